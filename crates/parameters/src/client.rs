@@ -28,7 +28,7 @@ pub struct Follower {
 }
 
 impl Follower {
-    /// What the client tells of parameters.
+    /// Called by the client with every change of the configuration.
     pub fn hook(self: &Arc<Self>) -> ParameterHook {
         let follower = Arc::clone(self);
         Box::new(move |map| follower.update(map))

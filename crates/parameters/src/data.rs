@@ -1,4 +1,4 @@
-//! What of `osc` and `mdc` is about the data of files.
+//! The parameters of `osc` and `mdc` that are about the data of files.
 
 use std::sync::Arc;
 
@@ -59,7 +59,7 @@ const OST_NUMBERS: [Number<Osc>; 1] = [Number {
     write: |osc, count| osc.set_resends(count as u32),
 }];
 
-/// Adds it.
+/// Adds them.
 pub(super) fn add(folder: &Folder<'_>, device: &Arc<Device>) {
     let Some(osc) = &device.osc else { return };
     folder.switches(osc, &SWITCHES);
@@ -95,7 +95,7 @@ pub(super) fn add(folder: &Folder<'_>, device: &Arc<Device>) {
         osc,
         |osc| osc.short_io_bytes().to_string(),
         |osc, text| {
-            // As Lustre: none at all, or so many that nobody means pages; more than a message holds is cut.
+            // As Lustre: none at all, or a number too large to mean pages; more than a message holds is cut.
             let bytes = match text.trim() {
                 "-1" => SHORT_IO_DEFAULT,
                 text => values::bytes(text, 1)?,

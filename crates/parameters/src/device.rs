@@ -59,8 +59,8 @@ impl Device {
         self.state.node.set_own_times(&self.uuid, times);
     }
 
-    /// What `read` makes of the import as it is now.
-    fn told(&self, read: impl Fn(&ImportReport) -> String) -> String {
+    /// The text that `read` makes of the import as it is now; empty if there is none.
+    fn with_report(&self, read: impl Fn(&ImportReport) -> String) -> String {
         self.report().map_or_else(String::new, |report| read(&report))
     }
 
@@ -115,7 +115,7 @@ pub(super) fn add(state: &Arc<MountState>, target: &Target, report: &ImportRepor
     let folder = Folder::new(&state.tree, place);
     add_connection(&folder, &device);
     if target.kind == Kind::Mgs {
-        folder.show("ir_state", &device, |it| it.told(imports::recovery_state));
+        folder.show("ir_state", &device, |it| it.with_report(imports::recovery_state));
     }
     if target.kind != Kind::Mgs {
         add_requests(&folder, &device);
@@ -130,7 +130,7 @@ pub(super) fn add(state: &Arc<MountState>, target: &Target, report: &ImportRepor
     device
 }
 
-/// What an MDT is told with closes, and what there is room for in its answers to opens.
+/// Whether closes carry the size to the MDT, and how much room there is in its answers to opens.
 fn add_closes_and_rooms(folder: &Folder<'_>, state: &Arc<MountState>) {
     folder.tune(
         "lsom",
@@ -154,21 +154,23 @@ fn add_closes_and_rooms(folder: &Folder<'_>, state: &Arc<MountState>) {
 /// What every device shows of its connection.
 fn add_connection(folder: &Folder<'_>, device: &Arc<Device>) {
     folder.show("connect_flags", device, |it| {
-        it.told(|report| features::connect_flags(&report.data))
+        it.with_report(|report| features::connect_flags(&report.data))
     });
     timing::add_own(folder, device);
-    folder.show("state", device, |it| it.told(|report| imports::state(report, &it.state.clock())));
-    folder.show("uuid", device, |it| it.told(|report| report.client.to_string()));
+    folder.show("state", device, |it| {
+        it.with_report(|report| imports::state(report, &it.state.clock()))
+    });
+    folder.show("uuid", device, |it| it.with_report(|report| report.client.to_string()));
     let (connection, server) = match device.target.kind {
         Kind::Mgs => ("mgs_conn_uuid", "mgs_server_uuid"),
         Kind::Mdt => ("mds_conn_uuid", "mds_server_uuid"),
         Kind::Ost => ("ost_conn_uuid", "ost_server_uuid"),
     };
     for leaf in ["conn_uuid", connection] {
-        folder.show(leaf, device, |it| it.told(|report| report.peer.to_string()));
+        folder.show(leaf, device, |it| it.with_report(|report| report.peer.to_string()));
     }
     folder.show(server, device, |it| {
-        it.told(|report| format!("{}\t{}", report.target, report.state))
+        it.with_report(|report| format!("{}\t{}", report.target, report.state))
     });
     let ping = |it: &Device| it.state.wait(it.state.node.ping_target(&it.uuid));
     folder.tune(
@@ -183,7 +185,7 @@ fn add_connection(folder: &Folder<'_>, device: &Arc<Device>) {
         device,
         |it| {
             let (name, clock) = (&it.target.device, it.state.clock());
-            it.told(|report| imports::import(name, report, &it.io_bytes(), &clock))
+            it.with_report(|report| imports::import(name, report, &it.io_bytes(), &clock))
         },
         |it, text| {
             // Only this one of Lustre's orders: `connection=` would name a node to go to.
@@ -201,7 +203,7 @@ fn add_requests(folder: &Folder<'_>, device: &Arc<Device>) {
     folder.tune(
         "active",
         device,
-        |it| it.told(|report| u8::from(report.is_active).to_string()),
+        |it| it.with_report(|report| u8::from(report.is_active).to_string()),
         |it, text| {
             it.state.node.activate(&it.uuid, values::switch(text)?);
             Ok(())
@@ -213,19 +215,19 @@ fn add_requests(folder: &Folder<'_>, device: &Arc<Device>) {
         _ => Portal::OST_REQUEST,
     };
     folder.show("timeouts", device, move |it| {
-        it.told(|report| imports::timeouts(report, portal.0, &it.state.clock()))
+        it.with_report(|report| imports::timeouts(report, portal.0, &it.state.clock()))
     });
     folder.tune(
         "stats",
         device,
-        |it| it.told(|report| imports::stats(&it.since, report, &it.io_bytes())),
+        |it| it.with_report(|report| imports::stats(&it.since, report, &it.io_bytes())),
         |it, _| {
             it.state.node.clear_traffic(&it.uuid);
             if let Some(osc) = &it.osc {
                 osc.io().clear_bytes();
             }
             it.since.restart();
-            // They are counted with the others, and begin with them.
+            // Metadata operations are counted with all requests, and begin anew with them.
             it.clear_metadata();
             Ok(())
         },
@@ -233,7 +235,7 @@ fn add_requests(folder: &Folder<'_>, device: &Arc<Device>) {
     folder.tune(
         "max_rpcs_in_flight",
         device,
-        |it| it.told(|report| report.requests_in_flight_max.to_string()),
+        |it| it.with_report(|report| report.requests_in_flight_max.to_string()),
         |it, text| {
             let (least, count) = match it.target.kind {
                 Kind::Mdt => (2, values::number(text)?),
@@ -261,7 +263,7 @@ fn add_rest(folder: &Folder<'_>, device: &Arc<Device>) {
     folder.tune(
         "pinger_recov",
         device,
-        |it| it.told(|report| u8::from(report.recovers).to_string()),
+        |it| it.with_report(|report| u8::from(report.recovers).to_string()),
         |it, text| {
             it.state.node.recover_or_not(&it.uuid, values::switch(text)?);
             Ok(())
@@ -273,7 +275,7 @@ fn add_rest(folder: &Folder<'_>, device: &Arc<Device>) {
     folder.tune(
         "idle_timeout",
         device,
-        |it| it.told(|report| report.idle_timeout.as_secs().to_string()),
+        |it| it.with_report(|report| report.idle_timeout.as_secs().to_string()),
         |it, text| {
             // What is logged of it is logged always.
             if ["debug", "nodebug"].contains(&text.trim()) {
@@ -306,7 +308,7 @@ fn add_metadata(folder: &Folder<'_>, device: &Arc<Device>) {
     folder.tune(
         "max_mod_rpcs_in_flight",
         device,
-        |it| it.told(|report| report.traffic.modifying_max.to_string()),
+        |it| it.with_report(|report| report.traffic.modifying_max.to_string()),
         set_modifying,
     );
     folder.tune(
@@ -314,7 +316,7 @@ fn add_metadata(folder: &Folder<'_>, device: &Arc<Device>) {
         device,
         |it| {
             let Some(osc) = &it.osc else { return String::new() };
-            it.told(|report| {
+            it.with_report(|report| {
                 let modifying = (&report.traffic.modifying[..], report.traffic.modifying_now);
                 let pending = osc.grant_dirty_lost()[1] / PAGE_BYTES;
                 tables::mdc_rpcs(&it.io_since, modifying, osc.io(), pending)

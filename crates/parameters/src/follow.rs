@@ -2,8 +2,8 @@
 //! applied to this process's tree, now and whenever it changes.
 //!
 //! As in Lustre, only what is new is applied: what was set here since stays, and what is deleted on
-//! the MGS keeps its value until the process starts anew. What the tree does not have concerns
-//! others, or nobody: it is logged and passed over.
+//! the MGS keeps its value until the process starts anew. A parameter that the tree does not have
+//! concerns other processes, or none: it is logged and passed over.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_later_has_what_was_set_and_leaves_others_alone() {
+    fn a_later_target_gets_what_was_set_and_no_other_changes() {
         let tree = Tree::new();
         let add = |name: &str| {
             let value = Arc::new(Mutex::new(String::new()));

@@ -85,7 +85,7 @@ const NUMBERS: [Number<MountState>; 4] = [
     },
 ];
 
-/// Adds it.
+/// Adds its parameters.
 pub(super) fn add(state: &Arc<MountState>) {
     let folder = Folder::new(&state.tree, state.llite());
     folder.show("uuid", state, |it| it.info.uuid.clone());
@@ -149,7 +149,7 @@ fn add_space(folder: &Folder<'_>, state: &Arc<MountState>) {
     );
 }
 
-/// As whom the cache lets root in: what the MDTs are told as `mdt.*.root_squash`.
+/// Which user the cache takes root for: as the MDTs have it in `mdt.*.root_squash`.
 fn add_squash(folder: &Folder<'_>, state: &Arc<MountState>) {
     type Value = (&'static str, fn(&RootSquash) -> String, values::SetSquash);
     let settings: [Value; 2] = [
@@ -217,7 +217,7 @@ fn add_statistics(folder: &Folder<'_>, state: &Arc<MountState>) {
                 let id = values::number_within(text, 0, i32::MAX as u64)? as u32;
                 let whose = if id == 0 { Tracked::All } else { make(id) };
                 it.files.statistics().track(whose);
-                // What was counted of others goes, as in Lustre.
+                // What was counted of other processes goes, as in Lustre.
                 it.files.statistics().clear();
                 Ok(())
             },
@@ -225,7 +225,7 @@ fn add_statistics(folder: &Folder<'_>, state: &Arc<MountState>) {
     }
 }
 
-/// Sizes and places of reads and writes, once somebody asks for them.
+/// Sizes and places of reads and writes, counted once an operator turns that on.
 fn add_extents(folder: &Folder<'_>, state: &Arc<MountState>) {
     let since = Arc::new(Since::now());
     type Read = fn(&MountState, &Since) -> String;

@@ -50,7 +50,7 @@ pub(super) fn add(state: &Arc<MountState>, target: &Target) {
     let spaces = state.files.lock_namespaces();
     let Some(space) = spaces.into_iter().find(|space| space.name() == name) else { return };
     space.set_drops_before_replay(state.cancels_before_replay());
-    // The methods that give locks back need the pointer.
+    // The methods that cancel locks need the pointer.
     let space = Arc::new(space);
     let folder = Folder::new(&state.tree, format!("ldlm.namespaces.{}", target.device));
     type Read = fn(&Gauges) -> u64;
@@ -150,7 +150,7 @@ fn set_policy(locks: &Namespace, text: &str) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Logs all locks that a target has granted us, or is to; as warnings, since somebody asked to see them
+/// Logs all locks that a target has granted us, or is to; as warnings, since an operator requested them
 /// and a log shows nothing less by default.
 pub(super) fn dump_locks(space: &Arc<ClientNamespace>) {
     for lock in space.engine().dump_all() {

@@ -12,7 +12,7 @@ use sheen_wire::lov::PoolName;
 
 use super::{pool_leaves, pools_of, values};
 
-/// What an MDT is told of pools of OSTs, and what it shows of them.
+/// Gives an MDT the pools of OSTs in its configuration, and shows them.
 pub struct MdtPools {
     mdt: Arc<Mdt>,
     fsname: String,

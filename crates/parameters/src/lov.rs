@@ -53,7 +53,7 @@ pub(super) fn add(state: &Arc<MountState>, devices: &super::client::DeviceList) 
     state.tree.add_branch(&name, move || super::pool_leaves(pools.pools()));
 }
 
-/// Gives a device its name among the others of its kind.
+/// Links a device among those of its kind.
 pub(super) fn link(state: &MountState, target: &Target) {
     if target.kind != Kind::Mgs {
         let folder = Folder::new(&state.tree, format!("{}.target_obds", place(state, target.kind)));

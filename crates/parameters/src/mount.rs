@@ -21,10 +21,10 @@ use super::text::{Clock, today};
 use super::{Commands, node_commands};
 use sheen_control::api::{self, Kind, MountInfo};
 
-/// How long a target's word on its space is believed (`OBD_STATFS_CACHE_SECONDS`).
+/// How long a target's answer about its space is used (`OBD_STATFS_CACHE_SECONDS`).
 const SPACE_BELIEVED: Duration = Duration::from_secs(1);
 
-/// What all targets said of their space.
+/// What all targets reported of their space.
 type Believed = Arc<Vec<api::TargetStatfs>>;
 
 /// What a mount's parameters and commands need.
@@ -38,12 +38,12 @@ pub struct MountState {
     /// Whether `flock(2)` and `fcntl(2)` locks go to the servers.
     pub(super) has_flock: bool,
     pools: Mutex<BTreeMap<String, Vec<String>>>,
-    /// Whether unused locks are dropped before the others are told again to a target that restarted: as
+    /// Whether unused locks are cancelled before the remaining ones are replayed to a target that restarted: as
     /// in Lustre, 0 is no.
     pub(super) cancel_before_replay: AtomicU64,
     /// How the configuration combines OSTs.
     pub(super) stripes: Arc<Mutex<LovDesc>>,
-    /// What targets said of their space, and when.
+    /// What targets reported of their space, and when.
     space: Mutex<Option<(Instant, Believed)>>,
     world: World,
     runtime: tokio::runtime::Handle,
@@ -100,7 +100,7 @@ impl MountState {
         *self.pools.lock() = super::pools_of(&self.info.fsname, &map.pools);
     }
 
-    /// Whether unused locks are dropped before others are told again.
+    /// Whether unused locks are cancelled before the remaining ones are replayed.
     pub(super) fn cancels_before_replay(&self) -> bool {
         self.cancel_before_replay.load(Ordering::Relaxed) != 0
     }
@@ -170,9 +170,9 @@ impl MountState {
         match believed.filter(|(at, _)| now.since(*at) < SPACE_BELIEVED) {
             Some((_, believed)) => believed,
             None => {
-                let told = Arc::new(self.statfs());
-                *self.space.lock() = Some((now, Arc::clone(&told)));
-                told
+                let fresh = Arc::new(self.statfs());
+                *self.space.lock() = Some((now, Arc::clone(&fresh)));
+                fresh
             }
         }
     }

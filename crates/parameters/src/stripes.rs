@@ -1,5 +1,5 @@
 //! `lov.*.stripe*`: how the configuration combines OSTs where no layout says otherwise. As in Lustre a mount
-//! keeps what is set there for whoever reads it, and files are as the MDT makes them (`lod.*.stripe*`).
+//! keeps what is set there only to show it, and files are as the MDT makes them (`lod.*.stripe*`).
 
 use std::sync::Arc;
 

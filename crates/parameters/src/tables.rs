@@ -8,7 +8,7 @@ use sheen_types::Histogram;
 
 use super::text::Since;
 
-/// What is shown while nobody has asked to count.
+/// What is shown while counting is off.
 pub(super) const DISABLED: &str = "disabled\n write anything to this file to activate, then '0' or \
     'disable' to deactivate\n";
 
@@ -17,7 +17,7 @@ fn percent(part: u64, whole: u64) -> u64 {
     part.saturating_mul(100).checked_div(whole).unwrap_or(0)
 }
 
-/// The lower end of a class that was told by magnitude.
+/// The lower end of a class that is given by magnitude.
 fn at_least(class: usize) -> u64 {
     if class == 0 { 0 } else { 1 << (class - 1) }
 }
@@ -168,7 +168,7 @@ fn sizes(text: &mut String, counts: &Sizes) {
         let (read, write) = (counts.reads[class], counts.writes[class]);
         read_sum += read;
         write_sum += write;
-        // The end of one class and the beginning of the next are told in different units at 1024.
+        // The end of one class and the beginning of the next have different units at 1024.
         let (mantissa, unit) = (1u64 << ((class + 2) % 10), (class + 2) / 10);
         let end = match mantissa {
             1 => format!("{:>4}{}", 1024, letter(unit - 1)),

@@ -1,5 +1,4 @@
-//! `timeout`, `ping_interval` and `at_*`: what a process waits for whom, and what a device has of its
-//! own.
+//! `timeout`, `ping_interval` and `at_*`: how long a process waits for its peers, and what a device has of its own.
 
 use std::sync::Arc;
 
@@ -23,7 +22,7 @@ const TIMES: [(&str, Time); 7] = [
     ("ping_interval", Time::PingInterval),
 ];
 
-/// Adds the times of a process; `changed` is told when one was set.
+/// Adds the times of a process; `changed` is called when one was set.
 pub(super) fn add(tree: &Tree, node: &Arc<RpcNode>, changed: impl Fn() + Send + Sync + 'static) {
     let changed = Arc::new(changed);
     for (name, time) in TIMES {
@@ -66,7 +65,7 @@ pub(super) fn add_own(folder: &Folder<'_>, device: &Arc<Device>) {
     }
 }
 
-/// Adds those that a target tells its clients by; 0 stands for what the process has.
+/// Adds those by which a target announces its service times to clients; 0 stands for what the process has.
 pub(super) fn add_target(tree: &Tree, node: &Arc<RpcNode>, root: &str, target: &Uuid) {
     type Field = (&'static str, fn(&mut OwnTimes) -> &mut u32);
     let fields: [Field; 2] =

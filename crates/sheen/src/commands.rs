@@ -1,4 +1,4 @@
-//! What `lfs` and `lctl` answer about themselves, and Lustre's commands that are not here.
+//! Commands of `lfs` and `lctl` about themselves, and the refusal of Lustre's commands that are not implemented.
 //!
 //! Every command of Lustre's tools either works or is refused by name: the tables beside the
 //! commands ([`sheen_tools::lfs::REFUSED_COMMANDS`], [`sheen_tools::lctl::REFUSED_COMMANDS`]) hold the rest.
@@ -27,11 +27,11 @@ const OWN: [(&str, &str); 10] = [
     ("ignore_errors", ERRORS),
     ("--ignore_errors", ERRORS),
 ];
-const QUIT: &str = "do nothing: commands are not read from stdin here";
-const HELP: &str = "tell what a command does, or which commands there are";
+const QUIT: &str = "does nothing: commands are not read from stdin here";
+const HELP: &str = "show what a command does, or list the commands";
 const VERSION: &str = "show the version";
 const LIST: &str = "list all commands";
-const ERRORS: &str = "do nothing: each command ends by itself here";
+const ERRORS: &str = "does nothing: there is no interactive mode in which to continue after errors";
 
 /// Answers what needs no command: `--list-commands`, `version`, `exit` and `help` of a command that
 /// is refused. `None` if the words are for a command.
@@ -77,7 +77,7 @@ fn list(names: &[String]) {
     }
 }
 
-/// The line about a command that Lustre has and we have not; `None` for any other word.
+/// The error for a command that Lustre has and Sheen does not; `None` for any other word.
 pub(crate) fn refused(tool: &str, word: &str) -> Option<Fault> {
     let is_lustres = match tool {
         "lfs" => lfs::REFUSED_COMMANDS.contains(&word),

@@ -68,7 +68,7 @@ fn main() -> ExitCode {
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
-        Err(fault) => fault.tell(),
+        Err(fault) => fault.report(),
     }
 }
 

@@ -12,7 +12,7 @@ use sheen_tools::{lctl, lfs, mkfs};
 
 use crate::{bench, commands};
 
-/// Exit code for a wrong command line of a tool that Lustre has not.
+/// Exit code for a wrong command line of a tool that Lustre does not have.
 const OWN_USAGE_CODE: u8 = 2;
 /// As fsck(8) has it.
 const FSCK_USAGE_CODE: u8 = 16;
@@ -32,7 +32,7 @@ pub(crate) fn parse<T: Parser>(words: Vec<OsString>) -> Result<T, ExitCode> {
                 text_out(tool.unwrap_or(&text));
                 ExitCode::SUCCESS
             }
-            _ => fault(&T::command(), &words, &error).tell(),
+            _ => fault(&T::command(), &words, &error).report(),
         }
     })
 }
@@ -77,7 +77,7 @@ fn fault(root: &Command, words: &[OsString], error: &clap::Error) -> Fault {
     Fault { code: exit_code(&names), text: format!("{said}: {what} (try '{said} --help')") }
 }
 
-/// A command that Lustre has and we have not is another matter than one that nobody has.
+/// A command that Lustre has and Sheen does not gets another message than one that neither has.
 fn not_a_command(said: &str, names: &[&str], word: &str) -> Fault {
     if let Some(fault) = names.first().and_then(|tool| commands::refused(tool, word)) {
         return fault;
@@ -103,7 +103,7 @@ fn exit_code(names: &[&str]) -> u8 {
     match names.first() {
         Some(&("lfs" | "lctl")) => USAGE_CODE,
         Some(&"fsck") => FSCK_USAGE_CODE,
-        Some(&("mkfs.lustre" | "mount")) => Fault::told(Errno::EINVAL).code,
+        Some(&("mkfs.lustre" | "mount")) => Fault::reported(Errno::EINVAL).code,
         _ => OWN_USAGE_CODE,
     }
 }

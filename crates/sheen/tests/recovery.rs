@@ -20,7 +20,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, Signal, kill_process};
 
 const SHEEN: &str = env!("CARGO_BIN_EXE_sheen");
-/// Kills in a run if nobody says.
+/// Kills in a run by default.
 const ROUNDS: u64 = 4;
 /// A run that takes longer hangs: its mount is killed, and the test fails.
 const PATIENCE: Duration = Duration::from_secs(240);
@@ -288,7 +288,7 @@ fn listed(place: &Path, stop: &AtomicBool) {
     }
 }
 
-/// A lock held over every crash; nobody else ever gets it.
+/// A lock held over every crash; no other client ever gets it.
 fn locked(place: &Path, stop: &AtomicBool) {
     let holder = File::create(place).unwrap();
     flock(&holder, FlockOperation::LockExclusive).unwrap();
@@ -308,7 +308,7 @@ struct Work {
     names: JoinHandle<BTreeMap<String, Vec<u8>>>,
     synced: JoinHandle<u64>,
     large: JoinHandle<Vec<u64>>,
-    others: Vec<JoinHandle<()>>,
+    threads: Vec<JoinHandle<()>>,
 }
 
 struct Left {
@@ -330,7 +330,7 @@ impl Work {
             let (path, stop) = (place(name), Arc::clone(stop));
             thread::spawn(move || run(&path, &stop))
         };
-        let others =
+        let threads =
             vec![spawn(unlinked, "unlinked"), spawn(listed, "listed"), spawn(locked, "locked")];
         let (path, flag) = (place("names"), Arc::clone(stop));
         let names = thread::spawn(move || names(&path, seed, &flag));
@@ -338,11 +338,11 @@ impl Work {
         let synced = thread::spawn(move || synced(&path, &flag));
         let (path, flag) = (place("large"), Arc::clone(stop));
         let large = thread::spawn(move || large(&path, &flag));
-        Self { names, synced, large, others }
+        Self { names, synced, large, threads }
     }
 
     fn end(self) -> Left {
-        for other in self.others {
+        for other in self.threads {
             other.join().unwrap();
         }
         Left {
@@ -379,7 +379,7 @@ fn kill_often(scene: &Scene, random: &mut Random, rounds: u64) -> Vec<Duration> 
         random.pause(0, 300);
         let begin = Instant::now();
         scene.up();
-        // A name nobody asked for before: only the server can know that it is not there.
+        // A name that was never looked up before: only the server can know that it is not there.
         let probe = scene.mount().join(format!("probe{round}"));
         assert_eq!(fs::metadata(probe).unwrap_err().kind(), std::io::ErrorKind::NotFound);
         waits.push(begin.elapsed());
@@ -436,7 +436,7 @@ fn programs_wait_for_a_server_that_was_stopped() {
         counter.store(1, Ordering::Release);
     });
     thread::sleep(Duration::from_secs(8));
-    assert_eq!(written.load(Ordering::Acquire), 0, "a call was answered by nobody");
+    assert_eq!(written.load(Ordering::Acquire), 0, "a call was never answered");
     scene.up();
     writer.join().unwrap();
     before.write_all(b" and after").unwrap();

@@ -266,7 +266,7 @@ fn each_benchmark_has_help_and_refuses_wrong_options_in_a_line() {
 }
 
 #[test]
-fn a_benchmark_tells_its_progress_on_a_terminal_and_nothing_but_the_result_on_a_pipe() {
+fn a_benchmark_shows_its_progress_on_a_terminal_and_nothing_but_the_result_on_a_pipe() {
     let folder = Folder::new("progress");
     let file = folder.0.join("f").display().to_string();
     // Two seconds: the line is written anew four times in each.
@@ -334,7 +334,7 @@ fn answer(text: &str) -> Command {
     Box::new(move |_| Ok(text.clone()))
 }
 
-/// A process that tells of a mount at `mount`.
+/// A process that reports a mount at `mount`.
 fn mounted(folder: &Folder, mount: &Path) -> Server {
     let info = format!(
         r#"{{"path":"{}","fsname":"lustre","instance":"ff11000015cf2000","uuid":"07e4c342","source":"10.0.0.1@tcp:/lustre"}}"#,

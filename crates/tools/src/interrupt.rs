@@ -20,7 +20,7 @@ static STOP: AtomicBool = AtomicBool::new(false);
 /// The signal that said so.
 static SIGNAL: AtomicU8 = AtomicU8::new(INTERRUPT);
 
-/// Exit code of a tool that a signal ended, as shells tell it: 130 after Ctrl-C.
+/// Exit code of a tool that a signal ended, as shells have it: 130 after Ctrl-C.
 pub fn interrupted_code() -> u8 {
     SIGNALLED_CODE + SIGNAL.load(Ordering::Acquire)
 }
@@ -58,7 +58,7 @@ pub fn listen() -> Result<&'static AtomicBool, Fault> {
     Ok(&STOP)
 }
 
-/// What a signal that nobody waits for never does.
+/// Waits for the signal; for ever, if it is ignored.
 async fn of(signal: &mut Option<Signal>) {
     match signal {
         Some(signal) => drop(signal.recv().await),

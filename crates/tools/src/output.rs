@@ -16,7 +16,7 @@ pub const USAGE_CODE: u8 = 4;
 pub struct Fault {
     /// The exit code.
     pub code: u8,
-    /// One line for stderr; empty if everything is said already.
+    /// One line for stderr; empty if it is written already.
     pub text: String,
 }
 
@@ -32,12 +32,12 @@ impl Fault {
     }
 
     /// As [`Fault::new`], when the line is written already.
-    pub fn told(errno: Errno) -> Self {
+    pub fn reported(errno: Errno) -> Self {
         Self::new(errno, "")
     }
 
-    /// Writes the line and gives the exit code.
-    pub fn tell(&self) -> ExitCode {
+    /// Writes the line to stderr and returns the exit code.
+    pub fn report(&self) -> ExitCode {
         if !self.text.is_empty() {
             eprintln!("{}", self.text);
         }
@@ -45,9 +45,9 @@ impl Fault {
     }
 }
 
-/// Ok, or a fault of which everything is said already.
+/// Ok, or a fault whose line is written already.
 pub fn worst(errno: Option<Errno>) -> Result<(), Fault> {
-    errno.map_or(Ok(()), |errno| Err(Fault::told(errno)))
+    errno.map_or(Ok(()), |errno| Err(Fault::reported(errno)))
 }
 
 /// Writes a line to stdout; a reader that went away ends the program quietly.

@@ -77,7 +77,7 @@ pub fn run(options: &Scrub) -> Result<(), Fault> {
     }
     match (damaged, failed) {
         (0, false) => Ok(()),
-        (0, true) => Err(Fault::told(Errno::EIO)),
+        (0, true) => Err(Fault::reported(Errno::EIO)),
         _ => Err(Fault { code: DAMAGED, text: String::new() }),
     }
 }
@@ -136,8 +136,8 @@ fn owner_of_run(dir: &Path) -> Option<u32> {
 fn put(process: &mut Client, ask: &ScrubRequest) -> Result<ScrubAnswer, processes::Failure> {
     let wrong = |error: serde_json::Error| (Errno::EPROTO, error.to_string());
     let text = serde_json::to_string(ask).map_err(wrong)?;
-    let told = processes::command(process, api::SCRUB, &[&text])?;
-    serde_json::from_str(&told).map_err(wrong)
+    let answer = processes::command(process, api::SCRUB, &[&text])?;
+    serde_json::from_str(&answer).map_err(wrong)
 }
 
 fn fault((errno, line): processes::Failure) -> Fault {
@@ -178,7 +178,7 @@ fn status(places: &mut [Place]) -> Result<(), Fault> {
 /// Until all have ended.
 #[expect(clippy::disallowed_methods, reason = "a tool that waits for time to pass")]
 fn follow(places: &mut [Place], stop: &AtomicBool) -> Result<(), Fault> {
-    let mut told = false;
+    let mut was_stopped = false;
     loop {
         for place in places.iter_mut().filter(|place| !place.state.ended) {
             let heard = hear(place).map_err(|(errno, line)| {
@@ -199,7 +199,7 @@ fn follow(places: &mut [Place], stop: &AtomicBool) -> Result<(), Fault> {
         if places.iter().all(|place| place.state.ended) {
             return Ok(());
         }
-        if stop.load(Ordering::Relaxed) && !std::mem::replace(&mut told, true) {
+        if stop.load(Ordering::Relaxed) && !std::mem::replace(&mut was_stopped, true) {
             for place in places.iter_mut() {
                 let target = place.name.clone();
                 put(&mut place.process, &ScrubRequest::Stop { target }).map_err(fault)?;
@@ -227,7 +227,7 @@ fn summary(place: &Place) {
     ));
 }
 
-/// One line for whoever watches.
+/// A line of progress for the terminal.
 fn show(places: &[Place]) {
     let sum = |of: fn(&ScrubState) -> u64| places.iter().map(|place| of(&place.state)).sum::<u64>();
     let under_way: Vec<&str> =
@@ -247,7 +247,7 @@ fn show(places: &[Place]) {
 fn progress(text: &str) {
     let mut err = std::io::stderr().lock();
     if err.is_terminal() {
-        // Nobody misses it.
+        // Progress is not worth a failure.
         let _ = write!(err, "\r\x1b[K{text}").and_then(|()| err.flush());
     }
 }

@@ -1,7 +1,7 @@
 //! `sheen server --metrics`: what the targets of a process count, as OpenMetrics over HTTP.
 //!
-//! A page is made when somebody asks, of the counters that the parameter tree shows; a scrape costs
-//! what reading these parameters costs. Nobody is asked who he is: the address decides who may.
+//! A page is made for each request, of the counters that the parameter tree shows; a scrape costs what reading
+//! these parameters costs. Nothing identifies the scraper: the address decides who may connect.
 
 mod families;
 mod page;

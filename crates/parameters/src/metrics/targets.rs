@@ -235,7 +235,7 @@ fn direction(samples: &Samples) -> Option<&'static str> {
     }
 }
 
-/// What is told of a line of bytes: the end of the sample's name, and its value.
+/// The samples of a line of bytes: the end of the sample's name, and its value.
 fn sizes(samples: &Samples) -> [(&'static str, u64); 4] {
     [
         ("samples_total", samples.count),

@@ -1,4 +1,4 @@
-//! `exports` of a target: its clients by node, as they are when somebody looks.
+//! `exports` of a target: its clients by node, as they are at each reading.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -69,8 +69,8 @@ fn leaves(
         ];
         for (name, read) in grants {
             let (one, clients) = (Arc::clone(one), Arc::clone(&clients));
-            let told = move || lines(&clients, |client| read(&held_by(&one, client)).to_string());
-            leaves.push((format!("{nid}.{name}"), Box::new(told)));
+            let read = move || lines(&clients, |client| read(&held_by(&one, client)).to_string());
+            leaves.push((format!("{nid}.{name}"), Box::new(read)));
         }
     }
     if matches!(one.served.role, Role::Mdt(_)) {

@@ -200,8 +200,8 @@ fn devices(all: &[Arc<HostedTarget>]) -> String {
     device_lines(all).enumerate().map(|(number, line)| format!("{number:>3} {line}")).collect()
 }
 
-/// Logs all locks of a target; as warnings, since somebody asked to see them and a log shows
-/// nothing less by default.
+/// Logs all locks of a target; as warnings, since an operator requested them and a log shows nothing less by
+/// default.
 fn dump_locks(one: &HostedTarget) {
     let target = &one.served.target;
     for (resource, _) in target.namespace().resources() {

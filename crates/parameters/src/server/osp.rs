@@ -18,10 +18,10 @@ use crate::text::{Clock, today};
 use crate::{Applied, features, imports, values};
 
 /// What makes the text of a connection: its device's name comes first.
-type Told = fn(&str, &ImportReport, &Clock) -> String;
+type Text = fn(&str, &ImportReport, &Clock) -> String;
 
 /// What is shown of the connection.
-const CONNECTION: [(&str, Told); 6] = [
+const CONNECTION: [(&str, Text); 6] = [
     ("connect_flags", |_, report, _| features::connect_flags(&report.data)),
     ("import", |name, report, clock| imports::import(name, report, &[], clock)),
     ("ost_conn_uuid", |_, report, _| report.peer.to_string()),
@@ -32,7 +32,7 @@ const CONNECTION: [(&str, Told); 6] = [
 
 type Space = fn(&ObdStatfs) -> String;
 
-/// What is shown of the space that the OST told last.
+/// The space of an OST, as it reported it last.
 const SPACE: [(&str, Space); 9] = [
     ("blocksize", |space| space.bsize.to_string()),
     ("kbytestotal", |space| kib(space, space.blocks)),
@@ -49,7 +49,7 @@ fn kib(space: &ObdStatfs, blocks: u64) -> String {
     (blocks.saturating_mul(space.bsize.into()) >> 10).to_string()
 }
 
-/// Adds them, as they are when somebody looks.
+/// Adds them; each reading shows those of that moment.
 pub(super) fn add(tree: &Tree, node: &Arc<RpcNode>, running: &[Arc<HostedTarget>]) {
     let mdt = |one: &Arc<HostedTarget>| match (&one.served.kind, &one.served.role) {
         (PlanKind::Target(name), Role::Mdt(mdt)) => {
@@ -129,12 +129,12 @@ fn add_connection(
     device: &str,
     (node, one, uuid): (&Arc<RpcNode>, &Arc<HostedTarget>, Uuid),
 ) {
-    for (leaf, told) in CONNECTION {
+    for (leaf, text) in CONNECTION {
         let (node, one, uuid) = (Arc::clone(node), Arc::clone(one), uuid.clone());
         let name = device.to_owned();
         let read = move || {
             let clock = Clock { now: one.served.target.world().clock.now(), wall: today() };
-            node.import_of(&uuid).map_or_else(String::new, |report| told(&name, &report, &clock))
+            node.import_of(&uuid).map_or_else(String::new, |report| text(&name, &report, &clock))
         };
         let leaf: Leaf = (format!("{device}.{leaf}"), Box::new(read));
         leaves.push(leaf);

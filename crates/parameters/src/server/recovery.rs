@@ -88,9 +88,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_over_is_told_as_lustre_tells_it() {
-        let told = complete(&view(RecoveryStatus::Complete), Transno(21_474_836_533));
-        // As an MDT of Lustre 2.17 told it, but for the clients' numbers.
+    fn a_recovery_that_ended_is_shown_as_by_lustre() {
+        let shown = complete(&view(RecoveryStatus::Complete), Transno(21_474_836_533));
+        // As an MDT of Lustre 2.17 showed it, but for the clients' numbers.
         let expected = "\
 status: COMPLETE
 recovery_start: 1795235147
@@ -101,13 +101,13 @@ last_transno: 21474836533
 VBR: DISABLED
 IR: DISABLED
 ";
-        assert_eq!(told, expected);
+        assert_eq!(shown, expected);
     }
 
     #[test]
-    fn who_is_waited_for_is_told_while_it_runs() {
-        let told = running(&view(RecoveryStatus::Recovering));
-        let keys: Vec<_> = told.lines().filter_map(|line| line.split_once(": ")).collect();
+    fn clients_that_are_waited_for_are_shown_while_it_runs() {
+        let shown = running(&view(RecoveryStatus::Recovering));
+        let keys: Vec<_> = shown.lines().filter_map(|line| line.split_once(": ")).collect();
         assert_eq!(
             keys,
             [

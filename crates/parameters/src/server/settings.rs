@@ -167,7 +167,7 @@ fn add_sequences(tree: &Tree, root: &str, ost: &Arc<Ost>) {
     });
 }
 
-/// The OSTs of an MDT, as they are when somebody looks.
+/// The OSTs of an MDT, as they are at each reading.
 fn add_osts(tree: &Tree, name: &TargetName, mdt: &Arc<Mdt>) {
     let lod = format!("lod.{name}-mdtlov");
     type Read = fn(&[OstView]) -> usize;

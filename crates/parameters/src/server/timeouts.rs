@@ -13,9 +13,9 @@ use crate::{timing, values};
 
 /// Adds them; all targets of a process have the same.
 pub(super) fn add(tree: &Tree, node: &Arc<RpcNode>, running: &[Arc<HostedTarget>]) {
-    let (told, all) = (Arc::clone(node), running.to_vec());
+    let (own, all) = (Arc::clone(node), running.to_vec());
     timing::add(tree, node, move || {
-        let time = |time: Time| Duration::from_secs(told.time(time).into());
+        let time = |time: Time| Duration::from_secs(own.time(time).into());
         for one in &all {
             one.served.target.expect_pings(time(Time::PingInterval));
             one.served.target.set_base_timeout(time(Time::Timeout));

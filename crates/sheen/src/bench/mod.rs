@@ -93,7 +93,7 @@ pub(crate) fn run(bench: &Bench) -> Result<(), Fault> {
         Benchmark::ObdfilterSurvey(options) => surveys::obdfilter(options, &on_servers),
     };
     done.map_err(|ended| match ended {
-        // A child has told rank 0.
+        // A child has reported it to rank 0.
         _ if child.is_some() => Fault { code: FAILED_CODE, text: String::new() },
         Ended::Failed(line) => Fault { code: FAILED_CODE, text: format!("sheen bench: {line}") },
         Ended::Interrupted => Fault {

@@ -318,13 +318,13 @@ impl Worker for NativeWorker {
     }
 
     fn statfs(&mut self, _path: &str) -> Result<Space, Errno> {
-        let told = self.host.block_on(self.files.statfs())?;
-        let block = u64::from(told.block_size);
+        let answer = self.host.block_on(self.files.statfs())?;
+        let block = u64::from(answer.block_size);
         Ok(Space {
-            bytes: told.blocks * block,
-            bytes_free: told.blocks_free * block,
-            files: told.files,
-            files_free: told.files_free,
+            bytes: answer.blocks * block,
+            bytes_free: answer.blocks_free * block,
+            files: answer.files,
+            files_free: answer.files_free,
         })
     }
 

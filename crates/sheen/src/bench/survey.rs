@@ -54,8 +54,8 @@ impl Devices for Servers {
 fn put(process: &mut Client, ask: &Ask) -> Result<Told, processes::Failure> {
     let wrong = |error: serde_json::Error| (Errno::EPROTO, error.to_string());
     let text = serde_json::to_string(ask).map_err(wrong)?;
-    let told = processes::command(process, api::ECHO, &[&text])?;
-    serde_json::from_str(&told).map_err(wrong)
+    let answer = processes::command(process, api::ECHO, &[&text])?;
+    serde_json::from_str(&answer).map_err(wrong)
 }
 
 impl Survey {

@@ -24,7 +24,7 @@ pub(crate) fn block_of(directory: &str) -> Ipv4Addr {
     Ipv4Addr::new(127, second as u8, hash as u8, 0)
 }
 
-/// The first address of `block` where nobody listens on `port`.
+/// The first address of `block` where no process listens on `port`.
 ///
 /// # Errors
 /// Why none can be had, a line.
@@ -62,14 +62,14 @@ pub(crate) fn may_listen(port: u16) -> bool {
 }
 
 /// An address that a process has which cannot listen there. Listeners exclude each other by their port; these
-/// do by a datagram socket that nobody sends to, as two nodes with one NID would end each other's
+/// do by a datagram socket that no process sends to, as two nodes with one NID would end each other's
 /// connections.
 pub(crate) fn claim(address: Ipv4Addr, port: u16) -> io::Result<UdpSocket> {
     UdpSocket::bind(SocketAddrV4::new(address, port.wrapping_add(CLAIM)))
 }
 
-/// The first address of `block` that none of those has who [`claim`] theirs. Servers and whoever listens take
-/// theirs from the ends of the block, these from its middle.
+/// The first address of `block` that no process has claimed ([`claim`]). Processes that listen take theirs from the
+/// ends of the block, those that claim from its middle.
 ///
 /// # Errors
 /// Why none can be had, a line.

@@ -27,11 +27,11 @@ use super::{PORT, addresses, folder_fault, invalid, io_fault, mount, private, tr
 use sheen_tools::mkfs::{self, TargetConfig};
 use sheen_tools::output::{self, Fault};
 
-/// OSTs of a new file system if nobody says.
+/// OSTs of a new file system by default.
 const OSTS: u16 = 4;
 /// Port for those who may not use Lustre's.
 const PORT_UNPRIVILEGED: u16 = 9988;
-/// The server's `obd_timeout`, in seconds: nobody on one machine is far away.
+/// The server's `obd_timeout`, in seconds: no peer on one machine is far away.
 const TIMEOUT: u64 = 20;
 /// Seconds that a restarted server waits for clients: those that live come back within two.
 const RECOVERY: u64 = 15;
@@ -48,7 +48,7 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 /// If the directory's `run` is lost, its name and address are those that its targets say.
 ///
 /// The server and the mount log to run/server.log and run/mount.log in the directory: warnings, or what
-/// SHEEN_LOG says, at most a line a second of each kind with a count of the others. A log of 16 MiB is renamed
+/// SHEEN_LOG says, at most a line a second of each kind, with a count of those left out. A log of 16 MiB is renamed
 /// to .1, the older ones to .2 and so on; four are kept.
 #[derive(Args)]
 pub(crate) struct Up {
@@ -67,7 +67,7 @@ pub(crate) struct Up {
     /// Name of the file system [default: sheen, or its name]
     #[arg(long, value_name = "NAME")]
     fsname: Option<String>,
-    /// TCP port of LNet [default: 988 for root, 9988 for others]
+    /// TCP port of LNet [default: 988 for root, 9988 for other users]
     #[arg(long, value_name = "PORT")]
     port: Option<u16>,
     /// Let other machines and users connect by TCP too, at this address or at its own of this machine, from now
@@ -147,7 +147,7 @@ pub(crate) struct Status {
 pub(super) struct Cluster {
     directory: PathBuf,
     values: BTreeMap<String, String>,
-    /// It says nothing: this is what others say.
+    /// It says nothing: the values come from the targets' directories.
     is_traced: bool,
 }
 
@@ -161,13 +161,13 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// As [`Cluster::open`], with nobody else at work in the directory while the file lives, and with the
+    /// As [`Cluster::open`], with no other process at work in the directory while the file lives, and with the
     /// processes that run.
     fn locked(directory: &Path) -> Result<(Self, OwnedFd), Fault> {
         loop {
             private::directory(&directory.join("run"))?;
             let lock = Self::open(directory)?.lock()?;
-            // Whoever had it before may have changed what was said, or have taken all away with the lock.
+            // The former holder may have changed `run/cluster`, or have removed the directory with the lock.
             let held = rustix::fs::fstat(&lock).map(|it| it.st_ino);
             let there = rustix::fs::stat(directory.join("run/lock")).map(|it| it.st_ino);
             if held.is_ok() && held == there {
@@ -225,7 +225,7 @@ impl Cluster {
         {
             self.server().adopt(pid).map_err(failed)?;
             for (key, option) in [("nid", "--nid"), ("port", "--port")] {
-                let value = traces::told(&words, option).map(str::to_owned);
+                let value = traces::value_of(&words, option).map(str::to_owned);
                 self.values.extend(value.map(|value| (key.to_owned(), value)));
             }
         }
@@ -272,9 +272,9 @@ impl Cluster {
     }
 
     /// Makes `run/cluster` again what it was.
-    pub(super) fn restore(&self, told: Option<&str>) {
+    pub(super) fn restore(&self, before: Option<&str>) {
         let path = self.run().join("cluster");
-        let restored = match told {
+        let restored = match before {
             Some(text) => fs::write(&path, text),
             None => fs::remove_file(&path),
         };
@@ -355,7 +355,7 @@ impl Cluster {
         names.iter().map(|name| self.directory.join(name)).collect()
     }
 
-    /// Nobody else works on the directory while this lives.
+    /// No other process works on the directory while this lives.
     pub(super) fn lock(&self) -> Result<OwnedFd, Fault> {
         if !self.targets().is_empty() {
             private::directory(&self.run())?;
@@ -409,7 +409,7 @@ pub(crate) fn up(options: &Up) -> Result<(), Fault> {
 fn bring_up(cluster: &mut Cluster, options: &Up, undo: &mut Undo) -> Result<(), Fault> {
     settle(cluster, options)?;
     format_missing(cluster, options, undo)?;
-    tell_lost_marks(cluster);
+    report_lost_marks(cluster);
     start_server(cluster, options, undo)?;
     start_mount(cluster, options)
 }
@@ -495,13 +495,13 @@ fn format_missing(cluster: &mut Cluster, options: &Up, undo: &mut Undo) -> Resul
     cluster.save()
 }
 
-/// Says which targets cannot tell any more whether all is there that was acknowledged as durable.
-fn tell_lost_marks(cluster: &Cluster) {
+/// Reports targets of which it is unknown whether all is there that was acknowledged as durable.
+fn report_lost_marks(cluster: &Cluster) {
     for folder in
         cluster.targets().iter().filter(|path| StoreDisk::lacks_mark(path).is_ok_and(|lacks| lacks))
     {
         output::line(format_args!(
-            "{}: it is gone or damaged: whether all that was acknowledged as durable is there cannot be told",
+            "{}: missing or damaged: cannot verify that all that was acknowledged as durable is there",
             folder.join("committed").display()
         ));
     }
@@ -514,7 +514,7 @@ fn start_server(cluster: &mut Cluster, options: &Up, undo: &mut Undo) -> Result<
     if let Some(pid) = cluster.server().settled(PATIENCE)? {
         if !cluster.sockets().exists() {
             let text = format!(
-                "{} is gone, and nobody reaches its server, pid {}, without: run `sheen down` first",
+                "{} is missing, and without it no client reaches its server, pid {}: run `sheen down` first",
                 cluster.sockets().display(),
                 pid.as_raw_nonzero()
             );
@@ -527,7 +527,7 @@ fn start_server(cluster: &mut Cluster, options: &Up, undo: &mut Undo) -> Result<
         return match cluster.values == before {
             true => Ok(()),
             false => {
-                let text = "its server runs, as it was told before; run `sheen down` first";
+                let text = "its server runs with its former options; run `sheen down` first";
                 Err(Fault::new(Errno::EBUSY, text))
             }
         };
@@ -546,7 +546,7 @@ fn start_server(cluster: &mut Cluster, options: &Up, undo: &mut Undo) -> Result<
     cluster.server().start(&server_arguments(cluster, nid, port))
 }
 
-/// What `up` was told about the server for good.
+/// Keeps the options of `up` that hold for later starts of the server, too.
 fn remember(cluster: &mut Cluster, options: &Up) -> Result<(), Fault> {
     let mut set = |key: &str, value: Option<String>| match value {
         Some(value) => drop(cluster.values.insert(key.to_owned(), value)),

@@ -48,7 +48,7 @@ impl Daemon {
     }
 
     /// The process if it runs. A number that another program got meanwhile does not
-    /// count, nor one that was killed and that nobody has waited for, nor what a file says that another
+    /// count, nor one that was killed and that its parent has not waited for, nor what a file says that another
     /// user wrote, nor a process of another user or program.
     pub(crate) fn pid(&self) -> Option<Pid> {
         let text = private::text(&self.pid_file())?;
@@ -90,7 +90,7 @@ impl Daemon {
         fs::write(self.pid_file(), format!("{} {started} {folder}\n", pid.as_raw_nonzero()))
     }
 
-    /// Device and inode of the folder: it keeps them where it is moved, and a copy has others.
+    /// Device and inode of the folder: they stay where it is moved, and differ in a copy.
     fn identity(&self) -> Option<String> {
         let found = fs::metadata(&self.folder).ok()?;
         Some(format!("{}:{}", found.dev(), found.ino()))
@@ -229,7 +229,7 @@ fn is_ours(pid: Pid, name: &str) -> bool {
 }
 
 fn is_alive(pid: Pid) -> bool {
-    // One that has ended and that nobody has waited for is dead too, but not before its last thread
+    // One that has ended and that its parent has not waited for is dead too, but not before its last thread
     // has ended: until then it keeps its files and locks.
     let place = format!("/proc/{}", pid.as_raw_nonzero());
     let threads = fs::read_dir(format!("{place}/task")).map_or(0, Iterator::count);
@@ -269,7 +269,7 @@ fn started_at(pid: Pid) -> Option<String> {
     fields.split_whitespace().nth(19).map(str::to_owned)
 }
 
-/// Says to whoever started this process that it is in use.
+/// Reports to the process that started this one that it is ready.
 pub(crate) fn say_ready() {
     say(READY);
 }
@@ -282,7 +282,7 @@ pub(crate) fn say_failed(why: &str) {
 }
 
 fn say(line: &str) {
-    // Nobody may be listening: then there is nobody to tell.
+    // Without a listener there is nothing to report to.
     let _ = writeln!(io::stdout().lock(), "{line}");
 }
 
@@ -302,8 +302,9 @@ mod tests {
         assert_eq!(lasting(|| Some((pid, true)), PATIENCE), Err(pid));
         assert!(begin.elapsed() < PATIENCE * 20);
         let fault = does_not_end("server", pid, Duration::from_secs(30));
-        let told = fault.text.contains("the server process, pid 77") && fault.text.contains("30 s");
-        assert!(told && !fault.text.contains("  "), "{}", fault.text);
+        let is_named =
+            fault.text.contains("the server process, pid 77") && fault.text.contains("30 s");
+        assert!(is_named && !fault.text.contains("  "), "{}", fault.text);
     }
 
     #[test]

@@ -111,7 +111,7 @@ fn check(options: &Fsck) -> Result<u8, Fault> {
     }
     places.repair(&found.problems)?;
     let again = places.look(Depth::Sizes, stop)?;
-    Ok(tell_repaired(&found, &again))
+    Ok(report_repaired(&found, &again))
 }
 
 fn find(cluster: &Cluster) -> Result<Places, Fault> {
@@ -136,7 +136,7 @@ fn find(cluster: &Cluster) -> Result<Places, Fault> {
 }
 
 /// Each problem with what became of it. What is lost of data is so still: that is not read again.
-fn tell_repaired(found: &Findings, again: &Findings) -> u8 {
+fn report_repaired(found: &Findings, again: &Findings) -> u8 {
     let is_data = |problem: &&Problem| problem.kind == ProblemKind::Data;
     let still: HashSet<&Problem> = again.problems.iter().filter(|p| !is_data(p)).collect();
     let before: HashSet<&Problem> = found.problems.iter().collect();
@@ -236,7 +236,7 @@ impl Places {
             progress(&format!("{name}: repairing"));
             let store = open(directory)?;
             let done = put_in_order(&store, &unclaimed).map_err(|error| broken(name, &error))?;
-            super::salvage::tell_names(&name.to_string(), &done);
+            super::salvage::report_names(&name.to_string(), &done);
             set_aside(name, &store)?;
         }
         progress("");
@@ -253,14 +253,14 @@ fn put_in_order(
     sheen_mds::rebuild(store, &held.objects, &held.indexes, now())
 }
 
-/// That nothing tells any more what was acknowledged as durable: opening the store makes the mark again, of
+/// Whether the mark of what was acknowledged as durable is lost: opening the store makes the mark again, of
 /// what is there.
 fn lost_mark(name: &str, directory: &Path) -> Result<Option<Problem>, Fault> {
     let lacks = StoreDisk::lacks_mark(directory).map_err(|error| disk_fault(&error))?;
     Ok(lacks.then(|| Problem {
         target: name.to_owned(),
         text: format!(
-            "{}: it is gone or damaged: whether all that was acknowledged as durable is there cannot be told; it \
+            "{}: missing or damaged: cannot verify that all that was acknowledged as durable is there; it \
              is made again",
             directory.join("committed").display()
         ),
@@ -316,11 +316,11 @@ fn on(name: &TargetName, what: &str, stop: &AtomicBool, objects: u64, bytes: u64
     !stop.load(Ordering::Relaxed)
 }
 
-/// What is being done, for whoever watches; an empty text wipes it away.
+/// Shows on a terminal what is being done; an empty text erases it.
 fn progress(text: &str) {
     let mut err = std::io::stderr().lock();
     if err.is_terminal() {
-        // Nobody misses it.
+        // Progress is not worth a failure.
         let _ = write!(err, "\r\x1b[K{text}").and_then(|()| err.flush());
     }
 }

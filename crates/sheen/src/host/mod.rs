@@ -68,7 +68,7 @@ pub(crate) fn raise_file_limit() {
 fn connections_max(targets: usize) -> usize {
     let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let most = connections_of(files, targets);
-    tracing::info!("{files} files may be open here, {most} of them connections of others");
+    tracing::info!("{files} files may be open here, {most} of them connections of peers");
     most
 }
 

@@ -261,7 +261,7 @@ async fn connect(
     })
 }
 
-/// Waits until somebody unmounts it, or asks this process to end.
+/// Waits until it is unmounted, or this process gets a signal to end.
 async fn until_unmounted(mounted: sheen_fuse::Mounted) -> Result<(), Fault> {
     let place = mounted.place().clone();
     let mut ended = tokio::task::spawn_blocking(move || mounted.wait());
@@ -313,7 +313,7 @@ pub(super) fn stays(why: &Stays) -> Fault {
 }
 
 impl Daemon {
-    /// A mount that nobody keeps a pid of: it ends when it is unmounted.
+    /// A mount without a pid file: it ends when it is unmounted.
     fn unnamed(folder: &Path) -> Self {
         Self::new(&folder.join(format!("mount-{}", std::process::id())), "mount")
     }

@@ -21,7 +21,8 @@ pub(crate) struct NativeClient {
 }
 
 impl NativeClient {
-    /// Connects to `MGSNID[:MGSNID...]:/FSNAME[/SUBDIR]`, or to what `sheen up` runs in a directory. What `set_param -P` told clients is not taken up.
+    /// Connects to `MGSNID[:MGSNID...]:/FSNAME[/SUBDIR]`, or to what `sheen up` runs in a directory. Parameters that
+    /// `set_param -P` set for clients are not applied.
     ///
     /// # Errors
     /// As a mount.

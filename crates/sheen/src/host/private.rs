@@ -1,4 +1,4 @@
-//! What belongs to one user: directories and files that are closed to all others, whatever the umask.
+//! What belongs to one user: directories and files that are closed to all other users, whatever the umask.
 //!
 //! Who can write where our processes read decides what they do: whom `down` kills, what it unmounts, where a
 //! client looks for its servers. So what another user owns is refused by name, also for root, who would do
@@ -20,13 +20,13 @@ pub(crate) fn set_umask() {
     rustix::process::umask(Mode::RWXG | Mode::RWXO);
 }
 
-/// Makes the directory if it is not there, closed to others; closes it, with a line, if it is open.
+/// Makes the directory if it is not there, closed to other users; closes it, with a line, if it is open.
 pub(crate) fn directory(path: &Path) -> Result<(), Fault> {
     make_private(path).map_err(|error| folder_fault(path, &error))
 }
 
-/// The directory that `up` is told: made closed if it is not there. What was there stays open to readers, as
-/// the mount point may lie in it, but nobody else may exchange what lies in it.
+/// The directory of `up`: made closed if it is not there. What was there stays open to readers, as
+/// the mount point may lie in it, but no other user may exchange what lies in it.
 pub(crate) fn top(path: &Path) -> Result<(), Fault> {
     const STICKY: u32 = 0o1000;
     const WRITE: u32 = 0o022;
@@ -46,7 +46,7 @@ pub(crate) fn top(path: &Path) -> Result<(), Fault> {
     fs::set_permissions(path, fs::Permissions::from_mode(closed))
         .map_err(|error| io_fault(path, &error))?;
     let place = path.display();
-    eprintln!("{place} could be written by others (mode {mode:o}): closed (mode {closed:o})");
+    eprintln!("{place} was writable by other users (mode {mode:o}): closed (mode {closed:o})");
     Ok(())
 }
 
@@ -64,7 +64,7 @@ fn foreign(path: &Path, why: &str) -> Fault {
     Fault::new(Errno::EPERM, text)
 }
 
-/// Opens a log to write behind its end, closed to others.
+/// Opens a log to append to, closed to other users.
 pub(super) fn log(path: &Path) -> std::io::Result<File> {
     let flags = OFlags::NOFOLLOW.bits().cast_signed();
     let file =

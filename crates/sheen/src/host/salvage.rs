@@ -1,7 +1,7 @@
 //! `sheen salvage`: a target whose store is damaged, made again of what can be read of it.
 //!
 //! The damaged store is only read, and stays as `damaged-<target>` beside the new one. The MDT's names
-//! and inodes, and an OST's list of objects, are put in order as far as they tell of each other.
+//! and inodes, and an OST's list of objects, are repaired as far as they refer to each other.
 
 use std::path::{Path, PathBuf};
 
@@ -49,7 +49,7 @@ pub(crate) fn salvage(options: &Salvage) -> Result<(), Fault> {
     let found = sheen_store_disk::salvage(&directory, &new, &otherwise);
     let found = found.map_err(|error| disk_fault(&error))?;
     let name = &options.target;
-    tell(name, &found);
+    report(name, &found);
     in_order(name, &new, &kind)?;
     // All of the new store is durable before it takes the old one's place.
     sync(&new)?;
@@ -156,7 +156,7 @@ fn rename(from: &Path, to: &Path) -> Result<(), Fault> {
     std::fs::rename(from, to).map_err(failed)
 }
 
-fn tell(name: &str, found: &Salvaged) {
+fn report(name: &str, found: &Salvaged) {
     let Salvaged { objects, keys, damaged, from_data, sequence } = found;
     for line in damaged {
         output::line(format_args!("{name}: damaged: {line}"));
@@ -182,7 +182,7 @@ fn in_order(name: &str, place: &Path, kind: &PlanKind) -> Result<(), Fault> {
         PlanKind::Target(target) if target.kind == TargetKind::Mdt => {
             let done = sheen_mds::rebuild(&store, &objects, &indexes, now()).map_err(broken)?;
             sheen_mds::skip_used_objects(&store).map_err(broken)?;
-            tell_names(name, &done);
+            report_names(name, &done);
         }
         PlanKind::Target(_) => {
             let unlisted = sheen_oss::rebuild(&store, &objects).map_err(broken)?;
@@ -193,7 +193,7 @@ fn in_order(name: &str, place: &Path, kind: &PlanKind) -> Result<(), Fault> {
     Ok(())
 }
 
-pub(super) fn tell_names(name: &str, done: &sheen_mds::Rebuilt) {
+pub(super) fn report_names(name: &str, done: &sheen_mds::Rebuilt) {
     for fid in &done.directories {
         output::line(format_args!("{name}: directory {fid} is made again, for root alone"));
     }

@@ -19,7 +19,7 @@ use sheen_control::api::{ScrubAnswer, ScrubRequest, ScrubState};
 
 /// Objects asked for at once.
 const OBJECTS_STEP: usize = 64;
-/// What one job reads before others get the thread, about.
+/// What one job reads, about, before other jobs get the thread.
 const JOB_BYTES: u64 = 1 << 20;
 /// Findings kept; beyond, they are counted alone, and logged.
 const FINDINGS_MAX: usize = 10_000;

@@ -26,7 +26,7 @@ use sheen_tools::output::{Fault, errno_of};
 /// Lustre's `obd_timeout`, in seconds.
 const TIMEOUT: u64 = 100;
 
-/// Three ping intervals of a client with Lustre's timeout: clients are not told ours.
+/// Three ping intervals of a client with Lustre's timeout: clients do not know ours.
 const PING_EVICT_MIN: Duration = Duration::from_secs(75);
 
 /// Whom a server lets connect by TCP: the values of Lustre's `accept`.
@@ -274,13 +274,13 @@ pub(super) fn control(
         .map_err(|error| super::io_fault(&path, &error))
 }
 
-/// Where the MGS is: here, or where the targets were told.
+/// Where the MGS is: here, or at the `--mgsnode` of the targets.
 fn mgs_nids(plans: &[Plan], own: Nid) -> Result<Vec<Nid>, String> {
     if plans.iter().any(|plan| plan.kind == PlanKind::Mgs) {
         return Ok(vec![own]);
     }
-    let told = plans.iter().find(|plan| !plan.mgs.is_empty()).map(|plan| plan.mgs.clone());
-    told.ok_or_else(|| "no MGT among the targets, and none names an --mgsnode".to_owned())
+    let named = plans.iter().find(|plan| !plan.mgs.is_empty()).map(|plan| plan.mgs.clone());
+    named.ok_or_else(|| "no MGT among the targets, and none names an --mgsnode".to_owned())
 }
 
 /// Waits for SIGTERM or SIGINT.
@@ -296,7 +296,7 @@ pub(super) async fn wait_for_signal() -> Result<(), Fault> {
     Ok(())
 }
 
-/// MDTs first: they give objects back to OSTs that still answer.
+/// MDTs first: they return unused objects to OSTs that still answer.
 async fn stop(node: &Arc<RpcNode>, registrar: &Registrar, running: &[Arc<Running>]) {
     registrar.close();
     for one in running.iter().rev() {

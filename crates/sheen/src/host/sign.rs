@@ -1,7 +1,7 @@
 //! Whether a mount gives a sign of life, and the end of one that gives none.
 //!
-//! Whoever asks a mount that hangs may wait in the kernel and not be killable, so a process of its own
-//! asks, which nobody waits for any longer than [`PATIENCE`]. It asks twice: the threads that read calls, and
+//! A process that asks a mount that hangs may wait in the kernel and not be killable, so a child of its own
+//! asks, which is waited for no longer than [`PATIENCE`]. It asks twice: the threads that read calls, and
 //! then, as a call that goes the way of all calls, the workers, the locks and the notifications to the kernel. It
 //! prints each answer when it has it, so that the one that is missing says what hangs.
 
@@ -21,7 +21,7 @@ use super::daemon::{self, Daemon};
 use super::mount;
 use sheen_tools::output::{self, Fault, errno_of};
 
-/// How long a mount may take for its sign. It asks nobody for it.
+/// How long a mount may take for its sign. It needs no server for it.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How often the asker is looked at.
 const LOOK: Duration = Duration::from_millis(10);
@@ -94,7 +94,7 @@ pub(super) fn health(daemon: &Daemon, place: &Place) -> Health {
 }
 
 /// What the words of the process that asks say; `ended`: well or not, nothing if it has not ended.
-fn told(said: &str, ended: Option<bool>) -> Health {
+fn health_of(said: &str, ended: Option<bool>) -> Health {
     let line = |name: &str| said.lines().find_map(|line| line.strip_prefix(name));
     let reads = said.lines().any(|line| line == READS);
     match (line(HANGS), line(LATE)) {
@@ -162,7 +162,7 @@ fn answers(path: &Path) -> Health {
         }
         std::thread::sleep(LOOK);
     };
-    told(&asker.stdout.map(words).unwrap_or_default(), ended)
+    health_of(&asker.stdout.map(words).unwrap_or_default(), ended)
 }
 
 /// What is there to be read: the process may live, and never close its end.
@@ -207,7 +207,7 @@ pub(super) fn hangs(daemon: &Daemon, path: &Path, what: &str) -> Fault {
     Fault::new(Errno::ETIMEDOUT, text)
 }
 
-/// Ends a mount whatever its process does and whoever waits for it.
+/// Ends a mount whatever its process does and whichever programs wait for it.
 pub(super) fn force(daemon: &Daemon, place: &Place) -> Result<(), Fault> {
     let path = place.path();
     if let Err(error) = sheen_fuse::abort(place)
@@ -240,14 +240,14 @@ mod tests {
     #[test]
     fn the_answer_that_is_missing_says_what_hangs() {
         let hangs = |what: &str| Health::Hangs(what.to_owned());
-        assert_eq!(told("", None), hangs("no calls are read"));
+        assert_eq!(health_of("", None), hangs("no calls are read"));
         let workers = hangs("calls are read, but its workers do not get on");
-        assert_eq!(told("reads\n", None), workers);
-        assert_eq!(told("reads\nhangs \nlate \n", Some(true)), Health::Alive(String::new()));
-        assert_eq!(told("reads\nhangs a lock\nlate x\n", Some(true)), hangs("a lock"));
+        assert_eq!(health_of("reads\n", None), workers);
+        assert_eq!(health_of("reads\nhangs \nlate \n", Some(true)), Health::Alive(String::new()));
+        assert_eq!(health_of("reads\nhangs a lock\nlate x\n", Some(true)), hangs("a lock"));
         let late = Health::Alive("pages are stuck".to_owned());
-        assert_eq!(told("reads\nhangs \nlate pages are stuck\n", Some(true)), late);
-        assert_eq!(told("", Some(false)), hangs("its connection to the kernel has ended"));
+        assert_eq!(health_of("reads\nhangs \nlate pages are stuck\n", Some(true)), late);
+        assert_eq!(health_of("", Some(false)), hangs("its connection to the kernel has ended"));
         assert!(late.hint() == ", pages are stuck" && Health::Dead.hint().is_empty());
         assert!(workers.hint().contains("does not answer (calls are read"));
     }

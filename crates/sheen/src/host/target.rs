@@ -128,13 +128,13 @@ impl Running {
         &self.hosted.served
     }
 
-    /// Closes its store: nobody asks any more. Tasks that are left may hold it, so it is not dropped.
+    /// Closes its store: no request comes any more. Tasks that are left may hold it, so it is not dropped.
     pub(super) fn close(&self) {
         self.store.close();
     }
 
     /// Gives the root directory of a new file system to the user whose servers these are: there may be no root
-    /// among those who can reach them, and nobody else could make anything in it.
+    /// among those who can reach them, and no other user could make anything in it.
     fn own_root(&self, store: &StoreDisk) -> Result<(), String> {
         let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
         if uid.is_root() || !matches!(self.served().role, Role::Mdt(_)) || self.was_registered()? {
@@ -153,7 +153,7 @@ impl Running {
         is_registered(&self.plan.directory).map_err(|fault| fault.text)
     }
 
-    /// Tells the MGS of it.
+    /// Registers it with the MGS.
     pub(super) async fn register(&self, registrar: &Registrar) -> Result<(), String> {
         if self.plan.kind == PlanKind::Mgs {
             return Ok(());
@@ -175,7 +175,7 @@ impl Running {
     }
 }
 
-/// Whether the target in `directory` has told the MGS of itself.
+/// Whether the target in `directory` has registered with the MGS.
 pub(super) fn is_registered(directory: &Path) -> Result<bool, Fault> {
     let config = Config::load(directory).map_err(|error| mkfs::disk_fault(&error))?;
     Ok(config.values.contains_key(REGISTERED))

@@ -76,7 +76,7 @@ pub(super) fn process(name: &str, word: &Path) -> Option<(Pid, Vec<String>)> {
 }
 
 /// What follows `option` among the words of a process.
-pub(super) fn told<'a>(words: &'a [String], option: &str) -> Option<&'a str> {
+pub(super) fn value_of<'a>(words: &'a [String], option: &str) -> Option<&'a str> {
     let at = words.iter().position(|word| word == option)?;
     words.get(at + 1).map(String::as_str)
 }

@@ -1,4 +1,4 @@
-//! What an `up` that fails takes back: what it made itself, and nothing that was there.
+//! What an `up` that fails undoes: what it made itself, and nothing that was there.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,12 +14,12 @@ const LINES: usize = 5;
 /// See the module.
 #[derive(Default)]
 pub(super) struct Undo {
-    /// The directory and those above it, the innermost first: they go if nobody else has put anything there.
+    /// The directory and those above it, the innermost first: they go if nothing else is in them.
     above: Vec<PathBuf>,
     /// Directories of ours: what lies in them goes with them.
     made: Vec<PathBuf>,
     /// `run/cluster` as it was; `None` if it was not there.
-    told: Option<String>,
+    before: Option<String>,
     /// Its servers were started: they may have registered the targets they were given.
     started: bool,
     /// So was the configuration that they are registered in.
@@ -31,8 +31,8 @@ pub(super) struct Undo {
 impl Undo {
     /// Before anything is made for the file system in `directory`.
     pub(super) fn of(directory: &Path) -> Self {
-        let told = fs::read_to_string(directory.join("run/cluster")).ok();
-        let mut undo = Self { told, ..Self::default() };
+        let before = fs::read_to_string(directory.join("run/cluster")).ok();
+        let mut undo = Self { before, ..Self::default() };
         let above = directory.ancestors().take_while(|path| !path.as_os_str().is_empty());
         undo.above = above.take_while(|path| !path.exists()).map(Path::to_owned).collect();
         undo.will_make(&directory.join("run"));
@@ -64,7 +64,7 @@ impl Undo {
         }
     }
 
-    /// Takes all back, because of `fault`; answers it, with what the logs say that go.
+    /// Undoes all, because of `fault`; returns it, with the ends of the logs that are removed.
     pub(super) fn run(self, cluster: Option<&Cluster>, mut fault: Fault) -> Fault {
         if let Some(cluster) = cluster.filter(|_| self.started) {
             cluster.server().stop(PATIENCE);
@@ -76,7 +76,7 @@ impl Undo {
         if !self.started || self.is_new {
             for path in &self.made {
                 keep_log(path, &mut fault);
-                // What cannot be removed is where it was made, and the fault that is told matters more.
+                // What cannot be removed is where it was made, and the fault that is reported matters more.
                 let _ = fs::remove_dir_all(path);
             }
             for path in &self.above {
@@ -84,7 +84,7 @@ impl Undo {
             }
         }
         if let Some(cluster) = cluster.filter(|cluster| cluster.run().exists()) {
-            cluster.restore(self.told.as_deref());
+            cluster.restore(self.before.as_deref());
         }
         fault
     }

@@ -1,8 +1,8 @@
 //! How a client gets to the servers of a file system: by TCP, or, if `sheen up` of this machine runs it, by the
 //! UNIX sockets in its directory.
 //!
-//! A client is told the MGS's NID, as on Lustre. Which directory that stands for says a link in the user's
-//! run folder, `nids/NID-PORT`, that `up` laid; root's links are in root's folder, which nobody else can
+//! A client gets the MGS's NID, as on Lustre. Which directory that stands for says a link in the user's
+//! run folder, `nids/NID-PORT`, that `up` made; root's links are in root's folder, which no other user can
 //! write. Another user's file system is named by its directory instead, which only root may enter.
 
 use std::fs;
@@ -168,7 +168,7 @@ impl Way {
 }
 
 /// The directory of a file system that `source` names, seen from `base`. What has the form of nodes' addresses is
-/// never one: whoever may write here could plant one under a name that others mount. (`./` makes it one.)
+/// never one: a user who may write here could plant one under a name that other users mount. (`./` makes it one.)
 fn directory(base: &Path, source: &str) -> Option<PathBuf> {
     let path = base.join(source);
     let is_there = parse_source(source).is_err() && path.join("run/cluster").exists();
@@ -251,7 +251,7 @@ pub(super) fn announce(nid: Nid, port: u16, folder: &Path) -> Result<(), Fault> 
     laid.and_then(|()| fs::rename(&temporary, &path)).map_err(|error| folder_fault(&path, &error))
 }
 
-/// Takes back what [`announce`] did.
+/// Removes the link of [`announce`].
 pub(super) fn forget(link: &Path) {
     // It may be gone already.
     let _ = fs::remove_file(link);

@@ -1,6 +1,6 @@
-//! Whether what a server's requests need gets on: its tasks, and the stores of its targets.
+//! Whether what a server's requests need makes progress: its tasks, and the stores of its targets.
 //!
-//! Asked over the control socket, whose threads are others, with a time limit for each.
+//! Asked over the control socket, which has threads of its own, with a time limit for each.
 
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -31,16 +31,16 @@ pub(super) fn command(running: &[Arc<HostedTarget>]) -> sheen_control::Command {
 
 /// What the command answers. A store that fails keeps nothing up: its requests are answered with errors.
 fn look(runtime: &Handle, stores: impl Iterator<Item = (String, Arc<dyn Store>)>) -> String {
-    let (tell, heard) = mpsc::channel();
-    drop(runtime.spawn(async move { tell.send(()) }));
-    if heard.recv_timeout(TASK_WAIT).is_err() {
+    let (sender, answer) = mpsc::channel();
+    drop(runtime.spawn(async move { sender.send(()) }));
+    if answer.recv_timeout(TASK_WAIT).is_err() {
         return "its tasks do not get on\n".to_owned();
     }
     let mut fails = String::new();
     for (name, store) in stores {
-        let (tell, heard) = mpsc::channel();
-        drop(runtime.spawn_blocking(move || tell.send(store.lookup(INDEX, &[]))));
-        match heard.recv_timeout(STORE_WAIT) {
+        let (sender, answer) = mpsc::channel();
+        drop(runtime.spawn_blocking(move || sender.send(store.lookup(INDEX, &[]))));
+        match answer.recv_timeout(STORE_WAIT) {
             Ok(Ok(_)) => {}
             Ok(Err(error)) => fails = format!("the store of {name} fails: {error}"),
             Err(_) => return format!("the store of {name} does not answer\n"),
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn tasks_that_stand_still_are_told_within_the_limit() {
+    fn tasks_that_stand_still_are_reported_within_the_limit() {
         let runtime = runtime();
         let nothing = || std::iter::empty();
         assert_eq!(look(runtime.handle(), nothing()), "\n");

@@ -223,12 +223,12 @@ fn a_mark_that_is_lost_is_told_by_fsck_and_at_the_next_start() {
         fs::remove_file(&mark).told("remove the mark")?;
         let found = fsck(cluster, &["-n"])?;
         left_with(4, " 1 problems", &found)?;
-        tells(&found.1, &["-OST0000: ", "ost0000/committed", "is gone or damaged"])?;
+        tells(&found.1, &["-OST0000: ", "ost0000/committed", "missing or damaged"])?;
         left_with(0, " 0 problems", &fsck(cluster, &["-n"])?)?;
         fs::write(&mark, "nothing legible").told("damage the mark")?;
         let up = ["up", "--dir", &dir.to_string_lossy(), "--mount", &mnt.to_string_lossy()];
         let said = cluster.must(&up)?;
-        tells(&said, &["ost0000/committed", "is gone or damaged"])?;
+        tells(&said, &["ost0000/committed", "missing or damaged"])?;
         cluster.down()?;
         left_with(0, " 0 problems", &fsck(cluster, &["-n"])?)
     });

@@ -84,7 +84,7 @@ fn closed_again(cluster: &Cluster, up: &str) -> Outcome {
     cluster.down()?;
     open_everything(&dir)?;
     let said = with_no_umask(cluster, up)?;
-    for place in ["dir could be written", "run was open to others"] {
+    for place in ["dir was writable", "run was open to others"] {
         ensure(said.contains(place), || format!("no line `{place}`: {said}"))?;
     }
     let log = text(&dir.join("run/server.log"));

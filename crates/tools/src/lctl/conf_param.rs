@@ -29,7 +29,7 @@ fn failed(errno: Errno) -> Fault {
     Fault::new(errno, format!("error: conf_param: {errno}"))
 }
 
-/// What the MGS is told: `name=value`, `name=` to delete; nothing for a setting without a value.
+/// What is sent to the MGS: `name=value`, `name=` to delete; nothing for a setting without a value.
 pub(super) fn assignment(setting: &str, delete: bool) -> Option<String> {
     match setting.split_once('=') {
         Some((name, _)) if delete => Some(format!("{name}=")),

@@ -43,7 +43,7 @@ pub(super) fn ping(options: &Ping) -> Result<(), Fault> {
         }
         Err((errno, _)) => {
             line(format_args!("failed to ping {nid}: {errno}"));
-            Err(Fault::told(errno))
+            Err(Fault::reported(errno))
         }
     }
 }

@@ -59,7 +59,7 @@ impl Which {
     }
 }
 
-/// What counts or is for tests, by words of its name, as Lustre tells it from what can be tuned.
+/// What counts or is for tests, by words of its name, as Lustre distinguishes it from what can be tuned.
 fn is_statistics(name: &str) -> bool {
     const WORDS: [&str; 10] = [
         "console",

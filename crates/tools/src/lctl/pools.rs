@@ -1,7 +1,7 @@
 //! `lctl pool_new`, `pool_add`, `pool_remove`, `pool_destroy`, `pool_list`.
 //!
-//! The MGS keeps pools; a mount and an MDT hear of a change a second or so later. Unless told not
-//! to, a command waits until all that run on this machine have.
+//! The MGS keeps pools; mounts and MDTs learn of a change about a second later. Without
+//! `--nowait` a command waits until all that run on this machine have.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use crate::output::{Fault, line};
 use crate::processes::ask_all;
 use sheen_control::api::POOL;
 
-/// How long to wait for others to hear of a change, and how often to look.
+/// How long to wait until mounts and MDTs know a change, and how often to look.
 const WAIT: Duration = Duration::from_secs(15);
 const LOOK: Duration = Duration::from_millis(100);
 /// Longest name of a file system, and of a pool.
@@ -27,7 +27,7 @@ const RESERVED: [&str; 3] = ["none", "ignore", "inherit"];
 /// Options of `pool_new` and `pool_destroy`.
 #[derive(Args)]
 pub(super) struct Pool {
-    /// Do not wait until others have heard of it
+    /// Do not wait until the mounts and MDTs of this machine know the change
     #[arg(short, long)]
     nowait: bool,
     /// The file system and the pool
@@ -63,7 +63,7 @@ pub(super) fn create(options: &Pool) -> Result<(), Fault> {
         Errno::EEXIST => format!("pool_new: pool {fsname}.{pool} already exists"),
         errno => format!("pool_new {fsname}.{pool}: {errno}"),
     };
-    tell("new", fsname, pool, None).map_err(|errno| Fault::new(errno, failed(errno)))?;
+    change("new", fsname, pool, None).map_err(|errno| Fault::new(errno, failed(errno)))?;
     settle(options, fsname, pool, |members| members.is_some());
     line(format_args!("Pool {fsname}.{pool} created"));
     Ok(())
@@ -75,7 +75,7 @@ pub(super) fn destroy(options: &Pool) -> Result<(), Fault> {
         Errno::ENOENT => format!("pool_destroy: pool {fsname}.{pool} not found"),
         errno => format!("pool_destroy {fsname}.{pool}: {errno}"),
     };
-    tell("destroy", fsname, pool, None).map_err(|errno| Fault::new(errno, failed(errno)))?;
+    change("destroy", fsname, pool, None).map_err(|errno| Fault::new(errno, failed(errno)))?;
     settle(options, fsname, pool, |members| members.is_none());
     line(format_args!("Pool {fsname}.{pool} destroyed"));
     Ok(())
@@ -120,7 +120,7 @@ fn each(
     }
     let mut worst = None;
     for ost in osts {
-        match tell(what, fsname, pool, Some(&ost)) {
+        match change(what, fsname, pool, Some(&ost)) {
             Ok(()) => {
                 settle(&options.pool, fsname, pool, |members| settled(&ost, members));
                 let done = if what == "add" { "added to" } else { "removed from" };
@@ -135,8 +135,8 @@ fn each(
     crate::output::worst(worst)
 }
 
-/// Tells the MGS. An OST that the file system has not is ENODEV there, but so is no MGS.
-fn tell(what: &str, fsname: &str, pool: &str, ost: Option<&str>) -> Result<(), Errno> {
+/// Has the MGS change a pool. ENODEV is an OST that the file system does not have, and no MGS, too.
+fn change(what: &str, fsname: &str, pool: &str, ost: Option<&str>) -> Result<(), Errno> {
     let name = ost.and_then(|uuid| uuid.strip_suffix("_UUID"));
     let words: Vec<&str> = [what, fsname, pool].into_iter().chain(name).collect();
     on_the_mgs(POOL, &words)
@@ -212,7 +212,7 @@ fn settle(options: &Pool, fsname: &str, pool: &str, done: impl Fn(Option<&str>) 
     while !pool_names(fsname).iter().all(|pools| done(pools.get(pool).map(String::as_str))) {
         if began.elapsed() > WAIT {
             eprintln!(
-                "Warning, not everybody on this machine has heard of pool {fsname}.{pool} yet"
+                "Warning, not all mounts and MDTs of this machine know the change of pool {fsname}.{pool} yet"
             );
             return;
         }

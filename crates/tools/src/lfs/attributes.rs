@@ -74,7 +74,7 @@ fn plain_set(path: &Path, name: &str, bytes: &[u8]) -> Result<(), Errno> {
 }
 
 /// What our MDT refuses has the same errno as any attribute of ours on another file system: the file's FID
-/// tells them apart.
+/// distinguishes them.
 fn set(path: &Path, name: &str, bytes: &[u8]) -> Result<(), Errno> {
     match plain_set(path, name, bytes) {
         Err(Errno::EOPNOTSUPP) if fid(path).is_err() => Err(Errno::ENOTTY),
@@ -85,7 +85,7 @@ fn set(path: &Path, name: &str, bytes: &[u8]) -> Result<(), Errno> {
 /// Orders the mount to move a file.
 ///
 /// # Errors
-/// EOPNOTSUPP where nobody knows the order; EBUSY, EINTR, or what moving met.
+/// EOPNOTSUPP where the file system does not know the order; EBUSY, EINTR, or what moving met.
 pub(super) fn order_migration(path: &Path, order: &[u8]) -> Result<(), Errno> {
     plain_set(path, MIGRATE, order)
 }

@@ -1,4 +1,4 @@
-//! Values on the command line that others are compared with: `N`, `+N`, `-N`, with units.
+//! Values on the command line that values of files are compared with: `N`, `+N`, `-N`, with units.
 
 use super::size::parse_with_unit;
 use super::wish::END_OF_FILE;

@@ -168,7 +168,7 @@ fn only_pool(targets: &mut Vec<TargetStatfs>, pools: &pools::Pools, pool: &str) 
 fn no_mount(path: &Path, errno: Errno) -> Fault {
     if errno == Errno::ENODEV {
         line(format_args!("df:{} Not a Lustre filesystem", path.display()));
-        return Fault::told(Errno::EOPNOTSUPP);
+        return Fault::reported(Errno::EOPNOTSUPP);
     }
     Fault::new(errno, format!("error: invalid path '{}': {errno}", path.display()))
 }

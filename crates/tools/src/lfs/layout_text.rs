@@ -417,9 +417,9 @@ fn components(composite: &LovComp, forged: bool, style: Style) -> String {
     let first_unmade = all.iter().position(|part| !is_made(&part.entry)).unwrap_or(all.len());
     let last = if first_unmade == 0 { all.len() } else { first_unmade };
     let extension = all.iter().find(|part| part.entry.flags.contains(CompFlags::EXTENSION));
-    let told = extension.filter(|_| style.fields.has(Fields::EXTENSION));
-    let told = told.or_else(|| last.checked_sub(1).map(|number| &all[number]));
-    text + &told.map(|part| component(part, style)).unwrap_or_default()
+    let shown = extension.filter(|_| style.fields.has(Fields::EXTENSION));
+    let shown = shown.or_else(|| last.checked_sub(1).map(|number| &all[number]));
+    text + &shown.map(|part| component(part, style)).unwrap_or_default()
 }
 
 fn composite_header(composite: &LovComp, forged: bool, style: Style) -> String {

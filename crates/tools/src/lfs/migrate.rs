@@ -39,13 +39,13 @@ const OPTIONS: &[Opt] = &[
         short: Some('b'),
         names: &["block"],
         takes: Takes::Nothing,
-        help: "Let others wait while the data moves (the default)",
+        help: "Block I/O of other processes while the data moves (the default)",
     },
     Opt {
         short: Some('n'),
         names: &["non-block"],
         takes: Takes::Nothing,
-        help: "Give up if somebody else changes the file meanwhile",
+        help: "Abort if another process changes the file meanwhile",
     },
     Opt {
         short: Some('D'),
@@ -308,7 +308,7 @@ fn listed(list: &[u8], null: bool) -> Vec<PathBuf> {
 }
 
 /// Gives the order and says now and then how far it is.
-#[expect(clippy::disallowed_methods, reason = "a tool that tells its user of time")]
+#[expect(clippy::disallowed_methods, reason = "a tool that shows its user the time")]
 fn with_stats(path: &Path, order: &[u8], interval: Duration) -> Result<(), Errno> {
     let begin = Instant::now();
     let (done, changed) = (Mutex::new(false), Condvar::new());
@@ -357,7 +357,7 @@ pub(super) struct Swap {
 /// Exchanges the layouts, and so the data, of two files.
 pub(super) fn swap(options: &Swap) -> Result<(), Fault> {
     for path in [&options.first, &options.second] {
-        // Of a pipe nobody reads, opening it would wait for ever.
+        // Opening a pipe without a reader would wait for ever.
         let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let opened = rustix::fs::open(path, flags, Mode::empty());
         opened.map(drop).map_err(|error| {
@@ -436,14 +436,14 @@ mod tests {
         clippy::disallowed_methods,
         reason = "what would wait for ever gets a thread of its own"
     )]
-    fn a_pipe_that_nobody_reads_is_refused_at_once() {
+    fn a_pipe_without_a_reader_is_refused_at_once() {
         let pipe = std::env::temp_dir().join(format!("sheen-swap-{}", std::process::id()));
         let kind = rustix::fs::FileType::Fifo;
         rustix::fs::mknodat(rustix::fs::CWD, &pipe, kind, 0o600.into(), 0).unwrap();
-        let (tell, told) = std::sync::mpsc::channel();
+        let (sender, receiver) = std::sync::mpsc::channel();
         let both = Swap { first: pipe.clone(), second: pipe.clone() };
-        std::thread::spawn(move || tell.send(swap(&both)));
-        let answered = told.recv_timeout(Duration::from_secs(10));
+        std::thread::spawn(move || sender.send(swap(&both)));
+        let answered = receiver.recv_timeout(Duration::from_secs(10));
         std::fs::remove_file(&pipe).unwrap();
         assert_eq!(answered.unwrap().unwrap_err().code, 6);
     }

@@ -1,4 +1,4 @@
-//! The mounts of this machine, as their processes tell.
+//! The mounts of this machine, as their processes report them.
 
 use std::path::{Path, PathBuf};
 
@@ -26,7 +26,7 @@ pub(super) struct Mount {
 }
 
 impl Mount {
-    /// Every mount that answers us: those whose processes we may talk to, and those that others let us use.
+    /// Every mount that answers: those whose processes we may ask, and those of other users that we may use.
     pub(super) fn all() -> Vec<Self> {
         let mount = |mut process: Client| {
             let text = command(&mut process, MOUNT_INFO, &[]).ok()?;
@@ -79,8 +79,8 @@ impl Mount {
         match &mut self.way {
             Way::Process(process) => command(process, name, arguments),
             Way::Inside(path) => {
-                let told = |errno: Errno| (errno, format!("{}: {errno}", path.display()));
-                sheen_fuse::question(path, name).map_err(told)
+                let failed = |errno: Errno| (errno, format!("{}: {errno}", path.display()));
+                sheen_fuse::question(path, name).map_err(failed)
             }
         }
     }

@@ -37,7 +37,7 @@ pub(super) enum Takes {
 pub(super) struct Opt {
     /// Its one letter, if it has one.
     pub(super) short: Option<char>,
-    /// Its long names; the first tells options apart. Single letters are no long name.
+    /// Its long names; the first identifies the option. Single letters are no long name.
     pub(super) names: &'static [&'static str],
     /// What follows it.
     pub(super) takes: Takes,

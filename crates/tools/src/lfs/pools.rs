@@ -67,7 +67,7 @@ pub(super) fn check(path: &Path, wish: &LovEa, command: &str) -> Result<(), Faul
 /// Lists pools, or the OSTs of one.
 ///
 /// # Errors
-/// ENOENT for what is not there, as Lustre's tools say it: a file system that nobody knows is
+/// ENOENT for what is not there, as Lustre's tools say it: a file system that no mount and no MGS knows is
 /// passed over without a word.
 pub(crate) fn print(command: &str, name: &str) -> Result<(), Fault> {
     let (fsname, pool, pools) = match name.starts_with(['/', '.']) {
@@ -78,7 +78,7 @@ pub(crate) fn print(command: &str, name: &str) -> Result<(), Fault> {
                 Fault::new(Errno::ENOENT, format!("{command}: {text}: {why}"))
             });
             let mut mount = mount?;
-            let pools = of(&mut mount).map_err(|(errno, _)| Fault::told(errno))?;
+            let pools = of(&mut mount).map_err(|(errno, _)| Fault::reported(errno))?;
             (mount.info.fsname.clone(), None, pools)
         }
         false => {
@@ -86,7 +86,7 @@ pub(crate) fn print(command: &str, name: &str) -> Result<(), Fault> {
                 Some((fsname, pool)) => (fsname, Some(pool)),
                 None => (name, None),
             };
-            let pools = known(fsname).ok_or(Fault::told(Errno::ENOENT))?;
+            let pools = known(fsname).ok_or(Fault::reported(Errno::ENOENT))?;
             (fsname.to_owned(), pool, pools)
         }
     };

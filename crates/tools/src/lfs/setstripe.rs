@@ -1,9 +1,8 @@
 //! `lfs setstripe`: files with a layout of their own, defaults of directories.
 //!
-//! A new file is made without objects, then told its layout; the MDT allocates the objects. If
-//! the layout is refused, the file goes away again. What the MDT quietly made otherwise than it
-//! was asked (fewer stripes, a shorter component on the MDT) is told in a line on stderr; that
-//! costs reading the layout back.
+//! A new file is created without objects, then its layout is set; the MDT allocates the objects. If the MDT
+//! refuses the layout, the file is removed again. Where it silently made something else than what was requested
+//! (fewer stripes, a shorter component on the MDT), a line on stderr says so; that costs reading the layout back.
 
 use std::path::{Path, PathBuf};
 
@@ -333,7 +332,7 @@ fn differences(wish: &LovEa, made: &LovEa) -> Vec<String> {
             }
             if wish.components.len() == made.components.len() {
                 let pairs = wish.components.iter().zip(&made.components);
-                // One that nobody has written to has no objects yet.
+                // One that was never written to has no objects yet.
                 let pairs = pairs.filter(|(_, made)| made.entry.flags.contains(CompFlags::INIT));
                 texts.extend(pairs.filter_map(|(wish, made)| {
                     let bytes = made.entry.end.saturating_sub(made.entry.start);

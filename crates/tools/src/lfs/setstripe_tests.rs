@@ -49,7 +49,7 @@ fn options_that_disagree_are_refused_as_in_lustre() {
 }
 
 #[test]
-fn what_was_made_otherwise_is_told() {
+fn a_layout_that_differs_from_the_request_is_reported() {
     let wish = |line: &str| read(line).unwrap().layout.wish.finish().unwrap();
     let plain = |stripes: usize| {
         let stripes = vec![LovOstData::default(); stripes];

@@ -192,8 +192,8 @@ fn check_content(device: &Path) -> Result<(), Fault> {
         let errno = errno_of(&error);
         fatal(errno, format_args!("{shown}: {errno}"))
     })?;
-    let others = entries.flatten().any(|entry| entry.file_name() != "lost+found");
-    if others && !device.join("format").exists() && !device.join("lock").exists() {
+    let holds_more = entries.flatten().any(|entry| entry.file_name() != "lost+found");
+    if holds_more && !device.join("format").exists() && !device.join("lock").exists() {
         let text = format!("{shown} is not empty and holds no target: take another directory");
         return Err(fatal(Errno::ENOTEMPTY, text));
     }

@@ -51,7 +51,7 @@ A request that takes longer than a tenth of a second is listed with what it wait
 
 /// Show live what the servers and mounts of this machine do
 ///
-/// On a terminal the screen is drawn anew each second; `?` tells the keys. Otherwise, and with -b, plain text
+/// On a terminal the screen is drawn anew each second; `?` lists the keys. Otherwise, and with -b, plain text
 /// is written, a block for each interval.
 #[derive(Args)]
 pub struct Top {

@@ -74,7 +74,7 @@ pub(super) struct Target {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Mount {
     pub(super) counters: Counters,
-    /// Requests that wait for an answer; `None` if the tree does not tell.
+    /// Requests that wait for an answer; `None` if the tree does not show them.
     pub(super) in_flight: Option<u64>,
 }
 
@@ -307,7 +307,7 @@ mod tests {
         assert_eq!(reading.clients["10.0.0.1@tcp"].operations, 124);
         assert_eq!(reading.mounts["fs-ffff01"].in_flight, Some(7));
         assert_eq!(reading.mounts["fs-ffff01"].counters.operations, 62);
-        assert_eq!(reading.services.len(), 1, "without its own lines a service tells nothing");
+        assert_eq!(reading.services.len(), 1, "a service without lines of its own shows nothing");
         let io = reading.services["ost_io"];
         assert_eq!((io.waited_us, io.queued, io.active), (20, 3, 6));
         assert_eq!(reading.in_work.len(), 1);

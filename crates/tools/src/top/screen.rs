@@ -14,7 +14,7 @@ use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetat
 const ENTER: &str = "\x1b[?1049h\x1b[?25l";
 /// The cursor, and the screen that was there before.
 const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
-/// For terminals that do not tell their size.
+/// For terminals that do not report their size.
 const SIZE_USUAL: (usize, usize) = (80, 24);
 
 /// How the terminal was; `None` while it is not taken over.
@@ -52,7 +52,7 @@ impl Screen {
         *BEFORE.lock() = Some(before);
         let usual = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
-            give_back();
+            restore();
             usual(panic);
         }));
         tcsetattr(io::stdin(), OptionalActions::Flush, &raw)?;
@@ -102,13 +102,13 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        give_back();
+        restore();
     }
 }
 
-fn give_back() {
+fn restore() {
     if let Some(before) = BEFORE.lock().take() {
-        // Nobody is left to tell a failure to.
+        // There is nowhere left to report a failure.
         let _ = write(LEAVE);
         let _ = tcsetattr(io::stdin(), OptionalActions::Flush, &before);
     }
@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_told_apart_and_other_sequences_passed_over() {
+    fn keys_are_distinguished_and_other_sequences_passed_over() {
         let mut typed = b"q\x1b[A\x1b[1;5C\x1bOBs\x1b[6~\x1b\xc3\xa4p\x03".to_vec();
         let mut keys = Vec::new();
         while let Some(key) = next_key(&mut typed) {

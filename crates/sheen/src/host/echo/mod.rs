@@ -5,7 +5,7 @@
 //! says so, when the tool has not asked anything for a while, and when the server stops; what a server that
 //! dies leaves is removed when it starts again.
 //!
-//! Threads of a test are tasks, which give way to others after each operation: clients of the same
+//! Threads of a test are tasks, which yield after each operation: clients of the same
 //! process go on being served.
 
 mod run;
@@ -166,8 +166,8 @@ pub(super) fn command(echo: &Arc<Echo>) -> sheen_control::Command {
     Box::new(move |words| {
         let wrong = |error: serde_json::Error| (Errno::EPROTO, error.to_string());
         let ask = serde_json::from_str(words.first().map_or("", String::as_str)).map_err(wrong)?;
-        let told = runtime.block_on(echo.answer(ask))?;
-        serde_json::to_string(&told).map_err(wrong)
+        let answer = runtime.block_on(echo.answer(ask))?;
+        serde_json::to_string(&answer).map_err(wrong)
     })
 }
 

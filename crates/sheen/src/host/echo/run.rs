@@ -58,7 +58,7 @@ impl Thread {
         self.index
     }
 
-    /// An operation is done: lets others run, then answers whether to go on.
+    /// An operation is done: yields to other tasks, then answers whether to go on.
     pub(super) async fn goes_on(&self) -> bool {
         self.run.counters[self.index].0.fetch_add(1, Ordering::Relaxed);
         sheen_io::yield_once().await;
@@ -110,7 +110,7 @@ impl Run {
         run
     }
 
-    /// Tells all threads to end.
+    /// Makes all threads end.
     pub(super) fn stop(&self) {
         self.stopped.store(true, Ordering::Relaxed);
     }
@@ -187,7 +187,7 @@ mod tests {
 
     #[test]
     fn an_interval_has_the_threads_that_did_something() {
-        let told = interval(&[1, 5, 9], &[11, 5, 19], Duration::from_millis(2000));
-        assert_eq!(told, Interval { active: 2, rate: 10.0 });
+        let counted = interval(&[1, 5, 9], &[11, 5, 19], Duration::from_millis(2000));
+        assert_eq!(counted, Interval { active: 2, rate: 10.0 });
     }
 }

@@ -145,7 +145,7 @@ struct Data {
     count: u64,
     write: bool,
     verify: bool,
-    /// What is written where nobody looks at it.
+    /// What is written where its content does not matter.
     filling: Bytes,
 }
 

@@ -19,7 +19,7 @@ const SPACING: Duration = Duration::from_secs(1);
 /// One kind of line.
 struct Kind {
     metadata: &'static Metadata<'static>,
-    /// When one was written, or told to be left out.
+    /// When a line, or the count of those left out, was written.
     written: Instant,
     left_out: u64,
 }
@@ -80,17 +80,17 @@ impl Limits {
         lines
     }
 
-    /// Whether lines were left out that nobody has told of.
+    /// Whether lines were left out whose count is not written yet.
     fn is_behind(kinds: &HashMap<Identifier, Kind>) -> bool {
         kinds.values().any(|kind| kind.left_out > 0)
     }
 
-    /// Starts the thread that tells how many lines were left out where no further one comes to tell it. It
+    /// Starts the thread that writes how many lines were left out where no further line of the kind follows. It
     /// sleeps while none is left out.
     #[expect(clippy::disallowed_methods, reason = "the log is below all that has a clock or tasks")]
-    pub(super) fn tell_what_was_left_out(self: &Arc<Self>, mut log: impl Write + Send + 'static) {
+    pub(super) fn write_counts_left_out(self: &Arc<Self>, mut log: impl Write + Send + 'static) {
         let limits = Arc::clone(self);
-        let tell = move || {
+        let write = move || {
             loop {
                 {
                     let mut kinds = limits.kinds.lock();
@@ -100,13 +100,13 @@ impl Limits {
                 }
                 std::thread::sleep(SPACING);
                 for line in limits.due(Instant::now()) {
-                    // Nobody can be told that the log cannot be written.
+                    // There is no place to report that the log cannot be written.
                     let _ = log.write_all(line.as_bytes());
                 }
             }
         };
-        // Without the thread, the count is told by the next line of the kind.
-        let _ = std::thread::Builder::new().name("log".to_owned()).spawn(tell);
+        // Without the thread, the count comes with the next line of the kind.
+        let _ = std::thread::Builder::new().name("log".to_owned()).spawn(write);
     }
 }
 
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_of_line_comes_once_a_second_and_others_beside_it() {
+    fn a_kind_of_line_comes_once_a_second_beside_other_kinds() {
         let limits = Arc::new(Limits::default());
         let lines = logged(&limits, || {
             for peer in 0..1_000 {
@@ -214,8 +214,8 @@ mod tests {
             (0..3).for_each(|step| tracing::debug!(step, "in detail"));
         });
         let of = |part: &str| lines.iter().filter(|line| line.contains(part)).count();
-        let told = ["broke", "refused", "another", "a lock", "in detail"].map(of);
-        assert_eq!((told, lines.len()), ([1, 1, 1, 3, 3], 9), "{lines:#?}");
+        let counts = ["broke", "refused", "another", "a lock", "in detail"].map(of);
+        assert_eq!((counts, lines.len()), ([1, 1, 1, 3, 3], 9), "{lines:#?}");
     }
 
     #[test]
@@ -234,13 +234,13 @@ mod tests {
         }
         assert!(limits.due(after(700)).is_empty(), "not yet");
         let Turn::Written(Some((7, time))) = limits.turn(metadata, after(2_900)) else {
-            panic!("the next line tells of seven")
+            panic!("the next line counts seven")
         };
         assert_eq!(more(7, time), "... 7 more in the last 3 s");
         assert_eq!(limits.turn(metadata, after(3_000)), Turn::LeftOut);
-        let told = limits.due(after(5_000));
-        assert_eq!(told.len(), 1);
-        assert!(told[0].contains("WARN") && told[0].contains("1 more in the last 2 s"), "{told:?}");
-        assert!(limits.due(after(9_000)).is_empty(), "told once");
+        let due = limits.due(after(5_000));
+        assert_eq!(due.len(), 1);
+        assert!(due[0].contains("WARN") && due[0].contains("1 more in the last 2 s"), "{due:?}");
+        assert!(limits.due(after(9_000)).is_empty(), "written once");
     }
 }

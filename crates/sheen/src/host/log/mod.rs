@@ -1,8 +1,8 @@
 //! The log of a process: at most a line a second of each kind, in files that do not grow for ever.
 //!
 //! Owns the rate limit ([`limited`]) and the rotation ([`rotating`]). What always holds: a kind of line,
-//! which is a place in the source, is written at once if it was not within the last second; others of
-//! it are counted, and the count is written within two seconds, also if nothing more comes.
+//! which is a place in the source, is written at once if none of it was within the last second; the rest of
+//! them are counted, and the count is written within two seconds, also if nothing more comes.
 
 mod limited;
 mod rotating;
@@ -27,11 +27,11 @@ pub(crate) fn start() {
     let written = log.clone();
     let layer =
         tracing_subscriber::fmt::layer().with_ansi(false).with_writer(move || written.clone());
-    // Where the log cannot be written, because its disk is full, that cannot be told either: the attempt
-    // would panic, and whoever logged would never end.
+    // Where the log cannot be written, because its disk is full, that cannot be reported either: the attempt
+    // would panic, and the thread that logged would never end.
     let layer = layer.log_internal_errors(false).event_format(lines);
     // A second start in one process keeps the first.
     if tracing_subscriber::registry().with(filter).with(layer).try_init().is_ok() {
-        limits.tell_what_was_left_out(log);
+        limits.write_counts_left_out(log);
     }
 }

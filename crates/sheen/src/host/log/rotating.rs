@@ -1,7 +1,7 @@
 //! Standard error as a file that is rotated by size.
 //!
-//! Whoever starts a process in the background opens its log as its standard error and names it. When
-//! it is full the process itself renames it, opens a new one, and makes that its standard error: one
+//! The process that starts another one in the background opens its log as its standard error and passes the name. When
+//! the log is full the process itself renames it, opens a new one, and makes that its standard error: one
 //! step for the kernel, so a line, and be it that of a panic, is in the one or in the other.
 
 use std::fs::{self, File};
@@ -81,7 +81,7 @@ impl Write for Log {
     }
 }
 
-/// Renames `log` to `log.1` and so on, and begins a new one that `adopt` is told of.
+/// Renames `log` to `log.1` and so on, and begins a new one, which it hands to `adopt`.
 fn rotate(path: &Path, adopt: impl Fn(&File) -> io::Result<()>) -> io::Result<()> {
     let numbered = |number: usize| {
         let mut name = path.as_os_str().to_owned();
@@ -99,7 +99,7 @@ fn rotate(path: &Path, adopt: impl Fn(&File) -> io::Result<()>) -> io::Result<()
         // Not all are there before there were many.
         let _ = fs::rename(numbered(number), numbered(number + 1));
     }
-    // Somebody may have taken it away.
+    // An operator may have removed it.
     let _ = fs::rename(path, numbered(1));
     fs::rename(&next, path)?;
     adopt(&file)
@@ -159,9 +159,9 @@ mod tests {
         let path = folder.join("server.log");
         fs::write(&path, "older").expect("written");
         fs::write(folder.join("server.log.1"), "oldest").expect("written");
-        // In the way of the new one.
+        // A directory where the new log is to be.
         fs::create_dir(folder.join("server.log.new")).expect("made");
-        rotate(&path, |_| panic!("no new one")).expect_err("it is in the way");
+        rotate(&path, |_| panic!("no new one")).expect_err("a directory has its name");
         assert_eq!(fs::read_to_string(&path).expect("it stays"), "older");
         assert_eq!(fs::read_to_string(folder.join("server.log.1")).expect("it stays"), "oldest");
         fs::remove_dir(folder.join("server.log.new")).expect("removed");

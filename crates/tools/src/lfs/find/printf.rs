@@ -26,7 +26,7 @@ enum Piece {
 }
 
 impl Format {
-    /// Reads a format. Escapes and directives that nobody knows stand for themselves.
+    /// Reads a format. Unknown escapes and directives stand for themselves.
     pub(super) fn read(text: &str) -> Self {
         let (mut pieces, mut plain) = (Vec::new(), String::new());
         let mut letters = text.chars().peekable();
@@ -295,7 +295,7 @@ mod tests {
         assert_eq!(pieces, expected);
     }
 
-    /// A file of a mount, which does not tell when it was made.
+    /// A file of a mount, which does not report when it was made.
     struct Unborn(Statx);
 
     impl File for Unborn {

@@ -117,7 +117,7 @@ fn usual_threads(mdts: usize) -> usize {
     (mdts.max(1) * 4).min(processors / 2).max(1)
 }
 
-/// The MDTs of the file system, as far as its mount tells.
+/// The MDTs of the file system, as far as its mount knows them.
 fn mdts(path: &Path) -> Vec<u32> {
     let Ok(mut mount) = Mount::of(path) else { return Vec::new() };
     let targets: Vec<Target> = mount.ask(TARGETS, &[]).unwrap_or_default();
@@ -165,7 +165,7 @@ impl Walk<'_> {
         });
     }
 
-    /// Takes directories from the list until nobody has any.
+    /// Takes directories from the list until it is empty and no other thread works on one.
     fn work(&self) {
         loop {
             let mut list = self.list.lock();
@@ -204,7 +204,7 @@ impl Walk<'_> {
         kind == Some(FileType::Directory) && depth < self.find.depth_max
     }
 
-    /// Each entry of a directory with its type, if the directory tells.
+    /// Each entry of a directory with its type, if the directory has it.
     fn entries(&self, folder: &Path, mut each: impl FnMut(PathBuf, Option<FileType>)) {
         let read = match std::fs::read_dir(folder) {
             Ok(read) => read,
