@@ -22,7 +22,7 @@ const DAMAGED: u8 = 1;
 const PAUSE: Duration = Duration::from_millis(200);
 const MIB: u64 = 1 << 20;
 
-/// Look through the data of running targets: is it there, as long as it must be, and undamaged
+/// Verify the data of running targets: presence, length and checksums
 #[derive(Args)]
 pub struct Scrub {
     /// Targets, as `lustre-OST0000` [default: all of this machine, or of --dir]
@@ -31,13 +31,13 @@ pub struct Scrub {
     /// Only targets of the file system in this directory, as for `sheen up`
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// MiB per second to read at most, for each target; 0 is as fast as it goes
+    /// Read at most this many MiB per second from each target; 0 for no limit
     #[arg(long, value_name = "MIB", default_value_t = 100)]
     rate: u64,
-    /// Say how far scrubs are, and end
+    /// Print the progress of scrubs and exit
     #[arg(long, conflicts_with = "stop")]
     status: bool,
-    /// Stop scrubs that run
+    /// Stop running scrubs
     #[arg(long)]
     stop: bool,
 }
@@ -214,7 +214,7 @@ fn summary(place: &Place) {
     let ScrubState { objects, bytes, damaged, milliseconds, ended, stopped, failed } = &place.state;
     let how = match (failed, ended, stopped) {
         (Some(why), ..) => format!("failed: {why}"),
-        (None, false, _) if *objects == 0 && *bytes == 0 => "nothing looked at".to_owned(),
+        (None, false, _) if *objects == 0 && *bytes == 0 => "nothing scrubbed yet".to_owned(),
         (None, false, _) => "under way".to_owned(),
         (None, true, true) => "stopped".to_owned(),
         (None, true, false) => "done".to_owned(),

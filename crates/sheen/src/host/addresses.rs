@@ -111,9 +111,10 @@ pub(crate) fn refused(address: Ipv4Addr, port: u16, error: &io::Error) -> (Errno
             Errno::EADDRINUSE,
             format!("port {port} on {address} is taken by another process; use --port or --nid"),
         ),
-        io::ErrorKind::AddrNotAvailable => {
-            (Errno::EADDRNOTAVAIL, format!("{address} is no address of this machine; use --nid"))
-        }
+        io::ErrorKind::AddrNotAvailable => (
+            Errno::EADDRNOTAVAIL,
+            format!("{address} is not an address of this machine; use --nid"),
+        ),
         _ => (errno_of(error), format!("cannot listen on {address} port {port}: {error}")),
     }
 }

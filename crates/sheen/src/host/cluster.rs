@@ -44,8 +44,8 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Start a whole file system on this machine and mount it; format it if there is none
 ///
-/// Where that fails nothing is left that was not there.
-/// If the directory's `run` is lost, its name and address are those that its targets say.
+/// If that fails, everything that it created is removed again.
+/// If the directory's `run` is lost, name and address are taken from the targets.
 ///
 /// The server and the mount log to run/server.log and run/mount.log in the directory: warnings, or what
 /// SHEEN_LOG says, at most a line a second of each kind, with a count of those left out. A log of 16 MiB is renamed
@@ -79,7 +79,7 @@ pub(crate) struct Up {
     /// other users mount, too: their clients need not listen at the port, which may be root's
     #[arg(long, value_enum, value_name = "WHOM")]
     accept: Option<Accept>,
-    /// KiB that a new target may hold [default: what the disk has]
+    /// Size of new targets in KiB [default: that of the disk]
     #[arg(long, value_name = "KB")]
     device_size: Option<u64>,
     /// Serve the servers' OpenMetrics, as `sheen server --metrics`, from now on; `none` for no longer
@@ -118,7 +118,7 @@ impl Listen {
         match text {
             "own" => Ok(Self::Own),
             "none" => Ok(Self::None),
-            text => text.parse().map(Self::At).map_err(|_| format!("{text} is no NID")),
+            text => text.parse().map(Self::At).map_err(|_| format!("{text}: not a NID")),
         }
     }
 }
@@ -129,8 +129,8 @@ pub(crate) struct Down {
     /// The directory that holds it
     #[arg(long, value_name = "DIR")]
     dir: PathBuf,
-    /// End the mount and the server though programs use it or they do not answer: calls fail, and what programs
-    /// have not synced may be lost
+    /// Stop the mount and the server even if programs use it or they do not answer: calls fail, and data that
+    /// programs have not synced may be lost
     #[arg(long)]
     force: bool,
 }
@@ -183,8 +183,8 @@ impl Cluster {
     fn say_traced(&self) {
         if let Some(fsname) = self.fsname().filter(|_| self.is_traced) {
             eprintln!(
-                "{}/cluster is gone: file system {fsname}, as its targets say; what was said with --listen, \
-                 --accept and --metrics is not known any more",
+                "{}/cluster is gone: file system {fsname}, as its targets say; the options --listen, --accept \
+                 and --metrics of earlier starts are lost",
                 self.run().display()
             );
         }
@@ -388,8 +388,10 @@ pub(super) fn of_folder(folder: &str, fsname: &str) -> Option<TargetConfig> {
 /// Formats what is missing, starts what does not run, mounts.
 pub(crate) fn up(options: &Up) -> Result<(), Fault> {
     if options.mdts != 1 {
-        let text =
-            format!("--mdts {}: one metadata target works so far; use --mdts 1", options.mdts);
+        let text = format!(
+            "--mdts {}: only one metadata target is supported yet; use --mdts 1",
+            options.mdts
+        );
         return Err(invalid(text));
     }
     mount::check_point(&options.mount)?;

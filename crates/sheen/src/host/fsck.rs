@@ -35,21 +35,20 @@ const MGS: &str = "MGS";
 
 /// Check that the names, inodes, layouts, objects and data of a stopped file system agree
 ///
-/// Leaves with 0 if all is well, 1 if all that was wrong is repaired, 4 if something is wrong still (5
-/// if something else was repaired), 8 if it could not look, 16 for a wrong command line, 32 if it
-/// was cancelled.
+/// Exit codes, as of fsck(8): 0 no errors, 1 all errors corrected, 4 errors left uncorrected (5 if other errors
+/// were corrected), 8 operational error, 16 usage error, 32 canceled.
 #[derive(Args)]
 pub(crate) struct Fsck {
     /// The directory that holds it, as for `sheen up`
     #[arg(long, value_name = "DIR")]
     dir: PathBuf,
-    /// Repair nothing, only look (default)
+    /// Check only, repair nothing (default)
     #[arg(short = 'n', conflicts_with = "repair")]
     look: bool,
-    /// Repair what can be: names, link counts, lists of objects; what nothing leads to goes to /lost+found
+    /// Repair what can be repaired: names, link counts, lists of objects; files without a name go to /lost+found
     #[arg(short = 'y')]
     repair: bool,
-    /// Do not read the data to compare checksums: only whether it is there, and as long as it must be
+    /// Do not read the data to verify checksums: check only presence and length
     #[arg(long)]
     no_checksums: bool,
 }

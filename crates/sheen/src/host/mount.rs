@@ -27,7 +27,7 @@ use sheen_tools::output::{Fault, errno_of};
 /// How long to wait for the MGS and the MDT.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Mount a Lustre file system, ours or a real one, without a kernel module
+/// Mount a Lustre file system (of Sheen or of Lustre servers) without a kernel module
 #[derive(Args)]
 pub(crate) struct Mount {
     /// NIDs of the MGS, the file system, and if wanted a directory of it; or the directory of a file system of

@@ -18,7 +18,7 @@ use sheen_tools::output::{self, Fault, errno_of};
 /// Objects listed at a time.
 const STEP: usize = 4096;
 
-/// Make the store of a target that does not start again, of what can be read of it
+/// Rebuild the store of a target that does not start, from what can be read of it
 #[derive(Args)]
 pub(crate) struct Salvage {
     /// The directory that holds the file system, as for `sheen up`

@@ -86,7 +86,7 @@ impl Scrubs {
 
     fn newest(&self, target: &str) -> Result<Arc<Scrub>, Refused> {
         self.target(target)?;
-        let none = || (Errno::ENOENT, format!("{target}: nothing was scrubbed since it started"));
+        let none = || (Errno::ENOENT, format!("{target}: no scrub since the server started"));
         self.newest.lock().get(target).cloned().ok_or_else(none)
     }
 

@@ -68,27 +68,27 @@ pub(crate) struct Server {
     /// TCP port of LNet, the same on all nodes
     #[arg(long, value_name = "PORT", default_value_t = PORT)]
     port: u16,
-    /// Whom to let connect by TCP [default: secure for root; all for other users, whose clients have no
+    /// Peers that may connect by TCP [default: secure for root; all for other users, whose clients have no
     /// privileged ports]
     #[arg(long, value_enum, value_name = "WHOM")]
     accept: Option<Accept>,
-    /// Believe a privileged peer that it is at the NID it says, whatever its address (servers with several
-    /// addresses, NAT), as Lustre does: else it gets no rights of that NID
+    /// Trust the NID that a privileged peer announces, regardless of its address (servers with several
+    /// addresses, NAT), as Lustre does: otherwise it gets no rights of that NID
     #[arg(long)]
     believe_nids: bool,
     /// Where the processes of the file system meet on this machine
     #[arg(long, value_name = "FOLDER", hide = true)]
     sockets: Option<PathBuf>,
-    /// Seconds that all timeouts derive from (`obd_timeout`)
+    /// The base of all timeouts, in seconds (`obd_timeout`)
     #[arg(long, value_name = "SECONDS", default_value_t = TIMEOUT)]
     timeout: u64,
-    /// Seconds that a restarted target waits for clients it knows [default: 3 times the timeout]
+    /// Seconds that a restarted target waits for its clients to reconnect [default: 3 times the timeout]
     #[arg(long, value_name = "SECONDS")]
     recovery_time_soft: Option<u64>,
     /// Register no new targets of other nodes (`lctl set_param allow_register=0`)
     #[arg(long)]
     no_new_targets: bool,
-    /// Serve OpenMetrics over HTTP at this address, or at this port of this machine alone
+    /// Serve OpenMetrics over HTTP at this address, or at this port of the loopback address
     #[arg(long, value_name = "ADDR", value_parser = sheen_control::page_address)]
     metrics: Option<SocketAddr>,
 }

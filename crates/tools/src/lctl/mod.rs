@@ -12,7 +12,7 @@ use clap::{Args, Subcommand};
 
 use crate::output::Fault;
 
-/// Look at and set what runs on this machine
+/// Control the servers and mounts of this machine
 #[derive(Args)]
 #[command(arg_required_else_help = true)]
 pub struct Lctl {
@@ -31,10 +31,10 @@ enum Command {
     /// List the names of parameters
     #[command(name = "list_param")]
     ListParam(params::List),
-    /// Set a parameter of a file system or target for good
+    /// Set a permanent parameter of a file system or target
     #[command(name = "conf_param")]
     ConfParam(conf_param::Conf),
-    /// Make a pool of OSTs
+    /// Create a pool of OSTs
     #[command(name = "pool_new")]
     PoolNew(pools::Pool),
     /// Add OSTs to a pool
@@ -43,7 +43,7 @@ enum Command {
     /// Remove OSTs from a pool
     #[command(name = "pool_remove")]
     PoolRemove(pools::Members),
-    /// Remove a pool
+    /// Destroy a pool
     #[command(name = "pool_destroy")]
     PoolDestroy(pools::Pool),
     /// List the pools of a file system, or the OSTs of a pool

@@ -24,25 +24,25 @@ pub(super) const REFUSED_SETTING: &[&str] = &["-C", "--client", "-F", "--file", 
 /// Which of the parameters that match.
 #[derive(Args, Default)]
 struct Which {
-    /// What can be written only
+    /// Writable parameters only
     #[arg(short = 'w', long = "writable")]
     writable: bool,
-    /// What can be read only
+    /// Readable parameters only
     #[arg(short = 'r', long = "readable")]
     readable: bool,
-    /// No statistics
+    /// Tunable parameters only, no statistics
     #[arg(short = 't', long = "only-tunable", alias = "tunable")]
     tunable: bool,
-    /// Follow links, as always
+    /// Follow links (the default)
     #[arg(short = 'l', long = "links")]
     _links: bool,
-    /// Leave out links: second names of what lies elsewhere
+    /// Skip links: second names of parameters
     #[arg(short = 'L', long = "no-links")]
     no_links: bool,
-    /// Each name once, as always
+    /// Print each name once (always so here)
     #[arg(short = 'm', long = "merge")]
     _merge: bool,
-    /// Each name once, as always
+    /// Print each name once (always so here)
     #[arg(short = 'M', long = "no-merge")]
     _no_merge: bool,
 }
@@ -85,10 +85,10 @@ pub(super) struct Get {
     /// Print names only
     #[arg(short = 'N', long = "only-name")]
     only_name: bool,
-    /// Mark what can be written with '='
+    /// Append '=' to writable parameters
     #[arg(short = 'F', long = "classify")]
     classify: bool,
-    /// Everything below, too
+    /// List parameters below, too
     #[arg(short = 'R', long = "recursive")]
     recursive: bool,
     /// Print the name before each line of a value
@@ -104,16 +104,16 @@ pub(super) struct Get {
 /// Options of `set_param`.
 #[derive(Args)]
 pub(super) struct Set {
-    /// Do not print what was set
+    /// Do not print the settings
     #[arg(short = 'n', long = "no-name", alias = "noname")]
     no_name: bool,
-    /// Set it for good, on all nodes (needs the MGS)
+    /// Set permanently on all nodes (run it on the MGS)
     #[arg(short = 'P', long = "permanent", alias = "perm")]
     permanent: bool,
     /// Remove a permanent setting; its value stays until the next start
     #[arg(short = 'd', long = "delete")]
     delete: bool,
-    /// Set with so many threads; one is enough here
+    /// Accepted for compatibility; one thread is used
     #[arg(
         short = 't', long = "threads", num_args = 0..=1, require_equals = true,
         value_name = "COUNT"
@@ -127,13 +127,13 @@ pub(super) struct Set {
 /// Options of `list_param`.
 #[derive(Args)]
 pub(super) struct List {
-    /// Mark folders with '/', what can be written with '='
+    /// Append '/' to directories and '=' to writable parameters
     #[arg(short = 'F', long = "classify")]
     classify: bool,
-    /// Folders only
+    /// Directories only
     #[arg(short = 'D', long = "only-dir")]
     only_folders: bool,
-    /// Everything below, too
+    /// List parameters below, too
     #[arg(short = 'R', long = "recursive")]
     recursive: bool,
     #[command(flatten)]

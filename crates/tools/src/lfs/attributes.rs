@@ -55,18 +55,18 @@ pub(super) enum Change {
 }
 
 /// Changes a composite layout.
-pub(super) fn change_layout(path: &Path, change: Change, wish: &LovEa) -> Result<(), Errno> {
+pub(super) fn change_layout(path: &Path, change: Change, request: &LovEa) -> Result<(), Errno> {
     let name = match change {
         Change::Add => "lustre.lov.add",
         Change::Delete => "lustre.lov.del",
         Change::SetFlags => "lustre.lov.set.flags",
     };
-    set(path, name, &wish.encode())
+    set(path, name, &request.encode())
 }
 
 /// Sets the layout of a file without objects, or a directory's default.
-pub(super) fn set_layout(path: &Path, wish: &LovEa) -> Result<(), Errno> {
-    set(path, LAYOUT, &wish.encode())
+pub(super) fn set_layout(path: &Path, request: &LovEa) -> Result<(), Errno> {
+    set(path, LAYOUT, &request.encode())
 }
 
 fn plain_set(path: &Path, name: &str, bytes: &[u8]) -> Result<(), Errno> {

@@ -15,7 +15,7 @@ pub(super) struct Check {
     /// Which servers: mgts, osts, mdts or all
     #[arg(value_name = "mgts|osts|mdts|all")]
     servers: Option<String>,
-    /// A path on the file system; without it, all mounted ones
+    /// A path on a file system [default: all mounted file systems]
     path: Option<PathBuf>,
 }
 

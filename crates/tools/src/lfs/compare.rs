@@ -1,7 +1,7 @@
 //! Values on the command line that values of files are compared with: `N`, `+N`, `-N`, with units.
 
+use super::layout_request::END_OF_FILE;
 use super::size::parse_with_unit;
-use super::wish::END_OF_FILE;
 
 /// What a value must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use sheen_wire::lov::{
 };
 
 use super::attributes::{self, Change};
-use super::wish::{ANY_OST, END_OF_FILE, composite, fault_of};
+use super::layout_request::{ANY_OST, END_OF_FILE, composite, fault_of};
 use crate::output::Fault;
 
 /// Exit code of Lustre's tool for what its library refused.
@@ -80,12 +80,12 @@ fn refused(text: String) -> Fault {
 ///
 /// # Errors
 /// A fault with Lustre's exit codes.
-pub(super) fn add(path: &Path, wish: &LovEa) -> Result<bool, Fault> {
+pub(super) fn add(path: &Path, request: &LovEa) -> Result<bool, Fault> {
     let name = path.display();
     let failed = |errno: Errno| {
         refused(format!("lfs setstripe: Add layout component(s) to {name} failed. {errno}"))
     };
-    let LovEa::Composite(new) = wish else { return Err(failed(Errno::EINVAL)) };
+    let LovEa::Composite(new) = request else { return Err(failed(Errno::EINVAL)) };
     let mut all = match attributes::layout(path).map_err(failed)? {
         None => return Ok(true),
         Some(LovEa::Composite(existing)) => existing.components,
@@ -105,8 +105,8 @@ pub(super) fn add(path: &Path, wish: &LovEa) -> Result<bool, Fault> {
         let text = format!("Invalid layout: {what}: {errno}");
         return Err(refused(format!("lfs setstripe: cannot add to '{name}': {text}")));
     }
-    let wish = composite(all.split_off(first));
-    attributes::change_layout(path, Change::Add, &wish).map_err(failed)?;
+    let request = composite(all.split_off(first));
+    attributes::change_layout(path, Change::Add, &request).map_err(failed)?;
     Ok(false)
 }
 

@@ -30,40 +30,40 @@ const STATES: [(u32, char, bool); 7] = [
 #[derive(Args)]
 #[command(disable_help_flag = true)]
 pub(super) struct Df {
-    /// Sizes with units of 1024
+    /// Print sizes in powers of 1024
     #[arg(short = 'h', long)]
     human_readable: bool,
-    /// Sizes with units of 1000
+    /// Print sizes in powers of 1000
     #[arg(short = 'H', long)]
     si: bool,
-    /// Inodes, not blocks
+    /// Print inode usage instead of block usage
     #[arg(short, long)]
     inodes: bool,
-    /// Do not wait for servers that are away
+    /// Do not wait for targets that are not connected
     #[arg(short, long)]
     lazy: bool,
-    /// MDTs only, or one MDT
+    /// Only MDTs, or only the MDT with this index
     #[arg(short, long, value_name = "INDEX", num_args = 0..=1, require_equals = true)]
     mdt: Option<Option<u16>>,
-    /// OSTs only, or one OST
+    /// Only OSTs, or only the OST with this index
     #[arg(short, long, value_name = "INDEX", num_args = 0..=1, require_equals = true)]
     ost: Option<Option<u16>>,
-    /// No header
+    /// Print no header
     #[arg(short = 'N', long)]
     no_header: bool,
-    /// The summary only
+    /// Print the summary only
     #[arg(short = 's', long)]
     only_summary: bool,
-    /// Deactivated targets and all states, too
+    /// Print deactivated targets and all states, too
     #[arg(short, long)]
     verbose: bool,
-    /// Only the OSTs of a pool
+    /// Only the OSTs of this pool
     #[arg(short, long, value_name = "[FSNAME.]POOL")]
     pool: Option<String>,
     /// Print help
     #[arg(long, action = ArgAction::Help)]
     help: Option<bool>,
-    /// A path on the file system; without it, all mounted ones
+    /// A path on a file system [default: all mounted file systems]
     path: Option<PathBuf>,
 }
 

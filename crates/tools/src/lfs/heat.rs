@@ -25,13 +25,13 @@ pub(super) struct Get {
 /// Options of `heat_set`.
 #[derive(Args)]
 pub(super) struct Set {
-    /// Forget what was counted
+    /// Clear the counters
     #[arg(short, long)]
     clear: bool,
-    /// Forget it, and count nothing from now on
+    /// Clear the counters and turn counting off
     #[arg(short, long, overrides_with = "on")]
     off: bool,
-    /// Count from now on
+    /// Turn counting on
     #[arg(short = 'O', long, overrides_with = "off")]
     on: bool,
     /// The files

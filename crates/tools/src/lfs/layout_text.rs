@@ -7,7 +7,7 @@ use sheen_wire::lov::{
 
 use super::compare::Bound;
 use super::components::Flags;
-use super::wish::{ANY_OST, END_OF_FILE};
+use super::layout_request::{ANY_OST, END_OF_FILE};
 
 /// What stands for 0 stripes in a directory's default, unless the file system says otherwise.
 const STRIPE_COUNT_DEFAULT: u16 = 1;
@@ -249,7 +249,7 @@ fn plain_text(layout: &LovMd, style: Style, place: Place) -> String {
     let has_objects = place.has_objects() && on_osts && !layout.stripes.is_empty();
     if style.fields.has(Fields::OBJECTS) {
         if style.is_default {
-            text += &wished_osts(layout, style);
+            text += &requested_osts(layout, style);
         } else if has_objects {
             text += &objects(layout, style, place);
         }
@@ -314,14 +314,14 @@ fn fields(layout: &LovMd, style: Style, place: Place) -> Vec<Field> {
 /// The first OST, or the MDT of data on it; -1 for any.
 fn offset(layout: &LovMd, style: Style, place: Place) -> String {
     let on_mdt = layout.header.pattern.contains(LovPattern::MDT);
-    let wished = match layout.header.layout_gen {
+    let requested = match layout.header.layout_gen {
         ANY_OST => None,
         index => Some(u32::from(index)),
     };
     let index = match layout.stripes.first() {
         Some(stripe) if !style.is_default && !on_mdt && place.has_objects() => Some(stripe.ost_idx),
         None if !style.is_default && !on_mdt && place.has_objects() => None,
-        _ => wished,
+        _ => requested,
     };
     index.map_or_else(|| "-1".to_owned(), |index| style.index(index))
 }
@@ -380,7 +380,7 @@ fn objects(layout: &LovMd, style: Style, place: Place) -> String {
 }
 
 /// The OSTs that a default names.
-fn wished_osts(layout: &LovMd, style: Style) -> String {
+fn requested_osts(layout: &LovMd, style: Style) -> String {
     if layout.header.magic != LovMagic::SPECIFIC || style.yaml {
         return String::new();
     }

@@ -59,7 +59,7 @@ fn a_single_field_is_bare() {
     assert!(text(&layout, style(objects, false)).starts_with("\tobdidx"));
 }
 
-fn wish(count: u16, size: u32, pool: &str) -> LovMd {
+fn request(count: u16, size: u32, pool: &str) -> LovMd {
     let header = LovMdHeader {
         magic: LovMagic::V3,
         pattern: LovPattern::RAID0,
@@ -77,11 +77,11 @@ fn a_default_is_one_line() {
         text(&LovEa::Plain(layout), Style { raw, ..style(Fields::USUAL, true) })
     };
     let line = "stripe_count:  1 stripe_size:   4194304 pattern:       raid0 stripe_offset: -1";
-    assert_eq!(shown(wish(0, 0, "fast"), false), format!("{line} pool:          fast\n\n"));
-    assert_eq!(shown(wish(0, 0, ""), false), format!("{line}\n\n"));
+    assert_eq!(shown(request(0, 0, "fast"), false), format!("{line} pool:          fast\n\n"));
+    assert_eq!(shown(request(0, 0, ""), false), format!("{line}\n\n"));
     let line = "stripe_count:  0 stripe_size:   0 pattern:       raid0 stripe_offset: -1\n\n";
-    assert_eq!(shown(wish(0, 0, ""), true), line);
-    assert!(shown(wish(u16::MAX, 65536, ""), false).starts_with("stripe_count:  -1 "));
+    assert_eq!(shown(request(0, 0, ""), true), line);
+    assert!(shown(request(u16::MAX, 65536, ""), false).starts_with("stripe_count:  -1 "));
 }
 
 /// As the captures d2-pfl-3comp-dirdefault and e11a have them.
@@ -95,7 +95,7 @@ fn components_are_shown_as_lustre_shows_them() {
     let LovEa::Plain(mut made) = plain else { panic!("plain") };
     (made.header.stripe_count, made.header.stripe_size) = (1, 65536);
     made.stripes.truncate(1);
-    let mut later = wish(4, 4 << 20, "");
+    let mut later = request(4, 4 << 20, "");
     later.header.layout_gen = u16::MAX;
     let composite = |components| {
         LovEa::Composite(LovComp {
@@ -138,7 +138,7 @@ fn components_are_shown_as_lustre_shows_them() {
     assert_eq!(text(&layout, style(Fields::USUAL, false)), expected);
     let count = Fields::COUNT;
     assert_eq!(text(&layout, style(count, false)), "1\n\n");
-    let default = component(0, CompFlags::default(), 0, 65536, wish(1, 4 << 20, ""));
+    let default = component(0, CompFlags::default(), 0, 65536, request(1, 4 << 20, ""));
     let shown = text(&composite(vec![default]), style(Fields::USUAL, true));
     let line = "      stripe_count:  1       stripe_size:   4194304       pattern:       raid0       \
         stripe_offset: -1\n\n";

@@ -4,29 +4,29 @@
 //! reads it: nesting says nothing that the order does not say. Keys that do not matter for a new
 //! file (FIDs, generations) are passed over.
 
+use super::layout_request::{ComponentRequest, END_OF_FILE, Kind, LayoutRequest};
 use super::options::parse_number;
-use super::wish::{Asked, END_OF_FILE, Kind, Wish};
 use sheen_wire::lov::PoolName;
 
-/// Tells `wish` what the template says.
+/// Adds the components of the template to `request`.
 ///
 /// # Errors
 /// One line about what cannot be read or made.
-pub(super) fn read(text: &str, wish: &mut Wish) -> Result<(), String> {
+pub(super) fn read(text: &str, request: &mut LayoutRequest) -> Result<(), String> {
     let mut template = Template::default();
     for (number, line) in text.lines().enumerate() {
         let wrong = |what: &str| format!("line {}: {what}", number + 1);
         for (key, value) in pairs(line).ok_or_else(|| wrong("no 'key: value'"))? {
-            template.take(&key, &value, wish).map_err(|what| wrong(&what))?;
+            template.take(&key, &value, request).map_err(|what| wrong(&what))?;
         }
     }
-    template.end(wish)
+    template.end(request)
 }
 
 /// What has been read of the component that is being read.
 #[derive(Default)]
 struct Template {
-    asked: Asked,
+    current: ComponentRequest,
     is_component: bool,
     /// Whether a component is read: it is one from its count of stripes on.
     is_any: bool,
@@ -35,15 +35,15 @@ struct Template {
 }
 
 impl Template {
-    fn take(&mut self, key: &str, value: &str, wish: &mut Wish) -> Result<(), String> {
+    fn take(&mut self, key: &str, value: &str, request: &mut LayoutRequest) -> Result<(), String> {
         let number = || value.parse::<i64>().ok().or(parse_number(value).map(|n| n as i64));
-        let needed = || number().ok_or_else(|| format!("'{value}' is no number"));
+        let needed = || number().ok_or_else(|| format!("'{value}' is not a number"));
         let key = key.strip_prefix("lmm_").unwrap_or(key);
         self.is_said |=
             ["stripe_size", "stripe_offset", "pool", "pattern", "l_ost_idx"].contains(&key);
         match key {
             "lcme_id" => {
-                self.component(wish)?;
+                self.component(request)?;
                 self.is_component = true;
             }
             "lcm_mirror_count" if needed()? > 1 => {
@@ -54,49 +54,50 @@ impl Template {
             }
             "lcme_extent.e_end" => {
                 let at_end = matches!(value, "EOF" | "eof" | "-1");
-                self.asked.end = Some(if at_end { END_OF_FILE } else { needed()? as u64 });
+                self.current.end = Some(if at_end { END_OF_FILE } else { needed()? as u64 });
                 self.is_component = true;
             }
-            "pattern" => self.asked.kind = kind(value)?,
+            "pattern" => self.current.kind = kind(value)?,
             "pool" => {
                 let name = PoolName::new(value.trim_matches(['\'', '"']));
-                self.asked.pool = Some(name.ok_or_else(|| format!("Invalid Poolname '{value}'"))?);
+                self.current.pool =
+                    Some(name.ok_or_else(|| format!("Invalid Poolname '{value}'"))?);
             }
             "stripe_count" => {
                 let count = i16::try_from(needed()?).ok().filter(|count| *count >= -32);
-                self.asked.count = Some(count.ok_or(format!("invalid stripe count '{value}'"))?);
+                self.current.count = Some(count.ok_or(format!("invalid stripe count '{value}'"))?);
                 self.is_any = true;
             }
-            "stripe_size" => self.asked.size = Some(needed()? as u64),
-            "stripe_offset" => self.asked.first = u16::try_from(needed()?).ok(),
+            "stripe_size" => self.current.size = Some(needed()? as u64),
+            "stripe_offset" => self.current.first = u16::try_from(needed()?).ok(),
             "l_ost_idx" => {
                 let index = u16::try_from(needed()?).map_err(|_| "no OST".to_owned())?;
-                self.asked.osts.push(index);
+                self.current.osts.push(index);
             }
             _ => {}
         }
         Ok(())
     }
 
-    fn component(&mut self, wish: &mut Wish) -> Result<(), String> {
-        let mut asked = std::mem::take(&mut self.asked);
+    fn component(&mut self, request: &mut LayoutRequest) -> Result<(), String> {
+        let mut component = std::mem::take(&mut self.current);
         if !std::mem::take(&mut self.is_any) {
             return Ok(());
         }
-        if asked.kind == Kind::Mdt {
-            asked.size = None;
+        if component.kind == Kind::Mdt {
+            component.size = None;
         }
-        wish.push(asked)
+        request.push(component)
     }
 
-    fn end(mut self, wish: &mut Wish) -> Result<(), String> {
+    fn end(mut self, request: &mut LayoutRequest) -> Result<(), String> {
         if !self.is_any && !self.is_said {
             return Err("no layout in it".to_owned());
         }
         if self.is_component {
-            return self.component(wish);
+            return self.component(request);
         }
-        wish.set_plain(self.asked);
+        request.set_plain(self.current);
         Ok(())
     }
 }

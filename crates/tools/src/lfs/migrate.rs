@@ -17,10 +17,10 @@ use sheen_types::Errno;
 use sheen_wire::lov::LovEa;
 
 use super::components::LIBRARY_CODE;
+use super::layout_request::{self, fault_of};
+use super::layout_source::{self, RequestedLayout, copied, folder_of, for_each};
 use super::options::{Dashes, Grammar, HELP, Opt, Part, Takes, Words, refused, wants_help};
 use super::size::parse_with_unit;
-use super::wanted::{self, Wanted, copied, folder_of, for_each};
-use super::wish::{self, fault_of};
 use super::{attributes, pools};
 use crate::output::{Fault, errno, errno_of, line, text_out};
 
@@ -30,7 +30,7 @@ pub(super) const GRAMMAR: Grammar = Grammar {
         Usage: lfs migrate [LAYOUT OPTIONS] [OPTIONS] FILENAME...\n       \
         lfs migrate [LAYOUT OPTIONS] [OPTIONS] -0|--files-from LIST\n\n\
         Without layout options a file keeps its layout, on other objects.",
-    tables: &[wish::OPTIONS, wanted::OPTIONS, OPTIONS],
+    tables: &[layout_request::OPTIONS, layout_source::OPTIONS, OPTIONS],
     dashes: Dashes::Two,
 };
 
@@ -51,44 +51,49 @@ const OPTIONS: &[Opt] = &[
         short: Some('D'),
         names: &["non-direct"],
         takes: Takes::Nothing,
-        help: "Move the data through caches",
+        help: "Do not use direct I/O",
     },
     Opt {
         short: Some('W'),
         names: &["bandwidth-limit", "bandwidth"],
         takes: Takes::Value("MIB_PER_SECOND"),
-        help: "No faster than this; with k, M or G for other units",
+        help: "Limit the bandwidth; k, M or G for other units",
     },
     Opt {
         short: None,
         names: &["stats"],
         takes: Takes::Nothing,
-        help: "Say every 5 seconds how far it is",
+        help: "Print progress every 5 seconds",
     },
     Opt {
         short: None,
         names: &["stats-interval"],
         takes: Takes::Value("SECONDS"),
-        help: "Say so often how far it is",
+        help: "Print progress every SECONDS",
     },
-    Opt { short: Some('v'), names: &["verbose"], takes: Takes::Nothing, help: "Name each file" },
+    Opt {
+        short: Some('v'),
+        names: &["verbose"],
+        takes: Takes::Nothing,
+        help: "Print the name of each file",
+    },
     Opt {
         short: None,
         names: &["restripe"],
         takes: Takes::Nothing,
-        help: "The default layout of the file's directory",
+        help: "Use the default layout of the file's directory",
     },
     Opt {
         short: Some('0'),
         names: &["null"],
         takes: Takes::Nothing,
-        help: "Names with a NUL behind each, from stdin unless --files-from says otherwise",
+        help: "Names end with NUL; read from stdin without --files-from",
     },
     Opt {
         short: None,
         names: &["files-from"],
         takes: Takes::Value("LIST"),
-        help: "Names from a file, a line each; - for stdin",
+        help: "Read names from a file, a line each; - for stdin",
     },
     refused(Some('m'), &["mdt-index", "mdt", "mdt_index"], Takes::Value("INDEX")),
     refused(Some('H'), &["mdt-hash"], Takes::Value("HASH")),
@@ -116,7 +121,7 @@ const MIB: u64 = 1 << 20;
 /// The command line.
 #[derive(Debug)]
 struct Migrate {
-    layout: Wanted,
+    layout: RequestedLayout,
     /// The default layout of the file's directory.
     restripe: bool,
     block: bool,
@@ -139,9 +144,9 @@ pub(super) fn run(words: &Words) -> Result<(), Fault> {
     let command = Migrate::read(parts)?;
     let fixed = command.layout()?;
     for_each(&command.names()?, |path| {
-        let wish = command.layout_for(path, fixed.as_ref())?;
-        pools::check(path, &wish, GRAMMAR.command)?;
-        command.one(path, &wish)
+        let request = command.layout_for(path, fixed.as_ref())?;
+        pools::check(path, &request, GRAMMAR.command)?;
+        command.one(path, &request)
     })
 }
 
@@ -152,7 +157,7 @@ fn usage(text: &str) -> Fault {
 impl Migrate {
     fn read(parts: Vec<Part>) -> Result<Self, Fault> {
         let mut command = Self {
-            layout: Wanted::new(GRAMMAR.command),
+            layout: RequestedLayout::new(GRAMMAR.command),
             restripe: false,
             block: false,
             non_block: false,
@@ -164,8 +169,9 @@ impl Migrate {
             files_from: None,
             paths: Vec::new(),
         };
-        let (layout, paths) =
-            Wanted::read(GRAMMAR.command, parts, |name, value| command.option(name, value))?;
+        let (layout, paths) = RequestedLayout::read(GRAMMAR.command, parts, |name, value| {
+            command.option(name, value)
+        })?;
         let command = Self { layout, paths, ..command };
         command.check()?;
         Ok(command)
@@ -199,8 +205,8 @@ impl Migrate {
         if self.block && self.non_block {
             return Err(usage("options --non-block and --block are mutually exclusive"));
         }
-        if self.layout.source.is_some() && self.layout.wish.is_given() {
-            return Err(usage(wanted::NOT_WITH_OPTIONS));
+        if self.layout.source.is_some() && self.layout.request.is_given() {
+            return Err(usage(layout_source::NOT_WITH_OPTIONS));
         }
         if self.restripe && self.layout.is_given() {
             return Err(usage("can't specify --restripe with another layout"));
@@ -217,19 +223,19 @@ impl Migrate {
         if !self.layout.is_given() {
             return Ok(None);
         }
-        let wish = self.layout.layout()?;
-        if let LovEa::Composite(all) = &wish
+        let request = self.layout.layout()?;
+        if let LovEa::Composite(all) = &request
             && let Some(what) = fault_of(&all.components)
         {
             let text = format!("lfs migrate: Invalid layout: {what}: {}", Errno::EINVAL);
             return Err(Fault { code: LIBRARY_CODE, text });
         }
-        Ok(Some(wish))
+        Ok(Some(request))
     }
 
     fn layout_for(&self, path: &Path, fixed: Option<&LovEa>) -> Result<LovEa, Fault> {
         match fixed {
-            Some(wish) => Ok(wish.clone()),
+            Some(request) => Ok(request.clone()),
             None if self.restripe => copied(folder_of(path), GRAMMAR.command),
             None => copied(path, GRAMMAR.command),
         }
@@ -256,7 +262,7 @@ impl Migrate {
         Ok(listed(&list, self.null))
     }
 
-    fn one(&self, path: &Path, wish: &LovEa) -> Result<(), Fault> {
+    fn one(&self, path: &Path, request: &LovEa) -> Result<(), Fault> {
         let failed = |errno: Errno| {
             let why = match errno {
                 Errno::EOPNOTSUPP | Errno::ENOTTY => {
@@ -285,7 +291,7 @@ impl Migrate {
             self.bandwidth,
             u8::from(self.direct)
         );
-        let order = [order.as_bytes(), &wish.encode()].concat();
+        let order = [order.as_bytes(), &request.encode()].concat();
         let moved = match self.stats {
             None => attributes::order_migration(path, &order),
             Some(interval) => with_stats(path, &order, interval),
@@ -402,7 +408,7 @@ mod tests {
         assert!(command.non_block && !command.direct && command.verbose);
         assert_eq!((command.bandwidth, command.stats), (10 << 20, Some(Duration::from_secs(5))));
         assert_eq!(command.paths, [PathBuf::from("a"), PathBuf::from("b")]);
-        assert!(command.layout.wish.is_given() && !command.restripe);
+        assert!(command.layout.request.is_given() && !command.restripe);
         assert_eq!(read("-W 512k --stats-interval 2 f").unwrap().bandwidth, 512 << 10);
         let command = read("--restripe f").unwrap();
         assert!(command.restripe && !command.layout.is_given());

@@ -14,6 +14,8 @@ mod find;
 mod getname;
 mod getstripe;
 mod heat;
+mod layout_request;
+mod layout_source;
 mod layout_text;
 mod layout_yaml;
 mod migrate;
@@ -24,8 +26,6 @@ mod pools;
 mod setstripe;
 mod size;
 mod targets;
-mod wanted;
-mod wish;
 
 use std::ffi::OsString;
 
@@ -35,7 +35,7 @@ pub(crate) use pools::{print as print_pools, shown as pool_names};
 
 use crate::output::Fault;
 
-/// Look at and set what belongs to files and mounts
+/// Show and set layouts and other attributes of files and mounts
 #[derive(Args)]
 #[command(arg_required_else_help = true)]
 pub struct Lfs {
@@ -51,12 +51,12 @@ enum Command {
     Getstripe(options::Words),
     /// Move the data of files to other objects
     Migrate(options::Words),
-    /// Exchange the layouts, and so the data, of two files
+    /// Swap the layouts, and so the data, of two files
     #[command(name = "swap_layouts")]
     SwapLayouts(migrate::Swap),
     /// Find files by their attributes and layouts
     Find(options::Words),
-    /// Show how full MDTs and OSTs are
+    /// Show the space usage of MDTs and OSTs
     Df(df::Df),
     /// List the pools of a file system, or the OSTs of a pool
     #[command(name = "pool_list")]
@@ -71,10 +71,10 @@ enum Command {
     Path2fid(path2fid::PathToFid),
     /// Show the paths of FIDs
     Fid2path(fid2path::FidToPath),
-    /// Show how much files are read and written lately
+    /// Show how much files are accessed (file heat)
     #[command(name = "heat_get")]
     HeatGet(heat::Get),
-    /// Have that counted of files, or not, or anew
+    /// Turn counting of heat on or off, or clear it
     #[command(name = "heat_set")]
     HeatSet(heat::Set),
     /// Show name and instance of mounted file systems

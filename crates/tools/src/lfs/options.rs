@@ -257,7 +257,7 @@ pub(super) fn wants_help(parts: &[Part]) -> bool {
 
 /// The option `--help`, in every table.
 pub(super) const HELP: Opt =
-    Opt { short: Some('h'), names: &["help"], takes: Takes::Nothing, help: "Print this" };
+    Opt { short: Some('h'), names: &["help"], takes: Takes::Nothing, help: "Print help" };
 
 /// An option of Lustre's that is refused by name.
 pub(super) const fn refused(

@@ -7,8 +7,8 @@ use clap::Args;
 use sheen_types::Errno;
 use sheen_wire::lov::{LovEa, PoolName};
 
+use super::layout_source::folder_of;
 use super::mount::Mount;
-use super::wanted::folder_of;
 use crate::lctl::pools::parameters;
 use crate::output::{Fault, line};
 use crate::processes::command_first;
@@ -37,10 +37,10 @@ pub(super) fn of(mount: &mut Mount) -> Result<Pools, (Errno, String)> {
     mount.ask(POOLS, &[])
 }
 
-/// Refuses a wish whose pool does not exist where `path` is to be. Without a mount process that we
+/// Refuses a request whose pool does not exist where `path` is to be. Without a mount process that we
 /// may ask, the MDT decides.
-pub(super) fn check(path: &Path, wish: &LovEa, command: &str) -> Result<(), Fault> {
-    let named: Vec<PoolName> = match wish {
+pub(super) fn check(path: &Path, request: &LovEa, command: &str) -> Result<(), Fault> {
+    let named: Vec<PoolName> = match request {
         LovEa::Plain(plain) => vec![plain.pool],
         LovEa::Composite(all) => all.components.iter().map(|part| part.layout.pool).collect(),
         LovEa::Foreign(_) => Vec::new(),

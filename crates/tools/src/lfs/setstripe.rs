@@ -12,10 +12,10 @@ use sheen_wire::lov::{CompFlags, LovEa, LovMd, LovPattern};
 
 use super::attributes::{fid, layout, remove_layout, set_layout};
 use super::components::{self, Flags, LIBRARY_CODE};
+use super::layout_request::{self, fault_of};
+use super::layout_source::{self, RequestedLayout, folder_of, for_each};
 use super::options::{Dashes, Grammar, HELP, Opt, Part, Takes, Words, refused, wants_help};
 use super::pools;
-use super::wanted::{self, Wanted, folder_of, for_each};
-use super::wish::{self, fault_of};
 use crate::output::{Fault, errno, text_out};
 
 pub(super) const GRAMMAR: Grammar = Grammar {
@@ -28,7 +28,7 @@ pub(super) const GRAMMAR: Grammar = Grammar {
         lfs setstripe --component-set -I ID --component-flags FLAGS FILENAME...\n       \
         lfs setstripe --yaml TEMPLATE|--copy FILE FILENAME|DIRECTORY...\n       \
         lfs setstripe -d DIRECTORY...",
-    tables: &[wish::OPTIONS, wanted::OPTIONS, OPTIONS],
+    tables: &[layout_request::OPTIONS, layout_source::OPTIONS, OPTIONS],
     dashes: Dashes::Two,
 };
 
@@ -43,7 +43,7 @@ const OPTIONS: &[Opt] = &[
         short: None,
         names: &["component-add", "comp-add"],
         takes: Takes::Nothing,
-        help: "Add components behind the last one",
+        help: "Add components after the last one",
     },
     Opt {
         short: None,
@@ -61,19 +61,19 @@ const OPTIONS: &[Opt] = &[
         short: Some('I'),
         names: &["component-id", "comp-id"],
         takes: Takes::Value("ID"),
-        help: "The component",
+        help: "The ID of the component",
     },
     Opt {
         short: None,
         names: &["component-flags", "comp-flags"],
         takes: Takes::Value("[^]FLAG,..."),
-        help: "Flags: init, prefer, prefrd, prefwr, nosync, stale; with ^ their absence",
+        help: "Flags: init, prefer, prefrd, prefwr, nosync, stale; ^ to negate",
     },
     Opt {
         short: None,
         names: &["mode"],
         takes: Takes::Value("MODE"),
-        help: "Permissions of a new file, octal, whatever the umask",
+        help: "Permissions of a new file, octal, regardless of the umask",
     },
     refused(None, &["foreign"], Takes::Maybe("TYPE")),
     refused(None, &["flags"], Takes::Value("HEX")),
@@ -95,7 +95,7 @@ enum Action {
 /// The command line.
 #[derive(Debug)]
 struct Setstripe {
-    layout: Wanted,
+    layout: RequestedLayout,
     actions: Vec<Action>,
     id: Option<u32>,
     flags: Flags,
@@ -111,12 +111,12 @@ pub(super) fn run(words: &Words) -> Result<(), Fault> {
     }
     let command = Setstripe::read(parts)?;
     let action = command.action()?;
-    let wish = command.layout(action)?;
+    let request = command.layout(action)?;
     for_each(&command.paths, |path| match action {
-        Action::Create => create(path, &wish, command.mode),
+        Action::Create => create(path, &request, command.mode),
         Action::Remove => remove(path),
-        Action::Add => components::add(path, &wish)
-            .and_then(|anew| if anew { create(path, &wish, None) } else { Ok(()) }),
+        Action::Add => components::add(path, &request)
+            .and_then(|anew| if anew { create(path, &request, None) } else { Ok(()) }),
         Action::Delete => components::delete(path, command.id, command.flags),
         Action::Set => components::set(path, command.id.unwrap_or(0), command.flags),
     })
@@ -125,15 +125,16 @@ pub(super) fn run(words: &Words) -> Result<(), Fault> {
 impl Setstripe {
     fn read(parts: Vec<Part>) -> Result<Self, Fault> {
         let mut command = Self {
-            layout: Wanted::new(GRAMMAR.command),
+            layout: RequestedLayout::new(GRAMMAR.command),
             actions: Vec::new(),
             id: None,
             flags: Flags::default(),
             mode: None,
             paths: Vec::new(),
         };
-        let (layout, paths) =
-            Wanted::read(GRAMMAR.command, parts, |name, value| command.option(name, &value))?;
+        let (layout, paths) = RequestedLayout::read(GRAMMAR.command, parts, |name, value| {
+            command.option(name, &value)
+        })?;
         let command = Self { layout, paths, ..command };
         match command.paths.is_empty() {
             true => Err(GRAMMAR.fault("FILE must be specified")),
@@ -179,7 +180,7 @@ impl Setstripe {
                 ));
             }
         };
-        let asked = self.layout.wish.is_given();
+        let asked = self.layout.request.is_given();
         let wrong = match action {
             Action::Set if self.id.is_none() => {
                 "--component-set doesn't have component-id or mirror-id set"
@@ -197,29 +198,29 @@ impl Setstripe {
             Action::Add | Action::Delete if self.paths.iter().any(|path| path.is_dir()) => {
                 "cannot use --component-add or --component-del for directory"
             }
-            Action::Add if !self.layout.wish.is_composite() => {
+            Action::Add if !self.layout.request.is_composite() => {
                 "option -E must be specified with --component-add"
             }
             Action::Create | Action::Add | Action::Remove if self.id.is_some() => {
                 "option -I can only be used with --component-del or --component-set"
             }
             _ if self.layout.source.is_some() && (asked || action != Action::Create) => {
-                wanted::NOT_WITH_OPTIONS
+                layout_source::NOT_WITH_OPTIONS
             }
             _ => return Ok(action),
         };
         Err(usage(wrong))
     }
 
-    /// The layout that is wished for.
+    /// The layout that is requested for.
     fn layout(&self, action: Action) -> Result<LovEa, Fault> {
-        let wish = self.layout.layout()?;
+        let request = self.layout.layout()?;
         if matches!(action, Action::Create | Action::Add) {
             for path in &self.paths {
-                pools::check(path, &wish, GRAMMAR.command)?;
+                pools::check(path, &request, GRAMMAR.command)?;
             }
         }
-        Ok(wish)
+        Ok(request)
     }
 }
 
@@ -227,9 +228,9 @@ fn usage(text: &str) -> Fault {
     Fault::usage(format!("lfs setstripe: {text}"))
 }
 
-fn cannot_set(path: &Path, wish: Option<&LovEa>, errno: Errno) -> Fault {
+fn cannot_set(path: &Path, request: Option<&LovEa>, errno: Errno) -> Fault {
     let name = path.display();
-    if matches!(wish, Some(LovEa::Composite(_))) {
+    if matches!(request, Some(LovEa::Composite(_))) {
         let what = match path.is_dir() {
             true => "cannot set default composite layout for",
             false => "cannot create composite file",
@@ -244,16 +245,16 @@ fn cannot_set(path: &Path, wish: Option<&LovEa>, errno: Errno) -> Fault {
     Fault::new(errno, format!("lfs setstripe: setstripe error for '{name}': {why}"))
 }
 
-fn cannot_open(path: &Path, wish: Option<&LovEa>, errno: Errno) -> Fault {
-    if matches!(wish, Some(LovEa::Composite(_))) {
-        return cannot_set(path, wish, errno);
+fn cannot_open(path: &Path, request: Option<&LovEa>, errno: Errno) -> Fault {
+    if matches!(request, Some(LovEa::Composite(_))) {
+        return cannot_set(path, request, errno);
     }
     let text = format!("unable to open '{}': {errno} ({})", path.display(), errno.0);
     Fault::new(errno, format!("lfs setstripe: {text}"))
 }
 
-fn create(path: &Path, wish: &LovEa, mode: Option<u32>) -> Result<(), Fault> {
-    if let LovEa::Composite(composite) = wish
+fn create(path: &Path, request: &LovEa, mode: Option<u32>) -> Result<(), Fault> {
+    if let LovEa::Composite(composite) = request
         && let Some(what) = fault_of(&composite.components)
     {
         let errno = Errno::EINVAL;
@@ -261,82 +262,84 @@ fn create(path: &Path, wish: &LovEa, mode: Option<u32>) -> Result<(), Fault> {
         let text = format!("lfs setstripe: cannot create composite file {text} ({})", errno.0);
         return Err(Fault { code: LIBRARY_CODE, text });
     }
-    let failed = |errno| cannot_set(path, Some(wish), errno);
+    let failed = |errno| cannot_set(path, Some(request), errno);
     match rustix::fs::stat(path).map_err(errno) {
         Ok(found) => {
-            set_layout(path, wish).map_err(failed)?;
+            set_layout(path, request).map_err(failed)?;
             if FileType::from_raw_mode(found.st_mode) == FileType::Directory {
                 return Ok(());
             }
         }
-        Err(Errno::ENOENT) => make(path, wish, mode)?,
-        Err(errno) => return Err(cannot_open(path, Some(wish), errno)),
+        Err(Errno::ENOENT) => make(path, request, mode)?,
+        Err(errno) => return Err(cannot_open(path, Some(request), errno)),
     }
-    tell_differences(path, wish);
+    tell_differences(path, request);
     Ok(())
 }
 
 /// Makes the file; without the layout it does not stay.
-fn make(path: &Path, wish: &LovEa, mode: Option<u32>) -> Result<(), Fault> {
-    on_our_file_system(path, wish)?;
+fn make(path: &Path, request: &LovEa, mode: Option<u32>) -> Result<(), Fault> {
+    on_our_file_system(path, request)?;
     if mode.is_some() {
         rustix::process::umask(Mode::empty());
     }
     let mode = Mode::from_bits_truncate(mode.unwrap_or(0o666));
     mknodat(CWD, path, FileType::RegularFile, mode, 0)
-        .map_err(|error| cannot_open(path, Some(wish), errno(error)))?;
-    set_layout(path, wish).map_err(|failed| {
+        .map_err(|error| cannot_open(path, Some(request), errno(error)))?;
+    set_layout(path, request).map_err(|failed| {
         if let Err(error) = rustix::fs::unlink(path) {
             eprintln!("lfs setstripe: cannot remove '{}': {}", path.display(), errno(error));
         }
-        cannot_set(path, Some(wish), failed)
+        cannot_set(path, Some(request), failed)
     })
 }
 
 /// Leaves nothing behind on file systems that know no layouts.
-fn on_our_file_system(path: &Path, wish: &LovEa) -> Result<(), Fault> {
+fn on_our_file_system(path: &Path, request: &LovEa) -> Result<(), Fault> {
     match fid(folder_of(path)) {
         Ok(_) => Ok(()),
-        Err(Errno::ENODATA) => Err(cannot_set(path, Some(wish), Errno::ENOTTY)),
-        Err(errno) => Err(cannot_open(path, Some(wish), errno)),
+        Err(Errno::ENODATA) => Err(cannot_set(path, Some(request), Errno::ENOTTY)),
+        Err(errno) => Err(cannot_open(path, Some(request), errno)),
     }
 }
 
 /// Says what the MDT made otherwise than asked.
-fn tell_differences(path: &Path, wish: &LovEa) {
+fn tell_differences(path: &Path, request: &LovEa) {
     let Ok(Some(made)) = layout(path) else { return };
-    for text in differences(wish, &made) {
+    for text in differences(request, &made) {
         eprintln!("lfs setstripe: warning: '{}': {text}", path.display());
     }
 }
 
 /// How a layout differs from the one asked for, as far as a user may be surprised.
-fn differences(wish: &LovEa, made: &LovEa) -> Vec<String> {
-    match (wish, made) {
-        (LovEa::Plain(wish), LovEa::Plain(made)) => {
-            fewer_stripes(wish, made, u64::MAX).into_iter().collect()
+fn differences(request: &LovEa, made: &LovEa) -> Vec<String> {
+    match (request, made) {
+        (LovEa::Plain(request), LovEa::Plain(made)) => {
+            fewer_stripes(request, made, u64::MAX).into_iter().collect()
         }
-        (LovEa::Composite(wish), LovEa::Composite(made)) => {
+        (LovEa::Composite(request), LovEa::Composite(made)) => {
             let first = |parts: &[sheen_wire::lov::LovComponent]| {
                 let first = parts.first()?;
                 first.layout.header.pattern.contains(LovPattern::MDT).then_some(first.entry.end)
             };
             let limit = "the MDT's lod.*.dom_stripesize";
             let mut texts = Vec::new();
-            match (first(&wish.components), first(&made.components)) {
-                (Some(_), None) => texts.push(format!("nothing lies on the MDT: {limit} is 0")),
+            match (first(&request.components), first(&made.components)) {
+                (Some(_), None) => {
+                    texts.push(format!("no data is stored on the MDT: {limit} is 0"))
+                }
                 (Some(asked), Some(end)) if end < asked => {
                     texts.push(format!("the MDT holds {end} bytes instead of {asked}: {limit}"));
                 }
                 _ => {}
             }
-            if wish.components.len() == made.components.len() {
-                let pairs = wish.components.iter().zip(&made.components);
+            if request.components.len() == made.components.len() {
+                let pairs = request.components.iter().zip(&made.components);
                 // One that was never written to has no objects yet.
                 let pairs = pairs.filter(|(_, made)| made.entry.flags.contains(CompFlags::INIT));
-                texts.extend(pairs.filter_map(|(wish, made)| {
+                texts.extend(pairs.filter_map(|(request, made)| {
                     let bytes = made.entry.end.saturating_sub(made.entry.start);
-                    fewer_stripes(&wish.layout, &made.layout, bytes)
+                    fewer_stripes(&request.layout, &made.layout, bytes)
                 }));
             }
             texts
@@ -346,8 +349,8 @@ fn differences(wish: &LovEa, made: &LovEa) -> Vec<String> {
 }
 
 /// Why what was made, of so many `bytes`, has fewer stripes than were asked for; `None` if it has not.
-fn fewer_stripes(wish: &LovMd, made: &LovMd, bytes: u64) -> Option<String> {
-    let (asked, count) = (wish.header.stripe_count as i16, made.stripes.len());
+fn fewer_stripes(request: &LovMd, made: &LovMd, bytes: u64) -> Option<String> {
+    let (asked, count) = (request.header.stripe_count as i16, made.stripes.len());
     let room = bytes.div_ceil(u64::from(made.header.stripe_size.max(1)));
     let why = match count as u64 == room {
         true => "the component ends behind them",

@@ -50,35 +50,35 @@ fn options_that_disagree_are_refused_as_in_lustre() {
 
 #[test]
 fn a_layout_that_differs_from_the_request_is_reported() {
-    let wish = |line: &str| read(line).unwrap().layout.wish.finish().unwrap();
+    let request = |line: &str| read(line).unwrap().layout.request.finish().unwrap();
     let plain = |stripes: usize| {
         let stripes = vec![LovOstData::default(); stripes];
         LovEa::Plain(LovMd { stripes, ..LovMd::default() })
     };
-    assert_eq!(differences(&wish("-c 4 f"), &plain(4)), Vec::<String>::new());
-    assert_eq!(differences(&wish("-c -1 f"), &plain(4)), Vec::<String>::new());
-    let fewer = differences(&wish("-c 5 f"), &plain(4));
+    assert_eq!(differences(&request("-c 4 f"), &plain(4)), Vec::<String>::new());
+    assert_eq!(differences(&request("-c -1 f"), &plain(4)), Vec::<String>::new());
+    let fewer = differences(&request("-c 5 f"), &plain(4));
     assert_eq!(fewer, ["4 stripes instead of 5: no more OSTs to choose from"]);
-    let asked = wish("-E 8M -L mdt -E -1 f");
-    let cut = differences(&asked, &wish("-E 1M -L mdt -E -1 f"));
+    let requested = request("-E 8M -L mdt -E -1 f");
+    let cut = differences(&requested, &request("-E 1M -L mdt -E -1 f"));
     assert_eq!(
         cut,
         ["the MDT holds 1048576 bytes instead of 8388608: the MDT's lod.*.dom_stripesize"]
     );
-    let dropped = differences(&asked, &wish("-E -1 f"));
-    assert_eq!(dropped, ["nothing lies on the MDT: the MDT's lod.*.dom_stripesize is 0"]);
-    assert_eq!(differences(&asked, &asked), Vec::<String>::new());
-    let asked = wish("-E 1M -c 1 -E -1 -C 6 f");
-    let LovEa::Composite(mut made) = asked.clone() else { panic!() };
+    let dropped = differences(&requested, &request("-E -1 f"));
+    assert_eq!(dropped, ["no data is stored on the MDT: the MDT's lod.*.dom_stripesize is 0"]);
+    assert_eq!(differences(&requested, &requested), Vec::<String>::new());
+    let requested = request("-E 1M -c 1 -E -1 -C 6 f");
+    let LovEa::Composite(mut made) = requested.clone() else { panic!() };
     made.components[1].layout.stripes = vec![LovOstData::default()];
-    assert_eq!(differences(&asked, &LovEa::Composite(made.clone())), Vec::<String>::new());
+    assert_eq!(differences(&requested, &LovEa::Composite(made.clone())), Vec::<String>::new());
     made.components[1].entry.flags = CompFlags::INIT;
-    let fewer = differences(&asked, &LovEa::Composite(made));
+    let fewer = differences(&requested, &LovEa::Composite(made));
     assert_eq!(fewer, ["1 stripes instead of 6: no more OSTs to choose from"]);
-    let asked = wish("-E 8M -C 6 -S 4M f");
-    let LovEa::Composite(mut made) = asked.clone() else { panic!() };
+    let requested = request("-E 8M -C 6 -S 4M f");
+    let LovEa::Composite(mut made) = requested.clone() else { panic!() };
     made.components[0].layout.stripes = vec![LovOstData::default(); 2];
     made.components[0].entry.flags = CompFlags::INIT;
-    let fewer = differences(&asked, &LovEa::Composite(made));
+    let fewer = differences(&requested, &LovEa::Composite(made));
     assert_eq!(fewer, ["2 stripes instead of 6: the component ends behind them"]);
 }

@@ -12,7 +12,7 @@ use sheen_control::api::{Kind, TARGETS, Target};
 /// Options of `osts` and `mdts`.
 #[derive(Args)]
 pub(super) struct List {
-    /// A path on the file system; without it, all mounted ones
+    /// A path on a file system [default: all mounted file systems]
     path: Option<PathBuf>,
 }
 

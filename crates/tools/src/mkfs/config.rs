@@ -139,12 +139,12 @@ impl TargetConfig {
                 "mgs" => config.mgs = true,
                 "mdt" => config.kind = Some(TargetKind::Mdt),
                 "ost" => config.kind = Some(TargetKind::Ost),
-                other => return Err(format!("'{other}' is no type of target")),
+                other => return Err(format!("unknown target type '{other}'")),
             }
         }
         if config.kind.is_some() {
             let text = value(INDEX);
-            config.index = text.parse().map_err(|_| format!("'{text}' is no index"))?;
+            config.index = text.parse().map_err(|_| format!("invalid index '{text}'"))?;
         }
         config.mgs_nodes =
             parse_nodes(&values.get(MGSNODE).cloned().into_iter().collect::<Vec<_>>())?;

@@ -35,55 +35,55 @@ const COMMENT_BYTES_MAX: usize = 824;
 /// The index that means none.
 const NO_INDEX: u16 = u16::MAX;
 
-/// Make a directory the store of a target
+/// Format a directory as a Lustre target
 #[derive(Args)]
 pub struct Mkfs {
-    /// Configuration service
+    /// Format a management target (MGT)
     #[arg(short = 'G', long)]
     mgs: bool,
-    /// No configuration service (the default)
+    /// No management service (the default)
     #[arg(short = 'N', long, conflicts_with = "mgs")]
     nomgs: bool,
-    /// Metadata
+    /// Format a metadata target (MDT)
     #[arg(short = 'M', long)]
     mdt: bool,
-    /// Objects
+    /// Format an object storage target (OST)
     #[arg(short = 'O', long)]
     ost: bool,
     /// Name of the file system: 1 to 8 of A-Z, a-z, 0-9, '-' and '_'
     #[arg(short = 'L', long, value_name = "FSNAME")]
     fsname: Option<String>,
-    /// Number of the target among those of its kind, decimal or with 0x
+    /// Index of the target, decimal or hexadecimal with 0x
     #[arg(short, long, value_name = "INDEX")]
     index: Option<String>,
     /// NIDs of the MGS: ',' between those of a node, ':' between nodes
     #[arg(short, long, value_name = "NID,...")]
     mgsnode: Vec<String>,
-    /// A parameter for good
+    /// Set a permanent parameter
     #[arg(short, long, value_name = "KEY=VALUE")]
     param: Vec<String>,
-    /// KiB that the store may hold
+    /// Size of the target in KiB
     #[arg(short, long, value_name = "KB")]
     device_size: Option<u64>,
-    /// Lose what the directory holds
+    /// Reformat a target: its data is lost
     #[arg(short, long)]
     reformat: bool,
-    /// Take the place of a lost target of this index
+    /// Replace a lost target with this index
     #[arg(long)]
     replace: bool,
-    /// A note
+    /// Store a comment
     #[arg(short = 'u', long, value_name = "TEXT")]
     comment: Option<String>,
-    /// Say what would be done
+    /// Only print what would be done
     #[arg(short = 'n', long)]
     dryrun: bool,
-    /// Say less
+    /// Print less
     #[arg(short, long)]
     quiet: bool,
-    /// Say more
+    /// Print more
     #[arg(short, long, action = ArgAction::Count)]
     verbose: u8,
-    /// The directory
+    /// The directory, created if it does not exist
     #[arg(value_name = "DIRECTORY")]
     device: PathBuf,
 }
@@ -194,7 +194,7 @@ fn check_content(device: &Path) -> Result<(), Fault> {
     })?;
     let holds_more = entries.flatten().any(|entry| entry.file_name() != "lost+found");
     if holds_more && !device.join("format").exists() && !device.join("lock").exists() {
-        let text = format!("{shown} is not empty and holds no target: take another directory");
+        let text = format!("{shown} is not empty and holds no target: use another directory");
         return Err(fatal(Errno::ENOTEMPTY, text));
     }
     Ok(())

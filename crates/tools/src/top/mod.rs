@@ -44,14 +44,14 @@ IN WORK are requests that have begun and not ended, OLDEST s is how long the old
 IO P99 ms is what 99 of 100 accesses to a target's store took at most.
 A request that takes longer than a tenth of a second is listed with what it waits for:
 
-  working    nothing             lock       clients that hold locks in its way
+  working    nothing             lock       clients that hold conflicting locks
   operation  another operation   bulk       data on its way from or to the client
              on the same file    disk       the disk
   recovery   clients to return   objects    new objects from an OST";
 
-/// Show live what the servers and mounts of this machine do
+/// Show the activity of the servers and mounts of this machine live
 ///
-/// On a terminal the screen is drawn anew each second; `?` lists the keys. Otherwise, and with -b, plain text
+/// On a terminal the screen is updated each second; `?` lists the keys. Otherwise, and with -b, plain text
 /// is written, a block for each interval.
 #[derive(Args)]
 pub struct Top {
@@ -64,7 +64,7 @@ pub struct Top {
     /// Seconds between readings
     #[arg(short, long, value_name = "SECONDS", default_value_t = 1.0)]
     delay: f64,
-    /// Write N blocks of plain text and end
+    /// Print N reports as plain text and exit
     #[arg(short, long, value_name = "N")]
     batch: Option<u64>,
     /// As -b 1
@@ -235,7 +235,7 @@ mod tests {
         assert!(view.press(Key::Letter(b's'), 10) && view.press(Key::Letter(b'p'), 10));
         assert!(view.lines(10)[0].ends_with("(paused, by bytes, ? helps)"));
         assert!(view.press(Key::Letter(b'?'), 10));
-        assert!(view.lines(80).iter().any(|line| line.contains("clients that hold locks")));
+        assert!(view.lines(80).iter().any(|line| line.contains("clients that hold conflicting")));
         assert!(view.press(Key::Letter(b'x'), 10));
         assert!(!view.press(Key::Letter(b'q'), 10) && !view.press(Key::End, 10));
     }

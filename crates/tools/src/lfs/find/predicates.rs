@@ -15,7 +15,7 @@ use super::{BAD_VALUE_CODE, bad, times};
 use crate::lfs::attributes::Xattr;
 use crate::lfs::compare::Bound;
 use crate::lfs::components::Flags;
-use crate::lfs::wish::END_OF_FILE;
+use crate::lfs::layout_request::END_OF_FILE;
 use crate::output::{Fault, USAGE_CODE};
 
 /// Exit code where Lustre's tool gives the errno.

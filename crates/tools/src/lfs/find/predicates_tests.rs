@@ -10,7 +10,7 @@ use crate::lfs::attributes::Xattr;
 use crate::lfs::find::Find;
 use crate::lfs::find::options::GRAMMAR;
 use crate::lfs::find::values::symbolic;
-use crate::lfs::wish::{self, Wish};
+use crate::lfs::layout_request::{self, LayoutRequest};
 
 /// A file with a layout, that counts what it was asked for.
 struct Made {
@@ -49,14 +49,14 @@ impl File for Made {
 
 fn layout(line: &str) -> LovEa {
     let words: Vec<std::ffi::OsString> = line.split_whitespace().map(Into::into).collect();
-    let mut wish = Wish::new("");
-    let grammar = crate::lfs::options::Grammar { tables: &[wish::OPTIONS], ..GRAMMAR };
+    let mut request = LayoutRequest::new("");
+    let grammar = crate::lfs::options::Grammar { tables: &[layout_request::OPTIONS], ..GRAMMAR };
     for part in grammar.read(&words).unwrap() {
         if let crate::lfs::options::Part::Option { name, value, .. } = part {
-            wish.option(name, &value.unwrap_or_default()).unwrap();
+            request.option(name, &value.unwrap_or_default()).unwrap();
         }
     }
-    wish.finish().unwrap()
+    request.finish().unwrap()
 }
 
 fn file(line: &str) -> Made {

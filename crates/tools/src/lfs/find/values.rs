@@ -136,7 +136,7 @@ pub(super) fn file_type(value: &str) -> Result<FileType, Fault> {
 pub(super) fn targets(kind: &str, value: &str) -> Result<Vec<u32>, Fault> {
     let mut indexes = Vec::new();
     for word in value.split(',') {
-        let wrong = || bad(EINVAL_CODE, format!("'{word}' is no {kind}"));
+        let wrong = || bad(EINVAL_CODE, format!("unknown {kind} '{word}'"));
         let (first, last) = word.split_once('-').unwrap_or((word, word));
         if let (Some(first), Some(last)) = (parse_number(first), parse_number(last)) {
             let last = u32::try_from(last).ok().filter(|last| *last <= u32::from(u16::MAX));

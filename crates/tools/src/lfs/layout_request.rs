@@ -1,4 +1,4 @@
-//! What the options of `lfs setstripe` and `lfs migrate` wish for, as the MDT understands it.
+//! What the options of `lfs setstripe` and `lfs migrate` request, as the MDT understands it.
 //!
 //! Options build up one component; `-E` ends it where the next begins. A component takes over
 //! stripe size, stripe count and pool of the one before it. Nothing here asks a server: what
@@ -15,14 +15,14 @@ use super::options::{Opt, Takes, parse_number, refused};
 use super::size::parse_size;
 use crate::output::Fault;
 
-/// The options that say how a file is to lie.
+/// Options that describe a layout.
 pub(super) const OPTIONS: &[Opt] = &[
     Opt {
         short: Some('E'),
         names: &["component-end", "comp-end"],
         takes: Takes::Value("END"),
         help: "End of a component, with K, M, G or T; -1 or eof for the end of the file. \
-            Options behind it are this component's",
+            The options that follow apply to this component",
     },
     Opt {
         short: Some('L'),
@@ -40,31 +40,31 @@ pub(super) const OPTIONS: &[Opt] = &[
         short: Some('C'),
         names: &["overstripe-count"],
         takes: Takes::Value("COUNT"),
-        help: "Number of stripes, several on an OST if need be; -1 to -32 for so many on each",
+        help: "Number of stripes, several on an OST if necessary; -N for N on each OST (up to 32)",
     },
     Opt {
         short: Some('S'),
         names: &["stripe-size", "stripe_size"],
         takes: Takes::Value("SIZE"),
-        help: "Bytes of a stripe, a multiple of 64K; 0 for the default",
+        help: "Stripe size in bytes, a multiple of 64K; 0 for the default",
     },
     Opt {
         short: Some('i'),
         names: &["stripe-index", "stripe_index"],
         takes: Takes::Value("INDEX"),
-        help: "The first OST; -1 for any",
+        help: "Index of the first OST; -1 for any",
     },
     Opt {
         short: Some('o'),
         names: &["ost", "ost-list", "ost_list"],
         takes: Takes::Value("INDEX,..."),
-        help: "The OSTs, as 0,2-4; one named twice holds two stripes",
+        help: "Indexes of the OSTs, as 0,2-4; an OST given twice holds two stripes",
     },
     Opt {
         short: Some('p'),
         names: &["pool"],
         takes: Takes::Value("POOL"),
-        help: "The pool; \"\" or inherit for the directory's, ignore for none",
+        help: "Name of the pool; \"\" or inherit for that of the directory, ignore for no pool",
     },
     refused(Some('z'), &["extension-size", "ext-size"], Takes::Value("SIZE")),
     refused(Some('N'), &["mirror-count"], Takes::Maybe("COUNT")),
@@ -78,11 +78,11 @@ const UNIT: u64 = 64 << 10;
 const KIB_BELOW: u64 = 4096;
 /// The end of the file.
 pub(super) const END_OF_FILE: u64 = u64::MAX;
-/// No longer Data-on-MDT component is asked for.
+/// The longest Data-on-MDT component that may be requested.
 const DOM_SIZE_MAX: u64 = 1 << 30;
-/// "Any OST", as the first OST of a wish.
+/// "Any OST", as the first OST of a request.
 pub(super) const ANY_OST: u16 = u16::MAX;
-/// The magic of a plain wish, without and with a pool.
+/// The magic of a plain request, without and with a pool.
 pub(super) const PLAIN: LovMagic = LovMagic::V1;
 pub(super) const PLAIN_WITH_POOL: LovMagic = LovMagic::V3;
 /// Most stripes of `-C` on each OST.
@@ -100,9 +100,9 @@ pub(super) enum Kind {
     Mdt,
 }
 
-/// One component, or a plain layout, as far as it is asked for.
+/// One component, or a plain layout, as far as it is requested.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Asked {
+pub(super) struct ComponentRequest {
     /// Bytes of a stripe.
     pub(super) size: Option<u64>,
     /// Stripes: -1 for all OSTs, -2 to -32 for so many on each.
@@ -119,7 +119,7 @@ pub(super) struct Asked {
     pub(super) end: Option<u64>,
 }
 
-impl Asked {
+impl ComponentRequest {
     /// What the component behind this one takes over.
     fn heir(&self) -> Self {
         let size = self.size.filter(|_| self.kind != Kind::Mdt);
@@ -162,21 +162,21 @@ impl Asked {
 
 /// Builds a layout from options in order.
 #[derive(Clone, Debug)]
-pub(super) struct Wish {
+pub(super) struct LayoutRequest {
     command: &'static str,
-    current: Asked,
+    current: ComponentRequest,
     done: Vec<LovComponent>,
     /// Whether some `-C` came: counts below -1 are fine from then on.
     overstriped: bool,
 }
 
-impl Wish {
-    /// Nothing is asked for yet. `command` is who says what is wrong.
+impl LayoutRequest {
+    /// Requests nothing yet. `command` is the name in error messages.
     pub(super) fn new(command: &'static str) -> Self {
-        Self { command, current: Asked::default(), done: Vec::new(), overstriped: false }
+        Self { command, current: ComponentRequest::default(), done: Vec::new(), overstriped: false }
     }
 
-    /// Whether anything is asked for.
+    /// Whether anything is requested.
     pub(super) fn is_given(&self) -> bool {
         !self.done.is_empty()
             || self.current.is_given()
@@ -214,15 +214,15 @@ impl Wish {
     }
 
     /// Adds a component that does not come from options.
-    pub(super) fn push(&mut self, asked: Asked) -> Result<(), String> {
-        let part = self.component(asked)?;
+    pub(super) fn push(&mut self, component: ComponentRequest) -> Result<(), String> {
+        let part = self.component(component)?;
         self.done.push(part);
         Ok(())
     }
 
     /// Takes a plain layout that does not come from options.
-    pub(super) fn set_plain(&mut self, asked: Asked) {
-        self.current = asked;
+    pub(super) fn set_plain(&mut self, component: ComponentRequest) {
+        self.current = component;
     }
 
     /// The layout. Without any option it is a plain one that leaves all to the defaults.
@@ -233,8 +233,8 @@ impl Wish {
         if self.current.end.is_none() {
             return if self.done.is_empty() { self.plain() } else { Ok(composite(self.done)) };
         }
-        let asked = std::mem::take(&mut self.current);
-        match self.component(asked) {
+        let component = std::mem::take(&mut self.current);
+        match self.component(component) {
             Ok(part) => self.done.push(part),
             Err(what) => {
                 let text = format!("{}: invalid layout: {what}", self.command);
@@ -245,28 +245,28 @@ impl Wish {
     }
 
     fn plain(self) -> Result<LovEa, Fault> {
-        let asked = self.current;
+        let component = self.current;
         let (command, errno) = (self.command, Errno::EINVAL);
-        if asked.kind == Kind::Mdt {
+        if component.kind == Kind::Mdt {
             let text = format!(
                 "{command}: Invalid pattern: '-L mdt', must be specified with -E: {errno} ({})",
                 errno.0
             );
             return Err(Fault::new(errno, text));
         }
-        if let Some(size) = asked.size.filter(|size| u32::try_from(*size).is_err()) {
+        if let Some(size) = component.size.filter(|size| u32::try_from(*size).is_err()) {
             let text = format!("stripe size '{size}' over 4GB limit: {errno} ({})", errno.0);
             return Err(Fault::new(errno, format!("{command}: error: {text}")));
         }
-        count_fits(&asked).map_err(|text| Fault::usage(format!("{command}: {text}")))?;
-        Ok(LovEa::Plain(asked.layout()))
+        count_fits(&component).map_err(|text| Fault::usage(format!("{command}: {text}")))?;
+        Ok(LovEa::Plain(component.layout()))
     }
 
     fn next_component(&mut self, value: &str) -> Result<(), Fault> {
         if self.current.end.is_some() {
             let heir = self.current.heir();
-            let asked = std::mem::replace(&mut self.current, heir);
-            let part = self.component(asked).map_err(|what| {
+            let component = std::mem::replace(&mut self.current, heir);
+            let part = self.component(component).map_err(|what| {
                 Fault::usage(format!("{}: invalid layout: {what}", self.command))
             })?;
             self.done.push(part);
@@ -280,30 +280,30 @@ impl Wish {
     }
 
     /// Checks one component and makes it; it begins where the last one ends.
-    fn component(&self, mut asked: Asked) -> Result<LovComponent, String> {
+    fn component(&self, mut component: ComponentRequest) -> Result<LovComponent, String> {
         let start = self.done.last().map_or(0, |part| part.entry.end);
-        let end = asked.end.unwrap_or(END_OF_FILE);
+        let end = component.end.unwrap_or(END_OF_FILE);
         if start == END_OF_FILE {
             return Err("Add component failed: Invalid argument".to_owned());
         }
         if end < start {
             return Err(format!("Set extent [{start}, {end}) failed: Invalid argument"));
         }
-        if asked.kind == Kind::Mdt {
-            fits_the_mdt(&mut asked, end - start)?;
+        if component.kind == Kind::Mdt {
+            fits_the_mdt(&mut component, end - start)?;
         }
-        if let Some(size) = asked.size.filter(|size| u32::try_from(*size).is_err()) {
+        if let Some(size) = component.size.filter(|size| u32::try_from(*size).is_err()) {
             return Err(format!("Set stripe size {size} failed: Invalid argument"));
         }
-        count_fits(&asked)?;
-        if let Some(first) = asked.first
-            && !asked.osts.is_empty()
-            && !asked.osts.contains(&first)
+        count_fits(&component)?;
+        if let Some(first) = component.first
+            && !component.osts.is_empty()
+            && !component.osts.contains(&first)
         {
             return Err(format!("Invalid stripe offset '{first}', not in the target list"));
         }
         let entry = LovCompEntry { start, end, ..LovCompEntry::default() };
-        Ok(LovComponent { entry, layout: asked.layout() })
+        Ok(LovComponent { entry, layout: component.layout() })
     }
 
     fn layout(&mut self, value: &str) -> Result<(), Fault> {
@@ -400,37 +400,37 @@ impl Wish {
 }
 
 /// A Data-on-MDT component has a size and nothing else.
-fn fits_the_mdt(asked: &mut Asked, length: u64) -> Result<(), String> {
-    asked.first = asked.first.filter(|first| *first != 0);
-    asked.count = asked.count.filter(|count| *count != 0);
+fn fits_the_mdt(component: &mut ComponentRequest, length: u64) -> Result<(), String> {
+    component.first = component.first.filter(|first| *first != 0);
+    component.count = component.count.filter(|count| *count != 0);
     let wrong = |option, value: String| {
         Err(format!("Option '{option}' can't be specified with Data-on-MDT component: {value}"))
     };
-    if let Some(count) = asked.count {
+    if let Some(count) = component.count {
         return wrong("stripe-count", count.to_string());
     }
-    if let Some(size) = asked.size.filter(|size| *size != length) {
+    if let Some(size) = component.size.filter(|size| *size != length) {
         return wrong("stripe-size", size.to_string());
     }
-    if !asked.osts.is_empty() {
-        return wrong("ost-list", asked.osts.len().to_string());
+    if !component.osts.is_empty() {
+        return wrong("ost-list", component.osts.len().to_string());
     }
-    if let Some(first) = asked.first {
+    if let Some(first) = component.first {
         return wrong("stripe-offset", first.to_string());
     }
-    if let Some(pool) = asked.pool {
+    if let Some(pool) = component.pool {
         return wrong("pool", format!("'{}'", String::from_utf8_lossy(pool.as_bytes())));
     }
     // The MDT cuts what is too long for it, but the field holds no more than this.
-    asked.size = Some(length.min(u64::from(u32::MAX) & !(UNIT - 1)));
+    component.size = Some(length.min(u64::from(u32::MAX) & !(UNIT - 1)));
     Ok(())
 }
 
 /// A count and a list of OSTs must agree.
-fn count_fits(asked: &Asked) -> Result<(), String> {
-    match asked.count {
-        Some(count) if count > 0 && !asked.osts.is_empty() => {
-            let osts = asked.osts.len();
+fn count_fits(component: &ComponentRequest) -> Result<(), String> {
+    match component.count {
+        Some(count) if count > 0 && !component.osts.is_empty() => {
+            let osts = component.osts.len();
             match count as usize == osts {
                 true => Ok(()),
                 false => Err(format!("stripe_count({count}) != nr_tgts({osts})")),
@@ -495,5 +495,5 @@ pub(super) fn fault_of(components: &[LovComponent]) -> Option<&'static str> {
 }
 
 #[cfg(test)]
-#[path = "wish_tests.rs"]
+#[path = "layout_request_tests.rs"]
 mod tests;

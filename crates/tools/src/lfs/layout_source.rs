@@ -1,5 +1,5 @@
-//! The layout that `lfs setstripe` and `lfs migrate` are asked for: by options, or as another file or a
-//! template has it; and what both do alike with their words and files.
+//! The layout that `lfs setstripe` and `lfs migrate` request: by options, or as another file or a template
+//! has it; and how both read their command lines and go through files.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -8,9 +8,9 @@ use sheen_types::Errno;
 use sheen_wire::lov::{LovEa, LovMd, LovPattern};
 
 use super::attributes::{fid, layout};
+use super::layout_request::{self, LayoutRequest};
 use super::layout_yaml;
 use super::options::{Opt, Part, Takes};
-use super::wish::{self, Wish};
 use crate::output::{Fault, errno_of};
 
 /// Where a layout may come from, besides options.
@@ -19,13 +19,13 @@ pub(super) const OPTIONS: &[Opt] = &[
         short: None,
         names: &["copy"],
         takes: Takes::Value("FILE"),
-        help: "The layout of another file",
+        help: "Copy the layout of another file",
     },
     Opt {
         short: Some('y'),
         names: &["yaml"],
         takes: Takes::Value("TEMPLATE"),
-        help: "The layout that 'lfs getstripe --yaml' wrote",
+        help: "Use the layout in a template written by 'lfs getstripe --yaml'",
     },
 ];
 
@@ -40,18 +40,18 @@ pub(super) enum Source {
     Yaml(PathBuf),
 }
 
-/// What is asked for.
+/// A requested layout.
 #[derive(Clone, Debug)]
-pub(super) struct Wanted {
+pub(super) struct RequestedLayout {
     command: &'static str,
-    pub(super) wish: Wish,
+    pub(super) request: LayoutRequest,
     pub(super) source: Option<Source>,
 }
 
-impl Wanted {
-    /// Nothing is asked for yet. `command` is who says what is wrong.
+impl RequestedLayout {
+    /// Requests nothing yet. `command` is the name in error messages.
     pub(super) fn new(command: &'static str) -> Self {
-        Self { command, wish: Wish::new(command), source: None }
+        Self { command, request: LayoutRequest::new(command), source: None }
     }
 
     /// Takes what concerns the layout out of the words and gives `other` the rest of the options;
@@ -64,23 +64,23 @@ impl Wanted {
         parts: Vec<Part>,
         mut other: impl FnMut(&str, String) -> Result<(), Fault>,
     ) -> Result<(Self, Vec<PathBuf>), Fault> {
-        let (mut wanted, mut paths) = (Self::new(command), Vec::new());
+        let (mut requested, mut paths) = (Self::new(command), Vec::new());
         for part in parts {
             match part {
                 Part::Operand(path) => paths.push(path.into()),
                 Part::Option { name, value, .. } => {
                     let value = value.unwrap_or_default();
-                    if !wanted.wish.option(name, &value)? {
+                    if !requested.request.option(name, &value)? {
                         match name {
-                            "copy" => wanted.take(Source::Copy(OsString::from(value).into()))?,
-                            "yaml" => wanted.take(Source::Yaml(OsString::from(value).into()))?,
+                            "copy" => requested.take(Source::Copy(OsString::from(value).into()))?,
+                            "yaml" => requested.take(Source::Yaml(OsString::from(value).into()))?,
                             name => other(name, value)?,
                         }
                     }
                 }
             }
         }
-        Ok((wanted, paths))
+        Ok((requested, paths))
     }
 
     fn take(&mut self, source: Source) -> Result<(), Fault> {
@@ -93,15 +93,15 @@ impl Wanted {
         }
     }
 
-    /// Whether anything is asked for.
+    /// Whether anything is requested.
     pub(super) fn is_given(&self) -> bool {
-        self.source.is_some() || self.wish.is_given()
+        self.source.is_some() || self.request.is_given()
     }
 
-    /// The layout; a plain one that leaves all to the defaults if nothing is asked for.
+    /// The layout; a plain one that leaves all to the defaults if nothing is requested.
     pub(super) fn layout(&self) -> Result<LovEa, Fault> {
         match &self.source {
-            None => self.wish.clone().finish(),
+            None => self.request.clone().finish(),
             Some(Source::Copy(path)) => copied(path, self.command),
             Some(Source::Yaml(path)) => template(path, self.command),
         }
@@ -123,7 +123,7 @@ pub(super) fn for_each(
     worst.map_or(Ok(()), |code| Err(Fault { code, text: String::new() }))
 }
 
-/// The layout of another file, as a wish: its OSTs do not matter, its components do.
+/// The layout of another file, as a request: its OSTs do not matter, its components do.
 pub(super) fn copied(path: &Path, command: &str) -> Result<LovEa, Fault> {
     let failed = |errno: Errno| {
         let text = format!("can't create composite layout from file {}: {errno}", path.display());
@@ -133,21 +133,25 @@ pub(super) fn copied(path: &Path, command: &str) -> Result<LovEa, Fault> {
     let on_ours = fid(path).map(|_| ());
     on_ours.map_err(|errno| failed(if errno == Errno::ENODATA { Errno::ENOTTY } else { errno }))?;
     let found = match layout(path).map_err(failed)? {
-        None if found.is_dir() => return Wish::new("").finish(),
+        None if found.is_dir() => return LayoutRequest::new("").finish(),
         None => return Err(failed(Errno::ENODATA)),
         Some(found) => found,
     };
-    as_wish(found).ok_or_else(|| failed(Errno::EOPNOTSUPP))
+    as_request(found).ok_or_else(|| failed(Errno::EOPNOTSUPP))
 }
 
 /// A layout without what makes it one file's; `None` for mirrors and foreign ones.
-fn as_wish(found: LovEa) -> Option<LovEa> {
+fn as_request(found: LovEa) -> Option<LovEa> {
     let bare = |plain: &mut LovMd| {
         plain.header.pattern = plain.header.pattern.without(LovPattern::RELEASED);
         plain.header.oi = Default::default();
-        plain.header.layout_gen = wish::ANY_OST;
+        plain.header.layout_gen = layout_request::ANY_OST;
         plain.stripes.clear();
-        let magic = if plain.pool.is_empty() { wish::PLAIN } else { wish::PLAIN_WITH_POOL };
+        let magic = if plain.pool.is_empty() {
+            layout_request::PLAIN
+        } else {
+            layout_request::PLAIN_WITH_POOL
+        };
         plain.header.magic = magic;
     };
     match found {
@@ -162,7 +166,7 @@ fn as_wish(found: LovEa) -> Option<LovEa> {
                 (part.entry.id, part.entry.flags) = (0, Default::default());
                 part.entry.layout_gen = 0;
             }
-            Some(wish::composite(parts))
+            Some(layout_request::composite(parts))
         }
         _ => None,
     }
@@ -176,9 +180,9 @@ fn template(path: &Path, command: &'static str) -> Result<LovEa, Fault> {
     };
     let text =
         std::fs::read_to_string(path).map_err(|error| failed(errno_of(&error).to_string()))?;
-    let mut wish = Wish::new(command);
-    layout_yaml::read(&text, &mut wish).map_err(failed)?;
-    wish.finish()
+    let mut request = LayoutRequest::new(command);
+    layout_yaml::read(&text, &mut request).map_err(failed)?;
+    request.finish()
 }
 
 /// The directory that holds `path`.

@@ -4,35 +4,35 @@ use sheen_wire::lov::LovEa;
 use super::super::layout_text::{Fields, Style, text};
 use super::super::layout_yaml;
 use super::super::options::{Dashes, Grammar, Part};
-use super::{OPTIONS, Wish, fault_of};
+use super::{LayoutRequest, OPTIONS, fault_of};
 use crate::output::Fault;
 
 const GRAMMAR: Grammar =
     Grammar { command: "lfs setstripe", usage: "", tables: &[OPTIONS], dashes: Dashes::Two };
 
-fn wish(line: &str) -> Result<LovEa, Fault> {
+fn request(line: &str) -> Result<LovEa, Fault> {
     let words: Vec<std::ffi::OsString> = line.split_whitespace().map(Into::into).collect();
-    let mut wish = Wish::new(GRAMMAR.command);
+    let mut request = LayoutRequest::new(GRAMMAR.command);
     for part in GRAMMAR.read(&words)? {
         if let Part::Option { name, value, .. } = part {
-            assert!(wish.option(name, &value.unwrap_or_default())?);
+            assert!(request.option(name, &value.unwrap_or_default())?);
         }
     }
-    wish.finish()
+    request.finish()
 }
 
 fn hex(line: &str) -> String {
-    wish(line).unwrap().encode().iter().map(|byte| format!("{byte:02x}")).collect()
+    request(line).unwrap().encode().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn fault(line: &str) -> (u8, String) {
-    let fault = wish(line).unwrap_err();
+    let fault = request(line).unwrap_err();
     (fault.code, fault.text.strip_prefix("lfs setstripe: ").unwrap().to_owned())
 }
 
 /// The bytes are what a real client sent for these commands.
 #[test]
-fn plain_wishes_are_lustres_bytes() {
+fn plain_requests_are_lustres_bytes() {
     let zero = "00".repeat(16);
     assert_eq!(hex("-c 4 -S 512k -i 0"), format!("d00bd10b01000000{zero}0000080004000000"));
     assert_eq!(hex(""), format!("d00bd10b01000000{zero}000000000000ffff"));
@@ -51,9 +51,9 @@ fn plain_wishes_are_lustres_bytes() {
 }
 
 /// As in d1-pfl-dom, d2-pfl-3comp-dirdefault and v1-overstripe, but for the FIDs: what is there in
-/// a wish is stale memory.
+/// a request is stale memory.
 #[test]
-fn composite_wishes_are_lustres_bytes() {
+fn composite_requests_are_lustres_bytes() {
     let entry = |start: u64, end: u64, offset: u32| {
         let words = [start.swap_bytes(), end.swap_bytes()];
         let offset = format!("{:08x}{:08x}", offset.swap_bytes(), 32u32.swap_bytes());
@@ -81,7 +81,7 @@ fn composite_wishes_are_lustres_bytes() {
 
 #[test]
 fn components_inherit_from_the_one_before() {
-    let LovEa::Composite(all) = wish("-S 1M -c 2 -p fast -E 4M -E 8M -c 3 -E eof -i 1").unwrap()
+    let LovEa::Composite(all) = request("-S 1M -c 2 -p fast -E 4M -E 8M -c 3 -E eof -i 1").unwrap()
     else {
         panic!("plain")
     };
@@ -99,13 +99,13 @@ fn components_inherit_from_the_one_before() {
     assert_eq!(part(0), (4 << 20, 1 << 20, 2, 0xffff, false));
     assert_eq!(part(1), (8 << 20, 1 << 20, 3, 0xffff, false));
     assert_eq!(part(2), (u64::MAX, 1 << 20, 3, 1, false));
-    assert!(wish("-E 0 -c 1").is_ok_and(|wish| matches!(wish, LovEa::Plain(_))));
-    assert_eq!(wish("-E 64 -c 1").unwrap(), wish("-E 64k -c 1").unwrap());
+    assert!(request("-E 0 -c 1").is_ok_and(|request| matches!(request, LovEa::Plain(_))));
+    assert_eq!(request("-E 64 -c 1").unwrap(), request("-E 64k -c 1").unwrap());
 }
 
 /// Exit codes as the transcript e11a has them; each line says what Lustre's last line says.
 #[test]
-fn wrong_wishes_are_refused_as_in_lustre() {
+fn wrong_requests_are_refused_as_in_lustre() {
     let invalid = |what: &str, bad: &str| (4, format!("invalid {what} '{bad}'"));
     for bad in ["abc", "-3", "2001", "65536"] {
         assert_eq!(fault(&format!("-c {bad}")), invalid("stripe count", bad));
@@ -168,14 +168,14 @@ fn wrong_wishes_are_refused_as_in_lustre() {
     }
     for fine in ["-E 1M -L mdt -S 1M -E -1", "-E 1M -L mdt -i 0 -E -1", "-S 0", "-c 2 -C 2", "-C 0"]
     {
-        assert!(wish(fine).is_ok(), "{fine}");
+        assert!(request(fine).is_ok(), "{fine}");
     }
-    assert!(wish(&format!("-C {STRIPE_COUNT_MAX}")).is_ok());
+    assert!(request(&format!("-C {STRIPE_COUNT_MAX}")).is_ok());
 }
 
 #[test]
 fn the_library_knows_what_cannot_be() {
-    let said = |line: &str| match wish(line).unwrap() {
+    let said = |line: &str| match request(line).unwrap() {
         LovEa::Composite(all) => fault_of(&all.components),
         _ => None,
     };
@@ -187,7 +187,7 @@ fn the_library_knows_what_cannot_be() {
     assert_eq!(said("-E 1M -L mdt -E -1 -S 4M"), None);
 }
 
-/// What `getstripe --yaml` writes of a wish, `setstripe --yaml` reads.
+/// What `getstripe --yaml` writes of a request, `setstripe --yaml` reads.
 #[test]
 fn templates_go_round() {
     for line in [
@@ -197,14 +197,14 @@ fn templates_go_round() {
         "-E 1M -L mdt -E -1 -S 4M -c 2",
         "-E 64k -S 64k -c 1 -E 1M -S 64k -c 2 -p flash -E -1 -C 9 -p slow",
     ] {
-        let wished = wish(line).unwrap();
+        let requested = request(line).unwrap();
         let raw = Style { fields: Fields::USUAL, yaml: true, raw: true, ..Style::default() };
-        let mut read = Wish::new("lfs setstripe");
+        let mut read = LayoutRequest::new("lfs setstripe");
         let default = Style { is_default: true, ..raw };
-        let style = if matches!(wished, LovEa::Plain(_)) { default } else { raw };
-        let template = text(&wished, style);
+        let style = if matches!(requested, LovEa::Plain(_)) { default } else { raw };
+        let template = text(&requested, style);
         layout_yaml::read(&template, &mut read).unwrap();
-        assert_eq!(read.finish().unwrap(), wished, "{line}\n{template}");
+        assert_eq!(read.finish().unwrap(), requested, "{line}\n{template}");
     }
 }
 
@@ -217,17 +217,17 @@ fn templates_need_not_say_all() {
         ("lmm_pool: fast\n", "-p fast"),
         ("stripe_count: 2\n", "-c 2"),
     ] {
-        let mut read = Wish::new("lfs setstripe");
+        let mut read = LayoutRequest::new("lfs setstripe");
         layout_yaml::read(template, &mut read).unwrap();
-        assert_eq!(read.finish().unwrap(), wish(line).unwrap(), "{template}");
+        assert_eq!(read.finish().unwrap(), request(line).unwrap(), "{template}");
     }
 }
 
 #[test]
 fn bad_templates_are_refused() {
-    let said = |text: &str| layout_yaml::read(text, &mut Wish::new("")).unwrap_err();
+    let said = |text: &str| layout_yaml::read(text, &mut LayoutRequest::new("")).unwrap_err();
     assert_eq!(said("some text\n"), "line 1: no 'key: value'");
-    assert_eq!(said("lmm_stripe_count: x\n"), "line 1: 'x' is no number");
+    assert_eq!(said("lmm_stripe_count: x\n"), "line 1: 'x' is not a number");
     assert_eq!(
         said("lcm_mirror_count: 2\n"),
         "line 1: mirrored files are not supported by Sheen yet"
