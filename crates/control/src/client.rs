@@ -71,19 +71,21 @@ impl Client {
         let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
         paths.retain(|path| path.extension().is_some_and(|extension| extension == "sock"));
         paths.sort();
-        paths.iter().filter_map(|path| Self::connect(path).ok()).filter(Self::gets_on).collect()
+        let patience = Duration::from_secs(SIGN_SECONDS_MAX);
+        let connected = paths.iter().filter_map(|path| Self::connect(path).ok());
+        connected.filter(|client| client.answers_within(patience)).collect()
     }
 
     /// Whether its process takes questions. One that stands still would have each tool wait for it that asks all
     /// processes, also for what has nothing to do with it; a line on standard error names it.
-    fn gets_on(&self) -> bool {
-        let patience = Duration::from_secs(SIGN_SECONDS_MAX);
+    fn answers_within(&self, patience: Duration) -> bool {
         let question = Question::Get { pattern: "version".to_owned() };
         let asked = Self::connect_within(&self.path, patience).and_then(|mut it| it.ask(&question));
         let stands = asked.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock);
         if stands {
             let name = self.path.file_stem().unwrap_or_default().to_string_lossy();
-            eprintln!("{name} does not answer within {SIGN_SECONDS_MAX} s, and is left out");
+            let seconds = patience.as_secs();
+            eprintln!("{name} does not answer within {seconds} s, and is left out");
         }
         !stands
     }
@@ -140,6 +142,7 @@ impl Client {
 mod tests {
     use std::collections::BTreeMap;
     use std::sync::Arc;
+    use std::time::Duration;
 
     use sheen_types::Errno;
 
@@ -150,6 +153,22 @@ mod tests {
         assert_eq!(super::outer("         0          0 4294967295\n"), None);
         assert_eq!(super::outer("         0      65534          1\n"), Some(65_534));
         assert_eq!(super::outer("      1000          5          1\n"), None);
+    }
+
+    #[test]
+    fn a_process_that_does_not_answer_is_not_waited_for() {
+        let folder = std::env::temp_dir().join(format!("sheen-silent-{}", std::process::id()));
+        crate::make_private(&folder).unwrap();
+        let path = folder.join("silent.sock");
+        let (_folder, short) = crate::folder::short_path(&path).unwrap();
+        // Its backlog takes connections, and no process accepts them.
+        let listener = std::os::unix::net::UnixListener::bind(short).unwrap();
+        let client = Client::connect(&path).unwrap();
+        let began = std::time::Instant::now();
+        assert!(!client.answers_within(Duration::from_millis(100)));
+        assert!(began.elapsed() < Duration::from_secs(10));
+        drop(listener);
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]

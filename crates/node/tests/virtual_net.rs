@@ -222,6 +222,29 @@ fn a_peer_that_is_cut_off_is_reported_and_answers_when_it_is_back() {
 }
 
 #[test]
+fn a_peer_that_cannot_be_reached_is_reported_once_however_much_was_for_it() {
+    let world = Virtual::new(1, Weather::default());
+    let one = start(&world, 1);
+    let down = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&down);
+    one.watch_peer_down(Arc::new(move |_| _ = count.fetch_add(1, Ordering::Relaxed)));
+    world.set_cut_off(nid(2).address(), true);
+    let flood = |count: u64| {
+        for bits in 0..count {
+            let payload = vec![Bytes::from_static(b"x")];
+            one.put(nid(2), Portal::MDS_REQUEST, MatchBits(bits), 0, payload);
+        }
+        world.pass(Duration::from_secs(1));
+        down.swap(0, Ordering::Relaxed)
+    };
+    let of_one = flood(1);
+    let of_many = flood(5000);
+    assert!((1..10).contains(&of_one), "{of_one}");
+    assert!(of_many <= of_one + 1, "{of_many} reports of 5000 messages, {of_one} of one");
+    one.shutdown();
+}
+
+#[test]
 fn a_restarted_peer_is_known_as_such() {
     for_seeds(10, |seed| {
         let world = Virtual::new(seed, Weather::default());
