@@ -229,10 +229,11 @@ fn a_peer_that_cannot_be_reached_is_reported_once_however_much_was_for_it() {
     let count = Arc::clone(&down);
     one.watch_peer_down(Arc::new(move |_| _ = count.fetch_add(1, Ordering::Relaxed)));
     world.set_cut_off(nid(2).address(), true);
+    // More than waits for a connection.
+    let bulk = Bytes::from(vec![0; 1 << 20]);
     let flood = |count: u64| {
         for bits in 0..count {
-            let payload = vec![Bytes::from_static(b"x")];
-            one.put(nid(2), Portal::MDS_REQUEST, MatchBits(bits), 0, payload);
+            one.put(nid(2), Portal::MDS_REQUEST, MatchBits(bits), 0, vec![bulk.clone()]);
         }
         world.pass(Duration::from_secs(1));
         down.swap(0, Ordering::Relaxed)
