@@ -13,7 +13,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::process::{self, Finished, tail, text, wait_until};
-use crate::{Outcome, Told, ensure, root};
+use crate::{Context, Outcome, ensure, root};
 
 /// Longer than any start, stop or recovery takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(180);
@@ -73,10 +73,11 @@ impl Cluster {
             mounts: Mutex::default(),
         };
         for path in [cluster.dir(), cluster.mnt(), cluster.logs(), cluster.sockets.clone()] {
-            fs::create_dir_all(&path).told(path.display())?;
+            fs::create_dir_all(&path).context(path.display())?;
         }
         // As a run folder is made; one that is wider is closed with a line.
-        fs::set_permissions(&cluster.sockets, fs::Permissions::from_mode(0o700)).told("chmod")?;
+        fs::set_permissions(&cluster.sockets, fs::Permissions::from_mode(0o700))
+            .context("chmod")?;
         Ok(cluster)
     }
 
@@ -171,10 +172,10 @@ impl Cluster {
     fn mount_by(&self, sockets: PathBuf, options: &[&str]) -> Outcome<PathBuf> {
         let number = self.lock_mounts().len() + 2;
         let path = self.folder.join(format!("mnt{number}"));
-        fs::create_dir_all(&path).told(path.display())?;
+        fs::create_dir_all(&path).context(path.display())?;
         let source = self.source();
         let log = self.logs().join(format!("mount{number}.log"));
-        let out = fs::File::create(&log).told(log.display())?;
+        let out = fs::File::create(&log).context(log.display())?;
         let mut command = self.command(&["mount", &source]);
         let port = self.port().map(|port| format!("port={port}"));
         for option in options.iter().copied().chain(port.as_deref()) {
@@ -182,8 +183,8 @@ impl Cluster {
         }
         command.env("SHEEN_RUN_DIR", sockets);
         command.arg(&path).stdin(std::process::Stdio::null());
-        command.stderr(out.try_clone().told(log.display())?).stdout(out);
-        let child = command.spawn().told("sheen mount")?;
+        command.stderr(out.try_clone().context(log.display())?).stdout(out);
+        let child = command.spawn().context("sheen mount")?;
         self.lock_mounts().push((path.clone(), child));
         let mounted = wait_until("the second mount", PATIENCE, || is_mounted(&path));
         mounted.map_err(|error| format!("{error}\n{}", self.report()))?;
@@ -296,7 +297,7 @@ impl Cluster {
         let path = self.dir().join("run").join(name);
         // The process's number and when it started.
         let text = text(&path);
-        text.split_whitespace().next().unwrap_or_default().parse().told(path.display())
+        text.split_whitespace().next().unwrap_or_default().parse().context(path.display())
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::{Outcome, Told};
+use crate::{Context, Outcome};
 
 /// How often a waiting test looks again.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
@@ -52,16 +52,16 @@ pub fn run_and(
     let (out, err) = (log.with_extension("out"), log.with_extension("err"));
     let shown = format!("{command:?}");
     command.stdin(Stdio::null());
-    command.stdout(File::create(&out).told(out.display())?);
-    command.stderr(File::create(&err).told(err.display())?);
-    let mut child = command.spawn().told(&shown)?;
+    command.stdout(File::create(&out).context(out.display())?);
+    command.stderr(File::create(&err).context(err.display())?);
+    let mut child = command.spawn().context(&shown)?;
     let ended = meanwhile(Pid::from_child(&child)).and_then(|()| {
         wait_until(&shown, limit, || child.try_wait().is_ok_and(|status| status.is_some()))
     });
     if ended.is_err() {
-        child.kill().told(&shown)?;
+        child.kill().context(&shown)?;
     }
-    let status = child.wait().told(&shown)?;
+    let status = child.wait().context(&shown)?;
     let output = format!("{}{}", text(&out), text(&err));
     ended.map_err(|error| format!("{error}\n{output}"))?;
     Ok(Finished { status, output })
@@ -104,7 +104,7 @@ pub fn go_on(pid: i32) -> Outcome {
 
 fn signal(pid: i32, signal: Signal) -> Outcome {
     let number = Pid::from_raw(pid).ok_or("process 0 is nobody")?;
-    kill_process(number, signal).told(format_args!("signal to {pid}"))
+    kill_process(number, signal).context(format_args!("signal to {pid}"))
 }
 
 /// Whether the process runs; a dead one that nobody has reaped does not.

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::process::must;
-use crate::{Outcome, Told, ensure, root};
+use crate::{Context, Outcome, ensure, root};
 
 /// Clones the repository at the workspace's root into `top`, through git's own transport.
 pub fn run(top: &Path) -> Outcome {
@@ -41,7 +41,7 @@ fn git(arguments: &[&str], folder: &Path) -> Outcome<String> {
 /// A name for the outputs of a program, outside the file system under test.
 pub(super) fn tempfile(name: &str) -> Outcome<std::path::PathBuf> {
     let folder = root().join("target/e2e/logs");
-    std::fs::create_dir_all(&folder).told(folder.display())?;
+    std::fs::create_dir_all(&folder).context(folder.display())?;
     let thread = format!("{:?}", std::thread::current().id()).replace(['(', ')'], "");
     Ok(folder.join(format!("{name}-{}-{thread}", std::process::id())))
 }

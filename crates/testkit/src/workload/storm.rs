@@ -18,7 +18,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
 use crate::bytes::Random;
-use crate::{Outcome, Told, ensure, tree};
+use crate::{Context, Outcome, ensure, tree};
 
 /// Folders and names that all fight for.
 const FOLDERS: u64 = 2;
@@ -59,7 +59,7 @@ pub fn run(views: &[&Path], plan: Plan) -> Outcome {
     let top = super::folder(first, "storm")?;
     for folder in 0..FOLDERS {
         let folder = super::folder(&top, &format!("d{folder}"))?;
-        fs::write(folder.join(ALWAYS), record(0, 0)).told("create")?;
+        fs::write(folder.join(ALWAYS), record(0, 0)).context("create")?;
     }
     let storm = Storm { end: Instant::now() + plan.length, ..Storm::default() };
     std::thread::scope(|scope| {
@@ -98,7 +98,7 @@ fn agree(views: &[&Path]) -> Outcome {
     let is_cut = |path: &Path| path.file_name().is_some_and(|name| name == "f0" || name == "f1");
     for (path, _) in trees[0].iter().filter(|(path, entry)| is_file(entry) && !is_cut(path)) {
         let path = views[0].join("storm").join(path);
-        check(&path, &fs::read(&path).told(path.display())?)?;
+        check(&path, &fs::read(&path).context(path.display())?)?;
     }
     Ok(())
 }
@@ -225,29 +225,29 @@ impl Actor<'_> {
     fn replace_always(&mut self) -> Outcome {
         let always = self.always();
         let own = always.with_file_name(format!("own-{}", self.number));
-        fs::write(&own, record(self.number, self.count)).told("write of a new version")?;
-        fs::rename(&own, &always).told("rename over what is always there")
+        fs::write(&own, record(self.number, self.count)).context("write of a new version")?;
+        fs::rename(&own, &always).context("rename over what is always there")
     }
 
     fn see_always(&mut self) -> Outcome {
         let always = self.always();
         let what = always.display();
         match self.random.below(3) {
-            0 => always.metadata().map(drop).told(format_args!("stat {what}")),
-            1 => check(&always, &fs::read(&always).told(format_args!("open and read {what}"))?),
+            0 => always.metadata().map(drop).context(format_args!("stat {what}")),
+            1 => check(&always, &fs::read(&always).context(format_args!("open and read {what}"))?),
             _ => {
                 let file = OpenOptions::new().create(true).append(true).open(&always);
-                file.map(drop).told(format_args!("open with O_CREAT {what}"))
+                file.map(drop).context(format_args!("open with O_CREAT {what}"))
             }
         }
     }
 
     fn list(&mut self) -> Outcome {
         let folder = self.always().parent().expect("a folder").to_owned();
-        let entries = fs::read_dir(&folder).told(folder.display())?;
+        let entries = fs::read_dir(&folder).context(folder.display())?;
         let names: io::Result<Vec<_>> =
             entries.map(|entry| entry.map(|entry| entry.file_name())).collect();
-        let mut names = names.told(folder.display())?;
+        let mut names = names.context(folder.display())?;
         let seen = names.iter().filter(|name| *name == ALWAYS).count();
         ensure(seen == 1, || format!("{}: {ALWAYS} is listed {seen} times", folder.display()))?;
         names.sort();
@@ -265,9 +265,9 @@ impl Actor<'_> {
         let Some(mut file) = allowed("append: open", path, file, &errors)? else {
             return Ok(());
         };
-        file.write_all(&record(self.number, self.count)).told("append: write")?;
+        file.write_all(&record(self.number, self.count)).context("append: write")?;
         if self.random.below(8) == 0 {
-            file.sync_all().told("append: fsync")?;
+            file.sync_all().context("append: fsync")?;
         }
         if self.random.below(4) == 0 && !path.ends_with("f0") && !path.ends_with("f1") {
             self.held = None;
@@ -292,7 +292,7 @@ impl Actor<'_> {
     fn cut(&mut self, path: &Path) -> Outcome {
         let file = OpenOptions::new().write(true).open(path);
         match allowed("cut: open", path, file, &[Errno::NOENT])? {
-            Some(file) => file.set_len(0).told("cut: truncate"),
+            Some(file) => file.set_len(0).context("cut: truncate"),
             None => Ok(()),
         }
     }
@@ -304,17 +304,17 @@ impl Actor<'_> {
                 File::open(other).ok().filter(|it| it.metadata().is_ok_and(|m| m.is_file()));
             return Ok(());
         };
-        file.metadata().told("held: fstat")?;
-        file.seek(SeekFrom::Start(0)).told("held: seek")?;
+        file.metadata().context("held: fstat")?;
+        file.seek(SeekFrom::Start(0)).context("held: seek")?;
         let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes).told("held: read")?;
+        file.read_to_end(&mut bytes).context("held: read")?;
         check(Path::new("held"), &bytes)?;
         match flock(&*file, FlockOperation::NonBlockingLockShared) {
-            Ok(()) => flock(&*file, FlockOperation::Unlock).told("held: unlock")?,
+            Ok(()) => flock(&*file, FlockOperation::Unlock).context("held: unlock")?,
             Err(error) => return Err(format!("held: flock: {error}")),
         }
         let mut past = [0];
-        let got = file.read_at(&mut past, 1 << 40).told("held: read behind the end")?;
+        let got = file.read_at(&mut past, 1 << 40).context("held: read behind the end")?;
         ensure(got == 0, || "held: bytes far behind the end".to_owned())?;
         if self.random.below(3) == 0 {
             self.held = None;

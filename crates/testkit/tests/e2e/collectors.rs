@@ -16,7 +16,7 @@ use std::time::Duration;
 use lustre_collector::{OssStat, Record, TargetStats};
 use sheen_testkit::cluster::Cluster;
 use sheen_testkit::scene::scene;
-use sheen_testkit::{Outcome, Told, ensure};
+use sheen_testkit::{Context, Outcome, ensure};
 
 const LIMIT: Duration = Duration::from_secs(300);
 const MIB: usize = 1 << 20;
@@ -24,14 +24,14 @@ const MIB: usize = 1 << 20;
 /// Two MiB written and read directly, and a few names.
 fn work(cluster: &Cluster) -> Outcome {
     let mnt = cluster.mnt();
-    fs::write(mnt.join("data"), vec![7; 2 * MIB]).told("write")?;
-    let file = fs::File::open(mnt.join("data")).told("open")?;
-    file.sync_all().told("fsync")?;
+    fs::write(mnt.join("data"), vec![7; 2 * MIB]).context("write")?;
+    let file = fs::File::open(mnt.join("data")).context("open")?;
+    file.sync_all().context("fsync")?;
     cluster.must(&["lctl", "set_param", "-n", "ldlm.namespaces.*.lru_size=clear"])?;
     let mut bytes = vec![0; 2 * MIB];
-    file.read_exact_at(&mut bytes, 0).told("read")?;
+    file.read_exact_at(&mut bytes, 0).context("read")?;
     ensure(bytes.iter().all(|byte| *byte == 7), || "other bytes".to_owned())?;
-    fs::create_dir(mnt.join("folder")).told("mkdir")
+    fs::create_dir(mnt.join("folder")).context("mkdir")
 }
 
 /// What `lustre_collector` makes of the parameters that it asks for, as the exporter calls it: one
@@ -40,7 +40,7 @@ fn collected(cluster: &Cluster) -> Outcome<Vec<Record>> {
     let asked = lustre_collector::parser::params();
     let mut words = vec!["lctl", "get_param"];
     words.extend(asked.iter().map(String::as_str));
-    let told = cluster.command(&words).output().told("lctl")?.stdout;
+    let told = cluster.command(&words).output().context("lctl")?.stdout;
     let parsed = lustre_collector::parse_lctl_output(&told);
     parsed.map_err(|error| format!("{error}\n{}", String::from_utf8_lossy(&told)))
 }
@@ -159,7 +159,7 @@ fn fields<'a>(text: &'a str, name: &str) -> Outcome<Vec<&'a str>> {
 
 fn number(fields: &[&str], place: usize) -> Outcome<u64> {
     let word = fields.get(place).ok_or_else(|| format!("{fields:?} have no field {place}"))?;
-    word.parse().told(word)
+    word.parse().context(word)
 }
 
 fn ask_by_fields(cluster: &Cluster) -> Outcome {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use sheen_testkit::cluster::{Cluster, program};
 use sheen_testkit::scene::{play, scene};
 use sheen_testkit::workload::plant;
-use sheen_testkit::{Outcome, Told, ensure, process, tree};
+use sheen_testkit::{Context, Outcome, ensure, process, tree};
 
 const LIMIT: Duration = Duration::from_secs(300);
 
@@ -71,9 +71,9 @@ const RUNNING: &[Case] = &[
 
 fn try_all(cluster: &Cluster, cases: &[Case]) -> Outcome {
     let empty = cluster.logs().join("empty");
-    std::fs::create_dir_all(&empty).told(empty.display())?;
+    std::fs::create_dir_all(&empty).context(empty.display())?;
     let file = cluster.logs().join("file");
-    std::fs::write(&file, b"a file").told(file.display())?;
+    std::fs::write(&file, b"a file").context(file.display())?;
     let (dir, mnt) = (cluster.dir(), cluster.mnt());
     let nid = process::text(&dir.join("run/mgs.nid"));
     let places = [("DIR", &dir), ("MNT", &mnt), ("EMPTY", &empty), ("FILE", &file)];
@@ -122,8 +122,8 @@ fn wrong_use_leaves_a_running_file_system_alone() {
 #[test]
 fn a_taken_port_is_named() {
     play(&cold("faults-port"), LIMIT, |cluster| {
-        let taken = TcpListener::bind("0.0.0.0:0").told("a free port")?;
-        let port = taken.local_addr().told("bound")?.port().to_string();
+        let taken = TcpListener::bind("0.0.0.0:0").context("a free port")?;
+        let port = taken.local_addr().context("bound")?.port().to_string();
         let (dir, mnt) = (cluster.dir(), cluster.mnt());
         let (dir, mnt) = (dir.to_string_lossy(), mnt.to_string_lossy());
         let words =
@@ -144,7 +144,7 @@ fn a_newer_format_is_refused_and_left_alone() {
         ensure(!marks.is_empty(), || "no target has a format version".to_owned())?;
         let (path, text) = &marks[0];
         let newer = text.replacen(|letter: char| letter.is_ascii_digit(), "99", 1);
-        std::fs::write(path, newer).told(path.display())?;
+        std::fs::write(path, newer).context(path.display())?;
         let (dir, mnt) = (cluster.dir(), cluster.mnt());
         let (dir, mnt) = (dir.to_string_lossy(), mnt.to_string_lossy());
         refused(
@@ -153,7 +153,7 @@ fn a_newer_format_is_refused_and_left_alone() {
             EINVAL,
             &["99", "format"],
         )?;
-        std::fs::write(path, text).told(path.display())?;
+        std::fs::write(path, text).context(path.display())?;
         cluster.up()?;
         tree::must_equal(&before, &tree::read(&cluster.mnt())?)
     });
@@ -162,7 +162,7 @@ fn a_newer_format_is_refused_and_left_alone() {
 /// The files named like a format version, two levels below the directory of the targets.
 fn format_marks(dir: &Path) -> Outcome<Vec<(std::path::PathBuf, String)>> {
     let mut found = Vec::new();
-    for target in std::fs::read_dir(dir).told(dir.display())?.flatten() {
+    for target in std::fs::read_dir(dir).context(dir.display())?.flatten() {
         for file in std::fs::read_dir(target.path()).into_iter().flatten().flatten() {
             let name = file.file_name().to_string_lossy().to_lowercase();
             let text = process::text(&file.path());

@@ -8,7 +8,7 @@ use sheen_store::{Store, Transaction};
 use sheen_store_disk::{OpenOptions, StoreDisk};
 use sheen_testkit::cluster::Cluster;
 use sheen_testkit::scene::scene;
-use sheen_testkit::{Outcome, Told, ensure};
+use sheen_testkit::{Context, Outcome, ensure};
 use sheen_types::{Fid, fid_seq};
 
 use crate::damage::{content, flip, holding, must_be_io_error};
@@ -41,7 +41,7 @@ fn fid_of(cluster: &Cluster, name: &str) -> Outcome<Fid> {
     });
     let mut word = || words.next().unwrap_or_else(|| Err(format!("no FID: {said}")));
     let (seq, oid) = (word()?, word()?);
-    Ok(Fid::new(seq, u32::try_from(oid).told("a number")?))
+    Ok(Fid::new(seq, u32::try_from(oid).context("a number")?))
 }
 
 /// Changes the MDT's store as nothing in the program does.
@@ -58,23 +58,23 @@ fn change_store(
     change: impl FnOnce(&StoreDisk, &mut Transaction) -> Outcome,
 ) -> Outcome {
     let directory = cluster.dir().join(folder);
-    let store = StoreDisk::open(&directory, &OpenOptions::default()).told("open the store")?;
+    let store = StoreDisk::open(&directory, &OpenOptions::default()).context("open the store")?;
     let mut transaction = Transaction::new();
     change(&store, &mut transaction)?;
-    store.apply(transaction).told("apply")?;
-    store.commit().map(drop).told("commit")
+    store.apply(transaction).context("apply")?;
+    store.commit().map(drop).context("commit")
 }
 
 fn forget_name(store: &StoreDisk, transaction: &mut Transaction, name: &str) -> Outcome {
-    let entries = store.scan(Fid::ROOT, &[], 1000).told("scan")?;
+    let entries = store.scan(Fid::ROOT, &[], 1000).context("scan")?;
     let entry = entries.into_iter().find(|entry| entry.key.ends_with(name.as_bytes()));
     transaction.delete(Fid::ROOT, entry.ok_or("no such name")?.key);
     Ok(())
 }
 
 fn cut(path: &Path) -> Outcome {
-    let file = File::options().write(true).open(path).told("open an object's file")?;
-    file.set_len(1000).told("cut it")
+    let file = File::options().write(true).open(path).context("open an object's file")?;
+    file.set_len(1000).context("cut it")
 }
 
 #[test]
@@ -82,13 +82,13 @@ fn data_that_is_lost_cut_or_flipped_is_found_by_path() {
     scene("fsck-data", 2, LIMIT, |cluster| {
         let names = ["lost", "cut", "flipped", "whole"];
         for (seed, name) in names.iter().enumerate() {
-            fs::write(cluster.mnt().join(name), content(seed as u64)).told(name)?;
+            fs::write(cluster.mnt().join(name), content(seed as u64)).context(name)?;
         }
         let busy = fsck(cluster, &[])?;
         ensure(busy.0 == Some(8), || format!("{busy:?} while its server runs"))?;
         cluster.down()?;
         left_with(0, " 0 problems", &fsck(cluster, &["-n"])?)?;
-        fs::remove_file(holding(cluster, &content(0))?).told("remove an object's file")?;
+        fs::remove_file(holding(cluster, &content(0))?).context("remove an object's file")?;
         cut(&holding(cluster, &content(1))?)?;
         flip(&holding(cluster, &content(2))?, 1_234_567)?;
 
@@ -108,9 +108,9 @@ fn data_that_is_lost_cut_or_flipped_is_found_by_path() {
         for name in ["lost", "cut", "flipped"] {
             let path = cluster.mnt().join(name);
             must_be_io_error(name, fs::read(&path))?;
-            fs::remove_file(path).told("remove what is damaged")?;
+            fs::remove_file(path).context("remove what is damaged")?;
         }
-        let whole = fs::read(cluster.mnt().join("whole")).told("a whole file")?;
+        let whole = fs::read(cluster.mnt().join("whole")).context("a whole file")?;
         ensure(whole == content(3), || "changed".to_owned())?;
         cluster.down()?;
         let end = fsck(cluster, &[])?;
@@ -122,7 +122,7 @@ fn data_that_is_lost_cut_or_flipped_is_found_by_path() {
 fn what_no_name_leads_to_goes_to_lost_and_found() {
     scene("fsck-repair", 2, LIMIT, |cluster| {
         for (seed, name) in ["unnamed", "inodeless", "whole"].iter().enumerate() {
-            fs::write(cluster.mnt().join(name), content(seed as u64)).told(name)?;
+            fs::write(cluster.mnt().join(name), content(seed as u64)).context(name)?;
         }
         let (unnamed, inodeless) = (fid_of(cluster, "unnamed")?, fid_of(cluster, "inodeless")?);
         cluster.down()?;
@@ -145,18 +145,18 @@ fn what_no_name_leads_to_goes_to_lost_and_found() {
         left_with(0, " 0 problems", &fsck(cluster, &["-y"])?)?;
 
         cluster.up()?;
-        let whole = fs::read(cluster.mnt().join("whole")).told("a whole file")?;
+        let whole = fs::read(cluster.mnt().join("whole")).context("a whole file")?;
         ensure(whole == content(2), || "changed".to_owned())?;
         ensure(!cluster.mnt().join("inodeless").exists(), || "the name is left".to_owned())?;
         let mut left = Vec::new();
-        for entry in fs::read_dir(cluster.mnt().join("lost+found")).told("lost+found")? {
-            left.push(fs::read(entry.told("an entry")?.path()).told("what was found")?);
+        for entry in fs::read_dir(cluster.mnt().join("lost+found")).context("lost+found")? {
+            left.push(fs::read(entry.context("an entry")?.path()).context("what was found")?);
         }
         left.sort();
         let mut wanted = vec![content(0), content(1)];
         wanted.sort();
         ensure(left == wanted, || format!("{} files are in lost+found", left.len()))?;
-        fs::write(cluster.mnt().join("new"), content(9)).told("a new file")?;
+        fs::write(cluster.mnt().join("new"), content(9)).context("a new file")?;
         cluster.down()?;
         left_with(0, " 0 problems", &fsck(cluster, &[])?)
     });
@@ -186,15 +186,15 @@ fn logs_of_the_mgt_that_cannot_be_read_or_are_gone_are_told() {
         left_with(0, " 0 problems", &fsck(cluster, &["-n"])?)?;
         let mut client = None;
         change_store(cluster, "mgt", |store, transaction| {
-            let logs = store.scan(LOGS, &[], 1000).told("scan")?;
+            let logs = store.scan(LOGS, &[], 1000).context("scan")?;
             let is = |name: &str| logs.iter().find(|log| log.key.ends_with(name.as_bytes()));
             let of_clients = is("-client").ok_or("no log of clients")?;
             let of_ost = is("-OST0000").ok_or("no log of the OST")?;
             client = Some((of_clients.key.clone(), of_clients.value.clone()));
             transaction.delete(LOGS, of_clients.key.clone());
-            let records = of_ost.value[..4].try_into().map(u32::from_le_bytes).told("an id")?;
+            let records = of_ost.value[..4].try_into().map(u32::from_le_bytes).context("an id")?;
             let records = Fid::new(fid_seq::LLOG_NAME, records);
-            let first = store.scan(records, &[], 1).told("scan")?.remove(0);
+            let first = store.scan(records, &[], 1).context("scan")?.remove(0);
             transaction.put(records, first.key, first.value.slice(1..));
             Ok(())
         })?;
@@ -220,12 +220,12 @@ fn a_mark_that_is_lost_is_told_by_fsck_and_at_the_next_start() {
         cluster.down()?;
         let mark = cluster.dir().join("ost0000/committed");
         let (dir, mnt) = (cluster.dir(), cluster.mnt().to_owned());
-        fs::remove_file(&mark).told("remove the mark")?;
+        fs::remove_file(&mark).context("remove the mark")?;
         let found = fsck(cluster, &["-n"])?;
         left_with(4, " 1 problems", &found)?;
         tells(&found.1, &["-OST0000: ", "ost0000/committed", "missing or damaged"])?;
         left_with(0, " 0 problems", &fsck(cluster, &["-n"])?)?;
-        fs::write(&mark, "nothing legible").told("damage the mark")?;
+        fs::write(&mark, "nothing legible").context("damage the mark")?;
         let up = ["up", "--dir", &dir.to_string_lossy(), "--mount", &mnt.to_string_lossy()];
         let said = cluster.must(&up)?;
         tells(&said, &["ost0000/committed", "missing or damaged"])?;

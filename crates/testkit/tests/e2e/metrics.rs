@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use sheen_testkit::cluster::Cluster;
 use sheen_testkit::scene::play;
-use sheen_testkit::{Outcome, Told, ensure};
+use sheen_testkit::{Context, Outcome, ensure};
 
 const LIMIT: Duration = Duration::from_secs(300);
 const MIB: usize = 1 << 20;
@@ -110,11 +110,11 @@ fn quoted(text: &str) -> Option<(String, &str)> {
 }
 
 fn scrape(address: &str) -> Outcome<Page> {
-    let mut stream = TcpStream::connect(address).told("connect")?;
-    stream.set_read_timeout(Some(Duration::from_secs(20))).told("timeout")?;
-    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: sheen\r\n\r\n").told("ask")?;
+    let mut stream = TcpStream::connect(address).context("connect")?;
+    stream.set_read_timeout(Some(Duration::from_secs(20))).context("timeout")?;
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: sheen\r\n\r\n").context("ask")?;
     let mut answer = String::new();
-    stream.read_to_string(&mut answer).told("answer")?;
+    stream.read_to_string(&mut answer).context("answer")?;
     let (head, body) = answer.split_once("\r\n\r\n").ok_or("no head")?;
     ensure(head.starts_with("HTTP/1.1 200 OK\r\n"), || head.to_owned())?;
     let kind = "Content-Type: application/openmetrics-text; version=1.0.0; charset=utf-8\r\n";
@@ -130,10 +130,10 @@ fn scraped(cluster: &Cluster, address: &str) -> Outcome {
     cluster.must(&["lctl", "set_param", &format!("jobid_name={name}")])?;
     let mnt = cluster.mnt();
     for folder in 0..5 {
-        fs::create_dir(mnt.join(format!("folder{folder}"))).told("mkdir")?;
+        fs::create_dir(mnt.join(format!("folder{folder}"))).context("mkdir")?;
     }
-    fs::write(mnt.join("data"), vec![7; 3 * MIB]).told("write")?;
-    fs::File::open(mnt.join("data")).and_then(|file| file.sync_all()).told("fsync")?;
+    fs::write(mnt.join("data"), vec![7; 3 * MIB]).context("write")?;
+    fs::File::open(mnt.join("data")).and_then(|file| file.sync_all()).context("fsync")?;
     let after = scrape(address)?;
     let bytes = 3 * MIB as u64;
     for (name, labels, wanted) in [

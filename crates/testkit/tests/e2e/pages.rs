@@ -12,7 +12,7 @@ use sheen_testkit::bytes::content;
 use sheen_testkit::cluster::Cluster;
 use sheen_testkit::scene::scene;
 use sheen_testkit::workload::Size;
-use sheen_testkit::{Outcome, Told, ensure};
+use sheen_testkit::{Context, Outcome, ensure};
 
 const LIMIT: Duration = Duration::from_secs(900);
 
@@ -48,7 +48,7 @@ fn what_was_closed_is_there_whole_while_locks_go() {
         let files = Size::asked().of(250, 1000, 5000);
         while_locks_go(cluster, |program| {
             let top = cluster.mnt().join(format!("of-{program}"));
-            fs::create_dir(&top).told("mkdir")?;
+            fs::create_dir(&top).context("mkdir")?;
             let mut short = Vec::new();
             for number in 0..files {
                 short.extend(written_and_read(&top.join(format!("file-{number}")), number)?);
@@ -61,17 +61,17 @@ fn what_was_closed_is_there_whole_while_locks_go() {
 /// What was wrong with one file.
 fn written_and_read(path: &Path, number: u64) -> Outcome<Option<String>> {
     let told = content(number, 1 + (number * 7919 % 20_000) as usize);
-    fs::write(path, &told).told(path.display())?;
-    let mut file = File::open(path).told(path.display())?;
+    fs::write(path, &told).context(path.display())?;
+    let mut file = File::open(path).context(path.display())?;
     if number.is_multiple_of(2) {
-        let end = file.seek(SeekFrom::End(0)).told("lseek")?;
+        let end = file.seek(SeekFrom::End(0)).context("lseek")?;
         if end != told.len() as u64 {
             return Ok(Some(format!("{number}: {} bytes end at {end}", told.len())));
         }
-        file.seek(SeekFrom::Start(0)).told("lseek")?;
+        file.seek(SeekFrom::Start(0)).context("lseek")?;
     }
     let mut found = Vec::new();
-    file.read_to_end(&mut found).told("read")?;
+    file.read_to_end(&mut found).context("read")?;
     let is_whole = found == told;
     Ok((!is_whole).then(|| format!("{number}: {} bytes, {} read", told.len(), found.len())))
 }

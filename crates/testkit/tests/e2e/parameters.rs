@@ -6,7 +6,7 @@ use std::time::Duration;
 use sheen_testkit::cluster::Cluster;
 use sheen_testkit::process::wait_until;
 use sheen_testkit::scene::scene;
-use sheen_testkit::{Outcome, Told, ensure};
+use sheen_testkit::{Context, Outcome, ensure};
 
 const LIMIT: Duration = Duration::from_secs(300);
 /// A change settles for a second before clients read it.
@@ -115,8 +115,8 @@ fn an_ost_is_turned_off_and_on_and_left_alone() {
             let path = cluster.mnt().join(format!("on{index}"));
             let (number, text) = (index.to_string(), path.to_string_lossy().into_owned());
             cluster.must(&["lfs", "setstripe", "-c", "1", "-i", &number, &text])?;
-            fs::write(&path, [7; 100_000]).told("write")?;
-            fs::File::open(&path).and_then(|file| file.sync_all()).told("fsync")?;
+            fs::write(&path, [7; 100_000]).context("write")?;
+            fs::File::open(&path).and_then(|file| file.sync_all()).context("fsync")?;
             Ok(path)
         };
         let (one, two) = (on(0)?, on(1)?);
@@ -124,7 +124,7 @@ fn an_ost_is_turned_off_and_on_and_left_alone() {
         all_become(cluster, "osc.*OST0001*.active", 1, "0")?;
         let refused = fs::read(&two).err().and_then(|error| error.raw_os_error());
         ensure(refused == Some(5), || format!("reading an inactive OST: {refused:?}"))?;
-        fs::read(&one).told("the other OST")?;
+        fs::read(&one).context("the other OST")?;
         let shown = cluster.must(&["lfs", "df", &cluster.mnt().to_string_lossy()])?;
         ensure(
             shown.contains("OST0001_UUID       : Input/output error") || !shown.contains("[OST:1]"),
@@ -146,7 +146,7 @@ fn an_ost_is_turned_off_and_on_and_left_alone() {
         wait_until("IDLE", Duration::from_secs(30), || is("IDLE"))?;
         let all = values(cluster, "lov.*.activeobd")?;
         ensure(all == ["2"], || format!("idle OSTs are not active: {all:?}"))?;
-        let read = fs::read(&two).told("read")?;
+        let read = fs::read(&two).context("read")?;
         ensure(read == [7; 100_000], || "other data".to_owned())?;
         let refused = cluster.run(&["lctl", "set_param", "osc.*.idle_timeout=51"])?;
         ensure(!refused.status.success(), || "51 s are too many".to_owned())?;
@@ -159,7 +159,7 @@ fn an_ost_is_turned_off_and_on_and_left_alone() {
 #[test]
 fn all_locks_are_written_into_the_log_when_asked_for() {
     scene("locks", 1, LIMIT, |cluster| {
-        fs::write(cluster.mnt().join("file"), "data").told("write")?;
+        fs::write(cluster.mnt().join("file"), "data").context("write")?;
         let has_locks = |log: &str| {
             let text = fs::read_to_string(cluster.dir().join("run").join(log)).unwrap_or_default();
             text.lines().any(|line| line.contains("lock [0x"))

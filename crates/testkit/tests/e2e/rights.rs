@@ -11,7 +11,7 @@ use std::time::Duration;
 use sheen_testkit::cluster::{Cluster, program};
 use sheen_testkit::process::{self, wait_until};
 use sheen_testkit::scene::{play, scene};
-use sheen_testkit::{Outcome, Told, ensure};
+use sheen_testkit::{Context, Outcome, ensure};
 
 const LIMIT: Duration = Duration::from_secs(300);
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -62,11 +62,11 @@ impl User<'_> {
 }
 
 pub(crate) fn set_mode(path: &Path, mode: u32) -> Outcome {
-    fs::set_permissions(path, fs::Permissions::from_mode(mode)).told(path.display())
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).context(path.display())
 }
 
 pub(crate) fn mode(path: &Path) -> Outcome<u32> {
-    Ok(fs::metadata(path).told(path.display())?.permissions().mode() & 0o7777)
+    Ok(fs::metadata(path).context(path.display())?.permissions().mode() & 0o7777)
 }
 
 /// What Lustre tells every user of a mount, and what it tells none.
@@ -74,11 +74,11 @@ pub(crate) fn mode(path: &Path) -> Outcome<u32> {
 fn users_of_roots_mount_ask_what_lustre_tells_them() {
     scene("users-ask", 2, LIMIT, |cluster| {
         let mnt = cluster.mnt();
-        fs::write(mnt.join("open"), "text").told("write")?;
-        fs::write(mnt.join("closed"), "text").told("write")?;
+        fs::write(mnt.join("open"), "text").context("write")?;
+        fs::write(mnt.join("closed"), "text").context("write")?;
         set_mode(&mnt.join("closed"), 0o600)?;
-        fs::create_dir(mnt.join("private")).told("mkdir")?;
-        fs::write(mnt.join("private/f"), "text").told("write")?;
+        fs::create_dir(mnt.join("private")).context("mkdir")?;
+        fs::write(mnt.join("private/f"), "text").context("write")?;
         set_mode(&mnt.join("private"), 0o700)?;
         let user = User { cluster, folder: &mnt, uid: ALICE, groups: &[] };
         let (lfs, place) = (format!("{} lfs", program()?.display()), mnt.display().to_string());
@@ -108,8 +108,8 @@ fn a_directory_that_is_closed_is_closed_to_others_at_once() {
     scene("closed-directory", 1, LIMIT, |cluster| {
         let (first, second) = (cluster.mnt(), cluster.mount_again()?);
         let private = first.join("private");
-        fs::create_dir_all(private.join("b/c")).told("mkdir")?;
-        fs::write(private.join("b/c/f"), "secret").told("write")?;
+        fs::create_dir_all(private.join("b/c")).context("mkdir")?;
+        fs::write(private.join("b/c/f"), "secret").context("write")?;
         let bob = User { cluster, folder: &first, uid: BOB, groups: &[] };
         let beyond = User { folder: &second, ..bob };
         let inside = User { folder: &private, ..bob };
@@ -129,11 +129,11 @@ fn a_directory_that_is_closed_is_closed_to_others_at_once() {
             }
             inside.cannot("stat b")?;
             inside.cannot("stat no")?;
-            ensure(fs::read(private.join("b/c/f")).told("read")? == b"secret", String::new)?;
+            ensure(fs::read(private.join("b/c/f")).context("read")? == b"secret", String::new)?;
             set_mode(&closer.join("private"), 0o755)?;
         }
         // Others may search it, its own group may not.
-        chown(&private, None, Some(PROJECT)).told("chgrp")?;
+        chown(&private, None, Some(PROJECT)).context("chgrp")?;
         set_mode(&private, 0o701)?;
         bob.can("cat private/b/c/f")?;
         User { groups: &[PROJECT], ..bob }.cannot("cat private/b/c/f")
@@ -258,7 +258,7 @@ fn root_is_squashed_by_the_mdt_and_in_the_cache() {
         ensure(read() == denied, || format!("root reads: {:?}", read()))?;
         let made = fs::create_dir(mnt.join("open/no")).map_err(|error| error.kind());
         ensure(made == denied, || format!("root makes: {made:?}"))?;
-        fs::write(mnt.join("mine"), "").told("write")?;
+        fs::write(mnt.join("mine"), "").context("write")?;
         let owner = alice.can("stat -c %u:%g mine")?;
         ensure(owner == "12099:12098", || owner.clone())?;
         for kind in ["mdt", "llite"] {
@@ -268,7 +268,7 @@ fn root_is_squashed_by_the_mdt_and_in_the_cache() {
             set(&format!("{kind}.*.nosquash_nids=*@tcp"))?;
         }
         ensure(read().is_ok(), || format!("root is trusted here: {:?}", read()))?;
-        fs::create_dir(mnt.join("open/yes")).told("mkdir")?;
+        fs::create_dir(mnt.join("open/yes")).context("mkdir")?;
         let refused = cluster.run(&["lctl", "set_param", "mdt.*.root_squash=everybody"])?;
         ensure(!refused.status.success(), || refused.output.clone())
     });
@@ -286,9 +286,9 @@ impl Home {
         let home = Self(std::env::temp_dir().join(name));
         for folder in ["m", "run", "own"] {
             let path = home.0.join(folder);
-            fs::create_dir_all(&path).told("mkdir")?;
+            fs::create_dir_all(&path).context("mkdir")?;
             set_mode(&path, 0o700)?;
-            chown(path, Some(user), Some(user)).told("chown")?;
+            chown(path, Some(user), Some(user)).context("chown")?;
         }
         Ok(home)
     }
@@ -326,7 +326,7 @@ fn an_ordinary_user_mounts() {
         );
         user.can(&line)?;
         user.can("cd m && umask 077 && mkdir own && echo mine > own/f && cat own/f && rm own/f")?;
-        let made = fs::metadata(cluster.mnt().join("own")).told("stat")?;
+        let made = fs::metadata(cluster.mnt().join("own")).context("stat")?;
         let owner = std::os::unix::fs::MetadataExt::uid(&made);
         ensure(owner == NOBODY, || format!("owned by {owner}"))?;
         let mount = home.0.join("m");

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use sheen_testkit::cluster::Cluster;
 use sheen_testkit::scene::scene;
-use sheen_testkit::{Outcome, Told, ensure};
+use sheen_testkit::{Context, Outcome, ensure};
 
 const LIMIT: Duration = Duration::from_secs(120);
 /// The part of the document that is read.
@@ -208,7 +208,7 @@ const NAMES: [(&str, &str); 23] = [
 /// The patterns of the table's first column.
 fn excused() -> Outcome<Vec<String>> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/COMPAT.md");
-    let text = fs::read_to_string(path).told("COMPAT.md")?;
+    let text = fs::read_to_string(path).context("COMPAT.md")?;
     let part = text.split(HEADING).nth(1).ok_or("no such part")?;
     let part = part.split("\n## ").next().unwrap_or_default();
     let column = part.lines().filter_map(|line| line.strip_prefix("| `")?.split('|').next());

@@ -7,7 +7,7 @@ use std::time::Duration;
 use sheen_testkit::cluster::Cluster;
 use sheen_testkit::process;
 use sheen_testkit::scene::scene;
-use sheen_testkit::{Outcome, Told, ensure};
+use sheen_testkit::{Context, Outcome, ensure};
 
 const LIMIT: Duration = Duration::from_secs(300);
 const MIB: u64 = 1 << 20;
@@ -32,14 +32,14 @@ fn counted(cluster: &Cluster) -> Outcome {
     for parameter in ["llite.*.stats=clear", "obdfilter.*.stats=clear", "mdt.*.md_stats=clear"] {
         cluster.must(&["lctl", "set_param", "-n", parameter])?;
     }
-    fs::write(mnt.join("data"), vec![7; 3 * MIB as usize]).told("write")?;
-    fs::File::open(mnt.join("data")).and_then(|file| file.sync_all()).told("fsync")?;
+    fs::write(mnt.join("data"), vec![7; 3 * MIB as usize]).context("write")?;
+    fs::File::open(mnt.join("data")).and_then(|file| file.sync_all()).context("fsync")?;
     for name in ["a", "b"] {
-        fs::create_dir(mnt.join(name)).told(name)?;
+        fs::create_dir(mnt.join(name)).context(name)?;
     }
-    fs::rename(mnt.join("data"), mnt.join("a/data")).told("rename")?;
-    fs::rename(mnt.join("a/data"), mnt.join("a/moved")).told("rename")?;
-    fs::remove_dir(mnt.join("b")).told("rmdir")?;
+    fs::rename(mnt.join("data"), mnt.join("a/data")).context("rename")?;
+    fs::rename(mnt.join("a/data"), mnt.join("a/moved")).context("rename")?;
+    fs::remove_dir(mnt.join("b")).context("rmdir")?;
     for (parameter, line, wanted) in [
         ("llite.*.stats", "mkdir", 2),
         ("llite.*.stats", "rename", 2),
@@ -72,8 +72,8 @@ fn what_is_counted_is_what_was_done() {
 #[test]
 fn a_disk_that_osts_share_is_counted_once() {
     scene("shares", 4, LIMIT, |cluster| {
-        let disk = rustix::fs::statvfs(cluster.dir()).told("statvfs")?;
-        let mount = rustix::fs::statvfs(cluster.mnt()).told("statvfs")?;
+        let disk = rustix::fs::statvfs(cluster.dir()).context("statvfs")?;
+        let mount = rustix::fs::statvfs(cluster.mnt()).context("statvfs")?;
         let bytes = |stat: &rustix::fs::StatVfs| stat.f_blocks * stat.f_frsize;
         let (disk, mount) = (bytes(&disk), bytes(&mount));
         ensure(mount <= disk && mount > disk / 10 * 9, || format!("{mount} bytes of {disk}"))

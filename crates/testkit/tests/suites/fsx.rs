@@ -10,7 +10,7 @@ use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open}
 use sheen_testkit::cluster::Cluster;
 use sheen_testkit::scene::scene;
 use sheen_testkit::workload::Size;
-use sheen_testkit::{Outcome, Told, ensure, process};
+use sheen_testkit::{Context, Outcome, ensure, process};
 
 use crate::{installed, written};
 
@@ -129,10 +129,10 @@ fn make_direct(pid: Pid, file: &Path) -> Outcome {
     })?;
     let number = found.as_ref().and_then(|fd| fd.file_name()?.to_str()?.parse().ok());
     let number = number.ok_or("a descriptor has no number")?;
-    let process = pidfd_open(pid, PidfdFlags::empty()).told("pidfd_open")?;
-    let open = pidfd_getfd(process, number, PidfdGetfdFlags::empty()).told("pidfd_getfd")?;
-    let flags = fcntl_getfl(&open).told("F_GETFL")?;
-    fcntl_setfl(&open, flags | OFlags::DIRECT).told("F_SETFL")
+    let process = pidfd_open(pid, PidfdFlags::empty()).context("pidfd_open")?;
+    let open = pidfd_getfd(process, number, PidfdGetfdFlags::empty()).context("pidfd_getfd")?;
+    let flags = fcntl_getfl(&open).context("F_GETFL")?;
+    fcntl_setfl(&open, flags | OFlags::DIRECT).context("F_SETFL")
 }
 
 #[test]

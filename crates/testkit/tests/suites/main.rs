@@ -12,7 +12,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use sheen_testkit::cluster::Cluster;
-use sheen_testkit::{Outcome, Told, ensure, process};
+use sheen_testkit::{Context, Outcome, ensure, process};
 
 /// A program that `cargo xtask test` installed.
 fn installed(name: &str) -> Outcome<PathBuf> {
@@ -26,7 +26,7 @@ fn installed(name: &str) -> Outcome<PathBuf> {
 /// A file beside the logs of `cluster`.
 fn written(cluster: &Cluster, name: &str, text: &str) -> Outcome<PathBuf> {
     let path = cluster.logs().join(name);
-    std::fs::write(&path, text).told(path.display())?;
+    std::fs::write(&path, text).context(path.display())?;
     Ok(path)
 }
 

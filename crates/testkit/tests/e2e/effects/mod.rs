@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use sheen_testkit::cluster::Cluster;
 use sheen_testkit::process::{self, wait_until};
-use sheen_testkit::{Outcome, Told, ensure};
+use sheen_testkit::{Context, Outcome, ensure};
 
 const LIMIT: Duration = Duration::from_secs(300);
 /// An MDT hears what an OST says of itself within some seconds.
@@ -20,7 +20,7 @@ const HEARD: Duration = Duration::from_secs(30);
 type Step = (&'static str, fn(&Cluster) -> Outcome);
 
 fn play(cluster: &Cluster, steps: &[Step]) -> Outcome {
-    steps.iter().try_for_each(|(name, step)| step(cluster).told(name))
+    steps.iter().try_for_each(|(name, step)| step(cluster).context(name))
 }
 
 fn set(cluster: &Cluster, assignment: &str) -> Outcome {
