@@ -14,9 +14,9 @@ use sheen_types::{Fid, HashMap, HashSet, TargetName};
 /// Objects listed at a time.
 const STEP: usize = 1024;
 
-/// All that a store holds: not every kind of store can tell, and then less is found.
+/// What a store holds: not every kind of store can list it, and then less is found.
 #[derive(Clone, Debug, Default)]
-pub struct Held {
+pub struct StoreContents {
     /// Objects of any kind.
     pub objects: Vec<Fid>,
     /// Indexes that have keys.
@@ -136,7 +136,7 @@ impl Consistency {
         &mut self,
         name: &TargetName,
         store: &dyn Store,
-        held: &Held,
+        held: &StoreContents,
     ) -> Result<(), CheckError> {
         let report = sheen_mds::check_all(store, &held.objects, &held.indexes)?;
         self.findings.inodes += report.inodes;
@@ -204,7 +204,7 @@ impl Consistency {
         &mut self,
         name: &TargetName,
         store: &dyn Store,
-        held: &Held,
+        held: &StoreContents,
         depth: Depth,
         watch: Watch,
     ) -> Result<(), CheckError> {

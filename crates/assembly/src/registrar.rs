@@ -6,7 +6,7 @@ use std::time::Duration;
 use sheen_client::config::{ClusterMap, LogReader, read_log};
 use sheen_client::locks::CallbackRouter;
 use sheen_io::World;
-use sheen_node::rpc::{ImportConfig, RpcNode, TargetService};
+use sheen_node::rpc::{ImportConfig, ImportKind, RpcNode};
 use sheen_rpc::{Call, Import, NoEvents, RpcError};
 use sheen_types::{Errno, HashSet, Nid, TargetKind, TargetName, Uuid};
 use sheen_wire::connect::{ConnectFlags, ObdConnectData, version_code};
@@ -55,7 +55,7 @@ impl Registrar {
                 target: Uuid::new("MGS"),
                 client: Uuid::from_random(uuid),
                 nids,
-                service: TargetService::Mgs,
+                kind: ImportKind::Mgs,
                 data: ObdConnectData { flags, version: VERSION, ..ObdConnectData::default() },
                 requests_in_flight: 0,
                 events,
@@ -190,7 +190,7 @@ impl Registrar {
             target: ost.uuid(),
             client: Uuid::new(format!("{mdt}-mdtlov_UUID")),
             nids,
-            service: TargetService::Ost,
+            kind: ImportKind::Ost,
             data,
             requests_in_flight: 0,
             events: Arc::new(NoEvents),

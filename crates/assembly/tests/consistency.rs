@@ -1,7 +1,7 @@
 //! Each kind of damage of a whole file system is found, told with its place, and repaired where it can be.
 
 use bytes::Bytes;
-use sheen_assembly::{Consistency, Depth, Findings, Held, ProblemKind};
+use sheen_assembly::{Consistency, Depth, Findings, ProblemKind, StoreContents};
 use sheen_store::{AttributePatch, Attributes, FileKind, Store, Transaction};
 use sheen_store_mem::{MemOptions, StoreMem};
 use sheen_types::{Fid, TargetKind, TargetName, Timestamp, fid_seq};
@@ -61,7 +61,7 @@ impl Scene {
         self.ost.write(object, 0, &[Bytes::from_static(b"bytes")]).expect("write works");
     }
 
-    fn held(&self) -> (Held, Held) {
+    fn held(&self) -> (StoreContents, StoreContents) {
         let mut all = vec![Fid::ROOT, LOST_AND_FOUND];
         // Whatever a test makes lies in the sequence of the files, or in one never given out.
         let sequence = self.files.first().map_or(fid_seq::NORMAL + 1, |file| file.seq);
@@ -74,7 +74,7 @@ impl Scene {
         let indexes = all.iter().copied().filter(has_keys).collect();
         let is_there = |fid: &Fid| self.ost.record(*fid).is_ok();
         let on_ost = [FIRST, UNCLAIMED, LAST, AHEAD].into_iter().filter(is_there).collect();
-        (Held { objects, indexes }, Held { objects: on_ost, indexes: Vec::new() })
+        (StoreContents { objects, indexes }, StoreContents { objects: on_ost, indexes: Vec::new() })
     }
 
     fn look(&self) -> Findings {
@@ -175,7 +175,7 @@ fn an_ost_that_is_not_there_is_missed() {
     let scene = Scene::new();
     let mut check = Consistency::default();
     let mdt = name(TargetKind::Mdt);
-    check.mdt(&mdt, &scene.mdt, &Held::default()).expect("the MDT can be read");
+    check.mdt(&mdt, &scene.mdt, &StoreContents::default()).expect("the MDT can be read");
     let told = check.finish().problems[0].to_string();
     assert!(told.starts_with("OST0000: /lost+found/") && told.contains("whole OST"), "{told}");
 }

@@ -20,7 +20,7 @@ use sheen_client::posix::{
 use sheen_io::{BoxFuture, World};
 use sheen_node::net::{LNet, NetConfig};
 use sheen_node::rpc::RpcNode;
-use sheen_rpc::{Handler, Incoming, Replier, ReplyHead};
+use sheen_rpc::{Handler, IncomingRequest, Replier, ReplyHead};
 use sheen_target::Target;
 use sheen_testkit::vnet::Virtual;
 use sheen_types::{Name, Nid, ObdHandle, Transno, Uuid};
@@ -53,7 +53,7 @@ struct Liar {
 }
 
 impl Handler for Liar {
-    fn handle(&self, mut incoming: Incoming) -> BoxFuture<'static, ()> {
+    fn handle(&self, mut incoming: IncomingRequest) -> BoxFuture<'static, ()> {
         if incoming.from == self.victim {
             let nobody = Replier::new(|_, _| {});
             let honest = std::mem::replace(&mut incoming.replier, nobody);

@@ -17,9 +17,9 @@ use crate::limits;
 use crate::message::{Local, is_keepalive};
 use crate::opening::Partner;
 
-/// A message that has arrived.
+/// An LNet message that has arrived.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Incoming {
+pub struct ReceivedMessage {
     /// What to do.
     pub command: LnetCommand,
     /// What came with it.
@@ -118,7 +118,7 @@ impl Session {
     ///
     /// # Errors
     /// The peer broke the protocol: the connection is to be closed.
-    pub fn next_message(&mut self) -> Result<Option<Incoming>, SessionError> {
+    pub fn next_message(&mut self) -> Result<Option<ReceivedMessage>, SessionError> {
         loop {
             self.stage = match &self.stage {
                 Stage::Frame => {
@@ -143,7 +143,7 @@ impl Session {
                         self.input = BytesMut::new();
                     }
                     self.stage = Stage::Frame;
-                    return Ok(Some(Incoming { command, payload, cookie }));
+                    return Ok(Some(ReceivedMessage { command, payload, cookie }));
                 }
             }
         }

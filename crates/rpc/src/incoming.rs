@@ -15,10 +15,10 @@ use crate::limits;
 
 /// Executes requests: one per registered target.
 pub trait Handler: Send + Sync {
-    /// Executes a request; its answer goes out by [`Incoming::replier`], before or after the
+    /// Executes a request; its answer goes out by [`IncomingRequest::replier`], before or after the
     /// future completes. Many run at once. A request whose replier is dropped unsent gets no
     /// answer: the client will ask again.
-    fn handle(&self, incoming: Incoming) -> BoxFuture<'static, ()>;
+    fn handle(&self, incoming: IncomingRequest) -> BoxFuture<'static, ()>;
 
     /// Whether an export of this target has this handle: requests other than connects are routed
     /// by it when several targets share a portal.
@@ -31,9 +31,9 @@ pub trait Handler: Send + Sync {
     }
 }
 
-/// A request as it arrived.
+/// A request as it arrived at a server.
 #[derive(Debug)]
-pub struct Incoming {
+pub struct IncomingRequest {
     /// The node that sent it.
     pub from: Nid,
     /// More than its word shows that it is at that NID.
@@ -64,7 +64,7 @@ pub struct Incoming {
     pub deadline: Instant,
 }
 
-impl Incoming {
+impl IncomingRequest {
     /// The target that a connect request names.
     #[must_use]
     pub fn connect_target(&self) -> Option<Uuid> {

@@ -7,7 +7,9 @@ mod flags;
 mod reint;
 mod xattr;
 
-pub use flags::{AttrValid, Bias, Disposition, FileFlags, OpenFlags, ReintOp, StatfsState, Valid};
+pub use flags::{
+    AttrValid, Bias, Disposition, FileFlags, MdsOpenFlags, ReintOp, StatfsState, Valid,
+};
 pub use reint::{
     RecCreate, RecLink, RecRename, RecResync, RecSetattr, RecSetxattr, RecUnlink, ReintRecord,
 };

@@ -15,14 +15,14 @@ pub(super) trait Link {
 
 /// The meeting of one team.
 pub(super) struct Meeting<'a> {
-    state: Mutex<State>,
+    state: Mutex<MeetingState>,
     changed: Condvar,
     size: usize,
     stop: &'a AtomicBool,
 }
 
 #[derive(Default)]
-struct State {
+struct MeetingState {
     round: u64,
     arrived: usize,
     words: Vec<Vec<u64>>,
@@ -32,7 +32,7 @@ struct State {
 
 impl<'a> Meeting<'a> {
     pub(super) fn new(size: usize, stop: &'a AtomicBool) -> Self {
-        let state = State { words: vec![Vec::new(); size], ..State::default() };
+        let state = MeetingState { words: vec![Vec::new(); size], ..MeetingState::default() };
         Self { state: Mutex::new(state), changed: Condvar::new(), size, stop }
     }
 

@@ -33,8 +33,8 @@ use sheen_wire::ldlm::{
 };
 use sheen_wire::lnet::Portal;
 use sheen_wire::md::{
-    AttrValid, FileFlags, MdtBody, MdtIoepoch, OpenFlags as MdsOpenFlags, OpenHandle, RecCreate,
-    RecLink, RecRename, RecSetattr, RecSetxattr, RecUnlink, Valid,
+    AttrValid, FileFlags, MdsOpenFlags, MdtBody, MdtIoepoch, OpenHandle, RecCreate, RecLink,
+    RecRename, RecSetattr, RecSetxattr, RecUnlink, Valid,
 };
 use sheen_wire::messages::{
     Kind, LdlmEnqueue, LdlmIntentOpen, MdsClose, MdsConnect, MdsDisconnect, MdsGetattr,

@@ -23,7 +23,7 @@ use bytes::Bytes;
 use sheen_assembly::{PlanKind, Role, Served};
 use sheen_client::data::Osts;
 use sheen_client::posix::{Credentials, FileSystem, NewNode, NodeId, OpenFlags, SetAttributes};
-use sheen_hostile::{Known, Range, Requests, Service};
+use sheen_hostile::{Known, Range, Requests, ServerKind};
 use sheen_io::World;
 use sheen_rpc::REPLY_PORTALS;
 use sheen_store_mem::StoreMem;
@@ -58,7 +58,7 @@ const HOSTILE: &str = "hostile-";
 
 /// Portals of all kinds of targets.
 const RANGE: Range = Range {
-    services: &[Service::Mgs, Service::Mdt, Service::Ost],
+    services: &[ServerKind::Mgs, ServerKind::Mdt, ServerKind::Ost],
     // A client that is admitted may fill the OSTs: the one beside it would be told so, and rightly.
     without: &[Kind::OstFallocate],
     portals: &REQUEST_PORTALS,
@@ -175,9 +175,9 @@ fn check_transactions(before: &BTreeMap<String, u64>, cluster: &Cluster, operati
 fn leak(known: &Known, cluster: &Cluster, neighbour: Nid) {
     for place in &cluster.places {
         let service = match &place.served.role {
-            Role::Mgs(_) => Service::Mgs,
-            Role::Mdt(_) => Service::Mdt,
-            Role::Ost(_) => Service::Ost,
+            Role::Mgs(_) => ServerKind::Mgs,
+            Role::Mdt(_) => ServerKind::Mdt,
+            Role::Ost(_) => ServerKind::Ost,
         };
         let view = place.served.target.view();
         let of_neighbour = view.exports.iter().filter(|export| export.nid == neighbour);

@@ -9,7 +9,7 @@ use std::time::Duration;
 use sheen_types::{Errno, HashSet};
 use sheen_wire::ptlrpc::OpFlags;
 
-use crate::player::{Target, is_connect, target_of_connect};
+use crate::player::{TargetId, is_connect, target_of_connect};
 use crate::script::{Exchange, Script, Step};
 
 /// Nobody waits so long for a client that answers.
@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What happened to a target, seen by one client.
 struct Outage {
-    target: Target,
+    target: TargetId,
     /// The handle of the client's export.
     handle: u64,
     /// The first request that heard of it, and the connect that ended it.
@@ -33,7 +33,7 @@ struct Outage {
 
 /// Puts into the order of the script what happened to the servers.
 pub(crate) fn insert(script: &mut Script) {
-    let mut restarted: HashSet<Target> = HashSet::default();
+    let mut restarted: HashSet<TargetId> = HashSet::default();
     let found = (0..script.exchanges.len()).filter_map(|last| outage(&script.exchanges, last));
     let outages: Vec<_> = found.collect();
     for outage in outages {
@@ -77,7 +77,7 @@ fn outage(exchanges: &[Exchange], last: usize) -> Option<Outage> {
     let first = first.unwrap_or(last);
     let gone = exchanges[first..last].iter().filter(own).any(|it| is(it, Errno::ENODEV));
     let recovers = reply.body.op_flags.contains(OpFlags::CONNECT_RECOVERING);
-    let restarts = gone || recovers || target == Target::Mgs;
+    let restarts = gone || recovers || target == TargetId::Mgs;
     let committed = reply.body.last_committed;
     let transno = |index: &usize| {
         let (reply, _) = exchanges[*index].reply.as_ref()?;
@@ -86,6 +86,6 @@ fn outage(exchanges: &[Exchange], last: usize) -> Option<Outage> {
     let is_lost = |index: usize| transno(&index).is_some_and(|transno| transno > committed);
     let is_kept = |index: &usize| transno(index).is_some_and(|transno| transno <= committed);
     let kept = (0..first).any(is_lost).then(|| (0..first).rev().find(is_kept)).flatten();
-    let evicts = !recovers && target != Target::Mgs;
+    let evicts = !recovers && target != TargetId::Mgs;
     Some(Outage { target, handle, first, last, restarts, evicts, kept: kept.filter(|_| recovers) })
 }

@@ -51,7 +51,7 @@ const OWN_XIDS: u64 = 1 << 60;
 
 /// Which of our targets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Target {
+pub(crate) enum TargetId {
     Mgs,
     Mdt,
     Ost(u32),
@@ -59,7 +59,7 @@ pub(crate) enum Target {
 
 /// A lock that the capture's client holds at our servers.
 #[derive(Clone, Copy)]
-struct Held {
+struct HeldLock {
     export: Export,
     handle: LockHandle,
 }
@@ -143,12 +143,12 @@ pub(crate) struct Player {
     mounts: Mounts,
     machines: Machines,
     /// Targets that are not there, and the handle of whoever is told so.
-    down: HashMap<Target, u64>,
+    down: HashMap<TargetId, u64>,
     pub(crate) mapping: Mapping,
     /// By the real servers' handles.
-    locks: HashMap<u64, Held>,
+    locks: HashMap<u64, HeldLock>,
     /// By the client's own names for its locks.
-    by_client: HashMap<u64, Held>,
+    by_client: HashMap<u64, HeldLock>,
     /// What is open, by the real servers' handles.
     opens: HashMap<u64, Opened>,
     reopened: Reopened,
@@ -237,9 +237,9 @@ impl Player {
     }
 
     /// The target of ours that stands for a captured one.
-    fn here(&self, target: Target) -> Target {
+    fn here(&self, target: TargetId) -> TargetId {
         match target {
-            Target::Ost(index) => Target::Ost(self.mapping.ost(index)),
+            TargetId::Ost(index) => TargetId::Ost(self.mapping.ost(index)),
             other => other,
         }
     }
@@ -269,15 +269,15 @@ impl Player {
             }
             Request::LdlmCancel(cancel) => return self.export_of_locks(&cancel.dlm_req),
             _ => match (exchange.portal, ost) {
-                (Portal::MGS_REQUEST, _) => Target::Mgs,
+                (Portal::MGS_REQUEST, _) => TargetId::Mgs,
                 (Portal::OST_REQUEST | Portal::OST_CREATE | Portal::OST_IO, Some(index)) => {
-                    Target::Ost(index)
+                    TargetId::Ost(index)
                 }
                 (Portal::OST_REQUEST | Portal::OST_CREATE | Portal::OST_IO, None) => {
                     return self.export_without_object(exchange);
                 }
                 (Portal::OUT, _) => return Err("is a batch"),
-                _ => Target::Mdt,
+                _ => TargetId::Mdt,
             },
         };
         if is_ping(exchange) && self.mapping.word(exchange.request.body.handle.0).is_none() {
@@ -304,7 +304,7 @@ impl Player {
                 Err("is about an object from before the capture")
             }
             Some(export) => Ok(export),
-            None if exchange.request.body.opcode == Opcode::OST_STATFS => Ok((0, Target::Ost(0))),
+            None if exchange.request.body.opcode == Opcode::OST_STATFS => Ok((0, TargetId::Ost(0))),
             None => Err("is about an object from before the capture"),
         }
     }
@@ -503,14 +503,14 @@ impl Player {
             self.mounts.connected(export, real.body.handle.0, ours.body.handle);
             self.mapping.learn(real.body.handle.0, ours.body.handle.0);
         }
-        if export.1 == Target::Mdt {
+        if export.1 == TargetId::Mdt {
             self.mapping.learn_transno(real.body.transno, ours.body.transno);
         }
         crate::learn::names(&mut self.mapping, &real.typed, &ours.typed);
         if let Some((client, real, ours)) =
             crate::learn::lock(&exchange.request.typed, &real.typed, &ours.typed)
         {
-            let held = Held { export, handle: ours };
+            let held = HeldLock { export, handle: ours };
             self.mapping.learn(real.0, ours.0);
             self.locks.insert(real.0, held);
             self.by_client.insert(client.0, held);
@@ -564,18 +564,18 @@ fn is_ping(exchange: &Exchange) -> bool {
 }
 
 /// The target that a connect names; none if it is a second MDT.
-pub(crate) fn target_of_connect(request: &Request) -> Option<Target> {
+pub(crate) fn target_of_connect(request: &Request) -> Option<TargetId> {
     let name = match request {
-        Request::MgsConnect(_) => return Some(Target::Mgs),
+        Request::MgsConnect(_) => return Some(TargetId::Mgs),
         Request::MdsConnect(connect) => connect.tgtuuid.to_text(),
         Request::OstConnect(connect) => connect.tgtuuid.to_text(),
         _ => return None,
     };
     if name == "lustre-MDT0000_UUID" {
-        return Some(Target::Mdt);
+        return Some(TargetId::Mdt);
     }
     let index = name.strip_prefix("lustre-OST").and_then(|rest| rest.get(..4))?;
-    u32::from_str_radix(index, 16).ok().map(Target::Ost)
+    u32::from_str_radix(index, 16).ok().map(TargetId::Ost)
 }
 
 pub(crate) fn is_connect(request: &Request) -> bool {

@@ -24,10 +24,10 @@ pub type Usefulness = Arc<dyn Fn(Nid) -> bool + Send + Sync>;
 
 /// Connections whose peer is not known yet.
 #[derive(Default)]
-pub(super) struct Openings(Mutex<State>);
+pub(super) struct Openings(Mutex<OpeningConnections>);
 
 #[derive(Default)]
-struct State {
+struct OpeningConnections {
     next: u64,
     /// In the order of their coming: from where, and what ends it.
     under_way: BTreeMap<u64, (u64, Cell<()>)>,
@@ -54,7 +54,7 @@ impl Drop for Place {
     }
 }
 
-impl State {
+impl OpeningConnections {
     fn end(&mut self, number: u64) -> Option<Cell<()>> {
         let (source, stop) = self.under_way.remove(&number)?;
         if let Some(count) = self.by_source.get_mut(&source) {

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 
 use bytes::{Bytes, BytesMut};
 use parking_lot::{Mutex, RwLock};
-use sheen_lnet::{EntryId, Incoming, Key, MatchTable, Sender, limits};
+use sheen_lnet::{EntryId, Key, MatchTable, ReceivedMessage, Sender, limits};
 use sheen_types::{MatchBits, Nid};
 use sheen_wire::lnet::{
     Ack, Get, GetReply, HANDLE_NONE, LnetCommand, PING_MATCH_BITS, Portal, Put,
@@ -225,7 +225,7 @@ impl LNet {
     }
 
     /// A message from a peer.
-    pub(super) fn arrived(self: &Arc<Self>, link: &Link, incoming: Incoming, prompt: bool) {
+    pub(super) fn arrived(self: &Arc<Self>, link: &Link, incoming: ReceivedMessage, prompt: bool) {
         let from = link.partner.nid;
         self.counters.received.fetch_add(1, Ordering::Relaxed);
         let length = incoming.payload.len();

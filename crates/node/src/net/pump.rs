@@ -11,7 +11,7 @@ use std::time::Duration;
 use bytes::{Buf, Bytes};
 use sheen_io::{Connection, Listener, PeerAddress, ReadStream, WriteStream};
 use sheen_lnet::{
-    Incoming, LinkId, Opening, Partner, Progress, Refusal, Session, Standing, limits,
+    LinkId, Opening, Partner, Progress, ReceivedMessage, Refusal, Session, Standing, limits,
 };
 use sheen_types::Nid;
 use sheen_wire::lnet::ConnectionType;
@@ -401,7 +401,11 @@ impl LNet {
     }
 
     /// Works on the first [`MESSAGES_AT_ONCE`] of what has come; how many messages that were.
-    fn take_messages(self: &Arc<Self>, link: &Link, batch: &mut VecDeque<Incoming>) -> usize {
+    fn take_messages(
+        self: &Arc<Self>,
+        link: &Link,
+        batch: &mut VecDeque<ReceivedMessage>,
+    ) -> usize {
         let mut left = batch.len();
         let count = left.min(MESSAGES_AT_ONCE);
         // Answers to what is worked on here go together.
@@ -463,7 +467,7 @@ impl LNet {
 /// All messages that have come whole.
 fn collect(
     session: &mut Session,
-    batch: &mut VecDeque<Incoming>,
+    batch: &mut VecDeque<ReceivedMessage>,
 ) -> Result<(), sheen_lnet::SessionError> {
     while let Some(incoming) = session.next_message()? {
         batch.push_back(incoming);

@@ -90,14 +90,14 @@ impl Rooms {
 }
 
 /// A place among those that wait, or room; either is given back.
-struct Held {
+struct Reservation {
     rooms: Arc<Rooms>,
     client: Nid,
     bytes: usize,
     waits: Option<Arc<Cell<()>>>,
 }
 
-impl Drop for Held {
+impl Drop for Reservation {
     fn drop(&mut self) {
         match self.waits.take() {
             Some(cell) => self.rooms.give_up(self.client, self.bytes, &cell),
@@ -118,7 +118,7 @@ impl BulkMover for Mover {
     fn reserve(&self, bytes: usize) -> BoxFuture<'static, BulkRoom> {
         let client = self.account;
         let waits = self.rooms.take(client, bytes);
-        let mut held = Held { rooms: Arc::clone(&self.rooms), client, bytes, waits };
+        let mut held = Reservation { rooms: Arc::clone(&self.rooms), client, bytes, waits };
         Box::pin(async move {
             if let Some(cell) = held.waits.clone() {
                 std::future::poll_fn(|context| cell.poll(context)).await;

@@ -13,33 +13,33 @@ use sheen_wire::text::Chars;
 
 use super::import::Core;
 
-enum State<T> {
+enum CellState<T> {
     Waiting(Option<Waker>),
     Done(T),
     Taken,
 }
 
 /// One value, handed from one task to another.
-pub(super) struct Cell<T>(Mutex<State<T>>);
+pub(super) struct Cell<T>(Mutex<CellState<T>>);
 
 impl<T> Cell<T> {
     pub(super) fn new() -> Arc<Self> {
-        Arc::new(Self(Mutex::new(State::Waiting(None))))
+        Arc::new(Self(Mutex::new(CellState::Waiting(None))))
     }
 
     pub(super) fn put(&self, value: T) {
-        let before = std::mem::replace(&mut *self.0.lock(), State::Done(value));
-        if let State::Waiting(Some(waker)) = before {
+        let before = std::mem::replace(&mut *self.0.lock(), CellState::Done(value));
+        if let CellState::Waiting(Some(waker)) = before {
             waker.wake();
         }
     }
 
     pub(super) fn poll(&self, context: &mut Context<'_>) -> Poll<T> {
         let mut state = self.0.lock();
-        match std::mem::replace(&mut *state, State::Taken) {
-            State::Done(value) => Poll::Ready(value),
-            State::Waiting(_) | State::Taken => {
-                *state = State::Waiting(Some(context.waker().clone()));
+        match std::mem::replace(&mut *state, CellState::Taken) {
+            CellState::Done(value) => Poll::Ready(value),
+            CellState::Waiting(_) | CellState::Taken => {
+                *state = CellState::Waiting(Some(context.waker().clone()));
                 Poll::Pending
             }
         }

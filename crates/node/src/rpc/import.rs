@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
-use sheen_rpc::import::{Action, Config, Engine, Event, Outgoing, OutgoingBulk, Service};
+use sheen_rpc::import::{Action, Config, Engine, Event, ImportKind, Outgoing, OutgoingBulk};
 use sheen_rpc::{
     Answer, BoxFuture, Call, Channel, Counters, Import, ImportEvents, ImportState, ReplayHook,
     RpcError, StateChange, Then,
@@ -52,7 +52,7 @@ impl Core {
         events: Arc<dyn ImportEvents>,
     ) -> Arc<Self> {
         let client = config.client.clone();
-        let is_reverse = config.service == Service::Client;
+        let is_reverse = config.kind == ImportKind::Client;
         let engine =
             Engine::new(node.now(), config, Arc::clone(&node.xids), Arc::clone(&node.timing));
         let inner =

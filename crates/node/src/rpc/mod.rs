@@ -31,7 +31,7 @@ use std::time::Duration;
 use parking_lot::{Mutex, RwLock};
 use sheen_io::World;
 use sheen_rpc::budget::Budget;
-use sheen_rpc::import::{Config, Event, Service as ServiceKind, Traffic};
+use sheen_rpc::import::{Config, Event, Traffic};
 use sheen_rpc::service::{Service, Stats};
 use sheen_rpc::{
     BULK_PORTALS, Call, CallKind, Channel, Counters, Handler, Import, ImportEvents, ImportState,
@@ -48,7 +48,7 @@ use routes::Routes;
 use server::{Arrived, Registered};
 use timer::Timer;
 
-pub use sheen_rpc::import::Service as TargetService;
+pub use sheen_rpc::import::ImportKind;
 
 /// Into how many parts the services' bookkeeping is divided.
 const SERVICES: usize = 8;
@@ -62,7 +62,7 @@ pub struct ImportConfig {
     /// Nodes that serve the target, the best first; at least one.
     pub nids: Vec<Nid>,
     /// The target's kind, which says the portals and the connect's opcode.
-    pub service: TargetService,
+    pub kind: ImportKind,
     /// What we offer in a connect.
     pub data: ObdConnectData,
     /// Requests on the wire at once; 0 for the default.
@@ -201,7 +201,7 @@ impl RpcNode {
             target: config.target,
             client: config.client,
             nids: config.nids,
-            service: config.service,
+            kind: config.kind,
             data: config.data,
             handle,
             requests_in_flight,
@@ -222,7 +222,7 @@ impl RpcNode {
             target: client.clone(),
             client,
             nids: vec![nid],
-            service: ServiceKind::Client,
+            kind: ImportKind::Client,
             data,
             handle,
             requests_in_flight: usize::MAX,

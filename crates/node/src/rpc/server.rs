@@ -11,8 +11,8 @@ use parking_lot::Mutex;
 use sheen_rpc::import::EARLY_REPLY_BYTES;
 use sheen_rpc::service::{Arrival, ReplyRoute, RequestId, Service, Verdict};
 use sheen_rpc::{
-    BulkPort, Handler, Incoming, OwnTimes, Replier, ReplyHead, bulk_portal, connect_target, limits,
-    reply_portal,
+    BulkPort, Handler, IncomingRequest, OwnTimes, Replier, ReplyHead, bulk_portal, connect_target,
+    limits, reply_portal,
 };
 use sheen_types::limits::MESSAGE_BYTES_MAX;
 use sheen_types::{Errno, MatchBits, Nid, Uuid, Xid};
@@ -264,7 +264,7 @@ impl RpcNode {
         }
         let mover = Arc::new(self.mover(account));
         let portal = bulk_portal(body.opcode);
-        let incoming = Incoming {
+        let incoming = IncomingRequest {
             from: arrival.from,
             is_proven,
             account,

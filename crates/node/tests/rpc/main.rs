@@ -10,14 +10,14 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use handler::{Shared, Target, content, data, order};
+use handler::{CountingTarget, SharedTarget, content, data, order};
 use sheen_io::{Watched, World, job};
 use sheen_io_os::Host;
 use sheen_node::net::{LNet, NetConfig};
-use sheen_node::rpc::{ImportConfig, RpcNode, TargetService};
+use sheen_node::rpc::{ImportConfig, ImportKind, RpcNode};
 use sheen_rpc::{
-    BoxFuture, Bulk, Call, CallKind, Handler, Import, ImportState, Incoming, NoEvents, ReplyHead,
-    RpcError,
+    BoxFuture, Bulk, Call, CallKind, Handler, Import, ImportState, IncomingRequest, NoEvents,
+    ReplyHead, RpcError,
 };
 use sheen_testkit::vnet::{Virtual, Weather, for_seeds};
 use sheen_types::{Errno, MatchBits, Nid, ObdHandle, Uuid};
@@ -36,9 +36,9 @@ fn target_uuid() -> Uuid {
     Uuid::new("lustre-MDT0000_UUID")
 }
 
-fn serve(node: &Arc<RpcNode>, first_handle: u64) -> Arc<Target> {
-    let target = Target::new(first_handle);
-    let shared = Arc::new(Shared(Arc::clone(&target)));
+fn serve(node: &Arc<RpcNode>, first_handle: u64) -> Arc<CountingTarget> {
+    let target = CountingTarget::new(first_handle);
+    let shared = Arc::new(SharedTarget(Arc::clone(&target)));
     node.register(target_uuid(), shared, &[Portal::MDS_REQUEST]);
     target
 }
@@ -48,7 +48,7 @@ fn import(node: &Arc<RpcNode>, nids: Vec<Nid>) -> Arc<dyn Import> {
         target: target_uuid(),
         client: Uuid::new("client"),
         nids,
-        service: TargetService::Mds,
+        kind: ImportKind::Mds,
         data: data(),
         requests_in_flight: 0,
         events: Arc::new(NoEvents),
@@ -122,7 +122,7 @@ fn within_one_node_nothing_needs_a_socket() {
 struct Jobbed(Arc<parking_lot::Mutex<Vec<String>>>);
 
 impl Handler for Jobbed {
-    fn handle(&self, incoming: Incoming) -> BoxFuture<'static, ()> {
+    fn handle(&self, incoming: IncomingRequest) -> BoxFuture<'static, ()> {
         self.0.lock().push(incoming.body.jobid.to_text());
         let reply = LdlmGlCallbackReply::default();
         incoming.replier.send(ReplyHead::default(), Some(reply.into()));
@@ -167,7 +167,7 @@ fn requests_and_the_tasks_that_come_of_them_carry_the_job_they_are_made_for() {
 struct Glimpsed;
 
 impl Handler for Glimpsed {
-    fn handle(&self, incoming: Incoming) -> BoxFuture<'static, ()> {
+    fn handle(&self, incoming: IncomingRequest) -> BoxFuture<'static, ()> {
         let reply = LdlmGlCallbackReply::default();
         incoming.replier.send(ReplyHead::default(), Some(reply.into()));
         Box::pin(async {})
@@ -211,7 +211,7 @@ fn an_unknown_target_is_awaited_until_it_is_there() {
         let server = node(world.clone(), one, 988).await;
         server.register(
             Uuid::new("lustre-MDT0001_UUID"),
-            Arc::new(Shared(Target::new(1))),
+            Arc::new(SharedTarget(CountingTarget::new(1))),
             &[Portal::MDS_REQUEST],
         );
         let client = node(world.clone(), two, 988).await;

@@ -9,7 +9,7 @@ use sheen_wire::ptlrpc::{Message as Wire, MsgType, OpFlags, PtlrpcBody};
 use sheen_wire::text::Text;
 
 use super::flight::{Flight, Owner};
-use super::{Action, Engine, Service};
+use super::{Action, Engine, ImportKind};
 use crate::channel::{Call, RpcError};
 use crate::limits;
 use crate::state::ImportState;
@@ -69,14 +69,14 @@ impl Engine {
         if first != Transno(0) {
             cdata.transno = first;
         }
-        match self.config.service {
-            Service::Mgs => {
+        match self.config.kind {
+            ImportKind::Mgs => {
                 MgsConnect { tgtuuid, cluuid, conn, cdata, ..MgsConnect::default() }.into()
             }
-            Service::Mds => {
+            ImportKind::Mds => {
                 MdsConnect { tgtuuid, cluuid, conn, cdata, ..MdsConnect::default() }.into()
             }
-            Service::Ost | Service::Client => {
+            ImportKind::Ost | ImportKind::Client => {
                 OstConnect { tgtuuid, cluuid, conn, cdata, ..OstConnect::default() }.into()
             }
         }
@@ -317,10 +317,10 @@ impl Engine {
     }
 
     pub(super) fn disconnect_request(&self) -> Request {
-        match self.config.service {
-            Service::Mgs => MgsDisconnect::default().into(),
-            Service::Mds => MdsDisconnect::default().into(),
-            Service::Ost | Service::Client => OstDisconnect::default().into(),
+        match self.config.kind {
+            ImportKind::Mgs => MgsDisconnect::default().into(),
+            ImportKind::Mds => MdsDisconnect::default().into(),
+            ImportKind::Ost | ImportKind::Client => OstDisconnect::default().into(),
         }
     }
 

@@ -52,9 +52,9 @@ use park::Policy;
 use slots::Slots;
 use stats::Stats;
 
-/// What kind of target an import talks to.
+/// What an import is to: a kind of target, or a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Service {
+pub enum ImportKind {
     /// Management: configuration.
     Mgs,
     /// Metadata.
@@ -65,7 +65,7 @@ pub enum Service {
     Client,
 }
 
-impl Service {
+impl ImportKind {
     /// Where the target takes most requests.
     #[must_use]
     pub fn portal(self) -> Portal {
@@ -88,10 +88,10 @@ pub struct Config {
     /// Nodes that serve the target, the best first; at least one.
     pub nids: Vec<Nid>,
     /// The target's kind.
-    pub service: Service,
+    pub kind: ImportKind,
     /// What we offer in a connect.
     pub data: ObdConnectData,
-    /// Our handle of this import: the target names it in callbacks. For [`Service::Client`], the
+    /// Our handle of this import: the target names it in callbacks. For [`ImportKind::Client`], the
     /// client's handle, which it gave in its connect.
     pub handle: ObdHandle,
     /// Requests on the wire at once.
@@ -298,7 +298,7 @@ impl Engine {
     #[must_use]
     pub fn new(now: Instant, config: Config, xids: Arc<Xids>, timing: Arc<Timing>) -> Self {
         assert!(!config.nids.is_empty(), "an import knows at least one node");
-        let reverse = config.service == Service::Client;
+        let reverse = config.kind == ImportKind::Client;
         let state = if reverse { ImportState::Full } else { ImportState::New };
         Self {
             agreed: config.data.clone(),
@@ -532,7 +532,7 @@ impl Engine {
     }
 
     fn is_reverse(&self) -> bool {
-        self.config.service == Service::Client
+        self.config.kind == ImportKind::Client
     }
 
     /// Whether this import pings when it has nothing else to say.

@@ -120,7 +120,7 @@ impl Engine {
         };
         Outgoing {
             to: self.peer(),
-            portal: portals::request_portal(&flight.call.request, self.config.service.portal()),
+            portal: portals::request_portal(&flight.call.request, self.config.kind.portal()),
             bits: MatchBits(wire_xid),
             route: MatchBits(limits::base_of(bits.0)),
             second_route: MatchBits(limits::base_of(wire_xid)),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use sheen_rpc::import::{Action, Config, Engine, Event, Message, Service};
+use sheen_rpc::import::{Action, Config, Engine, Event, ImportKind, Message};
 use sheen_rpc::{Answer, Call, CallKind, ImportState, ReplayHook, RpcError, Timing, Xids};
 use sheen_types::{Instant, MatchBits, Nid, ObdHandle, Transno, Uuid, Xid};
 use sheen_wire::connect::{ConnectFlags, ObdConnectData};
@@ -88,7 +88,7 @@ impl Cluster {
             target: Uuid::new("lustre-MDT0000_UUID"),
             client: Uuid::new("client"),
             nids: vec![SERVER, PARTNER],
-            service: Service::Mds,
+            kind: ImportKind::Mds,
             data: ObdConnectData {
                 flags: ConnectFlags::AT | ConnectFlags::MULTIMODRPCS,
                 maxmodrpcs: 4,

@@ -17,7 +17,7 @@ use sheen_wire::ptlrpc::{
 };
 
 /// A request whose handling ends later.
-type Held = (Xid, Message, PtlrpcBody);
+type PendingRequest = (Xid, Message, PtlrpcBody);
 
 /// What a client gets: where in its buffer, under which bits, the message.
 pub(crate) struct Answer {
@@ -42,8 +42,8 @@ pub(crate) struct Server {
     recovering: bool,
     conn_cnt: u32,
     released: Xid,
-    service: Service<Held>,
-    running: Vec<(Instant, RequestId, Held)>,
+    service: Service<PendingRequest>,
+    running: Vec<(Instant, RequestId, PendingRequest)>,
     pub(crate) commits: bool,
     pub(crate) work_seconds: Option<u64>,
     pub(crate) deaf_until: u64,
@@ -146,7 +146,7 @@ impl Server {
         }
     }
 
-    fn start(&mut self, now: Instant, id: RequestId, held: Held, work: u64) {
+    fn start(&mut self, now: Instant, id: RequestId, held: PendingRequest, work: u64) {
         self.service.begun(id);
         let is_work = held.2.opcode == Opcode::MDS_SET_INFO;
         let seconds = if is_work { work } else { 0 };

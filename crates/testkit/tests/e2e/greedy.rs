@@ -32,7 +32,7 @@ use sheen_wire::lnet::{
     ConnectionType, HANDLE_NONE, HELLO_BYTES, KsockHeader, KsockType, LnetCommand, LnetHeader,
     Portal, Put,
 };
-use sheen_wire::md::{OpenFlags, RecCreate, ReintOp, Valid};
+use sheen_wire::md::{MdsOpenFlags, RecCreate, ReintOp, Valid};
 use sheen_wire::messages::{
     LdlmEnqueue, LdlmIntentOpen, MdsConnect, ObdPing, OstConnect, OstWrite, Request,
 };
@@ -250,7 +250,7 @@ impl Raw {
             fid2: fid,
             ..RecCreate::default()
         };
-        rec_reint.set_flags(OpenFlags::READ);
+        rec_reint.set_flags(MdsOpenFlags::READ);
         let request = LdlmIntentOpen {
             dlm_req,
             ldlm_intent: LdlmIntent { opc: IntentOp::OPEN },

@@ -193,7 +193,7 @@ wire_bits! {
 
 wire_bits! {
     /// How to open (`MDS_FMODE_*` and `MDS_OPEN_*`).
-    pub struct OpenFlags: u64 {
+    pub struct MdsOpenFlags: u64 {
         /// `MDS_FMODE_READ`: for reading.
         READ = 0o1,
         /// `MDS_FMODE_WRITE`: for writing.

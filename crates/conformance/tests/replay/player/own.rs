@@ -7,7 +7,7 @@ use sheen_types::{Fid, HashMap, LockHandle, MatchBits, fid_seq};
 use sheen_wire::ldlm::LdlmRequest;
 use sheen_wire::lnet::Portal;
 use sheen_wire::lov::{LovEa, LovMagic, LovMd, LovMdHeader, LovPattern};
-use sheen_wire::md::{AttrValid, OpenFlags, RecCreate, ReintOp, Valid};
+use sheen_wire::md::{AttrValid, MdsOpenFlags, RecCreate, ReintOp, Valid};
 use sheen_wire::messages::{
     Kind, LdlmCancel, MdsClose, MdsReintCreate, MdsReintCreateSym, MdsReintOpen, OstPunch,
     OstWrite, Reply, Request, SeqQuery,
@@ -15,7 +15,7 @@ use sheen_wire::messages::{
 use sheen_wire::ost::{BrwFlags, NiobufRemote, ObdIoobj, Obdo, ObdoFlags, OstBody, OstId};
 use sheen_wire::ptlrpc::{MESSAGE_VERSION, Message, MessageHeader, MsgType, PtlrpcBody};
 
-use super::{BYTES_MAX, Held, PATIENCE, Player, Target, proper, within};
+use super::{BYTES_MAX, HeldLock, PATIENCE, Player, TargetId, proper, within};
 use crate::mounts::Export;
 use crate::stage::{Contents, Entry};
 
@@ -61,7 +61,7 @@ impl Player {
         }
     }
 
-    async fn cancel(&mut self, held: Held) {
+    async fn cancel(&mut self, held: HeldLock) {
         // There is always room for two.
         let handles = vec![held.handle, LockHandle(0)];
         let dlm_req = LdlmRequest { count: 1, handles, ..LdlmRequest::default() };
@@ -79,7 +79,7 @@ impl Player {
     }
 
     /// The client with this handle is thrown out.
-    pub(super) async fn evict(&mut self, target: Target, handle: u64) {
+    pub(super) async fn evict(&mut self, target: TargetId, handle: u64) {
         let export = (self.mounts.number(target, handle), target);
         if let Some((uuid, _)) = self.mounts.identity(export) {
             self.machines.evict(target, &uuid).await;
@@ -118,7 +118,7 @@ impl Player {
 
     /// Makes what was there before the capture.
     pub(crate) async fn make(&mut self, entry: &Entry, contents: &HashMap<(u64, u64), Contents>) {
-        self.have_sequence((0, Target::Mdt), entry.fid.seq).await;
+        self.have_sequence((0, TargetId::Mdt), entry.fid.seq).await;
         let fid = self.named(entry.fid);
         let rec_reint = RecCreate {
             opcode: ReintOp::CREATE,
@@ -128,7 +128,7 @@ impl Player {
             time: entry.time,
             ..RecCreate::default()
         };
-        let (export, portal) = ((0, Target::Mdt), Portal::MDS_REQUEST);
+        let (export, portal) = ((0, TargetId::Mdt), Portal::MDS_REQUEST);
         let name = Some(entry.name.clone());
         if entry.is_directory() {
             let request = MdsReintCreate { rec_reint, name, ..MdsReintCreate::default() };
@@ -142,9 +142,9 @@ impl Player {
             return;
         }
         let wish = entry.layout.as_ref().and_then(wish);
-        let mut flags = OpenFlags::CREAT | OpenFlags::WRITE;
+        let mut flags = MdsOpenFlags::CREAT | MdsOpenFlags::WRITE;
         if wish.is_some() {
-            flags |= OpenFlags::HAS_EA;
+            flags |= MdsOpenFlags::HAS_EA;
         }
         let eadata = wish.unwrap_or_default();
         let rec_reint = RecCreate {
@@ -178,7 +178,7 @@ impl Player {
             else {
                 continue;
             };
-            let (export, oi) = ((0, Target::Ost(ost)), OstId { word0: ours.0, word1: ours.1 });
+            let (export, oi) = ((0, TargetId::Ost(ost)), OstId { word0: ours.0, word1: ours.1 });
             if self.mounts.handle(export).is_none() {
                 self.connect(export).await;
             }
