@@ -6,15 +6,16 @@
 //! messages: frames with more than one are left out.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
+use sheen_skip::needs_captures;
 use sheen_testkit::cluster::Cluster;
 use sheen_testkit::scene::play;
 use sheen_testkit::workload::{Size, big, folder, many, pair, plant};
-use sheen_testkit::{Context, Outcome, ensure, process, root};
+use sheen_testkit::{Context, Outcome, ensure, process};
 
 /// Well-formed and malformed messages of each kind (`OST_READ reply`).
 type Kinds = BTreeMap<String, [u32; 2]>;
