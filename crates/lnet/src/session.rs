@@ -3,7 +3,7 @@
 //! Hot path. A small message costs no copy and a fraction of an allocation (buffers of
 //! [`limits::READ_AHEAD_BYTES`] are cut into messages that share them). A payload that does not fit
 //! the buffer gets one of exactly its size: what had been read ahead of it is copied (at most
-//! one read-ahead), the rest is read straight into it. A buffer is used again when nobody holds
+//! one read-ahead), the rest is read straight into it. A buffer is used again when no message holds
 //! a part of it any more.
 
 use std::fmt;

@@ -155,7 +155,7 @@ fn strangers_are_refused_with_what_socklnd_says() {
     hello[20] = 9;
     let answer = refuse(&hello, privileged()).answer.unwrap();
     assert_eq!((answer.len(), &answer[..8]), (56, &bytes("63697245 03000000")[..]));
-    // Somebody else's target.
+    // Another node's target.
     let mut elsewhere = bytes(CLIENT_OPENING);
     elsewhere[8] = 99;
     let error = refuse(&elsewhere, privileged()).error;

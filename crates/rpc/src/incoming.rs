@@ -24,7 +24,7 @@ pub trait Handler: Send + Sync {
     /// by it when several targets share a portal.
     fn owns(&self, export: ObdHandle) -> bool;
 
-    /// Whether an export of this target is at `nid`: a peer that is nobody's client need not be kept.
+    /// Whether an export of this target is at `nid`: a peer that is no target's client need not be kept.
     fn serves(&self, nid: Nid) -> bool {
         let _ = nid;
         true
@@ -59,7 +59,7 @@ pub struct IncomingRequest {
     pub bulk: BulkPort,
     /// When it arrived.
     pub arrived: Instant,
-    /// When the client gives up waiting, unless told to wait on. Early replies move it; here is
+    /// When the client gives up waiting, unless an early reply extends it. Here is
     /// what it was at arrival.
     pub deadline: Instant,
 }
@@ -154,7 +154,7 @@ impl BulkRoom {
         Self { _held: Some(Box::new(held)) }
     }
 
-    /// Where nobody counts.
+    /// Where nothing counts.
     #[must_use]
     pub fn unlimited() -> Self {
         Self { _held: None }

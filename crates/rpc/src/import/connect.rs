@@ -222,8 +222,8 @@ impl Engine {
         }
     }
 
-    /// The target does not want us: whoever waits is told, and nothing is tried until asked for. As in Lustre
-    /// what it gave us is void: it may throw us out unheard, and who waits for a lock would wait for ever.
+    /// The target refuses us: waiting callers get the error, and nothing is tried until asked for. As in Lustre
+    /// what it gave us is void: it may evict us without notice, and a caller of a lock would wait for ever.
     fn deny(&mut self, now: Instant, error: &RpcError, actions: &mut Vec<Action>) {
         self.wanted = false;
         self.next_connect = None;
@@ -263,7 +263,7 @@ impl Engine {
             if before == body.handle { ImportState::Recover } else { ImportState::Evicted }
         } else if recovering {
             // With another handle it has started again, though it knows us from a connect whose
-            // answer was lost: nothing of what the one before it was told is there.
+            // answer was lost: nothing that was sent to the one before it is there.
             self.replayed = Transno(0);
             self.replay_again = false;
             self.replay_stage = ImportState::Replay;
@@ -277,7 +277,7 @@ impl Engine {
         self.advance(now, actions);
     }
 
-    /// The target may claim less than it once told: its store was cut, or is an older one. As in
+    /// The target may claim less than it once reported: its store was cut, or is an older one. As in
     /// Lustre the import goes on and replays what it has, but it says so. And from here on it believes
     /// only the new claim: with the old one it would drop changes that are not durable at all. A claim
     /// of 0 is none: Lustre's targets give it to a client that they take for a new one. Ours, where they are

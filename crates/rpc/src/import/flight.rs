@@ -29,7 +29,7 @@ pub(super) enum Owner {
     Replay(Transno),
     /// The state machine, to say that replay is over.
     ReplayDone,
-    /// Whoever closes the import, by the host's key.
+    /// The caller that closes the import, by the host's key.
     Disconnect(u64),
     /// The state machine, to give up the connection for a while.
     Park,

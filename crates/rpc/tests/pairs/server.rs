@@ -29,7 +29,7 @@ pub(crate) struct Answer {
 pub(crate) struct Server {
     /// What was applied: transaction, and which call.
     pub(crate) history: BTreeMap<Transno, u64>,
-    /// Locks told again since the last crash.
+    /// Locks replayed since the last crash.
     pub(crate) locks: BTreeSet<u64>,
     /// Answers by xid, as reply data.
     answers: BTreeMap<Xid, Transno>,
@@ -47,7 +47,7 @@ pub(crate) struct Server {
     pub(crate) commits: bool,
     pub(crate) work_seconds: Option<u64>,
     pub(crate) deaf_until: u64,
-    /// Until when it works, but nobody hears of it.
+    /// Until when it works, but sends no answers.
     pub(crate) mute_until: u64,
     pub(crate) refuses_until: u64,
     /// Connects are refused with this.

@@ -338,7 +338,7 @@ wire_bits! {
         OPEN_LEASE = 0x400_0000,
         /// `DISP_OPEN_STRIPE`: the layout was made or extended.
         OPEN_STRIPE = 0x800_0000,
-        /// `DISP_OPEN_DENY`: others deny this open.
+        /// `DISP_OPEN_DENY`: other opens deny this one.
         OPEN_DENY = 0x1000_0000,
     }
 }

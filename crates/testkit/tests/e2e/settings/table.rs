@@ -275,7 +275,7 @@ pub(super) const TABLE: &[Row] = &[
     row(
         "{mdc,osc}.*.pinger_recov",
         SWITCH,
-        "a_lost_connection_is_made_again_at_once_or_when_somebody_asks",
+        "a_lost_connection_is_made_again_at_once_or_when_a_caller_asks",
     ),
     row("{mdc,osc}.*.{rpc_stats,stats}", ORDER, "counted_anew"),
     row(
