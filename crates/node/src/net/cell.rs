@@ -1,4 +1,4 @@
-//! Hands values from a reader task to whoever waits for them.
+//! Hands values from a reader task to the task that waits for them.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -29,10 +29,10 @@ const CARE_TIME: Duration = Duration::from_secs(5);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// So many of the messages that came with one read, the last, may be worked on where they were read;
-/// the others are for other threads. A close and the request that took it along are two.
+/// the rest is for other threads. A close and the request that took it along are two.
 const PROMPT_MAX: usize = 2;
 
-/// After so many messages of one connection others are looked at: a peer that sends without end would keep
+/// After so many messages of one connection other connections are looked at: a peer that sends without end would keep
 /// the thread that reads it, and with it all whose turn is on that thread.
 const MESSAGES_AT_ONCE: usize = 8;
 
@@ -423,7 +423,7 @@ impl LNet {
         count
     }
 
-    /// A fault on one connection ends all of its peer, as socklnd has it: what was sent on the others
+    /// A fault on one connection ends all of its peer, as socklnd has it: what was sent on its other connections
     /// may be lost as well, and both sides start afresh.
     fn link_ended(&self, link: &Link) {
         link.close();

@@ -58,7 +58,7 @@ impl Rooms {
         Some(cell)
     }
 
-    /// Gives room back, which others may take that wait for it.
+    /// Returns room, for the transfers that wait for it.
     fn give(&self, client: Nid, bytes: usize) {
         let most = self.budget.of(Limit::BulkBytes);
         let mut clients = self.clients.lock();
@@ -76,7 +76,7 @@ impl Rooms {
         }
     }
 
-    /// Whoever waited does so no more: gives up its place, or the room that it has got meanwhile.
+    /// A transfer waits no more: it gives up its place, or the room that it has got meanwhile.
     fn give_up(&self, client: Nid, bytes: usize, cell: &Arc<Cell<()>>) {
         let mut clients = self.clients.lock();
         let waits = clients.get_mut(&client).is_some_and(|taken| {

@@ -52,19 +52,19 @@ pub(super) type AnswerCell = Arc<Cell<Result<Answer, RpcError>>>;
 /// Who gets a call's answer.
 pub(super) enum Waiter {
     Caller(AnswerCell),
-    Nobody(Then),
+    Unawaited(Then),
 }
 
 impl Waiter {
-    pub(super) fn tell(self, result: Result<Answer, RpcError>) {
+    pub(super) fn finish(self, result: Result<Answer, RpcError>) {
         match self {
             Self::Caller(cell) => cell.put(result),
-            Self::Nobody(then) => then(result),
+            Self::Unawaited(then) => then(result),
         }
     }
 }
 
-/// The call is made for the job that whoever makes it works for.
+/// The call is made for the job that its caller works for.
 pub(super) fn for_current_job(mut call: Call) -> Call {
     if let Some(job) = job::current().filter(|_| call.body.jobid.as_bytes().is_empty()) {
         call.body.jobid = Chars::new(job.as_bytes());

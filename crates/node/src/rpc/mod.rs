@@ -67,7 +67,7 @@ pub struct ImportConfig {
     pub data: ObdConnectData,
     /// Requests on the wire at once; 0 for the default.
     pub requests_in_flight: usize,
-    /// Who is told of the import's states.
+    /// Notified of the import's states.
     pub events: Arc<dyn ImportEvents>,
 }
 
@@ -98,7 +98,7 @@ pub struct ImportReport {
     pub own_times: OwnTimes,
     /// How long an unused connection is kept; for ever if zero.
     pub idle_timeout: Duration,
-    /// Whether a lost connection is made again though nobody asks for anything.
+    /// Whether a lost connection is made again though no caller asks for anything.
     pub recovers: bool,
     /// Whether operators want the import to be used.
     pub is_active: bool,
@@ -127,7 +127,7 @@ pub struct RpcNode {
     /// Exports whose clients await replies under match bits of their own (`REP_MBITS`).
     exports_by_bits: RwLock<HashSet<ObdHandle>>,
     timer: Timer,
-    /// Requests that could not be decoded, or that nobody serves.
+    /// Requests that could not be decoded, or that no target serves.
     refused: AtomicU64,
     /// Requests that were dropped because their client has too many, or takes no answers.
     over_budget: AtomicU64,
@@ -190,7 +190,7 @@ impl RpcNode {
         &self.lnet
     }
 
-    /// Makes an import; it connects when told to. The import lives as long as it is held.
+    /// Makes an import; it connects when asked to. The import lives as long as it is held.
     pub fn import(self: &Arc<Self>, config: ImportConfig) -> Arc<dyn Import> {
         let requests_in_flight = match config.requests_in_flight {
             0 => limits::REQUESTS_IN_FLIGHT,
@@ -338,7 +338,7 @@ impl RpcNode {
         self.each_import_to(target, |core| core.handle(Event::IdleTimeout(time)));
     }
 
-    /// Whether the imports to `target` connect again when they lost their connection and nobody asks for
+    /// Whether the imports to `target` connect again when they lost their connection and no caller asks for
     /// anything (`lctl set_param *.*.pinger_recov`).
     pub fn recover_or_not(&self, target: &Uuid, on: bool) {
         self.each_import_to(target, |core| core.handle(Event::Recovers(on)));
@@ -417,7 +417,7 @@ impl RpcNode {
         &self.budget
     }
 
-    /// Requests that could not be decoded or that nobody serves.
+    /// Requests that could not be decoded or that no target serves.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)

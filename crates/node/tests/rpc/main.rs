@@ -151,10 +151,10 @@ fn requests_and_the_tasks_that_come_of_them_carry_the_job_they_are_made_for() {
         let job = sheen_types::JobId::new(b"dd.1000");
         job::within(job, call).await.unwrap();
         let done = Arc::new(Watched::new(false));
-        let (told, later) = (Arc::clone(&done), Arc::clone(&client));
+        let (noted, later) = (Arc::clone(&done), Arc::clone(&client));
         let task = async move {
             later.call(Call::new(LdlmGlCallback::default())).await.unwrap();
-            told.change(|done| *done = true);
+            noted.change(|done| *done = true);
         };
         job::within(job, || world.tasks.spawn("later", Box::pin(task)));
         done.until(|done| done).await;
@@ -257,7 +257,7 @@ fn calls_survive_broken_connections() {
 }
 
 #[test]
-fn who_sends_what_is_no_request_loses_its_connection_and_nobody_else_notices() {
+fn a_peer_that_sends_no_request_loses_its_connection_and_no_other_peer_notices() {
     let network = Virtual::new(6, Weather::default());
     let world = network.world();
     network.run(async move {
@@ -269,8 +269,8 @@ fn who_sends_what_is_no_request_loses_its_connection_and_nobody_else_notices() {
         import.connect().await.unwrap();
         let stranger = LNet::start(world.clone(), NetConfig::new(three, 988)).await.unwrap();
         let is_down = Arc::new(AtomicBool::new(false));
-        let told = Arc::clone(&is_down);
-        stranger.watch_peer_down(Arc::new(move |nid| told.store(nid == one, Ordering::SeqCst)));
+        let noted = Arc::clone(&is_down);
+        stranger.watch_peer_down(Arc::new(move |nid| noted.store(nid == one, Ordering::SeqCst)));
         let garbage = vec![Bytes::from_static(&[0xee; 400])];
         stranger.put(one, Portal::MDS_REQUEST, MatchBits(7), 0, garbage);
         let clock = &world.clock;
@@ -279,7 +279,7 @@ fn who_sends_what_is_no_request_loses_its_connection_and_nobody_else_notices() {
         assert_eq!(server.refused(), 1);
         let protocol_errors = &server.lnet().counters().protocol_errors;
         assert_eq!(protocol_errors.load(Ordering::Relaxed), 1);
-        // It may come again, and the others have never been away.
+        // It may come again, and the other peers have never been away.
         stranger.ping(one).await.unwrap();
         import.call(Call::new(ObdPing::default())).await.unwrap();
         assert_eq!((import.state(), target.exports.lock().len()), (ImportState::Full, 1));
