@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_line_tells_what_is_done_and_left() {
+    fn the_line_shows_what_is_done_and_left() {
         let meter = Meter::default();
         let progress = Progress::new(2, 4, Some(&meter));
         progress.counter(0).count();

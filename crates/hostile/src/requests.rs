@@ -63,7 +63,7 @@ pub struct Range {
     /// The file system's name.
     pub fsname: &'static str,
     /// What asks for data or changes it names objects of this sequence alone, if there is one: a client that
-    /// is admitted may change any, and others would see it.
+    /// is admitted may change any, and other clients would see it.
     pub objects: Option<u64>,
 }
 
@@ -333,7 +333,7 @@ impl<S: Source> Requests<S> {
     }
 }
 
-/// Writes what tells a format from others with its opcode.
+/// Writes what distinguishes a format from other formats of its opcode.
 fn select(format: &Format, buffers: &mut [Bytes]) {
     let mut put = |index: usize, at: usize, bytes: &[u8]| {
         let Some(buffer) = buffers.get_mut(index) else { return };

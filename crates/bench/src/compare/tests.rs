@@ -134,7 +134,7 @@ fn ior_and_io500_are_compared_too() {
 }
 
 #[test]
-fn what_is_wrong_is_told_in_a_line_before_anything_is_run() {
+fn what_is_wrong_is_reported_in_a_line_before_anything_is_run() {
     let (folder, [a, b, ..]) = place();
     fs::write(folder.path("file"), "").unwrap();
     let both = format!("--target one={a} --target two={b}");

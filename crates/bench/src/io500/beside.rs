@@ -127,7 +127,7 @@ fn words(line: &str) -> Vec<String> {
 }
 
 /// Whether `result`, of a run with that ini file, has the commands and the keys that it has in `result.txt`.
-pub(super) fn is_told_as_by_io500(result: &str) {
+pub(super) fn is_written_as_by_io500(result: &str) {
     let root =
         result.split("result-dir      = ").nth(1).and_then(|text| text.split("/results\n").next());
     let root = root.expect("where it ran");

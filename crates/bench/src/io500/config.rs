@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_its_line() {
+    fn what_is_wrong_is_reported_with_its_line() {
         for (text, line) in [
             ("[what]", "line 1: unknown section what"),
             ("\nx = 1", "line 2: variable assigned outside section"),

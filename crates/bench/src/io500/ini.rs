@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_told_says_the_same_again() {
+    fn what_is_written_is_read_back_the_same() {
         let text = "[global]\nDATADIR = /d\napi = POSIX --posix.odirect\ndrop-caches = TRUE\n[ior-easy]\nblockSize = 1m\n\
                     blocksize = 2m\n[find]\nnproc = 3\n[mdworkbench]\nwaitingTime = 1.5\n[mdtest-hard-stat]\nrun = FALSE\n\
                     [debug]\nstonewall-time = 5\n[ior-hard-read]\ncollective = TRUE\n";

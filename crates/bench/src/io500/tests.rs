@@ -209,7 +209,7 @@ fn an_extended_run_searches_parts_and_runs_md_workbench() {
     let words = "--mode extended -a NATIVE --native.source x:/y";
     let left = left(ini, words, &native);
     left.names_are(true);
-    beside::is_told_as_by_io500(&left.result);
+    beside::is_written_as_by_io500(&left.result);
     let last = &left.lines[20];
     assert!(last.starts_with("[SCOREX] Bandwidth ") && last.ends_with(" [INVALID]"), "{last}");
     // md-workbench has ten sets: of three files to begin with, and two new ones in each of two iterations.

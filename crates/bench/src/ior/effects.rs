@@ -236,7 +236,7 @@ fn files_are_opened_with_o_direct_when_asked_for() {
 }
 
 #[test]
-fn a_rank_that_is_slower_than_others_is_told_with_j() {
+fn a_rank_that_is_slower_than_the_rest_is_reported_with_j() {
     for (words, told) in [("-j 1", true), ("", false), ("-j 9", false)] {
         let (folder, counting) = (Folder::new("slow"), Counting::default());
         counting.slow("write", 1, Duration::from_millis(2500));
@@ -267,7 +267,7 @@ fn data_is_of_the_type_that_was_asked_for() {
 }
 
 #[test]
-fn each_rank_is_told_of_in_a_file() {
+fn each_rank_is_reported_in_a_file() {
     let (folder, counting) = (Folder::new("each"), Counting::default());
     let path = folder.path("ranks.csv");
     let words = format!("--ranks 3 -F -b 8k -t 4k -i 2 -O saveRankPerformanceDetailsCSV={path}");
@@ -299,7 +299,7 @@ fn each_rank_is_told_of_in_a_file() {
 }
 
 #[test]
-fn what_is_only_told_changes_no_call() {
+fn what_is_only_reported_changes_no_call() {
     let (folder, counting) = (Folder::new("told"), Counting::default());
     let text = run(&folder, "-A 4711 -w -b 8k -t 4k -v -v -g", &counting);
     let summary = text.split("Summary of all tests:").nth(1).unwrap();

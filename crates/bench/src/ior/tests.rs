@@ -104,7 +104,7 @@ fn files_of_ranks_have_their_names_and_sizes() {
 }
 
 #[test]
-fn wrong_data_is_told_with_its_place_and_a_failure() {
+fn wrong_data_is_reported_with_its_place_and_a_failure() {
     for (words, number) in [("-R", 5), ("-W", 5), ("-R -K -F", 5)] {
         let (folder, counting) = (Folder::new("wrong"), Counting::default());
         counting.corrupt(number);
@@ -158,7 +158,7 @@ fn failures_and_interrupts_end_the_run_and_leave_nothing() {
 }
 
 #[test]
-fn json_and_csv_tell_what_the_table_tells() {
+fn json_and_csv_report_what_the_table_reports() {
     let (folder, counting) = (Folder::new("formats"), Counting::default());
     let file = folder.path("out");
     let words = format!("--ranks 2 -b 32m -i 2 -O summaryFormat=JSON,summaryFile={file}");

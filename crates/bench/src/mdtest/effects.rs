@@ -80,7 +80,7 @@ fn each_phase_can_run_alone() {
 }
 
 #[test]
-fn a_random_order_visits_each_item_once_and_its_seed_tells_which() {
+fn a_random_order_visits_each_item_once_and_its_seed_decides_which() {
     let visits = |words: &str| {
         let (folder, counting) = (Folder::new("order"), Counting::default());
         run(&folder, &format!("-F -n 50 -C {words}"), &counting);

@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_are_told_one_by_one() {
+    fn ranks_are_reported_one_by_one() {
         let mut one = measured(100, 2.0);
         one.set(Phase::DirRename, 0, 0.0, 0.0);
         let text = ranks(7, &[vec![one, measured(300, 4.0)], vec![measured(1, 1.0)]]);

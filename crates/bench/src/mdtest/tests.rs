@@ -139,7 +139,7 @@ fn a_stonewall_lets_all_ranks_make_as_many_and_is_remembered() {
 }
 
 #[test]
-fn wrong_data_is_told_and_a_failure() {
+fn wrong_data_is_reported_and_a_failure() {
     for words in ["-w 4096 -e 4096 -X", "-w 4096 --verify-write -C"] {
         let (folder, counting) = (Folder::new("wrong"), Counting::default());
         counting.corrupt(3);

@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_told_as_people_read_them() {
+    fn numbers_are_written_as_people_read_them() {
         let told = [0.0, 1_234_567.8, 999.5, 12.34, 1.234, 0.1234, 0.01234, -1234.0].map(number);
         let wanted = ["0", "1,234,568", "1,000", "12.3", "1.23", "0.123", "0.0123", "-1,234"];
         assert_eq!(told, wanted);

@@ -55,7 +55,7 @@ impl Job for Fail {
 }
 
 #[test]
-fn the_first_failure_ends_all_and_is_told() {
+fn the_first_failure_ends_all_and_is_reported() {
     let stop = AtomicBool::new(false);
     let ended =
         threads(4, &Posix::default(), Watch { stop: &stop, meter: None }, &Fail(AtomicU64::new(0)));

@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_ranks_tell_is_put_together() {
+    fn what_ranks_report_is_put_together() {
         let mut first = Tally { seconds: 2.5, repeats: 7, stonewall: 9, ..Tally::default() };
         first.count(Operation::Create, true);
         first.count(Operation::Stat, false);

@@ -75,7 +75,7 @@ fn every_phase_does_what_it_counts_and_leaves_nothing() {
 }
 
 #[test]
-fn ranks_work_on_files_of_others_before_and_behind_them() {
+fn ranks_work_on_files_of_ranks_before_and_behind_them() {
     for (words, shift) in [("", 1), ("-O 2", 2), ("-O 0", 0)] {
         let (folder, counting) = (Folder::new("workbench-whose"), Counting::default());
         let (ended, text) =

@@ -1,7 +1,7 @@
 //! The mounts of a captured client node: whose request it is, and the export of ours that stands
 //! for the one it came over.
 //!
-//! Both mounts of a node have its NID; requests tell them apart by the server's handle of the
+//! Both mounts of a node have its NID; requests of the two differ by the server's handle of the
 //! export. Where a capture does not hold the connects, handles are numbered as they appear.
 
 use sheen_types::{HashMap, HashSet, ObdHandle};
@@ -89,7 +89,7 @@ impl Mounts {
         Some((identity.uuid.to_text(), identity.connects))
     }
 
-    /// Whoever connects again says so with the name that our server knows.
+    /// A client that reconnects names itself with the handle that our server knows.
     pub(crate) fn identify(&mut self, export: Export, request: &mut Request, mapping: &Mapping) {
         let (cluuid, conn) = match request {
             Request::MgsConnect(connect) => (&mut connect.cluuid, &mut connect.conn),
@@ -138,7 +138,7 @@ impl Mounts {
         self.mounts = mounts;
     }
 
-    /// Remembers a connect as the pattern for others to the same target.
+    /// Remembers a connect as the pattern for later connects to the same target.
     pub(crate) fn remember(&mut self, target: TargetId, exchange: &Exchange) {
         self.patterns.insert(target, exchange.request.typed.clone());
     }

@@ -1,7 +1,7 @@
-//! When servers went away, came back or threw a client out, as far as a capture's requests tell.
+//! When servers went away, came back or evicted a client, as far as a capture's requests show it.
 //!
-//! A client that is thrown out connects again with the handle that it had, and is given another one.
-//! What it heard before, with that handle, tells since when: ENOTCONN, and ENODEV while the target was
+//! A client that is evicted connects again with the handle that it had, and is given another one.
+//! What it heard before, with that handle, shows since when: ENOTCONN, and ENODEV while the target was
 //! not there. Everything happened before that; the player does it right then.
 
 use std::time::Duration;
@@ -12,7 +12,7 @@ use sheen_wire::ptlrpc::OpFlags;
 use crate::player::{TargetId, is_connect, target_of_connect};
 use crate::script::{Exchange, Script, Step};
 
-/// Nobody waits so long for a client that answers.
+/// No server waits so long for a client that answers.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What happened to a target, seen by one client.
@@ -49,9 +49,9 @@ pub(crate) fn insert(script: &mut Script) {
             before.push(Step::Stop(target, handle));
             script.put_before(Step::Send(last), vec![Step::Start(target, handle)]);
         }
-        let mut others = script.exchanges[..first].iter();
+        let mut earlier = script.exchanges[..first].iter();
         let waited = |it: &Exchange| it.took > PATIENCE && it.request.body.handle.0 != handle;
-        let place = match others.position(waited) {
+        let place = match earlier.position(waited) {
             Some(waiting) => Step::Answer(waiting),
             None => Step::Send(first),
         };

@@ -38,7 +38,7 @@ use crate::mapping::Mapping;
 use crate::mounts::{Export, Mounts};
 use crate::script::{Exchange, Script, Sent, Step};
 
-/// How long an answer may take, unless a lock is waited for that the capture does not give back.
+/// How long an answer may take, unless a lock is waited for that the capture does not cancel.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Longer than a message is on its way.
 const ON_ITS_WAY: Duration = Duration::from_millis(100);
@@ -85,7 +85,7 @@ struct Calls {
 
 impl Calls {
     /// The captured answer to a glimpse, if there is one.
-    fn told(&self, message: &Message, body: &PtlrpcBody) -> Option<Bytes> {
+    fn answer_of(&self, message: &Message, body: &PtlrpcBody) -> Option<Bytes> {
         let Ok(Request::LdlmGlCallback(call)) = Request::decode(body.opcode, message) else {
             return None;
         };
@@ -112,7 +112,7 @@ impl Receiver for Answering {
             ..PtlrpcBody::default()
         };
         let yes = || Reply::from(ObdPingReply::default());
-        let bytes = self.calls.told(&message, &body);
+        let bytes = self.calls.answer_of(&message, &body);
         let bytes = bytes.unwrap_or_else(|| yes().to_bytes(&MessageHeader::default(), &answer));
         let bits = if body.match_bits.0 == 0 { delivery.bits } else { body.match_bits };
         let early = message.header.flags.contains(HeaderFlags::AT_SUPPORT);
@@ -142,7 +142,7 @@ pub(crate) struct Player {
     calls: Arc<Calls>,
     mounts: Mounts,
     machines: Machines,
-    /// Targets that are not there, and the handle of whoever is told so.
+    /// Targets that are not there, and the handle of the client that noticed.
     down: HashMap<TargetId, u64>,
     pub(crate) mapping: Mapping,
     /// By the real servers' handles.
@@ -284,7 +284,7 @@ impl Player {
             return Err("asks for life where nothing was asked for yet");
         }
         let handle = exchange.request.body.handle.0;
-        if self.down.get(&target).is_some_and(|told| *told != handle) {
+        if self.down.get(&target).is_some_and(|noticed| *noticed != handle) {
             return Err("goes to a second MDT");
         }
         if is_connect(&exchange.request.typed) {
@@ -311,11 +311,11 @@ impl Player {
 
     fn export_of_locks(&self, request: &LdlmRequest) -> Result<Export, &'static str> {
         let known = request.counted().iter().find_map(|handle| self.locks.get(&handle.0));
-        known.map(|held| held.export).ok_or("gives back a lock from before the capture")
+        known.map(|held| held.export).ok_or("cancels a lock from before the capture")
     }
 
-    /// The locks of a cancel that one of our targets holds. The others, whose objects are on one
-    /// OST there and on several here, stay until they are called for.
+    /// The locks of a cancel that one of our targets holds. The other locks, whose objects are on one
+    /// OST there and on several here, stay until they are revoked.
     fn of_export(&mut self, request: &LdlmRequest, export: Export) -> Bytes {
         let known = request.counted().iter().filter_map(|handle| self.locks.get(&handle.0));
         let held = known.filter(|held| held.export == export).map(|held| held.handle);
@@ -336,7 +336,7 @@ impl Player {
         let mut ost = None;
         for (field, bytes) in request.format.request.iter().zip(message.buffers.iter_mut().skip(1))
         {
-            let again = (field.name == "eadata").then(|| self.mapping.told_again(bytes)).flatten();
+            let again = (field.name == "eadata").then(|| self.mapping.sent_layout(bytes)).flatten();
             let translated = self.mapping.translate(bytes);
             ost = ost.or(translated.ost);
             *bytes = again.unwrap_or(translated.bytes);
@@ -401,7 +401,7 @@ impl Player {
             if delivery.is_some() {
                 break;
             }
-            self.give_back_called().await;
+            self.cancel_revoked().await;
         }
         let Some(Some(delivery)) = delivery else {
             outcome.differences.push(difference(&name, "answer", "an answer", "none", place));
@@ -483,8 +483,8 @@ impl Player {
         if let Request::MdsClose(close) = &exchange.request.typed {
             self.opens.remove(&close.mdt_ioepoch.open_handle.0);
         }
-        let Reply::LdlmIntentOpen(told) = &real.typed else { return };
-        let handle = told.mdt_body.as_ref().map_or(0, |body| body.open_handle.0);
+        let Reply::LdlmIntentOpen(reply) = &real.typed else { return };
+        let handle = reply.mdt_body.as_ref().map_or(0, |body| body.open_handle.0);
         if handle != 0 {
             let (portal, bits) = (exchange.portal, MatchBits(exchange.bits));
             let transno = ours.body.transno;
@@ -537,7 +537,7 @@ pub(crate) fn is_leaving(request: &Request) -> bool {
     )
 }
 
-/// Whether a request moves a file to another name. Ours takes the file's attributes back from others then,
+/// Whether a request moves a file to another name. Ours revokes the file's attributes from other clients then,
 /// because its time of change is another; Lustre its extended attributes. The two go different ways.
 pub(crate) fn is_rename(request: &Request) -> bool {
     matches!(request, Request::MdsReintRename(_))

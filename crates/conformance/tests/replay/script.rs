@@ -59,7 +59,7 @@ pub(crate) enum Step {
     Stop(TargetId, u64),
     /// It starts, and the client with this handle connects.
     Start(TargetId, u64),
-    /// The client with this handle is thrown out.
+    /// The client with this handle is evicted.
     Evict(TargetId, u64),
 }
 
@@ -161,8 +161,8 @@ impl Reading {
             (LnetCommand::Put(_), Meaning::Request(request)) => self.callback(bits, request),
             (LnetCommand::Put(_), Meaning::Reply(_)) => {
                 if let Some(lock) = self.asked.remove(&bits) {
-                    let told = self.script.glimpses.entry(lock).or_default();
-                    told.push_back(lnet.payload.clone());
+                    let answers = self.script.glimpses.entry(lock).or_default();
+                    answers.push_back(lnet.payload.clone());
                 }
             }
             (LnetCommand::Get(get), _) => {

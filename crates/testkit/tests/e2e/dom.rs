@@ -282,7 +282,7 @@ fn requests_that_somebody_waits_for(cluster: &Cluster) -> Outcome {
 }
 
 #[test]
-fn close_and_write_back_keep_nobody_waiting() {
+fn close_and_write_back_keep_no_caller_waiting() {
     scene("dom-waiting", 1, LIMIT, |cluster| {
         begin_on_mdt(cluster)?;
         requests_that_somebody_waits_for(cluster)?;

@@ -1,7 +1,7 @@
 //! One file of several writers on two clients, with more and more stripes, beside a file for each.
 //!
 //! An object's lock belongs to one client at a time where their blocks lie between each other. With at
-//! least as many objects as writers, each object is one writer's, and nobody takes a lock from
+//! least as many objects as writers, each object is one writer's, and no writer takes a lock from
 //! another (overstriping).
 
 use std::fmt::Write as _;

@@ -39,9 +39,9 @@ fn wish(layout: &Bytes) -> Option<Bytes> {
 }
 
 impl Player {
-    /// Gives back the locks that servers have called for: the script does not, because there they
-    /// were not called.
-    pub(super) async fn give_back_called(&mut self) {
+    /// Cancels the locks that servers have revoked: the script does not, because there they
+    /// were not revoked.
+    pub(super) async fn cancel_revoked(&mut self) {
         let calls = std::mem::take(&mut *self.calls.came.lock());
         for (_, message, body) in calls {
             let Ok(Request::LdlmBlCallback(call)) = Request::decode(body.opcode, &message) else {
@@ -54,8 +54,8 @@ impl Player {
         }
     }
 
-    /// Gives back all locks, as an unmount does.
-    pub(crate) async fn give_back_all(&mut self) {
+    /// Cancels all locks, as an unmount does.
+    pub(crate) async fn cancel_all(&mut self) {
         for held in std::mem::take(&mut self.by_client).into_values() {
             self.cancel(held).await;
         }
@@ -78,7 +78,7 @@ impl Player {
         }
     }
 
-    /// The client with this handle is thrown out.
+    /// The client with this handle is evicted.
     pub(super) async fn evict(&mut self, target: TargetId, handle: u64) {
         let export = (self.mounts.number(target, handle), target);
         if let Some((uuid, _)) = self.mounts.identity(export) {
@@ -93,7 +93,7 @@ impl Player {
     }
 
     /// Has a sequence of ours stand for one that a mount had from before the capture: servers take new
-    /// inodes in sequences that they gave to this client, and in no others.
+    /// inodes in sequences that they gave to this client, and in no other sequence.
     pub(super) async fn have_sequence(&mut self, export: Export, real: u64) {
         if real < fid_seq::NORMAL || self.mapping.word(real).is_some() {
             return;

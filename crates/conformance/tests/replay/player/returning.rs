@@ -36,14 +36,14 @@ struct Says {
 }
 
 impl Player {
-    /// The target starts, and the clients that the capture does not tell of come back.
+    /// The target starts, and the clients that the capture does not show reconnect.
     pub(super) async fn start(&mut self, target: TargetId, handle: u64) {
-        let told = (self.mounts.number(target, handle), target);
+        let expected = (self.mounts.number(target, handle), target);
         self.machines.start(target).await;
         self.down.remove(&target);
         for export in self.mounts.at(target) {
             self.forget_locks(export);
-            if export != told {
+            if export != expected {
                 self.connect(export).await;
                 self.replay(export);
             }
