@@ -34,7 +34,7 @@ const TARGETS_MAX: usize = crate::plot::COLORS.len();
 #[command(disable_version_flag = true)]
 pub struct Options {
     /// A file system by a name of yours: a directory on it, or native:MGSNID[:MGSNID...]:/FSNAME[/DIR]; the first is
-    /// what others are compared with
+    /// what the rest is compared with
     #[arg(long = "target", value_name = "NAME=PLACE", required = true)]
     targets: Vec<String>,
     /// How often to run it on each
@@ -153,7 +153,7 @@ fn rounds(
         for turn in 0..targets.len() {
             let number = (round + turn) % targets.len();
             let target = &targets[number];
-            run::tell(round + 1, count, &target.name);
+            run::print_running(round + 1, count, &target.name);
             let done = run::once(workload, target, surroundings).map_err(|ended| match ended {
                 Ended::Failed(line) => Ended::Failed(format!("target '{}': {line}", target.name)),
                 Ended::Interrupted => Ended::Interrupted,

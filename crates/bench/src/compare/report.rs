@@ -28,7 +28,7 @@ pub struct Report {
     pub benchmark: Vec<String>,
     /// How often each target was measured.
     pub rounds: u32,
-    /// The targets, the one others are compared with first.
+    /// The targets, the one that the rest is compared with first.
     pub targets: Vec<ComparedFsReport>,
     /// The benchmark's phases.
     pub phases: Vec<Phase>,

@@ -39,7 +39,7 @@ const PLACES: [(&str, &str); 9] = [
 /// A benchmark's command line without the place.
 pub(super) struct Workload {
     words: Vec<String>,
-    /// Where IO500's results of a run go: they are read from memory, so nobody needs them.
+    /// Where IO500's results of a run go: they are read from memory, so no file is needed.
     results: String,
 }
 
@@ -115,8 +115,8 @@ fn results() -> String {
     std::env::temp_dir().join(name).display().to_string()
 }
 
-/// Tells a terminal what runs now.
-pub(super) fn tell(round: usize, rounds: u32, target: &str) {
+/// Prints to a terminal what runs now.
+pub(super) fn print_running(round: usize, rounds: u32, target: &str) {
     if std::io::stderr().is_terminal() {
         eprintln!("round {round} of {rounds}: {target}");
     }

@@ -18,7 +18,7 @@ pub(super) struct ComparedFs {
     pub(super) native: Native,
 }
 
-/// A target as reports tell of it.
+/// A target as reports show it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ComparedFsReport {
     /// What the user calls it.

@@ -7,9 +7,9 @@ use parking_lot::{Condvar, Mutex};
 
 use super::Ended;
 
-/// A rank's way to the others.
+/// A rank's way to the other ranks.
 pub(super) trait Link {
-    /// Every rank's words, once all have told theirs.
+    /// Every rank's words, once all have given theirs.
     fn exchange(&mut self, own: &[u64]) -> Result<Vec<Vec<u64>>, Ended>;
 }
 
@@ -41,7 +41,7 @@ impl<'a> Meeting<'a> {
         self.stop
     }
 
-    /// Ends the run. What is told first counts, but that others stop because of it is no news.
+    /// Ends the run. The first report counts; that other ranks stop because of it is no news.
     pub(super) fn end(&self, ended: Ended) {
         let mut state = self.state.lock();
         state.ended.get_or_insert(ended);

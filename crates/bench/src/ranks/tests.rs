@@ -34,7 +34,7 @@ fn every_rank_hears_every_word_of_its_round() {
     }
 }
 
-/// Rank 2 fails in its fifth step; the others would go on for ever.
+/// Rank 2 fails in its fifth step; the other ranks would go on for ever.
 struct Fail(AtomicU64);
 
 impl Job for Fail {

@@ -74,7 +74,7 @@ impl Work {
 /// A question to a server process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Ask {
-    /// Begins a survey of a target; the answer is [`SurveyReply::Attached`]. Whoever does not ask anything for
+    /// Begins a survey of a target; the answer is [`SurveyReply::Attached`]. A caller that asks nothing for
     /// [`LEASE_SECONDS`] is taken for dead: what it made is removed.
     Attach {
         /// As `lustre-MDT0000`.
@@ -196,6 +196,6 @@ pub trait Devices {
     /// Begins a survey of one.
     ///
     /// # Errors
-    /// A line: no such target here, or somebody surveys it already.
+    /// A line: no such target here, or another survey of it runs.
     fn attach(&self, target: &str) -> Result<Box<dyn Device>, String>;
 }

@@ -84,14 +84,14 @@ impl Tally {
         let mut words = vec![self.seconds.to_bits(), self.repeats, self.stonewall];
         words.extend(self.done.iter().chain(&self.failed));
         for times in &self.times {
-            let told = times.to_words();
-            words.push(told.len() as u64);
-            words.extend(told);
+            let own = times.to_words();
+            words.push(own.len() as u64);
+            words.extend(own);
         }
         words
     }
 
-    /// What [`Self::to_words`] told; what is missing counts nothing.
+    /// What [`Self::to_words`] returned; what is missing counts nothing.
     pub(super) fn from_words(words: &[u64]) -> Self {
         let mut words = words;
         let (seconds, repeats, stonewall) =
