@@ -41,7 +41,7 @@ impl Browser {
         NAMES.into_iter().find(is_there).map(|name| Self(name.into()))
     }
 
-    /// Opens a file, and tells what is to be seen. `folder` is for the browser's own files.
+    /// Opens a file, and returns what is to be seen. `folder` is for the browser's own files.
     ///
     /// # Errors
     /// It cannot be run, or shows nothing.

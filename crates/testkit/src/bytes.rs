@@ -1,4 +1,4 @@
-//! File contents that can be told apart and made again.
+//! File contents that can be distinguished and made again.
 //!
 //! A content is a function of a seed and a position, so that a reader needs no copy of what was
 //! written, and a block that lands at the wrong place or in the wrong file is seen.

@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(180);
 /// Longer than a process takes from its fork to its own program.
 const FORKED: Duration = Duration::from_secs(60);
 
-/// The exit code of `sheen down` where somebody uses the mount.
+/// The exit code of `sheen down` where a program uses the mount.
 const EBUSY: i32 = 16;
 
 /// Lines of each log that a failure shows.
@@ -202,7 +202,7 @@ impl Cluster {
         &self.sockets
     }
 
-    /// Control sockets of processes that know nothing of the others.
+    /// Control sockets of processes that know nothing of the cluster's.
     pub fn elsewhere(&self) -> PathBuf {
         self.sockets.join("elsewhere")
     }
@@ -261,8 +261,8 @@ impl Cluster {
         let mut down = self.command(&["down", "--dir", &dir.to_string_lossy()]);
         // What does not go down by asking is ended below.
         let _ = process::run(&mut down, &self.logs().join("last-down"), Duration::from_secs(30));
-        let mut others = self.take_mounts();
-        let paths = others.iter().map(|(path, _)| path.clone()).chain([self.mnt()]);
+        let mut more_mounts = self.take_mounts();
+        let paths = more_mounts.iter().map(|(path, _)| path.clone()).chain([self.mnt()]);
         paths.for_each(|path| unmount_lazily(&path));
         for sockets in [self.sockets.clone(), self.elsewhere()] {
             for pid in process::with_environment(&format!("SHEEN_RUN_DIR={}", sockets.display())) {
@@ -271,7 +271,7 @@ impl Cluster {
                 }
             }
         }
-        for (_, child) in &mut others {
+        for (_, child) in &mut more_mounts {
             // Already killed; only to reap it.
             let _ = child.wait();
         }
@@ -305,7 +305,7 @@ impl Drop for Cluster {
     fn drop(&mut self) {
         self.end();
         if !std::thread::panicking() && std::env::var_os("SHEEN_TEST_KEEP").is_none() {
-            // What is left lies below target/ and hurts nobody.
+            // What is left lies below target/ and does no harm.
             let _ = fs::remove_dir_all(&self.folder);
         }
     }
@@ -349,7 +349,7 @@ fn unmount_lazily(path: &Path) {
     }
 }
 
-/// Tells the kernel to answer all waiting calls of a FUSE mount with an error.
+/// Has the kernel answer all waiting calls of a FUSE mount with an error.
 fn abort_connection(path: &Path) {
     let control = Path::new("/sys/fs/fuse/connections");
     let shown = path.display().to_string();

@@ -149,7 +149,7 @@ pub fn must_be_consistent(tree: &Tree) -> Outcome {
     match wrong {
         None => Ok(()),
         Some((inode, (found, links))) => {
-            Err(format!("inode {inode}: {found} names found, {links} links told"))
+            Err(format!("inode {inode}: {found} names found, {links} links shown"))
         }
     }
 }

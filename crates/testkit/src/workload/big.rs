@@ -45,14 +45,15 @@ pub fn write(path: &Path, seed: u64, length: u64) -> Outcome {
 /// Reads the file and compares every byte with the content of `seed`.
 pub fn verify(path: &Path, seed: u64, length: u64) -> Outcome {
     let mut file = File::open(path).context(path.display())?;
-    let (mut found, mut told) = (vec![0; BLOCK], vec![0; BLOCK]);
+    let (mut found, mut written) = (vec![0; BLOCK], vec![0; BLOCK]);
     let mut at = 0;
     loop {
         let part = read_full(&mut file, &mut found)
             .context(format_args!("{}: at {at}", path.display()))?;
-        fill(&mut told[..part], seed, at);
-        if found[..part] != told[..part] {
-            let right = found.iter().zip(&told).take_while(|(found, told)| found == told).count();
+        fill(&mut written[..part], seed, at);
+        if found[..part] != written[..part] {
+            let right =
+                found.iter().zip(&written).take_while(|(found, written)| found == written).count();
             return Err(format!("{}: wrong byte at {}", path.display(), at + right as u64));
         }
         at += part as u64;
@@ -136,8 +137,10 @@ fn grown(path: &Path) -> Outcome {
     std::fs::remove_file(path).context(path.display())
 }
 
-fn must_hold(file: &File, at: u64, told: &[u8], path: &Path) -> Outcome {
-    let mut found = vec![0; told.len()];
+fn must_hold(file: &File, at: u64, written: &[u8], path: &Path) -> Outcome {
+    let mut found = vec![0; written.len()];
     file.read_exact_at(&mut found, at).context(format_args!("{}: at {at}", path.display()))?;
-    ensure(found == told, || format!("{}: wrong bytes in {} from {at}", path.display(), told.len()))
+    ensure(found == written, || {
+        format!("{}: wrong bytes in {} from {at}", path.display(), written.len())
+    })
 }

@@ -31,7 +31,7 @@ pub fn check(top: &Path) -> Outcome {
 fn git(arguments: &[&str], folder: &Path) -> Outcome<String> {
     let mut command = Command::new("git");
     command.args(arguments).current_dir(folder);
-    // The owner of a checkout in a container is often somebody else.
+    // The owner of a checkout in a container is often another user.
     command.env("GIT_CONFIG_COUNT", "1");
     command.env("GIT_CONFIG_KEY_0", "safe.directory").env("GIT_CONFIG_VALUE_0", "*");
     let log = tempfile("git")?;

@@ -1,4 +1,4 @@
-//! A ledger of what was told to be durable, kept outside the file system under test.
+//! A ledger of what was reported as durable, kept outside the file system under test.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -48,7 +48,7 @@ impl Ledger {
         self.stopped.store(true, Ordering::SeqCst);
     }
 
-    /// How many records were told to be durable.
+    /// How many records were reported as durable.
     pub fn durable(&self) -> u64 {
         self.durable.load(Ordering::SeqCst)
     }

@@ -60,11 +60,11 @@ pub fn look(folder: &Path, count: usize) -> Outcome {
     for number in 0..count {
         let path = name(folder, number);
         let size = path.metadata().context(path.display())?.len();
-        let told = if number % 100 == 0 { expected(number) } else { String::new() };
-        ensure(size == told.len() as u64, || format!("{}: {size} bytes", path.display()))?;
-        if !told.is_empty() {
+        let wanted = if number % 100 == 0 { expected(number) } else { String::new() };
+        ensure(size == wanted.len() as u64, || format!("{}: {size} bytes", path.display()))?;
+        if !wanted.is_empty() {
             let text = fs::read_to_string(&path).context(path.display())?;
-            ensure(text == told, || format!("{}: holds {text:?}", path.display()))?;
+            ensure(text == wanted, || format!("{}: holds {text:?}", path.display()))?;
         }
     }
     Ok(())

@@ -15,7 +15,7 @@ use crate::{Context, Outcome, ensure};
 const BYTES: u64 = 1 << 20;
 /// A page and a bit, so that most writes lie across a border.
 const PIECE: u64 = 5000;
-/// A client gives the kernel two seconds to let go of pages: nobody is to wait for that here.
+/// A client gives the kernel two seconds to release pages: no program is to wait for that here.
 const AT_ONCE: Duration = Duration::from_millis(1500);
 /// `xfs_io` shows no single byte.
 const SHOWN: u64 = 2;
@@ -45,7 +45,7 @@ pub fn run(a: &Path, b: &Path, rounds: u64) -> Outcome {
 }
 
 /// What is mapped through handles that otherwise go around the kernel's pages, or to the end, is written to
-/// its place, and nobody waits long for it.
+/// its place, and no program waits long for it.
 fn around(folder: &Path) -> Outcome {
     let path = folder.join("around");
     for option in ["-a", "-d"] {

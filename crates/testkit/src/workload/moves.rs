@@ -198,7 +198,7 @@ impl Subject {
             }
             Act::Append { length } => {
                 let data = self.data(number, length);
-                // Not by a seek to the end: where others change the file at that moment the kernel may
+                // Not by a seek to the end: where another mount changes the file at that moment the kernel may
                 // take an old one for it (docs/SEMANTICS.md).
                 (&self.ends[mount]).write_all(&data).context("append")?;
                 self.put(self.bytes.len() as u64, &data);

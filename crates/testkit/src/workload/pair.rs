@@ -18,8 +18,8 @@ use crate::bytes::content;
 use crate::process::wait_until;
 use crate::{Context, Outcome, ensure};
 
-/// How long the kernel may take to tell that a file is closed for good: no call waits for that, and
-/// while the server is dead nobody hears of it.
+/// How long the kernel may take to report that a file is closed for good: no call waits for that, and
+/// while the server is dead no server hears of it.
 const CLOSED_SOON: Duration = Duration::from_secs(60);
 
 /// All of them. `probe` is the program `sheen-probe` of this crate.
@@ -44,12 +44,12 @@ pub fn run(a: &Path, b: &Path, probe: &Path, size: Size) -> Outcome {
 pub fn close_to_open(a: &Path, b: &Path, rounds: u64) -> Outcome {
     let (mut writer, mut reader) = (a, b);
     for round in 0..rounds {
-        let told = content(round, 1 + usize::try_from(round * 7919).context(round)? % 200_000);
+        let written = content(round, 1 + usize::try_from(round * 7919).context(round)? % 200_000);
         let path = writer.join("closed");
-        fs::write(&path, &told).context(path.display())?;
+        fs::write(&path, &written).context(path.display())?;
         let found = fs::read(reader.join("closed")).context("what the other closed")?;
-        ensure(found == told, || {
-            format!("round {round}: {} bytes closed, {} others read", told.len(), found.len())
+        ensure(found == written, || {
+            format!("round {round}: {} bytes closed, {} bytes read", written.len(), found.len())
         })?;
         (writer, reader) = (reader, writer);
     }
@@ -67,12 +67,12 @@ pub fn growing(a: &Path, b: &Path, rounds: u64) -> Outcome {
     let mut time = (0, 0);
     for (round, piece) in whole.chunks(PIECE).enumerate() {
         file.write_all(piece).context(path.display())?;
-        let told = ((round + 1) * PIECE) as u64;
+        let written = ((round + 1) * PIECE) as u64;
         let (mine, seen) =
             (file.metadata().context(path.display())?, other.metadata().context("stat")?);
-        ensure(mine.len() == told && seen.len() == told, || {
+        ensure(mine.len() == written && seen.len() == written, || {
             format!(
-                "{told} bytes written: the writer sees {}, the other {}",
+                "{written} bytes written: the writer sees {}, the other {}",
                 mine.len(),
                 seen.len()
             )
@@ -83,7 +83,9 @@ pub fn growing(a: &Path, b: &Path, rounds: u64) -> Outcome {
         if round % 10 == 0 {
             let read = fs::read(&other).context(other.display())?;
             ensure(read == whole[..read.len()], || format!("round {round}: foreign bytes"))?;
-            ensure(read.len() as u64 == told, || format!("{} of {told} bytes read", read.len()))?;
+            ensure(read.len() as u64 == written, || {
+                format!("{} of {written} bytes read", read.len())
+            })?;
         }
     }
     drop(file);
@@ -193,7 +195,7 @@ pub fn absences(a: &Path, b: &Path, rounds: u64) -> Outcome {
         let name = format!("absent-{round}");
         for number in 0..8 {
             ensure(!is_there(&a.join(format!("never-{number}"))), || {
-                "a name of nobody".to_owned()
+                "a name that no mount made".to_owned()
             })?;
         }
         ensure(!is_there(&a.join(&name)), || format!("{name} before it is made"))?;
@@ -274,8 +276,8 @@ pub fn append(a: &Path, b: &Path, rounds: u64) -> Outcome {
     }
     for top in [a, b] {
         let bytes = fs::read(top.join("appended")).context("read")?;
-        let told = 2 * usize::try_from(rounds).context(rounds)? * RECORD;
-        ensure(bytes.len() == told, || format!("{} bytes of {told} appended", bytes.len()))?;
+        let written = 2 * usize::try_from(rounds).context(rounds)? * RECORD;
+        ensure(bytes.len() == written, || format!("{} bytes of {written} appended", bytes.len()))?;
         let torn = bytes.chunks(RECORD).position(|record| record.iter().any(|b| *b != record[0]));
         ensure(torn.is_none(), || format!("record {torn:?} is torn"))?;
     }
@@ -293,7 +295,7 @@ pub fn locks(a: &Path, b: &Path, probe: &Path) -> Outcome {
             let path = second.join("locked");
             let holder = Holder::start(probe, kind, &first.join("locked"))?;
             ensure(!try_lock(probe, kind, &path)?, || format!("{kind}: held twice"))?;
-            holder.give_back()?;
+            holder.release()?;
             gets_free(probe, kind, &path, "given back")?;
             let holder = Holder::start(probe, kind, &first.join("locked"))?;
             drop(holder);
@@ -309,10 +311,10 @@ struct Holder {
 }
 
 impl Holder {
-    /// Takes the lock, which others have given up at most a moment ago.
+    /// Takes the lock, which other processes have given up at most a moment ago.
     fn start(probe: &Path, kind: &str, path: &Path) -> Outcome<Self> {
         let mut holder = Err(String::new());
-        wait_until(&format!("{kind}: a lock nobody has"), CLOSED_SOON, || {
+        wait_until(&format!("{kind}: a lock that no process holds"), CLOSED_SOON, || {
             holder = Self::try_start(probe, kind, path);
             kind != "flock" || holder.is_ok()
         })?;
@@ -331,7 +333,7 @@ impl Holder {
         Ok(holder)
     }
 
-    fn give_back(mut self) -> Outcome {
+    fn release(mut self) -> Outcome {
         drop(self.child.stdin.take());
         let status = self.child.wait().context("the lock's holder")?;
         ensure(status.success(), || format!("the lock's holder: {status}"))

@@ -100,7 +100,7 @@ impl Apt {
             format!("Dir::State::Lists={}", own.join("lists").display()),
             format!("Dir::Cache={}", own.join("cache").display()),
             "Acquire::Languages=none".to_owned(),
-            // The sandbox user may not enter the folder of whoever runs the tests.
+            // The sandbox user may not enter the folder of the user that runs the tests.
             format!(
                 "APT::Sandbox::User={}",
                 if rustix::process::geteuid().is_root() { "root" } else { "" }

@@ -1,5 +1,5 @@
-//! Writers of one file on two mounts, while others read it: some go through the kernel's pages and some
-//! past them, as the client sees fit, and nobody can tell.
+//! Writers of one file on two mounts, while readers read it: some go through the kernel's pages and some
+//! past them, as the client sees fit, and no reader sees a difference.
 #![allow(clippy::disallowed_methods, reason = "writers and readers live in threads of their own")]
 
 use std::fs::{File, OpenOptions};

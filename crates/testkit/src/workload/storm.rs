@@ -1,4 +1,4 @@
-//! Everybody does everything to the same few names, through all views at once.
+//! Every thread does everything to the same few names, through all views at once.
 //!
 //! Each actor draws its calls from the seed and compares every error with what POSIX allows that
 //! call at any moment of such a crowd. What always holds is checked besides: a name that is only ever
@@ -33,7 +33,7 @@ const RECORD: usize = 64;
 /// Faults that a report shows.
 const FAULTS_MAX: usize = 12;
 
-/// Of so many calls one may read zeros where others are appending: seen where the machine had ten times
+/// Of so many calls one may read zeros where other threads are appending: seen where the machine had ten times
 /// more to do than it could.
 const CALLS_FOR_ONE_UNWRITTEN: u64 = 1000;
 
@@ -146,7 +146,7 @@ impl Actor<'_> {
                     continue;
                 }
                 let mut faults = self.storm.faults.lock().unwrap_or_else(|it| it.into_inner());
-                // As the logs tell the time, to find what they say of it.
+                // As the logs write the time, to find what they say of it.
                 let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
                 let (second, part) = (time.as_secs() % 60, time.subsec_micros());
                 let (actor, call) = (self.number, self.count);
@@ -221,7 +221,7 @@ impl Actor<'_> {
         usize::try_from(self.random.below(limit as u64)).unwrap_or_default()
     }
 
-    /// The way programs replace a file; nobody else touches the name that it is made under.
+    /// The way programs replace a file; no other thread touches the name that it is made under.
     fn replace_always(&mut self) -> Outcome {
         let always = self.always();
         let own = always.with_file_name(format!("own-{}", self.number));
@@ -287,8 +287,8 @@ impl Actor<'_> {
         }
     }
 
-    /// To nothing. Whoever reads meanwhile may find zeros up to the size that the file had, so only
-    /// names that nobody reads are cut.
+    /// To nothing. A reader may meanwhile find zeros up to the size that the file had, so only
+    /// names that no thread reads are cut.
     fn cut(&mut self, path: &Path) -> Outcome {
         let file = OpenOptions::new().write(true).open(path);
         match allowed("cut: open", path, file, &[Errno::NOENT])? {

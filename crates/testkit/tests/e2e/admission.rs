@@ -16,7 +16,7 @@ use sheen_testkit::process::{self, text, wait_until};
 use sheen_testkit::scene::{play, scene};
 use sheen_testkit::{Context, Outcome, ensure};
 
-use crate::rights::{Home, NOBODY, User, set_mode};
+use crate::rights::{Home, UNPRIVILEGED, User, set_mode};
 
 const LIMIT: Duration = Duration::from_secs(300);
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -31,7 +31,7 @@ fn attack(cluster: &Cluster, source: &str) -> Outcome<(bool, String)> {
     let user = User { cluster, folder: &home.0, uid: MALLORY, groups: &[] };
     let port = cluster.port().map_or(String::new(), |port| format!("-o port={port}"));
     let (sheen, run) = (program()?, home.0.join("run"));
-    // In the foreground, so that a client whom nobody answers can be ended before it gives up by itself.
+    // In the foreground, so that a client that no server answers can be ended before it gives up by itself.
     let steal = format!(
         "SHEEN_RUN_DIR={} {} mount --foreground {port} {source} m & pid=$!; \
          for second in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15; do \
@@ -73,16 +73,16 @@ fn a_user_reaches_no_server_of_a_file_system_of_roots() {
 }
 
 #[test]
-fn a_server_that_listens_takes_no_user_unless_told() {
+fn a_server_that_listens_takes_no_user_unless_allowed() {
     let cluster = Cluster::start_with("attack-tcp", 1, &["--port", "9988", "--listen"]);
     let cluster = Arc::new(cluster.unwrap());
     play(&cluster, LIMIT, |cluster| {
         plant_secret(&cluster.mnt())?;
         let (stolen, output) = attack(cluster, &cluster.source())?;
         ensure(!stolen, || format!("stolen:\n{output}"))?;
-        let told = ["accept=secure", "--accept all", "mount as root"];
-        ensure(told.iter().all(|word| output.contains(word)), || {
-            format!("not told why: {output}")
+        let words = ["accept=secure", "--accept all", "mount as root"];
+        ensure(words.iter().all(|word| output.contains(word)), || {
+            format!("no reason given: {output}")
         })?;
         let log = text(&cluster.dir().join("run/server.log"));
         let nid = cluster.source();
@@ -108,10 +108,10 @@ fn a_user_mounts_what_takes_all_without_listening() {
     play(&Arc::new(cluster.unwrap()), LIMIT, |cluster| {
         set_mode(Path::new("/dev/fuse"), 0o666)?;
         set_mode(&cluster.mnt(), 0o777)?;
-        let home = Home::of(NOBODY)?;
+        let home = Home::of(UNPRIVILEGED)?;
         fs::create_dir(home.0.join("n")).context("mkdir")?;
-        chown(home.0.join("n"), Some(NOBODY), Some(NOBODY)).context("chown")?;
-        let user = User { cluster, folder: &home.0, uid: NOBODY, groups: &[] };
+        chown(home.0.join("n"), Some(UNPRIVILEGED), Some(UNPRIVILEGED)).context("chown")?;
+        let user = User { cluster, folder: &home.0, uid: UNPRIVILEGED, groups: &[] };
         let run = home.0.join("run");
         let tool = format!("SHEEN_RUN_DIR={} {}", run.display(), program()?.display());
         let tried = || {
@@ -200,13 +200,13 @@ fn servers_of_root_take_privileged_peers_only_by_default() {
         // What docs/SECURITY.md says of it under "What is not defended".
         let open = Serving::start(cluster, &["--accept", "all"])?;
         let (stolen, output) = attack(cluster, &cluster.source())?;
-        ensure(stolen, || format!("accept=all lets everybody in:\n{output}"))?;
+        ensure(stolen, || format!("accept=all lets every user in:\n{output}"))?;
         open.end()
     });
 }
 
 #[test]
-fn planted_set_id_files_and_devices_give_nobody_rights() {
+fn planted_set_id_files_and_devices_give_no_user_rights() {
     scene("planted", 1, LIMIT, |cluster| {
         let mnt = cluster.mnt();
         fs::copy("/usr/bin/id", mnt.join("id")).context("copy")?;
@@ -233,8 +233,8 @@ fn a_users_file_system_is_his_and_roots_alone() {
     let cluster = Cluster::prepare("users-own", 1, &[]);
     play(&Arc::new(cluster.unwrap()), LIMIT, |cluster| {
         set_mode(Path::new("/dev/fuse"), 0o666)?;
-        let home = Home::of(NOBODY)?;
-        let user = User { cluster, folder: &home.0, uid: NOBODY, groups: &[] };
+        let home = Home::of(UNPRIVILEGED)?;
+        let user = User { cluster, folder: &home.0, uid: UNPRIVILEGED, groups: &[] };
         let sheen = program()?;
         let run = format!("SHEEN_RUN_DIR={}", home.0.join("run").display());
         let tool = format!("{run} {}", sheen.display());
@@ -260,8 +260,8 @@ fn a_users_file_system_is_his_and_roots_alone() {
             ensure(read.as_deref() == Ok("mine\n"), || format!("root reads {read:?}"))?;
             // But does not do what the user's files say.
             let down = cluster.run(&["down", "--dir", &fs_dir.to_string_lossy()])?;
-            let told = format!("belongs to uid {NOBODY}");
-            ensure(!down.status.success() && down.output.contains(&told), || down.output.clone())
+            let words = format!("belongs to uid {UNPRIVILEGED}");
+            ensure(!down.status.success() && down.output.contains(&words), || down.output.clone())
         };
         let outcome = ended();
         user.can(&format!("{tool} down --dir own/fs"))?;

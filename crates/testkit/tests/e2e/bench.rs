@@ -16,7 +16,7 @@ use crate::statistics::samples;
 
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// Where a benchmark works, and by which words it is told so.
+/// Where a benchmark works, and the words that name it.
 struct Place {
     words: Vec<String>,
     /// What to put before a name below it.
@@ -148,8 +148,8 @@ fn ior(cluster: &Cluster) -> Outcome {
         let json = cluster.logs().join("ior.json");
         let directives = format!("-O summaryFormat=JSON,summaryFile={}", json.display());
         bench(cluster, &place, &format!("{common} -R -C -O numTasksOnNode0=1 {directives}"))?;
-        let told = fs::read_to_string(&json).context("the summary")?;
-        ensure(told.contains("\"operation\": \"read\""), || told.clone())?;
+        let output = fs::read_to_string(&json).context("the summary")?;
+        ensure(output.contains("\"operation\": \"read\""), || output.clone())?;
         let mut file = fs::OpenOptions::new().write(true).open(place.seen.join("ior"));
         let spoiled = file.as_mut().map(|file| {
             use std::os::unix::fs::FileExt;
@@ -157,11 +157,11 @@ fn ior(cluster: &Cluster) -> Outcome {
         });
         spoiled.map_err(|error| error.to_string())?.context("a wrong byte")?;
         drop(file);
-        let told = bench(cluster, &place, &format!("{common} -R"));
-        let told = told.err().ok_or("wrong data was not told")?;
+        let output = bench(cluster, &place, &format!("{common} -R"));
+        let output = output.err().ok_or("wrong data was not reported")?;
         let line = "rank 1: wrong data in";
         let offset = format!(" at offset {}, which rank 1 wrote", 300 * KIB);
-        ensure(told.contains(line) && told.contains(&offset), || told.clone())?;
+        ensure(output.contains(line) && output.contains(&offset), || output.clone())?;
         fs::remove_file(place.seen.join("ior")).context("the shared file")?;
         let words =
             format!("ior {at} -np 2 -F -b 128k -t 32k -z --random-offset-seed 4 -w -r -R -i 2");
@@ -187,7 +187,7 @@ fn workbench(cluster: &Cluster) -> Outcome {
         let text = bench(cluster, &place, &format!("{common} -2 -R 2 -X"))?;
         ensure(text.matches(" objects:12 ").count() == 2, || text.clone())?;
         for (rank, set) in [(0u64, 0), (0, 1), (1, 0), (1, 1)] {
-            // Two iterations have removed six and created six others.
+            // Two iterations have removed six and created six new ones.
             for number in 6..11u64 {
                 let path = place.seen.join(format!("wb/{rank}_{set}/file-{number}"));
                 let data = fs::read(&path).context(path.display())?;
@@ -272,7 +272,7 @@ fn io500_extended(cluster: &Cluster) -> Outcome {
         // Each search finds number 101 of each rank.
         let found = |count| result.matches(&format!("\nfound           = {count}\n")).count();
         ensure(found(2) == 3, || result.clone())?;
-        // Files of mdtest and of IOR; ten sets of each rank, of three files and two others in each of two iterations.
+        // Files of mdtest and of IOR; ten sets of each rank, of three files and two more in each of two iterations.
         let made = 2 * (102 + 102) + 2 + 1 + 2 * 10 * (3 + 4);
         let absent = if number == 2 { 2 * (2 + 1) } else { 0 };
         counts(cluster, place, &[("unlink", made + absent)])?;
@@ -304,7 +304,7 @@ fn interrupted(cluster: &Cluster, place: &Place, words: &str, signal: Signal) ->
         })?;
         kill_process(pid, signal).context("an interrupt")
     })?;
-    // As shells tell it.
+    // As shells report it.
     let code = 128 + signal.as_raw();
     ensure(finished.status.code() == Some(code), || finished.output.clone())?;
     ensure(finished.output.ends_with("sheen bench: interrupted\n"), || finished.output.clone())?;

@@ -56,8 +56,8 @@ fn grow(path: &Path) -> Outcome {
 
 pub(crate) fn must_be_io_error<T>(what: &str, outcome: io::Result<T>) -> Outcome {
     let errno = outcome.err().and_then(|error| error.raw_os_error());
-    let told = || format!("{what}: errno {errno:?}, not EIO");
-    ensure(errno == Some(Errno::IO.raw_os_error()), told)
+    let shown = || format!("{what}: errno {errno:?}, not EIO");
+    ensure(errno == Some(Errno::IO.raw_os_error()), shown)
 }
 
 /// What a scrub says, and whether it found something.
@@ -119,8 +119,8 @@ fn files_that_are_newer_than_a_restored_ost_are_errors_and_are_named() {
         cluster.down()?;
         let dir = cluster.dir().to_string_lossy().into_owned();
         let said = cluster.run(&["fsck", "--dir", &dir])?.output;
-        let is_told = |line: &str| line.contains("/new-99 ") && line.contains("is missing");
-        ensure(said.lines().any(is_told), || said.clone())
+        let is_reported = |line: &str| line.contains("/new-99 ") && line.contains("is missing");
+        ensure(said.lines().any(is_reported), || said.clone())
     });
 }
 
@@ -249,8 +249,8 @@ fn a_scrub_is_paced_stopped_and_refused() {
             unknown.output.clone()
         })?;
         cluster.must(&["lctl", "set_param", "osd-*.*.block_checksums=0"])?;
-        let told = cluster.must(&["lctl", "get_param", "-n", "osd-*.*.block_checksums"])?;
-        ensure(told.lines().all(|line| line == "0"), || told.clone())?;
+        let shown = cluster.must(&["lctl", "get_param", "-n", "osd-*.*.block_checksums"])?;
+        ensure(shown.lines().all(|line| line == "0"), || shown.clone())?;
         cluster.down()?;
         let stopped = cluster.run(&["scrub", "--dir", &dir])?;
         ensure(!stopped.status.success() && stopped.output.contains("sheen up"), || {

@@ -48,15 +48,15 @@ impl Holder {
 }
 
 /// Through `other`: what was synced is there, can be written, and names can be made beside it.
-fn others_go_on(other: &Path, synced: &[u8]) -> Outcome {
+fn other_mount_goes_on(other: &Path, synced: &[u8]) -> Outcome {
     let start = Instant::now();
     let read = fs::read(other.join("synced")).context("what the silent one synced")?;
     ensure(read == synced, || "what was synced is not there".to_owned())?;
     fs::write(other.join("beside"), b"beside").context("create beside")?;
     fs::write(other.join("synced"), b"written since").context("write")?;
     let waited = start.elapsed();
-    println!("deaths: others waited {} ms", waited.as_millis());
-    ensure(waited < CALLED_BACK, || format!("others waited {} s", waited.as_secs()))
+    println!("deaths: the other mount waited {} ms", waited.as_millis());
+    ensure(waited < CALLED_BACK, || format!("the other mount waited {} s", waited.as_secs()))
 }
 
 fn lock_is_free(path: &Path) -> bool {
@@ -71,12 +71,12 @@ fn a_mount_that_stood_still_is_evicted_and_goes_on_afterwards() {
         let holder = Holder::new(&top)?;
         let mount = cluster.mount_pid()?;
         process::stop(mount)?;
-        let went_on = others_go_on(&other, &holder.synced);
+        let went_on = other_mount_goes_on(&other, &holder.synced);
         process::go_on(mount)?;
         went_on?;
         let sees = || fs::read(top.join("synced")).is_ok_and(|read| read == b"written since");
         process::wait_until("the stopped mount sees what was written", CALLED_BACK, sees)?;
-        // As a child does that runs another program: nobody looks at what its close is told.
+        // As a child does that runs another program: no program looks at what its close returns.
         drop(holder.dirty.try_clone().context("dup")?);
         // Dirty bytes were lost, which this says, or had been written before it stood still.
         match holder.dirty.sync_all() {
@@ -96,7 +96,7 @@ fn a_mount_that_stood_still_is_evicted_and_goes_on_afterwards() {
 }
 
 #[test]
-fn a_mount_that_died_leaves_its_files_and_locks_to_others() {
+fn a_mount_that_died_leaves_its_files_and_locks_to_other_mounts() {
     scene("died", 1, LIMIT, |cluster| {
         let (top, other) = (cluster.mnt(), cluster.mount_again()?);
         let holder = Holder::new(&top)?;
@@ -104,7 +104,7 @@ fn a_mount_that_died_leaves_its_files_and_locks_to_others() {
         process::kill(cluster.mount_pid()?)?;
         let died = Instant::now();
         cluster.kill_mount()?;
-        others_go_on(&other, &holder.synced)?;
+        other_mount_goes_on(&other, &holder.synced)?;
         let locked = other.join("locked");
         process::wait_until("a lock of the dead", SILENT, || lock_is_free(&locked))?;
         println!("deaths: its flock was free after {} s", died.elapsed().as_secs());
@@ -137,7 +137,7 @@ fn a_crowd_goes_on_when_the_server_dies() {
     });
 }
 
-/// Each holds on its mount what the other waits for: whoever closes the circle is told.
+/// Each holds on its mount what the other waits for: the one that closes the circle gets the error.
 #[test]
 fn a_circle_of_waiters_over_two_mounts_is_refused() {
     scene("circle", 1, LIMIT, |cluster| {

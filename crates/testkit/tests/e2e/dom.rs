@@ -216,8 +216,8 @@ fn a_small_file_costs_as_few_requests_as_can_be() {
 fn without_servers(cluster: &Cluster, work: impl FnOnce() -> Outcome + Send + 'static) -> Outcome {
     let server = cluster.server_pid()?;
     process::stop(server)?;
-    let (told, end) = mpsc::channel();
-    let working = thread::spawn(move || told.send(work()));
+    let (sender, end) = mpsc::channel();
+    let working = thread::spawn(move || sender.send(work()));
     let ended = end.recv_timeout(AT_ONCE);
     process::go_on(server)?;
     // Whatever it waited for is there now.
@@ -225,7 +225,7 @@ fn without_servers(cluster: &Cluster, work: impl FnOnce() -> Outcome + Send + 's
     ended.map_err(|_| "it waited for a server".to_owned())?
 }
 
-fn requests_that_somebody_waits_for(cluster: &Cluster) -> Outcome {
+fn requests_that_a_caller_waits_for(cluster: &Cluster) -> Outcome {
     let (mnt, files) = (cluster.mnt(), 40);
     let name = |number: u64| mnt.join(format!("f{number}"));
     for name in ["1", "2", "3"] {
@@ -233,7 +233,7 @@ fn requests_that_somebody_waits_for(cluster: &Cluster) -> Outcome {
     }
     fs::read_dir(&mnt).context("list")?.for_each(drop);
     std::thread::sleep(SETTLED);
-    // One to create each, and now and then one for new numbers; write and close wait for nobody.
+    // One to create each, and now and then one for new numbers; write and close wait for no answer.
     let created = asked_by(cluster, || {
         for number in 0..files {
             fs::write(name(number), content(number, 4096)).context("write")?;
@@ -242,9 +242,9 @@ fn requests_that_somebody_waits_for(cluster: &Cluster) -> Outcome {
         Ok(())
     })?;
     let allowed = ["ldlm_ibits_enqueue", "mds_close", "ost_write"];
-    let others: Vec<_> =
+    let more: Vec<_> =
         created.iter().filter(|(kind, _)| !allowed.contains(&kind.as_str())).collect();
-    ensure(others.iter().map(|(_, count)| count).sum::<u64>() <= 2, || format!("{others:?}"))?;
+    ensure(more.iter().map(|(_, count)| count).sum::<u64>() <= 2, || format!("{more:?}"))?;
     ensure(created.iter().all(|(_, count)| *count <= files), || format!("{created:?}"))?;
     let file = File::create_new(mnt.join("last")).context("create")?;
     without_servers(cluster, move || {
@@ -252,7 +252,7 @@ fn requests_that_somebody_waits_for(cluster: &Cluster) -> Outcome {
         drop(file);
         Ok(())
     })?;
-    // One to open each; read and close wait for nobody.
+    // One to open each; read and close wait for no answer.
     cluster.must(&["lctl", "set_param", "ldlm.namespaces.*.lru_size=clear"])?;
     for number in 0..files {
         fs::metadata(name(number)).context("stat")?;
@@ -285,7 +285,7 @@ fn requests_that_somebody_waits_for(cluster: &Cluster) -> Outcome {
 fn close_and_write_back_keep_no_caller_waiting() {
     scene("dom-waiting", 1, LIMIT, |cluster| {
         begin_on_mdt(cluster)?;
-        requests_that_somebody_waits_for(cluster)?;
+        requests_that_a_caller_waits_for(cluster)?;
         same_after_restart(cluster)
     });
 }
@@ -320,7 +320,7 @@ fn bytes_that_come_with_the_open(cluster: &Cluster) -> Outcome {
     }
     let asked = reads(cluster)? - before;
     ensure(asked == 0, || format!("{asked} reads of what came with the open"))?;
-    // Its access is told by the close all the same.
+    // The close reports its access all the same.
     let accessed = |top: &Path| fs::metadata(top.join("f100")).and_then(|it| it.accessed());
     thread::sleep(SETTLED);
     let noted = accessed(&other).context("stat")? > long_ago + Duration::from_secs(900);

@@ -82,15 +82,16 @@ fn try_all(cluster: &Cluster, cases: &[Case]) -> Outcome {
         places.iter().fold(word, |word, (name, path)| word.replace(name, &path.to_string_lossy()))
     };
     let mut faults = Vec::new();
-    for (line, code, told) in cases {
+    for (line, code, wanted_words) in cases {
         let words: Vec<String> = line.split(' ').map(fill).collect();
         let finished = cluster.run(&words.iter().map(String::as_str).collect::<Vec<_>>())?;
-        let told: Vec<String> = told.iter().map(|word| fill(word)).collect();
-        let clear = finished.output.lines().any(|line| told.iter().all(|word| line.contains(word)));
+        let wanted_words: Vec<String> = wanted_words.iter().map(|word| fill(word)).collect();
+        let clear =
+            finished.output.lines().any(|line| wanted_words.iter().all(|word| line.contains(word)));
         if finished.status.code() != Some(*code) || !clear {
             let status = finished.status;
             faults.push(format!(
-                "sheen {line}\n  {status}, wanted {code} and {told:?}:\n{}",
+                "sheen {line}\n  {status}, wanted {code} and {wanted_words:?}:\n{}",
                 finished.output
             ));
         }
@@ -198,13 +199,14 @@ fn a_missing_fuse_device_is_named() {
     });
 }
 
-fn refused(cluster: &Cluster, words: &[&str], code: i32, told: &[&str]) -> Outcome {
-    must_say(&cluster.run(words)?, code, told)
+fn refused(cluster: &Cluster, words: &[&str], code: i32, wanted_words: &[&str]) -> Outcome {
+    must_say(&cluster.run(words)?, code, wanted_words)
 }
 
-fn must_say(finished: &process::Finished, code: i32, told: &[&str]) -> Outcome {
-    let clear = finished.output.lines().any(|line| told.iter().all(|word| line.contains(word)));
+fn must_say(finished: &process::Finished, code: i32, wanted_words: &[&str]) -> Outcome {
+    let clear =
+        finished.output.lines().any(|line| wanted_words.iter().all(|word| line.contains(word)));
     ensure(finished.status.code() == Some(code) && clear, || {
-        format!("{}, wanted {code} and {told:?}:\n{}", finished.status, finished.output)
+        format!("{}, wanted {code} and {wanted_words:?}:\n{}", finished.status, finished.output)
     })
 }

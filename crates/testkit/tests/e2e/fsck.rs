@@ -28,7 +28,7 @@ fn left_with(code: i32, last: &str, (was, said): &(Option<i32>, String)) -> Outc
 }
 
 /// A line with all of this.
-fn tells(said: &str, parts: &[&str]) -> Outcome {
+fn reports(said: &str, parts: &[&str]) -> Outcome {
     let found = said.lines().any(|line| parts.iter().all(|part| line.contains(part)));
     ensure(found, || format!("no line has {parts:?}:\n{said}"))
 }
@@ -97,12 +97,12 @@ fn data_that_is_lost_cut_or_flipped_is_found_by_path() {
         for (name, why) in
             [("/lost ([", "is lost"), ("/cut ([", "is cut"), ("/flipped ([", "is damaged")]
         {
-            tells(&found.1, &["OST000", name, why, "/objects/"])?;
+            reports(&found.1, &["OST000", name, why, "/objects/"])?;
         }
         left_with(4, " 2 problems", &fsck(cluster, &["--no-checksums"])?)?;
         let tried = fsck(cluster, &["-y"])?;
         left_with(4, " 3 problems", &tried)?;
-        tells(&tried.1, &["/lost ([", ": not repaired"])?;
+        reports(&tried.1, &["/lost ([", ": not repaired"])?;
 
         cluster.up()?;
         for name in ["lost", "cut", "flipped"] {
@@ -135,13 +135,13 @@ fn what_no_name_leads_to_goes_to_lost_and_found() {
         for _ in 0..2 {
             let found = fsck(cluster, &["-n"])?;
             ensure(found.0 == Some(4), || format!("{found:?}"))?;
-            tells(&found.1, &["MDT0000: ", &unnamed.to_string(), "no name leads to it"])?;
-            tells(&found.1, &["MDT0000: /inodeless", &inodeless.to_string(), "is missing"])?;
-            tells(&found.1, &["OST000", "3000000 bytes belong to no file"])?;
+            reports(&found.1, &["MDT0000: ", &unnamed.to_string(), "no name leads to it"])?;
+            reports(&found.1, &["MDT0000: /inodeless", &inodeless.to_string(), "is missing"])?;
+            reports(&found.1, &["OST000", "3000000 bytes belong to no file"])?;
         }
         let done = fsck(cluster, &["-y"])?;
         left_with(1, " 0 problems", &done)?;
-        tells(&done.1, &["/inodeless", ": repaired"])?;
+        reports(&done.1, &["/inodeless", ": repaired"])?;
         left_with(0, " 0 problems", &fsck(cluster, &["-y"])?)?;
 
         cluster.up()?;
@@ -180,7 +180,7 @@ fn a_wrong_command_line_and_a_place_without_a_file_system_leave_as_fsck_does() {
 const LOGS: Fid = Fid::new(fid_seq::LOCAL_FILE, 0x1001);
 
 #[test]
-fn logs_of_the_mgt_that_cannot_be_read_or_are_gone_are_told() {
+fn logs_of_the_mgt_that_cannot_be_read_or_are_gone_are_reported() {
     scene("fsck-mgt", 1, LIMIT, |cluster| {
         cluster.down()?;
         left_with(0, " 0 problems", &fsck(cluster, &["-n"])?)?;
@@ -201,9 +201,9 @@ fn logs_of_the_mgt_that_cannot_be_read_or_are_gone_are_told() {
         for options in [&["-n"][..], &["-y"]] {
             let found = fsck(cluster, options)?;
             left_with(4, " 3 problems", &found)?;
-            tells(&found.1, &["MGS: ", "/mgt: log ", "-client is missing"])?;
-            tells(&found.1, &["MGS: ", "records of a log that has no name"])?;
-            tells(&found.1, &["MGS: ", "-OST0000: "])?;
+            reports(&found.1, &["MGS: ", "/mgt: log ", "-client is missing"])?;
+            reports(&found.1, &["MGS: ", "records of a log that has no name"])?;
+            reports(&found.1, &["MGS: ", "-OST0000: "])?;
         }
         change_store(cluster, "mgt", |_, transaction| {
             let (key, value) = client.ok_or("it was not read")?;
@@ -215,7 +215,7 @@ fn logs_of_the_mgt_that_cannot_be_read_or_are_gone_are_told() {
 }
 
 #[test]
-fn a_mark_that_is_lost_is_told_by_fsck_and_at_the_next_start() {
+fn a_mark_that_is_lost_is_reported_by_fsck_and_at_the_next_start() {
     scene("fsck-mark", 1, LIMIT, |cluster| {
         cluster.down()?;
         let mark = cluster.dir().join("ost0000/committed");
@@ -223,12 +223,12 @@ fn a_mark_that_is_lost_is_told_by_fsck_and_at_the_next_start() {
         fs::remove_file(&mark).context("remove the mark")?;
         let found = fsck(cluster, &["-n"])?;
         left_with(4, " 1 problems", &found)?;
-        tells(&found.1, &["-OST0000: ", "ost0000/committed", "missing or damaged"])?;
+        reports(&found.1, &["-OST0000: ", "ost0000/committed", "missing or damaged"])?;
         left_with(0, " 0 problems", &fsck(cluster, &["-n"])?)?;
         fs::write(&mark, "nothing legible").context("damage the mark")?;
         let up = ["up", "--dir", &dir.to_string_lossy(), "--mount", &mnt.to_string_lossy()];
         let said = cluster.must(&up)?;
-        tells(&said, &["ost0000/committed", "missing or damaged"])?;
+        reports(&said, &["ost0000/committed", "missing or damaged"])?;
         cluster.down()?;
         left_with(0, " 0 problems", &fsck(cluster, &["-n"])?)
     });

@@ -1,5 +1,8 @@
 //! Full disks: refused before the data is taken, nothing lost, and room again after a removal.
-#![allow(clippy::disallowed_methods, reason = "others fill the disk side by side with the work")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "other threads fill the disk side by side with the work"
+)]
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
@@ -95,7 +98,7 @@ fn a_full_mdt_says_so_and_loses_nothing() {
 /// Takes all that the disk has left, in one moment, under a server that is at work: it has no time to
 /// refuse anything first. What was synced before is there when there is room again.
 #[test]
-fn a_disk_that_others_fill_at_once_loses_nothing_that_was_synced() {
+fn a_disk_that_other_writers_fill_at_once_loses_nothing_that_was_synced() {
     on_a_small_disk("filled", |cluster| {
         let (top, filler) = (cluster.mnt(), cluster.dir().join("filler"));
         let ledger = Ledger::default();
@@ -128,7 +131,7 @@ fn a_disk_that_others_fill_at_once_loses_nothing_that_was_synced() {
     });
 }
 
-/// Leaves not a single page of the disk to others.
+/// Leaves not a single page of the disk to other writers.
 fn take_all(path: &Path) -> Outcome {
     let file = File::create_new(path).context(path.display())?;
     let (mut length, mut piece) = (0, 1 << 29);

@@ -360,12 +360,12 @@ fn set_apart(cluster: &Cluster) -> Outcome {
     let server = cluster.server_pid()?;
     let of =
         |folder: &Path| process::with_environment(&format!("SHEEN_RUN_DIR={}", folder.display()));
-    let mut others = of(cluster.sockets());
-    others.extend(of(&cluster.elsewhere()));
-    others.push(std::process::id().cast_signed());
-    others.retain(|pid| *pid != server);
+    let mut other_pids = of(cluster.sockets());
+    other_pids.extend(of(&cluster.elsewhere()));
+    other_pids.push(std::process::id().cast_signed());
+    other_pids.retain(|pid| *pid != server);
     keep_on(server, "0")?;
-    others.into_iter().try_for_each(|pid| keep_on(pid, &format!("1-{}", count - 1)))
+    other_pids.into_iter().try_for_each(|pid| keep_on(pid, &format!("1-{}", count - 1)))
 }
 
 /// All threads of a process, on these processors.
@@ -389,7 +389,7 @@ fn work(folder: &Path, time: Duration) -> Outcome<u64> {
         file.write_all_at(&content, 0).context("write")?;
         drop(file);
         let absent = fs::metadata(folder.join(format!("absent{rounds}")));
-        ensure(absent.is_err(), || "a name that nobody made".to_owned())?;
+        ensure(absent.is_err(), || "a name that no client made".to_owned())?;
         fs::remove_file(&path).context("rm")?;
         rounds += 1;
     }
@@ -504,7 +504,7 @@ fn all(cluster: &Cluster, time: Duration, turns: u32) -> Outcome {
 }
 
 #[test]
-fn a_greedy_client_costs_the_server_its_budget_at_most_and_stops_nobody() {
+fn a_greedy_client_costs_the_server_its_budget_at_most_and_stops_no_other_client() {
     let cluster =
         Cluster::start_with("greedy", 1, &["--listen", "--accept", "all", "--port", "9988"]);
     play(&Arc::new(cluster.unwrap()), LIMIT, |cluster| {

@@ -287,13 +287,13 @@ fn a_server_that_stands_still_is_named_and_can_be_ended() {
         let server = cluster.server_pid()?;
         process::stop(server)?;
         let status = cluster.must(&["status", "--dir", &dir])?;
-        let told = format!("pid {server}, does not answer");
-        ensure(status.contains(&told), || status.clone())?;
+        let wanted = format!("pid {server}, does not answer");
+        ensure(status.contains(&wanted), || status.clone())?;
         for arguments in [&["up", "--dir", &dir, "--mount", &mnt][..], &["down", "--dir", &dir]] {
             let refused = cluster.run(arguments)?;
-            let told = ["stopped by a signal", "down --force"];
-            let is_told = told.iter().all(|word| refused.output.contains(word));
-            ensure(!refused.status.success() && is_told, || {
+            let wanted = ["stopped by a signal", "down --force"];
+            let is_shown = wanted.iter().all(|word| refused.output.contains(word));
+            ensure(!refused.status.success() && is_shown, || {
                 format!("sheen {}: {}\n{}", arguments[0], refused.status, refused.output)
             })?;
         }

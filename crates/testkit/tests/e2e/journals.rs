@@ -52,7 +52,7 @@ fn a_journal_cut_in_half_keeps_the_file_system_down() {
     });
 }
 
-/// A target that cannot be told from an empty directory is not made anew.
+/// A target that looks like an empty directory is not made anew.
 #[test]
 fn a_target_that_is_gone_is_not_formatted_again() {
     scene("target-gone", 2, LIMIT, |cluster| {
@@ -96,8 +96,8 @@ fn a_damaged_table_is_salvaged() {
         fs::write(&journal, &bytes).context("damage")?;
         ensure(cluster.up().is_err(), || "it came up with a damaged journal".to_owned())?;
         let dir = cluster.dir().to_string_lossy().into_owned();
-        let told = cluster.must(&["salvage", "--dir", &dir, "mdt0000"])?;
-        ensure(told.contains("were taken, which no checksum proves"), || told.clone())?;
+        let output = cluster.must(&["salvage", "--dir", &dir, "mdt0000"])?;
+        ensure(output.contains("were taken, which no checksum proves"), || output.clone())?;
         ensure(
             fs::read(cluster.dir().join("damaged-mdt0000/engine").join(name(&journal)))
                 .is_ok_and(|kept| kept == bytes),
@@ -121,7 +121,7 @@ fn a_damaged_table_is_salvaged() {
             }
         }
         // The flipped byte is one change's, or a few where it is a length.
-        ensure(read >= 380, || format!("only {read} of 400 files:\n{told}"))?;
+        ensure(read >= 380, || format!("only {read} of 400 files:\n{output}"))?;
         fs::write(cluster.mnt().join("new"), "new").context("write")?;
         cluster.down()?;
         let checked = cluster.run(&["fsck", "--dir", &dir])?;
@@ -194,11 +194,14 @@ fn an_ost_without_configuration_and_engine_is_salvaged() {
         }
         let dir = cluster.dir().to_string_lossy().into_owned();
         let refused = cluster.run(&["fsck", "--dir", &dir])?;
-        let tells = refused.output.contains("ost0000/CONFIG") && refused.output.contains("salvage");
-        ensure(tells && !refused.status.success(), || refused.output.clone())?;
+        let is_named =
+            refused.output.contains("ost0000/CONFIG") && refused.output.contains("salvage");
+        ensure(is_named && !refused.status.success(), || refused.output.clone())?;
         fs::remove_dir_all(ost.join("engine")).context("remove the engine")?;
-        let told = cluster.must(&["salvage", "--dir", &dir, "ost0000"])?;
-        ensure(told.contains("CONFIG: ") && told.contains("engine: it is gone"), || told.clone())?;
+        let output = cluster.must(&["salvage", "--dir", &dir, "ost0000"])?;
+        ensure(output.contains("CONFIG: ") && output.contains("engine: it is gone"), || {
+            output.clone()
+        })?;
         cluster.up()?;
         ensure(fs::read(&path).context("read")? == content, || "other bytes".to_owned())
     });

@@ -10,7 +10,7 @@ use sheen_testkit::process::{self, text};
 use sheen_testkit::scene::{play, scene};
 use sheen_testkit::{Context, Outcome, ensure};
 
-use crate::rights::{Home, NOBODY, User, set_mode};
+use crate::rights::{Home, UNPRIVILEGED, User, set_mode};
 
 const LIMIT: Duration = Duration::from_secs(300);
 
@@ -50,14 +50,14 @@ fn an_up_that_fails_leaves_nothing_that_was_not_there() {
         let (dir, mnt, file) =
             (dir.display().to_string(), mnt.display().to_string(), file.display().to_string());
         let before = all_below(&cluster.dir());
-        for (words, told) in [
+        for (words, wanted) in [
             (words(&dir, &missing, &[]), "No such file or directory; make the directory first"),
             (words(&dir, &file, &[]), "Not a directory"),
             (words(&dir, &mnt, &["-o", "bogus"]), "'bogus' is not supported"),
             (words(&dir, &mnt, &["--listen", "203.0.113.1@tcp"]), "is no address of this machine"),
         ] {
             let output = fails(cluster, &words)?;
-            ensure(output.contains(told), || format!("{words:?} says {output}"))?;
+            ensure(output.contains(wanted), || format!("{words:?} says {output}"))?;
             let after = all_below(&cluster.dir());
             ensure(after == before, || format!("{words:?} leaves {after:?}"))?;
             let running = process::with_environment(&format!(
@@ -72,12 +72,12 @@ fn an_up_that_fails_leaves_nothing_that_was_not_there() {
         cluster.up()?;
         fs::write(cluster.mnt().join("f"), "kept").context("write")?;
         cluster.down()?;
-        let told = || text(&cluster.dir().join("run/cluster"));
-        let (before, dir) = (told(), cluster.dir().display().to_string());
+        let recorded = || text(&cluster.dir().join("run/cluster"));
+        let (before, dir) = (recorded(), cluster.dir().display().to_string());
         let bad = ["up", "--dir", &dir, "--mount", &mnt, "--osts", "2", "--listen", "-o", "bogus"];
         let output = fails(cluster, &bad)?;
         ensure(output.contains("'bogus' is not supported"), || output.clone())?;
-        ensure(told() == before, || format!("{} instead of {before}", told()))?;
+        ensure(recorded() == before, || format!("{} instead of {before}", recorded()))?;
         ensure(cluster.server_pid().is_err(), || "its server runs".to_owned())?;
         // What the server may have registered stays with the registration.
         ensure(cluster.dir().join("ost0001/format").exists(), || "ost0001 is gone".to_owned())?;
@@ -98,8 +98,9 @@ fn a_lost_run_directory_is_found_out_from_the_targets() {
         // While it runs: the processes are found, and said to be out of reach.
         fs::remove_dir_all(cluster.dir().join("run")).context("remove")?;
         let status = cluster.must(&["status", "--dir", &dir])?;
-        for told in ["file system: other", "server:      running", &format!("mounted on:  {mnt}")] {
-            ensure(status.contains(told), || format!("no '{told}' in {status}"))?;
+        for wanted in ["file system: other", "server:      running", &format!("mounted on:  {mnt}")]
+        {
+            ensure(status.contains(wanted), || format!("no '{wanted}' in {status}"))?;
         }
         let up = fails(cluster, &["up", "--dir", &dir, "--mount", &mnt])?;
         ensure(up.contains("run `sheen down` first"), || up.clone())?;
@@ -129,8 +130,8 @@ fn processes_of_an_up_that_was_killed_are_found() {
         }
         let dir = cluster.dir().display().to_string();
         let status = cluster.must(&["status", "--dir", &dir])?;
-        for told in [format!("running, pid {server}"), format!("running, pid {mount}")] {
-            ensure(status.contains(&told), || format!("no '{told}' in {status}"))?;
+        for wanted in [format!("running, pid {server}"), format!("running, pid {mount}")] {
+            ensure(status.contains(&wanted), || format!("no '{wanted}' in {status}"))?;
         }
         for name in ["server.pid", "mount.pid"] {
             fs::remove_file(run.join(name)).context(name)?;
@@ -146,7 +147,7 @@ fn processes_of_an_up_that_was_killed_are_found() {
         fs::write(run.join("mount.pid"), format!("{mount} {started}\n")).context("write")?;
         cluster.up()?;
         ensure((cluster.server_pid()?, cluster.mount_pid()?) == (server, mount), || {
-            "others were started".to_owned()
+            "other processes were started".to_owned()
         })?;
         for name in ["server.pid", "mount.pid"] {
             fs::remove_file(run.join(name)).context(name)?;
@@ -242,8 +243,8 @@ fn a_user_is_up_as_root_of_a_namespace() {
     let cluster = Arc::new(Cluster::prepare("namespace-root", 1, &[]).unwrap());
     play(&cluster, LIMIT, |cluster| {
         set_mode(Path::new("/dev/fuse"), 0o666)?;
-        let home = Home::of(NOBODY)?;
-        let user = User { cluster, folder: &home.0, uid: NOBODY, groups: &[] };
+        let home = Home::of(UNPRIVILEGED)?;
+        let user = User { cluster, folder: &home.0, uid: UNPRIVILEGED, groups: &[] };
         let tool = program()?.display().to_string();
         let inside = format!(
             "{tool} up --dir own/fs --mount m --osts 1 && echo mine > m/f && cat m/f && {tool} lfs df m; \
@@ -255,7 +256,7 @@ fn a_user_is_up_as_root_of_a_namespace() {
              unshare --user --map-root-user --mount sh -c '{inside}'"
         ));
         let output = output?;
-        let told = ["mine", "OST0000_UUID"];
-        ensure(told.iter().all(|word| output.contains(word)), || output.clone())
+        let wanted = ["mine", "OST0000_UUID"];
+        ensure(wanted.iter().all(|word| output.contains(word)), || output.clone())
     });
 }

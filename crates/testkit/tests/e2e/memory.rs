@@ -77,14 +77,14 @@ fn a_program_that_waits_with_its_memory_locked_stops_no_call_where_jobs_are_name
         let file = cold_file(cluster)?;
         let mut child = begin(&program, &file)?;
         process::stop(cluster.server_pid()?)?;
-        let told = child.stdin.take().ok_or("no input")?.write_all(b"go\n").context("go on");
+        let written = child.stdin.take().ok_or("no input")?.write_all(b"go\n").context("go on");
         std::thread::sleep(WAITING);
         let begin = Instant::now();
         let status = cluster.must(&["status", "--dir", &cluster.dir().to_string_lossy()]);
         let took = begin.elapsed();
         let ended_early = child.try_wait().context("wait")?;
         process::go_on(cluster.server_pid()?)?;
-        told?;
+        written?;
         ensure(ended_early.is_none(), || "nothing of it waited".to_owned())?;
         let status = status?;
         let mount = status.lines().find(|line| line.starts_with("mount:")).unwrap_or_default();
@@ -101,12 +101,12 @@ fn a_program_that_waits_with_its_memory_locked_stops_no_call_where_jobs_are_name
 /// In `execve` a process closes what it has open, and waits for what was written to it, with a lock that who reads its
 /// `/proc/PID/stat` wants, too.
 #[test]
-fn programs_that_become_others_stop_no_call_where_jobs_are_named_by_session() {
+fn programs_that_run_execve_stop_no_call_where_jobs_are_named_by_session() {
     scene("exec-closes", 1, LIMIT, |cluster| {
         name_jobs(cluster, "session")?;
         let path = |number: u32| cluster.mnt().join(format!("file{number}"));
         for round in 0..50 {
-            // Closed in the program before it begins, while the calls of others go on.
+            // Closed in the program before it begins, while the calls of other threads go on.
             let files: Vec<_> = (0..8).map(|it| fs::File::create(path(it))).collect();
             for file in &files {
                 let mut file = file.as_ref().map_err(|error| format!("create: {error}"))?;

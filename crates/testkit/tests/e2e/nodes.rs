@@ -27,7 +27,7 @@ impl Drop for Node {
     }
 }
 
-/// An address of this machine that no other test has: of this process, as `sheen up` takes others.
+/// An address of this machine that no other test has: of this process, as `sheen up` takes other ones.
 pub(crate) fn nid(node: u32) -> String {
     let own = std::process::id();
     format!("127.{}.{}.{node}@tcp", 200 + own % 50, own / 50 % 250)
@@ -82,7 +82,7 @@ fn work(cluster: &Cluster) -> Outcome {
         fs::read_to_string("/proc/mounts").is_ok_and(|all| all.contains(&*path))
     })?;
     fs::write(mnt.join("one"), "1").context("write")?;
-    // The OST comes back before anybody can tell it who the MDT is.
+    // The OST comes back before the MGS can send it the MDT's NIDs.
     drop((first, second));
     let _second = serve(cluster, 2, &ost)?;
     std::thread::sleep(Duration::from_secs(2));

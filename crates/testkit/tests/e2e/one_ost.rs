@@ -1,4 +1,4 @@
-//! One OST's process is dead and the others live: who waits for it can be killed, who does not goes on, and
+//! One OST's process is dead and the other OSTs live: who waits for it can be killed, who does not goes on, and
 //! all that waited goes on when it is back.
 #![allow(clippy::disallowed_methods, reason = "calls wait for a server in real time")]
 
@@ -193,7 +193,7 @@ impl Orders {
         writeln!(orders, "{order}").context(order)
     }
 
-    /// Returns when it has done what it was told before, and shown its first bytes by `read`.
+    /// Returns when it has done what it was sent before, and shown its first bytes by `read`.
     fn done(&mut self, read: &str) -> Outcome {
         self.order(read)?;
         loop {
@@ -282,7 +282,7 @@ const PROGRAMS: [(&str, &[&str]); 11] = [
 ];
 
 /// What needs no object of the dead OST, and is done at once.
-const OTHERS: [(&str, &[&str]); 16] = [
+const OTHER_PROGRAMS: [(&str, &[&str]); 16] = [
     ("ls", &["-l", "@alive/folder"]),
     ("ls", &["@dead"]),
     ("ls", &["-l", "@"]),
@@ -319,7 +319,7 @@ fn opened(apart: &Apart<'_>) -> Outcome<Opened> {
     reader.order("mmap -r 0 256k")?;
     reader.done("mread -v 0 2")?;
     all.push(("mread 200k 2", true, reader));
-    // Its pages go with its lock, and so do those that are read ahead for the others.
+    // Its pages go with its lock, and so do those that are read ahead for the other programs.
     apart.cluster.must(&["lctl", "set_param", "-n", "ldlm.namespaces.*.lru_size=clear"])?;
     let mapped =
         [("mapped", "msync -s"), ("unmapped", "munmap"), ("left", "quit"), ("shut", "close")];
@@ -357,7 +357,7 @@ fn comes_back(apart: &Apart<'_>) -> Outcome {
     wait_until("a read after the recovery", PATIENCE, read)
 }
 
-/// Processes of the group that are there, but for dead ones that nobody has reaped.
+/// Processes of the group that are there, but for dead ones that are not reaped yet.
 fn members(group: u32) -> usize {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
@@ -454,14 +454,14 @@ fn what_needs_no_dead_ost_goes_on_and_all_that_waited_ends_well_when_it_is_back(
     run("one-ost-back", 20, |apart| {
         let mut opened = opened(apart)?;
         apart.kill();
-        // What cuts files is left out: others compare them.
+        // What cuts files is left out: other programs compare them.
         let mut waiting = waiting(apart, &PROGRAMS[..8])?;
         for (order, _, program) in &mut opened {
             program.order(order)?;
             program.finish();
         }
         std::thread::sleep(BEGUN);
-        for (program, arguments) in OTHERS {
+        for (program, arguments) in OTHER_PROGRAMS {
             apart.at_once(program, arguments)?;
         }
         let df = Instant::now();

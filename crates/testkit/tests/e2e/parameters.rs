@@ -34,13 +34,15 @@ fn what_is_set_for_good_reaches_every_mount_and_survives_a_restart() {
         cluster.must(&["lctl", "conf_param", "sheen-OST0001.osc.max_dirty_mb=24"])?;
         cluster.must(&["lctl", "conf_param", "sheen.llite.max_read_ahead_per_file_mb=5"])?;
         cluster.must(&["lctl", "set_param", "-P", "osc.*OST0001*.max_rpcs_in_flight=12"])?;
-        // Nobody has this one: it is kept and harms nobody.
+        // No client has this one: it is kept and does no harm.
         cluster.must(&["lctl", "set_param", "-P", "osc.*.no_such_thing=1"])?;
         all_become(cluster, dirty, 2, "24")?;
         all_become(cluster, window, 2, "5")?;
         all_become(cluster, "osc.*OST0001*.max_rpcs_in_flight", 2, "12")?;
-        let others = values(cluster, "osc.*OST0000*.max_rpcs_in_flight")?;
-        ensure(others.iter().all(|value| value != "12"), || format!("OST0000 too: {others:?}"))?;
+        let other_osts = values(cluster, "osc.*OST0000*.max_rpcs_in_flight")?;
+        ensure(other_osts.iter().all(|value| value != "12"), || {
+            format!("OST0000 too: {other_osts:?}")
+        })?;
 
         // What is set here since stays when something else changes on the MGS.
         cluster.must(&["lctl", "set_param", "-n", &format!("{dirty}=30")])?;
@@ -71,9 +73,9 @@ fn what_is_set_for_good_reaches_every_mount_and_survives_a_restart() {
 fn times_are_set_for_a_process_and_for_one_device() {
     scene("times", 1, LIMIT, |cluster| {
         let refused = |setting: &str, errno: &str| -> Outcome {
-            let told = cluster.run(&["lctl", "set_param", setting])?;
-            ensure(!told.status.success() && told.output.contains(errno), || {
-                format!("{setting}: {}", told.output)
+            let refused = cluster.run(&["lctl", "set_param", setting])?;
+            ensure(!refused.status.success() && refused.output.contains(errno), || {
+                format!("{setting}: {}", refused.output)
             })
         };
         refused("at_min=-1", "Invalid argument")?;
@@ -165,7 +167,9 @@ fn all_locks_are_written_into_the_log_when_asked_for() {
             text.lines().any(|line| line.contains("lock [0x"))
         };
         let (server, mount) = ("server.log", "mount.log");
-        ensure(!has_locks(server) && !has_locks(mount), || "locks that nobody asked for".into())?;
+        ensure(!has_locks(server) && !has_locks(mount), || {
+            "locks that no client asked for".into()
+        })?;
         cluster.must(&["lctl", "set_param", "ldlm.dump_namespaces=1"])?;
         wait_until("locks in both logs", SEEN, || has_locks(server) && has_locks(mount))
     });
@@ -174,7 +178,7 @@ fn all_locks_are_written_into_the_log_when_asked_for() {
 #[test]
 fn parameters_for_good_are_the_mgs_s_business() {
     scene("parameters-wrong", 1, LIMIT, |cluster| {
-        for (words, code, told) in [
+        for (words, code, wanted) in [
             ("conf_param sheen.osc.max_dirty_mb=24", 22, "error: conf_param: Invalid argument"),
             ("conf_param other.llite.x=1", 22, "error: conf_param: Invalid argument"),
             ("conf_param sheen-OST0009.ost.x=1", 19, "error: conf_param: No such device"),
@@ -189,9 +193,10 @@ fn parameters_for_good_are_the_mgs_s_business() {
         ] {
             let words: Vec<&str> = std::iter::once("lctl").chain(words.split(' ')).collect();
             let finished = cluster.run(&words)?;
-            ensure(finished.status.code() == Some(code) && finished.output.contains(told), || {
-                format!("{words:?}: {}\n{}", finished.status, finished.output)
-            })?;
+            ensure(
+                finished.status.code() == Some(code) && finished.output.contains(wanted),
+                || format!("{words:?}: {}\n{}", finished.status, finished.output),
+            )?;
         }
         Ok(())
     });

@@ -148,7 +148,7 @@ fn touched(cluster: &Cluster) -> Outcome {
 }
 
 /// Reading changes the time of last access once after each change; the other mount sees it when the
-/// file is closed. Not where a mount or a descriptor was told that it should not.
+/// file is closed. Not where a mount or a descriptor was opened with `noatime`.
 #[allow(clippy::disallowed_methods, reason = "a real mount reads a real clock")]
 fn access_times(cluster: &Cluster) -> Outcome {
     let old = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
@@ -179,7 +179,7 @@ fn access_times(cluster: &Cluster) -> Outcome {
     let first = seen(&path)?;
     ensure(first > old + Duration::from_secs(1_000_000), || format!("read: {first:?}"))?;
     drop(file);
-    // The kernel tells of the last close when it likes. Whoever looks before keeps what he saw, as on
+    // The kernel reports the last close when it likes. A mount that looks before keeps what it saw, as on
     // Lustre: an access takes no lock away.
     std::thread::sleep(Duration::from_secs(3));
     wait_until("the other mount sees it", Duration::from_secs(60), || {

@@ -19,8 +19,8 @@ use crate::rights::{User, mode, set_mode};
 const LIMIT: Duration = Duration::from_secs(300);
 const MALLORY: u32 = 12_003;
 
-/// What below `path` others may do something with; links have no modes of their own.
-fn open_to_others(path: &Path) -> Outcome<Vec<PathBuf>> {
+/// What below `path` other users may do something with; links have no modes of their own.
+fn open_to_other_users(path: &Path) -> Outcome<Vec<PathBuf>> {
     let found = fs::symlink_metadata(path).context(path.display())?;
     let mut open = Vec::new();
     if found.is_symlink() {
@@ -31,7 +31,7 @@ fn open_to_others(path: &Path) -> Outcome<Vec<PathBuf>> {
     }
     if found.is_dir() {
         for entry in fs::read_dir(path).context(path.display())?.flatten() {
-            open.extend(open_to_others(&entry.path())?);
+            open.extend(open_to_other_users(&entry.path())?);
         }
     }
     Ok(open)
@@ -63,11 +63,11 @@ fn all_that_a_file_system_keeps_is_closed_and_closed_again() {
         fs::write(mnt.join("f"), vec![7; 100_000]).context("write")?;
         fs::File::open(mnt.join("f")).and_then(|file| file.sync_all()).context("sync")?;
         for place in ["run", "mgt", "mdt0000", "ost0000"] {
-            let open = open_to_others(&dir.join(place))?;
-            ensure(open.is_empty(), || format!("open to others: {open:?}"))?;
+            let open = open_to_other_users(&dir.join(place))?;
+            ensure(open.is_empty(), || format!("open to other users: {open:?}"))?;
         }
-        let open = open_to_others(cluster.sockets())?;
-        ensure(open.is_empty(), || format!("open to others: {open:?}"))?;
+        let open = open_to_other_users(cluster.sockets())?;
+        ensure(open.is_empty(), || format!("open to other users: {open:?}"))?;
         let other = User { cluster, folder: Path::new("/"), uid: MALLORY, groups: &[] };
         for path in
             ["run/cluster", "run/server.log", "ost0000/CONFIG", "mdt0000/lock", "mgt/format"]
@@ -84,12 +84,12 @@ fn closed_again(cluster: &Cluster, up: &str) -> Outcome {
     cluster.down()?;
     open_everything(&dir)?;
     let said = with_no_umask(cluster, up)?;
-    for place in ["dir was writable", "run was open to others"] {
+    for place in ["dir was writable", "run was open to other users"] {
         ensure(said.contains(place), || format!("no line `{place}`: {said}"))?;
     }
     let log = text(&dir.join("run/server.log"));
     for place in ["mgt", "mdt0000", "ost0000"] {
-        let line = format!("{} was open to others (mode 777)", dir.join(place).display());
+        let line = format!("{} was open to other users (mode 777)", dir.join(place).display());
         ensure(log.contains(&line), || format!("no line of {place}: {log}"))?;
         let found = mode(&dir.join(place))?;
         ensure(found == 0o700, || format!("{place} has mode {found:o}"))?;
@@ -110,13 +110,13 @@ fn targets_of_mkfs_are_closed_and_those_of_another_user_refused() {
         fs::create_dir(&target).context("mkdir")?;
         set_mode(&target, 0o777)?;
         with_no_umask(cluster, &format!("mkfs.lustre --mgs {}", target.display()))?;
-        let open = open_to_others(&target)?;
-        ensure(open.is_empty(), || format!("open to others: {open:?}"))?;
+        let open = open_to_other_users(&target)?;
+        ensure(open.is_empty(), || format!("open to other users: {open:?}"))?;
         chown(&target, Some(MALLORY), None).context("chown")?;
         let words = ["server", "--nid", "127.0.3.1@tcp", &target.to_string_lossy()];
         let refused = cluster.run(&words)?;
-        let told = format!("belongs to uid {MALLORY}");
-        ensure(refused.status.code() == Some(1) && refused.output.contains(&told), || {
+        let wanted = format!("belongs to uid {MALLORY}");
+        ensure(refused.status.code() == Some(1) && refused.output.contains(&wanted), || {
             format!("{}: {}", refused.status, refused.output)
         })
     });
@@ -222,8 +222,8 @@ fn what_another_user_wrote_makes_root_kill_and_unmount_nothing() {
         }
         let down = cluster.run(&["down", "--dir", &trap.to_string_lossy()])?;
         bystander.must_live()?;
-        let told = format!("belongs to uid {MALLORY}");
-        ensure(!down.status.success() && down.output.contains(&told), || {
+        let wanted = format!("belongs to uid {MALLORY}");
+        ensure(!down.status.success() && down.output.contains(&wanted), || {
             format!("{}: {}", down.status, down.output)
         })?;
         ensure(sheen_testkit::cluster::is_mounted(&mounted), || "unmounted".to_owned())?;
@@ -236,7 +236,7 @@ fn what_another_user_wrote_makes_root_kill_and_unmount_nothing() {
         chown(&bare, Some(MALLORY), Some(MALLORY)).context("chown")?;
         let place = cluster.logs().join("bare");
         let down = cluster.run(&["down", "--dir", &place.to_string_lossy()])?;
-        ensure(!down.status.success() && down.output.contains(&told), || {
+        ensure(!down.status.success() && down.output.contains(&wanted), || {
             format!("{}: {}", down.status, down.output)
         })?;
         ensure(!place.join("run").exists(), || "made a run directory there".to_owned())?;
@@ -269,8 +269,8 @@ fn a_run_folder_that_another_user_made_first_is_refused() {
         let mut up = cluster.command(&["up", "--dir", &dir, "--mount", &mnt, "--osts", "1"]);
         up.env("SHEEN_RUN_DIR", &planted);
         let refused = process::run(&mut up, &cluster.logs().join("up"), LIMIT)?;
-        let told = format!("{}: it belongs to uid {MALLORY}", planted.display());
-        ensure(refused.status.code() == Some(1) && refused.output.contains(&told), || {
+        let wanted = format!("{}: it belongs to uid {MALLORY}", planted.display());
+        ensure(refused.status.code() == Some(1) && refused.output.contains(&wanted), || {
             format!("{}: {}", refused.status, refused.output)
         })?;
         let made: Vec<_> = fs::read_dir(&planted).context("list")?.collect();

@@ -1,4 +1,4 @@
-//! Pipes, sockets, devices and programs of others: what their modes allow.
+//! Pipes, sockets, devices and programs of other users: what their modes allow.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -61,10 +61,10 @@ const LIST: &str = "system.posix_acl_access";
 
 /// An access list by which besides the owner this user may read and write.
 fn list_for(user: u32) -> Vec<u8> {
-    const NOBODY: u32 = u32::MAX;
-    let entries = [(0x01, 6, NOBODY), (0x02, 6, user), (0x04, 0, NOBODY), (0x10, 6, NOBODY)];
+    const NO_ID: u32 = u32::MAX;
+    let entries = [(0x01, 6, NO_ID), (0x02, 6, user), (0x04, 0, NO_ID), (0x10, 6, NO_ID)];
     let mut list = 2u32.to_le_bytes().to_vec();
-    for (tag, rights, id) in entries.into_iter().chain([(0x20, 0, NOBODY)]) {
+    for (tag, rights, id) in entries.into_iter().chain([(0x20, 0, NO_ID)]) {
         list.extend(u16::to_le_bytes(tag));
         list.extend(u16::to_le_bytes(rights));
         list.extend(u32::to_le_bytes(id));
@@ -145,7 +145,7 @@ fn a_pipe_or_socket_is_reached_by_those_whom_its_mode_lets() {
             says(user, "connect socket", "Connection refused")?;
         }
         drop(socket);
-        // Their own, under several names; what the directory lets them do with those of others.
+        // Their own, under several names; what the directory lets them do with those of other users.
         alice.can("mkfifo -m 600 mine && mv mine m2 && ln m2 m3 && (echo x > m2 &) && cat m3")?;
         alice.can("rm m2 m3 && rm -f pipe socket && ! test -e pipe").map(drop)
     });
@@ -153,7 +153,7 @@ fn a_pipe_or_socket_is_reached_by_those_whom_its_mode_lets() {
 
 /// What the kernel says where it judges modes, as Linux does of its own file systems.
 #[test]
-fn the_kernel_judges_where_it_is_told_to() {
+fn the_kernel_judges_where_it_is_asked_to() {
     scene("judged", 1, LIMIT, |cluster| {
         let (plain, mnt) = (cluster.mnt(), cluster.mount_with(&["default_permissions,dev"])?);
         set_mode(&mnt, 0o777)?;
@@ -229,7 +229,7 @@ fn a_device_is_opened_by_those_whom_its_mode_lets_where_devices_work() {
         }
         let kind = fs::metadata(mnt.join("zero")).context("stat")?;
         ensure(kind.file_type().is_char_device() && kind.rdev() == zero, || format!("{kind:?}"))?;
-        // Elsewhere nobody opens them, and all see what they are.
+        // Elsewhere no program opens them, and all see what they are.
         let other = cluster.mount_again()?;
         let opened = File::open(other.join("null"));
         let errno = opened.err().and_then(|error| Errno::from_io_error(&error));

@@ -66,8 +66,8 @@ fn check(path: &Path, transactions: u64) -> Outcome {
     let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
     let found: (i64, i64, i64) = database.query_row(query, [], read).context("select")?;
     let count = transactions.cast_signed();
-    let told = (count, 3 * count * (count - 1) / 2, count);
-    ensure(found == told, || format!("{}: holds {found:?}, wrote {told:?}", path.display()))
+    let written = (count, 3 * count * (count - 1) / 2, count);
+    ensure(found == written, || format!("{}: holds {found:?}, wrote {written:?}", path.display()))
 }
 
 fn text(number: u64) -> String {

@@ -81,8 +81,8 @@ fn a_disk_that_osts_share_is_counted_once() {
 }
 
 /// Number and sum of the samples of one operation of a job.
-fn job_samples(told: &str, job: &str, operation: &str) -> Option<(u64, u64)> {
-    let lines = told.lines().map(str::trim_start);
+fn job_samples(stats: &str, job: &str, operation: &str) -> Option<(u64, u64)> {
+    let lines = stats.lines().map(str::trim_start);
     let mut lines = lines.skip_while(|line| line.split_whitespace().last() != Some(job)).skip(1);
     let line = lines.by_ref().take_while(|line| !line.starts_with("- job_id:"));
     let line = line.into_iter().find_map(|line| line.strip_prefix(operation)?.strip_prefix(':'))?;
@@ -119,20 +119,20 @@ fn jobs(cluster: &Cluster) -> Outcome {
         ("obdfilter.*.job_stats", "dd", "write_bytes", (1, Some(256 << 10))),
     ] {
         let job = format!("{program}.{user}");
-        let mut told = String::new();
+        let mut stats = String::new();
         let counted = process::wait_until(&job, Duration::from_secs(20), || {
             let Ok(text) = cluster.must(&["lctl", "get_param", "-n", parameter]) else {
                 return false;
             };
-            told = text;
+            stats = text;
             let (least, sum) = wanted;
-            job_samples(&told, &job, operation)
+            job_samples(&stats, &job, operation)
                 .is_some_and(|seen| seen.0 >= least && sum.is_none_or(|sum| seen.1 == sum))
         });
-        counted.map_err(|fault| format!("{parameter}, {operation}: {fault}\n{told}"))?;
+        counted.map_err(|fault| format!("{parameter}, {operation}: {fault}\n{stats}"))?;
     }
-    let told = cluster.must(&["lctl", "get_param", "-n", "mdt.*.job_stats"])?;
-    ensure(job_samples(&told, &format!("mv.{user}"), "unlink") == Some((0, 0)), || told.clone())
+    let stats = cluster.must(&["lctl", "get_param", "-n", "mdt.*.job_stats"])?;
+    ensure(job_samples(&stats, &format!("mv.{user}"), "unlink") == Some((0, 0)), || stats.clone())
 }
 
 #[test]

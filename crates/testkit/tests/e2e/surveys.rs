@@ -160,9 +160,10 @@ fn refusals(cluster: &Cluster) -> Outcome {
         ("obdfilter-survey --size 0", "size (0 MiB) is too small for 1 threads"),
     ] {
         let words: Vec<&str> = words.split(' ').collect();
-        let told = survey(cluster, &words, &[]).err().ok_or_else(|| format!("{words:?} works"))?;
-        let is_a_line = told.starts_with("sheen bench: ") && told.lines().count() == 1;
-        ensure(is_a_line && told.contains(wanted), || format!("{words:?}: {told}"))?;
+        let output =
+            survey(cluster, &words, &[]).err().ok_or_else(|| format!("{words:?} works"))?;
+        let is_a_line = output.starts_with("sheen bench: ") && output.lines().count() == 1;
+        ensure(is_a_line && output.contains(wanted), || format!("{words:?}: {output}"))?;
     }
     Ok(())
 }
@@ -192,9 +193,9 @@ fn cut_short(cluster: &Cluster) -> Outcome {
         let finished = run_and(&mut command(cluster, words, &[]), &log, LIMIT, |pid| {
             is_at_work(cluster, parameter, line)?;
             // One survey of a target at a time.
-            let told = survey(cluster, words, &[("rslt", "/dev/null")]).err();
-            let told = told.ok_or("a second survey of the same target")?;
-            ensure(told.contains(" is being surveyed already"), || told.clone())?;
+            let output = survey(cluster, words, &[("rslt", "/dev/null")]).err();
+            let output = output.ok_or("a second survey of the same target")?;
+            ensure(output.contains(" is being surveyed already"), || output.clone())?;
             kill_process(pid, Signal::INT).context("an interrupt")
         })?;
         ensure(finished.status.code() == Some(130), || finished.output.clone())?;
@@ -251,7 +252,7 @@ fn is_clean_again(cluster: &Cluster) -> Outcome {
             cluster.down()?;
             cluster.must(&["fsck", "--dir", &cluster.dir().to_string_lossy()])
         };
-        tried().is_ok_and(|told| !told.contains("survey"))
+        tried().is_ok_and(|output| !output.contains("survey"))
     })?;
     cluster.up()
 }

@@ -79,7 +79,7 @@ fn batches(cluster: &Cluster) -> Outcome {
     }
     let (after, _) = samples(cluster, "mdt.*.md_stats", "open")?;
     ensure(after - before == 201, || format!("{} opens", after - before))?;
-    // Each is an open and a close at least; seconds are told with one digit.
+    // Each is an open and a close at least; seconds are shown with one digit.
     ensure((2.0 * 201.0 * 0.8..2000.0).contains(&sums[0]), || format!("{sums:?}\n{text}"))?;
     let megabytes = (20 * MIB) as f64 / 1e6;
     for sum in &sums[1..] {

@@ -78,7 +78,7 @@ fn table(ours: &Kinds, real: &Kinds) -> String {
 struct Recording(Child);
 
 impl Recording {
-    /// Of this file system alone: others run beside it at the same ports, and some of them die in the
+    /// Of this file system alone: other file systems run beside it at the same ports, and some of them die in the
     /// middle of a message.
     fn start(file: &Path, ports: &[u16], cluster: &Cluster) -> Outcome<Self> {
         let source = cluster.source();
@@ -145,7 +145,7 @@ fn decode_all(folder: &Path) -> Outcome<Kinds> {
     Ok(all)
 }
 
-/// Counts frames of one message each; of a frame with more, nobody knows which is malformed.
+/// Counts frames of one message each; of a frame with more, it is unknown which is malformed.
 fn count(lines: &str) -> Kinds {
     let mut kinds = Kinds::new();
     for line in lines.lines() {

@@ -16,7 +16,7 @@ use crate::{installed, written};
 
 const LIMIT: Duration = Duration::from_secs(3600);
 
-/// What fsx does unless told otherwise, with files closed and synced in between.
+/// What fsx does by default, with files closed and synced in between.
 const DEFAULT: &str = "
 [weights]
 close_open = 1
@@ -91,7 +91,7 @@ fn run(cluster: &Cluster, top: &Path, name: &str, weights: &str) -> Outcome {
 }
 
 /// Runs one fsx after the other with seeds that follow each other, until all operations are done.
-/// `meanwhile` is told the process and the file of each.
+/// `meanwhile` gets the process and the file of each.
 fn run_and(
     cluster: &Cluster,
     top: &Path,
@@ -117,7 +117,7 @@ fn run_and(
 }
 
 /// Makes the open `file` of a process `O_DIRECT`, which fsx cannot itself: the flag belongs to what is
-/// open, whoever sets it.
+/// open, whichever process sets it.
 fn make_direct(pid: Pid, file: &Path) -> Outcome {
     // fsx removes the name once it has the file open; the kernel says so behind it.
     let shows = |fd: &Path| fs::read_link(fd).is_ok_and(|to| to.parent() == file.parent());

@@ -1,4 +1,4 @@
-//! Programs of others that judge a file system, run on whole mounted ones.
+//! Programs of other projects that judge a file system, run on whole mounted ones.
 //!
 //! `cargo xtask test` installs them at the versions it names, says where (`SHEEN_SUITES`), and asks
 //! for full sizes with `SHEEN_TEST_LONG`. What they say is in docs/CONFORMANCE.md.

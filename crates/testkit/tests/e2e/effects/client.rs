@@ -209,7 +209,7 @@ fn hybrid(cluster: &Cluster) -> Outcome {
     set(cluster, "llite.*.hybrid_io=1")
 }
 
-/// Unused locks go when there are too many of them, or with the requests that they would stand in the way of.
+/// Unused locks go when there are too many of them, or with the requests that they conflict with.
 fn locks(cluster: &Cluster) -> Outcome {
     let folder = cluster.mnt().join("locks");
     fs::create_dir(&folder).context("mkdir")?;
@@ -242,7 +242,7 @@ fn locks(cluster: &Cluster) -> Outcome {
     becomes("four locks", || number(cluster, unused).map(|left| left <= 4))?;
     set(cluster, &format!("{space}.lru_size=0"))?;
     used()?;
-    // Nobody asks for anything: age alone sends them away.
+    // No program asks for anything: age alone sends them away.
     set(cluster, &format!("{space}.lru_max_age=2s"))?;
     becomes("no lock", || number(cluster, unused).map(|left| left == 0))?;
     set(cluster, &format!("{space}.lru_max_age=3900s"))
@@ -252,22 +252,22 @@ fn locks(cluster: &Cluster) -> Outcome {
 fn reopening(cluster: &Cluster) -> Outcome {
     let file = cluster.mnt().join("reopened");
     fs::write(&file, "text").context("write")?;
-    let give_back = || set(cluster, "ldlm.namespaces.*mdc*.lru_size=clear");
-    let told = |line: &str| count(cluster, "mdt.*.md_stats", line);
+    let drop_locks = || set(cluster, "ldlm.namespaces.*mdc*.lru_size=clear");
+    let counted = |line: &str| count(cluster, "mdt.*.md_stats", line);
     // Ten opens: the MDT hears of all, or of one or two. The inode may have been forgotten with its lock, and
     // its opens with it. Closes come a moment later.
     let opens = |what: &str, stay: bool| -> Outcome {
-        give_back()?;
+        drop_locks()?;
         becomes("nothing open", || {
             Ok(get(cluster, "mdt.*.exports.*.open_files")?.trim().is_empty())
         })?;
         set(cluster, "mdt.*.md_stats=clear")?;
         (0..10).try_for_each(|_| fs::File::open(&file).map(drop).context("open"))?;
-        let opens = told("open")?;
+        let opens = counted("open")?;
         let as_set = if stay { (1..=2).contains(&opens) } else { opens == 10 };
         ensure(as_set, || format!("{what}: {opens} opens"))?;
         let closes = opens - u64::from(stay);
-        becomes(what, || told("close").map(|told| told == closes))
+        becomes(what, || counted("close").map(|count| count == closes))
     };
     let name = "llite.*.opencache_threshold_count";
     is("kept from", number(cluster, name)?, 5)?;
@@ -278,9 +278,9 @@ fn reopening(cluster: &Cluster) -> Outcome {
     set(cluster, "llite.*.stats=clear")?;
     opens("always kept", true)?;
     is("opens counted", count(cluster, "llite.*.stats", "opencount")?, 10)?;
-    let before = told("close")?;
-    give_back()?;
-    becomes("the close of what was kept", || told("close").map(|closes| closes == before + 1))?;
+    let before = counted("close")?;
+    drop_locks()?;
+    becomes("the close of what was kept", || counted("close").map(|closes| closes == before + 1))?;
     set(cluster, &format!("{name}=1000"))?;
     for (millis, stay) in [(0, false), (60_000, true)] {
         set(cluster, &format!("llite.*.opencache_threshold_ms={millis}"))?;

@@ -16,7 +16,7 @@ const LIMIT: Duration = Duration::from_secs(300);
 /// An MDT hears what an OST says of itself within some seconds.
 const HEARD: Duration = Duration::from_secs(30);
 
-/// What a test does to a file system, and its name: what fails is told with it.
+/// What a test does to a file system, and its name: what fails is reported with it.
 type Step = (&'static str, fn(&Cluster) -> Outcome);
 
 fn play(cluster: &Cluster, steps: &[Step]) -> Outcome {

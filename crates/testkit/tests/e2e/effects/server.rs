@@ -71,8 +71,8 @@ fn layouts(cluster: &Cluster) -> Outcome {
         let path = cluster.mnt().join(parameter);
         for _ in 0..4 {
             fs::write(&path, "data").context("write")?;
-            let told = cluster.must(&["lfs", "getstripe", option, &path.to_string_lossy()])?;
-            ensure(told.trim() == value, || format!("{parameter}: {told}"))?;
+            let shown = cluster.must(&["lfs", "getstripe", option, &path.to_string_lossy()])?;
+            ensure(shown.trim() == value, || format!("{parameter}: {shown}"))?;
             fs::remove_file(&path).context("unlink")?;
         }
         set(cluster, &format!("{name}={}", before.trim()))?;
@@ -114,9 +114,9 @@ fn data_on_mdt(cluster: &Cluster) -> Outcome {
     let path = path.to_string_lossy();
     let end = || -> Outcome<u64> {
         cluster.must(&["lfs", "setstripe", "-E", "1M", "-L", "mdt", "-E", "-1", &path])?;
-        let told = cluster.must(&["lfs", "getstripe", "-I1", "-E", &path])?;
+        let shown = cluster.must(&["lfs", "getstripe", "-I1", "-E", &path])?;
         fs::remove_file(&*path).context("unlink")?;
-        told.trim().parse().map_err(|_| told)
+        shown.trim().parse().map_err(|_| shown)
     };
     is("all of it", end()?, 1 << 20)?;
     // No disk that tests run on is empty.
@@ -160,7 +160,7 @@ fn syncing(cluster: &Cluster) -> Outcome {
     Ok(())
 }
 
-/// Clients are counted anew, and thrown out: they come back by themselves.
+/// Clients are counted anew, and evicted: they reconnect by themselves.
 fn clients(cluster: &Cluster) -> Outcome {
     for (root, counter) in [("mdt.*", "mkdir"), ("obdfilter.*", "write_bytes")] {
         fs::create_dir(cluster.mnt().join(root.replace('*', "x"))).context("mkdir")?;
@@ -183,20 +183,20 @@ fn clients(cluster: &Cluster) -> Outcome {
         becomes("a file after an eviction", || Ok(fs::write(&path, "data").is_ok()))?;
         becomes("its bytes", || Ok(fs::read(&path).is_ok_and(|data| data == b"data")))?;
     }
-    let nobody = cluster.run(&["lctl", "set_param", "mdt.*.evict_client=nobody"])?;
-    ensure(!nobody.status.success(), || nobody.output.clone())
+    let unknown = cluster.run(&["lctl", "set_param", "mdt.*.evict_client=no-such-client"])?;
+    ensure(!unknown.status.success(), || unknown.output.clone())
 }
 
 /// What clients may do at once is agreed on when they connect the next time.
 fn agreements(cluster: &Cluster) -> Outcome {
-    for (server, value, device, told, wanted) in [
+    for (server, value, device, shown, wanted) in [
         ("mdt.*.max_mod_rpcs_in_flight", "2", "mdc.*", "max_mod_rpcs_in_flight", 2),
         ("obdfilter.*OST0000.brw_size", "1", "osc.*OST0000*", "max_pages_per_rpc", 256),
     ] {
         let before = get(cluster, server)?;
         set(cluster, &format!("{server}={value}"))?;
         set(cluster, &format!("{device}.import=recover"))?;
-        let name = format!("{device}.{told}");
+        let name = format!("{device}.{shown}");
         becomes(&name, || Ok(number(cluster, &name)? == wanted))?;
         set(cluster, &format!("{server}={}", before.trim()))?;
         set(cluster, &format!("{device}.import=recover"))?;
@@ -226,7 +226,7 @@ fn counts(cluster: &Cluster) -> Outcome {
     Ok(())
 }
 
-/// Who gives no lock back is thrown out when operators say, and not 100 seconds later; then another gets it.
+/// A client that cancels no lock is evicted when operators say, and not 100 seconds later; then another gets it.
 #[allow(clippy::disallowed_methods, reason = "a real mount keeps a lock in real time")]
 fn lock_timeout(cluster: &Cluster) -> Outcome {
     let other = cluster.mount_again()?;
@@ -247,10 +247,10 @@ fn lock_timeout(cluster: &Cluster) -> Outcome {
     becomes("a mount that comes back", || Ok(fs::read(&name).is_ok_and(|data| data == b"more")))
 }
 
-/// A target tells its clients to expect as much time as operators say, and no other does.
+/// A target has its clients expect as much time as operators say, and no other does.
 fn expected_times(cluster: &Cluster) -> Outcome {
     // Of the portal of ordinary requests: `portal N : cur SECONDS ...`.
-    let told = |device: &str| -> Outcome<u64> {
+    let sent = |device: &str| -> Outcome<u64> {
         let text = get(cluster, &format!("{device}.timeouts"))?;
         let line = text.lines().find(|line| line.starts_with("portal")).ok_or("no portal")?;
         let mut words = line.split_whitespace().skip_while(|word| *word != "cur");
@@ -264,13 +264,13 @@ fn expected_times(cluster: &Cluster) -> Outcome {
     is("mdt.*.at_min", number(cluster, "mdt.*.at_min")?, 77)?;
     ask("mdc.*")?;
     ask("osc.*OST0001*")?;
-    is("what the MDT tells", told("mdc.*")?, 77)?;
-    let other = told("osc.*OST0001*")?;
-    ensure(other < 77, || format!("an OST tells {other}"))?;
+    is("what the MDT sends", sent("mdc.*")?, 77)?;
+    let other = sent("osc.*OST0001*")?;
+    ensure(other < 77, || format!("an OST sends {other}"))?;
     set(cluster, "mdt.*.at_min=0")?;
     set(cluster, "obdfilter.*OST0001.at_min=88")?;
     ask("osc.*OST0001*")?;
-    is("what the OST tells", told("osc.*OST0001*")?, 88)?;
+    is("what the OST sends", sent("osc.*OST0001*")?, 88)?;
     set(cluster, "obdfilter.*OST0001.at_min=0")
 }
 

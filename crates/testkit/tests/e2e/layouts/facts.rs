@@ -1,4 +1,4 @@
-//! What `lfs getstripe` tells of a file, read back; bytes at places of a file, written and compared.
+//! What `lfs getstripe` shows of a file, read back; bytes at places of a file, written and compared.
 
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};

@@ -65,8 +65,8 @@ fn flags_are_refused_by_name(cluster: &Cluster) -> Outcome {
     {
         let path = path.to_string_lossy();
         let words = ["lfs", "setstripe", "--comp-set", "-I", "1", "--comp-flags", "prefer", &path];
-        let told = cluster.run(&words)?.output;
-        ensure(told.contains(wanted), || told.clone())?;
+        let output = cluster.run(&words)?.output;
+        ensure(output.contains(wanted), || output.clone())?;
     }
     Ok(())
 }
@@ -79,8 +79,8 @@ fn limits_and_appended_files_are_as_operators_set_them() {
             let path = cluster.mnt().join(name);
             let opened = OpenOptions::new().append(true).create_new(true).open(&path);
             opened.context(name)?.write_all(b"x").context(name)?;
-            let told = |what: &str| run(cluster, &format!("lfs getstripe {what} @{name}"));
-            Ok(format!("{} {}", told("-c")?.trim(), told("-p")?.trim()))
+            let show = |what: &str| run(cluster, &format!("lfs getstripe {what} @{name}"));
+            Ok(format!("{} {}", show("-c")?.trim(), show("-p")?.trim()))
         };
         let shown = run(cluster, "lctl get_param mdd.*.append_* lod.*.max_stripecount")?;
         for line in [
@@ -144,7 +144,7 @@ fn threads_find_what_one_finds() {
             let (count, all): (usize, BTreeSet<_>) = (one.len(), one.iter().cloned().collect());
             ensure(all.len() == count, || format!("{tests}: found twice"))?;
             ensure(many.len() == count && all == many.into_iter().collect(), || {
-                format!("{tests}: five threads find others")
+                format!("{tests}: five threads find other files")
             })?;
             let mut seen = BTreeSet::new();
             for path in list(1)?.iter().filter(|_| tests.is_empty()) {
