@@ -47,7 +47,7 @@ pub(crate) fn check() -> Outcome {
     if typed.is_err() {
         let mut down = command(program());
         down.args(["down", "--dir"]).arg(&dir);
-        // The first error is the one to tell.
+        // The first error is the one to report.
         let _ = shell::run(down);
         return typed;
     }

@@ -23,7 +23,7 @@ impl Faults {
         } else if line.starts_with("failures:") {
             self.test = None;
         } else if self.test.is_none() {
-            // What tests print while they run is not told apart.
+            // What tests print while they run is not distinguished.
         } else if line.starts_with("thread '") && line.contains(" panicked at ") {
             self.is_said_next = true;
         } else if self.is_said_next && !line.trim().is_empty() {
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_test_that_failed_is_told_in_a_line() {
+    fn each_test_that_failed_is_reported_in_a_line() {
         const OUTPUT: &str = "\
 test good ... ok
 test effects::server ... FAILED

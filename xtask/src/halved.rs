@@ -29,7 +29,7 @@ impl Halved {
     /// From now on this process and those that it starts have half of the processors.
     ///
     /// # Errors
-    /// What stands in the way, and what would help.
+    /// What prevents it, and what would help.
     pub(crate) fn begin() -> Result<Self, String> {
         let read = |path: &str| fs::read_to_string(path).map_err(|e| format!("{path}: {e}"));
         let (mounts, own) = (read("/proc/self/mounts")?, read("/proc/self/cgroup")?);
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_process_has_half_until_it_leaves_or_is_told_why_not() {
+    fn this_process_has_half_until_it_leaves_or_learns_why_not() {
         let groups = || fs::read_to_string("/proc/self/cgroup").expect("Linux has it");
         let halved = match Halved::begin() {
             Ok(halved) => halved,

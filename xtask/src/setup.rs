@@ -45,7 +45,7 @@ pub(crate) fn for_test() -> Outcome {
     install(TEST)
 }
 
-/// Installs the suites of others that judge a file system; answers where their programs are.
+/// Installs the suites of other projects that judge a file system; answers where their programs are.
 ///
 /// They are built once, outside of this tree, in a folder named after their versions.
 pub(crate) fn suites() -> Result<PathBuf, String> {

@@ -74,7 +74,7 @@ pub(crate) fn run(options: &Options) -> Outcome {
     shell::run(command)
 }
 
-/// Seeds that show faults which docs/CONFORMANCE.md names and nobody has mended yet.
+/// Seeds that show faults which docs/CONFORMANCE.md names and that are not mended yet.
 const KNOWN: &[u64] = &[];
 
 /// As many seeds as fit; what was reached is printed.

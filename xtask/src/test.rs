@@ -66,7 +66,7 @@ impl Count {
 }
 
 /// Random inputs of property tests come from this seed, so that a change that broke nothing does not fail
-/// for an input that nobody had before; `--long` has new ones each time.
+/// for an input that was never tried before; `--long` has new ones each time.
 const INPUTS: (&str, &str) = ("PROPTEST_RNG_SEED", "1");
 
 /// End-to-end tests that run at once, whatever the number of processors.
@@ -245,7 +245,7 @@ fn e2e(options: &Options) -> Count {
     // They wait more than they compute: for lock callbacks, evictions, syncs. Of the whole workspace, as in
     // `unit`: alone, the package would have the libraries below it built with other features, once more.
     let mut command = test_command(options, &["--workspace", "--test", "e2e"]);
-    // Told by name, the browser must be there: what `setup` installs is not left out by mistake.
+    // Where it is named, the browser must be there: what `setup` installs is not left out by mistake.
     if std::env::var_os("SHEEN_CHROMIUM").is_none() {
         command.env("SHEEN_CHROMIUM", "chromium");
     }
@@ -253,7 +253,7 @@ fn e2e(options: &Options) -> Count {
     counted(command).unwrap_or_else(|error| Count::of(&Err(error)))
 }
 
-/// The suites of others, one after the other: each takes all it can get.
+/// The suites of other projects, one after the other: each takes all it can get.
 fn suites(options: &Options) -> Count {
     let bin = match setup::suites() {
         Ok(bin) => bin,
@@ -264,7 +264,7 @@ fn suites(options: &Options) -> Count {
     counted(command).unwrap_or_else(|error| Count::of(&Err(error)))
 }
 
-/// `cargo test` with `arguments`; shows its output and counts what it tells.
+/// `cargo test` with `arguments`; shows its output and counts what it reports.
 fn tests(options: &Options, arguments: &[&str]) -> Count {
     let command = test_command(options, arguments);
     counted(command).unwrap_or_else(|error| Count::of(&Err(error)))
@@ -293,7 +293,7 @@ fn counted(mut command: Command) -> Result<Count, String> {
     for line in BufReader::new(output).split(b'\n') {
         let line = line.map_err(|error| format!("{shown}: {error}"))?;
         let line = String::from_utf8_lossy(&line);
-        // Nobody reads our own output: then nobody misses the line.
+        // Our own output is closed: then no reader misses the line.
         let _ = writeln!(std::io::stdout(), "{line}");
         faults.read(&line);
         if let Some(result) = parse_result(&line) {

@@ -168,8 +168,8 @@ fn check_dependencies(
         let allowed = match (rules.layer, below.layer) {
             (Layer::Proof(_), _) => true,
             (Layer::Number(_), Layer::Proof(_)) => false,
-            (Layer::Number(own), Layer::Number(others)) => {
-                others < own || (others == own && rules.beside.iter().any(|entry| entry == other))
+            (Layer::Number(own), Layer::Number(lower)) => {
+                lower < own || (lower == own && rules.beside.iter().any(|entry| entry == other))
             }
         };
         if !allowed {

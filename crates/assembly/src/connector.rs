@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use sheen_client::config::{Connector, ImportPlan, ServerKind};
-use sheen_node::rpc::{ImportConfig, RpcNode, TargetService};
+use sheen_node::rpc::{ImportConfig, ImportKind, RpcNode};
 use sheen_rpc::Import;
 
 /// Makes node imports for the client.
@@ -11,16 +11,16 @@ pub struct NodeConnector(pub Arc<RpcNode>);
 
 impl Connector for NodeConnector {
     fn import(&self, plan: ImportPlan) -> Arc<dyn Import> {
-        let service = match plan.service {
-            ServerKind::Mgs => TargetService::Mgs,
-            ServerKind::Mdt => TargetService::Mds,
-            ServerKind::Ost => TargetService::Ost,
+        let kind = match plan.service {
+            ServerKind::Mgs => ImportKind::Mgs,
+            ServerKind::Mdt => ImportKind::Mds,
+            ServerKind::Ost => ImportKind::Ost,
         };
         self.0.import(ImportConfig {
             target: plan.target,
             client: plan.client,
             nids: plan.nids,
-            service,
+            kind,
             data: plan.data,
             requests_in_flight: 0,
             events: plan.events,

@@ -14,9 +14,9 @@ use sheen_types::{Fid, HashMap, HashSet, TargetName};
 /// Objects listed at a time.
 const STEP: usize = 1024;
 
-/// All that a store holds: not every kind of store can tell, and then less is found.
+/// What a store holds: not every kind of store can list it, and then less is found.
 #[derive(Clone, Debug, Default)]
-pub struct Held {
+pub struct StoreContents {
     /// Objects of any kind.
     pub objects: Vec<Fid>,
     /// Indexes that have keys.
@@ -136,7 +136,7 @@ impl Consistency {
         &mut self,
         name: &TargetName,
         store: &dyn Store,
-        held: &Held,
+        held: &StoreContents,
     ) -> Result<(), CheckError> {
         let report = sheen_mds::check_all(store, &held.objects, &held.indexes)?;
         self.findings.inodes += report.inodes;
@@ -204,7 +204,7 @@ impl Consistency {
         &mut self,
         name: &TargetName,
         store: &dyn Store,
-        held: &Held,
+        held: &StoreContents,
         depth: Depth,
         watch: Watch,
     ) -> Result<(), CheckError> {
@@ -230,7 +230,7 @@ impl Consistency {
                 continue;
             }
             if known.dying.contains(&fid) {
-                // Whatever its bytes are, nobody will read them.
+                // Whatever its bytes are, no file will read them.
                 self.findings.spare += 1;
                 continue;
             }
@@ -300,7 +300,7 @@ impl Consistency {
             if let Some((object, file)) = known.used.iter().min() {
                 let (count, place) = (known.used.len(), self.place(*file));
                 let text = format!(
-                    "{place}: its object {object} is missing with the whole OST, and {} others",
+                    "{place}: its object {object} is missing with the whole OST, and {} more",
                     count - 1
                 );
                 let target = format!("OST{ost:04x}");
@@ -330,7 +330,7 @@ impl Seen {
     ) -> Result<Option<String>, CheckError> {
         self.objects += 1;
         if depth == Depth::Sizes {
-            self.tell(watch)?;
+            self.report_to(watch)?;
             return match store.attributes(object) {
                 Ok(_) => Ok(None),
                 Err(StoreError::Damaged(finding)) => Ok(in_a_line(&[*finding])),
@@ -343,12 +343,12 @@ impl Seen {
             found.extend(step.findings);
             self.bytes += step.bytes;
             next = step.next;
-            self.tell(watch)?;
+            self.report_to(watch)?;
         }
         Ok(in_a_line(&found))
     }
 
-    fn tell(&self, watch: Watch) -> Result<(), CheckError> {
+    fn report_to(&self, watch: Watch) -> Result<(), CheckError> {
         match watch(self.objects, self.bytes) {
             true => Ok(()),
             false => Err(CheckError::Cancelled),

@@ -15,7 +15,7 @@ use sheen_rpc::Import;
 use sheen_target::ServerNodes;
 use sheen_types::{Errno, Instant, Nid, TargetKind, TargetName};
 
-/// How often the MGS is asked at most, whoever claims what.
+/// How often the MGS is asked at most, whatever peers claim.
 const PAUSE: Duration = Duration::from_secs(1);
 /// How long it may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -12,7 +12,7 @@ mod served;
 
 pub use connector::NodeConnector;
 pub use consistency::{
-    CheckError, Consistency, Depth, Findings, Held, Problem, ProblemKind, Watch,
+    CheckError, Consistency, Depth, Findings, Problem, ProblemKind, StoreContents, Watch,
 };
 pub use registrar::Registrar;
 pub use served::{PlanKind, Role, Served};

@@ -6,7 +6,7 @@ use std::time::Duration;
 use sheen_client::config::{ClusterMap, LogReader, read_log};
 use sheen_client::locks::CallbackRouter;
 use sheen_io::World;
-use sheen_node::rpc::{ImportConfig, RpcNode, TargetService};
+use sheen_node::rpc::{ImportConfig, ImportKind, RpcNode};
 use sheen_rpc::{Call, Import, NoEvents, RpcError};
 use sheen_types::{Errno, HashSet, Nid, TargetKind, TargetName, Uuid};
 use sheen_wire::connect::{ConnectFlags, ObdConnectData, version_code};
@@ -31,7 +31,7 @@ pub struct Registrar {
     reader: Arc<LogReader>,
 }
 
-/// An import that closes when it is dropped, whoever else holds it: of an MDT that has ended, calls may still
+/// An import that closes when it is dropped, whatever else holds it: of an MDT that has ended, calls may still
 /// wait, and its imports would take the exports of its successor back.
 struct Closing(Arc<dyn Import>);
 
@@ -55,7 +55,7 @@ impl Registrar {
                 target: Uuid::new("MGS"),
                 client: Uuid::from_random(uuid),
                 nids,
-                service: TargetService::Mgs,
+                kind: ImportKind::Mgs,
                 data: ObdConnectData { flags, version: VERSION, ..ObdConnectData::default() },
                 requests_in_flight: 0,
                 events,
@@ -78,7 +78,7 @@ impl Registrar {
         self.mgs.connect().await.map_err(|error| format!("the MGS at {}: {error}", self.mgs.peer()))
     }
 
-    /// Tells the MGS of a target with the parameters of `mkfs.lustre --param`. Unless it is `known`
+    /// Registers a target at the MGS with the parameters of `mkfs.lustre --param`. Unless it is `known`
     /// from an earlier start, that makes it part of its file system. From then on the target believes
     /// the servers that the MGS knows of.
     ///
@@ -108,16 +108,16 @@ impl Registrar {
         if !known {
             info.flags |= TargetFlags::VIRGIN;
         }
-        let mut answer = self.tell(info.clone()).await;
+        let mut answer = self.send(info.clone()).await;
         if known && answer == Err(RpcError::Errno(Errno::ENOENT)) {
             // It was stopped on its way to the MGS the first time.
             info.flags |= TargetFlags::VIRGIN;
-            answer = self.tell(info.clone()).await;
+            answer = self.send(info.clone()).await;
         }
         if answer.is_ok() {
             // Clients that follow the MGS's table reconnect at once instead of by a timeout.
             info.flags = kind | TargetFlags::OPC_READY;
-            answer = self.tell(info).await;
+            answer = self.send(info).await;
         }
         answer.map_err(|error| match error {
             RpcError::Errno(Errno::EALREADY | Errno::EADDRINUSE) => {
@@ -127,7 +127,7 @@ impl Registrar {
         })
     }
 
-    async fn tell(&self, info: MgsTargetInfo) -> Result<(), RpcError> {
+    async fn send(&self, info: MgsTargetInfo) -> Result<(), RpcError> {
         let request = MgsTargetReg { mgs_target_info: info, ..MgsTargetReg::default() };
         self.mgs.call(Call::new(request)).await.map(|_| ())
     }
@@ -190,7 +190,7 @@ impl Registrar {
             target: ost.uuid(),
             client: Uuid::new(format!("{mdt}-mdtlov_UUID")),
             nids,
-            service: TargetService::Ost,
+            kind: ImportKind::Ost,
             data,
             requests_in_flight: 0,
             events: Arc::new(NoEvents),

@@ -1,7 +1,7 @@
-//! Each kind of damage of a whole file system is found, told with its place, and repaired where it can be.
+//! Each kind of damage of a whole file system is found, reported with its place, and repaired where it can be.
 
 use bytes::Bytes;
-use sheen_assembly::{Consistency, Depth, Findings, Held, ProblemKind};
+use sheen_assembly::{Consistency, Depth, Findings, ProblemKind, StoreContents};
 use sheen_store::{AttributePatch, Attributes, FileKind, Store, Transaction};
 use sheen_store_mem::{MemOptions, StoreMem};
 use sheen_types::{Fid, TargetKind, TargetName, Timestamp, fid_seq};
@@ -61,7 +61,7 @@ impl Scene {
         self.ost.write(object, 0, &[Bytes::from_static(b"bytes")]).expect("write works");
     }
 
-    fn held(&self) -> (Held, Held) {
+    fn held(&self) -> (StoreContents, StoreContents) {
         let mut all = vec![Fid::ROOT, LOST_AND_FOUND];
         // Whatever a test makes lies in the sequence of the files, or in one never given out.
         let sequence = self.files.first().map_or(fid_seq::NORMAL + 1, |file| file.seq);
@@ -74,7 +74,7 @@ impl Scene {
         let indexes = all.iter().copied().filter(has_keys).collect();
         let is_there = |fid: &Fid| self.ost.record(*fid).is_ok();
         let on_ost = [FIRST, UNCLAIMED, LAST, AHEAD].into_iter().filter(is_there).collect();
-        (Held { objects, indexes }, Held { objects: on_ost, indexes: Vec::new() })
+        (StoreContents { objects, indexes }, StoreContents { objects: on_ost, indexes: Vec::new() })
     }
 
     fn look(&self) -> Findings {
@@ -96,8 +96,8 @@ impl Scene {
         sheen_mds::rebuild(&self.mdt, &held.objects, &held.indexes, now).expect("so is the MDT");
     }
 
-    /// What is told has all of this in one line.
-    fn tells(&self, parts: &[&str]) {
+    /// One line of the report has all of these.
+    fn reports(&self, parts: &[&str]) {
         let problems = self.look().problems;
         let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
         let found = lines.iter().any(|line| parts.iter().all(|part| line.contains(part)));
@@ -116,15 +116,15 @@ impl Scene {
 }
 
 #[test]
-fn an_object_that_is_missing_is_told_with_its_file() {
+fn an_object_that_is_missing_is_reported_with_its_file() {
     let scene = Scene::new();
     apply(&scene.ost, |change| {
         change.destroy(LAST);
     });
     let object = LAST.to_string();
-    scene.tells(&["sheen-OST0000: ", &scene.path(1), &object, "listed and missing"]);
+    scene.reports(&["sheen-OST0000: ", &scene.path(1), &object, "listed and missing"]);
     scene.repair(&[]);
-    scene.tells(&["sheen-OST0000: ", &scene.path(1), &object, "is missing"]);
+    scene.reports(&["sheen-OST0000: ", &scene.path(1), &object, "is missing"]);
     assert_eq!(scene.look().problems.len(), 1);
 }
 
@@ -132,7 +132,7 @@ fn an_object_that_is_missing_is_told_with_its_file() {
 fn an_object_that_no_file_has_becomes_a_file() {
     let scene = Scene::new();
     scene.object(UNCLAIMED);
-    scene.tells(&["sheen-OST0000: (no file): object", &UNCLAIMED.to_string(), "not listed"]);
+    scene.reports(&["sheen-OST0000: (no file): object", &UNCLAIMED.to_string(), "not listed"]);
     sheen_oss::rebuild(&scene.ost, &[UNCLAIMED]).expect("it is listed");
     let found = scene.look().problems;
     assert_eq!(found.len(), 1);
@@ -152,7 +152,7 @@ fn an_object_beyond_the_last_used_that_was_written_to_becomes_a_file() {
     let found = scene.look();
     assert_eq!(found.problems.len(), 1);
     assert_eq!(found.problems[0].kind, ProblemKind::Unclaimed(0, AHEAD));
-    scene.tells(&["OST0000: (no file): object", &AHEAD.to_string(), "5 bytes", "destroys them"]);
+    scene.reports(&["OST0000: (no file): object", &AHEAD.to_string(), "5 bytes", "destroys them"]);
     scene.repair(&[(0, AHEAD)]);
     let found = scene.look();
     assert_eq!(found.problems, []);
@@ -175,36 +175,39 @@ fn an_ost_that_is_not_there_is_missed() {
     let scene = Scene::new();
     let mut check = Consistency::default();
     let mdt = name(TargetKind::Mdt);
-    check.mdt(&mdt, &scene.mdt, &Held::default()).expect("the MDT can be read");
-    let told = check.finish().problems[0].to_string();
-    assert!(told.starts_with("OST0000: /lost+found/") && told.contains("whole OST"), "{told}");
+    check.mdt(&mdt, &scene.mdt, &StoreContents::default()).expect("the MDT can be read");
+    let problem = check.finish().problems[0].to_string();
+    assert!(
+        problem.starts_with("OST0000: /lost+found/") && problem.contains("whole OST"),
+        "{problem}"
+    );
 }
 
 #[test]
-fn layouts_that_name_one_object_or_cannot_be_read_are_told() {
+fn layouts_that_name_one_object_or_cannot_be_read_are_reported() {
     let scene = Scene::new();
     let layout = scene.mdt.xattr(scene.files[0], LAYOUT).expect("read").expect("a layout");
     apply(&scene.mdt, |change| {
         change.set_xattr(scene.files[1], LAYOUT, layout.clone());
     });
-    scene.tells(&["MDT0000: ", &scene.path(1), &FIRST.to_string(), "layout of /lost+found/"]);
+    scene.reports(&["MDT0000: ", &scene.path(1), &FIRST.to_string(), "layout of /lost+found/"]);
     apply(&scene.mdt, |change| {
         change.set_xattr(scene.files[1], LAYOUT, layout.slice(..layout.len() - 1));
     });
-    scene.tells(&["MDT0000: ", &scene.path(1), "its layout cannot be read"]);
+    scene.reports(&["MDT0000: ", &scene.path(1), "its layout cannot be read"]);
 }
 
 #[test]
-fn wrong_counts_and_links_are_told_and_corrected() {
+fn wrong_counts_and_links_are_reported_and_corrected() {
     let scene = Scene::new();
     let links = |links_added| AttributePatch { links_added, ..AttributePatch::default() };
     apply(&scene.mdt, |change| {
         change.patch(scene.files[0], links(3)).remove_xattr(scene.files[1], LINK);
         change.patch(Fid::ROOT, links(-1));
     });
-    scene.tells(&[&scene.path(0), "it has 1 links and says 4"]);
-    scene.tells(&[&scene.path(1), "no link EA"]);
-    scene.tells(&["MDT0000: / (", "it has 3 links and says 2"]);
+    scene.reports(&[&scene.path(0), "it has 1 links and says 4"]);
+    scene.reports(&[&scene.path(1), "no link EA"]);
+    scene.reports(&["MDT0000: / (", "it has 3 links and says 2"]);
     scene.is_repaired();
 }
 
@@ -216,8 +219,8 @@ fn a_name_of_nothing_goes_and_an_inode_without_a_name_gets_one() {
         change.destroy(scene.files[0]);
         change.create(unnamed, Attributes { kind: FileKind::Fifo, ..Attributes::default() });
     });
-    scene.tells(&[&scene.path(0), "a name of an inode that is missing"]);
-    scene.tells(&["MDT0000: (no name) (", &unnamed.to_string(), "no name leads to it"]);
+    scene.reports(&[&scene.path(0), "a name of an inode that is missing"]);
+    scene.reports(&["MDT0000: (no name) (", &unnamed.to_string(), "no name leads to it"]);
     scene.repair(&[(0, FIRST)]);
     assert_eq!(scene.look().problems, []);
 }
@@ -231,7 +234,7 @@ fn entries_of_a_directory_that_is_gone_get_one() {
         change.delete(LOST_AND_FOUND, entries[0].key.clone());
         change.insert(gone, entries[0].key.clone(), entries[0].value.clone());
     });
-    scene.tells(&["MDT0000: ", &gone.to_string(), "it has entries and is no directory"]);
+    scene.reports(&["MDT0000: ", &gone.to_string(), "it has entries and is no directory"]);
     scene.is_repaired();
 }
 
@@ -242,7 +245,7 @@ fn a_sequence_that_would_be_given_out_again_is_noted() {
     apply(&scene.mdt, |change| {
         change.create(beyond, Attributes { kind: FileKind::Fifo, ..Attributes::default() });
     });
-    scene.tells(&["MDT0000: ", &beyond.to_string(), "its sequence was never given out"]);
+    scene.reports(&["MDT0000: ", &beyond.to_string(), "its sequence was never given out"]);
     scene.is_repaired();
 }
 

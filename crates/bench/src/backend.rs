@@ -45,7 +45,7 @@ pub enum Open {
     Create,
 }
 
-/// What `stat` told.
+/// What `stat` returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stat {
     /// Bytes.
@@ -56,7 +56,7 @@ pub struct Stat {
     pub modified: (i64, u32),
 }
 
-/// What `statfs` told.
+/// What `statfs` returned.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Space {
     /// Bytes of the file system.
@@ -125,7 +125,7 @@ pub trait Worker: Send {
     /// As `rmdir(2)`.
     fn rmdir(&mut self, path: &str) -> Result<(), Errno>;
 
-    /// Tells every name in a directory but `.` and `..`, and whether it is a directory.
+    /// Reports every name in a directory but `.` and `..`, and whether it is a directory.
     ///
     /// # Errors
     /// As `getdents(2)`.

@@ -13,7 +13,7 @@ pub(crate) fn now() -> f64 {
 
 #[cfg(test)]
 thread_local! {
-    /// Seconds that this thread is ahead of all others: for what takes minutes.
+    /// Seconds that this thread is ahead of all other threads: for what takes minutes.
     pub(crate) static AHEAD: std::cell::Cell<f64> = const { std::cell::Cell::new(0.0) };
 }
 

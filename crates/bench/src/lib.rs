@@ -1,13 +1,13 @@
 //! The benchmarks of this field without MPI: mdtest, IOR, md-workbench and IO500, on any file system.
 //!
 //! A benchmark asks a file system only through [`backend::Backend`]: [`posix::Posix`] is any directory, and
-//! whoever hosts this crate brings the native client. [`ranks`] stands for MPI: ranks are threads or
+//! the program that uses this crate brings the native client. [`ranks`] stands for MPI: ranks are threads or
 //! processes that meet between phases. [`mdtest`], [`ior`] and [`workbench`] have the options, the order of work, the
 //! names and data, the formulas and the lines of the programs of these names, so that results can be set
 //! beside each other; what differs is said in docs/bench/README.md.
 //!
 //! What measuring costs: a virtual call, a store to a counter of the rank's own and a load of a flag that
-//! all share and nobody writes, for each operation; no lock, and no allocation once buffers have grown. The
+//! all share and none writes, for each operation; no lock, and no allocation once buffers have grown. The
 //! clock is read twice for each phase and rank, and for each operation only where a stonewall or latencies
 //! are asked for.
 
@@ -59,7 +59,7 @@ pub struct Native {
     pub clients: u16,
 }
 
-/// What every benchmark is told: how many ranks, and how they reach the file system.
+/// What every benchmark is given: how many ranks, and how they reach the file system.
 #[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
 pub struct Common {
     /// Ranks: how many work at once (also -np N)

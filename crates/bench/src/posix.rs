@@ -133,16 +133,16 @@ impl Worker for PosixWorker {
     }
 
     fn statfs(&mut self, path: &str) -> Result<Space, Errno> {
-        let told = match rustix::fs::statvfs(path) {
+        let found = match rustix::fs::statvfs(path) {
             Err(rustix::io::Errno::NOENT) => rustix::fs::statvfs(parent(path)),
-            told => told,
+            found => found,
         };
-        let told = told.map_err(errno)?;
+        let found = found.map_err(errno)?;
         Ok(Space {
-            bytes: told.f_blocks * told.f_frsize,
-            bytes_free: told.f_bfree * told.f_frsize,
-            files: told.f_files,
-            files_free: told.f_ffree,
+            bytes: found.f_blocks * found.f_frsize,
+            bytes_free: found.f_bfree * found.f_frsize,
+            files: found.f_files,
+            files_free: found.f_ffree,
         })
     }
 

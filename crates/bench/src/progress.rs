@@ -4,7 +4,7 @@
 //! second and only if standard error is a terminal. Ranks in other processes are not seen: what is shown is
 //! then rank 0's part times the number of ranks.
 //!
-//! Where somebody measures ([`Meter`]), another thread reads the counters every [`SAMPLE`].
+//! Where a program measures ([`Meter`]), another thread reads the counters every [`SAMPLE`].
 
 use std::fmt::Write as _;
 use std::io::{IsTerminal as _, Write as _};
@@ -99,7 +99,7 @@ impl<'a> Progress<'a> {
         phase.series.points.push(point);
     }
 
-    /// Samples until `done` is set; nothing unless somebody measures.
+    /// Samples until `done` is set; nothing unless a program measures.
     pub(crate) fn sample(&self, done: &AtomicBool) {
         while self.meter.is_some() && !done.load(Ordering::Relaxed) {
             std::thread::park_timeout(SAMPLE);
@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_line_tells_what_is_done_and_left() {
+    fn the_line_shows_what_is_done_and_left() {
         let meter = Meter::default();
         let progress = Progress::new(2, 4, Some(&meter));
         progress.counter(0).count();

@@ -86,7 +86,7 @@ struct Counts {
     short: Mutex<Option<(&'static str, u64)>>,
     /// This call takes so long.
     slow: Mutex<Option<(&'static str, u64, Duration)>>,
-    /// With this call so many seconds have passed for its rank, which nobody waits for.
+    /// With this call so many seconds have passed for its rank, without a wait.
     late: Mutex<Option<(&'static str, u64, f64)>>,
     /// Calls of ranks with a path, or with a place in a file, in their order.
     log: Mutex<Vec<(usize, &'static str, String)>>,

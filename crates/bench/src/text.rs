@@ -27,7 +27,7 @@ pub(crate) fn size(text: &str) -> Result<u64, String> {
     size.ok_or_else(wrong)
 }
 
-/// A size as IOR tells it: `1 MiB`, `1.50 GiB`, `262144 bytes`.
+/// A size as IOR prints it: `1 MiB`, `1.50 GiB`, `262144 bytes`.
 pub(crate) fn human(bytes: u64) -> String {
     for (shift, unit) in [(40, "TiB"), (30, "GiB"), (20, "MiB")] {
         let whole = 1u64 << shift;
@@ -146,21 +146,21 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_told_as_ior_does() {
-        let told = [262_144, 1 << 20, 3 << 29, 120 << 30, 2 << 40].map(human);
-        assert_eq!(told, ["262144 bytes", "1 MiB", "1.50 GiB", "120 GiB", "2 TiB"]);
+    fn sizes_are_printed_as_by_ior() {
+        let printed = [262_144, 1 << 20, 3 << 29, 120 << 30, 2 << 40].map(human);
+        assert_eq!(printed, ["262144 bytes", "1 MiB", "1.50 GiB", "120 GiB", "2 TiB"]);
     }
 
     #[test]
-    fn small_and_large_numbers_are_told_as_the_c_library_does() {
-        let told = [0.0, 1234.56, 0.000_123].map(|number| exponential(number, 6));
-        assert_eq!(told, ["0.000000e+00", "1.234560e+03", "1.230000e-04"]);
-        let told = [0.000_012_345_6, 1.5, 2e-120].map(|number| exponential(number, 4));
-        assert_eq!(told, ["1.2346e-05", "1.5000e+00", "2.0000e-120"]);
+    fn small_and_large_numbers_are_printed_as_by_the_c_library() {
+        let printed = [0.0, 1234.56, 0.000_123].map(|number| exponential(number, 6));
+        assert_eq!(printed, ["0.000000e+00", "1.234560e+03", "1.230000e-04"]);
+        let printed = [0.000_012_345_6, 1.5, 2e-120].map(|number| exponential(number, 4));
+        assert_eq!(printed, ["1.2346e-05", "1.5000e+00", "2.0000e-120"]);
     }
 
     #[test]
-    fn dates_are_told_as_the_c_library_does() {
+    fn dates_are_printed_as_by_the_c_library() {
         assert_eq!(date(1_773_942_164), "Thu Mar 19 17:42:44 2026");
         assert_eq!(timestamp(1_773_942_906), "03/19/2026 17:55:06");
         assert_eq!(date(951_782_400), "Tue Feb 29 00:00:00 2000");

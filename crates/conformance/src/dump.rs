@@ -30,7 +30,7 @@ pub enum Detail {
     Fields,
 }
 
-/// Writes the messages of a capture file. That nobody reads on is no error.
+/// Writes the messages of a capture file. A reader that closes the pipe is no error.
 ///
 /// # Errors
 /// A message for people if the file cannot be read or is no capture, and whatever `out` says.
@@ -182,7 +182,7 @@ fn fields(lnet: &LnetMessage, meaning: &Meaning, out: &mut impl Write) -> io::Re
     }
 }
 
-/// Of what the capture does not hold, nobody can say the type.
+/// The type of what the capture does not hold is unknown.
 fn as_far_as_captured(lnet: &LnetMessage, content: Content) -> Content {
     match content {
         Content::Untyped if lnet.missing > 0 => Content::Plain("not captured"),

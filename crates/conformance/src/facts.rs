@@ -1,4 +1,4 @@
-//! The few words that tell one request from another of its kind.
+//! The few words that distinguish requests of one kind.
 
 use std::fmt::Display;
 

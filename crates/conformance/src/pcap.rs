@@ -63,7 +63,7 @@ impl Interface {
     }
 }
 
-/// Reads all IPv4 packets of a file; others are left out. A last packet that the file's end cuts
+/// Reads all IPv4 packets of a file; other packets are left out. A last packet that the file's end cuts
 /// off is left out too, because that is how a capture ends when its writer is killed.
 ///
 /// # Errors

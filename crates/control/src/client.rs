@@ -14,7 +14,7 @@ use crate::{Answer, Question};
 
 /// How long a tool waits for one answer; a command may have to ask a server that is away.
 const ANSWER_SECONDS_MAX: u64 = 120;
-/// How long a process may take to answer a question for which it asks nobody.
+/// How long a process may take to answer a question for which it asks no other process.
 const SIGN_SECONDS_MAX: u64 = 15;
 
 /// One process, reached through its socket.
@@ -93,7 +93,7 @@ impl Client {
     /// The process behind one socket.
     ///
     /// # Errors
-    /// If nobody answers there.
+    /// If no process answers there.
     pub fn connect(path: &Path) -> io::Result<Self> {
         Self::connect_within(path, Duration::from_secs(ANSWER_SECONDS_MAX))
     }
@@ -102,7 +102,7 @@ impl Client {
     /// process that stands still answers nothing, and takes no connection when many wait.
     ///
     /// # Errors
-    /// If nobody answers there.
+    /// If no process answers there.
     pub fn connect_within(path: &Path, patience: Duration) -> io::Result<Self> {
         let (_folder, short) = short_path(path)?;
         let flags = SocketFlags::CLOEXEC;

@@ -1,6 +1,6 @@
-//! The run folder: a directory of one user's, closed to all others.
+//! The run folder: a directory of one user, closed to all other users.
 //!
-//! Whoever can write into it can offer sockets in the name of our processes. So it is made with mode 700,
+//! A process that can write into it can offer sockets in the name of our processes. So it is made with mode 700,
 //! one that is wider is closed, and one that another user made first, or that is a symbolic link, is not
 //! used. Sockets are reached through its descriptor, so that their paths are short however long its own is
 //! (a socket's path has at most 107 bytes).
@@ -17,7 +17,7 @@ use rustix::fs::{Mode, OFlags};
 /// The mode of what is one user's alone.
 const PRIVATE: u32 = 0o700;
 
-/// Makes `folder` if it is not there, and closes it to others if it is open; a line on stderr says so.
+/// Makes `folder` if it is not there, and closes it to other users if it is open; a line on stderr says so.
 ///
 /// # Errors
 /// It cannot be made, is no directory, or belongs to another user.
@@ -29,7 +29,10 @@ pub fn make_private(folder: &Path) -> io::Result<()> {
     let mode = check_owner(folder)?;
     if mode & 0o077 != 0 {
         fs::set_permissions(folder, fs::Permissions::from_mode(PRIVATE))?;
-        eprintln!("{} was open to others (mode {mode:o}): closed (mode 700)", folder.display());
+        eprintln!(
+            "{} was open to other users (mode {mode:o}): closed (mode 700)",
+            folder.display()
+        );
     }
     Ok(())
 }

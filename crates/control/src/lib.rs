@@ -3,7 +3,7 @@
 //! Every process of Sheen owns one [`Tree`] of parameters under Lustre's names and one
 //! [`Server`] that answers on a UNIX socket in the run folder. A tool asks all sockets there
 //! ([`Client`]) and joins the answers, as `lctl` on a Lustre node sees all devices of that node. The folder
-//! is closed to other users ([`make_private`]), and a process answers nobody but its own user and root.
+//! is closed to other users ([`make_private`]), and a process answers only its own user and root.
 //! [`PageServer`] is for collectors that scrape over HTTP.
 //!
 //! The hot paths of servers and client never come here: parameters read counters that those keep.

@@ -1,8 +1,8 @@
 //! One page over HTTP, made anew for each request: what Prometheus and its like scrape.
 //!
 //! A thread for each connection, at most [`CONNECTIONS_MAX`], one request each: scrapers come every
-//! few seconds. Whoever is slow or sends nonsense is let go, and who has asked for nothing yet makes room for
-//! who comes; nothing that a peer sends is kept.
+//! few seconds. A scraper that is slow or sends nonsense is disconnected, and one that has asked for nothing
+//! yet makes room for a new one; nothing that a peer sends is kept.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-/// Connections at once. Beyond it the oldest that has asked for nothing yet goes; if all have asked, who comes
-/// is told to come again.
+/// Connections at once. Beyond it the oldest that has asked for nothing yet goes; if all have asked, a new one
+/// gets status 503.
 const CONNECTIONS_MAX: usize = 16;
 /// Bytes of a request's head.
 const HEAD_BYTES_MAX: usize = 8 << 10;
@@ -97,7 +97,7 @@ struct Caller {
 struct Callers(Arc<Mutex<Vec<Arc<Caller>>>>);
 
 impl Callers {
-    /// A place for a new one; or it comes back, if all others are being answered.
+    /// A place for a new one; or it is returned, if all places are being answered.
     fn place(&self, stream: TcpStream) -> Result<Place, TcpStream> {
         let mut all = self.0.lock();
         if all.len() >= CONNECTIONS_MAX {
@@ -112,7 +112,7 @@ impl Callers {
     }
 }
 
-/// Keeps a connection among the others while it lives.
+/// Keeps a connection in the table while it lives.
 struct Place {
     caller: Arc<Caller>,
     callers: Callers,
@@ -161,7 +161,7 @@ fn pause() {
     std::thread::sleep(Duration::from_millis(100));
 }
 
-/// What is told.
+/// An answer of HTTP.
 struct Answer {
     status: u16,
     kind: &'static str,
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_is_made_for_whoever_asks_rightly() {
+    fn the_page_is_made_for_a_correct_request() {
         let anywhere = page_address("0").unwrap();
         let server = PageServer::start(anywhere, "text/x", || "one\n".to_owned()).unwrap();
         let address = server.address();
@@ -289,16 +289,16 @@ mod tests {
             (many.as_bytes(), "431"),
         ] {
             let answer = ask(address, request);
-            let told = answer.split(' ').nth(1).unwrap_or("the connection closed");
+            let got = answer.split(' ').nth(1).unwrap_or("the connection closed");
             // What was not read when we answer may make the system reset the connection.
-            assert!(told == status || answer.is_empty() && status == "431", "{status}: {answer}");
+            assert!(got == status || answer.is_empty() && status == "431", "{status}: {answer}");
         }
         drop(server);
         assert!(TcpStream::connect_timeout(&address, PATIENCE).is_err(), "it has gone");
     }
 
     #[test]
-    fn whoever_asks_for_nothing_keeps_nobody_out() {
+    fn a_peer_that_asks_for_nothing_keeps_no_other_out() {
         let anywhere = page_address("0").unwrap();
         let server = PageServer::start(anywhere, "text/x", || "one\n".to_owned()).unwrap();
         let address = server.address();

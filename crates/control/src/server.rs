@@ -57,7 +57,7 @@ impl Server {
     }
 }
 
-/// Takes away the sockets of processes that were killed: `NAME-PID.sock` where nobody listens and no process has
+/// Takes away the sockets of processes that were killed: `NAME-PID.sock` where no process listens and none has
 /// the number. One of a container with numbers of its own may, but it listens.
 fn sweep(folder: &Path) {
     for path in std::fs::read_dir(folder).into_iter().flatten().flatten().map(|it| it.path()) {
@@ -114,7 +114,7 @@ pub fn asker() -> Option<u32> {
 
 fn serve(stream: &UnixStream, shared: &Shared) -> io::Result<()> {
     let peer = rustix::net::sockopt::socket_peercred(stream)?;
-    // The folder is closed to others; should it be open after all, they still set and run nothing.
+    // The folder is closed to other users; should it be open after all, they still set and run nothing.
     if !(peer.uid.is_root() || peer.uid == rustix::process::geteuid()) {
         let uid = peer.uid.as_raw();
         tracing::warn!("refused a tool of uid {uid}: neither our user nor root");

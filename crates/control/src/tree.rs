@@ -99,7 +99,7 @@ impl Tree {
     }
 
     /// Adds a branch whose parameters come and go, as clients do: `grow` says what there is each
-    /// time that somebody looks.
+    /// time that a reader looks.
     pub fn add_branch(&self, name: &str, grow: impl Fn() -> Leaves + Send + Sync + 'static) {
         self.branches.write().insert(split(name), std::sync::Arc::new(Box::new(grow)));
     }

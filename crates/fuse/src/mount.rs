@@ -169,7 +169,7 @@ pub fn mount(
     let kernel = Arc::new(Kernel::new(runtime.clone(), Arc::clone(&busy)));
     // Without `allow_other` the kernel admits only the user who mounts.
     let audience = match options.allow_other {
-        true => Audience::Everybody,
+        true => Audience::AnyUser,
         false => Audience::User(rustix::process::getuid().as_raw()),
     };
     file_system.watch(Arc::clone(&kernel) as _, audience);

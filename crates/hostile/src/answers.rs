@@ -2,7 +2,7 @@
 //! of their answers on the way.
 //!
 //! Only answers to the client are changed: the servers are honest with each other, and once the bytes have
-//! run out, with the client. So whatever the client was told, each of its calls must end.
+//! run out, with the client. So whatever the client was answered, each of its calls must end.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use sheen_client::posix::{
 use sheen_io::{BoxFuture, World};
 use sheen_node::net::{LNet, NetConfig};
 use sheen_node::rpc::RpcNode;
-use sheen_rpc::{Handler, Incoming, Replier, ReplyHead};
+use sheen_rpc::{Handler, IncomingRequest, Replier, ReplyHead};
 use sheen_target::Target;
 use sheen_testkit::vnet::Virtual;
 use sheen_types::{Name, Nid, ObdHandle, Transno, Uuid};
@@ -53,10 +53,10 @@ struct Liar {
 }
 
 impl Handler for Liar {
-    fn handle(&self, mut incoming: Incoming) -> BoxFuture<'static, ()> {
+    fn handle(&self, mut incoming: IncomingRequest) -> BoxFuture<'static, ()> {
         if incoming.from == self.victim {
-            let nobody = Replier::new(|_, _| {});
-            let honest = std::mem::replace(&mut incoming.replier, nobody);
+            let discarding = Replier::new(|_, _| {});
+            let honest = std::mem::replace(&mut incoming.replier, discarding);
             let input = Arc::clone(&self.input);
             incoming.replier = Replier::new(move |head, reply| {
                 if let Some((head, reply)) = changed(&input, head, reply) {

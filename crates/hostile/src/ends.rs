@@ -1,4 +1,4 @@
-//! The end of a world. Nodes, targets and imports hold each other until they are told to end, and a fuzzer runs
+//! The end of a world. Nodes, targets and imports hold each other until they are asked to end, and a fuzzer runs
 //! thousands of them in one process.
 
 use std::sync::Arc;

@@ -20,9 +20,9 @@ const HANDLES: usize = 3;
 /// Requests whose answers may still come.
 const PENDING: usize = 4_096;
 
-/// What kind of target serves a request.
+/// What kind of server executes a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Service {
+pub enum ServerKind {
     /// Configuration.
     Mgs,
     /// Metadata.
@@ -31,7 +31,7 @@ pub enum Service {
     Ost,
 }
 
-impl Service {
+impl ServerKind {
     /// The kind of target that takes most of what arrives at `portal`.
     #[must_use]
     pub fn of(portal: Portal) -> Self {
@@ -83,13 +83,13 @@ impl<T: Copy + PartialEq> Recent<T> {
 /// All values that can be put into requests.
 #[derive(Debug, Default)]
 pub(crate) struct Values {
-    pub(crate) handles: BTreeMap<Service, Recent<ObdHandle>>,
+    pub(crate) handles: BTreeMap<ServerKind, Recent<ObdHandle>>,
     /// Exports of another client.
-    pub(crate) stolen: BTreeMap<Service, Recent<ObdHandle>>,
+    pub(crate) stolen: BTreeMap<ServerKind, Recent<ObdHandle>>,
     /// Transaction numbers in answers of each service.
-    pub(crate) transnos: BTreeMap<Service, Recent<Transno>>,
+    pub(crate) transnos: BTreeMap<ServerKind, Recent<Transno>>,
     /// Services that said they are in recovery when they were connected to.
-    pub(crate) recovering: BTreeMap<Service, bool>,
+    pub(crate) recovering: BTreeMap<ServerKind, bool>,
     pub(crate) fids: Recent<Fid>,
     pub(crate) objects: Recent<OstId>,
     pub(crate) locks: Recent<LockHandle>,
@@ -116,7 +116,7 @@ impl Known {
     /// The exports that a connect of this kind has given, the newest last; `None` if there are none.
     #[must_use]
     pub fn handles_of(&self, connect: Opcode) -> Option<Vec<ObdHandle>> {
-        let service = Service::of_connect(connect)?;
+        let service = ServerKind::of_connect(connect)?;
         self.values.lock().handles.get(&service).map(Recent::list)
     }
 
@@ -131,7 +131,7 @@ impl Known {
     }
 
     /// An export of another client.
-    pub fn steal_handle(&self, service: Service, handle: ObdHandle) {
+    pub fn steal_handle(&self, service: ServerKind, handle: ObdHandle) {
         self.values.lock().stolen.entry(service).or_default().push(handle, HANDLES);
     }
 
@@ -144,7 +144,7 @@ impl Known {
         kinds.insert(xid, kind);
     }
 
-    fn learn_body(&self, body: &PtlrpcBody, service: Service) {
+    fn learn_body(&self, body: &PtlrpcBody, service: ServerKind) {
         let mut values = self.values.lock();
         let numbers = values.transnos.entry(service).or_default();
         for number in [body.transno, body.last_committed] {
@@ -152,7 +152,7 @@ impl Known {
                 numbers.push(number, REMEMBERED);
             }
         }
-        if Service::of_connect(body.opcode).is_some() && body.status == 0 {
+        if ServerKind::of_connect(body.opcode).is_some() && body.status == 0 {
             values.handles.entry(service).or_default().push(body.handle, HANDLES);
             let recovers = body.op_flags.contains(OpFlags::CONNECT_RECOVERING);
             values.recovering.insert(service, recovers);
@@ -210,9 +210,9 @@ impl Receiver for Known {
         let Ok(message) = Message::decode(&delivery.payload) else { return };
         let Ok(body) = message.body() else { return };
         *self.statuses.lock().entry(body.status).or_default() += 1;
-        let service = match (Service::of_connect(body.opcode), kind) {
+        let service = match (ServerKind::of_connect(body.opcode), kind) {
             (Some(service), _) => service,
-            (None, Some(kind)) => Service::of(kind.format().request_portal),
+            (None, Some(kind)) => ServerKind::of(kind.format().request_portal),
             (None, None) => return,
         };
         self.learn_body(&body, service);

@@ -22,7 +22,7 @@ mod targets;
 pub use answers::client_replies;
 pub use disks::store_files;
 pub use kernel::fuse_requests;
-pub use known::{Known, Service};
+pub use known::{Known, ServerKind};
 pub use requests::{Packet, Range, Requests};
 pub use source::{Input, Source};
 pub use targets::{mdt_requests, mgs_requests, ost_requests};

@@ -19,7 +19,7 @@ use sheen_wire::ptlrpc::{
 use sheen_wire::text::Text;
 
 use crate::fields::Fields;
-use crate::known::{Known, Service};
+use crate::known::{Known, ServerKind};
 use crate::source::Source;
 
 /// As how many clients the hostile node connects.
@@ -53,7 +53,7 @@ pub struct Packet {
 #[derive(Clone, Copy, Debug)]
 pub struct Range {
     /// Requests for these kinds of targets.
-    pub services: &'static [Service],
+    pub services: &'static [ServerKind],
     /// Requests of these kinds are left out.
     pub without: &'static [Kind],
     /// All portals where something may arrive.
@@ -63,7 +63,7 @@ pub struct Range {
     /// The file system's name.
     pub fsname: &'static str,
     /// What asks for data or changes it names objects of this sequence alone, if there is one: a client that
-    /// is admitted may change any, and others would see it.
+    /// is admitted may change any, and other clients would see it.
     pub objects: Option<u64>,
 }
 
@@ -89,7 +89,7 @@ impl<S: Source> Requests<S> {
     pub fn new(source: S, known: Arc<Known>, range: Range) -> Self {
         let formats = TABLE
             .iter()
-            .filter(|format| range.services.contains(&Service::of(format.request_portal)))
+            .filter(|format| range.services.contains(&ServerKind::of(format.request_portal)))
             .filter(|format| !range.without.contains(&format.kind))
             .collect();
         Self { source, known, range, formats, xid: 1 << 40, before: None }
@@ -139,7 +139,7 @@ impl<S: Source> Requests<S> {
     /// An export: mostly one of a target that serves `portal`, if there is one.
     fn handle(&self, portal: Portal) -> ObdHandle {
         let values = self.known.values.lock();
-        let own = values.handles.get(&Service::of(portal)).map(|own| own.list());
+        let own = values.handles.get(&ServerKind::of(portal)).map(|own| own.list());
         match (self.source.below(16), own) {
             (1, _) => ObdHandle(self.source.roll()),
             (2, _) | (_, None) => ObdHandle(0),
@@ -149,7 +149,7 @@ impl<S: Source> Requests<S> {
                 self.source.pick(&all)
             }
             (4, Some(own)) => {
-                let stolen = values.stolen.get(&Service::of(portal)).map(|stolen| stolen.list());
+                let stolen = values.stolen.get(&ServerKind::of(portal)).map(|stolen| stolen.list());
                 self.source.pick(&stolen.unwrap_or(own))
             }
             (_, Some(own)) => self.source.pick(&own),
@@ -157,7 +157,7 @@ impl<S: Source> Requests<S> {
     }
 
     /// Flags: a false replay costs the export, so they are rare unless the target recovers.
-    fn flags(&self, service: Service) -> MsgFlags {
+    fn flags(&self, service: ServerKind) -> MsgFlags {
         let recovers =
             self.known.values.lock().recovering.get(&service).copied().unwrap_or_default();
         let rarely = if recovers { 4 } else { 64 };
@@ -177,7 +177,7 @@ impl<S: Source> Requests<S> {
     }
 
     /// A transaction: none, one that was heard of or near it, or one that cannot be.
-    fn transno(&self, service: Service, flags: MsgFlags) -> Transno {
+    fn transno(&self, service: ServerKind, flags: MsgFlags) -> Transno {
         let values = self.known.values.lock();
         let heard = values.transnos.get(&service).map(|heard| heard.list()).unwrap_or_default();
         let near = match heard.is_empty() {
@@ -196,7 +196,7 @@ impl<S: Source> Requests<S> {
     }
 
     fn body(&self, opcode: Opcode, portal: Portal, xid: u64) -> PtlrpcBody {
-        let service = Service::of(portal);
+        let service = ServerKind::of(portal);
         let flags = self.flags(service);
         let numbers = [0, u64::MAX, xid, xid - 1, xid.wrapping_add(1 << 32)];
         let last_xid = match self.source.below(32) {
@@ -246,19 +246,19 @@ impl<S: Source> Requests<S> {
             Text::padded(format!("{}{}", self.range.client, self.source.below(CLIENTS)), 40);
         let conn = ObdHandle(self.source.roll());
         let (portal, opcode, request) = match self.source.pick(self.range.services) {
-            Service::Mgs => {
+            ServerKind::Mgs => {
                 let tgtuuid = Text::padded("MGS", 40);
                 let request =
                     MgsConnect { tgtuuid, cluuid, conn, cdata: data(0), ..MgsConnect::default() };
                 (Portal::MGS_REQUEST, Opcode::MGS_CONNECT, Request::from(request))
             }
-            Service::Mdt => {
+            ServerKind::Mdt => {
                 let tgtuuid = Text::padded(format!("{}-MDT0000_UUID", self.range.fsname), 40);
                 let request =
                     MdsConnect { tgtuuid, cluuid, conn, cdata: data(0), ..MdsConnect::default() };
                 (Portal::MDS_REQUEST, Opcode::MDS_CONNECT, Request::from(request))
             }
-            Service::Ost => {
+            ServerKind::Ost => {
                 let index = self.source.below(5);
                 let tgtuuid =
                     Text::padded(format!("{}-OST{index:04x}_UUID", self.range.fsname), 40);
@@ -333,7 +333,7 @@ impl<S: Source> Requests<S> {
     }
 }
 
-/// Writes what tells a format from others with its opcode.
+/// Writes what distinguishes a format from other formats of its opcode.
 fn select(format: &Format, buffers: &mut [Bytes]) {
     let mut put = |index: usize, at: usize, bytes: &[u8]| {
         let Some(buffer) = buffers.get_mut(index) else { return };

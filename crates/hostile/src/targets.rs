@@ -11,7 +11,7 @@ use sheen_wire::ost::OstId;
 
 use crate::common::{Cluster, REQUEST_PORTALS, Servers, client_nid, server_nid, start};
 use crate::ends::end;
-use crate::known::{Known, Service};
+use crate::known::{Known, ServerKind};
 use crate::requests::{Range, Requests};
 use crate::source::{Input, Source};
 
@@ -28,17 +28,17 @@ const CLIENT: &str = "hostile-";
 
 /// Requests to an MDT.
 pub fn mdt_requests(data: &[u8]) {
-    run(data, &[Service::Mdt]);
+    run(data, &[ServerKind::Mdt]);
 }
 
 /// Requests to OSTs.
 pub fn ost_requests(data: &[u8]) {
-    run(data, &[Service::Ost]);
+    run(data, &[ServerKind::Ost]);
 }
 
 /// Requests to the MGS.
 pub fn mgs_requests(data: &[u8]) {
-    run(data, &[Service::Mgs]);
+    run(data, &[ServerKind::Mgs]);
 }
 
 fn transactions(cluster: &Cluster) -> BTreeMap<String, u64> {
@@ -55,7 +55,7 @@ fn left(cluster: &Cluster) -> Vec<String> {
     views.flat_map(|view| std::iter::repeat_n(view.name.clone(), hostile(&view))).collect()
 }
 
-fn run(data: &[u8], services: &'static [Service]) {
+fn run(data: &[u8], services: &'static [ServerKind]) {
     let input = Input::new(data);
     let servers = start(1);
     let Servers { world, client, cluster } = &servers;

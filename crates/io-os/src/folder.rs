@@ -1,9 +1,9 @@
 //! A folder of UNIX sockets, in which the nodes of one file system on one machine meet.
 //!
-//! A node's socket is named by its address and port. The folder belongs to one user and is closed to all
-//! others: whoever connects is that user or root, and both ends check it again by the kernel's word
+//! A node's socket is named by its address and port. The folder belongs to one user and is closed to other
+//! users: a process that connects is that user's or root's, and both ends check it again by the kernel's word
 //! (`SO_PEERCRED`). Paths go through the folder's descriptor (`/proc/self/fd/N/...`): so they are short,
-//! however long the folder's own is (a socket's path has at most 107 bytes), and nobody can exchange what
+//! however long the folder's own is (a socket's path has at most 107 bytes), and no process can exchange what
 //! lies above the folder between the check and the use.
 
 use std::fs::{DirBuilder, File};
@@ -16,8 +16,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
 
-/// What others must not have of it.
-const OTHERS: u32 = 0o077;
+/// Rights that no other user may have in the folder.
+const OTHER_USERS: u32 = 0o077;
 
 /// See the module.
 #[derive(Clone, Debug)]
@@ -46,7 +46,7 @@ impl SocketFolder {
     /// The folder at `path`.
     ///
     /// # Errors
-    /// There is none, it is open to others, or it belongs to another user, unless we are root.
+    /// There is none, it is open to other users, or it belongs to another user, unless we are root.
     pub fn open(path: &Path) -> io::Result<Self> {
         let folder = Self { path: path.to_owned() };
         folder.enter().map(|_| folder)
@@ -76,7 +76,7 @@ impl SocketFolder {
         let found = File::from(descriptor.try_clone()?).metadata()?;
         let user = rustix::process::geteuid();
         let foreign = found.uid() != user.as_raw() && !user.is_root();
-        if foreign || found.mode() & OTHERS != 0 {
+        if foreign || found.mode() & OTHER_USERS != 0 {
             let (place, owner, mode) = (self.path.display(), found.uid(), found.mode() & 0o7777);
             let text = format!(
                 "{place} belongs to uid {owner} with mode {mode:o}: it must be ours, with mode 700"

@@ -27,12 +27,12 @@ pub struct Host {
     world: World,
 }
 
-/// Polls of tasks after which a busy thread looks what has come from the network: whoever sends one request
-/// would wait for so many of those who flood. A look costs less than a microsecond.
+/// Polls of tasks after which a busy thread looks what has come from the network: a peer that sends one request
+/// would wait for so many of the peers that flood. A look costs less than a microsecond.
 const TASKS_BETWEEN_LOOKS: u32 = 8;
 
 impl Host {
-    /// Starts `threads` worker threads; as many as there are processors if not told.
+    /// Starts `threads` worker threads; as many as there are processors if `None`.
     ///
     /// # Errors
     /// The operating system gives no threads or no epoll.

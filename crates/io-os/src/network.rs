@@ -64,15 +64,15 @@ impl Network for OsNetwork {
     ) -> BoxFuture<'static, io::Result<Connection>> {
         let (handle, way) = (self.handle.clone(), self.way_to(peer));
         Box::pin(async move {
-            let told = |error| in_words(error, format_args!("cannot connect {local} to {peer}"));
-            if let Some(folder) = way.map_err(told)? {
-                return connect_inside(&handle, &folder, peer).await.map_err(told);
+            let failed = |error| in_words(error, format_args!("cannot connect {local} to {peer}"));
+            if let Some(folder) = way.map_err(failed)? {
+                return connect_inside(&handle, &folder, peer).await.map_err(failed);
             }
             let stream = match privileged && local.port() == 0 {
                 true => connect_privileged(&handle, local, peer).await,
                 false => connect_from(&handle, local, peer).await,
             };
-            let stream = stream.map_err(told)?;
+            let stream = stream.map_err(failed)?;
             let own = stream.local_addr()?;
             let is_privileged = own.port() < port_unprivileged_min();
             tcp_connection(stream, peer, is_privileged)
@@ -87,10 +87,10 @@ impl Network for OsNetwork {
         let (handle, folder, tcp) = (self.handle.clone(), self.folder.clone(), self.tcp);
         Box::pin(async move {
             let _inside = handle.enter();
-            let told = |error| in_words(error, format_args!("cannot listen on {local}"));
+            let failed = |error| in_words(error, format_args!("cannot listen on {local}"));
             let inside = folder.map(|folder| Inside::listen(&folder, local));
-            let inside = inside.transpose().map_err(told)?;
-            let tcp = tcp.then(|| listen_by_tcp(local)).transpose().map_err(told)?;
+            let inside = inside.transpose().map_err(failed)?;
+            let tcp = tcp.then(|| listen_by_tcp(local)).transpose().map_err(failed)?;
             Ok(Box::new(OsListener { inside, tcp }) as Box<dyn Listener>)
         })
     }

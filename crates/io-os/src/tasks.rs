@@ -29,7 +29,7 @@ impl Tasks for OsTasks {
         // Nothing is lost on the waker: what is not ready is polled again by the task that it becomes.
         let mut context = Context::from_waker(Waker::noop());
         let polled = catch_unwind(AssertUnwindSafe(|| task.as_mut().poll(&mut context)));
-        // A panic ends the task alone, as it does on the runtime; the hook has told of it.
+        // A panic ends the task alone, as it does on the runtime; the hook has reported it.
         if matches!(polled, Ok(Poll::Pending)) {
             self.spawn(name, task);
         }
@@ -61,12 +61,12 @@ mod tests {
     fn what_is_begun_ends_here_if_it_can_and_elsewhere_if_it_waits() {
         let runtime = tokio::runtime::Builder::new_multi_thread().build().expect("a runtime");
         let tasks = OsTasks::new(runtime.handle().clone());
-        let (told, heard) = mpsc::channel();
-        let here = told.clone();
+        let (sender, heard) = mpsc::channel();
+        let here = sender.clone();
         tasks.begin("ready", Box::pin(async move { here.send(1).expect("heard") }));
         assert_eq!(heard.try_recv(), Ok(1));
         let (wake, woken) = tokio::sync::oneshot::channel();
-        let waits = async move { told.send(woken.await.expect("sent")).expect("heard") };
+        let waits = async move { sender.send(woken.await.expect("sent")).expect("heard") };
         tasks.begin("waits", Box::pin(waits));
         assert!(heard.try_recv().is_err());
         wake.send(2).expect("heard");

@@ -8,7 +8,7 @@ use bytes::{Bytes, BytesMut};
 use sheen_io::PeerAddress;
 use sheen_io_os::{Host, SocketFolder, with_sockets};
 
-/// An address nobody else uses.
+/// An address that no other test uses.
 fn address(last: u8) -> SocketAddrV4 {
     let [high, low] = (std::process::id() as u16).to_be_bytes();
     SocketAddrV4::new(Ipv4Addr::new(127, 30 + high % 60, low, last), 21987)
@@ -44,7 +44,7 @@ fn bytes_go_both_ways_from_the_address_and_port_that_were_asked_for() {
 }
 
 #[test]
-fn the_host_tells_time_runs_jobs_and_rolls_dice() {
+fn the_host_has_a_clock_runs_jobs_and_rolls_dice() {
     let host = Host::start(None).unwrap();
     let world = host.world();
     let start = world.clock.now();
@@ -116,7 +116,7 @@ fn nodes_meet_in_a_folder_whose_path_is_longer_than_any_sockets() {
 }
 
 #[test]
-fn a_folder_that_others_can_enter_is_not_used() {
+fn a_folder_that_other_users_can_enter_is_not_used() {
     use std::os::unix::fs::PermissionsExt;
     let path = deep_folder("open");
     SocketFolder::create(&path).unwrap();

@@ -1,8 +1,8 @@
 //! On whose behalf something is done.
 //!
-//! A call of a mount belongs to a job. Whoever polls the call says so for as long as it polls
+//! A call of a mount belongs to a job. The code that polls the call says so for as long as it polls
 //! ([`InJob`]), tasks that come of it belong to the same job ([`Tasks::spawn`](crate::Tasks::spawn) of a
-//! host sees to that), and the node writes it into the requests it sends. So nobody in between hands it
+//! host sees to that), and the node writes it into the requests it sends. So nothing in between passes it
 //! on. Without a job it costs one look at a thread's own memory for each task and request.
 
 use std::cell::Cell;
@@ -30,7 +30,7 @@ impl Drop for Before {
     }
 }
 
-/// Works for `job`, or for nobody, while `work` runs.
+/// Works for `job`, or for none, while `work` runs.
 pub fn within<T>(job: Option<JobId>, work: impl FnOnce() -> T) -> T {
     let _before = Before(CURRENT.replace(job));
     work()

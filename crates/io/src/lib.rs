@@ -118,7 +118,7 @@ pub enum PeerAddress {
 }
 
 impl PeerAddress {
-    /// A number for whoever can open many connections: the machine, or on this machine the user.
+    /// A number for the source of many connections: the machine, or on this machine the user.
     #[must_use]
     pub fn source(&self) -> u64 {
         match self {

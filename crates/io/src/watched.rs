@@ -14,11 +14,11 @@ use parking_lot::Mutex;
 /// One lock, never held while a task is woken; no allocation but for the list of who waits.
 #[derive(Debug)]
 pub struct Watched<T> {
-    state: Mutex<State<T>>,
+    state: Mutex<WatchedState<T>>,
 }
 
 #[derive(Debug)]
-struct State<T> {
+struct WatchedState<T> {
     value: T,
     /// Who waits, by when they came.
     waiting: BTreeMap<u64, Waker>,
@@ -28,7 +28,7 @@ struct State<T> {
 impl<T: Copy> Watched<T> {
     /// With its first value.
     pub fn new(value: T) -> Self {
-        Self { state: Mutex::new(State { value, waiting: BTreeMap::new(), came: 0 }) }
+        Self { state: Mutex::new(WatchedState { value, waiting: BTreeMap::new(), came: 0 }) }
     }
 
     /// The value now.

@@ -21,4 +21,4 @@ pub use peers::{
     Closed, Established, Failed, LinkId, PeerReport, Peers, Sender, Sending, Standing,
 };
 pub use ping::{ping_answer, ping_nids};
-pub use session::{Incoming, Session, SessionError};
+pub use session::{ReceivedMessage, Session, SessionError};

@@ -17,7 +17,7 @@ pub const READ_BYTES_MIN: usize = 5 << 10;
 pub const BULK_BYTES_MIN: usize = 16 << 10;
 /// Bytes that may wait for a peer, for all its connections together; beyond, they are closed. Servers let a
 /// client have much less of bulk under way, and drop requests of one that takes no answers; a client
-/// that is told by real servers to send 4 MiB for each of 64 requests has as much.
+/// that real servers ask to send 4 MiB for each of 64 requests has as much.
 pub const WAITING_BYTES_MAX: usize = 256 << 20;
 /// Bytes that wait for a peer from which on what it has asked for is dropped: ACKs, answers to pings, replies. It takes
 /// none. That is what servers let a client have waiting before they drop its requests.
@@ -32,7 +32,7 @@ pub const PEERS_MAX: usize = 20_000;
 /// Of the connections that a node may have, the part of those whose peer has not said who it is, and of those that
 /// nothing has come of: three quarters and more than half are left for peers that are used.
 pub const UNUSED_PART: usize = 4;
-/// How often unused connections are looked for while there is no room for others: a look costs a walk over all
+/// How often unused connections are looked for while there is no room for new ones: a look costs a walk over all
 /// peers.
 pub const ROOM_TIME: Duration = Duration::from_millis(100);
 /// Connections from one address whose peer has not said who it is. A node opens its three one after the
@@ -40,10 +40,11 @@ pub const ROOM_TIME: Duration = Duration::from_millis(100);
 pub const OPENINGS_PER_ADDRESS: usize = 64;
 /// The same from all addresses: a cluster that comes back at once is served as it comes.
 pub const OPENINGS_MAX: usize = 1024;
-/// Peers that came by themselves and have no export, nor anything else that they came for, are let go
-/// after this: connecting to a target takes a client less than a second, and who was let go comes again.
+/// Peers that came by themselves and have no export, nor anything else that they came for, are disconnected
+/// after this: connecting to a target takes a client less than a second, and a client that was disconnected
+/// connects again.
 pub const UNUSED_TIME_MAX: Duration = Duration::from_secs(60);
-/// Such peers in all; beyond, the oldest are let go before.
+/// Such peers in all; beyond, the oldest are disconnected earlier.
 pub const UNUSED_PEERS_MAX: usize = 1024;
 /// How long it is remembered that a peer could not be reached, beyond the pause before the next attempt.
 pub const DEAD_TIME_MAX: Duration = Duration::from_secs(60);

@@ -34,7 +34,7 @@ pub struct Entry<T> {
 struct Slot<T> {
     first: Entry<T>,
     /// Empty but for keys used twice, which no Lustre node does; so it never allocates.
-    others: Vec<Entry<T>>,
+    rest: Vec<Entry<T>>,
 }
 
 /// The entries of some portals.
@@ -57,10 +57,10 @@ impl<T> MatchTable<T> {
         let entry = Entry { id, length_max, token };
         match self.slots.entry(key) {
             std::collections::hash_map::Entry::Occupied(mut slot) => {
-                slot.get_mut().others.push(entry);
+                slot.get_mut().rest.push(entry);
             }
             std::collections::hash_map::Entry::Vacant(slot) => {
-                slot.insert(Slot { first: entry, others: Vec::new() });
+                slot.insert(Slot { first: entry, rest: Vec::new() });
             }
         }
         id
@@ -70,8 +70,8 @@ impl<T> MatchTable<T> {
     pub fn detach(&mut self, key: Key, id: EntryId) -> Option<T> {
         let slot = self.slots.get_mut(&key)?;
         if slot.first.id != id {
-            let index = slot.others.iter().position(|entry| entry.id == id)?;
-            return Some(slot.others.remove(index).token);
+            let index = slot.rest.iter().position(|entry| entry.id == id)?;
+            return Some(slot.rest.remove(index).token);
         }
         self.take_first(key)
     }
@@ -98,7 +98,7 @@ impl<T> MatchTable<T> {
     /// Entries attached.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.slots.values().map(|slot| 1 + slot.others.len()).sum()
+        self.slots.values().map(|slot| 1 + slot.rest.len()).sum()
     }
 
     /// Whether no entry is attached.
@@ -110,7 +110,7 @@ impl<T> MatchTable<T> {
     /// Unlinks all entries, oldest first.
     pub fn clear(&mut self) -> Vec<T> {
         let slots = std::mem::take(&mut self.slots).into_values();
-        let entries = slots.flat_map(|slot| std::iter::once(slot.first).chain(slot.others));
+        let entries = slots.flat_map(|slot| std::iter::once(slot.first).chain(slot.rest));
         let mut entries: Vec<_> = entries.collect();
         entries.sort_by_key(|entry| entry.id.0);
         entries.into_iter().map(|entry| entry.token).collect()
@@ -118,10 +118,10 @@ impl<T> MatchTable<T> {
 
     fn take_first(&mut self, key: Key) -> Option<T> {
         let slot = self.slots.get_mut(&key)?;
-        if slot.others.is_empty() {
+        if slot.rest.is_empty() {
             return self.slots.remove(&key).map(|slot| slot.first.token);
         }
-        let next = slot.others.remove(0);
+        let next = slot.rest.remove(0);
         Some(std::mem::replace(&mut slot.first, next).token)
     }
 }

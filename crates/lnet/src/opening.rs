@@ -50,7 +50,7 @@ pub enum Progress {
     Refused,
 }
 
-/// Why an opening failed, and what to tell the peer before the connection is closed.
+/// Why an opening failed, and what to answer the peer before the connection is closed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// Says what was wrong.

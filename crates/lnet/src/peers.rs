@@ -316,7 +316,7 @@ impl<C: Clone> Peers<C> {
         Failed { dropped, down: peer.links.is_empty() }
     }
 
-    /// A connection ended, whoever ended it. Reporting one twice, or one that was closed as a
+    /// A connection ended, by either side. Reporting one twice, or one that was closed as a
     /// sibling or as stale, changes nothing.
     pub fn closed(&mut self, nid: Nid, id: LinkId) -> Closed<C> {
         let nothing = Closed { siblings: Vec::new(), down: false, dropped: 0 };

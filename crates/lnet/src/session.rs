@@ -3,7 +3,7 @@
 //! Hot path. A small message costs no copy and a fraction of an allocation (buffers of
 //! [`limits::READ_AHEAD_BYTES`] are cut into messages that share them). A payload that does not fit
 //! the buffer gets one of exactly its size: what had been read ahead of it is copied (at most
-//! one read-ahead), the rest is read straight into it. A buffer is used again when nobody holds
+//! one read-ahead), the rest is read straight into it. A buffer is used again when no message holds
 //! a part of it any more.
 
 use std::fmt;
@@ -17,9 +17,9 @@ use crate::limits;
 use crate::message::{Local, is_keepalive};
 use crate::opening::Partner;
 
-/// A message that has arrived.
+/// An LNet message that has arrived.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Incoming {
+pub struct ReceivedMessage {
     /// What to do.
     pub command: LnetCommand,
     /// What came with it.
@@ -118,7 +118,7 @@ impl Session {
     ///
     /// # Errors
     /// The peer broke the protocol: the connection is to be closed.
-    pub fn next_message(&mut self) -> Result<Option<Incoming>, SessionError> {
+    pub fn next_message(&mut self) -> Result<Option<ReceivedMessage>, SessionError> {
         loop {
             self.stage = match &self.stage {
                 Stage::Frame => {
@@ -143,7 +143,7 @@ impl Session {
                         self.input = BytesMut::new();
                     }
                     self.stage = Stage::Frame;
-                    return Ok(Some(Incoming { command, payload, cookie }));
+                    return Ok(Some(ReceivedMessage { command, payload, cookie }));
                 }
             }
         }

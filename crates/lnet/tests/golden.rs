@@ -3,7 +3,7 @@
 use std::net::SocketAddrV4;
 
 use bytes::Bytes;
-use sheen_lnet::{Incoming, Local, NONE, Opening, OpeningError, Partner, Progress, Session};
+use sheen_lnet::{Local, NONE, Opening, OpeningError, Partner, Progress, ReceivedMessage, Session};
 use sheen_types::Nid;
 use sheen_wire::lnet::{ConnectionType, GetReply, LnetCommand, Portal, WireHandle};
 
@@ -120,7 +120,7 @@ fn the_captured_ping_is_understood_and_answered_byte_for_byte() {
         assert_eq!(session.next_message(), Ok(None));
     }
     session.space().extend_from_slice(&ping[ping.len() - 1..]);
-    let Ok(Some(Incoming { command: LnetCommand::Get(get), cookie: 0, .. })) =
+    let Ok(Some(ReceivedMessage { command: LnetCommand::Get(get), cookie: 0, .. })) =
         session.next_message()
     else {
         panic!("not a GET");
@@ -155,7 +155,7 @@ fn strangers_are_refused_with_what_socklnd_says() {
     hello[20] = 9;
     let answer = refuse(&hello, privileged()).answer.unwrap();
     assert_eq!((answer.len(), &answer[..8]), (56, &bytes("63697245 03000000")[..]));
-    // Somebody else's target.
+    // Another node's target.
     let mut elsewhere = bytes(CLIENT_OPENING);
     elsewhere[8] = 99;
     let error = refuse(&elsewhere, privileged()).error;

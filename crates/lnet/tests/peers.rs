@@ -73,7 +73,7 @@ fn what_imports_send_does_not_go_to_who_only_says_that_it_is_the_server() {
 
 /// Where it cannot be reached what waited is dropped, and the peer that is there keeps its connections.
 #[test]
-fn an_import_whose_server_is_not_there_is_told_so_beside_a_peer_that_claims_its_nid() {
+fn an_import_whose_server_is_not_there_is_notified_beside_a_peer_that_claims_its_nid() {
     let mut peers = Peers::new(HERE);
     let now = Instant(1);
     peers.established(&partner(7), Standing::Claimed, false, LinkId(1), 1_u64);

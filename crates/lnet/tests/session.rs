@@ -105,7 +105,7 @@ fn a_large_payload_is_read_into_a_buffer_of_its_own() {
 }
 
 #[test]
-fn what_breaks_the_protocol_is_told_apart() {
+fn what_breaks_the_protocol_is_distinguished() {
     let result = |bytes: &[u8]| {
         let mut session = session();
         let mut input = bytes;
@@ -189,7 +189,7 @@ fn garbage_costs_the_connection_and_nothing_else() {
 
 /// What comes under our own NID was sent in this process: it is believed more than a peer.
 #[test]
-fn nobody_connects_under_our_own_name() {
+fn no_peer_connects_under_our_own_name() {
     for (name, port) in [(HERE.nid, 1000), (HERE.nid, 40_000), (Nid::LOOPBACK, 1000)] {
         let thief = Local { nid: name, incarnation: 7 };
         let (_, first) = Opening::active(thief, HERE.nid, ConnectionType::CONTROL);

@@ -18,7 +18,7 @@ use sheen_store::{AttributePatch, Transaction};
 use sheen_target::{Context, Outcome, ReplyRecording, Target};
 use sheen_types::{Errno, Fid, ResourceName, Timestamp};
 use sheen_wire::codec::{Wire, Writer};
-use sheen_wire::md::{AttrValid, Bias, MdtBody, OpenFlags, OpenHandle, RecSetattr, SomAttrs};
+use sheen_wire::md::{AttrValid, Bias, MdsOpenFlags, MdtBody, OpenHandle, RecSetattr, SomAttrs};
 use sheen_wire::messages::MdsCloseReply;
 
 use crate::exclusion::{ExclusionGuard, Needs};
@@ -217,13 +217,13 @@ async fn within<T>(
 }
 
 fn is_writer(file: &OpenFile) -> bool {
-    file.flags.contains(OpenFlags::WRITE)
+    file.flags.contains(MdsOpenFlags::WRITE)
 }
 
 /// What a close may report of its file: by the access that the open was given, and judged for. Lustre
 /// takes sizes of any handle, and all times of any that reads, executes or writes.
 fn may_report(file: &OpenFile, reported: AttrValid) -> AttrValid {
-    let reads = file.flags.intersects(OpenFlags::READ | OpenFlags::EXEC);
+    let reads = file.flags.intersects(MdsOpenFlags::READ | MdsOpenFlags::EXEC);
     let reported = if reads { reported } else { reported.without(AttrValid::ATIME) };
     match (is_writer(file), reported.contains(AttrValid::ATIME)) {
         (true, _) => reported,

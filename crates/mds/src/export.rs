@@ -2,13 +2,13 @@
 
 use parking_lot::Mutex;
 use sheen_types::{Fid, HashMap, Xid};
-use sheen_wire::md::{OpenFlags, OpenHandle};
+use sheen_wire::md::{MdsOpenFlags, OpenHandle};
 
 /// One open of one file (Lustre's `mdt_file_data`).
 #[derive(Clone, Debug)]
 pub(crate) struct OpenFile {
     pub(crate) fid: Fid,
-    pub(crate) flags: OpenFlags,
+    pub(crate) flags: MdsOpenFlags,
     /// The request that opened it: by it a repeated open finds its handle.
     pub(crate) xid: Xid,
     /// The handle that an open had before the target restarted.
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     fn file(xid: u64, old: u64) -> OpenFile {
-        let flags = OpenFlags::READ;
+        let flags = MdsOpenFlags::READ;
         OpenFile { fid: Fid::new(5, 5), flags, xid: Xid(xid), old: OpenHandle(old) }
     }
 

@@ -7,7 +7,7 @@ use sheen_target::{Context, EnqueueRequest, LockGuard};
 use sheen_types::{Errno, Fid, InodeBits, LockMode, ResourceName};
 use sheen_wire::connect::ConnectFlags2;
 use sheen_wire::ldlm::{LdlmReply, LockFlags};
-use sheen_wire::md::OpenFlags;
+use sheen_wire::md::MdsOpenFlags;
 
 /// What a getattr hands out.
 pub(crate) const ATTRIBUTES: InodeBits =
@@ -33,8 +33,8 @@ pub(crate) async fn change_links(context: &Context, inode: Fid) -> Result<LockGu
 }
 
 /// How a client holds the lock by which it keeps a file open: writing and executing exclude each other.
-pub(crate) fn mode_of_open(flags: OpenFlags) -> LockMode {
-    match (flags.contains(OpenFlags::WRITE), flags.contains(OpenFlags::EXEC)) {
+pub(crate) fn mode_of_open(flags: MdsOpenFlags) -> LockMode {
+    match (flags.contains(MdsOpenFlags::WRITE), flags.contains(MdsOpenFlags::EXEC)) {
         (true, _) => LockMode::Cw,
         (false, true) => LockMode::Pr,
         (false, false) => LockMode::Cr,

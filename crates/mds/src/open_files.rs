@@ -3,7 +3,7 @@
 
 use parking_lot::Mutex;
 use sheen_types::{Errno, Fid, HashMap};
-use sheen_wire::md::OpenFlags;
+use sheen_wire::md::MdsOpenFlags;
 
 const SHARDS: usize = 64;
 
@@ -44,7 +44,7 @@ impl OpenFiles {
     ///
     /// # Errors
     /// [`Errno::ETXTBSY`] for writing what is executed, or executing what is written.
-    pub(crate) fn open(&self, fid: Fid, flags: OpenFlags) -> Result<(), Errno> {
+    pub(crate) fn open(&self, fid: Fid, flags: MdsOpenFlags) -> Result<(), Errno> {
         let mut shard = self.shard(fid).lock();
         let opens = shard.get(&fid).copied().unwrap_or_default();
         let (writes, executes) = intents(flags);
@@ -77,15 +77,15 @@ impl OpenFiles {
 
     /// Counts a close while another operation holds the inode. It is then never reported that nothing
     /// was written.
-    pub(crate) fn close_beside(&self, fid: Fid, flags: OpenFlags) {
-        if flags.contains(OpenFlags::WRITE) {
+    pub(crate) fn close_beside(&self, fid: Fid, flags: MdsOpenFlags) {
+        if flags.contains(MdsOpenFlags::WRITE) {
             self.note_written(fid);
         }
         self.close(fid, flags);
     }
 
     /// Whether the file cannot be opened so, because it is executed, or written.
-    pub(crate) fn denies(&self, fid: Fid, flags: OpenFlags) -> bool {
+    pub(crate) fn denies(&self, fid: Fid, flags: MdsOpenFlags) -> bool {
         let (writes, executes) = intents(flags);
         let is_denied =
             |opens: &Opens| (writes && opens.executors > 0) || (executes && opens.writers > 0);
@@ -93,7 +93,7 @@ impl OpenFiles {
     }
 
     /// Counts a close; what remains.
-    pub(crate) fn close(&self, fid: Fid, flags: OpenFlags) -> AfterClose {
+    pub(crate) fn close(&self, fid: Fid, flags: MdsOpenFlags) -> AfterClose {
         let mut shard = self.shard(fid).lock();
         let Some(opens) = shard.get_mut(&fid) else { return AfterClose::default() };
         let (writes, executes) = intents(flags);
@@ -130,9 +130,9 @@ impl OpenFiles {
     }
 }
 
-fn intents(flags: OpenFlags) -> (bool, bool) {
-    let writes = flags.contains(OpenFlags::WRITE);
-    (writes, !writes && flags.contains(OpenFlags::EXEC))
+fn intents(flags: MdsOpenFlags) -> (bool, bool) {
+    let writes = flags.contains(MdsOpenFlags::WRITE);
+    (writes, !writes && flags.contains(MdsOpenFlags::EXEC))
 }
 
 #[cfg(test)]
@@ -143,29 +143,29 @@ mod tests {
     fn writing_and_executing_exclude_each_other() {
         let files = OpenFiles::default();
         let fid = Fid::new(5, 5);
-        files.open(fid, OpenFlags::EXEC).unwrap();
-        assert_eq!(files.open(fid, OpenFlags::WRITE), Err(Errno::ETXTBSY));
-        files.open(fid, OpenFlags::READ).unwrap();
-        assert_eq!(files.close(fid, OpenFlags::EXEC).opens, 1);
-        files.open(fid, OpenFlags::WRITE).unwrap();
-        assert_eq!(files.open(fid, OpenFlags::EXEC), Err(Errno::ETXTBSY));
-        assert_eq!(files.close(fid, OpenFlags::READ).opens, 1);
-        assert_eq!(files.close(fid, OpenFlags::WRITE).opens, 0);
+        files.open(fid, MdsOpenFlags::EXEC).unwrap();
+        assert_eq!(files.open(fid, MdsOpenFlags::WRITE), Err(Errno::ETXTBSY));
+        files.open(fid, MdsOpenFlags::READ).unwrap();
+        assert_eq!(files.close(fid, MdsOpenFlags::EXEC).opens, 1);
+        files.open(fid, MdsOpenFlags::WRITE).unwrap();
+        assert_eq!(files.open(fid, MdsOpenFlags::EXEC), Err(Errno::ETXTBSY));
+        assert_eq!(files.close(fid, MdsOpenFlags::READ).opens, 1);
+        assert_eq!(files.close(fid, MdsOpenFlags::WRITE).opens, 0);
         assert!(!files.is_open(fid));
     }
 
     #[test]
     fn a_file_is_known_empty_when_the_last_of_its_writers_leaves_it_unwritten() {
         let files = OpenFiles::default();
-        let (fid, write) = (Fid::new(5, 5), OpenFlags::WRITE);
+        let (fid, write) = (Fid::new(5, 5), MdsOpenFlags::WRITE);
         let open = |flags| files.open(fid, flags).unwrap();
         open(write);
         files.note_unwritten(fid);
         open(write);
-        open(OpenFlags::READ);
+        open(MdsOpenFlags::READ);
         assert_eq!(files.close(fid, write), AfterClose { opens: 2, is_known_empty: false });
         assert_eq!(files.close(fid, write), AfterClose { opens: 1, is_known_empty: true });
-        assert_eq!(files.close(fid, OpenFlags::READ), AfterClose::default(), "said once");
+        assert_eq!(files.close(fid, MdsOpenFlags::READ), AfterClose::default(), "said once");
         open(write);
         assert_eq!(
             files.close(fid, write),

@@ -16,7 +16,7 @@ use sheen_types::{
     Errno, Fid, InodeBits, LockHandle, LockMode, Nid, ResourceName, Timestamp, Uuid,
 };
 use sheen_wire::ldlm::{LdlmLockDesc, LdlmRequest, LdlmResourceDesc, LockFlags, LockType, Policy};
-use sheen_wire::md::{OpenFlags, RecCreate, ReintOp};
+use sheen_wire::md::{MdsOpenFlags, RecCreate, ReintOp};
 use sheen_wire::messages::{LdlmEnqueue, MdsReintCreate, MdsReintOpen, Reply, SeqQuery};
 use sheen_wire::text::Text;
 
@@ -178,7 +178,7 @@ async fn make(client: &TestClient, parent: Fid, fid: Fid, number: u64) {
 fn open(folders: &[Fid], number: u64) -> TestCall {
     let fid1 = folders[(number % FOLDERS) as usize];
     let mut rec_reint = RecCreate { fid1, ..record(ReintOp::OPEN) };
-    rec_reint.set_flags(OpenFlags::READ | OpenFlags::DIRECTORY);
+    rec_reint.set_flags(MdsOpenFlags::READ | MdsOpenFlags::DIRECTORY);
     let request = MdsReintOpen { rec_reint, name: name(number), ..Default::default() };
     TestCall::new(request).tagged(tag(number))
 }

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use sheen_io::World;
 use sheen_io_os::Host;
 use sheen_node::net::{LNet, NetConfig};
-use sheen_node::rpc::{ImportConfig, RpcNode, TargetService};
-use sheen_rpc::{BoxFuture, Call, Handler, Import, Incoming, NoEvents, ReplyHead};
+use sheen_node::rpc::{ImportConfig, ImportKind, RpcNode};
+use sheen_rpc::{BoxFuture, Call, Handler, Import, IncomingRequest, NoEvents, ReplyHead};
 use sheen_types::{Nid, ObdHandle, Uuid};
 use sheen_wire::connect::{ConnectFlags, ObdConnectData};
 use sheen_wire::lnet::Portal;
@@ -22,7 +22,7 @@ const HANDLE: ObdHandle = ObdHandle(4711);
 struct Answerer;
 
 impl Handler for Answerer {
-    fn handle(&self, incoming: Incoming) -> BoxFuture<'static, ()> {
+    fn handle(&self, incoming: IncomingRequest) -> BoxFuture<'static, ()> {
         Box::pin(async move {
             let (handle, reply) = match incoming.request {
                 Request::MdsConnect(connect) => {
@@ -64,7 +64,7 @@ async fn connected(world: &World) -> Arc<dyn Import> {
         target: Uuid::new("target"),
         client: Uuid::new("client"),
         nids: vec![server.lnet().nid()],
-        service: TargetService::Mds,
+        kind: ImportKind::Mds,
         data: ObdConnectData { flags: ConnectFlags::AT, ..ObdConnectData::default() },
         requests_in_flight: 0,
         events: Arc::new(NoEvents),

@@ -14,7 +14,7 @@ use sheen_wire::lnet::Portal;
 
 const PORT: u16 = 21988;
 
-/// An address nobody else uses: by process and by call.
+/// An address that no other test uses: by process and by call.
 fn address() -> Nid {
     static NEXT: AtomicU16 = AtomicU16::new(1);
     let process = std::process::id();
@@ -138,7 +138,7 @@ fn an_address_that_cannot_be_used_is_named() {
 }
 
 #[test]
-fn garbage_costs_its_sender_the_connection_and_nobody_else_anything() {
+fn garbage_costs_its_sender_the_connection_and_other_peers_nothing() {
     use std::io::{Read, Write};
     let host = Host::start(Some(2)).unwrap();
     let (one, two) = (start(&host), start(&host));
@@ -173,7 +173,7 @@ fn a_secure_node_takes_only_peers_that_needed_privilege() {
         user.refused_as_insecure() == Some(server.nid())
     });
     assert!(refused, "it learns why");
-    // Where these tests do not run as root, nobody here has privilege.
+    // Where these tests do not run as root, no thread here has privilege.
     let is_root = rustix::process::geteuid().is_root();
     assert_eq!(host.block_on(root.ping(server.nid())).is_ok(), is_root);
     assert_eq!(server.peers().len(), usize::from(is_root));
@@ -221,7 +221,7 @@ impl Network for Elsewhere {
     }
 }
 
-/// Tells who sent what, whether that is shown, and whose budget it uses up.
+/// Reports who sent what, whether that is proven, and whose budget it uses up.
 struct Witness(std::sync::mpsc::Sender<(Nid, bool, Nid)>);
 
 impl Receiver for Witness {
@@ -255,7 +255,7 @@ fn a_nid_that_is_not_the_address_is_only_claimed_and_goes_when_its_owner_comes()
     world.network = Arc::new(Elsewhere(Arc::clone(&world.network), elsewhere.address()));
     let liar = begin(world.clone(), quiet());
     assert_eq!(say(&liar, &server), (owner, false, elsewhere));
-    assert_eq!(say(&liar, &believing), (owner, true, owner), "as it was told to");
+    assert_eq!(say(&liar, &believing), (owner, true, owner), "as it is configured");
     // The owner of the address takes its NID; who only claims it comes no more.
     let (gone, went) = std::sync::mpsc::channel();
     liar.watch_peer_down(Arc::new(move |nid| {

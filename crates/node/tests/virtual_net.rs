@@ -134,7 +134,7 @@ fn on_a_calm_network_nothing_is_lost() {
 }
 
 #[test]
-fn on_a_breaking_network_whoever_asks_again_is_answered_and_nothing_is_mixed_up() {
+fn on_a_breaking_network_a_resent_request_is_answered_and_nothing_is_mixed_up() {
     let weather = Weather {
         delay_max: Duration::from_millis(3),
         break_one_in: 300,
@@ -287,7 +287,7 @@ fn idle_connections_stay_and_early_replies_do_not_use_up_an_expectation() {
     let sent = two.peers()[0].kinds.clone();
     world.pass(Duration::from_secs(3600));
     assert_eq!(two.peers()[0].kinds, sent);
-    // Nobody expects it any more.
+    // No receiver expects it any more.
     two.put(nid(1), Portal::MDC_REPLY, MatchBits(3), 0, vec![]);
     world.pass(Duration::from_secs(1));
     assert_eq!(one.counters().receive_dropped.load(Ordering::Relaxed), 1);
@@ -363,12 +363,16 @@ fn connections_that_say_nothing_are_few_and_end_and_another_node_connects_beside
         }
     });
     let all = sheen_lnet::limits::OPENINGS_MAX as u64;
-    assert!((all..all + 10).contains(&(unused() - 2 * most as u64)), "{} were let go", unused());
+    assert!(
+        (all..all + 10).contains(&(unused() - 2 * most as u64)),
+        "{} were disconnected",
+        unused()
+    );
     assert_eq!(answerer.wrong.load(Ordering::Relaxed), 0);
 }
 
 #[test]
-fn peers_that_came_for_nothing_are_let_go_and_those_that_are_used_are_not() {
+fn peers_that_came_for_nothing_are_disconnected_and_those_that_are_used_are_not() {
     let world = Virtual::new(1, Weather { chunks: false, ..Weather::default() });
     let (server, idle, used) = (start(&world, 1), start(&world, 2), start(&world, 3));
     let _answerer = serve(&server);
@@ -390,7 +394,7 @@ fn peers_that_came_for_nothing_are_let_go_and_those_that_are_used_are_not() {
     world.run(async move { assert_eq!(ask(&idle, &io, to, 7, 100).await, 1) });
 }
 
-/// Who has many connections and nothing to do takes neither the files of the process nor the room of others.
+/// A peer with many idle connections takes neither the files of the process nor the room of other peers.
 #[test]
 fn connections_have_a_share_of_the_processs_files_and_unused_ones_go_first() {
     const MOST: usize = 40;

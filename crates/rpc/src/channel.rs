@@ -17,7 +17,7 @@ use crate::state::{Counters, ImportState, StateChange};
 /// A future whose type is not named.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// What is done with an answer that nobody waits for.
+/// What is done with an answer that no caller waits for.
 pub type Then = Box<dyn FnOnce(Result<Answer, RpcError>) + Send>;
 
 /// The way to one target. Behind it an import connects, reconnects, resends and replays.
@@ -27,7 +27,7 @@ pub trait Channel: Send + Sync {
     /// ignored; a modifying request may still have been, or still be, executed.
     fn call(&self, call: Call) -> BoxFuture<'static, Result<Answer, RpcError>>;
 
-    /// Sends a request that nobody waits for, once the future is polled, and calls `then` with its
+    /// Sends a request that no caller waits for, once the future is polled, and calls `then` with its
     /// answer where that is read: `then` must not wait. An import ends the future at once; the call
     /// cannot be given up.
     fn call_behind(&self, call: Call, then: Then) -> BoxFuture<'static, ()> {
@@ -59,7 +59,7 @@ pub trait Channel: Send + Sync {
     /// The target.
     fn target_uuid(&self) -> Uuid;
 
-    /// The target's history up to here is durable, as far as we were told.
+    /// The target's history up to here is durable, as far as the target has reported.
     fn last_committed(&self) -> Transno;
 
     /// Stops keeping a request for replay that a [`ReplayHook`] asked to keep: the open handle it
@@ -108,7 +108,7 @@ pub struct Call {
     pub kind: CallKind,
     /// Who is asked about the request when it is replayed.
     pub on_replay: Option<Arc<dyn ReplayHook>>,
-    /// Nobody waits for it: it may be sent a moment later, together with what is sent next.
+    /// No caller waits for it: it may be sent a moment later, together with what is sent next.
     pub may_linger: bool,
     /// Answer a refused request with [`Answer`] too, the errno in its body's `status`, instead of
     /// [`RpcError::Errno`]; for operations whose refusals carry buffers.
@@ -308,7 +308,7 @@ pub trait ReplayHook: Send + Sync {
 
     /// The request is about to be sent, for the first time or, after a new connection, again: it may be
     /// changed, to what a restarted target calls the things it is about, say. Called under the import's
-    /// lock: nothing here waits, or calls back.
+    /// lock: nothing here waits, or calls into the import.
     fn before_send(&self, request: &mut Request) {
         let _ = request;
     }

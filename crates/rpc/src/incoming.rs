@@ -15,25 +15,25 @@ use crate::limits;
 
 /// Executes requests: one per registered target.
 pub trait Handler: Send + Sync {
-    /// Executes a request; its answer goes out by [`Incoming::replier`], before or after the
+    /// Executes a request; its answer goes out by [`IncomingRequest::replier`], before or after the
     /// future completes. Many run at once. A request whose replier is dropped unsent gets no
     /// answer: the client will ask again.
-    fn handle(&self, incoming: Incoming) -> BoxFuture<'static, ()>;
+    fn handle(&self, incoming: IncomingRequest) -> BoxFuture<'static, ()>;
 
     /// Whether an export of this target has this handle: requests other than connects are routed
     /// by it when several targets share a portal.
     fn owns(&self, export: ObdHandle) -> bool;
 
-    /// Whether an export of this target is at `nid`: a peer that is nobody's client need not be kept.
+    /// Whether an export of this target is at `nid`: a peer that is no target's client need not be kept.
     fn serves(&self, nid: Nid) -> bool {
         let _ = nid;
         true
     }
 }
 
-/// A request as it arrived.
+/// A request as it arrived at a server.
 #[derive(Debug)]
-pub struct Incoming {
+pub struct IncomingRequest {
     /// The node that sent it.
     pub from: Nid,
     /// More than its word shows that it is at that NID.
@@ -59,12 +59,12 @@ pub struct Incoming {
     pub bulk: BulkPort,
     /// When it arrived.
     pub arrived: Instant,
-    /// When the client gives up waiting, unless told to wait on. Early replies move it; here is
+    /// When the client gives up waiting, unless an early reply extends it. Here is
     /// what it was at arrival.
     pub deadline: Instant,
 }
 
-impl Incoming {
+impl IncomingRequest {
     /// The target that a connect request names.
     #[must_use]
     pub fn connect_target(&self) -> Option<Uuid> {
@@ -154,7 +154,7 @@ impl BulkRoom {
         Self { _held: Some(Box::new(held)) }
     }
 
-    /// Where nobody counts.
+    /// Where nothing counts.
     #[must_use]
     pub fn unlimited() -> Self {
         Self { _held: None }

@@ -24,7 +24,7 @@ pub use channel::{
     Then,
 };
 pub use incoming::{
-    BulkMover, BulkPort, BulkRoom, Handler, Incoming, Replier, ReplyHead, connect_target,
+    BulkMover, BulkPort, BulkRoom, Handler, IncomingRequest, Replier, ReplyHead, connect_target,
     split_parts,
 };
 pub use portals::{BULK_PORTALS, REPLY_PORTALS, bulk_portal, reply_portal, request_portal};

@@ -120,8 +120,8 @@ pub const CLIENT_BULK_BYTES: usize = 64 << 20;
 /// ordinary ones: what frees a lock must not wait behind who waits for it.
 pub const CLIENT_ACTIVE_URGENT: usize = 1024;
 
-/// Locks that one client tells again, executed at once, apart from all else: they wait until the
-/// requests of all clients are replayed, and must not be in the way of those.
+/// Lock replays of one client, executed at once, apart from all else: they wait until the
+/// requests of all clients are replayed, and must not block those.
 pub const CLIENT_ACTIVE_LOCK_REPLAYS: usize = 1024;
 
 /// A peer that sends more than may wait is read no more for so long: what is dropped must not cost more
@@ -140,5 +140,5 @@ pub const BULK_BACKLOG_BYTES: usize = 8 << 20;
 /// it may have under way, and more than its answers can be while it reads.
 pub const CLIENT_BACKLOG_BYTES: usize = CLIENT_BULK_BYTES + (32 << 20);
 
-/// A client sends its bulk within this, once told to (`obd_timeout`).
+/// A client sends its bulk within this, once asked to (`obd_timeout`).
 pub const BULK_TIME_MAX: Duration = OBD_TIMEOUT;

@@ -52,7 +52,7 @@ pub fn request_portal(request: &Request, own: Portal) -> Portal {
     }
 }
 
-/// Requests that may wait for another client, or that others wait for: they do not count against
+/// Requests that may wait for another client, or that other requests wait for: they do not count against
 /// the requests in flight.
 #[must_use]
 pub(crate) fn is_exempt(opcode: Opcode) -> bool {
@@ -62,7 +62,7 @@ pub(crate) fn is_exempt(opcode: Opcode) -> bool {
     )
 }
 
-/// Requests that a service lets pass others.
+/// Requests that a service starts ahead of other requests.
 #[must_use]
 pub(crate) fn is_urgent(opcode: Opcode) -> bool {
     matches!(

@@ -69,7 +69,7 @@ pub struct Arrival {
 pub enum Verdict<T> {
     /// Run it now.
     Run(RequestId, T),
-    /// It waits for its turn, or for others of its client to end.
+    /// It waits for its turn, or for other requests of its client to end.
     Queued,
     /// It runs already; its answer will go to this copy.
     Attached,
@@ -137,7 +137,7 @@ pub struct Stats {
     pub req_qdepth: Tally,
     /// Requests running, at each start.
     pub req_active: Tally,
-    /// Seconds that clients are told to expect, at each reply.
+    /// Seconds that each reply announces to its client.
     pub req_timeout: Tally,
     /// Requests that were not run for lack of room.
     pub dropped: u64,
@@ -229,7 +229,7 @@ struct AtPortal {
 
 impl<T> Service<T> {
     /// A service that keeps its clients within `budget`. At most `beginning_max` requests are begun at
-    /// once: as many as there are processors, so that whoever comes waits for one of them at most.
+    /// once: as many as there are processors, so that a new request waits for one of them at most.
     #[must_use]
     pub fn new(
         now: Instant,
@@ -251,7 +251,7 @@ impl<T> Service<T> {
         }
     }
 
-    /// `compact` has a request let go of memory that it shares with others, which could not be counted:
+    /// `compact` has a request release memory that it shares with other requests, which could not be counted:
     /// called for those that wait behind many.
     #[must_use]
     pub fn compacting(mut self, compact: fn(&mut T)) -> Self {

@@ -1,4 +1,4 @@
-//! States of an import, as operators see them, and who is told of them.
+//! States of an import, as operators see them, and the trait that is notified of them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub enum ImportState {
     Disconn,
     /// A connect is under way.
     Connecting,
-    /// The target restarted: it is being told again what it had not made durable.
+    /// The target restarted: what it had not made durable is being replayed.
     Replay,
     /// Then, which locks we hold.
     ReplayLocks,
@@ -109,7 +109,7 @@ pub struct Counters {
     pub service_estimate: u32,
 }
 
-/// Who is told when an import changes state. Called from the import's tasks with no lock held;
+/// Notified when an import changes state. Called from the import's tasks with no lock held;
 /// must not block.
 pub trait ImportEvents: Send + Sync {
     /// A new state. FULL comes after recovery.
@@ -129,12 +129,12 @@ pub trait ImportEvents: Send + Sync {
         let _ = channel;
     }
 
-    /// The target has restarted and is about to be told our locks: what need not be told is dropped now.
+    /// The target has restarted and our locks are about to be replayed: those that need not be are dropped now.
     fn before_locks(&self) -> BoxFuture<'static, ()> {
         Box::pin(std::future::ready(()))
     }
 
-    /// The restarted target must be told which locks we hold: one enqueue (kind
+    /// Our locks are replayed to the restarted target: one enqueue (kind
     /// [`crate::CallKind::Recovery`], with REQ_REPLAY_DONE set by the import) and what to do with
     /// its answer, per lock. `connection` counts connections, as [`crate::Answer::connection`] does.
     fn replay_locks(&self, connection: u32) -> Vec<LockReplay> {
@@ -143,7 +143,7 @@ pub trait ImportEvents: Send + Sync {
     }
 }
 
-/// One lock to be told again.
+/// One lock to be replayed.
 pub struct LockReplay {
     /// The enqueue.
     pub call: Call,
@@ -157,7 +157,7 @@ impl fmt::Debug for LockReplay {
     }
 }
 
-/// An owner that needs to be told nothing.
+/// An owner that needs no notification.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoEvents;
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use sheen_assembly::{CheckError, Consistency, Depth, Held, Role, Served};
+use sheen_assembly::{CheckError, Consistency, Depth, Role, Served, StoreContents};
 use sheen_ldlm::server::{Gauges, LockInfo, Namespace};
 use sheen_ldlm::{LockFlags, LockKind, Owner};
 use sheen_target::{RecoveryStatus, Target};
@@ -231,7 +231,7 @@ fn check_disks(sim: &Sim) -> Result<(), String> {
     let mut check = Consistency::default();
     let broken = |error: CheckError| format!("{error:?}");
     // This kind of store does not list all that it holds.
-    let held = Held::default();
+    let held = StoreContents::default();
     for (name, disk) in sim.cluster.targets(TargetKind::Mdt) {
         let store = disk.store();
         check.mdt(name, &*store, &held).map_err(broken)?;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sheen_assembly::{Role, Served};
-use sheen_hostile::{Known, Range, Requests, Service};
+use sheen_hostile::{Known, Range, Requests, ServerKind};
 use sheen_node::net::{LNet, NetConfig};
 use sheen_rpc::REPLY_PORTALS;
 use sheen_testkit::vnet::{Dice, Scope};
@@ -52,7 +52,7 @@ const PORTALS: [Portal; 11] = [
 ];
 
 const RANGE: Range = Range {
-    services: &[Service::Mgs, Service::Mdt, Service::Ost],
+    services: &[ServerKind::Mgs, ServerKind::Mdt, ServerKind::Ost],
     without: &[],
     portals: &PORTALS,
     client: HOSTILE,
@@ -90,9 +90,9 @@ impl Process {
     fn leak(&self, sim: &Sim) {
         for served in sim.cluster.served() {
             let service = match &served.role {
-                Role::Mgs(_) => Service::Mgs,
-                Role::Mdt(_) => Service::Mdt,
-                Role::Ost(_) => Service::Ost,
+                Role::Mgs(_) => ServerKind::Mgs,
+                Role::Mdt(_) => ServerKind::Mdt,
+                Role::Ost(_) => ServerKind::Ost,
             };
             for export in served.target.exports() {
                 let is_clients = sim.cluster.clients.iter().any(|it| it.nid == export.nid());
@@ -130,10 +130,10 @@ pub(crate) async fn attack(sim: &Arc<Sim>, end: Instant) {
                 let packet = requests.next_packet();
                 let servers = &sim.cluster.servers;
                 let osts = servers.len() as u64 - 1;
-                let number = match Service::of(packet.portal) {
+                let number = match ServerKind::of(packet.portal) {
                     _ if dice.below(ASTRAY_ONE_IN) == 0 => dice.below(osts + 1),
-                    Service::Ost => 1 + dice.below(osts),
-                    Service::Mgs | Service::Mdt => 0,
+                    ServerKind::Ost => 1 + dice.below(osts),
+                    ServerKind::Mgs | ServerKind::Mdt => 0,
                 };
                 let (to, bits) = (servers[number as usize].nid, MatchBits(packet.xid));
                 process.lnet.put(to, packet.portal, bits, 0, vec![packet.bytes]);

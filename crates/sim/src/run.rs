@@ -432,7 +432,7 @@ impl Sim {
     }
 
     /// Whether an operation that began at `since` may report such an error: however long it takes then.
-    pub(crate) fn may_tell_errors(&self, since: Instant) -> bool {
+    pub(crate) fn may_report_errors(&self, since: Instant) -> bool {
         self.was_disk_bad(REPORTS_WITHIN, since)
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use sheen_rpc::{Incoming, Replier, ReplyHead};
+use sheen_rpc::{IncomingRequest, Replier, ReplyHead};
 use sheen_store::{StoreError, Transaction};
 use sheen_types::{Errno, Nid, ObdHandle, Transno, Uuid, Xid};
 use sheen_wire::connect::{ConnectFlags, ObdConnectData};
@@ -66,7 +66,7 @@ impl Drop for ConnectingGuard {
 }
 
 impl Connect {
-    fn of(incoming: &Incoming) -> Option<Self> {
+    fn of(incoming: &IncomingRequest) -> Option<Self> {
         let (target, client, import, offered) = match &incoming.request {
             Request::MgsConnect(it) => (&it.tgtuuid, &it.cluuid, it.conn, &it.cdata),
             Request::MdsConnect(it) => (&it.tgtuuid, &it.cluuid, it.conn, &it.cdata),
@@ -120,7 +120,10 @@ fn tag_max(agreed: &ObdConnectData) -> u16 {
 
 impl Target {
     /// Answers a connect request; hands anything else back.
-    pub(crate) async fn connect(self: &Arc<Self>, incoming: Incoming) -> Option<Incoming> {
+    pub(crate) async fn connect(
+        self: &Arc<Self>,
+        incoming: IncomingRequest,
+    ) -> Option<IncomingRequest> {
         let Some(mut connect) = Connect::of(&incoming) else { return Some(incoming) };
         match self.connect_client(&mut connect, &incoming.request).await {
             Ok((export, agreed, op_flags)) => {

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use sheen_rpc::{BoxFuture, Handler, Incoming, Replier};
+use sheen_rpc::{BoxFuture, Handler, IncomingRequest, Replier};
 use sheen_types::{Errno, Nid, ObdHandle, Transno, Xid};
 use sheen_wire::ldlm::LdlmRequest;
 use sheen_wire::messages::{FormatFlags, Kind, Request};
@@ -22,7 +22,7 @@ use crate::services;
 use crate::target::Target;
 
 impl Handler for Target {
-    fn handle(&self, incoming: Incoming) -> BoxFuture<'static, ()> {
+    fn handle(&self, incoming: IncomingRequest) -> BoxFuture<'static, ()> {
         let target = self.arc();
         let (portal, arrived) = (incoming.portal, incoming.arrived);
         let line = services::line_of(&incoming.request);
@@ -109,7 +109,7 @@ impl Drop for ReplayTurn<'_> {
 }
 
 impl Target {
-    async fn serve(self: &Arc<Self>, incoming: Incoming) {
+    async fn serve(self: &Arc<Self>, incoming: IncomingRequest) {
         let Some(incoming) = self.connect(incoming).await else { return };
         let kind = incoming.request.kind();
         let Some(export) = self.export(incoming.body.handle) else {
@@ -127,8 +127,17 @@ impl Target {
                 return self.refuse(incoming.replier, Errno::ENODEV);
             }
         }
-        let Incoming { from, xid, body, request, replier, bulk, arrived, reply_bytes_max, .. } =
-            incoming;
+        let IncomingRequest {
+            from,
+            xid,
+            body,
+            request,
+            replier,
+            bulk,
+            arrived,
+            reply_bytes_max,
+            ..
+        } = incoming;
         let place = CurrentWait::default();
         let in_work = RunningRequest { newer: None, kind, arrived, place: place.clone() };
         let begun = InProgress::begin(&export, xid, in_work, replier);
@@ -168,7 +177,7 @@ impl Target {
     }
 
     /// Whether a request is to be executed at all.
-    fn check(&self, export: &Export, incoming: &Incoming) -> Result<(), Refused> {
+    fn check(&self, export: &Export, incoming: &IncomingRequest) -> Result<(), Refused> {
         let body = &incoming.body;
         let mut state = export.lock();
         if state.state == ExportState::Awaited || state.state == ExportState::Gone {
@@ -206,7 +215,7 @@ impl Target {
     }
 
     /// Whether the client may ask for this at all: what servers ask of each other, only servers may.
-    fn may_ask(&self, export: &Export, incoming: &Incoming) -> Result<(), Refused> {
+    fn may_ask(&self, export: &Export, incoming: &IncomingRequest) -> Result<(), Refused> {
         let format = incoming.request.format();
         if !format.flags.contains(FormatFlags::SERVER) || export.is_server() {
             return Ok(());

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::process::wait_until;
-use crate::{Outcome, Told, ensure};
+use crate::{Context, Outcome, ensure};
 
 /// Names of Chromium on the path.
 const NAMES: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
@@ -41,12 +41,12 @@ impl Browser {
         NAMES.into_iter().find(is_there).map(|name| Self(name.into()))
     }
 
-    /// Opens a file, and tells what is to be seen. `folder` is for the browser's own files.
+    /// Opens a file, and returns what is to be seen. `folder` is for the browser's own files.
     ///
     /// # Errors
     /// It cannot be run, or shows nothing.
     pub fn open(&self, page: &Path, folder: &Path) -> Outcome<Seen> {
-        fs::create_dir_all(folder).told(folder.display())?;
+        fs::create_dir_all(folder).context(folder.display())?;
         let [log, document, errors] =
             ["net.json", "document", "errors"].map(|name| folder.join(name));
         let mut command = Command::new(&self.0);
@@ -65,18 +65,18 @@ impl Browser {
         command.arg(format!("--log-net-log={}", log.display()));
         command.arg(format!("file://{}", page.display()));
         command.stdin(Stdio::null());
-        command.stdout(fs::File::create(&document).told(document.display())?);
-        command.stderr(fs::File::create(&errors).told(errors.display())?);
-        let mut child = command.spawn().told(format!("{:?}", self.0))?;
+        command.stdout(fs::File::create(&document).context(document.display())?);
+        command.stderr(fs::File::create(&errors).context(errors.display())?);
+        let mut child = command.spawn().context(format!("{:?}", self.0))?;
         let ended = wait_until("a page", LIMIT, || child.try_wait().is_ok_and(|it| it.is_some()));
         if ended.is_err() {
-            child.kill().told("chromium")?;
+            child.kill().context("chromium")?;
         }
-        child.wait().told("chromium")?;
+        child.wait().context("chromium")?;
         ended?;
         let read = |path: &Path| {
             fs::read(path)
-                .told(path.display())
+                .context(path.display())
                 .map(|text| String::from_utf8_lossy(&text).into_owned())
         };
         let (document, errors, log) = (read(&document)?, read(&errors)?, read(&log)?);

@@ -1,4 +1,4 @@
-//! File contents that can be told apart and made again.
+//! File contents that can be distinguished and made again.
 //!
 //! A content is a function of a seed and a position, so that a reader needs no copy of what was
 //! written, and a block that lands at the wrong place or in the wrong file is seen.
@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use crate::{Outcome, Told};
+use crate::{Context, Outcome};
 
 /// The unit in which contents are made and compared.
 pub const BLOCK: usize = 1 << 20;
@@ -29,11 +29,11 @@ pub fn content(seed: u64, length: usize) -> Vec<u8> {
 
 /// A checksum of a whole file: every byte and its place count.
 pub fn checksum(path: &Path) -> Outcome<u64> {
-    let mut file = File::open(path).told(path.display())?;
+    let mut file = File::open(path).context(path.display())?;
     let mut block = vec![0; BLOCK];
     let (mut sum, mut length) = (0, 0u64);
     loop {
-        let filled = read_full(&mut file, &mut block).told(path.display())?;
+        let filled = read_full(&mut file, &mut block).context(path.display())?;
         for eight in block[..filled].chunks(8) {
             let mut word = [0; 8];
             word[..eight.len()].copy_from_slice(eight);

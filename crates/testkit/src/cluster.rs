@@ -13,7 +13,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::process::{self, Finished, tail, text, wait_until};
-use crate::{Outcome, Told, ensure, root};
+use crate::{Context, Outcome, ensure, root};
 
 /// Longer than any start, stop or recovery takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(180);
@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(180);
 /// Longer than a process takes from its fork to its own program.
 const FORKED: Duration = Duration::from_secs(60);
 
-/// The exit code of `sheen down` where somebody uses the mount.
+/// The exit code of `sheen down` where a program uses the mount.
 const EBUSY: i32 = 16;
 
 /// Lines of each log that a failure shows.
@@ -73,10 +73,11 @@ impl Cluster {
             mounts: Mutex::default(),
         };
         for path in [cluster.dir(), cluster.mnt(), cluster.logs(), cluster.sockets.clone()] {
-            fs::create_dir_all(&path).told(path.display())?;
+            fs::create_dir_all(&path).context(path.display())?;
         }
         // As a run folder is made; one that is wider is closed with a line.
-        fs::set_permissions(&cluster.sockets, fs::Permissions::from_mode(0o700)).told("chmod")?;
+        fs::set_permissions(&cluster.sockets, fs::Permissions::from_mode(0o700))
+            .context("chmod")?;
         Ok(cluster)
     }
 
@@ -171,10 +172,10 @@ impl Cluster {
     fn mount_by(&self, sockets: PathBuf, options: &[&str]) -> Outcome<PathBuf> {
         let number = self.lock_mounts().len() + 2;
         let path = self.folder.join(format!("mnt{number}"));
-        fs::create_dir_all(&path).told(path.display())?;
+        fs::create_dir_all(&path).context(path.display())?;
         let source = self.source();
         let log = self.logs().join(format!("mount{number}.log"));
-        let out = fs::File::create(&log).told(log.display())?;
+        let out = fs::File::create(&log).context(log.display())?;
         let mut command = self.command(&["mount", &source]);
         let port = self.port().map(|port| format!("port={port}"));
         for option in options.iter().copied().chain(port.as_deref()) {
@@ -182,8 +183,8 @@ impl Cluster {
         }
         command.env("SHEEN_RUN_DIR", sockets);
         command.arg(&path).stdin(std::process::Stdio::null());
-        command.stderr(out.try_clone().told(log.display())?).stdout(out);
-        let child = command.spawn().told("sheen mount")?;
+        command.stderr(out.try_clone().context(log.display())?).stdout(out);
+        let child = command.spawn().context("sheen mount")?;
         self.lock_mounts().push((path.clone(), child));
         let mounted = wait_until("the second mount", PATIENCE, || is_mounted(&path));
         mounted.map_err(|error| format!("{error}\n{}", self.report()))?;
@@ -201,7 +202,7 @@ impl Cluster {
         &self.sockets
     }
 
-    /// Control sockets of processes that know nothing of the others.
+    /// Control sockets of processes that know nothing of the cluster's.
     pub fn elsewhere(&self) -> PathBuf {
         self.sockets.join("elsewhere")
     }
@@ -260,8 +261,8 @@ impl Cluster {
         let mut down = self.command(&["down", "--dir", &dir.to_string_lossy()]);
         // What does not go down by asking is ended below.
         let _ = process::run(&mut down, &self.logs().join("last-down"), Duration::from_secs(30));
-        let mut others = self.take_mounts();
-        let paths = others.iter().map(|(path, _)| path.clone()).chain([self.mnt()]);
+        let mut more_mounts = self.take_mounts();
+        let paths = more_mounts.iter().map(|(path, _)| path.clone()).chain([self.mnt()]);
         paths.for_each(|path| unmount_lazily(&path));
         for sockets in [self.sockets.clone(), self.elsewhere()] {
             for pid in process::with_environment(&format!("SHEEN_RUN_DIR={}", sockets.display())) {
@@ -270,7 +271,7 @@ impl Cluster {
                 }
             }
         }
-        for (_, child) in &mut others {
+        for (_, child) in &mut more_mounts {
             // Already killed; only to reap it.
             let _ = child.wait();
         }
@@ -296,7 +297,7 @@ impl Cluster {
         let path = self.dir().join("run").join(name);
         // The process's number and when it started.
         let text = text(&path);
-        text.split_whitespace().next().unwrap_or_default().parse().told(path.display())
+        text.split_whitespace().next().unwrap_or_default().parse().context(path.display())
     }
 }
 
@@ -304,7 +305,7 @@ impl Drop for Cluster {
     fn drop(&mut self) {
         self.end();
         if !std::thread::panicking() && std::env::var_os("SHEEN_TEST_KEEP").is_none() {
-            // What is left lies below target/ and hurts nobody.
+            // What is left lies below target/ and does no harm.
             let _ = fs::remove_dir_all(&self.folder);
         }
     }
@@ -348,7 +349,7 @@ fn unmount_lazily(path: &Path) {
     }
 }
 
-/// Tells the kernel to answer all waiting calls of a FUSE mount with an error.
+/// Has the kernel answer all waiting calls of a FUSE mount with an error.
 fn abort_connection(path: &Path) {
     let control = Path::new("/sys/fs/fuse/connections");
     let shown = path.display().to_string();

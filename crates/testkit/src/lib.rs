@@ -15,14 +15,14 @@ use std::path::PathBuf;
 /// What a workload or a step of a test answers: its value, or one text on what went wrong.
 pub type Outcome<T = ()> = Result<T, String>;
 
-/// Says what was being done when an error came.
-pub trait Told<T> {
-    /// The value, or `what` and the error's own words.
-    fn told(self, what: impl Display) -> Outcome<T>;
+/// Adds to an error what the test was doing when it came.
+pub trait Context<T> {
+    /// The value, or `what` in front of the error's text.
+    fn context(self, what: impl Display) -> Outcome<T>;
 }
 
-impl<T, E: Display> Told<T> for Result<T, E> {
-    fn told(self, what: impl Display) -> Outcome<T> {
+impl<T, E: Display> Context<T> for Result<T, E> {
+    fn context(self, what: impl Display) -> Outcome<T> {
         self.map_err(|error| format!("{what}: {error}"))
     }
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::{Outcome, Told};
+use crate::{Context, Outcome};
 
 /// How often a waiting test looks again.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
@@ -42,7 +42,7 @@ pub fn run(command: &mut Command, log: &Path, limit: Duration) -> Outcome<Finish
     run_and(command, log, limit, |_| Ok(()))
 }
 
-/// Like [`run`]; `meanwhile` is told the number of the process once it runs.
+/// Like [`run`]; `meanwhile` gets the number of the process once it runs.
 pub fn run_and(
     command: &mut Command,
     log: &Path,
@@ -52,16 +52,16 @@ pub fn run_and(
     let (out, err) = (log.with_extension("out"), log.with_extension("err"));
     let shown = format!("{command:?}");
     command.stdin(Stdio::null());
-    command.stdout(File::create(&out).told(out.display())?);
-    command.stderr(File::create(&err).told(err.display())?);
-    let mut child = command.spawn().told(&shown)?;
+    command.stdout(File::create(&out).context(out.display())?);
+    command.stderr(File::create(&err).context(err.display())?);
+    let mut child = command.spawn().context(&shown)?;
     let ended = meanwhile(Pid::from_child(&child)).and_then(|()| {
         wait_until(&shown, limit, || child.try_wait().is_ok_and(|status| status.is_some()))
     });
     if ended.is_err() {
-        child.kill().told(&shown)?;
+        child.kill().context(&shown)?;
     }
-    let status = child.wait().told(&shown)?;
+    let status = child.wait().context(&shown)?;
     let output = format!("{}{}", text(&out), text(&err));
     ended.map_err(|error| format!("{error}\n{output}"))?;
     Ok(Finished { status, output })
@@ -84,7 +84,7 @@ pub fn tail(text: &str, lines: usize) -> String {
 
 /// Sends SIGKILL and waits until the process is gone.
 pub fn kill(pid: i32) -> Outcome {
-    let number = Pid::from_raw(pid).ok_or("process 0 is nobody")?;
+    let number = Pid::from_raw(pid).ok_or("0 is no process")?;
     match kill_process(number, Signal::KILL) {
         Ok(()) | Err(rustix::io::Errno::SRCH) => {}
         Err(error) => return Err(format!("kill {pid}: {error}")),
@@ -103,11 +103,11 @@ pub fn go_on(pid: i32) -> Outcome {
 }
 
 fn signal(pid: i32, signal: Signal) -> Outcome {
-    let number = Pid::from_raw(pid).ok_or("process 0 is nobody")?;
-    kill_process(number, signal).told(format_args!("signal to {pid}"))
+    let number = Pid::from_raw(pid).ok_or("0 is no process")?;
+    kill_process(number, signal).context(format_args!("signal to {pid}"))
 }
 
-/// Whether the process runs; a dead one that nobody has reaped does not.
+/// Whether the process runs; a dead one that is not reaped yet does not.
 pub fn is_alive(pid: i32) -> bool {
     let stat = text(&PathBuf::from(format!("/proc/{pid}/stat")));
     let state = stat.rsplit(')').next().and_then(|rest| rest.trim().chars().next());
@@ -145,13 +145,13 @@ fn read_all<T: Send + 'static>(
     limit: Duration,
 ) -> Vec<(i32, T)> {
     let (count, rest) = (all.len(), Arc::new(Mutex::new(all.into_iter())));
-    let (tell, heard) = mpsc::channel();
+    let (sender, heard) = mpsc::channel();
     let begin = || {
-        let (rest, tell) = (Arc::clone(&rest), tell.clone());
+        let (rest, sender) = (Arc::clone(&rest), sender.clone());
         std::thread::spawn(move || {
             let next = || rest.lock().unwrap_or_else(PoisonError::into_inner).next();
             while let Some(pid) = next() {
-                if tell.send((pid, read(pid))).is_err() {
+                if sender.send((pid, read(pid))).is_err() {
                     return;
                 }
             }
@@ -203,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_that_does_not_end_is_ended_and_told() {
+    fn a_program_that_does_not_end_is_ended_and_reported() {
         let log = std::env::temp_dir().join(format!("sheen-process-{}", std::process::id()));
         let finished =
             run(Command::new("sh").args(["-c", "echo one; exit 3"]), &log, Duration::from_secs(9));

@@ -7,7 +7,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use crate::{Outcome, Told, bytes};
+use crate::{Context, Outcome, bytes};
 
 /// All that must survive about one name.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,8 +49,8 @@ pub fn read(top: &Path) -> Outcome<Tree> {
     let mut tree = Tree::new();
     let mut folders = vec![top.to_owned()];
     while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(&folder).told(folder.display())? {
-            let path = entry.told(folder.display())?.path();
+        for entry in fs::read_dir(&folder).context(folder.display())? {
+            let path = entry.context(folder.display())?.path();
             let read = read_entry(&path)?;
             if matches!(read.mode & 0o170_000, 0o040_000) {
                 folders.push(path.clone());
@@ -65,11 +65,11 @@ pub fn read(top: &Path) -> Outcome<Tree> {
 }
 
 fn read_entry(path: &Path) -> Outcome<Entry> {
-    let meta = path.symlink_metadata().told(path.display())?;
+    let meta = path.symlink_metadata().context(path.display())?;
     let content = if meta.is_file() {
         Content::Data(bytes::checksum(path)?)
     } else if meta.is_symlink() {
-        Content::Link(fs::read_link(path).told(path.display())?)
+        Content::Link(fs::read_link(path).context(path.display())?)
     } else {
         Content::Other
     };
@@ -99,7 +99,7 @@ fn read_attributes(path: &Path) -> Outcome<BTreeMap<String, Vec<u8>>> {
     for name in names.filter(|name| name.starts_with("user.")) {
         let mut value = vec![0; 65536];
         let length = rustix::fs::getxattr(path, name.as_ref(), &mut value[..])
-            .told(format_args!("{}: getxattr {name}", path.display()))?;
+            .context(format_args!("{}: getxattr {name}", path.display()))?;
         found.insert(name.into_owned(), value[..length].to_vec());
     }
     Ok(found)
@@ -149,7 +149,7 @@ pub fn must_be_consistent(tree: &Tree) -> Outcome {
     match wrong {
         None => Ok(()),
         Some((inode, (found, links))) => {
-            Err(format!("inode {inode}: {found} names found, {links} links told"))
+            Err(format!("inode {inode}: {found} names found, {links} links shown"))
         }
     }
 }

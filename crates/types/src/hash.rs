@@ -1,6 +1,6 @@
 //! Hash tables whose order a run can repeat.
 //!
-//! The standard library's tables have a key each that nobody chose, so that what is in them comes out
+//! The standard library's tables have a random key each, so that what is in them comes out
 //! in another order every time. That order reaches further than loops: a table that is dropped drops
 //! what it holds, which closes connections and wakes tasks. These tables have the key of the
 //! process, which is 0 unless the program draws one: in tests the same tables hold the same things in
@@ -117,7 +117,7 @@ mod tests {
     }
 
     /// Keys that differ in few bits must spread over the low bits, which choose a place in a table, and
-    /// the high ones, by which a table tells those in one place apart.
+    /// the high ones, by which a table distinguishes those in one place.
     #[test]
     fn keys_that_follow_each_other_spread() {
         let state = Keyed(7);

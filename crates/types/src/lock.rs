@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::Fid;
 
-/// `enum ldlm_mode`: what a lock lets its holder do, and others not.
+/// `enum ldlm_mode`: what a lock permits its holder, and forbids other holders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LockMode {
     /// Exclusive: open|create of a file being made.

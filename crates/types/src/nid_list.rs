@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_written_as_none() {
+    fn an_empty_list_is_written_as_none() {
         for text in ["NONE", "clear", " NONE\n"] {
             let list: NidList = text.parse().unwrap();
             assert_eq!(list.to_string(), "NONE");

@@ -169,7 +169,7 @@ wire_struct! {
 /// What [`ChangelogExtraFlags`] announces.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChangelogExtra {
-    /// Which of the others are there.
+    /// Which of the optional parts are there.
     pub flags: ChangelogExtraFlags,
     /// Who.
     pub owner: Option<ChangelogUidGid>,

@@ -31,7 +31,7 @@ wire_bits! {
         BLOCK_GRANTED = 0x2,
         /// Obsolete: the lock waits because of a conversion.
         BLOCK_CONV = 0x4,
-        /// Reply: the lock waits behind others.
+        /// Reply: the lock waits behind other locks.
         BLOCK_WAIT = 0x8,
         /// Request: for later use, so refuse rather than disturb anybody.
         SPECULATIVE = 0x10,
@@ -119,7 +119,7 @@ wire_struct! {
     pub struct InodeBitsPolicy {
         /// Parts that must be locked.
         bits: u64,
-        /// Parts that may be; or, in conversions, parts to give back.
+        /// Parts that may be; or, in conversions, parts to give up.
         try_bits: u64,
         /// Group of a group lock.
         gid: u64,
@@ -373,7 +373,7 @@ wire_struct! {
     }
 }
 
-/// `union ldlm_gl_desc`: what a glimpse callback tells besides the lock; 64 bytes.
+/// `union ldlm_gl_desc`: what a glimpse callback carries besides the lock; 64 bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LdlmGlDesc(pub crate::text::Chars<64>);
 

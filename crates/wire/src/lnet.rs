@@ -2,7 +2,7 @@
 //!
 //! A connection starts with an acceptor request, then each side's HELLO; then every message is a
 //! [`KsockHeader`], and behind one of type LNET an [`LnetHeader`] and its payload. The magic of
-//! acceptor request and HELLO tells the sender's byte order; an [`LnetHeader`] is always
+//! acceptor request and HELLO shows the sender's byte order; an [`LnetHeader`] is always
 //! little-endian. All have fixed sizes, so a reader knows how many bytes to wait for.
 
 use bytes::Bytes;
@@ -35,7 +35,7 @@ pub const HELLO_VERSION: u32 = 3;
 pub const ACCEPTOR_V1_BYTES: usize = 16;
 /// Bytes of a version 2 acceptor request.
 pub const ACCEPTOR_V2_BYTES: usize = 28;
-/// Bytes of a HELLO without interface addresses, which nobody sends any more.
+/// Bytes of a HELLO without interface addresses, which no node sends any more.
 pub const HELLO_BYTES: usize = 56;
 
 impl Wire for Nid {

@@ -7,7 +7,9 @@ mod flags;
 mod reint;
 mod xattr;
 
-pub use flags::{AttrValid, Bias, Disposition, FileFlags, OpenFlags, ReintOp, StatfsState, Valid};
+pub use flags::{
+    AttrValid, Bias, Disposition, FileFlags, MdsOpenFlags, ReintOp, StatfsState, Valid,
+};
 pub use reint::{
     RecCreate, RecLink, RecRename, RecResync, RecSetattr, RecSetxattr, RecUnlink, ReintRecord,
 };
@@ -74,7 +76,7 @@ wire_struct! {
         uid: u32,
         /// Group.
         gid: u32,
-        /// [`FileFlags`] in most messages, others in close and sync; hence a bare number.
+        /// [`FileFlags`] in most messages, other flags in close and sync; hence a bare number.
         flags: u32,
         /// Device number.
         rdev: u32,

@@ -54,7 +54,7 @@ wire_bits! {
 }
 
 wire_struct! {
-    /// `struct mgs_target_info`: a target tells of itself. NIDs as text may follow.
+    /// `struct mgs_target_info`: a target registers with it. NIDs as text may follow.
     pub struct MgsTargetInfo {
         /// Its release; see `version_code`.
         version: u32,

@@ -121,7 +121,7 @@ wire_enum! {
         LDLM_CONVERT = 102,
         /// Give locks back.
         LDLM_CANCEL = 103,
-        /// To the client: a lock is in the way.
+        /// To the client: its lock conflicts with another.
         LDLM_BL_CALLBACK = 104,
         /// To the client: a lock is granted.
         LDLM_CP_CALLBACK = 105,
@@ -135,7 +135,7 @@ wire_enum! {
         MGS_DISCONNECT = 251,
         /// Obsolete.
         MGS_EXCEPTION = 252,
-        /// A target tells of itself.
+        /// A target registers.
         MGS_TARGET_REG = 253,
         /// Obsolete.
         MGS_TARGET_DEL = 254,

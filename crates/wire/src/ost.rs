@@ -11,7 +11,7 @@ use crate::{wire_bits, wire_struct};
 
 /// `struct ost_id`: id and sequence of the old kind, or a FID, in the same sixteen bytes.
 ///
-/// The second word tells which: small sequences are of the old kind, whereas a FID has its object
+/// The second word shows which: small sequences are of the old kind, whereas a FID has its object
 /// number there, and its sequence in the first word.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OstId {
@@ -128,7 +128,7 @@ wire_bits! {
         INLINEDATA = 0x1,
         /// `OBD_FL_OBDMDEXISTS`: the object's attributes exist.
         OBDMDEXISTS = 0x2,
-        /// `OBD_FL_DELORPHAN`: destroy objects nobody refers to.
+        /// `OBD_FL_DELORPHAN`: destroy objects that no file refers to.
         DELORPHAN = 0x4,
         /// `OBD_FL_NORPC`: local to the client.
         NORPC = 0x8,
@@ -166,7 +166,7 @@ wire_bits! {
         FLUSH = 0x20_0000,
         /// `OBD_FL_SHORT_IO`: data is in the message itself.
         SHORT_IO = 0x40_0000,
-        /// `OBD_FL_ROOT_SQUASH`: root counts as somebody else.
+        /// `OBD_FL_ROOT_SQUASH`: root counts as another user.
         ROOT_SQUASH = 0x80_0000,
         /// `OBD_FL_ROOT_PRJQUOTA`: project quota holds for root.
         ROOT_PRJQUOTA = 0x100_0000,
@@ -282,7 +282,7 @@ wire_bits! {
         READ = 0x1,
         /// `OBD_BRW_WRITE`: write.
         WRITE = 0x2,
-        /// `OBD_BRW_NDELAY`: somebody waits for it.
+        /// `OBD_BRW_NDELAY`: a caller waits for it.
         NDELAY = 0x4,
         /// `OBD_BRW_SYNC`: must be durable before the reply; not in the grant.
         SYNC = 0x8,

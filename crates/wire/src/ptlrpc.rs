@@ -3,7 +3,7 @@
 //! A [`Message`] is what an LNet PUT to a request or reply portal carries. Decoding shares the
 //! received bytes and allocates only the list of buffers; encoding writes one contiguous buffer.
 //! Every buffer starts on a multiple of 8 bytes; the padding is written as zeros, and a peer's
-//! padding is dropped but [`Message::dirty_padding`] tells how much of it was not zero.
+//! padding is dropped but [`Message::dirty_padding`] says how much of it was not zero.
 
 use bytes::Bytes;
 use sheen_types::limits::MESSAGE_BUFFERS_MAX;

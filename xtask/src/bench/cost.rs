@@ -11,7 +11,7 @@ use serde::Serialize;
 pub(super) struct Cost {
     pub(super) server_seconds: f64,
     pub(super) mount_seconds: f64,
-    /// `None` where no counter tells.
+    /// `None` where nothing counts them.
     pub(super) requests: Option<u64>,
     /// Those that were answered, by kind.
     pub(super) kinds: BTreeMap<String, u64>,

@@ -114,9 +114,9 @@ impl Drop for Worker {
 pub(super) fn work(job: &str) -> Outcome {
     let task: Task = serde_json::from_str(job).map_err(|error| error.to_string())?;
     let mut out = std::io::stdout();
-    let told = |error: std::io::Error| error.to_string();
-    out.write_all(b"ready\n").and_then(|()| out.flush()).map_err(told)?;
-    std::io::stdin().read_to_end(&mut Vec::new()).map_err(told)?;
+    let text = |error: std::io::Error| error.to_string();
+    out.write_all(b"ready\n").and_then(|()| out.flush()).map_err(text)?;
+    std::io::stdin().read_to_end(&mut Vec::new()).map_err(text)?;
     let start = Instant::now();
     let (operations, turns) = match &task {
         Task::Phase(phase) => (phase.work()?, [0.0; 2]),

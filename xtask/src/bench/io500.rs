@@ -47,16 +47,16 @@ pub(super) fn run(options: &Options) -> Outcome {
     let folder = std::path::absolute(&folder).map_err(|error| error.to_string())?;
     let folder = folder.join(format!("io500-{}", std::process::id()));
     let outcome = measure(options, &folder);
-    // Only below the folder of this run; what remains hurts nobody.
+    // Only below the folder of this run; what remains does no harm.
     let _ = std::fs::remove_dir_all(&folder);
     outcome
 }
 
 fn measure(options: &Options, folder: &Path) -> Outcome {
-    let told = |path: &Path, error: std::io::Error| format!("{}: {error}", path.display());
+    let failure = |path: &Path, error: std::io::Error| format!("{}: {error}", path.display());
     let out = root().join(&options.out);
     for path in [&out, &folder.join("local")] {
-        std::fs::create_dir_all(path).map_err(|error| told(path, error))?;
+        std::fs::create_dir_all(path).map_err(|error| failure(path, error))?;
     }
     let machine = machine();
     let load_before = load();
@@ -65,7 +65,7 @@ fn measure(options: &Options, folder: &Path) -> Outcome {
     let (source, port) = place.source()?;
     let title = format!("IO500 at commit {}: mount, native client, local", commit());
     let mut compare = place.sheen(&["bench", "compare", "--title", &title]);
-    // Names without the machine's paths: the page is for others.
+    // Names without the machine's paths: the page is published.
     compare.current_dir(folder);
     let native = format!("native=native:{source}");
     for target in ["mount=mnt", &native, "local=local"] {
@@ -87,12 +87,12 @@ fn measure(options: &Options, folder: &Path) -> Outcome {
     }
     println!("{table}");
     for name in results {
-        std::fs::copy(folder.join(name), out.join(name)).map_err(|error| told(&out, error))?;
+        std::fs::copy(folder.join(name), out.join(name)).map_err(|error| failure(&out, error))?;
     }
     let path = out.join("README.md");
     let load = format!("Load of the machine {load_before} before and {} at the end.", load());
     std::fs::write(&path, readme(options, &benchmark, &format!("{machine}. {load}"), &table))
-        .map_err(|error| told(&path, error))
+        .map_err(|error| failure(&path, error))
 }
 
 fn readme(options: &Options, benchmark: &str, machine: &str, table: &str) -> String {
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn the_readme_tells_what_was_measured() {
+    fn the_readme_states_what_was_measured() {
         let options = Line::parse_from(["io500", "--osts", "3"]).options;
         let text =
             readme(&options, "io500 --quick", "2026-01-01, commit abc: 2 processors", "phase\n");

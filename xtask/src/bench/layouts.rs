@@ -79,7 +79,7 @@ pub(super) fn run(options: &Options) -> Outcome {
     let folder = std::path::absolute(&folder).map_err(|error| error.to_string())?;
     let folder = folder.join(format!("layouts-{}", std::process::id()));
     let outcome = measure(options, &folder);
-    // Only below the folder of this run; what remains hurts nobody.
+    // Only below the folder of this run; what remains does no harm.
     let _ = std::fs::remove_dir_all(&folder);
     outcome
 }

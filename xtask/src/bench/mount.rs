@@ -48,7 +48,7 @@ pub(super) fn run(options: &Options) -> Outcome {
     let folder = options.dir.clone().unwrap_or_else(|| root().join("target/bench"));
     let folder = folder.join(std::process::id().to_string());
     let outcome = measure(options, &folder);
-    // Only below the folder of this run; what remains hurts nobody.
+    // Only below the folder of this run; what remains does no harm.
     let _ = std::fs::remove_dir_all(&folder);
     outcome
 }

@@ -49,7 +49,7 @@ pub(super) struct Place {
     folder: PathBuf,
     top: PathBuf,
     /// Further mounts, by processes of their own.
-    others: Vec<(PathBuf, Child)>,
+    more_mounts: Vec<(PathBuf, Child)>,
     open: bool,
 }
 
@@ -69,7 +69,8 @@ impl Place {
         }
         // Whatever fails from here on, what runs is ended.
         let open = kind == Kind::Sheen;
-        let mut place = Self { kind, folder: folder.to_owned(), top, others: Vec::new(), open };
+        let mut place =
+            Self { kind, folder: folder.to_owned(), top, more_mounts: Vec::new(), open };
         match kind {
             Kind::Local => {}
             Kind::Passthrough => {
@@ -105,17 +106,17 @@ impl Place {
 
     /// A further mount of the same file system.
     pub(super) fn mount_again(&mut self) -> Result<PathBuf, String> {
-        let path = self.folder.join(format!("mnt{}", self.others.len() + 2));
-        let told = |error: std::io::Error| format!("{}: {error}", path.display());
-        std::fs::create_dir_all(&path).map_err(told)?;
+        let path = self.folder.join(format!("mnt{}", self.more_mounts.len() + 2));
+        let failure = |error: std::io::Error| format!("{}: {error}", path.display());
+        std::fs::create_dir_all(&path).map_err(failure)?;
         let (source, port) = self.source()?;
         let mut mount = self.sheen(&["mount", "-o", &format!("port={port}")]);
-        let log = std::fs::File::create(path.with_extension("log")).map_err(told)?;
+        let log = std::fs::File::create(path.with_extension("log")).map_err(failure)?;
         mount.arg(source).arg(&path).stdin(std::process::Stdio::null());
-        mount.stderr(log.try_clone().map_err(told)?).stdout(log);
-        let child = mount.spawn().map_err(told)?;
-        self.others.push((path.clone(), child));
-        let device = |path: &Path| std::fs::metadata(path).map(|it| it.dev()).map_err(told);
+        mount.stderr(log.try_clone().map_err(failure)?).stdout(log);
+        let child = mount.spawn().map_err(failure)?;
+        self.more_mounts.push((path.clone(), child));
+        let device = |path: &Path| std::fs::metadata(path).map(|it| it.dev()).map_err(failure);
         let before = device(&self.folder)?;
         for _ in 0..MOUNT_LOOKS_MAX {
             if device(&path)? != before {
@@ -144,7 +145,7 @@ impl Place {
             number.parse().map_err(|_| format!("{}: no process", path.display()))
         };
         let mut mounts = vec![read("mount.pid")?];
-        mounts.extend(self.others.iter().map(|(_, child)| child.id()));
+        mounts.extend(self.more_mounts.iter().map(|(_, child)| child.id()));
         Ok(Some(Processes { server: read("server.pid")?, mounts }))
     }
 
@@ -185,16 +186,16 @@ impl Place {
 
     fn shut(&mut self) -> Outcome {
         let mut ended = Ok(());
-        for (path, child) in &mut self.others {
+        for (path, child) in &mut self.more_mounts {
             // A mount that does not go by asking goes with its process.
             let gone = unmount(path).map_err(|error| match child.kill() {
                 Ok(()) => error,
                 Err(other) => format!("{error}; {other}"),
             });
-            let told = |error| format!("{}: {error}", path.display());
-            ended = ended.and(gone).and(child.wait().map(drop).map_err(told));
+            let failure = |error| format!("{}: {error}", path.display());
+            ended = ended.and(gone).and(child.wait().map(drop).map_err(failure));
         }
-        self.others.clear();
+        self.more_mounts.clear();
         ended.and(self.shut_first())
     }
 

@@ -198,7 +198,7 @@ fn throughput(report: &Report) -> String {
         "" => text,
         _ => format!(
             "<p>Sampled ten times a second. The strong line of each target is its round of the median rate, the \
-             others are faint.</p>\n{text}"
+             the rest is faint.</p>\n{text}"
         ),
     }
 }

@@ -24,7 +24,7 @@ use crate::text::date;
 use crate::{Surroundings, clock};
 pub use report::{Latency, Phase, Report, Spread, TargetResult, Track};
 use run::Workload;
-use target::Target;
+use target::ComparedFs;
 
 /// Targets of one comparison: as many as plots have colors.
 const TARGETS_MAX: usize = crate::plot::COLORS.len();
@@ -34,7 +34,7 @@ const TARGETS_MAX: usize = crate::plot::COLORS.len();
 #[command(disable_version_flag = true)]
 pub struct Options {
     /// A file system by a name of yours: a directory on it, or native:MGSNID[:MGSNID...]:/FSNAME[/DIR]; the first is
-    /// what others are compared with
+    /// what the rest is compared with
     #[arg(long = "target", value_name = "NAME=PLACE", required = true)]
     targets: Vec<String>,
     /// How often to run it on each
@@ -85,7 +85,7 @@ pub fn run(options: &Options, surroundings: &Surroundings) -> Result<(), Ended> 
         command_line: command_line(surroundings.words),
         benchmark: options.words.clone(),
         rounds: options.rounds,
-        targets: targets.iter().map(Target::told).collect(),
+        targets: targets.iter().map(ComparedFs::report).collect(),
         phases: report::phases(&targets, &rounds),
     };
     (surroundings.out)(&table::table(&report));
@@ -99,8 +99,9 @@ pub fn run(options: &Options, surroundings: &Surroundings) -> Result<(), Ended> 
     Ok(())
 }
 
-fn targets(options: &Options) -> Result<Vec<Target>, String> {
-    let all = options.targets.iter().map(|text| Target::parse(text, options.port, options.clients));
+fn targets(options: &Options) -> Result<Vec<ComparedFs>, String> {
+    let all =
+        options.targets.iter().map(|text| ComparedFs::parse(text, options.port, options.clients));
     let all = all.collect::<Result<Vec<_>, _>>()?;
     if !(2..=TARGETS_MAX).contains(&all.len()) {
         return Err(format!("--target: a comparison has 2 to {TARGETS_MAX} targets"));
@@ -124,7 +125,7 @@ fn command_line(words: &[String]) -> Vec<String> {
     words
 }
 
-fn title(words: &[String], targets: &[Target]) -> String {
+fn title(words: &[String], targets: &[ComparedFs]) -> String {
     let names: Vec<&str> = targets.iter().map(|target| target.name.as_str()).collect();
     format!("{} on {}", words.first().map_or("", String::as_str), names.join(", "))
 }
@@ -142,7 +143,7 @@ fn write(path: &str, text: &str) -> Result<(), String> {
 /// All rounds: for each what each target reached, in the order of targets.
 fn rounds(
     count: u32,
-    targets: &[Target],
+    targets: &[ComparedFs],
     workload: &Workload,
     surroundings: &Surroundings,
 ) -> Result<Vec<Vec<run::Reached>>, Ended> {
@@ -152,7 +153,7 @@ fn rounds(
         for turn in 0..targets.len() {
             let number = (round + turn) % targets.len();
             let target = &targets[number];
-            run::tell(round + 1, count, &target.name);
+            run::print_running(round + 1, count, &target.name);
             let done = run::once(workload, target, surroundings).map_err(|ended| match ended {
                 Ended::Failed(line) => Ended::Failed(format!("target '{}': {line}", target.name)),
                 Ended::Interrupted => Ended::Interrupted,

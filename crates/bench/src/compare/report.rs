@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::run::Reached;
-use super::target::{Target, Told};
+use super::target::{ComparedFs, ComparedFsReport};
 use crate::machine::Machine;
 use crate::meter::{Histogram, Series};
 
@@ -28,8 +28,8 @@ pub struct Report {
     pub benchmark: Vec<String>,
     /// How often each target was measured.
     pub rounds: u32,
-    /// The targets, the one others are compared with first.
-    pub targets: Vec<Told>,
+    /// The targets, the one that the rest is compared with first.
+    pub targets: Vec<ComparedFsReport>,
     /// The benchmark's phases.
     pub phases: Vec<Phase>,
 }
@@ -150,7 +150,7 @@ impl Track {
 }
 
 /// Sets the runs beside each other. Phases that not every run has are left out.
-pub(super) fn phases(targets: &[Target], rounds: &[Vec<Reached>]) -> Vec<Phase> {
+pub(super) fn phases(targets: &[ComparedFs], rounds: &[Vec<Reached>]) -> Vec<Phase> {
     let first = rounds.first().and_then(|round| round.first());
     let rates = first.map_or(&[][..], |reached| &reached.rates);
     let phase = |rate: &crate::Rate| {

@@ -7,7 +7,7 @@ use clap::parser::ValueSource;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser};
 use sheen_types::Errno;
 
-use super::target::Target;
+use super::target::ComparedFs;
 use crate::backend::{Worker, remove_all};
 use crate::meter::{Latencies, Meter, Series};
 use crate::ranks::Ended;
@@ -39,7 +39,7 @@ const PLACES: [(&str, &str); 9] = [
 /// A benchmark's command line without the place.
 pub(super) struct Workload {
     words: Vec<String>,
-    /// Where IO500's results of a run go: they are read from memory, so nobody needs them.
+    /// Where IO500's results of a run go: they are read from memory, so no file is needed.
     results: String,
 }
 
@@ -67,7 +67,7 @@ impl Workload {
     }
 
     /// The whole command line for a target.
-    fn words(&self, target: &Target) -> Vec<String> {
+    fn words(&self, target: &ComparedFs) -> Vec<String> {
         let folder = target.work_directory();
         let mut words = self.words.clone();
         words.extend(match words.first().map(String::as_str) {
@@ -79,7 +79,7 @@ impl Workload {
         words
     }
 
-    fn parsed(&self, target: &Target) -> Result<Benchmark, String> {
+    fn parsed(&self, target: &ComparedFs) -> Result<Benchmark, String> {
         let matches = Benchmark::command().try_get_matches_from(self.words(target));
         let parsed = matches.and_then(|matches| Benchmark::from_arg_matches(&matches));
         parsed.map_err(line_of)
@@ -89,7 +89,7 @@ impl Workload {
     ///
     /// # Errors
     /// A line, if not.
-    pub(super) fn check(&self, target: &Target) -> Result<(), String> {
+    pub(super) fn check(&self, target: &ComparedFs) -> Result<(), String> {
         match self.parsed(target)? {
             Benchmark::Mdtest(options) => options.check(),
             Benchmark::Ior(options) => {
@@ -115,8 +115,8 @@ fn results() -> String {
     std::env::temp_dir().join(name).display().to_string()
 }
 
-/// Tells a terminal what runs now.
-pub(super) fn tell(round: usize, rounds: u32, target: &str) {
+/// Prints to a terminal what runs now.
+pub(super) fn print_running(round: usize, rounds: u32, target: &str) {
     if std::io::stderr().is_terminal() {
         eprintln!("round {round} of {rounds}: {target}");
     }
@@ -125,7 +125,7 @@ pub(super) fn tell(round: usize, rounds: u32, target: &str) {
 /// Runs it once, in a directory that is made for it and removed.
 pub(super) fn once(
     workload: &Workload,
-    target: &Target,
+    target: &ComparedFs,
     surroundings: &Surroundings,
 ) -> Result<Reached, Ended> {
     let folder = target.work_directory();
@@ -143,7 +143,7 @@ pub(super) fn once(
 
 fn measure(
     workload: &Workload,
-    target: &Target,
+    target: &ComparedFs,
     surroundings: &Surroundings,
 ) -> Result<Reached, Ended> {
     let meter = Meter::default();
@@ -185,7 +185,7 @@ fn joined(outcomes: impl Iterator<Item = (Vec<Rate>, u64)>) -> (Vec<Rate>, u64) 
 
 /// Removes what a run left, and has the target write what the next run would wait for.
 fn clear(
-    target: &Target,
+    target: &ComparedFs,
     surroundings: &Surroundings,
     folder: &str,
     results: &str,

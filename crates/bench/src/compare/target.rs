@@ -10,7 +10,7 @@ use crate::{Api, Native, Surroundings};
 
 /// One of the file systems.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Target {
+pub(super) struct ComparedFs {
     pub(super) name: String,
     pub(super) api: Api,
     /// The directory to work in, without a slash at its end; natively from the file system's root.
@@ -18,9 +18,9 @@ pub(super) struct Target {
     pub(super) native: Native,
 }
 
-/// A target as reports tell of it.
+/// A target as reports show it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Told {
+pub struct ComparedFsReport {
     /// What the user calls it.
     pub name: String,
     /// The way to it.
@@ -29,7 +29,7 @@ pub struct Told {
     pub place: String,
 }
 
-impl Target {
+impl ComparedFs {
     pub(super) fn parse(text: &str, port: Option<u16>, clients: u16) -> Result<Self, String> {
         let wrong = |what: &str| format!("--target {text}: {what}");
         let (name, place) = text.split_once('=').ok_or_else(|| wrong("not NAME=PLACE"))?;
@@ -102,12 +102,12 @@ impl Target {
         words
     }
 
-    pub(super) fn told(&self) -> Told {
+    pub(super) fn report(&self) -> ComparedFsReport {
         let place = match &self.native.source {
             None => self.directory.clone(),
             Some(source) => format!("{source}{}", self.directory),
         };
-        Told { name: self.name.clone(), api: self.api, place }
+        ComparedFsReport { name: self.name.clone(), api: self.api, place }
     }
 }
 
@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn places_are_directories_or_native_sources() {
-        let target = |text: &str| Target::parse(text, Some(7), 2).unwrap();
+        let target = |text: &str| ComparedFs::parse(text, Some(7), 2).unwrap();
         let mount = target("sheen=/mnt/a/");
         assert_eq!((mount.name.as_str(), mount.directory.as_str()), ("sheen", "/mnt/a"));
         assert_eq!(mount.words(), ["-a", "POSIX"]);
@@ -129,7 +129,7 @@ mod tests {
             ["--native.clients=2", "--native.source=10.0.0.1@tcp:10.0.0.2@tcp:/fs"]
         );
         assert_eq!(target("n=native:a@tcp:/fs").directory, "");
-        assert_eq!(target("n=native:a@tcp:/fs/x").told().place, "a@tcp:/fs/x");
+        assert_eq!(target("n=native:a@tcp:/fs/x").report().place, "a@tcp:/fs/x");
         for text in [
             "/mnt",
             "=/mnt",
@@ -141,7 +141,7 @@ mod tests {
             "a=native::/fs",
             "a=native:x:/",
         ] {
-            let line = Target::parse(text, None, 1).expect_err(text);
+            let line = ComparedFs::parse(text, None, 1).expect_err(text);
             assert!(line.starts_with("--target ") && !line.contains('\n'), "{line}");
         }
     }

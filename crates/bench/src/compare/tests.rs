@@ -88,10 +88,10 @@ fn every_target_is_measured_in_every_round_and_nothing_is_left() {
         }
     }
     let page = fs::read_to_string(&html).unwrap();
-    let told = values_in(&page, "rates-table");
+    let shown = values_in(&page, "rates-table");
     assert!(
-        told.len() == wanted.len()
-            && told.iter().zip(&wanted).all(|(one, other)| same(*one, *other))
+        shown.len() == wanted.len()
+            && shown.iter().zip(&wanted).all(|(one, other)| same(*one, *other))
     );
     assert_eq!(values_in(&page, "latencies-table").len(), 4 * 2 * 6);
     assert!(page.contains("&lt;two&gt;") && !page.contains("<two>") && !page.contains("NaN"));
@@ -134,7 +134,7 @@ fn ior_and_io500_are_compared_too() {
 }
 
 #[test]
-fn what_is_wrong_is_told_in_a_line_before_anything_is_run() {
+fn what_is_wrong_is_reported_in_a_line_before_anything_is_run() {
     let (folder, [a, b, ..]) = place();
     fs::write(folder.path("file"), "").unwrap();
     let both = format!("--target one={a} --target two={b}");

@@ -37,7 +37,7 @@ struct WorkbenchLine {
 /// Seconds for which md-workbench is to create files, and into how many data sets of each rank.
 const CREATE_SECONDS: u32 = 60;
 const SETS: u64 = 10;
-/// Thousands of files a second if mdtest has not told.
+/// Thousands of files a second if mdtest has not measured.
 const SLOW: f64 = 10.0;
 
 impl Whole<'_> {

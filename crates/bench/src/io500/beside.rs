@@ -19,8 +19,8 @@ pub(super) fn scores(values: &[(&str, f64)]) -> Vec<Score> {
     values.iter().map(score).collect()
 }
 
-/// What it runs in each phase, told with `--dry-run --mode=extended --timestamp=x` of three ranks and the ini file
-/// of the test of an extended run.
+/// What it runs in each phase, reported with `--dry-run --mode=extended --timestamp=x` of three ranks and the ini
+/// file of the test of an extended run.
 const LINES: [(&str, &str); 18] = [
     (
         "ior-easy-write",
@@ -127,7 +127,7 @@ fn words(line: &str) -> Vec<String> {
 }
 
 /// Whether `result`, of a run with that ini file, has the commands and the keys that it has in `result.txt`.
-pub(super) fn is_told_as_by_io500(result: &str) {
+pub(super) fn is_written_as_by_io500(result: &str) {
     let root =
         result.split("result-dir      = ").nth(1).and_then(|text| text.split("/results\n").next());
     let root = root.expect("where it ran");
@@ -142,7 +142,7 @@ pub(super) fn is_told_as_by_io500(result: &str) {
         let line = line.replace(" -a POSIX", "").replace(" -q 10000", "");
         assert_eq!(words(&format!("./{own}")), words(&line), "{name}");
     }
-    let is_told = |section: &str, keys: &[&str]| {
+    let is_written = |section: &str, keys: &[&str]| {
         let lines = result
             .split(&format!("[{section}]\n"))
             .nth(1)
@@ -156,24 +156,24 @@ pub(super) fn is_told_as_by_io500(result: &str) {
         let own: Vec<&str> = own.map(|(key, _)| key.trim()).collect();
         assert_eq!(own, keys, "{section}");
     };
-    is_told("run", &["procs", "version", "config-hash", "result-dir", "mode"]);
-    is_told(
+    is_written("run", &["procs", "version", "config-hash", "result-dir", "mode"]);
+    is_written(
         "mdtest-hard-write",
         &["t_start", "exe", "rate-stonewall", "score", "t_delta", "t_end"],
     );
-    is_told(
+    is_written(
         "ior-hard-write",
         &["t_start", "exe", "throughput-stonewall", "score", "t_delta", "t_end"],
     );
-    is_told(
+    is_written(
         "find",
         &["t_start", "exe", "nproc", "found", "total-files", "score", "t_delta", "t_end"],
     );
     let sizes = ["t_start", "filesPerProc", "precreatePerSet", "exe", "maxOpTime"];
-    is_told("mdworkbench-create", &[&sizes[..], &["score", "t_delta", "t_end"]].concat());
+    is_written("mdworkbench-create", &[&sizes[..], &["score", "t_delta", "t_end"]].concat());
     let second = ["scoreIteration0", "maxOpTime0", "score", "t_delta", "t_end"];
-    is_told("mdworkbench-bench", &[&sizes[..], &second].concat());
-    is_told("SCOREX", &["MD", "BW", "SCORE", "hash"]);
+    is_written("mdworkbench-bench", &[&sizes[..], &second].concat());
+    is_written("SCOREX", &["MD", "BW", "SCORE", "hash"]);
     assert!(
         result.contains("\n; START 2") && result.lines().last().unwrap().starts_with("; END 2")
     );
@@ -207,16 +207,16 @@ fn its_scores_and_hashes_come_of_its_phases() {
     let version = "io500-isc26_v2-26-g02091cf254d8";
     let standard = Total { bandwidth: 0.240_653, metadata: 28.061_509, score: 2.598_673 };
     let extended = Total { bandwidth: 0.240_653, metadata: 41.666_725, score: 3.166_582 };
-    for (told, is_extended, hash) in
+    for (total, is_extended, hash) in
         [(standard, false, 0x9712_837D_u32), (extended, true, 0xE835_01D2)]
     {
         let own = Total::of(&scores, is_extended);
         // As exact as the digits of each phase are.
         let is_near = |one: f64, other: f64| (one / other - 1.0).abs() < 4e-6;
-        assert!(is_near(own.bandwidth, told.bandwidth) && is_near(own.metadata, told.metadata));
-        assert!(is_near(own.score, told.score), "{own:?}");
-        assert_eq!(told.hash(&scores, is_extended, false, version), hash);
-        assert_ne!(told.hash(&scores, is_extended, true, version), hash, "it says invalid");
+        assert!(is_near(own.bandwidth, total.bandwidth) && is_near(own.metadata, total.metadata));
+        assert!(is_near(own.score, total.score), "{own:?}");
+        assert_eq!(total.hash(&scores, is_extended, false, version), hash);
+        assert_ne!(total.hash(&scores, is_extended, true, version), hash, "it says invalid");
     }
 }
 

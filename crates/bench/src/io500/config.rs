@@ -57,7 +57,7 @@ pub(super) struct Config {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Workbench {
     pub(super) waiting: f64,
-    /// Files of a data set to begin with, and to work on in each iteration: both, or what mdtest reached tells.
+    /// Files of a data set to begin with, and to work on in each iteration: both; or as mdtest reached.
     pub(super) precreated: Option<u64>,
     pub(super) objects: Option<u64>,
     pub(super) verbosity: u32,
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_its_line() {
+    fn what_is_wrong_is_reported_with_its_line() {
         for (text, line) in [
             ("[what]", "line 1: unknown section what"),
             ("\nx = 1", "line 2: variable assigned outside section"),
@@ -375,8 +375,8 @@ mod tests {
             ("[mdworkbench]\nfilesPerProc = 1", "section mdworkbench: filesPerProc and precreate"),
             ("[find-hard]\nexternal-script = x", "line 2: section find-hard, option external-s"),
         ] {
-            let told = Config::parse(text, true).expect_err(text);
-            assert!(told.starts_with(line), "{text}: {told}");
+            let error = Config::parse(text, true).expect_err(text);
+            assert!(error.starts_with(line), "{text}: {error}");
         }
         let text = "[find-hard]\nexternal-script = x\n[mdworkbench]\nfilesPerProc = 1\n";
         assert!(Config::parse(text, false).is_ok(), "a standard run has neither");

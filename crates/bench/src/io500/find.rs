@@ -133,7 +133,7 @@ impl Job for Find {
             && let Some(directory) = self.take()
         {
             let listed = self.list(rank, worker, &directory, &mut found);
-            // Others must not wait for what will not come.
+            // Other ranks must not wait for what will not come.
             self.done(listed.as_ref().cloned().unwrap_or_default());
             listed?;
         }

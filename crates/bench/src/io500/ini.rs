@@ -1,5 +1,5 @@
 //! `config.ini` in the directory of results: every option of io500 with its value, said or usual, so that a
-//! run can be told and done again.
+//! run can be described and repeated.
 
 use super::config::Config;
 use super::hash_of;
@@ -96,7 +96,7 @@ const SECTIONS: [(&str, Options); 26] = [
     ("ior-rnd4K-easy-read", PHASE),
 ];
 
-/// Options that io500 has with nothing in them; others without a value it does not have.
+/// Options that io500 has with nothing in them; other options without a value it does not have.
 const EMPTY: [&str; 2] = ["external-mpi-args", "external-extra-args"];
 
 /// What the value of an option is unless the ini file says otherwise, or what it says.
@@ -138,22 +138,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_told_says_the_same_again() {
+    fn what_is_written_is_read_back_the_same() {
         let text = "[global]\nDATADIR = /d\napi = POSIX --posix.odirect\ndrop-caches = TRUE\n[ior-easy]\nblockSize = 1m\n\
                     blocksize = 2m\n[find]\nnproc = 3\n[mdworkbench]\nwaitingTime = 1.5\n[mdtest-hard-stat]\nrun = FALSE\n\
                     [debug]\nstonewall-time = 5\n[ior-hard-read]\ncollective = TRUE\n";
         for (text, extended) in [("", false), (text, false), (text, true)] {
             let mut config = Config::parse(text, extended).expect("as io500 has it");
-            let told = super::text(&config);
-            let mut again = Config::parse(&told, extended).expect(&told);
-            assert_eq!(super::text(&again), told);
+            let written = super::text(&config);
+            let mut again = Config::parse(&written, extended).expect(&written);
+            assert_eq!(super::text(&again), written);
             (config.said, again.said) = Default::default();
-            assert_eq!(again, config, "{told}");
+            assert_eq!(again, config, "{written}");
         }
-        let told = super::text(&Config::parse(text, false).expect("as before"));
-        assert!(told.starts_with("[global]\ndatadir = /d\ntimestamp-datadir = TRUE\n"), "{told}");
+        let written = super::text(&Config::parse(text, false).expect("as before"));
         assert!(
-            told.contains("\nblockSize = 2m\n") && told.contains("[find]\nexternal-script = \n")
+            written.starts_with("[global]\ndatadir = /d\ntimestamp-datadir = TRUE\n"),
+            "{written}"
+        );
+        assert!(
+            written.contains("\nblockSize = 2m\n")
+                && written.contains("[find]\nexternal-script = \n")
         );
     }
 }

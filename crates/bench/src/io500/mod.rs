@@ -138,8 +138,8 @@ pub(crate) fn perform(options: &Options, surroundings: &Surroundings) -> Result<
         return Ok(Vec::new());
     }
     let name = options.timestamp.clone().unwrap_or_else(|| time_stamp(clock::wall()));
-    let place = |told: &str, stamped: bool| {
-        let place = told.trim_end_matches('/');
+    let place = |given: &str, stamped: bool| {
+        let place = given.trim_end_matches('/');
         if stamped { format!("{place}/{name}") } else { place.to_owned() }
     };
     let mut whole = Whole {
@@ -177,7 +177,7 @@ fn time_stamp(seconds: i64) -> String {
 }
 
 /// `2026-03-19 17:42:44`.
-fn told_time(seconds: i64) -> String {
+fn time_text(seconds: i64) -> String {
     let text = timestamp(seconds);
     let (date, time) = text.split_once(' ').unwrap_or((&text, ""));
     let (month_day, year) = date.rsplit_once('/').unwrap_or((date, ""));

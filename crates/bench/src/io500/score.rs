@@ -1,4 +1,4 @@
-//! What phases and the whole reached, and how it is told: io500's lines, files and score.
+//! What phases and the whole reached, and how it is reported: io500's lines, files and score.
 
 use std::fs;
 
@@ -38,7 +38,7 @@ impl Total {
         Self { bandwidth, metadata, score: (bandwidth * metadata).sqrt() }
     }
 
-    /// By which io500 knows that nobody has changed a result: of the version unless it is the extended one, of the
+    /// By which io500 knows that a result was not changed: of the version unless it is the extended one, of the
     /// phases that only the one or the other has, and of the means and the score.
     pub(super) fn hash(
         &self,
@@ -75,7 +75,7 @@ impl Total {
 }
 
 impl Whole<'_> {
-    /// Tells the score and writes the files.
+    /// Prints the score and writes the files.
     pub(super) fn finish(
         &mut self,
         options: &Options,
@@ -87,7 +87,7 @@ impl Whole<'_> {
         if let Some(extended) = extended {
             self.say_total("SCOREX", extended, scores);
         }
-        self.tell_time("; END ");
+        self.write_time("; END ");
         let results = self.results.clone();
         let mut files = vec![
             (format!("{results}/result.txt"), self.result.clone()),
@@ -148,7 +148,7 @@ impl Whole<'_> {
 }
 
 /// The line of a phase in the summary.
-pub(super) fn told(phase: &Phase, score: f64, seconds: f64, is_valid: bool) -> String {
+pub(super) fn result_line(phase: &Phase, score: f64, seconds: f64, is_valid: bool) -> String {
     let head = if phase.group == Group::None { "[      ]" } else { "[RESULT]" };
     let unit = phase.unit();
     let (name, score) = (phase.name, format!("{score:.6}"));

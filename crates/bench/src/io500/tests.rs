@@ -3,7 +3,7 @@ use std::sync::atomic::AtomicBool;
 use super::beside;
 use super::beside::{named, scores};
 use super::phases::phases;
-use super::score::{Total, told};
+use super::score::{Total, result_line};
 use super::*;
 use crate::testing::{self, Counting, Folder, tree};
 
@@ -38,16 +38,16 @@ const SUBMITTED: [(&str, f64); 13] = [
 
 #[test]
 fn lines_and_score_are_those_of_io500() {
-    let line = told(named("ior-easy-write"), 0.146_316, 300.331, true);
+    let line = result_line(named("ior-easy-write"), 0.146_316, 300.331, true);
     assert_eq!(line, "[RESULT]       ior-easy-write        0.146316 GiB/s : time 300.331 seconds");
-    let line = told(named("timestamp"), 0.0, 0.0001, true);
+    let line = result_line(named("timestamp"), 0.0, 0.0001, true);
     assert_eq!(line, "[      ]            timestamp        0.000000 kIOPS : time 0.000 seconds");
-    let line = told(named("ior-rnd4K-easy-read"), 0.25, 300.5, true);
+    let line = result_line(named("ior-rnd4K-easy-read"), 0.25, 300.5, true);
     assert_eq!(line, "[      ]  ior-rnd4K-easy-read        0.250000 GiB/s : time 300.500 seconds");
-    let line = told(named("find"), 22.930_156, 87.249, false);
-    let told =
+    let line = result_line(named("find"), 22.930_156, 87.249, false);
+    let wanted =
         "[RESULT]                 find       22.930156 kIOPS : time 87.249 seconds [INVALID]";
-    assert_eq!(line, told);
+    assert_eq!(line, wanted);
     // The score that io500 computed.
     let total = Total::of(&scores(&SUBMITTED), false);
     assert_eq!(format!("{:.6} {:.6}", total.bandwidth, total.metadata), "1.868072 22.952705");
@@ -107,7 +107,7 @@ impl Left {
         phases.iter().find(|phase| phase["name"] == name).unwrap()["score"].as_f64().unwrap()
     }
 
-    /// Whether all phases ran in their order, and told so.
+    /// Whether all phases ran in their order, and reported so.
     fn names_are(&self, is_extended: bool) {
         let names: Vec<&str> = self.lines.iter().map(|line| line[9..29].trim()).collect();
         let all: Vec<&str> = phases(is_extended).map(|phase| phase.name).collect();
@@ -147,10 +147,10 @@ fn left(ini: &str, words: &str, counting: &Counting) -> Left {
     assert!(there.keys().all(|name| !name.starts_with("data")), "{there:?}");
     assert!(there.contains_key("results/result_summary.txt"));
     assert!(there.contains_key("results/mdtest-hard-read.txt"));
-    let told =
+    let file_text =
         |name: &str| std::fs::read_to_string(folder.path(&format!("results/{name}"))).unwrap();
-    assert_eq!(told("config-orig.ini"), format!("{own}{ini}"));
-    let whole = told("config.ini");
+    assert_eq!(file_text("config-orig.ini"), format!("{own}{ini}"));
+    let whole = file_text("config.ini");
     assert!(
         whole.contains("\nblockSize = 4m\n") && whole.contains("\nstonewall-time = 1\n"),
         "{whole}"
@@ -161,8 +161,8 @@ fn left(ini: &str, words: &str, counting: &Counting) -> Left {
         ("mdtest-hard-read", 2 + 3),
         ("find", 2 + 2),
     ] {
-        let told = told(&format!("{phase}.csv"));
-        assert_eq!(told.lines().count(), lines, "{phase}: {told}");
+        let text = file_text(&format!("{phase}.csv"));
+        assert_eq!(text.lines().count(), lines, "{phase}: {text}");
     }
     let read = |path: &str| std::fs::read_to_string(path).unwrap();
     Left {
@@ -209,7 +209,7 @@ fn an_extended_run_searches_parts_and_runs_md_workbench() {
     let words = "--mode extended -a NATIVE --native.source x:/y";
     let left = left(ini, words, &native);
     left.names_are(true);
-    beside::is_told_as_by_io500(&left.result);
+    beside::is_written_as_by_io500(&left.result);
     let last = &left.lines[20];
     assert!(last.starts_with("[SCOREX] Bandwidth ") && last.ends_with(" [INVALID]"), "{last}");
     // md-workbench has ten sets: of three files to begin with, and two new ones in each of two iterations.
@@ -231,8 +231,8 @@ fn an_extended_run_searches_parts_and_runs_md_workbench() {
         assert!(words.contains(" -D=10 ") && words.contains(" -P=3 -I=2 "), "{words}");
         assert!(left.score(&section) > 0.0);
     }
-    let told: f64 = value("mdworkbench-bench", "scoreIteration0").parse().unwrap();
-    assert!(told > 0.0 && left.json["mode"] == "extended");
+    let score: f64 = value("mdworkbench-bench", "scoreIteration0").parse().unwrap();
+    assert!(score > 0.0 && left.json["mode"] == "extended");
     let metadata: Vec<&str> = phases(true)
         .filter(|phase| phase.group == super::phases::Group::Metadata)
         .map(|phase| phase.name)
@@ -285,5 +285,5 @@ fn an_interrupt_leaves_results_only() {
 fn stamps_and_names_are_those_of_io500() {
     assert_eq!(time_stamp(1_773_942_164), "2026.03.19-17.42.44");
     assert_eq!(stamp_of("a", "b"), (97 << 2) + 98);
-    assert_eq!(told_time(1_773_942_164), "2026-03-19 17:42:44");
+    assert_eq!(time_text(1_773_942_164), "2026-03-19 17:42:44");
 }

@@ -8,8 +8,8 @@ use sheen_types::Errno;
 use super::config::Config;
 use super::ini;
 use super::phases::{Phase, parts, phases};
-use super::score::{Score, told};
-use super::{told_time, version};
+use super::score::{Score, result_line};
+use super::{time_text, version};
 use crate::backend::{Backend, Shared, Worker, make_all, remove_all};
 use crate::posix::Posix;
 use crate::ranks::Ended;
@@ -90,11 +90,11 @@ impl Whole<'_> {
         ];
         self.result += "[run]\n";
         pairs.iter().for_each(|(key, value)| self.pair(key, value));
-        self.tell_time("; START ");
-        let (told, wanted) = (self.config.stonewall, self.config.seconds_min());
-        if told != wanted {
+        self.write_time("; START ");
+        let (seconds, wanted) = (self.config.stonewall, self.config.seconds_min());
+        if seconds != wanted {
             (self.is_valid, self.is_valid_extended) = (false, false);
-            self.invalid(&format!("stonewall-time {told}s != {wanted}s"));
+            self.invalid(&format!("stonewall-time {seconds}s != {wanted}s"));
         }
         self.result += "\n";
         Ok(())
@@ -111,9 +111,9 @@ impl Whole<'_> {
     }
 
     /// A line with the time, unless the ini file wants few words.
-    pub(super) fn tell_time(&mut self, head: &str) {
+    pub(super) fn write_time(&mut self, head: &str) {
         if self.config.verbosity > 0 {
-            self.result += &format!("{head}{}\n", told_time(clock::wall()));
+            self.result += &format!("{head}{}\n", time_text(clock::wall()));
         }
     }
 
@@ -132,7 +132,7 @@ impl Whole<'_> {
         for phase in phases(self.config.extended) {
             self.drop_caches(phase);
             self.result += &format!("\n[{}]\n", phase.name);
-            self.tell_time("t_start         = ");
+            self.write_time("t_start         = ");
             let begin = clock::now();
             let mut is_valid = true;
             let score = self.phase(phase, backend, &mut is_valid)?;
@@ -141,11 +141,11 @@ impl Whole<'_> {
             if phase.has_result() {
                 self.pair("score", &format!("{score:.6}"));
             }
-            self.say(&told(phase, score, seconds, is_valid));
+            self.say(&result_line(phase, score, seconds, is_valid));
             if self.config.verbosity > 0 {
                 self.pair("t_delta", &format!("{seconds:.4}"));
             }
-            self.tell_time("t_end           = ");
+            self.write_time("t_end           = ");
             self.is_valid_extended &= is_valid;
             self.is_valid &= is_valid || phase.optional;
             scores.push(Score { phase, score, seconds, is_valid });
@@ -217,7 +217,7 @@ impl Whole<'_> {
         Ok(())
     }
 
-    /// Removes what was made; results stay, but for what phases told each other.
+    /// Removes what was made; results stay, but for what phases wrote for each other.
     pub(super) fn clear(&self, worker: &mut dyn Worker) {
         for part in parts(false) {
             // Where no phase was, there is none.
@@ -231,7 +231,7 @@ impl Whole<'_> {
         }
         for path in self.made.iter().rev() {
             match worker.rmdir(path) {
-                // With something of others in it, it stays.
+                // With other files in it, it stays.
                 Ok(()) | Err(Errno::ENOTEMPTY | Errno::EEXIST | Errno::ENOENT | Errno::EBUSY) => {}
                 Err(errno) => eprintln!("{}", failed("remove", path, errno)),
             }

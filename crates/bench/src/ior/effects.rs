@@ -86,7 +86,7 @@ fn files_are_read_by_the_rank_that_c_q_and_z_say() {
     let (folder, counting) = (Folder::new("reorder"), Counting::default());
     let common = "--ranks 4 -F -k -b 4k -t 4k -O numTasksOnNode0=1";
     run(&folder, &format!("{common} -w"), &counting);
-    // Everybody reads another's: all files are read.
+    // Every rank reads another's: all files are read.
     let before = counting.calls("open").len();
     run(&folder, &format!("{common} -r -Z -Z -X 3"), &counting);
     let opened: BTreeSet<String> = counting.calls("open").into_iter().skip(before).collect();
@@ -200,8 +200,8 @@ fn flags(path: &str) -> Option<i64> {
     let mut own = entries
         .filter(|entry| std::fs::read_link(entry.path()).is_ok_and(|to| to.to_str() == Some(path)));
     let number = own.next()?.file_name().into_string().ok()?;
-    let told = std::fs::read_to_string(format!("/proc/self/fdinfo/{number}")).ok()?;
-    let flags = told.lines().find_map(|line| line.strip_prefix("flags:"))?;
+    let text = std::fs::read_to_string(format!("/proc/self/fdinfo/{number}")).ok()?;
+    let flags = text.lines().find_map(|line| line.strip_prefix("flags:"))?;
     i64::from_str_radix(flags.trim(), 8).ok()
 }
 
@@ -236,13 +236,13 @@ fn files_are_opened_with_o_direct_when_asked_for() {
 }
 
 #[test]
-fn a_rank_that_is_slower_than_others_is_told_with_j() {
-    for (words, told) in [("-j 1", true), ("", false), ("-j 9", false)] {
+fn a_rank_that_is_slower_than_the_rest_is_reported_with_j() {
+    for (words, reported) in [("-j 1", true), ("", false), ("-j 9", false)] {
         let (folder, counting) = (Folder::new("slow"), Counting::default());
         counting.slow("write", 1, Duration::from_millis(2500));
         let text = run(&folder, &format!("--ranks 2 -w -F -b 4k -t 4k {words}"), &counting);
         // One of the two, or both: the mean lies between them.
-        assert_eq!(text.contains(", elapsed transfer time is "), told, "{words}: {text}");
+        assert_eq!(text.contains(", elapsed transfer time is "), reported, "{words}: {text}");
     }
 }
 
@@ -267,7 +267,7 @@ fn data_is_of_the_type_that_was_asked_for() {
 }
 
 #[test]
-fn each_rank_is_told_of_in_a_file() {
+fn each_rank_is_reported_in_a_file() {
     let (folder, counting) = (Folder::new("each"), Counting::default());
     let path = folder.path("ranks.csv");
     let words = format!("--ranks 3 -F -b 8k -t 4k -i 2 -O saveRankPerformanceDetailsCSV={path}");
@@ -299,8 +299,8 @@ fn each_rank_is_told_of_in_a_file() {
 }
 
 #[test]
-fn what_is_only_told_changes_no_call() {
-    let (folder, counting) = (Folder::new("told"), Counting::default());
+fn what_is_only_reported_changes_no_call() {
+    let (folder, counting) = (Folder::new("reported"), Counting::default());
     let text = run(&folder, "-A 4711 -w -b 8k -t 4k -v -v -g", &counting);
     let summary = text.split("Summary of all tests:").nth(1).unwrap();
     assert!(summary.lines().any(|line| line.ends_with(" 4711")), "{summary}");

@@ -209,7 +209,7 @@ impl Part<'_, '_> {
             Err(errno) => return Err(self.failed("remove", &path, errno)),
         }
         match self.params.directory_of(self.rank.number).map(|path| self.worker.rmdir(&path)) {
-            // With files of other repetitions or of others in it, it stays.
+            // With files of other repetitions or programs in it, it stays.
             None | Some(Ok(()) | Err(Errno::ENOENT | Errno::ENOTEMPTY | Errno::EEXIST)) => Ok(()),
             Some(Err(errno)) => Err(self.failed("remove directory of", &path, errno)),
         }
@@ -266,13 +266,13 @@ impl Part<'_, '_> {
         if let Some(path) = &self.params.status_file
             && !self.params.write
         {
-            let mut told = 0;
+            let mut found = 0;
             if self.rank.number == 0 {
                 let text = std::fs::read_to_string(path).unwrap_or_default();
                 let line = || format!("{path} holds no number of transfers");
-                told = text.trim().parse().map_err(|_| line())?;
+                found = text.trim().parse().map_err(|_| line())?;
             }
-            self.iterations = self.rank.broadcast(told)?;
+            self.iterations = self.rank.broadcast(found)?;
         }
         let whose = (self.rank.number + self.reordered(repetition)) % self.params.tasks;
         self.delay();
@@ -366,11 +366,11 @@ impl Part<'_, '_> {
         times[5] = clock::now();
         self.rank.barrier()?;
         self.check_size(&path, moved.bytes)?;
-        let point = self.told(access, &times, &moved, repetition)?;
+        let point = self.reached(access, &times, &moved, repetition)?;
         Ok((point, moved.wrong))
     }
 
-    /// Tells if more or less was moved than asked for, or if the files are of another size.
+    /// Warns if more or less was moved than asked for, or if the files are of another size.
     fn check_size(&mut self, path: &str, moved: u64) -> Result<(), Ended> {
         let stat = self.worker.stat(path);
         let stat = stat.map_err(|errno| self.failed("stat", path, errno))?;
@@ -393,7 +393,7 @@ impl Part<'_, '_> {
     }
 
     /// Puts the ranks' times together.
-    fn told(
+    fn reached(
         &mut self,
         access: Access,
         times: &Times,
@@ -422,7 +422,7 @@ impl Part<'_, '_> {
             total,
             repetition,
         }));
-        self.tell_outliers(&all);
+        self.report_outliers(&all);
         if let Some(path) = self.params.ranks_file.as_ref().filter(|_| self.rank.number == 0) {
             append(path, &report::ranks(access.writes(), &all, bytes))?;
         }
@@ -435,7 +435,7 @@ impl Part<'_, '_> {
         })
     }
 
-    fn tell_outliers(&self, all: &[Vec<f64>]) {
+    fn report_outliers(&self, all: &[Vec<f64>]) {
         if self.params.outlier == 0 {
             return;
         }

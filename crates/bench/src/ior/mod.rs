@@ -118,7 +118,7 @@ fn job<'o>(
 ) -> (Run<'o>, Nodes) {
     let in_each = match test.tasks_per_node {
         0 => test.tasks.div_ceil(backend.nodes(test.tasks, options.common.processes)),
-        told => told.min(test.tasks),
+        given => given.min(test.tasks),
     };
     let count = test.tasks.div_ceil(in_each);
     let now = clock::wall() as u32;
@@ -164,7 +164,7 @@ fn clear(backend: &dyn Backend, test: &Params, older: &[String]) {
         }
     }
     for directory in (0..test.tasks).filter_map(|rank| test.directory_of(rank)) {
-        // With files of others in it, it stays.
+        // With other files in it, it stays.
         let _ = worker.rmdir(&directory);
     }
 }

@@ -71,13 +71,13 @@ pub struct Options {
     /// Barriers between open, transfers and close
     #[arg(short = 'g')]
     barriers: bool,
-    /// Seed of the data; the time unless told
+    /// Seed of the data; the time unless given
     #[arg(short = 'G', value_name = "N", default_value_t = 0, allow_negative_numbers = true, value_parser = crate::text::seed)]
     signature: u32,
     /// Repetitions
     #[arg(short = 'i', value_name = "N", default_value_t = 1)]
     repetitions: u32,
-    /// Tell of ranks so many seconds from the mean
+    /// Report ranks so many seconds from the mean
     #[arg(short = 'j', value_name = "SECONDS", default_value_t = 0)]
     outlier: u32,
     /// Keep the files
@@ -124,7 +124,7 @@ pub struct Options {
     /// A directory for each rank's file
     #[arg(short = 'u')]
     unique_directory: bool,
-    /// Tell more, each time more
+    /// Report more, each time more
     #[arg(short = 'v', action = ArgAction::Count)]
     verbose: u8,
     /// Write
@@ -148,7 +148,7 @@ pub struct Options {
     /// Seed of -z
     #[arg(long = "random-offset-seed", value_name = "SEED")]
     random_seed: Option<u32>,
-    /// Read what any rank has written; twice: everybody that of another
+    /// Read what any rank has written; twice: each that of another
     #[arg(short = 'Z', action = ArgAction::Count)]
     reorder_random: u8,
 }

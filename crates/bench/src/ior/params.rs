@@ -33,9 +33,9 @@ pub(super) enum Format {
 /// How ranks read what other ranks have written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Reorder {
-    /// `-C`: everybody that of the rank so many nodes further.
+    /// `-C`: each rank that of the rank so many nodes further.
     pub(super) constant: bool,
-    /// `-Z`: anybody's; 2 for everybody another's.
+    /// `-Z`: anybody's; 2 for each another's.
     pub(super) random: u8,
     /// `-Q`.
     pub(super) node_offset: i64,
@@ -90,7 +90,7 @@ pub(super) struct Params {
     pub(super) delay: u32,
     /// Microseconds after each transfer.
     pub(super) transfer_delay: u64,
-    /// Seconds from the mean beyond which a rank is told of; 0 for never.
+    /// Seconds from the mean beyond which a rank is reported; 0 for never.
     pub(super) outlier: u32,
     /// Seed of the data; 0 for the time.
     pub(super) signature: u32,

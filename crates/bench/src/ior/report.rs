@@ -159,7 +159,7 @@ pub(super) fn row(params: &Params, row: &Row) -> String {
     }
 }
 
-/// What is told where no status file keeps it.
+/// What is printed where no status file keeps it.
 pub(super) fn pairs(format: Format, pairs: u64) -> String {
     match format {
         Format::Default => format!("Pairs deadlineForStonewallingaccessed: {pairs}\n"),
@@ -324,15 +324,15 @@ pub(super) const SUMMARY_HEADER: &str = "\nOperation   Max(MiB)   Min(MiB)  Mean
 /// The rows of a test in the table of summaries.
 pub(super) fn summary_rows(params: &Params, answer: &Answer, test: usize, nodes: Nodes) -> String {
     let row = |(writes, points): (bool, &[Point])| {
-        let told = summary(params, points);
+        let summary = summary(params, points);
         let mut text = format!("{:<9} ", access(writes));
-        for (spread, unit) in [(told.bytes, MIB), (told.operations, 1.0)] {
+        for (spread, unit) in [(summary.bytes, MIB), (summary.operations, 1.0)] {
             for number in [spread.max, spread.min, spread.mean, spread.deviation] {
                 text += &format!("{:10.2} ", number / unit);
             }
         }
-        text += &format!("{:10.5} ", told.mean_time);
-        text += &match told.stonewall {
+        text += &format!("{:10.5} ", summary.mean_time);
+        text += &match summary.stonewall {
             Some((time, rate)) => format!("{time:10.2} {:13.2} ", rate / MIB),
             None => format!("{:>10} {:>13} ", "NA", "NA"),
         };
@@ -350,7 +350,7 @@ pub(super) fn summary_rows(params: &Params, answer: &Answer, test: usize, nodes:
             params.segments,
             params.block,
             params.transfer,
-            told.moved / MIB,
+            summary.moved / MIB,
             api(params),
             params.reference,
         )
@@ -360,11 +360,11 @@ pub(super) fn summary_rows(params: &Params, answer: &Answer, test: usize, nodes:
 
 /// Means over repetitions, of accesses that were made. `test` is named if the run has several.
 pub(super) fn rates(answer: &Answer, test: Option<usize>) -> Vec<Rate> {
-    let told = test.map_or(String::new(), |test| format!(", test {test}"));
+    let suffix = test.map_or(String::new(), |test| format!(", test {test}"));
     let of = |(name, points): (&str, &Vec<Point>)| {
         let rates = points.iter().map(|point| point.moved as f64 / point.time / MIB);
         let value = rates.sum::<f64>() / points.len().max(1) as f64;
-        Rate { name: format!("{name}{told}"), unit: "MiB/s", value }
+        Rate { name: format!("{name}{suffix}"), unit: "MiB/s", value }
     };
     let all = [("write", &answer.writes), ("read", &answer.reads)];
     all.into_iter().filter(|(_, points)| !points.is_empty()).map(of).collect()
@@ -410,7 +410,7 @@ pub(super) fn results(params: &Params, answer: &Answer) -> [(&'static str, Json)
 /// The summaries of a test.
 pub(super) fn summaries(params: &Params, answer: &Answer, test: usize, nodes: Nodes) -> Vec<Json> {
     let one = |(writes, points): (bool, &[Point])| {
-        let told = summary(params, points);
+        let summary = summary(params, points);
         let reorder = params.reorder;
         let mut all: Vec<(&'static str, Json)> = vec![
             ("operation", access(writes).into()),
@@ -428,21 +428,21 @@ pub(super) fn summaries(params: &Params, answer: &Answer, test: usize, nodes: No
             ("taskPerNodeOffset", reorder.node_offset.into()),
             ("reorderTasksRandom", reorder.random.into()),
             ("reorderTasksRandomSeed", reorder.seed.into()),
-            ("bwMaxMIB", real(told.bytes.max / MIB)),
-            ("bwMinMIB", real(told.bytes.min / MIB)),
-            ("bwMeanMIB", real(told.bytes.mean / MIB)),
-            ("bwStdMIB", real(told.bytes.deviation / MIB)),
-            ("OPsMax", real(told.operations.max)),
-            ("OPsMin", real(told.operations.min)),
-            ("OPsMean", real(told.operations.mean)),
-            ("OPsSD", real(told.operations.deviation)),
-            ("MeanTime", real(told.mean_time)),
+            ("bwMaxMIB", real(summary.bytes.max / MIB)),
+            ("bwMinMIB", real(summary.bytes.min / MIB)),
+            ("bwMeanMIB", real(summary.bytes.mean / MIB)),
+            ("bwStdMIB", real(summary.bytes.deviation / MIB)),
+            ("OPsMax", real(summary.operations.max)),
+            ("OPsMin", real(summary.operations.min)),
+            ("OPsMean", real(summary.operations.mean)),
+            ("OPsSD", real(summary.operations.deviation)),
+            ("MeanTime", real(summary.mean_time)),
         ];
-        if let Some((time, rate)) = told.stonewall {
+        if let Some((time, rate)) = summary.stonewall {
             all.push(("StoneWallTime", real(time)));
             all.push(("StoneWallbwMeanMIB", real(rate / MIB)));
         }
-        all.push(("xsizeMiB", real(told.moved / MIB)));
+        all.push(("xsizeMiB", real(summary.moved / MIB)));
         Json::Object(all)
     };
     accesses(params, answer).into_iter().map(one).collect()
@@ -499,7 +499,7 @@ mod tests {
     #[test]
     fn rows_are_those_of_ior() {
         let params = Params { verbose: 0, ..Params::default() };
-        let told = Reached {
+        let reached = Reached {
             writes: true,
             bandwidth: 912.4 * MIB,
             operations: 4282.0,
@@ -511,7 +511,7 @@ mod tests {
             repetition: 0,
         };
         assert_eq!(
-            row(&params, &Row::Access(told)),
+            row(&params, &Row::Access(reached)),
             "write     912.40     4282       0.001868    1024.00    256.00     0.001203   0.007473   \
              0.000973   0.008768   0   \n"
         );

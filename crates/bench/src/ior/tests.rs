@@ -50,7 +50,7 @@ fn a_shared_file_has_every_rank_s_blocks() {
     }
     let row = row(&text, "write");
     assert_eq!((row[4], row[5], row[10]), ("8.00", "2.00", "0"));
-    // Read by others than wrote it.
+    // Read by other ranks than wrote it.
     let words = "--ranks 3 -b 8k -t 2k -s 2 -R -k -G 9 -l offset -C";
     let (ended, text) = run(&folder, words, &counting);
     assert_eq!((ended, counting.of("read")), (Ok(()), 24), "{text}");
@@ -104,7 +104,7 @@ fn files_of_ranks_have_their_names_and_sizes() {
 }
 
 #[test]
-fn wrong_data_is_told_with_its_place_and_a_failure() {
+fn wrong_data_is_reported_with_its_place_and_a_failure() {
     for (words, number) in [("-R", 5), ("-W", 5), ("-R -K -F", 5)] {
         let (folder, counting) = (Folder::new("wrong"), Counting::default());
         counting.corrupt(number);
@@ -158,14 +158,14 @@ fn failures_and_interrupts_end_the_run_and_leave_nothing() {
 }
 
 #[test]
-fn json_and_csv_tell_what_the_table_tells() {
+fn json_and_csv_report_what_the_table_reports() {
     let (folder, counting) = (Folder::new("formats"), Counting::default());
     let file = folder.path("out");
     let words = format!("--ranks 2 -b 32m -i 2 -O summaryFormat=JSON,summaryFile={file}");
     let (ended, text) = run(&folder, &words, &counting);
     assert_eq!((ended, text), (Ok(()), format!("Writing output to {file}\n")));
-    let told: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
-    let test = &told["tests"][0];
+    let json: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
+    let test = &json["tests"][0];
     let accesses: Vec<&str> = test["Results"]
         .as_array()
         .unwrap()
@@ -178,7 +178,7 @@ fn json_and_csv_tell_what_the_table_tells() {
     assert!((rate / first["bwMiB"].as_f64().unwrap() - 1.0).abs() < 0.2, "{first}");
     assert_eq!(test["Options"]["xfersize"], "262144 bytes");
     assert_eq!(test["Parameters"]["repetitions"], 2);
-    assert_eq!(told["summary"][1]["operation"], "read");
+    assert_eq!(json["summary"][1]["operation"], "read");
     assert!(test["max"]["writeMiB"].as_f64().unwrap() > 0.0);
     std::fs::remove_file(&file).unwrap();
     let (_, text) = run(&folder, "-O summaryFormat=csv", &counting);

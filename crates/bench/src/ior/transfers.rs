@@ -12,8 +12,8 @@ use crate::backend::File;
 use crate::clock;
 use crate::ranks::Ended;
 
-/// Wrong transfers that one rank tells of.
-const TOLD_MAX: u64 = 8;
+/// Wrong transfers that one rank reports.
+const REPORTED_MAX: u64 = 8;
 
 /// What a rank has transferred.
 #[derive(Default)]
@@ -139,7 +139,7 @@ impl Part<'_, '_> {
             && let Some(at) = self.pattern.wrong(&self.buffer, whose, offset)
         {
             moved.wrong += 1;
-            if moved.wrong <= TOLD_MAX {
+            if moved.wrong <= REPORTED_MAX {
                 eprintln!(
                     "rank {}: wrong data in {path} at offset {}, which rank {whose} wrote",
                     self.rank.number,

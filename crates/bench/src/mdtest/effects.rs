@@ -80,7 +80,7 @@ fn each_phase_can_run_alone() {
 }
 
 #[test]
-fn a_random_order_visits_each_item_once_and_its_seed_tells_which() {
+fn a_random_order_visits_each_item_once_and_its_seed_decides_which() {
     let visits = |words: &str| {
         let (folder, counting) = (Folder::new("order"), Counting::default());
         run(&folder, &format!("-F -n 50 -C {words}"), &counting);
@@ -155,24 +155,24 @@ fn barriers_and_times_of_directories_change_no_call() {
 #[test]
 fn tables_are_those_that_were_asked_for() {
     let (folder, counting) = (Folder::new("tables"), Counting::default());
-    let told = |words: &str| run(&folder, &format!("-F -n 3 --ranks 2 {words}"), &counting);
+    let output = |words: &str| run(&folder, &format!("-F -n 3 --ranks 2 {words}"), &counting);
     let (rate, time) = ("SUMMARY rate (in ops/sec): ", "SUMMARY time (in sec): ");
     let has = |text: &str| (text.contains(rate), text.contains(time));
-    assert_eq!(has(&told("")), (true, false));
-    assert_eq!(has(&told("-Z")), (false, true));
-    assert_eq!(has(&told("-P")), (true, true));
-    let text = told("--showRankStatistics");
+    assert_eq!(has(&output("")), (true, false));
+    assert_eq!(has(&output("-Z")), (false, true));
+    assert_eq!(has(&output("-P")), (true, true));
+    let text = output("--showRankStatistics");
     assert!(text.contains("per Rank"), "{text}");
-    let (plain, all) = (told(""), told("--print-all-procs"));
+    let (plain, all) = (output(""), output("--print-all-procs"));
     assert!(all.lines().count() > plain.lines().count(), "{all}");
-    let (plain, more) = (told(""), told("-v"));
+    let (plain, more) = (output(""), output("-v"));
     assert!(more.lines().count() > plain.lines().count(), "{more}");
 }
 
 #[test]
 fn commands_run_before_and_behind_each_phase_and_only_the_latter_count() {
     let (folder, counting) = (Folder::new("commands"), Counting::default());
-    let told = |before: &str, after: &str| {
+    let run_between = |before: &str, after: &str| {
         let path = folder.path("t");
         let mut options: Options =
             testing::options(&format!("-a NATIVE -d {path} -F -n 2 --ranks 2"));
@@ -184,19 +184,19 @@ fn commands_run_before_and_behind_each_phase_and_only_the_latter_count() {
     };
     let log = folder.path("log");
     let before = format!("echo b >> {log}; sleep 0.2");
-    assert_eq!(told(&before, &format!("echo a >> {log}")), Ok(()));
+    assert_eq!(run_between(&before, &format!("echo a >> {log}")), Ok(()));
     let seconds = || {
         let json = std::fs::read_to_string(folder.path("json")).unwrap();
-        let told: serde_json::Value = serde_json::from_str(&json).unwrap();
-        told["tests"][0]["iterations"][0]["File stat"]["time"].as_f64().unwrap()
+        let parsed: serde_json::Value = serde_json::from_str(&json).unwrap();
+        parsed["tests"][0]["iterations"][0]["File stat"]["time"].as_f64().unwrap()
     };
     // Two ranks, four phases.
     let lines = std::fs::read_to_string(&log).unwrap();
     assert_eq!((lines.matches('b').count(), lines.matches('a').count()), (8, 8));
     assert!(seconds() < 0.2, "{}", seconds());
-    assert_eq!(told("true", "sleep 0.2"), Ok(()));
+    assert_eq!(run_between("true", "sleep 0.2"), Ok(()));
     assert!(seconds() >= 0.2);
-    let Err(Ended::Failed(line)) = told("exit 3", "true") else { panic!("no failure") };
+    let Err(Ended::Failed(line)) = run_between("exit 3", "true") else { panic!("no failure") };
     assert_eq!(line, "'exit 3': exit status: 3");
     assert!(!std::path::Path::new(&folder.path("t")).exists());
 }

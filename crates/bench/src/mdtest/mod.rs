@@ -147,8 +147,8 @@ impl Outcome {
 
     /// Files a second until the stonewall.
     pub(crate) fn until_stonewall(&self) -> f64 {
-        let told = self.measured.first().map_or([0.0; 3], |rank| rank.stonewall);
-        if told[0] > 0.0 { told[1] / told[0] } else { 0.0 }
+        let wall = self.measured.first().map_or([0.0; 3], |rank| rank.stonewall);
+        if wall[0] > 0.0 { wall[1] / wall[0] } else { 0.0 }
     }
 }
 
@@ -185,7 +185,7 @@ pub(crate) fn perform(
     out(&header(options, surroundings, &*backend, sizes[sizes.len() - 1], begun, root.space));
     for (test, plan) in plans.iter().enumerate() {
         let size = sizes[test];
-        out(&format!("{}\n", plan.told(size)));
+        out(&format!("{}\n", plan.description(size)));
         let made = match options.common.processes {
             true => {
                 let words = surroundings.child_words();
@@ -194,7 +194,7 @@ pub(crate) fn perform(
             false => ranks::threads(size, &*backend, surroundings.watch(), &job(test)),
         };
         let answer = made.inspect_err(|_| root.clear(&*backend, plan, options))?;
-        out(&told(options, plan, &answer));
+        out(&report(options, plan, &answer));
         wrong += answer.wrong;
         if let Some(path) = &options.ranks_file {
             append(path, &report::ranks(plan.items, &answer.measured))?;
@@ -243,7 +243,7 @@ fn sizes(options: &Options) -> Result<Vec<usize>, String> {
     Ok((first..=last).step_by(options.rank_stride as usize).map(|size| size as usize).collect())
 }
 
-fn told(options: &Options, plan: &Plan, answer: &Answer) -> String {
+fn report(options: &Options, plan: &Plan, answer: &Answer) -> String {
     let mut text = String::new();
     answer.lines.iter().for_each(|line| text.push_str(line));
     if options.level() > 0 {

@@ -52,7 +52,7 @@ pub struct Options {
     /// Files only
     #[arg(short = 'F')]
     pub files_only: bool,
-    /// Seed of the data; the time of the run unless told
+    /// Seed of the data; the time of the run unless given
     #[arg(short = 'G', value_name = "N", allow_negative_numbers = true, value_parser = crate::text::seed)]
     pub data_seed: Option<u32>,
     /// How often to do all of it
@@ -70,7 +70,7 @@ pub struct Options {
     /// Items of each rank
     #[arg(short = 'n', value_name = "N", default_value = "0", value_parser = size)]
     pub items: u64,
-    /// Shift ranks by so many for each phase, so that nobody works on what he has cached
+    /// Shift ranks by so many for each phase, so that no rank works on what it has cached
     #[arg(short = 'N', value_name = "STRIDE", default_value_t = 0)]
     pub stride: u64,
     /// Seconds to wait before the directories and before the files of each iteration
@@ -103,10 +103,10 @@ pub struct Options {
     /// Rename directories too
     #[arg(short = 'U')]
     pub rename: bool,
-    /// Tell more, each time more
+    /// Report more, each time more
     #[arg(short = 'v', action = clap::ArgAction::Count)]
     pub verbose: u8,
-    /// How much to tell
+    /// How much to report
     #[arg(short = 'V', value_name = "LEVEL")]
     pub verbosity: Option<u8>,
     /// Bytes to write to each file
@@ -160,7 +160,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// How much to tell.
+    /// How much to report.
     pub(crate) fn level(&self) -> u8 {
         self.verbosity.unwrap_or(self.verbose)
     }

@@ -41,8 +41,8 @@ impl Job for Run<'_> {
     fn run(&self, rank: &mut Rank, worker: &mut dyn Worker) -> Result<Answer, Ended> {
         let (options, plan) = (self.options, self.plan);
         let seed = rank.broadcast(self.seed.into())? as u32;
-        let random = options.random.map(|told| options.random_seed.unwrap_or(told));
-        let random = random.map(|told| u64::from(if told == 0 { seed } else { told }));
+        let random = options.random.map(|given| options.random_seed.unwrap_or(given));
+        let random = random.map(|given| u64::from(if given == 0 { seed } else { given }));
         let pattern = Pattern { packet: plan.packet, seed: options.data_seed.unwrap_or(seed) };
         let mut write = Buffer::new(options.write_bytes)?;
         pattern.fill(&mut write, rank.number);
@@ -436,14 +436,14 @@ impl<'r> Part<'r, '_> {
     /// How many items an earlier run has created.
     fn take_status(&mut self) -> Result<(), Ended> {
         let Some(path) = &self.options.status_file else { return Ok(()) };
-        let mut told = 0;
+        let mut given = 0;
         if self.rank.number == 0 {
             let text = std::fs::read_to_string(path).unwrap_or_default();
             let items = text.trim().parse().ok().filter(|items| *items <= self.plan.items);
             let line = || format!("{path} holds no number of items up to {}", self.plan.items);
-            told = items.ok_or_else(|| Ended::Failed(line()))?;
+            given = items.ok_or_else(|| Ended::Failed(line()))?;
         }
-        let items = self.rank.broadcast(told)?;
+        let items = self.rank.broadcast(given)?;
         self.use_only(items);
         Ok(())
     }
@@ -515,7 +515,7 @@ impl<'r> Part<'r, '_> {
         Ok(())
     }
 
-    /// Counts wrong data, and tells the first of a rank.
+    /// Counts wrong data, and reports the first of a rank.
     fn verify(&mut self, path: &str, data: &[u8], writer: usize, number: u64) {
         let Some(offset) = self.pattern.wrong(data, writer, number) else { return };
         if self.wrong == 0 {
@@ -532,7 +532,7 @@ impl<'r> Part<'r, '_> {
 /// Runs what the user wants beside a phase.
 fn command(command: Option<&str>) -> Result<(), Ended> {
     let Some(command) = command else { return Ok(()) };
-    // Of a rank that is a process standard input is the way to the others.
+    // Of a rank that is a process standard input is the way to the other ranks.
     match Command::new("sh").args(["-c", command]).stdin(Stdio::null()).status() {
         Ok(status) if status.success() => Ok(()),
         Ok(status) => Err(Ended::Failed(format!("'{command}': {status}"))),

@@ -172,8 +172,8 @@ impl Plan {
         Ok(order)
     }
 
-    /// What a run with `size` ranks is about, as mdtest tells it.
-    pub(super) fn told(&self, size: usize) -> String {
+    /// What a run with `size` ranks is about, as mdtest prints it.
+    pub(super) fn description(&self, size: usize) -> String {
         let all = self.items * self.trees * size as u64;
         let what = match (self.files, self.directories) {
             (true, true) => "files/directories",

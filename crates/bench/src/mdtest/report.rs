@@ -85,9 +85,9 @@ fn shown(plan: &Plan) -> impl Iterator<Item = Phase> {
 pub(super) fn rates(plan: &Plan, measured: &[Vec<Measured>], ranks: Option<usize>) -> Vec<Rate> {
     let trees = plan.tree_directories * plan.trees > 1;
     let of = |phase: Phase| {
-        let told = ranks.map_or(String::new(), |ranks| format!(", {ranks} ranks"));
+        let suffix = ranks.map_or(String::new(), |ranks| format!(", {ranks} ranks"));
         let value = row(measured, phase, Unit::Rate).mean;
-        Rate { name: format!("{}{told}", phase.name()), unit: "ops/s", value }
+        Rate { name: format!("{}{suffix}", phase.name()), unit: "ops/s", value }
     };
     let all = shown(plan).filter(|phase| trees || !phase.is_tree()).map(of);
     all.filter(|rate| rate.value > 0.0).collect()
@@ -201,8 +201,8 @@ pub(super) fn json(plan: &Plan, measured: &[Vec<Measured>]) -> Value {
         if let Some([time, items, least]) = ranks.first().map(|rank| rank.stonewall)
             && time > 0.0
         {
-            let told = json!({"time": time, "items": items as u64, "items_min": least as u64});
-            all.insert("stonewall".to_owned(), told);
+            let stonewall = json!({"time": time, "items": items as u64, "items_min": least as u64});
+            all.insert("stonewall".to_owned(), stonewall);
         }
         Value::Object(all)
     };
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_are_told_one_by_one() {
+    fn ranks_are_reported_one_by_one() {
         let mut one = measured(100, 2.0);
         one.set(Phase::DirRename, 0, 0.0, 0.0);
         let text = ranks(7, &[vec![one, measured(300, 4.0)], vec![measured(1, 1.0)]]);

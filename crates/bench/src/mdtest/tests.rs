@@ -92,11 +92,11 @@ fn unique_directories_may_lie_at_several_places_and_are_shifted() {
         if asked.directories == "./out" {
             asked.directories = folder.path("t");
         }
-        let go = |asked: &Options| {
+        let measure = |asked: &Options| {
             let stop = AtomicBool::new(false);
             testing::run("mdtest", &counting, &stop, |all| super::run(asked, all)).0
         };
-        assert_eq!(go(&asked), Ok(()), "{words}");
+        assert_eq!(measure(&asked), Ok(()), "{words}");
         if words.contains('@') {
             let a = tree(&folder.path("a"));
             assert!(a.contains_key("test-dir.0-0/mdtest_tree.2.0/file.mdtest.2.11"), "{a:?}");
@@ -104,7 +104,7 @@ fn unique_directories_may_lie_at_several_places_and_are_shifted() {
         }
         asked.create_only = false;
         (asked.stat_only, asked.read_only, asked.remove_only) = (true, true, true);
-        assert_eq!(go(&asked), Ok(()), "{words}");
+        assert_eq!(measure(&asked), Ok(()), "{words}");
         assert_eq!((counting.of("unlink"), counting.of("open")), (48, 48), "{words}");
     }
 }
@@ -139,7 +139,7 @@ fn a_stonewall_lets_all_ranks_make_as_many_and_is_remembered() {
 }
 
 #[test]
-fn wrong_data_is_told_and_a_failure() {
+fn wrong_data_is_reported_and_a_failure() {
     for words in ["-w 4096 -e 4096 -X", "-w 4096 --verify-write -C"] {
         let (folder, counting) = (Folder::new("wrong"), Counting::default());
         counting.corrupt(3);
@@ -222,12 +222,12 @@ fn the_lines_are_those_of_mdtest() {
     );
     assert!(text.contains("\nSUMMARY time (in sec): (of 1 iterations)\n"));
     assert!(text.ends_with(" --\n\n") && text.contains("\n-- finished at "));
-    let told: Value = serde_json::from_str(&std::fs::read_to_string(&json).unwrap()).unwrap();
-    let create = &told["tests"][0]["iterations"][0]["File creation"];
+    let report: Value = serde_json::from_str(&std::fs::read_to_string(&json).unwrap()).unwrap();
+    let create = &report["tests"][0]["iterations"][0]["File creation"];
     assert_eq!(create["items"], 10);
     let rate = create["items"].as_f64().unwrap() / create["time"].as_f64().unwrap();
     assert!((rate / create["rate"].as_f64().unwrap() - 1.0).abs() < 1e-9);
-    assert_eq!(told["tests"][0]["summary"][0]["operation"], "File creation");
+    assert_eq!(report["tests"][0]["summary"][0]["operation"], "File creation");
 }
 
 #[test]

@@ -92,7 +92,7 @@ impl Histogram {
         std::iter::once(self.max).chain(pairs).collect()
     }
 
-    /// What [`Self::to_words`] told; other words count nothing.
+    /// What [`Self::to_words`] returned; other words count nothing.
     pub(crate) fn from_words(words: &[u64]) -> Self {
         let mut histogram = Self::default();
         let Some((max, pairs)) = words.split_first() else { return histogram };
@@ -133,8 +133,8 @@ mod tests {
         assert_eq!((histogram.quantile(0.5), histogram.max()), (0, 0));
         (1..=1000u64).for_each(|time| histogram.record(time * 1000));
         for (share, time) in [(0.5, 500_000), (0.9, 900_000), (0.99, 990_000), (0.999, 999_000)] {
-            let told = histogram.quantile(share);
-            assert!((time..=time + time / 32).contains(&told), "{share}: {told}");
+            let estimate = histogram.quantile(share);
+            assert!((time..=time + time / 32).contains(&estimate), "{share}: {estimate}");
         }
         assert_eq!((histogram.quantile(1.0), histogram.count()), (1_000_000, 1000));
         let mut sent = Histogram::from_words(&histogram.to_words());

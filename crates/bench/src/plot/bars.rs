@@ -24,7 +24,7 @@ pub struct Bars {
     title: String,
     kinds: Vec<String>,
     groups: Vec<(String, Vec<Bar>)>,
-    /// Whether the longest bar of each group is as long as those of the others.
+    /// Whether the longest bar of each group is as long as those of the other groups.
     by_group: bool,
 }
 
@@ -69,7 +69,7 @@ impl Bars {
         self.groups.iter().map(group).collect::<Vec<_>>().join(" ")
     }
 
-    /// The picture for a file of its own: on white, since nobody there says what text looks like.
+    /// The picture for a file of its own: on white, since no page there says what text looks like.
     #[must_use]
     pub fn alone(&self) -> String {
         let open = "<svg xmlns=\"http://www.w3.org/2000/svg\" ";

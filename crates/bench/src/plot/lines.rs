@@ -104,8 +104,8 @@ impl Lines {
             svg.text((x(mark), bottom + 16.0), Anchor::Middle, &format!("{} s", number(mark)));
         }
         // Strong lines over weak ones.
-        let (main, others): (Vec<_>, Vec<_>) = self.lines.iter().partition(|line| line.is_main);
-        for line in others.into_iter().chain(main) {
+        let (main, rest): (Vec<_>, Vec<_>) = self.lines.iter().partition(|line| line.is_main);
+        for line in rest.into_iter().chain(main) {
             let points: Vec<_> =
                 line.points.iter().map(|(time, value)| (x(*time), y(*value))).collect();
             let (width, opacity) = if line.is_main { (2.0, 1.0) } else { (1.0, 0.35) };

@@ -1,7 +1,8 @@
 //! Plots as SVG: bars beside each other, times of operations, rates over time.
 //!
 //! Each is one element that stands in a page or alone in a file, with a title and a description for who does
-//! not see it. Its text has the color of the page's; kinds have colors that people with any kind of sight tell
+//! not see it. Its text has the color of the page's; kinds have colors that people with any kind of sight
+//! //! distinguish,
 //! apart, on white and on black.
 
 mod bars;
@@ -22,7 +23,7 @@ pub(crate) fn color(kind: usize) -> &'static str {
     COLORS[kind % COLORS.len()]
 }
 
-/// A number with as many places as it needs to be told from its neighbours: `12,345`, `12.3`, `0.0123`.
+/// A number with as many places as it needs to differ from its neighbours: `12,345`, `12.3`, `0.0123`.
 #[must_use]
 pub fn number(number: f64) -> String {
     let places = match number.abs() {
@@ -71,12 +72,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_told_as_people_read_them() {
-        let told = [0.0, 1_234_567.8, 999.5, 12.34, 1.234, 0.1234, 0.01234, -1234.0].map(number);
+    fn numbers_are_written_as_people_read_them() {
+        let written = [0.0, 1_234_567.8, 999.5, 12.34, 1.234, 0.1234, 0.01234, -1234.0].map(number);
         let wanted = ["0", "1,234,568", "1,000", "12.3", "1.23", "0.123", "0.0123", "-1,234"];
-        assert_eq!(told, wanted);
-        let told = [850, 12_300, 4_560_000, 1_230_000_000].map(duration);
-        assert_eq!(told, ["850 ns", "12.3 µs", "4.56 ms", "1.23 s"]);
+        assert_eq!(written, wanted);
+        let written = [850, 12_300, 4_560_000, 1_230_000_000].map(duration);
+        assert_eq!(written, ["850 ns", "12.3 µs", "4.56 ms", "1.23 s"]);
     }
 
     #[test]

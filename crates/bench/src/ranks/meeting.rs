@@ -7,22 +7,22 @@ use parking_lot::{Condvar, Mutex};
 
 use super::Ended;
 
-/// A rank's way to the others.
+/// A rank's way to the other ranks.
 pub(super) trait Link {
-    /// Every rank's words, once all have told theirs.
+    /// Every rank's words, once all have given theirs.
     fn exchange(&mut self, own: &[u64]) -> Result<Vec<Vec<u64>>, Ended>;
 }
 
 /// The meeting of one team.
 pub(super) struct Meeting<'a> {
-    state: Mutex<State>,
+    state: Mutex<MeetingState>,
     changed: Condvar,
     size: usize,
     stop: &'a AtomicBool,
 }
 
 #[derive(Default)]
-struct State {
+struct MeetingState {
     round: u64,
     arrived: usize,
     words: Vec<Vec<u64>>,
@@ -32,7 +32,7 @@ struct State {
 
 impl<'a> Meeting<'a> {
     pub(super) fn new(size: usize, stop: &'a AtomicBool) -> Self {
-        let state = State { words: vec![Vec::new(); size], ..State::default() };
+        let state = MeetingState { words: vec![Vec::new(); size], ..MeetingState::default() };
         Self { state: Mutex::new(state), changed: Condvar::new(), size, stop }
     }
 
@@ -41,7 +41,7 @@ impl<'a> Meeting<'a> {
         self.stop
     }
 
-    /// Ends the run. What is told first counts, but that others stop because of it is no news.
+    /// Ends the run. The first report counts; that other ranks stop because of it is no news.
     pub(super) fn end(&self, ended: Ended) {
         let mut state = self.state.lock();
         state.ended.get_or_insert(ended);

@@ -2,7 +2,7 @@
 //!
 //! The ranks of a team are threads of one process, or processes of which the first is rank 0
 //! ([`process`]). They meet in [`Rank::exchange`], out of which barriers, sums and maxima are made; between
-//! two meetings they share nothing that is written. The first rank that fails ends the run: all others find
+//! two meetings they share nothing that is written. The first rank that fails ends the run: all other ranks find
 //! out at their next operation or meeting.
 
 mod meeting;
@@ -137,7 +137,7 @@ impl Rank<'_> {
     }
 
     /// A phase of `total` operations of all ranks begins, each of so many bytes if that is its purpose. Rank 0
-    /// tells the progress line.
+    /// prints the progress line.
     pub fn begin(&mut self, phase: &str, total: u64, bytes_each: u64) {
         if let Some(recorder) = &mut self.recorder {
             recorder.begin(phase);
@@ -216,7 +216,7 @@ fn team<'e, T>(
     })
 }
 
-/// One rank's whole part, in this thread; what it meets is told to the others.
+/// One rank's whole part, in this thread; the other ranks get what ended it.
 fn sit<J: Job>(
     seat: Seat,
     size: usize,

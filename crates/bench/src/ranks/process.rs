@@ -55,7 +55,7 @@ impl Part {
 }
 
 /// Runs `job` with a team of `size` processes, of which this one is rank 0; `words` are the command line
-/// that tells the others the same job, behind the program's name.
+/// that gives the other ranks the same job, behind the program's name.
 ///
 /// # Errors
 /// As [`super::threads`]; a child that dies without a word is one that failed.
@@ -99,7 +99,7 @@ fn spawn(
     command.args(words).stdin(OwnedFd::from(theirs));
     let Part { rank, size, test, measures } = part;
     command.env(CHILD, format!("{rank} {size} {test} {}", u8::from(measures)));
-    // What a user types goes to rank 0 alone; it tells the others.
+    // What a user types goes to rank 0 alone; it passes it on.
     command.process_group(0);
     Ok((command.spawn()?, ours))
 }
@@ -139,7 +139,7 @@ fn serve(mut seat: Seat, mut child: Child, mut stream: UnixStream, meter: Option
         }
     }
     drop(stream);
-    // Its exit code says nothing that it has not told.
+    // Its exit code says nothing that it has not reported.
     let _ = child.wait();
 }
 
@@ -159,7 +159,7 @@ fn wait(meeting: &Meeting, stream: &UnixStream) -> Option<Ended> {
     }
 }
 
-/// A child's whole part. Its own failure is told by rank 0, so there is nothing to answer.
+/// A child's whole part. Its own failure is reported by rank 0, so there is nothing to answer.
 ///
 /// # Errors
 /// What it met.
@@ -186,26 +186,26 @@ pub fn child<J: Job>(
     let worker = backend.worker(part.rank, part.size).map_err(Ended::Failed);
     let done = worker.and_then(|mut worker| job.run(&mut rank, &mut *worker));
     if let Some(recorder) = &rank.recorder {
-        // As below: if rank 0 has gone, there is nobody to tell.
+        // As below: if rank 0 has gone, no rank reads it.
         let _ = write_latencies(&mut stream, recorder.latencies());
     }
-    let told = match &done {
+    let sent = match &done {
         Ok(_) => stream.write_all(&[DONE]),
         Err(Ended::Failed(line)) => write_line(&mut stream, line),
         Err(Ended::Interrupted) => stream.write_all(&[INTERRUPTED]),
     };
-    // If rank 0 has gone, there is nobody to tell.
-    let _ = told;
+    // If rank 0 has gone, no rank reads it.
+    let _ = sent;
     stop.store(true, Ordering::Relaxed);
     done
 }
 
-/// A child's way to the others.
+/// A child's way to the other ranks.
 struct SocketLink(UnixStream);
 
 impl Link for SocketLink {
     fn exchange(&mut self, own: &[u64]) -> Result<Vec<Vec<u64>>, Ended> {
-        // Rank 0 closes when the run ends, and tells why itself.
+        // Rank 0 closes when the run ends, and reports why itself.
         let ended = |_: io::Error| Ended::Interrupted;
         self.0.write_all(&[WORDS]).map_err(ended)?;
         write_words(&mut self.0, own).map_err(ended)?;

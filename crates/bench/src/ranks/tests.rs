@@ -34,7 +34,7 @@ fn every_rank_hears_every_word_of_its_round() {
     }
 }
 
-/// Rank 2 fails in its fifth step; the others would go on for ever.
+/// Rank 2 fails in its fifth step; the other ranks would go on for ever.
 struct Fail(AtomicU64);
 
 impl Job for Fail {
@@ -55,7 +55,7 @@ impl Job for Fail {
 }
 
 #[test]
-fn the_first_failure_ends_all_and_is_told() {
+fn the_first_failure_ends_all_and_is_reported() {
     let stop = AtomicBool::new(false);
     let ended =
         threads(4, &Posix::default(), Watch { stop: &stop, meter: None }, &Fail(AtomicU64::new(0)));

@@ -74,7 +74,7 @@ impl Work {
 /// A question to a server process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Ask {
-    /// Begins a survey of a target; the answer is [`Told::Attached`]. Whoever does not ask anything for
+    /// Begins a survey of a target; the answer is [`SurveyReply::Attached`]. A caller that asks nothing for
     /// [`LEASE_SECONDS`] is taken for dead: what it made is removed.
     Attach {
         /// As `lustre-MDT0000`.
@@ -94,7 +94,7 @@ pub enum Ask {
         /// The test.
         work: Work,
     },
-    /// Answers [`Told::Progress`] when the test ends, or a little later.
+    /// Answers [`SurveyReply::Progress`] when the test ends, or a little later.
     Watch {
         /// The survey.
         session: u64,
@@ -116,7 +116,7 @@ pub const LEASE_SECONDS: u64 = 4;
 
 /// What a server process answers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub enum Told {
+pub enum SurveyReply {
     /// Done.
     Done,
     /// The survey's number.
@@ -196,6 +196,6 @@ pub trait Devices {
     /// Begins a survey of one.
     ///
     /// # Errors
-    /// A line: no such target here, or somebody surveys it already.
+    /// A line: no such target here, or another survey of it runs.
     fn attach(&self, target: &str) -> Result<Box<dyn Device>, String>;
 }

@@ -7,7 +7,7 @@ use super::row::{self, Row};
 use super::{Attached, Common, Surroundings, Variable, setting, targets, text, threads};
 use crate::ranks::Ended;
 
-/// What all tests are, if nobody says which.
+/// All tests, for a survey without a list.
 const TESTS: &str = "create lookup md_getattr setxattr destroy";
 /// OSTs of one file.
 const STRIPES_MAX: i32 = 2000;

@@ -59,7 +59,7 @@ pub fn obdfilter(options: &ObdfilterOptions, surroundings: &Surroundings) -> Res
     obdfilter::run(&settings, surroundings)
 }
 
-/// What both surveys are told.
+/// What both surveys are given.
 #[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
 pub struct Common {
     /// Threads (operations in flight) on each target to begin with [default: 4 on MDTs, 1 on OSTs]
@@ -248,7 +248,7 @@ impl<'a> Attached<'a> {
 
 impl Drop for Attached<'_> {
     fn drop(&mut self) {
-        // A failure was told already, or the server ends the survey by itself after a while.
+        // A failure was reported already, or the server ends the survey by itself after a while.
         let _ = self.detach();
     }
 }

@@ -7,7 +7,7 @@ use super::row::{self, Row};
 use super::{Attached, Common, Surroundings, Variable, doubling, setting, targets, text, threads};
 use crate::ranks::Ended;
 
-/// What all tests are, if nobody says which.
+/// All tests, for a survey without a list.
 const TESTS: &str = "write rewrite read";
 /// KiB of a page.
 const PAGE_KIB: u32 = 4;

@@ -1,4 +1,4 @@
-//! From what targets tell to what a report shows, as the scripts compute it.
+//! From what targets report to what a table shows, as the scripts compute it.
 
 use std::fmt::Write as _;
 

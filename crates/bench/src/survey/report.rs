@@ -74,7 +74,7 @@ impl<'a> Report<'a> {
         self.detail.write(text)
     }
 
-    /// How far a test is, for whoever watches.
+    /// How far a test is, for a person who watches.
     pub(super) fn progress(&self, name: &str, progress: &Progress) {
         let rate = progress.intervals.last().map_or(0.0, |interval| interval.rate);
         draw(&format!("{name}: {} in {:.0} s, {rate:.0}/s", progress.operations, progress.seconds));

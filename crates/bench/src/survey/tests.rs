@@ -189,7 +189,7 @@ fn a_signal_in_any_test_ends_the_survey_there_and_gives_all_targets_up() {
 }
 
 #[test]
-fn wrong_settings_are_told_in_a_line() {
+fn wrong_settings_are_reported_in_a_line() {
     for (is_mds, environment, wanted) in [
         (true, "thrlo=8;thrhi=4", "thrlo (8) is above thrhi (4)"),
         (true, "thrlo=0", "thrlo must be at least 1"),

@@ -1,4 +1,4 @@
-//! md-workbench: many small files that one rank creates and others look at, read and remove.
+//! md-workbench: many small files that one rank creates and other ranks look at, read and remove.
 //!
 //! What an operation costs beside itself: its name, formatted into a buffer of the rank's own; two looks at the
 //! clock; a step of a histogram and of a counter of the rank's own. A rank keeps 40 KiB, whatever the number of
@@ -105,8 +105,9 @@ fn oldest(options: &Options) -> Result<u64, String> {
     }
     let path = &options.run_info_file;
     let text = fs::read_to_string(path).map_err(|error| format!("cannot read {path}: {error}"))?;
-    let told = text.trim().strip_prefix("pos:").and_then(|told| told.trim().parse().ok());
-    told.ok_or_else(|| format!("{path} does not tell which files an earlier run has left"))
+    let position =
+        text.trim().strip_prefix("pos:").and_then(|position| position.trim().parse().ok());
+    position.ok_or_else(|| format!("{path} does not say which files an earlier run has left"))
 }
 
 /// `2026-03-19 17:42:44`.
@@ -226,12 +227,12 @@ impl Root {
             return written.map_err(|error| Ended::Failed(format!("cannot write {path}: {error}")));
         }
         if answer.reports.iter().any(|report| report.all.errors() > 0) {
-            // Files that nobody came to are still there.
+            // Files that no rank came to are still there.
             self.clear(backend, options);
         } else if self.is_made || !precreate {
             let path = options.path();
             if backend.worker(0, 1)?.rmdir(path).is_err() {
-                // As the original: others may have put something there.
+                // As the original: other programs may have put something there.
                 eprintln!("Unable to remove directory {path}");
             }
         }

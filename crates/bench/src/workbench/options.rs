@@ -29,7 +29,7 @@ pub struct Options {
     /// Directories, called data sets, of each rank
     #[arg(short = 'D', long = "data-sets", value_name = "N", default_value_t = 10, value_parser = value_parser!(u64).range(1..=1 << 20))]
     pub sets: u64,
-    /// Seed of the data; the time of the run unless told
+    /// Seed of the data; the time of the run unless given
     #[arg(short = 'G', value_name = "N", allow_negative_numbers = true, value_parser = crate::text::seed)]
     pub data_seed: Option<u32>,
     /// Files of each data set that a rank works on in an iteration
@@ -59,7 +59,7 @@ pub struct Options {
     /// Run each iteration with no wait and with seven that grow
     #[arg(short = 'T', long = "adaptive-waiting")]
     pub adaptive: bool,
-    /// Tell when a rank hits the stonewall, and end at a file that is not there
+    /// Report when a rank hits the stonewall, and end at a file that is not there
     #[arg(short = 'v', long, action = ArgAction::Count, value_parser = value_parser!(u8).range(..=1))]
     pub verbose: u8,
     /// Stonewall: seconds of an iteration; needs -W

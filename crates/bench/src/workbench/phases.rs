@@ -45,8 +45,8 @@ impl Job for Run<'_> {
 
     fn run(&self, rank: &mut Rank, worker: &mut dyn Worker) -> Result<Answer, Ended> {
         let options = self.options;
-        let told = rank.exchange(&[self.seed.into(), self.oldest])?;
-        let seed = options.data_seed.unwrap_or(told[0][0] as u32);
+        let given = rank.exchange(&[self.seed.into(), self.oldest])?;
+        let seed = options.data_seed.unwrap_or(given[0][0] as u32);
         let buffer = Buffer::new(options.bytes)?;
         let pattern = Pattern { packet: self.packet, seed };
         let mut part = Part {
@@ -54,7 +54,7 @@ impl Job for Run<'_> {
             out: self.out,
             hands: Hands { worker, buffer, pattern, verifies: options.verify_read },
             names: Names { root: options.path().to_owned(), path: String::new() },
-            oldest: told[0][1],
+            oldest: given[0][1],
             waiting: 0.0,
             tally: Tally::default(),
             reports: Vec::new(),
@@ -280,7 +280,7 @@ impl<'r, 'a> Part<'r, 'a> {
                 is_armed = false;
                 before = seconds;
                 wanted = self.stonewall(seconds)?;
-                // Nobody's wait for the others counts.
+                // A rank's wait for other ranks does not count.
                 begin = clock::now();
             }
         }
@@ -321,7 +321,7 @@ impl<'r, 'a> Part<'r, 'a> {
         self.tally.count(Operation::Stat, found.is_ok());
         match found {
             Ok(_) => {}
-            // Whoever is to create it has not come so far.
+            // The rank that is to create it has not come so far.
             Err(Errno::ENOENT) if options.verbose == 0 => return Ok(()),
             Err(errno) => return Err(self.failed("stat", errno)),
         }

@@ -1,4 +1,4 @@
-//! What md-workbench tells: a line for each phase, one for each rank if asked for, and JSON.
+//! What md-workbench prints: a line for each phase, one for each rank if asked for, and JSON.
 
 use std::fmt::Write as _;
 
@@ -119,22 +119,22 @@ impl Report {
             };
             let latencies = tally.latencies().map(|(name, times)| {
                 let [min, q1, median, q3, q90, q99, max] = times;
-                let told = json!({"min": min, "q1": q1, "median": median, "q3": q3, "q90": q90,
+                let spread = json!({"min": min, "q1": q1, "median": median, "q3": q3, "q90": q90,
                     "q99": q99, "max": max});
-                (name.to_owned(), told)
+                (name.to_owned(), spread)
             });
             json!({"seconds": tally.seconds, "done": counted(Tally::done),
                 "failed": counted(Tally::failed), "repeats": tally.repeats,
                 "op_max": tally.longest(),
                 "latencies": Value::Object(latencies.collect())})
         };
-        let mut told = one(&self.all);
-        told["phase"] = json!(self.phase.name());
-        told["rate"] = json!(self.rate(options));
-        told["waiting_factor"] = json!(self.waiting);
-        told["stonewall_iterations"] = json!(self.all.stonewall);
-        told["ranks"] = self.ranks.iter().map(one).collect();
-        told
+        let mut json = one(&self.all);
+        json["phase"] = json!(self.phase.name());
+        json["rate"] = json!(self.rate(options));
+        json["waiting_factor"] = json!(self.waiting);
+        json["stonewall_iterations"] = json!(self.all.stonewall);
+        json["ranks"] = self.ranks.iter().map(one).collect();
+        json
     }
 }
 

@@ -84,14 +84,14 @@ impl Tally {
         let mut words = vec![self.seconds.to_bits(), self.repeats, self.stonewall];
         words.extend(self.done.iter().chain(&self.failed));
         for times in &self.times {
-            let told = times.to_words();
-            words.push(told.len() as u64);
-            words.extend(told);
+            let own = times.to_words();
+            words.push(own.len() as u64);
+            words.extend(own);
         }
         words
     }
 
-    /// What [`Self::to_words`] told; what is missing counts nothing.
+    /// What [`Self::to_words`] returned; what is missing counts nothing.
     pub(super) fn from_words(words: &[u64]) -> Self {
         let mut words = words;
         let (seconds, repeats, stonewall) =
@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_ranks_tell_is_put_together() {
+    fn what_ranks_report_is_put_together() {
         let mut first = Tally { seconds: 2.5, repeats: 7, stonewall: 9, ..Tally::default() };
         first.count(Operation::Create, true);
         first.count(Operation::Stat, false);

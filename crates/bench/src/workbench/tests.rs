@@ -34,7 +34,7 @@ fn number(line: &str, name: &str) -> f64 {
     digits[..end.unwrap_or(digits.len())].parse().unwrap_or_else(|_| panic!("{name} in {line}"))
 }
 
-fn told(folder: &Folder) -> Value {
+fn report(folder: &Folder) -> Value {
     serde_json::from_str(&fs::read_to_string(folder.path("json")).unwrap()).unwrap()
 }
 
@@ -65,7 +65,7 @@ fn every_phase_does_what_it_counts_and_leaves_nothing() {
     assert!(middle[0].contains("(0 errs)") && begin[0].contains(" create("), "{text}");
     assert!(text.contains("MD-Workbench total objects: 78 workingset size: 0.003 MiB "), "{text}");
     // A rate is what was counted by the time it took.
-    let json = told(&folder);
+    let json = report(&folder);
     let phase = &json["phases"][1];
     assert_eq!((&phase["done"]["read"], &phase["failed"]["read"]), (&json!(24), &json!(0)));
     let operations = phase["rate"].as_f64().unwrap() * phase["seconds"].as_f64().unwrap();
@@ -75,7 +75,7 @@ fn every_phase_does_what_it_counts_and_leaves_nothing() {
 }
 
 #[test]
-fn ranks_work_on_files_of_others_before_and_behind_them() {
+fn ranks_work_on_files_of_ranks_before_and_behind_them() {
     for (words, shift) in [("", 1), ("-O 2", 2), ("-O 0", 0)] {
         let (folder, counting) = (Folder::new("workbench-whose"), Counting::default());
         let (ended, text) =
@@ -126,7 +126,7 @@ fn later_runs_find_the_files_where_the_ones_before_left_them() {
     assert!(matches!(ended, Err(Ended::Failed(line)) if line.starts_with("cannot work in")));
     fs::write(folder.path("status"), "what").unwrap();
     let (ended, _) = run(&folder, &format!("{common} -2"), &counting);
-    assert!(matches!(ended, Err(Ended::Failed(line)) if line.contains("does not tell")));
+    assert!(matches!(ended, Err(Ended::Failed(line)) if line.contains("does not say")));
 }
 
 #[test]
@@ -137,7 +137,7 @@ fn behind_a_stonewall_all_ranks_do_as_much_as_the_fastest() {
     let (ended, text) = run(&folder, words, &counting);
     assert_eq!(ended, Ok(()), "{text}");
     assert!((1.0..30.0).contains(&(clock::now() - begin)));
-    let json = told(&folder);
+    let json = report(&folder);
     let bench = &json["phases"][1];
     let wall = bench["stonewall_iterations"].as_u64().unwrap();
     assert!(wall > 0 && bench["ranks"].as_array().unwrap().len() == 2);
@@ -160,7 +160,7 @@ fn what_is_wrong_or_missing_is_counted_and_removed() {
     assert!(lines(&text, "benchmark ")[0].contains(" objects:11 "), "{text}");
     assert!(lines(&text, "benchmark ")[0].contains("(1 errs!!!)"), "{text}");
     assert!(!tree(&folder.path("")).contains_key("t"));
-    // The same without -X: nobody looks.
+    // The same without -X: no rank looks.
     counting.corrupt(counting.of("read") + 3);
     assert_eq!(run(&folder, "--ranks 2 -D 2 -P 3 -I 3 -R 1", &counting).0, Ok(()));
     counting.fail("stat", counting.of("stat") + 2, Errno::ENOENT);
@@ -207,7 +207,7 @@ fn reading_waiting_and_reports_are_as_asked() {
     let bench = lines(&text, "benchmark ");
     assert_eq!(bench.len(), 8, "{text}");
     assert!(bench[7].contains(" waiting_factor:4.00 ") && !bench[0].contains("waiting"), "{text}");
-    let json = told(&folder);
+    let json = report(&folder);
     let (phase, ranks) = (&json["phases"][8], lines(&text, "1: benchmark "));
     assert_eq!((&phase["done"]["delete"], ranks.len()), (&json!(0), 8));
     let operations = phase["rate"].as_f64().unwrap() * phase["seconds"].as_f64().unwrap();
@@ -216,7 +216,7 @@ fn reading_waiting_and_reports_are_as_asked() {
     // With a wait of a hundred times its own length an operation takes at least so long.
     let (ended, text) = run(&folder, "-D 1 -P 4 -I 4 -R 1 -t 100 -2 -1 -3", &counting);
     assert_eq!(ended, Ok(()), "{text}");
-    let phase = &told(&folder)["phases"][1];
+    let phase = &report(&folder)["phases"][1];
     let least = phase["latencies"]["create"]["min"].as_f64().unwrap() * 0.9 * 4.0 * 100.0;
     assert!(phase["seconds"].as_f64().unwrap() > least, "{phase}");
 }

@@ -85,7 +85,7 @@ impl InodeState {
     ) -> (Option<u32>, Option<u32>) {
         let Some(guarded) = self.guarded() else { return (None, None) };
         let owning = who.is_in_group(guarded.gid).then_some(guarded.gid);
-        (guarded.telling_group(who.uid, &who.groups, wanted).or(owning), owning)
+        (guarded.deciding_group(who.uid, &who.groups, wanted).or(owning), owning)
     }
 
     /// Directory: whether the kernel may keep `name` for all users without a lookup for each. If so, that is

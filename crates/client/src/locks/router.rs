@@ -4,7 +4,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::RwLock;
 use sheen_io::BoxFuture;
-use sheen_rpc::{Handler, Incoming, Replier, ReplyHead};
+use sheen_rpc::{Handler, IncomingRequest, Replier, ReplyHead};
 use sheen_types::{Errno, Nid, ObdHandle};
 use sheen_wire::ldlm::LdlmRequest;
 use sheen_wire::messages::{
@@ -78,7 +78,7 @@ impl CallbackRouter {
 }
 
 impl Handler for CallbackRouter {
-    fn handle(&self, incoming: Incoming) -> BoxFuture<'static, ()> {
+    fn handle(&self, incoming: IncomingRequest) -> BoxFuture<'static, ()> {
         let replier: Replier = incoming.replier;
         // Nothing here waits: what a callback sets off runs in tasks of the lock namespace.
         match self.answer((incoming.from, incoming.is_proven), incoming.request) {

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use sheen_rpc::Call;
 use sheen_types::{Errno, Fid, Name};
-use sheen_wire::md::{Bias, OpenFlags, RecCreate, ReintOp};
+use sheen_wire::md::{Bias, MdsOpenFlags, RecCreate, ReintOp};
 use sheen_wire::messages::{MdsReintCreate, MdsReintCreateSym};
 use sheen_wire::text::Text;
 
@@ -98,7 +98,7 @@ impl Meta {
         };
         if FileType::from_mode(new.mode & TYPE_MASK) == Some(FileType::Directory) {
             // MDS_MKDIR_LMV, which shares its bit with MDS_OPEN_RESYNC.
-            record.set_flags(OpenFlags::RESYNC);
+            record.set_flags(MdsOpenFlags::RESYNC);
         }
         record
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use sheen_types::{Errno, InodeBits};
 use sheen_wire::connect::ConnectFlags2;
-use sheen_wire::md::OpenFlags;
+use sheen_wire::md::MdsOpenFlags;
 
 use super::Meta;
 use super::open::{OpenState, OpenTarget, OpenedInode, wire_flags};
@@ -37,8 +37,8 @@ impl Meta {
         inode: &Inode,
         flags: posix::OpenFlags,
     ) -> Result<Option<OpenHandle>, Errno> {
-        let wire = wire_flags(flags).without(OpenFlags::EXCL);
-        let wire = wire | OpenFlags::BY_FID | OpenFlags::LOCK;
+        let wire = wire_flags(flags).without(MdsOpenFlags::EXCL);
+        let wire = wire | MdsOpenFlags::BY_FID | MdsOpenFlags::LOCK;
         let mut opened = self.open_intent(who, OpenTarget::Known(inode), wire, None).await?;
         Ok(opened.take_handle(who, Access::of(flags)))
     }

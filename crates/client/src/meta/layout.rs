@@ -9,7 +9,7 @@ use sheen_ldlm::{LockFlags, Policy};
 use sheen_rpc::{Answer, Call, ReplayHook};
 use sheen_types::{Errno, Extent, InodeBits, LockMode};
 use sheen_wire::ldlm::{IntentOp, LdlmIntent, LockFlags as WireFlags};
-use sheen_wire::md::{LayoutIntent, LayoutIntentOp, OpenFlags};
+use sheen_wire::md::{LayoutIntent, LayoutIntentOp, MdsOpenFlags};
 use sheen_wire::messages::{LdlmIntentLayout, Reply, Request};
 use sheen_wire::ptlrpc::PtlrpcBody;
 
@@ -133,7 +133,7 @@ impl Meta {
             let record = blank_record(who, inode);
             return self.send_setattr(who, inode, record, layout, InodeBits::UPDATE).await;
         }
-        let flags = OpenFlags::WRITE | OpenFlags::BY_FID;
+        let flags = MdsOpenFlags::WRITE | MdsOpenFlags::BY_FID;
         let target = OpenTarget::Known(inode);
         match self.open_intent(who, target, flags, Some(layout)).await?.state {
             Some(open) => self.close(who, inode, open, None).await,

@@ -9,7 +9,7 @@ use sheen_ldlm::{LockFlags, Policy};
 use sheen_rpc::{Call, ReplayHook};
 use sheen_types::{Errno, Fid, InodeBits, LockMode, Name, Xid};
 use sheen_wire::ldlm::{IntentOp, LdlmIntent};
-use sheen_wire::md::{Disposition, OpenFlags, RecCreate, ReintOp};
+use sheen_wire::md::{Disposition, MdsOpenFlags, RecCreate, ReintOp};
 use sheen_wire::messages::LdlmIntentOpen;
 use sheen_wire::text::Text;
 
@@ -65,26 +65,26 @@ pub(super) enum OpenTarget<'a> {
 }
 
 /// Linux's open flags as the MDT takes them.
-pub(super) fn wire_flags(flags: posix::OpenFlags) -> OpenFlags {
+pub(super) fn wire_flags(flags: posix::OpenFlags) -> MdsOpenFlags {
     let pairs = [
-        (posix::OpenFlags::EXCLUSIVE, OpenFlags::EXCL),
-        (posix::OpenFlags::TRUNCATE, OpenFlags::TRUNC),
-        (posix::OpenFlags::APPEND, OpenFlags::APPEND),
-        (posix::OpenFlags::SYNC, OpenFlags::SYNC),
-        (posix::OpenFlags::DIRECTORY, OpenFlags::DIRECTORY),
-        (posix::OpenFlags::EXEC, OpenFlags::EXEC),
+        (posix::OpenFlags::EXCLUSIVE, MdsOpenFlags::EXCL),
+        (posix::OpenFlags::TRUNCATE, MdsOpenFlags::TRUNC),
+        (posix::OpenFlags::APPEND, MdsOpenFlags::APPEND),
+        (posix::OpenFlags::SYNC, MdsOpenFlags::SYNC),
+        (posix::OpenFlags::DIRECTORY, MdsOpenFlags::DIRECTORY),
+        (posix::OpenFlags::EXEC, MdsOpenFlags::EXEC),
     ];
-    let mut wire = OpenFlags::DEFAULT_LMV;
+    let mut wire = MdsOpenFlags::DEFAULT_LMV;
     for (linux, lustre) in pairs {
         if flags.has(linux) {
             wire |= lustre;
         }
     }
     if flags.reads() {
-        wire |= OpenFlags::READ;
+        wire |= MdsOpenFlags::READ;
     }
     if flags.writes() {
-        wire |= OpenFlags::WRITE;
+        wire |= MdsOpenFlags::WRITE;
     }
     wire
 }
@@ -95,14 +95,14 @@ pub(crate) fn wanted_by_open(flags: posix::OpenFlags) -> May {
 }
 
 /// What the MDT will ask for an open.
-fn wanted_by(flags: OpenFlags) -> May {
+fn wanted_by(flags: MdsOpenFlags) -> May {
     // Who executes a file need not be allowed to read it.
-    let read = if flags.contains(OpenFlags::EXEC) { May::EXEC } else { May::READ };
+    let read = if flags.contains(MdsOpenFlags::EXEC) { May::EXEC } else { May::READ };
     let pairs = [
-        (OpenFlags::READ, read),
-        (OpenFlags::WRITE, May::WRITE),
-        (OpenFlags::TRUNC, May::WRITE),
-        (OpenFlags::EXEC, May::EXEC),
+        (MdsOpenFlags::READ, read),
+        (MdsOpenFlags::WRITE, May::WRITE),
+        (MdsOpenFlags::TRUNC, May::WRITE),
+        (MdsOpenFlags::EXEC, May::EXEC),
     ];
     let wanted = pairs.iter().filter(|(flag, _)| flags.contains(*flag));
     wanted.fold(May::NOTHING, |may, (_, more)| may.and(*more))
@@ -110,9 +110,9 @@ fn wanted_by(flags: OpenFlags) -> May {
 
 impl Meta {
     /// Bytes of variable reply that an open takes: data too, where it will be read.
-    fn reply_room(&self, flags: OpenFlags) -> usize {
-        let reads = flags.contains(OpenFlags::READ) && !flags.contains(OpenFlags::DIRECTORY);
-        let takes_data = reads && !flags.contains(OpenFlags::TRUNC);
+    fn reply_room(&self, flags: MdsOpenFlags) -> usize {
+        let reads = flags.contains(MdsOpenFlags::READ) && !flags.contains(MdsOpenFlags::DIRECTORY);
+        let takes_data = reads && !flags.contains(MdsOpenFlags::TRUNC);
         let inline = if takes_data { self.inline_room() } else { 0 };
         self.layout_room() + ACL_ROOM + inline
     }
@@ -124,7 +124,7 @@ impl Meta {
         inode: &Inode,
         flags: posix::OpenFlags,
     ) -> Result<Option<OpenState>, Errno> {
-        let flags = wire_flags(flags).without(OpenFlags::EXCL) | OpenFlags::BY_FID;
+        let flags = wire_flags(flags).without(MdsOpenFlags::EXCL) | MdsOpenFlags::BY_FID;
         let opened = self.open_intent(who, OpenTarget::Known(inode), flags, None).await?;
         Ok(opened.state)
     }
@@ -155,8 +155,8 @@ impl Meta {
         (flags, keeps): (posix::OpenFlags, bool),
     ) -> Result<OpenedInode, Errno> {
         let fid = self.mdt_for_new(parent)?.fids.next().await?;
-        let lock = if keeps { OpenFlags::LOCK } else { OpenFlags::NONE };
-        let flags = wire_flags(flags) | OpenFlags::CREAT | lock;
+        let lock = if keeps { MdsOpenFlags::LOCK } else { MdsOpenFlags::NONE };
+        let flags = wire_flags(flags) | MdsOpenFlags::CREAT | lock;
         let changing = self.begin_change(parent, Some(name), None).await;
         let target = OpenTarget::Create { parent, name, mode, fid };
         let opened = self.open_intent(who, target, flags, None).await;
@@ -185,8 +185,8 @@ impl Meta {
         let fid = self.mdt_for_new(parent)?.fids.next().await?;
         let name = format!("{VOLATILE}:0000:{:04X}", self.world.random.number() as u16);
         let name = Name::new(name.as_bytes()).map_err(|_| Errno::EINVAL)?;
-        let access = OpenFlags::READ | OpenFlags::WRITE;
-        let flags = access | OpenFlags::CREAT | OpenFlags::EXCL | OpenFlags::VOLATILE;
+        let access = MdsOpenFlags::READ | MdsOpenFlags::WRITE;
+        let flags = access | MdsOpenFlags::CREAT | MdsOpenFlags::EXCL | MdsOpenFlags::VOLATILE;
         let target = OpenTarget::Create { parent, name: &name, mode: 0o600, fid };
         let mut opened = self.open_intent(who, target, flags, layout).await?;
         opened.held = None;
@@ -198,7 +198,7 @@ impl Meta {
         &self,
         who: &Credentials,
         target: OpenTarget<'_>,
-        flags: OpenFlags,
+        flags: MdsOpenFlags,
         layout: Option<Bytes>,
     ) -> Result<OpenedInode, Errno> {
         let (on, opc, bits, mode) = match &target {
@@ -220,8 +220,8 @@ impl Meta {
                 early = mdt.locks.cancel_early(&[parent]).await;
             }
             // Handles that are only kept open do not conflict.
-            OpenTarget::Known(_) if flags.intersects(OpenFlags::WRITE | OpenFlags::EXEC) => {
-                let mode = match flags.contains(OpenFlags::WRITE) {
+            OpenTarget::Known(_) if flags.intersects(MdsOpenFlags::WRITE | MdsOpenFlags::EXEC) => {
+                let mode = match flags.contains(MdsOpenFlags::WRITE) {
                     true => LockMode::Cw,
                     false => LockMode::Pr,
                 };
@@ -292,7 +292,7 @@ impl Meta {
         &self,
         who: &Credentials,
         target: &OpenTarget<'_>,
-        flags: OpenFlags,
+        flags: MdsOpenFlags,
         has_layout: bool,
     ) -> RecCreate {
         let mut record = RecCreate {
@@ -323,7 +323,7 @@ impl Meta {
                 record.fid2 = inode.fid;
             }
         }
-        let has_layout = if has_layout { OpenFlags::HAS_EA } else { OpenFlags::NONE };
+        let has_layout = if has_layout { MdsOpenFlags::HAS_EA } else { MdsOpenFlags::NONE };
         record.set_flags(flags | has_layout);
         record
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use sheen_types::{Errno, Fid, InodeBits, LockMode};
-use sheen_wire::md::{Bias, Disposition, OpenFlags as WireOpenFlags, OpenHandle};
+use sheen_wire::md::{Bias, Disposition, MdsOpenFlags, OpenHandle};
 use sheen_wire::messages::{LdlmIntentOpenReply, MdsClose, MdsCloseReply, Request};
 
 use super::tests::layout;
@@ -93,7 +93,7 @@ impl Known {
 
 fn asks_lock(request: &Request) -> bool {
     let Request::LdlmIntentOpen(open) = request else { panic!("{request:?}") };
-    open.rec_reint.flags().contains(WireOpenFlags::LOCK)
+    open.rec_reint.flags().contains(MdsOpenFlags::LOCK)
 }
 
 fn the_close(asked: &[Request]) -> &MdsClose {

@@ -154,7 +154,7 @@ impl Fixture {
             closing: crate::posix::Closing::default(),
         });
         let watcher = Arc::new(Watcher::default());
-        files.watch(Arc::clone(&watcher) as Arc<dyn Invalidate>, Audience::Everybody);
+        files.watch(Arc::clone(&watcher) as Arc<dyn Invalidate>, Audience::AnyUser);
         let fixture = Self { world, mdt, data, inode_data, locks, files, watcher };
         fixture.know_root();
         fixture

@@ -33,8 +33,8 @@ use sheen_wire::ldlm::{
 };
 use sheen_wire::lnet::Portal;
 use sheen_wire::md::{
-    AttrValid, FileFlags, MdtBody, MdtIoepoch, OpenFlags as MdsOpenFlags, OpenHandle, RecCreate,
-    RecLink, RecRename, RecSetattr, RecSetxattr, RecUnlink, Valid,
+    AttrValid, FileFlags, MdsOpenFlags, MdtBody, MdtIoepoch, OpenHandle, RecCreate, RecLink,
+    RecRename, RecSetattr, RecSetxattr, RecUnlink, Valid,
 };
 use sheen_wire::messages::{
     Kind, LdlmEnqueue, LdlmIntentOpen, MdsClose, MdsConnect, MdsDisconnect, MdsGetattr,
@@ -62,7 +62,7 @@ const BETWEEN: u64 = 500;
 const BURST: u64 = 4;
 /// Transactions that one request can become, at most, with those of the trusted client beside it.
 const TRANSACTIONS_EACH: u64 = 4;
-/// What claims begin with whose requests may be answered with success: others' files show what they did.
+/// What claims begin with whose requests may be answered with success: the files of other users show what they did.
 const MAY: &str = "may: ";
 /// What every client offers, and an MDT demands.
 const AS_A_CLIENT: ConnectFlags = ConnectFlags(
@@ -79,7 +79,7 @@ struct Vault {
     file: NodeId,
     directory_fid: Fid,
     file_fid: Fid,
-    /// A set-id program of root's that everybody may execute, and nobody read.
+    /// A set-id program of root's that any user may execute, and none may read.
     shown: Fid,
     /// A directory where all users may make names.
     public: Fid,
@@ -138,7 +138,7 @@ impl Receiver for Answers {
     }
 }
 
-/// Whether an answer says that the request was done: an open tells by its handle.
+/// Whether an answer says that the request was done: an open shows it by its handle.
 fn is_obeyed(message: &Message, body: &PtlrpcBody) -> bool {
     if body.opcode != Opcode::LDLM_ENQUEUE {
         return body.status == 0;
@@ -199,7 +199,7 @@ impl Intruder {
         lnet.put(server_nid(), portal, MatchBits(self.xid), 0, vec![bytes]);
     }
 
-    /// Connects to every target as a client that nobody knows, or as the one that it is, from another node.
+    /// Connects to every target as a client that no target knows, or as the one that it is, from another node.
     fn connect(&mut self) {
         self.at = self.dice.below(self.lnets.len() as u64) as usize;
         if self.connects == 0 || self.dice.below(4) != 0 {
@@ -848,20 +848,21 @@ fn forged_requests_are_answered_and_not_obeyed() {
         client.serve(portal, Arc::clone(&answers) as _);
     }
     let io = world.world();
-    let others = world.run(async move {
-        let mut others = Vec::new();
+    let other_nodes = world.run(async move {
+        let mut other_nodes = Vec::new();
         for last in [21, 22] {
             let config = NetConfig::new(Nid::tcp([10, 77, 0, last].into()), PORT);
-            others.push(LNet::start(io.clone(), config).await.expect("the address is free"));
+            other_nodes.push(LNet::start(io.clone(), config).await.expect("the address is free"));
         }
-        others
+        other_nodes
     });
-    for (lnet, portal) in others.iter().flat_map(|lnet| REPLY_PORTALS.map(|portal| (lnet, portal)))
+    for (lnet, portal) in
+        other_nodes.iter().flat_map(|lnet| REPLY_PORTALS.map(|portal| (lnet, portal)))
     {
         lnet.serve(portal, Arc::clone(&answers) as _);
     }
     let mut intruder = Intruder {
-        lnets: [client].into_iter().chain(others).collect(),
+        lnets: [client].into_iter().chain(other_nodes).collect(),
         at: 0,
         is_evicted: false,
         dice: Dice::new(seed),

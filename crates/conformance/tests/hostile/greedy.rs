@@ -84,7 +84,7 @@ impl Greedy {
         *self.first.get_or_init(|| first().expect("it is connected"))
     }
 
-    /// On a file that nobody else has.
+    /// On a file that no other client uses.
     fn take_lock(&self) {
         let number = self.number.load(Ordering::Relaxed);
         let fid = Fid::new(0x2_0000_0f00, (number / 64) as u32);

@@ -23,7 +23,7 @@ use bytes::Bytes;
 use sheen_assembly::{PlanKind, Role, Served};
 use sheen_client::data::Osts;
 use sheen_client::posix::{Credentials, FileSystem, NewNode, NodeId, OpenFlags, SetAttributes};
-use sheen_hostile::{Known, Range, Requests, Service};
+use sheen_hostile::{Known, Range, Requests, ServerKind};
 use sheen_io::World;
 use sheen_rpc::REPLY_PORTALS;
 use sheen_store_mem::StoreMem;
@@ -58,8 +58,8 @@ const HOSTILE: &str = "hostile-";
 
 /// Portals of all kinds of targets.
 const RANGE: Range = Range {
-    services: &[Service::Mgs, Service::Mdt, Service::Ost],
-    // A client that is admitted may fill the OSTs: the one beside it would be told so, and rightly.
+    services: &[ServerKind::Mgs, ServerKind::Mdt, ServerKind::Ost],
+    // A client that is admitted may fill the OSTs: the one beside it would get `ENOSPC`, and rightly.
     without: &[Kind::OstFallocate],
     portals: &REQUEST_PORTALS,
     client: HOSTILE,
@@ -84,7 +84,7 @@ async fn own_directory(files: &FileSystem) -> NodeId {
 
 /// Takes from `directory` the flags that forbid changes. Here the hostile clients' root is root of the file
 /// system (`forged` has it squashed), and may make a directory immutable that it knows; so may its neighbour's
-/// root undo that. Whoever did so, others may not: it is no harm.
+/// root undo that. A flag that one client set, another may not clear: it is no harm.
 async fn thaw(files: &FileSystem, directory: NodeId) {
     let changes = SetAttributes { flags: Some(0), ..SetAttributes::default() };
     files.setattr(&Credentials::root(), directory, None, changes).await.expect("root may");
@@ -175,9 +175,9 @@ fn check_transactions(before: &BTreeMap<String, u64>, cluster: &Cluster, operati
 fn leak(known: &Known, cluster: &Cluster, neighbour: Nid) {
     for place in &cluster.places {
         let service = match &place.served.role {
-            Role::Mgs(_) => Service::Mgs,
-            Role::Mdt(_) => Service::Mdt,
-            Role::Ost(_) => Service::Ost,
+            Role::Mgs(_) => ServerKind::Mgs,
+            Role::Mdt(_) => ServerKind::Mdt,
+            Role::Ost(_) => ServerKind::Ost,
         };
         let view = place.served.target.view();
         let of_neighbour = view.exports.iter().filter(|export| export.nid == neighbour);
@@ -186,7 +186,7 @@ fn leak(known: &Known, cluster: &Cluster, neighbour: Nid) {
 }
 
 #[test]
-fn hostile_operations_leave_nothing_and_harm_nobody() {
+fn hostile_operations_leave_nothing_and_harm_no_other_client() {
     let seed = std::env::var("SHEEN_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
     let long = std::env::var_os("SHEEN_TEST_LONG").is_some();
     let count = if long { OPERATIONS_LONG } else { OPERATIONS };

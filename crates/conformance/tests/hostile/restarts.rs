@@ -25,7 +25,7 @@ fn connections(cluster: &Cluster) -> Vec<ImportState> {
 /// A request that never ends keeps the MDT that has died in memory. Its connections would fight with those
 /// of its successor for the same exports, and win each time an OST restarts.
 #[test]
-fn an_mdt_that_died_lets_go_of_its_osts() {
+fn an_mdt_that_died_disconnects_from_its_osts() {
     let mut servers = start(11);
     let all_full = vec![ImportState::Full; usize::from(OSTS)];
     let former = Arc::clone(&servers.cluster.places[MDT].served);

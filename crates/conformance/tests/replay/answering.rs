@@ -18,7 +18,7 @@ use sheen_rpc::reply_portal;
 use sheen_types::{HashMap, HashSet, LockHandle, MatchBits, Nid};
 use sheen_wire::connect::{ConnectFlags, ConnectFlags2, ObdConnectData};
 use sheen_wire::lnet::Portal;
-use sheen_wire::md::{OpenFlags, RecCreate};
+use sheen_wire::md::{MdsOpenFlags, RecCreate};
 use sheen_wire::messages::{FieldKind, FormatFlags, ObdPingReply, Reply, Request, find_format};
 use sheen_wire::ost::{NiobufRemote, OstBody};
 use sheen_wire::ptlrpc::{MESSAGE_VERSION, Message, MessageHeader, MsgType, PtlrpcBody};
@@ -41,7 +41,7 @@ pub(crate) struct Heard {
     pub(crate) strange: BTreeMap<String, usize>,
 }
 
-struct State {
+struct ScriptState {
     script: Script,
     used: HashSet<usize>,
     /// Behind the last change that was played.
@@ -57,12 +57,12 @@ struct State {
 pub(crate) struct Answering {
     lnet: Arc<LNet>,
     world: World,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<ScriptState>>,
 }
 
 /// Answers at `lnet` from now on.
 pub(crate) fn serve(lnet: &Arc<LNet>, world: World, script: Script) -> Arc<Answering> {
-    let state = State {
+    let state = ScriptState {
         script,
         used: HashSet::default(),
         reached: 0,
@@ -112,7 +112,7 @@ impl Answering {
             state.reached = state.reached.max(index);
         }
         let discards = state.discarded_by(index);
-        let State { script, by_bits, locks, heard, .. } = &mut *state;
+        let ScriptState { script, by_bits, locks, heard, .. } = &mut *state;
         let exchange = &script.exchanges[index];
         let Some((real, sent)) = &exchange.reply else { return };
         heard.answered += 1;
@@ -212,7 +212,7 @@ impl Answering {
     }
 }
 
-impl State {
+impl ScriptState {
     /// The calls for locks of objects that had gone when the exchange at `index` was answered, for
     /// the locks of ours that stand for them.
     fn discarded_by(&mut self, index: usize) -> Vec<Rpc<Request>> {
@@ -267,9 +267,9 @@ fn names(exchange: &Exchange, ours: &Request) -> bool {
 
 /// What an open is for, as far as both clients say it: the real one keeps files open, and asks for
 /// more than a program did.
-fn how(open: &RecCreate) -> OpenFlags {
-    let flags = OpenFlags(u64::from(open.flags_h) << 32 | u64::from(open.flags_l));
-    flags & (OpenFlags::WRITE | OpenFlags::HAS_EA)
+fn how(open: &RecCreate) -> MdsOpenFlags {
+    let flags = MdsOpenFlags(u64::from(open.flags_h) << 32 | u64::from(open.flags_l));
+    flags & (MdsOpenFlags::WRITE | MdsOpenFlags::HAS_EA)
 }
 
 /// What a request is about, in words that both clients use.

@@ -89,11 +89,11 @@ impl Caller {
 
     async fn close(&self, handle: FileHandle) -> Result<(), Errno> {
         self.files.flush(handle, LockOwner(1)).await?;
-        self.let_go(handle).await
+        self.release(handle).await
     }
 
-    /// Whoever does the next thing does it when the close, which nobody waits for, has been answered.
-    async fn let_go(&self, handle: FileHandle) -> Result<(), Errno> {
+    /// The next step begins when the close, which no caller waits for, has been answered.
+    async fn release(&self, handle: FileHandle) -> Result<(), Errno> {
         self.files.release(handle, None).await?;
         let soon = self.world.clock.now() + Duration::from_millis(10);
         self.world.clock.sleep_until(soon).await;
@@ -127,7 +127,7 @@ impl Caller {
             let new = some.iter().filter(|entry| !is_dot(&entry.name));
             names.extend(new.filter_map(|entry| Name::new(&entry.name).ok()));
         }
-        self.let_go(handle).await?;
+        self.release(handle).await?;
         Ok(names)
     }
 
@@ -153,9 +153,9 @@ pub(crate) const ALONE: [&str; 5] = [
 ];
 /// Longer than a session takes, if all is answered.
 const PATIENCE: Duration = Duration::from_secs(1_800);
-/// Where a client asks for FIDs: others had some left, for files that an open might make.
+/// Where a client asks for FIDs: other clients had some left, for files that an open might make.
 const FIDS: &str = "b1-mkdir-create-stat-unlink.pcap";
-/// Where a client asks for the directory that others knew already.
+/// Where a client asks for the directory that other clients knew already.
 const W: &str = "more/i1-cold-seq-read-3M.pcap";
 
 fn asks_fids(exchange: &Exchange) -> bool {
@@ -174,7 +174,7 @@ pub(crate) struct Played {
     pub(crate) heard: Heard,
 }
 
-/// Runs the session of the captures `names`, with the mount before it, and then each of the others for
+/// Runs the session of the captures `names`, with the mount before it, and then each other session for
 /// itself.
 pub(crate) fn run(directory: &Path, mount: &str, names: &[&str]) -> Vec<Played> {
     let with_mount = |name: &str| vec![mount.to_owned(), name.to_owned()];

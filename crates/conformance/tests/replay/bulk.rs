@@ -43,7 +43,7 @@ fn names(bytes: &Bytes, leaves: &mut Leaves) {
     }
 }
 
-/// Length and a checksum: enough to tell data from other data.
+/// Length and a checksum: enough to distinguish data from other data.
 fn digest(bytes: &Bytes) -> String {
     let sum = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |sum, byte| {
         (sum ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3)

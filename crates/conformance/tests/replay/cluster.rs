@@ -8,14 +8,14 @@ use sheen_testkit::vnet::Virtual;
 use sheen_types::{HashMap, TargetKind, Uuid};
 
 use crate::common::{Cluster, Place};
-use crate::player::Target;
+use crate::player::TargetId;
 
 /// The servers, some of which may not be there.
 pub(crate) struct Machines {
     world: Arc<Virtual>,
     cluster: Cluster,
     /// What is left of a store after a stop that loses something.
-    remembered: HashMap<Target, StoreMem>,
+    remembered: HashMap<TargetId, StoreMem>,
 }
 
 impl Machines {
@@ -23,11 +23,11 @@ impl Machines {
         Self { world: Arc::clone(world), cluster, remembered: HashMap::default() }
     }
 
-    fn index(&self, target: Target) -> usize {
+    fn index(&self, target: TargetId) -> usize {
         let wanted = |place: &Place| match (&place.served.kind, target) {
-            (PlanKind::Mgs, Target::Mgs) => true,
-            (PlanKind::Target(name), Target::Mdt) => name.kind == TargetKind::Mdt,
-            (PlanKind::Target(name), Target::Ost(index)) => {
+            (PlanKind::Mgs, TargetId::Mgs) => true,
+            (PlanKind::Target(name), TargetId::Mdt) => name.kind == TargetKind::Mdt,
+            (PlanKind::Target(name), TargetId::Ost(index)) => {
                 name.kind == TargetKind::Ost && u32::from(name.index) == index
             }
             _ => false,
@@ -36,13 +36,13 @@ impl Machines {
     }
 
     /// What the store has now is what it will have when the target has stopped and started.
-    pub(crate) fn remember(&mut self, target: Target) {
+    pub(crate) fn remember(&mut self, target: TargetId) {
         let store = self.cluster.places[self.index(target)].store.crash();
         self.remembered.insert(target, store);
     }
 
     /// The target stops. From now on it is not there.
-    pub(crate) async fn stop(&mut self, target: Target) {
+    pub(crate) async fn stop(&mut self, target: TargetId) {
         let place = &self.cluster.places[self.index(target)];
         let uuid = match &place.served.kind {
             PlanKind::Mgs => Uuid::new("MGS"),
@@ -54,7 +54,7 @@ impl Machines {
     }
 
     /// It starts.
-    pub(crate) async fn start(&mut self, target: Target) {
+    pub(crate) async fn start(&mut self, target: TargetId) {
         let index = self.index(target);
         let place = &self.cluster.places[index];
         let store = self.remembered.remove(&target).map(Arc::new);
@@ -65,7 +65,7 @@ impl Machines {
     }
 
     /// As `evict_client` does.
-    pub(crate) async fn evict(&self, target: Target, client: &str) {
+    pub(crate) async fn evict(&self, target: TargetId, client: &str) {
         let place = &self.cluster.places[self.index(target)];
         place.served.target.evict_client(client).await;
     }

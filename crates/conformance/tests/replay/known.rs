@@ -27,7 +27,7 @@ pub(crate) const ANSWERED: &[Known] = &[
     known(
         "*",
         &["body.slv", "body.limit"],
-        "the server does not tell clients how many unused locks to keep; 0 leaves it to them",
+        "the server does not send clients how many unused locks to keep; 0 leaves it to them",
     ),
     known("*", &["body.pre_versions[]"], "no version based recovery, and the connect says so"),
     known("*", &["mdt_body.flags"], "ldiskfs shows that a file has extents; our store has none"),
@@ -35,7 +35,7 @@ pub(crate) const ANSWERED: &[Known] = &[
         "*",
         &["mdt_body.max_mdsize"],
         "room for a layout that names a pool: 16 bytes more; in LDLM_INTENT_GETXATTR the number \
-         of attributes, of which we have others",
+         of attributes, of which ours differ",
     ),
     known(
         "*",
@@ -55,7 +55,7 @@ pub(crate) const ANSWERED: &[Known] = &[
             "dlm_rep.flags.BLOCK_GRANTED",
             "dlm_rep.flags.NO_TIMEOUT",
         ],
-        "there the lock in the way was given back before the answer was written, here after",
+        "there the conflicting lock was cancelled before the answer was written, here after",
     ),
     known(
         "LDLM_INTENT_GETXATTR reply",
@@ -103,7 +103,7 @@ pub(crate) const ANSWERED: &[Known] = &[
     known(
         "MDS_GETATTR reply",
         &["mdt_body.eadatasize", "mdt_body.valid.DEFAULT_MEA", "mdt_md.*"],
-        "DNE: the same, and there it is told instead of the default layout of files",
+        "DNE: the same, and there it is sent instead of the default layout of files",
     ),
     known(
         "LDLM_INTENT_GETATTR reply",
@@ -113,13 +113,13 @@ pub(crate) const ANSWERED: &[Known] = &[
     known(
         "LDLM_INTENT_OPEN reply",
         &["body.status"],
-        "an open is answered without a lock where another is in the way, instead of with a \
+        "an open is answered without a lock where another conflicts, instead of with a \
          smaller one",
     ),
     known(
         "LDLM_INTENT_OPEN reply",
         &["mdt_body.valid.SIZE", "mdt_body.valid.BLOCKS"],
-        "the size of a file that was never written is told once its writers have closed it; there \
+        "the size of a file that was never written is reported once its writers have closed it; there \
          while it is opened again",
     ),
     known(
@@ -170,7 +170,7 @@ pub(crate) const ANSWERED: &[Known] = &[
     known(
         "MGS_CONNECT reply",
         &["body.op_flags.CONNECT_RECONNECT"],
-        "there an MGS that was started again knows whoever it gives another handle",
+        "there an MGS that was started again knows the client that it gives another handle",
     ),
     known(
         "LLOG_ORIGIN_HANDLE_CREATE reply",
@@ -200,7 +200,7 @@ pub(crate) const ANSWERED: &[Known] = &[
     known("SEQ_QUERY reply", &["body.transno"], "a range is handed out in a transaction"),
     known("FLD_QUERY reply", &["fld_mdfld.*"], "DNE: a sequence of the second MDT"),
     known("MGS_CONNECT reply", &["cdata.flags.BARRIER"], "no barriers for snapshots"),
-    known("MGS_CONNECT reply", &["cdata.instance"], "the MGS tells its instance, too"),
+    known("MGS_CONNECT reply", &["cdata.instance"], "the MGS sends its instance, too"),
     known(
         "MDS_CONNECT reply",
         &[
@@ -247,7 +247,7 @@ pub(crate) const ANSWERED: &[Known] = &[
     known(
         "*",
         &["cdata.flags.HPREQ_CHECK1"],
-        "for a server that puts some requests before others; ours takes them as they come",
+        "for a server that puts some requests before other requests; ours takes them as they come",
     ),
     known(
         "OST_CONNECT reply",
@@ -325,7 +325,7 @@ pub(crate) const ANSWERED: &[Known] = &[
     known(
         "LDLM_ENQUEUE reply",
         &["dlm_rep.flags.LOCK_CHANGED"],
-        "there a client that was not captured had a lock in the way, and the change came later",
+        "there a client that was not captured had a conflicting lock, and the change came later",
     ),
     known(
         "LDLM_ENQUEUE reply",
@@ -401,7 +401,7 @@ pub(crate) const ASKED: &[Known] = &[
     known(
         "*",
         &["dlm_req", "dlm_req.count"],
-        "other locks are held at that moment, so others are given back with the request",
+        "other locks are held at that moment, so other locks are cancelled with the request",
     ),
     known("MDS_REINT_RENAME", &["rec_reint.mode"], "only the type is said, not the rights"),
     known(
@@ -422,12 +422,12 @@ pub(crate) const ASKED: &[Known] = &[
             "rec_reint.mode",
         ],
         "a known file is opened by its FID, as open(2) was called; there by name and to be created, \
-         or kept open for others (`lfs setstripe` makes its file with mknod(2))",
+         or kept open for later opens (`lfs setstripe` makes its file with mknod(2))",
     ),
     known(
         "LDLM_INTENT_OPEN",
         &["rec_reint.suppgid1", "rec_reint.suppgid2"],
-        "groups are told where the right to do it may depend on them",
+        "groups are sent where the right to do it may depend on them",
     ),
     known(
         "LDLM_INTENT_OPEN",
@@ -448,7 +448,7 @@ pub(crate) const ASKED: &[Known] = &[
     known(
         "MDS_CLOSE",
         &["rec_reint.bias.DATA_MODIFIED"],
-        "the handle that wrote says so; there one that was kept open for others",
+        "the handle that wrote says so; there one that was kept open for later opens",
     ),
     known(
         "LDLM_ENQUEUE",
@@ -480,7 +480,7 @@ pub(crate) const ASKED: &[Known] = &[
     known(
         "*",
         &["niobuf_remote[].flags.SYS_RESOURCE"],
-        "that the caller may exceed quotas is not told",
+        "that the caller may exceed quotas is not sent",
     ),
     known(
         "OST_BRW_READ",
@@ -510,7 +510,7 @@ pub(crate) const ASKED: &[Known] = &[
             "ost_body.oa.valid.TYPE",
             "ost_body.oa.valid.UID",
         ],
-        "a read tells no attributes and no grant",
+        "a read returns no attributes and no grant",
     ),
     known(
         "*",
@@ -520,7 +520,7 @@ pub(crate) const ASKED: &[Known] = &[
     known(
         "OST_BRW_WRITE",
         &["ost_body.oa.valid.ATIME", "ost_body.oa.valid.PROJID", "ost_body.oa.valid.TYPE"],
-        "a write tells owner and times of change; no projects",
+        "a write returns owner and times of change; no projects",
     ),
     known(
         "*",
@@ -530,7 +530,7 @@ pub(crate) const ASKED: &[Known] = &[
     known(
         "*",
         &["ost_body.oa.valid.UID", "ost_body.oa.valid.GID", "ost_body.oa.valid.PROJID"],
-        "a cut object's owner is told with the next write",
+        "a cut object's owner is sent with the next write",
     ),
     known(
         "OST_FALLOCATE",
@@ -540,12 +540,12 @@ pub(crate) const ASKED: &[Known] = &[
     known(
         "*",
         &["ost_body.oa.valid.PARENT", "ost_body.oa.stripe_idx"],
-        "the object's file is told with its data, and not again",
+        "the object's file is sent with its data, and not again",
     ),
     known(
         "*",
         &["ost_body.oa.valid.OSTLAYOUT"],
-        "the file's layout is not told to its objects; LFSCK alone reads it there",
+        "the file's layout is not sent to its objects; LFSCK alone reads it there",
     ),
     known(
         "LDLM_INTENT_GETATTR",

@@ -70,8 +70,8 @@ const ALONE: &[&str] = &[
     "more/v7-shared-file-two-mounts",
     "more/v9-two-clients-metadata",
 ];
-/// Captures of files in components, overstriped or on the MDT, with two mounts; what the first of a list
-/// makes the others use.
+/// Captures of files in components, overstriped or on the MDT, with two mounts; the ones after the first of a list
+/// use what it makes.
 const LAYOUTS: &[&[&str]] = &[
     &["d1-pfl-dom"],
     &["d2-pfl-3comp-dirdefault"],
@@ -106,7 +106,7 @@ fn play(directory: &Path, names: &[&str], mounts: usize) -> Vec<(String, Outcome
         // The captured mount ends; that of the session that follows was not captured.
         let ends = |exchange: &script::Exchange| player::is_leaving(&exchange.request.typed);
         let mut outcomes = vec![(MOUNT.to_owned(), player.play(&mount, ends).await)];
-        player.give_back_all().await;
+        player.cancel_all().await;
         player.begin(mounts);
         for (name, script) in names.into_iter().zip(scripts) {
             if mounts > 1 {

@@ -83,8 +83,8 @@ impl Mapping {
         self.places.get(&real).copied().unwrap_or(real)
     }
 
-    /// A layout that the client tells the MDT again, with our objects and their OSTs.
-    pub(crate) fn told_again(&self, layout: &Bytes) -> Option<Bytes> {
+    /// A layout that the client sends to the MDT, with our objects and their OSTs.
+    pub(crate) fn sent_layout(&self, layout: &Bytes) -> Option<Bytes> {
         let Ok(LovEa::Plain(mut plain)) = LovEa::decode(layout) else { return None };
         for stripe in &mut plain.stripes {
             let (ours, ost) = self.object((stripe.oi.word0, stripe.oi.word1))?;

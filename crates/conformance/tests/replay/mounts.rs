@@ -1,7 +1,7 @@
 //! The mounts of a captured client node: whose request it is, and the export of ours that stands
 //! for the one it came over.
 //!
-//! Both mounts of a node have its NID; requests tell them apart by the server's handle of the
+//! Both mounts of a node have its NID; requests of the two differ by the server's handle of the
 //! export. Where a capture does not hold the connects, handles are numbered as they appear.
 
 use sheen_types::{HashMap, HashSet, ObdHandle};
@@ -9,11 +9,11 @@ use sheen_wire::messages::Request;
 use sheen_wire::text::Text;
 
 use crate::mapping::Mapping;
-use crate::player::Target;
+use crate::player::TargetId;
 use crate::script::Exchange;
 
 /// An export of ours: of which mount, at which target.
-pub(crate) type Export = (usize, Target);
+pub(crate) type Export = (usize, TargetId);
 
 /// See the module.
 #[derive(Default)]
@@ -22,13 +22,13 @@ pub(crate) struct Mounts {
     /// How many the captured node has.
     mounts: usize,
     /// Mounts by the real target and its handle.
-    numbers: HashMap<(Target, u64), usize>,
+    numbers: HashMap<(TargetId, u64), usize>,
     /// Exports that were left.
     left: HashSet<Export>,
     /// Handles of exports of servers that we do not have.
     elsewhere: HashSet<u64>,
     /// The captured connects, as patterns for more of them.
-    patterns: HashMap<Target, Request>,
+    patterns: HashMap<TargetId, Request>,
     /// As whom our servers know the clients.
     identities: HashMap<Export, Identity>,
 }
@@ -56,7 +56,7 @@ impl Mounts {
 
     /// The mount that uses the real server's handle at what is `target` here: the next one, if it
     /// was not seen before. A second MDT's export counts as the last mount's.
-    pub(crate) fn number(&mut self, target: Target, real: u64) -> usize {
+    pub(crate) fn number(&mut self, target: TargetId, real: u64) -> usize {
         let taken = |number| {
             let mut all = self.numbers.iter();
             all.any(|((at, _), other)| *at == target && *other == number)
@@ -67,7 +67,7 @@ impl Mounts {
     }
 
     /// The mount that connects: again, with the handle that it had, or after it left; or the next one.
-    pub(crate) fn connecting(&mut self, target: Target, real: u64) -> usize {
+    pub(crate) fn connecting(&mut self, target: TargetId, real: u64) -> usize {
         if real != 0 {
             return self.number(target, real);
         }
@@ -76,7 +76,7 @@ impl Mounts {
     }
 
     /// The exports at a target.
-    pub(crate) fn at(&self, target: Target) -> Vec<Export> {
+    pub(crate) fn at(&self, target: TargetId) -> Vec<Export> {
         let all = self.exports.keys().filter(|(_, at)| *at == target);
         let mut all: Vec<_> = all.copied().collect();
         all.sort_unstable();
@@ -89,7 +89,7 @@ impl Mounts {
         Some((identity.uuid.to_text(), identity.connects))
     }
 
-    /// Whoever connects again says so with the name that our server knows.
+    /// A client that reconnects names itself with the handle that our server knows.
     pub(crate) fn identify(&mut self, export: Export, request: &mut Request, mapping: &Mapping) {
         let (cluuid, conn) = match request {
             Request::MgsConnect(connect) => (&mut connect.cluuid, &mut connect.conn),
@@ -98,7 +98,7 @@ impl Mounts {
                 (&mut connect.cluuid, &mut connect.conn)
             }
             Request::OstConnect(connect) => {
-                if let Target::Ost(index) = export.1 {
+                if let TargetId::Ost(index) = export.1 {
                     connect.tgtuuid = Text::padded(format!("lustre-OST{index:04x}_UUID"), 40);
                 }
                 (&mut connect.cluuid, &mut connect.conn)
@@ -138,8 +138,8 @@ impl Mounts {
         self.mounts = mounts;
     }
 
-    /// Remembers a connect as the pattern for others to the same target.
-    pub(crate) fn remember(&mut self, target: Target, exchange: &Exchange) {
+    /// Remembers a connect as the pattern for later connects to the same target.
+    pub(crate) fn remember(&mut self, target: TargetId, exchange: &Exchange) {
         self.patterns.insert(target, exchange.request.typed.clone());
     }
 

@@ -1,7 +1,7 @@
-//! When servers went away, came back or threw a client out, as far as a capture's requests tell.
+//! When servers went away, came back or evicted a client, as far as a capture's requests show it.
 //!
-//! A client that is thrown out connects again with the handle that it had, and is given another one.
-//! What it heard before, with that handle, tells since when: ENOTCONN, and ENODEV while the target was
+//! A client that is evicted connects again with the handle that it had, and is given another one.
+//! What it heard before, with that handle, shows since when: ENOTCONN, and ENODEV while the target was
 //! not there. Everything happened before that; the player does it right then.
 
 use std::time::Duration;
@@ -9,15 +9,15 @@ use std::time::Duration;
 use sheen_types::{Errno, HashSet};
 use sheen_wire::ptlrpc::OpFlags;
 
-use crate::player::{Target, is_connect, target_of_connect};
+use crate::player::{TargetId, is_connect, target_of_connect};
 use crate::script::{Exchange, Script, Step};
 
-/// Nobody waits so long for a client that answers.
+/// No server waits so long for a client that answers.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What happened to a target, seen by one client.
 struct Outage {
-    target: Target,
+    target: TargetId,
     /// The handle of the client's export.
     handle: u64,
     /// The first request that heard of it, and the connect that ended it.
@@ -33,7 +33,7 @@ struct Outage {
 
 /// Puts into the order of the script what happened to the servers.
 pub(crate) fn insert(script: &mut Script) {
-    let mut restarted: HashSet<Target> = HashSet::default();
+    let mut restarted: HashSet<TargetId> = HashSet::default();
     let found = (0..script.exchanges.len()).filter_map(|last| outage(&script.exchanges, last));
     let outages: Vec<_> = found.collect();
     for outage in outages {
@@ -49,9 +49,9 @@ pub(crate) fn insert(script: &mut Script) {
             before.push(Step::Stop(target, handle));
             script.put_before(Step::Send(last), vec![Step::Start(target, handle)]);
         }
-        let mut others = script.exchanges[..first].iter();
+        let mut earlier = script.exchanges[..first].iter();
         let waited = |it: &Exchange| it.took > PATIENCE && it.request.body.handle.0 != handle;
-        let place = match others.position(waited) {
+        let place = match earlier.position(waited) {
             Some(waiting) => Step::Answer(waiting),
             None => Step::Send(first),
         };
@@ -77,7 +77,7 @@ fn outage(exchanges: &[Exchange], last: usize) -> Option<Outage> {
     let first = first.unwrap_or(last);
     let gone = exchanges[first..last].iter().filter(own).any(|it| is(it, Errno::ENODEV));
     let recovers = reply.body.op_flags.contains(OpFlags::CONNECT_RECOVERING);
-    let restarts = gone || recovers || target == Target::Mgs;
+    let restarts = gone || recovers || target == TargetId::Mgs;
     let committed = reply.body.last_committed;
     let transno = |index: &usize| {
         let (reply, _) = exchanges[*index].reply.as_ref()?;
@@ -86,6 +86,6 @@ fn outage(exchanges: &[Exchange], last: usize) -> Option<Outage> {
     let is_lost = |index: usize| transno(&index).is_some_and(|transno| transno > committed);
     let is_kept = |index: &usize| transno(index).is_some_and(|transno| transno <= committed);
     let kept = (0..first).any(is_lost).then(|| (0..first).rev().find(is_kept)).flatten();
-    let evicts = !recovers && target != Target::Mgs;
+    let evicts = !recovers && target != TargetId::Mgs;
     Some(Outage { target, handle, first, last, restarts, evicts, kept: kept.filter(|_| recovers) })
 }

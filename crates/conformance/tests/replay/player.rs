@@ -38,7 +38,7 @@ use crate::mapping::Mapping;
 use crate::mounts::{Export, Mounts};
 use crate::script::{Exchange, Script, Sent, Step};
 
-/// How long an answer may take, unless a lock is waited for that the capture does not give back.
+/// How long an answer may take, unless a lock is waited for that the capture does not cancel.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Longer than a message is on its way.
 const ON_ITS_WAY: Duration = Duration::from_millis(100);
@@ -51,7 +51,7 @@ const OWN_XIDS: u64 = 1 << 60;
 
 /// Which of our targets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Target {
+pub(crate) enum TargetId {
     Mgs,
     Mdt,
     Ost(u32),
@@ -59,7 +59,7 @@ pub(crate) enum Target {
 
 /// A lock that the capture's client holds at our servers.
 #[derive(Clone, Copy)]
-struct Held {
+struct HeldLock {
     export: Export,
     handle: LockHandle,
 }
@@ -85,7 +85,7 @@ struct Calls {
 
 impl Calls {
     /// The captured answer to a glimpse, if there is one.
-    fn told(&self, message: &Message, body: &PtlrpcBody) -> Option<Bytes> {
+    fn answer_of(&self, message: &Message, body: &PtlrpcBody) -> Option<Bytes> {
         let Ok(Request::LdlmGlCallback(call)) = Request::decode(body.opcode, message) else {
             return None;
         };
@@ -112,7 +112,7 @@ impl Receiver for Answering {
             ..PtlrpcBody::default()
         };
         let yes = || Reply::from(ObdPingReply::default());
-        let bytes = self.calls.told(&message, &body);
+        let bytes = self.calls.answer_of(&message, &body);
         let bytes = bytes.unwrap_or_else(|| yes().to_bytes(&MessageHeader::default(), &answer));
         let bits = if body.match_bits.0 == 0 { delivery.bits } else { body.match_bits };
         let early = message.header.flags.contains(HeaderFlags::AT_SUPPORT);
@@ -142,13 +142,13 @@ pub(crate) struct Player {
     calls: Arc<Calls>,
     mounts: Mounts,
     machines: Machines,
-    /// Targets that are not there, and the handle of whoever is told so.
-    down: HashMap<Target, u64>,
+    /// Targets that are not there, and the handle of the client that noticed.
+    down: HashMap<TargetId, u64>,
     pub(crate) mapping: Mapping,
     /// By the real servers' handles.
-    locks: HashMap<u64, Held>,
+    locks: HashMap<u64, HeldLock>,
     /// By the client's own names for its locks.
-    by_client: HashMap<u64, Held>,
+    by_client: HashMap<u64, HeldLock>,
     /// What is open, by the real servers' handles.
     opens: HashMap<u64, Opened>,
     reopened: Reopened,
@@ -237,9 +237,9 @@ impl Player {
     }
 
     /// The target of ours that stands for a captured one.
-    fn here(&self, target: Target) -> Target {
+    fn here(&self, target: TargetId) -> TargetId {
         match target {
-            Target::Ost(index) => Target::Ost(self.mapping.ost(index)),
+            TargetId::Ost(index) => TargetId::Ost(self.mapping.ost(index)),
             other => other,
         }
     }
@@ -269,22 +269,22 @@ impl Player {
             }
             Request::LdlmCancel(cancel) => return self.export_of_locks(&cancel.dlm_req),
             _ => match (exchange.portal, ost) {
-                (Portal::MGS_REQUEST, _) => Target::Mgs,
+                (Portal::MGS_REQUEST, _) => TargetId::Mgs,
                 (Portal::OST_REQUEST | Portal::OST_CREATE | Portal::OST_IO, Some(index)) => {
-                    Target::Ost(index)
+                    TargetId::Ost(index)
                 }
                 (Portal::OST_REQUEST | Portal::OST_CREATE | Portal::OST_IO, None) => {
                     return self.export_without_object(exchange);
                 }
                 (Portal::OUT, _) => return Err("is a batch"),
-                _ => Target::Mdt,
+                _ => TargetId::Mdt,
             },
         };
         if is_ping(exchange) && self.mapping.word(exchange.request.body.handle.0).is_none() {
             return Err("asks for life where nothing was asked for yet");
         }
         let handle = exchange.request.body.handle.0;
-        if self.down.get(&target).is_some_and(|told| *told != handle) {
+        if self.down.get(&target).is_some_and(|noticed| *noticed != handle) {
             return Err("goes to a second MDT");
         }
         if is_connect(&exchange.request.typed) {
@@ -304,18 +304,18 @@ impl Player {
                 Err("is about an object from before the capture")
             }
             Some(export) => Ok(export),
-            None if exchange.request.body.opcode == Opcode::OST_STATFS => Ok((0, Target::Ost(0))),
+            None if exchange.request.body.opcode == Opcode::OST_STATFS => Ok((0, TargetId::Ost(0))),
             None => Err("is about an object from before the capture"),
         }
     }
 
     fn export_of_locks(&self, request: &LdlmRequest) -> Result<Export, &'static str> {
         let known = request.counted().iter().find_map(|handle| self.locks.get(&handle.0));
-        known.map(|held| held.export).ok_or("gives back a lock from before the capture")
+        known.map(|held| held.export).ok_or("cancels a lock from before the capture")
     }
 
-    /// The locks of a cancel that one of our targets holds. The others, whose objects are on one
-    /// OST there and on several here, stay until they are called for.
+    /// The locks of a cancel that one of our targets holds. The other locks, whose objects are on one
+    /// OST there and on several here, stay until they are revoked.
     fn of_export(&mut self, request: &LdlmRequest, export: Export) -> Bytes {
         let known = request.counted().iter().filter_map(|handle| self.locks.get(&handle.0));
         let held = known.filter(|held| held.export == export).map(|held| held.handle);
@@ -336,7 +336,7 @@ impl Player {
         let mut ost = None;
         for (field, bytes) in request.format.request.iter().zip(message.buffers.iter_mut().skip(1))
         {
-            let again = (field.name == "eadata").then(|| self.mapping.told_again(bytes)).flatten();
+            let again = (field.name == "eadata").then(|| self.mapping.sent_layout(bytes)).flatten();
             let translated = self.mapping.translate(bytes);
             ost = ost.or(translated.ost);
             *bytes = again.unwrap_or(translated.bytes);
@@ -401,7 +401,7 @@ impl Player {
             if delivery.is_some() {
                 break;
             }
-            self.give_back_called().await;
+            self.cancel_revoked().await;
         }
         let Some(Some(delivery)) = delivery else {
             outcome.differences.push(difference(&name, "answer", "an answer", "none", place));
@@ -483,8 +483,8 @@ impl Player {
         if let Request::MdsClose(close) = &exchange.request.typed {
             self.opens.remove(&close.mdt_ioepoch.open_handle.0);
         }
-        let Reply::LdlmIntentOpen(told) = &real.typed else { return };
-        let handle = told.mdt_body.as_ref().map_or(0, |body| body.open_handle.0);
+        let Reply::LdlmIntentOpen(reply) = &real.typed else { return };
+        let handle = reply.mdt_body.as_ref().map_or(0, |body| body.open_handle.0);
         if handle != 0 {
             let (portal, bits) = (exchange.portal, MatchBits(exchange.bits));
             let transno = ours.body.transno;
@@ -503,14 +503,14 @@ impl Player {
             self.mounts.connected(export, real.body.handle.0, ours.body.handle);
             self.mapping.learn(real.body.handle.0, ours.body.handle.0);
         }
-        if export.1 == Target::Mdt {
+        if export.1 == TargetId::Mdt {
             self.mapping.learn_transno(real.body.transno, ours.body.transno);
         }
         crate::learn::names(&mut self.mapping, &real.typed, &ours.typed);
         if let Some((client, real, ours)) =
             crate::learn::lock(&exchange.request.typed, &real.typed, &ours.typed)
         {
-            let held = Held { export, handle: ours };
+            let held = HeldLock { export, handle: ours };
             self.mapping.learn(real.0, ours.0);
             self.locks.insert(real.0, held);
             self.by_client.insert(client.0, held);
@@ -537,7 +537,7 @@ pub(crate) fn is_leaving(request: &Request) -> bool {
     )
 }
 
-/// Whether a request moves a file to another name. Ours takes the file's attributes back from others then,
+/// Whether a request moves a file to another name. Ours revokes the file's attributes from other clients then,
 /// because its time of change is another; Lustre its extended attributes. The two go different ways.
 pub(crate) fn is_rename(request: &Request) -> bool {
     matches!(request, Request::MdsReintRename(_))
@@ -564,18 +564,18 @@ fn is_ping(exchange: &Exchange) -> bool {
 }
 
 /// The target that a connect names; none if it is a second MDT.
-pub(crate) fn target_of_connect(request: &Request) -> Option<Target> {
+pub(crate) fn target_of_connect(request: &Request) -> Option<TargetId> {
     let name = match request {
-        Request::MgsConnect(_) => return Some(Target::Mgs),
+        Request::MgsConnect(_) => return Some(TargetId::Mgs),
         Request::MdsConnect(connect) => connect.tgtuuid.to_text(),
         Request::OstConnect(connect) => connect.tgtuuid.to_text(),
         _ => return None,
     };
     if name == "lustre-MDT0000_UUID" {
-        return Some(Target::Mdt);
+        return Some(TargetId::Mdt);
     }
     let index = name.strip_prefix("lustre-OST").and_then(|rest| rest.get(..4))?;
-    u32::from_str_radix(index, 16).ok().map(Target::Ost)
+    u32::from_str_radix(index, 16).ok().map(TargetId::Ost)
 }
 
 pub(crate) fn is_connect(request: &Request) -> bool {

@@ -15,7 +15,7 @@ use sheen_wire::messages::{Reply, Request};
 
 use crate::common::server_nid;
 use crate::outages;
-use crate::player::Target;
+use crate::player::TargetId;
 
 /// A request with all that belongs to it.
 pub(crate) struct Exchange {
@@ -54,13 +54,13 @@ pub(crate) enum Step {
     /// The answer to this request arrives.
     Answer(usize),
     /// What the target does from here on will be lost when it stops.
-    Remember(Target),
+    Remember(TargetId),
     /// The target stops, as the client with this handle finds.
-    Stop(Target, u64),
+    Stop(TargetId, u64),
     /// It starts, and the client with this handle connects.
-    Start(Target, u64),
-    /// The client with this handle is thrown out.
-    Evict(Target, u64),
+    Start(TargetId, u64),
+    /// The client with this handle is evicted.
+    Evict(TargetId, u64),
 }
 
 /// A whole capture.
@@ -161,8 +161,8 @@ impl Reading {
             (LnetCommand::Put(_), Meaning::Request(request)) => self.callback(bits, request),
             (LnetCommand::Put(_), Meaning::Reply(_)) => {
                 if let Some(lock) = self.asked.remove(&bits) {
-                    let told = self.script.glimpses.entry(lock).or_default();
-                    told.push_back(lnet.payload.clone());
+                    let answers = self.script.glimpses.entry(lock).or_default();
+                    answers.push_back(lnet.payload.clone());
                 }
             }
             (LnetCommand::Get(get), _) => {

@@ -28,13 +28,13 @@ pub(crate) struct Entry {
     pub(crate) name: Text,
     pub(crate) mode: u32,
     pub(crate) time: i64,
-    /// Its layout, if it is told.
+    /// Its layout, if an answer has it.
     pub(crate) layout: Option<Bytes>,
     /// What a symbolic link points to.
     pub(crate) target: Option<Bytes>,
 }
 
-/// What an object from before the capture held, as far as the capture tells.
+/// What an object from before the capture held, as far as the capture shows it.
 #[derive(Default)]
 pub(crate) struct Contents {
     /// Bytes.
@@ -57,15 +57,15 @@ impl Entry {
     }
 }
 
-/// What a script names before it makes it, each behind its parent. A directory whose name is not
-/// told is put into the root.
+/// What a script names before it makes it, each behind its parent. A directory whose name is in no
+/// answer is put into the root.
 pub(crate) fn entries(script: &Script) -> Vec<Entry> {
     let mut made = BTreeSet::from([Fid::ROOT]);
     let mut found: BTreeMap<Fid, Entry> = BTreeMap::new();
     found.extend(mounted(script).into_iter().map(|entry| (entry.fid, entry)));
     for exchange in &script.exchanges {
         made.extend(new_fid(exchange));
-        for entry in told(exchange).into_iter().chain(listed(exchange)) {
+        for entry in named_entry(exchange).into_iter().chain(listed(exchange)) {
             if !made.contains(&entry.fid) && entry.can_be_made() {
                 found.entry(entry.fid).or_insert(entry);
             }
@@ -106,7 +106,7 @@ pub(crate) fn entries(script: &Script) -> Vec<Entry> {
     let layouts: BTreeMap<_, _> = script.exchanges.iter().rev().flat_map(layouts_of).collect();
     let targets: BTreeMap<_, _> = script.exchanges.iter().filter_map(target_of).collect();
     let batched = script.exchanges.iter().rev().flat_map(batched);
-    let batched: Vec<_> = batched.filter_map(|told| told.mdt_body).collect();
+    let batched: Vec<_> = batched.filter_map(|answer| answer.mdt_body).collect();
     let bodies = batched.iter().chain(script.exchanges.iter().rev().filter_map(body_of));
     let bodies = bodies.filter(|body| body.valid.contains(Valid::MODE | Valid::TYPE));
     let bodies: BTreeMap<_, _> = bodies.map(|body| (body.fid1, body)).collect();
@@ -123,28 +123,30 @@ pub(crate) fn entries(script: &Script) -> Vec<Entry> {
 /// The answers of a batch.
 fn batched(exchange: &Exchange) -> Vec<LdlmIntentGetattrReply> {
     match exchange.reply.as_ref().map(|(reply, _)| &reply.typed) {
-        Some(Reply::MdsBatch(told)) => sheen_conformance::attributes(&told.batch_update_reply),
+        Some(Reply::MdsBatch(answer)) => sheen_conformance::attributes(&answer.batch_update_reply),
         _ => Vec::new(),
     }
 }
 
-/// The layouts that an answer tells of files.
+/// The layouts of files in an answer.
 fn layouts_of(exchange: &Exchange) -> Vec<(Fid, Bytes)> {
     let Some((reply, _)) = &exchange.reply else { return Vec::new() };
     let fid = |body: &Option<MdtBody>| body.as_ref().map(|body| body.fid1);
-    let told = match (&exchange.request.typed, &reply.typed) {
-        (_, Reply::LdlmIntentGetattr(told)) => vec![(fid(&told.mdt_body), told.mdt_md.clone())],
-        (_, Reply::LdlmIntentOpen(told)) => vec![(fid(&told.mdt_body), told.mdt_md.clone())],
-        (Request::LdlmIntentLayout(asked), Reply::LdlmIntentLayout(told)) => {
-            vec![(Some(asked.dlm_req.desc.resource.name.fid()), told.dlm_lvb.clone())]
+    let answer = match (&exchange.request.typed, &reply.typed) {
+        (_, Reply::LdlmIntentGetattr(answer)) => {
+            vec![(fid(&answer.mdt_body), answer.mdt_md.clone())]
+        }
+        (_, Reply::LdlmIntentOpen(answer)) => vec![(fid(&answer.mdt_body), answer.mdt_md.clone())],
+        (Request::LdlmIntentLayout(asked), Reply::LdlmIntentLayout(answer)) => {
+            vec![(Some(asked.dlm_req.desc.resource.name.fid()), answer.dlm_lvb.clone())]
         }
         _ => {
-            let told = batched(exchange).into_iter();
-            told.map(|told| (fid(&told.mdt_body), told.mdt_md)).collect()
+            let answer = batched(exchange).into_iter();
+            answer.map(|answer| (fid(&answer.mdt_body), answer.mdt_md)).collect()
         }
     };
     let is_plain = |layout: &Bytes| matches!(LovEa::decode(layout), Ok(LovEa::Plain(_)));
-    let plain = told.into_iter().filter(|(_, layout)| is_plain(layout));
+    let plain = answer.into_iter().filter(|(_, layout)| is_plain(layout));
     plain.filter_map(|(fid, layout)| Some((fid?, layout))).collect()
 }
 
@@ -158,8 +160,8 @@ fn mounted(script: &Script) -> Vec<Entry> {
         else {
             continue;
         };
-        let Reply::MdsGetRoot(told) = &reply.typed else { continue };
-        let (Some(path), Some(body)) = (&asked.name, &told.mdt_body) else { continue };
+        let Reply::MdsGetRoot(answer) = &reply.typed else { continue };
+        let (Some(path), Some(body)) = (&asked.name, &answer.mdt_body) else { continue };
         let mut fid = body.fid1;
         let path = path.as_bytes().split(|byte| *byte == b'/').filter(|part| !part.is_empty());
         for name in path.collect::<Vec<_>>().into_iter().rev() {
@@ -187,11 +189,11 @@ fn dot_dots(exchange: &Exchange) -> Vec<(Fid, Fid)> {
     found
 }
 
-/// What a symbolic link is told to point to.
+/// What a symbolic link points to by an answer.
 fn target_of(exchange: &Exchange) -> Option<(Fid, Bytes)> {
-    let Reply::MdsGetattr(told) = &exchange.reply.as_ref()?.0.typed else { return None };
-    let body = told.mdt_body.as_ref()?;
-    body.valid.contains(Valid::LINKNAME).then(|| (body.fid1, told.mdt_md.clone()))
+    let Reply::MdsGetattr(answer) = &exchange.reply.as_ref()?.0.typed else { return None };
+    let body = answer.mdt_body.as_ref()?;
+    body.valid.contains(Valid::LINKNAME).then(|| (body.fid1, answer.mdt_md.clone()))
 }
 
 /// What the objects held that are read or asked about before they are changed, by the two words of
@@ -206,13 +208,13 @@ pub(crate) fn contents(script: &Script) -> HashMap<(u64, u64), Contents> {
             (Request::OstWrite(it), _) => _ = changed.insert(words(&it.ost_body.oa.oi)),
             (Request::OstPunch(it), _) => _ = changed.insert(words(&it.ost_body.oa.oi)),
             (Request::OstFallocate(it), _) => _ = changed.insert(words(&it.ost_body.oa.oi)),
-            (Request::OstRead(asked), Some(Reply::OstRead(told))) => {
+            (Request::OstRead(asked), Some(Reply::OstRead(answer))) => {
                 let object = words(&asked.ost_body.oa.oi);
                 if changed.contains(&object) {
                     continue;
                 }
                 let mut data: Vec<_> = exchange.bulk.iter().map(|(_, data)| &data[..]).collect();
-                data.push(&told.short_io);
+                data.push(&answer.short_io);
                 let (data, mut at) = (Bytes::from(data.concat()), 0);
                 let found = contents.entry(object).or_default();
                 for range in &asked.niobuf_remote {
@@ -221,10 +223,10 @@ pub(crate) fn contents(script: &Script) -> HashMap<(u64, u64), Contents> {
                     at = end;
                 }
             }
-            (Request::LdlmEnqueue(asked), Some(Reply::LdlmEnqueue(told))) => {
+            (Request::LdlmEnqueue(asked), Some(Reply::LdlmEnqueue(answer))) => {
                 let name = asked.dlm_req.desc.resource.name.0;
                 let object = (name[0], name[1]);
-                let value = OstLvb::decode(&mut Reader::new(&told.dlm_lvb, ByteOrder::Little));
+                let value = OstLvb::decode(&mut Reader::new(&answer.dlm_lvb, ByteOrder::Little));
                 if asked.dlm_req.desc.resource.kind == LockType::EXTENT
                     && !changed.contains(&object)
                     && let Ok(value) = value
@@ -241,9 +243,9 @@ pub(crate) fn contents(script: &Script) -> HashMap<(u64, u64), Contents> {
 /// What an answer says of an inode.
 fn body_of(exchange: &Exchange) -> Option<&MdtBody> {
     match &exchange.reply.as_ref()?.0.typed {
-        Reply::LdlmIntentGetattr(told) => told.mdt_body.as_ref(),
-        Reply::LdlmIntentOpen(told) => told.mdt_body.as_ref(),
-        Reply::MdsGetattr(told) => told.mdt_body.as_ref(),
+        Reply::LdlmIntentGetattr(answer) => answer.mdt_body.as_ref(),
+        Reply::LdlmIntentOpen(answer) => answer.mdt_body.as_ref(),
+        Reply::MdsGetattr(answer) => answer.mdt_body.as_ref(),
         _ => None,
     }
 }
@@ -253,8 +255,8 @@ pub(crate) fn new_fid(exchange: &Exchange) -> Option<Fid> {
     match (&exchange.request.typed, exchange.reply.as_ref().map(|(reply, _)| &reply.typed)) {
         (Request::MdsReintCreate(create), _) => Some(create.rec_reint.fid2),
         (Request::MdsReintCreateSym(create), _) => Some(create.rec_reint.fid2),
-        (Request::LdlmIntentOpen(open), Some(Reply::LdlmIntentOpen(told))) => {
-            let how = told.dlm_rep.as_ref()?.policy_res1;
+        (Request::LdlmIntentOpen(open), Some(Reply::LdlmIntentOpen(answer))) => {
+            let how = answer.dlm_rep.as_ref()?.policy_res1;
             how.contains(Disposition::OPEN_CREATE).then_some(open.rec_reint.fid2)
         }
         _ => None,
@@ -262,7 +264,7 @@ pub(crate) fn new_fid(exchange: &Exchange) -> Option<Fid> {
 }
 
 /// What a lookup or open by name found.
-fn told(exchange: &Exchange) -> Option<Entry> {
+fn named_entry(exchange: &Exchange) -> Option<Entry> {
     let (reply, _) = exchange.reply.as_ref()?;
     let entry = |parent: Fid, name: &Text, body: &MdtBody| Entry {
         parent,
@@ -274,11 +276,11 @@ fn told(exchange: &Exchange) -> Option<Entry> {
         target: None,
     };
     let found = match (&exchange.request.typed, &reply.typed) {
-        (Request::LdlmIntentGetattr(asked), Reply::LdlmIntentGetattr(told)) => {
-            entry(asked.mdt_body.fid1, asked.name.as_ref()?, told.mdt_body.as_ref()?)
+        (Request::LdlmIntentGetattr(asked), Reply::LdlmIntentGetattr(answer)) => {
+            entry(asked.mdt_body.fid1, asked.name.as_ref()?, answer.mdt_body.as_ref()?)
         }
-        (Request::LdlmIntentOpen(asked), Reply::LdlmIntentOpen(told)) => {
-            entry(asked.rec_reint.fid1, asked.name.as_ref()?, told.mdt_body.as_ref()?)
+        (Request::LdlmIntentOpen(asked), Reply::LdlmIntentOpen(answer)) => {
+            entry(asked.rec_reint.fid1, asked.name.as_ref()?, answer.mdt_body.as_ref()?)
         }
         _ => return None,
     };

@@ -31,7 +31,7 @@ const OUTAGE: &str = "a server goes away or throws the client out; the captured 
 const BATCHES: &str = "most of it are attributes in batches, which our client does not ask for";
 const PAGES: &str = "the real client moves whole pages, and those between two records; ours the bytes \
     that are used, in other requests";
-const UNWRITTEN: &str = "nobody has written down yet what its programs ask of our client";
+const UNWRITTEN: &str = "it is not written down yet what its programs ask of our client";
 
 /// All captures, by name.
 pub(crate) const CAPTURES: &[(&str, How)] = &[

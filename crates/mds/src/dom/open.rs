@@ -12,7 +12,7 @@ use sheen_target::{Context, LockGuard};
 use sheen_types::{Errno, Fid, HashSet, InodeBits, LockHandle, LockMode, ResourceName};
 use sheen_wire::codec::{Wire, Writer};
 use sheen_wire::connect::ConnectFlags2;
-use sheen_wire::md::{MdtBody, OpenFlags};
+use sheen_wire::md::{MdsOpenFlags, MdtBody};
 use sheen_wire::ost::NiobufRemote;
 
 use super::{DomLock, DomPart, add_size, knows_dom, part_of};
@@ -86,20 +86,20 @@ impl Mdt {
     pub(crate) fn dom_open(
         &self,
         context: &Context,
-        flags: OpenFlags,
+        flags: MdsOpenFlags,
         fid: Fid,
         layout: Option<&Bytes>,
     ) -> Option<DomOpen> {
-        if flags.contains(OpenFlags::LOCK) || context.replay().is_some() || !knows_dom(context) {
+        if flags.contains(MdsOpenFlags::LOCK) || context.replay().is_some() || !knows_dom(context) {
             return None;
         }
         let part = layout.and_then(part_of)?;
-        let mode = match flags.contains(OpenFlags::WRITE) {
+        let mode = match flags.contains(MdsOpenFlags::WRITE) {
             true => LockMode::Pw,
             false => LockMode::Pr,
         };
         let wanted = self.dom_lock() != DomLock::Never && self.lacks_data(context, fid, mode);
-        let without_bytes = flags.contains(OpenFlags::TRUNC);
+        let without_bytes = flags.contains(MdsOpenFlags::TRUNC);
         wanted.then_some(DomOpen { part, mode, without_bytes })
     }
 

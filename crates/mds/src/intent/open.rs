@@ -11,7 +11,7 @@ use sheen_target::{
 use sheen_types::{Errno, Fid, InodeBits, LockMode, ResourceName};
 use sheen_wire::connect::ConnectFlags;
 use sheen_wire::ldlm::{Disposition, LdlmReply};
-use sheen_wire::md::{FileFlags, MdtBody, OpenFlags, OpenHandle, RecCreate};
+use sheen_wire::md::{FileFlags, MdsOpenFlags, MdtBody, OpenHandle, RecCreate};
 use sheen_wire::messages::{LdlmIntentOpen, LdlmIntentOpenReply, MdsReintOpen, MdsReintOpenReply};
 use sheen_wire::text::Text;
 
@@ -29,7 +29,7 @@ use crate::{Mdt, locks};
 /// What an open asks for.
 pub(super) struct Opening<'a> {
     pub(super) record: &'a RecCreate,
-    pub(super) flags: OpenFlags,
+    pub(super) flags: MdsOpenFlags,
     pub(super) name: &'a [u8],
     pub(super) layout: &'a Bytes,
     pub(super) security: Option<(&'a Text, &'a Bytes)>,
@@ -124,15 +124,15 @@ impl Mdt {
         opening: &Opening<'_>,
         progress: &mut Progress,
     ) -> Result<(), Errno> {
-        if opening.flags.contains(OpenFlags::HAS_EA) && opening.layout.is_empty() {
+        if opening.flags.contains(MdsOpenFlags::HAS_EA) && opening.layout.is_empty() {
             return Err(Errno::EINVAL);
         }
         // Leases, and layouts whose objects a client made itself, are refused rather than ignored.
-        let unknown = OpenFlags::LEASE | OpenFlags::RELEASE | OpenFlags::HAS_OBJS;
+        let unknown = MdsOpenFlags::LEASE | MdsOpenFlags::RELEASE | MdsOpenFlags::HAS_OBJS;
         if opening.flags.intersects(unknown) {
             return Err(Errno::EOPNOTSUPP);
         }
-        let changes = OpenFlags::WRITE | OpenFlags::TRUNC | OpenFlags::CREAT;
+        let changes = MdsOpenFlags::WRITE | MdsOpenFlags::TRUNC | MdsOpenFlags::CREAT;
         if self.must_not_change(context) && opening.flags.intersects(changes) {
             return Err(Errno::EROFS);
         }
@@ -140,11 +140,11 @@ impl Mdt {
             return self.replay_open(context, opening, progress).await;
         }
         progress.add(Disposition::IT_EXECD | Disposition::LOOKUP_EXECD);
-        if opening.flags.contains(OpenFlags::VOLATILE) && opening.creates() {
+        if opening.flags.contains(MdsOpenFlags::VOLATILE) && opening.creates() {
             let _held = self.exclusion.hold(Needs::new().change_inode(opening.record.fid2)).await;
             return self.open_volatile(context, opening, progress).await;
         }
-        if opening.flags.contains(OpenFlags::BY_FID) {
+        if opening.flags.contains(MdsOpenFlags::BY_FID) {
             let fid = opening.record.fid2;
             let _held = self.exclusion.hold(Needs::new().change_inode(fid)).await;
             let inode = self.inode(fid).inspect_err(|_| progress.add(Disposition::LOOKUP_NEG))?;
@@ -206,7 +206,7 @@ impl Mdt {
         progress: &mut Progress,
     ) -> Result<(), Errno> {
         let flags = opening.flags;
-        if flags.contains(OpenFlags::DIRECTORY) && inode.is_regular() {
+        if flags.contains(MdsOpenFlags::DIRECTORY) && inode.is_regular() {
             return Err(Errno::ENOTDIR);
         }
         self.put_inode(context, inode, progress)?;
@@ -215,14 +215,14 @@ impl Mdt {
         }
         self.may_open(opening, inode)?;
         let layout = self.layout(inode)?;
-        if flags.contains(OpenFlags::HAS_EA) && layout.is_some() {
+        if flags.contains(MdsOpenFlags::HAS_EA) && layout.is_some() {
             return Err(Errno::EEXIST);
         }
         if inode.is_regular() && layout.is_none() && opening.needs_objects() {
             return self.open_and_place(context, opening, inode, progress).await;
         }
         let was_known_empty =
-            flags.contains(OpenFlags::WRITE) && self.known_empty.remove(inode.fid);
+            flags.contains(MdsOpenFlags::WRITE) && self.known_empty.remove(inode.fid);
         if was_known_empty {
             // A client to which the file was reported as empty must ask again, once it can be
             // written.
@@ -255,7 +255,7 @@ impl Mdt {
         &self,
         target: &Arc<Target>,
         fid: Fid,
-        flags: OpenFlags,
+        flags: MdsOpenFlags,
     ) -> Result<(), Errno> {
         if self.open_files.denies(fid, flags) {
             drop(target.lock_inode(fid, InodeBits::OPEN, locks::mode_of_open(flags)).await?);
@@ -319,41 +319,41 @@ impl Mdt {
 
     fn may_open(&self, opening: &Opening<'_>, inode: &Inode) -> Result<(), Errno> {
         let flags = opening.flags;
-        if flags.contains(OpenFlags::CREAT) && flags.contains(OpenFlags::EXCL) {
+        if flags.contains(MdsOpenFlags::CREAT) && flags.contains(MdsOpenFlags::EXCL) {
             return Err(Errno::EEXIST);
         }
         if inode.is_directory() {
-            if flags.intersects(OpenFlags::CREAT | OpenFlags::WRITE) {
+            if flags.intersects(MdsOpenFlags::CREAT | MdsOpenFlags::WRITE) {
                 return Err(Errno::EISDIR);
             }
-        } else if flags.contains(OpenFlags::DIRECTORY) {
+        } else if flags.contains(MdsOpenFlags::DIRECTORY) {
             return Err(Errno::ENOTDIR);
         }
         let caller = Caller::from(opening.record);
         let file_flags = FileFlags(inode.attributes.flags);
-        let writes = flags.contains(OpenFlags::WRITE) && !flags.contains(OpenFlags::APPEND);
-        let cuts = flags.contains(OpenFlags::TRUNC);
+        let writes = flags.contains(MdsOpenFlags::WRITE) && !flags.contains(MdsOpenFlags::APPEND);
+        let cuts = flags.contains(MdsOpenFlags::TRUNC);
         if file_flags.contains(FileFlags::APPEND) && (writes || cuts) {
             return Err(Errno::EPERM);
         }
         // Owners that override modes, too: Lustre leaves it to its clients to look at this flag for them.
-        let changes = flags.intersects(OpenFlags::WRITE | OpenFlags::TRUNC);
+        let changes = flags.intersects(MdsOpenFlags::WRITE | MdsOpenFlags::TRUNC);
         if file_flags.contains(FileFlags::IMMUTABLE) && changes {
             return Err(Errno::EPERM);
         }
-        if flags.contains(OpenFlags::OWNEROVERRIDE) && caller.uid == inode.attributes.uid {
+        if flags.contains(MdsOpenFlags::OWNEROVERRIDE) && caller.uid == inode.attributes.uid {
             return Ok(());
         }
         // Who executes a file need not be allowed to read it (`mds_accmode`).
-        let read = match flags.contains(OpenFlags::EXEC) {
+        let read = match flags.contains(MdsOpenFlags::EXEC) {
             true => May::EXEC,
             false => May::READ,
         };
         let pairs = [
-            (OpenFlags::READ, read),
-            (OpenFlags::WRITE, May::WRITE),
-            (OpenFlags::TRUNC, May::WRITE),
-            (OpenFlags::EXEC, May::EXEC),
+            (MdsOpenFlags::READ, read),
+            (MdsOpenFlags::WRITE, May::WRITE),
+            (MdsOpenFlags::TRUNC, May::WRITE),
+            (MdsOpenFlags::EXEC, May::EXEC),
         ];
         let wanted = pairs.iter().filter(|(flag, _)| flags.contains(*flag));
         let wanted = wanted.fold(May(0), |may, (_, more)| may.and(*more));
@@ -432,13 +432,13 @@ impl Mdt {
 
 impl Opening<'_> {
     pub(super) fn creates(&self) -> bool {
-        self.flags.contains(OpenFlags::CREAT)
+        self.flags.contains(MdsOpenFlags::CREAT)
     }
 
     /// Whether data may be written by this open, so that it needs a place.
     pub(super) fn needs_objects(&self) -> bool {
-        let writes = self.flags.intersects(OpenFlags::WRITE);
-        writes && !self.flags.contains(OpenFlags::DELAY_CREATE)
+        let writes = self.flags.intersects(MdsOpenFlags::WRITE);
+        writes && !self.flags.contains(MdsOpenFlags::DELAY_CREATE)
     }
 
     pub(super) fn create_spec(&self) -> CreateSpec<'_> {
@@ -485,7 +485,7 @@ pub(super) async fn open_lock(
     if opening.enqueue.is_none() || context.replay().is_some() {
         return Ok(None);
     }
-    if !flags.contains(OpenFlags::LOCK) {
+    if !flags.contains(MdsOpenFlags::LOCK) {
         let bits = locks::ATTRIBUTES | InodeBits::LAYOUT | more;
         let is_regular = inode.is_regular();
         let guard = is_regular.then(|| locks::read_if_free(&context.target, inode.fid, bits));
@@ -514,7 +514,7 @@ pub(super) fn give_lock(
 ) -> Result<(), Errno> {
     let (Some(guard), Some(enqueue)) = (guard, opening.enqueue) else { return Ok(()) };
     progress.lock = Some(locks::hand_over(context, guard, enqueue)?);
-    if opening.flags.contains(OpenFlags::LOCK) {
+    if opening.flags.contains(MdsOpenFlags::LOCK) {
         progress.add(Disposition::OPEN_LOCK);
     }
     Ok(())

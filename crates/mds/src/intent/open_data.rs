@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use sheen_target::{Context, LockGuard};
 use sheen_types::{Errno, Fid, InodeBits};
-use sheen_wire::md::OpenFlags;
+use sheen_wire::md::MdsOpenFlags;
 use sheen_wire::messages::{LdlmIntentOpenReply, Reply};
 use sheen_wire::ptlrpc::{MessageHeader, PtlrpcBody};
 
@@ -72,7 +72,7 @@ impl Mdt {
     }
 
     fn may_have_bytes(&self, opening: &Opening<'_>, inode: &Inode) -> bool {
-        let asks = OpenFlags::READ | OpenFlags::WRITE | OpenFlags::EXEC;
+        let asks = MdsOpenFlags::READ | MdsOpenFlags::WRITE | MdsOpenFlags::EXEC;
         let caller = Caller::from(opening.record);
         let may = || caller.may(&*self.store, inode.fid, &inode.attributes, May::READ);
         opening.flags.intersects(asks) && may().is_ok()

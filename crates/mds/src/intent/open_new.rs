@@ -7,7 +7,7 @@ use sheen_target::{Context, ReplyRecording};
 use sheen_types::{Errno, InodeBits, Name};
 use sheen_wire::connect::ConnectFlags;
 use sheen_wire::ldlm::Disposition;
-use sheen_wire::md::OpenFlags;
+use sheen_wire::md::MdsOpenFlags;
 
 use super::open::{Opening, Progress, give_lock};
 use crate::caller::May;
@@ -140,11 +140,11 @@ impl Mdt {
         if !opening.needs_objects() {
             return Ok(None);
         }
-        let wish = match opening.flags.contains(OpenFlags::HAS_EA) {
+        let wish = match opening.flags.contains(MdsOpenFlags::HAS_EA) {
             true => Some(Plan::parse(opening.layout)?),
             false => None,
         };
-        let appends = opening.creates() && opening.flags.contains(OpenFlags::APPEND);
+        let appends = opening.creates() && opening.flags.contains(MdsOpenFlags::APPEND);
         let plan = self.plan_in(parent, wish, appends)?;
         let world = context.target.world();
         self.placement.allocate(world, opening.record.fid2, &plan, 0).await.map(Some)

@@ -5,7 +5,7 @@ use sheen_store::Transaction;
 use sheen_target::{Context, EnqueueRequest, Outcome, ReplyRecord, ReplyRecording};
 use sheen_types::{Errno, Fid};
 use sheen_wire::ldlm::Disposition;
-use sheen_wire::md::{OpenFlags, OpenHandle};
+use sheen_wire::md::{MdsOpenFlags, OpenHandle};
 use sheen_wire::messages::LdlmIntentOpen;
 
 use super::open::{Opening, Progress, answer, of_intent};
@@ -41,7 +41,7 @@ impl Mdt {
         }
         if before.contains(Disposition::OPEN_CREATE) {
             // It is ours although it exists.
-            opening.flags = opening.flags.without(OpenFlags::EXCL);
+            opening.flags = opening.flags.without(MdsOpenFlags::EXCL);
             progress.add(Disposition::OPEN_CREATE);
         }
         let result = self.open(context, &opening, &mut progress).await;
@@ -93,7 +93,7 @@ impl Mdt {
             // Created, removed and closed before the restart.
             Err(Errno::ENOENT) if context.is_applied_already() => Err(Errno::ESTALE),
             Err(Errno::ENOENT) if opening.creates() => {
-                if opening.flags.contains(OpenFlags::VOLATILE) {
+                if opening.flags.contains(MdsOpenFlags::VOLATILE) {
                     return self.open_volatile(context, opening, progress).await;
                 }
                 progress.add(Disposition::LOOKUP_NEG);

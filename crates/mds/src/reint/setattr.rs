@@ -6,7 +6,7 @@ use sheen_target::{Context, Outcome, ReplyRecording};
 use sheen_types::{Errno, Fid, InodeBits, LockMode, Timestamp};
 use sheen_wire::codec::{ByteOrder, Reader, Wire};
 use sheen_wire::lov::LovMagic;
-use sheen_wire::md::{AttrValid, Bias, FileFlags, MdtBody, OpenFlags, PosixAcl, RecSetattr};
+use sheen_wire::md::{AttrValid, Bias, FileFlags, MdsOpenFlags, MdtBody, PosixAcl, RecSetattr};
 use sheen_wire::messages::{MdsReintSetattr, MdsReintSetattrReply};
 
 use crate::caller::{Caller, Capability, May, access_list};
@@ -52,7 +52,7 @@ impl Mdt {
             // A caller that may not cut the file does not make clients close it that keep it open
             // either.
             self.patch_of(record, &inode)?;
-            self.close_kept(&context.target, inode.fid, OpenFlags::WRITE).await?;
+            self.close_kept(&context.target, inode.fid, MdsOpenFlags::WRITE).await?;
             if self.open_files.is_executed(inode.fid) {
                 return Err(Errno::ETXTBSY);
             }

@@ -16,7 +16,7 @@ use sheen_wire::lov::{
     CompFlags, LovComp, LovCompEntry, LovCompHeader, LovComponent, LovMagic, LovMd, LovMdHeader,
     LovPattern,
 };
-use sheen_wire::md::{AttrValid, OpenFlags, Valid};
+use sheen_wire::md::{AttrValid, MdsOpenFlags, Valid};
 use sheen_wire::messages::*;
 use sheen_wire::ost::{BrwFlags, NiobufRemote, ObdIoobj, Obdo, ObdoFlags, OstBody, OstId, OstLvb};
 
@@ -157,7 +157,7 @@ async fn glimpse(client: &Client, fid: Fid) -> Locked {
 }
 
 /// An open's answer as a whole, with the bytes that came with it.
-async fn open(client: &Client, name: &str, flags: OpenFlags) -> Box<LdlmIntentOpenReply> {
+async fn open(client: &Client, name: &str, flags: MdsOpenFlags) -> Box<LdlmIntentOpenReply> {
     let request = client.open_request(Fid::ROOT, name, flags);
     let mine = request.dlm_req.handles[0];
     let call = TestCall::new(request).tagged(client.next_tag());
@@ -297,24 +297,24 @@ fn an_open_brings_lock_size_and_bytes() {
         let (one, two) = (server.client("one").await, server.client("two").await);
         let fid = make(&server, &one, "f").await;
         put(&one, fid, 0, &[5; 3000]).await.expect("written");
-        let reply = open(&one, "f", OpenFlags::READ).await;
+        let reply = open(&one, "f", MdsOpenFlags::READ).await;
         let all = InodeBits(0x5b);
         assert_eq!(bits(&reply), (all, Some(LockMode::Pr)));
         let body = reply.mdt_body.as_ref().unwrap();
         assert!(body.valid.contains(Valid::DOM_SIZE));
         assert_eq!((body.dom_size, body.dom_blocks), (3000, 8));
         assert_eq!(inline(&reply), Some((0, vec![5; 3000].into())));
-        let again = open(&one, "f", OpenFlags::READ).await;
+        let again = open(&one, "f", MdsOpenFlags::READ).await;
         assert_eq!(inline(&again), None, "it has the lock already, and may have the bytes");
         assert!(!bits(&again).0.intersects(DATA));
-        let other = open(&two, "f", OpenFlags::READ).await;
+        let other = open(&two, "f", MdsOpenFlags::READ).await;
         assert_eq!(inline(&other), Some((0, vec![5; 3000].into())), "readers share");
-        let writer = open(&two, "f", OpenFlags::WRITE).await;
+        let writer = open(&two, "f", MdsOpenFlags::WRITE).await;
         assert!(!bits(&writer).0.intersects(DATA), "a lock conflicts, and is not revoked");
         assert_eq!(one.inner.callbacks().len(), 0);
         let fresh = make(&server, &one, "g").await;
         put(&one, fresh, 0, &[6; 100]).await.expect("written");
-        let writer = open(&two, "g", OpenFlags::WRITE).await;
+        let writer = open(&two, "g", MdsOpenFlags::WRITE).await;
         assert_eq!(bits(&writer), (all, Some(LockMode::Pw)));
         assert_eq!(inline(&writer), Some((0, vec![6; 100].into())), "who appends needs them");
     });
@@ -326,7 +326,7 @@ fn of_a_file_without_room_the_last_page_comes() {
         let client = server.client("c").await;
         let fid = make(&server, &client, "f").await;
         put(&client, fid, 100_000 - 1, b"e").await.expect("written");
-        let reply = open(&client, "f", OpenFlags::READ).await;
+        let reply = open(&client, "f", MdsOpenFlags::READ).await;
         // The test client has not said how large its pages are: they may have 64 KiB.
         let (offset, data) = inline(&reply).expect("a tail");
         assert_eq!((offset, data.len()), (65536, 100_000 - 65536));
@@ -343,12 +343,12 @@ fn operators_say_what_an_open_brings() {
         put(&client, fid, 0, b"data").await.expect("written");
         assert_eq!((server.mdt.dom_lock(), server.mdt.reads_on_open()), (DomLock::Try, true));
         server.mdt.set_dom_lock(DomLock::Never);
-        let reply = open(&client, "f", OpenFlags::READ).await;
+        let reply = open(&client, "f", MdsOpenFlags::READ).await;
         assert!(!bits(&reply).0.intersects(DATA));
         assert_eq!(inline(&reply), None);
         server.mdt.set_dom_lock(DomLock::Try);
         server.mdt.set_reads_on_open(false);
-        let reply = open(&client, "f", OpenFlags::READ).await;
+        let reply = open(&client, "f", MdsOpenFlags::READ).await;
         assert_eq!((bits(&reply).0, inline(&reply)), (InodeBits(0x5b), None));
         assert_eq!(reply.mdt_body.unwrap().dom_size, 4);
     });
@@ -373,7 +373,7 @@ fn a_client_that_does_not_know_the_bit_never_gets_it() {
         };
         client.inner.connect_with(old).await.expect("reconnects");
         assert!(!InodeBits(client.inner.agreed().ibits_known).intersects(DATA));
-        let reply = open(&client, "f", OpenFlags::READ).await;
+        let reply = open(&client, "f", MdsOpenFlags::READ).await;
         assert!(!bits(&reply).0.intersects(DATA));
         let (_, reply) = client.lookup(Fid::ROOT, "f").await;
         assert!(!reply.mdt_body.unwrap().valid.contains(Valid::DOM_SIZE));
@@ -490,7 +490,7 @@ fn what_is_cached_of_a_file_that_goes_is_thrown_away() {
         // With the last close, if it is open.
         let fid = make(&server, &one, "g").await;
         lock(&one, fid, LockMode::Pw).await;
-        let opened = two.open(Fid::ROOT, "g", OpenFlags::READ).await.unwrap();
+        let opened = two.open(Fid::ROOT, "g", MdsOpenFlags::READ).await.unwrap();
         one.unlink(Fid::ROOT, "g").await.expect("unlinked");
         world.sleep(std::time::Duration::from_secs(1)).await;
         put(&one, fid, 0, b"kept").await.expect("an open file keeps its data");
@@ -642,7 +642,7 @@ fn an_answer_that_is_asked_for_again_has_the_size_with_the_lock() {
         let client = server.client("c").await;
         let fid = make(&server, &client, "f").await;
         put(&client, fid, 0, &[1; 70]).await.expect("written");
-        let request = client.open_request(Fid::ROOT, "f", OpenFlags::READ);
+        let request = client.open_request(Fid::ROOT, "f", MdsOpenFlags::READ);
         let first = TestCall::new(request.clone()).tagged(7);
         let first = client.inner.call_with(first).await.expect("an answer");
         let again = TestCall {
@@ -669,9 +669,9 @@ fn who_looks_up_before_it_opens_gets_the_bytes_all_the_same_and_once() {
         let (_, reply) = client.lookup(Fid::ROOT, "f").await;
         let bits_looked_up = reply.dlm_rep.unwrap().desc.policy.as_inode_bits().bits;
         assert!(InodeBits(bits_looked_up).contains(DATA));
-        let first = open(&client, "f", OpenFlags::READ).await;
+        let first = open(&client, "f", MdsOpenFlags::READ).await;
         assert_eq!(inline(&first), Some((0, vec![1; 70].into())));
-        let again = open(&client, "f", OpenFlags::READ).await;
+        let again = open(&client, "f", MdsOpenFlags::READ).await;
         assert_eq!(inline(&again), None, "it has them");
         // Lustre's clients do both in one request, and are not given the bit twice.
         let other = server.client("other").await;
@@ -679,7 +679,7 @@ fn who_looks_up_before_it_opens_gets_the_bytes_all_the_same_and_once() {
         let offer = ObdConnectData { flags2, ..other.inner.agreed() };
         other.inner.connect_with(offer).await.expect("reconnects");
         other.lookup(Fid::ROOT, "f").await;
-        let reply = open(&other, "f", OpenFlags::READ).await;
+        let reply = open(&other, "f", MdsOpenFlags::READ).await;
         assert_eq!((bits(&reply).0.intersects(DATA), inline(&reply)), (false, None));
     });
 }
@@ -691,7 +691,7 @@ fn an_open_brings_no_more_than_a_mebibyte_whatever_room_there_is() {
         for (name, size, whole) in [("f", 900_000, true), ("g", 3 << 20, false)] {
             let fid = make(&server, &client, name).await;
             put(&client, fid, size - 1, b"e").await.expect("written");
-            let request = client.open_request(Fid::ROOT, name, OpenFlags::READ);
+            let request = client.open_request(Fid::ROOT, name, MdsOpenFlags::READ);
             let reply_room = Some(u32::MAX as usize);
             let call = TestCall { reply_room, ..TestCall::new(request).tagged(client.next_tag()) };
             let answer = client.inner.call_with(call).await.expect("an answer");
@@ -712,11 +712,11 @@ fn an_open_brings_bytes_to_those_alone_who_may_read_them() {
         root.setattr(fid, AttrValid::MODE, set).await.expect("set");
         let other = server.client("other").await;
         let stranger = other.as_user(5, 5);
-        for flags in [OpenFlags::NONE, OpenFlags::WRITE] {
+        for flags in [MdsOpenFlags::NONE, MdsOpenFlags::WRITE] {
             let reply = open(&stranger, "f", flags).await;
             assert_eq!(inline(&reply), None, "{flags:?}");
         }
-        let nothing_asked = open(&root, "f", OpenFlags::NONE).await;
+        let nothing_asked = open(&root, "f", MdsOpenFlags::NONE).await;
         assert_eq!(inline(&nothing_asked), None);
     });
 }

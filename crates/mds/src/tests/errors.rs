@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 use sheen_store_mem::Errors;
 use sheen_target::testing::TestWorld;
 use sheen_types::Fid;
-use sheen_wire::md::OpenFlags;
+use sheen_wire::md::MdsOpenFlags;
 use sheen_wire::messages::MdsDisconnect;
 
 use super::harness::{Server, run};
@@ -30,8 +30,8 @@ fn a_file_whose_open_fails_is_not_open() {
                 *errors.lock() = Errors { reads: 8, changes: 0 };
                 let opened = match number % 3 {
                     0 => client.create(ROOT, &format!("f{number}")).await,
-                    1 => client.open(ROOT, "f", OpenFlags::WRITE).await,
-                    _ => client.open(ROOT, "f", OpenFlags::READ | OpenFlags::LOCK).await,
+                    1 => client.open(ROOT, "f", MdsOpenFlags::WRITE).await,
+                    _ => client.open(ROOT, "f", MdsOpenFlags::READ | MdsOpenFlags::LOCK).await,
                 };
                 *errors.lock() = WELL;
                 match opened {

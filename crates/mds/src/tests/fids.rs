@@ -7,7 +7,7 @@ use sheen_store_mem::{Commits, MemOptions, StoreMem};
 use sheen_target::testing::{TestCall, TestWorld};
 use sheen_types::{Errno, Fid, Nid, fid_seq};
 use sheen_wire::fld::{LuSeqRange, SeqRangeFlags};
-use sheen_wire::md::{AttrValid, OpenFlags};
+use sheen_wire::md::{AttrValid, MdsOpenFlags};
 use sheen_wire::messages::{
     MdsReadpage, MdsReintCreate, MdsSync, OstGetattr, OstWrite, Reply, Request, SeqQuery,
 };
@@ -55,8 +55,8 @@ fn what_is_no_inode_is_nobodys_to_name() {
                 refused(client.setattr(fid, AttrValid::MODE, mode).await.map(drop));
                 refused(client.getxattr(fid, "user.x").await.map(drop));
                 refused(client.setxattr(fid, "user.x", Some(b"1"), 0).await);
-                refused(client.open_fid(fid, OpenFlags::READ).await.map(drop));
-                refused(client.open(fid, "x", OpenFlags::READ).await.map(drop));
+                refused(client.open_fid(fid, MdsOpenFlags::READ).await.map(drop));
+                refused(client.open(fid, "x", MdsOpenFlags::READ).await.map(drop));
                 refused(client.create(fid, "x").await.map(drop));
                 refused(client.mkdir(fid, "x").await.map(drop));
                 refused(client.unlink(fid, "x").await);
@@ -93,7 +93,7 @@ fn made_as(client: &Client, fid: Fid, name: &str) -> MdsReintCreate {
 }
 
 async fn volatile(client: &Client, fid: Fid) -> Result<(), Errno> {
-    let flags = OpenFlags::CREAT | OpenFlags::WRITE | OpenFlags::VOLATILE;
+    let flags = MdsOpenFlags::CREAT | MdsOpenFlags::WRITE | MdsOpenFlags::VOLATILE;
     let mut request = client.open_request(Fid::ROOT, "v", flags);
     request.rec_reint.fid2 = fid;
     let answer = client.inner.call_with(TestCall::new(request).tagged(1)).await.unwrap();
@@ -101,7 +101,8 @@ async fn volatile(client: &Client, fid: Fid) -> Result<(), Errno> {
 }
 
 async fn created(client: &Client, fid: Fid, name: &str) -> Result<(), Errno> {
-    let mut request = client.open_request(Fid::ROOT, name, OpenFlags::CREAT | OpenFlags::WRITE);
+    let mut request =
+        client.open_request(Fid::ROOT, name, MdsOpenFlags::CREAT | MdsOpenFlags::WRITE);
     request.rec_reint.fid2 = fid;
     let answer = client.inner.call_with(TestCall::new(request).tagged(1)).await.unwrap();
     super::harness::opened(answer).map(drop)

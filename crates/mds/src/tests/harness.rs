@@ -19,7 +19,7 @@ use sheen_wire::ldlm::{
     LockType, Policy,
 };
 use sheen_wire::md::{
-    AttrValid, MdtBody, MdtIoepoch, OpenFlags, OpenHandle, RecCreate, RecLink, RecRename,
+    AttrValid, MdsOpenFlags, MdtBody, MdtIoepoch, OpenHandle, RecCreate, RecLink, RecRename,
     RecSetattr, RecSetxattr, RecUnlink, ReintOp, Valid,
 };
 use sheen_wire::messages::*;
@@ -287,7 +287,7 @@ impl Client {
         &self,
         parent: Fid,
         name: &str,
-        flags: OpenFlags,
+        flags: MdsOpenFlags,
     ) -> Result<(), Errno> {
         let rec_reint = self.open_request(parent, name, flags).rec_reint;
         let name = Some(Text::new(name));
@@ -457,7 +457,12 @@ impl Client {
         }
     }
 
-    pub(super) fn open_request(&self, parent: Fid, name: &str, flags: OpenFlags) -> LdlmIntentOpen {
+    pub(super) fn open_request(
+        &self,
+        parent: Fid,
+        name: &str,
+        flags: MdsOpenFlags,
+    ) -> LdlmIntentOpen {
         let mut rec_reint = self.rec_create(parent, REGULAR | 0o666);
         rec_reint.opcode = ReintOp::OPEN;
         rec_reint.set_flags(flags);
@@ -474,7 +479,7 @@ impl Client {
         &self,
         parent: Fid,
         name: &str,
-        flags: OpenFlags,
+        flags: MdsOpenFlags,
     ) -> Result<Opened, Errno> {
         let request = self.open_request(parent, name, flags);
         let mine = request.dlm_req.handles[0];
@@ -486,8 +491,8 @@ impl Client {
         result
     }
 
-    pub(super) async fn open_fid(&self, fid: Fid, flags: OpenFlags) -> Result<Opened, Errno> {
-        let mut request = self.open_request(Fid::ROOT, "", flags | OpenFlags::BY_FID);
+    pub(super) async fn open_fid(&self, fid: Fid, flags: MdsOpenFlags) -> Result<Opened, Errno> {
+        let mut request = self.open_request(Fid::ROOT, "", flags | MdsOpenFlags::BY_FID);
         request.rec_reint.fid2 = fid;
         let mine = request.dlm_req.handles[0];
         let call = TestCall::new(request).tagged(self.next_tag());
@@ -511,7 +516,7 @@ impl Client {
     }
 
     pub(super) async fn create(&self, parent: Fid, name: &str) -> Result<Opened, Errno> {
-        self.open(parent, name, OpenFlags::CREAT | OpenFlags::WRITE).await
+        self.open(parent, name, MdsOpenFlags::CREAT | MdsOpenFlags::WRITE).await
     }
 
     pub(super) fn close_request(&self, fid: Fid, open_handle: OpenHandle) -> MdsClose {

@@ -4,7 +4,7 @@ use parking_lot::Mutex;
 use sheen_io::Clock;
 use sheen_target::testing::TestWorld;
 use sheen_types::{Errno, Fid, InodeBits, LockHandle, LockMode};
-use sheen_wire::md::{AttrValid, FileFlags, OpenFlags, RecSetattr};
+use sheen_wire::md::{AttrValid, FileFlags, MdsOpenFlags, RecSetattr};
 use sheen_wire::messages::{ObdPing, Request};
 
 use super::harness::{Client, Opened, Server, run};
@@ -12,8 +12,8 @@ use super::harness::{Client, Opened, Server, run};
 const ROOT: Fid = Fid::ROOT;
 
 /// Opens a file to keep it so.
-async fn keep(client: &Client, name: &str, flags: OpenFlags) -> Opened {
-    let opened = client.open(ROOT, name, flags | OpenFlags::LOCK).await.unwrap();
+async fn keep(client: &Client, name: &str, flags: MdsOpenFlags) -> Opened {
+    let opened = client.open(ROOT, name, flags | MdsOpenFlags::LOCK).await.unwrap();
     assert!(opened.lock.unwrap().1.contains(InodeBits::OPEN));
     opened
 }
@@ -36,7 +36,7 @@ fn close_when_revoked(world: &TestWorld, client: &Client, opened: &Opened) {
 }
 
 /// A file that one client keeps open so, and another client.
-async fn kept(world: &TestWorld, server: &Server, flags: OpenFlags) -> (Opened, Client, Client) {
+async fn kept(world: &TestWorld, server: &Server, flags: MdsOpenFlags) -> (Opened, Client, Client) {
     let (keeper, other) = (server.client("keeper").await, server.client("other").await);
     let made = keeper.create(ROOT, "f").await.unwrap();
     keeper.close(&made).await.unwrap();
@@ -55,9 +55,9 @@ async fn is_connected(client: &Client) -> bool {
 #[test]
 fn what_is_only_kept_open_to_be_written_can_be_executed() {
     for (kept_for, wanted) in
-        [(OpenFlags::WRITE, OpenFlags::EXEC), (OpenFlags::EXEC, OpenFlags::WRITE)]
+        [(MdsOpenFlags::WRITE, MdsOpenFlags::EXEC), (MdsOpenFlags::EXEC, MdsOpenFlags::WRITE)]
     {
-        for asks_lock in [OpenFlags::NONE, OpenFlags::LOCK] {
+        for asks_lock in [MdsOpenFlags::NONE, MdsOpenFlags::LOCK] {
             let world = TestWorld::new(41);
             let inner = world.clone();
             run(
@@ -87,7 +87,7 @@ fn what_is_only_kept_open_to_be_executed_can_be_cut() {
     run(
         async move {
             let server = Server::start(&inner, 1).await;
-            let (opened, keeper, other) = kept(&inner, &server, OpenFlags::EXEC).await;
+            let (opened, keeper, other) = kept(&inner, &server, MdsOpenFlags::EXEC).await;
             let cut = other.setattr(opened.body.fid1, AttrValid::SIZE, |it| it.size = 0).await;
             assert!(cut.is_ok());
             assert_eq!(server.mdt.open_count(), 0);
@@ -99,7 +99,7 @@ fn what_is_only_kept_open_to_be_executed_can_be_cut() {
 
 #[test]
 fn a_file_that_is_only_kept_open_goes_with_its_name() {
-    for flags in [OpenFlags::READ, OpenFlags::WRITE] {
+    for flags in [MdsOpenFlags::READ, MdsOpenFlags::WRITE] {
         let world = TestWorld::new(43);
         let inner = world.clone();
         run(
@@ -127,7 +127,7 @@ fn what_a_close_reports_is_recorded_though_another_client_waits_for_the_file() {
     run(
         async move {
             let server = Server::start(&inner, 1).await;
-            let (opened, keeper, other) = kept(&inner, &server, OpenFlags::WRITE).await;
+            let (opened, keeper, other) = kept(&inner, &server, MdsOpenFlags::WRITE).await;
             let (copy, client, lock) = (inner.clone(), keeper.clone(), opened.lock.unwrap().0);
             let fid = opened.body.fid1;
             keeper.inner.on_callback(Box::new(move |request| {
@@ -162,9 +162,9 @@ fn a_close_does_not_wait_for_an_operation_that_waits_for_a_lock_on_another_inode
     run(
         async move {
             let server = Server::start(&inner, 1).await;
-            let (opened, keeper, other) = kept(&inner, &server, OpenFlags::WRITE).await;
+            let (opened, keeper, other) = kept(&inner, &server, MdsOpenFlags::WRITE).await;
             let made = keeper.create(ROOT, "source").await.unwrap();
-            let source = keep(&keeper, "source", OpenFlags::READ).await;
+            let source = keep(&keeper, "source", MdsOpenFlags::READ).await;
             let locks: Vec<_> =
                 [&opened, &made, &source].iter().filter_map(|it| it.lock).map(|it| it.0).collect();
             let (copy, client) = (inner.clone(), keeper.clone());
@@ -210,7 +210,7 @@ fn flags_that_forbid_opens_end_those_that_are_kept() {
             // A client knows the attributes: the lock covers the open file alone.
             let attributes = InodeBits::UPDATE | InodeBits::PERM;
             let known = server.node.target.lock_inode(fid, attributes, LockMode::Pr).await;
-            let opened = keep(&keeper, "f", OpenFlags::WRITE).await;
+            let opened = keep(&keeper, "f", MdsOpenFlags::WRITE).await;
             assert!(!opened.lock.unwrap().1.intersects(attributes));
             drop(known);
             close_when_revoked(&inner, &keeper, &opened);

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use sheen_store_mem::StoreMem;
 use sheen_target::testing::{TestCall, TestWorld};
 use sheen_types::{Fid, InodeBits};
-use sheen_wire::md::{AttrValid, Bias, OpenFlags, Valid};
+use sheen_wire::md::{AttrValid, Bias, MdsOpenFlags, Valid};
 use sheen_wire::messages::{MdsDisconnect, ObdPing, Request};
 use sheen_wire::ptlrpc::MsgFlags;
 
 use super::harness::{Client, Opened, Server, opened, run};
 
-const WRITE: OpenFlags = OpenFlags::WRITE;
+const WRITE: MdsOpenFlags = MdsOpenFlags::WRITE;
 const SIZES: Valid = Valid(Valid::SIZE.0 | Valid::BLOCKS.0);
 
 fn test<F>(seed: u64, body: impl FnOnce(Server, TestWorld) -> F + Send + 'static)
@@ -59,7 +59,7 @@ fn an_empty_file_is_vouched_for_from_its_last_close_on() {
         assert!(is_vouched(&one, fid).await);
         let (_, reply) = two.lookup(Fid::ROOT, "f").await;
         assert!(reply.mdt_body.unwrap().valid.contains(SIZES | Valid::EASIZE));
-        let reader = two.open(Fid::ROOT, "f", OpenFlags::READ).await.unwrap();
+        let reader = two.open(Fid::ROOT, "f", MdsOpenFlags::READ).await.unwrap();
         assert!(is_vouched(&one, fid).await, "readers do not matter");
         two.close(&reader).await.unwrap();
         assert!(is_vouched(&one, fid).await);
@@ -156,7 +156,7 @@ fn a_restart_forgets_who_is_known_to_be_empty() {
         let one = server.client("one").await;
         let known = touched(&one, "f").await;
         assert!(is_vouched(&one, known).await);
-        let open = one.open_request(Fid::ROOT, "g", OpenFlags::CREAT | WRITE);
+        let open = one.open_request(Fid::ROOT, "g", MdsOpenFlags::CREAT | WRITE);
         let call = TestCall::new(open.clone()).tagged(2);
         let first = one.inner.call_with(call).await.unwrap();
         let before = opened(first.clone()).unwrap();

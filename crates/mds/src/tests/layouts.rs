@@ -14,7 +14,7 @@ use sheen_wire::ldlm::{IntentOp, LdlmIntent};
 use sheen_wire::lov::{
     CompFlags, LovComp, LovCompEntry, LovComponent, LovEa, LovMagic, LovMd, LovMdHeader, PoolName,
 };
-use sheen_wire::md::{AttrValid, LayoutIntent, LayoutIntentOp, OpenFlags};
+use sheen_wire::md::{AttrValid, LayoutIntent, LayoutIntentOp, MdsOpenFlags};
 use sheen_wire::messages::{LdlmIntentLayout, MdsSwapLayouts, Reply};
 use sheen_wire::ptlrpc::MsgFlags;
 
@@ -43,7 +43,7 @@ fn stored(layout: &Bytes) -> Stored {
 }
 
 async fn wished(client: &Client, name: &str, plan: &Plan) -> Result<Opened, Errno> {
-    let flags = OpenFlags::CREAT | OpenFlags::WRITE | OpenFlags::HAS_EA;
+    let flags = MdsOpenFlags::CREAT | MdsOpenFlags::WRITE | MdsOpenFlags::HAS_EA;
     let mut request = client.open_request(Fid::ROOT, name, flags);
     request.eadata = plan.encode();
     let mine = request.dlm_req.handles[0];
@@ -171,7 +171,7 @@ fn a_directory_s_components_are_inherited() {
             let bare = client.getxattr(bare, "lustre.lov").await.unwrap();
             assert_eq!(stored(&bare).generation(), 3);
             // A log is laid out plainly.
-            let flags = OpenFlags::CREAT | OpenFlags::WRITE | OpenFlags::APPEND;
+            let flags = MdsOpenFlags::CREAT | MdsOpenFlags::WRITE | MdsOpenFlags::APPEND;
             let log = client.open(sub, "log", flags).await.unwrap();
             assert!(!stored(&log.layout).is_composite());
             client.setxattr(sub, "lustre.lov", None, 0).await.unwrap();
@@ -237,8 +237,8 @@ fn what_operators_set_holds_where_a_file_asks_for_nothing_else() {
             let set = |set: fn(&mut crate::LayoutSettings) -> Result<(), Errno>| {
                 server.mdt.change_layout_settings(set).unwrap();
             };
-            let osts = async |name: &str, flags: OpenFlags| {
-                let flags = OpenFlags::CREAT | OpenFlags::WRITE | flags;
+            let osts = async |name: &str, flags: MdsOpenFlags| {
+                let flags = MdsOpenFlags::CREAT | MdsOpenFlags::WRITE | flags;
                 let opened = client.open(Fid::ROOT, name, flags).await.unwrap();
                 let mut osts: Vec<_> =
                     stored(&opened.layout).objects().into_iter().map(|(ost, _)| ost).collect();
@@ -248,21 +248,21 @@ fn what_operators_set_holds_where_a_file_asks_for_nothing_else() {
             };
             let all = Plan::Plain(Striping { stripe_count: 0xffff, ..Striping::default() });
             // The root has no default of its own, so that of the MDT counts.
-            assert_eq!(osts("one", OpenFlags::NONE).await.len(), 1);
+            assert_eq!(osts("one", MdsOpenFlags::NONE).await.len(), 1);
             set(|settings| settings.set_stripecount(3));
-            assert_eq!(osts("three", OpenFlags::NONE).await.len(), 3);
-            assert_eq!(osts("log", OpenFlags::APPEND).await.len(), 1);
+            assert_eq!(osts("three", MdsOpenFlags::NONE).await.len(), 3);
+            assert_eq!(osts("log", MdsOpenFlags::APPEND).await.len(), 1);
             // Files that are appended to: as other files, on all OSTs, in a pool of their own.
             set(|settings| settings.set_append_stripe_count(0));
-            assert_eq!(osts("log3", OpenFlags::APPEND).await.len(), 3);
+            assert_eq!(osts("log3", MdsOpenFlags::APPEND).await.len(), 3);
             set(|settings| settings.set_append_stripe_count(-1));
-            assert_eq!(osts("log4", OpenFlags::APPEND).await.len(), 4);
+            assert_eq!(osts("log4", MdsOpenFlags::APPEND).await.len(), 4);
             server.mdt.set_pools([(PoolName::new("logs").unwrap(), vec![1, 3])].into());
             set(|settings| settings.set_append_pool("logs"));
-            assert_eq!(osts("pooled", OpenFlags::APPEND).await, [1, 3]);
+            assert_eq!(osts("pooled", MdsOpenFlags::APPEND).await, [1, 3]);
             set(|settings| settings.set_append_stripe_count(0));
-            assert_eq!(osts("pooled2", OpenFlags::APPEND).await, [1, 3]);
-            assert_eq!(osts("other", OpenFlags::NONE).await.len(), 3);
+            assert_eq!(osts("pooled2", MdsOpenFlags::APPEND).await, [1, 3]);
+            assert_eq!(osts("other", MdsOpenFlags::NONE).await.len(), 3);
             // The most of a file that is to lie on all OSTs.
             let wide = wished(&client, "wide", &all).await.unwrap();
             assert_eq!(stored(&wide.layout).objects().len(), 4);

@@ -6,7 +6,7 @@ use sheen_types::limits::LINK_COUNT_MAX;
 use sheen_types::{Errno, Fid, HashSet, InodeBits, LockMode};
 use sheen_wire::codec::{ByteOrder, Reader, Wire};
 use sheen_wire::ldlm::{Disposition, IntentOp};
-use sheen_wire::md::{OpenFlags, Valid};
+use sheen_wire::md::{MdsOpenFlags, Valid};
 use sheen_wire::messages::{FldQuery, MdsFid2path, MdsGetRoot, MdsStatfs, Reply, Request};
 
 use super::harness::{DIRECTORY, REGULAR, Server, run};
@@ -273,7 +273,7 @@ fn an_empty_directory_lists_itself_and_its_parent() {
             let directory = client.mkdir(Fid::ROOT, "d").await.unwrap();
             let names = client.readdir(directory, 256).await;
             assert_eq!(names.len(), 2);
-            let flags = OpenFlags::READ | OpenFlags::DIRECTORY;
+            let flags = MdsOpenFlags::READ | MdsOpenFlags::DIRECTORY;
             let opened = client.open(Fid::ROOT, "d", flags).await.unwrap();
             assert_eq!(opened.disposition, Disposition(43), "as b1 has it");
             client.close(&opened).await.unwrap();

@@ -9,7 +9,7 @@ use sheen_types::{Errno, Fid, InodeBits, LockMode, Nid, ResourceName};
 use sheen_wire::connect::{ConnectFlags, ObdConnectData};
 use sheen_wire::ldlm::Disposition;
 use sheen_wire::lov::LovEa;
-use sheen_wire::md::{AttrValid, MdtBody, OpenFlags, Valid};
+use sheen_wire::md::{AttrValid, MdsOpenFlags, MdtBody, Valid};
 use sheen_wire::messages::{MdsSetInfo, Reply};
 
 use super::harness::{DIRECTORY, REGULAR, Server, opened, run};
@@ -56,7 +56,7 @@ fn an_open_brings_the_free_bits_of_the_inode() {
                 target.lock(resource, Policy::bits(bits), LockMode::Cw)
             };
             let bits = async || {
-                let opened = client.open(Fid::ROOT, "f", OpenFlags::READ).await.unwrap();
+                let opened = client.open(Fid::ROOT, "f", MdsOpenFlags::READ).await.unwrap();
                 client.close(&opened).await.unwrap();
                 opened.lock.map(|(_, bits, _)| bits)
             };
@@ -84,23 +84,23 @@ fn opens_refuse_what_they_must() {
             let server = Server::start(&inner, 1).await;
             let client = server.client("c").await;
             let root = Fid::ROOT;
-            let flags = OpenFlags::CREAT | OpenFlags::EXCL | OpenFlags::WRITE;
+            let flags = MdsOpenFlags::CREAT | MdsOpenFlags::EXCL | MdsOpenFlags::WRITE;
             let created = client.open(root, "f", flags).await.unwrap();
             client.close(&created).await.unwrap();
             let error = |result: Result<_, Errno>| result.map(|_: super::harness::Opened| ());
             assert_eq!(error(client.open(root, "f", flags).await), Err(Errno::EEXIST));
             client.mkdir(root, "d").await.unwrap();
-            let write = OpenFlags::WRITE;
+            let write = MdsOpenFlags::WRITE;
             assert_eq!(error(client.open(root, "d", write).await), Err(Errno::EISDIR));
-            let directory = OpenFlags::READ | OpenFlags::DIRECTORY;
+            let directory = MdsOpenFlags::READ | MdsOpenFlags::DIRECTORY;
             assert_eq!(error(client.open(root, "f", directory).await), Err(Errno::ENOTDIR));
             // An absent name is no error: the disposition says it (res1 7, res2 0 in b5).
-            let absent = client.open(root, "none", OpenFlags::READ).await.unwrap();
+            let absent = client.open(root, "none", MdsOpenFlags::READ).await.unwrap();
             assert_eq!(absent.disposition, Disposition(7));
             assert_eq!(absent.body.open_handle.0, 0);
             let mode = |record: &mut sheen_wire::md::RecSetattr| record.mode = 0o755;
             client.setattr(created.body.fid1, AttrValid::MODE, mode).await.unwrap();
-            let execute = client.open(root, "f", OpenFlags::EXEC).await.unwrap();
+            let execute = client.open(root, "f", MdsOpenFlags::EXEC).await.unwrap();
             assert_eq!(error(client.open(root, "f", write).await), Err(Errno::ETXTBSY));
             client.close(&execute).await.unwrap();
             client.close(&client.open(root, "f", write).await.unwrap()).await.unwrap();
@@ -119,11 +119,11 @@ fn an_open_lock_is_given_when_asked_for() {
             let client = server.client("c").await;
             let created = client.create(Fid::ROOT, "f").await.unwrap();
             client.close(&created).await.unwrap();
-            let flags = OpenFlags::READ | OpenFlags::LOCK;
-            let new = client.open(Fid::ROOT, "new", flags | OpenFlags::CREAT).await.unwrap();
+            let flags = MdsOpenFlags::READ | MdsOpenFlags::LOCK;
+            let new = client.open(Fid::ROOT, "new", flags | MdsOpenFlags::CREAT).await.unwrap();
             assert!(new.disposition.contains(Disposition::OPEN_LOCK | Disposition::OPEN_CREATE));
             assert!(new.lock.unwrap().1.contains(InodeBits::OPEN));
-            let lease = client.open(Fid::ROOT, "f", flags | OpenFlags::LEASE).await;
+            let lease = client.open(Fid::ROOT, "f", flags | MdsOpenFlags::LEASE).await;
             assert_eq!(lease.map(|_| ()), Err(Errno::EOPNOTSUPP));
             let opened = client.open(Fid::ROOT, "f", flags).await.unwrap();
             assert!(opened.disposition.contains(Disposition::OPEN_LOCK));
@@ -144,7 +144,7 @@ fn an_unlinked_file_lives_until_its_last_close() {
             let server = Server::start(&inner, 1).await;
             let (client, other) = (server.client("c").await, server.client("o").await);
             let first = client.create(Fid::ROOT, "f").await.unwrap();
-            let second = other.open(Fid::ROOT, "f", OpenFlags::READ).await.unwrap();
+            let second = other.open(Fid::ROOT, "f", MdsOpenFlags::READ).await.unwrap();
             client.unlink(Fid::ROOT, "f").await.unwrap();
             let report = server.check();
             assert_eq!((report.orphans.len(), report.objects.len()), (1, 1));
@@ -214,7 +214,7 @@ fn a_repeated_open_gets_the_same_handle_and_lock() {
         async move {
             let server = Server::start(&inner, 1).await;
             let client = server.client("c").await;
-            let flags = OpenFlags::CREAT | OpenFlags::EXCL | OpenFlags::WRITE;
+            let flags = MdsOpenFlags::CREAT | MdsOpenFlags::EXCL | MdsOpenFlags::WRITE;
             let call = TestCall::new(client.open_request(Fid::ROOT, "f", flags)).tagged(3);
             let first = client.inner.call_with(call.clone()).await.unwrap();
             let again = client.inner.call_with(call.resent(first.xid)).await.unwrap();
@@ -258,7 +258,7 @@ fn a_file_without_a_name_is_gone_when_closed() {
         async move {
             let server = Server::start(&inner, 1).await;
             let client = server.client("c").await;
-            let flags = OpenFlags::CREAT | OpenFlags::WRITE | OpenFlags::VOLATILE;
+            let flags = MdsOpenFlags::CREAT | MdsOpenFlags::WRITE | MdsOpenFlags::VOLATILE;
             let opened = client.open(Fid::ROOT, "\x0cvolatile", flags).await.unwrap();
             assert_eq!(client.readdir(Fid::ROOT, 1).await.len(), 2);
             assert_eq!(server.check().orphans.len(), 1);
@@ -295,7 +295,7 @@ fn symbolic_links_are_described_and_not_opened() {
             assert_eq!(&reply.mdt_md[..], b"some/where\0");
             let body = reply.mdt_body.unwrap();
             assert_eq!((body.size, body.eadatasize, body.mode), (10, 11, 0o120_777));
-            let opened = client.open(Fid::ROOT, "l", OpenFlags::READ).await.unwrap();
+            let opened = client.open(Fid::ROOT, "l", MdsOpenFlags::READ).await.unwrap();
             assert_eq!(opened.body.open_handle.0, 0);
             assert!(!opened.disposition.contains(Disposition::OPEN_OPEN));
             assert_eq!(opened.body.mode & 0o170_000 & !DIRECTORY, 0o120_000 & !DIRECTORY);
@@ -323,11 +323,11 @@ fn no_client_changes_an_mdt_that_is_read_only() {
             let after = client.getattr(made.body.fid1).await.unwrap();
             let seen = |body: &MdtBody| (body.mtime, body.ctime, body.size);
             assert_eq!(seen(&after), seen(&before), "what it has seen is not noted");
-            let refused = client.open(Fid::ROOT, "f", OpenFlags::WRITE).await.map(|_| ());
+            let refused = client.open(Fid::ROOT, "f", MdsOpenFlags::WRITE).await.map(|_| ());
             assert_eq!(refused, Err(Errno::EROFS));
             assert_eq!(client.mkdir(Fid::ROOT, "d").await.err(), Some(Errno::EROFS));
             assert_eq!(client.unlink(Fid::ROOT, "f").await.err(), Some(Errno::EROFS));
-            let opened = client.open(Fid::ROOT, "f", OpenFlags::READ).await.unwrap();
+            let opened = client.open(Fid::ROOT, "f", MdsOpenFlags::READ).await.unwrap();
             client.close(&opened).await.unwrap();
             server.mdt.set_read_only(false);
             client.unlink(Fid::ROOT, "f").await.expect("no longer read-only");
@@ -356,11 +356,11 @@ fn who_connects_read_only_changes_nothing() {
             };
             client.inner.connect_with(data).await.unwrap();
             let error = |result: Result<_, Errno>| result.map(|_: super::harness::Opened| ());
-            for flags in [OpenFlags::WRITE, OpenFlags::READ | OpenFlags::CREAT] {
+            for flags in [MdsOpenFlags::WRITE, MdsOpenFlags::READ | MdsOpenFlags::CREAT] {
                 assert_eq!(error(client.open(Fid::ROOT, "f", flags).await), Err(Errno::EROFS));
             }
             assert!(client.mkdir(Fid::ROOT, "d").await.is_err_and(|errno| errno == Errno::EROFS));
-            let opened = client.open(Fid::ROOT, "f", OpenFlags::READ).await.unwrap();
+            let opened = client.open(Fid::ROOT, "f", MdsOpenFlags::READ).await.unwrap();
             client.close(&opened).await.unwrap();
             let set_info = async |key: &'static [u8], value: u32| {
                 let setinfo_key = Bytes::from_static(key);
@@ -395,28 +395,28 @@ fn dispositions_are_those_of_a_real_mdt() {
             client.mkdir(Fid::ROOT, "dir").await.unwrap();
             let bare = client.make(Fid::ROOT, "bare", REGULAR | 0o644).await.unwrap();
             let wish = Plan::Plain(Striping { stripe_count: 1, ..Striping::default() }).encode();
-            let (read, write) = (OpenFlags::READ, OpenFlags::WRITE);
-            let (creat, by_fid) = (OpenFlags::CREAT, OpenFlags::BY_FID);
-            let (delay, with_ea) = (OpenFlags::DELAY_CREATE, OpenFlags::HAS_EA);
+            let (read, write) = (MdsOpenFlags::READ, MdsOpenFlags::WRITE);
+            let (creat, by_fid) = (MdsOpenFlags::CREAT, MdsOpenFlags::BY_FID);
+            let (delay, with_ea) = (MdsOpenFlags::DELAY_CREATE, MdsOpenFlags::HAS_EA);
             let (pos, neg, open) = (Disp::LOOKUP_POS, Disp::LOOKUP_NEG, Disp::OPEN_OPEN);
             let (made, lock) = (neg | Disp::OPEN_CREATE | open, Disp::OPEN_LOCK);
             let stripe = Disp::OPEN_STRIPE;
-            let volatile = OpenFlags::VOLATILE | creat | OpenFlags::EXCL | delay | write;
+            let volatile = MdsOpenFlags::VOLATILE | creat | MdsOpenFlags::EXCL | delay | write;
             let cases = [
                 ("file", read, pos | open, 0),
                 ("file", write, pos | open, 0),
                 ("none", read, neg, 0),
-                ("none", OpenFlags::DIRECTORY, neg, 0),
-                ("file", OpenFlags::DIRECTORY, pos, -20),
-                ("dir", OpenFlags::DIRECTORY, pos | open, 0),
+                ("none", MdsOpenFlags::DIRECTORY, neg, 0),
+                ("file", MdsOpenFlags::DIRECTORY, pos, -20),
+                ("dir", MdsOpenFlags::DIRECTORY, pos | open, 0),
                 ("dir", creat | delay | write, pos, -21),
                 ("n1", creat | write, made, 0),
-                ("n2", creat | OpenFlags::EXCL | write, made, 0),
-                ("n3", creat | write | OpenFlags::TRUNC, made, 0),
+                ("n2", creat | MdsOpenFlags::EXCL | write, made, 0),
+                ("n3", creat | write | MdsOpenFlags::TRUNC, made, 0),
                 ("n4", creat | delay | write, made | stripe, 0),
                 ("n5", creat | read, made | stripe, 0),
                 ("file", creat | write, pos | open, 0),
-                ("file", by_fid | OpenFlags::LOCK | read, pos | open | lock, 0),
+                ("file", by_fid | MdsOpenFlags::LOCK | read, pos | open | lock, 0),
                 ("file", by_fid | write, pos | open, 0),
                 ("bare", by_fid | with_ea | write, pos | open | stripe, 0),
                 (".\u{c}\u{13}\u{14}\u{12}:VOLATILE:0000:1", volatile, made | stripe, 0),
@@ -439,7 +439,7 @@ fn dispositions_are_those_of_a_real_mdt() {
                 let bits = Disp::IT_EXECD | Disp::LOOKUP_EXECD | bits;
                 let answered = (lock.policy_res1, lock.policy_res2 as i64 as i32);
                 assert_eq!(answered, (bits, result), "{name:?} {flags:?}");
-                let is_volatile = flags.contains(OpenFlags::VOLATILE);
+                let is_volatile = flags.contains(MdsOpenFlags::VOLATILE);
                 assert!(!is_volatile || lock.handle.0 != 0, "a lock comes with it");
             }
         },
@@ -457,7 +457,7 @@ fn a_create_sent_again_is_answered_as_one() {
         async move {
             let server = Server::start(&inner, 1).await;
             let client = server.client("c").await;
-            let flags = OpenFlags::CREAT | OpenFlags::EXCL | OpenFlags::WRITE;
+            let flags = MdsOpenFlags::CREAT | MdsOpenFlags::EXCL | MdsOpenFlags::WRITE;
             let request = client.open_request(Fid::ROOT, "f", flags);
             let call = TestCall::new(request.clone()).tagged(1);
             let first = client.inner.call_with(call).await.unwrap();
@@ -487,19 +487,19 @@ fn a_client_has_so_many_files_open_and_another_its_own() {
             good.create(Fid::ROOT, "f").await.unwrap();
             let mut opened = Vec::new();
             for _ in 0..20 {
-                opened.push(hostile.open(Fid::ROOT, "f", OpenFlags::READ).await.unwrap());
+                opened.push(hostile.open(Fid::ROOT, "f", MdsOpenFlags::READ).await.unwrap());
             }
-            let refused = hostile.open(Fid::ROOT, "f", OpenFlags::READ).await;
+            let refused = hostile.open(Fid::ROOT, "f", MdsOpenFlags::READ).await;
             assert_eq!(refused.map(|_| ()), Err(Errno::ENFILE));
-            let refused = another.open(Fid::ROOT, "f", OpenFlags::READ).await;
+            let refused = another.open(Fid::ROOT, "f", MdsOpenFlags::READ).await;
             assert_eq!(refused.map(|_| ()), Err(Errno::ENFILE), "another export of that client");
             assert_eq!(hostile.create(Fid::ROOT, "new").await.map(|_| ()), Err(Errno::ENFILE));
             assert_eq!(server.check().orphans.len(), 0);
             assert!(server.mdt.open_count() == 21, "nothing was made");
-            good.open(Fid::ROOT, "f", OpenFlags::READ).await.unwrap();
+            good.open(Fid::ROOT, "f", MdsOpenFlags::READ).await.unwrap();
             assert_eq!(target.budget().refused(Limit::Opens), 3);
             hostile.close(&opened[0]).await.unwrap();
-            hostile.open(Fid::ROOT, "f", OpenFlags::READ).await.unwrap();
+            hostile.open(Fid::ROOT, "f", MdsOpenFlags::READ).await.unwrap();
         },
         &world,
     );

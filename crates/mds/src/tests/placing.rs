@@ -9,7 +9,7 @@ use sheen_rpc::ImportState;
 use sheen_target::testing::TestWorld;
 use sheen_types::{Errno, Fid};
 use sheen_wire::lov::{LovEa, LovMd};
-use sheen_wire::md::{AttrValid, OpenFlags};
+use sheen_wire::md::{AttrValid, MdsOpenFlags};
 
 use super::fake_ost::FakeOst;
 use super::harness::{Client, REGULAR, Server, run};
@@ -198,7 +198,7 @@ fn a_layout_is_chosen_for_an_empty_file() {
         async move {
             let server = Server::start(&inner, 4).await;
             let client = server.client("c").await;
-            let flags = OpenFlags::CREAT | OpenFlags::WRITE | OpenFlags::DELAY_CREATE;
+            let flags = MdsOpenFlags::CREAT | MdsOpenFlags::WRITE | MdsOpenFlags::DELAY_CREATE;
             let opened = client.open(Fid::ROOT, "f", flags).await.unwrap();
             assert!(opened.layout.is_empty());
             let fid = opened.body.fid1;
@@ -211,7 +211,7 @@ fn a_layout_is_chosen_for_an_empty_file() {
             let again = client.setxattr(fid, "lustre.lov", Some(&value), 0).await;
             assert_eq!(again, Err(Errno::EEXIST));
             let late = client.make(Fid::ROOT, "late", REGULAR | 0o644).await.unwrap();
-            let opened = client.open(Fid::ROOT, "late", OpenFlags::WRITE).await.unwrap();
+            let opened = client.open(Fid::ROOT, "late", MdsOpenFlags::WRITE).await.unwrap();
             assert_eq!((opened.body.fid1, opened.lock), (late, None));
             assert!(opened.disposition.contains(sheen_wire::ldlm::Disposition::OPEN_STRIPE));
             assert_eq!(plain(&opened.layout).stripes.len(), 1);

@@ -5,7 +5,7 @@ use sheen_store_mem::{Commits, MemOptions, StoreMem};
 use sheen_target::budget::Limit;
 use sheen_target::testing::{TestCall, TestWorld};
 use sheen_types::{Errno, Fid, Xid};
-use sheen_wire::md::OpenFlags;
+use sheen_wire::md::MdsOpenFlags;
 use sheen_wire::messages::{ObdPing, Request};
 use sheen_wire::ptlrpc::MsgFlags;
 use std::sync::Arc;
@@ -57,7 +57,7 @@ fn lost_creates_and_opens_are_replayed() {
             let request = client.create_request(Fid::ROOT, "lost", DIRECTORY | 0o755);
             let made =
                 client.inner.call_with(TestCall::new(request.clone()).tagged(1)).await.unwrap();
-            let flags = OpenFlags::CREAT | OpenFlags::WRITE;
+            let flags = MdsOpenFlags::CREAT | MdsOpenFlags::WRITE;
             let mut open = client.open_request(Fid::ROOT, "f", flags);
             let first =
                 client.inner.call_with(TestCall::new(open.clone()).tagged(2)).await.unwrap();
@@ -98,7 +98,7 @@ fn an_open_that_is_replayed_twice_keeps_the_handle_of_the_first_answer() {
             let server = Server::start_on(&inner, manual(), vec![FakeOst::new()]).await;
             let client = server.client("c").await;
             server.store.commit().unwrap();
-            let flags = OpenFlags::CREAT | OpenFlags::WRITE;
+            let flags = MdsOpenFlags::CREAT | MdsOpenFlags::WRITE;
             let mut open = client.open_request(Fid::ROOT, "f", flags);
             let first =
                 client.inner.call_with(TestCall::new(open.clone()).tagged(1)).await.unwrap();
@@ -135,7 +135,7 @@ fn a_lost_file_without_a_name_comes_back_without_one() {
             let server = Server::start_on(&inner, manual(), vec![FakeOst::new()]).await;
             let client = server.client("c").await;
             server.store.commit().unwrap();
-            let flags = OpenFlags::CREAT | OpenFlags::WRITE | OpenFlags::VOLATILE;
+            let flags = MdsOpenFlags::CREAT | MdsOpenFlags::WRITE | MdsOpenFlags::VOLATILE;
             let mut open = client.open_request(Fid::ROOT, "\x0cvolatile", flags);
             let first =
                 client.inner.call_with(TestCall::new(open.clone()).tagged(2)).await.unwrap();
@@ -165,7 +165,7 @@ fn an_orphan_survives_if_its_open_is_replayed_and_goes_if_not() {
             async move {
                 let server = Server::start_on(&inner, manual(), vec![FakeOst::new()]).await;
                 let client = server.client("c").await;
-                let flags = OpenFlags::CREAT | OpenFlags::WRITE;
+                let flags = MdsOpenFlags::CREAT | MdsOpenFlags::WRITE;
                 let mut open = client.open_request(Fid::ROOT, "f", flags);
                 let first =
                     client.inner.call_with(TestCall::new(open.clone()).tagged(1)).await.unwrap();
@@ -304,7 +304,8 @@ fn a_client_replays_no_more_opens_than_it_can_have_had() {
             let server = Server::start_on(&inner, manual(), vec![FakeOst::new()]).await;
             let client = server.client("c").await;
             server.store.commit().unwrap();
-            let mut open = client.open_request(Fid::ROOT, "f", OpenFlags::CREAT | OpenFlags::READ);
+            let mut open =
+                client.open_request(Fid::ROOT, "f", MdsOpenFlags::CREAT | MdsOpenFlags::READ);
             let first =
                 client.inner.call_with(TestCall::new(open.clone()).tagged(1)).await.unwrap();
             let before = opened(first.clone()).unwrap();

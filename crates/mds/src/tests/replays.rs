@@ -12,7 +12,7 @@ use sheen_target::{FaultAction, FaultSite};
 use sheen_types::{Errno, Fid, InodeBits, LockMode, Transno, Xid};
 use sheen_wire::connect::{ConnectFlags, ObdConnectData};
 use sheen_wire::ldlm::{IntentOp, LdlmIntent};
-use sheen_wire::md::{AttrValid, LayoutIntent, LayoutIntentOp, OpenFlags, RecSetattr, ReintOp};
+use sheen_wire::md::{AttrValid, LayoutIntent, LayoutIntentOp, MdsOpenFlags, RecSetattr, ReintOp};
 use sheen_wire::messages::*;
 
 use super::fake_ost::FakeOst;
@@ -77,7 +77,7 @@ fn what_claims_to_be_a_replay_opens_nothing_and_changes_nothing() {
             let file = root.make(ROOT, "secret", REGULAR | 0o600).await.unwrap();
             for transno in [ABSURD, Transno(1), Transno(1 << 32)] {
                 let liar = server.client("liar").await.as_user(5, 5);
-                let mut open = liar.open_request(ROOT, "secret", OpenFlags::READ);
+                let mut open = liar.open_request(ROOT, "secret", MdsOpenFlags::READ);
                 assert_eq!(ask(&liar, open.clone()).await, Some(Errno::EACCES));
                 open.rec_reint.fid2 = file;
                 let call = TestCall::new(open).tagged(1).replayed(Xid(0x77_0000), transno);
@@ -127,9 +127,9 @@ fn an_evicted_client_is_answered_so_without_a_transaction() {
             let server = Server::start(&inner, 1).await;
             let root = server.client("root").await;
             let file = root.make(ROOT, "old", REGULAR | 0o644).await.unwrap();
-            let write = OpenFlags::CREAT | OpenFlags::WRITE;
-            let volatile = write | OpenFlags::VOLATILE;
-            let opens = [("new", write), ("\x0cvolatile", volatile), ("old", OpenFlags::READ)];
+            let write = MdsOpenFlags::CREAT | MdsOpenFlags::WRITE;
+            let volatile = write | MdsOpenFlags::VOLATILE;
+            let opens = [("new", write), ("\x0cvolatile", volatile), ("old", MdsOpenFlags::READ)];
             for (name, flags) in opens {
                 let client = server.client("evicted").await;
                 let open = client.open_request(ROOT, name, flags);
@@ -160,7 +160,7 @@ fn an_open_that_cannot_be_repeated_names_no_transaction() {
             let root = server.client("root").await;
             let file = root.make(ROOT, "f", REGULAR | 0o644).await.unwrap();
             let user = root.as_user(5, 5);
-            let open = user.open_request(ROOT, "f", OpenFlags::READ);
+            let open = user.open_request(ROOT, "f", MdsOpenFlags::READ);
             let first = TestCall::new(open.clone()).tagged(9);
             let first = user.inner.call_with(first).await.unwrap();
             let before = opened(first.clone()).unwrap();
@@ -224,7 +224,7 @@ fn a_replay_names_objects_that_a_file_may_have_got() {
                 let server = Server::start_on(&inner, manual(), vec![FakeOst::new()]).await;
                 let client = server.client("c").await;
                 server.store.commit().unwrap();
-                let write = OpenFlags::CREAT | OpenFlags::WRITE;
+                let write = MdsOpenFlags::CREAT | MdsOpenFlags::WRITE;
                 let mut open = client.open_request(ROOT, "f", write);
                 let call = TestCall::new(open.clone()).tagged(2);
                 let first = client.inner.call_with(call).await.unwrap();
@@ -267,7 +267,7 @@ fn no_answer_has_an_error_and_a_transaction() {
             let errors = Arc::new(Mutex::new(well));
             let server = Server::start_flaky(&inner, Arc::clone(&errors)).await;
             let client = server.client("client").await;
-            let write = OpenFlags::CREAT | OpenFlags::WRITE;
+            let write = MdsOpenFlags::CREAT | MdsOpenFlags::WRITE;
             let (mut failed, mut done) = (0, 0);
             for number in 0..400 {
                 let name = format!("f{number}");
@@ -278,7 +278,7 @@ fn no_answer_has_an_error_and_a_transaction() {
                     0 => {
                         ask(&client, client.open_request(ROOT, &format!("n{number}"), write)).await
                     }
-                    1 => ask(&client, client.open_request(ROOT, &name, OpenFlags::WRITE)).await,
+                    1 => ask(&client, client.open_request(ROOT, &name, MdsOpenFlags::WRITE)).await,
                     2 => ask(&client, setattr_request(file, AttrValid::MTIME)).await,
                     3 => ask(&client, dir).await,
                     4 => ask(&client, client.unlink_request(ROOT, &name, REGULAR)).await,
@@ -320,8 +320,8 @@ fn a_client_that_mounts_read_only_changes_nothing_by_a_close() {
                 // Without the right to write it opens nothing for writing, and reports times of access at
                 // most.
                 let access = match reads_only {
-                    true => OpenFlags::READ,
-                    false => OpenFlags::READ | OpenFlags::WRITE,
+                    true => MdsOpenFlags::READ,
+                    false => MdsOpenFlags::READ | MdsOpenFlags::WRITE,
                 };
                 let opened = reader.open(ROOT, "f", access).await.unwrap();
                 let mut close = reader.close_request(file, opened.body.open_handle);

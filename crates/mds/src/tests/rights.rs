@@ -5,7 +5,7 @@ use sheen_target::testing::TestWorld;
 use sheen_types::{Errno, Fid, InodeBits, LockMode};
 use sheen_wire::ldlm::{IntentOp, LdlmIntent};
 use sheen_wire::md::{
-    AclEntry, AttrValid, FileFlags, MdtBody, OpenFlags, PosixAcl, RecSetattr, Valid,
+    AclEntry, AttrValid, FileFlags, MdsOpenFlags, MdtBody, PosixAcl, RecSetattr, Valid,
 };
 use sheen_wire::messages::{LdlmIntentGetxattr, MdsGetattrName, MdsGetxattr, Reply};
 use sheen_wire::text::Text;
@@ -36,9 +36,9 @@ fn modes_decide_who_may_do_what() {
             assert_eq!(bob.unlink(shared, "f").await, Err(Errno::EPERM), "sticky");
             let stolen = bob.rename((shared, "f"), (shared, "g")).await;
             assert_eq!(stolen, Err(Errno::EPERM));
-            let denied = bob.open(shared, "f", OpenFlags::WRITE).await.map(|_| ());
+            let denied = bob.open(shared, "f", MdsOpenFlags::WRITE).await.map(|_| ());
             assert_eq!(denied, Err(Errno::EACCES));
-            bob.close(&bob.open(shared, "f", OpenFlags::READ).await.unwrap()).await.unwrap();
+            bob.close(&bob.open(shared, "f", MdsOpenFlags::READ).await.unwrap()).await.unwrap();
             let refused = bob.setattr(file, AttrValid::MODE, mode(0o777)).await.map(|_| ());
             assert_eq!(refused, Err(Errno::EPERM));
             alice.setattr(file, AttrValid::MODE, mode(0o600)).await.unwrap();
@@ -254,14 +254,14 @@ fn a_chmod_changes_the_list_and_a_list_the_mode() {
             let body = alice.getattr(file).await.unwrap();
             assert_eq!(body.mode & 0o7777, 0o770, "she is not in its group");
             let open = |flags| bob.open(Fid::ROOT, "f", flags);
-            let both = OpenFlags::READ | OpenFlags::WRITE;
+            let both = MdsOpenFlags::READ | MdsOpenFlags::WRITE;
             bob.close(&open(both).await.unwrap()).await.unwrap();
             alice.setattr(file, AttrValid::MODE, mode(0o640)).await.unwrap();
             let masked =
                 acl(&[(1, 6, NONE), (2, 6, 20), (4, 0, NONE), (16, 4, NONE), (32, 0, NONE)]);
             assert_eq!(alice.getxattr(file, ACCESS).await.unwrap(), masked);
             assert_eq!(open(both).await.map(|_| ()), Err(Errno::EACCES), "the mask cuts");
-            bob.close(&open(OpenFlags::READ).await.unwrap()).await.unwrap();
+            bob.close(&open(MdsOpenFlags::READ).await.unwrap()).await.unwrap();
         },
         &world,
     );
@@ -312,7 +312,7 @@ fn root_is_squashed_where_it_is_not_trusted() {
             assert_eq!(refused, Err(Errno::EPERM));
             let refused = root.setxattr(shared, "trusted.x", Some(b"1"), 0).await;
             assert_eq!(refused, Err(Errno::EPERM));
-            let refused = root.open(shared, "f", OpenFlags::WRITE).await.map(|_| ());
+            let refused = root.open(shared, "f", MdsOpenFlags::WRITE).await.map(|_| ());
             assert_eq!(refused, Err(Errno::EACCES));
             let (_, reply) = root.lookup(private, "x").await;
             let error = reply.dlm_rep.unwrap().policy_res2 as u32 as i32;
@@ -410,9 +410,9 @@ fn capabilities_that_a_client_claims_for_a_user_are_dropped() {
             assert_eq!(mallory.unlink(private, "f").await, no);
             assert_eq!(mallory.link(file, private, "no").await, no);
             assert_eq!(mallory.rename((private, "f"), (private, "no")).await, no);
-            assert_eq!(mallory.open(private, "f", OpenFlags::READ).await.map(|_| ()), no);
-            assert_eq!(mallory.open_fid(file, OpenFlags::READ).await.map(|_| ()), no);
-            assert_eq!(mallory.reint_open(private, "f", OpenFlags::READ).await, no);
+            assert_eq!(mallory.open(private, "f", MdsOpenFlags::READ).await.map(|_| ()), no);
+            assert_eq!(mallory.open_fid(file, MdsOpenFlags::READ).await.map(|_| ()), no);
+            assert_eq!(mallory.reint_open(private, "f", MdsOpenFlags::READ).await, no);
             assert_eq!(mallory.create(private, "no").await.map(|_| ()), no);
             assert_eq!(mallory.getxattr(file, "user.x").await.map(|_| ()), no);
             assert_eq!(mallory.setxattr(file, "user.x", Some(b"2"), 0).await, no);
@@ -617,7 +617,9 @@ fn a_close_reports_what_its_open_had_the_right_to_change() {
             let server = Server::start(&inner, 1).await;
             let root = server.client("c").await;
             let file = root.make(Fid::ROOT, "f", REGULAR | 0o604).await.unwrap();
-            root.close(&root.open(Fid::ROOT, "f", OpenFlags::WRITE).await.unwrap()).await.unwrap();
+            root.close(&root.open(Fid::ROOT, "f", MdsOpenFlags::WRITE).await.unwrap())
+                .await
+                .unwrap();
             let before = root.getattr(file).await.unwrap();
             let stranger = root.as_user(5, 5);
             let close_with = async |who: &Client, flags| {
@@ -631,12 +633,12 @@ fn a_close_reports_what_its_open_had_the_right_to_change() {
                 who.modify(request).await.unwrap();
                 root.getattr(file).await.unwrap()
             };
-            let after = close_with(&stranger, OpenFlags::NONE).await;
+            let after = close_with(&stranger, MdsOpenFlags::NONE).await;
             assert_eq!(after, before, "an open that asked for nothing");
-            let after = close_with(&stranger, OpenFlags::READ).await;
+            let after = close_with(&stranger, MdsOpenFlags::READ).await;
             assert_eq!(after.atime, 7777, "a reader reports when it read");
             assert_eq!(after, MdtBody { atime: 7777, ..before }, "and nothing else");
-            let after = close_with(&root, OpenFlags::WRITE).await;
+            let after = close_with(&root, MdsOpenFlags::WRITE).await;
             let reported = (after.size, after.blocks, after.mtime, after.ctime);
             assert_eq!(reported, (1 << 40, 99, 8888, 9999));
         },
@@ -656,16 +658,16 @@ fn an_owner_that_overrides_modes_opens_no_immutable_file_for_writing() {
             let give = |record: &mut RecSetattr| record.uid = 10;
             root.setattr(file, AttrValid::UID, give).await.unwrap();
             let owner = root.as_user(10, 10);
-            let writes = OpenFlags::WRITE | OpenFlags::OWNEROVERRIDE;
+            let writes = MdsOpenFlags::WRITE | MdsOpenFlags::OWNEROVERRIDE;
             owner.close(&owner.open_fid(file, writes).await.unwrap()).await.unwrap();
             for (flag, also) in [
-                (FileFlags::IMMUTABLE, OpenFlags::NONE),
-                (FileFlags::APPEND, OpenFlags::NONE),
-                (FileFlags::APPEND, OpenFlags::APPEND | OpenFlags::TRUNC),
+                (FileFlags::IMMUTABLE, MdsOpenFlags::NONE),
+                (FileFlags::APPEND, MdsOpenFlags::NONE),
+                (FileFlags::APPEND, MdsOpenFlags::APPEND | MdsOpenFlags::TRUNC),
             ] {
                 let set = |record: &mut RecSetattr| record.attr_flags = flag;
                 root.setattr(file, AttrValid::ATTR_FLAG, set).await.unwrap();
-                for flags in [writes | also, OpenFlags::TRUNC | OpenFlags::OWNEROVERRIDE] {
+                for flags in [writes | also, MdsOpenFlags::TRUNC | MdsOpenFlags::OWNEROVERRIDE] {
                     let refused = owner.open_fid(file, flags).await.map(drop);
                     assert_eq!(refused, Err(Errno::EPERM), "{flag:?} {flags:?}");
                 }

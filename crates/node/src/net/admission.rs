@@ -1,9 +1,9 @@
-//! Which connections are kept of those that nobody has asked for: before the peer is known, and of peers
-//! that are nobody's clients.
+//! Which incoming connections are kept: before the peer is known, and of peers
+//! that are no target's clients.
 //!
 //! What always holds: of the connections whose peer has not said who it is, one address has at most
 //! [`limits::OPENINGS_PER_ADDRESS`], all together [`limits::OPENINGS_MAX`]; none lasts longer than
-//! [`limits::OPENING_TIME_MAX`] twice. When there are too many in all the oldest goes: whoever means it is
+//! [`limits::OPENING_TIME_MAX`] twice. When there are too many in all the oldest goes: an honest peer is
 //! through in milliseconds. And of the connections that the node may have (`NetConfig::connections_max`, a share of
 //! the process's files) no more than a part is theirs, nor of those that nothing has come of.
 
@@ -24,10 +24,10 @@ pub type Usefulness = Arc<dyn Fn(Nid) -> bool + Send + Sync>;
 
 /// Connections whose peer is not known yet.
 #[derive(Default)]
-pub(super) struct Openings(Mutex<State>);
+pub(super) struct Openings(Mutex<OpeningConnections>);
 
 #[derive(Default)]
-struct State {
+struct OpeningConnections {
     next: u64,
     /// In the order of their coming: from where, and what ends it.
     under_way: BTreeMap<u64, (u64, Cell<()>)>,
@@ -54,7 +54,7 @@ impl Drop for Place {
     }
 }
 
-impl State {
+impl OpeningConnections {
     fn end(&mut self, number: u64) -> Option<Cell<()>> {
         let (source, stop) = self.under_way.remove(&number)?;
         if let Some(count) = self.by_source.get_mut(&source) {
@@ -66,7 +66,7 @@ impl State {
         Some(stop)
     }
 
-    /// Adds one; the number, and whoever has to go for it. `None` if `source` has too many.
+    /// Adds one; the number, and the one that has to go for it. `None` if `source` has too many.
     fn begin(
         &mut self,
         source: u64,

@@ -1,4 +1,4 @@
-//! Hands values from a reader task to whoever waits for them.
+//! Hands values from a reader task to the task that waits for them.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,14 +9,14 @@ use parking_lot::Mutex;
 /// Deliveries that may pile up unread under one expectation: a reply and its early replies.
 const PENDING_MAX: usize = 16;
 
-struct State<T> {
+struct QueueState<T> {
     values: VecDeque<T>,
     waker: Option<Waker>,
     closed: bool,
 }
 
 /// A short queue with one reader. Clones share it.
-pub(super) struct Cell<T>(Arc<Mutex<State<T>>>);
+pub(super) struct Cell<T>(Arc<Mutex<QueueState<T>>>);
 
 impl<T> Clone for Cell<T> {
     fn clone(&self) -> Self {
@@ -26,7 +26,7 @@ impl<T> Clone for Cell<T> {
 
 impl<T> Cell<T> {
     pub(super) fn new() -> Self {
-        let state = State { values: VecDeque::new(), waker: None, closed: false };
+        let state = QueueState { values: VecDeque::new(), waker: None, closed: false };
         Self(Arc::new(Mutex::new(state)))
     }
 

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 
 use bytes::{Bytes, BytesMut};
 use parking_lot::{Mutex, RwLock};
-use sheen_lnet::{EntryId, Incoming, Key, MatchTable, Sender, limits};
+use sheen_lnet::{EntryId, Key, MatchTable, ReceivedMessage, Sender, limits};
 use sheen_types::{MatchBits, Nid};
 use sheen_wire::lnet::{
     Ack, Get, GetReply, HANDLE_NONE, LnetCommand, PING_MATCH_BITS, Portal, Put,
@@ -85,7 +85,7 @@ pub(super) struct Tables {
     local: Nid,
     expected: [Mutex<MatchTable<Sink>>; SHARDS],
     offered: [Mutex<MatchTable<Offered>>; SHARDS],
-    /// In the order of asking, so that failures are told in that order.
+    /// In the order of asking, so that failures are reported in that order.
     fetching: Mutex<BTreeMap<u64, Fetching>>,
     receivers: RwLock<Vec<Option<Arc<dyn Receiver>>>>,
 }
@@ -155,7 +155,7 @@ impl Tables {
         }
     }
 
-    /// Unlinks all, and tells.
+    /// Unlinks all, and reports it to their owners.
     pub(super) fn clear(&self) {
         for shard in &self.expected {
             let sinks = shard.lock().clear();
@@ -201,7 +201,7 @@ fn shard(key: &Key) -> usize {
 
 impl LNet {
     /// A message to ourselves: expectations at once, receivers on the upcall task, so that no
-    /// receiver is ever called from within somebody's send.
+    /// receiver is ever called from within a sender's call.
     pub(super) fn put_to_self(&self, to: Nid, put: &Put, payload: &[Bytes]) {
         let delivery = Delivery {
             from: if to.is_loopback() { to } else { self.local.nid },
@@ -225,7 +225,7 @@ impl LNet {
     }
 
     /// A message from a peer.
-    pub(super) fn arrived(self: &Arc<Self>, link: &Link, incoming: Incoming, prompt: bool) {
+    pub(super) fn arrived(self: &Arc<Self>, link: &Link, incoming: ReceivedMessage, prompt: bool) {
         let from = link.partner.nid;
         self.counters.received.fetch_add(1, Ordering::Relaxed);
         let length = incoming.payload.len();
@@ -329,12 +329,12 @@ impl LNet {
         };
     }
 
-    /// Has the upcall task call someone. That a peer is down is told once, however often something could not be
+    /// Has the upcall task call someone. That a peer is down is reported once, however often something could not be
     /// sent to it meanwhile.
     pub(super) fn upcall(&self, upcall: Upcall) {
         let mut queue = self.upcall_queue.lock();
         if let Upcall::PeerDown(nid) = upcall
-            && !self.told_down.lock().insert(nid)
+            && !self.reported_down.lock().insert(nid)
         {
             return;
         }
@@ -355,7 +355,7 @@ impl LNet {
                 match upcall {
                     Upcall::Deliver(receiver, delivery) => receiver.receive(delivery),
                     Upcall::PeerDown(nid) => {
-                        self.told_down.lock().remove(&nid);
+                        self.reported_down.lock().remove(&nid);
                         self.tables.fail_fetches(nid);
                         let hooks = self.hooks.read().clone();
                         hooks.iter().for_each(|hook| hook(nid));

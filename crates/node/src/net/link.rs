@@ -5,7 +5,7 @@
 //! system call. Only when the socket is full does the link's writer task take over, until it
 //! has drained. No lock is held during a system call.
 //!
-//! What nobody waits for, such as a close, may linger: it goes with the next message, or by itself after
+//! A frame that no caller waits for, such as a close, may linger: it goes with the next message, or by itself after
 //! [`LINGER_TIME`]. One frame at a time does; the next one takes it along. And while the messages of one
 //! read are worked on, answers are gathered: they go with one system call.
 
@@ -24,8 +24,8 @@ use sheen_types::{Instant, Nid};
 
 use super::turns::PeerTurns;
 
-/// How long a frame that nobody waits for may linger: long beside a request and its answer, so that
-/// whoever goes on asking takes it along.
+/// How long a frame that no caller waits for may linger: long beside a request and its answer, so that
+/// the next request takes it along.
 pub(super) const LINGER_TIME: Duration = Duration::from_millis(4);
 
 /// What a piece of a frame that waits costs beside its bytes: an allocation with room to spare, and its place in
@@ -42,7 +42,7 @@ struct Outbox {
     blocked: bool,
     /// All that is queued is one frame that lingers.
     lingers: bool,
-    /// Somebody will come after [`LINGER_TIME`] to send what lingers.
+    /// A timer will send what lingers after [`LINGER_TIME`].
     is_watched: bool,
     /// Answers are being gathered.
     gathers: bool,
@@ -140,7 +140,7 @@ impl Link {
         true
     }
 
-    /// As [`Link::send`], of a frame that may linger. Somebody must call [`Link::end_lingering`] after
+    /// As [`Link::send`], of a frame that may linger. The caller must call [`Link::end_lingering`] after
     /// [`LINGER_TIME`] if the second answer says so.
     pub(super) fn send_lingering(&self, frame: Frame, now: Instant) -> (bool, bool) {
         let mut outbox = self.outbox.lock();
@@ -219,7 +219,7 @@ impl Link {
         (until > now).then_some(until)
     }
 
-    /// Writes what is queued, unless somebody else does, or will.
+    /// Writes what is queued, unless another thread does, or will.
     fn write_queued(&self, mut outbox: MutexGuard<'_, Outbox>, now: Instant) {
         if outbox.blocked || outbox.gathers {
             return;
@@ -437,7 +437,7 @@ mod tests {
         assert_eq!(take(), [[0; 0]; 0]);
         assert!(link.send(frame(2), Instant(1)));
         assert_eq!(take(), [[1, 2]]);
-        // Somebody watches already; two do not linger.
+        // A timer is set already; two do not linger.
         assert_eq!(link.send_lingering(frame(3), Instant(2)), (true, false));
         assert_eq!(link.send_lingering(frame(4), Instant(3)), (true, false));
         assert_eq!(take(), [[3, 4]]);
@@ -457,7 +457,7 @@ mod tests {
         assert_eq!(take(), [[0; 0]; 0]);
         link.send_gathered(Instant(1));
         assert_eq!(take(), [[1, 2]]);
-        // Its time to linger ends while others gather.
+        // Its time to linger ends while other frames gather.
         assert_eq!(link.send_lingering(frame(3), Instant(2)), (true, true));
         link.gather();
         link.end_lingering(Instant(3));

@@ -2,11 +2,11 @@
 //!
 //! [`LNet`] owns the engines of `sheen-lnet` and the tasks that feed them: one reader and one
 //! (mostly sleeping) writer per connection, one per peer while connections are opened, one that
-//! accepts, one that looks after idle connections, and one that makes upcalls for whoever must not be
+//! accepts, one that looks after idle connections, and one that makes upcalls for receivers that must not be
 //! called from within a send.
 //!
 //! Sending never waits. What cannot be delivered is dropped and counted, and [`LNet::watch_peer_down`]
-//! tells when a peer is gone; patience belongs to RPC.
+//! reports that a peer is gone; patience belongs to RPC.
 //!
 //! Costs of one message of some hundred bytes, both ends together: one `writev`, one `read` (fewer in a
 //! burst), one wakeup (the reader; its receiver is called on that task), no copy beyond the
@@ -88,7 +88,7 @@ pub struct Delivery {
     pub offset: u32,
     /// Bytes that wait to be sent to the sender: one that takes no answers needs none.
     pub backlog: usize,
-    /// Whether it came with few others: whoever receives it may begin to work on it at once, where it
+    /// Whether it came with few other messages: its receiver may begin to work on it at once, where it
     /// was read.
     pub prompt: bool,
     /// The sender's part of the processors: what is done for it later is done within that.
@@ -127,7 +127,7 @@ pub struct NetConfig {
     /// Connections that the node may have: each is one of the process's files. What it opens itself counts and is not
     /// refused.
     pub connections_max: usize,
-    /// Whether what peers ask for has its part of the processors, each peer its own: for nodes that others ask.
+    /// Whether what peers ask for has its part of the processors, each peer its own: for nodes that serve requests.
     pub shares_processors: bool,
 }
 
@@ -163,7 +163,7 @@ pub struct Counters {
     pub send_dropped: AtomicU64,
     /// Answers that were not sent because their peer takes none.
     pub answers_dropped: AtomicU64,
-    /// Messages that nobody expected.
+    /// Messages that no receiver expected.
     pub receive_dropped: AtomicU64,
     /// Connections that ended because the peer broke the protocol.
     pub protocol_errors: AtomicU64,
@@ -186,7 +186,7 @@ pub struct LNet {
     upcalls: Cell<()>,
     upcall_queue: Mutex<Vec<Upcall>>,
     /// Peers of which `upcall_queue` says that they are down.
-    told_down: Mutex<HashSet<Nid>>,
+    reported_down: Mutex<HashSet<Nid>>,
     hooks: RwLock<Vec<PeerDownHook>>,
     counters: Counters,
     next: AtomicU64,
@@ -230,7 +230,7 @@ impl LNet {
             tables: Tables::new(local.nid),
             upcalls: Cell::new(),
             upcall_queue: Mutex::default(),
-            told_down: Mutex::default(),
+            reported_down: Mutex::default(),
             hooks: RwLock::default(),
             counters: Counters::default(),
             next: AtomicU64::new(1),
@@ -247,7 +247,7 @@ impl LNet {
     }
 
     /// A peer that again and again closes the connections that we open from a port which any user may
-    /// use, before it says who it is: it takes others only (`accept=secure`).
+    /// use, before it says who it is: it takes other ports only (`accept=secure`).
     #[must_use]
     pub fn refused_as_insecure(&self) -> Option<Nid> {
         let insecure = *self.insecure.lock();
@@ -280,7 +280,7 @@ impl LNet {
     }
 
     /// Sends a message to a portal of `to`. Never waits; a message that cannot be delivered is
-    /// dropped, and if the peer is down its watchers are told. The payload holds at most 1 MiB.
+    /// dropped, and if the peer is down its watchers are notified. The payload holds at most 1 MiB.
     pub fn put(
         self: &Arc<Self>,
         to: Nid,
@@ -328,7 +328,7 @@ impl LNet {
         }
     }
 
-    /// As [`LNet::ask`], of a request that nobody waits for: it goes with the next one to that node, or
+    /// As [`LNet::ask`], of a request that no caller waits for: it goes with the next one to that node, or
     /// a few milliseconds later by itself.
     pub fn put_lingering(
         self: &Arc<Self>,
@@ -365,7 +365,7 @@ impl LNet {
         self.tables.serve(portal, Some(receiver));
     }
 
-    /// Nobody takes messages to `portal` any more.
+    /// No receiver takes messages to `portal` any more.
     pub fn unserve(&self, portal: Portal) {
         self.tables.serve(portal, None);
     }
@@ -472,7 +472,7 @@ impl LNet {
         links.iter().for_each(|link| link.pause_until(until));
     }
 
-    /// Closes everything. All that waits is told; later sends are dropped.
+    /// Closes everything. All waiting callers get an error; later sends are dropped.
     pub fn shutdown(&self) {
         self.stopping.store(true, Ordering::Release);
         let links = self.peers.read().connections();

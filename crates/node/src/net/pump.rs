@@ -11,7 +11,7 @@ use std::time::Duration;
 use bytes::{Buf, Bytes};
 use sheen_io::{Connection, Listener, PeerAddress, ReadStream, WriteStream};
 use sheen_lnet::{
-    Incoming, LinkId, Opening, Partner, Progress, Refusal, Session, Standing, limits,
+    LinkId, Opening, Partner, Progress, ReceivedMessage, Refusal, Session, Standing, limits,
 };
 use sheen_types::Nid;
 use sheen_wire::lnet::ConnectionType;
@@ -29,10 +29,10 @@ const CARE_TIME: Duration = Duration::from_secs(5);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// So many of the messages that came with one read, the last, may be worked on where they were read;
-/// the others are for other threads. A close and the request that took it along are two.
+/// the rest is for other threads. A close and the request that took it along are two.
 const PROMPT_MAX: usize = 2;
 
-/// After so many messages of one connection others are looked at: a peer that sends without end would keep
+/// After so many messages of one connection other connections are looked at: a peer that sends without end would keep
 /// the thread that reads it, and with it all whose turn is on that thread.
 const MESSAGES_AT_ONCE: usize = 8;
 
@@ -401,7 +401,11 @@ impl LNet {
     }
 
     /// Works on the first [`MESSAGES_AT_ONCE`] of what has come; how many messages that were.
-    fn take_messages(self: &Arc<Self>, link: &Link, batch: &mut VecDeque<Incoming>) -> usize {
+    fn take_messages(
+        self: &Arc<Self>,
+        link: &Link,
+        batch: &mut VecDeque<ReceivedMessage>,
+    ) -> usize {
         let mut left = batch.len();
         let count = left.min(MESSAGES_AT_ONCE);
         // Answers to what is worked on here go together.
@@ -419,7 +423,7 @@ impl LNet {
         count
     }
 
-    /// A fault on one connection ends all of its peer, as socklnd has it: what was sent on the others
+    /// A fault on one connection ends all of its peer, as socklnd has it: what was sent on its other connections
     /// may be lost as well, and both sides start afresh.
     fn link_ended(&self, link: &Link) {
         link.close();
@@ -463,7 +467,7 @@ impl LNet {
 /// All messages that have come whole.
 fn collect(
     session: &mut Session,
-    batch: &mut VecDeque<Incoming>,
+    batch: &mut VecDeque<ReceivedMessage>,
 ) -> Result<(), sheen_lnet::SessionError> {
     while let Some(incoming) = session.next_message()? {
         batch.push_back(incoming);

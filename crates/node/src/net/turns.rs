@@ -7,8 +7,8 @@
 //! which they came, and the runtime's queue holds a few polls of each peer at most. Beyond its part a peer may
 //! have the workers that are idle, but for one, which the next peer that asks finds free.
 //!
-//! A turn that lasts, because its poll waits for something after all, does not keep the peer's others: after
-//! [`PATIENCE`] one more may begin. What gives a lock back may be behind what waits for it.
+//! A turn that lasts, because its poll waits for something after all, does not block the peer's next: after
+//! [`PATIENCE`] one more may begin. The request that cancels a lock may be behind the one that waits for it.
 //!
 //! A peer is active if it had a turn in this interval of [`INTERVAL`] or in the one before. A peer that is alone
 //! has all workers. What a peer's requests cost outside of polls (blocking threads, the kernel's network)
@@ -170,7 +170,7 @@ impl PeerTurns {
 }
 
 impl Share {
-    /// How many turns it may have at once, whoever else waits.
+    /// How many turns it may have at once, whatever else waits.
     fn part(&self) -> usize {
         let part = self.turns.workers / self.turns.active.load(SeqCst).max(1);
         part.max(1) + self.extra.load(SeqCst)

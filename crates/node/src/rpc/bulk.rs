@@ -58,7 +58,7 @@ impl Rooms {
         Some(cell)
     }
 
-    /// Gives room back, which others may take that wait for it.
+    /// Returns room, for the transfers that wait for it.
     fn give(&self, client: Nid, bytes: usize) {
         let most = self.budget.of(Limit::BulkBytes);
         let mut clients = self.clients.lock();
@@ -76,7 +76,7 @@ impl Rooms {
         }
     }
 
-    /// Whoever waited does so no more: gives up its place, or the room that it has got meanwhile.
+    /// A transfer waits no more: it gives up its place, or the room that it has got meanwhile.
     fn give_up(&self, client: Nid, bytes: usize, cell: &Arc<Cell<()>>) {
         let mut clients = self.clients.lock();
         let waits = clients.get_mut(&client).is_some_and(|taken| {
@@ -90,14 +90,14 @@ impl Rooms {
 }
 
 /// A place among those that wait, or room; either is given back.
-struct Held {
+struct Reservation {
     rooms: Arc<Rooms>,
     client: Nid,
     bytes: usize,
     waits: Option<Arc<Cell<()>>>,
 }
 
-impl Drop for Held {
+impl Drop for Reservation {
     fn drop(&mut self) {
         match self.waits.take() {
             Some(cell) => self.rooms.give_up(self.client, self.bytes, &cell),
@@ -118,7 +118,7 @@ impl BulkMover for Mover {
     fn reserve(&self, bytes: usize) -> BoxFuture<'static, BulkRoom> {
         let client = self.account;
         let waits = self.rooms.take(client, bytes);
-        let mut held = Held { rooms: Arc::clone(&self.rooms), client, bytes, waits };
+        let mut held = Reservation { rooms: Arc::clone(&self.rooms), client, bytes, waits };
         Box::pin(async move {
             if let Some(cell) = held.waits.clone() {
                 std::future::poll_fn(|context| cell.poll(context)).await;

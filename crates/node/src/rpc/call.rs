@@ -13,33 +13,33 @@ use sheen_wire::text::Chars;
 
 use super::import::Core;
 
-enum State<T> {
+enum CellState<T> {
     Waiting(Option<Waker>),
     Done(T),
     Taken,
 }
 
 /// One value, handed from one task to another.
-pub(super) struct Cell<T>(Mutex<State<T>>);
+pub(super) struct Cell<T>(Mutex<CellState<T>>);
 
 impl<T> Cell<T> {
     pub(super) fn new() -> Arc<Self> {
-        Arc::new(Self(Mutex::new(State::Waiting(None))))
+        Arc::new(Self(Mutex::new(CellState::Waiting(None))))
     }
 
     pub(super) fn put(&self, value: T) {
-        let before = std::mem::replace(&mut *self.0.lock(), State::Done(value));
-        if let State::Waiting(Some(waker)) = before {
+        let before = std::mem::replace(&mut *self.0.lock(), CellState::Done(value));
+        if let CellState::Waiting(Some(waker)) = before {
             waker.wake();
         }
     }
 
     pub(super) fn poll(&self, context: &mut Context<'_>) -> Poll<T> {
         let mut state = self.0.lock();
-        match std::mem::replace(&mut *state, State::Taken) {
-            State::Done(value) => Poll::Ready(value),
-            State::Waiting(_) | State::Taken => {
-                *state = State::Waiting(Some(context.waker().clone()));
+        match std::mem::replace(&mut *state, CellState::Taken) {
+            CellState::Done(value) => Poll::Ready(value),
+            CellState::Waiting(_) | CellState::Taken => {
+                *state = CellState::Waiting(Some(context.waker().clone()));
                 Poll::Pending
             }
         }
@@ -52,19 +52,19 @@ pub(super) type AnswerCell = Arc<Cell<Result<Answer, RpcError>>>;
 /// Who gets a call's answer.
 pub(super) enum Waiter {
     Caller(AnswerCell),
-    Nobody(Then),
+    Unawaited(Then),
 }
 
 impl Waiter {
-    pub(super) fn tell(self, result: Result<Answer, RpcError>) {
+    pub(super) fn finish(self, result: Result<Answer, RpcError>) {
         match self {
             Self::Caller(cell) => cell.put(result),
-            Self::Nobody(then) => then(result),
+            Self::Unawaited(then) => then(result),
         }
     }
 }
 
-/// The call is made for the job that whoever makes it works for.
+/// The call is made for the job that its caller works for.
 pub(super) fn for_current_job(mut call: Call) -> Call {
     if let Some(job) = job::current().filter(|_| call.body.jobid.as_bytes().is_empty()) {
         call.body.jobid = Chars::new(job.as_bytes());

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
-use sheen_rpc::import::{Action, Config, Engine, Event, Outgoing, OutgoingBulk, Service};
+use sheen_rpc::import::{Action, Config, Engine, Event, ImportKind, Outgoing, OutgoingBulk};
 use sheen_rpc::{
     Answer, BoxFuture, Call, Channel, Counters, Import, ImportEvents, ImportState, ReplayHook,
     RpcError, StateChange, Then,
@@ -52,7 +52,7 @@ impl Core {
         events: Arc<dyn ImportEvents>,
     ) -> Arc<Self> {
         let client = config.client.clone();
-        let is_reverse = config.service == Service::Client;
+        let is_reverse = config.kind == ImportKind::Client;
         let engine =
             Engine::new(node.now(), config, Arc::clone(&node.xids), Arc::clone(&node.timing));
         let inner =
@@ -116,8 +116,8 @@ impl Core {
                 }
             }
             Action::State(state) => self.state_changed(state),
-            Action::Evicted => self.tell_eviction(),
-            Action::WentBack(told, claimed) => self.tell_went_back(told, claimed),
+            Action::Evicted => self.log_eviction(),
+            Action::WentBack(reported, claimed) => self.log_went_back(reported, claimed),
             Action::AskUnused(count) => {
                 let is_unused = self.events.is_unused();
                 self.handle(Event::Unused(count, is_unused));
@@ -167,7 +167,7 @@ impl Core {
         }
         let waiter = self.calls.lock().remove(&key);
         if let Some(waiter) = waiter {
-            waiter.tell(result);
+            waiter.finish(result);
         }
     }
 
@@ -188,17 +188,17 @@ impl Core {
     }
 
     /// The wording is searched for by scripts that watch over Lustre's clients.
-    fn tell_went_back(&self, told: Transno, claimed: Transno) {
+    fn log_went_back(&self, reported: Transno, claimed: Transno) {
         let (target, peer) = {
             let inner = self.inner.lock();
             (inner.engine.target().clone(), inner.engine.peer())
         };
         tracing::error!(%target, %peer,
-            "{target} went back in time: it had told that transaction {told} was durable, and now \
+            "{target} went back in time: it had reported that transaction {reported} was durable, and now \
              claims {claimed}. What lies between is lost on it: check its store and its log");
     }
 
-    fn tell_eviction(&self) {
+    fn log_eviction(&self) {
         let Some(core) = self.me.upgrade() else { return };
         let task = async move {
             let channel: Arc<dyn Channel> = core.clone();
@@ -212,7 +212,7 @@ impl Core {
         let Some(core) = self.me.upgrade() else { return };
         let task = async move {
             core.events.before_locks().await;
-            // Another connect may have been made meanwhile, which tells all again.
+            // Another connect may have been made meanwhile, which replays all again.
             if !core.inner.lock().engine.awaits_locks(count) {
                 return;
             }
@@ -295,7 +295,7 @@ impl Core {
     }
 }
 
-/// Locks told to a restarted target at once.
+/// Locks replayed to a restarted target at once.
 const REPLAYED_AT_ONCE: usize = 64;
 
 type LockCall = (std::pin::Pin<Box<CallFuture>>, Box<dyn FnOnce(Result<Answer, RpcError>) + Send>);
@@ -339,7 +339,7 @@ impl Channel for Core {
         Box::pin(async move {
             let Some(core) = core else { return then(Err(RpcError::Shutdown)) };
             let key = core.keys.fetch_add(1, Ordering::Relaxed);
-            core.calls.lock().insert(key, Waiter::Nobody(then));
+            core.calls.lock().insert(key, Waiter::Unawaited(then));
             core.handle(Event::Submit(key, call));
         })
     }

@@ -31,7 +31,7 @@ use std::time::Duration;
 use parking_lot::{Mutex, RwLock};
 use sheen_io::World;
 use sheen_rpc::budget::Budget;
-use sheen_rpc::import::{Config, Event, Service as ServiceKind, Traffic};
+use sheen_rpc::import::{Config, Event, Traffic};
 use sheen_rpc::service::{Service, Stats};
 use sheen_rpc::{
     BULK_PORTALS, Call, CallKind, Channel, Counters, Handler, Import, ImportEvents, ImportState,
@@ -48,7 +48,7 @@ use routes::Routes;
 use server::{Arrived, Registered};
 use timer::Timer;
 
-pub use sheen_rpc::import::Service as TargetService;
+pub use sheen_rpc::import::ImportKind;
 
 /// Into how many parts the services' bookkeeping is divided.
 const SERVICES: usize = 8;
@@ -62,12 +62,12 @@ pub struct ImportConfig {
     /// Nodes that serve the target, the best first; at least one.
     pub nids: Vec<Nid>,
     /// The target's kind, which says the portals and the connect's opcode.
-    pub service: TargetService,
+    pub kind: ImportKind,
     /// What we offer in a connect.
     pub data: ObdConnectData,
     /// Requests on the wire at once; 0 for the default.
     pub requests_in_flight: usize,
-    /// Who is told of the import's states.
+    /// Notified of the import's states.
     pub events: Arc<dyn ImportEvents>,
 }
 
@@ -98,7 +98,7 @@ pub struct ImportReport {
     pub own_times: OwnTimes,
     /// How long an unused connection is kept; for ever if zero.
     pub idle_timeout: Duration,
-    /// Whether a lost connection is made again though nobody asks for anything.
+    /// Whether a lost connection is made again though no caller asks for anything.
     pub recovers: bool,
     /// Whether operators want the import to be used.
     pub is_active: bool,
@@ -127,7 +127,7 @@ pub struct RpcNode {
     /// Exports whose clients await replies under match bits of their own (`REP_MBITS`).
     exports_by_bits: RwLock<HashSet<ObdHandle>>,
     timer: Timer,
-    /// Requests that could not be decoded, or that nobody serves.
+    /// Requests that could not be decoded, or that no target serves.
     refused: AtomicU64,
     /// Requests that were dropped because their client has too many, or takes no answers.
     over_budget: AtomicU64,
@@ -190,7 +190,7 @@ impl RpcNode {
         &self.lnet
     }
 
-    /// Makes an import; it connects when told to. The import lives as long as it is held.
+    /// Makes an import; it connects when asked to. The import lives as long as it is held.
     pub fn import(self: &Arc<Self>, config: ImportConfig) -> Arc<dyn Import> {
         let requests_in_flight = match config.requests_in_flight {
             0 => limits::REQUESTS_IN_FLIGHT,
@@ -201,7 +201,7 @@ impl RpcNode {
             target: config.target,
             client: config.client,
             nids: config.nids,
-            service: config.service,
+            kind: config.kind,
             data: config.data,
             handle,
             requests_in_flight,
@@ -222,7 +222,7 @@ impl RpcNode {
             target: client.clone(),
             client,
             nids: vec![nid],
-            service: ServiceKind::Client,
+            kind: ImportKind::Client,
             data,
             handle,
             requests_in_flight: usize::MAX,
@@ -338,7 +338,7 @@ impl RpcNode {
         self.each_import_to(target, |core| core.handle(Event::IdleTimeout(time)));
     }
 
-    /// Whether the imports to `target` connect again when they lost their connection and nobody asks for
+    /// Whether the imports to `target` connect again when they lost their connection and no caller asks for
     /// anything (`lctl set_param *.*.pinger_recov`).
     pub fn recover_or_not(&self, target: &Uuid, on: bool) {
         self.each_import_to(target, |core| core.handle(Event::Recovers(on)));
@@ -417,7 +417,7 @@ impl RpcNode {
         &self.budget
     }
 
-    /// Requests that could not be decoded or that nobody serves.
+    /// Requests that could not be decoded or that no target serves.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)

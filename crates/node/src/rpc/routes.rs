@@ -46,14 +46,14 @@ pub(super) struct ReplyReceiver(pub(super) Weak<RpcNode>);
 impl Receiver for ReplyReceiver {
     fn receive(&self, delivery: Delivery) {
         let Some(node) = self.0.upgrade() else { return };
-        // Only bulk is longer. Nobody has asked for such an answer: the request is sent again.
+        // Only bulk is longer. No call expects such an answer: the request is sent again.
         let is_reply = !BULK_PORTALS.contains(&delivery.portal);
         if is_reply && delivery.payload.len() > MESSAGE_BYTES_MAX {
             node.refused.fetch_add(1, Ordering::Relaxed);
             return;
         }
         let Some(core) = node.routes.find(delivery.bits) else { return };
-        // A client may be where its address does not show it; of a server nobody's word is believed.
+        // A client may be where its address does not show it; of a server no peer's word is believed.
         if !delivery.is_proven && !core.is_reverse() {
             node.refused.fetch_add(1, Ordering::Relaxed);
             let from = delivery.from;

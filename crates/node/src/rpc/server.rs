@@ -11,8 +11,8 @@ use parking_lot::Mutex;
 use sheen_rpc::import::EARLY_REPLY_BYTES;
 use sheen_rpc::service::{Arrival, ReplyRoute, RequestId, Service, Verdict};
 use sheen_rpc::{
-    BulkPort, Handler, Incoming, OwnTimes, Replier, ReplyHead, bulk_portal, connect_target, limits,
-    reply_portal,
+    BulkPort, Handler, IncomingRequest, OwnTimes, Replier, ReplyHead, bulk_portal, connect_target,
+    limits, reply_portal,
 };
 use sheen_types::limits::MESSAGE_BYTES_MAX;
 use sheen_types::{Errno, MatchBits, Nid, Uuid, Xid};
@@ -35,7 +35,7 @@ pub(super) struct Registered {
     pub(super) target: Uuid,
     pub(super) handler: Arc<dyn Handler>,
     pub(super) portals: Vec<Portal>,
-    /// What its clients are told of time, where that is not what the process has.
+    /// Timeouts as its clients get them, where those of the process do not apply.
     pub(super) own_times: OwnTimes,
 }
 
@@ -76,7 +76,7 @@ const _: () =
 /// From so many on, the exports with match bits of their own are looked through for some that have gone.
 const EXPORTS_LOOKED_AT: usize = 1024;
 
-/// Copies a request out of the read buffer that it shares with others.
+/// Copies a request out of the read buffer that it shares with other messages.
 pub(super) fn compact(arrived: &mut Box<Arrived>) {
     for buffer in &mut arrived.message.buffers {
         *buffer = Bytes::copy_from_slice(buffer);
@@ -90,7 +90,7 @@ pub(super) struct RequestReceiver(pub(super) Weak<RpcNode>);
 impl Receiver for RequestReceiver {
     fn receive(&self, delivery: Delivery) {
         let Some(node) = self.0.upgrade() else { return };
-        // A server that calls back is no client: it may well be behind with what it takes.
+        // A server that sends a callback is no client: it may well be behind with what it takes.
         let is_client = delivery.portal != Portal::LDLM_CB_REQUEST;
         if is_client && delivery.backlog > limits::CLIENT_BACKLOG_BYTES {
             return node.slow_down(delivery.from);
@@ -200,7 +200,7 @@ impl RpcNode {
         .await;
     }
 
-    /// A client that agreed on it awaits its reply under the body's match bits, others under the
+    /// A client that agreed on it awaits its reply under the body's match bits, other clients under the
     /// xid. Callbacks have no bulk, and so no other reason to set the bits.
     fn reply_bits(&self, arrived: &Arrived) -> MatchBits {
         let (xid, bits) = (MatchBits(arrived.arrival.xid.0), arrived.body.match_bits);
@@ -264,7 +264,7 @@ impl RpcNode {
         }
         let mover = Arc::new(self.mover(account));
         let portal = bulk_portal(body.opcode);
-        let incoming = Incoming {
+        let incoming = IncomingRequest {
             from: arrival.from,
             is_proven,
             account,
@@ -379,7 +379,7 @@ impl RpcNode {
         &self.services[spread as usize % self.services.len()]
     }
 
-    /// Starts what waited for others to end or to begin.
+    /// Starts what waited for other requests to end or to begin.
     fn run_waiting(self: &Arc<Self>, account: Nid) {
         loop {
             let next = self.service(account).lock().next(self.now());
@@ -403,8 +403,8 @@ impl Pending {
         self.answer(head, reply, true);
     }
 
-    /// To whom no target knows. What we expect of ourselves is no business of theirs: 0 tells them
-    /// to keep their own estimate.
+    /// To peers that no target knows. Our own estimates are no business of theirs: 0 has them
+    /// keep their own.
     fn refuse(self, errno: Errno) {
         self.answer(errno.into(), None, false);
     }

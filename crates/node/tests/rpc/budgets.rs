@@ -340,7 +340,7 @@ fn framed(from: Nid, to: Nid, number: u64, request: impl Into<Request>) -> Vec<u
 }
 
 #[test]
-fn a_client_that_takes_no_answers_is_answered_no_more_and_let_go() {
+fn a_client_that_takes_no_answers_is_answered_no_more_and_disconnected() {
     let network = Virtual::new(1, Weather { chunks: false, ..Weather::default() });
     let world = network.world();
     network.run(async move {
@@ -426,7 +426,7 @@ fn what_a_peer_asks_for_and_does_not_take_is_dropped_beyond_its_budget() {
         assert_eq!(target.executed.lock().len(), 1, "the request was taken");
         assert_eq!(lnet.counters().answers_dropped.load(Ordering::Relaxed), 3);
         assert_eq!(lnet.backlog(three), waits);
-        // Others' are sent.
+        // Those of another client are sent.
         let client = node(world.clone(), nid(2), 988).await;
         let import = import(&client, vec![one]);
         import.connect().await.expect("it connects");

@@ -1,4 +1,4 @@
-//! What passes between an import and whoever says that it is the server.
+//! What passes between an import and a peer that claims to be the server.
 
 use std::io;
 use std::net::SocketAddrV4;
@@ -98,11 +98,11 @@ fn an_import_asks_and_believes_no_node_that_only_claims_the_servers_nid() {
             let import = import(&mount, vec![server]);
             let liar = liar(&world, server).await;
             let false_target = serve(&liar, 700);
-            let told = Arc::new(Mutex::new(None));
-            let (connecting, tells) = (import.connect(), Arc::clone(&told));
+            let outcome = Arc::new(Mutex::new(None));
+            let (connecting, writer) = (import.connect(), Arc::clone(&outcome));
             let task = async move {
                 let result = connecting.await;
-                *tells.lock() = Some(result);
+                *writer.lock() = Some(result);
             };
             world.tasks.spawn("connect", Box::pin(task));
             for _ in 0..20 {
@@ -110,7 +110,7 @@ fn an_import_asks_and_believes_no_node_that_only_claims_the_servers_nid() {
                 forge(&liar, client, begun, &world);
                 sleep(&world, Duration::from_secs(1)).await;
             }
-            assert!(told.lock().is_none(), "it was told {:?}", told.lock());
+            assert!(outcome.lock().is_none(), "it was answered {:?}", outcome.lock());
             assert!(false_target.clients.lock().is_empty(), "it was asked");
             // When the server comes it is found beside the other.
             drop(listener);
@@ -137,10 +137,10 @@ fn bytes_for_a_server_are_not_fetched_under_its_nid() {
         let fetch = async |from: &Arc<RpcNode>| {
             let fetch = from.lnet().get(client, Portal::OST_BULK, MatchBits(9), 100);
             let (got, later) = (Arc::new(Mutex::new(None)), sleep(&world, Duration::from_secs(5)));
-            let tells = Arc::clone(&got);
+            let writer = Arc::clone(&got);
             let task = async move {
                 let bytes = fetch.await.ok();
-                *tells.lock() = bytes;
+                *writer.lock() = bytes;
             };
             world.tasks.spawn("fetch", Box::pin(task));
             later.await;
@@ -245,7 +245,7 @@ fn who_was_called_at_a_port_for_every_user_asks_nothing_there() {
 
 /// Each asks over connections that it has opened: the other knows nothing of who listens where it called.
 #[test]
-fn servers_at_such_a_port_are_each_others_clients() {
+fn servers_at_such_a_port_are_clients_of_each_other() {
     for_seeds(10, |seed| {
         let network = Arc::new(Virtual::new(seed, Weather::default()));
         let (world, breaks) = (network.world(), Arc::clone(&network));

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use sheen_rpc::{BoxFuture, Handler, Incoming, ReplyHead};
+use sheen_rpc::{BoxFuture, Handler, IncomingRequest, ReplyHead};
 use sheen_types::{Errno, HashMap, ObdHandle, Xid};
 use sheen_wire::connect::{ConnectFlags, ConnectFlags2, ObdConnectData};
 use sheen_wire::messages::{
@@ -41,7 +41,7 @@ pub(crate) fn content(length: usize) -> Vec<u8> {
 }
 
 #[derive(Default)]
-pub(crate) struct Target {
+pub(crate) struct CountingTarget {
     next: AtomicU64,
     pub(crate) exports: Mutex<Vec<ObdHandle>>,
     /// How often each request was executed.
@@ -50,17 +50,17 @@ pub(crate) struct Target {
     pub(crate) clients: Mutex<Vec<(sheen_types::Nid, ObdHandle)>>,
 }
 
-impl Target {
+impl CountingTarget {
     pub(crate) fn new(first_handle: u64) -> Arc<Self> {
         Arc::new(Self { next: AtomicU64::new(first_handle), ..Self::default() })
     }
 }
 
 /// A handler is shared and hands itself on to its futures.
-pub(crate) struct Shared(pub(crate) Arc<Target>);
+pub(crate) struct SharedTarget(pub(crate) Arc<CountingTarget>);
 
-impl Handler for Shared {
-    fn handle(&self, incoming: Incoming) -> BoxFuture<'static, ()> {
+impl Handler for SharedTarget {
+    fn handle(&self, incoming: IncomingRequest) -> BoxFuture<'static, ()> {
         let target = Arc::clone(&self.0);
         Box::pin(async move { target.execute(incoming).await })
     }
@@ -70,9 +70,9 @@ impl Handler for Shared {
     }
 }
 
-impl Target {
-    async fn execute(&self, incoming: Incoming) {
-        let Incoming { request, replier, bulk, xid, from, .. } = incoming;
+impl CountingTarget {
+    async fn execute(&self, incoming: IncomingRequest) {
+        let IncomingRequest { request, replier, bulk, xid, from, .. } = incoming;
         match request {
             Request::MdsConnect(connect) => {
                 let handle = ObdHandle(self.next.fetch_add(1, Ordering::Relaxed));

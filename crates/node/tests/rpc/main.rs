@@ -10,14 +10,14 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use handler::{Shared, Target, content, data, order};
+use handler::{CountingTarget, SharedTarget, content, data, order};
 use sheen_io::{Watched, World, job};
 use sheen_io_os::Host;
 use sheen_node::net::{LNet, NetConfig};
-use sheen_node::rpc::{ImportConfig, RpcNode, TargetService};
+use sheen_node::rpc::{ImportConfig, ImportKind, RpcNode};
 use sheen_rpc::{
-    BoxFuture, Bulk, Call, CallKind, Handler, Import, ImportState, Incoming, NoEvents, ReplyHead,
-    RpcError,
+    BoxFuture, Bulk, Call, CallKind, Handler, Import, ImportState, IncomingRequest, NoEvents,
+    ReplyHead, RpcError,
 };
 use sheen_testkit::vnet::{Virtual, Weather, for_seeds};
 use sheen_types::{Errno, MatchBits, Nid, ObdHandle, Uuid};
@@ -36,9 +36,9 @@ fn target_uuid() -> Uuid {
     Uuid::new("lustre-MDT0000_UUID")
 }
 
-fn serve(node: &Arc<RpcNode>, first_handle: u64) -> Arc<Target> {
-    let target = Target::new(first_handle);
-    let shared = Arc::new(Shared(Arc::clone(&target)));
+fn serve(node: &Arc<RpcNode>, first_handle: u64) -> Arc<CountingTarget> {
+    let target = CountingTarget::new(first_handle);
+    let shared = Arc::new(SharedTarget(Arc::clone(&target)));
     node.register(target_uuid(), shared, &[Portal::MDS_REQUEST]);
     target
 }
@@ -48,7 +48,7 @@ fn import(node: &Arc<RpcNode>, nids: Vec<Nid>) -> Arc<dyn Import> {
         target: target_uuid(),
         client: Uuid::new("client"),
         nids,
-        service: TargetService::Mds,
+        kind: ImportKind::Mds,
         data: data(),
         requests_in_flight: 0,
         events: Arc::new(NoEvents),
@@ -122,7 +122,7 @@ fn within_one_node_nothing_needs_a_socket() {
 struct Jobbed(Arc<parking_lot::Mutex<Vec<String>>>);
 
 impl Handler for Jobbed {
-    fn handle(&self, incoming: Incoming) -> BoxFuture<'static, ()> {
+    fn handle(&self, incoming: IncomingRequest) -> BoxFuture<'static, ()> {
         self.0.lock().push(incoming.body.jobid.to_text());
         let reply = LdlmGlCallbackReply::default();
         incoming.replier.send(ReplyHead::default(), Some(reply.into()));
@@ -151,10 +151,10 @@ fn requests_and_the_tasks_that_come_of_them_carry_the_job_they_are_made_for() {
         let job = sheen_types::JobId::new(b"dd.1000");
         job::within(job, call).await.unwrap();
         let done = Arc::new(Watched::new(false));
-        let (told, later) = (Arc::clone(&done), Arc::clone(&client));
+        let (noted, later) = (Arc::clone(&done), Arc::clone(&client));
         let task = async move {
             later.call(Call::new(LdlmGlCallback::default())).await.unwrap();
-            told.change(|done| *done = true);
+            noted.change(|done| *done = true);
         };
         job::within(job, || world.tasks.spawn("later", Box::pin(task)));
         done.until(|done| done).await;
@@ -167,7 +167,7 @@ fn requests_and_the_tasks_that_come_of_them_carry_the_job_they_are_made_for() {
 struct Glimpsed;
 
 impl Handler for Glimpsed {
-    fn handle(&self, incoming: Incoming) -> BoxFuture<'static, ()> {
+    fn handle(&self, incoming: IncomingRequest) -> BoxFuture<'static, ()> {
         let reply = LdlmGlCallbackReply::default();
         incoming.replier.send(ReplyHead::default(), Some(reply.into()));
         Box::pin(async {})
@@ -211,7 +211,7 @@ fn an_unknown_target_is_awaited_until_it_is_there() {
         let server = node(world.clone(), one, 988).await;
         server.register(
             Uuid::new("lustre-MDT0001_UUID"),
-            Arc::new(Shared(Target::new(1))),
+            Arc::new(SharedTarget(CountingTarget::new(1))),
             &[Portal::MDS_REQUEST],
         );
         let client = node(world.clone(), two, 988).await;
@@ -257,7 +257,7 @@ fn calls_survive_broken_connections() {
 }
 
 #[test]
-fn who_sends_what_is_no_request_loses_its_connection_and_nobody_else_notices() {
+fn a_peer_that_sends_no_request_loses_its_connection_and_no_other_peer_notices() {
     let network = Virtual::new(6, Weather::default());
     let world = network.world();
     network.run(async move {
@@ -269,8 +269,8 @@ fn who_sends_what_is_no_request_loses_its_connection_and_nobody_else_notices() {
         import.connect().await.unwrap();
         let stranger = LNet::start(world.clone(), NetConfig::new(three, 988)).await.unwrap();
         let is_down = Arc::new(AtomicBool::new(false));
-        let told = Arc::clone(&is_down);
-        stranger.watch_peer_down(Arc::new(move |nid| told.store(nid == one, Ordering::SeqCst)));
+        let noted = Arc::clone(&is_down);
+        stranger.watch_peer_down(Arc::new(move |nid| noted.store(nid == one, Ordering::SeqCst)));
         let garbage = vec![Bytes::from_static(&[0xee; 400])];
         stranger.put(one, Portal::MDS_REQUEST, MatchBits(7), 0, garbage);
         let clock = &world.clock;
@@ -279,7 +279,7 @@ fn who_sends_what_is_no_request_loses_its_connection_and_nobody_else_notices() {
         assert_eq!(server.refused(), 1);
         let protocol_errors = &server.lnet().counters().protocol_errors;
         assert_eq!(protocol_errors.load(Ordering::Relaxed), 1);
-        // It may come again, and the others have never been away.
+        // It may come again, and the other peers have never been away.
         stranger.ping(one).await.unwrap();
         import.call(Call::new(ObdPing::default())).await.unwrap();
         assert_eq!((import.state(), target.exports.lock().len()), (ImportState::Full, 1));

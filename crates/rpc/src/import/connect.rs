@@ -9,7 +9,7 @@ use sheen_wire::ptlrpc::{Message as Wire, MsgType, OpFlags, PtlrpcBody};
 use sheen_wire::text::Text;
 
 use super::flight::{Flight, Owner};
-use super::{Action, Engine, Service};
+use super::{Action, Engine, ImportKind};
 use crate::channel::{Call, RpcError};
 use crate::limits;
 use crate::state::ImportState;
@@ -69,14 +69,14 @@ impl Engine {
         if first != Transno(0) {
             cdata.transno = first;
         }
-        match self.config.service {
-            Service::Mgs => {
+        match self.config.kind {
+            ImportKind::Mgs => {
                 MgsConnect { tgtuuid, cluuid, conn, cdata, ..MgsConnect::default() }.into()
             }
-            Service::Mds => {
+            ImportKind::Mds => {
                 MdsConnect { tgtuuid, cluuid, conn, cdata, ..MdsConnect::default() }.into()
             }
-            Service::Ost | Service::Client => {
+            ImportKind::Ost | ImportKind::Client => {
                 OstConnect { tgtuuid, cluuid, conn, cdata, ..OstConnect::default() }.into()
             }
         }
@@ -222,8 +222,8 @@ impl Engine {
         }
     }
 
-    /// The target does not want us: whoever waits is told, and nothing is tried until asked for. As in Lustre
-    /// what it gave us is void: it may throw us out unheard, and who waits for a lock would wait for ever.
+    /// The target refuses us: waiting callers get the error, and nothing is tried until asked for. As in Lustre
+    /// what it gave us is void: it may evict us without notice, and a caller of a lock would wait for ever.
     fn deny(&mut self, now: Instant, error: &RpcError, actions: &mut Vec<Action>) {
         self.wanted = false;
         self.next_connect = None;
@@ -263,7 +263,7 @@ impl Engine {
             if before == body.handle { ImportState::Recover } else { ImportState::Evicted }
         } else if recovering {
             // With another handle it has started again, though it knows us from a connect whose
-            // answer was lost: nothing of what the one before it was told is there.
+            // answer was lost: nothing that was sent to the one before it is there.
             self.replayed = Transno(0);
             self.replay_again = false;
             self.replay_stage = ImportState::Replay;
@@ -277,7 +277,7 @@ impl Engine {
         self.advance(now, actions);
     }
 
-    /// The target may claim less than it once told: its store was cut, or is an older one. As in
+    /// The target may claim less than it once reported: its store was cut, or is an older one. As in
     /// Lustre the import goes on and replays what it has, but it says so. And from here on it believes
     /// only the new claim: with the old one it would drop changes that are not durable at all. A claim
     /// of 0 is none: Lustre's targets give it to a client that they take for a new one. Ours, where they are
@@ -317,10 +317,10 @@ impl Engine {
     }
 
     pub(super) fn disconnect_request(&self) -> Request {
-        match self.config.service {
-            Service::Mgs => MgsDisconnect::default().into(),
-            Service::Mds => MdsDisconnect::default().into(),
-            Service::Ost | Service::Client => OstDisconnect::default().into(),
+        match self.config.kind {
+            ImportKind::Mgs => MgsDisconnect::default().into(),
+            ImportKind::Mds => MdsDisconnect::default().into(),
+            ImportKind::Ost | ImportKind::Client => OstDisconnect::default().into(),
         }
     }
 

@@ -8,7 +8,7 @@ use sheen_wire::messages::{ObdPing, Reply};
 use sheen_wire::opcode::Opcode;
 use sheen_wire::ptlrpc::PtlrpcBody;
 
-use super::{Action, Engine, Service};
+use super::{Action, Engine, ImportKind};
 use crate::adaptive::timeout_of;
 use crate::channel::{Answer, Call, CallKind, RpcError};
 use crate::limits;
@@ -29,7 +29,7 @@ pub(super) enum Owner {
     Replay(Transno),
     /// The state machine, to say that replay is over.
     ReplayDone,
-    /// Whoever closes the import, by the host's key.
+    /// The caller that closes the import, by the host's key.
     Disconnect(u64),
     /// The state machine, to give up the connection for a while.
     Park,
@@ -338,7 +338,7 @@ impl Engine {
         self.counters.timeouts += 1;
         let owner = flight.owner;
         let fails = matches!(owner, Owner::Caller(_))
-            && (!flight.survives() || self.config.service == Service::Client);
+            && (!flight.survives() || self.config.kind == ImportKind::Client);
         if fails {
             self.fail(xid, RpcError::TimedOut, actions);
         }
@@ -348,7 +348,7 @@ impl Engine {
                 self.land(xid, actions);
                 self.parked(now, actions);
             }
-            _ if self.config.service == Service::Client => {}
+            _ if self.config.kind == ImportKind::Client => {}
             Owner::Connect => {
                 self.land(xid, actions);
                 self.connect_failed(now, actions);
@@ -362,7 +362,7 @@ impl Engine {
         let xids: Vec<Xid> = self.flights.keys().copied().collect();
         for xid in xids {
             let Some(flight) = self.flights.get_mut(&xid) else { continue };
-            if self.config.service == Service::Client || !flight.survives() {
+            if self.config.kind == ImportKind::Client || !flight.survives() {
                 self.fail(xid, RpcError::Disconnected, actions);
                 continue;
             }

@@ -52,9 +52,9 @@ use park::Policy;
 use slots::Slots;
 use stats::Stats;
 
-/// What kind of target an import talks to.
+/// What an import is to: a kind of target, or a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Service {
+pub enum ImportKind {
     /// Management: configuration.
     Mgs,
     /// Metadata.
@@ -65,7 +65,7 @@ pub enum Service {
     Client,
 }
 
-impl Service {
+impl ImportKind {
     /// Where the target takes most requests.
     #[must_use]
     pub fn portal(self) -> Portal {
@@ -88,10 +88,10 @@ pub struct Config {
     /// Nodes that serve the target, the best first; at least one.
     pub nids: Vec<Nid>,
     /// The target's kind.
-    pub service: Service,
+    pub kind: ImportKind,
     /// What we offer in a connect.
     pub data: ObdConnectData,
-    /// Our handle of this import: the target names it in callbacks. For [`Service::Client`], the
+    /// Our handle of this import: the target names it in callbacks. For [`ImportKind::Client`], the
     /// client's handle, which it gave in its connect.
     pub handle: ObdHandle,
     /// Requests on the wire at once.
@@ -103,7 +103,7 @@ pub struct Config {
 pub enum Event {
     /// A call, under a key that the host chose.
     Submit(u64, Box<Call>),
-    /// Nobody waits for this call any more.
+    /// No caller waits for this call any more.
     GiveUp(u64),
     /// A message arrived that belongs to a request in flight.
     Message(Message),
@@ -136,13 +136,13 @@ pub enum Event {
     ClearStats,
     /// From now on the import has these times of its own.
     OwnTimes(OwnTimes),
-    /// The times of the process are others.
+    /// The times of the process have changed.
     TimingChanged,
     /// The owner needs the connection of this count of connects, or does not.
     Unused(u32, bool),
     /// How long an unused connection is kept; for ever if zero.
     IdleTimeout(Duration),
-    /// Whether a lost connection is made again though nobody asks for anything.
+    /// Whether a lost connection is made again though no caller asks for anything.
     Recovers(bool),
     /// Whether the import is to be used at all.
     Activate(bool),
@@ -159,7 +159,7 @@ pub struct Message {
     pub portal: Portal,
     /// Under which bits.
     pub bits: MatchBits,
-    /// Where in our buffer: early replies lie at 0, others behind them.
+    /// Where in our buffer: early replies lie at 0, replies behind them.
     pub offset: u32,
     /// The message.
     pub payload: Bytes,
@@ -177,12 +177,12 @@ pub enum Action {
     Complete(u64, Result<Answer, RpcError>, Option<Arc<dyn ReplayHook>>),
     /// A connect or disconnect has ended.
     Settled(u64, Result<(), RpcError>),
-    /// Tell the owner the new state.
+    /// Notify the owner of the new state.
     State(ImportState),
-    /// Tell the owner that all is lost; then [`Event::Invalidated`].
+    /// Notify the owner that all is lost; then [`Event::Invalidated`].
     Evicted,
-    /// The target has lost what it had told to be durable up to the first: now it claims the second.
-    /// What was dropped for that cannot be replayed. Tell operators; nothing follows.
+    /// The target has lost what it had reported as durable up to the first: now it claims the second.
+    /// What was dropped for that cannot be replayed. Log it for operators; nothing follows.
     WentBack(Transno, Transno),
     /// Ask the owner whether it needs the connection; then [`Event::Unused`] with this count of connects.
     AskUnused(u32),
@@ -204,7 +204,7 @@ impl fmt::Debug for Action {
             Self::Settled(key, result) => write!(out, "Settled({key}, {result:?})"),
             Self::State(state) => write!(out, "State({state})"),
             Self::Evicted => out.write_str("Evicted"),
-            Self::WentBack(told, claimed) => write!(out, "WentBack({told}, {claimed})"),
+            Self::WentBack(reported, claimed) => write!(out, "WentBack({reported}, {claimed})"),
             Self::AskUnused(count) => write!(out, "AskUnused({count})"),
             Self::ReplayLocks(count) => write!(out, "ReplayLocks({count})"),
             Self::Prepare(transno, ..) => write!(out, "Prepare({transno})"),
@@ -237,7 +237,7 @@ pub struct Engine {
     remote: ObdHandle,
     conn_cnt: u32,
     agreed: ObdConnectData,
-    /// Whether the target ever told us something that an eviction would take from us.
+    /// Whether the target ever granted us something that an eviction would take from us.
     used: bool,
     /// Which of the nodes.
     nid: usize,
@@ -283,7 +283,7 @@ pub struct Engine {
     /// What the target said last of the time that it needs.
     service: u32,
     /// And said before.
-    told: Estimate,
+    reported: Estimate,
     latency: Estimate,
 }
 
@@ -294,11 +294,11 @@ impl fmt::Debug for Engine {
 }
 
 impl Engine {
-    /// An import that will connect when told to; one of a client is FULL at once.
+    /// An import that will connect when asked to; one of a client is FULL at once.
     #[must_use]
     pub fn new(now: Instant, config: Config, xids: Arc<Xids>, timing: Arc<Timing>) -> Self {
         assert!(!config.nids.is_empty(), "an import knows at least one node");
-        let reverse = config.service == Service::Client;
+        let reverse = config.kind == ImportKind::Client;
         let state = if reverse { ImportState::Full } else { ImportState::New };
         Self {
             agreed: config.data.clone(),
@@ -340,7 +340,7 @@ impl Engine {
             replay_stage: ImportState::Replay,
             replay_again: false,
             service: 0,
-            told: Estimate::new(now),
+            reported: Estimate::new(now),
             latency: Estimate::new(now),
         }
     }
@@ -425,7 +425,7 @@ impl Engine {
             committed: self.committed,
             nids: self.config.nids.iter().map(|nid| (*nid, self.tries_of(*nid))).collect(),
             network: self.latency.expected(&self.bounds().of_network()),
-            service: self.told.expected(&self.bounds()),
+            service: self.reported.expected(&self.bounds()),
             ..self.stats.traffic()
         }
     }
@@ -486,7 +486,7 @@ impl Engine {
         self.policy.idle_timeout
     }
 
-    /// Whether a lost connection is made again though nobody asks for anything.
+    /// Whether a lost connection is made again though no caller asks for anything.
     #[must_use]
     pub fn recovers(&self) -> bool {
         self.policy.recovers
@@ -532,7 +532,7 @@ impl Engine {
     }
 
     fn is_reverse(&self) -> bool {
-        self.config.service == Service::Client
+        self.config.kind == ImportKind::Client
     }
 
     /// Whether this import pings when it has nothing else to say.

@@ -120,7 +120,7 @@ impl Engine {
         };
         Outgoing {
             to: self.peer(),
-            portal: portals::request_portal(&flight.call.request, self.config.service.portal()),
+            portal: portals::request_portal(&flight.call.request, self.config.kind.portal()),
             bits: MatchBits(wire_xid),
             route: MatchBits(limits::base_of(bits.0)),
             second_route: MatchBits(limits::base_of(wire_xid)),
@@ -180,7 +180,7 @@ impl Engine {
             }
             // Not REPLAY, which with no transaction would be executed at once: the target is to
             // hold it back until the changes of all clients are replayed, for those take locks
-            // that this one must not be in the way of.
+            // that this one must not block.
             Owner::Caller(_) if flight.is_lock_replay => {
                 body.flags |= MsgFlags::REQ_REPLAY_DONE;
             }

@@ -23,9 +23,9 @@ use crate::state::ImportState;
 pub(super) struct Policy {
     /// How long an unused one is kept; for ever if zero.
     pub(super) idle_timeout: Duration,
-    /// When somebody asked for anything last, or the owner said that it needs the connection.
+    /// When a caller asked for anything last, or the owner said that it needs the connection.
     used_at: Instant,
-    /// Whether a lost one is made again though nobody asks for anything.
+    /// Whether a lost one is made again though no caller asks for anything.
     pub(super) recovers: bool,
     /// Whether there is to be one at all.
     pub(super) active: bool,
@@ -43,7 +43,7 @@ impl Default for Policy {
 }
 
 impl Engine {
-    /// Somebody asks for something.
+    /// A caller asks for something.
     pub(super) fn use_now(&mut self, now: Instant) {
         self.policy.used_at = now;
     }
@@ -62,7 +62,7 @@ impl Engine {
         if self.is_unburdened() {
             actions.push(Action::AskUnused(self.conn_cnt));
         } else {
-            // What is not durable yet is told with the answer to a ping.
+            // The answer to a ping reports what is durable.
             self.next_ping = self.next_ping.min(now + limits::SCAN_INTERVAL);
         }
     }
@@ -115,7 +115,7 @@ impl Engine {
         }
     }
 
-    /// Somebody asks for something while there is no connection: one that nobody tries to make is made.
+    /// A caller asks for something while there is no connection: if none is being made, one is.
     pub(super) fn wake(&mut self, now: Instant, actions: &mut Vec<Action>) {
         let rests = match self.state {
             ImportState::Idle => true,

@@ -153,7 +153,7 @@ impl Engine {
         }
     }
 
-    /// Whether the target of connect number `count` still waits to be told our locks.
+    /// Whether the target of connect number `count` still waits for the replay of our locks.
     #[must_use]
     pub fn awaits_locks(&self, count: u32) -> bool {
         self.state == ImportState::ReplayLocks && count == self.conn_cnt
@@ -190,7 +190,7 @@ impl Engine {
         }
     }
 
-    /// All is lost: calls under way end, and the owner is told before new ones go out.
+    /// All is lost: calls under way end, and the owner is notified before new ones go out.
     fn evicted(&mut self, actions: &mut Vec<Action>) {
         self.counters.evictions += 1;
         self.fail_all(&RpcError::Evicted, actions);

@@ -109,7 +109,7 @@ impl Engine {
         let bounds = self.bounds();
         if body.timeout != 0 {
             self.service = body.timeout;
-            self.told.measure(now, self.service(), &bounds);
+            self.reported.measure(now, self.service(), &bounds);
         }
         let total = seconds_of(now.since(flight.sent));
         // Otherwise the reply is to an earlier try.
@@ -126,7 +126,7 @@ impl Engine {
     }
 
     /// Whether the target cannot do it now: it is tried again until it can, or has evicted us. `EAGAIN`
-    /// says so of data (from a target that recovers, say), of which nobody asks not to wait; of a lock it
+    /// says so of data (from a target that recovers, say), whose callers never ask not to wait; of a lock it
     /// is an answer.
     fn is_busy(&self, xid: Xid, body: &PtlrpcBody) -> bool {
         let waits = |flight: &Flight| {

@@ -1,7 +1,7 @@
 //! Slots of modifying requests: the target remembers the last answer given in each.
 //!
-//! As in Lustre one more than agreed is for a close, one at a time: what has all others may wait for a lock
-//! of ours that goes back only after a file is closed.
+//! As in Lustre one more than agreed is for a close, one at a time: the requests in all other slots may wait for
+//! a lock of ours that is cancelled only after a file is closed.
 
 /// Which slots are taken. Slot numbers begin at 1; 0 is what a target without slots sees.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ impl Slots {
         Some(if self.numbered { index as u16 + 1 } else { 0 })
     }
 
-    /// The slot for a close that finds all others taken.
+    /// The slot for a close that finds all other slots taken.
     pub(super) fn take_closing(&mut self) -> Option<u16> {
         let is_free = self.numbered && self.closing.is_none();
         let next = u16::try_from(self.taken.len() + 1).ok().filter(|_| is_free);

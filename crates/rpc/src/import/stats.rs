@@ -19,11 +19,11 @@ pub struct Answered {
     /// Microseconds from sending to the answer; only the count means something for the kinds that
     /// Lustre only counts.
     pub time_us: Tally,
-    /// Whether the times are told.
+    /// Whether the times are reported.
     pub is_timed: bool,
 }
 
-/// Modifying requests under way at once that are told apart (`OBD_HIST_MAX`).
+/// Modifying requests under way at once that are counted apart (`OBD_HIST_MAX`).
 const MODIFYING_CLASSES: usize = 32;
 
 /// All that operators see of an import's requests.

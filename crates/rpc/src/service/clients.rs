@@ -51,7 +51,7 @@ pub(super) struct Clients<T> {
     /// Clients of which a request may be able to run, in the order of their turns.
     ring: VecDeque<Nid>,
     budget: Arc<Budget>,
-    /// Has a request let go of memory that it only shares.
+    /// Has a request release memory that it only shares.
     compact: fn(&mut T),
 }
 
@@ -126,7 +126,7 @@ impl<T> Clients<T> {
         self.clients.get(&account).is_some_and(|it| it.queued >= limits::CLIENT_QUEUED_READ)
     }
 
-    /// Whether a request that arrives need not wait for others of its client.
+    /// Whether a request that arrives need not wait for other requests of its client.
     pub(super) fn may_run(&self, account: Nid, class: Class, bytes: usize) -> bool {
         self.clients.get(&account).is_none_or(|client| {
             client.queues[class as usize].waiting.is_empty()
@@ -215,7 +215,7 @@ impl<T> Clients<T> {
         Waiting::Added
     }
 
-    /// A request waits, before all others of its class and client.
+    /// A request waits, before all other requests of its class and client.
     pub(super) fn wait_first(&mut self, class: Class, request: (Arrival, T)) {
         let account = request.0.account;
         let client = self.clients.entry(account).or_default();

@@ -60,8 +60,8 @@ fn data_that_is_written_under_a_lock_passes_who_waits_for_the_lock() {
     let writes = service.arrive(seconds(0), data(128), "writes");
     assert!(matches!(writes, Verdict::Run(_, "writes")));
     assert_eq!(service.arrive(seconds(0), data(192), "more"), Verdict::Queued);
-    let told = service.stats_by_portal();
-    let at = |portal| told.iter().find(|at| at.0 == portal).unwrap().1;
+    let reported = service.stats_by_portal();
+    let at = |portal| reported.iter().find(|at| at.0 == portal).unwrap().1;
     assert_eq!(at(Portal::MDS_IO).req_active.count, 1);
     assert_eq!(at(Portal::MDS_IO).req_qdepth.count, 2);
     assert_eq!(at(Portal::MDS_REQUEST).req_active.max, 1);
@@ -70,7 +70,7 @@ fn data_that_is_written_under_a_lock_passes_who_waits_for_the_lock() {
 }
 
 #[test]
-fn locks_told_again_leave_room_for_the_requests_they_wait_for() {
+fn lock_replays_leave_room_for_the_requests_they_wait_for() {
     let mut service = service(1);
     for xid in 1..4 {
         let lock =
@@ -114,33 +114,34 @@ fn early_replies_come_before_the_deadline_and_move_it() {
     let mut service = service(8);
     let verdict = service.arrive(seconds(0), arrival(64, Opcode::MDS_REINT), ());
     assert!(matches!(verdict, Verdict::Run(..)));
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     for second in 1..=60 {
-        told.extend(service.tick(seconds(second)).into_iter().map(|route| (second, route.timeout)));
+        reported
+            .extend(service.tick(seconds(second)).into_iter().map(|route| (second, route.timeout)));
     }
     // 10 seconds of patience, 5 of margin; then 35 from arrival, and so on.
-    assert_eq!(told, [(5, 35), (30, 60), (55, 85)]);
+    assert_eq!(reported, [(5, 35), (30, 60), (55, 85)]);
 }
 
 #[test]
 fn operators_say_how_much_time_early_replies_ask_for_and_when() {
-    let told = |change: fn(&Timing)| {
+    let reported = |change: fn(&Timing)| {
         let timing = Arc::new(Timing::default());
         change(&timing);
         let mut service = timed(8, timing);
         service.arrive(seconds(0), arrival(64, Opcode::MDS_REINT), ());
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         for second in 1..=40 {
-            told.extend(
+            reported.extend(
                 service.tick(seconds(second)).into_iter().map(|route| (second, route.timeout)),
             );
         }
-        told
+        reported
     };
-    assert_eq!(told(|timing| timing.set(Time::AtExtra, 60)), [(5, 65)]);
-    assert_eq!(told(|timing| timing.set(Time::AtEarlyMargin, 2)), [(8, 38), (36, 66)]);
-    assert_eq!(told(|timing| timing.set(Time::AtMax, 12)), [(5, 12)]);
-    assert_eq!(told(|timing| timing.set(Time::AtMax, 0)), []);
+    assert_eq!(reported(|timing| timing.set(Time::AtExtra, 60)), [(5, 65)]);
+    assert_eq!(reported(|timing| timing.set(Time::AtEarlyMargin, 2)), [(8, 38), (36, 66)]);
+    assert_eq!(reported(|timing| timing.set(Time::AtMax, 12)), [(5, 12)]);
+    assert_eq!(reported(|timing| timing.set(Time::AtMax, 0)), []);
 }
 
 #[test]
@@ -160,7 +161,7 @@ fn a_target_has_its_own_times() {
     };
     assert_eq!(at(OwnTimes::default()), (vec![35], 9));
     assert_eq!(at(OwnTimes { at_min: 40, ..OwnTimes::default() }), (vec![35], 40));
-    // What came late is told so far as may be.
+    // What came late is announced as far as the limit permits.
     assert_eq!(at(OwnTimes { at_max: 12, at_min: 3, ..OwnTimes::default() }), (vec![12], 9));
     assert_eq!(at(OwnTimes { at_max: 8, at_min: 3, ..OwnTimes::default() }).1, 8);
 }
@@ -223,7 +224,7 @@ fn the_memory_of_waiting_requests_is_bounded_for_each_client() {
     let budget = Arc::new(Budget::default());
     budget.set(Limit::QueuedBytes, 100_000);
     let mut service = Service::new(seconds(0), Arc::clone(&budget), 1, Arc::default());
-    let told = |service: &mut Service<u64>, client, count: u64| {
+    let reported = |service: &mut Service<u64>, client, count: u64| {
         let all = (0..count).map(|xid| {
             let verdict = service.arrive(seconds(0), of_client(client, xid, Opcode::MDS_REINT), 0);
             u64::from(verdict == Verdict::Dropped)
@@ -231,10 +232,10 @@ fn the_memory_of_waiting_requests_is_bounded_for_each_client() {
         all.sum::<u64>()
     };
     // One runs, 100 wait.
-    assert_eq!(told(&mut service, 1, 1_000), 899);
+    assert_eq!(reported(&mut service, 1, 1_000), 899);
     assert_eq!((service.stats().dropped, budget.refused(Limit::QueuedBytes)), (899, 899));
     // What the first has is not taken from the second.
-    assert_eq!(told(&mut service, 2, 100), 0);
+    assert_eq!(reported(&mut service, 2, 100), 0);
     // A copy takes the place of what waits.
     let copy = Arrival { flags: MsgFlags::RESENT, ..of_client(1, 50, Opcode::MDS_REINT) };
     assert_eq!(service.arrive(seconds(0), copy, 1), Verdict::Queued);

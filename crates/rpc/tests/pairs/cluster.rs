@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use sheen_rpc::import::{Action, Config, Engine, Event, Message, Service};
+use sheen_rpc::import::{Action, Config, Engine, Event, ImportKind, Message};
 use sheen_rpc::{Answer, Call, CallKind, ImportState, ReplayHook, RpcError, Timing, Xids};
 use sheen_types::{Instant, MatchBits, Nid, ObdHandle, Transno, Uuid, Xid};
 use sheen_wire::connect::{ConnectFlags, ObdConnectData};
@@ -45,7 +45,7 @@ impl Random {
 enum Packet {
     ToServer(MatchBits, Bytes),
     ToClient(u32, MatchBits, Bytes),
-    /// The client's LNet tells that the server cannot be reached.
+    /// The client's LNet reports that the server cannot be reached.
     Down(Nid),
     /// To the engine itself, from its host.
     Host(Event),
@@ -65,14 +65,14 @@ pub(crate) struct Cluster {
     modifying: BTreeSet<u64>,
     results: BTreeMap<u64, Result<Answer, RpcError>>,
     is_connected: bool,
-    /// How many locks the client has to tell again.
+    /// How many locks the client has to replay.
     pub(crate) locks: u64,
     /// Lock replays by the count of connects: how many are not answered, and whether all that
     /// were are heard.
     replays: BTreeMap<u32, (u64, bool)>,
     /// Requests that may be sent a moment later.
     pub(crate) lingering: usize,
-    /// What the server had told to be durable, and claimed when it came back.
+    /// What the server had reported as durable, and claimed when it came back.
     pub(crate) went_back: Vec<(Transno, Transno)>,
     /// How often what it cached was void.
     pub(crate) invalidations: u32,
@@ -88,7 +88,7 @@ impl Cluster {
             target: Uuid::new("lustre-MDT0000_UUID"),
             client: Uuid::new("client"),
             nids: vec![SERVER, PARTNER],
-            service: Service::Mds,
+            kind: ImportKind::Mds,
             data: ObdConnectData {
                 flags: ConnectFlags::AT | ConnectFlags::MULTIMODRPCS,
                 maxmodrpcs: 4,
@@ -144,7 +144,7 @@ impl Cluster {
         self.submit_hooked(kind, None);
     }
 
-    /// A change that nobody waits for.
+    /// A change that no caller waits for.
     pub(crate) fn submit_behind(&mut self) {
         self.calls += 1;
         self.modifying.insert(self.calls);
@@ -171,7 +171,7 @@ impl Cluster {
         self.feed(Event::Submit(self.calls, Box::new(call)));
     }
 
-    /// Tells the server of all locks; says so when it has heard of them.
+    /// Replays all locks to the server; reports when it has them.
     fn replay_locks(&mut self, count: u32) {
         if self.locks == 0 {
             self.enqueue(Packet::Host(Event::LocksReplayed(count, true)));
@@ -321,7 +321,7 @@ impl Cluster {
                 let is_unused = self.locks == 0;
                 self.enqueue(Packet::Host(Event::Unused(count, is_unused)));
             }
-            Action::WentBack(told, claimed) => self.went_back.push((told, claimed)),
+            Action::WentBack(reported, claimed) => self.went_back.push((reported, claimed)),
             Action::Evicted => {
                 self.invalidations += 1;
                 self.enqueue(Packet::Host(Event::Invalidated));

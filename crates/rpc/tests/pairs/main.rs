@@ -50,7 +50,7 @@ fn changes_under_way_are_counted_and_no_more_than_operators_allow() {
 }
 
 #[test]
-fn what_nobody_waits_for_lingers_in_no_slot_that_another_may_need() {
+fn a_request_without_a_waiting_caller_lingers_in_no_slot_that_another_may_need() {
     for (limit, lingering) in [(usize::MAX, 3), (2, 1), (1, 0)] {
         let mut cluster = Cluster::new(8, Faults::default());
         cluster.connect();
@@ -215,7 +215,7 @@ fn a_connection_under_which_there_are_locks_or_changes_to_replay_is_kept() {
 }
 
 #[test]
-fn who_may_not_wait_is_told_that_an_idle_target_is_away() {
+fn a_call_that_may_not_wait_fails_when_an_idle_target_is_away() {
     let mut cluster = Cluster::new(3, Faults::default());
     cluster.connect();
     cluster.feed(Event::IdleTimeout(Duration::from_secs(2)));
@@ -254,7 +254,7 @@ fn an_import_that_operators_turn_off_refuses_calls_until_they_turn_it_on() {
 }
 
 #[test]
-fn a_lost_connection_is_made_again_at_once_or_when_somebody_asks() {
+fn a_lost_connection_is_made_again_at_once_or_when_a_caller_asks() {
     for recovers in [true, false] {
         let mut cluster = Cluster::new(3, Faults::default());
         cluster.connect();
@@ -269,7 +269,7 @@ fn a_lost_connection_is_made_again_at_once_or_when_somebody_asks() {
 }
 
 #[test]
-fn a_target_that_recovers_and_takes_no_new_clients_is_told_from_one_that_is_away() {
+fn a_target_that_recovers_and_takes_no_new_clients_is_distinguished_from_one_that_is_away() {
     let mut cluster = Cluster::new(3, Faults::default());
     cluster.server.refuses_connects = Some(Errno::EBUSY);
     cluster.feed(Event::Connect(1));
@@ -278,7 +278,7 @@ fn a_target_that_recovers_and_takes_no_new_clients_is_told_from_one_that_is_away
     assert!(cluster.engine.is_put_off());
     cluster.server.refuses_until = cluster.seconds() + 120;
     cluster.run(119);
-    assert!(!cluster.engine.is_put_off(), "nobody says so any more");
+    assert!(!cluster.engine.is_put_off(), "no answer says so any more");
     cluster.run(60);
     assert!(cluster.engine.is_put_off());
     cluster.server.refuses_connects = None;
@@ -303,7 +303,7 @@ fn what_a_target_gave_is_void_once_it_refuses_us_for_good() {
     assert_eq!((cluster.engine.state(), cluster.invalidations), (ImportState::Full, 1));
 }
 
-/// What is no answer to a replay, to the word that all is replayed, to a connect or to the good-bye leaves nobody
+/// What is no answer to a replay, to the word that all is replayed, to a connect or to a disconnect leaves no caller
 /// waiting.
 #[test]
 fn an_import_goes_on_after_answers_that_cannot_be_read() {
@@ -345,7 +345,7 @@ fn a_crash_is_replayed_in_order() {
     assert_eq!(cluster.server.history.len(), 0, "all was lost");
     cluster.run(10);
     cluster.check();
-    assert_eq!(cluster.server.locks.len(), 3, "and all locks are told again");
+    assert_eq!(cluster.server.locks.len(), 3, "and all locks are replayed");
     assert_eq!(cluster.engine.counters().replayed, 20);
     let states: Vec<_> = cluster.engine.history().iter().map(|change| change.state).collect();
     let way = [
@@ -360,7 +360,7 @@ fn a_crash_is_replayed_in_order() {
     assert!(states.ends_with(&way), "{states:?}");
 }
 
-/// Its store was cut: what it had told to be durable is gone. The client says so, goes on, and from
+/// Its store was cut: what it had reported as durable is gone. The client says so, goes on, and from
 /// then on believes the new claim, so that what comes next is replayed after another crash.
 #[test]
 fn a_server_that_went_back_in_time_is_said_and_not_believed_any_more() {
@@ -370,7 +370,7 @@ fn a_server_that_went_back_in_time_is_said_and_not_believed_any_more() {
         cluster.submit(CallKind::Modifying);
     }
     cluster.run(60);
-    assert_eq!(cluster.engine.last_committed(), Transno(20), "the client was told of all");
+    assert_eq!(cluster.engine.last_committed(), Transno(20), "all was reported to the client");
     cluster.crash();
     cluster.run(10);
     assert_eq!(cluster.went_back, [], "nothing was lost");
@@ -421,7 +421,7 @@ fn a_returning_server_is_found_within_a_second_or_so() {
 /// The answer to the first connect is lost, so that the second one is that of a client which the
 /// target knows. It is another target for all that: what the one before it had heard is lost.
 #[test]
-fn a_server_that_dies_again_while_it_is_told_is_told_everything() {
+fn a_server_that_dies_again_during_replay_gets_everything_replayed() {
     let mut cluster = Cluster::new(16, Faults::default());
     cluster.connect();
     cluster.server.commits = false;
@@ -478,7 +478,7 @@ fn an_open_is_replayed_though_durable_until_it_is_released() {
     let open = Arc::new(Open::default());
     cluster.submit_hooked(CallKind::Modifying, Some(Arc::clone(&open) as _));
     cluster.submit(CallKind::Modifying);
-    // A ping tells what is durable by then.
+    // The answer to a ping reports what is durable by then.
     cluster.run(40);
     assert_eq!(cluster.engine.counters().kept, 1);
     cluster.crash();
@@ -494,7 +494,7 @@ fn an_open_is_replayed_though_durable_until_it_is_released() {
 }
 
 #[test]
-fn whoever_made_a_request_is_asked_each_time_it_is_sent() {
+fn the_maker_of_a_request_is_asked_each_time_it_is_sent() {
     let mut cluster = Cluster::new(7, Faults::default());
     cluster.connect();
     let open = Arc::new(Open::default());

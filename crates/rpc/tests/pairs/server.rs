@@ -17,7 +17,7 @@ use sheen_wire::ptlrpc::{
 };
 
 /// A request whose handling ends later.
-type Held = (Xid, Message, PtlrpcBody);
+type PendingRequest = (Xid, Message, PtlrpcBody);
 
 /// What a client gets: where in its buffer, under which bits, the message.
 pub(crate) struct Answer {
@@ -29,7 +29,7 @@ pub(crate) struct Answer {
 pub(crate) struct Server {
     /// What was applied: transaction, and which call.
     pub(crate) history: BTreeMap<Transno, u64>,
-    /// Locks told again since the last crash.
+    /// Locks replayed since the last crash.
     pub(crate) locks: BTreeSet<u64>,
     /// Answers by xid, as reply data.
     answers: BTreeMap<Xid, Transno>,
@@ -42,12 +42,12 @@ pub(crate) struct Server {
     recovering: bool,
     conn_cnt: u32,
     released: Xid,
-    service: Service<Held>,
-    running: Vec<(Instant, RequestId, Held)>,
+    service: Service<PendingRequest>,
+    running: Vec<(Instant, RequestId, PendingRequest)>,
     pub(crate) commits: bool,
     pub(crate) work_seconds: Option<u64>,
     pub(crate) deaf_until: u64,
-    /// Until when it works, but nobody hears of it.
+    /// Until when it works, but sends no answers.
     pub(crate) mute_until: u64,
     pub(crate) refuses_until: u64,
     /// Connects are refused with this.
@@ -146,7 +146,7 @@ impl Server {
         }
     }
 
-    fn start(&mut self, now: Instant, id: RequestId, held: Held, work: u64) {
+    fn start(&mut self, now: Instant, id: RequestId, held: PendingRequest, work: u64) {
         self.service.begun(id);
         let is_work = held.2.opcode == Opcode::MDS_SET_INFO;
         let seconds = if is_work { work } else { 0 };

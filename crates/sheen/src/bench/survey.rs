@@ -1,6 +1,6 @@
 //! Surveys from the side of the tool: the servers of this machine, asked over their control sockets.
 
-use sheen_bench::survey::device::{Ask, Device, Devices, Kind, Progress, Told, Work};
+use sheen_bench::survey::device::{Ask, Device, Devices, Kind, Progress, SurveyReply, Work};
 use sheen_control::Client;
 use sheen_types::Errno;
 
@@ -40,7 +40,9 @@ impl Devices for Servers {
         for mut process in processes::all() {
             let ask = Ask::Attach { target: target.to_owned() };
             match put(&mut process, &ask) {
-                Ok(Told::Attached { session }) => return Ok(Box::new(Survey { process, session })),
+                Ok(SurveyReply::Attached { session }) => {
+                    return Ok(Box::new(Survey { process, session }));
+                }
                 Ok(other) => return Err(format!("unexpected answer {other:?}")),
                 // No server, or not the one that has the target.
                 Err((Errno::EOPNOTSUPP | Errno::ENODEV, _)) => {}
@@ -51,7 +53,7 @@ impl Devices for Servers {
     }
 }
 
-fn put(process: &mut Client, ask: &Ask) -> Result<Told, processes::Failure> {
+fn put(process: &mut Client, ask: &Ask) -> Result<SurveyReply, processes::Failure> {
     let wrong = |error: serde_json::Error| (Errno::EPROTO, error.to_string());
     let text = serde_json::to_string(ask).map_err(wrong)?;
     let answer = processes::command(process, api::ECHO, &[&text])?;
@@ -59,13 +61,13 @@ fn put(process: &mut Client, ask: &Ask) -> Result<Told, processes::Failure> {
 }
 
 impl Survey {
-    fn put(&mut self, ask: &Ask) -> Result<Told, String> {
+    fn put(&mut self, ask: &Ask) -> Result<SurveyReply, String> {
         put(&mut self.process, ask).map_err(|(_, line)| line)
     }
 
     fn done(&mut self, ask: &Ask) -> Result<(), String> {
         match self.put(ask)? {
-            Told::Done => Ok(()),
+            SurveyReply::Done => Ok(()),
             other => Err(format!("unexpected answer {other:?}")),
         }
     }
@@ -82,7 +84,7 @@ impl Device for Survey {
 
     fn watch(&mut self) -> Result<Progress, String> {
         match self.put(&Ask::Watch { session: self.session })? {
-            Told::Progress(progress) => Ok(progress),
+            SurveyReply::Progress(progress) => Ok(progress),
             other => Err(format!("unexpected answer {other:?}")),
         }
     }

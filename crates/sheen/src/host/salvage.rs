@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use sheen_assembly::{Held, PlanKind};
+use sheen_assembly::{PlanKind, StoreContents};
 use sheen_store_disk::{Config, LABEL_KEY, OpenOptions, Salvaged, StoreDisk};
 use sheen_types::{Errno, Fid, TargetKind, TargetName, Timestamp};
 
@@ -177,7 +177,7 @@ fn in_order(name: &str, place: &Path, kind: &PlanKind) -> Result<(), Fault> {
         code: Errno::EIO.0 as u8,
         text: format!("{name}: {error}"),
     };
-    let Held { objects, indexes } = held(&store).map_err(broken)?;
+    let StoreContents { objects, indexes } = held(&store).map_err(broken)?;
     match kind {
         PlanKind::Target(target) if target.kind == TargetKind::Mdt => {
             let done = sheen_mds::rebuild(&store, &objects, &indexes, now()).map_err(broken)?;
@@ -217,8 +217,8 @@ pub(super) fn now() -> Timestamp {
 }
 
 /// All that a store holds.
-pub(super) fn held(store: &StoreDisk) -> Result<Held, sheen_store::StoreError> {
-    Ok(Held { objects: objects(store)?, indexes: indexes(store)? })
+pub(super) fn held(store: &StoreDisk) -> Result<StoreContents, sheen_store::StoreError> {
+    Ok(StoreContents { objects: objects(store)?, indexes: indexes(store)? })
 }
 
 fn objects(store: &StoreDisk) -> Result<Vec<Fid>, sheen_store::StoreError> {

@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn cells_tell_who_wrote_them() {
+    fn cells_name_their_writer() {
         let bytes = Cells::fill(7, 3, 2);
         assert_eq!(Cells::tag(&bytes[CELL..]).unwrap(), (7, 4));
         assert!(Cells::tag(&bytes[CELL / 2..]).is_err());

@@ -201,7 +201,7 @@ impl Process {
                 let since = self.sim.end(operation, errno);
                 let wanting = *errno == Errno::ENOSPC
                     && (self.sim.may_want_objects() || self.sim.may_be_full());
-                let broken = *errno == Errno::EIO && self.sim.may_tell_errors(since);
+                let broken = *errno == Errno::EIO && self.sim.may_report_errors(since);
                 if !is_answer(*errno) && !wanting && !broken && self.sim.trusts(self.client) {
                     self.sim.fail(format_args!(
                         "operation {operation}: {errno}, and the client was not evicted"

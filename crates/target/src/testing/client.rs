@@ -7,8 +7,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use sheen_rpc::{
-    Answer, BoxFuture, BulkMover, BulkPort, Call, Channel, Handler, ImportState, Incoming, Replier,
-    ReplyHead, RpcError, split_parts,
+    Answer, BoxFuture, BulkMover, BulkPort, Call, Channel, Handler, ImportState, IncomingRequest,
+    Replier, ReplyHead, RpcError, split_parts,
 };
 use sheen_store::Store;
 use sheen_types::{Errno, HashMap, MatchBits, Nid, ObdHandle, Transno, Uuid, Xid};
@@ -460,7 +460,7 @@ impl TestClient {
         let last = MatchBits(xid.0 + BULK_PARTS - 1);
         let format = request.format();
         let now = inner.node.target.now();
-        let incoming = Incoming {
+        let incoming = IncomingRequest {
             from: inner.nid,
             is_proven: inner.is_proven.load(Ordering::Acquire),
             account: inner.address.lock().unwrap_or(inner.nid),

@@ -62,7 +62,7 @@ fn lock(kind: &str, file: &File) -> Result<bool, String> {
 fn hold(file: File) -> ExitCode {
     let mut out = std::io::stdout();
     if out.write_all(b"held\n").and_then(|()| out.flush()).is_err() {
-        return fail("nobody listens");
+        return fail("no process listens");
     }
     let mut rest = Vec::new();
     let ended = std::io::stdin().read_to_end(&mut rest);

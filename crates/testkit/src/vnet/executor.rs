@@ -159,7 +159,7 @@ impl Executor {
         waker.wake();
     }
 
-    /// Runs `job` in the scope as a thread would, and tells when it is done.
+    /// Runs `job` in the scope as a thread would, and reports when it is done.
     pub(super) fn blocking(
         self: &Arc<Self>,
         scope: u64,

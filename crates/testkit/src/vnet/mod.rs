@@ -158,13 +158,13 @@ impl Virtual {
     }
 
     /// Each blocking job in `scope` waits at most so long for its disk, before it is done and again
-    /// before it is told done.
+    /// before it is reported as done.
     pub fn set_disk_wait(&self, scope: Scope, longest: Duration) {
         self.executor.set_disk_wait(scope.0, longest);
     }
 
     /// A number made of all that has happened: which tasks ran when, what was sent, and what
-    /// [`Virtual::note`] was told. Two runs of one seed have the same.
+    /// [`Virtual::note`] was given. Two runs of one seed have the same.
     #[must_use]
     pub fn trace(&self) -> u64 {
         self.executor.trace()

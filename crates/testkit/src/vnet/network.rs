@@ -252,7 +252,7 @@ impl Listener for Listening {
 impl Drop for Listening {
     fn drop(&mut self) {
         self.wires.0.doors.lock().listening.remove(&self.local);
-        // Connections that nobody accepted break, outside the lock.
+        // Connections that no node accepted break, outside the lock.
         let waiting = std::mem::take(&mut self.door.lock().waiting);
         drop(waiting);
     }

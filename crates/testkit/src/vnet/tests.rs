@@ -89,7 +89,7 @@ fn hours_pass_at_once() {
 }
 
 #[test]
-fn the_tasks_of_a_scope_end_together_and_others_go_on() {
+fn the_tasks_of_a_scope_end_together_and_other_scopes_go_on() {
     let world = Virtual::new(1, Weather::default());
     let (scope, other) = (world.scope(), world.scope());
     let count = |scope| {
@@ -113,7 +113,7 @@ fn the_tasks_of_a_scope_end_together_and_others_go_on() {
 }
 
 #[test]
-fn the_trace_tells_runs_apart() {
+fn the_trace_distinguishes_runs() {
     let trace = |seed| {
         let world = Virtual::new(seed, Weather::default());
         let io = world.world();

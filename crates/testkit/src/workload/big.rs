@@ -7,7 +7,7 @@ use std::path::Path;
 
 use super::Size;
 use crate::bytes::{BLOCK, fill, read_full};
-use crate::{Outcome, Told, ensure};
+use crate::{Context, Outcome, ensure};
 
 /// How large the file of each size is, in bytes.
 pub fn length(size: Size) -> u64 {
@@ -28,31 +28,32 @@ pub fn run(top: &Path, length: u64) -> Outcome {
 
 /// Writes the content of `seed` from the beginning, and syncs it.
 pub fn write(path: &Path, seed: u64, length: u64) -> Outcome {
-    let mut file = File::create_new(path).told(path.display())?;
+    let mut file = File::create_new(path).context(path.display())?;
     let mut block = vec![0; BLOCK];
     let mut at = 0;
     while at < length {
         let part = usize::try_from(length - at).unwrap_or(BLOCK).min(BLOCK);
         fill(&mut block[..part], seed, at);
-        file.write_all(&block[..part]).told(format_args!("{}: at {at}", path.display()))?;
+        file.write_all(&block[..part]).context(format_args!("{}: at {at}", path.display()))?;
         at += part as u64;
     }
-    file.sync_all().told(path.display())?;
-    let size = file.metadata().told(path.display())?.len();
+    file.sync_all().context(path.display())?;
+    let size = file.metadata().context(path.display())?.len();
     ensure(size == length, || format!("{}: {size} bytes, wrote {length}", path.display()))
 }
 
 /// Reads the file and compares every byte with the content of `seed`.
 pub fn verify(path: &Path, seed: u64, length: u64) -> Outcome {
-    let mut file = File::open(path).told(path.display())?;
-    let (mut found, mut told) = (vec![0; BLOCK], vec![0; BLOCK]);
+    let mut file = File::open(path).context(path.display())?;
+    let (mut found, mut written) = (vec![0; BLOCK], vec![0; BLOCK]);
     let mut at = 0;
     loop {
-        let part =
-            read_full(&mut file, &mut found).told(format_args!("{}: at {at}", path.display()))?;
-        fill(&mut told[..part], seed, at);
-        if found[..part] != told[..part] {
-            let right = found.iter().zip(&told).take_while(|(found, told)| found == told).count();
+        let part = read_full(&mut file, &mut found)
+            .context(format_args!("{}: at {at}", path.display()))?;
+        fill(&mut written[..part], seed, at);
+        if found[..part] != written[..part] {
+            let right =
+                found.iter().zip(&written).take_while(|(found, written)| found == written).count();
             return Err(format!("{}: wrong byte at {}", path.display(), at + right as u64));
         }
         at += part as u64;
@@ -66,17 +67,17 @@ pub fn verify(path: &Path, seed: u64, length: u64) -> Outcome {
 
 /// Overwrites pieces that lie across pages and stripes, then reads them and their surroundings.
 fn overwrite(path: &Path, length: u64) -> Outcome {
-    let file = OpenOptions::new().read(true).write(true).open(path).told(path.display())?;
+    let file = OpenOptions::new().read(true).write(true).open(path).context(path.display())?;
     for start in [1, 4095, (BLOCK - 3) as u64, length / 2 + 1] {
         let piece = [0xa5; 5000];
-        file.write_all_at(&piece, start).told(path.display())?;
+        file.write_all_at(&piece, start).context(path.display())?;
         must_hold(&file, start, &piece, path)?;
         let aligned = start & !7;
         let mut before = vec![0; 5016];
         fill(&mut before, 1, aligned);
         let skipped = usize::try_from(start - aligned).expect("below eight");
         let own = &before[skipped..skipped + 5000];
-        file.write_all_at(own, start).told(path.display())?;
+        file.write_all_at(own, start).context(path.display())?;
         must_hold(&file, aligned, &before, path)?;
     }
     Ok(())
@@ -84,38 +85,38 @@ fn overwrite(path: &Path, length: u64) -> Outcome {
 
 /// Cuts in the middle of a page, grows again, and sees zeros where the content was.
 fn cut(path: &Path, length: u64) -> Outcome {
-    let file = OpenOptions::new().read(true).write(true).open(path).told(path.display())?;
+    let file = OpenOptions::new().read(true).write(true).open(path).context(path.display())?;
     let middle = (length / 2) & !7 | 1;
-    file.set_len(middle).told(path.display())?;
-    let size = file.metadata().told(path.display())?.len();
+    file.set_len(middle).context(path.display())?;
+    let size = file.metadata().context(path.display())?.len();
     ensure(size == middle, || format!("{}: cut to {middle}, is {size}", path.display()))?;
-    file.set_len(length).told(path.display())?;
+    file.set_len(length).context(path.display())?;
     let mut kept = vec![0; 4096];
     fill(&mut kept, 1, middle - 1 - 4088);
     must_hold(&file, middle - 1 - 4088, &kept[..4089], path)?;
     must_hold(&file, middle, &vec![0; 100_000], path)?;
     must_hold(&file, length - 100, &[0; 100], path)?;
     let mut past = [0; 10];
-    let count = file.read_at(&mut past, length).told(path.display())?;
+    let count = file.read_at(&mut past, length).context(path.display())?;
     ensure(count == 0, || format!("{}: {count} bytes past the end", path.display()))
 }
 
 /// Islands in a sea of zeros: all holes read as zeros and take no space.
 fn sparse(path: &Path, length: u64) -> Outcome {
     let file = OpenOptions::new().read(true).write(true).create_new(true).open(path);
-    let file = file.told(path.display())?;
+    let file = file.context(path.display())?;
     let island = crate::bytes::content(3, 10_000);
     let places = [length / 4 + 77, length / 2, length - 10_000];
     for place in places {
-        file.write_all_at(&island, place).told(path.display())?;
+        file.write_all_at(&island, place).context(path.display())?;
     }
-    file.sync_all().told(path.display())?;
+    file.sync_all().context(path.display())?;
     for place in places {
         must_hold(&file, place, &island, path)?;
         must_hold(&file, place - 50_000, &[0; 50_000], path)?;
     }
     must_hold(&file, 0, &[0; 50_000], path)?;
-    let meta = file.metadata().told(path.display())?;
+    let meta = file.metadata().context(path.display())?;
     ensure(meta.len() == length, || format!("{}: {} bytes", path.display(), meta.len()))?;
     let taken = meta.blocks() * 512;
     ensure((30_000..2 << 20).contains(&taken), || {
@@ -126,18 +127,20 @@ fn sparse(path: &Path, length: u64) -> Outcome {
 /// Grown by truncation alone, far past what any disk holds.
 fn grown(path: &Path) -> Outcome {
     let file = OpenOptions::new().read(true).write(true).create_new(true).open(path);
-    let file = file.told(path.display())?;
+    let file = file.context(path.display())?;
     let length = 1 << 40;
-    file.set_len(length).told(path.display())?;
+    file.set_len(length).context(path.display())?;
     must_hold(&file, length - 4096, &[0; 4096], path)?;
-    let size = path.metadata().told(path.display())?.len();
+    let size = path.metadata().context(path.display())?.len();
     ensure(size == length, || format!("{}: {size} bytes", path.display()))?;
     // Who reads the tree later would read all these zeros.
-    std::fs::remove_file(path).told(path.display())
+    std::fs::remove_file(path).context(path.display())
 }
 
-fn must_hold(file: &File, at: u64, told: &[u8], path: &Path) -> Outcome {
-    let mut found = vec![0; told.len()];
-    file.read_exact_at(&mut found, at).told(format_args!("{}: at {at}", path.display()))?;
-    ensure(found == told, || format!("{}: wrong bytes in {} from {at}", path.display(), told.len()))
+fn must_hold(file: &File, at: u64, written: &[u8], path: &Path) -> Outcome {
+    let mut found = vec![0; written.len()];
+    file.read_exact_at(&mut found, at).context(format_args!("{}: at {at}", path.display()))?;
+    ensure(found == written, || {
+        format!("{}: wrong bytes in {} from {at}", path.display(), written.len())
+    })
 }

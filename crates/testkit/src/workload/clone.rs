@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::process::must;
-use crate::{Outcome, Told, ensure, root};
+use crate::{Context, Outcome, ensure, root};
 
 /// Clones the repository at the workspace's root into `top`, through git's own transport.
 pub fn run(top: &Path) -> Outcome {
@@ -31,7 +31,7 @@ pub fn check(top: &Path) -> Outcome {
 fn git(arguments: &[&str], folder: &Path) -> Outcome<String> {
     let mut command = Command::new("git");
     command.args(arguments).current_dir(folder);
-    // The owner of a checkout in a container is often somebody else.
+    // The owner of a checkout in a container is often another user.
     command.env("GIT_CONFIG_COUNT", "1");
     command.env("GIT_CONFIG_KEY_0", "safe.directory").env("GIT_CONFIG_VALUE_0", "*");
     let log = tempfile("git")?;
@@ -41,7 +41,7 @@ fn git(arguments: &[&str], folder: &Path) -> Outcome<String> {
 /// A name for the outputs of a program, outside the file system under test.
 pub(super) fn tempfile(name: &str) -> Outcome<std::path::PathBuf> {
     let folder = root().join("target/e2e/logs");
-    std::fs::create_dir_all(&folder).told(folder.display())?;
+    std::fs::create_dir_all(&folder).context(folder.display())?;
     let thread = format!("{:?}", std::thread::current().id()).replace(['(', ')'], "");
     Ok(folder.join(format!("{name}-{}-{thread}", std::process::id())))
 }

@@ -1,4 +1,4 @@
-//! A ledger of what was told to be durable, kept outside the file system under test.
+//! A ledger of what was reported as durable, kept outside the file system under test.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::bytes::content;
-use crate::{Outcome, Told, ensure};
+use crate::{Context, Outcome, ensure};
 
 /// Bytes of one record.
 const RECORD: usize = 512;
@@ -28,12 +28,12 @@ impl Ledger {
         sync_folder(top)?;
         let path = folder.join("log");
         let log = OpenOptions::new().append(true).create_new(true).open(&path);
-        let mut log = log.told(path.display())?;
+        let mut log = log.context(path.display())?;
         sync_folder(&folder)?;
         let mut number = 0;
         while !self.stopped.load(Ordering::SeqCst) {
-            log.write_all(&record(number)).told(path.display())?;
-            log.sync_all().told(path.display())?;
+            log.write_all(&record(number)).context(path.display())?;
+            log.sync_all().context(path.display())?;
             if number.is_multiple_of(FILE_EVERY) {
                 place(&folder, number)?;
             }
@@ -48,7 +48,7 @@ impl Ledger {
         self.stopped.store(true, Ordering::SeqCst);
     }
 
-    /// How many records were told to be durable.
+    /// How many records were reported as durable.
     pub fn durable(&self) -> u64 {
         self.durable.load(Ordering::SeqCst)
     }
@@ -56,16 +56,16 @@ impl Ledger {
     /// Everything promised is there, and what is there is whole.
     pub fn verify(&self, top: &Path) -> Outcome {
         let folder = top.join("ledger");
-        let log = fs::read(folder.join("log")).told("the ledger's log")?;
+        let log = fs::read(folder.join("log")).context("the ledger's log")?;
         let promised = self.durable();
         let found = log.len() / RECORD;
         ensure(found as u64 >= promised, || format!("{found} records of {promised} promised"))?;
         for number in 0..promised {
-            let at = usize::try_from(number).told(number)? * RECORD;
+            let at = usize::try_from(number).context(number)? * RECORD;
             ensure(log[at..at + RECORD] == record(number), || format!("record {number} is torn"))?;
             if number.is_multiple_of(FILE_EVERY) {
                 let path = file(&folder, number);
-                let bytes = fs::read(&path).told(path.display())?;
+                let bytes = fs::read(&path).context(path.display())?;
                 ensure(bytes == record(number), || format!("{}: torn", path.display()))?;
             }
         }
@@ -76,16 +76,16 @@ impl Ledger {
 /// The way programs replace a file: write aside, sync, rename, sync the folder.
 fn place(folder: &Path, number: u64) -> Outcome {
     let aside = folder.join("aside");
-    let mut file_aside = File::create(&aside).told(aside.display())?;
-    file_aside.write_all(&record(number)).told(aside.display())?;
-    file_aside.sync_all().told(aside.display())?;
+    let mut file_aside = File::create(&aside).context(aside.display())?;
+    file_aside.write_all(&record(number)).context(aside.display())?;
+    file_aside.sync_all().context(aside.display())?;
     let path = file(folder, number);
-    fs::rename(&aside, &path).told(path.display())?;
+    fs::rename(&aside, &path).context(path.display())?;
     sync_folder(folder)
 }
 
 fn sync_folder(folder: &Path) -> Outcome {
-    File::open(folder).and_then(|folder| folder.sync_all()).told(folder.display())
+    File::open(folder).and_then(|folder| folder.sync_all()).context(folder.display())
 }
 
 fn file(folder: &Path, number: u64) -> PathBuf {

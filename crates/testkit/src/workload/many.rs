@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use sheen_types::HashSet;
 
 use super::Size;
-use crate::{Outcome, Told, ensure};
+use crate::{Context, Outcome, ensure};
 
 /// How many files each size has.
 pub fn count(size: Size) -> usize {
@@ -27,9 +27,9 @@ pub fn run(top: &Path, count: usize) -> Outcome {
 pub fn create(folder: &Path, count: usize) -> Outcome {
     for number in 0..count {
         let path = name(folder, number);
-        let mut file = File::create_new(&path).told(path.display())?;
+        let mut file = File::create_new(&path).context(path.display())?;
         if number % 100 == 0 {
-            file.write_all(expected(number).as_bytes()).told(path.display())?;
+            file.write_all(expected(number).as_bytes()).context(path.display())?;
         }
     }
     Ok(())
@@ -39,9 +39,9 @@ pub fn create(folder: &Path, count: usize) -> Outcome {
 pub fn list(folder: &Path, count: usize) -> Outcome {
     let mut seen: HashSet<_> = HashSet::default();
     seen.reserve(count);
-    for entry in fs::read_dir(folder).told(folder.display())? {
-        let entry = entry.told(folder.display())?;
-        let kind = entry.file_type().told(entry.path().display())?;
+    for entry in fs::read_dir(folder).context(folder.display())? {
+        let entry = entry.context(folder.display())?;
+        let kind = entry.file_type().context(entry.path().display())?;
         ensure(kind.is_file(), || format!("{}: {kind:?}", entry.path().display()))?;
         let path = entry.path();
         if !seen.insert(path.clone()) {
@@ -59,12 +59,12 @@ pub fn list(folder: &Path, count: usize) -> Outcome {
 pub fn look(folder: &Path, count: usize) -> Outcome {
     for number in 0..count {
         let path = name(folder, number);
-        let size = path.metadata().told(path.display())?.len();
-        let told = if number % 100 == 0 { expected(number) } else { String::new() };
-        ensure(size == told.len() as u64, || format!("{}: {size} bytes", path.display()))?;
-        if !told.is_empty() {
-            let text = fs::read_to_string(&path).told(path.display())?;
-            ensure(text == told, || format!("{}: holds {text:?}", path.display()))?;
+        let size = path.metadata().context(path.display())?.len();
+        let wanted = if number % 100 == 0 { expected(number) } else { String::new() };
+        ensure(size == wanted.len() as u64, || format!("{}: {size} bytes", path.display()))?;
+        if !wanted.is_empty() {
+            let text = fs::read_to_string(&path).context(path.display())?;
+            ensure(text == wanted, || format!("{}: holds {text:?}", path.display()))?;
         }
     }
     Ok(())
@@ -74,11 +74,11 @@ pub fn look(folder: &Path, count: usize) -> Outcome {
 pub fn remove(folder: &Path, count: usize) -> Outcome {
     for number in 0..count {
         let path = name(folder, number);
-        fs::remove_file(&path).told(path.display())?;
+        fs::remove_file(&path).context(path.display())?;
     }
-    let left = fs::read_dir(folder).told(folder.display())?.count();
+    let left = fs::read_dir(folder).context(folder.display())?.count();
     ensure(left == 0, || format!("{left} names left in an emptied directory"))?;
-    fs::remove_dir(folder).told(folder.display())?;
+    fs::remove_dir(folder).context(folder.display())?;
     ensure(!folder.exists(), || format!("{}: removed and still there", folder.display()))
 }
 

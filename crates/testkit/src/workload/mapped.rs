@@ -9,13 +9,13 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::{Outcome, Told, ensure};
+use crate::{Context, Outcome, ensure};
 
 /// What each of them maps: pages of several sizes, and read-ahead has something to do.
 const BYTES: u64 = 1 << 20;
 /// A page and a bit, so that most writes lie across a border.
 const PIECE: u64 = 5000;
-/// A client gives the kernel two seconds to let go of pages: nobody is to wait for that here.
+/// A client gives the kernel two seconds to release pages: no program is to wait for that here.
 const AT_ONCE: Duration = Duration::from_millis(1500);
 /// `xfs_io` shows no single byte.
 const SHOWN: u64 = 2;
@@ -23,11 +23,11 @@ const SHOWN: u64 = 2;
 /// Both write by turns, at a place of their own and at one that both use. `a` and `b` are views of one
 /// folder.
 pub fn run(a: &Path, b: &Path, rounds: u64) -> Outcome {
-    File::create_new(a.join("mapped")).and_then(|file| file.set_len(BYTES)).told("mapped")?;
+    File::create_new(a.join("mapped")).and_then(|file| file.set_len(BYTES)).context("mapped")?;
     let mut one = Mapping::of(&a.join("mapped"), &[])?;
     let mut other = Mapping::of(&b.join("mapped"), &[])?;
     for round in 0..rounds {
-        let letter = b'a' + u8::try_from(round % 26).told(round)?;
+        let letter = b'a' + u8::try_from(round % 26).context(round)?;
         for offset in [0, PIECE + round * 7919 % (BYTES - 2 * PIECE)] {
             other.finds_at(offset)?;
             one.write(offset, letter)?;
@@ -45,12 +45,12 @@ pub fn run(a: &Path, b: &Path, rounds: u64) -> Outcome {
 }
 
 /// What is mapped through handles that otherwise go around the kernel's pages, or to the end, is written to
-/// its place, and nobody waits long for it.
+/// its place, and no program waits long for it.
 fn around(folder: &Path) -> Outcome {
     let path = folder.join("around");
     for option in ["-a", "-d"] {
-        File::create(&path).and_then(|file| file.set_len(BYTES)).told("around")?;
-        let reader = File::open(&path).told("open")?;
+        File::create(&path).and_then(|file| file.set_len(BYTES)).context("around")?;
+        let reader = File::open(&path).context("open")?;
         let mut mapping = Mapping::of(&path, &[option])?;
         let start = Instant::now();
         mapping.write(PIECE, b'x')?;
@@ -58,9 +58,9 @@ fn around(folder: &Path) -> Outcome {
         ensure(spent < AT_ONCE, || format!("xfs_io {option}: synced after {spent:?}"))?;
         drop(mapping);
         let mut found = vec![0; PIECE as usize];
-        reader.read_exact_at(&mut found, PIECE).told("read")?;
+        reader.read_exact_at(&mut found, PIECE).context("read")?;
         ensure(found.iter().all(|byte| *byte == b'x'), || format!("xfs_io {option}: other bytes"))?;
-        let size = reader.metadata().told("stat")?.len();
+        let size = reader.metadata().context("stat")?.len();
         ensure(size == BYTES, || format!("xfs_io {option}: {size} bytes of {BYTES}"))?;
     }
     Ok(())
@@ -84,7 +84,7 @@ impl Mapping {
             .arg(path)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped());
-        let mut child = command.spawn().told("xfs_io")?;
+        let mut child = command.spawn().context("xfs_io")?;
         let orders = child.stdin.take().expect("asked for a pipe");
         let answers = BufReader::new(child.stdout.take().expect("asked for a pipe"));
         let mut mapping = Self { child, orders, answers };
@@ -93,7 +93,7 @@ impl Mapping {
     }
 
     fn order(&mut self, order: &str) -> Outcome {
-        writeln!(self.orders, "{order}").told(order)
+        writeln!(self.orders, "{order}").context(order)
     }
 
     /// The bytes there, from the line that shows them: `00000ffa:  61 61 61 61  aaaa`.
@@ -102,12 +102,12 @@ impl Mapping {
         let mut bytes = Vec::new();
         while (bytes.len() as u64) < count {
             let mut line = String::new();
-            self.answers.read_line(&mut line).told("xfs_io")?;
+            self.answers.read_line(&mut line).context("xfs_io")?;
             let (_, shown) = line.split_once(":  ").ok_or_else(|| format!("xfs_io: {line:?}"))?;
             let shown = shown.split("  ").next().unwrap_or_default().split(' ');
             let shown =
                 shown.map(|byte| u8::from_str_radix(byte, 16)).collect::<Result<Vec<_>, _>>();
-            bytes.extend(shown.told(line)?);
+            bytes.extend(shown.context(line)?);
         }
         Ok(bytes)
     }

@@ -19,7 +19,7 @@ pub mod storm;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::{Outcome, Told};
+use crate::{Context, Outcome};
 
 /// How much of a workload to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,6 +51,6 @@ impl Size {
 /// A new folder `name` in `top`.
 pub fn folder(top: &Path, name: &str) -> Outcome<PathBuf> {
     let path = top.join(name);
-    fs::create_dir(&path).told(path.display())?;
+    fs::create_dir(&path).context(path.display())?;
     Ok(path)
 }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::fs::OFlags;
 
 use crate::bytes::{Random, fill};
-use crate::{Outcome, Told, ensure};
+use crate::{Context, Outcome, ensure};
 
 /// Bytes of the file at most: over the borders of all the layouts.
 const BYTES_MAX: u64 = 6 << 20;
@@ -61,7 +61,7 @@ pub fn run_beside(
     migrate: impl Fn(&[&str], &Path) -> Outcome + Sync,
 ) -> Outcome<u64> {
     let paths = tops.map(|top| top.join(name));
-    File::create(&paths[0]).told("create")?;
+    File::create(&paths[0]).context("create")?;
     let ends = AtomicBool::new(false);
     // A kernel that hears of lost pages while it asks for the size leaves the answer out, and reads up to
     // the end that it knew before (docs/SEMANTICS.md). Beside a mover that happens; the mount itself must
@@ -90,7 +90,7 @@ pub fn run_between(
     migrate: impl Fn(&[&str], &Path) -> Outcome,
 ) -> Outcome {
     let paths = tops.map(|top| top.join(name));
-    File::create(&paths[0]).told("create")?;
+    File::create(&paths[0]).context("create")?;
     let mut subject = Subject::new(&paths, OFlags::empty(), seed)?;
     let mut random = Random::new(seed ^ 0x6d6f_7665);
     for number in 0..steps {
@@ -99,7 +99,7 @@ pub fn run_between(
             let (to, mount) = (layout(&mut random), random.below(2) as usize);
             migrate(to, &paths[mount])?;
             subject.done.push(format!("moved by mount {mount} to {}", to.join(" ")));
-            let whole = subject.whole().map_err(|fault| subject.told(&fault));
+            let whole = subject.whole().map_err(|fault| subject.failure(&fault));
             whole.map_err(|fault| format!("seed {seed}: {fault}"))?;
         }
     }
@@ -132,21 +132,21 @@ struct Subject {
     bytes: Vec<u8>,
     random: Random,
     seed: u64,
-    /// What was done, to be told.
+    /// What was done: a failure lists the last of it.
     done: Vec<String>,
 }
 
 impl Subject {
     fn new(paths: &[PathBuf; 2], reading: OFlags, seed: u64) -> Outcome<Self> {
         let open = |path: &PathBuf| {
-            OpenOptions::new().read(true).write(true).open(path).told(path.display())
+            OpenOptions::new().read(true).write(true).open(path).context(path.display())
         };
         let flags = reading.bits().cast_signed();
         let reader = |path: &PathBuf| {
-            OpenOptions::new().read(true).custom_flags(flags).open(path).told(path.display())
+            OpenOptions::new().read(true).custom_flags(flags).open(path).context(path.display())
         };
         let append =
-            |path: &PathBuf| OpenOptions::new().append(true).open(path).told(path.display());
+            |path: &PathBuf| OpenOptions::new().append(true).open(path).context(path.display());
         let files = [open(&paths[0])?, open(&paths[1])?];
         let ends = [append(&paths[0])?, append(&paths[1])?];
         let readers = [reader(&paths[0])?, reader(&paths[1])?];
@@ -185,7 +185,7 @@ impl Subject {
             let other = 1 - mount;
             self.same_size(mount).and_then(|()| self.same_size(other))
         });
-        outcome.map_err(|fault| self.told(&fault))
+        outcome.map_err(|fault| self.failure(&fault))
     }
 
     fn perform(&mut self, number: u64, mount: usize, act: Act) -> Outcome {
@@ -193,18 +193,18 @@ impl Subject {
         match act {
             Act::Write { at, length } => {
                 let data = self.data(number, length);
-                file.write_all_at(&data, at).told("write")?;
+                file.write_all_at(&data, at).context("write")?;
                 self.put(at, &data);
             }
             Act::Append { length } => {
                 let data = self.data(number, length);
-                // Not by a seek to the end: where others change the file at that moment the kernel may
+                // Not by a seek to the end: where another mount changes the file at that moment the kernel may
                 // take an old one for it (docs/SEMANTICS.md).
-                (&self.ends[mount]).write_all(&data).told("append")?;
+                (&self.ends[mount]).write_all(&data).context("append")?;
                 self.put(self.bytes.len() as u64, &data);
             }
             Act::Cut { size } => {
-                file.set_len(size).told("cut")?;
+                file.set_len(size).context("cut")?;
                 self.bytes.resize(size as usize, 0);
             }
             Act::Read { at, length } => self.compare(mount, at, length)?,
@@ -230,7 +230,7 @@ impl Subject {
         let mut read = vec![0; length as usize];
         let mut got = 0;
         while got < read.len() {
-            match self.readers[mount].read_at(&mut read[got..], at + got as u64).told("read")? {
+            match self.readers[mount].read_at(&mut read[got..], at + got as u64).context("read")? {
                 0 => break,
                 count => got += count,
             }
@@ -248,7 +248,7 @@ impl Subject {
     }
 
     fn same_size(&self, mount: usize) -> Outcome {
-        let size = self.files[mount].metadata().told("stat")?.len();
+        let size = self.files[mount].metadata().context("stat")?.len();
         let wanted = self.bytes.len() as u64;
         ensure(size == wanted, || format!("mount {mount} shows {size} bytes, not {wanted}"))
     }
@@ -261,7 +261,7 @@ impl Subject {
         })
     }
 
-    fn told(&self, fault: &str) -> String {
+    fn failure(&self, fault: &str) -> String {
         let from = self.done.len().saturating_sub(SHOWN);
         format!("{fault}, after\n  {}", self.done[from..].join("\n  "))
     }

@@ -16,10 +16,10 @@ use std::time::Duration;
 use super::Size;
 use crate::bytes::content;
 use crate::process::wait_until;
-use crate::{Outcome, Told, ensure};
+use crate::{Context, Outcome, ensure};
 
-/// How long the kernel may take to tell that a file is closed for good: no call waits for that, and
-/// while the server is dead nobody hears of it.
+/// How long the kernel may take to report that a file is closed for good: no call waits for that, and
+/// while the server is dead no server hears of it.
 const CLOSED_SOON: Duration = Duration::from_secs(60);
 
 /// All of them. `probe` is the program `sheen-probe` of this crate.
@@ -44,12 +44,12 @@ pub fn run(a: &Path, b: &Path, probe: &Path, size: Size) -> Outcome {
 pub fn close_to_open(a: &Path, b: &Path, rounds: u64) -> Outcome {
     let (mut writer, mut reader) = (a, b);
     for round in 0..rounds {
-        let told = content(round, 1 + usize::try_from(round * 7919).told(round)? % 200_000);
+        let written = content(round, 1 + usize::try_from(round * 7919).context(round)? % 200_000);
         let path = writer.join("closed");
-        fs::write(&path, &told).told(path.display())?;
-        let found = fs::read(reader.join("closed")).told("what the other closed")?;
-        ensure(found == told, || {
-            format!("round {round}: {} bytes closed, {} others read", told.len(), found.len())
+        fs::write(&path, &written).context(path.display())?;
+        let found = fs::read(reader.join("closed")).context("what the other closed")?;
+        ensure(found == written, || {
+            format!("round {round}: {} bytes closed, {} bytes read", written.len(), found.len())
         })?;
         (writer, reader) = (reader, writer);
     }
@@ -60,18 +60,19 @@ pub fn close_to_open(a: &Path, b: &Path, rounds: u64) -> Outcome {
 /// that was not written.
 pub fn growing(a: &Path, b: &Path, rounds: u64) -> Outcome {
     const PIECE: usize = 10_000;
-    let whole = content(11, PIECE * usize::try_from(rounds).told(rounds)?);
+    let whole = content(11, PIECE * usize::try_from(rounds).context(rounds)?);
     let path = a.join("growing");
-    let mut file = File::create_new(&path).told(path.display())?;
+    let mut file = File::create_new(&path).context(path.display())?;
     let other = b.join("growing");
     let mut time = (0, 0);
     for (round, piece) in whole.chunks(PIECE).enumerate() {
-        file.write_all(piece).told(path.display())?;
-        let told = ((round + 1) * PIECE) as u64;
-        let (mine, seen) = (file.metadata().told(path.display())?, other.metadata().told("stat")?);
-        ensure(mine.len() == told && seen.len() == told, || {
+        file.write_all(piece).context(path.display())?;
+        let written = ((round + 1) * PIECE) as u64;
+        let (mine, seen) =
+            (file.metadata().context(path.display())?, other.metadata().context("stat")?);
+        ensure(mine.len() == written && seen.len() == written, || {
             format!(
-                "{told} bytes written: the writer sees {}, the other {}",
+                "{written} bytes written: the writer sees {}, the other {}",
                 mine.len(),
                 seen.len()
             )
@@ -80,13 +81,15 @@ pub fn growing(a: &Path, b: &Path, rounds: u64) -> Outcome {
         ensure(now >= time, || format!("the time went back from {time:?} to {now:?}"))?;
         time = now;
         if round % 10 == 0 {
-            let read = fs::read(&other).told(other.display())?;
+            let read = fs::read(&other).context(other.display())?;
             ensure(read == whole[..read.len()], || format!("round {round}: foreign bytes"))?;
-            ensure(read.len() as u64 == told, || format!("{} of {told} bytes read", read.len()))?;
+            ensure(read.len() as u64 == written, || {
+                format!("{} of {written} bytes read", read.len())
+            })?;
         }
     }
     drop(file);
-    let (mine, seen) = (path.metadata().told("stat")?, other.metadata().told("stat")?);
+    let (mine, seen) = (path.metadata().context("stat")?, other.metadata().context("stat")?);
     ensure(mine.mtime() == seen.mtime() && mine.mtime_nsec() == seen.mtime_nsec(), || {
         "both see another time of a closed file".to_owned()
     })
@@ -96,18 +99,18 @@ pub fn growing(a: &Path, b: &Path, rounds: u64) -> Outcome {
 pub fn attributes_agree(a: &Path, b: &Path) -> Outcome {
     use std::os::unix::fs::PermissionsExt;
     let (mine, theirs) = (a.join("attributes"), b.join("attributes"));
-    fs::write(&mine, content(1, 10_000)).told(mine.display())?;
+    fs::write(&mine, content(1, 10_000)).context(mine.display())?;
     for mode in [0o600, 0o644, 0o711] {
-        let _warm = theirs.metadata().told("stat")?;
-        fs::set_permissions(&mine, fs::Permissions::from_mode(mode)).told("chmod")?;
-        let seen = theirs.metadata().told("stat")?.mode() & 0o7777;
+        let _warm = theirs.metadata().context("stat")?;
+        fs::set_permissions(&mine, fs::Permissions::from_mode(mode)).context("chmod")?;
+        let seen = theirs.metadata().context("stat")?.mode() & 0o7777;
         ensure(seen == mode, || format!("chmod {mode:o} is seen as {seen:o}"))?;
     }
     for length in [9_999, 100, 0, 20_000] {
-        let _warm = fs::read(&theirs).told("read")?;
-        let file = OpenOptions::new().write(true).open(&mine).told("open")?;
-        file.set_len(length).told("truncate")?;
-        let seen = fs::read(&theirs).told("read")?.len() as u64;
+        let _warm = fs::read(&theirs).context("read")?;
+        let file = OpenOptions::new().write(true).open(&mine).context("open")?;
+        file.set_len(length).context("truncate")?;
+        let seen = fs::read(&theirs).context("read")?.len() as u64;
         ensure(seen == length, || format!("truncated to {length}, the other reads {seen}"))?;
     }
     Ok(())
@@ -115,14 +118,14 @@ pub fn attributes_agree(a: &Path, b: &Path) -> Outcome {
 
 /// A name moved through the one is at once found by the other under the new name alone.
 pub fn moves(a: &Path, b: &Path, rounds: u64) -> Outcome {
-    fs::write(a.join("moved-0"), b"moved").told("create")?;
+    fs::write(a.join("moved-0"), b"moved").context("create")?;
     let (mut mover, mut other) = (a, b);
     for round in 0..rounds {
         let (from, to) = (format!("moved-{round}"), format!("moved-{}", round + 1));
-        let _warm = other.join(&from).metadata().told("stat before mv")?;
-        fs::rename(mover.join(&from), mover.join(&to)).told("mv")?;
+        let _warm = other.join(&from).metadata().context("stat before mv")?;
+        fs::rename(mover.join(&from), mover.join(&to)).context("mv")?;
         ensure(!other.join(&from).exists(), || format!("{from} is still there after mv"))?;
-        let text = fs::read(other.join(&to)).told("read after mv")?;
+        let text = fs::read(other.join(&to)).context("read after mv")?;
         ensure(text == b"moved", || format!("{to} holds something else"))?;
         (mover, other) = (other, mover);
     }
@@ -132,18 +135,18 @@ pub fn moves(a: &Path, b: &Path, rounds: u64) -> Outcome {
 /// A name removed through the one is gone for the other; a file the other holds open lives on.
 pub fn removals(a: &Path, b: &Path) -> Outcome {
     let (mine, theirs) = (a.join("removed"), b.join("removed"));
-    fs::write(&mine, content(2, 50_000)).told("create")?;
-    let mut open = File::open(&theirs).told("open")?;
-    fs::remove_file(&mine).told("rm")?;
+    fs::write(&mine, content(2, 50_000)).context("create")?;
+    let mut open = File::open(&theirs).context("open")?;
+    fs::remove_file(&mine).context("rm")?;
     ensure(!theirs.exists(), || "a removed name is still there".to_owned())?;
     let mut bytes = Vec::new();
-    open.read_to_end(&mut bytes).told("read of a removed file that is open")?;
+    open.read_to_end(&mut bytes).context("read of a removed file that is open")?;
     ensure(bytes == content(2, 50_000), || "a removed file lost its bytes while open".to_owned())?;
-    fs::create_dir_all(a.join("tree/below")).told("mkdir")?;
-    let _warm = b.join("tree/below").metadata().told("stat")?;
+    fs::create_dir_all(a.join("tree/below")).context("mkdir")?;
+    let _warm = b.join("tree/below").metadata().context("stat")?;
     let refused = fs::remove_dir(b.join("tree")).map_err(|error| error.kind());
     ensure(refused == Err(ErrorKind::DirectoryNotEmpty), || format!("rmdir: {refused:?}"))?;
-    fs::remove_dir_all(a.join("tree")).told("rm -r")?;
+    fs::remove_dir_all(a.join("tree")).context("rm -r")?;
     ensure(!b.join("tree").exists(), || "a removed tree is still there".to_owned())
 }
 
@@ -151,26 +154,26 @@ pub fn removals(a: &Path, b: &Path) -> Outcome {
 /// themselves in `/proc/self/exe`.
 pub fn names_of_open_files(a: &Path, b: &Path) -> Outcome {
     let (path, theirs) = (a.join("open"), b.join("open"));
-    let open = File::create_new(&path).told("create")?;
+    let open = File::create_new(&path).context("create")?;
     let shown = format!("/proc/self/fd/{}", open.as_raw_fd());
     let is_named = |path: &Path, when: &str| {
-        let found = fs::read_link(&shown).told(when)?;
+        let found = fs::read_link(&shown).context(when)?;
         ensure(found == path, || format!("{when}: {} is {}", path.display(), found.display()))
     };
     is_named(&path, "made")?;
-    open.set_len(1 << 20).told("truncate")?;
+    open.set_len(1 << 20).context("truncate")?;
     is_named(&path, "cut")?;
-    fs::set_permissions(&path, Permissions::from_mode(0o700)).told("chmod")?;
+    fs::set_permissions(&path, Permissions::from_mode(0o700)).context("chmod")?;
     is_named(&path, "after chmod")?;
-    fs::set_permissions(&theirs, Permissions::from_mode(0o750)).told("chmod of the other")?;
-    fs::hard_link(&theirs, b.join("another")).told("link")?;
+    fs::set_permissions(&theirs, Permissions::from_mode(0o750)).context("chmod of the other")?;
+    fs::hard_link(&theirs, b.join("another")).context("link")?;
     is_named(&path, "changed by the other")?;
     let moved = a.join("moved-open");
-    fs::rename(&path, &moved).told("mv")?;
+    fs::rename(&path, &moved).context("mv")?;
     is_named(&moved, "moved")?;
-    fs::remove_file(b.join("moved-open")).told("rm")?;
+    fs::remove_file(b.join("moved-open")).context("rm")?;
     ensure(!moved.exists(), || "a removed name is still there".to_owned())?;
-    let found = fs::read_link(&shown).told("removed")?;
+    let found = fs::read_link(&shown).context("removed")?;
     ensure(found.to_string_lossy().ends_with(" (deleted)"), || format!("removed: {found:?}"))
 }
 
@@ -186,28 +189,28 @@ pub fn absences(a: &Path, b: &Path, rounds: u64) -> Outcome {
         ("rename", |path| fs::rename(path.with_file_name("other"), path)),
     ];
     let is_there = |path: &Path| path.symlink_metadata().is_ok();
-    fs::write(b.join("source"), b"").told("create")?;
+    fs::write(b.join("source"), b"").context("create")?;
     for round in 0..rounds {
-        let (call, make) = makes[usize::try_from(round).told(round)? % makes.len()];
+        let (call, make) = makes[usize::try_from(round).context(round)? % makes.len()];
         let name = format!("absent-{round}");
         for number in 0..8 {
             ensure(!is_there(&a.join(format!("never-{number}"))), || {
-                "a name of nobody".to_owned()
+                "a name that no mount made".to_owned()
             })?;
         }
         ensure(!is_there(&a.join(&name)), || format!("{name} before it is made"))?;
-        fs::write(b.join("other"), b"").told("create")?;
-        make(&b.join(&name)).told(call)?;
+        fs::write(b.join("other"), b"").context("create")?;
+        make(&b.join(&name)).context(call)?;
         ensure(is_there(&a.join(&name)), || format!("{name}: {call} is missed"))?;
         let removed = match call {
             "mkdir" => fs::remove_dir(b.join(&name)),
             _ => fs::remove_file(b.join(&name)),
         };
-        removed.told("remove")?;
+        removed.context("remove")?;
         ensure(!is_there(&a.join(&name)), || format!("{name}: its removal is missed"))?;
         // And names of its own, which it must not think absent.
         let own = a.join(format!("own-{round}"));
-        File::create_new(&own).told("create")?;
+        File::create_new(&own).context("create")?;
         ensure(is_there(&own), || format!("own-{round} is missed"))?;
     }
     Ok(())
@@ -226,7 +229,7 @@ pub fn exclusive(a: &Path, b: &Path, rounds: u64) -> Outcome {
         ensure(won == 1 && kind == Some(ErrorKind::AlreadyExists), || {
             format!("round {round}: O_EXCL twice: {made:?}")
         })?;
-        fs::remove_file(b.join(&name)).told(name)?;
+        fs::remove_file(b.join(&name)).context(name)?;
     }
     Ok(())
 }
@@ -234,11 +237,11 @@ pub fn exclusive(a: &Path, b: &Path, rounds: u64) -> Outcome {
 /// Both rename a file of their own onto one name, while it must never be missing: at the end one
 /// of the two is there, the names they came from are not.
 pub fn rename_race(a: &Path, b: &Path, rounds: u64) -> Outcome {
-    fs::write(a.join("target"), b"start").told("create")?;
+    fs::write(a.join("target"), b"start").context("create")?;
     let gone = AtomicBool::new(false);
     for round in 0..rounds {
-        fs::write(a.join("from-a"), b"a").told("create")?;
-        fs::write(b.join("from-b"), b"b").told("create")?;
+        fs::write(a.join("from-a"), b"a").context("create")?;
+        fs::write(b.join("from-b"), b"b").context("create")?;
         let moved = race(
             || fs::rename(a.join("from-a"), a.join("target")),
             || {
@@ -249,7 +252,7 @@ pub fn rename_race(a: &Path, b: &Path, rounds: u64) -> Outcome {
         );
         ensure(moved.iter().all(Result::is_ok), || format!("round {round}: mv: {moved:?}"))?;
         let (one, other) = (fs::read(a.join("target")), fs::read(b.join("target")));
-        let (one, other) = (one.told("read")?, other.told("read")?);
+        let (one, other) = (one.context("read")?, other.context("read")?);
         ensure(one == other && (one == b"a" || one == b"b"), || {
             format!("round {round}: one reads {one:?}, the other {other:?}")
         })?;
@@ -263,18 +266,18 @@ pub fn rename_race(a: &Path, b: &Path, rounds: u64) -> Outcome {
 pub fn append(a: &Path, b: &Path, rounds: u64) -> Outcome {
     const RECORD: usize = 100;
     let path = a.join("appended");
-    File::create_new(&path).told(path.display())?;
+    File::create_new(&path).context(path.display())?;
     let write = |top: &Path, letter: u8| {
         let mut file = OpenOptions::new().append(true).open(top.join("appended"))?;
         (0..rounds).try_for_each(|_| file.write_all(&[letter; RECORD]))
     };
     for written in race(|| write(a, b'a'), || write(b, b'b')) {
-        written.told("append")?;
+        written.context("append")?;
     }
     for top in [a, b] {
-        let bytes = fs::read(top.join("appended")).told("read")?;
-        let told = 2 * usize::try_from(rounds).told(rounds)? * RECORD;
-        ensure(bytes.len() == told, || format!("{} bytes of {told} appended", bytes.len()))?;
+        let bytes = fs::read(top.join("appended")).context("read")?;
+        let written = 2 * usize::try_from(rounds).context(rounds)? * RECORD;
+        ensure(bytes.len() == written, || format!("{} bytes of {written} appended", bytes.len()))?;
         let torn = bytes.chunks(RECORD).position(|record| record.iter().any(|b| *b != record[0]));
         ensure(torn.is_none(), || format!("record {torn:?} is torn"))?;
     }
@@ -284,15 +287,15 @@ pub fn append(a: &Path, b: &Path, rounds: u64) -> Outcome {
 /// A lock held through the one keeps the other out until it is given back, by call or by death: at once
 /// for `fcntl(2)`, for which the kernel has each close wait, and soon for `flock(2)`.
 pub fn locks(a: &Path, b: &Path, probe: &Path) -> Outcome {
-    let file = File::create_new(a.join("locked")).told("create")?;
-    file.write_all_at(b"locked", 0).told("write")?;
+    let file = File::create_new(a.join("locked")).context("create")?;
+    file.write_all_at(b"locked", 0).context("write")?;
     drop(file);
     for kind in ["flock", "fcntl"] {
         for (first, second) in [(a, b), (b, a)] {
             let path = second.join("locked");
             let holder = Holder::start(probe, kind, &first.join("locked"))?;
             ensure(!try_lock(probe, kind, &path)?, || format!("{kind}: held twice"))?;
-            holder.give_back()?;
+            holder.release()?;
             gets_free(probe, kind, &path, "given back")?;
             let holder = Holder::start(probe, kind, &first.join("locked"))?;
             drop(holder);
@@ -308,10 +311,10 @@ struct Holder {
 }
 
 impl Holder {
-    /// Takes the lock, which others have given up at most a moment ago.
+    /// Takes the lock, which other processes have given up at most a moment ago.
     fn start(probe: &Path, kind: &str, path: &Path) -> Outcome<Self> {
         let mut holder = Err(String::new());
-        wait_until(&format!("{kind}: a lock nobody has"), CLOSED_SOON, || {
+        wait_until(&format!("{kind}: a lock that no process holds"), CLOSED_SOON, || {
             holder = Self::try_start(probe, kind, path);
             kind != "flock" || holder.is_ok()
         })?;
@@ -321,18 +324,18 @@ impl Holder {
     fn try_start(probe: &Path, kind: &str, path: &Path) -> Outcome<Self> {
         let mut command = Command::new(probe);
         command.args([kind, "hold"]).arg(path).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().told(probe.display())?;
+        let mut child = command.spawn().context(probe.display())?;
         let output = child.stdout.take().expect("asked for a pipe");
         let holder = Self { child };
         let mut line = String::new();
-        BufReader::new(output).read_line(&mut line).told(kind)?;
+        BufReader::new(output).read_line(&mut line).context(kind)?;
         ensure(line == "held\n", || format!("{kind} on {}: {line:?}", path.display()))?;
         Ok(holder)
     }
 
-    fn give_back(mut self) -> Outcome {
+    fn release(mut self) -> Outcome {
         drop(self.child.stdin.take());
-        let status = self.child.wait().told("the lock's holder")?;
+        let status = self.child.wait().context("the lock's holder")?;
         ensure(status.success(), || format!("the lock's holder: {status}"))
     }
 }
@@ -356,7 +359,7 @@ fn gets_free(probe: &Path, kind: &str, path: &Path, how: &str) -> Outcome {
 
 fn try_lock(probe: &Path, kind: &str, path: &Path) -> Outcome<bool> {
     let status = Command::new(probe).args([kind, "try"]).arg(path).status();
-    match status.told(probe.display())?.code() {
+    match status.context(probe.display())?.code() {
         Some(0) => Ok(true),
         Some(1) => Ok(false),
         code => Err(format!("{kind} on {}: the probe ended with {code:?}", path.display())),

@@ -10,7 +10,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::process::{must, text};
-use crate::{Outcome, Told, ensure, root};
+use crate::{Context, Outcome, ensure, root};
 
 /// The source package.
 const PACKAGE: &str = "xz-utils";
@@ -58,9 +58,9 @@ fn step(folder: &Path, line: &str) -> Outcome<String> {
 /// The upstream archive of the source package, downloaded once into `target/testdata`.
 pub fn fetch() -> Outcome<PathBuf> {
     let cache = root().join("target/testdata");
-    fs::create_dir_all(&cache).told(cache.display())?;
-    let guard = fs::File::create(cache.join("lock")).told(cache.display())?;
-    guard.lock().told(cache.display())?;
+    fs::create_dir_all(&cache).context(cache.display())?;
+    let guard = fs::File::create(cache.join("lock")).context(cache.display())?;
+    guard.lock().context(cache.display())?;
     if let Some(found) = find_archive(&cache)? {
         return Ok(found);
     }
@@ -71,7 +71,7 @@ pub fn fetch() -> Outcome<PathBuf> {
 }
 
 fn find_archive(cache: &Path) -> Outcome<Option<PathBuf>> {
-    let entries = fs::read_dir(cache).told(cache.display())?.flatten();
+    let entries = fs::read_dir(cache).context(cache.display())?.flatten();
     let mut names = entries.filter_map(|entry| entry.file_name().into_string().ok());
     let archive = names.find(|name| {
         name.starts_with(PACKAGE) && name.contains(".orig.tar.") && !name.ends_with(".asc")
@@ -89,18 +89,18 @@ impl Apt {
     fn new(cache: &Path) -> Outcome<Self> {
         let own = cache.join("apt");
         for folder in ["lists/partial", "cache/archives/partial"] {
-            fs::create_dir_all(own.join(folder)).told(own.display())?;
+            fs::create_dir_all(own.join(folder)).context(own.display())?;
         }
         let list = own.join("sources.list");
         let line = format!("deb-src http://deb.debian.org/debian {} main\n", codename());
-        fs::write(&list, line).told(list.display())?;
+        fs::write(&list, line).context(list.display())?;
         let settings = [
             format!("Dir::Etc::sourcelist={}", list.display()),
             "Dir::Etc::sourceparts=-".to_owned(),
             format!("Dir::State::Lists={}", own.join("lists").display()),
             format!("Dir::Cache={}", own.join("cache").display()),
             "Acquire::Languages=none".to_owned(),
-            // The sandbox user may not enter the folder of whoever runs the tests.
+            // The sandbox user may not enter the folder of the user that runs the tests.
             format!(
                 "APT::Sandbox::User={}",
                 if rustix::process::geteuid().is_root() { "root" } else { "" }

@@ -1,5 +1,5 @@
-//! Writers of one file on two mounts, while others read it: some go through the kernel's pages and some
-//! past them, as the client sees fit, and nobody can tell.
+//! Writers of one file on two mounts, while readers read it: some go through the kernel's pages and some
+//! past them, as the client sees fit, and no reader sees a difference.
 #![allow(clippy::disallowed_methods, reason = "writers and readers live in threads of their own")]
 
 use std::fs::{File, OpenOptions};
@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use crate::{Outcome, Told, ensure};
+use crate::{Context, Outcome, ensure};
 
 /// Bytes of a slot: several share a page, and some lie in two.
 const SLOT: usize = 1000;
@@ -21,7 +21,7 @@ const SLOTS: u64 = 4;
 /// returned finds that, whichever way he reads.
 pub fn run(a: &Path, b: &Path, rounds: u64) -> Outcome {
     let name = "slots";
-    File::create_new(a.join(name)).told("create")?;
+    File::create_new(a.join(name)).context("create")?;
     let is_over = AtomicBool::new(false);
     let (a, b) = (a.join(name), b.join(name));
     let views = [&a, &b];
@@ -36,7 +36,7 @@ pub fn run(a: &Path, b: &Path, rounds: u64) -> Outcome {
         outcomes.into_iter().try_for_each(|outcome| outcome.map_err(|_| "a panic".to_owned())?)
     })?;
     for path in views {
-        let file = File::open(path).told("open")?;
+        let file = File::open(path).context("open")?;
         for writer in 0..2 * WRITERS {
             (0..SLOTS)
                 .try_for_each(|slot| expect(&file, writer, slot, rounds - 1, "at the end"))?;
@@ -48,11 +48,11 @@ pub fn run(a: &Path, b: &Path, rounds: u64) -> Outcome {
 /// Fills a writer's slots. The third of each mount may read through its own handle, too.
 fn fill(path: &Path, writer: u64, rounds: u64) -> Outcome {
     let may_read = writer / 2 == 2;
-    let file = OpenOptions::new().write(true).read(may_read).open(path).told("open to write")?;
-    let seen = File::open(path).told("open to read")?;
+    let file = OpenOptions::new().write(true).read(may_read).open(path).context("open to write")?;
+    let seen = File::open(path).context("open to read")?;
     for round in 0..rounds {
         for slot in 0..SLOTS {
-            file.write_all_at(&content(writer, round), place(writer, slot)).told("write")?;
+            file.write_all_at(&content(writer, round), place(writer, slot)).context("write")?;
             expect(&seen, writer, slot, round, "through the pages")?;
             if may_read {
                 expect(&file, writer, slot, round, "through the writer's handle")?;
@@ -64,11 +64,11 @@ fn fill(path: &Path, writer: u64, rounds: u64) -> Outcome {
 
 /// Brings pages into the kernel, at all times.
 fn read_on(path: &Path, is_over: &AtomicBool) -> Outcome {
-    let file = File::open(path).told("open to read on")?;
+    let file = File::open(path).context("open to read on")?;
     let mut bytes = vec![0; SLOT];
     while !is_over.load(Ordering::Relaxed) {
         for number in 0..2 * WRITERS * SLOTS {
-            file.read_at(&mut bytes, number * SLOT as u64).told("read on")?;
+            file.read_at(&mut bytes, number * SLOT as u64).context("read on")?;
         }
     }
     Ok(())
@@ -76,7 +76,7 @@ fn read_on(path: &Path, is_over: &AtomicBool) -> Outcome {
 
 fn expect(file: &File, writer: u64, slot: u64, round: u64, how: &str) -> Outcome {
     let mut found = vec![0; SLOT];
-    file.read_exact_at(&mut found, place(writer, slot)).told(format!("read {how}"))?;
+    file.read_exact_at(&mut found, place(writer, slot)).context(format!("read {how}"))?;
     ensure(found == content(writer, round), || {
         format!("{how}, slot {slot} of writer {writer} has {} after round {round}", found[0])
     })

@@ -1,4 +1,4 @@
-//! Everybody does everything to the same few names, through all views at once.
+//! Every thread does everything to the same few names, through all views at once.
 //!
 //! Each actor draws its calls from the seed and compares every error with what POSIX allows that
 //! call at any moment of such a crowd. What always holds is checked besides: a name that is only ever
@@ -18,7 +18,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
 use crate::bytes::Random;
-use crate::{Outcome, Told, ensure, tree};
+use crate::{Context, Outcome, ensure, tree};
 
 /// Folders and names that all fight for.
 const FOLDERS: u64 = 2;
@@ -33,7 +33,7 @@ const RECORD: usize = 64;
 /// Faults that a report shows.
 const FAULTS_MAX: usize = 12;
 
-/// Of so many calls one may read zeros where others are appending: seen where the machine had ten times
+/// Of so many calls one may read zeros where other threads are appending: seen where the machine had ten times
 /// more to do than it could.
 const CALLS_FOR_ONE_UNWRITTEN: u64 = 1000;
 
@@ -59,7 +59,7 @@ pub fn run(views: &[&Path], plan: Plan) -> Outcome {
     let top = super::folder(first, "storm")?;
     for folder in 0..FOLDERS {
         let folder = super::folder(&top, &format!("d{folder}"))?;
-        fs::write(folder.join(ALWAYS), record(0, 0)).told("create")?;
+        fs::write(folder.join(ALWAYS), record(0, 0)).context("create")?;
     }
     let storm = Storm { end: Instant::now() + plan.length, ..Storm::default() };
     std::thread::scope(|scope| {
@@ -98,7 +98,7 @@ fn agree(views: &[&Path]) -> Outcome {
     let is_cut = |path: &Path| path.file_name().is_some_and(|name| name == "f0" || name == "f1");
     for (path, _) in trees[0].iter().filter(|(path, entry)| is_file(entry) && !is_cut(path)) {
         let path = views[0].join("storm").join(path);
-        check(&path, &fs::read(&path).told(path.display())?)?;
+        check(&path, &fs::read(&path).context(path.display())?)?;
     }
     Ok(())
 }
@@ -146,7 +146,7 @@ impl Actor<'_> {
                     continue;
                 }
                 let mut faults = self.storm.faults.lock().unwrap_or_else(|it| it.into_inner());
-                // As the logs tell the time, to find what they say of it.
+                // As the logs write the time, to find what they say of it.
                 let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
                 let (second, part) = (time.as_secs() % 60, time.subsec_micros());
                 let (actor, call) = (self.number, self.count);
@@ -221,33 +221,33 @@ impl Actor<'_> {
         usize::try_from(self.random.below(limit as u64)).unwrap_or_default()
     }
 
-    /// The way programs replace a file; nobody else touches the name that it is made under.
+    /// The way programs replace a file; no other thread touches the name that it is made under.
     fn replace_always(&mut self) -> Outcome {
         let always = self.always();
         let own = always.with_file_name(format!("own-{}", self.number));
-        fs::write(&own, record(self.number, self.count)).told("write of a new version")?;
-        fs::rename(&own, &always).told("rename over what is always there")
+        fs::write(&own, record(self.number, self.count)).context("write of a new version")?;
+        fs::rename(&own, &always).context("rename over what is always there")
     }
 
     fn see_always(&mut self) -> Outcome {
         let always = self.always();
         let what = always.display();
         match self.random.below(3) {
-            0 => always.metadata().map(drop).told(format_args!("stat {what}")),
-            1 => check(&always, &fs::read(&always).told(format_args!("open and read {what}"))?),
+            0 => always.metadata().map(drop).context(format_args!("stat {what}")),
+            1 => check(&always, &fs::read(&always).context(format_args!("open and read {what}"))?),
             _ => {
                 let file = OpenOptions::new().create(true).append(true).open(&always);
-                file.map(drop).told(format_args!("open with O_CREAT {what}"))
+                file.map(drop).context(format_args!("open with O_CREAT {what}"))
             }
         }
     }
 
     fn list(&mut self) -> Outcome {
         let folder = self.always().parent().expect("a folder").to_owned();
-        let entries = fs::read_dir(&folder).told(folder.display())?;
+        let entries = fs::read_dir(&folder).context(folder.display())?;
         let names: io::Result<Vec<_>> =
             entries.map(|entry| entry.map(|entry| entry.file_name())).collect();
-        let mut names = names.told(folder.display())?;
+        let mut names = names.context(folder.display())?;
         let seen = names.iter().filter(|name| *name == ALWAYS).count();
         ensure(seen == 1, || format!("{}: {ALWAYS} is listed {seen} times", folder.display()))?;
         names.sort();
@@ -265,9 +265,9 @@ impl Actor<'_> {
         let Some(mut file) = allowed("append: open", path, file, &errors)? else {
             return Ok(());
         };
-        file.write_all(&record(self.number, self.count)).told("append: write")?;
+        file.write_all(&record(self.number, self.count)).context("append: write")?;
         if self.random.below(8) == 0 {
-            file.sync_all().told("append: fsync")?;
+            file.sync_all().context("append: fsync")?;
         }
         if self.random.below(4) == 0 && !path.ends_with("f0") && !path.ends_with("f1") {
             self.held = None;
@@ -287,12 +287,12 @@ impl Actor<'_> {
         }
     }
 
-    /// To nothing. Whoever reads meanwhile may find zeros up to the size that the file had, so only
-    /// names that nobody reads are cut.
+    /// To nothing. A reader may meanwhile find zeros up to the size that the file had, so only
+    /// names that no thread reads are cut.
     fn cut(&mut self, path: &Path) -> Outcome {
         let file = OpenOptions::new().write(true).open(path);
         match allowed("cut: open", path, file, &[Errno::NOENT])? {
-            Some(file) => file.set_len(0).told("cut: truncate"),
+            Some(file) => file.set_len(0).context("cut: truncate"),
             None => Ok(()),
         }
     }
@@ -304,17 +304,17 @@ impl Actor<'_> {
                 File::open(other).ok().filter(|it| it.metadata().is_ok_and(|m| m.is_file()));
             return Ok(());
         };
-        file.metadata().told("held: fstat")?;
-        file.seek(SeekFrom::Start(0)).told("held: seek")?;
+        file.metadata().context("held: fstat")?;
+        file.seek(SeekFrom::Start(0)).context("held: seek")?;
         let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes).told("held: read")?;
+        file.read_to_end(&mut bytes).context("held: read")?;
         check(Path::new("held"), &bytes)?;
         match flock(&*file, FlockOperation::NonBlockingLockShared) {
-            Ok(()) => flock(&*file, FlockOperation::Unlock).told("held: unlock")?,
+            Ok(()) => flock(&*file, FlockOperation::Unlock).context("held: unlock")?,
             Err(error) => return Err(format!("held: flock: {error}")),
         }
         let mut past = [0];
-        let got = file.read_at(&mut past, 1 << 40).told("held: read behind the end")?;
+        let got = file.read_at(&mut past, 1 << 40).context("held: read behind the end")?;
         ensure(got == 0, || "held: bytes far behind the end".to_owned())?;
         if self.random.below(3) == 0 {
             self.held = None;

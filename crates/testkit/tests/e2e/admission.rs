@@ -14,9 +14,9 @@ use std::time::Duration;
 use sheen_testkit::cluster::{Cluster, program};
 use sheen_testkit::process::{self, text, wait_until};
 use sheen_testkit::scene::{play, scene};
-use sheen_testkit::{Outcome, Told, ensure};
+use sheen_testkit::{Context, Outcome, ensure};
 
-use crate::rights::{Home, NOBODY, User, set_mode};
+use crate::rights::{Home, UNPRIVILEGED, User, set_mode};
 
 const LIMIT: Duration = Duration::from_secs(300);
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -31,7 +31,7 @@ fn attack(cluster: &Cluster, source: &str) -> Outcome<(bool, String)> {
     let user = User { cluster, folder: &home.0, uid: MALLORY, groups: &[] };
     let port = cluster.port().map_or(String::new(), |port| format!("-o port={port}"));
     let (sheen, run) = (program()?, home.0.join("run"));
-    // In the foreground, so that a client whom nobody answers can be ended before it gives up by itself.
+    // In the foreground, so that a client that no server answers can be ended before it gives up by itself.
     let steal = format!(
         "SHEEN_RUN_DIR={} {} mount --foreground {port} {source} m & pid=$!; \
          for second in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15; do \
@@ -49,9 +49,9 @@ fn attack(cluster: &Cluster, source: &str) -> Outcome<(bool, String)> {
 
 fn plant_secret(mnt: &Path) -> Outcome {
     let private = mnt.join("private");
-    fs::create_dir_all(&private).told("mkdir")?;
+    fs::create_dir_all(&private).context("mkdir")?;
     set_mode(&private, 0o700)?;
-    fs::write(private.join("secret"), SECRET).told("write")
+    fs::write(private.join("secret"), SECRET).context("write")
 }
 
 #[test]
@@ -73,16 +73,16 @@ fn a_user_reaches_no_server_of_a_file_system_of_roots() {
 }
 
 #[test]
-fn a_server_that_listens_takes_no_user_unless_told() {
+fn a_server_that_listens_takes_no_user_unless_allowed() {
     let cluster = Cluster::start_with("attack-tcp", 1, &["--port", "9988", "--listen"]);
     let cluster = Arc::new(cluster.unwrap());
     play(&cluster, LIMIT, |cluster| {
         plant_secret(&cluster.mnt())?;
         let (stolen, output) = attack(cluster, &cluster.source())?;
         ensure(!stolen, || format!("stolen:\n{output}"))?;
-        let told = ["accept=secure", "--accept all", "mount as root"];
-        ensure(told.iter().all(|word| output.contains(word)), || {
-            format!("not told why: {output}")
+        let words = ["accept=secure", "--accept all", "mount as root"];
+        ensure(words.iter().all(|word| output.contains(word)), || {
+            format!("no reason given: {output}")
         })?;
         let log = text(&cluster.dir().join("run/server.log"));
         let nid = cluster.source();
@@ -93,7 +93,7 @@ fn a_server_that_listens_takes_no_user_unless_told() {
         })?;
         // Root is let in.
         let other = cluster.mount_by_tcp()?;
-        let read = fs::read_to_string(other.join("private/secret")).told("read")?;
+        let read = fs::read_to_string(other.join("private/secret")).context("read")?;
         ensure(read == SECRET, || read.clone())?;
         let shown = cluster.must(&["lctl", "get_param", "accept"])?;
         ensure(shown.trim() == "accept=secure", || shown.clone())
@@ -108,10 +108,10 @@ fn a_user_mounts_what_takes_all_without_listening() {
     play(&Arc::new(cluster.unwrap()), LIMIT, |cluster| {
         set_mode(Path::new("/dev/fuse"), 0o666)?;
         set_mode(&cluster.mnt(), 0o777)?;
-        let home = Home::of(NOBODY)?;
-        fs::create_dir(home.0.join("n")).told("mkdir")?;
-        chown(home.0.join("n"), Some(NOBODY), Some(NOBODY)).told("chown")?;
-        let user = User { cluster, folder: &home.0, uid: NOBODY, groups: &[] };
+        let home = Home::of(UNPRIVILEGED)?;
+        fs::create_dir(home.0.join("n")).context("mkdir")?;
+        chown(home.0.join("n"), Some(UNPRIVILEGED), Some(UNPRIVILEGED)).context("chown")?;
+        let user = User { cluster, folder: &home.0, uid: UNPRIVILEGED, groups: &[] };
         let run = home.0.join("run");
         let tool = format!("SHEEN_RUN_DIR={} {}", run.display(), program()?.display());
         let tried = || {
@@ -121,11 +121,12 @@ fn a_user_mounts_what_takes_all_without_listening() {
             user.can("echo mine > m/f && cat n/f")?;
             // The servers call locks back, from one and from the other.
             for round in 0..5 {
-                fs::write(cluster.mnt().join("f"), format!("{round} of root's")).told("write")?;
+                fs::write(cluster.mnt().join("f"), format!("{round} of root's"))
+                    .context("write")?;
                 let read = user.can("cat m/f")?;
                 ensure(read == format!("{round} of root's"), || read.clone())?;
                 user.can(&format!("echo {round} of the user > m/f"))?;
-                let read = fs::read_to_string(cluster.mnt().join("f")).told("read")?;
+                let read = fs::read_to_string(cluster.mnt().join("f")).context("read")?;
                 ensure(read.trim() == format!("{round} of the user"), || read.clone())?;
             }
             cluster.kill_server()?;
@@ -163,9 +164,9 @@ impl Serving {
         let mut command = cluster.command(&words);
         command.args(&targets).env("SHEEN_RUN_DIR", cluster.elsewhere());
         let log = cluster.logs().join("serving.log");
-        let file = fs::File::create(&log).told(log.display())?;
-        command.stdin(Stdio::null()).stdout(file.try_clone().told("log")?).stderr(file);
-        let serving = Self(command.spawn().told("sheen server")?);
+        let file = fs::File::create(&log).context(log.display())?;
+        command.stdin(Stdio::null()).stdout(file.try_clone().context("log")?).stderr(file);
+        let serving = Self(command.spawn().context("sheen server")?);
         wait_until("the server", PATIENCE, || text(&log).contains("ready"))
             .map_err(|error| format!("{error}\n{}", text(&log)))?;
         Ok(serving)
@@ -173,8 +174,8 @@ impl Serving {
 
     fn end(mut self) -> Outcome {
         let pid = rustix::process::Pid::from_child(&self.0);
-        rustix::process::kill_process(pid, rustix::process::Signal::TERM).told("kill")?;
-        self.0.wait().told("wait").map(drop)
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).context("kill")?;
+        self.0.wait().context("wait").map(drop)
     }
 }
 
@@ -199,20 +200,20 @@ fn servers_of_root_take_privileged_peers_only_by_default() {
         // What docs/SECURITY.md says of it under "What is not defended".
         let open = Serving::start(cluster, &["--accept", "all"])?;
         let (stolen, output) = attack(cluster, &cluster.source())?;
-        ensure(stolen, || format!("accept=all lets everybody in:\n{output}"))?;
+        ensure(stolen, || format!("accept=all lets every user in:\n{output}"))?;
         open.end()
     });
 }
 
 #[test]
-fn planted_set_id_files_and_devices_give_nobody_rights() {
+fn planted_set_id_files_and_devices_give_no_user_rights() {
     scene("planted", 1, LIMIT, |cluster| {
         let mnt = cluster.mnt();
-        fs::copy("/usr/bin/id", mnt.join("id")).told("copy")?;
+        fs::copy("/usr/bin/id", mnt.join("id")).context("copy")?;
         set_mode(&mnt.join("id"), 0o6755)?;
         let mut node = Command::new("mknod");
         node.arg(mnt.join("null")).args(["-m", "666", "c", "1", "3"]);
-        let made = node.status().told("mknod")?;
+        let made = node.status().context("mknod")?;
         ensure(made.success(), || "mknod".to_owned())?;
         let user = User { cluster, folder: &mnt, uid: MALLORY, groups: &[] };
         let uid = user.can("./id -u")?;
@@ -232,8 +233,8 @@ fn a_users_file_system_is_his_and_roots_alone() {
     let cluster = Cluster::prepare("users-own", 1, &[]);
     play(&Arc::new(cluster.unwrap()), LIMIT, |cluster| {
         set_mode(Path::new("/dev/fuse"), 0o666)?;
-        let home = Home::of(NOBODY)?;
-        let user = User { cluster, folder: &home.0, uid: NOBODY, groups: &[] };
+        let home = Home::of(UNPRIVILEGED)?;
+        let user = User { cluster, folder: &home.0, uid: UNPRIVILEGED, groups: &[] };
         let sheen = program()?;
         let run = format!("SHEEN_RUN_DIR={}", home.0.join("run").display());
         let tool = format!("{run} {}", sheen.display());
@@ -254,17 +255,17 @@ fn a_users_file_system_is_his_and_roots_alone() {
             // Root can, by the directory.
             let mnt = cluster.mnt();
             cluster.must(&["mount", &fs_dir.to_string_lossy(), &mnt.to_string_lossy()])?;
-            let read = fs::read_to_string(mnt.join("f")).told("read");
-            rustix::mount::unmount(&mnt, rustix::mount::UnmountFlags::empty()).told("umount")?;
+            let read = fs::read_to_string(mnt.join("f")).context("read");
+            rustix::mount::unmount(&mnt, rustix::mount::UnmountFlags::empty()).context("umount")?;
             ensure(read.as_deref() == Ok("mine\n"), || format!("root reads {read:?}"))?;
             // But does not do what the user's files say.
             let down = cluster.run(&["down", "--dir", &fs_dir.to_string_lossy()])?;
-            let told = format!("belongs to uid {NOBODY}");
-            ensure(!down.status.success() && down.output.contains(&told), || down.output.clone())
+            let words = format!("belongs to uid {UNPRIVILEGED}");
+            ensure(!down.status.success() && down.output.contains(&words), || down.output.clone())
         };
         let outcome = ended();
         user.can(&format!("{tool} down --dir own/fs"))?;
-        chown(&home.0, None, None).told("home")?;
+        chown(&home.0, None, None).context("home")?;
         outcome
     });
 }

@@ -10,13 +10,13 @@ use rustix::process::{Signal, kill_process};
 use sheen_testkit::cluster::Cluster;
 use sheen_testkit::process::{run_and, wait_until};
 use sheen_testkit::scene::scene;
-use sheen_testkit::{Outcome, Told, ensure};
+use sheen_testkit::{Context, Outcome, ensure};
 
 use crate::statistics::samples;
 
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// Where a benchmark works, and by which words it is told so.
+/// Where a benchmark works, and the words that name it.
 struct Place {
     words: Vec<String>,
     /// What to put before a name below it.
@@ -29,7 +29,7 @@ struct Place {
 
 fn places(cluster: &Cluster) -> Outcome<Vec<Place>> {
     let local = cluster.logs().join("local");
-    fs::create_dir_all(&local).told("local")?;
+    fs::create_dir_all(&local).context("local")?;
     let place = |path: &Path, counted| Place {
         words: Vec::new(),
         prefix: path.display().to_string(),
@@ -96,7 +96,7 @@ fn mdtest(cluster: &Cluster) -> Outcome {
             let tree = format!("md/test-dir.0-0/mdtest_tree.{}.0", (rank + 1) % 2);
             for number in 0..7 {
                 let path = place.seen.join(format!("{tree}/file.mdtest.{rank}.{number}"));
-                let data = fs::read(&path).told(path.display())?;
+                let data = fs::read(&path).context(path.display())?;
                 let first = (rank as u64) << 32 | 5;
                 let right = data.len() == 3901 && data[..8] == first.to_le_bytes();
                 ensure(right, || format!("{}: {} bytes", path.display(), data.len()))?;
@@ -107,7 +107,7 @@ fn mdtest(cluster: &Cluster) -> Outcome {
         bench(cluster, &place, &format!("{common} -r"))?;
         // Files, two trees, the test directory and the one that was asked for.
         counts(cluster, &place, &[("unlink", 14), ("mkdir", 4), ("rmdir", 3)])?;
-        fs::remove_dir(place.seen.join("md")).told("an empty directory")?;
+        fs::remove_dir(place.seen.join("md")).context("an empty directory")?;
         clear(cluster)?;
         let text = bench(cluster, &place, &format!("mdtest {at} -np 2 -n 15 -D -i 2"))?;
         ensure(rate(&text, "Directory rename")? > 0.0, || text.clone())?;
@@ -130,7 +130,7 @@ fn ior(cluster: &Cluster) -> Outcome {
         clear(cluster)?;
         let common = format!("ior {at} -np 2 -b 256k -t 64k -s 3 -k -G 9 -l offset");
         bench(cluster, &place, &format!("{common} -w -e"))?;
-        let data = fs::read(place.seen.join("ior")).told("the shared file")?;
+        let data = fs::read(place.seen.join("ior")).context("the shared file")?;
         ensure(data.len() as u64 == 2 * 3 * 256 * KIB, || format!("{} bytes", data.len()))?;
         for (transfer, data) in data.chunks(64 << 10).enumerate() {
             let (place, rank) = (transfer as u64 * 64 * KIB, transfer as u64 / 4 % 2);
@@ -148,21 +148,21 @@ fn ior(cluster: &Cluster) -> Outcome {
         let json = cluster.logs().join("ior.json");
         let directives = format!("-O summaryFormat=JSON,summaryFile={}", json.display());
         bench(cluster, &place, &format!("{common} -R -C -O numTasksOnNode0=1 {directives}"))?;
-        let told = fs::read_to_string(&json).told("the summary")?;
-        ensure(told.contains("\"operation\": \"read\""), || told.clone())?;
+        let output = fs::read_to_string(&json).context("the summary")?;
+        ensure(output.contains("\"operation\": \"read\""), || output.clone())?;
         let mut file = fs::OpenOptions::new().write(true).open(place.seen.join("ior"));
         let spoiled = file.as_mut().map(|file| {
             use std::os::unix::fs::FileExt;
             file.write_all_at(&[0xff], 300 * KIB).and_then(|()| file.sync_all())
         });
-        spoiled.map_err(|error| error.to_string())?.told("a wrong byte")?;
+        spoiled.map_err(|error| error.to_string())?.context("a wrong byte")?;
         drop(file);
-        let told = bench(cluster, &place, &format!("{common} -R"));
-        let told = told.err().ok_or("wrong data was not told")?;
+        let output = bench(cluster, &place, &format!("{common} -R"));
+        let output = output.err().ok_or("wrong data was not reported")?;
         let line = "rank 1: wrong data in";
         let offset = format!(" at offset {}, which rank 1 wrote", 300 * KIB);
-        ensure(told.contains(line) && told.contains(&offset), || told.clone())?;
-        fs::remove_file(place.seen.join("ior")).told("the shared file")?;
+        ensure(output.contains(line) && output.contains(&offset), || output.clone())?;
+        fs::remove_file(place.seen.join("ior")).context("the shared file")?;
         let words =
             format!("ior {at} -np 2 -F -b 128k -t 32k -z --random-offset-seed 4 -w -r -R -i 2");
         let text = bench(cluster, &place, &words)?;
@@ -187,16 +187,16 @@ fn workbench(cluster: &Cluster) -> Outcome {
         let text = bench(cluster, &place, &format!("{common} -2 -R 2 -X"))?;
         ensure(text.matches(" objects:12 ").count() == 2, || text.clone())?;
         for (rank, set) in [(0u64, 0), (0, 1), (1, 0), (1, 1)] {
-            // Two iterations have removed six and created six others.
+            // Two iterations have removed six and created six new ones.
             for number in 6..11u64 {
                 let path = place.seen.join(format!("wb/{rank}_{set}/file-{number}"));
-                let data = fs::read(&path).told(path.display())?;
+                let data = fs::read(&path).context(path.display())?;
                 let stamp = rank << 32 | (number * 2 + set);
                 let right = data.len() == 3901 && data[..8] == stamp.to_le_bytes();
                 ensure(right, || format!("{}: {} bytes", path.display(), data.len()))?;
             }
             let set = place.seen.join(format!("wb/{rank}_{set}"));
-            let names = fs::read_dir(&set).told(set.display())?.count();
+            let names = fs::read_dir(&set).context(set.display())?.count();
             ensure(names == 5, || format!("{names} files in {}", set.display()))?;
         }
         bench(cluster, &place, &format!("{common} -3"))?;
@@ -216,7 +216,7 @@ fn io500(cluster: &Cluster) -> Outcome {
     let ini = cluster.logs().join("io500.ini");
     let text = "[ior-easy]\nblockSize = 16m\n[ior-hard]\nsegmentCount = 50\n[mdtest-easy]\nn = 50\n\
                 [mdtest-hard]\nn = 102\n";
-    fs::write(&ini, text).told("io500.ini")?;
+    fs::write(&ini, text).context("io500.ini")?;
     let shown = |path: &Path| path.display().to_string();
     // On the mount, through the client library, and by processes.
     let places = places(cluster)?;
@@ -234,7 +234,7 @@ fn io500(cluster: &Cluster) -> Outcome {
         // Read phases verify what they read, and find finds number 101 of each rank.
         ensure(!text.contains("occured") && !text.contains("wrong data"), || text.clone())?;
         let result = cluster.logs().join(name).join("result.txt");
-        let result = fs::read_to_string(result).told("result.txt")?;
+        let result = fs::read_to_string(result).context("result.txt")?;
         ensure(result.contains("\nfound           = 2\n"), || result.clone())?;
         // IOR removes first what may be there. The kernel looks whether it is; the client library asks, and once
         // more in case the directory that it remembers is an old one.
@@ -252,7 +252,7 @@ fn io500_extended(cluster: &Cluster) -> Outcome {
     let ini = cluster.logs().join("extended.ini");
     let text = "[ior-easy]\nblockSize = 16m\n[ior-hard]\nsegmentCount = 50\n[mdtest-easy]\nn = 102\n\
                 [mdtest-hard]\nn = 102\n[mdworkbench]\nprecreatePerSet = 3\nfilesPerProc = 2\n";
-    fs::write(&ini, text).told("extended.ini")?;
+    fs::write(&ini, text).context("extended.ini")?;
     let places = places(cluster)?;
     for (number, place) in [1, 2, 5].into_iter().map(|number| (number, &places[number])) {
         let (results, name) = (cluster.logs(), format!("extended{number}"));
@@ -268,11 +268,11 @@ fn io500_extended(cluster: &Cluster) -> Outcome {
         ensure(phases == 15 && text.contains("\n[SCOREX] Bandwidth "), || text.clone())?;
         ensure(!text.contains("occured") && !text.contains("wrong data"), || text.clone())?;
         let result = results.join(name).join("result.txt");
-        let result = fs::read_to_string(result).told("result.txt")?;
+        let result = fs::read_to_string(result).context("result.txt")?;
         // Each search finds number 101 of each rank.
         let found = |count| result.matches(&format!("\nfound           = {count}\n")).count();
         ensure(found(2) == 3, || result.clone())?;
-        // Files of mdtest and of IOR; ten sets of each rank, of three files and two others in each of two iterations.
+        // Files of mdtest and of IOR; ten sets of each rank, of three files and two more in each of two iterations.
         let made = 2 * (102 + 102) + 2 + 1 + 2 * 10 * (3 + 4);
         let absent = if number == 2 { 2 * (2 + 1) } else { 0 };
         counts(cluster, place, &[("unlink", made + absent)])?;
@@ -302,9 +302,9 @@ fn interrupted(cluster: &Cluster, place: &Place, words: &str, signal: Signal) ->
         wait_until("a benchmark that works", LIMIT, || {
             fs::read_dir(&begun).is_ok_and(|mut all| all.next().is_some()) || begun.is_file()
         })?;
-        kill_process(pid, signal).told("an interrupt")
+        kill_process(pid, signal).context("an interrupt")
     })?;
-    // As shells tell it.
+    // As shells report it.
     let code = 128 + signal.as_raw();
     ensure(finished.status.code() == Some(code), || finished.output.clone())?;
     ensure(finished.output.ends_with("sheen bench: interrupted\n"), || finished.output.clone())?;

@@ -16,7 +16,7 @@ use std::time::Duration;
 use lustre_collector::{OssStat, Record, TargetStats};
 use sheen_testkit::cluster::Cluster;
 use sheen_testkit::scene::scene;
-use sheen_testkit::{Outcome, Told, ensure};
+use sheen_testkit::{Context, Outcome, ensure};
 
 const LIMIT: Duration = Duration::from_secs(300);
 const MIB: usize = 1 << 20;
@@ -24,25 +24,25 @@ const MIB: usize = 1 << 20;
 /// Two MiB written and read directly, and a few names.
 fn work(cluster: &Cluster) -> Outcome {
     let mnt = cluster.mnt();
-    fs::write(mnt.join("data"), vec![7; 2 * MIB]).told("write")?;
-    let file = fs::File::open(mnt.join("data")).told("open")?;
-    file.sync_all().told("fsync")?;
+    fs::write(mnt.join("data"), vec![7; 2 * MIB]).context("write")?;
+    let file = fs::File::open(mnt.join("data")).context("open")?;
+    file.sync_all().context("fsync")?;
     cluster.must(&["lctl", "set_param", "-n", "ldlm.namespaces.*.lru_size=clear"])?;
     let mut bytes = vec![0; 2 * MIB];
-    file.read_exact_at(&mut bytes, 0).told("read")?;
+    file.read_exact_at(&mut bytes, 0).context("read")?;
     ensure(bytes.iter().all(|byte| *byte == 7), || "other bytes".to_owned())?;
-    fs::create_dir(mnt.join("folder")).told("mkdir")
+    fs::create_dir(mnt.join("folder")).context("mkdir")
 }
 
 /// What `lustre_collector` makes of the parameters that it asks for, as the exporter calls it: one
-/// `get_param` with all of them, and what is not there is not told.
+/// `get_param` with all of them, and what is not there is left out.
 fn collected(cluster: &Cluster) -> Outcome<Vec<Record>> {
     let asked = lustre_collector::parser::params();
     let mut words = vec!["lctl", "get_param"];
     words.extend(asked.iter().map(String::as_str));
-    let told = cluster.command(&words).output().told("lctl")?.stdout;
-    let parsed = lustre_collector::parse_lctl_output(&told);
-    parsed.map_err(|error| format!("{error}\n{}", String::from_utf8_lossy(&told)))
+    let output = cluster.command(&words).output().context("lctl")?.stdout;
+    let parsed = lustre_collector::parse_lctl_output(&output);
+    parsed.map_err(|error| format!("{error}\n{}", String::from_utf8_lossy(&output)))
 }
 
 /// The kinds of records of one target.
@@ -60,15 +60,15 @@ fn kinds(records: &[Record], target: &str) -> BTreeMap<String, usize> {
 
 /// The exporter asks for where recovery is by itself.
 fn ask_for_recovery(cluster: &Cluster) -> Outcome {
-    let told = cluster.must(&["lctl", "get_param", "{obdfilter,mdt}.*.recovery_status"])?;
-    let parsed = lustre_collector::parse_recovery_status_output(told.as_bytes());
-    let records = parsed.map_err(|error| format!("{error}\n{told}"))?;
+    let output = cluster.must(&["lctl", "get_param", "{obdfilter,mdt}.*.recovery_status"])?;
+    let parsed = lustre_collector::parse_recovery_status_output(output.as_bytes());
+    let records = parsed.map_err(|error| format!("{error}\n{output}"))?;
     let is_status = |record: &&Record| {
         matches!(record, Record::Target(TargetStats::RecoveryStatus(one))
             if format!("{:?}", one.value) != "Unknown")
     };
     let count = records.iter().filter(is_status).count();
-    ensure(count == 3, || format!("{count} of 3 targets in {told}"))
+    ensure(count == 3, || format!("{count} of 3 targets in {output}"))
 }
 
 fn ask_exporter(cluster: &Cluster) -> Outcome {
@@ -159,7 +159,7 @@ fn fields<'a>(text: &'a str, name: &str) -> Outcome<Vec<&'a str>> {
 
 fn number(fields: &[&str], place: usize) -> Outcome<u64> {
     let word = fields.get(place).ok_or_else(|| format!("{fields:?} have no field {place}"))?;
-    word.parse().told(word)
+    word.parse().context(word)
 }
 
 fn ask_by_fields(cluster: &Cluster) -> Outcome {
@@ -193,8 +193,8 @@ fn ask_by_fields(cluster: &Cluster) -> Outcome {
         ensure(number(&fields, 1)? + number(&fields, 5)? > 0, || line.to_owned())?;
     }
     for (name, wanted) in [("health_check", "healthy"), ("mdt.*.eviction_count", "0")] {
-        let told = shown(name)?;
-        ensure(told.trim() == wanted, || format!("{name} is {told}"))?;
+        let output = shown(name)?;
+        ensure(output.trim() == wanted, || format!("{name} is {output}"))?;
     }
     Ok(())
 }

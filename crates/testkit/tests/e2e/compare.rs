@@ -10,7 +10,7 @@ use sheen_testkit::browser::Browser;
 use sheen_testkit::cluster::Cluster;
 use sheen_testkit::process::{run_and, wait_until};
 use sheen_testkit::scene::scene;
-use sheen_testkit::{Outcome, Told, ensure};
+use sheen_testkit::{Context, Outcome, ensure};
 
 use crate::statistics::samples;
 
@@ -22,7 +22,7 @@ const FILES: u64 = 2 * 40;
 /// A directory of the machine, a mount, and the native client, as words.
 fn targets(cluster: &Cluster) -> Outcome<Vec<String>> {
     let local = cluster.logs().join("local");
-    fs::create_dir_all(&local).told("local")?;
+    fs::create_dir_all(&local).context("local")?;
     let mut words = vec!["bench".to_owned(), "compare".to_owned()];
     for target in [
         format!("local={}", local.display()),
@@ -38,7 +38,7 @@ fn targets(cluster: &Cluster) -> Outcome<Vec<String>> {
 /// Nothing is left in any place.
 fn is_clean(cluster: &Cluster) -> Outcome {
     for place in [cluster.logs().join("local"), cluster.mnt()] {
-        let left = fs::read_dir(&place).told(place.display())?.count();
+        let left = fs::read_dir(&place).context(place.display())?.count();
         ensure(left == 0, || format!("{left} things are left in {}", place.display()))?;
     }
     Ok(())
@@ -69,8 +69,8 @@ fn compared(cluster: &Cluster) -> Outcome {
         let (count, _) = samples(cluster, parameter, line)?;
         ensure(count == wanted, || format!("{parameter}: {line} {count} times, not {wanted}"))?;
     }
-    let text = fs::read_to_string(&json).told("the JSON")?;
-    let report: Value = serde_json::from_str(&text).told("the JSON")?;
+    let text = fs::read_to_string(&json).context("the JSON")?;
+    let report: Value = serde_json::from_str(&text).context("the JSON")?;
     let wanted = numbers(&report)?;
     look_at(cluster, &html, &report, &wanted)
 }
@@ -135,7 +135,7 @@ fn look_at(cluster: &Cluster, page: &Path, report: &Value, wanted: &[f64]) -> Ou
     let bad = cluster.logs().join("bad.html");
     let text = "<!DOCTYPE html><html><body><img src=\"http://127.0.0.1:1/x.png\">\
                 <script>console.error('bad')</script></body></html>";
-    fs::write(&bad, text).told("bad.html")?;
+    fs::write(&bad, text).context("bad.html")?;
     let seen = browser.open(&bad, &cluster.logs().join("browser-bad"))?;
     ensure(seen.console.len() == 1 && seen.requests > 0, || format!("{seen:?}"))
 }
@@ -158,7 +158,7 @@ fn interrupted(cluster: &Cluster) -> Outcome {
         wait_until("a benchmark that works", LIMIT, || {
             fs::read_dir(&local).is_ok_and(|mut all| all.next().is_some())
         })?;
-        kill_process(pid, Signal::INT).told("an interrupt")
+        kill_process(pid, Signal::INT).context("an interrupt")
     })?;
     ensure(finished.status.code() == Some(130), || finished.output.clone())?;
     ensure(finished.output == "sheen bench: interrupted\n", || finished.output.clone())?;

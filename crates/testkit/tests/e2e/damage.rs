@@ -11,7 +11,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 use sheen_testkit::cluster::Cluster;
 use sheen_testkit::scene::scene;
-use sheen_testkit::{Outcome, Told, bytes, ensure};
+use sheen_testkit::{Context, Outcome, bytes, ensure};
 
 const LIMIT: Duration = Duration::from_secs(300);
 /// Longer than what comes inline with an open, so that a DoM file is read by RPC, too.
@@ -21,8 +21,8 @@ const FILE_BYTES: usize = 3_000_000;
 /// All files of objects' data.
 fn data_files(folder: &Path) -> Outcome<Vec<PathBuf>> {
     let mut found = Vec::new();
-    for entry in fs::read_dir(folder).told(folder.display())? {
-        let path = entry.told(folder.display())?.path();
+    for entry in fs::read_dir(folder).context(folder.display())? {
+        let path = entry.context(folder.display())?.path();
         let is_engine = path.file_name().is_some_and(|name| name == "engine");
         if path.is_dir() && !is_engine {
             found.extend(data_files(&path)?);
@@ -41,22 +41,23 @@ pub(crate) fn holding(cluster: &Cluster, content: &[u8]) -> Outcome<PathBuf> {
 }
 
 pub(crate) fn flip(path: &Path, offset: u64) -> Outcome {
-    let file = File::options().read(true).write(true).open(path).told("open an object's file")?;
+    let file =
+        File::options().read(true).write(true).open(path).context("open an object's file")?;
     let mut byte = [0];
-    file.read_exact_at(&mut byte, offset).told("read a byte")?;
-    file.write_all_at(&[byte[0] ^ 1], offset).told("flip it")
+    file.read_exact_at(&mut byte, offset).context("read a byte")?;
+    file.write_all_at(&[byte[0] ^ 1], offset).context("flip it")
 }
 
 /// Puts bytes behind the end.
 fn grow(path: &Path) -> Outcome {
-    let file = File::options().append(true).open(path).told("open an object's file")?;
-    (&file).write_all(b"more").told("make it longer")
+    let file = File::options().append(true).open(path).context("open an object's file")?;
+    (&file).write_all(b"more").context("make it longer")
 }
 
 pub(crate) fn must_be_io_error<T>(what: &str, outcome: io::Result<T>) -> Outcome {
     let errno = outcome.err().and_then(|error| error.raw_os_error());
-    let told = || format!("{what}: errno {errno:?}, not EIO");
-    ensure(errno == Some(Errno::IO.raw_os_error()), told)
+    let shown = || format!("{what}: errno {errno:?}, not EIO");
+    ensure(errno == Some(Errno::IO.raw_os_error()), shown)
 }
 
 /// What a scrub says, and whether it found something.
@@ -77,7 +78,7 @@ pub(crate) fn content(seed: u64) -> Vec<u8> {
 }
 
 fn copy(from: &Path, to: &Path) -> Outcome {
-    let done = Command::new("cp").arg("-a").args([from, to]).status().told("run cp")?;
+    let done = Command::new("cp").arg("-a").args([from, to]).status().context("run cp")?;
     ensure(done.success(), || format!("cp of {} failed", from.display()))
 }
 
@@ -87,7 +88,7 @@ fn files_that_are_newer_than_a_restored_ost_are_errors_and_are_named() {
     const LACKS: &str = "that this OST does not have";
     scene("damage-restored", 1, LIMIT, |cluster| {
         let at = |name: &str| cluster.mnt().join(name);
-        fs::write(at("old"), content(1)).told("write")?;
+        fs::write(at("old"), content(1)).context("write")?;
         cluster.down()?;
         let log = server_log(cluster);
         ensure(!log.contains(LACKS), || format!("a new OST lacks nothing:\n{log}"))?;
@@ -96,15 +97,19 @@ fn files_that_are_newer_than_a_restored_ost_are_errors_and_are_named() {
         cluster.up()?;
         // More than were made ahead.
         for number in 0..100 {
-            fs::write(at(&format!("new-{number}")), "new").told("write")?;
+            fs::write(at(&format!("new-{number}")), "new").context("write")?;
         }
         cluster.down()?;
-        fs::remove_dir_all(&ost).told("remove")?;
-        fs::rename(&older, &ost).told("rename")?;
+        fs::remove_dir_all(&ost).context("remove")?;
+        fs::rename(&older, &ost).context("rename")?;
         cluster.up()?;
-        ensure(fs::read(at("old")).told("read")? == content(1), || "old has changed".to_owned())?;
-        fs::write(at("after"), content(3)).told("write")?;
-        ensure(fs::read(at("after")).told("read")? == content(3), || "after is wrong".to_owned())?;
+        ensure(fs::read(at("old")).context("read")? == content(1), || {
+            "old has changed".to_owned()
+        })?;
+        fs::write(at("after"), content(3)).context("write")?;
+        ensure(fs::read(at("after")).context("read")? == content(3), || {
+            "after is wrong".to_owned()
+        })?;
         must_be_io_error("new-99", fs::read(at("new-99")))?;
         let log = server_log(cluster);
         ensure(log.contains(LACKS), || format!("the OST says nothing:\n{log}"))?;
@@ -114,8 +119,8 @@ fn files_that_are_newer_than_a_restored_ost_are_errors_and_are_named() {
         cluster.down()?;
         let dir = cluster.dir().to_string_lossy().into_owned();
         let said = cluster.run(&["fsck", "--dir", &dir])?.output;
-        let is_told = |line: &str| line.contains("/new-99 ") && line.contains("is missing");
-        ensure(said.lines().any(is_told), || said.clone())
+        let is_reported = |line: &str| line.contains("/new-99 ") && line.contains("is missing");
+        ensure(said.lines().any(is_reported), || said.clone())
     });
 }
 
@@ -124,14 +129,14 @@ fn what_is_lost_cut_or_flipped_is_an_error_after_a_restart() {
     scene("damage-stopped", 2, LIMIT, |cluster| {
         let names = ["lost", "cut", "flipped", "whole", "grown"];
         for (seed, name) in names.iter().enumerate() {
-            fs::write(cluster.mnt().join(name), content(seed as u64)).told(name)?;
+            fs::write(cluster.mnt().join(name), content(seed as u64)).context(name)?;
         }
         let on_mdt = |seed| bytes::content(seed, DOM_BYTES);
         for (name, seed) in [("dom", 9), ("dom-lost", 10)] {
             let dom = cluster.mnt().join(name);
             let layout = ["lfs", "setstripe", "-E", "1M", "-L", "mdt", "-E", "-1"];
             cluster.must(&[&layout[..], &[&dom.to_string_lossy()]].concat())?;
-            fs::write(&dom, on_mdt(seed)).told("a file on the MDT")?;
+            fs::write(&dom, on_mdt(seed)).context("a file on the MDT")?;
         }
         let (code, said) = scrub(cluster)?;
         ensure(code == Some(0) && said.contains("0 damaged"), || said.clone())?;
@@ -139,12 +144,12 @@ fn what_is_lost_cut_or_flipped_is_an_error_after_a_restart() {
 
         let places: Vec<PathBuf> =
             (0..3).map(|seed| holding(cluster, &content(seed))).collect::<Outcome<_>>()?;
-        fs::remove_file(&places[0]).told("remove an object's file")?;
-        let cut = File::options().write(true).open(&places[1]).told("open an object's file")?;
-        cut.set_len(1000).told("cut it")?;
+        fs::remove_file(&places[0]).context("remove an object's file")?;
+        let cut = File::options().write(true).open(&places[1]).context("open an object's file")?;
+        cut.set_len(1000).context("cut it")?;
         flip(&places[2], 1_234_567)?;
         flip(&holding(cluster, &on_mdt(9))?, 200_000)?;
-        fs::remove_file(holding(cluster, &on_mdt(10))?).told("remove a file of data")?;
+        fs::remove_file(holding(cluster, &on_mdt(10))?).context("remove a file of data")?;
         grow(&holding(cluster, &content(4))?)?;
         cluster.up()?;
 
@@ -155,7 +160,9 @@ fn what_is_lost_cut_or_flipped_is_an_error_after_a_restart() {
         for name in ["lost", "cut", "dom-lost", "grown"] {
             must_be_io_error(name, fs::metadata(at(name)))?;
         }
-        ensure(fs::read(at("whole")).told("a whole file")? == content(3), || "changed".to_owned())?;
+        ensure(fs::read(at("whole")).context("a whole file")? == content(3), || {
+            "changed".to_owned()
+        })?;
         let log = server_log(cluster);
         for (place, why) in places.iter().zip(["is lost", "is cut", "is damaged"]) {
             let place = place.display().to_string();
@@ -176,7 +183,7 @@ fn what_is_lost_cut_or_flipped_is_an_error_after_a_restart() {
             ensure(said.contains(&place.display().to_string()), || said.clone())?;
         }
         for name in names.iter().chain([&"dom", &"dom-lost"]) {
-            let done = Command::new("rm").arg(at(name)).output().told("rm")?;
+            let done = Command::new("rm").arg(at(name)).output().context("rm")?;
             let why = || format!("{name} cannot be removed: {done:?}");
             ensure(done.status.success() && !at(name).exists(), why)?;
         }
@@ -188,20 +195,20 @@ fn what_is_lost_cut_or_flipped_is_an_error_after_a_restart() {
 fn what_is_flipped_or_cut_under_a_running_server_is_an_error() {
     scene("damage-running", 2, LIMIT, |cluster| {
         for (seed, name) in ["cut", "flipped", "lost"].iter().enumerate() {
-            fs::write(cluster.mnt().join(name), content(seed as u64)).told(name)?;
+            fs::write(cluster.mnt().join(name), content(seed as u64)).context(name)?;
         }
         let other = cluster.mount_again()?;
         // Another client reads: what the first had is written.
         for (seed, name) in ["cut", "flipped", "lost"].iter().enumerate() {
-            let read = fs::read(other.join(name)).told(name)?;
+            let read = fs::read(other.join(name)).context(name)?;
             ensure(read == content(seed as u64), || "changed".to_owned())?;
         }
         let places: Vec<PathBuf> =
             (0..3).map(|seed| holding(cluster, &content(seed))).collect::<Outcome<_>>()?;
-        let cut = File::options().write(true).open(&places[0]).told("open an object's file")?;
-        cut.set_len(1000).told("cut it")?;
+        let cut = File::options().write(true).open(&places[0]).context("open an object's file")?;
+        cut.set_len(1000).context("cut it")?;
         flip(&places[1], 2_000_000)?;
-        fs::remove_file(&places[2]).told("remove an object's file")?;
+        fs::remove_file(&places[2]).context("remove an object's file")?;
         let third = cluster.mount_again()?;
         for name in ["cut", "flipped"] {
             must_be_io_error(name, fs::read(third.join(name)))?;
@@ -217,8 +224,8 @@ fn what_is_flipped_or_cut_under_a_running_server_is_an_error() {
             ensure(said.contains(&place.display().to_string()), || said.clone())?;
         }
         let flipped = third.join("flipped");
-        fs::write(&flipped, content(7)).told("written anew")?;
-        ensure(fs::read(&flipped).told("read")? == content(7), || "it is not healed".to_owned())
+        fs::write(&flipped, content(7)).context("written anew")?;
+        ensure(fs::read(&flipped).context("read")? == content(7), || "it is not healed".to_owned())
     });
 }
 
@@ -227,7 +234,7 @@ fn what_is_flipped_or_cut_under_a_running_server_is_an_error() {
 fn a_scrub_is_paced_stopped_and_refused() {
     scene("damage-scrub", 2, LIMIT, |cluster| {
         let size = 24 << 20;
-        fs::write(cluster.mnt().join("large"), bytes::content(1, size)).told("a large file")?;
+        fs::write(cluster.mnt().join("large"), bytes::content(1, size)).context("a large file")?;
         cluster.must(&["lctl", "set_param", "osd-*.*.force_sync=1"])?;
         let dir = cluster.dir();
         let dir = dir.to_string_lossy();
@@ -242,8 +249,8 @@ fn a_scrub_is_paced_stopped_and_refused() {
             unknown.output.clone()
         })?;
         cluster.must(&["lctl", "set_param", "osd-*.*.block_checksums=0"])?;
-        let told = cluster.must(&["lctl", "get_param", "-n", "osd-*.*.block_checksums"])?;
-        ensure(told.lines().all(|line| line == "0"), || told.clone())?;
+        let shown = cluster.must(&["lctl", "get_param", "-n", "osd-*.*.block_checksums"])?;
+        ensure(shown.lines().all(|line| line == "0"), || shown.clone())?;
         cluster.down()?;
         let stopped = cluster.run(&["scrub", "--dir", &dir])?;
         ensure(!stopped.status.success() && stopped.output.contains("sheen up"), || {
@@ -258,12 +265,12 @@ fn a_lost_ost_is_replaced_by_an_empty_one() {
     scene("replaced-ost", 2, LIMIT, |cluster| {
         let path = |number: u32| cluster.mnt().join(format!("f{number}"));
         for number in 0..20 {
-            fs::write(path(number), format!("{number}")).told("write")?;
+            fs::write(path(number), format!("{number}")).context("write")?;
         }
-        let nid = fs::read_to_string(cluster.dir().join("run/mgs.nid")).told("mgs.nid")?;
+        let nid = fs::read_to_string(cluster.dir().join("run/mgs.nid")).context("mgs.nid")?;
         cluster.down()?;
         let lost = cluster.dir().join("ost0001");
-        fs::remove_dir_all(&lost).told("remove")?;
+        fs::remove_dir_all(&lost).context("remove")?;
         let place = lost.to_string_lossy();
         let made = ["mkfs.lustre", "--ost", "--fsname", "sheen", "--index", "1", "--replace"];
         cluster.must(&[&made[..], &["--mgsnode", nid.trim(), &place]].concat())?;
@@ -274,9 +281,9 @@ fn a_lost_ost_is_replaced_by_an_empty_one() {
         let left = left.count();
         ensure(left == 10, || format!("{left} of 20 files are left"))?;
         for number in 20..40 {
-            fs::write(path(number), format!("{number}")).told("write anew")?;
+            fs::write(path(number), format!("{number}")).context("write anew")?;
         }
         // The lost ones can be removed.
-        (0..20).try_for_each(|number| fs::remove_file(path(number))).told("remove")
+        (0..20).try_for_each(|number| fs::remove_file(path(number))).context("remove")
     });
 }

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use sheen_testkit::cluster::Cluster;
 use sheen_testkit::scene::{same_after_restart, scene, seed};
 use sheen_testkit::workload::{Size, storm};
-use sheen_testkit::{Outcome, Told, bytes, ensure, process};
+use sheen_testkit::{Context, Outcome, bytes, ensure, process};
 
 use crate::kills::LIMIT;
 
@@ -36,27 +36,27 @@ impl Holder {
     fn new(top: &Path) -> Outcome<Self> {
         let synced = bytes::content(5, 300_000);
         let path = top.join("synced");
-        let mut file = File::create_new(&path).told(path.display())?;
-        file.write_all(&synced).and_then(|()| file.sync_all()).told("fsync")?;
-        File::open(top).and_then(|top| top.sync_all()).told("fsync of the folder")?;
-        let locked = File::create_new(top.join("locked")).told("locked")?;
-        flock(&locked, FlockOperation::NonBlockingLockExclusive).told("flock")?;
-        let mut dirty = File::create_new(top.join("dirty")).told("dirty")?;
-        dirty.write_all(&bytes::content(6, 200_000)).told("write")?;
+        let mut file = File::create_new(&path).context(path.display())?;
+        file.write_all(&synced).and_then(|()| file.sync_all()).context("fsync")?;
+        File::open(top).and_then(|top| top.sync_all()).context("fsync of the folder")?;
+        let locked = File::create_new(top.join("locked")).context("locked")?;
+        flock(&locked, FlockOperation::NonBlockingLockExclusive).context("flock")?;
+        let mut dirty = File::create_new(top.join("dirty")).context("dirty")?;
+        dirty.write_all(&bytes::content(6, 200_000)).context("write")?;
         Ok(Self { synced, dirty, _locked: locked })
     }
 }
 
 /// Through `other`: what was synced is there, can be written, and names can be made beside it.
-fn others_go_on(other: &Path, synced: &[u8]) -> Outcome {
+fn other_mount_goes_on(other: &Path, synced: &[u8]) -> Outcome {
     let start = Instant::now();
-    let read = fs::read(other.join("synced")).told("what the silent one synced")?;
+    let read = fs::read(other.join("synced")).context("what the silent one synced")?;
     ensure(read == synced, || "what was synced is not there".to_owned())?;
-    fs::write(other.join("beside"), b"beside").told("create beside")?;
-    fs::write(other.join("synced"), b"written since").told("write")?;
+    fs::write(other.join("beside"), b"beside").context("create beside")?;
+    fs::write(other.join("synced"), b"written since").context("write")?;
     let waited = start.elapsed();
-    println!("deaths: others waited {} ms", waited.as_millis());
-    ensure(waited < CALLED_BACK, || format!("others waited {} s", waited.as_secs()))
+    println!("deaths: the other mount waited {} ms", waited.as_millis());
+    ensure(waited < CALLED_BACK, || format!("the other mount waited {} s", waited.as_secs()))
 }
 
 fn lock_is_free(path: &Path) -> bool {
@@ -71,32 +71,32 @@ fn a_mount_that_stood_still_is_evicted_and_goes_on_afterwards() {
         let holder = Holder::new(&top)?;
         let mount = cluster.mount_pid()?;
         process::stop(mount)?;
-        let went_on = others_go_on(&other, &holder.synced);
+        let went_on = other_mount_goes_on(&other, &holder.synced);
         process::go_on(mount)?;
         went_on?;
         let sees = || fs::read(top.join("synced")).is_ok_and(|read| read == b"written since");
         process::wait_until("the stopped mount sees what was written", CALLED_BACK, sees)?;
-        // As a child does that runs another program: nobody looks at what its close is told.
-        drop(holder.dirty.try_clone().told("dup")?);
+        // As a child does that runs another program: no program looks at what its close returns.
+        drop(holder.dirty.try_clone().context("dup")?);
         // Dirty bytes were lost, which this says, or had been written before it stood still.
         match holder.dirty.sync_all() {
             Err(error) if error.raw_os_error() == Some(Errno::IO.raw_os_error()) => {}
             Err(error) => return Err(format!("fsync after an eviction: {error}")),
             Ok(()) => {
-                let read = fs::read(other.join("dirty")).told("dirty")?;
+                let read = fs::read(other.join("dirty")).context("dirty")?;
                 ensure(read == bytes::content(6, 200_000), || "synced, and lost".to_owned())?;
             }
         }
         drop(holder);
-        fs::write(top.join("after"), b"after").told("create after an eviction")?;
-        let after = fs::read(other.join("after")).told("what it made")?;
+        fs::write(top.join("after"), b"after").context("create after an eviction")?;
+        let after = fs::read(other.join("after")).context("what it made")?;
         ensure(after == b"after", || "what it made is something else".to_owned())?;
         same_after_restart(cluster)
     });
 }
 
 #[test]
-fn a_mount_that_died_leaves_its_files_and_locks_to_others() {
+fn a_mount_that_died_leaves_its_files_and_locks_to_other_mounts() {
     scene("died", 1, LIMIT, |cluster| {
         let (top, other) = (cluster.mnt(), cluster.mount_again()?);
         let holder = Holder::new(&top)?;
@@ -104,7 +104,7 @@ fn a_mount_that_died_leaves_its_files_and_locks_to_others() {
         process::kill(cluster.mount_pid()?)?;
         let died = Instant::now();
         cluster.kill_mount()?;
-        others_go_on(&other, &holder.synced)?;
+        other_mount_goes_on(&other, &holder.synced)?;
         let locked = other.join("locked");
         process::wait_until("a lock of the dead", SILENT, || lock_is_free(&locked))?;
         println!("deaths: its flock was free after {} s", died.elapsed().as_secs());
@@ -137,31 +137,31 @@ fn a_crowd_goes_on_when_the_server_dies() {
     });
 }
 
-/// Each holds on its mount what the other waits for: whoever closes the circle is told.
+/// Each holds on its mount what the other waits for: the one that closes the circle gets the error.
 #[test]
 fn a_circle_of_waiters_over_two_mounts_is_refused() {
     scene("circle", 1, LIMIT, |cluster| {
         let (top, other) = (cluster.mnt(), cluster.mount_again()?);
         for name in ["one", "two"] {
-            fs::write(top.join(name), name).told(name)?;
+            fs::write(top.join(name), name).context(name)?;
         }
         let open = |path: PathBuf| {
-            OpenOptions::new().read(true).write(true).open(&path).told(path.display())
+            OpenOptions::new().read(true).write(true).open(&path).context(path.display())
         };
         let (mine, wanted) = (open(top.join("one"))?, open(top.join("two"))?);
         let (theirs, closing) = (open(other.join("two"))?, open(other.join("one"))?);
-        fcntl_lock(&mine, FlockOperation::NonBlockingLockExclusive).told("one")?;
-        fcntl_lock(&theirs, FlockOperation::NonBlockingLockExclusive).told("two")?;
+        fcntl_lock(&mine, FlockOperation::NonBlockingLockExclusive).context("one")?;
+        fcntl_lock(&theirs, FlockOperation::NonBlockingLockExclusive).context("two")?;
         thread::scope(|scope| {
             let waiter = scope.spawn(|| fcntl_lock(&wanted, FlockOperation::LockExclusive));
             // Long enough for its request to be there; were it not, this one would wait for it and
             // the other be refused.
             thread::sleep(Duration::from_secs(2));
             let refused = fcntl_lock(&closing, FlockOperation::LockExclusive);
-            fcntl_lock(&theirs, FlockOperation::Unlock).told("unlock")?;
+            fcntl_lock(&theirs, FlockOperation::Unlock).context("unlock")?;
             let got = waiter.join().map_err(|_panic| "the waiter panicked".to_owned())?;
             ensure(refused == Err(Errno::DEADLK), || format!("closing the circle: {refused:?}"))?;
-            got.told("the other waiter")
+            got.context("the other waiter")
         })
     });
 }

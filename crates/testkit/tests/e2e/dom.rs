@@ -15,7 +15,7 @@ use sheen_testkit::cluster::Cluster;
 use sheen_testkit::process;
 use sheen_testkit::scene::{disturbed, same_after_restart, scene};
 use sheen_testkit::workload::{Size, mapped, pair};
-use sheen_testkit::{Outcome, Told, ensure};
+use sheen_testkit::{Context, Outcome, ensure};
 
 const LIMIT: Duration = Duration::from_secs(600);
 /// By then closes were sent and answered, and nothing was written back yet.
@@ -44,7 +44,7 @@ fn both_ways(name: &str, act: Act) {
         let rounds = Size::asked().of(10, 50, 1000);
         let (first, second) = (cluster.mnt(), cluster.mount_again()?);
         for (folder, one, other) in [("there", &first, &second), ("back", &second, &first)] {
-            fs::create_dir(one.join(folder)).told("mkdir")?;
+            fs::create_dir(one.join(folder)).context("mkdir")?;
             act(&one.join(folder), &other.join(folder), rounds)?;
         }
         same_after_restart(cluster)
@@ -75,7 +75,7 @@ fn requests(cluster: &Cluster) -> Outcome<BTreeMap<String, u64>> {
         let (Some(kind), Some(count)) = (words.next(), words.next()) else { continue };
         let is_request = words.next() == Some("samples") && !kind.ends_with("_bytes");
         if is_request && !kind.starts_with("req_") && kind != "obd_ping" {
-            *counts.entry(kind.to_owned()).or_default() += count.parse::<u64>().told(line)?;
+            *counts.entry(kind.to_owned()).or_default() += count.parse::<u64>().context(line)?;
         }
     }
     Ok(counts)
@@ -97,26 +97,26 @@ fn sizes(mnt: &Path, other: &Path) -> Outcome {
     for size in [0, 1, 4095, 4096, 4097, 9000, COMPONENT - 1, COMPONENT, COMPONENT + 1, 200_000] {
         let (here, there) = (mnt.join(size.to_string()), other.join(size.to_string()));
         let bytes = content(size as u64, size);
-        fs::write(&here, &bytes).told("write")?;
-        let seen = fs::metadata(&there).told("stat")?.len();
+        fs::write(&here, &bytes).context("write")?;
+        let seen = fs::metadata(&there).context("stat")?.len();
         ensure(seen == size as u64, || format!("{seen} bytes instead of {size}"))?;
-        ensure(fs::read(&there).told("read")? == bytes, || format!("other bytes at {size}"))?;
+        ensure(fs::read(&there).context("read")? == bytes, || format!("other bytes at {size}"))?;
         for cut in [size / 2, size + 5000, 0, 70_000] {
-            let file = OpenOptions::new().write(true).open(&there).told("open")?;
-            file.set_len(cut as u64).told("truncate")?;
+            let file = OpenOptions::new().write(true).open(&there).context("open")?;
+            file.set_len(cut as u64).context("truncate")?;
             let mut expected = bytes.clone();
             expected.truncate(cut.min(size / 2));
             if cut == 0 || cut == 70_000 {
                 expected.clear();
             }
             expected.resize(cut, 0);
-            let read = fs::read(&here).told("read")?;
+            let read = fs::read(&here).context("read")?;
             ensure(read == expected, || format!("{size} cut to {cut}: {} bytes", read.len()))?;
         }
-        let file = OpenOptions::new().append(true).open(&here).told("open")?;
-        (&file).write_all(b"end").told("append")?;
-        file.sync_all().told("fsync")?;
-        let seen = fs::metadata(&there).told("stat")?.len();
+        let file = OpenOptions::new().append(true).open(&here).context("open")?;
+        (&file).write_all(b"end").context("append")?;
+        file.sync_all().context("fsync")?;
+        let seen = fs::metadata(&there).context("stat")?.len();
         ensure(seen == 70_003, || format!("{seen} bytes after an append"))?;
     }
     Ok(())
@@ -137,17 +137,17 @@ fn holes_space_and_times() {
     scene("dom-holes", 2, LIMIT, |cluster| {
         begin_on_mdt(cluster)?;
         let (mnt, other) = (cluster.mnt(), cluster.mount_again()?);
-        let file = File::create_new(mnt.join("f")).told("create")?;
-        file.write_all_at(&[1; 100], 50_000).told("write")?;
+        let file = File::create_new(mnt.join("f")).context("create")?;
+        file.write_all_at(&[1; 100], 50_000).context("write")?;
         let times =
             fs::FileTimes::new().set_modified(std::time::UNIX_EPOCH + Duration::from_secs(9));
-        file.set_times(times).told("utimes")?;
-        let seen = fs::metadata(other.join("f")).told("stat")?;
+        file.set_times(times).context("utimes")?;
+        let seen = fs::metadata(other.join("f")).context("stat")?;
         ensure((seen.len(), seen.mtime()) == (50_100, 9), || format!("{seen:?}"))?;
         drop(file);
-        let seen = fs::metadata(other.join("f")).told("stat")?;
+        let seen = fs::metadata(other.join("f")).context("stat")?;
         ensure(seen.mtime() == 9, || format!("{} after the close", seen.mtime()))?;
-        let read = fs::read(other.join("f")).told("read")?;
+        let read = fs::read(other.join("f")).context("read")?;
         ensure(read[..50_000].iter().all(|byte| *byte == 0), || "no hole".to_owned())?;
         let usage = seen.blocks() * 512;
         ensure(usage < 50_000, || format!("{usage} bytes on disk"))?;
@@ -164,12 +164,12 @@ fn requests_of_a_small_file(cluster: &Cluster) -> Outcome {
     let (enqueue, close) = (("ldlm_ibits_enqueue", 1), ("mds_close", 1));
     // So much that the client knows all names in the directory, and has a sequence for new ones.
     for name in ["1", "2", "3"] {
-        fs::write(mnt.join(name), content(1, 3000)).told("write")?;
+        fs::write(mnt.join(name), content(1, 3000)).context("write")?;
     }
-    fs::read_dir(&mnt).told("list")?.for_each(drop);
+    fs::read_dir(&mnt).context("list")?.for_each(drop);
     std::thread::sleep(SETTLED);
     let create = asked_by(cluster, || {
-        fs::write(mnt.join("f"), content(2, 3000)).told("write")?;
+        fs::write(mnt.join("f"), content(2, 3000)).context("write")?;
         std::thread::sleep(CLOSED);
         Ok(())
     })?;
@@ -180,23 +180,23 @@ fn requests_of_a_small_file(cluster: &Cluster) -> Outcome {
     })?;
     must_ask("write-back", later, &[("ost_write", 1)])?;
     let again = asked_by(cluster, || {
-        let seen = fs::metadata(mnt.join("f")).told("stat")?;
+        let seen = fs::metadata(mnt.join("f")).context("stat")?;
         ensure(seen.len() == 3000, || format!("{} bytes", seen.len()))
     })?;
     must_ask("stat of what was written", again, &[])?;
     cluster.must(&["lctl", "set_param", "ldlm.namespaces.*.lru_size=clear"])?;
     // The directory is asked about again, and who may walk through it.
     for _ in 0..2 {
-        fs::metadata(mnt.join("1")).told("stat")?;
+        fs::metadata(mnt.join("1")).context("stat")?;
     }
     std::thread::sleep(SETTLED);
     let stat = asked_by(cluster, || {
-        let seen = fs::metadata(mnt.join("f")).told("stat")?;
+        let seen = fs::metadata(mnt.join("f")).context("stat")?;
         ensure(seen.len() == 3000, || format!("{} bytes", seen.len()))
     })?;
     must_ask("stat", stat, &[enqueue])?;
     let read = asked_by(cluster, || {
-        let read = fs::read(mnt.join("f")).told("read")?;
+        let read = fs::read(mnt.join("f")).context("read")?;
         std::thread::sleep(SETTLED);
         ensure(read == content(2, 3000), || "other bytes".to_owned())
     })?;
@@ -216,8 +216,8 @@ fn a_small_file_costs_as_few_requests_as_can_be() {
 fn without_servers(cluster: &Cluster, work: impl FnOnce() -> Outcome + Send + 'static) -> Outcome {
     let server = cluster.server_pid()?;
     process::stop(server)?;
-    let (told, end) = mpsc::channel();
-    let working = thread::spawn(move || told.send(work()));
+    let (sender, end) = mpsc::channel();
+    let working = thread::spawn(move || sender.send(work()));
     let ended = end.recv_timeout(AT_ONCE);
     process::go_on(server)?;
     // Whatever it waited for is there now.
@@ -225,42 +225,42 @@ fn without_servers(cluster: &Cluster, work: impl FnOnce() -> Outcome + Send + 's
     ended.map_err(|_| "it waited for a server".to_owned())?
 }
 
-fn requests_that_somebody_waits_for(cluster: &Cluster) -> Outcome {
+fn requests_that_a_caller_waits_for(cluster: &Cluster) -> Outcome {
     let (mnt, files) = (cluster.mnt(), 40);
     let name = |number: u64| mnt.join(format!("f{number}"));
     for name in ["1", "2", "3"] {
-        fs::write(mnt.join(name), content(1, 3000)).told("write")?;
+        fs::write(mnt.join(name), content(1, 3000)).context("write")?;
     }
-    fs::read_dir(&mnt).told("list")?.for_each(drop);
+    fs::read_dir(&mnt).context("list")?.for_each(drop);
     std::thread::sleep(SETTLED);
-    // One to create each, and now and then one for new numbers; write and close wait for nobody.
+    // One to create each, and now and then one for new numbers; write and close wait for no answer.
     let created = asked_by(cluster, || {
         for number in 0..files {
-            fs::write(name(number), content(number, 4096)).told("write")?;
+            fs::write(name(number), content(number, 4096)).context("write")?;
         }
         std::thread::sleep(SETTLED);
         Ok(())
     })?;
     let allowed = ["ldlm_ibits_enqueue", "mds_close", "ost_write"];
-    let others: Vec<_> =
+    let more: Vec<_> =
         created.iter().filter(|(kind, _)| !allowed.contains(&kind.as_str())).collect();
-    ensure(others.iter().map(|(_, count)| count).sum::<u64>() <= 2, || format!("{others:?}"))?;
+    ensure(more.iter().map(|(_, count)| count).sum::<u64>() <= 2, || format!("{more:?}"))?;
     ensure(created.iter().all(|(_, count)| *count <= files), || format!("{created:?}"))?;
-    let file = File::create_new(mnt.join("last")).told("create")?;
+    let file = File::create_new(mnt.join("last")).context("create")?;
     without_servers(cluster, move || {
-        (&file).write_all(&content(7, 4096)).told("write")?;
+        (&file).write_all(&content(7, 4096)).context("write")?;
         drop(file);
         Ok(())
     })?;
-    // One to open each; read and close wait for nobody.
+    // One to open each; read and close wait for no answer.
     cluster.must(&["lctl", "set_param", "ldlm.namespaces.*.lru_size=clear"])?;
     for number in 0..files {
-        fs::metadata(name(number)).told("stat")?;
+        fs::metadata(name(number)).context("stat")?;
     }
     std::thread::sleep(SETTLED);
     let read = asked_by(cluster, || {
         for number in 0..files {
-            let read = fs::read(name(number)).told("read")?;
+            let read = fs::read(name(number)).context("read")?;
             ensure(read == content(number, 4096), || format!("other bytes in {number}"))?;
         }
         std::thread::sleep(SETTLED);
@@ -272,20 +272,20 @@ fn requests_that_somebody_waits_for(cluster: &Cluster) -> Outcome {
     let few = read.iter().all(|(_, count)| (files..=files + 1).contains(count));
     ensure(only_those && few, || format!("open, read, close: {read:?}"))?;
     cluster.must(&["lctl", "set_param", "ldlm.namespaces.*.lru_size=clear"])?;
-    let file = File::open(name(5)).told("open")?;
+    let file = File::open(name(5)).context("open")?;
     without_servers(cluster, move || {
         let mut read = vec![0; 4096];
-        file.read_exact_at(&mut read, 0).told("read")?;
+        file.read_exact_at(&mut read, 0).context("read")?;
         drop(file);
         ensure(read == content(5, 4096), || "other bytes".to_owned())
     })
 }
 
 #[test]
-fn close_and_write_back_keep_nobody_waiting() {
+fn close_and_write_back_keep_no_caller_waiting() {
     scene("dom-waiting", 1, LIMIT, |cluster| {
         begin_on_mdt(cluster)?;
-        requests_that_somebody_waits_for(cluster)?;
+        requests_that_a_caller_waits_for(cluster)?;
         same_after_restart(cluster)
     });
 }
@@ -306,40 +306,40 @@ fn bytes_that_come_with_the_open(cluster: &Cluster) -> Outcome {
     // The MDT hears of no access that is less than a minute later than the one before.
     let long_ago = SystemTime::now() - Duration::from_secs(1000);
     for size in sizes {
-        fs::write(mnt.join(name(size)), content(size as u64, size)).told("write")?;
+        fs::write(mnt.join(name(size)), content(size as u64, size)).context("write")?;
         let times = FileTimes::new().set_accessed(long_ago).set_modified(long_ago);
-        let file = File::options().write(true).open(mnt.join(name(size))).told("open")?;
-        file.set_times(times).told("set times")?;
+        let file = File::options().write(true).open(mnt.join(name(size))).context("open")?;
+        file.set_times(times).context("set times")?;
     }
     thread::sleep(SETTLED);
     cluster.must(&["lctl", "set_param", "ldlm.namespaces.*.lru_size=clear"])?;
     let before = reads(cluster)?;
     for size in sizes {
-        let read = fs::read(mnt.join(name(size))).told("read")?;
+        let read = fs::read(mnt.join(name(size))).context("read")?;
         ensure(read == content(size as u64, size), || format!("other bytes at {size}"))?;
     }
     let asked = reads(cluster)? - before;
     ensure(asked == 0, || format!("{asked} reads of what came with the open"))?;
-    // Its access is told by the close all the same.
+    // The close reports its access all the same.
     let accessed = |top: &Path| fs::metadata(top.join("f100")).and_then(|it| it.accessed());
     thread::sleep(SETTLED);
-    let noted = accessed(&other).told("stat")? > long_ago + Duration::from_secs(900);
+    let noted = accessed(&other).context("stat")? > long_ago + Duration::from_secs(900);
     ensure(noted, || "no access was noted".to_owned())?;
     for (round, size) in sizes.into_iter().enumerate() {
         // One opener reads on while the other mount changes the file, once in place and once behind.
-        let file = File::open(mnt.join(name(size))).told("open")?;
+        let file = File::open(mnt.join(name(size))).context("open")?;
         let mut bytes = content(size as u64, size);
         let change = content(7 + round as u64, 50);
         let at = if round % 2 == 0 { bytes.len() } else { bytes.len() / 2 };
         bytes.resize(bytes.len().max(at + change.len()), 0);
         bytes[at..at + change.len()].copy_from_slice(&change);
-        let writer = OpenOptions::new().write(true).open(other.join(name(size))).told("open")?;
-        writer.write_all_at(&change, at as u64).told("write")?;
+        let writer = OpenOptions::new().write(true).open(other.join(name(size))).context("open")?;
+        writer.write_all_at(&change, at as u64).context("write")?;
         drop(writer);
         let mut read = vec![0; bytes.len() + 1];
-        let got = file.read_at(&mut read, 0).told("read")?;
+        let got = file.read_at(&mut read, 0).context("read")?;
         ensure(read[..got] == bytes, || format!("{got} bytes, stale ones, at {size}"))?;
-        let again = fs::read(mnt.join(name(size))).told("read")?;
+        let again = fs::read(mnt.join(name(size))).context("read")?;
         ensure(again == bytes, || format!("stale bytes for who opens it now, at {size}"))?;
     }
     Ok(())
@@ -362,16 +362,16 @@ fn a_killed_server_loses_nothing_that_was_written_to_it() {
         disturbed(cluster, 3, Duration::from_secs(2), |mnt| {
             for number in 0..files {
                 let path = mnt.join(format!("f{number}"));
-                fs::write(&path, content(number, 3000)).told("write")?;
+                fs::write(&path, content(number, 3000)).context("write")?;
                 if number % 50 == 0 {
-                    File::open(&path).and_then(|file| file.sync_all()).told("fsync")?;
+                    File::open(&path).and_then(|file| file.sync_all()).context("fsync")?;
                     std::thread::sleep(Duration::from_millis(500));
                 }
             }
             Ok(())
         })?;
         for number in 0..files {
-            let read = fs::read(cluster.mnt().join(format!("f{number}"))).told("read")?;
+            let read = fs::read(cluster.mnt().join(format!("f{number}"))).context("read")?;
             ensure(read == content(number, 3000), || format!("f{number} is another"))?;
         }
         same_after_restart(cluster)

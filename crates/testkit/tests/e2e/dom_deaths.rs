@@ -9,7 +9,7 @@ use sheen_testkit::bytes::content;
 use sheen_testkit::cluster::Cluster;
 use sheen_testkit::scene::{same_after_restart, scene};
 use sheen_testkit::workload::ledger::Ledger;
-use sheen_testkit::{Outcome, Told, ensure, process};
+use sheen_testkit::{Context, Outcome, ensure, process};
 
 const LIMIT: Duration = Duration::from_secs(900);
 
@@ -30,20 +30,20 @@ fn an_open_file_keeps_its_data_on_the_mdt_after_its_name() {
         begin_on_mdt(cluster)?;
         let (first, second) = (cluster.mnt(), cluster.mount_again()?);
         let bytes = content(7, 5000);
-        fs::write(first.join("f"), &bytes).told("write")?;
-        let open = File::options().read(true).write(true).open(second.join("f")).told("open")?;
-        open.write_all_at(b"dirty", 5000).told("write")?;
-        fs::remove_file(first.join("f")).told("unlink")?;
+        fs::write(first.join("f"), &bytes).context("write")?;
+        let open = File::options().read(true).write(true).open(second.join("f")).context("open")?;
+        open.write_all_at(b"dirty", 5000).context("write")?;
+        fs::remove_file(first.join("f")).context("unlink")?;
         let mut found = vec![0; 5005];
-        open.read_exact_at(&mut found, 0).told("read")?;
+        open.read_exact_at(&mut found, 0).context("read")?;
         ensure(found[..5000] == bytes[..] && &found[5000..] == b"dirty", || "other bytes".into())?;
-        ensure(open.metadata().told("fstat")?.nlink() == 0, || "it still has a name".into())?;
+        ensure(open.metadata().context("fstat")?.nlink() == 0, || "it still has a name".into())?;
         cluster.kill_server()?;
         cluster.up()?;
-        open.read_exact_at(&mut found, 0).told("read after the server's death")?;
+        open.read_exact_at(&mut found, 0).context("read after the server's death")?;
         ensure(found[..5000] == bytes[..], || "other bytes after the server's death".into())?;
         drop(open);
-        fs::write(first.join("kept"), &bytes).told("write")?;
+        fs::write(first.join("kept"), &bytes).context("write")?;
         same_after_restart(cluster)
     });
 }
@@ -54,8 +54,8 @@ fn what_was_synced_to_the_mdt_survives_the_death_of_all() {
     scene("dom-kill-all", 1, LIMIT, |cluster| {
         begin_on_mdt(cluster)?;
         let top = cluster.mnt().join("round");
-        fs::create_dir(&top).told("mkdir")?;
-        File::open(cluster.mnt()).and_then(|top| top.sync_all()).told("fsync")?;
+        fs::create_dir(&top).context("mkdir")?;
+        File::open(cluster.mnt()).and_then(|top| top.sync_all()).context("fsync")?;
         let ledger = Ledger::default();
         std::thread::scope(|scope| {
             // Ends with an error, when its mount dies.

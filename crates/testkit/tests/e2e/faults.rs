@@ -8,7 +8,7 @@ use std::time::Duration;
 use sheen_testkit::cluster::{Cluster, program};
 use sheen_testkit::scene::{play, scene};
 use sheen_testkit::workload::plant;
-use sheen_testkit::{Outcome, Told, ensure, process, tree};
+use sheen_testkit::{Context, Outcome, ensure, process, tree};
 
 const LIMIT: Duration = Duration::from_secs(300);
 
@@ -71,9 +71,9 @@ const RUNNING: &[Case] = &[
 
 fn try_all(cluster: &Cluster, cases: &[Case]) -> Outcome {
     let empty = cluster.logs().join("empty");
-    std::fs::create_dir_all(&empty).told(empty.display())?;
+    std::fs::create_dir_all(&empty).context(empty.display())?;
     let file = cluster.logs().join("file");
-    std::fs::write(&file, b"a file").told(file.display())?;
+    std::fs::write(&file, b"a file").context(file.display())?;
     let (dir, mnt) = (cluster.dir(), cluster.mnt());
     let nid = process::text(&dir.join("run/mgs.nid"));
     let places = [("DIR", &dir), ("MNT", &mnt), ("EMPTY", &empty), ("FILE", &file)];
@@ -82,15 +82,16 @@ fn try_all(cluster: &Cluster, cases: &[Case]) -> Outcome {
         places.iter().fold(word, |word, (name, path)| word.replace(name, &path.to_string_lossy()))
     };
     let mut faults = Vec::new();
-    for (line, code, told) in cases {
+    for (line, code, wanted_words) in cases {
         let words: Vec<String> = line.split(' ').map(fill).collect();
         let finished = cluster.run(&words.iter().map(String::as_str).collect::<Vec<_>>())?;
-        let told: Vec<String> = told.iter().map(|word| fill(word)).collect();
-        let clear = finished.output.lines().any(|line| told.iter().all(|word| line.contains(word)));
+        let wanted_words: Vec<String> = wanted_words.iter().map(|word| fill(word)).collect();
+        let clear =
+            finished.output.lines().any(|line| wanted_words.iter().all(|word| line.contains(word)));
         if finished.status.code() != Some(*code) || !clear {
             let status = finished.status;
             faults.push(format!(
-                "sheen {line}\n  {status}, wanted {code} and {told:?}:\n{}",
+                "sheen {line}\n  {status}, wanted {code} and {wanted_words:?}:\n{}",
                 finished.output
             ));
         }
@@ -122,8 +123,8 @@ fn wrong_use_leaves_a_running_file_system_alone() {
 #[test]
 fn a_taken_port_is_named() {
     play(&cold("faults-port"), LIMIT, |cluster| {
-        let taken = TcpListener::bind("0.0.0.0:0").told("a free port")?;
-        let port = taken.local_addr().told("bound")?.port().to_string();
+        let taken = TcpListener::bind("0.0.0.0:0").context("a free port")?;
+        let port = taken.local_addr().context("bound")?.port().to_string();
         let (dir, mnt) = (cluster.dir(), cluster.mnt());
         let (dir, mnt) = (dir.to_string_lossy(), mnt.to_string_lossy());
         let words =
@@ -144,7 +145,7 @@ fn a_newer_format_is_refused_and_left_alone() {
         ensure(!marks.is_empty(), || "no target has a format version".to_owned())?;
         let (path, text) = &marks[0];
         let newer = text.replacen(|letter: char| letter.is_ascii_digit(), "99", 1);
-        std::fs::write(path, newer).told(path.display())?;
+        std::fs::write(path, newer).context(path.display())?;
         let (dir, mnt) = (cluster.dir(), cluster.mnt());
         let (dir, mnt) = (dir.to_string_lossy(), mnt.to_string_lossy());
         refused(
@@ -153,7 +154,7 @@ fn a_newer_format_is_refused_and_left_alone() {
             EINVAL,
             &["99", "format"],
         )?;
-        std::fs::write(path, text).told(path.display())?;
+        std::fs::write(path, text).context(path.display())?;
         cluster.up()?;
         tree::must_equal(&before, &tree::read(&cluster.mnt())?)
     });
@@ -162,7 +163,7 @@ fn a_newer_format_is_refused_and_left_alone() {
 /// The files named like a format version, two levels below the directory of the targets.
 fn format_marks(dir: &Path) -> Outcome<Vec<(std::path::PathBuf, String)>> {
     let mut found = Vec::new();
-    for target in std::fs::read_dir(dir).told(dir.display())?.flatten() {
+    for target in std::fs::read_dir(dir).context(dir.display())?.flatten() {
         for file in std::fs::read_dir(target.path()).into_iter().flatten().flatten() {
             let name = file.file_name().to_string_lossy().to_lowercase();
             let text = process::text(&file.path());
@@ -198,13 +199,14 @@ fn a_missing_fuse_device_is_named() {
     });
 }
 
-fn refused(cluster: &Cluster, words: &[&str], code: i32, told: &[&str]) -> Outcome {
-    must_say(&cluster.run(words)?, code, told)
+fn refused(cluster: &Cluster, words: &[&str], code: i32, wanted_words: &[&str]) -> Outcome {
+    must_say(&cluster.run(words)?, code, wanted_words)
 }
 
-fn must_say(finished: &process::Finished, code: i32, told: &[&str]) -> Outcome {
-    let clear = finished.output.lines().any(|line| told.iter().all(|word| line.contains(word)));
+fn must_say(finished: &process::Finished, code: i32, wanted_words: &[&str]) -> Outcome {
+    let clear =
+        finished.output.lines().any(|line| wanted_words.iter().all(|word| line.contains(word)));
     ensure(finished.status.code() == Some(code) && clear, || {
-        format!("{}, wanted {code} and {told:?}:\n{}", finished.status, finished.output)
+        format!("{}, wanted {code} and {wanted_words:?}:\n{}", finished.status, finished.output)
     })
 }

@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use sheen_testkit::cluster::Cluster;
 use sheen_testkit::scene::scene;
-use sheen_testkit::{Outcome, Told, ensure};
+use sheen_testkit::{Context, Outcome, ensure};
 
 const LIMIT: Duration = Duration::from_secs(300);
 const EPERM: i32 = 1;
 
 fn chattr(change: &str, path: &Path) -> Outcome<bool> {
     let command = Command::new("chattr").arg(change).arg(path).output();
-    Ok(command.told("chattr, of e2fsprogs")?.status.success())
+    Ok(command.context("chattr, of e2fsprogs")?.status.success())
 }
 
 fn must_chattr(change: &str, path: &Path) -> Outcome {
@@ -23,7 +23,7 @@ fn must_chattr(change: &str, path: &Path) -> Outcome {
 }
 
 fn lsattr(path: &Path) -> Outcome<String> {
-    let output = Command::new("lsattr").arg("-d").arg(path).output().told("lsattr")?;
+    let output = Command::new("lsattr").arg("-d").arg(path).output().context("lsattr")?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     text.split(' ').next().map(str::to_owned).ok_or("lsattr said nothing".to_owned())
 }
@@ -51,7 +51,7 @@ fn immutable_holds(folder: &Path) -> Outcome {
         "chmod",
         fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600)),
     )?;
-    let read = fs::read(&file).told("read")?;
+    let read = fs::read(&file).context("read")?;
     ensure(read == b"fixed", || "what was frozen changed".to_owned())
 }
 
@@ -60,16 +60,16 @@ fn append_only_holds(folder: &Path) -> Outcome {
     refused("open to write", File::options().write(true).open(&file))?;
     refused("truncate", truncated(&file))?;
     refused("remove", fs::remove_file(&file))?;
-    let mut log = File::options().append(true).open(&file).told("open to append")?;
-    log.write_all(b"more").told("append")
+    let mut log = File::options().append(true).open(&file).context("open to append")?;
+    log.write_all(b"more").context("append")
 }
 
 fn freeze(cluster: &Cluster) -> Outcome {
     let mnt = cluster.mnt();
     let other = cluster.mount_again()?;
-    fs::write(mnt.join("fixed"), b"fixed").told("fixed")?;
-    fs::write(mnt.join("log"), b"").told("log")?;
-    fs::create_dir(mnt.join("shut")).told("shut")?;
+    fs::write(mnt.join("fixed"), b"fixed").context("fixed")?;
+    fs::write(mnt.join("log"), b"").context("log")?;
+    fs::create_dir(mnt.join("shut")).context("shut")?;
     must_chattr("+i", &mnt.join("fixed"))?;
     must_chattr("+a", &mnt.join("log"))?;
     must_chattr("+i", &mnt.join("shut"))?;
@@ -85,14 +85,14 @@ fn freeze(cluster: &Cluster) -> Outcome {
     cluster.down()?;
     cluster.up()?;
     immutable_holds(&mnt)?;
-    let log = fs::read(mnt.join("log")).told("log")?;
+    let log = fs::read(mnt.join("log")).context("log")?;
     ensure(log == b"moremore", || format!("the log holds {log:?}"))?;
     for (change, name) in [("-i", "fixed"), ("-a", "log"), ("-i", "shut")] {
         must_chattr(change, &mnt.join(name))?;
     }
-    fs::write(mnt.join("fixed"), b"changed").told("write what was frozen")?;
-    fs::write(mnt.join("shut/new"), b"").told("create in what was frozen")?;
-    fs::remove_file(mnt.join("log")).told("remove what was append-only")
+    fs::write(mnt.join("fixed"), b"changed").context("write what was frozen")?;
+    fs::write(mnt.join("shut/new"), b"").context("create in what was frozen")?;
+    fs::remove_file(mnt.join("log")).context("remove what was append-only")
 }
 
 #[test]

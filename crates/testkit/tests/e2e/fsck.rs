@@ -8,7 +8,7 @@ use sheen_store::{Store, Transaction};
 use sheen_store_disk::{OpenOptions, StoreDisk};
 use sheen_testkit::cluster::Cluster;
 use sheen_testkit::scene::scene;
-use sheen_testkit::{Outcome, Told, ensure};
+use sheen_testkit::{Context, Outcome, ensure};
 use sheen_types::{Fid, fid_seq};
 
 use crate::damage::{content, flip, holding, must_be_io_error};
@@ -28,7 +28,7 @@ fn left_with(code: i32, last: &str, (was, said): &(Option<i32>, String)) -> Outc
 }
 
 /// A line with all of this.
-fn tells(said: &str, parts: &[&str]) -> Outcome {
+fn reports(said: &str, parts: &[&str]) -> Outcome {
     let found = said.lines().any(|line| parts.iter().all(|part| line.contains(part)));
     ensure(found, || format!("no line has {parts:?}:\n{said}"))
 }
@@ -41,7 +41,7 @@ fn fid_of(cluster: &Cluster, name: &str) -> Outcome<Fid> {
     });
     let mut word = || words.next().unwrap_or_else(|| Err(format!("no FID: {said}")));
     let (seq, oid) = (word()?, word()?);
-    Ok(Fid::new(seq, u32::try_from(oid).told("a number")?))
+    Ok(Fid::new(seq, u32::try_from(oid).context("a number")?))
 }
 
 /// Changes the MDT's store as nothing in the program does.
@@ -58,23 +58,23 @@ fn change_store(
     change: impl FnOnce(&StoreDisk, &mut Transaction) -> Outcome,
 ) -> Outcome {
     let directory = cluster.dir().join(folder);
-    let store = StoreDisk::open(&directory, &OpenOptions::default()).told("open the store")?;
+    let store = StoreDisk::open(&directory, &OpenOptions::default()).context("open the store")?;
     let mut transaction = Transaction::new();
     change(&store, &mut transaction)?;
-    store.apply(transaction).told("apply")?;
-    store.commit().map(drop).told("commit")
+    store.apply(transaction).context("apply")?;
+    store.commit().map(drop).context("commit")
 }
 
 fn forget_name(store: &StoreDisk, transaction: &mut Transaction, name: &str) -> Outcome {
-    let entries = store.scan(Fid::ROOT, &[], 1000).told("scan")?;
+    let entries = store.scan(Fid::ROOT, &[], 1000).context("scan")?;
     let entry = entries.into_iter().find(|entry| entry.key.ends_with(name.as_bytes()));
     transaction.delete(Fid::ROOT, entry.ok_or("no such name")?.key);
     Ok(())
 }
 
 fn cut(path: &Path) -> Outcome {
-    let file = File::options().write(true).open(path).told("open an object's file")?;
-    file.set_len(1000).told("cut it")
+    let file = File::options().write(true).open(path).context("open an object's file")?;
+    file.set_len(1000).context("cut it")
 }
 
 #[test]
@@ -82,13 +82,13 @@ fn data_that_is_lost_cut_or_flipped_is_found_by_path() {
     scene("fsck-data", 2, LIMIT, |cluster| {
         let names = ["lost", "cut", "flipped", "whole"];
         for (seed, name) in names.iter().enumerate() {
-            fs::write(cluster.mnt().join(name), content(seed as u64)).told(name)?;
+            fs::write(cluster.mnt().join(name), content(seed as u64)).context(name)?;
         }
         let busy = fsck(cluster, &[])?;
         ensure(busy.0 == Some(8), || format!("{busy:?} while its server runs"))?;
         cluster.down()?;
         left_with(0, " 0 problems", &fsck(cluster, &["-n"])?)?;
-        fs::remove_file(holding(cluster, &content(0))?).told("remove an object's file")?;
+        fs::remove_file(holding(cluster, &content(0))?).context("remove an object's file")?;
         cut(&holding(cluster, &content(1))?)?;
         flip(&holding(cluster, &content(2))?, 1_234_567)?;
 
@@ -97,20 +97,20 @@ fn data_that_is_lost_cut_or_flipped_is_found_by_path() {
         for (name, why) in
             [("/lost ([", "is lost"), ("/cut ([", "is cut"), ("/flipped ([", "is damaged")]
         {
-            tells(&found.1, &["OST000", name, why, "/objects/"])?;
+            reports(&found.1, &["OST000", name, why, "/objects/"])?;
         }
         left_with(4, " 2 problems", &fsck(cluster, &["--no-checksums"])?)?;
         let tried = fsck(cluster, &["-y"])?;
         left_with(4, " 3 problems", &tried)?;
-        tells(&tried.1, &["/lost ([", ": not repaired"])?;
+        reports(&tried.1, &["/lost ([", ": not repaired"])?;
 
         cluster.up()?;
         for name in ["lost", "cut", "flipped"] {
             let path = cluster.mnt().join(name);
             must_be_io_error(name, fs::read(&path))?;
-            fs::remove_file(path).told("remove what is damaged")?;
+            fs::remove_file(path).context("remove what is damaged")?;
         }
-        let whole = fs::read(cluster.mnt().join("whole")).told("a whole file")?;
+        let whole = fs::read(cluster.mnt().join("whole")).context("a whole file")?;
         ensure(whole == content(3), || "changed".to_owned())?;
         cluster.down()?;
         let end = fsck(cluster, &[])?;
@@ -122,7 +122,7 @@ fn data_that_is_lost_cut_or_flipped_is_found_by_path() {
 fn what_no_name_leads_to_goes_to_lost_and_found() {
     scene("fsck-repair", 2, LIMIT, |cluster| {
         for (seed, name) in ["unnamed", "inodeless", "whole"].iter().enumerate() {
-            fs::write(cluster.mnt().join(name), content(seed as u64)).told(name)?;
+            fs::write(cluster.mnt().join(name), content(seed as u64)).context(name)?;
         }
         let (unnamed, inodeless) = (fid_of(cluster, "unnamed")?, fid_of(cluster, "inodeless")?);
         cluster.down()?;
@@ -135,28 +135,28 @@ fn what_no_name_leads_to_goes_to_lost_and_found() {
         for _ in 0..2 {
             let found = fsck(cluster, &["-n"])?;
             ensure(found.0 == Some(4), || format!("{found:?}"))?;
-            tells(&found.1, &["MDT0000: ", &unnamed.to_string(), "no name leads to it"])?;
-            tells(&found.1, &["MDT0000: /inodeless", &inodeless.to_string(), "is missing"])?;
-            tells(&found.1, &["OST000", "3000000 bytes belong to no file"])?;
+            reports(&found.1, &["MDT0000: ", &unnamed.to_string(), "no name leads to it"])?;
+            reports(&found.1, &["MDT0000: /inodeless", &inodeless.to_string(), "is missing"])?;
+            reports(&found.1, &["OST000", "3000000 bytes belong to no file"])?;
         }
         let done = fsck(cluster, &["-y"])?;
         left_with(1, " 0 problems", &done)?;
-        tells(&done.1, &["/inodeless", ": repaired"])?;
+        reports(&done.1, &["/inodeless", ": repaired"])?;
         left_with(0, " 0 problems", &fsck(cluster, &["-y"])?)?;
 
         cluster.up()?;
-        let whole = fs::read(cluster.mnt().join("whole")).told("a whole file")?;
+        let whole = fs::read(cluster.mnt().join("whole")).context("a whole file")?;
         ensure(whole == content(2), || "changed".to_owned())?;
         ensure(!cluster.mnt().join("inodeless").exists(), || "the name is left".to_owned())?;
         let mut left = Vec::new();
-        for entry in fs::read_dir(cluster.mnt().join("lost+found")).told("lost+found")? {
-            left.push(fs::read(entry.told("an entry")?.path()).told("what was found")?);
+        for entry in fs::read_dir(cluster.mnt().join("lost+found")).context("lost+found")? {
+            left.push(fs::read(entry.context("an entry")?.path()).context("what was found")?);
         }
         left.sort();
         let mut wanted = vec![content(0), content(1)];
         wanted.sort();
         ensure(left == wanted, || format!("{} files are in lost+found", left.len()))?;
-        fs::write(cluster.mnt().join("new"), content(9)).told("a new file")?;
+        fs::write(cluster.mnt().join("new"), content(9)).context("a new file")?;
         cluster.down()?;
         left_with(0, " 0 problems", &fsck(cluster, &[])?)
     });
@@ -180,30 +180,30 @@ fn a_wrong_command_line_and_a_place_without_a_file_system_leave_as_fsck_does() {
 const LOGS: Fid = Fid::new(fid_seq::LOCAL_FILE, 0x1001);
 
 #[test]
-fn logs_of_the_mgt_that_cannot_be_read_or_are_gone_are_told() {
+fn logs_of_the_mgt_that_cannot_be_read_or_are_gone_are_reported() {
     scene("fsck-mgt", 1, LIMIT, |cluster| {
         cluster.down()?;
         left_with(0, " 0 problems", &fsck(cluster, &["-n"])?)?;
         let mut client = None;
         change_store(cluster, "mgt", |store, transaction| {
-            let logs = store.scan(LOGS, &[], 1000).told("scan")?;
+            let logs = store.scan(LOGS, &[], 1000).context("scan")?;
             let is = |name: &str| logs.iter().find(|log| log.key.ends_with(name.as_bytes()));
             let of_clients = is("-client").ok_or("no log of clients")?;
             let of_ost = is("-OST0000").ok_or("no log of the OST")?;
             client = Some((of_clients.key.clone(), of_clients.value.clone()));
             transaction.delete(LOGS, of_clients.key.clone());
-            let records = of_ost.value[..4].try_into().map(u32::from_le_bytes).told("an id")?;
+            let records = of_ost.value[..4].try_into().map(u32::from_le_bytes).context("an id")?;
             let records = Fid::new(fid_seq::LLOG_NAME, records);
-            let first = store.scan(records, &[], 1).told("scan")?.remove(0);
+            let first = store.scan(records, &[], 1).context("scan")?.remove(0);
             transaction.put(records, first.key, first.value.slice(1..));
             Ok(())
         })?;
         for options in [&["-n"][..], &["-y"]] {
             let found = fsck(cluster, options)?;
             left_with(4, " 3 problems", &found)?;
-            tells(&found.1, &["MGS: ", "/mgt: log ", "-client is missing"])?;
-            tells(&found.1, &["MGS: ", "records of a log that has no name"])?;
-            tells(&found.1, &["MGS: ", "-OST0000: "])?;
+            reports(&found.1, &["MGS: ", "/mgt: log ", "-client is missing"])?;
+            reports(&found.1, &["MGS: ", "records of a log that has no name"])?;
+            reports(&found.1, &["MGS: ", "-OST0000: "])?;
         }
         change_store(cluster, "mgt", |_, transaction| {
             let (key, value) = client.ok_or("it was not read")?;
@@ -215,20 +215,20 @@ fn logs_of_the_mgt_that_cannot_be_read_or_are_gone_are_told() {
 }
 
 #[test]
-fn a_mark_that_is_lost_is_told_by_fsck_and_at_the_next_start() {
+fn a_mark_that_is_lost_is_reported_by_fsck_and_at_the_next_start() {
     scene("fsck-mark", 1, LIMIT, |cluster| {
         cluster.down()?;
         let mark = cluster.dir().join("ost0000/committed");
         let (dir, mnt) = (cluster.dir(), cluster.mnt().to_owned());
-        fs::remove_file(&mark).told("remove the mark")?;
+        fs::remove_file(&mark).context("remove the mark")?;
         let found = fsck(cluster, &["-n"])?;
         left_with(4, " 1 problems", &found)?;
-        tells(&found.1, &["-OST0000: ", "ost0000/committed", "missing or damaged"])?;
+        reports(&found.1, &["-OST0000: ", "ost0000/committed", "missing or damaged"])?;
         left_with(0, " 0 problems", &fsck(cluster, &["-n"])?)?;
-        fs::write(&mark, "nothing legible").told("damage the mark")?;
+        fs::write(&mark, "nothing legible").context("damage the mark")?;
         let up = ["up", "--dir", &dir.to_string_lossy(), "--mount", &mnt.to_string_lossy()];
         let said = cluster.must(&up)?;
-        tells(&said, &["ost0000/committed", "missing or damaged"])?;
+        reports(&said, &["ost0000/committed", "missing or damaged"])?;
         cluster.down()?;
         left_with(0, " 0 problems", &fsck(cluster, &["-n"])?)
     });

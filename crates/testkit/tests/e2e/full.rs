@@ -1,5 +1,8 @@
 //! Full disks: refused before the data is taken, nothing lost, and room again after a removal.
-#![allow(clippy::disallowed_methods, reason = "others fill the disk side by side with the work")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "other threads fill the disk side by side with the work"
+)]
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
@@ -15,7 +18,7 @@ use sheen_testkit::cluster::Cluster;
 use sheen_testkit::process::wait_until;
 use sheen_testkit::scene::play;
 use sheen_testkit::workload::ledger::Ledger;
-use sheen_testkit::{Outcome, Told, bytes, ensure};
+use sheen_testkit::{Context, Outcome, bytes, ensure};
 
 const LIMIT: Duration = Duration::from_secs(300);
 
@@ -33,7 +36,7 @@ impl Disk {
         ensure(rustix::process::geteuid().is_root(), || {
             "a small disk needs root: run the tests as root".to_owned()
         })?;
-        mount("sheen-test", path, "tmpfs", MountFlags::empty(), DISK).told("mount a tmpfs")?;
+        mount("sheen-test", path, "tmpfs", MountFlags::empty(), DISK).context("mount a tmpfs")?;
         Ok(Self(path.to_owned()))
     }
 }
@@ -63,11 +66,11 @@ fn on_a_small_disk(name: &str, body: impl FnOnce(&Cluster) -> Outcome + Send + '
 fn a_full_ost_says_so_and_loses_nothing() {
     on_a_small_disk("full-ost", |cluster| {
         let kept = bytes::content(1, 1_000_000);
-        fs::write(cluster.mnt().join("kept"), &kept).told("a first file")?;
+        fs::write(cluster.mnt().join("kept"), &kept).context("a first file")?;
         let path = cluster.mnt().join("filler");
         let taken = fill(&path)?;
         ensure(taken < 600, || format!("{taken} MiB fit on a disk of 512"))?;
-        let read = fs::read(cluster.mnt().join("kept")).told("read on a full disk")?;
+        let read = fs::read(cluster.mnt().join("kept")).context("read on a full disk")?;
         ensure(read == kept, || "the first file changed".to_owned())?;
         room_again(cluster, &path, &kept)
     });
@@ -78,15 +81,15 @@ fn a_full_ost_says_so_and_loses_nothing() {
 fn a_full_mdt_says_so_and_loses_nothing() {
     on_a_small_disk("full-mdt", |cluster| {
         let kept = bytes::content(2, 1_000_000);
-        fs::write(cluster.mnt().join("kept"), &kept).told("a first file")?;
-        File::open(cluster.mnt().join("kept")).and_then(|file| file.sync_all()).told("fsync")?;
+        fs::write(cluster.mnt().join("kept"), &kept).context("a first file")?;
+        File::open(cluster.mnt().join("kept")).and_then(|file| file.sync_all()).context("fsync")?;
         let path = cluster.dir().join("filler");
         fill(&path)?;
         let names = cluster.mnt().join("names");
         let made = fs::create_dir(&names).and_then(|()| make_names(&names));
         let kind = made.map_err(|error| error.kind());
         ensure(kind == Err(ErrorKind::StorageFull), || format!("names on a full disk: {kind:?}"))?;
-        let read = fs::read(cluster.mnt().join("kept")).told("read on a full disk")?;
+        let read = fs::read(cluster.mnt().join("kept")).context("read on a full disk")?;
         ensure(read == kept, || "the first file changed".to_owned())?;
         room_again(cluster, &path, &kept)
     });
@@ -95,7 +98,7 @@ fn a_full_mdt_says_so_and_loses_nothing() {
 /// Takes all that the disk has left, in one moment, under a server that is at work: it has no time to
 /// refuse anything first. What was synced before is there when there is room again.
 #[test]
-fn a_disk_that_others_fill_at_once_loses_nothing_that_was_synced() {
+fn a_disk_that_other_writers_fill_at_once_loses_nothing_that_was_synced() {
     on_a_small_disk("filled", |cluster| {
         let (top, filler) = (cluster.mnt(), cluster.dir().join("filler"));
         let ledger = Ledger::default();
@@ -114,23 +117,23 @@ fn a_disk_that_others_fill_at_once_loses_nothing_that_was_synced() {
             println!("filled: {} records, then {written:?}", ledger.durable());
             ensure(written.is_err(), || "nothing was refused on a full disk".to_owned())
         })?;
-        fs::remove_file(&filler).told("rm")?;
+        fs::remove_file(&filler).context("rm")?;
         cluster.kill_server()?;
         cluster.up()?;
         ledger.verify(&top)?;
-        fs::write(top.join("after"), b"after").told("room again")?;
+        fs::write(top.join("after"), b"after").context("room again")?;
         cluster.down()?;
         cluster.fsck()?;
         cluster.up()?;
         ledger.verify(&top)?;
-        let after = fs::read(top.join("after")).told("after")?;
+        let after = fs::read(top.join("after")).context("after")?;
         ensure(after == b"after", || "what was written afterwards is something else".to_owned())
     });
 }
 
-/// Leaves not a single page of the disk to others.
+/// Leaves not a single page of the disk to other writers.
 fn take_all(path: &Path) -> Outcome {
-    let file = File::create_new(path).told(path.display())?;
+    let file = File::create_new(path).context(path.display())?;
     let (mut length, mut piece) = (0, 1 << 29);
     while piece >= 4096 {
         match rustix::fs::fallocate(&file, FallocateFlags::empty(), length, piece) {
@@ -158,7 +161,7 @@ fn make_names(folder: &Path) -> std::io::Result<()> {
 
 /// Writes until the disk is full; says how many MiB it took.
 fn fill(path: &Path) -> Outcome<u64> {
-    let mut file = File::create_new(path).told(path.display())?;
+    let mut file = File::create_new(path).context(path.display())?;
     let piece = bytes::content(9, 1 << 20);
     for taken in 0..4096 {
         match file.write_all(&piece).and_then(|()| file.sync_data()) {
@@ -171,7 +174,7 @@ fn fill(path: &Path) -> Outcome<u64> {
 }
 
 fn room_again(cluster: &Cluster, filler: &Path, kept: &[u8]) -> Outcome {
-    fs::remove_file(filler).told("rm on a full disk")?;
+    fs::remove_file(filler).context("rm on a full disk")?;
     let path = cluster.mnt().join("after");
     // Freed objects are destroyed in the background.
     wait_until("room after rm", Duration::from_secs(60), || {
@@ -183,7 +186,7 @@ fn room_again(cluster: &Cluster, filler: &Path, kept: &[u8]) -> Outcome {
     cluster.fsck()?;
     cluster.up()?;
     for name in ["kept", "after"] {
-        let read = fs::read(cluster.mnt().join(name)).told(name)?;
+        let read = fs::read(cluster.mnt().join(name)).context(name)?;
         ensure(read == kept, || format!("{name}: changed over a restart"))?;
     }
     Ok(())

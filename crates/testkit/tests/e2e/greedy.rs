@@ -22,7 +22,7 @@ use sheen_lnet::{Local, Opening};
 use sheen_testkit::cluster::Cluster;
 use sheen_testkit::process::{self, text, wait_until};
 use sheen_testkit::scene::play;
-use sheen_testkit::{Outcome, Told, ensure};
+use sheen_testkit::{Context, Outcome, ensure};
 use sheen_types::{Fid, InodeBits, LockHandle, LockMode, MatchBits, Nid, ObdHandle, ResourceName};
 use sheen_wire::connect::{ConnectFlags, ConnectFlags2, ObdConnectData};
 use sheen_wire::ldlm::{
@@ -32,7 +32,7 @@ use sheen_wire::lnet::{
     ConnectionType, HANDLE_NONE, HELLO_BYTES, KsockHeader, KsockType, LnetCommand, LnetHeader,
     Portal, Put,
 };
-use sheen_wire::md::{OpenFlags, RecCreate, ReintOp, Valid};
+use sheen_wire::md::{MdsOpenFlags, RecCreate, ReintOp, Valid};
 use sheen_wire::messages::{
     LdlmEnqueue, LdlmIntentOpen, MdsConnect, ObdPing, OstConnect, OstWrite, Request,
 };
@@ -77,18 +77,18 @@ impl Raw {
     fn connect(cluster: &Cluster) -> Outcome<Arc<Self>> {
         let source = cluster.source();
         let (nid, fsname) = source.split_once("@tcp:/").ok_or("no NID")?;
-        let server: Ipv4Addr = nid.parse().told(nid)?;
-        let port = cluster.port().ok_or("no port")?.parse().told("port")?;
+        let server: Ipv4Addr = nid.parse().context(nid)?;
+        let port = cluster.port().ok_or("no port")?.parse().context("port")?;
         let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let incarnation = since.map_or(1, |since| since.as_nanos() as u64);
         let own = Local { nid: Nid::tcp(Ipv4Addr::LOCALHOST), incarnation };
         let (address, server) = (SocketAddrV4::new(server, port), Nid::tcp(server));
-        let mut stream = TcpStream::connect(address).told(address)?;
-        stream.set_write_timeout(Some(Duration::from_millis(100))).told("socket")?;
+        let mut stream = TcpStream::connect(address).context(address)?;
+        stream.set_write_timeout(Some(Duration::from_millis(100))).context("socket")?;
         let (_, first) = Opening::active(own, server, ConnectionType::ANY);
-        stream.write_all(&first.concat()).told("HELLO")?;
-        stream.read_exact(&mut [0; HELLO_BYTES]).told("its HELLO")?;
-        let reader = stream.try_clone().told("socket")?;
+        stream.write_all(&first.concat()).context("HELLO")?;
+        stream.read_exact(&mut [0; HELLO_BYTES]).context("its HELLO")?;
+        let reader = stream.try_clone().context("socket")?;
         let raw = Arc::new(Self {
             stream: Mutex::new(stream),
             own,
@@ -250,7 +250,7 @@ impl Raw {
             fid2: fid,
             ..RecCreate::default()
         };
-        rec_reint.set_flags(OpenFlags::READ);
+        rec_reint.set_flags(MdsOpenFlags::READ);
         let request = LdlmIntentOpen {
             dlm_req,
             ldlm_intent: LdlmIntent { opc: IntentOp::OPEN },
@@ -360,19 +360,19 @@ fn set_apart(cluster: &Cluster) -> Outcome {
     let server = cluster.server_pid()?;
     let of =
         |folder: &Path| process::with_environment(&format!("SHEEN_RUN_DIR={}", folder.display()));
-    let mut others = of(cluster.sockets());
-    others.extend(of(&cluster.elsewhere()));
-    others.push(std::process::id().cast_signed());
-    others.retain(|pid| *pid != server);
+    let mut other_pids = of(cluster.sockets());
+    other_pids.extend(of(&cluster.elsewhere()));
+    other_pids.push(std::process::id().cast_signed());
+    other_pids.retain(|pid| *pid != server);
     keep_on(server, "0")?;
-    others.into_iter().try_for_each(|pid| keep_on(pid, &format!("1-{}", count - 1)))
+    other_pids.into_iter().try_for_each(|pid| keep_on(pid, &format!("1-{}", count - 1)))
 }
 
 /// All threads of a process, on these processors.
 fn keep_on(pid: i32, processors: &str) -> Outcome {
     let mut command = std::process::Command::new("taskset");
     command.args(["--all-tasks", "--cpu-list", "--pid", processors, &pid.to_string()]);
-    let outcome = command.output().told("taskset")?;
+    let outcome = command.output().context("taskset")?;
     ensure(outcome.status.success(), || format!("taskset: {outcome:?}"))
 }
 
@@ -385,12 +385,12 @@ fn work(folder: &Path, time: Duration) -> Outcome<u64> {
         let path = folder.join(format!("f{rounds}"));
         let mut options = File::options();
         options.create(true).truncate(true).write(true).custom_flags(DIRECT);
-        let file = options.open(&path).told("create")?;
-        file.write_all_at(&content, 0).told("write")?;
+        let file = options.open(&path).context("create")?;
+        file.write_all_at(&content, 0).context("write")?;
         drop(file);
         let absent = fs::metadata(folder.join(format!("absent{rounds}")));
-        ensure(absent.is_err(), || "a name that nobody made".to_owned())?;
-        fs::remove_file(&path).told("rm")?;
+        ensure(absent.is_err(), || "a name that no client made".to_owned())?;
+        fs::remove_file(&path).context("rm")?;
         rounds += 1;
     }
     Ok(rounds)
@@ -408,10 +408,10 @@ fn memory(pid: i32) -> Outcome<(u64, u64)> {
 
 fn prey(cluster: &Cluster, folder: &Path) -> Outcome<Prey> {
     let path = folder.join("prey");
-    fs::write(&path, vec![7; 100]).told("write")?;
+    fs::write(&path, vec![7; 100]).context("write")?;
     let path = path.to_string_lossy().into_owned();
     let fid = cluster.must(&["lfs", "path2fid", &path])?;
-    let number = |word: &str| u64::from_str_radix(word.trim_start_matches("0x"), 16).told(word);
+    let number = |word: &str| u64::from_str_radix(word.trim_start_matches("0x"), 16).context(word);
     let words: Vec<&str> = fid.trim().trim_matches(['[', ']']).split(':').collect();
     let [sequence, id, _] = words[..] else { return Err(fid) };
     let fid = Fid::new(number(sequence)?, number(id)? as u32);
@@ -474,7 +474,7 @@ fn measure(
 fn all(cluster: &Cluster, time: Duration, turns: u32) -> Outcome {
     let folder = cluster.mount_by_tcp()?.join("work");
     let other = cluster.mnt().join("other");
-    [&folder, &other].into_iter().try_for_each(fs::create_dir).told("mkdir")?;
+    [&folder, &other].into_iter().try_for_each(fs::create_dir).context("mkdir")?;
     set_apart(cluster)?;
     work(&folder, time)?;
     let (first, _) = memory(cluster.server_pid()?)?;
@@ -504,7 +504,7 @@ fn all(cluster: &Cluster, time: Duration, turns: u32) -> Outcome {
 }
 
 #[test]
-fn a_greedy_client_costs_the_server_its_budget_at_most_and_stops_nobody() {
+fn a_greedy_client_costs_the_server_its_budget_at_most_and_stops_no_other_client() {
     let cluster =
         Cluster::start_with("greedy", 1, &["--listen", "--accept", "all", "--port", "9988"]);
     play(&Arc::new(cluster.unwrap()), LIMIT, |cluster| {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, Timespec, Timestamps};
 use rustix::io::Errno;
 use sheen_testkit::scene::scene;
-use sheen_testkit::{Outcome, Told, ensure};
+use sheen_testkit::{Context, Outcome, ensure};
 
 use crate::rights::{User, set_mode};
 use crate::special::Special;
@@ -24,7 +24,7 @@ fn is<T: PartialEq + std::fmt::Debug>(what: &str, found: T, wanted: T) -> Outcom
 /// What a directory that is gone still does for those who have it open.
 fn is_gone_and_open(what: &str, gone: &File) -> Outcome {
     for _ in 0..2 {
-        let known = gone.metadata().told(what)?;
+        let known = gone.metadata().context(what)?;
         is(what, (known.is_dir(), known.nlink()), (true, 0))?;
     }
     let make = rustix::fs::mkdirat(gone, "new", Mode::from(0o755));
@@ -34,9 +34,9 @@ fn is_gone_and_open(what: &str, gone: &File) -> Outcome {
     is(what, made.err(), Some(Errno::NOENT))?;
     let found = rustix::fs::statat(gone, "new", AtFlags::empty());
     is(what, found.err(), Some(Errno::NOENT))?;
-    let left = names(gone).told(what)?;
+    let left = names(gone).context(what)?;
     ensure(left.iter().all(|name| name.starts_with('.')), || format!("{what}: {left:?}"))?;
-    rustix::fs::fsync(gone).told(what)
+    rustix::fs::fsync(gone).context(what)
 }
 
 /// The names in an open directory.
@@ -51,24 +51,24 @@ fn a_directory_that_is_gone_serves_those_who_have_it_open() {
     scene("gone-directory", 1, LIMIT, |cluster| {
         let (mnt, other) = (cluster.mnt(), cluster.mount_again()?);
         let open = |name: &str| -> Outcome<File> {
-            fs::create_dir(mnt.join(name)).told(name)?;
-            File::open(mnt.join(name)).told(name)
+            fs::create_dir(mnt.join(name)).context(name)?;
+            File::open(mnt.join(name)).context(name)
         };
         let replaced = open("replaced")?;
-        fs::create_dir(mnt.join("new")).told("mkdir")?;
-        fs::rename(mnt.join("new"), mnt.join("replaced")).told("rename")?;
+        fs::create_dir(mnt.join("new")).context("mkdir")?;
+        fs::rename(mnt.join("new"), mnt.join("replaced")).context("rename")?;
         is_gone_and_open("replaced", &replaced)?;
-        is("the new one", fs::metadata(mnt.join("replaced")).told("stat")?.nlink(), 2)?;
+        is("the new one", fs::metadata(mnt.join("replaced")).context("stat")?.nlink(), 2)?;
         let removed = open("removed")?;
-        fs::remove_dir(mnt.join("removed")).told("rmdir")?;
+        fs::remove_dir(mnt.join("removed")).context("rmdir")?;
         is_gone_and_open("removed", &removed)?;
         // By another mount.
         let theirs = open("theirs")?;
-        fs::remove_dir(other.join("theirs")).told("rmdir")?;
+        fs::remove_dir(other.join("theirs")).context("rmdir")?;
         is_gone_and_open("removed by another", &theirs)?;
         let theirs = open("theirs")?;
-        fs::create_dir(other.join("new")).told("mkdir")?;
-        fs::rename(other.join("new"), other.join("theirs")).told("rename")?;
+        fs::create_dir(other.join("new")).context("mkdir")?;
+        fs::rename(other.join("new"), other.join("theirs")).context("rename")?;
         is_gone_and_open("replaced by another", &theirs)?;
         // Who stands in it.
         set_mode(&mnt, 0o777)?;
@@ -86,24 +86,24 @@ fn a_file_that_is_gone_serves_those_who_have_it_open() {
         for other in [mnt.clone(), cluster.mount_again()?] {
             for replaced in [false, true] {
                 let path = mnt.join("f");
-                fs::write(&path, b"content").told("write")?;
-                let open = File::options().read(true).write(true).open(&path).told("open")?;
+                fs::write(&path, b"content").context("write")?;
+                let open = File::options().read(true).write(true).open(&path).context("open")?;
                 match replaced {
                     true => {
-                        fs::write(other.join("g"), b"").told("write")?;
-                        fs::rename(other.join("g"), other.join("f")).told("rename")?;
+                        fs::write(other.join("g"), b"").context("write")?;
+                        fs::rename(other.join("g"), other.join("f")).context("rename")?;
                     }
-                    false => fs::remove_file(other.join("f")).told("unlink")?,
+                    false => fs::remove_file(other.join("f")).context("unlink")?,
                 }
-                let known = open.metadata().told("fstat")?;
+                let known = open.metadata().context("fstat")?;
                 is("links and size", (known.nlink(), known.len()), (0, 7))?;
                 let mut text = String::new();
-                std::io::Read::read_to_string(&mut &open, &mut text).told("read")?;
+                std::io::Read::read_to_string(&mut &open, &mut text).context("read")?;
                 is("content", text.as_str(), "content")?;
-                open.set_len(3).told("ftruncate")?;
-                is("size", open.metadata().told("fstat")?.len(), 3)?;
-                rustix::fs::fchmod(&open, Mode::from(0o640)).told("fchmod")?;
-                rustix::fs::fsync(&open).told("fsync")?;
+                open.set_len(3).context("ftruncate")?;
+                is("size", open.metadata().context("fstat")?.len(), 3)?;
+                rustix::fs::fchmod(&open, Mode::from(0o640)).context("fchmod")?;
+                rustix::fs::fsync(&open).context("fsync")?;
             }
         }
         Ok(())
@@ -121,10 +121,10 @@ fn times_before_1970_and_far_away_are_kept() {
         let set = |path: &Path, seconds: i64, nanoseconds: i64| {
             let time = Timespec { tv_sec: seconds, tv_nsec: nanoseconds };
             let times = Timestamps { last_access: time, last_modification: time };
-            rustix::fs::utimensat(CWD, path, &times, AtFlags::empty()).told(path.display())
+            rustix::fs::utimensat(CWD, path, &times, AtFlags::empty()).context(path.display())
         };
         let known = |path: &Path| -> Outcome<(i64, i64)> {
-            let known = fs::metadata(path).told(path.display())?;
+            let known = fs::metadata(path).context(path.display())?;
             is("nanoseconds", (known.atime_nsec(), known.mtime_nsec()), (0, 0))?;
             Ok((known.atime(), known.mtime()))
         };
@@ -133,15 +133,15 @@ fn times_before_1970_and_far_away_are_kept() {
             let path = path(&mnt, number);
             // With objects and without, and a directory.
             match number % 3 {
-                0 => fs::write(&path, b"content").told("write")?,
-                1 => fs::write(&path, b"").told("create")?,
-                _ => fs::create_dir(&path).told("mkdir")?,
+                0 => fs::write(&path, b"content").context("write")?,
+                1 => fs::write(&path, b"").context("create")?,
+                _ => fs::create_dir(&path).context("mkdir")?,
             }
             set(&path, seconds, 0)?;
             is("just set", known(&path)?, (seconds, seconds))?;
         }
         let part = mnt.join("part");
-        fs::write(&part, b"content").told("write")?;
+        fs::write(&part, b"content").context("write")?;
         set(&part, -5, 300_000_000)?;
         is("the second in which it is", known(&part)?, (-5, -5))?;
         let other = cluster.mount_again()?;
@@ -159,7 +159,7 @@ fn times_before_1970_and_far_away_are_kept() {
 
 /// What the kernel does not use now it forgets.
 fn forget() -> Outcome {
-    fs::write("/proc/sys/vm/drop_caches", "2").told("drop_caches")
+    fs::write("/proc/sys/vm/drop_caches", "2").context("drop_caches")
 }
 
 #[test]
@@ -169,12 +169,12 @@ fn handles_of_files_and_directories_outlive_what_the_kernel_knows() {
         let special = Special::compile(cluster, cluster.logs().join("special-program"))?;
         let saved = |name: &str| cluster.logs().join(format!("{name}.handle"));
         let deep = mnt.join("a/b/c");
-        fs::create_dir_all(&deep).told("mkdir")?;
+        fs::create_dir_all(&deep).context("mkdir")?;
         for name in ["kept", "moved", "linked", "gone", "opened"] {
-            fs::write(deep.join(name), name).told("write")?;
+            fs::write(deep.join(name), name).context("write")?;
             special.says(&["save"], &[&deep.join(name), &saved(name)])?;
         }
-        fs::create_dir(deep.join("empty")).told("mkdir")?;
+        fs::create_dir(deep.join("empty")).context("mkdir")?;
         special.says(&["save"], &[&deep.join("empty"), &saved("empty")])?;
         special.says(&["save"], &[&deep, &saved("deep")])?;
         let opens = |name: &str, wanted: &str| -> Outcome {
@@ -192,20 +192,20 @@ fn handles_of_files_and_directories_outlive_what_the_kernel_knows() {
         all(3)?;
         opens("gone", "links 1 gone")?;
         // Moved, also with the directory that it is in.
-        fs::rename(deep.join("moved"), mnt.join("elsewhere")).told("rename")?;
-        fs::rename(mnt.join("a"), mnt.join("z")).told("rename")?;
+        fs::rename(deep.join("moved"), mnt.join("elsewhere")).context("rename")?;
+        fs::rename(mnt.join("a"), mnt.join("z")).context("rename")?;
         let deep = mnt.join("z/b/c");
-        fs::hard_link(deep.join("linked"), mnt.join("second")).told("link")?;
-        fs::remove_file(deep.join("linked")).told("unlink")?;
+        fs::hard_link(deep.join("linked"), mnt.join("second")).context("link")?;
+        fs::remove_file(deep.join("linked")).context("unlink")?;
         forget()?;
         all(3)?;
         opens("linked", "links 1 linked")?;
         // Gone, and gone but open.
-        let held = File::open(deep.join("opened")).told("open")?;
+        let held = File::open(deep.join("opened")).context("open")?;
         for name in ["gone", "opened"] {
-            fs::remove_file(deep.join(name)).told("unlink")?;
+            fs::remove_file(deep.join(name)).context("unlink")?;
         }
-        fs::remove_dir(deep.join("empty")).told("rmdir")?;
+        fs::remove_dir(deep.join("empty")).context("rmdir")?;
         for _ in 0..2 {
             opens("gone", "Stale file handle")?;
             opens("empty", "Stale file handle")?;
@@ -215,7 +215,7 @@ fn handles_of_files_and_directories_outlive_what_the_kernel_knows() {
         drop(held);
         // Another file never comes in the place of one that is gone.
         for number in 0..50 {
-            fs::write(mnt.join(format!("new{number}")), "new").told("write")?;
+            fs::write(mnt.join(format!("new{number}")), "new").context("write")?;
         }
         // Good also at another mount, and after the file system was started again.
         cluster.down()?;

@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use sheen_testkit::cluster::Cluster;
 use sheen_testkit::scene::{same_after_restart, scene};
 use sheen_testkit::workload::Size;
-use sheen_testkit::{Outcome, Told, ensure, process};
+use sheen_testkit::{Context, Outcome, ensure, process};
 
 use crate::kills::LIMIT;
 
@@ -54,12 +54,12 @@ fn begin(program: &str, arguments: &[&str], folder: &Path) -> Outcome<Child> {
     };
     let mut command = Command::new(program);
     command.args(arguments.iter().map(place)).stdin(Stdio::null());
-    command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().told(program)
+    command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().context(program)
 }
 
 fn signal(child: &Child, signal: Signal) -> Outcome {
     let pid = Pid::from_child(child);
-    kill_process(pid, signal).told("kill")
+    kill_process(pid, signal).context("kill")
 }
 
 /// Whether it ends within `limit`.
@@ -79,7 +79,7 @@ fn most_threads(mount: i32, work: &mut Child, limit: Duration) -> Outcome<usize>
     let (begin, mut most) = (Instant::now(), 0);
     loop {
         most = most.max(threads(mount));
-        if let Some(status) = work.try_wait().told("rm")? {
+        if let Some(status) = work.try_wait().context("rm")? {
             ensure(status.success(), || format!("rm: {status}"))?;
             return Ok(most);
         }
@@ -93,15 +93,15 @@ fn a_file_of_many_links_is_removed_by_a_mount_of_few_threads() {
     scene("links", 1, LIMIT, |cluster| {
         let count = Size::asked().of(500u32, 2_000, 20_000);
         for folder in ["d", "e"] {
-            fs::create_dir(cluster.mnt().join(folder)).told("mkdir")?;
+            fs::create_dir(cluster.mnt().join(folder)).context("mkdir")?;
         }
         let first = cluster.mnt().join("d/first");
-        fs::write(&first, b"linked").told("write")?;
+        fs::write(&first, b"linked").context("write")?;
         for number in 0..count {
             let folder = if number % 8 == 0 { "e" } else { "d" };
             let link = cluster.mnt().join(folder).join(format!("l{number:05}"));
-            fs::hard_link(&first, &link).told("link")?;
-            fs::metadata(&link).told("stat")?;
+            fs::hard_link(&first, &link).context("link")?;
+            fs::metadata(&link).context("stat")?;
         }
         let before = requests(cluster)?;
         let mut work = begin("rm", &["-rf", "@d", "@e"], &cluster.mnt())?;
@@ -113,7 +113,7 @@ fn a_file_of_many_links_is_removed_by_a_mount_of_few_threads() {
         let most = REQUESTS_PER_NAME * u64::from(count);
         ensure(asked <= most, || format!("{asked} requests for {count} names"))?;
         ensure(took <= TIME_PER_NAME * count, || format!("{count} names took {took:?}"))?;
-        fs::write(cluster.mnt().join("after"), b"after").told("create")?;
+        fs::write(cluster.mnt().join("after"), b"after").context("create")?;
         same_after_restart(cluster)
     });
 }
@@ -124,14 +124,14 @@ fn two_mounts_that_remove_the_same_large_directory_get_through() {
         let count = Size::asked().of(500, 2_000, 100_000);
         let other = cluster.mount_again()?;
         let folder = cluster.mnt().join("d");
-        fs::create_dir(&folder).told("mkdir")?;
+        fs::create_dir(&folder).context("mkdir")?;
         for number in 0..count {
-            File::create(folder.join(format!("f{number}"))).told("create")?;
+            File::create(folder.join(format!("f{number}"))).context("create")?;
         }
         // Both know all names.
         for top in [cluster.mnt(), other.clone()] {
-            for entry in fs::read_dir(top.join("d")).told("list")? {
-                entry.and_then(|entry| entry.metadata()).told("stat")?;
+            for entry in fs::read_dir(top.join("d")).context("list")? {
+                entry.and_then(|entry| entry.metadata()).context("stat")?;
             }
         }
         let mut one = begin("rm", &["-rf", "@d"], &cluster.mnt())?;
@@ -140,7 +140,7 @@ fn two_mounts_that_remove_the_same_large_directory_get_through() {
         ensure(ends_within(&mut two, LIMIT / 4), || "the other rm hangs".to_owned())?;
         println!("hangs: {most} threads");
         ensure(most <= THREADS_MAX, || format!("{most} threads"))?;
-        fs::write(cluster.mnt().join("after"), b"after").told("create")?;
+        fs::write(cluster.mnt().join("after"), b"after").context("create")?;
         same_after_restart(cluster)
     });
 }
@@ -158,7 +158,7 @@ fn all_end(cluster: &Cluster, programs: &[(&str, &[&str])], with: Signal) -> Out
 /// Ends them, each of which must wait.
 fn end_all(waiting: &mut [(&str, Child)], with: Signal) -> Outcome {
     for (program, child) in waiting.iter_mut() {
-        let ended = child.try_wait().told(*program)?;
+        let ended = child.try_wait().context(*program)?;
         ensure(ended.is_none(), || format!("{program} did not wait: {ended:?}"))?;
         signal(child, with)?;
     }
@@ -185,11 +185,11 @@ const PROGRAMS: [(&str, &[&str]); 10] = [
 
 fn prepare(cluster: &Cluster) -> Outcome {
     let other = cluster.mount_again()?;
-    fs::create_dir(other.join("folder")).told("mkdir")?;
+    fs::create_dir(other.join("folder")).context("mkdir")?;
     for name in ["cold", "old", "gone", "moved", "folder/a", "folder/b"] {
-        fs::write(other.join(name), vec![7; 300_000]).told(name)?;
+        fs::write(other.join(name), vec![7; 300_000]).context(name)?;
     }
-    let all = Command::new("sync").arg("-f").arg(&other).status().told("sync")?;
+    let all = Command::new("sync").arg("-f").arg(&other).status().context("sync")?;
     ensure(all.success(), || format!("sync: {all}"))
 }
 
@@ -204,7 +204,7 @@ fn whatever_waits_for_a_dead_server_can_be_killed_and_all_goes_on_afterwards() {
         cluster.up()?;
         let read = || fs::read(cluster.mnt().join("cold")).is_ok_and(|it| it == [7; 300_000]);
         process::wait_until("a read after the recovery", RECOVERED, read)?;
-        fs::write(cluster.mnt().join("after"), b"after").told("create")?;
+        fs::write(cluster.mnt().join("after"), b"after").context("create")?;
         // What was killed may have happened, as a whole or not at all; nothing of it stays open.
         same_after_restart(cluster)
     });
@@ -255,7 +255,7 @@ fn whatever_has_a_file_open_can_be_killed_while_it_waits_for_an_ost() {
 #[test]
 fn a_mount_that_hangs_is_named_and_can_be_ended() {
     scene("hanging-mount", 1, LIMIT, |cluster| {
-        fs::write(cluster.mnt().join("file"), b"there").told("write")?;
+        fs::write(cluster.mnt().join("file"), b"there").context("write")?;
         let dir = cluster.dir().to_string_lossy().into_owned();
         let mnt = cluster.mnt().to_string_lossy().into_owned();
         process::stop(cluster.mount_pid()?)?;
@@ -281,19 +281,19 @@ fn a_mount_that_hangs_is_named_and_can_be_ended() {
 #[test]
 fn a_server_that_stands_still_is_named_and_can_be_ended() {
     scene("still-server", 1, LIMIT, |cluster| {
-        fs::write(cluster.mnt().join("file"), b"there").told("write")?;
+        fs::write(cluster.mnt().join("file"), b"there").context("write")?;
         let dir = cluster.dir().to_string_lossy().into_owned();
         let mnt = cluster.mnt().to_string_lossy().into_owned();
         let server = cluster.server_pid()?;
         process::stop(server)?;
         let status = cluster.must(&["status", "--dir", &dir])?;
-        let told = format!("pid {server}, does not answer");
-        ensure(status.contains(&told), || status.clone())?;
+        let wanted = format!("pid {server}, does not answer");
+        ensure(status.contains(&wanted), || status.clone())?;
         for arguments in [&["up", "--dir", &dir, "--mount", &mnt][..], &["down", "--dir", &dir]] {
             let refused = cluster.run(arguments)?;
-            let told = ["stopped by a signal", "down --force"];
-            let is_told = told.iter().all(|word| refused.output.contains(word));
-            ensure(!refused.status.success() && is_told, || {
+            let wanted = ["stopped by a signal", "down --force"];
+            let is_shown = wanted.iter().all(|word| refused.output.contains(word));
+            ensure(!refused.status.success() && is_shown, || {
                 format!("sheen {}: {}\n{}", arguments[0], refused.status, refused.output)
             })?;
         }
@@ -301,7 +301,9 @@ fn a_server_that_stands_still_is_named_and_can_be_ended() {
         process::go_on(server)?;
         let status = cluster.must(&["status", "--dir", &dir])?;
         ensure(!status.contains("does not answer"), || status.clone())?;
-        ensure(fs::read(cluster.mnt().join("file")).told("read")? == b"there", || "lost".into())?;
+        ensure(fs::read(cluster.mnt().join("file")).context("read")? == b"there", || {
+            "lost".into()
+        })?;
         process::stop(server)?;
         cluster.must(&["down", "--dir", &dir, "--force"])?;
         ensure(!process::is_alive(server), || "the server lives".to_owned())?;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use sheen_testkit::scene::{disturbed, same_after_restart, scene};
 use sheen_testkit::workload::ledger::Ledger;
 use sheen_testkit::workload::{Size, big, clone, many, pair, plant, project};
-use sheen_testkit::{Outcome, Told, ensure, process};
+use sheen_testkit::{Context, Outcome, ensure, process};
 
 use crate::sqlite;
 
@@ -81,8 +81,8 @@ fn what_was_synced_survives_the_death_of_all() {
     scene("kill-all", 2, LIMIT, |cluster| {
         for round in 0..Size::asked().of(1, 3, 20) {
             let top = cluster.mnt().join(format!("round-{round}"));
-            std::fs::create_dir(&top).told("mkdir")?;
-            std::fs::File::open(cluster.mnt()).and_then(|top| top.sync_all()).told("fsync")?;
+            std::fs::create_dir(&top).context("mkdir")?;
+            std::fs::File::open(cluster.mnt()).and_then(|top| top.sync_all()).context("fsync")?;
             let ledger = Ledger::default();
             std::thread::scope(|scope| {
                 // Ends with an error, when its mount dies.

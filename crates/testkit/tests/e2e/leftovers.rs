@@ -8,9 +8,9 @@ use std::time::Duration;
 use sheen_testkit::cluster::{Cluster, is_mounted, program};
 use sheen_testkit::process::{self, text};
 use sheen_testkit::scene::{play, scene};
-use sheen_testkit::{Outcome, Told, ensure};
+use sheen_testkit::{Context, Outcome, ensure};
 
-use crate::rights::{Home, NOBODY, User, set_mode};
+use crate::rights::{Home, UNPRIVILEGED, User, set_mode};
 
 const LIMIT: Duration = Duration::from_secs(300);
 
@@ -46,18 +46,18 @@ fn an_up_that_fails_leaves_nothing_that_was_not_there() {
         let (dir, mnt) = (cluster.dir().join("deep/fs"), cluster.mnt());
         let missing = mnt.join("missing").display().to_string();
         let file = mnt.join("file");
-        fs::write(&file, "").told("write")?;
+        fs::write(&file, "").context("write")?;
         let (dir, mnt, file) =
             (dir.display().to_string(), mnt.display().to_string(), file.display().to_string());
         let before = all_below(&cluster.dir());
-        for (words, told) in [
+        for (words, wanted) in [
             (words(&dir, &missing, &[]), "No such file or directory; make the directory first"),
             (words(&dir, &file, &[]), "Not a directory"),
             (words(&dir, &mnt, &["-o", "bogus"]), "'bogus' is not supported"),
             (words(&dir, &mnt, &["--listen", "203.0.113.1@tcp"]), "is no address of this machine"),
         ] {
             let output = fails(cluster, &words)?;
-            ensure(output.contains(told), || format!("{words:?} says {output}"))?;
+            ensure(output.contains(wanted), || format!("{words:?} says {output}"))?;
             let after = all_below(&cluster.dir());
             ensure(after == before, || format!("{words:?} leaves {after:?}"))?;
             let running = process::with_environment(&format!(
@@ -70,19 +70,19 @@ fn an_up_that_fails_leaves_nothing_that_was_not_there() {
         }
         // Of a file system that was there what was there stays, as it was.
         cluster.up()?;
-        fs::write(cluster.mnt().join("f"), "kept").told("write")?;
+        fs::write(cluster.mnt().join("f"), "kept").context("write")?;
         cluster.down()?;
-        let told = || text(&cluster.dir().join("run/cluster"));
-        let (before, dir) = (told(), cluster.dir().display().to_string());
+        let recorded = || text(&cluster.dir().join("run/cluster"));
+        let (before, dir) = (recorded(), cluster.dir().display().to_string());
         let bad = ["up", "--dir", &dir, "--mount", &mnt, "--osts", "2", "--listen", "-o", "bogus"];
         let output = fails(cluster, &bad)?;
         ensure(output.contains("'bogus' is not supported"), || output.clone())?;
-        ensure(told() == before, || format!("{} instead of {before}", told()))?;
+        ensure(recorded() == before, || format!("{} instead of {before}", recorded()))?;
         ensure(cluster.server_pid().is_err(), || "its server runs".to_owned())?;
         // What the server may have registered stays with the registration.
         ensure(cluster.dir().join("ost0001/format").exists(), || "ost0001 is gone".to_owned())?;
         cluster.must(&["up", "--dir", &dir, "--mount", &mnt])?;
-        let read = fs::read_to_string(cluster.mnt().join("f")).told("read")?;
+        let read = fs::read_to_string(cluster.mnt().join("f")).context("read")?;
         ensure(read == "kept", || read.clone())
     });
 }
@@ -92,28 +92,29 @@ fn a_lost_run_directory_is_found_out_from_the_targets() {
     let options = ["--fsname", "other", "--port", "9988"];
     let cluster = Arc::new(Cluster::start_with("lost-run", 1, &options).unwrap());
     play(&cluster, LIMIT, |cluster| {
-        fs::write(cluster.mnt().join("f"), "kept").told("write")?;
+        fs::write(cluster.mnt().join("f"), "kept").context("write")?;
         let (dir, mnt) = (cluster.dir().display().to_string(), cluster.mnt().display().to_string());
         let source = cluster.source();
         // While it runs: the processes are found, and said to be out of reach.
-        fs::remove_dir_all(cluster.dir().join("run")).told("remove")?;
+        fs::remove_dir_all(cluster.dir().join("run")).context("remove")?;
         let status = cluster.must(&["status", "--dir", &dir])?;
-        for told in ["file system: other", "server:      running", &format!("mounted on:  {mnt}")] {
-            ensure(status.contains(told), || format!("no '{told}' in {status}"))?;
+        for wanted in ["file system: other", "server:      running", &format!("mounted on:  {mnt}")]
+        {
+            ensure(status.contains(wanted), || format!("no '{wanted}' in {status}"))?;
         }
         let up = fails(cluster, &["up", "--dir", &dir, "--mount", &mnt])?;
         ensure(up.contains("run `sheen down` first"), || up.clone())?;
         cluster.down()?;
         // And when nothing runs.
-        fs::remove_dir_all(cluster.dir().join("run")).told("remove")?;
+        fs::remove_dir_all(cluster.dir().join("run")).context("remove")?;
         let down = cluster.must(&["down", "--dir", &dir])?;
         ensure(down.contains("run/cluster is gone: file system other"), || down.clone())?;
-        fs::remove_dir_all(cluster.dir().join("run")).told("remove")?;
+        fs::remove_dir_all(cluster.dir().join("run")).context("remove")?;
         let up = cluster.must(&["up", "--dir", &dir, "--mount", &mnt])?;
         ensure(up.contains("run/cluster is gone: file system other"), || up.clone())?;
         ensure(cluster.source() == source, || format!("{} for {source}", cluster.source()))?;
         ensure(cluster.port().as_deref() == Some("9988"), || format!("{:?}", cluster.port()))?;
-        let read = fs::read_to_string(cluster.mnt().join("f")).told("read")?;
+        let read = fs::read_to_string(cluster.mnt().join("f")).context("read")?;
         ensure(read == "kept", || read.clone())
     });
 }
@@ -125,31 +126,31 @@ fn processes_of_an_up_that_was_killed_are_found() {
         let run = cluster.dir().join("run");
         // As if `up` had died between their start and the files.
         for name in ["server.pid", "mount.pid"] {
-            fs::remove_file(run.join(name)).told(name)?;
+            fs::remove_file(run.join(name)).context(name)?;
         }
         let dir = cluster.dir().display().to_string();
         let status = cluster.must(&["status", "--dir", &dir])?;
-        for told in [format!("running, pid {server}"), format!("running, pid {mount}")] {
-            ensure(status.contains(&told), || format!("no '{told}' in {status}"))?;
+        for wanted in [format!("running, pid {server}"), format!("running, pid {mount}")] {
+            ensure(status.contains(&wanted), || format!("no '{wanted}' in {status}"))?;
         }
         for name in ["server.pid", "mount.pid"] {
-            fs::remove_file(run.join(name)).told(name)?;
+            fs::remove_file(run.join(name)).context(name)?;
         }
         // Or before it said where the mount is.
         let settings = text(&run.join("cluster"));
         let without: Vec<&str> =
             settings.lines().filter(|line| !line.starts_with("mount=")).collect();
-        fs::write(run.join("cluster"), without.join("\n")).told("write")?;
+        fs::write(run.join("cluster"), without.join("\n")).context("write")?;
         let pid = text(Path::new(&format!("/proc/{mount}/stat")));
         let started = pid.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(19));
         let started = started.ok_or("no start of the mount")?;
-        fs::write(run.join("mount.pid"), format!("{mount} {started}\n")).told("write")?;
+        fs::write(run.join("mount.pid"), format!("{mount} {started}\n")).context("write")?;
         cluster.up()?;
         ensure((cluster.server_pid()?, cluster.mount_pid()?) == (server, mount), || {
-            "others were started".to_owned()
+            "other processes were started".to_owned()
         })?;
         for name in ["server.pid", "mount.pid"] {
-            fs::remove_file(run.join(name)).told(name)?;
+            fs::remove_file(run.join(name)).context(name)?;
         }
         cluster.down()?;
         ensure(!process::is_alive(server) && !process::is_alive(mount), || "they run".to_owned())?;
@@ -166,7 +167,7 @@ fn what_was_killed_leaves_nothing_in_the_run_folder() {
             names.filter(|name| name.starts_with(what)).collect()
         };
         let background = cluster.mnt().with_file_name("background");
-        fs::create_dir_all(&background).told("mkdir")?;
+        fs::create_dir_all(&background).context("mkdir")?;
         let (source, place) = (cluster.source(), background.display().to_string());
         let words = ["mount", &source, &place];
         cluster.must(&words)?;
@@ -175,7 +176,8 @@ fn what_was_killed_leaves_nothing_in_the_run_folder() {
         let known = [cluster.server_pid()?, cluster.mount_pid()?];
         let other = before.into_iter().find(|pid| !known.contains(pid)).ok_or("no mount")?;
         process::kill(other)?;
-        rustix::mount::unmount(&background, rustix::mount::UnmountFlags::DETACH).told("umount")?;
+        rustix::mount::unmount(&background, rustix::mount::UnmountFlags::DETACH)
+            .context("umount")?;
         cluster.kill_mount()?;
         cluster.kill_server()?;
         cluster.up()?;
@@ -191,7 +193,8 @@ fn what_was_killed_leaves_nothing_in_the_run_folder() {
         ensure(!cluster.run(&words)?.status.success(), || "mounted twice".to_owned())?;
         ensure(folders() == 1, || format!("{:?}", left("mount-")))?;
         ensure(is_mounted(&background), || "not mounted".to_owned())?;
-        rustix::mount::unmount(&background, rustix::mount::UnmountFlags::DETACH).told("umount")?;
+        rustix::mount::unmount(&background, rustix::mount::UnmountFlags::DETACH)
+            .context("umount")?;
         cluster.down()?;
         let links = all_below(&cluster.sockets().join("nids"));
         ensure(links.is_empty(), || format!("down leaves {links:?}"))?;
@@ -219,12 +222,12 @@ fn a_mount_of_another_namespace_is_named_and_can_be_ended() {
         ensure(up.contains("is not mounted here"), || up.clone())?;
         cluster.down()?;
         cluster.up()?;
-        let read = fs::read_to_string(cluster.mnt().join("f")).told("read")?;
+        let read = fs::read_to_string(cluster.mnt().join("f")).context("read")?;
         ensure(read == "inside\n", || read.clone())?;
         // What is unmounted while a program uses it goes on for that, and `down` ends it by force only.
-        let open = fs::File::open(cluster.mnt().join("f")).told("open")?;
+        let open = fs::File::open(cluster.mnt().join("f")).context("open")?;
         rustix::mount::unmount(cluster.mnt(), rustix::mount::UnmountFlags::DETACH)
-            .told("umount")?;
+            .context("umount")?;
         let up = fails(cluster, &["up", "--dir", &dir, "--mount", &mnt])?;
         ensure(up.contains("is not mounted here"), || up.clone())?;
         let down = fails(cluster, &["down", "--dir", &dir])?;
@@ -240,8 +243,8 @@ fn a_user_is_up_as_root_of_a_namespace() {
     let cluster = Arc::new(Cluster::prepare("namespace-root", 1, &[]).unwrap());
     play(&cluster, LIMIT, |cluster| {
         set_mode(Path::new("/dev/fuse"), 0o666)?;
-        let home = Home::of(NOBODY)?;
-        let user = User { cluster, folder: &home.0, uid: NOBODY, groups: &[] };
+        let home = Home::of(UNPRIVILEGED)?;
+        let user = User { cluster, folder: &home.0, uid: UNPRIVILEGED, groups: &[] };
         let tool = program()?.display().to_string();
         let inside = format!(
             "{tool} up --dir own/fs --mount m --osts 1 && echo mine > m/f && cat m/f && {tool} lfs df m; \
@@ -253,7 +256,7 @@ fn a_user_is_up_as_root_of_a_namespace() {
              unshare --user --map-root-user --mount sh -c '{inside}'"
         ));
         let output = output?;
-        let told = ["mine", "OST0000_UUID"];
-        ensure(told.iter().all(|word| output.contains(word)), || output.clone())
+        let wanted = ["mine", "OST0000_UUID"];
+        ensure(wanted.iter().all(|word| output.contains(word)), || output.clone())
     });
 }

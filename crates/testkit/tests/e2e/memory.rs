@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{Advice, fadvise};
 use sheen_testkit::cluster::Cluster;
 use sheen_testkit::scene::{same_after_restart, scene};
-use sheen_testkit::{Outcome, Told, ensure, process};
+use sheen_testkit::{Context, Outcome, ensure, process};
 
 use crate::kills::LIMIT;
 
@@ -28,7 +28,7 @@ const RECOVERED: Duration = Duration::from_secs(60);
 /// `programs/locked.c`, compiled.
 fn compile(cluster: &Cluster) -> Outcome<PathBuf> {
     let (source, built) = (cluster.logs().join("locked.c"), cluster.logs().join("locked"));
-    fs::write(&source, include_str!("programs/locked.c")).told("the source")?;
+    fs::write(&source, include_str!("programs/locked.c")).context("the source")?;
     let mut compiler = Command::new("cc");
     compiler.args(["-O1", "-pthread", "-o"]).arg(&built).arg(&source);
     process::must(&mut compiler, &cluster.logs().join("cc"), RECOVERED)?;
@@ -49,10 +49,10 @@ fn name_jobs(cluster: &Cluster, variable: &str) -> Outcome {
 fn cold_file(cluster: &Cluster) -> Outcome<PathBuf> {
     let path = cluster.mnt().join("file");
     cluster.must(&["lfs", "setstripe", "-c", "2", &path.to_string_lossy()])?;
-    fs::write(&path, vec![7; 1 << 20]).told("write")?;
-    let file = fs::File::open(&path).told("open")?;
-    file.sync_all().told("fsync")?;
-    fadvise(&file, 0, None, Advice::DontNeed).told("fadvise")?;
+    fs::write(&path, vec![7; 1 << 20]).context("write")?;
+    let file = fs::File::open(&path).context("open")?;
+    file.sync_all().context("fsync")?;
+    fadvise(&file, 0, None, Advice::DontNeed).context("fadvise")?;
     Ok(path)
 }
 
@@ -60,10 +60,10 @@ fn begin(program: &PathBuf, file: &PathBuf) -> Outcome<Child> {
     let mut command = Command::new(program);
     command.arg(file).arg(CALLS).env(VARIABLE, "job-7");
     let mut child =
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().told("the program")?;
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().context("the program")?;
     let mut said = String::new();
     let out = child.stdout.as_mut().ok_or("no output")?;
-    BufReader::new(out).read_line(&mut said).told("what it says")?;
+    BufReader::new(out).read_line(&mut said).context("what it says")?;
     ensure(said == "ready\n", || format!("it says {said:?}"))?;
     Ok(child)
 }
@@ -77,14 +77,14 @@ fn a_program_that_waits_with_its_memory_locked_stops_no_call_where_jobs_are_name
         let file = cold_file(cluster)?;
         let mut child = begin(&program, &file)?;
         process::stop(cluster.server_pid()?)?;
-        let told = child.stdin.take().ok_or("no input")?.write_all(b"go\n").told("go on");
+        let written = child.stdin.take().ok_or("no input")?.write_all(b"go\n").context("go on");
         std::thread::sleep(WAITING);
         let begin = Instant::now();
         let status = cluster.must(&["status", "--dir", &cluster.dir().to_string_lossy()]);
         let took = begin.elapsed();
-        let ended_early = child.try_wait().told("wait")?;
+        let ended_early = child.try_wait().context("wait")?;
         process::go_on(cluster.server_pid()?)?;
-        told?;
+        written?;
         ensure(ended_early.is_none(), || "nothing of it waited".to_owned())?;
         let status = status?;
         let mount = status.lines().find(|line| line.starts_with("mount:")).unwrap_or_default();
@@ -92,7 +92,7 @@ fn a_program_that_waits_with_its_memory_locked_stops_no_call_where_jobs_are_name
         ensure(took < SOON, || format!("{took:?}"))?;
         let ends = || child.try_wait().is_ok_and(|status| status.is_some());
         process::wait_until("the program's end", RECOVERED, ends)?;
-        let status = child.wait().told("wait")?;
+        let status = child.wait().context("wait")?;
         ensure(status.success(), || format!("the program: {status}"))?;
         same_after_restart(cluster)
     });
@@ -101,20 +101,20 @@ fn a_program_that_waits_with_its_memory_locked_stops_no_call_where_jobs_are_name
 /// In `execve` a process closes what it has open, and waits for what was written to it, with a lock that who reads its
 /// `/proc/PID/stat` wants, too.
 #[test]
-fn programs_that_become_others_stop_no_call_where_jobs_are_named_by_session() {
+fn programs_that_run_execve_stop_no_call_where_jobs_are_named_by_session() {
     scene("exec-closes", 1, LIMIT, |cluster| {
         name_jobs(cluster, "session")?;
         let path = |number: u32| cluster.mnt().join(format!("file{number}"));
         for round in 0..50 {
-            // Closed in the program before it begins, while the calls of others go on.
+            // Closed in the program before it begins, while the calls of other threads go on.
             let files: Vec<_> = (0..8).map(|it| fs::File::create(path(it))).collect();
             for file in &files {
                 let mut file = file.as_ref().map_err(|error| format!("create: {error}"))?;
-                file.write_all(&[7; 9_000]).told("write")?;
+                file.write_all(&[7; 9_000]).context("write")?;
             }
             let mut children = Vec::new();
             for _ in 0..4 {
-                children.push(Command::new("true").spawn().told("true")?);
+                children.push(Command::new("true").spawn().context("true")?);
             }
             for mut child in children {
                 process::wait_until("a program", SOON * 3, || {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use sheen_testkit::cluster::Cluster;
 use sheen_testkit::scene::play;
-use sheen_testkit::{Outcome, Told, ensure};
+use sheen_testkit::{Context, Outcome, ensure};
 
 const LIMIT: Duration = Duration::from_secs(300);
 const MIB: usize = 1 << 20;
@@ -110,11 +110,11 @@ fn quoted(text: &str) -> Option<(String, &str)> {
 }
 
 fn scrape(address: &str) -> Outcome<Page> {
-    let mut stream = TcpStream::connect(address).told("connect")?;
-    stream.set_read_timeout(Some(Duration::from_secs(20))).told("timeout")?;
-    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: sheen\r\n\r\n").told("ask")?;
+    let mut stream = TcpStream::connect(address).context("connect")?;
+    stream.set_read_timeout(Some(Duration::from_secs(20))).context("timeout")?;
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: sheen\r\n\r\n").context("ask")?;
     let mut answer = String::new();
-    stream.read_to_string(&mut answer).told("answer")?;
+    stream.read_to_string(&mut answer).context("answer")?;
     let (head, body) = answer.split_once("\r\n\r\n").ok_or("no head")?;
     ensure(head.starts_with("HTTP/1.1 200 OK\r\n"), || head.to_owned())?;
     let kind = "Content-Type: application/openmetrics-text; version=1.0.0; charset=utf-8\r\n";
@@ -130,10 +130,10 @@ fn scraped(cluster: &Cluster, address: &str) -> Outcome {
     cluster.must(&["lctl", "set_param", &format!("jobid_name={name}")])?;
     let mnt = cluster.mnt();
     for folder in 0..5 {
-        fs::create_dir(mnt.join(format!("folder{folder}"))).told("mkdir")?;
+        fs::create_dir(mnt.join(format!("folder{folder}"))).context("mkdir")?;
     }
-    fs::write(mnt.join("data"), vec![7; 3 * MIB]).told("write")?;
-    fs::File::open(mnt.join("data")).and_then(|file| file.sync_all()).told("fsync")?;
+    fs::write(mnt.join("data"), vec![7; 3 * MIB]).context("write")?;
+    fs::File::open(mnt.join("data")).and_then(|file| file.sync_all()).context("fsync")?;
     let after = scrape(address)?;
     let bytes = 3 * MIB as u64;
     for (name, labels, wanted) in [
@@ -145,19 +145,19 @@ fn scraped(cluster: &Cluster, address: &str) -> Outcome {
         ("lustre_osp_active", &[], 2),
         ("recovery_status", &[("kind", "MDT")], 1),
     ] {
-        let told = after.sum(name, labels);
-        ensure(told == wanted, || format!("{name} {labels:?} is {told}, not {wanted}"))?;
+        let found = after.sum(name, labels);
+        ensure(found == wanted, || format!("{name} {labels:?} is {found}, not {wanted}"))?;
     }
     let accesses: u64 = after.sum("lustre_disk_io_total", &[("operation", "write")]);
     ensure(accesses > 0, || "no access to a store".to_owned())?;
-    let told = cluster.must(&["lctl", "get_param", "-n", "mdt.*.job_stats"])?;
+    let stats = cluster.must(&["lctl", "get_param", "-n", "mdt.*.job_stats"])?;
     let shown = "job_id:          \"my\\x22job\\x22\\x5C1\"";
-    ensure(told.contains(shown), || told.clone())?;
-    let mkdirs = told.lines().find(|line| line.trim_start().starts_with("mkdir:"));
-    ensure(mkdirs.is_some_and(|line| line.contains("samples:           5,")), || told.clone())?;
+    ensure(stats.contains(shown), || stats.clone())?;
+    let mkdirs = stats.lines().find(|line| line.trim_start().starts_with("mkdir:"));
+    ensure(mkdirs.is_some_and(|line| line.contains("samples:           5,")), || stats.clone())?;
     cluster.must(&["lctl", "set_param", "mdt.*.job_stats=clear"])?;
-    let told = cluster.must(&["lctl", "get_param", "-n", "mdt.*.job_stats"])?;
-    ensure(!told.contains("my\\x22"), || told.clone())
+    let stats = cluster.must(&["lctl", "get_param", "-n", "mdt.*.job_stats"])?;
+    ensure(!stats.contains("my\\x22"), || stats.clone())
 }
 
 /// The address is remembered until another is given, or none.
@@ -176,7 +176,7 @@ fn remembered(cluster: &Cluster, address: &str) -> Outcome {
 }
 
 #[test]
-fn a_scrape_tells_what_was_done() {
+fn a_scrape_reports_what_was_done() {
     // A port that is free now: the server takes it a moment later.
     let port = TcpListener::bind("127.0.0.1:0").and_then(|one| one.local_addr()).unwrap().port();
     let port = port.to_string();
@@ -190,7 +190,7 @@ fn a_scrape_tells_what_was_done() {
 }
 
 #[test]
-fn what_is_no_openmetrics_is_told() {
+fn what_is_no_openmetrics_is_reported() {
     for (text, fault) in [
         ("# TYPE a gauge\n# HELP a A.\na 1\n", "no end"),
         ("# TYPE a gauge\na 1\n# EOF\n", "a family without help"),

@@ -15,7 +15,7 @@ use sheen_testkit::cluster::Cluster;
 use sheen_testkit::process;
 use sheen_testkit::scene::{disturbed, same_after_restart, scene, seed};
 use sheen_testkit::workload::{Size, moves};
-use sheen_testkit::{Outcome, Told, ensure};
+use sheen_testkit::{Context, Outcome, ensure};
 
 use crate::kills::LIMIT;
 
@@ -49,18 +49,18 @@ fn a_mover_dies(cluster: &Cluster, after: Duration, path: &Path, options: &[&str
     let here = cluster.mnt().join("f");
     let command = [&["lfs", "migrate", "-W", "20M"], options, &[&here.display().to_string()]];
     let mut mover = cluster.command(&command.concat());
-    let mut mover = mover.stdout(Stdio::null()).stderr(Stdio::null()).spawn().told("migrate")?;
+    let mut mover = mover.stdout(Stdio::null()).stderr(Stdio::null()).spawn().context("migrate")?;
     thread::sleep(after);
-    let was_at_work = mover.try_wait().told("wait")?.is_none();
+    let was_at_work = mover.try_wait().context("wait")?.is_none();
     process::kill(cluster.mount_pid()?)?;
     cluster.kill_mount()?;
-    mover.wait().told("wait")?;
+    mover.wait().context("wait")?;
     ensure(was_at_work, || "the move ended before its mount died".to_owned())?;
     // The dead hold the file until their servers evict them.
-    let bytes = fs::read(path).told("read")?;
+    let bytes = fs::read(path).context("read")?;
     ensure(bytes == content(3, SIZE), || "other bytes after the mover has died".to_owned())?;
-    let file = File::options().write(true).open(path).told("open")?;
-    file.write_all_at(&content(3, SIZE)[..5000], 0).told("write")?;
+    let file = File::options().write(true).open(path).context("open")?;
+    file.write_all_at(&content(3, SIZE)[..5000], 0).context("write")?;
     cluster.up()
 }
 
@@ -69,7 +69,7 @@ fn a_mount_that_dies_while_it_moves_a_file_leaves_it_whole_and_nothing_else() {
     scene("moving-dies", 2, LIMIT, |cluster| {
         let other = cluster.mount_again()?;
         let path = other.join("f");
-        fs::write(&path, content(3, SIZE)).told("write")?;
+        fs::write(&path, content(3, SIZE)).context("write")?;
         let deaths: [(u64, &[&str]); 3] = [
             (600, &["-E", "1M", "-L", "mdt", "-E", "-1", "-c", "1"]),
             (1100, &["-C", "5"]),
@@ -102,20 +102,20 @@ fn two_mounts_use_a_file_that_moves() {
 fn a_move_ends_when_its_caller_is_interrupted_or_killed() {
     scene("moving-interrupted", 2, LIMIT, |cluster| {
         let path = cluster.mnt().join("f");
-        fs::write(&path, content(4, SIZE)).told("write")?;
+        fs::write(&path, content(4, SIZE)).context("write")?;
         // A shell that runs tests in its background may have them ignore INT, and TERM ends whom INT ends.
         for signal in [Signal::TERM, Signal::KILL] {
             let command = ["lfs", "migrate", "-W", "1M", "-C", "4", &path.display().to_string()];
             let mut mover = cluster.command(&command);
-            let mut mover = mover.stderr(Stdio::null()).spawn().told("migrate")?;
+            let mut mover = mover.stderr(Stdio::null()).spawn().context("migrate")?;
             thread::sleep(Duration::from_secs(2));
-            rustix::process::kill_process(Pid::from_child(&mover), signal).told("kill")?;
+            rustix::process::kill_process(Pid::from_child(&mover), signal).context("kill")?;
             let since = Instant::now();
-            let ended = mover.wait().told("wait")?;
+            let ended = mover.wait().context("wait")?;
             ensure(!ended.success(), || format!("{signal:?}: {ended}"))?;
             let count = cluster.must(&["lfs", "getstripe", "-c", &path.display().to_string()])?;
             ensure(count.trim() == "1", || format!("{count} stripes"))?;
-            let bytes = fs::read(&path).told("read")?;
+            let bytes = fs::read(&path).context("read")?;
             ensure(bytes == content(4, SIZE), || "other bytes".to_owned())?;
             // All of it would take half a minute, and the file is held for the next 16 MiB at a time.
             ensure(since.elapsed() < Duration::from_secs(20), || format!("{signal:?} waits"))?;

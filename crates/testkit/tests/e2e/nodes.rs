@@ -9,7 +9,7 @@ use std::time::Duration;
 use sheen_testkit::cluster::Cluster;
 use sheen_testkit::process::{text, wait_until};
 use sheen_testkit::scene::scene;
-use sheen_testkit::{Outcome, Told, ensure};
+use sheen_testkit::{Context, Outcome, ensure};
 
 const LIMIT: Duration = Duration::from_secs(240);
 /// Longer than any start or recovery takes here.
@@ -27,18 +27,18 @@ impl Drop for Node {
     }
 }
 
-/// An address of this machine that no other test has: of this process, as `sheen up` takes others.
+/// An address of this machine that no other test has: of this process, as `sheen up` takes other ones.
 pub(crate) fn nid(node: u32) -> String {
     let own = std::process::id();
     format!("127.{}.{}.{node}@tcp", 200 + own % 50, own / 50 % 250)
 }
 
 pub(crate) fn spawn(cluster: &Cluster, arguments: &[&str], log: &Path) -> Outcome<Node> {
-    let out = File::options().create(true).append(true).open(log).told(log.display())?;
+    let out = File::options().create(true).append(true).open(log).context(log.display())?;
     let mut command = cluster.command(arguments);
     command.stdin(Stdio::null());
-    command.stderr(out.try_clone().told(log.display())?).stdout(out);
-    command.spawn().told("sheen").map(Node)
+    command.stderr(out.try_clone().context(log.display())?).stdout(out);
+    command.spawn().context("sheen").map(Node)
 }
 
 fn serve(cluster: &Cluster, node: u32, target: &Path) -> Outcome<Node> {
@@ -81,19 +81,19 @@ fn work(cluster: &Cluster) -> Outcome {
         }
         fs::read_to_string("/proc/mounts").is_ok_and(|all| all.contains(&*path))
     })?;
-    fs::write(mnt.join("one"), "1").told("write")?;
-    // The OST comes back before anybody can tell it who the MDT is.
+    fs::write(mnt.join("one"), "1").context("write")?;
+    // The OST comes back before the MGS can send it the MDT's NIDs.
     drop((first, second));
     let _second = serve(cluster, 2, &ost)?;
     std::thread::sleep(Duration::from_secs(2));
     let _first = serve(cluster, 1, &mdt)?;
     reads(&mnt.join("one"), "1")?;
-    fs::write(mnt.join("two"), "2").told("write")?;
+    fs::write(mnt.join("two"), "2").context("write")?;
     reads(&mnt.join("two"), "2")?;
     let refused = text(&cluster.logs().join("server2.log"));
     ensure(!refused.contains("claims to be a server"), || refused.clone())?;
     let unmounted =
-        Command::new("fusermount3").args(["-u", &*path]).status().told("fusermount3")?;
+        Command::new("fusermount3").args(["-u", &*path]).status().context("fusermount3")?;
     ensure(unmounted.success(), || "the mount is in use".to_owned())?;
     Ok(())
 }

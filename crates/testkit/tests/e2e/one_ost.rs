@@ -1,4 +1,4 @@
-//! One OST's process is dead and the others live: who waits for it can be killed, who does not goes on, and
+//! One OST's process is dead and the other OSTs live: who waits for it can be killed, who does not goes on, and
 //! all that waited goes on when it is back.
 #![allow(clippy::disallowed_methods, reason = "calls wait for a server in real time")]
 
@@ -15,7 +15,7 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use sheen_testkit::cluster::Cluster;
 use sheen_testkit::process::{is_alive, text, wait_until};
 use sheen_testkit::scene::play;
-use sheen_testkit::{Outcome, Told, ensure};
+use sheen_testkit::{Context, Outcome, ensure};
 
 use crate::nodes::{Node, PORT, format, nid, spawn};
 
@@ -61,7 +61,7 @@ impl<'a> Apart<'a> {
         apart.mount()?;
         for (name, index) in [("alive", "0"), ("dead", "1")] {
             let folder = apart.at(name);
-            fs::create_dir(&folder).told("mkdir")?;
+            fs::create_dir(&folder).context("mkdir")?;
             let path = folder.to_string_lossy();
             wait_until("an OST", PATIENCE, || {
                 cluster
@@ -129,7 +129,7 @@ impl<'a> Apart<'a> {
 
     /// A program whose arguments name files of the mount by `@`.
     fn begin(&self, program: &str, arguments: &[&str]) -> Outcome<Child> {
-        self.command(program, arguments).spawn().told(program)
+        self.command(program, arguments).spawn().context(program)
     }
 
     fn command(&self, program: &str, arguments: &[&str]) -> Command {
@@ -147,8 +147,8 @@ impl<'a> Apart<'a> {
         let what = format!("{program} {}", arguments.join(" "));
         let ended = end_of(&mut child, AT_ONCE);
         if ended.is_none() {
-            child.kill().told("kill")?;
-            child.wait().told("wait")?;
+            child.kill().context("kill")?;
+            child.wait().context("wait")?;
         }
         let status = ended.ok_or_else(|| format!("{what} waits for a dead OST"))?;
         println!("one_ost: {what}: {} ms", begin.elapsed().as_millis());
@@ -182,7 +182,7 @@ impl Orders {
         let mut command = Command::new("stdbuf");
         command.args(["-oL", "xfs_io"]).args(options).arg(path);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut child = command.spawn().told("xfs_io")?;
+        let mut child = command.spawn().context("xfs_io")?;
         let orders = child.stdin.take();
         let answers = BufReader::new(child.stdout.take().ok_or("asked for a pipe")?);
         Ok(Self { child, orders, answers })
@@ -190,15 +190,15 @@ impl Orders {
 
     fn order(&mut self, order: &str) -> Outcome {
         let orders = self.orders.as_mut().ok_or("its orders have ended")?;
-        writeln!(orders, "{order}").told(order)
+        writeln!(orders, "{order}").context(order)
     }
 
-    /// Returns when it has done what it was told before, and shown its first bytes by `read`.
+    /// Returns when it has done what it was sent before, and shown its first bytes by `read`.
     fn done(&mut self, read: &str) -> Outcome {
         self.order(read)?;
         loop {
             let mut line = String::new();
-            let length = self.answers.read_line(&mut line).told("xfs_io")?;
+            let length = self.answers.read_line(&mut line).context("xfs_io")?;
             ensure(length > 0, || format!("xfs_io ended before {read}"))?;
             if line.contains(":  ") {
                 return Ok(());
@@ -234,10 +234,10 @@ fn end_all(waiting: &mut Waiting, with: Signal) -> Outcome {
     let mut late = Vec::new();
     let mut slowest = Duration::ZERO;
     for (name, child) in waiting.iter_mut() {
-        let ended = child.try_wait().told(&name)?;
+        let ended = child.try_wait().context(&name)?;
         ensure(ended.is_none(), || format!("{name} did not wait: {ended:?}"))?;
         let begin = Instant::now();
-        kill_process(Pid::from_child(child), with).told("kill")?;
+        kill_process(Pid::from_child(child), with).context("kill")?;
         let gone = end_of(child, SOON * 5).is_some();
         let took = begin.elapsed();
         slowest = slowest.max(took);
@@ -254,10 +254,10 @@ const NAMES: [&str; 8] = ["cold", "old", "direct", "mapped", "synced", "shut", "
 
 fn prepare(apart: &Apart<'_>) -> Outcome {
     for folder in ["alive", "dead"] {
-        fs::create_dir(apart.at(folder).join("folder")).told("mkdir")?;
+        fs::create_dir(apart.at(folder).join("folder")).context("mkdir")?;
         for name in NAMES.iter().copied().chain(["gone", "named", "moving", "folder/a", "folder/b"])
         {
-            fs::write(apart.at(folder).join(name), vec![7; BYTES]).told(name)?;
+            fs::write(apart.at(folder).join(name), vec![7; BYTES]).context(name)?;
         }
     }
     apart.forget()
@@ -282,7 +282,7 @@ const PROGRAMS: [(&str, &[&str]); 11] = [
 ];
 
 /// What needs no object of the dead OST, and is done at once.
-const OTHERS: [(&str, &[&str]); 16] = [
+const OTHER_PROGRAMS: [(&str, &[&str]); 16] = [
     ("ls", &["-l", "@alive/folder"]),
     ("ls", &["@dead"]),
     ("ls", &["-l", "@"]),
@@ -319,7 +319,7 @@ fn opened(apart: &Apart<'_>) -> Outcome<Opened> {
     reader.order("mmap -r 0 256k")?;
     reader.done("mread -v 0 2")?;
     all.push(("mread 200k 2", true, reader));
-    // Its pages go with its lock, and so do those that are read ahead for the others.
+    // Its pages go with its lock, and so do those that are read ahead for the other programs.
     apart.cluster.must(&["lctl", "set_param", "-n", "ldlm.namespaces.*.lru_size=clear"])?;
     let mapped =
         [("mapped", "msync -s"), ("unmapped", "munmap"), ("left", "quit"), ("shut", "close")];
@@ -340,7 +340,7 @@ fn opened(apart: &Apart<'_>) -> Outcome<Opened> {
 /// Every byte that programs stored is there, whether they were killed or not.
 fn all_is_there(apart: &Apart<'_>) -> Outcome {
     for name in ["mapped", "unmapped", "left", "shut", "synced"] {
-        let found = fs::read(apart.at("dead").join(name)).told(name)?;
+        let found = fs::read(apart.at("dead").join(name)).context(name)?;
         let is_right = found.len() == BYTES
             && found[..8192].iter().all(|byte| *byte == STORED)
             && found[8192..].iter().all(|byte| *byte == 7);
@@ -357,7 +357,7 @@ fn comes_back(apart: &Apart<'_>) -> Outcome {
     wait_until("a read after the recovery", PATIENCE, read)
 }
 
-/// Processes of the group that are there, but for dead ones that nobody has reaped.
+/// Processes of the group that are there, but for dead ones that are not reaped yet.
 fn members(group: u32) -> usize {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
@@ -373,14 +373,14 @@ fn members(group: u32) -> usize {
 fn groups_end(apart: &Apart<'_>) -> Outcome {
     let script = "cat \"$0\" & stat \"$0\" & (ls -l \"$1\"; true) & wait";
     let mut command = apart.command("sh", &["-c", script, "@dead/cold", "@dead/folder"]);
-    let mut leader = command.process_group(0).spawn().told("sh")?;
+    let mut leader = command.process_group(0).spawn().context("sh")?;
     let probe = env!("CARGO_BIN_EXE_sheen-probe");
     let mut threads = waiting(apart, &[(probe, &["threads", "read", "@dead/old"])])?;
     std::thread::sleep(BEGUN);
     let count = members(leader.id());
     ensure(count >= 4, || format!("{count} processes in the group"))?;
     let begin = Instant::now();
-    kill_process_group(Pid::from_child(&leader), Signal::KILL).told("kill")?;
+    kill_process_group(Pid::from_child(&leader), Signal::KILL).context("kill")?;
     let group = leader.id();
     let is_gone = end_of(&mut leader, SOON * 5).is_some();
     wait_until("the end of the group", SOON * 5, || members(group) == 0)?;
@@ -398,17 +398,17 @@ fn typed_interrupts_end(apart: &Apart<'_>) -> Outcome {
         let mut terminal = Command::new("script");
         terminal.args(["-qefc", &shown, "/dev/null"]).env("SHELL", "/bin/sh");
         terminal.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-        let mut child = terminal.spawn().told("script")?;
+        let mut child = terminal.spawn().context("script")?;
         std::thread::sleep(BEGUN);
         ensure(end_of(&mut child, Duration::ZERO).is_none(), || format!("{line} did not wait"))?;
         let begin = Instant::now();
         let keys = child.stdin.as_mut().ok_or("asked for a pipe")?;
-        keys.write_all(b"\x03").told("Ctrl-C")?;
+        keys.write_all(b"\x03").context("Ctrl-C")?;
         let gone = end_of(&mut child, SOON * 5).is_some();
         let took = begin.elapsed();
         println!("one_ost: Ctrl-C ends {line} after {} ms", took.as_millis());
         if !gone {
-            child.kill().told("kill")?;
+            child.kill().context("kill")?;
         }
         ensure(gone && took <= SOON, || format!("{line} is there {took:?} after Ctrl-C"))?;
     }
@@ -432,7 +432,7 @@ fn whatever_waits_for_one_dead_ost_can_be_killed_and_nothing_is_lost() {
                 ensure(program.is_waiting(), || format!("{order} did not wait"))?;
             }
             let begin = Instant::now();
-            program.child.kill().told("kill")?;
+            program.child.kill().context("kill")?;
             if end_of(&mut program.child, SOON).is_none() {
                 let stack = text(Path::new(&format!("/proc/{}/stack", program.child.id())));
                 late.push(format!("{order}: {stack}"));
@@ -454,14 +454,14 @@ fn what_needs_no_dead_ost_goes_on_and_all_that_waited_ends_well_when_it_is_back(
     run("one-ost-back", 20, |apart| {
         let mut opened = opened(apart)?;
         apart.kill();
-        // What cuts files is left out: others compare them.
+        // What cuts files is left out: other programs compare them.
         let mut waiting = waiting(apart, &PROGRAMS[..8])?;
         for (order, _, program) in &mut opened {
             program.order(order)?;
             program.finish();
         }
         std::thread::sleep(BEGUN);
-        for (program, arguments) in OTHERS {
+        for (program, arguments) in OTHER_PROGRAMS {
             apart.at_once(program, arguments)?;
         }
         let df = Instant::now();
@@ -479,7 +479,7 @@ fn what_needs_no_dead_ost_goes_on_and_all_that_waited_ends_well_when_it_is_back(
             ensure(ended == Some(true), || format!("{order}: {ended:?}"))?;
         }
         let zeros = |name: &str| {
-            let found = fs::read(apart.at("dead").join(name)).told(name)?;
+            let found = fs::read(apart.at("dead").join(name)).context(name)?;
             let zeros = found.iter().take_while(|byte| **byte == 0).count();
             ensure((zeros, found.len()) == (4 << 16, BYTES), || format!("{name}: {zeros} zeros"))
         };
@@ -487,7 +487,7 @@ fn what_needs_no_dead_ost_goes_on_and_all_that_waited_ends_well_when_it_is_back(
         apart.forget()?;
         ["old", "direct"].into_iter().try_for_each(zeros)?;
         all_is_there(apart)?;
-        let copy = fs::read(apart.at("alive/copy")).told("copy")?;
+        let copy = fs::read(apart.at("alive/copy")).context("copy")?;
         ensure(copy == [7; BYTES], || "the copy is another".to_owned())?;
         apart.unmount()
     });

@@ -12,7 +12,7 @@ use sheen_testkit::bytes::content;
 use sheen_testkit::cluster::Cluster;
 use sheen_testkit::scene::scene;
 use sheen_testkit::workload::Size;
-use sheen_testkit::{Outcome, Told, ensure};
+use sheen_testkit::{Context, Outcome, ensure};
 
 const LIMIT: Duration = Duration::from_secs(900);
 
@@ -40,7 +40,7 @@ fn while_locks_go(cluster: &Cluster, work: impl Fn(u64) -> Outcome + Sync) -> Ou
     })
 }
 
-/// A file that was written and closed has its bytes for who opens it then, whatever the kernel was told
+/// A file that was written and closed has its bytes for who opens it then, whatever notices the kernel got
 /// when and in which order: `cp` would take fewer for the end, and what maps the file would get SIGBUS.
 #[test]
 fn what_was_closed_is_there_whole_while_locks_go() {
@@ -48,7 +48,7 @@ fn what_was_closed_is_there_whole_while_locks_go() {
         let files = Size::asked().of(250, 1000, 5000);
         while_locks_go(cluster, |program| {
             let top = cluster.mnt().join(format!("of-{program}"));
-            fs::create_dir(&top).told("mkdir")?;
+            fs::create_dir(&top).context("mkdir")?;
             let mut short = Vec::new();
             for number in 0..files {
                 short.extend(written_and_read(&top.join(format!("file-{number}")), number)?);
@@ -60,18 +60,18 @@ fn what_was_closed_is_there_whole_while_locks_go() {
 
 /// What was wrong with one file.
 fn written_and_read(path: &Path, number: u64) -> Outcome<Option<String>> {
-    let told = content(number, 1 + (number * 7919 % 20_000) as usize);
-    fs::write(path, &told).told(path.display())?;
-    let mut file = File::open(path).told(path.display())?;
+    let written = content(number, 1 + (number * 7919 % 20_000) as usize);
+    fs::write(path, &written).context(path.display())?;
+    let mut file = File::open(path).context(path.display())?;
     if number.is_multiple_of(2) {
-        let end = file.seek(SeekFrom::End(0)).told("lseek")?;
-        if end != told.len() as u64 {
-            return Ok(Some(format!("{number}: {} bytes end at {end}", told.len())));
+        let end = file.seek(SeekFrom::End(0)).context("lseek")?;
+        if end != written.len() as u64 {
+            return Ok(Some(format!("{number}: {} bytes end at {end}", written.len())));
         }
-        file.seek(SeekFrom::Start(0)).told("lseek")?;
+        file.seek(SeekFrom::Start(0)).context("lseek")?;
     }
     let mut found = Vec::new();
-    file.read_to_end(&mut found).told("read")?;
-    let is_whole = found == told;
-    Ok((!is_whole).then(|| format!("{number}: {} bytes, {} read", told.len(), found.len())))
+    file.read_to_end(&mut found).context("read")?;
+    let is_whole = found == written;
+    Ok((!is_whole).then(|| format!("{number}: {} bytes, {} read", written.len(), found.len())))
 }

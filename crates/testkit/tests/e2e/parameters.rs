@@ -6,7 +6,7 @@ use std::time::Duration;
 use sheen_testkit::cluster::Cluster;
 use sheen_testkit::process::wait_until;
 use sheen_testkit::scene::scene;
-use sheen_testkit::{Outcome, Told, ensure};
+use sheen_testkit::{Context, Outcome, ensure};
 
 const LIMIT: Duration = Duration::from_secs(300);
 /// A change settles for a second before clients read it.
@@ -34,13 +34,15 @@ fn what_is_set_for_good_reaches_every_mount_and_survives_a_restart() {
         cluster.must(&["lctl", "conf_param", "sheen-OST0001.osc.max_dirty_mb=24"])?;
         cluster.must(&["lctl", "conf_param", "sheen.llite.max_read_ahead_per_file_mb=5"])?;
         cluster.must(&["lctl", "set_param", "-P", "osc.*OST0001*.max_rpcs_in_flight=12"])?;
-        // Nobody has this one: it is kept and harms nobody.
+        // No client has this one: it is kept and does no harm.
         cluster.must(&["lctl", "set_param", "-P", "osc.*.no_such_thing=1"])?;
         all_become(cluster, dirty, 2, "24")?;
         all_become(cluster, window, 2, "5")?;
         all_become(cluster, "osc.*OST0001*.max_rpcs_in_flight", 2, "12")?;
-        let others = values(cluster, "osc.*OST0000*.max_rpcs_in_flight")?;
-        ensure(others.iter().all(|value| value != "12"), || format!("OST0000 too: {others:?}"))?;
+        let other_osts = values(cluster, "osc.*OST0000*.max_rpcs_in_flight")?;
+        ensure(other_osts.iter().all(|value| value != "12"), || {
+            format!("OST0000 too: {other_osts:?}")
+        })?;
 
         // What is set here since stays when something else changes on the MGS.
         cluster.must(&["lctl", "set_param", "-n", &format!("{dirty}=30")])?;
@@ -71,9 +73,9 @@ fn what_is_set_for_good_reaches_every_mount_and_survives_a_restart() {
 fn times_are_set_for_a_process_and_for_one_device() {
     scene("times", 1, LIMIT, |cluster| {
         let refused = |setting: &str, errno: &str| -> Outcome {
-            let told = cluster.run(&["lctl", "set_param", setting])?;
-            ensure(!told.status.success() && told.output.contains(errno), || {
-                format!("{setting}: {}", told.output)
+            let refused = cluster.run(&["lctl", "set_param", setting])?;
+            ensure(!refused.status.success() && refused.output.contains(errno), || {
+                format!("{setting}: {}", refused.output)
             })
         };
         refused("at_min=-1", "Invalid argument")?;
@@ -115,8 +117,8 @@ fn an_ost_is_turned_off_and_on_and_left_alone() {
             let path = cluster.mnt().join(format!("on{index}"));
             let (number, text) = (index.to_string(), path.to_string_lossy().into_owned());
             cluster.must(&["lfs", "setstripe", "-c", "1", "-i", &number, &text])?;
-            fs::write(&path, [7; 100_000]).told("write")?;
-            fs::File::open(&path).and_then(|file| file.sync_all()).told("fsync")?;
+            fs::write(&path, [7; 100_000]).context("write")?;
+            fs::File::open(&path).and_then(|file| file.sync_all()).context("fsync")?;
             Ok(path)
         };
         let (one, two) = (on(0)?, on(1)?);
@@ -124,7 +126,7 @@ fn an_ost_is_turned_off_and_on_and_left_alone() {
         all_become(cluster, "osc.*OST0001*.active", 1, "0")?;
         let refused = fs::read(&two).err().and_then(|error| error.raw_os_error());
         ensure(refused == Some(5), || format!("reading an inactive OST: {refused:?}"))?;
-        fs::read(&one).told("the other OST")?;
+        fs::read(&one).context("the other OST")?;
         let shown = cluster.must(&["lfs", "df", &cluster.mnt().to_string_lossy()])?;
         ensure(
             shown.contains("OST0001_UUID       : Input/output error") || !shown.contains("[OST:1]"),
@@ -146,7 +148,7 @@ fn an_ost_is_turned_off_and_on_and_left_alone() {
         wait_until("IDLE", Duration::from_secs(30), || is("IDLE"))?;
         let all = values(cluster, "lov.*.activeobd")?;
         ensure(all == ["2"], || format!("idle OSTs are not active: {all:?}"))?;
-        let read = fs::read(&two).told("read")?;
+        let read = fs::read(&two).context("read")?;
         ensure(read == [7; 100_000], || "other data".to_owned())?;
         let refused = cluster.run(&["lctl", "set_param", "osc.*.idle_timeout=51"])?;
         ensure(!refused.status.success(), || "51 s are too many".to_owned())?;
@@ -159,13 +161,15 @@ fn an_ost_is_turned_off_and_on_and_left_alone() {
 #[test]
 fn all_locks_are_written_into_the_log_when_asked_for() {
     scene("locks", 1, LIMIT, |cluster| {
-        fs::write(cluster.mnt().join("file"), "data").told("write")?;
+        fs::write(cluster.mnt().join("file"), "data").context("write")?;
         let has_locks = |log: &str| {
             let text = fs::read_to_string(cluster.dir().join("run").join(log)).unwrap_or_default();
             text.lines().any(|line| line.contains("lock [0x"))
         };
         let (server, mount) = ("server.log", "mount.log");
-        ensure(!has_locks(server) && !has_locks(mount), || "locks that nobody asked for".into())?;
+        ensure(!has_locks(server) && !has_locks(mount), || {
+            "locks that no client asked for".into()
+        })?;
         cluster.must(&["lctl", "set_param", "ldlm.dump_namespaces=1"])?;
         wait_until("locks in both logs", SEEN, || has_locks(server) && has_locks(mount))
     });
@@ -174,7 +178,7 @@ fn all_locks_are_written_into_the_log_when_asked_for() {
 #[test]
 fn parameters_for_good_are_the_mgs_s_business() {
     scene("parameters-wrong", 1, LIMIT, |cluster| {
-        for (words, code, told) in [
+        for (words, code, wanted) in [
             ("conf_param sheen.osc.max_dirty_mb=24", 22, "error: conf_param: Invalid argument"),
             ("conf_param other.llite.x=1", 22, "error: conf_param: Invalid argument"),
             ("conf_param sheen-OST0009.ost.x=1", 19, "error: conf_param: No such device"),
@@ -189,9 +193,10 @@ fn parameters_for_good_are_the_mgs_s_business() {
         ] {
             let words: Vec<&str> = std::iter::once("lctl").chain(words.split(' ')).collect();
             let finished = cluster.run(&words)?;
-            ensure(finished.status.code() == Some(code) && finished.output.contains(told), || {
-                format!("{words:?}: {}\n{}", finished.status, finished.output)
-            })?;
+            ensure(
+                finished.status.code() == Some(code) && finished.output.contains(wanted),
+                || format!("{words:?}: {}\n{}", finished.status, finished.output),
+            )?;
         }
         Ok(())
     });

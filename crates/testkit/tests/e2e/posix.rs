@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use sheen_testkit::cluster::Cluster;
 use sheen_testkit::process::wait_until;
 use sheen_testkit::scene::scene;
-use sheen_testkit::{Outcome, Told, ensure};
+use sheen_testkit::{Context, Outcome, ensure};
 
 const LIMIT: Duration = Duration::from_secs(300);
 /// The longest path that a call takes, with its NUL.
@@ -27,14 +27,14 @@ fn is<T: PartialEq + std::fmt::Debug>(what: &str, found: T, wanted: T) -> Outcom
 
 fn names_and_paths(mnt: &Path) -> Outcome {
     let name = "n".repeat(255);
-    File::create(mnt.join(&name)).told("a name of 255 bytes")?;
+    File::create(mnt.join(&name)).context("a name of 255 bytes")?;
     let longer = errno(File::create(mnt.join(format!("{name}n"))));
     is("a name of 256 bytes", longer, Some(Errno::NAMETOOLONG))?;
-    let root = File::open(mnt).told("open the root")?;
+    let root = File::open(mnt).context("open the root")?;
     let mut deep = String::new();
     while deep.len() + 201 < PATH_BYTES - 200 {
         deep.push_str(&"d".repeat(200));
-        rustix::fs::mkdirat(&root, &deep, 0o755.into()).told("a deep directory")?;
+        rustix::fs::mkdirat(&root, &deep, 0o755.into()).context("a deep directory")?;
         deep.push('/');
     }
     let create = OFlags::CREATE | OFlags::WRONLY;
@@ -43,7 +43,7 @@ fn names_and_paths(mnt: &Path) -> Outcome {
     // Slashes count for the path and not for the name.
     let path = format!("{deep}{}{}", "/".repeat(rest - 100), "x".repeat(100));
     is("the longest path", path.len(), PATH_BYTES - 1)?;
-    open(&path).told("the longest path")?;
+    open(&path).context("the longest path")?;
     is("one byte more", open(&format!("{path}x")).err(), Some(Errno::NAMETOOLONG))?;
     is("O_TMPFILE", tmpfile(mnt).err(), Some(Errno::OPNOTSUPP))
 }
@@ -55,27 +55,27 @@ fn tmpfile(mnt: &Path) -> rustix::io::Result<rustix::fd::OwnedFd> {
 fn allocation(mnt: &Path) -> Outcome {
     let path = mnt.join("space");
     let file = File::options().read(true).write(true).create(true).truncate(false).open(&path);
-    let file = file.told("create")?;
-    let size = || file.metadata().map(|data| data.len()).told("fstat");
+    let file = file.context("create")?;
+    let size = || file.metadata().map(|data| data.len()).context("fstat");
     let ask = |flags, offset, length| rustix::fs::fallocate(&file, flags, offset, length);
-    ask(FallocateFlags::KEEP_SIZE, 0, 8192).told("keep the size")?;
+    ask(FallocateFlags::KEEP_SIZE, 0, 8192).context("keep the size")?;
     is("size", size()?, 0)?;
-    ask(FallocateFlags::empty(), 4096, 8192).told("allocate")?;
+    ask(FallocateFlags::empty(), 4096, 8192).context("allocate")?;
     is("size", size()?, 12288)?;
-    file.write_all_at(&[7; 12288], 0).told("write")?;
+    file.write_all_at(&[7; 12288], 0).context("write")?;
     let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-    ask(punch, 4096, 4096).told("punch")?;
-    ask(FallocateFlags::ZERO_RANGE, 0, 1000).told("zero")?;
-    let read = fs::read(&path).told("read")?;
+    ask(punch, 4096, 4096).context("punch")?;
+    ask(FallocateFlags::ZERO_RANGE, 0, 1000).context("zero")?;
+    let read = fs::read(&path).context("read")?;
     let zeros: Vec<usize> = (0..read.len()).filter(|at| read[*at] == 0).collect();
     let wanted: Vec<usize> = (0..1000).chain(4096..8192).collect();
     ensure(zeros == wanted, || "other bytes than asked for became zeros".to_owned())?;
     for flags in [FallocateFlags::COLLAPSE_RANGE, FallocateFlags::INSERT_RANGE] {
         is("another mode", ask(flags, 0, 4096).err(), Some(Errno::OPNOTSUPP))?;
     }
-    file.set_len(0).told("truncate")?;
-    file.write_all_at(&[1; 4096], 0).told("write")?;
-    file.write_all_at(&[1; 4096], 1 << 20).told("write")?;
+    file.set_len(0).context("truncate")?;
+    file.write_all_at(&[1; 4096], 0).context("write")?;
+    file.write_all_at(&[1; 4096], 1 << 20).context("write")?;
     let seek = |to| rustix::fs::seek(&file, to);
     is("the first hole", seek(SeekFrom::Hole(0)), Ok(4096))?;
     is("the next data", seek(SeekFrom::Data(4096)), Ok(1 << 20))?;
@@ -86,36 +86,36 @@ fn allocation(mnt: &Path) -> Outcome {
 
 fn groups_and_copies(mnt: &Path) -> Outcome {
     let shared = mnt.join("shared");
-    fs::create_dir(&shared).told("mkdir")?;
-    chown(&shared, None, Some(1234)).told("chgrp")?;
-    fs::set_permissions(&shared, PermissionsExt::from_mode(0o2775)).told("chmod")?;
-    fs::create_dir(shared.join("below")).told("mkdir")?;
-    fs::write(shared.join("file"), vec![5; 100_000]).told("write")?;
-    let below = fs::metadata(shared.join("below")).told("stat")?;
+    fs::create_dir(&shared).context("mkdir")?;
+    chown(&shared, None, Some(1234)).context("chgrp")?;
+    fs::set_permissions(&shared, PermissionsExt::from_mode(0o2775)).context("chmod")?;
+    fs::create_dir(shared.join("below")).context("mkdir")?;
+    fs::write(shared.join("file"), vec![5; 100_000]).context("write")?;
+    let below = fs::metadata(shared.join("below")).context("stat")?;
     is("a directory below", (below.gid(), below.mode() & 0o2000), (1234, 0o2000))?;
-    let file = fs::metadata(shared.join("file")).told("stat")?;
+    let file = fs::metadata(shared.join("file")).context("stat")?;
     is("a file below", (file.gid(), file.mode() & 0o2000), (1234, 0))?;
-    let from = File::open(shared.join("file")).told("open")?;
+    let from = File::open(shared.join("file")).context("open")?;
     let copy = shared.join("copy");
-    let to = File::create(&copy).told("create")?;
+    let to = File::create(&copy).context("create")?;
     let mut left = 100_000;
     while left > 0 {
         let copied = rustix::fs::copy_file_range(&from, None, &to, None, left);
-        let copied = copied.told("copy_file_range")?;
+        let copied = copied.context("copy_file_range")?;
         ensure(copied > 0, || format!("nothing was copied of {left}"))?;
         left -= copied;
     }
-    ensure(fs::read(&copy).told("read")? == vec![5; 100_000], || "another copy".to_owned())
+    ensure(fs::read(&copy).context("read")? == vec![5; 100_000], || "another copy".to_owned())
 }
 
 fn attributes(mnt: &Path) -> Outcome {
     let path = mnt.join("attributed");
-    fs::write(&path, b"x").told("create")?;
+    fs::write(&path, b"x").context("create")?;
     let set = |name: &str| rustix::fs::setxattr(&path, name, b"value", XattrFlags::CREATE);
     for name in ["user.a", "trusted.a", "security.a"] {
-        set(name).told(name)?;
+        set(name).context(name)?;
         let mut room = [0; 64];
-        let length = rustix::fs::getxattr(&path, name, &mut room).told(name)?;
+        let length = rustix::fs::getxattr(&path, name, &mut room).context(name)?;
         is(name, &room[..length], b"value")?;
     }
     for name in ["system.a", "nothing.a"] {
@@ -130,14 +130,14 @@ fn attributes(mnt: &Path) -> Outcome {
 #[allow(clippy::disallowed_methods, reason = "now is what is tested")]
 fn touched(cluster: &Cluster) -> Outcome {
     let path = cluster.mnt().join("touched");
-    let mut file = File::create(&path).told("create")?;
-    file.write_all(b"x").told("write")?;
+    let mut file = File::create(&path).context("create")?;
+    file.write_all(b"x").context("write")?;
     let old = SystemTime::UNIX_EPOCH + Duration::from_secs(1000);
-    file.set_times(fs::FileTimes::new().set_accessed(old).set_modified(old)).told("utimes")?;
+    file.set_times(fs::FileTimes::new().set_accessed(old).set_modified(old)).context("utimes")?;
     let before = SystemTime::now();
-    rustix::fs::futimens(&file, &now()).told("touch")?;
-    let seen = fs::metadata(cluster.mount_again()?.join("touched")).told("stat")?;
-    for time in [seen.modified().told("mtime")?, seen.accessed().told("atime")?] {
+    rustix::fs::futimens(&file, &now()).context("touch")?;
+    let seen = fs::metadata(cluster.mount_again()?.join("touched")).context("stat")?;
+    for time in [seen.modified().context("mtime")?, seen.accessed().context("atime")?] {
         let apart = match time.duration_since(before) {
             Ok(after) => after,
             Err(error) => error.duration(),
@@ -148,7 +148,7 @@ fn touched(cluster: &Cluster) -> Outcome {
 }
 
 /// Reading changes the time of last access once after each change; the other mount sees it when the
-/// file is closed. Not where a mount or a descriptor was told that it should not.
+/// file is closed. Not where a mount or a descriptor was opened with `noatime`.
 #[allow(clippy::disallowed_methods, reason = "a real mount reads a real clock")]
 fn access_times(cluster: &Cluster) -> Outcome {
     let old = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
@@ -156,39 +156,39 @@ fn access_times(cluster: &Cluster) -> Outcome {
     let times = fs::FileTimes::new().set_accessed(old).set_modified(old);
     let made = |name: &str| {
         let path = cluster.mnt().join(name);
-        let mut file = File::create(&path).told(name)?;
-        file.write_all(b"to be read").and_then(|()| file.set_times(times)).told(name)?;
+        let mut file = File::create(&path).context(name)?;
+        file.write_all(b"to be read").and_then(|()| file.set_times(times)).context(name)?;
         Ok::<_, String>(path)
     };
-    let seen = |path: &Path| fs::metadata(path).and_then(|data| data.accessed()).told("stat");
+    let seen = |path: &Path| fs::metadata(path).and_then(|data| data.accessed()).context("stat");
     let open = |path: &Path, flags: i32| File::options().read(true).custom_flags(flags).open(path);
-    let read = |mut file: File| file.read_to_end(&mut Vec::new()).told("read");
+    let read = |mut file: File| file.read_to_end(&mut Vec::new()).context("read");
 
     let path = made("left")?;
-    read(open(&path, OFlags::NOATIME.bits().cast_signed()).told("open")?)?;
+    read(open(&path, OFlags::NOATIME.bits().cast_signed()).context("open")?)?;
     is("read with O_NOATIME", seen(&path)?, old)?;
-    read(File::open(other.join("left")).told("open")?)?;
+    read(File::open(other.join("left")).context("open")?)?;
     is("read on a mount with noatime", seen(&other.join("left"))?, old)?;
 
     let path = made("read")?;
     // Times have whole seconds on the wire: an access within that of the change counts as one before it.
     std::thread::sleep(Duration::from_millis(1100));
-    let file = File::open(&path).told("open")?;
+    let file = File::open(&path).context("open")?;
     is("only opened", seen(&path)?, old)?;
-    read(file.try_clone().told("dup")?)?;
+    read(file.try_clone().context("dup")?)?;
     let first = seen(&path)?;
     ensure(first > old + Duration::from_secs(1_000_000), || format!("read: {first:?}"))?;
     drop(file);
-    // The kernel tells of the last close when it likes. Whoever looks before keeps what he saw, as on
+    // The kernel reports the last close when it likes. A mount that looks before keeps what it saw, as on
     // Lustre: an access takes no lock away.
     std::thread::sleep(Duration::from_secs(3));
     wait_until("the other mount sees it", Duration::from_secs(60), || {
         seen(&other.join("read")) == Ok(first)
     })?;
-    let modified = fs::metadata(&path).and_then(|data| data.modified()).told("stat")?;
+    let modified = fs::metadata(&path).and_then(|data| data.modified()).context("stat")?;
     is("the time of the last change", modified, old)?;
     std::thread::sleep(Duration::from_secs(2));
-    read(File::open(&path).told("open")?)?;
+    read(File::open(&path).context("open")?)?;
     is("read again", seen(&path)?, first)
 }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 use sheen_testkit::cluster::{Cluster, program};
 use sheen_testkit::process::{self, wait_until};
 use sheen_testkit::scene::{play, scene};
-use sheen_testkit::{Outcome, Told, ensure};
+use sheen_testkit::{Context, Outcome, ensure};
 
 const LIMIT: Duration = Duration::from_secs(300);
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -19,7 +19,7 @@ const ALICE: u32 = 12_001;
 const BOB: u32 = 12_002;
 const PROJECT: u32 = 12_100;
 /// A user whose name the system knows: `fusermount3` wants that.
-pub(crate) const NOBODY: u32 = 65_534;
+pub(crate) const UNPRIVILEGED: u32 = 65_534;
 
 /// A user with further groups, and a directory to stand in.
 pub(crate) struct User<'a> {
@@ -40,7 +40,7 @@ impl User<'_> {
             true => command.arg("--clear-groups"),
             false => command.args(["--groups", &groups.join(",")]),
         };
-        // The directory is entered before the user is: what lies above it is nobody's concern.
+        // The directory is entered before the user is: what lies above it does not matter.
         command.args(["sh", "-c", line]).current_dir(self.folder);
         let done = process::run(&mut command, &self.cluster.logs().join("user"), PATIENCE)?;
         Ok((done.status.success(), done.output))
@@ -62,23 +62,23 @@ impl User<'_> {
 }
 
 pub(crate) fn set_mode(path: &Path, mode: u32) -> Outcome {
-    fs::set_permissions(path, fs::Permissions::from_mode(mode)).told(path.display())
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).context(path.display())
 }
 
 pub(crate) fn mode(path: &Path) -> Outcome<u32> {
-    Ok(fs::metadata(path).told(path.display())?.permissions().mode() & 0o7777)
+    Ok(fs::metadata(path).context(path.display())?.permissions().mode() & 0o7777)
 }
 
-/// What Lustre tells every user of a mount, and what it tells none.
+/// What Lustre shows every user of a mount, and what it shows none.
 #[test]
-fn users_of_roots_mount_ask_what_lustre_tells_them() {
+fn users_of_roots_mount_ask_what_lustre_shows_them() {
     scene("users-ask", 2, LIMIT, |cluster| {
         let mnt = cluster.mnt();
-        fs::write(mnt.join("open"), "text").told("write")?;
-        fs::write(mnt.join("closed"), "text").told("write")?;
+        fs::write(mnt.join("open"), "text").context("write")?;
+        fs::write(mnt.join("closed"), "text").context("write")?;
         set_mode(&mnt.join("closed"), 0o600)?;
-        fs::create_dir(mnt.join("private")).told("mkdir")?;
-        fs::write(mnt.join("private/f"), "text").told("write")?;
+        fs::create_dir(mnt.join("private")).context("mkdir")?;
+        fs::write(mnt.join("private/f"), "text").context("write")?;
         set_mode(&mnt.join("private"), 0o700)?;
         let user = User { cluster, folder: &mnt, uid: ALICE, groups: &[] };
         let (lfs, place) = (format!("{} lfs", program()?.display()), mnt.display().to_string());
@@ -88,8 +88,8 @@ fn users_of_roots_mount_ask_what_lustre_tells_them() {
             ensure(shown == roots.trim(), || format!("{words}: {shown}\nroot: {roots}"))?;
         }
         let df = user.can(&format!("{lfs} df {place}"))?;
-        let told = ["MDT0000_UUID", "OST0000_UUID", "OST0001_UUID", "filesystem_summary"];
-        ensure(told.iter().all(|word| df.contains(word)), || df.clone())?;
+        let shown = ["MDT0000_UUID", "OST0000_UUID", "OST0001_UUID", "filesystem_summary"];
+        ensure(shown.iter().all(|word| df.contains(word)), || df.clone())?;
         // Without a path it is that of all mounts that let the user in.
         ensure(user.can(&format!("{lfs} df"))?.contains(&place), || "not listed".to_owned())?;
         // Of a layout the directory decides, which Lustre asks; not the file.
@@ -104,12 +104,12 @@ fn users_of_roots_mount_ask_what_lustre_tells_them() {
 }
 
 #[test]
-fn a_directory_that_is_closed_is_closed_to_others_at_once() {
+fn a_directory_that_is_closed_is_closed_to_other_users_at_once() {
     scene("closed-directory", 1, LIMIT, |cluster| {
         let (first, second) = (cluster.mnt(), cluster.mount_again()?);
         let private = first.join("private");
-        fs::create_dir_all(private.join("b/c")).told("mkdir")?;
-        fs::write(private.join("b/c/f"), "secret").told("write")?;
+        fs::create_dir_all(private.join("b/c")).context("mkdir")?;
+        fs::write(private.join("b/c/f"), "secret").context("write")?;
         let bob = User { cluster, folder: &first, uid: BOB, groups: &[] };
         let beyond = User { folder: &second, ..bob };
         let inside = User { folder: &private, ..bob };
@@ -129,11 +129,11 @@ fn a_directory_that_is_closed_is_closed_to_others_at_once() {
             }
             inside.cannot("stat b")?;
             inside.cannot("stat no")?;
-            ensure(fs::read(private.join("b/c/f")).told("read")? == b"secret", String::new)?;
+            ensure(fs::read(private.join("b/c/f")).context("read")? == b"secret", String::new)?;
             set_mode(&closer.join("private"), 0o755)?;
         }
-        // Others may search it, its own group may not.
-        chown(&private, None, Some(PROJECT)).told("chgrp")?;
+        // Other users may search it, its own group may not.
+        chown(&private, None, Some(PROJECT)).context("chgrp")?;
         set_mode(&private, 0o701)?;
         bob.can("cat private/b/c/f")?;
         User { groups: &[PROJECT], ..bob }.cannot("cat private/b/c/f")
@@ -258,18 +258,18 @@ fn root_is_squashed_by_the_mdt_and_in_the_cache() {
         ensure(read() == denied, || format!("root reads: {:?}", read()))?;
         let made = fs::create_dir(mnt.join("open/no")).map_err(|error| error.kind());
         ensure(made == denied, || format!("root makes: {made:?}"))?;
-        fs::write(mnt.join("mine"), "").told("write")?;
+        fs::write(mnt.join("mine"), "").context("write")?;
         let owner = alice.can("stat -c %u:%g mine")?;
         ensure(owner == "12099:12098", || owner.clone())?;
         for kind in ["mdt", "llite"] {
             let name = format!("{kind}.*.root_squash");
-            let told = cluster.must(&["lctl", "get_param", "-n", &name])?;
-            ensure(told.trim() == "12099:12098", || told.clone())?;
+            let shown = cluster.must(&["lctl", "get_param", "-n", &name])?;
+            ensure(shown.trim() == "12099:12098", || shown.clone())?;
             set(&format!("{kind}.*.nosquash_nids=*@tcp"))?;
         }
         ensure(read().is_ok(), || format!("root is trusted here: {:?}", read()))?;
-        fs::create_dir(mnt.join("open/yes")).told("mkdir")?;
-        let refused = cluster.run(&["lctl", "set_param", "mdt.*.root_squash=everybody"])?;
+        fs::create_dir(mnt.join("open/yes")).context("mkdir")?;
+        let refused = cluster.run(&["lctl", "set_param", "mdt.*.root_squash=everyone"])?;
         ensure(!refused.status.success(), || refused.output.clone())
     });
 }
@@ -286,9 +286,9 @@ impl Home {
         let home = Self(std::env::temp_dir().join(name));
         for folder in ["m", "run", "own"] {
             let path = home.0.join(folder);
-            fs::create_dir_all(&path).told("mkdir")?;
+            fs::create_dir_all(&path).context("mkdir")?;
             set_mode(&path, 0o700)?;
-            chown(path, Some(user), Some(user)).told("chown")?;
+            chown(path, Some(user), Some(user)).context("chown")?;
         }
         Ok(home)
     }
@@ -313,8 +313,8 @@ fn an_ordinary_user_mounts() {
         set_mode(&cluster.mnt(), 0o777)?;
         // What udev does wherever it runs.
         set_mode(Path::new("/dev/fuse"), 0o666)?;
-        let home = Home::of(NOBODY)?;
-        let user = User { cluster, folder: &home.0, uid: NOBODY, groups: &[] };
+        let home = Home::of(UNPRIVILEGED)?;
+        let user = User { cluster, folder: &home.0, uid: UNPRIVILEGED, groups: &[] };
         let run = home.0.join("run");
         let sheen = program()?;
         let port = cluster.port().map_or(String::new(), |port| format!("-o port={port}"));
@@ -326,9 +326,9 @@ fn an_ordinary_user_mounts() {
         );
         user.can(&line)?;
         user.can("cd m && umask 077 && mkdir own && echo mine > own/f && cat own/f && rm own/f")?;
-        let made = fs::metadata(cluster.mnt().join("own")).told("stat")?;
+        let made = fs::metadata(cluster.mnt().join("own")).context("stat")?;
         let owner = std::os::unix::fs::MetadataExt::uid(&made);
-        ensure(owner == NOBODY, || format!("owned by {owner}"))?;
+        ensure(owner == UNPRIVILEGED, || format!("owned by {owner}"))?;
         let mount = home.0.join("m");
         let refused = fs::read_dir(&mount).err().and_then(|error| error.raw_os_error());
         ensure(refused == Some(13), || format!("root looks into it: {refused:?}"))?;

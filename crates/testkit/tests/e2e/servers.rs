@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use sheen_testkit::cluster::Cluster;
 use sheen_testkit::scene::scene;
-use sheen_testkit::{Outcome, Told, ensure};
+use sheen_testkit::{Context, Outcome, ensure};
 
 const LIMIT: Duration = Duration::from_secs(120);
 /// The part of the document that is read.
@@ -208,7 +208,7 @@ const NAMES: [(&str, &str); 23] = [
 /// The patterns of the table's first column.
 fn excused() -> Outcome<Vec<String>> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/COMPAT.md");
-    let text = fs::read_to_string(path).told("COMPAT.md")?;
+    let text = fs::read_to_string(path).context("COMPAT.md")?;
     let part = text.split(HEADING).nth(1).ok_or("no such part")?;
     let part = part.split("\n## ").next().unwrap_or_default();
     let column = part.lines().filter_map(|line| line.strip_prefix("| `")?.split('|').next());
@@ -244,10 +244,10 @@ fn all_are_there_or_excused(cluster: &Cluster) -> Outcome {
         }
     }
     let of_no_use: Vec<_> = excused.iter().filter(|pattern| !needed.contains(pattern)).collect();
-    ensure(of_no_use.is_empty(), || format!("excuses that nobody needs: {of_no_use:?}"))
+    ensure(of_no_use.is_empty(), || format!("excuses that no test needs: {of_no_use:?}"))
 }
 
-/// What parts of a server tell of each other fits together.
+/// What parts of a server report of each other fits together.
 fn all_fits_together(cluster: &Cluster) -> Outcome {
     let get = |name: &str| cluster.must(&["lctl", "get_param", "-n", name]);
     let sum = |name: &str| -> Outcome<u64> {
@@ -255,24 +255,24 @@ fn all_fits_together(cluster: &Cluster) -> Outcome {
         let numbers: Result<Vec<u64>, _> = text.split_whitespace().map(str::parse).collect();
         numbers.map(|all| all.iter().sum()).map_err(|_| format!("{name}: {text}"))
     };
-    let told = get("mgs.MGS.filesystems")?;
-    ensure(told.trim() == "sheen", || told.clone())?;
-    let told = get("osp.*OST0000*.state")?;
-    ensure(told.starts_with("current_state: FULL"), || told.clone())?;
+    let shown = get("mgs.MGS.filesystems")?;
+    ensure(shown.trim() == "sheen", || shown.clone())?;
+    let shown = get("osp.*OST0000*.state")?;
+    ensure(shown.starts_with("current_state: FULL"), || shown.clone())?;
     let (sequence, last) =
         (get("osp.*OST0000*.prealloc_last_seq")?, get("osp.*OST0000*.prealloc_last_id")?);
-    let told = get("obdfilter.*OST0000.last_id")?;
+    let shown = get("obdfilter.*OST0000.last_id")?;
     let wanted = format!("{}:{}", sequence.trim(), last.trim());
-    ensure(told.trim() == wanted, || format!("{told} instead of {wanted}"))?;
+    ensure(shown.trim() == wanted, || format!("{shown} instead of {wanted}"))?;
     for target in ["mdt.*", "obdfilter.*OST0000"] {
         let (all, each) =
             (format!("{target}.tot_granted"), format!("{target}.exports.*.grant_cur"));
         let (all, each) = (sum(&all)?, sum(&each)?);
         ensure(all == each, || format!("{target}: {each} of {all} bytes granted"))?;
     }
-    let (told, own) = (sum("osp.*OST0000*.kbytestotal")?, sum("obdfilter.*OST0000.kbytestotal")?);
-    // An OST tells it in blocks.
-    ensure(told.abs_diff(own) < 4, || format!("{told} of {own} KiB"))
+    let (shown, own) = (sum("osp.*OST0000*.kbytestotal")?, sum("obdfilter.*OST0000.kbytestotal")?);
+    // An OST reports it in blocks.
+    ensure(shown.abs_diff(own) < 4, || format!("{shown} of {own} KiB"))
 }
 
 #[test]

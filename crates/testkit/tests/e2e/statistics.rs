@@ -7,7 +7,7 @@ use std::time::Duration;
 use sheen_testkit::cluster::Cluster;
 use sheen_testkit::process;
 use sheen_testkit::scene::scene;
-use sheen_testkit::{Outcome, Told, ensure};
+use sheen_testkit::{Context, Outcome, ensure};
 
 const LIMIT: Duration = Duration::from_secs(300);
 const MIB: u64 = 1 << 20;
@@ -32,14 +32,14 @@ fn counted(cluster: &Cluster) -> Outcome {
     for parameter in ["llite.*.stats=clear", "obdfilter.*.stats=clear", "mdt.*.md_stats=clear"] {
         cluster.must(&["lctl", "set_param", "-n", parameter])?;
     }
-    fs::write(mnt.join("data"), vec![7; 3 * MIB as usize]).told("write")?;
-    fs::File::open(mnt.join("data")).and_then(|file| file.sync_all()).told("fsync")?;
+    fs::write(mnt.join("data"), vec![7; 3 * MIB as usize]).context("write")?;
+    fs::File::open(mnt.join("data")).and_then(|file| file.sync_all()).context("fsync")?;
     for name in ["a", "b"] {
-        fs::create_dir(mnt.join(name)).told(name)?;
+        fs::create_dir(mnt.join(name)).context(name)?;
     }
-    fs::rename(mnt.join("data"), mnt.join("a/data")).told("rename")?;
-    fs::rename(mnt.join("a/data"), mnt.join("a/moved")).told("rename")?;
-    fs::remove_dir(mnt.join("b")).told("rmdir")?;
+    fs::rename(mnt.join("data"), mnt.join("a/data")).context("rename")?;
+    fs::rename(mnt.join("a/data"), mnt.join("a/moved")).context("rename")?;
+    fs::remove_dir(mnt.join("b")).context("rmdir")?;
     for (parameter, line, wanted) in [
         ("llite.*.stats", "mkdir", 2),
         ("llite.*.stats", "rename", 2),
@@ -72,8 +72,8 @@ fn what_is_counted_is_what_was_done() {
 #[test]
 fn a_disk_that_osts_share_is_counted_once() {
     scene("shares", 4, LIMIT, |cluster| {
-        let disk = rustix::fs::statvfs(cluster.dir()).told("statvfs")?;
-        let mount = rustix::fs::statvfs(cluster.mnt()).told("statvfs")?;
+        let disk = rustix::fs::statvfs(cluster.dir()).context("statvfs")?;
+        let mount = rustix::fs::statvfs(cluster.mnt()).context("statvfs")?;
         let bytes = |stat: &rustix::fs::StatVfs| stat.f_blocks * stat.f_frsize;
         let (disk, mount) = (bytes(&disk), bytes(&mount));
         ensure(mount <= disk && mount > disk / 10 * 9, || format!("{mount} bytes of {disk}"))
@@ -81,8 +81,8 @@ fn a_disk_that_osts_share_is_counted_once() {
 }
 
 /// Number and sum of the samples of one operation of a job.
-fn job_samples(told: &str, job: &str, operation: &str) -> Option<(u64, u64)> {
-    let lines = told.lines().map(str::trim_start);
+fn job_samples(stats: &str, job: &str, operation: &str) -> Option<(u64, u64)> {
+    let lines = stats.lines().map(str::trim_start);
     let mut lines = lines.skip_while(|line| line.split_whitespace().last() != Some(job)).skip(1);
     let line = lines.by_ref().take_while(|line| !line.starts_with("- job_id:"));
     let line = line.into_iter().find_map(|line| line.strip_prefix(operation)?.strip_prefix(':'))?;
@@ -119,20 +119,20 @@ fn jobs(cluster: &Cluster) -> Outcome {
         ("obdfilter.*.job_stats", "dd", "write_bytes", (1, Some(256 << 10))),
     ] {
         let job = format!("{program}.{user}");
-        let mut told = String::new();
+        let mut stats = String::new();
         let counted = process::wait_until(&job, Duration::from_secs(20), || {
             let Ok(text) = cluster.must(&["lctl", "get_param", "-n", parameter]) else {
                 return false;
             };
-            told = text;
+            stats = text;
             let (least, sum) = wanted;
-            job_samples(&told, &job, operation)
+            job_samples(&stats, &job, operation)
                 .is_some_and(|seen| seen.0 >= least && sum.is_none_or(|sum| seen.1 == sum))
         });
-        counted.map_err(|fault| format!("{parameter}, {operation}: {fault}\n{told}"))?;
+        counted.map_err(|fault| format!("{parameter}, {operation}: {fault}\n{stats}"))?;
     }
-    let told = cluster.must(&["lctl", "get_param", "-n", "mdt.*.job_stats"])?;
-    ensure(job_samples(&told, &format!("mv.{user}"), "unlink") == Some((0, 0)), || told.clone())
+    let stats = cluster.must(&["lctl", "get_param", "-n", "mdt.*.job_stats"])?;
+    ensure(job_samples(&stats, &format!("mv.{user}"), "unlink") == Some((0, 0)), || stats.clone())
 }
 
 #[test]

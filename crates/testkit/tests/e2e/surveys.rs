@@ -10,7 +10,7 @@ use rustix::process::{Signal, kill_process};
 use sheen_testkit::cluster::Cluster;
 use sheen_testkit::process::{kill, run_and, wait_until};
 use sheen_testkit::scene::scene;
-use sheen_testkit::{Outcome, Told, ensure};
+use sheen_testkit::{Context, Outcome, ensure};
 
 use crate::statistics::samples;
 
@@ -68,7 +68,7 @@ fn clear(cluster: &Cluster) -> Outcome {
 }
 
 fn on_mdts(cluster: &Cluster) -> Outcome {
-    fs::write(cluster.mnt().join("kept"), "kept").told("a file")?;
+    fs::write(cluster.mnt().join("kept"), "kept").context("a file")?;
     let before = names(cluster)?;
     clear(cluster)?;
     let settings = [("thrlo", "1"), ("thrhi", "4"), ("dir_count", "2"), ("file_count", "1001")];
@@ -84,9 +84,10 @@ fn on_mdts(cluster: &Cluster) -> Outcome {
     let all = 1000 + 1000;
     let wanted = [("mknod", all), ("getattr", 2 * all), ("setxattr", all), ("unlink", all)];
     counted(cluster, "mdt.*.md_stats", &wanted)?;
-    let summary = fs::read_to_string(cluster.logs().join("result.summary")).told("the summary")?;
+    let summary =
+        fs::read_to_string(cluster.logs().join("result.summary")).context("the summary")?;
     ensure(text == format!("{summary}done!\n"), || summary.clone())?;
-    let detail = fs::read_to_string(cluster.logs().join("result.detail")).told("the details")?;
+    let detail = fs::read_to_string(cluster.logs().join("result.detail")).context("the details")?;
     ensure(detail.matches("\nTotal: total 1000 threads ").count() == 10, || detail.clone())?;
     clear(cluster)?;
     let words = ["mds-survey", "--thrlo", "2", "--thrhi", "2", "--file_count", "200"];
@@ -103,7 +104,7 @@ fn on_mdts(cluster: &Cluster) -> Outcome {
 }
 
 fn names(cluster: &Cluster) -> Outcome<Vec<String>> {
-    let entries = fs::read_dir(cluster.mnt()).told("the mount")?.flatten();
+    let entries = fs::read_dir(cluster.mnt()).context("the mount")?.flatten();
     let mut names: Vec<String> =
         entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
     names.sort();
@@ -159,9 +160,10 @@ fn refusals(cluster: &Cluster) -> Outcome {
         ("obdfilter-survey --size 0", "size (0 MiB) is too small for 1 threads"),
     ] {
         let words: Vec<&str> = words.split(' ').collect();
-        let told = survey(cluster, &words, &[]).err().ok_or_else(|| format!("{words:?} works"))?;
-        let is_a_line = told.starts_with("sheen bench: ") && told.lines().count() == 1;
-        ensure(is_a_line && told.contains(wanted), || format!("{words:?}: {told}"))?;
+        let output =
+            survey(cluster, &words, &[]).err().ok_or_else(|| format!("{words:?} works"))?;
+        let is_a_line = output.starts_with("sheen bench: ") && output.lines().count() == 1;
+        ensure(is_a_line && output.contains(wanted), || format!("{words:?}: {output}"))?;
     }
     Ok(())
 }
@@ -191,17 +193,17 @@ fn cut_short(cluster: &Cluster) -> Outcome {
         let finished = run_and(&mut command(cluster, words, &[]), &log, LIMIT, |pid| {
             is_at_work(cluster, parameter, line)?;
             // One survey of a target at a time.
-            let told = survey(cluster, words, &[("rslt", "/dev/null")]).err();
-            let told = told.ok_or("a second survey of the same target")?;
-            ensure(told.contains(" is being surveyed already"), || told.clone())?;
-            kill_process(pid, Signal::INT).told("an interrupt")
+            let output = survey(cluster, words, &[("rslt", "/dev/null")]).err();
+            let output = output.ok_or("a second survey of the same target")?;
+            ensure(output.contains(" is being surveyed already"), || output.clone())?;
+            kill_process(pid, Signal::INT).context("an interrupt")
         })?;
         ensure(finished.status.code() == Some(130), || finished.output.clone())?;
         // The tool is killed: the server notices, and a new survey can begin.
         clear(cluster)?;
         run_and(&mut command(cluster, words, &[]), &log, LIMIT, |pid| {
             is_at_work(cluster, parameter, line)?;
-            kill_process(pid, Signal::KILL).told("a kill")
+            kill_process(pid, Signal::KILL).context("a kill")
         })?;
         let short = ["--size", "4", "--nobjhi", "1", "--thrhi", "1"];
         let short = match words[0] {
@@ -245,12 +247,12 @@ fn is_clean_again(cluster: &Cluster) -> Outcome {
         let tried = || {
             cluster.up()?;
             // Answered when recovery has ended.
-            fs::write(cluster.mnt().join("after"), "after").told("a file")?;
+            fs::write(cluster.mnt().join("after"), "after").context("a file")?;
             std::thread::sleep(Duration::from_secs(2));
             cluster.down()?;
             cluster.must(&["fsck", "--dir", &cluster.dir().to_string_lossy()])
         };
-        tried().is_ok_and(|told| !told.contains("survey"))
+        tried().is_ok_and(|output| !output.contains("survey"))
     })?;
     cluster.up()
 }

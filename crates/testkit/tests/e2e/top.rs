@@ -13,7 +13,7 @@ use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 use sheen_testkit::cluster::Cluster;
 use sheen_testkit::process::{go_on, stop, wait_until};
 use sheen_testkit::scene::scene;
-use sheen_testkit::{Outcome, Told, ensure};
+use sheen_testkit::{Context, Outcome, ensure};
 
 use crate::statistics::samples;
 
@@ -45,18 +45,18 @@ fn batches(cluster: &Cluster) -> Outcome {
     let (before, _) = samples(cluster, "mdt.*.md_stats", "open")?;
     let log = cluster.logs().join("top.txt");
     let words = ["top", "--dir", &dir, "-d", "0.5", "-b", "8"];
-    let out = File::create(&log).told("top.txt")?;
-    let mut top = cluster.command(&words).stdout(out).spawn().told("sheen top")?;
+    let out = File::create(&log).context("top.txt")?;
+    let mut top = cluster.command(&words).stdout(out).spawn().context("sheen top")?;
     // Wherever the load begins and ends, it lies between two of the readings.
     std::thread::sleep(Duration::from_millis(1200));
     for number in 0..200 {
-        fs::write(cluster.mnt().join(format!("file{number}")), "x").told("a file")?;
+        fs::write(cluster.mnt().join(format!("file{number}")), "x").context("a file")?;
     }
-    let data = File::create(cluster.mnt().join("data")).told("data")?;
-    (&data).write_all(&vec![1; 20 * MIB]).told("data")?;
-    data.sync_all().told("data")?;
-    let ended = top.wait().told("sheen top")?;
-    let text = fs::read_to_string(&log).told("top.txt")?;
+    let data = File::create(cluster.mnt().join("data")).context("data")?;
+    (&data).write_all(&vec![1; 20 * MIB]).context("data")?;
+    data.sync_all().context("data")?;
+    let ended = top.wait().context("sheen top")?;
+    let text = fs::read_to_string(&log).context("top.txt")?;
     let blocks = blocks(&text);
     ensure(ended.success() && blocks.len() == 8, || text.clone())?;
     ensure(blocks[0][0].starts_with("processes 2, targets 3, clients "), || text.clone())?;
@@ -79,7 +79,7 @@ fn batches(cluster: &Cluster) -> Outcome {
     }
     let (after, _) = samples(cluster, "mdt.*.md_stats", "open")?;
     ensure(after - before == 201, || format!("{} opens", after - before))?;
-    // Each is an open and a close at least; seconds are told with one digit.
+    // Each is an open and a close at least; seconds are shown with one digit.
     ensure((2.0 * 201.0 * 0.8..2000.0).contains(&sums[0]), || format!("{sums:?}\n{text}"))?;
     let megabytes = (20 * MIB) as f64 / 1e6;
     for sum in &sums[1..] {
@@ -105,7 +105,7 @@ fn a_pipe_gets_what_was_done_as_text() {
 
 fn slow(cluster: &Cluster) -> Outcome {
     let other = cluster.mount_again()?;
-    fs::write(cluster.mnt().join("held"), "x").told("a file")?;
+    fs::write(cluster.mnt().join("held"), "x").context("a file")?;
     let held = cluster.mount_pid()?;
     // The first mount holds locks on the file and does not give them back.
     stop(held)?;
@@ -125,7 +125,7 @@ fn slow(cluster: &Cluster) -> Outcome {
     });
     go_on(held)?;
     let written = asks.join().map_err(|_| "the writer panicked".to_owned())?;
-    written.told("the other mount")?;
+    written.context("the other mount")?;
     seen
 }
 
@@ -156,18 +156,20 @@ struct Terminal {
 
 impl Terminal {
     fn start(mut command: Command, size: Winsize) -> Outcome<Self> {
-        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).told("a terminal")?;
-        grantpt(&master).and_then(|()| unlockpt(&master)).told("a terminal")?;
-        tcsetwinsize(&master, size).told("its size")?;
-        let path = ptsname(&master, Vec::new()).told("its name")?;
-        let path = path.to_str().told("its name")?.to_owned();
-        let open = || File::options().read(true).write(true).open(&path).told(&path);
+        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).context("a terminal")?;
+        grantpt(&master).and_then(|()| unlockpt(&master)).context("a terminal")?;
+        tcsetwinsize(&master, size).context("its size")?;
+        let path = ptsname(&master, Vec::new()).context("its name")?;
+        let path = path.to_str().context("its name")?.to_owned();
+        let open = || File::options().read(true).write(true).open(&path).context(&path);
         let (input, output, other) = (open()?, open()?, open()?);
         let child = command.stdin(input).stdout(output).stderr(Stdio::inherit()).spawn();
-        let child = child.told("sheen top")?;
+        let child = child.context("sheen top")?;
         let shown = Arc::new(Mutex::new(Vec::new()));
-        let (mut reader, seen) =
-            (File::from(master.as_fd().try_clone_to_owned().told("a copy")?), Arc::clone(&shown));
+        let (mut reader, seen) = (
+            File::from(master.as_fd().try_clone_to_owned().context("a copy")?),
+            Arc::clone(&shown),
+        );
         std::thread::spawn(move || {
             let mut bytes = [0; 4096];
             while let Ok(count @ 1..) = reader.read(&mut bytes) {
@@ -194,12 +196,12 @@ impl Terminal {
     }
 
     fn press(&self, keys: &str) -> Outcome {
-        rustix::io::write(&self.master, keys.as_bytes()).told("keys").map(|_| ())
+        rustix::io::write(&self.master, keys.as_bytes()).context("keys").map(|_| ())
     }
 
     /// The settings that a shell expects: lines, echo, signals.
     fn is_given_back(&self) -> Outcome {
-        let modes = tcgetattr(&self.other).told("the terminal")?.local_modes;
+        let modes = tcgetattr(&self.other).context("the terminal")?.local_modes;
         let usual = LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG;
         ensure(modes.contains(usual), || format!("the terminal is left as {modes:?}"))?;
         self.wait_for("the cursor and the old screen", |text| {
@@ -232,21 +234,21 @@ fn on_a_terminal(cluster: &Cluster) -> Outcome {
         text.starts_with("\x1b[?1049h") && text.contains("sheen-MDT0000") && text.contains("OPS/s")
     })?;
     terminal.wait_for("a whole frame", |text| rows_of_last_frame(text) == 30)?;
-    let raw = tcgetattr(&terminal.other).told("the terminal")?.local_modes;
+    let raw = tcgetattr(&terminal.other).context("the terminal")?.local_modes;
     ensure(!raw.contains(LocalModes::ICANON), || "the terminal was not taken over".to_owned())?;
     terminal.clear();
-    tcsetwinsize(&terminal.master, size(40, 12)).told("a new size")?;
+    tcsetwinsize(&terminal.master, size(40, 12)).context("a new size")?;
     terminal.wait_for("a frame of the new size", |text| rows_of_last_frame(text) == 12)?;
     terminal.press("s")?;
     terminal.wait_for("another order", |text| text.contains("sheen top: "))?;
-    tcsetwinsize(&terminal.master, size(160, 60)).told("a new size")?;
+    tcsetwinsize(&terminal.master, size(160, 60)).context("a new size")?;
     terminal.wait_for("the new order", |text| text.contains("by bytes, ? helps"))?;
     terminal.press("?")?;
     terminal.wait_for("help", |text| text.contains("clients that hold locks"))?;
     terminal.press("?p")?;
     terminal.wait_for("a pause", |text| text.contains("(paused, by bytes"))?;
     terminal.press("q")?;
-    let ended = terminal.child.wait().told("sheen top")?;
+    let ended = terminal.child.wait().context("sheen top")?;
     ensure(ended.success(), || format!("it ended with {ended}"))?;
     terminal.is_given_back()?;
     for keys in ["\x03", "TERM"] {
@@ -256,11 +258,11 @@ fn on_a_terminal(cluster: &Cluster) -> Outcome {
             "TERM" => {
                 let pid = rustix::process::Pid::from_child(&terminal.child);
                 rustix::process::kill_process(pid, rustix::process::Signal::TERM)
-                    .told("a signal")?;
+                    .context("a signal")?;
             }
             keys => terminal.press(keys)?,
         }
-        terminal.child.wait().told("sheen top")?;
+        terminal.child.wait().context("sheen top")?;
         terminal.is_given_back()?;
     }
     Ok(())

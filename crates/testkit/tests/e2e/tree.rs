@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use sheen_testkit::cluster::{Cluster, program};
 use sheen_testkit::scene::scene;
-use sheen_testkit::{Outcome, Told, ensure, root};
+use sheen_testkit::{Context, Outcome, ensure, root};
 
 use sheen_skip::needs_captures;
 
@@ -37,14 +37,15 @@ fn recorded(text: &str, command: &str) -> Vec<String> {
 /// What `lctl` says of the mount alone: servers on the same machine have some of the names, too.
 fn of_mount(cluster: &Cluster, words: &[&str]) -> Outcome<String> {
     let alone = cluster.logs().join("mount-alone");
-    fs::create_dir_all(&alone).told(alone.display())?;
+    fs::create_dir_all(&alone).context(alone.display())?;
     let socket = format!("mount-{}.sock", cluster.mount_pid()?);
     let (socket, link) = (cluster.sockets().join(&socket), alone.join(socket));
     if !link.exists() {
-        symlink(&socket, &link).told(socket.display())?;
+        symlink(&socket, &link).context(socket.display())?;
     }
     let mut lctl = Command::new(program()?);
-    let output = lctl.arg("lctl").args(words).env("SHEEN_RUN_DIR", &alone).output().told("lctl")?;
+    let output =
+        lctl.arg("lctl").args(words).env("SHEEN_RUN_DIR", &alone).output().context("lctl")?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     ensure(output.status.success(), || {
         format!("lctl {words:?}: {}", String::from_utf8_lossy(&output.stderr))
@@ -79,7 +80,7 @@ impl Ours {
 
 /// Rows of the table: a pattern of names with `*`, and whether it was of use.
 fn excused() -> Outcome<Vec<(String, bool)>> {
-    let text = fs::read_to_string(root().join("docs/COMPAT.md")).told("docs/COMPAT.md")?;
+    let text = fs::read_to_string(root().join("docs/COMPAT.md")).context("docs/COMPAT.md")?;
     let table = text.split_once(HEADING).map_or("", |(_, table)| table);
     let table = table.split("\n## ").next().unwrap_or_default();
     let rows = table.lines().filter_map(|line| line.strip_prefix("| `")?.split_once(" | "));
@@ -121,7 +122,7 @@ fn names(text: &str) -> BTreeMap<String, Option<&'static str>> {
 
 fn everything_is_there(cluster: &Cluster) -> Outcome {
     let Some(folder) = needs_captures() else { return Ok(()) };
-    let text = fs::read_to_string(folder.join(RECORDING)).told(RECORDING)?;
+    let text = fs::read_to_string(folder.join(RECORDING)).context(RECORDING)?;
     let (ours, names) = (Ours::of(cluster)?, names(&text));
     ensure(names.len() > 400, || format!("only {} names are recorded", names.len()))?;
     let all = of_mount(cluster, &["list_param", "-F", "-R", "*"])?;
@@ -288,14 +289,14 @@ fn compare(leaf: &str, theirs: &[String], ours: &[String]) -> Result<(), String>
 
 fn shapes_are_the_same(cluster: &Cluster) -> Outcome {
     let Some(folder) = needs_captures() else { return Ok(()) };
-    let text = fs::read_to_string(folder.join(RECORDING)).told(RECORDING)?;
+    let text = fs::read_to_string(folder.join(RECORDING)).context(RECORDING)?;
     let ours = Ours::of(cluster)?;
     // Something of everything is counted.
     let mnt = cluster.mnt();
-    fs::create_dir(mnt.join("folder")).told("mkdir")?;
-    fs::write(mnt.join("folder/file"), vec![1; 3 << 20]).told("write")?;
-    fs::File::open(mnt.join("folder/file")).and_then(|file| file.sync_all()).told("fsync")?;
-    fs::read(mnt.join("folder/file")).told("read")?;
+    fs::create_dir(mnt.join("folder")).context("mkdir")?;
+    fs::write(mnt.join("folder/file"), vec![1; 3 << 20]).context("write")?;
+    fs::File::open(mnt.join("folder/file")).and_then(|file| file.sync_all()).context("fsync")?;
+    fs::read(mnt.join("folder/file")).context("read")?;
     let (mut faults, mut compared) = (Vec::new(), 0);
     for pattern in [
         "llite.*.*",

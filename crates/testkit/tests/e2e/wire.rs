@@ -6,15 +6,16 @@
 //! messages: frames with more than one are left out.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
+use sheen_skip::needs_captures;
 use sheen_testkit::cluster::Cluster;
 use sheen_testkit::scene::play;
 use sheen_testkit::workload::{Size, big, folder, many, pair, plant};
-use sheen_testkit::{Outcome, Told, ensure, process, root};
+use sheen_testkit::{Context, Outcome, ensure, process};
 
 /// Well-formed and malformed messages of each kind (`OST_READ reply`).
 type Kinds = BTreeMap<String, [u32; 2]>;
@@ -49,7 +50,7 @@ fn work(cluster: &Cluster) -> Outcome {
     let pairs = folder(&first, "pair")?;
     let probe = env!("CARGO_BIN_EXE_sheen-probe");
     pair::run(&pairs, &second.join("pair"), probe.as_ref(), Size::Tiny)?;
-    std::fs::remove_dir_all(&pairs).told("rm -r")
+    std::fs::remove_dir_all(&pairs).context("rm -r")
 }
 
 /// Faults: kinds that the dissector understands from a real Lustre and not from us.
@@ -77,7 +78,7 @@ fn table(ours: &Kinds, real: &Kinds) -> String {
 struct Recording(Child);
 
 impl Recording {
-    /// Of this file system alone: others run beside it at the same ports, and some of them die in the
+    /// Of this file system alone: other file systems run beside it at the same ports, and some of them die in the
     /// middle of a message.
     fn start(file: &Path, ports: &[u16], cluster: &Cluster) -> Outcome<Self> {
         let source = cluster.source();
@@ -88,8 +89,8 @@ impl Recording {
         let mut command = Command::new("dumpcap");
         command.args(["-i", "lo", "-B", "64", "-P", "-f", &filter, "-w"]).arg(file);
         command.stdin(Stdio::null()).stdout(Stdio::null());
-        command.stderr(std::fs::File::create(&log).told(log.display())?);
-        let recording = Self(command.spawn().told("dumpcap")?);
+        command.stderr(std::fs::File::create(&log).context(log.display())?);
+        let recording = Self(command.spawn().context("dumpcap")?);
         let begun = || process::text(&log).contains("File:");
         process::wait_until("a recording on lo", Duration::from_secs(20), begun).map_err(
             |error| {
@@ -104,8 +105,8 @@ impl Recording {
 
     fn stop(mut self) -> Outcome {
         let pid = rustix::process::Pid::from_child(&self.0);
-        rustix::process::kill_process(pid, rustix::process::Signal::INT).told("dumpcap")?;
-        self.0.wait().told("dumpcap").map(drop)
+        rustix::process::kill_process(pid, rustix::process::Signal::INT).context("dumpcap")?;
+        self.0.wait().context("dumpcap").map(drop)
     }
 }
 
@@ -124,14 +125,14 @@ fn decode(file: &Path, ports: &[u16]) -> Outcome<Kinds> {
     for port in ports {
         command.args(["-d", &format!("tcp.port=={port},lnet")]);
     }
-    let output = command.stderr(Stdio::null()).output().told("tshark")?;
+    let output = command.stderr(Stdio::null()).output().context("tshark")?;
     ensure(output.status.success(), || format!("tshark: {}", output.status))?;
     Ok(count(&String::from_utf8_lossy(&output.stdout)))
 }
 
 fn decode_all(folder: &Path) -> Outcome<Kinds> {
     let mut all = Kinds::new();
-    for entry in std::fs::read_dir(folder).told(folder.display())?.flatten() {
+    for entry in std::fs::read_dir(folder).context(folder.display())?.flatten() {
         let path = entry.path();
         if path.extension().is_some_and(|extension| extension == "pcap") {
             for (kind, [well, malformed]) in decode(&path, &[])? {
@@ -144,7 +145,7 @@ fn decode_all(folder: &Path) -> Outcome<Kinds> {
     Ok(all)
 }
 
-/// Counts frames of one message each; of a frame with more, nobody knows which is malformed.
+/// Counts frames of one message each; of a frame with more, it is unknown which is malformed.
 fn count(lines: &str) -> Kinds {
     let mut kinds = Kinds::new();
     for line in lines.lines() {

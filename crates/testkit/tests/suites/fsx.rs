@@ -10,13 +10,13 @@ use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open}
 use sheen_testkit::cluster::Cluster;
 use sheen_testkit::scene::scene;
 use sheen_testkit::workload::Size;
-use sheen_testkit::{Outcome, Told, ensure, process};
+use sheen_testkit::{Context, Outcome, ensure, process};
 
 use crate::{installed, written};
 
 const LIMIT: Duration = Duration::from_secs(3600);
 
-/// What fsx does unless told otherwise, with files closed and synced in between.
+/// What fsx does by default, with files closed and synced in between.
 const DEFAULT: &str = "
 [weights]
 close_open = 1
@@ -91,7 +91,7 @@ fn run(cluster: &Cluster, top: &Path, name: &str, weights: &str) -> Outcome {
 }
 
 /// Runs one fsx after the other with seeds that follow each other, until all operations are done.
-/// `meanwhile` is told the process and the file of each.
+/// `meanwhile` gets the process and the file of each.
 fn run_and(
     cluster: &Cluster,
     top: &Path,
@@ -117,7 +117,7 @@ fn run_and(
 }
 
 /// Makes the open `file` of a process `O_DIRECT`, which fsx cannot itself: the flag belongs to what is
-/// open, whoever sets it.
+/// open, whichever process sets it.
 fn make_direct(pid: Pid, file: &Path) -> Outcome {
     // fsx removes the name once it has the file open; the kernel says so behind it.
     let shows = |fd: &Path| fs::read_link(fd).is_ok_and(|to| to.parent() == file.parent());
@@ -129,10 +129,10 @@ fn make_direct(pid: Pid, file: &Path) -> Outcome {
     })?;
     let number = found.as_ref().and_then(|fd| fd.file_name()?.to_str()?.parse().ok());
     let number = number.ok_or("a descriptor has no number")?;
-    let process = pidfd_open(pid, PidfdFlags::empty()).told("pidfd_open")?;
-    let open = pidfd_getfd(process, number, PidfdGetfdFlags::empty()).told("pidfd_getfd")?;
-    let flags = fcntl_getfl(&open).told("F_GETFL")?;
-    fcntl_setfl(&open, flags | OFlags::DIRECT).told("F_SETFL")
+    let process = pidfd_open(pid, PidfdFlags::empty()).context("pidfd_open")?;
+    let open = pidfd_getfd(process, number, PidfdGetfdFlags::empty()).context("pidfd_getfd")?;
+    let flags = fcntl_getfl(&open).context("F_GETFL")?;
+    fcntl_setfl(&open, flags | OFlags::DIRECT).context("F_SETFL")
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
-use sheen_testkit::Told;
+use sheen_testkit::Context;
 use sheen_testkit::cluster::Cluster;
 use sheen_testkit::scene::scene;
 use sheen_testkit::workload::Size;
@@ -73,7 +73,7 @@ fn fio_verifies_what_it_wrote() {
 fn stress_ng_finds_nothing() {
     scene("stress-ng", 2, LIMIT, |cluster| {
         let top = cluster.mnt().join("stress");
-        fs::create_dir(&top).told(top.display())?;
+        fs::create_dir(&top).context(top.display())?;
         let mut stress = Command::new("stress-ng");
         match Size::asked() {
             Size::Long => {

@@ -1,4 +1,4 @@
-//! Programs of others that judge a file system, run on whole mounted ones.
+//! Programs of other projects that judge a file system, run on whole mounted ones.
 //!
 //! `cargo xtask test` installs them at the versions it names, says where (`SHEEN_SUITES`), and asks
 //! for full sizes with `SHEEN_TEST_LONG`. What they say is in docs/CONFORMANCE.md.
@@ -12,7 +12,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use sheen_testkit::cluster::Cluster;
-use sheen_testkit::{Outcome, Told, ensure, process};
+use sheen_testkit::{Context, Outcome, ensure, process};
 
 /// A program that `cargo xtask test` installed.
 fn installed(name: &str) -> Outcome<PathBuf> {
@@ -26,7 +26,7 @@ fn installed(name: &str) -> Outcome<PathBuf> {
 /// A file beside the logs of `cluster`.
 fn written(cluster: &Cluster, name: &str, text: &str) -> Outcome<PathBuf> {
     let path = cluster.logs().join(name);
-    std::fs::write(&path, text).told(path.display())?;
+    std::fs::write(&path, text).context(path.display())?;
     Ok(path)
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use sheen_testkit::cluster::Cluster;
 use sheen_testkit::scene::scene;
-use sheen_testkit::{Outcome, Told, ensure};
+use sheen_testkit::{Context, Outcome, ensure};
 
 use crate::{installed, judged, written};
 
@@ -64,7 +64,7 @@ fn pjdfstest_passes() {
     scene("pjdfstest", 2, LIMIT, |cluster| {
         let path = path_with_mount(cluster)?;
         let other = cluster.logs().join("other");
-        fs::create_dir(&other).told("a folder on another file system")?;
+        fs::create_dir(&other).context("a folder on another file system")?;
         [READ_ONLY, ALL].iter().try_for_each(|part| run(cluster, part, &path, &other))
     });
 }
@@ -90,10 +90,10 @@ fn run(cluster: &Cluster, part: &Part, path: &str, other: &Path) -> Outcome {
 /// first mount, while the kernel remounts by itself.
 fn path_with_mount(cluster: &Cluster) -> Outcome<String> {
     let folder: PathBuf = cluster.logs().join("bin");
-    fs::create_dir(&folder).told(folder.display())?;
+    fs::create_dir(&folder).context(folder.display())?;
     let script = folder.join("mount");
-    fs::write(&script, "#!/bin/sh\nexec /bin/mount -i \"$@\"\n").told(script.display())?;
-    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).told(script.display())?;
-    let path = std::env::var("PATH").told("PATH")?;
+    fs::write(&script, "#!/bin/sh\nexec /bin/mount -i \"$@\"\n").context(script.display())?;
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).context(script.display())?;
+    let path = std::env::var("PATH").context("PATH")?;
     Ok(format!("{}:{path}", folder.display()))
 }

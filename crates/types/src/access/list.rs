@@ -16,10 +16,10 @@ pub enum Whom {
     Group,
     /// This group.
     NamedGroup(u32),
-    /// Nobody: bounds what all but the owner and others get.
+    /// No user: bounds what all but the owner and the class of other users get.
     Mask,
-    /// Everybody else.
-    Others,
+    /// All other users.
+    Other,
 }
 
 /// One line of a list.
@@ -31,7 +31,7 @@ pub struct AccessLine {
     pub may: May,
 }
 
-/// A legal list: owner, group and others have one line each, and where somebody is named there is
+/// A legal list: owner, group and other have one line each, and where a user or group is named there is
 /// a mask.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccessList {
@@ -40,7 +40,7 @@ pub struct AccessList {
     group: May,
     groups: Box<[(u32, May)]>,
     mask: Option<May>,
-    others: May,
+    other: May,
 }
 
 /// The lines are no legal list.
@@ -55,7 +55,7 @@ impl AccessList {
     /// [`AccessListError`] if they are no list.
     pub fn new(lines: impl IntoIterator<Item = AccessLine>) -> Result<Self, AccessListError> {
         let (mut users, mut groups) = (Vec::new(), Vec::new());
-        let (mut owner, mut group, mut mask, mut others) = (None, None, None, None);
+        let (mut owner, mut group, mut mask, mut other) = (None, None, None, None);
         let mut last = 0;
         for AccessLine { whom, may } in lines {
             let place = match whom {
@@ -64,7 +64,7 @@ impl AccessList {
                 Whom::Group => 2,
                 Whom::NamedGroup(_) => 3,
                 Whom::Mask => 4,
-                Whom::Others => 5,
+                Whom::Other => 5,
             };
             if place < last || may.0 > 7 {
                 return Err(AccessListError);
@@ -82,16 +82,16 @@ impl AccessList {
                 Whom::Owner => owner.replace(may),
                 Whom::Group => group.replace(may),
                 Whom::Mask => mask.replace(may),
-                Whom::Others => others.replace(may),
+                Whom::Other => other.replace(may),
             };
             if old.is_some() {
                 return Err(AccessListError);
             }
         }
         let named = !users.is_empty() || !groups.is_empty();
-        match (owner, group, others) {
-            (Some(owner), Some(group), Some(others)) if mask.is_some() || !named => {
-                Ok(Self { owner, users: users.into(), group, groups: groups.into(), mask, others })
+        match (owner, group, other) {
+            (Some(owner), Some(group), Some(other)) if mask.is_some() || !named => {
+                Ok(Self { owner, users: users.into(), group, groups: groups.into(), mask, other })
             }
             _ => Err(AccessListError),
         }
@@ -107,7 +107,7 @@ impl AccessList {
             .chain(std::iter::once(line(Whom::Group, self.group)))
             .chain(groups)
             .chain(self.mask.map(|may| line(Whom::Mask, may)))
-            .chain(std::iter::once(line(Whom::Others, self.others)))
+            .chain(std::iter::once(line(Whom::Other, self.other)))
     }
 
     /// Whether it says no more than [`AccessList::mode`] does.
@@ -119,7 +119,7 @@ impl AccessList {
     /// The permission bits that go with it: its mask, if there is one, is the group's digit.
     #[must_use]
     pub fn mode(&self) -> u32 {
-        self.owner.0 << 6 | self.mask.unwrap_or(self.group).0 << 3 | self.others.0
+        self.owner.0 << 6 | self.mask.unwrap_or(self.group).0 << 3 | self.other.0
     }
 
     /// What remains of it after a `chmod` to `mode`.
@@ -127,7 +127,7 @@ impl AccessList {
     pub fn with_mode(mut self, mode: u32) -> Self {
         self.owner = May(mode >> 6 & 7);
         *self.mask.as_mut().unwrap_or(&mut self.group) = May(mode >> 3 & 7);
-        self.others = May(mode & 7);
+        self.other = May(mode & 7);
         self
     }
 
@@ -141,7 +141,7 @@ impl AccessList {
             (Some(mask), Some(bits)) => *mask = mask.within(bits),
             _ => list.group = list.group.within(asked.group),
         }
-        list.others = list.others.within(asked.others);
+        list.other = list.other.within(asked.other);
         list
     }
 
@@ -158,7 +158,7 @@ impl AccessList {
             }
             is_member = true;
         }
-        !is_member && self.others.gives(wanted)
+        !is_member && self.other.gives(wanted)
     }
 
     /// What the line of user `uid`, if there is one, says of `wanted`.
@@ -175,13 +175,13 @@ impl AccessList {
         self.groups_of(0).all(|(_, may)| may.within(self.bound()).gives(wanted))
     }
 
-    pub(super) fn others(&self) -> May {
-        self.others
+    pub(super) fn other(&self) -> May {
+        self.other
     }
 
-    /// See [`super::Guarded::telling_group`]: a group whose line gives `wanted`, else one that has
-    /// a line at all, because members of it are not "others".
-    pub(super) fn telling_group(
+    /// See [`super::Guarded::deciding_group`]: a group whose line gives `wanted`, else one that has
+    /// a line at all, because its members are not of the class "other".
+    pub(super) fn deciding_group(
         &self,
         uid: u32,
         gid: u32,

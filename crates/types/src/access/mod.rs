@@ -76,7 +76,7 @@ pub enum Capability {
     Mknod = 27,
 }
 
-/// Somebody who wants something.
+/// A user or process that asks for access.
 pub trait Subject {
     /// File system user.
     fn uid(&self) -> u32;
@@ -91,7 +91,7 @@ pub trait Subject {
 /// What of an inode decides about access to it.
 #[derive(Clone, Copy, Debug)]
 pub struct Guarded<'a> {
-    /// Permission bits; others are not looked at.
+    /// Permission bits; other bits of a mode are not looked at.
     pub mode: u32,
     /// Owner.
     pub uid: u32,
@@ -103,12 +103,12 @@ pub struct Guarded<'a> {
     pub list: Option<&'a AccessList>,
 }
 
-/// Everybody who may come along.
+/// Those who may ask for access.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Audience {
     /// Any user with any groups.
     #[default]
-    Everybody,
+    AnyUser,
     /// One user, with any groups. User 0 counts as the superuser with all capabilities.
     User(u32),
 }
@@ -131,7 +131,7 @@ impl Guarded<'_> {
         if only_reads && who.can(Capability::DacReadSearch) {
             return true;
         }
-        // A file that nobody may execute is no program to the superuser either.
+        // A file that no user may execute is no program to the superuser either.
         let executable = self.is_directory || self.mode & EXEC_BITS != 0;
         (executable || !wanted.has(May::EXEC)) && who.can(Capability::DacOverride)
     }
@@ -155,7 +155,7 @@ impl Guarded<'_> {
         }
         match who.is_in_group(self.gid) {
             true => self.group().gives(wanted),
-            false => self.others().gives(wanted),
+            false => self.other().gives(wanted),
         }
     }
 
@@ -164,11 +164,11 @@ impl Guarded<'_> {
     pub fn permits_all(&self, audience: Audience, wanted: May) -> bool {
         let list = self.list.filter(|_| self.mode & GROUP_BITS != 0);
         let grouped = match list {
-            Some(list) => list.gives_all_groups(wanted) && list.others().gives(wanted),
-            None => self.group().gives(wanted) && self.others().gives(wanted),
+            Some(list) => list.gives_all_groups(wanted) && list.other().gives(wanted),
+            None => self.group().gives(wanted) && self.other().gives(wanted),
         };
         match audience {
-            Audience::Everybody => {
+            Audience::AnyUser => {
                 let users = list.is_none_or(|list| list.gives_all_users(wanted));
                 self.owner().gives(wanted) && users && grouped
             }
@@ -184,11 +184,11 @@ impl Guarded<'_> {
     /// The group that a server must know `who` to be in, to come to the same answer as one that
     /// knows all of `groups`: a request has room for few. `None` if none makes a difference.
     #[must_use]
-    pub fn telling_group(&self, uid: u32, groups: &[u32], wanted: May) -> Option<u32> {
+    pub fn deciding_group(&self, uid: u32, groups: &[u32], wanted: May) -> Option<u32> {
         let owning = groups.contains(&self.gid).then_some(self.gid);
         match self.list {
             Some(list) if self.asks_list(uid) => {
-                list.telling_group(uid, self.gid, groups, wanted).or(owning)
+                list.deciding_group(uid, self.gid, groups, wanted).or(owning)
             }
             _ => owning,
         }
@@ -202,7 +202,7 @@ impl Guarded<'_> {
         May(self.mode >> 3 & CLASS)
     }
 
-    fn others(&self) -> May {
+    fn other(&self) -> May {
         May(self.mode & CLASS)
     }
 }

@@ -1,4 +1,4 @@
-//! Root squash: the superuser of a client that is not trusted so far is somebody else.
+//! Root squash: the superuser of a client that is not trusted so far is another user.
 
 use crate::{Errno, Nid, NidList};
 
@@ -6,7 +6,7 @@ use crate::{Errno, Nid, NidList};
 /// and `nosquash_nids` say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RootSquash {
-    /// User 0 means that nobody is squashed.
+    /// User 0 means that no user is squashed.
     uid: u32,
     gid: u32,
     trusted: NidList,
@@ -25,7 +25,7 @@ impl RootSquash {
         format!("{}:{}", self.uid, self.gid)
     }
 
-    /// Sets `root_squash`; `0:0` squashes nobody.
+    /// Sets `root_squash`; `0:0` squashes no user.
     ///
     /// # Errors
     /// [`Errno::EINVAL`] for anything but `UID:GID`.
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn root_is_somebody_else_where_it_is_not_trusted() {
+    fn root_is_another_user_where_it_is_not_trusted() {
         let mut squash = RootSquash::default();
         let (near, far) = ("10.0.0.1@tcp".parse().unwrap(), "10.9.0.1@tcp".parse().unwrap());
         assert_eq!((squash.root(), squash.trusted()), ("0:0".to_owned(), "NONE".to_owned()));
@@ -69,7 +69,7 @@ mod tests {
         for wrong in ["", "1", "1:", "x:1", "1:-1", "1:2:3"] {
             assert_eq!(squash.set_root(wrong), Err(Errno::EINVAL), "{wrong}");
         }
-        assert_eq!(squash.set_trusted("everybody"), Err(Errno::EINVAL));
+        assert_eq!(squash.set_trusted("everyone"), Err(Errno::EINVAL));
         squash.set_trusted("clear").unwrap();
         assert_eq!(squash.identity(near), Some((65534, 100)));
     }

@@ -193,7 +193,7 @@ wire_bits! {
 
 wire_bits! {
     /// How to open (`MDS_FMODE_*` and `MDS_OPEN_*`).
-    pub struct OpenFlags: u64 {
+    pub struct MdsOpenFlags: u64 {
         /// `MDS_FMODE_READ`: for reading.
         READ = 0o1,
         /// `MDS_FMODE_WRITE`: for writing.
@@ -338,7 +338,7 @@ wire_bits! {
         OPEN_LEASE = 0x400_0000,
         /// `DISP_OPEN_STRIPE`: the layout was made or extended.
         OPEN_STRIPE = 0x800_0000,
-        /// `DISP_OPEN_DENY`: others deny this open.
+        /// `DISP_OPEN_DENY`: other opens deny this one.
         OPEN_DENY = 0x1000_0000,
     }
 }

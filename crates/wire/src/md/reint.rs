@@ -4,7 +4,7 @@
 
 use sheen_types::{Fid, LockHandle};
 
-use super::{AttrValid, Bias, FileFlags, OpenFlags, OpenHandle, ReintOp, Valid};
+use super::{AttrValid, Bias, FileFlags, MdsOpenFlags, OpenHandle, ReintOp, Valid};
 use crate::codec::{DecodeError, Reader, Wire, Writer};
 use crate::wire_struct;
 
@@ -65,7 +65,7 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// `struct mdt_rec_create`: create; also open ([`ReintOp::OPEN`], whose flags are [`OpenFlags`]).
+    /// `struct mdt_rec_create`: create; also open ([`ReintOp::OPEN`], whose flags are [`MdsOpenFlags`]).
     pub struct RecCreate {
         /// What to do.
         opcode: ReintOp,
@@ -385,12 +385,12 @@ wire_struct! {
 impl RecCreate {
     /// The open flags, both halves.
     #[must_use]
-    pub fn flags(&self) -> OpenFlags {
-        OpenFlags(u64::from(self.flags_l) | u64::from(self.flags_h) << 32)
+    pub fn flags(&self) -> MdsOpenFlags {
+        MdsOpenFlags(u64::from(self.flags_l) | u64::from(self.flags_h) << 32)
     }
 
     /// Sets the open flags, both halves.
-    pub fn set_flags(&mut self, flags: OpenFlags) {
+    pub fn set_flags(&mut self, flags: MdsOpenFlags) {
         self.flags_l = flags.0 as u32;
         self.flags_h = (flags.0 >> 32) as u32;
     }

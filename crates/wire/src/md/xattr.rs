@@ -227,7 +227,7 @@ impl LinkEa {
 wire_struct! {
     /// One line of an access control list.
     pub struct AclEntry {
-        /// Whom: 1 owner, 2 a user, 4 group, 8 a group, 16 mask, 32 others.
+        /// Whom: 1 owner, 2 a user, 4 group, 8 a group, 16 mask, 32 other.
         tag: u16,
         /// What: 4 read, 2 write, 1 execute.
         perm: u16,
@@ -300,7 +300,7 @@ impl AclEntry {
             4 => Whom::Group,
             8 => Whom::NamedGroup(self.id),
             16 => Whom::Mask,
-            32 => Whom::Others,
+            32 => Whom::Other,
             _ => return Err(AccessListError),
         };
         Ok(AccessLine { whom, may: May(self.perm.into()) })
@@ -309,14 +309,14 @@ impl AclEntry {
 
 impl From<AccessLine> for AclEntry {
     fn from(line: AccessLine) -> Self {
-        const NOBODY: u32 = u32::MAX;
+        const NO_ID: u32 = u32::MAX;
         let (tag, id) = match line.whom {
-            Whom::Owner => (1, NOBODY),
+            Whom::Owner => (1, NO_ID),
             Whom::User(id) => (2, id),
-            Whom::Group => (4, NOBODY),
+            Whom::Group => (4, NO_ID),
             Whom::NamedGroup(id) => (8, id),
-            Whom::Mask => (16, NOBODY),
-            Whom::Others => (32, NOBODY),
+            Whom::Mask => (16, NO_ID),
+            Whom::Other => (32, NO_ID),
         };
         Self { tag, perm: line.may.0 as u16, id }
     }

@@ -9,7 +9,7 @@ use super::{FormatFlags, Select, TABLE};
 #[must_use]
 pub fn markdown_table() -> String {
     let mut out = String::from(
-        "| message | opcode | told by | portals | flags | request | reply |\n\
+        "| message | opcode | selected by | portals | flags | request | reply |\n\
          |---|---|---|---|---|---|---|\n",
     );
     for format in TABLE {

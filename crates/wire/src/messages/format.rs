@@ -22,12 +22,12 @@ wire_bits! {
         BULK_WRITE = 0x8,
         /// Sent by a server to a client.
         CALLBACK = 0x10,
-        /// Sent by servers to each other: refused from whoever is none.
+        /// Sent by servers to each other: refused from a peer that is no server.
         SERVER = 0x20,
     }
 }
 
-/// What, besides the opcode, tells a format from others with the same opcode.
+/// What, besides the opcode, distinguishes formats with the same opcode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Select {
     /// Nothing: it is the only one, or the one that is left.
@@ -60,7 +60,7 @@ pub struct Format {
     pub name: &'static str,
     /// The opcode in the body.
     pub opcode: Opcode,
-    /// What else tells it from others.
+    /// What else distinguishes it.
     pub select: Select,
     /// Where the request goes.
     pub request_portal: Portal,

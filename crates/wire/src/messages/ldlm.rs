@@ -179,7 +179,7 @@ message! {
 
 message! {
     /// Asks for a lock; `dlm_lvb` is an `ost_lvb` for extents and data on MDTs. Goes to the portal of
-    /// whoever owns the resource.
+    /// the target that owns the resource.
     LdlmEnqueue => LdlmEnqueueReply = "LDLM_ENQUEUE";
     on LDLM_ENQUEUE, Select::Any;
     to OST_REQUEST, OSC_REPLY;

@@ -10,7 +10,7 @@ use crate::mgs::{MgsConfigBody, MgsConfigRes, MgsSendParam, MgsTargetInfo, MgsTa
 use crate::text::Text;
 
 message! {
-    /// A target tells of itself.
+    /// A target registers.
     MgsTargetReg => MgsTargetRegReply = "MGS_TARGET_REG";
     on MGS_TARGET_REG, Select::Any;
     to MGS_REQUEST, MGC_REPLY;

@@ -18,7 +18,7 @@ use crate::ost::OstBody;
 use crate::text::Text;
 
 message! {
-    /// Am I still connected? Also tells the client what is durable.
+    /// Am I still connected? Its answer reports what is durable.
     ObdPing => ObdPingReply = "OBD_PING";
     on OBD_PING, Select::Any;
     to OST_REQUEST, OSC_REPLY;

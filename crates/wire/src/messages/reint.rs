@@ -1,4 +1,4 @@
-//! Changes of the namespace: `MDS_REINT`, told apart by the record's first number.
+//! Changes of the namespace: `MDS_REINT`, distinguished by the record's first number.
 
 use bytes::Bytes;
 

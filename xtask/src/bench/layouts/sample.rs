@@ -4,9 +4,9 @@ use serde::Serialize;
 
 use crate::bench::cost::Cost;
 
-/// Requests that nobody waits for when no data is synced: closes are sent when the caller has its
-/// answer, dirty bytes later, and locks go back in their time. A test that stops the servers holds
-/// this true: testkit's e2e `dom::close_and_write_back_keep_nobody_waiting`.
+/// Requests that no caller waits for when no data is synced: closes are sent when the caller has its
+/// answer, dirty bytes later, and locks are cancelled in their time. A test that stops the servers holds
+/// this true: testkit's e2e `dom::close_and_write_back_keep_no_caller_waiting`.
 const BACKGROUND: &[&str] = &[
     "mds_close",
     "ost_write",
@@ -43,7 +43,7 @@ impl Sample {
         self.each(kinds.map(|(_, count)| *count as f64).sum())
     }
 
-    /// Those of them that somebody waited for, where nothing was synced.
+    /// Those of them that a caller waited for, where nothing was synced.
     pub(super) fn waited_for(&self) -> f64 {
         let kinds = self.spent.kinds.iter();
         let kinds = kinds.filter(|(kind, _)| !BACKGROUND.contains(&kind.as_str()));
@@ -69,10 +69,10 @@ impl Sample {
     }
 }
 
-/// What is told of a sample.
+/// One number of a sample.
 pub(super) type Measure = fn(&Sample) -> f64;
 
-/// One case, measured in rounds, each of which measured the others, too.
+/// One case, measured in rounds, each of which measured the other cases, too.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Series<Case> {
     pub(super) case: Case,

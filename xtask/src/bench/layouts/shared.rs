@@ -1,7 +1,7 @@
 //! One file of several writers on two clients, with more and more stripes, beside a file for each.
 //!
 //! An object's lock belongs to one client at a time where their blocks lie between each other. With at
-//! least as many objects as writers, each object is one writer's, and nobody takes a lock from
+//! least as many objects as writers, each object is one writer's, and no writer takes a lock from
 //! another (overstriping).
 
 use std::fmt::Write as _;
@@ -54,7 +54,7 @@ impl Pattern {
 
 /// What they write to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-enum Target {
+enum Sharing {
     /// A file for each, of one stripe.
     Own,
     /// One file.
@@ -71,7 +71,7 @@ pub(super) struct Case {
     writers: u64,
     pattern: Pattern,
     stripes: u64,
-    target: Target,
+    target: Sharing,
 }
 
 /// All cases.
@@ -101,7 +101,7 @@ fn cases(amount: Amount) -> Vec<Case> {
     for writers in if amount.quick { vec![4] } else { vec![2, 4, 8] } {
         for pattern in [Pattern::Apart, Pattern::Interleaved, Pattern::Unaligned] {
             for stripes in STRIPES {
-                for target in [Target::Own, Target::One] {
+                for target in [Sharing::Own, Sharing::One] {
                     cases.push(Case { writers, pattern, stripes, target });
                 }
             }
@@ -122,20 +122,20 @@ fn write(cluster: &Cluster, case: Case, amount: Amount) -> Result<Sample, String
     let block = case.pattern.block() as u64;
     let count = each / block;
     cluster.folder(folder, &["-c", "1"])?;
-    if case.target == Target::One {
+    if case.target == Sharing::One {
         let path = cluster.top(0).join(folder).join("file");
         let stripes = (case.stripes * OSTS).to_string();
         cluster.must(&["lfs", "setstripe", "-S", "1M", "-C", &stripes, &path.to_string_lossy()])?;
     }
     let place = |writer: u64| match case.pattern {
-        _ if case.target == Target::Own => (0, block),
+        _ if case.target == Sharing::Own => (0, block),
         Pattern::Apart => (writer * count * block, block),
         Pattern::Interleaved | Pattern::Unaligned => (writer * block, case.writers * block),
     };
     let jobs = (0..case.writers).map(|writer| -> Job {
         let name = match case.target {
-            Target::Own => format!("file-{writer}"),
-            Target::One => "file".to_owned(),
+            Sharing::Own => format!("file-{writer}"),
+            Sharing::One => "file".to_owned(),
         };
         let (first, step) = place(writer);
         let act = Act::Blocks { first, step, count, bytes: case.pattern.block() };
@@ -151,8 +151,8 @@ impl Case {
     fn name(self) -> String {
         let Self { writers, pattern, stripes, target } = self;
         let target = match target {
-            Target::Own => "own files",
-            Target::One => "one file",
+            Sharing::Own => "own files",
+            Sharing::One => "one file",
         };
         format!("{writers} writers, {}, {target}, {stripes} stripes on each OST", pattern.name())
     }

@@ -199,7 +199,7 @@ impl Small {
     /// The table.
     pub(super) fn markdown(&self) -> String {
         let mut text = String::from(
-            "Small files. RPCs of each file: those that somebody waited for, and all. CPU in \
+            "Small files. RPCs of each file: those that a caller waited for, and all. CPU in \
              microseconds of each file: servers, mount.\n\n\
              | each file | files/s DoM | OST | DoM / OST | waited DoM | OST | RPCs DoM | OST \
              | server CPU DoM | OST | mount CPU DoM | OST |\n\

@@ -80,8 +80,8 @@ impl Job {
             }),
             Act::StreamFor { seconds } => stream(&self.path, seconds),
         };
-        let told = |error| format!("{:?} in {}: {error}", self.act, self.path.display());
-        done.map(|operations| (operations, turns)).map_err(told)
+        let failure = |error| format!("{:?} in {}: {error}", self.act, self.path.display());
+        done.map(|operations| (operations, turns)).map_err(failure)
     }
 }
 

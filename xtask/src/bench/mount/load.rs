@@ -95,8 +95,8 @@ impl Phase {
 
     /// What a worker does; answers how many operations it did.
     pub(crate) fn work(&self) -> Result<u64, String> {
-        let told = |error| format!("{} in {}: {error}", self.name(), self.folder.display());
-        act(self).map_err(told)?;
+        let failure = |error| format!("{} in {}: {error}", self.name(), self.folder.display());
+        act(self).map_err(failure)?;
         Ok(self.count)
     }
 }

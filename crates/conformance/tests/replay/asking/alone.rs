@@ -50,18 +50,18 @@ fn reads(script: &Script) -> Vec<(u64, Bytes)> {
     }
     let read = |exchange: &Exchange| {
         let Request::OstRead(asked) = &exchange.request.typed else { return None };
-        let Reply::OstRead(told) = &exchange.reply.as_ref()?.0.typed else { return None };
+        let Reply::OstRead(answer) = &exchange.reply.as_ref()?.0.typed else { return None };
         let oi = asked.ost_body.oa.oi;
         let (size, count, number) = *stripes.get(&(oi.word0, oi.word1))?;
         let at = asked.niobuf_remote.first()?.offset;
-        Some(((at / size * count + number) * size + at % size, told.short_io.clone()))
+        Some(((at / size * count + number) * size + at % size, answer.short_io.clone()))
     };
     script.exchanges.iter().filter_map(read).collect()
 }
 
 fn layout(exchange: &Exchange) -> Option<LovEa> {
     match &exchange.reply.as_ref()?.0.typed {
-        Reply::LdlmIntentGetattr(told) => LovEa::decode(&told.mdt_md).ok(),
+        Reply::LdlmIntentGetattr(answer) => LovEa::decode(&answer.mdt_md).ok(),
         _ => None,
     }
 }
@@ -76,7 +76,7 @@ pub(super) async fn short(it: &Caller, script: &Script) -> Result<(), Errno> {
     it.close(handle).await?;
     it.clear_locks("OST").await;
     let handle = it.open(file, 0).await?;
-    // The size that it was told last may be that of a later moment of the capture.
+    // The size that it was given last may be that of a later moment of the capture.
     assert!(it.read(handle, 0, 4096).await?.starts_with(b"hello\n"));
     it.close(handle).await?;
     let written = written(script);

@@ -86,8 +86,8 @@ async fn attributes(it: &Caller, b: NodeId) -> Result<(), Errno> {
     let time = Some(SetTime::To(chosen));
     it.set(file, SetAttributes { atime: time, mtime: time, ..SetAttributes::default() }).await?;
     it.close(handle).await?;
-    let told = it.files.getattr(&it.who, file).await?.attributes;
-    assert_eq!((told.mode & 0o7777, told.uid, told.mtime), (0o600, 1000, chosen));
+    let got = it.files.getattr(&it.who, file).await?.attributes;
+    assert_eq!((got.mode & 0o7777, got.uid, got.mtime), (0o600, 1000, chosen));
     let set = async |name: &[u8], value: Bytes| {
         it.files.setxattr(&it.who, file, name, value, XattrMode::Any).await
     };
@@ -139,7 +139,7 @@ async fn errors(it: &Caller) -> Result<(), Errno> {
     it.close(handle).await?;
     let handle = it.open(b5, OpenFlags::DIRECTORY).await?;
     it.close(handle).await?;
-    // Not touched: our client asks for the size of what it has set times of, which nobody did here.
+    // Not touched: our client asks for the size of what it has set times of, which no program did here.
     let (_, handle) = it.create(x, "f", 0o666, WRITE).await?;
     it.close(handle).await?;
     let refused = it.files.rmdir(&it.who, b5, &name("x")).await;

@@ -7,7 +7,7 @@ use sheen_types::{Fid, HashMap, LockHandle, MatchBits, fid_seq};
 use sheen_wire::ldlm::LdlmRequest;
 use sheen_wire::lnet::Portal;
 use sheen_wire::lov::{LovEa, LovMagic, LovMd, LovMdHeader, LovPattern};
-use sheen_wire::md::{AttrValid, OpenFlags, RecCreate, ReintOp, Valid};
+use sheen_wire::md::{AttrValid, MdsOpenFlags, RecCreate, ReintOp, Valid};
 use sheen_wire::messages::{
     Kind, LdlmCancel, MdsClose, MdsReintCreate, MdsReintCreateSym, MdsReintOpen, OstPunch,
     OstWrite, Reply, Request, SeqQuery,
@@ -15,7 +15,7 @@ use sheen_wire::messages::{
 use sheen_wire::ost::{BrwFlags, NiobufRemote, ObdIoobj, Obdo, ObdoFlags, OstBody, OstId};
 use sheen_wire::ptlrpc::{MESSAGE_VERSION, Message, MessageHeader, MsgType, PtlrpcBody};
 
-use super::{BYTES_MAX, Held, PATIENCE, Player, Target, proper, within};
+use super::{BYTES_MAX, HeldLock, PATIENCE, Player, TargetId, proper, within};
 use crate::mounts::Export;
 use crate::stage::{Contents, Entry};
 
@@ -39,9 +39,9 @@ fn wish(layout: &Bytes) -> Option<Bytes> {
 }
 
 impl Player {
-    /// Gives back the locks that servers have called for: the script does not, because there they
-    /// were not called.
-    pub(super) async fn give_back_called(&mut self) {
+    /// Cancels the locks that servers have revoked: the script does not, because there they
+    /// were not revoked.
+    pub(super) async fn cancel_revoked(&mut self) {
         let calls = std::mem::take(&mut *self.calls.came.lock());
         for (_, message, body) in calls {
             let Ok(Request::LdlmBlCallback(call)) = Request::decode(body.opcode, &message) else {
@@ -54,14 +54,14 @@ impl Player {
         }
     }
 
-    /// Gives back all locks, as an unmount does.
-    pub(crate) async fn give_back_all(&mut self) {
+    /// Cancels all locks, as an unmount does.
+    pub(crate) async fn cancel_all(&mut self) {
         for held in std::mem::take(&mut self.by_client).into_values() {
             self.cancel(held).await;
         }
     }
 
-    async fn cancel(&mut self, held: Held) {
+    async fn cancel(&mut self, held: HeldLock) {
         // There is always room for two.
         let handles = vec![held.handle, LockHandle(0)];
         let dlm_req = LdlmRequest { count: 1, handles, ..LdlmRequest::default() };
@@ -78,8 +78,8 @@ impl Player {
         }
     }
 
-    /// The client with this handle is thrown out.
-    pub(super) async fn evict(&mut self, target: Target, handle: u64) {
+    /// The client with this handle is evicted.
+    pub(super) async fn evict(&mut self, target: TargetId, handle: u64) {
         let export = (self.mounts.number(target, handle), target);
         if let Some((uuid, _)) = self.mounts.identity(export) {
             self.machines.evict(target, &uuid).await;
@@ -93,7 +93,7 @@ impl Player {
     }
 
     /// Has a sequence of ours stand for one that a mount had from before the capture: servers take new
-    /// inodes in sequences that they gave to this client, and in no others.
+    /// inodes in sequences that they gave to this client, and in no other sequence.
     pub(super) async fn have_sequence(&mut self, export: Export, real: u64) {
         if real < fid_seq::NORMAL || self.mapping.word(real).is_some() {
             return;
@@ -118,7 +118,7 @@ impl Player {
 
     /// Makes what was there before the capture.
     pub(crate) async fn make(&mut self, entry: &Entry, contents: &HashMap<(u64, u64), Contents>) {
-        self.have_sequence((0, Target::Mdt), entry.fid.seq).await;
+        self.have_sequence((0, TargetId::Mdt), entry.fid.seq).await;
         let fid = self.named(entry.fid);
         let rec_reint = RecCreate {
             opcode: ReintOp::CREATE,
@@ -128,7 +128,7 @@ impl Player {
             time: entry.time,
             ..RecCreate::default()
         };
-        let (export, portal) = ((0, Target::Mdt), Portal::MDS_REQUEST);
+        let (export, portal) = ((0, TargetId::Mdt), Portal::MDS_REQUEST);
         let name = Some(entry.name.clone());
         if entry.is_directory() {
             let request = MdsReintCreate { rec_reint, name, ..MdsReintCreate::default() };
@@ -142,9 +142,9 @@ impl Player {
             return;
         }
         let wish = entry.layout.as_ref().and_then(wish);
-        let mut flags = OpenFlags::CREAT | OpenFlags::WRITE;
+        let mut flags = MdsOpenFlags::CREAT | MdsOpenFlags::WRITE;
         if wish.is_some() {
-            flags |= OpenFlags::HAS_EA;
+            flags |= MdsOpenFlags::HAS_EA;
         }
         let eadata = wish.unwrap_or_default();
         let rec_reint = RecCreate {
@@ -178,7 +178,7 @@ impl Player {
             else {
                 continue;
             };
-            let (export, oi) = ((0, Target::Ost(ost)), OstId { word0: ours.0, word1: ours.1 });
+            let (export, oi) = ((0, TargetId::Ost(ost)), OstId { word0: ours.0, word1: ours.1 });
             if self.mounts.handle(export).is_none() {
                 self.connect(export).await;
             }

@@ -11,7 +11,7 @@ use sheen_wire::lnet::Portal;
 use sheen_wire::messages::{Kind, ObdPing, Reply, Request};
 use sheen_wire::ptlrpc::{MESSAGE_VERSION, Message, MessageHeader, MsgFlags, MsgType, PtlrpcBody};
 
-use super::{BYTES_MAX, Player, Target, encoded, proper};
+use super::{BYTES_MAX, Player, TargetId, encoded, proper};
 use crate::mounts::Export;
 
 /// An open as it was sent to our server.
@@ -36,14 +36,14 @@ struct Says {
 }
 
 impl Player {
-    /// The target starts, and the clients that the capture does not tell of come back.
-    pub(super) async fn start(&mut self, target: Target, handle: u64) {
-        let told = (self.mounts.number(target, handle), target);
+    /// The target starts, and the clients that the capture does not show reconnect.
+    pub(super) async fn start(&mut self, target: TargetId, handle: u64) {
+        let expected = (self.mounts.number(target, handle), target);
         self.machines.start(target).await;
         self.down.remove(&target);
         for export in self.mounts.at(target) {
             self.forget_locks(export);
-            if export != told {
+            if export != expected {
                 self.connect(export).await;
                 self.replay(export);
             }
@@ -65,9 +65,9 @@ impl Player {
             says.push(Says { portal, bits, message, opens: Some(*real) });
         }
         let portal = match export.1 {
-            Target::Mgs => return,
-            Target::Mdt => Portal::MDS_REQUEST,
-            Target::Ost(_) => Portal::OST_REQUEST,
+            TargetId::Mgs => return,
+            TargetId::Mdt => Portal::MDS_REQUEST,
+            TargetId::Ost(_) => Portal::OST_REQUEST,
         };
         let ping = Request::from(ObdPing::default());
         let like = PtlrpcBody {

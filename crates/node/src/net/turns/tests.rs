@@ -145,7 +145,7 @@ fn a_task_that_is_dropped_after_it_was_woken_passes_the_turn_on() {
 
 /// A poll that stands still, as one that waits for a lock of a thread: what would end its wait is another of its peer's.
 #[test]
-fn a_turn_that_lasts_does_not_keep_the_peers_others() {
+fn a_turn_that_lasts_does_not_block_the_peers_next() {
     let host = sheen_io_os::Host::start(Some(2)).expect("threads");
     let world = host.world();
     let turns = Turns::new(&world);

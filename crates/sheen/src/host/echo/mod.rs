@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use sheen_assembly::{Role, Served};
-use sheen_bench::survey::device::{Ask, LEASE_SECONDS, Progress, Told};
+use sheen_bench::survey::device::{Ask, LEASE_SECONDS, Progress, SurveyReply};
 use sheen_io::World;
 use sheen_parameters::HostedTarget;
 use sheen_types::{Errno, Fid, Instant};
@@ -71,20 +71,24 @@ impl Echo {
     }
 
     /// Answers one question of a tool.
-    pub(super) async fn answer(self: &Arc<Self>, ask: Ask) -> Result<Told, Refused> {
+    pub(super) async fn answer(self: &Arc<Self>, ask: Ask) -> Result<SurveyReply, Refused> {
         match ask {
             Ask::Attach { target } => {
-                self.attach(&target).map(|session| Told::Attached { session })
+                self.attach(&target).map(|session| SurveyReply::Attached { session })
             }
             Ask::Prepare { session, count } => {
-                self.session(session)?.prepare(count).await.map(|()| Told::Done)
+                self.session(session)?.prepare(count).await.map(|()| SurveyReply::Done)
             }
             Ask::Start { session, work } => {
-                self.session(session)?.start(work).await.map(|()| Told::Done)
+                self.session(session)?.start(work).await.map(|()| SurveyReply::Done)
             }
-            Ask::Watch { session } => self.session(session)?.watch().await.map(Told::Progress),
-            Ask::Clean { session } => self.session(session)?.clean().await.map(|()| Told::Done),
-            Ask::Detach { session } => self.detach(session).await.map(|()| Told::Done),
+            Ask::Watch { session } => {
+                self.session(session)?.watch().await.map(SurveyReply::Progress)
+            }
+            Ask::Clean { session } => {
+                self.session(session)?.clean().await.map(|()| SurveyReply::Done)
+            }
+            Ask::Detach { session } => self.detach(session).await.map(|()| SurveyReply::Done),
         }
     }
 

@@ -9,15 +9,15 @@ use std::thread;
 use rustix::fs::XattrFlags;
 use sheen_testkit::cluster::Cluster;
 use sheen_testkit::scene::scene;
-use sheen_testkit::{Outcome, Told, ensure};
+use sheen_testkit::{Context, Outcome, ensure};
 
 use super::{LIMIT, Step, becomes, count, get, is, largest, lines, number, play, run, set};
 
 const KIB: usize = 1 << 10;
 
 fn write_synced(path: &Path, bytes: usize) -> Outcome {
-    fs::write(path, vec![5; bytes]).told("write")?;
-    fs::File::open(path).and_then(|file| file.sync_all()).told("fsync")
+    fs::write(path, vec![5; bytes]).context("write")?;
+    fs::File::open(path).and_then(|file| file.sync_all()).context("fsync")
 }
 
 /// Data goes in RPCs of so many pages, so many at once.
@@ -74,8 +74,8 @@ fn changes_at_once(cluster: &Cluster, round: usize) -> Outcome<u64> {
     thread::scope(|scope| {
         let make = |worker: usize| {
             let folder = cluster.mnt().join(format!("changes{round}-{worker}"));
-            fs::create_dir(&folder).told("mkdir")?;
-            (0..20).try_for_each(|at| fs::create_dir(folder.join(at.to_string())).told("mkdir"))
+            fs::create_dir(&folder).context("mkdir")?;
+            (0..20).try_for_each(|at| fs::create_dir(folder.join(at.to_string())).context("mkdir"))
         };
         let workers: Vec<_> = (0..4).map(|worker| scope.spawn(move || make(worker))).collect();
         workers.into_iter().try_for_each(|worker| worker.join().map_err(|_| "panicked")?)
@@ -100,7 +100,7 @@ fn closing(cluster: &Cluster) -> Outcome {
     for on in [0, 1] {
         set(cluster, &format!("llite.*.sync_on_close={on}"))?;
         set(cluster, "osc.*.stats=clear")?;
-        fs::write(cluster.mnt().join("closed"), vec![1; 64 * KIB]).told("write")?;
+        fs::write(cluster.mnt().join("closed"), vec![1; 64 * KIB]).context("write")?;
         is("sync_on_close", count(cluster, "osc.*.stats", "ost_sync")?, on)?;
     }
     set(cluster, "llite.*.sync_on_close=0")
@@ -109,13 +109,13 @@ fn closing(cluster: &Cluster) -> Outcome {
 /// Extended attributes are asked for once, or each time.
 fn xattrs(cluster: &Cluster) -> Outcome {
     let file = cluster.mnt().join("xattrs");
-    fs::write(&file, "").told("write")?;
-    rustix::fs::setxattr(&file, "user.key", b"value", XattrFlags::empty()).told("setxattr")?;
+    fs::write(&file, "").context("write")?;
+    rustix::fs::setxattr(&file, "user.key", b"value", XattrFlags::empty()).context("setxattr")?;
     let asked = |times: usize| -> Outcome<u64> {
         set(cluster, "mdc.*.stats=clear")?;
         for _ in 0..times {
             let mut value = [0; 16];
-            rustix::fs::getxattr(&file, "user.key", &mut value[..]).told("getxattr")?;
+            rustix::fs::getxattr(&file, "user.key", &mut value[..]).context("getxattr")?;
         }
         count(cluster, "mdc.*.stats", "ldlm_ibits_enqueue")
     };
@@ -131,7 +131,7 @@ fn space(cluster: &Cluster) -> Outcome {
     let asked = || -> Outcome<u64> {
         set(cluster, "mdc.*.stats=clear")?;
         for _ in 0..3 {
-            rustix::fs::statvfs(cluster.mnt()).told("statvfs")?;
+            rustix::fs::statvfs(cluster.mnt()).context("statvfs")?;
         }
         count(cluster, "mdc.*.stats", "mds_statfs")
     };
@@ -145,8 +145,8 @@ fn space(cluster: &Cluster) -> Outcome {
 /// Names of a directory come with their attributes, or without.
 fn listings(cluster: &Cluster) -> Outcome {
     let folder = cluster.mnt().join("listed");
-    fs::create_dir(&folder).told("mkdir")?;
-    (0..20).try_for_each(|at| fs::write(folder.join(at.to_string()), "").told("write"))?;
+    fs::create_dir(&folder).context("mkdir")?;
+    (0..20).try_for_each(|at| fs::write(folder.join(at.to_string()), "").context("write"))?;
     for (ahead, some) in [("16", true), ("0", false)] {
         set(cluster, &format!("llite.*.statahead_max={ahead}"))?;
         set(cluster, "llite.*.statahead_stats=0")?;
@@ -162,7 +162,7 @@ fn listings(cluster: &Cluster) -> Outcome {
 fn followed(cluster: &Cluster) -> Outcome {
     let mnt = cluster.mnt();
     let (own, thread) = (std::process::id(), rustix::thread::gettid().as_raw_pid());
-    let group = mnt.metadata().told("stat")?.gid();
+    let group = mnt.metadata().context("stat")?.gid();
     for (at, (whose, by_us, by_child)) in [
         (format!("stats_track_pid={thread}"), 1, 0),
         (format!("stats_track_ppid={own}"), 0, 1),
@@ -174,20 +174,20 @@ fn followed(cluster: &Cluster) -> Outcome {
     .enumerate()
     {
         set(cluster, &format!("llite.*.{whose}"))?;
-        fs::create_dir(mnt.join(format!("own{at}"))).told("mkdir")?;
+        fs::create_dir(mnt.join(format!("own{at}"))).context("mkdir")?;
         is(&whose, count(cluster, "llite.*.stats", "mkdir")?, by_us)?;
         set(cluster, "llite.*.stats=clear")?;
         run(cluster, &mnt, "mkdir", &[&format!("child{at}")])?;
         is(&whose, count(cluster, "llite.*.stats", "mkdir")?, by_child)?;
     }
     set(cluster, "llite.*.extents_stats=1")?;
-    fs::write(mnt.join("sized"), vec![1; 8 * KIB]).told("write")?;
+    fs::write(mnt.join("sized"), vec![1; 8 * KIB]).context("write")?;
     let is_size = |line: &str| line.split_whitespace().take(3).eq(["8K", "-", "16K"]);
     let sized = |text: &str| text.lines().any(is_size);
     let text = get(cluster, "llite.*.extents_stats")?;
     ensure(sized(&text), || text.clone())?;
     set(cluster, "llite.*.extents_stats=0")?;
-    fs::write(mnt.join("sized"), vec![1; 8 * KIB]).told("write")?;
+    fs::write(mnt.join("sized"), vec![1; 8 * KIB]).context("write")?;
     let text = get(cluster, "llite.*.extents_stats")?;
     ensure(!sized(&text), || text.clone())
 }
@@ -198,10 +198,10 @@ fn hybrid(cluster: &Cluster) -> Outcome {
         set(cluster, &format!("llite.*.hybrid_io={on}"))?;
         let file = cluster.mnt().join(format!("hybrid{on}"));
         cluster.must(&["lfs", "setstripe", "-c", "2", &file.to_string_lossy()])?;
-        let mut writer = fs::OpenOptions::new().write(true).open(&file).told("open")?;
-        writer.write_all(&vec![5; 3000 * KIB]).and_then(|()| writer.sync_all()).told("write")?;
+        let mut writer = fs::OpenOptions::new().write(true).open(&file).context("open")?;
+        writer.write_all(&vec![5; 3000 * KIB]).and_then(|()| writer.sync_all()).context("write")?;
         set(cluster, "osc.*.stats=clear")?;
-        let read = fs::read(&file).told("read")?;
+        let read = fs::read(&file).context("read")?;
         is("bytes", read.len() as u64, 3000 << 10)?;
         let asked = count(cluster, "osc.*.stats", "ost_read")?;
         ensure((asked > 0) == (on == 1), || format!("hybrid_io={on}: {asked} reads"))?;
@@ -209,18 +209,18 @@ fn hybrid(cluster: &Cluster) -> Outcome {
     set(cluster, "llite.*.hybrid_io=1")
 }
 
-/// Unused locks go when there are too many of them, or with the requests that they would stand in the way of.
+/// Unused locks go when there are too many of them, or with the requests that they conflict with.
 fn locks(cluster: &Cluster) -> Outcome {
     let folder = cluster.mnt().join("locks");
-    fs::create_dir(&folder).told("mkdir")?;
+    fs::create_dir(&folder).context("mkdir")?;
     let names: Vec<_> = (0..20).map(|at| folder.join(at.to_string())).collect();
     let (space, unused) =
         ("ldlm.namespaces.*MDT0000-mdc*", "ldlm.namespaces.*MDT0000-mdc*.lock_unused_count");
     let used = || -> Outcome<u64> {
         set(cluster, &format!("{space}.lru_size=clear"))?;
-        names.iter().try_for_each(|name| fs::write(name, "").told("write"))?;
+        names.iter().try_for_each(|name| fs::write(name, "").context("write"))?;
         set(cluster, &format!("{space}.lru_size=clear"))?;
-        names.iter().try_for_each(|name| name.metadata().map(drop).told("stat"))?;
+        names.iter().try_for_each(|name| name.metadata().map(drop).context("stat"))?;
         number(cluster, unused)
     };
     let many = used()?;
@@ -229,7 +229,7 @@ fn locks(cluster: &Cluster) -> Outcome {
         set(cluster, &format!("{space}.early_lock_cancel={on}"))?;
         used()?;
         set(cluster, "mdc.*.stats=clear")?;
-        names.iter().try_for_each(|name| fs::remove_file(name).told("unlink"))?;
+        names.iter().try_for_each(|name| fs::remove_file(name).context("unlink"))?;
         // Without, the MDT calls them back, or the bits of them that are in its way.
         let called =
             ["ldlm_cancel", "ldlm_convert"].map(|line| count(cluster, "mdc.*.stats", line));
@@ -242,7 +242,7 @@ fn locks(cluster: &Cluster) -> Outcome {
     becomes("four locks", || number(cluster, unused).map(|left| left <= 4))?;
     set(cluster, &format!("{space}.lru_size=0"))?;
     used()?;
-    // Nobody asks for anything: age alone sends them away.
+    // No program asks for anything: age alone sends them away.
     set(cluster, &format!("{space}.lru_max_age=2s"))?;
     becomes("no lock", || number(cluster, unused).map(|left| left == 0))?;
     set(cluster, &format!("{space}.lru_max_age=3900s"))
@@ -251,23 +251,23 @@ fn locks(cluster: &Cluster) -> Outcome {
 /// A file that is opened often, or again at once, stays open on the MDT until its lock goes.
 fn reopening(cluster: &Cluster) -> Outcome {
     let file = cluster.mnt().join("reopened");
-    fs::write(&file, "text").told("write")?;
-    let give_back = || set(cluster, "ldlm.namespaces.*mdc*.lru_size=clear");
-    let told = |line: &str| count(cluster, "mdt.*.md_stats", line);
+    fs::write(&file, "text").context("write")?;
+    let drop_locks = || set(cluster, "ldlm.namespaces.*mdc*.lru_size=clear");
+    let counted = |line: &str| count(cluster, "mdt.*.md_stats", line);
     // Ten opens: the MDT hears of all, or of one or two. The inode may have been forgotten with its lock, and
     // its opens with it. Closes come a moment later.
     let opens = |what: &str, stay: bool| -> Outcome {
-        give_back()?;
+        drop_locks()?;
         becomes("nothing open", || {
             Ok(get(cluster, "mdt.*.exports.*.open_files")?.trim().is_empty())
         })?;
         set(cluster, "mdt.*.md_stats=clear")?;
-        (0..10).try_for_each(|_| fs::File::open(&file).map(drop).told("open"))?;
-        let opens = told("open")?;
+        (0..10).try_for_each(|_| fs::File::open(&file).map(drop).context("open"))?;
+        let opens = counted("open")?;
         let as_set = if stay { (1..=2).contains(&opens) } else { opens == 10 };
         ensure(as_set, || format!("{what}: {opens} opens"))?;
         let closes = opens - u64::from(stay);
-        becomes(what, || told("close").map(|told| told == closes))
+        becomes(what, || counted("close").map(|count| count == closes))
     };
     let name = "llite.*.opencache_threshold_count";
     is("kept from", number(cluster, name)?, 5)?;
@@ -278,9 +278,9 @@ fn reopening(cluster: &Cluster) -> Outcome {
     set(cluster, "llite.*.stats=clear")?;
     opens("always kept", true)?;
     is("opens counted", count(cluster, "llite.*.stats", "opencount")?, 10)?;
-    let before = told("close")?;
-    give_back()?;
-    becomes("the close of what was kept", || told("close").map(|closes| closes == before + 1))?;
+    let before = counted("close")?;
+    drop_locks()?;
+    becomes("the close of what was kept", || counted("close").map(|closes| closes == before + 1))?;
     set(cluster, &format!("{name}=1000"))?;
     for (millis, stay) in [(0, false), (60_000, true)] {
         set(cluster, &format!("llite.*.opencache_threshold_ms={millis}"))?;

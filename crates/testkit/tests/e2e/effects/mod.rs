@@ -10,17 +10,17 @@ use std::time::Duration;
 
 use sheen_testkit::cluster::Cluster;
 use sheen_testkit::process::{self, wait_until};
-use sheen_testkit::{Outcome, Told, ensure};
+use sheen_testkit::{Context, Outcome, ensure};
 
 const LIMIT: Duration = Duration::from_secs(300);
 /// An MDT hears what an OST says of itself within some seconds.
 const HEARD: Duration = Duration::from_secs(30);
 
-/// What a test does to a file system, and its name: what fails is told with it.
+/// What a test does to a file system, and its name: what fails is reported with it.
 type Step = (&'static str, fn(&Cluster) -> Outcome);
 
 fn play(cluster: &Cluster, steps: &[Step]) -> Outcome {
-    steps.iter().try_for_each(|(name, step)| step(cluster).told(name))
+    steps.iter().try_for_each(|(name, step)| step(cluster).context(name))
 }
 
 fn set(cluster: &Cluster, assignment: &str) -> Outcome {

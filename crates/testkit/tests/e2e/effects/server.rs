@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 use sheen_testkit::cluster::Cluster;
 use sheen_testkit::process;
 use sheen_testkit::scene::scene;
-use sheen_testkit::{Outcome, Told, ensure};
+use sheen_testkit::{Context, Outcome, ensure};
 
 use super::{LIMIT, Step, becomes, count, get, is, number, play, set};
 
@@ -17,9 +17,9 @@ fn osts(cluster: &Cluster, files: usize) -> Outcome<BTreeSet<String>> {
     let name = |at: usize| cluster.mnt().join(format!("placed{at}"));
     let one = |at: usize| {
         let name = name(at);
-        fs::write(&name, "data").told("write")?;
+        fs::write(&name, "data").context("write")?;
         let ost = cluster.must(&["lfs", "getstripe", "-i", &name.to_string_lossy()])?;
-        fs::remove_file(&name).told("unlink")?;
+        fs::remove_file(&name).context("unlink")?;
         Ok(ost.trim().to_owned())
     };
     (0..files).map(one).collect()
@@ -70,10 +70,10 @@ fn layouts(cluster: &Cluster) -> Outcome {
         set(cluster, &format!("{name}={value}"))?;
         let path = cluster.mnt().join(parameter);
         for _ in 0..4 {
-            fs::write(&path, "data").told("write")?;
-            let told = cluster.must(&["lfs", "getstripe", option, &path.to_string_lossy()])?;
-            ensure(told.trim() == value, || format!("{parameter}: {told}"))?;
-            fs::remove_file(&path).told("unlink")?;
+            fs::write(&path, "data").context("write")?;
+            let shown = cluster.must(&["lfs", "getstripe", option, &path.to_string_lossy()])?;
+            ensure(shown.trim() == value, || format!("{parameter}: {shown}"))?;
+            fs::remove_file(&path).context("unlink")?;
         }
         set(cluster, &format!("{name}={}", before.trim()))?;
     }
@@ -85,14 +85,14 @@ fn changes(cluster: &Cluster) -> Outcome {
     const EROFS: Option<i32> = Some(30);
     let (folder, file) = (cluster.mnt().join("refused"), cluster.mnt().join("kept"));
     cluster.must(&["lfs", "setstripe", "-c", "1", "-i", "0", &file.to_string_lossy()])?;
-    fs::write(&file, "data").told("write")?;
-    fs::File::open(&file).and_then(|file| file.sync_all()).told("fsync")?;
+    fs::write(&file, "data").context("write")?;
+    fs::File::open(&file).and_then(|file| file.sync_all()).context("fsync")?;
     set(cluster, "mdt.*.readonly=1")?;
     let made = fs::create_dir(&folder).map_err(|error| error.raw_os_error());
     ensure(made == Err(EROFS), || format!("mkdir: {made:?}"))?;
     ensure(fs::read(&file).is_ok_and(|data| data == b"data"), || "reading".to_owned())?;
     set(cluster, "mdt.*.readonly=0")?;
-    fs::create_dir(&folder).told("mkdir")?;
+    fs::create_dir(&folder).context("mkdir")?;
     set(cluster, "obdfilter.*OST0000.readonly=1")?;
     let write = || {
         let mut file = fs::File::options().write(true).open(&file)?;
@@ -102,7 +102,7 @@ fn changes(cluster: &Cluster) -> Outcome {
     ensure(written == Err(EROFS), || format!("write: {written:?}"))?;
     ensure(fs::read(&file).is_ok_and(|data| data == b"data"), || "what was refused".to_owned())?;
     set(cluster, "obdfilter.*OST0000.readonly=0")?;
-    write().told("write")?;
+    write().context("write")?;
     set(cluster, "mdt.*.no_create=1")?;
     becomes("N", || Ok(get(cluster, "mdc.*.statfs_state")?.trim() == "N"))?;
     set(cluster, "mdt.*.no_create=0")
@@ -114,9 +114,9 @@ fn data_on_mdt(cluster: &Cluster) -> Outcome {
     let path = path.to_string_lossy();
     let end = || -> Outcome<u64> {
         cluster.must(&["lfs", "setstripe", "-E", "1M", "-L", "mdt", "-E", "-1", &path])?;
-        let told = cluster.must(&["lfs", "getstripe", "-I1", "-E", &path])?;
-        fs::remove_file(&*path).told("unlink")?;
-        told.trim().parse().map_err(|_| told)
+        let shown = cluster.must(&["lfs", "getstripe", "-I1", "-E", &path])?;
+        fs::remove_file(&*path).context("unlink")?;
+        shown.trim().parse().map_err(|_| shown)
     };
     is("all of it", end()?, 1 << 20)?;
     // No disk that tests run on is empty.
@@ -141,15 +141,15 @@ fn syncing(cluster: &Cluster) -> Outcome {
         let path = cluster.mnt().join("synced");
         let _ = fs::remove_file(&path);
         cluster.must(&["lfs", "setstripe", "-c", "1", "-i", "0", &path.to_string_lossy()])?;
-        fs::write(&path, "data").told("write")?;
+        fs::write(&path, "data").context("write")?;
         let mut waited = 0;
         let mut before = number(cluster, committed)?;
         for round in 0..ROUNDS {
             let time = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000 + round);
-            let file = fs::File::options().write(true).open(&path).told("open")?;
-            file.set_modified(time).told("utimes")?;
+            let file = fs::File::options().write(true).open(&path).context("open")?;
+            file.set_modified(time).context("utimes")?;
             let folder = cluster.mnt().join(format!("{}{round}", sync.replace('*', "")));
-            fs::create_dir(&folder).told("mkdir")?;
+            fs::create_dir(&folder).context("mkdir")?;
             set(cluster, &format!("{sync}=1"))?;
             let after = number(cluster, committed)?;
             waited += u64::from(after <= before);
@@ -160,13 +160,13 @@ fn syncing(cluster: &Cluster) -> Outcome {
     Ok(())
 }
 
-/// Clients are counted anew, and thrown out: they come back by themselves.
+/// Clients are counted anew, and evicted: they reconnect by themselves.
 fn clients(cluster: &Cluster) -> Outcome {
     for (root, counter) in [("mdt.*", "mkdir"), ("obdfilter.*", "write_bytes")] {
-        fs::create_dir(cluster.mnt().join(root.replace('*', "x"))).told("mkdir")?;
+        fs::create_dir(cluster.mnt().join(root.replace('*', "x"))).context("mkdir")?;
         let file = cluster.mnt().join(format!("{}f", root.replace('*', "x")));
-        fs::write(&file, "data").told("write")?;
-        fs::File::open(&file).and_then(|file| file.sync_all()).told("fsync")?;
+        fs::write(&file, "data").context("write")?;
+        fs::File::open(&file).and_then(|file| file.sync_all()).context("fsync")?;
         let stats = format!("{root}.exports.*.stats");
         ensure(count(cluster, &stats, counter)? > 0, || format!("{stats}: no {counter}"))?;
         set(cluster, &format!("{root}.exports.clear=1"))?;
@@ -183,20 +183,20 @@ fn clients(cluster: &Cluster) -> Outcome {
         becomes("a file after an eviction", || Ok(fs::write(&path, "data").is_ok()))?;
         becomes("its bytes", || Ok(fs::read(&path).is_ok_and(|data| data == b"data")))?;
     }
-    let nobody = cluster.run(&["lctl", "set_param", "mdt.*.evict_client=nobody"])?;
-    ensure(!nobody.status.success(), || nobody.output.clone())
+    let unknown = cluster.run(&["lctl", "set_param", "mdt.*.evict_client=no-such-client"])?;
+    ensure(!unknown.status.success(), || unknown.output.clone())
 }
 
 /// What clients may do at once is agreed on when they connect the next time.
 fn agreements(cluster: &Cluster) -> Outcome {
-    for (server, value, device, told, wanted) in [
+    for (server, value, device, shown, wanted) in [
         ("mdt.*.max_mod_rpcs_in_flight", "2", "mdc.*", "max_mod_rpcs_in_flight", 2),
         ("obdfilter.*OST0000.brw_size", "1", "osc.*OST0000*", "max_pages_per_rpc", 256),
     ] {
         let before = get(cluster, server)?;
         set(cluster, &format!("{server}={value}"))?;
         set(cluster, &format!("{device}.import=recover"))?;
-        let name = format!("{device}.{told}");
+        let name = format!("{device}.{shown}");
         becomes(&name, || Ok(number(cluster, &name)? == wanted))?;
         set(cluster, &format!("{server}={}", before.trim()))?;
         set(cluster, &format!("{device}.import=recover"))?;
@@ -206,9 +206,9 @@ fn agreements(cluster: &Cluster) -> Outcome {
 
 /// Counts begin anew. What clients, or MDTs, ask for at that moment may be counted at once: it does not last.
 fn counts(cluster: &Cluster) -> Outcome {
-    fs::write(cluster.mnt().join("counted"), "data").told("write")?;
-    let file = fs::File::open(cluster.mnt().join("counted")).told("open")?;
-    file.sync_all().told("fsync")?;
+    fs::write(cluster.mnt().join("counted"), "data").context("write")?;
+    let file = fs::File::open(cluster.mnt().join("counted")).context("open")?;
+    file.sync_all().context("fsync")?;
     for name in ["mdt.*.md_stats", "obdfilter.*.stats", "osd-*.*OST*.brw_stats"] {
         let is_count = |line: &str| match name.contains("brw") {
             true => line.trim_start().starts_with("1:"),
@@ -226,7 +226,7 @@ fn counts(cluster: &Cluster) -> Outcome {
     Ok(())
 }
 
-/// Who gives no lock back is thrown out when operators say, and not 100 seconds later; then another gets it.
+/// A client that cancels no lock is evicted when operators say, and not 100 seconds later; then another gets it.
 #[allow(clippy::disallowed_methods, reason = "a real mount keeps a lock in real time")]
 fn lock_timeout(cluster: &Cluster) -> Outcome {
     let other = cluster.mount_again()?;
@@ -234,23 +234,23 @@ fn lock_timeout(cluster: &Cluster) -> Outcome {
     set(cluster, "ldlm_timeout=3")?;
     is("ldlm_timeout", number(cluster, "ldlm_timeout")?, 3)?;
     let name = cluster.mnt().join("kept-lock");
-    fs::write(&name, "data").told("write")?;
-    fs::File::open(&name).and_then(|file| file.sync_all()).told("fsync")?;
+    fs::write(&name, "data").context("write")?;
+    fs::File::open(&name).and_then(|file| file.sync_all()).context("fsync")?;
     process::stop(stopped)?;
     let begin = Instant::now();
     let written = fs::write(other.join("kept-lock"), "more");
     let waited = begin.elapsed();
     process::go_on(stopped)?;
-    written.told("write of another")?;
+    written.context("write of another")?;
     ensure((2..60).contains(&waited.as_secs()), || format!("waited for {waited:?}"))?;
     set(cluster, &format!("ldlm_timeout={}", before.trim()))?;
     becomes("a mount that comes back", || Ok(fs::read(&name).is_ok_and(|data| data == b"more")))
 }
 
-/// A target tells its clients to expect as much time as operators say, and no other does.
+/// A target has its clients expect as much time as operators say, and no other does.
 fn expected_times(cluster: &Cluster) -> Outcome {
     // Of the portal of ordinary requests: `portal N : cur SECONDS ...`.
-    let told = |device: &str| -> Outcome<u64> {
+    let sent = |device: &str| -> Outcome<u64> {
         let text = get(cluster, &format!("{device}.timeouts"))?;
         let line = text.lines().find(|line| line.starts_with("portal")).ok_or("no portal")?;
         let mut words = line.split_whitespace().skip_while(|word| *word != "cur");
@@ -264,13 +264,13 @@ fn expected_times(cluster: &Cluster) -> Outcome {
     is("mdt.*.at_min", number(cluster, "mdt.*.at_min")?, 77)?;
     ask("mdc.*")?;
     ask("osc.*OST0001*")?;
-    is("what the MDT tells", told("mdc.*")?, 77)?;
-    let other = told("osc.*OST0001*")?;
-    ensure(other < 77, || format!("an OST tells {other}"))?;
+    is("what the MDT sends", sent("mdc.*")?, 77)?;
+    let other = sent("osc.*OST0001*")?;
+    ensure(other < 77, || format!("an OST sends {other}"))?;
     set(cluster, "mdt.*.at_min=0")?;
     set(cluster, "obdfilter.*OST0001.at_min=88")?;
     ask("osc.*OST0001*")?;
-    is("what the OST tells", told("osc.*OST0001*")?, 88)?;
+    is("what the OST sends", sent("osc.*OST0001*")?, 88)?;
     set(cluster, "obdfilter.*OST0001.at_min=0")
 }
 

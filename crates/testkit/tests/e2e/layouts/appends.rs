@@ -8,7 +8,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use sheen_testkit::{Told, ensure};
+use sheen_testkit::{Context, ensure};
 
 use super::transcripts::{run_log, tools, with_recordings};
 
@@ -38,13 +38,13 @@ const CHECKSUM: &str = "5c5080e906d1ff1afe983ec6c31a6f56";
 fn two_mounts_append_to_a_file_on_the_mdt_and_cut_it() {
     with_recordings("log-dom-appends", |cluster, captures| {
         let script = tools(cluster)?.join("python3");
-        fs::write(&script, APPEND).told(script.display())?;
-        fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).told("chmod")?;
+        fs::write(&script, APPEND).context(script.display())?;
+        fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).context("chmod")?;
         // The folder of other recordings, with what they left there.
         let folder = cluster.mnt().join("w/dom4");
-        fs::create_dir_all(&folder).told(folder.display())?;
+        fs::create_dir_all(&folder).context(folder.display())?;
         for name in ["a", "b", "m1"] {
-            fs::File::create_new(folder.join(name)).told(name)?;
+            fs::File::create_new(folder.join(name)).context(name)?;
         }
         let name = "more/o12-dom-two-mounts-append-truncate.log";
         let output = run_log(cluster, &captures.join(name), None)?;

@@ -1,4 +1,4 @@
-//! What `lfs getstripe` tells of a file, read back; bytes at places of a file, written and compared.
+//! What `lfs getstripe` shows of a file, read back; bytes at places of a file, written and compared.
 
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
@@ -7,7 +7,7 @@ use std::path::Path;
 
 use sheen_testkit::bytes::{BLOCK, fill, read_full};
 use sheen_testkit::cluster::Cluster;
-use sheen_testkit::{Outcome, Told, ensure};
+use sheen_testkit::{Context, Outcome, ensure};
 
 /// Behind every byte of a file.
 pub(super) const END: u64 = u64::MAX;
@@ -88,7 +88,7 @@ fn read(text: &str) -> Outcome<Vec<Part>> {
         let value = value.trim();
         let number = || match value {
             "EOF" => Ok(END),
-            value => value.parse::<u64>().told(line),
+            value => value.parse::<u64>().context(line),
         };
         if label == "lcme_id" {
             parts.push(whole.clone());
@@ -98,7 +98,7 @@ fn read(text: &str) -> Outcome<Vec<Part>> {
             "lcme_flags" => part.init = value.split(',').any(|flag| flag == "init"),
             "lcme_extent.e_start" => part.start = number()?,
             "lcme_extent.e_end" => part.end = number()?,
-            "lmm_stripe_count" => part.count = value.parse().told(line)?,
+            "lmm_stripe_count" => part.count = value.parse().context(line)?,
             "lmm_stripe_size" => part.size = number()?,
             "lmm_pattern" => value.clone_into(&mut part.pattern),
             "l_ost_idx" => ost = number()?,
@@ -114,23 +114,23 @@ pub(super) fn write(file: &File, seed: u64, offset: u64, length: u64) -> Outcome
     for at in (offset..offset + length).step_by(BLOCK) {
         let mut block = vec![0; (offset + length - at).min(BLOCK as u64) as usize];
         fill(&mut block, seed, at);
-        file.write_all_at(&block, at).told(format!("write {} bytes at {at}", block.len()))?;
+        file.write_all_at(&block, at).context(format!("write {} bytes at {at}", block.len()))?;
     }
     Ok(())
 }
 
 /// Opens a file that is there, for reading and writing.
 pub(super) fn open(path: &Path) -> Outcome<File> {
-    OpenOptions::new().read(true).write(true).open(path).told(path.display())
+    OpenOptions::new().read(true).write(true).open(path).context(path.display())
 }
 
 /// The whole file is `size` bytes long and holds what was written to `spots` (offset and length), and
 /// zeros elsewhere.
 pub(super) fn compare(path: &Path, seed: u64, size: u64, spots: &[(u64, u64)]) -> Outcome {
-    let mut file = File::open(path).told(path.display())?;
+    let mut file = File::open(path).context(path.display())?;
     let (mut block, mut wanted, mut at) = (vec![0; BLOCK], vec![0; BLOCK], 0);
     loop {
-        let count = read_full(&mut file, &mut block).told(path.display())?;
+        let count = read_full(&mut file, &mut block).context(path.display())?;
         wanted.fill(0);
         for (offset, length) in spots {
             let (from, to) = (at.max(*offset), (at + count as u64).min(offset + length));

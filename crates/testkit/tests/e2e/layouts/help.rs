@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use sheen_testkit::cluster::Cluster;
-use sheen_testkit::{Outcome, Told, ensure};
+use sheen_testkit::{Context, Outcome, ensure};
 
 use super::recorded::{Command, commands};
 use super::transcripts::{Judge, read, shell, with_recordings};
@@ -14,7 +14,7 @@ const REFUSED: i32 = 95;
 
 /// The exit code, and all that was written.
 fn asked(cluster: &Cluster, line: &str) -> Outcome<(i32, String)> {
-    let output = shell(cluster, line)?.output().told(line)?;
+    let output = shell(cluster, line)?.output().context(line)?;
     let written = [output.stdout, output.stderr].concat();
     Ok((output.status.code().unwrap_or(-1), String::from_utf8_lossy(&written).into_owned()))
 }

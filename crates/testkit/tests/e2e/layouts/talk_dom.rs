@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use sheen_testkit::cluster::Cluster;
 use sheen_testkit::process::wait_until;
 use sheen_testkit::scene::{same_after_restart, scene};
-use sheen_testkit::{Outcome, Told, ensure};
+use sheen_testkit::{Context, Outcome, ensure};
 
 use super::facts::{END, MIB, compare, open, parts, refused, run, shape, write};
 
@@ -38,7 +38,7 @@ fn must_fail<T>(what: &str, done: std::io::Result<T>, wanted: Errno) -> Outcome 
 }
 
 fn must_be_long(path: &Path, size: u64) -> Outcome {
-    let seen = fs::metadata(path).told(path.display())?.len();
+    let seen = fs::metadata(path).context(path.display())?.len();
     ensure(seen == size, || format!("{}: {seen} bytes instead of {size}", path.display()))
 }
 
@@ -55,19 +55,19 @@ fn a_file_of_one_mebibyte_on_the_mdt_takes_no_byte_more() {
         must_fail("a write past the end", file.write_at(&[7; 4096], MIB), Errno::NODATA)?;
         must_be_long(&other, MIB)?;
         must_fail("a longer size", file.set_len(MIB + 1), Errno::NODATA)?;
-        let mut append = OpenOptions::new().append(true).open(&path).told("open")?;
+        let mut append = OpenOptions::new().append(true).open(&path).context("open")?;
         must_fail("an append", append.write(b"x"), Errno::NODATA)?;
         must_be_long(&other, MIB)?;
         compare(&other, SEED, MIB, &[(0, MIB)])?;
         // What crosses the end is written up to there, as by any disk that is full.
-        let written = file.write_at(&[7; 4096], MIB - 1000).told("a write across the end")?;
+        let written = file.write_at(&[7; 4096], MIB - 1000).context("a write across the end")?;
         ensure(written == 1000, || format!("{written} bytes written"))?;
-        file.set_len(MIB - 10).told("cut")?;
-        let written = append.write(&[7; 4096]).told("an append across the end")?;
+        file.set_len(MIB - 10).context("cut")?;
+        let written = append.write(&[7; 4096]).context("an append across the end")?;
         ensure(written == 10, || format!("{written} bytes appended"))?;
         drop((file, append));
         must_be_long(&other, MIB)?;
-        let read = fs::read(&other).told("read")?;
+        let read = fs::read(&other).context("read")?;
         ensure(read[read.len() - 1000..].iter().all(|byte| *byte == 7), || "lost".to_owned())?;
         same_after_restart(cluster)
     });
@@ -127,10 +127,10 @@ fn a_gibibyte_on_the_mdt_and_all_osts_behind_it() {
 fn four_components_over_fourteen_osts() {
     scene("talk-four-components", 14, LIMIT, |cluster| {
         let layout = "-E 1M -L mdt -E 64M -c 1 -E 256M -c 4 -E -1 -c -1";
-        fs::create_dir(cluster.mnt().join("d")).told("mkdir")?;
+        fs::create_dir(cluster.mnt().join("d")).context("mkdir")?;
         run(cluster, &format!("lfs setstripe {layout} @d"))?;
         let (path, other) = (cluster.mnt().join("d/f"), cluster.mount_again()?.join("d/f"));
-        let file = File::create_new(&path).told("create")?;
+        let file = File::create_new(&path).context("create")?;
         let initialised = |count: usize| -> Outcome {
             let parts = parts(cluster, "d/f")?;
             let seen = parts.iter().take_while(|part| part.init).count();
@@ -164,7 +164,7 @@ fn mdt_takes(cluster: &Cluster, wanted: [Option<u64>; 2]) -> Outcome {
         ensure(first == wanted, || format!("-E {wish}: {first:?} instead of {wanted:?}"))?;
         write(&open(&file)?, SEED, 0, 2 * MIB)?;
         compare(&file, SEED, 2 * MIB, &[(0, 2 * MIB)])?;
-        fs::remove_file(&file).told("rm")?;
+        fs::remove_file(&file).context("rm")?;
     }
     Ok(())
 }
@@ -176,7 +176,7 @@ fn dom_stripesize_takes_the_values_of_the_series() {
     scene("talk-dom-stripesize", 2, LIMIT, |cluster| {
         let value = || {
             let shown = run(cluster, "lctl get_param -n lod.*-mdtlov.dom_stripesize")?;
-            shown.trim().parse::<u64>().told(shown)
+            shown.trim().parse::<u64>().context(shown)
         };
         ensure(value()? == MIB, || "another default".to_owned())?;
         let kib = |count: u64| Some(count << 10);
@@ -233,10 +233,10 @@ fn found(cluster: &Cluster, top: &str, tests: &str) -> Outcome<Vec<String>> {
 fn files_and_directories_are_found_by_their_place_on_the_mdt() {
     scene("talk-find", 2, LIMIT, |cluster| {
         for (name, size) in [("", ""), ("/d64k", "64k"), ("/d128k", "128k"), ("/d1M", "1M")] {
-            fs::create_dir(cluster.mnt().join(format!("t{name}"))).told(name)?;
+            fs::create_dir(cluster.mnt().join(format!("t{name}"))).context(name)?;
             if !size.is_empty() {
                 run(cluster, &format!("lfs setstripe -E {size} -L mdt -E -1 @t{name}"))?;
-                File::create_new(cluster.mnt().join(format!("t{name}/f"))).told(name)?;
+                File::create_new(cluster.mnt().join(format!("t{name}/f"))).context(name)?;
             }
         }
         run(cluster, "lfs setstripe -c 2 -S 1M @t/striped")?;
@@ -312,7 +312,7 @@ fn a_gibibyte_leaves_the_mdt() {
         must_lie(cluster, "f", &wanted)?;
         compare(&other, SEED, GIB, &spots)?;
         // Holes stay holes.
-        let blocks = fs::metadata(&other).told("stat")?.blocks() * 512;
+        let blocks = fs::metadata(&other).context("stat")?.blocks() * 512;
         ensure(blocks < 64 * MIB, || format!("{blocks} bytes on disk"))?;
         run(cluster, "lfs migrate -E 1G -L mdt -E -1 -c -1 @f")?;
         must_lie(cluster, "f", &[(0, 1024, "mdt", 0), (1024, END, "raid0", -1)])?;

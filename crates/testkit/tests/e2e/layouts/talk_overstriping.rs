@@ -45,7 +45,7 @@ fn six_hundred_stripes_on_four_osts() {
     });
 }
 
-/// `-C 32 -p 4_ost_pool`: eight on each OST of the pool, none on others.
+/// `-C 32 -p 4_ost_pool`: eight on each OST of the pool, none on other OSTs.
 #[test]
 fn thirty_two_stripes_in_a_pool_of_four_osts() {
     scene("talk-pool-stripes", 6, LIMIT, |cluster| {

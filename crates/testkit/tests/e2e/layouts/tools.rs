@@ -9,7 +9,7 @@ use std::time::Duration;
 use sheen_testkit::cluster::Cluster;
 use sheen_testkit::process::wait_until;
 use sheen_testkit::scene::scene;
-use sheen_testkit::{Outcome, Told, ensure};
+use sheen_testkit::{Context, Outcome, ensure};
 
 const LIMIT: Duration = Duration::from_secs(300);
 const SEEN: Duration = Duration::from_secs(60);
@@ -46,7 +46,7 @@ fn templates_make_the_same_layout_again() {
             run(cluster, &format!("lfs setstripe {layout} @{first}"))?;
             let template = cluster.logs().join(format!("{number}.lyl"));
             let text = run(cluster, &format!("lfs getstripe -y @{first}"))?;
-            fs::write(&template, text).told(template.display())?;
+            fs::write(&template, text).context(template.display())?;
             run(cluster, &format!("lfs setstripe -y {} @{second}", template.display()))?;
             let (first, second) = (shape(cluster, &first)?, shape(cluster, &second)?);
             ensure(first == second, || format!("{layout}: {first:#?} became {second:#?}"))?;
@@ -58,15 +58,15 @@ fn templates_make_the_same_layout_again() {
 /// What the MDT refuses is not taken for a file of another file system, which has no such calls.
 fn flags_are_refused_by_name(cluster: &Cluster) -> Outcome {
     let elsewhere = cluster.logs().join("elsewhere");
-    fs::write(&elsewhere, "").told("write")?;
+    fs::write(&elsewhere, "").context("write")?;
     let ours = cluster.mnt().join("a3");
     for (path, wanted) in
         [(ours, "Operation not supported"), (elsewhere, "Inappropriate ioctl for device")]
     {
         let path = path.to_string_lossy();
         let words = ["lfs", "setstripe", "--comp-set", "-I", "1", "--comp-flags", "prefer", &path];
-        let told = cluster.run(&words)?.output;
-        ensure(told.contains(wanted), || told.clone())?;
+        let output = cluster.run(&words)?.output;
+        ensure(output.contains(wanted), || output.clone())?;
     }
     Ok(())
 }
@@ -78,9 +78,9 @@ fn limits_and_appended_files_are_as_operators_set_them() {
         let append = |name: &str| -> Outcome<String> {
             let path = cluster.mnt().join(name);
             let opened = OpenOptions::new().append(true).create_new(true).open(&path);
-            opened.told(name)?.write_all(b"x").told(name)?;
-            let told = |what: &str| run(cluster, &format!("lfs getstripe {what} @{name}"));
-            Ok(format!("{} {}", told("-c")?.trim(), told("-p")?.trim()))
+            opened.context(name)?.write_all(b"x").context(name)?;
+            let show = |what: &str| run(cluster, &format!("lfs getstripe {what} @{name}"));
+            Ok(format!("{} {}", show("-c")?.trim(), show("-p")?.trim()))
         };
         let shown = run(cluster, "lctl get_param mdd.*.append_* lod.*.max_stripecount")?;
         for line in [
@@ -116,9 +116,9 @@ fn limits_and_appended_files_are_as_operators_set_them() {
 fn tree(top: &Path, depth: usize) -> Outcome {
     for number in 0..4 {
         let file = top.join(format!("f{number}"));
-        fs::write(&file, vec![b'x'; number * 1000]).told(file.display())?;
+        fs::write(&file, vec![b'x'; number * 1000]).context(file.display())?;
         let folder = top.join(format!("d{number}"));
-        fs::create_dir(&folder).told(folder.display())?;
+        fs::create_dir(&folder).context(folder.display())?;
         if depth > 0 {
             tree(&folder, depth - 1)?;
         }
@@ -131,7 +131,7 @@ fn tree(top: &Path, depth: usize) -> Outcome {
 fn threads_find_what_one_finds() {
     scene("layout-find", 2, LIMIT, |cluster| {
         let top = cluster.mnt().join("t");
-        fs::create_dir(&top).told(top.display())?;
+        fs::create_dir(&top).context(top.display())?;
         run(cluster, "lfs setstripe -c 2 @t/d-two")?;
         tree(&top, 2)?;
         for tests in ["", "-type f -size +1c -c 1", "-c 2 -type f", "-name f[12] -maxdepth 2"] {
@@ -144,7 +144,7 @@ fn threads_find_what_one_finds() {
             let (count, all): (usize, BTreeSet<_>) = (one.len(), one.iter().cloned().collect());
             ensure(all.len() == count, || format!("{tests}: found twice"))?;
             ensure(many.len() == count && all == many.into_iter().collect(), || {
-                format!("{tests}: five threads find others")
+                format!("{tests}: five threads find other files")
             })?;
             let mut seen = BTreeSet::new();
             for path in list(1)?.iter().filter(|_| tests.is_empty()) {
@@ -193,7 +193,7 @@ fn pools_and_settings_survive_a_restart() {
         ensure(text.contains("the MDT holds 65536 bytes instead of 1048576"), || text)?;
         // The root has no default of its own, so that the MDT's counts.
         let stripes = |name: &str| -> Outcome<String> {
-            fs::write(cluster.mnt().join(name), b"x").told(name)?;
+            fs::write(cluster.mnt().join(name), b"x").context(name)?;
             Ok(run(cluster, &format!("lfs getstripe -c @{name}"))?.trim().to_owned())
         };
         let plain = stripes("plain")?;

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use sheen_testkit::cluster::{Cluster, program};
 use sheen_testkit::scene::play;
-use sheen_testkit::{Outcome, Told, ensure, root};
+use sheen_testkit::{Context, Outcome, ensure, root};
 
 use super::recorded::{commands, is_of_second_mdt, pieces, same, steps};
 use sheen_skip::needs_captures;
@@ -28,7 +28,7 @@ type Known = BTreeMap<(String, String), bool>;
 
 /// The table of differences in docs/COMPAT.md: recording, command, what is otherwise and why.
 fn known(recording: &str) -> Outcome<Known> {
-    let text = fs::read_to_string(root().join("docs/COMPAT.md")).told("docs/COMPAT.md")?;
+    let text = fs::read_to_string(root().join("docs/COMPAT.md")).context("docs/COMPAT.md")?;
     let table = text.split_once(HEADING).map_or("", |(_, table)| table);
     let table = table.split("\n## ").next().unwrap_or_default();
     let row = |line: &str| {
@@ -73,11 +73,11 @@ impl Judge {
 /// `lfs` and `lctl` by their names.
 pub(super) fn tools(cluster: &Cluster) -> Outcome<PathBuf> {
     let folder = cluster.logs().join("tools");
-    fs::create_dir_all(&folder).told(folder.display())?;
+    fs::create_dir_all(&folder).context(folder.display())?;
     for name in ["lfs", "lctl"] {
         let link = folder.join(name);
         if !link.exists() {
-            symlink(program()?, &link).told(link.display())?;
+            symlink(program()?, &link).context(link.display())?;
         }
     }
     Ok(folder)
@@ -99,7 +99,7 @@ pub(super) fn shell(cluster: &Cluster, script: &str) -> Outcome<Process> {
 
 /// A recording; what programs print need not be text.
 pub(super) fn read(file: &Path) -> Outcome<String> {
-    let bytes = fs::read(file).told(file.display())?;
+    let bytes = fs::read(file).context(file.display())?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
@@ -115,16 +115,16 @@ fn run_transcript(cluster: &Cluster, file: &Path, wanted: fn(&str) -> bool) -> O
         let here = command.text.replace("/mnt/l", &mount);
         if let Some(path) = here.strip_prefix("cd ") {
             folder = PathBuf::from(path);
-            fs::create_dir_all(&folder).told(path)?;
+            fs::create_dir_all(&folder).context(path)?;
             continue;
         }
         let Some(code) = command.code.filter(|_| wanted(&command.text)) else {
             if command.code.is_none() {
-                shell(cluster, &here)?.current_dir(&folder).output().told(&here)?;
+                shell(cluster, &here)?.current_dir(&folder).output().context(&here)?;
             }
             continue;
         };
-        let output = shell(cluster, &here)?.current_dir(&folder).output().told(&here)?;
+        let output = shell(cluster, &here)?.current_dir(&folder).output().context(&here)?;
         let ours = output.status.code().unwrap_or(-1);
         let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
         if ours != code {
@@ -172,7 +172,8 @@ pub(super) fn run_log(cluster: &Cluster, file: &Path, until: Option<&str>) -> Ou
             None => script,
         };
         let here = script.replace("/mnt/l2", &again).replace("/mnt/l", &mount);
-        let output = shell(cluster, &format!("exec 2>&1; set -x; {here}"))?.output().told(&name)?;
+        let output =
+            shell(cluster, &format!("exec 2>&1; set -x; {here}"))?.output().context(&name)?;
         let ours = String::from_utf8_lossy(&output.stdout).into_owned();
         all += &ours;
         let ours = pieces(ours.strip_prefix("+ set -x\n").unwrap_or(&ours), &mount, &again);
@@ -223,7 +224,7 @@ fn second_mount(cluster: &Cluster) -> Outcome<String> {
         return Ok(path);
     }
     let path = cluster.mount_again()?.display().to_string();
-    fs::write(&marker, &path).told(marker.display())?;
+    fs::write(&marker, &path).context(marker.display())?;
     Ok(path)
 }
 
@@ -258,7 +259,7 @@ fn wrong_invocations_around_layouts_end_as_in_lustre() {
 
 /// Runs logs one after the other; all their faults at once.
 fn run_logs(cluster: &Cluster, captures: &Path, logs: &[(&str, Option<&str>)]) -> Outcome {
-    fs::create_dir_all(cluster.mnt().join("w")).told("w")?;
+    fs::create_dir_all(cluster.mnt().join("w")).context("w")?;
     let run = |(log, until): &(&str, Option<&str>)| {
         run_log(cluster, &captures.join(format!("{log}.log")), *until).err()
     };

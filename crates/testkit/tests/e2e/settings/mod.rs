@@ -13,7 +13,7 @@ use sheen_control::{Answer, Client, Question, Shown};
 use sheen_testkit::cluster::Cluster;
 use sheen_testkit::process::wait_until;
 use sheen_testkit::scene::scene;
-use sheen_testkit::{Outcome, Told, ensure, root};
+use sheen_testkit::{Context, Outcome, ensure, root};
 
 use self::table::{ANY, Row, TABLE};
 
@@ -65,12 +65,12 @@ fn table_is_whole(cluster: &Cluster) -> Outcome {
 
 /// Names of all functions below a folder.
 fn functions(folder: &Path, names: &mut BTreeSet<String>) -> Outcome {
-    for entry in fs::read_dir(folder).told("crates")? {
-        let path = entry.told("crates")?.path();
+    for entry in fs::read_dir(folder).context("crates")? {
+        let path = entry.context("crates")?.path();
         if path.is_dir() {
             functions(&path, names)?;
         } else if path.extension().is_some_and(|it| it == "rs") {
-            let text = fs::read_to_string(&path).told("a source")?;
+            let text = fs::read_to_string(&path).context("a source")?;
             let named = text.lines().filter_map(|line| line.trim_start().strip_prefix("fn "));
             names.extend(named.filter_map(|rest| Some(rest.split_once('(')?.0.to_owned())));
         }
@@ -83,7 +83,7 @@ fn whatever_can_be_set_has_a_test_of_its_effect() {
     let missing = || -> Outcome<Vec<String>> {
         let mut names = BTreeSet::new();
         functions(&root().join("crates"), &mut names)?;
-        let docs = fs::read_to_string(root().join("docs/COMPAT.md")).told("docs/COMPAT.md")?;
+        let docs = fs::read_to_string(root().join("docs/COMPAT.md")).context("docs/COMPAT.md")?;
         let is_there = |row: &&Row| match row.effect.strip_prefix("docs: ") {
             Some(sentence) => docs.contains(sentence),
             None => names.contains(row.effect),
@@ -99,7 +99,7 @@ fn whatever_can_be_set_has_a_test_of_its_effect() {
 fn ask(cluster: &Cluster, question: &Question) -> Outcome<BTreeMap<String, Shown>> {
     let mut all = BTreeMap::new();
     for mut process in Client::all(cluster.sockets()) {
-        let Answer::Shown(shown) = process.ask(question).told("a process")? else {
+        let Answer::Shown(shown) = process.ask(question).context("a process")? else {
             return Err(format!("{question:?}: another answer"));
         };
         for one in shown {
@@ -180,7 +180,7 @@ fn sessions(cluster: &Cluster) -> Outcome {
     {
         set(cluster, name, value)?;
     }
-    fs::create_dir(cluster.mnt().join("of-a-session")).told("mkdir")?;
+    fs::create_dir(cluster.mnt().join("of-a-session")).context("mkdir")?;
     let jobs = shown(cluster, "mdt.*.job_stats")?;
     ensure(jobs.contains("our-job"), || jobs.clone())
 }
@@ -205,13 +205,13 @@ fn work(cluster: &Cluster) -> Outcome {
     const BYTES: usize = 2 << 20;
     set(cluster, "llite.*.extents_stats", "1")?;
     let folder = cluster.mnt().join("counted");
-    fs::create_dir(&folder).told("mkdir")?;
+    fs::create_dir(&folder).context("mkdir")?;
     for at in 0..20 {
-        fs::write(folder.join(at.to_string()), vec![7; BYTES / 20]).told("write")?;
+        fs::write(folder.join(at.to_string()), vec![7; BYTES / 20]).context("write")?;
     }
     let path = folder.join("whole");
-    fs::write(&path, vec![7; BYTES]).told("write")?;
-    fs::File::open(&path).and_then(|file| file.sync_all()).told("fsync")?;
+    fs::write(&path, vec![7; BYTES]).context("write")?;
+    fs::File::open(&path).and_then(|file| file.sync_all()).context("fsync")?;
     set(cluster, "ldlm.namespaces.*.lru_size", "clear")?;
     // While they go, the kernel may not hear how long the file is (docs/SEMANTICS.md).
     let are_gone = || {
@@ -219,13 +219,13 @@ fn work(cluster: &Cluster) -> Outcome {
         left.is_ok_and(|left| left.lines().all(|count| count == "0"))
     };
     wait_until("locks to go", QUIET, are_gone)?;
-    let file = fs::File::open(&path).told("open")?;
+    let file = fs::File::open(&path).context("open")?;
     let mut piece = vec![0; BYTES / 16];
     for at in 0..16 {
-        file.read_exact_at(&mut piece, at * (BYTES as u64 / 16)).told("read")?;
+        file.read_exact_at(&mut piece, at * (BYTES as u64 / 16)).context("read")?;
     }
-    for entry in fs::read_dir(&folder).told("readdir")? {
-        entry.and_then(|entry| entry.metadata()).told("stat")?;
+    for entry in fs::read_dir(&folder).context("readdir")? {
+        entry.and_then(|entry| entry.metadata()).context("stat")?;
     }
     Ok(())
 }

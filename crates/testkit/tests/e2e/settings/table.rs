@@ -62,7 +62,7 @@ pub(super) const TABLE: &[Row] = &[
     row(
         "ldlm.cancel_unused_locks_before_replay",
         &[("0", "0"), ("1", "1")],
-        "unused_locks_are_dropped_before_a_restarted_ost_is_told_the_others",
+        "unused_locks_are_dropped_before_locks_are_replayed_to_a_restarted_ost",
     ),
     row("ldlm.dump_namespaces", ORDER, "all_locks_are_written_into_the_log_when_asked_for"),
     row(
@@ -241,13 +241,13 @@ pub(super) const TABLE: &[Row] = &[
         &[("0x1000", "4096"), ("010000", "4096")],
         "answers_have_the_room_that_operators_give_them",
     ),
-    row("{mdc,osc}.*.grant_shrink", SWITCH, "grant_that_nobody_uses_goes_back"),
-    row("{mdc,osc}.*.grant_shrink_interval", TIME_OF_ANY_BASE, "grant_that_nobody_uses_goes_back"),
+    row("{mdc,osc}.*.grant_shrink", SWITCH, "unused_grant_is_returned"),
+    row("{mdc,osc}.*.grant_shrink_interval", TIME_OF_ANY_BASE, "unused_grant_is_returned"),
     row("{mdc,osc,mgc}.*.import", ORDER, "connections"),
     row(
         "mdc.*.lsom",
         &[("off", "Off"), ("1", "On")],
-        "a_close_tells_the_size_as_far_as_operators_want_it",
+        "a_close_sends_the_size_as_far_as_operators_want_it",
     ),
     row(
         "{mdc,osc}.*.max_dirty_mb",
@@ -275,7 +275,7 @@ pub(super) const TABLE: &[Row] = &[
     row(
         "{mdc,osc}.*.pinger_recov",
         SWITCH,
-        "a_lost_connection_is_made_again_at_once_or_when_somebody_asks",
+        "a_lost_connection_is_made_again_at_once_or_when_a_caller_asks",
     ),
     row("{mdc,osc}.*.{rpc_stats,stats}", ORDER, "counted_anew"),
     row(
@@ -377,4 +377,4 @@ pub(super) const TABLE: &[Row] = &[
     row("timeout", TIME, "operators_say_how_long_a_request_is_waited_for"),
 ];
 
-const LOV: &str = "docs: `lov.*.stripe*` of a mount are kept for whoever reads them";
+const LOV: &str = "docs: `lov.*.stripe*` of a mount are kept for readers of them";
