@@ -176,7 +176,9 @@ impl Cluster {
         let source = self.source();
         let log = self.logs().join(format!("mount{number}.log"));
         let out = fs::File::create(&log).context(log.display())?;
-        let mut command = self.command(&["mount", &source]);
+        // In the foreground: a mount in the background leaves its file system after `umount` has returned, and
+        // servers that stop meanwhile keep its open files for its return.
+        let mut command = self.command(&["mount", "--foreground", &source]);
         let port = self.port().map(|port| format!("port={port}"));
         for option in options.iter().copied().chain(port.as_deref()) {
             command.args(["-o", option]);
