@@ -16,7 +16,7 @@ impl<F: Future> Several<F> {
         Self { waiting: futures.into_iter().map(Box::pin).collect(), results }
     }
 
-    /// Drives them until the last is done. Dropped before, it can be asked again.
+    /// Drives them until the last is done. Dropped before that, it can be driven again.
     pub(crate) async fn finish(&mut self) {
         poll_fn(|context| {
             let mut pending = false;

@@ -1,4 +1,4 @@
-//! What happens to cached metadata when a lock goes.
+//! What happens to cached metadata when a lock is revoked or cancelled.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::locks::{ClientNamespace, CoveredCache, Revocation};
 use crate::meta::close_kept;
 use crate::posix::{Attributes, FileType, Invalidated, NodeId, Stale};
 
-/// Stands between the locks of MDTs and the inode cache.
+/// Connects the locks of MDTs to the inode cache.
 pub(crate) struct MetaCache {
     /// The inodes.
     pub(crate) inodes: Arc<Inodes>,
@@ -27,7 +27,7 @@ struct Notices {
     entries: Vec<(NodeId, Name, bool)>,
     /// The loss after which names of the inode itself are among them.
     loss: Option<u32>,
-    /// Names of the inode, a directory, that were kept because all may search it.
+    /// Names of the inode, a directory, that were kept because every user may search it.
     given: Vec<Name>,
     attributes: bool,
 }
@@ -78,7 +78,7 @@ impl InodeState {
     }
 }
 
-/// What a lock leaves to do that has gone.
+/// What remains to be done for a lock that is being revoked.
 struct RevokedInode {
     inode: Pin,
     notices: Notices,
@@ -97,7 +97,7 @@ impl MetaCache {
         let gone = bits.without(locks.covered_bits(revocation.resource, bits));
         let mut state = inode.state();
         let notices = state.drop_covered(gone, inode.node);
-        // Whatever other locks there are: one in the same mode is for the same file, and seldom there.
+        // Even if there are other locks: one in the same mode is for the same file, and rare.
         let closes = match bits.contains(InodeBits::OPEN) {
             true => state.kept.lose(revocation.mode),
             false => Vec::new(),
@@ -150,7 +150,7 @@ impl CoveredCache for MetaCache {
     }
 }
 
-/// Stands between the data path and those who keep pages.
+/// Connects the data path to the observer that keeps pages.
 pub(crate) struct DataWatch {
     /// The inodes.
     pub(crate) inodes: Arc<Inodes>,

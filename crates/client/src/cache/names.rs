@@ -1,5 +1,5 @@
-//! Which names a directory has, as far as that is known under its `UPDATE` lock, and which changes
-//! of ours are on their way to it.
+//! Which names a directory has, as far as that is known under its `UPDATE` lock, and which changes of this
+//! client are under way to it.
 //!
 //! Names are kept as hashes, counted. What always holds: a name that is there is counted at least
 //! once as long as the knowledge is whole, so a hash that is not there proves that the name is
@@ -32,7 +32,7 @@ pub(crate) struct NameBook {
 }
 
 impl NameBook {
-    /// A book whose hashes cannot be predicted without `key`.
+    /// Hashes that cannot be predicted without `key`.
     pub(crate) fn new(key: u64) -> Arc<Self> {
         Arc::new(Self { key, known: AtomicUsize::new(0) })
     }
@@ -116,7 +116,7 @@ impl Drop for NameSet {
     }
 }
 
-/// A moment at which something was asked.
+/// What the cache knew of an inode when a question was sent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CacheEpoch {
     /// How often locks on the inode had been lost.
@@ -166,7 +166,7 @@ struct KnownNames {
     next: u64,
 }
 
-/// What asking costs and knowing saves, in requests.
+/// What reading a directory costs and what knowing its names saves, in requests.
 #[derive(Default)]
 struct ReadCost {
     /// Lookups that found nothing, since the last reading they paid for.
@@ -255,7 +255,7 @@ impl Names {
             None => {
                 self.generation += 1;
                 self.knowledge = Some(KnownNames { names: NameSet::new(book), next: 0 });
-                // Whether these will be seen depends on who is faster.
+                // Whether the reading sees these depends on the order at the server.
                 for name in self.adding.clone() {
                     self.count(name);
                 }

@@ -1,11 +1,11 @@
-//! How much of files the kernel keeps in its pages, and which of them go when that is too much
+//! How much of files the kernel keeps in its pages, and which of them are dropped when that is too much
 //! (`max_cached_mb`).
 //!
-//! The kernel does not say what it keeps. So this is reckoned: of each file so much as was read or
-//! written through the kernel's pages, and never more than up to the last byte of that. It errs on the
-//! high side, where the kernel has dropped pages by itself or got the same bytes twice. When it is too
-//! much the files go first that nothing came from or went to for longest; of one that is alone, what lies
-//! far from the place in use. What programs changed through mappings the kernel writes before it drops it.
+//! The kernel does not say what it keeps. So this is estimated: of each file as much as was read or written
+//! through the kernel's pages, and never more than up to the last byte of that. It errs on the high side,
+//! where the kernel has dropped pages by itself or got the same bytes twice. When it is too much, the files
+//! that were unused for longest are dropped first; of a file that is alone, what lies far from the place in
+//! use. What programs changed through mappings the kernel writes before it drops it.
 //!
 //! Cost: one mutex of the mount and one map access for each read and write; memory for each file with
 //! pages, none for their ranges.
@@ -31,11 +31,11 @@ pub struct PagesKept {
     pub bytes: u64,
     /// How many it may keep.
     pub bytes_max: u64,
-    /// How often a file had to go because there were too many.
+    /// How often a file was dropped because there was too much.
     pub reclaims: u64,
 }
 
-/// What has to go of a file: one or two ranges.
+/// What is to be dropped of a file: one or two ranges.
 pub(super) type Victim = (NodeId, [Option<Extent>; 2]);
 
 struct Book {
@@ -80,8 +80,8 @@ impl Default for Book {
 }
 
 impl Pages {
-    /// Bytes of a file came from the kernel's pages or go there. Whether the caller has to see to it
-    /// that [`Pages::victim`] is asked until it has none.
+    /// Bytes of a file came from the kernel's pages or go there. Returns whether the caller must call
+    /// [`Pages::victim`] until it has none.
     pub(super) fn used(&self, node: NodeId, offset: u64, length: u64) -> bool {
         let Some(range) = Extent::of_length(offset, length) else { return false };
         let start = range.start / PAGE_BYTES * PAGE_BYTES;
@@ -141,8 +141,8 @@ impl Pages {
         book.is_too_much()
     }
 
-    /// What has to go next; it counts as gone. `None` when the rest fits, with some room to spare, so
-    /// that not each page that comes drives another out.
+    /// What is to be dropped next; it counts as dropped. `None` when the rest fits, with some room to spare,
+    /// so that not each new page evicts another.
     pub(super) fn victim(&self) -> Option<Victim> {
         let mut book = self.0.lock();
         let victim = book.victim();

@@ -12,15 +12,15 @@ use sheen_wire::md::{MdtBody, PosixAcl, Valid};
 use super::InodeState;
 use crate::posix::{Credentials, FileType};
 
-/// Names of one directory that are given out at once. Each costs a notification when the
-/// directory's lock goes; beyond this they are asked for at each use.
+/// Names of one directory that the kernel may keep at once. Each costs a notification when the directory's
+/// lock is revoked; beyond this they are looked up at each use.
 const GIVEN_MAX: usize = 1 << 20;
 
 /// What an inode's state knows of rights besides its attributes.
 #[derive(Default)]
 pub(crate) struct Rights {
     list: KnownList,
-    /// Whether mode, owner, group and list were heard under the lock that covers `PERM`.
+    /// Whether mode, owner, group and list came under the lock that covers `PERM`.
     from_lock: bool,
     /// Directory: names that the kernel keeps, present and absent ones.
     given: HashSet<Name>,

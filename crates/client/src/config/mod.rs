@@ -61,7 +61,7 @@ pub enum ServerKind {
 pub struct ImportPlan {
     /// The target.
     pub target: Uuid,
-    /// Who we are to it.
+    /// Our UUID towards it.
     pub client: Uuid,
     /// Nodes that serve it, the best first.
     pub nids: Vec<Nid>,
@@ -95,7 +95,7 @@ pub struct MountOptions {
 /// Why a mount failed, as `mount.lustre` would put it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MountError {
-    /// The name is none.
+    /// The name is not valid.
     IllegalName,
     /// The name is too long.
     NameTooLong,
@@ -155,8 +155,8 @@ impl fmt::Display for MountError {
 
 impl std::error::Error for MountError {}
 
-/// Mounts a file system. `router` must get the node's lock callbacks; `data` is where its data path
-/// goes; `parameters` hears of those set on the MGS, now and later.
+/// Mounts a file system. `router` must get the node's lock callbacks; `data` is where its data path goes;
+/// `parameters` is called with those set on the MGS, now and later.
 ///
 /// # Errors
 /// See [`MountError`]. Nothing stays connected after an error.
@@ -277,8 +277,8 @@ async fn connect_mgs(targets: &Arc<Targets>, options: &MountOptions) -> Result<C
     Ok(Config { fsname: options.fsname.clone(), reader })
 }
 
-/// Connects to the MDT and asks for the root. The lock space comes later: what it guards begins with
-/// the root.
+/// Connects to the MDT and asks for the root. The namespace is made later: what it covers begins with the
+/// root.
 async fn connect_mdt(
     targets: &Targets,
     target: &MapTarget,
@@ -324,7 +324,7 @@ fn make_mdt(
     debug_assert!(first, "events are new");
     let first = events.data.set((ServerKind::Mdt, target.index, Arc::downgrade(path))).is_ok();
     debug_assert!(first, "events are new");
-    // It was connected before there was anybody to hear of it.
+    // It was connected before the observer of its states was set.
     events.connected(&import.connect_data());
     let index = u16::try_from(target.index).unwrap_or(u16::MAX);
     let fids = FidSource::new(Arc::clone(&channel), index);
@@ -333,7 +333,7 @@ fn make_mdt(
 
 /// Begins to connect all OSTs, and waits a little for them.
 async fn connect_osts(targets: &Arc<Targets>, osts: &[MapTarget], data: &Arc<dyn DataPath>) {
-    // A deactivated OST is not talked to; its objects cannot be reached.
+    // A deactivated OST is not connected; its objects cannot be reached.
     let active = osts.iter().filter(|ost| !ost.is_excluded);
     let imports: Vec<_> = active.map(|ost| targets.add_ost(ost, data)).collect();
     let connects: Vec<BoxFuture<'_, _>> = imports.iter().map(|import| import.connect()).collect();

@@ -35,7 +35,7 @@ impl File {
         Self { layout, objects: objects.into(), ahead: Ahead::default(), layout_version }
     }
 
-    /// See [`Object::pages_given_up`].
+    /// See [`Object::pages_dropped`].
     pub(super) async fn pages_given_up(&self) {
         for object in self.objects.iter() {
             object.pages_given_up().await;
@@ -142,7 +142,7 @@ impl File {
                 (None, Seek::Data) => return None,
             };
             let place = object.mapping.file_offset(place).max(offset);
-            // Behind its component an object has nothing to say.
+            // Behind its component an object says nothing about the file.
             (place <= object.mapping.extent.end).then_some(place)
         });
         places.chain(absent).min()
@@ -170,7 +170,7 @@ impl DataFile for File {
                 return Ok(Vec::new());
             }
             if !how.direct {
-                // Before the bytes are looked at: an append that they lack will see it.
+                // Before the bytes are read: an append that they lack will see it.
                 if offset.saturating_add(length.into()) > self.known_size() {
                     self.layout_version.layout_guard.note_end_read();
                 }
@@ -259,7 +259,7 @@ impl DataFile for File {
     fn attributes(&self) -> BoxFuture<'_, Result<DataAttributes, Refusal>> {
         Box::pin(async move {
             loop {
-                // Again each time: while pages were waited for the locks may have gone.
+                // Checked again each time: while pages were waited for the locks may have been revoked.
                 let covered = self.ask_size().await?;
                 let covered = covered || self.objects.iter().all(|object| object.is_covered());
                 let known = self.known(covered);

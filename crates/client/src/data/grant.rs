@@ -1,10 +1,9 @@
 //! Grant of one OST, and the dirty bytes that use it.
 //!
-//! `available` is what the OST has promised and we have not used for dirty bytes. It goes
-//! down when bytes become dirty, and up by what write replies bring. Dirty bytes that are thrown
-//! away (truncate) are put back. It is counted in whole blocks, because a single byte takes a block
-//! of the OST's disk. What was used by a write that failed is lost: neither side has it until the OST
-//! hears of it with the next write.
+//! `available` is what the OST has promised and we have not used for dirty bytes. It goes down when bytes
+//! become dirty, and up by what write replies grant. The grant of dirty bytes that are discarded (truncate)
+//! is added again. It is counted in whole blocks, because a single byte takes a block of the OST's disk. What
+//! was used by a write that failed is lost: neither side has it until the next write reports it to the OST.
 //!
 //! Cost of a write into the cache: the lock of [`Space`] once, and one counter that all OSTs share.
 
@@ -37,7 +36,7 @@ pub(super) struct Space {
     pub(super) sending: u64,
     /// What the OST still counts as ours and we do not.
     pub(super) lost: u64,
-    /// When grant was used last, or came with a connection.
+    /// When grant was used last, or granted by a connect.
     used_at: Instant,
 }
 
@@ -95,8 +94,8 @@ impl Osc {
         Ok(self.is_pressed(&space))
     }
 
-    /// Whether half of what may be dirty, here or towards all OSTs, waits to be sent, and it is worth the
-    /// haste.
+    /// Whether half of what may be dirty, here or towards all OSTs, waits to be sent, and is enough to be
+    /// worth sending early.
     pub(super) fn is_pressed(&self, space: &Space) -> bool {
         let waiting = space.dirty.saturating_sub(space.sending);
         let may_be = self.dirty_bytes_max().min(space.dirty.saturating_add(space.available));
@@ -128,7 +127,7 @@ impl Osc {
         self.shared.dirty.fetch_sub(gone, Ordering::Relaxed);
     }
 
-    /// The OST gave so much; or dirty bytes were thrown away, and their grant comes back.
+    /// The OST gave so much; or dirty bytes were discarded, and their grant is available again.
     pub(super) fn settle(&self, bytes: u64, gained: u64) {
         let mut space = self.space.lock();
         self.less_dirty(&mut space, bytes);
@@ -137,7 +136,7 @@ impl Osc {
         self.shared.relieved.notify_waiters();
     }
 
-    /// What the OST is to hear that we lost. If it does not hear it, it counts it as ours until the
+    /// The lost grant to report to the OST. If the report is lost, the OST counts the grant as ours until the
     /// next connect.
     pub(super) fn take_lost(&self) -> u32 {
         let mut space = self.space.lock();
@@ -146,7 +145,7 @@ impl Osc {
         reported
     }
 
-    /// What we would like to hold: room for all we may keep dirty.
+    /// How much grant to ask for: room for all that may be dirty.
     pub(super) fn wish(&self) -> u32 {
         u32::try_from(self.dirty_bytes_max()).unwrap_or(u32::MAX)
     }

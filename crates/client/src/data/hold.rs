@@ -1,4 +1,4 @@
-//! A whole file held by one who copies it elsewhere.
+//! A whole file held by a call that copies it elsewhere.
 //!
 //! A hold is a group lock on every object, of a group that is the caller's alone (as `lfs migrate` takes one
 //! by `LL_IOC_GROUP_LOCK`): what other clients, and this one, had cached is written back and invalidated
@@ -87,7 +87,7 @@ impl File {
         for object in self.objects.iter() {
             let lock = object.lock_for(gid, waits).await?;
             hold.locks.push(lock);
-            // What was dirty here went with the locks that are gone now.
+            // What was dirty here was written when the group lock revoked our other locks.
             object.drain(Extent::ALL).await;
         }
         self.layout_version.check()?;

@@ -4,7 +4,7 @@
 //! On an OST locks on data are extent locks. On an MDT it is the `DOM` bit of the inode's lock, PR to
 //! read and PW to write, always for the whole object; see [`super::mdt`].
 //!
-//! Its grant is in [`super::grant`], what was agreed on with it in [`super::negotiated_limits`].
+//! Its grant is in [`super::grant`], the limits negotiated with it in [`super::negotiated_limits`].
 
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock, Weak};
@@ -33,7 +33,7 @@ use crate::locks::{ClientNamespace, CoveredCache, Revocation};
 pub(super) struct Shared {
     pub(super) world: World,
     pub(super) events: Mutex<Option<Arc<dyn super::DataEvents>>>,
-    /// Keeps garbled data for a look at it.
+    /// Keeps garbled data for inspection.
     pub(super) keep_garbled: OnceLock<super::KeepGarbled>,
     pub(super) ahead: super::ahead::Limits,
     /// Calls that wait for locks.
@@ -166,8 +166,8 @@ impl Osc {
         call::call::<OstSync>(&*self.channel, call).await.map(drop)
     }
 
-    /// The object that is in use for this resource, made now if there is none, of what is known of it:
-    /// never two at once, whose locks and dirty bytes would not know of each other.
+    /// The object that is in use for this resource, made now if there is none, of what is known of it: never
+    /// two at once, whose locks and dirty bytes would be separate.
     pub(super) fn object_or_new(
         &self,
         resource: ResourceName,
@@ -246,7 +246,8 @@ impl Osc {
         self.objects.lock().used.get(&resource).and_then(Weak::upgrade)
     }
 
-    /// The object in use, for a lock on it that goes: what was left of one that is not, goes too.
+    /// The object in use, for a lock on it that is revoked. What was kept of an object that is not in use is
+    /// dropped.
     fn object_losing(&self, resource: ResourceName) -> Option<Arc<Object>> {
         let mut objects = self.objects.lock();
         objects.left.remove(&resource);

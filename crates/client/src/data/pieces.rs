@@ -42,7 +42,7 @@ impl File {
             (out, _) = self.read_once(offset, there, how, false).await?;
         }
         drop(pin_guard);
-        // From here on a lock that goes waits for the pages again; one that has not is counted.
+        // From here on a revocation waits for the pages again; one that did not wait is counted.
         if let Some(held) = how.held
             && self.losses() != losses
         {
@@ -52,9 +52,9 @@ impl File {
         Ok(out)
     }
 
-    /// Reads once more what was read under a lock that went without the pages which the kernel holds for this read,
-    /// under locks that stay until all has come. The size is asked for before: with such locks in use this waits for no
-    /// server of other bytes.
+    /// Reads once more what was read under a lock that was revoked without the pages which the kernel holds
+    /// for this read, under locks that are held until all has come. The size is asked for before: with such
+    /// locks in use this waits for no server of other bytes.
     async fn read_again(
         &self,
         offset: u64,
@@ -110,10 +110,10 @@ impl File {
 
     /// Pieces of several objects, from `range` of the file.
     ///
-    /// The kernel holds the pages of all until the last has come, and that one may wait for a lock. As
-    /// while several objects are written, the lock of another may go meanwhile, without its pages: what
-    /// was read under it is not for them. Then all is read once more, under locks that stay until all
-    /// has come.
+    /// The kernel holds the pages of all until the last has come, and that one may wait for a lock. As while
+    /// several objects are written, the lock of another may be revoked in the meantime, without its pages:
+    /// what was read under it must not fill them. Then all is read once more, under locks that are held until
+    /// all has come.
     async fn read_together(
         &self,
         pieces: &[PlacedPiece],
@@ -162,10 +162,10 @@ impl File {
 
     /// Writes all of `data`. The caller has all leases if `is_leased`.
     ///
-    /// The kernel holds the pages of all pieces until the last is written, and that one may wait for
-    /// a lock. Meanwhile the lock of one that is written may go, and must not wait for its pages: the
-    /// client that wants it may hold what this call waits for, as two that write blocks across the
-    /// same border of stripes do.
+    /// The kernel holds the pages of all pieces until the last is written, and that one may wait for a lock.
+    /// In the meantime the lock of one that is written may be revoked, and must not wait for its pages: the
+    /// client that wants it may hold what this call waits for, as two that write blocks across the same
+    /// border of stripes do.
     pub(super) async fn write_pieces(
         &self,
         offset: u64,
@@ -203,7 +203,7 @@ impl File {
         }
     }
 
-    /// See [`Object::drop_pages`]: of all that a call has written, which says what the kernel holds.
+    /// See [`Object::drop_pages`]: of all that a call has written; the call knows what the kernel holds.
     async fn drop_pages(&self, offset: u64, length: u64) {
         let range = Extent::of_length(offset, length);
         for (object, part) in range.map(|range| self.parts(range)).unwrap_or_default() {
@@ -231,9 +231,9 @@ impl File {
 
     /// Locks everything from where the file may end on, writes there.
     ///
-    /// The kernel does not put these bytes into its pages. It drops the page in which it believes them
-    /// to be before it asks, but a read beside this call may have brought that page back, with zeros in
-    /// their place, under the very lock that is used here.
+    /// The kernel does not put these bytes into its pages. It drops the page in which it believes them to be
+    /// before it sends them, but a read beside this call may have brought that page back, with zeros in their
+    /// place, under the very lock that is used here.
     pub(super) async fn append(
         &self,
         thought: u64,

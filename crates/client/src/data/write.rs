@@ -46,8 +46,8 @@ impl Object {
         Ok(())
     }
 
-    /// As [`Object::write`], for a caller that has the lease. Asking for another one here could
-    /// wait for the caller's own to go.
+    /// As [`Object::write`], for a caller that has the lease. Enqueuing another one here could wait for the
+    /// caller's own to be cancelled.
     pub(super) async fn write_leased(
         self: &Arc<Self>,
         offset: u64,
@@ -82,7 +82,7 @@ impl Object {
         }
     }
 
-    /// Takes the bytes as dirty if the grant covers them, and sees to their writing.
+    /// Takes the bytes as dirty if the grant covers them, and schedules their write-back.
     fn accept(self: &Arc<Self>, offset: u64, data: &Bytes) -> Result<(), Shortage> {
         let end = offset + data.len() as u64;
         let (is_full, schedule, is_pressed) = {
@@ -189,7 +189,7 @@ impl Object {
         }
     }
 
-    /// Starts one RPC with dirty bytes of `extent` if there are `least` of them or more; whether it
+    /// Starts one RPC with dirty bytes of `extent` if there are `least` of them or more; returns whether it
     /// did. The RPC goes on in a task.
     pub(super) fn flush_some(self: &Arc<Self>, extent: Extent, least: u64) -> bool {
         let end = extent.end.saturating_add(1);
@@ -217,8 +217,8 @@ impl Object {
         true
     }
 
-    /// Sends runs that are marked as writing and used `cost` of the grant, and takes the mark away. What
-    /// the OST does not take is lost here too, for all to see.
+    /// Sends runs that are marked as writing and used `cost` of the grant, and removes the mark. What the OST
+    /// refuses is lost here too, and reported.
     async fn write_out(self: &Arc<Self>, runs: Vec<Run>, cost: u64) {
         let sent = self.send(&runs, BrwFlags::FROM_GRANT.union(BrwFlags::ASYNC), cost).await;
         self.osc.end_sending(cost, sent.is_ok());

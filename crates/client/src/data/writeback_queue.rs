@@ -20,7 +20,7 @@ use super::object::Object;
 use super::osc::Osc;
 use crate::join;
 
-/// How long dirty bytes wait for company before they are written anyway.
+/// How long dirty bytes wait for more before they are written anyway.
 const DELAY: Duration = Duration::from_secs(1);
 
 /// The queue of one OST.

@@ -1,11 +1,11 @@
-//! Requests that ask for a lock, and whose caller goes before the answer comes.
+//! Requests that enqueue a lock, and whose caller is dropped before the answer comes.
 //!
 //! A lock that the target grants in an answer is this client's, whether or not a caller still waits for it: it
 //! must be cancelled. A blocking callback would say so later. But if another client wanted the lock when the
 //! answer was made, the answer itself says so (`AST_SENT`), no callback follows, and a client that has not
 //! read the answer is evicted. So a request that was sent is followed to its answer.
 //!
-//! Costs nothing for a caller that stays; a task for one that goes.
+//! Costs nothing for a caller that stays; a task for one that is dropped.
 
 use std::future::poll_fn;
 use std::sync::Arc;

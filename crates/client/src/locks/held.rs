@@ -64,7 +64,7 @@ impl HeldLock {
         self.policy.inode_bits()
     }
 
-    /// Whether the target still knows the lock, as far as we have heard.
+    /// Whether the target still knows the lock, as far as this client knows.
     #[must_use]
     pub fn is_alive(&self) -> bool {
         self.namespace.engine.lock(self.handle).is_some()

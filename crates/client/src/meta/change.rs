@@ -31,7 +31,7 @@ impl Mdt {
         self.channel.connect_data().flags2.contains(ConnectFlags2::OWN_NAMES)
     }
 
-    /// The locks on a directory that go back with a change of its names.
+    /// The locks on a directory that are cancelled with a change of its names.
     pub(super) fn names_in_the_way(&self) -> InodeBits {
         if self.keeps_own_names() { InodeBits(0) } else { InodeBits::UPDATE }
     }

@@ -101,7 +101,7 @@ async fn send_close(
     let result = call::call::<MdsClose>(&*open.mdt.channel, call).await;
     open.mdt.channel.release(open.xid);
     match result {
-        // The MDT has forgotten the handle with everything else it knew of us.
+        // The MDT has evicted us, and closed the handle.
         Ok(_) | Err(Errno::ESTALE) => Ok(()),
         Err(errno) => {
             open.handle.leave();

@@ -1,5 +1,5 @@
-//! Attributes of a known inode: one `LDLM_ENQUEUE` with a getattr intent by FID, or one `MDS_GETATTR`
-//! where we have the lock and have changed the inode under it.
+//! Attributes of a known inode: one `LDLM_ENQUEUE` with a getattr intent by FID, or one `MDS_GETATTR` where
+//! this client has the lock and has changed the inode under it.
 
 use bytes::Bytes;
 use sheen_rpc::Call;

@@ -29,7 +29,7 @@ pub(super) struct HandleCell {
     is_left: AtomicBool,
 }
 
-/// What a replay must ask for: what the first answer gave.
+/// What a replay must ask for: what the first reply returned.
 #[derive(Default)]
 struct FirstAnswer {
     fid: Fid,
@@ -51,7 +51,7 @@ impl HandleCell {
         OpenHandle(self.handle.load(Ordering::Acquire))
     }
 
-    /// Takes over what the first answer gives, unless a restart has overtaken that.
+    /// Takes over what the first reply returns, unless a restart has overtaken it.
     pub(super) fn set_first(&self, body: &MdtBody) {
         let (new, order) = (body.open_handle.0, Ordering::AcqRel);
         _ = self.handle.compare_exchange(0, new, order, Ordering::Acquire);

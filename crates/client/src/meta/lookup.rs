@@ -21,8 +21,8 @@ use sheen_ldlm::{LockFlags, Policy};
 pub(crate) enum Depth {
     /// Attributes under a lock on all of them.
     Attributes,
-    /// A lock on the name; attributes as of now. For directories that we are changing ourselves: a
-    /// lock on their attributes would go with the next change and take the name's lock along.
+    /// A lock on the name; attributes as of now. For directories that this client is changing itself: a lock
+    /// on their attributes would be revoked by the next change, and the name's lock with it.
     Name,
 }
 

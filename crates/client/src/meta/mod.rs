@@ -65,13 +65,13 @@ use crate::locks::ClientNamespace;
 
 /// Bytes of reply reserved for a layout by default: 170 stripes. A larger one arrives, too.
 const EA_ROOM: usize = 4096;
-/// Bytes of reply that we take for an access control list of 32 entries (Lustre's old limit), and
-/// what else comes with attributes.
+/// Bytes of reply reserved for an access control list of 32 entries (Lustre's old limit), and what else comes
+/// with attributes.
 const ACL_ROOM: usize = 1024;
 
 /// One MDT.
 pub(crate) struct Mdt {
-    /// The way there.
+    /// The channel to it.
     pub(crate) channel: Arc<dyn Channel>,
     /// What it has granted to us.
     pub(crate) locks: Arc<ClientNamespace>,
@@ -90,7 +90,7 @@ pub(crate) struct Meta {
     rooms: Rooms,
 }
 
-/// What requests say that there is room for in their answers.
+/// The room for variable parts of replies that requests announce.
 struct Rooms {
     layout: AtomicUsize,
     inline: AtomicUsize,

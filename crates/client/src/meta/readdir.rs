@@ -1,5 +1,5 @@
-//! Directory pages: one `MDS_READPAGE` for some thousand names, and one lock for the directory; none
-//! while a lock covers what we know.
+//! Directory pages: one `MDS_READPAGE` for some thousand names, and one lock for the directory; none while a
+//! lock covers what is known.
 //!
 //! A directory is read in chunks. A chunk starts at a hash and holds every name from that hash on, in
 //! the order of hashes, up to where the next chunk starts. A [`Position`] is a hash and how many names
@@ -161,7 +161,7 @@ impl Meta {
         covered.then(|| Arc::clone(state.pages.get_or_insert_default()))
     }
 
-    /// Takes the lock under which pages are kept; `None` if the directory is gone.
+    /// Enqueues the lock under which pages are kept; `None` if the directory is gone.
     pub(super) async fn lock_pages(
         &self,
         inode: &Inode,
@@ -176,7 +176,7 @@ impl Meta {
         match mdt.locks.enqueue(ask).await {
             Ok(held) => {
                 let mut state = inode.state();
-                // The lock covers pages from now on, but not the attributes heard before it.
+                // The lock covers pages from now on, but not attributes that came before it.
                 if !state.covered.contains(InodeBits::UPDATE) {
                     state.attributes_stale();
                 }

@@ -1,4 +1,4 @@
-//! Moving a name: one `MDS_REINT` (rename), and a lookup of the new name for those who keep names.
+//! Moving a name: one `MDS_REINT` (rename), and a lookup of the new name for the kernel, which keeps names.
 
 use sheen_rpc::Call;
 use sheen_types::{Errno, Fid, InodeBits, Name, Transno};
@@ -12,8 +12,8 @@ use crate::call::{self, Answered};
 use crate::posix::{Credentials, FileType, May};
 
 impl Meta {
-    /// Moves a name, replacing what is there. One RPC, and one more for observers that know what is
-    /// moved. What was replaced has attributes out of date after it. Whether that was its last name.
+    /// Moves a name, replacing what is there. One RPC, and one more if the kernel knows what is moved. The
+    /// attributes of what was replaced are stale after it. Returns whether that was its last name.
     pub(crate) async fn rename(
         &self,
         who: &Credentials,
@@ -93,9 +93,9 @@ impl Meta {
         }
     }
 
-    /// Observers take the name along to its new place when the call returns, by themselves, and would
-    /// use it there until they hear that they must not: gets the lock that lets them. Whether it is
-    /// ours and the name what it was. One RPC.
+    /// The kernel moves the name to its new place when the call returns, by itself, and would use it there
+    /// until it is notified: this gets the lock that allows that. Returns whether it was granted and the name
+    /// is what it was. One RPC.
     async fn cover_moved(
         &self,
         who: &Credentials,

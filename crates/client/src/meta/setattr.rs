@@ -1,4 +1,4 @@
-//! Changing attributes: one `MDS_REINT` (setattr). Objects are the data path's business.
+//! Changing attributes: one `MDS_REINT` (setattr). The data path changes the objects.
 
 use bytes::Bytes;
 use sheen_rpc::Call;
@@ -56,7 +56,7 @@ impl Meta {
         sent
     }
 
-    /// Lets data that is still to be written to the MDT have the times that are chosen now.
+    /// Gives data that is still to be written to the MDT the times that are set now.
     fn update_times(
         &self,
         inode: &Inode,
@@ -168,7 +168,7 @@ fn setattr_record(
     record
 }
 
-/// The moment that is meant.
+/// The time that is meant.
 pub(crate) fn resolve(time: SetTime, now: Timestamp) -> Timestamp {
     match time {
         SetTime::Now => now,

@@ -20,7 +20,7 @@ use crate::data::DataFile;
 use crate::join;
 use crate::meta::{TargetStat, Through, mdt_statfs, ost_statfs, resolve};
 
-/// How long an answer waits for a raise of another one's. The kernel raises the size first and waits for a
+/// How long a reply waits for the raise of another reply. The kernel raises the size first and waits for a
 /// page under IO then, which may take as long as a server does.
 const RAISE_WAIT: Duration = Duration::from_secs(2);
 
@@ -28,9 +28,9 @@ const RAISE_WAIT: Duration = Duration::from_secs(2);
 const STATFS_BLOCK: u32 = 4096;
 
 impl FileSystem {
-    /// Attributes. Size, blocks and times are those of the moment: from the MDT, merged with those
-    /// of the file's objects where someone may be writing. No RPC if locks cover them, else one to
-    /// the MDT and one to each object's OST.
+    /// Attributes. Size, blocks and times are current: from the MDT, merged with those of the file's objects
+    /// where a client may be writing. No RPC if locks cover them, else one to the MDT and one to each
+    /// object's OST.
     ///
     /// # Errors
     /// As `fstat(2)`.
@@ -101,8 +101,8 @@ impl FileSystem {
         self.0.used(who, changed.await)
     }
 
-    /// Space and inodes of the whole file system. One RPC to each target, all at once; none while an
-    /// earlier answer is believed.
+    /// Space and inodes of the whole file system. One RPC to each target, all at once; none while an earlier
+    /// answer is valid.
     ///
     /// # Errors
     /// As `statfs(2)`: if the MDT does not answer. OSTs that do not are left out, or waited for, as
@@ -147,7 +147,7 @@ impl FileSystem {
 }
 
 impl Mounted {
-    /// Asks the MDT for attributes unless locks cover what we know.
+    /// Asks the MDT for attributes unless locks cover what is known.
     pub(super) async fn refresh(&self, who: &Credentials, inode: &Inode) -> Result<(), Errno> {
         if inode.state().attributes_covered() {
             return Ok(());
@@ -279,7 +279,7 @@ impl Mounted {
     }
 }
 
-/// Whether a write takes anything off a mode.
+/// Whether a write clears bits of a mode.
 pub(super) fn has_set_id(mode: u32) -> bool {
     without_set_id(mode) != mode
 }
@@ -295,8 +295,8 @@ fn without_set_id(mode: u32) -> u32 {
     }
 }
 
-/// Space of the OSTs, inodes of the MDTs, but no more free inodes than there are objects for.
-/// Servers say the numbers: no sum of theirs wraps.
+/// Space of the OSTs, inodes of the MDTs, but no more free inodes than there are objects for. The numbers
+/// come from servers: no sum of them may wrap.
 fn sum(mdts: &[ObdStatfs], osts: &[ObdStatfs]) -> FsStat {
     let mut whole = FsStat {
         block_size: STATFS_BLOCK,

@@ -38,10 +38,10 @@ impl FileSystem {
         self.0.names(&file, from, limit).await
     }
 
-    /// As [`FileSystem::readdir`], and looks each name but `.` and `..` up, several at once. A name that
-    /// has gone meanwhile is left out; of one that may not be looked up nothing may be kept. Names that
-    /// the caller has no room for in the end must be forgotten like any lookup. One RPC for each
-    /// name that no lock covers. Ends early in front of a name whose OST does not answer.
+    /// As [`FileSystem::readdir`], and looks each name but `.` and `..` up, several at once. A name that was
+    /// removed in the meantime is left out; of one that may not be looked up nothing may be kept. Names that
+    /// the caller has no room for in the end must be forgotten like any lookup. One RPC for each name that no
+    /// lock covers. Ends early in front of a name whose OST does not answer.
     ///
     /// # Errors
     /// As `getdents(2)`.

@@ -67,9 +67,9 @@ impl FileSystem {
 
     /// Opens the file `name`, creating it if absent, in one RPC. Counts as one lookup.
     ///
-    /// The kernel, which may not keep the attributes, asks for owner and mode of what it has just
-    /// opened before the call of its own that makes the file returns. That one question about a file
-    /// made here is answered with what the creation said, without a glimpse of its objects.
+    /// The kernel, which may not keep the attributes, asks for owner and mode of what it has just opened
+    /// before the call of its own that makes the file returns. That one question about a file made here is
+    /// answered from the reply to the create, without a glimpse of its objects.
     ///
     /// # Errors
     /// As `open(2)` with `O_CREAT`; `EEXIST` with [`OpenFlags::EXCLUSIVE`] if the name is there;
@@ -147,8 +147,8 @@ impl FileSystem {
         self.read_for(held, handle, offset, length).await
     }
 
-    /// The same for a program's own memory: the kernel holds no page for it. A lock that goes would take the pages of
-    /// other reads for this one's, and not wait for them.
+    /// The same for a program's own memory: the kernel holds no page for it. A revocation would take the
+    /// pages of other reads for this one's, and not wait for them.
     ///
     /// # Errors
     /// As `pread(2)`.
@@ -292,7 +292,7 @@ impl FileSystem {
     /// opened with none.
     ///
     /// # Errors
-    /// `EBADF`, or what the MDT answered to giving locks back.
+    /// `EBADF`, or what the MDT answered to the release of locks.
     pub async fn release(&self, handle: FileHandle, flock: Option<LockOwner>) -> Result<(), Errno> {
         let file = self.0.handles.remove(handle)?;
         // The kernel does not say which process closes last: it is counted for the one that opened the file.
@@ -302,9 +302,9 @@ impl FileSystem {
         }
     }
 
-    /// Returns when the file (data only, or attributes too) or directory is durable on its servers.
-    /// One RPC to each object's OST, and one to the MDT if it has a change of ours that it has not said
-    /// to be durable.
+    /// Returns when the file (data only, or attributes too) or directory is durable on its servers. One RPC
+    /// to each object's OST, and one to the MDT if it has a change of this client that it has not reported as
+    /// durable.
     ///
     /// # Errors
     /// As `fsync(2)`.
@@ -368,7 +368,7 @@ impl FileSystem {
         self.0.meta.sync_all(who).await
     }
 
-    /// Writes everything back, gives all locks and handles back, and leaves all targets.
+    /// Writes everything back, cancels all locks, closes all handles, and disconnects from all targets.
     pub async fn unmount(&self) {
         for file in self.0.handles.take_all() {
             if let Err(errno) = self.0.close(&file).await {
@@ -382,7 +382,7 @@ impl FileSystem {
     }
 }
 
-/// Whose bytes are written.
+/// Where the bytes that are written come from.
 #[derive(Clone, Copy)]
 enum Writer {
     /// Those that a program gave to `write(2)`.
@@ -414,7 +414,7 @@ impl OpenFile {
         }
     }
 
-    /// What we know of the file that its MDT does not; something whenever data was changed.
+    /// What this client knows of the file and its MDT does not; `Some` whenever data was changed.
     fn close_attributes(&self) -> Option<CloseAttributes> {
         if !self.modified.load(Ordering::Relaxed) {
             let accessed =
@@ -465,7 +465,7 @@ impl Mounted {
         Opened { handle: self.handles.insert(file), keep_pages, direct, unflushed, tally }
     }
 
-    /// Truncates if that is wanted, and gives the handle out.
+    /// Truncates if that is wanted, and returns the handle.
     async fn finish_open(
         &self,
         who: &Credentials,
@@ -489,8 +489,8 @@ impl Mounted {
         Ok(self.opened(pin, who, (flags, tally), is_new, open))
     }
 
-    /// Takes the set-id bits off a file that anybody but the superuser writes. The kernel asks for
-    /// that itself only before it writes into its pages.
+    /// Takes the set-id bits off a file that any user but the superuser writes. The kernel asks for that
+    /// itself only before it writes into its pages.
     async fn take_set_id(&self, file: &OpenFile) -> Result<(), Errno> {
         let mode = |file: &OpenFile| file.pin.state().attributes.as_ref().map_or(0, |it| it.mode);
         if file.who.uid == 0 || !has_set_id(mode(file)) {
@@ -542,7 +542,7 @@ impl Mounted {
         }
     }
 
-    /// What the MDT hears of a file with its close.
+    /// The attributes of a file that its close sends to the MDT.
     fn close_attributes_of(&self, file: &OpenFile) -> Option<CloseAttributes> {
         let mut close_attributes = file.close_attributes()?;
         if !self.settings.reports_size() {

@@ -3,8 +3,8 @@
 //! A process that closes any descriptor of a file loses its `fcntl(2)` locks on it, so the kernel sends FLUSH
 //! for each close and waits for the answer. As long as no lock was ever taken on the mount, a descriptor that
 //! can only read has no locks to lose: the reply to its open turns FLUSH off (`FOPEN_NOFLUSH`), and a file
-//! that is opened, read and closed costs one call less. What such a descriptor may have to do with a lock
-//! that is taken after its open is made good when its last copy is closed.
+//! that is opened, read and closed costs one call less. The locks that such a descriptor's close should
+//! release, taken after its open, are released when its last copy is closed.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

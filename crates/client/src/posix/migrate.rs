@@ -52,7 +52,7 @@ struct Move {
     is_cancelled: AtomicBool,
 }
 
-/// How a file shall be moved.
+/// How to move a file.
 struct Order {
     /// Wait for other holders of the file.
     waits: bool,
@@ -82,7 +82,7 @@ impl Order {
                 ("block", "0") => order.waits = false,
                 ("block", "1") => order.waits = true,
                 ("bandwidth", number) => order.bandwidth = number.parse().ok()?,
-                // Copies go past the caches here in any case.
+                // Copies bypass the caches here in any case.
                 ("direct", "0" | "1") => {}
                 _ => return None,
             }
@@ -96,7 +96,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// `EINVAL` for what is no regular file or no order, `EBUSY` if it is being moved or held by another,
-    /// `EINTR` if the caller goes; as `open(2)` to write, and `write(2)`.
+    /// `EINTR` if the caller is interrupted; as `open(2)` to write, and `write(2)`.
     pub(super) async fn migrate(
         &self,
         who: &Credentials,
@@ -177,7 +177,7 @@ impl Mounted {
         self.meta.world.random.number() | 1
     }
 
-    /// The file's bytes lie elsewhere now. The lock on its layout has gone back already.
+    /// The file's bytes lie elsewhere now. The lock on its layout was cancelled already.
     fn moved(&self, inode: &Inode) {
         let mut state = inode.state();
         state.layout_guard.layout_revoked();
@@ -191,7 +191,7 @@ impl Mounted {
         order: &Order,
         moving: &Move,
     ) -> Result<(), Errno> {
-        // By what right: that of who may read and write it.
+        // Permission is that to read and write it.
         let open = self.meta.open(who, &inode, OpenFlags(READ_WRITE)).await?;
         let moved = match self.directory_of(&inode) {
             Some(parent) => self.move_open(who, (&parent, &inode), order, moving).await,
@@ -237,7 +237,7 @@ impl Mounted {
             Err(Errno::EAGAIN) => return Err(Errno::EBUSY),
             hold => hold?.ok_or(Errno::EINVAL)?,
         };
-        // Not as `stat` does: that waits for pages which those keep who wait for the hold.
+        // Not as `stat` does: that waits for pages which are held for calls that wait for the hold.
         self.refresh(who, inode).await?;
         let mut attributes = inode.state().attributes_shown().ok_or(Errno::EIO)?;
         merge(&mut attributes, &hold.attributes());

@@ -101,7 +101,7 @@ pub(crate) struct Mounted {
     pub(crate) moves: Moves,
     pub(crate) statistics: Statistics,
     pub(crate) settings: Settings,
-    /// User and group that root is judged as; `None` for root itself.
+    /// User and group as which root is checked; `None` for root itself.
     pub(crate) squash: RwLock<Option<(u32, u32)>>,
     pub(crate) access_times: RwLock<AccessTimes>,
     pub(crate) page_handoff: PageHandoff,
@@ -110,8 +110,8 @@ pub(crate) struct Mounted {
 }
 
 impl FileSystem {
-    /// A lock that every call takes and that cannot be had within `limit`: a call stands still with it. Waits in
-    /// the thread, twice at most.
+    /// A lock that every call takes and that cannot be had within `limit`: a call would be stuck with it.
+    /// Waits in the thread, twice at most.
     #[must_use]
     pub fn stuck_lock(&self, limit: Duration) -> Option<&'static str> {
         match (self.0.inodes.answers(limit), self.0.handles.answers(limit)) {

@@ -234,7 +234,7 @@ impl Mounted {
         let link = || self.meta.link(who, inode, parent, name);
         self.retry_with_rights(who, &[parent], link).await?;
         {
-            // Nothing covers the attributes now; until they are asked again this is the best guess.
+            // No lock covers the attributes now; until they are asked for again this is the best guess.
             let mut state = inode.state();
             if !state.attributes_covered()
                 && let Some(attributes) = &mut state.attributes

@@ -1,9 +1,8 @@
 //! Where a file is read in order, and what follows from a read: a decision without any IO.
 //!
 //! One file may be read at several places at once, by as many programs or ranks. Each read belongs to the
-//! stream whose end is nearest to it, or begins one; the stream used longest ago makes room, those first
-//! that never went on. So random reads drive no stream out, and two readers of one file do not end each
-//! other's.
+//! stream whose end is nearest to it, or begins one; the stream used longest ago is evicted, those first that
+//! never continued. So random reads evict no stream, and two readers of one file do not end each other's.
 //!
 //! Costs: under one mutex of the file, each read compares at most [`STREAMS_MAX`] places and moves its stream
 //! to the end of the list; nothing is allocated but for chunks that begin to load.
