@@ -15,7 +15,7 @@ use super::kept::Opens;
 use super::kernel_size::KernelSize;
 use super::limits::{ABSENT_NAMES_MAX, KEPT_NAMES_MAX};
 use super::names::{
-    CacheEpoch, ChangeOutcome, DirectoryRead, NameBook, NameChange, NameHash, Names,
+    CacheEpoch, ChangeOutcome, DirectoryNames, DirectoryRead, NameChange, NameHash, NameHasher,
 };
 use super::rights::Rights;
 use crate::data::{DataFile, FileLayout, LayoutGuard};
@@ -78,13 +78,13 @@ pub(crate) struct InodeState {
     kept_names: Vec<KeptName>,
     /// Those of them that were seen under the lock that covers `LOOKUP` now, or one before it without a gap.
     /// Another name may be gone though the inode is covered.
-    pub(crate) sure_names: Vec<(NodeId, Name)>,
+    pub(crate) covered_names: Vec<(NodeId, Name)>,
     /// Directory: names looked up in it. Each is valid while the child's `LOOKUP` is covered.
     pub(crate) children: HashMap<Name, Fid>,
     /// Directory: names known to be absent. Valid while `UPDATE` is covered.
     absent: HashSet<Name>,
     /// Directory: its names, and our changes of them. None before the first.
-    names_within: Option<Box<Names>>,
+    names_within: Option<Box<DirectoryNames>>,
     /// How often a lock on it was lost.
     losses: u32,
     /// Directory: this client has removed it. A process that still has it open, or works in it, sees a link
@@ -122,7 +122,7 @@ pub(crate) struct InodeState {
     pub(crate) transno: Transno,
     /// This client has just made it, and its attributes were not asked for, nor was it written or flushed
     /// since: the next getattr is part of the call that made it.
-    pub(crate) fresh: bool,
+    pub(crate) just_created: bool,
     /// This client made it, and it was given no extended attributes since. Valid while `XATTR` is covered.
     pub(crate) made_here: bool,
     /// Valid while `XATTR` is covered.
@@ -231,26 +231,26 @@ impl InodeState {
         self.names_within.get_or_insert_default().end(change, done);
     }
 
-    /// See [`Names::begin_reading`]. Nothing can be learnt without the lock.
+    /// See [`DirectoryNames::begin_reading`]. Nothing can be learnt without the lock.
     pub(crate) fn begin_reading(
         &mut self,
-        book: &Arc<NameBook>,
+        hasher: &Arc<NameHasher>,
         from: u64,
     ) -> Option<DirectoryRead> {
         let covered = self.covered.contains(InodeBits::UPDATE);
         let names = covered.then(|| self.names_within.get_or_insert_default())?;
-        names.begin_reading(book, from)
+        names.begin_reading(hasher, from)
     }
 
-    /// See [`Names::read`].
+    /// See [`DirectoryNames::read`].
     pub(crate) fn read_names<'a>(
         &mut self,
-        book: &NameBook,
+        hasher: &NameHasher,
         reading: &DirectoryRead,
         names: impl Iterator<Item = (u64, &'a [u8])>,
         end: u64,
     ) {
-        self.names_within.get_or_insert_default().read(book, reading, names, end);
+        self.names_within.get_or_insert_default().read(hasher, reading, names, end);
     }
 
     /// Whether all names of the directory are known and this one is not among them.
@@ -259,7 +259,7 @@ impl InodeState {
         covered && self.names_within.as_mut().is_some_and(|names| names.is_absent(name))
     }
 
-    /// See [`Names::missed`]: a page costs a request, and the lock another.
+    /// See [`DirectoryNames::missed`]: a page costs a request, and the lock another.
     pub(crate) fn missed(&mut self) -> Option<u64> {
         let cost = if self.covered.contains(InodeBits::UPDATE) { 1 } else { 2 };
         self.names_within.get_or_insert_default().missed(cost)
@@ -271,12 +271,12 @@ impl InodeState {
     }
 
     /// A lock that covered `bits` was lost.
-    pub(super) fn lose_names(&mut self, bits: InodeBits) {
+    pub(super) fn note_lock_lost(&mut self, bits: InodeBits) {
         self.losses = self.losses.wrapping_add(1);
         if bits.contains(InodeBits::UPDATE)
             && let Some(names) = &mut self.names_within
         {
-            names.lost();
+            names.lock_lost();
         }
     }
 
@@ -308,7 +308,7 @@ impl InodeState {
     /// Whether it is the inode that `name` in `parent` stands for, as locks guarantee.
     pub(crate) fn is_named(&self, parent: NodeId, name: &Name) -> bool {
         self.names_covered()
-            && self.sure_names.iter().any(|(node, known)| *node == parent && known == name)
+            && self.covered_names.iter().any(|(node, known)| *node == parent && known == name)
     }
 
     /// Whether the MDT can have removed it though a process here uses it: the MDT knows that a directory is
@@ -323,7 +323,7 @@ impl InodeState {
     pub(crate) fn see_name(&mut self, parent: NodeId, name: &Name) {
         self.moved_here = false;
         let is_sure = self.names_covered();
-        for names in [Some(&mut self.names), is_sure.then_some(&mut self.sure_names)] {
+        for names in [Some(&mut self.names), is_sure.then_some(&mut self.covered_names)] {
             let Some(names) = names else { continue };
             if !names.iter().any(|(node, known)| *node == parent && known == name) {
                 names.push((parent, name.clone()));
@@ -368,7 +368,7 @@ impl InodeState {
     /// Notes that the inode does not have this name any more.
     pub(crate) fn lose_name(&mut self, parent: NodeId, name: &Name) {
         self.kept_names.retain(|kept| !kept.is(parent, name));
-        for names in [&mut self.names, &mut self.sure_names] {
+        for names in [&mut self.names, &mut self.covered_names] {
             names.retain(|(node, known)| *node != parent || known != name);
         }
     }

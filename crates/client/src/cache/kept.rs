@@ -104,7 +104,7 @@ impl KeptOpen {
     }
 
     /// A user closes the handle with these attributes. Returns whether the handle must be closed now.
-    pub(crate) fn leave(&self, close_attributes: Option<CloseAttributes>) -> bool {
+    pub(crate) fn end_use(&self, close_attributes: Option<CloseAttributes>) -> bool {
         let mut users = self.users.lock();
         users.count -= 1;
         users.close_attributes = match (users.close_attributes.take(), close_attributes) {
@@ -169,7 +169,7 @@ impl Opens {
     }
 
     /// A lock in this mode, under which opens stay, is revoked. Returns what must be closed before.
-    pub(crate) fn lose(&mut self, mode: LockMode) -> Vec<Arc<KeptOpen>> {
+    pub(crate) fn revoke(&mut self, mode: LockMode) -> Vec<Arc<KeptOpen>> {
         let by_mode = |access: &Access| access.mode() == mode;
         match [Access::Read, Access::Write, Access::Exec].into_iter().find(by_mode) {
             Some(access) => self.take(access).into_iter().collect(),

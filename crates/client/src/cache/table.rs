@@ -150,7 +150,7 @@ impl Inodes {
             if let Some(parent) = self.by_node(parent) {
                 let mut state = parent.state();
                 state.children.remove(&name);
-                state.take_back(&name);
+                state.forget_kept_child(&name);
             }
         }
     }

@@ -27,7 +27,7 @@ pub use log::read_log;
 pub use sheen_llog::{ClusterMap, LogRecord, LovDesc, MapTarget, Param};
 pub(crate) use targets::Targets;
 
-use crate::cache::{DataWatch, Inodes, MetaCache, NameBook, Observers};
+use crate::cache::{DataWatch, Inodes, MetaCache, NameHasher, Observers};
 use crate::call;
 use crate::data::{AddedMdt, DataPath};
 use crate::join;
@@ -181,7 +181,7 @@ pub async fn mount(
     match assemble(&targets, data, &options, parameters).await {
         Ok(mounted) => Ok(FileSystem::new(mounted)),
         Err(error) => {
-            targets.leave().await;
+            targets.disconnect_all().await;
             Err(error)
         }
     }
@@ -219,8 +219,9 @@ async fn assemble(
     let (import, root) = connect_mdt(targets, first, &events, options).await?;
     let inodes = Inodes::new(root);
     let observers = Arc::new(Observers::default());
-    let book = NameBook::new(targets.world.random.number());
-    let cache = MetaCache { inodes: Arc::clone(&inodes), observers: Arc::clone(&observers), book };
+    let hasher = NameHasher::new(targets.world.random.number());
+    let cache =
+        MetaCache { inodes: Arc::clone(&inodes), observers: Arc::clone(&observers), hasher };
     let cache = Arc::new(cache);
     let mdt = make_mdt(targets, first, import, &events, (&cache, &data));
     data.watch(Arc::new(DataWatch {
@@ -242,14 +243,14 @@ async fn assemble(
         observers,
         handles: Handles::default(),
         stale_retry: StaleRetry::default(),
-        moves: crate::posix::Moves::default(),
+        migrations: crate::posix::Migrations::default(),
         statistics: Default::default(),
         settings: Default::default(),
         squash: parking_lot::RwLock::default(),
         access_times: parking_lot::RwLock::default(),
         page_handoff: crate::posix::PageHandoff::default(),
         locks_taken: crate::posix::LocksTaken::default(),
-        closing: crate::posix::Closing::default(),
+        closing: crate::posix::PendingCloses::default(),
     })
 }
 

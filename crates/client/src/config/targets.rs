@@ -250,7 +250,7 @@ impl Targets {
     }
 
     /// Cancels all locks and disconnects from everything, OSTs first.
-    pub(crate) async fn leave(&self) {
+    pub(crate) async fn disconnect_all(&self) {
         let osts = self.osts();
         let mdts: Vec<_> = self.mdts.read().values().cloned().collect();
         let mgs: Vec<_> = self.mgs.get().cloned().into_iter().collect();

@@ -13,7 +13,7 @@ use sheen_wire::ost::{Obdo, OstBody};
 use super::layout_guard::{LayoutVersion, Refusal};
 use super::mdt::NewTimes;
 use super::object::Object;
-use super::osc::Keeper;
+use super::osc::OscKind;
 use crate::call::{self, need};
 use crate::locks::LockRequest;
 use crate::posix::{Fallocate, Seek};
@@ -91,7 +91,7 @@ impl Object {
         ctime: Timestamp,
     ) -> Result<(), Errno> {
         // An MDT has the inode's times already, and no separate ones for its data.
-        if self.osc.keeper == Keeper::Ost {
+        if self.osc.kind == OscKind::Ost {
             // Writes under way carry times of their own; they go first.
             self.drain(Extent::ALL).await;
             self.send_times(atime, mtime, ctime).await?;

@@ -23,7 +23,7 @@ const WAIT: Duration = Duration::from_millis(250);
 
 impl Osc {
     /// Cancels the locks on an object in a while.
-    pub(super) fn give_back_soon(self: &Arc<Self>, resource: ResourceName) {
+    pub(super) fn cancel_soon(self: &Arc<Self>, resource: ResourceName) {
         let mut gone = self.gone.lock();
         gone.push(resource);
         if gone.len() > 1 {

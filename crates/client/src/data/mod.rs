@@ -108,7 +108,7 @@ pub enum WriteAt {
 
 /// How a call treats the cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct How {
+pub struct IoOptions {
     /// `O_DIRECT`: straight to and from the OST.
     pub direct: bool,
     /// `O_SYNC`, `O_DSYNC`: returns when durable.
@@ -191,7 +191,7 @@ pub trait DataFile: Send + Sync {
         &self,
         offset: u64,
         length: u32,
-        how: How,
+        options: IoOptions,
     ) -> BoxFuture<'_, Result<Vec<Bytes>, Refusal>>;
 
     /// Accepts `data`: into the cache within grants, or through to the servers. Answers the offset it
@@ -203,7 +203,7 @@ pub trait DataFile: Send + Sync {
         at: WriteAt,
         data: Bytes,
         who: &'a Credentials,
-        how: How,
+        options: IoOptions,
     ) -> BoxFuture<'a, Result<u64, Refusal>>;
 
     /// The layout, as it was seen.
@@ -244,7 +244,7 @@ pub trait DataFile: Send + Sync {
     fn last_size(&self) -> u64;
 
     /// Whether the kernel may still have pages that lack what that size counts.
-    fn owes_pages(&self) -> bool;
+    fn has_pending_invalidations(&self) -> bool;
 
     /// Sets the objects' times (utimes on a file with objects): the MDT knows already.
     fn set_times(

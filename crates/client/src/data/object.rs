@@ -23,7 +23,7 @@ use tokio::sync::Notify;
 use super::extents::Extents;
 use super::layout_guard::{LayoutVersion, Refusal};
 use super::mdt::NewTimes;
-use super::osc::{Keeper, Osc};
+use super::osc::{Osc, OscKind};
 use super::pinned_pages::PinnedRange;
 use super::writes_during_reads::ReadsInFlight;
 use crate::locks::{HeldLock, LockRequest};
@@ -181,12 +181,12 @@ impl Object {
         held: Option<PinnedRange>,
         layout_version: &LayoutVersion,
     ) -> Result<Lease, Refusal> {
-        let lease = self.lease_unseen(extent, mode, held).await?;
+        let lease = self.lease_unchecked(extent, mode, held).await?;
         layout_version.check()?;
         Ok(lease)
     }
 
-    async fn lease_unseen(
+    async fn lease_unchecked(
         self: &Arc<Self>,
         extent: Extent,
         mode: LockMode,
@@ -201,9 +201,9 @@ impl Object {
         }
         let pin = LockRequest { resource: self.resource, policy, mode, flags: LockFlags::NONE };
         let pin_guard = held.map(|held| self.osc.shared.pinned_pages.pin(self.file, held));
-        let lock = match (self.osc.keeper, mode) {
+        let lock = match (self.osc.kind, mode) {
             // A PR lock of ours on the same inode is sure to conflict.
-            (Keeper::Mdt, LockMode::Pw) => self.osc.locks().enqueue_with_early_cancel(pin).await,
+            (OscKind::Mdt, LockMode::Pw) => self.osc.locks().enqueue_with_early_cancel(pin).await,
             _ => self.osc.locks().enqueue(pin).await,
         };
         let lock = self.heard(lock)?;
@@ -300,14 +300,14 @@ impl Object {
 
     /// A lock on `extent` is revoked: the kernel drops its pages first (writing what it changed), then what
     /// is dirty is written, then what was read ahead is dropped.
-    pub(super) async fn lose(self: &Arc<Self>, extent: Extent, is_writer: bool, discard: bool) {
+    pub(super) async fn revoke(self: &Arc<Self>, extent: Extent, is_writer: bool, discard: bool) {
         let (borrowers, was_borrowed) = (AtomicUsize::new(0), AtomicBool::new(false));
         let revoked = Arc::new(RevokedExtent { extent, is_writer, borrowers, was_borrowed });
         {
             let mut state = self.state.lock();
             state.losses += 1;
             // A lock on an inode may be granted by a reply that says nothing of its data.
-            state.is_from_ost &= self.osc.keeper == Keeper::Ost;
+            state.is_from_ost &= self.osc.kind == OscKind::Ost;
             state.revoked.push(Arc::clone(&revoked));
         }
         self.invalidate_pages(extent).await;
@@ -341,7 +341,7 @@ impl Object {
 
     /// Has the kernel drop pages of bytes that are lost. Not waited for: a write that holds one of them may
     /// wait for those that are under way to end.
-    pub(super) fn pages_lost(self: &Arc<Self>, part: Extent) {
+    pub(super) fn invalidate_lost_pages(self: &Arc<Self>, part: Extent) {
         let Some(events) = self.osc.shared.events() else { return };
         let Some(range) = self.mapping.file_extent(part) else { return };
         let lvb = events.invalidate(self.file, Stale::Pages(range));
@@ -361,16 +361,16 @@ impl Object {
     /// Whether the kernel still has pages that are to be invalidated. With a size that counts bytes which
     /// these pages lack, the kernel would show zeros: a caller that reports a size reads the size first and
     /// this then.
-    pub(super) fn owes_pages(&self) -> bool {
+    pub(super) fn has_pending_invalidations(&self) -> bool {
         self.state.lock().pending_invalidations > 0
     }
 
     /// Waits until no invalidation of the kernel's pages is pending.
-    pub(super) async fn pages_given_up(&self) {
+    pub(super) async fn wait_for_invalidations(&self) {
         loop {
             let mut changed = pin!(self.changed.notified());
             changed.as_mut().enable();
-            if !self.owes_pages() {
+            if !self.has_pending_invalidations() {
                 return;
             }
             changed.await;
@@ -390,7 +390,7 @@ impl Object {
     }
 
     /// Dirty bytes of `extent` cannot be written any more: the file's next flush or fsync says so.
-    pub(super) fn note_loss(&self, extent: Extent) {
+    pub(super) fn fail_dirty(&self, extent: Extent) {
         let end = extent.end.saturating_add(1);
         if self.state.lock().dirty.overlaps(extent.start, end) {
             tracing::warn!(file = %self.file, "the OST has forgotten us: written data was lost");
@@ -425,6 +425,6 @@ impl Drop for Object {
         let dirty = state.dirty.cost();
         let known = Some(state.known).filter(|_| state.is_from_ost && dirty == 0);
         self.osc.settle(dirty, dirty);
-        self.osc.leave(self.resource, known);
+        self.osc.release_object(self.resource, known);
     }
 }

@@ -13,7 +13,7 @@ use super::layout_guard::{LayoutVersion, Refusal};
 use super::negotiated_limits::{NegotiatedLimits, max_brw};
 use super::object::Object;
 use super::writes_during_reads::ReadInFlight;
-use super::{Garbled, How};
+use super::{Garbled, IoOptions};
 use crate::call::{self, need};
 
 /// Zeros to share.
@@ -33,12 +33,12 @@ impl Object {
         self: &Arc<Self>,
         start: u64,
         end: u64,
-        how: How,
+        options: IoOptions,
         layout_version: &LayoutVersion,
     ) -> Result<Vec<Bytes>, Refusal> {
         let extent = Extent { start, end: end - 1 };
-        let lease = self.lease(extent, LockMode::Pr, how.held, layout_version).await?;
-        let read = self.read_leased(start, end, how).await;
+        let lease = self.lease(extent, LockMode::Pr, options.held, layout_version).await?;
+        let read = self.read_leased(start, end, options).await;
         drop(lease);
         Ok(read?)
     }
@@ -49,10 +49,10 @@ impl Object {
         self: &Arc<Self>,
         start: u64,
         end: u64,
-        how: How,
+        options: IoOptions,
     ) -> Result<Vec<Bytes>, Errno> {
-        let _direct = how.direct.then(|| self.osc.io().begin_direct());
-        if how.direct {
+        let _direct = options.direct.then(|| self.osc.io().begin_direct());
+        if options.direct {
             self.drain(Extent { start, end: end - 1 }).await;
         }
         let (held, reading) = self.held(start, end);

@@ -15,7 +15,7 @@ use super::grant::Shortage;
 use super::layout_guard::{LayoutVersion, Refusal};
 use super::negotiated_limits::max_brw;
 use super::object::Object;
-use super::{Garbled, How};
+use super::{Garbled, IoOptions};
 use crate::call::{self, need};
 
 /// Separate runs in one RPC; Lustre allows a run per page.
@@ -31,16 +31,16 @@ impl Object {
         offset: u64,
         data: Bytes,
         owner: (u32, u32),
-        how: How,
+        options: IoOptions,
         layout_version: &LayoutVersion,
     ) -> Result<(), Refusal> {
         let length = data.len() as u64;
         let extent = Extent::of_length(offset, length).ok_or(Errno::EFBIG)?;
         let losses = self.state.lock().losses;
-        let lease = self.lease(extent, LockMode::Pw, how.held, layout_version).await?;
-        self.write_leased(offset, data, owner, how).await?;
+        let lease = self.lease(extent, LockMode::Pw, options.held, layout_version).await?;
+        self.write_leased(offset, data, owner, options).await?;
         if self.state.lock().losses != losses {
-            self.drop_pages(extent, how.held).await;
+            self.drop_pages(extent, options.held).await;
         }
         drop(lease);
         Ok(())
@@ -53,12 +53,12 @@ impl Object {
         offset: u64,
         data: Bytes,
         owner: (u32, u32),
-        how: How,
+        options: IoOptions,
     ) -> Result<(), Errno> {
         self.state.lock().owner = owner;
-        let _direct = how.direct.then(|| self.osc.io().begin_direct());
-        if how.direct || how.sync {
-            self.write_through(offset, data, how.sync).await?;
+        let _direct = options.direct.then(|| self.osc.io().begin_direct());
+        if options.direct || options.sync {
+            self.write_through(offset, data, options.sync).await?;
         } else {
             self.write_back(offset, data).await?;
         }
@@ -242,7 +242,7 @@ impl Object {
         if sent.is_err() {
             let lost = runs.iter().filter_map(|(at, run)| Extent::of_length(*at, run.len() as u64));
             for part in lost {
-                self.pages_lost(part);
+                self.invalidate_lost_pages(part);
             }
         }
         self.changed.notify_waiters();
@@ -371,10 +371,10 @@ impl Object {
 
     /// What we hold, use and would like.
     fn fill_grant(&self, oa: &mut Obdo, used: u64) {
-        let space = self.osc.space();
+        let grant = self.osc.grant();
         oa.valid |= Valid::GRANT | Valid::BLOCKS;
-        oa.blocks = space.dirty;
-        oa.grant = space.available;
+        oa.blocks = grant.dirty;
+        oa.grant = grant.available;
         oa.mode = self.osc.wish();
         oa.data_version = used;
         // What a resend repeats the OST counts twice, which is the safe side.

@@ -87,7 +87,7 @@ impl Osc {
             return None;
         };
         let due = *due;
-        if due > now && !self.is_pressed(&self.space()) {
+        if due > now && !self.is_pressed(&self.grant()) {
             return Some(Next::At(due));
         }
         queue.waiting.pop_front().map(|(_, object)| Next::Now(object))

@@ -17,7 +17,7 @@ use sheen_wire::ldlm::LdlmReply;
 use sheen_wire::messages::Reply;
 
 use super::PendingLock;
-use crate::call::{Answered, Typed, typed_answer};
+use crate::call::{TypedReply, TypedRequest, typed_answer};
 
 /// A request under way. Dropped before its answer, it leaves a task that waits for that.
 struct InFlight {
@@ -32,11 +32,11 @@ impl PendingLock {
     ///
     /// # Errors
     /// As [`crate::call::call`].
-    pub(crate) async fn send<R: Typed>(
+    pub(crate) async fn send<R: TypedRequest>(
         self,
         channel: &Arc<dyn Channel>,
         call: Call,
-    ) -> Result<(Self, Answered<R>), Errno> {
+    ) -> Result<(Self, TypedReply<R>), Errno> {
         let mut flight =
             InFlight { answer: Some(channel.call(call)), pending: Some(self), is_sent: false };
         let answer = poll_fn(|context| {

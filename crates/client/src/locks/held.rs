@@ -71,7 +71,7 @@ impl HeldLock {
     }
 
     /// Cancels the lock now instead of caching it.
-    pub fn give_back(mut self) {
+    pub fn cancel(mut self) {
         let handle = std::mem::take(&mut self.handle);
         let mut actions = Vec::new();
         let now = self.namespace.world.clock.now();

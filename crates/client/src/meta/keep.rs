@@ -64,7 +64,7 @@ impl OpenedInode {
         // A lock that is revoked from here on closes what is kept.
         if is_useless || !held.is_alive() || state.kept.get(access).is_some() {
             drop(state);
-            held.give_back();
+            held.cancel();
             return Some(OpenHandle::Own(open));
         }
         let kept = Arc::new(KeptOpen::new(open, access, who));

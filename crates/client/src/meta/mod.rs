@@ -50,13 +50,13 @@ use sheen_types::{Errno, Fid, InodeBits, LockHandle, LockMode};
 use sheen_wire::ldlm::LdlmRequest;
 
 pub(crate) use close::{CloseAttributes, close_kept};
-pub(crate) use create::New;
+pub(crate) use create::CreateRequest;
 pub(crate) use fids::FidSource;
-pub(crate) use flock::FlockAsk;
+pub(crate) use flock::FlockWait;
 pub(crate) use keep::OpenHandle;
-pub(crate) use lookup::Depth;
+pub(crate) use lookup::LookupDepth;
 pub(crate) use open::{OpenState, wanted_by_open};
-pub(crate) use setattr::{Through, resolve};
+pub(crate) use setattr::{SetattrRight, resolve};
 pub(crate) use statfs::{TargetStat, mdt_statfs, ost_statfs};
 
 use crate::cache::{Inode, MetaCache};
@@ -87,11 +87,11 @@ pub(crate) struct Meta {
     pub(crate) cache: Arc<MetaCache>,
     mdts: Vec<Arc<Mdt>>,
     keeps_xattrs: AtomicBool,
-    rooms: Rooms,
+    rooms: ReplyRooms,
 }
 
 /// The room for variable parts of replies that requests announce.
-struct Rooms {
+struct ReplyRooms {
     layout: AtomicUsize,
     inline: AtomicUsize,
 }
@@ -99,7 +99,7 @@ struct Rooms {
 impl Meta {
     /// Operations on these MDTs; the first is MDT0000.
     pub(crate) fn new(world: World, cache: Arc<MetaCache>, mdts: Vec<Arc<Mdt>>) -> Self {
-        let rooms = Rooms {
+        let rooms = ReplyRooms {
             layout: AtomicUsize::new(EA_ROOM),
             inline: AtomicUsize::new(inline::INLINE_ROOM),
         };

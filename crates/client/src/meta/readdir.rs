@@ -137,8 +137,8 @@ impl Meta {
         let learns = self.mdt(inode.fid)?.keeps_own_names();
         let (asked, reading) = {
             let mut state = inode.state();
-            let book = learns.then_some(&self.cache.book);
-            let reading = book.and_then(|book| state.begin_reading(book, position.hash));
+            let hasher = learns.then_some(&self.cache.hasher);
+            let reading = hasher.and_then(|hasher| state.begin_reading(hasher, position.hash));
             (state.epoch(), reading)
         };
         let chunk = Arc::new(self.readpage(who, inode, position.hash).await?);

@@ -6,9 +6,9 @@ use sheen_wire::md::{RecRename, ReintOp};
 use sheen_wire::messages::MdsReintRename;
 use sheen_wire::text::Text;
 
-use super::{Depth, Meta};
+use super::{LookupDepth, Meta};
 use crate::cache::{ChangeOutcome, Inode};
-use crate::call::{self, Answered};
+use crate::call::{self, TypedReply};
 use crate::posix::{Credentials, FileType, May};
 
 impl Meta {
@@ -106,8 +106,8 @@ impl Meta {
             return false;
         }
         let depth = match moved.file_type() {
-            Some(FileType::Directory) => Depth::Name,
-            _ => Depth::Attributes,
+            Some(FileType::Directory) => LookupDepth::Name,
+            _ => LookupDepth::Attributes,
         };
         let found = self.lookup(who, parent, name, depth).await;
         let is_same = matches!(found, Ok(Some(found)) if found.fid == moved.fid);
@@ -122,7 +122,7 @@ impl Meta {
 
 /// What became of the names. Two names of one inode both stay, which is no transaction; and where
 /// something was replaced, the new name was there before.
-fn outcome(answer: &Answered<MdsReintRename>) -> ChangeOutcome {
+fn outcome(answer: &TypedReply<MdsReintRename>) -> ChangeOutcome {
     let moved = answer.body.transno != Transno(0);
     let replaced = answer.reply.mdt_body.as_ref().is_some_and(|body| body.fid1 != Fid::ZERO);
     ChangeOutcome { not_added: !moved || replaced, removed: moved }

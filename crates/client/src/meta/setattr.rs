@@ -15,7 +15,7 @@ use crate::posix::{Credentials, May, SetAttributes, SetTime};
 
 /// By what right attributes are changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Through {
+pub(crate) enum SetattrRight {
     /// By the inode's mode.
     Mode,
     /// As part of an open that truncates: the MDT has checked the open.
@@ -32,13 +32,13 @@ impl Meta {
         inode: &Inode,
         changes: &SetAttributes,
         now: Timestamp,
-        through: Through,
+        right: SetattrRight,
     ) -> Result<(), Errno> {
         let mut record = setattr_record(who, inode, changes, now);
-        match through {
-            Through::Mode => {}
-            Through::Open => record.valid |= AttrValid::FROM_OPEN | AttrValid::OVERRIDE,
-            Through::Handle => record.valid |= AttrValid::OVERRIDE,
+        match right {
+            SetattrRight::Mode => {}
+            SetattrRight::Open => record.valid |= AttrValid::FROM_OPEN | AttrValid::OVERRIDE,
+            SetattrRight::Handle => record.valid |= AttrValid::OVERRIDE,
         }
         let mut bits = InodeBits::UPDATE;
         if changes.mode.is_some()

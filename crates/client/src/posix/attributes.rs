@@ -18,7 +18,7 @@ use super::{
 use crate::cache::{Inode, SizeEpoch, SizeReply};
 use crate::data::DataFile;
 use crate::join;
-use crate::meta::{TargetStat, Through, mdt_statfs, ost_statfs, resolve};
+use crate::meta::{SetattrRight, TargetStat, mdt_statfs, ost_statfs, resolve};
 
 /// How long a reply waits for the raise of another reply. The kernel raises the size first and waits for a
 /// page under IO then, which may take as long as a server does.
@@ -39,7 +39,7 @@ impl FileSystem {
         let asked_at = inode.state().kernel_size.asked();
         let asked = async {
             self.0.refresh(who, &inode).await?;
-            if std::mem::take(&mut inode.state().fresh) {
+            if std::mem::take(&mut inode.state().just_created) {
                 let Stat { attributes, .. } = self.0.stat_without_rpc(&inode)?;
                 return Ok(Stat { attributes, keep: false });
             }
@@ -74,14 +74,14 @@ impl FileSystem {
         mut changes: SetAttributes,
     ) -> Result<Stat, Errno> {
         let inode = self.0.pin(node)?;
-        let mut through = Through::Mode;
+        let mut right = SetattrRight::Mode;
         if let Some(handle) = handle
             && changes.size.is_some()
         {
             if !self.0.handles.get(handle)?.flags.writes() {
                 return Err(Errno::EINVAL);
             }
-            through = Through::Handle;
+            right = SetattrRight::Handle;
         }
         let chosen = |time: Option<SetTime>| matches!(time, Some(SetTime::To(_)));
         if chosen(changes.atime) || chosen(changes.mtime) {
@@ -95,7 +95,7 @@ impl FileSystem {
             (changes.mode, changes.kill_set_id) = (None, true);
         }
         let changed = async {
-            self.0.change(who, &inode, &changes, through).await?;
+            self.0.change(who, &inode, &changes, right).await?;
             self.0.stat(who, &inode).await
         };
         self.0.used(who, changed.await)
@@ -199,14 +199,14 @@ impl Mounted {
         who: &Credentials,
         inode: &Inode,
         changes: &SetAttributes,
-        through: Through,
+        right: SetattrRight,
     ) -> Result<(), Errno> {
         let is_regular = inode.file_type() == Some(FileType::Regular);
         if let Some(size) = changes.size.filter(|size| is_regular && *size > 0) {
             self.prepare_cut(who, inode, size).await?;
         }
         let now = self.meta.world.clock.wall();
-        let change = || self.meta.setattr(who, inode, changes, now, through);
+        let change = || self.meta.setattr(who, inode, changes, now, right);
         self.retry_with_rights(who, &[inode], change).await?;
         if changes.atime.is_some() {
             inode.state().accessed = None;

@@ -145,7 +145,7 @@ impl Mounted {
             let some = names.by_ref().take(at_once);
             let lookups = some
                 .map(|entry| -> BoxFuture<'_, _> { Box::pin(self.look_up(who, directory, entry)) });
-            let mut several = join::Several::new(lookups.collect());
+            let mut several = join::FutureSet::new(lookups.collect());
             join::first(several.finish(), clock.sleep_until(until)).await;
             let may_end = |done: &[Option<Option<DirEntryPlus>>]| {
                 let mut known = done.iter().map_while(Option::as_ref);

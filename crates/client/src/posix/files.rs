@@ -15,8 +15,8 @@ use super::{
     OpenFlags, Opened, Seek, SetAttributes,
 };
 use crate::cache::{Access, KeptOpen, KeptOpenCounts, Pin};
-use crate::data::{DataFile, How, PinnedRange, Refusal, WriteAt};
-use crate::meta::{CloseAttributes, OpenHandle, Through};
+use crate::data::{DataFile, IoOptions, PinnedRange, Refusal, WriteAt};
+use crate::meta::{CloseAttributes, OpenHandle, SetattrRight};
 
 /// Bytes of a hole that one piece of an answer shows; holes are made of shared pieces.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
@@ -118,8 +118,8 @@ impl FileSystem {
         let created = opened.created;
         match self.0.finish_open(who, opened.pin, (flags, tally), Some(open), created).await {
             Ok(opened) => {
-                child.state().fresh = created;
-                // Its close ends what `fresh` allows.
+                child.state().just_created = created;
+                // Its close ends what `just_created` allows.
                 let unflushed = opened.unflushed && !created;
                 let opened = Opened { unflushed, ..opened };
                 self.0.used(who, Ok((entry, opened)))
@@ -173,8 +173,9 @@ impl FileSystem {
             return Err(Errno::EBADF);
         }
         let range = Extent::of_length(offset, length.into());
-        let how = How { held, ..file.how() };
-        let read = |data: Arc<dyn DataFile>| async move { data.read(offset, length, how).await };
+        let options = IoOptions { held, ..file.options() };
+        let read =
+            |data: Arc<dyn DataFile>| async move { data.read(offset, length, options).await };
         if let Some(range) = range.filter(|_| !file.bypasses_page_cache) {
             self.0.after_page_writes(&file.pin, range).await;
         }
@@ -248,11 +249,11 @@ impl FileSystem {
             Writer::Program | Writer::Kernel => WriteAt::Offset(offset),
         };
         file.note_modified();
-        let (who, how) = (&file.who, How { held, ..file.how() });
+        let (who, options) = (&file.who, IoOptions { held, ..file.options() });
         let write = |it: Arc<dyn DataFile>| {
             let data = data.clone();
             async move {
-                let offset = it.write(at, data, who, how).await?;
+                let offset = it.write(at, data, who, options).await?;
                 Ok((offset, it.layout().room(offset).min(length.into()) as u32))
             }
         };
@@ -278,7 +279,7 @@ impl FileSystem {
     /// As `close(2)`.
     pub async fn flush(&self, handle: FileHandle, owner: LockOwner) -> Result<(), Errno> {
         let file = self.0.handles.get(handle)?;
-        file.pin.state().fresh = false;
+        file.pin.state().just_created = false;
         self.0.unlock_all(&file, owner).await?;
         if self.0.settings.sync_on_close() && file.modified.load(Ordering::Relaxed) {
             self.0.sync(&file).await?;
@@ -378,7 +379,7 @@ impl FileSystem {
         self.0.close_all_kept().await;
         self.0.data.shut_down().await;
         self.0.closing.wait(&*self.0.targets.world.clock).await;
-        self.0.targets.leave().await;
+        self.0.targets.disconnect_all().await;
     }
 }
 
@@ -392,8 +393,8 @@ enum Writer {
 }
 
 impl OpenFile {
-    fn how(&self) -> How {
-        How {
+    fn options(&self) -> IoOptions {
+        IoOptions {
             direct: self.flags.has(OpenFlags::DIRECT),
             sync: self.flags.has(OpenFlags::DSYNC) || self.flags.has(OpenFlags::SYNC),
             held: None,
@@ -410,7 +411,7 @@ impl OpenFile {
     fn note_modified(&self) {
         if !self.modified.swap(true, Ordering::Relaxed) {
             let mut state = self.pin.state();
-            (state.fresh, state.size_from_mdt) = (false, false);
+            (state.just_created, state.size_from_mdt) = (false, false);
         }
     }
 
@@ -478,7 +479,7 @@ impl Mounted {
             let mode = pin.state().attributes.as_ref().map_or(0, |known| known.mode);
             let kill_set_id = who.uid != 0 && has_set_id(mode);
             let changes = SetAttributes { size: Some(0), kill_set_id, ..SetAttributes::default() };
-            if let Err(errno) = self.change(who, &pin, &changes, Through::Open).await {
+            if let Err(errno) = self.change(who, &pin, &changes, SetattrRight::Open).await {
                 if let Some(open) = open {
                     self.end_open(who, &pin, open, None).await?;
                 }
@@ -497,7 +498,7 @@ impl Mounted {
             return Ok(());
         }
         let changes = SetAttributes { kill_set_id: true, ..SetAttributes::default() };
-        self.change(&file.who, &file.pin, &changes, Through::Mode).await
+        self.change(&file.who, &file.pin, &changes, SetattrRight::Mode).await
     }
 
     /// Refuses to write through handles that are not for that.
@@ -575,7 +576,7 @@ impl Mounted {
                     .close_in_background(&file.who, &file.pin, &open, close_attributes, held)
                     .await;
             }
-            OpenHandle::Kept(kept) if kept.leave(close_attributes) => {
+            OpenHandle::Kept(kept) if kept.end_use(close_attributes) => {
                 self.close_kept_in_background(&file, &kept).await;
             }
             OpenHandle::Kept(_) => {}

@@ -4,7 +4,7 @@ use sheen_types::Errno;
 use sheen_wire::md::FileFlags;
 
 use super::{Credentials, FileSystem, NodeId, SetAttributes};
-use crate::meta::Through;
+use crate::meta::SetattrRight;
 
 /// The flags that the mount honours: immutable, append-only, and two that ask for what is so anyway. Flags
 /// that ask for more (`S`, `D`) would be accepted and have no effect.
@@ -39,6 +39,6 @@ impl FileSystem {
         }
         let inode = self.0.pin(node)?;
         let changes = SetAttributes { flags: Some(flags), ..SetAttributes::default() };
-        self.0.change(who, &inode, &changes, Through::Mode).await
+        self.0.change(who, &inode, &changes, SetattrRight::Mode).await
     }
 }

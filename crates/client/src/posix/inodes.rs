@@ -78,7 +78,7 @@ impl Mounted {
             state.lookups += 1;
             state.keep_name(parent.node, name)
         };
-        let entry = covered && self.gives(parent, name);
+        let entry = covered && self.may_keep_name(parent, name);
         Entry {
             node: inode.node,
             generation: generation(inode.fid),
@@ -156,7 +156,7 @@ fn needs_true_size(inode: &Inode) -> bool {
         }
         state.data.clone()
     };
-    data.is_some_and(|data| data.owes_pages())
+    data.is_some_and(|data| data.has_pending_invalidations())
 }
 
 /// Joins what the MDT knows with what the objects know: sizes are theirs, times the later ones.

@@ -75,7 +75,7 @@ impl Mounted {
         match open {
             OpenHandle::Own(open) => self.meta.close(who, inode, open, close_attributes).await,
             OpenHandle::Kept(kept) => {
-                if kept.leave(close_attributes) {
+                if kept.end_use(close_attributes) {
                     close_kept(inode, &kept).await;
                 }
                 Ok(())

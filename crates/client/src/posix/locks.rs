@@ -12,7 +12,7 @@ use sheen_types::Errno;
 
 use super::handles::OpenFile;
 use super::{FileHandle, FileLock, FileLockMode, FileSystem, FileType, LockOwner, Mounted};
-use crate::meta::FlockAsk;
+use crate::meta::FlockWait;
 
 /// The last byte that a file lock can cover: the largest file offset.
 pub(super) const END_MAX: u64 = i64::MAX as u64;
@@ -39,7 +39,7 @@ impl FileSystem {
         if file.unflushed && !file.lockers.lock().contains(&owner) {
             file.lockers.lock().push(owner);
         }
-        let wait = if wait { FlockAsk::Wait } else { FlockAsk::Try };
+        let wait = if wait { FlockWait::Wait } else { FlockWait::Try };
         self.0.meta.set_lock(&file.pin, owner, checked(lock)?, wait).await
     }
 
@@ -78,7 +78,7 @@ impl Mounted {
             pid: file.who.pid,
             is_flock: false,
         };
-        self.meta.set_lock(&file.pin, owner, everything, FlockAsk::Try).await
+        self.meta.set_lock(&file.pin, owner, everything, FlockWait::Try).await
     }
 
     /// Releases the locks that unreported closes of a file should have released: those that were taken

@@ -69,12 +69,12 @@ use crate::locks::ClientNamespace;
 use crate::meta::Meta;
 
 pub use crate::cache::{KeptOpenCounts, PagesKept, Raise};
-pub(crate) use closing::Closing;
+pub(crate) use closing::PendingCloses;
 pub use extents::{Counted as ExtentsCounted, Extents, Range, SIZES, Sizes};
 pub(crate) use handles::Handles;
 pub use invalidate::{Invalidate, Invalidated, Stale};
 pub(crate) use locks::LocksTaken;
-pub(crate) use migrate::Moves;
+pub(crate) use migrate::Migrations;
 pub(crate) use page_handoff::PageHandoff;
 pub use settings::{Ahead, HeatSettings, KeepSettings, Settings};
 pub(crate) use stale_retry::StaleRetry;
@@ -98,7 +98,7 @@ pub(crate) struct Mounted {
     pub(crate) observers: Arc<Observers>,
     pub(crate) handles: Handles,
     pub(crate) stale_retry: StaleRetry,
-    pub(crate) moves: Moves,
+    pub(crate) migrations: Migrations,
     pub(crate) statistics: Statistics,
     pub(crate) settings: Settings,
     /// User and group as which root is checked; `None` for root itself.
@@ -106,7 +106,7 @@ pub(crate) struct Mounted {
     pub(crate) access_times: RwLock<AccessTimes>,
     pub(crate) page_handoff: PageHandoff,
     pub(crate) locks_taken: LocksTaken,
-    pub(crate) closing: Closing,
+    pub(crate) closing: PendingCloses,
 }
 
 impl FileSystem {

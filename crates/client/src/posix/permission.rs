@@ -82,9 +82,9 @@ impl Mounted {
     }
 
     /// Whether the kernel may keep what was found at `name` in `parent`, for all users of the mount.
-    pub(super) fn gives(&self, parent: &Inode, name: &Name) -> bool {
+    pub(super) fn may_keep_name(&self, parent: &Inode, name: &Name) -> bool {
         match self.observers.audience() {
-            Some(audience) => parent.state().give(name, audience),
+            Some(audience) => parent.state().keep_child(name, audience),
             None => false,
         }
     }

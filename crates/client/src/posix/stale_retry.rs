@@ -18,7 +18,7 @@ use sheen_types::{Errno, HashMap, Instant, Name};
 
 use super::{Credentials, FileType, Mounted, NodeId};
 use crate::cache::{Inode, Pin};
-use crate::meta::{Depth, OpenState};
+use crate::meta::{LookupDepth, OpenState};
 
 /// How long a retry may take to arrive and to end: longer than any thread waits for a processor on a busy
 /// machine.
@@ -126,7 +126,8 @@ impl Mounted {
             let (pin, open) = match self.meta.open_name(who, parent, name).await {
                 Ok(opened) => (opened.pin, opened.state),
                 // What may not be read can only be looked up.
-                Err(_) => match self.meta.lookup(who, parent, name, Depth::Attributes).await? {
+                Err(_) => match self.meta.lookup(who, parent, name, LookupDepth::Attributes).await?
+                {
                     Some(pin) => (pin, None),
                     None => return Ok(None),
                 },

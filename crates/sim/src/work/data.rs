@@ -181,7 +181,9 @@ impl Process {
     pub(super) async fn append(&self) {
         let Some(place) = self.log_place() else { return };
         let since = self.now();
-        let Some((file, opened)) = self.create_at(&place, OpenFlags::APPEND).await else { return };
+        let Some((file, opened)) = self.create_at(&place, OpenFlags::APPEND).await else {
+            return;
+        };
         let mut own = Vec::new();
         for _ in 0..=self.dice().below(3) {
             let begin = self.now();

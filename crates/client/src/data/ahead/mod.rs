@@ -18,7 +18,7 @@ use super::object::Object;
 use super::osc::Shared;
 use super::pinned_pages::PinnedRange;
 use limits::{DISCARDED, PAGE};
-use streams::{Arrival, Steps, Streams, Windows, chunk_end};
+use streams::{Arrival, ReadPlan, Streams, WindowLimits, chunk_end};
 
 pub use limits::Limits;
 
@@ -46,9 +46,9 @@ impl File {
         let Some(shared) = self.objects.first().map(|object| Arc::clone(&object.osc.shared)) else {
             return;
         };
-        let windows = Windows { max: shared.ahead.per_file(), whole: shared.ahead.whole() };
+        let windows = WindowLimits { max: shared.ahead.per_file(), whole: shared.ahead.whole() };
         let steps = self.ahead.state.lock().note(offset, length, size, windows);
-        let Steps { load, wait, drop, read } = steps;
+        let ReadPlan { load, wait, drop, read } = steps;
         shared.ahead.count(&read);
         self.drop_chunks(drop);
         for (chunk, done) in load {
