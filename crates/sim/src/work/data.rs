@@ -1,4 +1,4 @@
-//! Bytes: writing, reading, appending, cutting, and the locks on files.
+//! Bytes: writing, reading, appending, truncating, and the locks on files.
 
 use std::time::Duration;
 
@@ -309,7 +309,7 @@ impl Process {
                 model.files.saw_size(file.fid, size, begin, end)?;
                 model.marks.saw((file.fid, Mark::Mode), mode, begin, end)
             });
-            // Who has not opened a file may see its objects being removed with its last name.
+            // A client that has not opened a file may see its objects being removed with its last name.
             if judged.is_err() && self.is_nameless(file).await {
                 judged = Ok(());
             }
