@@ -10,14 +10,14 @@ use sheen_wire::messages::{self, Reply, RequestFormat};
 use sheen_wire::ptlrpc::PtlrpcBody;
 
 /// A request whose reply can be taken out of [`Reply`].
-pub(crate) trait Typed: RequestFormat {
+pub(crate) trait TypedRequest: RequestFormat {
     /// The reply if it is of the right kind.
     fn take(reply: Reply) -> Option<Self::Reply>;
 }
 
 macro_rules! typed {
     ($($request:ident),* $(,)?) => {$(
-        impl Typed for messages::$request {
+        impl TypedRequest for messages::$request {
             fn take(reply: Reply) -> Option<Self::Reply> {
                 match reply {
                     Reply::$request(reply) => Some(*reply),
@@ -70,7 +70,7 @@ typed!(
 );
 
 /// A call that succeeded.
-pub(crate) struct Answered<R: Typed> {
+pub(crate) struct TypedReply<R: TypedRequest> {
     /// Status and transno.
     pub(crate) body: PtlrpcBody,
     /// The reply.
@@ -87,10 +87,10 @@ pub(crate) struct Answered<R: Typed> {
 ///
 /// # Errors
 /// The server's errno, or what [`sheen_rpc::RpcError::errno`] makes of the failure.
-pub(crate) async fn call<R: Typed>(
+pub(crate) async fn call<R: TypedRequest>(
     channel: &dyn Channel,
     call: Call,
-) -> Result<Answered<R>, Errno> {
+) -> Result<TypedReply<R>, Errno> {
     let answer = channel.call(call).await.map_err(|error| error.errno())?;
     typed_answer(answer)
 }
@@ -99,10 +99,10 @@ pub(crate) async fn call<R: Typed>(
 ///
 /// # Errors
 /// `EPROTO` if it is a reply to something else.
-pub(crate) fn typed_answer<R: Typed>(answer: Answer) -> Result<Answered<R>, Errno> {
+pub(crate) fn typed_answer<R: TypedRequest>(answer: Answer) -> Result<TypedReply<R>, Errno> {
     let Answer { body, reply, bulk, xid, connection } = answer;
     match R::take(reply) {
-        Some(reply) => Ok(Answered { body, reply, bulk, xid, connection }),
+        Some(reply) => Ok(TypedReply { body, reply, bulk, xid, connection }),
         None => Err(Errno::EPROTO),
     }
 }

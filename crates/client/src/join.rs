@@ -5,18 +5,18 @@ use std::pin::{Pin, pin};
 use std::task::Poll;
 
 /// Several futures, of which the results of some may be taken before the rest are done.
-pub(crate) struct Several<F: Future> {
+pub(crate) struct FutureSet<F: Future> {
     waiting: Vec<Pin<Box<F>>>,
     results: Vec<Option<F::Output>>,
 }
 
-impl<F: Future> Several<F> {
+impl<F: Future> FutureSet<F> {
     pub(crate) fn new(futures: Vec<F>) -> Self {
         let results = futures.iter().map(|_| None).collect();
         Self { waiting: futures.into_iter().map(Box::pin).collect(), results }
     }
 
-    /// Drives them until the last is done. Dropped before, it can be asked again.
+    /// Drives them until the last is done. Dropped before that, it can be driven again.
     pub(crate) async fn finish(&mut self) {
         poll_fn(|context| {
             let mut pending = false;
@@ -46,7 +46,7 @@ impl<F: Future> Several<F> {
 
 /// Drives all futures until the last is done; their results in order.
 pub(crate) async fn all<F: Future>(futures: Vec<F>) -> Vec<F::Output> {
-    let mut several = Several::new(futures);
+    let mut several = FutureSet::new(futures);
     several.finish().await;
     several.into_results().into_iter().flatten().collect()
 }

@@ -152,7 +152,7 @@ impl Adapter {
         self.turn(number, 0, u64::MAX)
     }
 
-    /// The kernel holds the locks of these directories until the guard goes.
+    /// The kernel holds the locks of these directories until the guard is dropped.
     fn occupy(&self, nodes: &[INodeNo]) -> Guard {
         Busy::enter(&self.busy, nodes.iter().map(|node| node.0))
     }
@@ -222,7 +222,7 @@ fn handle(number: Handle) -> FileHandle {
     FileHandle(number.0)
 }
 
-/// Whether a call goes past the kernel's pages: by the handle's flags of now, or since it was opened so.
+/// Whether a call bypasses the kernel's pages: by the handle's current flags, or because it was opened so.
 fn bypasses_page_cache(files: &FileSystem, opened: Handle, flags: KernelFlags) -> bool {
     OpenFlags(flags.0.cast_unsigned()).bypasses_page_cache()
         || files.bypasses_page_cache(handle(opened))

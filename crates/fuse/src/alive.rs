@@ -17,7 +17,7 @@ use crate::place::Place;
 /// An extended attribute that no file has. Asked for it, a mount says so on the thread that reads calls.
 pub(crate) const ATTRIBUTE: &str = "system.sheen_alive";
 
-/// Another one: what of a mount does not get on, as [`look`] finds it.
+/// Another one: what is stuck in a mount, as [`look`] finds it.
 pub(crate) const STATE: &str = "system.sheen_state";
 
 /// How long the facade's locks may be taken, each.
@@ -50,8 +50,8 @@ impl Said {
     }
 }
 
-/// Looks at what calls need beside the servers; to be asked for by a task of the runtime, so that an answer at
-/// all says that its workers get on. Two lines, as [`Said`].
+/// Looks at what calls need beside the servers; to be asked for by a task of the runtime, so that any answer
+/// shows that its workers run. Two lines, as [`Said`].
 pub(crate) async fn look(files: FileSystem, kernel: Arc<Kernel>) -> String {
     let locks = tokio::task::spawn_blocking(move || files.stuck_lock(LOCK_WAIT));
     let hangs = match timeout(LOOK_WAIT, locks).await {
@@ -83,7 +83,7 @@ pub fn ask(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Asks the mount at `path` what does not get on in it, as a call that its workers answer. Waits for ever if these
+/// Asks the mount at `path` what is stuck in it, as a call that its workers answer. Waits for ever if these
 /// do not, as [`ask`] does.
 ///
 /// # Errors

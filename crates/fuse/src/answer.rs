@@ -134,7 +134,7 @@ pub(crate) fn directory(mut reply: ReplyDirectory, answer: Result<Vec<DirEntry>,
     }
 }
 
-/// Entries that found no room are forgotten again: the kernel never heard of them.
+/// Entries that found no room are forgotten again: the kernel never got them.
 pub(crate) fn directory_plus(
     (file_system, special): (&FileSystem, Special),
     mut reply: ReplyDirectoryPlus,

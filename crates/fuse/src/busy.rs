@@ -24,7 +24,7 @@ pub(crate) struct Busy {
     came: Notify,
     /// Whether notices wait for a directory to be free.
     is_awaited: AtomicBool,
-    /// Who hears of each directory that is free again while that is so.
+    /// Called for each directory that is free again while that is so.
     on_free: OnceLock<Box<dyn Fn(u64) + Send + Sync>>,
 }
 

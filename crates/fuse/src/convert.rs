@@ -1,4 +1,4 @@
-//! The facade's words and the kernel's.
+//! Conversions between the facade's types and the kernel's.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

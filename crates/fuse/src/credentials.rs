@@ -7,8 +7,8 @@ use parking_lot::Mutex;
 use sheen_client::posix::Credentials;
 use sheen_types::HashMap;
 
-/// How long a process's groups are believed. A process that changes its groups alone and keeps user
-/// and group waits this long at most.
+/// How long a process's groups are cached. A process that changes its groups alone and keeps user and group
+/// waits this long at most.
 const FRESH: Duration = Duration::from_secs(1);
 /// Processes remembered; beyond this all are forgotten.
 const PROCESSES_MAX: usize = 4096;

@@ -2,9 +2,10 @@
 //!
 //! `/proc/PID/environ` is memory of that process: to read it the kernel takes the lock of its address space,
 //! and that of a program that it is becoming. A thread of the process may hold these for as long as a call
-//! with this very mount takes: in a page fault, in `mmap(2)`, `munmap(2)` or `execve(2)`. So no thread that serves
-//! calls reads it. A few threads do, and who serves a call waits for them for [`WAIT`] at most, once: of a
-//! process whose reading stands still nothing is asked again until that has ended.
+//! with this very mount takes: in a page fault, in `mmap(2)`, `munmap(2)` or `execve(2)`. So no thread that
+//! serves calls reads it. A few threads do, and the task that serves a call waits for them for [`WAIT`] at
+//! most, once: the environment of a process whose reading is stuck is not asked for again until that has
+//! ended.
 //!
 //! What else is read of callers takes no such lock: `comm` and `status`. `stat` does: it waits for the end of an
 //! `execve(2)`, which may wait for this mount as it closes files, and nothing reads it here.
@@ -23,7 +24,7 @@ use sheen_types::HashSet;
 /// How long a call waits for the environment of its process.
 const WAIT: Duration = Duration::from_millis(20);
 
-/// Threads that read; a process that stands still has one of them.
+/// Threads that read; a process that is stuck occupies one of them.
 const THREADS_MAX: usize = 8;
 
 /// How long a thread waits for more to read before it ends.
@@ -137,7 +138,8 @@ mod tests {
 
     use super::*;
 
-    /// Processes from here on stand still until the other end is dropped; how often one is read is counted.
+    /// Reads of processes from here on block until the other end is dropped; how often one is read is
+    /// counted.
     const STILL: u32 = 100;
 
     fn environs() -> (Environs, Arc<AtomicUsize>, Sender<()>) {

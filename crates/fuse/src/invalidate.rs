@@ -1,4 +1,4 @@
-//! Taking out of the kernel what a lock no longer covers.
+//! Invalidates in the kernel what a lock no longer covers.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -61,8 +61,8 @@ impl Side {
         }
     }
 
-    /// The name is looked up again when it is used next. What it names keeps its place in the kernel's
-    /// tree meanwhile: of one that is dropped, `getcwd(2)` and `/proc/PID/fd` say that it is gone.
+    /// The name is looked up again when it is used next. What it names keeps its place in the kernel's tree
+    /// in the meantime: of one that is dropped, `getcwd(2)` and `/proc/PID/fd` say that it is gone.
     fn expire_entry(&self, parent: NodeId, name: &Name) -> io::Result<()> {
         (&self.device).write_all(&expire_message(parent.0, name.as_bytes()))
     }
@@ -113,7 +113,7 @@ fn expire_message(parent: u64, name: &[u8]) -> Vec<u8> {
     message
 }
 
-/// What stands before the bytes of a `FUSE_NOTIFY_STORE` from the beginning of a file on.
+/// The header before the bytes of a `FUSE_NOTIFY_STORE` from the beginning of a file on.
 fn store_head(node: u64, length: u32) -> [u8; 40] {
     const NOTIFY_STORE: i32 = 4;
     let mut head = [0; 40];
@@ -180,9 +180,9 @@ impl Kernel {
 }
 
 impl Invalidate for Kernel {
-    /// The kernel takes the directory's lock for it, which a create or lookup in that directory holds
-    /// while it waits for the very server that wants our lock back: while there is such a call this is
-    /// not waited for. A lookup of the name then finds the kernel's old entry until that call ends.
+    /// The kernel takes the directory's lock for it, which a create or lookup in that directory holds while
+    /// it waits for the very server that is revoking our lock: while there is such a call this is not waited
+    /// for. A lookup of the name then finds the kernel's old entry until that call ends.
     fn entry(&self, parent: NodeId, name: &Name, is_in_use: bool) -> BoxFuture<()> {
         self.names(parent, [(What::Name(name.clone()), is_in_use)], NAME_WAIT)
     }

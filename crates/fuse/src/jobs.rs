@@ -1,10 +1,9 @@
 //! Whose job a request is: `jobid_var` and `jobid_name`, for the process that the kernel names.
 //!
-//! What was found out of a process is believed for a moment, which grows as long as the answer stays
-//! the same: a process that has just been forked is often about to become another program, so for its
-//! first 100 ms each request costs a file of `/proc`. A busy process that goes on costs some of them a
-//! second and no system call otherwise. Switched off, a
-//! request costs the look at one flag.
+//! What was found out of a process is cached for a short time, which grows as long as the answer stays the
+//! same: a process that has just been forked is often about to become another program, so for its first 100
+//! ms each request costs a file of `/proc`. A busy process that goes on costs some of them a second and no
+//! system call otherwise. Switched off, a request costs the look at one flag.
 
 use std::cell::Cell;
 use std::fmt;

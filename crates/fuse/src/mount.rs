@@ -45,8 +45,8 @@ pub struct MountOptions {
     pub set_id: bool,
     /// Device nodes can be opened; only root may ask for it.
     pub devices: bool,
-    /// The kernel judges modes and access lists, too, before it asks: the one way to have it do so of
-    /// pipes, sockets and devices.
+    /// The kernel checks modes and access lists, too, before it asks: the one way to have it do so of pipes,
+    /// sockets and devices.
     pub judge: bool,
     /// Neither `flock(2)` nor `fcntl(2)` locks go to the server (`-o localflock`).
     pub local_locks: bool,

@@ -1,14 +1,14 @@
 //! Notices to the kernel, delivered by a few threads.
 //!
-//! To drop what it keeps the kernel takes locks that calls hold which are with us: a directory's for a
-//! name, a page's for bytes. A thread that delivers such a notice stands still until they go.
+//! To drop what it keeps the kernel takes locks that calls hold which are with us: a directory's for a name,
+//! a page's for bytes. A thread that delivers such a notice blocks until they are released.
 //!
-//! What always holds: notices of one subject (the names of one directory, the attributes or a range of
-//! pages of one inode) have at most one thread, and all of a kind at most [`THREADS_MAX`]. Ranges of one
-//! inode do not wait for each other: one may stand still until the kernel has written its pages back, which
-//! takes the lock that another client holds until it has ours on another range. No thread begins with
-//! the names of a directory that a call is known to hold ([`Busy`]); when that call ends, one does,
-//! and takes its turn at the kernel's lock. A call that comes before it there does not wait for it.
+//! What always holds: notices of one subject (the names of one directory, the attributes or a range of pages
+//! of one inode) have at most one thread, and all of a kind at most [`THREADS_MAX`]. Ranges of one inode do
+//! not wait for each other: one may block until the kernel has written its pages back, which needs the lock
+//! that another client holds until it has ours on another range. No thread begins with the names of a
+//! directory that a call is known to hold ([`Busy`]); when that call ends, one does, and takes its turn at
+//! the kernel's lock. A call that comes before it there does not wait for it.
 //!
 //! Where the system gives no thread, subjects keep their place, and are tried again each [`AGAIN`] and with
 //! each further notice.
@@ -368,7 +368,7 @@ mod tests {
         let delivered = notices.notify(Subject::Names(1), [(what("a"), true)]);
         assert!(heard.recv_timeout(WHILE).is_err());
         assert_eq!(notices.state.lock().lanes[0].threads, 0);
-        // Another directory is not held up.
+        // Another directory is not delayed.
         let other = notices.notify(Subject::Names(2), [(what("b"), false)]);
         assert_eq!(heard.recv_timeout(SOON), Ok((Subject::Names(2), what("b"), false)));
         assert!(other.blocking_recv().is_err(), "there is nothing to hear but its end");

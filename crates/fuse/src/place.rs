@@ -175,7 +175,7 @@ fn look(device: &str, point: &Path) -> Result<Option<OwnedFd>, Errno> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let opened = rustix::fs::openat2(CWD, above, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS);
     let above = match opened {
-        // What leads there is another's by now.
+        // The path leads to another mount by now.
         Err(Errno::LOOP | Errno::NOENT | Errno::NOTDIR) => return Ok(None),
         opened => opened?,
     };

@@ -1,10 +1,11 @@
-//! Raising the kernel's size of a file, whatever it makes of answers.
+//! Raising the kernel's size of a file, whatever it does with replies.
 //!
-//! The kernel has no word for it. But a `FUSE_NOTIFY_STORE` raises the size first, to the end of what is to
-//! be stored (`fuse_notify_store`, in every Linux that has it), and then takes a page and copies the bytes
-//! into it. So this announces the file's last byte and lets the copy fail: the address of that byte is memory
-//! that must not be read. The size is raised, no byte of a page is touched, and the system call answers
-//! `EFAULT`. A page that is made for it is empty, and filled by the next read like any that is missing.
+//! The kernel has no notification for it. But a `FUSE_NOTIFY_STORE` raises the size first, to the end of what
+//! is to be stored (`fuse_notify_store`, in every Linux that has it), and then takes a page and copies the
+//! bytes into it. So this announces the file's last byte and lets the copy fail: the address of that byte is
+//! memory that must not be read. The size is raised, no byte of a page is touched, and the system call
+//! answers `EFAULT`. A page that is made for it is empty, and filled by the next read like any that is
+//! missing.
 //!
 //! Where the kernel has no less for the size already this changes nothing, and drops no attributes.
 #![allow(unsafe_code, reason = "unreadable memory has no safe name")]
@@ -49,7 +50,7 @@ pub(crate) fn raise(device: &File, nothing: &Unreadable, node: u64, size: u64) -
     written == Err(rustix::io::Errno::FAULT)
 }
 
-/// What stands before one byte at `offset` of a `FUSE_NOTIFY_STORE`.
+/// The header before one byte at `offset` of a `FUSE_NOTIFY_STORE`.
 fn head(node: u64, offset: u64) -> [u8; 40] {
     const NOTIFY_STORE: i32 = 4;
     const BYTE: u32 = 1;

@@ -1,9 +1,9 @@
 //! Threads that raise sizes in the kernel, each for one size.
 //!
-//! A raise must not wait behind notices that wait for pages, and may itself come to a page that a call
-//! holds; by then the kernel has the size. So each has a thread, there are at most [`RAISES_MAX`] of them, and
-//! no caller waits for one without limit: a raise that no thread has begun within the patience is given up,
-//! and whatever it held goes with it.
+//! A raise must not wait behind notices that wait for pages, and may itself come to a page that a call holds;
+//! by then the kernel has the size. So each has a thread, there are at most [`RAISES_MAX`] of them, and no
+//! caller waits for one without limit: a raise that no thread has begun within the patience is given up, and
+//! whatever it held is released.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::blocked::{ASLEEP, Status, Watch};
 
-/// Sizes that are raised at once. Each has a thread, which a page under IO can hold up.
+/// Sizes that are raised at once. Each has a thread, which a page under IO can block.
 const RAISES_MAX: usize = 128;
 
 /// How far a raise has come.
@@ -25,8 +25,8 @@ pub(crate) enum Raised {
     Done,
     /// To a page that a call holds: the size is raised.
     Blocked,
-    /// No thread had time for it. The kernel goes by the size of before until its next question, whose
-    /// answer has it raised again.
+    /// No thread had time for it. The kernel uses the previous size until its next question, whose reply has
+    /// it raised again.
     NotBegun,
 }
 

@@ -1,8 +1,8 @@
 //! Calls that a signal ends while they wait for a server.
 //!
-//! The kernel waits for our answer to a request that we have read, whatever signals come: a process that
-//! is killed goes only when each of its calls is answered. fuser refuses the kernel's `FUSE_INTERRUPT`,
-//! after which the kernel sends none, so one thread looks in `/proc` for the signals of those who wait.
+//! The kernel waits for our answer to a request that we have read, whatever signals come: a process that is
+//! killed goes only when each of its calls is answered. fuser refuses the kernel's `FUSE_INTERRUPT`, after
+//! which the kernel sends none, so one thread looks in `/proc` for the signals of threads that wait.
 //!
 //! What always holds: a call of a thread that is being killed is answered within two looks, whatever it waits
 //! for. What it has begun at a server goes on behind that answer, up to [`LATE_MAX`] such calls at once, and
@@ -26,8 +26,8 @@ use crate::threads::Threads;
 /// How often signals are looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// Calls at once that go on though their callers have their answer. Beyond these they are dropped, which
-/// leaves to the servers what they have begun.
+/// Calls at once that go on though their callers have their answer. Beyond these they are dropped, and what
+/// they have begun ends at the servers.
 const LATE_MAX: usize = 1024;
 
 /// Which signals end a call.
@@ -178,7 +178,7 @@ impl Waits {
 }
 
 impl Table {
-    /// Those who waited at the last look already; all are old now.
+    /// Calls that waited at the last look already; all are old now.
     fn old(&mut self) -> Vec<(usize, u32, Ends)> {
         let mut old = Vec::new();
         for (number, slot) in self.slots.iter_mut().enumerate() {

@@ -17,10 +17,10 @@ use crate::mount::MountOptions;
 /// What a stranger's number has more than the file's own, which never has all of it.
 const STRANGERS: u64 = NodeId::UNUSED_BITS;
 
-/// Whether special files are in our care.
+/// Whether this mount checks special files itself.
 #[derive(Clone, Copy)]
 pub(crate) struct Special {
-    /// The kernel judges modes itself.
+    /// The kernel checks modes itself.
     judged: bool,
     /// It opens devices.
     devices: bool,
@@ -31,7 +31,7 @@ impl Special {
         Self { judged: options.judge, devices: options.devices }
     }
 
-    /// Whether the kernel judges modes and access lists itself.
+    /// Whether the kernel checks modes and access lists itself.
     pub(crate) fn is_judged(self) -> bool {
         self.judged
     }

@@ -1,10 +1,10 @@
 //! The kernel's write-back of mapped pages, answered before a server that is away has its bytes.
 //!
-//! Who waits for write-back in the kernel (`msync`, `munmap`, `close`, the end of a process) waits where no
-//! signal reaches it, until we answer. So a write-back that has waited for [`PATIENCE`] is answered as done,
-//! up to [`BYTES_MAX`] of them at once, and goes on here. What kept the caller then waits for it where a
-//! signal is heard: `msync` and `fsync` send `FUSE_FSYNC` behind the write-back, and that waits until its
-//! bytes are where `fsync` has them.
+//! A process that waits for write-back in the kernel (`msync`, `munmap`, `close`, exit) cannot be interrupted
+//! by signals until we answer. So a write-back that has waited for [`PATIENCE`] is answered as done, up to
+//! [`BYTES_MAX`] of them at once, and goes on here. The caller then waits for it where signals interrupt it:
+//! `msync` and `fsync` send `FUSE_FSYNC` behind the write-back, and that waits until its bytes are where
+//! `fsync` has them.
 //!
 //! What always holds: a call that touches bytes of such a write-back, and came after its answer, waits for it
 //! first. So writes of the same bytes keep their order, and no read brings bytes from a server that are about
@@ -26,7 +26,7 @@ use tokio::sync::Notify;
 /// `msync` is gone within a second.
 const PATIENCE: Duration = Duration::from_millis(300);
 
-/// Bytes that wait here behind their answers. Beyond these the kernel waits, and who waits for it.
+/// Bytes that wait here behind their answers. Beyond these the kernel waits, and its caller with it.
 const BYTES_MAX: usize = 256 << 20;
 
 /// Files whose failure no call has asked for.

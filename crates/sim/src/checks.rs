@@ -1,4 +1,4 @@
-//! What is looked at from outside: locks, promised space, and in the end everything.
+//! What is checked from outside: locks, grants, and in the end everything.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -31,7 +31,7 @@ pub(crate) struct Looked {
     phantoms: Instant,
 }
 
-/// Looks at locks and promises.
+/// Checks locks and grants.
 pub(crate) fn look(sim: &Sim) {
     sim.look_for_evictions();
     if sim.now().since(sim.looked.lock().phantoms) >= PHANTOMS_EVERY {
@@ -40,7 +40,7 @@ pub(crate) fn look(sim: &Sim) {
     }
     for served in sim.cluster.served() {
         let target = &served.target;
-        // Two locks come to exclude each other when one is granted, and then the counts rise.
+        // Two locks come to conflict when one is granted, and then the counts rise.
         let locks = (target.instance(), target.namespace().gauges());
         if sim.looked.lock().locks.get(target.name()) != Some(&locks) {
             sim.looked.lock().locks.insert(target.name().to_owned(), locks);
@@ -91,7 +91,7 @@ fn check_phantoms(sim: &Sim) {
     }
 }
 
-/// No two granted locks of different owners exclude each other.
+/// No two granted locks of different owners conflict.
 fn check_locks(target: &Target) -> Result<(), String> {
     let namespace: &Namespace = target.namespace();
     for (resource, kind) in namespace.resources() {

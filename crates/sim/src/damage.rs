@@ -1,7 +1,8 @@
-//! Data that another hand deletes, cuts or changes on a target's disk, while the target runs or is down.
+//! Data that is deleted, truncated or changed on a target's disk behind its back, while the target runs or is
+//! down.
 //!
 //! From then on reads of those bytes may answer `EIO`, and nothing else but the bytes that were there: never
-//! fewer, never zeros. Stats may, where data is lost or cut. What clients write to such a file may be
+//! fewer, never zeros. Stats may, where data is lost or truncated. What clients write to such a file may be
 //! refused, with an error. All other files are as always, and so are all other bytes of this one that were
 //! written before. In the end the check of the disks names each object that is still damaged, and nothing
 //! else.
@@ -23,7 +24,7 @@ use crate::run::{Model, Sim};
 const WOUNDS_MAX: u64 = 3;
 /// Longest pause before each of them.
 const PAUSE_MAX: Duration = Duration::from_secs(180);
-/// Longest time without the target, where it is down meanwhile.
+/// Longest time without the target, where it is down.
 const DOWN_MAX: Duration = Duration::from_secs(20);
 /// How long a client may keep what it has accepted before it writes it.
 const UNWRITTEN_MAX: Duration = Duration::from_secs(60);

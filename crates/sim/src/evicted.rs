@@ -1,4 +1,4 @@
-//! Who was evicted, as the servers know it: the client learns it later.
+//! Which clients were evicted, as the servers know it: the client learns it later.
 //!
 //! Until then it may show what it kept, and accept what it will lose; nothing of that is judged, and
 //! what it had not made durable may be lost.
@@ -15,7 +15,7 @@ use crate::hostile::is_hostile;
 use crate::model::Writer;
 use crate::run::Sim;
 
-/// How long a client may take until it has learnt it and thrown everything away: it may be cut off.
+/// How long a client may take until it has learnt it and invalidated everything: it may be disconnected.
 const LEARNS_WITHIN: Duration = Duration::from_secs(150);
 /// So long after the start of an MDT an eviction may lose what was to be replayed.
 const RECOVERS_WITHIN: Duration = Duration::from_secs(300);
@@ -67,7 +67,7 @@ impl Evicted {
         self.mdt_started > Instant(0) && now.since(self.mdt_started) < RECOVERS_WITHIN
     }
 
-    /// A server was away: who has not learnt of an eviction needs time again.
+    /// A server was away: a client that has not learnt of its eviction needs time again.
     pub(crate) fn delays(&mut self, now: Instant) {
         let learning = self.since.values_mut().filter(|since| now.since(**since) <= LEARNS_WITHIN);
         learning.for_each(|since| *since = now);

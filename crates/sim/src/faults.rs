@@ -14,13 +14,13 @@ use crate::work;
 
 /// The last faults end so long before the work does.
 pub(crate) const QUIET: Duration = Duration::from_secs(150);
-/// The first files are made in peace.
+/// The first files are made without faults.
 pub(crate) const PEACE: Duration = Duration::from_secs(15);
 /// Longest pause between two faults.
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 /// Longest time without a node.
 const DOWN_MAX: Duration = Duration::from_secs(30);
-/// Longest that a node is cut off: longer than a silent client is borne.
+/// Longest that a node is disconnected: longer than until a silent client is evicted.
 const CUT_MAX: Duration = Duration::from_secs(100);
 /// Longest that a disk is slow, or the network bad.
 const BAD_MAX: Duration = Duration::from_secs(40);

@@ -173,7 +173,7 @@ fn exports(served: &Served) -> Vec<String> {
     hostile.map(|uuid| format!("{uuid} at {}", view.name)).collect()
 }
 
-/// Waits until no client's lock and no promise is left, once all clients have gone.
+/// Waits until no client's lock and no grant is left, once all clients have disconnected.
 ///
 /// # Errors
 /// There is one.

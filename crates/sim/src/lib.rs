@@ -9,8 +9,8 @@
 //!
 //! - every read, lookup and listing against a model (`model`): nothing stale, nothing torn, nothing
 //!   lost that was made durable, through a kernel that keeps all it may keep;
-//! - the locks of every target: no two granted that exclude each other;
-//! - the promised space of every OST: never more than there is;
+//! - the locks of every target: no two granted locks conflict;
+//! - the grants of every OST: never more than its free space;
 //! - every operation ends in bounded time once faults have stopped;
 //! - at the end names, inodes and objects agree, and a fresh client sees what must be there.
 //!

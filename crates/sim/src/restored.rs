@@ -1,10 +1,10 @@
 //! OSTs whose journal is gone: the administrator puts an older copy in its place, and the OST goes back in
-//! time; or he needs long until he has the right one back, for a store that misses what it acknowledged
-//! is refused (store-disk), and nothing of it is lost.
+//! time; or the administrator needs long until the right one is back, for a store that misses what it
+//! acknowledged is refused (store-disk), and nothing of it is lost.
 //!
 //! What went to an OST since its copy was taken may be lost, durable or not, and its objects with it: reads
-//! may show what was there since then, or `EIO` where the object is missing, and never another file's bytes. An
-//! object that the copy lacks is never made again, empty: that would be a loss without a word. The target counts
+//! may show what was there since then, or `EIO` where the object is missing, and never another file's bytes.
+//! An object that the copy lacks is never made again, empty: that would be a silent loss. The target counts
 //! clients that know more, and says so in its log, and the clients do in theirs.
 
 use std::io;
@@ -41,7 +41,7 @@ const NOTED_TIMES: u32 = 15;
 /// How long a client may keep what it has accepted before it writes it.
 const UNWRITTEN_MAX: Duration = Duration::from_secs(60);
 
-/// What both sides search for.
+/// What both logs are searched for.
 const WORDS: &str = "went back in time";
 
 /// What was put back.
@@ -83,7 +83,7 @@ impl<'a> MakeWriter<'a> for Lines {
 }
 
 impl Lines {
-    /// Who said it of a target: a server, a client.
+    /// Which side logged it of a target: a server, a client.
     fn said(&self, target: &TargetName) -> (bool, bool) {
         let (lines, name) = (self.0.lock(), target.to_string());
         let of_it = || lines.iter().filter(|line| line.contains(&name));
@@ -91,7 +91,7 @@ impl Lines {
     }
 }
 
-/// Hears what the nodes of this thread log as errors, until what is answered is dropped.
+/// Collects what the nodes of this thread log as errors, until the returned value is dropped.
 pub(crate) fn hear(lines: &Lines) -> tracing::subscriber::DefaultGuard {
     let subscriber = tracing_subscriber::fmt()
         .with_max_level(tracing_subscriber::filter::LevelFilter::ERROR)
@@ -186,7 +186,7 @@ async fn restore(sim: &Arc<Sim>, number: usize, age: Duration, time: Duration) {
     let heard = committed(sim, number);
     sim.sleep(age.min(HEARD_WITHIN)).await;
     let server = &sim.cluster.servers[number];
-    // Who heard of it was connected all the time.
+    // A client that learnt of it was connected all the time.
     let is_steady = server.is_serving() && server.starts() == restarts && age > HEARD_WITHIN;
     let must_be_reported = is_steady && heard > of_copy && sim.cluster.servers[0].is_serving();
     if !server.is_up() {
@@ -250,7 +250,7 @@ fn note_later_files(sim: &Sim, number: usize) {
     }
 }
 
-/// Both sides have said it.
+/// Both sides have logged it.
 fn check_reported(sim: &Sim, number: usize, (of_copy, heard): (Transno, Transno)) {
     let server = &sim.cluster.servers[number];
     let (Some(target), Some(served)) = (server.target(), server.served().pop()) else { return };

@@ -1,4 +1,4 @@
-//! One run: a seed's cluster, its work, its faults, its judgement.
+//! One run: a seed's cluster, its work, its faults, its checks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -32,8 +32,8 @@ const OBJECTS_WITHIN: Duration = Duration::from_secs(120);
 const LOSES_WITHIN: Duration = Duration::from_secs(20);
 /// How long after it an operation may still report it: the file may be open that long.
 const REPORTS_WITHIN: Duration = Duration::from_secs(150);
-/// How long a client may hold a lock that the server does not know: it may be cut off, and not have
-/// heard of a restart before its next ping.
+/// How long a client may hold a lock that the server does not know: it may be disconnected, and not have
+/// learnt of a restart before its next ping.
 const PHANTOM_MAX: Duration = Duration::from_secs(150);
 /// One seed in so many has OSTs that become full.
 const SMALL_ONE_IN: u64 = 8;
@@ -196,7 +196,7 @@ pub(crate) struct Sim {
     pub(crate) model: Mutex<Model>,
     pub(crate) wounds: Mutex<Wounds>,
     pub(crate) restored: Mutex<Restored>,
-    /// Of the logs, if this run hears them.
+    /// Of the logs, if this run collects them.
     pub(crate) lines: Lines,
     pub(crate) hears: bool,
     pub(crate) evicted: Mutex<Evicted>,
@@ -277,7 +277,7 @@ impl Sim {
         self.record.lock().fault.get_or_insert(text.to_string());
     }
 
-    /// Judges an answer. Who was evicted and does not know may see old things.
+    /// Checks an answer. A client that was evicted and does not know it may see old state.
     pub(crate) fn judge(&self, client: Writer, operation: u64, judged: Result<(), Stale>) {
         if let Err(Stale(text)) = judged
             && self.trusts(client)

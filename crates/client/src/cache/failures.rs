@@ -35,7 +35,7 @@ impl Failures {
         self.reported
     }
 
-    /// For one who has heard of the first `heard`: the latest, if there are more.
+    /// The latest failure, if there are more than the first `heard`, which were reported already.
     pub(crate) fn since(&self, heard: u64) -> Result<(), Errno> {
         match self.latest {
             Some(errno) if self.count > heard => Err(errno),
@@ -43,7 +43,7 @@ impl Failures {
         }
     }
 
-    /// As [`Failures::since`], and this one has heard of all then.
+    /// As [`Failures::since`], and marks all as reported to this handle.
     pub(crate) fn report(&mut self, heard: &mut u64) -> Result<(), Errno> {
         let news = self.since(*heard);
         *heard = self.count;

@@ -1,9 +1,9 @@
 //! How much a file is read and written lately (`file_heat`, `lfs heat_get`).
 //!
-//! What is done within a period is counted; when it ends, that becomes part of the heat, and part of the
-//! heat before is lost. What the kernel reads out of its own pages is not heard of.
+//! What is done within a period is counted; when it ends, that becomes part of the heat, and part of the heat
+//! before is lost. Reads that the kernel serves from its own pages are not counted.
 
-/// How heat comes and goes.
+/// How heat grows and decays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rules {
     /// The part of the new count in the heat, in parts of 256.
@@ -23,7 +23,7 @@ pub(crate) struct Heat {
     written_bytes: Instance,
 }
 
-/// One of the numbers that heat is.
+/// One of the numbers that make up the heat.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Instance {
     heat: u64,

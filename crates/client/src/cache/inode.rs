@@ -15,7 +15,7 @@ use super::kept::Opens;
 use super::kernel_size::KernelSize;
 use super::limits::{ABSENT_NAMES_MAX, KEPT_NAMES_MAX};
 use super::names::{
-    CacheEpoch, ChangeOutcome, DirectoryRead, NameBook, NameChange, NameHash, Names,
+    CacheEpoch, ChangeOutcome, DirectoryNames, DirectoryRead, NameChange, NameHash, NameHasher,
 };
 use super::rights::Rights;
 use crate::data::{DataFile, FileLayout, LayoutGuard};
@@ -28,7 +28,7 @@ pub(crate) type Xattrs = HashMap<Box<[u8]>, Bytes>;
 /// What is known of a file's layout.
 #[derive(Clone, Default)]
 pub(crate) enum LayoutState {
-    /// Nothing, or it is out of date.
+    /// Nothing, or it is stale.
     #[default]
     Unknown,
     /// The file has no objects: nothing was ever written, or it is no regular file.
@@ -44,14 +44,14 @@ pub(crate) enum LayoutState {
 pub(crate) struct Inode {
     /// Which object.
     pub(crate) fid: Fid,
-    /// Its name at the facade.
+    /// Its number at the facade.
     pub(crate) node: NodeId,
     state: Mutex<InodeState>,
     /// The kernel's size was raised, or not; a write through the kernel's pages has ended.
     pub(crate) changed: Notify,
 }
 
-/// What is known. All of it may be out of date unless [`InodeState::covered`] says otherwise.
+/// What is known. All of it may be stale unless [`InodeState::covered`] says otherwise.
 #[derive(Default)]
 pub(crate) struct InodeState {
     /// Lookups not forgotten yet.
@@ -62,12 +62,12 @@ pub(crate) struct InodeState {
     pub(crate) covered: InodeBits,
     /// Attributes as the MDT last gave them; size and blocks of a file with objects are a hint.
     pub(crate) attributes: Option<Attributes>,
-    /// Whether the attributes were heard under the lock that covers them.
+    /// Whether the attributes came under the lock that covers them.
     pub(crate) attributes_from_lock: bool,
     /// Its access control list, and the names that the kernel may keep because of it.
     pub(super) rights: Rights,
-    /// File with objects: the MDT vouched for the size in `attributes`, so no OST need be asked.
-    /// Valid while the attributes are covered and we have not opened it for writing.
+    /// File with objects: the MDT vouched for the size in `attributes`, so no OST need be asked. Valid while
+    /// the attributes are covered and this client has not opened it for writing.
     pub(crate) size_from_mdt: bool,
     /// This client has renamed it, and its new name was not looked up since: the kernel, which moved the name
     /// without a lookup, may hold a name that another client has replaced already.
@@ -78,13 +78,13 @@ pub(crate) struct InodeState {
     kept_names: Vec<KeptName>,
     /// Those of them that were seen under the lock that covers `LOOKUP` now, or one before it without a gap.
     /// Another name may be gone though the inode is covered.
-    pub(crate) sure_names: Vec<(NodeId, Name)>,
+    pub(crate) covered_names: Vec<(NodeId, Name)>,
     /// Directory: names looked up in it. Each is valid while the child's `LOOKUP` is covered.
     pub(crate) children: HashMap<Name, Fid>,
     /// Directory: names known to be absent. Valid while `UPDATE` is covered.
     absent: HashSet<Name>,
     /// Directory: its names, and our changes of them. None before the first.
-    names_within: Option<Box<Names>>,
+    names_within: Option<Box<DirectoryNames>>,
     /// How often a lock on it was lost.
     losses: u32,
     /// Directory: this client has removed it. A process that still has it open, or works in it, sees a link
@@ -104,11 +104,11 @@ pub(crate) struct InodeState {
     pub(crate) opens: u64,
     /// File: how many of them may write.
     pub(crate) writers: u64,
-    /// File: how many of them go past the kernel's pages.
+    /// File: how many of them bypass the kernel's pages.
     pub(crate) bypassing: u64,
     /// How often it was opened, and what is kept open for later.
     pub(crate) kept: Opens,
-    /// File: when it was read last through us, as far as that was noted.
+    /// File: when it was last read through this client, as far as that was noted.
     pub(crate) accessed: Option<Timestamp>,
     /// File: how much it is used lately, once that was counted or its counting turned off.
     pub(crate) heat: Option<Box<Heat>>,
@@ -118,11 +118,11 @@ pub(crate) struct InodeState {
     pub(crate) kernel_size: KernelSize,
     /// File: write-back that failed.
     pub(crate) failures: Failures,
-    /// The last change of ours to it that the MDT has not said to be durable.
+    /// The last change of this client to it that the MDT has not reported as durable.
     pub(crate) transno: Transno,
-    /// We have just made it and were not asked about it since, and it was neither written nor flushed
-    /// through us: the next question for its attributes is part of the call that made it.
-    pub(crate) fresh: bool,
+    /// This client has just made it, and its attributes were not asked for, nor was it written or flushed
+    /// since: the next getattr is part of the call that made it.
+    pub(crate) just_created: bool,
     /// This client made it, and it was given no extended attributes since. Valid while `XATTR` is covered.
     pub(crate) made_here: bool,
     /// Valid while `XATTR` is covered.
@@ -147,7 +147,7 @@ impl Inode {
         self.state.lock()
     }
 
-    /// What locks on it are on.
+    /// The resource of locks on it.
     pub(crate) fn resource(&self) -> ResourceName {
         ResourceName::of_fid(self.fid)
     }
@@ -162,12 +162,12 @@ impl Inode {
 struct KeptName {
     parent: NodeId,
     name: Name,
-    /// How often a lock on the inode had been lost when it was given out.
+    /// How often a lock on the inode had been lost when the kernel got it.
     since: u32,
 }
 
 impl InodeState {
-    /// What is known of it, with the access that the MDT may not have heard of.
+    /// What is known of it, with the time of access that the MDT may not have yet.
     pub(crate) fn attributes_shown(&self) -> Option<Attributes> {
         let mut known = self.attributes.clone()?;
         known.atime = self.accessed_since(known.atime);
@@ -187,7 +187,7 @@ impl InodeState {
             && self.attributes.is_some()
     }
 
-    /// A moment to compare with when the answer to a question is here.
+    /// The state to compare with when the answer to a question has arrived.
     pub(crate) fn epoch(&self) -> CacheEpoch {
         let covered = self.covered.contains(InodeBits::UPDATE);
         match &self.names_within {
@@ -201,13 +201,13 @@ impl InodeState {
         self.names_within.as_ref().is_none_or(|names| names.undisturbed_since(asked))
     }
 
-    /// Whether besides `UPDATE` was covered all the time: the answer is still true.
+    /// Whether in addition `UPDATE` was covered all the time: the answer is still current.
     pub(crate) fn unbroken_since(&self, asked: &CacheEpoch) -> bool {
         let covered = asked.covered && self.covered.contains(InodeBits::UPDATE);
         covered && asked.losses == self.losses && self.undisturbed_since(asked)
     }
 
-    /// Whether locks cover the attributes, up to date or not.
+    /// Whether locks cover the attributes, current or not.
     pub(crate) fn attributes_locked(&self) -> bool {
         self.covered.contains(InodeBits::UPDATE)
             && self.covered.intersects(InodeBits::PERM | InodeBits::LOOKUP)
@@ -231,26 +231,26 @@ impl InodeState {
         self.names_within.get_or_insert_default().end(change, done);
     }
 
-    /// See [`Names::begin_reading`]. Nothing can be learnt without the lock.
+    /// See [`DirectoryNames::begin_reading`]. Nothing can be learnt without the lock.
     pub(crate) fn begin_reading(
         &mut self,
-        book: &Arc<NameBook>,
+        hasher: &Arc<NameHasher>,
         from: u64,
     ) -> Option<DirectoryRead> {
         let covered = self.covered.contains(InodeBits::UPDATE);
         let names = covered.then(|| self.names_within.get_or_insert_default())?;
-        names.begin_reading(book, from)
+        names.begin_reading(hasher, from)
     }
 
-    /// See [`Names::read`].
+    /// See [`DirectoryNames::read`].
     pub(crate) fn read_names<'a>(
         &mut self,
-        book: &NameBook,
+        hasher: &NameHasher,
         reading: &DirectoryRead,
         names: impl Iterator<Item = (u64, &'a [u8])>,
         end: u64,
     ) {
-        self.names_within.get_or_insert_default().read(book, reading, names, end);
+        self.names_within.get_or_insert_default().read(hasher, reading, names, end);
     }
 
     /// Whether all names of the directory are known and this one is not among them.
@@ -259,7 +259,7 @@ impl InodeState {
         covered && self.names_within.as_mut().is_some_and(|names| names.is_absent(name))
     }
 
-    /// See [`Names::missed`]: a page costs a request, and the lock another.
+    /// See [`DirectoryNames::missed`]: a page costs a request, and the lock another.
     pub(crate) fn missed(&mut self) -> Option<u64> {
         let cost = if self.covered.contains(InodeBits::UPDATE) { 1 } else { 2 };
         self.names_within.get_or_insert_default().missed(cost)
@@ -270,13 +270,13 @@ impl InodeState {
         self.names_within.as_ref().is_some_and(|names| names.is_contended())
     }
 
-    /// A lock is gone that covered `bits`.
-    pub(super) fn lose_names(&mut self, bits: InodeBits) {
+    /// A lock that covered `bits` was lost.
+    pub(super) fn note_lock_lost(&mut self, bits: InodeBits) {
         self.losses = self.losses.wrapping_add(1);
         if bits.contains(InodeBits::UPDATE)
             && let Some(names) = &mut self.names_within
         {
-            names.lost();
+            names.lock_lost();
         }
     }
 
@@ -290,7 +290,7 @@ impl InodeState {
         self.size_from_mdt && self.attributes_covered()
     }
 
-    /// A lock comes that covers attributes from now on; those heard before it do not count.
+    /// A lock covers attributes from now on; those that came before it do not count.
     pub(crate) fn attributes_stale(&mut self) {
         self.attributes_from_lock = false;
     }
@@ -308,7 +308,7 @@ impl InodeState {
     /// Whether it is the inode that `name` in `parent` stands for, as locks guarantee.
     pub(crate) fn is_named(&self, parent: NodeId, name: &Name) -> bool {
         self.names_covered()
-            && self.sure_names.iter().any(|(node, known)| *node == parent && known == name)
+            && self.covered_names.iter().any(|(node, known)| *node == parent && known == name)
     }
 
     /// Whether the MDT can have removed it though a process here uses it: the MDT knows that a directory is
@@ -323,7 +323,7 @@ impl InodeState {
     pub(crate) fn see_name(&mut self, parent: NodeId, name: &Name) {
         self.moved_here = false;
         let is_sure = self.names_covered();
-        for names in [Some(&mut self.names), is_sure.then_some(&mut self.sure_names)] {
+        for names in [Some(&mut self.names), is_sure.then_some(&mut self.covered_names)] {
             let Some(names) = names else { continue };
             if !names.iter().any(|(node, known)| *node == parent && known == name) {
                 names.push((parent, name.clone()));
@@ -359,16 +359,16 @@ impl InodeState {
         (kept, self.losses)
     }
 
-    /// Those that were kept before the loss of that number are not kept any more, unless they were
-    /// given out again since.
+    /// Those that were kept before the loss of that number are not kept any more, unless the kernel got them
+    /// again since.
     pub(super) fn kept_names_invalidated(&mut self, loss: u32) {
         self.kept_names.retain(|kept| loss.wrapping_sub(kept.since).cast_signed() <= 0);
     }
 
-    /// Notes that it does not have this name any more.
+    /// Notes that the inode does not have this name any more.
     pub(crate) fn lose_name(&mut self, parent: NodeId, name: &Name) {
         self.kept_names.retain(|kept| !kept.is(parent, name));
-        for names in [&mut self.names, &mut self.sure_names] {
+        for names in [&mut self.names, &mut self.covered_names] {
             names.retain(|(node, known)| *node != parent || known != name);
         }
     }
@@ -387,7 +387,7 @@ impl InodeState {
         self.covered.contains(InodeBits::UPDATE) && self.absent.contains(name)
     }
 
-    /// Forgets that a name is absent: we are about to make it.
+    /// Forgets that a name is absent: this client is about to make it.
     pub(crate) fn forget_absent(&mut self, name: &Name) {
         self.absent.remove(name);
     }

@@ -5,8 +5,8 @@
 //! written, executed or only read by handles of their own, each under a lock in a mode of its own, because
 //! writing and executing exclude each other.
 //!
-//! What always holds: a handle is kept only while that lock is. Before the lock goes back a handle without
-//! users is closed; one that is used is closed by its last user. Either way once.
+//! What always holds: a handle is kept only while that lock is. Before the lock is cancelled a handle without
+//! users is closed; one in use is closed by its last user. Either way once.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,14 +38,14 @@ pub(crate) struct KeptOpen {
 struct Users {
     count: usize,
     is_kept: bool,
-    /// What those who have left want the MDT to hear.
+    /// The attributes of former users, which its close carries to the MDT.
     close_attributes: Option<CloseAttributes>,
 }
 
 /// Of an inode: its kept handles, and how often it was opened.
 #[derive(Default)]
 pub(crate) struct Opens {
-    /// Since it was left alone for so long the last time.
+    /// Since it was last unused for so long.
     count: u32,
     closed: Option<Instant>,
     kept: [Option<Arc<KeptOpen>>; 3],
@@ -54,7 +54,7 @@ pub(crate) struct Opens {
 /// How an inode was opened so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KeptOpenCounts {
-    /// Opens, this one included, since it was left alone for so long the last time.
+    /// Opens, this one included, since it was last unused for so long.
     pub count: u32,
     /// How long it was closed before, if it ever was.
     pub closed_for: Option<Duration>,
@@ -79,7 +79,7 @@ impl Access {
         }
     }
 
-    /// How the lock is held that lets such an open stay.
+    /// The mode of the lock under which such an open stays.
     pub(crate) fn mode(self) -> LockMode {
         match self {
             Self::Read => LockMode::Cr,
@@ -104,7 +104,7 @@ impl KeptOpen {
     }
 
     /// A user closes the handle with these attributes. Returns whether the handle must be closed now.
-    pub(crate) fn leave(&self, close_attributes: Option<CloseAttributes>) -> bool {
+    pub(crate) fn end_use(&self, close_attributes: Option<CloseAttributes>) -> bool {
         let mut users = self.users.lock();
         users.count -= 1;
         users.close_attributes = match (users.close_attributes.take(), close_attributes) {
@@ -114,7 +114,7 @@ impl KeptOpen {
         users.count == 0 && !users.is_kept
     }
 
-    /// It is kept no longer; whether it must be closed now.
+    /// It is kept no longer. Returns whether it must be closed now.
     pub(crate) fn release(&self) -> bool {
         let mut users = self.users.lock();
         std::mem::take(&mut users.is_kept) && users.count == 0
@@ -127,7 +127,7 @@ impl KeptOpen {
 }
 
 impl Opens {
-    /// The inode is opened; `forget_after` is how long it is left alone to be counted anew.
+    /// The inode is opened; `forget_after` is how long it must be unused to be counted anew.
     pub(crate) fn count(&mut self, now: Instant, forget_after: Duration) -> KeptOpenCounts {
         let closed_for = self.closed.map(|closed| now.since(closed));
         if closed_for.is_none_or(|time| time > forget_after) {
@@ -137,7 +137,7 @@ impl Opens {
         KeptOpenCounts { count: self.count, closed_for }
     }
 
-    /// A user of the inode has gone.
+    /// A user of the inode has closed it.
     pub(crate) fn note_close(&mut self, now: Instant) {
         self.closed = Some(now);
     }
@@ -168,8 +168,8 @@ impl Opens {
         self.kept.iter().all(Option::is_none)
     }
 
-    /// A lock in this mode goes that lets opens stay; what must be closed before.
-    pub(crate) fn lose(&mut self, mode: LockMode) -> Vec<Arc<KeptOpen>> {
+    /// A lock in this mode, under which opens stay, is revoked. Returns what must be closed before.
+    pub(crate) fn revoke(&mut self, mode: LockMode) -> Vec<Arc<KeptOpen>> {
         let by_mode = |access: &Access| access.mode() == mode;
         match [Access::Read, Access::Write, Access::Exec].into_iter().find(by_mode) {
             Some(access) => self.take(access).into_iter().collect(),
@@ -177,12 +177,12 @@ impl Opens {
         }
     }
 
-    /// Keeps what is for this no longer; if it must be closed now, it.
+    /// Keeps the handle for this no longer. Returns it if it must be closed now.
     pub(crate) fn take(&mut self, access: Access) -> Option<Arc<KeptOpen>> {
         self.kept[access as usize].take().filter(|kept| kept.release())
     }
 
-    /// Keeps nothing any more; what must be closed now.
+    /// Keeps nothing any more. Returns what must be closed now.
     pub(crate) fn take_all(&mut self) -> Vec<Arc<KeptOpen>> {
         let all = [Access::Read, Access::Write, Access::Exec];
         all.into_iter().filter_map(|access| self.take(access)).collect()

@@ -45,7 +45,7 @@ pub(crate) enum SizeReply {
     /// The kernel's size is to be raised.
     Raise(Raise),
     /// That is being done for another answer: one call to the kernel for each file, which may have to wait
-    /// there. When it is over this is to be asked again.
+    /// there. The caller asks again when it has ended.
     Wait,
 }
 
@@ -103,7 +103,7 @@ pub struct Raise {
 }
 
 impl Raise {
-    /// With the state of the inode, which says that there is no other one.
+    /// The caller holds the inode's state, in which no other raise is under way.
     fn begin(inode: &Arc<Inode>, kernel_size: &mut KernelSize, size: u64) -> Self {
         kernel_size.is_raising = true;
         Self { inode: Arc::clone(inode), size, truncates: kernel_size.truncates }
@@ -216,7 +216,7 @@ mod tests {
         raise.done();
         assert!(inode.begin_invalidation().is_none(), "it is sure of that");
         assert!(answer(&inode, 10).is_none() && answer(&inode, 9).is_none());
-        // It may have believed that one: then it is not sure of 10 any more.
+        // The kernel may have accepted that one: then 10 is not certain any more.
         let raise = answer(&inode, 10).expect("a larger one");
         let asked = inode.state().kernel_size.asked();
         assert!(matches!(inode.answer_size(asked, 11), SizeReply::Wait), "never two at once");

@@ -1,12 +1,12 @@
 //! Every limit of the inode cache, with its reason.
 
-/// Names known to be absent that a directory keeps at most: each costs one notification when the
-/// directory's lock goes.
+/// Names known to be absent that a directory keeps at most: each costs one notification when the directory's
+/// lock is revoked.
 pub(super) const ABSENT_NAMES_MAX: usize = 1024;
 
-/// Names of one inode that the kernel may keep: each costs one notification when the inode's lock goes, and
-/// the removal of any of its names takes that. A file with more hard links is looked up here at each use by
-/// those names; that is no RPC as long as the lock is held.
+/// Names of one inode that the kernel may keep: each costs one notification when the inode's lock is revoked,
+/// and the removal of any of its names revokes it. A file with more hard links is looked up here at each use
+/// by those names; that is no RPC as long as the lock is held.
 pub(super) const KEPT_NAMES_MAX: usize = 8;
 
 /// Names that a mount knows by their hashes at most, of all directories whose names it knows

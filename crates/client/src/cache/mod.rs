@@ -13,10 +13,10 @@ mod inode;
 mod kept;
 mod kernel_size;
 mod limits;
-mod lost;
 mod names;
 mod observers;
 mod pages;
+mod revocation;
 mod rights;
 mod table;
 
@@ -26,10 +26,10 @@ pub use kept::KeptOpenCounts;
 pub(crate) use kept::{Access, KeepRules, KeptOpen};
 pub use kernel_size::Raise;
 pub(crate) use kernel_size::{SizeEpoch, SizeReply};
-pub(crate) use lost::{DataWatch, MetaCache};
-pub(crate) use names::{CacheEpoch, ChangeOutcome, DirectoryRead, NameBook, NameChange};
+pub(crate) use names::{CacheEpoch, ChangeOutcome, DirectoryRead, NameChange, NameHasher};
 pub(crate) use observers::Observers;
 pub use pages::PagesKept;
+pub(crate) use revocation::{DataWatch, MetaCache};
 pub(crate) use table::{Inodes, Pin};
 
 use sheen_types::{Fid, fid_seq};

@@ -1,5 +1,5 @@
-//! Which names a directory has, as far as that is known under its `UPDATE` lock, and which changes
-//! of ours are on their way to it.
+//! Which names a directory has, as far as that is known under its `UPDATE` lock, and which changes of this
+//! client are under way to it.
 //!
 //! Names are kept as hashes, counted. What always holds: a name that is there is counted at least
 //! once as long as the knowledge is whole, so a hash that is not there proves that the name is
@@ -26,13 +26,13 @@ const LOSS_COST: u32 = 2;
 pub(crate) struct NameHash(u64);
 
 /// What all directories of a mount have in common.
-pub(crate) struct NameBook {
+pub(crate) struct NameHasher {
     key: u64,
     known: AtomicUsize,
 }
 
-impl NameBook {
-    /// A book whose hashes cannot be predicted without `key`.
+impl NameHasher {
+    /// Hashes that cannot be predicted without `key`.
     pub(crate) fn new(key: u64) -> Arc<Self> {
         Arc::new(Self { key, known: AtomicUsize::new(0) })
     }
@@ -74,15 +74,15 @@ impl Hasher for IdentityHasher {
 
 /// Counted hashes. A name costs some 15 bytes.
 struct NameSet {
-    book: Arc<NameBook>,
+    hasher: Arc<NameHasher>,
     once: HashSet<u64, BuildHasherDefault<IdentityHasher>>,
     /// How often beyond once, for the few that were counted again.
     more: HashMap<u64, u32>,
 }
 
 impl NameSet {
-    fn new(book: &Arc<NameBook>) -> Self {
-        Self { book: Arc::clone(book), once: HashSet::default(), more: HashMap::default() }
+    fn new(hasher: &Arc<NameHasher>) -> Self {
+        Self { hasher: Arc::clone(hasher), once: HashSet::default(), more: HashMap::default() }
     }
 
     /// Counts a name; false if there is no room.
@@ -91,7 +91,7 @@ impl NameSet {
             *self.more.entry(name.0).or_default() += 1;
             return true;
         }
-        let room = self.book.take_room();
+        let room = self.hasher.take_room();
         if room {
             self.once.insert(name.0);
         }
@@ -105,18 +105,18 @@ impl NameSet {
                 self.more.remove(&name.0);
             }
         } else if self.once.remove(&name.0) {
-            self.book.known.fetch_sub(1, Ordering::Relaxed);
+            self.hasher.known.fetch_sub(1, Ordering::Relaxed);
         }
     }
 }
 
 impl Drop for NameSet {
     fn drop(&mut self) {
-        self.book.known.fetch_sub(self.once.len(), Ordering::Relaxed);
+        self.hasher.known.fetch_sub(self.once.len(), Ordering::Relaxed);
     }
 }
 
-/// A moment at which something was asked.
+/// What the cache knew of an inode when a question was sent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CacheEpoch {
     /// How often locks on the inode had been lost.
@@ -166,7 +166,7 @@ struct KnownNames {
     next: u64,
 }
 
-/// What asking costs and knowing saves, in requests.
+/// What reading a directory costs and what knowing its names saves, in requests.
 #[derive(Default)]
 struct ReadCost {
     /// Lookups that found nothing, since the last reading they paid for.
@@ -181,7 +181,7 @@ struct ReadCost {
 
 /// The names of one directory.
 #[derive(Default)]
-pub(crate) struct Names {
+pub(crate) struct DirectoryNames {
     /// Changes of ours ever begun.
     begun: u64,
     /// Those not answered yet. One whose caller gave it up stays: when the server executes it is unknown.
@@ -194,7 +194,7 @@ pub(crate) struct Names {
     effort: ReadCost,
 }
 
-impl Names {
+impl DirectoryNames {
     /// Now, after so many losses of locks, with `UPDATE` covered or not.
     pub(super) fn epoch(&self, losses: u32, covered: bool) -> CacheEpoch {
         CacheEpoch { losses, covered, begun: self.begun, quiet: self.under_way == 0 }
@@ -245,7 +245,7 @@ impl Names {
     /// held. `None` if what it holds would not add to what is known.
     pub(super) fn begin_reading(
         &mut self,
-        book: &Arc<NameBook>,
+        hasher: &Arc<NameHasher>,
         from: u64,
     ) -> Option<DirectoryRead> {
         match &self.knowledge {
@@ -254,8 +254,8 @@ impl Names {
             None if from > 0 => return None,
             None => {
                 self.generation += 1;
-                self.knowledge = Some(KnownNames { names: NameSet::new(book), next: 0 });
-                // Whether these will be seen depends on who is faster.
+                self.knowledge = Some(KnownNames { names: NameSet::new(hasher), next: 0 });
+                // Whether the reading sees these depends on the order at the server.
                 for name in self.adding.clone() {
                     self.count(name);
                 }
@@ -267,7 +267,7 @@ impl Names {
     /// The piece was read: names with their directory hashes, in order, up to the hash `end`.
     pub(super) fn read<'a>(
         &mut self,
-        book: &NameBook,
+        hasher: &NameHasher,
         reading: &DirectoryRead,
         names: impl Iterator<Item = (u64, &'a [u8])>,
         end: u64,
@@ -277,7 +277,7 @@ impl Names {
             return;
         }
         for (_, name) in names.filter(|(hash, _)| *hash >= next) {
-            self.count(book.hash(name));
+            self.count(hasher.hash(name));
         }
         if let Some(knowledge) = &mut self.knowledge {
             knowledge.next = end;
@@ -316,7 +316,7 @@ impl Names {
     }
 
     /// Nothing covers the names any more.
-    pub(super) fn lost(&mut self) {
+    pub(super) fn lock_lost(&mut self) {
         self.forget();
         let effort = &mut self.effort;
         if effort.spent > 0 {
@@ -350,18 +350,18 @@ impl Names {
 mod tests {
     use super::*;
 
-    struct Bench {
-        book: Arc<NameBook>,
-        names: Names,
+    struct Fixture {
+        hasher: Arc<NameHasher>,
+        names: DirectoryNames,
     }
 
-    impl Bench {
+    impl Fixture {
         fn new() -> Self {
-            Self { book: NameBook::new(7), names: Names::default() }
+            Self { hasher: NameHasher::new(7), names: DirectoryNames::default() }
         }
 
         fn hash(&self, name: &str) -> NameHash {
-            self.book.hash(name.as_bytes())
+            self.hasher.hash(name.as_bytes())
         }
 
         fn absent(&mut self, name: &str) -> bool {
@@ -375,12 +375,12 @@ mod tests {
         }
 
         fn reading(&mut self, from: u64) -> Option<DirectoryRead> {
-            self.names.begin_reading(&self.book, from)
+            self.names.begin_reading(&self.hasher, from)
         }
 
         fn read(&mut self, reading: &DirectoryRead, names: &[(u64, &str)], end: u64) {
             let names = names.iter().map(|(hash, name)| (*hash, name.as_bytes()));
-            self.names.read(&self.book, reading, names, end);
+            self.names.read(&self.hasher, reading, names, end);
         }
 
         fn read_all(&mut self, names: &[(u64, &str)]) {
@@ -394,123 +394,125 @@ mod tests {
 
     #[test]
     fn what_was_not_read_is_absent_once_all_was_read() {
-        let mut bench = Bench::new();
-        let first = bench.reading(0).unwrap();
-        bench.read(&first, &[(5, "a"), (6, "b")], 9);
-        assert!(!bench.absent("x"), "the rest is unknown");
-        assert!(bench.reading(10).is_none(), "that would leave a hole");
-        let second = bench.reading(9).unwrap();
-        bench.read(&second, &[(9, "c")], HASH_END);
-        assert!(bench.absent("x"));
-        assert!(!["a", "b", "c"].iter().any(|name| bench.absent(name)));
-        bench.names.lost();
-        assert!(!bench.absent("x"));
+        let mut fixture = Fixture::new();
+        let first = fixture.reading(0).unwrap();
+        fixture.read(&first, &[(5, "a"), (6, "b")], 9);
+        assert!(!fixture.absent("x"), "the rest is unknown");
+        assert!(fixture.reading(10).is_none(), "that would leave a hole");
+        let second = fixture.reading(9).unwrap();
+        fixture.read(&second, &[(9, "c")], HASH_END);
+        assert!(fixture.absent("x"));
+        assert!(!["a", "b", "c"].iter().any(|name| fixture.absent(name)));
+        fixture.names.lock_lost();
+        assert!(!fixture.absent("x"));
     }
 
     #[test]
     fn own_changes_are_counted_before_they_are_sent_and_given_up_when_they_are_answered() {
-        let mut bench = Bench::new();
-        bench.read_all(&[(5, "a")]);
-        let make = bench.begin(Some("x"), None);
-        assert!(!bench.absent("x"));
-        bench.names.end(&make, ChangeOutcome::default());
-        assert!(!bench.absent("x"));
-        let remove = bench.begin(None, Some("x"));
-        assert!(!bench.absent("x"));
-        bench.names.end(&remove, REMOVED);
-        assert!(bench.absent("x"));
-        let refused = bench.begin(Some("a"), None);
-        bench.names.end(&refused, NOT_ADDED);
-        assert!(!bench.absent("a"), "it was there before");
-        let moved = bench.begin(Some("b"), Some("a"));
-        bench.names.end(&moved, REMOVED);
-        assert!(bench.absent("a") && !bench.absent("b"));
+        let mut fixture = Fixture::new();
+        fixture.read_all(&[(5, "a")]);
+        let make = fixture.begin(Some("x"), None);
+        assert!(!fixture.absent("x"));
+        fixture.names.end(&make, ChangeOutcome::default());
+        assert!(!fixture.absent("x"));
+        let remove = fixture.begin(None, Some("x"));
+        assert!(!fixture.absent("x"));
+        fixture.names.end(&remove, REMOVED);
+        assert!(fixture.absent("x"));
+        let refused = fixture.begin(Some("a"), None);
+        fixture.names.end(&refused, NOT_ADDED);
+        assert!(!fixture.absent("a"), "it was there before");
+        let moved = fixture.begin(Some("b"), Some("a"));
+        fixture.names.end(&moved, REMOVED);
+        assert!(fixture.absent("a") && !fixture.absent("b"));
     }
 
     #[test]
     fn a_change_that_overlaps_the_reading_is_never_missed() {
-        let mut bench = Bench::new();
+        let mut fixture = Fixture::new();
         // Begun before, executed after the page was read.
-        let before = bench.begin(Some("x"), None);
-        let reading = bench.reading(0).unwrap();
+        let before = fixture.begin(Some("x"), None);
+        let reading = fixture.reading(0).unwrap();
         // Removed before the page was read, made again and removed once more while it is read.
-        let gone = bench.begin(None, Some("y"));
-        let again = bench.begin(Some("y"), None);
-        bench.read(&reading, &[(5, "a")], HASH_END);
-        bench.names.end(&again, ChangeOutcome::default());
-        bench.names.end(&gone, REMOVED);
-        bench.names.end(&before, ChangeOutcome::default());
-        assert!(!bench.absent("x") && !bench.absent("y") && bench.absent("z"));
+        let gone = fixture.begin(None, Some("y"));
+        let again = fixture.begin(Some("y"), None);
+        fixture.read(&reading, &[(5, "a")], HASH_END);
+        fixture.names.end(&again, ChangeOutcome::default());
+        fixture.names.end(&gone, REMOVED);
+        fixture.names.end(&before, ChangeOutcome::default());
+        assert!(!fixture.absent("x") && !fixture.absent("y") && fixture.absent("z"));
     }
 
     #[test]
     fn a_reading_that_outlives_its_lock_counts_for_nothing() {
-        let mut bench = Bench::new();
-        let reading = bench.reading(0).unwrap();
-        bench.names.lost();
-        bench.read(&reading, &[], HASH_END);
-        assert!(!bench.absent("x"));
-        let fresh = bench.reading(0).unwrap();
-        bench.read(&reading, &[], HASH_END);
-        assert!(!bench.absent("x"));
-        bench.read(&fresh, &[], HASH_END);
-        assert!(bench.absent("x"));
+        let mut fixture = Fixture::new();
+        let reading = fixture.reading(0).unwrap();
+        fixture.names.lock_lost();
+        fixture.read(&reading, &[], HASH_END);
+        assert!(!fixture.absent("x"));
+        let second = fixture.reading(0).unwrap();
+        fixture.read(&reading, &[], HASH_END);
+        assert!(!fixture.absent("x"));
+        fixture.read(&second, &[], HASH_END);
+        assert!(fixture.absent("x"));
     }
 
     #[test]
     fn a_change_given_up_keeps_its_name_counted_for_ever() {
-        let mut bench = Bench::new();
-        let _ = bench.begin(Some("x"), None);
-        bench.names.lost();
-        bench.read_all(&[]);
-        assert!(!bench.absent("x") && bench.absent("y"));
-        let epoch = bench.names.epoch(0, true);
-        assert!(!bench.names.undisturbed_since(&epoch));
+        let mut fixture = Fixture::new();
+        let _ = fixture.begin(Some("x"), None);
+        fixture.names.lock_lost();
+        fixture.read_all(&[]);
+        assert!(!fixture.absent("x") && fixture.absent("y"));
+        let epoch = fixture.names.epoch(0, true);
+        assert!(!fixture.names.undisturbed_since(&epoch));
     }
 
     #[test]
     fn an_epoch_is_spoilt_by_changes_of_ours_that_overlap_it() {
-        let mut bench = Bench::new();
-        let quiet = bench.names.epoch(0, true);
-        assert!(bench.names.undisturbed_since(&quiet));
-        let change = bench.begin(Some("x"), None);
-        let amidst = bench.names.epoch(0, true);
-        bench.names.end(&change, ChangeOutcome::default());
-        assert!(!bench.names.undisturbed_since(&quiet) && !bench.names.undisturbed_since(&amidst));
-        let after = bench.names.epoch(0, true);
-        assert!(bench.names.undisturbed_since(&after));
+        let mut fixture = Fixture::new();
+        let quiet = fixture.names.epoch(0, true);
+        assert!(fixture.names.undisturbed_since(&quiet));
+        let change = fixture.begin(Some("x"), None);
+        let amidst = fixture.names.epoch(0, true);
+        fixture.names.end(&change, ChangeOutcome::default());
+        assert!(
+            !fixture.names.undisturbed_since(&quiet) && !fixture.names.undisturbed_since(&amidst)
+        );
+        let after = fixture.names.epoch(0, true);
+        assert!(fixture.names.undisturbed_since(&after));
     }
 
     #[test]
     fn reading_is_paid_for_by_misses_and_dearer_where_it_did_not_pay() {
-        let mut bench = Bench::new();
-        assert_eq!(bench.names.missed(2), None);
-        assert_eq!(bench.names.missed(2), Some(0));
-        bench.read_all(&[]);
-        bench.names.lost();
-        assert!(bench.names.is_contended());
-        let misses = |names: &mut Names| (1..99).find(|_| names.missed(2).is_some());
-        assert_eq!(misses(&mut bench.names), Some(4));
-        bench.read_all(&[]);
-        bench.names.lost();
-        assert_eq!(misses(&mut bench.names), Some(8));
-        bench.read_all(&[]);
+        let mut fixture = Fixture::new();
+        assert_eq!(fixture.names.missed(2), None);
+        assert_eq!(fixture.names.missed(2), Some(0));
+        fixture.read_all(&[]);
+        fixture.names.lock_lost();
+        assert!(fixture.names.is_contended());
+        let misses = |names: &mut DirectoryNames| (1..99).find(|_| names.missed(2).is_some());
+        assert_eq!(misses(&mut fixture.names), Some(4));
+        fixture.read_all(&[]);
+        fixture.names.lock_lost();
+        assert_eq!(misses(&mut fixture.names), Some(8));
+        fixture.read_all(&[]);
         for number in 0..4 {
-            assert!(bench.absent(&format!("n{number}")));
+            assert!(fixture.absent(&format!("n{number}")));
         }
-        bench.names.lost();
-        assert_eq!(misses(&mut bench.names), Some(4), "it has paid this time");
+        fixture.names.lock_lost();
+        assert_eq!(misses(&mut fixture.names), Some(4), "it has paid this time");
     }
 
     #[test]
     fn a_mount_knows_only_so_many_names() {
-        let mut bench = Bench::new();
-        bench.read_all(&[(5, "a"), (6, "b")]);
-        assert_eq!(bench.book.known.load(Ordering::Relaxed), 2);
-        bench.book.known.store(NAMES_KNOWN_MAX, Ordering::Relaxed);
-        let change = bench.begin(Some("c"), None);
-        bench.names.end(&change, ChangeOutcome::default());
-        assert!(!bench.absent("x"), "forgotten for lack of room");
-        assert_eq!(bench.book.known.load(Ordering::Relaxed), NAMES_KNOWN_MAX - 2);
+        let mut fixture = Fixture::new();
+        fixture.read_all(&[(5, "a"), (6, "b")]);
+        assert_eq!(fixture.hasher.known.load(Ordering::Relaxed), 2);
+        fixture.hasher.known.store(NAMES_KNOWN_MAX, Ordering::Relaxed);
+        let change = fixture.begin(Some("c"), None);
+        fixture.names.end(&change, ChangeOutcome::default());
+        assert!(!fixture.absent("x"), "forgotten for lack of room");
+        assert_eq!(fixture.hasher.known.load(Ordering::Relaxed), NAMES_KNOWN_MAX - 2);
     }
 }

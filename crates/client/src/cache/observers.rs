@@ -87,13 +87,13 @@ impl Observers {
         }
     }
 
-    /// Bytes of a file came out of pages that are kept, or go there. Whether the caller has to have
-    /// [`Observers::trim`] run, which must not hold the answer up.
+    /// Bytes of a file came out of pages that are kept, or go there. Returns whether the caller must run
+    /// [`Observers::trim`], which must not delay the answer.
     pub(crate) fn used_pages(&self, node: NodeId, offset: u64, length: u64) -> bool {
         self.watched() && self.pages.used(node, offset, length)
     }
 
-    /// Whether pages of the inode are kept, as far as can be reckoned.
+    /// Whether pages of the inode are kept, as far as can be estimated.
     pub(crate) fn has_pages(&self, node: NodeId) -> bool {
         self.watched() && self.pages.has(node)
     }
@@ -103,7 +103,7 @@ impl Observers {
         self.pages.forget(node);
     }
 
-    /// The file was cut to this size.
+    /// The file was truncated to this size.
     pub(crate) fn cut_pages(&self, node: NodeId, size: u64) {
         self.pages.cut(node, size);
     }
@@ -113,7 +113,7 @@ impl Observers {
         self.pages.limit(bytes_max)
     }
 
-    /// How much is kept, as far as can be reckoned.
+    /// How much is kept, as far as can be estimated.
     pub(crate) fn pages_kept(&self) -> PagesKept {
         self.pages.kept()
     }

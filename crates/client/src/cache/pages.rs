@@ -1,11 +1,11 @@
-//! How much of files the kernel keeps in its pages, and which of them go when that is too much
+//! How much of files the kernel keeps in its pages, and which of them are dropped when that is too much
 //! (`max_cached_mb`).
 //!
-//! The kernel does not say what it keeps. So this is reckoned: of each file so much as was read or
-//! written through the kernel's pages, and never more than up to the last byte of that. It errs on the
-//! high side, where the kernel has dropped pages by itself or got the same bytes twice. When it is too
-//! much the files go first that nothing came from or went to for longest; of one that is alone, what lies
-//! far from the place in use. What programs changed through mappings the kernel writes before it drops it.
+//! The kernel does not say what it keeps. So this is estimated: of each file as much as was read or written
+//! through the kernel's pages, and never more than up to the last byte of that. It errs on the high side,
+//! where the kernel has dropped pages by itself or got the same bytes twice. When it is too much, the files
+//! that were unused for longest are dropped first; of a file that is alone, what lies far from the place in
+//! use. What programs changed through mappings the kernel writes before it drops it.
 //!
 //! Cost: one mutex of the mount and one map access for each read and write; memory for each file with
 //! pages, none for their ranges.
@@ -22,7 +22,7 @@ const NONE: u32 = u32::MAX;
 
 /// What the kernel is thought to keep.
 #[derive(Default)]
-pub(crate) struct Pages(Mutex<Book>);
+pub(crate) struct Pages(Mutex<Estimates>);
 
 /// What is known of all pages, for operators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,28 +31,28 @@ pub struct PagesKept {
     pub bytes: u64,
     /// How many it may keep.
     pub bytes_max: u64,
-    /// How often a file had to go because there were too many.
+    /// How often a file was dropped because there was too much.
     pub reclaims: u64,
 }
 
-/// What has to go of a file: one or two ranges.
+/// What is to be dropped of a file: one or two ranges.
 pub(super) type Victim = (NodeId, [Option<Extent>; 2]);
 
-struct Book {
+struct Estimates {
     bytes: u64,
     bytes_max: u64,
     reclaims: u64,
     /// Whether a task is dropping pages until the rest fits.
     is_trimming: bool,
     slots: HashMap<NodeId, u32>,
-    files: Vec<File>,
+    files: Vec<FilePages>,
     free: Vec<u32>,
     /// The ends of the list by last use.
     oldest: u32,
     newest: u32,
 }
 
-struct File {
+struct FilePages {
     node: NodeId,
     bytes: u64,
     /// Behind the last page that was used.
@@ -63,7 +63,7 @@ struct File {
     newer: u32,
 }
 
-impl Default for Book {
+impl Default for Estimates {
     fn default() -> Self {
         Self {
             bytes: 0,
@@ -80,21 +80,21 @@ impl Default for Book {
 }
 
 impl Pages {
-    /// Bytes of a file came from the kernel's pages or go there. Whether the caller has to see to it
-    /// that [`Pages::victim`] is asked until it has none.
+    /// Bytes of a file came from the kernel's pages or go there. Returns whether the caller must call
+    /// [`Pages::victim`] until it has none.
     pub(super) fn used(&self, node: NodeId, offset: u64, length: u64) -> bool {
         let Some(range) = Extent::of_length(offset, length) else { return false };
         let start = range.start / PAGE_BYTES * PAGE_BYTES;
         let end = (range.end / PAGE_BYTES + 1).saturating_mul(PAGE_BYTES);
-        let mut book = self.0.lock();
-        let slot = book.newest_slot(node);
-        let file = &mut book.files[slot as usize];
+        let mut estimates = self.0.lock();
+        let slot = estimates.newest_slot(node);
+        let file = &mut estimates.files[slot as usize];
         file.last = Extent { start, end: end - 1 };
         file.end = file.end.max(end);
         let more = file.end.min(file.bytes.saturating_add(end - start)) - file.bytes;
         file.bytes += more;
-        book.bytes = book.bytes.saturating_add(more);
-        book.is_too_much()
+        estimates.bytes = estimates.bytes.saturating_add(more);
+        estimates.is_too_much()
     }
 
     /// Whether the kernel is thought to have pages of the file.
@@ -104,15 +104,15 @@ impl Pages {
 
     /// The kernel has released this part of a file's pages.
     pub(super) fn dropped(&self, node: NodeId, part: Extent) {
-        let mut book = self.0.lock();
-        let Some(&slot) = book.slots.get(&node) else { return };
-        let file = &book.files[slot as usize];
+        let mut estimates = self.0.lock();
+        let Some(&slot) = estimates.slots.get(&node) else { return };
+        let file = &estimates.files[slot as usize];
         if part.start == 0 && part.end.saturating_add(1) >= file.end {
-            return book.remove(slot);
+            return estimates.remove(slot);
         }
         let last = part.end.min(file.end.saturating_sub(1));
         let gone = (last.saturating_add(1)).saturating_sub(part.start);
-        book.shrink(slot, gone);
+        estimates.shrink(slot, gone);
     }
 
     /// The kernel has no page of the file any more.
@@ -122,43 +122,47 @@ impl Pages {
 
     /// The file ends there now, and its pages with it.
     pub(crate) fn cut(&self, node: NodeId, size: u64) {
-        let mut book = self.0.lock();
-        let Some(&slot) = book.slots.get(&node) else { return };
+        let mut estimates = self.0.lock();
+        let Some(&slot) = estimates.slots.get(&node) else { return };
         let end = size.div_ceil(PAGE_BYTES).saturating_mul(PAGE_BYTES);
-        let file = &mut book.files[slot as usize];
+        let file = &mut estimates.files[slot as usize];
         file.end = file.end.min(end);
         let gone = file.bytes.saturating_sub(file.end);
         if file.end == 0 {
-            return book.remove(slot);
+            return estimates.remove(slot);
         }
-        book.shrink(slot, gone);
+        estimates.shrink(slot, gone);
     }
 
     /// From now on so many bytes may be kept. As [`Pages::used`].
     pub(super) fn limit(&self, bytes_max: u64) -> bool {
-        let mut book = self.0.lock();
-        book.bytes_max = bytes_max;
-        book.is_too_much()
+        let mut estimates = self.0.lock();
+        estimates.bytes_max = bytes_max;
+        estimates.is_too_much()
     }
 
-    /// What has to go next; it counts as gone. `None` when the rest fits, with some room to spare, so
-    /// that not each page that comes drives another out.
+    /// What is to be dropped next; it counts as dropped. `None` when the rest fits, with some room to spare,
+    /// so that not each new page evicts another.
     pub(super) fn victim(&self) -> Option<Victim> {
-        let mut book = self.0.lock();
-        let victim = book.victim();
-        book.is_trimming = victim.is_some();
-        book.reclaims += u64::from(victim.is_some());
+        let mut estimates = self.0.lock();
+        let victim = estimates.victim();
+        estimates.is_trimming = victim.is_some();
+        estimates.reclaims += u64::from(victim.is_some());
         victim
     }
 
     /// The counts.
     pub(crate) fn kept(&self) -> PagesKept {
-        let book = self.0.lock();
-        PagesKept { bytes: book.bytes, bytes_max: book.bytes_max, reclaims: book.reclaims }
+        let estimates = self.0.lock();
+        PagesKept {
+            bytes: estimates.bytes,
+            bytes_max: estimates.bytes_max,
+            reclaims: estimates.reclaims,
+        }
     }
 }
 
-impl Book {
+impl Estimates {
     fn is_too_much(&mut self) -> bool {
         self.bytes > self.bytes_max && !std::mem::replace(&mut self.is_trimming, true)
     }
@@ -207,7 +211,7 @@ impl Book {
 
     fn add(&mut self, node: NodeId) -> u32 {
         let last = Extent { start: 0, end: 0 };
-        let file = File { node, bytes: 0, end: 0, last, older: NONE, newer: NONE };
+        let file = FilePages { node, bytes: 0, end: 0, last, older: NONE, newer: NONE };
         let slot = match self.free.pop() {
             Some(slot) => {
                 self.files[slot as usize] = file;
@@ -223,7 +227,7 @@ impl Book {
     }
 
     fn unlink(&mut self, slot: u32) {
-        let File { older, newer, .. } = self.files[slot as usize];
+        let FilePages { older, newer, .. } = self.files[slot as usize];
         match older {
             NONE => self.oldest = newer,
             older => self.files[older as usize].newer = newer,
@@ -236,7 +240,7 @@ impl Book {
 
     fn remove(&mut self, slot: u32) {
         self.unlink(slot);
-        let File { node, bytes, .. } = self.files[slot as usize];
+        let FilePages { node, bytes, .. } = self.files[slot as usize];
         self.bytes -= bytes;
         self.slots.remove(&node);
         self.free.push(slot);

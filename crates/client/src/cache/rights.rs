@@ -12,18 +12,18 @@ use sheen_wire::md::{MdtBody, PosixAcl, Valid};
 use super::InodeState;
 use crate::posix::{Credentials, FileType};
 
-/// Names of one directory that are given out at once. Each costs a notification when the
-/// directory's lock goes; beyond this they are asked for at each use.
-const GIVEN_MAX: usize = 1 << 20;
+/// Names of one directory that the kernel may keep at once. Each costs a notification when the directory's
+/// lock is revoked; beyond this they are looked up at each use.
+const KEPT_CHILDREN_MAX: usize = 1 << 20;
 
 /// What an inode's state knows of rights besides its attributes.
 #[derive(Default)]
 pub(crate) struct Rights {
     list: KnownList,
-    /// Whether mode, owner, group and list were heard under the lock that covers `PERM`.
+    /// Whether mode, owner, group and list came under the lock that covers `PERM`.
     from_lock: bool,
     /// Directory: names that the kernel keeps, present and absent ones.
-    given: HashSet<Name>,
+    kept_children: HashSet<Name>,
 }
 
 /// An access control list.
@@ -62,9 +62,9 @@ impl InodeState {
     }
 
     /// No lock covers `PERM` any more. Returns the names that the kernel keeps under it.
-    pub(super) fn lose_rights(&mut self) -> HashSet<Name> {
+    pub(super) fn revoke_rights(&mut self) -> HashSet<Name> {
         self.rights.from_lock = false;
-        std::mem::take(&mut self.rights.given)
+        std::mem::take(&mut self.rights.kept_children)
     }
 
     /// Whether `who` may do `wanted`, by what is known; `None` if that is not enough to say.
@@ -90,22 +90,22 @@ impl InodeState {
 
     /// Directory: whether the kernel may keep `name` for all users without a lookup for each. If so, that is
     /// noted.
-    pub(crate) fn give(&mut self, name: &Name, audience: Audience) -> bool {
+    pub(crate) fn keep_child(&mut self, name: &Name, audience: Audience) -> bool {
         if !self.rights_covered() || !self.may_search_all(audience) {
             return false;
         }
-        if !self.rights.given.contains(name) {
-            if self.rights.given.len() >= GIVEN_MAX {
+        if !self.rights.kept_children.contains(name) {
+            if self.rights.kept_children.len() >= KEPT_CHILDREN_MAX {
                 return false;
             }
-            self.rights.given.insert(name.clone());
+            self.rights.kept_children.insert(name.clone());
         }
         true
     }
 
     /// The kernel does not keep this name any more.
-    pub(crate) fn take_back(&mut self, name: &Name) {
-        self.rights.given.remove(name);
+    pub(crate) fn forget_kept_child(&mut self, name: &Name) {
+        self.rights.kept_children.remove(name);
     }
 
     fn may_search_all(&self, audience: Audience) -> bool {

@@ -20,7 +20,7 @@ struct Maps {
     by_node: HashMap<NodeId, Arc<Inode>>,
 }
 
-/// A need for an inode that is not a lookup: an open handle, a call. Dropping it ends the need.
+/// A reference on an inode that is not a lookup: an open handle, a call. Dropping it releases the inode.
 pub(crate) struct Pin {
     inodes: Arc<Inodes>,
     inode: Arc<Inode>,
@@ -64,7 +64,7 @@ impl Inodes {
         self.pin_if(|maps| maps.by_node.get(&node))
     }
 
-    /// Under the table's lock, without which the inode could leave before the need is known.
+    /// Under the table's lock, without which the inode could be removed before the pin is counted.
     fn pin_if(self: &Arc<Self>, find: impl Fn(&Maps) -> Option<&Arc<Inode>>) -> Option<Pin> {
         let maps = self.maps.read();
         let inode = find(&maps)?;
@@ -77,7 +77,7 @@ impl Inodes {
         self.maps.read().by_fid.len()
     }
 
-    /// The inode of a FID, made if need be, with a need for it.
+    /// The inode of a FID, made if need be, pinned.
     pub(crate) fn pin(self: &Arc<Self>, fid: Fid) -> Pin {
         if let Some(pin) = self.pin_known(fid) {
             return pin;
@@ -115,7 +115,7 @@ impl Inodes {
         }
     }
 
-    /// Something that an inode was needed for has gone.
+    /// A reference on an inode was released.
     pub(crate) fn release(&self, inode: &Arc<Inode>) {
         let idle = inode.state().is_idle();
         if idle {
@@ -150,7 +150,7 @@ impl Inodes {
             if let Some(parent) = self.by_node(parent) {
                 let mut state = parent.state();
                 state.children.remove(&name);
-                state.take_back(&name);
+                state.forget_kept_child(&name);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! What we say we can do: exactly those features that work on this side.
+//! The features that the client announces: exactly those that it implements.
 
 use sheen_types::limits::{BULK_BYTES_MAX, XATTR_VALUE_BYTES_MAX};
 use sheen_wire::connect::{

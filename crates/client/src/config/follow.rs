@@ -1,5 +1,5 @@
-//! Keeping up with the MGS: configuration is read under a lock, and read again when the MGS takes
-//! that lock away because something has changed.
+//! Keeping up with the MGS: configuration is read under a lock, and read again when the MGS revokes that lock
+//! because something has changed.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -30,8 +30,8 @@ const PARAMS: &str = "params";
 /// `MGS_CFG_T_PARAMS`, as lock names have it.
 const PARAMS_KIND: u64 = 3;
 
-/// Who hears of the configuration whenever it was read: of the parameters that `lctl conf_param` and
-/// `lctl set_param -P` set, and of pools.
+/// Called with the configuration whenever it was read: for the parameters that `lctl conf_param` and `lctl
+/// set_param -P` set, and of pools.
 pub type ParameterHook = Box<dyn Fn(&ClusterMap) + Send + Sync>;
 
 /// Notified when the MGS revokes a configuration lock.
@@ -150,7 +150,7 @@ impl LogReader {
         if self.locks.covers(ask.resource, ask.policy, ask.mode) {
             return Ok(());
         }
-        // Dropped at once: it stays, unused, until the MGS wants it.
+        // Dropped at once: it stays cached, unused, until the MGS revokes it.
         self.locks.enqueue(ask).await.map(|_held| ())
     }
 }

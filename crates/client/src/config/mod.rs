@@ -27,7 +27,7 @@ pub use log::read_log;
 pub use sheen_llog::{ClusterMap, LogRecord, LovDesc, MapTarget, Param};
 pub(crate) use targets::Targets;
 
-use crate::cache::{DataWatch, Inodes, MetaCache, NameBook, Observers};
+use crate::cache::{DataWatch, Inodes, MetaCache, NameHasher, Observers};
 use crate::call;
 use crate::data::{AddedMdt, DataPath};
 use crate::join;
@@ -61,7 +61,7 @@ pub enum ServerKind {
 pub struct ImportPlan {
     /// The target.
     pub target: Uuid,
-    /// Who we are to it.
+    /// Our UUID towards it.
     pub client: Uuid,
     /// Nodes that serve it, the best first.
     pub nids: Vec<Nid>,
@@ -95,7 +95,7 @@ pub struct MountOptions {
 /// Why a mount failed, as `mount.lustre` would put it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MountError {
-    /// The name is none.
+    /// The name is not valid.
     IllegalName,
     /// The name is too long.
     NameTooLong,
@@ -155,8 +155,8 @@ impl fmt::Display for MountError {
 
 impl std::error::Error for MountError {}
 
-/// Mounts a file system. `router` must get the node's lock callbacks; `data` is where its data path
-/// goes; `parameters` hears of those set on the MGS, now and later.
+/// Mounts a file system. `router` must get the node's lock callbacks; `data` is where its data path goes;
+/// `parameters` is called with those set on the MGS, now and later.
 ///
 /// # Errors
 /// See [`MountError`]. Nothing stays connected after an error.
@@ -181,7 +181,7 @@ pub async fn mount(
     match assemble(&targets, data, &options, parameters).await {
         Ok(mounted) => Ok(FileSystem::new(mounted)),
         Err(error) => {
-            targets.leave().await;
+            targets.disconnect_all().await;
             Err(error)
         }
     }
@@ -219,8 +219,9 @@ async fn assemble(
     let (import, root) = connect_mdt(targets, first, &events, options).await?;
     let inodes = Inodes::new(root);
     let observers = Arc::new(Observers::default());
-    let book = NameBook::new(targets.world.random.number());
-    let cache = MetaCache { inodes: Arc::clone(&inodes), observers: Arc::clone(&observers), book };
+    let hasher = NameHasher::new(targets.world.random.number());
+    let cache =
+        MetaCache { inodes: Arc::clone(&inodes), observers: Arc::clone(&observers), hasher };
     let cache = Arc::new(cache);
     let mdt = make_mdt(targets, first, import, &events, (&cache, &data));
     data.watch(Arc::new(DataWatch {
@@ -242,14 +243,14 @@ async fn assemble(
         observers,
         handles: Handles::default(),
         stale_retry: StaleRetry::default(),
-        moves: crate::posix::Moves::default(),
+        migrations: crate::posix::Migrations::default(),
         statistics: Default::default(),
         settings: Default::default(),
         squash: parking_lot::RwLock::default(),
         access_times: parking_lot::RwLock::default(),
         page_handoff: crate::posix::PageHandoff::default(),
         locks_taken: crate::posix::LocksTaken::default(),
-        closing: crate::posix::Closing::default(),
+        closing: crate::posix::PendingCloses::default(),
     })
 }
 
@@ -277,8 +278,8 @@ async fn connect_mgs(targets: &Arc<Targets>, options: &MountOptions) -> Result<C
     Ok(Config { fsname: options.fsname.clone(), reader })
 }
 
-/// Connects to the MDT and asks for the root. The lock space comes later: what it guards begins with
-/// the root.
+/// Connects to the MDT and asks for the root. The namespace is made later: what it covers begins with the
+/// root.
 async fn connect_mdt(
     targets: &Targets,
     target: &MapTarget,
@@ -324,7 +325,7 @@ fn make_mdt(
     debug_assert!(first, "events are new");
     let first = events.data.set((ServerKind::Mdt, target.index, Arc::downgrade(path))).is_ok();
     debug_assert!(first, "events are new");
-    // It was connected before there was anybody to hear of it.
+    // It was connected before the observer of its states was set.
     events.connected(&import.connect_data());
     let index = u16::try_from(target.index).unwrap_or(u16::MAX);
     let fids = FidSource::new(Arc::clone(&channel), index);
@@ -333,7 +334,7 @@ fn make_mdt(
 
 /// Begins to connect all OSTs, and waits a little for them.
 async fn connect_osts(targets: &Arc<Targets>, osts: &[MapTarget], data: &Arc<dyn DataPath>) {
-    // A deactivated OST is not talked to; its objects cannot be reached.
+    // A deactivated OST is not connected; its objects cannot be reached.
     let active = osts.iter().filter(|ost| !ost.is_excluded);
     let imports: Vec<_> = active.map(|ost| targets.add_ost(ost, data)).collect();
     let connects: Vec<BoxFuture<'_, _>> = imports.iter().map(|import| import.connect()).collect();

@@ -23,7 +23,7 @@ const AGE_LOOKED_AT: Duration = Duration::from_secs(5);
 pub(crate) struct Connected {
     /// `FSNAME-OST0000`.
     pub(crate) name: String,
-    /// The way there.
+    /// The channel to it.
     pub(crate) import: Arc<dyn Import>,
     locks: Arc<ClientNamespace>,
     nids: RwLock<Vec<Nid>>,
@@ -41,12 +41,12 @@ pub(crate) struct Targets {
     osts: RwLock<BTreeMap<u32, Arc<Connected>>>,
 }
 
-/// Who hears of a target's restarts and evictions. The lock space needs the import and the other way
-/// round, so it comes later.
+/// The observer of a target's restarts and evictions. The namespace needs the import and the other way round,
+/// so it is set later.
 #[derive(Default)]
 pub(super) struct Events {
     pub(super) locks: OnceLock<Weak<ClientNamespace>>,
-    /// Its number, and the data path that must know what it promises.
+    /// Its number, and the data path, which must know its grant.
     pub(super) data: OnceLock<(ServerKind, u32, Weak<dyn DataPath>)>,
 }
 
@@ -70,7 +70,7 @@ impl ImportEvents for Events {
     fn state_changed(&self, state: ImportState, data: &ObdConnectData) {
         match state {
             ImportState::Full => self.connected(data),
-            // What was promised went with the connection.
+            // The grant ended with the connection.
             ImportState::Idle => self.connected(&ObdConnectData { grant: 0, ..data.clone() }),
             _ => {}
         }
@@ -90,7 +90,7 @@ impl ImportEvents for Events {
 
     fn before_locks(&self) -> BoxFuture<'static, ()> {
         let locks = self.locks.get().and_then(Weak::upgrade);
-        // Of the MGS's locks none is for keeping anything.
+        // No lock of the MGS covers a cache that outlives its use.
         let locks = locks.filter(|_| self.data.get().is_some());
         Box::pin(async move {
             if let Some(locks) = locks {
@@ -249,8 +249,8 @@ impl Targets {
         self.world.tasks.spawn("connect", Box::pin(task));
     }
 
-    /// Gives all locks back and disconnects from everything, OSTs first.
-    pub(crate) async fn leave(&self) {
+    /// Cancels all locks and disconnects from everything, OSTs first.
+    pub(crate) async fn disconnect_all(&self) {
         let osts = self.osts();
         let mdts: Vec<_> = self.mdts.read().values().cloned().collect();
         let mgs: Vec<_> = self.mgs.get().cloned().into_iter().collect();

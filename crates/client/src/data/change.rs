@@ -13,12 +13,12 @@ use sheen_wire::ost::{Obdo, OstBody};
 use super::layout_guard::{LayoutVersion, Refusal};
 use super::mdt::NewTimes;
 use super::object::Object;
-use super::osc::Keeper;
+use super::osc::OscKind;
 use crate::call::{self, need};
 use crate::locks::LockRequest;
 use crate::posix::{Fallocate, Seek};
 
-/// How often a glimpse is asked again because our own changes overtake the answers.
+/// How often a glimpse is asked again because this client's own changes overtake the answers.
 const GLIMPSE_TRIES: u32 = 8;
 
 /// Kept for replay without a slot: doing it twice does no harm.
@@ -27,7 +27,7 @@ fn idempotent(call: Call) -> Call {
 }
 
 impl Object {
-    /// Cuts or extends the object to `size` bytes.
+    /// Truncates or extends the object to `size` bytes.
     pub(super) async fn truncate(
         self: &Arc<Self>,
         size: u64,
@@ -37,7 +37,7 @@ impl Object {
         let rest = Extent { start: size, end: Extent::EOF };
         let lease = self.lease(rest, LockMode::Pw, None, layout_version).await?;
         self.discard(size, u64::MAX);
-        // What is under way lands before the cut.
+        // Writes under way are answered before the truncate is sent.
         self.drain(Extent::ALL).await;
         let mut oa = self.timed(time);
         (oa.size, oa.blocks) = (size, Extent::EOF);
@@ -91,7 +91,7 @@ impl Object {
         ctime: Timestamp,
     ) -> Result<(), Errno> {
         // An MDT has the inode's times already, and no separate ones for its data.
-        if self.osc.keeper == Keeper::Ost {
+        if self.osc.kind == OscKind::Ost {
             // Writes under way carry times of their own; they go first.
             self.drain(Extent::ALL).await;
             self.send_times(atime, mtime, ctime).await?;
@@ -205,7 +205,7 @@ impl Object {
         for _ in 0..GLIMPSE_TRIES {
             let version = self.state.lock().version;
             let Some(value) = self.ask_glimpse().await? else { return Ok(()) };
-            // A cut or a write of ours, or a lock, may have overtaken the answer.
+            // A truncate or a write of this client, or a lock, may have overtaken the answer.
             let is_news = {
                 let state = self.state.lock();
                 state.version == version || !state.is_from_ost

@@ -120,18 +120,18 @@ impl Default for IoCounts {
 }
 
 impl IoCounts {
-    /// So many RPCs may be on the wire at once (`max_rpcs_in_flight`); the import sees to that.
+    /// So many RPCs may be on the wire at once (`max_rpcs_in_flight`); the import enforces that.
     pub fn limit(&self, most: u64) {
         [&self.read, &self.write].iter().for_each(|one| one.most.store(most, Ordering::Relaxed));
     }
 
-    /// Reads and writes past the caches under way now.
+    /// Reads and writes under way now that bypass the caches.
     #[must_use]
     pub fn direct(&self) -> u64 {
         self.direct.load(Ordering::Relaxed)
     }
 
-    /// A read or write past the caches begins, until this is dropped.
+    /// A read or write that bypasses the caches begins; it ends when this is dropped.
     pub(super) fn begin_direct(&self) -> Direct<'_> {
         self.direct.fetch_add(1, Ordering::Relaxed);
         Direct(&self.direct)
@@ -161,7 +161,7 @@ impl IoCounts {
     }
 }
 
-/// A call past the caches, until it is dropped.
+/// A call that bypasses the caches, until it is dropped.
 pub(super) struct Direct<'a>(&'a AtomicU64);
 
 impl Drop for Direct<'_> {

@@ -103,7 +103,7 @@ impl Extents {
         self.first_over(start, end).is_some()
     }
 
-    /// Calls `take` with each run in `start..end`, cut to it, in order.
+    /// Calls `take` with each run in `start..end`, clipped to it, in order.
     pub(super) fn over(&self, start: u64, end: u64, mut take: impl FnMut(u64, Bytes)) {
         self.each(start, end, |at, run| {
             let run_end = at + run.len() as u64;

@@ -11,7 +11,7 @@ use sheen_wire::ost::OstId;
 use super::ahead::Ahead;
 use super::layout_guard::{LayoutVersion, Refusal};
 use super::object::Object;
-use super::{DataAttributes, DataFile, FileLayout, HeldFile, How, WriteAt};
+use super::{DataAttributes, DataFile, FileLayout, HeldFile, IoOptions, WriteAt};
 use crate::join;
 use crate::posix::{Credentials, Fallocate, Seek};
 
@@ -35,10 +35,10 @@ impl File {
         Self { layout, objects: objects.into(), ahead: Ahead::default(), layout_version }
     }
 
-    /// See [`Object::pages_given_up`].
-    pub(super) async fn pages_given_up(&self) {
+    /// See [`Object::wait_for_invalidations`].
+    pub(super) async fn wait_for_invalidations(&self) {
         for object in self.objects.iter() {
-            object.pages_given_up().await;
+            object.wait_for_invalidations().await;
         }
     }
 
@@ -142,7 +142,7 @@ impl File {
                 (None, Seek::Data) => return None,
             };
             let place = object.mapping.file_offset(place).max(offset);
-            // Behind its component an object has nothing to say.
+            // Behind its component an object says nothing about the file.
             (place <= object.mapping.extent.end).then_some(place)
         });
         places.chain(absent).min()
@@ -163,20 +163,20 @@ impl DataFile for File {
         &self,
         offset: u64,
         length: u32,
-        how: How,
+        options: IoOptions,
     ) -> BoxFuture<'_, Result<Vec<Bytes>, Refusal>> {
         Box::pin(async move {
             if length == 0 {
                 return Ok(Vec::new());
             }
-            if !how.direct {
-                // Before the bytes are looked at: an append that they lack will see it.
+            if !options.direct {
+                // Before the bytes are read: an append that they lack will see it.
                 if offset.saturating_add(length.into()) > self.known_size() {
                     self.layout_version.layout_guard.note_end_read();
                 }
-                self.look_ahead(offset, u64::from(length), how.held).await;
+                self.look_ahead(offset, u64::from(length), options.held).await;
             }
-            self.read_pieces(offset, u64::from(length), how).await
+            self.read_pieces(offset, u64::from(length), options).await
         })
     }
 
@@ -189,17 +189,17 @@ impl DataFile for File {
         at: WriteAt,
         data: Bytes,
         who: &'a Credentials,
-        how: How,
+        options: IoOptions,
     ) -> BoxFuture<'a, Result<u64, Refusal>> {
         Box::pin(async move {
             let owner = (who.uid, who.gid);
             match at {
-                WriteAt::End(thought) => self.append(thought, data, owner, how).await,
+                WriteAt::End(thought) => self.append(thought, data, owner, options).await,
                 WriteAt::Offset(offset) if data.is_empty() => Ok(offset),
                 WriteAt::Offset(offset) => {
                     let data = self.within_layout(offset, data)?;
                     self.check_end(offset, data.len() as u64)?;
-                    self.write_pieces(offset, data, owner, how, false).await.map(|()| offset)
+                    self.write_pieces(offset, data, owner, options, false).await.map(|()| offset)
                 }
             }
         })
@@ -259,15 +259,15 @@ impl DataFile for File {
     fn attributes(&self) -> BoxFuture<'_, Result<DataAttributes, Refusal>> {
         Box::pin(async move {
             loop {
-                // Again each time: while pages were waited for the locks may have gone.
+                // Checked again each time: while pages were waited for the locks may have been revoked.
                 let covered = self.ask_size().await?;
                 let covered = covered || self.objects.iter().all(|object| object.is_covered());
                 let known = self.known(covered);
                 self.layout_version.check()?;
-                if !self.owes_pages() {
+                if !self.has_pending_invalidations() {
                     return Ok(known);
                 }
-                self.pages_given_up().await;
+                self.wait_for_invalidations().await;
             }
         })
     }
@@ -275,15 +275,15 @@ impl DataFile for File {
     fn attributes_covered(&self) -> Option<DataAttributes> {
         let covered = self.objects.iter().all(|object| object.is_covered());
         let known = covered.then(|| self.known(true));
-        known.filter(|_| !self.owes_pages() && self.is_current())
+        known.filter(|_| !self.has_pending_invalidations() && self.is_current())
     }
 
     fn last_size(&self) -> u64 {
         self.known_size()
     }
 
-    fn owes_pages(&self) -> bool {
-        self.objects.iter().any(|object| object.owes_pages())
+    fn has_pending_invalidations(&self) -> bool {
+        self.objects.iter().any(|object| object.has_pending_invalidations())
     }
 
     fn set_times(

@@ -1,8 +1,8 @@
-//! Locks on objects of files that have lost their last name by us.
+//! Locks on objects of files whose last name this client has removed.
 //!
-//! Some time after the unlink the OST destroys the objects and first calls their locks back, each by
-//! a request of its own, and each is answered by a cancel of its own. So they go back before that: all
-//! that came together in [`WAIT`], up to 500 in one request.
+//! Some time after the unlink the OST destroys the objects and first revokes their locks, each by a request
+//! of its own, and each is answered by a cancel of its own. So the client cancels them before that: all that
+//! came together in [`WAIT`], up to 500 in one request.
 //!
 //! Locks over dirty bytes stay until they are revoked. Only the OST knows whether these need not be written:
 //! another client may have the file open.
@@ -22,8 +22,8 @@ use super::osc::Osc;
 const WAIT: Duration = Duration::from_millis(250);
 
 impl Osc {
-    /// Gives the locks on an object back in a while.
-    pub(super) fn give_back_soon(self: &Arc<Self>, resource: ResourceName) {
+    /// Cancels the locks on an object in a while.
+    pub(super) fn cancel_soon(self: &Arc<Self>, resource: ResourceName) {
         let mut gone = self.gone.lock();
         gone.push(resource);
         if gone.len() > 1 {

@@ -1,12 +1,11 @@
 //! Grant of one OST, and the dirty bytes that use it.
 //!
-//! `available` is what the OST has promised and we have not used for dirty bytes. It goes
-//! down when bytes become dirty, and up by what write replies bring. Dirty bytes that are thrown
-//! away (truncate) are put back. It is counted in whole blocks, because a single byte takes a block
-//! of the OST's disk. What was used by a write that failed is lost: neither side has it until the OST
-//! hears of it with the next write.
+//! `available` is what the OST has promised and we have not used for dirty bytes. It goes down when bytes
+//! become dirty, and up by what write replies grant. The grant of dirty bytes that are discarded (truncate)
+//! is added again. It is counted in whole blocks, because a single byte takes a block of the OST's disk. What
+//! was used by a write that failed is lost: neither side has it until the next write reports it to the OST.
 //!
-//! Cost of a write into the cache: the lock of [`Space`] once, and one counter that all OSTs share.
+//! Cost of a write into the cache: the lock of [`Grant`] once, and one counter that all OSTs share.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -29,7 +28,7 @@ const PRESSED_BYTES_MIN: u64 = 1 << 20;
 
 /// Grant and dirty bytes.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Space {
+pub(super) struct Grant {
     pub(super) available: u64,
     /// Dirty bytes, those included that are being sent.
     pub(super) dirty: u64,
@@ -37,7 +36,7 @@ pub(super) struct Space {
     pub(super) sending: u64,
     /// What the OST still counts as ours and we do not.
     pub(super) lost: u64,
-    /// When grant was used last, or came with a connection.
+    /// When grant was used last, or granted by a connect.
     used_at: Instant,
 }
 
@@ -54,11 +53,11 @@ impl Osc {
     /// The OST is connected, perhaps anew: its reply says how much grant we hold, dirty bytes included.
     pub fn connected(&self, data: &ObdConnectData) {
         *self.limits.lock() = NegotiatedLimits::of(data);
-        let mut space = self.space.lock();
-        space.available = u64::from(data.grant).saturating_sub(space.dirty);
-        space.lost = 0;
-        space.used_at = self.shared.world.clock.now();
-        drop(space);
+        let mut grant = self.grant.lock();
+        grant.available = u64::from(data.grant).saturating_sub(grant.dirty);
+        grant.lost = 0;
+        grant.used_at = self.shared.world.clock.now();
+        drop(grant);
         self.shared.relieved.notify_waiters();
     }
 
@@ -66,20 +65,20 @@ impl Osc {
     /// (`cur_dirty_bytes`), and promised ones that were lost (`cur_lost_grant_bytes`).
     #[must_use]
     pub fn grant_dirty_lost(&self) -> [u64; 3] {
-        let space = self.space();
-        [space.available, space.dirty, space.lost]
+        let grant = self.grant();
+        [grant.available, grant.dirty, grant.lost]
     }
 
-    pub(super) fn space(&self) -> Space {
-        *self.space.lock()
+    pub(super) fn grant(&self) -> Grant {
+        *self.grant.lock()
     }
 
     /// Takes grant for blocks of `bytes` that become dirty; whether so much is dirty now that some of it
     /// should be sent.
     pub(super) fn reserve(&self, bytes: u64) -> Result<bool, Shortage> {
-        let mut space = self.space.lock();
+        let mut grant = self.grant.lock();
         // The first write always fits: nothing else could ever make room for it.
-        if space.dirty > 0 && space.dirty + bytes > self.dirty_bytes_max() {
+        if grant.dirty > 0 && grant.dirty + bytes > self.dirty_bytes_max() {
             return Err(Shortage::TooDirty);
         }
         // Two that come at once may exceed it by what one of them brings.
@@ -87,19 +86,19 @@ impl Osc {
         if all > 0 && all + bytes > self.shared.dirty_max.load(Ordering::Relaxed) {
             return Err(Shortage::TooDirty);
         }
-        let left = space.available.checked_sub(bytes).ok_or(Shortage::NoGrant)?;
-        space.available = left;
-        space.dirty += bytes;
-        space.used_at = self.shared.world.clock.now();
+        let left = grant.available.checked_sub(bytes).ok_or(Shortage::NoGrant)?;
+        grant.available = left;
+        grant.dirty += bytes;
+        grant.used_at = self.shared.world.clock.now();
         self.shared.dirty.fetch_add(bytes, Ordering::Relaxed);
-        Ok(self.is_pressed(&space))
+        Ok(self.is_pressed(&grant))
     }
 
-    /// Whether half of what may be dirty, here or towards all OSTs, waits to be sent, and it is worth the
-    /// haste.
-    pub(super) fn is_pressed(&self, space: &Space) -> bool {
-        let waiting = space.dirty.saturating_sub(space.sending);
-        let may_be = self.dirty_bytes_max().min(space.dirty.saturating_add(space.available));
+    /// Whether half of what may be dirty, here or towards all OSTs, waits to be sent, and is enough to be
+    /// worth sending early.
+    pub(super) fn is_pressed(&self, grant: &Grant) -> bool {
+        let waiting = grant.dirty.saturating_sub(grant.sending);
+        let may_be = self.dirty_bytes_max().min(grant.dirty.saturating_add(grant.available));
         let all = self.shared.dirty.load(Ordering::Relaxed);
         waiting > PRESSED_BYTES_MIN
             && (waiting > may_be / 2 || all > self.shared.dirty_max.load(Ordering::Relaxed) / 2)
@@ -107,46 +106,46 @@ impl Osc {
 
     /// Dirty bytes are being sent.
     pub(super) fn begin_sending(&self, bytes: u64) {
-        self.space.lock().sending += bytes;
+        self.grant.lock().sending += bytes;
     }
 
     /// They were, or that failed: then their grant is lost.
     pub(super) fn end_sending(&self, bytes: u64, is_written: bool) {
-        let mut space = self.space.lock();
-        space.sending = space.sending.saturating_sub(bytes);
-        self.less_dirty(&mut space, bytes);
+        let mut grant = self.grant.lock();
+        grant.sending = grant.sending.saturating_sub(bytes);
+        self.less_dirty(&mut grant, bytes);
         if !is_written {
-            space.lost += bytes;
+            grant.lost += bytes;
         }
-        drop(space);
+        drop(grant);
         self.shared.relieved.notify_waiters();
     }
 
-    fn less_dirty(&self, space: &mut Space, bytes: u64) {
-        let gone = bytes.min(space.dirty);
-        space.dirty -= gone;
+    fn less_dirty(&self, grant: &mut Grant, bytes: u64) {
+        let gone = bytes.min(grant.dirty);
+        grant.dirty -= gone;
         self.shared.dirty.fetch_sub(gone, Ordering::Relaxed);
     }
 
-    /// The OST gave so much; or dirty bytes were thrown away, and their grant comes back.
+    /// The OST gave so much; or dirty bytes were discarded, and their grant is available again.
     pub(super) fn settle(&self, bytes: u64, gained: u64) {
-        let mut space = self.space.lock();
-        self.less_dirty(&mut space, bytes);
-        space.available = space.available.saturating_add(gained);
-        drop(space);
+        let mut grant = self.grant.lock();
+        self.less_dirty(&mut grant, bytes);
+        grant.available = grant.available.saturating_add(gained);
+        drop(grant);
         self.shared.relieved.notify_waiters();
     }
 
-    /// What the OST is to hear that we lost. If it does not hear it, it counts it as ours until the
+    /// The lost grant to report to the OST. If the report is lost, the OST counts the grant as ours until the
     /// next connect.
     pub(super) fn take_lost(&self) -> u32 {
-        let mut space = self.space.lock();
-        let reported = u32::try_from(space.lost).unwrap_or(u32::MAX);
-        space.lost -= u64::from(reported);
+        let mut grant = self.grant.lock();
+        let reported = u32::try_from(grant.lost).unwrap_or(u32::MAX);
+        grant.lost -= u64::from(reported);
         reported
     }
 
-    /// What we would like to hold: room for all we may keep dirty.
+    /// How much grant to ask for: room for all that may be dirty.
     pub(super) fn wish(&self) -> u32 {
         u32::try_from(self.dirty_bytes_max()).unwrap_or(u32::MAX)
     }
@@ -180,14 +179,14 @@ impl Osc {
         let (keep, now) = (self.limits().bulk_bytes, self.shared.world.clock.now());
         let mut oa = Obdo { valid: Valid::GRANT | Valid::BLOCKS | Valid::FLAGS, ..Obdo::default() };
         {
-            let mut space = self.space.lock();
-            let is_used = now.since(space.used_at) < interval || space.available <= keep;
+            let mut grant = self.grant.lock();
+            let is_used = now.since(grant.used_at) < interval || grant.available <= keep;
             if is_used || !self.shrinks_grant() {
                 return;
             }
             oa.flags |= ObdoFlags::SHRINK_GRANT;
-            (oa.grant, oa.blocks) = (space.available - keep, space.dirty);
-            (space.available, space.used_at) = (keep, now);
+            (oa.grant, oa.blocks) = (grant.available - keep, grant.dirty);
+            (grant.available, grant.used_at) = (keep, now);
         }
         let setinfo_key = Bytes::from_static(b"grant_shrink");
         let request =

@@ -1,4 +1,4 @@
-//! A whole file held by one who copies it elsewhere.
+//! A whole file held by a call that copies it elsewhere.
 //!
 //! A hold is a group lock on every object, of a group that is the caller's alone (as `lfs migrate` takes one
 //! by `LL_IOC_GROUP_LOCK`): what other clients, and this one, had cached is written back and invalidated
@@ -19,7 +19,7 @@ use super::DataAttributes;
 use super::file::File;
 use super::layout_guard::Refusal;
 use super::object::Object;
-use super::osc::Keeper;
+use super::osc::OscKind;
 use super::read::zeros;
 use crate::join;
 use crate::locks::{HeldLock, LockRequest};
@@ -41,16 +41,16 @@ pub trait HeldFile: Send + Sync {
 }
 
 /// See the module's documentation.
-struct Hold {
+struct GroupHold {
     file: File,
     /// Of all objects, in their order.
     locks: Vec<HeldLock>,
 }
 
-impl Drop for Hold {
+impl Drop for GroupHold {
     fn drop(&mut self) {
         for lock in self.locks.drain(..) {
-            lock.give_back();
+            lock.cancel();
         }
     }
 }
@@ -58,9 +58,9 @@ impl Drop for Hold {
 impl Object {
     /// A group lock on all of the object.
     async fn lock_for(&self, gid: u64, waits: bool) -> Result<HeldLock, Errno> {
-        let policy = match self.osc.keeper {
-            Keeper::Ost => Policy::Extent { extent: Extent::ALL, gid },
-            Keeper::Mdt => Policy::InodeBits { bits: InodeBits::DOM, try_bits: InodeBits(0), gid },
+        let policy = match self.osc.kind {
+            OscKind::Ost => Policy::Extent { extent: Extent::ALL, gid },
+            OscKind::Mdt => Policy::InodeBits { bits: InodeBits::DOM, try_bits: InodeBits(0), gid },
         };
         let flags = if waits { LockFlags::NONE } else { LockFlags::BLOCK_NOWAIT };
         let ask = LockRequest { resource: self.resource, policy, mode: LockMode::Group, flags };
@@ -83,11 +83,12 @@ impl File {
         if self.layout.lacks_objects(whole) {
             return Err(Refusal::NoObjects(whole));
         }
-        let mut hold = Hold { file: self.clone(), locks: Vec::with_capacity(self.objects.len()) };
+        let mut hold =
+            GroupHold { file: self.clone(), locks: Vec::with_capacity(self.objects.len()) };
         for object in self.objects.iter() {
             let lock = object.lock_for(gid, waits).await?;
             hold.locks.push(lock);
-            // What was dirty here went with the locks that are gone now.
+            // What was dirty here was written when the group lock revoked our other locks.
             object.drain(Extent::ALL).await;
         }
         self.layout_version.check()?;
@@ -95,7 +96,7 @@ impl File {
     }
 }
 
-impl HeldFile for Hold {
+impl HeldFile for GroupHold {
     fn attributes(&self) -> DataAttributes {
         self.file.known(true)
     }

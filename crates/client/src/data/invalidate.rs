@@ -1,12 +1,12 @@
-//! Pages leave the kernel before the lock that covered them goes.
+//! The kernel drops pages before the lock that covers them is cancelled.
 //!
-//! The kernel drops the pages of a range one after the other, and stands still at one that it holds for a
-//! call. What calls hold that wait for a lock is known ([`super::pinned_pages`]); of all other pages the lock
-//! waits until they are dropped, however late. Only where the kernel has been blocked for two seconds
-//! ([`Invalidated::Blocked`]), as on a page of a read whose server is dead, does the lock go without that
-//! page. Those behind it would stay readable under no lock at all until that call is answered: so the range
-//! is cut then until such pages are alone, and the kernel notified of all parts. Where there are more such
-//! pages than [`BLOCKED_MAX`], they are left with what lies between them.
+//! The kernel drops the pages of a range one after the other, and blocks at one that it holds for a call.
+//! What calls hold that wait for a lock is known ([`super::pinned_pages`]); for all other pages the cancel of
+//! the lock waits until they are dropped, however late. Only where the kernel has been blocked for two
+//! seconds ([`Invalidated::Blocked`]), as on a page of a read whose server is dead, is the lock cancelled
+//! without that page. Those behind it would stay readable under no lock at all until that call is answered:
+//! so the range is cut then until such pages are alone, and the kernel notified of all parts. Where there are
+//! more such pages than [`BLOCKED_MAX`], they are left with what lies between them.
 //!
 //! The range that the kernel is notified of has stripes of other objects in it. A part that has no byte of
 //! ours is left out: another lock covers it.
@@ -34,12 +34,12 @@ const BLOCKED_MAX: usize = 48;
 
 const PAGE: u64 = 4096;
 
-/// What becomes of a notice to the kernel.
+/// The future of a notification to the kernel.
 type Invalidation = BoxFuture<'static, Invalidated>;
 
 impl Object {
-    /// Has the kernel give up its pages of `extent`, and waits until it has, however late. Not for the pages
-    /// of calls of ours that wait for a lock: the kernel releases these only when the call ends, and the call
+    /// Has the kernel drop its pages of `extent`, and waits until it has, however late. Not for the pages of
+    /// calls of ours that wait for a lock: the kernel releases these only when the call ends, and the call
     /// may be waiting for this very lock to be cancelled. See [`super::pinned_pages`].
     pub(super) async fn invalidate_pages(self: &Arc<Self>, extent: Extent) {
         let Some(events) = self.osc.shared.events() else { return };
@@ -62,8 +62,8 @@ impl Object {
         self.mapping.object_extent(range).is_some()
     }
 
-    /// Waits until the kernel has given up `range`, or is blocked there on a page that it holds for a call
-    /// that waits. The range, if that is no such page: then it is to be looked at once more.
+    /// Waits until the kernel has dropped `range`, or is blocked there on a page that it holds for a call
+    /// that waits. Returns the range if that is no such page: then it is to be invalidated once more.
     async fn invalidated_or_pinned(
         self: &Arc<Self>,
         range: Extent,
@@ -75,9 +75,9 @@ impl Object {
         (!is_pinned).then_some(range)
     }
 
-    /// Waits until the kernel has given up `range`, of which it holds nothing for calls that wait; where it is
-    /// blocked for long, all around the pages that block it. The range, if there is such a call now: then it is
-    /// to be looked at once more.
+    /// Waits until the kernel has dropped `range`, of which it holds nothing for calls that wait; where it is
+    /// blocked for long, all around the pages that block it. Returns the range if there is such a call now:
+    /// then it is to be invalidated once more.
     async fn invalidated(
         self: &Arc<Self>,
         range: Extent,
@@ -100,7 +100,7 @@ impl Object {
         }
     }
 
-    /// Has the kernel give up all of `range` but pages on which it is blocked.
+    /// Has the kernel drop all of `range` but pages on which it is blocked.
     async fn invalidate_around_blocked(self: &Arc<Self>, range: Extent, events: &dyn DataEvents) {
         let (mut wholes, mut blocked) = (vec![range], 0);
         while let Some(whole) = wholes.pop() {
@@ -133,7 +133,7 @@ impl Object {
         self.mapping.file_size(size).checked_next_multiple_of(PAGE).unwrap_or(u64::MAX)
     }
 
-    /// What `invalidation` brings; `None` if before that a call comes that asks for a lock on some of `range`.
+    /// The result of `invalidation`; `None` if a call pins some of `range` before that.
     async fn invalidated_before_pin<T>(
         &self,
         range: Extent,

@@ -1,4 +1,4 @@
-//! What a file's data keeps through changes of its layout.
+//! Detects that a file's layout may have changed since it was read.
 //!
 //! A layout is current while the lock on it is held. While a lock on an object is held, no client can move
 //! the file away from that object (that needs a conflicting lock), so the layout is checked once more when
@@ -18,8 +18,8 @@ pub struct LayoutGuard {
     losses: AtomicU64,
     /// Appends of this client queue here: each needs to see where the one before it ended.
     pub(super) append: tokio::sync::Mutex<()>,
-    /// Whether a read may have brought the kernel the page in which the file ends, since an append
-    /// last had it dropped.
+    /// Whether a read may have filled the kernel's page in which the file ends, since an append last had it
+    /// dropped.
     pub(super) end_was_read: AtomicBool,
 }
 
@@ -44,7 +44,7 @@ impl LayoutGuard {
     }
 }
 
-/// A layout that was read at one moment.
+/// When a layout was read.
 #[derive(Clone)]
 pub struct LayoutVersion {
     pub(super) layout_guard: Arc<LayoutGuard>,

@@ -5,8 +5,8 @@
 //! namespace for both: this module passes the revocation of all bits to the inode cache, and that of `DOM` to
 //! the page cache. IO, grants and write-back are those of [`super::osc`].
 //!
-//! Costs beside an OST's: none. Opening a small file to read brings its bytes along; a lock that an open
-//! gave saves the request for one before the first read or write, and the question for the size.
+//! Costs beside an OST's: none. Opening a small file to read brings its bytes along; a lock granted by an
+//! open saves the request for one before the first read or write, and the question for the size.
 
 use std::sync::Arc;
 
@@ -63,7 +63,7 @@ pub struct NewTimes {
     pub ctime: Timestamp,
 }
 
-/// Dirty bytes that have got new times.
+/// Dirty bytes whose times were set.
 pub struct UpdatedTimes {
     object: Arc<Object>,
     before: (Timestamp, Timestamp, Timestamp),
@@ -191,14 +191,14 @@ impl InodeData for Inodes {
     }
 }
 
-/// Stands between the locks of an MDT and both who keep metadata and who keep data.
+/// Passes revocations of an MDT's locks to the inode cache and the page cache.
 pub(super) struct InodeLocks {
     pub(super) pages: Pages,
     pub(super) inodes: Arc<dyn CoveredCache>,
 }
 
 impl InodeLocks {
-    /// Whether pages go with a lock: the last one that covers them.
+    /// Whether a revocation invalidates pages: that of the last lock that covers them.
     fn loses_pages(locks: &ClientNamespace, revocation: &Revocation) -> bool {
         let dom = Policy::bits(InodeBits::DOM);
         let is_reader = matches!(revocation.mode, LockMode::Pr | LockMode::Cr);

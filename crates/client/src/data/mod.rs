@@ -94,7 +94,7 @@ pub struct Garbled {
     pub data: Vec<Bytes>,
 }
 
-/// Keeps garbled data for a look at it. Called beside IO: it must not wait.
+/// Keeps garbled data for inspection. Called during IO: it must not wait.
 pub type KeepGarbled = Box<dyn Fn(Garbled) + Send + Sync>;
 
 /// Where a write goes.
@@ -108,7 +108,7 @@ pub enum WriteAt {
 
 /// How a call treats the cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct How {
+pub struct IoOptions {
     /// `O_DIRECT`: straight to and from the OST.
     pub direct: bool,
     /// `O_SYNC`, `O_DSYNC`: returns when durable.
@@ -140,8 +140,8 @@ pub trait DataPath: Send + Sync {
         config: Config,
     ) -> Arc<ClientNamespace>;
 
-    /// OST number `index` is connected, for the first time or anew: `data` says how much space it
-    /// has promised us.
+    /// OST number `index` is connected, for the first time or anew: `data` says how much grant it has given
+    /// us.
     fn connected(&self, index: u32, data: &ObdConnectData);
 
     /// Adds an MDT: files may have data on it. `inodes` keeps what else its locks cover.
@@ -158,14 +158,14 @@ pub trait DataPath: Send + Sync {
     fn mdt_connected(&self, index: u32, data: &ObdConnectData);
 
     /// Until this is dropped a call waits for a file's layout, and the kernel holds these pages for it: a
-    /// lock that goes does not wait for them.
+    /// revocation does not wait for them.
     fn pin_pages(&self, file: Fid, held: PinnedRange) -> Option<PinGuard<'_>>;
 
     /// This client has removed a file's last name and does not have it open: its object locks may be
     /// cancelled soon, together with those of other such files.
     fn gone(&self, layout: &FileLayout);
 
-    /// Gives promised space back that was not used for too long.
+    /// Returns grant that was unused for too long.
     fn give_grant_back(&self) {}
 
     /// Who is notified before object locks are cancelled.
@@ -175,7 +175,7 @@ pub trait DataPath: Send + Sync {
     /// for each OST beside the writes. Failed writes are reported to [`DataEvents::failed`].
     fn sync_all(&self) -> BoxFuture<'static, Result<(), Errno>>;
 
-    /// Writes back everything of every file and gives all object locks back (unmount).
+    /// Writes back everything of every file and cancels all object locks (unmount).
     fn shut_down(&self) -> BoxFuture<'static, ()>;
 }
 
@@ -191,7 +191,7 @@ pub trait DataFile: Send + Sync {
         &self,
         offset: u64,
         length: u32,
-        how: How,
+        options: IoOptions,
     ) -> BoxFuture<'_, Result<Vec<Bytes>, Refusal>>;
 
     /// Accepts `data`: into the cache within grants, or through to the servers. Answers the offset it
@@ -203,7 +203,7 @@ pub trait DataFile: Send + Sync {
         at: WriteAt,
         data: Bytes,
         who: &'a Credentials,
-        how: How,
+        options: IoOptions,
     ) -> BoxFuture<'a, Result<u64, Refusal>>;
 
     /// The layout, as it was seen.
@@ -212,17 +212,17 @@ pub trait DataFile: Send + Sync {
     /// The objects that their targets said last they do not have.
     fn absent(&self) -> Vec<(Uuid, OstId)>;
 
-    /// Whether the lock on the layout was held ever since that was seen.
+    /// Whether the lock on the layout was held ever since it was read.
     fn is_current(&self) -> bool;
 
-    /// The same data, by a layout that was seen once more and is the same.
+    /// The same data, by a layout that was read once more and is the same.
     fn with_version(&self, layout_version: LayoutVersion) -> Arc<dyn DataFile>;
 
     /// The largest size that the file can have: what its OSTs can hold in one object each. Beyond it writes
     /// and allocations answer `EFBIG`; so should truncates, before they are sent to the MDT.
     fn bytes_max(&self) -> u64;
 
-    /// Cuts or extends to `size` on the OSTs. The MDT knows already. `mtime` and `ctime` are the
+    /// Truncates or extends to `size` on the OSTs. The MDT has the size already. `mtime` and `ctime` are the
     /// times of the change.
     fn truncate(&self, size: u64, time: Timestamp) -> BoxFuture<'_, Result<(), Refusal>>;
 
@@ -244,7 +244,7 @@ pub trait DataFile: Send + Sync {
     fn last_size(&self) -> u64;
 
     /// Whether the kernel may still have pages that lack what that size counts.
-    fn owes_pages(&self) -> bool;
+    fn has_pending_invalidations(&self) -> bool;
 
     /// Sets the objects' times (utimes on a file with objects): the MDT knows already.
     fn set_times(

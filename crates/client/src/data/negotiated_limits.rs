@@ -28,7 +28,7 @@ pub(super) struct Tuning {
     pub(super) read_bytes_max: AtomicU64,
     pub(super) write_bytes_max: AtomicU64,
     pub(super) checksums: AtomicBool,
-    /// The flag of the wanted checksum; 0 for the one that we like best.
+    /// The flag of the wanted checksum; 0 for the preferred one.
     pub(super) checksum: AtomicU32,
     pub(super) short_io_bytes: AtomicU64,
     pub(super) resends: AtomicU32,
@@ -55,7 +55,7 @@ impl Default for Tuning {
     }
 }
 
-/// What was agreed on with the OST; asked for several times in each RPC.
+/// The limits negotiated with the OST; read several times for each RPC.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NegotiatedLimits {
     /// Bytes of one bulk.
@@ -75,7 +75,7 @@ pub(super) struct NegotiatedLimits {
 }
 
 impl Default for NegotiatedLimits {
-    /// Before anything is agreed on: the least, and no limit that the OST may not have.
+    /// Before the first connect: the least, and no limit that the OST may not have.
     fn default() -> Self {
         Self {
             bulk_bytes: 1 << 20,
@@ -118,7 +118,7 @@ impl NegotiatedLimits {
 }
 
 impl Osc {
-    /// What was agreed on when the OST was last connected, within what operators have set.
+    /// The limits negotiated when the OST was last connected, within what operators have set.
     pub(super) fn limits(&self) -> NegotiatedLimits {
         let agreed = *self.limits.lock();
         let tuning = &self.tuning;
@@ -185,7 +185,7 @@ impl Osc {
         self.tuning.resends.store(count, Ordering::Relaxed);
     }
 
-    /// Whether data whose checksum was wrong is kept for a look at it (`checksum_dump`).
+    /// Whether data whose checksum was wrong is kept for inspection (`checksum_dump`).
     #[must_use]
     pub fn dumps(&self) -> bool {
         self.tuning.dumps.load(Ordering::Relaxed)

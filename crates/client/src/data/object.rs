@@ -23,7 +23,7 @@ use tokio::sync::Notify;
 use super::extents::Extents;
 use super::layout_guard::{LayoutVersion, Refusal};
 use super::mdt::NewTimes;
-use super::osc::{Keeper, Osc};
+use super::osc::{Osc, OscKind};
 use super::pinned_pages::PinnedRange;
 use super::writes_during_reads::ReadsInFlight;
 use crate::locks::{HeldLock, LockRequest};
@@ -50,21 +50,20 @@ pub(super) struct ObjectState {
     pub(super) clean: Extents,
     /// The reads in flight, which need the bytes of each write.
     pub(super) reads: ReadsInFlight,
-    /// Counts writes, cuts and holes: what was asked of the OST before one of them may be old when it
-    /// comes.
+    /// Counts writes, truncates and punches: a reply to a question sent before one of them may be stale.
     pub(super) changes: u64,
     pub(super) known: KnownAttributes,
-    /// Goes up whenever `known` changes: what was asked before that is no news.
+    /// Goes up whenever `known` changes: replies to questions sent before that are stale.
     pub(super) version: u64,
     /// Whether the OST said last that it has no such object.
     pub(super) is_absent: bool,
     /// Whether `known` came from the OST. A lock does not prove that: it may be older than this object.
     pub(super) is_from_ost: bool,
-    /// Who pays for new blocks.
+    /// Who is charged for new blocks (quota).
     pub(super) owner: (u32, u32),
     /// Something was written since the last sync.
     pub(super) unsynced: bool,
-    /// How often clean bytes are kept because an open has brought them.
+    /// How many opens have brought clean bytes that are kept for them.
     pub(super) inline_data: usize,
     /// A write-back of all that is dirty is going to happen.
     pub(super) scheduled: bool,
@@ -170,8 +169,8 @@ impl Drop for PendingInvalidation {
 }
 
 impl Object {
-    /// A lock on `extent`: one that we have, or a new one. No RPC for the first. `held` is what the
-    /// kernel holds until the caller is done; `layout_version` is the layout by which the object is the file's.
+    /// A lock on `extent`: a cached one, or a new one. No RPC for the former. `held` is what the kernel holds
+    /// until the caller is done; `layout_version` is the layout by which the object is the file's.
     ///
     /// # Errors
     /// [`Refusal::Stale`] if the layout may have changed before the lock was there.
@@ -182,12 +181,12 @@ impl Object {
         held: Option<PinnedRange>,
         layout_version: &LayoutVersion,
     ) -> Result<Lease, Refusal> {
-        let lease = self.lease_unseen(extent, mode, held).await?;
+        let lease = self.lease_unchecked(extent, mode, held).await?;
         layout_version.check()?;
         Ok(lease)
     }
 
-    async fn lease_unseen(
+    async fn lease_unchecked(
         self: &Arc<Self>,
         extent: Extent,
         mode: LockMode,
@@ -202,9 +201,9 @@ impl Object {
         }
         let pin = LockRequest { resource: self.resource, policy, mode, flags: LockFlags::NONE };
         let pin_guard = held.map(|held| self.osc.shared.pinned_pages.pin(self.file, held));
-        let lock = match (self.osc.keeper, mode) {
+        let lock = match (self.osc.kind, mode) {
             // A PR lock of ours on the same inode is sure to conflict.
-            (Keeper::Mdt, LockMode::Pw) => self.osc.locks().enqueue_with_early_cancel(pin).await,
+            (OscKind::Mdt, LockMode::Pw) => self.osc.locks().enqueue_with_early_cancel(pin).await,
             _ => self.osc.locks().enqueue(pin).await,
         };
         let lock = self.heard(lock)?;
@@ -236,8 +235,8 @@ impl Object {
         self.osc.covers_end(self.resource, size)
     }
 
-    /// Takes over a lock value block; what we have not written yet counts on top. An OST that cannot read
-    /// the object gives a lock without one: what was known is no news then, though the lock is ours.
+    /// Takes over a lock value block; what we have not written yet counts on top. An OST that cannot read the
+    /// object grants a lock without one: what was known is stale then, though the lock is ours.
     pub(super) fn learn(&self, value: &Bytes) {
         let lvb = KnownAttributes::from_lvb(value);
         let mut state = self.state.lock();
@@ -272,8 +271,8 @@ impl Object {
         self.state.lock().known.blocks = oa.blocks;
     }
 
-    /// What we know, to answer a glimpse; `None` if the OST knows better. The size only as far as our locks
-    /// cover it: another client may have truncated what lies behind.
+    /// The reply to a glimpse; `None` if the OST knows better. The size only as far as our locks cover it:
+    /// another client may have truncated what lies behind.
     pub(super) fn lock_value(&self) -> Option<Bytes> {
         let is_covered = self.is_covered();
         let state = self.state.lock();
@@ -299,16 +298,16 @@ impl Object {
         Some(writer.into_bytes())
     }
 
-    /// A lock on `extent` goes: the kernel gives its pages up first (writing what it changed), then
-    /// what is dirty is written, then what was read ahead is dropped.
-    pub(super) async fn lose(self: &Arc<Self>, extent: Extent, is_writer: bool, discard: bool) {
+    /// A lock on `extent` is revoked: the kernel drops its pages first (writing what it changed), then what
+    /// is dirty is written, then what was read ahead is dropped.
+    pub(super) async fn revoke(self: &Arc<Self>, extent: Extent, is_writer: bool, discard: bool) {
         let (borrowers, was_borrowed) = (AtomicUsize::new(0), AtomicBool::new(false));
         let revoked = Arc::new(RevokedExtent { extent, is_writer, borrowers, was_borrowed });
         {
             let mut state = self.state.lock();
             state.losses += 1;
-            // A lock on an inode may come with an answer that says nothing of its data.
-            state.is_from_ost &= self.osc.keeper == Keeper::Ost;
+            // A lock on an inode may be granted by a reply that says nothing of its data.
+            state.is_from_ost &= self.osc.kind == OscKind::Ost;
             state.revoked.push(Arc::clone(&revoked));
         }
         self.invalidate_pages(extent).await;
@@ -342,14 +341,14 @@ impl Object {
 
     /// Has the kernel drop pages of bytes that are lost. Not waited for: a write that holds one of them may
     /// wait for those that are under way to end.
-    pub(super) fn pages_lost(self: &Arc<Self>, part: Extent) {
+    pub(super) fn invalidate_lost_pages(self: &Arc<Self>, part: Extent) {
         let Some(events) = self.osc.shared.events() else { return };
         let Some(range) = self.mapping.file_extent(part) else { return };
         let lvb = events.invalidate(self.file, Stale::Pages(range));
         self.defer_invalidation(Box::pin(async move { _ = lvb.await.done().await }));
     }
 
-    /// The kernel gives pages up when `lvb` is done.
+    /// The kernel has dropped the pages when `invalidation` is done.
     pub(super) fn defer_invalidation(self: &Arc<Self>, lvb: BoxFuture<'static, ()>) {
         let pending = PendingInvalidation::new(self);
         let task = async move {
@@ -362,23 +361,23 @@ impl Object {
     /// Whether the kernel still has pages that are to be invalidated. With a size that counts bytes which
     /// these pages lack, the kernel would show zeros: a caller that reports a size reads the size first and
     /// this then.
-    pub(super) fn owes_pages(&self) -> bool {
+    pub(super) fn has_pending_invalidations(&self) -> bool {
         self.state.lock().pending_invalidations > 0
     }
 
-    /// Waits until the kernel has given up all pages that it owes.
-    pub(super) async fn pages_given_up(&self) {
+    /// Waits until no invalidation of the kernel's pages is pending.
+    pub(super) async fn wait_for_invalidations(&self) {
         loop {
             let mut changed = pin!(self.changed.notified());
             changed.as_mut().enable();
-            if !self.owes_pages() {
+            if !self.has_pending_invalidations() {
                 return;
             }
             changed.await;
         }
     }
 
-    /// No more guests, and waits for those that are there.
+    /// Ends borrowing, and waits for the borrowers that there are.
     async fn wait_for_borrowers(&self, revoked: &Arc<RevokedExtent>) {
         self.state.lock().revoked.retain(|other| !Arc::ptr_eq(other, revoked));
         loop {
@@ -391,7 +390,7 @@ impl Object {
     }
 
     /// Dirty bytes of `extent` cannot be written any more: the file's next flush or fsync says so.
-    pub(super) fn note_loss(&self, extent: Extent) {
+    pub(super) fn fail_dirty(&self, extent: Extent) {
         let end = extent.end.saturating_add(1);
         if self.state.lock().dirty.overlaps(extent.start, end) {
             tracing::warn!(file = %self.file, "the OST has forgotten us: written data was lost");
@@ -401,14 +400,14 @@ impl Object {
 
     /// Bytes that a write has reported as accepted are lost.
     pub(super) fn note_failure(&self, errno: Errno) {
-        // The object is not there: to who hears of it by an fsync his bytes are lost, and no name is missing.
+        // The object is not there: an fsync reports that as lost bytes, not as a missing name.
         let errno = if errno == Errno::ENOENT { Errno::EIO } else { errno };
         if let Some(events) = self.osc.shared.events() {
             events.failed(self.file, errno);
         }
     }
 
-    /// Throws dirty and clean bytes away.
+    /// Discards dirty and clean bytes.
     pub(super) fn discard(&self, start: u64, end: u64) {
         let mut state = self.state.lock();
         let dropped = state.dirty.release(start, end);
@@ -426,6 +425,6 @@ impl Drop for Object {
         let dirty = state.dirty.cost();
         let known = Some(state.known).filter(|_| state.is_from_ost && dirty == 0);
         self.osc.settle(dirty, dirty);
-        self.osc.leave(self.resource, known);
+        self.osc.release_object(self.resource, known);
     }
 }

@@ -4,7 +4,7 @@
 //! On an OST locks on data are extent locks. On an MDT it is the `DOM` bit of the inode's lock, PR to
 //! read and PW to write, always for the whole object; see [`super::mdt`].
 //!
-//! Its grant is in [`super::grant`], what was agreed on with it in [`super::negotiated_limits`].
+//! Its grant is in [`super::grant`], the limits negotiated with it in [`super::negotiated_limits`].
 
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock, Weak};
@@ -22,7 +22,7 @@ use sheen_wire::ost::{Obdo, OstBody};
 use tokio::sync::Notify;
 
 use super::counts::IoCounts;
-use super::grant::Space;
+use super::grant::Grant;
 use super::negotiated_limits::{NegotiatedLimits, Tuning};
 use super::object::{KnownAttributes, Object};
 use super::writeback_queue::WritebackQueue;
@@ -33,7 +33,7 @@ use crate::locks::{ClientNamespace, CoveredCache, Revocation};
 pub(super) struct Shared {
     pub(super) world: World,
     pub(super) events: Mutex<Option<Arc<dyn super::DataEvents>>>,
-    /// Keeps garbled data for a look at it.
+    /// Keeps garbled data for inspection.
     pub(super) keep_garbled: OnceLock<super::KeepGarbled>,
     pub(super) ahead: super::ahead::Limits,
     /// Calls that wait for locks.
@@ -60,7 +60,7 @@ impl Shared {
 
 /// What keeps the objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Keeper {
+pub(super) enum OscKind {
     /// An OST: extent locks.
     Ost,
     /// An MDT: the `DOM` bit of inodes.
@@ -69,11 +69,11 @@ pub(super) enum Keeper {
 
 /// One OST, or an MDT that keeps data.
 pub struct Osc {
-    pub(super) keeper: Keeper,
+    pub(super) kind: OscKind,
     pub(super) shared: Arc<Shared>,
     pub(super) channel: Arc<dyn Channel>,
     locks: OnceLock<Arc<ClientNamespace>>,
-    pub(super) space: Mutex<Space>,
+    pub(super) grant: Mutex<Grant>,
     pub(super) limits: Mutex<NegotiatedLimits>,
     pub(super) writeback_queue: WritebackQueue,
     objects: Mutex<Objects>,
@@ -89,18 +89,18 @@ struct Objects {
     used: HashMap<ResourceName, Weak<Object>>,
     /// Size and times under a lock that is still cached, so that the next user need not ask for
     /// them. An entry goes when any lock on its resource does: there are no more than locks.
-    left: HashMap<ResourceName, KnownAttributes>,
+    attributes_unused: HashMap<ResourceName, KnownAttributes>,
 }
 
 impl Osc {
-    pub(super) fn new(keeper: Keeper, shared: Arc<Shared>, channel: Arc<dyn Channel>) -> Arc<Self> {
+    pub(super) fn new(kind: OscKind, shared: Arc<Shared>, channel: Arc<dyn Channel>) -> Arc<Self> {
         Arc::new(Self {
-            keeper,
+            kind,
             shared,
             channel,
             locks: OnceLock::new(),
             // Nothing is promised before [`Osc::connected`].
-            space: Mutex::default(),
+            grant: Mutex::default(),
             limits: Mutex::default(),
             writeback_queue: WritebackQueue::default(),
             objects: Mutex::default(),
@@ -125,9 +125,9 @@ impl Osc {
 
     /// The lock that covers `extent` of an object: at least that.
     pub(super) fn policy(&self, extent: Extent) -> Policy {
-        match self.keeper {
-            Keeper::Ost => Policy::extent(extent),
-            Keeper::Mdt => Policy::bits(InodeBits::DOM),
+        match self.kind {
+            OscKind::Ost => Policy::extent(extent),
+            OscKind::Mdt => Policy::bits(InodeBits::DOM),
         }
     }
 
@@ -166,8 +166,8 @@ impl Osc {
         call::call::<OstSync>(&*self.channel, call).await.map(drop)
     }
 
-    /// The object that is in use for this resource, made now if there is none, of what is known of it:
-    /// never two at once, whose locks and dirty bytes would not know of each other.
+    /// The object that is in use for this resource, made now if there is none, of what is known of it: never
+    /// two at once, whose locks and dirty bytes would be separate.
     pub(super) fn object_or_new(
         &self,
         resource: ResourceName,
@@ -177,22 +177,23 @@ impl Osc {
         if let Some(object) = objects.used.get(&resource).and_then(Weak::upgrade) {
             return object;
         }
-        let left = objects.left.remove(&resource);
-        let left = left.filter(|known| self.covers_end(resource, known.size));
-        let object = Arc::new(make(left));
+        let attributes_unused = objects.attributes_unused.remove(&resource);
+        let attributes_unused =
+            attributes_unused.filter(|known| self.covers_end(resource, known.size));
+        let object = Arc::new(make(attributes_unused));
         objects.used.insert(resource, Arc::downgrade(&object));
         object
     }
 
     /// The object is not in use any more; `known` is what the OST has reported of it.
-    pub(super) fn leave(&self, resource: ResourceName, known: Option<KnownAttributes>) {
+    pub(super) fn release_object(&self, resource: ResourceName, known: Option<KnownAttributes>) {
         let mut objects = self.objects.lock();
         if objects.used.get(&resource).is_none_or(|object| object.strong_count() > 0) {
             return;
         }
         objects.used.remove(&resource);
         if let Some(known) = known.filter(|known| self.covers_end(resource, known.size)) {
-            objects.left.insert(resource, known);
+            objects.attributes_unused.insert(resource, known);
         }
     }
 
@@ -233,10 +234,10 @@ impl Osc {
                 object.learn(value);
             }
             // Locks on the objects of an OST are asked for by objects in use alone.
-            None if self.keeper == Keeper::Ost => {}
+            None if self.kind == OscKind::Ost => {}
             None => {
                 if let Some(known) = KnownAttributes::from_lvb(value) {
-                    objects.left.insert(resource, known);
+                    objects.attributes_unused.insert(resource, known);
                 }
             }
         }
@@ -246,10 +247,11 @@ impl Osc {
         self.objects.lock().used.get(&resource).and_then(Weak::upgrade)
     }
 
-    /// The object in use, for a lock on it that goes: what was left of one that is not, goes too.
-    fn object_losing(&self, resource: ResourceName) -> Option<Arc<Object>> {
+    /// The object in use, for a lock on it that is revoked. What was kept of an object that is not in use is
+    /// dropped.
+    fn object_for_revocation(&self, resource: ResourceName) -> Option<Arc<Object>> {
         let mut objects = self.objects.lock();
-        objects.left.remove(&resource);
+        objects.attributes_unused.remove(&resource);
         objects.used.get(&resource).and_then(Weak::upgrade)
     }
 }
@@ -266,12 +268,13 @@ fn extent_of(part: &Policy) -> Extent {
 
 impl CoveredCache for Pages {
     fn revoke(&self, _: &Arc<ClientNamespace>, revocation: Revocation) -> BoxFuture<'static, ()> {
-        let object = self.0.upgrade().and_then(|osc| osc.object_losing(revocation.resource));
+        let object =
+            self.0.upgrade().and_then(|osc| osc.object_for_revocation(revocation.resource));
         Box::pin(async move {
             if let Some(object) = object {
                 let is_writer =
                     matches!(revocation.mode, LockMode::Pw | LockMode::Ex | LockMode::Group);
-                object.lose(extent_of(&revocation.part), is_writer, revocation.discard).await;
+                object.revoke(extent_of(&revocation.part), is_writer, revocation.discard).await;
             }
         })
     }
@@ -281,11 +284,12 @@ impl CoveredCache for Pages {
         _: &Arc<ClientNamespace>,
         revocation: Revocation,
     ) -> BoxFuture<'static, ()> {
-        let object = self.0.upgrade().and_then(|osc| osc.object_losing(revocation.resource));
+        let object =
+            self.0.upgrade().and_then(|osc| osc.object_for_revocation(revocation.resource));
         Box::pin(async move {
             if let Some(object) = object {
-                object.note_loss(extent_of(&revocation.part));
-                object.lose(extent_of(&revocation.part), true, true).await;
+                object.fail_dirty(extent_of(&revocation.part));
+                object.revoke(extent_of(&revocation.part), true, true).await;
             }
         })
     }

@@ -17,7 +17,7 @@ use super::ahead::Limits;
 use super::file::File;
 use super::mdt::{InodeLocks, Inodes};
 use super::object::{Object, ObjectState};
-use super::osc::{Keeper, Osc, Pages, Shared};
+use super::osc::{Osc, OscKind, Pages, Shared};
 use super::pinned_pages::{PinGuard, PinnedRange};
 use super::{AddedMdt, DataEvents, DataFile, DataPath, FileLayout, LayoutVersion};
 use crate::locks::{ClientNamespace, CoveredCache};
@@ -66,7 +66,7 @@ impl Osts {
         channel: Arc<dyn Channel>,
         config: Config,
     ) -> Arc<ClientNamespace> {
-        let osc = Osc::new(Keeper::Ost, Arc::clone(&self.shared), Arc::clone(&channel));
+        let osc = Osc::new(OscKind::Ost, Arc::clone(&self.shared), Arc::clone(&channel));
         let protected = Arc::new(Pages(Arc::downgrade(&osc)));
         let world = self.shared.world.clone();
         let locks = ClientNamespace::new(name, world, channel, config, protected);
@@ -150,7 +150,7 @@ impl Osts {
     }
 
     /// All OSTs, and all MDTs as far as they keep data.
-    fn keepers(&self) -> (Vec<Arc<Osc>>, Vec<Arc<Osc>>) {
+    fn all_oscs(&self) -> (Vec<Arc<Osc>>, Vec<Arc<Osc>>) {
         let of = |table: &RwLock<BTreeMap<u32, Arc<Osc>>>| table.read().values().cloned().collect();
         (of(&self.table), of(&self.mdts))
     }
@@ -181,7 +181,7 @@ impl DataPath for Osts {
         config: Config,
         inodes: Arc<dyn CoveredCache>,
     ) -> AddedMdt {
-        let osc = Osc::new(Keeper::Mdt, Arc::clone(&self.shared), Arc::clone(&channel));
+        let osc = Osc::new(OscKind::Mdt, Arc::clone(&self.shared), Arc::clone(&channel));
         let protected = Arc::new(InodeLocks { pages: Pages(Arc::downgrade(&osc)), inodes });
         let world = self.shared.world.clone();
         let locks = ClientNamespace::new(name, world, channel, config, protected);
@@ -203,13 +203,13 @@ impl DataPath for Osts {
     fn gone(&self, layout: &FileLayout) {
         for place in layout.stripes() {
             if let Some(osc) = self.osc(place.ost) {
-                osc.give_back_soon(OstId::of_fid(place.object).resource());
+                osc.cancel_soon(OstId::of_fid(place.object).resource());
             }
         }
     }
 
     fn give_grant_back(&self) {
-        let (osts, mdts) = self.keepers();
+        let (osts, mdts) = self.all_oscs();
         osts.iter().chain(&mdts).for_each(Osc::give_grant_back);
     }
 
@@ -227,7 +227,7 @@ impl DataPath for Osts {
     }
 
     fn sync_all(&self) -> BoxFuture<'static, Result<(), Errno>> {
-        let (osts, mdts) = self.keepers();
+        let (osts, mdts) = self.all_oscs();
         Box::pin(async move {
             for osc in osts.iter().chain(&mdts) {
                 osc.flush_all().await;
@@ -241,7 +241,7 @@ impl DataPath for Osts {
     }
 
     fn shut_down(&self) -> BoxFuture<'static, ()> {
-        let (osts, mdts) = self.keepers();
+        let (osts, mdts) = self.all_oscs();
         Box::pin(async move {
             for osc in osts.iter().chain(&mdts) {
                 osc.flush_all().await;

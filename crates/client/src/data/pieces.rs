@@ -7,7 +7,7 @@ use bytes::Bytes;
 use sheen_layout::{Place, PlacedPiece};
 use sheen_types::{Errno, Extent, LockMode};
 
-use super::How;
+use super::IoOptions;
 use super::file::File;
 use super::layout_guard::Refusal;
 use super::object::{Lease, Object, PendingInvalidation};
@@ -21,10 +21,10 @@ impl File {
         &self,
         offset: u64,
         length: u64,
-        how: How,
+        options: IoOptions,
     ) -> Result<Vec<Bytes>, Refusal> {
         let losses = self.losses();
-        let (mut out, got) = self.read_once(offset, length, how, false).await?;
+        let (mut out, got) = self.read_once(offset, length, options, false).await?;
         // Lustre's servers fill the last page up: what comes from behind the end is no data.
         let sure = got.min(self.known_size().saturating_sub(offset));
         if sure == length {
@@ -33,39 +33,39 @@ impl File {
         // What an object does not have is a hole, unless the file ends before it, or it was written since:
         // what a reported size counts is there for a second read. This does not wait for pending
         // invalidations, as attributes do: the kernel holds the pages of this read.
-        let pin_guard = how.held.map(|held| self.pin_pages(held));
+        let pin_guard = options.held.map(|held| self.pin_pages(held));
         self.ask_size().await?;
         // Objects that belong to another file by now say nothing.
         self.layout_version.check()?;
         let there = self.known_size().saturating_sub(offset).min(length);
         if there > sure {
-            (out, _) = self.read_once(offset, there, how, false).await?;
+            (out, _) = self.read_once(offset, there, options, false).await?;
         }
         drop(pin_guard);
-        // From here on a lock that goes waits for the pages again; one that has not is counted.
-        if let Some(held) = how.held
+        // From here on a revocation waits for the pages again; one that did not wait is counted.
+        if let Some(held) = options.held
             && self.losses() != losses
         {
-            return self.read_again(offset, length, (how, held)).await;
+            return self.read_again(offset, length, (options, held)).await;
         }
         trim(&mut out, there);
         Ok(out)
     }
 
-    /// Reads once more what was read under a lock that went without the pages which the kernel holds for this read,
-    /// under locks that stay until all has come. The size is asked for before: with such locks in use this waits for no
-    /// server of other bytes.
+    /// Reads once more what was read under a lock that was revoked without the pages which the kernel holds
+    /// for this read, under locks that are held until all has come. The size is asked for before: with such
+    /// locks in use this waits for no server of other bytes.
     async fn read_again(
         &self,
         offset: u64,
         length: u64,
-        (how, held): (How, PinnedRange),
+        (options, held): (IoOptions, PinnedRange),
     ) -> Result<Vec<Bytes>, Refusal> {
         let range = Extent::of_length(offset, length).ok_or(Errno::EOVERFLOW)?;
         let pin_guard = self.pin_pages(held);
         self.ask_size().await?;
         let leases = self.lease_all(range, LockMode::Pr).await?;
-        let (mut out, _) = self.read_once(offset, length, how, true).await?;
+        let (mut out, _) = self.read_once(offset, length, options, true).await?;
         let there = self.known_size().saturating_sub(offset).min(length);
         drop(pin_guard);
         drop(leases);
@@ -80,16 +80,16 @@ impl File {
         &self,
         offset: u64,
         length: u64,
-        how: How,
+        options: IoOptions,
         is_leased: bool,
     ) -> Result<(Vec<Bytes>, u64), Refusal> {
         let cut: Vec<_> = self.layout.pieces(offset, length).collect();
         let range = Extent::of_length(offset, length).filter(|_| !is_leased);
         let read = match (&cut[..], range) {
-            ([piece], _) => vec![self.read_piece(piece, how, is_leased).await],
-            (pieces, Some(range)) => self.read_together(pieces, range, how).await?,
+            ([piece], _) => vec![self.read_piece(piece, options, is_leased).await],
+            (pieces, Some(range)) => self.read_together(pieces, range, options).await?,
             (pieces, None) => {
-                let all = pieces.iter().map(|piece| self.read_piece(piece, how, is_leased));
+                let all = pieces.iter().map(|piece| self.read_piece(piece, options, is_leased));
                 join::all(all.collect()).await
             }
         };
@@ -110,23 +110,23 @@ impl File {
 
     /// Pieces of several objects, from `range` of the file.
     ///
-    /// The kernel holds the pages of all until the last has come, and that one may wait for a lock. As
-    /// while several objects are written, the lock of another may go meanwhile, without its pages: what
-    /// was read under it is not for them. Then all is read once more, under locks that stay until all
-    /// has come.
+    /// The kernel holds the pages of all until the last has come, and that one may wait for a lock. As while
+    /// several objects are written, the lock of another may be revoked in the meantime, without its pages:
+    /// what was read under it must not fill them. Then all is read once more, under locks that are held until
+    /// all has come.
     async fn read_together(
         &self,
         pieces: &[PlacedPiece],
         range: Extent,
-        how: How,
+        options: IoOptions,
     ) -> Result<Vec<Result<Vec<Bytes>, Refusal>>, Refusal> {
-        let all = |is_leased| pieces.iter().map(move |it| self.read_piece(it, how, is_leased));
+        let all = |is_leased| pieces.iter().map(move |it| self.read_piece(it, options, is_leased));
         let losses = self.losses();
-        let pin_guard = how.held.map(|held| self.pin_pages(held));
+        let pin_guard = options.held.map(|held| self.pin_pages(held));
         let read = join::all(all(false).collect()).await;
         drop(pin_guard);
         // From here on a lock that goes waits for the pages again; one that has not is counted.
-        let (Some(held), false) = (how.held, self.losses() == losses) else {
+        let (Some(held), false) = (options.held, self.losses() == losses) else {
             return Ok(read);
         };
         let pin_guard = self.pin_pages(held);
@@ -141,15 +141,15 @@ impl File {
     async fn read_piece(
         &self,
         piece: &PlacedPiece,
-        how: How,
+        options: IoOptions,
         is_leased: bool,
     ) -> Result<Vec<Bytes>, Refusal> {
         // A hole, if the file goes on behind it.
         let Some(object) = self.object_of(piece) else { return Ok(Vec::new()) };
         let (start, end) = (piece.object_offset, piece.object_offset + piece.length);
         match is_leased {
-            true => Ok(object.read_leased(start, end, how).await?),
-            false => object.read(start, end, how, &self.layout_version).await,
+            true => Ok(object.read_leased(start, end, options).await?),
+            false => object.read(start, end, options, &self.layout_version).await,
         }
     }
 
@@ -162,16 +162,16 @@ impl File {
 
     /// Writes all of `data`. The caller has all leases if `is_leased`.
     ///
-    /// The kernel holds the pages of all pieces until the last is written, and that one may wait for
-    /// a lock. Meanwhile the lock of one that is written may go, and must not wait for its pages: the
-    /// client that wants it may hold what this call waits for, as two that write blocks across the
-    /// same border of stripes do.
+    /// The kernel holds the pages of all pieces until the last is written, and that one may wait for a lock.
+    /// In the meantime the lock of one that is written may be revoked, and must not wait for its pages: the
+    /// client that wants it may hold what this call waits for, as two that write blocks across the same
+    /// border of stripes do.
     pub(super) async fn write_pieces(
         &self,
         offset: u64,
         data: Bytes,
         owner: (u32, u32),
-        how: How,
+        options: IoOptions,
         is_leased: bool,
     ) -> Result<(), Refusal> {
         self.check_objects(offset, data.len() as u64)?;
@@ -184,8 +184,8 @@ impl File {
             async move {
                 let object = object.ok_or(Errno::EIO)?;
                 match is_leased {
-                    true => Ok(object.write_leased(at, part, owner, how).await?),
-                    false => object.write(at, part, owner, how, &self.layout_version).await,
+                    true => Ok(object.write_leased(at, part, owner, options).await?),
+                    false => object.write(at, part, owner, options, &self.layout_version).await,
                 }
             }
         };
@@ -193,7 +193,7 @@ impl File {
             [piece] => one(piece).await,
             pieces => {
                 let losses = self.losses();
-                let _pin_guard = how.held.map(|held| self.pin_pages(held));
+                let _pin_guard = options.held.map(|held| self.pin_pages(held));
                 let written = join::all_ok(pieces.iter().map(one).collect()).await;
                 if !is_leased && self.losses() != losses {
                     self.drop_pages(offset, data.len() as u64).await;
@@ -203,7 +203,7 @@ impl File {
         }
     }
 
-    /// See [`Object::drop_pages`]: of all that a call has written, which says what the kernel holds.
+    /// See [`Object::drop_pages`]: of all that a call has written; the call knows what the kernel holds.
     async fn drop_pages(&self, offset: u64, length: u64) {
         let range = Extent::of_length(offset, length);
         for (object, part) in range.map(|range| self.parts(range)).unwrap_or_default() {
@@ -231,15 +231,15 @@ impl File {
 
     /// Locks everything from where the file may end on, writes there.
     ///
-    /// The kernel does not put these bytes into its pages. It drops the page in which it believes them
-    /// to be before it asks, but a read beside this call may have brought that page back, with zeros in
-    /// their place, under the very lock that is used here.
+    /// The kernel does not put these bytes into its pages. It drops the page in which it believes them to be
+    /// before it sends them, but a read beside this call may have brought that page back, with zeros in their
+    /// place, under the very lock that is used here.
     pub(super) async fn append(
         &self,
         thought: u64,
         data: Bytes,
         owner: (u32, u32),
-        how: How,
+        options: IoOptions,
     ) -> Result<u64, Refusal> {
         let turn = self.layout_version.layout_guard.append.lock().await;
         let losses = self.losses();
@@ -258,7 +258,7 @@ impl File {
         // From when the size counts these bytes until such a page is gone.
         let pending: Vec<PendingInvalidation> =
             self.objects.iter().map(PendingInvalidation::new).collect();
-        self.write_pieces(offset, data, owner, how, true).await?;
+        self.write_pieces(offset, data, owner, options, true).await?;
         let end_was_read =
             self.layout_version.layout_guard.end_was_read.swap(false, Ordering::AcqRel);
         let dropped = end_was_read || offset != thought || losses != self.losses();
@@ -268,7 +268,7 @@ impl File {
         }
         drop((pending, leases, turn));
         if dropped {
-            self.pages_given_up().await;
+            self.wait_for_invalidations().await;
         }
         Ok(offset)
     }

@@ -15,7 +15,7 @@
 //! Pages are those of the file, whichever of its objects they belong to: what the kernel is to drop for one
 //! object is one range, from its first byte to its last, with stripes of all other objects in between.
 //!
-//! Costs a look into one map for each call that waits for a lock, or that reads or writes several objects.
+//! Costs one map access for each call that waits for a lock, or that reads or writes several objects.
 
 use parking_lot::Mutex;
 use sheen_types::{Extent, Fid, HashMap};
@@ -66,7 +66,7 @@ pub struct PinGuard<'a> {
 }
 
 impl PinnedPages {
-    /// A call waits for which the kernel holds these pages of the file.
+    /// A call waits while the kernel holds these pages of the file for it.
     pub(super) fn pin(&self, file: Fid, held: PinnedRange) -> PinGuard<'_> {
         self.calls.lock().entry(file).or_default().push(held);
         self.news.notify_waiters();

@@ -13,7 +13,7 @@ use super::layout_guard::{LayoutVersion, Refusal};
 use super::negotiated_limits::{NegotiatedLimits, max_brw};
 use super::object::Object;
 use super::writes_during_reads::ReadInFlight;
-use super::{Garbled, How};
+use super::{Garbled, IoOptions};
 use crate::call::{self, need};
 
 /// Zeros to share.
@@ -28,31 +28,31 @@ pub(super) fn zeros(length: u64) -> impl Iterator<Item = Bytes> {
 }
 
 impl Object {
-    /// The bytes of `start..end`, fewer only where the object ends as far as we and the OST know.
+    /// The bytes of `start..end`, fewer only where the object ends as far as this client and the OST know.
     pub(super) async fn read(
         self: &Arc<Self>,
         start: u64,
         end: u64,
-        how: How,
+        options: IoOptions,
         layout_version: &LayoutVersion,
     ) -> Result<Vec<Bytes>, Refusal> {
         let extent = Extent { start, end: end - 1 };
-        let lease = self.lease(extent, LockMode::Pr, how.held, layout_version).await?;
-        let read = self.read_leased(start, end, how).await;
+        let lease = self.lease(extent, LockMode::Pr, options.held, layout_version).await?;
+        let read = self.read_leased(start, end, options).await;
         drop(lease);
         Ok(read?)
     }
 
-    /// As [`Object::read`], for a caller that has the lease. Asking for another one here could wait for
-    /// the caller's own to go.
+    /// As [`Object::read`], for a caller that has the lease. Enqueuing another one here could wait for the
+    /// caller's own to be cancelled.
     pub(super) async fn read_leased(
         self: &Arc<Self>,
         start: u64,
         end: u64,
-        how: How,
+        options: IoOptions,
     ) -> Result<Vec<Bytes>, Errno> {
-        let _direct = how.direct.then(|| self.osc.io().begin_direct());
-        if how.direct {
+        let _direct = options.direct.then(|| self.osc.io().begin_direct());
+        if options.direct {
             self.drain(Extent { start, end: end - 1 }).await;
         }
         let (held, reading) = self.held(start, end);
@@ -102,7 +102,7 @@ impl Object {
         let pieces = self.fetch(start, end).await?;
         {
             let mut state = self.state.lock();
-            // What was changed meanwhile may be on the OST by now, and newer than what came.
+            // What was changed in the meantime may be on the OST by now, and newer than what came.
             let is_current = state.changes == changes;
             let mut at = start;
             for piece in pieces.into_iter().filter(|_| is_current) {
@@ -116,7 +116,7 @@ impl Object {
     }
 
     /// What we hold of the range, the newest of each byte, in order, and what will collect bytes written
-    /// since. Clean bytes are handed on: the caller keeps them.
+    /// since. Clean bytes are moved to the caller.
     fn held(self: &Arc<Self>, start: u64, end: u64) -> (Vec<(u64, Bytes)>, ReadInFlight) {
         let mut state = self.state.lock();
         let mut merged = super::extents::Extents::default();
@@ -245,7 +245,7 @@ impl Output {
     }
 }
 
-/// Cuts pieces to `length` bytes in all.
+/// Trims pieces to `length` bytes in all.
 pub(super) fn trim(pieces: &mut Vec<Bytes>, length: u64) {
     let mut left = length;
     pieces.retain_mut(|piece| {

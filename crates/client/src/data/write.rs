@@ -15,7 +15,7 @@ use super::grant::Shortage;
 use super::layout_guard::{LayoutVersion, Refusal};
 use super::negotiated_limits::max_brw;
 use super::object::Object;
-use super::{Garbled, How};
+use super::{Garbled, IoOptions};
 use crate::call::{self, need};
 
 /// Separate runs in one RPC; Lustre allows a run per page.
@@ -31,34 +31,34 @@ impl Object {
         offset: u64,
         data: Bytes,
         owner: (u32, u32),
-        how: How,
+        options: IoOptions,
         layout_version: &LayoutVersion,
     ) -> Result<(), Refusal> {
         let length = data.len() as u64;
         let extent = Extent::of_length(offset, length).ok_or(Errno::EFBIG)?;
         let losses = self.state.lock().losses;
-        let lease = self.lease(extent, LockMode::Pw, how.held, layout_version).await?;
-        self.write_leased(offset, data, owner, how).await?;
+        let lease = self.lease(extent, LockMode::Pw, options.held, layout_version).await?;
+        self.write_leased(offset, data, owner, options).await?;
         if self.state.lock().losses != losses {
-            self.drop_pages(extent, how.held).await;
+            self.drop_pages(extent, options.held).await;
         }
         drop(lease);
         Ok(())
     }
 
-    /// As [`Object::write`], for a caller that has the lease. Asking for another one here could
-    /// wait for the caller's own to go.
+    /// As [`Object::write`], for a caller that has the lease. Enqueuing another one here could wait for the
+    /// caller's own to be cancelled.
     pub(super) async fn write_leased(
         self: &Arc<Self>,
         offset: u64,
         data: Bytes,
         owner: (u32, u32),
-        how: How,
+        options: IoOptions,
     ) -> Result<(), Errno> {
         self.state.lock().owner = owner;
-        let _direct = how.direct.then(|| self.osc.io().begin_direct());
-        if how.direct || how.sync {
-            self.write_through(offset, data, how.sync).await?;
+        let _direct = options.direct.then(|| self.osc.io().begin_direct());
+        if options.direct || options.sync {
+            self.write_through(offset, data, options.sync).await?;
         } else {
             self.write_back(offset, data).await?;
         }
@@ -82,7 +82,7 @@ impl Object {
         }
     }
 
-    /// Takes the bytes as dirty if the grant covers them, and sees to their writing.
+    /// Takes the bytes as dirty if the grant covers them, and schedules their write-back.
     fn accept(self: &Arc<Self>, offset: u64, data: &Bytes) -> Result<(), Shortage> {
         let end = offset + data.len() as u64;
         let (is_full, schedule, is_pressed) = {
@@ -189,7 +189,7 @@ impl Object {
         }
     }
 
-    /// Starts one RPC with dirty bytes of `extent` if there are `least` of them or more; whether it
+    /// Starts one RPC with dirty bytes of `extent` if there are `least` of them or more; returns whether it
     /// did. The RPC goes on in a task.
     pub(super) fn flush_some(self: &Arc<Self>, extent: Extent, least: u64) -> bool {
         let end = extent.end.saturating_add(1);
@@ -217,8 +217,8 @@ impl Object {
         true
     }
 
-    /// Sends runs that are marked as writing and used `cost` of the grant, and takes the mark away. What
-    /// the OST does not take is lost here too, for all to see.
+    /// Sends runs that are marked as writing and used `cost` of the grant, and removes the mark. What the OST
+    /// refuses is lost here too, and reported.
     async fn write_out(self: &Arc<Self>, runs: Vec<Run>, cost: u64) {
         let sent = self.send(&runs, BrwFlags::FROM_GRANT.union(BrwFlags::ASYNC), cost).await;
         self.osc.end_sending(cost, sent.is_ok());
@@ -242,7 +242,7 @@ impl Object {
         if sent.is_err() {
             let lost = runs.iter().filter_map(|(at, run)| Extent::of_length(*at, run.len() as u64));
             for part in lost {
-                self.pages_lost(part);
+                self.invalidate_lost_pages(part);
             }
         }
         self.changed.notify_waiters();
@@ -371,10 +371,10 @@ impl Object {
 
     /// What we hold, use and would like.
     fn fill_grant(&self, oa: &mut Obdo, used: u64) {
-        let space = self.osc.space();
+        let grant = self.osc.grant();
         oa.valid |= Valid::GRANT | Valid::BLOCKS;
-        oa.blocks = space.dirty;
-        oa.grant = space.available;
+        oa.blocks = grant.dirty;
+        oa.grant = grant.available;
         oa.mode = self.osc.wish();
         oa.data_version = used;
         // What a resend repeats the OST counts twice, which is the safe side.

@@ -20,7 +20,7 @@ use super::object::Object;
 use super::osc::Osc;
 use crate::join;
 
-/// How long dirty bytes wait for company before they are written anyway.
+/// How long dirty bytes wait for more before they are written anyway.
 const DELAY: Duration = Duration::from_secs(1);
 
 /// The queue of one OST.
@@ -87,7 +87,7 @@ impl Osc {
             return None;
         };
         let due = *due;
-        if due > now && !self.is_pressed(&self.space()) {
+        if due > now && !self.is_pressed(&self.grant()) {
             return Some(Next::At(due));
         }
         queue.waiting.pop_front().map(|(_, object)| Next::Now(object))

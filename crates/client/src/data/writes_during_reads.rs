@@ -1,10 +1,10 @@
 //! What is written to an object while reads of it are on their way to the OST.
 //!
-//! Such bytes are dirty when a read has looked already, and may be on the OST, all or some of them, when it
-//! arrives there: the later of two writes first, since both are sent at once. What the OST answers then has a
-//! hole where there never was one; and one that fills up the last page, as Lustre's do, sends zeros in place
-//! of what was appended since. So each read collects what is written while it is in flight, and lays it over
-//! what arrives.
+//! Such bytes become dirty after the read has looked for dirty bytes, and may be on the OST, all or some of
+//! them, when it arrives there: the later of two writes first, since both are sent at once. What the OST
+//! answers then has a hole where there never was one; and one that fills up the last page, as Lustre's do,
+//! sends zeros in place of what was appended since. So each read collects what is written while it is in
+//! flight, and lays it over what arrives.
 //!
 //! What always holds: a read brings of each byte what it was at some time while the read was under way.
 //!
@@ -68,8 +68,8 @@ impl ReadInFlight {
         Self { object: Arc::clone(object), number, start }
     }
 
-    /// What it brings by now, if it has got `pieces`: nothing from behind the end of the object, which they may not
-    /// have seen move.
+    /// Merges `pieces`, which the OST sent, with what was written since: without anything behind the end of
+    /// the object, which may have moved after the OST read them.
     pub(super) fn merge(&self, mut pieces: Vec<Bytes>) -> Vec<Bytes> {
         let mut state = self.object.state.lock();
         let end = if state.is_from_ost { state.known.size } else { u64::MAX };

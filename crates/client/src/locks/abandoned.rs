@@ -1,11 +1,11 @@
-//! Requests that ask for a lock, and whose caller goes before the answer comes.
+//! Requests that enqueue a lock, and whose caller is dropped before the answer comes.
 //!
 //! A lock that the target grants in an answer is this client's, whether or not a caller still waits for it: it
 //! must be cancelled. A blocking callback would say so later. But if another client wanted the lock when the
 //! answer was made, the answer itself says so (`AST_SENT`), no callback follows, and a client that has not
 //! read the answer is evicted. So a request that was sent is followed to its answer.
 //!
-//! Costs nothing for a caller that stays; a task for one that goes.
+//! Costs nothing for a caller that stays; a task for one that is dropped.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use sheen_wire::ldlm::LdlmReply;
 use sheen_wire::messages::Reply;
 
 use super::PendingLock;
-use crate::call::{Answered, Typed, typed_answer};
+use crate::call::{TypedReply, TypedRequest, typed_answer};
 
 /// A request under way. Dropped before its answer, it leaves a task that waits for that.
 struct InFlight {
@@ -32,11 +32,11 @@ impl PendingLock {
     ///
     /// # Errors
     /// As [`crate::call::call`].
-    pub(crate) async fn send<R: Typed>(
+    pub(crate) async fn send<R: TypedRequest>(
         self,
         channel: &Arc<dyn Channel>,
         call: Call,
-    ) -> Result<(Self, Answered<R>), Errno> {
+    ) -> Result<(Self, TypedReply<R>), Errno> {
         let mut flight =
             InFlight { answer: Some(channel.call(call)), pending: Some(self), is_sent: false };
         let answer = poll_fn(|context| {

@@ -214,8 +214,8 @@ pub(super) fn wire_desc(desc: &LockDesc) -> LdlmLockDesc {
     }
 }
 
-/// A lock that the wire describes; `None` if kind or modes are none: a mode granted that does not exist
-/// would otherwise read as a lock that waits, and be waited for.
+/// A lock that the wire describes; `None` if kind or modes do not exist: an unknown granted mode would
+/// otherwise read as a lock that waits, and be waited for.
 pub(super) fn desc_of(desc: &LdlmLockDesc) -> Option<LockDesc> {
     let policy = match LockKind::from_wire(desc.resource.kind.0)? {
         LockKind::Plain => Policy::Plain,

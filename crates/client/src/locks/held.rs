@@ -64,14 +64,14 @@ impl HeldLock {
         self.policy.inode_bits()
     }
 
-    /// Whether the target still knows the lock, as far as we have heard.
+    /// Whether the target still knows the lock, as far as this client knows.
     #[must_use]
     pub fn is_alive(&self) -> bool {
         self.namespace.engine.lock(self.handle).is_some()
     }
 
     /// Cancels the lock now instead of caching it.
-    pub fn give_back(mut self) {
+    pub fn cancel(mut self) {
         let handle = std::mem::take(&mut self.handle);
         let mut actions = Vec::new();
         let now = self.namespace.world.clock.now();

@@ -73,8 +73,8 @@ pub trait CoveredCache: Send + Sync {
         revocation: Revocation,
     ) -> BoxFuture<'static, ()>;
 
-    /// A lock on `resource` comes with this value block, or with an empty one. Called before any call can
-    /// find the lock: its users may rely on the value, and on no older one arriving later.
+    /// A lock on `resource` was granted with this value block, or with an empty one. Called before any call
+    /// can find the lock: its users may rely on the value, and on no older one arriving later.
     fn learn(&self, resource: ResourceName, value: &Bytes) {
         let _ = (resource, value);
     }
@@ -124,11 +124,11 @@ pub struct ClientNamespace {
     drops_before_replay: AtomicBool,
 }
 
-/// Who waits for a lock; stays until its [`PendingLock`] is done.
+/// A caller that waits for a lock; stays until its [`PendingLock`] is done.
 struct Waiter {
     /// Taken when there is an answer.
     answer: Option<oneshot::Sender<Result<LockDesc, Errno>>>,
-    /// Its grant came, perhaps before the reply: what that says of the value is older.
+    /// Its completion callback came, perhaps before the reply: the reply's value is older then.
     is_completed: bool,
 }
 
@@ -199,7 +199,7 @@ impl ClientNamespace {
         &self.channel
     }
 
-    /// A lock that we have and that covers this; `None` if we must request.
+    /// A cached lock that covers this; `None` if it must be enqueued.
     #[must_use]
     pub fn find(
         self: &Arc<Self>,
@@ -217,7 +217,7 @@ impl ClientNamespace {
         ))
     }
 
-    /// Whether a lock that we have covers this now.
+    /// Whether a cached lock covers this now.
     #[must_use]
     pub fn covers(&self, resource: ResourceName, policy: Policy, mode: LockMode) -> bool {
         self.engine.peek(&Want { resource, policy, mode, or_waiting: false }).is_some()
@@ -232,7 +232,7 @@ impl ClientNamespace {
             .fold(InodeBits(0), InodeBits::union)
     }
 
-    /// Asks the target for a lock without an intent and waits until it is granted. One RPC.
+    /// Enqueues a lock without an intent and waits until it is granted. One RPC.
     ///
     /// # Errors
     /// `EAGAIN` if it would wait and must not, `EDEADLK`; what the target answers.
@@ -284,7 +284,7 @@ impl ClientNamespace {
         }
     }
 
-    /// Begins to ask for a lock; its request goes out with an intent of the caller's.
+    /// Begins to enqueue a lock; its request is sent with an intent of the caller's.
     #[must_use]
     pub fn begin(self: &Arc<Self>, request: LockRequest) -> PendingLock {
         PendingLock::new(self, request)
@@ -357,7 +357,7 @@ impl ClientNamespace {
         self.act(actions);
     }
 
-    /// As in Lustre, a lock that goes with an open file stays.
+    /// As in Lustre, the lock of an open file stays.
     fn goes_before_replay(&self, lock: &LockDesc) -> bool {
         let is_kind = match lock.policy {
             Policy::Extent { .. } => true,
@@ -407,8 +407,8 @@ impl ClientNamespace {
         self.act(actions);
     }
 
-    /// From now on at most so many unused locks are kept, and for so long (`lru_size`,
-    /// `lru_max_age`); what is beyond it now goes.
+    /// From now on at most so many unused locks are kept, and for so long (`lru_size`, `lru_max_age`); what
+    /// is beyond it now is cancelled.
     pub fn limit_unused(self: &Arc<Self>, lru_size: usize, lru_max_age: Duration) {
         self.engine.set_limits(lru_size, lru_max_age);
         self.cancel_aged();
@@ -421,7 +421,7 @@ impl ClientNamespace {
         self.act(actions);
     }
 
-    /// How many unused locks go at once when there are too many (`lru_cancel_batch`).
+    /// How many unused locks are cancelled at once when there are too many (`lru_cancel_batch`).
     #[must_use]
     pub fn shrink_batch(&self) -> usize {
         self.shrink_batch.load(Ordering::Relaxed)

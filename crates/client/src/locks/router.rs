@@ -1,4 +1,4 @@
-//! From callbacks of targets to the lock namespaces they are about.
+//! Routes callbacks of targets to the namespaces of their locks.
 
 use std::sync::{Arc, Weak};
 
@@ -80,7 +80,7 @@ impl CallbackRouter {
 impl Handler for CallbackRouter {
     fn handle(&self, incoming: IncomingRequest) -> BoxFuture<'static, ()> {
         let replier: Replier = incoming.replier;
-        // Nothing here waits: what a callback sets off runs in tasks of the lock namespace.
+        // Nothing here waits: what a callback starts runs in tasks of the namespace.
         match self.answer((incoming.from, incoming.is_proven), incoming.request) {
             Ok(reply) => replier.send(ReplyHead::default(), Some(reply)),
             Err(errno) => replier.refuse(errno),

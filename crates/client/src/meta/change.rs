@@ -13,12 +13,12 @@ use crate::cache::{ChangeOutcome, Inode, NameChange};
 /// A change of a directory's names, from before its request goes out until its answer is here. One that is
 /// dropped in between stays under way: when the server executes it is unknown.
 #[must_use]
-pub(super) struct Changing<'a> {
+pub(super) struct ChangeGuard<'a> {
     directory: &'a Inode,
     change: NameChange,
 }
 
-impl Changing<'_> {
+impl ChangeGuard<'_> {
     /// It was answered.
     pub(super) fn end(self, done: ChangeOutcome) {
         self.directory.state().end_change(&self.change, done);
@@ -31,7 +31,7 @@ impl Mdt {
         self.channel.connect_data().flags2.contains(ConnectFlags2::OWN_NAMES)
     }
 
-    /// The locks on a directory that go back with a change of its names.
+    /// The locks on a directory that are cancelled with a change of its names.
     pub(super) fn names_in_the_way(&self) -> InodeBits {
         if self.keeps_own_names() { InodeBits(0) } else { InodeBits::UPDATE }
     }
@@ -45,8 +45,8 @@ impl Meta {
         directory: &'a Inode,
         adds: Option<&Name>,
         removes: Option<&Name>,
-    ) -> Changing<'a> {
-        let hash = |name: &Name| self.cache.book.hash(name.as_bytes());
+    ) -> ChangeGuard<'a> {
+        let hash = |name: &Name| self.cache.hasher.hash(name.as_bytes());
         let (change, had_attributes) = {
             let mut state = directory.state();
             for name in [adds, removes].into_iter().flatten() {
@@ -58,6 +58,6 @@ impl Meta {
         if had_attributes {
             self.cache.observers.directory(directory.node).await;
         }
-        Changing { directory, change }
+        ChangeGuard { directory, change }
     }
 }

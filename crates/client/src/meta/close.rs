@@ -75,7 +75,7 @@ impl Meta {
         let then = Box::new(move |result: Result<Answer, RpcError>| {
             channel.release(xid);
             if let Err(error) = result {
-                handle.leave();
+                handle.note_close_refused();
                 tracing::debug!(file = %fid, %error, "close");
             }
             drop(held);
@@ -101,10 +101,10 @@ async fn send_close(
     let result = call::call::<MdsClose>(&*open.mdt.channel, call).await;
     open.mdt.channel.release(open.xid);
     match result {
-        // The MDT has forgotten the handle with everything else it knew of us.
+        // The MDT has evicted us, and closed the handle.
         Ok(_) | Err(Errno::ESTALE) => Ok(()),
         Err(errno) => {
-            open.handle.leave();
+            open.handle.note_close_refused();
             Err(errno)
         }
     }

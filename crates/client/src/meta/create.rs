@@ -15,7 +15,7 @@ use crate::posix::{Credentials, FileType, May, TYPE_MASK};
 
 /// What to make.
 #[derive(Clone)]
-pub(crate) struct New {
+pub(crate) struct CreateRequest {
     /// Type and permission bits.
     pub(crate) mode: u32,
     /// Device number.
@@ -31,7 +31,7 @@ impl Meta {
         who: &Credentials,
         parent: &Inode,
         name: &Name,
-        new: New,
+        new: CreateRequest,
     ) -> Result<Pin, Errno> {
         let mdt = self.mdt_for_new(parent)?;
         let fid = mdt.fids.next().await?;
@@ -78,7 +78,13 @@ impl Meta {
         Ok(pin)
     }
 
-    fn create_record(&self, who: &Credentials, parent: &Inode, fid: Fid, new: &New) -> RecCreate {
+    fn create_record(
+        &self,
+        who: &Credentials,
+        parent: &Inode,
+        fid: Fid,
+        new: &CreateRequest,
+    ) -> RecCreate {
         let (suppgid1, suppgid2) = who.groups_for(parent, May::WRITE.and(May::EXEC));
         let mut record = RecCreate {
             opcode: ReintOp::CREATE,

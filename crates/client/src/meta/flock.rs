@@ -17,7 +17,7 @@ use crate::posix::{FileLock, FileLockMode, LockOwner};
 
 /// How long to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum FlockAsk {
+pub(crate) enum FlockWait {
     /// Until it is granted.
     Wait,
     /// Not at all: `EAGAIN`.
@@ -44,12 +44,12 @@ impl Meta {
         inode: &Inode,
         owner: LockOwner,
         lock: FileLock,
-        wait: FlockAsk,
+        wait: FlockWait,
     ) -> Result<(), Errno> {
         let mdt = self.mdt(inode.fid)?;
         let unlock = lock.mode == FileLockMode::Unlock;
         let flags = match wait {
-            FlockAsk::Try if !unlock => LockFlags::BLOCK_NOWAIT,
+            FlockWait::Try if !unlock => LockFlags::BLOCK_NOWAIT,
             _ => LockFlags::NONE,
         };
         mdt.locks.enqueue(ask(inode.fid, owner, &lock, flags)).await.map(|_held| ())

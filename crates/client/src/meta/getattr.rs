@@ -1,5 +1,5 @@
-//! Attributes of a known inode: one `LDLM_ENQUEUE` with a getattr intent by FID, or one `MDS_GETATTR`
-//! where we have the lock and have changed the inode under it.
+//! Attributes of a known inode: one `LDLM_ENQUEUE` with a getattr intent by FID, or one `MDS_GETATTR` where
+//! this client has the lock and has changed the inode under it.
 
 use bytes::Bytes;
 use sheen_rpc::Call;
@@ -8,7 +8,7 @@ use sheen_wire::messages::MdsGetattr;
 
 use super::lookup::getattr_valid;
 use super::store::ReplyAttributes;
-use super::{ACL_ROOM, Depth, Meta};
+use super::{ACL_ROOM, LookupDepth, Meta};
 use crate::cache::Inode;
 use crate::call;
 use crate::posix::{Credentials, May};
@@ -19,14 +19,14 @@ impl Meta {
         if inode.state().attributes_locked() {
             return self.getattr_again(who, inode).await;
         }
-        let (pin, _held) = self.getattr_intent(who, inode, None, Depth::Attributes).await?;
+        let (pin, _held) = self.getattr_intent(who, inode, None, LookupDepth::Attributes).await?;
         if pin.fid == inode.fid { Ok(()) } else { Err(Errno::EPROTO) }
     }
 
     /// Asks for mode, owner, group and access control list of `inode`, with a lock on them that
     /// changes of a directory's names leave alone. One RPC.
     pub(crate) async fn rights(&self, who: &Credentials, inode: &Inode) -> Result<(), Errno> {
-        let (pin, _held) = self.getattr_intent(who, inode, None, Depth::Name).await?;
+        let (pin, _held) = self.getattr_intent(who, inode, None, LookupDepth::Name).await?;
         if pin.fid == inode.fid { Ok(()) } else { Err(Errno::EPROTO) }
     }
 

@@ -24,14 +24,14 @@ use super::{Mdt, intent_status};
 pub(super) struct HandleCell {
     mdt: Weak<Mdt>,
     handle: AtomicU64,
-    first: Mutex<FirstAnswer>,
+    first: Mutex<FirstReply>,
     /// The MDT has refused to close it.
-    is_left: AtomicBool,
+    is_close_refused: AtomicBool,
 }
 
-/// What a replay must ask for: what the first answer gave.
+/// What a replay must ask for: what the first reply returned.
 #[derive(Default)]
-struct FirstAnswer {
+struct FirstReply {
     fid: Fid,
     layout: Bytes,
 }
@@ -42,7 +42,7 @@ impl HandleCell {
             mdt: Arc::downgrade(mdt),
             handle: AtomicU64::new(0),
             first: Mutex::default(),
-            is_left: AtomicBool::new(false),
+            is_close_refused: AtomicBool::new(false),
         })
     }
 
@@ -51,22 +51,22 @@ impl HandleCell {
         OpenHandle(self.handle.load(Ordering::Acquire))
     }
 
-    /// Takes over what the first answer gives, unless a restart has overtaken that.
+    /// Takes over what the first reply returns, unless a restart has overtaken it.
     pub(super) fn set_first(&self, body: &MdtBody) {
         let (new, order) = (body.open_handle.0, Ordering::AcqRel);
         _ = self.handle.compare_exchange(0, new, order, Ordering::Acquire);
     }
 
     /// The MDT has refused to close it: it has forgotten the handle, and may replay what opened it.
-    pub(super) fn leave(&self) {
-        self.is_left.store(true, Ordering::Release);
+    pub(super) fn note_close_refused(&self) {
+        self.is_close_refused.store(true, Ordering::Release);
     }
 }
 
 impl ReplayHook for HandleCell {
     fn keep(&self, answer: &Answer) -> bool {
         let Some((body, layout)) = opened(answer) else { return false };
-        *self.first.lock() = FirstAnswer { fid: body.fid1, layout: layout.clone() };
+        *self.first.lock() = FirstReply { fid: body.fid1, layout: layout.clone() };
         self.set_first(body);
         true
     }
@@ -88,7 +88,7 @@ impl ReplayHook for HandleCell {
             return;
         };
         self.handle.store(body.open_handle.0, Ordering::Release);
-        if self.is_left.load(Ordering::Acquire)
+        if self.is_close_refused.load(Ordering::Acquire)
             && let Some(mdt) = self.mdt.upgrade()
         {
             close_again(&mdt, body.fid1, body.open_handle);
@@ -141,7 +141,7 @@ mod tests {
             mdt: Weak::new(),
             handle: AtomicU64::new(0),
             first: Mutex::default(),
-            is_left: AtomicBool::new(false),
+            is_close_refused: AtomicBool::new(false),
         });
         let body = |handle| MdtBody { open_handle: OpenHandle(handle), ..MdtBody::default() };
         cell.set_first(&body(1));

@@ -1,4 +1,4 @@
-//! What an answer says of data that lies on the MDT: size and times under a lock, and small files whole.
+//! The part of a reply that concerns data on the MDT: size and times under a lock, and small files whole.
 
 use bytes::Bytes;
 use sheen_types::InodeBits;
@@ -59,8 +59,8 @@ fn inline_data(body: &MdtBody, inline: &Bytes) -> Option<(u64, Bytes)> {
 }
 
 impl Mdt {
-    /// Hands the data that came with an open to the data path, before anybody can find the lock that
-    /// covers it.
+    /// Passes the data that came with an open to the data path, before any call can find the lock that covers
+    /// it.
     pub(super) fn take_inline(
         &self,
         lock: &LdlmReply,

@@ -1,4 +1,4 @@
-//! Opens that are meant to stay: under a lock of their own (see [`crate::cache::KeptOpen`]).
+//! Opens that are to be kept: under a lock of their own (see [`crate::cache::KeptOpen`]).
 
 use std::sync::Arc;
 
@@ -61,10 +61,10 @@ impl OpenedInode {
         let Some(held) = held else { return Some(OpenHandle::Own(open)) };
         let mut state = self.pin.state();
         let is_useless = access == Access::Write && state.is_executable();
-        // A lock that is lost from here on takes what is kept along.
+        // A lock that is revoked from here on closes what is kept.
         if is_useless || !held.is_alive() || state.kept.get(access).is_some() {
             drop(state);
-            held.give_back();
+            held.cancel();
             return Some(OpenHandle::Own(open));
         }
         let kept = Arc::new(KeptOpen::new(open, access, who));

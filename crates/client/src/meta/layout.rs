@@ -23,7 +23,7 @@ use crate::data::LayoutVersion;
 use crate::locks::LockRequest;
 use crate::posix::{Credentials, FileType};
 
-/// Brings the layout that the MDT made back to it: a replay may not take other objects.
+/// Sends the layout that the MDT made with the replay, which must not allocate other objects.
 #[derive(Default)]
 struct LayoutReplay {
     made: Mutex<Bytes>,
@@ -46,8 +46,7 @@ impl ReplayHook for LayoutReplay {
 }
 
 impl Meta {
-    /// The layout of a file, as it is now, and when it was seen. One RPC, none while a lock covers what
-    /// we know.
+    /// The current layout of a file, and its version. One RPC, none while a lock covers what is known.
     pub(crate) async fn layout(
         &self,
         who: &Credentials,

@@ -15,7 +15,7 @@ impl Meta {
     /// Whether `name` is absent for certain, as the lock on all names of the directory guarantees.
     /// No RPC. The lock counts as used.
     pub(crate) fn knows_absent(&self, parent: &Inode, name: &Name) -> bool {
-        let hash = self.cache.book.hash(name.as_bytes());
+        let hash = self.cache.hasher.hash(name.as_bytes());
         {
             let mut state = parent.state();
             if !state.knows_absent(hash) {
@@ -42,7 +42,7 @@ impl Meta {
                 Ok(None) | Err(_) => return,
             },
         };
-        let reading = parent.state().begin_reading(&self.cache.book, from);
+        let reading = parent.state().begin_reading(&self.cache.hasher, from);
         let Some(reading) = reading else { return };
         if let Ok(chunk) = self.readpage(who, parent, from).await {
             self.note_names(parent, &reading, &chunk);
@@ -53,6 +53,6 @@ impl Meta {
     /// Counts the names of a chunk.
     pub(super) fn note_names(&self, directory: &Inode, reading: &DirectoryRead, chunk: &Chunk) {
         let (names, end) = (chunk.names(), chunk.next_chunk().hash);
-        directory.state().read_names(&self.cache.book, reading, names, end);
+        directory.state().read_names(&self.cache.hasher, reading, names, end);
     }
 }

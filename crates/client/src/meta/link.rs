@@ -12,8 +12,7 @@ use crate::call;
 use crate::posix::{Credentials, May};
 
 impl Meta {
-    /// Gives `inode` the name `name` in `parent`. One RPC; the inode's attributes are out of date
-    /// after it.
+    /// Gives `inode` the name `name` in `parent`. One RPC; the inode's attributes are stale after it.
     pub(crate) async fn link(
         &self,
         who: &Credentials,

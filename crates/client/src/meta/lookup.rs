@@ -18,15 +18,15 @@ use sheen_ldlm::{LockFlags, Policy};
 
 /// How much is wanted of a name's inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Depth {
+pub(crate) enum LookupDepth {
     /// Attributes under a lock on all of them.
     Attributes,
-    /// A lock on the name; attributes as of now. For directories that we are changing ourselves: a
-    /// lock on their attributes would go with the next change and take the name's lock along.
+    /// A lock on the name; attributes as of now. For directories that this client is changing itself: a lock
+    /// on their attributes would be revoked by the next change, and the name's lock with it.
     Name,
 }
 
-impl Depth {
+impl LookupDepth {
     fn intent(self) -> (IntentOp, InodeBits) {
         match self {
             Self::Attributes => (IntentOp::GETATTR, InodeBits::UPDATE),
@@ -70,7 +70,7 @@ impl Meta {
         who: &Credentials,
         parent: &Inode,
         name: &Name,
-        depth: Depth,
+        depth: LookupDepth,
     ) -> Result<Option<Pin>, Errno> {
         let (known, asked) = {
             let state = parent.state();
@@ -106,7 +106,7 @@ impl Meta {
         who: &Credentials,
         inode: &Inode,
         name: Option<&Name>,
-        depth: Depth,
+        depth: LookupDepth,
     ) -> Result<(Pin, Option<HeldLock>), Errno> {
         let mdt = self.mdt(inode.fid)?;
         let (opc, bits) = depth.intent();

@@ -50,13 +50,13 @@ use sheen_types::{Errno, Fid, InodeBits, LockHandle, LockMode};
 use sheen_wire::ldlm::LdlmRequest;
 
 pub(crate) use close::{CloseAttributes, close_kept};
-pub(crate) use create::New;
+pub(crate) use create::CreateRequest;
 pub(crate) use fids::FidSource;
-pub(crate) use flock::FlockAsk;
+pub(crate) use flock::FlockWait;
 pub(crate) use keep::OpenHandle;
-pub(crate) use lookup::Depth;
+pub(crate) use lookup::LookupDepth;
 pub(crate) use open::{OpenState, wanted_by_open};
-pub(crate) use setattr::{Through, resolve};
+pub(crate) use setattr::{SetattrRight, resolve};
 pub(crate) use statfs::{TargetStat, mdt_statfs, ost_statfs};
 
 use crate::cache::{Inode, MetaCache};
@@ -65,13 +65,13 @@ use crate::locks::ClientNamespace;
 
 /// Bytes of reply reserved for a layout by default: 170 stripes. A larger one arrives, too.
 const EA_ROOM: usize = 4096;
-/// Bytes of reply that we take for an access control list of 32 entries (Lustre's old limit), and
-/// what else comes with attributes.
+/// Bytes of reply reserved for an access control list of 32 entries (Lustre's old limit), and what else comes
+/// with attributes.
 const ACL_ROOM: usize = 1024;
 
 /// One MDT.
 pub(crate) struct Mdt {
-    /// The way there.
+    /// The channel to it.
     pub(crate) channel: Arc<dyn Channel>,
     /// What it has granted to us.
     pub(crate) locks: Arc<ClientNamespace>,
@@ -87,11 +87,11 @@ pub(crate) struct Meta {
     pub(crate) cache: Arc<MetaCache>,
     mdts: Vec<Arc<Mdt>>,
     keeps_xattrs: AtomicBool,
-    rooms: Rooms,
+    rooms: ReplyRooms,
 }
 
-/// What requests say that there is room for in their answers.
-struct Rooms {
+/// The room for variable parts of replies that requests announce.
+struct ReplyRooms {
     layout: AtomicUsize,
     inline: AtomicUsize,
 }
@@ -99,7 +99,7 @@ struct Rooms {
 impl Meta {
     /// Operations on these MDTs; the first is MDT0000.
     pub(crate) fn new(world: World, cache: Arc<MetaCache>, mdts: Vec<Arc<Mdt>>) -> Self {
-        let rooms = Rooms {
+        let rooms = ReplyRooms {
             layout: AtomicUsize::new(EA_ROOM),
             inline: AtomicUsize::new(inline::INLINE_ROOM),
         };

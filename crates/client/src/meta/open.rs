@@ -1,6 +1,6 @@
 //! Opening, and creating with it: one `LDLM_ENQUEUE` with an open intent.
 //!
-//! What an open gives lives in the MDT's memory (see [`super::handle`]).
+//! The handle that an open returns lives in the MDT's memory (see [`super::handle`]).
 
 use std::sync::Arc;
 
@@ -96,7 +96,7 @@ pub(crate) fn wanted_by_open(flags: posix::OpenFlags) -> May {
 
 /// What the MDT will ask for an open.
 fn wanted_by(flags: MdsOpenFlags) -> May {
-    // Who executes a file need not be allowed to read it.
+    // Executing a file does not require the right to read it.
     let read = if flags.contains(MdsOpenFlags::EXEC) { May::EXEC } else { May::READ };
     let pairs = [
         (MdsOpenFlags::READ, read),
@@ -174,8 +174,8 @@ impl Meta {
         Ok(opened)
     }
 
-    /// Makes a file without a name, of this layout if there is one, and opens it to write. It goes with its close. One
-    /// RPC.
+    /// Makes a file without a name, of this layout if there is one, and opens it to write. Its close removes
+    /// it. One RPC.
     pub(crate) async fn open_volatile(
         &self,
         who: &Credentials,

@@ -1,4 +1,4 @@
-//! Who asks, in the words of requests.
+//! The caller's identity, as requests carry it.
 
 use sheen_rpc::{BodyExtras, Call};
 use sheen_types::Fid;

@@ -1,5 +1,5 @@
-//! Directory pages: one `MDS_READPAGE` for some thousand names, and one lock for the directory; none
-//! while a lock covers what we know.
+//! Directory pages: one `MDS_READPAGE` for some thousand names, and one lock for the directory; none while a
+//! lock covers what is known.
 //!
 //! A directory is read in chunks. A chunk starts at a hash and holds every name from that hash on, in
 //! the order of hashes, up to where the next chunk starts. A [`Position`] is a hash and how many names
@@ -137,8 +137,8 @@ impl Meta {
         let learns = self.mdt(inode.fid)?.keeps_own_names();
         let (asked, reading) = {
             let mut state = inode.state();
-            let book = learns.then_some(&self.cache.book);
-            let reading = book.and_then(|book| state.begin_reading(book, position.hash));
+            let hasher = learns.then_some(&self.cache.hasher);
+            let reading = hasher.and_then(|hasher| state.begin_reading(hasher, position.hash));
             (state.epoch(), reading)
         };
         let chunk = Arc::new(self.readpage(who, inode, position.hash).await?);
@@ -161,7 +161,7 @@ impl Meta {
         covered.then(|| Arc::clone(state.pages.get_or_insert_default()))
     }
 
-    /// Takes the lock under which pages are kept; `None` if the directory is gone.
+    /// Enqueues the lock under which pages are kept; `None` if the directory is gone.
     pub(super) async fn lock_pages(
         &self,
         inode: &Inode,
@@ -176,7 +176,7 @@ impl Meta {
         match mdt.locks.enqueue(ask).await {
             Ok(held) => {
                 let mut state = inode.state();
-                // The lock covers pages from now on, but not the attributes heard before it.
+                // The lock covers pages from now on, but not attributes that came before it.
                 if !state.covered.contains(InodeBits::UPDATE) {
                     state.attributes_stale();
                 }

@@ -1,4 +1,4 @@
-//! Moving a name: one `MDS_REINT` (rename), and a lookup of the new name for those who keep names.
+//! Moving a name: one `MDS_REINT` (rename), and a lookup of the new name for the kernel, which keeps names.
 
 use sheen_rpc::Call;
 use sheen_types::{Errno, Fid, InodeBits, Name, Transno};
@@ -6,14 +6,14 @@ use sheen_wire::md::{RecRename, ReintOp};
 use sheen_wire::messages::MdsReintRename;
 use sheen_wire::text::Text;
 
-use super::{Depth, Meta};
+use super::{LookupDepth, Meta};
 use crate::cache::{ChangeOutcome, Inode};
-use crate::call::{self, Answered};
+use crate::call::{self, TypedReply};
 use crate::posix::{Credentials, FileType, May};
 
 impl Meta {
-    /// Moves a name, replacing what is there. One RPC, and one more for observers that know what is
-    /// moved. What was replaced has attributes out of date after it. Whether that was its last name.
+    /// Moves a name, replacing what is there. One RPC, and one more if the kernel knows what is moved. The
+    /// attributes of what was replaced are stale after it. Returns whether that was its last name.
     pub(crate) async fn rename(
         &self,
         who: &Credentials,
@@ -93,9 +93,9 @@ impl Meta {
         }
     }
 
-    /// Observers take the name along to its new place when the call returns, by themselves, and would
-    /// use it there until they hear that they must not: gets the lock that lets them. Whether it is
-    /// ours and the name what it was. One RPC.
+    /// The kernel moves the name to its new place when the call returns, by itself, and would use it there
+    /// until it is notified: this gets the lock that allows that. Returns whether it was granted and the name
+    /// is what it was. One RPC.
     async fn cover_moved(
         &self,
         who: &Credentials,
@@ -106,8 +106,8 @@ impl Meta {
             return false;
         }
         let depth = match moved.file_type() {
-            Some(FileType::Directory) => Depth::Name,
-            _ => Depth::Attributes,
+            Some(FileType::Directory) => LookupDepth::Name,
+            _ => LookupDepth::Attributes,
         };
         let found = self.lookup(who, parent, name, depth).await;
         let is_same = matches!(found, Ok(Some(found)) if found.fid == moved.fid);
@@ -122,7 +122,7 @@ impl Meta {
 
 /// What became of the names. Two names of one inode both stay, which is no transaction; and where
 /// something was replaced, the new name was there before.
-fn outcome(answer: &Answered<MdsReintRename>) -> ChangeOutcome {
+fn outcome(answer: &TypedReply<MdsReintRename>) -> ChangeOutcome {
     let moved = answer.body.transno != Transno(0);
     let replaced = answer.reply.mdt_body.as_ref().is_some_and(|body| body.fid1 != Fid::ZERO);
     ChangeOutcome { not_added: !moved || replaced, removed: moved }

@@ -1,4 +1,4 @@
-//! Changing attributes: one `MDS_REINT` (setattr). Objects are the data path's business.
+//! Changing attributes: one `MDS_REINT` (setattr). The data path changes the objects.
 
 use bytes::Bytes;
 use sheen_rpc::Call;
@@ -15,7 +15,7 @@ use crate::posix::{Credentials, May, SetAttributes, SetTime};
 
 /// By what right attributes are changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Through {
+pub(crate) enum SetattrRight {
     /// By the inode's mode.
     Mode,
     /// As part of an open that truncates: the MDT has checked the open.
@@ -32,13 +32,13 @@ impl Meta {
         inode: &Inode,
         changes: &SetAttributes,
         now: Timestamp,
-        through: Through,
+        right: SetattrRight,
     ) -> Result<(), Errno> {
         let mut record = setattr_record(who, inode, changes, now);
-        match through {
-            Through::Mode => {}
-            Through::Open => record.valid |= AttrValid::FROM_OPEN | AttrValid::OVERRIDE,
-            Through::Handle => record.valid |= AttrValid::OVERRIDE,
+        match right {
+            SetattrRight::Mode => {}
+            SetattrRight::Open => record.valid |= AttrValid::FROM_OPEN | AttrValid::OVERRIDE,
+            SetattrRight::Handle => record.valid |= AttrValid::OVERRIDE,
         }
         let mut bits = InodeBits::UPDATE;
         if changes.mode.is_some()
@@ -56,7 +56,7 @@ impl Meta {
         sent
     }
 
-    /// Lets data that is still to be written to the MDT have the times that are chosen now.
+    /// Gives data that is still to be written to the MDT the times that are set now.
     fn update_times(
         &self,
         inode: &Inode,
@@ -168,7 +168,7 @@ fn setattr_record(
     record
 }
 
-/// The moment that is meant.
+/// The time that is meant.
 pub(crate) fn resolve(time: SetTime, now: Timestamp) -> Timestamp {
     match time {
         SetTime::Now => now,

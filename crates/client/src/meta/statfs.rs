@@ -42,7 +42,7 @@ mod tests {
     use super::*;
     use crate::testing::TestWorld;
 
-    /// An OST that is down: who insists waits until it is there, as an import does it.
+    /// An OST that is down: a statfs that is not lazy waits until it is up, as an import does.
     #[derive(Default)]
     struct Down(AtomicBool);
 

@@ -17,10 +17,10 @@ const BLOCK_SIZE_FILE: u32 = 4 << 20;
 const BLOCK_SIZE_OTHER: u32 = 1 << 20;
 
 impl Meta {
-    /// Notes what a reply says of an inode. `held` is the lock that came with it, if any: the bits it
-    /// has are covered from now on. Without a lock, what a lock covers already is left alone, because
-    /// replies may overtake each other. `asked` is when the question was sent: what overlaps a change
-    /// of ours does not count as covered.
+    /// Notes what a reply says of an inode. `held` is the lock that came with it, if any: the bits it has are
+    /// covered from now on. Without a lock, what a lock covers already is left alone, because replies may
+    /// overtake each other. `asked` is when the question was sent: what overlaps a change of this client does
+    /// not count as covered.
     pub(super) fn apply_reply(
         &self,
         inode: &Inode,
@@ -43,9 +43,9 @@ impl Meta {
             let undisturbed = state.undisturbed_since(asked);
             state.changed_here &= !undisturbed;
             state.attributes_from_lock = undisturbed;
-            // Of a file without objects the layout's lock keeps the size.
+            // The size of a file without objects is covered by the layout's lock.
             let with_objects = body.valid.contains(Valid::EASIZE) && !ea.is_empty();
-            // Nor does this lock keep the size of data on the MDT.
+            // Nor does this lock cover the size of data on the MDT.
             let vouched = body.valid.contains(Valid::SIZE | Valid::BLOCKS)
                 && !body.valid.contains(Valid::DOM_SIZE);
             state.size_from_mdt = with_objects && vouched;
@@ -75,7 +75,7 @@ impl Meta {
         }
     }
 
-    /// Notes that a change of ours to these inodes became transaction `transno`.
+    /// Notes that a change of this client to these inodes became transaction `transno`.
     pub(super) fn changed(&self, transno: Transno, inodes: &[&Inode]) {
         for inode in inodes {
             let mut state = inode.state();

@@ -33,8 +33,8 @@ impl Mdt {
 }
 
 impl Meta {
-    /// Removes `name`, which must be a directory or must not. One RPC. The child's attributes are out
-    /// of date after it. Whether that was its last name.
+    /// Removes `name`, which must be a directory or must not. One RPC. The child's attributes are stale after
+    /// it. Returns whether that was its last name.
     pub(crate) async fn unlink(
         &self,
         who: &Credentials,

@@ -21,7 +21,7 @@ use crate::call;
 use crate::locks::LockRequest;
 use crate::posix::{Credentials, May, XattrMode};
 
-/// Bytes of values that we take with the names. Inodes with more are asked value by value.
+/// Bytes of values that are requested with the names. Inodes with more are asked value by value.
 const VALUES_ROOM: usize = 2500;
 /// Bytes of names, and of lengths.
 const NAMES_ROOM: usize = 1024;
@@ -32,8 +32,8 @@ const CREATE: u32 = 1;
 const REPLACE: u32 = 2;
 
 impl Meta {
-    /// All extended attributes; `None` if they are too large to be had at once. One RPC, none while
-    /// a lock covers what we know.
+    /// All extended attributes; `None` if they are too large to be had at once. One RPC, none while a lock
+    /// covers what is known.
     pub(crate) async fn xattrs(
         &self,
         who: &Credentials,

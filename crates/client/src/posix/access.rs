@@ -1,10 +1,10 @@
-//! The time of last access: when reading changes it, and who hears of it.
+//! The time of last access: when reading changes it, and how the MDT learns it.
 //!
 //! As in Lustre it is the client that notes an access, by the rules of its mount, and sends it with the close
-//! of the file; the MDT takes it if it is more than a minute later than what it has. What the kernel reads
-//! out of its own pages never comes here: so it may not keep pages of a file that is opened for reading while
-//! an access would be news. The bytes that an open brings it gets all the same, and the open counts as the
-//! access ([`super::page_handoff`]).
+//! of the file; the MDT takes it if it is more than a minute later than what it has. Reads that the kernel
+//! serves from its own pages never come here: so it may not keep pages of a file that is opened for reading
+//! while an access would have to be noted. It gets the bytes that an open brings all the same, and the open
+//! counts as the access ([`super::page_handoff`]).
 //!
 //! Cost: a look at the clock for each read, and at most once a second for each open file a look at what
 //! is known of it. No RPC.
@@ -18,7 +18,7 @@ use super::inodes::merge;
 use super::{AccessTimes, FileSystem, FileType, Mounted};
 use crate::data::DataFile;
 
-/// An access that is later by no more seconds than this is no news to an MDT (`atime_diff`).
+/// An access that is later by no more seconds than this is ignored by an MDT (`atime_diff`).
 const ACCESS_TIME_STEP: i64 = 60;
 /// An access is noted at least so often, in seconds, whatever has changed since the last.
 const DAY: i64 = 24 * 60 * 60;

@@ -18,9 +18,9 @@ use super::{
 use crate::cache::{Inode, SizeEpoch, SizeReply};
 use crate::data::DataFile;
 use crate::join;
-use crate::meta::{TargetStat, Through, mdt_statfs, ost_statfs, resolve};
+use crate::meta::{SetattrRight, TargetStat, mdt_statfs, ost_statfs, resolve};
 
-/// How long an answer waits for a raise of another one's. The kernel raises the size first and waits for a
+/// How long a reply waits for the raise of another reply. The kernel raises the size first and waits for a
 /// page under IO then, which may take as long as a server does.
 const RAISE_WAIT: Duration = Duration::from_secs(2);
 
@@ -28,9 +28,9 @@ const RAISE_WAIT: Duration = Duration::from_secs(2);
 const STATFS_BLOCK: u32 = 4096;
 
 impl FileSystem {
-    /// Attributes. Size, blocks and times are those of the moment: from the MDT, merged with those
-    /// of the file's objects where someone may be writing. No RPC if locks cover them, else one to
-    /// the MDT and one to each object's OST.
+    /// Attributes. Size, blocks and times are current: from the MDT, merged with those of the file's objects
+    /// where a client may be writing. No RPC if locks cover them, else one to the MDT and one to each
+    /// object's OST.
     ///
     /// # Errors
     /// As `fstat(2)`.
@@ -39,7 +39,7 @@ impl FileSystem {
         let asked_at = inode.state().kernel_size.asked();
         let asked = async {
             self.0.refresh(who, &inode).await?;
-            if std::mem::take(&mut inode.state().fresh) {
+            if std::mem::take(&mut inode.state().just_created) {
                 let Stat { attributes, .. } = self.0.stat_without_rpc(&inode)?;
                 return Ok(Stat { attributes, keep: false });
             }
@@ -74,14 +74,14 @@ impl FileSystem {
         mut changes: SetAttributes,
     ) -> Result<Stat, Errno> {
         let inode = self.0.pin(node)?;
-        let mut through = Through::Mode;
+        let mut right = SetattrRight::Mode;
         if let Some(handle) = handle
             && changes.size.is_some()
         {
             if !self.0.handles.get(handle)?.flags.writes() {
                 return Err(Errno::EINVAL);
             }
-            through = Through::Handle;
+            right = SetattrRight::Handle;
         }
         let chosen = |time: Option<SetTime>| matches!(time, Some(SetTime::To(_)));
         if chosen(changes.atime) || chosen(changes.mtime) {
@@ -95,14 +95,14 @@ impl FileSystem {
             (changes.mode, changes.kill_set_id) = (None, true);
         }
         let changed = async {
-            self.0.change(who, &inode, &changes, through).await?;
+            self.0.change(who, &inode, &changes, right).await?;
             self.0.stat(who, &inode).await
         };
         self.0.used(who, changed.await)
     }
 
-    /// Space and inodes of the whole file system. One RPC to each target, all at once; none while an
-    /// earlier answer is believed.
+    /// Space and inodes of the whole file system. One RPC to each target, all at once; none while an earlier
+    /// answer is valid.
     ///
     /// # Errors
     /// As `statfs(2)`: if the MDT does not answer. OSTs that do not are left out, or waited for, as
@@ -147,7 +147,7 @@ impl FileSystem {
 }
 
 impl Mounted {
-    /// Asks the MDT for attributes unless locks cover what we know.
+    /// Asks the MDT for attributes unless locks cover what is known.
     pub(super) async fn refresh(&self, who: &Credentials, inode: &Inode) -> Result<(), Errno> {
         if inode.state().attributes_covered() {
             return Ok(());
@@ -199,14 +199,14 @@ impl Mounted {
         who: &Credentials,
         inode: &Inode,
         changes: &SetAttributes,
-        through: Through,
+        right: SetattrRight,
     ) -> Result<(), Errno> {
         let is_regular = inode.file_type() == Some(FileType::Regular);
         if let Some(size) = changes.size.filter(|size| is_regular && *size > 0) {
             self.prepare_cut(who, inode, size).await?;
         }
         let now = self.meta.world.clock.wall();
-        let change = || self.meta.setattr(who, inode, changes, now, through);
+        let change = || self.meta.setattr(who, inode, changes, now, right);
         self.retry_with_rights(who, &[inode], change).await?;
         if changes.atime.is_some() {
             inode.state().accessed = None;
@@ -279,7 +279,7 @@ impl Mounted {
     }
 }
 
-/// Whether a write takes anything off a mode.
+/// Whether a write clears bits of a mode.
 pub(super) fn has_set_id(mode: u32) -> bool {
     without_set_id(mode) != mode
 }
@@ -295,8 +295,8 @@ fn without_set_id(mode: u32) -> u32 {
     }
 }
 
-/// Space of the OSTs, inodes of the MDTs, but no more free inodes than there are objects for.
-/// Servers say the numbers: no sum of theirs wraps.
+/// Space of the OSTs, inodes of the MDTs, but no more free inodes than there are objects for. The numbers
+/// come from servers: no sum of them may wrap.
 fn sum(mdts: &[ObdStatfs], osts: &[ObdStatfs]) -> FsStat {
     let mut whole = FsStat {
         block_size: STATFS_BLOCK,

@@ -15,7 +15,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The closes under way.
 #[derive(Default)]
-pub(crate) struct Closing(Arc<ClosesInFlight>);
+pub(crate) struct PendingCloses(Arc<ClosesInFlight>);
 
 #[derive(Default)]
 struct ClosesInFlight {
@@ -25,12 +25,12 @@ struct ClosesInFlight {
 }
 
 /// One of them, until it is answered.
-pub(super) struct Close(Arc<ClosesInFlight>);
+pub(super) struct PendingClose(Arc<ClosesInFlight>);
 
-impl Closing {
-    pub(super) fn begin(&self) -> Close {
+impl PendingCloses {
+    pub(super) fn begin(&self) -> PendingClose {
         self.0.count.fetch_add(1, Ordering::AcqRel);
-        Close(Arc::clone(&self.0))
+        PendingClose(Arc::clone(&self.0))
     }
 
     /// Returns when all are answered, or after [`PATIENCE`].
@@ -48,7 +48,7 @@ impl Closing {
     }
 }
 
-impl Drop for Close {
+impl Drop for PendingClose {
     fn drop(&mut self) {
         if self.0.count.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.0.ended.notify_waiters();

@@ -38,10 +38,10 @@ impl FileSystem {
         self.0.names(&file, from, limit).await
     }
 
-    /// As [`FileSystem::readdir`], and looks each name but `.` and `..` up, several at once. A name that
-    /// has gone meanwhile is left out; of one that may not be looked up nothing may be kept. Names that
-    /// the caller has no room for in the end must be forgotten like any lookup. One RPC for each
-    /// name that no lock covers. Ends early in front of a name whose OST does not answer.
+    /// As [`FileSystem::readdir`], and looks each name but `.` and `..` up, several at once. A name that was
+    /// removed in the meantime is left out; of one that may not be looked up nothing may be kept. Names that
+    /// the caller has no room for in the end must be forgotten like any lookup. One RPC for each name that no
+    /// lock covers. Ends early in front of a name whose OST does not answer.
     ///
     /// # Errors
     /// As `getdents(2)`.
@@ -145,7 +145,7 @@ impl Mounted {
             let some = names.by_ref().take(at_once);
             let lookups = some
                 .map(|entry| -> BoxFuture<'_, _> { Box::pin(self.look_up(who, directory, entry)) });
-            let mut several = join::Several::new(lookups.collect());
+            let mut several = join::FutureSet::new(lookups.collect());
             join::first(several.finish(), clock.sleep_until(until)).await;
             let may_end = |done: &[Option<Option<DirEntryPlus>>]| {
                 let mut known = done.iter().map_while(Option::as_ref);

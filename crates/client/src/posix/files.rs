@@ -15,8 +15,8 @@ use super::{
     OpenFlags, Opened, Seek, SetAttributes,
 };
 use crate::cache::{Access, KeptOpen, KeptOpenCounts, Pin};
-use crate::data::{DataFile, How, PinnedRange, Refusal, WriteAt};
-use crate::meta::{CloseAttributes, OpenHandle, Through};
+use crate::data::{DataFile, IoOptions, PinnedRange, Refusal, WriteAt};
+use crate::meta::{CloseAttributes, OpenHandle, SetattrRight};
 
 /// Bytes of a hole that one piece of an answer shows; holes are made of shared pieces.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
@@ -67,9 +67,9 @@ impl FileSystem {
 
     /// Opens the file `name`, creating it if absent, in one RPC. Counts as one lookup.
     ///
-    /// The kernel, which may not keep the attributes, asks for owner and mode of what it has just
-    /// opened before the call of its own that makes the file returns. That one question about a file
-    /// made here is answered with what the creation said, without a glimpse of its objects.
+    /// The kernel, which may not keep the attributes, asks for owner and mode of what it has just opened
+    /// before the call of its own that makes the file returns. That one question about a file made here is
+    /// answered from the reply to the create, without a glimpse of its objects.
     ///
     /// # Errors
     /// As `open(2)` with `O_CREAT`; `EEXIST` with [`OpenFlags::EXCLUSIVE`] if the name is there;
@@ -118,8 +118,8 @@ impl FileSystem {
         let created = opened.created;
         match self.0.finish_open(who, opened.pin, (flags, tally), Some(open), created).await {
             Ok(opened) => {
-                child.state().fresh = created;
-                // Its close ends what `fresh` allows.
+                child.state().just_created = created;
+                // Its close ends what `just_created` allows.
                 let unflushed = opened.unflushed && !created;
                 let opened = Opened { unflushed, ..opened };
                 self.0.used(who, Ok((entry, opened)))
@@ -147,8 +147,8 @@ impl FileSystem {
         self.read_for(held, handle, offset, length).await
     }
 
-    /// The same for a program's own memory: the kernel holds no page for it. A lock that goes would take the pages of
-    /// other reads for this one's, and not wait for them.
+    /// The same for a program's own memory: the kernel holds no page for it. A revocation would take the
+    /// pages of other reads for this one's, and not wait for them.
     ///
     /// # Errors
     /// As `pread(2)`.
@@ -173,8 +173,9 @@ impl FileSystem {
             return Err(Errno::EBADF);
         }
         let range = Extent::of_length(offset, length.into());
-        let how = How { held, ..file.how() };
-        let read = |data: Arc<dyn DataFile>| async move { data.read(offset, length, how).await };
+        let options = IoOptions { held, ..file.options() };
+        let read =
+            |data: Arc<dyn DataFile>| async move { data.read(offset, length, options).await };
         if let Some(range) = range.filter(|_| !file.bypasses_page_cache) {
             self.0.after_page_writes(&file.pin, range).await;
         }
@@ -248,11 +249,11 @@ impl FileSystem {
             Writer::Program | Writer::Kernel => WriteAt::Offset(offset),
         };
         file.note_modified();
-        let (who, how) = (&file.who, How { held, ..file.how() });
+        let (who, options) = (&file.who, IoOptions { held, ..file.options() });
         let write = |it: Arc<dyn DataFile>| {
             let data = data.clone();
             async move {
-                let offset = it.write(at, data, who, how).await?;
+                let offset = it.write(at, data, who, options).await?;
                 Ok((offset, it.layout().room(offset).min(length.into()) as u32))
             }
         };
@@ -278,7 +279,7 @@ impl FileSystem {
     /// As `close(2)`.
     pub async fn flush(&self, handle: FileHandle, owner: LockOwner) -> Result<(), Errno> {
         let file = self.0.handles.get(handle)?;
-        file.pin.state().fresh = false;
+        file.pin.state().just_created = false;
         self.0.unlock_all(&file, owner).await?;
         if self.0.settings.sync_on_close() && file.modified.load(Ordering::Relaxed) {
             self.0.sync(&file).await?;
@@ -292,7 +293,7 @@ impl FileSystem {
     /// opened with none.
     ///
     /// # Errors
-    /// `EBADF`, or what the MDT answered to giving locks back.
+    /// `EBADF`, or what the MDT answered to the release of locks.
     pub async fn release(&self, handle: FileHandle, flock: Option<LockOwner>) -> Result<(), Errno> {
         let file = self.0.handles.remove(handle)?;
         // The kernel does not say which process closes last: it is counted for the one that opened the file.
@@ -302,9 +303,9 @@ impl FileSystem {
         }
     }
 
-    /// Returns when the file (data only, or attributes too) or directory is durable on its servers.
-    /// One RPC to each object's OST, and one to the MDT if it has a change of ours that it has not said
-    /// to be durable.
+    /// Returns when the file (data only, or attributes too) or directory is durable on its servers. One RPC
+    /// to each object's OST, and one to the MDT if it has a change of this client that it has not reported as
+    /// durable.
     ///
     /// # Errors
     /// As `fsync(2)`.
@@ -368,7 +369,7 @@ impl FileSystem {
         self.0.meta.sync_all(who).await
     }
 
-    /// Writes everything back, gives all locks and handles back, and leaves all targets.
+    /// Writes everything back, cancels all locks, closes all handles, and disconnects from all targets.
     pub async fn unmount(&self) {
         for file in self.0.handles.take_all() {
             if let Err(errno) = self.0.close(&file).await {
@@ -378,11 +379,11 @@ impl FileSystem {
         self.0.close_all_kept().await;
         self.0.data.shut_down().await;
         self.0.closing.wait(&*self.0.targets.world.clock).await;
-        self.0.targets.leave().await;
+        self.0.targets.disconnect_all().await;
     }
 }
 
-/// Whose bytes are written.
+/// Where the bytes that are written come from.
 #[derive(Clone, Copy)]
 enum Writer {
     /// Those that a program gave to `write(2)`.
@@ -392,8 +393,8 @@ enum Writer {
 }
 
 impl OpenFile {
-    fn how(&self) -> How {
-        How {
+    fn options(&self) -> IoOptions {
+        IoOptions {
             direct: self.flags.has(OpenFlags::DIRECT),
             sync: self.flags.has(OpenFlags::DSYNC) || self.flags.has(OpenFlags::SYNC),
             held: None,
@@ -410,11 +411,11 @@ impl OpenFile {
     fn note_modified(&self) {
         if !self.modified.swap(true, Ordering::Relaxed) {
             let mut state = self.pin.state();
-            (state.fresh, state.size_from_mdt) = (false, false);
+            (state.just_created, state.size_from_mdt) = (false, false);
         }
     }
 
-    /// What we know of the file that its MDT does not; something whenever data was changed.
+    /// What this client knows of the file and its MDT does not; `Some` whenever data was changed.
     fn close_attributes(&self) -> Option<CloseAttributes> {
         if !self.modified.load(Ordering::Relaxed) {
             let accessed =
@@ -465,7 +466,7 @@ impl Mounted {
         Opened { handle: self.handles.insert(file), keep_pages, direct, unflushed, tally }
     }
 
-    /// Truncates if that is wanted, and gives the handle out.
+    /// Truncates if that is wanted, and returns the handle.
     async fn finish_open(
         &self,
         who: &Credentials,
@@ -478,7 +479,7 @@ impl Mounted {
             let mode = pin.state().attributes.as_ref().map_or(0, |known| known.mode);
             let kill_set_id = who.uid != 0 && has_set_id(mode);
             let changes = SetAttributes { size: Some(0), kill_set_id, ..SetAttributes::default() };
-            if let Err(errno) = self.change(who, &pin, &changes, Through::Open).await {
+            if let Err(errno) = self.change(who, &pin, &changes, SetattrRight::Open).await {
                 if let Some(open) = open {
                     self.end_open(who, &pin, open, None).await?;
                 }
@@ -489,15 +490,15 @@ impl Mounted {
         Ok(self.opened(pin, who, (flags, tally), is_new, open))
     }
 
-    /// Takes the set-id bits off a file that anybody but the superuser writes. The kernel asks for
-    /// that itself only before it writes into its pages.
+    /// Takes the set-id bits off a file that any user but the superuser writes. The kernel asks for that
+    /// itself only before it writes into its pages.
     async fn take_set_id(&self, file: &OpenFile) -> Result<(), Errno> {
         let mode = |file: &OpenFile| file.pin.state().attributes.as_ref().map_or(0, |it| it.mode);
         if file.who.uid == 0 || !has_set_id(mode(file)) {
             return Ok(());
         }
         let changes = SetAttributes { kill_set_id: true, ..SetAttributes::default() };
-        self.change(&file.who, &file.pin, &changes, Through::Mode).await
+        self.change(&file.who, &file.pin, &changes, SetattrRight::Mode).await
     }
 
     /// Refuses to write through handles that are not for that.
@@ -542,7 +543,7 @@ impl Mounted {
         }
     }
 
-    /// What the MDT hears of a file with its close.
+    /// The attributes of a file that its close sends to the MDT.
     fn close_attributes_of(&self, file: &OpenFile) -> Option<CloseAttributes> {
         let mut close_attributes = file.close_attributes()?;
         if !self.settings.reports_size() {
@@ -575,7 +576,7 @@ impl Mounted {
                     .close_in_background(&file.who, &file.pin, &open, close_attributes, held)
                     .await;
             }
-            OpenHandle::Kept(kept) if kept.leave(close_attributes) => {
+            OpenHandle::Kept(kept) if kept.end_use(close_attributes) => {
                 self.close_kept_in_background(&file, &kept).await;
             }
             OpenHandle::Kept(_) => {}

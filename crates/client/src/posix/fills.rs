@@ -1,11 +1,11 @@
-//! Writes through the kernel's pages, and reads that bring pages back meanwhile.
+//! Writes through the kernel's pages, and reads that fill these pages again before the write is answered.
 //!
 //! The kernel copies a write's bytes into its pages and sends it to us then. While it is here, waiting for a
-//! lock, for grant or for a server that died, these pages may be taken from the kernel: for a lock that goes,
-//! for bytes that another writer put past the pages, for lack of memory. A read that brings them back gets
-//! what the file held before, as the write has not come into our cache; and when the write is answered
-//! nothing would take those pages out again: its own writer would read the old bytes. So such a read waits
-//! for writes that were here before it.
+//! lock, for grant or for a server that died, these pages may be dropped from the kernel: by a revocation, by
+//! another writer that bypasses the pages, for lack of memory. A read that fills them again gets what the
+//! file held before, as the write is not in our cache yet; and when the write is answered nothing would drop
+//! those pages again: its own writer would read the old bytes. So such a read waits for writes that were here
+//! before it.
 //!
 //! No write waits for a read: the kernel releases a page that a read is to fill before it copies a write's
 //! bytes into it. While a read waits here, a revocation does not wait for its pages.

@@ -4,10 +4,10 @@ use sheen_types::Errno;
 use sheen_wire::md::FileFlags;
 
 use super::{Credentials, FileSystem, NodeId, SetAttributes};
-use crate::meta::Through;
+use crate::meta::SetattrRight;
 
-/// What the mount keeps its word on: nothing changes, writes only append, and two that ask for what
-/// is so anyway. Flags that ask for more (`S`, `D`) would be taken and not done.
+/// The flags that the mount honours: immutable, append-only, and two that ask for what is so anyway. Flags
+/// that ask for more (`S`, `D`) would be accepted and have no effect.
 const SETTABLE: FileFlags = FileFlags(
     FileFlags::IMMUTABLE.0 | FileFlags::APPEND.0 | FileFlags::NODUMP.0 | FileFlags::NOATIME.0,
 );
@@ -26,7 +26,7 @@ impl FileSystem {
     /// Sets the flags, all at once. One RPC, and one if the attributes are not covered.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` for a flag that would not be kept; `EPERM` as `chattr(1)`.
+    /// `EOPNOTSUPP` for a flag that would not be honoured; `EPERM` as `chattr(1)`.
     pub async fn set_flags(
         &self,
         who: &Credentials,
@@ -39,6 +39,6 @@ impl FileSystem {
         }
         let inode = self.0.pin(node)?;
         let changes = SetAttributes { flags: Some(flags), ..SetAttributes::default() };
-        self.0.change(who, &inode, &changes, Through::Mode).await
+        self.0.change(who, &inode, &changes, SetattrRight::Mode).await
     }
 }

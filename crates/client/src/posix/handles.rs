@@ -40,11 +40,11 @@ pub(super) struct OpenFile {
     pub(super) access_looked: AtomicI64,
     /// Whether the kernel sends no FLUSH when a descriptor of it is closed, only the last RELEASE.
     pub(super) unflushed: bool,
-    /// Whether its reads and writes go past the kernel's pages.
+    /// Whether its reads and writes bypass the kernel's pages.
     pub(super) bypasses_page_cache: bool,
     /// Who took file locks through it.
     pub(super) lockers: Mutex<Vec<LockOwner>>,
-    /// Where reading of the directory stands.
+    /// The position of reading in the directory.
     pub(super) stream: Mutex<DirStream>,
 }
 
@@ -127,7 +127,7 @@ impl OpenFile {
         }
     }
 
-    /// From now on, before anybody has the handle, it goes past the kernel's pages.
+    /// From now on it bypasses the kernel's pages. Called before the kernel has the handle.
     pub(super) fn pass_pages(&mut self) {
         self.bypasses_page_cache = true;
         self.pin.state().bypassing += 1;

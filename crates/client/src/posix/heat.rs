@@ -57,7 +57,7 @@ impl Mounted {
         Ok(())
     }
 
-    /// As for one who opens it to read.
+    /// As for an open to read.
     async fn may_see_heat(&self, who: &Credentials, inode: &Inode) -> Result<(), Errno> {
         self.refresh(who, inode).await?;
         if inode.file_type() != Some(FileType::Regular) {

@@ -1,4 +1,4 @@
-//! Who writes past the kernel's pages without having asked for it (`hybrid_io`).
+//! Which writers bypass the kernel's pages without having asked for it (`hybrid_io`).
 //!
 //! The kernel admits one writer at a time to the pages of a file; the other writers wait for the one that
 //! copies, and burn processor time; then it copies a second time, to us. With 8 writers of one file on two
@@ -10,8 +10,8 @@
 //! once. A program that makes a file and reads it back, or keeps a database, does not pay it. Lustre decides
 //! it by each call's size, as it comes; through FUSE it can only be decided for a handle, when it is opened.
 //!
-//! Who reads through the pages while such a write is under way may bring the old bytes into them. Newer
-//! kernels drop these pages when the write is answered; we do it before, for all.
+//! A read through the pages while such a write is under way may bring the old bytes into them. Newer kernels
+//! drop these pages when the write is answered; the client does it before, for all kernels.
 //!
 //! Cost: two short locks for each such write; where the file is open through pages, or has some, one
 //! system call more.
@@ -53,7 +53,7 @@ impl Mounted {
 }
 
 impl FileSystem {
-    /// Whether reads and writes of an open file go past the kernel's pages.
+    /// Whether reads and writes of an open file bypass the kernel's pages.
     #[must_use]
     pub fn bypasses_page_cache(&self, handle: FileHandle) -> bool {
         self.0.handles.get(handle).is_ok_and(|file| file.bypasses_page_cache)

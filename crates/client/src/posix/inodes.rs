@@ -59,7 +59,7 @@ impl Mounted {
     /// is known. Counts as a lookup. No RPC.
     pub(super) fn entry_unseen(&self, parent: &Inode, name: &Name, listed: &DirEntry) -> Entry {
         let inode = self.inodes.pin(listed.fid);
-        // The kernel goes by it, as by what a lookup says.
+        // The kernel uses it as it uses the reply to a lookup.
         let known = self.stat_without_rpc(&inode).map(|stat| stat.attributes);
         let attributes = known.unwrap_or_else(|_| {
             let mut attributes = Attributes::blank(inode.fid);
@@ -78,7 +78,7 @@ impl Mounted {
             state.lookups += 1;
             state.keep_name(parent.node, name)
         };
-        let entry = covered && self.gives(parent, name);
+        let entry = covered && self.may_keep_name(parent, name);
         Entry {
             node: inode.node,
             generation: generation(inode.fid),
@@ -104,8 +104,9 @@ impl Mounted {
         let known = data.as_ref().and_then(|data| data.attributes_covered());
         match (&known, data) {
             (Some(known), _) => merge(&mut attributes, known),
-            // A guess, which the kernel asks about before it uses it. It must not be less than what the kernel has
-            // pages for: it cuts them, and shows zeros behind the end of the last one when the size is known.
+            // A guess, which the kernel asks about before it uses it. It must not be less than what the
+            // kernel has pages for: it would truncate them, and show zeros behind the end of the last one
+            // when the size is known.
             (None, Some(data)) => attributes.size = attributes.size.max(data.last_size()),
             (None, None) => {}
         }
@@ -114,7 +115,7 @@ impl Mounted {
         Ok(Stat { attributes, keep: covered && whole && self.observers.watched() })
     }
 
-    /// Attributes of a directory that is no more, for those who have it open. No RPC.
+    /// Attributes of a directory that was removed, for processes that have it open. No RPC.
     pub(super) fn stat_of_removed(&self, inode: &Inode) -> Result<Stat, Errno> {
         let Stat { mut attributes, .. } = self.stat_without_rpc(inode)?;
         attributes.nlink = 0;
@@ -155,7 +156,7 @@ fn needs_true_size(inode: &Inode) -> bool {
         }
         state.data.clone()
     };
-    data.is_some_and(|data| data.owes_pages())
+    data.is_some_and(|data| data.has_pending_invalidations())
 }
 
 /// Joins what the MDT knows with what the objects know: sizes are theirs, times the later ones.

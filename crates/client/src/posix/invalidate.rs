@@ -44,20 +44,20 @@ impl Invalidated {
 /// for it while such a call is in flight.)
 pub trait Invalidate: Send + Sync {
     /// `name` in `parent` may now name something else, or nothing, or something instead of nothing.
-    /// `is_in_use`: what it named is a directory, or an open file. Such a thing has still a name, for
-    /// who asks the kernel.
+    /// `is_in_use`: what it named is a directory, or an open file. The kernel must still be able to name such
+    /// an inode.
     fn entry(&self, parent: NodeId, name: &Name, is_in_use: bool) -> BoxFuture<'static, ()>;
 
     /// Who may search the directory `node` is not known any more: these of its names, present and
     /// absent ones, must be looked up again at their next use. What they name has not changed.
     fn children(&self, node: NodeId, names: Vec<Name>) -> BoxFuture<'static, ()>;
 
-    /// The file has no less than these bytes: whatever the kernel makes of answers, it goes by no smaller
-    /// size from now on.
+    /// The file has no less than these bytes: whatever the kernel does with replies, it uses no smaller size
+    /// from now on.
     fn raise(&self, raise: Raise) -> BoxFuture<'static, ()>;
 
-    /// Part of what is known about `node` may have changed. However late the kernel takes the notice, this
-    /// does not end before it has: only who knows that the page it is blocked on is held by a call that
-    /// waits goes on without it.
+    /// Part of what is known about `node` may have changed. However late the kernel processes the notice,
+    /// this does not end before it has: only a caller that knows that the page on which it is blocked is held
+    /// by a waiting call may go on without it.
     fn inode(&self, node: NodeId, stale: Stale) -> BoxFuture<'static, Invalidated>;
 }

@@ -5,7 +5,8 @@
 //! make are made here, by what locks cover, and an open that these do not allow is left to the MDT. An open
 //! that truncates the file, or would be refused if the file had certain flags, always goes there.
 //!
-//! Cost: no RPC for an open that is kept, and none for its close; the close goes when the lock does.
+//! Cost: no RPC for an open that is kept, and none for its close; the close is sent when the lock is
+//! cancelled.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,7 +42,7 @@ impl Mounted {
         is_useful && state.kept.is_worth_keeping(now, self.settings.keep().rules())
     }
 
-    /// Joins an open that is kept, if `who` may have it.
+    /// Shares an open that is kept, if `who` may have it.
     pub(super) fn join_kept(
         &self,
         who: &Credentials,
@@ -74,7 +75,7 @@ impl Mounted {
         match open {
             OpenHandle::Own(open) => self.meta.close(who, inode, open, close_attributes).await,
             OpenHandle::Kept(kept) => {
-                if kept.leave(close_attributes) {
+                if kept.end_use(close_attributes) {
                     close_kept(inode, &kept).await;
                 }
                 Ok(())

@@ -90,7 +90,7 @@ impl Bench {
     }
 
     /// A lock on its bytes goes.
-    fn take_back(&self) {
+    fn invalidate(&self) {
         let (observers, inode) =
             (Arc::clone(&self.fixture.files.0.observers), self.fixture.files.0.pin(self.node));
         let inode = inode.expect("known");
@@ -119,11 +119,11 @@ fn a_size_that_the_kernel_may_not_have_heard_is_raised_there() {
     let bench = Bench::new();
     bench.grow(5000);
     assert_eq!((bench.stat(), bench.notices()), (5000, Vec::new()), "it hears the answer");
-    bench.take_back();
+    bench.invalidate();
     let notices = bench.notices();
     assert_eq!(notices[0], bench.raised(5000), "it may not have heard it before it drops it");
     assert!(notices[1].contains("Pages"), "{notices:?}");
-    bench.take_back();
+    bench.invalidate();
     assert_eq!(bench.notices().len(), 1, "it is sure of that size");
     // From now on it may have processed a notification between its question and the answer.
     assert_eq!((bench.stat(), bench.notices()), (5000, Vec::new()));
@@ -175,14 +175,14 @@ fn a_lookup_asks_for_the_size_while_the_kernel_has_pages_that_lack_bytes() {
         std::mem::take(&mut *bench.file().done.lock()).iter().filter(|it| *it == "glimpse").count()
     };
     assert_eq!(glimpses(), 0, "it is not open anywhere");
-    *bench.file().owes_pages.lock() = true;
+    *bench.file().has_pending_invalidations.lock() = true;
     assert_eq!(glimpses(), 1, "with a guess programs might see zeros there");
 }
 
 #[test]
 fn a_question_is_answered_when_the_size_is_raised() {
     let bench = Bench::new();
-    bench.take_back();
+    bench.invalidate();
     bench.grow(7000);
     let hold = Arc::new(Notify::new());
     *bench.fixture.watcher.hold.lock() = Some(Arc::clone(&hold));

@@ -1,4 +1,4 @@
-//! Calls on a file's data, by its layout of the moment.
+//! Calls on a file's data, by its current layout.
 //!
 //! A write where there are no objects yet has the MDT make them; a call that finds that the layout may have
 //! changed while it waited for a lock reads the layout again and is repeated. No RPC more than the call's own
@@ -16,9 +16,9 @@ use super::types::Credentials;
 use crate::cache::{Inode, LayoutState};
 use crate::data::{DataFile, FileLayout, LayoutVersion, PinnedRange, Refusal};
 
-/// How long a file on an OST that we have not heard of is waited for.
+/// How long a file on an OST that is not in our configuration yet is waited for.
 const NEW_OST_WAIT: Duration = Duration::from_secs(10);
-/// How often its coming is looked for.
+/// How often the configuration is checked for it.
 const NEW_OST_LOOK: Duration = Duration::from_millis(100);
 /// How often a call is repeated: beyond that the file is being moved all the time.
 const TRIES: u32 = 1000;
@@ -52,7 +52,7 @@ impl Mounted {
             let data = match current(inode) {
                 Some(data) => data,
                 None => {
-                    // Who moves the file waits for locks of ours, and we for him.
+                    // The client that moves the file waits for locks of ours, and we for its own.
                     let _pin_guard = held.and_then(|held| self.data.pin_pages(inode.fid, held));
                     let Some(data) = self.data_if_any(who, inode).await? else { return Ok(None) };
                     data
@@ -78,8 +78,8 @@ impl Mounted {
     }
 
     /// What it means that an OST has no object of a file whose layout holds: the file was removed while the
-    /// call waited, by us or under a lock that we had not got, or its object is lost. A lookup finds the file
-    /// then, so that is no missing name.
+    /// call waited, by this client or under a lock that it did not have yet, or its object is lost. A lookup
+    /// finds the file then, so that is no missing name.
     async fn why_absent(&self, who: &Credentials, inode: &Inode) -> Errno {
         match self.meta.getattr(who, inode).await {
             Err(Errno::ENOENT | Errno::ESTALE) => Errno::ESTALE,
@@ -133,7 +133,7 @@ impl Mounted {
         let deadline = clock.now() + NEW_OST_WAIT;
         let data = loop {
             match self.data.file(inode.fid, Arc::clone(&layout), layout_version.clone()) {
-                // The MDT has heard of a new OST before we have.
+                // The MDT has learnt of a new OST before this client.
                 Err(Errno::ENODEV) if clock.now() < deadline => {
                     clock.sleep_until(clock.now() + NEW_OST_LOOK).await;
                 }

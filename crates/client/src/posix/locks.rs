@@ -3,8 +3,8 @@
 //! A process that closes any descriptor of a file loses its `fcntl(2)` locks on it, so the kernel sends FLUSH
 //! for each close and waits for the answer. As long as no lock was ever taken on the mount, a descriptor that
 //! can only read has no locks to lose: the reply to its open turns FLUSH off (`FOPEN_NOFLUSH`), and a file
-//! that is opened, read and closed costs one call less. What such a descriptor may have to do with a lock
-//! that is taken after its open is made good when its last copy is closed.
+//! that is opened, read and closed costs one call less. The locks that such a descriptor's close should
+//! release, taken after its open, are released when its last copy is closed.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -12,7 +12,7 @@ use sheen_types::Errno;
 
 use super::handles::OpenFile;
 use super::{FileHandle, FileLock, FileLockMode, FileSystem, FileType, LockOwner, Mounted};
-use crate::meta::FlockAsk;
+use crate::meta::FlockWait;
 
 /// The last byte that a file lock can cover: the largest file offset.
 pub(super) const END_MAX: u64 = i64::MAX as u64;
@@ -39,7 +39,7 @@ impl FileSystem {
         if file.unflushed && !file.lockers.lock().contains(&owner) {
             file.lockers.lock().push(owner);
         }
-        let wait = if wait { FlockAsk::Wait } else { FlockAsk::Try };
+        let wait = if wait { FlockWait::Wait } else { FlockWait::Try };
         self.0.meta.set_lock(&file.pin, owner, checked(lock)?, wait).await
     }
 
@@ -78,7 +78,7 @@ impl Mounted {
             pid: file.who.pid,
             is_flock: false,
         };
-        self.meta.set_lock(&file.pin, owner, everything, FlockAsk::Try).await
+        self.meta.set_lock(&file.pin, owner, everything, FlockWait::Try).await
     }
 
     /// Releases the locks that unreported closes of a file should have released: those that were taken

@@ -27,7 +27,7 @@ use super::inodes::merge;
 use super::types::Credentials;
 use super::{Attributes, FileSystem, FileType, Mounted, NodeId, OpenFlags, Seek};
 use crate::cache::{Inode, Pin};
-use crate::data::{DataFile, HeldFile, How, WriteAt};
+use crate::data::{DataFile, HeldFile, IoOptions, WriteAt};
 use crate::join;
 use crate::meta::OpenState;
 
@@ -42,18 +42,18 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// What moves, by file.
 #[derive(Default)]
-pub(crate) struct Moves(Mutex<HashMap<Fid, Arc<Move>>>);
+pub(crate) struct Migrations(Mutex<HashMap<Fid, Arc<Migration>>>);
 
 /// A file on its way.
 #[derive(Default)]
-struct Move {
+struct Migration {
     done: AtomicU64,
     total: AtomicU64,
     is_cancelled: AtomicBool,
 }
 
-/// How a file shall be moved.
-struct Order {
+/// How to move a file.
+struct MigrateRequest {
     /// Wait for other holders of the file.
     waits: bool,
     /// Bytes in a second; 0 for no limit.
@@ -63,7 +63,7 @@ struct Order {
 }
 
 /// Cancels a move whose caller has gone.
-struct Caller(Arc<Move>);
+struct Caller(Arc<Migration>);
 
 impl Drop for Caller {
     fn drop(&mut self) {
@@ -71,23 +71,23 @@ impl Drop for Caller {
     }
 }
 
-impl Order {
+impl MigrateRequest {
     /// `block=0|1 bandwidth=BYTES direct=0|1`, a newline, and a layout as `lustre.lov` takes it.
     fn parse(value: &Bytes) -> Option<Self> {
         let end = value.iter().position(|byte| *byte == b'\n')?;
         let words = std::str::from_utf8(&value[..end]).ok()?;
-        let mut order = Self { waits: true, bandwidth: 0, layout: value.slice(end + 1..) };
+        let mut request = Self { waits: true, bandwidth: 0, layout: value.slice(end + 1..) };
         for word in words.split_ascii_whitespace() {
             match word.split_once('=')? {
-                ("block", "0") => order.waits = false,
-                ("block", "1") => order.waits = true,
-                ("bandwidth", number) => order.bandwidth = number.parse().ok()?,
-                // Copies go past the caches here in any case.
+                ("block", "0") => request.waits = false,
+                ("block", "1") => request.waits = true,
+                ("bandwidth", number) => request.bandwidth = number.parse().ok()?,
+                // Copies bypass the caches here in any case.
                 ("direct", "0" | "1") => {}
                 _ => return None,
             }
         }
-        Some(order)
+        Some(request)
     }
 }
 
@@ -96,29 +96,31 @@ impl FileSystem {
     ///
     /// # Errors
     /// `EINVAL` for what is no regular file or no order, `EBUSY` if it is being moved or held by another,
-    /// `EINTR` if the caller goes; as `open(2)` to write, and `write(2)`.
+    /// `EINTR` if the caller is interrupted; as `open(2)` to write, and `write(2)`.
     pub(super) async fn migrate(
         &self,
         who: &Credentials,
         node: NodeId,
         value: &Bytes,
     ) -> Result<(), Errno> {
-        let order = Order::parse(value).ok_or(Errno::EINVAL)?;
+        let request = MigrateRequest::parse(value).ok_or(Errno::EINVAL)?;
         let inode = self.0.pin(node)?;
         if inode.file_type() != Some(FileType::Regular) {
             return Err(Errno::EINVAL);
         }
-        let moving = Arc::new(Move::default());
-        match self.0.moves.0.lock().entry(inode.fid) {
+        let migration = Arc::new(Migration::default());
+        match self.0.migrations.0.lock().entry(inode.fid) {
             std::collections::hash_map::Entry::Occupied(_) => return Err(Errno::EBUSY),
-            std::collections::hash_map::Entry::Vacant(place) => place.insert(Arc::clone(&moving)),
+            std::collections::hash_map::Entry::Vacant(place) => {
+                place.insert(Arc::clone(&migration))
+            }
         };
-        let caller = Caller(Arc::clone(&moving));
+        let caller = Caller(Arc::clone(&migration));
         let (sender, answer) = oneshot::channel();
         let (mounted, who, fid) = (Arc::clone(&self.0), who.clone(), inode.fid);
         let task = async move {
-            let moved = mounted.move_file(&who, inode, &order, &moving).await;
-            mounted.moves.0.lock().remove(&fid);
+            let moved = mounted.move_file(&who, inode, &request, &migration).await;
+            mounted.migrations.0.lock().remove(&fid);
             // The caller may have been interrupted.
             let _ = sender.send(moved);
         };
@@ -134,9 +136,9 @@ impl FileSystem {
     /// `ENODATA` if it is not being moved.
     pub(super) fn migration(&self, node: NodeId) -> Result<Bytes, Errno> {
         let inode = self.0.pin(node)?;
-        let moves = self.0.moves.0.lock();
-        let moving = moves.get(&inode.fid).ok_or(Errno::ENODATA)?;
-        let (done, total) = (&moving.done, &moving.total);
+        let migrations = self.0.migrations.0.lock();
+        let migration = migrations.get(&inode.fid).ok_or(Errno::ENODATA)?;
+        let (done, total) = (&migration.done, &migration.total);
         let (done, total) = (done.load(Ordering::Relaxed), total.load(Ordering::Relaxed));
         Ok(format!("{done} {total}\n").into())
     }
@@ -177,7 +179,7 @@ impl Mounted {
         self.meta.world.random.number() | 1
     }
 
-    /// The file's bytes lie elsewhere now. The lock on its layout has gone back already.
+    /// The file's bytes lie elsewhere now. The lock on its layout was cancelled already.
     fn moved(&self, inode: &Inode) {
         let mut state = inode.state();
         state.layout_guard.layout_revoked();
@@ -188,13 +190,13 @@ impl Mounted {
         &self,
         who: &Credentials,
         inode: Pin,
-        order: &Order,
-        moving: &Move,
+        request: &MigrateRequest,
+        migration: &Migration,
     ) -> Result<(), Errno> {
-        // By what right: that of who may read and write it.
+        // Permission is that to read and write it.
         let open = self.meta.open(who, &inode, OpenFlags(READ_WRITE)).await?;
         let moved = match self.directory_of(&inode) {
-            Some(parent) => self.move_open(who, (&parent, &inode), order, moving).await,
+            Some(parent) => self.move_open(who, (&parent, &inode), request, migration).await,
             None => Err(Errno::ENOENT),
         };
         self.close_quietly(who, &inode, open).await;
@@ -212,12 +214,12 @@ impl Mounted {
         &self,
         who: &Credentials,
         (parent, inode): (&Inode, &Inode),
-        order: &Order,
-        moving: &Move,
+        request: &MigrateRequest,
+        migration: &Migration,
     ) -> Result<(), Errno> {
-        let layout = Some(order.layout.clone()).filter(|layout| !layout.is_empty());
+        let layout = Some(request.layout.clone()).filter(|layout| !layout.is_empty());
         let volatile = self.meta.open_volatile(who, parent, layout).await?;
-        let moved = self.move_into(who, (inode, &volatile.pin), order, moving).await;
+        let moved = self.move_into(who, (inode, &volatile.pin), request, migration).await;
         self.close_quietly(who, &volatile.pin, volatile.state).await;
         moved
     }
@@ -228,21 +230,21 @@ impl Mounted {
         &self,
         who: &Credentials,
         (inode, volatile): (&Inode, &Inode),
-        order: &Order,
-        moving: &Move,
+        request: &MigrateRequest,
+        migration: &Migration,
     ) -> Result<(), Errno> {
         let gid = self.group();
-        let hold = |data: Arc<dyn DataFile>| async move { data.hold(gid, order.waits).await };
+        let hold = |data: Arc<dyn DataFile>| async move { data.hold(gid, request.waits).await };
         let hold = match self.with_data(who, inode, hold).await {
             Err(Errno::EAGAIN) => return Err(Errno::EBUSY),
             hold => hold?.ok_or(Errno::EINVAL)?,
         };
-        // Not as `stat` does: that waits for pages which those keep who wait for the hold.
+        // Not as `stat` does: that waits for pages which are held for calls that wait for the hold.
         self.refresh(who, inode).await?;
         let mut attributes = inode.state().attributes_shown().ok_or(Errno::EIO)?;
         merge(&mut attributes, &hold.attributes());
-        moving.total.store(attributes.size, Ordering::Relaxed);
-        self.copy(&*hold, volatile, &attributes, order, moving).await?;
+        migration.total.store(attributes.size, Ordering::Relaxed);
+        self.copy(&*hold, volatile, &attributes, request, migration).await?;
         if !hold.is_intact() {
             tracing::warn!(file = %inode.fid, "a server has forgotten who held a file on its way");
             return Err(Errno::EIO);
@@ -258,26 +260,26 @@ impl Mounted {
         hold: &dyn HeldFile,
         volatile: &Inode,
         attributes: &Attributes,
-        order: &Order,
-        moving: &Move,
+        request: &MigrateRequest,
+        migration: &Migration,
     ) -> Result<(), Errno> {
         // What is written belongs to the file's owner, whichever user moves it.
         let owner =
             &Credentials { uid: attributes.uid, gid: attributes.gid, ..Credentials::root() };
         let size = attributes.size;
-        let mut pace = Pace { start: self.meta.world.clock.now(), bytes: 0 };
+        let mut throttle = Throttle { start: self.meta.world.clock.now(), bytes: 0 };
         let mut at = 0;
         while let Some(start) = hold.next(at, Seek::Data).await?.filter(|start| *start < size) {
             let end = hold.next(start, Seek::Hole).await?.unwrap_or(size).min(size);
             let mut from = start;
             while from < end {
-                if moving.is_cancelled.load(Ordering::Relaxed) {
+                if migration.is_cancelled.load(Ordering::Relaxed) {
                     return Err(Errno::EINTR);
                 }
                 let until = end.min(from + PIECE * PIECES);
                 self.copy_pieces(hold, volatile, owner, (from, until)).await?;
-                moving.done.store(until, Ordering::Relaxed);
-                self.keep_pace(&mut pace, until - from, order.bandwidth, moving).await;
+                migration.done.store(until, Ordering::Relaxed);
+                self.throttle_copy(&mut throttle, until - from, request.bandwidth, migration).await;
                 from = until;
             }
             at = end;
@@ -299,8 +301,8 @@ impl Mounted {
             let data: Bytes = hold.read(start, length).await?.concat().into();
             let write = |file: Arc<dyn DataFile>| {
                 let data = data.clone();
-                let how = How { direct: true, sync: false, held: None };
-                async move { file.write(WriteAt::Offset(start), data, owner, how).await }
+                let options = IoOptions { direct: true, sync: false, held: None };
+                async move { file.write(WriteAt::Offset(start), data, owner, options).await }
             };
             self.with_data(owner, volatile, write).await?.ok_or(Errno::EIO)
         });
@@ -330,14 +332,21 @@ impl Mounted {
 
     /// Waits until `bytes` more are due, or the caller has given the move up: readers and writers wait for
     /// the file.
-    async fn keep_pace(&self, pace: &mut Pace, bytes: u64, bandwidth: u64, moving: &Move) {
-        pace.bytes += bytes;
+    async fn throttle_copy(
+        &self,
+        throttle: &mut Throttle,
+        bytes: u64,
+        bandwidth: u64,
+        migration: &Migration,
+    ) {
+        throttle.bytes += bytes;
         if bandwidth == 0 {
             return;
         }
         let clock = &self.meta.world.clock;
-        let due = pace.start + Duration::from_secs_f64(pace.bytes as f64 / bandwidth as f64);
-        while clock.now() < due && !moving.is_cancelled.load(Ordering::Relaxed) {
+        let due =
+            throttle.start + Duration::from_secs_f64(throttle.bytes as f64 / bandwidth as f64);
+        while clock.now() < due && !migration.is_cancelled.load(Ordering::Relaxed) {
             clock.sleep_until(due.min(clock.now() + LOOK_EVERY)).await;
         }
     }
@@ -351,7 +360,7 @@ impl Mounted {
 }
 
 /// How fast a file moves.
-struct Pace {
+struct Throttle {
     start: Instant,
     bytes: u64,
 }
@@ -362,12 +371,16 @@ mod tests {
 
     #[test]
     fn orders_are_read_and_anything_else_is_refused() {
-        let order =
-            Order::parse(&Bytes::from_static(b"block=0 bandwidth=77 direct=1\nEA")).unwrap();
-        assert_eq!((order.waits, order.bandwidth, &order.layout[..]), (false, 77, &b"EA"[..]));
-        assert!(Order::parse(&Bytes::from_static(b"\n")).unwrap().layout.is_empty());
+        let request =
+            MigrateRequest::parse(&Bytes::from_static(b"block=0 bandwidth=77 direct=1\nEA"))
+                .unwrap();
+        assert_eq!(
+            (request.waits, request.bandwidth, &request.layout[..]),
+            (false, 77, &b"EA"[..])
+        );
+        assert!(MigrateRequest::parse(&Bytes::from_static(b"\n")).unwrap().layout.is_empty());
         for bad in [&b"block=1"[..], b"block=2\n", b"what=1\n", b"bandwidth=-1\n", b"x\n"] {
-            assert!(Order::parse(&Bytes::copy_from_slice(bad)).is_none());
+            assert!(MigrateRequest::parse(&Bytes::copy_from_slice(bad)).is_none());
         }
     }
 }

@@ -69,12 +69,12 @@ use crate::locks::ClientNamespace;
 use crate::meta::Meta;
 
 pub use crate::cache::{KeptOpenCounts, PagesKept, Raise};
-pub(crate) use closing::Closing;
+pub(crate) use closing::PendingCloses;
 pub use extents::{Counted as ExtentsCounted, Extents, Range, SIZES, Sizes};
 pub(crate) use handles::Handles;
 pub use invalidate::{Invalidate, Invalidated, Stale};
 pub(crate) use locks::LocksTaken;
-pub(crate) use migrate::Moves;
+pub(crate) use migrate::Migrations;
 pub(crate) use page_handoff::PageHandoff;
 pub use settings::{Ahead, HeatSettings, KeepSettings, Settings};
 pub(crate) use stale_retry::StaleRetry;
@@ -98,20 +98,20 @@ pub(crate) struct Mounted {
     pub(crate) observers: Arc<Observers>,
     pub(crate) handles: Handles,
     pub(crate) stale_retry: StaleRetry,
-    pub(crate) moves: Moves,
+    pub(crate) migrations: Migrations,
     pub(crate) statistics: Statistics,
     pub(crate) settings: Settings,
-    /// User and group that root is judged as; `None` for root itself.
+    /// User and group as which root is checked; `None` for root itself.
     pub(crate) squash: RwLock<Option<(u32, u32)>>,
     pub(crate) access_times: RwLock<AccessTimes>,
     pub(crate) page_handoff: PageHandoff,
     pub(crate) locks_taken: LocksTaken,
-    pub(crate) closing: Closing,
+    pub(crate) closing: PendingCloses,
 }
 
 impl FileSystem {
-    /// A lock that every call takes and that cannot be had within `limit`: a call stands still with it. Waits in
-    /// the thread, twice at most.
+    /// A lock that every call takes and that cannot be had within `limit`: a call would be stuck with it.
+    /// Waits in the thread, twice at most.
     #[must_use]
     pub fn stuck_lock(&self, limit: Duration) -> Option<&'static str> {
         match (self.0.inodes.answers(limit), self.0.handles.answers(limit)) {

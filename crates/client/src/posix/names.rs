@@ -11,7 +11,7 @@ use super::{
 };
 use crate::cache::{Inode, LayoutState, Pin};
 use crate::data::FileLayout;
-use crate::meta::{Depth, New};
+use crate::meta::{CreateRequest, LookupDepth};
 
 impl FileSystem {
     /// Finds `name` in `parent`. A name found counts as one lookup of its node. No RPC if locks cover
@@ -39,7 +39,7 @@ impl FileSystem {
             Some(child) => Ok(Lookup::Found(self.0.entry(who, (&parent, name), &child).await?)),
             None => {
                 let keep = parent.state().is_absent(name);
-                Ok(Lookup::Absent { keep: keep && self.0.gives(&parent, name) })
+                Ok(Lookup::Absent { keep: keep && self.0.may_keep_name(&parent, name) })
             }
         }
     }
@@ -75,15 +75,15 @@ impl FileSystem {
         let new = match new {
             NewNode::Directory => {
                 let mode = FileType::Directory.mode_bits() | permissions;
-                New { mode, rdev: 0, target: None }
+                CreateRequest { mode, rdev: 0, target: None }
             }
             NewNode::Symlink(target) if target.is_empty() => return Err(Errno::ENOENT),
             NewNode::Symlink(target) => {
                 let mode = FileType::Symlink.mode_bits() | 0o777;
-                New { mode, rdev: 0, target: Some(Bytes::from(target)) }
+                CreateRequest { mode, rdev: 0, target: Some(Bytes::from(target)) }
             }
             NewNode::Node { file_type, rdev } => {
-                New { mode: file_type.mode_bits() | permissions, rdev, target: None }
+                CreateRequest { mode: file_type.mode_bits() | permissions, rdev, target: None }
             }
         };
         let make = || self.0.meta.create(who, &parent, name, new.clone());
@@ -125,7 +125,7 @@ impl FileSystem {
                 if linked != Err(Errno::ENOENT) {
                     break;
                 }
-                let found = self.0.meta.lookup(who, &directory, &known, Depth::Name).await?;
+                let found = self.0.meta.lookup(who, &directory, &known, LookupDepth::Name).await?;
                 let Some(found) = found else {
                     // There is no third try: this is the answer.
                     self.0.end_retry(who.pid);
@@ -234,7 +234,7 @@ impl Mounted {
         let link = || self.meta.link(who, inode, parent, name);
         self.retry_with_rights(who, &[parent], link).await?;
         {
-            // Nothing covers the attributes now; until they are asked again this is the best guess.
+            // No lock covers the attributes now; until they are asked for again this is the best guess.
             let mut state = inode.state();
             if !state.attributes_covered()
                 && let Some(attributes) = &mut state.attributes
@@ -269,7 +269,7 @@ impl Mounted {
             return Ok(None);
         }
         let Some(fid) = hint else {
-            let depth = Depth::Attributes;
+            let depth = LookupDepth::Attributes;
             return self
                 .retry_with_rights(who, &[parent], || self.meta.lookup(who, parent, name, depth))
                 .await;
@@ -297,7 +297,7 @@ impl Mounted {
             self.meta.getattr(who, &child).await?;
             return Ok(Some(child));
         }
-        let depth = if directory && changed { Depth::Name } else { Depth::Attributes };
+        let depth = if directory && changed { LookupDepth::Name } else { LookupDepth::Attributes };
         self.retry_with_rights(who, &[parent], || self.meta.lookup(who, parent, name, depth)).await
     }
 }

@@ -28,7 +28,7 @@ struct Root {
     handles: u64,
     /// Names that a page has at most.
     page: usize,
-    /// Another client takes away at once what is renamed.
+    /// Another client removes at once what is renamed.
     takes_away: bool,
 }
 
@@ -303,7 +303,7 @@ fn unlinks_and_renames_are_known_at_once() {
     assert_eq!(bench.asked().len(), 0, "a name that was replaced was there once only");
 }
 
-/// The kernel takes the name along by itself.
+/// The kernel moves the name by itself.
 #[test]
 fn a_moved_name_is_kept_under_a_lock_from_the_start_or_not_at_all() {
     let bench = Bench::knowing(&["a"]);
@@ -505,7 +505,7 @@ fn a_change_whose_answer_is_not_awaited_leaves_its_name_in_doubt() {
     *bench.fixture.mdt.hold.lock() = Some(Arc::new(tokio::sync::Notify::new()));
     assert!(making.as_mut().poll(&mut context).is_pending());
     drop(making);
-    // The MDT has not come to it yet.
+    // The MDT has not executed it yet.
     bench.root.lock().names.remove("d");
     *bench.fixture.mdt.hold.lock() = None;
     bench.asked();

@@ -22,8 +22,8 @@ use super::{FileSystem, Mounted, Opened};
 pub(crate) struct PageHandoff(Mutex<()>);
 
 impl FileSystem {
-    /// If the open of `opened` brought the file's bytes, calls `give` with them, which lays them into the
-    /// kernel's pages from the file's beginning on and says whether it could. The pages may be kept then.
+    /// If the open of `opened` brought the file's bytes, calls `give` with them, which stores them in the
+    /// kernel's pages from the file's beginning on and returns whether it could. The pages may be kept then.
     pub fn hand_off_pages(&self, opened: Opened, give: impl FnOnce(&Bytes) -> bool) -> Opened {
         let handed = || {
             let file = self.0.handles.get(opened.handle).ok()?;

@@ -8,13 +8,13 @@ use std::sync::Arc;
 use super::{FileSystem, Mounted, NodeId, PagesKept};
 
 impl FileSystem {
-    /// How much of files the kernel keeps, as far as can be reckoned.
+    /// How much of files the kernel keeps, as far as can be estimated.
     #[must_use]
     pub fn pages_kept(&self) -> PagesKept {
         self.0.observers.pages_kept()
     }
 
-    /// From now on the kernel keeps no more than so many bytes of files; what is beyond it goes now.
+    /// From now on the kernel keeps no more than so many bytes of files; more than that is dropped now.
     pub fn limit_pages(&self, bytes_max: u64) {
         if self.0.observers.limit_pages(bytes_max) {
             self.0.trim_pages();

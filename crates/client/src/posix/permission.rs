@@ -43,15 +43,15 @@ impl FileSystem {
 }
 
 impl FileSystem {
-    /// From now on the cache lets root in only as this user and group; `None` for as root. The MDT
-    /// squashes by itself what reaches it.
+    /// From now on the cache checks root as this user and group; `None` for as root. The MDT squashes by
+    /// itself what reaches it.
     pub fn squash_root(&self, to: Option<(u32, u32)>) {
         *self.0.squash.write() = to;
     }
 }
 
 impl Mounted {
-    /// As whom the cache judges `who`.
+    /// The identity as which the cache checks `who`.
     pub(super) fn judged<'a>(&self, who: &'a Credentials) -> Cow<'a, Credentials> {
         match *self.squash.read() {
             Some((uid, gid)) if who.uid == 0 => {
@@ -82,9 +82,9 @@ impl Mounted {
     }
 
     /// Whether the kernel may keep what was found at `name` in `parent`, for all users of the mount.
-    pub(super) fn gives(&self, parent: &Inode, name: &Name) -> bool {
+    pub(super) fn may_keep_name(&self, parent: &Inode, name: &Name) -> bool {
         match self.observers.audience() {
-            Some(audience) => parent.state().give(name, audience),
+            Some(audience) => parent.state().keep_child(name, audience),
             None => false,
         }
     }

@@ -26,11 +26,11 @@ pub struct Settings {
     sync_on_close: AtomicBool,
     /// Bytes of a block that `stat(2)` reports; 0 for those that suit the inode.
     stat_block: AtomicU32,
-    /// How long an answer to statfs is believed, in seconds.
+    /// How long an answer to statfs is valid, in seconds.
     statfs_age_max: AtomicU64,
     statfs: Mutex<Option<(Instant, FsStat)>>,
     reports_size: AtomicBool,
-    /// Whether some writers go past the kernel's pages unasked.
+    /// Whether some writers bypass the kernel's pages unasked.
     hybrid_io: AtomicBool,
     /// Who besides root may lay files out; [`ANY_GROUP`] for all.
     layout_group: AtomicU32,
@@ -245,7 +245,7 @@ impl Settings {
         attributes
     }
 
-    /// For how many seconds an answer to statfs is believed (`statfs_max_age`).
+    /// For how many seconds an answer to statfs is valid (`statfs_max_age`).
     #[must_use]
     pub fn statfs_age_max(&self) -> u64 {
         self.statfs_age_max.load(Ordering::Relaxed)
@@ -256,7 +256,7 @@ impl Settings {
         self.statfs_age_max.store(seconds, Ordering::Relaxed);
     }
 
-    /// The answer to statfs that is believed now.
+    /// The answer to statfs that is valid now.
     pub(super) fn statfs_known(&self, now: Instant) -> Option<FsStat> {
         let age = Duration::from_secs(self.statfs_age_max());
         let known = *self.statfs.lock();
@@ -281,8 +281,8 @@ impl Settings {
         self.reports_size.store(on, Ordering::Relaxed);
     }
 
-    /// Whether some writers of shared and striped files go past the kernel's pages though they did not
-    /// ask for it (`hybrid_io`).
+    /// Whether some writers of shared and striped files bypass the kernel's pages though they did not ask for
+    /// it (`hybrid_io`).
     #[must_use]
     pub fn hybrid_io(&self) -> bool {
         self.hybrid_io.load(Ordering::Relaxed)

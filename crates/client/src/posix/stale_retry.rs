@@ -18,10 +18,10 @@ use sheen_types::{Errno, HashMap, Instant, Name};
 
 use super::{Credentials, FileType, Mounted, NodeId};
 use crate::cache::{Inode, Pin};
-use crate::meta::{Depth, OpenState};
+use crate::meta::{LookupDepth, OpenState};
 
-/// How long a second try may take to come and to end: longer than any thread waits for its turn on a
-/// busy machine.
+/// How long a retry may take to arrive and to end: longer than any thread waits for a processor on a busy
+/// machine.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How often a link that is replaced before it is read is looked up anew.
@@ -35,7 +35,7 @@ pub(crate) struct StaleRetry {
     callers: Mutex<HashMap<u32, Caller>>,
 }
 
-/// A caller that tries again.
+/// A caller that retries.
 struct Caller {
     until: Instant,
     retained: Vec<Retained>,
@@ -58,12 +58,12 @@ impl StaleRetry {
         done
     }
 
-    /// Whether the caller's call is a second try.
+    /// Whether the caller's call is a retry.
     pub(super) fn tries_again(&self, who: &Credentials) -> bool {
         self.count.load(Ordering::Acquire) > 0 && self.callers.lock().contains_key(&who.pid)
     }
 
-    /// The name by which the caller's second try found `node`.
+    /// The name by which the caller's retry found `node`.
     pub(super) fn found_as(&self, who: &Credentials, node: NodeId) -> Option<(NodeId, Name)> {
         if self.count.load(Ordering::Acquire) == 0 {
             return None;
@@ -80,7 +80,7 @@ impl Mounted {
     pub(super) fn answer_stale(&self, who: &Credentials) -> Errno {
         let now = self.meta.world.clock.now();
         self.stale_retry.locked(|callers| {
-            // Those that never tried again.
+            // Those that never retried.
             callers.retain(|_, caller| caller.until > now || !caller.retained.is_empty());
             let caller = callers.entry(who.pid);
             let caller = caller.or_insert_with(|| Caller { until: now, retained: Vec::new() });
@@ -115,7 +115,7 @@ impl Mounted {
         answer
     }
 
-    /// Finds a name for a second try, and keeps what it names.
+    /// Finds a name for a retry, and retains what it names.
     pub(super) async fn find_and_keep(
         self: &Arc<Self>,
         who: &Credentials,
@@ -126,7 +126,8 @@ impl Mounted {
             let (pin, open) = match self.meta.open_name(who, parent, name).await {
                 Ok(opened) => (opened.pin, opened.state),
                 // What may not be read can only be looked up.
-                Err(_) => match self.meta.lookup(who, parent, name, Depth::Attributes).await? {
+                Err(_) => match self.meta.lookup(who, parent, name, LookupDepth::Attributes).await?
+                {
                     Some(pin) => (pin, None),
                     None => return Ok(None),
                 },
@@ -172,7 +173,7 @@ impl Mounted {
         self.meta.world.tasks.spawn("second try", Box::pin(task));
     }
 
-    /// Closes what was kept for a caller.
+    /// Closes what was retained for a caller.
     pub(super) fn end_retry(self: &Arc<Self>, thread: u32) {
         let caller = self.stale_retry.locked(|callers| callers.remove(&thread));
         for Retained { pin, open, who, .. } in caller.into_iter().flat_map(|caller| caller.retained)

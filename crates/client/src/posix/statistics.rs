@@ -68,7 +68,7 @@ operations! {
     Mknod = CounterLine::time("mknod"),
     /// Names moved.
     Rename = CounterLine::time("rename"),
-    /// Questions for the space.
+    /// Calls of `statfs(2)`.
     Statfs = CounterLine::time("statfs"),
     /// Extended attributes set.
     Setxattr = CounterLine::time("setxattr"),

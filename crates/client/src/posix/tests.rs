@@ -567,17 +567,17 @@ fn closes_are_reported_of_what_can_write_and_of_all_once_a_lock_was_taken() {
 #[test]
 fn closes_under_way_are_waited_for_a_second_at_most() {
     let world = crate::testing::TestWorld::new(3);
-    let waited = |closing: super::Closing| {
+    let waited = |closing: super::PendingCloses| {
         let (inner, begin) = (world.clone(), world.now());
         world.run(async move { closing.wait(&*inner.world().clock).await });
         world.now().since(begin)
     };
-    assert_eq!(waited(super::Closing::default()), Duration::ZERO);
-    let stuck = super::Closing::default();
+    assert_eq!(waited(super::PendingCloses::default()), Duration::ZERO);
+    let stuck = super::PendingCloses::default();
     let close = stuck.begin();
     assert_eq!(waited(stuck), Duration::from_secs(1));
     drop(close);
-    let short = super::Closing::default();
+    let short = super::PendingCloses::default();
     let (close, inner) = (short.begin(), world.clone());
     let soon = world.now() + Duration::from_millis(5);
     let end = async move {

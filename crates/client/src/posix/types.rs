@@ -1,4 +1,4 @@
-//! The words of the facade.
+//! The types of the facade.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ pub struct NodeId(pub u64);
 impl NodeId {
     /// The mounted directory; known without a lookup and never forgotten.
     pub const ROOT: NodeId = NodeId(1);
-    /// No node's number has all of these bits: for marks of those who hand them on.
+    /// No node's number has all of these bits: callers may use them as marks.
     pub const UNUSED_BITS: u64 = 3 << 62;
 }
 
@@ -295,9 +295,8 @@ impl OpenFlags {
         self.reads() && !self.has(Self::NOATIME)
     }
 
-    /// Whether reads and writes go past the kernel's pages. The kernel puts what is appended into its
-    /// pages where it believes the end to be; only the locks taken for the write itself say where that
-    /// is.
+    /// Whether reads and writes bypass the kernel's pages. The kernel puts what is appended into its pages
+    /// where it believes the end to be; only the locks taken for the write itself say where that is.
     #[must_use]
     pub fn bypasses_page_cache(self) -> bool {
         self.has(Self::DIRECT) || self.has(Self::APPEND)

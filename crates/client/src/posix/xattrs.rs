@@ -82,13 +82,13 @@ impl FileSystem {
         Ok(list.into())
     }
 
-    /// Whether setting this attribute takes long, and may be given up at any moment: a move of a file.
+    /// Whether setting this attribute takes long, and may be given up at any time: a move of a file.
     #[must_use]
     pub fn is_long_order(name: &[u8]) -> bool {
         name == MIGRATE
     }
 
-    /// Sets an extended attribute. One RPC; two for the layout of a file. Some names are orders to this
+    /// Sets an extended attribute. One RPC; two for the layout of a file. Some names are commands to this
     /// mount (`lfs migrate`, `lfs swap_layouts`, `lfs heat_set`).
     ///
     /// # Errors

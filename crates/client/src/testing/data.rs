@@ -12,8 +12,8 @@ use sheen_types::{Errno, Extent, Fid, HashMap, ResourceName, Timestamp, Uuid};
 use sheen_wire::ost::OstId;
 
 use crate::data::{
-    AddedMdt, DataAttributes, DataEvents, DataFile, DataPath, FileLayout, HeldFile, How,
-    InlineData, InodeData, LayoutVersion, NewTimes, PinGuard, PinnedRange, Refusal, UpdatedTimes,
+    AddedMdt, DataAttributes, DataEvents, DataFile, DataPath, FileLayout, HeldFile, InlineData,
+    InodeData, IoOptions, LayoutVersion, NewTimes, PinGuard, PinnedRange, Refusal, UpdatedTimes,
     WriteAt,
 };
 use crate::locks::{ClientNamespace, CoveredCache, Revocation};
@@ -46,7 +46,7 @@ pub(crate) struct FakeFile {
     /// What the kernel holds for the last read.
     pub(crate) held: Mutex<Option<PinnedRange>>,
     /// The kernel has pages that lack some of the bytes.
-    pub(crate) owes_pages: Mutex<bool>,
+    pub(crate) has_pending_invalidations: Mutex<bool>,
 }
 
 impl FakeFile {
@@ -211,9 +211,9 @@ impl DataFile for Shared {
         &self,
         offset: u64,
         length: u32,
-        how: How,
+        options: IoOptions,
     ) -> BoxFuture<'_, Result<Vec<Bytes>, Refusal>> {
-        *self.0.held.lock() = how.held;
+        *self.0.held.lock() = options.held;
         if let Some(errno) = *self.0.refused.lock() {
             return Box::pin(std::future::ready(Err(errno.into())));
         }
@@ -229,7 +229,7 @@ impl DataFile for Shared {
         at: WriteAt,
         data: Bytes,
         _who: &'a Credentials,
-        _how: How,
+        _options: IoOptions,
     ) -> BoxFuture<'a, Result<u64, Refusal>> {
         Box::pin(async move {
             let hold = self.0.hold.lock().clone();
@@ -304,8 +304,8 @@ impl DataFile for Shared {
         self.0.known().size
     }
 
-    fn owes_pages(&self) -> bool {
-        *self.0.owes_pages.lock()
+    fn has_pending_invalidations(&self) -> bool {
+        *self.0.has_pending_invalidations.lock()
     }
 
     fn set_times(

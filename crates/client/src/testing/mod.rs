@@ -17,7 +17,7 @@ pub(crate) use data::{FakeData, FakeFile, FakeInodeData};
 pub(crate) use mdt::{FakeMdt, absent, blocking, body, found, lock_reply, opened};
 pub(crate) use world::TestWorld;
 
-use crate::cache::{Inodes, MetaCache, NameBook, Observers};
+use crate::cache::{Inodes, MetaCache, NameHasher, Observers};
 use crate::config::{Connector, ImportPlan, Targets};
 use crate::locks::{CallbackRouter, ClientNamespace};
 use crate::meta::{FidSource, Mdt, Meta};
@@ -111,7 +111,7 @@ impl Fixture {
         let cache = Arc::new(MetaCache {
             inodes: Arc::clone(&inodes),
             observers: Arc::clone(&observers),
-            book: NameBook::new(11),
+            hasher: NameHasher::new(11),
         });
         let channel = Arc::clone(&mdt) as Arc<dyn Channel>;
         let locks = ClientNamespace::new(
@@ -144,14 +144,14 @@ impl Fixture {
             observers,
             handles: Handles::default(),
             stale_retry: StaleRetry::default(),
-            moves: crate::posix::Moves::default(),
+            migrations: crate::posix::Migrations::default(),
             statistics: Default::default(),
             settings: Default::default(),
             squash: parking_lot::RwLock::default(),
             access_times: parking_lot::RwLock::default(),
             page_handoff: crate::posix::PageHandoff::default(),
             locks_taken: crate::posix::LocksTaken::default(),
-            closing: crate::posix::Closing::default(),
+            closing: crate::posix::PendingCloses::default(),
         });
         let watcher = Arc::new(Watcher::default());
         files.watch(Arc::clone(&watcher) as Arc<dyn Invalidate>, Audience::AnyUser);

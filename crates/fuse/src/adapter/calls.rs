@@ -622,7 +622,7 @@ impl Filesystem for Adapter {
             let done = waiting.wait(call.as_mut()).await;
             drop(guard);
             answer::empty(reply, done);
-            // A long order ends with the wait for it.
+            // A long command ends when its caller stops waiting for it.
             if !is_long {
                 waiting.late(call).await;
             }

@@ -40,14 +40,14 @@ struct State {
     /// Pages that a read is to fill, or that a write has in part: they can be neither read nor dropped until
     /// it is answered.
     locked: BTreeSet<(NodeId, u64)>,
-    /// What reads go by.
+    /// The size that reads use.
     sizes: BTreeMap<NodeId, u64>,
     /// How often the size of a node was learnt or changed, or something of it invalidated: what was asked
     /// before that is ignored.
     versions: BTreeMap<NodeId, u64>,
     /// How often something of a node was invalidated.
     changes: BTreeMap<NodeId, u64>,
-    /// How often calls of our own have put pages of a node away.
+    /// How often calls of this kernel have dropped pages of a node.
     cuts: BTreeMap<NodeId, u64>,
     /// Lookups that were not forgotten, and who is using the node now.
     lookups: BTreeMap<NodeId, u64>,
@@ -118,7 +118,7 @@ impl State {
         *size = end.max(*size);
     }
 
-    /// Pages behind the end go, and what one of them has behind it.
+    /// Drops the pages behind the end, and the bytes behind it in the last page.
     fn cut_pages(&mut self, node: NodeId, size: u64) {
         self.pages.retain(|(of, page), _| *of != node || page * PAGE < size);
         if let Some(last) = self.pages.get_mut(&(node, size / PAGE)) {
@@ -286,7 +286,7 @@ impl Invalidate for Watch {
             let mut is_done = Box::pin(is_done);
             let is_blocked = poll_fn(|context| match is_done.as_mut().poll(context) {
                 Poll::Ready(_) => Poll::Ready(false),
-                // It ends without a word before the other does.
+                // It ends before the other does, without an answer.
                 Poll::Pending => match pin!(&mut is_blocked).poll(context) {
                     Poll::Ready(Ok(())) => Poll::Ready(true),
                     Poll::Ready(Err(_)) | Poll::Pending => Poll::Pending,
@@ -424,7 +424,7 @@ impl Kernel {
         state.entries.get(&key).and_then(|_| state.moving.get(&key)).map(|(_, since)| *since)
     }
 
-    /// A call has found a node or made it: counts as one lookup, and is believed.
+    /// A call has found a node or made it: counts as one lookup, and its attributes are kept.
     pub(crate) fn found(&self, entry: &Entry) -> Found {
         let mut state = self.cache.lock();
         *state.lookups.entry(entry.node).or_default() += 1;

@@ -48,7 +48,7 @@ pub(crate) struct Shape {
 }
 
 /// The RPC of all processes that a node ever had. One that died has closed nothing, and what it serves
-/// holds it: taken apart in the end, so that a thousand clusters do not fill the memory.
+/// references it: freed in the end, so that a thousand clusters do not fill the memory.
 #[derive(Default)]
 struct Past(Mutex<Vec<Weak<RpcNode>>>);
 

@@ -49,7 +49,7 @@ impl Cells {
 #[derive(Default)]
 struct File {
     cells: BTreeMap<u64, Register<Tag>>,
-    /// Truncations: the first cell that goes, operation, by, begin and end.
+    /// Truncations: the first cell that is removed, operation, by, begin and end.
     cuts: Vec<(u64, u64, Writer, Instant, Option<Instant>)>,
     size: Size,
 }
@@ -59,9 +59,9 @@ struct File {
 struct Size {
     /// Ends that were asked for, in bytes; by which operation, and when it had succeeded.
     ends: Vec<(u64, u64, Option<Instant>)>,
-    /// Operations that cut it and are under way, if there was no fault since they began.
+    /// Truncates that are under way, if there was no fault since they began.
     cutting: Vec<u64>,
-    /// Cuts that have succeeded and that no fault can have undone: size, begin and end.
+    /// Truncates that have succeeded and that no fault can have undone: size, begin and end.
     cuts: Vec<(u64, Instant, Instant)>,
 }
 
@@ -77,7 +77,7 @@ impl Size {
         ends.for_each(|(_, _, done)| *done = done.or(Some(now)));
     }
 
-    /// `operation`, which began then, has cut it.
+    /// `operation`, which began then, has truncated it.
     fn was_cut(&mut self, size: u64, operation: u64, (begin, end): (Instant, Instant)) {
         if let Some(at) = self.cutting.iter().position(|of| *of == operation) {
             self.cutting.swap_remove(at);
@@ -85,13 +85,13 @@ impl Size {
         }
     }
 
-    /// A fault: cuts may be undone.
+    /// A fault: truncates may be undone.
     fn doubt(&mut self) {
         self.cutting.clear();
         self.cuts.clear();
     }
 
-    /// The largest that a reader may see who begins to look at `begin`: what the latest cut before left,
+    /// The largest that a reader may see who begins to look at `begin`: what the latest truncate before left,
     /// and whatever may have come behind it.
     fn max(&self, begin: Instant) -> u64 {
         let largest = |since: Instant| {
@@ -251,7 +251,7 @@ impl Files {
     /// A size was seen.
     ///
     /// # Errors
-    /// Bytes lie beyond it, or no write went so far since it was cut.
+    /// Bytes lie beyond it, or no write went so far since it was truncated.
     pub(crate) fn saw_size(
         &mut self,
         fid: Fid,
@@ -285,7 +285,7 @@ impl Files {
         }
     }
 
-    /// All files that data was written to or cut from.
+    /// All files that were written or truncated.
     pub(crate) fn fids(&self) -> impl Iterator<Item = Fid> {
         self.files.keys().copied()
     }
@@ -380,7 +380,7 @@ impl Log {
         let mut latest = Instant(0);
         for (at, cell) in bytes.chunks(CELL).enumerate() {
             let (tag, _) = Cells::tag(cell).map_err(|Stale(text)| stale(text))?;
-            // A hole stands where a record was lost in a crash.
+            // There is a hole where a record was lost in a crash.
             if tag == 0 && !records.values().all(Record::is_sure) {
                 continue;
             }

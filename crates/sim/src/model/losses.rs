@@ -47,8 +47,8 @@ impl Losses {
         }
     }
 
-    /// What lies unwritten may be lost, and found so `within` a time: of `by` alone, who then loses what
-    /// he accepts meanwhile, too; or of all.
+    /// What lies unwritten may be lost, and found so `within` a time: of `by` alone, which then loses what it
+    /// accepts in the meantime, too; or of all clients.
     pub(crate) fn lose(&mut self, by: Option<Writer>, now: Instant, within: Duration) {
         let until = now + within;
         if let Some(by) = by {

@@ -1,7 +1,7 @@
 //! What the users of the file system may see: a model of names and bytes.
 //!
-//! The model hears of every operation when it begins and when it ends, and judges every answer. It
-//! shares nothing with the code that is judged but the nouns.
+//! The model is called when every operation begins and ends, and checks every answer. It shares nothing with
+//! the code under test but the types.
 
 mod data;
 mod locks;

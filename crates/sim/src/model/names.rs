@@ -105,7 +105,7 @@ impl Names {
                 register.refused(operation);
                 return self.saw(key, begin, end, Seen::Is(file));
             }
-            // Seen before its maker came back, who may be this one.
+            // Seen before its maker's call returned; the maker may be this one.
             Some(_) => {
                 register.learn(operation, Some(file));
                 register.end_or_nothing(operation, end);

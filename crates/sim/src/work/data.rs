@@ -1,4 +1,4 @@
-//! Bytes: writing, reading, appending, cutting, and the locks on files.
+//! Bytes: writing, reading, appending, truncating, and the locks on files.
 
 use std::time::Duration;
 
@@ -181,7 +181,9 @@ impl Process {
     pub(super) async fn append(&self) {
         let Some(place) = self.log_place() else { return };
         let since = self.now();
-        let Some((file, opened)) = self.create_at(&place, OpenFlags::APPEND).await else { return };
+        let Some((file, opened)) = self.create_at(&place, OpenFlags::APPEND).await else {
+            return;
+        };
         let mut own = Vec::new();
         for _ in 0..=self.dice().below(3) {
             let begin = self.now();
@@ -307,7 +309,7 @@ impl Process {
                 model.files.saw_size(file.fid, size, begin, end)?;
                 model.marks.saw((file.fid, Mark::Mode), mode, begin, end)
             });
-            // Who has not opened a file may see its objects being removed with its last name.
+            // A client that has not opened a file may see its objects being removed with its last name.
             if judged.is_err() && self.is_nameless(file).await {
                 judged = Ok(());
             }

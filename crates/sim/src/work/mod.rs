@@ -175,7 +175,7 @@ impl Process {
         }
     }
 
-    /// An operation ends; an error that its caller could not expect is judged.
+    /// An operation ends; an error that its caller could not expect is a failure.
     pub(crate) fn ended<T>(&self, operation: u64, outcome: &Result<T, Errno>) {
         self.ended_with(operation, outcome, "done");
     }
@@ -211,7 +211,7 @@ impl Process {
         }
     }
 
-    /// What was accepted is written back: the space for it was promised, so that it must be there.
+    /// What was accepted is written back: the space for it was granted, so that it must be there.
     pub(crate) fn judge_promise<T>(&self, operation: u64, outcome: &Result<T, Errno>) {
         if matches!(outcome, Err(Errno::ENOSPC)) && self.sim.trusts(self.client) {
             self.sim.fail(format_args!("operation {operation}: promised space is not there"));

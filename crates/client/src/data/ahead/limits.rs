@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use sheen_types::{CounterLine, Counters, Samples, Unit};
 
-use super::streams::{CHUNK, Read};
+use super::streams::{CHUNK, ReadSample};
 
 /// Bytes ahead of a stream at most, by default.
 const WINDOW_MAX: u64 = 16 << 20;
@@ -116,7 +116,7 @@ impl Limits {
         self.counters.add_many(TOO_MUCH, CHUNK / PAGE);
     }
 
-    pub(super) fn count(&self, read: &Read) {
+    pub(super) fn count(&self, read: &ReadSample) {
         let Self { counters, .. } = self;
         counters.add_many(HIT, read.hit.div_ceil(PAGE));
         counters.add_many(MISS, read.missed.div_ceil(PAGE));

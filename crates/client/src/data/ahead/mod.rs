@@ -18,11 +18,11 @@ use super::object::Object;
 use super::osc::Shared;
 use super::pinned_pages::PinnedRange;
 use limits::{DISCARDED, PAGE};
-use streams::{Arrival, Steps, Streams, Windows, chunk_end};
+use streams::{Arrival, ReadPlan, Streams, WindowLimits, chunk_end};
 
 pub use limits::Limits;
 
-/// Where a file's streams stand.
+/// The streams of a file.
 #[derive(Clone, Default)]
 pub(super) struct Ahead {
     state: Arc<Mutex<Streams>>,
@@ -38,17 +38,17 @@ impl Drop for Loading {
 }
 
 impl File {
-    /// Starts what should be fetched ahead of this read, and waits for what is being fetched of it.
-    /// The kernel holds `held` meanwhile.
+    /// Starts what should be fetched ahead of this read, and waits for what is being fetched of it. The
+    /// kernel holds `held` in the meantime.
     pub(super) async fn look_ahead(&self, offset: u64, length: u64, held: Option<PinnedRange>) {
         // A size that another client may have changed does no harm here: what is not fetched ahead is read.
         let size = self.known_size();
         let Some(shared) = self.objects.first().map(|object| Arc::clone(&object.osc.shared)) else {
             return;
         };
-        let windows = Windows { max: shared.ahead.per_file(), whole: shared.ahead.whole() };
+        let windows = WindowLimits { max: shared.ahead.per_file(), whole: shared.ahead.whole() };
         let steps = self.ahead.state.lock().note(offset, length, size, windows);
-        let Steps { load, wait, drop, read } = steps;
+        let ReadPlan { load, wait, drop, read } = steps;
         shared.ahead.count(&read);
         self.drop_chunks(drop);
         for (chunk, done) in load {
@@ -110,7 +110,7 @@ impl File {
             // A failure here shows again when the bytes are asked for.
             let _ = crate::join::all_ok(fetches.collect()).await;
             if !state.lock().want(chunk) {
-                // The reader has turned elsewhere meanwhile.
+                // The reader reads elsewhere by now.
                 for (object, start, end) in &parts {
                     object.state.lock().clean.remove(*start, *end);
                 }

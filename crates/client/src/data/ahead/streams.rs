@@ -1,9 +1,8 @@
 //! Where a file is read in order, and what follows from a read: a decision without any IO.
 //!
 //! One file may be read at several places at once, by as many programs or ranks. Each read belongs to the
-//! stream whose end is nearest to it, or begins one; the stream used longest ago makes room, those first
-//! that never went on. So random reads drive no stream out, and two readers of one file do not end each
-//! other's.
+//! stream whose end is nearest to it, or begins one; the stream used longest ago is evicted, those first that
+//! never continued. So random reads evict no stream, and two readers of one file do not end each other's.
 //!
 //! Costs: under one mutex of the file, each read compares at most [`STREAMS_MAX`] places and moves its stream
 //! to the end of the list; nothing is allocated but for chunks that begin to load.
@@ -43,19 +42,19 @@ impl Drop for Arrival {
 
 /// What follows from a read.
 #[derive(Default)]
-pub(super) struct Steps {
+pub(super) struct ReadPlan {
     /// Chunks to load ahead.
     pub(super) load: Vec<Load>,
     /// Chunks being loaded that the read needs.
     pub(super) wait: Vec<Arrived>,
     /// Chunks that no read asked for: the reader has their bytes already, or reads elsewhere now.
     pub(super) drop: Vec<u64>,
-    pub(super) read: Read,
+    pub(super) read: ReadSample,
 }
 
 /// What there is to count of a read.
 #[derive(Default)]
-pub(super) struct Read {
+pub(super) struct ReadSample {
     /// Bytes that had been asked for ahead.
     pub(super) hit: u64,
     /// Bytes that had not.
@@ -70,7 +69,7 @@ pub(super) struct Read {
 
 /// How far to read ahead.
 #[derive(Clone, Copy)]
-pub(super) struct Windows {
+pub(super) struct WindowLimits {
     pub(super) max: u64,
     pub(super) whole: u64,
 }
@@ -114,12 +113,18 @@ impl Streams {
     }
 
     /// Notes a read.
-    pub(super) fn note(&mut self, offset: u64, length: u64, size: u64, windows: Windows) -> Steps {
+    pub(super) fn note(
+        &mut self,
+        offset: u64,
+        length: u64,
+        size: u64,
+        windows: WindowLimits,
+    ) -> ReadPlan {
         let end = offset + length;
         let Some(at) = self.stream_of(offset) else {
             let drop = self.begin(offset, end);
-            let read = Read { missed: length, is_distant: true, ..Read::default() };
-            return Steps { drop, read, ..Steps::default() };
+            let read = ReadSample { missed: length, is_distant: true, ..ReadSample::default() };
+            return ReadPlan { drop, read, ..ReadPlan::default() };
         };
         let mut stream = self.streams.remove(at);
         stream.widen(offset, length, size, windows);
@@ -145,7 +150,7 @@ impl Streams {
         let wait = wait.map(|(_, arrived)| Arc::clone(arrived)).collect();
         let ahead = stream.fetched.split_off(&stream.next.saturating_sub(BEHIND + CHUNK));
         let behind = std::mem::replace(&mut stream.fetched, ahead);
-        let read = Read {
+        let read = ReadSample {
             hit,
             missed: length - hit,
             is_distant: false,
@@ -153,7 +158,7 @@ impl Streams {
             is_to_the_end: !load.is_empty() && from >= size,
         };
         self.streams.push(stream);
-        Steps { load, wait, drop: self.unwanted(behind), read }
+        ReadPlan { load, wait, drop: self.unwanted(behind), read }
     }
 
     /// The stream that goes on at `offset`, or a little beside it.
@@ -197,8 +202,8 @@ impl Streams {
 }
 
 impl Stream {
-    fn widen(&mut self, offset: u64, length: u64, size: u64, windows: Windows) {
-        let Windows { max, whole } = windows;
+    fn widen(&mut self, offset: u64, length: u64, size: u64, windows: WindowLimits) {
+        let WindowLimits { max, whole } = windows;
         let first = self.next == 0 && offset == 0;
         self.window = match self.window {
             0 if first && length < 16 << 10 => 0,
@@ -214,11 +219,11 @@ mod tests {
     use super::*;
 
     const MIB: u64 = 1 << 20;
-    const WINDOWS: Windows = Windows { max: 16 * MIB, whole: 2 * MIB };
+    const WINDOWS: WindowLimits = WindowLimits { max: 16 * MIB, whole: 2 * MIB };
 
     /// Reads a MiB; what is fetched then, and dropped. All of it comes at once.
-    fn read(streams: &mut Streams, at: u64) -> (Vec<u64>, Vec<u64>, Read) {
-        let Steps { load, drop, read, .. } = streams.note(at * MIB, MIB, 1 << 40, WINDOWS);
+    fn read(streams: &mut Streams, at: u64) -> (Vec<u64>, Vec<u64>, ReadSample) {
+        let ReadPlan { load, drop, read, .. } = streams.note(at * MIB, MIB, 1 << 40, WINDOWS);
         let fetched = load.into_iter().map(|(chunk, _)| chunk / MIB).collect();
         streams.forget_loaded();
         (fetched, drop.into_iter().map(|chunk| chunk / MIB).collect(), read)

@@ -37,9 +37,9 @@ fn lose_a_page_under_a_write(is_held: bool) -> [Vec<String>; 2] {
     let file = fixture.file(1);
     fixture.read(&file, 0, 8192, CACHED).expect("read");
     fixture.ost().script.lock().hold = Some("lock");
-    let (writer, how) = (Arc::clone(&file), through(100, 10));
+    let (writer, options) = (Arc::clone(&file), through(100, 10));
     let write = async move {
-        _ = writer.write(WriteAt::Offset(100), pattern(10), &Credentials::root(), how).await;
+        _ = writer.write(WriteAt::Offset(100), pattern(10), &Credentials::root(), options).await;
     };
     fixture.world.world().tasks.spawn("write", Box::pin(write));
     fixture.world.settle();
@@ -78,10 +78,10 @@ fn a_lock_goes_though_the_kernel_holds_pages_of_a_write_that_waits_for_another()
     let start = u64::from(STRIPE) - 4096;
     *fixture.events.held.lock() = Extent::of_length(start + 4096, 4096);
     fixture.fakes[1].script.lock().hold = Some("lock");
-    let (across, how) = (WriteAt::Offset(start), through(start, 8000));
+    let (across, options) = (WriteAt::Offset(start), through(start, 8000));
     let writer = Arc::clone(&file);
     let write =
-        async move { _ = writer.write(across, pattern(8000), &Credentials::root(), how).await };
+        async move { _ = writer.write(across, pattern(8000), &Credentials::root(), options).await };
     fixture.world.world().tasks.spawn("write", Box::pin(write));
     fixture.world.settle();
     fixture.ost().take_asked();
@@ -148,8 +148,8 @@ fn a_lock_goes_though_the_kernel_holds_pages_between_those_that_it_covers() {
         }
         let writer = Arc::clone(&file);
         let write = async move {
-            let (at, how) = (WriteAt::Offset(start), through(start, 4000));
-            _ = writer.write(at, pattern(4000), &Credentials::root(), how).await;
+            let (at, options) = (WriteAt::Offset(start), through(start, 4000));
+            _ = writer.write(at, pattern(4000), &Credentials::root(), options).await;
         };
         fixture.world.world().tasks.spawn("write", Box::pin(write));
         fixture.world.settle();
@@ -282,7 +282,7 @@ fn the_server_has_forgotten_us_and_the_next_fsync_says_what_that_cost() {
     assert_eq!(*fixture.events.invalidated.lock(), [Extent::ALL]);
     assert_eq!(fixture.failures(), [Errno::EIO]);
     assert_eq!(fixture.sync(&file), Ok(()), "there is nothing left");
-    assert_eq!(fixture.osts.osc(0).expect("there").space().dirty, 0);
+    assert_eq!(fixture.osts.osc(0).expect("there").grant().dirty, 0);
 }
 
 #[test]

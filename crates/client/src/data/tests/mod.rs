@@ -21,7 +21,7 @@ use sheen_types::{Errno, Extent, Fid, ResourceName};
 use sheen_wire::ost::OstId;
 
 use super::{
-    DataEvents, DataFile, DataPath, How, LayoutGuard, Osts, PinnedRange, Refusal, WriteAt,
+    DataEvents, DataFile, DataPath, IoOptions, LayoutGuard, Osts, PinnedRange, Refusal, WriteAt,
 };
 use crate::locks::ClientNamespace;
 use crate::posix::{Credentials, Invalidated, Stale};
@@ -31,8 +31,8 @@ use tokio::sync::Notify;
 
 const FILE: Fid = Fid::new(0x2_0000_0401, 7);
 const STRIPE: u32 = 1 << 20;
-const CACHED: How = How { direct: false, sync: false, held: None };
-const DIRECT: How = How { direct: true, sync: false, held: None };
+const CACHED: IoOptions = IoOptions { direct: false, sync: false, held: None };
+const DIRECT: IoOptions = IoOptions { direct: true, sync: false, held: None };
 
 /// A client's data path with two OSTs.
 struct Fixture {
@@ -45,15 +45,15 @@ struct Fixture {
 }
 
 /// How a call treats the cache for which the kernel fills these pages.
-fn filling(offset: u64, length: u64) -> How {
+fn filling(offset: u64, length: u64) -> IoOptions {
     let held = Extent::of_length(offset, length).map(PinnedRange::of);
-    How { held, ..CACHED }
+    IoOptions { held, ..CACHED }
 }
 
 /// The same of one that writes these bytes out of its pages.
-fn through(offset: u64, length: u64) -> How {
+fn through(offset: u64, length: u64) -> IoOptions {
     let held = Extent::of_length(offset, length).and_then(PinnedRange::written);
-    How { held, ..CACHED }
+    IoOptions { held, ..CACHED }
 }
 
 /// Notes which ranges are no longer covered, and what failed.
@@ -182,15 +182,27 @@ impl Fixture {
         self.world.run(call(Arc::clone(file)))
     }
 
-    fn write(&self, file: &Arc<dyn DataFile>, at: WriteAt, data: Bytes, how: How) -> Outcome<u64> {
+    fn write(
+        &self,
+        file: &Arc<dyn DataFile>,
+        at: WriteAt,
+        data: Bytes,
+        options: IoOptions,
+    ) -> Outcome<u64> {
         self.run(file, |file| async move {
-            file.write(at, data, &Credentials::root(), how).await.map_err(errno)
+            file.write(at, data, &Credentials::root(), options).await.map_err(errno)
         })
     }
 
-    fn read(&self, file: &Arc<dyn DataFile>, offset: u64, length: u32, how: How) -> Outcome<Bytes> {
+    fn read(
+        &self,
+        file: &Arc<dyn DataFile>,
+        offset: u64,
+        length: u32,
+        options: IoOptions,
+    ) -> Outcome<Bytes> {
         self.run(file, |file| async move {
-            let read = file.read(offset, length, how).await.map_err(errno);
+            let read = file.read(offset, length, options).await.map_err(errno);
             read.map(|pieces| pieces.concat().into())
         })
     }

@@ -53,14 +53,14 @@ fn holes_are_zeros_and_the_end_is_the_end() {
 
 #[test]
 fn what_a_server_sends_from_behind_the_end_is_no_data() {
-    for how in [DIRECT, CACHED] {
+    for options in [DIRECT, CACHED] {
         let fixture = Fixture::new(1 << 20);
         fixture.ost().set_bytes(resource(0), vec![7; 5000]);
         fixture.ost().script.lock().fills_pages = true;
         let file = fixture.file(1);
-        assert_eq!(fixture.read(&file, 0, 8192, how), Ok(vec![7; 5000].into()));
-        assert_eq!(fixture.read(&file, 4096, 4096, how), Ok(vec![7; 904].into()));
-        assert_eq!(fixture.read(&file, 5000, 100, how), Ok(Bytes::new()));
+        assert_eq!(fixture.read(&file, 0, 8192, options), Ok(vec![7; 5000].into()));
+        assert_eq!(fixture.read(&file, 4096, 4096, options), Ok(vec![7; 904].into()));
+        assert_eq!(fixture.read(&file, 5000, 100, options), Ok(Bytes::new()));
     }
 }
 

@@ -42,9 +42,9 @@ fn a_write_beyond_what_the_osts_hold_is_refused_at_once() {
     for (stripes, max) in [(1, MAX), (2, striped)] {
         let file = fixture.file(stripes);
         assert_eq!(file.bytes_max(), max);
-        for how in [CACHED, DIRECT] {
+        for options in [CACHED, DIRECT] {
             let write =
-                |at, length| fixture.write(&file, WriteAt::Offset(at), pattern(length), how);
+                |at, length| fixture.write(&file, WriteAt::Offset(at), pattern(length), options);
             assert_eq!(write(max, 1), Err(Errno::EFBIG));
             assert_eq!(write(max - 1, 2), Err(Errno::EFBIG));
             assert_eq!(write(u64::MAX, 2), Err(Errno::EFBIG));

@@ -7,11 +7,11 @@ use bytes::Bytes;
 use sheen_layout::{Layout, Raid0, Stripe};
 use sheen_types::{Errno, Extent, Fid};
 
-use super::{CACHED, DIRECT, Fixture, How, STRIPE, pattern, resource};
+use super::{CACHED, DIRECT, Fixture, IoOptions, STRIPE, pattern, resource};
 use crate::data::{DataPath, WriteAt};
 use crate::posix::Credentials;
 
-const SYNC: How = How { direct: false, sync: true, held: None };
+const SYNC: IoOptions = IoOptions { direct: false, sync: true, held: None };
 
 #[test]
 fn small_writes_go_out_together_a_second_later() {
@@ -229,12 +229,12 @@ fn grant_of_a_failed_write_is_lost_and_the_ost_hears_of_it() {
     fixture.sync(&file).expect("of what could be written");
     assert_eq!(fixture.failures(), [Errno::EIO]);
     let osc = fixture.osts.osc(0).expect("there");
-    let space = osc.space();
-    assert_eq!((space.available, space.dirty, space.lost), (4096, 0, 4096));
+    let grant = osc.grant();
+    assert_eq!((grant.available, grant.dirty, grant.lost), (4096, 0, 4096));
     fixture.write(&file, WriteAt::Offset(0), pattern(10), DIRECT).expect("written");
-    assert_eq!(osc.space().lost, 0, "the write reported it");
+    assert_eq!(osc.grant().lost, 0, "the write reported it");
     fixture.osts.connected(0, &super::FakeOst::agreed(20_000));
-    assert_eq!(osc.space().available, 20_000, "a connect says what counts");
+    assert_eq!(osc.grant().available, 20_000, "a connect says what counts");
 }
 
 #[test]
@@ -312,7 +312,7 @@ fn what_is_dirty_is_written_though_no_call_uses_the_file() {
     fixture.wait(Duration::from_secs(2));
     assert_eq!(fixture.ost().take("write"), ["write 0+4096 used 4096"]);
     let osc = fixture.osts.osc(0).expect("there");
-    assert_eq!((osc.space().dirty, osc.object(resource(0)).is_none()), (0, true));
+    assert_eq!((osc.grant().dirty, osc.object(resource(0)).is_none()), (0, true));
 }
 
 #[test]
@@ -340,7 +340,7 @@ fn too_many_dirty_bytes_make_writers_wait() {
     fixture.world.settle();
     assert!(written.load(std::sync::atomic::Ordering::Relaxed));
     fixture.run(&file, |file| async move { file.flush(Extent::ALL).await });
-    assert_eq!(fixture.osts.osc(0).expect("there").space().dirty, 0);
+    assert_eq!(fixture.osts.osc(0).expect("there").grant().dirty, 0);
 }
 
 #[test]
@@ -362,8 +362,8 @@ fn the_first_of_many_small_writes_go_when_half_of_the_grant_is_used() {
     assert_eq!(written(&fixture), 1, "the first has gone");
     fixture.wait(Duration::from_secs(2));
     assert_eq!(written(&fixture), 4, "the rest when their time has come");
-    let space = fixture.osts.osc(0).expect("there").space();
-    assert_eq!((space.dirty, space.sending), (0, 0));
+    let grant = fixture.osts.osc(0).expect("there").grant();
+    assert_eq!((grant.dirty, grant.sending), (0, 0));
 }
 
 #[test]

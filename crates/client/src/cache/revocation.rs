@@ -1,24 +1,24 @@
-//! What happens to cached metadata when a lock goes.
+//! What happens to cached metadata when a lock is revoked or cancelled.
 
 use std::sync::Arc;
 
 use sheen_io::BoxFuture;
 use sheen_types::{Errno, Fid, InodeBits, Name, ResourceName};
 
-use super::{InodeState, Inodes, KeptOpen, LayoutState, NameBook, Observers, Pin};
+use super::{InodeState, Inodes, KeptOpen, LayoutState, NameHasher, Observers, Pin};
 use crate::data::DataEvents;
 use crate::locks::{ClientNamespace, CoveredCache, Revocation};
 use crate::meta::close_kept;
 use crate::posix::{Attributes, FileType, Invalidated, NodeId, Stale};
 
-/// Stands between the locks of MDTs and the inode cache.
+/// Connects the locks of MDTs to the inode cache.
 pub(crate) struct MetaCache {
     /// The inodes.
     pub(crate) inodes: Arc<Inodes>,
     /// Who must be notified.
     pub(crate) observers: Arc<Observers>,
     /// What directories know of their names.
-    pub(crate) book: Arc<NameBook>,
+    pub(crate) hasher: Arc<NameHasher>,
 }
 
 /// What the kernel must be notified of.
@@ -27,8 +27,8 @@ struct Notices {
     entries: Vec<(NodeId, Name, bool)>,
     /// The loss after which names of the inode itself are among them.
     loss: Option<u32>,
-    /// Names of the inode, a directory, that were kept because all may search it.
-    given: Vec<Name>,
+    /// Names of the inode, a directory, that were kept because every user may search it.
+    children: Vec<Name>,
     attributes: bool,
 }
 
@@ -44,7 +44,7 @@ impl InodeState {
         let had_attributes = self.attributes_covered();
         self.covered = self.covered.without(gone);
         if !gone.is_empty() {
-            self.lose_names(gone);
+            self.note_lock_lost(gone);
         }
         let mut notices = Notices::default();
         if gone.contains(InodeBits::LOOKUP) {
@@ -52,16 +52,16 @@ impl InodeState {
             let (names, loss) = self.kept_names();
             notices.entries.extend(names.map(|(node, name)| (node, name, is_in_use)));
             notices.loss = Some(loss);
-            self.sure_names.clear();
+            self.covered_names.clear();
         }
         if gone.contains(InodeBits::PERM) {
-            notices.given.extend(self.lose_rights());
+            notices.children.extend(self.revoke_rights());
         }
         if gone.contains(InodeBits::UPDATE) {
             self.attributes_from_lock = false;
             self.pages = None;
             for name in self.take_absent() {
-                self.take_back(&name);
+                self.forget_kept_child(&name);
                 notices.entries.push((node, name, false));
             }
         }
@@ -78,7 +78,7 @@ impl InodeState {
     }
 }
 
-/// What a lock leaves to do that has gone.
+/// What remains to be done for a lock that is being revoked.
 struct RevokedInode {
     inode: Pin,
     notices: Notices,
@@ -97,9 +97,9 @@ impl MetaCache {
         let gone = bits.without(locks.covered_bits(revocation.resource, bits));
         let mut state = inode.state();
         let notices = state.drop_covered(gone, inode.node);
-        // Whatever other locks there are: one in the same mode is for the same file, and seldom there.
+        // Even if there are other locks: one in the same mode is for the same file, and rare.
         let closes = match bits.contains(InodeBits::OPEN) {
-            true => state.kept.lose(revocation.mode),
+            true => state.kept.revoke(revocation.mode),
             false => Vec::new(),
         };
         drop(state);
@@ -120,7 +120,7 @@ impl CoveredCache for MetaCache {
             if notices.attributes {
                 observers.inode(&inode, Stale::Attributes).await.done().await;
             }
-            observers.children(inode.node, notices.given).await;
+            observers.children(inode.node, notices.children).await;
             observers.entries(notices.entries).await;
             if let Some(loss) = notices.loss {
                 inode.state().kept_names_invalidated(loss);
@@ -150,7 +150,7 @@ impl CoveredCache for MetaCache {
     }
 }
 
-/// Stands between the data path and those who keep pages.
+/// Connects the data path to the observer that keeps pages.
 pub(crate) struct DataWatch {
     /// The inodes.
     pub(crate) inodes: Arc<Inodes>,
