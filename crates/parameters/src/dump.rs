@@ -1,5 +1,5 @@
-//! `ldlm.dump_namespaces`: whatever is written to it, every lock goes into the log, as in Lustre. For
-//! finding out who waits for whom.
+//! `ldlm.dump_namespaces`: a write of any text logs all locks, as in Lustre, to find out which request
+//! waits for which client.
 
 use sheen_control::Tree;
 

@@ -1,4 +1,4 @@
-//! Parameters that the MGS keeps for everyone: what `lctl set_param -P` and `conf_param` set is
+//! Parameters that the MGS keeps for all nodes: what `lctl set_param -P` and `conf_param` set is
 //! applied to this process's tree, now and whenever it changes.
 //!
 //! As in Lustre, only what is new is applied: what was set here since stays, and what is deleted on

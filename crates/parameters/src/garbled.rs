@@ -1,4 +1,4 @@
-//! Data whose checksum was wrong, in files for a look at it (`checksum_dump`), where Lustre has them:
+//! Data whose checksum was wrong, in files for inspection (`checksum_dump`), where Lustre has them:
 //! `/tmp/lustre-log-checksum_dump-osc-FID:[FIRST-LAST]-OURS-THEIRS`.
 
 use std::fs::OpenOptions;

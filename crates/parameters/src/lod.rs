@@ -1,4 +1,4 @@
-//! What operators set about layouts that an MDT makes (Lustre: `lod.*`, and `mdd.*` of files that are
+//! The settings of layouts that an MDT makes (Lustre: `lod.*`, and `mdd.*` of files that are
 //! appended to).
 
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! What a mount process knows of itself, and the commands of `lfs`.
+//! The state of a mount that its parameters show, and its commands for `lfs`.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Values that `lctl set_param` brings, and what is wrong with them: Lustre's errno for each.
+//! Parsing of the values of `lctl set_param`, with Lustre's errno for each that is refused.
 
 use std::num::IntErrorKind;
 

@@ -1,4 +1,4 @@
-//! Ctrl-C and its like, for tools that have something to put away before they end.
+//! Ctrl-C and other signals, for tools that must clean up before they end.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
@@ -25,7 +25,7 @@ pub fn interrupted_code() -> u8 {
     SIGNALLED_CODE + SIGNAL.load(Ordering::Acquire)
 }
 
-/// From now on the first signal sets what this answers, and the second ends the program at once.
+/// From now on the first signal sets the returned flag, and the second ends the program at once.
 #[expect(clippy::disallowed_methods, reason = "a host: signals have a thread of their own")]
 pub fn listen() -> Result<&'static AtomicBool, Fault> {
     let fault = |error| Fault { code: FAILED_CODE, text: format!("sheen: no signals: {error}") };

@@ -127,7 +127,7 @@ fn places(options: &Scrub) -> Result<Vec<Place>, Fault> {
     }
 }
 
-/// Whose the directory is, if another user's: their sockets are closed to us.
+/// The owner of the directory, if it is another user, whose sockets are closed to us.
 fn owner_of_run(dir: &Path) -> Option<u32> {
     let uid = std::fs::metadata(dir).ok()?.uid();
     (uid != rustix::process::geteuid().as_raw()).then_some(uid)
@@ -152,7 +152,7 @@ fn passed_over(outcome: Result<(), processes::Failure>) -> Result<(), Fault> {
     }
 }
 
-/// Asks how far one is, and prints what it has found since.
+/// Asks for the progress of a scrub, and prints what it has found since.
 fn hear(place: &mut Place) -> Result<(), processes::Failure> {
     let ask = ScrubRequest::Watch { target: place.name.clone(), from: place.heard };
     let ScrubAnswer::State { state, new } = put(&mut place.process, &ask)? else {
@@ -243,7 +243,7 @@ fn show(places: &[Place]) {
     ));
 }
 
-/// On a terminal alone; an empty text wipes it away.
+/// On a terminal alone; an empty text erases it.
 fn progress(text: &str) {
     let mut err = std::io::stderr().lock();
     if err.is_terminal() {

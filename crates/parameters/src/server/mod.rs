@@ -1,4 +1,4 @@
-//! What a server process shows and does.
+//! The parameters and commands of a server process.
 
 mod budgets;
 mod exports;
@@ -147,13 +147,13 @@ fn add_evict(tree: &Tree, root: &str, one: &Arc<HostedTarget>) {
     });
 }
 
-/// Whatever is written to it, all that was done so far is durable afterwards.
+/// A write of any text waits until all changes so far are durable.
 fn add_sync(tree: &Tree, name: &str, one: &Arc<HostedTarget>) {
     let (one, handle) = (Arc::clone(one), tokio::runtime::Handle::current());
     tree.add_order(name, move |_| handle.block_on(one.served.target.sync()));
 }
 
-/// What the role counted for all its clients. Whatever is written to it starts it anew.
+/// What the role counted for all its clients. A write of any text clears it.
 fn add_statistics(tree: &Tree, root: &str, one: &Arc<HostedTarget>) {
     let leaf = match &one.served.role {
         Role::Mgs(_) => return,

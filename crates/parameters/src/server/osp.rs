@@ -1,5 +1,5 @@
-//! `osp.*`: the OSTs as the MDTs of this process see them: to be used or not, connected or not, how full, and
-//! the objects made ahead there.
+//! `osp.*`: the OSTs as the MDTs of this process see them: active or not, connected or not, their space, and
+//! the precreated objects.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -74,13 +74,13 @@ pub(super) fn add(tree: &Tree, node: &Arc<RpcNode>, running: &[Arc<HostedTarget>
     });
 }
 
-/// What an MDT calls an OST.
+/// The name of an MDT's device for an OST.
 fn device(mdt: &TargetName, ost: u16) -> String {
     format!("{}-OST{ost:04x}-osc-MDT{:04x}", mdt.fsname, mdt.index)
 }
 
-/// Adds what can be set of each OST of an MDT, also of those that come later, and sets it as it was set for
-/// good. Runs for ever.
+/// Adds what can be set of each OST of an MDT, also of those that come later, and applies the permanent
+/// settings. Runs for ever.
 pub async fn follow_osts(name: TargetName, mdt: Arc<Mdt>, tree: Arc<Tree>, applied: Arc<Applied>) {
     let mut known = BTreeSet::new();
     loop {

@@ -1,4 +1,4 @@
-//! What operators set of MDTs and OSTs, and what stands beside it.
+//! The settings of MDTs and OSTs, and the state that Lustre shows beside them.
 
 use std::sync::Arc;
 
@@ -72,7 +72,7 @@ fn add_brw_size(tree: &Tree, root: &str, one: &Arc<HostedTarget>) {
     );
 }
 
-/// The checksums of data that a server agrees to, the one that it likes best in brackets.
+/// The checksums of data that a server agrees to, the preferred one in brackets.
 fn checksums() -> String {
     let names = [(ChecksumTypes::ADLER, "adler"), (ChecksumTypes::CRC32C, "crc32c")];
     let names = names.into_iter().filter(|(one, _)| Checksum::OFFERED.contains(*one));

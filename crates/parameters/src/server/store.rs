@@ -1,4 +1,4 @@
-//! `osd-sheen.*`: a target's store, whose space stands under the target's own name as well.
+//! `osd-sheen.*`: a target's store, whose space is shown under the target's name as well.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -84,7 +84,7 @@ fn add_space(tree: &Tree, root: &str, one: &Arc<HostedTarget>) {
     tree.add(&format!("{root}.fstype"), || KIND.to_owned());
 }
 
-/// How reads and writes reached the store. Whatever is written to it starts it anew.
+/// How reads and writes reached the store. A write of any text clears it.
 fn add_transfers(tree: &Tree, osd: &str, one: &Arc<HostedTarget>) {
     let since = Arc::new(Since::now());
     let (reader, writer, restart) = (Arc::clone(one), Arc::clone(one), Arc::clone(&since));

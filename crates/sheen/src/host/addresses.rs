@@ -91,12 +91,12 @@ pub(crate) fn towards(peer: Nid, port: u16) -> Result<Nid, String> {
             false => unclaimed_in(address, port),
         };
     }
-    let failed = |error: io::Error| format!("no way to {peer}: {error}");
+    let failed = |error: io::Error| format!("cannot reach {peer}: {error}");
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).map_err(failed)?;
     socket.connect((address, port)).map_err(failed)?;
     match socket.local_addr().map_err(failed)? {
         std::net::SocketAddr::V4(own) => Ok(Nid::tcp(*own.ip())),
-        std::net::SocketAddr::V6(_) => Err(format!("no IPv4 way to {peer}")),
+        std::net::SocketAddr::V6(_) => Err(format!("{peer} cannot be reached by IPv4")),
     }
 }
 

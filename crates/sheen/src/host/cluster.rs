@@ -20,10 +20,12 @@ use sheen_store_disk::{Config, FormatOptions, StoreDisk};
 use sheen_types::{Errno, Nid, TargetKind};
 
 use super::daemon::Daemon;
+use super::liveness::{self, Health};
 use super::server::Accept;
-use super::sign::{self, Health};
 use super::undo::Undo;
-use super::{PORT, addresses, folder_fault, invalid, io_fault, mount, private, traces, way};
+use super::{
+    PORT, addresses, folder_fault, invalid, io_fault, mount, mount_source, private, rediscovery,
+};
 use sheen_tools::mkfs::{self, TargetConfig};
 use sheen_tools::output::{self, Fault};
 
@@ -37,7 +39,7 @@ const TIMEOUT: u64 = 20;
 const RECOVERY: u64 = 15;
 /// The key of the number of the mount's device.
 const MOUNT_DEVICE: &str = "mount.device";
-/// How long a process may take to end that stands still.
+/// How long a process that makes no progress may take to end.
 const PATIENCE_FORCED: Duration = Duration::from_secs(1);
 /// How long a process may take to end by itself.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
@@ -179,7 +181,7 @@ impl Cluster {
         }
     }
 
-    /// Says on stderr what is not known any more.
+    /// Reports on stderr which options are lost.
     fn say_traced(&self) {
         if let Some(fsname) = self.fsname().filter(|_| self.is_traced) {
             eprintln!(
@@ -206,10 +208,10 @@ impl Cluster {
     /// Finds out what `run/cluster` said that is gone.
     fn trace(&mut self) -> Result<(), Fault> {
         let targets = self.targets();
-        let Some(fsname) = traces::fsname(&targets)? else { return Ok(()) };
+        let Some(fsname) = rediscovery::fsname(&targets)? else { return Ok(()) };
         self.is_traced = true;
         self.values.insert("fsname".to_owned(), fsname);
-        if let Some((nid, port)) = traces::address(&self.mgt()) {
+        if let Some((nid, port)) = rediscovery::address(&self.mgt()) {
             self.values.insert("nid".to_owned(), nid.to_string());
             self.values.insert("port".to_owned(), port.to_string());
         }
@@ -221,17 +223,17 @@ impl Cluster {
     fn adopt(&mut self) -> Result<(), Fault> {
         let failed = |error: std::io::Error| io_fault(&self.run(), &error);
         if self.server().pid().is_none()
-            && let Some((pid, words)) = traces::process("server", &self.mgt())
+            && let Some((pid, words)) = rediscovery::process("server", &self.mgt())
         {
             self.server().adopt(pid).map_err(failed)?;
             for (key, option) in [("nid", "--nid"), ("port", "--port")] {
-                let value = traces::value_of(&words, option).map(str::to_owned);
+                let value = rediscovery::value_of(&words, option).map(str::to_owned);
                 self.values.extend(value.map(|value| (key.to_owned(), value)));
             }
         }
         // An `up` that was killed may have begun a mount and not said where.
         if (self.mount().pid().is_none() || self.get("mount").is_none())
-            && let Some((pid, words)) = traces::process("mount", &self.directory)
+            && let Some((pid, words)) = rediscovery::process("mount", &self.directory)
         {
             self.mount().adopt(pid).map_err(|error| io_fault(&self.run(), &error))?;
             let point = words.into_iter().rev().find(|word| !word.is_empty());
@@ -294,7 +296,7 @@ impl Cluster {
         self.get("fsname")
     }
 
-    /// Where its processes meet.
+    /// The folder of the sockets through which its processes reach each other.
     pub(super) fn sockets(&self) -> PathBuf {
         self.run().join("lnet")
     }
@@ -325,9 +327,9 @@ impl Cluster {
         Daemon::new(&self.run(), "mount")
     }
 
-    /// How the mount does.
+    /// The state of the mount process.
     fn health(&self) -> Health {
-        sign::health(&self.mount(), &self.place())
+        liveness::health(&self.mount(), &self.place())
     }
 
     /// Which mount it is.
@@ -522,9 +524,9 @@ fn start_server(cluster: &mut Cluster, options: &Up, undo: &mut Undo) -> Result<
             );
             return Err(Fault::new(Errno::EBUSY, text));
         }
-        let health = sign::server_health(&cluster.server());
+        let health = liveness::server_health(&cluster.server());
         if health.hangs() {
-            return Err(sign::server_hangs(&cluster.server(), &health));
+            return Err(liveness::server_hangs(&cluster.server(), &health));
         }
         return match cluster.values == before {
             true => Ok(()),
@@ -541,9 +543,9 @@ fn start_server(cluster: &mut Cluster, options: &Up, undo: &mut Undo) -> Result<
     cluster.save()?;
     fs::write(cluster.run().join("mgs.nid"), format!("{nid}\n"))
         .map_err(|error| io_fault(&cluster.run(), &error))?;
-    traces::note(&cluster.mgt(), nid, port)?;
-    undo.will_announce(way::link(nid, port));
-    way::announce(nid, port, folder.path())?;
+    rediscovery::note(&cluster.mgt(), nid, port)?;
+    undo.will_announce(mount_source::link(nid, port));
+    mount_source::announce(nid, port, folder.path())?;
     undo.will_start();
     cluster.server().start(&server_arguments(cluster, nid, port))
 }
@@ -589,7 +591,7 @@ fn settle_address(
     let known: Option<Nid> = cluster.get("nid").and_then(|nid| nid.parse().ok());
     let block = addresses::block_of(&cluster.directory.to_string_lossy());
     let taken = |text: String| Fault::new(Errno::EADDRINUSE, text);
-    let is_free = |nid: &Nid| !way::is_of_another(*nid, port, folder.path());
+    let is_free = |nid: &Nid| !mount_source::is_of_another(*nid, port, folder.path());
     let nid = match (known, options.listen) {
         (Some(nid), _) | (None, Some(Listen::At(nid))) => Some(nid).filter(is_free),
         (None, Some(Listen::Own)) => Some(addresses::free_in(block, port).map_err(taken)?),
@@ -634,12 +636,12 @@ fn start_mount(cluster: &mut Cluster, options: &Up) -> Result<(), Fault> {
     let health = cluster.health();
     if let Health::Hangs(what) = &health {
         let known = cluster.get("mount").map_or(path, PathBuf::from);
-        return Err(sign::hangs(&cluster.mount(), &known, what));
+        return Err(liveness::hangs(&cluster.mount(), &known, what));
     }
     if health != Health::Dead {
         return match cluster.get("mount") {
             Some(known) if known == path_text && cluster.place().found().is_none() => {
-                Err(sign::elsewhere(&cluster.mount(), &path))
+                Err(liveness::elsewhere(&cluster.mount(), &path))
             }
             Some(known) if known == path_text => Ok(()),
             known => {
@@ -651,7 +653,7 @@ fn start_mount(cluster: &mut Cluster, options: &Up) -> Result<(), Fault> {
     }
     // A mount process that was killed leaves a mount point that answers nothing.
     if cluster.get("mount") == Some(&path_text) {
-        sign::detach_dead(&cluster.place())?;
+        liveness::detach_dead(&cluster.place())?;
     }
     // By the directory, as another file system may have taken its place at the address by now.
     let source = cluster.directory.to_string_lossy().into_owned();
@@ -673,13 +675,13 @@ pub(crate) fn down(options: &Down) -> Result<(), Fault> {
     }
     let (mut cluster, _lock) = Cluster::locked(&options.dir)?;
     let mut health = cluster.health();
-    let of_server = sign::server_health(&cluster.server());
+    let of_server = liveness::server_health(&cluster.server());
     let is_still = of_server.hangs();
     match (is_still, &health) {
         (true, _) if !options.force => {
-            return Err(sign::server_hangs(&cluster.server(), &of_server));
+            return Err(liveness::server_hangs(&cluster.server(), &of_server));
         }
-        // It would wait for the server with what it has to write.
+        // It would wait for the server to write back its dirty data.
         (true, Health::Alive(_)) => health = Health::Hangs(String::new()),
         _ => {}
     }
@@ -691,20 +693,20 @@ pub(crate) fn down(options: &Down) -> Result<(), Fault> {
     cluster.mount().stop(patience);
     cluster.server().stop(patience);
     if let Some((nid, port)) = cluster.address() {
-        way::forget_of(nid, port, &cluster.sockets());
+        mount_source::forget_of(nid, port, &cluster.sockets());
     }
     cluster.save()
 }
 
 fn end_mount(daemon: &Daemon, health: Health, (place, force): (&Place, bool)) -> Result<(), Fault> {
     let unmounted = match health {
-        Health::Dead => return sign::detach_dead(place),
-        Health::Hangs(what) => Err(sign::hangs(daemon, place.path(), &what)),
+        Health::Dead => return liveness::detach_dead(place),
+        Health::Hangs(what) => Err(liveness::hangs(daemon, place.path(), &what)),
         // Its process ends it where it is, unless programs use it.
         Health::Alive(_) if place.found().is_none() => match daemon.ends(PATIENCE) {
             true => Ok(()),
             false if force => return Ok(()),
-            false => Err(sign::elsewhere(daemon, place.path())),
+            false => Err(liveness::elsewhere(daemon, place.path())),
         },
         Health::Alive(_) => place.unmount().map_err(|why| mount::stays(&why)),
     };
@@ -713,7 +715,7 @@ fn end_mount(daemon: &Daemon, health: Health, (place, force): (&Place, bool)) ->
             daemon.wait(PATIENCE);
             Ok(())
         }
-        Err(_) if force => sign::force(daemon, place),
+        Err(_) if force => liveness::force(daemon, place),
         Err(fault) => Err(fault),
     }
 }
@@ -729,7 +731,7 @@ pub(crate) fn status(options: &Status) -> Result<(), Fault> {
         None => "stopped".to_owned(),
     };
     output::line(format_args!("file system: {fsname}"));
-    let hint = sign::server_health(&cluster.server()).hint();
+    let hint = liveness::server_health(&cluster.server()).hint();
     output::line(format_args!("server:      {}{hint}", state(cluster.server())));
     output::line(format_args!("mgs:         {}", cluster.get("nid").unwrap_or("not started yet")));
     let hint = match cluster.health() {

@@ -1,4 +1,4 @@
-//! Background processes: starting one and hearing that it is in use, finding and ending it.
+//! Background processes: starting one and waiting until it is ready, finding and ending it.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, Write};
@@ -13,9 +13,9 @@ use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use sheen_tools::output::{Fault, errno_of};
 use sheen_types::Errno;
 
-/// What a process says when it is in use.
+/// The line of a process that is ready.
 const READY: &str = "ready";
-/// What comes before the line that says why it is not.
+/// What comes before the reason of one that is not.
 const FAILED: &str = "failed ";
 /// Set in the environment of a process that was started in the background.
 const SUPERVISED: &str = "SHEEN_SUPERVISED";
@@ -71,7 +71,7 @@ impl Daemon {
         lasting(|| self.pid().map(|pid| (pid, is_dying(pid))), patience)
     }
 
-    /// As [`Daemon::lasting`], for who cannot go on before it is settled.
+    /// As [`Daemon::lasting`], as an error for callers that cannot go on without an answer.
     ///
     /// # Errors
     /// It was killed and has not ended after `patience`.
@@ -79,7 +79,7 @@ impl Daemon {
         self.lasting(patience).map_err(|pid| does_not_end(self.name, pid, patience))
     }
 
-    /// Takes a process for this one that no file says the number of.
+    /// Writes the pid file of a process that runs without one.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -96,10 +96,10 @@ impl Daemon {
         Some(format!("{}:{}", found.dev(), found.ino()))
     }
 
-    /// Starts `arguments` of this binary in the background and waits until it says it is in use.
+    /// Starts `arguments` of this binary in the background and waits until it is ready.
     ///
     /// # Errors
-    /// What the process says is wrong, with its exit code.
+    /// The error that the process reports, with its exit code.
     pub(crate) fn start(&self, arguments: &[String]) -> Result<(), Fault> {
         private::directory(&self.folder)?;
         let cannot = |error: io::Error| {
@@ -186,7 +186,7 @@ fn lasting(look: impl Fn() -> Option<(Pid, bool)>, patience: Duration) -> Result
     Ok(None)
 }
 
-/// What is wrong with a process that was killed and is still there.
+/// The error for a process that was killed and is still there.
 fn does_not_end(name: &str, pid: Pid, patience: Duration) -> Fault {
     let text = format!(
         "the {name} process, pid {}, was killed and has not ended within {} s: it waits in the kernel, for a disk or \
@@ -197,7 +197,7 @@ fn does_not_end(name: &str, pid: Pid, patience: Duration) -> Fault {
     Fault::new(Errno::ETIMEDOUT, text)
 }
 
-/// The words that a process was started with.
+/// The command line of a process.
 pub(super) fn words(pid: Pid) -> Option<Vec<String>> {
     let line = fs::read(format!("/proc/{}/cmdline", pid.as_raw_nonzero())).ok()?;
     let words =
@@ -274,7 +274,7 @@ pub(crate) fn say_ready() {
     say(READY);
 }
 
-/// Says why it is not.
+/// Reports why it is not ready.
 pub(crate) fn say_failed(why: &str) {
     if std::env::var_os(SUPERVISED).is_some() {
         say(&format!("{FAILED}{why}"));

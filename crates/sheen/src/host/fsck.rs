@@ -1,9 +1,9 @@
-//! `sheen fsck`: whether names, inodes, layouts, objects and data of a stopped file system agree; and,
-//! if asked, puts in order what can be.
+//! `sheen fsck`: checks whether names, inodes, layouts, objects and data of a stopped file system agree, and
+//! repairs what can be repaired.
 //!
 //! Without `-y` it changes nothing but what opening a store finishes after a crash, and gives checksums to
-//! blocks that have none when it reads them. With `-y` it looks, puts in order, and looks again: what
-//! is still there then was not repaired. Bytes that are lost are never made up: they stay errors.
+//! blocks that have none when it reads them. With `-y` it checks, repairs, and checks again: what
+//! is still wrong then was not repaired. Bytes that are lost are never made up: they stay errors.
 
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -27,7 +27,7 @@ const CORRECTED: u8 = 1;
 const LEFT: u8 = 4;
 const FAILED: u8 = 8;
 const CANCELLED: u8 = 32;
-/// Objects and bytes between two words of progress.
+/// Objects and bytes between two lines of progress.
 const OBJECTS_STEP: u64 = 128;
 const BYTES_STEP: u64 = 16 << 20;
 /// As messages name the MGT.
@@ -75,7 +75,7 @@ pub(crate) fn fsck(options: &Fsck) -> Result<(), Fault> {
     }
 }
 
-/// The exit code: one for all that kept it from looking.
+/// The exit code: one for all errors that kept it from checking.
 fn code_of(fault: &Fault) -> u8 {
     if fault.code == CANCELLED { CANCELLED } else { FAILED }
 }
@@ -307,7 +307,7 @@ fn of(name: &TargetName, error: CheckError) -> Fault {
     }
 }
 
-/// Says how far it is, now and then; whether to go on.
+/// Shows progress now and then; returns whether to go on.
 fn on(name: &TargetName, what: &str, stop: &AtomicBool, objects: u64, bytes: u64) -> bool {
     if objects.is_multiple_of(OBJECTS_STEP) || bytes % BYTES_STEP < BYTES_STEP / 8 {
         progress(&format!("{name}: {what}: {objects}, {} MiB", bytes >> 20));

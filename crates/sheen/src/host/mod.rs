@@ -1,7 +1,7 @@
 //! The processes: servers, mounts, and a whole file system on one machine.
 //!
-//! `server` hosts targets, `mount` a client with its FUSE mount; each runs in the foreground and says
-//! `ready` on its standard output when it is in use. `up`, `down` and `status` run both in the
+//! `server` hosts targets, `mount` a client with its FUSE mount; each runs in the foreground and writes
+//! `ready` to its standard output when it is. `up`, `down` and `status` run both in the
 //! background and keep what they need to know in the file system's directory.
 
 mod addresses;
@@ -9,28 +9,28 @@ mod cluster;
 mod daemon;
 mod echo;
 mod fsck;
+mod liveness;
 mod log;
 mod mount;
+mod mount_source;
 mod native;
 mod private;
+mod rediscovery;
 mod salvage;
 mod scrub;
 mod server;
-mod sign;
+mod server_state;
 mod target;
-mod traces;
 mod undo;
-mod way;
-mod well;
 
 pub(crate) use cluster::{Down, Status, Up, down, processes_of, status, up};
 pub(crate) use fsck::{Fsck, fsck};
+pub(crate) use liveness::{Sign, ask as sign};
 pub(crate) use mount::{Mount, run as mount};
 pub(crate) use native::NativeClient;
 pub(crate) use private::set_umask;
 pub(crate) use salvage::{Salvage, salvage};
 pub(crate) use server::{Server, run as server};
-pub(crate) use sign::{Sign, ask as sign};
 
 use std::path::{Path, PathBuf};
 
@@ -49,7 +49,7 @@ pub(crate) fn sockets() -> PathBuf {
     run_folder(user.is_root(), user.as_raw())
 }
 
-/// Files that a process keeps for itself: its threads', its log, what listens and who asks.
+/// Files that a process keeps for itself: its threads', its log, its sockets and tools that ask.
 const FILES_OF_A_PROCESS: u64 = 64;
 /// Files that each target needs: those of objects and of its engine's tables, 64 each, journals, and some to spare.
 const FILES_OF_A_TARGET: u64 = 160;
@@ -77,7 +77,7 @@ fn connections_of(files: u64, targets: usize) -> usize {
     usize::try_from(files - kept.min(files / 2)).unwrap_or(usize::MAX)
 }
 
-/// What was asked for makes no sense.
+/// An invalid argument.
 pub(crate) fn invalid(text: impl Into<String>) -> Fault {
     Fault::new(Errno::EINVAL, text)
 }

@@ -20,7 +20,7 @@ use sheen_parameters::{self as parameters, Follower, MountState};
 use sheen_types::{Errno, Nid};
 
 use super::daemon::{self, Daemon};
-use super::way::Way;
+use super::mount_source::MountSource;
 use super::{invalid, io_fault, private, server};
 use sheen_tools::output::{Fault, errno_of};
 
@@ -156,18 +156,18 @@ fn sweep(folder: &Path) {
 fn serve(options: &Mount) -> Result<(), Fault> {
     let is_root = rustix::process::geteuid().is_root();
     let settings = Settings::parse(&options.options, is_root)?;
-    let way = Way::to(&options.source, settings.port, settings.nid)?;
+    let source = MountSource::resolve(&options.source, settings.port, settings.nid)?;
     let target = absolute(&options.target)?;
-    refuse_twice(&way.source, &target)?;
+    refuse_twice(&source.name, &target)?;
     let host = Host::start(None)
         .map_err(|error| Fault::new(Errno::EAGAIN, format!("no threads: {error}")))?;
     host.block_on(async {
-        let own = way.start_node(&host.world(), settings.nid).await?;
+        let own = source.start_node(&host.world(), settings.nid).await?;
         let (world, node) = (own.world.clone(), Arc::clone(&own.rpc));
         let follower = Arc::new(Follower::default());
         let (files, osts) = tokio::select! {
-            connected = connect(&world, &node, &way, &target, &follower) => connected?,
-            refused = way.refused(&world, node.lnet()) => return Err(refused),
+            connected = connect(&world, &node, &source, &target, &follower) => connected?,
+            refused = source.refused(&world, node.lnet()) => return Err(refused),
         };
         let access_times =
             if settings.read_only { AccessTimes::Never } else { settings.access_times };
@@ -177,7 +177,7 @@ fn serve(options: &Mount) -> Result<(), Fault> {
             files.clone(),
             &target,
             &sheen_fuse::MountOptions {
-                source: way.source.clone(),
+                source: source.name.clone(),
                 read_only: settings.read_only,
                 allow_other: settings.allow_other,
                 set_id: settings.set_id,
@@ -198,7 +198,7 @@ fn serve(options: &Mount) -> Result<(), Fault> {
             }
         };
         let (parts, has_flock) = ((&files, &osts), !settings.local_locks);
-        let place = (&way.source[..], &way.fsname[..], target.as_path());
+        let place = (&source.name[..], &source.fsname[..], target.as_path());
         let state = MountState::new(place, (&world, &node), parts, (&jobs, has_flock));
         follower.start(&state);
         parameters::answer_users(&state, &questions);
@@ -233,16 +233,16 @@ fn refuse_twice(source: &str, target: &Path) -> Result<(), Fault> {
 async fn connect(
     world: &World,
     node: &Arc<RpcNode>,
-    way: &Way,
+    source: &MountSource,
     target: &Path,
     follower: &Arc<Follower>,
 ) -> Result<(FileSystem, Arc<Osts>), Fault> {
     let router = Arc::new(CallbackRouter::default());
     node.register_callbacks(Arc::clone(&router) as _);
     let plan = MountOptions {
-        fsname: way.fsname.clone(),
-        mgs: way.mgs.clone(),
-        fileset: way.fileset.clone(),
+        fsname: source.fsname.clone(),
+        mgs: source.mgs.clone(),
+        fileset: source.fileset.clone(),
         timeout: TIMEOUT,
     };
     let connector = Arc::new(NodeConnector(Arc::clone(node)));
@@ -253,9 +253,9 @@ async fn connect(
     files.map(|files| (files, data)).map_err(|error| {
         let mut hints = error.hints().join(" ");
         if error == config::MountError::MgsUnreachable {
-            hints = format!("{hints} {}", way.hint());
+            hints = format!("{hints} {}", source.hint());
         }
-        let (source, target) = (&way.source, target.display());
+        let (source, target) = (&source.name, target.display());
         let text = format!("mount.lustre: mount {source} at {target} failed: {error}. {hints}");
         Fault::new(error.errno(), text.trim_end().to_owned())
     })

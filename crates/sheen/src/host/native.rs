@@ -10,7 +10,7 @@ use sheen_client::posix::FileSystem;
 use sheen_io::World;
 
 use super::mount::TIMEOUT;
-use super::way::{OwnNode, Way};
+use super::mount_source::{MountSource, OwnNode};
 use sheen_tools::output::Fault;
 
 /// A connected client with a node, and so an address, of its own.
@@ -31,18 +31,19 @@ impl NativeClient {
         source: &str,
         port: Option<u16>,
     ) -> Result<Self, Fault> {
-        let way = Way::to(source, port, None)?;
-        let own = way.start_node(world, None).await?;
+        let found = MountSource::resolve(source, port, None)?;
+        let own = found.start_node(world, None).await?;
         let (world, node) = (&own.world, &own.rpc);
         let router = Arc::new(CallbackRouter::default());
         node.register_callbacks(Arc::clone(&router) as _);
         let connector = Arc::new(NodeConnector(Arc::clone(node)));
         let data = Osts::new(world.clone());
-        let (fsname, mgs, fileset) = (way.fsname.clone(), way.mgs.clone(), way.fileset.clone());
+        let (fsname, mgs, fileset) =
+            (found.fsname.clone(), found.mgs.clone(), found.fileset.clone());
         let plan = MountOptions { fsname, mgs, fileset, timeout: TIMEOUT };
         let connected = tokio::select! {
             connected = config::mount(world.clone(), connector, router, data, plan, None) => connected,
-            refused = way.refused(world, node.lnet()) => return Err(refused),
+            refused = found.refused(world, node.lnet()) => return Err(refused),
         };
         match connected {
             Ok(files) => Ok(Self { files, own }),

@@ -1,4 +1,4 @@
-//! `sheen salvage`: a target whose store is damaged, made again of what can be read of it.
+//! `sheen salvage`: rebuilds the store of a target, which is damaged, from what can be read of it.
 //!
 //! The damaged store is only read, and stays as `damaged-<target>` beside the new one. The MDT's names
 //! and inodes, and an OST's list of objects, are repaired as far as they refer to each other.
@@ -170,7 +170,7 @@ fn report(name: &str, found: &Salvaged) {
     ));
 }
 
-/// Lets the role put in order what was read.
+/// Lets the role repair what was read.
 fn in_order(name: &str, place: &Path, kind: &PlanKind) -> Result<(), Fault> {
     let store = StoreDisk::open(place, &OpenOptions::default()).map_err(|e| disk_fault(&e))?;
     let broken = |error: sheen_store::StoreError| Fault {

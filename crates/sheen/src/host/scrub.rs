@@ -1,9 +1,9 @@
-//! Looking through the data of targets that run: one task for each, which reads all objects at a limited
+//! Verifying the data of targets that run: one task for each, which reads all objects at a limited
 //! rate, has the store compare them, and keeps what it finds for the tool that asks (Lustre: LFSCK, which
 //! knows no checksums).
 //!
 //! A scrub goes on if its tool dies, until it ends or is stopped, by a tool or with the server. One that
-//! a server's end has cut off is not taken up again: the tool says so.
+//! was cut off by the end of its server is not resumed: the tool says so.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

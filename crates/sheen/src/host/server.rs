@@ -20,7 +20,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::echo::Echo;
 use super::target::{Plan, Running, plans, shared_by};
-use super::{PORT, addresses, daemon, folder_fault, way};
+use super::{PORT, addresses, daemon, folder_fault, mount_source};
 use sheen_tools::output::{Fault, errno_of};
 
 /// Lustre's `obd_timeout`, in seconds.
@@ -94,7 +94,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Whom to take; says so where it is not what Lustre's servers do.
+    /// Which peers to accept; warns where Lustre's servers would accept others.
     fn accept(&self) -> Accept {
         let accept = self.accept.unwrap_or_else(Accept::by_default);
         let port = self.port;
@@ -187,7 +187,8 @@ fn serve(options: &Server) -> Result<(), Fault> {
         commands.insert(sheen_control::api::ECHO.to_owned(), super::echo::command(&echo));
         let scrubs = super::scrub::Scrubs::new(world.clone(), &hosted);
         commands.insert(sheen_control::api::SCRUB.to_owned(), super::scrub::command(&scrubs));
-        commands.insert(sheen_control::api::STATE.to_owned(), super::well::command(&hosted));
+        commands
+            .insert(sheen_control::api::STATE.to_owned(), super::server_state::command(&hosted));
         let _control = control("server", tree, commands)?;
         let serve = |address| serve_metrics(address, &node, &hosted);
         let _metrics = options.metrics.map(serve).transpose()?;
@@ -209,7 +210,7 @@ async fn start_node(
 ) -> Result<(World, Arc<RpcNode>), Fault> {
     let folder = match &options.sockets {
         Some(path) => Some(SocketFolder::open(path).map_err(|error| folder_fault(path, &error))?),
-        None => mgs.iter().find_map(|nid| way::find(*nid, options.port)),
+        None => mgs.iter().find_map(|nid| mount_source::find(*nid, options.port)),
     };
     let has_tcp = accept != Accept::None;
     let config = NetConfig {
@@ -232,7 +233,7 @@ async fn start_node(
     Ok((world, node))
 }
 
-/// Has the targets do as the MGS says, now and whenever that changes.
+/// Applies the parameters and pools of the MGS to the targets, now and whenever they change.
 fn follow(world: &World, registrar: &Registrar, running: &[Arc<Running>], tree: &Arc<Tree>) {
     let applied = Arc::new(parameters::Applied::default());
     let mut targets = Vec::new();

@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 
 use super::cluster::Cluster;
 use super::cluster::PATIENCE;
-use super::way;
+use super::mount_source;
 use sheen_tools::output::Fault;
 
-/// So many lines of a log are shown that goes with its directory.
+/// Lines shown of a log that is removed with its directory.
 const LINES: usize = 5;
 
-/// See the module.
+/// What to undo.
 #[derive(Default)]
 pub(super) struct Undo {
     /// The directory and those above it, the innermost first: they go if nothing else is in them.
@@ -70,7 +70,7 @@ impl Undo {
             cluster.server().stop(PATIENCE);
         }
         if let Some(link) = &self.announced {
-            way::forget(link);
+            mount_source::forget(link);
         }
         // What is registered by a configuration that stays has to stay, too.
         if !self.started || self.is_new {
@@ -90,7 +90,7 @@ impl Undo {
     }
 }
 
-/// A log that is about to go, if the fault refers to it: its end becomes part of the fault.
+/// If the fault refers to a log that is about to be removed, the end of the log becomes part of the fault.
 fn keep_log(below: &Path, fault: &mut Fault) {
     let Some((said, log)) = fault.text.rsplit_once("; see ") else { return };
     if !Path::new(log).starts_with(below) {

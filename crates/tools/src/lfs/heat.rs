@@ -1,4 +1,4 @@
-//! `lfs heat_get` and `heat_set`: how much files are read and written lately.
+//! `lfs heat_get` and `heat_set`: how much files were accessed recently.
 
 use std::path::PathBuf;
 

@@ -208,7 +208,7 @@ fn templates_go_round() {
     }
 }
 
-/// Whatever a template does not say is as for a file of which nothing is said.
+/// What a template leaves out gets the defaults.
 #[test]
 fn templates_need_not_say_all() {
     for (template, line) in [

@@ -113,7 +113,7 @@ const OPTIONS: &[Opt] = &[
     HELP,
 ];
 
-/// How often `--stats` says something.
+/// How often `--stats` prints progress.
 const STATS_SECONDS: u64 = 5;
 /// Bytes of a mebibyte.
 const MIB: u64 = 1 << 20;
@@ -313,7 +313,7 @@ fn listed(list: &[u8], null: bool) -> Vec<PathBuf> {
     names.map(|name| OsString::from_vec(name.to_vec()).into()).collect()
 }
 
-/// Gives the order and says now and then how far it is.
+/// Orders the migration and prints its progress.
 #[expect(clippy::disallowed_methods, reason = "a tool that shows its user the time")]
 fn with_stats(path: &Path, order: &[u8], interval: Duration) -> Result<(), Errno> {
     let begin = Instant::now();

@@ -10,7 +10,7 @@ use crate::output::errno_of;
 use crate::processes::{self, Failure, command};
 use sheen_control::api::{MOUNT_INFO, MountInfo};
 
-/// How a mount is asked.
+/// How to ask a mount.
 enum Way {
     /// Over the control socket of its process, which is ours, or we are root.
     Process(Client),
@@ -21,7 +21,7 @@ enum Way {
 /// A mount and the process behind it.
 pub(super) struct Mount {
     way: Way,
-    /// What it says of itself.
+    /// What the process reports.
     pub(super) info: MountInfo,
 }
 

@@ -212,7 +212,7 @@ impl Setstripe {
         Err(usage(wrong))
     }
 
-    /// The layout that is requested for.
+    /// The requested layout.
     fn layout(&self, action: Action) -> Result<LovEa, Fault> {
         let request = self.layout.layout()?;
         if matches!(action, Action::Create | Action::Add) {
@@ -277,7 +277,7 @@ fn create(path: &Path, request: &LovEa, mode: Option<u32>) -> Result<(), Fault> 
     Ok(())
 }
 
-/// Makes the file; without the layout it does not stay.
+/// Creates the file; removes it again if the layout cannot be set.
 fn make(path: &Path, request: &LovEa, mode: Option<u32>) -> Result<(), Fault> {
     on_our_file_system(path, request)?;
     if mode.is_some() {
@@ -303,7 +303,7 @@ fn on_our_file_system(path: &Path, request: &LovEa) -> Result<(), Fault> {
     }
 }
 
-/// Says what the MDT made otherwise than asked.
+/// Reports where the MDT's layout differs from the request.
 fn tell_differences(path: &Path, request: &LovEa) {
     let Ok(Some(made)) = layout(path) else { return };
     for text in differences(request, &made) {
@@ -311,7 +311,7 @@ fn tell_differences(path: &Path, request: &LovEa) {
     }
 }
 
-/// How a layout differs from the one asked for, as far as a user may be surprised.
+/// How a layout differs from the requested one, as far as that matters to a user.
 fn differences(request: &LovEa, made: &LovEa) -> Vec<String> {
     match (request, made) {
         (LovEa::Plain(request), LovEa::Plain(made)) => {

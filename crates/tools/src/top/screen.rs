@@ -1,4 +1,4 @@
-//! The terminal: taken over while something is shown, given back however the program ends.
+//! The terminal: taken over while something is shown, and restored however the program ends.
 //!
 //! A few escape sequences that every terminal of the last decades knows are all that is needed here: lines,
 //! each cut to the width, in the other screen. The size is asked for before each drawing.

@@ -1,4 +1,4 @@
-//! Names like patterns, as shells have them.
+//! Matching of names against shell patterns.
 
 /// Whether a name is like a pattern (`fnmatch`): `*`, `?`, `[a-z]`, `[!a]`, and `\` before those.
 pub(super) fn matches(pattern: &[u8], name: &[u8]) -> bool {

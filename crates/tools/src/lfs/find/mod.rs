@@ -1,6 +1,6 @@
-//! `lfs find`: files by what the MDT and their layout say of them.
+//! `lfs find`: finds files by their attributes and layouts.
 //!
-//! Tests are all to hold; they are asked in the order of what they cost: names and types come with
+//! All tests must hold; they are evaluated in the order of their cost: names and types come with
 //! the directory, attributes cost a `stat`, layouts an extended attribute. Of two tests of a kind the
 //! last one counts, as in Lustre; times and extended attributes may be tested twice.
 

@@ -1,4 +1,4 @@
-//! What is written behind tests, read.
+//! Parsing of the values of tests.
 
 use rustix::fs::FileType;
 use sheen_types::TargetName;

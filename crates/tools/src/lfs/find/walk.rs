@@ -1,4 +1,4 @@
-//! Walking directories and printing what fits.
+//! Walking directories and printing the files that match.
 //!
 //! One thread goes down into each directory where it finds it, in the directory's order, as Lustre's
 //! tool does. Several threads take directories from a common list; each file's text is written in

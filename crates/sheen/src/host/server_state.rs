@@ -10,7 +10,7 @@ use sheen_store::Store;
 use sheen_types::{Fid, fid_seq};
 use tokio::runtime::Handle;
 
-/// How long a task may take to have its turn.
+/// How long a task may take to be polled.
 const TASK_WAIT: Duration = Duration::from_secs(2);
 
 /// How long a store may take to look up a key.
@@ -19,7 +19,7 @@ const STORE_WAIT: Duration = Duration::from_secs(1);
 /// An index that a store may have or not.
 const INDEX: Fid = Fid::new(fid_seq::LOCAL_FILE, 1);
 
-/// The command that answers two lines: what does not get on, and what fails; each may be empty.
+/// The command that answers two lines: what makes no progress, and what fails; each may be empty.
 pub(super) fn command(running: &[Arc<HostedTarget>]) -> sheen_control::Command {
     let (runtime, running) = (Handle::current(), running.to_vec());
     Box::new(move |_| {
@@ -29,7 +29,7 @@ pub(super) fn command(running: &[Arc<HostedTarget>]) -> sheen_control::Command {
     })
 }
 
-/// What the command answers. A store that fails keeps nothing up: its requests are answered with errors.
+/// What the command answers. A store that fails blocks nothing: its requests are answered with errors.
 fn look(runtime: &Handle, stores: impl Iterator<Item = (String, Arc<dyn Store>)>) -> String {
     let (sender, answer) = mpsc::channel();
     drop(runtime.spawn(async move { sender.send(()) }));

@@ -1,8 +1,8 @@
-//! Whether a mount gives a sign of life, and the end of one that gives none.
+//! Whether mounts and servers make progress, and the forced end of a mount that does not.
 //!
 //! A process that asks a mount that hangs may wait in the kernel and not be killable, so a child of its own
 //! asks, which is waited for no longer than [`PATIENCE`]. It asks twice: the threads that read calls, and
-//! then, as a call that goes the way of all calls, the workers, the locks and the notifications to the kernel. It
+//! then, as a call like any other, the workers, the locks and the notifications to the kernel. It
 //! prints each answer when it has it, so that the one that is missing says what hangs.
 
 use std::io::Read;
@@ -21,21 +21,21 @@ use super::daemon::{self, Daemon};
 use super::mount;
 use sheen_tools::output::{self, Fault, errno_of};
 
-/// How long a mount may take for its sign. It needs no server for it.
+/// How long a mount may take to answer. It needs no server for it.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How often the asker is looked at.
+/// How often the child's answers are read.
 const LOOK: Duration = Duration::from_millis(10);
 /// How long a mount process may take to end when its connection is gone.
 const END: Duration = Duration::from_secs(30);
 
-/// Ask a mount for a sign of life
+/// Ask a mount whether it makes progress
 #[derive(Args)]
 pub(crate) struct Sign {
     /// Where it is mounted
     mount: PathBuf,
 }
 
-/// The process that asks. Nothing is printed where nothing reads.
+/// The child that asks. It prints nothing if no calls are read.
 pub(crate) fn ask(options: &Sign) -> Result<(), Fault> {
     let fault = |error| super::io_fault(&options.mount, &error);
     sheen_fuse::ask(&options.mount).map_err(fault)?;
@@ -46,19 +46,19 @@ pub(crate) fn ask(options: &Sign) -> Result<(), Fault> {
     Ok(())
 }
 
-/// What the process that asks prints: calls are read, what hangs, what is late.
+/// What the child prints: calls are read, what hangs, what is late.
 const READS: &str = "reads";
 const HANGS: &str = "hangs ";
 const LATE: &str = "late ";
 
-/// What a process does.
+/// The state of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Health {
     /// It does not run.
     Dead,
     /// It answers; what is late in it, if anything is.
     Alive(String),
-    /// It does not get on, or was killed and does not end; what does not, if that is known.
+    /// It makes no progress, or was killed and does not end; with what hangs, if that is known.
     Hangs(String),
 }
 
@@ -67,7 +67,7 @@ impl Health {
         matches!(self, Self::Hangs(_))
     }
 
-    /// What `status` says behind the process's number.
+    /// What `status` shows after the process's number.
     pub(super) fn hint(&self) -> String {
         match self {
             Self::Dead => String::new(),
@@ -84,7 +84,7 @@ fn in_brackets(what: &str) -> String {
     if what.is_empty() { String::new() } else { format!(" ({what})") }
 }
 
-/// How the process `daemon` does that serves `place`. What is not mounted here cannot be asked.
+/// The state of the process `daemon` that serves `place`. A mount that is not mounted here cannot be asked.
 pub(super) fn health(daemon: &Daemon, place: &Place) -> Health {
     match daemon.lasting(PATIENCE) {
         Ok(None) => Health::Dead,
@@ -93,7 +93,7 @@ pub(super) fn health(daemon: &Daemon, place: &Place) -> Health {
     }
 }
 
-/// What the words of the process that asks say; `ended`: well or not, nothing if it has not ended.
+/// The state that the child's output means; `ended` is whether it succeeded, `None` if it has not ended.
 fn health_of(said: &str, ended: Option<bool>) -> Health {
     let line = |name: &str| said.lines().find_map(|line| line.strip_prefix(name));
     let reads = said.lines().any(|line| line == READS);
@@ -106,7 +106,7 @@ fn health_of(said: &str, ended: Option<bool>) -> Health {
     }
 }
 
-/// How the server process `daemon` does. One without a socket, as it begins or has another run folder, counts as
+/// The state of the server process `daemon`. One without a socket, as it begins or has another run folder, counts as
 /// alive.
 pub(super) fn server_health(daemon: &Daemon) -> Health {
     let Some(pid) = daemon.pid() else { return Health::Dead };
@@ -127,7 +127,7 @@ pub(super) fn server_health(daemon: &Daemon) -> Health {
     }
 }
 
-/// What is wrong with a server that hangs, and what to do.
+/// The error for a server that hangs.
 pub(super) fn server_hangs(daemon: &Daemon, health: &Health) -> Fault {
     let what = if let Health::Hangs(what) = health { in_brackets(what) } else { String::new() };
     let pid = daemon.pid().map_or(0, |pid| pid.as_raw_nonzero().get());
@@ -141,7 +141,7 @@ pub(super) fn server_hangs(daemon: &Daemon, health: &Health) -> Fault {
     Fault::new(Errno::ETIMEDOUT, text)
 }
 
-/// What the mount at `path` says of itself in time.
+/// What the mount at `path` answers in time.
 #[expect(clippy::disallowed_methods, reason = "a tool that waits for a process")]
 fn answers(path: &Path) -> Health {
     let asker = std::env::current_exe().and_then(|program| {
@@ -156,7 +156,7 @@ fn answers(path: &Path) -> Health {
             break Some(status.success());
         }
         if begin.elapsed() > PATIENCE {
-            // It goes now, or with the connection.
+            // The child ends now, or with the connection.
             _ = asker.kill();
             break None;
         }
@@ -165,7 +165,7 @@ fn answers(path: &Path) -> Health {
     health_of(&asker.stdout.map(words).unwrap_or_default(), ended)
 }
 
-/// What is there to be read: the process may live, and never close its end.
+/// Reads what is there without waiting: the child may live, and never close its end.
 fn words(mut output: ChildStdout) -> String {
     let mut said = Vec::new();
     if rustix::fs::fcntl_setfl(&output, OFlags::NONBLOCK).is_ok() {
@@ -175,7 +175,7 @@ fn words(mut output: ChildStdout) -> String {
     String::from_utf8_lossy(&said).into_owned()
 }
 
-/// What is wrong with a mount whose process runs while nothing is mounted at its place, and what to do.
+/// The error for a mount whose process runs while nothing is mounted at its mount point.
 pub(super) fn elsewhere(daemon: &Daemon, path: &Path) -> Fault {
     let pid = daemon.pid().map_or(0, |pid| pid.as_raw_nonzero().get());
     let path = path.display();
@@ -186,7 +186,7 @@ pub(super) fn elsewhere(daemon: &Daemon, path: &Path) -> Fault {
     Fault::new(Errno::EBUSY, text)
 }
 
-/// Takes away what a dead mount process has left. One that answers is another's: of the directory that this one is a
+/// Detaches the mount of a dead process. A mount that answers is another one: of the directory that this one is a
 /// copy of.
 pub(super) fn detach_dead(place: &Place) -> Result<(), Fault> {
     match place.found().map(|path| answers(&path)) {
@@ -195,7 +195,7 @@ pub(super) fn detach_dead(place: &Place) -> Result<(), Fault> {
     }
 }
 
-/// What is wrong with a mount that hangs, and what to do.
+/// The error for a mount that hangs.
 pub(super) fn hangs(daemon: &Daemon, path: &Path, what: &str) -> Fault {
     let what = in_brackets(what);
     let pid = daemon.pid().map_or(0, |pid| pid.as_raw_nonzero().get());
@@ -222,7 +222,7 @@ pub(super) fn force(daemon: &Daemon, place: &Place) -> Result<(), Fault> {
     }
     let detached = place.detach();
     if let Some(pid) = daemon.pid() {
-        // It ends by itself when its connection is gone, and gives its locks back, unless it hangs.
+        // It ends by itself when its connection is gone, and cancels its locks, unless it hangs.
         if !daemon.wait(PATIENCE) {
             _ = kill_process(pid, Signal::KILL);
         }

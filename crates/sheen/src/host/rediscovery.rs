@@ -1,6 +1,6 @@
-//! What a file system of `sheen up` leaves elsewhere than in its `run` directory, and so what is known of it when
-//! that is lost: its targets say which file system they are of, the MGT where its servers are, and the
-//! processes that still run say what they were started with.
+//! What is known of a file system of `sheen up` when its `run` directory is lost: its targets name the file system,
+//! the MGT's configuration the address of its servers, and the command lines of processes that still run their
+//! options.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -49,7 +49,7 @@ pub(super) fn address(mgt: &Path) -> Option<(Nid, u16)> {
     Some((values.get(NID)?.parse().ok()?, values.get(PORT)?.parse().ok()?))
 }
 
-/// Has the MGT say where the servers are.
+/// Stores the servers' address in the MGT's configuration.
 ///
 /// # Errors
 /// Its configuration cannot be read or written.
@@ -75,7 +75,7 @@ pub(super) fn process(name: &str, word: &Path) -> Option<(Pid, Vec<String>)> {
     })
 }
 
-/// What follows `option` among the words of a process.
+/// The value of `option` in the command line of a process.
 pub(super) fn value_of<'a>(words: &'a [String], option: &str) -> Option<&'a str> {
     let at = words.iter().position(|word| word == option)?;
     words.get(at + 1).map(String::as_str)

@@ -1,8 +1,8 @@
-//! How a client gets to the servers of a file system: by TCP, or, if `sheen up` of this machine runs it, by the
-//! UNIX sockets in its directory.
+//! What is mounted: a file system by the NIDs of its MGS, or the directory of one that `sheen up` runs. Servers are
+//! reached by TCP, or, if `sheen up` of this machine runs them, by the UNIX sockets in that directory.
 //!
-//! A client gets the MGS's NID, as on Lustre. Which directory that stands for says a link in the user's
-//! run folder, `nids/NID-PORT`, that `up` made; root's links are in root's folder, which no other user can
+//! A client gets the MGS's NID, as on Lustre. Which directory that NID stands for is found by a link in
+//! the user's run folder, `nids/NID-PORT`, that `up` made; root's links are in root's folder, which no other user can
 //! write. Another user's file system is named by its directory instead, which only root may enter.
 
 use std::fs;
@@ -24,11 +24,11 @@ use sheen_tools::output::Fault;
 /// How often another address is tried when another process takes the one that was free.
 const TRIES: usize = 16;
 
-/// See the module.
+/// A file system, and how its servers are reached.
 #[derive(Clone, Debug)]
-pub(super) struct Way {
+pub(super) struct MountSource {
     /// `MGSNID[:MGSNID...]:/FSNAME[/SUBDIR]`.
-    pub(super) source: String,
+    pub(super) name: String,
     pub(super) mgs: Vec<Nid>,
     pub(super) fsname: String,
     pub(super) fileset: Option<String>,
@@ -36,7 +36,7 @@ pub(super) struct Way {
     folder: Option<SocketFolder>,
 }
 
-/// A node on its way.
+/// The node of a client.
 pub(super) struct OwnNode {
     pub(super) world: World,
     pub(super) rpc: Arc<RpcNode>,
@@ -44,31 +44,35 @@ pub(super) struct OwnNode {
     _claim: Option<UdpSocket>,
 }
 
-impl Way {
-    /// To what `source` names: `MGSNID[:MGSNID...]:/FSNAME[/SUBDIR]`, or the directory of a file system of
+impl MountSource {
+    /// Finds what `source` names: `MGSNID[:MGSNID...]:/FSNAME[/SUBDIR]`, or the directory of a file system of
     /// `sheen up`. An address of the client's own (`nid`) that is not of the loopback network means TCP.
     ///
     /// # Errors
     /// As [`parse_source`]; `EPERM` for a directory that another user could write.
-    pub(super) fn to(source: &str, port: Option<u16>, nid: Option<Nid>) -> Result<Self, Fault> {
-        let mut way = match directory(Path::new(""), source) {
-            Some(path) => Self::into(&path)?,
-            None => Self::named(source, port.unwrap_or(PORT))?,
+    pub(super) fn resolve(
+        source: &str,
+        port: Option<u16>,
+        nid: Option<Nid>,
+    ) -> Result<Self, Fault> {
+        let mut found = match directory(Path::new(""), source) {
+            Some(path) => Self::of_directory(&path)?,
+            None => Self::of_address(source, port.unwrap_or(PORT))?,
         };
-        way.port = port.unwrap_or(way.port);
+        found.port = port.unwrap_or(found.port);
         if nid.is_some_and(|nid| !nid.address().is_loopback()) {
-            way.folder = None;
+            found.folder = None;
         }
-        Ok(way)
+        Ok(found)
     }
 
-    fn named(source: &str, port: u16) -> Result<Self, Fault> {
+    fn of_address(source: &str, port: u16) -> Result<Self, Fault> {
         let (mgs, fsname, fileset) = parse_source(source)?;
         let folder = mgs.iter().find_map(|nid| find(*nid, port));
-        Ok(Self { source: source.to_owned(), mgs, fsname, fileset, port, folder })
+        Ok(Self { name: source.to_owned(), mgs, fsname, fileset, port, folder })
     }
 
-    fn into(directory: &Path) -> Result<Self, Fault> {
+    fn of_directory(directory: &Path) -> Result<Self, Fault> {
         let cluster = Cluster::read(directory)?;
         let missing = || invalid(format!("{}: it was never started", directory.display()));
         let (nid, port) = cluster.address().ok_or_else(missing)?;
@@ -76,10 +80,10 @@ impl Way {
         let (mgs, fsname, fileset) = parse_source(&source)?;
         let place = cluster.sockets();
         let folder = SocketFolder::open(&place).map_err(|error| folder_fault(&place, &error))?;
-        Ok(Self { source, mgs, fsname, fileset, port, folder: Some(folder) })
+        Ok(Self { name: source, mgs, fsname, fileset, port, folder: Some(folder) })
     }
 
-    /// A node of our own on the way, at `nid` or at an address that is free. Where it may not listen, servers
+    /// Starts the client's node, at `nid` or at an address that is free. Where it may not listen, servers
     /// reach it over the connections that it opens itself.
     pub(super) async fn start_node(
         &self,
@@ -137,7 +141,7 @@ impl Way {
         .ok_or_else(|| format!("no address is free in {}", folder.path().display()))
     }
 
-    /// What else may be wrong if no server answers.
+    /// A hint for the user if no server answers.
     pub(super) fn hint(&self) -> &'static str {
         let is_here =
             self.folder.is_none() && self.mgs.iter().all(|nid| nid.address().is_loopback());
@@ -149,7 +153,7 @@ impl Way {
         }
     }
 
-    /// Completes when the servers have shown that they take no client without privilege.
+    /// Completes when the servers have refused the client because it connects from an unprivileged port.
     pub(super) async fn refused(&self, world: &World, lnet: &LNet) -> Fault {
         const LOOK: std::time::Duration = std::time::Duration::from_millis(100);
         loop {
@@ -158,7 +162,7 @@ impl Way {
                     "mount.lustre: mount {} failed: {nid} closes connections from ports that any user may \
                      use (accept=secure): mount as root (in a container: with CAP_NET_BIND_SERVICE and the \
                      host's network), or start its servers with --accept all",
-                    self.source
+                    self.name
                 );
                 return Fault::new(Errno::EACCES, text);
             }
@@ -204,7 +208,7 @@ async fn start_node(
     nid: Nid,
     (port, listen): (u16, bool),
 ) -> Result<Arc<RpcNode>, Fault> {
-    // Servers of root have privilege when they come to a client, as it has when it comes to them.
+    // Root's servers connect to a client from privileged ports, as root's client does to them.
     let secure = rustix::process::geteuid().is_root();
     let connections_max = super::connections_max(0);
     let config = NetConfig { secure, listen, connections_max, ..NetConfig::new(nid, port) };
@@ -219,12 +223,12 @@ fn is_taken(fault: &Fault) -> bool {
     *fault == Fault::new(Errno::EADDRINUSE, fault.text.clone())
 }
 
-/// Where the links lie.
+/// The folder of the links.
 fn links() -> PathBuf {
     super::sockets().join("nids")
 }
 
-/// What stands for the file system at an address.
+/// The link for the file system at an address.
 pub(super) fn link(nid: Nid, port: u16) -> PathBuf {
     links().join(format!("{nid}-{port}"))
 }
@@ -241,7 +245,7 @@ pub(super) fn is_of_another(nid: Nid, port: u16, folder: &Path) -> bool {
     find(nid, port).is_some_and(|known| known.path() != folder && known.is_live(node))
 }
 
-/// From now on the address stands for the file system with its sockets in `folder`.
+/// Links the address to the file system with its sockets in `folder`.
 pub(super) fn announce(nid: Nid, port: u16, folder: &Path) -> Result<(), Fault> {
     for place in [super::sockets(), links()] {
         make_private(&place).map_err(|error| folder_fault(&place, &error))?;
