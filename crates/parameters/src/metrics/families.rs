@@ -151,7 +151,7 @@ pub(super) static FAMILIES: [Family; 66] = [
         "Microseconds that requests to a service took or waited.",
     ),
     family("sheen_requests_running", Gauge, "Requests that are being carried out."),
-    family("sheen_requests_waiting", Gauge, "Requests that wait for a thread."),
+    family("sheen_requests_waiting", Gauge, "Requests that wait for other requests to end."),
     family("lustre_osp_active", Gauge, "1 if the MDT is connected to the OST, else 0."),
     family(
         "recovery_status",

@@ -94,7 +94,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Which peers to accept; warns where Lustre's servers would accept others.
+    /// Which peers to accept; warns where Lustre's servers would not accept the same.
     fn accept(&self) -> Accept {
         let accept = self.accept.unwrap_or_else(Accept::by_default);
         let port = self.port;
