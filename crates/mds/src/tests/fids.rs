@@ -36,7 +36,7 @@ const INTERNAL: [Fid; 9] = [
 ];
 
 #[test]
-fn what_is_no_inode_is_nobodys_to_name() {
+fn what_is_no_inode_may_not_be_named() {
     let world = TestWorld::new(330);
     let inner = world.clone();
     run(

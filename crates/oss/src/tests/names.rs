@@ -80,7 +80,7 @@ async fn refused(client: &TestClient, request: impl Into<Request>) -> Option<Err
 }
 
 #[test]
-fn objects_of_reserved_sequences_are_nobodys_to_name() {
+fn objects_of_reserved_sequences_may_not_be_named() {
     with_ost(MemOptions::default(), |server: Server| async move {
         let client = server.node.connect("c").await;
         let mdt = server.node.connect_server("m").await;
