@@ -1,10 +1,10 @@
-//! Which OSTs hold a file (Lustre's `lod_qos`): in turn while they are about equally full, else by
-//! chance weighted with their free space.
+//! Which OSTs hold a file (Lustre's `lod_qos`): in turn while they are about equally full, else at
+//! random, weighted with their free space.
 //!
 //! [`Balance`] holds what choices remember: whose turn it is, and how much was given to each OST
 //! since its free space was last reported. A choice is an order in which to try OSTs; whether one
-//! has objects ready is the caller's to find out. Chance is an argument. Costs a pass over all OSTs,
-//! and with weights one more for each stripe.
+//! has objects ready is the caller's to find out. The random numbers are an argument. Costs a pass
+//! over all OSTs, and with weights one more for each stripe.
 
 use sheen_types::{Errno, HashMap};
 use sheen_wire::lov::PoolName;
@@ -97,7 +97,7 @@ impl Balance {
         striping: &Striping,
         among: &Among<'_>,
         weighting: Weighting,
-        chance: &mut dyn FnMut() -> u64,
+        random: &mut dyn FnMut() -> u64,
     ) -> Result<Choice, Errno> {
         if among.stripes_max == 0 {
             return Err(Errno::ERANGE);
@@ -122,7 +122,7 @@ impl Balance {
             return Ok(Choice { order, preferred: 1 + fresh, per_ost, wanted, least: wanted });
         }
         let (order, preferred) = match self.weights(&osts, weighting) {
-            Some(weights) => self.by_weight(&osts, weights, wanted, weighting, chance),
+            Some(weights) => self.by_weight(&osts, weights, wanted, weighting, random),
             None => self.in_turn(&osts, striping.pool, wanted, among.used),
         };
         Ok(Choice { order, preferred, per_ost, wanted, least: 1 })
@@ -172,15 +172,15 @@ impl Balance {
         self.penalties.get(&ost).copied().unwrap_or_default()
     }
 
-    /// Draws OSTs without putting them back, each with the chance of its weight; those without
-    /// weight come last. With them how many were drawn.
+    /// Draws OSTs without putting them back, each with a probability in proportion to its weight;
+    /// those without weight come last. With them how many were drawn.
     fn by_weight(
         &mut self,
         osts: &[Candidate],
         mut weights: Vec<u64>,
         wanted: usize,
         weighting: Weighting,
-        chance: &mut dyn FnMut() -> u64,
+        random: &mut dyn FnMut() -> u64,
     ) -> (Vec<u16>, usize) {
         let mut order = Vec::with_capacity(osts.len());
         for _ in 0..osts.len() {
@@ -188,7 +188,7 @@ impl Balance {
             if total == 0 {
                 break;
             }
-            let mut drawn = chance() % total;
+            let mut drawn = random() % total;
             let at = weights.iter().position(|weight| {
                 let is_here = drawn < *weight;
                 drawn = drawn.saturating_sub(*weight);

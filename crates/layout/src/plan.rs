@@ -86,8 +86,8 @@ impl Default for Plan {
 }
 
 impl<'a> Known<'a> {
-    /// The OSTs of a pool. One that is empty counts as absent, as in Lustre: who asks for it gets
-    /// any OST.
+    /// The OSTs of a pool. One that is empty counts as absent, as in Lustre: a file of that pool
+    /// gets any OST.
     #[must_use]
     pub fn pool(&self, name: &PoolName) -> Option<&'a [u16]> {
         self.pools.get(name).map(Vec::as_slice).filter(|osts| !osts.is_empty())

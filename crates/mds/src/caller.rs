@@ -1,4 +1,4 @@
-//! Who asks, and what they may (Lustre: `lu_ucred`).
+//! The caller of a request, and what it may do (Lustre: `lu_ucred`).
 //!
 //! Clients are trusted to say who their user is; the server decides what that user may do.
 

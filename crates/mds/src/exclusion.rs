@@ -15,7 +15,7 @@ use sheen_target::{Wait, while_waiting};
 use sheen_types::{Fid, Keyed};
 use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// Enough that operations seldom meet by chance.
+/// Enough that operations seldom collide.
 const SHARDS: usize = 4096;
 
 /// The table.

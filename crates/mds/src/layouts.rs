@@ -112,7 +112,7 @@ impl Mdt {
     /// Sets the layout of a file that has none.
     ///
     /// # Errors
-    /// [`Errno::EEXIST`] if it has one: objects with data are not thrown away by this door.
+    /// [`Errno::EEXIST`] if it has one: objects with data are not destroyed in this way.
     pub(crate) async fn set_file_layout(
         &self,
         context: &Context,

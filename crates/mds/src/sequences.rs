@@ -1,4 +1,4 @@
-//! Sequences of FIDs: the controller that gives them out, and the table of who has which
+//! Sequences of FIDs: the controller that allocates them, and the table of which client has which
 //! (Lustre: `fid`, `fld`).
 //!
 //! MDT0000 is the controller. Each target gets a super-range of 2^30 sequences, recorded under its
@@ -303,7 +303,7 @@ impl Mdt {
         Ok(Outcome::ok(SeqQueryReply { seq_range, ..SeqQueryReply::default() }))
     }
 
-    /// FLD_QUERY: who holds a sequence.
+    /// FLD_QUERY: which server holds a sequence.
     pub(crate) fn fld_query(&self, request: &FldQuery) -> Result<Outcome, Errno> {
         if request.fld_opc != FLD_LOOKUP {
             return Err(Errno::EINVAL);

@@ -31,7 +31,7 @@ const RECOVERY_SUFFIX: &str = "-cliir";
 /// How an MGS is made.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MgsConfig {
-    /// How long it waits for whom.
+    /// How long it waits, and for what.
     pub timeouts: Timeouts,
 }
 
@@ -111,7 +111,7 @@ impl Mgs {
     }
 
     /// Registers a target, as MGS_TARGET_REG does: logs are written and made durable, readers'
-    /// locks are revoked. The registration comes back with the index given to it.
+    /// locks are revoked. The answer is the registration with the index given to it.
     ///
     /// # Errors
     /// [`Errno::EALREADY`] for an index in use, [`Errno::ENOENT`] for a target that claims to be

@@ -135,7 +135,7 @@ impl Ost {
         }
     }
 
-    /// What is granted to whom, in total, for the parameter tree.
+    /// What is granted to all clients, in total, for the parameter tree.
     #[must_use]
     pub fn grant_view(&self) -> GrantView {
         self.brw.grants().view()

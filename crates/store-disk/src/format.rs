@@ -1,4 +1,4 @@
-//! The directory of a store: who may open it, and what it says of itself without its engine.
+//! The directory of a store: which user may open it, and what is known of it without its engine.
 //!
 //! | name | holds |
 //! |---|---|
@@ -345,8 +345,8 @@ fn make_directory(path: &Path) -> io::Result<()> {
     DirBuilder::new().mode(DIRECTORY_MODE).create(path)
 }
 
-/// Takes from other users what they may do with the store in `dir`: who can read it reads every file, who
-/// can write it is root on every mount.
+/// Removes the permissions of other users on the store in `dir`: a user that can read it reads every
+/// file, one that can write it is root on every mount.
 ///
 /// What lies in the directories is reached through them alone, so it is not looked at.
 ///

@@ -155,7 +155,7 @@ pub trait Store: Send + Sync {
     fn commit_soon(&self);
 
     /// Waits until all that was applied so far, and all data written so far, is durable, and hooks have
-    /// heard of it.
+    /// been called.
     ///
     /// # Errors
     /// An IO error; then durability of what was applied since the last commit is unknown and the

@@ -318,7 +318,7 @@ fn callback_request(
 }
 
 /// A waiting flock that is refused has no lock any more, nor has one that was granted and became
-/// part of another; their clients must hear of it.
+/// part of another; their clients must be informed.
 fn is_flock_completion(request: &Request) -> bool {
     match request {
         Request::LdlmCpCallback(callback) => {

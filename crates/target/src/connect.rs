@@ -230,7 +230,7 @@ impl Target {
             if connect.conn_cnt <= conn_cnt {
                 return Err(Errno::EALREADY);
             }
-            // It has not heard yet that it is connected.
+            // Its answer that it is connected has not been sent.
             let known = if is_fresh { FoundExport::Returns } else { FoundExport::Reconnects };
             return Ok(known(export));
         }

@@ -18,7 +18,7 @@ use crate::target::Target;
 pub struct Context {
     /// The target.
     pub target: Arc<Target>,
-    /// Who asks.
+    /// The caller.
     pub export: Arc<Export>,
     /// Where the request came from.
     pub from: Nid,

@@ -129,7 +129,7 @@ pub(crate) struct RunningRequest {
 pub struct RequestView {
     /// What it asks for.
     pub kind: Kind,
-    /// Who asks.
+    /// The client that asks.
     pub client: Uuid,
     /// From where.
     pub nid: Nid,

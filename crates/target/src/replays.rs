@@ -117,7 +117,7 @@ impl Target {
         is_its_stage && self.recovery.is_running()
     }
 
-    /// Throws a client out that claims to replay what it cannot have.
+    /// Evicts a client that claims to replay what it cannot have.
     pub(crate) fn fail_export(self: &Arc<Self>, export: &Arc<Export>, why: FalseReplay) {
         tracing::error!(target = self.name(), client = %export.uuid(), nid = %export.nid(), %why,
             "evicting a client that sends a false replay");

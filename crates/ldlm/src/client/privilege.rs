@@ -29,7 +29,7 @@ const WINDOW: u32 = 80;
 /// Privileges that end at once when there are too many (`LDLM_LFRU_PRIV_PER_ROUND_LIMIT`).
 pub(super) const DEMOTED_AT_ONCE: usize = 10;
 
-/// Who is privileged.
+/// Which locks are privileged.
 pub(super) struct Privilege {
     policy: CachePolicy,
     /// A score above it is a privilege.

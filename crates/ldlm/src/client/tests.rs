@@ -362,7 +362,7 @@ fn locks_that_are_used_often_outlive_many_that_are_used_once() {
     let mut actions = Vec::new();
     it.shrink(NOW, usize::MAX, &mut actions);
     assert_eq!((actions.len(), it.gauges().unused), (10, 0));
-    // Who asks for the other policy ends all privileges.
+    // Setting the other policy ends all privileges.
     let it = often_and_once(CachePolicy::Lfru);
     it.set_policy(CachePolicy::Lru);
     assert_eq!(it.gauges().privileged, 0);

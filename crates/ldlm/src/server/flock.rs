@@ -188,7 +188,7 @@ impl Turn<'_> {
         self.shard.drop_if_unused(resource);
     }
 
-    /// Grants a waiting flock, or finds whom it waits for now.
+    /// Grants a waiting flock, or finds the owner that it waits for now.
     fn look_at_flock(&mut self, resource: u32, slot: u32) {
         let lock = self.shard.lock(slot);
         if self.recovering && lock.flags.contains(LockFlags::REPLAY) {

@@ -1,4 +1,4 @@
-//! The server's half: decides who holds what on one target.
+//! The server's half: decides which client holds what on one target.
 //!
 //! [`Namespace`] is sharded by resource; a call takes one shard's mutex, and never holds it on
 //! return. Calls append to a list of [`Action`]s what is to be sent or woken; the caller carries
@@ -142,7 +142,8 @@ impl Namespace {
         by_shard.into_values().map(cancel).sum()
     }
 
-    /// As [`Namespace::cancel`], of locks in one shard. Who waits on a resource is looked at when all are gone.
+    /// As [`Namespace::cancel`], of locks in one shard. The waiting locks of a resource are looked at when all
+    /// are gone.
     fn cancel_in_shard(
         &self,
         now: Instant,
@@ -381,7 +382,8 @@ impl Namespace {
     }
 
     /// The server has restarted and clients replay: until [`Namespace::recovery_done`], replayed
-    /// locks that wait are not granted, because who holds them may not have spoken yet.
+    /// locks that wait are not granted, because the holders of conflicting ones may not have
+    /// replayed them yet.
     pub fn recovery_started(&self) {
         self.recovering.store(true, Ordering::SeqCst);
     }

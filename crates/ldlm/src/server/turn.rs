@@ -307,7 +307,7 @@ impl Turn<'_> {
         self.actions.push(Action::Completion { handle, export, remote_handle, desc, flags });
     }
 
-    /// Removes a lock, granted or waiting, without looking who may have its place.
+    /// Removes a lock, granted or waiting, without granting those that waited for it.
     pub(super) fn remove(&mut self, slot: u32) {
         match self.shard.lock(slot).state {
             LockState::Granted => self.shard.unhold(slot),

@@ -26,7 +26,7 @@ pub struct Enqueue {
     pub mode: LockMode,
     /// How.
     pub flags: LockFlags,
-    /// For whom.
+    /// The client's export.
     pub owner: Owner,
     /// The client's own cookie of this lock, under which callbacks reach it; 0 for local locks.
     pub remote_handle: LockHandle,

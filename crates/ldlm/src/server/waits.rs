@@ -1,4 +1,4 @@
-//! Who waits for whom with flocks, over all shards: finds circles.
+//! Which owner waits for which with flocks, over all shards: finds circles.
 //!
 //! Of the locks that conflict with a flock one is noted at a time, as Linux and Lustre do: when that one is
 //! released, the flock is looked at again and waits for another. So what is kept and compared does not grow

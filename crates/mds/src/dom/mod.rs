@@ -116,7 +116,7 @@ impl Mdt {
         self.dom.reads_on_open.store(reads, Ordering::Relaxed);
     }
 
-    /// What is granted to whom, in total, for the parameter tree.
+    /// What is granted to all clients, in total, for the parameter tree.
     #[must_use]
     pub fn grant_view(&self) -> GrantView {
         self.dom.brw.grants().view()
@@ -166,7 +166,7 @@ impl Mdt {
 
     /// The bits that a getattr may bring besides: the DOM bit of a file on the MDT.
     pub(crate) fn data_bits(&self, context: &Context, inode: &Inode) -> Result<InodeBits, Errno> {
-        // Who has the bit knows the size.
+        // The holder of the bit knows the size.
         if inode.is_damaged || !knows_dom(context) {
             return Ok(InodeBits(0));
         }

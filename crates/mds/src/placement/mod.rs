@@ -60,7 +60,7 @@ pub(crate) struct Placement {
     /// Whose turn it is.
     balance: Mutex<Balance>,
     filled: Arc<Notify>,
-    /// Wakes who wants to know of new OSTs.
+    /// Wakes tasks that wait for new OSTs.
     added: Notify,
     /// When objects were first wanted.
     first_asked: OnceLock<Instant>,

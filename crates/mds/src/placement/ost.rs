@@ -61,7 +61,7 @@ pub(crate) struct Ost {
     is_kept: AtomicBool,
     /// Wakes the keeper.
     kick: Notify,
-    /// Wakes who waits for objects.
+    /// Wakes tasks that wait for objects.
     filled: Arc<Notify>,
     pub(super) ost_updates: OstUpdates,
 }
@@ -181,12 +181,12 @@ impl Ost {
     /// Says whether it may be used (`osp.*.active`).
     pub(super) fn set_active(&self, is_active: bool) {
         if is_active && !self.is_active() {
-            // It may have come back meanwhile without our asking what is there.
+            // It may have restarted meanwhile without our having asked what is there.
             self.pool.lock().agreed = None;
         }
         self.is_active.store(is_active, Ordering::Release);
         self.kick.notify_one();
-        // Who waits for an object of this one looks elsewhere.
+        // A create that waits for an object of this one tries another OST.
         self.filled.notify_waiters();
     }
 

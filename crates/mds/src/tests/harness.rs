@@ -40,7 +40,7 @@ pub(super) struct Server {
     pub(super) osts: Vec<Arc<FakeOst>>,
 }
 
-/// Who asks.
+/// The caller.
 #[derive(Clone, Copy)]
 pub(super) struct User {
     pub(super) uid: u32,

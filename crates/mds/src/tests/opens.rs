@@ -338,7 +338,7 @@ fn no_client_changes_an_mdt_that_is_read_only() {
 }
 
 #[test]
-fn who_connects_read_only_changes_nothing() {
+fn a_client_that_connects_read_only_changes_nothing() {
     let world = TestWorld::new(27);
     let inner = world.clone();
     run(

@@ -188,7 +188,7 @@ async fn promise_holds(server: Server) {
     assert_eq!(server.store.attributes(super::harness::fid(1)).expect("there").size, mine);
 }
 
-/// No client uses a grant that it does not have, or does not own up to: what was promised to other clients
+/// No client uses a grant that it does not have, or does not declare: what was promised to other clients
 /// stays there.
 #[test]
 fn a_client_takes_no_more_out_of_its_grant_than_it_has() {

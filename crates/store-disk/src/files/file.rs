@@ -106,7 +106,7 @@ impl File {
         self.dirty.store(false, Ordering::Release);
     }
 
-    /// What was changed may be smaller now or not: the next one who asks finds out.
+    /// What was changed may be smaller now or not: the next caller finds out.
     pub(super) fn note_shrink(&self) {
         let mut state = self.state.lock();
         state.shrinks += 1;

@@ -716,7 +716,7 @@ mod tests {
         assert_eq!(files.recent_host_space().expect("the host reports it").0.0, fresh.0);
     }
 
-    /// Many files are synced at once, and who has written to one of them since is synced again.
+    /// Many files are synced at once, and one that was written since is synced again.
     #[test]
     fn many_files_are_synced_together() {
         let place = TestDir::new("together");

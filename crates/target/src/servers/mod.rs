@@ -46,8 +46,8 @@ fn owner(client: &Uuid) -> Option<TargetName> {
     ends.filter_map(|end| name[..end].parse().ok()).next_back()
 }
 
-/// Whether a connect claims to come from a server. The MGS hears no such claims: a bit of them means
-/// something else to it.
+/// Whether a connect claims to come from a server. Connects to the MGS make no such claims: the bit
+/// means something else there.
 fn claims(request: &Request, offered: &ObdConnectData, client: &Uuid) -> bool {
     let flags = ConnectFlags::MDS | ConnectFlags::MDS_MDS | ConnectFlags::LIGHTWEIGHT;
     let by_name = client.as_str().ends_with(SERVER_UUID_END);

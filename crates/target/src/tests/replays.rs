@@ -127,7 +127,7 @@ fn what_two_incarnations_gave_out_and_lost_is_replayed() {
 }
 
 #[test]
-fn who_has_said_that_all_is_replayed_replays_nothing_more() {
+fn a_client_that_has_ended_its_replay_replays_nothing_more() {
     let world = TestWorld::new(203);
     world.clone().run(async move {
         let store = manual_store();
@@ -362,7 +362,7 @@ fn an_intents_error_is_an_error_and_a_lock_that_is_not_given_is_none() {
 }
 
 #[test]
-fn who_says_that_all_is_replayed_while_a_replay_waits_takes_no_turn() {
+fn a_client_that_ends_its_replay_while_a_replay_waits_takes_no_turn() {
     let world = TestWorld::new(299);
     world.clone().run(async move {
         let store = manual_store();
