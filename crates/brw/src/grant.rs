@@ -186,7 +186,7 @@ impl Grants {
         let mut held = role.granted.lock();
         role.has_left.store(false, Ordering::Relaxed);
         let wish = INITIAL_GRANT.max(u64::from(offered.grant)).min(CLIENT_GRANT_MAX);
-        self.raise(&mut held, wish, space);
+        self.grow(&mut held, wish, space);
         if export.state() == ExportState::Gone {
             // It was evicted while it connected: what it gets here would never be reclaimed.
             role.has_left.store(true, Ordering::Relaxed);
@@ -230,7 +230,7 @@ impl Grants {
         // What the client wants to be able to keep dirty (`o_undirty` lies in the mode).
         let wish = u64::from(asked.mode).min(CLIENT_GRANT_MAX);
         match wish > *held {
-            true => Ok(self.raise(&mut held, wish, space()?)),
+            true => Ok(self.grow(&mut held, wish, space()?)),
             false => Ok(0),
         }
     }
@@ -251,7 +251,7 @@ impl Grants {
     }
 
     /// Raises to `wish` as far as free space goes; answers by how much.
-    fn raise(&self, held: &mut u64, wish: u64, space: StoreSpace) -> u64 {
+    fn grow(&self, held: &mut u64, wish: u64, space: StoreSpace) -> u64 {
         let mut total = self.total.lock();
         let left = space.available.saturating_sub(*total);
         let wish = wish.min(space.available / CLIENT_SHARE);

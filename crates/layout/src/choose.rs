@@ -26,7 +26,7 @@ pub struct Candidate {
 
 /// What there is to choose from.
 #[derive(Clone, Copy, Debug)]
-pub struct Among<'a> {
+pub struct ChoiceInput<'a> {
     /// All OSTs in the order of their numbers.
     pub candidates: &'a [Candidate],
     /// Those of the wish's pool, if there is such a pool.
@@ -71,7 +71,7 @@ impl Default for Weighting {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Turn {
+struct PoolCursor {
     next: usize,
     /// Moves with each round, where else the same OST would begin each file.
     shift: usize,
@@ -80,7 +80,7 @@ struct Turn {
 /// See the module's documentation.
 #[derive(Debug, Default)]
 pub struct Balance {
-    turns: HashMap<PoolName, Turn>,
+    turns: HashMap<PoolName, PoolCursor>,
     /// What was given to an OST lately, in the units of weights.
     penalties: HashMap<u16, u64>,
 }
@@ -95,35 +95,35 @@ impl Balance {
     pub fn choose(
         &mut self,
         striping: &Striping,
-        among: &Among<'_>,
+        input: &ChoiceInput<'_>,
         weighting: Weighting,
         random: &mut dyn FnMut() -> u64,
     ) -> Result<Choice, Errno> {
-        if among.stripes_max == 0 {
+        if input.stripes_max == 0 {
             return Err(Errno::ERANGE);
         }
         if !striping.osts.is_empty() {
-            return listed(among.candidates, striping);
+            return listed(input.candidates, striping);
         }
-        let in_pool = |one: &&Candidate| among.pool.is_none_or(|pool| pool.contains(&one.ost));
-        let mut osts: Vec<_> = among.candidates.iter().filter(in_pool).copied().collect();
+        let in_pool = |one: &&Candidate| input.pool.is_none_or(|pool| pool.contains(&one.ost));
+        let mut osts: Vec<_> = input.candidates.iter().filter(in_pool).copied().collect();
         if osts.is_empty() {
             return Err(Errno::ENOSPC);
         }
-        let wanted = count(striping, osts.len()).min(among.stripes_max);
+        let wanted = count(striping, osts.len()).min(input.stripes_max);
         let per_ost = if striping.overstriped { wanted.div_ceil(osts.len()) } else { 1 };
         // An OST that was there when the wish was made, and has gone, is not waited for.
         let first = striping.first;
         if let Some(at) = osts.iter().position(|one| Some(one.ost) == first) {
             osts.rotate_left(at);
-            osts[1..].sort_by_key(|one| among.used.contains(&one.ost));
-            let fresh = osts[1..].iter().filter(|one| !among.used.contains(&one.ost)).count();
+            osts[1..].sort_by_key(|one| input.used.contains(&one.ost));
+            let fresh = osts[1..].iter().filter(|one| !input.used.contains(&one.ost)).count();
             let order = numbers(&osts);
             return Ok(Choice { order, preferred: 1 + fresh, per_ost, wanted, least: wanted });
         }
         let (order, preferred) = match self.weights(&osts, weighting) {
             Some(weights) => self.by_weight(&osts, weights, wanted, weighting, random),
-            None => self.in_turn(&osts, striping.pool, wanted, among.used),
+            None => self.in_turn(&osts, striping.pool, wanted, input.used),
         };
         Ok(Choice { order, preferred, per_ost, wanted, least: 1 })
     }

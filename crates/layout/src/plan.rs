@@ -72,7 +72,7 @@ pub enum Plan {
 
 /// The OSTs and pools there are.
 #[derive(Clone, Copy, Debug)]
-pub struct Known<'a> {
+pub struct KnownOsts<'a> {
     /// OSTs in the order of their numbers; none while they are not known yet.
     pub osts: &'a [u16],
     /// OSTs of each pool.
@@ -85,7 +85,7 @@ impl Default for Plan {
     }
 }
 
-impl<'a> Known<'a> {
+impl<'a> KnownOsts<'a> {
     /// The OSTs of a pool. One that is empty counts as absent, as in Lustre: a file of that pool
     /// gets any OST.
     #[must_use]
@@ -189,7 +189,7 @@ impl Plan {
     ///
     /// # Errors
     /// [`Errno::EINVAL`] if not, as in Lustre.
-    pub fn check(&self, known: &Known<'_>) -> Result<(), Errno> {
+    pub fn check(&self, known: &KnownOsts<'_>) -> Result<(), Errno> {
         // An MDT that has just started knows no OST yet; the allocation waits for them then.
         if known.osts.is_empty() {
             return Ok(());

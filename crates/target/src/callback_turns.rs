@@ -110,7 +110,7 @@ impl Drop for CallbackTurn {
 
 impl Target {
     /// Says something of a lock to its client, at once or as soon as it has its turn.
-    pub(crate) fn say_in_turn(&self, export: &Arc<Export>, callback: Callback) {
+    pub(crate) fn send_in_turn(&self, export: &Arc<Export>, callback: Callback) {
         self.begin_turn(export, Waiting::Callback(callback));
     }
 
@@ -139,7 +139,7 @@ impl Target {
                     CallbackKind::Completion => "ldlm_cp_ast",
                 };
                 let task: BoxFuture<'static, ()> = Box::pin(async move {
-                    turn.target.say_of_lock(turn.export.handle(), callback).await;
+                    turn.target.send_lock_callback(turn.export.handle(), callback).await;
                 });
                 self.world().tasks.spawn(name, task);
             }

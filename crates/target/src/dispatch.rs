@@ -234,7 +234,7 @@ impl Target {
         kind: Kind,
         request: Request,
     ) -> Option<Result<Outcome, Errno>> {
-        match self.meet_fault(FaultSite::Request(kind)).await {
+        match self.pass_fault_site(FaultSite::Request(kind)).await {
             Ok(()) => {}
             Err(None) => return None,
             Err(Some(errno)) => return Some(Err(errno)),
@@ -254,14 +254,14 @@ impl Target {
             }
             None => self.dispatch(context, request).await,
         };
-        match self.meet_fault(FaultSite::Reply(kind)).await {
+        match self.pass_fault_site(FaultSite::Reply(kind)).await {
             Ok(()) => Some(outcome),
             Err(None) => None,
             Err(Some(errno)) => Some(Err(context.fails_all_the_same(errno))),
         }
     }
 
-    async fn meet_fault(&self, site: FaultSite) -> Result<(), Option<Errno>> {
+    async fn pass_fault_site(&self, site: FaultSite) -> Result<(), Option<Errno>> {
         match self.faults.pass(site) {
             None => Ok(()),
             Some(FaultAction::Drop) => Err(None),

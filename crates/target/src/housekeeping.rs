@@ -169,7 +169,7 @@ impl Target {
                 self.evict(&export).await;
             }
         }
-        self.recovery_step(self.recovery.go_on());
+        self.recovery_step(self.recovery.resume());
     }
 
     /// Clients ping when they have nothing else to send; one that does not is dead. Servers are

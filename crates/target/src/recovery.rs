@@ -197,11 +197,11 @@ impl Recovery {
     pub(crate) fn moved(&self, client: u64, from: ExportState, to: ExportState) -> RecoveryEnded {
         let mut window = self.window.lock();
         if from == ExportState::Replaying {
-            less(&mut window.replaying);
+            decrement(&mut window.replaying);
             window.unqueue(client);
         }
         if to == ExportState::Recovered {
-            less(&mut window.replaying_locks);
+            decrement(&mut window.replaying_locks);
         }
         window.pump()
     }
@@ -215,15 +215,15 @@ impl Recovery {
         match state {
             ExportState::Awaited => {}
             ExportState::Replaying => {
-                less(&mut window.connected);
-                less(&mut window.replaying);
-                less(&mut window.replaying_locks);
+                decrement(&mut window.connected);
+                decrement(&mut window.replaying);
+                decrement(&mut window.replaying_locks);
             }
             ExportState::ReplayingLocks => {
-                less(&mut window.connected);
-                less(&mut window.replaying_locks);
+                decrement(&mut window.connected);
+                decrement(&mut window.replaying_locks);
             }
-            ExportState::Recovered => less(&mut window.connected),
+            ExportState::Recovered => decrement(&mut window.connected),
             ExportState::Full | ExportState::Gone => return RecoveryEnded(false),
         }
         window.lost += 1;
@@ -342,7 +342,7 @@ impl Recovery {
     }
 
     /// After [`Recovery::expire`] and the evictions it led to.
-    pub(crate) fn go_on(&self) -> RecoveryEnded {
+    pub(crate) fn resume(&self) -> RecoveryEnded {
         self.window.lock().pump()
     }
 
@@ -450,7 +450,7 @@ fn after(transno: Transno) -> Transno {
 }
 
 /// One less, where no order of what clients say and of evictions may make it less than none.
-fn less(count: &mut usize) {
+fn decrement(count: &mut usize) {
     *count = count.saturating_sub(1);
 }
 

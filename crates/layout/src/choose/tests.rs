@@ -26,8 +26,8 @@ fn random() -> impl FnMut() -> u64 {
     }
 }
 
-fn among<'a>(candidates: &'a [Candidate], pool: Option<&'a [u16]>) -> Among<'a> {
-    Among { candidates, pool, used: &[], stripes_max: 2000 }
+fn among<'a>(candidates: &'a [Candidate], pool: Option<&'a [u16]>) -> ChoiceInput<'a> {
+    ChoiceInput { candidates, pool, used: &[], stripes_max: 2000 }
 }
 
 fn choose(
@@ -184,7 +184,7 @@ fn first_osts_lists_and_pools_are_obeyed() {
     let four = ask(Some(&[1, 3]), &wide).unwrap();
     assert_eq!((four.wanted, four.per_ost), (32, 16));
     assert_eq!(ask(Some(&[9]), &striping(1)), Err(Errno::ENOSPC));
-    let no_room = Among { stripes_max: 0, ..among(&all, None) };
+    let no_room = ChoiceInput { stripes_max: 0, ..among(&all, None) };
     let refused = balance.choose(&striping(1), &no_room, Weighting::default(), &mut random);
     assert_eq!(refused, Err(Errno::ERANGE));
 }
@@ -194,7 +194,7 @@ fn osts_that_hold_something_of_the_file_come_last() {
     let (mut balance, mut random) = (Balance::default(), random());
     let mut all = osts(&[9, 9, 9, 9]);
     let mut ask = |all: &[Candidate], striping: &Striping| {
-        let among = Among { used: &[3], ..among(all, None) };
+        let among = ChoiceInput { used: &[3], ..among(all, None) };
         balance.choose(striping, &among, Weighting::default(), &mut random).unwrap()
     };
     // As captured: six stripes on the three OSTs that the first component is not on.

@@ -6,7 +6,7 @@
 
 use sheen_wire::lov::PoolName;
 
-use super::{END_OF_FILE, Known, Part, Plan, Striping};
+use super::{END_OF_FILE, KnownOsts, Part, Plan, Striping};
 
 /// What the MDT's own parameters say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,7 +91,7 @@ impl Plan {
     /// What a file will look like that its creator has a wish for. `inherited` is what it would be
     /// without.
     #[must_use]
-    pub fn wished(mut self, inherited: &Plan, ours: &Defaults, known: &Known<'_>) -> Plan {
+    pub fn wished(mut self, inherited: &Plan, ours: &Defaults, known: &KnownOsts<'_>) -> Plan {
         let pool = inherited.pool();
         for striping in self.stripings_mut() {
             if striping.on_mdt || striping.pool.as_bytes() == POOL_NONE {
@@ -171,7 +171,7 @@ impl Striping {
     }
 
     /// A first OST that is not in the pool forbids the pool; else no more stripes than it has OSTs.
-    fn fit_pool(&mut self, known: &Known<'_>) {
+    fn fit_pool(&mut self, known: &KnownOsts<'_>) {
         let Some(pool) = known.pool(&self.pool) else { return };
         let is_outside = match self.osts.is_empty() {
             true => self.first.is_some_and(|first| !pool.contains(&first)),

@@ -179,7 +179,7 @@ fn what_a_plain_default_leaves_open_is_the_roots_and_then_ours() {
 #[test]
 fn a_wish_inherits_the_pool_and_nothing_else() {
     let pools = BTreeMap::from([(pool("p"), vec![0, 2])]);
-    let known = Known { osts: &[0, 1, 2], pools: &pools };
+    let known = KnownOsts { osts: &[0, 1, 2], pools: &pools };
     let parent = Plan::Plain(Striping {
         stripe_size: 1 << 20,
         stripe_count: 3,
@@ -204,7 +204,7 @@ fn a_wish_inherits_the_pool_and_nothing_else() {
 
 #[test]
 fn a_wished_component_has_no_more_stripes_than_room() {
-    let known = Known { osts: &[], pools: &BTreeMap::new() };
+    let known = KnownOsts { osts: &[], pools: &BTreeMap::new() };
     let plan = Plan::Composite(vec![part(0, 2 * MIB, 1 << 20, 9), part(2 * MIB, 4 * MIB, 0, 9)]);
     let made = plan.wished(&Plan::default(), &OURS, &known);
     assert_eq!(
@@ -216,7 +216,7 @@ fn a_wished_component_has_no_more_stripes_than_room() {
 #[test]
 fn osts_and_pools_that_are_named_must_exist() {
     let pools = BTreeMap::from([(pool("fast"), vec![0, 2]), (pool("empty"), vec![])]);
-    let known = Known { osts: &[0, 1, 2, 3], pools: &pools };
+    let known = KnownOsts { osts: &[0, 1, 2, 3], pools: &pools };
     let check = |striping: Striping| Plan::Plain(striping).check(&known);
     let open = Striping::default();
     assert_eq!(check(Striping { first: Some(3), ..open.clone() }), Ok(()));

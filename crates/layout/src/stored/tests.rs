@@ -5,14 +5,14 @@ use crate::captured::{
     C8_NEW, C8_WISH, DOM_GROWN, DOM_NEW, DOM_WISH, LIMIT_NEW, LIMIT_WISH, OVER_FULL, OVER_NEW,
     OVER_WISH, PFL_DEFAULT, PFL_FULL, PFL_NEW, PFL_SECOND, POOL_NEW, POOL_WISH, as_answered, bytes,
 };
-use crate::plan::{Defaults, Known};
+use crate::plan::{Defaults, KnownOsts};
 use std::collections::BTreeMap;
 
 const OURS: Defaults = Defaults { stripe_size: 4 << 20, stripe_count: 1, first: None };
 const MIB: u64 = 1 << 20;
 
 fn wished(wish: &str) -> Plan {
-    let known = Known { osts: &[0, 1, 2, 3], pools: &BTreeMap::new() };
+    let known = KnownOsts { osts: &[0, 1, 2, 3], pools: &BTreeMap::new() };
     let inherited = Plan::inherited(None, None, &OURS);
     Plan::parse(&bytes(wish)).unwrap().wished(&inherited, &OURS, &known)
 }
@@ -92,7 +92,7 @@ fn an_overstriped_file_as_captured() {
 fn a_file_of_a_pool_as_captured() {
     let fast = PoolName::new("fast").unwrap();
     let pools = BTreeMap::from([(fast, vec![0, 2])]);
-    let known = Known { osts: &[0, 1, 2, 3], pools: &pools };
+    let known = KnownOsts { osts: &[0, 1, 2, 3], pools: &pools };
     let inherited = Plan::inherited(None, None, &OURS);
     let plan = Plan::parse(&bytes(POOL_WISH)).unwrap().wished(&inherited, &OURS, &known);
     let mut stored = Stored::new(Fid::new(0x2_4000_0403, 0x332), &plan);
@@ -105,7 +105,7 @@ fn a_file_of_a_pool_as_captured() {
 fn a_component_cut_to_the_limit_as_captured() {
     let mut plan = Plan::parse(&bytes(LIMIT_WISH)).unwrap();
     plan.limit_on_mdt(65536).unwrap();
-    let known = Known { osts: &[0, 1, 2, 3], pools: &BTreeMap::new() };
+    let known = KnownOsts { osts: &[0, 1, 2, 3], pools: &BTreeMap::new() };
     let plan = plan.wished(&Plan::inherited(None, None, &OURS), &OURS, &known);
     let LovEa::Composite(decoded) = LovEa::decode(&as_answered(LIMIT_NEW)).unwrap() else {
         panic!()

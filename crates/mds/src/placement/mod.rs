@@ -28,7 +28,7 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use sheen_layout::choose::Balance;
-use sheen_layout::plan::{Defaults, Known, Plan};
+use sheen_layout::plan::{Defaults, KnownOsts, Plan};
 use sheen_layout::stored::{Stored, errno_of};
 use sheen_rpc::Channel;
 use sheen_store::{Store, StoreError, Transaction};
@@ -241,7 +241,7 @@ impl Placement {
         let settings = self.settings();
         let on_mdt = self.on_mdt.limit(&*self.store, settings.on_mdt, now);
         let (numbers, pools) = (self.numbers(), Arc::clone(&self.pools.read()));
-        let known = Known { osts: &numbers, pools: &pools };
+        let known = KnownOsts { osts: &numbers, pools: &pools };
         let legal = |mut plan: Plan| {
             plan.check(&known).ok()?;
             plan.limit_on_mdt(on_mdt).ok().map(|()| plan)
@@ -275,7 +275,7 @@ impl Placement {
     /// Whether all that a plan names exists.
     pub(crate) fn check(&self, plan: &Plan) -> Result<(), Errno> {
         let (numbers, pools) = (self.numbers(), Arc::clone(&self.pools.read()));
-        plan.check(&Known { osts: &numbers, pools: &pools })
+        plan.check(&KnownOsts { osts: &numbers, pools: &pools })
     }
 
     pub(crate) fn defaults(&self) -> Defaults {

@@ -308,7 +308,7 @@ impl Ost {
         let world = target.world().clone();
         let keeper = async move {
             while let Some((ost, target)) = upgrade(&ost, &weak) {
-                let busy = ost.look_around(&target).await;
+                let busy = ost.run_once(&target).await;
                 drop(target);
                 let pause = world.clock.now() + if busy { BUSY } else { IDLE };
                 race(ost.kick.notified(), world.clock.sleep_until(pause)).await;
@@ -318,7 +318,7 @@ impl Ost {
     }
 
     /// Does what is to do; whether something waits for the MDT's disk.
-    async fn look_around(&self, target: &Arc<Target>) -> bool {
+    async fn run_once(&self, target: &Arc<Target>) -> bool {
         if !self.recovered.load(Ordering::Acquire) || !self.is_active() {
             return false;
         }

@@ -15,7 +15,7 @@ use crate::mix::Cookies;
 use crate::{LockDesc, LockFlags, LockKind, Owner, Policy};
 
 /// A shard with everything a call brings along.
-pub(super) struct Turn<'a> {
+pub(super) struct ShardCall<'a> {
     pub(super) shard: &'a mut Shard,
     pub(super) now: Instant,
     pub(super) timeout: Duration,
@@ -50,7 +50,7 @@ fn wanted_by(request: &Enqueue) -> LockRequest {
     LockRequest { policy: request.policy, mode: request.mode, spares: request.spares }
 }
 
-impl Turn<'_> {
+impl ShardCall<'_> {
     /// Answers a request on a resource of its kind.
     pub(super) fn enqueue(&mut self, resource: u32, request: &Enqueue) -> Enqueued {
         if request.flags.contains(LockFlags::RESENT)
@@ -339,7 +339,7 @@ impl Turn<'_> {
         let mut announce = announce;
         let (mut at, mut earlier) = (0, EarlierWaiting::default());
         while let Some(&slot) = self.shard.resource(resource).waiting.get(at) {
-            if self.may_go(slot, &earlier) {
+            if self.may_grant(slot, &earlier) {
                 self.trim_try_bits(slot);
                 self.shard.unqueue(slot);
                 self.grant(slot);
@@ -355,7 +355,7 @@ impl Turn<'_> {
         }
     }
 
-    fn may_go(&self, slot: u32, earlier: &EarlierWaiting) -> bool {
+    fn may_grant(&self, slot: u32, earlier: &EarlierWaiting) -> bool {
         let lock = self.shard.lock(slot);
         if self.recovering && lock.flags.contains(LockFlags::REPLAY) {
             return false;
