@@ -1,8 +1,8 @@
 //! Which operations of this server exclude each other.
 //!
 //! An operation says up front which names and inodes it changes or relies on; it waits until no
-//! other operation is in its way. A name that is changed and an inode that is changed are held
-//! alone; a directory in which a name changes, and a name that is looked up, are shared.
+//! other operation conflicts. A name that is changed and an inode that is changed are held alone; a
+//! directory in which a name changes, and a name that is looked up, are shared.
 //!
 //! All are shards of one table, taken in the order of their numbers: so no cycle of waits arises. A
 //! collision of two keys only makes operations wait that need not; the key of the process's tables decides

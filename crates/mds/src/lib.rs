@@ -94,7 +94,7 @@ use crate::squash::Squash;
 /// Bytes of the largest file (`LLITE_MAXBYTES`, roughly): what one OST object may hold.
 const FILE_BYTES_MAX: u64 = i64::MAX as u64;
 
-/// Who an MDT is.
+/// The identity of an MDT.
 #[derive(Clone, Debug)]
 pub struct MdtConfig {
     /// The file system.

@@ -5,10 +5,10 @@
 //! first; from its own, an MDT gives each client one sequence at a time. How far it has got is
 //! written ahead by a batch, so a crash skips numbers and repeats none.
 //!
-//! What always holds: an inode that a client makes lies in a sequence that was given out, and as far as
-//! this run of the MDT gave it, to this client or its node. Who had the sequences of earlier runs is not known, nor,
-//! behind the 65,536th, who had the oldest of the node that took most. No sequence is given out of another
-//! target's range. Cost: a create reads a lock that only the giving of a sequence writes.
+//! What always holds: an inode that a client makes lies in a sequence that was allocated, and as far as this run of
+//! the MDT allocated it, to this client or its node. Which clients had the sequences of earlier runs is not known,
+//! nor, behind the 65,536th, which had the oldest of the node that took most. No sequence is allocated out of
+//! another target's range. Cost: a create reads a lock that only the allocation of a sequence writes.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;

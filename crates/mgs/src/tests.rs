@@ -435,7 +435,7 @@ fn a_target_is_registered_by_its_own_node() {
         let param = MgsSendParam { param: Chars::new("lustre-OST0003.osc.max_dirty_mb=24") };
         let set = MgsSetInfo { mgs_send_param: param, ..MgsSetInfo::default() };
         assert_eq!(stranger.call(set).await.errno(), Some(Errno::EPERM));
-        // Nor does who only says that it is at a server's node.
+        // Nor does a client that only claims to be at a server's node.
         let liar = node.client_at("liar", NID.parse().unwrap());
         liar.set_proven(false);
         liar.connect().await.unwrap();

@@ -35,7 +35,7 @@ const MAGIC: &str = "sheen-store-disk";
 const DIRECTORY_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
 
-/// The last line of `CONFIG` begins so: a comment to those who know no checksums.
+/// The last line of `CONFIG` begins so: a comment to programs that know no checksums.
 const CHECKSUM: &str = "# crc32c ";
 const COPY: &str = "CONFIG.copy";
 
@@ -381,8 +381,8 @@ pub(crate) fn sync_directory(dir: &Path) -> Result<(), DiskError> {
     File::open(dir).and_then(|dir| dir.sync_all()).map_err(DiskError::io("sync", dir))
 }
 
-/// That what lies in a store's directory, and in its engine, are files and directories: a pipe in place of a file is
-/// waited at for ever by who opens it.
+/// That what lies in a store's directory, and in its engine, are files and directories: a pipe in place of a file
+/// blocks for ever what opens it.
 ///
 /// # Errors
 /// [`DiskError::Damaged`] for what is neither.

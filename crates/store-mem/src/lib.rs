@@ -78,7 +78,7 @@ struct Durable {
     waiter: Option<Waker>,
 }
 
-/// Who calls the hooks: one thread at a time, so that they see sequences rise.
+/// The state of calls of hooks: one thread at a time makes them, so that they see sequences rise.
 #[derive(Default)]
 struct Hooks {
     hooks: Vec<std::sync::Arc<CommitHook>>,

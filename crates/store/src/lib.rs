@@ -109,7 +109,7 @@ pub trait Store: Send + Sync {
     fn attributes(&self, object: Fid) -> Result<Attributes, StoreError>;
 
     /// The object's attributes as they were set, whatever has become of its bytes: size and blocks of a data
-    /// object mean nothing. For those who remove it, or only look whether it is there.
+    /// object mean nothing. For callers that remove it, or only look whether it is there.
     ///
     /// # Errors
     /// [`StoreError::NoObject`], or an IO error.

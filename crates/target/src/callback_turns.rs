@@ -131,7 +131,7 @@ impl Target {
     fn go_on(&self, export: &Arc<Export>, waiting: Waiting) {
         let turn = CallbackTurn { target: self.arc(), export: Arc::clone(export) };
         match waiting {
-            // Who waited may have given up: the turn is dropped, and another goes on.
+            // The waiter may have given up: the turn is dropped, and the next one goes on.
             Waiting::Task(task) => drop(task.send(turn)),
             Waiting::Callback(callback) => {
                 let name = match callback.kind {

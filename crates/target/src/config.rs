@@ -112,7 +112,7 @@ impl ConnectOffer {
     }
 }
 
-/// Who a target is.
+/// The identity of a target.
 #[derive(Clone, Debug)]
 pub struct TargetConfig {
     /// As operators see it: `lustre-MDT0000`, `MGS`.

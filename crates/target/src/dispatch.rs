@@ -183,7 +183,7 @@ impl Target {
         if state.state == ExportState::Awaited || state.state == ExportState::Gone {
             return Err(Refused::With(Errno::ENOTCONN));
         }
-        // The handle is another client's: who that is came with its connect.
+        // The handle is another client's: the client is known from its connect.
         if incoming.from != state.nid || state.is_proven && !incoming.is_proven {
             let nid = state.nid;
             drop(state);

@@ -157,7 +157,7 @@ impl Export {
         self.state.lock().account.clone()
     }
 
-    /// What is said to it of its locks.
+    /// The callbacks that it is sent of its locks.
     pub(crate) fn callbacks(&self) -> &CallbackTurns {
         &self.callbacks
     }

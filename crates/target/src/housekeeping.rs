@@ -86,7 +86,7 @@ impl Target {
             if matches!(state.state, ExportState::Recovered | ExportState::ReplayingLocks) {
                 state.state = ExportState::Full;
             }
-            // Who waited for an answer could not ping.
+            // A client that waited for an answer could not ping.
             state.last_request = now;
         }
         let mut actions = Vec::new();

@@ -16,7 +16,7 @@ use crate::target::Target;
 /// One client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExportView {
-    /// Who.
+    /// The client's UUID.
     pub uuid: Uuid,
     /// Where.
     pub nid: Nid,

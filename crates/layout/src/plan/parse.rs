@@ -60,8 +60,8 @@ fn parts(composite: &LovComp, from: u64) -> Result<Vec<Part>, Errno> {
     Ok(parts)
 }
 
-/// Whether a component has state that only mirrors, self-extending or compressed files have. That
-/// it has objects is said by who copies a file's layout, and does not matter.
+/// Whether a component has state that only mirrors, self-extending or compressed files have. A
+/// program that copies a file's layout claims that it has objects, which does not matter.
 fn is_of_unknown_kind(component: &LovComponent) -> bool {
     let entry = &component.entry;
     entry.flags.without(CompFlags::INIT) != CompFlags::NONE

@@ -150,7 +150,7 @@ impl Stored {
         let Kind::Composite(composite) = &mut self.layout else { return Err(Errno::EINVAL) };
         let mut found = false;
         for (id, flags) in &set.wishes {
-            // What is said of a mirror as a whole is said by its number, which is 0 here.
+            // What concerns a mirror as a whole names its number, which is 0 here.
             let of_mirror = *flags == CompFlags::NOSYNC | *flags & CompFlags::NEG;
             let is_meant = |part: &LovCompEntry| match of_mirror {
                 true => part.id >> NUMBER_MAX.count_ones() == id >> NUMBER_MAX.count_ones(),

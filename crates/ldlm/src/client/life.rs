@@ -124,7 +124,7 @@ impl NamespaceInner {
         self.table.rename(slot, desc.resource);
         let lock = self.table.lock_mut(slot);
         lock.mode = desc.granted.unwrap_or(desc.requested);
-        // A restarted server gives in a replay what is asked for there.
+        // A restarted server grants in a replay what is asked for there.
         lock.requested = lock.mode;
         // The server names ranges and bits; whose flock it is only the client knows.
         if !lock.is_flock() && lock.policy.kind() == desc.policy.kind() {

@@ -427,7 +427,8 @@ impl ShardCall<'_> {
         self.reprocess(resource, true);
     }
 
-    /// Makes a local lock a client's. Those who spare that client's locks no longer wait for it.
+    /// Makes a local lock a client's. Waiting locks that spare that client's locks no longer wait
+    /// for it.
     pub(super) fn hand_over(&mut self, slot: u32, export: u64, remote: LockHandle) -> Granted {
         self.shard.lock_mut(slot).remote_handle = remote;
         self.shard.link(slot, Owner::Export(export));

@@ -829,7 +829,7 @@ fn a_lock_that_conflicts_with_many_costs_little() {
     assert_eq!(done, [all]);
 }
 
-/// Many who wait for one lock, and its release.
+/// Many locks that wait for one, and its release.
 #[test]
 fn a_release_looks_only_at_flocks_that_wait_for_its_owner() {
     let mut bench = Bench::new();
@@ -863,7 +863,7 @@ fn an_owner_and_a_client_wait_for_so_many_flocks() {
     waiting(bench.ask(client(2), flock(9999, 0, 0), pw, NONE));
 }
 
-/// A grant beside many who wait and many who hold: each holder is looked at about once.
+/// A grant beside many waiting and many granted locks: each granted one is looked at about once.
 #[test]
 fn many_locks_that_wait_for_many_are_announced_once() {
     for policy in [Policy::bits(InodeBits::UPDATE), bytes(0, u64::MAX)] {

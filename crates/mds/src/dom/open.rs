@@ -133,7 +133,8 @@ impl Mdt {
 
     /// Says the size, if the lock that goes with the answer has the DOM bit, and gives the bytes that
     /// have room beside an answer of `reply_bytes` without them; no bytes if they have none. A file
-    /// that has no room is not read, but for its last page if that is not full: who appends needs it.
+    /// that has no room is not read, but for its last page if that is not full: a writer that appends
+    /// needs it.
     pub(crate) fn data_on_open(
         &self,
         context: &Context,

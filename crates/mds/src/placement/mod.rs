@@ -248,7 +248,7 @@ impl Placement {
         };
         let [parent, root] = defaults.map(|default| default.and_then(legal));
         let inherited = Plan::inherited(parent, root, &settings.defaults);
-        // Who wishes for nothing in particular gets what he would have got without a word.
+        // A file that asks for nothing in particular gets what it would have got without asking.
         let Some(mut wish) = wish.filter(|wish| !wish.is_empty()) else {
             return Ok(match appends {
                 true => inherited.for_appending(&settings.appending, &settings.defaults),

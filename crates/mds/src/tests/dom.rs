@@ -512,7 +512,7 @@ fn a_client_that_has_cached_that_a_file_has_no_data_here_is_notified_when_it_get
         put(&one, here, 0, b"data").await.expect("written");
         let plain = one.create(Fid::ROOT, "elsewhere").await.expect("made");
         let elsewhere = plain.body.fid1;
-        // As of who waited while it was moved away.
+        // As a client that waited while it was moved away.
         assert_eq!(lock(&two, elsewhere, LockMode::Pr).await.value.size, 0);
         assert!(two.inner.callbacks().is_empty());
         one.modify(swap(&one, elsewhere, here)).await.expect("exchanged");

@@ -74,7 +74,7 @@ fn an_ost_that_may_not_be_used_gets_no_files_and_is_asked_for_nothing() {
                 let osts = osts_of(&client, Fid::ROOT, &format!("f{number}")).await;
                 assert_ne!(osts[0], 1);
             }
-            // Who names it waits for nothing.
+            // A file that names it waits for nothing.
             for ost in [0, 2] {
                 server.mdt.set_ost_active(ost, false).unwrap();
             }

@@ -45,7 +45,7 @@ pub(super) struct FileState {
 /// See the module's documentation.
 pub(crate) struct File {
     pub(super) name: Name,
-    /// Held by the one who changes the file's bytes.
+    /// Held by the operation that changes the file's bytes.
     pub(super) changes: Mutex<()>,
     pub(super) state: Mutex<FileState>,
     /// What the file must be.

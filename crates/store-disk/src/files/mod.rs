@@ -125,7 +125,8 @@ pub(crate) struct Files {
     /// Whether blocks get checksums, and theirs are compared.
     checksums: AtomicBool,
     counts: Counts,
-    /// No file is changed any more. Who changes one holds this, so that what the engine gets at last is all.
+    /// No file is changed any more. An operation that changes one holds this, so that what the engine gets
+    /// at last is all.
     ended: RwLock<bool>,
     /// Chunks of checksums seen since memory was last looked through.
     chunks_seen: AtomicUsize,

@@ -64,7 +64,7 @@ fn a_claim_is_believed_of_this_node_and_of_registered_ones() {
         let refused = far("lustre-MDT0000-mdtlov_UUID").connect().await.map(|_| ());
         assert_eq!(refused, Err(Errno::EPERM), "the name claims it");
         assert!(node.target.exports().is_empty());
-        // Who claims nothing is a client, wherever it is.
+        // A node that claims nothing is a client, wherever it is.
         let own = node.client_at("own", Nid::LOOPBACK);
         own.connect().await.unwrap();
         assert!(!node.target.export(own.handle()).unwrap().is_server());

@@ -363,7 +363,8 @@ pub fn sequences_count_up(make: Make<'_>) {
     assert_eq!(store.commit(), next);
 }
 
-/// Who waited for a commit finds what hooks keep as new as the commit, however slow they are.
+/// A caller that waited for a commit finds what hooks keep as new as the commit, however slow they
+/// are.
 pub fn hooks_have_run_when_a_commit_returns(make: Make<'_>) {
     let store = make();
     let reported = Arc::new(AtomicU64::new(0));
