@@ -103,13 +103,13 @@ impl Drop for CallbackTurn {
     fn drop(&mut self) {
         let most = self.target.callbacks_most(&self.export);
         if let Some(next) = self.export.callbacks().end(most) {
-            self.target.go_on(&self.export, next);
+            self.target.start_turn(&self.export, next);
         }
     }
 }
 
 impl Target {
-    /// Says something of a lock to its client, at once or as soon as it has its turn.
+    /// Sends a callback about a lock to its client, at once or as soon as it has its turn.
     pub(crate) fn send_in_turn(&self, export: &Arc<Export>, callback: Callback) {
         self.begin_turn(export, Waiting::Callback(callback));
     }
@@ -123,12 +123,12 @@ impl Target {
 
     fn begin_turn(&self, export: &Arc<Export>, waiting: Waiting) {
         match export.callbacks().begin(self.callbacks_most(export), waiting) {
-            Some(waiting) => self.go_on(export, waiting),
+            Some(waiting) => self.start_turn(export, waiting),
             None => self.budget().refuse(Limit::Callbacks),
         }
     }
 
-    fn go_on(&self, export: &Arc<Export>, waiting: Waiting) {
+    fn start_turn(&self, export: &Arc<Export>, waiting: Waiting) {
         let turn = CallbackTurn { target: self.arc(), export: Arc::clone(export) };
         match waiting {
             // The waiter may have given up: the turn is dropped, and the next one goes on.

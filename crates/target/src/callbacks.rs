@@ -185,7 +185,7 @@ impl Target {
         }
     }
 
-    /// Says what is to become of a lock. What the client does then is up to the namespace's deadline.
+    /// Sends a blocking or completion callback. What the client does then is up to the namespace's deadline.
     pub(crate) async fn send_lock_callback(
         self: &Arc<Self>,
         export: ObdHandle,

@@ -71,7 +71,7 @@ pub struct RecoveryView {
 pub(crate) enum Admission {
     /// It is executed now.
     Now,
-    /// It is executed when this completes with `true`; it is dropped otherwise.
+    /// It is executed when this brings its turn, and dropped if the sender is.
     Wait(oneshot::Receiver<RecoveryTurn>),
     /// Another request claims the same transaction.
     Duplicate,
@@ -94,7 +94,7 @@ pub(crate) struct RecoveryEnded(pub(crate) bool);
 pub(crate) struct Recovery {
     /// Whether there is anything to wait for: looked at by every request.
     running: AtomicBool,
-    /// Likewise.
+    /// Whether recovery settles: looked at by every request, too.
     settling: AtomicBool,
     window: Mutex<Window>,
     /// As operators have set them.
@@ -366,7 +366,7 @@ impl Recovery {
         Admission::Wait(receiver)
     }
 
-    /// All doubtful locks are back.
+    /// All locks over what may be lost are revoked.
     pub(crate) fn settled(&self) {
         let mut window = self.window.lock();
         self.settling.store(false, Ordering::Release);
