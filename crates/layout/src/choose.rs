@@ -29,7 +29,7 @@ pub struct Candidate {
 pub struct ChoiceInput<'a> {
     /// All OSTs in the order of their numbers.
     pub candidates: &'a [Candidate],
-    /// Those of the wish's pool, if there is such a pool.
+    /// Those of the requested pool, if there is such a pool.
     pub pool: Option<&'a [u16]>,
     /// Those that hold other parts of the file.
     pub used: &'a [u16],
@@ -112,7 +112,7 @@ impl Balance {
         }
         let wanted = count(striping, osts.len()).min(input.stripes_max);
         let per_ost = if striping.overstriped { wanted.div_ceil(osts.len()) } else { 1 };
-        // An OST that was there when the wish was made, and has gone, is not waited for.
+        // An OST that was there when the layout was requested, and has gone, is not waited for.
         let first = striping.first;
         if let Some(at) = osts.iter().position(|one| Some(one.ost) == first) {
             osts.rotate_left(at);

@@ -154,14 +154,14 @@ impl Mdt {
         let directory = self.directory(parent)?;
         self.may_add(&spec.caller, &directory, name, FileKind::Regular)?;
         if stripes != 0 {
-            let wished = |stripe_count| Striping { stripe_count, ..Striping::default() };
-            let wish = match stripes {
+            let striping = |stripe_count| Striping { stripe_count, ..Striping::default() };
+            let requested = match stripes {
                 STRIPES_DEFAULT => None,
                 count => {
-                    Some(Plan::Plain(wished(u16::try_from(count).map_err(|_| Errno::EINVAL)?)))
+                    Some(Plan::Plain(striping(u16::try_from(count).map_err(|_| Errno::EINVAL)?)))
                 }
             };
-            let plan = self.plan_in(Some(&directory), wish, false)?;
+            let plan = self.plan_in(Some(&directory), requested, false)?;
             let world = context.target.world();
             spec.objects = Some(self.placement.allocate(world, fid, &plan, 0).await?);
         }

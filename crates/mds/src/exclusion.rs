@@ -61,7 +61,7 @@ impl Needs {
         self
     }
 
-    /// In order, each shard once, the stronger wish winning.
+    /// In order, each shard once, the stronger need winning.
     fn sorted(mut self) -> Vec<(usize, bool)> {
         self.shards.sort_unstable_by_key(|(shard, alone)| (*shard, !*alone));
         self.shards.dedup_by_key(|(shard, _)| *shard);
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn each_shard_once_and_the_stronger_wish_wins() {
+    fn each_shard_once_and_the_stronger_need_wins() {
         let needs = Needs::new().keep_inode(Fid::ROOT).change_inode(Fid::ROOT);
         let needs = needs.keep_name(Fid::ROOT, b"a").sorted();
         assert_eq!(needs.iter().filter(|(_, alone)| *alone).count(), 1);

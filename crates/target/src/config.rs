@@ -96,7 +96,7 @@ impl ConnectOffer {
             version: VERSION,
             index: if has(ConnectFlags::INDEX) { u32::from(index) } else { 0 },
             brw_size: match (has(ConnectFlags::BRW_SIZE), offered.brw_size) {
-                (true, wish) => wish.min(self.brw_size),
+                (true, wanted) => wanted.min(self.brw_size),
                 (false, _) => 0,
             },
             ibits_known: match has(ConnectFlags::IBITS) {

@@ -1,7 +1,7 @@
 //! Filling a plan up: from the defaults of the directory, of the file system, and ours.
 //!
-//! A wish decides everything by itself but the pool, which it inherits (`lod_qos_parse_config`).
-//! Without a wish a file takes the directory's default; what a plain one leaves open comes from the
+//! A requested layout decides everything by itself but the pool, which it inherits (`lod_qos_parse_config`).
+//! Without a request a file takes the directory's default; what a plain one leaves open comes from the
 //! root's, and what is open still from the MDT's own parameters (`lod_ah_init`).
 
 use sheen_wire::lov::PoolName;
@@ -88,10 +88,10 @@ impl Plan {
         plan
     }
 
-    /// What a file will look like that its creator has a wish for. `inherited` is what it would be
+    /// What a file will look like whose creator requests this layout. `inherited` is what it would be
     /// without.
     #[must_use]
-    pub fn wished(mut self, inherited: &Plan, ours: &Defaults, known: &KnownOsts<'_>) -> Plan {
+    pub fn filled(mut self, inherited: &Plan, ours: &Defaults, known: &KnownOsts<'_>) -> Plan {
         let pool = inherited.pool();
         for striping in self.stripings_mut() {
             if striping.on_mdt || striping.pool.as_bytes() == POOL_NONE {

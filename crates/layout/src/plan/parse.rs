@@ -1,4 +1,4 @@
-//! Reading a plan from the bytes of a wish or of a stored default.
+//! Reading a plan from the bytes of a request or of a stored default.
 
 use bytes::Bytes;
 use sheen_types::Errno;
@@ -10,7 +10,7 @@ use sheen_wire::lov::{
 use super::{ANY_OST, END_OF_FILE, Part, Plan, STRIPES_PER_OST_MOST, Striping};
 
 impl Plan {
-    /// Reads a wish or a default, and makes all checks that need no knowledge of OSTs.
+    /// Reads a request or a default, and makes all checks that need no knowledge of OSTs.
     ///
     /// # Errors
     /// [`Errno::EINVAL`] for what is no legal layout, [`Errno::EOPNOTSUPP`] for kinds that are not
@@ -125,7 +125,7 @@ fn striping(plain: &LovMd) -> Result<Striping, Errno> {
     })
 }
 
-/// The OSTs that a wish lists. An OST may be there twice only with overstriping.
+/// The OSTs that a request lists. An OST may be there twice only with overstriping.
 fn listed(plain: &LovMd, overstriped: bool) -> Result<Vec<u16>, Errno> {
     if plain.stripes.len() != usize::from(plain.header.stripe_count) || plain.stripes.is_empty() {
         return Err(Errno::EINVAL);

@@ -173,7 +173,7 @@ fn a_callback_for_some_bits_converts() {
     let remote_handle = LockHandle(!handle.0);
     let convert = Action::Convert { handle, remote_handle, drop: UPDATE, keep: LOOKUP };
     assert_eq!(actions.pop(), Some(convert));
-    // A second wish before the answer is not forgotten.
+    // A second callback before the answer is not forgotten.
     let wanted = desc(Policy::bits(LOOKUP), LockMode::Pw, false);
     it.blocking(NOW, handle, &wanted, NONE, &mut actions).unwrap();
     it.converted(NOW, handle, Ok(()), &mut actions);

@@ -388,10 +388,10 @@ impl ShardCall<'_> {
                     self.shard.conflicts_by_group(resource, &wanted, &mut visited_groups)
                 }
                 Policy::Extent { extent, gid } => {
-                    let wish = (wanted.mode, gid);
-                    let known = visited_bytes.iter().position(|(visited, _)| *visited == wish);
+                    let kind = (wanted.mode, gid);
+                    let known = visited_bytes.iter().position(|(visited, _)| *visited == kind);
                     let known = known.unwrap_or_else(|| {
-                        visited_bytes.push((wish, Covered::default()));
+                        visited_bytes.push((kind, Covered::default()));
                         visited_bytes.len() - 1
                     });
                     self.conflicts_in(resource, &wanted, visited_bytes[known].1.add(extent))

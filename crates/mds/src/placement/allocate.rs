@@ -45,7 +45,7 @@ impl Placement {
     ///
     /// # Errors
     /// [`Errno::EINVAL`] for a list of OSTs that do not exist; [`Errno::ENOSPC`] if no OST can take
-    /// a file, or a listed one cannot; [`Errno::EFBIG`] if there are fewer stripes than a wish for a
+    /// a file, or a listed one cannot; [`Errno::EFBIG`] if there are fewer stripes than a request for a
     /// first OST must get; [`Errno::ERANGE`] if the layout would be too long.
     pub(crate) async fn allocate(
         &self,

@@ -225,16 +225,16 @@ impl Placement {
         *self.pools.write() = Arc::new(pools);
     }
 
-    /// What a new file will look like: as its creator wishes, or as it inherits. `defaults` are
+    /// What a new file will look like: as its creator requests, or as it inherits. `defaults` are
     /// those of its directory and of the root, as stored. `now` is asked if the MDT's space counts.
     ///
     /// # Errors
-    /// [`Errno::EINVAL`] for a wish that names what does not exist, or that may not lie on the MDT
+    /// [`Errno::EINVAL`] for a requested layout that names what does not exist, or that may not lie on the MDT
     /// and has no other place.
     pub(crate) fn plan(
         &self,
         now: impl FnOnce() -> Option<Instant>,
-        wish: Option<Plan>,
+        requested: Option<Plan>,
         defaults: [Option<Plan>; 2],
         appends: bool,
     ) -> Result<Plan, Errno> {
@@ -249,15 +249,15 @@ impl Placement {
         let [parent, root] = defaults.map(|default| default.and_then(legal));
         let inherited = Plan::inherited(parent, root, &settings.defaults);
         // A file that asks for nothing in particular gets what it would have got without asking.
-        let Some(mut wish) = wish.filter(|wish| !wish.is_empty()) else {
+        let Some(mut requested) = requested.filter(|requested| !requested.is_empty()) else {
             return Ok(match appends {
                 true => inherited.for_appending(&settings.appending, &settings.defaults),
                 false => inherited,
             });
         };
-        wish.check(&known)?;
-        wish.limit_on_mdt(on_mdt).map_err(|_| Errno::EINVAL)?;
-        Ok(wish.wished(&inherited, &settings.defaults, &known))
+        requested.check(&known)?;
+        requested.limit_on_mdt(on_mdt).map_err(|_| Errno::EINVAL)?;
+        Ok(requested.filled(&inherited, &settings.defaults, &known))
     }
 
     /// A default for a directory, made legal.
@@ -265,8 +265,8 @@ impl Placement {
     /// # Errors
     /// [`Errno::EINVAL`] if it names what does not exist; [`Errno::EFBIG`] if it may not lie on the
     /// MDT and has no other place.
-    pub(crate) fn default_plan(&self, wish: Plan, old: Option<&Plan>) -> Result<Plan, Errno> {
-        let mut plan = wish.over(old);
+    pub(crate) fn default_plan(&self, requested: Plan, old: Option<&Plan>) -> Result<Plan, Errno> {
+        let mut plan = requested.over(old);
         self.check(&plan)?;
         plan.limit_on_mdt(self.settings().on_mdt)?;
         Ok(plan)
