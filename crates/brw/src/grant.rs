@@ -3,9 +3,9 @@
 //! A client reports with each write how many of its bytes came out of its grant, how many it would like to
 //! keep dirty, and what it lost. The server reclaims the used part and gives new grant out of what has been
 //! promised to no other client. Promises never exceed the free space: `total` is at most what the store has
-//! available whenever something is added to it. What a client says it takes out of its grant is taken when
-//! the write begins, as far as it has it: the rest of the write must fit into what is not promised, and
-//! counts as promised while the write goes on.
+//! available whenever something is added to it. What a client claims out of its grant is taken when the
+//! write begins, as far as it has it: the rest of the write must fit into what is not promised, and counts
+//! as promised while the write goes on.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -250,7 +250,7 @@ impl Grants {
         }
     }
 
-    /// Raises to `wanted` as far as free space goes; answers by how much.
+    /// Raises to `wanted` as far as free space goes; returns by how much.
     fn grow(&self, held: &mut u64, wanted: u64, space: StoreSpace) -> u64 {
         let mut total = self.total.lock();
         let left = space.available.saturating_sub(*total);

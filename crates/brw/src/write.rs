@@ -76,8 +76,8 @@ impl<O: Objects> Brw<O> {
         Ok(vec![inline])
     }
 
-    /// The space of a write: out of the client's grant as far as it says so and has it, the rest out of what is
-    /// promised to no other client.
+    /// The space of a write: out of the client's grant as far as it claims it and has it, the rest out of what
+    /// is promised to no other client.
     fn reserve(
         &self,
         context: &Context,

@@ -240,7 +240,7 @@ impl Mdt {
         self.placement.added().await;
     }
 
-    /// Says whether an OST may be used (`osp.*.active`). While it may not, new files lie elsewhere, and
+    /// Sets whether an OST may be used (`osp.*.active`). While it may not, new files lie elsewhere, and
     /// objects of files that are gone stay there.
     ///
     /// # Errors

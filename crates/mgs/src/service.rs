@@ -212,7 +212,7 @@ impl Mgs {
         self.allows_register.load(Ordering::Relaxed)
     }
 
-    /// Says whether other nodes may register targets that are new.
+    /// Sets whether other nodes may register targets that are new.
     pub fn allow_register(&self, allow: bool) {
         self.allows_register.store(allow, Ordering::Relaxed);
     }

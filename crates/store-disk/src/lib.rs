@@ -283,7 +283,7 @@ impl StoreDisk {
     }
 
     /// Moves the files of data that no object has to the directory `lost+found` of the store, which it
-    /// never looks into again. How many there were.
+    /// never looks into again. Returns how many there were.
     ///
     /// # Errors
     /// IO errors.

@@ -300,7 +300,7 @@ pub trait Store: Send + Sync {
         false
     }
 
-    /// Says whether they are, from now on. Blocks that are written meanwhile have none afterwards.
+    /// Sets whether they are, from now on. Blocks that are written meanwhile have none afterwards.
     ///
     /// # Errors
     /// [`StoreError::WrongKind`] of no object where the back end keeps none.

@@ -43,7 +43,7 @@ pub(crate) enum CallbackKind {
 /// What waits for its turn.
 enum Waiting {
     Callback(Callback),
-    /// A task that says it itself.
+    /// A task that sends its callback itself.
     Task(oneshot::Sender<CallbackTurn>),
 }
 

@@ -371,7 +371,7 @@ pub(crate) fn wire_desc(desc: &LockDesc) -> LdlmLockDesc {
     }
 }
 
-/// What a request says it wants.
+/// What a request asks for.
 ///
 /// # Errors
 /// [`Errno::EFAULT`] for a kind or mode that is none.

@@ -406,7 +406,7 @@ impl Target {
         Ok(agreed)
     }
 
-    /// The first transaction that a client says it will replay, where that can be.
+    /// The first transaction that a client claims it will replay, where that can be.
     fn first_replay(&self, connect: &Connect) -> Option<Transno> {
         let first = connect.offered.transno;
         let is_named = connect.op_flags.contains(OpFlags::CONNECT_TRANSNO);

@@ -60,8 +60,8 @@ struct InProgress {
 }
 
 impl InProgress {
-    /// Takes the place. If the same request is in progress already, the newer way back is kept for
-    /// the one answer, and `None` says that there is nothing else to do.
+    /// Takes the place. If the same request is in progress already, the newer reply route is kept
+    /// for the one answer, and `None` says that there is nothing else to do.
     fn begin(
         export: &Arc<Export>,
         xid: Xid,

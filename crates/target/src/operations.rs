@@ -49,7 +49,7 @@ impl From<Errno> for Outcome {
 /// Why an export ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leaving {
-    /// The client said so.
+    /// The client asked for it.
     Disconnected,
     /// It did not answer in time, or an operator threw it out.
     Evicted,

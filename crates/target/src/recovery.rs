@@ -180,7 +180,7 @@ impl Recovery {
         window.deadline
     }
 
-    /// A known client is back. `first` is the first transaction it will replay, if it said so.
+    /// A known client is back. `first` is the first transaction it will replay, if it named it.
     pub(crate) fn connected(&self, first: Option<Transno>) -> RecoveryEnded {
         let mut window = self.window.lock();
         window.connected += 1;
@@ -192,8 +192,9 @@ impl Recovery {
         window.pump()
     }
 
-    /// A client moves from `from` to `to` because it said so. A replay of it that waits for its turn still was not to
-    /// come: it would take the turn of another one's, which the count of those that replay keeps.
+    /// A client moves from `from` to `to` because it reported so. A replay of it that still waits for its turn
+    /// should not have come: it would take the turn of another client's replay, which the count of those that
+    /// replay keeps.
     pub(crate) fn moved(&self, client: u64, from: ExportState, to: ExportState) -> RecoveryEnded {
         let mut window = self.window.lock();
         if from == ExportState::Replaying {

@@ -40,7 +40,7 @@ pub(crate) enum FalseReplay {
     NoRecovery,
     /// It is no replay, or one of everything at once.
     Contradicts,
-    /// The client has nothing to replay, or has said that it is done.
+    /// The client has nothing to replay, or has reported that it is done.
     NotReplaying(ExportState),
     /// No client was ever given this number.
     NeverGiven(Transno),

@@ -36,7 +36,7 @@ pub(super) struct Privilege {
     threshold: i32,
     /// In parts of 256, as Lustre has it and shows it, rounded down.
     ratio_limit: u32,
-    /// The highest score of the window, and how many there were.
+    /// The highest score of the window, and how many scores it has.
     highest: u8,
     seen: u32,
 }

@@ -127,7 +127,7 @@ impl Placement {
         self.added.notified().await;
     }
 
-    /// Says whether an OST may be used.
+    /// Sets whether an OST may be used.
     ///
     /// # Errors
     /// [`Errno::ENODEV`] if there is none of that number.

@@ -178,7 +178,7 @@ impl Ost {
         self.is_active.load(Ordering::Acquire)
     }
 
-    /// Says whether it may be used (`osp.*.active`).
+    /// Sets whether it may be used (`osp.*.active`).
     pub(super) fn set_active(&self, is_active: bool) {
         if is_active && !self.is_active() {
             // It may have restarted meanwhile without our having asked what is there.

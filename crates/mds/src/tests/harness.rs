@@ -45,7 +45,7 @@ pub(super) struct Server {
 pub(super) struct User {
     pub(super) uid: u32,
     pub(super) gid: u32,
-    /// What the client says that the user is able to.
+    /// What the client claims that the user is able to.
     pub(super) cap: u32,
 }
 

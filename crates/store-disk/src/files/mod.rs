@@ -316,7 +316,7 @@ impl Files {
         dirty.files.insert(name);
     }
 
-    /// Makes all data written so far durable; answers how many files it synced alone, none if it synced the host's
+    /// Makes all data written so far durable; returns how many files it synced alone, none if it synced the host's
     /// file system.
     pub(crate) fn sync_all(&self) -> Result<Option<usize>, StoreError> {
         // Before the list is taken: what is noted later is of the next epoch.
@@ -486,7 +486,7 @@ impl Files {
         }
     }
 
-    /// Says whether blocks get checksums from now on.
+    /// Sets whether blocks get checksums from now on.
     pub(crate) fn keep_checksums(&self, keep: bool) {
         self.checksums.store(keep, Ordering::Relaxed);
     }

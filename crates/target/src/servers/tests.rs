@@ -198,7 +198,8 @@ fn a_handle_is_good_only_at_the_node_that_connected() {
         assert_eq!(export.state(), ExportState::Full);
         assert!(node.target.namespace().lock(lock).is_some());
         modify(&client, 1).await;
-        // The client itself may go to another node: its connect says so, also after a restart.
+        // The client itself may go to another node: its connect names the new one, also after a
+        // restart.
         let moved = client.stolen(FAR);
         moved.connect().await.unwrap();
         assert_eq!(export.nid(), FAR);

@@ -581,7 +581,7 @@ impl Channel for TestReverseChannel {
     fn release(&self, _xid: Xid) {}
 }
 
-/// What a client says that has nothing to say.
+/// The body of a client's request that has no fields to fill.
 fn plain_answer(request: &Request) -> Result<Reply, RpcError> {
     match request {
         Request::LdlmBlCallback(_) => Ok(LdlmBlCallbackReply::default().into()),

@@ -76,7 +76,7 @@ fn a_replay_names_a_transaction_that_was_given_out() {
             let (honest, liar) = (node.connect("honest").await, node.connect("liar").await);
             let lost = modify(&honest, 1).await;
             let (node, role, [honest, liar]) = start_again(&world, &store, [&honest, &liar]).await;
-            // What it says that it will begin with changes nothing either.
+            // The transaction that it claims to begin with changes nothing either.
             let next = node.target.view().recovery.next;
             let absurd = ObdConnectData { transno: lie, ..TestClient::everything() };
             liar.connect_with(absurd).await.unwrap();
@@ -286,7 +286,8 @@ fn numbers_of_clients_begin_anew_and_are_never_shared() {
     });
 }
 
-/// A client that says it has seen answers to all there will ever be harms itself until it reconnects.
+/// A client that claims to have seen answers to all there will ever be harms itself until it
+/// reconnects.
 #[test]
 fn what_was_seen_answered_is_forgotten_with_the_connection() {
     let world = TestWorld::new(208);
