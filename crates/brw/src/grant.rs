@@ -3,9 +3,9 @@
 //! A client reports with each write how many of its bytes came out of its grant, how many it would like to
 //! keep dirty, and what it lost. The server reclaims the used part and gives new grant out of what has been
 //! promised to no other client. Promises never exceed the free space: `total` is at most what the store has
-//! available whenever something is added to it. What a client says it takes out of its grant is taken when
-//! the write begins, as far as it has it: the rest of the write must fit into what is not promised, and
-//! counts as promised while the write goes on.
+//! available whenever something is added to it. What a client claims out of its grant is taken when the
+//! write begins, as far as it has it: the rest of the write must fit into what is not promised, and counts
+//! as promised while the write goes on.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -185,8 +185,8 @@ impl Grants {
         let role: Arc<ClientGrant> = export.role();
         let mut held = role.granted.lock();
         role.has_left.store(false, Ordering::Relaxed);
-        let wish = INITIAL_GRANT.max(u64::from(offered.grant)).min(CLIENT_GRANT_MAX);
-        self.raise(&mut held, wish, space);
+        let wanted = INITIAL_GRANT.max(u64::from(offered.grant)).min(CLIENT_GRANT_MAX);
+        self.grow(&mut held, wanted, space);
         if export.state() == ExportState::Gone {
             // It was evicted while it connected: what it gets here would never be reclaimed.
             role.has_left.store(true, Ordering::Relaxed);
@@ -228,9 +228,9 @@ impl Grants {
             return Ok(0);
         }
         // What the client wants to be able to keep dirty (`o_undirty` lies in the mode).
-        let wish = u64::from(asked.mode).min(CLIENT_GRANT_MAX);
-        match wish > *held {
-            true => Ok(self.raise(&mut held, wish, space()?)),
+        let wanted = u64::from(asked.mode).min(CLIENT_GRANT_MAX);
+        match wanted > *held {
+            true => Ok(self.grow(&mut held, wanted, space()?)),
             false => Ok(0),
         }
     }
@@ -250,12 +250,12 @@ impl Grants {
         }
     }
 
-    /// Raises to `wish` as far as free space goes; answers by how much.
-    fn raise(&self, held: &mut u64, wish: u64, space: StoreSpace) -> u64 {
+    /// Raises to `wanted` as far as free space goes; returns by how much.
+    fn grow(&self, held: &mut u64, wanted: u64, space: StoreSpace) -> u64 {
         let mut total = self.total.lock();
         let left = space.available.saturating_sub(*total);
-        let wish = wish.min(space.available / CLIENT_SHARE);
-        let more = wish.saturating_sub(*held).min(left / SHARE) >> BLOCK_BITS << BLOCK_BITS;
+        let wanted = wanted.min(space.available / CLIENT_SHARE);
+        let more = wanted.saturating_sub(*held).min(left / SHARE) >> BLOCK_BITS << BLOCK_BITS;
         *held += more;
         *total += more;
         more

@@ -52,7 +52,7 @@ use histograms::Direction;
 
 /// What the two kinds of servers do each in its own way.
 pub trait Objects: Send + Sync + 'static {
-    /// Where a server counts the bytes that reads sent and writes brought: places among its
+    /// Where a server counts the bytes that reads sent and writes carried: places among its
     /// counters.
     const BYTES_READ_AND_WRITTEN: (usize, usize);
     /// What the answer to a punch says of the object.

@@ -20,8 +20,8 @@ impl<O: Objects> Brw<O> {
         Ok(attributes::lvb(&now))
     }
 
-    /// What the object says and what they say who may know better, because they write under a lock:
-    /// one callback to each of them, and none if there are none.
+    /// What the object itself says and what the holders of write locks, who may know better,
+    /// answer: one callback to each of them, and none if there are none.
     ///
     /// # Errors
     /// Those of the store.
@@ -34,7 +34,8 @@ impl<O: Objects> Brw<O> {
         let mut merged = self.value(object)?;
         let mut asked = false;
         for (_, reported) in target.glimpse(resource).await {
-            // Who does not answer has gone or was evicted; what it knew is lost then anyway.
+            // A client that does not answer has gone or was evicted; what it knew is lost then
+            // anyway.
             let reported = reported.and_then(|reported| decode(&reported));
             merged = reported.map_or(merged.clone(), |reported| merge(&merged, &reported));
             asked = true;

@@ -76,8 +76,8 @@ impl<O: Objects> Brw<O> {
         Ok(vec![inline])
     }
 
-    /// The space of a write: out of the client's grant as far as it says so and has it, the rest out of what is
-    /// promised to no other client.
+    /// The space of a write: out of the client's grant as far as it claims it and has it, the rest out of what
+    /// is promised to no other client.
     fn reserve(
         &self,
         context: &Context,
@@ -138,8 +138,8 @@ impl<O: Objects> Brw<O> {
         let space = || self.store.recent_space().map_err(|error| error.errno());
         let grant = self.grants.settle(&context.export, &asked, space)?;
         let now = self.store.attributes(transfer.object).map_err(|error| error.errno())?;
-        // The client's own words again, with what the object has become; its times belong to who
-        // writes it.
+        // The client's own fields again, with what the object has become; its times are those of
+        // the writer.
         let said = asked.valid.without(Valid::MTIME | Valid::ATIME);
         let mut oa = Obdo { grant, valid: said, ..asked };
         attributes::fill(&mut oa, &now, WRITTEN);

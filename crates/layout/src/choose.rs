@@ -1,10 +1,10 @@
-//! Which OSTs hold a file (Lustre's `lod_qos`): in turn while they are about equally full, else by
-//! chance weighted with their free space.
+//! Which OSTs hold a file (Lustre's `lod_qos`): in turn while they are about equally full, else at
+//! random, weighted with their free space.
 //!
 //! [`Balance`] holds what choices remember: whose turn it is, and how much was given to each OST
 //! since its free space was last reported. A choice is an order in which to try OSTs; whether one
-//! has objects ready is the caller's to find out. Chance is an argument. Costs a pass over all OSTs,
-//! and with weights one more for each stripe.
+//! has objects ready is the caller's to find out. The random numbers are an argument. Costs a pass
+//! over all OSTs, and with weights one more for each stripe.
 
 use sheen_types::{Errno, HashMap};
 use sheen_wire::lov::PoolName;
@@ -26,10 +26,10 @@ pub struct Candidate {
 
 /// What there is to choose from.
 #[derive(Clone, Copy, Debug)]
-pub struct Among<'a> {
+pub struct ChoiceInput<'a> {
     /// All OSTs in the order of their numbers.
     pub candidates: &'a [Candidate],
-    /// Those of the wish's pool, if there is such a pool.
+    /// Those of the requested pool, if there is such a pool.
     pub pool: Option<&'a [u16]>,
     /// Those that hold other parts of the file.
     pub used: &'a [u16],
@@ -71,7 +71,7 @@ impl Default for Weighting {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Turn {
+struct PoolCursor {
     next: usize,
     /// Moves with each round, where else the same OST would begin each file.
     shift: usize,
@@ -80,7 +80,7 @@ struct Turn {
 /// See the module's documentation.
 #[derive(Debug, Default)]
 pub struct Balance {
-    turns: HashMap<PoolName, Turn>,
+    turns: HashMap<PoolName, PoolCursor>,
     /// What was given to an OST lately, in the units of weights.
     penalties: HashMap<u16, u64>,
 }
@@ -95,35 +95,35 @@ impl Balance {
     pub fn choose(
         &mut self,
         striping: &Striping,
-        among: &Among<'_>,
+        input: &ChoiceInput<'_>,
         weighting: Weighting,
-        chance: &mut dyn FnMut() -> u64,
+        random: &mut dyn FnMut() -> u64,
     ) -> Result<Choice, Errno> {
-        if among.stripes_max == 0 {
+        if input.stripes_max == 0 {
             return Err(Errno::ERANGE);
         }
         if !striping.osts.is_empty() {
-            return listed(among.candidates, striping);
+            return listed(input.candidates, striping);
         }
-        let in_pool = |one: &&Candidate| among.pool.is_none_or(|pool| pool.contains(&one.ost));
-        let mut osts: Vec<_> = among.candidates.iter().filter(in_pool).copied().collect();
+        let in_pool = |one: &&Candidate| input.pool.is_none_or(|pool| pool.contains(&one.ost));
+        let mut osts: Vec<_> = input.candidates.iter().filter(in_pool).copied().collect();
         if osts.is_empty() {
             return Err(Errno::ENOSPC);
         }
-        let wanted = count(striping, osts.len()).min(among.stripes_max);
+        let wanted = count(striping, osts.len()).min(input.stripes_max);
         let per_ost = if striping.overstriped { wanted.div_ceil(osts.len()) } else { 1 };
-        // An OST that was there when the wish was made, and has gone, is not waited for.
+        // An OST that was there when the layout was requested, and has gone, is not waited for.
         let first = striping.first;
         if let Some(at) = osts.iter().position(|one| Some(one.ost) == first) {
             osts.rotate_left(at);
-            osts[1..].sort_by_key(|one| among.used.contains(&one.ost));
-            let fresh = osts[1..].iter().filter(|one| !among.used.contains(&one.ost)).count();
+            osts[1..].sort_by_key(|one| input.used.contains(&one.ost));
+            let fresh = osts[1..].iter().filter(|one| !input.used.contains(&one.ost)).count();
             let order = numbers(&osts);
             return Ok(Choice { order, preferred: 1 + fresh, per_ost, wanted, least: wanted });
         }
         let (order, preferred) = match self.weights(&osts, weighting) {
-            Some(weights) => self.by_weight(&osts, weights, wanted, weighting, chance),
-            None => self.in_turn(&osts, striping.pool, wanted, among.used),
+            Some(weights) => self.by_weight(&osts, weights, wanted, weighting, random),
+            None => self.in_turn(&osts, striping.pool, wanted, input.used),
         };
         Ok(Choice { order, preferred, per_ost, wanted, least: 1 })
     }
@@ -172,15 +172,15 @@ impl Balance {
         self.penalties.get(&ost).copied().unwrap_or_default()
     }
 
-    /// Draws OSTs without putting them back, each with the chance of its weight; those without
-    /// weight come last. With them how many were drawn.
+    /// Draws OSTs without putting them back, each with a probability in proportion to its weight;
+    /// those without weight come last. With them how many were drawn.
     fn by_weight(
         &mut self,
         osts: &[Candidate],
         mut weights: Vec<u64>,
         wanted: usize,
         weighting: Weighting,
-        chance: &mut dyn FnMut() -> u64,
+        random: &mut dyn FnMut() -> u64,
     ) -> (Vec<u16>, usize) {
         let mut order = Vec::with_capacity(osts.len());
         for _ in 0..osts.len() {
@@ -188,7 +188,7 @@ impl Balance {
             if total == 0 {
                 break;
             }
-            let mut drawn = chance() % total;
+            let mut drawn = random() % total;
             let at = weights.iter().position(|weight| {
                 let is_here = drawn < *weight;
                 drawn = drawn.saturating_sub(*weight);

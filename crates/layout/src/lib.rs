@@ -9,7 +9,7 @@
 //! Offsets are bytes; extents include both ends. Nothing allocates but what reads a layout; a step
 //! of [`Layout::pieces`] costs a few divisions.
 //!
-//! What an MDT makes of wishes is in [`plan`], [`stored`] and [`choose`].
+//! What an MDT makes of requested layouts is in [`plan`], [`stored`] and [`choose`].
 //!
 //! Lustre's names: lov and lod, `lov_offset.c`, `lov_ea.c`, `lov_object.c`.
 

@@ -1,4 +1,4 @@
-//! What a file or a directory shall look like: the wish of a user, the default of a directory, and
+//! What a file or a directory shall look like: the request of a user, the default of a directory, and
 //! what becomes of both for a new file (Lustre's `lod_verify_striping`, `lod_ah_init`,
 //! `lod_qos_parse_config`).
 //!
@@ -21,10 +21,10 @@ use sheen_wire::lov::{
     LovOstData, LovPattern, PoolName,
 };
 
-/// Stripe count of a wish for one stripe on each OST (`LOV_ALL_STRIPES`). With overstriping each
+/// Stripe count of a request for one stripe on each OST (`LOV_ALL_STRIPES`). With overstriping each
 /// number below asks for one more on each, down to [`STRIPES_PER_OST_MOST`].
 pub const STRIPES_ALL: u16 = u16::MAX;
-/// Stripe count of a wish for 32 stripes on each OST (`LOV_ALL_STRIPES_WIDE`).
+/// Stripe count of a request for 32 stripes on each OST (`LOV_ALL_STRIPES_WIDE`).
 pub const STRIPES_PER_OST_MOST: u16 = 0xffe0;
 /// Any OST may be the first (`LOV_OFFSET_DEFAULT`).
 pub(crate) const ANY_OST: u16 = u16::MAX;
@@ -44,7 +44,7 @@ pub struct Striping {
     pub stripe_count: u16,
     /// The first OST; `None` for any.
     pub first: Option<u16>,
-    /// Exactly these OSTs, in this order; empty for no such wish.
+    /// Exactly these OSTs, in this order; empty for no such request.
     pub osts: Vec<u16>,
     /// OSTs are taken from this pool.
     pub pool: PoolName,
@@ -72,7 +72,7 @@ pub enum Plan {
 
 /// The OSTs and pools there are.
 #[derive(Clone, Copy, Debug)]
-pub struct Known<'a> {
+pub struct KnownOsts<'a> {
     /// OSTs in the order of their numbers; none while they are not known yet.
     pub osts: &'a [u16],
     /// OSTs of each pool.
@@ -85,9 +85,9 @@ impl Default for Plan {
     }
 }
 
-impl<'a> Known<'a> {
-    /// The OSTs of a pool. One that is empty counts as absent, as in Lustre: who asks for it gets
-    /// any OST.
+impl<'a> KnownOsts<'a> {
+    /// The OSTs of a pool. One that is empty counts as absent, as in Lustre: a file of that pool
+    /// gets any OST.
     #[must_use]
     pub fn pool(&self, name: &PoolName) -> Option<&'a [u16]> {
         self.pools.get(name).map(Vec::as_slice).filter(|osts| !osts.is_empty())
@@ -189,7 +189,7 @@ impl Plan {
     ///
     /// # Errors
     /// [`Errno::EINVAL`] if not, as in Lustre.
-    pub fn check(&self, known: &Known<'_>) -> Result<(), Errno> {
+    pub fn check(&self, known: &KnownOsts<'_>) -> Result<(), Errno> {
         // An MDT that has just started knows no OST yet; the allocation waits for them then.
         if known.osts.is_empty() {
             return Ok(());

@@ -3,7 +3,7 @@
 //! A [`Stored`] is made from a [`Plan`] and gets the objects of its components one by one. What
 //! clients get is its bytes, so those are Lustre's: components are numbered from 1, the generation
 //! is that of the last number given out and then counts changes; a component without objects holds
-//! one stripe that names no OST, or the OSTs that its wish lists.
+//! one stripe that names no OST, or the OSTs that its request lists.
 //!
 //! Costs one decode and one encode of the layout for a change; nothing here knows stores or locks.
 

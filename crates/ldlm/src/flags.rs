@@ -29,7 +29,7 @@ impl LockFlags {
     pub const HAS_INTENT: Self = Self(0x1000);
     /// Completion of a flock that would have made a circle: it failed with `EDEADLK`.
     pub const FLOCK_DEADLOCK: Self = Self(0x8000);
-    /// Callback: throw dirty data away, the object is going.
+    /// Callback: discard dirty data, the object is about to be destroyed.
     pub const DISCARD_DATA: Self = Self(0x1_0000);
     /// Reply: wait for the completion callback without a timeout.
     pub const NO_TIMEOUT: Self = Self(0x2_0000);

@@ -1,9 +1,10 @@
 //! The distributed lock manager (Lustre's LDLM): namespaces, policies, callbacks as actions.
 //!
-//! [`server::Namespace`] decides who holds what on one target; [`client::Namespace`] caches what
-//! one target has granted to us. Both are synchronous: a call takes the time and an event, changes
-//! the state, and appends what has to be done to a list of actions. They know no RPC, start no
-//! task and read no clock. What a lock protects (attributes, pages, lock value blocks) is not here.
+//! [`server::Namespace`] decides which client holds what on one target; [`client::Namespace`]
+//! caches what one target has granted to us. Both are synchronous: a call takes the time and an
+//! event, changes the state, and appends what has to be done to a list of actions. They know no
+//! RPC, start no task and read no clock. What a lock protects (attributes, pages, lock value
+//! blocks) is not here.
 //!
 //! What always holds on the server: no two granted locks of one resource conflict, and a lock that
 //! waits has been announced to the holders of all locks that it waits for.
@@ -20,7 +21,7 @@ pub mod server;
 pub use flags::LockFlags;
 pub use policy::{LockDesc, LockKind, Policy};
 
-/// Who holds a lock on a server, or waits for it.
+/// The holder of a lock on a server, or the one that waits for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Owner {
     /// A client, by the number of its export (any number the target uses once).

@@ -8,6 +8,6 @@ pub(crate) const FLOCKS_WAITING_PER_CLIENT: usize = 4096;
 /// among all locks that the owner has itself.
 pub(crate) const FLOCKS_WAITING_PER_OWNER: usize = 32;
 
-/// Owners that are asked for whom they wait before a circle is given up: a circle of more is not found.
-/// Linux gives up after 10.
+/// Owners whose blockers are followed before a circle is given up: a circle of more is not found. Linux
+/// gives up after 10.
 pub(crate) const CIRCLE_OWNERS_MAX: usize = 1024;

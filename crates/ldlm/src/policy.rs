@@ -55,7 +55,7 @@ pub enum Policy {
         start: u64,
         /// Last byte, [`Extent::EOF`] for all that follow.
         end: u64,
-        /// Who: the same number from the same export is the same owner.
+        /// The owner: the same number from the same export is the same owner.
         owner: u64,
         /// The answer to `F_GETLK`.
         pid: u32,

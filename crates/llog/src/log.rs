@@ -161,14 +161,14 @@ pub struct ConfigLog {
     created: i64,
     records: Vec<LogRecord>,
     /// Where each record and each padding starts, in order.
-    places: Vec<Place>,
+    places: Vec<RecordPlace>,
     end: u64,
     last_index: u32,
     step: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Place {
+struct RecordPlace {
     index: u32,
     offset: u64,
     what: Content,
@@ -255,11 +255,11 @@ impl ConfigLog {
             return Err(LogError::Full);
         }
         if !fits {
-            self.places.push(Place { index, offset: self.end, what: Content::Padding(left) });
+            self.places.push(RecordPlace { index, offset: self.end, what: Content::Padding(left) });
             self.end += left as u64;
             record.index += 1;
         }
-        let place = Place {
+        let place = RecordPlace {
             index: record.index,
             offset: self.end,
             what: Content::Record(self.records.len()),

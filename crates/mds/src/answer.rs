@@ -15,7 +15,7 @@ use crate::{Mdt, xattrs};
 /// Status of an intent that was executed and gave no lock (`ELDLM_LOCK_ABORTED`).
 pub(crate) const LOCK_ABORTED: i32 = 301;
 
-/// What is said of every inode.
+/// What an answer says of every inode.
 const ALWAYS: Valid = Valid(
     Valid::ID.0
         | Valid::ATIME.0

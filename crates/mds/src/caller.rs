@@ -1,6 +1,6 @@
-//! Who asks, and what they may (Lustre: `lu_ucred`).
+//! The caller of a request, and what it may do (Lustre: `lu_ucred`).
 //!
-//! Clients are trusted to say who their user is; the server decides what that user may do.
+//! Clients are trusted to name their user; the server decides what that user may do.
 
 use sheen_store::{Attributes, FileKind, Store};
 use sheen_types::access::{AccessList, Guarded, Subject};

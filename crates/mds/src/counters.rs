@@ -26,7 +26,7 @@ const SAMEDIR_RENAME: usize = 14;
 const CROSSDIR_RENAME: usize = 17;
 /// Bytes that a read sent.
 pub(crate) const READ_BYTES: usize = 19;
-/// Bytes that a write brought.
+/// Bytes that a write carried.
 pub(crate) const WRITE_BYTES: usize = 20;
 const READ: usize = 21;
 const WRITE: usize = 22;

@@ -1,9 +1,9 @@
 //! Load on an MDT without a client (what Lustre's `echo_client` does on top of the MDD).
 //!
 //! The directories of a survey have names in an index of their own and in no directory: no client sees
-//! them, holds locks on them or can be in their way. Whatever is still in that index when the target
-//! starts was left by a process that died in a survey, and is removed then; a check of the namespace
-//! counts it apart.
+//! them, holds locks on them or can conflict with them. Whatever is still in that index when the
+//! target starts was left by a process that died in a survey, and is removed then; a check of the
+//! namespace counts it apart.
 //!
 //! A getattr, setxattr and unlink is the request that a client would send, executed as it would be. A
 //! create makes the file with its objects in one step, as no request does but an open: it is the same
@@ -154,14 +154,14 @@ impl Mdt {
         let directory = self.directory(parent)?;
         self.may_add(&spec.caller, &directory, name, FileKind::Regular)?;
         if stripes != 0 {
-            let wished = |stripe_count| Striping { stripe_count, ..Striping::default() };
-            let wish = match stripes {
+            let striping = |stripe_count| Striping { stripe_count, ..Striping::default() };
+            let requested = match stripes {
                 STRIPES_DEFAULT => None,
                 count => {
-                    Some(Plan::Plain(wished(u16::try_from(count).map_err(|_| Errno::EINVAL)?)))
+                    Some(Plan::Plain(striping(u16::try_from(count).map_err(|_| Errno::EINVAL)?)))
                 }
             };
-            let plan = self.plan_in(Some(&directory), wish, false)?;
+            let plan = self.plan_in(Some(&directory), requested, false)?;
             let world = context.target.world();
             spec.objects = Some(self.placement.allocate(world, fid, &plan, 0).await?);
         }

@@ -1,8 +1,8 @@
 //! Which operations of this server exclude each other.
 //!
 //! An operation says up front which names and inodes it changes or relies on; it waits until no
-//! other operation is in its way. A name that is changed and an inode that is changed are held
-//! alone; a directory in which a name changes, and a name that is looked up, are shared.
+//! other operation conflicts. A name that is changed and an inode that is changed are held alone; a
+//! directory in which a name changes, and a name that is looked up, are shared.
 //!
 //! All are shards of one table, taken in the order of their numbers: so no cycle of waits arises. A
 //! collision of two keys only makes operations wait that need not; the key of the process's tables decides
@@ -15,7 +15,7 @@ use sheen_target::{Wait, while_waiting};
 use sheen_types::{Fid, Keyed};
 use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// Enough that operations seldom meet by chance.
+/// Enough that operations seldom collide.
 const SHARDS: usize = 4096;
 
 /// The table.
@@ -61,7 +61,7 @@ impl Needs {
         self
     }
 
-    /// In order, each shard once, the stronger wish winning.
+    /// In order, each shard once, the stronger need winning.
     fn sorted(mut self) -> Vec<(usize, bool)> {
         self.shards.sort_unstable_by_key(|(shard, alone)| (*shard, !*alone));
         self.shards.dedup_by_key(|(shard, _)| *shard);
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn each_shard_once_and_the_stronger_wish_wins() {
+    fn each_shard_once_and_the_stronger_need_wins() {
         let needs = Needs::new().keep_inode(Fid::ROOT).change_inode(Fid::ROOT);
         let needs = needs.keep_name(Fid::ROOT, b"a").sorted();
         assert_eq!(needs.iter().filter(|(_, alone)| *alone).count(), 1);

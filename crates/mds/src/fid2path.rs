@@ -14,7 +14,7 @@ const KEY_BYTES: usize = 16;
 /// Directories deeper than this are no path.
 const DEPTH_MAX: usize = PATH_BYTES_MAX / 2;
 
-/// What is asked (`struct getinfo_fid2path`).
+/// The request (`struct getinfo_fid2path`).
 struct Fid2PathRequest {
     fid: Fid,
     record: u64,

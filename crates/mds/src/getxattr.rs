@@ -19,7 +19,7 @@ pub(crate) struct AllXattrs {
     pub(crate) values: Bytes,
     /// Bytes of each value.
     pub(crate) lengths: Vec<u32>,
-    /// Some are for those alone who may read the inode.
+    /// Some are only for callers that may read the inode.
     pub(crate) has_user: bool,
 }
 

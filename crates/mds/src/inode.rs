@@ -34,7 +34,7 @@ impl Inode {
 
 impl Mdt {
     /// Reads an inode. One whose data on this MDT is damaged has its names and attributes still: it can be
-    /// looked up and removed, and only who asks for its data or size hears of it.
+    /// looked up and removed, and only requests for its data or size fail.
     ///
     /// # Errors
     /// [`Errno::ENOENT`] if there is none, [`Errno::EINVAL`] for a FID that names no inode, or

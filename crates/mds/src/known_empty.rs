@@ -5,7 +5,7 @@
 //! Lustre's does the same (`ll_getattr_dentry`), so this is nothing new on the wire.
 //!
 //! A file is in [`KnownEmpty`] while this incarnation of the MDT has seen every open for writing that
-//! it ever had, all of them have been closed, and each close said that nothing was written. So:
+//! it ever had, all of them have been closed, and each close reported that nothing was written. So:
 //!
 //! - It is decided at the close of the last writer ([`crate::open_files`] counts them), never at the
 //!   create: a writer may write at any time without a word to the MDT.

@@ -65,15 +65,15 @@ struct ChangedLayout {
 }
 
 impl Mdt {
-    /// What a file in `parent` will look like: as is wished, or inherited. `appends` says that it is
+    /// What a file in `parent` will look like: as is requested, or inherited. `appends` says that it is
     /// made to be appended to.
     ///
     /// # Errors
-    /// Those of the wish, or of the store.
+    /// Those of the requested layout, or of the store.
     pub(crate) fn plan_in(
         &self,
         parent: Option<&Inode>,
-        wish: Option<Plan>,
+        requested: Option<Plan>,
         appends: bool,
     ) -> Result<Plan, Errno> {
         let parent = parent.filter(|parent| parent.fid != Fid::ROOT);
@@ -81,7 +81,7 @@ impl Mdt {
         let defaults = [own, self.default_layout(Fid::ROOT)?];
         let target = || self.target.get().and_then(Weak::upgrade);
         let now = || target().map(|target| target.world().clock.now());
-        self.placement.plan(now, wish, defaults, appends)
+        self.placement.plan(now, requested, defaults, appends)
     }
 
     /// The default layout of a directory.
@@ -98,10 +98,10 @@ impl Mdt {
         &self,
         transaction: &mut Transaction,
         directory: Fid,
-        wish: Plan,
+        requested: Plan,
     ) -> Result<(), Errno> {
         let old = self.default_layout(directory)?;
-        let plan = self.placement.default_plan(wish, old.as_ref())?;
+        let plan = self.placement.default_plan(requested, old.as_ref())?;
         match plan.is_empty() {
             true => transaction.remove_xattr(directory, xattrs::LOV),
             false => transaction.set_xattr(directory, xattrs::LOV, plan.encode()),
@@ -112,17 +112,17 @@ impl Mdt {
     /// Sets the layout of a file that has none.
     ///
     /// # Errors
-    /// [`Errno::EEXIST`] if it has one: objects with data are not thrown away by this door.
+    /// [`Errno::EEXIST`] if it has one: objects with data are not destroyed in this way.
     pub(crate) async fn set_file_layout(
         &self,
         context: &Context,
         inode: &Inode,
-        wish: Plan,
+        requested: Plan,
     ) -> Result<(), Errno> {
         if self.layout(inode)?.is_some() {
             return Err(Errno::EEXIST);
         }
-        let plan = self.plan_in(self.parent_of(inode).as_ref(), Some(wish), false)?;
+        let plan = self.plan_in(self.parent_of(inode).as_ref(), Some(requested), false)?;
         let world = context.target.world();
         let reserved = self.placement.allocate(world, inode.fid, &plan, 0).await?;
         let bits = InodeBits::XATTR | InodeBits::LAYOUT;

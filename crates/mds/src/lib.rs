@@ -94,7 +94,7 @@ use crate::squash::Squash;
 /// Bytes of the largest file (`LLITE_MAXBYTES`, roughly): what one OST object may hold.
 const FILE_BYTES_MAX: u64 = i64::MAX as u64;
 
-/// Who an MDT is.
+/// The identity of an MDT.
 #[derive(Clone, Debug)]
 pub struct MdtConfig {
     /// The file system.
@@ -240,7 +240,7 @@ impl Mdt {
         self.placement.added().await;
     }
 
-    /// Says whether an OST may be used (`osp.*.active`). While it may not, new files lie elsewhere, and
+    /// Sets whether an OST may be used (`osp.*.active`). While it may not, new files lie elsewhere, and
     /// objects of files that are gone stay there.
     ///
     /// # Errors

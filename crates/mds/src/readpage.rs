@@ -107,7 +107,8 @@ impl<'a> Walk<'a> {
 
 impl Mdt {
     /// Pages from a hash on: as many as there are, or as the client has room for. Permission is a
-    /// matter of the open: who has the directory open reads it, whatever becomes of its mode.
+    /// matter of the open: a client that has the directory open reads it, whatever becomes of its
+    /// mode.
     pub(crate) async fn readpage(
         &self,
         context: &Context,

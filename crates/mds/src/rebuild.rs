@@ -150,7 +150,7 @@ impl Rebuild<'_> {
                     });
                     let parsed = named.zip(parse_value(&entry.value));
                     let Some(((_, name), child)) = parsed else {
-                        self.lose(parent, &entry.key, "an entry that cannot be read")?;
+                        self.remove_lost_name(parent, &entry.key, "an entry that cannot be read")?;
                         continue;
                     };
                     let is_new = self.name(parent, &entry.key, name, child)?;
@@ -175,7 +175,7 @@ impl Rebuild<'_> {
             self.directory(child.fid)?;
         }
         let Some(kind) = self.kind(child.fid) else {
-            self.lose(parent, key, &String::from_utf8_lossy(&name))?;
+            self.remove_lost_name(parent, key, &String::from_utf8_lossy(&name))?;
             return Ok(false);
         };
         let has_other = self.inodes[&child.fid].names.iter().any(|(other, _)| *other != ECHO);
@@ -222,7 +222,7 @@ impl Rebuild<'_> {
         Ok(())
     }
 
-    fn lose(&mut self, parent: Fid, key: &Bytes, name: &str) -> Result<(), StoreError> {
+    fn remove_lost_name(&mut self, parent: Fid, key: &Bytes, name: &str) -> Result<(), StoreError> {
         self.apply(|change| {
             change.delete(parent, key.clone());
         })?;

@@ -1,14 +1,14 @@
-//! Sequences of FIDs: the controller that gives them out, and the table of who has which
+//! Sequences of FIDs: the controller that allocates them, and the table of which client has which
 //! (Lustre: `fid`, `fld`).
 //!
 //! MDT0000 is the controller. Each target gets a super-range of 2^30 sequences, recorded under its
 //! first; from its own, an MDT gives each client one sequence at a time. How far it has got is
 //! written ahead by a batch, so a crash skips numbers and repeats none.
 //!
-//! What always holds: an inode that a client makes lies in a sequence that was given out, and as far as
-//! this run of the MDT gave it, to this client or its node. Who had the sequences of earlier runs is not known, nor,
-//! behind the 65,536th, who had the oldest of the node that took most. No sequence is given out of another
-//! target's range. Cost: a create reads a lock that only the giving of a sequence writes.
+//! What always holds: an inode that a client makes lies in a sequence that was allocated, and as far as this run of
+//! the MDT allocated it, to this client or its node. Which clients had the sequences of earlier runs is not known,
+//! nor, behind the 65,536th, which had the oldest of the node that took most. No sequence is allocated out of
+//! another target's range. Cost: a create reads a lock that only the allocation of a sequence writes.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -303,7 +303,7 @@ impl Mdt {
         Ok(Outcome::ok(SeqQueryReply { seq_range, ..SeqQueryReply::default() }))
     }
 
-    /// FLD_QUERY: who holds a sequence.
+    /// FLD_QUERY: which server holds a sequence.
     pub(crate) fn fld_query(&self, request: &FldQuery) -> Result<Outcome, Errno> {
         if request.fld_opc != FLD_LOOKUP {
             return Err(Errno::EINVAL);

@@ -1,4 +1,4 @@
-//! What is believed of whom a client says that asks: root squash, and the capabilities of users
+//! What is believed of a caller that a client names: root squash, and the capabilities of users
 //! (Lustre: `mdt_root_squash`, `mdt_enable_cap_mask`).
 //!
 //! What always holds: an operation sees no capability of a user other than root that the mask does
@@ -27,7 +27,7 @@ pub(crate) struct Squash {
     believed: AtomicU32,
 }
 
-/// Where a request says who asks.
+/// Where a request names its caller.
 struct Identity<'a> {
     uid: &'a mut u32,
     gid: &'a mut u32,
@@ -36,7 +36,7 @@ struct Identity<'a> {
 }
 
 impl Mdt {
-    /// Whom root is taken for, and where not.
+    /// The user that root becomes, and the nodes where it does not.
     #[must_use]
     pub fn root_squash(&self) -> RootSquash {
         self.squash.root.read().clone()
@@ -111,7 +111,7 @@ fn of_body(body: &mut MdtBody) -> Option<Identity<'_>> {
     })
 }
 
-/// Who asks, in every request by which a right is judged or an owner is set.
+/// The caller, in every request by which a right is judged or an owner is set.
 fn identity(request: &mut Request) -> Option<Identity<'_>> {
     match request {
         Request::MdsGetattr(request) => of_body(&mut request.mdt_body),

@@ -2,7 +2,7 @@
 //!
 //! The objects on OSTs go with the layouts, data on the MDT with [`Change::Exchange`] in the same
 //! transaction. Each file's layout counts one more change, so that clients see it. Files of different
-//! owners are exchanged only for who may give files away; their objects get their new owners.
+//! owners are exchanged only for callers who may give files away; their objects get their new owners.
 //!
 //! Cost: the layout locks of both files, revoked from their holders; one transaction; for data on the
 //! MDT a sync of both files before it, so that a crash leaves no file with data that is not durable.
@@ -161,7 +161,7 @@ fn owner(inode: &Inode) -> Owner {
     Owner { uid: attributes.uid, gid: attributes.gid, project: attributes.project }
 }
 
-/// Data of one owner does not become another's but by who may give files away.
+/// Data of one owner does not become another's unless the caller may give files away.
 fn may_exchange(caller: &Caller, first: &Inode, second: &Inode) -> Result<(), Errno> {
     let frozen = sheen_wire::md::FileFlags::IMMUTABLE | sheen_wire::md::FileFlags::APPEND;
     if (first.attributes.flags | second.attributes.flags) & frozen.0 != 0 {
@@ -185,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn data_changes_owners_only_by_who_may_give_files_away() {
+    fn data_changes_owners_only_by_callers_that_may_give_files_away() {
         let inode = |uid, flags| {
             let kind = FileKind::Regular;
             let attributes = Attributes { kind, uid, flags, ..Attributes::default() };

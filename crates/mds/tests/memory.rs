@@ -142,7 +142,8 @@ fn tag(number: u64) -> u16 {
     (number % 8) as u16 + 1
 }
 
-/// Files have objects of OSTs, directories need none. Answers the folders that they are in: one has not so many links.
+/// Files have objects of OSTs, directories need none. Returns the folders that they are in: one has not so many
+/// links.
 async fn make_directories(client: &TestClient, count: usize) -> Vec<Fid> {
     let mut folders = Vec::new();
     for number in 0..FOLDERS {

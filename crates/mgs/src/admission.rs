@@ -1,4 +1,4 @@
-//! Who may register what, and change parameters.
+//! Which nodes may register what, and change parameters.
 //!
 //! What always holds: only a known target's own nodes and the MGS's node can register it: no client can
 //! move a target to itself, make the MGS forget one, or announce that one has moved. A target that is new
@@ -19,7 +19,7 @@ impl Mgs {
     /// Whether a request to register, or to say that a target is ready, is executed.
     ///
     /// # Errors
-    /// [`Errno::EPERM`] for a node that speaks for a target of another, [`Errno::EACCES`] while no new
+    /// [`Errno::EPERM`] for a node that registers a target of another, [`Errno::EACCES`] while no new
     /// targets are wanted.
     pub(crate) fn may_register(
         &self,

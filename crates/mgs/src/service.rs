@@ -31,7 +31,7 @@ const RECOVERY_SUFFIX: &str = "-cliir";
 /// How an MGS is made.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MgsConfig {
-    /// How long it waits for whom.
+    /// How long it waits, and for what.
     pub timeouts: Timeouts,
 }
 
@@ -111,7 +111,7 @@ impl Mgs {
     }
 
     /// Registers a target, as MGS_TARGET_REG does: logs are written and made durable, readers'
-    /// locks are revoked. The registration comes back with the index given to it.
+    /// locks are revoked. The answer is the registration with the index given to it.
     ///
     /// # Errors
     /// [`Errno::EALREADY`] for an index in use, [`Errno::ENOENT`] for a target that claims to be
@@ -212,7 +212,7 @@ impl Mgs {
         self.allows_register.load(Ordering::Relaxed)
     }
 
-    /// Says whether other nodes may register targets that are new.
+    /// Sets whether other nodes may register targets that are new.
     pub fn allow_register(&self, allow: bool) {
         self.allows_register.store(allow, Ordering::Relaxed);
     }

@@ -286,7 +286,7 @@ fn pools_are_records_in_the_logs_of_clients_and_mdts() {
         let expected = (ConfigCommand::POOL_ADD, texts.map(str::to_owned));
         assert_eq!(record("lustre-client", 2), expected);
         assert_eq!(record("lustre-MDT0001", 2).1[0], "lustre-MDT0001-mdtlov");
-        // An MDT that comes later hears of what there is already.
+        // The log of an MDT that comes later names what there is already.
         let new = TargetFlags::VIRGIN | TargetFlags::UPDATE | TargetFlags::OPC_REG;
         let answer = register(&server(&node, "later").await, info("lustre-MDT0002", new)).await;
         assert_eq!((answer.head.status, pools("lustre-MDT0002")), (0, both));
@@ -397,7 +397,7 @@ fn what_makes_no_sense_is_refused() {
 }
 
 #[test]
-fn a_target_is_spoken_for_by_its_own_node() {
+fn a_target_is_registered_by_its_own_node() {
     let world = TestWorld::new(5);
     world.clone().run(async move {
         let (node, mgs) = start(&world, &Arc::new(StoreMem::default())).await;
@@ -435,7 +435,7 @@ fn a_target_is_spoken_for_by_its_own_node() {
         let param = MgsSendParam { param: Chars::new("lustre-OST0003.osc.max_dirty_mb=24") };
         let set = MgsSetInfo { mgs_send_param: param, ..MgsSetInfo::default() };
         assert_eq!(stranger.call(set).await.errno(), Some(Errno::EPERM));
-        // Nor does who only says that it is at a server's node.
+        // Nor does a client that only claims to be at a server's node.
         let liar = node.client_at("liar", NID.parse().unwrap());
         liar.set_proven(false);
         liar.connect().await.unwrap();

@@ -5,7 +5,7 @@ use sheen_wire::messages::Request;
 
 /// Bytes that a read sent.
 pub(crate) const READ_BYTES: usize = 0;
-/// Bytes that a write brought.
+/// Bytes that a write carried.
 pub(crate) const WRITE_BYTES: usize = 1;
 const READ: usize = 2;
 const WRITE: usize = 3;

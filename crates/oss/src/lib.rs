@@ -78,7 +78,7 @@ impl Ost {
         self.statfs_flags.degraded.load(Ordering::Relaxed)
     }
 
-    /// Says that the disks below are slow for now, or not any more (`degraded`).
+    /// Announces that the disks below are slow for now, or not any more (`degraded`).
     pub fn set_degraded(&self, degraded: bool) {
         self.statfs_flags.degraded.store(degraded, Ordering::Relaxed);
     }
@@ -89,7 +89,7 @@ impl Ost {
         self.statfs_flags.no_precreate.load(Ordering::Relaxed)
     }
 
-    /// Says that no new files may lie here, or may again (`no_precreate`).
+    /// Announces that no new files may lie here, or may again (`no_precreate`).
     pub fn refuse_files(&self, refuse: bool) {
         self.statfs_flags.no_precreate.store(refuse, Ordering::Relaxed);
     }
@@ -135,7 +135,7 @@ impl Ost {
         }
     }
 
-    /// What is granted to whom, in total, for the parameter tree.
+    /// What is granted to all clients, in total, for the parameter tree.
     #[must_use]
     pub fn grant_view(&self) -> GrantView {
         self.brw.grants().view()

@@ -1,4 +1,4 @@
-//! Durability: one thread takes groups down, those who wait share them.
+//! Durability: one thread takes groups down, the callers that wait share them.
 //!
 //! A group goes down when it is full, a second old, or asked for. [`Committer::run`] is the only
 //! writer of the engine: rotate, write and sync one batch, retire, notify. While it works the next
@@ -35,7 +35,7 @@ struct CommitterState {
     sums: bool,
 }
 
-/// Who syncs data for all that wait for it: one at a time, each round for all who came before it.
+/// Rounds of syncing data: one at a time, each for all callers that came before it.
 #[derive(Debug, Default)]
 struct SyncRounds {
     started: u64,
@@ -53,7 +53,7 @@ pub(crate) struct Committer {
     created: AtomicU64,
     /// The active group has a transaction and the committer knows. Written and read in one order
     /// with the newest sequence (`SeqCst`), so that either the committer sees the transaction, or
-    /// who applied it sees that it must wake the committer.
+    /// the caller that applied it sees that it must wake the committer.
     dirty: AtomicBool,
     failed: OnceLock<StoreError>,
     hooks: Mutex<Vec<Arc<CommitHook>>>,
@@ -228,7 +228,7 @@ impl Committer {
         loop {
             let pending = core.overlay.applied() > self.committed();
             if !pending && state.since.take().is_some() {
-                // Who applied since, and found the mark, is seen in the next round.
+                // A caller that has applied since, and found the mark, is seen in the next round.
                 self.dirty.store(false, Ordering::SeqCst);
                 continue;
             }
@@ -267,7 +267,7 @@ impl Committer {
             state.sums = false;
             state.since = None;
         }
-        // Before the rotation: who applies behind it marks the next group.
+        // Before the rotation: a caller that applies behind it marks the next group.
         self.dirty.store(false, Ordering::SeqCst);
         let group = core.overlay.rotate();
         let destroyed: Vec<Name> =
@@ -276,7 +276,8 @@ impl Committer {
         core.engine.commit(group.parts.iter().map(|part| &**part), &sums, group.last)?;
         core.files.sums_are_kept(sums);
         self.created.store(group.incarnations, Ordering::Release);
-        // Before anybody goes on that waits: who asked for the commit may look at what they keep.
+        // Before any waiting caller goes on: one that asked for the commit may look at what they
+        // keep.
         let hooks = self.hooks.lock().clone();
         for hook in hooks {
             hook(Ok(group.last));

@@ -409,7 +409,7 @@ fn named(target: &str, error: &dyn std::fmt::Display) -> String {
     }
 }
 
-/// Says what the engine cannot read, a line a second at most: who asked hears only EIO.
+/// Logs what the engine cannot read, a line a second at most: the caller gets only EIO.
 #[derive(Debug, Default)]
 struct Faults(Mutex<Option<(Instant, u64)>>);
 

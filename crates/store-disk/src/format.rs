@@ -1,4 +1,4 @@
-//! The directory of a store: who may open it, and what it says of itself without its engine.
+//! The directory of a store: which user may open it, and what is known of it without its engine.
 //!
 //! | name | holds |
 //! |---|---|
@@ -35,7 +35,7 @@ const MAGIC: &str = "sheen-store-disk";
 const DIRECTORY_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
 
-/// The last line of `CONFIG` begins so: a comment to those who know no checksums.
+/// The last line of `CONFIG` begins so: a comment to programs that know no checksums.
 const CHECKSUM: &str = "# crc32c ";
 const COPY: &str = "CONFIG.copy";
 
@@ -345,8 +345,8 @@ fn make_directory(path: &Path) -> io::Result<()> {
     DirBuilder::new().mode(DIRECTORY_MODE).create(path)
 }
 
-/// Takes from other users what they may do with the store in `dir`: who can read it reads every file, who
-/// can write it is root on every mount.
+/// Removes the permissions of other users on the store in `dir`: a user that can read it reads every
+/// file, one that can write it is root on every mount.
 ///
 /// What lies in the directories is reached through them alone, so it is not looked at.
 ///
@@ -381,8 +381,8 @@ pub(crate) fn sync_directory(dir: &Path) -> Result<(), DiskError> {
     File::open(dir).and_then(|dir| dir.sync_all()).map_err(DiskError::io("sync", dir))
 }
 
-/// That what lies in a store's directory, and in its engine, are files and directories: a pipe in place of a file is
-/// waited at for ever by who opens it.
+/// That what lies in a store's directory, and in its engine, are files and directories: a pipe in place of a file
+/// blocks for ever what opens it.
 ///
 /// # Errors
 /// [`DiskError::Damaged`] for what is neither.

@@ -119,7 +119,8 @@ impl Flushed {
 /// What an operator can do.
 const WAY_BACK: &str = "restore the store from a backup, or salvage what is left (`sheen salvage`)";
 
-/// For `map_err`: what an error of the engine of the store in `dir` means to who opens it.
+/// For `map_err`: what an error of the engine of the store in `dir` means to the caller that opens
+/// it.
 pub(crate) fn fault(dir: &Path) -> impl Fn(StoreError) -> DiskError + use<> {
     let path = dir.join("engine");
     move |error| match error {

@@ -283,7 +283,7 @@ impl StoreDisk {
     }
 
     /// Moves the files of data that no object has to the directory `lost+found` of the store, which it
-    /// never looks into again. How many there were.
+    /// never looks into again. Returns how many there were.
     ///
     /// # Errors
     /// IO errors.
@@ -395,7 +395,7 @@ impl Core {
             }
             None => {
                 let ((total, free, available), written) = host()?;
-                // Those who share the host may have written as much.
+                // Other programs on the host may have written as much.
                 let left = |bytes: u64| (bytes / self.shared_by).saturating_sub(written);
                 (total / self.shared_by, left(free), left(available))
             }

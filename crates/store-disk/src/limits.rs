@@ -7,8 +7,8 @@ use std::time::Duration;
 pub(crate) const GROUP_BYTES_MAX: usize = 32 << 20;
 /// A group goes down this long after its first transaction: what a crash may cost without replay.
 pub(crate) const GROUP_AGE_MAX: Duration = Duration::from_secs(1);
-/// While one group goes down the next may grow to this many times a full one; then those who
-/// apply wait, so that a slow disk bounds memory.
+/// While one group goes down the next may grow to this many times a full one; then callers of
+/// `apply` wait, so that a slow disk bounds memory.
 pub(crate) const GROUP_OVERFILL: usize = 2;
 /// Counted for each change above its own bytes: the maps around it.
 pub(crate) const CHANGE_OVERHEAD_BYTES: usize = 128;
@@ -51,7 +51,8 @@ pub(crate) const MARKS: usize = 1024;
 /// Objects with consecutive numbers that share a bucket: files that were made together are rewritten
 /// together.
 pub(crate) const MARK_OBJECTS: u64 = 256;
-/// How long a mark stays after its last use: who overwrites again and again waits for one sync.
+/// How long a mark stays after its last use: a writer that overwrites again and again waits for one
+/// sync.
 pub(crate) const MARK_AGE_MIN: Duration = Duration::from_secs(60);
 /// Written data is synced at least this often if no caller asks for it, so that its checksums hold
 /// over a power loss; Linux writes it back sooner.

@@ -325,9 +325,9 @@ fn file_of_uncommitted(store: &StoreDisk) -> PathBuf {
     file_of(store, OBJECT)
 }
 
-/// Writers and readers of the same bytes, whom no lock orders: whatever they see, it is no damage.
+/// Writers and readers of the same bytes, which no lock orders: whatever they see, it is no damage.
 #[test]
-fn who_is_at_it_at_once_damages_nothing() {
+fn concurrent_readers_and_writers_damage_nothing() {
     let (_dir, store, _) = stored(64 << 10);
     std::thread::scope(|scope| {
         for thread in 0..4 {

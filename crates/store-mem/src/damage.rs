@@ -122,7 +122,7 @@ impl ObjectDamage {
     }
 }
 
-/// What the caller of the store hears.
+/// What the caller of the store gets.
 pub(crate) fn error(object: Fid, damage: Damage) -> StoreError {
     StoreError::Damaged(Box::new(finding(object, damage)))
 }

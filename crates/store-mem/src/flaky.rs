@@ -93,7 +93,7 @@ impl Store for Flaky {
         self.look(|store| store.scan(index, from, limit))
     }
 
-    /// A transaction is applied whole or not at all, and who hears of an error knows which.
+    /// A transaction is applied whole or not at all, and a caller that gets an error knows which.
     fn apply(&self, transaction: Transaction) -> Result<Sequence, StoreError> {
         let one_in = self.errors.lock().changes;
         match self.is_hit(one_in) {

@@ -78,7 +78,7 @@ struct Durable {
     waiter: Option<Waker>,
 }
 
-/// Who calls the hooks: one thread at a time, so that they see sequences rise.
+/// The state of calls of hooks: one thread at a time makes them, so that they see sequences rise.
 #[derive(Default)]
 struct Hooks {
     hooks: Vec<std::sync::Arc<CommitHook>>,
@@ -212,7 +212,7 @@ impl StoreMem {
     }
 
     /// From now on nothing becomes durable (manual mode): every change is refused, and the hooks
-    /// hear of it.
+    /// are called.
     pub fn fail(&self) {
         self.failed.store(true, Ordering::SeqCst);
         let hooks = self.hooks.lock().hooks.clone();
@@ -278,8 +278,8 @@ impl StoreMem {
         shard.objects.get(&fid).map(read).ok_or(StoreError::NoObject(fid))
     }
 
-    /// Damages the data of an object, as another hand would: callers hear of it when they come by. Says
-    /// whether there was anything to be damaged.
+    /// Damages the data of an object from outside: callers find out when they read it. Returns whether
+    /// there was anything to be damaged.
     pub fn injure(&self, object: Fid, injury: Injury) -> bool {
         self.change_data(object, |data| data.injure(injury)).unwrap_or(false)
     }

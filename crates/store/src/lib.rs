@@ -109,7 +109,7 @@ pub trait Store: Send + Sync {
     fn attributes(&self, object: Fid) -> Result<Attributes, StoreError>;
 
     /// The object's attributes as they were set, whatever has become of its bytes: size and blocks of a data
-    /// object mean nothing. For those who remove it, or only look whether it is there.
+    /// object mean nothing. For callers that remove it, or only look whether it is there.
     ///
     /// # Errors
     /// [`StoreError::NoObject`], or an IO error.
@@ -155,7 +155,7 @@ pub trait Store: Send + Sync {
     fn commit_soon(&self);
 
     /// Waits until all that was applied so far, and all data written so far, is durable, and hooks have
-    /// heard of it.
+    /// been called.
     ///
     /// # Errors
     /// An IO error; then durability of what was applied since the last commit is unknown and the
@@ -300,7 +300,7 @@ pub trait Store: Send + Sync {
         false
     }
 
-    /// Says whether they are, from now on. Blocks that are written meanwhile have none afterwards.
+    /// Sets whether they are, from now on. Blocks that are written meanwhile have none afterwards.
     ///
     /// # Errors
     /// [`StoreError::WrongKind`] of no object where the back end keeps none.

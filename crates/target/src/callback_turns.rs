@@ -43,7 +43,7 @@ pub(crate) enum CallbackKind {
 /// What waits for its turn.
 enum Waiting {
     Callback(Callback),
-    /// A task that says it itself.
+    /// A task that sends its callback itself.
     Task(oneshot::Sender<CallbackTurn>),
 }
 
@@ -103,14 +103,14 @@ impl Drop for CallbackTurn {
     fn drop(&mut self) {
         let most = self.target.callbacks_most(&self.export);
         if let Some(next) = self.export.callbacks().end(most) {
-            self.target.go_on(&self.export, next);
+            self.target.start_turn(&self.export, next);
         }
     }
 }
 
 impl Target {
-    /// Says something of a lock to its client, at once or as soon as it has its turn.
-    pub(crate) fn say_in_turn(&self, export: &Arc<Export>, callback: Callback) {
+    /// Sends a callback about a lock to its client, at once or as soon as it has its turn.
+    pub(crate) fn send_in_turn(&self, export: &Arc<Export>, callback: Callback) {
         self.begin_turn(export, Waiting::Callback(callback));
     }
 
@@ -123,15 +123,15 @@ impl Target {
 
     fn begin_turn(&self, export: &Arc<Export>, waiting: Waiting) {
         match export.callbacks().begin(self.callbacks_most(export), waiting) {
-            Some(waiting) => self.go_on(export, waiting),
+            Some(waiting) => self.start_turn(export, waiting),
             None => self.budget().refuse(Limit::Callbacks),
         }
     }
 
-    fn go_on(&self, export: &Arc<Export>, waiting: Waiting) {
+    fn start_turn(&self, export: &Arc<Export>, waiting: Waiting) {
         let turn = CallbackTurn { target: self.arc(), export: Arc::clone(export) };
         match waiting {
-            // Who waited may have given up: the turn is dropped, and another goes on.
+            // The waiter may have given up: the turn is dropped, and the next one goes on.
             Waiting::Task(task) => drop(task.send(turn)),
             Waiting::Callback(callback) => {
                 let name = match callback.kind {
@@ -139,7 +139,7 @@ impl Target {
                     CallbackKind::Completion => "ldlm_cp_ast",
                 };
                 let task: BoxFuture<'static, ()> = Box::pin(async move {
-                    turn.target.say_of_lock(turn.export.handle(), callback).await;
+                    turn.target.send_lock_callback(turn.export.handle(), callback).await;
                 });
                 self.world().tasks.spawn(name, task);
             }

@@ -110,11 +110,17 @@ impl Target {
                 Action::LocalGranted { .. } => {}
                 Action::Blocking { handle, export, remote_handle, wanted, flags } => {
                     let (kind, desc) = (CallbackKind::Blocking, wanted);
-                    self.say(export, Callback { kind, lock: handle, remote_handle, desc, flags });
+                    self.queue_callback(
+                        export,
+                        Callback { kind, lock: handle, remote_handle, desc, flags },
+                    );
                 }
                 Action::Completion { handle, export, remote_handle, desc, flags } => {
                     let kind = CallbackKind::Completion;
-                    self.say(export, Callback { kind, lock: handle, remote_handle, desc, flags });
+                    self.queue_callback(
+                        export,
+                        Callback { kind, lock: handle, remote_handle, desc, flags },
+                    );
                 }
                 Action::Evict { export, handle } => {
                     self.evict_for_lock(ObdHandle(export), handle);
@@ -145,7 +151,7 @@ impl Target {
             });
             asked.push((holder, answer));
         }
-        let answers = while_waiting(Wait::Lock, all_at_once(asked)).await;
+        let answers = while_waiting(Wait::Lock, join_all(asked)).await;
         let answers = answers.into_iter().map(|(holder, answer)| {
             let value = match answer {
                 Some(Ok(Reply::LdlmGlCallback(reply))) => Ok(reply.dlm_lvb),
@@ -173,14 +179,18 @@ impl Target {
         }
     }
 
-    fn say(&self, export: u64, callback: Callback) {
+    fn queue_callback(&self, export: u64, callback: Callback) {
         if let Some(export) = self.export(ObdHandle(export)) {
-            self.say_in_turn(&export, callback);
+            self.send_in_turn(&export, callback);
         }
     }
 
-    /// Says what is to become of a lock. What the client does then is up to the namespace's deadline.
-    pub(crate) async fn say_of_lock(self: &Arc<Self>, export: ObdHandle, callback: Callback) {
+    /// Sends a blocking or completion callback. What the client does then is up to the namespace's deadline.
+    pub(crate) async fn send_lock_callback(
+        self: &Arc<Self>,
+        export: ObdHandle,
+        callback: Callback,
+    ) {
         let Callback { kind, lock, remote_handle, desc, flags } = callback;
         let request = match kind {
             CallbackKind::Blocking => blocking_call(lock, remote_handle, &desc, flags),
@@ -269,7 +279,7 @@ impl Target {
 }
 
 /// Drives all calls together; their results in order.
-async fn all_at_once<K, T>(calls: Vec<(K, BoxFuture<'static, T>)>) -> Vec<(K, T)> {
+async fn join_all<K, T>(calls: Vec<(K, BoxFuture<'static, T>)>) -> Vec<(K, T)> {
     let mut calls: Vec<_> = calls.into_iter().map(|(key, call)| (key, call, None)).collect();
     poll_fn(|context| {
         let mut pending = false;
@@ -318,7 +328,7 @@ fn callback_request(
 }
 
 /// A waiting flock that is refused has no lock any more, nor has one that was granted and became
-/// part of another; their clients must hear of it.
+/// part of another; their clients must be informed.
 fn is_flock_completion(request: &Request) -> bool {
     match request {
         Request::LdlmCpCallback(callback) => {
@@ -361,7 +371,7 @@ pub(crate) fn wire_desc(desc: &LockDesc) -> LdlmLockDesc {
     }
 }
 
-/// What a request says it wants.
+/// What a request asks for.
 ///
 /// # Errors
 /// [`Errno::EFAULT`] for a kind or mode that is none.

@@ -17,7 +17,7 @@ const FLAGS: ConnectFlags = ConnectFlags::VERSION
 /// The same in the second word.
 const FLAGS2: ConnectFlags2 = ConnectFlags2::REP_MBITS;
 
-/// How long the target waits for whom.
+/// How long the target waits, and for what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
     /// `obd_timeout`: the base of all other timeouts.
@@ -29,7 +29,7 @@ pub struct Timeouts {
     pub recovery_hard: Duration,
     /// How long a client may take to cancel a lock after a blocking callback.
     pub lock_callback: Duration,
-    /// A client not heard of for this long is evicted.
+    /// A client whose last request is older than this is evicted.
     pub ping_evict: Duration,
 }
 
@@ -96,7 +96,7 @@ impl ConnectOffer {
             version: VERSION,
             index: if has(ConnectFlags::INDEX) { u32::from(index) } else { 0 },
             brw_size: match (has(ConnectFlags::BRW_SIZE), offered.brw_size) {
-                (true, wish) => wish.min(self.brw_size),
+                (true, wanted) => wanted.min(self.brw_size),
                 (false, _) => 0,
             },
             ibits_known: match has(ConnectFlags::IBITS) {
@@ -112,7 +112,7 @@ impl ConnectOffer {
     }
 }
 
-/// Who a target is.
+/// The identity of a target.
 #[derive(Clone, Debug)]
 pub struct TargetConfig {
     /// As operators see it: `lustre-MDT0000`, `MGS`.
@@ -125,6 +125,6 @@ pub struct TargetConfig {
     pub offer: ConnectOffer,
     /// Whether clients are awaited and replay after a restart. Not so for an MGS.
     pub replayable: bool,
-    /// How long it waits for whom.
+    /// How long it waits, and for what.
     pub timeouts: Timeouts,
 }

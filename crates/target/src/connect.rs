@@ -230,7 +230,7 @@ impl Target {
             if connect.conn_cnt <= conn_cnt {
                 return Err(Errno::EALREADY);
             }
-            // It has not heard yet that it is connected.
+            // Its answer that it is connected has not been sent.
             let known = if is_fresh { FoundExport::Returns } else { FoundExport::Reconnects };
             return Ok(known(export));
         }
@@ -406,7 +406,7 @@ impl Target {
         Ok(agreed)
     }
 
-    /// The first transaction that a client says it will replay, where that can be.
+    /// The first transaction that a client claims it will replay, where that can be.
     fn first_replay(&self, connect: &Connect) -> Option<Transno> {
         let first = connect.offered.transno;
         let is_named = connect.op_flags.contains(OpFlags::CONNECT_TRANSNO);

@@ -18,7 +18,7 @@ use crate::target::Target;
 pub struct Context {
     /// The target.
     pub target: Arc<Target>,
-    /// Who asks.
+    /// The caller.
     pub export: Arc<Export>,
     /// Where the request came from.
     pub from: Nid,
@@ -55,8 +55,8 @@ impl Context {
     }
 
     /// For a replayed request, the transaction number it had; it gets the same again from
-    /// [`Target::transact`]. `None` for any other request, whatever its client says that it is: only the
-    /// recovery window admits replays, and replays are spared checks that other requests are not.
+    /// [`Target::transact`]. `None` for any other request, whatever its client claims that it is: only
+    /// the recovery window admits replays, and replays are spared checks that other requests are not.
     #[must_use]
     pub fn replay(&self) -> Option<Transno> {
         match self.replay.get() {

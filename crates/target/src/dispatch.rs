@@ -60,8 +60,8 @@ struct InProgress {
 }
 
 impl InProgress {
-    /// Takes the place. If the same request is in progress already, the newer way back is kept for
-    /// the one answer, and `None` says that there is nothing else to do.
+    /// Takes the place. If the same request is in progress already, the newer reply route is kept
+    /// for the one answer, and `None` says that there is nothing else to do.
     fn begin(
         export: &Arc<Export>,
         xid: Xid,
@@ -183,7 +183,7 @@ impl Target {
         if state.state == ExportState::Awaited || state.state == ExportState::Gone {
             return Err(Refused::With(Errno::ENOTCONN));
         }
-        // The handle is another client's: who that is came with its connect.
+        // The handle is another client's: the client is known from its connect.
         if incoming.from != state.nid || state.is_proven && !incoming.is_proven {
             let nid = state.nid;
             drop(state);
@@ -234,7 +234,7 @@ impl Target {
         kind: Kind,
         request: Request,
     ) -> Option<Result<Outcome, Errno>> {
-        match self.meet_fault(FaultSite::Request(kind)).await {
+        match self.pass_fault_site(FaultSite::Request(kind)).await {
             Ok(()) => {}
             Err(None) => return None,
             Err(Some(errno)) => return Some(Err(errno)),
@@ -254,14 +254,14 @@ impl Target {
             }
             None => self.dispatch(context, request).await,
         };
-        match self.meet_fault(FaultSite::Reply(kind)).await {
+        match self.pass_fault_site(FaultSite::Reply(kind)).await {
             Ok(()) => Some(outcome),
             Err(None) => None,
             Err(Some(errno)) => Some(Err(context.fails_all_the_same(errno))),
         }
     }
 
-    async fn meet_fault(&self, site: FaultSite) -> Result<(), Option<Errno>> {
+    async fn pass_fault_site(&self, site: FaultSite) -> Result<(), Option<Errno>> {
         match self.faults.pass(site) {
             None => Ok(()),
             Some(FaultAction::Drop) => Err(None),

@@ -115,7 +115,7 @@ impl Export {
         Self::new(uuid, handle, Self::LOCAL, state)
     }
 
-    /// Whether the client is one of this process ([`crate::LocalClient`]), which speaks for no user of
+    /// Whether the client is one of this process ([`crate::LocalClient`]), which acts for no user of
     /// another machine.
     #[must_use]
     pub fn is_local(&self) -> bool {
@@ -157,7 +157,7 @@ impl Export {
         self.state.lock().account.clone()
     }
 
-    /// What is said to it of its locks.
+    /// The callbacks that it is sent of its locks.
     pub(crate) fn callbacks(&self) -> &CallbackTurns {
         &self.callbacks
     }
@@ -186,7 +186,7 @@ impl Export {
         self.state.lock().nid
     }
 
-    /// Whose budget the client uses up: its node, or the NID of its address where only its word shows that it is at that
+    /// Whose budget the client uses up: its node, or the NID of its address where it only claims to be at that
     /// node.
     #[must_use]
     pub fn account_nid(&self) -> Nid {

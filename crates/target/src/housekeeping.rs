@@ -86,7 +86,7 @@ impl Target {
             if matches!(state.state, ExportState::Recovered | ExportState::ReplayingLocks) {
                 state.state = ExportState::Full;
             }
-            // Who waited for an answer could not ping.
+            // A client that waited for an answer could not ping.
             state.last_request = now;
         }
         let mut actions = Vec::new();
@@ -113,7 +113,7 @@ impl Target {
     /// change that a lost client made and that is not replayed. A name whose file is gone would stay
     /// with the lock on that file, and another client could make it anew meanwhile.
     async fn revoke_names(self: &Arc<Self>) {
-        // Layouts stay: who writes under one may wait for an OST.
+        // Layouts stay: a client that writes under one may wait for an OST.
         let kept = InodeBits::LOOKUP
             .union(InodeBits::UPDATE)
             .union(InodeBits::PERM)
@@ -169,10 +169,10 @@ impl Target {
                 self.evict(&export).await;
             }
         }
-        self.recovery_step(self.recovery.go_on());
+        self.recovery_step(self.recovery.resume());
     }
 
-    /// Clients ping when they have nothing else to say; one that does not is dead. Servers are
+    /// Clients ping when they have nothing else to send; one that does not is dead. Servers are
     /// never given up: they come back.
     fn evict_silent_clients(self: &Arc<Self>) {
         let now = self.now();

@@ -96,7 +96,7 @@ pub async fn while_waiting<F: Future>(what: Wait, work: F) -> F::Output {
     work.await
 }
 
-/// Says what a request waits for until dropped, and then again what it did before.
+/// Records what a request waits for until dropped, and then what it waited for before.
 struct WaitGuard {
     place: CurrentWait,
     before: u8,
@@ -129,7 +129,7 @@ pub(crate) struct RunningRequest {
 pub struct RequestView {
     /// What it asks for.
     pub kind: Kind,
-    /// Who asks.
+    /// The client that asks.
     pub client: Uuid,
     /// From where.
     pub nid: Nid,

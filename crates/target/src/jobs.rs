@@ -129,7 +129,7 @@ impl Jobs {
         job
     }
 
-    /// Forgets who has been idle for the interval; looks twice an interval, as Lustre.
+    /// Forgets jobs that have been idle for the interval; looks twice an interval, as Lustre.
     pub(crate) fn forget_old(&self, now: Instant) {
         let interval = Duration::from_secs(self.interval.load(Ordering::Relaxed));
         let cleaned = self.cleaned.load(Ordering::Relaxed);

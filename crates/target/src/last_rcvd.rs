@@ -1,5 +1,5 @@
-//! What outlives the process: who was connected, and what was answered (Lustre's `last_rcvd` and
-//! `reply_data` files).
+//! What outlives the process: which clients were connected, and what was answered (Lustre's
+//! `last_rcvd` and `reply_data` files).
 //!
 //! Two indexes of the target's store. The first holds the target's own record, the epoch of this
 //! incarnation, the last transaction number, and a record per client under its UUID. The second holds a record per
@@ -69,7 +69,7 @@ wire_struct! {
 wire_struct! {
     /// A client that may come back (`struct lsd_client_data`).
     pub struct ClientRecord {
-        /// Who.
+        /// The client's UUID.
         uuid: Uuid,
         /// Its number on this target.
         client: u32,
@@ -100,7 +100,7 @@ pub(crate) struct LastRcvd {
     pub(crate) transno: Transno,
     /// The epoch of the incarnation before; `None` if that kept no record of it.
     pub(crate) epoch: Option<Epoch>,
-    /// Who was connected, and what each may ask for again.
+    /// Which clients were connected, and what each may ask for again.
     pub(crate) clients: Vec<(ClientRecord, Vec<(Slot, ReplyRecord)>)>,
 }
 

@@ -1,9 +1,9 @@
 //! What all targets share: the base on which `mds`, `oss` and `mgs` stand (Lustre's `target` and
 //! the server half of `ldlm_lib`).
 //!
-//! A [`Target`] owns its export table, the records that outlive it (who was connected, what was
-//! answered), the order of its transactions, its recovery window and its lock namespace. A role
-//! implements [`Operations`]; everything that is the same for every role never reaches it:
+//! A [`Target`] owns its export table, the records that outlive it (which clients were connected,
+//! what was answered), the order of its transactions, its recovery window and its lock namespace. A
+//! role implements [`Operations`]; everything that is the same for every role never reaches it:
 //! connect, disconnect, ping, plain lock requests, resent requests, the recovery window.
 //!
 //! What always holds:

@@ -218,8 +218,8 @@ impl LockGuard {
         Ok(())
     }
 
-    /// Makes the lock the client's, who asked for it with `enqueue`. The answer goes into the reply
-    /// of the intent; the role adds the intent's disposition and error.
+    /// Makes the lock that of the client, which asked for it with `enqueue`. The answer goes into
+    /// the reply of the intent; the role adds the intent's disposition and error.
     ///
     /// # Errors
     /// [`Errno::ESTALE`] if the client has left meanwhile.

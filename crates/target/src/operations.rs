@@ -49,7 +49,7 @@ impl From<Errno> for Outcome {
 /// Why an export ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leaving {
-    /// The client said so.
+    /// The client asked for it.
     Disconnected,
     /// It did not answer in time, or an operator threw it out.
     Evicted,
@@ -113,7 +113,7 @@ pub trait Operations: Send + Sync + 'static {
     /// takes the locks it needs ([`Target::lock`]), and may hand one of them to the client
     /// ([`crate::LockGuard::hand_over`]), which gives the reply's `LdlmReply`. When the request is
     /// sent again ([`Context::is_resent`]), the client may have its lock: see
-    /// [`Context::held_lock`] before taking one that would be in its way.
+    /// [`Context::held_lock`] before taking one that would conflict with it.
     fn intent<'a>(
         &'a self,
         context: &'a Context,

@@ -71,7 +71,7 @@ pub struct RecoveryView {
 pub(crate) enum Admission {
     /// It is executed now.
     Now,
-    /// It is executed when this completes with `true`; it is dropped otherwise.
+    /// It is executed when this brings its turn, and dropped if the sender is.
     Wait(oneshot::Receiver<RecoveryTurn>),
     /// Another request claims the same transaction.
     Duplicate,
@@ -94,7 +94,7 @@ pub(crate) struct RecoveryEnded(pub(crate) bool);
 pub(crate) struct Recovery {
     /// Whether there is anything to wait for: looked at by every request.
     running: AtomicBool,
-    /// Likewise.
+    /// Whether recovery settles: looked at by every request, too.
     settling: AtomicBool,
     window: Mutex<Window>,
     /// As operators have set them.
@@ -180,7 +180,7 @@ impl Recovery {
         window.deadline
     }
 
-    /// A known client is back. `first` is the first transaction it will replay, if it said so.
+    /// A known client is back. `first` is the first transaction it will replay, if it named it.
     pub(crate) fn connected(&self, first: Option<Transno>) -> RecoveryEnded {
         let mut window = self.window.lock();
         window.connected += 1;
@@ -192,16 +192,17 @@ impl Recovery {
         window.pump()
     }
 
-    /// A client moves from `from` to `to` because it said so. A replay of it that waits for its turn still was not to
-    /// come: it would take the turn of another one's, which the count of those that replay keeps.
+    /// A client moves from `from` to `to` because it reported so. A replay of it that still waits for its turn
+    /// should not have come: it would take the turn of another client's replay, which the count of those that
+    /// replay keeps.
     pub(crate) fn moved(&self, client: u64, from: ExportState, to: ExportState) -> RecoveryEnded {
         let mut window = self.window.lock();
         if from == ExportState::Replaying {
-            less(&mut window.replaying);
+            decrement(&mut window.replaying);
             window.unqueue(client);
         }
         if to == ExportState::Recovered {
-            less(&mut window.replaying_locks);
+            decrement(&mut window.replaying_locks);
         }
         window.pump()
     }
@@ -215,15 +216,15 @@ impl Recovery {
         match state {
             ExportState::Awaited => {}
             ExportState::Replaying => {
-                less(&mut window.connected);
-                less(&mut window.replaying);
-                less(&mut window.replaying_locks);
+                decrement(&mut window.connected);
+                decrement(&mut window.replaying);
+                decrement(&mut window.replaying_locks);
             }
             ExportState::ReplayingLocks => {
-                less(&mut window.connected);
-                less(&mut window.replaying_locks);
+                decrement(&mut window.connected);
+                decrement(&mut window.replaying_locks);
             }
-            ExportState::Recovered => less(&mut window.connected),
+            ExportState::Recovered => decrement(&mut window.connected),
             ExportState::Full | ExportState::Gone => return RecoveryEnded(false),
         }
         window.lost += 1;
@@ -342,7 +343,7 @@ impl Recovery {
     }
 
     /// After [`Recovery::expire`] and the evictions it led to.
-    pub(crate) fn go_on(&self) -> RecoveryEnded {
+    pub(crate) fn resume(&self) -> RecoveryEnded {
         self.window.lock().pump()
     }
 
@@ -366,7 +367,7 @@ impl Recovery {
         Admission::Wait(receiver)
     }
 
-    /// All doubtful locks are back.
+    /// All locks over what may be lost are revoked.
     pub(crate) fn settled(&self) {
         let mut window = self.window.lock();
         self.settling.store(false, Ordering::Release);
@@ -450,7 +451,7 @@ fn after(transno: Transno) -> Transno {
 }
 
 /// One less, where no order of what clients say and of evictions may make it less than none.
-fn less(count: &mut usize) {
+fn decrement(count: &mut usize) {
     *count = count.saturating_sub(1);
 }
 

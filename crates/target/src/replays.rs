@@ -40,7 +40,7 @@ pub(crate) enum FalseReplay {
     NoRecovery,
     /// It is no replay, or one of everything at once.
     Contradicts,
-    /// The client has nothing to replay, or has said that it is done.
+    /// The client has nothing to replay, or has reported that it is done.
     NotReplaying(ExportState),
     /// No client was ever given this number.
     NeverGiven(Transno),
@@ -117,7 +117,7 @@ impl Target {
         is_its_stage && self.recovery.is_running()
     }
 
-    /// Throws a client out that claims to replay what it cannot have.
+    /// Evicts a client that claims to replay what it cannot have.
     pub(crate) fn fail_export(self: &Arc<Self>, export: &Arc<Export>, why: FalseReplay) {
         tracing::error!(target = self.name(), client = %export.uuid(), nid = %export.nid(), %why,
             "evicting a client that sends a false replay");

@@ -91,7 +91,7 @@ pub struct Target {
     pub(crate) refusals: RateLimitedWarning,
 }
 
-/// Adds the record of one start more. How many there were, and the epoch of this one.
+/// Adds the record of one start more. Returns how many there were, and the epoch of this one.
 fn begin_incarnation(
     past: &mut LastRcvd,
     store: &dyn Store,

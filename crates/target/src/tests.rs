@@ -220,7 +220,7 @@ fn connect_agrees_on_what_both_can_and_reconnect_is_reported() {
 }
 
 #[test]
-fn an_evicted_client_learns_it_and_may_come_back() {
+fn an_evicted_client_is_answered_so_and_may_reconnect() {
     let world = TestWorld::new(2);
     world.clone().run(async move {
         let (node, _) = start(&world, &manual_store()).await;
@@ -231,7 +231,7 @@ fn an_evicted_client_learns_it_and_may_come_back() {
         assert!(!client.connect_flags().contains(OpFlags::CONNECT_RECONNECT));
         assert_eq!(client.call(ObdPing::default()).await.head.status, 0);
 
-        // Nothing heard of it for too long.
+        // No request from it for too long.
         world.sleep(node.target.config().timeouts.ping_evict * 2).await;
         assert_eq!(client.call(ObdPing::default()).await.errno(), Some(Errno::ENOTCONN));
         assert_eq!(node.target.stats().evictions, 2);
@@ -582,7 +582,7 @@ fn progress_prolongs_recovery_no_longer_than_operators_say() {
 }
 
 #[test]
-fn who_connects_is_offered_what_operators_say() {
+fn a_client_that_connects_is_offered_what_operators_set() {
     let world = TestWorld::new(72);
     world.clone().run(async move {
         let (node, _) = start(&world, &manual_store()).await;
@@ -596,7 +596,7 @@ fn who_connects_is_offered_what_operators_say() {
 
 /// `one` could not replay its lock and `three` could not go on, because `two` had not come.
 #[test]
-fn who_waits_for_a_client_that_stays_away_is_not_given_up_with_it() {
+fn a_client_that_waits_for_one_that_stays_away_is_not_given_up_with_it() {
     let world = TestWorld::new(15);
     world.clone().run(async move {
         let store = manual_store();
@@ -622,7 +622,7 @@ fn who_waits_for_a_client_that_stays_away_is_not_given_up_with_it() {
 
 /// Of two that have not replayed their locks when the time is over, one has a replay under way.
 #[test]
-fn who_stops_in_the_middle_of_its_locks_is_given_up_and_who_is_slow_is_not() {
+fn a_client_that_stops_amid_its_locks_is_given_up_and_one_that_is_slow_is_not() {
     let world = TestWorld::new(16);
     world.clone().run(async move {
         let store = manual_store();
@@ -736,7 +736,7 @@ fn what_a_request_cancels_that_waits_for_recovery_to_settle_is_cancelled_at_once
 
 /// The window was longer than silence is borne.
 #[test]
-fn who_waited_for_the_end_of_recovery_was_not_silent() {
+fn a_client_that_waited_for_the_end_of_recovery_was_not_silent() {
     let world = TestWorld::new(18);
     world.clone().run(async move {
         let store = manual_store();

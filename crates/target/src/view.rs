@@ -16,7 +16,7 @@ use crate::target::Target;
 /// One client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExportView {
-    /// Who.
+    /// The client's UUID.
     pub uuid: Uuid,
     /// Where.
     pub nid: Nid,
@@ -26,7 +26,7 @@ pub struct ExportView {
     pub state: ExportState,
     /// What both sides agreed on.
     pub connect_data: ObdConnectData,
-    /// When it was last heard of.
+    /// When its last request arrived.
     pub last_request: Instant,
     /// Its newest transaction.
     pub last_transno: Transno,
@@ -161,7 +161,7 @@ impl Target {
         self.jobs.interval()
     }
 
-    /// Changes it, in whole seconds, and forgets who has been idle for so long already.
+    /// Changes it, in whole seconds, and forgets jobs that have been idle for so long already.
     pub fn set_job_cleanup_interval(&self, interval: Duration) {
         self.jobs.set_interval(interval, self.now());
     }

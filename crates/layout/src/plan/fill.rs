@@ -1,12 +1,12 @@
 //! Filling a plan up: from the defaults of the directory, of the file system, and ours.
 //!
-//! A wish decides everything by itself but the pool, which it inherits (`lod_qos_parse_config`).
-//! Without a wish a file takes the directory's default; what a plain one leaves open comes from the
+//! A requested layout decides everything by itself but the pool, which it inherits (`lod_qos_parse_config`).
+//! Without a request a file takes the directory's default; what a plain one leaves open comes from the
 //! root's, and what is open still from the MDT's own parameters (`lod_ah_init`).
 
 use sheen_wire::lov::PoolName;
 
-use super::{END_OF_FILE, Known, Part, Plan, Striping};
+use super::{END_OF_FILE, KnownOsts, Part, Plan, Striping};
 
 /// What the MDT's own parameters say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,10 +88,10 @@ impl Plan {
         plan
     }
 
-    /// What a file will look like that its creator has a wish for. `inherited` is what it would be
+    /// What a file will look like whose creator requests this layout. `inherited` is what it would be
     /// without.
     #[must_use]
-    pub fn wished(mut self, inherited: &Plan, ours: &Defaults, known: &Known<'_>) -> Plan {
+    pub fn filled(mut self, inherited: &Plan, ours: &Defaults, known: &KnownOsts<'_>) -> Plan {
         let pool = inherited.pool();
         for striping in self.stripings_mut() {
             if striping.on_mdt || striping.pool.as_bytes() == POOL_NONE {
@@ -171,7 +171,7 @@ impl Striping {
     }
 
     /// A first OST that is not in the pool forbids the pool; else no more stripes than it has OSTs.
-    fn fit_pool(&mut self, known: &Known<'_>) {
+    fn fit_pool(&mut self, known: &KnownOsts<'_>) {
         let Some(pool) = known.pool(&self.pool) else { return };
         let is_outside = match self.osts.is_empty() {
             true => self.first.is_some_and(|first| !pool.contains(&first)),

@@ -1,4 +1,4 @@
-//! Reading a plan from the bytes of a wish or of a stored default.
+//! Reading a plan from the bytes of a request or of a stored default.
 
 use bytes::Bytes;
 use sheen_types::Errno;
@@ -10,7 +10,7 @@ use sheen_wire::lov::{
 use super::{ANY_OST, END_OF_FILE, Part, Plan, STRIPES_PER_OST_MOST, Striping};
 
 impl Plan {
-    /// Reads a wish or a default, and makes all checks that need no knowledge of OSTs.
+    /// Reads a request or a default, and makes all checks that need no knowledge of OSTs.
     ///
     /// # Errors
     /// [`Errno::EINVAL`] for what is no legal layout, [`Errno::EOPNOTSUPP`] for kinds that are not
@@ -60,8 +60,8 @@ fn parts(composite: &LovComp, from: u64) -> Result<Vec<Part>, Errno> {
     Ok(parts)
 }
 
-/// Whether a component has state that only mirrors, self-extending or compressed files have. That
-/// it has objects is said by who copies a file's layout, and does not matter.
+/// Whether a component has state that only mirrors, self-extending or compressed files have. A
+/// program that copies a file's layout claims that it has objects, which does not matter.
 fn is_of_unknown_kind(component: &LovComponent) -> bool {
     let entry = &component.entry;
     entry.flags.without(CompFlags::INIT) != CompFlags::NONE
@@ -125,7 +125,7 @@ fn striping(plain: &LovMd) -> Result<Striping, Errno> {
     })
 }
 
-/// The OSTs that a wish lists. An OST may be there twice only with overstriping.
+/// The OSTs that a request lists. An OST may be there twice only with overstriping.
 fn listed(plain: &LovMd, overstriped: bool) -> Result<Vec<u16>, Errno> {
     if plain.stripes.len() != usize::from(plain.header.stripe_count) || plain.stripes.is_empty() {
         return Err(Errno::EINVAL);

@@ -1,7 +1,7 @@
 //! Parsing, limits and inheritance.
 
 use super::*;
-use crate::captured::{DOM_WISH, OVER_WISH, PFL_DEFAULT, as_answered, bytes};
+use crate::captured::{DOM_REQUEST, OVER_REQUEST, PFL_DEFAULT, as_answered, bytes};
 use sheen_types::limits::STRIPE_COUNT_MAX;
 use sheen_wire::lov::CompFlags;
 
@@ -26,17 +26,17 @@ fn pool(name: &str) -> PoolName {
 }
 
 #[test]
-fn captured_wishes_are_read_and_stored_as_they_were() {
-    for wish in [DOM_WISH, PFL_DEFAULT, OVER_WISH] {
-        let plan = Plan::parse(&bytes(wish)).unwrap();
-        assert_eq!(plan.encode(), as_answered(wish));
+fn captured_requests_are_read_and_stored_as_they_were() {
+    for request in [DOM_REQUEST, PFL_DEFAULT, OVER_REQUEST] {
+        let plan = Plan::parse(&bytes(request)).unwrap();
+        assert_eq!(plan.encode(), as_answered(request));
     }
-    let plan = Plan::parse(&bytes(DOM_WISH)).unwrap();
+    let plan = Plan::parse(&bytes(DOM_REQUEST)).unwrap();
     assert_eq!(plan, Plan::Composite(vec![on_mdt(MIB), part(MIB, END_OF_FILE, 4 << 20, 0)]));
 }
 
 #[test]
-fn a_plain_wish_is_stored_as_it_was_said() {
+fn a_plain_request_is_stored_as_it_was_sent() {
     let plain = Striping { stripe_count: 3, first: Some(2), ..Striping::default() };
     let pooled = Striping { pool: pool("fast"), stripe_count: STRIPES_ALL, ..plain.clone() };
     let listed = Striping { osts: vec![3, 1], stripe_count: 2, ..Striping::default() };
@@ -177,36 +177,36 @@ fn what_a_plain_default_leaves_open_is_the_roots_and_then_ours() {
 }
 
 #[test]
-fn a_wish_inherits_the_pool_and_nothing_else() {
+fn a_request_inherits_the_pool_and_nothing_else() {
     let pools = BTreeMap::from([(pool("p"), vec![0, 2])]);
-    let known = Known { osts: &[0, 1, 2], pools: &pools };
+    let known = KnownOsts { osts: &[0, 1, 2], pools: &pools };
     let parent = Plan::Plain(Striping {
         stripe_size: 1 << 20,
         stripe_count: 3,
         pool: pool("p"),
         ..Striping::default()
     });
-    let wished = |striping: Striping| {
-        let Plan::Plain(made) = Plan::Plain(striping).wished(&parent, &OURS, &known) else {
+    let filled = |striping: Striping| {
+        let Plan::Plain(made) = Plan::Plain(striping).filled(&parent, &OURS, &known) else {
             panic!()
         };
         (made.stripe_size, made.stripe_count, made.pool)
     };
     let open = Striping::default();
-    assert_eq!(wished(open.clone()), (4 << 20, 1, pool("p")));
-    assert_eq!(wished(Striping { stripe_count: STRIPES_ALL, ..open.clone() }).1, 2);
+    assert_eq!(filled(open.clone()), (4 << 20, 1, pool("p")));
+    assert_eq!(filled(Striping { stripe_count: STRIPES_ALL, ..open.clone() }).1, 2);
     let outside = Striping { first: Some(1), ..open.clone() };
-    assert_eq!(wished(outside).2, pool(""));
-    assert_eq!(wished(Striping { pool: pool("ignore"), ..open.clone() }).2, pool(""));
-    assert_eq!(wished(Striping { pool: pool("none"), ..open.clone() }).2, pool("p"));
-    assert_eq!(wished(Striping { pool: pool("gone"), ..open }).2, pool("gone"));
+    assert_eq!(filled(outside).2, pool(""));
+    assert_eq!(filled(Striping { pool: pool("ignore"), ..open.clone() }).2, pool(""));
+    assert_eq!(filled(Striping { pool: pool("none"), ..open.clone() }).2, pool("p"));
+    assert_eq!(filled(Striping { pool: pool("gone"), ..open }).2, pool("gone"));
 }
 
 #[test]
-fn a_wished_component_has_no_more_stripes_than_room() {
-    let known = Known { osts: &[], pools: &BTreeMap::new() };
+fn a_requested_component_has_no_more_stripes_than_room() {
+    let known = KnownOsts { osts: &[], pools: &BTreeMap::new() };
     let plan = Plan::Composite(vec![part(0, 2 * MIB, 1 << 20, 9), part(2 * MIB, 4 * MIB, 0, 9)]);
-    let made = plan.wished(&Plan::default(), &OURS, &known);
+    let made = plan.filled(&Plan::default(), &OURS, &known);
     assert_eq!(
         made,
         Plan::Composite(vec![part(0, 2 * MIB, 1 << 20, 2), part(2 * MIB, 4 * MIB, 4 << 20, 1)])
@@ -216,7 +216,7 @@ fn a_wished_component_has_no_more_stripes_than_room() {
 #[test]
 fn osts_and_pools_that_are_named_must_exist() {
     let pools = BTreeMap::from([(pool("fast"), vec![0, 2]), (pool("empty"), vec![])]);
-    let known = Known { osts: &[0, 1, 2, 3], pools: &pools };
+    let known = KnownOsts { osts: &[0, 1, 2, 3], pools: &pools };
     let check = |striping: Striping| Plan::Plain(striping).check(&known);
     let open = Striping::default();
     assert_eq!(check(Striping { first: Some(3), ..open.clone() }), Ok(()));

@@ -28,11 +28,11 @@ pub struct Removed {
     pub objects: Vec<(u16, OstId)>,
 }
 
-/// A wish to mark components.
+/// A request to mark components.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SetFlags {
     /// For each component its number and the flags, [`CompFlags::NEG`] with those to be taken off.
-    pub wishes: Vec<(u32, CompFlags)>,
+    pub flags_by_id: Vec<(u32, CompFlags)>,
 }
 
 /// The flags that Lustre 2.17 knows in a selection.
@@ -83,13 +83,14 @@ impl SetFlags {
     /// Reads the value of `lustre.lov.set.flags`.
     ///
     /// # Errors
-    /// [`Errno::EINVAL`] for what is none, and for a wish to say that a component has objects.
+    /// [`Errno::EINVAL`] for what is none, and for a request to mark that a component has objects.
     pub fn parse(bytes: &Bytes) -> Result<Self, Errno> {
         let parts = composite(bytes)?.components;
-        let wishes: Vec<_> = parts.iter().map(|part| (part.entry.id, part.entry.flags)).collect();
-        match wishes.iter().any(|(_, flags)| flags.contains(CompFlags::INIT)) {
+        let flags_by_id: Vec<_> =
+            parts.iter().map(|part| (part.entry.id, part.entry.flags)).collect();
+        match flags_by_id.iter().any(|(_, flags)| flags.contains(CompFlags::INIT)) {
             true => Err(Errno::EINVAL),
-            false => Ok(Self { wishes }),
+            false => Ok(Self { flags_by_id }),
         }
     }
 }
@@ -149,8 +150,8 @@ impl Stored {
     pub fn set_flags(&mut self, set: &SetFlags) -> Result<(), Errno> {
         let Kind::Composite(composite) = &mut self.layout else { return Err(Errno::EINVAL) };
         let mut found = false;
-        for (id, flags) in &set.wishes {
-            // What is said of a mirror as a whole is said by its number, which is 0 here.
+        for (id, flags) in &set.flags_by_id {
+            // What concerns a mirror as a whole names its number, which is 0 here.
             let of_mirror = *flags == CompFlags::NOSYNC | *flags & CompFlags::NEG;
             let is_meant = |part: &LovCompEntry| match of_mirror {
                 true => part.id >> NUMBER_MAX.count_ones() == id >> NUMBER_MAX.count_ones(),

@@ -2,19 +2,20 @@
 
 use super::*;
 use crate::captured::{
-    C8_NEW, C8_WISH, DOM_GROWN, DOM_NEW, DOM_WISH, LIMIT_NEW, LIMIT_WISH, OVER_FULL, OVER_NEW,
-    OVER_WISH, PFL_DEFAULT, PFL_FULL, PFL_NEW, PFL_SECOND, POOL_NEW, POOL_WISH, as_answered, bytes,
+    C8_NEW, C8_REQUEST, DOM_GROWN, DOM_NEW, DOM_REQUEST, LIMIT_NEW, LIMIT_REQUEST, OVER_FULL,
+    OVER_NEW, OVER_REQUEST, PFL_DEFAULT, PFL_FULL, PFL_NEW, PFL_SECOND, POOL_NEW, POOL_REQUEST,
+    as_answered, bytes,
 };
-use crate::plan::{Defaults, Known};
+use crate::plan::{Defaults, KnownOsts};
 use std::collections::BTreeMap;
 
 const OURS: Defaults = Defaults { stripe_size: 4 << 20, stripe_count: 1, first: None };
 const MIB: u64 = 1 << 20;
 
-fn wished(wish: &str) -> Plan {
-    let known = Known { osts: &[0, 1, 2, 3], pools: &BTreeMap::new() };
+fn filled(request: &str) -> Plan {
+    let known = KnownOsts { osts: &[0, 1, 2, 3], pools: &BTreeMap::new() };
     let inherited = Plan::inherited(None, None, &OURS);
-    Plan::parse(&bytes(wish)).unwrap().wished(&inherited, &OURS, &known)
+    Plan::parse(&bytes(request)).unwrap().filled(&inherited, &OURS, &known)
 }
 
 fn same(stored: &Stored, captured: &str) {
@@ -30,7 +31,7 @@ fn object(ost: u16, seq: u64, oid: u32) -> (u16, Fid) {
 #[test]
 fn data_on_the_mdt_and_one_ost_as_captured() {
     let file = Fid::new(0x2_0000_0402, 0x10);
-    let mut stored = Stored::new(file, &wished(DOM_WISH));
+    let mut stored = Stored::new(file, &filled(DOM_REQUEST));
     same(&stored, DOM_NEW);
     assert_eq!((stored.end_on_mdt(), stored.is_on_mdt_alone()), (Some(MIB), false));
     assert!(stored.lacking(0).is_empty() && stored.lacking(MIB).is_empty());
@@ -65,7 +66,7 @@ fn three_components_grow_as_captured() {
 #[test]
 fn overstriped_components_as_captured() {
     let file = Fid::new(0x2_4000_0403, 0x33b);
-    let mut stored = Stored::new(file, &wished(OVER_WISH));
+    let mut stored = Stored::new(file, &filled(OVER_REQUEST));
     stored.place(0, &[object(3, 0x3_4000_0400, 0xaa)]);
     same(&stored, OVER_NEW);
     let on = [1, 2, 0, 1, 2, 0].into_iter();
@@ -80,7 +81,7 @@ fn overstriped_components_as_captured() {
 
 #[test]
 fn an_overstriped_file_as_captured() {
-    let mut stored = Stored::new(Fid::new(0x2_0000_0402, 0x12), &wished(C8_WISH));
+    let mut stored = Stored::new(Fid::new(0x2_0000_0402, 0x12), &filled(C8_REQUEST));
     let sequences = [0x2_8000_0401, 0x2_c000_0401, 0x3_0000_0401, 0x3_4000_0401];
     let osts = [3, 0, 1, 2, 3, 0, 1, 2].into_iter().zip([3, 4, 4, 4, 4, 5, 5, 5]);
     let objects = osts.map(|(ost, oid)| object(ost, sequences[usize::from(ost)], oid));
@@ -92,9 +93,9 @@ fn an_overstriped_file_as_captured() {
 fn a_file_of_a_pool_as_captured() {
     let fast = PoolName::new("fast").unwrap();
     let pools = BTreeMap::from([(fast, vec![0, 2])]);
-    let known = Known { osts: &[0, 1, 2, 3], pools: &pools };
+    let known = KnownOsts { osts: &[0, 1, 2, 3], pools: &pools };
     let inherited = Plan::inherited(None, None, &OURS);
-    let plan = Plan::parse(&bytes(POOL_WISH)).unwrap().wished(&inherited, &OURS, &known);
+    let plan = Plan::parse(&bytes(POOL_REQUEST)).unwrap().filled(&inherited, &OURS, &known);
     let mut stored = Stored::new(Fid::new(0x2_4000_0403, 0x332), &plan);
     assert_eq!(stored.striping(0).unwrap().stripe_count, 2);
     stored.place(0, &[object(2, 0x3_0000_0400, 0xa5), object(0, 0x2_8000_0400, 0xa6)]);
@@ -103,10 +104,10 @@ fn a_file_of_a_pool_as_captured() {
 
 #[test]
 fn a_component_cut_to_the_limit_as_captured() {
-    let mut plan = Plan::parse(&bytes(LIMIT_WISH)).unwrap();
+    let mut plan = Plan::parse(&bytes(LIMIT_REQUEST)).unwrap();
     plan.limit_on_mdt(65536).unwrap();
-    let known = Known { osts: &[0, 1, 2, 3], pools: &BTreeMap::new() };
-    let plan = plan.wished(&Plan::inherited(None, None, &OURS), &OURS, &known);
+    let known = KnownOsts { osts: &[0, 1, 2, 3], pools: &BTreeMap::new() };
+    let plan = plan.filled(&Plan::inherited(None, None, &OURS), &OURS, &known);
     let LovEa::Composite(decoded) = LovEa::decode(&as_answered(LIMIT_NEW)).unwrap() else {
         panic!()
     };
@@ -124,8 +125,8 @@ fn captured_layouts_are_read_and_written_unchanged() {
 
 #[test]
 fn a_file_that_is_not_really_overstriped_does_not_say_so() {
-    let wish = Striping { overstriped: true, stripe_count: 2, ..Striping::default() };
-    let mut stored = Stored::new(Fid::new(1, 1), &Plan::Plain(wish));
+    let request = Striping { overstriped: true, stripe_count: 2, ..Striping::default() };
+    let mut stored = Stored::new(Fid::new(1, 1), &Plan::Plain(request));
     stored.place(0, &[object(0, 9, 1), object(1, 8, 1)]);
     assert!(!stored.striping(0).unwrap().overstriped);
     stored.place(0, &[object(0, 9, 1), object(0, 9, 2)]);

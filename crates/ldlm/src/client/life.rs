@@ -124,9 +124,9 @@ impl NamespaceInner {
         self.table.rename(slot, desc.resource);
         let lock = self.table.lock_mut(slot);
         lock.mode = desc.granted.unwrap_or(desc.requested);
-        // A restarted server gives in a replay what is asked for there.
+        // A restarted server grants in a replay what is asked for there.
         lock.requested = lock.mode;
-        // The server speaks of ranges and bits; whose flock it is, we know better.
+        // The server names ranges and bits; whose flock it is only the client knows.
         if !lock.is_flock() && lock.policy.kind() == desc.policy.kind() {
             lock.policy = desc.policy;
         }
@@ -208,7 +208,7 @@ impl NamespaceInner {
         }
     }
 
-    /// Whether it was not used for so long that it is not worth the keeping.
+    /// Whether it has been unused for so long that it is not kept.
     fn is_old(&self, now: Instant, slot: u32) -> bool {
         let since = self.table.unused_since(slot);
         since.is_some_and(|since| now.since(since) > self.dirty_age_max)
@@ -416,7 +416,7 @@ impl NamespaceInner {
         }
     }
 
-    /// The server does not know the lock: who waits for it fails, what is cached under it is void.
+    /// The server does not know the lock: its waiters fail, what is cached under it is void.
     pub(super) fn void(&mut self, slot: u32, actions: &mut Actions) {
         let handle = self.table.cookie(slot);
         let lock = self.table.lock(slot);

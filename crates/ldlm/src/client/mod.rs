@@ -416,7 +416,7 @@ impl Namespace {
     }
 
     /// The server's new cookie of a replayed lock, from the reply. Whether the lock is still here: if not,
-    /// the server must hear that it is free.
+    /// the server must be informed that it is free.
     #[must_use]
     pub fn replayed(&self, handle: LockHandle, remote_handle: LockHandle) -> bool {
         let mut state = self.state.lock();

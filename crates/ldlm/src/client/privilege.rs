@@ -29,14 +29,14 @@ const WINDOW: u32 = 80;
 /// Privileges that end at once when there are too many (`LDLM_LFRU_PRIV_PER_ROUND_LIMIT`).
 pub(super) const DEMOTED_AT_ONCE: usize = 10;
 
-/// Who is privileged.
+/// Which locks are privileged.
 pub(super) struct Privilege {
     policy: CachePolicy,
     /// A score above it is a privilege.
     threshold: i32,
     /// In parts of 256, as Lustre has it and shows it, rounded down.
     ratio_limit: u32,
-    /// The highest score of the window, and how many there were.
+    /// The highest score of the window, and how many scores it has.
     highest: u8,
     seen: u32,
 }

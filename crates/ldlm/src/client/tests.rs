@@ -173,7 +173,7 @@ fn a_callback_for_some_bits_converts() {
     let remote_handle = LockHandle(!handle.0);
     let convert = Action::Convert { handle, remote_handle, drop: UPDATE, keep: LOOKUP };
     assert_eq!(actions.pop(), Some(convert));
-    // A second wish before the answer is not forgotten.
+    // A second callback before the answer is not forgotten.
     let wanted = desc(Policy::bits(LOOKUP), LockMode::Pw, false);
     it.blocking(NOW, handle, &wanted, NONE, &mut actions).unwrap();
     it.converted(NOW, handle, Ok(()), &mut actions);
@@ -362,7 +362,7 @@ fn locks_that_are_used_often_outlive_many_that_are_used_once() {
     let mut actions = Vec::new();
     it.shrink(NOW, usize::MAX, &mut actions);
     assert_eq!((actions.len(), it.gauges().unused), (10, 0));
-    // Who asks for the other policy ends all privileges.
+    // Setting the other policy ends all privileges.
     let it = often_and_once(CachePolicy::Lfru);
     it.set_policy(CachePolicy::Lru);
     assert_eq!(it.gauges().privileged, 0);

@@ -60,22 +60,22 @@ pub struct Reply {
 /// What the caller must do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// The lock may be used: wake who waits for it.
+    /// The lock may be used: wake its waiters.
     Granted {
         /// Our cookie.
         handle: LockHandle,
         /// As granted.
         desc: LockDesc,
     },
-    /// The lock will never be granted: wake who waits for it.
+    /// The lock will never be granted: wake its waiters.
     Failed {
         /// Our cookie.
         handle: LockHandle,
         /// Why: `EDEADLK`, `EINTR` (cancelled), `EIO` (evicted).
         errno: Errno,
     },
-    /// Protection of this part ends: write dirty data back (or throw it away), drop what is cached
-    /// of it, then call `Namespace::flushed`.
+    /// Protection of this part ends: write dirty data back (or discard it), drop what is cached of
+    /// it, then call `Namespace::flushed`.
     Flush {
         /// Our cookie.
         handle: LockHandle,

@@ -1,4 +1,4 @@
-//! Who is in whose way: the compatibility rules of plain, extent and inodebits locks.
+//! Which locks conflict: the compatibility rules of plain, extent and inodebits locks.
 
 use std::ops::ControlFlow;
 

@@ -5,15 +5,15 @@ use std::ops::ControlFlow;
 
 use sheen_types::{Errno, Extent, LockHandle, LockMode};
 
+use super::call::ShardCall;
 use super::flocks::Flocks;
 use super::shard::{Lock, LockRequest};
-use super::turn::Turn;
 use super::types::{Enqueue, Enqueued};
 use super::waits::FlockOwner;
 use crate::flock::{OwnLock, neighbourhood, plan};
 use crate::{LockFlags, Policy};
 
-impl Turn<'_> {
+impl ShardCall<'_> {
     /// Answers `fcntl` locks, unlocks (mode NL) and tests, and `flock` on the whole file.
     pub(super) fn enqueue_flock(&mut self, resource: u32, request: &Enqueue) -> Enqueued {
         let wanted = LockRequest { policy: request.policy, mode: request.mode, spares: None };
@@ -188,7 +188,7 @@ impl Turn<'_> {
         self.shard.drop_if_unused(resource);
     }
 
-    /// Grants a waiting flock, or finds whom it waits for now.
+    /// Grants a waiting flock, or finds the owner that it waits for now.
     fn look_at_flock(&mut self, resource: u32, slot: u32) {
         let lock = self.shard.lock(slot);
         if self.recovering && lock.flags.contains(LockFlags::REPLAY) {

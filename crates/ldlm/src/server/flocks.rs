@@ -98,7 +98,7 @@ impl Flocks {
         }
     }
 
-    /// Notes in whose way a waiting flock is stopped.
+    /// Notes whose locks a waiting flock conflicts with.
     pub(super) fn set_blocker(&mut self, who: FlockOwner, slot: u32, blocker: FlockOwner) {
         let Some(place) = self.waiting.get_mut(&who).and_then(|slots| slots.get_mut(&slot)) else {
             return;

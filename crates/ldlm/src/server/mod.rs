@@ -1,4 +1,4 @@
-//! The server's half: decides who holds what on one target.
+//! The server's half: decides which client holds what on one target.
 //!
 //! [`Namespace`] is sharded by resource; a call takes one shard's mutex, and never holds it on
 //! return. Calls append to a list of [`Action`]s what is to be sent or woken; the caller carries
@@ -18,6 +18,7 @@
 //!
 //! Not here: `LCK_COS` and `LCK_TXN` (commit on sharing between metadata targets).
 
+mod call;
 mod conflicts;
 mod covered;
 mod demand;
@@ -28,7 +29,6 @@ mod flocks;
 mod shard;
 #[cfg(test)]
 mod tests;
-mod turn;
 mod types;
 mod waits;
 
@@ -40,8 +40,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use sheen_types::{Errno, Extent, InodeBits, Instant, LockHandle, LockMode, ResourceName};
 
+use self::call::ShardCall;
 use self::shard::{LockState, Shard};
-use self::turn::Turn;
 pub use self::types::{
     Action, Config, Enqueue, Enqueued, Gauges, GlimpseTarget, Granted, LockError, LockInfo,
     Prolonged,
@@ -79,14 +79,14 @@ impl Namespace {
     /// Asks for a lock. Blocking callbacks to the holders of conflicting locks and completions of
     /// other locks (a flock may free what a waiting one wants) go to `actions`.
     pub fn enqueue(&self, now: Instant, request: Enqueue, actions: &mut Vec<Action>) -> Enqueued {
-        if !sensible(&request) {
+        if !is_valid(&request) {
             return Enqueued::Denied(Errno::EPROTO);
         }
         let mut shard = self.shard_of(&request.resource).lock();
         let Some(resource) = shard.resource_for(request.resource, request.policy.kind()) else {
             return Enqueued::Denied(Errno::EPROTO);
         };
-        let answer = self.turn(&mut shard, now, actions).enqueue(resource, &request);
+        let answer = self.call(&mut shard, now, actions).enqueue(resource, &request);
         shard.drop_if_unused(resource);
         answer
     }
@@ -101,8 +101,8 @@ impl Namespace {
         drop: InodeBits,
         actions: &mut Vec<Action>,
     ) -> Result<InodeBits, LockError> {
-        self.with(now, handle, actions, |turn, slot| {
-            let lock = turn.shard.lock(slot);
+        self.with(now, handle, actions, |call, slot| {
+            let lock = call.shard.lock(slot);
             if lock.owner != owner {
                 return Err(LockError::Foreign);
             }
@@ -115,11 +115,11 @@ impl Namespace {
             let rest = bits.without(drop);
             let (resource, mode) = (lock.resource, lock.mode);
             if rest.is_empty() {
-                turn.remove(slot);
-                turn.reprocess(resource, false);
+                call.remove(slot);
+                call.reprocess(resource, false);
             } else if rest != bits {
                 let policy = Policy::InodeBits { bits: rest, try_bits: InodeBits(0), gid };
-                turn.weaken(slot, policy, mode);
+                call.weaken(slot, policy, mode);
             }
             Ok(rest)
         })
@@ -142,7 +142,8 @@ impl Namespace {
         by_shard.into_values().map(cancel).sum()
     }
 
-    /// As [`Namespace::cancel`], of locks in one shard. Who waits on a resource is looked at when all are gone.
+    /// As [`Namespace::cancel`], of locks in one shard. The waiting locks of a resource are looked at when all
+    /// are gone.
     fn cancel_in_shard(
         &self,
         now: Instant,
@@ -152,18 +153,18 @@ impl Namespace {
     ) -> usize {
         let Some(first) = handles.first() else { return 0 };
         let mut shard = self.shards[self.cookies.place(*first).shard as usize].lock();
-        let mut turn = self.turn(&mut shard, now, actions);
+        let mut call = self.call(&mut shard, now, actions);
         let (mut count, mut changed) = (0, BTreeSet::new());
         for handle in handles {
-            let Some(slot) = turn.shard.find(self.cookies.place(*handle)) else { continue };
-            let lock = turn.shard.lock(slot);
+            let Some(slot) = call.shard.find(self.cookies.place(*handle)) else { continue };
+            let lock = call.shard.lock(slot);
             if lock.owner == owner {
                 changed.insert(lock.resource);
-                turn.remove(slot);
+                call.remove(slot);
                 count += 1;
             }
         }
-        changed.into_iter().for_each(|resource| turn.reprocess(resource, false));
+        changed.into_iter().for_each(|resource| call.reprocess(resource, false));
         count
     }
 
@@ -188,10 +189,10 @@ impl Namespace {
         for shard in self.shards.iter().cycle().skip(first).take(SHARDS) {
             let mut shard = shard.lock();
             let slots: Vec<u32> = shard.of_export(export).collect();
-            let mut turn = self.turn(&mut shard, now, actions);
+            let mut call = self.call(&mut shard, now, actions);
             let oldest = slots.iter().rev().take(count.div_ceil(SHARDS).min(left));
             left -= oldest.len();
-            oldest.for_each(|slot| turn.revoke(*slot));
+            oldest.for_each(|slot| call.revoke(*slot));
         }
     }
 
@@ -200,16 +201,16 @@ impl Namespace {
         for shard in &self.shards {
             let mut shard = shard.lock();
             let slots: Vec<u32> = shard.of_export(export).collect();
-            let mut turn = self.turn(&mut shard, now, actions);
+            let mut call = self.call(&mut shard, now, actions);
             let mut resources: Vec<u32> = Vec::with_capacity(slots.len());
             for slot in slots {
-                resources.push(turn.shard.lock(slot).resource);
-                turn.remove(slot);
+                resources.push(call.shard.lock(slot).resource);
+                call.remove(slot);
             }
             resources.sort_unstable();
             resources.dedup();
             for resource in resources {
-                turn.reprocess(resource, false);
+                call.reprocess(resource, false);
             }
         }
     }
@@ -223,8 +224,8 @@ impl Namespace {
         mode: LockMode,
         actions: &mut Vec<Action>,
     ) -> Result<(), LockError> {
-        self.with(now, handle, actions, |turn, slot| {
-            let lock = turn.shard.lock(slot);
+        self.with(now, handle, actions, |call, slot| {
+            let lock = call.shard.lock(slot);
             if lock.owner != Owner::Local {
                 return Err(LockError::Foreign);
             }
@@ -235,7 +236,7 @@ impl Namespace {
             if !weaker || flock || lock.state != LockState::Granted {
                 return Err(LockError::Unfit);
             }
-            turn.weaken(slot, lock.policy, mode);
+            call.weaken(slot, lock.policy, mode);
             Ok(())
         })
     }
@@ -250,11 +251,11 @@ impl Namespace {
         remote_handle: LockHandle,
         actions: &mut Vec<Action>,
     ) -> Result<Granted, LockError> {
-        self.with(now, handle, actions, |turn, slot| {
-            let lock = turn.shard.lock(slot);
+        self.with(now, handle, actions, |call, slot| {
+            let lock = call.shard.lock(slot);
             match (lock.owner, lock.state) {
                 (Owner::Local, LockState::Granted) => {
-                    Ok(turn.hand_over(slot, export, remote_handle))
+                    Ok(call.hand_over(slot, export, remote_handle))
                 }
                 (Owner::Local, _) => Err(LockError::Unfit),
                 (Owner::Export(_), _) => Err(LockError::Foreign),
@@ -284,8 +285,8 @@ impl Namespace {
     /// The holder shows progress: if a deadline runs, it is now at least `timeout` away. Whether
     /// one runs.
     pub fn touch(&self, now: Instant, handle: LockHandle, timeout: Duration) -> bool {
-        let touched = self.with(now, handle, &mut Vec::new(), |turn, slot| {
-            Ok(prolong(turn.shard, slot, now + timeout))
+        let touched = self.with(now, handle, &mut Vec::new(), |call, slot| {
+            Ok(prolong(call.shard, slot, now + timeout))
         });
         touched.unwrap_or(false)
     }
@@ -336,7 +337,7 @@ impl Namespace {
     /// Yields [`Action::Evict`] for each holder whose deadline has come, once.
     pub fn poll(&self, now: Instant, actions: &mut Vec<Action>) {
         for shard in &self.shards {
-            self.turn(&mut shard.lock(), now, actions).poll();
+            self.call(&mut shard.lock(), now, actions).poll();
         }
     }
 
@@ -381,7 +382,8 @@ impl Namespace {
     }
 
     /// The server has restarted and clients replay: until [`Namespace::recovery_done`], replayed
-    /// locks that wait are not granted, because who holds them may not have spoken yet.
+    /// locks that wait are not granted, because the holders of conflicting ones may not have
+    /// replayed them yet.
     pub fn recovery_started(&self) {
         self.recovering.store(true, Ordering::SeqCst);
     }
@@ -391,7 +393,7 @@ impl Namespace {
     pub fn recovery_done(&self, now: Instant, actions: &mut Vec<Action>) {
         self.recovering.store(false, Ordering::SeqCst);
         for shard in &self.shards {
-            self.turn(&mut shard.lock(), now, actions).reprocess_everything();
+            self.call(&mut shard.lock(), now, actions).reprocess_everything();
         }
     }
 
@@ -440,13 +442,13 @@ impl Namespace {
         &self.shards[hash as usize % SHARDS]
     }
 
-    fn turn<'a>(
+    fn call<'a>(
         &'a self,
         shard: &'a mut Shard,
         now: Instant,
         actions: &'a mut Vec<Action>,
-    ) -> Turn<'a> {
-        Turn {
+    ) -> ShardCall<'a> {
+        ShardCall {
             shard,
             now,
             timeout: Duration::from_nanos(self.callback_timeout.load(Ordering::Relaxed)),
@@ -463,12 +465,12 @@ impl Namespace {
         now: Instant,
         handle: LockHandle,
         actions: &mut Vec<Action>,
-        work: impl FnOnce(&mut Turn<'_>, u32) -> Result<T, LockError>,
+        work: impl FnOnce(&mut ShardCall<'_>, u32) -> Result<T, LockError>,
     ) -> Result<T, LockError> {
         let place = self.cookies.place(handle);
         let mut shard = self.shards[place.shard as usize].lock();
         let slot = shard.find(place).ok_or(LockError::Unknown)?;
-        work(&mut self.turn(&mut shard, now, actions), slot)
+        work(&mut self.call(&mut shard, now, actions), slot)
     }
 }
 
@@ -499,7 +501,7 @@ fn writers_from_the_end(shard: &Shard, resource: u32) -> Vec<u32> {
 }
 
 /// Whether a request means something; peers can send anything.
-fn sensible(request: &Enqueue) -> bool {
+fn is_valid(request: &Enqueue) -> bool {
     let group = request.mode == LockMode::Group;
     match request.policy {
         Policy::Plain => !group,

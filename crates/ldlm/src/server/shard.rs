@@ -47,7 +47,7 @@ pub(super) struct Lock {
     spares: Option<u64>,
     /// Another lock waits for this one and its holder has been informed, or will be with the grant.
     pub(super) blocked: bool,
-    /// Its dirty data is not worth writing.
+    /// Its dirty data need not be written back.
     pub(super) discard: bool,
     pub(super) deadline: Option<Instant>,
     /// Neighbours in the list of the export's locks; `next` also chains free slots.

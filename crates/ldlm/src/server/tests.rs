@@ -46,7 +46,7 @@ impl Bench {
     }
 
     /// A change of the server's on behalf of a client, as the MDT asks for it.
-    fn change(&mut self, for_whom: u64) -> Enqueued {
+    fn change(&mut self, asks: u64) -> Enqueued {
         let request = Enqueue {
             resource: name(1),
             policy: Policy::bits(InodeBits::UPDATE),
@@ -54,7 +54,7 @@ impl Bench {
             flags: NONE,
             owner: Owner::Local,
             remote_handle: LockHandle(0),
-            spares: Some(for_whom),
+            spares: Some(asks),
         };
         self.namespace.enqueue(NOW, request, &mut self.actions)
     }
@@ -211,7 +211,7 @@ fn a_change_spares_the_lock_of_its_own_client_only() {
 
     let (other, ..) = granted(bench.ask(client(2), policy, LockMode::Pr, NONE));
     let second = waiting(bench.change(1));
-    assert_eq!(bench.revoked(), [other], "the own lock hears nothing");
+    assert_eq!(bench.revoked(), [other], "the own lock is not revoked");
     bench.cancel(client(2), other);
     assert_eq!(bench.local_grants(), [second]);
     bench.cancel(Owner::Local, second);
@@ -803,7 +803,7 @@ fn no_more_locks_are_reclaimed_than_were_asked_for() {
 /// Many owners' locks beside each other, and one that wants all of them.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "it measures what a hundred thousand locks cost")]
-fn who_wants_what_many_have_locked_costs_little() {
+fn a_lock_that_conflicts_with_many_costs_little() {
     const MANY: u64 = 100_000;
     let mut bench = Bench::new();
     for number in 0..MANY {
@@ -813,7 +813,7 @@ fn who_wants_what_many_have_locked_costs_little() {
     let started = std::time::Instant::now();
     let all = waiting(bench.ask(client(2), flock(1, 0, u64::MAX), LockMode::Pw, NONE));
     let asked = started.elapsed();
-    // Each release may let the one who waits in; only the last one does.
+    // Each release may let the waiting lock be granted; only the last one does.
     let started = std::time::Instant::now();
     for number in 0..100 {
         let lock = flock(number + 1, number * 2, number * 2);
@@ -829,9 +829,9 @@ fn who_wants_what_many_have_locked_costs_little() {
     assert_eq!(done, [all]);
 }
 
-/// Many who wait for one lock, and its release.
+/// Many locks that wait for one, and its release.
 #[test]
-fn a_release_looks_at_those_alone_who_wait_for_its_owner() {
+fn a_release_looks_only_at_flocks_that_wait_for_its_owner() {
     let mut bench = Bench::new();
     granted(bench.ask(client(1), flock(1, 0, 0), LockMode::Pw, NONE));
     granted(bench.ask(client(1), flock(2, 9, 9), LockMode::Pw, NONE));
@@ -863,9 +863,9 @@ fn an_owner_and_a_client_wait_for_so_many_flocks() {
     waiting(bench.ask(client(2), flock(9999, 0, 0), pw, NONE));
 }
 
-/// A grant beside many who wait and many who hold: each holder is looked at about once.
+/// A grant beside many waiting and many granted locks: each granted one is looked at about once.
 #[test]
-fn many_who_wait_for_many_are_announced_once() {
+fn many_locks_that_wait_for_many_are_announced_once() {
     for policy in [Policy::bits(InodeBits::UPDATE), bytes(0, u64::MAX)] {
         let mut bench = Bench::new();
         let first = granted(bench.ask(client(1), policy, LockMode::Ex, NONE)).0;
@@ -892,7 +892,7 @@ fn many_who_wait_for_many_are_announced_once() {
 /// 4,000 took 202 s, in one turn.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "what is tested is a time")]
-fn a_request_that_cancels_many_looks_once_at_those_who_wait() {
+fn a_request_that_cancels_many_looks_once_at_the_waiting_locks() {
     const COUNT: u64 = 4_000;
     const PAGE: u64 = 4096;
     let mut bench = Bench::new();

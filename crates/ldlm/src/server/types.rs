@@ -26,7 +26,7 @@ pub struct Enqueue {
     pub mode: LockMode,
     /// How.
     pub flags: LockFlags,
-    /// For whom.
+    /// The client's export.
     pub owner: Owner,
     /// The client's own cookie of this lock, under which callbacks reach it; 0 for local locks.
     pub remote_handle: LockHandle,
@@ -113,7 +113,7 @@ pub enum Action {
     /// The holder let the deadline of a blocking callback pass: evict the export (which ends in
     /// `Namespace::cancel_owner`).
     Evict {
-        /// Who.
+        /// The owner.
         export: u64,
         /// For which lock.
         handle: LockHandle,
@@ -125,7 +125,7 @@ pub enum Action {
 pub enum LockError {
     /// No lock has this cookie (any more): `ESTALE`.
     Unknown,
-    /// It belongs to another client: `ESTALE` to the peer, who must not learn more.
+    /// It belongs to another client: `ESTALE` to the peer, which must not learn more.
     Foreign,
     /// The lock is of another kind or state than the call needs: `EINVAL`.
     Unfit,

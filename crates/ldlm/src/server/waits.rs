@@ -1,4 +1,4 @@
-//! Who waits for whom with flocks, over all shards: finds circles.
+//! Which owner waits for which with flocks, over all shards: finds circles.
 //!
 //! Of the locks that conflict with a flock one is noted at a time, as Linux and Lustre do: when that one is
 //! released, the flock is looked at again and waits for another. So what is kept and compared does not grow
@@ -16,7 +16,7 @@ use sheen_types::LockHandle;
 use crate::limits::CIRCLE_OWNERS_MAX;
 use crate::{Owner, Policy};
 
-/// Who owns a flock: an owner number of an export.
+/// The owner of a flock: an owner number of an export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct FlockOwner {
     pub(super) owner: Owner,
@@ -38,8 +38,8 @@ type Waiting = BTreeMap<LockHandle, FlockOwner>;
 pub(super) struct WaitGraph(Mutex<BTreeMap<FlockOwner, Waiting>>);
 
 impl WaitGraph {
-    /// Says that `lock` of `who` waits for `blocker` (instead of the one said before), unless that
-    /// closes a circle: then it does not wait, and the answer is `false`.
+    /// Notes that `lock` of `who` waits for `blocker` (instead of the one noted before), unless
+    /// that closes a circle: then it does not wait, and the answer is `false`.
     pub(super) fn wait(&self, who: FlockOwner, lock: LockHandle, blocker: FlockOwner) -> bool {
         let mut graph = self.0.lock();
         forget(&mut graph, who, lock);

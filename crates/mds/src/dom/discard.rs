@@ -1,4 +1,4 @@
-//! When a file goes for good, clients throw away what they have not written of it.
+//! When a file is destroyed, clients discard what they have not written back of it.
 
 use std::sync::{Arc, Weak};
 

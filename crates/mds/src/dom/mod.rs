@@ -100,7 +100,7 @@ impl Mdt {
         }
     }
 
-    /// Says when an open brings the DOM bit.
+    /// Sets when an open brings the DOM bit.
     pub fn set_dom_lock(&self, lock: DomLock) {
         self.dom.lock.store(lock as u8, Ordering::Relaxed);
     }
@@ -111,12 +111,12 @@ impl Mdt {
         self.dom.reads_on_open.load(Ordering::Relaxed)
     }
 
-    /// Says whether an open that brings the DOM bit brings data too.
+    /// Sets whether an open that brings the DOM bit brings data too.
     pub fn set_reads_on_open(&self, reads: bool) {
         self.dom.reads_on_open.store(reads, Ordering::Relaxed);
     }
 
-    /// What is granted to whom, in total, for the parameter tree.
+    /// What is granted to all clients, in total, for the parameter tree.
     #[must_use]
     pub fn grant_view(&self) -> GrantView {
         self.dom.brw.grants().view()
@@ -166,7 +166,7 @@ impl Mdt {
 
     /// The bits that a getattr may bring besides: the DOM bit of a file on the MDT.
     pub(crate) fn data_bits(&self, context: &Context, inode: &Inode) -> Result<InodeBits, Errno> {
-        // Who has the bit knows the size.
+        // The holder of the bit knows the size.
         if inode.is_damaged || !knows_dom(context) {
             return Ok(InodeBits(0));
         }
@@ -220,7 +220,7 @@ pub(crate) fn knows_dom(context: &Context) -> bool {
     context.has2(ConnectFlags2::DOM_LVB)
 }
 
-/// Says the size with a lock that has the DOM bit: a client takes one without it for an error.
+/// Adds the size with a lock that has the DOM bit: a client takes one without it for an error.
 pub(crate) fn add_size_with(
     lock: &LdlmReply,
     inode: &Inode,
@@ -232,7 +232,7 @@ pub(crate) fn add_size_with(
     }
 }
 
-/// Says the size of a file's part on the MDT, for a client that gets the DOM bit with it.
+/// Adds the size of a file's part on the MDT, for a client that gets the DOM bit with it.
 fn add_size(inode: &Inode, body: &mut MdtBody) -> Result<(), Errno> {
     if inode.is_damaged {
         return Err(Errno::EIO);

@@ -131,9 +131,10 @@ impl Mdt {
         guard.policy().inode_bits().intersects(useful).then_some(guard)
     }
 
-    /// Says the size, if the lock that goes with the answer has the DOM bit, and gives the bytes that
+    /// Adds the size, if the lock that goes with the answer has the DOM bit, and gives the bytes that
     /// have room beside an answer of `reply_bytes` without them; no bytes if they have none. A file
-    /// that has no room is not read, but for its last page if that is not full: who appends needs it.
+    /// that has no room is not read, but for its last page if that is not full: a writer that appends
+    /// needs it.
     pub(crate) fn data_on_open(
         &self,
         context: &Context,
@@ -166,7 +167,8 @@ impl Mdt {
     }
 }
 
-/// Most bytes that come with an open, whatever room a client says it has: they are in memory at once.
+/// Most bytes that come with an open, whatever room a client claims to have: they are in memory at
+/// once.
 const INLINE_BYTES_MAX: usize = 1 << 20;
 /// Bytes by which buffers grow to whole words, and the table of their lengths with them.
 const ROUNDING: usize = 16;

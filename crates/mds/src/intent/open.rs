@@ -344,7 +344,7 @@ impl Mdt {
         if flags.contains(MdsOpenFlags::OWNEROVERRIDE) && caller.uid == inode.attributes.uid {
             return Ok(());
         }
-        // Who executes a file need not be allowed to read it (`mds_accmode`).
+        // A caller that executes a file need not be allowed to read it (`mds_accmode`).
         let read = match flags.contains(MdsOpenFlags::EXEC) {
             true => May::EXEC,
             false => May::READ,

@@ -43,7 +43,7 @@ impl Mdt {
     }
 
     /// Adds size and bytes to the answer, as far as the lock and the room go; bytes only if the user may read
-    /// them. Who opens to write needs them, too, for a page that is written in part.
+    /// them. A client that opens to write needs them, too, for a page that is written in part.
     pub(super) fn add_data(
         &self,
         context: &Context,

@@ -115,8 +115,8 @@ impl Mdt {
         progress.body.open_handle = handle;
         // A new file has no attributes to ask for. Only for a client that says it knows: Lustre's
         // would take its cache for filled.
-        let wished = opening.enqueue.map(|enqueue| enqueue.policy.inode_bits());
-        let more = match wished.is_some_and(|bits| bits.contains(InodeBits::XATTR)) {
+        let wanted = opening.enqueue.map(|enqueue| enqueue.policy.inode_bits());
+        let more = match wanted.is_some_and(|bits| bits.contains(InodeBits::XATTR)) {
             true => InodeBits::XATTR,
             false => InodeBits(0),
         };
@@ -140,12 +140,12 @@ impl Mdt {
         if !opening.needs_objects() {
             return Ok(None);
         }
-        let wish = match opening.flags.contains(MdsOpenFlags::HAS_EA) {
+        let requested = match opening.flags.contains(MdsOpenFlags::HAS_EA) {
             true => Some(Plan::parse(opening.layout)?),
             false => None,
         };
         let appends = opening.creates() && opening.flags.contains(MdsOpenFlags::APPEND);
-        let plan = self.plan_in(parent, wish, appends)?;
+        let plan = self.plan_in(parent, requested, appends)?;
         let world = context.target.world();
         self.placement.allocate(world, opening.record.fid2, &plan, 0).await.map(Some)
     }

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use sheen_io::World;
-use sheen_layout::choose::{Among, Choice};
-use sheen_layout::plan::{Known, Plan, Striping};
+use sheen_layout::choose::{Choice, ChoiceInput};
+use sheen_layout::plan::{KnownOsts, Plan, Striping};
 use sheen_layout::stored::Stored;
 use sheen_target::{Wait, while_waiting};
 use sheen_types::{Errno, Fid, Instant};
@@ -31,7 +31,7 @@ const PASSES: usize = 3;
 type Objects = Vec<(Arc<Ost>, u64)>;
 
 /// What objects are taken for.
-struct Want {
+struct AllocationRequest {
     striping: Striping,
     /// Stripes that the layout has room for.
     room: usize,
@@ -45,7 +45,7 @@ impl Placement {
     ///
     /// # Errors
     /// [`Errno::EINVAL`] for a list of OSTs that do not exist; [`Errno::ENOSPC`] if no OST can take
-    /// a file, or a listed one cannot; [`Errno::EFBIG`] if there are fewer stripes than a wish for a
+    /// a file, or a listed one cannot; [`Errno::EFBIG`] if there are fewer stripes than a request for a
     /// first OST must get; [`Errno::ERANGE`] if the layout would be too long.
     pub(crate) async fn allocate(
         &self,
@@ -86,8 +86,9 @@ impl Placement {
         let mut reserved = ReservedObjects::new(Vec::new(), Bytes::new());
         for part in stored.lacking(end) {
             let Some(striping) = stored.striping(part) else { continue };
-            let want = Want { striping, room: stored.stripes_max(part), used: stored.osts() };
-            let objects = self.allocate_part(world, deadline, &want).await?;
+            let request =
+                AllocationRequest { striping, room: stored.stripes_max(part), used: stored.osts() };
+            let objects = self.allocate_part(world, deadline, &request).await?;
             let named = |(ost, id): &(Arc<Ost>, u64)| (ost.index, ost.object(*id));
             stored.place(part, &objects.iter().map(named).collect::<Vec<_>>());
             reserved.add(objects);
@@ -99,20 +100,20 @@ impl Placement {
         &self,
         world: &World,
         mut deadline: Instant,
-        want: &Want,
+        request: &AllocationRequest,
     ) -> Result<Objects, Errno> {
         let clock = &world.clock;
         loop {
             let filled = self.filled.notified();
-            let objects = self.try_allocate(world, deadline, want).await?;
+            let objects = self.try_allocate(world, deadline, request).await?;
             if !objects.is_empty() {
                 return Ok(objects);
             }
-            let (now, osts) = (clock.now(), self.wanted(want));
+            let (now, osts) = (clock.now(), self.wanted(request));
             if osts.iter().any(|ost| ost.recovers(now)) {
                 deadline = now + PATIENCE;
             }
-            if now >= deadline || !self.has_hope(now, &osts) {
+            if now >= deadline || !self.may_find_objects(now, &osts) {
                 return Err(Errno::ENOSPC);
             }
             // One that came back since it was tried is tried again soon. Not at once: one that could be used all
@@ -124,10 +125,10 @@ impl Placement {
     }
 
     /// The OSTs that may hold the file.
-    fn wanted(&self, want: &Want) -> Vec<Arc<Ost>> {
-        let listed = &want.striping.osts;
+    fn wanted(&self, request: &AllocationRequest) -> Vec<Arc<Ost>> {
+        let listed = &request.striping.osts;
         let pools = Arc::clone(&self.pools.read());
-        let pool = Known { osts: &[], pools: &pools }.pool(&want.striping.pool);
+        let pool = KnownOsts { osts: &[], pools: &pools }.pool(&request.striping.pool);
         let is_wanted = |ost: &&Arc<Ost>| match listed.is_empty() {
             true => pool.is_none_or(|pool| pool.contains(&ost.index)),
             false => listed.contains(&ost.index),
@@ -137,7 +138,7 @@ impl Placement {
 
     /// Whether waiting may help. An MDT that has just started learns of its OSTs from the MGS after
     /// its first clients have come back: until then it knows none, which is no lack of space.
-    fn has_hope(&self, now: Instant, osts: &[Arc<Ost>]) -> bool {
+    fn may_find_objects(&self, now: Instant, osts: &[Arc<Ost>]) -> bool {
         let first_asked = *self.first_asked.get_or_init(|| now);
         match osts.is_empty() {
             true => now < first_asked + PATIENCE,
@@ -150,17 +151,17 @@ impl Placement {
         &self,
         world: &World,
         deadline: Instant,
-        want: &Want,
+        request: &AllocationRequest,
     ) -> Result<Objects, Errno> {
         if self.osts.read().is_empty() {
             return Ok(Vec::new());
         }
-        let choice = self.choose(world, want)?;
-        let is_listed = !want.striping.osts.is_empty();
+        let choice = self.choose(world, request)?;
+        let is_listed = !request.striping.osts.is_empty();
         let reserved =
             ReservedObjects::new(self.take_all(world, deadline, &choice).await, Bytes::new());
         let now = world.clock.now();
-        let recovers = || self.wanted(want).iter().any(|ost| ost.recovers(now));
+        let recovers = || self.wanted(request).iter().any(|ost| ost.recovers(now));
         match reserved.count() {
             0 if !is_listed => Ok(Vec::new()),
             some if some >= choice.least => Ok(reserved.into_objects()),
@@ -171,21 +172,25 @@ impl Placement {
         }
     }
 
-    fn choose(&self, world: &World, want: &Want) -> Result<Choice, Errno> {
+    fn choose(&self, world: &World, request: &AllocationRequest) -> Result<Choice, Errno> {
         // Those that may not be used do not count, unless the user says which: then there is no file.
-        let is_listed = !want.striping.osts.is_empty();
+        let is_listed = !request.striping.osts.is_empty();
         let osts = self.all();
         let osts = osts.iter().filter(|ost| is_listed || ost.is_active());
         let candidates: Vec<_> = osts.map(|ost| ost.candidate()).collect();
         let pools = Arc::clone(&self.pools.read());
-        let pool = Known { osts: &[], pools: &pools }.pool(&want.striping.pool);
-        let among =
-            Among { candidates: &candidates, pool, used: &want.used, stripes_max: want.room };
+        let pool = KnownOsts { osts: &[], pools: &pools }.pool(&request.striping.pool);
+        let input = ChoiceInput {
+            candidates: &candidates,
+            pool,
+            used: &request.used,
+            stripes_max: request.room,
+        };
         let settings = self.settings();
-        let striping = settings.limited(want.striping.clone());
+        let striping = settings.limited(request.striping.clone());
         let mut chance = || world.random.number();
         let mut balance = self.balance.lock();
-        balance.choose(&striping, &among, settings.weighting, &mut chance)
+        balance.choose(&striping, &input, settings.weighting, &mut chance)
     }
 
     /// Takes objects in the order of a choice; fewer than are wanted if OSTs have none.

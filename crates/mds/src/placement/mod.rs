@@ -28,7 +28,7 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use sheen_layout::choose::Balance;
-use sheen_layout::plan::{Defaults, Known, Plan};
+use sheen_layout::plan::{Defaults, KnownOsts, Plan};
 use sheen_layout::stored::{Stored, errno_of};
 use sheen_rpc::Channel;
 use sheen_store::{Store, StoreError, Transaction};
@@ -60,7 +60,7 @@ pub(crate) struct Placement {
     /// Whose turn it is.
     balance: Mutex<Balance>,
     filled: Arc<Notify>,
-    /// Wakes who wants to know of new OSTs.
+    /// Wakes tasks that wait for new OSTs.
     added: Notify,
     /// When objects were first wanted.
     first_asked: OnceLock<Instant>,
@@ -127,7 +127,7 @@ impl Placement {
         self.added.notified().await;
     }
 
-    /// Says whether an OST may be used.
+    /// Sets whether an OST may be used.
     ///
     /// # Errors
     /// [`Errno::ENODEV`] if there is none of that number.
@@ -225,39 +225,39 @@ impl Placement {
         *self.pools.write() = Arc::new(pools);
     }
 
-    /// What a new file will look like: as its creator wishes, or as it inherits. `defaults` are
+    /// What a new file will look like: as its creator requests, or as it inherits. `defaults` are
     /// those of its directory and of the root, as stored. `now` is asked if the MDT's space counts.
     ///
     /// # Errors
-    /// [`Errno::EINVAL`] for a wish that names what does not exist, or that may not lie on the MDT
+    /// [`Errno::EINVAL`] for a requested layout that names what does not exist, or that may not lie on the MDT
     /// and has no other place.
     pub(crate) fn plan(
         &self,
         now: impl FnOnce() -> Option<Instant>,
-        wish: Option<Plan>,
+        requested: Option<Plan>,
         defaults: [Option<Plan>; 2],
         appends: bool,
     ) -> Result<Plan, Errno> {
         let settings = self.settings();
         let on_mdt = self.on_mdt.limit(&*self.store, settings.on_mdt, now);
         let (numbers, pools) = (self.numbers(), Arc::clone(&self.pools.read()));
-        let known = Known { osts: &numbers, pools: &pools };
+        let known = KnownOsts { osts: &numbers, pools: &pools };
         let legal = |mut plan: Plan| {
             plan.check(&known).ok()?;
             plan.limit_on_mdt(on_mdt).ok().map(|()| plan)
         };
         let [parent, root] = defaults.map(|default| default.and_then(legal));
         let inherited = Plan::inherited(parent, root, &settings.defaults);
-        // Who wishes for nothing in particular gets what he would have got without a word.
-        let Some(mut wish) = wish.filter(|wish| !wish.is_empty()) else {
+        // A file that asks for nothing in particular gets what it would have got without asking.
+        let Some(mut requested) = requested.filter(|requested| !requested.is_empty()) else {
             return Ok(match appends {
                 true => inherited.for_appending(&settings.appending, &settings.defaults),
                 false => inherited,
             });
         };
-        wish.check(&known)?;
-        wish.limit_on_mdt(on_mdt).map_err(|_| Errno::EINVAL)?;
-        Ok(wish.wished(&inherited, &settings.defaults, &known))
+        requested.check(&known)?;
+        requested.limit_on_mdt(on_mdt).map_err(|_| Errno::EINVAL)?;
+        Ok(requested.filled(&inherited, &settings.defaults, &known))
     }
 
     /// A default for a directory, made legal.
@@ -265,8 +265,8 @@ impl Placement {
     /// # Errors
     /// [`Errno::EINVAL`] if it names what does not exist; [`Errno::EFBIG`] if it may not lie on the
     /// MDT and has no other place.
-    pub(crate) fn default_plan(&self, wish: Plan, old: Option<&Plan>) -> Result<Plan, Errno> {
-        let mut plan = wish.over(old);
+    pub(crate) fn default_plan(&self, requested: Plan, old: Option<&Plan>) -> Result<Plan, Errno> {
+        let mut plan = requested.over(old);
         self.check(&plan)?;
         plan.limit_on_mdt(self.settings().on_mdt)?;
         Ok(plan)
@@ -275,7 +275,7 @@ impl Placement {
     /// Whether all that a plan names exists.
     pub(crate) fn check(&self, plan: &Plan) -> Result<(), Errno> {
         let (numbers, pools) = (self.numbers(), Arc::clone(&self.pools.read()));
-        plan.check(&Known { osts: &numbers, pools: &pools })
+        plan.check(&KnownOsts { osts: &numbers, pools: &pools })
     }
 
     pub(crate) fn defaults(&self) -> Defaults {

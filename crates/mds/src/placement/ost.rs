@@ -61,7 +61,7 @@ pub(crate) struct Ost {
     is_kept: AtomicBool,
     /// Wakes the keeper.
     kick: Notify,
-    /// Wakes who waits for objects.
+    /// Wakes tasks that wait for objects.
     filled: Arc<Notify>,
     pub(super) ost_updates: OstUpdates,
 }
@@ -178,15 +178,15 @@ impl Ost {
         self.is_active.load(Ordering::Acquire)
     }
 
-    /// Says whether it may be used (`osp.*.active`).
+    /// Sets whether it may be used (`osp.*.active`).
     pub(super) fn set_active(&self, is_active: bool) {
         if is_active && !self.is_active() {
-            // It may have come back meanwhile without our asking what is there.
+            // It may have restarted meanwhile without our having asked what is there.
             self.pool.lock().agreed = None;
         }
         self.is_active.store(is_active, Ordering::Release);
         self.kick.notify_one();
-        // Who waits for an object of this one looks elsewhere.
+        // A create that waits for an object of this one tries another OST.
         self.filled.notify_waiters();
     }
 
@@ -308,7 +308,7 @@ impl Ost {
         let world = target.world().clone();
         let keeper = async move {
             while let Some((ost, target)) = upgrade(&ost, &weak) {
-                let busy = ost.look_around(&target).await;
+                let busy = ost.run_once(&target).await;
                 drop(target);
                 let pause = world.clock.now() + if busy { BUSY } else { IDLE };
                 race(ost.kick.notified(), world.clock.sleep_until(pause)).await;
@@ -318,7 +318,7 @@ impl Ost {
     }
 
     /// Does what is to do; whether something waits for the MDT's disk.
-    async fn look_around(&self, target: &Arc<Target>) -> bool {
+    async fn run_once(&self, target: &Arc<Target>) -> bool {
         if !self.recovered.load(Ordering::Acquire) || !self.is_active() {
             return false;
         }

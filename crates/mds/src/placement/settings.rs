@@ -303,7 +303,7 @@ mod tests {
         settings.set_max_stripecount(3).unwrap();
         assert_eq!(settings.limited(all.clone()).stripe_count, 3);
         let many = Striping { stripe_count: 7, ..Striping::default() };
-        assert_eq!(settings.limited(many.clone()), many, "who asks for a number gets it");
+        assert_eq!(settings.limited(many.clone()), many, "a file with a number of its own gets it");
         let over = Striping { overstriped: true, ..all };
         assert_eq!(settings.limited(over.clone()), over);
         assert_eq!(settings.set_max_stripecount(-1), Err(Errno::ERANGE));

@@ -143,10 +143,10 @@ impl Mdt {
         Ok(patch)
     }
 
-    /// The owner may set any time, and so may who may write: real clients mark the time of now as a chosen one,
-    /// too. Besides a change that is judged by itself, times need no more than that; what a client says besides
-    /// (that it forces them, or takes set-id bits) saves them from no check. The change time is one of them: no
-    /// client sends it alone but after a rename between MDTs, and it only moves forward.
+    /// The owner may set any time, and so may a caller who may write: real clients mark the time of now as a
+    /// chosen one, too. Besides a change that is judged by itself, times need no more than that; further flags
+    /// of the client (that it forces them, or takes set-id bits) save them from no check. The change time is
+    /// one of them: no client sends it alone but after a rename between MDTs, and it only moves forward.
     fn may_set_times(
         &self,
         caller: &Caller,
@@ -168,7 +168,7 @@ impl Mdt {
         }
     }
 
-    /// Set-id bits are taken by the owner, and by who may write: its write takes them.
+    /// Set-id bits are cleared by the owner, and by a caller who may write: its write clears them.
     fn may_take_set_id(
         &self,
         caller: &Caller,

@@ -163,7 +163,7 @@ impl Mdt {
         if !inode.is_regular() {
             return Err(Errno::EOPNOTSUPP);
         }
-        // Objects with data are not thrown away by this door.
+        // Objects with data are not destroyed in this way.
         self.set_file_layout(context, inode, plan.ok_or(Errno::EPERM)?).await?;
         Ok(Outcome::ok(done_reply()))
     }

@@ -390,7 +390,7 @@ fn a_lock_comes_with_what_earlier_holders_wrote() {
         put(&one, fid, 0, &[1; 50]).await.expect("written under the lock");
         let second = lock(&two, fid, LockMode::Pw).await;
         assert_eq!(second.reply.desc.granted_mode.mode(), None, "it has to wait");
-        assert_eq!(second.value.size, 50, "and hears what is known so far");
+        assert_eq!(second.value.size, 50, "and gets what is known so far");
         world.sleep(std::time::Duration::from_secs(1)).await;
         let granted = two.inner.callbacks().into_iter().find_map(|callback| match callback {
             Request::LdlmCpCallback(callback) => Some(callback),
@@ -461,7 +461,7 @@ fn a_getattr_brings_the_size_where_no_client_writes() {
 }
 
 #[test]
-fn the_server_locks_for_who_has_no_lock() {
+fn the_server_locks_for_a_client_without_a_lock() {
     test(409, |server, _| async move {
         let (one, two) = (server.client("one").await, server.client("two").await);
         let fid = make(&server, &one, "f").await;
@@ -476,7 +476,7 @@ fn the_server_locks_for_who_has_no_lock() {
 }
 
 #[test]
-fn what_is_cached_of_a_file_that_goes_is_thrown_away() {
+fn what_is_cached_of_a_destroyed_file_is_discarded() {
     test(410, |server, world| async move {
         let (one, two) = (server.client("one").await, server.client("two").await);
         let fid = make(&server, &one, "f").await;
@@ -512,7 +512,7 @@ fn a_client_that_has_cached_that_a_file_has_no_data_here_is_notified_when_it_get
         put(&one, here, 0, b"data").await.expect("written");
         let plain = one.create(Fid::ROOT, "elsewhere").await.expect("made");
         let elsewhere = plain.body.fid1;
-        // As of who waited while it was moved away.
+        // As a client that waited while it was moved away.
         assert_eq!(lock(&two, elsewhere, LockMode::Pr).await.value.size, 0);
         assert!(two.inner.callbacks().is_empty());
         one.modify(swap(&one, elsewhere, here)).await.expect("exchanged");
@@ -660,7 +660,7 @@ fn an_answer_that_is_asked_for_again_has_the_size_with_the_lock() {
 }
 
 #[test]
-fn who_looks_up_before_it_opens_gets_the_bytes_all_the_same_and_once() {
+fn a_client_that_looks_up_before_it_opens_gets_the_bytes_all_the_same_and_once() {
     test(416, |server, _| async move {
         let client = server.client("c").await;
         assert!(client.inner.agreed().flags2.contains(ConnectFlags2::OWN_NAMES), "as ours does");
@@ -703,7 +703,7 @@ fn an_open_brings_no_more_than_a_mebibyte_whatever_room_there_is() {
 }
 
 #[test]
-fn an_open_brings_bytes_to_those_alone_who_may_read_them() {
+fn an_open_brings_bytes_only_to_callers_that_may_read_them() {
     test(418, |server, _| async move {
         let root = server.client("c").await;
         let fid = make(&server, &root, "f").await;

@@ -36,7 +36,7 @@ const INTERNAL: [Fid; 9] = [
 ];
 
 #[test]
-fn what_is_no_inode_is_nobodys_to_name() {
+fn what_is_no_inode_may_not_be_named() {
     let world = TestWorld::new(330);
     let inner = world.clone();
     run(
@@ -143,7 +143,7 @@ fn a_client_makes_inodes_in_its_own_sequences() {
             let moved = client.inner.stolen(Nid(FAR.0 + 1));
             moved.connect().await.unwrap();
             client.with(moved).mkdir(Fid::ROOT, "moved").await.unwrap();
-            // Not one that only says that it is at that node.
+            // Not one that only claims to be at that node.
             let claims = server.node.client("claims");
             claims.claim_from(Nid(FAR.0 + 2));
             let claims = server.begin(claims).await;

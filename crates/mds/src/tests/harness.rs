@@ -40,12 +40,12 @@ pub(super) struct Server {
     pub(super) osts: Vec<Arc<FakeOst>>,
 }
 
-/// Who asks.
+/// The caller.
 #[derive(Clone, Copy)]
 pub(super) struct User {
     pub(super) uid: u32,
     pub(super) gid: u32,
-    /// What the client says that the user is able to.
+    /// What the client claims that the user is able to.
     pub(super) cap: u32,
 }
 

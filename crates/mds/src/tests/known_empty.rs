@@ -50,7 +50,7 @@ fn an_empty_file_is_vouched_for_from_its_last_close_on() {
         let (one, two) = (server.client("one").await, server.client("two").await);
         let made = one.create(Fid::ROOT, "f").await.unwrap();
         let fid = made.body.fid1;
-        assert!(!made.body.valid.intersects(SIZES), "not to who may write it");
+        assert!(!made.body.valid.intersects(SIZES), "not to a client that may write it");
         assert!(!is_vouched(&two, fid).await, "it is open for writing");
         let second = two.open(Fid::ROOT, "f", WRITE).await.unwrap();
         one.close(&made).await.unwrap();
@@ -151,7 +151,7 @@ fn a_writer_that_is_lost_may_have_written() {
 }
 
 #[test]
-fn a_restart_forgets_who_is_known_to_be_empty() {
+fn a_restart_forgets_which_files_are_known_to_be_empty() {
     test(305, |server, world| async move {
         let one = server.client("one").await;
         let known = touched(&one, "f").await;

@@ -42,7 +42,7 @@ fn stored(layout: &Bytes) -> Stored {
     Stored::decode(layout).expect("a layout")
 }
 
-async fn wished(client: &Client, name: &str, plan: &Plan) -> Result<Opened, Errno> {
+async fn create_with(client: &Client, name: &str, plan: &Plan) -> Result<Opened, Errno> {
     let flags = MdsOpenFlags::CREAT | MdsOpenFlags::WRITE | MdsOpenFlags::HAS_EA;
     let mut request = client.open_request(Fid::ROOT, name, flags);
     request.eadata = plan.encode();
@@ -103,13 +103,13 @@ fn components_get_objects_when_they_are_written() {
             let server = Server::start(&inner, 4).await;
             let client = server.client("c").await;
             let other = server.client("d").await;
-            let opened = wished(&client, "f", &three()).await.unwrap();
+            let opened = create_with(&client, "f", &three()).await.unwrap();
             let file = opened.body.fid1;
             let new = stored(&opened.layout);
             assert_eq!((new.generation(), new.objects().len()), (3, 1));
             let (_, second) = grow(&client, file, 81_920).await;
             let second = second.unwrap();
-            // The second has room for one stripe only: it was wished so.
+            // The second has room for one stripe only: it was requested so.
             assert_eq!((second.generation(), second.objects().len()), (4, 2));
             let (answer, full) = grow(&other, file, 2 * MIB).await;
             let full = full.unwrap();
@@ -138,7 +138,7 @@ fn nothing_is_written_behind_the_last_component() {
             let server = Server::start(&inner, 4).await;
             let client = server.client("c").await;
             let plan = Plan::Composite(vec![part(0, 65536, 1), part(65536, MIB, 1)]);
-            let file = wished(&client, "f", &plan).await.unwrap().body.fid1;
+            let file = create_with(&client, "f", &plan).await.unwrap().body.fid1;
             assert_eq!(grow(&client, file, MIB + 1).await.1, Err(Errno::EINVAL));
             assert!(grow(&client, file, MIB).await.1.is_ok());
             server.check();
@@ -164,7 +164,7 @@ fn a_directory_s_components_are_inherited() {
             let layout = stored(&opened.layout);
             assert_eq!((layout.generation(), layout.objects().len()), (3, 1));
             assert_eq!(layout.striping(1).unwrap().stripe_size, 1 << 20);
-            // A wish for nothing in particular is none.
+            // A request for nothing in particular is none.
             let bare = client.make(sub, "bare", REGULAR | 0o644).await.unwrap();
             let nothing = Plan::default().encode();
             client.setxattr(bare, "lustre.lov", Some(&nothing), 0).await.unwrap();
@@ -184,7 +184,7 @@ fn a_directory_s_components_are_inherited() {
 }
 
 #[test]
-fn the_limit_on_the_mdt_holds_for_wishes_and_defaults() {
+fn the_limit_on_the_mdt_holds_for_requests_and_defaults() {
     let world = TestWorld::new(303);
     let inner = world.clone();
     run(
@@ -198,7 +198,7 @@ fn the_limit_on_the_mdt_holds_for_wishes_and_defaults() {
             let rest = part(8 * MIB, END_OF_FILE, 1);
             let both = Plan::Composite(vec![on_mdt(8 * MIB), rest]);
             let end = async |name: &str, plan: &Plan| {
-                let opened = wished(&client, name, plan).await?;
+                let opened = create_with(&client, name, plan).await?;
                 let layout = stored(&opened.layout);
                 Ok((layout.end_on_mdt(), layout.objects().len()))
             };
@@ -264,10 +264,10 @@ fn what_operators_set_holds_where_a_file_asks_for_nothing_else() {
             assert_eq!(osts("pooled2", MdsOpenFlags::APPEND).await, [1, 3]);
             assert_eq!(osts("other", MdsOpenFlags::NONE).await.len(), 3);
             // The most of a file that is to lie on all OSTs.
-            let wide = wished(&client, "wide", &all).await.unwrap();
+            let wide = create_with(&client, "wide", &all).await.unwrap();
             assert_eq!(stored(&wide.layout).objects().len(), 4);
             set(|settings| settings.set_max_stripecount(2));
-            let wide = wished(&client, "limited", &all).await.unwrap();
+            let wide = create_with(&client, "limited", &all).await.unwrap();
             assert_eq!(stored(&wide.layout).objects().len(), 2);
             server.check();
         },
@@ -284,7 +284,7 @@ fn components_are_added_and_removed_by_attributes() {
             let server = Server::start(&inner, 4).await;
             let client = server.client("c").await;
             let plan = Plan::Composite(vec![part(0, MIB, 1)]);
-            let file = wished(&client, "f", &plan).await.unwrap().body.fid1;
+            let file = create_with(&client, "f", &plan).await.unwrap().body.fid1;
             let change =
                 async |name: &str, value: &Bytes| client.setxattr(file, name, Some(value), 0).await;
             let layout = async || stored(&client.getxattr(file, "lustre.lov").await.unwrap());
@@ -326,7 +326,8 @@ fn a_file_on_the_mdt_loses_its_data_with_its_layout() {
         async move {
             let server = Server::start(&inner, 1).await;
             let client = server.client("c").await;
-            let file = wished(&client, "f", &Plan::Composite(vec![on_mdt(MIB)])).await.unwrap();
+            let file =
+                create_with(&client, "f", &Plan::Composite(vec![on_mdt(MIB)])).await.unwrap();
             let file = file.body.fid1;
             server.store.write(file, 0, &[Bytes::from_static(b"data")]).unwrap();
             let all = naming(1, CompFlags::NONE);
@@ -348,7 +349,7 @@ fn pools_and_overstriping() {
             let fast = PoolName::new("fast").unwrap();
             server.mdt.set_pools([(fast, vec![1, 3])].into());
             let osts = async |name: &str, striping: Striping| {
-                let opened = wished(&client, name, &Plan::Plain(striping)).await?;
+                let opened = create_with(&client, name, &Plan::Plain(striping)).await?;
                 client.close(&opened).await?;
                 let objects = stored(&opened.layout).objects();
                 Ok(objects.into_iter().map(|(ost, _)| ost).collect::<Vec<_>>())
@@ -374,7 +375,7 @@ fn pools_and_overstriping() {
             assert_eq!(osts("each", each).await.unwrap().len(), 8);
             // A pool that has gone holds nothing back, and its name stays.
             server.mdt.set_pools(std::collections::BTreeMap::new());
-            let opened = wished(&client, "gone", &Plan::Plain(pooled)).await.unwrap();
+            let opened = create_with(&client, "gone", &Plan::Plain(pooled)).await.unwrap();
             let layout = stored(&opened.layout);
             assert_eq!((layout.objects().len(), layout.striping(0).unwrap().pool), (4, fast));
             server.check();
@@ -393,7 +394,7 @@ fn two_thousand_stripes_are_created_and_reported_whole() {
             let client = server.client("c").await;
             let striping =
                 Striping { overstriped: true, stripe_count: 2000, ..Striping::default() };
-            let opened = wished(&client, "f", &Plan::Plain(striping)).await.unwrap();
+            let opened = create_with(&client, "f", &Plan::Plain(striping)).await.unwrap();
             assert_eq!(stored(&opened.layout).objects().len(), 2000);
             assert!(opened.body.max_mdsize as usize >= opened.layout.len());
             client.close(&opened).await.unwrap();
@@ -420,11 +421,11 @@ fn objects_reserved_in_vain_are_returned() {
             let list = Striping { osts: vec![0, 1], stripe_count: 2, ..Striping::default() };
             for number in 0..5 {
                 let name = format!("f{number}");
-                let failed = wished(&client, &name, &Plan::Plain(list.clone())).await;
+                let failed = create_with(&client, &name, &Plan::Plain(list.clone())).await;
                 assert_eq!(failed.map(|_| ()), Err(Errno::ENOSPC));
             }
             let one = Striping { osts: vec![0], stripe_count: 1, ..Striping::default() };
-            let opened = wished(&client, "after", &Plan::Plain(one)).await.unwrap();
+            let opened = create_with(&client, "after", &Plan::Plain(one)).await.unwrap();
             let (_, object) = stored(&opened.layout).objects()[0];
             let view = server.mdt.osts();
             assert_eq!(object.id(), view[0].last_used, "none in between was lost");
@@ -445,7 +446,7 @@ fn grown_layouts_are_replayed_with_their_objects() {
             let store = Arc::new(StoreMem::new(options));
             let server = Server::start_on(&inner, store, osts).await;
             let client = server.client("c").await;
-            let opened = wished(&client, "f", &three()).await.unwrap();
+            let opened = create_with(&client, "f", &three()).await.unwrap();
             let file = opened.body.fid1;
             server.store.commit().unwrap();
             let request = intent(&client, file, 2 * MIB);
@@ -484,7 +485,7 @@ fn all_components_objects_get_a_new_owner() {
         async move {
             let server = Server::start(&inner, 4).await;
             let client = server.client("c").await;
-            let file = wished(&client, "f", &three()).await.unwrap().body.fid1;
+            let file = create_with(&client, "f", &three()).await.unwrap().body.fid1;
             grow(&client, file, u64::MAX).await.1.unwrap();
             let owner = AttrValid::UID | AttrValid::GID;
             let fill = |record: &mut sheen_wire::md::RecSetattr| {
@@ -536,7 +537,7 @@ fn two_files_exchange_their_data() {
             let client = server.client("c").await;
             let plain = client.create(Fid::ROOT, "plain").await.unwrap();
             let dom = Plan::Composite(vec![on_mdt(MIB), part(MIB, END_OF_FILE, 1)]);
-            let dom = wished(&client, "dom", &dom).await.unwrap();
+            let dom = create_with(&client, "dom", &dom).await.unwrap();
             let (one, two) = (plain.body.fid1, dom.body.fid1);
             server.store.write(two, 0, &[Bytes::from_static(b"on the MDT")]).unwrap();
             client.modify(swap(&client, one, two)).await.unwrap();
@@ -575,7 +576,7 @@ fn a_resent_layout_intent_is_answered_though_a_change_waits_for_the_lock() {
             let osts = (0..4).map(|_| FakeOst::new()).collect();
             let server = Server::start_on(&inner, manual(), osts).await;
             let (client, other) = (server.client("c").await, server.client("o").await);
-            let file = wished(&client, "f", &three()).await.unwrap().body.fid1;
+            let file = create_with(&client, "f", &three()).await.unwrap().body.fid1;
             // Its answer is lost, so that no callback of the lock is obeyed.
             let call = TestCall::new(intent(&client, file, 81_920)).tagged(7);
             let first = client.inner.call_with(call.clone()).await.unwrap();

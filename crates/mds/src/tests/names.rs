@@ -389,7 +389,8 @@ fn a_repeated_request_is_answered_and_not_executed_again() {
     );
 }
 
-/// Found by seed 122 of the simulator: the rename waited for the lock, whose owner never heard of it.
+/// Found by seed 122 of the simulator: the rename waited for the lock, whose owner never got the
+/// callback.
 #[test]
 fn a_look_up_is_answered_again_though_a_rename_of_its_name_waits_for_its_lock() {
     let world = TestWorld::new(122);

@@ -338,7 +338,7 @@ fn no_client_changes_an_mdt_that_is_read_only() {
 }
 
 #[test]
-fn who_connects_read_only_changes_nothing() {
+fn a_client_that_connects_read_only_changes_nothing() {
     let world = TestWorld::new(27);
     let inner = world.clone();
     run(
@@ -394,7 +394,8 @@ fn dispositions_are_those_of_a_real_mdt() {
             client.close(&file).await.unwrap();
             client.mkdir(Fid::ROOT, "dir").await.unwrap();
             let bare = client.make(Fid::ROOT, "bare", REGULAR | 0o644).await.unwrap();
-            let wish = Plan::Plain(Striping { stripe_count: 1, ..Striping::default() }).encode();
+            let requested =
+                Plan::Plain(Striping { stripe_count: 1, ..Striping::default() }).encode();
             let (read, write) = (MdsOpenFlags::READ, MdsOpenFlags::WRITE);
             let (creat, by_fid) = (MdsOpenFlags::CREAT, MdsOpenFlags::BY_FID);
             let (delay, with_ea) = (MdsOpenFlags::DELAY_CREATE, MdsOpenFlags::HAS_EA);
@@ -428,7 +429,7 @@ fn dispositions_are_those_of_a_real_mdt() {
                     request.rec_reint.fid2 = if is_bare { bare } else { file.body.fid1 };
                 }
                 if flags.contains(with_ea) {
-                    request.eadata = wish.clone();
+                    request.eadata = requested.clone();
                 }
                 let mine = request.dlm_req.handles[0];
                 let call = TestCall::new(request).tagged(client.next_tag());

@@ -74,7 +74,7 @@ fn an_ost_that_may_not_be_used_gets_no_files_and_is_asked_for_nothing() {
                 let osts = osts_of(&client, Fid::ROOT, &format!("f{number}")).await;
                 assert_ne!(osts[0], 1);
             }
-            // Who names it waits for nothing.
+            // A file that names it waits for nothing.
             for ost in [0, 2] {
                 server.mdt.set_ost_active(ost, false).unwrap();
             }
@@ -168,13 +168,13 @@ fn directories_pass_their_layout_on() {
             let server = Server::start(&inner, 4).await;
             let client = server.client("c").await;
             let directory = client.mkdir(Fid::ROOT, "d").await.unwrap();
-            let wish = Striping {
+            let requested = Striping {
                 stripe_count: 2,
                 stripe_size: 1 << 20,
                 first: Some(1),
                 ..Striping::default()
             };
-            let value = Plan::Plain(wish).encode();
+            let value = Plan::Plain(requested).encode();
             client.setxattr(directory, "lustre.lov", Some(&value), 0).await.unwrap();
             let sub = client.mkdir(directory, "sub").await.unwrap();
             assert_eq!(osts_of(&client, sub, "f").await, [1, 2]);
@@ -356,10 +356,11 @@ fn a_create_waits_for_osts_that_recover_and_for_one_that_was_disconnected() {
                 let client = server.client("c").await;
                 let directory = client.mkdir(Fid::ROOT, "d").await.unwrap();
                 let osts = listed.into_iter().collect();
-                let wish = Plan::Plain(Striping { osts, stripe_count: 1, ..Striping::default() });
+                let requested =
+                    Plan::Plain(Striping { osts, stripe_count: 1, ..Striping::default() });
                 if listed.is_some() {
                     client
-                        .setxattr(directory, "lustre.lov", Some(&wish.encode()), 0)
+                        .setxattr(directory, "lustre.lov", Some(&requested.encode()), 0)
                         .await
                         .unwrap();
                 }
@@ -449,11 +450,11 @@ fn without_any_ost_there_is_no_space() {
 /// A file that is to have a stripe on an OST which recovers, while another OST works: that went round without end.
 #[test]
 fn a_create_that_waits_for_one_of_its_osts_delays_no_other() {
-    let wishes = [
+    let plans = [
         Striping { osts: vec![0, 1], stripe_count: 2, ..Striping::default() },
         Striping { first: Some(0), stripe_count: 2, ..Striping::default() },
     ];
-    for wish in wishes {
+    for requested in plans {
         let world = TestWorld::new(61);
         let inner = world.clone();
         run(
@@ -461,7 +462,7 @@ fn a_create_that_waits_for_one_of_its_osts_delays_no_other() {
                 let server = Server::start(&inner, 2).await;
                 let client = server.client("c").await;
                 let directory = client.mkdir(Fid::ROOT, "d").await.unwrap();
-                let plan = Plan::Plain(wish).encode();
+                let plan = Plan::Plain(requested).encode();
                 client.setxattr(directory, "lustre.lov", Some(&plan), 0).await.unwrap();
                 server.osts[1].state.lock().import = ImportState::ReplayWait;
                 let (later, back) = (inner.clone(), server.osts[1].clone());

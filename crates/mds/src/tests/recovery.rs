@@ -112,7 +112,7 @@ fn an_open_that_is_replayed_twice_keeps_the_handle_of_the_first_answer() {
             assert_eq!(answer.head.transno, first.head.transno);
             let twice = opened(answer).unwrap();
             assert_eq!(twice.body.open_handle, once.body.open_handle);
-            // As who has had the first answer asks.
+            // As a client that has had the first answer asks.
             open.rec_reint.open_handle_old = once.body.open_handle;
             let again = opened(replay(&client, open.into(), &first).await).unwrap();
             assert_eq!(again.body.open_handle, once.body.open_handle);
@@ -275,7 +275,7 @@ fn sequences_are_not_given_twice() {
 }
 
 #[test]
-fn a_range_is_durable_before_an_ost_hears_of_it() {
+fn a_range_is_durable_before_it_is_sent_to_an_ost() {
     let world = TestWorld::new(145);
     let inner = world.clone();
     run(

@@ -237,7 +237,7 @@ fn a_replay_names_objects_that_a_file_may_have_got() {
                 open.rec_reint.open_handle_old = before.body.open_handle;
                 let after = opened(replay(&client, open.into(), &first).await).unwrap();
                 assert_eq!(!after.layout.is_empty(), is_believed, "{number}");
-                // The OST had made it before the MDT heard of it.
+                // The OST had made it before the MDT had its answer.
                 if is_believed {
                     let mut ost = server.osts[0].state.lock();
                     ost.objects.insert((sequence, 50_000));

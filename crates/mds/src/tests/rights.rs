@@ -1,4 +1,4 @@
-//! Attributes, who may change them, and extended attributes.
+//! Attributes, the right to change them, and extended attributes.
 
 use bytes::Bytes;
 use sheen_target::testing::TestWorld;
@@ -18,7 +18,7 @@ fn mode(value: u32) -> impl FnOnce(&mut RecSetattr) {
 }
 
 #[test]
-fn modes_decide_who_may_do_what() {
+fn modes_decide_what_a_caller_may_do() {
     let world = TestWorld::new(80);
     let inner = world.clone();
     run(
@@ -225,7 +225,7 @@ fn all_extended_attributes_come_at_once() {
 
 const ACCESS: &str = "system.posix_acl_access";
 
-/// The value of a list: tag, permissions, and whom it names.
+/// The value of a list: tag, permissions, and the user or group it names.
 fn acl(lines: &[(u16, u16, u32)]) -> bytes::Bytes {
     let entry = |(tag, perm, id): &(u16, u16, u32)| AclEntry { tag: *tag, perm: *perm, id: *id };
     PosixAcl { entries: lines.iter().map(entry).collect() }.encode()

@@ -23,12 +23,12 @@ fn sized(bytes: u64) -> MemOptions {
     MemOptions { capacity_bytes: Some(bytes), ..MemOptions::default() }
 }
 
-/// A write out of the grant, by a client that used `used` of it, wants `wish` and lost `lost`.
-fn granted(id: u64, offset: u64, length: u32, used: u64, wish: u32, lost: u32) -> OstWrite {
+/// A write out of the grant, by a client that used `used` of it, wants `wanted` and lost `lost`.
+fn granted(id: u64, offset: u64, length: u32, used: u64, wanted: u32, lost: u32) -> OstWrite {
     let mut request = write(id, vec![piece(offset, length, BrwFlags::FROM_GRANT)]);
     let oa = &mut request.ost_body.oa;
     oa.valid |= Valid::GRANT | Valid::BLOCKS;
-    (oa.data_version, oa.mode, oa.misc) = (used, wish, lost);
+    (oa.data_version, oa.mode, oa.misc) = (used, wanted, lost);
     request
 }
 
@@ -89,7 +89,7 @@ fn a_client_without_the_feature_gets_nothing() {
 }
 
 #[test]
-fn what_is_used_comes_off_and_what_is_wished_comes_on() {
+fn what_is_used_comes_off_and_what_is_wanted_comes_on() {
     with_ost(sized(1 << 30), |server| async move {
         let one = server.node.connect("one").await;
         let start = server.ost.grant_view().total;
@@ -97,8 +97,8 @@ fn what_is_used_comes_off_and_what_is_wished_comes_on() {
         let oa = spend(&one, request).await.expect("written");
         assert_eq!(oa.grant, MIB, "as much as was used");
         assert_eq!(server.ost.grant_view().total, start);
-        let wish = INITIAL_GRANT as u32 + (4 << 20);
-        let oa = spend(&one, granted(1, 0, 4096, 4096, wish, 8192)).await.expect("written");
+        let wanted = INITIAL_GRANT as u32 + (4 << 20);
+        let oa = spend(&one, granted(1, 0, 4096, 4096, wanted, 8192)).await.expect("written");
         assert_eq!(oa.grant, (4 << 20) + 4096 + 8192, "what was lost can be had again");
         assert_eq!(server.ost.grant_view().total, start + (4 << 20));
     });
@@ -188,7 +188,7 @@ async fn promise_holds(server: Server) {
     assert_eq!(server.store.attributes(super::harness::fid(1)).expect("there").size, mine);
 }
 
-/// No client uses a grant that it does not have, or does not own up to: what was promised to other clients
+/// No client uses a grant that it does not have, or does not declare: what was promised to other clients
 /// stays there.
 #[test]
 fn a_client_takes_no_more_out_of_its_grant_than_it_has() {

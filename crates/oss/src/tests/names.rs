@@ -80,7 +80,7 @@ async fn refused(client: &TestClient, request: impl Into<Request>) -> Option<Err
 }
 
 #[test]
-fn objects_of_reserved_sequences_are_nobodys_to_name() {
+fn objects_of_reserved_sequences_may_not_be_named() {
     with_ost(MemOptions::default(), |server: Server| async move {
         let client = server.node.connect("c").await;
         let mdt = server.node.connect_server("m").await;
@@ -144,7 +144,7 @@ fn owners_of_objects_are_set_by_servers() {
     });
 }
 
-/// An MDT hears of an object when it is durable. One that this OST does not have is lost.
+/// The MDT is answered about an object when it is durable. One that this OST does not have is lost.
 #[test]
 fn an_object_that_the_mdt_has_used_and_that_is_not_here_stays_missing() {
     with_ost(MemOptions::default(), |server: Server| async move {

@@ -45,7 +45,7 @@ pub(super) struct FileState {
 /// See the module's documentation.
 pub(crate) struct File {
     pub(super) name: Name,
-    /// Held by the one who changes the file's bytes.
+    /// Held by the operation that changes the file's bytes.
     pub(super) changes: Mutex<()>,
     pub(super) state: Mutex<FileState>,
     /// What the file must be.
@@ -106,7 +106,7 @@ impl File {
         self.dirty.store(false, Ordering::Release);
     }
 
-    /// What was changed may be smaller now or not: the next one who asks finds out.
+    /// What was changed may be smaller now or not: the next caller finds out.
     pub(super) fn note_shrink(&self) {
         let mut state = self.state.lock();
         state.shrinks += 1;

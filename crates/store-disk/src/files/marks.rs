@@ -105,8 +105,8 @@ impl Marks {
         epoch & !DURABLE <= self.bucket(name).uncertain_until
     }
 
-    /// Before a file is overwritten or cut: durable when this returns. `joins`: it is a new user, who
-    /// [`Self::leave`]s. No system call if the bucket is marked already.
+    /// Before a file is overwritten or cut: durable when this returns. `joins`: it is a new user,
+    /// which [`Self::leave`]s. No system call if the bucket is marked already.
     pub(super) fn mark(&self, name: Name, joins: bool) -> Result<(), StoreError> {
         let bucket = self.bucket(name);
         if joins {
@@ -124,7 +124,7 @@ impl Marks {
         bytes[MAGIC.len() + ENTRY_BYTES * self.index(name)] = 1;
         let written = file.write_all_at(&bytes, 0).and_then(|()| file.sync_data());
         written.map_err(|error| StoreError::Io(format!("mark what is overwritten: {error}")))?;
-        // Only now: who sees it goes on at once.
+        // Only now: a writer that sees it goes on at once.
         bucket.marked.store(true, Ordering::SeqCst);
         self.syncs.fetch_add(1, Ordering::Relaxed);
         Ok(())
@@ -149,7 +149,7 @@ impl Marks {
         let file = self.file.lock();
         for bucket in self.buckets.iter().filter(marked).filter(is_old) {
             bucket.marked.store(false, Ordering::SeqCst);
-            // Who comes now waits for the file, or was here before and is seen.
+            // A writer that comes now waits for the file, or was here before and is seen.
             if bucket.users.load(Ordering::SeqCst) > 0 {
                 bucket.marked.store(true, Ordering::SeqCst);
             }

@@ -125,7 +125,8 @@ pub(crate) struct Files {
     /// Whether blocks get checksums, and theirs are compared.
     checksums: AtomicBool,
     counts: Counts,
-    /// No file is changed any more. Who changes one holds this, so that what the engine gets at last is all.
+    /// No file is changed any more. An operation that changes one holds this, so that what the engine gets
+    /// at last is all.
     ended: RwLock<bool>,
     /// Chunks of checksums seen since memory was last looked through.
     chunks_seen: AtomicUsize,
@@ -315,7 +316,7 @@ impl Files {
         dirty.files.insert(name);
     }
 
-    /// Makes all data written so far durable; answers how many files it synced alone, none if it synced the host's
+    /// Makes all data written so far durable; returns how many files it synced alone, none if it synced the host's
     /// file system.
     pub(crate) fn sync_all(&self) -> Result<Option<usize>, StoreError> {
         // Before the list is taken: what is noted later is of the next epoch.
@@ -485,7 +486,7 @@ impl Files {
         }
     }
 
-    /// Says whether blocks get checksums from now on.
+    /// Sets whether blocks get checksums from now on.
     pub(crate) fn keep_checksums(&self, keep: bool) {
         self.checksums.store(keep, Ordering::Relaxed);
     }
@@ -716,7 +717,7 @@ mod tests {
         assert_eq!(files.recent_host_space().expect("the host reports it").0.0, fresh.0);
     }
 
-    /// Many files are synced at once, and who has written to one of them since is synced again.
+    /// Many files are synced at once, and one that was written since is synced again.
     #[test]
     fn many_files_are_synced_together() {
         let place = TestDir::new("together");

@@ -214,7 +214,7 @@ pub(super) struct Sums {
     pub(super) version: u64,
     /// All that is known was synced since the last change.
     durable: bool,
-    /// Counts among those who use a mark.
+    /// Counts among the users of a mark.
     pub(super) holds_mark: bool,
     /// Stands in the list of what the next group takes.
     pub(super) pending: bool,

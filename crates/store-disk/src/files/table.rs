@@ -343,7 +343,7 @@ impl Files {
         })
     }
 
-    /// Before a file is cut: what is known of it ends there. Answers what its last block will be.
+    /// Before a file is cut: what is known of it ends there. Returns what its last block will be.
     fn cut(
         &self,
         file: &Arc<File>,

@@ -370,7 +370,7 @@ impl<M: Clone + Send + 'static> Filesystem for Recorder<M> {
 pub(crate) enum Loss {
     /// Nothing.
     All,
-    /// Each write by chance, some torn; names up to a random moment.
+    /// Each write at random, some torn; names up to a random moment.
     Some(u64),
     /// Everything.
     None,

@@ -38,7 +38,7 @@ pub trait ServerNodes: Send + Sync {
     ) -> BoxFuture<'static, Result<bool, Errno>>;
 }
 
-/// Which target connects under a UUID, if that says so: the last one that is named in it, as in
+/// Which target connects under a UUID, if that names one: the last one that is named in it, as in
 /// `lustre-MDT0001-mdtlov_UUID` and `lustre-MDT0000-lwp-OST0001_UUID`.
 fn owner(client: &Uuid) -> Option<TargetName> {
     let name = client.as_str().strip_suffix(SERVER_UUID_END)?;
@@ -46,8 +46,8 @@ fn owner(client: &Uuid) -> Option<TargetName> {
     ends.filter_map(|end| name[..end].parse().ok()).next_back()
 }
 
-/// Whether a connect claims to come from a server. The MGS hears no such claims: a bit of them means
-/// something else to it.
+/// Whether a connect claims to come from a server. Connects to the MGS make no such claims: the bit
+/// means something else there.
 fn claims(request: &Request, offered: &ObdConnectData, client: &Uuid) -> bool {
     let flags = ConnectFlags::MDS | ConnectFlags::MDS_MDS | ConnectFlags::LIGHTWEIGHT;
     let by_name = client.as_str().ends_with(SERVER_UUID_END);
@@ -69,7 +69,8 @@ impl Target {
     /// Whether a connect comes from a server.
     ///
     /// # Errors
-    /// [`Errno::EPERM`] if it says so and does not, [`Errno::EAGAIN`] if that cannot be found out now.
+    /// [`Errno::EPERM`] if it claims so and does not, [`Errno::EAGAIN`] if that cannot be found out
+    /// now.
     pub(crate) async fn comes_from_server(
         &self,
         request: &Request,

@@ -64,7 +64,7 @@ fn a_claim_is_believed_of_this_node_and_of_registered_ones() {
         let refused = far("lustre-MDT0000-mdtlov_UUID").connect().await.map(|_| ());
         assert_eq!(refused, Err(Errno::EPERM), "the name claims it");
         assert!(node.target.exports().is_empty());
-        // Who claims nothing is a client, wherever it is.
+        // A node that claims nothing is a client, wherever it is.
         let own = node.client_at("own", Nid::LOOPBACK);
         own.connect().await.unwrap();
         assert!(!node.target.export(own.handle()).unwrap().is_server());
@@ -198,7 +198,8 @@ fn a_handle_is_good_only_at_the_node_that_connected() {
         assert_eq!(export.state(), ExportState::Full);
         assert!(node.target.namespace().lock(lock).is_some());
         modify(&client, 1).await;
-        // The client itself may go to another node: its connect says so, also after a restart.
+        // The client itself may go to another node: its connect names the new one, also after a
+        // restart.
         let moved = client.stolen(FAR);
         moved.connect().await.unwrap();
         assert_eq!(export.nid(), FAR);

@@ -178,7 +178,7 @@ struct Client {
     node: TestTarget,
     uuid: Uuid,
     nid: Nid,
-    /// More than its word shows that it is there.
+    /// It is proven that it is there, not only claimed.
     is_proven: AtomicBool,
     /// Where it comes from, if that is not its node.
     address: Mutex<Option<Nid>>,
@@ -352,12 +352,12 @@ impl TestClient {
         TestClient { inner: client }
     }
 
-    /// From now on only its word says that it is at its node, or more than that.
+    /// From now on it only claims to be at its node, or it is proven.
     pub fn set_proven(&self, is_proven: bool) {
         self.inner.is_proven.store(is_proven, Ordering::Release);
     }
 
-    /// From now on it comes from the address of this NID, and only its word says that it is at its node.
+    /// From now on it comes from the address of this NID, and only claims to be at its node.
     pub fn claim_from(&self, address: Nid) {
         *self.inner.address.lock() = Some(address);
         self.set_proven(false);
@@ -581,7 +581,7 @@ impl Channel for TestReverseChannel {
     fn release(&self, _xid: Xid) {}
 }
 
-/// What a client says that has nothing to say.
+/// The body of a client's request that has no fields to fill.
 fn plain_answer(request: &Request) -> Result<Reply, RpcError> {
     match request {
         Request::LdlmBlCallback(_) => Ok(LdlmBlCallbackReply::default().into()),

@@ -76,7 +76,7 @@ fn a_replay_names_a_transaction_that_was_given_out() {
             let (honest, liar) = (node.connect("honest").await, node.connect("liar").await);
             let lost = modify(&honest, 1).await;
             let (node, role, [honest, liar]) = start_again(&world, &store, [&honest, &liar]).await;
-            // What it says that it will begin with changes nothing either.
+            // The transaction that it claims to begin with changes nothing either.
             let next = node.target.view().recovery.next;
             let absurd = ObdConnectData { transno: lie, ..TestClient::everything() };
             liar.connect_with(absurd).await.unwrap();
@@ -127,7 +127,7 @@ fn what_two_incarnations_gave_out_and_lost_is_replayed() {
 }
 
 #[test]
-fn who_has_said_that_all_is_replayed_replays_nothing_more() {
+fn a_client_that_has_ended_its_replay_replays_nothing_more() {
     let world = TestWorld::new(203);
     world.clone().run(async move {
         let store = manual_store();
@@ -286,7 +286,8 @@ fn numbers_of_clients_begin_anew_and_are_never_shared() {
     });
 }
 
-/// A client that says it has seen answers to all there will ever be harms itself until it reconnects.
+/// A client that claims to have seen answers to all there will ever be harms itself until it
+/// reconnects.
 #[test]
 fn what_was_seen_answered_is_forgotten_with_the_connection() {
     let world = TestWorld::new(208);
@@ -362,7 +363,7 @@ fn an_intents_error_is_an_error_and_a_lock_that_is_not_given_is_none() {
 }
 
 #[test]
-fn who_says_that_all_is_replayed_while_a_replay_waits_takes_no_turn() {
+fn a_client_that_ends_its_replay_while_a_replay_waits_takes_no_turn() {
     let world = TestWorld::new(299);
     world.clone().run(async move {
         let store = manual_store();

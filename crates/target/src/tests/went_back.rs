@@ -51,7 +51,7 @@ fn an_empty_target_claims_a_number_by_which_clients_know_that_all_is_gone() {
         one.connect().await.unwrap();
         assert!(one.claimed() != Transno(0) && one.claimed() < before);
         assert_eq!(node.target.view().recovery.went_back, 1);
-        // One that has heard of nothing but the emptiness is content.
+        // A client to which nothing but the emptiness was reported is content.
         node.connect("two").await.connect().await.unwrap();
         assert_eq!(node.target.view().recovery.went_back, 1);
     });

@@ -363,11 +363,12 @@ pub fn sequences_count_up(make: Make<'_>) {
     assert_eq!(store.commit(), next);
 }
 
-/// Who waited for a commit finds what hooks keep as new as the commit, however slow they are.
+/// A caller that waited for a commit finds what hooks keep as new as the commit, however slow they
+/// are.
 pub fn hooks_have_run_when_a_commit_returns(make: Make<'_>) {
     let store = make();
-    let heard = Arc::new(AtomicU64::new(0));
-    let hook = Arc::clone(&heard);
+    let reported = Arc::new(AtomicU64::new(0));
+    let hook = Arc::clone(&reported);
     store.on_commit(Box::new(move |committed| {
         std::thread::park_timeout(std::time::Duration::from_millis(20));
         hook.store(committed.expect("commits work").0, Ordering::SeqCst);
@@ -375,7 +376,7 @@ pub fn hooks_have_run_when_a_commit_returns(make: Make<'_>) {
     for round in 0..5 {
         let put = apply(&*store, |t| done(t.put(fid(round), bytes("k"), bytes("v"))));
         store.commit().expect("commit works");
-        assert!(heard.load(Ordering::SeqCst) >= put.expect("put works").0, "round {round}");
+        assert!(reported.load(Ordering::SeqCst) >= put.expect("put works").0, "round {round}");
     }
 }
 
@@ -412,7 +413,7 @@ pub fn commit_hooks_run_in_order(make: Make<'_>) {
             }
             std::thread::park_timeout(std::time::Duration::from_millis(10));
         }
-        assert_eq!(slot.load(Ordering::SeqCst), last.0, "a hook heard of the last commit");
+        assert_eq!(slot.load(Ordering::SeqCst), last.0, "a hook got the last commit");
     }
     assert!(!bad.load(Ordering::SeqCst), "sequences rose");
 }

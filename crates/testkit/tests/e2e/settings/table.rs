@@ -31,7 +31,7 @@ const ORDER: &[(&str, &str)] = &[];
 
 /// All of them.
 pub(super) const TABLE: &[Row] = &[
-    row("allow_register", SWITCH, "a_target_is_spoken_for_by_its_own_node"),
+    row("allow_register", SWITCH, "a_target_is_registered_by_its_own_node"),
     row("at_early_margin", TIME, "operators_say_how_much_time_early_replies_ask_for_and_when"),
     row("at_extra", TIME, "operators_say_how_much_time_early_replies_ask_for_and_when"),
     row("at_history", TIME, "operators_say_how_long_it_is_remembered"),

@@ -15,7 +15,7 @@ use crate::mix::Cookies;
 use crate::{LockDesc, LockFlags, LockKind, Owner, Policy};
 
 /// A shard with everything a call brings along.
-pub(super) struct Turn<'a> {
+pub(super) struct ShardCall<'a> {
     pub(super) shard: &'a mut Shard,
     pub(super) now: Instant,
     pub(super) timeout: Duration,
@@ -50,7 +50,7 @@ fn wanted_by(request: &Enqueue) -> LockRequest {
     LockRequest { policy: request.policy, mode: request.mode, spares: request.spares }
 }
 
-impl Turn<'_> {
+impl ShardCall<'_> {
     /// Answers a request on a resource of its kind.
     pub(super) fn enqueue(&mut self, resource: u32, request: &Enqueue) -> Enqueued {
         if request.flags.contains(LockFlags::RESENT)
@@ -307,7 +307,7 @@ impl Turn<'_> {
         self.actions.push(Action::Completion { handle, export, remote_handle, desc, flags });
     }
 
-    /// Removes a lock, granted or waiting, without looking who may have its place.
+    /// Removes a lock, granted or waiting, without granting those that waited for it.
     pub(super) fn remove(&mut self, slot: u32) {
         match self.shard.lock(slot).state {
             LockState::Granted => self.shard.unhold(slot),
@@ -339,7 +339,7 @@ impl Turn<'_> {
         let mut announce = announce;
         let (mut at, mut earlier) = (0, EarlierWaiting::default());
         while let Some(&slot) = self.shard.resource(resource).waiting.get(at) {
-            if self.may_go(slot, &earlier) {
+            if self.may_grant(slot, &earlier) {
                 self.trim_try_bits(slot);
                 self.shard.unqueue(slot);
                 self.grant(slot);
@@ -355,7 +355,7 @@ impl Turn<'_> {
         }
     }
 
-    fn may_go(&self, slot: u32, earlier: &EarlierWaiting) -> bool {
+    fn may_grant(&self, slot: u32, earlier: &EarlierWaiting) -> bool {
         let lock = self.shard.lock(slot);
         if self.recovering && lock.flags.contains(LockFlags::REPLAY) {
             return false;
@@ -388,10 +388,10 @@ impl Turn<'_> {
                     self.shard.conflicts_by_group(resource, &wanted, &mut visited_groups)
                 }
                 Policy::Extent { extent, gid } => {
-                    let wish = (wanted.mode, gid);
-                    let known = visited_bytes.iter().position(|(visited, _)| *visited == wish);
+                    let kind = (wanted.mode, gid);
+                    let known = visited_bytes.iter().position(|(visited, _)| *visited == kind);
                     let known = known.unwrap_or_else(|| {
-                        visited_bytes.push((wish, Covered::default()));
+                        visited_bytes.push((kind, Covered::default()));
                         visited_bytes.len() - 1
                     });
                     self.conflicts_in(resource, &wanted, visited_bytes[known].1.add(extent))
@@ -427,7 +427,8 @@ impl Turn<'_> {
         self.reprocess(resource, true);
     }
 
-    /// Makes a local lock a client's. Those who spare that client's locks no longer wait for it.
+    /// Makes a local lock a client's. Waiting locks that spare that client's locks no longer wait
+    /// for it.
     pub(super) fn hand_over(&mut self, slot: u32, export: u64, remote: LockHandle) -> Granted {
         self.shard.lock_mut(slot).remote_handle = remote;
         self.shard.link(slot, Owner::Export(export));
