@@ -66,6 +66,11 @@ pub(crate) fn read_if_free(
     attempt(bits).or_else(or_less)
 }
 
+/// The inode bits of a lock in a reply.
+pub(crate) fn bits_of(lock: &LdlmReply) -> InodeBits {
+    InodeBits(lock.desc.policy.as_inode_bits().bits)
+}
+
 /// Gives a lock to the client; the reply says, as Lustre's does, that an intent was executed.
 pub(crate) fn hand_over(
     context: &Context,

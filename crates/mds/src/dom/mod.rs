@@ -33,7 +33,6 @@ use sheen_store::Store;
 use sheen_target::{Context, Outcome};
 use sheen_types::{Errno, Fid, InodeBits};
 use sheen_wire::connect::{ConnectFlags, ConnectFlags2, ObdConnectData};
-use sheen_wire::ldlm::LdlmReply;
 use sheen_wire::lov::{CompFlags, LovComp, LovComponent, LovPattern};
 use sheen_wire::md::{MdtBody, Valid};
 use sheen_wire::messages::Request;
@@ -222,11 +221,11 @@ pub(crate) fn knows_dom(context: &Context) -> bool {
 
 /// Adds the size with a lock that has the DOM bit: a client takes one without it for an error.
 pub(crate) fn add_size_with(
-    lock: &LdlmReply,
+    bits: InodeBits,
     inode: &Inode,
     body: &mut MdtBody,
 ) -> Result<(), Errno> {
-    match InodeBits(lock.desc.policy.as_inode_bits().bits).contains(InodeBits::DOM) {
+    match bits.contains(InodeBits::DOM) {
         true => add_size(inode, body),
         false => Ok(()),
     }

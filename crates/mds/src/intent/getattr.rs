@@ -80,8 +80,9 @@ impl Mdt {
         // What was read before the lock may have changed.
         let inode = self.inode(fid)?;
         let mut found = self.getattr_of(context, &inode, &request.mdt_body)?;
+        // What may fail comes first: a refusal names no lock, so the client would never cancel it.
+        dom::add_size_with(guard.policy().inode_bits(), &inode, &mut found.body)?;
         let lock = locks::hand_over(context, guard, enqueue)?;
-        dom::add_size_with(&lock, &inode, &mut found.body)?;
         Ok(described(found, lock, disposition))
     }
 
@@ -95,7 +96,7 @@ impl Mdt {
     ) -> Result<Outcome, Errno> {
         let inode = self.inode(fid)?;
         let mut found = self.getattr_of(context, &inode, asked)?;
-        dom::add_size_with(&lock, &inode, &mut found.body)?;
+        dom::add_size_with(locks::bits_of(&lock), &inode, &mut found.body)?;
         Ok(described(found, lock, disposition))
     }
 

@@ -35,7 +35,7 @@ impl Mdt {
             progress.body.open_handle = handle;
             progress.lock = context.held_lock(enqueue);
             if let Some(lock) = &progress.lock {
-                dom::add_size_with(lock, &inode, &mut progress.body)?;
+                dom::add_size_with(crate::locks::bits_of(lock), &inode, &mut progress.body)?;
             }
             return answer(context, progress, Ok(()));
         }
