@@ -1,5 +1,7 @@
 //! `cargo xtask tidy`: the rules of the house, checked by machine.
 
+mod words;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -68,6 +70,7 @@ pub(crate) fn run(options: &Options) -> Outcome {
             check_source(&file, rules, &layers.text, &mut faults)?;
         }
     }
+    words::check(&mut faults)?;
     if !faults.is_empty() {
         return Err(format!("{} faults\n{}", faults.len(), faults.join("\n")));
     }
@@ -223,13 +226,20 @@ fn raw_errno(code: &str) -> bool {
 }
 
 fn sources(folder: &Path) -> Result<Vec<PathBuf>, String> {
+    files(folder, "rs")
+}
+
+/// Files below `folder` whose names end with `extension`; not what cargo has built.
+fn files(folder: &Path, extension: &str) -> Result<Vec<PathBuf>, String> {
     let mut found = Vec::new();
     let entries = fs::read_dir(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     for entry in entries.flatten() {
         let path = entry.path();
         if path.is_dir() {
-            found.extend(sources(&path)?);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            if !path.ends_with("target") || path.ends_with("crates/target") {
+                found.extend(files(&path, extension)?);
+            }
+        } else if path.extension().is_some_and(|own| own == extension) {
             found.push(path);
         }
     }

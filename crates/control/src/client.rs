@@ -156,6 +156,7 @@ mod tests {
     }
 
     #[test]
+    #[allow(clippy::disallowed_methods, reason = "a socket is waited for in real time")]
     fn a_process_that_does_not_answer_is_not_waited_for() {
         let folder = std::env::temp_dir().join(format!("sheen-silent-{}", std::process::id()));
         crate::make_private(&folder).unwrap();

@@ -32,7 +32,7 @@ impl Mdt {
     }
 
     /// The locks on a directory that are cancelled with a change of its names.
-    pub(super) fn names_in_the_way(&self) -> InodeBits {
+    pub(super) fn conflicting_names(&self) -> InodeBits {
         if self.keeps_own_names() { InodeBits(0) } else { InodeBits::UPDATE }
     }
 }

@@ -35,7 +35,7 @@ impl Meta {
     ) -> Result<Pin, Errno> {
         let mdt = self.mdt_for_new(parent)?;
         let fid = mdt.fids.next().await?;
-        let dlm_req = self.cancel_early(mdt, &[(parent, mdt.names_in_the_way())]).await;
+        let dlm_req = self.cancel_early(mdt, &[(parent, mdt.conflicting_names())]).await;
         let changing = self.begin_change(parent, Some(name), None).await;
         let rec_reint = self.create_record(who, parent, fid, &new);
         let target = new.target.clone();

@@ -22,7 +22,7 @@ impl Meta {
     ) -> Result<(), Errno> {
         let mdt = self.mdt(parent.fid)?;
         let links = InodeBits::LOOKUP | InodeBits::UPDATE;
-        let wanted = [(parent, mdt.names_in_the_way()), (inode, links)];
+        let wanted = [(parent, mdt.conflicting_names()), (inode, links)];
         let dlm_req = self.cancel_early(mdt, &wanted).await;
         let changing = self.begin_change(parent, Some(name), None).await;
         let request = MdsReintLink {

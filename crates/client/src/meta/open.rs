@@ -216,7 +216,7 @@ impl Meta {
         let mut early = Vec::new();
         match &target {
             OpenTarget::Create { .. } => {
-                let parent = (on.resource(), LockMode::Ex, mdt.names_in_the_way());
+                let parent = (on.resource(), LockMode::Ex, mdt.conflicting_names());
                 early = mdt.locks.cancel_early(&[parent]).await;
             }
             // Handles that are only kept open do not conflict.

@@ -25,7 +25,7 @@ impl Meta {
         let replaced = self.known_child(to.0, to.1);
         self.cache.inodes.forget_name(from.0, from.1);
         self.cache.inodes.forget_name(to.0, to.1);
-        let names = mdt.names_in_the_way();
+        let names = mdt.conflicting_names();
         let mut wanted = vec![(from.0, names), (to.0, names)];
         let links = InodeBits::LOOKUP | InodeBits::UPDATE;
         wanted.extend(moved.as_deref().map(|moved| (moved, links)));

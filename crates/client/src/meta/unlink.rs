@@ -46,7 +46,7 @@ impl Meta {
         let child = self.known_child(parent, name);
         // The kernel removes the name itself: it need not be notified.
         self.cache.inodes.forget_name(parent, name);
-        let mut wanted = vec![(parent, mdt.names_in_the_way())];
+        let mut wanted = vec![(parent, mdt.conflicting_names())];
         let bits = |child| (child, mdt.bits_of_unlinked(child));
         wanted.extend(child.as_deref().map(bits));
         let dlm_req = self.cancel_early(mdt, &wanted).await;

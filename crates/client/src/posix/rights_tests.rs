@@ -187,7 +187,7 @@ fn what_was_kept_because_all_may_search_goes_before_the_lock() {
 }
 
 #[test]
-fn a_chmod_of_our_own_takes_back_what_was_kept() {
+fn a_chmod_of_our_own_revokes_what_was_kept() {
     let Scene { fixture, directory, .. } = scene(0o755, &[]);
     fixture.watcher.take();
     fixture.mdt.answer(MdsReintSetattrReply {

@@ -273,7 +273,7 @@ fn create(path: &Path, request: &LovEa, mode: Option<u32>) -> Result<(), Fault> 
         Err(Errno::ENOENT) => make(path, request, mode)?,
         Err(errno) => return Err(cannot_open(path, Some(request), errno)),
     }
-    tell_differences(path, request);
+    say_differences(path, request);
     Ok(())
 }
 
@@ -304,7 +304,7 @@ fn on_our_file_system(path: &Path, request: &LovEa) -> Result<(), Fault> {
 }
 
 /// Reports where the MDT's layout differs from the request.
-fn tell_differences(path: &Path, request: &LovEa) {
+fn say_differences(path: &Path, request: &LovEa) {
     let Ok(Some(made)) = layout(path) else { return };
     for text in differences(request, &made) {
         eprintln!("lfs setstripe: warning: '{}': {text}", path.display());

@@ -54,7 +54,7 @@ fn lose_a_page_under_a_write(is_held: bool) -> [Vec<String>; 2] {
     late.notify_waiters();
     fixture.wait(Duration::from_secs(1));
     let after = fixture.ost().take("cancel");
-    fixture.ost().let_go();
+    fixture.ost().release_held();
     fixture.world.settle();
     [before, after]
 }
@@ -90,7 +90,7 @@ fn a_lock_goes_though_the_kernel_holds_pages_of_a_write_that_waits_for_another()
     assert_eq!(fixture.ost().take_asked(), ["write 1044480+4096 used 4096", "cancel 1"]);
     *fixture.events.held.lock() = None;
     fixture.events.invalidated.lock().clear();
-    fixture.fakes[1].let_go();
+    fixture.fakes[1].release_held();
     fixture.wait(Duration::from_secs(2));
     assert_eq!(fixture.fakes[1].bytes(resource(1)).len(), 3904);
     // Another client may have written there since: before the call ends the kernel drops its pages.
@@ -123,7 +123,7 @@ fn a_lock_goes_without_the_pages_of_a_read_that_waits_which_gets_what_is_there_t
     // Another client writes there: the kernel would show what was read before it, under no lock.
     fixture.ost().set_bytes(resource(0), vec![2; 1 << 20]);
     *fixture.events.held.lock() = None;
-    fixture.fakes[1].let_go();
+    fixture.fakes[1].release_held();
     fixture.world.settle();
     let expected = [vec![2; 4096], vec![3; 4096]].concat();
     assert!(read.lock().take() == Some(expected));
@@ -155,7 +155,7 @@ fn a_lock_goes_though_the_kernel_holds_pages_between_those_that_it_covers() {
         fixture.world.settle();
         fixture.lose_locks();
         assert_eq!(fixture.ost().take("cancel"), ["cancel 1"], "late: {is_late}");
-        fixture.fakes[1].let_go();
+        fixture.fakes[1].release_held();
         fixture.wait(Duration::from_secs(2));
         fixture.fakes[1].script.lock().hold = Some("lock");
         for callback in fixture.fakes[1].blocking() {
@@ -203,7 +203,7 @@ fn a_lock_goes_with_all_pages_behind_one_that_waits_for_another_server() {
     for stripe in stripes {
         assert!(fixture.events.has_dropped(stripe), "{stripe:?}");
     }
-    fixture.fakes[1].let_go();
+    fixture.fakes[1].release_held();
     fixture.world.settle();
 }
 
@@ -245,7 +245,7 @@ fn a_read_that_asks_for_the_size_behind_its_bytes_gets_what_is_there_when_their_
     assert_eq!(fixture.ost().take("cancel"), ["cancel 1"]);
     fixture.ost().set_bytes(resource(0), vec![2; 4000]);
     *fixture.events.held.lock() = None;
-    fixture.fakes[1].let_go();
+    fixture.fakes[1].release_held();
     fixture.world.settle();
     assert!(read.lock().take() == Some(vec![2; 4000]), "the kernel keeps what it shows");
 }
@@ -452,14 +452,14 @@ fn an_answer_from_before_a_write_does_not_take_its_bytes_back() {
         fixture.world.world().tasks.spawn("read", Box::pin(read));
         fixture.wait(Duration::from_secs(3));
         assert_eq!(fixture.ost().bytes(resource(0)), pattern(4096), "{kind}: written meanwhile");
-        fixture.ost().let_go();
+        fixture.ost().release_held();
         // Nothing that is asked now helps: what the late answer brought has to do.
         fixture.ost().script.lock().hold = Some("glimpse");
         fixture.world.settle();
         let value = fixture.locks[0].on_glimpse(&held[0]).expect("we know");
         let size = u64::from_le_bytes(value[..8].try_into().expect("eight bytes"));
         assert_eq!(size, 4096, "{kind}");
-        fixture.ost().let_go();
+        fixture.ost().release_held();
         fixture.world.settle();
         assert_eq!(*seen.lock(), Some(4096), "{kind}");
     }

@@ -40,9 +40,9 @@ pub(super) struct Script {
     pub(super) writes_garbled: bool,
     /// So many writes are answered with `EAGAIN` for their last piece.
     pub(super) busy_pieces: u32,
-    /// Requests of this kind wait until [`FakeOst::let_go`].
+    /// Requests of this kind wait until [`FakeOst::release_held`].
     pub(super) hold: Option<&'static str>,
-    /// Requests of this kind are done at once, and their answers wait until [`FakeOst::let_go`].
+    /// Requests of this kind are done at once, and their answers wait until [`FakeOst::release_held`].
     pub(super) late: Option<&'static str>,
     /// Locks cover what was asked for and no more.
     pub(super) narrow: bool,
@@ -154,14 +154,14 @@ impl FakeOst {
     }
 
     /// Requests and answers that were held go on, and no more are held.
-    pub(super) fn let_go(&self) {
+    pub(super) fn release_held(&self) {
         let mut script = self.script.lock();
         (script.hold, script.late) = (None, None);
         drop(script);
         self.released.notify_waiters();
     }
 
-    async fn until_let_go(&self, may_go: impl Fn(&Script) -> bool) {
+    async fn until_released(&self, may_go: impl Fn(&Script) -> bool) {
         loop {
             let released = self.released.notified();
             if may_go(&self.script.lock()) {
@@ -444,9 +444,9 @@ impl Channel for FakeOst {
         Box::pin(async move {
             ost.asked.lock().push(described(&call));
             let word = word(&call.request);
-            ost.until_let_go(|script| script.hold != Some(word)).await;
+            ost.until_released(|script| script.hold != Some(word)).await;
             let answer = ost.answer(&call).map_err(RpcError::Errno);
-            ost.until_let_go(|script| script.late != Some(word)).await;
+            ost.until_released(|script| script.late != Some(word)).await;
             let (status, reply, bulk) = answer?;
             let body = PtlrpcBody { status, ..PtlrpcBody::default() };
             Ok(Answer { xid: Xid(1), body, reply, bulk, connection: 1 })

@@ -160,7 +160,7 @@ fn what_was_fetched_ahead_before_a_write_is_not_what_is_read_after_it() {
     let newer = Bytes::from(vec![2; 4096]);
     fixture.write(&file, WriteAt::Offset(2 << 20), newer.clone(), CACHED).expect("accepted");
     fixture.sync(&file).expect("written");
-    fixture.ost().let_go();
+    fixture.ost().release_held();
     fixture.world.settle();
     fixture.ost().thaw();
     assert_eq!(fixture.read(&file, 2 << 20, 4096, CACHED), Ok(newer));
@@ -212,7 +212,7 @@ fn read_beside_two_appends(brings: impl FnOnce(&Fixture)) -> Bytes {
     brings(&fixture);
     append(3);
     append(4);
-    fixture.ost().let_go();
+    fixture.ost().release_held();
     fixture.world.settle();
     let read = read.lock().take().expect("answered");
     read.expect("read").concat().into()

@@ -221,7 +221,7 @@ fn no_more_is_dirty_than_operators_allow() {
         fixture.world.world().tasks.spawn("writes", Box::pin(write));
         fixture.world.settle();
         assert_eq!(osc.grant_dirty_lost()[1], limit, "the next write waits");
-        fixture.ost().let_go();
+        fixture.ost().release_held();
         fixture.world.settle();
         fixture.sync(&file).expect("durable");
         assert_eq!((osc.grant_dirty_lost()[1], fixture.size(&file)), (0, 4 << 20));

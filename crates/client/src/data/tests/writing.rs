@@ -119,7 +119,7 @@ fn the_newer_write_of_a_byte_waits_for_the_older() {
     assert_eq!(fixture.read(&file, 0, 6144, CACHED), Ok(read.clone().into()), "the newest");
     fixture.wait(Duration::from_secs(5));
     assert_eq!(fixture.ost().take("write"), Vec::<String>::new(), "the newer one waits");
-    fixture.ost().let_go();
+    fixture.ost().release_held();
     fixture.sync(&file).expect("durable");
     assert_eq!(fixture.ost().take("write"), ["write 2048+4096 used 8192"]);
     assert_eq!(fixture.ost().bytes(resource(0)), read);
@@ -336,7 +336,7 @@ fn too_many_dirty_bytes_make_writers_wait() {
     fixture.world.world().tasks.spawn("late", Box::pin(task));
     fixture.world.settle();
     assert!(!written.load(std::sync::atomic::Ordering::Relaxed), "64 MiB are dirty");
-    fixture.ost().let_go();
+    fixture.ost().release_held();
     fixture.world.settle();
     assert!(written.load(std::sync::atomic::Ordering::Relaxed));
     fixture.run(&file, |file| async move { file.flush(Extent::ALL).await });

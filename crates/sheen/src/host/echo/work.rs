@@ -233,7 +233,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stamps_tell_a_page_of_another_place_or_object() {
+    fn stamps_distinguish_a_page_of_another_place_or_object() {
         let filling = filling(3 * PAGE);
         assert_eq!(filling.len(), 3 * PAGE);
         let data = stamped(&filling, 7, 8192);
