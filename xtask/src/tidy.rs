@@ -1,5 +1,6 @@
 //! `cargo xtask tidy`: the rules of the house, checked by machine.
 
+mod tables;
 mod words;
 
 use std::collections::BTreeMap;
@@ -70,6 +71,7 @@ pub(crate) fn run(options: &Options) -> Outcome {
             check_source(&file, rules, &layers.text, &mut faults)?;
         }
     }
+    tables::check(&mut faults)?;
     words::check(&mut faults)?;
     if !faults.is_empty() {
         return Err(format!("{} faults\n{}", faults.len(), faults.join("\n")));
