@@ -1,10 +1,11 @@
 //! Whether the configuration logs of an MGT at rest can be read, and name the targets that there are.
 //!
-//! Only looks. A log may name targets of other machines: that such a one is missing cannot be seen here.
+//! Only looks. A log may name targets of other machines: whether one that is missing should be here, the caller knows
+//! by its NIDs.
 
 use sheen_llog::{ClusterMap, ConfigLog, LogRecord, client_name};
 use sheen_store::{Store, StoreError};
-use sheen_types::{Fid, HashMap, HashSet, TargetKind, TargetName};
+use sheen_types::{Fid, HashMap, HashSet, Nid, TargetKind, TargetName};
 
 use crate::state::{LOGS, LogEntry, PARAMS, decode, is_records, records_of, scan, text};
 
@@ -15,6 +16,8 @@ pub struct Checked {
     pub logs: u64,
     /// What is wrong, a line each.
     pub faults: Vec<String>,
+    /// Targets in use that the logs of clients name, and where they are.
+    pub named: Vec<(TargetName, Vec<Nid>)>,
 }
 
 /// Looks at the logs in `store`, which has keys in `indexes`. `targets` are those that have registered here.
@@ -54,7 +57,7 @@ pub fn check(
     for index in indexes.iter().filter(|index| is_records(**index) && !ids.contains_key(index)) {
         found.faults.push(format!("records of a log that has no name: {index}"));
     }
-    check_names(&logs, targets, &mut found.faults);
+    check_names(&logs, targets, &mut found);
     Ok(found)
 }
 
@@ -62,7 +65,7 @@ pub fn check(
 fn check_names(
     logs: &HashMap<String, Option<ConfigLog>>,
     targets: &[TargetName],
-    faults: &mut Vec<String>,
+    Checked { faults, named, .. }: &mut Checked,
 ) {
     let fsnames: HashSet<&str> = targets.iter().map(|target| &target.fsname[..]).collect();
     let mut legible: Vec<(&String, &ConfigLog)> =
@@ -86,6 +89,12 @@ fn check_names(
         };
         let mut map = ClusterMap::new(fsname);
         let _reported = map.read(log.records());
+        for (kind, known) in [(TargetKind::Mdt, &map.mdts), (TargetKind::Ost, &map.osts)] {
+            named.extend(known.iter().filter(|it| !it.is_excluded).filter_map(|it| {
+                let index = u16::try_from(it.index).ok()?;
+                Some((TargetName { fsname: fsname.to_owned(), kind, index }, it.nids.clone()))
+            }));
+        }
         for target in targets.iter().filter(|target| target.fsname == fsname) {
             let known = if target.kind == TargetKind::Mdt { &map.mdts } else { &map.osts };
             let uuid = format!("{target}_UUID");

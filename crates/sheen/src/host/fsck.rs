@@ -13,7 +13,7 @@ use clap::Args;
 use sheen_assembly::{CheckError, Consistency, Depth, Findings, PlanKind, Problem, ProblemKind};
 use sheen_store::StoreError;
 use sheen_store_disk::{OpenOptions, StoreDisk};
-use sheen_types::{Fid, HashSet, TargetKind, TargetName};
+use sheen_types::{Fid, HashSet, Nid, TargetKind, TargetName};
 
 use super::cluster::Cluster;
 use super::salvage::{held, now};
@@ -56,8 +56,8 @@ pub(crate) struct Fsck {
 /// A target and its store's directory.
 type Place = (TargetName, PathBuf);
 
-#[derive(Default)]
-struct Places {
+struct Places<'a> {
+    cluster: &'a Cluster,
     mgts: Vec<PathBuf>,
     /// Targets that have registered with them.
     registered: Vec<TargetName>,
@@ -113,8 +113,9 @@ fn check(options: &Fsck) -> Result<u8, Fault> {
     Ok(report_repaired(&found, &again))
 }
 
-fn find(cluster: &Cluster) -> Result<Places, Fault> {
-    let mut places = Places::default();
+fn find(cluster: &Cluster) -> Result<Places<'_>, Fault> {
+    let (mgts, registered, mdts, osts) = Default::default();
+    let mut places = Places { cluster, mgts, registered, mdts, osts };
     for directory in cluster.targets() {
         for plan in plans(&directory)? {
             if let PlanKind::Target(name) = &plan.kind
@@ -168,7 +169,7 @@ fn summary(found: &Findings, left: usize, repaired: usize) -> u8 {
     u8::from(repaired > 0) * CORRECTED + u8::from(left > 0) * LEFT
 }
 
-impl Places {
+impl Places<'_> {
     fn look(&self, depth: Depth, stop: &AtomicBool) -> Result<Findings, Fault> {
         let mut check = Consistency::default();
         let mut stray = Vec::new();
@@ -213,7 +214,21 @@ impl Places {
             kind: ProblemKind::Contradiction,
         };
         found.extend(checked.faults.into_iter().map(problem));
+        found.extend(checked.named.iter().filter_map(|(name, nids)| self.lost(name, nids)));
         Ok(found)
+    }
+
+    /// That a target is gone which clients are to find at this file system's address.
+    fn lost(&self, name: &TargetName, nids: &[Nid]) -> Option<Problem> {
+        let (nid, _) = self.cluster.address()?;
+        let is_here = self.mdts.iter().chain(&self.osts).any(|(here, _)| here == name);
+        if is_here || !nids.contains(&nid) {
+            return None;
+        }
+        let kind = if name.kind == TargetKind::Mdt { "mdt" } else { "ost" };
+        let folder = format!("{kind}{:04x}", name.index);
+        let (target, text) = (name.to_string(), self.cluster.gone(&folder).text);
+        Some(Problem { target, text, kind: ProblemKind::Contradiction })
     }
 
     /// OSTs first: what they have is made files of. Each change is a transaction, and all are durable at

@@ -176,6 +176,24 @@ fn a_wrong_command_line_and_a_place_without_a_file_system_leave_as_fsck_does() {
     });
 }
 
+#[test]
+fn a_target_that_is_gone_is_named_and_is_no_clean_file_system() {
+    scene("fsck-gone", 1, LIMIT, |cluster| {
+        cluster.down()?;
+        for target in ["mgt", "mdt0000", "ost0000"] {
+            let (here, away) = (cluster.dir().join(target), cluster.logs().join(target));
+            fs::rename(&here, &away).context(target)?;
+            let (code, said) = fsck(cluster, &["-n"])?;
+            let is_named = said.contains(&*here.to_string_lossy()) && said.contains("gone");
+            // Without an OST the rest can be checked.
+            let expected = if target == "ost0000" { 4 } else { 8 };
+            ensure(code == Some(expected) && is_named, || format!("{target}: {code:?}: {said}"))?;
+            fs::rename(&away, &here).context(target)?;
+        }
+        left_with(0, " 0 problems", &fsck(cluster, &["-n"])?)
+    });
+}
+
 /// The index of the MGT's logs, and the name of the one that mounts read.
 const LOGS: Fid = Fid::new(fid_seq::LOCAL_FILE, 0x1001);
 
