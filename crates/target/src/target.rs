@@ -176,6 +176,9 @@ impl Target {
             server_nodes: Mutex::new(None),
             refusals: RateLimitedWarning::default(),
         });
+        if target.recovery.is_running() {
+            target.locks.recovery_started();
+        }
         for (record, replies) in known {
             target.await_client(&record, replies);
         }
