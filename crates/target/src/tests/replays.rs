@@ -392,3 +392,41 @@ fn a_client_that_ends_its_replay_while_a_replay_waits_takes_no_turn() {
         assert_eq!((role.executed(), node.target.view().recovery.queued), (0, 1));
     });
 }
+
+#[test]
+fn a_replayed_lock_that_waits_is_not_granted_before_its_holder_has_replayed() {
+    let world = TestWorld::new(17);
+    world.clone().run(async move {
+        let store = manual_store();
+        let (node, _) = start(&world, &store).await;
+        let names = ["holder", "waiter", "other"];
+        let mut clients = Vec::new();
+        for name in names {
+            clients.push(node.connect(name).await);
+        }
+        store.commit().unwrap();
+        let (node, _) = start(&world, &Arc::new(store.crash())).await;
+        let clients: Vec<_> = clients.iter().map(|client| client.follow(&node)).collect();
+        let [holder, waiter, other] = &clients[..] else { panic!("three") };
+        for client in &clients {
+            client.connect().await.unwrap();
+        }
+        // Locks are replayed when all have replayed their changes.
+        for client in [holder, waiter] {
+            let (client, done) = (client.clone(), MsgFlags::REQ_REPLAY_DONE);
+            let ping = flags(TestCall::new(ObdPing::default()), done);
+            let ping = async move { _ = client.call_with(ping).await };
+            world.world().tasks.spawn("changes", Box::pin(ping));
+        }
+        let granted = other.call_with(replayed_lock(LockMode::Pr, 0x33)).await.unwrap();
+        assert_eq!(granted.head.status, 0);
+        let mut waits = inode_lock(LockMode::Ex, 0x22);
+        waits.dlm_req.flags = LockFlags::REPLAY | LockFlags::BLOCK_WAIT;
+        let waits = flags(TestCall::new(waits), MsgFlags::REQ_REPLAY_DONE);
+        assert_eq!(waiter.call_with(waits).await.unwrap().head.status, 0);
+        // A lock goes: those that wait are looked at.
+        assert_eq!(node.target.evict_client("other").await, 1);
+        let replayed = holder.call_with(replayed_lock(LockMode::Pr, 0x11)).await.unwrap();
+        assert_eq!(replayed.head.status, 0, "it was granted before the restart");
+    });
+}
