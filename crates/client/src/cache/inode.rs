@@ -9,6 +9,7 @@ use sheen_types::{
 };
 use tokio::sync::Notify;
 
+use super::dir_pages::DirPages;
 use super::failures::Failures;
 use super::heat::Heat;
 use super::kept::Opens;
@@ -19,8 +20,7 @@ use super::names::{
 };
 use super::rights::Rights;
 use crate::data::{DataFile, FileLayout, LayoutGuard};
-use crate::meta::readdir::DirPages;
-use crate::posix::{Attributes, FileType, NodeId};
+use crate::types::{Attributes, FileType, NodeId};
 
 /// All extended attributes of an inode that the server lets us see.
 pub(crate) type Xattrs = HashMap<Box<[u8]>, Bytes>;

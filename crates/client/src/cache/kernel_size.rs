@@ -19,7 +19,7 @@
 use std::sync::Arc;
 
 use super::Inode;
-use crate::posix::NodeId;
+use crate::types::NodeId;
 
 /// See the module.
 #[derive(Default)]

@@ -7,9 +7,11 @@
 //!
 //! Costs: a hit costs one map access and one short mutex; nothing is asked of the lock manager.
 
+mod dir_pages;
 mod failures;
 mod heat;
 mod inode;
+mod invalidate;
 mod kept;
 mod kernel_size;
 mod limits;
@@ -20,9 +22,10 @@ mod revocation;
 mod rights;
 mod table;
 
+pub(crate) use dir_pages::{Chunk, DirPages, Position};
 pub(crate) use heat::{Heat, Rules as HeatRules};
 pub(crate) use inode::{Inode, InodeState, LayoutState, Xattrs};
-pub use kept::KeptOpenCounts;
+pub use invalidate::Invalidate;
 pub(crate) use kept::{Access, KeepRules, KeptOpen};
 pub use kernel_size::Raise;
 pub(crate) use kernel_size::{SizeEpoch, SizeReply};

@@ -8,8 +8,7 @@ use sheen_types::{Errno, Fid, InodeBits, Name, ResourceName};
 use super::{InodeState, Inodes, KeptOpen, LayoutState, NameHasher, Observers, Pin};
 use crate::data::DataEvents;
 use crate::locks::{ClientNamespace, CoveredCache, Revocation};
-use crate::meta::close_kept;
-use crate::posix::{Attributes, FileType, Invalidated, NodeId, Stale};
+use crate::types::{Attributes, FileType, Invalidated, NodeId, Stale};
 
 /// Connects the locks of MDTs to the inode cache.
 pub(crate) struct MetaCache {
@@ -127,7 +126,7 @@ impl CoveredCache for MetaCache {
             }
             // Before the lock is cancelled: the open handle may conflict with what the lock is wanted for.
             for kept in closes {
-                close_kept(&inode, &kept).await;
+                kept.close(inode.fid).await;
             }
         })
     }

@@ -10,7 +10,7 @@ use sheen_types::{HashSet, InodeBits, Name};
 use sheen_wire::md::{MdtBody, PosixAcl, Valid};
 
 use super::InodeState;
-use crate::posix::{Credentials, FileType};
+use crate::types::{Credentials, FileType};
 
 /// Names of one directory that the kernel may keep at once. Each costs a notification when the directory's
 /// lock is revoked; beyond this they are looked up at each use.

@@ -7,7 +7,7 @@ use parking_lot::RwLock;
 use sheen_types::{Fid, HashMap, Name};
 
 use super::{Inode, inode_number};
-use crate::posix::NodeId;
+use crate::types::NodeId;
 
 /// All inodes that are in use.
 pub(crate) struct Inodes {

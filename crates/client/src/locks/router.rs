@@ -99,8 +99,8 @@ mod tests {
     use sheen_wire::messages::{LdlmBlCallback, LdlmCpCallback, LdlmGlCallback};
 
     use super::*;
-    use crate::posix::NodeId;
     use crate::testing::{Fixture, blocking, found};
+    use crate::types::NodeId;
 
     #[test]
     fn only_who_serves_a_target_speaks_for_its_locks() {

@@ -7,8 +7,9 @@
 use sheen_types::{InodeBits, Name};
 use sheen_wire::connect::ConnectFlags2;
 
-use super::{Mdt, Meta};
+use super::Meta;
 use crate::cache::{ChangeOutcome, Inode, NameChange};
+use crate::mdt::Mdt;
 
 /// A change of a directory's names, from before its request goes out until its answer is here. One that is
 /// dropped in between stays under way: when the server executes it is unknown.

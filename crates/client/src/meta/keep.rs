@@ -7,9 +7,10 @@ use sheen_wire::connect::ConnectFlags2;
 use sheen_wire::md::MdsOpenFlags;
 
 use super::Meta;
-use super::open::{OpenState, OpenTarget, OpenedInode, wire_flags};
+use super::open::{OpenTarget, OpenedInode, wire_flags};
 use crate::cache::{Access, Inode, KeptOpen};
-use crate::posix::{self, Credentials};
+use crate::mdt::OpenState;
+use crate::types::{Credentials, OpenFlags};
 
 /// An open file's handle on the MDT.
 pub(crate) enum OpenHandle {
@@ -35,7 +36,7 @@ impl Meta {
         &self,
         who: &Credentials,
         inode: &Inode,
-        flags: posix::OpenFlags,
+        flags: OpenFlags,
     ) -> Result<Option<OpenHandle>, Errno> {
         let wire = wire_flags(flags).without(MdsOpenFlags::EXCL);
         let wire = wire | MdsOpenFlags::BY_FID | MdsOpenFlags::LOCK;

@@ -13,15 +13,16 @@ use sheen_wire::md::{LayoutIntent, LayoutIntentOp, MdsOpenFlags};
 use sheen_wire::messages::{LdlmIntentLayout, Reply, Request};
 use sheen_wire::ptlrpc::PtlrpcBody;
 
+use super::Meta;
 use super::open::OpenTarget;
 use super::setattr::blank_record;
 use super::store::read_layout;
-use super::{Meta, intent_status};
 use crate::cache::{Inode, LayoutState};
 use crate::call;
 use crate::data::LayoutVersion;
 use crate::locks::LockRequest;
-use crate::posix::{Credentials, FileType};
+use crate::mdt::intent_status;
+use crate::types::{Credentials, FileType};
 
 /// Sends the layout that the MDT made with the replay, which must not allocate other objects.
 #[derive(Default)]
@@ -135,7 +136,7 @@ impl Meta {
         let flags = MdsOpenFlags::WRITE | MdsOpenFlags::BY_FID;
         let target = OpenTarget::Known(inode);
         match self.open_intent(who, target, flags, Some(layout)).await?.state {
-            Some(open) => self.close(who, inode, open, None).await,
+            Some(open) => open.close(who, inode.fid, None).await,
             None => Err(Errno::EPROTO),
         }
     }

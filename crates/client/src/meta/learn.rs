@@ -5,9 +5,8 @@
 //! So the requests at most double, and a small directory is known after two.
 
 use super::Meta;
-use super::readdir::Chunk;
-use crate::cache::{DirectoryRead, Inode};
-use crate::posix::Credentials;
+use crate::cache::{Chunk, DirectoryRead, Inode};
+use crate::types::Credentials;
 use sheen_ldlm::Policy;
 use sheen_types::{InodeBits, LockMode, Name};
 

@@ -1,6 +1,7 @@
 //! Moving a name: one `MDS_REINT` (rename), and a lookup of the new name for the kernel, which keeps names.
 
 use sheen_rpc::Call;
+use sheen_types::access::May;
 use sheen_types::{Errno, Fid, InodeBits, Name, Transno};
 use sheen_wire::md::{RecRename, ReintOp};
 use sheen_wire::messages::MdsReintRename;
@@ -9,7 +10,7 @@ use sheen_wire::text::Text;
 use super::{LookupDepth, Meta};
 use crate::cache::{ChangeOutcome, Inode};
 use crate::call::{self, TypedReply};
-use crate::posix::{Credentials, FileType, May};
+use crate::types::{Credentials, FileType};
 
 impl Meta {
     /// Moves a name, replacing what is there. One RPC, and one more if the kernel knows what is moved. The

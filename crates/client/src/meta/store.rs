@@ -9,7 +9,7 @@ use sheen_wire::md::{MdtBody, Valid};
 use super::Meta;
 use crate::cache::{CacheEpoch, Inode, InodeState, LayoutState, inode_number};
 use crate::locks::HeldLock;
-use crate::posix::{Attributes, FileType, TYPE_MASK};
+use crate::types::{Attributes, FileType, TYPE_MASK};
 
 /// Preferred IO size: one bulk RPC.
 const BLOCK_SIZE_FILE: u32 = 4 << 20;

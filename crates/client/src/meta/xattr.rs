@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use sheen_ldlm::{LockFlags, Policy};
 use sheen_rpc::Call;
+use sheen_types::access::May;
 use sheen_types::limits::XATTR_VALUE_BYTES_MAX;
 use sheen_types::{Errno, InodeBits, LockMode};
 use sheen_wire::ldlm::{IntentOp, LdlmIntent};
@@ -15,11 +16,12 @@ use sheen_wire::messages::{
 };
 use sheen_wire::text::Text;
 
-use super::{Meta, intent_status};
+use super::Meta;
 use crate::cache::{Inode, Xattrs};
 use crate::call;
 use crate::locks::LockRequest;
-use crate::posix::{Credentials, May, XattrMode};
+use crate::mdt::intent_status;
+use crate::types::{Credentials, XattrMode};
 
 /// Bytes of values that are requested with the names. Inodes with more are asked value by value.
 const VALUES_ROOM: usize = 2500;

@@ -11,9 +11,8 @@ use super::{
     Credentials, DirCookie, DirEntry, DirEntryPlus, FileHandle, FileSystem, FileType, May, Mounted,
     OpenFlags,
 };
-use crate::cache::{Inode, inode_number};
+use crate::cache::{Inode, Position, inode_number};
 use crate::join;
-use crate::meta::readdir::Position;
 
 /// How long a listing waits for the size of a file that is open here, which only its OSTs know, before it
 /// ends in front of that name. Then the kernel asks for names alone.

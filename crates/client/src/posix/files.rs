@@ -14,9 +14,11 @@ use super::{
     Credentials, Entry, Fallocate, FileHandle, FileSystem, FileType, LockOwner, Mounted, NodeId,
     OpenFlags, Opened, Seek, SetAttributes,
 };
-use crate::cache::{Access, KeptOpen, KeptOpenCounts, Pin};
+use crate::cache::{Access, KeptOpen, Pin};
 use crate::data::{DataFile, IoOptions, PinnedRange, Refusal, WriteAt};
-use crate::meta::{CloseAttributes, OpenHandle, SetattrRight};
+use crate::mdt::CloseAttributes;
+use crate::meta::{OpenHandle, SetattrRight};
+use crate::types::KeptOpenCounts;
 
 /// Bytes of a hole that one piece of an answer shows; holes are made of shared pieces.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
@@ -572,9 +574,7 @@ impl Mounted {
         match open {
             OpenHandle::Own(open) => {
                 let held = (self.closing.begin(), Arc::clone(&file));
-                self.meta
-                    .close_in_background(&file.who, &file.pin, &open, close_attributes, held)
-                    .await;
+                open.close_in_background(&file.who, file.pin.fid, close_attributes, held).await;
             }
             OpenHandle::Kept(kept) if kept.end_use(close_attributes) => {
                 self.close_kept_in_background(&file, &kept).await;
@@ -585,9 +585,8 @@ impl Mounted {
 
     async fn close_kept_in_background(&self, file: &Arc<OpenFile>, kept: &KeptOpen) {
         let held = (self.closing.begin(), Arc::clone(file));
-        self.meta
-            .close_in_background(&kept.who, &file.pin, &kept.open, kept.close_attributes(), held)
-            .await;
+        let (fid, attributes) = (file.pin.fid, kept.close_attributes());
+        kept.open.close_in_background(&kept.who, fid, attributes, held).await;
     }
 
     async fn close(&self, file: &OpenFile) -> Result<(), Errno> {

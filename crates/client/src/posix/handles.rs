@@ -9,9 +9,8 @@ use sheen_io::job;
 use sheen_types::{Errno, Fid, HashMap, JobId};
 
 use super::{Credentials, DirCookie, FileHandle, LockOwner, OpenFlags};
-use crate::cache::Pin;
+use crate::cache::{Chunk, Pin, Position};
 use crate::meta::OpenHandle;
-use crate::meta::readdir::{Chunk, Position};
 
 /// Bit of a cookie that stands for a position among names of one hash.
 const COLLIDED: u64 = 1 << 63;

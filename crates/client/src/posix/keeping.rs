@@ -17,8 +17,10 @@ use sheen_wire::md::FileFlags;
 
 use super::handles::OpenFile;
 use super::{Credentials, FileType, Mounted, OpenFlags};
-use crate::cache::{Access, Inode, KeptOpen, KeptOpenCounts};
-use crate::meta::{CloseAttributes, OpenHandle, close_kept, wanted_by_open};
+use crate::cache::{Access, Inode, KeptOpen};
+use crate::mdt::CloseAttributes;
+use crate::meta::{OpenHandle, wanted_by_open};
+use crate::types::KeptOpenCounts;
 
 impl Mounted {
     /// Counts an open.
@@ -73,10 +75,10 @@ impl Mounted {
         close_attributes: Option<CloseAttributes>,
     ) -> Result<(), Errno> {
         match open {
-            OpenHandle::Own(open) => self.meta.close(who, inode, open, close_attributes).await,
+            OpenHandle::Own(open) => open.close(who, inode.fid, close_attributes).await,
             OpenHandle::Kept(kept) => {
                 if kept.end_use(close_attributes) {
-                    close_kept(inode, &kept).await;
+                    kept.close(inode.fid).await;
                 }
                 Ok(())
             }
@@ -96,7 +98,7 @@ impl Mounted {
         for inode in self.inodes.all() {
             let closes = inode.state().kept.take_all();
             for kept in closes {
-                close_kept(&inode, &kept).await;
+                kept.close(inode.fid).await;
             }
             self.inodes.release(&inode);
         }

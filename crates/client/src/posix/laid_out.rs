@@ -12,9 +12,9 @@ use sheen_wire::md::LayoutIntentOp;
 use sheen_wire::ost::OstId;
 
 use super::Mounted;
-use super::types::Credentials;
 use crate::cache::{Inode, LayoutState};
 use crate::data::{DataFile, FileLayout, LayoutVersion, PinnedRange, Refusal};
+use crate::types::Credentials;
 
 /// How long a file on an OST that is not in our configuration yet is waited for.
 const NEW_OST_WAIT: Duration = Duration::from_secs(10);

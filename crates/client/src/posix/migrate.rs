@@ -24,12 +24,12 @@ use sheen_types::{Errno, Extent, Fid, HashMap, Instant, Timestamp};
 use tokio::sync::oneshot;
 
 use super::inodes::merge;
-use super::types::Credentials;
 use super::{Attributes, FileSystem, FileType, Mounted, NodeId, OpenFlags, Seek};
 use crate::cache::{Inode, Pin};
 use crate::data::{DataFile, HeldFile, IoOptions, WriteAt};
 use crate::join;
-use crate::meta::OpenState;
+use crate::mdt::OpenState;
+use crate::types::Credentials;
 
 /// `O_RDWR`.
 const READ_WRITE: u32 = 2;
@@ -353,7 +353,7 @@ impl Mounted {
 
     async fn close_quietly(&self, who: &Credentials, inode: &Inode, open: Option<OpenState>) {
         let Some(open) = open else { return };
-        if let Err(errno) = self.meta.close(who, inode, open, None).await {
+        if let Err(errno) = open.close(who, inode.fid, None).await {
             tracing::debug!(file = %inode.fid, %errno, "close after a move");
         }
     }
