@@ -4,12 +4,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
-use sheen_types::{
-    Extent, Fid, HashMap, HashSet, InodeBits, Name, ResourceName, Timestamp, Transno,
-};
+use sheen_types::{Extent, Fid, HashMap, InodeBits, Name, ResourceName, Timestamp, Transno};
 use tokio::sync::Notify;
 
-use super::dir_pages::DirPages;
+use super::covered::{CoveredState, UnderUpdate};
 use super::failures::Failures;
 use super::heat::Heat;
 use super::kept::Opens;
@@ -26,11 +24,8 @@ use crate::types::{Attributes, FileType, NodeId};
 pub(crate) type Xattrs = HashMap<Box<[u8]>, Bytes>;
 
 /// What is known of a file's layout.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(crate) enum LayoutState {
-    /// Nothing, or it is stale.
-    #[default]
-    Unknown,
     /// The file has no objects: nothing was ever written, or it is no regular file.
     Empty,
     /// It has objects, or will have them where it is written, in a way we can read.
@@ -51,38 +46,28 @@ pub(crate) struct Inode {
     pub(crate) changed: Notify,
 }
 
-/// What is known. All of it may be stale unless [`InodeState::covered`] says otherwise.
+/// What is known. Current is only what [`InodeState::covered`] has, or vouches for.
 #[derive(Default)]
 pub(crate) struct InodeState {
     /// Lookups not forgotten yet.
     pub(crate) lookups: u64,
     /// Open handles and calls under way that need the inode.
     pub(crate) pins: u64,
-    /// The bits of the inode that locks cover.
-    pub(crate) covered: InodeBits,
-    /// Attributes as the MDT last gave them; size and blocks of a file with objects are a hint.
-    pub(crate) attributes: Option<Attributes>,
-    /// Whether the attributes came under the lock that covers them.
-    pub(crate) attributes_from_lock: bool,
+    /// What locks cover, and which bits that are.
+    pub(crate) covered: CoveredState,
+    /// Attributes as the MDT last gave them, current or not; size and blocks of a file with objects are a hint.
+    pub(crate) last_attributes: Option<Attributes>,
     /// Its access control list, and the names that the kernel may keep because of it.
     pub(super) rights: Rights,
-    /// File with objects: the MDT vouched for the size in `attributes`, so no OST need be asked. Valid while
-    /// the attributes are covered and this client has not opened it for writing.
-    pub(crate) size_from_mdt: bool,
     /// This client has renamed it, and its new name was not looked up since: the kernel, which moved the name
     /// without a lookup, may hold a name that another client has replaced already.
     pub(crate) moved_here: bool,
-    /// Names by which it was looked up. Valid while `LOOKUP` is covered.
+    /// Names by which it was looked up, there still or not.
     pub(crate) names: Vec<(NodeId, Name)>,
     /// Those of them that the kernel may keep, at most [`KEPT_NAMES_MAX`] and what we have renamed.
     kept_names: Vec<KeptName>,
-    /// Those of them that were seen under the lock that covers `LOOKUP` now, or one before it without a gap.
-    /// Another name may be gone though the inode is covered.
-    pub(crate) covered_names: Vec<(NodeId, Name)>,
     /// Directory: names looked up in it. Each is valid while the child's `LOOKUP` is covered.
     pub(crate) children: HashMap<Name, Fid>,
-    /// Directory: names known to be absent. Valid while `UPDATE` is covered.
-    absent: HashSet<Name>,
     /// Directory: its names, and our changes of them. None before the first.
     names_within: Option<Box<DirectoryNames>>,
     /// How often a lock on it was lost.
@@ -92,10 +77,6 @@ pub(crate) struct InodeState {
     pub(crate) removed: bool,
     /// Directory: whether we ourselves have changed its names since its attributes were last asked.
     pub(crate) changed_here: bool,
-    /// Directory: its pages. Valid while `UPDATE` is covered.
-    pub(crate) pages: Option<Arc<DirPages>>,
-    /// File: its layout. Valid while `LAYOUT` is covered.
-    pub(crate) layout: LayoutState,
     /// File: its data, by the layout that was seen last.
     pub(crate) data: Option<Arc<dyn DataFile>>,
     /// File: what its data keeps when the layout changes.
@@ -123,10 +104,6 @@ pub(crate) struct InodeState {
     /// This client has just made it, and its attributes were not asked for, nor was it written or flushed
     /// since: the next getattr is part of the call that made it.
     pub(crate) just_created: bool,
-    /// This client made it, and it was given no extended attributes since. Valid while `XATTR` is covered.
-    pub(crate) made_here: bool,
-    /// Valid while `XATTR` is covered.
-    pub(crate) xattrs: Option<Arc<Xattrs>>,
     /// Symbolic link: its target, which never changes.
     pub(crate) target: Option<Bytes>,
 }
@@ -154,7 +131,7 @@ impl Inode {
 
     /// Its type, if it is known at all: that never changes.
     pub(crate) fn file_type(&self) -> Option<FileType> {
-        self.state().attributes.as_ref().map(Attributes::file_type)
+        self.state().last_attributes.as_ref().map(Attributes::file_type)
     }
 }
 
@@ -169,7 +146,7 @@ struct KeptName {
 impl InodeState {
     /// What is known of it, with the time of access that the MDT may not have yet.
     pub(crate) fn attributes_shown(&self) -> Option<Attributes> {
-        let mut known = self.attributes.clone()?;
+        let mut known = self.last_attributes.clone()?;
         known.atime = self.accessed_since(known.atime);
         Some(known)
     }
@@ -181,15 +158,14 @@ impl InodeState {
 
     /// Whether locks cover all attributes that the MDT keeps.
     pub(crate) fn attributes_covered(&self) -> bool {
-        self.covered.contains(InodeBits::UPDATE)
-            && self.covered.intersects(InodeBits::PERM | InodeBits::LOOKUP)
-            && self.attributes_from_lock
-            && self.attributes.is_some()
+        self.attributes_locked()
+            && self.covered.update.get().is_some_and(|it| it.has_attributes)
+            && self.last_attributes.is_some()
     }
 
     /// The state to compare with when the answer to a question has arrived.
     pub(crate) fn epoch(&self) -> CacheEpoch {
-        let covered = self.covered.contains(InodeBits::UPDATE);
+        let covered = self.covered.update.is_held();
         match &self.names_within {
             Some(names) => names.epoch(self.losses, covered),
             None => CacheEpoch { losses: self.losses, covered, ..CacheEpoch::UNKNOWN },
@@ -203,14 +179,14 @@ impl InodeState {
 
     /// Whether in addition `UPDATE` was covered all the time: the answer is still current.
     pub(crate) fn unbroken_since(&self, asked: &CacheEpoch) -> bool {
-        let covered = asked.covered && self.covered.contains(InodeBits::UPDATE);
+        let covered = asked.covered && self.covered.update.is_held();
         covered && asked.losses == self.losses && self.undisturbed_since(asked)
     }
 
     /// Whether locks cover the attributes, current or not.
     pub(crate) fn attributes_locked(&self) -> bool {
-        self.covered.contains(InodeBits::UPDATE)
-            && self.covered.intersects(InodeBits::PERM | InodeBits::LOOKUP)
+        let CoveredState { lookup, update, perm, .. } = &self.covered;
+        update.is_held() && (perm.is_held() || lookup.is_held())
     }
 
     /// This client is about to send a change of names. What is known of the directory's attributes and pages
@@ -221,8 +197,9 @@ impl InodeState {
         removes: Option<NameHash>,
     ) -> NameChange {
         self.changed_here = true;
-        self.attributes_from_lock = false;
-        self.pages = None;
+        if let Some(update) = self.covered.update.get_mut() {
+            (update.has_attributes, update.pages) = (false, None);
+        }
         self.names_within.get_or_insert_default().begin(adds, removes)
     }
 
@@ -237,7 +214,7 @@ impl InodeState {
         hasher: &Arc<NameHasher>,
         from: u64,
     ) -> Option<DirectoryRead> {
-        let covered = self.covered.contains(InodeBits::UPDATE);
+        let covered = self.covered.update.is_held();
         let names = covered.then(|| self.names_within.get_or_insert_default())?;
         names.begin_reading(hasher, from)
     }
@@ -255,13 +232,13 @@ impl InodeState {
 
     /// Whether all names of the directory are known and this one is not among them.
     pub(crate) fn knows_absent(&mut self, name: NameHash) -> bool {
-        let covered = self.covered.contains(InodeBits::UPDATE);
+        let covered = self.covered.update.is_held();
         covered && self.names_within.as_mut().is_some_and(|names| names.is_absent(name))
     }
 
     /// See [`DirectoryNames::missed`]: a page costs a request, and the lock another.
     pub(crate) fn missed(&mut self) -> Option<u64> {
-        let cost = if self.covered.contains(InodeBits::UPDATE) { 1 } else { 2 };
+        let cost = if self.covered.update.is_held() { 1 } else { 2 };
         self.names_within.get_or_insert_default().missed(cost)
     }
 
@@ -280,41 +257,43 @@ impl InodeState {
         }
     }
 
-    /// Whether a lock covers the layout, and it is known.
-    pub(crate) fn layout_covered(&self) -> bool {
-        self.covered.contains(InodeBits::LAYOUT) && !matches!(self.layout, LayoutState::Unknown)
+    /// The layout, if it is known and a lock covers it.
+    pub(crate) fn layout(&self) -> Option<&LayoutState> {
+        self.covered.layout.get()?.as_ref()
     }
 
     /// Whether size and blocks are known without asking the objects.
     pub(crate) fn size_covered(&self) -> bool {
-        self.size_from_mdt && self.attributes_covered()
+        self.attributes_covered() && self.covered.update.get().is_some_and(|it| it.has_size)
     }
 
-    /// A lock covers attributes from now on; those that came before it do not count.
-    pub(crate) fn attributes_stale(&mut self) {
-        self.attributes_from_lock = false;
+    /// The MDT does not know the size any more: this client writes the file, or moves its bytes.
+    pub(crate) fn ask_osts_for_size(&mut self) {
+        if let Some(update) = self.covered.update.get_mut() {
+            update.has_size = false;
+        }
     }
 
     /// Whether it is known to have no capabilities: nothing new has.
     pub(crate) fn has_no_capability(&self) -> bool {
-        self.made_here && self.covered.contains(InodeBits::XATTR)
+        self.covered.xattr.get().is_some_and(|it| it.made_here)
     }
 
     /// Whether a lock covers its names.
     pub(crate) fn names_covered(&self) -> bool {
-        self.covered.contains(InodeBits::LOOKUP)
+        self.covered.lookup.is_held()
     }
 
     /// Whether it is the inode that `name` in `parent` stands for, as locks guarantee.
     pub(crate) fn is_named(&self, parent: NodeId, name: &Name) -> bool {
-        self.names_covered()
-            && self.covered_names.iter().any(|(node, known)| *node == parent && known == name)
+        let is_it = |(node, known): &(NodeId, Name)| *node == parent && known == name;
+        self.covered.lookup.get().is_some_and(|it| it.names.iter().any(is_it))
     }
 
     /// Whether the MDT can have removed it though a process here uses it: the MDT knows that a directory is
     /// open only if the open was sent to it, and never that it is a working directory.
     pub(crate) fn is_removed_directory(&self) -> bool {
-        let kind = self.attributes.as_ref().map(Attributes::file_type);
+        let kind = self.last_attributes.as_ref().map(Attributes::file_type);
         kind == Some(FileType::Directory) && (self.opens > 0 || self.removed)
     }
 
@@ -322,9 +301,8 @@ impl InodeState {
     /// the name.
     pub(crate) fn see_name(&mut self, parent: NodeId, name: &Name) {
         self.moved_here = false;
-        let is_sure = self.names_covered();
-        for names in [Some(&mut self.names), is_sure.then_some(&mut self.covered_names)] {
-            let Some(names) = names else { continue };
+        let sure = self.covered.lookup.get_mut().map(|it| &mut it.names);
+        for names in [Some(&mut self.names), sure].into_iter().flatten() {
             if !names.iter().any(|(node, known)| *node == parent && known == name) {
                 names.push((parent, name.clone()));
             }
@@ -368,33 +346,30 @@ impl InodeState {
     /// Notes that the inode does not have this name any more.
     pub(crate) fn lose_name(&mut self, parent: NodeId, name: &Name) {
         self.kept_names.retain(|kept| !kept.is(parent, name));
-        for names in [&mut self.names, &mut self.covered_names] {
+        let sure = self.covered.lookup.get_mut().map(|it| &mut it.names);
+        for names in [Some(&mut self.names), sure].into_iter().flatten() {
             names.retain(|(node, known)| *node != parent || known != name);
         }
     }
 
     /// Notes a name known to be absent; whether it may be kept.
     pub(crate) fn keep_absent(&mut self, name: &Name) -> bool {
-        if !self.covered.contains(InodeBits::UPDATE) || self.absent.len() >= ABSENT_NAMES_MAX {
-            return false;
-        }
-        self.absent.insert(name.clone());
+        let has_room = |it: &&mut UnderUpdate| it.absent.len() < ABSENT_NAMES_MAX;
+        let Some(update) = self.covered.update.get_mut().filter(has_room) else { return false };
+        update.absent.insert(name.clone());
         true
     }
 
     /// Whether a name is known to be absent now.
     pub(crate) fn is_absent(&self, name: &Name) -> bool {
-        self.covered.contains(InodeBits::UPDATE) && self.absent.contains(name)
+        self.covered.update.get().is_some_and(|it| it.absent.contains(name))
     }
 
     /// Forgets that a name is absent: this client is about to make it.
     pub(crate) fn forget_absent(&mut self, name: &Name) {
-        self.absent.remove(name);
-    }
-
-    /// Forgets all names known to be absent.
-    pub(super) fn take_absent(&mut self) -> HashSet<Name> {
-        std::mem::take(&mut self.absent)
+        if let Some(update) = self.covered.update.get_mut() {
+            update.absent.remove(name);
+        }
     }
 
     /// Whether the inode has no lookups and no pins.

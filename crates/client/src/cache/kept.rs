@@ -191,7 +191,7 @@ impl InodeState {
     /// Whether some user may execute the file. Handles to write it are not kept then: their locks would
     /// conflict.
     pub(crate) fn is_executable(&self) -> bool {
-        self.attributes.as_ref().is_some_and(|it| it.mode & 0o111 != 0)
+        self.last_attributes.as_ref().is_some_and(|it| it.mode & 0o111 != 0)
     }
 }
 

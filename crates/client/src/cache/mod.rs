@@ -2,11 +2,13 @@
 //!
 //! Owns the table of inodes that the kernel has looked up or opened, and what is known of each: attributes,
 //! names, layout, extended attributes, symbolic link target, directory pages. What always holds:
-//! `InodeState::covered` names only bits that some granted lock covers; a lock's bits are removed from it
-//! before the lock is cancelled, and the kernel is notified of what it may no longer keep before that.
+//! `InodeState::covered` holds only bits that some granted lock covers; a lock's bits are revoked there, with all
+//! that they covered, before the lock is cancelled, and the kernel is notified of what it may no longer keep
+//! before that.
 //!
 //! Costs: a hit costs one map access and one short mutex; nothing is asked of the lock manager.
 
+mod covered;
 mod dir_pages;
 mod failures;
 mod heat;

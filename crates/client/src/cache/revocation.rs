@@ -5,7 +5,7 @@ use std::sync::Arc;
 use sheen_io::BoxFuture;
 use sheen_types::{Errno, Fid, InodeBits, Name, ResourceName};
 
-use super::{InodeState, Inodes, KeptOpen, LayoutState, NameHasher, Observers, Pin};
+use super::{InodeState, Inodes, KeptOpen, NameHasher, Observers, Pin};
 use crate::data::DataEvents;
 use crate::locks::{ClientNamespace, CoveredCache, Revocation};
 use crate::types::{Attributes, FileType, Invalidated, NodeId, Stale};
@@ -35,13 +35,13 @@ impl InodeState {
     /// Whether a process may ask for its path: one that works in the directory, or has the file open.
     pub(crate) fn is_in_use(&self) -> bool {
         let is_directory = |it: &Attributes| it.file_type() == FileType::Directory;
-        self.opens > 0 || self.attributes.as_ref().is_some_and(is_directory)
+        self.opens > 0 || self.last_attributes.as_ref().is_some_and(is_directory)
     }
 
     /// Drops what `gone` covered.
     fn drop_covered(&mut self, gone: InodeBits, node: NodeId) -> Notices {
         let had_attributes = self.attributes_covered();
-        self.covered = self.covered.without(gone);
+        let absent = self.covered.revoke(gone);
         if !gone.is_empty() {
             self.note_lock_lost(gone);
         }
@@ -51,26 +51,16 @@ impl InodeState {
             let (names, loss) = self.kept_names();
             notices.entries.extend(names.map(|(node, name)| (node, name, is_in_use)));
             notices.loss = Some(loss);
-            self.covered_names.clear();
         }
         if gone.contains(InodeBits::PERM) {
-            notices.children.extend(self.revoke_rights());
+            notices.children.extend(self.take_kept_children());
         }
-        if gone.contains(InodeBits::UPDATE) {
-            self.attributes_from_lock = false;
-            self.pages = None;
-            for name in self.take_absent() {
-                self.forget_kept_child(&name);
-                notices.entries.push((node, name, false));
-            }
+        for name in absent {
+            self.forget_kept_child(&name);
+            notices.entries.push((node, name, false));
         }
         if gone.contains(InodeBits::LAYOUT) {
-            self.layout = LayoutState::Unknown;
             self.layout_guard.layout_revoked();
-        }
-        if gone.contains(InodeBits::XATTR) {
-            self.xattrs = None;
-            self.made_here = false;
         }
         notices.attributes = had_attributes && !self.attributes_covered();
         notices

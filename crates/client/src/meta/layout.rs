@@ -55,8 +55,8 @@ impl Meta {
     ) -> Result<(LayoutState, LayoutVersion), Errno> {
         {
             let state = inode.state();
-            if state.layout_covered() {
-                return Ok((state.layout.clone(), state.layout_guard.version()));
+            if let Some(layout) = state.layout() {
+                return Ok((layout.clone(), state.layout_guard.version()));
             }
         }
         let access = LayoutIntent { op: LayoutIntentOp::ACCESS, ..LayoutIntent::default() };
@@ -115,8 +115,10 @@ impl Meta {
         let mut state = inode.state();
         state.transno = state.transno.max(answer.body.transno);
         if let Some(held) = held {
-            state.layout = layout.clone();
-            state.covered = state.covered | held.bits();
+            state.covered.grant(held.bits());
+            if let Some(known) = state.covered.layout.get_mut() {
+                *known = Some(layout.clone());
+            }
         }
         Ok((layout, state.layout_guard.version()))
     }

@@ -262,9 +262,12 @@ impl Meta {
         self.apply_reply(&pin, &attributes, held.as_ref(), &CacheEpoch::UNKNOWN);
         let created = lock.policy_res1.contains(Disposition::OPEN_CREATE);
         if created {
-            pin.state().made_here = held.as_ref().is_some_and(|held| {
+            let is_covered = held.as_ref().is_some_and(|held| {
                 held.bits().contains(InodeBits::XATTR) && held.resource() == pin.resource()
             });
+            if let Some(xattr) = pin.state().covered.xattr.get_mut() {
+                xattr.made_here = is_covered;
+            }
             self.changed(answer.body.transno, &[on, &pin]);
         }
         let open = lock.policy_res1.contains(Disposition::OPEN_OPEN);

@@ -67,8 +67,8 @@ impl Meta {
     /// The directory's chunks if a lock covers them.
     fn covered_pages(&self, inode: &Inode) -> Option<Arc<DirPages>> {
         let mut state = inode.state();
-        let covered = state.covered.contains(InodeBits::UPDATE);
-        covered.then(|| Arc::clone(state.pages.get_or_insert_default()))
+        let update = state.covered.update.get_mut()?;
+        Some(Arc::clone(update.pages.get_or_insert_default()))
     }
 
     /// Enqueues the lock under which pages are kept; `None` if the directory is gone.
@@ -82,13 +82,8 @@ impl Meta {
         };
         match mdt.locks.enqueue(ask).await {
             Ok(held) => {
-                let mut state = inode.state();
-                // The lock covers pages from now on, but not attributes that came before it.
-                if !state.covered.contains(InodeBits::UPDATE) {
-                    state.attributes_stale();
-                }
-                state.covered = state.covered | held.bits();
-                drop(state);
+                // It covers pages from now on, but not attributes that came before it.
+                inode.state().covered.grant(held.bits());
                 Ok(Some(held))
             }
             Err(Errno::ENOENT | Errno::ESTALE) => Ok(None),

@@ -44,8 +44,7 @@ impl Meta {
         {
             let state = inode.state();
             if self.keeps_xattrs()
-                && state.covered.contains(InodeBits::XATTR)
-                && let Some(xattrs) = &state.xattrs
+                && let Some(xattrs) = state.covered.xattr.get().and_then(|it| it.all.as_ref())
             {
                 return Ok(Some(Arc::clone(xattrs)));
             }
@@ -85,8 +84,10 @@ impl Meta {
         let xattrs = Arc::new(split(&reply)?);
         if let Some(held) = held {
             let mut state = inode.state();
-            state.xattrs = Some(Arc::clone(&xattrs));
-            state.covered = state.covered | held.bits();
+            state.covered.grant(held.bits());
+            if let Some(xattr) = state.covered.xattr.get_mut() {
+                xattr.all = Some(Arc::clone(&xattrs));
+            }
         }
         Ok(xattrs)
     }

@@ -72,7 +72,7 @@ impl Mounted {
     pub(super) fn may_list(&self, inode: &Inode, who: &Credentials, flags: OpenFlags) -> bool {
         let state = inode.state();
         let is_directory =
-            state.attributes.as_ref().is_some_and(|it| it.file_type() == FileType::Directory);
+            state.last_attributes.as_ref().is_some_and(|it| it.file_type() == FileType::Directory);
         is_directory
             && !flags.writes()
             && state.rights_covered()

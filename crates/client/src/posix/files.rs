@@ -43,7 +43,7 @@ impl FileSystem {
         }
         if flags.writes() {
             // Any client that has it open, this one too, may write from now on.
-            pin.state().size_from_mdt = false;
+            pin.state().ask_osts_for_size();
         }
         let tally = self.0.count_open(&pin);
         if self.0.may_list(&pin, who, flags) {
@@ -185,7 +185,7 @@ impl FileSystem {
             Some(pieces) => pieces,
             None => {
                 self.0.refresh(&file.who, &file.pin).await?;
-                let size = file.pin.state().attributes.as_ref().map_or(0, |known| known.size);
+                let size = file.pin.state().last_attributes.as_ref().map_or(0, |known| known.size);
                 zeros(size.saturating_sub(offset).min(length.into()))
             }
         };
@@ -354,7 +354,7 @@ impl FileSystem {
             return Ok(place);
         }
         self.0.refresh(&file.who, &file.pin).await?;
-        let size = file.pin.state().attributes.as_ref().map_or(0, |known| known.size);
+        let size = file.pin.state().last_attributes.as_ref().map_or(0, |known| known.size);
         match what {
             Seek::Hole if offset < size => Ok(offset),
             _ => Err(Errno::ENXIO),
@@ -413,7 +413,8 @@ impl OpenFile {
     fn note_modified(&self) {
         if !self.modified.swap(true, Ordering::Relaxed) {
             let mut state = self.pin.state();
-            (state.just_created, state.size_from_mdt) = (false, false);
+            state.just_created = false;
+            state.ask_osts_for_size();
         }
     }
 
@@ -426,7 +427,7 @@ impl OpenFile {
         }
         let known = self.data().and_then(|data| data.attributes_covered());
         let state = self.pin.state();
-        let Some(attributes) = state.attributes.as_ref() else {
+        let Some(attributes) = state.last_attributes.as_ref() else {
             return Some(CloseAttributes { modified: true, ..CloseAttributes::default() });
         };
         let latest = |mine: Timestamp, objects: Option<Timestamp>| {
@@ -478,7 +479,7 @@ impl Mounted {
         created: bool,
     ) -> Result<Opened, Errno> {
         if flags.has(OpenFlags::TRUNCATE) && !created {
-            let mode = pin.state().attributes.as_ref().map_or(0, |known| known.mode);
+            let mode = pin.state().last_attributes.as_ref().map_or(0, |known| known.mode);
             let kill_set_id = who.uid != 0 && has_set_id(mode);
             let changes = SetAttributes { size: Some(0), kill_set_id, ..SetAttributes::default() };
             if let Err(errno) = self.change(who, &pin, &changes, SetattrRight::Open).await {
@@ -495,7 +496,8 @@ impl Mounted {
     /// Takes the set-id bits off a file that any user but the superuser writes. The kernel asks for that
     /// itself only before it writes into its pages.
     async fn take_set_id(&self, file: &OpenFile) -> Result<(), Errno> {
-        let mode = |file: &OpenFile| file.pin.state().attributes.as_ref().map_or(0, |it| it.mode);
+        let mode =
+            |file: &OpenFile| file.pin.state().last_attributes.as_ref().map_or(0, |it| it.mode);
         if file.who.uid == 0 || !has_set_id(mode(file)) {
             return Ok(());
         }

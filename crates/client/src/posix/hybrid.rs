@@ -63,5 +63,5 @@ impl FileSystem {
 fn has_stripes(state: &InodeState) -> bool {
     let is_striped =
         |layout: &FileLayout| layout.components().iter().any(|it| it.stripes().len() > 1);
-    matches!(&state.layout, LayoutState::Placed(layout) if is_striped(layout))
+    matches!(state.layout(), Some(LayoutState::Placed(layout)) if is_striped(layout))
 }

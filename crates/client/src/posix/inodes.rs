@@ -97,7 +97,7 @@ impl Mounted {
                 return Ok(Stat { attributes, keep: self.observers.watched() });
             }
             let data = state.data.clone();
-            let objects = !matches!(state.layout, LayoutState::Empty);
+            let objects = !matches!(state.layout(), Some(LayoutState::Empty));
             (attributes, state.attributes_covered(), data, objects)
         };
         let regular = attributes.file_type() == FileType::Regular;

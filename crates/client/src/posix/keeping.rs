@@ -34,7 +34,7 @@ impl Mounted {
         let state = inode.state();
         let access = Access::of(flags);
         let is_regular =
-            state.attributes.as_ref().is_some_and(|it| it.file_type() == FileType::Regular);
+            state.last_attributes.as_ref().is_some_and(|it| it.file_type() == FileType::Regular);
         // The truncate revokes what would be kept.
         let is_useful = is_regular
             && !flags.has(OpenFlags::TRUNCATE)
@@ -54,7 +54,7 @@ impl Mounted {
         let (state, access) = (inode.state(), Access::of(flags));
         let kept = state.kept.get(access)?;
         let frozen = FileFlags::IMMUTABLE | FileFlags::APPEND;
-        let is_frozen = state.attributes.as_ref()?.flags & frozen.0 != 0;
+        let is_frozen = state.last_attributes.as_ref()?.flags & frozen.0 != 0;
         let writes = access == Access::Write;
         if flags.has(OpenFlags::TRUNCATE) || writes && (is_frozen || state.is_executable()) {
             return None;

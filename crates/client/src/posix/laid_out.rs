@@ -111,7 +111,7 @@ impl Mounted {
             }
             let (layout, layout_version) = match self.meta.layout(who, inode).await? {
                 (LayoutState::Placed(layout), layout_version) => (layout, layout_version),
-                (LayoutState::Empty | LayoutState::Unknown, _) => return Ok(None),
+                (LayoutState::Empty, _) => return Ok(None),
                 (LayoutState::Foreign, _) => return Err(Errno::EOPNOTSUPP),
             };
             if !layout_version.is_current() {
@@ -184,5 +184,5 @@ fn is_current(inode: &Inode) -> bool {
 fn current(inode: &Inode) -> Option<Arc<dyn DataFile>> {
     let state = inode.state();
     let data = state.data.as_ref().filter(|data| data.is_current())?;
-    state.layout_covered().then(|| Arc::clone(data))
+    state.layout().map(|_| Arc::clone(data))
 }

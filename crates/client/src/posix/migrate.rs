@@ -183,7 +183,7 @@ impl Mounted {
     fn moved(&self, inode: &Inode) {
         let mut state = inode.state();
         state.layout_guard.layout_revoked();
-        state.size_from_mdt = false;
+        state.ask_osts_for_size();
     }
 
     async fn move_file(

@@ -208,8 +208,8 @@ impl Mounted {
         let fid = parent.state().children.get(name).copied()?;
         let child = self.inodes.by_fid(fid)?;
         let state = child.state();
-        match &state.layout {
-            LayoutState::Placed(layout) if state.opens == 0 => Some(Arc::clone(layout)),
+        match state.layout() {
+            Some(LayoutState::Placed(layout)) if state.opens == 0 => Some(Arc::clone(layout)),
             _ => None,
         }
     }
@@ -237,7 +237,7 @@ impl Mounted {
             // No lock covers the attributes now; until they are asked for again this is the best guess.
             let mut state = inode.state();
             if !state.attributes_covered()
-                && let Some(attributes) = &mut state.attributes
+                && let Some(attributes) = &mut state.last_attributes
             {
                 attributes.nlink += 1;
                 attributes.ctime = self.meta.world.clock.wall();
@@ -277,8 +277,10 @@ impl Mounted {
         let child = self.inodes.pin(fid);
         let (names, whole, directory, changed) = {
             let state = child.state();
-            let directory =
-                state.attributes.as_ref().is_some_and(|it| it.file_type() == FileType::Directory);
+            let directory = state
+                .last_attributes
+                .as_ref()
+                .is_some_and(|it| it.file_type() == FileType::Directory);
             let names = state.is_named(parent.node, name);
             // Where our own changes leave the lock, only other clients' changes revoke it.
             let keeps = self.meta.mdt(child.fid)?.keeps_own_names();
