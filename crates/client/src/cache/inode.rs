@@ -4,20 +4,16 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
-use sheen_types::{Extent, Fid, HashMap, InodeBits, Name, ResourceName, Timestamp, Transno};
+use sheen_types::{Fid, HashMap, InodeBits, Name, ResourceName, Timestamp, Transno};
 use tokio::sync::Notify;
 
-use super::covered::{CoveredState, UnderUpdate};
-use super::failures::Failures;
-use super::heat::Heat;
-use super::kept::Opens;
-use super::kernel_size::KernelSize;
-use super::limits::{ABSENT_NAMES_MAX, KEPT_NAMES_MAX};
-use super::names::{
-    CacheEpoch, ChangeOutcome, DirectoryNames, DirectoryRead, NameChange, NameHash, NameHasher,
-};
+use super::covered::CoveredState;
+use super::directory::DirectoryState;
+use super::file::FileState;
+use super::limits::KEPT_NAMES_MAX;
+use super::names::CacheEpoch;
 use super::rights::Rights;
-use crate::data::{DataFile, FileLayout, LayoutGuard};
+use crate::data::FileLayout;
 use crate::types::{Attributes, FileType, NodeId};
 
 /// All extended attributes of an inode that the server lets us see.
@@ -66,39 +62,14 @@ pub(crate) struct InodeState {
     pub(crate) names: Vec<(NodeId, Name)>,
     /// Those of them that the kernel may keep, at most [`KEPT_NAMES_MAX`] and what we have renamed.
     kept_names: Vec<KeptName>,
-    /// Directory: names looked up in it. Each is valid while the child's `LOOKUP` is covered.
-    pub(crate) children: HashMap<Name, Fid>,
-    /// Directory: its names, and our changes of them. None before the first.
-    names_within: Option<Box<DirectoryNames>>,
     /// How often a lock on it was lost.
     losses: u32,
-    /// Directory: this client has removed it. A process that still has it open, or works in it, sees a link
-    /// count of 0.
-    pub(crate) removed: bool,
-    /// Directory: whether we ourselves have changed its names since its attributes were last asked.
-    pub(crate) changed_here: bool,
-    /// File: its data, by the layout that was seen last.
-    pub(crate) data: Option<Arc<dyn DataFile>>,
-    /// File: what its data keeps when the layout changes.
-    pub(crate) layout_guard: Arc<LayoutGuard>,
-    /// File: open handles.
+    /// Open handles.
     pub(crate) opens: u64,
-    /// File: how many of them may write.
-    pub(crate) writers: u64,
-    /// File: how many of them bypass the kernel's pages.
-    pub(crate) bypassing: u64,
-    /// How often it was opened, and what is kept open for later.
-    pub(crate) kept: Opens,
-    /// File: when it was last read through this client, as far as that was noted.
-    pub(crate) accessed: Option<Timestamp>,
-    /// File: how much it is used lately, once that was counted or its counting turned off.
-    pub(crate) heat: Option<Box<Heat>>,
-    /// File: the pages of writes through the kernel's pages that are not accepted yet.
-    pub(crate) page_writes: Vec<Extent>,
-    /// File: the size that the kernel has.
-    pub(crate) kernel_size: KernelSize,
-    /// File: write-back that failed.
-    pub(crate) failures: Failures,
+    /// What only a directory has.
+    pub(crate) directory: DirectoryState,
+    /// What only a file has.
+    pub(crate) file: FileState,
     /// The last change of this client to it that the MDT has not reported as durable.
     pub(crate) transno: Transno,
     /// This client has just made it, and its attributes were not asked for, nor was it written or flushed
@@ -153,7 +124,7 @@ impl InodeState {
 
     /// The later of a time of access and the one that was noted here: any time may be from before 1970.
     pub(crate) fn accessed_since(&self, known: Timestamp) -> Timestamp {
-        self.accessed.map_or(known, |accessed| known.max(accessed))
+        self.file.accessed.map_or(known, |accessed| known.max(accessed))
     }
 
     /// Whether locks cover all attributes that the MDT keeps.
@@ -165,96 +136,28 @@ impl InodeState {
 
     /// The state to compare with when the answer to a question has arrived.
     pub(crate) fn epoch(&self) -> CacheEpoch {
-        let covered = self.covered.update.is_held();
-        match &self.names_within {
-            Some(names) => names.epoch(self.losses, covered),
-            None => CacheEpoch { losses: self.losses, covered, ..CacheEpoch::UNKNOWN },
-        }
+        self.directory.epoch(self.losses, self.covered.update.is_held())
     }
 
-    /// Whether no change of ours to the directory's names overlapped a question sent at `asked`.
-    pub(crate) fn undisturbed_since(&self, asked: &CacheEpoch) -> bool {
-        self.names_within.as_ref().is_none_or(|names| names.undisturbed_since(asked))
-    }
-
-    /// Whether in addition `UPDATE` was covered all the time: the answer is still current.
+    /// Whether what was asked at `asked` is still current: `UPDATE` was covered all the time, and no change of
+    /// ours to a directory's names overlapped it.
     pub(crate) fn unbroken_since(&self, asked: &CacheEpoch) -> bool {
         let covered = asked.covered && self.covered.update.is_held();
-        covered && asked.losses == self.losses && self.undisturbed_since(asked)
+        covered && asked.losses == self.losses && self.directory.undisturbed_since(asked)
+    }
+
+    /// A lock that covered `bits` was lost.
+    pub(super) fn note_lock_lost(&mut self, bits: InodeBits) {
+        self.losses = self.losses.wrapping_add(1);
+        if bits.contains(InodeBits::UPDATE) {
+            self.directory.lock_lost();
+        }
     }
 
     /// Whether locks cover the attributes, current or not.
     pub(crate) fn attributes_locked(&self) -> bool {
         let CoveredState { lookup, update, perm, .. } = &self.covered;
         update.is_held() && (perm.is_held() || lookup.is_held())
-    }
-
-    /// This client is about to send a change of names. What is known of the directory's attributes and pages
-    /// is stale from now on, even under this client's lock.
-    pub(crate) fn begin_change(
-        &mut self,
-        adds: Option<NameHash>,
-        removes: Option<NameHash>,
-    ) -> NameChange {
-        self.changed_here = true;
-        if let Some(update) = self.covered.update.get_mut() {
-            (update.has_attributes, update.pages) = (false, None);
-        }
-        self.names_within.get_or_insert_default().begin(adds, removes)
-    }
-
-    /// A change of names of ours was answered.
-    pub(crate) fn end_change(&mut self, change: &NameChange, done: ChangeOutcome) {
-        self.names_within.get_or_insert_default().end(change, done);
-    }
-
-    /// See [`DirectoryNames::begin_reading`]. Nothing can be learnt without the lock.
-    pub(crate) fn begin_reading(
-        &mut self,
-        hasher: &Arc<NameHasher>,
-        from: u64,
-    ) -> Option<DirectoryRead> {
-        let covered = self.covered.update.is_held();
-        let names = covered.then(|| self.names_within.get_or_insert_default())?;
-        names.begin_reading(hasher, from)
-    }
-
-    /// See [`DirectoryNames::read`].
-    pub(crate) fn read_names<'a>(
-        &mut self,
-        hasher: &NameHasher,
-        reading: &DirectoryRead,
-        names: impl Iterator<Item = (u64, &'a [u8])>,
-        end: u64,
-    ) {
-        self.names_within.get_or_insert_default().read(hasher, reading, names, end);
-    }
-
-    /// Whether all names of the directory are known and this one is not among them.
-    pub(crate) fn knows_absent(&mut self, name: NameHash) -> bool {
-        let covered = self.covered.update.is_held();
-        covered && self.names_within.as_mut().is_some_and(|names| names.is_absent(name))
-    }
-
-    /// See [`DirectoryNames::missed`]: a page costs a request, and the lock another.
-    pub(crate) fn missed(&mut self) -> Option<u64> {
-        let cost = if self.covered.update.is_held() { 1 } else { 2 };
-        self.names_within.get_or_insert_default().missed(cost)
-    }
-
-    /// Whether other clients change the directory's names so often that its lock is soon revoked.
-    pub(crate) fn is_contended(&self) -> bool {
-        self.names_within.as_ref().is_some_and(|names| names.is_contended())
-    }
-
-    /// A lock that covered `bits` was lost.
-    pub(super) fn note_lock_lost(&mut self, bits: InodeBits) {
-        self.losses = self.losses.wrapping_add(1);
-        if bits.contains(InodeBits::UPDATE)
-            && let Some(names) = &mut self.names_within
-        {
-            names.lock_lost();
-        }
     }
 
     /// The layout, if it is known and a lock covers it.
@@ -294,7 +197,7 @@ impl InodeState {
     /// open only if the open was sent to it, and never that it is a working directory.
     pub(crate) fn is_removed_directory(&self) -> bool {
         let kind = self.last_attributes.as_ref().map(Attributes::file_type);
-        kind == Some(FileType::Directory) && (self.opens > 0 || self.removed)
+        kind == Some(FileType::Directory) && (self.opens > 0 || self.directory.removed)
     }
 
     /// Notes a name that was seen now. It is sure only if the caller still holds the lock under which it saw
@@ -352,28 +255,8 @@ impl InodeState {
         }
     }
 
-    /// Notes a name known to be absent; whether it may be kept.
-    pub(crate) fn keep_absent(&mut self, name: &Name) -> bool {
-        let has_room = |it: &&mut UnderUpdate| it.absent.len() < ABSENT_NAMES_MAX;
-        let Some(update) = self.covered.update.get_mut().filter(has_room) else { return false };
-        update.absent.insert(name.clone());
-        true
-    }
-
-    /// Whether a name is known to be absent now.
-    pub(crate) fn is_absent(&self, name: &Name) -> bool {
-        self.covered.update.get().is_some_and(|it| it.absent.contains(name))
-    }
-
-    /// Forgets that a name is absent: this client is about to make it.
-    pub(crate) fn forget_absent(&mut self, name: &Name) {
-        if let Some(update) = self.covered.update.get_mut() {
-            update.absent.remove(name);
-        }
-    }
-
     /// Whether the inode has no lookups and no pins.
     pub(super) fn is_idle(&self) -> bool {
-        self.lookups == 0 && self.pins == 0 && self.kept.is_empty()
+        self.lookups == 0 && self.pins == 0 && self.file.kept.is_empty()
     }
 }

@@ -10,7 +10,9 @@
 
 mod covered;
 mod dir_pages;
+mod directory;
 mod failures;
+mod file;
 mod heat;
 mod inode;
 mod invalidate;

@@ -60,7 +60,7 @@ impl InodeState {
             notices.entries.push((node, name, false));
         }
         if gone.contains(InodeBits::LAYOUT) {
-            self.layout_guard.layout_revoked();
+            self.file.layout_guard.layout_revoked();
         }
         notices.attributes = had_attributes && !self.attributes_covered();
         notices
@@ -88,7 +88,7 @@ impl MetaCache {
         let notices = state.drop_covered(gone, inode.node);
         // Even if there are other locks: one in the same mode is for the same file, and rare.
         let closes = match bits.contains(InodeBits::OPEN) {
-            true => state.kept.revoke(revocation.mode),
+            true => state.file.kept.revoke(revocation.mode),
             false => Vec::new(),
         };
         drop(state);
@@ -161,7 +161,7 @@ impl DataEvents for DataWatch {
 
     fn failed(&self, fid: Fid, errno: Errno) {
         if let Some(inode) = self.inodes.by_fid(fid) {
-            inode.state().failures.note(errno);
+            inode.state().file.failures.note(errno);
         }
     }
 }

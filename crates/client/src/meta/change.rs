@@ -22,7 +22,7 @@ pub(super) struct ChangeGuard<'a> {
 impl ChangeGuard<'_> {
     /// It was answered.
     pub(super) fn end(self, done: ChangeOutcome) {
-        self.directory.state().end_change(&self.change, done);
+        self.directory.state().directory.names_mut().end(&self.change, done);
     }
 }
 

@@ -63,13 +63,13 @@ impl OpenedInode {
         let mut state = self.pin.state();
         let is_useless = access == Access::Write && state.is_executable();
         // A lock that is revoked from here on closes what is kept.
-        if is_useless || !held.is_alive() || state.kept.get(access).is_some() {
+        if is_useless || !held.is_alive() || state.file.kept.get(access).is_some() {
             drop(state);
             held.cancel();
             return Some(OpenHandle::Own(open));
         }
         let kept = Arc::new(KeptOpen::new(open, access, who));
-        state.kept.keep(&kept);
+        state.file.kept.keep(&kept);
         drop(state);
         drop(held);
         Some(OpenHandle::Kept(kept))

@@ -56,7 +56,7 @@ impl Meta {
         {
             let state = inode.state();
             if let Some(layout) = state.layout() {
-                return Ok((layout.clone(), state.layout_guard.version()));
+                return Ok((layout.clone(), state.file.layout_guard.version()));
             }
         }
         let access = LayoutIntent { op: LayoutIntentOp::ACCESS, ..LayoutIntent::default() };
@@ -120,7 +120,7 @@ impl Meta {
                 *known = Some(layout.clone());
             }
         }
-        Ok((layout, state.layout_guard.version()))
+        Ok((layout, state.file.layout_guard.version()))
     }
 
     /// Gives a file without objects a layout, and objects; or a directory a default layout for new

@@ -52,6 +52,7 @@ impl Meta {
     /// Counts the names of a chunk.
     pub(super) fn note_names(&self, directory: &Inode, reading: &DirectoryRead, chunk: &Chunk) {
         let (names, end) = (chunk.names(), chunk.next_chunk().hash);
-        directory.state().read_names(&self.cache.hasher, reading, names, end);
+        let hasher = &self.cache.hasher;
+        directory.state().directory.names_mut().read(hasher, reading, names, end);
     }
 }

@@ -76,7 +76,7 @@ impl Meta {
     ) -> Result<Option<Pin>, Errno> {
         let (known, asked) = {
             let state = parent.state();
-            (state.children.get(name).copied(), state.epoch())
+            (state.directory.children.get(name).copied(), state.epoch())
         };
         let found = self.getattr_intent(who, parent, Some(name), depth).await;
         // The name is sure as long as the lock that came with it is in use.
@@ -114,7 +114,7 @@ impl Meta {
         let (opc, bits) = depth.intent();
         let about = match name {
             None => Some(inode.fid),
-            Some(name) => inode.state().children.get(name).copied(),
+            Some(name) => inode.state().directory.children.get(name).copied(),
         };
         let about = about.and_then(|fid| self.cache.inodes.by_fid(fid));
         let asked = about.as_ref().map(|inode| inode.state().epoch());

@@ -43,8 +43,8 @@ impl Meta {
             *layout = Some(read_layout(has_layout.then_some(ea)));
         }
         if bits.contains(InodeBits::UPDATE) {
-            let undisturbed = state.undisturbed_since(asked);
-            state.changed_here &= !undisturbed;
+            let undisturbed = state.directory.undisturbed_since(asked);
+            state.directory.changed_here &= !undisturbed;
             // This lock does not cover the size of data on the MDT.
             let vouched = body.valid.contains(Valid::SIZE | Valid::BLOCKS)
                 && !body.valid.contains(Valid::DOM_SIZE);
@@ -76,7 +76,7 @@ impl Meta {
         }
         if unbroken && let Some(update) = state.covered.update.get_mut() {
             update.has_attributes = true;
-            state.changed_here = false;
+            state.directory.changed_here = false;
         }
     }
 
@@ -93,13 +93,13 @@ impl Meta {
         {
             let mut state = parent.state();
             state.forget_absent(name);
-            if state.children.get(name) == Some(&child.fid) {
+            if state.directory.children.get(name) == Some(&child.fid) {
                 drop(state);
                 return child.state().see_name(parent.node, name);
             }
         }
         self.cache.inodes.forget_name(parent, name);
-        parent.state().children.insert(name.clone(), child.fid);
+        parent.state().directory.children.insert(name.clone(), child.fid);
         child.state().see_name(parent.node, name);
     }
 }

@@ -93,14 +93,14 @@ impl Meta {
     pub(super) fn note_nameless(&self, body: &MdtBody) -> bool {
         let is_gone = is_nameless(body);
         if is_gone && let Some(inode) = self.cache.inodes.by_fid(body.fid1) {
-            inode.state().removed = true;
+            inode.state().directory.removed = true;
         }
         is_gone
     }
 
     /// The inode that `name` was last seen to be, valid or not.
     pub(super) fn known_child(&self, parent: &Inode, name: &Name) -> Option<Arc<Inode>> {
-        let fid = parent.state().children.get(name).copied()?;
+        let fid = parent.state().directory.children.get(name).copied()?;
         self.cache.inodes.by_fid(fid)
     }
 }

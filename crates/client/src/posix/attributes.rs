@@ -36,7 +36,7 @@ impl FileSystem {
     /// As `fstat(2)`.
     pub async fn getattr(&self, who: &Credentials, node: NodeId) -> Result<Stat, Errno> {
         let inode = self.0.pin(node)?;
-        let asked_at = inode.state().kernel_size.asked();
+        let asked_at = inode.state().file.kernel_size.asked();
         let asked = async {
             self.0.refresh(who, &inode).await?;
             if std::mem::take(&mut inode.state().just_created) {
@@ -209,7 +209,7 @@ impl Mounted {
         let change = || self.meta.setattr(who, inode, changes, now, right);
         self.retry_with_rights(who, &[inode], change).await?;
         if changes.atime.is_some() {
-            inode.state().accessed = None;
+            inode.state().file.accessed = None;
         }
         let times = changes.atime.is_some() || changes.mtime.is_some();
         if !is_regular || changes.size.is_none() && !times {

@@ -197,7 +197,7 @@ impl FileSystem {
             self.0.used_pages(file.pin.node, offset, length);
             if length < asked {
                 // The kernel may take this for the file's end.
-                file.pin.state().kernel_size.replied(offset.saturating_add(length));
+                file.pin.state().file.kernel_size.replied(offset.saturating_add(length));
             }
         }
         Ok(pieces)
@@ -287,7 +287,7 @@ impl FileSystem {
             self.0.sync(&file).await?;
         }
         let heard = (*file.heard.lock()).max(file.failed_before);
-        file.pin.state().failures.since(heard)
+        file.pin.state().file.failures.since(heard)
     }
 
     /// The last descriptor is closed. The handle is gone, whatever the answer; `flock` is the owner
@@ -317,7 +317,7 @@ impl FileSystem {
         let file = self.0.handles.get(handle)?;
         let synced = self.0.sync(&file).await;
         // Whatever the reason, a program that gets an error knows that data may be lost.
-        let close_attributes = file.pin.state().failures.report(&mut file.heard.lock());
+        let close_attributes = file.pin.state().file.failures.report(&mut file.heard.lock());
         synced.and(close_attributes)
     }
 
@@ -405,7 +405,7 @@ impl OpenFile {
 
     /// The file's data, if it was ever needed.
     pub(super) fn data(&self) -> Option<Arc<dyn DataFile>> {
-        self.pin.state().data.clone()
+        self.pin.state().file.data.clone()
     }
 
     /// Data is about to change through this handle: its close says so, even of a change that fails,
@@ -422,7 +422,7 @@ impl OpenFile {
     fn close_attributes(&self) -> Option<CloseAttributes> {
         if !self.modified.load(Ordering::Relaxed) {
             let accessed =
-                self.pin.state().accessed.filter(|_| self.accessed.load(Ordering::Relaxed));
+                self.pin.state().file.accessed.filter(|_| self.accessed.load(Ordering::Relaxed));
             return accessed.map(|accessed| CloseAttributes::of_access(accessed.seconds));
         }
         let known = self.data().and_then(|data| data.attributes_covered());

@@ -26,7 +26,7 @@ impl Mounted {
     /// Counts an open.
     pub(super) fn count_open(&self, inode: &Inode) -> KeptOpenCounts {
         let forget_after = Duration::from_millis(self.settings.keep().forget_after().into());
-        inode.state().kept.count(self.meta.world.clock.now(), forget_after)
+        inode.state().file.kept.count(self.meta.world.clock.now(), forget_after)
     }
 
     /// Whether an open that was just counted should stay.
@@ -38,10 +38,10 @@ impl Mounted {
         // The truncate revokes what would be kept.
         let is_useful = is_regular
             && !flags.has(OpenFlags::TRUNCATE)
-            && state.kept.get(access).is_none()
+            && state.file.kept.get(access).is_none()
             && !(access == Access::Write && state.is_executable());
         let now = self.meta.world.clock.now();
-        is_useful && state.kept.is_worth_keeping(now, self.settings.keep().rules())
+        is_useful && state.file.kept.is_worth_keeping(now, self.settings.keep().rules())
     }
 
     /// Shares an open that is kept, if `who` may have it.
@@ -52,7 +52,7 @@ impl Mounted {
         flags: OpenFlags,
     ) -> Option<OpenHandle> {
         let (state, access) = (inode.state(), Access::of(flags));
-        let kept = state.kept.get(access)?;
+        let kept = state.file.kept.get(access)?;
         let frozen = FileFlags::IMMUTABLE | FileFlags::APPEND;
         let is_frozen = state.last_attributes.as_ref()?.flags & frozen.0 != 0;
         let writes = access == Access::Write;
@@ -89,14 +89,14 @@ impl Mounted {
     /// what must be closed for that.
     pub(super) fn note_close(&self, file: &OpenFile) -> Option<Arc<KeptOpen>> {
         let mut state = file.pin.state();
-        state.kept.note_close(self.meta.world.clock.now());
-        if state.is_executable() { state.kept.take(Access::Write) } else { None }
+        state.file.kept.note_close(self.meta.world.clock.now());
+        if state.is_executable() { state.file.kept.take(Access::Write) } else { None }
     }
 
     /// Closes all handles that are kept and not in use.
     pub(super) async fn close_all_kept(&self) {
         for inode in self.inodes.all() {
-            let closes = inode.state().kept.take_all();
+            let closes = inode.state().file.kept.take_all();
             for kept in closes {
                 kept.close(inode.fid).await;
             }

@@ -182,7 +182,7 @@ impl Mounted {
     /// The file's bytes lie elsewhere now. The lock on its layout was cancelled already.
     fn moved(&self, inode: &Inode) {
         let mut state = inode.state();
-        state.layout_guard.layout_revoked();
+        state.file.layout_guard.layout_revoked();
         state.ask_osts_for_size();
     }
 

@@ -260,7 +260,7 @@ fn a_refusal_by_groups_that_are_out_of_date_is_asked_again() {
         // Another client has given the directory to group 60; we were not notified.
         let mut state = pin.state();
         state.covered.revoke(WHOLE);
-        state.children.clear();
+        state.directory.children.clear();
         state.last_attributes.as_mut().unwrap().gid = 40;
     }
     fixture.mdt.refuse(Errno::EACCES);

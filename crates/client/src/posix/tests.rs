@@ -153,7 +153,7 @@ fn a_part_that_another_lock_covers_is_not_lost() {
     // A second lock on the name alone, as a lookup in a directory being changed gets it.
     let pin = fixture.files.0.pin(node).unwrap();
     pin.state().covered.revoke(WHOLE);
-    pin.state().changed_here = true;
+    pin.state().directory.changed_here = true;
     fixture.mdt.answer(found(DIRECTORY, 0o040_755, 0x79, InodeBits::LOOKUP | InodeBits::PERM));
     look_up(&fixture, NodeId::ROOT, "d").unwrap();
     let asked = fixture.mdt.take_asked();
@@ -843,7 +843,7 @@ fn a_read_that_must_ask_for_the_layout_says_which_pages_wait_for_it() {
     assert_eq!(read(100), Ok(()));
     assert_eq!(*fixture.data.asked.lock(), [], "it is known");
     // Another client moves the file.
-    fixture.files.0.pin(node).expect("there").state().layout_guard.layout_revoked();
+    fixture.files.0.pin(node).expect("there").state().file.layout_guard.layout_revoked();
     assert_eq!(read(200), Ok(()));
     assert_eq!(*fixture.data.asked.lock(), [(FILE, Extent { start: 0, end: 4095 })]);
 }
