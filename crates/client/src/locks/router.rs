@@ -39,7 +39,7 @@ impl CallbackRouter {
             .into_iter()
             .find(|namespace| namespace.owns(request))
             .ok_or(Errno::EINVAL)?;
-        if !namespace.is_served_by(from) {
+        if !namespace.channel().is_served_by(from) {
             tracing::warn!(%from, target = namespace.name(), "refused a callback: that node does not serve the target");
             return Err(Errno::ENOTCONN);
         }
