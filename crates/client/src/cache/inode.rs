@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
-use sheen_types::{Fid, HashMap, InodeBits, Name, ResourceName, Timestamp, Transno};
+use sheen_types::{Fid, HashMap, InodeBits, ResourceName, Timestamp, Transno};
 use tokio::sync::Notify;
 
 use super::covered::CoveredState;
 use super::directory::DirectoryState;
 use super::file::FileState;
-use super::limits::KEPT_NAMES_MAX;
+use super::inode_names::InodeNames;
 use super::names::CacheEpoch;
 use super::rights::Rights;
 use crate::data::FileLayout;
@@ -55,15 +55,10 @@ pub(crate) struct InodeState {
     pub(crate) last_attributes: Option<Attributes>,
     /// Its access control list, and the names that the kernel may keep because of it.
     pub(super) rights: Rights,
-    /// This client has renamed it, and its new name was not looked up since: the kernel, which moved the name
-    /// without a lookup, may hold a name that another client has replaced already.
-    pub(crate) moved_here: bool,
-    /// Names by which it was looked up, there still or not.
-    pub(crate) names: Vec<(NodeId, Name)>,
-    /// Those of them that the kernel may keep, at most [`KEPT_NAMES_MAX`] and what we have renamed.
-    kept_names: Vec<KeptName>,
+    /// The names by which it was looked up, and those that the kernel keeps.
+    pub(crate) names: InodeNames,
     /// How often a lock on it was lost.
-    losses: u32,
+    pub(super) losses: u32,
     /// Open handles.
     pub(crate) opens: u64,
     /// What only a directory has.
@@ -77,12 +72,6 @@ pub(crate) struct InodeState {
     pub(crate) just_created: bool,
     /// Symbolic link: its target, which never changes.
     pub(crate) target: Option<Bytes>,
-}
-
-impl KeptName {
-    fn is(&self, parent: NodeId, name: &Name) -> bool {
-        self.parent == parent && self.name == *name
-    }
 }
 
 impl Inode {
@@ -102,20 +91,17 @@ impl Inode {
 
     /// Its type, if it is known at all: that never changes.
     pub(crate) fn file_type(&self) -> Option<FileType> {
-        self.state().last_attributes.as_ref().map(Attributes::file_type)
+        self.state().file_type()
     }
 }
 
-/// A name that the kernel may use until it is notified.
-struct KeptName {
-    parent: NodeId,
-    name: Name,
-    /// How often a lock on the inode had been lost when the kernel got it.
-    since: u32,
-}
-
 impl InodeState {
-    /// What is known of it, with the time of access that the MDT may not have yet.
+    /// As [`Inode::file_type`].
+    pub(crate) fn file_type(&self) -> Option<FileType> {
+        self.last_attributes.as_ref().map(Attributes::file_type)
+    }
+
+    /// What is known of it, current or not, with the time of access that the MDT may not have yet.
     pub(crate) fn attributes_shown(&self) -> Option<Attributes> {
         let mut known = self.last_attributes.clone()?;
         known.atime = self.accessed_since(known.atime);
@@ -182,77 +168,10 @@ impl InodeState {
         self.covered.xattr.get().is_some_and(|it| it.made_here)
     }
 
-    /// Whether a lock covers its names.
-    pub(crate) fn names_covered(&self) -> bool {
-        self.covered.lookup.is_held()
-    }
-
-    /// Whether it is the inode that `name` in `parent` stands for, as locks guarantee.
-    pub(crate) fn is_named(&self, parent: NodeId, name: &Name) -> bool {
-        let is_it = |(node, known): &(NodeId, Name)| *node == parent && known == name;
-        self.covered.lookup.get().is_some_and(|it| it.names.iter().any(is_it))
-    }
-
     /// Whether the MDT can have removed it though a process here uses it: the MDT knows that a directory is
     /// open only if the open was sent to it, and never that it is a working directory.
     pub(crate) fn is_removed_directory(&self) -> bool {
-        let kind = self.last_attributes.as_ref().map(Attributes::file_type);
-        kind == Some(FileType::Directory) && (self.opens > 0 || self.directory.removed)
-    }
-
-    /// Notes a name that was seen now. It is sure only if the caller still holds the lock under which it saw
-    /// the name.
-    pub(crate) fn see_name(&mut self, parent: NodeId, name: &Name) {
-        self.moved_here = false;
-        let sure = self.covered.lookup.get_mut().map(|it| &mut it.names);
-        for names in [Some(&mut self.names), sure].into_iter().flatten() {
-            if !names.iter().any(|(node, known)| *node == parent && known == name) {
-                names.push((parent, name.clone()));
-            }
-        }
-    }
-
-    /// The kernel may keep this name from now on, if a lock covers it and not too many names of this inode
-    /// are kept: revoking the lock costs a notification for each.
-    pub(crate) fn keep_name(&mut self, parent: NodeId, name: &Name) -> bool {
-        let is_kept = self.names_covered()
-            && (self.kept_names.len() < KEPT_NAMES_MAX || self.keeps_name(parent, name));
-        if is_kept {
-            self.name_was_kept(parent, name);
-        }
-        is_kept
-    }
-
-    /// The kernel has this name already: it moved its entry to the new place itself.
-    pub(crate) fn name_was_kept(&mut self, parent: NodeId, name: &Name) {
-        self.kept_names.retain(|kept| !kept.is(parent, name));
-        self.kept_names.push(KeptName { parent, name: name.clone(), since: self.losses });
-    }
-
-    fn keeps_name(&self, parent: NodeId, name: &Name) -> bool {
-        self.kept_names.iter().any(|kept| kept.is(parent, name))
-    }
-
-    /// The names that the kernel keeps and that must be invalidated because the lock that covered them was
-    /// lost; and the argument of [`InodeState::kept_names_invalidated`] after that.
-    pub(super) fn kept_names(&self) -> (impl Iterator<Item = (NodeId, Name)>, u32) {
-        let kept = self.kept_names.iter().map(|kept| (kept.parent, kept.name.clone()));
-        (kept, self.losses)
-    }
-
-    /// Those that were kept before the loss of that number are not kept any more, unless the kernel got them
-    /// again since.
-    pub(super) fn kept_names_invalidated(&mut self, loss: u32) {
-        self.kept_names.retain(|kept| loss.wrapping_sub(kept.since).cast_signed() <= 0);
-    }
-
-    /// Notes that the inode does not have this name any more.
-    pub(crate) fn lose_name(&mut self, parent: NodeId, name: &Name) {
-        self.kept_names.retain(|kept| !kept.is(parent, name));
-        let sure = self.covered.lookup.get_mut().map(|it| &mut it.names);
-        for names in [Some(&mut self.names), sure].into_iter().flatten() {
-            names.retain(|(node, known)| *node != parent || known != name);
-        }
+        self.file_type() == Some(FileType::Directory) && (self.opens > 0 || self.directory.removed)
     }
 
     /// Whether the inode has no lookups and no pins.

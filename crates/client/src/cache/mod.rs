@@ -15,6 +15,7 @@ mod failures;
 mod file;
 mod heat;
 mod inode;
+mod inode_names;
 mod invalidate;
 mod kept;
 mod kernel_size;

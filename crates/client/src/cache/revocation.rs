@@ -8,7 +8,7 @@ use sheen_types::{Errno, Fid, InodeBits, Name, ResourceName};
 use super::{InodeState, Inodes, KeptOpen, NameHasher, Observers, Pin};
 use crate::data::DataEvents;
 use crate::locks::{ClientNamespace, CoveredCache, Revocation};
-use crate::types::{Attributes, FileType, Invalidated, NodeId, Stale};
+use crate::types::{FileType, Invalidated, NodeId, Stale};
 
 /// Connects the locks of MDTs to the inode cache.
 pub(crate) struct MetaCache {
@@ -34,8 +34,7 @@ struct Notices {
 impl InodeState {
     /// Whether a process may ask for its path: one that works in the directory, or has the file open.
     pub(crate) fn is_in_use(&self) -> bool {
-        let is_directory = |it: &Attributes| it.file_type() == FileType::Directory;
-        self.opens > 0 || self.last_attributes.as_ref().is_some_and(is_directory)
+        self.opens > 0 || self.file_type() == Some(FileType::Directory)
     }
 
     /// Drops what `gone` covered.

@@ -144,7 +144,7 @@ impl Inodes {
             if let Some(data) = state.file.data.take() {
                 data.idle();
             }
-            std::mem::take(&mut state.names)
+            std::mem::take(&mut state.names.seen)
         };
         for (parent, name) in names {
             if let Some(parent) = self.by_node(parent) {
@@ -248,7 +248,7 @@ mod tests {
         let name = Name::new(b"x").unwrap();
         let child = inodes.pin(Fid::new(0x2_0000_0401, 7));
         root.state().directory.children.insert(name.clone(), child.fid);
-        child.state().names.push((NodeId::ROOT, name));
+        child.state().names.seen.push((NodeId::ROOT, name));
         drop(child);
         assert!(root.state().directory.children.is_empty());
     }

@@ -79,7 +79,7 @@ impl Meta {
                     if self.cover_moved(who, to, moved).await {
                         return Ok(is_gone);
                     }
-                    moved.state().moved_here = true;
+                    moved.state().names.moved_here = true;
                 }
                 let is_in_use = moved.as_ref().is_none_or(|it| it.state().is_in_use());
                 let name = vec![(to.0.node, to.1.clone(), is_in_use)];

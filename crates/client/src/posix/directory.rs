@@ -71,9 +71,7 @@ impl Mounted {
     /// decides so. A refusal is left to the MDT.
     pub(super) fn may_list(&self, inode: &Inode, who: &Credentials, flags: OpenFlags) -> bool {
         let state = inode.state();
-        let is_directory =
-            state.last_attributes.as_ref().is_some_and(|it| it.file_type() == FileType::Directory);
-        is_directory
+        state.file_type() == Some(FileType::Directory)
             && !flags.writes()
             && state.rights_covered()
             && state.permits(&self.judged(who), May::READ) == Some(true)

@@ -38,7 +38,7 @@ impl FileSystem {
         let pin = self.0.pin(node)?;
         // The kernel moved the name when it was renamed, and may not have been notified yet that another
         // client has replaced it since. On `ESTALE` it looks the name up.
-        if std::mem::take(&mut pin.state().moved_here) {
+        if std::mem::take(&mut pin.state().names.moved_here) {
             return Err(self.0.answer_stale(who));
         }
         if flags.writes() {

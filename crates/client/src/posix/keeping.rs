@@ -33,8 +33,7 @@ impl Mounted {
     pub(super) fn is_worth_keeping(&self, inode: &Inode, flags: OpenFlags) -> bool {
         let state = inode.state();
         let access = Access::of(flags);
-        let is_regular =
-            state.last_attributes.as_ref().is_some_and(|it| it.file_type() == FileType::Regular);
+        let is_regular = state.file_type() == Some(FileType::Regular);
         // The truncate revokes what would be kept.
         let is_useful = is_regular
             && !flags.has(OpenFlags::TRUNCATE)

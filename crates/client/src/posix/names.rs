@@ -277,10 +277,7 @@ impl Mounted {
         let child = self.inodes.pin(fid);
         let (names, whole, directory, changed) = {
             let state = child.state();
-            let directory = state
-                .last_attributes
-                .as_ref()
-                .is_some_and(|it| it.file_type() == FileType::Directory);
+            let directory = state.file_type() == Some(FileType::Directory);
             let names = state.is_named(parent.node, name);
             // Where our own changes leave the lock, only other clients' changes revoke it.
             let keeps = self.meta.mdt(child.fid)?.keeps_own_names();
