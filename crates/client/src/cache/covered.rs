@@ -12,6 +12,7 @@ use sheen_types::{HashSet, InodeBits, Name};
 
 use super::dir_pages::DirPages;
 use super::inode::{LayoutState, Xattrs};
+use crate::locks::HeldLock;
 use crate::types::NodeId;
 
 /// A value that one bit covers.
@@ -93,8 +94,18 @@ impl<T: Default> Covered<T> {
 }
 
 impl CoveredState {
-    /// A lock covers `bits` from now on. What another lock covered already stays.
-    pub(crate) fn grant(&mut self, bits: InodeBits) {
+    /// This lock on the inode covers its bits from now on. What another lock covered already stays.
+    pub(crate) fn grant(&mut self, held: &HeldLock) {
+        self.hold(held.bits());
+    }
+
+    /// As [`CoveredState::grant`], for tests that have no lock.
+    #[cfg(test)]
+    pub(crate) fn grant_bits(&mut self, bits: InodeBits) {
+        self.hold(bits);
+    }
+
+    fn hold(&mut self, bits: InodeBits) {
         self.lookup.is_held |= bits.contains(InodeBits::LOOKUP);
         self.update.is_held |= bits.contains(InodeBits::UPDATE);
         self.perm.is_held |= bits.contains(InodeBits::PERM);
@@ -132,16 +143,16 @@ mod tests {
     fn a_value_is_there_only_while_its_bit_is_held() {
         let mut covered = CoveredState::default();
         assert!(covered.update.get_mut().is_none(), "nothing can be noted without a lock");
-        covered.grant(InodeBits::UPDATE | InodeBits::XATTR);
+        covered.grant_bits(InodeBits::UPDATE | InodeBits::XATTR);
         covered.update.get_mut().expect("held").has_attributes = true;
         covered.xattr.get_mut().expect("held").made_here = true;
         // A second lock on the same bit.
-        covered.grant(InodeBits::UPDATE);
+        covered.grant_bits(InodeBits::UPDATE);
         assert!(covered.update.get().is_some_and(|it| it.has_attributes));
         covered.revoke(InodeBits::UPDATE | InodeBits::LOOKUP);
         assert!(covered.update.get().is_none());
         assert!(covered.xattr.get().is_some_and(|it| it.made_here), "another bit");
-        covered.grant(InodeBits::UPDATE);
+        covered.grant_bits(InodeBits::UPDATE);
         assert!(covered.update.get().is_some_and(|it| !it.has_attributes), "there was a gap");
     }
 }

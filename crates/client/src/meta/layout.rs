@@ -115,7 +115,7 @@ impl Meta {
         let mut state = inode.state();
         state.transno = state.transno.max(answer.body.transno);
         if let Some(held) = held {
-            state.covered.grant(held.bits());
+            state.covered.grant(&held);
             if let Some(known) = state.covered.layout.get_mut() {
                 *known = Some(layout.clone());
             }

@@ -83,7 +83,7 @@ impl Meta {
         match mdt.locks.enqueue(ask).await {
             Ok(held) => {
                 // It covers pages from now on, but not attributes that came before it.
-                inode.state().covered.grant(held.bits());
+                inode.state().covered.grant(&held);
                 Ok(Some(held))
             }
             Err(Errno::ENOENT | Errno::ESTALE) => Ok(None),

@@ -35,7 +35,9 @@ impl Meta {
         if bits.intersects(InodeBits::UPDATE) || !state.attributes_covered() {
             state.apply_body(inode, body, acl, bits);
         }
-        state.covered.grant(bits);
+        if let Some(held) = held {
+            state.covered.grant(held);
+        }
         let has_layout = body.valid.contains(Valid::EASIZE) && !ea.is_empty();
         if bits.contains(InodeBits::LAYOUT)
             && let Some(layout) = state.covered.layout.get_mut()

@@ -84,7 +84,7 @@ impl Meta {
         let xattrs = Arc::new(split(&reply)?);
         if let Some(held) = held {
             let mut state = inode.state();
-            state.covered.grant(held.bits());
+            state.covered.grant(&held);
             if let Some(xattr) = state.covered.xattr.get_mut() {
                 xattr.all = Some(Arc::clone(&xattrs));
             }
