@@ -10,6 +10,7 @@ mod docs;
 mod faults;
 mod golden;
 mod halved;
+mod modules;
 mod setup;
 mod shell;
 mod sim;

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde::Deserialize;
 
+use crate::modules::{self, Source};
 use crate::shell::{self, Outcome, cargo, exists, root};
 
 /// Lines of one file; beyond this a file has more than one subject.
@@ -35,6 +36,9 @@ struct Crate {
     layer: Layer,
     #[serde(default)]
     beside: Vec<String>,
+    /// Its modules, lowest first: each may use those before it.
+    #[serde(default)]
+    modules: Vec<String>,
     #[serde(default)]
     host: bool,
     #[serde(default, rename = "unsafe")]
@@ -67,8 +71,13 @@ pub(crate) fn run(options: &Options) -> Outcome {
     check_members(&layers, &mut faults)?;
     for (name, rules) in &layers.crates {
         check_dependencies(name, rules, &layers, &mut faults)?;
-        for file in sources(&root().join("crates").join(name).join("src"))? {
-            check_source(&file, rules, &layers.text, &mut faults)?;
+        let folder = root().join("crates").join(name).join("src");
+        let files = sources(&folder)?;
+        for file in &files {
+            check_source(file, rules, &layers.text, &mut faults)?;
+        }
+        if !rules.modules.is_empty() {
+            check_modules(name, &rules.modules, &folder, &files, &mut faults)?;
         }
     }
     tables::check(&mut faults)?;
@@ -219,6 +228,22 @@ fn check_source(
             faults.push(format!("{at}: a raw error number; name it in types::Errno"));
         }
     }
+    Ok(())
+}
+
+fn check_modules(
+    name: &str,
+    order: &[String],
+    folder: &Path,
+    files: &[PathBuf],
+    faults: &mut Vec<String>,
+) -> Outcome {
+    let mut sources = Vec::new();
+    for file in files {
+        let path = file.strip_prefix(folder).unwrap_or(file).display().to_string();
+        sources.push(Source { path, text: read(file)? });
+    }
+    faults.extend(modules::faults(&format!("crates/{name}/src"), order, &sources));
     Ok(())
 }
 

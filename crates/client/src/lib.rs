@@ -1,8 +1,16 @@
 //! The client as a library: configuration, metadata, data, caches, a POSIX facade.
 //!
-//! [`posix::FileSystem`] is what hosts use. Below it: `config` learns from the MGS which targets
-//! there are and connects to them; `meta` has one file per metadata operation; `data` reads and
-//! writes objects; `cache` keeps what locks cover, and `locks` keeps the locks.
+//! Modules use only those below them; `layers.toml` has the order, from the top:
+//!
+//! - `config` mounts: it learns from the MGS which targets there are, and makes a [`posix::FileSystem`].
+//! - [`posix`] is what hosts use.
+//! - `meta` has one file per metadata operation.
+//! - `cache` keeps what locks cover of an inode, and notifies the kernel of what they no longer cover.
+//! - `mdt` is one MDT, with the FIDs allocated on it and the files open there.
+//! - `targets` keeps the connections to all targets.
+//! - `data` reads and writes objects, under their own locks.
+//! - `locks` keeps the locks of one target.
+//! - `join` and `call` drive futures and take replies apart; `types` has the nouns.
 
 pub mod cache;
 mod call;
@@ -10,7 +18,10 @@ pub mod config;
 pub mod data;
 mod join;
 pub mod locks;
+mod mdt;
 mod meta;
 pub mod posix;
+mod targets;
 #[cfg(test)]
 mod testing;
+mod types;

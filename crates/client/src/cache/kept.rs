@@ -12,11 +12,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use sheen_types::{Instant, LockMode};
+use sheen_types::{Fid, Instant, LockMode};
 
 use super::InodeState;
-use crate::meta::{CloseAttributes, OpenState};
-use crate::posix::{Credentials, OpenFlags};
+use crate::mdt::{CloseAttributes, OpenState};
+use crate::types::{Credentials, KeptOpenCounts, OpenFlags};
 
 /// For what a file is open: `lli_mds_write_och` and so on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,15 +49,6 @@ pub(crate) struct Opens {
     count: u32,
     closed: Option<Instant>,
     kept: [Option<Arc<KeptOpen>>; 3],
-}
-
-/// How an inode was opened so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct KeptOpenCounts {
-    /// Opens, this one included, since it was last unused for so long.
-    pub count: u32,
-    /// How long it was closed before, if it ever was.
-    pub closed_for: Option<Duration>,
 }
 
 /// When opens are kept.
@@ -123,6 +114,13 @@ impl KeptOpen {
     /// The attributes that its close carries.
     pub(crate) fn close_attributes(&self) -> Option<CloseAttributes> {
         self.users.lock().close_attributes
+    }
+
+    /// Closes the handle on the MDT, which has no users any more. One RPC.
+    pub(crate) async fn close(&self, fid: Fid) {
+        if let Err(errno) = self.open.close(&self.who, fid, self.close_attributes()).await {
+            tracing::debug!(file = %fid, %errno, "close of what was kept open");
+        }
     }
 }
 
@@ -193,7 +191,7 @@ impl InodeState {
     /// Whether some user may execute the file. Handles to write it are not kept then: their locks would
     /// conflict.
     pub(crate) fn is_executable(&self) -> bool {
-        self.attributes.as_ref().is_some_and(|it| it.mode & 0o111 != 0)
+        self.last_attributes.as_ref().is_some_and(|it| it.mode & 0o111 != 0)
     }
 }
 

@@ -19,7 +19,7 @@
 use std::sync::Arc;
 
 use super::Inode;
-use crate::posix::NodeId;
+use crate::types::NodeId;
 
 /// See the module.
 #[derive(Default)]
@@ -123,7 +123,7 @@ impl Raise {
 
     /// The kernel has it.
     pub fn done(self) {
-        let kernel_size = &mut self.inode.state().kernel_size;
+        let kernel_size = &mut self.inode.state().file.kernel_size;
         if kernel_size.truncates == self.truncates {
             kernel_size.sure = kernel_size.sure.max(self.size);
         }
@@ -132,7 +132,7 @@ impl Raise {
 
 impl Drop for Raise {
     fn drop(&mut self) {
-        self.inode.state().kernel_size.is_raising = false;
+        self.inode.state().file.kernel_size.is_raising = false;
         self.inode.changed.notify_waiters();
     }
 }
@@ -142,14 +142,14 @@ pub(crate) struct TruncateGuard<'a>(&'a Inode);
 
 impl Drop for TruncateGuard<'_> {
     fn drop(&mut self) {
-        self.0.state().kernel_size.truncating -= 1;
+        self.0.state().file.kernel_size.truncating -= 1;
     }
 }
 
 impl Inode {
     /// As [`KernelSize::answer`].
     pub(crate) fn answer_size(self: &Arc<Self>, asked: SizeEpoch, size: u64) -> SizeReply {
-        let kernel_size = &mut self.state().kernel_size;
+        let kernel_size = &mut self.state().file.kernel_size;
         match kernel_size.answer(asked, size) {
             false => SizeReply::Nothing,
             true if kernel_size.is_raising => SizeReply::Wait,
@@ -159,7 +159,7 @@ impl Inode {
 
     /// As [`KernelSize::begin_invalidation`].
     pub(super) fn begin_invalidation(self: &Arc<Self>) -> Option<Raise> {
-        let kernel_size = &mut self.state().kernel_size;
+        let kernel_size = &mut self.state().file.kernel_size;
         let size = kernel_size.begin_invalidation()?;
         Some(Raise::begin(self, kernel_size, size))
     }
@@ -167,7 +167,7 @@ impl Inode {
     /// This client begins to truncate the file to `size`; the truncate has ended, done or not, when the guard
     /// is dropped.
     pub(crate) fn begin_truncate(&self, size: u64) -> TruncateGuard<'_> {
-        self.state().kernel_size.begin_truncate(size);
+        self.state().file.kernel_size.begin_truncate(size);
         TruncateGuard(self)
     }
 
@@ -176,7 +176,7 @@ impl Inode {
         loop {
             let mut raised = std::pin::pin!(self.changed.notified());
             raised.as_mut().enable();
-            if !self.state().kernel_size.is_raising {
+            if !self.state().file.kernel_size.is_raising {
                 return;
             }
             raised.await;
@@ -203,7 +203,7 @@ mod tests {
     }
 
     fn answer(inode: &Arc<Inode>, size: u64) -> Option<Raise> {
-        let asked = inode.state().kernel_size.asked();
+        let asked = inode.state().file.kernel_size.asked();
         answer_to(inode, asked, size)
     }
 
@@ -218,11 +218,11 @@ mod tests {
         assert!(answer(&inode, 10).is_none() && answer(&inode, 9).is_none());
         // The kernel may have accepted that one: then 10 is not certain any more.
         let raise = answer(&inode, 10).expect("a larger one");
-        let asked = inode.state().kernel_size.asked();
+        let asked = inode.state().file.kernel_size.asked();
         assert!(matches!(inode.answer_size(asked, 11), SizeReply::Wait), "never two at once");
         drop(raise);
         assert!(answer(&inode, 10).is_some(), "that one did not come to its end");
-        inode.state().kernel_size.replied(4);
+        inode.state().file.kernel_size.replied(4);
         assert!(answer(&inode, 5).is_some(), "a lookup said less meanwhile");
     }
 
@@ -230,7 +230,7 @@ mod tests {
     fn a_raise_never_undoes_a_truncate() {
         let inode = inode();
         assert!(inode.begin_invalidation().is_none());
-        let asked = inode.state().kernel_size.asked();
+        let asked = inode.state().file.kernel_size.asked();
         let raise = answer(&inode, 10).expect("larger");
         let cut = inode.begin_truncate(2);
         assert!(answer_to(&inode, asked, 20).is_none() && answer(&inode, 20).is_none());

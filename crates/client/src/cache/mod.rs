@@ -2,14 +2,21 @@
 //!
 //! Owns the table of inodes that the kernel has looked up or opened, and what is known of each: attributes,
 //! names, layout, extended attributes, symbolic link target, directory pages. What always holds:
-//! `InodeState::covered` names only bits that some granted lock covers; a lock's bits are removed from it
-//! before the lock is cancelled, and the kernel is notified of what it may no longer keep before that.
+//! `InodeState::covered` holds only bits that some granted lock covers; a lock's bits are revoked there, with all
+//! that they covered, before the lock is cancelled, and the kernel is notified of what it may no longer keep
+//! before that.
 //!
 //! Costs: a hit costs one map access and one short mutex; nothing is asked of the lock manager.
 
+mod covered;
+mod dir_pages;
+mod directory;
 mod failures;
+mod file;
 mod heat;
 mod inode;
+mod inode_names;
+mod invalidate;
 mod kept;
 mod kernel_size;
 mod limits;
@@ -20,9 +27,10 @@ mod revocation;
 mod rights;
 mod table;
 
+pub(crate) use dir_pages::{Chunk, DirPages, Position};
 pub(crate) use heat::{Heat, Rules as HeatRules};
 pub(crate) use inode::{Inode, InodeState, LayoutState, Xattrs};
-pub use kept::KeptOpenCounts;
+pub use invalidate::Invalidate;
 pub(crate) use kept::{Access, KeepRules, KeptOpen};
 pub use kernel_size::Raise;
 pub(crate) use kernel_size::{SizeEpoch, SizeReply};

@@ -221,7 +221,7 @@ impl DirectoryNames {
     }
 
     /// A change of ours was answered.
-    pub(super) fn end(&mut self, change: &NameChange, done: ChangeOutcome) {
+    pub(crate) fn end(&mut self, change: &NameChange, done: ChangeOutcome) {
         self.under_way -= 1;
         if let Some(name) = change.adds
             && let Some(at) = self.adding.iter().position(|adding| *adding == name)
@@ -265,7 +265,7 @@ impl DirectoryNames {
     }
 
     /// The piece was read: names with their directory hashes, in order, up to the hash `end`.
-    pub(super) fn read<'a>(
+    pub(crate) fn read<'a>(
         &mut self,
         hasher: &NameHasher,
         reading: &DirectoryRead,

@@ -7,9 +7,10 @@ use parking_lot::RwLock;
 use sheen_types::Name;
 use sheen_types::access::Audience;
 
+use super::invalidate::Invalidate;
 use super::pages::{Pages, PagesKept};
 use super::{Inode, Inodes, Raise};
-use crate::posix::{Invalidate, Invalidated, NodeId, Stale};
+use crate::types::{Invalidated, NodeId, Stale};
 
 /// At most one observer.
 #[derive(Default)]

@@ -13,7 +13,7 @@
 use parking_lot::Mutex;
 use sheen_types::{Extent, HashMap};
 
-use crate::posix::NodeId;
+use crate::types::NodeId;
 
 /// What the kernel's memory is divided into.
 const PAGE_BYTES: u64 = 4096;

@@ -5,11 +5,10 @@ use std::sync::Arc;
 use sheen_io::BoxFuture;
 use sheen_types::{Errno, Fid, InodeBits, Name, ResourceName};
 
-use super::{InodeState, Inodes, KeptOpen, LayoutState, NameHasher, Observers, Pin};
+use super::{InodeState, Inodes, KeptOpen, NameHasher, Observers, Pin};
 use crate::data::DataEvents;
 use crate::locks::{ClientNamespace, CoveredCache, Revocation};
-use crate::meta::close_kept;
-use crate::posix::{Attributes, FileType, Invalidated, NodeId, Stale};
+use crate::types::{FileType, Invalidated, NodeId, Stale};
 
 /// Connects the locks of MDTs to the inode cache.
 pub(crate) struct MetaCache {
@@ -35,14 +34,13 @@ struct Notices {
 impl InodeState {
     /// Whether a process may ask for its path: one that works in the directory, or has the file open.
     pub(crate) fn is_in_use(&self) -> bool {
-        let is_directory = |it: &Attributes| it.file_type() == FileType::Directory;
-        self.opens > 0 || self.attributes.as_ref().is_some_and(is_directory)
+        self.opens > 0 || self.file_type() == Some(FileType::Directory)
     }
 
     /// Drops what `gone` covered.
     fn drop_covered(&mut self, gone: InodeBits, node: NodeId) -> Notices {
         let had_attributes = self.attributes_covered();
-        self.covered = self.covered.without(gone);
+        let absent = self.covered.revoke(gone);
         if !gone.is_empty() {
             self.note_lock_lost(gone);
         }
@@ -52,26 +50,16 @@ impl InodeState {
             let (names, loss) = self.kept_names();
             notices.entries.extend(names.map(|(node, name)| (node, name, is_in_use)));
             notices.loss = Some(loss);
-            self.covered_names.clear();
         }
         if gone.contains(InodeBits::PERM) {
-            notices.children.extend(self.revoke_rights());
+            notices.children.extend(self.take_kept_children());
         }
-        if gone.contains(InodeBits::UPDATE) {
-            self.attributes_from_lock = false;
-            self.pages = None;
-            for name in self.take_absent() {
-                self.forget_kept_child(&name);
-                notices.entries.push((node, name, false));
-            }
+        for name in absent {
+            self.forget_kept_child(&name);
+            notices.entries.push((node, name, false));
         }
         if gone.contains(InodeBits::LAYOUT) {
-            self.layout = LayoutState::Unknown;
-            self.layout_guard.layout_revoked();
-        }
-        if gone.contains(InodeBits::XATTR) {
-            self.xattrs = None;
-            self.made_here = false;
+            self.file.layout_guard.layout_revoked();
         }
         notices.attributes = had_attributes && !self.attributes_covered();
         notices
@@ -99,7 +87,7 @@ impl MetaCache {
         let notices = state.drop_covered(gone, inode.node);
         // Even if there are other locks: one in the same mode is for the same file, and rare.
         let closes = match bits.contains(InodeBits::OPEN) {
-            true => state.kept.revoke(revocation.mode),
+            true => state.file.kept.revoke(revocation.mode),
             false => Vec::new(),
         };
         drop(state);
@@ -127,7 +115,7 @@ impl CoveredCache for MetaCache {
             }
             // Before the lock is cancelled: the open handle may conflict with what the lock is wanted for.
             for kept in closes {
-                close_kept(&inode, &kept).await;
+                kept.close(inode.fid).await;
             }
         })
     }
@@ -172,7 +160,7 @@ impl DataEvents for DataWatch {
 
     fn failed(&self, fid: Fid, errno: Errno) {
         if let Some(inode) = self.inodes.by_fid(fid) {
-            inode.state().failures.note(errno);
+            inode.state().file.failures.note(errno);
         }
     }
 }

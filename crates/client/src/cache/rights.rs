@@ -6,11 +6,11 @@
 
 use bytes::Bytes;
 use sheen_types::access::{AccessList, Audience, Guarded, May};
-use sheen_types::{HashSet, InodeBits, Name};
+use sheen_types::{HashSet, Name};
 use sheen_wire::md::{MdtBody, PosixAcl, Valid};
 
 use super::InodeState;
-use crate::posix::{Credentials, FileType};
+use crate::types::{Credentials, FileType};
 
 /// Names of one directory that the kernel may keep at once. Each costs a notification when the directory's
 /// lock is revoked; beyond this they are looked up at each use.
@@ -20,8 +20,6 @@ const KEPT_CHILDREN_MAX: usize = 1 << 20;
 #[derive(Default)]
 pub(crate) struct Rights {
     list: KnownList,
-    /// Whether mode, owner, group and list came under the lock that covers `PERM`.
-    from_lock: bool,
     /// Directory: names that the kernel keeps, present and absent ones.
     kept_children: HashSet<Name>,
 }
@@ -40,8 +38,8 @@ enum KnownList {
 impl InodeState {
     /// Whether locks cover mode, owner, group and access control list as they are known.
     pub(crate) fn rights_covered(&self) -> bool {
-        let by_right = self.covered.contains(InodeBits::PERM) && self.rights.from_lock;
-        self.attributes.is_some() && (by_right || self.attributes_covered())
+        let by_right = self.covered.perm.get().is_some_and(|it| it.has_rights);
+        self.last_attributes.is_some() && (by_right || self.attributes_covered())
     }
 
     /// A reply came whose attributes were absorbed: its access control list.
@@ -56,14 +54,8 @@ impl InodeState {
         };
     }
 
-    /// A lock came that covers `PERM`, with attributes or while another covered them.
-    pub(crate) fn rights_from_lock(&mut self) {
-        self.rights.from_lock = true;
-    }
-
     /// No lock covers `PERM` any more. Returns the names that the kernel keeps under it.
-    pub(super) fn revoke_rights(&mut self) -> HashSet<Name> {
-        self.rights.from_lock = false;
+    pub(super) fn take_kept_children(&mut self) -> HashSet<Name> {
         std::mem::take(&mut self.rights.kept_children)
     }
 
@@ -114,7 +106,7 @@ impl InodeState {
     }
 
     fn guarded(&self) -> Option<Guarded<'_>> {
-        let attributes = self.attributes.as_ref()?;
+        let attributes = self.last_attributes.as_ref()?;
         Some(Guarded {
             mode: attributes.mode,
             uid: attributes.uid,

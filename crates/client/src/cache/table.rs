@@ -7,7 +7,7 @@ use parking_lot::RwLock;
 use sheen_types::{Fid, HashMap, Name};
 
 use super::{Inode, inode_number};
-use crate::posix::NodeId;
+use crate::types::NodeId;
 
 /// All inodes that are in use.
 pub(crate) struct Inodes {
@@ -109,7 +109,7 @@ impl Inodes {
 
     /// Forgets the name by which a child was known, in both directions.
     pub(crate) fn forget_name(&self, parent: &Inode, name: &Name) {
-        let Some(fid) = parent.state().children.remove(name) else { return };
+        let Some(fid) = parent.state().directory.children.remove(name) else { return };
         if let Some(child) = self.by_fid(fid) {
             child.state().lose_name(parent.node, name);
         }
@@ -141,15 +141,15 @@ impl Inodes {
             }
             maps.by_fid.remove(&inode.fid);
             maps.by_node.remove(&inode.node);
-            if let Some(data) = state.data.take() {
+            if let Some(data) = state.file.data.take() {
                 data.idle();
             }
-            std::mem::take(&mut state.names)
+            std::mem::take(&mut state.names.seen)
         };
         for (parent, name) in names {
             if let Some(parent) = self.by_node(parent) {
                 let mut state = parent.state();
-                state.children.remove(&name);
+                state.directory.children.remove(&name);
                 state.forget_kept_child(&name);
             }
         }
@@ -247,9 +247,9 @@ mod tests {
         let root = inodes.by_node(NodeId::ROOT).unwrap();
         let name = Name::new(b"x").unwrap();
         let child = inodes.pin(Fid::new(0x2_0000_0401, 7));
-        root.state().children.insert(name.clone(), child.fid);
-        child.state().names.push((NodeId::ROOT, name));
+        root.state().directory.children.insert(name.clone(), child.fid);
+        child.state().names.seen.push((NodeId::ROOT, name));
         drop(child);
-        assert!(root.state().children.is_empty());
+        assert!(root.state().directory.children.is_empty());
     }
 }

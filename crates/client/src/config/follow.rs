@@ -14,10 +14,10 @@ use tokio::sync::Notify;
 use sheen_llog::{ClusterMap, LogRecord};
 
 use super::log::read_log;
-use super::targets::{Events, Targets};
 use super::{LOCK_AGE_MAX, LOCKS_UNUSED_MAX, MGS_UUID};
 use crate::data::DataPath;
 use crate::locks::{CallbackRouter, ClientNamespace, CoveredCache, LockRequest, Revocation};
+use crate::targets::{Events, Targets};
 
 /// Changes come in bursts; Lustre waits as long before it reads again.
 const SETTLE: Duration = Duration::from_secs(1);

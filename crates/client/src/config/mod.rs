@@ -4,10 +4,8 @@
 //! for the root. Afterwards a task reads the configuration again whenever the MGS says that it has
 //! changed. Costs: some ten RPCs, once.
 
-mod connect;
 mod follow;
 mod log;
-mod targets;
 #[cfg(test)]
 mod tests;
 
@@ -16,26 +14,27 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sheen_io::{BoxFuture, World};
-use sheen_rpc::{Channel, Import, ImportEvents, RpcError};
+use sheen_rpc::{Channel, Import, RpcError};
 use sheen_types::{Errno, Fid, Nid, TargetKind, Uuid};
-use sheen_wire::connect::ObdConnectData;
 use sheen_wire::messages::MdsGetRoot;
 use sheen_wire::text::Text;
 
+pub use crate::targets::{Connector, ImportPlan, ServerKind};
 pub use follow::{LogReader, ParameterHook};
 pub use log::read_log;
 pub use sheen_llog::{ClusterMap, LogRecord, LovDesc, MapTarget, Param};
-pub(crate) use targets::Targets;
 
 use crate::cache::{DataWatch, Inodes, MetaCache, NameHasher, Observers};
 use crate::call;
 use crate::data::{AddedMdt, DataPath};
 use crate::join;
 use crate::locks::CallbackRouter;
-use crate::meta::{FidSource, Mdt, Meta};
-use crate::posix::{Credentials, FileSystem, Handles, Mounted, StaleRetry};
+use crate::mdt::{FidSource, Mdt};
+use crate::meta::Meta;
+use crate::posix::{FileSystem, Handles, Mounted, StaleRetry};
+use crate::targets::{Events, Targets, connect, name_of};
+use crate::types::Credentials;
 use follow::{Config, FSNAME_BYTES_MAX};
-use targets::Events;
 
 /// The UUID under which every MGS answers.
 const MGS_UUID: &str = "MGS";
@@ -45,39 +44,6 @@ pub const LOCKS_UNUSED_MAX: usize = 100_000;
 const LOCK_AGE_MAX: Duration = Duration::from_secs(3900);
 /// How long a mount waits for OSTs; those that come later are used when they come.
 const OSTS_WAIT: Duration = Duration::from_secs(5);
-
-/// Which service a connection is to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ServerKind {
-    /// Configuration.
-    Mgs,
-    /// Metadata.
-    Mdt,
-    /// Objects.
-    Ost,
-}
-
-/// What an import shall be.
-pub struct ImportPlan {
-    /// The target.
-    pub target: Uuid,
-    /// Our UUID towards it.
-    pub client: Uuid,
-    /// Nodes that serve it, the best first.
-    pub nids: Vec<Nid>,
-    /// Its kind.
-    pub service: ServerKind,
-    /// What we offer.
-    pub data: ObdConnectData,
-    /// Who is notified of its states.
-    pub events: Arc<dyn ImportEvents>,
-}
-
-/// Makes imports; the host implements it with its node.
-pub trait Connector: Send + Sync {
-    /// An import that connects on request.
-    fn import(&self, plan: ImportPlan) -> Arc<dyn Import>;
-}
 
 /// What to mount.
 #[derive(Clone, Debug)]
@@ -355,12 +321,6 @@ async fn root(mdt: &dyn Channel, fileset: Option<&str>) -> Result<Fid, Errno> {
     let answer = call::call::<MdsGetRoot>(mdt, sheen_rpc::Call::new(request)).await?;
     let fid = call::need(answer.reply.mdt_body)?.fid1;
     if fid.is_namespace() { Ok(fid) } else { Err(Errno::EPROTO) }
-}
-
-/// `FSNAME-MDT0000`: the UUID without its ending.
-fn name_of(target: &MapTarget) -> String {
-    let uuid = target.uuid.as_str();
-    uuid.strip_suffix("_UUID").unwrap_or(uuid).to_owned()
 }
 
 /// Waits for `future`, but not longer than `limit`.

@@ -16,7 +16,7 @@ use super::object::Object;
 use super::osc::OscKind;
 use crate::call::{self, need};
 use crate::locks::LockRequest;
-use crate::posix::{Fallocate, Seek};
+use crate::types::{Fallocate, Seek};
 
 /// How often a glimpse is asked again because this client's own changes overtake the answers.
 const GLIMPSE_TRIES: u32 = 8;

@@ -13,7 +13,7 @@ use super::layout_guard::{LayoutVersion, Refusal};
 use super::object::Object;
 use super::{DataAttributes, DataFile, FileLayout, HeldFile, IoOptions, WriteAt};
 use crate::join;
-use crate::posix::{Credentials, Fallocate, Seek};
+use crate::types::{Credentials, Fallocate, Seek};
 
 /// One file's data. Cheap to clone: all that counts is shared.
 #[derive(Clone)]

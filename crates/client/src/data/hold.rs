@@ -23,7 +23,7 @@ use super::osc::OscKind;
 use super::read::zeros;
 use crate::join;
 use crate::locks::{HeldLock, LockRequest};
-use crate::posix::Seek;
+use crate::types::Seek;
 
 /// A file that only the holder reads or writes until this is dropped.
 pub trait HeldFile: Send + Sync {

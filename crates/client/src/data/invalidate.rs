@@ -24,7 +24,7 @@ use sheen_types::Extent;
 
 use super::DataEvents;
 use super::object::Object;
-use crate::posix::{Invalidated, Stale};
+use crate::types::{Invalidated, Stale};
 
 /// Into so many parts a range is cut.
 const PARTS: u64 = 16;

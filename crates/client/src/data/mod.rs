@@ -52,7 +52,7 @@ use sheen_wire::connect::ObdConnectData;
 use sheen_wire::ost::OstId;
 
 use crate::locks::{ClientNamespace, CoveredCache};
-use crate::posix::{Credentials, Fallocate, Invalidated, Seek, Stale};
+use crate::types::{Credentials, Fallocate, Invalidated, Seek, Stale};
 
 pub use ahead::Limits as ReadAheadLimits;
 pub use counts::{Direction, IoCounts};

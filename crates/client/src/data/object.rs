@@ -27,7 +27,7 @@ use super::osc::{Osc, OscKind};
 use super::pinned_pages::PinnedRange;
 use super::writes_during_reads::ReadsInFlight;
 use crate::locks::{HeldLock, LockRequest};
-use crate::posix::Stale;
+use crate::types::Stale;
 
 /// An object in use.
 pub(super) struct Object {

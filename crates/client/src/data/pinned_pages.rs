@@ -10,7 +10,7 @@
 //! holds the last one, if the write has only a part of it and it was not cached; if it was cached, programs
 //! see it, and it must be dropped. And a call that was ended by a signal has its answer, and waits on. So the
 //! kernel is notified of these pages, too, and not waited for where it is blocked on one
-//! ([`Invalidated::Blocked`](crate::posix::Invalidated)).
+//! ([`Invalidated::Blocked`](crate::types::Invalidated)).
 //!
 //! Pages are those of the file, whichever of its objects they belong to: what the kernel is to drop for one
 //! object is one range, from its first byte to its last, with stripes of all other objects in between.

@@ -98,8 +98,8 @@ mod tests {
     use sheen_wire::messages::Request;
 
     use super::*;
-    use crate::posix::NodeId;
     use crate::testing::{Fixture, found, name};
+    use crate::types::NodeId;
 
     const FILE: Fid = Fid { seq: 0x2_0000_0400, oid: 7, ver: 0 };
     const REMOTE: u64 = 0x77;

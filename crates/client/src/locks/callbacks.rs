@@ -6,7 +6,7 @@ use bytes::Bytes;
 use sheen_ldlm::client::Replay;
 use sheen_ldlm::{LockDesc, LockFlags, LockKind, Policy};
 use sheen_rpc::{Answer, Call, CallKind, LockReplay, RpcError};
-use sheen_types::{Errno, Extent, InodeBits, LockHandle, LockMode, Nid};
+use sheen_types::{Errno, Extent, InodeBits, LockHandle, LockMode};
 use sheen_wire::ldlm::{
     ExtentPolicy, FlockPolicy, InodeBitsPolicy, LdlmLockDesc, LdlmReply, LdlmRequest,
     LdlmResourceDesc, LockType, ModeNumber, Policy as WirePolicy,
@@ -88,11 +88,6 @@ impl ClientNamespace {
     #[must_use]
     pub fn owns(&self, request: &LdlmRequest) -> bool {
         first(request).is_ok_and(|handle| self.engine.lock(handle).is_some())
-    }
-
-    /// Whether `nid` may speak for the target.
-    pub(super) fn is_served_by(&self, nid: Nid) -> bool {
-        self.channel.is_served_by(nid)
     }
 
     /// The target has evicted us.

@@ -39,7 +39,7 @@ impl CallbackRouter {
             .into_iter()
             .find(|namespace| namespace.owns(request))
             .ok_or(Errno::EINVAL)?;
-        if !namespace.is_served_by(from) {
+        if !namespace.channel().is_served_by(from) {
             tracing::warn!(%from, target = namespace.name(), "refused a callback: that node does not serve the target");
             return Err(Errno::ENOTCONN);
         }
@@ -99,8 +99,8 @@ mod tests {
     use sheen_wire::messages::{LdlmBlCallback, LdlmCpCallback, LdlmGlCallback};
 
     use super::*;
-    use crate::posix::NodeId;
     use crate::testing::{Fixture, blocking, found};
+    use crate::types::NodeId;
 
     #[test]
     fn only_who_serves_a_target_speaks_for_its_locks() {

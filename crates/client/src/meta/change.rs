@@ -7,8 +7,9 @@
 use sheen_types::{InodeBits, Name};
 use sheen_wire::connect::ConnectFlags2;
 
-use super::{Mdt, Meta};
+use super::Meta;
 use crate::cache::{ChangeOutcome, Inode, NameChange};
+use crate::mdt::Mdt;
 
 /// A change of a directory's names, from before its request goes out until its answer is here. One that is
 /// dropped in between stays under way: when the server executes it is unknown.
@@ -21,7 +22,7 @@ pub(super) struct ChangeGuard<'a> {
 impl ChangeGuard<'_> {
     /// It was answered.
     pub(super) fn end(self, done: ChangeOutcome) {
-        self.directory.state().end_change(&self.change, done);
+        self.directory.state().directory.names_mut().end(&self.change, done);
     }
 }
 

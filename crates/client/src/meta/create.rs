@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use sheen_rpc::Call;
+use sheen_types::access::May;
 use sheen_types::{Errno, Fid, Name};
 use sheen_wire::md::{Bias, MdsOpenFlags, RecCreate, ReintOp};
 use sheen_wire::messages::{MdsReintCreate, MdsReintCreateSym};
@@ -11,7 +12,7 @@ use super::store::ReplyAttributes;
 use super::{ACL_ROOM, Meta};
 use crate::cache::{CacheEpoch, ChangeOutcome, Inode, Pin};
 use crate::call;
-use crate::posix::{Credentials, FileType, May, TYPE_MASK};
+use crate::types::{Credentials, FileType, TYPE_MASK};
 
 /// What to make.
 #[derive(Clone)]

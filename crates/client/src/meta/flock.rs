@@ -13,7 +13,7 @@ use super::Meta;
 use crate::cache::Inode;
 use crate::call;
 use crate::locks::LockRequest;
-use crate::posix::{FileLock, FileLockMode, LockOwner};
+use crate::types::{FileLock, FileLockMode, LockOwner};
 
 /// How long to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

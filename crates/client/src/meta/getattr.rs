@@ -4,6 +4,7 @@
 use bytes::Bytes;
 use sheen_rpc::Call;
 use sheen_types::Errno;
+use sheen_types::access::May;
 use sheen_wire::messages::MdsGetattr;
 
 use super::lookup::getattr_valid;
@@ -11,7 +12,7 @@ use super::store::ReplyAttributes;
 use super::{ACL_ROOM, LookupDepth, Meta};
 use crate::cache::Inode;
 use crate::call;
-use crate::posix::{Credentials, May};
+use crate::types::Credentials;
 
 impl Meta {
     /// Asks for the attributes of `inode`, with a lock on them. One RPC.

@@ -7,8 +7,8 @@ use sheen_wire::ldlm::LdlmReply;
 use sheen_wire::md::{MdtBody, Valid};
 use sheen_wire::ost::{NiobufRemote, OstLvb};
 
-use super::Mdt;
 use crate::data::InlineData;
+use crate::mdt::Mdt;
 
 /// Bytes of reply that an open to read reserves for data of the file, by default: Lustre's largest
 /// (`MDC_DOM_MAX_INLINE_REPSIZE`).

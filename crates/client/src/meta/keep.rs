@@ -7,9 +7,10 @@ use sheen_wire::connect::ConnectFlags2;
 use sheen_wire::md::MdsOpenFlags;
 
 use super::Meta;
-use super::open::{OpenState, OpenTarget, OpenedInode, wire_flags};
+use super::open::{OpenTarget, OpenedInode, wire_flags};
 use crate::cache::{Access, Inode, KeptOpen};
-use crate::posix::{self, Credentials};
+use crate::mdt::OpenState;
+use crate::types::{Credentials, OpenFlags};
 
 /// An open file's handle on the MDT.
 pub(crate) enum OpenHandle {
@@ -35,7 +36,7 @@ impl Meta {
         &self,
         who: &Credentials,
         inode: &Inode,
-        flags: posix::OpenFlags,
+        flags: OpenFlags,
     ) -> Result<Option<OpenHandle>, Errno> {
         let wire = wire_flags(flags).without(MdsOpenFlags::EXCL);
         let wire = wire | MdsOpenFlags::BY_FID | MdsOpenFlags::LOCK;
@@ -62,13 +63,13 @@ impl OpenedInode {
         let mut state = self.pin.state();
         let is_useless = access == Access::Write && state.is_executable();
         // A lock that is revoked from here on closes what is kept.
-        if is_useless || !held.is_alive() || state.kept.get(access).is_some() {
+        if is_useless || !held.is_alive() || state.file.kept.get(access).is_some() {
             drop(state);
             held.cancel();
             return Some(OpenHandle::Own(open));
         }
         let kept = Arc::new(KeptOpen::new(open, access, who));
-        state.kept.keep(&kept);
+        state.file.kept.keep(&kept);
         drop(state);
         drop(held);
         Some(OpenHandle::Kept(kept))

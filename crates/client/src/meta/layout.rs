@@ -13,15 +13,16 @@ use sheen_wire::md::{LayoutIntent, LayoutIntentOp, MdsOpenFlags};
 use sheen_wire::messages::{LdlmIntentLayout, Reply, Request};
 use sheen_wire::ptlrpc::PtlrpcBody;
 
+use super::Meta;
 use super::open::OpenTarget;
 use super::setattr::blank_record;
 use super::store::read_layout;
-use super::{Meta, intent_status};
 use crate::cache::{Inode, LayoutState};
 use crate::call;
 use crate::data::LayoutVersion;
 use crate::locks::LockRequest;
-use crate::posix::{Credentials, FileType};
+use crate::mdt::intent_status;
+use crate::types::{Credentials, FileType};
 
 /// Sends the layout that the MDT made with the replay, which must not allocate other objects.
 #[derive(Default)]
@@ -54,8 +55,8 @@ impl Meta {
     ) -> Result<(LayoutState, LayoutVersion), Errno> {
         {
             let state = inode.state();
-            if state.layout_covered() {
-                return Ok((state.layout.clone(), state.layout_guard.version()));
+            if let Some(layout) = state.layout() {
+                return Ok((layout.clone(), state.file.layout_guard.version()));
             }
         }
         let access = LayoutIntent { op: LayoutIntentOp::ACCESS, ..LayoutIntent::default() };
@@ -114,10 +115,12 @@ impl Meta {
         let mut state = inode.state();
         state.transno = state.transno.max(answer.body.transno);
         if let Some(held) = held {
-            state.layout = layout.clone();
-            state.covered = state.covered | held.bits();
+            state.covered.grant(&held);
+            if let Some(known) = state.covered.layout.get_mut() {
+                *known = Some(layout.clone());
+            }
         }
-        Ok((layout, state.layout_guard.version()))
+        Ok((layout, state.file.layout_guard.version()))
     }
 
     /// Gives a file without objects a layout, and objects; or a directory a default layout for new
@@ -135,7 +138,7 @@ impl Meta {
         let flags = MdsOpenFlags::WRITE | MdsOpenFlags::BY_FID;
         let target = OpenTarget::Known(inode);
         match self.open_intent(who, target, flags, Some(layout)).await?.state {
-            Some(open) => self.close(who, inode, open, None).await,
+            Some(open) => open.close(who, inode.fid, None).await,
             None => Err(Errno::EPROTO),
         }
     }

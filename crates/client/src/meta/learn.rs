@@ -5,9 +5,8 @@
 //! So the requests at most double, and a small directory is known after two.
 
 use super::Meta;
-use super::readdir::Chunk;
-use crate::cache::{DirectoryRead, Inode};
-use crate::posix::Credentials;
+use crate::cache::{Chunk, DirectoryRead, Inode};
+use crate::types::Credentials;
 use sheen_ldlm::Policy;
 use sheen_types::{InodeBits, LockMode, Name};
 
@@ -33,7 +32,7 @@ impl Meta {
     pub(super) async fn learn_names(&self, who: &Credentials, parent: &Inode) {
         let keeps = self.mdt(parent.fid).is_ok_and(|mdt| mdt.keeps_own_names());
         let Some(from) = keeps.then(|| parent.state().missed()).flatten() else { return };
-        let covered = parent.state().covered.contains(InodeBits::UPDATE);
+        let covered = parent.state().covered.update.is_held();
         let held = match covered {
             true => None,
             false => match self.lock_pages(parent).await {
@@ -53,6 +52,7 @@ impl Meta {
     /// Counts the names of a chunk.
     pub(super) fn note_names(&self, directory: &Inode, reading: &DirectoryRead, chunk: &Chunk) {
         let (names, end) = (chunk.names(), chunk.next_chunk().hash);
-        directory.state().read_names(&self.cache.hasher, reading, names, end);
+        let hasher = &self.cache.hasher;
+        directory.state().directory.names_mut().read(hasher, reading, names, end);
     }
 }

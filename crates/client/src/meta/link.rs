@@ -1,6 +1,7 @@
 //! Hard links: one `MDS_REINT` (link).
 
 use sheen_rpc::Call;
+use sheen_types::access::May;
 use sheen_types::{Errno, InodeBits, Name};
 use sheen_wire::md::{RecLink, ReintOp};
 use sheen_wire::messages::MdsReintLink;
@@ -9,7 +10,7 @@ use sheen_wire::text::Text;
 use super::Meta;
 use crate::cache::{ChangeOutcome, Inode};
 use crate::call;
-use crate::posix::{Credentials, May};
+use crate::types::Credentials;
 
 impl Meta {
     /// Gives `inode` the name `name` in `parent`. One RPC; the inode's attributes are stale after it.

@@ -1,6 +1,7 @@
 //! Finding a name: one `LDLM_ENQUEUE` with a getattr or lookup intent.
 
 use sheen_rpc::Call;
+use sheen_types::access::May;
 use sheen_types::{Errno, InodeBits, LockMode, Name};
 use sheen_wire::ldlm::{IntentOp, LdlmIntent};
 use sheen_wire::md::{Disposition, Valid};
@@ -9,11 +10,12 @@ use sheen_wire::text::Text;
 
 use super::inline::data_value;
 use super::store::ReplyAttributes;
-use super::{ACL_ROOM, Meta, intent_status};
+use super::{ACL_ROOM, Meta};
 use crate::cache::{CacheEpoch, Inode, Pin};
 use crate::call;
 use crate::locks::{HeldLock, LockRequest};
-use crate::posix::{Credentials, May};
+use crate::mdt::intent_status;
+use crate::types::Credentials;
 use sheen_ldlm::{LockFlags, Policy};
 
 /// How much is wanted of a name's inode.
@@ -74,7 +76,7 @@ impl Meta {
     ) -> Result<Option<Pin>, Errno> {
         let (known, asked) = {
             let state = parent.state();
-            (state.children.get(name).copied(), state.epoch())
+            (state.directory.children.get(name).copied(), state.epoch())
         };
         let found = self.getattr_intent(who, parent, Some(name), depth).await;
         // The name is sure as long as the lock that came with it is in use.
@@ -112,7 +114,7 @@ impl Meta {
         let (opc, bits) = depth.intent();
         let about = match name {
             None => Some(inode.fid),
-            Some(name) => inode.state().children.get(name).copied(),
+            Some(name) => inode.state().directory.children.get(name).copied(),
         };
         let about = about.and_then(|fid| self.cache.inodes.by_fid(fid));
         let asked = about.as_ref().map(|inode| inode.state().epoch());

@@ -13,13 +13,10 @@
 //! [`Meta::mdt`] is the only place that decides which MDT an inode is on (Lustre's LMV).
 
 mod change;
-mod close;
 mod create;
 mod fid2path;
-mod fids;
 mod flock;
 mod getattr;
-mod handle;
 mod inline;
 mod keep;
 mod layout;
@@ -29,7 +26,7 @@ mod lookup;
 mod open;
 mod pack;
 mod parent;
-pub(crate) mod readdir;
+mod readdir;
 mod readlink;
 mod rename;
 mod setattr;
@@ -37,7 +34,6 @@ mod statfs;
 mod store;
 mod swap_layouts;
 mod sync;
-
 mod unlink;
 mod xattr;
 
@@ -45,41 +41,25 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use sheen_io::World;
-use sheen_rpc::Channel;
 use sheen_types::{Errno, Fid, InodeBits, LockHandle, LockMode};
 use sheen_wire::ldlm::LdlmRequest;
 
-pub(crate) use close::{CloseAttributes, close_kept};
 pub(crate) use create::CreateRequest;
-pub(crate) use fids::FidSource;
 pub(crate) use flock::FlockWait;
 pub(crate) use keep::OpenHandle;
 pub(crate) use lookup::LookupDepth;
-pub(crate) use open::{OpenState, wanted_by_open};
+pub(crate) use open::wanted_by_open;
 pub(crate) use setattr::{SetattrRight, resolve};
 pub(crate) use statfs::{TargetStat, mdt_statfs, ost_statfs};
 
 use crate::cache::{Inode, MetaCache};
-use crate::data::InodeData;
-use crate::locks::ClientNamespace;
+use crate::mdt::Mdt;
 
 /// Bytes of reply reserved for a layout by default: 170 stripes. A larger one arrives, too.
 const EA_ROOM: usize = 4096;
 /// Bytes of reply reserved for an access control list of 32 entries (Lustre's old limit), and what else comes
 /// with attributes.
 const ACL_ROOM: usize = 1024;
-
-/// One MDT.
-pub(crate) struct Mdt {
-    /// The channel to it.
-    pub(crate) channel: Arc<dyn Channel>,
-    /// What it has granted to us.
-    pub(crate) locks: Arc<ClientNamespace>,
-    /// New FIDs on it.
-    pub(crate) fids: FidSource,
-    /// File data that lies on it.
-    pub(crate) data: Arc<dyn InodeData>,
-}
 
 /// All metadata operations.
 pub(crate) struct Meta {
@@ -168,9 +148,4 @@ impl Meta {
         let handles: Vec<LockHandle> = mdt.locks.cancel_early(&wanted).await;
         (!handles.is_empty()).then(|| LdlmRequest::cancel(handles))
     }
-}
-
-/// The errno in an intent's result; `None` for success.
-fn intent_status(result: u64) -> Option<Errno> {
-    Errno::from_status(result as u32 as i32)
 }

@@ -1,46 +1,30 @@
 //! Opening, and creating with it: one `LDLM_ENQUEUE` with an open intent.
 //!
-//! The handle that an open returns lives in the MDT's memory (see [`super::handle`]).
+//! The handle that an open returns lives in the MDT's memory (see [`crate::mdt`]).
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use sheen_ldlm::{LockFlags, Policy};
 use sheen_rpc::{Call, ReplayHook};
-use sheen_types::{Errno, Fid, InodeBits, LockMode, Name, Xid};
+use sheen_types::access::May;
+use sheen_types::{Errno, Fid, InodeBits, LockMode, Name};
 use sheen_wire::ldlm::{IntentOp, LdlmIntent};
 use sheen_wire::md::{Disposition, MdsOpenFlags, RecCreate, ReintOp};
 use sheen_wire::messages::LdlmIntentOpen;
 use sheen_wire::text::Text;
 
-use super::handle::HandleCell;
 use super::inline::data_value;
 use super::store::ReplyAttributes;
-use super::{ACL_ROOM, Mdt, Meta, intent_status};
+use super::{ACL_ROOM, Meta};
 use crate::cache::{CacheEpoch, ChangeOutcome, Inode, Pin};
 use crate::call;
-use crate::data::{InlineData, InlineView};
 use crate::locks::{HeldLock, LockRequest};
-use crate::posix::{self, Credentials, FileType, May};
+use crate::mdt::{HandleCell, OpenState, intent_status};
+use crate::types::{Credentials, FileType, OpenFlags};
 
 /// What the name of a file without a name begins with (`LUSTRE_VOLATILE_HDR`).
 const VOLATILE: &str = ".\x0c\x13VOLATILE";
-
-/// An open handle on an MDT.
-pub(crate) struct OpenState {
-    pub(super) mdt: Arc<Mdt>,
-    pub(super) handle: Arc<HandleCell>,
-    pub(super) xid: Xid,
-    /// The file's data, if it came along.
-    inline_data: Option<InlineData>,
-}
-
-impl OpenState {
-    /// The file's bytes, if they came along and may be shown.
-    pub(crate) fn view(&self) -> Option<InlineView> {
-        self.inline_data.as_ref()?.view()
-    }
-}
 
 /// What an open found or made.
 pub(crate) struct OpenedInode {
@@ -65,14 +49,14 @@ pub(super) enum OpenTarget<'a> {
 }
 
 /// Linux's open flags as the MDT takes them.
-pub(super) fn wire_flags(flags: posix::OpenFlags) -> MdsOpenFlags {
+pub(super) fn wire_flags(flags: OpenFlags) -> MdsOpenFlags {
     let pairs = [
-        (posix::OpenFlags::EXCLUSIVE, MdsOpenFlags::EXCL),
-        (posix::OpenFlags::TRUNCATE, MdsOpenFlags::TRUNC),
-        (posix::OpenFlags::APPEND, MdsOpenFlags::APPEND),
-        (posix::OpenFlags::SYNC, MdsOpenFlags::SYNC),
-        (posix::OpenFlags::DIRECTORY, MdsOpenFlags::DIRECTORY),
-        (posix::OpenFlags::EXEC, MdsOpenFlags::EXEC),
+        (OpenFlags::EXCLUSIVE, MdsOpenFlags::EXCL),
+        (OpenFlags::TRUNCATE, MdsOpenFlags::TRUNC),
+        (OpenFlags::APPEND, MdsOpenFlags::APPEND),
+        (OpenFlags::SYNC, MdsOpenFlags::SYNC),
+        (OpenFlags::DIRECTORY, MdsOpenFlags::DIRECTORY),
+        (OpenFlags::EXEC, MdsOpenFlags::EXEC),
     ];
     let mut wire = MdsOpenFlags::DEFAULT_LMV;
     for (linux, lustre) in pairs {
@@ -90,7 +74,7 @@ pub(super) fn wire_flags(flags: posix::OpenFlags) -> MdsOpenFlags {
 }
 
 /// What the MDT asks for an open with these flags.
-pub(crate) fn wanted_by_open(flags: posix::OpenFlags) -> May {
+pub(crate) fn wanted_by_open(flags: OpenFlags) -> May {
     wanted_by(wire_flags(flags))
 }
 
@@ -122,7 +106,7 @@ impl Meta {
         &self,
         who: &Credentials,
         inode: &Inode,
-        flags: posix::OpenFlags,
+        flags: OpenFlags,
     ) -> Result<Option<OpenState>, Errno> {
         let flags = wire_flags(flags).without(MdsOpenFlags::EXCL) | MdsOpenFlags::BY_FID;
         let opened = self.open_intent(who, OpenTarget::Known(inode), flags, None).await?;
@@ -136,7 +120,7 @@ impl Meta {
         parent: &Inode,
         name: &Name,
     ) -> Result<OpenedInode, Errno> {
-        let flags = wire_flags(posix::OpenFlags(0));
+        let flags = wire_flags(OpenFlags(0));
         let mut opened =
             self.open_intent(who, OpenTarget::Name { parent, name }, flags, None).await?;
         self.remember_name(parent, name, &opened.pin);
@@ -152,7 +136,7 @@ impl Meta {
         parent: &Inode,
         name: &Name,
         mode: u32,
-        (flags, keeps): (posix::OpenFlags, bool),
+        (flags, keeps): (OpenFlags, bool),
     ) -> Result<OpenedInode, Errno> {
         let fid = self.mdt_for_new(parent)?.fids.next().await?;
         let lock = if keeps { MdsOpenFlags::LOCK } else { MdsOpenFlags::NONE };
@@ -278,13 +262,16 @@ impl Meta {
         self.apply_reply(&pin, &attributes, held.as_ref(), &CacheEpoch::UNKNOWN);
         let created = lock.policy_res1.contains(Disposition::OPEN_CREATE);
         if created {
-            pin.state().made_here = held.as_ref().is_some_and(|held| {
+            let is_covered = held.as_ref().is_some_and(|held| {
                 held.bits().contains(InodeBits::XATTR) && held.resource() == pin.resource()
             });
+            if let Some(xattr) = pin.state().covered.xattr.get_mut() {
+                xattr.made_here = is_covered;
+            }
             self.changed(answer.body.transno, &[on, &pin]);
         }
         let open = lock.policy_res1.contains(Disposition::OPEN_OPEN);
-        let state = open.then_some(OpenState { mdt, handle, xid: answer.xid, inline_data });
+        let state = open.then_some(OpenState::new(mdt, handle, answer.xid, inline_data));
         Ok(OpenedInode { pin, state, created, held })
     }
 

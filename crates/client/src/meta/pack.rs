@@ -1,24 +1,12 @@
-//! The caller's identity, as requests carry it.
+//! Which of the caller's groups the MDT must count in to judge a request.
 
-use sheen_rpc::{BodyExtras, Call};
-use sheen_types::Fid;
-use sheen_wire::md::{MdtBody, Valid};
-use sheen_wire::ptlrpc::MsgFlags;
+use sheen_types::access::May;
 
 use crate::cache::Inode;
-use crate::posix::{Credentials, May};
-
-/// No supplementary group.
-pub(super) const NO_GROUP: u32 = u32::MAX;
-/// Lustre packs the low word of the capability set; the superuser has all of them.
-const ALL_CAPABILITIES: u32 = u32::MAX;
+use crate::mdt::NO_GROUP;
+use crate::types::Credentials;
 
 impl Credentials {
-    /// Capabilities as requests carry them.
-    pub(super) fn capabilities(&self) -> u32 {
-        if self.uid == 0 { ALL_CAPABILITIES } else { 0 }
-    }
-
     /// The one group that the server must count in to judge whether the caller may do `wanted` to
     /// `inode`.
     pub(super) fn group_for(&self, inode: &Inode, wanted: May) -> u32 {
@@ -31,36 +19,5 @@ impl Credentials {
         let (deciding, owning) = inode.state().deciding_groups(self, wanted);
         let owning = owning.filter(|group| Some(*group) != deciding);
         (deciding.unwrap_or(NO_GROUP), owning.unwrap_or(NO_GROUP))
-    }
-
-    /// The frame of a request about `fid`.
-    pub(super) fn body(&self, fid: Fid, valid: Valid, suppgid: u32) -> MdtBody {
-        MdtBody {
-            fid1: fid,
-            valid: valid | Valid::ID,
-            uid: self.uid,
-            gid: self.gid,
-            fsuid: self.uid,
-            fsgid: self.gid,
-            capability: self.capabilities(),
-            suppgid,
-            ..MdtBody::default()
-        }
-    }
-
-    /// The frame of a request about nothing in particular.
-    pub(crate) fn plain_body(&self) -> MdtBody {
-        MdtBody { capability: self.capabilities(), suppgid: NO_GROUP, ..MdtBody::default() }
-    }
-
-    /// `call` with the caller's ids in its body, for schedulers on the server.
-    pub(super) fn sign(&self, call: Call) -> Call {
-        let body = BodyExtras {
-            flags: call.body.flags | MsgFlags::PACK_UID_GID,
-            uid: self.uid,
-            gid: self.gid,
-            ..call.body
-        };
-        Call { body, ..call }
     }
 }

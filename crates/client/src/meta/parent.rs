@@ -6,10 +6,10 @@ use sheen_wire::md::Valid;
 use sheen_wire::messages::MdsGetattrName;
 use sheen_wire::text::Text;
 
-use super::pack::NO_GROUP;
 use super::{ACL_ROOM, Meta};
 use crate::call;
-use crate::posix::Credentials;
+use crate::mdt::NO_GROUP;
+use crate::types::Credentials;
 
 impl Meta {
     /// The FID of the directory that the directory `fid` is in now. One RPC.

@@ -8,10 +8,10 @@ use sheen_wire::md::Valid;
 use sheen_wire::messages::MdsGetattr;
 
 use super::Meta;
-use super::pack::NO_GROUP;
 use crate::cache::Inode;
 use crate::call;
-use crate::posix::Credentials;
+use crate::mdt::NO_GROUP;
+use crate::types::Credentials;
 
 impl Meta {
     /// The target. One RPC the first time; targets never change.

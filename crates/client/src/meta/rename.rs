@@ -1,6 +1,7 @@
 //! Moving a name: one `MDS_REINT` (rename), and a lookup of the new name for the kernel, which keeps names.
 
 use sheen_rpc::Call;
+use sheen_types::access::May;
 use sheen_types::{Errno, Fid, InodeBits, Name, Transno};
 use sheen_wire::md::{RecRename, ReintOp};
 use sheen_wire::messages::MdsReintRename;
@@ -9,7 +10,7 @@ use sheen_wire::text::Text;
 use super::{LookupDepth, Meta};
 use crate::cache::{ChangeOutcome, Inode};
 use crate::call::{self, TypedReply};
-use crate::posix::{Credentials, FileType, May};
+use crate::types::{Credentials, FileType};
 
 impl Meta {
     /// Moves a name, replacing what is there. One RPC, and one more if the kernel knows what is moved. The
@@ -78,7 +79,7 @@ impl Meta {
                     if self.cover_moved(who, to, moved).await {
                         return Ok(is_gone);
                     }
-                    moved.state().moved_here = true;
+                    moved.state().names.moved_here = true;
                 }
                 let is_in_use = moved.as_ref().is_none_or(|it| it.state().is_in_use());
                 let name = vec![(to.0.node, to.1.clone(), is_in_use)];

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use sheen_rpc::Call;
+use sheen_types::access::May;
 use sheen_types::{Errno, InodeBits, Timestamp};
 use sheen_wire::md::{AttrValid, Bias, FileFlags, RecSetattr, ReintOp};
 use sheen_wire::messages::MdsReintSetattr;
@@ -11,7 +12,7 @@ use super::{ACL_ROOM, Meta};
 use crate::cache::{CacheEpoch, Inode};
 use crate::call;
 use crate::data::{NewTimes, UpdatedTimes};
-use crate::posix::{Credentials, May, SetAttributes, SetTime};
+use crate::types::{Credentials, SetAttributes, SetTime};
 
 /// By what right attributes are changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,7 +9,7 @@ use sheen_wire::md::{MdtBody, Valid};
 use super::Meta;
 use crate::cache::{CacheEpoch, Inode, InodeState, LayoutState, inode_number};
 use crate::locks::HeldLock;
-use crate::posix::{Attributes, FileType, TYPE_MASK};
+use crate::types::{Attributes, FileType, TYPE_MASK};
 
 /// Preferred IO size: one bulk RPC.
 const BLOCK_SIZE_FILE: u32 = 4 << 20;
@@ -35,25 +35,32 @@ impl Meta {
         if bits.intersects(InodeBits::UPDATE) || !state.attributes_covered() {
             state.apply_body(inode, body, acl, bits);
         }
-        if bits.contains(InodeBits::LAYOUT) {
-            let has_layout = body.valid.contains(Valid::EASIZE) && !ea.is_empty();
-            state.layout = read_layout(has_layout.then_some(ea));
+        if let Some(held) = held {
+            state.covered.grant(held);
+        }
+        let has_layout = body.valid.contains(Valid::EASIZE) && !ea.is_empty();
+        if bits.contains(InodeBits::LAYOUT)
+            && let Some(layout) = state.covered.layout.get_mut()
+        {
+            *layout = Some(read_layout(has_layout.then_some(ea)));
         }
         if bits.contains(InodeBits::UPDATE) {
-            let undisturbed = state.undisturbed_since(asked);
-            state.changed_here &= !undisturbed;
-            state.attributes_from_lock = undisturbed;
-            // The size of a file without objects is covered by the layout's lock.
-            let with_objects = body.valid.contains(Valid::EASIZE) && !ea.is_empty();
-            // Nor does this lock cover the size of data on the MDT.
+            let undisturbed = state.directory.undisturbed_since(asked);
+            state.directory.changed_here &= !undisturbed;
+            // This lock does not cover the size of data on the MDT.
             let vouched = body.valid.contains(Valid::SIZE | Valid::BLOCKS)
                 && !body.valid.contains(Valid::DOM_SIZE);
-            state.size_from_mdt = with_objects && vouched;
+            if let Some(update) = state.covered.update.get_mut() {
+                update.has_attributes = undisturbed;
+                // The size of a file without objects is covered by the layout's lock.
+                update.has_size = has_layout && vouched;
+            }
         }
-        if bits.contains(InodeBits::PERM) {
-            state.rights_from_lock();
+        if bits.contains(InodeBits::PERM)
+            && let Some(perm) = state.covered.perm.get_mut()
+        {
+            perm.has_rights = true;
         }
-        state.covered = state.covered | bits;
     }
 
     /// Notes what a reply without a lock says of an inode whose attributes locks cover: it counts
@@ -69,9 +76,9 @@ impl Meta {
         if unbroken || !state.attributes_covered() {
             state.apply_body(inode, attributes.body, attributes.acl, InodeBits(0));
         }
-        if unbroken {
-            state.changed_here = false;
-            state.attributes_from_lock = true;
+        if unbroken && let Some(update) = state.covered.update.get_mut() {
+            update.has_attributes = true;
+            state.directory.changed_here = false;
         }
     }
 
@@ -88,13 +95,13 @@ impl Meta {
         {
             let mut state = parent.state();
             state.forget_absent(name);
-            if state.children.get(name) == Some(&child.fid) {
+            if state.directory.children.get(name) == Some(&child.fid) {
                 drop(state);
                 return child.state().see_name(parent.node, name);
             }
         }
         self.cache.inodes.forget_name(parent, name);
-        parent.state().children.insert(name.clone(), child.fid);
+        parent.state().directory.children.insert(name.clone(), child.fid);
         child.state().see_name(parent.node, name);
     }
 }
@@ -138,16 +145,18 @@ impl InodeState {
     /// of this reply, with `bits`, covers them.
     fn apply_body(&mut self, inode: &Inode, body: &MdtBody, acl: &Bytes, bits: InodeBits) {
         let covered = self.rights_covered() && !bits.contains(InodeBits::PERM);
-        let old = self.attributes.as_ref().filter(|_| covered).map(|it| (it.mode, it.uid, it.gid));
+        let old =
+            self.last_attributes.as_ref().filter(|_| covered).map(|it| (it.mode, it.uid, it.gid));
         self.apply_attributes(inode, body);
-        match (old, &mut self.attributes) {
+        match (old, &mut self.last_attributes) {
             (Some(old), Some(now)) => (now.mode, now.uid, now.gid) = old,
             _ => self.apply_acl(body, acl),
         }
     }
 
     fn apply_attributes(&mut self, inode: &Inode, body: &MdtBody) {
-        let mut attributes = self.attributes.take().unwrap_or_else(|| Attributes::blank(inode.fid));
+        let mut attributes =
+            self.last_attributes.take().unwrap_or_else(|| Attributes::blank(inode.fid));
         let valid = body.valid;
         let old_type = attributes.mode & TYPE_MASK;
         if valid.contains(Valid::MODE) {
@@ -176,7 +185,7 @@ impl InodeState {
             FileType::Regular => BLOCK_SIZE_FILE,
             _ => BLOCK_SIZE_OTHER,
         };
-        self.attributes = Some(attributes);
+        self.last_attributes = Some(attributes);
     }
 }
 

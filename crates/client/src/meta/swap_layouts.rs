@@ -7,10 +7,10 @@ use sheen_wire::md::{SwapLayouts, Valid};
 use sheen_wire::messages::MdsSwapLayouts;
 
 use super::Meta;
-use super::pack::NO_GROUP;
 use crate::cache::Inode;
 use crate::call;
-use crate::posix::Credentials;
+use crate::mdt::NO_GROUP;
+use crate::types::Credentials;
 
 impl Meta {
     /// Each file gets the bytes of the other. One RPC.

@@ -5,11 +5,11 @@ use sheen_types::{Errno, Fid};
 use sheen_wire::md::Valid;
 use sheen_wire::messages::MdsSync;
 
-use super::pack::NO_GROUP;
-use super::{Mdt, Meta};
+use super::Meta;
 use crate::cache::Inode;
 use crate::call;
-use crate::posix::Credentials;
+use crate::mdt::{Mdt, NO_GROUP};
+use crate::types::Credentials;
 
 impl Meta {
     /// Returns when what was done to `inode` is durable. One RPC.

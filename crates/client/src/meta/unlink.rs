@@ -3,15 +3,17 @@
 use std::sync::Arc;
 
 use sheen_rpc::Call;
+use sheen_types::access::May;
 use sheen_types::{Errno, Fid, InodeBits, Name, Transno};
 use sheen_wire::md::{MdtBody, RecUnlink, ReintOp, Valid};
 use sheen_wire::messages::MdsReintUnlink;
 use sheen_wire::text::Text;
 
-use super::{Mdt, Meta};
+use super::Meta;
 use crate::cache::{ChangeOutcome, Inode};
 use crate::call;
-use crate::posix::{Credentials, FileType, May};
+use crate::mdt::Mdt;
+use crate::types::{Credentials, FileType};
 
 /// `MDS_INODELOCK_ELC`: everything but data on the MDT, which may still be dirty.
 const ALL_BUT_DATA: InodeBits = InodeBits(0x3f);
@@ -91,14 +93,14 @@ impl Meta {
     pub(super) fn note_nameless(&self, body: &MdtBody) -> bool {
         let is_gone = is_nameless(body);
         if is_gone && let Some(inode) = self.cache.inodes.by_fid(body.fid1) {
-            inode.state().removed = true;
+            inode.state().directory.removed = true;
         }
         is_gone
     }
 
     /// The inode that `name` was last seen to be, valid or not.
     pub(super) fn known_child(&self, parent: &Inode, name: &Name) -> Option<Arc<Inode>> {
-        let fid = parent.state().children.get(name).copied()?;
+        let fid = parent.state().directory.children.get(name).copied()?;
         self.cache.inodes.by_fid(fid)
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use sheen_ldlm::{LockFlags, Policy};
 use sheen_rpc::Call;
+use sheen_types::access::May;
 use sheen_types::limits::XATTR_VALUE_BYTES_MAX;
 use sheen_types::{Errno, InodeBits, LockMode};
 use sheen_wire::ldlm::{IntentOp, LdlmIntent};
@@ -15,11 +16,12 @@ use sheen_wire::messages::{
 };
 use sheen_wire::text::Text;
 
-use super::{Meta, intent_status};
+use super::Meta;
 use crate::cache::{Inode, Xattrs};
 use crate::call;
 use crate::locks::LockRequest;
-use crate::posix::{Credentials, May, XattrMode};
+use crate::mdt::intent_status;
+use crate::types::{Credentials, XattrMode};
 
 /// Bytes of values that are requested with the names. Inodes with more are asked value by value.
 const VALUES_ROOM: usize = 2500;
@@ -42,8 +44,7 @@ impl Meta {
         {
             let state = inode.state();
             if self.keeps_xattrs()
-                && state.covered.contains(InodeBits::XATTR)
-                && let Some(xattrs) = &state.xattrs
+                && let Some(xattrs) = state.covered.xattr.get().and_then(|it| it.all.as_ref())
             {
                 return Ok(Some(Arc::clone(xattrs)));
             }
@@ -83,8 +84,10 @@ impl Meta {
         let xattrs = Arc::new(split(&reply)?);
         if let Some(held) = held {
             let mut state = inode.state();
-            state.xattrs = Some(Arc::clone(&xattrs));
-            state.covered = state.covered | held.bits();
+            state.covered.grant(&held);
+            if let Some(xattr) = state.covered.xattr.get_mut() {
+                xattr.all = Some(Arc::clone(&xattrs));
+            }
         }
         Ok(xattrs)
     }

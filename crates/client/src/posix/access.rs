@@ -50,7 +50,7 @@ impl Mounted {
             return;
         }
         if self.is_news(file, data, now) {
-            file.pin.state().accessed = Some(Timestamp::from_seconds(now.seconds));
+            file.pin.state().file.accessed = Some(Timestamp::from_seconds(now.seconds));
             file.accessed.store(true, Ordering::Relaxed);
         }
     }

@@ -36,7 +36,7 @@ impl FileSystem {
     /// As `fstat(2)`.
     pub async fn getattr(&self, who: &Credentials, node: NodeId) -> Result<Stat, Errno> {
         let inode = self.0.pin(node)?;
-        let asked_at = inode.state().kernel_size.asked();
+        let asked_at = inode.state().file.kernel_size.asked();
         let asked = async {
             self.0.refresh(who, &inode).await?;
             if std::mem::take(&mut inode.state().just_created) {
@@ -86,7 +86,7 @@ impl FileSystem {
         let chosen = |time: Option<SetTime>| matches!(time, Some(SetTime::To(_)));
         if chosen(changes.atime) || chosen(changes.mtime) {
             self.0.stale_if_absent(who, self.0.refresh(who, &inode).await)?;
-            let owner = inode.state().attributes.as_ref().ok_or(Errno::EIO)?.uid;
+            let owner = inode.state().last_attributes.as_ref().ok_or(Errno::EIO)?.uid;
             if !owns(owner, who) {
                 return Err(Errno::EPERM);
             }
@@ -184,7 +184,7 @@ impl Mounted {
             // No call of a program's changes the mode with any of these.
             return true;
         }
-        let (old, owner) = match &inode.state().attributes {
+        let (old, owner) = match &inode.state().last_attributes {
             Some(attributes) => (attributes.mode & 0o7777, attributes.uid),
             None => return false,
         };
@@ -209,14 +209,14 @@ impl Mounted {
         let change = || self.meta.setattr(who, inode, changes, now, right);
         self.retry_with_rights(who, &[inode], change).await?;
         if changes.atime.is_some() {
-            inode.state().accessed = None;
+            inode.state().file.accessed = None;
         }
         let times = changes.atime.is_some() || changes.mtime.is_some();
         if !is_regular || changes.size.is_none() && !times {
             return Ok(());
         }
         if let Some(size) = changes.size {
-            inode.state().size_from_mdt = false;
+            inode.state().ask_osts_for_size();
             self.observers.cut_pages(inode.node, size);
             let truncating = inode.begin_truncate(size);
             let cut = |data: Arc<dyn DataFile>| async move { data.truncate(size, now).await };

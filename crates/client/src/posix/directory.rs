@@ -11,9 +11,8 @@ use super::{
     Credentials, DirCookie, DirEntry, DirEntryPlus, FileHandle, FileSystem, FileType, May, Mounted,
     OpenFlags,
 };
-use crate::cache::{Inode, inode_number};
+use crate::cache::{Inode, Position, inode_number};
 use crate::join;
-use crate::meta::readdir::Position;
 
 /// How long a listing waits for the size of a file that is open here, which only its OSTs know, before it
 /// ends in front of that name. Then the kernel asks for names alone.
@@ -72,9 +71,7 @@ impl Mounted {
     /// decides so. A refusal is left to the MDT.
     pub(super) fn may_list(&self, inode: &Inode, who: &Credentials, flags: OpenFlags) -> bool {
         let state = inode.state();
-        let is_directory =
-            state.attributes.as_ref().is_some_and(|it| it.file_type() == FileType::Directory);
-        is_directory
+        state.file_type() == Some(FileType::Directory)
             && !flags.writes()
             && state.rights_covered()
             && state.permits(&self.judged(who), May::READ) == Some(true)

@@ -14,9 +14,11 @@ use super::{
     Credentials, Entry, Fallocate, FileHandle, FileSystem, FileType, LockOwner, Mounted, NodeId,
     OpenFlags, Opened, Seek, SetAttributes,
 };
-use crate::cache::{Access, KeptOpen, KeptOpenCounts, Pin};
+use crate::cache::{Access, KeptOpen, Pin};
 use crate::data::{DataFile, IoOptions, PinnedRange, Refusal, WriteAt};
-use crate::meta::{CloseAttributes, OpenHandle, SetattrRight};
+use crate::mdt::CloseAttributes;
+use crate::meta::{OpenHandle, SetattrRight};
+use crate::types::KeptOpenCounts;
 
 /// Bytes of a hole that one piece of an answer shows; holes are made of shared pieces.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
@@ -36,12 +38,12 @@ impl FileSystem {
         let pin = self.0.pin(node)?;
         // The kernel moved the name when it was renamed, and may not have been notified yet that another
         // client has replaced it since. On `ESTALE` it looks the name up.
-        if std::mem::take(&mut pin.state().moved_here) {
+        if std::mem::take(&mut pin.state().names.moved_here) {
             return Err(self.0.answer_stale(who));
         }
         if flags.writes() {
             // Any client that has it open, this one too, may write from now on.
-            pin.state().size_from_mdt = false;
+            pin.state().ask_osts_for_size();
         }
         let tally = self.0.count_open(&pin);
         if self.0.may_list(&pin, who, flags) {
@@ -183,7 +185,7 @@ impl FileSystem {
             Some(pieces) => pieces,
             None => {
                 self.0.refresh(&file.who, &file.pin).await?;
-                let size = file.pin.state().attributes.as_ref().map_or(0, |known| known.size);
+                let size = file.pin.state().last_attributes.as_ref().map_or(0, |known| known.size);
                 zeros(size.saturating_sub(offset).min(length.into()))
             }
         };
@@ -195,7 +197,7 @@ impl FileSystem {
             self.0.used_pages(file.pin.node, offset, length);
             if length < asked {
                 // The kernel may take this for the file's end.
-                file.pin.state().kernel_size.replied(offset.saturating_add(length));
+                file.pin.state().file.kernel_size.replied(offset.saturating_add(length));
             }
         }
         Ok(pieces)
@@ -285,7 +287,7 @@ impl FileSystem {
             self.0.sync(&file).await?;
         }
         let heard = (*file.heard.lock()).max(file.failed_before);
-        file.pin.state().failures.since(heard)
+        file.pin.state().file.failures.since(heard)
     }
 
     /// The last descriptor is closed. The handle is gone, whatever the answer; `flock` is the owner
@@ -315,7 +317,7 @@ impl FileSystem {
         let file = self.0.handles.get(handle)?;
         let synced = self.0.sync(&file).await;
         // Whatever the reason, a program that gets an error knows that data may be lost.
-        let close_attributes = file.pin.state().failures.report(&mut file.heard.lock());
+        let close_attributes = file.pin.state().file.failures.report(&mut file.heard.lock());
         synced.and(close_attributes)
     }
 
@@ -352,7 +354,7 @@ impl FileSystem {
             return Ok(place);
         }
         self.0.refresh(&file.who, &file.pin).await?;
-        let size = file.pin.state().attributes.as_ref().map_or(0, |known| known.size);
+        let size = file.pin.state().last_attributes.as_ref().map_or(0, |known| known.size);
         match what {
             Seek::Hole if offset < size => Ok(offset),
             _ => Err(Errno::ENXIO),
@@ -403,7 +405,7 @@ impl OpenFile {
 
     /// The file's data, if it was ever needed.
     pub(super) fn data(&self) -> Option<Arc<dyn DataFile>> {
-        self.pin.state().data.clone()
+        self.pin.state().file.data.clone()
     }
 
     /// Data is about to change through this handle: its close says so, even of a change that fails,
@@ -411,7 +413,8 @@ impl OpenFile {
     fn note_modified(&self) {
         if !self.modified.swap(true, Ordering::Relaxed) {
             let mut state = self.pin.state();
-            (state.just_created, state.size_from_mdt) = (false, false);
+            state.just_created = false;
+            state.ask_osts_for_size();
         }
     }
 
@@ -419,12 +422,12 @@ impl OpenFile {
     fn close_attributes(&self) -> Option<CloseAttributes> {
         if !self.modified.load(Ordering::Relaxed) {
             let accessed =
-                self.pin.state().accessed.filter(|_| self.accessed.load(Ordering::Relaxed));
+                self.pin.state().file.accessed.filter(|_| self.accessed.load(Ordering::Relaxed));
             return accessed.map(|accessed| CloseAttributes::of_access(accessed.seconds));
         }
         let known = self.data().and_then(|data| data.attributes_covered());
         let state = self.pin.state();
-        let Some(attributes) = state.attributes.as_ref() else {
+        let Some(attributes) = state.last_attributes.as_ref() else {
             return Some(CloseAttributes { modified: true, ..CloseAttributes::default() });
         };
         let latest = |mine: Timestamp, objects: Option<Timestamp>| {
@@ -476,7 +479,7 @@ impl Mounted {
         created: bool,
     ) -> Result<Opened, Errno> {
         if flags.has(OpenFlags::TRUNCATE) && !created {
-            let mode = pin.state().attributes.as_ref().map_or(0, |known| known.mode);
+            let mode = pin.state().last_attributes.as_ref().map_or(0, |known| known.mode);
             let kill_set_id = who.uid != 0 && has_set_id(mode);
             let changes = SetAttributes { size: Some(0), kill_set_id, ..SetAttributes::default() };
             if let Err(errno) = self.change(who, &pin, &changes, SetattrRight::Open).await {
@@ -493,7 +496,8 @@ impl Mounted {
     /// Takes the set-id bits off a file that any user but the superuser writes. The kernel asks for that
     /// itself only before it writes into its pages.
     async fn take_set_id(&self, file: &OpenFile) -> Result<(), Errno> {
-        let mode = |file: &OpenFile| file.pin.state().attributes.as_ref().map_or(0, |it| it.mode);
+        let mode =
+            |file: &OpenFile| file.pin.state().last_attributes.as_ref().map_or(0, |it| it.mode);
         if file.who.uid == 0 || !has_set_id(mode(file)) {
             return Ok(());
         }
@@ -572,9 +576,7 @@ impl Mounted {
         match open {
             OpenHandle::Own(open) => {
                 let held = (self.closing.begin(), Arc::clone(&file));
-                self.meta
-                    .close_in_background(&file.who, &file.pin, &open, close_attributes, held)
-                    .await;
+                open.close_in_background(&file.who, file.pin.fid, close_attributes, held).await;
             }
             OpenHandle::Kept(kept) if kept.end_use(close_attributes) => {
                 self.close_kept_in_background(&file, &kept).await;
@@ -585,9 +587,8 @@ impl Mounted {
 
     async fn close_kept_in_background(&self, file: &Arc<OpenFile>, kept: &KeptOpen) {
         let held = (self.closing.begin(), Arc::clone(file));
-        self.meta
-            .close_in_background(&kept.who, &file.pin, &kept.open, kept.close_attributes(), held)
-            .await;
+        let (fid, attributes) = (file.pin.fid, kept.close_attributes());
+        kept.open.close_in_background(&kept.who, fid, attributes, held).await;
     }
 
     async fn close(&self, file: &OpenFile) -> Result<(), Errno> {

@@ -33,8 +33,8 @@ pub(super) struct PageWrite {
 impl Drop for PageWrite {
     fn drop(&mut self) {
         let mut state = self.inode.state();
-        if let Some(at) = state.page_writes.iter().position(|pages| *pages == self.pages) {
-            state.page_writes.swap_remove(at);
+        if let Some(at) = state.file.page_writes.iter().position(|pages| *pages == self.pages) {
+            state.file.page_writes.swap_remove(at);
         }
         drop(state);
         self.inode.changed.notify_waiters();
@@ -48,14 +48,14 @@ fn pages_of(range: Extent) -> Extent {
 
 fn is_written(inode: &Inode, pages: Extent) -> bool {
     let overlaps = |it: &Extent| it.start <= pages.end && pages.start <= it.end;
-    inode.state().page_writes.iter().any(overlaps)
+    inode.state().file.page_writes.iter().any(overlaps)
 }
 
 impl Mounted {
     /// A write of these bytes has come, out of the kernel's pages.
     pub(super) fn begin_page_write(&self, inode: &Arc<Inode>, range: Extent) -> PageWrite {
         let pages = pages_of(range);
-        inode.state().page_writes.push(pages);
+        inode.state().file.page_writes.push(pages);
         PageWrite { inode: Arc::clone(inode), pages }
     }
 

@@ -9,9 +9,8 @@ use sheen_io::job;
 use sheen_types::{Errno, Fid, HashMap, JobId};
 
 use super::{Credentials, DirCookie, FileHandle, LockOwner, OpenFlags};
-use crate::cache::Pin;
+use crate::cache::{Chunk, Pin, Position};
 use crate::meta::OpenHandle;
-use crate::meta::readdir::{Chunk, Position};
 
 /// Bit of a cookie that stands for a position among names of one hash.
 const COLLIDED: u64 = 1 << 63;
@@ -106,8 +105,8 @@ impl OpenFile {
         let (heard, failed_before) = {
             let mut state = pin.state();
             state.opens += 1;
-            state.writers += u64::from(flags.writes());
-            (state.failures.reported(), state.failures.count())
+            state.file.writers += u64::from(flags.writes());
+            (state.file.failures.reported(), state.file.failures.count())
         };
         Self {
             pin,
@@ -130,7 +129,7 @@ impl OpenFile {
     /// From now on it bypasses the kernel's pages. Called before the kernel has the handle.
     pub(super) fn pass_pages(&mut self) {
         self.bypasses_page_cache = true;
-        self.pin.state().bypassing += 1;
+        self.pin.state().file.bypassing += 1;
     }
 }
 
@@ -138,8 +137,8 @@ impl Drop for OpenFile {
     fn drop(&mut self) {
         let mut state = self.pin.state();
         state.opens -= 1;
-        state.writers -= u64::from(self.flags.writes());
-        state.bypassing -= u64::from(self.bypasses_page_cache);
+        state.file.writers -= u64::from(self.flags.writes());
+        state.file.bypassing -= u64::from(self.bypasses_page_cache);
     }
 }
 

@@ -20,7 +20,7 @@ impl Mounted {
     pub(super) fn heat_up(&self, file: &OpenFile, is_write: bool, bytes: u64) {
         let Some(rules) = self.settings.heat().counted() else { return };
         let now = self.heat_clock();
-        file.pin.state().heat.get_or_insert_default().add(rules, now, is_write, bytes);
+        file.pin.state().file.heat.get_or_insert_default().add(rules, now, is_write, bytes);
     }
 
     /// Flags, reads, writes, bytes read and bytes written, with blanks between.
@@ -28,7 +28,7 @@ impl Mounted {
         self.may_see_heat(who, inode).await?;
         let (rules, now) = (self.settings.heat().rules(), self.heat_clock());
         let mut state = inode.state();
-        let heat = state.heat.as_deref_mut();
+        let heat = state.file.heat.as_deref_mut();
         let flags = heat.as_ref().map_or(0, |heat| if heat.is_off { OFF } else { 0 });
         let values = heat.map_or([0; 4], |heat| heat.now(rules, now));
         let mut text = flags.to_string();
@@ -49,7 +49,7 @@ impl Mounted {
         let flags = std::str::from_utf8(flags).ok().and_then(|text| text.parse::<u64>().ok());
         let flags = flags.ok_or(Errno::EINVAL)?;
         let mut state = inode.state();
-        let heat: &mut Heat = state.heat.get_or_insert_default();
+        let heat: &mut Heat = state.file.heat.get_or_insert_default();
         if flags & CLEAR != 0 {
             heat.clear();
         }

@@ -35,7 +35,7 @@ impl Mounted {
         }
         let state = file.pin.state();
         let is_striped = !is_new && has_stripes(&state);
-        let signs = [!file.flags.reads(), is_striped, state.writers > 1];
+        let signs = [!file.flags.reads(), is_striped, state.file.writers > 1];
         signs.into_iter().filter(|sign| *sign).count() >= 2
     }
 
@@ -44,7 +44,7 @@ impl Mounted {
         let Some(range) = Extent::of_length(offset, length) else { return };
         let has_other_handles = || {
             let state = inode.state();
-            state.opens > state.bypassing
+            state.opens > state.file.bypassing
         };
         if has_other_handles() || self.observers.has_pages(inode.node) {
             self.observers.inode(inode, Stale::Pages(range)).await.done().await;
@@ -63,5 +63,5 @@ impl FileSystem {
 fn has_stripes(state: &InodeState) -> bool {
     let is_striped =
         |layout: &FileLayout| layout.components().iter().any(|it| it.stripes().len() > 1);
-    matches!(&state.layout, LayoutState::Placed(layout) if is_striped(layout))
+    matches!(state.layout(), Some(LayoutState::Placed(layout)) if is_striped(layout))
 }

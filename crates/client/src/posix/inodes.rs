@@ -93,11 +93,11 @@ impl Mounted {
             let mut state = inode.state();
             let attributes = self.settings.adjusted(state.attributes_shown().ok_or(Errno::EIO)?);
             if state.size_covered() {
-                state.kernel_size.replied(attributes.size);
+                state.file.kernel_size.replied(attributes.size);
                 return Ok(Stat { attributes, keep: self.observers.watched() });
             }
-            let data = state.data.clone();
-            let objects = !matches!(state.layout, LayoutState::Empty);
+            let data = state.file.data.clone();
+            let objects = !matches!(state.layout(), Some(LayoutState::Empty));
             (attributes, state.attributes_covered(), data, objects)
         };
         let regular = attributes.file_type() == FileType::Regular;
@@ -110,7 +110,7 @@ impl Mounted {
             (None, Some(data)) => attributes.size = attributes.size.max(data.last_size()),
             (None, None) => {}
         }
-        inode.state().kernel_size.replied(attributes.size);
+        inode.state().file.kernel_size.replied(attributes.size);
         let whole = !regular || !objects || known.is_some();
         Ok(Stat { attributes, keep: covered && whole && self.observers.watched() })
     }
@@ -135,7 +135,7 @@ impl Mounted {
         let (mut attributes, covered) = {
             let mut state = inode.state();
             let attributes = self.settings.adjusted(state.attributes_shown().ok_or(Errno::EIO)?);
-            state.kernel_size.replied(known.size);
+            state.file.kernel_size.replied(known.size);
             (attributes, state.attributes_covered())
         };
         merge(&mut attributes, &known);
@@ -154,7 +154,7 @@ fn needs_true_size(inode: &Inode) -> bool {
         if state.opens > 0 {
             return true;
         }
-        state.data.clone()
+        state.file.data.clone()
     };
     data.is_some_and(|data| data.has_pending_invalidations())
 }

@@ -17,29 +17,30 @@ use sheen_wire::md::FileFlags;
 
 use super::handles::OpenFile;
 use super::{Credentials, FileType, Mounted, OpenFlags};
-use crate::cache::{Access, Inode, KeptOpen, KeptOpenCounts};
-use crate::meta::{CloseAttributes, OpenHandle, close_kept, wanted_by_open};
+use crate::cache::{Access, Inode, KeptOpen};
+use crate::mdt::CloseAttributes;
+use crate::meta::{OpenHandle, wanted_by_open};
+use crate::types::KeptOpenCounts;
 
 impl Mounted {
     /// Counts an open.
     pub(super) fn count_open(&self, inode: &Inode) -> KeptOpenCounts {
         let forget_after = Duration::from_millis(self.settings.keep().forget_after().into());
-        inode.state().kept.count(self.meta.world.clock.now(), forget_after)
+        inode.state().file.kept.count(self.meta.world.clock.now(), forget_after)
     }
 
     /// Whether an open that was just counted should stay.
     pub(super) fn is_worth_keeping(&self, inode: &Inode, flags: OpenFlags) -> bool {
         let state = inode.state();
         let access = Access::of(flags);
-        let is_regular =
-            state.attributes.as_ref().is_some_and(|it| it.file_type() == FileType::Regular);
+        let is_regular = state.file_type() == Some(FileType::Regular);
         // The truncate revokes what would be kept.
         let is_useful = is_regular
             && !flags.has(OpenFlags::TRUNCATE)
-            && state.kept.get(access).is_none()
+            && state.file.kept.get(access).is_none()
             && !(access == Access::Write && state.is_executable());
         let now = self.meta.world.clock.now();
-        is_useful && state.kept.is_worth_keeping(now, self.settings.keep().rules())
+        is_useful && state.file.kept.is_worth_keeping(now, self.settings.keep().rules())
     }
 
     /// Shares an open that is kept, if `who` may have it.
@@ -50,9 +51,9 @@ impl Mounted {
         flags: OpenFlags,
     ) -> Option<OpenHandle> {
         let (state, access) = (inode.state(), Access::of(flags));
-        let kept = state.kept.get(access)?;
+        let kept = state.file.kept.get(access)?;
         let frozen = FileFlags::IMMUTABLE | FileFlags::APPEND;
-        let is_frozen = state.attributes.as_ref()?.flags & frozen.0 != 0;
+        let is_frozen = state.last_attributes.as_ref()?.flags & frozen.0 != 0;
         let writes = access == Access::Write;
         if flags.has(OpenFlags::TRUNCATE) || writes && (is_frozen || state.is_executable()) {
             return None;
@@ -73,10 +74,10 @@ impl Mounted {
         close_attributes: Option<CloseAttributes>,
     ) -> Result<(), Errno> {
         match open {
-            OpenHandle::Own(open) => self.meta.close(who, inode, open, close_attributes).await,
+            OpenHandle::Own(open) => open.close(who, inode.fid, close_attributes).await,
             OpenHandle::Kept(kept) => {
                 if kept.end_use(close_attributes) {
-                    close_kept(inode, &kept).await;
+                    kept.close(inode.fid).await;
                 }
                 Ok(())
             }
@@ -87,16 +88,16 @@ impl Mounted {
     /// what must be closed for that.
     pub(super) fn note_close(&self, file: &OpenFile) -> Option<Arc<KeptOpen>> {
         let mut state = file.pin.state();
-        state.kept.note_close(self.meta.world.clock.now());
-        if state.is_executable() { state.kept.take(Access::Write) } else { None }
+        state.file.kept.note_close(self.meta.world.clock.now());
+        if state.is_executable() { state.file.kept.take(Access::Write) } else { None }
     }
 
     /// Closes all handles that are kept and not in use.
     pub(super) async fn close_all_kept(&self) {
         for inode in self.inodes.all() {
-            let closes = inode.state().kept.take_all();
+            let closes = inode.state().file.kept.take_all();
             for kept in closes {
-                close_kept(&inode, &kept).await;
+                kept.close(inode.fid).await;
             }
             self.inodes.release(&inode);
         }

@@ -12,9 +12,9 @@ use sheen_wire::md::LayoutIntentOp;
 use sheen_wire::ost::OstId;
 
 use super::Mounted;
-use super::types::Credentials;
 use crate::cache::{Inode, LayoutState};
 use crate::data::{DataFile, FileLayout, LayoutVersion, PinnedRange, Refusal};
+use crate::types::Credentials;
 
 /// How long a file on an OST that is not in our configuration yet is waited for.
 const NEW_OST_WAIT: Duration = Duration::from_secs(10);
@@ -84,7 +84,7 @@ impl Mounted {
         match self.meta.getattr(who, inode).await {
             Err(Errno::ENOENT | Errno::ESTALE) => Errno::ESTALE,
             _ => {
-                let absent = inode.state().data.as_ref().map(|data| data.absent());
+                let absent = inode.state().file.data.as_ref().map(|data| data.absent());
                 let absent = absent.filter(|absent| !absent.is_empty());
                 let Some(absent) = absent else {
                     tracing::error!(file = %inode.fid, "an object of the file is lost");
@@ -111,7 +111,7 @@ impl Mounted {
             }
             let (layout, layout_version) = match self.meta.layout(who, inode).await? {
                 (LayoutState::Placed(layout), layout_version) => (layout, layout_version),
-                (LayoutState::Empty | LayoutState::Unknown, _) => return Ok(None),
+                (LayoutState::Empty, _) => return Ok(None),
                 (LayoutState::Foreign, _) => return Err(Errno::EOPNOTSUPP),
             };
             if !layout_version.is_current() {
@@ -139,7 +139,7 @@ impl Mounted {
                 }
                 // What was accepted by another layout is on its way.
                 Err(Errno::EAGAIN) => {
-                    let old = inode.state().data.clone();
+                    let old = inode.state().file.data.clone();
                     match old {
                         Some(old) => old.flush(Extent::ALL).await,
                         None => clock.sleep_until(clock.now() + NEW_OST_LOOK).await,
@@ -150,14 +150,14 @@ impl Mounted {
         };
         let (data, old) = {
             let mut state = inode.state();
-            match state.data.take() {
+            match state.file.data.take() {
                 Some(old) if *old.layout() == *layout => {
                     let data = old.with_version(layout_version);
-                    state.data = Some(Arc::clone(&data));
+                    state.file.data = Some(Arc::clone(&data));
                     (data, None)
                 }
                 old => {
-                    state.data = Some(Arc::clone(&data));
+                    state.file.data = Some(Arc::clone(&data));
                     (data, old)
                 }
             }
@@ -183,6 +183,6 @@ fn is_current(inode: &Inode) -> bool {
 /// What is known of the data, if a lock has covered the layout ever since.
 fn current(inode: &Inode) -> Option<Arc<dyn DataFile>> {
     let state = inode.state();
-    let data = state.data.as_ref().filter(|data| data.is_current())?;
-    state.layout_covered().then(|| Arc::clone(data))
+    let data = state.file.data.as_ref().filter(|data| data.is_current())?;
+    state.layout().map(|_| Arc::clone(data))
 }

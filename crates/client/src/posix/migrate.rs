@@ -24,12 +24,12 @@ use sheen_types::{Errno, Extent, Fid, HashMap, Instant, Timestamp};
 use tokio::sync::oneshot;
 
 use super::inodes::merge;
-use super::types::Credentials;
 use super::{Attributes, FileSystem, FileType, Mounted, NodeId, OpenFlags, Seek};
 use crate::cache::{Inode, Pin};
 use crate::data::{DataFile, HeldFile, IoOptions, WriteAt};
 use crate::join;
-use crate::meta::OpenState;
+use crate::mdt::OpenState;
+use crate::types::Credentials;
 
 /// `O_RDWR`.
 const READ_WRITE: u32 = 2;
@@ -182,8 +182,8 @@ impl Mounted {
     /// The file's bytes lie elsewhere now. The lock on its layout was cancelled already.
     fn moved(&self, inode: &Inode) {
         let mut state = inode.state();
-        state.layout_guard.layout_revoked();
-        state.size_from_mdt = false;
+        state.file.layout_guard.layout_revoked();
+        state.ask_osts_for_size();
     }
 
     async fn move_file(
@@ -206,7 +206,7 @@ impl Mounted {
     /// A directory that the file has a name in, as far as it is known: that is where a new file of the
     /// caller's may be made.
     fn directory_of(&self, inode: &Inode) -> Option<Pin> {
-        let parent = inode.state().names.first().map(|(parent, _)| *parent)?;
+        let parent = inode.state().names.seen.first().map(|(parent, _)| *parent)?;
         self.pin(parent).ok()
     }
 
@@ -353,7 +353,7 @@ impl Mounted {
 
     async fn close_quietly(&self, who: &Credentials, inode: &Inode, open: Option<OpenState>) {
         let Some(open) = open else { return };
-        if let Err(errno) = self.meta.close(who, inode, open, None).await {
+        if let Err(errno) = open.close(who, inode.fid, None).await {
             tracing::debug!(file = %inode.fid, %errno, "close after a move");
         }
     }

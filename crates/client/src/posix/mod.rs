@@ -28,7 +28,6 @@ mod hybrid;
 #[cfg(test)]
 mod hybrid_tests;
 mod inodes;
-mod invalidate;
 mod keeping;
 #[cfg(test)]
 mod keeping_tests;
@@ -63,16 +62,20 @@ pub use sheen_types::access::{Audience, May};
 use parking_lot::RwLock;
 
 use crate::cache::{Inodes, Observers};
-use crate::config::Targets;
 use crate::data::DataPath;
 use crate::locks::ClientNamespace;
 use crate::meta::Meta;
+use crate::targets::Targets;
 
-pub use crate::cache::{KeptOpenCounts, PagesKept, Raise};
+pub use crate::cache::{Invalidate, PagesKept, Raise};
+pub use crate::types::{
+    Attributes, Credentials, Fallocate, FileLock, FileLockMode, FileType, Invalidated,
+    KeptOpenCounts, LockOwner, NodeId, OpenFlags, Seek, SetAttributes, SetTime, Stale, TYPE_MASK,
+    XattrMode,
+};
 pub(crate) use closing::PendingCloses;
 pub use extents::{Counted as ExtentsCounted, Extents, Range, SIZES, Sizes};
 pub(crate) use handles::Handles;
-pub use invalidate::{Invalidate, Invalidated, Stale};
 pub(crate) use locks::LocksTaken;
 pub(crate) use migrate::Migrations;
 pub(crate) use page_handoff::PageHandoff;
@@ -80,9 +83,8 @@ pub use settings::{Ahead, HeatSettings, KeepSettings, Settings};
 pub(crate) use stale_retry::StaleRetry;
 pub use statistics::{Operation, Statistics, Tracked};
 pub use types::{
-    AccessTimes, Attributes, Credentials, DirCookie, DirEntry, DirEntryPlus, Entry, Fallocate,
-    FileHandle, FileLock, FileLockMode, FileType, FsStat, Keep, LockOwner, Lookup, NewNode, NodeId,
-    OpenFlags, Opened, RenameMode, Seek, SetAttributes, SetTime, Stat, TYPE_MASK, XattrMode,
+    AccessTimes, DirCookie, DirEntry, DirEntryPlus, Entry, FileHandle, FsStat, Keep, Lookup,
+    NewNode, Opened, RenameMode, Stat,
 };
 
 /// A mounted file system. Cheap to clone; all clones are one.

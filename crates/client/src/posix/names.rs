@@ -47,7 +47,7 @@ impl FileSystem {
     /// The node that `name` was last seen to be, valid or not. No RPC.
     pub fn known_child(&self, parent: NodeId, name: &Name) -> Option<NodeId> {
         let parent = self.0.inodes.by_node(parent)?;
-        let fid = parent.state().children.get(name).copied()?;
+        let fid = parent.state().directory.children.get(name).copied()?;
         self.0.inodes.by_fid(fid).map(|child| child.node)
     }
 
@@ -205,11 +205,11 @@ impl Mounted {
     /// Where the data of the file `name` is, if that is known and the file is not open here. To be asked
     /// before the name is removed, because the lock that covers the layout is revoked with it.
     fn layout_of(&self, parent: &Inode, name: &Name) -> Option<Arc<FileLayout>> {
-        let fid = parent.state().children.get(name).copied()?;
+        let fid = parent.state().directory.children.get(name).copied()?;
         let child = self.inodes.by_fid(fid)?;
         let state = child.state();
-        match &state.layout {
-            LayoutState::Placed(layout) if state.opens == 0 => Some(Arc::clone(layout)),
+        match state.layout() {
+            Some(LayoutState::Placed(layout)) if state.opens == 0 => Some(Arc::clone(layout)),
             _ => None,
         }
     }
@@ -237,7 +237,7 @@ impl Mounted {
             // No lock covers the attributes now; until they are asked for again this is the best guess.
             let mut state = inode.state();
             if !state.attributes_covered()
-                && let Some(attributes) = &mut state.attributes
+                && let Some(attributes) = &mut state.last_attributes
             {
                 attributes.nlink += 1;
                 attributes.ctime = self.meta.world.clock.wall();
@@ -257,7 +257,7 @@ impl Mounted {
             let state = parent.state();
             match state.is_absent(name) {
                 true => None,
-                false => Some(state.children.get(name).copied()),
+                false => Some(state.directory.children.get(name).copied()),
             }
         };
         let Some(hint) = hint else {
@@ -277,12 +277,12 @@ impl Mounted {
         let child = self.inodes.pin(fid);
         let (names, whole, directory, changed) = {
             let state = child.state();
-            let directory =
-                state.attributes.as_ref().is_some_and(|it| it.file_type() == FileType::Directory);
+            let directory = state.file_type() == Some(FileType::Directory);
             let names = state.is_named(parent.node, name);
             // Where our own changes leave the lock, only other clients' changes revoke it.
             let keeps = self.meta.mdt(child.fid)?.keeps_own_names();
-            let changes = state.changed_here && (!keeps || state.is_contended());
+            let changes =
+                state.directory.changed_here && (!keeps || state.directory.is_contended());
             (names, state.attributes_covered(), directory, changes)
         };
         // The permission bits of a directory are covered with its name; its size and times are not needed

@@ -32,7 +32,7 @@ impl FileSystem {
             if file.pin.state().opens > 1 {
                 return None;
             }
-            file.pin.state().layout_guard.note_end_read();
+            file.pin.state().file.layout_guard.note_end_read();
             let is_given = give(&view.bytes);
             if is_given {
                 self.0.used_pages(file.pin.node, 0, view.bytes.len() as u64);

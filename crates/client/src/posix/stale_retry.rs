@@ -18,7 +18,8 @@ use sheen_types::{Errno, HashMap, Instant, Name};
 
 use super::{Credentials, FileType, Mounted, NodeId};
 use crate::cache::{Inode, Pin};
-use crate::meta::{LookupDepth, OpenState};
+use crate::mdt::OpenState;
+use crate::meta::LookupDepth;
 
 /// How long a retry may take to arrive and to end: longer than any thread waits for a processor on a busy
 /// machine.
@@ -179,9 +180,8 @@ impl Mounted {
         for Retained { pin, open, who, .. } in caller.into_iter().flat_map(|caller| caller.retained)
         {
             let Some(open) = open else { continue };
-            let mounted = Arc::clone(self);
             let task = async move {
-                if let Err(errno) = mounted.meta.close(&who, &pin, open, None).await {
+                if let Err(errno) = open.close(&who, pin.fid, None).await {
                     tracing::debug!(fid = %pin.fid, %errno, "second try was not closed");
                 }
             };

@@ -6,7 +6,7 @@ use std::time::Duration;
 use sheen_types::{CounterLine, Counters, Samples};
 
 use super::extents::Extents;
-use crate::cache::KeptOpenCounts;
+use crate::types::KeptOpenCounts;
 
 macro_rules! operations {
     ($($(#[$doc:meta])* $name:ident = $line:expr,)+) => {

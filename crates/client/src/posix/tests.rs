@@ -152,13 +152,13 @@ fn a_part_that_another_lock_covers_is_not_lost() {
     let first = fixture.mdt.take_asked();
     // A second lock on the name alone, as a lookup in a directory being changed gets it.
     let pin = fixture.files.0.pin(node).unwrap();
-    pin.state().covered = InodeBits(0);
-    pin.state().changed_here = true;
+    pin.state().covered.revoke(WHOLE);
+    pin.state().directory.changed_here = true;
     fixture.mdt.answer(found(DIRECTORY, 0o040_755, 0x79, InodeBits::LOOKUP | InodeBits::PERM));
     look_up(&fixture, NodeId::ROOT, "d").unwrap();
     let asked = fixture.mdt.take_asked();
     assert_eq!(getattr_request(&asked).ldlm_intent.opc, IntentOp::LOOKUP);
-    pin.state().covered = WHOLE;
+    pin.state().covered.grant_bits(WHOLE);
     fixture.locks.on_blocking(&blocking(&getattr_request(&first).dlm_req, &lock)).unwrap();
     fixture.world.settle();
     let notices = fixture.watcher.take();
@@ -843,7 +843,7 @@ fn a_read_that_must_ask_for_the_layout_says_which_pages_wait_for_it() {
     assert_eq!(read(100), Ok(()));
     assert_eq!(*fixture.data.asked.lock(), [], "it is known");
     // Another client moves the file.
-    fixture.files.0.pin(node).expect("there").state().layout_guard.layout_revoked();
+    fixture.files.0.pin(node).expect("there").state().file.layout_guard.layout_revoked();
     assert_eq!(read(200), Ok(()));
     assert_eq!(*fixture.data.asked.lock(), [(FILE, Extent { start: 0, end: 4095 })]);
 }

@@ -1,166 +1,16 @@
-//! The types of the facade.
+//! The types that only the facade uses: what its calls answer.
 
-use std::sync::Arc;
+use sheen_types::Fid;
 
-use sheen_types::{Fid, Timestamp};
-
-use crate::cache::KeptOpenCounts;
-
-/// An inode as long as the kernel has looked it up and not forgotten it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct NodeId(pub u64);
-
-impl NodeId {
-    /// The mounted directory; known without a lookup and never forgotten.
-    pub const ROOT: NodeId = NodeId(1);
-    /// No node's number has all of these bits: callers may use them as marks.
-    pub const UNUSED_BITS: u64 = 3 << 62;
-}
+use crate::types::{Attributes, FileType, KeptOpenCounts, NodeId};
 
 /// An open file or directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileHandle(pub u64);
 
-/// Who holds a file lock: the kernel's cookie for a process's or open file's locks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct LockOwner(pub u64);
-
 /// Where a directory stream stands. 0 is its beginning; all further ones come from [`DirEntry::next`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DirCookie(pub u64);
-
-/// On whose behalf a call is made. The server checks permissions with it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Credentials {
-    /// File system user.
-    pub uid: u32,
-    /// File system group.
-    pub gid: u32,
-    /// Supplementary groups, in no order.
-    pub groups: Arc<[u32]>,
-    /// Process, for file locks and job statistics.
-    pub pid: u32,
-    /// What the process masks from the modes of what it creates. 0 if the kernel has applied it.
-    pub umask: u32,
-}
-
-impl Credentials {
-    /// The superuser without supplementary groups.
-    #[must_use]
-    pub fn root() -> Self {
-        Self { uid: 0, gid: 0, groups: Arc::from([]), pid: 0, umask: 0 }
-    }
-
-    /// Whether the process is in `group`.
-    #[must_use]
-    pub fn is_in_group(&self, group: u32) -> bool {
-        self.gid == group || self.groups.contains(&group)
-    }
-}
-
-/// What kind of inode.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum FileType {
-    /// Regular file.
-    Regular,
-    /// Directory.
-    Directory,
-    /// Symbolic link.
-    Symlink,
-    /// Named pipe.
-    Fifo,
-    /// Socket.
-    Socket,
-    /// Character device.
-    CharDevice,
-    /// Block device.
-    BlockDevice,
-}
-
-/// `S_IFMT`.
-pub const TYPE_MASK: u32 = 0o170_000;
-
-impl FileType {
-    /// From a mode's type bits; `None` for bits that name no type.
-    #[must_use]
-    pub fn from_mode(mode: u32) -> Option<Self> {
-        Some(match mode & TYPE_MASK {
-            0o100_000 => Self::Regular,
-            0o040_000 => Self::Directory,
-            0o120_000 => Self::Symlink,
-            0o010_000 => Self::Fifo,
-            0o140_000 => Self::Socket,
-            0o020_000 => Self::CharDevice,
-            0o060_000 => Self::BlockDevice,
-            _ => return None,
-        })
-    }
-
-    /// The type bits of a mode.
-    #[must_use]
-    pub fn mode_bits(self) -> u32 {
-        match self {
-            Self::Regular => 0o100_000,
-            Self::Directory => 0o040_000,
-            Self::Symlink => 0o120_000,
-            Self::Fifo => 0o010_000,
-            Self::Socket => 0o140_000,
-            Self::CharDevice => 0o020_000,
-            Self::BlockDevice => 0o060_000,
-        }
-    }
-
-    /// `DT_*`, as directory entries carry it: the type bits of a mode shifted down.
-    #[must_use]
-    pub fn dirent_type(self) -> u8 {
-        (self.mode_bits() >> 12) as u8
-    }
-}
-
-/// What `stat` shows.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Attributes {
-    /// Which object.
-    pub fid: Fid,
-    /// Inode number: the FID flattened as Lustre does.
-    pub ino: u64,
-    /// Type and permission bits.
-    pub mode: u32,
-    /// Links.
-    pub nlink: u32,
-    /// Owner.
-    pub uid: u32,
-    /// Group.
-    pub gid: u32,
-    /// Device number of a device inode, as Linux encodes it in 32 bits.
-    pub rdev: u32,
-    /// Bytes.
-    pub size: u64,
-    /// Blocks of 512 bytes.
-    pub blocks: u64,
-    /// Preferred IO size in bytes.
-    pub block_size: u32,
-    /// Last access.
-    pub atime: Timestamp,
-    /// Last change of data.
-    pub mtime: Timestamp,
-    /// Last change of anything.
-    pub ctime: Timestamp,
-    /// Creation; seconds 0 if unknown.
-    pub btime: Timestamp,
-    /// `lsattr` flags.
-    pub flags: u32,
-    /// Project.
-    pub projid: u32,
-}
-
-impl Attributes {
-    /// The type, regular if the server sent bits that name none.
-    #[must_use]
-    pub fn file_type(&self) -> FileType {
-        FileType::from_mode(self.mode).unwrap_or(FileType::Regular)
-    }
-}
 
 /// What the kernel may keep until [`Invalidate`](super::Invalidate) says otherwise. What is false
 /// must be asked for again at the next use.
@@ -206,38 +56,6 @@ pub struct Stat {
     pub keep: bool,
 }
 
-/// A new value of a time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SetTime {
-    /// The time of the call; any writer of the file may ask for it.
-    Now,
-    /// This time; only the owner may.
-    To(Timestamp),
-}
-
-/// What a setattr changes.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SetAttributes {
-    /// Permission bits.
-    pub mode: Option<u32>,
-    /// Owner.
-    pub uid: Option<u32>,
-    /// Group.
-    pub gid: Option<u32>,
-    /// Truncate or extend.
-    pub size: Option<u64>,
-    /// Last access.
-    pub atime: Option<SetTime>,
-    /// Last change of data.
-    pub mtime: Option<SetTime>,
-    /// Last change of anything; only with the kernel's write-back cache.
-    pub ctime: Option<Timestamp>,
-    /// Take the set-id bits off, as a write does: that needs no right.
-    pub kill_set_id: bool,
-    /// The flags of `chattr(1)`, all of them.
-    pub flags: Option<u32>,
-}
-
 /// How reading changes the time of last access: as mount(8)'s options of these names say.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AccessTimes {
@@ -248,65 +66,6 @@ pub enum AccessTimes {
     Relative,
     /// `strictatime`.
     Always,
-}
-
-/// How a file is opened: the flags of `open(2)`, in Linux's numbers on x86-64.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct OpenFlags(pub u32);
-
-impl OpenFlags {
-    const ACCESS: u32 = 0o3;
-    /// `O_CREAT`.
-    pub const CREATE: u32 = 0o100;
-    /// `O_EXCL`.
-    pub const EXCLUSIVE: u32 = 0o200;
-    /// `O_TRUNC`.
-    pub const TRUNCATE: u32 = 0o1000;
-    /// `O_APPEND`.
-    pub const APPEND: u32 = 0o2000;
-    /// `O_DSYNC`.
-    pub const DSYNC: u32 = 0o1_0000;
-    /// `O_DIRECT`.
-    pub const DIRECT: u32 = 0o4_0000;
-    /// `O_DIRECTORY`.
-    pub const DIRECTORY: u32 = 0o20_0000;
-    /// `O_SYNC` without `O_DSYNC`.
-    pub const SYNC: u32 = 0o400_0000;
-    /// `O_NOATIME`.
-    pub const NOATIME: u32 = 0o100_0000;
-    /// `__FMODE_EXEC`, which the kernel sets when it opens a file to execute it.
-    pub const EXEC: u32 = 0x20;
-
-    /// Whether all bits of `bits` are set.
-    #[must_use]
-    pub fn has(self, bits: u32) -> bool {
-        self.0 & bits == bits
-    }
-
-    /// Whether the file may be read.
-    #[must_use]
-    pub fn reads(self) -> bool {
-        self.0 & Self::ACCESS != 1
-    }
-
-    /// Whether reading changes the time of last access, where the mount has it so.
-    #[must_use]
-    pub fn notes_access(self) -> bool {
-        self.reads() && !self.has(Self::NOATIME)
-    }
-
-    /// Whether reads and writes bypass the kernel's pages. The kernel puts what is appended into its pages
-    /// where it believes the end to be; only the locks taken for the write itself say where that is.
-    #[must_use]
-    pub fn bypasses_page_cache(self) -> bool {
-        self.has(Self::DIRECT) || self.has(Self::APPEND)
-    }
-
-    /// Whether the file may be written.
-    #[must_use]
-    pub fn writes(self) -> bool {
-        matches!(self.0 & Self::ACCESS, 1 | 2)
-    }
 }
 
 /// An opened file.
@@ -362,18 +121,6 @@ pub enum RenameMode {
     Exchange,
 }
 
-/// How a setxattr treats a value that is there or not.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum XattrMode {
-    /// Sets it either way.
-    #[default]
-    Any,
-    /// `XATTR_CREATE`: fails with `EEXIST`.
-    Create,
-    /// `XATTR_REPLACE`: fails with `ENODATA`.
-    Replace,
-}
-
 /// What kind of object to make at a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NewNode {
@@ -388,56 +135,6 @@ pub enum NewNode {
         /// Device number, 32 bits as Linux encodes it.
         rdev: u32,
     },
-}
-
-/// What kind of lock on a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FileLockMode {
-    /// Shared.
-    Read,
-    /// Exclusive.
-    Write,
-    /// None: releases.
-    Unlock,
-}
-
-/// A `flock(2)` or `fcntl(2)` lock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FileLock {
-    /// First byte.
-    pub start: u64,
-    /// Last byte; [`sheen_types::Extent::EOF`] for "to the end". A `flock` covers everything.
-    pub end: u64,
-    /// Shared, exclusive, none.
-    pub mode: FileLockMode,
-    /// The process that asked.
-    pub pid: u32,
-    /// Whether it is a `flock(2)` lock rather than a `fcntl(2)` one.
-    pub is_flock: bool,
-}
-
-/// `SEEK_DATA` or `SEEK_HOLE`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Seek {
-    /// The next byte that is data.
-    Data,
-    /// The next byte that is in a hole, or the end.
-    Hole,
-}
-
-/// What `fallocate(2)` does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fallocate {
-    /// Allocates, and grows the file.
-    Allocate,
-    /// Allocates, `FALLOC_FL_KEEP_SIZE`.
-    AllocateKeepSize,
-    /// `FALLOC_FL_PUNCH_HOLE`.
-    PunchHole,
-    /// `FALLOC_FL_ZERO_RANGE`: allocates, what was there reads as zeros, and grows the file.
-    ZeroRange,
-    /// The same, `FALLOC_FL_KEEP_SIZE`.
-    ZeroRangeKeepSize,
 }
 
 /// What `statfs` shows.

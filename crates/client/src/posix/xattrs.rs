@@ -1,8 +1,8 @@
 //! Extended attributes.
 
 use bytes::Bytes;
+use sheen_types::Errno;
 use sheen_types::limits::{XATTR_NAME_BYTES_MAX, XATTR_VALUE_BYTES_MAX};
-use sheen_types::{Errno, InodeBits};
 
 use super::{Credentials, FileSystem, FileType, Mounted, NodeId, XattrMode};
 use crate::cache::{Inode, LayoutState};
@@ -197,9 +197,7 @@ impl Mounted {
 
 /// Whether the layout is known to be there.
 fn has_layout(inode: &Inode) -> bool {
-    let state = inode.state();
-    state.covered.contains(InodeBits::LAYOUT)
-        && matches!(state.layout, LayoutState::Placed(_) | LayoutState::Foreign)
+    matches!(inode.state().layout(), Some(LayoutState::Placed(_) | LayoutState::Foreign))
 }
 
 fn check_name(name: &[u8]) -> Result<(), Errno> {

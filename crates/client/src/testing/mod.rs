@@ -18,13 +18,14 @@ pub(crate) use mdt::{FakeMdt, absent, blocking, body, found, lock_reply, opened}
 pub(crate) use world::TestWorld;
 
 use crate::cache::{Inodes, MetaCache, NameHasher, Observers};
-use crate::config::{Connector, ImportPlan, Targets};
 use crate::locks::{CallbackRouter, ClientNamespace};
-use crate::meta::{FidSource, Mdt, Meta};
+use crate::mdt::{FidSource, Mdt};
+use crate::meta::Meta;
 use crate::posix::{
     Audience, Credentials, FileSystem, Handles, Invalidate, Invalidated, May, Mounted, NodeId,
     Raise, Stale, StaleRetry,
 };
+use crate::targets::{Connector, ImportPlan, Targets};
 
 /// A mounted file system whose MDT says what the test scripts.
 pub(crate) struct Fixture {

@@ -7,7 +7,7 @@ use sheen_types::{Errno, Extent, Timestamp};
 
 use super::{CACHED, Fixture, STRIPE, object_fid, pattern, resource};
 use crate::data::{DataFile, Refusal, WriteAt};
-use crate::posix::{Credentials, Seek};
+use crate::types::{Credentials, Seek};
 
 const MIB: u64 = 1 << 20;
 

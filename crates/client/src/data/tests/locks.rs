@@ -12,7 +12,7 @@ use super::{
     CACHED, Fixture, Layout, Raid0, STRIPE, Stripe, filling, object_fid, pattern, resource, through,
 };
 use crate::data::{DataPath, WriteAt};
-use crate::posix::Credentials;
+use crate::types::Credentials;
 use tokio::sync::Notify;
 
 #[test]

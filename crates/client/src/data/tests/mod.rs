@@ -24,8 +24,8 @@ use super::{
     DataEvents, DataFile, DataPath, IoOptions, LayoutGuard, Osts, PinnedRange, Refusal, WriteAt,
 };
 use crate::locks::ClientNamespace;
-use crate::posix::{Credentials, Invalidated, Stale};
 use crate::testing::{TestWorld, lock_config};
+use crate::types::{Credentials, Invalidated, Stale};
 use ost::FakeOst;
 use tokio::sync::Notify;
 

@@ -7,7 +7,7 @@ use sheen_types::{Errno, Extent, Timestamp};
 
 use super::{CACHED, DIRECT, Fixture, Outcome, STRIPE, errno, pattern, resource};
 use crate::data::{DataFile, WriteAt};
-use crate::posix::{Fallocate, Seek};
+use crate::types::{Fallocate, Seek};
 
 /// What one object holds.
 const MAX: u64 = (1 << 44) - 4096;

@@ -11,7 +11,7 @@ use sheen_wire::connect::{ChecksumTypes, ConnectFlags, ObdConnectData};
 use super::ost::FakeOst;
 use super::{CACHED, DIRECT, Fixture, pattern, resource};
 use crate::data::{DataPath, WriteAt};
-use crate::posix::Credentials;
+use crate::types::Credentials;
 
 #[test]
 fn rpcs_are_as_large_as_operators_allow() {

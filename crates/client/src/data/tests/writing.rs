@@ -9,7 +9,7 @@ use sheen_types::{Errno, Extent, Fid};
 
 use super::{CACHED, DIRECT, Fixture, IoOptions, STRIPE, pattern, resource};
 use crate::data::{DataPath, WriteAt};
-use crate::posix::Credentials;
+use crate::types::Credentials;
 
 const SYNC: IoOptions = IoOptions { direct: false, sync: true, held: None };
 

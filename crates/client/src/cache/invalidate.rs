@@ -1,41 +1,12 @@
 //! What the kernel is notified of when a lock is revoked that covered what it keeps.
 
 use sheen_io::BoxFuture;
-use sheen_types::{Extent, Name};
+use sheen_types::Name;
 
-use super::{NodeId, Raise};
+use super::Raise;
+use crate::types::{Invalidated, NodeId, Stale};
 
-/// What of an inode is no longer covered by a lock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stale {
-    /// Attributes (and symbolic link target, ACL).
-    Attributes,
-    /// Attributes and the pages of these bytes; pages that the kernel has changed itself and not
-    /// written yet come to `write` first.
-    Pages(Extent),
-}
-
-/// How far the kernel has processed a notification about an inode.
-pub enum Invalidated {
-    /// It has dropped all of it.
-    Done,
-    /// It has the notice, and has not come further than a page that a call holds. It has dropped
-    /// attributes, and the pages before that one. Ends when it has dropped the rest, or is blocked there for two
-    /// seconds; whether it has dropped it.
-    Blocked(BoxFuture<'static, bool>),
-}
-
-impl Invalidated {
-    /// Returns when all is dropped, or not for two seconds; whether it is dropped.
-    pub async fn done(self) -> bool {
-        match self {
-            Self::Done => true,
-            Self::Blocked(rest) => rest.await,
-        }
-    }
-}
-
-/// The observer that keeps what the facade answered with [`Keep`](super::Keep): FUSE.
+/// The observer that keeps what the facade answered with `posix::Keep`: FUSE.
 ///
 /// The client calls this before it cancels a lock, and cancels it when the future is done. A future must not
 /// wait for anything that itself waits for a call of this file system to end: the server may be holding that

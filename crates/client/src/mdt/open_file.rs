@@ -1,18 +1,26 @@
-//! Closing: one `MDS_CLOSE`, which carries times and the size as far as we know it.
+//! Files that are open on an MDT, and their close: one `MDS_CLOSE`, which carries times and the size as far as we know it.
 
 use std::sync::Arc;
 
 use sheen_rpc::{Answer, Call, RpcError};
-use sheen_types::{Errno, Fid};
+use sheen_types::{Errno, Fid, Xid};
 use sheen_wire::md::{AttrValid, Bias, MdtIoepoch, OpenHandle, RecSetattr, ReintOp};
 use sheen_wire::messages::MdsClose;
 
-use super::handle::CloseHandle;
-use super::pack::NO_GROUP;
-use super::{Mdt, Meta, OpenState};
-use crate::cache::{Inode, KeptOpen};
+use super::handle::{CloseHandle, HandleCell};
+use super::{Mdt, NO_GROUP};
 use crate::call;
-use crate::posix::Credentials;
+use crate::data::{InlineData, InlineView};
+use crate::types::Credentials;
+
+/// A file that is open on an MDT.
+pub(crate) struct OpenState {
+    mdt: Arc<Mdt>,
+    handle: Arc<HandleCell>,
+    xid: Xid,
+    /// The file's data, if it came along.
+    inline_data: Option<InlineData>,
+}
 
 /// The attributes of a file that a close sends to the MDT.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,32 +54,55 @@ impl CloseAttributes {
     }
 }
 
-impl Meta {
-    /// Closes. One RPC.
+impl OpenState {
+    /// A file that the MDT has opened, in reply to the request `xid`.
+    pub(crate) fn new(
+        mdt: Arc<Mdt>,
+        handle: Arc<HandleCell>,
+        xid: Xid,
+        inline_data: Option<InlineData>,
+    ) -> Self {
+        Self { mdt, handle, xid, inline_data }
+    }
+
+    /// The file's bytes, if they came along and may be shown.
+    pub(crate) fn view(&self) -> Option<InlineView> {
+        self.inline_data.as_ref()?.view()
+    }
+
+    /// Closes the file `fid`. One RPC.
     pub(crate) async fn close(
         &self,
         who: &Credentials,
-        inode: &Inode,
-        open: OpenState,
+        fid: Fid,
         attributes: Option<CloseAttributes>,
     ) -> Result<(), Errno> {
-        send_close(who, inode, &open, attributes).await
+        let call = self.close_call(who, fid, attributes);
+        let result = call::call::<MdsClose>(&*self.mdt.channel, call).await;
+        self.mdt.channel.release(self.xid);
+        match result {
+            // The MDT has evicted us, and closed the handle.
+            Ok(_) | Err(Errno::ESTALE) => Ok(()),
+            Err(errno) => {
+                self.handle.note_close_refused();
+                Err(errno)
+            }
+        }
     }
 
-    /// As [`Meta::close`], without waiting: the request goes with the next one to the MDT, if that comes
+    /// As [`OpenState::close`], without waiting: the request goes with the next one to the MDT, if that comes
     /// soon, and `held` is dropped when the answer has come.
     pub(crate) async fn close_in_background(
         &self,
         who: &Credentials,
-        inode: &Inode,
-        open: &OpenState,
+        fid: Fid,
         attributes: Option<CloseAttributes>,
         held: impl Send + 'static,
     ) {
-        let mut call = close_call(who, inode, open, attributes);
+        let mut call = self.close_call(who, fid, attributes);
         call.may_linger = true;
-        let (channel, xid, fid) = (Arc::clone(&open.mdt.channel), open.xid, inode.fid);
-        let handle = Arc::clone(&open.handle);
+        let (channel, xid) = (Arc::clone(&self.mdt.channel), self.xid);
+        let handle = Arc::clone(&self.handle);
         let then = Box::new(move |result: Result<Answer, RpcError>| {
             channel.release(xid);
             if let Err(error) = result {
@@ -80,33 +111,14 @@ impl Meta {
             }
             drop(held);
         });
-        open.mdt.channel.call_behind(call, then).await;
+        self.mdt.channel.call_behind(call, then).await;
     }
-}
 
-/// Closes a handle that was kept and has no users. One RPC.
-pub(crate) async fn close_kept(inode: &Inode, kept: &KeptOpen) {
-    if let Err(errno) = send_close(&kept.who, inode, &kept.open, kept.close_attributes()).await {
-        tracing::debug!(file = %inode.fid, %errno, "close of what was kept open");
-    }
-}
-
-async fn send_close(
-    who: &Credentials,
-    inode: &Inode,
-    open: &OpenState,
-    attributes: Option<CloseAttributes>,
-) -> Result<(), Errno> {
-    let call = close_call(who, inode, open, attributes);
-    let result = call::call::<MdsClose>(&*open.mdt.channel, call).await;
-    open.mdt.channel.release(open.xid);
-    match result {
-        // The MDT has evicted us, and closed the handle.
-        Ok(_) | Err(Errno::ESTALE) => Ok(()),
-        Err(errno) => {
-            open.handle.note_close_refused();
-            Err(errno)
-        }
+    fn close_call(&self, who: &Credentials, fid: Fid, attributes: Option<CloseAttributes>) -> Call {
+        let request = request(who, fid, self.handle.get(), attributes);
+        let mut call = who.sign(Call::modifying(request));
+        call.on_replay = Some(Arc::new(CloseHandle(Arc::clone(&self.handle))));
+        call
     }
 }
 
@@ -121,18 +133,6 @@ pub(super) fn close_again(mdt: &Arc<Mdt>, fid: Fid, handle: OpenHandle) {
     });
     let closed = mdt.channel.call_behind(call, then);
     mdt.locks.world().tasks.spawn("close after recovery", closed);
-}
-
-fn close_call(
-    who: &Credentials,
-    inode: &Inode,
-    open: &OpenState,
-    attributes: Option<CloseAttributes>,
-) -> Call {
-    let request = request(who, inode.fid, open.handle.get(), attributes);
-    let mut call = who.sign(Call::modifying(request));
-    call.on_replay = Some(Arc::new(CloseHandle(Arc::clone(&open.handle))));
-    call
 }
 
 fn request(

@@ -24,12 +24,12 @@ const COMMON: ConnectFlags = ConnectFlags::VERSION
     .union(ConnectFlags::FLAGS2);
 
 /// To the MGS.
-pub(super) fn mgs() -> ObdConnectData {
+pub(crate) fn mgs() -> ObdConnectData {
     ObdConnectData { flags: COMMON, version: VERSION, ..ObdConnectData::default() }
 }
 
 /// To an MDT.
-pub(super) fn mdt() -> ObdConnectData {
+pub(crate) fn mdt() -> ObdConnectData {
     let flags = COMMON
         | ConnectFlags::IBITS
         | ConnectFlags::ACL
@@ -76,7 +76,7 @@ pub(super) fn mdt() -> ObdConnectData {
 }
 
 /// To an OST.
-pub(super) fn ost() -> ObdConnectData {
+pub(crate) fn ost() -> ObdConnectData {
     let flags = COMMON
         | ConnectFlags::GRANT
         | ConnectFlags::GRANT_SHRINK

@@ -17,11 +17,11 @@ use sheen_wire::md::{Disposition, MdtBody, OpenHandle};
 use sheen_wire::messages::{Reply, Request};
 use sheen_wire::ptlrpc::PtlrpcBody;
 
-use super::close::close_again;
+use super::open_file::close_again;
 use super::{Mdt, intent_status};
 
 /// The handle as the MDT calls it now.
-pub(super) struct HandleCell {
+pub(crate) struct HandleCell {
     mdt: Weak<Mdt>,
     handle: AtomicU64,
     first: Mutex<FirstReply>,
@@ -37,7 +37,7 @@ struct FirstReply {
 }
 
 impl HandleCell {
-    pub(super) fn new(mdt: &Arc<Mdt>) -> Arc<Self> {
+    pub(crate) fn new(mdt: &Arc<Mdt>) -> Arc<Self> {
         Arc::new(Self {
             mdt: Arc::downgrade(mdt),
             handle: AtomicU64::new(0),
@@ -52,7 +52,7 @@ impl HandleCell {
     }
 
     /// Takes over what the first reply returns, unless a restart has overtaken it.
-    pub(super) fn set_first(&self, body: &MdtBody) {
+    pub(crate) fn set_first(&self, body: &MdtBody) {
         let (new, order) = (body.open_handle.0, Ordering::AcqRel);
         _ = self.handle.compare_exchange(0, new, order, Ordering::Acquire);
     }

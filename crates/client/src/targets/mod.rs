@@ -1,5 +1,7 @@
 //! The targets of a mount: connected from the cluster map, kept up with it.
 
+pub(crate) mod connect;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -11,13 +13,45 @@ use sheen_rpc::{BoxFuture, Channel, Import, ImportEvents, ImportState, LockRepla
 use sheen_types::{Nid, Uuid};
 use sheen_wire::connect::{ConnectFlags2, ObdConnectData};
 
-use super::{Connector, ImportPlan, ServerKind, connect, name_of};
 use crate::data::DataPath;
 use crate::join;
 use crate::locks::{CallbackRouter, ClientNamespace};
 
 /// How often unused locks are looked at for their age.
 const AGE_LOOKED_AT: Duration = Duration::from_secs(5);
+
+/// Which service a connection is to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ServerKind {
+    /// Configuration.
+    Mgs,
+    /// Metadata.
+    Mdt,
+    /// Objects.
+    Ost,
+}
+
+/// What an import shall be.
+pub struct ImportPlan {
+    /// The target.
+    pub target: Uuid,
+    /// Our UUID towards it.
+    pub client: Uuid,
+    /// Nodes that serve it, the best first.
+    pub nids: Vec<Nid>,
+    /// Its kind.
+    pub service: ServerKind,
+    /// What we offer.
+    pub data: ObdConnectData,
+    /// Who is notified of its states.
+    pub events: Arc<dyn ImportEvents>,
+}
+
+/// Makes imports; the host implements it with its node.
+pub trait Connector: Send + Sync {
+    /// An import that connects on request.
+    fn import(&self, plan: ImportPlan) -> Arc<dyn Import>;
+}
 
 /// One connected target.
 pub(crate) struct Connected {
@@ -32,10 +66,10 @@ pub(crate) struct Connected {
 /// All targets, and the MGS.
 pub(crate) struct Targets {
     pub(crate) world: World,
-    pub(super) connector: Arc<dyn Connector>,
-    pub(super) router: Arc<CallbackRouter>,
-    pub(super) client: Uuid,
-    pub(super) locks: sheen_ldlm::client::Config,
+    pub(crate) connector: Arc<dyn Connector>,
+    pub(crate) router: Arc<CallbackRouter>,
+    pub(crate) client: Uuid,
+    pub(crate) locks: sheen_ldlm::client::Config,
     mgs: OnceLock<Arc<Connected>>,
     mdts: RwLock<BTreeMap<u32, Arc<Connected>>>,
     osts: RwLock<BTreeMap<u32, Arc<Connected>>>,
@@ -44,15 +78,15 @@ pub(crate) struct Targets {
 /// The observer of a target's restarts and evictions. The namespace needs the import and the other way round,
 /// so it is set later.
 #[derive(Default)]
-pub(super) struct Events {
-    pub(super) locks: OnceLock<Weak<ClientNamespace>>,
+pub(crate) struct Events {
+    pub(crate) locks: OnceLock<Weak<ClientNamespace>>,
     /// Its number, and the data path, which must know its grant.
-    pub(super) data: OnceLock<(ServerKind, u32, Weak<dyn DataPath>)>,
+    pub(crate) data: OnceLock<(ServerKind, u32, Weak<dyn DataPath>)>,
 }
 
 impl Events {
     /// The target is connected, perhaps anew, on these terms.
-    pub(super) fn connected(&self, terms: &ObdConnectData) {
+    pub(crate) fn connected(&self, terms: &ObdConnectData) {
         if let Some(locks) = self.locks.get().and_then(Weak::upgrade) {
             let flags2 = terms.flags2;
             locks.engine().set_convert(flags2.contains(ConnectFlags2::LOCK_CONVERT));
@@ -138,7 +172,7 @@ impl Targets {
     }
 
     /// The import of a target, not connected yet.
-    pub(super) fn import(
+    pub(crate) fn import(
         &self,
         target: &MapTarget,
         service: ServerKind,
@@ -161,7 +195,7 @@ impl Targets {
 
     /// Cancels locks and returns grant that were unused for too long, for as long as the mount lives: an idle
     /// client would keep them for ever otherwise.
-    pub(super) fn forget_old_locks(self: &Arc<Self>, data: &Arc<dyn DataPath>) {
+    pub(crate) fn forget_old_locks(self: &Arc<Self>, data: &Arc<dyn DataPath>) {
         let (targets, clock) = (Arc::downgrade(self), Arc::clone(&self.world.clock));
         let data = Arc::downgrade(data);
         let task = async move {
@@ -177,14 +211,14 @@ impl Targets {
         self.world.tasks.spawn("old locks", Box::pin(task));
     }
 
-    pub(super) fn keep_mgs(&self, import: Arc<dyn Import>, locks: Arc<ClientNamespace>) {
+    pub(crate) fn keep_mgs(&self, import: Arc<dyn Import>, locks: Arc<ClientNamespace>) {
         let mgs = Connected { name: "MGS".to_owned(), import, locks, nids: RwLock::default() };
         // A mount has one MGS; a second would be a bug of the mount's own making.
         let first = self.mgs.set(Arc::new(mgs)).is_ok();
         debug_assert!(first, "one MGS per mount");
     }
 
-    pub(super) fn keep_mdt(
+    pub(crate) fn keep_mdt(
         &self,
         target: &MapTarget,
         import: Arc<dyn Import>,
@@ -196,7 +230,7 @@ impl Targets {
     }
 
     /// Connects an OST in the background: calls to it wait until it is there.
-    pub(super) fn add_ost(&self, target: &MapTarget, data: &Arc<dyn DataPath>) -> Arc<dyn Import> {
+    pub(crate) fn add_ost(&self, target: &MapTarget, data: &Arc<dyn DataPath>) -> Arc<dyn Import> {
         let events = Arc::new(Events::default());
         let import = self.import(target, ServerKind::Ost, &events);
         let name = name_of(target);
@@ -215,12 +249,12 @@ impl Targets {
     }
 
     /// How a namespace is made: each with cookies of its own.
-    pub(super) fn lock_config(&self) -> sheen_ldlm::client::Config {
+    pub(crate) fn lock_config(&self) -> sheen_ldlm::client::Config {
         sheen_ldlm::client::Config { seed: self.world.random.number(), ..self.locks }
     }
 
     /// Takes a changed cluster map: new OSTs, and new nodes of known targets.
-    pub(super) fn update(&self, map: &ClusterMap, data: &Arc<dyn DataPath>) {
+    pub(crate) fn update(&self, map: &ClusterMap, data: &Arc<dyn DataPath>) {
         for target in &map.mdts {
             let known = self.mdts.read().get(&target.index).cloned();
             match known {
@@ -239,7 +273,7 @@ impl Targets {
         }
     }
 
-    pub(super) fn connect_later(&self, import: Arc<dyn Import>) {
+    pub(crate) fn connect_later(&self, import: Arc<dyn Import>) {
         let connect = import.connect();
         let task = async move {
             if let Err(error) = connect.await {
@@ -273,4 +307,10 @@ impl Connected {
             }
         }
     }
+}
+
+/// `FSNAME-MDT0000`: the UUID without its ending.
+pub(crate) fn name_of(target: &MapTarget) -> String {
+    let uuid = target.uuid.as_str();
+    uuid.strip_suffix("_UUID").unwrap_or(uuid).to_owned()
 }

@@ -1,0 +1,114 @@
+//! What is known of a directory, beside what every inode has.
+
+use std::sync::Arc;
+
+use sheen_types::{Fid, HashMap, Name};
+
+use super::InodeState;
+use super::covered::UnderUpdate;
+use super::limits::ABSENT_NAMES_MAX;
+use super::names::{CacheEpoch, DirectoryNames, DirectoryRead, NameChange, NameHash, NameHasher};
+
+/// What only a directory has.
+#[derive(Default)]
+pub(crate) struct DirectoryState {
+    /// Names looked up in it. Each is valid while the child's `LOOKUP` is covered.
+    pub(crate) children: HashMap<Name, Fid>,
+    /// Its names, and our changes of them. None before the first.
+    names: Option<Box<DirectoryNames>>,
+    /// This client has removed it. A process that still has it open, or works in it, sees a link count of 0.
+    pub(crate) removed: bool,
+    /// Whether we ourselves have changed its names since its attributes were last asked.
+    pub(crate) changed_here: bool,
+}
+
+impl DirectoryState {
+    /// As [`InodeState::epoch`], after so many losses of locks, with `UPDATE` covered or not.
+    pub(super) fn epoch(&self, losses: u32, covered: bool) -> CacheEpoch {
+        match &self.names {
+            Some(names) => names.epoch(losses, covered),
+            None => CacheEpoch { losses, covered, ..CacheEpoch::UNKNOWN },
+        }
+    }
+
+    /// Whether no change of ours to its names overlapped a question sent at `asked`.
+    pub(crate) fn undisturbed_since(&self, asked: &CacheEpoch) -> bool {
+        self.names.as_ref().is_none_or(|names| names.undisturbed_since(asked))
+    }
+
+    /// `UPDATE` was lost.
+    pub(super) fn lock_lost(&mut self) {
+        if let Some(names) = &mut self.names {
+            names.lock_lost();
+        }
+    }
+
+    /// Its names, and our changes of them.
+    pub(crate) fn names_mut(&mut self) -> &mut DirectoryNames {
+        self.names.get_or_insert_default()
+    }
+
+    /// Whether other clients change its names so often that its lock is soon revoked.
+    pub(crate) fn is_contended(&self) -> bool {
+        self.names.as_ref().is_some_and(|names| names.is_contended())
+    }
+}
+
+impl InodeState {
+    /// This client is about to send a change of names. What is known of the directory's attributes and pages
+    /// is stale from now on, even under this client's lock.
+    pub(crate) fn begin_change(
+        &mut self,
+        adds: Option<NameHash>,
+        removes: Option<NameHash>,
+    ) -> NameChange {
+        self.directory.changed_here = true;
+        if let Some(update) = self.covered.update.get_mut() {
+            (update.has_attributes, update.pages) = (false, None);
+        }
+        self.directory.names_mut().begin(adds, removes)
+    }
+
+    /// See [`DirectoryNames::begin_reading`]. Nothing can be learnt without the lock.
+    pub(crate) fn begin_reading(
+        &mut self,
+        hasher: &Arc<NameHasher>,
+        from: u64,
+    ) -> Option<DirectoryRead> {
+        let covered = self.covered.update.is_held();
+        let names = covered.then(|| self.directory.names_mut())?;
+        names.begin_reading(hasher, from)
+    }
+
+    /// Whether all names of the directory are known and this one is not among them.
+    pub(crate) fn knows_absent(&mut self, name: NameHash) -> bool {
+        let covered = self.covered.update.is_held();
+        covered && self.directory.names.as_mut().is_some_and(|names| names.is_absent(name))
+    }
+
+    /// See [`DirectoryNames::missed`]: a page costs a request, and the lock another.
+    pub(crate) fn missed(&mut self) -> Option<u64> {
+        let cost = if self.covered.update.is_held() { 1 } else { 2 };
+        self.directory.names_mut().missed(cost)
+    }
+
+    /// Notes a name known to be absent; whether it may be kept.
+    pub(crate) fn keep_absent(&mut self, name: &Name) -> bool {
+        let has_room = |it: &&mut UnderUpdate| it.absent.len() < ABSENT_NAMES_MAX;
+        let Some(update) = self.covered.update.get_mut().filter(has_room) else { return false };
+        update.absent.insert(name.clone());
+        true
+    }
+
+    /// Whether a name is known to be absent now.
+    pub(crate) fn is_absent(&self, name: &Name) -> bool {
+        self.covered.update.get().is_some_and(|it| it.absent.contains(name))
+    }
+
+    /// Forgets that a name is absent: this client is about to make it.
+    pub(crate) fn forget_absent(&mut self, name: &Name) {
+        if let Some(update) = self.covered.update.get_mut() {
+            update.absent.remove(name);
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! The names by which an inode was looked up: what `LOOKUP` covers of them, and which of them the kernel keeps.
+
+use sheen_types::Name;
+
+use super::InodeState;
+use super::limits::KEPT_NAMES_MAX;
+use crate::types::NodeId;
+
+/// The names of an inode.
+#[derive(Default)]
+pub(crate) struct InodeNames {
+    /// By which it was looked up, there still or not.
+    pub(crate) seen: Vec<(NodeId, Name)>,
+    /// Those of them that the kernel may keep, at most [`KEPT_NAMES_MAX`] and what we have renamed.
+    kept: Vec<KeptName>,
+    /// This client has renamed it, and its new name was not looked up since: the kernel, which moved the name
+    /// without a lookup, may hold a name that another client has replaced already.
+    pub(crate) moved_here: bool,
+}
+
+/// A name that the kernel may use until it is notified.
+struct KeptName {
+    parent: NodeId,
+    name: Name,
+    /// How often a lock on the inode had been lost when the kernel got it.
+    since: u32,
+}
+
+impl KeptName {
+    fn is(&self, parent: NodeId, name: &Name) -> bool {
+        self.parent == parent && self.name == *name
+    }
+}
+
+impl InodeState {
+    /// Whether a lock covers its names.
+    pub(crate) fn names_covered(&self) -> bool {
+        self.covered.lookup.is_held()
+    }
+
+    /// Whether it is the inode that `name` in `parent` stands for, as locks guarantee.
+    pub(crate) fn is_named(&self, parent: NodeId, name: &Name) -> bool {
+        let is_it = |(node, known): &(NodeId, Name)| *node == parent && known == name;
+        self.covered.lookup.get().is_some_and(|it| it.names.iter().any(is_it))
+    }
+
+    /// Notes a name that was seen now. It is sure only if the caller still holds the lock under which it saw
+    /// the name.
+    pub(crate) fn see_name(&mut self, parent: NodeId, name: &Name) {
+        self.names.moved_here = false;
+        let sure = self.covered.lookup.get_mut().map(|it| &mut it.names);
+        for names in [Some(&mut self.names.seen), sure].into_iter().flatten() {
+            if !names.iter().any(|(node, known)| *node == parent && known == name) {
+                names.push((parent, name.clone()));
+            }
+        }
+    }
+
+    /// The kernel may keep this name from now on, if a lock covers it and not too many names of this inode
+    /// are kept: revoking the lock costs a notification for each.
+    pub(crate) fn keep_name(&mut self, parent: NodeId, name: &Name) -> bool {
+        let is_kept = self.names_covered()
+            && (self.names.kept.len() < KEPT_NAMES_MAX || self.keeps_name(parent, name));
+        if is_kept {
+            self.name_was_kept(parent, name);
+        }
+        is_kept
+    }
+
+    /// The kernel has this name already: it moved its entry to the new place itself.
+    pub(crate) fn name_was_kept(&mut self, parent: NodeId, name: &Name) {
+        self.names.kept.retain(|kept| !kept.is(parent, name));
+        self.names.kept.push(KeptName { parent, name: name.clone(), since: self.losses });
+    }
+
+    fn keeps_name(&self, parent: NodeId, name: &Name) -> bool {
+        self.names.kept.iter().any(|kept| kept.is(parent, name))
+    }
+
+    /// The names that the kernel keeps and that must be invalidated because the lock that covered them was
+    /// lost; and the argument of [`InodeState::kept_names_invalidated`] after that.
+    pub(super) fn kept_names(&self) -> (impl Iterator<Item = (NodeId, Name)>, u32) {
+        let kept = self.names.kept.iter().map(|kept| (kept.parent, kept.name.clone()));
+        (kept, self.losses)
+    }
+
+    /// Those that were kept before the loss of that number are not kept any more, unless the kernel got them
+    /// again since.
+    pub(super) fn kept_names_invalidated(&mut self, loss: u32) {
+        self.names.kept.retain(|kept| loss.wrapping_sub(kept.since).cast_signed() <= 0);
+    }
+
+    /// Notes that the inode does not have this name any more.
+    pub(crate) fn lose_name(&mut self, parent: NodeId, name: &Name) {
+        self.names.kept.retain(|kept| !kept.is(parent, name));
+        let sure = self.covered.lookup.get_mut().map(|it| &mut it.names);
+        for names in [Some(&mut self.names.seen), sure].into_iter().flatten() {
+            names.retain(|(node, known)| *node != parent || known != name);
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! One MDT: the channel to it, the locks and FIDs that this client has from it, and the files open there.
+//!
+//! What always holds: a handle that the MDT has opened is closed once, with the value that the MDT has for it
+//! at that time (a restart replays the open and gives another).
+
+mod fids;
+mod handle;
+mod identity;
+mod open_file;
+
+use std::sync::Arc;
+
+use sheen_rpc::Channel;
+use sheen_types::Errno;
+
+pub(crate) use fids::FidSource;
+pub(crate) use handle::HandleCell;
+pub(crate) use identity::NO_GROUP;
+pub(crate) use open_file::{CloseAttributes, OpenState};
+
+use crate::data::InodeData;
+use crate::locks::ClientNamespace;
+
+/// One MDT.
+pub(crate) struct Mdt {
+    /// The channel to it.
+    pub(crate) channel: Arc<dyn Channel>,
+    /// What it has granted to us.
+    pub(crate) locks: Arc<ClientNamespace>,
+    /// New FIDs on it.
+    pub(crate) fids: FidSource,
+    /// File data that lies on it.
+    pub(crate) data: Arc<dyn InodeData>,
+}
+
+/// The errno in an intent's result; `None` for success.
+pub(crate) fn intent_status(result: u64) -> Option<Errno> {
+    Errno::from_status(result as u32 as i32)
+}
