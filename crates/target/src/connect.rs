@@ -192,6 +192,11 @@ impl Target {
             agreed => agreed?,
         };
         let flag = |flag: OpFlags, on: bool| if on { flag } else { OpFlags::NONE };
+        if is_new {
+            tracing::info!(target = self.name(), client = %connect.client, nid = %connect.from, "client connected");
+        } else {
+            tracing::info!(target = self.name(), client = %connect.client, nid = %connect.from, "client reconnected");
+        }
         let op_flags = flag(OpFlags::CONNECT_RECONNECT, is_reconnect)
             | flag(OpFlags::CONNECT_REPLAYABLE, self.config.replayable)
             | flag(OpFlags::CONNECT_RECOVERING, self.recovery.is_running() && !light);
@@ -469,6 +474,8 @@ impl Target {
         let mut count = 0;
         for export in self.exports() {
             if export.uuid().as_str() == uuid || Some(export.nid()) == nid {
+                tracing::warn!(target = self.name(), client = %export.uuid(), nid = %export.nid(),
+                    "an operator evicts a client (evict_client)");
                 self.evict(&export).await;
                 count += 1;
             }
@@ -491,12 +498,13 @@ impl Target {
         if is_evicted && !self.forget_for_good(export, &slots).await {
             return;
         }
-        // Before the client may come back by its name: its new record would be taken for the old one.
-        if why == Leaving::Disconnected
-            && let Err(error) = self.forget(export, &slots)
-        {
-            tracing::error!(target = self.name(), client = %export.uuid(), %error,
-                "cannot forget a client");
+        if why == Leaving::Disconnected {
+            // Before the client may come back by its name: its new record would be taken for the old one.
+            if let Err(error) = self.forget(export, &slots) {
+                tracing::error!(target = self.name(), client = %export.uuid(), %error,
+                    "cannot forget a client");
+            }
+            tracing::info!(target = self.name(), client = %export.uuid(), nid = %export.nid(), "client disconnected");
         }
         self.stats.evictions.fetch_add(u64::from(is_evicted), Ordering::Relaxed);
         self.exports.remove(export);
@@ -515,17 +523,15 @@ impl Target {
         loop {
             let forgotten = match self.forget(export, slots) {
                 Ok(false) => return true,
-                Ok(true) => self.sync().await,
-                Err(error) => Err(error.errno()),
+                Ok(true) => self.sync().await.map_err(|errno| errno.to_string()),
+                Err(error) => Err(error.to_string()),
             };
-            if forgotten.is_ok() {
-                return true;
-            }
+            let Err(error) = forgotten else { return true };
             if self.stopping.load(Ordering::Acquire) {
                 return false;
             }
             if !std::mem::replace(&mut is_reported, true) {
-                tracing::error!(target = self.name(), client = %export.uuid(),
+                tracing::error!(target = self.name(), client = %export.uuid(), error,
                     "cannot forget an evicted client: it keeps its locks until the disk works");
             }
             self.world.clock.sleep_until(self.now() + FORGETS_AGAIN_AFTER).await;

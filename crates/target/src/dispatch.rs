@@ -139,7 +139,8 @@ impl Target {
             ..
         } = incoming;
         let place = CurrentWait::default();
-        let in_work = RunningRequest { newer: None, kind, arrived, place: place.clone() };
+        let in_work =
+            RunningRequest { newer: None, kind, arrived, place: place.clone(), is_reported: false };
         let begun = InProgress::begin(&export, xid, in_work, replier);
         let Some((mut progress, replier)) = begun else { return };
         let context = Context {
@@ -434,6 +435,7 @@ mod tests {
                 kind,
                 arrived: Instant(0),
                 place: CurrentWait::default(),
+                is_reported: false,
             };
             InProgress::begin(&export, Xid(7), request, Replier::new(|_, _| {}))
         };

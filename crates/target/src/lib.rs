@@ -37,6 +37,7 @@ mod housekeeping;
 mod in_work;
 mod jobs;
 mod last_rcvd;
+mod late;
 pub mod limits;
 mod local;
 mod locks;
@@ -54,6 +55,10 @@ pub mod testing;
 #[cfg(test)]
 mod tests;
 mod view;
+
+/// The target of `tracing` for lines of which each names another target, when it starts and when it recovers: a log
+/// leaves none of them out.
+pub const EACH_LINE: &str = "sheen_target::state";
 
 pub use callbacks::ReverseChannels;
 pub use config::{ConnectOffer, TargetConfig, Timeouts, VERSION};

@@ -1,7 +1,7 @@
 //! An import's engine with the world around it.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
@@ -42,6 +42,8 @@ pub(super) struct Core {
     /// Bulk sources by the match bits of the try that needs them.
     offers: Mutex<HashMap<u64, Vec<Offer>>>,
     keys: AtomicU64,
+    /// In use, or lost without a line in the log about that.
+    has_connection: AtomicBool,
     events: Arc<dyn ImportEvents>,
 }
 
@@ -67,6 +69,7 @@ impl Core {
             settling: Mutex::default(),
             offers: Mutex::default(),
             keys: AtomicU64::new(1),
+            has_connection: AtomicBool::new(false),
             events,
         })
     }
@@ -181,7 +184,20 @@ impl Core {
             ImportState::Evicted => {
                 tracing::error!(%target, %peer, "this client was evicted; operations under way fail");
             }
-            ImportState::Full => tracing::info!(%target, %peer, "connected"),
+            _ if self.is_reverse => {
+                tracing::debug!(client = %target, %peer, %state, "way to a client")
+            }
+            ImportState::Full => {
+                self.has_connection.store(true, Ordering::Relaxed);
+                tracing::info!(%target, %peer, "connected");
+            }
+            // Of a target that does not answer, one line, not one for each try.
+            ImportState::Disconn if self.has_connection.swap(false, Ordering::Relaxed) => {
+                tracing::info!(%target, %peer, "connection lost: operations wait until it is restored");
+            }
+            ImportState::Replay => {
+                tracing::info!(%target, %peer, "the target has restarted: replaying what it may have lost");
+            }
             _ => tracing::debug!(%target, %peer, %state, "import"),
         }
         self.events.state_changed(state, &data);
