@@ -115,6 +115,10 @@ impl Target {
         let Some(export) = self.export(incoming.body.handle) else {
             return self.refuse(incoming.replier, Errno::ENOTCONN);
         };
+        if tracing::enabled!(tracing::Level::DEBUG) {
+            let span = tracing::Span::current();
+            span.record("target", self.name()).record("client", export.uuid().as_str());
+        }
         match self.check(&export, &incoming).and_then(|()| self.may_ask(&export, &incoming)) {
             Ok(()) => {}
             Err(Refused::Dropped) => {

@@ -35,6 +35,7 @@ pub(super) struct Core {
     me: Weak<Core>,
     node: Arc<RpcNode>,
     client: Uuid,
+    target: Uuid,
     is_reverse: bool,
     inner: Mutex<Inner>,
     calls: Mutex<HashMap<u64, Waiter>>,
@@ -53,7 +54,7 @@ impl Core {
         config: Config,
         events: Arc<dyn ImportEvents>,
     ) -> Arc<Self> {
-        let client = config.client.clone();
+        let (client, target) = (config.client.clone(), config.target.clone());
         let is_reverse = config.kind == ImportKind::Client;
         let engine =
             Engine::new(node.now(), config, Arc::clone(&node.xids), Arc::clone(&node.timing));
@@ -63,6 +64,7 @@ impl Core {
             me: Weak::clone(me),
             node: Arc::clone(node),
             client,
+            target,
             is_reverse,
             inner: Mutex::new(inner),
             calls: Mutex::default(),
@@ -149,6 +151,8 @@ impl Core {
             self.offers.lock().insert(outgoing.route.0, offers);
         }
         let (to, portal, bits) = (outgoing.to, outgoing.portal, outgoing.bits);
+        // Another call's task may be what sends it.
+        tracing::debug!(parent: None, target = %self.target, %to, xid = bits.0, ?portal, "request sent");
         let message = vec![outgoing.message];
         match (self.is_reverse, outgoing.may_linger) {
             (true, _) => node.lnet.put(to, portal, bits, 0, message),
@@ -259,6 +263,11 @@ impl Core {
 
     pub(super) fn forget_call(&self, key: u64) {
         self.calls.lock().remove(&key);
+    }
+
+    /// What it leads to: a target, or the client that a server's channel leads to.
+    pub(super) fn target(&self) -> &Uuid {
+        &self.target
     }
 
     /// Whether it is a server's channel to a client.
