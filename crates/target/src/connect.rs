@@ -17,6 +17,7 @@ use crate::export::{Export, ExportInner, ExportState};
 use crate::last_rcvd::{ClientRecord, ReplyRecord, Slot, put_client, remove_client};
 use crate::operations::Leaving;
 use crate::replies::Replies;
+use crate::store_errno::store_errno;
 use crate::target::Target;
 
 /// How long after a failure it is tried again to forget a client.
@@ -278,7 +279,7 @@ impl Target {
                 ClientRecord { uuid: connect.client.clone(), client, instance: self.instance };
             let mut transaction = Transaction::new();
             put_client(&mut transaction, &record);
-            let stored = self.store.apply(transaction).map_err(|error| error.errno());
+            let stored = self.store.apply(transaction).map_err(store_errno);
             // Durable before the client may rely on being awaited.
             let stored = match stored {
                 Ok(_) => self.sync().await,

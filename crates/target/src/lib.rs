@@ -49,6 +49,7 @@ mod replies;
 mod servers;
 mod services;
 mod stats;
+mod store_errno;
 mod target;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
@@ -75,5 +76,6 @@ pub use recovery::{RecoveryStatus, RecoveryView};
 pub use servers::ServerNodes;
 pub use sheen_ldlm::server::Gauges;
 pub use stats::{OperationStats, TargetStats};
+pub use store_errno::store_errno;
 pub use target::{Target, TargetError};
 pub use view::{ExportView, TargetView};

@@ -32,6 +32,7 @@ use crate::recovery::Recovery;
 use crate::servers::ServerNodes;
 use crate::services::Services;
 use crate::stats::Stats;
+use crate::store_errno::store_errno;
 
 /// Why a target does not start.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -384,7 +385,7 @@ impl Target {
     /// # Errors
     /// [`Errno::EIO`] if the store failed.
     pub async fn sync(&self) -> Result<(), Errno> {
-        self.commit_all().await.map_err(|error| error.errno())
+        self.commit_all().await.map_err(store_errno)
     }
 
     async fn commit_all(&self) -> Result<(), StoreError> {

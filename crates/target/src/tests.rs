@@ -29,7 +29,7 @@ use crate::{
 };
 
 mod budgets;
-mod late;
+mod logged;
 mod replays;
 mod went_back;
 

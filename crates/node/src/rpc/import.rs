@@ -167,6 +167,10 @@ impl Core {
         result: Result<Answer, RpcError>,
         hook: Option<Arc<dyn ReplayHook>>,
     ) {
+        if let Err(error @ RpcError::Protocol(_)) = &result {
+            // Its caller sees `EPROTO` alone.
+            tracing::warn!(target = %self.target, %error, "an answer that makes no sense");
+        }
         if let (Some(hook), Ok(answer)) = (hook, &result)
             && !hook.keep(answer)
         {

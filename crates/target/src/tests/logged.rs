@@ -1,8 +1,9 @@
-//! What the log says of clients and requests that take long.
+//! What the log says: of clients and requests that take long, of a store that fails.
 
 use std::fmt::Write as _;
 
 use parking_lot::Mutex;
+use sheen_store::StoreError;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
@@ -96,5 +97,19 @@ fn a_client_that_keeps_a_revoked_lock_has_a_line_before_it_is_evicted() {
             assert_eq!(lines.with(named).len(), 1);
             assert_eq!(lines.with("lock callback timer expired").len(), 1);
         });
+    });
+}
+
+#[test]
+fn why_a_store_failed_is_logged_and_an_answer_like_others_is_not() {
+    logged(|lines| {
+        let fails = crate::store_errno;
+        assert_eq!(fails(StoreError::Io("journal 7: input/output error".to_owned())), Errno::EIO);
+        assert_eq!(fails(StoreError::Corrupt("an object's record".to_owned())), Errno::EIO);
+        assert_eq!(fails(StoreError::NoSpace), Errno::ENOSPC);
+        assert_eq!(fails(StoreError::NoObject(INODE)), Errno::ENOENT);
+        let found = lines.with("the store fails a request");
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(found[0].contains("journal 7: input/output error"), "{found:?}");
     });
 }
