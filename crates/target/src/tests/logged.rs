@@ -101,7 +101,7 @@ fn a_client_that_keeps_a_revoked_lock_has_a_line_before_it_is_evicted() {
 }
 
 #[test]
-fn why_a_store_failed_is_logged_and_an_answer_like_others_is_not() {
+fn why_a_store_failed_is_logged_and_an_ordinary_answer_is_not() {
     logged(|lines| {
         let fails = crate::store_errno;
         assert_eq!(fails(StoreError::Io("journal 7: input/output error".to_owned())), Errno::EIO);
