@@ -1,5 +1,6 @@
 //! One target on a node: its role started on a store, its portals served.
 
+use std::fmt;
 use std::sync::Arc;
 
 use sheen_io::World;
@@ -30,6 +31,15 @@ impl PlanKind {
             Self::Mgs => MGS_PORTALS,
             Self::Target(name) if name.kind == TargetKind::Mdt => MDT_PORTALS,
             Self::Target(_) => OST_PORTALS,
+        }
+    }
+}
+
+impl fmt::Display for PlanKind {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Mgs => out.write_str("MGS"),
+            Self::Target(name) => write!(out, "{name}"),
         }
     }
 }

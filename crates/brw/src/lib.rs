@@ -40,7 +40,7 @@ use std::sync::Arc;
 use sheen_io::BoxFuture;
 use sheen_ldlm::Policy;
 use sheen_store::{AttributePatch, Attributes, Store};
-use sheen_target::{Context, Export, Outcome};
+use sheen_target::{Context, Export, Outcome, store_errno};
 use sheen_types::{Errno, Extent, Fid, ResourceName};
 use sheen_wire::checksum::Checksum;
 use sheen_wire::connect::{ConnectFlags, ObdConnectData};
@@ -142,7 +142,7 @@ impl<O: Objects> Brw<O> {
             return Err(Errno::EPROTO);
         }
         agreed.grant_blkbits = BLOCK_BITS;
-        let space = self.store.space().map_err(|error| error.errno())?;
+        let space = self.store.space().map_err(store_errno)?;
         self.grants.connect(export, offered, agreed, space);
         Ok(())
     }
@@ -160,7 +160,7 @@ impl<O: Objects> Brw<O> {
     /// # Errors
     /// Those of the store.
     pub fn described(&self, asked: &Obdo, object: Fid, said: Valid) -> Result<Obdo, Errno> {
-        let now = self.store.attributes(object).map_err(|error| error.errno())?;
+        let now = self.store.attributes(object).map_err(store_errno)?;
         let mut oa = Obdo { oi: asked.oi, ..Obdo::default() };
         attributes::fill(&mut oa, &now, said);
         Ok(oa)

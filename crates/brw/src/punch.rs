@@ -1,7 +1,7 @@
 //! OST_PUNCH and OST_FALLOCATE: cutting objects, freeing and reserving their space.
 
 use sheen_store::{AttributePatch, Transaction};
-use sheen_target::{Context, Outcome};
+use sheen_target::{Context, Outcome, store_errno};
 use sheen_types::{Errno, Extent, Fid, LockMode};
 use sheen_wire::md::Valid;
 use sheen_wire::messages::{OstFallocate, OstFallocateReply, OstPunch, OstPunchReply};
@@ -36,7 +36,7 @@ impl<O: Objects> Brw<O> {
             end if end > start => self.store.punch(object, start, end - start),
             _ => return Err(Errno::EINVAL),
         };
-        done.map_err(|error| error.errno())?;
+        done.map_err(store_errno)?;
         self.stamp(context, object, &asked)?;
         self.objects.changed(context, object).await?;
         drop(lock);
@@ -81,7 +81,7 @@ impl<O: Objects> Brw<O> {
                 .and_then(|()| self.store.allocate(object, start, length, keep_size)),
             _ => return Err(Errno::EOPNOTSUPP),
         };
-        done.map_err(|error| error.errno())?;
+        done.map_err(store_errno)?;
         self.stamp(context, object, &asked)?;
         self.objects.changed(context, object).await?;
         drop(lock);
@@ -92,12 +92,12 @@ impl<O: Objects> Brw<O> {
 
     /// The times that the request brings.
     fn stamp(&self, context: &Context, object: Fid, asked: &Obdo) -> Result<(), Errno> {
-        let before = self.store.attributes(object).map_err(|error| error.errno())?;
+        let before = self.store.attributes(object).map_err(store_errno)?;
         let patch = self.objects.stamp(context, object, asked, &before);
         if patch != AttributePatch::default() {
             let mut change = Transaction::new();
             change.patch(object, patch);
-            self.store.apply(change).map_err(|error| error.errno())?;
+            self.store.apply(change).map_err(store_errno)?;
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! OST_READ: data from an object to the client.
 
 use bytes::Bytes;
-use sheen_target::{Context, Outcome, Wait, while_waiting};
+use sheen_target::{Context, Outcome, Wait, store_errno, while_waiting};
 use sheen_types::{Errno, LockMode};
 use sheen_wire::checksum::Checksum;
 use sheen_wire::md::Valid;
@@ -56,7 +56,7 @@ impl<O: Objects> Brw<O> {
             let wanted = piece.len as usize;
             let read = || self.store.read_summed(transfer.object, piece.offset, wanted);
             let read = self.reads.access(clock, wanted, read);
-            let (read, sum) = read.map_err(|error| error.errno())?;
+            let (read, sum) = read.map_err(store_errno)?;
             all = sum.filter(|_| accesses == 0);
             accesses += 1;
             let is_short = read.len() < wanted;

@@ -1,6 +1,6 @@
 //! OST_SEEK: the next data or hole of an object.
 
-use sheen_target::{Context, Outcome};
+use sheen_target::{Context, Outcome, store_errno};
 use sheen_types::{Errno, Extent, LockMode};
 use sheen_wire::messages::{OstSeek, OstSeekReply};
 use sheen_wire::ost::OstBody;
@@ -27,7 +27,7 @@ impl<O: Objects> Brw<O> {
         };
         let extent = Extent { start: oa.size, end: Extent::EOF };
         let lock = self.lock_if_asked(context, &oa, extent, LockMode::Pr, false).await?;
-        let found = self.store.seek(object, oa.size, hole).map_err(|error| error.errno())?;
+        let found = self.store.seek(object, oa.size, hole).map_err(store_errno)?;
         drop(lock);
         oa.size = found.unwrap_or(u64::MAX);
         let ost_body = Some(OstBody { oa });

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use sheen_target::{Context, Outcome, Wait, while_waiting};
+use sheen_target::{Context, Outcome, Wait, store_errno, while_waiting};
 use sheen_types::{Errno, Fid};
 use sheen_wire::md::Valid;
 use sheen_wire::messages::{OstSync, OstSyncReply};
@@ -37,7 +37,7 @@ impl<O: Objects> Brw<O> {
     pub async fn make_durable(&self, context: &Context, object: Fid) -> Result<(), Errno> {
         let outcome = Arc::new(Mutex::new(Err(Errno::EIO)));
         let (store, result) = (Arc::clone(&self.store), Arc::clone(&outcome));
-        let job = move || *result.lock() = store.sync_data(object).map_err(|error| error.errno());
+        let job = move || *result.lock() = store.sync_data(object).map_err(store_errno);
         while_waiting(Wait::Disk, context.target.world().tasks.blocking(Box::new(job))).await;
         *outcome.lock()
     }

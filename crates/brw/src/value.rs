@@ -1,7 +1,7 @@
 //! The lock value block of an object: size, blocks and times that come with a lock.
 
 use bytes::Bytes;
-use sheen_target::Target;
+use sheen_target::{Target, store_errno};
 use sheen_types::{Errno, Fid, ResourceName};
 use sheen_wire::codec::{ByteOrder, Reader, Wire, Writer};
 use sheen_wire::ost::OstLvb;
@@ -16,7 +16,7 @@ impl<O: Objects> Brw<O> {
     /// # Errors
     /// Those of the store: a lock on an object that does not exist is refused.
     pub fn value(&self, object: Fid) -> Result<OstLvb, Errno> {
-        let now = self.store.attributes(object).map_err(|error| error.errno())?;
+        let now = self.store.attributes(object).map_err(store_errno)?;
         Ok(attributes::lvb(&now))
     }
 
@@ -67,7 +67,10 @@ pub fn encode(value: &OstLvb) -> Bytes {
 }
 
 fn decode(bytes: &Bytes) -> Result<OstLvb, Errno> {
-    OstLvb::decode(&mut Reader::new(bytes, ByteOrder::Little)).map_err(|_| Errno::EPROTO)
+    OstLvb::decode(&mut Reader::new(bytes, ByteOrder::Little)).map_err(|error| {
+        tracing::warn!(%error, "undecodable value of a lock");
+        Errno::EPROTO
+    })
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use sheen_store::{BlockSums, StoreError, Transaction, joined};
-use sheen_target::{Context, Outcome, Wait, while_waiting};
+use sheen_target::{Context, Outcome, Wait, store_errno, while_waiting};
 use sheen_types::{Errno, LockMode};
 use sheen_wire::checksum::Checksum;
 use sheen_wire::md::Valid;
@@ -32,7 +32,7 @@ impl<O: Objects> Brw<O> {
         let transfer = self.transfer(&request.obd_ioobj, request.niobuf_remote)?;
         let room = while_waiting(Wait::Bulk, context.bulk.reserve(transfer.length)).await;
         let lock = self.transfer_lock(context, &transfer, LockMode::Pw).await?;
-        let before = self.store.attributes(transfer.object).map_err(|e| e.errno())?;
+        let before = self.store.attributes(transfer.object).map_err(store_errno)?;
         let reserved = self.reserve(context, &asked, &transfer)?;
         let pending = self.grants.begin(transfer.length as u64);
         let data = self.incoming(context, &asked, request.short_io, transfer.length).await?;
@@ -41,11 +41,11 @@ impl<O: Objects> Brw<O> {
             tracing::warn!(object = %transfer.object, from = %context.from, "checksum differs");
             return Ok(refused(asked, sum, transfer.pieces.len()));
         }
-        self.put(context, &transfer, runs).map_err(|error| error.errno())?;
+        self.put(context, &transfer, runs).map_err(store_errno)?;
         let patch = self.objects.stamp(context, transfer.object, &asked, &before);
         let mut change = Transaction::new();
         change.patch(transfer.object, patch);
-        self.store.apply(change).map_err(|error| error.errno())?;
+        self.store.apply(change).map_err(store_errno)?;
         self.objects.changed(context, transfer.object).await?;
         if transfer.pieces.iter().any(|piece| piece.flags.contains(BrwFlags::SYNC)) {
             self.make_durable(context, transfer.object).await?;
@@ -90,9 +90,9 @@ impl<O: Objects> Brw<O> {
             said if said != 0 && asked.valid.contains(Valid::GRANT) => said,
             _ => coverable,
         };
-        let space = || self.store.recent_space().map_err(|error| error.errno());
+        let space = || self.store.recent_space().map_err(store_errno);
         // Something may have been freed a moment ago.
-        let space_now = || self.store.space().map_err(|error| error.errno());
+        let space_now = || self.store.space().map_err(store_errno);
         let bytes = (claimed, coverable, transfer.length as u64);
         self.grants.take(&context.export, bytes, [&space, &space_now])
     }
@@ -135,9 +135,9 @@ impl<O: Objects> Brw<O> {
         asked: Obdo,
         transfer: &Transfer,
     ) -> Result<Outcome, Errno> {
-        let space = || self.store.recent_space().map_err(|error| error.errno());
+        let space = || self.store.recent_space().map_err(store_errno);
         let grant = self.grants.settle(&context.export, &asked, space)?;
-        let now = self.store.attributes(transfer.object).map_err(|error| error.errno())?;
+        let now = self.store.attributes(transfer.object).map_err(store_errno)?;
         // The client's own fields again, with what the object has become; its times are those of
         // the writer.
         let said = asked.valid.without(Valid::MTIME | Valid::ATIME);

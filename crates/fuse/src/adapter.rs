@@ -13,6 +13,7 @@ use sheen_client::posix::{
     Credentials, FileHandle, FileSystem, LockOwner, NewNode, OpenFlags, Operation, Tracked,
 };
 use sheen_types::{Errno, Extent, JobId, Name};
+use tracing::Span;
 
 mod calls;
 
@@ -111,8 +112,9 @@ impl Adapter {
 
     /// See [`crate::drive`]. Inlined, so that the future is made where its box takes it from.
     #[inline(always)]
-    fn drive(&self, request: &Request, work: impl Future<Output = ()> + Send + 'static) {
-        drive::drive(&self.runtime, self.job(request), Box::pin(work), None::<Watch>);
+    fn drive(&self, call: Call<'_>, work: impl Future<Output = ()> + Send + 'static) {
+        let request = (self.job(call.1), call.span(&self.files));
+        drive::drive(&self.runtime, request, Box::pin(work), None::<Watch>);
     }
 
     /// As [`Adapter::drive`], and counts how long it takes from now on.
@@ -120,15 +122,16 @@ impl Adapter {
     #[inline(always)]
     pub(crate) fn counted(
         &self,
-        request: &Request,
+        call: Call<'_>,
         operation: Operation,
         work: impl Future<Output = ()> + Send + 'static,
     ) {
         let work = Box::pin(work);
         let watch = || Watch { files: self.files.clone(), operation, begin: Instant::now() };
         // Made only if the call is counted, which happens when this is dropped.
-        let watch = self.is_tracked(request).then(watch);
-        drive::drive(&self.runtime, self.job(request), work, watch);
+        let watch = self.is_tracked(call.1).then(watch);
+        let request = (self.job(call.1), call.span(&self.files));
+        drive::drive(&self.runtime, request, work, watch);
     }
 
     /// Whether the call counts.
@@ -178,13 +181,13 @@ impl Adapter {
         let who = self.who(request, umask);
         let (files, name) = (self.files.clone(), convert::name(name));
         let (guard, special) = (self.occupy(&[parent]), self.special);
-        let operation = match &new {
-            NewNode::Directory => Operation::Mkdir,
-            NewNode::Symlink(_) => Operation::Symlink,
-            NewNode::Node { .. } => Operation::Mknod,
+        let (called, operation) = match &new {
+            NewNode::Directory => ("mkdir", Operation::Mkdir),
+            NewNode::Symlink(_) => ("symlink", Operation::Symlink),
+            NewNode::Node { .. } => ("mknod", Operation::Mknod),
         };
         let mut waiting = self.waits.call(request.pid(), Ends::Killed);
-        self.counted(request, operation, async move {
+        self.counted(Call(called, request, parent), operation, async move {
             let mut call = pin!(async {
                 let made = files.make(&who, node(parent), &name?, mode, new).await?;
                 Ok(special.made(made))
@@ -196,6 +199,24 @@ impl Adapter {
                 files.forget(late.node, 1);
             }
         });
+    }
+}
+
+/// A call of the kernel's: which one, its request, and the inode that it is about.
+pub(crate) struct Call<'a>(pub(crate) &'static str, pub(crate) &'a Request, pub(crate) INodeNo);
+
+impl Call<'_> {
+    /// What lines of the log belong to while it is answered. No field is looked up unless the log is at this level:
+    /// without, it costs one load of that level.
+    fn span(&self, files: &FileSystem) -> Span {
+        let Self(operation, request, number) = self;
+        tracing::debug_span!(
+            "fuse",
+            operation,
+            unique = request.unique().0,
+            pid = request.pid(),
+            fid = files.fid(node(*number)).ok().map(tracing::field::display)
+        )
     }
 }
 

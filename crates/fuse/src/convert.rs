@@ -28,6 +28,7 @@ pub(crate) fn errno(errno: Errno) -> fuser::Errno {
         Errno::ENOSYS => Errno::EOPNOTSUPP,
         shown => shown,
     };
+    tracing::debug!(%errno, "the kernel is answered with an error");
     fuser::Errno::from_i32(i32::from(shown.0))
 }
 

@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use sheen_io::job;
 use sheen_types::JobId;
 use tokio::runtime::Handle;
+use tracing::Span;
 
 /// What answers a request. It comes boxed: it may have kilobytes, which every function that it is handed
 /// to by value, and every wrapper of it, would copy.
@@ -23,6 +24,8 @@ struct Work<W> {
     future: Answering,
     /// Whose work it is.
     job: Option<JobId>,
+    /// What it is, for lines of the log.
+    span: Span,
     _watch: W,
 }
 
@@ -30,9 +33,11 @@ impl<W: Unpin> Future for Work<W> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        match self.job {
-            None => self.future.as_mut().poll(context),
-            job => job::within(job, || self.future.as_mut().poll(context)),
+        let Self { future, job, span, .. } = &mut *self;
+        let _entered = span.enter();
+        match *job {
+            None => future.as_mut().poll(context),
+            job => job::within(job, || future.as_mut().poll(context)),
         }
     }
 }
@@ -67,15 +72,15 @@ impl<W: Send + Unpin + 'static> Wake for First<W> {
     }
 }
 
-/// Runs `work` to its end on behalf of `job`, and then drops `watch`.
+/// Runs `work` to its end on behalf of `job` and within `span`, and then drops `watch`.
 pub(crate) fn drive<W: Send + Unpin + 'static>(
     runtime: &Handle,
-    job: Option<JobId>,
+    (job, span): (Option<JobId>, Span),
     work: Answering,
     watch: W,
 ) {
     let _context = runtime.enter();
-    let mut work = Work { future: work, job, _watch: watch };
+    let mut work = Work { future: work, job, span, _watch: watch };
     let first = Arc::new(First { state: Mutex::new(State::Polled), runtime: runtime.clone() });
     let waker = Waker::from(Arc::clone(&first));
     if Pin::new(&mut work).poll(&mut Context::from_waker(&waker)).is_ready() {
@@ -105,13 +110,13 @@ mod tests {
         let (done, finished) = std::sync::mpsc::channel();
         let sender = done.clone();
         let work = Box::pin(async move { sender.send(0).expect("heard") });
-        drive(runtime.handle(), None, work, ());
+        drive(runtime.handle(), (None, Span::none()), work, ());
         assert_eq!(finished.try_recv(), Ok(0));
         let (wake, woken) = oneshot::channel();
         let sender = done.clone();
         drive(
             runtime.handle(),
-            None,
+            (None, Span::none()),
             Box::pin(async move {
                 let number = woken.await.expect("sent");
                 tokio::time::sleep(Duration::from_millis(1)).await;
@@ -124,7 +129,7 @@ mod tests {
         assert_eq!(finished.recv_timeout(Duration::from_secs(5)), Ok(7));
         drive(
             runtime.handle(),
-            None,
+            (None, Span::none()),
             Box::pin(async move {
                 // Woken during its first poll.
                 tokio::task::yield_now().await;

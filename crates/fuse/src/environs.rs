@@ -101,7 +101,10 @@ impl Shared {
             let shared = Arc::clone(self);
             let thread = std::thread::Builder::new().name("fuse-environs".to_owned());
             // Where the system has none, jobs are named without it.
-            thread.spawn(move || shared.work()).map_err(|_| Late)?;
+            thread.spawn(move || shared.work()).map_err(|error| {
+                tracing::debug!(%error, "no thread to read a process's environment");
+                Late
+            })?;
             state.threads += 1;
         }
         let (answers, heard) = mpsc::channel();

@@ -7,7 +7,7 @@ use std::pin::pin;
 use fuser::{INodeNo, ReplyEntry, Request};
 use sheen_client::posix::{Entry, NodeId, Operation};
 
-use crate::adapter::Adapter;
+use crate::adapter::{Adapter, Call};
 use crate::answer;
 use crate::signals::Ends;
 use crate::special;
@@ -41,7 +41,7 @@ impl Adapter {
         let (files, who, node) = (self.files.clone(), self.who(request, 0), special::node(number));
         let special = self.special;
         let mut waiting = self.waits.call(request.pid(), Ends::Fatal);
-        self.counted(request, Operation::Getattr, async move {
+        self.counted(Call("lookup", request, number), Operation::Getattr, async move {
             let mut call = pin!(async {
                 match relative {
                     // As whose inode the kernel knows it.

@@ -65,7 +65,10 @@ impl Questions {
         let _turn = turns.turns.acquire().await.map_err(|_| Errno::EIO)?;
         let work =
             move || state.answer.get().map_or(Err(Errno::ENODATA), |answer| answer(&command));
-        let text = tokio::task::spawn_blocking(work).await.map_err(|_| Errno::EIO)??;
+        let text = tokio::task::spawn_blocking(work).await.map_err(|error| {
+            tracing::error!(%error, "a question of a tool is not answered");
+            Errno::EIO
+        })??;
         let from = text.len().min(offset);
         let part = &text.as_bytes()[from..];
         Ok(Bytes::copy_from_slice(&part[..part.len().min(PAGE)]))

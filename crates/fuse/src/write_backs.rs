@@ -124,7 +124,15 @@ impl WriteBacks {
         answer(Ok(written_bytes));
         let failed = match write.await {
             Ok(written) if written == written_bytes => None,
-            Ok(_) => Some(Errno::EIO),
+            Ok(written) => {
+                tracing::warn!(
+                    node = turn.node,
+                    written,
+                    wanted = written_bytes,
+                    "a short write-back"
+                );
+                Some(Errno::EIO)
+            }
             Err(errno) => Some(errno),
         };
         if let Some(errno) = failed {

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use sheen_store::StoreError;
-use sheen_target::Context;
+use sheen_target::{Context, store_errno};
 use sheen_types::Errno;
 use sheen_wire::codec::{ByteOrder, Reader, Wire};
 use sheen_wire::connect::ConnectFlags;
@@ -99,7 +99,7 @@ impl Mdt {
         if !inode.is_regular() {
             return Ok(None);
         }
-        let layout = self.store.xattr(inode.fid, xattrs::LOV).map_err(|error| error.errno())?;
+        let layout = self.store.xattr(inode.fid, xattrs::LOV).map_err(store_errno)?;
         layout.iter().for_each(|layout| self.placement.note_layout(layout));
         Ok(layout)
     }
@@ -132,7 +132,7 @@ impl Mdt {
             return Ok(Bytes::new());
         }
         let acl = self.store.xattr(inode.fid, xattrs::ACL_ACCESS);
-        let acl = acl.map_err(|error| error.errno())?.unwrap_or_default();
+        let acl = acl.map_err(store_errno)?.unwrap_or_default();
         body.valid |= Valid::ACL;
         body.aclsize = acl.len() as u32;
         Ok(acl)

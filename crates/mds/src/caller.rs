@@ -2,7 +2,8 @@
 //!
 //! Clients are trusted to name their user; the server decides what that user may do.
 
-use sheen_store::{Attributes, FileKind, Store};
+use sheen_store::{Attributes, FileKind, Store, StoreError};
+use sheen_target::store_errno;
 use sheen_types::access::{AccessList, Guarded, Subject};
 use sheen_types::{Errno, Fid};
 use sheen_wire::md::{
@@ -154,12 +155,20 @@ impl Caller {
 /// # Errors
 /// [`Errno::EIO`] for one that cannot be read, or those of the store.
 pub(crate) fn access_list(store: &dyn Store, fid: Fid) -> Result<Option<AccessList>, Errno> {
-    let value = store.xattr(fid, xattrs::ACL_ACCESS).map_err(|error| error.errno())?;
-    value.map(|value| parse_list(&value, Errno::EIO)).transpose()
+    let value = store.xattr(fid, xattrs::ACL_ACCESS).map_err(store_errno)?;
+    value.map(|value| stored_list(fid, &value)).transpose()
 }
 
-/// The rules in an attribute's value; `wrong` if there are none.
-pub(crate) fn parse_list(value: &bytes::Bytes, wrong: Errno) -> Result<AccessList, Errno> {
-    let list = PosixAcl::decode(value).ok().and_then(|list| list.rules().ok());
-    list.ok_or(wrong)
+/// The rules in the value of an attribute that `fid` has.
+///
+/// # Errors
+/// [`Errno::EIO`] if they cannot be read.
+pub(crate) fn stored_list(fid: Fid, value: &bytes::Bytes) -> Result<AccessList, Errno> {
+    parse_list(value)
+        .ok_or_else(|| store_errno(StoreError::Corrupt(format!("an access control list of {fid}"))))
+}
+
+/// The rules in an attribute's value, if it has the form of one.
+pub(crate) fn parse_list(value: &bytes::Bytes) -> Option<AccessList> {
+    PosixAcl::decode(value).ok().and_then(|list| list.rules().ok())
 }

@@ -15,7 +15,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use sheen_ldlm::Owner;
 use sheen_store::{AttributePatch, Transaction};
-use sheen_target::{Context, Outcome, ReplyRecording, Target};
+use sheen_target::{Context, Outcome, ReplyRecording, Target, store_errno};
 use sheen_types::{Errno, Fid, ResourceName, Timestamp};
 use sheen_wire::codec::{Wire, Writer};
 use sheen_wire::md::{AttrValid, Bias, MdsOpenFlags, MdtBody, OpenHandle, RecSetattr, SomAttrs};
@@ -71,7 +71,7 @@ impl Mdt {
         let done = self.after_close(file.fid, left.opens == 0, record);
         let done = done.and_then(|transaction| {
             let done = context.target.transact(context, transaction, ReplyRecording::Done);
-            done.map_err(|error| error.errno())
+            done.map_err(store_errno)
         });
         if let Err(errno) = done {
             if left.opens == 0 {
@@ -146,7 +146,7 @@ impl Mdt {
             }
         };
         context.target.world().tasks.spawn("close", Box::pin(finish));
-        done.map_err(|error| error.errno())?;
+        done.map_err(store_errno)?;
         Ok(closed())
     }
 
@@ -160,7 +160,7 @@ impl Mdt {
         let _held = self.exclusion.hold(Needs::new().change_inode(fid)).await;
         let transaction = self.after_close(fid, !self.open_files.is_open(fid), record)?;
         if !transaction.changes.is_empty() {
-            target.transact_locally(transaction).map_err(|error| error.errno())?;
+            target.transact_locally(transaction).map_err(store_errno)?;
         }
         Ok(())
     }

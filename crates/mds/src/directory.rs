@@ -6,7 +6,8 @@
 //! the parent of its link EA.
 
 use bytes::Bytes;
-use sheen_store::{FileKind, Store};
+use sheen_store::{FileKind, Store, StoreError};
+use sheen_target::store_errno;
 use sheen_types::{Errno, Fid, Name};
 
 use crate::Mdt;
@@ -115,13 +116,20 @@ pub(crate) fn parse_value(value: &[u8]) -> Option<Child> {
     })
 }
 
+/// The errno for an entry that cannot be read, which is logged: its client is not at fault.
+pub(crate) fn damaged_entry(directory: Fid, name: &[u8]) -> Errno {
+    let name = name.escape_ascii();
+    store_errno(StoreError::Corrupt(format!("the entry {name} of directory {directory}")))
+}
+
 /// What an ordinary name stands for.
 ///
 /// # Errors
 /// Those of the store.
 pub(crate) fn find(store: &dyn Store, directory: Fid, name: &[u8]) -> Result<Option<Child>, Errno> {
-    let found = store.lookup(directory, &key(name)).map_err(|error| error.errno())?;
-    found.map(|value| parse_value(&value).ok_or(Errno::EIO)).transpose()
+    let found = store.lookup(directory, &key(name)).map_err(store_errno)?;
+    let damaged = || damaged_entry(directory, name);
+    found.map(|value| parse_value(&value).ok_or_else(damaged)).transpose()
 }
 
 impl Mdt {
@@ -142,7 +150,7 @@ impl Mdt {
 
     /// Whether a directory has no entry.
     pub(crate) fn is_empty(&self, directory: Fid) -> Result<bool, Errno> {
-        let entries = self.store.scan(directory, &[], 1).map_err(|error| error.errno())?;
+        let entries = self.store.scan(directory, &[], 1).map_err(store_errno)?;
         Ok(entries.is_empty())
     }
 }

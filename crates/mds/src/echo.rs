@@ -13,14 +13,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use sheen_layout::plan::{Plan, Striping};
-use sheen_store::{Attributes, FileKind, StoreError, Transaction};
-use sheen_target::{Context, LocalClient, ReplyRecording, Target};
+use sheen_store::{Attributes, FileKind, Transaction};
+use sheen_target::{Context, LocalClient, ReplyRecording, Target, store_errno};
 use sheen_types::{Errno, Fid, Name, fid_seq};
 use sheen_wire::md::{MdtBody, RecCreate, RecSetxattr, RecUnlink, Valid};
 use sheen_wire::messages::{MdsGetattrName, MdsReintSetxattr, MdsReintUnlink};
 use sheen_wire::text::Text;
 
-use crate::directory::{self, Child, parse_name, parse_value};
+use crate::directory::{self, Child, damaged_entry, parse_name, parse_value};
 use crate::exclusion::Needs;
 use crate::inode::DIRECTORY_BYTES;
 use crate::reint::CreateSpec;
@@ -81,7 +81,7 @@ impl Mdt {
                 .create(fid, attributes)
                 .set_xattr(fid, LINK, links::first(ECHO, name.as_bytes()))
                 .insert(ECHO, directory::key(name.as_bytes()), directory::value(child));
-            target.transact_locally(transaction).map_err(|error| error.errno())?;
+            target.transact_locally(transaction).map_err(store_errno)?;
             directories.push(fid);
         }
         client.leave().await;
@@ -94,10 +94,11 @@ impl Mdt {
     /// # Errors
     /// Those of the store: what is left is removed the next time.
     pub async fn echo_clean(&self, target: &Arc<Target>) -> Result<u64, Errno> {
-        let errno = |error: StoreError| error.errno();
+        let errno = store_errno;
         let mut files = 0;
         while let Some(found) = self.store.scan(ECHO, &[], 1).map_err(errno)?.pop() {
-            let child = parse_value(&found.value).ok_or(Errno::EIO)?;
+            let child = parse_value(&found.value);
+            let child = child.ok_or_else(|| damaged_entry(ECHO, &found.key))?;
             // Onwards: to pass over what is removed from the beginning takes longer each time.
             let mut from = Vec::new();
             loop {
@@ -106,7 +107,8 @@ impl Mdt {
                 from = [&last.key[..], &[0]].concat();
                 let mut transaction = Transaction::new();
                 for entry in entries {
-                    let file = parse_value(&entry.value).ok_or(Errno::EIO)?;
+                    let file = parse_value(&entry.value);
+                    let file = file.ok_or_else(|| damaged_entry(child.fid, &entry.key))?;
                     transaction.delete(child.fid, entry.key);
                     self.destroy(&mut transaction, &self.inode(file.fid)?)?;
                     files += 1;
@@ -172,7 +174,7 @@ impl Mdt {
             new_inode.add(&mut transaction, parent, name);
             transaction
         });
-        made.map_err(|error| error.errno())?;
+        made.map_err(store_errno)?;
         Ok(())
     }
 }

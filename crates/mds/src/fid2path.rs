@@ -50,7 +50,10 @@ impl Mdt {
     /// Follows link EAs up to the root. The answer says which link was used, or the next one if
     /// there are more.
     pub(crate) fn fid2path(&self, request: &MdsFid2path) -> Result<Outcome, Errno> {
-        let asked = parse_request(&request.getinfo_key).map_err(|_| Errno::EPROTO)?;
+        let asked = parse_request(&request.getinfo_key).map_err(|error| {
+            tracing::warn!(%error, "undecodable request for a path");
+            Errno::EPROTO
+        })?;
         if asked.length as usize > PATH_BYTES_MAX {
             return Err(Errno::EOVERFLOW);
         }

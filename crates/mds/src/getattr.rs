@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use sheen_layout::plan::Plan;
-use sheen_target::{Context, Outcome};
+use sheen_target::{Context, Outcome, store_errno};
 use sheen_types::{Errno, Fid};
 use sheen_wire::md::{MdtBody, Valid};
 use sheen_wire::messages::{MdsGetattr, MdsGetattrName, MdsGetattrNameReply, MdsGetattrReply};
@@ -94,7 +94,7 @@ impl Mdt {
         let (mut body, mut extra) = self.describe(inode, asked.eadatasize > 0)?;
         if asked.valid.contains(Valid::LINKNAME) {
             let target = self.store.xattr(inode.fid, xattrs::SYMLINK);
-            if let Some(target) = target.map_err(|error| error.errno())? {
+            if let Some(target) = target.map_err(store_errno)? {
                 let room = (asked.eadatasize as usize).saturating_sub(1);
                 let mut bytes = target[..target.len().min(room)].to_vec();
                 bytes.push(0);
@@ -115,7 +115,7 @@ impl Mdt {
 
     /// A directory's default layout; for the root the file system's.
     fn effective_default_layout(&self, inode: &Inode) -> Result<Bytes, Errno> {
-        let value = self.store.xattr(inode.fid, xattrs::LOV).map_err(|error| error.errno())?;
+        let value = self.store.xattr(inode.fid, xattrs::LOV).map_err(store_errno)?;
         let ours = || match inode.fid == Fid::ROOT {
             true => Plan::inherited(None, None, &self.placement.defaults()).encode(),
             false => Bytes::new(),

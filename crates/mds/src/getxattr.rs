@@ -1,7 +1,7 @@
 //! Extended attributes: one, their names, or all at once.
 
 use bytes::Bytes;
-use sheen_target::Outcome;
+use sheen_target::{Outcome, store_errno};
 use sheen_types::Errno;
 use sheen_wire::md::{MdtBody, Valid};
 use sheen_wire::messages::{MdsGetxattr, MdsGetxattrReply};
@@ -65,7 +65,7 @@ impl Mdt {
             self.check_user_xattr(caller, inode)?;
         }
         let name = if name == xattrs::LUSTRE_LOV { xattrs::LOV } else { name };
-        self.store.xattr(inode.fid, name).map_err(|error| error.errno())
+        self.store.xattr(inode.fid, name).map_err(store_errno)
     }
 
     /// Values of `user.*` are for callers who may read the inode; names are for all.
@@ -84,7 +84,7 @@ impl Mdt {
 
     fn xattr_names(&self, inode: &Inode) -> Result<Bytes, Errno> {
         let mut names = Vec::new();
-        for name in self.store.xattr_names(inode.fid).map_err(|error| error.errno())? {
+        for name in self.store.xattr_names(inode.fid).map_err(store_errno)? {
             if xattrs::is_shown(&name) {
                 names.extend_from_slice(name.as_bytes());
                 names.push(0);
@@ -97,8 +97,8 @@ impl Mdt {
     pub(crate) fn all_xattrs(&self, inode: &Inode) -> Result<AllXattrs, Errno> {
         let (mut names, mut values, mut lengths) = (Vec::new(), Vec::new(), Vec::new());
         let mut has_user = false;
-        for name in self.store.xattr_names(inode.fid).map_err(|error| error.errno())? {
-            let value = self.store.xattr(inode.fid, &name).map_err(|error| error.errno())?;
+        for name in self.store.xattr_names(inode.fid).map_err(store_errno)? {
+            let value = self.store.xattr(inode.fid, &name).map_err(store_errno)?;
             let Some(value) = value.filter(|_| xattrs::is_shown(&name)) else { continue };
             has_user |= name.starts_with(USER);
             names.extend_from_slice(name.as_bytes());

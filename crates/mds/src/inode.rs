@@ -1,6 +1,7 @@
 //! Inodes as the store has them.
 
 use sheen_store::{AttributePatch, Attributes, FileKind, StoreError};
+use sheen_target::store_errno;
 use sheen_types::{Errno, Fid, Timestamp};
 
 use crate::Mdt;
@@ -47,7 +48,7 @@ impl Mdt {
             Err(StoreError::Damaged(_)) => (self.store.record(fid), true),
             attributes => (attributes, false),
         };
-        let attributes = attributes.map_err(|error| error.errno())?;
+        let attributes = attributes.map_err(store_errno)?;
         Ok(Inode { fid, attributes, is_damaged })
     }
 

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use sheen_layout::plan::Plan;
 use sheen_layout::stored::{Removed, Selection, SetFlags, Stored, errno_of};
 use sheen_store::{StoreError, Transaction};
-use sheen_target::{Context, ReplyRecording};
+use sheen_target::{Context, ReplyRecording, store_errno};
 use sheen_types::{Errno, Fid, InodeBits, LockMode};
 use sheen_wire::ost::OstId;
 
@@ -89,7 +89,7 @@ impl Mdt {
         match self.store.xattr(directory, xattrs::LOV) {
             Ok(value) => Ok(value.as_ref().and_then(default_of)),
             Err(StoreError::NoObject(_)) => Ok(None),
-            Err(error) => Err(error.errno()),
+            Err(error) => Err(store_errno(error)),
         }
     }
 
@@ -133,7 +133,7 @@ impl Mdt {
             reserved.record(&mut transaction);
             transaction
         });
-        done.map(|_| ()).map_err(|error| error.errno())
+        done.map(|_| ()).map_err(store_errno)
     }
 
     /// Adds, removes or marks components. The inode is held.
@@ -167,7 +167,7 @@ impl Mdt {
             self.placement.destroy_objects_later(&mut transaction, &changed.gone);
         }
         let done = context.target.transact(context, transaction, ReplyRecording::Done);
-        done.map_err(|error| error.errno())?;
+        done.map_err(store_errno)?;
         match changed.loses_data {
             true => {
                 let cut = self.store.truncate(inode.fid, 0);

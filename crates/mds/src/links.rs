@@ -4,7 +4,8 @@
 //! that do not fit are left out, as in Lustre.
 
 use bytes::Bytes;
-use sheen_store::Transaction;
+use sheen_store::{StoreError, Transaction};
+use sheen_target::store_errno;
 use sheen_types::{Errno, Fid};
 use sheen_wire::md::{LinkEa, LinkEntry};
 
@@ -36,9 +37,11 @@ pub(crate) fn of(names: &[(Fid, Bytes)]) -> Bytes {
 impl Mdt {
     /// All known names of an inode.
     pub(crate) fn links(&self, fid: Fid) -> Result<LinkEa, Errno> {
-        let value = self.store.xattr(fid, xattrs::LINK).map_err(|error| error.errno())?;
+        let value = self.store.xattr(fid, xattrs::LINK).map_err(store_errno)?;
         match value {
-            Some(value) => LinkEa::decode(&value).map_err(|_| Errno::EIO),
+            Some(value) => LinkEa::decode(&value).map_err(|error| {
+                store_errno(StoreError::Corrupt(format!("the list of the names of {fid}: {error}")))
+            }),
             None => Ok(LinkEa::default()),
         }
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use sheen_store::{FileKind, Store, StoreError, Transaction};
-use sheen_target::Target;
+use sheen_target::{Target, store_errno};
 use sheen_types::{Errno, Fid, fid_seq};
 
 use crate::Mdt;
@@ -103,13 +103,13 @@ impl Mdt {
             return Ok(false);
         }
         let fid = inode.fid;
-        let found = self.store.lookup(ORPHANS, &fid_key(fid)).map_err(|error| error.errno())?;
+        let found = self.store.lookup(ORPHANS, &fid_key(fid)).map_err(store_errno)?;
         Ok(found.is_some())
     }
 
     /// Destroys all orphans that are not open: recovery has ended.
     pub(crate) async fn clean_orphans(&self, target: &Arc<Target>) -> Result<(), Errno> {
-        for fid in list(&*self.store).map_err(|error| error.errno())? {
+        for fid in list(&*self.store).map_err(store_errno)? {
             let _held = self.exclusion.hold(Needs::new().change_inode(fid)).await;
             if self.open_files.is_open(fid) {
                 continue;
@@ -120,7 +120,7 @@ impl Mdt {
                 Err(Errno::ENOENT) => drop(transaction.delete(ORPHANS, fid_key(fid))),
                 Err(errno) => return Err(errno),
             }
-            target.transact_locally(transaction).map_err(|error| error.errno())?;
+            target.transact_locally(transaction).map_err(store_errno)?;
         }
         Ok(())
     }

@@ -2,14 +2,14 @@
 
 use bytes::Bytes;
 use sheen_store::FileKind;
-use sheen_target::{Context, Outcome, Wait, while_waiting};
+use sheen_target::{Context, Outcome, Wait, store_errno, while_waiting};
 use sheen_types::{Errno, Fid};
 use sheen_wire::dir::{DirEntry, DirPage, DirPageHeader, HASH_END, PAGE_SIZE, PageFlags};
 use sheen_wire::md::MdtBody;
 use sheen_wire::messages::{MdsReadpage, MdsReadpageReply};
 
 use crate::Mdt;
-use crate::directory::{HASH_DOT, HASH_DOT_DOT, parse_key, parse_value};
+use crate::directory::{HASH_DOT, HASH_DOT_DOT, damaged_entry, parse_key, parse_value};
 
 /// Bytes sent at once at most: Lustre's bulk of a directory.
 const BYTES_MAX: usize = 1 << 20;
@@ -58,14 +58,15 @@ impl<'a> Walk<'a> {
 
     fn read_ahead(&mut self) -> Result<(), Errno> {
         let entries = self.mdt.store.scan(self.directory, &self.from, SCAN_STEP);
-        let entries = entries.map_err(|error| error.errno())?;
+        let entries = entries.map_err(store_errno)?;
         self.is_over = entries.len() < SCAN_STEP;
         if let Some(last) = entries.last() {
             self.from = [&last.key[..], &[0]].concat();
         }
         for entry in entries.into_iter().rev() {
-            let (hash, name) = parse_key(&entry.key).ok_or(Errno::EIO)?;
-            let child = parse_value(&entry.value).ok_or(Errno::EIO)?;
+            let damaged = || damaged_entry(self.directory, &entry.key);
+            let (hash, name) = parse_key(&entry.key).ok_or_else(damaged)?;
+            let child = parse_value(&entry.value).ok_or_else(damaged)?;
             self.ahead.push(DirEntry::new(child.fid, hash, name, child.kind.mode_bits() as u16));
         }
         Ok(())

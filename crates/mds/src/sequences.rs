@@ -16,7 +16,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use sheen_store::{Store, StoreError, Transaction, all_entries};
-use sheen_target::{Context, Export, Outcome, ReplyRecording};
+use sheen_target::{Context, Export, Outcome, ReplyRecording, store_errno};
 use sheen_types::{Errno, Fid, HashMap, Nid, Uuid, fid_seq};
 use sheen_wire::codec::{ByteOrder, Reader, Wire, Writer};
 use sheen_wire::fld::{LuSeqRange, SeqRangeFlags};
@@ -109,17 +109,21 @@ struct Counter {
 
 impl Sequences {
     pub(crate) fn load(store: Arc<dyn Store>, index: u16) -> Result<Self, StoreError> {
-        let corrupt = || StoreError::Corrupt("a range of sequences".to_owned());
+        let corrupt = |error: &dyn std::fmt::Display| {
+            StoreError::Corrupt(format!("a range of sequences: {error}"))
+        };
         let mut ranges = Vec::new();
         for entry in all_entries(&*store, RANGES, &[]) {
             let entry = entry?;
             if entry.key != NEXT_KEY {
                 let mut reader = Reader::new(&entry.value, ByteOrder::Little);
-                ranges.push(LuSeqRange::decode(&mut reader).map_err(|_| corrupt())?);
+                ranges.push(LuSeqRange::decode(&mut reader).map_err(|error| corrupt(&error))?);
             }
         }
         let next = match store.lookup(RANGES, NEXT_KEY)? {
-            Some(value) => u64::from_le_bytes(value[..].try_into().map_err(|_| corrupt())?),
+            Some(value) => {
+                u64::from_le_bytes(value[..].try_into().map_err(|error| corrupt(&error))?)
+            }
             None => 0,
         };
         let counter = tokio::sync::Mutex::new(Counter { next, reserved: next });
@@ -187,7 +191,7 @@ impl Sequences {
         }
         let mut ranges = self.ranges.lock();
         let range = self.add_range(&mut ranges, 0, SeqRangeFlags::MDT);
-        let range = range.map_err(|error| error.errno())?;
+        let range = range.map_err(store_errno)?;
         tracing::warn!(
             start = range.start,
             "all sequences of FIDs are used up; took another range"
@@ -211,7 +215,7 @@ impl Sequences {
             let value = Bytes::copy_from_slice(&reserved.to_le_bytes());
             transaction.put(RANGES, Bytes::from_static(NEXT_KEY), value);
             let done = context.target.transact(context, transaction, ReplyRecording::Idempotent);
-            done.map_err(|error| error.errno())?;
+            done.map_err(store_errno)?;
             // A sequence that is used must stay used: the one write that cannot wait.
             let synced = context.target.sync().await;
             synced.map_err(|errno| context.fails_all_the_same(errno))?;
@@ -293,7 +297,7 @@ impl Mdt {
                     return Err(Errno::EINVAL);
                 }
                 let range = self.sequences.of(asked.index, asked.flags);
-                let range = range.map_err(|error| error.errno())?;
+                let range = range.map_err(store_errno)?;
                 context.target.sync().await?;
                 range
             }

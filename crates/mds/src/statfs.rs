@@ -1,6 +1,6 @@
 //! MDS_STATFS: how full the MDT is, or the whole file system.
 
-use sheen_target::Outcome;
+use sheen_target::{Outcome, store_errno};
 use sheen_types::Errno;
 use sheen_types::limits::NAME_BYTES_MAX;
 use sheen_wire::md::{ObdStatfs, StatfsState, Valid};
@@ -24,7 +24,7 @@ impl Mdt {
 
     /// The MDT's own numbers; with `AGSTATFS` the blocks are those of all OSTs.
     pub(crate) fn statfs(&self, request: &MdsStatfs) -> Result<Outcome, Errno> {
-        let space = self.store.space().map_err(|error| error.errno())?;
+        let space = self.store.space().map_err(store_errno)?;
         let block = u64::from(BLOCK);
         let mut answer = ObdStatfs {
             kind: MAGIC,

@@ -12,7 +12,7 @@
 use bytes::Bytes;
 use sheen_layout::stored::Stored;
 use sheen_store::Transaction;
-use sheen_target::{Context, LockGuard, Outcome, ReplyRecording};
+use sheen_target::{Context, LockGuard, Outcome, ReplyRecording, store_errno};
 use sheen_types::{Errno, Fid, InodeBits, LockMode, ResourceName};
 use sheen_wire::codec::{ByteOrder, Reader, Wire};
 use sheen_wire::md::SwapLayouts;
@@ -63,7 +63,10 @@ impl Mdt {
             return self.replay_done(context, done);
         }
         let mut reader = Reader::new(&request.swap_layouts, ByteOrder::Little);
-        let asked = SwapLayouts::decode(&mut reader).map_err(|_| Errno::EPROTO)?;
+        let asked = SwapLayouts::decode(&mut reader).map_err(|error| {
+            tracing::warn!(%error, "undecodable request to swap layouts");
+            Errno::EPROTO
+        })?;
         if asked.flags & WITH_ARCHIVE != 0 {
             return Err(Errno::EOPNOTSUPP);
         }
@@ -81,10 +84,7 @@ impl Mdt {
             self.dom.brw.make_durable(context, side.inode.fid).await?;
         }
         let transaction = self.exchange(first, second);
-        context
-            .target
-            .transact(context, transaction, ReplyRecording::Done)
-            .map_err(|e| e.errno())?;
+        context.target.transact(context, transaction, ReplyRecording::Done).map_err(store_errno)?;
         Ok(Outcome::ok(done))
     }
 
@@ -95,7 +95,7 @@ impl Mdt {
         }
         caller.may(&*self.store, fid, &inode.attributes, May::WRITE)?;
         let layout = self.layout(&inode)?.map(|layout| layouts::stored(&layout)).transpose()?;
-        let size = self.store.xattr(fid, xattrs::SOM).map_err(|error| error.errno())?;
+        let size = self.store.xattr(fid, xattrs::SOM).map_err(store_errno)?;
         Ok(SwappedFile { inode, layout, size })
     }
 

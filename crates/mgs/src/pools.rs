@@ -7,7 +7,7 @@ use sheen_llog::{ClusterMap, PoolChange, client_name, mdt_lov, pool_change};
 use sheen_types::{Errno, TargetKind, TargetName};
 
 use crate::registration::mdts;
-use crate::state::{Edit, LogSet, MgsState};
+use crate::state::{Edit, LogSet, MgsState, unreadable};
 
 /// Longest name of a pool (`LOV_MAXPOOLNAME`).
 const NAME_BYTES_MAX: usize = 15;
@@ -74,7 +74,7 @@ fn check_name(name: &str) -> Result<(), Errno> {
 fn fits(edit: &Edit, fsname: &str, pool: &str, change: &PoolChange) -> Result<(), Errno> {
     let mut map = ClusterMap::new(fsname);
     let log = edit.log(&client_name(fsname)).ok_or(Errno::EINVAL)?;
-    map.read(log.records()).map_err(|_| Errno::EIO)?;
+    map.read(log.records()).map_err(|error| unreadable(fsname, &error, Errno::EIO))?;
     let members = map.pools.get(pool);
     match change {
         PoolChange::New if members.is_some() => Err(Errno::EEXIST),

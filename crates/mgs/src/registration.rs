@@ -8,7 +8,7 @@ use sheen_types::{Errno, Nid, TargetKind, TargetName};
 use sheen_wire::mgs::{MgsTargetInfo, MgsTargetNidlist, TargetFlags};
 use sheen_wire::text::Chars;
 
-use crate::state::{Edit, LogSet, MgsState};
+use crate::state::{Edit, LogSet, MgsState, unreadable};
 use crate::{parameters, pools};
 
 /// Longest file system name; the name of its lock resource has 8 bytes.
@@ -224,7 +224,7 @@ fn add_known_targets(edit: &mut Edit, mdt: &TargetName) -> Result<(), Errno> {
     let client = client_name(&mdt.fsname);
     let mut map = sheen_llog::ClusterMap::new(&mdt.fsname);
     if let Some(log) = edit.log(&client) {
-        map.read(log.records()).map_err(|_| Errno::EINVAL)?;
+        map.read(log.records()).map_err(|error| unreadable(&mdt.fsname, &error, Errno::EINVAL))?;
     }
     let targets = map.mdts.iter().map(|target| (TargetKind::Mdt, target));
     let targets = targets.chain(map.osts.iter().map(|target| (TargetKind::Ost, target)));

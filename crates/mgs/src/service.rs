@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use sheen_io::{BoxFuture, World};
 use sheen_ldlm::{LockKind, Policy};
 use sheen_llog::{ClusterMap, ConfigLog, PoolChange};
-use sheen_store::Store;
+use sheen_store::{Store, StoreError};
 use sheen_target::{
     ConnectOffer, Context, Operations, Outcome, ReverseChannels, Target, TargetConfig, TargetError,
     Timeouts,
@@ -86,7 +86,7 @@ impl Mgs {
                 edit.make(PARAMS);
                 Ok(())
             });
-            made.map_err(|_| sheen_store::StoreError::Io("cannot make a log".to_owned()))?;
+            made.map_err(|errno| StoreError::Io(format!("cannot make the log {PARAMS}: {errno}")))?;
         }
         Ok(Arc::new(Self {
             state,
@@ -239,8 +239,11 @@ impl Mgs {
         let mut map = ClusterMap::new(fsname);
         let mut params = ClusterMap::new(fsname);
         // We wrote these records ourselves; what cannot be read is left out.
-        let _ = map.read(self.log(&sheen_llog::client_name(fsname))?.records());
-        let _ = params.read(self.log(PARAMS)?.records());
+        let targets = map.read(self.log(&sheen_llog::client_name(fsname))?.records());
+        let settings = params.read(self.log(PARAMS)?.records());
+        for error in [targets, settings].into_iter().filter_map(Result::err) {
+            tracing::warn!(fsname, %error, "a record of the configuration cannot be read: left out");
+        }
         map.params.extend(params.params);
         Some(map)
     }

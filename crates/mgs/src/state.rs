@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use sheen_llog::{ConfigLog, LogRecord, Section};
+use sheen_llog::{ConfigLog, LogRecord, MapError, Section};
 use sheen_store::{Store, StoreError, Transaction};
-use sheen_target::VERSION;
+use sheen_target::{VERSION, store_errno};
 use sheen_types::{Errno, Fid, fid_seq};
 use sheen_wire::codec::{ByteOrder, Reader, Wire, Writer};
 use sheen_wire::llog::LlogLogid;
@@ -103,8 +103,10 @@ impl Edit {
         self.step += 1;
         let now = self.now;
         let log = self.logs.entry(name.to_owned()).or_insert_with(|| ConfigLog::new(now));
-        log.append_section(section, self.step, VERSION, now).map_err(|_| Errno::ENOSPC)?;
-        Ok(())
+        log.append_section(section, self.step, VERSION, now).map(drop).map_err(|error| {
+            tracing::error!(log = name, %error, "nothing can be added to a configuration log");
+            Errno::ENOSPC
+        })
     }
 
     /// Cancels the sections of a target with this comment; whether there were any.
@@ -213,7 +215,7 @@ impl MgsState {
             changed.push((name, StoredLog { id, log: Arc::new(log) }));
         }
         if !transaction.changes.is_empty() {
-            self.store.apply(transaction).map_err(|error| error.errno())?;
+            self.store.apply(transaction).map_err(store_errno)?;
         }
         inner.last_id = last_id;
         inner.logs.extend(changed);
@@ -235,7 +237,7 @@ impl MgsState {
         let mut transaction = Transaction::new();
         let key = Bytes::copy_from_slice(fsname.as_bytes());
         transaction.put(TABLES, key, encode(&table.version()));
-        self.store.apply(transaction).map_err(|error| error.errno())?;
+        self.store.apply(transaction).map_err(store_errno)?;
         Ok(value)
     }
 
@@ -315,4 +317,10 @@ pub(crate) fn scan(store: &dyn Store, index: Fid) -> Result<Vec<(Bytes, Bytes)>,
             return Ok(found);
         }
     }
+}
+
+/// The errno for a configuration log with a record that makes no sense, which is logged: no client can mend it.
+pub(crate) fn unreadable(fsname: &str, error: &MapError, errno: Errno) -> Errno {
+    tracing::error!(fsname, %error, "the configuration log cannot be read");
+    errno
 }

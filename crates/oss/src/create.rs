@@ -3,7 +3,7 @@
 use std::cell::Cell;
 
 use sheen_store::{Store, StoreError, Transaction};
-use sheen_target::{Context, Outcome, ReplyRecording};
+use sheen_target::{Context, Outcome, ReplyRecording, store_errno};
 use sheen_types::{Errno, Fid};
 use sheen_wire::md::Valid;
 use sheen_wire::messages::{OstCreate, OstCreateReply};
@@ -144,7 +144,7 @@ impl Ost {
                 }
                 Err(StoreError::NoObject(_)) => {}
                 // The MDT asks again; what is passed over now would not be found later.
-                Err(error) => return Err(error.errno()),
+                Err(error) => return Err(store_errno(error)),
             }
             Ok(())
         })?;
@@ -169,7 +169,7 @@ impl Ost {
         let mut change = Transaction::new();
         objects::put_last_id(&mut change, sequence, last);
         let done = context.target.transact(context, change, ReplyRecording::Idempotent);
-        done.map(|_| last).map_err(|error| error.errno())
+        done.map(|_| last).map_err(store_errno)
     }
 
     /// Ids `first..=last` in transactions of [`STEP`] each. Only the last one is the request's own:
@@ -190,9 +190,9 @@ impl Ost {
             }
             if to == last {
                 let done = context.target.transact(context, change, ReplyRecording::Idempotent);
-                return done.map(|_| ()).map_err(|error| error.errno());
+                return done.map(|_| ()).map_err(store_errno);
             }
-            self.store.apply(change).map_err(|error| error.errno())?;
+            self.store.apply(change).map_err(store_errno)?;
             from = to + 1;
         }
     }

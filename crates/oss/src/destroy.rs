@@ -1,7 +1,7 @@
 //! OST_DESTROY: removing objects whose file is gone.
 
 use sheen_store::{StoreError, Transaction};
-use sheen_target::{Context, Outcome, ReplyRecording};
+use sheen_target::{Context, Outcome, ReplyRecording, store_errno};
 use sheen_types::{Errno, Extent, LockMode};
 use sheen_wire::md::Valid;
 use sheen_wire::messages::{OstDestroy, OstDestroyReply};
@@ -36,7 +36,7 @@ impl Ost {
             match self.store.record(object) {
                 Ok(_) => objects::destroy(&mut change, object),
                 Err(StoreError::NoObject(_)) => continue,
-                Err(error) => return Err(error.errno()),
+                Err(error) => return Err(store_errno(error)),
             }
             let resource = sheen_wire::ost::OstId::of_fid(object).resource();
             let policy = sheen_ldlm::Policy::extent(Extent::ALL);
@@ -46,12 +46,12 @@ impl Ost {
         if change.changes.is_empty() {
             // Gone, but perhaps only in memory.
             let target = &context.target;
-            let now = target.transact_locally(Transaction::new()).map_err(|e| e.errno())?;
+            let now = target.transact_locally(Transaction::new()).map_err(store_errno)?;
             target.committed(now).await?;
             return Err(Errno::ENOENT);
         }
         let done = context.target.transact(context, change, ReplyRecording::Idempotent);
-        let transno = done.map_err(|error| error.errno())?;
+        let transno = done.map_err(store_errno)?;
         let durable = context.target.committed(transno).await;
         durable.map_err(|errno| context.fails_all_the_same(errno))?;
         let ost_body = Some(OstBody { oa });

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use sheen_store::{Store, StoreError, Transaction};
-use sheen_target::{LocalClient, Target};
+use sheen_target::{LocalClient, Target, store_errno};
 use sheen_types::{Errno, Fid, fid_seq};
 use sheen_wire::md::Valid;
 use sheen_wire::messages::{OstRead, OstWrite, Reply};
@@ -50,7 +50,7 @@ impl Ost {
                 objects::create(&mut transaction, object, now);
             }
             objects::put_last_id(&mut transaction, fid_seq::ECHO, end);
-            target.transact_locally(transaction).map_err(|error| error.errno())?;
+            target.transact_locally(transaction).map_err(store_errno)?;
             *last = Some(end);
         }
         Ok(before + 1)
@@ -74,7 +74,7 @@ impl Ost {
             let job = move || *result.lock() = store.sync_data(object).err();
             target.world().tasks.blocking(Box::new(job)).await;
             let failed = failed.lock().take();
-            failed.map_or(Ok(()), |error| Err(error.errno()))?;
+            failed.map_or(Ok(()), |error| Err(store_errno(error)))?;
         }
         Ok(())
     }
@@ -90,13 +90,13 @@ pub async fn echo_clean(target: &Arc<Target>) -> Result<u64, Errno> {
     // Onwards: to pass over what is removed from the beginning takes longer each time.
     let mut from = Fid::new(fid_seq::ECHO, 0);
     loop {
-        let found = surveys(&**store, from, STEP).map_err(|error| error.errno())?;
+        let found = surveys(&**store, from, STEP).map_err(store_errno)?;
         let Some(last) = found.last() else { return Ok(removed) };
         from = Fid { ver: 1, ..*last };
         removed += found.len() as u64;
         let mut transaction = Transaction::new();
         found.into_iter().for_each(|object| objects::destroy(&mut transaction, object));
-        target.transact_locally(transaction).map_err(|error| error.errno())?;
+        target.transact_locally(transaction).map_err(store_errno)?;
         sheen_io::yield_once().await;
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use sheen_store::{Attributes, Entry, FileKind, Store, StoreError, Transaction, all_entries};
+use sheen_target::store_errno;
 use sheen_types::{Errno, Fid, HashMap, Timestamp, fid_seq};
 use sheen_wire::ost::OstId;
 
@@ -146,11 +147,11 @@ pub(crate) fn put_last_id(transaction: &mut Transaction, sequence: u64, last: u6
 
 /// The last id of each sequence that has objects, in the order of sequences.
 pub(crate) fn last_ids(store: &dyn Store) -> Result<Vec<(u64, u64)>, StoreError> {
-    let wrong = || StoreError::Corrupt("a record of the last object".to_owned());
+    let wrong = |error| StoreError::Corrupt(format!("a record of the last object: {error}"));
     let parse = |entry: Result<Entry, StoreError>| {
         let entry = entry?;
-        let sequence = entry.key.as_ref().try_into().map_err(|_| wrong())?;
-        let last = entry.value.as_ref().try_into().map_err(|_| wrong())?;
+        let sequence = entry.key.as_ref().try_into().map_err(wrong)?;
+        let last = entry.value.as_ref().try_into().map_err(wrong)?;
         Ok((u64::from_be_bytes(sequence), u64::from_le_bytes(last)))
     };
     all_entries(store, LAST_IDS, &[]).map(parse).collect()
@@ -197,11 +198,14 @@ impl Sequences {
 
 /// The last id of a sequence, as stored; 0 for a sequence that has no object yet.
 pub(crate) fn last_id(store: &dyn Store, sequence: u64) -> Result<u64, Errno> {
-    let value = store.lookup(LAST_IDS, &sequence.to_be_bytes()).map_err(|e| e.errno())?;
+    let value = store.lookup(LAST_IDS, &sequence.to_be_bytes()).map_err(store_errno)?;
     match value.as_deref().map(<[u8; 8]>::try_from) {
         None => Ok(0),
         Some(Ok(bytes)) => Ok(u64::from_le_bytes(bytes)),
-        Some(Err(_)) => Err(Errno::EIO),
+        Some(Err(error)) => {
+            let text = format!("the last object of sequence {sequence:#x}: {error}");
+            Err(store_errno(StoreError::Corrupt(text)))
+        }
     }
 }
 

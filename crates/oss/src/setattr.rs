@@ -2,7 +2,7 @@
 
 use sheen_brw::attributes;
 use sheen_store::Transaction;
-use sheen_target::{Context, Outcome, ReplyRecording};
+use sheen_target::{Context, Outcome, ReplyRecording, store_errno};
 use sheen_types::Errno;
 use sheen_wire::md::Valid;
 use sheen_wire::messages::{OstSetattr, OstSetattrReply};
@@ -20,7 +20,7 @@ impl Ost {
     ) -> Result<Outcome, Errno> {
         let asked = request.ost_body.oa;
         let object = objects::fid_of(asked.oi, self.index)?;
-        let now = self.store.attributes(object).map_err(|error| error.errno())?;
+        let now = self.store.attributes(object).map_err(store_errno)?;
         let owner = attributes::OWNER | Valid::MODE;
         if asked.valid.intersects(owner) && !context.export.is_server() {
             return Err(Errno::EPERM);
@@ -34,7 +34,7 @@ impl Ost {
         let mut change = Transaction::new();
         change.patch(object, patch);
         let done = context.target.transact(context, change, ReplyRecording::Idempotent);
-        done.map_err(|error| error.errno())?;
+        done.map_err(store_errno)?;
         let said = attributes::ALWAYS | attributes::OWNER | Valid::GROUP;
         let said = self.brw.described(&asked, object, said);
         let oa = said.map_err(|errno| context.fails_all_the_same(errno))?;

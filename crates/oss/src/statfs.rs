@@ -1,6 +1,6 @@
 //! OST_STATFS: space and objects.
 
-use sheen_target::Outcome;
+use sheen_target::{Outcome, store_errno};
 use sheen_types::Errno;
 use sheen_types::limits::NAME_BYTES_MAX;
 use sheen_wire::md::{ObdStatfs, StatfsState};
@@ -18,7 +18,7 @@ const BLOCKS_LOW: u64 = 256;
 impl Ost {
     /// What is promised counts as free, as in Lustre: it may never be used.
     pub(crate) fn statfs(&self) -> Result<Outcome, Errno> {
-        let space = self.store.space().map_err(|error| error.errno())?;
+        let space = self.store.space().map_err(store_errno)?;
         let available = space.available / BLOCK;
         let mut state = StatfsState::NONE;
         for (holds, flag) in [

@@ -16,6 +16,7 @@ pub mod limits;
 mod portals;
 pub mod service;
 mod state;
+mod subject;
 mod timing;
 mod xids;
 
@@ -29,5 +30,6 @@ pub use incoming::{
 };
 pub use portals::{BULK_PORTALS, REPLY_PORTALS, bulk_portal, reply_portal, request_portal};
 pub use state::{Counters, ImportEvents, ImportState, LockReplay, NoEvents, StateChange};
+pub use subject::subject_of;
 pub use timing::{OwnTimes, Time, Timing};
 pub use xids::Xids;

@@ -17,6 +17,7 @@ use crate::export::{Export, ExportInner, ExportState};
 use crate::last_rcvd::{ClientRecord, ReplyRecord, Slot, put_client, remove_client};
 use crate::operations::Leaving;
 use crate::replies::Replies;
+use crate::store_errno::store_errno;
 use crate::target::Target;
 
 /// How long after a failure it is tried again to forget a client.
@@ -192,6 +193,11 @@ impl Target {
             agreed => agreed?,
         };
         let flag = |flag: OpFlags, on: bool| if on { flag } else { OpFlags::NONE };
+        if is_new {
+            tracing::info!(target = self.name(), client = %connect.client, nid = %connect.from, "client connected");
+        } else {
+            tracing::info!(target = self.name(), client = %connect.client, nid = %connect.from, "client reconnected");
+        }
         let op_flags = flag(OpFlags::CONNECT_RECONNECT, is_reconnect)
             | flag(OpFlags::CONNECT_REPLAYABLE, self.config.replayable)
             | flag(OpFlags::CONNECT_RECOVERING, self.recovery.is_running() && !light);
@@ -273,7 +279,7 @@ impl Target {
                 ClientRecord { uuid: connect.client.clone(), client, instance: self.instance };
             let mut transaction = Transaction::new();
             put_client(&mut transaction, &record);
-            let stored = self.store.apply(transaction).map_err(|error| error.errno());
+            let stored = self.store.apply(transaction).map_err(store_errno);
             // Durable before the client may rely on being awaited.
             let stored = match stored {
                 Ok(_) => self.sync().await,
@@ -469,6 +475,8 @@ impl Target {
         let mut count = 0;
         for export in self.exports() {
             if export.uuid().as_str() == uuid || Some(export.nid()) == nid {
+                tracing::warn!(target = self.name(), client = %export.uuid(), nid = %export.nid(),
+                    "an operator evicts a client (evict_client)");
                 self.evict(&export).await;
                 count += 1;
             }
@@ -491,12 +499,13 @@ impl Target {
         if is_evicted && !self.forget_for_good(export, &slots).await {
             return;
         }
-        // Before the client may come back by its name: its new record would be taken for the old one.
-        if why == Leaving::Disconnected
-            && let Err(error) = self.forget(export, &slots)
-        {
-            tracing::error!(target = self.name(), client = %export.uuid(), %error,
-                "cannot forget a client");
+        if why == Leaving::Disconnected {
+            // Before the client may come back by its name: its new record would be taken for the old one.
+            if let Err(error) = self.forget(export, &slots) {
+                tracing::error!(target = self.name(), client = %export.uuid(), %error,
+                    "cannot forget a client");
+            }
+            tracing::info!(target = self.name(), client = %export.uuid(), nid = %export.nid(), "client disconnected");
         }
         self.stats.evictions.fetch_add(u64::from(is_evicted), Ordering::Relaxed);
         self.exports.remove(export);
@@ -515,17 +524,15 @@ impl Target {
         loop {
             let forgotten = match self.forget(export, slots) {
                 Ok(false) => return true,
-                Ok(true) => self.sync().await,
-                Err(error) => Err(error.errno()),
+                Ok(true) => self.sync().await.map_err(|errno| errno.to_string()),
+                Err(error) => Err(error.to_string()),
             };
-            if forgotten.is_ok() {
-                return true;
-            }
+            let Err(error) = forgotten else { return true };
             if self.stopping.load(Ordering::Acquire) {
                 return false;
             }
             if !std::mem::replace(&mut is_reported, true) {
-                tracing::error!(target = self.name(), client = %export.uuid(),
+                tracing::error!(target = self.name(), client = %export.uuid(), error,
                     "cannot forget an evicted client: it keeps its locks until the disk works");
             }
             self.world.clock.sleep_until(self.now() + FORGETS_AGAIN_AFTER).await;

@@ -115,6 +115,10 @@ impl Target {
         let Some(export) = self.export(incoming.body.handle) else {
             return self.refuse(incoming.replier, Errno::ENOTCONN);
         };
+        if tracing::enabled!(tracing::Level::DEBUG) {
+            let span = tracing::Span::current();
+            span.record("target", self.name()).record("client", export.uuid().as_str());
+        }
         match self.check(&export, &incoming).and_then(|()| self.may_ask(&export, &incoming)) {
             Ok(()) => {}
             Err(Refused::Dropped) => {
@@ -139,7 +143,8 @@ impl Target {
             ..
         } = incoming;
         let place = CurrentWait::default();
-        let in_work = RunningRequest { newer: None, kind, arrived, place: place.clone() };
+        let in_work =
+            RunningRequest { newer: None, kind, arrived, place: place.clone(), is_reported: false };
         let begun = InProgress::begin(&export, xid, in_work, replier);
         let Some((mut progress, replier)) = begun else { return };
         let context = Context {
@@ -434,6 +439,7 @@ mod tests {
                 kind,
                 arrived: Instant(0),
                 place: CurrentWait::default(),
+                is_reported: false,
             };
             InProgress::begin(&export, Xid(7), request, Replier::new(|_, _| {}))
         };

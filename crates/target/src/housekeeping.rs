@@ -1,4 +1,4 @@
-//! The keeper of time: lock deadlines, the recovery window, silent clients.
+//! The keeper of time: lock deadlines, the recovery window, silent clients, what takes long.
 //!
 //! One task per target sleeps until the nearest deadline or until another task has set a nearer
 //! one.
@@ -16,7 +16,9 @@ use sheen_types::{InodeBits, Instant, LockMode};
 use sheen_wire::connect::ConnectFlags;
 use sheen_wire::ptlrpc::MsgFlags;
 
+use crate::EACH_LINE;
 use crate::export::{Export, ExportState};
+use crate::limits::LATE_LOOK_PAUSE;
 use crate::recovery::{Expired, RecoveryEnded};
 use crate::target::Target;
 
@@ -39,7 +41,10 @@ impl Target {
     /// A client connects: the recovery window has a limit from now on.
     pub(crate) fn start_recovery_clock(&self) {
         let now = self.now();
-        if self.recovery.start_clock(now, self.world.clock.wall()).is_some() {
+        if let Some(deadline) = self.recovery.start_clock(now, self.world.clock.wall()) {
+            tracing::info!(target: EACH_LINE, target = self.name(), clients = self.recovery.view(now).known,
+                seconds = deadline.since(now).as_secs(),
+                "recovery begins: waits this long for the clients of before the restart to reconnect and replay");
             self.alarm.notify_one();
         }
     }
@@ -95,8 +100,10 @@ impl Target {
         self.carry_out(actions);
         let view = self.recovery.view(self.now());
         tracing::info!(
+            target: EACH_LINE,
             target = self.name(),
-            clients = view.connected,
+            clients = view.known,
+            recovered = view.connected,
             evicted = view.evicted,
             replayed = view.replayed,
             seconds = view.duration.as_secs(),
@@ -152,7 +159,7 @@ impl Target {
         self.locks.poll(self.now(), &mut actions);
         self.carry_out(actions);
         if let Some(expired) = self.recovery.expire(self.now()) {
-            tracing::warn!(target = self.name(), "recovery timed out, evicting stale clients");
+            tracing::warn!(target: EACH_LINE, target = self.name(), "recovery timed out, evicting stale clients");
             let target = Arc::clone(self);
             let task = async move { target.give_up(&expired).await };
             self.world.tasks.spawn("target_recovery", Box::pin(task));
@@ -160,12 +167,16 @@ impl Target {
         if !self.recovery.is_running() {
             self.evict_silent_clients();
         }
+        self.report_late();
     }
 
     /// Evicts the clients that hold recovery up.
     async fn give_up(self: &Arc<Self>, expired: &Expired) {
         for export in self.exports() {
-            if expired.gives_up(export.handle().0, export.state()) {
+            let state = export.state();
+            if expired.gives_up(export.handle().0, state) {
+                tracing::warn!(target = self.name(), client = %export.uuid(), nid = %export.nid(), ?state,
+                    "client did not finish recovery in time, evicting it");
                 self.evict(&export).await;
             }
         }
@@ -243,7 +254,7 @@ impl Target {
     }
 
     fn next_deadline(&self) -> Instant {
-        let look = self.now() + self.silence_max() / LOOKS_PER_SILENCE;
+        let look = self.now() + LATE_LOOK_PAUSE.min(self.silence_max() / LOOKS_PER_SILENCE);
         let deadlines = [self.locks.next_deadline(), self.recovery.deadline()];
         deadlines.into_iter().flatten().fold(look, Instant::min)
     }

@@ -122,6 +122,21 @@ pub(crate) struct RunningRequest {
     pub(crate) kind: Kind,
     pub(crate) arrived: Instant,
     pub(crate) place: CurrentWait,
+    /// A line of the log says that it takes long.
+    pub(crate) is_reported: bool,
+}
+
+impl RunningRequest {
+    pub(crate) fn view(&self, xid: Xid, client: &Uuid, nid: Nid, now: Instant) -> RequestView {
+        RequestView {
+            kind: self.kind,
+            client: client.clone(),
+            nid,
+            xid,
+            age: now.since(self.arrived),
+            wait: self.place.wait(),
+        }
+    }
 }
 
 /// The same, for people.
@@ -149,14 +164,10 @@ impl Target {
         let mut all = Vec::new();
         for export in self.exports() {
             let state = export.lock();
-            all.extend(state.in_progress.iter().map(|(xid, request)| RequestView {
-                kind: request.kind,
-                client: export.uuid().clone(),
-                nid: state.nid,
-                xid: *xid,
-                age: now.since(request.arrived),
-                wait: request.place.wait(),
-            }));
+            let view = |(xid, request): (&Xid, &RunningRequest)| {
+                request.view(*xid, export.uuid(), state.nid, now)
+            };
+            all.extend(state.in_progress.iter().map(view));
         }
         all.sort_by_key(|request| (std::cmp::Reverse(request.age), request.xid));
         all

@@ -37,6 +37,7 @@ mod housekeeping;
 mod in_work;
 mod jobs;
 mod last_rcvd;
+mod late;
 pub mod limits;
 mod local;
 mod locks;
@@ -48,12 +49,17 @@ mod replies;
 mod servers;
 mod services;
 mod stats;
+mod store_errno;
 mod target;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 #[cfg(test)]
 mod tests;
 mod view;
+
+/// The target of `tracing` for lines of which each names another target, when it starts and when it recovers: a log
+/// leaves none of them out.
+pub const EACH_LINE: &str = "sheen_target::state";
 
 pub use callbacks::ReverseChannels;
 pub use config::{ConnectOffer, TargetConfig, Timeouts, VERSION};
@@ -70,5 +76,6 @@ pub use recovery::{RecoveryStatus, RecoveryView};
 pub use servers::ServerNodes;
 pub use sheen_ldlm::server::Gauges;
 pub use stats::{OperationStats, TargetStats};
+pub use store_errno::store_errno;
 pub use target::{Target, TargetError};
 pub use view::{ExportView, TargetView};

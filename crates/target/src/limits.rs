@@ -47,3 +47,10 @@ pub const CALLBACKS_OF_EXPORT_MIN: usize = 8;
 
 /// The part of a client's locks that may be flocks: programs hold them as long as they like.
 pub const FLOCKS_SHARE: usize = 4;
+
+/// From this age on a request that is not answered has a line in the log: `requests_in_work` shows what it
+/// waits for.
+pub const SLOW_REQUEST_AGE: Duration = Duration::from_secs(10);
+
+/// How often a target looks for what takes long.
+pub const LATE_LOOK_PAUSE: Duration = Duration::from_secs(5);

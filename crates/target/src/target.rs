@@ -11,6 +11,7 @@ use sheen_store::{Store, StoreError, Transaction};
 use sheen_types::{Counters, Errno, Instant, ObdHandle, Transno, Uuid};
 use tokio::sync::Notify;
 
+use crate::EACH_LINE;
 use crate::budget::Budget;
 use crate::callbacks::{ReverseChannels, Waiters};
 use crate::commit::{History, TransnoSource};
@@ -31,6 +32,7 @@ use crate::recovery::Recovery;
 use crate::servers::ServerNodes;
 use crate::services::Services;
 use crate::stats::Stats;
+use crate::store_errno::store_errno;
 
 /// Why a target does not start.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -179,11 +181,17 @@ impl Target {
         if target.recovery.is_running() {
             target.locks.recovery_started();
         }
+        let awaited = known.len();
         for (record, replies) in known {
             target.await_client(&record, replies);
         }
-        target.sync().await.map_err(|_| StoreError::Io("the first commit failed".to_owned()))?;
+        target.commit_all().await?;
         target.operations.started(&target).await;
+        tracing::info!(target: EACH_LINE, target = target.name(), instance, last = %target.last_transno(),
+        clients = awaited, "{}", match awaited {
+            0 => "started, with no client to recover",
+            _ => "started, will recover: waits for the clients of before the restart",
+        });
         if !target.recovery.is_running() {
             target.history.begin_epoch();
             target.operations.recovered(&target).await;
@@ -380,14 +388,17 @@ impl Target {
     /// # Errors
     /// [`Errno::EIO`] if the store failed.
     pub async fn sync(&self) -> Result<(), Errno> {
-        let done = Arc::new(Mutex::new(Err(Errno::EIO)));
+        self.commit_all().await.map_err(store_errno)
+    }
+
+    async fn commit_all(&self) -> Result<(), StoreError> {
+        let lost = || StoreError::Io("the task that commits was dropped".to_owned());
+        let done = Arc::new(Mutex::new(None));
         let (store, result) = (Arc::clone(&self.store), Arc::clone(&done));
-        let job = move || {
-            let committed = store.commit().map(|_| ()).map_err(|error| error.errno());
-            *result.lock() = committed;
-        };
+        let job = move || *result.lock() = Some(store.commit().map(drop));
         while_waiting(Wait::Disk, self.world.tasks.blocking(Box::new(job))).await;
-        *done.lock()
+        let committed = done.lock().take();
+        committed.unwrap_or_else(|| Err(lost()))
     }
 
     /// The client that names itself with `handle` in its requests.

@@ -29,6 +29,7 @@ use crate::{
 };
 
 mod budgets;
+mod logged;
 mod replays;
 mod went_back;
 

@@ -28,8 +28,8 @@ use crate::special::{self, node};
 use crate::{alive, answer, convert, exported, questions};
 
 use super::{
-    Adapter, BACKGROUND_REQUESTS, CAPABILITIES, NAMES_AT_ONCE, REQUEST_BYTES, bypasses_page_cache,
-    handle, owner,
+    Adapter, BACKGROUND_REQUESTS, CAPABILITIES, Call, NAMES_AT_ONCE, REQUEST_BYTES,
+    bypasses_page_cache, handle, owner,
 };
 
 impl Filesystem for Adapter {
@@ -57,7 +57,7 @@ impl Filesystem for Adapter {
         let (guard, ends) = (self.occupy(&[parent]), Arc::clone(&self.ends));
         let special = self.special;
         let mut waiting = self.waits.call(request.pid(), Ends::Fatal);
-        self.counted(request, Operation::Getattr, async move {
+        self.counted(Call("lookup", request, parent), Operation::Getattr, async move {
             let mut call = pin!(async {
                 let found = files.lookup(&who, node(parent), &name?).await?;
                 Ok(special.found(&files, &who, found).await)
@@ -83,7 +83,7 @@ impl Filesystem for Adapter {
         // A directory's, before it is changed: the kernel holds its lock for the change already.
         let (guard, ends) = (self.occupy(&[number]), Arc::clone(&self.ends));
         let mut waiting = self.waits.call(request.pid(), Ends::Fatal);
-        self.counted(request, Operation::Getattr, async move {
+        self.counted(Call("getattr", request, number), Operation::Getattr, async move {
             let mut call = pin!(async {
                 let stat = files.getattr(&who, node(number)).await;
                 match ends.used(number.0).await {
@@ -132,7 +132,7 @@ impl Filesystem for Adapter {
         let operation = if size.is_some() { Operation::Truncate } else { Operation::Setattr };
         let (backs, turn) = self.turn_of_all(number);
         let mut waiting = self.waits.call(request.pid(), Ends::Killed);
-        self.counted(request, operation, async move {
+        self.counted(Call("setattr", request, number), operation, async move {
             let mut call = pin!(
                 backs.behind(turn, files.setattr(&who, node(number), opened.map(handle), changes))
             );
@@ -147,7 +147,7 @@ impl Filesystem for Adapter {
         let (files, who) = (self.files.clone(), self.who(request, 0));
         let wanted = May(mask.bits().cast_unsigned() & 7);
         let mut waiting = self.waits.call(request.pid(), Ends::Fatal);
-        self.drive(request, async move {
+        self.drive(Call("access", request, number), async move {
             let mut call = pin!(files.access(&who, node(number), wanted));
             answer::empty(reply, waiting.wait(call.as_mut()).await);
             waiting.late(call).await;
@@ -157,7 +157,7 @@ impl Filesystem for Adapter {
     fn readlink(&self, request: &Request, number: INodeNo, reply: ReplyData) {
         let (files, who) = (self.files.clone(), self.who(request, 0));
         let mut waiting = self.waits.call(request.pid(), Ends::Fatal);
-        self.drive(request, async move {
+        self.drive(Call("readlink", request, number), async move {
             let mut call = pin!(files.readlink(&who, node(number)));
             let target = waiting.wait(call.as_mut()).await;
             answer::data(reply, target.map(|target| vec![target]));
@@ -210,7 +210,7 @@ impl Filesystem for Adapter {
         let (files, who, name) = (self.files.clone(), self.who(request, 0), convert::name(name));
         let guard = self.occupy(&[parent]);
         let mut waiting = self.waits.call(request.pid(), Ends::Killed);
-        self.counted(request, Operation::Unlink, async move {
+        self.counted(Call("unlink", request, parent), Operation::Unlink, async move {
             let mut call = pin!(async { files.unlink(&who, node(parent), &name?).await });
             let done = waiting.wait(call.as_mut()).await;
             drop(guard);
@@ -223,7 +223,7 @@ impl Filesystem for Adapter {
         let (files, who, name) = (self.files.clone(), self.who(request, 0), convert::name(name));
         let guard = self.occupy_child(parent, &name);
         let mut waiting = self.waits.call(request.pid(), Ends::Killed);
-        self.counted(request, Operation::Rmdir, async move {
+        self.counted(Call("rmdir", request, parent), Operation::Rmdir, async move {
             let mut call = pin!(async { files.rmdir(&who, node(parent), &name?).await });
             let done = waiting.wait(call.as_mut()).await;
             drop(guard);
@@ -264,7 +264,7 @@ impl Filesystem for Adapter {
         let known = |child: Option<NodeId>| child.map_or(parent, |child| INodeNo(child.0));
         let guard = self.occupy(&[parent, new_parent, known(moved), known(replaced)]);
         let mut waiting = self.waits.call(request.pid(), Ends::Killed);
-        self.counted(request, Operation::Rename, async move {
+        self.counted(Call("rename", request, parent), Operation::Rename, async move {
             let mut call = pin!(async {
                 let (old, new) = names?;
                 files.rename(&who, (node(parent), &old), (node(new_parent), &new), mode).await
@@ -288,7 +288,7 @@ impl Filesystem for Adapter {
         self.ends.found(request.pid(), number.0);
         let (guard, special) = (self.occupy(&[parent]), self.special);
         let mut waiting = self.waits.call(request.pid(), Ends::Killed);
-        self.counted(request, Operation::Link, async move {
+        self.counted(Call("link", request, number), Operation::Link, async move {
             let (number, parent) = (node(number), node(parent));
             let mut call = pin!(async {
                 let linked = files.link(&who, number, parent, &name?).await?;
@@ -312,7 +312,7 @@ impl Filesystem for Adapter {
         let (backs, turn) = self.turn_of_all(number);
         let ends = if changes { Ends::Killed } else { Ends::Fatal };
         let mut waiting = self.waits.call(request.pid(), ends);
-        self.counted(request, Operation::Open, async move {
+        self.counted(Call("open", request, number), Operation::Open, async move {
             let mut call = pin!(backs.behind(turn, files.open(&who, node(number), flags)));
             let opened = waiting.wait(call.as_mut()).await;
             if let (true, Ok(opened)) = (tracked, &opened) {
@@ -346,7 +346,7 @@ impl Filesystem for Adapter {
         }
         let (guard, tracked) = (self.occupy(&[parent]), self.is_tracked(request));
         let mut waiting = self.waits.call(request.pid(), Ends::Killed);
-        self.counted(request, Operation::Create, async move {
+        self.counted(Call("create", request, parent), Operation::Create, async move {
             let (parent, mode) = (node(parent), mode & 0o7777);
             let mut call = pin!(async { files.create(&who, parent, &name?, mode, flags).await });
             let made = waiting.wait(call.as_mut()).await;
@@ -377,7 +377,7 @@ impl Filesystem for Adapter {
         let is_tracked = self.is_tracked(request);
         let (backs, turn) = self.turn(number, offset, size.into());
         let mut waiting = self.waits.call(thread, Ends::Fatal);
-        self.counted(request, Operation::Read, async move {
+        self.counted(Call("read", request, number), Operation::Read, async move {
             let opened_as = handle(opened);
             let read = async {
                 // Of one that fills pages it does not say whose it is.
@@ -423,7 +423,7 @@ impl Filesystem for Adapter {
         let is_of_pages = how.contains(WriteFlags::FUSE_WRITE_CACHE);
         let (backs, turn) = self.turn(number, offset, data.len() as u64);
         let mut waiting = self.waits.call(thread, Ends::Killed);
-        self.counted(request, Operation::Write, async move {
+        self.counted(Call("write", request, number), Operation::Write, async move {
             let answer = |written: Result<u32, Errno>| match written {
                 Ok(written) => {
                     let statistics = files.statistics();
@@ -451,11 +451,18 @@ impl Filesystem for Adapter {
         });
     }
 
-    fn flush(&self, request: &Request, _: INodeNo, opened: Handle, by: Owner, reply: ReplyEmpty) {
+    fn flush(
+        &self,
+        request: &Request,
+        number: INodeNo,
+        opened: Handle,
+        by: Owner,
+        reply: ReplyEmpty,
+    ) {
         self.ends.called(request.pid());
         let files = self.files.clone();
         let mut waiting = self.waits.call(request.pid(), Ends::Gone);
-        self.drive(request, async move {
+        self.drive(Call("flush", request, number), async move {
             let mut call = pin!(files.flush(handle(opened), owner(by)));
             answer::empty(reply, waiting.wait(call.as_mut()).await);
             waiting.late(call).await;
@@ -473,7 +480,7 @@ impl Filesystem for Adapter {
         reply: ReplyEmpty,
     ) {
         let (files, (backs, turn)) = (self.files.clone(), self.turn_of_all(number));
-        self.counted(request, Operation::Close, async move {
+        self.counted(Call("release", request, number), Operation::Close, async move {
             // A write-back that goes on behind its answer uses the handle.
             backs.settled(turn).await;
             answer::empty(reply, files.release(handle(opened), by.map(owner)).await);
@@ -483,7 +490,7 @@ impl Filesystem for Adapter {
     fn fsync(&self, request: &Request, of: INodeNo, opened: Handle, data: bool, reply: ReplyEmpty) {
         let (files, (backs, turn)) = (self.files.clone(), self.turn_of_all(of));
         let mut waiting = self.waits.call(request.pid(), Ends::Killed);
-        self.counted(request, Operation::Fsync, async move {
+        self.counted(Call("fsync", request, of), Operation::Fsync, async move {
             let mut call = pin!(async {
                 let stored = backs.synced(turn).await;
                 files.fsync(handle(opened), data).await.and(stored)
@@ -509,7 +516,7 @@ impl Filesystem for Adapter {
         let files = self.files.clone();
         let guard = self.occupy(&[number]);
         let mut waiting = self.waits.call(request.pid(), Ends::Fatal);
-        self.counted(request, Operation::Readdir, async move {
+        self.counted(Call("readdir", request, number), Operation::Readdir, async move {
             let mut call = pin!(files.readdir(handle(opened), DirCookie(offset), NAMES_AT_ONCE));
             let names = waiting.wait(call.as_mut()).await;
             drop(guard);
@@ -529,7 +536,7 @@ impl Filesystem for Adapter {
         let (files, who) = (self.files.clone(), self.who(request, 0));
         let (guard, special) = (self.occupy(&[number]), self.special);
         let mut waiting = self.waits.call(request.pid(), Ends::Fatal);
-        self.counted(request, Operation::Readdir, async move {
+        self.counted(Call("readdirplus", request, number), Operation::Readdir, async move {
             let from = DirCookie(offset);
             let mut call = pin!(files.readdir_plus(&who, handle(opened), from, NAMES_AT_ONCE));
             let names = waiting.wait(call.as_mut()).await;
@@ -543,13 +550,13 @@ impl Filesystem for Adapter {
     fn releasedir(
         &self,
         request: &Request,
-        _: INodeNo,
+        number: INodeNo,
         opened: Handle,
         _: KernelFlags,
         reply: ReplyEmpty,
     ) {
         let files = self.files.clone();
-        self.counted(request, Operation::Close, async move {
+        self.counted(Call("releasedir", request, number), Operation::Close, async move {
             answer::empty(reply, files.release(handle(opened), None).await);
         });
     }
@@ -557,24 +564,24 @@ impl Filesystem for Adapter {
     fn fsyncdir(
         &self,
         request: &Request,
-        _: INodeNo,
+        number: INodeNo,
         opened: Handle,
         data: bool,
         reply: ReplyEmpty,
     ) {
         let files = self.files.clone();
         let mut waiting = self.waits.call(request.pid(), Ends::Killed);
-        self.counted(request, Operation::Fsync, async move {
+        self.counted(Call("fsyncdir", request, number), Operation::Fsync, async move {
             let mut call = pin!(files.fsync(handle(opened), data));
             answer::empty(reply, waiting.wait(call.as_mut()).await);
             waiting.late(call).await;
         });
     }
 
-    fn statfs(&self, request: &Request, _: INodeNo, reply: ReplyStatfs) {
+    fn statfs(&self, request: &Request, number: INodeNo, reply: ReplyStatfs) {
         let files = self.files.clone();
         let mut waiting = self.waits.call(request.pid(), Ends::Fatal);
-        self.counted(request, Operation::Statfs, async move {
+        self.counted(Call("statfs", request, number), Operation::Statfs, async move {
             let mut call = pin!(files.statfs());
             match waiting.wait(call.as_mut()).await {
                 Ok(stat) => reply.statfs(
@@ -617,7 +624,7 @@ impl Filesystem for Adapter {
         let is_long = FileSystem::is_long_order(&name);
         let ends = if is_long { Ends::Any } else { Ends::Killed };
         let mut waiting = self.waits.call(request.pid(), ends);
-        self.counted(request, Operation::Setxattr, async move {
+        self.counted(Call("setxattr", request, number), Operation::Setxattr, async move {
             let mut call = pin!(files.setxattr(&who, node(number), &name, value, mode));
             let done = waiting.wait(call.as_mut()).await;
             drop(guard);
@@ -652,13 +659,17 @@ impl Filesystem for Adapter {
         let mut waiting = self.waits.call(request.pid(), Ends::Fatal);
         if let Some(name) = questions::named(name) {
             let mut call = Box::pin(self.questions.clone().ask(name));
-            return self.counted(request, Operation::Getxattr, async move {
-                answer::xattr(reply, size, waiting.wait(call.as_mut()).await);
-            });
+            return self.counted(
+                Call("getxattr", request, number),
+                Operation::Getxattr,
+                async move {
+                    answer::xattr(reply, size, waiting.wait(call.as_mut()).await);
+                },
+            );
         }
         let (files, who) = (self.files.clone(), self.who(request, 0));
         let name = name.as_bytes().to_vec();
-        self.counted(request, Operation::Getxattr, async move {
+        self.counted(Call("getxattr", request, number), Operation::Getxattr, async move {
             let mut call = pin!(files.getxattr(&who, node(number), &name));
             answer::xattr(reply, size, waiting.wait(call.as_mut()).await);
             waiting.late(call).await;
@@ -668,7 +679,7 @@ impl Filesystem for Adapter {
     fn listxattr(&self, request: &Request, number: INodeNo, size: u32, reply: ReplyXattr) {
         let (files, who) = (self.files.clone(), self.who(request, 0));
         let mut waiting = self.waits.call(request.pid(), Ends::Fatal);
-        self.counted(request, Operation::Listxattr, async move {
+        self.counted(Call("listxattr", request, number), Operation::Listxattr, async move {
             let mut call = pin!(files.listxattr(&who, node(number)));
             answer::xattr(reply, size, waiting.wait(call.as_mut()).await);
             waiting.late(call).await;
@@ -680,7 +691,7 @@ impl Filesystem for Adapter {
         let name = name.as_bytes().to_vec();
         let guard = self.occupy(&[number]);
         let mut waiting = self.waits.call(request.pid(), Ends::Killed);
-        self.counted(request, Operation::Removexattr, async move {
+        self.counted(Call("removexattr", request, number), Operation::Removexattr, async move {
             let mut call = pin!(files.removexattr(&who, node(number), &name));
             let done = waiting.wait(call.as_mut()).await;
             drop(guard);
@@ -692,7 +703,7 @@ impl Filesystem for Adapter {
     fn getlk(
         &self,
         request: &Request,
-        _: INodeNo,
+        number: INodeNo,
         opened: Handle,
         by: Owner,
         start: u64,
@@ -703,7 +714,7 @@ impl Filesystem for Adapter {
     ) {
         let files = self.files.clone();
         let mut waiting = self.waits.call(request.pid(), Ends::Fatal);
-        self.counted(request, Operation::Flock, async move {
+        self.counted(Call("getlk", request, number), Operation::Flock, async move {
             let wanted = convert::lock(start, end, kind, pid);
             let mut call = pin!(async { files.get_lock(handle(opened), owner(by), wanted?).await });
             match waiting.wait(call.as_mut()).await {
@@ -722,7 +733,7 @@ impl Filesystem for Adapter {
     fn setlk(
         &self,
         request: &Request,
-        _: INodeNo,
+        number: INodeNo,
         opened: Handle,
         by: Owner,
         start: u64,
@@ -735,7 +746,7 @@ impl Filesystem for Adapter {
         let files = self.files.clone();
         let ends = if sleep { Ends::Any } else { Ends::Killed };
         let mut waiting = self.waits.call(request.pid(), ends);
-        self.counted(request, Operation::Flock, async move {
+        self.counted(Call("setlk", request, number), Operation::Flock, async move {
             let wanted = convert::lock(start, end, kind, pid);
             // A request whose wait ends is withdrawn before the call is answered: a lock granted later would
             // never be released.
@@ -771,7 +782,7 @@ impl Filesystem for Adapter {
         };
         let (files, (backs, turn)) = (self.files.clone(), self.turn_of_all(number));
         let mut waiting = self.waits.call(request.pid(), Ends::Killed);
-        self.counted(request, Operation::Fallocate, async move {
+        self.counted(Call("fallocate", request, number), Operation::Fallocate, async move {
             let mut call =
                 pin!(backs.behind(turn, files.fallocate(handle(opened), what, offset, length)));
             answer::empty(reply, waiting.wait(call.as_mut()).await);
@@ -798,7 +809,7 @@ impl Filesystem for Adapter {
         let Ok(offset) = u64::try_from(offset) else { return reply.error(fuser::Errno::ENXIO) };
         let (files, (backs, turn)) = (self.files.clone(), self.turn_of_all(number));
         let mut waiting = self.waits.call(request.pid(), Ends::Fatal);
-        self.counted(request, Operation::Seek, async move {
+        self.counted(Call("lseek", request, number), Operation::Seek, async move {
             let mut call = pin!(backs.behind(turn, files.seek(handle(opened), offset, what)));
             match waiting.wait(call.as_mut()).await {
                 Ok(found) => reply.offset(i64::try_from(found).unwrap_or(i64::MAX)),
@@ -826,7 +837,7 @@ impl Filesystem for Adapter {
         let (files, who) = (self.files.clone(), self.who(request, 0));
         let guard = self.occupy(&[number]);
         let mut waiting = self.waits.call(request.pid(), Ends::Killed);
-        self.counted(request, Operation::Ioctl, async move {
+        self.counted(Call("ioctl", request, number), Operation::Ioctl, async move {
             let mut call = pin!(asked.perform(&files, &who, node(number)));
             let done = waiting.wait(call.as_mut()).await;
             drop(guard);

@@ -341,6 +341,22 @@ impl Namespace {
         }
     }
 
+    /// The locks whose holders will be evicted by `deadline` if they do not cancel them. Each is named once for a
+    /// revocation, whatever the holder's progress.
+    pub fn late_holders(&self, deadline: Instant) -> Vec<LockInfo> {
+        let mut found = Vec::new();
+        for shard in &self.shards {
+            let mut shard = shard.lock();
+            let due = shard.deadlines.range(..=(deadline, u32::MAX)).map(|&(_, slot)| slot);
+            let fresh: Vec<u32> = due.filter(|&slot| !shard.lock(slot).is_late).collect();
+            for slot in fresh {
+                shard.lock_mut(slot).is_late = true;
+                found.push(shard.info(slot, &self.cookies));
+            }
+        }
+        found
+    }
+
     /// When to call [`Namespace::poll`] next.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {

@@ -50,6 +50,8 @@ pub(super) struct Lock {
     /// Its dirty data need not be written back.
     pub(super) discard: bool,
     pub(super) deadline: Option<Instant>,
+    /// [`super::Namespace::late_holders`] has named its holder since the deadline runs.
+    pub(super) is_late: bool,
     /// Neighbours in the list of the export's locks; `next` also chains free slots.
     previous: u32,
     next: u32,
@@ -373,13 +375,16 @@ impl Shard {
     }
 
     pub(super) fn set_deadline(&mut self, slot: u32, deadline: Instant) {
-        self.clear_deadline(slot);
-        self.lock_mut(slot).deadline = Some(deadline);
+        if let Some(earlier) = self.lock_mut(slot).deadline.replace(deadline) {
+            self.deadlines.remove(&(earlier, slot));
+        }
         self.deadlines.insert((deadline, slot));
     }
 
     pub(super) fn clear_deadline(&mut self, slot: u32) {
-        if let Some(deadline) = self.lock_mut(slot).deadline.take() {
+        let lock = self.lock_mut(slot);
+        lock.is_late = false;
+        if let Some(deadline) = lock.deadline.take() {
             self.deadlines.remove(&(deadline, slot));
         }
     }
@@ -550,6 +555,7 @@ impl Lock {
             blocked: false,
             discard: false,
             deadline: None,
+            is_late: false,
             previous: NONE,
             next: NONE,
             older: NONE,

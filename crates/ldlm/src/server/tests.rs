@@ -201,6 +201,22 @@ fn a_local_lock_is_handed_over_with_what_happened_meanwhile() {
 }
 
 #[test]
+fn a_holder_that_is_late_is_named_once_for_each_revocation() {
+    let mut bench = Bench::new();
+    let policy = Policy::bits(InodeBits::LOOKUP);
+    let (held, ..) = granted(bench.ask(client(1), policy, LockMode::Pr, NONE));
+    waiting(bench.ask(client(2), policy, LockMode::Pw, NONE));
+    let late = |bench: &Bench, by| -> Vec<_> {
+        bench.namespace.late_holders(by).into_iter().map(|it| it.handle).collect()
+    };
+    assert_eq!(late(&bench, NOW + TIMEOUT / 2), []);
+    assert_eq!(late(&bench, NOW + TIMEOUT), [held]);
+    assert_eq!(late(&bench, NOW + TIMEOUT), []);
+    bench.cancel(client(1), held);
+    assert_eq!(late(&bench, NOW + TIMEOUT * 2), []);
+}
+
+#[test]
 fn a_change_spares_the_lock_of_its_own_client_only() {
     let mut bench = Bench::new();
     let policy = Policy::bits(InodeBits::UPDATE | InodeBits::LOOKUP);

@@ -6,7 +6,7 @@ use sheen_brw::{Objects, attributes};
 use sheen_io::BoxFuture;
 use sheen_ldlm::Policy;
 use sheen_store::{AttributePatch, Attributes, FileKind, Store};
-use sheen_target::Context;
+use sheen_target::{Context, store_errno};
 use sheen_types::{Errno, Extent, Fid, InodeBits, ResourceName};
 use sheen_wire::md::Valid;
 use sheen_wire::ost::{Obdo, OstId};
@@ -37,11 +37,11 @@ impl Objects for Files {
     fn find(&self, oi: OstId) -> Result<Fid, Errno> {
         let is_namespace = |fid: &Fid| fid.is_namespace() && !fid.is_idif();
         let fid = oi.fid(0).filter(is_namespace).ok_or(Errno::EPROTO)?;
-        let attributes = self.store.attributes(fid).map_err(|error| error.errno())?;
+        let attributes = self.store.attributes(fid).map_err(store_errno)?;
         if attributes.kind != FileKind::Regular {
             return Err(Errno::EPROTO);
         }
-        let layout = self.store.xattr(fid, xattrs::LOV).map_err(|error| error.errno())?;
+        let layout = self.store.xattr(fid, xattrs::LOV).map_err(store_errno)?;
         let part = layout.as_ref().and_then(part_of);
         // The layout may have changed since the client has read it.
         part.map(|_| fid).ok_or(Errno::ESTALE)
@@ -76,7 +76,7 @@ impl Objects for Files {
     ) -> BoxFuture<'a, Result<(), Errno>> {
         Box::pin(async move {
             let target = &context.target;
-            match self.store.is_created_durably(object).map_err(|error| error.errno())? {
+            match self.store.is_created_durably(object).map_err(store_errno)? {
                 true => Ok(()),
                 false => target.all_committed().await,
             }

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use sheen_ldlm::server::LockInfo;
 use sheen_ldlm::{Owner, Policy};
-use sheen_target::{Context, LockGuard};
+use sheen_target::{Context, LockGuard, store_errno};
 use sheen_types::{Errno, Fid, HashSet, InodeBits, LockHandle, LockMode, ResourceName};
 use sheen_wire::codec::{Wire, Writer};
 use sheen_wire::connect::ConnectFlags2;
@@ -161,7 +161,7 @@ impl Mdt {
             return Ok(Bytes::new());
         };
         let length = usize::try_from(size - offset).map_err(|_| Errno::EFBIG)?;
-        let data = self.store.read(inode.fid, offset, length).map_err(|error| error.errno())?;
+        let data = self.store.read(inode.fid, offset, length).map_err(store_errno)?;
         self.dom.inline_data_locks.note(guard.handle());
         Ok(inline(offset, &data))
     }

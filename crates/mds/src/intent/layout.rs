@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use sheen_store::Transaction;
-use sheen_target::{Context, EnqueueRequest, LockGuard, Outcome, ReplyRecording};
+use sheen_target::{Context, EnqueueRequest, LockGuard, Outcome, ReplyRecording, store_errno};
 use sheen_types::{Errno, InodeBits, LockMode};
 use sheen_wire::ldlm::Disposition;
 use sheen_wire::md::LayoutIntentOp;
@@ -128,7 +128,7 @@ impl Mdt {
             reserved.record(&mut transaction);
             transaction
         });
-        made.map_err(|error| error.errno())?;
+        made.map_err(store_errno)?;
         Ok(Some(lock))
     }
 }

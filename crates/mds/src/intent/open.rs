@@ -7,6 +7,7 @@ use sheen_ldlm::Policy;
 use sheen_store::{FileKind, Transaction};
 use sheen_target::{
     Context, EnqueueRequest, Export, ExportState, LockGuard, Outcome, ReplyRecording, Target,
+    store_errno,
 };
 use sheen_types::{Errno, Fid, InodeBits, LockMode, ResourceName};
 use sheen_wire::connect::ConnectFlags;
@@ -310,7 +311,7 @@ impl Mdt {
         });
         if let Err(error) = made {
             self.open_files.close(inode.fid, opening.flags);
-            return Err(error.errno());
+            return Err(store_errno(error));
         }
         progress.disposition = done;
         progress.body.open_handle = self.remember(context, opening, inode)?;

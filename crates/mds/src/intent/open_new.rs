@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use sheen_layout::plan::Plan;
 use sheen_store::{FileKind, Transaction};
-use sheen_target::{Context, ReplyRecording};
+use sheen_target::{Context, ReplyRecording, store_errno};
 use sheen_types::{Errno, InodeBits, Name};
 use sheen_wire::connect::ConnectFlags;
 use sheen_wire::ldlm::Disposition;
@@ -57,7 +57,7 @@ impl Mdt {
         });
         if let Err(error) = made {
             self.open_files.close(new_inode.inode.fid, opening.flags);
-            return Err(error.errno());
+            return Err(store_errno(error));
         }
         progress.disposition = done;
         let (inode, layout) = (new_inode.inode.clone(), new_inode.layout());
@@ -93,7 +93,7 @@ impl Mdt {
         });
         if let Err(error) = made {
             self.open_files.close(fid, flags);
-            return Err(error.errno());
+            return Err(store_errno(error));
         }
         progress.disposition = done;
         let (inode, layout) = (new_inode.inode.clone(), new_inode.layout());

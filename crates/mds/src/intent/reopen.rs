@@ -2,7 +2,7 @@
 //! server restarted.
 
 use sheen_store::Transaction;
-use sheen_target::{Context, EnqueueRequest, Outcome, ReplyRecord, ReplyRecording};
+use sheen_target::{Context, EnqueueRequest, Outcome, ReplyRecord, ReplyRecording, store_errno};
 use sheen_types::{Errno, Fid};
 use sheen_wire::ldlm::Disposition;
 use sheen_wire::md::{MdsOpenFlags, OpenHandle};
@@ -117,6 +117,6 @@ impl Mdt {
         progress.body.open_handle = handle;
         let recording = ReplyRecording::Keep { result: 0, data: progress.disposition.0 };
         let done = context.target.transact_with(context, recording, |_| Transaction::new());
-        done.map(|_| ()).map_err(|error| error.errno())
+        done.map(|_| ()).map_err(store_errno)
     }
 }

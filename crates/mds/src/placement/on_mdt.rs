@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use sheen_store::Store;
+use sheen_target::store_errno;
 use sheen_types::limits::STRIPE_SIZE_MIN;
 use sheen_types::{Errno, Instant};
 
@@ -77,7 +78,7 @@ impl OnMdt {
         most: u32,
         wanted: impl FnOnce(u64) -> Result<u64, Errno>,
     ) -> Result<(), Errno> {
-        let space = store.space().map_err(|error| error.errno())?;
+        let space = store.space().map_err(store_errno)?;
         let wanted = wanted(space.total / MIB)?;
         let mut state = self.0.lock();
         if state.threshold == 0 {

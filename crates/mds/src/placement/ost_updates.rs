@@ -12,7 +12,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use sheen_rpc::{Call, CallKind, Channel, RpcError};
 use sheen_store::{Entry, StoreError, Transaction};
-use sheen_target::Target;
+use sheen_target::{Target, store_errno};
 use sheen_types::{Errno, Fid, Transno, fid_seq};
 use sheen_wire::md::Valid;
 use sheen_wire::messages::{OstDestroy, OstSetattr};
@@ -58,7 +58,7 @@ pub(crate) fn destroys(store: &dyn sheen_store::Store) -> Result<Vec<(u16, OstId
     let mut found = Vec::new();
     let mut from = Vec::new();
     loop {
-        let entries = store.scan(OST_UPDATES, &from, STEP).map_err(|error| error.errno())?;
+        let entries = store.scan(OST_UPDATES, &from, STEP).map_err(store_errno)?;
         let Some(last) = entries.last() else { return Ok(found) };
         from = [&last.key[..], &[0]].concat();
         for (ost, kind, object) in entries.iter().filter_map(|entry| parse_key(&entry.key)) {

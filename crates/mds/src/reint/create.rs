@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use sheen_store::{Attributes, FileKind, Transaction};
-use sheen_target::{Context, Outcome, ReplyRecording};
+use sheen_target::{Context, Outcome, ReplyRecording, store_errno};
 use sheen_types::limits::{
     LINK_COUNT_MAX, PATH_BYTES_MAX, XATTR_NAME_BYTES_MAX, XATTR_VALUE_BYTES_MAX,
 };
@@ -13,7 +13,7 @@ use sheen_wire::messages::{
 };
 use sheen_wire::text::Text;
 
-use crate::caller::{Caller, Capability, May, parse_list};
+use crate::caller::{Caller, Capability, May, stored_list};
 use crate::directory::{self, Child, parse_name};
 use crate::exclusion::Needs;
 use crate::inode::{DIRECTORY_BYTES, Inode, touched};
@@ -146,7 +146,7 @@ impl Mdt {
         if context.is_applied_already() {
             let nothing = Transaction::new();
             let done = context.target.transact(context, nothing, ReplyRecording::Done);
-            done.map_err(|error| error.errno())?;
+            done.map_err(store_errno)?;
             // Perhaps removed since, by another client.
             let attributes = Attributes::default();
             let gone = || Inode { fid: record.fid2, attributes, is_damaged: false };
@@ -168,7 +168,7 @@ impl Mdt {
         let mut transaction = Transaction::new();
         new_inode.add(&mut transaction, parent.fid, &name);
         let done = context.target.transact(context, transaction, ReplyRecording::Done);
-        done.map_err(|error| error.errno())?;
+        done.map_err(store_errno)?;
         Ok(new_inode.inode)
     }
 
@@ -223,17 +223,18 @@ impl Mdt {
         let mut xattrs = Vec::new();
         let default = match kind {
             FileKind::Symlink => None,
-            _ => self.store.xattr(parent.fid, ACL_DEFAULT).map_err(|e| e.errno())?,
+            _ => self.store.xattr(parent.fid, ACL_DEFAULT).map_err(store_errno)?,
         };
         match default {
             Some(default) => {
-                permissions = inherit_acl(&default, permissions, is_directory, &mut xattrs)?;
+                permissions =
+                    inherit_acl((parent.fid, &default), permissions, is_directory, &mut xattrs)?;
             }
             None if kind != FileKind::Symlink => permissions &= !(spec.umask & 0o777),
             None => {}
         }
         if is_directory && parent.fid != Fid::ROOT {
-            let layout = self.store.xattr(parent.fid, LOV).map_err(|e| e.errno())?;
+            let layout = self.store.xattr(parent.fid, LOV).map_err(store_errno)?;
             xattrs.extend(layout.map(|layout| (LOV.to_owned(), layout)));
         }
         if let Some((name, value)) = spec.security.filter(|(_, value)| !value.is_empty()) {
@@ -278,12 +279,12 @@ fn inherited_project(parent: &Inode) -> u32 {
 
 /// Gives a new inode its parent's default access list; the mode that results.
 fn inherit_acl(
-    default: &Bytes,
+    (parent, default): (Fid, &Bytes),
     permissions: u32,
     is_directory: bool,
     xattrs: &mut Vec<(String, Bytes)>,
 ) -> Result<u32, Errno> {
-    let list = parse_list(default, Errno::EIO)?.inherited(permissions);
+    let list = stored_list(parent, default)?.inherited(permissions);
     if !list.is_plain() {
         xattrs.push((ACL_ACCESS.to_owned(), PosixAcl::from(&list).encode()));
     }

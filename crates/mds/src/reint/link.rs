@@ -1,7 +1,7 @@
 //! Hard links.
 
 use sheen_store::Transaction;
-use sheen_target::{Context, Outcome, ReplyRecording};
+use sheen_target::{Context, Outcome, ReplyRecording, store_errno};
 use sheen_types::limits::LINK_COUNT_MAX;
 use sheen_types::{Errno, Timestamp};
 use sheen_wire::md::MdtBody;
@@ -58,7 +58,7 @@ impl Mdt {
         transaction.patch(inode.fid, relinked(now, 1));
         self.relink(&mut transaction, inode.fid, None, Some((parent.fid, name.as_bytes())))?;
         let done = context.target.transact(context, transaction, ReplyRecording::Done);
-        done.map_err(|error| error.errno())?;
+        done.map_err(store_errno)?;
         // Nothing is said of the inode: the client's attributes of it went with its lock.
         let mdt_body = Some(MdtBody::default());
         Ok(Outcome::ok(MdsReintLinkReply { mdt_body, ..MdsReintLinkReply::default() }))

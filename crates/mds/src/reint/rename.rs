@@ -1,7 +1,7 @@
 //! Rename: within a directory or across, replacing what the new name stands for.
 
 use sheen_store::Transaction;
-use sheen_target::{Context, LockGuard, Outcome, ReplyRecording};
+use sheen_target::{Context, LockGuard, Outcome, ReplyRecording, store_errno};
 use sheen_types::limits::LINK_COUNT_MAX;
 use sheen_types::{Errno, Fid, Name, Timestamp};
 use sheen_wire::md::MdtBody;
@@ -78,7 +78,7 @@ impl Mdt {
         let mut transaction = Transaction::new();
         self.add_move(&mut transaction, &moved)?;
         let done = context.target.transact(context, transaction, ReplyRecording::Done);
-        done.map_err(|error| error.errno())?;
+        done.map_err(store_errno)?;
         let time = context.target.world().clock.now().since(context.arrived).as_micros();
         context.count(counters::of_rename(!crosses), u64::try_from(time).unwrap_or(u64::MAX));
         Ok(Outcome::ok(renamed(self.replaced(&moved))))

@@ -2,7 +2,7 @@
 
 use sheen_layout::plan::Plan;
 use sheen_store::{AttributePatch, Transaction};
-use sheen_target::{Context, Outcome, ReplyRecording};
+use sheen_target::{Context, Outcome, ReplyRecording, store_errno};
 use sheen_types::{Errno, Fid, InodeBits, LockMode, Timestamp};
 use sheen_wire::codec::{ByteOrder, Reader, Wire};
 use sheen_wire::lov::LovMagic;
@@ -85,7 +85,7 @@ impl Mdt {
         }
         transaction.patch(inode.fid, patch);
         let done = context.target.transact(context, transaction, ReplyRecording::Done);
-        done.map_err(|error| error.errno())?;
+        done.map_err(store_errno)?;
         // It is done: where the disk fails to say what has become of the inode, the answer has no
         // attributes.
         let mdt_body = self.setattr_body(inode.fid).unwrap_or_default();
@@ -257,7 +257,7 @@ impl Mdt {
         let bits = InodeBits::XATTR;
         let _lock = context.target.lock_inode(inode.fid, bits, LockMode::Pw).await?;
         let done = context.target.transact(context, transaction, ReplyRecording::Done);
-        done.map_err(|error| error.errno())?;
+        done.map_err(store_errno)?;
         let mdt_body = Some(self.body(inode, false));
         Ok(Outcome::ok(MdsReintSetattrReply { mdt_body, ..Default::default() }))
     }

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use sheen_layout::plan::Plan;
 use sheen_store::{AttributePatch, Attributes, FileKind, Transaction};
-use sheen_target::{Context, Outcome, ReplyRecording};
+use sheen_target::{Context, Outcome, ReplyRecording, store_errno};
 use sheen_types::access::AccessList;
 use sheen_types::limits::{XATTR_NAME_BYTES_MAX, XATTR_VALUE_BYTES_MAX};
 use sheen_types::{Errno, InodeBits, LockMode, Timestamp};
@@ -53,7 +53,7 @@ impl Mdt {
             self.change_layout(context, &inode, change, &value).await?;
             return Ok(Outcome::ok(done_reply()));
         }
-        let old = self.store.xattr(inode.fid, name).map_err(|error| error.errno())?;
+        let old = self.store.xattr(inode.fid, name).map_err(store_errno)?;
         match (&old, removes) {
             (None, true) => return Err(Errno::ENODATA),
             (Some(_), false) if record.flags & CREATE != 0 => return Err(Errno::EEXIST),
@@ -80,7 +80,7 @@ impl Mdt {
         if matches!(name, xattrs::ACL_ACCESS | xattrs::ACL_DEFAULT)
             && let Some(value) = &stored
         {
-            let list = parse_list(value, Errno::EINVAL)?;
+            let list = parse_list(value).ok_or(Errno::EINVAL)?;
             if name == xattrs::ACL_ACCESS {
                 let caller = Caller::from(record);
                 patch.permissions = Some(mode_with(&list, &caller, &inode.attributes));
@@ -100,7 +100,7 @@ impl Mdt {
         };
         transaction.patch(inode.fid, patch);
         let done = context.target.transact(context, transaction, ReplyRecording::Done);
-        done.map_err(|error| error.errno())?;
+        done.map_err(store_errno)?;
         Ok(Outcome::ok(done_reply()))
     }
 
@@ -157,7 +157,7 @@ impl Mdt {
             let bits = InodeBits::XATTR | InodeBits::LAYOUT;
             let _lock = context.target.lock_inode(inode.fid, bits, LockMode::Ex).await?;
             let done = context.target.transact(context, transaction, ReplyRecording::Done);
-            done.map_err(|error| error.errno())?;
+            done.map_err(store_errno)?;
             return Ok(Outcome::ok(done_reply()));
         }
         if !inode.is_regular() {

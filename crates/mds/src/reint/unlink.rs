@@ -1,7 +1,7 @@
 //! unlink and rmdir.
 
 use sheen_store::Transaction;
-use sheen_target::{Context, Outcome, ReplyRecording};
+use sheen_target::{Context, Outcome, ReplyRecording, store_errno};
 use sheen_types::{Errno, Fid, Name, Timestamp};
 use sheen_wire::md::MdtBody;
 use sheen_wire::messages::{MdsReintUnlink, MdsReintUnlinkReply};
@@ -58,7 +58,7 @@ impl Mdt {
         transaction.patch(parent.fid, touched(now, -i32::from(victim.is_directory())));
         self.lose_name(&mut transaction, &victim, (parent.fid, &name), now)?;
         let done = context.target.transact(context, transaction, ReplyRecording::Done);
-        done.map_err(|error| error.errno())?;
+        done.map_err(store_errno)?;
         Ok(Outcome::ok(self.unlinked(&victim)))
     }
 

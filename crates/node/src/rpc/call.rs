@@ -8,8 +8,9 @@ use std::task::{Context, Poll, Waker};
 use parking_lot::Mutex;
 use sheen_io::job;
 use sheen_rpc::import::Event;
-use sheen_rpc::{Answer, Call, RpcError, Then};
+use sheen_rpc::{Answer, Call, RpcError, Then, subject_of};
 use sheen_wire::text::Chars;
+use tracing::{Span, field};
 
 use super::import::Core;
 
@@ -77,11 +78,16 @@ pub(super) struct CallFuture {
     core: Arc<Core>,
     call: Option<Box<Call>>,
     waiting: Option<(u64, AnswerCell)>,
+    /// What the lines belong to that are logged about it.
+    span: Span,
 }
 
 impl CallFuture {
     pub(super) fn new(core: Arc<Core>, call: Call) -> Self {
-        Self { core, call: Some(Box::new(for_current_job(call))), waiting: None }
+        let span = tracing::debug_span!("rpc", request = call.request.format().name,
+            target = %core.target(), xid = field::Empty,
+            fid = subject_of(&call.request).map(field::display));
+        Self { core, call: Some(Box::new(for_current_job(call))), waiting: None, span }
     }
 }
 
@@ -89,15 +95,29 @@ impl Future for CallFuture {
     type Output = Result<Answer, RpcError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        if let Some(call) = self.call.take() {
-            let (key, cell) = self.core.new_call();
-            self.waiting = Some((key, cell));
-            self.core.handle(Event::Submit(key, call));
+        let this = &mut *self;
+        let _entered = this.span.enter();
+        if let Some(call) = this.call.take() {
+            let (key, cell) = this.core.new_call();
+            this.waiting = Some((key, cell));
+            this.core.handle(Event::Submit(key, call));
         }
-        let Some((_, cell)) = &self.waiting else { return Poll::Pending };
+        let Some((_, cell)) = &this.waiting else { return Poll::Pending };
         let result = std::task::ready!(cell.poll(context));
-        self.waiting = None;
+        this.waiting = None;
+        log_answer(&this.span, &result);
         Poll::Ready(result)
+    }
+}
+
+/// The xid is that of the server's lines: an engine gives it when it sends.
+fn log_answer(span: &Span, result: &Result<Answer, RpcError>) {
+    match result {
+        Ok(answer) => {
+            span.record("xid", answer.xid.0);
+            tracing::debug!(status = answer.body.status, "answered");
+        }
+        Err(error) => tracing::debug!(%error, "not answered, or refused"),
     }
 }
 

@@ -1,7 +1,7 @@
 //! An import's engine with the world around it.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
@@ -35,6 +35,7 @@ pub(super) struct Core {
     me: Weak<Core>,
     node: Arc<RpcNode>,
     client: Uuid,
+    target: Uuid,
     is_reverse: bool,
     inner: Mutex<Inner>,
     calls: Mutex<HashMap<u64, Waiter>>,
@@ -42,6 +43,8 @@ pub(super) struct Core {
     /// Bulk sources by the match bits of the try that needs them.
     offers: Mutex<HashMap<u64, Vec<Offer>>>,
     keys: AtomicU64,
+    /// In use, or lost without a line in the log about that.
+    has_connection: AtomicBool,
     events: Arc<dyn ImportEvents>,
 }
 
@@ -51,7 +54,7 @@ impl Core {
         config: Config,
         events: Arc<dyn ImportEvents>,
     ) -> Arc<Self> {
-        let client = config.client.clone();
+        let (client, target) = (config.client.clone(), config.target.clone());
         let is_reverse = config.kind == ImportKind::Client;
         let engine =
             Engine::new(node.now(), config, Arc::clone(&node.xids), Arc::clone(&node.timing));
@@ -61,12 +64,14 @@ impl Core {
             me: Weak::clone(me),
             node: Arc::clone(node),
             client,
+            target,
             is_reverse,
             inner: Mutex::new(inner),
             calls: Mutex::default(),
             settling: Mutex::default(),
             offers: Mutex::default(),
             keys: AtomicU64::new(1),
+            has_connection: AtomicBool::new(false),
             events,
         })
     }
@@ -146,6 +151,8 @@ impl Core {
             self.offers.lock().insert(outgoing.route.0, offers);
         }
         let (to, portal, bits) = (outgoing.to, outgoing.portal, outgoing.bits);
+        // Another call's task may be what sends it.
+        tracing::debug!(parent: None, target = %self.target, %to, xid = bits.0, ?portal, "request sent");
         let message = vec![outgoing.message];
         match (self.is_reverse, outgoing.may_linger) {
             (true, _) => node.lnet.put(to, portal, bits, 0, message),
@@ -160,6 +167,10 @@ impl Core {
         result: Result<Answer, RpcError>,
         hook: Option<Arc<dyn ReplayHook>>,
     ) {
+        if let Err(error @ RpcError::Protocol(_)) = &result {
+            // Its caller sees `EPROTO` alone.
+            tracing::warn!(target = %self.target, %error, "an answer that makes no sense");
+        }
         if let (Some(hook), Ok(answer)) = (hook, &result)
             && !hook.keep(answer)
         {
@@ -181,7 +192,20 @@ impl Core {
             ImportState::Evicted => {
                 tracing::error!(%target, %peer, "this client was evicted; operations under way fail");
             }
-            ImportState::Full => tracing::info!(%target, %peer, "connected"),
+            _ if self.is_reverse => {
+                tracing::debug!(client = %target, %peer, %state, "way to a client")
+            }
+            ImportState::Full => {
+                self.has_connection.store(true, Ordering::Relaxed);
+                tracing::info!(%target, %peer, "connected");
+            }
+            // Of a target that does not answer, one line, not one for each try.
+            ImportState::Disconn if self.has_connection.swap(false, Ordering::Relaxed) => {
+                tracing::info!(%target, %peer, "connection lost: operations wait until it is restored");
+            }
+            ImportState::Replay => {
+                tracing::info!(%target, %peer, "the target has restarted: replaying what it may have lost");
+            }
             _ => tracing::debug!(%target, %peer, %state, "import"),
         }
         self.events.state_changed(state, &data);
@@ -243,6 +267,11 @@ impl Core {
 
     pub(super) fn forget_call(&self, key: u64) {
         self.calls.lock().remove(&key);
+    }
+
+    /// What it leads to: a target, or the client that a server's channel leads to.
+    pub(super) fn target(&self) -> &Uuid {
+        &self.target
     }
 
     /// Whether it is a server's channel to a client.

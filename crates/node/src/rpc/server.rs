@@ -12,7 +12,7 @@ use sheen_rpc::import::EARLY_REPLY_BYTES;
 use sheen_rpc::service::{Arrival, ReplyRoute, RequestId, Service, Verdict};
 use sheen_rpc::{
     BulkPort, Handler, IncomingRequest, OwnTimes, Replier, ReplyHead, bulk_portal, connect_target,
-    limits, reply_portal,
+    limits, reply_portal, subject_of,
 };
 use sheen_types::limits::MESSAGE_BYTES_MAX;
 use sheen_types::{Errno, MatchBits, Nid, Uuid, Xid};
@@ -24,6 +24,7 @@ use sheen_wire::opcode::Opcode;
 use sheen_wire::ptlrpc::{
     HeaderFlags, MESSAGE_VERSION, Message, MessageHeader, MsgType, PtlrpcBody, early_reply_checksum,
 };
+use tracing::{Instrument as _, field};
 
 use super::RpcNode;
 use super::bulk::Mover;
@@ -262,6 +263,10 @@ impl RpcNode {
         if own_times != OwnTimes::default() {
             self.service(account).lock().set_own_times(id, own_times);
         }
+        // The target knows its own name and who its client is.
+        let span = tracing::debug_span!("serve", request = request.format().name,
+            xid = arrival.xid.0, nid = %from, target = field::Empty, client = field::Empty,
+            fid = subject_of(&request).map(field::display));
         let mover = Arc::new(self.mover(account));
         let portal = bulk_portal(body.opcode);
         let incoming = IncomingRequest {
@@ -279,7 +284,7 @@ impl RpcNode {
             request,
             replier: Replier::new(move |head, reply| pending.send(head, reply)),
         };
-        handler.handle(incoming).await;
+        handler.handle(incoming).instrument(span).await;
     }
 
     /// Who executes a request, and the times that this target has of its own.
@@ -411,6 +416,7 @@ impl Pending {
 
     fn answer(mut self, head: ReplyHead, reply: Option<Reply>, known: bool) {
         let Some(body) = self.body.take() else { return };
+        tracing::debug!(status = head.status, transno = head.transno.0, "answered");
         let now = self.node.now();
         let route = self.node.service(self.account).lock().finish(now, self.id);
         if let Some(route) = route {

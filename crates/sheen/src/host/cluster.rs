@@ -49,8 +49,8 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 /// If that fails, everything that it created is removed again.
 /// If the directory's `run` is lost, name and address are taken from the targets.
 ///
-/// The server and the mount log to run/server.log and run/mount.log in the directory: warnings, or what
-/// SHEEN_LOG says, at most a line a second of each kind, with a count of those left out. A log of 16 MiB is renamed
+/// The server and the mount log to run/server.log and run/mount.log in the directory: who connects, what recovers and
+/// what is wrong, or what SHEEN_LOG says (warn, debug), at most a line a second of each kind, with a count of those left out. A log of 16 MiB is renamed
 /// to .1, the older ones to .2 and so on; four are kept.
 #[derive(Args)]
 pub(crate) struct Up {

@@ -12,6 +12,7 @@ use sheen_client::data::Osts;
 use sheen_client::locks::CallbackRouter;
 use sheen_client::posix::AccessTimes;
 use sheen_client::posix::FileSystem;
+use sheen_control::VERSION;
 use sheen_fuse::{Jobs, Questions, Stays};
 use sheen_io::World;
 use sheen_io_os::Host;
@@ -164,6 +165,8 @@ fn serve(options: &Mount) -> Result<(), Fault> {
     host.block_on(async {
         let own = source.start_node(&host.world(), settings.nid).await?;
         let (world, node) = (own.world.clone(), Arc::clone(&own.rpc));
+        tracing::info!(version = VERSION, nid = %node.lnet().nid(), source = source.name,
+            at = %target.display(), "mount starts");
         let follower = Arc::new(Follower::default());
         let (files, osts) = tokio::select! {
             connected = connect(&world, &node, &source, &target, &follower) => connected?,
@@ -205,7 +208,9 @@ fn serve(options: &Mount) -> Result<(), Fault> {
         let commands = parameters::mount_commands(&state);
         let _control = server::control("mount", Arc::clone(state.tree()), commands)?;
         daemon::say_ready();
+        tracing::info!(source = source.name, at = %target.display(), "mounted");
         until_unmounted(mounted).await?;
+        tracing::info!(source = source.name, at = %target.display(), "unmounted");
         files.unmount().await;
         node.shutdown();
         node.lnet().shutdown();

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use sheen_assembly::{PlanKind, Registrar, Role};
-use sheen_control::Tree;
+use sheen_control::{Tree, VERSION};
 use sheen_io::World;
 use sheen_io_os::{Host, SocketFolder, with_sockets};
 use sheen_node::net::{LNet, NetConfig};
@@ -147,6 +147,7 @@ fn serve(options: &Server) -> Result<(), Fault> {
     host.block_on(async {
         let mgs_nids = mgs_nids(&all, options.nid).map_err(invalid)?;
         let accept = options.accept();
+        log_start(options, accept, &all);
         let (world, node) =
             start_node(&host.world(), options, accept, (&mgs_nids, all.len())).await?;
         for plan in &all {
@@ -193,12 +194,21 @@ fn serve(options: &Server) -> Result<(), Fault> {
         let serve = |address| serve_metrics(address, &node, &hosted);
         let _metrics = options.metrics.map(serve).transpose()?;
         daemon::say_ready();
+        tracing::info!(nid = %options.nid, "ready");
         wait_for_signal().await?;
+        tracing::info!(nid = %options.nid, "stops: clients stay recorded and are awaited at the next start");
         scrubs.end();
         echo.end().await;
         stop(&node, &registrar, &running).await;
         Ok(())
     })
+}
+
+/// What the log begins with: what runs here, where, and what it serves.
+fn log_start(options: &Server, accept: Accept, plans: &[Plan]) {
+    let targets: Vec<String> = plans.iter().map(|plan| plan.kind.to_string()).collect();
+    tracing::info!(version = VERSION, nid = %options.nid, port = options.port, accept = accept.word(),
+        timeout = options.timeout, targets = targets.join(" "), "server starts");
 }
 
 /// The node: at its address, and with the other processes of a file system that `up` runs here.

@@ -43,7 +43,8 @@ impl Limits {
     fn turn(&self, metadata: &'static Metadata<'static>, now: Instant) -> Turn {
         // What operators ask to see in detail they see in detail.
         let is_wanted =
-            [sheen_parameters::EACH_LINE, sheen_store_disk::EACH_LINE].contains(&metadata.target());
+            [sheen_parameters::EACH_LINE, sheen_store_disk::EACH_LINE, sheen_target::EACH_LINE]
+                .contains(&metadata.target());
         if *metadata.level() > Level::INFO || is_wanted {
             return Turn::Written(None);
         }

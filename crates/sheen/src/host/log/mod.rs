@@ -18,10 +18,10 @@ pub(crate) use rotating::FILE_VARIABLE;
 use limited::{Limited, Limits};
 use rotating::Log;
 
-/// Logs to standard error: warnings, or what `SHEEN_LOG` says (`debug`, `sheen_mds=trace`, ...). Where a file
-/// is named in [`FILE_VARIABLE`], standard error is that file, and is rotated.
+/// Logs to standard error: from `info` on, or what `SHEEN_LOG` says (`warn`, `debug`, `sheen_mds=trace`, ...). Where a
+/// file is named in [`FILE_VARIABLE`], standard error is that file, and is rotated.
 pub(crate) fn start() {
-    let filter = EnvFilter::try_from_env("SHEEN_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
+    let filter = EnvFilter::try_from_env("SHEEN_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
     let (log, limits) = (Log::start(), Arc::new(Limits::default()));
     let lines = Limited::new(Arc::clone(&limits));
     let written = log.clone();

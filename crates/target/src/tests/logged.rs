@@ -1,0 +1,115 @@
+//! What the log says: of clients and requests that take long, of a store that fails.
+
+use std::fmt::Write as _;
+
+use parking_lot::Mutex;
+use sheen_store::StoreError;
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Metadata, Subscriber};
+
+use super::*;
+
+/// The lines of this thread's log.
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<String>>>);
+
+struct Line(String);
+
+impl Visit for Line {
+    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+        write!(self.0, "{}={value:?} ", field.name()).expect("a text");
+    }
+}
+
+impl Subscriber for Lines {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.is_event()
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        let mut line = Line(String::new());
+        event.record(&mut line);
+        self.0.lock().push(line.0);
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+impl Lines {
+    fn with(&self, part: &str) -> Vec<String> {
+        self.0.lock().iter().filter(|line| line.contains(part)).cloned().collect()
+    }
+}
+
+fn logged(work: impl FnOnce(Lines)) {
+    let lines = Lines::default();
+    tracing::subscriber::with_default(lines.clone(), || work(lines));
+}
+
+#[test]
+fn a_request_that_takes_long_has_one_line() {
+    logged(|lines| {
+        let world = TestWorld::new(60);
+        world.clone().run(async move {
+            let (node, _) = start(&world, &manual_store()).await;
+            let client = node.connect("one").await;
+            let slow = FaultAction::Delay(Duration::from_secs(40));
+            node.target.faults().arm(FaultSite::Request(Kind::MdsReintSetattr), slow, 1);
+            assert_eq!(client.call_with(setattr(1)).await.unwrap().head.status, 0);
+            assert_eq!(client.call_with(setattr(1)).await.unwrap().head.status, 0);
+            let found = lines.with("a request takes long");
+            assert_eq!(found.len(), 1, "{found:?}");
+            let parts = ["client=one", "request=\"MDS_REINT_SETATTR\"", "waits_for=\"working\""];
+            assert!(parts.iter().all(|part| found[0].contains(part)), "{found:?}");
+        });
+    });
+}
+
+#[test]
+fn a_client_that_keeps_a_revoked_lock_has_a_line_before_it_is_evicted() {
+    logged(|lines| {
+        let world = TestWorld::new(61);
+        world.clone().run(async move {
+            let (node, _) = start(&world, &manual_store()).await;
+            let (keeper, other) = (node.connect("keeper").await, node.connect("other").await);
+            assert_eq!(keeper.call(inode_lock(LockMode::Pw, 1)).await.errno(), None);
+            assert_eq!(other.call(inode_lock(LockMode::Pr, 1)).await.errno(), None);
+            let half = node.target.lock_callback_timeout() / 2;
+            world.sleep(half - Duration::from_secs(1)).await;
+            let named = "has not cancelled a revoked lock";
+            assert_eq!(lines.with(named), [""; 0]);
+            world.sleep(Duration::from_secs(10)).await;
+            let found = lines.with(named);
+            assert_eq!(found.len(), 1, "{found:?}");
+            assert!(found[0].contains("client=keeper"), "{found:?}");
+            world.sleep(half).await;
+            assert_eq!(lines.with(named).len(), 1);
+            assert_eq!(lines.with("lock callback timer expired").len(), 1);
+        });
+    });
+}
+
+#[test]
+fn why_a_store_failed_is_logged_and_an_ordinary_answer_is_not() {
+    logged(|lines| {
+        let fails = crate::store_errno;
+        assert_eq!(fails(StoreError::Io("journal 7: input/output error".to_owned())), Errno::EIO);
+        assert_eq!(fails(StoreError::Corrupt("an object's record".to_owned())), Errno::EIO);
+        assert_eq!(fails(StoreError::NoSpace), Errno::ENOSPC);
+        assert_eq!(fails(StoreError::NoObject(INODE)), Errno::ENOENT);
+        let found = lines.with("the store fails a request");
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(found[0].contains("journal 7: input/output error"), "{found:?}");
+    });
+}
