@@ -14,8 +14,8 @@ use bytes::{Bytes, BytesMut};
 use parking_lot::Mutex;
 use sheen_io::World;
 use sheen_node::net::{Delivery, LNet, NetConfig, Receiver};
-use sheen_testkit::vnet::{Virtual, Weather, for_seeds};
 use sheen_types::{MatchBits, Nid};
+use sheen_vnet::{Virtual, Weather, for_seeds};
 use sheen_wire::lnet::{AcceptorRequest, Portal};
 
 const PORT: u16 = 988;

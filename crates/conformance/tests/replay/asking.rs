@@ -17,8 +17,8 @@ use sheen_client::posix::{
 };
 use sheen_io::World;
 use sheen_node::net::{LNet, NetConfig};
-use sheen_testkit::vnet::{Virtual, Weather};
 use sheen_types::{Errno, Name, Nid};
+use sheen_vnet::{Virtual, Weather};
 use sheen_wire::messages::Request;
 
 use crate::answering::{Heard, serve};

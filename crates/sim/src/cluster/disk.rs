@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use sheen_io::World;
 use sheen_store::{Sequence, Store};
 use sheen_store_mem::{Commits, Errors, Flaky, MemOptions, StoreMem};
-use sheen_testkit::vnet::Dice;
+use sheen_vnet::Dice;
 
 /// How long a group of transactions is gathered, at most.
 const GROUP: Duration = Duration::from_secs(1);
