@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::{Bytes, BytesMut};
 use sheen_assembly::{Role, Served};
-use sheen_bench::survey::device::{MetadataTest, Work};
+use sheen_bench::device::{MetadataTest, Work};
 use sheen_io::World;
 use sheen_mds::Mdt;
 use sheen_oss::Ost;
