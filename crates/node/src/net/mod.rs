@@ -19,7 +19,6 @@ mod cell;
 mod deliver;
 mod link;
 mod pump;
-mod race;
 mod turns;
 mod wait;
 
@@ -38,7 +37,6 @@ use sheen_lnet::{Local, Peers, Sender, Sending};
 use sheen_types::{HashMap, HashSet, Instant, MatchBits, Nid};
 use sheen_wire::lnet::{Get, HANDLE_NONE, LnetCommand, PING_MATCH_BITS, Portal, Put, WireHandle};
 
-pub(crate) use race::within;
 pub use sheen_lnet::PeerReport;
 pub use turns::PeerTurns;
 pub use wait::{Expectation, Fetch, NetError, Offer, Unlinked};

@@ -13,14 +13,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use sheen_io::Clock;
+use sheen_io::{Clock, within};
 use sheen_rpc::budget::{Budget, Limit};
 use sheen_rpc::{BoxFuture, BulkMover, BulkRoom, RpcError, limits};
 use sheen_types::{HashMap, MatchBits, Nid};
 use sheen_wire::lnet::Portal;
 
 use super::call::Cell;
-use crate::net::{LNet, NetError, within};
+use crate::net::{LNet, NetError};
 
 /// How often it is looked whether a client takes what it is sent, once it is behind.
 const LOOK: Duration = Duration::from_millis(1);

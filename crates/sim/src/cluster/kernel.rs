@@ -24,7 +24,7 @@ use sheen_client::posix::{
     Attributes, Audience, Credentials, Entry, Fallocate, FileHandle, FileSystem, Invalidate,
     Invalidated, Lookup, NodeId, OpenFlags, Opened, Raise, SetAttributes, Stale,
 };
-use sheen_io::{BoxFuture, World};
+use sheen_io::{BoxFuture, World, within};
 use sheen_types::{Errno, Extent, Fid, Instant, Name};
 use tokio::sync::{Notify, oneshot};
 
@@ -296,12 +296,7 @@ impl Invalidate for Watch {
                 return Invalidated::Done;
             }
             Invalidated::Blocked(Box::pin(async move {
-                let mut late = clock.sleep_until(clock.now() + PAGES_WAIT);
-                poll_fn(|context| match is_done.as_mut().poll(context) {
-                    Poll::Ready(_) => Poll::Ready(true),
-                    Poll::Pending => late.as_mut().poll(context).map(|()| false),
-                })
-                .await
+                within(&*clock, PAGES_WAIT, is_done).await.is_some()
             }))
         })
     }
