@@ -4,6 +4,7 @@
 //! else, so the same seed gives the same run.
 
 pub mod job;
+mod oneshot;
 mod watched;
 
 use std::fmt;
@@ -18,6 +19,7 @@ use bytes::{Bytes, BytesMut};
 use sheen_types::futures::before;
 use sheen_types::{Instant, Timestamp};
 
+pub use oneshot::Oneshot;
 pub use sheen_types::futures::BoxFuture;
 pub use watched::{Until, Watched};
 

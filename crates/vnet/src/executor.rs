@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use sheen_io::{BoxFuture, Clock, Tasks};
+use sheen_io::{BoxFuture, Clock, Oneshot, Tasks};
 use sheen_types::{HashMap, Instant, Timestamp};
 
 use crate::Dice;
@@ -168,16 +168,16 @@ impl Executor {
         let longest = self.agenda.lock().scopes.get(&scope).copied().unwrap_or_default();
         let pause = || Duration::from_nanos(1 + self.dice.below(longest.as_nanos() as u64 + 1));
         let (before, after) = (pause(), pause());
-        let done = Arc::new(Alarm::default());
+        let done = Oneshot::new();
         let (executor, ring) = (Arc::clone(self), Arc::clone(&done));
         let work = async move {
             executor.sleep_until(executor.time() + before).await;
             job();
             executor.sleep_until(executor.time() + after).await;
-            ring.ring();
+            ring.put(());
         };
         self.spawn(scope, Box::pin(work));
-        done.wait()
+        Box::pin(async move { done.wait().await })
     }
 
     pub(crate) fn run<T: 'static>(&self, seed: u64, work: impl Future<Output = T> + 'static) -> T {
@@ -267,33 +267,6 @@ impl Executor {
     }
 }
 
-/// Something that is awaited and then has happened.
-#[derive(Default)]
-struct Alarm(Mutex<(bool, Option<Waker>)>);
-
-impl Alarm {
-    fn ring(&self) {
-        let mut alarm = self.0.lock();
-        alarm.0 = true;
-        let waker = alarm.1.take();
-        drop(alarm);
-        if let Some(waker) = waker {
-            waker.wake();
-        }
-    }
-
-    fn wait(self: Arc<Self>) -> BoxFuture<'static, ()> {
-        Box::pin(std::future::poll_fn(move |context| {
-            let mut alarm = self.0.lock();
-            if alarm.0 {
-                return Poll::Ready(());
-            }
-            alarm.1 = Some(context.waker().clone());
-            Poll::Pending
-        }))
-    }
-}
-
 impl Clock for Executor {
     fn now(&self) -> Instant {
         self.time()
@@ -308,10 +281,10 @@ impl Clock for Executor {
     }
 
     fn sleep_until(&self, deadline: Instant) -> BoxFuture<'static, ()> {
-        let alarm = Arc::new(Alarm::default());
+        let alarm = Oneshot::new();
         let ring = Arc::clone(&alarm);
-        self.at(deadline, Box::new(move || ring.ring()));
-        alarm.wait()
+        self.at(deadline, Box::new(move || ring.put(())));
+        Box::pin(async move { alarm.wait().await })
     }
 }
 
