@@ -7,6 +7,7 @@
 pub mod access;
 mod errno;
 mod extent;
+mod fallocate;
 mod fid;
 pub mod futures;
 mod hash;
@@ -22,7 +23,8 @@ mod statistics;
 mod time;
 
 pub use errno::Errno;
-pub use extent::Extent;
+pub use extent::{Extent, PAGE_BITS, PAGE_BYTES};
+pub use fallocate::Fallocate;
 pub use fid::{Fid, ParseFidError, fid_seq};
 pub use hash::{FoldHasher, HashMap, HashSet, Keyed, set_hash_key};
 pub use histogram::Histogram;

@@ -25,10 +25,8 @@ use sheen_client::posix::{
     Invalidated, Lookup, NodeId, OpenFlags, Opened, Raise, SetAttributes, Stale,
 };
 use sheen_io::{BoxFuture, World, within};
-use sheen_types::{Errno, Extent, Fid, Instant, Name};
+use sheen_types::{Errno, Extent, Fid, Instant, Name, PAGE_BYTES as PAGE};
 use tokio::sync::{Notify, oneshot};
-
-const PAGE: u64 = 4096;
 
 #[derive(Default)]
 struct State {
