@@ -1,15 +1,12 @@
 //! Which nodes serve targets of a file system, as its configuration says: asked of the MGS when a peer
 //! claims to be a server at a node that is not known yet.
 
-use std::future::{Future, poll_fn};
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use sheen_client::config::{ClusterMap, read_log};
-use sheen_io::{BoxFuture, World};
+use sheen_io::{BoxFuture, World, within};
 use sheen_llog::MapTarget;
 use sheen_rpc::Import;
 use sheen_target::ServerNodes;
@@ -81,8 +78,8 @@ impl Inner {
             }
             known.asked = Some(now);
         }
-        let patience = self.world.clock.sleep_until(now + PATIENCE);
-        let servers = within(self.servers(), patience).await.ok_or(Errno::EAGAIN)?;
+        let servers =
+            within(&*self.world.clock, PATIENCE, self.servers()).await.ok_or(Errno::EAGAIN)?;
         self.known.lock().servers = servers.map_err(|_| Errno::EAGAIN)?;
         Ok(())
     }
@@ -97,16 +94,6 @@ impl Inner {
         let used = targets.filter(|(_, target)| !target.is_excluded);
         Ok(used.map(|(kind, target)| (kind, target.index, target.nids)).collect())
     }
-}
-
-/// What `work` gives, unless `patience` ends first.
-async fn within<T>(work: impl Future<Output = T>, patience: impl Future<Output = ()>) -> Option<T> {
-    let (mut work, mut patience) = (pin!(work), pin!(patience));
-    poll_fn(|context| match work.as_mut().poll(context) {
-        Poll::Ready(done) => Poll::Ready(Some(done)),
-        Poll::Pending => patience.as_mut().poll(context).map(|()| None),
-    })
-    .await
 }
 
 #[cfg(test)]

@@ -1,8 +1,10 @@
 //! The benchmarks of this field without MPI: mdtest, IOR, md-workbench and IO500, on any file system.
 //!
-//! A benchmark asks a file system only through [`backend::Backend`]: [`posix::Posix`] is any directory, and
-//! the program that uses this crate brings the native client. [`ranks`] stands for MPI: ranks are threads or
-//! processes that meet between phases. [`mdtest`], [`ior`] and [`workbench`] have the options, the order of work, the
+//! [`Bench`] is the command line of all of them, and [`Bench::run`] runs the one that it names.
+//!
+//! A benchmark asks a file system only through [`backend::Backend`]: `posix` is any directory, and
+//! the program that uses this crate brings the native client. `ranks` stands for MPI: ranks are threads or
+//! processes that meet between phases. `mdtest`, `ior` and `workbench` have the options, the order of work, the
 //! names and data, the formulas and the lines of the programs of these names, so that results can be set
 //! beside each other; what differs is said in docs/bench/README.md.
 //!
@@ -13,31 +15,98 @@
 
 pub mod backend;
 mod clock;
-pub mod compare;
+mod compare;
 #[cfg(test)]
 mod interrupts;
-pub mod io500;
-pub mod ior;
+mod io500;
+mod ior;
 pub mod machine;
-pub mod mdtest;
-pub mod meter;
+mod mdtest;
+mod meter;
 mod pattern;
 pub mod plot;
-pub mod posix;
+mod posix;
 mod progress;
-pub mod ranks;
-pub mod survey;
+mod ranks;
+mod survey;
 #[cfg(test)]
 mod testing;
 mod text;
-pub mod workbench;
+mod workbench;
 
 use std::sync::atomic::AtomicBool;
 
 use backend::Backend;
 
+pub use ranks::Ended;
+pub use ranks::process::Part;
+pub use survey::device;
+
 /// Which version of mdtest and IOR the lines are like.
-pub const LIKE: &str = "4.0.0";
+const LIKE: &str = "4.0.0";
+
+/// Benchmark any file system as mdtest, IOR, md-workbench and IO500 do, without MPI
+#[derive(clap::Args)]
+#[command(subcommand_required = true, arg_required_else_help = true)]
+pub struct Bench {
+    #[command(subcommand)]
+    benchmark: Benchmark,
+}
+
+#[derive(clap::Subcommand)]
+enum Benchmark {
+    Mdtest(Box<mdtest::Options>),
+    Ior(Box<ior::Options>),
+    Io500(Box<io500::Options>),
+    #[command(name = "md-workbench")]
+    MdWorkbench(Box<workbench::Options>),
+    Compare(Box<compare::Options>),
+    #[command(name = "mds-survey")]
+    MdsSurvey(Box<survey::MdsOptions>),
+    #[command(name = "obdfilter-survey")]
+    ObdfilterSurvey(Box<survey::ObdfilterOptions>),
+}
+
+impl Bench {
+    /// Runs the benchmark; surveys load targets among `devices`.
+    ///
+    /// # Errors
+    /// A line, or an interrupt; nothing of a survey is left on the targets.
+    pub fn run(
+        &self,
+        surroundings: &Surroundings,
+        devices: &dyn device::Devices,
+    ) -> Result<(), Ended> {
+        let on_servers = survey::Surroundings {
+            stop: surroundings.stop,
+            devices,
+            out: surroundings.out,
+            variable: &|name| std::env::var(name).ok(),
+        };
+        match &self.benchmark {
+            Benchmark::Mdtest(options) => mdtest::run(options, surroundings),
+            Benchmark::Ior(options) => ior::run(options, surroundings),
+            Benchmark::Io500(options) => io500::run(options, surroundings),
+            Benchmark::MdWorkbench(options) => workbench::run(options, surroundings),
+            Benchmark::Compare(options) => compare::run(options, surroundings),
+            Benchmark::MdsSurvey(options) => survey::mds(options, &on_servers),
+            Benchmark::ObdfilterSurvey(options) => survey::obdfilter(options, &on_servers),
+        }
+    }
+}
+
+/// Options of the original that are refused by name.
+#[must_use]
+pub fn refused(benchmark: &str) -> &'static [&'static str] {
+    match benchmark {
+        "mdtest" => mdtest::REFUSED,
+        "ior" => ior::REFUSED,
+        "io500" => io500::REFUSED,
+        "md-workbench" => workbench::REFUSED,
+        "mds-survey" | "obdfilter-survey" => survey::REFUSED,
+        _ => &[],
+    }
+}
 
 /// How to build the native client, as `--native.*` said.
 #[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
@@ -88,18 +157,29 @@ pub type Connect<'a> = dyn Fn(&Native, u16) -> Result<Box<dyn Backend>, String> 
 /// What the host of a benchmark gives it.
 pub struct Surroundings<'a> {
     /// Set when the user wants it to end.
-    pub stop: &'a AtomicBool,
+    stop: &'a AtomicBool,
     /// Connects so many native clients.
-    pub native: &'a Connect<'a>,
+    native: &'a Connect<'a>,
     /// Writes to standard output.
-    pub out: &'a (dyn Fn(&str) + Sync),
+    out: &'a (dyn Fn(&str) + Sync),
     /// The words of the command line, the program's name first.
-    pub words: &'a [String],
+    words: &'a [String],
     /// What measures more than the result, if that is wanted.
-    pub meter: Option<&'a meter::Meter>,
+    meter: Option<&'a meter::Meter>,
 }
 
-impl Surroundings<'_> {
+impl<'a> Surroundings<'a> {
+    /// Those of the program of which `words` are the command line.
+    #[must_use]
+    pub fn new(
+        stop: &'a AtomicBool,
+        native: &'a Connect<'a>,
+        out: &'a (dyn Fn(&str) + Sync),
+        words: &'a [String],
+    ) -> Self {
+        Self { stop, native, out, words, meter: None }
+    }
+
     /// What a team of ranks works under.
     fn watch(&self) -> ranks::Watch<'_> {
         ranks::Watch { stop: self.stop, meter: self.meter }

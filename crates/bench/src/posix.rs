@@ -16,7 +16,7 @@ const DIRECTORY_MODE: Mode = Mode::from_raw_mode(0o775);
 
 /// The file systems of this machine.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Posix {
+pub(crate) struct Posix {
     /// Open files with `O_DIRECT`.
     pub direct: bool,
 }
@@ -155,7 +155,7 @@ impl Worker for PosixWorker {
 }
 
 /// The directory of `path`.
-pub fn parent(path: &str) -> &str {
+pub(crate) fn parent(path: &str) -> &str {
     match path.trim_end_matches('/').rsplit_once('/') {
         None => ".",
         Some(("", _)) => "/",

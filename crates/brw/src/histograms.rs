@@ -6,12 +6,9 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use sheen_io::Clock;
-use sheen_types::Histogram;
+use sheen_types::{Histogram, PAGE_BYTES};
 
 use crate::transfer::Transfer;
-
-/// Bytes of a page, in which Lustre counts.
-const PAGE_BYTES: u64 = 4096;
 const NANOSECONDS_OF_MILLISECOND: u64 = 1_000_000;
 
 /// Counts of one histogram by class.

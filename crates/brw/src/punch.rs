@@ -2,19 +2,12 @@
 
 use sheen_store::{AttributePatch, Transaction};
 use sheen_target::{Context, Outcome, store_errno};
-use sheen_types::{Errno, Extent, Fid, LockMode};
+use sheen_types::{Errno, Extent, Fallocate, Fid, LockMode};
 use sheen_wire::md::Valid;
 use sheen_wire::messages::{OstFallocate, OstFallocateReply, OstPunch, OstPunchReply};
 use sheen_wire::ost::{Obdo, OstBody};
 
 use crate::{Brw, Objects, attributes};
-
-/// `FALLOC_FL_KEEP_SIZE`.
-const KEEP_SIZE: u32 = 1;
-/// `FALLOC_FL_PUNCH_HOLE`.
-const PUNCH_HOLE: u32 = 2;
-/// `FALLOC_FL_ZERO_RANGE`.
-const ZERO_RANGE: u32 = 0x10;
 
 impl<O: Objects> Brw<O> {
     /// Cuts the object at `size`, or frees bytes `size..blocks` (the fields' other meaning).
@@ -70,16 +63,15 @@ impl<O: Objects> Brw<O> {
         }
         let extent = Extent { start, end: end - 1 };
         let lock = self.lock_if_asked(context, &asked, extent, LockMode::Pw, false).await?;
-        let (mode, keep_size) = (asked.nlink & !KEEP_SIZE, asked.nlink & KEEP_SIZE != 0);
-        let done = match mode {
-            0 => self.store.allocate(object, start, length, keep_size),
-            // Never changes the size, said or not (`ofd_fallocate_hdl`).
-            PUNCH_HOLE => self.store.punch(object, start, length),
-            ZERO_RANGE => self
-                .store
-                .punch(object, start, length)
-                .and_then(|()| self.store.allocate(object, start, length, keep_size)),
-            _ => return Err(Errno::EOPNOTSUPP),
+        let what = Fallocate::of_mode(asked.nlink).ok_or(Errno::EOPNOTSUPP)?;
+        let allocate = |keep_size| self.store.allocate(object, start, length, keep_size);
+        let punch = || self.store.punch(object, start, length);
+        let done = match what {
+            Fallocate::Allocate => allocate(false),
+            Fallocate::AllocateKeepSize => allocate(true),
+            Fallocate::PunchHole => punch(),
+            Fallocate::ZeroRange => punch().and_then(|()| allocate(false)),
+            Fallocate::ZeroRangeKeepSize => punch().and_then(|()| allocate(true)),
         };
         done.map_err(store_errno)?;
         self.stamp(context, object, &asked)?;

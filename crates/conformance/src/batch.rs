@@ -13,7 +13,7 @@ use crate::opaque::{Content, explain};
 /// Bytes before the list of buffer lengths of a message.
 const MESSAGE_FIXED: usize = 32;
 /// Each bulk buffer of a batch starts at a page.
-const PAGE: usize = 4096;
+const PAGE: usize = sheen_types::PAGE_BYTES as usize;
 
 /// Reads `but_update_header`, with the operations if they are not bulk.
 pub(crate) fn header(bytes: &Bytes) -> Content {

@@ -2,16 +2,14 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::future::poll_fn;
 use std::io::{self, IoSlice, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::pin::pin;
 use std::sync::{Arc, OnceLock};
-use std::task::Poll;
 use std::time::Duration;
 
 use fuser::{INodeNo, Notifier};
 use sheen_client::posix::{Invalidate, Invalidated, NodeId, Raise, Stale};
+use sheen_types::futures::race;
 use sheen_types::{Extent, Name};
 use tokio::runtime::Handle;
 
@@ -171,7 +169,7 @@ impl Kernel {
         let busy = Arc::clone(&self.busy);
         Box::pin(async move {
             let notified = async { _ = notified.await };
-            let wait = either(notified, busy.until_busy(parent.0));
+            let wait = race(notified, busy.until_busy(parent.0));
             if tokio::time::timeout_at(until, wait).await.is_err() {
                 tracing::debug!(directory = parent.0, "names outlive their lock");
             }
@@ -251,16 +249,6 @@ impl Invalidate for Kernel {
             }))
         })
     }
-}
-
-/// Returns when one of both is done.
-async fn either(one: impl Future<Output = ()>, other: impl Future<Output = ()>) {
-    let (mut one, mut other) = (pin!(one), pin!(other));
-    poll_fn(|context| match one.as_mut().poll(context) {
-        Poll::Ready(()) => Poll::Ready(()),
-        Poll::Pending => other.as_mut().poll(context),
-    })
-    .await;
 }
 
 /// Offset and length as the kernel takes them; length 0 means to the end.

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use sheen_testkit::vnet::Dice;
+use sheen_vnet::Dice;
 
 /// Bytes of an input, at most: enough for all decisions of a sequence of requests.
 const BYTES_MAX: u64 = 8_000;

@@ -22,8 +22,8 @@ use sheen_node::net::{LNet, NetConfig};
 use sheen_node::rpc::RpcNode;
 use sheen_rpc::{Handler, IncomingRequest, Replier, ReplyHead};
 use sheen_target::Target;
-use sheen_testkit::vnet::Virtual;
 use sheen_types::{Name, Nid, ObdHandle, Transno, Uuid};
+use sheen_vnet::Virtual;
 use sheen_wire::messages::{MdsGetxattrReply, ObdPingReply, OstGetInfoReply, Reply};
 use sheen_wire::ptlrpc::{Message, MessageHeader, MsgFlags, OpFlags, PtlrpcBody};
 

@@ -14,7 +14,7 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair,
 };
 use sheen_fuse::{MountOptions, Serving, serve};
-use sheen_testkit::vnet::Virtual;
+use sheen_vnet::Virtual;
 
 use crate::answers::{node_at, try_mount};
 use crate::common::start;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use sheen_testkit::vnet::Dice;
+use sheen_vnet::Dice;
 
 /// Numbers, one after the other.
 pub trait Source: Send + Sync {

@@ -1,6 +1,6 @@
 //! Each body of a fuzz target, on inputs from seeds.
 
-use sheen_testkit::vnet::{Dice, for_seeds};
+use sheen_vnet::{Dice, for_seeds};
 
 /// Bytes of a seed.
 fn bytes(seed: u64, most: u64) -> Vec<u8> {

@@ -4,23 +4,24 @@
 //! else, so the same seed gives the same run.
 
 pub mod job;
+mod oneshot;
 mod watched;
 
 use std::fmt;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddrV4;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use sheen_types::futures::before;
 use sheen_types::{Instant, Timestamp};
 
+pub use oneshot::Oneshot;
+pub use sheen_types::futures::BoxFuture;
 pub use watched::{Until, Watched};
-
-/// A future whose type is not named.
-pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// Time.
 pub trait Clock: Send + Sync {
@@ -32,6 +33,15 @@ pub trait Clock: Send + Sync {
 
     /// Completes at `deadline` or soon after.
     fn sleep_until(&self, deadline: Instant) -> BoxFuture<'static, ()>;
+}
+
+/// The output of `work`; `None` if that takes longer than `duration`.
+pub async fn within<T>(
+    clock: &dyn Clock,
+    duration: Duration,
+    work: impl Future<Output = T>,
+) -> Option<T> {
+    before(work, clock.sleep_until(clock.now() + duration)).await
 }
 
 /// Randomness, for UUIDs, cookies and jitter; never for secrets.

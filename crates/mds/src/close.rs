@@ -6,16 +6,15 @@
 //! for a lock on the inode, and for any other no longer than [`PATIENCE`]. It is counted and answered then,
 //! and the rest of it is done when the inode is free.
 
-use std::future::poll_fn;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::{Arc, Weak};
-use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
 use sheen_ldlm::Owner;
 use sheen_store::{AttributePatch, Transaction};
 use sheen_target::{Context, Outcome, ReplyRecording, Target, store_errno};
+use sheen_types::futures::before;
 use sheen_types::{Errno, Fid, ResourceName, Timestamp};
 use sheen_wire::codec::{Wire, Writer};
 use sheen_wire::md::{AttrValid, Bias, MdsOpenFlags, MdtBody, OpenHandle, RecSetattr, SomAttrs};
@@ -112,14 +111,14 @@ impl Mdt {
         let clock = &target.world().clock;
         let until = clock.now() + PATIENCE;
         loop {
-            if let Some(held) = within(held.as_mut(), std::future::ready(())).await {
+            if let Some(held) = before(held.as_mut(), std::future::ready(())).await {
                 return Some(held);
             }
             if is_awaited(target, fid) || clock.now() >= until {
                 return None;
             }
             let later = clock.sleep_until(clock.now() + LOOK_AGAIN);
-            if let Some(held) = within(held.as_mut(), later).await {
+            if let Some(held) = before(held.as_mut(), later).await {
                 return Some(held);
             }
         }
@@ -201,19 +200,6 @@ impl Mdt {
 fn is_awaited(target: &Target, fid: Fid) -> bool {
     let locks = target.namespace().dump(ResourceName::of_fid(fid));
     locks.iter().any(|lock| lock.owner == Owner::Local && lock.desc.granted.is_none())
-}
-
-/// What `future` gives, if it is done before `late`.
-async fn within<T>(
-    mut future: Pin<&mut impl Future<Output = T>>,
-    late: impl Future<Output = ()>,
-) -> Option<T> {
-    let mut late = pin!(late);
-    poll_fn(|context| match future.as_mut().poll(context) {
-        Poll::Ready(value) => Poll::Ready(Some(value)),
-        Poll::Pending => late.as_mut().poll(context).map(|()| None),
-    })
-    .await
 }
 
 fn is_writer(file: &OpenFile) -> bool {

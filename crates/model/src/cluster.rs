@@ -14,8 +14,8 @@ use sheen_node::net::{LNet, NetConfig};
 use sheen_node::rpc::RpcNode;
 use sheen_store_mem::{MemOptions, StoreMem};
 use sheen_target::Timeouts;
-use sheen_testkit::vnet::Virtual;
 use sheen_types::{Nid, TargetKind, TargetName};
+use sheen_vnet::Virtual;
 
 const FSNAME: &str = "model";
 const PORT: u16 = 988;

@@ -9,8 +9,8 @@ use sheen_client::posix::{
     OpenFlags, RenameMode, SetAttributes, XattrMode,
 };
 use sheen_io::World;
-use sheen_testkit::vnet::{Virtual, Weather};
 use sheen_types::{Errno, Name};
+use sheen_vnet::{Virtual, Weather};
 
 use crate::cluster::{Cluster, Home};
 use crate::compare;

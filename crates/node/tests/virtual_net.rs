@@ -1,21 +1,19 @@
 //! LNets in virtual time, on networks that delay, cut up, overtake and break.
 
 use std::cell::RefCell;
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
 use std::net::{Ipv4Addr, SocketAddrV4};
-use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::Poll;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use parking_lot::Mutex;
-use sheen_io::World;
+use sheen_io::{World, within};
 use sheen_node::net::{Delivery, LNet, NetConfig, Receiver};
-use sheen_testkit::vnet::{Virtual, Weather, for_seeds};
 use sheen_types::{MatchBits, Nid};
+use sheen_vnet::{Virtual, Weather, for_seeds};
 use sheen_wire::lnet::{AcceptorRequest, Portal};
 
 const PORT: u16 = 988;
@@ -59,17 +57,6 @@ fn serve(lnet: &Arc<LNet>) -> Arc<Answerer> {
     answerer
 }
 
-/// `None`: it took longer.
-async fn within<T>(world: &World, time: Duration, work: impl Future<Output = T>) -> Option<T> {
-    let mut nap = world.clock.sleep_until(world.clock.now() + time);
-    let mut work = pin!(work);
-    poll_fn(|context| match work.as_mut().poll(context) {
-        Poll::Ready(value) => Poll::Ready(Some(value)),
-        Poll::Pending => nap.as_mut().poll(context).map(|()| None),
-    })
-    .await
-}
-
 /// Asks until it is answered, as an RPC would; how often it asked.
 async fn ask(lnet: &Arc<LNet>, world: &World, to: Nid, bits: u64, length: usize) -> u64 {
     for attempt in 1.. {
@@ -77,7 +64,7 @@ async fn ask(lnet: &Arc<LNet>, world: &World, to: Nid, bits: u64, length: usize)
         let portal = Portal::MDC_REPLY;
         let reply = lnet.expect_put(to, portal, MatchBits(bits), 1 << 20);
         lnet.put(to, Portal::MDS_REQUEST, MatchBits(bits), 0, vec![content(bits, length)]);
-        if let Some(reply) = within(world, Duration::from_secs(2), reply).await {
+        if let Some(reply) = within(&*world.clock, Duration::from_secs(2), reply).await {
             assert_eq!(reply.expect("LNet lives").payload, content(!bits, length));
             return attempt;
         }
@@ -312,7 +299,7 @@ async fn half_open(io: &World, from: Nid, to: Nid, first: &[u8]) -> sheen_io::Co
 async fn is_closed(io: &World, connection: &mut sheen_io::Connection) -> bool {
     let mut buffer = BytesMut::with_capacity(64);
     let read = poll_fn(|context| connection.reader.poll_read(context, &mut buffer));
-    let read = within(io, Duration::from_millis(1), read).await;
+    let read = within(&*io.clock, Duration::from_millis(1), read).await;
     matches!(read, Some(Ok(0) | Err(_)))
 }
 

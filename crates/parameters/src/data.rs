@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use sheen_client::data::Osc;
-use sheen_types::Errno;
 use sheen_types::limits::BULK_BYTES_MAX;
+use sheen_types::{Errno, PAGE_BYTES};
 use sheen_wire::checksum::Checksum;
 use sheen_wire::connect::ChecksumTypes;
 
 use super::device::Device;
 use super::folder::{Folder, Number, Switch};
+use super::memory_bytes;
 use super::values::{self, MIB, U32_MAX};
-use super::{PAGE_BYTES, memory_bytes};
 use sheen_control::api::Kind;
 
 /// `OSC_MAX_DIRTY_MB_MAX`, which is too many already.

@@ -8,14 +8,14 @@ use sheen_client::data::Osc;
 use sheen_node::rpc::ImportReport;
 use sheen_rpc::{OwnTimes, Time};
 use sheen_types::limits::XATTR_VALUE_BYTES_MAX;
-use sheen_types::{Errno, Uuid};
+use sheen_types::{Errno, PAGE_BYTES, Uuid};
 use sheen_wire::connect::ConnectFlags;
 use sheen_wire::lnet::Portal;
 
 use super::folder::{Folder, Number};
 use super::mount::{MountState, device_type};
 use super::text::Since;
-use super::{PAGE_BYTES, data, features, imports, locks, tables, timing, values};
+use super::{data, features, imports, locks, tables, timing, values};
 use sheen_control::api::{Kind, Target};
 
 /// `OBD_MAX_RIF_MAX`: most requests of a device on the wire.

@@ -37,7 +37,7 @@ use sheen_assembly::Served;
 use sheen_control::{Command, Tree, VERSION};
 use sheen_fuse::Jobs;
 use sheen_node::rpc::RpcNode;
-use sheen_types::{Errno, Nid};
+use sheen_types::{Errno, Nid, PAGE_BYTES};
 
 pub use client::Follower;
 pub use follow::{Applied, Followed, follow_servers};
@@ -59,9 +59,6 @@ pub struct HostedTarget {
 
 /// The named commands of a process.
 pub type Commands = BTreeMap<String, Command>;
-
-/// Bytes of a page, as the kernel counts memory.
-const PAGE_BYTES: u64 = 4096;
 
 /// What every process shows.
 fn add_common(tree: &Tree, jobs: &Arc<Jobs>) {

@@ -4,16 +4,16 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use sheen_client::posix::{FsStat, Tracked};
-use sheen_types::Errno;
 use sheen_types::access::RootSquash;
 use sheen_types::limits::{NAME_BYTES_MAX, XATTR_VALUE_BYTES_MAX};
+use sheen_types::{Errno, PAGE_BYTES};
 
 use super::device::state_letters;
 use super::folder::{Folder, Number, Switch};
 use super::mount::MountState;
 use super::text::Since;
 use super::values::{self, MIB, U32_MAX};
-use super::{PAGE_BYTES, memory_bytes, tables};
+use super::{memory_bytes, tables};
 use sheen_control::api::Kind;
 
 /// `LL_SA_REQ_MAX`: most lookups of one directory at once; more is cut to it.

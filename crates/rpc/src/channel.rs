@@ -1,8 +1,6 @@
 //! What a role holds to talk to one target, and what it says and hears over it.
 
 use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -14,8 +12,7 @@ use sheen_wire::text::Chars;
 
 use crate::state::{Counters, ImportState, StateChange};
 
-/// A future whose type is not named.
-pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+pub use sheen_types::futures::BoxFuture;
 
 /// What is done with an answer that no caller waits for.
 pub type Then = Box<dyn FnOnce(Result<Answer, RpcError>) + Send>;

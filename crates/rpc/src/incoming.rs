@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use sheen_types::futures::all_pinned;
 use sheen_types::limits::LNET_PAYLOAD_BYTES_MAX;
 use sheen_types::{Errno, Instant, MatchBits, Nid, ObdHandle, Transno, Uuid, Xid};
 use sheen_wire::lnet::Portal;
@@ -241,13 +242,14 @@ impl BulkPort {
         Box::pin(async move {
             let count = length.div_ceil(LNET_PAYLOAD_BYTES_MAX);
             port.check(count)?;
-            let mut parts = Vec::with_capacity(count);
+            let (mut sizes, mut parts) = (Vec::with_capacity(count), Vec::with_capacity(count));
             for part in 0..count {
                 let size = (length - part * LNET_PAYLOAD_BYTES_MAX).min(LNET_PAYLOAD_BYTES_MAX);
-                parts.push((size, port.mover.fetch(port.peer, port.portal, port.bits(part), size)));
+                sizes.push(size);
+                parts.push(port.mover.fetch(port.peer, port.portal, port.bits(part), size));
             }
             let mut pieces = Vec::with_capacity(count);
-            for (size, result) in wait_all(parts).await {
+            for (size, result) in sizes.into_iter().zip(all_pinned(parts).await) {
                 let piece = result?;
                 if piece.len() != size {
                     let got = piece.len();
@@ -271,9 +273,9 @@ impl BulkPort {
             parts.resize_with(port.parts(), Vec::new);
             let mut sends = Vec::with_capacity(parts.len());
             for (part, pieces) in parts.into_iter().enumerate() {
-                sends.push(((), port.mover.send(port.peer, port.portal, port.bits(part), pieces)));
+                sends.push(port.mover.send(port.peer, port.portal, port.bits(part), pieces));
             }
-            for (_, result) in wait_all(sends).await {
+            for result in all_pinned(sends).await {
                 result?;
             }
             Ok(())
@@ -298,26 +300,6 @@ impl fmt::Debug for BulkPort {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "bulk of {} at portal {:?}, last part {:#x}", self.peer, self.portal, self.last)
     }
-}
-
-/// Drives all transfers at once; their results in order.
-async fn wait_all<K, T>(transfers: Vec<(K, BoxFuture<'static, T>)>) -> Vec<(K, T)> {
-    let mut waiting: Vec<(K, BoxFuture<'static, T>, Option<T>)> =
-        transfers.into_iter().map(|(key, future)| (key, future, None)).collect();
-    std::future::poll_fn(|context| {
-        let mut pending = false;
-        for (_, future, result) in &mut waiting {
-            if result.is_none() {
-                match future.as_mut().poll(context) {
-                    std::task::Poll::Ready(value) => *result = Some(value),
-                    std::task::Poll::Pending => pending = true,
-                }
-            }
-        }
-        if pending { std::task::Poll::Pending } else { std::task::Poll::Ready(()) }
-    })
-    .await;
-    waiting.into_iter().filter_map(|(key, _, result)| Some((key, result?))).collect()
 }
 
 /// Cuts pieces laid end to end into parts of 1 MiB; shares their memory.

@@ -47,7 +47,7 @@ enum Tool {
     #[command(name = "mkfs.lustre", alias = "mkfs")]
     Mkfs(mkfs::Mkfs),
     Dump(dump::Dump),
-    Bench(bench::Bench),
+    Bench(sheen_bench::Bench),
     Man(man::Pages),
     Top(top::Top),
     /// For the tools themselves.

@@ -10,7 +10,7 @@ use sheen_types::Errno;
 use sheen_tools::output::{Fault, USAGE_CODE, text_out};
 use sheen_tools::{lctl, lfs, mkfs};
 
-use crate::{bench, commands};
+use crate::commands;
 
 /// Exit code for a wrong command line of a tool that Lustre does not have.
 const OWN_USAGE_CODE: u8 = 2;
@@ -93,7 +93,7 @@ fn refused(names: &[&str], option: &str) -> bool {
     match names {
         ["lfs", command] => lfs::refused(command).contains(&option),
         ["lctl", command] => lctl::refused(command).contains(&option),
-        ["bench", benchmark] => bench::refused(benchmark).contains(&option),
+        ["bench", benchmark] => sheen_bench::refused(benchmark).contains(&option),
         ["mkfs.lustre"] => mkfs::REFUSED.contains(&option),
         _ => false,
     }

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sheen_testkit::vnet::Weather;
 use sheen_types::Instant;
+use sheen_vnet::Weather;
 
 use crate::cluster::Errors;
 use crate::model::Writer;

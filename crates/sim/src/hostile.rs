@@ -12,8 +12,8 @@ use sheen_assembly::{Role, Served};
 use sheen_hostile::{Known, Range, Requests, ServerKind};
 use sheen_node::net::{LNet, NetConfig};
 use sheen_rpc::REPLY_PORTALS;
-use sheen_testkit::vnet::{Dice, Scope};
 use sheen_types::{Fid, Instant, MatchBits, fid_seq};
+use sheen_vnet::{Dice, Scope};
 use sheen_wire::lnet::Portal;
 
 use crate::cluster::{FSNAME, PORT, hostile_nid};

@@ -1,7 +1,7 @@
 //! A whole cluster in one process: MGS, MDT, OSTs and clients on one thread and in virtual time.
 //!
 //! The code of the roles, of RPC and of LNet is the one that serves; only the world below is
-//! `sheen_testkit::vnet`, and the disks are stores in memory that lose what disks lose. One number, the
+//! `sheen_vnet`, and the disks are stores in memory that lose what disks lose. One number, the
 //! seed, decides the order of tasks, how long bytes travel, what clients do, what fails and when. The
 //! same seed gives the same run, step by step ([`Report::trace`]).
 //!

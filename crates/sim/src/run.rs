@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use sheen_testkit::vnet::{Dice, Virtual, Weather};
 use sheen_types::Instant;
+use sheen_vnet::{Dice, Virtual, Weather};
 
 use crate::checks;
 use crate::cluster::{Cluster, Shape};

@@ -4,9 +4,7 @@
 use std::collections::BTreeSet;
 
 use sheen_store::{Damage, Finding, StoreError};
-use sheen_types::{Extent, Fid};
-
-use crate::data::PAGE_BYTES;
+use sheen_types::{Extent, Fid, PAGE_BYTES};
 
 /// What is done to the data of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

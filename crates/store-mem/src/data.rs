@@ -6,12 +6,9 @@ use std::{
 };
 
 use bytes::Bytes;
-use sheen_types::Extent;
+use sheen_types::{Extent, PAGE_BYTES};
 
 use crate::damage::{Injury, ObjectDamage};
-
-/// Bytes of a page: a hole is never smaller.
-pub(crate) const PAGE_BYTES: u64 = 4096;
 
 /// What a disk writes whole.
 const SECTOR_BYTES: u64 = 512;

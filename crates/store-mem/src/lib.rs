@@ -32,10 +32,10 @@ use sheen_store::{
     Attributes, Change, CommitHook, Damage, Entry, FileKind, Sequence, Store, StoreError,
     StoreSpace, Transaction, Verified,
 };
-use sheen_types::{Extent, Fid, HashMap};
+use sheen_types::{Extent, Fid, HashMap, PAGE_BYTES};
 
 use crate::{
-    data::{Data, PAGE_BYTES},
+    data::Data,
     image::{Object, Shard, Shards, apply, check_objects},
 };
 

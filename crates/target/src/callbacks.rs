@@ -6,10 +6,8 @@
 //! long as it still matters; a client that neither cancels nor shows progress meets the deadline that the
 //! namespace keeps.
 
-use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -18,6 +16,7 @@ use sheen_io::BoxFuture;
 use sheen_ldlm::server::{Action, GlimpseTarget};
 use sheen_ldlm::{LockDesc, LockKind, Owner, Policy};
 use sheen_rpc::{Call, CallKind, Channel, RpcError};
+use sheen_types::futures::all_pinned;
 use sheen_types::{Errno, HashMap, LockHandle, Nid, ObdHandle, ResourceName, Uuid};
 use sheen_wire::connect::ObdConnectData;
 use sheen_wire::ldlm::{
@@ -137,7 +136,7 @@ impl Target {
         self: &Arc<Self>,
         resource: ResourceName,
     ) -> Vec<(GlimpseTarget, Result<Bytes, Errno>)> {
-        let mut asked = Vec::new();
+        let (mut holders, mut asked) = (Vec::new(), Vec::new());
         for holder in self.locks.glimpse_targets(resource) {
             let request = LdlmGlCallback {
                 dlm_req: callback_request(holder.handle, holder.remote_handle, &holder.desc, 0),
@@ -149,10 +148,11 @@ impl Target {
                 let _turn = target.callback_turn(&target.export(export)?).await?;
                 target.send_with_retry(export, lock, request.into()).await
             });
-            asked.push((holder, answer));
+            holders.push(holder);
+            asked.push(answer);
         }
-        let answers = while_waiting(Wait::Lock, join_all(asked)).await;
-        let answers = answers.into_iter().map(|(holder, answer)| {
+        let answers = while_waiting(Wait::Lock, all_pinned(asked)).await;
+        let answers = holders.into_iter().zip(answers).map(|(holder, answer)| {
             let value = match answer {
                 Some(Ok(Reply::LdlmGlCallback(reply))) => Ok(reply.dlm_lvb),
                 Some(Ok(_)) => Err(Errno::EPROTO),
@@ -276,23 +276,6 @@ impl Target {
             "lock callback timer expired, evicting client");
         self.arc().evict_soon(&export);
     }
-}
-
-/// Drives all calls together; their results in order.
-async fn join_all<K, T>(calls: Vec<(K, BoxFuture<'static, T>)>) -> Vec<(K, T)> {
-    let mut calls: Vec<_> = calls.into_iter().map(|(key, call)| (key, call, None)).collect();
-    poll_fn(|context| {
-        let mut pending = false;
-        for (_, call, result) in calls.iter_mut().filter(|(_, _, result)| result.is_none()) {
-            match call.as_mut().poll(context) {
-                Poll::Ready(value) => *result = Some(value),
-                Poll::Pending => pending = true,
-            }
-        }
-        if pending { Poll::Pending } else { Poll::Ready(()) }
-    })
-    .await;
-    calls.into_iter().filter_map(|(key, _, result)| Some((key, result?))).collect()
 }
 
 fn callback(request: impl Into<Request>) -> Call {

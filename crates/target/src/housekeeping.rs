@@ -3,8 +3,7 @@
 //! One task per target sleeps until the nearest deadline or until another task has set a nearer
 //! one.
 
-use std::future::{Future, poll_fn};
-use std::pin::pin;
+use std::future::poll_fn;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::task::Poll;
@@ -12,6 +11,7 @@ use std::time::Duration;
 
 use sheen_io::BoxFuture;
 use sheen_ldlm::{LockKind, Policy};
+use sheen_types::futures::race;
 use sheen_types::{InodeBits, Instant, LockMode};
 use sheen_wire::connect::ConnectFlags;
 use sheen_wire::ptlrpc::MsgFlags;
@@ -267,18 +267,10 @@ async fn keep_time(target: Weak<Target>) {
             return;
         }
         strong.check_deadlines();
-        let mut sleep = strong.world.clock.sleep_until(strong.next_deadline());
+        let sleep = strong.world.clock.sleep_until(strong.next_deadline());
         let alarm = Arc::clone(&strong.alarm);
         // A target of which there is no other reference ends with its last task.
         drop(strong);
-        let mut alarm = pin!(alarm.notified());
-        poll_fn(|context| {
-            let slept = sleep.as_mut().poll(context).is_ready();
-            match slept || alarm.as_mut().poll(context).is_ready() {
-                true => Poll::Ready(()),
-                false => Poll::Pending,
-            }
-        })
-        .await;
+        race(sleep, alarm.notified()).await;
     }
 }

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::process::wait_until;
-use crate::{Context, Outcome, ensure};
+use sheen_workloads::process::wait_until;
+use sheen_workloads::{Context, Outcome, ensure};
 
 /// Names of Chromium on the path.
 const NAMES: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];

@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::process::{self, Finished, tail, text, wait_until};
-use crate::{Context, Outcome, ensure, root};
+use sheen_workloads::process::{self, Finished, tail, text, wait_until};
+use sheen_workloads::{Context, Outcome, ensure, root};
 
 /// Longer than any start, stop or recovery takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(180);

@@ -7,8 +7,9 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
+use sheen_workloads::{Outcome, ensure, tree};
+
 use crate::cluster::Cluster;
-use crate::{Outcome, ensure, tree};
 
 /// How long the server stays dead.
 const DEAD_FOR: Duration = Duration::from_millis(500);

@@ -2,8 +2,7 @@
 
 use std::path::PathBuf;
 
-use sheen_testkit::workload::{Size, big, ledger, many, pair, plant, storm};
-use sheen_testkit::{Outcome, tree};
+use sheen_workloads::{Outcome, Size, big, ledger, many, pair, plant, storm, tree};
 
 #[path = "e2e/sqlite.rs"]
 mod sqlite;

@@ -1,13 +1,15 @@
 //! The nouns of the file system.
 //!
 //! Everything here is a plain value: no bytes, no IO, and no state but that of counters and the key
-//! of hash tables. Each noun that crosses a function signature has a type of its own, so that a
+//! of hash tables; only [`futures`] is here because every other crate uses it. Each noun that crosses a function signature has a type of its own, so that a
 //! transaction number cannot be handed over where a lock cookie belongs.
 
 pub mod access;
 mod errno;
 mod extent;
+mod fallocate;
 mod fid;
+pub mod futures;
 mod hash;
 mod histogram;
 mod job;
@@ -21,7 +23,8 @@ mod statistics;
 mod time;
 
 pub use errno::Errno;
-pub use extent::Extent;
+pub use extent::{Extent, PAGE_BITS, PAGE_BYTES};
+pub use fallocate::Fallocate;
 pub use fid::{Fid, ParseFidError, fid_seq};
 pub use hash::{FoldHasher, HashMap, HashSet, Keyed, set_hash_key};
 pub use histogram::Histogram;

@@ -22,7 +22,7 @@ use crate::machine::Machine;
 use crate::ranks::Ended;
 use crate::text::date;
 use crate::{Surroundings, clock};
-pub use report::{Latency, Phase, Report, Spread, TargetResult, Track};
+pub(crate) use report::{Report, Spread};
 use run::Workload;
 use target::ComparedFs;
 
@@ -32,7 +32,7 @@ const TARGETS_MAX: usize = crate::plot::COLORS.len();
 /// Run one benchmark on several file systems in turn, and compare what they reach
 #[derive(Args, Clone, Debug)]
 #[command(disable_version_flag = true)]
-pub struct Options {
+pub(crate) struct Options {
     /// A file system by a name of yours: a directory on it, or native:MGSNID[:MGSNID...]:/FSNAME[/DIR]; the first is
     /// what the rest is compared with
     #[arg(long = "target", value_name = "NAME=PLACE", required = true)]
@@ -64,7 +64,7 @@ pub struct Options {
 ///
 /// # Errors
 /// What ended it; before anything is run, what of the targets or the options is wrong.
-pub fn run(options: &Options, surroundings: &Surroundings) -> Result<(), Ended> {
+pub(crate) fn run(options: &Options, surroundings: &Surroundings) -> Result<(), Ended> {
     let workload = Workload::new(&options.words)?;
     let targets = targets(options)?;
     for target in &targets {

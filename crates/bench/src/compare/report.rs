@@ -11,7 +11,7 @@ const MIB: f64 = crate::text::MIB;
 
 /// A whole comparison.
 #[derive(Clone, Debug, Serialize)]
-pub struct Report {
+pub(crate) struct Report {
     /// What it is called.
     pub title: String,
     /// Of the program.
@@ -36,7 +36,7 @@ pub struct Report {
 
 /// One phase on all targets.
 #[derive(Clone, Debug, Serialize)]
-pub struct Phase {
+pub(crate) struct Phase {
     /// As the benchmark calls it.
     pub name: String,
     /// Of the rates: the more the better.
@@ -47,7 +47,7 @@ pub struct Phase {
 
 /// One phase on one target.
 #[derive(Clone, Debug, Serialize)]
-pub struct TargetResult {
+pub(crate) struct TargetResult {
     /// What each round reached.
     pub rounds: Vec<f64>,
     /// Of the rounds.
@@ -62,7 +62,7 @@ pub struct TargetResult {
 
 /// Median, least and most.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Spread {
+pub(crate) struct Spread {
     /// The middle one, or the mean of the two in the middle.
     pub median: f64,
     /// The least.
@@ -74,7 +74,7 @@ pub struct Spread {
 impl Spread {
     /// Of no value: zeros.
     #[must_use]
-    pub fn of(values: &[f64]) -> Self {
+    pub(crate) fn of(values: &[f64]) -> Self {
         let mut sorted = values.to_vec();
         sorted.sort_unstable_by(f64::total_cmp);
         let (Some(min), Some(max)) = (sorted.first(), sorted.last()) else {
@@ -91,7 +91,7 @@ impl Spread {
 
 /// Nanoseconds that operations took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Latency {
+pub(crate) struct Latency {
     /// How many there were.
     pub operations: u64,
     /// Half of them took at most this.
@@ -126,7 +126,7 @@ impl Latency {
 
 /// How fast a phase went in one run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Track {
+pub(crate) struct Track {
     /// The round, from 1.
     pub round: usize,
     /// `ops/s` or `MiB/s`.

@@ -20,7 +20,7 @@ pub(super) struct ComparedFs {
 
 /// A target as reports show it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct ComparedFsReport {
+pub(crate) struct ComparedFsReport {
     /// What the user calls it.
     pub name: String,
     /// The way to it.

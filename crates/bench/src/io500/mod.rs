@@ -29,7 +29,7 @@ use config::Config;
 use whole::Whole;
 
 /// Options of io500 that are refused by name.
-pub const REFUSED: &[&str] = &[
+pub(crate) const REFUSED: &[&str] = &[
     "--verify",
     "--cleanup",
     "--dry-run",
@@ -49,7 +49,7 @@ const LIKE: &str = "io500-isc26_v2-26-g02091cf";
 /// Run the phases of IO500 in its order and under its rules, and compute its score
 #[derive(Args, Clone, Debug)]
 #[command(disable_version_flag = true, args_override_self = true)]
-pub struct Options {
+pub(crate) struct Options {
     /// Ini file, as io500 reads it
     #[arg(value_name = "INI")]
     ini: Option<String>,
@@ -126,7 +126,7 @@ impl Options {
 ///
 /// # Errors
 /// What ended it. A run that is not valid is none.
-pub fn run(options: &Options, surroundings: &Surroundings) -> Result<(), Ended> {
+pub(crate) fn run(options: &Options, surroundings: &Surroundings) -> Result<(), Ended> {
     perform(options, surroundings).map(drop)
 }
 

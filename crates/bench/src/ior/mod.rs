@@ -26,7 +26,7 @@ use crate::text::{date, failed};
 use crate::{LIKE, Rate, Surroundings, clock, text};
 pub(crate) use job::Point;
 use job::{Answer, Run};
-pub use options::{Options, REFUSED};
+pub(crate) use options::{Options, REFUSED};
 use params::{Format, Params};
 use report::{Json, Nodes};
 
@@ -34,7 +34,7 @@ use report::{Json, Nodes};
 ///
 /// # Errors
 /// What ended it, or that data was wrong.
-pub fn run(options: &Options, surroundings: &Surroundings) -> Result<(), Ended> {
+pub(crate) fn run(options: &Options, surroundings: &Surroundings) -> Result<(), Ended> {
     match perform(options, surroundings)?.iter().map(|outcome| outcome.wrong).sum::<u64>() {
         0 => Ok(()),
         wrong => Err(Ended::Failed(format!("{wrong} transfers had wrong data"))),

@@ -8,7 +8,7 @@ use crate::text::size;
 use crate::{Api, Common};
 
 /// Options of IOR, of this version and earlier ones, that are refused by name.
-pub const REFUSED: &[&str] = &[
+pub(crate) const REFUSED: &[&str] = &[
     "-H",
     "-I",
     "-J",
@@ -31,7 +31,7 @@ pub const REFUSED: &[&str] = &[
 /// Write and read large files, shared or one for each rank, as IOR does
 #[derive(Args, Clone, Debug)]
 #[command(disable_version_flag = true, args_override_self = true)]
-pub struct Options {
+pub(crate) struct Options {
     /// Ranks, and the way to the file system
     #[command(flatten)]
     pub common: Common,

@@ -21,7 +21,7 @@ use crate::ranks::process::{self, Part};
 use crate::ranks::{self, Ended};
 use crate::text::{append, failed, timestamp};
 use crate::{LIKE, Rate, Surroundings, clock};
-pub use options::{Options, REFUSED};
+pub(crate) use options::{Options, REFUSED};
 use phases::{Answer, Run};
 use plan::{Plan, test_directory};
 
@@ -118,7 +118,7 @@ impl Measured {
 ///
 /// # Errors
 /// What ended it, or that data was wrong.
-pub fn run(options: &Options, surroundings: &Surroundings) -> Result<(), Ended> {
+pub(crate) fn run(options: &Options, surroundings: &Surroundings) -> Result<(), Ended> {
     let outcomes = perform(options, surroundings)?;
     match outcomes.iter().map(|outcome| outcome.wrong).sum() {
         0 => Ok(()),

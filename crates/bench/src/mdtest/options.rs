@@ -6,7 +6,7 @@ use crate::Common;
 use crate::text::size;
 
 /// Options of mdtest that are refused by name.
-pub const REFUSED: &[&str] = &[
+pub(crate) const REFUSED: &[&str] = &[
     "-c",
     "-g",
     "-k",
@@ -21,7 +21,7 @@ pub const REFUSED: &[&str] = &[
 /// Create, stat, read, rename and remove files and directories, as mdtest does
 #[derive(Args, Clone, Debug, PartialEq)]
 #[command(disable_version_flag = true, args_override_self = true)]
-pub struct Options {
+pub(crate) struct Options {
     /// Ranks, and the way to the file system
     #[command(flatten)]
     pub common: Common,

@@ -12,7 +12,7 @@ const BUCKETS: usize = (BITS_MAX - PART_BITS + 1) as usize * PARTS;
 
 /// Times of operations, in nanoseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Histogram {
+pub(crate) struct Histogram {
     buckets: Box<[u64]>,
     count: u64,
     max: u64,
@@ -46,7 +46,7 @@ fn last_of(bucket: usize) -> u64 {
 impl Histogram {
     /// One operation more.
     #[inline]
-    pub fn record(&mut self, nanoseconds: u64) {
+    pub(crate) fn record(&mut self, nanoseconds: u64) {
         self.buckets[bucket(nanoseconds)] += 1;
         self.count += 1;
         self.max = self.max.max(nanoseconds);
@@ -54,19 +54,19 @@ impl Histogram {
 
     /// How many operations.
     #[must_use]
-    pub fn count(&self) -> u64 {
+    pub(crate) fn count(&self) -> u64 {
         self.count
     }
 
     /// The longest, in nanoseconds.
     #[must_use]
-    pub fn max(&self) -> u64 {
+    pub(crate) fn max(&self) -> u64 {
         self.max
     }
 
     /// What `share` of all operations took at most, in nanoseconds: 0.5 is the median.
     #[must_use]
-    pub fn quantile(&self, share: f64) -> u64 {
+    pub(crate) fn quantile(&self, share: f64) -> u64 {
         let wanted = ((self.count as f64 * share).ceil() as u64).clamp(1, self.count.max(1));
         let mut seen = 0;
         for (number, count) in self.buckets.iter().enumerate() {
@@ -79,7 +79,7 @@ impl Histogram {
     }
 
     /// Adds what another has counted.
-    pub fn add(&mut self, other: &Self) {
+    pub(crate) fn add(&mut self, other: &Self) {
         self.buckets.iter_mut().zip(&other.buckets).for_each(|(own, other)| *own += other);
         self.count += other.count;
         self.max = self.max.max(other.max);

@@ -8,11 +8,11 @@ mod histogram;
 
 use parking_lot::Mutex;
 
-pub use histogram::Histogram;
+pub(crate) use histogram::Histogram;
 
 /// How many operations of a phase were done when.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Series {
+pub(crate) struct Series {
     /// The phase.
     pub phase: String,
     /// Bytes that each operation moves; 0 if that is not its purpose.
@@ -22,11 +22,11 @@ pub struct Series {
 }
 
 /// Latencies of phases, in the order in which they ran first.
-pub type Latencies = Vec<(String, Histogram)>;
+pub(crate) type Latencies = Vec<(String, Histogram)>;
 
 /// Collects from all ranks of all runs that are given it.
 #[derive(Debug, Default)]
-pub struct Meter {
+pub(crate) struct Meter {
     latencies: Mutex<Latencies>,
     series: Mutex<Vec<Series>>,
 }
@@ -56,7 +56,7 @@ impl Meter {
     }
 
     /// All that was collected.
-    pub fn into_parts(self) -> (Latencies, Vec<Series>) {
+    pub(crate) fn into_parts(self) -> (Latencies, Vec<Series>) {
         (self.latencies.into_inner(), self.series.into_inner())
     }
 }

@@ -6,7 +6,7 @@
 //! out at their next operation or meeting.
 
 mod meeting;
-pub mod process;
+pub(crate) mod process;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -35,7 +35,7 @@ impl From<String> for Ended {
 
 /// Under what a team works.
 #[derive(Clone, Copy)]
-pub struct Watch<'a> {
+pub(crate) struct Watch<'a> {
     /// Set when the run is to end.
     pub stop: &'a AtomicBool,
     /// Who measures latencies and rates over time, if anybody does.
@@ -45,10 +45,10 @@ pub struct Watch<'a> {
 /// When an operation began, where that is measured.
 #[derive(Clone, Copy, Debug)]
 #[must_use = "an operation that is not done is not measured"]
-pub struct Step(u64);
+pub(crate) struct Step(u64);
 
 /// One rank of a running team.
-pub struct Rank<'a> {
+pub(crate) struct Rank<'a> {
     /// Its number, from 0.
     pub number: usize,
     /// How many there are.
@@ -66,7 +66,7 @@ impl Rank<'_> {
     /// # Errors
     /// The run has ended.
     #[inline]
-    pub fn step(&self) -> Result<Step, Ended> {
+    pub(crate) fn step(&self) -> Result<Step, Ended> {
         self.counter.count();
         self.check()?;
         Ok(Step(if self.recorder.is_some() { clock::nanoseconds() } else { 0 }))
@@ -77,13 +77,13 @@ impl Rank<'_> {
     /// # Errors
     /// It has ended.
     #[inline]
-    pub fn check(&self) -> Result<(), Ended> {
+    pub(crate) fn check(&self) -> Result<(), Ended> {
         if self.stop.load(Ordering::Relaxed) { Err(Ended::Interrupted) } else { Ok(()) }
     }
 
     /// Behind each operation that counts.
     #[inline]
-    pub fn done(&mut self, step: Step) {
+    pub(crate) fn done(&mut self, step: Step) {
         if let Some(recorder) = &mut self.recorder {
             recorder.record(clock::nanoseconds().saturating_sub(step.0));
         }
@@ -93,7 +93,7 @@ impl Rank<'_> {
     ///
     /// # Errors
     /// The run has ended.
-    pub fn exchange(&mut self, own: &[u64]) -> Result<Vec<Vec<u64>>, Ended> {
+    pub(crate) fn exchange(&mut self, own: &[u64]) -> Result<Vec<Vec<u64>>, Ended> {
         self.link.exchange(own)
     }
 
@@ -101,7 +101,7 @@ impl Rank<'_> {
     ///
     /// # Errors
     /// The run has ended.
-    pub fn barrier(&mut self) -> Result<(), Ended> {
+    pub(crate) fn barrier(&mut self) -> Result<(), Ended> {
         self.exchange(&[]).map(drop)
     }
 
@@ -109,7 +109,7 @@ impl Rank<'_> {
     ///
     /// # Errors
     /// The run has ended.
-    pub fn broadcast(&mut self, own: u64) -> Result<u64, Ended> {
+    pub(crate) fn broadcast(&mut self, own: u64) -> Result<u64, Ended> {
         Ok(self.exchange(&[own])?[0][0])
     }
 
@@ -117,7 +117,7 @@ impl Rank<'_> {
     ///
     /// # Errors
     /// The run has ended.
-    pub fn gather(&mut self, own: u64) -> Result<Vec<u64>, Ended> {
+    pub(crate) fn gather(&mut self, own: u64) -> Result<Vec<u64>, Ended> {
         Ok(self.exchange(&[own])?.into_iter().map(|words| words[0]).collect())
     }
 
@@ -125,20 +125,20 @@ impl Rank<'_> {
     ///
     /// # Errors
     /// The run has ended.
-    pub fn gather_reals(&mut self, own: &[f64]) -> Result<Vec<Vec<f64>>, Ended> {
+    pub(crate) fn gather_reals(&mut self, own: &[f64]) -> Result<Vec<Vec<f64>>, Ended> {
         let bits: Vec<u64> = own.iter().map(|real| real.to_bits()).collect();
         let all = self.exchange(&bits)?;
         Ok(all.into_iter().map(|words| words.into_iter().map(f64::from_bits).collect()).collect())
     }
 
     /// Takes the progress line away, so that something else can be written.
-    pub fn hide_progress(&self) {
+    pub(crate) fn hide_progress(&self) {
         self.progress.hide();
     }
 
     /// A phase of `total` operations of all ranks begins, each of so many bytes if that is its purpose. Rank 0
     /// prints the progress line.
-    pub fn begin(&mut self, phase: &str, total: u64, bytes_each: u64) {
+    pub(crate) fn begin(&mut self, phase: &str, total: u64, bytes_each: u64) {
         if let Some(recorder) = &mut self.recorder {
             recorder.begin(phase);
         }
@@ -150,7 +150,7 @@ impl Rank<'_> {
     }
 
     /// The phase has ended for this rank; with rank 0 it ends for the progress line.
-    pub fn end(&self) {
+    pub(crate) fn end(&self) {
         if self.number == 0 {
             self.progress.end();
         }
@@ -158,7 +158,7 @@ impl Rank<'_> {
 }
 
 /// What a team does.
-pub trait Job: Sync {
+pub(crate) trait Job: Sync {
     /// What a rank answers; that of rank 0 counts.
     type Answer: Send;
 
@@ -173,7 +173,7 @@ pub trait Job: Sync {
 ///
 /// # Errors
 /// What the first rank that failed said, or that it was interrupted.
-pub fn threads<J: Job>(
+pub(crate) fn threads<J: Job>(
     size: usize,
     backend: &dyn Backend,
     watch: Watch,

@@ -22,7 +22,7 @@ use crate::meter::{Histogram, Latencies, Meter, Recorder};
 use crate::progress::Progress;
 
 /// Environment of a child: its rank, the number of ranks, the number of the test, and whether to measure.
-pub const CHILD: &str = "SHEEN_BENCH_RANK";
+pub(crate) const CHILD: &str = "SHEEN_BENCH_RANK";
 
 /// How often is looked whether the run has ended.
 const LOOK_AGAIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
@@ -59,7 +59,7 @@ impl Part {
 ///
 /// # Errors
 /// As [`super::threads`]; a child that dies without a word is one that failed.
-pub fn processes<J: Job>(
+pub(crate) fn processes<J: Job>(
     (size, test): (usize, usize),
     words: &[String],
     backend: &dyn Backend,
@@ -163,7 +163,7 @@ fn wait(meeting: &Meeting, stream: &UnixStream) -> Option<Ended> {
 ///
 /// # Errors
 /// What it met.
-pub fn child<J: Job>(
+pub(crate) fn child<J: Job>(
     part: Part,
     backend: &dyn Backend,
     stop: &AtomicBool,

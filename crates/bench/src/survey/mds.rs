@@ -19,7 +19,7 @@ const STRIPES_MAX: i32 = 2000;
 /// system that may be in use; its files are in directories of their own that no client sees, and are
 /// removed afterwards. Results are also written to RSLT.summary and RSLT.detail.
 #[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
-pub struct Options {
+pub(crate) struct Options {
     #[command(flatten)]
     common: Common,
     /// Directories that the threads share [default: thrlo]

@@ -14,8 +14,8 @@ mod row;
 #[cfg(test)]
 mod tests;
 
-pub use mds::Options as MdsOptions;
-pub use obdfilter::Options as ObdfilterOptions;
+pub(crate) use mds::Options as MdsOptions;
+pub(crate) use obdfilter::Options as ObdfilterOptions;
 
 use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,10 +27,10 @@ use report::Report;
 /// Threads of one target (`MAX_THREADS` of Lustre's `lctl`).
 const THREADS_MAX: u32 = 4096;
 /// Options of the scripts that are refused by name.
-pub const REFUSED: &[&str] = &["--lustre_root", "--snap", "--restart_rsz"];
+pub(crate) const REFUSED: &[&str] = &["--lustre_root", "--snap", "--restart_rsz"];
 
 /// What the host of a survey gives it.
-pub struct Surroundings<'a> {
+pub(crate) struct Surroundings<'a> {
     /// Set when the user wants it to end.
     pub stop: &'a AtomicBool,
     /// The targets of this machine.
@@ -45,7 +45,7 @@ pub struct Surroundings<'a> {
 ///
 /// # Errors
 /// A line, or an interrupt; nothing of the survey is left on the targets.
-pub fn mds(options: &MdsOptions, surroundings: &Surroundings) -> Result<(), Ended> {
+pub(crate) fn mds(options: &MdsOptions, surroundings: &Surroundings) -> Result<(), Ended> {
     let settings = mds::Settings::read(options, surroundings.variable)?;
     mds::run(&settings, surroundings)
 }
@@ -54,14 +54,17 @@ pub fn mds(options: &MdsOptions, surroundings: &Surroundings) -> Result<(), Ende
 ///
 /// # Errors
 /// As [`mds`].
-pub fn obdfilter(options: &ObdfilterOptions, surroundings: &Surroundings) -> Result<(), Ended> {
+pub(crate) fn obdfilter(
+    options: &ObdfilterOptions,
+    surroundings: &Surroundings,
+) -> Result<(), Ended> {
     let settings = obdfilter::Settings::read(options, surroundings.variable)?;
     obdfilter::run(&settings, surroundings)
 }
 
 /// What both surveys are given.
 #[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
-pub struct Common {
+pub(crate) struct Common {
     /// Threads (operations in flight) on each target to begin with [default: 4 on MDTs, 1 on OSTs]
     #[arg(long, value_name = "N")]
     pub thrlo: Option<u32>,

@@ -21,7 +21,7 @@ const RECORD_KIB_MAX: u32 = 4096;
 /// servers, on a file system that may be in use; its objects belong to no file, and are removed
 /// afterwards. Results are also written to RSLT.summary and RSLT.detail.
 #[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
-pub struct Options {
+pub(crate) struct Options {
     #[command(flatten)]
     common: Common,
     /// MiB written to and read from each OST in each test [default: 16384]

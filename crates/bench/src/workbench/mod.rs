@@ -22,14 +22,14 @@ use crate::ranks::process::{self, Part};
 use crate::ranks::{self, Ended};
 use crate::text::{failed, timestamp};
 use crate::{LIKE, Surroundings, clock};
-pub use options::{Options, REFUSED};
+pub(crate) use options::{Options, REFUSED};
 use phases::{Answer, Run};
 
 /// Runs md-workbench.
 ///
 /// # Errors
 /// What ended it, or that operations failed.
-pub fn run(options: &Options, surroundings: &Surroundings) -> Result<(), Ended> {
+pub(crate) fn run(options: &Options, surroundings: &Surroundings) -> Result<(), Ended> {
     let errors = perform(options, surroundings)?.map_or(0, |outcome| outcome.errors);
     match errors {
         0 => Ok(()),

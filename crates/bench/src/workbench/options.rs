@@ -6,14 +6,14 @@ use crate::Common;
 use crate::text::size;
 
 /// Options of md-workbench that are refused by name.
-pub const REFUSED: &[&str] =
+pub(crate) const REFUSED: &[&str] =
     &["-L", "--latency", "--latency-all", "--allocateBufferOnGPU", "--GPUid", "--gpuDirect"];
 
 /// Work on many small files of other ranks first in, first out: stat, read, remove one, create another, as
 /// md-workbench does
 #[derive(Args, Clone, Debug, PartialEq)]
 #[command(disable_version_flag = true, args_override_self = true)]
-pub struct Options {
+pub(crate) struct Options {
     /// Ranks, and the way to the file system
     #[command(flatten)]
     pub common: Common,

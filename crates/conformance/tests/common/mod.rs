@@ -15,8 +15,8 @@ use sheen_node::net::{LNet, NetConfig};
 use sheen_node::rpc::RpcNode;
 use sheen_store_mem::{MemOptions, StoreMem};
 use sheen_target::Timeouts;
-use sheen_testkit::vnet::{Scope, Virtual, Weather};
 use sheen_types::Nid;
+use sheen_vnet::{Scope, Virtual, Weather};
 use sheen_wire::lnet::Portal;
 
 /// Where the captured servers were.

@@ -21,11 +21,11 @@ use sheen_layout::stored::Stored;
 use sheen_node::net::{Delivery, LNet, NetConfig, Receiver};
 use sheen_rpc::REPLY_PORTALS;
 use sheen_store::Store;
-use sheen_testkit::vnet::Dice;
 use sheen_types::{
     Errno, Fid, HashMap, InodeBits, LockHandle, LockMode, MatchBits, Name, Nid, ObdHandle,
     ResourceName, Timestamp, Transno, Xid, fid_seq,
 };
+use sheen_vnet::Dice;
 use sheen_wire::connect::{ConnectFlags, ObdConnectData};
 use sheen_wire::fld::{LuSeqRange, SeqRangeFlags};
 use sheen_wire::ldlm::{

@@ -27,8 +27,8 @@ use sheen_hostile::{Known, Range, Requests, ServerKind};
 use sheen_io::World;
 use sheen_rpc::REPLY_PORTALS;
 use sheen_store_mem::StoreMem;
-use sheen_testkit::vnet::{Dice, Virtual};
 use sheen_types::{Errno, Fid, MatchBits, Name, Nid, Uuid, fid_seq};
+use sheen_vnet::{Dice, Virtual};
 use sheen_wire::messages::Kind;
 use sheen_wire::ost::OstId;
 

@@ -15,15 +15,14 @@ use sheen_client::posix::{
     Credentials, DirCookie, FileHandle, FileSystem, LockOwner, Lookup, NewNode, NodeId, OpenFlags,
     SetAttributes, SetTime,
 };
-use sheen_io::World;
+use sheen_io::{World, within};
 use sheen_node::net::{LNet, NetConfig};
-use sheen_testkit::vnet::{Virtual, Weather};
 use sheen_types::{Errno, Name, Nid};
+use sheen_vnet::{Virtual, Weather};
 use sheen_wire::messages::Request;
 
 use crate::answering::{Heard, serve};
 use crate::common::{PORT, client_nid, mounted, server_nid};
-use crate::player::within;
 use crate::script::{self, Exchange, Script};
 
 /// `O_WRONLY`.
@@ -223,7 +222,7 @@ where
         files.settings().keep().set_count(0);
         let who = Credentials { umask: 0o22, ..Credentials::root() };
         let caller = Caller { files, data, who, world: io.clone(), random };
-        let ended = within(&io, PATIENCE, work(&caller, &own)).await;
+        let ended = within(&*io.clock, PATIENCE, work(&caller, &own)).await;
         (answering, ended)
     });
     let heard = answering.heard();

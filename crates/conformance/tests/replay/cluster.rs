@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use sheen_assembly::PlanKind;
 use sheen_store_mem::StoreMem;
-use sheen_testkit::vnet::Virtual;
 use sheen_types::{HashMap, TargetKind, Uuid};
+use sheen_vnet::Virtual;
 
 use crate::common::{Cluster, Place};
 use crate::player::TargetId;

@@ -4,16 +4,13 @@ mod own;
 mod returning;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::future::{Future, poll_fn};
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 use sheen_conformance::rpc::Rpc;
-use sheen_io::World;
+use sheen_io::{World, within};
 use sheen_node::net::{Delivery, Expectation, LNet, Offer, Receiver};
 use sheen_rpc::{bulk_portal, reply_portal};
 use sheen_types::{Errno, HashMap, HashSet, LockHandle, MatchBits, Nid, ResourceName};
@@ -397,7 +394,7 @@ impl Player {
         let name = format!("{} reply", exchange.request.format.name);
         let mut delivery = None;
         for _ in 0..ROUNDS {
-            delivery = within(&self.world, PATIENCE, proper(&mut sent.answer)).await;
+            delivery = within(&*self.world.clock, PATIENCE, proper(&mut sent.answer)).await;
             if delivery.is_some() {
                 break;
             }
@@ -450,7 +447,7 @@ impl Player {
     ) {
         let name = format!("{} bulk", exchange.request.format.name);
         for (sink, (_, real)) in sinks.into_iter().zip(&exchange.bulk) {
-            match within(&self.world, PATIENCE, sink).await {
+            match within(&*self.world.clock, PATIENCE, sink).await {
                 Some(Ok(delivery)) => {
                     let format = Some(exchange.request.format);
                     let text = |bytes: &Bytes| crate::bulk::leaves(format, bytes);
@@ -640,19 +637,4 @@ fn with_our_checksum(bytes: &Bytes, data: &[Bytes]) -> Bytes {
         body.oa.nlink = Checksum::Crc32c.of(data);
     }
     encoded(&body)
-}
-
-/// `None`: it took longer.
-pub(crate) async fn within<T>(
-    world: &World,
-    time: Duration,
-    work: impl Future<Output = T>,
-) -> Option<T> {
-    let mut nap = world.clock.sleep_until(world.clock.now() + time);
-    let mut work = pin!(work);
-    poll_fn(|context| match work.as_mut().poll(context) {
-        Poll::Ready(value) => Poll::Ready(Some(value)),
-        Poll::Pending => nap.as_mut().poll(context).map(|()| None),
-    })
-    .await
 }

@@ -7,7 +7,7 @@
 
 use std::ops::ControlFlow;
 
-use sheen_types::{Extent, Instant, LockMode};
+use sheen_types::{Extent, Instant, LockMode, PAGE_BYTES};
 
 use super::shard::{Lock, Shard};
 use crate::{LockFlags, Owner};
@@ -18,8 +18,6 @@ const GROWN_BYTES_MAX: u64 = 32 << 20;
 const CONTENDED_LOCKS: usize = 32;
 /// More conflicting waiting locks than this stop growth downwards.
 const WAITING_LOCKS: usize = 4;
-/// The server's page: no part of one is granted unless it was asked for.
-const PAGE_BYTES: u64 = 4096;
 
 /// The extent to grant to `lock`, with which no granted lock conflicts.
 pub(super) fn expanded(shard: &Shard, slot: u32, now: Instant) -> Extent {
@@ -97,6 +95,7 @@ fn fitted(lock: &Lock, mut extent: Extent, conflicting: usize) -> Extent {
     if extent == Extent::ALL {
         return extent;
     }
+    // No part of a page is granted unless it was asked for.
     let mut block = PAGE_BYTES;
     let alignment = asked.end.wrapping_add(1) | asked.start;
     if alignment != 0 && alignment & (block - 1) == 0 {

@@ -910,7 +910,7 @@ fn many_locks_that_wait_for_many_are_announced_once() {
 #[expect(clippy::disallowed_methods, reason = "what is tested is a time")]
 fn a_request_that_cancels_many_looks_once_at_the_waiting_locks() {
     const COUNT: u64 = 4_000;
-    const PAGE: u64 = 4096;
+    const PAGE: u64 = sheen_types::PAGE_BYTES;
     let mut bench = Bench::new();
     let pages = |first: u64, count: u64| bytes(first * PAGE, (first + count) * PAGE - 1);
     let mut ask = |first, count| {

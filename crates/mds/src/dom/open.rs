@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use sheen_ldlm::server::LockInfo;
 use sheen_ldlm::{Owner, Policy};
 use sheen_target::{Context, LockGuard, store_errno};
-use sheen_types::{Errno, Fid, HashSet, InodeBits, LockHandle, LockMode, ResourceName};
+use sheen_types::{Errno, Fid, HashSet, InodeBits, LockHandle, LockMode, PAGE_BITS, ResourceName};
 use sheen_wire::codec::{Wire, Writer};
 use sheen_wire::connect::ConnectFlags2;
 use sheen_wire::md::{MdsOpenFlags, MdtBody};
@@ -19,9 +19,7 @@ use super::{DomLock, DomPart, add_size, knows_dom, part_of};
 use crate::inode::Inode;
 use crate::{Mdt, locks};
 
-/// Logarithm of our own page: no tail of a file starts within one.
-const PAGE_BITS_MIN: u8 = 12;
-/// That of the largest page of any client, for a client that has not said how large its own are.
+/// Logarithm of the largest page of any client, for a client that has not said how large its own are.
 const PAGE_BITS_MAX: u8 = 16;
 
 /// Logarithm of a client's pages, which it sends when it connects; 0 if it has not.
@@ -32,7 +30,7 @@ impl PageBits {
     fn page_bytes(&self) -> u64 {
         match self.0.load(Ordering::Relaxed) {
             0 => 1 << PAGE_BITS_MAX,
-            bits => 1 << bits.clamp(PAGE_BITS_MIN, PAGE_BITS_MAX),
+            bits => 1 << bits.clamp(PAGE_BITS, PAGE_BITS_MAX),
         }
     }
 }
@@ -212,7 +210,7 @@ mod tests {
 
     #[test]
     fn a_small_file_comes_whole_and_of_a_larger_one_its_last_part_page() {
-        const PAGE: u64 = 4096;
+        const PAGE: u64 = sheen_types::PAGE_BYTES;
         let offset = |size, room, end| offset_for(size, room, DomPart { end, is_all: true }, PAGE);
         assert_eq!(offset(3000, 3000, 1 << 20), Some(0));
         assert_eq!(offset(3000, 2999, 1 << 20), None, "less than a page and no room");

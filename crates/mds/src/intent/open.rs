@@ -345,20 +345,7 @@ impl Mdt {
         if flags.contains(MdsOpenFlags::OWNEROVERRIDE) && caller.uid == inode.attributes.uid {
             return Ok(());
         }
-        // A caller that executes a file need not be allowed to read it (`mds_accmode`).
-        let read = match flags.contains(MdsOpenFlags::EXEC) {
-            true => May::EXEC,
-            false => May::READ,
-        };
-        let pairs = [
-            (MdsOpenFlags::READ, read),
-            (MdsOpenFlags::WRITE, May::WRITE),
-            (MdsOpenFlags::TRUNC, May::WRITE),
-            (MdsOpenFlags::EXEC, May::EXEC),
-        ];
-        let wanted = pairs.iter().filter(|(flag, _)| flags.contains(*flag));
-        let wanted = wanted.fold(May(0), |may, (_, more)| may.and(*more));
-        caller.may(&*self.store, inode.fid, &inode.attributes, wanted)
+        caller.may(&*self.store, inode.fid, &inode.attributes, flags.rights())
     }
 
     /// Gives a file that was counted as open its handle.

@@ -11,9 +11,10 @@ use sheen_layout::choose::{Choice, ChoiceInput};
 use sheen_layout::plan::{KnownOsts, Plan, Striping};
 use sheen_layout::stored::Stored;
 use sheen_target::{Wait, while_waiting};
+use sheen_types::futures::{before, race};
 use sheen_types::{Errno, Fid, Instant};
 
-use super::{Ost, Placement, ReservedObjects, race};
+use super::{Ost, Placement, ReservedObjects};
 
 /// How long a create waits for objects before it answers that there is no space. While an OST recovers it waits
 /// on: that ends with the OST's recovery window, and is no lack of space. It is bounded, for other operations wait
@@ -120,7 +121,7 @@ impl Placement {
             // the time, and was not taken because the file wants other OSTs, too, has no news.
             let has_usable = osts.iter().any(|ost| ost.is_usable());
             let look = if has_usable { LOOK_AGAIN } else { LOOK };
-            race::race(filled, clock.sleep_until(deadline.min(now + look))).await;
+            race(filled, clock.sleep_until(deadline.min(now + look))).await;
         }
     }
 
@@ -239,9 +240,7 @@ impl Placement {
             if let Some(id) = ost.take() {
                 return Some(id);
             }
-            if !race::race(filled, world.clock.sleep_until(deadline)).await {
-                return None;
-            }
+            before(filled, world.clock.sleep_until(deadline)).await?;
         }
         None
     }

@@ -10,7 +10,6 @@ mod allocate;
 mod on_mdt;
 mod ost;
 mod ost_updates;
-mod race;
 mod reserved;
 mod settings;
 

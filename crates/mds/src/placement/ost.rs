@@ -15,6 +15,7 @@ use sheen_layout::choose::Candidate;
 use sheen_rpc::{Call, CallKind, Channel, ImportState, RpcError};
 use sheen_store::{Store, StoreError, Transaction, all_entries};
 use sheen_target::Target;
+use sheen_types::futures::race;
 use sheen_types::{Errno, Fid, Instant, fid_seq};
 use sheen_wire::md::{ObdStatfs, StatfsState, Valid};
 use sheen_wire::messages::{OstCreate, OstStatfs, Reply};
@@ -22,7 +23,6 @@ use sheen_wire::ost::{Obdo, ObdoFlags, OstBody, OstId};
 use tokio::sync::Notify;
 
 use super::ost_updates::OstUpdates;
-use super::race::race;
 
 /// Index of the last id used on each OST: OST number, big-endian, to id.
 pub(crate) const LAST_USED: Fid = Fid::new(fid_seq::LOCAL_FILE, 0x202);

@@ -13,12 +13,11 @@ use parking_lot::Mutex;
 use sheen_rpc::{Call, CallKind, Channel, RpcError};
 use sheen_store::{Entry, StoreError, Transaction};
 use sheen_target::{Target, store_errno};
+use sheen_types::futures::all_pinned;
 use sheen_types::{Errno, Fid, Transno, fid_seq};
 use sheen_wire::md::Valid;
 use sheen_wire::messages::{OstDestroy, OstSetattr};
 use sheen_wire::ost::{Obdo, OstBody, OstId};
-
-use super::race;
 
 /// Index of OST updates: OST, kind and object, all big-endian, to the new owner if the kind sets one.
 pub(crate) const OST_UPDATES: Fid = Fid::new(fid_seq::LOCAL_FILE, 0x203);
@@ -166,7 +165,7 @@ impl OstUpdates {
         }
         let mut done = Transaction::new();
         // The OST answers when its disk has it: side by side, so that many share one commit.
-        for (run, answer) in runs.into_iter().zip(race::all(calls).await) {
+        for (run, answer) in runs.into_iter().zip(all_pinned(calls).await) {
             match answer {
                 Ok(_) | Err(RpcError::Errno(Errno::ENOENT)) => {}
                 Err(error) => return Err(error),

@@ -16,8 +16,8 @@ use sheen_lnet::limits;
 use sheen_types::{HashMap, Instant, Nid};
 
 use super::LNet;
-use super::cell::Cell;
 use super::link::Link;
+use super::queue::Queue;
 
 /// Says of a peer that came by itself whether it has come to anything.
 pub type Usefulness = Arc<dyn Fn(Nid) -> bool + Send + Sync>;
@@ -30,7 +30,7 @@ pub(super) struct Openings(Mutex<OpeningConnections>);
 struct OpeningConnections {
     next: u64,
     /// In the order of their coming: from where, and what ends it.
-    under_way: BTreeMap<u64, (u64, Cell<()>)>,
+    under_way: BTreeMap<u64, (u64, Queue<()>)>,
     by_source: HashMap<u64, usize>,
 }
 
@@ -38,7 +38,7 @@ struct OpeningConnections {
 pub(super) struct Place {
     lnet: Arc<LNet>,
     number: u64,
-    stop: Cell<()>,
+    stop: Queue<()>,
 }
 
 impl Place {
@@ -55,7 +55,7 @@ impl Drop for Place {
 }
 
 impl OpeningConnections {
-    fn end(&mut self, number: u64) -> Option<Cell<()>> {
+    fn end(&mut self, number: u64) -> Option<Queue<()>> {
         let (source, stop) = self.under_way.remove(&number)?;
         if let Some(count) = self.by_source.get_mut(&source) {
             *count -= 1;
@@ -70,9 +70,9 @@ impl OpeningConnections {
     fn begin(
         &mut self,
         source: u64,
-        stop: Cell<()>,
+        stop: Queue<()>,
         most: usize,
-    ) -> Option<(u64, Option<Cell<()>>)> {
+    ) -> Option<(u64, Option<Queue<()>>)> {
         let count = self.by_source.entry(source).or_default();
         if *count >= limits::OPENINGS_PER_ADDRESS {
             return None;
@@ -90,7 +90,7 @@ impl OpeningConnections {
 impl LNet {
     /// A connection has come from `source`, an address: `None` if it is not to be kept.
     pub(super) fn begin_opening(self: &Arc<Self>, source: u64) -> Option<Place> {
-        let stop = Cell::new();
+        let stop = Queue::new();
         let most = limits::OPENINGS_MAX.min(self.unused_max());
         let begun = self.openings.0.lock().begin(source, stop.clone(), most);
         let Some((number, oldest)) = begun else {

@@ -15,8 +15,8 @@ use sheen_wire::lnet::{
     Ack, Get, GetReply, HANDLE_NONE, LnetCommand, PING_MATCH_BITS, Portal, Put,
 };
 
-use super::cell::Cell;
 use super::link::Link;
+use super::queue::Queue;
 use super::turns::PeerTurns;
 use super::{Delivery, LNet, NetError, Receiver};
 
@@ -27,14 +27,14 @@ const PORTALS: usize = 64;
 /// An expectation's other end.
 #[derive(Clone)]
 pub(super) struct Sink {
-    pub(super) cell: Cell<Delivery>,
+    pub(super) cell: Queue<Delivery>,
     pub(super) repeated: bool,
 }
 
 /// An offer's other end.
 pub(super) struct Offered {
     pub(super) payload: Vec<Bytes>,
-    pub(super) cell: Cell<()>,
+    pub(super) cell: Queue<()>,
 }
 
 impl Offered {
@@ -71,7 +71,7 @@ fn joined(pieces: &[Bytes]) -> Bytes {
 
 struct Fetching {
     from: Nid,
-    cell: Cell<Result<Bytes, NetError>>,
+    cell: Queue<Result<Bytes, NetError>>,
 }
 
 /// For the task that calls receivers and hooks.
@@ -137,7 +137,7 @@ impl Tables {
         self.offered[shard(&key)].lock().take(key, 0)
     }
 
-    pub(super) fn fetch(&self, object: u64, from: Nid, cell: Cell<Result<Bytes, NetError>>) {
+    pub(super) fn fetch(&self, object: u64, from: Nid, cell: Queue<Result<Bytes, NetError>>) {
         self.fetching.lock().insert(object, Fetching { from, cell });
     }
 

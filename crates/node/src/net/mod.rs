@@ -15,11 +15,10 @@
 //! header), one allocation of its size, and as many reads and writes as the socket buffers need.
 
 mod admission;
-mod cell;
 mod deliver;
 mod link;
 mod pump;
-mod race;
+mod queue;
 mod turns;
 mod wait;
 
@@ -38,7 +37,6 @@ use sheen_lnet::{Local, Peers, Sender, Sending};
 use sheen_types::{HashMap, HashSet, Instant, MatchBits, Nid};
 use sheen_wire::lnet::{Get, HANDLE_NONE, LnetCommand, PING_MATCH_BITS, Portal, Put, WireHandle};
 
-pub(crate) use race::within;
 pub use sheen_lnet::PeerReport;
 pub use turns::PeerTurns;
 pub use wait::{Expectation, Fetch, NetError, Offer, Unlinked};
@@ -46,9 +44,9 @@ pub use wait::{Expectation, Fetch, NetError, Offer, Unlinked};
 pub use admission::Usefulness;
 
 use admission::Openings;
-use cell::Cell;
 use deliver::{Tables, Upcall};
 use link::{Link, OfPeer};
+use queue::Queue;
 use turns::Turns;
 
 /// Bytes of ping information that we take: some sixteen interfaces, as Lustre asks for.
@@ -183,7 +181,7 @@ pub struct LNet {
     /// Of each peer that has connections, by whose budget they use up.
     of_peers: Mutex<HashMap<Nid, Weak<OfPeer>>>,
     tables: Tables,
-    upcalls: Cell<()>,
+    upcalls: Queue<()>,
     upcall_queue: Mutex<Vec<Upcall>>,
     /// Peers of which `upcall_queue` says that they are down.
     reported_down: Mutex<HashSet<Nid>>,
@@ -191,7 +189,7 @@ pub struct LNet {
     counters: Counters,
     next: AtomicU64,
     stopping: AtomicBool,
-    stops: Mutex<Vec<Cell<()>>>,
+    stops: Mutex<Vec<Queue<()>>>,
     insecure: Mutex<Option<Insecure>>,
     openings: Openings,
     turns: Option<Arc<Turns>>,
@@ -228,7 +226,7 @@ impl LNet {
             peers: RwLock::new(Peers::new(local.nid)),
             of_peers: Mutex::default(),
             tables: Tables::new(local.nid),
-            upcalls: Cell::new(),
+            upcalls: Queue::new(),
             upcall_queue: Mutex::default(),
             reported_down: Mutex::default(),
             hooks: RwLock::default(),

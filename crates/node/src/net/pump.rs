@@ -9,17 +9,17 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
-use sheen_io::{Connection, Listener, PeerAddress, ReadStream, WriteStream};
+use sheen_io::{Connection, Listener, PeerAddress, ReadStream, WriteStream, within};
 use sheen_lnet::{
     LinkId, Opening, Partner, Progress, ReceivedMessage, Refusal, Session, Standing, limits,
 };
 use sheen_types::Nid;
+use sheen_types::futures::{First, race};
 use sheen_wire::lnet::ConnectionType;
 
-use super::cell::Cell;
 use super::deliver::Upcall;
 use super::link::{Link, OfPeer, Trust};
-use super::race::{First, race, within};
+use super::queue::Queue;
 use super::turns::PeerTurns;
 use super::{Insecure, LNet};
 
@@ -73,7 +73,7 @@ impl LNet {
 
     /// Completes when LNet is shut down.
     async fn stopped(&self) {
-        let stop = Cell::<()>::new();
+        let stop = Queue::<()>::new();
         self.stops.lock().push(stop.clone());
         if self.is_stopping() {
             return;

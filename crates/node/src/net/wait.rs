@@ -12,8 +12,8 @@ use sheen_types::{MatchBits, Nid};
 use sheen_wire::DecodeError;
 use sheen_wire::lnet::Portal;
 
-use super::cell::Cell;
 use super::deliver::{Offered, Sink};
+use super::queue::Queue;
 use super::{Delivery, LNet};
 
 /// LNet was shut down before anything came.
@@ -57,7 +57,7 @@ pub struct Expectation {
     lnet: Arc<LNet>,
     key: Key,
     id: EntryId,
-    cell: Cell<Delivery>,
+    cell: Queue<Delivery>,
     linked: bool,
     repeated: bool,
 }
@@ -72,7 +72,7 @@ impl Expectation {
         repeated: bool,
     ) -> Self {
         let key = lnet.tables.key(from, portal, bits);
-        let cell = Cell::new();
+        let cell = Queue::new();
         let sink = Sink { cell: cell.clone(), repeated };
         let id = lnet.tables.expect(key, length_max, sink);
         if lnet.is_stopping() {
@@ -119,7 +119,7 @@ pub struct Offer {
     lnet: Arc<LNet>,
     key: Key,
     id: EntryId,
-    cell: Cell<()>,
+    cell: Queue<()>,
     linked: bool,
 }
 
@@ -132,7 +132,7 @@ impl Offer {
         payload: Vec<Bytes>,
     ) -> Self {
         let key = lnet.tables.key(from, portal, bits);
-        let cell = Cell::new();
+        let cell = Queue::new();
         let id = lnet.tables.offer(key, Offered { payload, cell: cell.clone() });
         if lnet.is_stopping() {
             cell.close();
@@ -170,12 +170,12 @@ impl Drop for Offer {
 pub struct Fetch {
     lnet: Arc<LNet>,
     object: u64,
-    cell: Cell<Result<Bytes, NetError>>,
+    cell: Queue<Result<Bytes, NetError>>,
 }
 
 impl Fetch {
     pub(super) fn new(lnet: &Arc<LNet>, to: Nid, object: u64) -> Self {
-        let cell = Cell::new();
+        let cell = Queue::new();
         lnet.tables.fetch(object, to, cell.clone());
         if lnet.is_stopping() {
             cell.close();

@@ -13,14 +13,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use sheen_io::Clock;
+use sheen_io::{Clock, Oneshot, within};
 use sheen_rpc::budget::{Budget, Limit};
 use sheen_rpc::{BoxFuture, BulkMover, BulkRoom, RpcError, limits};
 use sheen_types::{HashMap, MatchBits, Nid};
 use sheen_wire::lnet::Portal;
 
-use super::call::Cell;
-use crate::net::{LNet, NetError, within};
+use crate::net::{LNet, NetError};
 
 /// How often it is looked whether a client takes what it is sent, once it is behind.
 const LOOK: Duration = Duration::from_millis(1);
@@ -35,7 +34,7 @@ pub(super) struct Rooms {
 #[derive(Default)]
 struct Taken {
     bytes: usize,
-    waiting: VecDeque<(usize, Arc<Cell<()>>)>,
+    waiting: VecDeque<(usize, Arc<Oneshot<()>>)>,
 }
 
 impl Rooms {
@@ -44,7 +43,7 @@ impl Rooms {
     }
 
     /// Takes room at once, or says where to wait. One transfer goes whatever its size.
-    fn take(&self, client: Nid, bytes: usize) -> Option<Arc<Cell<()>>> {
+    fn take(&self, client: Nid, bytes: usize) -> Option<Arc<Oneshot<()>>> {
         let most = self.budget.of(Limit::BulkBytes);
         let mut clients = self.clients.lock();
         let taken = clients.entry(client).or_default();
@@ -52,10 +51,10 @@ impl Rooms {
             taken.bytes += bytes;
             return None;
         }
-        let cell = Cell::new();
-        taken.waiting.push_back((bytes, Arc::clone(&cell)));
+        let turn = Oneshot::new();
+        taken.waiting.push_back((bytes, Arc::clone(&turn)));
         self.budget.refuse(Limit::BulkBytes);
-        Some(cell)
+        Some(turn)
     }
 
     /// Returns room, for the transfers that wait for it.
@@ -67,9 +66,9 @@ impl Rooms {
         while let Some((next, _)) = taken.waiting.front()
             && (taken.bytes == 0 || taken.bytes + next <= most)
         {
-            let Some((next, cell)) = taken.waiting.pop_front() else { break };
+            let Some((next, turn)) = taken.waiting.pop_front() else { break };
             taken.bytes += next;
-            cell.put(());
+            turn.put(());
         }
         if taken.bytes == 0 && taken.waiting.is_empty() {
             clients.remove(&client);
@@ -77,11 +76,11 @@ impl Rooms {
     }
 
     /// A transfer waits no more: it gives up its place, or the room that it has got meanwhile.
-    fn give_up(&self, client: Nid, bytes: usize, cell: &Arc<Cell<()>>) {
+    fn give_up(&self, client: Nid, bytes: usize, turn: &Arc<Oneshot<()>>) {
         let mut clients = self.clients.lock();
         let waits = clients.get_mut(&client).is_some_and(|taken| {
             let before = taken.waiting.len();
-            taken.waiting.retain(|(_, other)| !Arc::ptr_eq(other, cell));
+            taken.waiting.retain(|(_, other)| !Arc::ptr_eq(other, turn));
             taken.waiting.len() < before
         });
         drop(clients);
@@ -94,13 +93,13 @@ struct Reservation {
     rooms: Arc<Rooms>,
     client: Nid,
     bytes: usize,
-    waits: Option<Arc<Cell<()>>>,
+    waits: Option<Arc<Oneshot<()>>>,
 }
 
 impl Drop for Reservation {
     fn drop(&mut self) {
         match self.waits.take() {
-            Some(cell) => self.rooms.give_up(self.client, self.bytes, &cell),
+            Some(turn) => self.rooms.give_up(self.client, self.bytes, &turn),
             None => self.rooms.give(self.client, self.bytes),
         }
     }
@@ -120,8 +119,8 @@ impl BulkMover for Mover {
         let waits = self.rooms.take(client, bytes);
         let mut held = Reservation { rooms: Arc::clone(&self.rooms), client, bytes, waits };
         Box::pin(async move {
-            if let Some(cell) = held.waits.clone() {
-                std::future::poll_fn(|context| cell.poll(context)).await;
+            if let Some(turn) = held.waits.clone() {
+                turn.wait().await;
                 held.waits = None;
             }
             BulkRoom::new(held)

@@ -3,10 +3,9 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
-use parking_lot::Mutex;
-use sheen_io::job;
+use sheen_io::{Oneshot, job};
 use sheen_rpc::import::Event;
 use sheen_rpc::{Answer, Call, RpcError, Then, subject_of};
 use sheen_wire::text::Chars;
@@ -14,52 +13,19 @@ use tracing::{Span, field};
 
 use super::import::Core;
 
-enum CellState<T> {
-    Waiting(Option<Waker>),
-    Done(T),
-    Taken,
-}
-
-/// One value, handed from one task to another.
-pub(super) struct Cell<T>(Mutex<CellState<T>>);
-
-impl<T> Cell<T> {
-    pub(super) fn new() -> Arc<Self> {
-        Arc::new(Self(Mutex::new(CellState::Waiting(None))))
-    }
-
-    pub(super) fn put(&self, value: T) {
-        let before = std::mem::replace(&mut *self.0.lock(), CellState::Done(value));
-        if let CellState::Waiting(Some(waker)) = before {
-            waker.wake();
-        }
-    }
-
-    pub(super) fn poll(&self, context: &mut Context<'_>) -> Poll<T> {
-        let mut state = self.0.lock();
-        match std::mem::replace(&mut *state, CellState::Taken) {
-            CellState::Done(value) => Poll::Ready(value),
-            CellState::Waiting(_) | CellState::Taken => {
-                *state = CellState::Waiting(Some(context.waker().clone()));
-                Poll::Pending
-            }
-        }
-    }
-}
-
 /// Where a call's answer will be.
-pub(super) type AnswerCell = Arc<Cell<Result<Answer, RpcError>>>;
+pub(super) type PendingAnswer = Arc<Oneshot<Result<Answer, RpcError>>>;
 
 /// Who gets a call's answer.
 pub(super) enum Waiter {
-    Caller(AnswerCell),
+    Caller(PendingAnswer),
     Unawaited(Then),
 }
 
 impl Waiter {
     pub(super) fn finish(self, result: Result<Answer, RpcError>) {
         match self {
-            Self::Caller(cell) => cell.put(result),
+            Self::Caller(answer) => answer.put(result),
             Self::Unawaited(then) => then(result),
         }
     }
@@ -77,7 +43,7 @@ pub(super) fn for_current_job(mut call: Call) -> Call {
 pub(super) struct CallFuture {
     core: Arc<Core>,
     call: Option<Box<Call>>,
-    waiting: Option<(u64, AnswerCell)>,
+    waiting: Option<(u64, PendingAnswer)>,
     /// What the lines belong to that are logged about it.
     span: Span,
 }
@@ -98,12 +64,12 @@ impl Future for CallFuture {
         let this = &mut *self;
         let _entered = this.span.enter();
         if let Some(call) = this.call.take() {
-            let (key, cell) = this.core.new_call();
-            this.waiting = Some((key, cell));
+            let (key, answer) = this.core.new_call();
+            this.waiting = Some((key, answer));
             this.core.handle(Event::Submit(key, call));
         }
-        let Some((_, cell)) = &this.waiting else { return Poll::Pending };
-        let result = std::task::ready!(cell.poll(context));
+        let Some((_, answer)) = &this.waiting else { return Poll::Pending };
+        let result = std::task::ready!(answer.poll(context));
         this.waiting = None;
         log_answer(&this.span, &result);
         Poll::Ready(result)

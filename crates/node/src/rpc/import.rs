@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
+use sheen_io::Oneshot;
 use sheen_rpc::import::{Action, Config, Engine, Event, ImportKind, Outgoing, OutgoingBulk};
 use sheen_rpc::{
     Answer, BoxFuture, Call, Channel, Counters, Import, ImportEvents, ImportState, ReplayHook,
@@ -13,12 +14,12 @@ use sheen_rpc::{
 use sheen_types::{HashMap, Instant, MatchBits, Nid, Transno, Uuid, Xid};
 use sheen_wire::connect::ObdConnectData;
 
-use super::call::{AnswerCell, CallFuture, Cell, Waiter, for_current_job};
+use super::call::{CallFuture, PendingAnswer, Waiter, for_current_job};
 use super::{ImportReport, RpcNode};
 use crate::net::Offer;
 
 /// Where it will be said how a connect or disconnect ended.
-type SettledCell = Arc<Cell<Result<(), RpcError>>>;
+type Settled = Arc<Oneshot<Result<(), RpcError>>>;
 
 /// The engine, and what it decided that is not performed yet.
 struct Inner {
@@ -39,7 +40,7 @@ pub(super) struct Core {
     is_reverse: bool,
     inner: Mutex<Inner>,
     calls: Mutex<HashMap<u64, Waiter>>,
-    settling: Mutex<HashMap<u64, SettledCell>>,
+    settling: Mutex<HashMap<u64, Settled>>,
     /// Bulk sources by the match bits of the try that needs them.
     offers: Mutex<HashMap<u64, Vec<Offer>>>,
     keys: AtomicU64,
@@ -115,9 +116,9 @@ impl Core {
             }
             Action::Complete(key, result, hook) => self.complete(key, result, hook),
             Action::Settled(key, result) => {
-                let cell = self.settling.lock().remove(&key);
-                if let Some(cell) = cell {
-                    cell.put(result);
+                let settled = self.settling.lock().remove(&key);
+                if let Some(settled) = settled {
+                    settled.put(result);
                 }
             }
             Action::State(state) => self.state_changed(state),
@@ -258,11 +259,11 @@ impl Core {
     }
 
     /// A new call's key and where its answer will be.
-    pub(super) fn new_call(&self) -> (u64, AnswerCell) {
+    pub(super) fn new_call(&self) -> (u64, PendingAnswer) {
         let key = self.keys.fetch_add(1, Ordering::Relaxed);
-        let cell = Cell::new();
-        self.calls.lock().insert(key, Waiter::Caller(Arc::clone(&cell)));
-        (key, cell)
+        let answer = Oneshot::new();
+        self.calls.lock().insert(key, Waiter::Caller(Arc::clone(&answer)));
+        (key, answer)
     }
 
     pub(super) fn forget_call(&self, key: u64) {
@@ -316,10 +317,10 @@ impl Core {
         };
         Box::pin(async move {
             let key = core.keys.fetch_add(1, Ordering::Relaxed);
-            let cell = Cell::new();
-            core.settling.lock().insert(key, Arc::clone(&cell));
+            let settled = Oneshot::new();
+            core.settling.lock().insert(key, Arc::clone(&settled));
             core.handle(event(key));
-            std::future::poll_fn(|context| cell.poll(context)).await
+            settled.wait().await
         })
     }
 }

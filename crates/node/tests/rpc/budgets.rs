@@ -13,8 +13,8 @@ use sheen_lnet::{Local, Opening};
 use sheen_node::net::{Delivery, LNet, NetConfig, Receiver};
 use sheen_rpc::budget::Limit;
 use sheen_rpc::{Bulk, Call, REPLY_PORTALS, limits};
-use sheen_testkit::vnet::{Virtual, Weather};
 use sheen_types::{MatchBits, Nid, ObdHandle};
+use sheen_vnet::{Virtual, Weather};
 use sheen_wire::lnet::{
     ConnectionType, Get, HANDLE_NONE, LnetCommand, PING_MATCH_BITS, Portal, Put, WireHandle,
 };

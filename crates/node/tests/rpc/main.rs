@@ -19,8 +19,8 @@ use sheen_rpc::{
     BoxFuture, Bulk, Call, CallKind, Handler, Import, ImportState, IncomingRequest, NoEvents,
     ReplyHead, RpcError,
 };
-use sheen_testkit::vnet::{Virtual, Weather, for_seeds};
 use sheen_types::{Errno, MatchBits, Nid, ObdHandle, Uuid};
+use sheen_vnet::{Virtual, Weather, for_seeds};
 use sheen_wire::lnet::Portal;
 use sheen_wire::messages::{LdlmGlCallback, LdlmGlCallbackReply, MdsGetRoot, ObdPing};
 use sheen_wire::opcode::Opcode;

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use sheen_store::Store;
 use sheen_store_mem::MemOptions;
 use sheen_target::testing::TestClient;
-use sheen_types::{Errno, Extent};
+use sheen_types::{Errno, Extent, Fallocate};
 use sheen_wire::md::Valid;
 use sheen_wire::messages::{OstFallocate, OstGetattr, OstPunch, OstSeek, OstStatfs, Reply};
 use sheen_wire::ost::{Obdo, OstBody};
@@ -14,9 +14,6 @@ use super::harness::{fid, named, obdo_of, put, with_ost};
 
 /// What ext4 holds in a file.
 const MAX: u64 = (1 << 44) - 4096;
-const KEEP_SIZE: u32 = 1;
-const PUNCH_HOLE: u32 = 2;
-const ZERO_RANGE: u32 = 0x10;
 const DATA: u32 = 3;
 const HOLE: u32 = 4;
 
@@ -95,22 +92,26 @@ fn every_mode_of_fallocate_that_lustre_has() {
         let ones = Bytes::from(vec![1; 32 << 10]);
         put(&client, 1, 0, &ones).await.expect("written");
         let allocated = async |mode, start, end| allocate(&client, mode, start, end).await;
-        assert_eq!(allocated(KEEP_SIZE, 0, 64 << 10).await.expect("kept").size, 32 << 10);
+        assert_eq!(
+            allocated(Fallocate::AllocateKeepSize.mode(), 0, 64 << 10).await.expect("kept").size,
+            32 << 10
+        );
         assert_eq!(allocated(0, 0, 48 << 10).await.expect("grown").size, 48 << 10);
         assert_eq!(server.bytes(1).slice(..32 << 10), ones, "what is there stays");
         // Said with the size kept or not, as `ofd_fallocate_hdl` takes it.
-        for mode in [PUNCH_HOLE, PUNCH_HOLE | KEEP_SIZE] {
+        for mode in [2, Fallocate::PunchHole.mode()] {
             assert_eq!(allocated(mode, 0, 1 << 20).await.expect("freed").size, 48 << 10);
             assert_eq!(server.bytes(1), vec![0; 48 << 10]);
             put(&client, 1, 0, &ones).await.expect("written");
         }
-        let mode = ZERO_RANGE | KEEP_SIZE;
+        let mode = Fallocate::ZeroRangeKeepSize.mode();
         assert_eq!(allocated(mode, 4096, 1 << 20).await.expect("zeros").size, 48 << 10);
         let expected = [vec![1; 4096], vec![0; 44 << 10]].concat();
         assert_eq!(server.bytes(1), expected);
-        assert_eq!(allocated(ZERO_RANGE, 1024, 64 << 10).await.expect("zeros").size, 64 << 10);
+        let mode = Fallocate::ZeroRange.mode();
+        assert_eq!(allocated(mode, 1024, 64 << 10).await.expect("zeros").size, 64 << 10);
         assert_eq!(server.bytes(1), [vec![1; 1024], vec![0; 63 << 10]].concat());
-        for mode in [0x04, 0x08, 0x20, 0x40, PUNCH_HOLE | ZERO_RANGE, 0x8000_0000] {
+        for mode in [0x04, 0x08, 0x12, 0x20, 0x40, 0x8000_0000] {
             let refused = allocated(mode, 0, 4096).await.err();
             assert_eq!(refused, Some(Errno::EOPNOTSUPP), "mode {mode:#x}");
         }

@@ -8,12 +8,8 @@ mod survey;
 
 use std::ffi::OsString;
 
-use clap::{Args, Subcommand};
 use sheen_bench::backend::Backend;
-use sheen_bench::ranks::Ended;
-use sheen_bench::ranks::process::Part;
-use sheen_bench::survey as surveys;
-use sheen_bench::{Native, Surroundings, compare, io500, ior, mdtest, workbench};
+use sheen_bench::{Bench, Ended, Native, Part, Surroundings};
 
 use native::NativeBackend;
 use sheen_tools::interrupt;
@@ -22,46 +18,12 @@ use sheen_tools::output::{Fault, text_out};
 /// Exit code after a failure, as mdtest and IOR have it.
 const FAILED_CODE: u8 = 1;
 
-/// Benchmark any file system as mdtest, IOR, md-workbench and IO500 do, without MPI
-#[derive(Args)]
-#[command(subcommand_required = true, arg_required_else_help = true)]
-pub(crate) struct Bench {
-    #[command(subcommand)]
-    benchmark: Benchmark,
-}
-
-#[derive(Subcommand)]
-enum Benchmark {
-    Mdtest(Box<mdtest::Options>),
-    Ior(Box<ior::Options>),
-    Io500(Box<io500::Options>),
-    #[command(name = "md-workbench")]
-    MdWorkbench(Box<workbench::Options>),
-    Compare(Box<compare::Options>),
-    #[command(name = "mds-survey")]
-    MdsSurvey(Box<surveys::MdsOptions>),
-    #[command(name = "obdfilter-survey")]
-    ObdfilterSurvey(Box<surveys::ObdfilterOptions>),
-}
-
 /// `-np N`, which people know from `mpirun`, is no option that a parser of single letters understands.
 pub(crate) fn ranks_apart(mut words: Vec<OsString>) -> Vec<OsString> {
     if words.get(1).is_some_and(|word| word == "bench") {
         words.iter_mut().filter(|word| *word == "-np").for_each(|word| *word = "--ranks".into());
     }
     words
-}
-
-/// Options of the original that are refused by name.
-pub(crate) fn refused(benchmark: &str) -> &'static [&'static str] {
-    match benchmark {
-        "mdtest" => mdtest::REFUSED,
-        "ior" => ior::REFUSED,
-        "io500" => io500::REFUSED,
-        "md-workbench" => workbench::REFUSED,
-        "mds-survey" | "obdfilter-survey" => surveys::REFUSED,
-        _ => &[],
-    }
 }
 
 pub(crate) fn run(bench: &Bench) -> Result<(), Fault> {
@@ -78,21 +40,8 @@ pub(crate) fn run(bench: &Bench) -> Result<(), Fault> {
             text_out(text);
         }
     };
-    let surroundings =
-        Surroundings { stop, native: &connect, out: &out, words: &words, meter: None };
-    let variable = |name: &str| std::env::var(name).ok();
-    let on_servers =
-        surveys::Surroundings { stop, devices: &survey::Servers, out: &out, variable: &variable };
-    let done = match &bench.benchmark {
-        Benchmark::Mdtest(options) => mdtest::run(options, &surroundings),
-        Benchmark::Ior(options) => ior::run(options, &surroundings),
-        Benchmark::Io500(options) => io500::run(options, &surroundings),
-        Benchmark::MdWorkbench(options) => workbench::run(options, &surroundings),
-        Benchmark::Compare(options) => compare::run(options, &surroundings),
-        Benchmark::MdsSurvey(options) => surveys::mds(options, &on_servers),
-        Benchmark::ObdfilterSurvey(options) => surveys::obdfilter(options, &on_servers),
-    };
-    done.map_err(|ended| match ended {
+    let surroundings = Surroundings::new(stop, &connect, &out, &words);
+    bench.run(&surroundings, &survey::Servers).map_err(|ended| match ended {
         // A child has reported it to rank 0.
         _ if child.is_some() => Fault { code: FAILED_CODE, text: String::new() },
         Ended::Failed(line) => Fault { code: FAILED_CODE, text: format!("sheen bench: {line}") },

@@ -1,6 +1,6 @@
 //! Surveys from the side of the tool: the servers of this machine, asked over their control sockets.
 
-use sheen_bench::survey::device::{Ask, Device, Devices, Kind, Progress, SurveyReply, Work};
+use sheen_bench::device::{Ask, Device, Devices, Kind, Progress, SurveyReply, Work};
 use sheen_control::Client;
 use sheen_types::Errno;
 

@@ -12,8 +12,8 @@ use sheen_client::posix::FileSystem;
 use sheen_io::World;
 use sheen_node::net::{LNet, NetConfig};
 use sheen_node::rpc::RpcNode;
-use sheen_testkit::vnet::{Scope, Virtual};
 use sheen_types::Nid;
+use sheen_vnet::{Scope, Virtual};
 
 use super::kernel::Kernel;
 use super::{FSNAME, PORT, Past};

@@ -6,14 +6,14 @@
 
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use sheen_io::World;
 use sheen_store::{Sequence, Store};
 use sheen_store_mem::{Commits, Errors, Flaky, MemOptions, StoreMem};
-use sheen_testkit::vnet::Dice;
+use sheen_types::futures::race;
+use sheen_vnet::Dice;
 
 /// How long a group of transactions is gathered, at most.
 const GROUP: Duration = Duration::from_secs(1);
@@ -91,12 +91,8 @@ fn commit_some(store: &StoreMem, dice: &Dice) {
 async fn commit(store: Arc<StoreMem>, world: World) {
     let clock = &world.clock;
     loop {
-        let mut gathered = clock.sleep_until(clock.now() + GROUP);
-        poll_fn(|context| match store.poll_commit_wanted(context) {
-            Poll::Ready(()) => Poll::Ready(()),
-            Poll::Pending => gathered.as_mut().poll(context),
-        })
-        .await;
+        let gathered = clock.sleep_until(clock.now() + GROUP);
+        race(poll_fn(|context| store.poll_commit_wanted(context)), gathered).await;
         let pause = Duration::from_nanos(world.random.number() % NOTICED_MAX.as_nanos() as u64);
         clock.sleep_until(clock.now() + pause).await;
         if store.has_failed() {

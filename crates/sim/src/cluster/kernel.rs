@@ -24,11 +24,9 @@ use sheen_client::posix::{
     Attributes, Audience, Credentials, Entry, Fallocate, FileHandle, FileSystem, Invalidate,
     Invalidated, Lookup, NodeId, OpenFlags, Opened, Raise, SetAttributes, Stale,
 };
-use sheen_io::{BoxFuture, World};
-use sheen_types::{Errno, Extent, Fid, Instant, Name};
+use sheen_io::{BoxFuture, World, within};
+use sheen_types::{Errno, Extent, Fid, Instant, Name, PAGE_BYTES as PAGE};
 use tokio::sync::{Notify, oneshot};
-
-const PAGE: u64 = 4096;
 
 #[derive(Default)]
 struct State {
@@ -296,12 +294,7 @@ impl Invalidate for Watch {
                 return Invalidated::Done;
             }
             Invalidated::Blocked(Box::pin(async move {
-                let mut late = clock.sleep_until(clock.now() + PAGES_WAIT);
-                poll_fn(|context| match is_done.as_mut().poll(context) {
-                    Poll::Ready(_) => Poll::Ready(true),
-                    Poll::Pending => late.as_mut().poll(context).map(|()| false),
-                })
-                .await
+                within(&*clock, PAGES_WAIT, is_done).await.is_some()
             }))
         })
     }

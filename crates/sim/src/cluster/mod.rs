@@ -11,8 +11,8 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 use sheen_assembly::{PlanKind, Served};
 use sheen_node::rpc::RpcNode;
-use sheen_testkit::vnet::Virtual;
 use sheen_types::{Nid, TargetKind, TargetName};
+use sheen_vnet::Virtual;
 
 pub(crate) use client::Client;
 pub(crate) use disk::Disk;

@@ -9,8 +9,8 @@ use sheen_assembly::{PlanKind, Registrar, Role, Served};
 use sheen_node::net::{LNet, NetConfig};
 use sheen_node::rpc::RpcNode;
 use sheen_target::Timeouts;
-use sheen_testkit::vnet::{Scope, Virtual};
 use sheen_types::{Nid, TargetName};
+use sheen_vnet::{Scope, Virtual};
 
 use super::disk::Disk;
 use super::{PORT, Past, TRUSTED};

@@ -6,7 +6,7 @@ use sheen_client::posix::{
     Fallocate, FileLock, FileLockMode, LockOwner, OpenFlags, Opened, SetAttributes,
 };
 
-use sheen_types::{Errno, Extent, Instant};
+use sheen_types::{Errno, Extent, Instant, PAGE_BYTES as PAGE};
 
 use super::{Place, Process, is_answer};
 use crate::cluster::Found;
@@ -16,8 +16,6 @@ use crate::model::{CELL, Cells, Mark};
 const FILE_CELLS: u64 = 768;
 /// Cells of one write, mostly.
 const WRITE_CELLS: u64 = 40;
-/// Bytes that the kernel reads at once, at least.
-const PAGE: u64 = 4096;
 /// Longest that a lock is held.
 const HOLD_MAX: Duration = Duration::from_millis(200);
 

@@ -8,8 +8,8 @@ mod names;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sheen_testkit::vnet::Dice;
 use sheen_types::{Errno, Fid, Instant, Name};
+use sheen_vnet::Dice;
 
 use crate::cluster::{Found, Kernel};
 use crate::model::{Seen, Writer};

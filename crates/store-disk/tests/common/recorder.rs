@@ -19,9 +19,7 @@ use fuser::{
     ReplyEmpty, ReplyEntry, ReplyStatfs, ReplyWrite, Request, TimeOrNow, WriteFlags,
 };
 use sheen_store::suite::script::Numbers;
-use sheen_types::HashMap;
-
-const PAGE: u64 = 4096;
+use sheen_types::{HashMap, PAGE_BYTES as PAGE};
 const TTL: Duration = Duration::ZERO;
 
 /// Bytes of a file in pages.

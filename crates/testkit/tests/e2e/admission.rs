@@ -12,9 +12,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sheen_testkit::cluster::{Cluster, program};
-use sheen_testkit::process::{self, text, wait_until};
 use sheen_testkit::scene::{play, scene};
-use sheen_testkit::{Context, Outcome, ensure};
+use sheen_workloads::process::{self, text, wait_until};
+use sheen_workloads::{Context, Outcome, ensure};
 
 use crate::rights::{Home, UNPRIVILEGED, User, set_mode};
 

@@ -8,9 +8,9 @@ use rustix::process::{Signal, kill_process};
 use serde_json::Value;
 use sheen_testkit::browser::Browser;
 use sheen_testkit::cluster::Cluster;
-use sheen_testkit::process::{run_and, wait_until};
 use sheen_testkit::scene::scene;
-use sheen_testkit::{Context, Outcome, ensure};
+use sheen_workloads::process::{run_and, wait_until};
+use sheen_workloads::{Context, Outcome, ensure};
 
 use crate::statistics::samples;
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 use sheen_testkit::cluster::Cluster;
 use sheen_testkit::scene::scene;
-use sheen_testkit::{Context, Outcome, bytes, ensure};
+use sheen_workloads::{Context, Outcome, bytes, ensure};
 
 const LIMIT: Duration = Duration::from_secs(300);
 /// Longer than what comes inline with an open, so that a DoM file is read by RPC, too.

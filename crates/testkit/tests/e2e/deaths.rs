@@ -12,8 +12,7 @@ use rustix::fs::{FlockOperation, fcntl_lock, flock};
 use rustix::io::Errno;
 use sheen_testkit::cluster::Cluster;
 use sheen_testkit::scene::{same_after_restart, scene, seed};
-use sheen_testkit::workload::{Size, storm};
-use sheen_testkit::{Context, Outcome, bytes, ensure, process};
+use sheen_workloads::{Context, Outcome, Size, bytes, ensure, process, storm};
 
 use crate::kills::LIMIT;
 

@@ -10,12 +10,10 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use sheen_testkit::bytes::content;
 use sheen_testkit::cluster::Cluster;
-use sheen_testkit::process;
 use sheen_testkit::scene::{disturbed, same_after_restart, scene};
-use sheen_testkit::workload::{Size, mapped, pair};
-use sheen_testkit::{Context, Outcome, ensure};
+use sheen_workloads::bytes::content;
+use sheen_workloads::{Context, Outcome, Size, ensure, mapped, pair, process};
 
 const LIMIT: Duration = Duration::from_secs(600);
 /// By then closes were sent and answered, and nothing was written back yet.

@@ -5,11 +5,11 @@ use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::time::Duration;
 
-use sheen_testkit::bytes::content;
 use sheen_testkit::cluster::Cluster;
 use sheen_testkit::scene::{same_after_restart, scene};
-use sheen_testkit::workload::ledger::Ledger;
-use sheen_testkit::{Context, Outcome, ensure, process};
+use sheen_workloads::bytes::content;
+use sheen_workloads::ledger::Ledger;
+use sheen_workloads::{Context, Outcome, ensure, process};
 
 const LIMIT: Duration = Duration::from_secs(900);
 

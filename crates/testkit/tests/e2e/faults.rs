@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use sheen_testkit::cluster::{Cluster, program};
 use sheen_testkit::scene::{play, scene};
-use sheen_testkit::workload::plant;
-use sheen_testkit::{Context, Outcome, ensure, process, tree};
+use sheen_workloads::{Context, Outcome, ensure, plant, process, tree};
 
 const LIMIT: Duration = Duration::from_secs(300);
 

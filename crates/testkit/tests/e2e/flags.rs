@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use sheen_testkit::cluster::Cluster;
 use sheen_testkit::scene::scene;
-use sheen_testkit::{Context, Outcome, ensure};
+use sheen_workloads::{Context, Outcome, ensure};
 
 const LIMIT: Duration = Duration::from_secs(300);
 const EPERM: i32 = 1;

@@ -8,8 +8,8 @@ use sheen_store::{Store, Transaction};
 use sheen_store_disk::{OpenOptions, StoreDisk};
 use sheen_testkit::cluster::Cluster;
 use sheen_testkit::scene::scene;
-use sheen_testkit::{Context, Outcome, ensure};
 use sheen_types::{Fid, fid_seq};
+use sheen_workloads::{Context, Outcome, ensure};
 
 use crate::damage::{content, flip, holding, must_be_io_error};
 

@@ -15,10 +15,10 @@ use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use sheen_testkit::cluster::Cluster;
-use sheen_testkit::process::wait_until;
 use sheen_testkit::scene::play;
-use sheen_testkit::workload::ledger::Ledger;
-use sheen_testkit::{Context, Outcome, bytes, ensure};
+use sheen_workloads::ledger::Ledger;
+use sheen_workloads::process::wait_until;
+use sheen_workloads::{Context, Outcome, bytes, ensure};
 
 const LIMIT: Duration = Duration::from_secs(300);
 

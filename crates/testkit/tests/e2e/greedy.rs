@@ -20,9 +20,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use sheen_lnet::{Local, Opening};
 use sheen_testkit::cluster::Cluster;
-use sheen_testkit::process::{self, text, wait_until};
 use sheen_testkit::scene::play;
-use sheen_testkit::{Context, Outcome, ensure};
 use sheen_types::{Fid, InodeBits, LockHandle, LockMode, MatchBits, Nid, ObdHandle, ResourceName};
 use sheen_wire::connect::{ConnectFlags, ConnectFlags2, ObdConnectData};
 use sheen_wire::ldlm::{
@@ -41,6 +39,8 @@ use sheen_wire::ost::{BrwFlags, NiobufRemote, ObdIoobj, Obdo, OstBody, OstId};
 use sheen_wire::ptlrpc::{MESSAGE_VERSION, Message, MessageHeader, MsgType, PtlrpcBody};
 use sheen_wire::text::Text;
 use sheen_wire::{ByteOrder, Reader, Wire};
+use sheen_workloads::process::{self, text, wait_until};
+use sheen_workloads::{Context, Outcome, ensure};
 
 const LIMIT: Duration = Duration::from_secs(1800);
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, Timespec, Timestamps};
 use rustix::io::Errno;
 use sheen_testkit::scene::scene;
-use sheen_testkit::{Context, Outcome, ensure};
+use sheen_workloads::{Context, Outcome, ensure};
 
 use crate::rights::{User, set_mode};
 use crate::special::Special;

@@ -10,8 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use sheen_testkit::cluster::Cluster;
 use sheen_testkit::scene::{same_after_restart, scene};
-use sheen_testkit::workload::Size;
-use sheen_testkit::{Context, Outcome, ensure, process};
+use sheen_workloads::{Context, Outcome, Size, ensure, process};
 
 use crate::kills::LIMIT;
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use sheen_testkit::cluster::Cluster;
 use sheen_testkit::scene::{same_after_restart, scene};
-use sheen_testkit::{Context, Outcome, ensure};
+use sheen_workloads::{Context, Outcome, ensure};
 
 const LIMIT: Duration = Duration::from_secs(300);
 
@@ -185,7 +185,7 @@ fn objects_of_files_that_a_salvaged_mdt_has_lost_are_kept() {
 fn an_ost_without_configuration_and_engine_is_salvaged() {
     scene("salvage-bare", 1, LIMIT, |cluster| {
         let path = cluster.mnt().join("file");
-        let content = sheen_testkit::bytes::content(3, 200_000);
+        let content = sheen_workloads::bytes::content(3, 200_000);
         fs::write(&path, &content).context("write")?;
         cluster.down()?;
         let ost = cluster.dir().join("ost0000");

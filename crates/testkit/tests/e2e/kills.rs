@@ -5,9 +5,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use sheen_testkit::scene::{disturbed, same_after_restart, scene};
-use sheen_testkit::workload::ledger::Ledger;
-use sheen_testkit::workload::{Size, big, clone, many, pair, plant, project};
-use sheen_testkit::{Context, Outcome, ensure, process};
+use sheen_workloads::ledger::Ledger;
+use sheen_workloads::{
+    Context, Outcome, Size, big, clone, ensure, many, pair, plant, process, project,
+};
 
 use crate::sqlite;
 

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sheen_testkit::cluster::{Cluster, is_mounted, program};
-use sheen_testkit::process::{self, text};
 use sheen_testkit::scene::{play, scene};
-use sheen_testkit::{Context, Outcome, ensure};
+use sheen_workloads::process::{self, text};
+use sheen_workloads::{Context, Outcome, ensure};
 
 use crate::rights::{Home, UNPRIVILEGED, User, set_mode};
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{Advice, fadvise};
 use sheen_testkit::cluster::Cluster;
 use sheen_testkit::scene::{same_after_restart, scene};
-use sheen_testkit::{Context, Outcome, ensure, process};
+use sheen_workloads::{Context, Outcome, ensure, process};
 
 use crate::kills::LIMIT;
 

@@ -9,13 +9,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal};
-use sheen_testkit::bytes::content;
+use sheen_workloads::bytes::content;
 
 use sheen_testkit::cluster::Cluster;
-use sheen_testkit::process;
 use sheen_testkit::scene::{disturbed, same_after_restart, scene, seed};
-use sheen_testkit::workload::{Size, moves};
-use sheen_testkit::{Context, Outcome, ensure};
+use sheen_workloads::{Context, Outcome, Size, ensure, moves, process};
 
 use crate::kills::LIMIT;
 

@@ -7,9 +7,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use sheen_testkit::cluster::Cluster;
-use sheen_testkit::process::{text, wait_until};
 use sheen_testkit::scene::scene;
-use sheen_testkit::{Context, Outcome, ensure};
+use sheen_workloads::process::{text, wait_until};
+use sheen_workloads::{Context, Outcome, ensure};
 
 const LIMIT: Duration = Duration::from_secs(240);
 /// Longer than any start or recovery takes here.

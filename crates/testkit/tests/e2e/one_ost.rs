@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use sheen_testkit::cluster::Cluster;
-use sheen_testkit::process::{is_alive, text, wait_until};
 use sheen_testkit::scene::play;
-use sheen_testkit::{Context, Outcome, ensure};
+use sheen_workloads::process::{is_alive, text, wait_until};
+use sheen_workloads::{Context, Outcome, ensure};
 
 use crate::nodes::{Node, PORT, format, nid, spawn};
 

@@ -8,11 +8,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use sheen_testkit::bytes::content;
 use sheen_testkit::cluster::Cluster;
 use sheen_testkit::scene::scene;
-use sheen_testkit::workload::Size;
-use sheen_testkit::{Context, Outcome, ensure};
+use sheen_workloads::bytes::content;
+use sheen_workloads::{Context, Outcome, Size, ensure};
 
 const LIMIT: Duration = Duration::from_secs(900);
 

@@ -3,9 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use sheen_testkit::Outcome;
 use sheen_testkit::scene::{same_after_restart, scene};
-use sheen_testkit::workload::{Size, mapped, pair, slots};
+use sheen_workloads::{Outcome, Size, mapped, pair, slots};
 
 const LIMIT: Duration = Duration::from_secs(600);
 

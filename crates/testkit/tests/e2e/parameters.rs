@@ -4,9 +4,9 @@ use std::fs;
 use std::time::Duration;
 
 use sheen_testkit::cluster::Cluster;
-use sheen_testkit::process::wait_until;
 use sheen_testkit::scene::scene;
-use sheen_testkit::{Context, Outcome, ensure};
+use sheen_workloads::process::wait_until;
+use sheen_workloads::{Context, Outcome, ensure};
 
 const LIMIT: Duration = Duration::from_secs(300);
 /// A change settles for a second before clients read it.

@@ -9,9 +9,9 @@ use std::time::{Duration, SystemTime};
 use rustix::fs::{FallocateFlags, OFlags, SeekFrom, XattrFlags};
 use rustix::io::Errno;
 use sheen_testkit::cluster::Cluster;
-use sheen_testkit::process::wait_until;
 use sheen_testkit::scene::scene;
-use sheen_testkit::{Context, Outcome, ensure};
+use sheen_workloads::process::wait_until;
+use sheen_workloads::{Context, Outcome, ensure};
 
 const LIMIT: Duration = Duration::from_secs(300);
 /// The longest path that a call takes, with its NUL.

@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use sheen_testkit::cluster::{Cluster, program};
-use sheen_testkit::process::{self, text};
 use sheen_testkit::scene::{play, scene};
-use sheen_testkit::{Context, Outcome, ensure};
+use sheen_workloads::process::{self, text};
+use sheen_workloads::{Context, Outcome, ensure};
 
 use crate::rights::{User, mode, set_mode};
 

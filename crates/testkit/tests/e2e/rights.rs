@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use sheen_testkit::cluster::{Cluster, program};
-use sheen_testkit::process::{self, wait_until};
 use sheen_testkit::scene::{play, scene};
-use sheen_testkit::{Context, Outcome, ensure};
+use sheen_workloads::process::{self, wait_until};
+use sheen_workloads::{Context, Outcome, ensure};
 
 const LIMIT: Duration = Duration::from_secs(300);
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use sheen_testkit::cluster::Cluster;
 use sheen_testkit::scene::scene;
-use sheen_testkit::{Context, Outcome, ensure};
+use sheen_workloads::{Context, Outcome, ensure};
 
 const LIMIT: Duration = Duration::from_secs(120);
 /// The part of the document that is read.

@@ -11,9 +11,8 @@ use std::time::Duration;
 use rustix::fs::{CWD, FileType, Mode, OFlags, XattrFlags};
 use rustix::io::Errno;
 use sheen_testkit::cluster::Cluster;
-use sheen_testkit::process;
 use sheen_testkit::scene::scene;
-use sheen_testkit::{Context, Outcome, ensure};
+use sheen_workloads::{Context, Outcome, ensure, process};
 
 use crate::rights::{User, set_mode};
 

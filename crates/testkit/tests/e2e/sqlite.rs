@@ -3,8 +3,7 @@
 use std::path::Path;
 
 use rusqlite::{Connection, params};
-use sheen_testkit::workload::{Size, folder};
-use sheen_testkit::{Context, Outcome, ensure};
+use sheen_workloads::{Context, Outcome, Size, ensure, folder};
 
 /// How many synced transactions each journal mode makes.
 ///

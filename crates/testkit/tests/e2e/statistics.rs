@@ -5,9 +5,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use sheen_testkit::cluster::Cluster;
-use sheen_testkit::process;
 use sheen_testkit::scene::scene;
-use sheen_testkit::{Context, Outcome, ensure};
+use sheen_workloads::{Context, Outcome, ensure, process};
 
 const LIMIT: Duration = Duration::from_secs(300);
 const MIB: u64 = 1 << 20;

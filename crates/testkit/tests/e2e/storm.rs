@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use sheen_testkit::scene::{same_after_restart, scene, seed};
-use sheen_testkit::workload::{Size, storm};
+use sheen_workloads::{Size, storm};
 
 const LIMIT: Duration = Duration::from_secs(1800);
 

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use rustix::process::{Signal, kill_process};
 use sheen_testkit::cluster::Cluster;
-use sheen_testkit::process::{kill, run_and, wait_until};
 use sheen_testkit::scene::scene;
-use sheen_testkit::{Context, Outcome, ensure};
+use sheen_workloads::process::{kill, run_and, wait_until};
+use sheen_workloads::{Context, Outcome, ensure};
 
 use crate::statistics::samples;
 

@@ -11,9 +11,9 @@ use std::time::Duration;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 use sheen_testkit::cluster::Cluster;
-use sheen_testkit::process::{go_on, stop, wait_until};
 use sheen_testkit::scene::scene;
-use sheen_testkit::{Context, Outcome, ensure};
+use sheen_workloads::process::{go_on, stop, wait_until};
+use sheen_workloads::{Context, Outcome, ensure};
 
 use crate::statistics::samples;
 

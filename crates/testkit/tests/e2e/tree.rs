@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use sheen_testkit::cluster::{Cluster, program};
 use sheen_testkit::scene::scene;
-use sheen_testkit::{Context, Outcome, ensure, root};
+use sheen_workloads::{Context, Outcome, ensure, root};
 
 use sheen_skip::needs_captures;
 

@@ -14,8 +14,7 @@ use std::time::Duration;
 use sheen_skip::needs_captures;
 use sheen_testkit::cluster::Cluster;
 use sheen_testkit::scene::play;
-use sheen_testkit::workload::{Size, big, folder, many, pair, plant};
-use sheen_testkit::{Context, Outcome, ensure, process};
+use sheen_workloads::{Context, Outcome, Size, big, ensure, folder, many, pair, plant, process};
 
 /// Well-formed and malformed messages of each kind (`OST_READ reply`).
 type Kinds = BTreeMap<String, [u32; 2]>;

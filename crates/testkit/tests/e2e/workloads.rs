@@ -7,8 +7,7 @@ use std::{fs, thread};
 
 use sheen_testkit::cluster::Cluster;
 use sheen_testkit::scene::{same_after_restart, scene};
-use sheen_testkit::workload::{Size, big, clone, folder, many, plant, project};
-use sheen_testkit::{Outcome, ensure, process};
+use sheen_workloads::{Outcome, Size, big, clone, ensure, folder, many, plant, process, project};
 
 use crate::sqlite;
 

@@ -9,8 +9,7 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 use sheen_testkit::cluster::Cluster;
 use sheen_testkit::scene::scene;
-use sheen_testkit::workload::Size;
-use sheen_testkit::{Context, Outcome, ensure, process};
+use sheen_workloads::{Context, Outcome, Size, ensure, process};
 
 use crate::{installed, written};
 

@@ -4,10 +4,9 @@ use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
-use sheen_testkit::Context;
 use sheen_testkit::cluster::Cluster;
 use sheen_testkit::scene::scene;
-use sheen_testkit::workload::Size;
+use sheen_workloads::{Context, Size};
 
 use crate::{judged, written};
 

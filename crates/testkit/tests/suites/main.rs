@@ -12,7 +12,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use sheen_testkit::cluster::Cluster;
-use sheen_testkit::{Context, Outcome, ensure, process};
+use sheen_workloads::{Context, Outcome, ensure, process};
 
 /// A program that `cargo xtask test` installed.
 fn installed(name: &str) -> Outcome<PathBuf> {

@@ -1,5 +1,7 @@
 //! The bit sets and numbers of metadata and object requests.
 
+use sheen_types::access::May;
+
 use crate::{wire_bits, wire_enum};
 
 wire_bits! {
@@ -259,6 +261,23 @@ wire_bits! {
     }
 }
 
+impl MdsOpenFlags {
+    /// The rights to the file that an open with these flags needs (`mds_accmode`).
+    #[must_use]
+    pub fn rights(self) -> May {
+        // A caller that executes a file need not be allowed to read it.
+        let read = if self.contains(Self::EXEC) { May::EXEC } else { May::READ };
+        let pairs = [
+            (Self::READ, read),
+            (Self::WRITE, May::WRITE),
+            (Self::TRUNC, May::WRITE),
+            (Self::EXEC, May::EXEC),
+        ];
+        let needed = pairs.iter().filter(|(flag, _)| self.contains(*flag));
+        needed.fold(May::NOTHING, |may, (_, more)| may.and(*more))
+    }
+}
+
 wire_bits! {
     /// Variants of an operation (`MDS_*` of `enum mds_op_bias`).
     pub struct Bias: u32 {
@@ -386,5 +405,25 @@ wire_bits! {
         SUM = 0x100,
         /// `OS_STATFS_NONROT`: flash.
         NONROT = 0x200,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_executes_a_file_need_not_read_it() {
+        let cases = [
+            (MdsOpenFlags::NONE, May::NOTHING),
+            (MdsOpenFlags::READ, May::READ),
+            (MdsOpenFlags::READ | MdsOpenFlags::EXEC, May::EXEC),
+            (MdsOpenFlags::READ | MdsOpenFlags::WRITE, May::READ.and(May::WRITE)),
+            (MdsOpenFlags::READ | MdsOpenFlags::TRUNC, May::READ.and(May::WRITE)),
+            (MdsOpenFlags::CREAT, May::NOTHING),
+        ];
+        for (flags, rights) in cases {
+            assert_eq!(flags.rights(), rights, "{flags:?}");
+        }
     }
 }

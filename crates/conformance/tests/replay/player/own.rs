@@ -15,7 +15,7 @@ use sheen_wire::messages::{
 use sheen_wire::ost::{BrwFlags, NiobufRemote, ObdIoobj, Obdo, ObdoFlags, OstBody, OstId};
 use sheen_wire::ptlrpc::{MESSAGE_VERSION, Message, MessageHeader, MsgType, PtlrpcBody};
 
-use super::{BYTES_MAX, HeldLock, PATIENCE, Player, TargetId, proper, within};
+use super::{BYTES_MAX, HeldLock, PATIENCE, Player, TargetId, proper};
 use crate::mounts::Export;
 use crate::stage::{Contents, Entry};
 
@@ -236,7 +236,7 @@ impl Player {
         let bytes = request.to_bytes(&MessageHeader::default(), &self.body(export, &like));
         let mut reply = self.lnet.expect_puts(self.server, reply_portal(portal), bits, BYTES_MAX);
         self.lnet.put(self.server, portal, bits, 0, vec![bytes]);
-        let delivery = within(&self.world, PATIENCE, proper(&mut reply)).await??;
+        let delivery = sheen_io::within(&*self.world.clock, PATIENCE, proper(&mut reply)).await??;
         Message::decode(&delivery.payload).ok()
     }
 }

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use sheen_assembly::{Role, Served};
-use sheen_bench::survey::device::{Ask, LEASE_SECONDS, Progress, SurveyReply};
+use sheen_bench::device::{Ask, LEASE_SECONDS, Progress, SurveyReply};
 use sheen_io::World;
 use sheen_parameters::HostedTarget;
 use sheen_types::{Errno, Fid, Instant};
@@ -202,7 +202,7 @@ impl Session {
         Ok(())
     }
 
-    async fn start(&self, work: sheen_bench::survey::device::Work) -> Result<(), Refused> {
+    async fn start(&self, work: sheen_bench::device::Work) -> Result<(), Refused> {
         let state = self.state.lock().await;
         let is_running = self.run.lock().as_ref().is_some_and(|run| !run.progress().ended);
         if is_running || state.has_ended {

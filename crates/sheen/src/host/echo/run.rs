@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use sheen_bench::survey::device::{Interval, Progress};
+use sheen_bench::device::{Interval, Progress};
 use sheen_io::{BoxFuture, Watched, World};
 use sheen_types::{Errno, Instant};
 

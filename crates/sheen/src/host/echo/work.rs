@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::{Bytes, BytesMut};
 use sheen_assembly::{Role, Served};
-use sheen_bench::survey::device::{MetadataTest, Work};
+use sheen_bench::device::{MetadataTest, Work};
 use sheen_io::World;
 use sheen_mds::Mdt;
 use sheen_oss::Ost;
 use sheen_target::Target;
 use sheen_types::limits::BULK_BYTES_MAX;
-use sheen_types::{Errno, Fid};
+use sheen_types::{Errno, Fid, PAGE_BYTES};
 
 use super::State;
 use super::run::{Finish, Run, Thread};
@@ -21,7 +21,7 @@ const THREADS_MAX: u32 = 4096;
 /// The numbers of files that all threads share evenly (`MAX_BASE_ID`).
 const NUMBERS: u64 = 0xffff_ffff;
 /// Bytes of a page, which has a stamp when data is verified.
-const PAGE: usize = 4096;
+const PAGE: usize = PAGE_BYTES as usize;
 /// Place and object.
 const STAMP: usize = 16;
 

@@ -9,7 +9,7 @@ use std::thread;
 use rustix::fs::XattrFlags;
 use sheen_testkit::cluster::Cluster;
 use sheen_testkit::scene::scene;
-use sheen_testkit::{Context, Outcome, ensure};
+use sheen_workloads::{Context, Outcome, ensure};
 
 use super::{LIMIT, Step, becomes, count, get, is, largest, lines, number, play, run, set};
 

@@ -9,8 +9,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use sheen_testkit::cluster::Cluster;
-use sheen_testkit::process::{self, wait_until};
-use sheen_testkit::{Context, Outcome, ensure};
+use sheen_workloads::process::{self, wait_until};
+use sheen_workloads::{Context, Outcome, ensure};
 
 const LIMIT: Duration = Duration::from_secs(300);
 /// An MDT hears what an OST says of itself within some seconds.

@@ -6,9 +6,8 @@ use std::io::Write;
 use std::time::{Duration, Instant, SystemTime};
 
 use sheen_testkit::cluster::Cluster;
-use sheen_testkit::process;
 use sheen_testkit::scene::scene;
-use sheen_testkit::{Context, Outcome, ensure};
+use sheen_workloads::{Context, Outcome, ensure, process};
 
 use super::{LIMIT, Step, becomes, count, get, is, number, play, set};
 

@@ -8,7 +8,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use sheen_testkit::{Context, ensure};
+use sheen_workloads::{Context, ensure};
 
 use super::transcripts::{run_log, tools, with_recordings};
 

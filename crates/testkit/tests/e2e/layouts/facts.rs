@@ -5,9 +5,9 @@ use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use sheen_testkit::bytes::{BLOCK, fill, read_full};
 use sheen_testkit::cluster::Cluster;
-use sheen_testkit::{Context, Outcome, ensure};
+use sheen_workloads::bytes::{BLOCK, fill, read_full};
+use sheen_workloads::{Context, Outcome, ensure};
 
 /// Behind every byte of a file.
 pub(super) const END: u64 = u64::MAX;

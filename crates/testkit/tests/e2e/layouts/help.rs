@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use sheen_testkit::cluster::Cluster;
-use sheen_testkit::{Context, Outcome, ensure};
+use sheen_workloads::{Context, Outcome, ensure};
 
 use super::recorded::{Command, commands};
 use super::transcripts::{Judge, read, shell, with_recordings};

@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use sheen_testkit::cluster::Cluster;
-use sheen_testkit::process::wait_until;
 use sheen_testkit::scene::{same_after_restart, scene};
-use sheen_testkit::{Context, Outcome, ensure};
+use sheen_workloads::process::wait_until;
+use sheen_workloads::{Context, Outcome, ensure};
 
 use super::facts::{END, MIB, compare, open, parts, refused, run, shape, write};
 

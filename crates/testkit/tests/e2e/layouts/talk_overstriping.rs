@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use sheen_testkit::cluster::Cluster;
 use sheen_testkit::scene::{same_after_restart, scene};
-use sheen_testkit::{Outcome, ensure};
+use sheen_workloads::{Outcome, ensure};
 
 use super::facts::{END, Part, compare, open, parts, run, shape, write};
 

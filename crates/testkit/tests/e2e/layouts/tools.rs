@@ -7,9 +7,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use sheen_testkit::cluster::Cluster;
-use sheen_testkit::process::wait_until;
 use sheen_testkit::scene::scene;
-use sheen_testkit::{Context, Outcome, ensure};
+use sheen_workloads::process::wait_until;
+use sheen_workloads::{Context, Outcome, ensure};
 
 const LIMIT: Duration = Duration::from_secs(300);
 const SEEN: Duration = Duration::from_secs(60);

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use sheen_testkit::cluster::{Cluster, program};
 use sheen_testkit::scene::play;
-use sheen_testkit::{Context, Outcome, ensure, root};
+use sheen_workloads::{Context, Outcome, ensure, root};
 
 use super::recorded::{commands, is_of_second_mdt, pieces, same, steps};
 use sheen_skip::needs_captures;

@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use sheen_control::{Answer, Client, Question, Shown};
 use sheen_testkit::cluster::Cluster;
-use sheen_testkit::process::wait_until;
 use sheen_testkit::scene::scene;
-use sheen_testkit::{Context, Outcome, ensure, root};
+use sheen_workloads::process::wait_until;
+use sheen_workloads::{Context, Outcome, ensure, root};
 
 use self::table::{ANY, Row, TABLE};
 

@@ -5,9 +5,8 @@ use std::io::Write;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
-use super::Size;
 use crate::bytes::{BLOCK, fill, read_full};
-use crate::{Context, Outcome, ensure};
+use crate::{Context, Outcome, Size, ensure};
 
 /// How large the file of each size is, in bytes.
 pub fn length(size: Size) -> u64 {
@@ -16,7 +15,7 @@ pub fn length(size: Size) -> u64 {
 
 /// Writes, reads and cuts a file of `length` bytes, and a sparse one of the same length.
 pub fn run(top: &Path, length: u64) -> Outcome {
-    let folder = super::folder(top, "big")?;
+    let folder = crate::folder(top, "big")?;
     let whole = folder.join("whole");
     write(&whole, 1, length)?;
     verify(&whole, 1, length)?;

@@ -27,10 +27,10 @@ pub fn run(top: &Path) -> Outcome {
 
 /// Unpacks the archive into a new folder below `top`, which it answers.
 pub fn unpack(top: &Path, archive: &Path) -> Outcome<PathBuf> {
-    let folder = super::folder(top, "project")?;
+    let folder = crate::folder(top, "project")?;
     let mut tar = Command::new("tar");
     tar.arg("-xf").arg(archive).args(["--strip-components", "1", "-C"]).arg(&folder);
-    must(&mut tar, &super::clone::tempfile("tar")?, Duration::from_secs(600))?;
+    must(&mut tar, &crate::clone::tempfile("tar")?, Duration::from_secs(600))?;
     let files = crate::tree::read(&folder)?.len();
     ensure(files >= FILES_MIN, || format!("{PACKAGE}: only {files} files unpacked"))?;
     Ok(folder)
@@ -52,7 +52,7 @@ fn step(folder: &Path, line: &str) -> Outcome<String> {
         .current_dir(folder)
         .env_remove("MAKEFLAGS")
         .env_remove("CARGO_MAKEFLAGS");
-    must(&mut shell, &super::clone::tempfile("project")?, Duration::from_secs(1800))
+    must(&mut shell, &crate::clone::tempfile("project")?, Duration::from_secs(1800))
 }
 
 /// The upstream archive of the source package, downloaded once into `target/testdata`.
@@ -113,7 +113,7 @@ impl Apt {
     fn run(&self, arguments: &[&str], folder: &Path) -> Outcome<String> {
         let mut command = Command::new("apt-get");
         command.arg("-qq").args(&self.options).args(arguments).current_dir(folder);
-        let log = super::clone::tempfile("apt")?;
+        let log = crate::clone::tempfile("apt")?;
         must(&mut command, &log, Duration::from_secs(300))
             .map_err(|error| format!("{error}\nthe project's source comes over the network once"))
     }

@@ -16,15 +16,15 @@ struct QueueState<T> {
 }
 
 /// A short queue with one reader. Clones share it.
-pub(super) struct Cell<T>(Arc<Mutex<QueueState<T>>>);
+pub(super) struct Queue<T>(Arc<Mutex<QueueState<T>>>);
 
-impl<T> Clone for Cell<T> {
+impl<T> Clone for Queue<T> {
     fn clone(&self) -> Self {
         Self(Arc::clone(&self.0))
     }
 }
 
-impl<T> Cell<T> {
+impl<T> Queue<T> {
     pub(super) fn new() -> Self {
         let state = QueueState { values: VecDeque::new(), waker: None, closed: false };
         Self(Arc::new(Mutex::new(state)))

@@ -8,10 +8,10 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use sheen_io::{BoxFuture, Clock, Tasks};
+use sheen_io::{BoxFuture, Clock, Oneshot, Tasks};
 use sheen_types::{HashMap, Instant, Timestamp};
 
-use super::Dice;
+use crate::Dice;
 
 /// 2026-01-01, so that times look like times.
 const WALL_SECONDS_AT_START: i64 = 1_767_225_600;
@@ -20,7 +20,7 @@ const TIME_MAX: Duration = Duration::from_secs(86_400);
 /// The task that [`Executor::run`] waits for.
 const MAIN: u64 = 0;
 /// The scope of what is never ended.
-pub(super) const WORLD: u64 = 0;
+pub(crate) const WORLD: u64 = 0;
 /// How long a job waits for a disk that is well.
 const DISK_WAIT: Duration = Duration::from_micros(50);
 
@@ -68,7 +68,7 @@ impl Wake for TaskWaker {
 }
 
 /// See the module.
-pub(super) struct Executor {
+pub(crate) struct Executor {
     agenda: Mutex<Agenda>,
     ready: Arc<Ready>,
     dice: Arc<Dice>,
@@ -76,31 +76,31 @@ pub(super) struct Executor {
 }
 
 impl Executor {
-    pub(super) fn new(dice: Arc<Dice>) -> Arc<Self> {
+    pub(crate) fn new(dice: Arc<Dice>) -> Arc<Self> {
         let mut agenda = Agenda { next: MAIN + 1, ..Agenda::default() };
         agenda.scopes.insert(WORLD, DISK_WAIT);
         let (ready, trace) = (Arc::default(), AtomicU64::new(0));
         Arc::new(Self { agenda: Mutex::new(agenda), ready, dice, trace })
     }
 
-    pub(super) fn time(&self) -> Instant {
+    pub(crate) fn time(&self) -> Instant {
         self.agenda.lock().now
     }
 
     /// Folds what has happened into the trace.
-    pub(super) fn note(&self, what: u64) {
+    pub(crate) fn note(&self, what: u64) {
         let before = self.trace.load(Ordering::Relaxed);
         let mixed = (before.rotate_left(5) ^ what).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         self.trace.store(mixed, Ordering::Relaxed);
     }
 
     /// What has happened so far, as one number.
-    pub(super) fn trace(&self) -> u64 {
+    pub(crate) fn trace(&self) -> u64 {
         self.trace.load(Ordering::Relaxed)
     }
 
     /// A scope of tasks that can be ended together.
-    pub(super) fn new_scope(&self) -> u64 {
+    pub(crate) fn new_scope(&self) -> u64 {
         let mut agenda = self.agenda.lock();
         agenda.next += 1;
         let scope = agenda.next;
@@ -109,14 +109,14 @@ impl Executor {
     }
 
     /// Jobs of the scope wait at most so long for their disk, before and after.
-    pub(super) fn set_disk_wait(&self, scope: u64, longest: Duration) {
+    pub(crate) fn set_disk_wait(&self, scope: u64, longest: Duration) {
         if let Some(wait) = self.agenda.lock().scopes.get_mut(&scope) {
             *wait = longest;
         }
     }
 
     /// Ends all tasks of a scope where they stand, and lets none begin.
-    pub(super) fn end_scope(&self, scope: u64) {
+    pub(crate) fn end_scope(&self, scope: u64) {
         let mut agenda = self.agenda.lock();
         agenda.scopes.remove(&scope);
         let mut ended: Vec<u64> = agenda
@@ -135,7 +135,7 @@ impl Executor {
     }
 
     /// Has `event` happen at `moment`, or now if that is past.
-    pub(super) fn at(&self, moment: Instant, event: Event) {
+    pub(crate) fn at(&self, moment: Instant, event: Event) {
         let mut agenda = self.agenda.lock();
         let moment = moment.max(agenda.now);
         agenda.next += 1;
@@ -143,7 +143,7 @@ impl Executor {
         agenda.events.insert(key, event);
     }
 
-    pub(super) fn spawn(&self, scope: u64, future: BoxFuture<'static, ()>) {
+    pub(crate) fn spawn(&self, scope: u64, future: BoxFuture<'static, ()>) {
         let mut agenda = self.agenda.lock();
         if !agenda.scopes.contains_key(&scope) {
             drop(agenda);
@@ -160,7 +160,7 @@ impl Executor {
     }
 
     /// Runs `job` in the scope as a thread would, and reports when it is done.
-    pub(super) fn blocking(
+    pub(crate) fn blocking(
         self: &Arc<Self>,
         scope: u64,
         job: Box<dyn FnOnce() + Send>,
@@ -168,19 +168,19 @@ impl Executor {
         let longest = self.agenda.lock().scopes.get(&scope).copied().unwrap_or_default();
         let pause = || Duration::from_nanos(1 + self.dice.below(longest.as_nanos() as u64 + 1));
         let (before, after) = (pause(), pause());
-        let done = Arc::new(Alarm::default());
+        let done = Oneshot::new();
         let (executor, ring) = (Arc::clone(self), Arc::clone(&done));
         let work = async move {
             executor.sleep_until(executor.time() + before).await;
             job();
             executor.sleep_until(executor.time() + after).await;
-            ring.ring();
+            ring.put(());
         };
         self.spawn(scope, Box::pin(work));
-        done.wait()
+        Box::pin(async move { done.wait().await })
     }
 
-    pub(super) fn run<T: 'static>(&self, seed: u64, work: impl Future<Output = T> + 'static) -> T {
+    pub(crate) fn run<T: 'static>(&self, seed: u64, work: impl Future<Output = T> + 'static) -> T {
         let mut work = Box::pin(work);
         let end = self.time() + TIME_MAX;
         let main = self.waker(MAIN);
@@ -205,7 +205,7 @@ impl Executor {
     }
 
     /// Drops all tasks and events.
-    pub(super) fn clear(&self) {
+    pub(crate) fn clear(&self) {
         let mut agenda = self.agenda.lock();
         agenda.scopes.clear();
         let tasks = std::mem::take(&mut agenda.tasks);
@@ -267,33 +267,6 @@ impl Executor {
     }
 }
 
-/// Something that is awaited and then has happened.
-#[derive(Default)]
-struct Alarm(Mutex<(bool, Option<Waker>)>);
-
-impl Alarm {
-    fn ring(&self) {
-        let mut alarm = self.0.lock();
-        alarm.0 = true;
-        let waker = alarm.1.take();
-        drop(alarm);
-        if let Some(waker) = waker {
-            waker.wake();
-        }
-    }
-
-    fn wait(self: Arc<Self>) -> BoxFuture<'static, ()> {
-        Box::pin(std::future::poll_fn(move |context| {
-            let mut alarm = self.0.lock();
-            if alarm.0 {
-                return Poll::Ready(());
-            }
-            alarm.1 = Some(context.waker().clone());
-            Poll::Pending
-        }))
-    }
-}
-
 impl Clock for Executor {
     fn now(&self) -> Instant {
         self.time()
@@ -308,17 +281,17 @@ impl Clock for Executor {
     }
 
     fn sleep_until(&self, deadline: Instant) -> BoxFuture<'static, ()> {
-        let alarm = Arc::new(Alarm::default());
+        let alarm = Oneshot::new();
         let ring = Arc::clone(&alarm);
-        self.at(deadline, Box::new(move || ring.ring()));
-        alarm.wait()
+        self.at(deadline, Box::new(move || ring.put(())));
+        Box::pin(async move { alarm.wait().await })
     }
 }
 
 /// The tasks of one scope.
-pub(super) struct Scoped {
-    pub(super) executor: Arc<Executor>,
-    pub(super) scope: u64,
+pub(crate) struct Scoped {
+    pub(crate) executor: Arc<Executor>,
+    pub(crate) scope: u64,
 }
 
 impl Tasks for Scoped {

@@ -6,8 +6,7 @@ use std::path::{Path, PathBuf};
 
 use sheen_types::HashSet;
 
-use super::Size;
-use crate::{Context, Outcome, ensure};
+use crate::{Context, Outcome, Size, ensure};
 
 /// How many files each size has.
 pub fn count(size: Size) -> usize {
@@ -16,7 +15,7 @@ pub fn count(size: Size) -> usize {
 
 /// Creates, lists, looks at and removes `count` files in one directory below `top`.
 pub fn run(top: &Path, count: usize) -> Outcome {
-    let folder = super::folder(top, "many")?;
+    let folder = crate::folder(top, "many")?;
     create(&folder, count)?;
     list(&folder, count)?;
     look(&folder, count)?;

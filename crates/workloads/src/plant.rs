@@ -14,7 +14,7 @@ use crate::{Context, Outcome};
 
 /// Plants the tree in a new folder `plant` of `top`.
 pub fn run(top: &Path) -> Outcome {
-    let folder = super::folder(top, "plant")?;
+    let folder = crate::folder(top, "plant")?;
     contents(&folder)?;
     names(&folder)?;
     modes(&folder)?;
@@ -69,7 +69,7 @@ fn modes(folder: &Path) -> Outcome {
 fn links(folder: &Path) -> Outcome {
     let first = folder.join("first-name");
     fs::write(&first, b"three names").context(first.display())?;
-    let aside = super::folder(folder, "aside")?;
+    let aside = crate::folder(folder, "aside")?;
     for name in [folder.join("second-name"), aside.join("third-name")] {
         fs::hard_link(&first, &name).context(name.display())?;
     }

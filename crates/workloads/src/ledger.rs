@@ -24,7 +24,7 @@ pub struct Ledger {
 impl Ledger {
     /// Appends records to a log below `top`, each synced before it is counted, until stopped.
     pub fn run(&self, top: &Path) -> Outcome {
-        let folder = super::folder(top, "ledger")?;
+        let folder = crate::folder(top, "ledger")?;
         sync_folder(top)?;
         let path = folder.join("log");
         let log = OpenOptions::new().append(true).create_new(true).open(&path);

@@ -13,10 +13,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use super::Size;
 use crate::bytes::content;
 use crate::process::wait_until;
-use crate::{Context, Outcome, ensure};
+use crate::{Context, Outcome, Size, ensure};
 
 /// How long the kernel may take to report that a file is closed for good: no call waits for that, and
 /// while the server is dead no server hears of it.
@@ -32,11 +31,11 @@ pub fn run(a: &Path, b: &Path, probe: &Path, size: Size) -> Outcome {
     absences(a, b, rounds)?;
     removals(a, b)?;
     names_of_open_files(a, b)?;
-    super::mapped::run(a, b, rounds)?;
+    crate::mapped::run(a, b, rounds)?;
     exclusive(a, b, rounds)?;
     rename_race(a, b, rounds)?;
     append(a, b, rounds)?;
-    super::slots::run(a, b, rounds)?;
+    crate::slots::run(a, b, rounds)?;
     locks(a, b, probe)
 }
 

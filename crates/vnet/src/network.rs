@@ -14,8 +14,8 @@ use sheen_io::{
 };
 use sheen_types::{HashMap, HashSet, Instant};
 
-use super::executor::Executor;
-use super::{Dice, Weather};
+use crate::executor::Executor;
+use crate::{Dice, Weather};
 
 #[derive(Default)]
 struct Doors {
@@ -88,19 +88,19 @@ struct Shared {
 
 /// The network. See the module.
 #[derive(Clone)]
-pub(super) struct Wires(Arc<Shared>);
+pub(crate) struct Wires(Arc<Shared>);
 
 impl Wires {
-    pub(super) fn new(executor: Arc<Executor>, dice: Arc<Dice>, weather: Weather) -> Self {
+    pub(crate) fn new(executor: Arc<Executor>, dice: Arc<Dice>, weather: Weather) -> Self {
         let (weather, doors) = (Mutex::new(weather), Mutex::default());
         Self(Arc::new(Shared { executor, dice, weather, doors }))
     }
 
-    pub(super) fn set_weather(&self, weather: Weather) {
+    pub(crate) fn set_weather(&self, weather: Weather) {
         *self.0.weather.lock() = weather;
     }
 
-    pub(super) fn break_connections(&self, address: Ipv4Addr) {
+    pub(crate) fn break_connections(&self, address: Ipv4Addr) {
         let doors = self.0.doors.lock();
         let pipes: Vec<_> = doors
             .pipes
@@ -114,7 +114,7 @@ impl Wires {
         }
     }
 
-    pub(super) fn set_cut_off(&self, address: Ipv4Addr, cut_off: bool) {
+    pub(crate) fn set_cut_off(&self, address: Ipv4Addr, cut_off: bool) {
         let mut doors = self.0.doors.lock();
         match cut_off {
             true => doors.cut_off.insert(address),
@@ -369,7 +369,7 @@ impl WriteStream for Writing {
         let arrival = self.wires.arrival().max(pipe.last_arrival);
         pipe.last_arrival = arrival;
         drop(pipe);
-        self.wires.0.executor.note(super::fold(&bytes));
+        self.wires.0.executor.note(crate::fold(&bytes));
         let there = Arc::downgrade(&self.pipe);
         let event = move || {
             let Some(pipe) = there.upgrade() else { return };

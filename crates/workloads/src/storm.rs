@@ -56,9 +56,9 @@ pub struct Plan {
 pub fn run(views: &[&Path], plan: Plan) -> Outcome {
     println!("storm: SHEEN_SEED={}", plan.seed);
     let first = views.first().ok_or("no view")?;
-    let top = super::folder(first, "storm")?;
+    let top = crate::folder(first, "storm")?;
     for folder in 0..FOLDERS {
-        let folder = super::folder(&top, &format!("d{folder}"))?;
+        let folder = crate::folder(&top, &format!("d{folder}"))?;
         fs::write(folder.join(ALWAYS), record(0, 0)).context("create")?;
     }
     let storm = Storm { end: Instant::now() + plan.length, ..Storm::default() };
