@@ -83,7 +83,7 @@ fn nodes_meet_in_a_folder_whose_path_is_longer_than_any_sockets() {
         let taken = network.listen(address(11)).await.map(drop).unwrap_err();
         assert_eq!(taken.kind(), std::io::ErrorKind::AddrInUse);
         let mut client = network.connect(from, address(11), true).await.unwrap();
-        // The two that only looked whether anybody listens came before.
+        // The two that only looked whether a process listens came before.
         for _ in 0..2 {
             listener.accept().await.unwrap();
         }

@@ -65,7 +65,7 @@ impl Mdt {
         if left.is_known_empty {
             self.known_empty.insert(file.fid);
         }
-        // Where nothing may be changed, by this client or by anybody, a close only closes.
+        // Where nothing may be changed, by this client or by any client, a close only closes.
         let record = Some(record).filter(|_| !self.must_not_change(context));
         let done = self.after_close(file.fid, left.opens == 0, record);
         let done = done.and_then(|transaction| {

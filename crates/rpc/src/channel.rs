@@ -251,7 +251,7 @@ impl Answer {
 pub enum RpcError {
     /// The target refused: its legitimate answer.
     Errno(Errno),
-    /// The target threw this client out while the call was under way: what it held is gone.
+    /// The target evicted this client while the call was under way: what it held is gone.
     Evicted,
     /// The connection is down and the call's kind does not wait.
     Disconnected,

@@ -30,7 +30,7 @@ pub enum ImportState {
     Recover,
     /// In use.
     Full,
-    /// The target threw us out; what we held is being dropped.
+    /// The target evicted this client; what it held is being dropped.
     Evicted,
     /// Disconnected because unused.
     Idle,

@@ -1,11 +1,11 @@
 //! Which numbers transactions have in which incarnation of a target (Lustre's boot epoch).
 //!
 //! The high half of a number is its epoch. Each incarnation has an epoch of its own, chosen when the target
-//! starts and durable before anybody is served, so two things always hold:
+//! starts and durable before a client is served, so two things always hold:
 //!
 //! - numbers that were given out before a crash and lost in it are not given out again;
 //! - what a client may replay lies before the epoch that begins ([`Epoch::last_before`]): a larger number was
-//!   never given to anybody.
+//!   never given to a client.
 //!
 //! An incarnation that uses up its 2^32 numbers goes on with those of the next epoch. Therefore epochs are
 //! two apart.

@@ -51,7 +51,7 @@ impl From<Errno> for Outcome {
 pub enum Leaving {
     /// The client asked for it.
     Disconnected,
-    /// It did not answer in time, or an operator threw it out.
+    /// It did not answer in time, or an operator evicted it.
     Evicted,
     /// It did not come back in the recovery window.
     Stale,

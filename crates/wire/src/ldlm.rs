@@ -33,7 +33,7 @@ wire_bits! {
         BLOCK_CONV = 0x4,
         /// Reply: the lock waits behind other locks.
         BLOCK_WAIT = 0x8,
-        /// Request: for later use, so refuse rather than disturb anybody.
+        /// Request: for later use, so refuse rather than revoke a lock.
         SPECULATIVE = 0x10,
         /// Reply or completion: a blocking callback was sent already.
         AST_SENT = 0x20,

@@ -99,7 +99,7 @@ impl Worker {
     }
 }
 
-/// A worker that is dropped before its end is of no use to anybody any more.
+/// A worker that is dropped before its end is of no use any more.
 impl Drop for Worker {
     fn drop(&mut self) {
         if matches!(self.child.try_wait(), Ok(None)) {

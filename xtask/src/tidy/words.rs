@@ -15,11 +15,11 @@ const REFUSED: &[(&[&str], &str)] = &[
     ),
     (&["told again", "tell again"], "replayed, sent again"),
     (
-        &["nobody", "somebody", "whoever", "everybody"],
+        &["nobody", "somebody", "whoever", "everybody", "anybody"],
         "the client, the MDT, another writer, a program, no client",
     ),
     (&["others"], "other clients, the other threads"),
-    (&["thrown out"], "evicted"),
+    (&["thrown out", "threw out"], "evicted"),
     (&["gives back", "give back", "gave back"], "cancels, releases, returns"),
     (&["takes back", "take back", "calls back"], "revokes"),
     (&["lets go", "let go"], "releases"),

@@ -35,7 +35,7 @@ pub(super) enum Format {
 pub(super) struct Reorder {
     /// `-C`: each rank that of the rank so many nodes further.
     pub(super) constant: bool,
-    /// `-Z`: anybody's; 2 for each another's.
+    /// `-Z`: bytes of any rank; 2 for those of another one.
     pub(super) random: u8,
     /// `-Q`.
     pub(super) node_offset: i64,

@@ -38,7 +38,7 @@ impl From<String> for Ended {
 pub(crate) struct Watch<'a> {
     /// Set when the run is to end.
     pub stop: &'a AtomicBool,
-    /// Who measures latencies and rates over time, if anybody does.
+    /// What measures latencies and rates over time, if they are asked for.
     pub meter: Option<&'a Meter>,
 }
 

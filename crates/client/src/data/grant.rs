@@ -174,7 +174,7 @@ impl Osc {
 
     /// Returns grant that was unused for too long, but for one bulk; later writes get it again. If the
     /// request is lost, the OST counts too much as ours until the next connect.
-    pub(super) fn give_grant_back(self: &Arc<Self>) {
+    pub(super) fn return_grant(self: &Arc<Self>) {
         let interval = Duration::from_secs(self.shrink_interval().into());
         let (keep, now) = (self.limits().bulk_bytes, self.shared.world.clock.now());
         let mut oa = Obdo { valid: Valid::GRANT | Valid::BLOCKS | Valid::FLAGS, ..Obdo::default() };

@@ -166,7 +166,7 @@ pub trait DataPath: Send + Sync {
     fn gone(&self, layout: &FileLayout);
 
     /// Returns grant that was unused for too long.
-    fn give_grant_back(&self) {}
+    fn return_grant(&self) {}
 
     /// Who is notified before object locks are cancelled.
     fn watch(&self, events: Arc<dyn DataEvents>);

@@ -199,12 +199,14 @@ impl Object {
         if let Some(borrow) = self.borrow(extent, mode) {
             return Ok(Lease::Borrowed { _lease: borrow });
         }
-        let pin = LockRequest { resource: self.resource, policy, mode, flags: LockFlags::NONE };
+        let request = LockRequest { resource: self.resource, policy, mode, flags: LockFlags::NONE };
         let pin_guard = held.map(|held| self.osc.shared.pinned_pages.pin(self.file, held));
         let lock = match (self.osc.kind, mode) {
             // A PR lock of ours on the same inode is sure to conflict.
-            (OscKind::Mdt, LockMode::Pw) => self.osc.locks().enqueue_with_early_cancel(pin).await,
-            _ => self.osc.locks().enqueue(pin).await,
+            (OscKind::Mdt, LockMode::Pw) => {
+                self.osc.locks().enqueue_with_early_cancel(request).await
+            }
+            _ => self.osc.locks().enqueue(request).await,
         };
         let lock = self.heard(lock)?;
         drop(pin_guard);
@@ -344,15 +346,15 @@ impl Object {
     pub(super) fn invalidate_lost_pages(self: &Arc<Self>, part: Extent) {
         let Some(events) = self.osc.shared.events() else { return };
         let Some(range) = self.mapping.file_extent(part) else { return };
-        let lvb = events.invalidate(self.file, Stale::Pages(range));
-        self.defer_invalidation(Box::pin(async move { _ = lvb.await.done().await }));
+        let invalidation = events.invalidate(self.file, Stale::Pages(range));
+        self.defer_invalidation(Box::pin(async move { _ = invalidation.await.done().await }));
     }
 
     /// The kernel has dropped the pages when `invalidation` is done.
-    pub(super) fn defer_invalidation(self: &Arc<Self>, lvb: BoxFuture<'static, ()>) {
+    pub(super) fn defer_invalidation(self: &Arc<Self>, invalidation: BoxFuture<'static, ()>) {
         let pending = PendingInvalidation::new(self);
         let task = async move {
-            lvb.await;
+            invalidation.await;
             drop(pending);
         };
         self.osc.shared.world.tasks.spawn("pages in use", Box::pin(task));

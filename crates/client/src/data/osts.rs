@@ -208,9 +208,9 @@ impl DataPath for Osts {
         }
     }
 
-    fn give_grant_back(&self) {
+    fn return_grant(&self) {
         let (osts, mdts) = self.all_oscs();
-        osts.iter().chain(&mdts).for_each(Osc::give_grant_back);
+        osts.iter().chain(&mdts).for_each(Osc::return_grant);
     }
 
     fn watch(&self, events: Arc<dyn DataEvents>) {

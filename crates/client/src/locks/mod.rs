@@ -8,10 +8,10 @@
 //! Costs: a lock found costs no RPC and no allocation; an enqueue one RPC; cancels that come
 //! together go in one RPC, and those of an operation go in the operation's own request.
 
-mod abandoned;
 mod callbacks;
 mod held;
 mod router;
+mod send;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -317,8 +317,8 @@ impl FileSystem {
         let file = self.0.handles.get(handle)?;
         let synced = self.0.sync(&file).await;
         // Whatever the reason, a program that gets an error knows that data may be lost.
-        let close_attributes = file.pin.state().file.failures.report(&mut file.heard.lock());
-        synced.and(close_attributes)
+        let reported = file.pin.state().file.failures.report(&mut file.heard.lock());
+        synced.and(reported)
     }
 
     /// Allocates or frees space. One RPC to each object's OST.

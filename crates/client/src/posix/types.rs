@@ -146,7 +146,7 @@ pub struct FsStat {
     pub blocks: u64,
     /// Free blocks.
     pub blocks_free: u64,
-    /// Free blocks that anybody may have.
+    /// Free blocks that any user may have.
     pub blocks_available: u64,
     /// Inodes.
     pub files: u64,

@@ -204,7 +204,7 @@ impl Targets {
                 let Some(targets) = targets.upgrade() else { return };
                 targets.lock_namespaces().iter().for_each(ClientNamespace::cancel_aged);
                 if let Some(data) = data.upgrade() {
-                    data.give_grant_back();
+                    data.return_grant();
                 }
             }
         };

@@ -95,7 +95,7 @@ struct Answers {
     obeyed: Mutex<BTreeMap<&'static str, u64>>,
     refused: Mutex<BTreeMap<(&'static str, i32), u64>>,
     exports: Mutex<HashMap<Opcode, ObdHandle>>,
-    /// Handles of files that were opened, as anybody may who asks for no access.
+    /// Handles of files that were opened, as any user may who asks for no access.
     opened: Mutex<Vec<OpenHandle>>,
     /// How many requests were done that may be, by claim.
     done: Mutex<BTreeMap<&'static str, u64>>,

@@ -233,7 +233,7 @@ impl Namespace {
         }
     }
 
-    /// Lets all unused locks of a resource go that conflict with an operation in `mode` on `bits`
+    /// Cancels all unused locks of a resource that conflict with an operation in `mode` on `bits`
     /// which we are about to send (early lock cancel): their flushes go to `actions`; when those
     /// are done pass the returned handles to [`Namespace::take_cancelled`] and send the cookies
     /// with the operation.
@@ -263,13 +263,13 @@ impl Namespace {
         self.state.lock().take_cancelled(handles)
     }
 
-    /// Lets unused locks go until the limits of number and age hold, at most `batch` of them,
+    /// Cancels unused locks until the limits of number and age hold, at most `batch` of them,
     /// oldest first. Call it from time to time and after an enqueue.
     pub fn shrink(&self, now: Instant, batch: usize, actions: &mut Vec<Action>) {
         self.state.lock().shrink(now, batch, actions);
     }
 
-    /// Lets all unused locks go (`lru_size=clear`, unmount).
+    /// Cancels all unused locks (`lru_size=clear`, unmount).
     pub fn clear_unused(&self, actions: &mut Vec<Action>) {
         let mut state = self.state.lock();
         for privileged in [false, true] {

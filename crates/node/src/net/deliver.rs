@@ -329,7 +329,7 @@ impl LNet {
         };
     }
 
-    /// Has the upcall task call someone. That a peer is down is reported once, however often something could not be
+    /// Has the upcall task make a call. That a peer is down is reported once, however often something could not be
     /// sent to it meanwhile.
     pub(super) fn upcall(&self, upcall: Upcall) {
         let mut queue = self.upcall_queue.lock();

@@ -36,7 +36,7 @@ struct Outbox {
     queue: VecDeque<Bytes>,
     /// With [`PIECE_OVERHEAD_BYTES`] for each piece.
     queued_bytes: usize,
-    /// Absent while someone writes.
+    /// Absent while a task writes.
     writer: Option<Box<dyn WriteStream>>,
     /// The socket is full; only the writer task may write.
     blocked: bool,

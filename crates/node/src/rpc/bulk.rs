@@ -1,6 +1,6 @@
 //! Bulk of a server's requests over LNet, within each client's budget.
 //!
-//! A transfer takes room for its bytes before memory is used for them and gives it back when they are
+//! A transfer takes room for its bytes before memory is used for them and returns it when they are
 //! written, or have left for the client: so one that asks for much and takes nothing keeps no more than
 //! its budget ([`Limit::BulkBytes`]), and its further requests wait, in the order of their arrival.
 //!
@@ -88,7 +88,7 @@ impl Rooms {
     }
 }
 
-/// A place among those that wait, or room; either is given back.
+/// A place among those that wait, or room; either is returned.
 struct Reservation {
     rooms: Arc<Rooms>,
     client: Nid,

@@ -27,7 +27,7 @@ struct Inner {
     actions: VecDeque<Action>,
     /// Kept for its memory.
     fresh: Vec<Action>,
-    /// Someone performs actions: they are performed in their order, by one at a time.
+    /// A thread performs actions: they are performed in their order, by one at a time.
     performing: bool,
 }
 
@@ -77,7 +77,7 @@ impl Core {
         })
     }
 
-    /// Feeds the engine, and performs what it decides unless someone does already.
+    /// Feeds the engine, and performs what it decides, unless another thread does already.
     pub(super) fn handle(&self, event: Event) {
         let wake = self.feed(self.node.now(), event);
         self.node.timer.want(wake);
@@ -122,7 +122,7 @@ impl Core {
                 }
             }
             Action::State(state) => self.state_changed(state),
-            Action::Evicted => self.log_eviction(),
+            Action::Evicted => self.have_all_dropped(),
             Action::WentBack(reported, claimed) => self.log_went_back(reported, claimed),
             Action::AskUnused(count) => {
                 let is_unused = self.events.is_unused();
@@ -223,7 +223,9 @@ impl Core {
              claims {claimed}. What lies between is lost on it: check its store and its log");
     }
 
-    fn log_eviction(&self) {
+    /// The target has evicted this client: its locks, and what they cover, are void. The engine goes on when
+    /// that is dropped.
+    fn have_all_dropped(&self) {
         let Some(core) = self.me.upgrade() else { return };
         let task = async move {
             let channel: Arc<dyn Channel> = core.clone();

@@ -71,7 +71,7 @@ fn list_for(user: u32) -> Vec<u8> {
     list
 }
 
-/// Opened for both, without waiting for anybody.
+/// Opened for both, without waiting for the other end.
 fn open_pipe(path: &Path) -> Outcome<File> {
     let nonblock = OFlags::NONBLOCK.bits().cast_signed();
     let open = File::options().read(true).write(true).custom_flags(nonblock).open(path);

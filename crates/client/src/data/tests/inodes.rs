@@ -152,7 +152,7 @@ fn one_lock_on_the_inode_covers_all_bytes_and_the_size() {
 #[test]
 fn a_lock_that_an_open_gave_saves_those_for_data() {
     let it = OnMdt::new();
-    // Before there is anybody who uses the data.
+    // Before a call uses the data.
     drop(it.given(LockMode::Pw, OPEN, it.mdt.value(resource())));
     let file = it.file();
     assert!(file.attributes_covered().is_some_and(|known| known.size == 0));

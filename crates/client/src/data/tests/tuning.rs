@@ -83,7 +83,7 @@ fn unused_grant_is_returned() {
     let osc = fixture.osts.osc(0).expect("there");
     let look = |seconds| {
         fixture.wait(Duration::from_secs(seconds));
-        fixture.osts.give_grant_back();
+        fixture.osts.return_grant();
         fixture.world.settle();
         (fixture.ost().take("grant").len(), osc.grant_dirty_lost()[0])
     };

@@ -1,5 +1,5 @@
 //! Clients that the capture does not show coming back when a target starts again: there they used a
-//! second MDT, which went on. They replay their opens, and have no locks that anybody asks for.
+//! second MDT, which went on. They replay their opens, and have no locks that a client asks for.
 
 use std::sync::Arc;
 

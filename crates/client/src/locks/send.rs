@@ -1,11 +1,11 @@
-//! Requests that enqueue a lock, and whose caller is dropped before the answer comes.
+//! Sends the requests that ask for a lock, and follows each to its answer, also where its caller goes before.
 //!
 //! A lock that the target grants in an answer is this client's, whether or not a caller still waits for it: it
 //! must be cancelled. A blocking callback would say so later. But if another client wanted the lock when the
 //! answer was made, the answer itself says so (`AST_SENT`), no callback follows, and a client that has not
-//! read the answer is evicted. So a request that was sent is followed to its answer.
+//! read the answer is evicted.
 //!
-//! Costs nothing for a caller that stays; a task for one that is dropped.
+//! Costs nothing for a caller that stays; a task for one that goes.
 
 use std::future::poll_fn;
 use std::sync::Arc;
