@@ -86,7 +86,7 @@ fn uses(text: &str, depth: usize) -> Vec<(usize, String)> {
 }
 
 /// The code without comments and tests, which are the end of a file; lines keep their numbers.
-fn code_of(text: &str) -> String {
+pub(crate) fn code_of(text: &str) -> String {
     let lines: Vec<&str> = text.lines().collect();
     let is_end = |pair: &[&str]| pair[0] == "#[cfg(test)]" && pair[1].ends_with('{');
     let end = lines.windows(2).position(is_end).unwrap_or(lines.len());

@@ -207,11 +207,7 @@ fn check_source(
     }
     let is_test = shown.ends_with("tests.rs") || shown.contains("/tests/");
     let host = rules.host || rules.layer == Layer::Number(4);
-    for (number, line) in text.lines().enumerate() {
-        let code = line.split("//").next().unwrap_or_default();
-        if code.contains("#[cfg(test)]") {
-            break;
-        }
+    for (number, code) in modules::code_of(&text).lines().enumerate() {
         let at = format!("{shown}:{}", number + 1);
         if !host && !is_test {
             for (word, instead) in banned {

@@ -17,73 +17,73 @@ use crate::types::NodeId;
 
 /// A value that one bit covers.
 #[derive(Default)]
-pub(crate) struct Covered<T> {
+pub(super) struct Covered<T> {
     is_held: bool,
     value: T,
 }
 
 /// What locks cover of an inode.
 #[derive(Default)]
-pub(crate) struct CoveredState {
-    pub(crate) lookup: Covered<UnderLookup>,
-    pub(crate) update: Covered<UnderUpdate>,
-    pub(crate) perm: Covered<UnderPerm>,
+pub(super) struct CoveredState {
+    pub(super) lookup: Covered<UnderLookup>,
+    pub(super) update: Covered<UnderUpdate>,
+    pub(super) perm: Covered<UnderPerm>,
     /// File: its layout, if it was read.
-    pub(crate) layout: Covered<Option<LayoutState>>,
-    pub(crate) xattr: Covered<UnderXattr>,
+    pub(super) layout: Covered<Option<LayoutState>>,
+    pub(super) xattr: Covered<UnderXattr>,
 }
 
 /// What `LOOKUP` covers.
 #[derive(Default)]
-pub(crate) struct UnderLookup {
+pub(super) struct UnderLookup {
     /// The names that were seen under this lock, or one before it without a gap. Another name may be gone though
     /// the inode is covered.
-    pub(crate) names: Vec<(NodeId, Name)>,
+    pub(super) names: Vec<(NodeId, Name)>,
 }
 
 /// What `UPDATE` covers.
 #[derive(Default)]
-pub(crate) struct UnderUpdate {
+pub(super) struct UnderUpdate {
     /// Whether the attributes came under this lock.
-    pub(crate) has_attributes: bool,
+    pub(super) has_attributes: bool,
     /// File with objects: the MDT vouched for the size in the attributes, so no OST need be asked. False once this
     /// client has opened it for writing.
-    pub(crate) has_size: bool,
+    pub(super) has_size: bool,
     /// Directory: its pages.
-    pub(crate) pages: Option<Arc<DirPages>>,
+    pub(super) pages: Option<Arc<DirPages>>,
     /// Directory: names known to be absent.
-    pub(crate) absent: HashSet<Name>,
+    pub(super) absent: HashSet<Name>,
 }
 
 /// What `PERM` covers.
 #[derive(Default)]
-pub(crate) struct UnderPerm {
+pub(super) struct UnderPerm {
     /// Whether mode, owner, group and access control list came under this lock.
-    pub(crate) has_rights: bool,
+    pub(super) has_rights: bool,
 }
 
 /// What `XATTR` covers.
 #[derive(Default)]
-pub(crate) struct UnderXattr {
+pub(super) struct UnderXattr {
     /// All of them, if they were read.
-    pub(crate) all: Option<Arc<Xattrs>>,
+    pub(super) all: Option<Arc<Xattrs>>,
     /// This client made the inode, and it was given no extended attributes since.
-    pub(crate) made_here: bool,
+    pub(super) made_here: bool,
 }
 
 impl<T: Default> Covered<T> {
     /// Whether a lock covers the bit.
-    pub(crate) fn is_held(&self) -> bool {
+    pub(super) fn is_held(&self) -> bool {
         self.is_held
     }
 
     /// The value; `None` if no lock covers it.
-    pub(crate) fn get(&self) -> Option<&T> {
+    pub(super) fn get(&self) -> Option<&T> {
         self.is_held.then_some(&self.value)
     }
 
     /// The value, to be changed; `None` if no lock covers it.
-    pub(crate) fn get_mut(&mut self) -> Option<&mut T> {
+    pub(super) fn get_mut(&mut self) -> Option<&mut T> {
         self.is_held.then_some(&mut self.value)
     }
 
@@ -95,17 +95,12 @@ impl<T: Default> Covered<T> {
 
 impl CoveredState {
     /// This lock on the inode covers its bits from now on. What another lock covered already stays.
-    pub(crate) fn grant(&mut self, held: &HeldLock) {
+    pub(super) fn grant(&mut self, held: &HeldLock) {
         self.hold(held.bits());
     }
 
-    /// As [`CoveredState::grant`], for tests that have no lock.
-    #[cfg(test)]
-    pub(crate) fn grant_bits(&mut self, bits: InodeBits) {
-        self.hold(bits);
-    }
-
-    fn hold(&mut self, bits: InodeBits) {
+    /// As [`CoveredState::grant`], by bits. Only tests call it without a lock.
+    pub(super) fn hold(&mut self, bits: InodeBits) {
         self.lookup.is_held |= bits.contains(InodeBits::LOOKUP);
         self.update.is_held |= bits.contains(InodeBits::UPDATE);
         self.perm.is_held |= bits.contains(InodeBits::PERM);
@@ -115,7 +110,7 @@ impl CoveredState {
 
     /// No lock covers `gone` any more: drops what they covered. Returns the names that were known to be absent,
     /// which the kernel may keep.
-    pub(crate) fn revoke(&mut self, gone: InodeBits) -> HashSet<Name> {
+    pub(super) fn revoke(&mut self, gone: InodeBits) -> HashSet<Name> {
         if gone.contains(InodeBits::LOOKUP) {
             self.lookup.revoke();
         }
@@ -143,16 +138,16 @@ mod tests {
     fn a_value_is_there_only_while_its_bit_is_held() {
         let mut covered = CoveredState::default();
         assert!(covered.update.get_mut().is_none(), "nothing can be noted without a lock");
-        covered.grant_bits(InodeBits::UPDATE | InodeBits::XATTR);
+        covered.hold(InodeBits::UPDATE | InodeBits::XATTR);
         covered.update.get_mut().expect("held").has_attributes = true;
         covered.xattr.get_mut().expect("held").made_here = true;
         // A second lock on the same bit.
-        covered.grant_bits(InodeBits::UPDATE);
+        covered.hold(InodeBits::UPDATE);
         assert!(covered.update.get().is_some_and(|it| it.has_attributes));
         covered.revoke(InodeBits::UPDATE | InodeBits::LOOKUP);
         assert!(covered.update.get().is_none());
         assert!(covered.xattr.get().is_some_and(|it| it.made_here), "another bit");
-        covered.grant_bits(InodeBits::UPDATE);
+        covered.hold(InodeBits::UPDATE);
         assert!(covered.update.get().is_some_and(|it| !it.has_attributes), "there was a gap");
     }
 }

@@ -50,9 +50,9 @@ pub(crate) struct InodeState {
     /// Open handles and calls under way that need the inode.
     pub(crate) pins: u64,
     /// What locks cover, and which bits that are.
-    pub(crate) covered: CoveredState,
+    pub(super) covered: CoveredState,
     /// Attributes as the MDT last gave them, current or not; size and blocks of a file with objects are a hint.
-    pub(crate) last_attributes: Option<Attributes>,
+    pub(super) last_attributes: Option<Attributes>,
     /// Its access control list, and the names that the kernel may keep because of it.
     pub(super) rights: Rights,
     /// The names by which it was looked up, and those that the kernel keeps.
@@ -96,6 +96,34 @@ impl Inode {
 }
 
 impl InodeState {
+    /// As if locks had covered `bits` and were lost.
+    #[cfg(test)]
+    pub(crate) fn lose_bits(&mut self, bits: InodeBits) {
+        self.covered.revoke(bits);
+    }
+
+    /// As if a lock covered `bits`.
+    #[cfg(test)]
+    pub(crate) fn hold_bits(&mut self, bits: InodeBits) {
+        self.covered.hold(bits);
+    }
+
+    /// The attributes, to be changed whether locks cover them or not.
+    #[cfg(test)]
+    pub(crate) fn attributes_mut(&mut self) -> Option<&mut Attributes> {
+        self.last_attributes.as_mut()
+    }
+
+    /// The attributes as the MDT last gave them, current or not; size and blocks of a file with objects are a hint.
+    pub(crate) fn last_attributes(&self) -> Option<&Attributes> {
+        self.last_attributes.as_ref()
+    }
+
+    /// The attributes, to be changed by a guess; `None` also if a lock covers them: they need no guess.
+    pub(crate) fn guessed_attributes(&mut self) -> Option<&mut Attributes> {
+        if self.attributes_covered() { None } else { self.last_attributes.as_mut() }
+    }
+
     /// As [`Inode::file_type`].
     pub(crate) fn file_type(&self) -> Option<FileType> {
         self.last_attributes.as_ref().map(Attributes::file_type)

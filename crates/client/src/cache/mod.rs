@@ -23,6 +23,7 @@ mod limits;
 mod names;
 mod observers;
 mod pages;
+mod replies;
 mod revocation;
 mod rights;
 mod table;
@@ -37,6 +38,7 @@ pub(crate) use kernel_size::{SizeEpoch, SizeReply};
 pub(crate) use names::{CacheEpoch, ChangeOutcome, DirectoryRead, NameChange, NameHasher};
 pub(crate) use observers::Observers;
 pub use pages::PagesKept;
+pub(crate) use replies::{ReplyAttributes, read_layout};
 pub(crate) use revocation::{DataWatch, MetaCache};
 pub(crate) use table::{Inodes, Pin};
 

@@ -115,6 +115,21 @@ impl Inodes {
         }
     }
 
+    /// Notes that `name` in `parent` is `child`.
+    pub(crate) fn remember_name(&self, parent: &Inode, name: &Name, child: &Arc<Inode>) {
+        {
+            let mut state = parent.state();
+            state.forget_absent(name);
+            if state.directory.children.get(name) == Some(&child.fid) {
+                drop(state);
+                return child.state().see_name(parent.node, name);
+            }
+        }
+        self.forget_name(parent, name);
+        parent.state().directory.children.insert(name.clone(), child.fid);
+        child.state().see_name(parent.node, name);
+    }
+
     /// A reference on an inode was released.
     pub(crate) fn release(&self, inode: &Arc<Inode>) {
         let idle = inode.state().is_idle();

@@ -8,9 +8,8 @@ use sheen_wire::md::{Bias, MdsOpenFlags, RecCreate, ReintOp};
 use sheen_wire::messages::{MdsReintCreate, MdsReintCreateSym};
 use sheen_wire::text::Text;
 
-use super::store::ReplyAttributes;
 use super::{ACL_ROOM, Meta};
-use crate::cache::{CacheEpoch, ChangeOutcome, Inode, Pin};
+use crate::cache::{CacheEpoch, ChangeOutcome, Inode, Pin, ReplyAttributes};
 use crate::call;
 use crate::types::{Credentials, FileType, TYPE_MASK};
 
@@ -72,10 +71,10 @@ impl Meta {
         let pin = self.cache.inodes.pin(body.fid1);
         let nothing = Bytes::new();
         let attributes = ReplyAttributes { body: &body, layout: &nothing, acl: &nothing };
-        self.apply_reply(&pin, &attributes, None, &CacheEpoch::UNKNOWN);
+        pin.apply_reply(&attributes, None, &CacheEpoch::UNKNOWN);
         pin.state().target = target;
         self.changed(transno, &[parent, &pin]);
-        self.remember_name(parent, name, &pin);
+        self.cache.inodes.remember_name(parent, name, &pin);
         Ok(pin)
     }
 

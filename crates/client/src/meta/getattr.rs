@@ -8,9 +8,8 @@ use sheen_types::access::May;
 use sheen_wire::messages::MdsGetattr;
 
 use super::lookup::getattr_valid;
-use super::store::ReplyAttributes;
 use super::{ACL_ROOM, LookupDepth, Meta};
-use crate::cache::Inode;
+use crate::cache::{Inode, ReplyAttributes};
 use crate::call;
 use crate::types::Credentials;
 
@@ -46,7 +45,7 @@ impl Meta {
         }
         let nothing = Bytes::new();
         let attributes = ReplyAttributes { body: &body, layout: &nothing, acl: &answer.reply.acl };
-        self.apply_unlocked_reply(inode, &attributes, &asked);
+        inode.apply_unlocked_reply(&attributes, &asked);
         Ok(())
     }
 }

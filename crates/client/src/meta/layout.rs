@@ -16,8 +16,7 @@ use sheen_wire::ptlrpc::PtlrpcBody;
 use super::Meta;
 use super::open::OpenTarget;
 use super::setattr::blank_record;
-use super::store::read_layout;
-use crate::cache::{Inode, LayoutState};
+use crate::cache::{Inode, LayoutState, read_layout};
 use crate::call;
 use crate::data::LayoutVersion;
 use crate::locks::LockRequest;
@@ -115,10 +114,7 @@ impl Meta {
         let mut state = inode.state();
         state.transno = state.transno.max(answer.body.transno);
         if let Some(held) = held {
-            state.covered.grant(&held);
-            if let Some(known) = state.covered.layout.get_mut() {
-                *known = Some(layout.clone());
-            }
+            state.note_layout(&held, layout.clone());
         }
         Ok((layout, state.file.layout_guard.version()))
     }

@@ -32,7 +32,7 @@ impl Meta {
     pub(super) async fn learn_names(&self, who: &Credentials, parent: &Inode) {
         let keeps = self.mdt(parent.fid).is_ok_and(|mdt| mdt.keeps_own_names());
         let Some(from) = keeps.then(|| parent.state().missed()).flatten() else { return };
-        let covered = parent.state().covered.update.is_held();
+        let covered = parent.state().update_covered();
         let held = match covered {
             true => None,
             false => match self.lock_pages(parent).await {

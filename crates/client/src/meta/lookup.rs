@@ -9,9 +9,8 @@ use sheen_wire::messages::LdlmIntentGetattr;
 use sheen_wire::text::Text;
 
 use super::inline::data_value;
-use super::store::ReplyAttributes;
 use super::{ACL_ROOM, Meta};
-use crate::cache::{CacheEpoch, Inode, Pin};
+use crate::cache::{CacheEpoch, Inode, Pin, ReplyAttributes};
 use crate::call;
 use crate::locks::{HeldLock, LockRequest};
 use crate::mdt::intent_status;
@@ -98,7 +97,7 @@ impl Meta {
         if known.is_some_and(|known| known != child.fid) {
             self.cache.inodes.forget_name(parent, name);
         }
-        self.remember_name(parent, name, &child);
+        self.cache.inodes.remember_name(parent, name, &child);
         Ok(Some(child))
     }
 
@@ -153,7 +152,7 @@ impl Meta {
         let asked = asked.filter(|_| about.is_some_and(|about| about.fid == pin.fid));
         let asked = asked.unwrap_or(CacheEpoch::UNKNOWN);
         let attributes = ReplyAttributes { body: &body, layout: &reply.mdt_md, acl: &reply.acl };
-        self.apply_reply(&pin, &attributes, held.as_ref(), &asked);
+        pin.apply_reply(&attributes, held.as_ref(), &asked);
         Ok((pin, held))
     }
 }

@@ -31,7 +31,6 @@ mod readlink;
 mod rename;
 mod setattr;
 mod statfs;
-mod store;
 mod swap_layouts;
 mod sync;
 mod unlink;
@@ -41,7 +40,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use sheen_io::World;
-use sheen_types::{Errno, Fid, InodeBits, LockHandle, LockMode};
+use sheen_types::{Errno, Fid, InodeBits, LockHandle, LockMode, Transno};
 use sheen_wire::ldlm::LdlmRequest;
 
 pub(crate) use create::CreateRequest;
@@ -139,6 +138,14 @@ impl Meta {
     /// The calendar's second, as requests carry it.
     fn seconds(&self) -> i64 {
         self.world.clock.wall().seconds
+    }
+
+    /// Notes that a change of this client to these inodes became transaction `transno`.
+    fn changed(&self, transno: Transno, inodes: &[&Inode]) {
+        for inode in inodes {
+            let mut state = inode.state();
+            state.transno = state.transno.max(transno);
+        }
     }
 
     /// Cancels locks that conflict with an operation on inodes of `mdt`, in the operation's own request.

@@ -15,9 +15,8 @@ use sheen_wire::messages::LdlmIntentOpen;
 use sheen_wire::text::Text;
 
 use super::inline::data_value;
-use super::store::ReplyAttributes;
 use super::{ACL_ROOM, Meta};
-use crate::cache::{CacheEpoch, ChangeOutcome, Inode, Pin};
+use crate::cache::{CacheEpoch, ChangeOutcome, Inode, Pin, ReplyAttributes};
 use crate::call;
 use crate::locks::{HeldLock, LockRequest};
 use crate::mdt::{HandleCell, OpenState, intent_status};
@@ -123,7 +122,7 @@ impl Meta {
         let flags = wire_flags(OpenFlags(0));
         let mut opened =
             self.open_intent(who, OpenTarget::Name { parent, name }, flags, None).await?;
-        self.remember_name(parent, name, &opened.pin);
+        self.cache.inodes.remember_name(parent, name, &opened.pin);
         opened.held = None;
         Ok(opened)
     }
@@ -151,7 +150,7 @@ impl Meta {
         changing.end(ChangeOutcome { not_added, ..ChangeOutcome::default() });
         let mut opened = opened?;
         // The name is sure as long as that lock is in use.
-        self.remember_name(parent, name, &opened.pin);
+        self.cache.inodes.remember_name(parent, name, &opened.pin);
         if !keeps {
             opened.held = None;
         }
@@ -259,14 +258,14 @@ impl Meta {
         handle.set_first(&body);
         let pin = self.cache.inodes.pin(body.fid1);
         let attributes = ReplyAttributes { body: &body, layout: &reply.mdt_md, acl: &reply.acl };
-        self.apply_reply(&pin, &attributes, held.as_ref(), &CacheEpoch::UNKNOWN);
+        pin.apply_reply(&attributes, held.as_ref(), &CacheEpoch::UNKNOWN);
         let created = lock.policy_res1.contains(Disposition::OPEN_CREATE);
         if created {
             let is_covered = held.as_ref().is_some_and(|held| {
                 held.bits().contains(InodeBits::XATTR) && held.resource() == pin.resource()
             });
-            if let Some(xattr) = pin.state().covered.xattr.get_mut() {
-                xattr.made_here = is_covered;
+            if is_covered {
+                pin.state().note_made_here();
             }
             self.changed(answer.body.transno, &[on, &pin]);
         }

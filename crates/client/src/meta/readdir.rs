@@ -66,9 +66,7 @@ impl Meta {
 
     /// The directory's chunks if a lock covers them.
     fn covered_pages(&self, inode: &Inode) -> Option<Arc<DirPages>> {
-        let mut state = inode.state();
-        let update = state.covered.update.get_mut()?;
-        Some(Arc::clone(update.pages.get_or_insert_default()))
+        inode.state().dir_pages().cloned()
     }
 
     /// Enqueues the lock under which pages are kept; `None` if the directory is gone.
@@ -83,7 +81,7 @@ impl Meta {
         match mdt.locks.enqueue(ask).await {
             Ok(held) => {
                 // It covers pages from now on, but not attributes that came before it.
-                inode.state().covered.grant(&held);
+                inode.state().cover(&held);
                 Ok(Some(held))
             }
             Err(Errno::ENOENT | Errno::ESTALE) => Ok(None),

@@ -7,9 +7,8 @@ use sheen_types::{Errno, InodeBits, Timestamp};
 use sheen_wire::md::{AttrValid, Bias, FileFlags, RecSetattr, ReintOp};
 use sheen_wire::messages::MdsReintSetattr;
 
-use super::store::ReplyAttributes;
 use super::{ACL_ROOM, Meta};
-use crate::cache::{CacheEpoch, Inode};
+use crate::cache::{CacheEpoch, Inode, ReplyAttributes};
 use crate::call;
 use crate::data::{NewTimes, UpdatedTimes};
 use crate::types::{Credentials, SetAttributes, SetTime};
@@ -92,7 +91,7 @@ impl Meta {
         if let Some(body) = answer.reply.mdt_body {
             let attributes =
                 ReplyAttributes { body: &body, layout: &Bytes::new(), acl: &answer.reply.acl };
-            self.apply_reply(inode, &attributes, None, &CacheEpoch::UNKNOWN);
+            inode.apply_reply(&attributes, None, &CacheEpoch::UNKNOWN);
         }
         Ok(())
     }

@@ -44,7 +44,7 @@ impl Meta {
         {
             let state = inode.state();
             if self.keeps_xattrs()
-                && let Some(xattrs) = state.covered.xattr.get().and_then(|it| it.all.as_ref())
+                && let Some(xattrs) = state.xattrs()
             {
                 return Ok(Some(Arc::clone(xattrs)));
             }
@@ -83,11 +83,7 @@ impl Meta {
         let held = pending.granted(&lock, answer.connection).await?;
         let xattrs = Arc::new(split(&reply)?);
         if let Some(held) = held {
-            let mut state = inode.state();
-            state.covered.grant(&held);
-            if let Some(xattr) = state.covered.xattr.get_mut() {
-                xattr.all = Some(Arc::clone(&xattrs));
-            }
+            inode.state().note_xattrs(&held, Arc::clone(&xattrs));
         }
         Ok(xattrs)
     }

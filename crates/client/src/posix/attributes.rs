@@ -86,7 +86,7 @@ impl FileSystem {
         let chosen = |time: Option<SetTime>| matches!(time, Some(SetTime::To(_)));
         if chosen(changes.atime) || chosen(changes.mtime) {
             self.0.stale_if_absent(who, self.0.refresh(who, &inode).await)?;
-            let owner = inode.state().last_attributes.as_ref().ok_or(Errno::EIO)?.uid;
+            let owner = inode.state().last_attributes().ok_or(Errno::EIO)?.uid;
             if !owns(owner, who) {
                 return Err(Errno::EPERM);
             }
@@ -184,7 +184,7 @@ impl Mounted {
             // No call of a program's changes the mode with any of these.
             return true;
         }
-        let (old, owner) = match &inode.state().last_attributes {
+        let (old, owner) = match inode.state().last_attributes() {
             Some(attributes) => (attributes.mode & 0o7777, attributes.uid),
             None => return false,
         };

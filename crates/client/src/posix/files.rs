@@ -185,7 +185,7 @@ impl FileSystem {
             Some(pieces) => pieces,
             None => {
                 self.0.refresh(&file.who, &file.pin).await?;
-                let size = file.pin.state().last_attributes.as_ref().map_or(0, |known| known.size);
+                let size = file.pin.state().last_attributes().map_or(0, |known| known.size);
                 zeros(size.saturating_sub(offset).min(length.into()))
             }
         };
@@ -354,7 +354,7 @@ impl FileSystem {
             return Ok(place);
         }
         self.0.refresh(&file.who, &file.pin).await?;
-        let size = file.pin.state().last_attributes.as_ref().map_or(0, |known| known.size);
+        let size = file.pin.state().last_attributes().map_or(0, |known| known.size);
         match what {
             Seek::Hole if offset < size => Ok(offset),
             _ => Err(Errno::ENXIO),
@@ -427,7 +427,7 @@ impl OpenFile {
         }
         let known = self.data().and_then(|data| data.attributes_covered());
         let state = self.pin.state();
-        let Some(attributes) = state.last_attributes.as_ref() else {
+        let Some(attributes) = state.last_attributes() else {
             return Some(CloseAttributes { modified: true, ..CloseAttributes::default() });
         };
         let latest = |mine: Timestamp, objects: Option<Timestamp>| {
@@ -479,7 +479,7 @@ impl Mounted {
         created: bool,
     ) -> Result<Opened, Errno> {
         if flags.has(OpenFlags::TRUNCATE) && !created {
-            let mode = pin.state().last_attributes.as_ref().map_or(0, |known| known.mode);
+            let mode = pin.state().last_attributes().map_or(0, |known| known.mode);
             let kill_set_id = who.uid != 0 && has_set_id(mode);
             let changes = SetAttributes { size: Some(0), kill_set_id, ..SetAttributes::default() };
             if let Err(errno) = self.change(who, &pin, &changes, SetattrRight::Open).await {
@@ -496,8 +496,7 @@ impl Mounted {
     /// Takes the set-id bits off a file that any user but the superuser writes. The kernel asks for that
     /// itself only before it writes into its pages.
     async fn take_set_id(&self, file: &OpenFile) -> Result<(), Errno> {
-        let mode =
-            |file: &OpenFile| file.pin.state().last_attributes.as_ref().map_or(0, |it| it.mode);
+        let mode = |file: &OpenFile| file.pin.state().last_attributes().map_or(0, |it| it.mode);
         if file.who.uid == 0 || !has_set_id(mode(file)) {
             return Ok(());
         }

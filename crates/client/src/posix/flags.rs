@@ -20,7 +20,7 @@ impl FileSystem {
     pub async fn flags(&self, who: &Credentials, node: NodeId) -> Result<u32, Errno> {
         let inode = self.0.pin(node)?;
         self.0.stale_if_absent(who, self.0.refresh(who, &inode).await)?;
-        inode.state().last_attributes.as_ref().map(|attributes| attributes.flags).ok_or(Errno::EIO)
+        inode.state().last_attributes().map(|attributes| attributes.flags).ok_or(Errno::EIO)
     }
 
     /// Sets the flags, all at once. One RPC, and one if the attributes are not covered.

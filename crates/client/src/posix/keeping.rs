@@ -53,7 +53,7 @@ impl Mounted {
         let (state, access) = (inode.state(), Access::of(flags));
         let kept = state.file.kept.get(access)?;
         let frozen = FileFlags::IMMUTABLE | FileFlags::APPEND;
-        let is_frozen = state.last_attributes.as_ref()?.flags & frozen.0 != 0;
+        let is_frozen = state.last_attributes()?.flags & frozen.0 != 0;
         let writes = access == Access::Write;
         if flags.has(OpenFlags::TRUNCATE) || writes && (is_frozen || state.is_executable()) {
             return None;

@@ -210,7 +210,7 @@ fn what_may_be_executed_is_not_kept_open_for_writing() {
     known.fixture.files.settings().keep().set_count(1);
     known.fixture.files.settings().keep().set_reopened_within(1000);
     let inode = known.fixture.files.0.inodes.by_node(known.node).unwrap();
-    inode.state().last_attributes.as_mut().unwrap().mode |= 0o100;
+    inode.state().attributes_mut().unwrap().mode |= 0o100;
     known.asked();
     let mut reply = opened(FILE, 5, false, layout());
     if let Some(body) = &mut reply.mdt_body {

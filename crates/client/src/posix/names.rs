@@ -236,9 +236,7 @@ impl Mounted {
         {
             // No lock covers the attributes now; until they are asked for again this is the best guess.
             let mut state = inode.state();
-            if !state.attributes_covered()
-                && let Some(attributes) = &mut state.last_attributes
-            {
+            if let Some(attributes) = state.guessed_attributes() {
                 attributes.nlink += 1;
                 attributes.ctime = self.meta.world.clock.wall();
             }

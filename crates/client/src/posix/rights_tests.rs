@@ -212,7 +212,7 @@ fn access_is_judged_under_the_lock_and_asks_without_it() {
     assert_eq!(access(&fixture, &user(7, &[]), directory, May::NOTHING), Ok(()));
     assert!(fixture.mdt.take_asked().is_empty());
     let pin = fixture.files.0.pin(directory).unwrap();
-    pin.state().covered.revoke(WHOLE);
+    pin.state().lose_bits(WHOLE);
     let rights = lock_reply(DIRECTORY, 0x80, LockMode::Pr, InodeBits::LOOKUP | InodeBits::PERM);
     fixture.mdt.answer(owned(DIRECTORY, 0o040_755, &[], rights));
     assert_eq!(access(&fixture, &user(7, &[]), directory, wanted), Ok(()));
@@ -259,9 +259,9 @@ fn a_refusal_by_groups_that_are_out_of_date_is_asked_again() {
     {
         // Another client has given the directory to group 60; we were not notified.
         let mut state = pin.state();
-        state.covered.revoke(WHOLE);
+        state.lose_bits(WHOLE);
         state.directory.children.clear();
-        state.last_attributes.as_mut().unwrap().gid = 40;
+        state.attributes_mut().unwrap().gid = 40;
     }
     fixture.mdt.refuse(Errno::EACCES);
     let rights = lock_reply(DIRECTORY, 0x80, LockMode::Pr, InodeBits::LOOKUP | InodeBits::PERM);

@@ -152,13 +152,13 @@ fn a_part_that_another_lock_covers_is_not_lost() {
     let first = fixture.mdt.take_asked();
     // A second lock on the name alone, as a lookup in a directory being changed gets it.
     let pin = fixture.files.0.pin(node).unwrap();
-    pin.state().covered.revoke(WHOLE);
+    pin.state().lose_bits(WHOLE);
     pin.state().directory.changed_here = true;
     fixture.mdt.answer(found(DIRECTORY, 0o040_755, 0x79, InodeBits::LOOKUP | InodeBits::PERM));
     look_up(&fixture, NodeId::ROOT, "d").unwrap();
     let asked = fixture.mdt.take_asked();
     assert_eq!(getattr_request(&asked).ldlm_intent.opc, IntentOp::LOOKUP);
-    pin.state().covered.grant_bits(WHOLE);
+    pin.state().hold_bits(WHOLE);
     fixture.locks.on_blocking(&blocking(&getattr_request(&first).dlm_req, &lock)).unwrap();
     fixture.world.settle();
     let notices = fixture.watcher.take();

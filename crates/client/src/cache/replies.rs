@@ -1,13 +1,15 @@
-//! What a reply's attributes change in the cache.
+//! What a reply changes in what is known of an inode. Only here is anything noted under a lock.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
-use sheen_types::{Fid, InodeBits, Name, Timestamp, Transno};
+use sheen_types::{Fid, InodeBits, Timestamp};
 use sheen_wire::md::{MdtBody, Valid};
 
-use super::Meta;
-use crate::cache::{CacheEpoch, Inode, InodeState, LayoutState, inode_number};
+use super::dir_pages::DirPages;
+use super::inode::{Inode, InodeState, LayoutState, Xattrs};
+use super::inode_number;
+use super::names::CacheEpoch;
 use crate::locks::HeldLock;
 use crate::types::{Attributes, FileType, TYPE_MASK};
 
@@ -16,24 +18,23 @@ const BLOCK_SIZE_FILE: u32 = 4 << 20;
 /// Preferred IO size of what is no regular file: what Lustre shows.
 const BLOCK_SIZE_OTHER: u32 = 1 << 20;
 
-impl Meta {
+impl Inode {
     /// Notes what a reply says of an inode. `held` is the lock that came with it, if any: the bits it has are
     /// covered from now on. Without a lock, what a lock covers already is left alone, because replies may
     /// overtake each other. `asked` is when the question was sent: what overlaps a change of this client does
     /// not count as covered.
-    pub(super) fn apply_reply(
+    pub(crate) fn apply_reply(
         &self,
-        inode: &Inode,
         attributes: &ReplyAttributes<'_>,
         held: Option<&HeldLock>,
         asked: &CacheEpoch,
     ) {
         let ReplyAttributes { body, layout: ea, acl } = *attributes;
-        let held = held.filter(|held| held.resource() == inode.resource());
+        let held = held.filter(|held| held.resource() == self.resource());
         let bits = held.map_or(InodeBits(0), HeldLock::bits);
-        let mut state = inode.state();
+        let mut state = self.state();
         if bits.intersects(InodeBits::UPDATE) || !state.attributes_covered() {
-            state.apply_body(inode, body, acl, bits);
+            state.apply_body(self.fid, body, acl, bits);
         }
         if let Some(held) = held {
             state.covered.grant(held);
@@ -65,44 +66,20 @@ impl Meta {
 
     /// Notes what a reply without a lock says of an inode whose attributes locks cover: it counts
     /// if they covered it all the time.
-    pub(super) fn apply_unlocked_reply(
+    pub(crate) fn apply_unlocked_reply(
         &self,
-        inode: &Inode,
         attributes: &ReplyAttributes<'_>,
         asked: &CacheEpoch,
     ) {
-        let mut state = inode.state();
+        let mut state = self.state();
         let unbroken = state.unbroken_since(asked);
         if unbroken || !state.attributes_covered() {
-            state.apply_body(inode, attributes.body, attributes.acl, InodeBits(0));
+            state.apply_body(self.fid, attributes.body, attributes.acl, InodeBits(0));
         }
         if unbroken && let Some(update) = state.covered.update.get_mut() {
             update.has_attributes = true;
             state.directory.changed_here = false;
         }
-    }
-
-    /// Notes that a change of this client to these inodes became transaction `transno`.
-    pub(super) fn changed(&self, transno: Transno, inodes: &[&Inode]) {
-        for inode in inodes {
-            let mut state = inode.state();
-            state.transno = state.transno.max(transno);
-        }
-    }
-
-    /// Notes that `name` in `parent` is `child`.
-    pub(super) fn remember_name(&self, parent: &Inode, name: &Name, child: &Arc<Inode>) {
-        {
-            let mut state = parent.state();
-            state.forget_absent(name);
-            if state.directory.children.get(name) == Some(&child.fid) {
-                drop(state);
-                return child.state().see_name(parent.node, name);
-            }
-        }
-        self.cache.inodes.forget_name(parent, name);
-        parent.state().directory.children.insert(name.clone(), child.fid);
-        child.state().see_name(parent.node, name);
     }
 }
 
@@ -134,29 +111,71 @@ impl Attributes {
 
 /// What a reply says of an inode.
 #[derive(Clone, Copy)]
-pub(super) struct ReplyAttributes<'a> {
-    pub(super) body: &'a MdtBody,
-    pub(super) layout: &'a Bytes,
-    pub(super) acl: &'a Bytes,
+pub(crate) struct ReplyAttributes<'a> {
+    pub(crate) body: &'a MdtBody,
+    pub(crate) layout: &'a Bytes,
+    pub(crate) acl: &'a Bytes,
 }
 
 impl InodeState {
+    /// A lock came without anything that it covers.
+    pub(crate) fn cover(&mut self, held: &HeldLock) {
+        self.covered.grant(held);
+    }
+
+    /// A layout came with a lock.
+    pub(crate) fn note_layout(&mut self, held: &HeldLock, layout: LayoutState) {
+        self.covered.grant(held);
+        if let Some(known) = self.covered.layout.get_mut() {
+            *known = Some(layout);
+        }
+    }
+
+    /// All extended attributes came with a lock.
+    pub(crate) fn note_xattrs(&mut self, held: &HeldLock, xattrs: Arc<Xattrs>) {
+        self.covered.grant(held);
+        if let Some(known) = self.covered.xattr.get_mut() {
+            known.all = Some(xattrs);
+        }
+    }
+
+    /// This client has just made the inode, and a lock that came with it covers its extended attributes.
+    pub(crate) fn note_made_here(&mut self) {
+        if let Some(known) = self.covered.xattr.get_mut() {
+            known.made_here = true;
+        }
+    }
+
+    /// All extended attributes, if they were read and a lock covers them.
+    pub(crate) fn xattrs(&self) -> Option<&Arc<Xattrs>> {
+        self.covered.xattr.get()?.all.as_ref()
+    }
+
+    /// The directory's pages, to read and to keep; `None` if no lock covers them.
+    pub(crate) fn dir_pages(&mut self) -> Option<&Arc<DirPages>> {
+        Some(self.covered.update.get_mut()?.pages.get_or_insert_default())
+    }
+
+    /// Whether a lock covers `UPDATE`: times and size, and the names in a directory.
+    pub(crate) fn update_covered(&self) -> bool {
+        self.covered.update.is_held()
+    }
+
     /// Takes attributes over, but for those that decide about access where another lock than the one
     /// of this reply, with `bits`, covers them.
-    fn apply_body(&mut self, inode: &Inode, body: &MdtBody, acl: &Bytes, bits: InodeBits) {
+    fn apply_body(&mut self, fid: Fid, body: &MdtBody, acl: &Bytes, bits: InodeBits) {
         let covered = self.rights_covered() && !bits.contains(InodeBits::PERM);
         let old =
             self.last_attributes.as_ref().filter(|_| covered).map(|it| (it.mode, it.uid, it.gid));
-        self.apply_attributes(inode, body);
+        self.apply_attributes(fid, body);
         match (old, &mut self.last_attributes) {
             (Some(old), Some(now)) => (now.mode, now.uid, now.gid) = old,
             _ => self.apply_acl(body, acl),
         }
     }
 
-    fn apply_attributes(&mut self, inode: &Inode, body: &MdtBody) {
-        let mut attributes =
-            self.last_attributes.take().unwrap_or_else(|| Attributes::blank(inode.fid));
+    fn apply_attributes(&mut self, fid: Fid, body: &MdtBody) {
+        let mut attributes = self.last_attributes.take().unwrap_or_else(|| Attributes::blank(fid));
         let valid = body.valid;
         let old_type = attributes.mode & TYPE_MASK;
         if valid.contains(Valid::MODE) {
@@ -196,7 +215,7 @@ fn set<T>(valid: Valid, bit: Valid, field: &mut T, value: T) {
 }
 
 /// What the bytes of a layout mean; `None` if the MDT sent none.
-pub(super) fn read_layout(ea: Option<&Bytes>) -> LayoutState {
+pub(crate) fn read_layout(ea: Option<&Bytes>) -> LayoutState {
     let Some(ea) = ea else { return LayoutState::Empty };
     match sheen_layout::parse(ea) {
         Ok(Some(layout)) => LayoutState::Placed(Arc::new(layout)),
