@@ -1,7 +1,7 @@
 //! What a request is about, for lines of the log.
 
 use sheen_types::Fid;
-use sheen_wire::ldlm::LdlmRequest;
+use sheen_wire::ldlm::{LdlmRequest, LockType};
 use sheen_wire::messages::Request;
 use sheen_wire::ost::OstBody;
 
@@ -43,7 +43,12 @@ fn of_mdt(request: &Request) -> Option<Fid> {
 }
 
 fn of_lock(request: &Request) -> Option<Fid> {
-    let resource = |lock: &LdlmRequest| lock.desc.resource.name.fid();
+    let resource = |lock: &LdlmRequest| {
+        let resource = &lock.desc.resource;
+        // A plain lock is on a name: of a configuration, say.
+        let is_named = resource.kind == LockType::PLAIN;
+        if is_named { Fid::default() } else { resource.name.fid() }
+    };
     Some(match request {
         Request::LdlmIntentOpen(it) => it.rec_reint.fid1,
         Request::LdlmIntentCreate(it) => it.rec_reint.fid1,
@@ -95,11 +100,16 @@ mod tests {
         close.rec_reint.fid = fid;
         let mut enqueue = LdlmEnqueue::default();
         enqueue.dlm_req.desc.resource.name = ResourceName::of_fid(fid);
+        enqueue.dlm_req.desc.resource.kind = LockType::IBITS;
         let mut write = OstWrite::default();
         write.ost_body.oa.oi = OstId::of_fid(fid);
         let all: [Request; 4] = [getattr.into(), close.into(), enqueue.into(), write.into()];
         assert!(all.iter().all(|request| subject_of(request) == Some(fid)));
         assert_eq!(subject_of(&ObdPing::default().into()), None);
         assert_eq!(subject_of(&LdlmEnqueue::default().into()), None, "no resource");
+        let mut of_name = LdlmEnqueue::default();
+        of_name.dlm_req.desc.resource.name = ResourceName([0x3370, 0, 0, 0]);
+        of_name.dlm_req.desc.resource.kind = LockType::PLAIN;
+        assert_eq!(subject_of(&of_name.into()), None, "a file system's name");
     }
 }

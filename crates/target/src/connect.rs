@@ -126,6 +126,7 @@ impl Target {
         incoming: IncomingRequest,
     ) -> Option<IncomingRequest> {
         let Some(mut connect) = Connect::of(&incoming) else { return Some(incoming) };
+        self.record_client(&connect.client);
         match self.connect_client(&mut connect, &incoming.request).await {
             Ok((export, agreed, op_flags)) => {
                 let head = ReplyHead {

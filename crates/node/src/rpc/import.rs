@@ -418,6 +418,8 @@ impl Import for Core {
     }
 
     fn disconnect(&self) -> BoxFuture<'static, ()> {
+        // It is not lost, it is no longer wanted.
+        self.has_connection.store(false, Ordering::Relaxed);
         let settled = self.settle(Event::Disconnect);
         Box::pin(async move {
             // It is closed either way.
