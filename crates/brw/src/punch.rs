@@ -64,14 +64,14 @@ impl<O: Objects> Brw<O> {
         let extent = Extent { start, end: end - 1 };
         let lock = self.lock_if_asked(context, &asked, extent, LockMode::Pw, false).await?;
         let what = Fallocate::of_mode(asked.nlink).ok_or(Errno::EOPNOTSUPP)?;
-        let allocate = |keep_size| self.store.allocate(object, start, length, keep_size);
+        let allocate = || self.store.allocate(object, start, length, what.keeps_size());
         let punch = || self.store.punch(object, start, length);
         let done = match what {
-            Fallocate::Allocate => allocate(false),
-            Fallocate::AllocateKeepSize => allocate(true),
+            Fallocate::Allocate | Fallocate::AllocateKeepSize => allocate(),
             Fallocate::PunchHole => punch(),
-            Fallocate::ZeroRange => punch().and_then(|()| allocate(false)),
-            Fallocate::ZeroRangeKeepSize => punch().and_then(|()| allocate(true)),
+            Fallocate::ZeroRange | Fallocate::ZeroRangeKeepSize => {
+                punch().and_then(|()| allocate())
+            }
         };
         done.map_err(store_errno)?;
         self.stamp(context, object, &asked)?;

@@ -16,7 +16,6 @@ pub mod cache;
 mod call;
 pub mod config;
 pub mod data;
-mod join;
 pub mod locks;
 mod mdt;
 mod meta;

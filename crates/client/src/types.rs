@@ -8,6 +8,8 @@ use std::time::Duration;
 use sheen_io::BoxFuture;
 use sheen_types::{Extent, Fid, Timestamp};
 
+pub use sheen_types::Fallocate;
+
 /// An inode as long as the kernel has looked it up and not forgotten it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(pub u64);
@@ -292,21 +294,6 @@ pub enum Seek {
     Data,
     /// The next byte that is in a hole, or the end.
     Hole,
-}
-
-/// What `fallocate(2)` does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fallocate {
-    /// Allocates, and grows the file.
-    Allocate,
-    /// Allocates, `FALLOC_FL_KEEP_SIZE`.
-    AllocateKeepSize,
-    /// `FALLOC_FL_PUNCH_HOLE`.
-    PunchHole,
-    /// `FALLOC_FL_ZERO_RANGE`: allocates, what was there reads as zeros, and grows the file.
-    ZeroRange,
-    /// The same, `FALLOC_FL_KEEP_SIZE`.
-    ZeroRangeKeepSize,
 }
 
 /// How an inode was opened so far.

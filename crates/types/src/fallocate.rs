@@ -48,6 +48,12 @@ impl Fallocate {
             Self::ZeroRangeKeepSize => ZERO_RANGE | KEEP_SIZE,
         }
     }
+
+    /// Whether the file is no larger afterwards.
+    #[must_use]
+    pub const fn keeps_size(self) -> bool {
+        self.mode() & KEEP_SIZE != 0
+    }
 }
 
 #[cfg(test)]

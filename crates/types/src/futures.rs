@@ -81,7 +81,7 @@ impl<F: Future + Unpin> FutureSet<F> {
 }
 
 /// Drives all futures until the last is done; their outputs in order.
-pub async fn all<F: Future>(futures: impl IntoIterator<Item = F>) -> Vec<F::Output> {
+pub async fn all<F: Future>(futures: Vec<F>) -> Vec<F::Output> {
     all_pinned(futures.into_iter().map(Box::pin).collect()).await
 }
 
@@ -93,9 +93,7 @@ pub async fn all_pinned<F: Future + Unpin>(futures: Vec<F>) -> Vec<F::Output> {
 }
 
 /// The first failure of several, after all have ended.
-pub async fn all_ok<F: Future<Output = Result<(), E>>, E>(
-    futures: impl IntoIterator<Item = F>,
-) -> Result<(), E> {
+pub async fn all_ok<F: Future<Output = Result<(), E>>, E>(futures: Vec<F>) -> Result<(), E> {
     all(futures).await.into_iter().collect()
 }
 
@@ -141,7 +139,7 @@ mod tests {
     #[test]
     fn outputs_are_in_the_order_of_the_futures() {
         let mut context = Context::from_waker(Waker::noop());
-        let mut work = pin!(all([after(2, 'a'), after(0, 'b'), after(1, 'c')]));
+        let mut work = pin!(all(vec![after(2, 'a'), after(0, 'b'), after(1, 'c')]));
         assert_eq!(work.as_mut().poll(&mut context), Poll::Pending);
         assert_eq!(work.as_mut().poll(&mut context), Poll::Pending);
         assert_eq!(work.as_mut().poll(&mut context), Poll::Ready(vec!['a', 'b', 'c']));
@@ -169,7 +167,7 @@ mod tests {
             }
         };
         let results = [Ok(()), Err("first"), Ok(()), Err("second")];
-        assert_eq!(poll(all_ok(results.map(one))), Poll::Ready(Err("first")));
+        assert_eq!(poll(all_ok(results.map(one).into())), Poll::Ready(Err("first")));
         assert_eq!(ended.get(), 4);
     }
 }

@@ -11,12 +11,10 @@
 //! pages, none for their ranges.
 
 use parking_lot::Mutex;
-use sheen_types::{Extent, HashMap};
+use sheen_types::{Extent, HashMap, PAGE_BYTES};
 
 use crate::types::NodeId;
 
-/// What the kernel's memory is divided into.
-const PAGE_BYTES: u64 = 4096;
 /// No file.
 const NONE: u32 = u32::MAX;
 

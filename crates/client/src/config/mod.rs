@@ -13,8 +13,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sheen_io::{BoxFuture, World};
+use sheen_io::{BoxFuture, World, within};
 use sheen_rpc::{Channel, Import, RpcError};
+use sheen_types::futures;
 use sheen_types::{Errno, Fid, Nid, TargetKind, Uuid};
 use sheen_wire::messages::MdsGetRoot;
 use sheen_wire::text::Text;
@@ -27,7 +28,6 @@ pub use sheen_llog::{ClusterMap, LogRecord, LovDesc, MapTarget, Param};
 use crate::cache::{DataWatch, Inodes, MetaCache, NameHasher, Observers};
 use crate::call;
 use crate::data::{AddedMdt, DataPath};
-use crate::join;
 use crate::locks::CallbackRouter;
 use crate::mdt::{FidSource, Mdt};
 use crate::meta::Meta;
@@ -168,7 +168,7 @@ async fn assemble(
     parameters: Option<ParameterHook>,
 ) -> Result<Mounted, MountError> {
     let config = connect_mgs(targets, options).await?;
-    let map = match within(targets, options.timeout, config.read()).await {
+    let map = match within(&*targets.world.clock, options.timeout, config.read()).await {
         None => return Err(MountError::MgsUnreachable),
         Some(Err(Errno::ENOENT)) => return Err(MountError::NoSuchFileSystem),
         Some(Err(errno)) => return Err(MountError::Refused(errno)),
@@ -232,7 +232,7 @@ async fn connect_mgs(targets: &Arc<Targets>, options: &MountOptions) -> Result<C
     let (import, reader) = LogReader::new(&targets.world, &targets.router, |events| {
         targets.connector.import(plan(events))
     });
-    match within(targets, options.timeout, import.connect()).await {
+    match within(&*targets.world.clock, options.timeout, import.connect()).await {
         Some(Ok(())) => {}
         Some(Err(RpcError::Errno(errno))) => return Err(MountError::Refused(errno)),
         Some(Err(_)) | None => {
@@ -253,7 +253,7 @@ async fn connect_mdt(
     options: &MountOptions,
 ) -> Result<(Arc<dyn Import>, Fid), MountError> {
     let import = targets.import(target, ServerKind::Mdt, events);
-    match within(targets, options.timeout, import.connect()).await {
+    match within(&*targets.world.clock, options.timeout, import.connect()).await {
         Some(Ok(())) => {}
         Some(Err(RpcError::Errno(errno))) => return Err(MountError::Refused(errno)),
         Some(Err(_)) | None => {
@@ -304,7 +304,7 @@ async fn connect_osts(targets: &Arc<Targets>, osts: &[MapTarget], data: &Arc<dyn
     let active = osts.iter().filter(|ost| !ost.is_excluded);
     let imports: Vec<_> = active.map(|ost| targets.add_ost(ost, data)).collect();
     let connects: Vec<BoxFuture<'_, _>> = imports.iter().map(|import| import.connect()).collect();
-    if within(targets, OSTS_WAIT, join::all(connects)).await.is_none() {
+    if within(&*targets.world.clock, OSTS_WAIT, futures::all(connects)).await.is_none() {
         for import in imports {
             targets.connect_later(import);
         }
@@ -321,22 +321,4 @@ async fn root(mdt: &dyn Channel, fileset: Option<&str>) -> Result<Fid, Errno> {
     let answer = call::call::<MdsGetRoot>(mdt, sheen_rpc::Call::new(request)).await?;
     let fid = call::need(answer.reply.mdt_body)?.fid1;
     if fid.is_namespace() { Ok(fid) } else { Err(Errno::EPROTO) }
-}
-
-/// Waits for `future`, but not longer than `limit`.
-async fn within<T>(
-    targets: &Targets,
-    limit: Duration,
-    future: impl Future<Output = T> + Send,
-) -> Option<T> {
-    let clock = &targets.world.clock;
-    let mut alarm = clock.sleep_until(clock.now() + limit);
-    let mut future = std::pin::pin!(future);
-    std::future::poll_fn(|context| {
-        if let std::task::Poll::Ready(value) = future.as_mut().poll(context) {
-            return std::task::Poll::Ready(Some(value));
-        }
-        alarm.as_mut().poll(context).map(|()| None)
-    })
-    .await
 }

@@ -128,22 +128,12 @@ impl Object {
         extent: Extent,
         layout_version: &LayoutVersion,
     ) -> Result<(), Refusal> {
-        const KEEP_SIZE: u32 = 1;
-        const PUNCH_HOLE: u32 = 2;
-        const ZERO_RANGE: u32 = 0x10;
-        let mode = match what {
-            Fallocate::Allocate => 0,
-            Fallocate::AllocateKeepSize => KEEP_SIZE,
-            Fallocate::PunchHole => KEEP_SIZE | PUNCH_HOLE,
-            Fallocate::ZeroRange => ZERO_RANGE,
-            Fallocate::ZeroRangeKeepSize => ZERO_RANGE | KEEP_SIZE,
-        };
         let lease = self.lease(extent, LockMode::Pw, None, layout_version).await?;
         self.drain(extent).await;
         let end = extent.end.saturating_add(1);
         let mut oa = self.timed(self.osc.shared.world.clock.wall());
         oa.valid |= Valid::SIZE | Valid::BLOCKS;
-        (oa.size, oa.blocks, oa.nlink) = (extent.start, end, mode);
+        (oa.size, oa.blocks, oa.nlink) = (extent.start, end, what.mode());
         let request = OstFallocate { ost_body: OstBody { oa }, ..OstFallocate::default() };
         let call = idempotent(Call::new(request));
         let answer = call::call::<OstFallocate>(&*self.osc.channel, call).await?;
@@ -156,7 +146,7 @@ impl Object {
             state.known.ctime = self.osc.shared.world.clock.wall();
             state.unsynced = true;
             state.version += 1;
-            if mode & KEEP_SIZE == 0 {
+            if !what.keeps_size() {
                 state.known.size = state.known.size.max(end);
             }
         }

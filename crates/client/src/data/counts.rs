@@ -6,10 +6,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use sheen_types::{CounterLine, Counters, Histogram, Samples};
+use sheen_types::{CounterLine, Counters, Histogram, PAGE_BYTES as PAGE, Samples};
 
-/// Bytes of a page, in which offsets and sizes are counted.
-const PAGE: u64 = 4096;
 /// Sizes of RPCs by which latencies are counted: a page, two, four and so on.
 const SIZES: usize = 16;
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use sheen_io::BoxFuture;
 use sheen_layout::Component;
+use sheen_types::futures;
 use sheen_types::{Errno, Extent, Timestamp, Uuid};
 use sheen_wire::ost::OstId;
 
@@ -12,7 +13,6 @@ use super::ahead::Ahead;
 use super::layout_guard::{LayoutVersion, Refusal};
 use super::object::Object;
 use super::{DataAttributes, DataFile, FileLayout, HeldFile, IoOptions, WriteAt};
-use crate::join;
 use crate::types::{Credentials, Fallocate, Seek};
 
 /// One file's data. Cheap to clone: all that counts is shared.
@@ -68,7 +68,7 @@ impl File {
         let stale: Vec<_> = self.objects.iter().filter(|object| !object.is_covered()).collect();
         let covered = stale.is_empty();
         let glimpses = stale.into_iter().map(|object| object.glimpse());
-        join::all_ok(glimpses.collect()).await?;
+        futures::all_ok(glimpses.collect()).await?;
         Ok(covered)
     }
 
@@ -236,7 +236,7 @@ impl DataFile for File {
                 let object = Arc::clone(object);
                 Some(async move { object.truncate(size, time, &self.layout_version).await })
             };
-            join::all_ok(self.objects.iter().filter_map(cut).collect()).await
+            futures::all_ok(self.objects.iter().filter_map(cut).collect()).await
         })
     }
 
@@ -244,7 +244,7 @@ impl DataFile for File {
         Box::pin(async move {
             let parts = self.parts(range);
             let all = parts.iter().map(|(object, extent)| object.drain(*extent));
-            join::all(all.collect()).await;
+            futures::all(all.collect()).await;
         })
     }
 
@@ -252,7 +252,7 @@ impl DataFile for File {
         Box::pin(async move {
             let parts = self.parts(range);
             let all = parts.iter().map(|(object, extent)| object.sync(*extent));
-            join::all_ok(all.collect()).await
+            futures::all_ok(all.collect()).await
         })
     }
 
@@ -295,7 +295,7 @@ impl DataFile for File {
         Box::pin(async move {
             self.layout_version.check()?;
             let all = self.objects.iter().map(|object| object.set_times(atime, mtime, ctime));
-            Ok(join::all_ok(all.collect()).await?)
+            Ok(futures::all_ok(all.collect()).await?)
         })
     }
 
@@ -317,7 +317,7 @@ impl DataFile for File {
             let all = parts
                 .iter()
                 .map(|(object, part)| object.fallocate(what, *part, &self.layout_version));
-            join::all_ok(all.collect()).await
+            futures::all_ok(all.collect()).await
         })
     }
 
@@ -330,7 +330,7 @@ impl DataFile for File {
             let seeks = self.starts(offset).into_iter().map(|(object, start)| async move {
                 Ok((object.seek(start, what, &self.layout_version).await?, object, start))
             });
-            let found = join::all(seeks.collect()).await.into_iter();
+            let found = futures::all(seeks.collect()).await.into_iter();
             let best = self.nearest(offset, what, found.collect::<Result<_, Refusal>>()?);
             match (what, best.filter(|place| *place < size)) {
                 (_, Some(place)) => Ok(place),

@@ -13,6 +13,7 @@ use bytes::Bytes;
 use sheen_io::BoxFuture;
 use sheen_layout::Place;
 use sheen_ldlm::{LockFlags, Policy};
+use sheen_types::futures;
 use sheen_types::{Errno, Extent, InodeBits, LockMode};
 
 use super::DataAttributes;
@@ -21,7 +22,6 @@ use super::layout_guard::Refusal;
 use super::object::Object;
 use super::osc::OscKind;
 use super::read::zeros;
-use crate::join;
 use crate::locks::{HeldLock, LockRequest};
 use crate::types::Seek;
 
@@ -111,7 +111,7 @@ impl HeldFile for GroupHold {
                 object.fetch(piece.object_offset, end).await
             });
             let mut out = Vec::new();
-            for (piece, fetched) in cut.iter().zip(join::all(fetches.collect()).await) {
+            for (piece, fetched) in cut.iter().zip(futures::all(fetches.collect()).await) {
                 let fetched = fetched?;
                 let got: u64 = fetched.iter().map(|part| part.len() as u64).sum();
                 out.extend(fetched);
@@ -128,7 +128,7 @@ impl HeldFile for GroupHold {
                 Ok((object.seek_held(start, what).await?, object, start))
             });
             let found =
-                join::all(seeks.collect()).await.into_iter().collect::<Result<_, Errno>>()?;
+                futures::all(seeks.collect()).await.into_iter().collect::<Result<_, Errno>>()?;
             Ok(self.file.nearest(offset, what, found).filter(|place| *place < size))
         })
     }

@@ -14,13 +14,12 @@
 //! Cost: one notice for each range between pages that waiting calls hold; where the kernel is blocked for long,
 //! [`PARTS`] notices for each of up to some six steps.
 
-use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 
 use sheen_io::BoxFuture;
-use sheen_types::Extent;
+use sheen_types::futures::before;
+use sheen_types::{Extent, PAGE_BYTES as PAGE};
 
 use super::DataEvents;
 use super::object::Object;
@@ -31,8 +30,6 @@ const PARTS: u64 = 16;
 
 /// Parts in which the kernel is blocked while a range is cut: each occupies a thread that notifies it.
 const BLOCKED_MAX: usize = 48;
-
-const PAGE: u64 = 4096;
 
 /// The future of a notification to the kernel.
 type Invalidation = BoxFuture<'static, Invalidated>;
@@ -146,11 +143,7 @@ impl Object {
             if pinned_pages.is_pinned(self.file, range) {
                 return None;
             }
-            let polled = poll_fn(|context| match invalidation.as_mut().poll(context) {
-                Poll::Ready(invalidation) => Poll::Ready(Some(invalidation)),
-                Poll::Pending => added.as_mut().poll(context).map(|()| None),
-            });
-            if let Some(invalidation) = polled.await {
+            if let Some(invalidation) = before(&mut *invalidation, added).await {
                 return Some(invalidation);
             }
         }

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use sheen_layout::{Place, PlacedPiece};
+use sheen_types::futures;
 use sheen_types::{Errno, Extent, LockMode};
 
 use super::IoOptions;
@@ -13,7 +14,6 @@ use super::layout_guard::Refusal;
 use super::object::{Lease, Object, PendingInvalidation};
 use super::pinned_pages::{PinGuard, PinnedRange};
 use super::read::{trim, zeros};
-use crate::join;
 
 impl File {
     /// Reads without looking ahead.
@@ -90,7 +90,7 @@ impl File {
             (pieces, Some(range)) => self.read_together(pieces, range, options).await?,
             (pieces, None) => {
                 let all = pieces.iter().map(|piece| self.read_piece(piece, options, is_leased));
-                join::all(all.collect()).await
+                futures::all(all.collect()).await
             }
         };
         let mut out = Vec::new();
@@ -123,7 +123,7 @@ impl File {
         let all = |is_leased| pieces.iter().map(move |it| self.read_piece(it, options, is_leased));
         let losses = self.losses();
         let pin_guard = options.held.map(|held| self.pin_pages(held));
-        let read = join::all(all(false).collect()).await;
+        let read = futures::all(all(false).collect()).await;
         drop(pin_guard);
         // From here on a lock that goes waits for the pages again; one that has not is counted.
         let (Some(held), false) = (options.held, self.losses() == losses) else {
@@ -131,7 +131,7 @@ impl File {
         };
         let pin_guard = self.pin_pages(held);
         let leases = self.lease_all(range, LockMode::Pr).await?;
-        let read = join::all(all(true).collect()).await;
+        let read = futures::all(all(true).collect()).await;
         drop(pin_guard);
         drop(leases);
         Ok(read)
@@ -194,7 +194,7 @@ impl File {
             pieces => {
                 let losses = self.losses();
                 let _pin_guard = options.held.map(|held| self.pin_pages(held));
-                let written = join::all_ok(pieces.iter().map(one).collect()).await;
+                let written = futures::all_ok(pieces.iter().map(one).collect()).await;
                 if !is_leased && self.losses() != losses {
                     self.drop_pages(offset, data.len() as u64).await;
                 }

@@ -18,11 +18,9 @@
 //! Costs one map access for each call that waits for a lock, or that reads or writes several objects.
 
 use parking_lot::Mutex;
-use sheen_types::{Extent, Fid, HashMap};
+use sheen_types::{Extent, Fid, HashMap, PAGE_BYTES as PAGE};
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
-
-const PAGE: u64 = 4096;
 
 /// Pages of a file that the kernel may hold for a call until it is answered: whole ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +30,7 @@ impl PinnedRange {
     /// All those of a call on these bytes.
     #[must_use]
     pub fn of(range: Extent) -> Self {
-        Self(Extent { start: range.start & !(PAGE - 1), end: range.end | (PAGE - 1) })
+        Self(range.whole_pages())
     }
 
     /// That of a write of these bytes out of the kernel's pages: the kernel releases those that are whole,

@@ -144,7 +144,7 @@ impl Object {
         }
         let mut pieces = Vec::new();
         let (lengths, futures): (Vec<u64>, Vec<_>) = parts.into_iter().unzip();
-        for (wanted, fetched) in lengths.into_iter().zip(crate::join::all(futures).await) {
+        for (wanted, fetched) in lengths.into_iter().zip(sheen_types::futures::all(futures).await) {
             let fetched = fetched?;
             let got: u64 = fetched.iter().map(|piece| piece.len() as u64).sum();
             pieces.extend(fetched);

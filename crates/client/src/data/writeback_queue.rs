@@ -13,12 +13,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use sheen_types::futures;
 use sheen_types::{Extent, Instant};
 use tokio::sync::Notify;
 
 use super::object::Object;
 use super::osc::Osc;
-use crate::join;
 
 /// How long dirty bytes wait for more before they are written anyway.
 const DELAY: Duration = Duration::from_secs(1);
@@ -100,7 +100,9 @@ async fn serve(osc: Arc<Osc>) {
         let hurried = osc.writeback_queue.hurry.notified();
         match osc.next_in_queue(clock.now()) {
             Some(Next::Now(object)) => object.write_now(),
-            Some(Next::At(due)) => join::first(clock.sleep_until(due), hurried).await,
+            Some(Next::At(due)) => {
+                futures::race(clock.sleep_until(due), hurried).await;
+            }
             None => return,
         }
     }

@@ -23,6 +23,7 @@ use sheen_io::{BoxFuture, World};
 use sheen_ldlm::client::{Action, Config, Want};
 use sheen_ldlm::{LockDesc, LockFlags, Policy};
 use sheen_rpc::{Call, Channel};
+use sheen_types::futures;
 use sheen_types::{Errno, HashMap, InodeBits, LockHandle, LockMode, ResourceName};
 use sheen_wire::ldlm::LdlmRequest;
 use sheen_wire::messages::{LdlmCancel, LdlmConvert, LdlmEnqueue};
@@ -32,7 +33,7 @@ pub use held::{HeldLock, PendingLock};
 pub use router::CallbackRouter;
 pub use sheen_ldlm::client::{CachePolicy, Gauges, Namespace};
 
-use crate::{call, join};
+use crate::call;
 
 /// Cancels in one request: what `LDLM_CANCEL` fits into a page, as Lustre limits it.
 const CANCELS_IN_REQUEST_MAX: usize = 500;
@@ -346,7 +347,7 @@ impl ClientNamespace {
         }
         drop(done);
         let late = self.world.clock.sleep_until(self.world.clock.now() + DROPPED_WITHIN);
-        join::first(async { drop(dropped.await) }, late).await;
+        futures::race(async { drop(dropped.await) }, late).await;
     }
 
     async fn flush_unreplayed(self: &Arc<Self>, action: Action) {

@@ -1,7 +1,7 @@
 //! The part of a reply that concerns data on the MDT: size and times under a lock, and small files whole.
 
 use bytes::Bytes;
-use sheen_types::InodeBits;
+use sheen_types::{InodeBits, PAGE_BYTES};
 use sheen_wire::codec::{ByteOrder, Reader, Wire, Writer};
 use sheen_wire::ldlm::LdlmReply;
 use sheen_wire::md::{MdtBody, Valid};
@@ -13,9 +13,6 @@ use crate::mdt::Mdt;
 /// Bytes of reply that an open to read reserves for data of the file, by default: Lustre's largest
 /// (`MDC_DOM_MAX_INLINE_REPSIZE`).
 pub(super) const INLINE_ROOM: usize = 64 << 10;
-
-/// The kernel's pages: what an answer brings begins with one.
-const PAGE: u64 = 4096;
 
 /// Whether a lock that is granted by a reply covers data.
 fn covers_data(lock: &LdlmReply) -> bool {
@@ -50,7 +47,8 @@ fn inline_data(body: &MdtBody, inline: &Bytes) -> Option<(u64, Bytes)> {
     let piece = NiobufRemote::decode(&mut Reader::new(inline, ByteOrder::Little));
     let piece = piece.ok().filter(|piece| piece.len > 0)?;
     let end = piece.offset.checked_add(piece.len.into())?;
-    if piece.offset % PAGE != 0 || end != body.dom_size {
+    // What an answer brings begins with a page.
+    if piece.offset % PAGE_BYTES != 0 || end != body.dom_size {
         return None;
     }
     let data = inline.slice(NiobufRemote::SIZE..);

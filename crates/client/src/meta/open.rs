@@ -74,21 +74,7 @@ pub(super) fn wire_flags(flags: OpenFlags) -> MdsOpenFlags {
 
 /// What the MDT asks for an open with these flags.
 pub(crate) fn wanted_by_open(flags: OpenFlags) -> May {
-    wanted_by(wire_flags(flags))
-}
-
-/// What the MDT will ask for an open.
-fn wanted_by(flags: MdsOpenFlags) -> May {
-    // Executing a file does not require the right to read it.
-    let read = if flags.contains(MdsOpenFlags::EXEC) { May::EXEC } else { May::READ };
-    let pairs = [
-        (MdsOpenFlags::READ, read),
-        (MdsOpenFlags::WRITE, May::WRITE),
-        (MdsOpenFlags::TRUNC, May::WRITE),
-        (MdsOpenFlags::EXEC, May::EXEC),
-    ];
-    let wanted = pairs.iter().filter(|(flag, _)| flags.contains(*flag));
-    wanted.fold(May::NOTHING, |may, (_, more)| may.and(*more))
+    wire_flags(flags).rights()
 }
 
 impl Meta {
@@ -304,7 +290,7 @@ impl Meta {
                 record.fid1 = parent.fid;
             }
             OpenTarget::Known(inode) => {
-                (record.suppgid1, record.suppgid2) = who.groups_for(inode, wanted_by(flags));
+                (record.suppgid1, record.suppgid2) = who.groups_for(inode, flags.rights());
                 record.fid1 = inode.fid;
                 record.fid2 = inode.fid;
             }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use sheen_io::BoxFuture;
 use sheen_rpc::Channel;
+use sheen_types::futures;
 use sheen_types::limits::NAME_BYTES_MAX;
 use sheen_types::{Errno, Extent, Fid};
 use sheen_wire::md::{LayoutIntentOp, ObdStatfs};
@@ -17,7 +18,6 @@ use super::{
 };
 use crate::cache::{Inode, SizeEpoch, SizeReply};
 use crate::data::DataFile;
-use crate::join;
 use crate::meta::{SetattrRight, TargetStat, mdt_statfs, ost_statfs, resolve};
 
 /// How long a reply waits for the raise of another reply. The kernel raises the size first and waits for a
@@ -170,7 +170,7 @@ impl Mounted {
                 SizeReply::Wait if limit.is_some_and(|limit| limit <= clock.now()) => return,
                 SizeReply::Wait => {
                     let limit = *limit.get_or_insert(clock.now() + RAISE_WAIT);
-                    join::first(inode.raises_done(), clock.sleep_until(limit)).await;
+                    futures::race(inode.raises_done(), clock.sleep_until(limit)).await;
                 }
             }
         }
@@ -275,7 +275,7 @@ impl Mounted {
                 TargetStat { name, stat: ost_statfs(channel, lazy).await }
             }));
         }
-        join::all(asked).await
+        futures::all(asked).await
     }
 }
 

@@ -5,9 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use sheen_io::Clock;
+use sheen_types::futures;
 use tokio::sync::Notify;
-
-use crate::join;
 
 /// How long an unmount waits for closes at most. What is not answered then the MDT closes itself, without the
 /// times and sizes that the closes carry.
@@ -44,7 +43,7 @@ impl PendingCloses {
                 ended.await;
             }
         };
-        join::first(all, clock.sleep_until(clock.now() + PATIENCE)).await;
+        futures::race(all, clock.sleep_until(clock.now() + PATIENCE)).await;
     }
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sheen_io::BoxFuture;
+use sheen_types::futures;
 use sheen_types::{Errno, Name};
 
 use super::handles::OpenFile;
@@ -12,7 +13,6 @@ use super::{
     OpenFlags,
 };
 use crate::cache::{Inode, Position, inode_number};
-use crate::join;
 
 /// How long a listing waits for the size of a file that is open here, which only its OSTs know, before it
 /// ends in front of that name. Then the kernel asks for names alone.
@@ -142,16 +142,16 @@ impl Mounted {
             let some = names.by_ref().take(at_once);
             let lookups = some
                 .map(|entry| -> BoxFuture<'_, _> { Box::pin(self.look_up(who, directory, entry)) });
-            let mut several = join::FutureSet::new(lookups.collect());
-            join::first(several.finish(), clock.sleep_until(until)).await;
+            let mut several = futures::FutureSet::new(lookups.map(Box::pin).collect());
+            futures::race(several.finish(), clock.sleep_until(until)).await;
             let may_end = |done: &[Option<Option<DirEntryPlus>>]| {
                 let mut known = done.iter().map_while(Option::as_ref);
                 !whole.is_empty() || known.any(Option::is_some)
             };
-            if !may_end(several.results()) {
+            if !may_end(several.outputs()) {
                 several.finish().await;
             }
-            if !self.add_listed(&mut whole, several.into_results()) {
+            if !self.add_listed(&mut whole, several.into_outputs()) {
                 break;
             }
         }

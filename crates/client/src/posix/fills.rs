@@ -21,9 +21,6 @@ use super::Mounted;
 use crate::cache::Inode;
 use crate::data::PinnedRange;
 
-/// What the kernel keeps, and what reads bring.
-const PAGE_BYTES: u64 = 4096;
-
 /// A write through the pages, until it is accepted or has failed.
 pub(super) struct PageWrite {
     inode: Arc<Inode>,
@@ -41,11 +38,6 @@ impl Drop for PageWrite {
     }
 }
 
-/// The whole pages of these bytes.
-fn pages_of(range: Extent) -> Extent {
-    Extent { start: range.start & !(PAGE_BYTES - 1), end: range.end | (PAGE_BYTES - 1) }
-}
-
 fn is_written(inode: &Inode, pages: Extent) -> bool {
     let overlaps = |it: &Extent| it.start <= pages.end && pages.start <= it.end;
     inode.state().file.page_writes.iter().any(overlaps)
@@ -54,14 +46,14 @@ fn is_written(inode: &Inode, pages: Extent) -> bool {
 impl Mounted {
     /// A write of these bytes has come, out of the kernel's pages.
     pub(super) fn begin_page_write(&self, inode: &Arc<Inode>, range: Extent) -> PageWrite {
-        let pages = pages_of(range);
+        let pages = range.whole_pages();
         inode.state().file.page_writes.push(pages);
         PageWrite { inode: Arc::clone(inode), pages }
     }
 
     /// Returns when no write that may lack in what a read of these bytes brings is under way.
     pub(super) async fn after_page_writes(&self, inode: &Inode, range: Extent) {
-        let pages = pages_of(range);
+        let pages = range.whole_pages();
         if !is_written(inode, pages) {
             return;
         }

@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
+use sheen_types::futures;
 use sheen_types::{Errno, Extent, Fid, HashMap, Instant, Timestamp};
 use tokio::sync::oneshot;
 
@@ -27,7 +28,6 @@ use super::inodes::merge;
 use super::{Attributes, FileSystem, FileType, Mounted, NodeId, OpenFlags, Seek};
 use crate::cache::{Inode, Pin};
 use crate::data::{DataFile, HeldFile, IoOptions, WriteAt};
-use crate::join;
 use crate::mdt::OpenState;
 use crate::types::Credentials;
 
@@ -306,7 +306,7 @@ impl Mounted {
             };
             self.with_data(owner, volatile, write).await?.ok_or(Errno::EIO)
         });
-        join::all(pieces.collect()).await.into_iter().try_for_each(|copied| copied.map(|_| ()))
+        futures::all(pieces.collect()).await.into_iter().try_for_each(|copied| copied.map(|_| ()))
     }
 
     /// Gives the copy its size and times, and makes it durable.

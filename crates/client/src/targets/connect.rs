@@ -1,5 +1,6 @@
 //! The features that the client announces: exactly those that it implements.
 
+use sheen_types::PAGE_BITS;
 use sheen_types::limits::{BULK_BYTES_MAX, XATTR_VALUE_BYTES_MAX};
 use sheen_wire::connect::{
     ChecksumTypes, ConnectFlags, ConnectFlags2, ObdConnectData, version_code,
@@ -11,8 +12,6 @@ const VERSION: u32 = version_code(2, 17, 0, 0);
 const INODE_BITS: u64 = 0x7f;
 /// Modifying requests at once that we ask for.
 const MODIFYING_MAX: u16 = 8;
-/// Logarithm of the page size in which dirty data is counted.
-const PAGE_BITS: u8 = 12;
 /// Grant to start with that we ask of an OST, and of an MDT that keeps data.
 const GRANT_BYTES: u32 = 32 << 20;
 

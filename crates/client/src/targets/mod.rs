@@ -10,11 +10,11 @@ use parking_lot::RwLock;
 use sheen_io::World;
 use sheen_llog::{ClusterMap, MapTarget};
 use sheen_rpc::{BoxFuture, Channel, Import, ImportEvents, ImportState, LockReplay};
+use sheen_types::futures;
 use sheen_types::{Nid, Uuid};
 use sheen_wire::connect::{ConnectFlags2, ObdConnectData};
 
 use crate::data::DataPath;
-use crate::join;
 use crate::locks::{CallbackRouter, ClientNamespace};
 
 /// How often unused locks are looked at for their age.
@@ -292,7 +292,7 @@ impl Targets {
             for target in &group {
                 target.locks.cancel_unused();
             }
-            join::all(group.iter().map(|target| target.import.disconnect()).collect()).await;
+            futures::all(group.iter().map(|target| target.import.disconnect()).collect()).await;
         }
     }
 }

@@ -769,16 +769,8 @@ impl Filesystem for Adapter {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        const KEEP_SIZE: i32 = 1;
-        const PUNCH_HOLE: i32 = 2;
-        const ZERO_RANGE: i32 = 0x10;
-        let what = match mode {
-            0 => Fallocate::Allocate,
-            KEEP_SIZE => Fallocate::AllocateKeepSize,
-            mode if mode == KEEP_SIZE | PUNCH_HOLE => Fallocate::PunchHole,
-            ZERO_RANGE => Fallocate::ZeroRange,
-            mode if mode == KEEP_SIZE | ZERO_RANGE => Fallocate::ZeroRangeKeepSize,
-            _ => return reply.error(convert::errno(Errno::EOPNOTSUPP)),
+        let Some(what) = Fallocate::of_mode(mode.cast_unsigned()) else {
+            return reply.error(convert::errno(Errno::EOPNOTSUPP));
         };
         let (files, (backs, turn)) = (self.files.clone(), self.turn_of_all(number));
         let mut waiting = self.waits.call(request.pid(), Ends::Killed);

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use sheen_types::{CounterLine, Counters, Samples, Unit};
+use sheen_types::{CounterLine, Counters, PAGE_BYTES as PAGE, Samples, Unit};
 
 use super::streams::{CHUNK, ReadSample};
 
@@ -12,8 +12,6 @@ const WINDOW_MAX: u64 = 16 << 20;
 const TOTAL_MAX: u64 = 256 << 20;
 /// Bytes of a file that is read whole at its second read in order, by default.
 const WHOLE_MAX: u64 = 2 << 20;
-/// Bytes of a page, in which reads and read-ahead are counted.
-pub(super) const PAGE: u64 = 4096;
 
 const fn pages(name: &'static str) -> CounterLine {
     CounterLine { name, unit: Unit::Pages }

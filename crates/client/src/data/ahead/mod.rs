@@ -12,12 +12,13 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use sheen_layout::Place;
+use sheen_types::{PAGE_BYTES, futures};
 
 use super::file::File;
 use super::object::Object;
 use super::osc::Shared;
 use super::pinned_pages::PinnedRange;
-use limits::{DISCARDED, PAGE};
+use limits::DISCARDED;
 use streams::{Arrival, ReadPlan, Streams, WindowLimits, chunk_end};
 
 pub use limits::Limits;
@@ -85,7 +86,7 @@ impl File {
             }
             if let Some(object) = self.objects.first() {
                 let counters = &object.osc.shared.ahead.counters;
-                counters.add_many(DISCARDED, dropped.div_ceil(PAGE));
+                counters.add_many(DISCARDED, dropped.div_ceil(PAGE_BYTES));
             }
         }
     }
@@ -108,7 +109,7 @@ impl File {
                 .iter()
                 .map(|(object, start, end)| object.prefetch(*start, *end, &layout_version));
             // A failure here shows again when the bytes are asked for.
-            let _ = crate::join::all_ok(fetches.collect()).await;
+            let _ = futures::all_ok(fetches.collect()).await;
             if !state.lock().want(chunk) {
                 // The reader reads elsewhere by now.
                 for (object, start, end) in &parts {

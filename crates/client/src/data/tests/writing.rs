@@ -150,7 +150,7 @@ fn appends_queue_and_see_where_other_clients_have_moved_the_end() {
     let ends: Vec<u64> = fixture.run(&file, |file| async move {
         let root = Credentials::root();
         let append = || file.write(WriteAt::End(0), pattern(100), &root, CACHED);
-        let both = crate::join::all(vec![append(), append(), append()]).await;
+        let both = sheen_types::futures::all(vec![append(), append(), append()]).await;
         both.into_iter().map(|end| end.expect("appended")).collect()
     });
     let mut sorted = ends;
