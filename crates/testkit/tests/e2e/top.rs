@@ -244,7 +244,7 @@ fn on_a_terminal(cluster: &Cluster) -> Outcome {
     tcsetwinsize(&terminal.master, size(160, 60)).context("a new size")?;
     terminal.wait_for("the new order", |text| text.contains("by bytes, ? helps"))?;
     terminal.press("?")?;
-    terminal.wait_for("help", |text| text.contains("clients that hold locks"))?;
+    terminal.wait_for("help", |text| text.contains("clients that hold conflicting"))?;
     terminal.press("?p")?;
     terminal.wait_for("a pause", |text| text.contains("(paused, by bytes"))?;
     terminal.press("q")?;
