@@ -1,4 +1,4 @@
-//! What a reply changes in what is known of an inode. Only here is anything noted under a lock.
+//! What a reply, and the lock that came with it, change in what is known of an inode.
 
 use std::sync::Arc;
 
