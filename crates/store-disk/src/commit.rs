@@ -102,7 +102,7 @@ impl Committer {
     /// From now on every change is refused.
     pub(crate) fn fail(&self, what: &str, error: &StoreError) {
         let error = StoreError::Io(format!("the store is read-only: {what} failed: {error}"));
-        tracing::error!(%error, "store");
+        tracing::error!(%error, "nothing more is changed until the target starts again");
         let is_first = self.failed.set(error.clone()).is_ok();
         {
             // Under the lock, so that no thread is between looking and waiting.

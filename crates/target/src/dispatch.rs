@@ -429,7 +429,7 @@ fn may_run_in_recovery(kind: Kind) -> bool {
 #[cfg(test)]
 mod tests {
     use sheen_rpc::Replier;
-    use sheen_types::{Instant};
+    use sheen_types::Instant;
 
     use super::*;
 

@@ -212,11 +212,25 @@ mod tests {
             (0..3).for_each(
                 |lock| tracing::warn!(target: sheen_parameters::EACH_LINE, lock, "a lock"),
             );
+            (0..3).for_each(
+                |target| tracing::info!(target: sheen_target::EACH_LINE, target, "recovers"),
+            );
             (0..3).for_each(|step| tracing::debug!(step, "in detail"));
         });
         let of = |part: &str| lines.iter().filter(|line| line.contains(part)).count();
-        let counts = ["broke", "refused", "another", "a lock", "in detail"].map(of);
-        assert_eq!((counts, lines.len()), ([1, 1, 1, 3, 3], 9), "{lines:#?}");
+        let counts = ["broke", "refused", "another", "a lock", "recovers", "in detail"].map(of);
+        assert_eq!((counts, lines.len()), ([1, 1, 1, 3, 3, 3], 12), "{lines:#?}");
+    }
+
+    #[test]
+    fn a_line_names_the_calls_that_it_belongs_to() {
+        let lines = logged(&Arc::default(), || {
+            let _call = tracing::debug_span!("fuse", operation = "open", unique = 7).entered();
+            let _rpc = tracing::debug_span!("rpc", request = "LDLM_INTENT_OPEN").entered();
+            tracing::warn!("takes long");
+        });
+        let calls = r#"fuse{operation="open" unique=7}:rpc{request="LDLM_INTENT_OPEN"}: "#;
+        assert!(lines.len() == 1 && lines[0].contains(calls), "{lines:?}");
     }
 
     #[test]
