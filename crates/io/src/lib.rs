@@ -5,6 +5,7 @@
 
 pub mod job;
 mod oneshot;
+mod task_queue;
 mod watched;
 
 use std::fmt;
@@ -21,6 +22,7 @@ use sheen_types::{Instant, Timestamp};
 
 pub use oneshot::Oneshot;
 pub use sheen_types::futures::BoxFuture;
+pub use task_queue::TaskQueue;
 pub use watched::{Until, Watched};
 
 /// Time.

@@ -8,11 +8,10 @@
 //! Cost for each object that becomes dirty: one entry in the queue, no task and no timer of its own. One task
 //! serves the queue, and ends when it is empty.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use sheen_io::TaskQueue;
 use sheen_types::futures;
 use sheen_types::{Extent, Instant};
 use tokio::sync::Notify;
@@ -26,16 +25,10 @@ const DELAY: Duration = Duration::from_secs(1);
 /// The queue of one OST.
 #[derive(Default)]
 pub(super) struct WritebackQueue {
-    queue: Mutex<QueuedObjects>,
+    /// The objects that wait, and until when at most.
+    queue: TaskQueue<(Instant, Arc<Object>)>,
     /// Half of what may be dirty waits.
     hurry: Notify,
-}
-
-#[derive(Default)]
-struct QueuedObjects {
-    /// The objects that wait, and until when at most.
-    waiting: VecDeque<(Instant, Arc<Object>)>,
-    is_served: bool,
 }
 
 /// The object to write next.
@@ -50,12 +43,7 @@ impl Object {
     pub(super) fn schedule_flush(self: &Arc<Self>) {
         let osc = &self.osc;
         let due = osc.shared.world.clock.now() + DELAY;
-        let is_served = {
-            let mut queue = osc.writeback_queue.queue.lock();
-            queue.waiting.push_back((due, Arc::clone(self)));
-            std::mem::replace(&mut queue.is_served, true)
-        };
-        if !is_served {
+        if osc.writeback_queue.queue.push([(due, Arc::clone(self))]) {
             let serve = serve(Arc::clone(osc));
             osc.shared.world.tasks.spawn("delayed write-back", Box::pin(serve));
         }
@@ -81,16 +69,14 @@ impl Osc {
     }
 
     fn next_in_queue(&self, now: Instant) -> Option<Next> {
-        let mut queue = self.writeback_queue.queue.lock();
-        let Some((due, _)) = queue.waiting.front() else {
-            queue.is_served = false;
-            return None;
-        };
-        let due = *due;
-        if due > now && !self.is_pressed(&self.grant()) {
-            return Some(Next::At(due));
-        }
-        queue.waiting.pop_front().map(|(_, object)| Next::Now(object))
+        let next = self.writeback_queue.queue.serve(|waiting| {
+            let due = waiting.front()?.0;
+            if due > now && !self.is_pressed(&self.grant()) {
+                return Some(Next::At(due));
+            }
+            waiting.pop_front().map(|(_, object)| Next::Now(object))
+        });
+        next.flatten()
     }
 }
 

@@ -101,8 +101,7 @@ impl ClientNamespace {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         let gauges = self.engine.gauges();
-        let cancels = self.cancels.lock();
-        let has_sent_all = cancels.handles.is_empty() && !cancels.sending;
+        let has_sent_all = self.cancels.is_idle();
         gauges.locks == 0 && gauges.resources == 0 && has_sent_all
     }
 

@@ -13,13 +13,14 @@ mod held;
 mod router;
 mod send;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use sheen_io::{BoxFuture, World};
+use sheen_io::{BoxFuture, TaskQueue, World};
 use sheen_ldlm::client::{Action, Config, Want};
 use sheen_ldlm::{LockDesc, LockFlags, Policy};
 use sheen_rpc::{Call, Channel};
@@ -119,7 +120,8 @@ pub struct ClientNamespace {
     engine: Namespace,
     cache: Arc<dyn CoveredCache>,
     waiting: Mutex<HashMap<LockHandle, Waiter>>,
-    cancels: Mutex<Cancels>,
+    /// Handles of locks that are dropped here and whose cancels are not sent yet.
+    cancels: TaskQueue<LockHandle>,
     shrink_batch: AtomicUsize,
     cancels_early: AtomicBool,
     drops_before_replay: AtomicBool,
@@ -131,13 +133,6 @@ struct Waiter {
     answer: Option<oneshot::Sender<Result<LockDesc, Errno>>>,
     /// Its completion callback came, perhaps before the reply: the reply's value is older then.
     is_completed: bool,
-}
-
-/// Locks that are dropped here and whose cancels are not sent yet.
-#[derive(Default)]
-struct Cancels {
-    handles: Vec<LockHandle>,
-    sending: bool,
 }
 
 /// Flushes of locks that an operation cancels early. If the operation is dropped before they are done, they
@@ -170,7 +165,7 @@ impl ClientNamespace {
             engine: Namespace::new(config),
             cache,
             waiting: Mutex::default(),
-            cancels: Mutex::default(),
+            cancels: TaskQueue::default(),
             shrink_batch: AtomicUsize::new(SHRINK_BATCH),
             cancels_early: AtomicBool::new(true),
             drops_before_replay: AtomicBool::new(true),
@@ -484,9 +479,7 @@ impl ClientNamespace {
 
     /// Queues cancels; one task at a time sends what has come together.
     fn cancel(self: &Arc<Self>, remote_handles: impl IntoIterator<Item = LockHandle>) {
-        let mut cancels = self.cancels.lock();
-        cancels.handles.extend(remote_handles);
-        if cancels.handles.is_empty() || std::mem::replace(&mut cancels.sending, true) {
+        if !self.cancels.push(remote_handles) {
             return;
         }
         let namespace = Arc::clone(self);
@@ -496,16 +489,11 @@ impl ClientNamespace {
     }
 
     async fn send_cancels(&self) {
-        loop {
-            let handles: Vec<LockHandle> = {
-                let mut cancels = self.cancels.lock();
-                if cancels.handles.is_empty() {
-                    cancels.sending = false;
-                    return;
-                }
-                let count = cancels.handles.len().min(CANCELS_IN_REQUEST_MAX);
-                cancels.handles.drain(..count).collect()
-            };
+        let take = |waiting: &mut VecDeque<LockHandle>| -> Vec<LockHandle> {
+            let count = waiting.len().min(CANCELS_IN_REQUEST_MAX);
+            waiting.drain(..count).collect()
+        };
+        while let Some(handles) = self.cancels.serve(take) {
             let request =
                 LdlmCancel { dlm_req: LdlmRequest::cancel(handles), ..LdlmCancel::default() };
             // A target that did not get it revokes the lock again, or has evicted us.
