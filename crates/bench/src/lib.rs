@@ -151,14 +151,14 @@ pub struct Common {
     pub native: Native,
 }
 
-/// See [`Surroundings::native`].
+/// Connects so many native clients.
 pub type Connect<'a> = dyn Fn(&Native, u16) -> Result<Box<dyn Backend>, String> + Sync + 'a;
 
 /// What the host of a benchmark gives it.
 pub struct Surroundings<'a> {
     /// Set when the user wants it to end.
     stop: &'a AtomicBool,
-    /// Connects so many native clients.
+    /// The native client.
     native: &'a Connect<'a>,
     /// Writes to standard output.
     out: &'a (dyn Fn(&str) + Sync),
