@@ -54,7 +54,10 @@ fn an_up_that_fails_leaves_nothing_that_was_not_there() {
             (words(&dir, &missing, &[]), "No such file or directory; make the directory first"),
             (words(&dir, &file, &[]), "Not a directory"),
             (words(&dir, &mnt, &["-o", "bogus"]), "'bogus' is not supported"),
-            (words(&dir, &mnt, &["--listen", "203.0.113.1@tcp"]), "is not an address of this machine"),
+            (
+                words(&dir, &mnt, &["--listen", "203.0.113.1@tcp"]),
+                "is not an address of this machine",
+            ),
         ] {
             let output = fails(cluster, &words)?;
             ensure(output.contains(wanted), || format!("{words:?} says {output}"))?;
