@@ -23,7 +23,12 @@ impl Mounted {
         inode: &Arc<Inode>,
     ) -> Result<Entry, Errno> {
         let stat = match needs_true_size(inode) {
-            true => self.stat(who, inode).await?,
+            true => match self.stat(who, inode).await {
+                // Its data is lost. The name can still be used and removed; a program that asks for attributes is
+                // refused then.
+                Err(Errno::EIO) => Stat { keep: false, ..self.stat_without_rpc(inode)? },
+                stat => stat?,
+            },
             false => self.stat_without_rpc(inode)?,
         };
         Ok(self.looked_up(place, inode, stat))

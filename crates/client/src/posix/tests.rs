@@ -892,6 +892,10 @@ fn an_object_that_is_lost_is_an_error_and_no_missing_name() {
     let files = fixture.files.clone();
     let answer = fixture.world.run(async move { files.getattr(&Fixture::root(), node).await });
     assert_eq!(answer.map(drop), Err(Errno::EIO));
+    // It is open; its name can be looked up all the same, as a removal has the kernel do.
+    fixture.mdt.answer(there());
+    let found = entry(look_up(&fixture, NodeId::ROOT, "f"));
+    assert_eq!((found.node, found.keep.attributes), (node, false));
 }
 
 #[test]
