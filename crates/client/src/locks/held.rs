@@ -97,7 +97,7 @@ impl Drop for HeldLock {
 pub struct PendingLock {
     pub(super) namespace: Arc<ClientNamespace>,
     handle: LockHandle,
-    request: LockRequest,
+    pub(super) request: LockRequest,
     /// The target's cookie of the lock, as soon as an answer has named it; 0 before.
     pub(super) answered: LockHandle,
     answer: Option<oneshot::Receiver<Result<LockDesc, Errno>>>,

@@ -11,6 +11,7 @@ use std::future::poll_fn;
 use std::sync::Arc;
 
 use sheen_io::BoxFuture;
+use sheen_ldlm::Policy;
 use sheen_rpc::{Answer, Call, Channel, RpcError};
 use sheen_types::Errno;
 use sheen_wire::ldlm::LdlmReply;
@@ -54,6 +55,11 @@ impl PendingLock {
 
     /// Notes the lock that an answer grants, or puts into the queue: dropped from now on, this cancels it.
     fn note(&mut self, answer: &Answer) {
+        // One of a process's flocks may have merged with its earlier ones, which are in use; all that it
+        // has goes when it ends.
+        if matches!(self.request.policy, Policy::Flock { .. }) {
+            return;
+        }
         let lock = lock_of(&answer.reply).map(|lock| lock.handle).unwrap_or_default();
         if !self.namespace.engine.has_replayed_since(answer.connection) {
             self.answered = lock;
