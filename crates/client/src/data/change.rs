@@ -201,7 +201,7 @@ impl Object {
                 state.version == version || !state.is_from_ost
             };
             if is_news {
-                self.learn(&value);
+                self.learn(&value, |size| self.osc.covers_end(self.resource, size));
                 return Ok(());
             }
             if self.is_covered() {

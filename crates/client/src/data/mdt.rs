@@ -240,10 +240,10 @@ impl CoveredCache for InodeLocks {
         })
     }
 
-    fn learn(&self, resource: ResourceName, value: &Bytes) {
+    fn learn(&self, resource: ResourceName, policy: &Policy, value: &Bytes) {
         // Most locks on inodes say nothing of data.
         if !value.is_empty() {
-            self.pages.learn(resource, value);
+            self.pages.learn(resource, policy, value);
         }
     }
 

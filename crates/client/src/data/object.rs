@@ -59,6 +59,9 @@ pub(super) struct ObjectState {
     pub(super) is_absent: bool,
     /// Whether `known` came from the OST. A lock does not prove that: it may be older than this object.
     pub(super) is_from_ost: bool,
+    /// Whether it came with a lock that covers the object's end, and none was revoked since that was the last:
+    /// whatever else arrives may be older.
+    pub(super) is_vouched: bool,
     /// Who is charged for new blocks (quota).
     pub(super) owner: (u32, u32),
     /// Something was written since the last sync.
@@ -83,7 +86,8 @@ impl ObjectState {
     /// covered them ever since. What that object wrote may not be durable yet.
     pub(super) fn fresh(known: Option<KnownAttributes>) -> Self {
         let is_from_ost = known.is_some();
-        Self { unsynced: true, is_from_ost, known: known.unwrap_or_default(), ..Self::default() }
+        let known = known.unwrap_or_default();
+        Self { unsynced: true, is_from_ost, is_vouched: is_from_ost, known, ..Self::default() }
     }
 
     /// A program has chosen times.
@@ -229,7 +233,7 @@ impl Object {
     pub(super) fn is_covered(&self) -> bool {
         let size = {
             let state = self.state.lock();
-            if !state.is_from_ost {
+            if !state.is_vouched {
                 return false;
             }
             state.known.size
@@ -239,10 +243,18 @@ impl Object {
 
     /// Takes over a lock value block; what we have not written yet counts on top. An OST that cannot read the
     /// object grants a lock without one: what was known is stale then, though the lock is ours.
-    pub(super) fn learn(&self, value: &Bytes) {
+    ///
+    /// `covers_end` says whether the block's lock keeps the end of an object of this size where it is. If not, and
+    /// another lock does or did a moment ago, the block may be older than what came with that.
+    pub(super) fn learn(&self, value: &Bytes, covers_end: impl FnOnce(u64) -> bool) {
         let lvb = KnownAttributes::from_lvb(value);
+        let covers_end = covers_end(lvb.map_or(0, |lvb| lvb.size));
         let mut state = self.state.lock();
+        if state.is_vouched && !covers_end {
+            return;
+        }
         state.is_from_ost = lvb.is_some();
+        state.is_vouched = lvb.is_some() && covers_end;
         state.version += 1;
         let Some(lvb) = lvb else { return };
         let ours = state.dirty.end().max(state.writing.end());
@@ -310,6 +322,7 @@ impl Object {
             state.losses += 1;
             // A lock on an inode may be granted by a reply that says nothing of its data.
             state.is_from_ost &= self.osc.kind == OscKind::Ost;
+            state.is_vouched &= state.is_from_ost;
             state.revoked.push(Arc::clone(&revoked));
         }
         self.invalidate_pages(extent).await;
@@ -324,7 +337,10 @@ impl Object {
         } else if is_writer {
             self.drain(extent).await;
         }
+        // The lock is not found any more, though it is not cancelled yet.
+        let is_covered = self.is_covered();
         let mut state = self.state.lock();
+        state.is_vouched &= is_covered;
         state.clean.remove(extent.start, end);
         let last = state.sure_size.checked_sub(1);
         if is_writer && last.is_some_and(|last| extent.start <= last && last <= extent.end) {
@@ -425,7 +441,7 @@ impl Drop for Object {
     fn drop(&mut self) {
         let state = self.state.get_mut();
         let dirty = state.dirty.cost();
-        let known = Some(state.known).filter(|_| state.is_from_ost && dirty == 0);
+        let known = Some(state.known).filter(|_| state.is_vouched && dirty == 0);
         self.osc.settle(dirty, dirty);
         self.osc.release_object(self.resource, known);
     }

@@ -221,17 +221,16 @@ impl Osc {
 
     /// Whether locks of ours keep other clients from changing the size `size` of an object, and its times.
     pub(super) fn covers_end(&self, resource: ResourceName, size: u64) -> bool {
-        let extent = Extent { start: size, end: Extent::EOF };
-        self.locks().covers(resource, self.policy(extent), LockMode::Pr)
+        self.locks().covers(resource, self.policy(end_of(size)), LockMode::Pr)
     }
 
-    /// Notes what a lock that is about to be ours says of an object, in use or not.
-    pub(super) fn learn(&self, resource: ResourceName, value: &Bytes) {
+    /// Notes what a lock on `extent` that is about to be ours says of an object, in use or not.
+    pub(super) fn learn(&self, resource: ResourceName, extent: Extent, value: &Bytes) {
         let mut objects = self.objects.lock();
         match objects.used.get(&resource).and_then(Weak::upgrade) {
             Some(object) => {
                 drop(objects);
-                object.learn(value);
+                object.learn(value, |size| extent.contains(&end_of(size)));
             }
             // Locks on the objects of an OST are asked for by objects in use alone.
             None if self.kind == OscKind::Ost => {}
@@ -258,6 +257,11 @@ impl Osc {
 
 /// What the locks of one OST protect. Objects hold the OST, and it holds its locks: so these do not hold it.
 pub(super) struct Pages(pub(super) Weak<Osc>);
+
+/// What a lock has to cover so that nobody else changes the size `size`.
+fn end_of(size: u64) -> Extent {
+    Extent { start: size, end: Extent::EOF }
+}
 
 fn extent_of(part: &Policy) -> Extent {
     match part {
@@ -294,9 +298,9 @@ impl CoveredCache for Pages {
         })
     }
 
-    fn learn(&self, resource: ResourceName, value: &Bytes) {
+    fn learn(&self, resource: ResourceName, policy: &Policy, value: &Bytes) {
         if let Some(osc) = self.0.upgrade() {
-            osc.learn(resource, value);
+            osc.learn(resource, extent_of(policy), value);
         }
     }
 

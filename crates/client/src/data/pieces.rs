@@ -245,8 +245,8 @@ impl File {
         let losses = self.losses();
         let leases = self.lease_all(Extent::ALL, LockMode::Pw).await?;
         for object in self.objects.iter() {
-            let is_from_ost = object.state.lock().is_from_ost;
-            if !is_from_ost {
+            let is_vouched = object.state.lock().is_vouched;
+            if !is_vouched {
                 object.glimpse().await?;
             }
         }

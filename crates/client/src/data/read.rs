@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use sheen_rpc::{Bulk, Call};
-use sheen_types::{Errno, Extent, LockMode};
+use sheen_types::{Errno, Extent, LockMode, PAGE_BYTES};
 use sheen_wire::md::Valid;
 use sheen_wire::messages::OstRead;
 use sheen_wire::ost::{BrwFlags, NiobufRemote, ObdIoobj, ObdoFlags, OstBody};
@@ -70,7 +70,23 @@ impl Object {
             let fetched = self.fetch(out.at, self.end_of_data(out.at, end)).await?;
             out.extend(fetched);
         }
-        Ok(reading.merge(out.pieces))
+        let end = match self.may_be_filled(out.at) {
+            true => Some(self.glimpsed_size().await?),
+            false => None,
+        };
+        Ok(reading.merge(out.pieces, end))
+    }
+
+    async fn glimpsed_size(self: &Arc<Self>) -> Result<u64, Errno> {
+        self.glimpse().await?;
+        Ok(self.state.lock().known.size)
+    }
+
+    /// Whether an OST that fills up the last page may have sent bytes from behind the end of the object: they
+    /// end with a page, and where the object ends is either known for certain, or seems to be before that.
+    fn may_be_filled(&self, at: u64) -> bool {
+        let state = self.state.lock();
+        !state.is_vouched && at.is_multiple_of(PAGE_BYTES) && state.known.size < at
     }
 
     /// Where to stop fetching `start..end`: at once, if a lock keeps other clients from moving the object's

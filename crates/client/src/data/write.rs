@@ -236,7 +236,10 @@ impl Object {
             match sent {
                 Ok(()) => state.unsynced = true,
                 // The size counts what is lost: the OST must be asked.
-                Err(_) => (state.sure_size, state.is_from_ost) = (0, false),
+                Err(_) => {
+                    state.sure_size = 0;
+                    (state.is_from_ost, state.is_vouched) = (false, false);
+                }
             }
         }
         if sent.is_err() {

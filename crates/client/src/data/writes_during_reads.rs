@@ -69,13 +69,15 @@ impl ReadInFlight {
     }
 
     /// Merges `pieces`, which the OST sent, with what was written since: without anything behind the end of
-    /// the object, which may have moved after the OST read them.
-    pub(super) fn merge(&self, mut pieces: Vec<Bytes>) -> Vec<Bytes> {
+    /// the object, which may have moved after the OST read them. Where no lock keeps it in place, it is at `end`,
+    /// or the OST has sent no more than there is.
+    pub(super) fn merge(&self, mut pieces: Vec<Bytes>, end: Option<u64>) -> Vec<Bytes> {
         let mut state = self.object.state.lock();
-        let end = if state.is_from_ost { state.known.size } else { u64::MAX };
+        let known = state.is_vouched.then_some(state.known.size);
         let read = state.reads.reads.iter_mut().find(|read| read.number == self.number);
         let written = read.map(|read| std::mem::take(&mut read.written)).unwrap_or_default();
         drop(state);
+        let end = known.or(end.map(|end| end.max(written.end()))).unwrap_or(u64::MAX);
         if written.is_empty() {
             trim(&mut pieces, end.saturating_sub(self.start));
             return pieces;

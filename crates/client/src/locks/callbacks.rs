@@ -59,7 +59,7 @@ impl ClientNamespace {
             None => false,
         };
         if waits && desc.granted.is_some() {
-            self.cache.learn(desc.resource, value);
+            self.cache.learn(desc.resource, &desc.policy, value);
         }
         let flags = LockFlags(request.flags.0.into());
         let mut actions = Vec::new();

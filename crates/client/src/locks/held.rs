@@ -172,7 +172,7 @@ impl PendingLock {
         let desc = callbacks::desc_of(&reply.desc).ok_or(Errno::EPROTO)?;
         // If the lock has to wait, the reply's value block is older than what its former holder wrote back.
         if desc.granted.is_some() && !self.is_completed() {
-            self.namespace.cache.learn(desc.resource, value);
+            self.namespace.cache.learn(desc.resource, &desc.policy, value);
         }
         let flags = LockFlags(reply.flags.0.into());
         let reply = Reply { remote_handle: reply.handle, desc, flags, connection };

@@ -75,10 +75,11 @@ pub trait CoveredCache: Send + Sync {
         revocation: Revocation,
     ) -> BoxFuture<'static, ()>;
 
-    /// A lock on `resource` was granted with this value block, or with an empty one. Called before any call
-    /// can find the lock: its users may rely on the value, and on no older one arriving later.
-    fn learn(&self, resource: ResourceName, value: &Bytes) {
-        let _ = (resource, value);
+    /// A lock on `resource` that covers `policy` was granted with this value block, or with an empty one.
+    /// Called before any call can find the lock: its users may rely on the value. Values of locks that were
+    /// enqueued at the same time come in any order.
+    fn learn(&self, resource: ResourceName, policy: &Policy, value: &Bytes) {
+        let _ = (resource, policy, value);
     }
 
     /// Another client wants a part of a lock under which data may be written. Returns whether this client

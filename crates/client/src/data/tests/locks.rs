@@ -552,3 +552,32 @@ fn at_the_end_everything_is_written_and_given_back() {
         assert_eq!(fake.take("cancel"), ["cancel 1"]);
     }
 }
+
+#[test]
+fn a_value_that_is_older_than_that_of_the_lock_on_the_end_does_not_cut_a_read() {
+    let fixture = Fixture::new(1 << 20);
+    fixture.ost().set_bytes(resource(0), pattern(410_000).to_vec());
+    fixture.ost().script.lock().narrow = true;
+    let file = fixture.file(1);
+    // A lock on the beginning is granted while the object is short, and its answer is late.
+    fixture.ost().script.lock().late = Some("lock");
+    let reader = Arc::clone(&file);
+    let first = async move {
+        reader.read(0, 4096, CACHED).await.expect("the beginning");
+    };
+    fixture.world.world().tasks.spawn("first", Box::pin(first));
+    fixture.world.settle();
+    fixture.ost().set_bytes(resource(0), pattern(500_000).to_vec());
+    {
+        let mut script = fixture.ost().script.lock();
+        (script.late, script.narrow) = (None, false);
+    }
+    // The same for one on the end: what it says holds.
+    let read = fixture.read(&file, 409_600, 4096, CACHED);
+    assert_eq!(read.map(|bytes| bytes.len()), Ok(4096));
+    fixture.ost().release_held();
+    fixture.world.settle();
+    assert_eq!(fixture.size(&file), 500_000);
+    let read = fixture.read(&file, 409_600, 4096, CACHED);
+    assert_eq!(read.map(|bytes| bytes.len()), Ok(4096));
+}
