@@ -375,6 +375,12 @@ impl Engine {
         &self.agreed
     }
 
+    /// The number of the connection.
+    #[must_use]
+    pub fn connection(&self) -> u32 {
+        self.conn_cnt
+    }
+
     /// The node it talks to.
     #[must_use]
     pub fn peer(&self) -> Nid {
