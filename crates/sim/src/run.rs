@@ -379,7 +379,7 @@ impl Sim {
         self.may_evict()
     }
 
-    /// A client's process has died, with all that it had not written back.
+    /// A client's process has died, with all that it had not flushed.
     pub(crate) fn client_died(&self, number: Writer) {
         self.forget_operations(number);
         self.evicted.lock().died(self.cluster.clients[usize::from(number)].nid);

@@ -38,7 +38,7 @@ impl Object {
         let lease = self.lease(rest, LockMode::Pw, None, layout_version).await?;
         self.discard(size, u64::MAX);
         // Writes under way are answered before the truncate is sent.
-        self.drain(Extent::ALL).await;
+        self.flush(Extent::ALL).await;
         let mut oa = self.timed(time);
         (oa.size, oa.blocks) = (size, Extent::EOF);
         oa.valid |= Valid::SIZE | Valid::BLOCKS;
@@ -66,9 +66,9 @@ impl Object {
         oa
     }
 
-    /// Writes `extent` out and makes it durable. No RPC if nothing was written since the last time.
+    /// Flushes `extent` and makes it durable. No RPC if nothing was written since the last time.
     pub(super) async fn sync(self: &Arc<Self>, extent: Extent) -> Result<(), Errno> {
-        self.drain(extent).await;
+        self.flush(extent).await;
         if !std::mem::take(&mut self.state.lock().unsynced) {
             return Ok(());
         }
@@ -93,7 +93,7 @@ impl Object {
         // An MDT has the inode's times already, and no separate ones for its data.
         if self.osc.kind == OscKind::Ost {
             // Writes under way carry times of their own; they go first.
-            self.drain(Extent::ALL).await;
+            self.flush(Extent::ALL).await;
             self.send_times(atime, mtime, ctime).await?;
         }
         self.state.lock().set_times(NewTimes { atime, mtime, ctime });
@@ -129,7 +129,7 @@ impl Object {
         layout_version: &LayoutVersion,
     ) -> Result<(), Refusal> {
         let lease = self.lease(extent, LockMode::Pw, None, layout_version).await?;
-        self.drain(extent).await;
+        self.flush(extent).await;
         let end = extent.end.saturating_add(1);
         let mut oa = self.timed(self.osc.shared.world.clock.wall());
         oa.valid |= Valid::SIZE | Valid::BLOCKS;
@@ -163,7 +163,7 @@ impl Object {
     ) -> Result<Option<u64>, Refusal> {
         let rest = Extent { start: offset, end: Extent::EOF };
         let lease = self.lease(rest, LockMode::Pr, None, layout_version).await?;
-        self.drain(Extent::ALL).await;
+        self.flush(Extent::ALL).await;
         let found = self.seek_held(offset, what).await;
         drop(lease);
         Ok(found?)

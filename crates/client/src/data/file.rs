@@ -43,7 +43,7 @@ impl File {
     }
 
     /// Refuses what goes beyond the largest size at once: an OST could only refuse it when it is
-    /// written back.
+    /// flushed.
     pub(super) fn check_end(&self, offset: u64, length: u64) -> Result<(), Errno> {
         let end = offset.checked_add(length).filter(|end| *end <= self.bytes_max());
         end.map(|_| ()).ok_or(Errno::EFBIG)
@@ -243,7 +243,7 @@ impl DataFile for File {
     fn flush(&self, range: Extent) -> BoxFuture<'_, ()> {
         Box::pin(async move {
             let parts = self.parts(range);
-            let all = parts.iter().map(|(object, extent)| object.drain(*extent));
+            let all = parts.iter().map(|(object, extent)| object.flush(*extent));
             futures::all(all.collect()).await;
         })
     }
@@ -344,10 +344,10 @@ impl DataFile for File {
         self.forget_ahead();
     }
 
-    fn close(&self, write_back: bool) -> BoxFuture<'_, ()> {
+    fn close(&self, flush: bool) -> BoxFuture<'_, ()> {
         Box::pin(async move {
             self.forget_ahead();
-            if write_back {
+            if flush {
                 return self.flush(Extent::ALL).await;
             }
             self.objects.iter().for_each(|object| object.discard(0, u64::MAX));

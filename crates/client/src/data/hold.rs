@@ -1,7 +1,7 @@
 //! A whole file held by a call that copies it elsewhere.
 //!
 //! A hold is a group lock on every object, of a group that is the caller's alone (as `lfs migrate` takes one
-//! by `LL_IOC_GROUP_LOCK`): what other clients, and this one, had cached is written back and invalidated
+//! by `LL_IOC_GROUP_LOCK`): what other clients, and this one, had cached is flushed and invalidated
 //! first, and reads and writes wait until the hold ends. It reads past the cache.
 //!
 //! Cost: an RPC for each object, one after the other in stripe order, as appends take theirs; each
@@ -88,8 +88,8 @@ impl File {
         for object in self.objects.iter() {
             let lock = object.lock_for(gid, waits).await?;
             hold.locks.push(lock);
-            // What was dirty here was written when the group lock revoked our other locks.
-            object.drain(Extent::ALL).await;
+            // What was dirty here was flushed when the group lock revoked our other locks.
+            object.flush(Extent::ALL).await;
         }
         self.layout_version.check()?;
         Ok(Arc::new(hold))

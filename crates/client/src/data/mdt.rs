@@ -135,7 +135,7 @@ impl Inodes {
     /// The object of an inode; the one that is in use, if it is.
     ///
     /// # Errors
-    /// `EAGAIN` while bytes are written back that were accepted when the layout was another.
+    /// `EAGAIN` while bytes are flushed that were accepted when the layout was another.
     pub(super) fn object(&self, fid: Fid, mapping: Mapping) -> Result<Arc<Object>, Errno> {
         let osc = &self.0;
         let resource = ResourceName::of_fid(fid);

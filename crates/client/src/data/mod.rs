@@ -22,6 +22,7 @@ mod change;
 mod counts;
 mod extents;
 mod file;
+mod flush_queue;
 mod gone;
 mod grant;
 mod hold;
@@ -38,7 +39,6 @@ mod read;
 #[cfg(test)]
 mod tests;
 mod write;
-mod writeback_queue;
 mod writes_during_reads;
 
 use std::sync::Arc;
@@ -171,11 +171,11 @@ pub trait DataPath: Send + Sync {
     /// Who is notified before object locks are cancelled.
     fn watch(&self, events: Arc<dyn DataEvents>);
 
-    /// Writes back everything of every file, and returns when all that any OST has is durable there. One RPC
+    /// Flushes every file, and returns when all that any OST has is durable there. One RPC
     /// for each OST beside the writes. Failed writes are reported to [`DataEvents::failed`].
     fn sync_all(&self) -> BoxFuture<'static, Result<(), Errno>>;
 
-    /// Writes back everything of every file and cancels all object locks (unmount).
+    /// Flushes every file and cancels all object locks (unmount).
     fn shut_down(&self) -> BoxFuture<'static, ()>;
 }
 
@@ -268,15 +268,15 @@ pub trait DataFile: Send + Sync {
     /// The inode is not in use any more: cached data may stay while locks cover it.
     fn idle(&self);
 
-    /// The file has no name and no opener any more, or its layout changed: pages are dropped (written first
-    /// if `write_back`), object locks cancelled.
-    fn close(&self, write_back: bool) -> BoxFuture<'_, ()>;
+    /// The file has no name and no opener any more, or its layout changed: pages are dropped (flushed first
+    /// if `flush`), object locks cancelled.
+    fn close(&self, flush: bool) -> BoxFuture<'_, ()>;
 
     /// Keeps all other readers and writers from the file until the result is dropped, to copy it. `gid` is a
     /// number that no other holder has. Unless it `waits`, `EAGAIN` if another holds it.
     fn hold(&self, gid: u64, waits: bool) -> BoxFuture<'_, Result<Arc<dyn HeldFile>, Refusal>>;
 
-    /// The file's bytes lie elsewhere now: writes what is dirty, and has the kernel drop its pages.
+    /// The file's bytes lie elsewhere now: flushes it, and has the kernel drop its pages.
     fn moved_away(&self) -> BoxFuture<'_, ()>;
 }
 

@@ -68,8 +68,8 @@ pub(super) struct ObjectState {
     pub(super) unsynced: bool,
     /// How many opens have brought clean bytes that are kept for them.
     pub(super) inline_data: usize,
-    /// A write-back of all that is dirty is going to happen.
-    pub(super) scheduled: bool,
+    /// It is in the OST's queue of objects to be flushed.
+    pub(super) is_queued: bool,
     revoked: Vec<Arc<RevokedExtent>>,
     /// Where the last byte ends that was written here under a lock that we still have, 0 if there is
     /// none: what the OST said before it got that byte cannot make the object smaller.
@@ -335,7 +335,7 @@ impl Object {
         if discard {
             self.discard(extent.start, end);
         } else if is_writer {
-            self.drain(extent).await;
+            self.flush(extent).await;
         }
         // The lock is not found any more, though it is not cancelled yet.
         let is_covered = self.is_covered();

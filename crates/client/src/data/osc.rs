@@ -22,10 +22,10 @@ use sheen_wire::ost::{Obdo, OstBody};
 use tokio::sync::Notify;
 
 use super::counts::IoCounts;
+use super::flush_queue::FlushQueue;
 use super::grant::Grant;
 use super::negotiated_limits::{NegotiatedLimits, Tuning};
 use super::object::{KnownAttributes, Object};
-use super::writeback_queue::WritebackQueue;
 use crate::call;
 use crate::locks::{ClientNamespace, CoveredCache, Revocation};
 
@@ -75,7 +75,7 @@ pub struct Osc {
     locks: OnceLock<Arc<ClientNamespace>>,
     pub(super) grant: Mutex<Grant>,
     pub(super) limits: Mutex<NegotiatedLimits>,
-    pub(super) writeback_queue: WritebackQueue,
+    pub(super) flush_queue: FlushQueue,
     objects: Mutex<Objects>,
     /// Objects of files that are gone; see [`super::gone`].
     pub(super) gone: Mutex<Vec<ResourceName>>,
@@ -102,7 +102,7 @@ impl Osc {
             // Nothing is promised before [`Osc::connected`].
             grant: Mutex::default(),
             limits: Mutex::default(),
-            writeback_queue: WritebackQueue::default(),
+            flush_queue: FlushQueue::default(),
             objects: Mutex::default(),
             gone: Mutex::default(),
             tuning: Tuning::default(),
@@ -149,12 +149,12 @@ impl Osc {
         (objects.iter().map(bytes).sum(), objects.len())
     }
 
-    /// Writes back what is dirty in any object. What fails is reported by the file's next flush.
+    /// Flushes all objects. What fails is reported by the file's next flush.
     pub(super) async fn flush_all(&self) {
         let all: Vec<Arc<Object>> =
             self.objects.lock().used.values().filter_map(Weak::upgrade).collect();
         for object in all {
-            object.drain(Extent::ALL).await;
+            object.flush(Extent::ALL).await;
         }
     }
 

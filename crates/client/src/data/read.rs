@@ -53,7 +53,7 @@ impl Object {
     ) -> Result<Vec<Bytes>, Errno> {
         let _direct = options.direct.then(|| self.osc.io().begin_direct());
         if options.direct {
-            self.drain(Extent { start, end: end - 1 }).await;
+            self.flush(Extent { start, end: end - 1 }).await;
         }
         let (held, reading) = self.held(start, end);
         let mut out = Output { pieces: Vec::new(), at: start };

@@ -60,7 +60,7 @@ pub struct Revocation {
 
 /// Holds what locks cover.
 pub trait CoveredCache: Send + Sync {
-    /// A lock is being revoked or cancelled: writes back what is dirty, drops what no other lock of `locks`
+    /// A lock is being revoked or cancelled: flushes what is dirty, drops what no other lock of `locks`
     /// covers, and invalidates the kernel's copies. The lock is cancelled when the future is done.
     fn revoke(
         &self,
@@ -397,7 +397,7 @@ impl ClientNamespace {
         self.cancel(handles);
     }
 
-    /// Cancels all unused locks, each after what it covered was written back.
+    /// Cancels all unused locks, each after what it covered was flushed.
     pub fn cancel_unused(self: &Arc<Self>) {
         let mut actions = Vec::new();
         self.engine.clear_unused(&mut actions);

@@ -371,7 +371,7 @@ impl FileSystem {
         self.0.meta.sync_all(who).await
     }
 
-    /// Writes everything back, cancels all locks, closes all handles, and disconnects from all targets.
+    /// Flushes everything, cancels all locks, closes all handles, and disconnects from all targets.
     pub async fn unmount(&self) {
         for file in self.0.handles.take_all() {
             if let Err(errno) = self.0.close(&file).await {

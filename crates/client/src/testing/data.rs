@@ -332,8 +332,8 @@ impl DataFile for Shared {
 
     fn idle(&self) {}
 
-    fn close(&self, write_back: bool) -> BoxFuture<'_, ()> {
-        self.0.done.lock().push(format!("close {write_back}"));
+    fn close(&self, flush: bool) -> BoxFuture<'_, ()> {
+        self.0.done.lock().push(format!("close {flush}"));
         Box::pin(std::future::ready(()))
     }
 }

@@ -211,7 +211,7 @@ impl Process {
         }
     }
 
-    /// What was accepted is written back: the space for it was granted, so that it must be there.
+    /// What was accepted is flushed: the space for it was granted, so that it must be there.
     pub(crate) fn judge_promise<T>(&self, operation: u64, outcome: &Result<T, Errno>) {
         if matches!(outcome, Err(Errno::ENOSPC)) && self.sim.trusts(self.client) {
             self.sim.fail(format_args!("operation {operation}: promised space is not there"));
