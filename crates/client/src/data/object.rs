@@ -432,8 +432,7 @@ impl Object {
         state.clean.remove(start, end);
         state.changes += 1;
         drop(state);
-        // The grant was not used: it is ours again.
-        self.osc.settle(dropped, dropped);
+        self.osc.return_discarded(dropped);
     }
 }
 
@@ -442,7 +441,7 @@ impl Drop for Object {
         let state = self.state.get_mut();
         let dirty = state.dirty.cost();
         let known = Some(state.known).filter(|_| state.is_vouched && dirty == 0);
-        self.osc.settle(dirty, dirty);
+        self.osc.return_discarded(dirty);
         self.osc.release_object(self.resource, known);
     }
 }

@@ -272,7 +272,7 @@ impl Object {
                     under_way.answered(clock.now().since(begin), length);
                     let oa = need(answer.reply.ost_body)?.oa;
                     let gained = if oa.valid.contains(Valid::GRANT) { oa.grant } else { 0 };
-                    self.osc.settle(0, gained);
+                    self.osc.add_grant(gained);
                     // The OST leaves it to us to see that it is wrong; Lustre's have written it.
                     let theirs = oa.valid.contains(Valid::CKSUM).then_some(oa.nlink);
                     if let (Some(sum), Some(theirs)) = (sum, theirs.filter(|_| theirs != sum)) {
