@@ -174,7 +174,7 @@ impl DataFile for File {
                 if offset.saturating_add(length.into()) > self.known_size() {
                     self.layout_version.layout_guard.note_end_read();
                 }
-                self.look_ahead(offset, u64::from(length), options.held).await;
+                self.look_ahead(offset, u64::from(length), options.call_pages).await;
             }
             self.read_pieces(offset, u64::from(length), options).await
         })

@@ -34,10 +34,10 @@ mod object;
 mod osc;
 mod osts;
 mod pieces;
-mod pinned_pages;
 mod read;
 #[cfg(test)]
 mod tests;
+mod waiting_calls;
 mod write;
 mod writes_during_reads;
 
@@ -62,7 +62,7 @@ pub(crate) use mdt::InlineView;
 pub use mdt::{AddedMdt, InlineData, InodeData, NewTimes, UpdatedTimes};
 pub use osc::Osc;
 pub use osts::Osts;
-pub use pinned_pages::{PinGuard, PinnedRange};
+pub use waiting_calls::{CallPages, WaitingCall};
 
 /// What objects know about a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -114,7 +114,7 @@ pub struct IoOptions {
     /// `O_SYNC`, `O_DSYNC`: returns when durable.
     pub sync: bool,
     /// What the kernel may hold until the call is answered.
-    pub held: Option<PinnedRange>,
+    pub call_pages: Option<CallPages>,
 }
 
 /// Makes [`DataFile`]s. One per mount.
@@ -159,7 +159,7 @@ pub trait DataPath: Send + Sync {
 
     /// Until this is dropped a call waits for a file's layout, and the kernel holds these pages for it: a
     /// revocation does not wait for them.
-    fn pin_pages(&self, file: Fid, held: PinnedRange) -> Option<PinGuard<'_>>;
+    fn enter_waiting_call(&self, file: Fid, call_pages: CallPages) -> Option<WaitingCall<'_>>;
 
     /// This client has removed a file's last name and does not have it open: its object locks may be
     /// cancelled soon, together with those of other such files.
@@ -284,7 +284,7 @@ pub trait DataFile: Send + Sync {
 pub trait DataEvents: Send + Sync {
     /// Size and times of the file are no longer covered, nor are these bytes: the kernel must drop its pages
     /// of them, and the size must not be used. The lock is cancelled when that is done, or is blocked on a
-    /// page of a call that itself waits ([`PinnedRange`]).
+    /// page of a call that itself waits ([`CallPages`]).
     fn invalidate(&self, fid: Fid, stale: Stale) -> BoxFuture<'static, Invalidated>;
 
     /// Bytes that a write has reported as accepted are lost. Called before a flush that waits for them

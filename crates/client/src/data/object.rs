@@ -24,7 +24,7 @@ use super::extents::Extents;
 use super::layout_guard::{LayoutVersion, Refusal};
 use super::mdt::NewTimes;
 use super::osc::{Osc, OscKind};
-use super::pinned_pages::PinnedRange;
+use super::waiting_calls::CallPages;
 use super::writes_during_reads::ReadsInFlight;
 use crate::locks::{HeldLock, LockRequest};
 use crate::types::Stale;
@@ -173,8 +173,8 @@ impl Drop for PendingInvalidation {
 }
 
 impl Object {
-    /// A lock on `extent`: a cached one, or a new one. No RPC for the former. `held` is what the kernel holds
-    /// until the caller is done; `layout_version` is the layout by which the object is the file's.
+    /// A lock on `extent`: a cached one, or a new one. No RPC for the former. `call_pages` is what the
+    /// kernel holds until the caller is done; `layout_version` is the layout by which the object is the file's.
     ///
     /// # Errors
     /// [`Refusal::Stale`] if the layout may have changed before the lock was there.
@@ -182,10 +182,10 @@ impl Object {
         self: &Arc<Self>,
         extent: Extent,
         mode: LockMode,
-        held: Option<PinnedRange>,
+        call_pages: Option<CallPages>,
         layout_version: &LayoutVersion,
     ) -> Result<Lease, Refusal> {
-        let lease = self.lease_unchecked(extent, mode, held).await?;
+        let lease = self.lease_unchecked(extent, mode, call_pages).await?;
         layout_version.check()?;
         Ok(lease)
     }
@@ -194,7 +194,7 @@ impl Object {
         self: &Arc<Self>,
         extent: Extent,
         mode: LockMode,
-        held: Option<PinnedRange>,
+        call_pages: Option<CallPages>,
     ) -> Result<Lease, Errno> {
         let policy = self.osc.policy(extent);
         if let Some(lock) = self.osc.locks().find(self.resource, policy, mode) {
@@ -204,7 +204,8 @@ impl Object {
             return Ok(Lease::Borrowed { _lease: borrow });
         }
         let request = LockRequest { resource: self.resource, policy, mode, flags: LockFlags::NONE };
-        let pin_guard = held.map(|held| self.osc.shared.pinned_pages.pin(self.file, held));
+        let waiting_call =
+            call_pages.map(|call_pages| self.osc.shared.waiting_calls.enter(self.file, call_pages));
         let lock = match (self.osc.kind, mode) {
             // A PR lock of ours on the same inode is sure to conflict.
             (OscKind::Mdt, LockMode::Pw) => {
@@ -213,7 +214,7 @@ impl Object {
             _ => self.osc.locks().enqueue(request).await,
         };
         let lock = self.heard(lock)?;
-        drop(pin_guard);
+        drop(waiting_call);
         Ok(Lease::Held { _lock: lock })
     }
 
@@ -351,9 +352,10 @@ impl Object {
     /// Has the kernel drop pages into which it has put bytes of a write that is done now, because they
     /// may be wrong there: it dropped them with a lost lock while the write was on its way, and a read
     /// may have brought the old bytes back. Called before the write is answered, until when the kernel
-    /// holds `held`; the next read gets the new bytes from us.
-    pub(super) async fn drop_pages(self: &Arc<Self>, part: Extent, held: Option<PinnedRange>) {
-        let _pin_guard = held.map(|held| self.osc.shared.pinned_pages.pin(self.file, held));
+    /// holds `call_pages`; the next read gets the new bytes from us.
+    pub(super) async fn drop_pages(self: &Arc<Self>, part: Extent, call_pages: Option<CallPages>) {
+        let _waiting_call =
+            call_pages.map(|call_pages| self.osc.shared.waiting_calls.enter(self.file, call_pages));
         self.invalidate_pages(part).await;
     }
 

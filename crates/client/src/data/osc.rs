@@ -37,7 +37,7 @@ pub(super) struct Shared {
     pub(super) keep_garbled: OnceLock<super::KeepGarbled>,
     pub(super) ahead: super::ahead::Limits,
     /// Calls that wait for locks.
-    pub(super) pinned_pages: super::pinned_pages::PinnedPages,
+    pub(super) waiting_calls: super::waiting_calls::WaitingCalls,
     /// Dirty bytes of all OSTs together, and how many there may be (`max_dirty_mb`).
     pub(super) dirty: AtomicU64,
     pub(super) dirty_max: AtomicU64,

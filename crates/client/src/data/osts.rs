@@ -18,7 +18,7 @@ use super::file::File;
 use super::mdt::{InodeLocks, Inodes};
 use super::object::{Object, ObjectState};
 use super::osc::{Osc, OscKind, Pages, Shared};
-use super::pinned_pages::{PinGuard, PinnedRange};
+use super::waiting_calls::{CallPages, WaitingCall};
 use super::{AddedMdt, DataEvents, DataFile, DataPath, FileLayout, LayoutVersion};
 use crate::locks::{ClientNamespace, CoveredCache};
 
@@ -38,7 +38,7 @@ impl Osts {
             events: Mutex::new(None),
             keep_garbled: std::sync::OnceLock::new(),
             ahead: Limits::default(),
-            pinned_pages: super::pinned_pages::PinnedPages::default(),
+            waiting_calls: super::waiting_calls::WaitingCalls::default(),
             dirty: AtomicU64::new(0),
             dirty_max: AtomicU64::new(u64::MAX),
             relieved: tokio::sync::Notify::new(),
@@ -196,8 +196,8 @@ impl DataPath for Osts {
         }
     }
 
-    fn pin_pages(&self, file: Fid, held: PinnedRange) -> Option<PinGuard<'_>> {
-        Some(self.shared.pinned_pages.pin(file, held))
+    fn enter_waiting_call(&self, file: Fid, call_pages: CallPages) -> Option<WaitingCall<'_>> {
+        Some(self.shared.waiting_calls.enter(file, call_pages))
     }
 
     fn gone(&self, layout: &FileLayout) {

@@ -12,8 +12,8 @@ use super::IoOptions;
 use super::file::File;
 use super::layout_guard::Refusal;
 use super::object::{Lease, Object, PendingInvalidation};
-use super::pinned_pages::{PinGuard, PinnedRange};
 use super::read::{trim, zeros};
+use super::waiting_calls::{CallPages, WaitingCall};
 
 impl File {
     /// Reads without looking ahead.
@@ -33,7 +33,7 @@ impl File {
         // What an object does not have is a hole, unless the file ends before it, or it was written since:
         // what a reported size counts is there for a second read. This does not wait for pending
         // invalidations, as attributes do: the kernel holds the pages of this read.
-        let pin_guard = options.held.map(|held| self.pin_pages(held));
+        let waiting_call = options.call_pages.map(|call_pages| self.enter_waiting_call(call_pages));
         self.ask_size().await?;
         // Objects that belong to another file by now say nothing.
         self.layout_version.check()?;
@@ -41,12 +41,12 @@ impl File {
         if there > sure {
             (out, _) = self.read_once(offset, there, options, false).await?;
         }
-        drop(pin_guard);
+        drop(waiting_call);
         // From here on a revocation waits for the pages again; one that did not wait is counted.
-        if let Some(held) = options.held
+        if let Some(call_pages) = options.call_pages
             && self.losses() != losses
         {
-            return self.read_again(offset, length, (options, held)).await;
+            return self.read_again(offset, length, (options, call_pages)).await;
         }
         trim(&mut out, there);
         Ok(out)
@@ -59,15 +59,15 @@ impl File {
         &self,
         offset: u64,
         length: u64,
-        (options, held): (IoOptions, PinnedRange),
+        (options, call_pages): (IoOptions, CallPages),
     ) -> Result<Vec<Bytes>, Refusal> {
         let range = Extent::of_length(offset, length).ok_or(Errno::EOVERFLOW)?;
-        let pin_guard = self.pin_pages(held);
+        let waiting_call = self.enter_waiting_call(call_pages);
         self.ask_size().await?;
         let leases = self.lease_all(range, LockMode::Pr).await?;
         let (mut out, _) = self.read_once(offset, length, options, true).await?;
         let there = self.known_size().saturating_sub(offset).min(length);
-        drop(pin_guard);
+        drop(waiting_call);
         drop(leases);
         self.layout_version.check()?;
         trim(&mut out, there);
@@ -122,17 +122,17 @@ impl File {
     ) -> Result<Vec<Result<Vec<Bytes>, Refusal>>, Refusal> {
         let all = |is_leased| pieces.iter().map(move |it| self.read_piece(it, options, is_leased));
         let losses = self.losses();
-        let pin_guard = options.held.map(|held| self.pin_pages(held));
+        let waiting_call = options.call_pages.map(|call_pages| self.enter_waiting_call(call_pages));
         let read = futures::all(all(false).collect()).await;
-        drop(pin_guard);
+        drop(waiting_call);
         // From here on a lock that goes waits for the pages again; one that has not is counted.
-        let (Some(held), false) = (options.held, self.losses() == losses) else {
+        let (Some(call_pages), false) = (options.call_pages, self.losses() == losses) else {
             return Ok(read);
         };
-        let pin_guard = self.pin_pages(held);
+        let waiting_call = self.enter_waiting_call(call_pages);
         let leases = self.lease_all(range, LockMode::Pr).await?;
         let read = futures::all(all(true).collect()).await;
-        drop(pin_guard);
+        drop(waiting_call);
         drop(leases);
         Ok(read)
     }
@@ -193,7 +193,8 @@ impl File {
             [piece] => one(piece).await,
             pieces => {
                 let losses = self.losses();
-                let _pin_guard = options.held.map(|held| self.pin_pages(held));
+                let _waiting_call =
+                    options.call_pages.map(|call_pages| self.enter_waiting_call(call_pages));
                 let written = futures::all_ok(pieces.iter().map(one).collect()).await;
                 if !is_leased && self.losses() != losses {
                     self.drop_pages(offset, data.len() as u64).await;
@@ -212,9 +213,9 @@ impl File {
     }
 
     /// The kernel holds these pages for a call that may have to wait for locks.
-    pub(super) fn pin_pages(&self, held: PinnedRange) -> Option<PinGuard<'_>> {
+    pub(super) fn enter_waiting_call(&self, call_pages: CallPages) -> Option<WaitingCall<'_>> {
         let object = self.objects.first()?;
-        Some(object.osc.shared.pinned_pages.pin(object.file, held))
+        Some(object.osc.shared.waiting_calls.enter(object.file, call_pages))
     }
 
     /// Refuses bytes for which there are no objects, now or ever.

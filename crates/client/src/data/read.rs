@@ -37,7 +37,7 @@ impl Object {
         layout_version: &LayoutVersion,
     ) -> Result<Vec<Bytes>, Refusal> {
         let extent = Extent { start, end: end - 1 };
-        let lease = self.lease(extent, LockMode::Pr, options.held, layout_version).await?;
+        let lease = self.lease(extent, LockMode::Pr, options.call_pages, layout_version).await?;
         let read = self.read_leased(start, end, options).await;
         drop(lease);
         Ok(read?)
@@ -106,7 +106,7 @@ impl Object {
         layout_version: &LayoutVersion,
     ) -> Result<(), Refusal> {
         let extent = Extent { start, end: end - 1 };
-        // The kernel has asked for none of it: a read that does, and waits for this, pins its pages itself.
+        // The kernel has asked for none of it: a read that does, and waits for this, says so itself.
         let lease = self.lease(extent, LockMode::Pr, None, layout_version).await?;
         let changes = {
             let state = self.state.lock();

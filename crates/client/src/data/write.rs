@@ -37,10 +37,10 @@ impl Object {
         let length = data.len() as u64;
         let extent = Extent::of_length(offset, length).ok_or(Errno::EFBIG)?;
         let losses = self.state.lock().losses;
-        let lease = self.lease(extent, LockMode::Pw, options.held, layout_version).await?;
+        let lease = self.lease(extent, LockMode::Pw, options.call_pages, layout_version).await?;
         self.write_leased(offset, data, owner, options).await?;
         if self.state.lock().losses != losses {
-            self.drop_pages(extent, options.held).await;
+            self.drop_pages(extent, options.call_pages).await;
         }
         drop(lease);
         Ok(())

@@ -15,7 +15,7 @@ use super::{
     OpenFlags, Opened, Seek, SetAttributes,
 };
 use crate::cache::{Access, KeptOpen, Pin};
-use crate::data::{DataFile, IoOptions, PinnedRange, Refusal, WriteAt};
+use crate::data::{CallPages, DataFile, IoOptions, Refusal, WriteAt};
 use crate::mdt::CloseAttributes;
 use crate::meta::{OpenHandle, SetattrRight};
 use crate::types::KeptOpenCounts;
@@ -145,8 +145,8 @@ impl FileSystem {
         length: u32,
     ) -> Result<Vec<Bytes>, Errno> {
         // Through any handle: a mapping's pages are read through whichever there is.
-        let held = Extent::of_length(offset, length.into()).map(PinnedRange::of);
-        self.read_for(held, handle, offset, length).await
+        let call_pages = Extent::of_length(offset, length.into()).map(CallPages::of);
+        self.read_for(call_pages, handle, offset, length).await
     }
 
     /// The same for a program's own memory: the kernel holds no page for it. A revocation would take the
@@ -165,7 +165,7 @@ impl FileSystem {
 
     async fn read_for(
         &self,
-        held: Option<PinnedRange>,
+        call_pages: Option<CallPages>,
         handle: FileHandle,
         offset: u64,
         length: u32,
@@ -175,13 +175,13 @@ impl FileSystem {
             return Err(Errno::EBADF);
         }
         let range = Extent::of_length(offset, length.into());
-        let options = IoOptions { held, ..file.options() };
+        let options = IoOptions { call_pages, ..file.options() };
         let read =
             |data: Arc<dyn DataFile>| async move { data.read(offset, length, options).await };
         if let Some(range) = range.filter(|_| !file.bypasses_page_cache) {
             self.0.after_page_writes(&file.pin, range).await;
         }
-        let pieces = match self.0.with_pages(&file.who, &file.pin, held, read).await? {
+        let pieces = match self.0.with_pages(&file.who, &file.pin, call_pages, read).await? {
             Some(pieces) => pieces,
             None => {
                 self.0.refresh(&file.who, &file.pin).await?;
@@ -239,10 +239,10 @@ impl FileSystem {
         let range = Extent::of_length(offset, length.into());
         let through = range.filter(|_| !file.bypasses_page_cache);
         let through = through.map(|range| self.0.begin_page_write(&file.pin, range));
-        let held = range.and_then(|range| match writer {
-            Writer::Kernel => Some(PinnedRange::of(range)),
+        let call_pages = range.and_then(|range| match writer {
+            Writer::Kernel => Some(CallPages::of(range)),
             Writer::Program if file.bypasses_page_cache => None,
-            Writer::Program => PinnedRange::written(range),
+            Writer::Program => CallPages::written(range),
         });
         self.0.take_set_id(&file).await?;
         self.0.check_writable(&file)?;
@@ -251,7 +251,7 @@ impl FileSystem {
             Writer::Program | Writer::Kernel => WriteAt::Offset(offset),
         };
         file.note_modified();
-        let (who, options) = (&file.who, IoOptions { held, ..file.options() });
+        let (who, options) = (&file.who, IoOptions { call_pages, ..file.options() });
         let write = |it: Arc<dyn DataFile>| {
             let data = data.clone();
             async move {
@@ -259,7 +259,7 @@ impl FileSystem {
                 Ok((offset, it.layout().room(offset).min(length.into()) as u32))
             }
         };
-        let (offset, written) = self.0.writing(&file, held, write).await?;
+        let (offset, written) = self.0.writing(&file, call_pages, write).await?;
         drop(through);
         self.0.heat_up(&file, true, written.into());
         match writer {
@@ -399,7 +399,7 @@ impl OpenFile {
         IoOptions {
             direct: self.flags.has(OpenFlags::DIRECT),
             sync: self.flags.has(OpenFlags::DSYNC) || self.flags.has(OpenFlags::SYNC),
-            held: None,
+            call_pages: None,
         }
     }
 
@@ -517,13 +517,13 @@ impl Mounted {
     async fn writing<T, F>(
         &self,
         file: &OpenFile,
-        held: Option<PinnedRange>,
+        call_pages: Option<CallPages>,
         call: impl Fn(Arc<dyn DataFile>) -> F,
     ) -> Result<T, Errno>
     where
         F: Future<Output = Result<T, Refusal>>,
     {
-        self.with_pages(&file.who, &file.pin, held, call).await?.ok_or_else(|| {
+        self.with_pages(&file.who, &file.pin, call_pages, call).await?.ok_or_else(|| {
             tracing::warn!(file = %file.pin.fid, "open for writing, but without a layout");
             Errno::EIO
         })

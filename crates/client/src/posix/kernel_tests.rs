@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 use super::tests::layout_of;
 use super::{DirCookie, DirEntry, Lookup, NodeId, OpenFlags, Opened, SetAttributes, Stale};
 use crate::cache::DataWatch;
-use crate::data::{DataEvents, PinnedRange};
+use crate::data::{CallPages, DataEvents};
 use crate::testing::{FakeFile, Fixture, found, name, opened};
 
 const READ: u32 = 0;
@@ -241,7 +241,7 @@ fn the_kernel_holds_pages_for_reads_that_fill_them_and_for_no_other_calls() {
                 false => files.read_past_pages(reader, 5000, 100).await,
             }
         });
-        bench.file().held.lock().take().map(PinnedRange::range)
+        bench.file().call_pages.lock().take().map(CallPages::range)
     };
     assert_eq!(held(true), Some(Extent { start: 4096, end: 8191 }));
     assert_eq!(held(false), None, "a lock that goes waits for whatever else holds that page");

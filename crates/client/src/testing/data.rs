@@ -12,8 +12,8 @@ use sheen_types::{Errno, Extent, Fid, HashMap, ResourceName, Timestamp, Uuid};
 use sheen_wire::ost::OstId;
 
 use crate::data::{
-    AddedMdt, DataAttributes, DataEvents, DataFile, DataPath, FileLayout, HeldFile, InlineData,
-    InodeData, IoOptions, LayoutVersion, NewTimes, PinGuard, PinnedRange, Refusal, UpdatedTimes,
+    AddedMdt, CallPages, DataAttributes, DataEvents, DataFile, DataPath, FileLayout, HeldFile,
+    InlineData, InodeData, IoOptions, LayoutVersion, NewTimes, Refusal, UpdatedTimes, WaitingCall,
     WriteAt,
 };
 use crate::locks::{ClientNamespace, CoveredCache, Revocation};
@@ -44,7 +44,7 @@ pub(crate) struct FakeFile {
     /// What OSTs answer to all that concerns the file, if they have it not.
     pub(crate) refused: Mutex<Option<Errno>>,
     /// What the kernel holds for the last read.
-    pub(crate) held: Mutex<Option<PinnedRange>>,
+    pub(crate) call_pages: Mutex<Option<CallPages>>,
     /// The kernel has pages that lack some of the bytes.
     pub(crate) has_pending_invalidations: Mutex<bool>,
 }
@@ -182,8 +182,8 @@ impl DataPath for FakeData {
 
     fn mdt_connected(&self, _: u32, _: &sheen_wire::connect::ObdConnectData) {}
 
-    fn pin_pages(&self, file: Fid, held: PinnedRange) -> Option<PinGuard<'_>> {
-        self.asked.lock().push((file, held.range()));
+    fn enter_waiting_call(&self, file: Fid, call_pages: CallPages) -> Option<WaitingCall<'_>> {
+        self.asked.lock().push((file, call_pages.range()));
         None
     }
 
@@ -213,7 +213,7 @@ impl DataFile for Shared {
         length: u32,
         options: IoOptions,
     ) -> BoxFuture<'_, Result<Vec<Bytes>, Refusal>> {
-        *self.0.held.lock() = options.held;
+        *self.0.call_pages.lock() = options.call_pages;
         if let Some(errno) = *self.0.refused.lock() {
             return Box::pin(std::future::ready(Err(errno.into())));
         }

@@ -11,7 +11,7 @@ use super::{CACHED, DIRECT, Fixture, IoOptions, STRIPE, pattern, resource};
 use crate::data::{DataPath, WriteAt};
 use crate::types::Credentials;
 
-const SYNC: IoOptions = IoOptions { direct: false, sync: true, held: None };
+const SYNC: IoOptions = IoOptions { direct: false, sync: true, call_pages: None };
 
 #[test]
 fn small_writes_go_out_together_a_second_later() {
