@@ -35,7 +35,7 @@ impl Object {
         layout_version: &LayoutVersion,
     ) -> Result<(), Refusal> {
         let rest = Extent { start: size, end: Extent::EOF };
-        let lease = self.lease(rest, LockMode::Pw, None, layout_version).await?;
+        let lock = self.use_lock(rest, LockMode::Pw, None, layout_version).await?;
         self.discard(size, u64::MAX);
         // Writes under way are answered before the truncate is sent.
         self.flush(Extent::ALL).await;
@@ -55,7 +55,7 @@ impl Object {
             state.known.blocks = oa.blocks;
             state.unsynced = true;
         }
-        drop(lease);
+        drop(lock);
         Ok(())
     }
 
@@ -128,7 +128,7 @@ impl Object {
         extent: Extent,
         layout_version: &LayoutVersion,
     ) -> Result<(), Refusal> {
-        let lease = self.lease(extent, LockMode::Pw, None, layout_version).await?;
+        let lock = self.use_lock(extent, LockMode::Pw, None, layout_version).await?;
         self.flush(extent).await;
         let end = extent.end.saturating_add(1);
         let mut oa = self.timed(self.osc.shared.world.clock.wall());
@@ -150,7 +150,7 @@ impl Object {
                 state.known.size = state.known.size.max(end);
             }
         }
-        drop(lease);
+        drop(lock);
         Ok(())
     }
 
@@ -162,10 +162,10 @@ impl Object {
         layout_version: &LayoutVersion,
     ) -> Result<Option<u64>, Refusal> {
         let rest = Extent { start: offset, end: Extent::EOF };
-        let lease = self.lease(rest, LockMode::Pr, None, layout_version).await?;
+        let lock = self.use_lock(rest, LockMode::Pr, None, layout_version).await?;
         self.flush(Extent::ALL).await;
         let found = self.seek_held(offset, what).await;
-        drop(lease);
+        drop(lock);
         Ok(found?)
     }
 

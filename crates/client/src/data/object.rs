@@ -38,7 +38,7 @@ pub(super) struct Object {
     pub(super) file: Fid,
     pub(super) mapping: Mapping,
     pub(super) state: Mutex<ObjectState>,
-    /// Writing bytes became fewer, or a borrowed lease ended.
+    /// Writing bytes became fewer, or a user of a lock that is being revoked ended.
     pub(super) changed: Notify,
 }
 
@@ -129,28 +129,30 @@ impl KnownAttributes {
 struct RevokedExtent {
     extent: Extent,
     is_writer: bool,
-    borrowers: AtomicUsize,
-    /// Whether the lock was ever borrowed.
-    was_borrowed: AtomicBool,
+    /// The calls that use the lock since the revocation began.
+    users: AtomicUsize,
+    /// Whether there was ever one.
+    was_used: AtomicBool,
 }
 
-/// The right to touch a range: a lock that is held, or one that is being revoked and waits for its users.
-pub(super) enum Lease {
-    /// A lock.
+/// The use of a lock on a range by one call: of one that is held, or of one that is being revoked and waits for
+/// its users.
+pub(super) enum LockUse {
+    /// A lock that is held.
     Held { _lock: HeldLock },
-    /// The use of a lock that is being revoked.
-    Borrowed { _lease: BorrowedLease },
+    /// A lock that is being revoked.
+    Revoked { _use: RevokedLockUse },
 }
 
 /// The use of a lock that is being revoked: its cancel waits for the end of this.
-pub(super) struct BorrowedLease {
+pub(super) struct RevokedLockUse {
     object: Arc<Object>,
     revoked: Arc<RevokedExtent>,
 }
 
-impl Drop for BorrowedLease {
+impl Drop for RevokedLockUse {
     fn drop(&mut self) {
-        self.revoked.borrowers.fetch_sub(1, Ordering::AcqRel);
+        self.revoked.users.fetch_sub(1, Ordering::AcqRel);
         self.object.changed.notify_waiters();
     }
 }
@@ -178,30 +180,30 @@ impl Object {
     ///
     /// # Errors
     /// [`Refusal::Stale`] if the layout may have changed before the lock was there.
-    pub(super) async fn lease(
+    pub(super) async fn use_lock(
         self: &Arc<Self>,
         extent: Extent,
         mode: LockMode,
         call_pages: Option<CallPages>,
         layout_version: &LayoutVersion,
-    ) -> Result<Lease, Refusal> {
-        let lease = self.lease_unchecked(extent, mode, call_pages).await?;
+    ) -> Result<LockUse, Refusal> {
+        let lock = self.use_lock_unchecked(extent, mode, call_pages).await?;
         layout_version.check()?;
-        Ok(lease)
+        Ok(lock)
     }
 
-    async fn lease_unchecked(
+    async fn use_lock_unchecked(
         self: &Arc<Self>,
         extent: Extent,
         mode: LockMode,
         call_pages: Option<CallPages>,
-    ) -> Result<Lease, Errno> {
+    ) -> Result<LockUse, Errno> {
         let policy = self.osc.policy(extent);
         if let Some(lock) = self.osc.locks().find(self.resource, policy, mode) {
-            return Ok(Lease::Held { _lock: lock });
+            return Ok(LockUse::Held { _lock: lock });
         }
-        if let Some(borrow) = self.borrow(extent, mode) {
-            return Ok(Lease::Borrowed { _lease: borrow });
+        if let Some(revoked) = self.use_revoked(extent, mode) {
+            return Ok(LockUse::Revoked { _use: revoked });
         }
         let request = LockRequest { resource: self.resource, policy, mode, flags: LockFlags::NONE };
         let waiting_call =
@@ -215,19 +217,19 @@ impl Object {
         };
         let lock = self.heard(lock)?;
         drop(waiting_call);
-        Ok(Lease::Held { _lock: lock })
+        Ok(LockUse::Held { _lock: lock })
     }
 
-    fn borrow(self: &Arc<Self>, extent: Extent, mode: LockMode) -> Option<BorrowedLease> {
+    fn use_revoked(self: &Arc<Self>, extent: Extent, mode: LockMode) -> Option<RevokedLockUse> {
         let state = self.state.lock();
         let fits = |revoked: &&Arc<RevokedExtent>| {
             revoked.extent.contains(&extent) && (revoked.is_writer || mode == LockMode::Pr)
         };
         let revoked = Arc::clone(state.revoked.iter().find(fits)?);
-        revoked.borrowers.fetch_add(1, Ordering::AcqRel);
-        revoked.was_borrowed.store(true, Ordering::Release);
+        revoked.users.fetch_add(1, Ordering::AcqRel);
+        revoked.was_used.store(true, Ordering::Release);
         drop(state);
-        Some(BorrowedLease { object: Arc::clone(self), revoked })
+        Some(RevokedLockUse { object: Arc::clone(self), revoked })
     }
 
     /// Whether locks of ours keep other clients from changing size and times.
@@ -316,8 +318,8 @@ impl Object {
     /// A lock on `extent` is revoked: the kernel drops its pages first (writing what it changed), then what
     /// is dirty is written, then what was read ahead is dropped.
     pub(super) async fn revoke(self: &Arc<Self>, extent: Extent, is_writer: bool, discard: bool) {
-        let (borrowers, was_borrowed) = (AtomicUsize::new(0), AtomicBool::new(false));
-        let revoked = Arc::new(RevokedExtent { extent, is_writer, borrowers, was_borrowed });
+        let (users, was_used) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let revoked = Arc::new(RevokedExtent { extent, is_writer, users, was_used });
         {
             let mut state = self.state.lock();
             state.losses += 1;
@@ -327,8 +329,8 @@ impl Object {
             state.revoked.push(Arc::clone(&revoked));
         }
         self.invalidate_pages(extent).await;
-        self.wait_for_borrowers(&revoked).await;
-        if revoked.was_borrowed.load(Ordering::Acquire) {
+        self.end_use_of_revoked(&revoked).await;
+        if revoked.was_used.load(Ordering::Acquire) {
             // Their reads may have filled pages of the kernel after it dropped the rest.
             self.invalidate_pages(extent).await;
         }
@@ -397,12 +399,12 @@ impl Object {
         }
     }
 
-    /// Ends borrowing, and waits for the borrowers that there are.
-    async fn wait_for_borrowers(&self, revoked: &Arc<RevokedExtent>) {
+    /// From now on no call may use the lock that is being revoked; waits for those that do.
+    async fn end_use_of_revoked(&self, revoked: &Arc<RevokedExtent>) {
         self.state.lock().revoked.retain(|other| !Arc::ptr_eq(other, revoked));
         loop {
             let left = self.changed.notified();
-            if revoked.borrowers.load(Ordering::Acquire) == 0 {
+            if revoked.users.load(Ordering::Acquire) == 0 {
                 return;
             }
             left.await;

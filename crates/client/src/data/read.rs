@@ -37,15 +37,15 @@ impl Object {
         layout_version: &LayoutVersion,
     ) -> Result<Vec<Bytes>, Refusal> {
         let extent = Extent { start, end: end - 1 };
-        let lease = self.lease(extent, LockMode::Pr, options.call_pages, layout_version).await?;
-        let read = self.read_leased(start, end, options).await;
-        drop(lease);
+        let lock = self.use_lock(extent, LockMode::Pr, options.call_pages, layout_version).await?;
+        let read = self.read_locked(start, end, options).await;
+        drop(lock);
         Ok(read?)
     }
 
-    /// As [`Object::read`], for a caller that has the lease. Enqueuing another one here could wait for the
+    /// As [`Object::read`], for a caller that uses such a lock. Enqueuing another one here could wait for the
     /// caller's own to be cancelled.
-    pub(super) async fn read_leased(
+    pub(super) async fn read_locked(
         self: &Arc<Self>,
         start: u64,
         end: u64,
@@ -107,7 +107,7 @@ impl Object {
     ) -> Result<(), Refusal> {
         let extent = Extent { start, end: end - 1 };
         // The kernel has asked for none of it: a read that does, and waits for this, says so itself.
-        let lease = self.lease(extent, LockMode::Pr, None, layout_version).await?;
+        let lock = self.use_lock(extent, LockMode::Pr, None, layout_version).await?;
         let changes = {
             let state = self.state.lock();
             if state.dirty.overlaps(start, end) || state.writing.overlaps(start, end) {
@@ -127,7 +127,7 @@ impl Object {
                 at += length;
             }
         }
-        drop(lease);
+        drop(lock);
         Ok(())
     }
 

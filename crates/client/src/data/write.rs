@@ -37,18 +37,18 @@ impl Object {
         let length = data.len() as u64;
         let extent = Extent::of_length(offset, length).ok_or(Errno::EFBIG)?;
         let losses = self.state.lock().losses;
-        let lease = self.lease(extent, LockMode::Pw, options.call_pages, layout_version).await?;
-        self.write_leased(offset, data, owner, options).await?;
+        let lock = self.use_lock(extent, LockMode::Pw, options.call_pages, layout_version).await?;
+        self.write_locked(offset, data, owner, options).await?;
         if self.state.lock().losses != losses {
             self.drop_pages(extent, options.call_pages).await;
         }
-        drop(lease);
+        drop(lock);
         Ok(())
     }
 
-    /// As [`Object::write`], for a caller that has the lease. Enqueuing another one here could wait for the
+    /// As [`Object::write`], for a caller that uses such a lock. Enqueuing another one here could wait for the
     /// caller's own to be cancelled.
-    pub(super) async fn write_leased(
+    pub(super) async fn write_locked(
         self: &Arc<Self>,
         offset: u64,
         data: Bytes,
