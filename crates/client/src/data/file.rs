@@ -12,7 +12,7 @@ use sheen_wire::ost::OstId;
 use super::ahead::Ahead;
 use super::layout_guard::{LayoutVersion, Refusal};
 use super::object::Object;
-use super::{DataAttributes, DataFile, FileLayout, HeldFile, IoOptions, WriteAt};
+use super::{DataAttributes, DataFile, FileLayout, GroupLockedFile, IoOptions, WriteAt};
 use crate::types::{Credentials, Fallocate, Seek};
 
 /// One file's data. Cheap to clone: all that counts is shared.
@@ -354,8 +354,12 @@ impl DataFile for File {
         })
     }
 
-    fn hold(&self, gid: u64, waits: bool) -> BoxFuture<'_, Result<Arc<dyn HeldFile>, Refusal>> {
-        Box::pin(self.hold_all(gid, waits))
+    fn group_lock(
+        &self,
+        gid: u64,
+        waits: bool,
+    ) -> BoxFuture<'_, Result<Arc<dyn GroupLockedFile>, Refusal>> {
+        Box::pin(self.group_lock_objects(gid, waits))
     }
 
     fn moved_away(&self) -> BoxFuture<'_, ()> {

@@ -25,7 +25,7 @@ mod file;
 mod flush_queue;
 mod gone;
 mod grant;
-mod hold;
+mod group_lock;
 mod invalidate;
 mod layout_guard;
 mod mdt;
@@ -56,7 +56,7 @@ use crate::types::{Credentials, Fallocate, Invalidated, Seek, Stale};
 
 pub use ahead::Limits as ReadAheadLimits;
 pub use counts::{Direction, IoCounts};
-pub use hold::HeldFile;
+pub use group_lock::GroupLockedFile;
 pub use layout_guard::{LayoutGuard, LayoutVersion, Refusal};
 pub(crate) use mdt::InlineView;
 pub use mdt::{AddedMdt, InlineData, InodeData, NewTimes, UpdatedTimes};
@@ -272,9 +272,13 @@ pub trait DataFile: Send + Sync {
     /// if `flush`), object locks cancelled.
     fn close(&self, flush: bool) -> BoxFuture<'_, ()>;
 
-    /// Keeps all other readers and writers from the file until the result is dropped, to copy it. `gid` is a
-    /// number that no other holder has. Unless it `waits`, `EAGAIN` if another holds it.
-    fn hold(&self, gid: u64, waits: bool) -> BoxFuture<'_, Result<Arc<dyn HeldFile>, Refusal>>;
+    /// Group locks that keep all other readers and writers from the file until they are dropped, to copy it. `gid`
+    /// is a number that no other holder has. Unless it `waits`, `EAGAIN` if another holds it.
+    fn group_lock(
+        &self,
+        gid: u64,
+        waits: bool,
+    ) -> BoxFuture<'_, Result<Arc<dyn GroupLockedFile>, Refusal>>;
 
     /// The file's bytes lie elsewhere now: flushes it, and has the kernel drop its pages.
     fn moved_away(&self) -> BoxFuture<'_, ()>;

@@ -12,9 +12,9 @@ use sheen_types::{Errno, Extent, Fid, HashMap, ResourceName, Timestamp, Uuid};
 use sheen_wire::ost::OstId;
 
 use crate::data::{
-    AddedMdt, CallPages, DataAttributes, DataEvents, DataFile, DataPath, FileLayout, HeldFile,
-    InlineData, InodeData, IoOptions, LayoutVersion, NewTimes, Refusal, UpdatedTimes, WaitingCall,
-    WriteAt,
+    AddedMdt, CallPages, DataAttributes, DataEvents, DataFile, DataPath, FileLayout,
+    GroupLockedFile, InlineData, InodeData, IoOptions, LayoutVersion, NewTimes, Refusal,
+    UpdatedTimes, WaitingCall, WriteAt,
 };
 use crate::locks::{ClientNamespace, CoveredCache, Revocation};
 use crate::posix::{Credentials, Fallocate, Seek};
@@ -262,7 +262,11 @@ impl DataFile for Shared {
         Arc::new(Self(Arc::clone(&self.0), Arc::clone(&self.1), layout_version))
     }
 
-    fn hold(&self, _gid: u64, _waits: bool) -> BoxFuture<'_, Result<Arc<dyn HeldFile>, Refusal>> {
+    fn group_lock(
+        &self,
+        _gid: u64,
+        _waits: bool,
+    ) -> BoxFuture<'_, Result<Arc<dyn GroupLockedFile>, Refusal>> {
         Box::pin(std::future::ready(Err(Errno::EOPNOTSUPP.into())))
     }
 
