@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use sheen_types::{Fid, Instant, LockMode};
 
 use super::InodeState;
-use crate::mdt::{CloseAttributes, OpenState};
+use crate::mdt::{CloseAttributes, MdtOpen};
 use crate::types::{Credentials, KeptOpenCounts, OpenFlags};
 
 /// For what a file is open: `lli_mds_write_och` and so on.
@@ -28,7 +28,7 @@ pub(crate) enum Access {
 
 /// A handle on the MDT that users share.
 pub(crate) struct KeptOpen {
-    pub(crate) open: OpenState,
+    pub(crate) open: MdtOpen,
     pub(crate) access: Access,
     /// Who opened it first.
     pub(crate) who: Credentials,
@@ -82,7 +82,7 @@ impl Access {
 
 impl KeptOpen {
     /// A handle with one user.
-    pub(crate) fn new(open: OpenState, access: Access, who: &Credentials) -> Self {
+    pub(crate) fn new(open: MdtOpen, access: Access, who: &Credentials) -> Self {
         let users = Users { count: 1, is_kept: true, close_attributes: None };
         Self { open, access, who: who.clone(), users: Mutex::new(users) }
     }

@@ -16,7 +16,7 @@ use sheen_types::Errno;
 pub(crate) use fids::FidSource;
 pub(crate) use handle::HandleCell;
 pub(crate) use identity::NO_GROUP;
-pub(crate) use open_file::{CloseAttributes, OpenState};
+pub(crate) use open_file::{CloseAttributes, MdtOpen};
 
 use crate::data::InodeData;
 use crate::locks::ClientNamespace;

@@ -14,7 +14,7 @@ use crate::data::{InlineData, InlineView};
 use crate::types::Credentials;
 
 /// A file that is open on an MDT.
-pub(crate) struct OpenState {
+pub(crate) struct MdtOpen {
     mdt: Arc<Mdt>,
     handle: Arc<HandleCell>,
     xid: Xid,
@@ -54,7 +54,7 @@ impl CloseAttributes {
     }
 }
 
-impl OpenState {
+impl MdtOpen {
     /// A file that the MDT has opened, in reply to the request `xid`.
     pub(crate) fn new(
         mdt: Arc<Mdt>,
@@ -90,7 +90,7 @@ impl OpenState {
         }
     }
 
-    /// As [`OpenState::close`], without waiting: the request goes with the next one to the MDT, if that comes
+    /// As [`MdtOpen::close`], without waiting: the request goes with the next one to the MDT, if that comes
     /// soon, and `held` is dropped when the answer has come.
     pub(crate) async fn close_in_background(
         &self,

@@ -45,7 +45,7 @@ use sheen_wire::ldlm::LdlmRequest;
 
 pub(crate) use create::CreateRequest;
 pub(crate) use flock::FlockWait;
-pub(crate) use keep::OpenHandle;
+pub(crate) use keep::OwnOrCachedOpen;
 pub(crate) use lookup::LookupDepth;
 pub(crate) use open::wanted_by_open;
 pub(crate) use setattr::{SetattrRight, resolve};

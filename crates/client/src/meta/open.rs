@@ -19,7 +19,7 @@ use super::{ACL_ROOM, Meta};
 use crate::cache::{CacheEpoch, ChangeOutcome, Inode, Pin, ReplyAttributes};
 use crate::call;
 use crate::locks::{HeldLock, LockRequest};
-use crate::mdt::{HandleCell, OpenState, intent_status};
+use crate::mdt::{HandleCell, MdtOpen, intent_status};
 use crate::types::{Credentials, FileType, OpenFlags};
 
 /// What the name of a file without a name begins with (`LUSTRE_VOLATILE_HDR`).
@@ -30,7 +30,7 @@ pub(crate) struct OpenedInode {
     /// The inode.
     pub(crate) pin: Pin,
     /// Its handle, if its kind has any.
-    pub(crate) state: Option<OpenState>,
+    pub(crate) open: Option<MdtOpen>,
     /// Whether it was made.
     pub(crate) created: bool,
     /// The lock that came with it.
@@ -92,10 +92,10 @@ impl Meta {
         who: &Credentials,
         inode: &Inode,
         flags: OpenFlags,
-    ) -> Result<Option<OpenState>, Errno> {
+    ) -> Result<Option<MdtOpen>, Errno> {
         let flags = wire_flags(flags).without(MdsOpenFlags::EXCL) | MdsOpenFlags::BY_FID;
         let opened = self.open_intent(who, OpenTarget::Known(inode), flags, None).await?;
-        Ok(opened.state)
+        Ok(opened.open)
     }
 
     /// Opens what `name` in `parent` is, to read. One RPC.
@@ -256,8 +256,8 @@ impl Meta {
             self.changed(answer.body.transno, &[on, &pin]);
         }
         let open = lock.policy_res1.contains(Disposition::OPEN_OPEN);
-        let state = open.then_some(OpenState::new(mdt, handle, answer.xid, inline_data));
-        Ok(OpenedInode { pin, state, created, held })
+        let open = open.then_some(MdtOpen::new(mdt, handle, answer.xid, inline_data));
+        Ok(OpenedInode { pin, open, created, held })
     }
 
     fn open_record(

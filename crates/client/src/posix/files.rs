@@ -17,7 +17,7 @@ use super::{
 use crate::cache::{Access, KeptOpen, Pin};
 use crate::data::{CallPages, DataFile, IoOptions, Refusal, WriteAt};
 use crate::mdt::CloseAttributes;
-use crate::meta::{OpenHandle, SetattrRight};
+use crate::meta::{OwnOrCachedOpen, SetattrRight};
 use crate::types::KeptOpenCounts;
 
 /// Bytes of a hole that one piece of an answer shows; holes are made of shared pieces.
@@ -57,7 +57,7 @@ impl FileSystem {
         let (meta, inode) = (&self.0.meta, &pin);
         let open = async || match keeps {
             true => meta.open_to_keep(who, inode, flags).await,
-            false => Ok(meta.open(who, inode, flags).await?.map(OpenHandle::Own)),
+            false => Ok(meta.open(who, inode, flags).await?.map(OwnOrCachedOpen::Own)),
         };
         let open = self.0.retry_with_rights(who, &[&pin], open).await;
         if matches!(open, Err(Errno::ENOENT)) && self.0.lists_nothing(&pin, who, flags) {
@@ -94,7 +94,7 @@ impl FileSystem {
         let tally = self.0.count_open(&child);
         // As in Lustre, the MDT answers a name that cannot be opened without asking whether it was
         // to be new.
-        let Some(open) = opened.take_handle(who, Access::of(flags)) else {
+        let Some(open) = opened.take_open(who, Access::of(flags)) else {
             return Err(match child.file_type() {
                 _ if flags.has(OpenFlags::EXCLUSIVE) => Errno::EEXIST,
                 Some(FileType::Directory) => Errno::EISDIR,
@@ -452,7 +452,7 @@ impl Mounted {
         who: &Credentials,
         (flags, tally): (OpenFlags, KeptOpenCounts),
         is_new: bool,
-        open: Option<OpenHandle>,
+        open: Option<OwnOrCachedOpen>,
     ) -> Opened {
         let mut file = OpenFile::new(pin, flags, who, open);
         if flags.bypasses_page_cache() || self.writes_bypass_page_cache(&file, is_new) {
@@ -475,7 +475,7 @@ impl Mounted {
         who: &Credentials,
         pin: Pin,
         (flags, tally): (OpenFlags, KeptOpenCounts),
-        open: Option<OpenHandle>,
+        open: Option<OwnOrCachedOpen>,
         created: bool,
     ) -> Result<Opened, Errno> {
         if flags.has(OpenFlags::TRUNCATE) && !created {
@@ -573,14 +573,14 @@ impl Mounted {
         let Some(open) = open else { return };
         let close_attributes = self.close_attributes_of(&file);
         match open {
-            OpenHandle::Own(open) => {
+            OwnOrCachedOpen::Own(open) => {
                 let held = (self.closing.begin(), Arc::clone(&file));
                 open.close_in_background(&file.who, file.pin.fid, close_attributes, held).await;
             }
-            OpenHandle::Kept(kept) if kept.end_use(close_attributes) => {
+            OwnOrCachedOpen::Cached(kept) if kept.end_use(close_attributes) => {
                 self.close_kept_in_background(&file, &kept).await;
             }
-            OpenHandle::Kept(_) => {}
+            OwnOrCachedOpen::Cached(_) => {}
         }
     }
 

@@ -10,7 +10,7 @@ use sheen_types::{Errno, Fid, HashMap, JobId};
 
 use super::{Credentials, DirCookie, FileHandle, LockOwner, OpenFlags};
 use crate::cache::{Chunk, Pin, Position};
-use crate::meta::OpenHandle;
+use crate::meta::OwnOrCachedOpen;
 
 /// Bit of a cookie that stands for a position among names of one hash.
 const COLLIDED: u64 = 1 << 63;
@@ -26,7 +26,7 @@ pub(super) struct OpenFile {
     /// For which job.
     pub(super) job: Option<JobId>,
     /// Its handle on the MDT; a directory may be read without one.
-    pub(super) open: Mutex<Option<OpenHandle>>,
+    pub(super) open: Mutex<Option<OwnOrCachedOpen>>,
     /// How many failures of write-back were reported to it, or need not be.
     pub(super) heard: Mutex<u64>,
     /// How many write-backs had failed when it was opened.
@@ -100,7 +100,7 @@ impl OpenFile {
         pin: Pin,
         flags: OpenFlags,
         who: &Credentials,
-        open: Option<OpenHandle>,
+        open: Option<OwnOrCachedOpen>,
     ) -> Self {
         let (heard, failed_before) = {
             let mut state = pin.state();

@@ -19,7 +19,7 @@ use super::handles::OpenFile;
 use super::{Credentials, FileType, Mounted, OpenFlags};
 use crate::cache::{Access, Inode, KeptOpen};
 use crate::mdt::CloseAttributes;
-use crate::meta::{OpenHandle, wanted_by_open};
+use crate::meta::{OwnOrCachedOpen, wanted_by_open};
 use crate::types::KeptOpenCounts;
 
 impl Mounted {
@@ -49,7 +49,7 @@ impl Mounted {
         who: &Credentials,
         inode: &Inode,
         flags: OpenFlags,
-    ) -> Option<OpenHandle> {
+    ) -> Option<OwnOrCachedOpen> {
         let (state, access) = (inode.state(), Access::of(flags));
         let kept = state.file.kept.get(access)?;
         let frozen = FileFlags::IMMUTABLE | FileFlags::APPEND;
@@ -62,7 +62,7 @@ impl Mounted {
         let overrides = judged.can(Capability::DacOverride) && access != Access::Exec;
         let is_known = overrides || state.rights_covered();
         let may = is_known && state.permits(&judged, wanted_by_open(flags)) == Some(true);
-        (may && kept.join()).then(|| OpenHandle::Kept(kept.clone()))
+        (may && kept.join()).then(|| OwnOrCachedOpen::Cached(kept.clone()))
     }
 
     /// Closes what a call has opened. At most one RPC.
@@ -70,12 +70,12 @@ impl Mounted {
         &self,
         who: &Credentials,
         inode: &Inode,
-        open: OpenHandle,
+        open: OwnOrCachedOpen,
         close_attributes: Option<CloseAttributes>,
     ) -> Result<(), Errno> {
         match open {
-            OpenHandle::Own(open) => open.close(who, inode.fid, close_attributes).await,
-            OpenHandle::Kept(kept) => {
+            OwnOrCachedOpen::Own(open) => open.close(who, inode.fid, close_attributes).await,
+            OwnOrCachedOpen::Cached(kept) => {
                 if kept.end_use(close_attributes) {
                     kept.close(inode.fid).await;
                 }

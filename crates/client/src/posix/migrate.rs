@@ -28,7 +28,7 @@ use super::inodes::merge;
 use super::{Attributes, FileSystem, FileType, Mounted, NodeId, OpenFlags, Seek};
 use crate::cache::{Inode, Pin};
 use crate::data::{DataFile, GroupLockedFile, IoOptions, WriteAt};
-use crate::mdt::OpenState;
+use crate::mdt::MdtOpen;
 use crate::types::Credentials;
 
 /// `O_RDWR`.
@@ -352,7 +352,7 @@ impl Mounted {
         }
     }
 
-    async fn close_quietly(&self, who: &Credentials, inode: &Inode, open: Option<OpenState>) {
+    async fn close_quietly(&self, who: &Credentials, inode: &Inode, open: Option<MdtOpen>) {
         let Some(open) = open else { return };
         if let Err(errno) = open.close(who, inode.fid, None).await {
             tracing::debug!(file = %inode.fid, %errno, "close after a move");

@@ -27,7 +27,7 @@ impl FileSystem {
     pub fn hand_off_pages(&self, opened: Opened, give: impl FnOnce(&Bytes) -> bool) -> Opened {
         let handed = || {
             let file = self.0.handles.get(opened.handle).ok()?;
-            let view = file.open.lock().as_ref()?.state().view()?;
+            let view = file.open.lock().as_ref()?.mdt_open().view()?;
             let turn = self.0.page_handoff.0.lock();
             if file.pin.state().opens > 1 {
                 return None;

@@ -18,7 +18,7 @@ use sheen_types::{Errno, HashMap, Instant, Name};
 
 use super::{Credentials, FileType, Mounted, NodeId};
 use crate::cache::{Inode, Pin};
-use crate::mdt::OpenState;
+use crate::mdt::MdtOpen;
 use crate::meta::LookupDepth;
 
 /// How long a retry may take to arrive and to end: longer than any thread waits for a processor on a busy
@@ -47,7 +47,7 @@ struct Retained {
     parent: NodeId,
     name: Name,
     pin: Pin,
-    open: Option<OpenState>,
+    open: Option<MdtOpen>,
     who: Credentials,
 }
 
@@ -125,7 +125,7 @@ impl Mounted {
     ) -> Result<Option<Pin>, Errno> {
         for _ in 0..TRIES {
             let (pin, open) = match self.meta.open_name(who, parent, name).await {
-                Ok(opened) => (opened.pin, opened.state),
+                Ok(opened) => (opened.pin, opened.open),
                 // What may not be read can only be looked up.
                 Err(_) => match self.meta.lookup(who, parent, name, LookupDepth::Attributes).await?
                 {
