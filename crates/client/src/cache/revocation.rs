@@ -5,7 +5,7 @@ use std::sync::Arc;
 use sheen_io::BoxFuture;
 use sheen_types::{Errno, Fid, InodeBits, Name, ResourceName};
 
-use super::{InodeState, Inodes, KeptOpen, NameHasher, Observers, Pin};
+use super::{CachedOpen, InodeState, Inodes, NameHasher, Observers, Pin};
 use crate::data::DataEvents;
 use crate::locks::{ClientNamespace, CoveredCache, Revocation};
 use crate::types::{FileType, Invalidated, NodeId, Stale};
@@ -71,7 +71,7 @@ struct RevokedInode {
     inode: Pin,
     notices: Notices,
     /// Files to be closed.
-    closes: Vec<Arc<KeptOpen>>,
+    closes: Vec<Arc<CachedOpen>>,
 }
 
 impl MetaCache {
@@ -87,7 +87,7 @@ impl MetaCache {
         let notices = state.drop_covered(gone, inode.node);
         // Even if there are other locks: one in the same mode is for the same file, and rare.
         let closes = match bits.contains(InodeBits::OPEN) {
-            true => state.file.kept.revoke(revocation.mode),
+            true => state.file.open_cache.revoke(revocation.mode),
             false => Vec::new(),
         };
         drop(state);
@@ -114,8 +114,8 @@ impl CoveredCache for MetaCache {
                 inode.state().kept_names_invalidated(loss);
             }
             // Before the lock is cancelled: the open handle may conflict with what the lock is wanted for.
-            for kept in closes {
-                kept.close(inode.fid).await;
+            for cached in closes {
+                cached.close(inode.fid).await;
             }
         })
     }

@@ -18,12 +18,12 @@ mod fid2path;
 mod flock;
 mod getattr;
 mod inline;
-mod keep;
 mod layout;
 mod learn;
 mod link;
 mod lookup;
 mod open;
+mod open_cached;
 mod pack;
 mod parent;
 mod readdir;
@@ -45,9 +45,9 @@ use sheen_wire::ldlm::LdlmRequest;
 
 pub(crate) use create::CreateRequest;
 pub(crate) use flock::FlockWait;
-pub(crate) use keep::OwnOrCachedOpen;
 pub(crate) use lookup::LookupDepth;
 pub(crate) use open::wanted_by_open;
+pub(crate) use open_cached::OwnOrCachedOpen;
 pub(crate) use setattr::{SetattrRight, resolve};
 pub(crate) use statfs::{TargetStat, mdt_statfs, ost_statfs};
 

@@ -113,7 +113,7 @@ impl Meta {
         Ok(opened)
     }
 
-    /// Opens `name` in `parent`, creating it if absent. One RPC. With `keeps` it asks for the lock that
+    /// Opens `name` in `parent`, creating it if absent. One RPC. With `caches` it asks for the lock that
     /// lets the open stay.
     pub(crate) async fn open_create(
         &self,
@@ -121,10 +121,10 @@ impl Meta {
         parent: &Inode,
         name: &Name,
         mode: u32,
-        (flags, keeps): (OpenFlags, bool),
+        (flags, caches): (OpenFlags, bool),
     ) -> Result<OpenedInode, Errno> {
         let fid = self.mdt_for_new(parent)?.fids.next().await?;
-        let lock = if keeps { MdsOpenFlags::LOCK } else { MdsOpenFlags::NONE };
+        let lock = if caches { MdsOpenFlags::LOCK } else { MdsOpenFlags::NONE };
         let flags = wire_flags(flags) | MdsOpenFlags::CREAT | lock;
         let changing = self.begin_change(parent, Some(name), None).await;
         let target = OpenTarget::Create { parent, name, mode, fid };
@@ -137,7 +137,7 @@ impl Meta {
         let mut opened = opened?;
         // The name is sure as long as that lock is in use.
         self.cache.inodes.remember_name(parent, name, &opened.pin);
-        if !keeps {
+        if !caches {
             opened.held = None;
         }
         Ok(opened)
@@ -188,7 +188,7 @@ impl Meta {
                 let parent = (on.resource(), LockMode::Ex, mdt.conflicting_names());
                 early = mdt.locks.cancel_early(&[parent]).await;
             }
-            // Handles that are only kept open do not conflict.
+            // Handles that are only cached do not conflict.
             OpenTarget::Known(_) if flags.intersects(MdsOpenFlags::WRITE | MdsOpenFlags::EXEC) => {
                 let mode = match flags.contains(MdsOpenFlags::WRITE) {
                     true => LockMode::Cw,

@@ -14,18 +14,18 @@ use super::{
     Credentials, Entry, Fallocate, FileHandle, FileSystem, FileType, LockOwner, Mounted, NodeId,
     OpenFlags, Opened, Seek, SetAttributes,
 };
-use crate::cache::{Access, KeptOpen, Pin};
+use crate::cache::{Access, CachedOpen, Pin};
 use crate::data::{CallPages, DataFile, IoOptions, Refusal, WriteAt};
 use crate::mdt::CloseAttributes;
 use crate::meta::{OwnOrCachedOpen, SetattrRight};
-use crate::types::KeptOpenCounts;
+use crate::types::OpenCounts;
 
 /// Bytes of a hole that one piece of an answer shows; holes are made of shared pieces.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 impl FileSystem {
     /// Opens a file, or a directory to list it ([`OpenFlags::DIRECTORY`]). Truncates if asked to. One
-    /// RPC; none for a directory whose attributes locks cover, and for a file that is kept open so.
+    /// RPC; none for a directory whose attributes locks cover, and for a file whose open is cached so.
     ///
     /// # Errors
     /// As `open(2)`.
@@ -49,14 +49,14 @@ impl FileSystem {
         if self.0.may_list(&pin, who, flags) {
             return Ok(self.0.opened(pin, who, (flags, tally), false, None));
         }
-        if let Some(kept) = self.0.join_kept(who, &pin, flags) {
-            let kept = self.0.used(who, Ok(kept))?;
-            return Ok(self.0.opened(pin, who, (flags, tally), false, Some(kept)));
+        if let Some(cached) = self.0.join_cached(who, &pin, flags) {
+            let cached = self.0.used(who, Ok(cached))?;
+            return Ok(self.0.opened(pin, who, (flags, tally), false, Some(cached)));
         }
-        let keeps = self.0.is_worth_keeping(&pin, flags);
+        let caches = self.0.is_worth_caching(&pin, flags);
         let (meta, inode) = (&self.0.meta, &pin);
-        let open = async || match keeps {
-            true => meta.open_to_keep(who, inode, flags).await,
+        let open = async || match caches {
+            true => meta.open_to_cache(who, inode, flags).await,
             false => Ok(meta.open(who, inode, flags).await?.map(OwnOrCachedOpen::Own)),
         };
         let open = self.0.retry_with_rights(who, &[&pin], open).await;
@@ -86,8 +86,9 @@ impl FileSystem {
     ) -> Result<(Entry, Opened), Errno> {
         let parent = self.0.pin(parent)?;
         // As in Lustre: how often the file will be opened is not known yet.
-        let keeps = self.0.settings.keep().count() == 1 && self.0.meta.keeps_new(&parent);
-        let create = || self.0.meta.open_create(who, &parent, name, mode, (flags, keeps));
+        let caches =
+            self.0.settings.open_cache().count() == 1 && self.0.meta.caches_new_opens(&parent);
+        let create = || self.0.meta.open_create(who, &parent, name, mode, (flags, caches));
         let mut opened = self.0.retry_with_rights(who, &[&parent], create).await?;
         let node = opened.pin.node;
         let child = Arc::clone(&opened.pin);
@@ -378,7 +379,7 @@ impl FileSystem {
                 tracing::debug!(%errno, "close at unmount");
             }
         }
-        self.0.close_all_kept().await;
+        self.0.close_all_cached().await;
         self.0.data.shut_down().await;
         self.0.closing.wait(&*self.0.targets.world.clock).await;
         self.0.targets.disconnect_all().await;
@@ -450,7 +451,7 @@ impl Mounted {
         &self,
         pin: Pin,
         who: &Credentials,
-        (flags, tally): (OpenFlags, KeptOpenCounts),
+        (flags, tally): (OpenFlags, OpenCounts),
         is_new: bool,
         open: Option<OwnOrCachedOpen>,
     ) -> Opened {
@@ -474,7 +475,7 @@ impl Mounted {
         &self,
         who: &Credentials,
         pin: Pin,
-        (flags, tally): (OpenFlags, KeptOpenCounts),
+        (flags, tally): (OpenFlags, OpenCounts),
         open: Option<OwnOrCachedOpen>,
         created: bool,
     ) -> Result<Opened, Errno> {
@@ -566,8 +567,8 @@ impl Mounted {
 
     /// The kernel sends RELEASE after the close has returned: no program waits for this.
     async fn close_in_background(&self, file: Arc<OpenFile>) {
-        if let Some(kept) = self.note_close(&file) {
-            self.close_kept_in_background(&file, &kept).await;
+        if let Some(cached) = self.note_close(&file) {
+            self.close_cached_in_background(&file, &cached).await;
         }
         let open = file.open.lock().take();
         let Some(open) = open else { return };
@@ -577,17 +578,17 @@ impl Mounted {
                 let held = (self.closing.begin(), Arc::clone(&file));
                 open.close_in_background(&file.who, file.pin.fid, close_attributes, held).await;
             }
-            OwnOrCachedOpen::Cached(kept) if kept.end_use(close_attributes) => {
-                self.close_kept_in_background(&file, &kept).await;
+            OwnOrCachedOpen::Cached(cached) if cached.end_use(close_attributes) => {
+                self.close_cached_in_background(&file, &cached).await;
             }
             OwnOrCachedOpen::Cached(_) => {}
         }
     }
 
-    async fn close_kept_in_background(&self, file: &Arc<OpenFile>, kept: &KeptOpen) {
+    async fn close_cached_in_background(&self, file: &Arc<OpenFile>, cached: &CachedOpen) {
         let held = (self.closing.begin(), Arc::clone(file));
-        let (fid, attributes) = (file.pin.fid, kept.close_attributes());
-        kept.open.close_in_background(&kept.who, fid, attributes, held).await;
+        let (fid, attributes) = (file.pin.fid, cached.close_attributes());
+        cached.open.close_in_background(&cached.who, fid, attributes, held).await;
     }
 
     async fn close(&self, file: &OpenFile) -> Result<(), Errno> {

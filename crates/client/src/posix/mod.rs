@@ -28,15 +28,15 @@ mod hybrid;
 #[cfg(test)]
 mod hybrid_tests;
 mod inodes;
-mod keeping;
-#[cfg(test)]
-mod keeping_tests;
 #[cfg(test)]
 mod kernel_tests;
 mod laid_out;
 mod locks;
 mod migrate;
 mod names;
+mod open_cache;
+#[cfg(test)]
+mod open_cache_tests;
 #[cfg(test)]
 mod own_names;
 mod page_handoff;
@@ -69,9 +69,8 @@ use crate::targets::Targets;
 
 pub use crate::cache::{Invalidate, PagesKept, Raise};
 pub use crate::types::{
-    Attributes, Credentials, Fallocate, FileLock, FileLockMode, FileType, Invalidated,
-    KeptOpenCounts, LockOwner, NodeId, OpenFlags, Seek, SetAttributes, SetTime, Stale, TYPE_MASK,
-    XattrMode,
+    Attributes, Credentials, Fallocate, FileLock, FileLockMode, FileType, Invalidated, LockOwner,
+    NodeId, OpenCounts, OpenFlags, Seek, SetAttributes, SetTime, Stale, TYPE_MASK, XattrMode,
 };
 pub(crate) use closing::PendingCloses;
 pub use extents::{Counted as ExtentsCounted, Extents, Range, SIZES, Sizes};
@@ -79,7 +78,7 @@ pub(crate) use handles::Handles;
 pub(crate) use locks::LocksTaken;
 pub(crate) use migrate::Migrations;
 pub(crate) use page_handoff::PageHandoff;
-pub use settings::{Ahead, HeatSettings, KeepSettings, Settings};
+pub use settings::{Ahead, HeatSettings, OpenCacheSettings, Settings};
 pub(crate) use stale_retry::StaleRetry;
 pub use statistics::{Operation, Statistics, Tracked};
 pub use types::{

@@ -6,7 +6,7 @@ use std::time::Duration;
 use sheen_types::{CounterLine, Counters, Samples};
 
 use super::extents::Extents;
-use crate::types::KeptOpenCounts;
+use crate::types::OpenCounts;
 
 macro_rules! operations {
     ($($(#[$doc:meta])* $name:ident = $line:expr,)+) => {
@@ -155,7 +155,7 @@ impl Statistics {
     }
 
     /// An inode was opened.
-    pub fn opened(&self, tally: KeptOpenCounts) {
+    pub fn opened(&self, tally: OpenCounts) {
         self.add(Operation::OpenCount, tally.count.into());
         if let Some(time) = tally.closed_for {
             self.took(Operation::OpenCloseTime, time);

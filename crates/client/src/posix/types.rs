@@ -2,7 +2,7 @@
 
 use sheen_types::Fid;
 
-use crate::types::{Attributes, FileType, KeptOpenCounts, NodeId};
+use crate::types::{Attributes, FileType, NodeId, OpenCounts};
 
 /// An open file or directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -82,7 +82,7 @@ pub struct Opened {
     /// only read, and has no file locks.
     pub unflushed: bool,
     /// How the inode was opened so far.
-    pub tally: KeptOpenCounts,
+    pub tally: OpenCounts,
 }
 
 /// One name of a directory.

@@ -219,7 +219,7 @@ where
         let data = Osts::new(io.clone());
         let files = mounted(&io, nid, Arc::clone(&data)).await;
         // A shell reopened files after seconds, too late for them to be kept open. Here it is at once.
-        files.settings().keep().set_count(0);
+        files.settings().open_cache().set_count(0);
         let who = Credentials { umask: 0o22, ..Credentials::root() };
         let caller = Caller { files, data, who, world: io.clone(), random };
         let ended = within(&*io.clock, PATIENCE, work(&caller, &own)).await;

@@ -1,4 +1,4 @@
-//! Opens that are to be kept: under a lock of their own (see [`crate::cache::KeptOpen`]).
+//! Opens that are to be cached: under a lock of their own (see [`crate::cache::CachedOpen`]).
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use sheen_wire::md::MdsOpenFlags;
 
 use super::Meta;
 use super::open::{OpenTarget, OpenedInode, wire_flags};
-use crate::cache::{Access, Inode, KeptOpen};
+use crate::cache::{Access, CachedOpen, Inode};
 use crate::mdt::MdtOpen;
 use crate::types::{Credentials, OpenFlags};
 
@@ -17,7 +17,7 @@ pub(crate) enum OwnOrCachedOpen {
     /// By a handle of its own.
     Own(MdtOpen),
     /// By one that other opens share, now and later.
-    Cached(Arc<KeptOpen>),
+    Cached(Arc<CachedOpen>),
 }
 
 impl OwnOrCachedOpen {
@@ -25,14 +25,14 @@ impl OwnOrCachedOpen {
     pub(crate) fn mdt_open(&self) -> &MdtOpen {
         match self {
             Self::Own(open) => open,
-            Self::Cached(kept) => &kept.open,
+            Self::Cached(cached) => &cached.open,
         }
     }
 }
 
 impl Meta {
     /// As [`Meta::open`], and asks for the lock that lets the open stay. One RPC.
-    pub(crate) async fn open_to_keep(
+    pub(crate) async fn open_to_cache(
         &self,
         who: &Credentials,
         inode: &Inode,
@@ -45,7 +45,7 @@ impl Meta {
     }
 
     /// Whether the MDT gives that lock with an open that creates, too.
-    pub(crate) fn keeps_new(&self, parent: &Inode) -> bool {
+    pub(crate) fn caches_new_opens(&self, parent: &Inode) -> bool {
         let has = |flags2: ConnectFlags2| flags2.contains(ConnectFlags2::ATOMIC_OPEN_LOCK);
         self.mdt_for_new(parent).is_ok_and(|mdt| has(mdt.channel.connect_data().flags2))
     }
@@ -66,16 +66,16 @@ impl OpenedInode {
         let Some(held) = held else { return Some(OwnOrCachedOpen::Own(open)) };
         let mut state = self.pin.state();
         let is_useless = access == Access::Write && state.is_executable();
-        // A lock that is revoked from here on closes what is kept.
-        if is_useless || !held.is_alive() || state.file.kept.get(access).is_some() {
+        // A lock that is revoked from here on closes what is cached.
+        if is_useless || !held.is_alive() || state.file.open_cache.get(access).is_some() {
             drop(state);
             held.cancel();
             return Some(OwnOrCachedOpen::Own(open));
         }
-        let kept = Arc::new(KeptOpen::new(open, access, who));
-        state.file.kept.keep(&kept);
+        let cached = Arc::new(CachedOpen::new(open, access, who));
+        state.file.open_cache.insert(&cached);
         drop(state);
         drop(held);
-        Some(OwnOrCachedOpen::Cached(kept))
+        Some(OwnOrCachedOpen::Cached(cached))
     }
 }
