@@ -10,7 +10,7 @@
 //! covers its rights.
 
 use fuser::INodeNo;
-use sheen_client::posix::{Credentials, Entry, FileSystem, FileType, Keep, Lookup, May, NodeId};
+use sheen_client::posix::{Credentials, Entry, FileSystem, FileType, Lookup, May, MayKeep, NodeId};
 
 use crate::mount::MountOptions;
 
@@ -75,7 +75,7 @@ impl Special {
     /// What the maker of a file finds: a socket that is bound is bound to this very inode.
     pub(crate) fn made(self, mut entry: Entry) -> Entry {
         if self.wanted(entry.attributes.file_type()).is_some() {
-            entry.keep = Keep { entry: false, attributes: false };
+            entry.keep = MayKeep { entry: false, attributes: false };
         }
         entry
     }

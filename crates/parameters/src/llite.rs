@@ -40,7 +40,7 @@ const SWITCHES: [Switch<MountState>; 7] = [
         |it| it.files.settings().sync_on_close(),
         |it, on| it.files.settings().set_sync_on_close(on),
     ),
-    ("xattr_cache", |it| it.files.keeps_xattrs(), |it, on| it.files.keep_xattrs(on)),
+    ("xattr_cache", |it| it.files.caches_xattrs(), |it, on| it.files.set_caches_xattrs(on)),
     (
         "hybrid_io",
         |it| it.files.settings().hybrid_io(),
@@ -418,7 +418,7 @@ fn flags(state: &MountState) -> String {
         ("layout", true),
         ("parallel_dio", true),
         ("unaligned_dio", true),
-        ("xattr_cache", state.files.keeps_xattrs()),
+        ("xattr_cache", state.files.caches_xattrs()),
     ];
     all.iter().filter(|(_, is_so)| *is_so).map(|(name, _)| format!("{name} ")).collect()
 }

@@ -6,7 +6,7 @@ use sheen_types::Name;
 use super::Raise;
 use crate::types::{Invalidated, NodeId, Stale};
 
-/// The observer that keeps what the facade answered with `posix::Keep`: FUSE.
+/// The observer that keeps what the facade answered with `posix::MayKeep`: FUSE.
 ///
 /// The client calls this before it cancels a lock, and cancels it when the future is done. A future must not
 /// wait for anything that itself waits for a call of this file system to end: the server may be holding that

@@ -94,8 +94,8 @@ pub struct Garbled {
     pub data: Vec<Bytes>,
 }
 
-/// Keeps garbled data for inspection. Called during IO: it must not wait.
-pub type KeepGarbled = Box<dyn Fn(Garbled) + Send + Sync>;
+/// Dumps garbled data, for inspection. Called during IO: it must not wait.
+pub type DumpGarbled = Box<dyn Fn(Garbled) + Send + Sync>;
 
 /// Where a write goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -33,8 +33,8 @@ use crate::locks::{ClientNamespace, CoveredCache, Revocation};
 pub(super) struct Shared {
     pub(super) world: World,
     pub(super) events: Mutex<Option<Arc<dyn super::DataEvents>>>,
-    /// Keeps garbled data for inspection.
-    pub(super) keep_garbled: OnceLock<super::KeepGarbled>,
+    /// Dumps garbled data, for inspection.
+    pub(super) dump_garbled: OnceLock<super::DumpGarbled>,
     pub(super) ahead: super::ahead::Limits,
     /// Calls that wait for locks.
     pub(super) waiting_calls: super::waiting_calls::WaitingCalls,
@@ -50,10 +50,10 @@ impl Shared {
         self.events.lock().clone()
     }
 
-    /// Passes garbled data to the hook that keeps it, if it `is_wanted`.
+    /// Passes garbled data to the hook that dumps it, if it `is_wanted`.
     pub(super) fn dump(&self, is_wanted: bool, garbled: impl FnOnce() -> super::Garbled) {
-        if let Some(keep) = self.keep_garbled.get().filter(|_| is_wanted) {
-            keep(garbled());
+        if let Some(dump) = self.dump_garbled.get().filter(|_| is_wanted) {
+            dump(garbled());
         }
     }
 }

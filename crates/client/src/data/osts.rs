@@ -36,7 +36,7 @@ impl Osts {
         let shared = Arc::new(Shared {
             world,
             events: Mutex::new(None),
-            keep_garbled: std::sync::OnceLock::new(),
+            dump_garbled: std::sync::OnceLock::new(),
             ahead: Limits::default(),
             waiting_calls: super::waiting_calls::WaitingCalls::default(),
             dirty: AtomicU64::new(0),
@@ -51,9 +51,9 @@ impl Osts {
         *self.shared.events.lock() = Some(events);
     }
 
-    /// Who keeps data whose checksum was wrong, of targets where that is wanted. Set once.
-    pub fn keep_garbled(&self, keep: super::KeepGarbled) {
-        let first = self.shared.keep_garbled.set(keep).is_ok();
+    /// Who dumps data whose checksum was wrong, of targets where that is wanted. Set once.
+    pub fn dump_garbled(&self, dump: super::DumpGarbled) {
+        let first = self.shared.dump_garbled.set(dump).is_ok();
         debug_assert!(first, "set once");
     }
 

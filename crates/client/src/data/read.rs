@@ -55,9 +55,9 @@ impl Object {
         if options.direct {
             self.flush(Extent { start, end: end - 1 }).await;
         }
-        let (held, reading) = self.held(start, end);
+        let (cached, reading) = self.take_cached(start, end);
         let mut out = Output { pieces: Vec::new(), at: start };
-        for (offset, run) in held {
+        for (offset, run) in cached {
             if out.at < offset {
                 let fetched = self.fetch(out.at, offset).await?;
                 out.extend(fetched);
@@ -133,19 +133,19 @@ impl Object {
 
     /// What we hold of the range, the newest of each byte, in order, and what will collect bytes written
     /// since. Clean bytes are moved to the caller.
-    fn held(self: &Arc<Self>, start: u64, end: u64) -> (Vec<(u64, Bytes)>, ReadInFlight) {
+    fn take_cached(self: &Arc<Self>, start: u64, end: u64) -> (Vec<(u64, Bytes)>, ReadInFlight) {
         let mut state = self.state.lock();
         let mut merged = super::extents::Extents::default();
-        let mut keep = |at, run| _ = merged.insert(at, run);
-        state.clean.over(start, end, &mut keep);
+        let mut insert = |at, run| _ = merged.insert(at, run);
+        state.clean.over(start, end, &mut insert);
         state.clean.remove(start, end);
-        state.writing.over(start, end, &mut keep);
-        state.dirty.over(start, end, &mut keep);
+        state.writing.over(start, end, &mut insert);
+        state.dirty.over(start, end, &mut insert);
         let reading = ReadInFlight::begin(self, &mut state, start, end);
         drop(state);
-        let mut held = Vec::new();
-        merged.over(start, end, |at, run| held.push((at, run)));
-        (held, reading)
+        let mut cached = Vec::new();
+        merged.over(start, end, |at, run| cached.push((at, run)));
+        (cached, reading)
     }
 
     /// `start..end` from the OST, in RPCs of at most a bulk each, one after the other's request.

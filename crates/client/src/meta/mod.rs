@@ -65,7 +65,7 @@ pub(crate) struct Meta {
     pub(crate) world: World,
     pub(crate) cache: Arc<MetaCache>,
     mdts: Vec<Arc<Mdt>>,
-    keeps_xattrs: AtomicBool,
+    caches_xattrs: AtomicBool,
     rooms: ReplyRooms,
 }
 
@@ -82,17 +82,17 @@ impl Meta {
             layout: AtomicUsize::new(EA_ROOM),
             inline: AtomicUsize::new(inline::INLINE_ROOM),
         };
-        Self { world, cache, mdts, keeps_xattrs: AtomicBool::new(true), rooms }
+        Self { world, cache, mdts, caches_xattrs: AtomicBool::new(true), rooms }
     }
 
     /// Whether extended attributes are kept under their locks.
-    pub(crate) fn keeps_xattrs(&self) -> bool {
-        self.keeps_xattrs.load(Ordering::Relaxed)
+    pub(crate) fn caches_xattrs(&self) -> bool {
+        self.caches_xattrs.load(Ordering::Relaxed)
     }
 
     /// Sets that.
-    pub(crate) fn keep_xattrs(&self, on: bool) {
-        self.keeps_xattrs.store(on, Ordering::Relaxed);
+    pub(crate) fn set_caches_xattrs(&self, on: bool) {
+        self.caches_xattrs.store(on, Ordering::Relaxed);
     }
 
     /// Bytes of an answer that are meant for a layout (`default_easize`).

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use sheen_types::{Errno, Name, Timestamp};
 
-use super::{Attributes, Credentials, DirEntry, Entry, FileType, Keep, Mounted, NodeId, Stat};
+use super::{Attributes, Credentials, DirEntry, Entry, FileType, MayKeep, Mounted, NodeId, Stat};
 use crate::cache::{Inode, LayoutState, Pin, generation};
 use crate::data::{DataAttributes, DataFile};
 
@@ -47,7 +47,7 @@ impl Mounted {
         };
         inode.state().lookups += 1;
         let (node, generation) = (inode.node, generation(inode.fid));
-        Ok(Entry { node, generation, attributes, keep: Keep { entry: false, attributes: keep } })
+        Ok(Entry { node, generation, attributes, keep: MayKeep { entry: false, attributes: keep } })
     }
 
     /// The entry of a file that this client has just made and that was not written. Counts as a lookup. No
@@ -73,7 +73,7 @@ impl Mounted {
         });
         let Entry { node, generation, attributes, .. } =
             self.looked_up((parent, name), &inode, Stat { attributes, keep: false });
-        Entry { node, generation, attributes, keep: Keep { entry: false, attributes: false } }
+        Entry { node, generation, attributes, keep: MayKeep { entry: false, attributes: false } }
     }
 
     fn looked_up(&self, (parent, name): (&Inode, &Name), inode: &Inode, stat: Stat) -> Entry {
@@ -87,7 +87,7 @@ impl Mounted {
         Entry {
             node: inode.node,
             generation: generation(inode.fid),
-            keep: Keep { entry, attributes: keep },
+            keep: MayKeep { entry, attributes: keep },
             attributes,
         }
     }

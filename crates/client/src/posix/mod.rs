@@ -2,7 +2,7 @@
 //!
 //! Every call takes the caller's [`Credentials`] and answers a POSIX `Errno`. An inode is known by its
 //! [`NodeId`] from the lookup that found it until as many lookups have been forgotten; an open file by its
-//! [`FileHandle`] until released. Answers say what the kernel may [`Keep`]: exactly what a held lock covers;
+//! [`FileHandle`] until released. Answers say what the kernel may keep ([`MayKeep`]): exactly what a held lock covers;
 //! [`Invalidate`] is notified when that lock is revoked.
 //!
 //! A call may be dropped at any await (an interrupted system call): a change that has been sent happens or
@@ -82,7 +82,7 @@ pub use settings::{Ahead, HeatSettings, OpenCacheSettings, Settings};
 pub(crate) use stale_retry::StaleRetry;
 pub use statistics::{Operation, Statistics, Tracked};
 pub use types::{
-    AccessTimes, DirCookie, DirEntry, DirEntryPlus, Entry, FileHandle, FsStat, Keep, Lookup,
+    AccessTimes, DirCookie, DirEntry, DirEntryPlus, Entry, FileHandle, FsStat, Lookup, MayKeep,
     NewNode, Opened, RenameMode, Stat,
 };
 
@@ -127,7 +127,7 @@ impl FileSystem {
         Self(Arc::new(mounted))
     }
 
-    /// Who is notified when what was answered with [`Keep`] goes stale. Until an observer is set, nothing may
+    /// Who is notified when what was answered with [`MayKeep`] goes stale. Until an observer is set, nothing may
     /// be kept and every answer says so. `audience` is who uses what is kept.
     pub fn watch(&self, observer: Arc<dyn Invalidate>, audience: Audience) {
         self.0.observers.watch(observer, audience);
@@ -153,13 +153,13 @@ impl FileSystem {
 
     /// Whether extended attributes are kept under their locks (`xattr_cache`).
     #[must_use]
-    pub fn keeps_xattrs(&self) -> bool {
-        self.0.meta.keeps_xattrs()
+    pub fn caches_xattrs(&self) -> bool {
+        self.0.meta.caches_xattrs()
     }
 
     /// Sets that.
-    pub fn keep_xattrs(&self, on: bool) {
-        self.0.meta.keep_xattrs(on);
+    pub fn set_caches_xattrs(&self, on: bool) {
+        self.0.meta.set_caches_xattrs(on);
     }
 
     /// Bytes of answers that are meant for layouts (`default_easize`), and for data that comes with an open

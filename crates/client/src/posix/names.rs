@@ -27,7 +27,7 @@ impl FileSystem {
     ) -> Result<Lookup, Errno> {
         let parent = self.0.pin(parent)?;
         let found = match self.0.stale_retry.tries_again(who) {
-            true => self.0.find_and_keep(who, &parent, name).await,
+            true => self.0.find_and_retain(who, &parent, name).await,
             false => self.0.find(who, &parent, name).await,
         };
         let found = match found {

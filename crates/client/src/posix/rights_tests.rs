@@ -62,7 +62,7 @@ fn found_at(
     who: &Credentials,
     parent: NodeId,
     text: &'static str,
-) -> (NodeId, Keep) {
+) -> (NodeId, MayKeep) {
     match look_up(fixture, who, parent, text) {
         Ok(Lookup::Found(entry)) => (entry.node, entry.keep),
         other => panic!("expected an entry, got {other:?}"),
@@ -88,7 +88,7 @@ struct Scene {
     request: LdlmIntentGetattr,
     lock: LdlmReply,
     directory: NodeId,
-    keep: Keep,
+    keep: MayKeep,
 }
 
 fn scene(mode: u32, lines: &[(u16, u16, u32)]) -> Scene {

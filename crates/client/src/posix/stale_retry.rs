@@ -117,7 +117,7 @@ impl Mounted {
     }
 
     /// Finds a name for a retry, and retains what it names.
-    pub(super) async fn find_and_keep(
+    pub(super) async fn find_and_retain(
         self: &Arc<Self>,
         who: &Credentials,
         parent: &Inode,
