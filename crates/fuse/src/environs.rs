@@ -74,14 +74,14 @@ impl Environs {
     /// [`Late`] after [`WAIT`], and at once for as long as that reading is stuck, or too many other readings
     /// are.
     pub(crate) fn of(&self, pid: u32) -> Result<Environ, Late> {
-        let heard = self.0.ask(pid)?;
-        match heard.recv_timeout(WAIT) {
+        let answer = self.0.ask(pid)?;
+        match answer.recv_timeout(WAIT) {
             Ok(environ) => Ok(environ),
             Err(RecvTimeoutError::Disconnected) => Err(Late),
             Err(RecvTimeoutError::Timeout) => {
                 let mut state = self.0.state.lock();
                 // It is answered under this lock.
-                heard.try_recv().map_err(|_| {
+                answer.try_recv().map_err(|_| {
                     state.late.insert(pid);
                     Late
                 })
@@ -107,10 +107,10 @@ impl Shared {
             })?;
             state.threads += 1;
         }
-        let (answers, heard) = mpsc::channel();
+        let (answers, answer) = mpsc::channel();
         state.wanted.push_back((pid, answers));
         self.more.notify_one();
-        Ok(heard)
+        Ok(answer)
     }
 
     fn work(&self) {

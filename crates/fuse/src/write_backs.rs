@@ -217,7 +217,7 @@ mod tests {
         let all = Arc::clone(all);
         tokio::spawn(async move {
             let write = pin!(async { server.await.unwrap_or(Err(Errno::EIO)) });
-            all.write(turn, length, write, |answer| written_bytes.send(answer).expect("heard"))
+            all.write(turn, length, write, |answer| written_bytes.send(answer).expect("received"))
                 .await;
         });
         (done, answered)
@@ -239,8 +239,8 @@ mod tests {
             let waits = tokio::time::timeout(PATIENCE, all.settled(sync)).await;
             assert!(waits.is_err());
             done.send(Err(Errno::ENOSPC)).expect("waited for");
-            let heard = tokio::time::timeout(LIMIT, all.synced(sync)).await;
-            assert_eq!(heard, Ok(Err(Errno::ENOSPC)));
+            let failed = tokio::time::timeout(LIMIT, all.synced(sync)).await;
+            assert_eq!(failed, Ok(Err(Errno::ENOSPC)));
             // Once.
             assert_eq!(all.synced(all.turn(7, Extent::ALL)).await, Ok(()));
             all.all_settled().await;

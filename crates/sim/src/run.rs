@@ -198,7 +198,7 @@ pub(crate) struct Sim {
     pub(crate) restored: Mutex<Restored>,
     /// Of the logs, if this run collects them.
     pub(crate) lines: Lines,
-    pub(crate) hears: bool,
+    pub(crate) captures_log: bool,
     pub(crate) evicted: Mutex<Evicted>,
     pub(crate) looked: Mutex<checks::Looked>,
     /// Of the faults that not all seeds have.
@@ -229,7 +229,7 @@ impl Sim {
             restored: Mutex::default(),
             lines: Lines::default(),
             // Unless another client reads them.
-            hears: options.extras().restored && std::env::var_os("RUST_LOG").is_none(),
+            captures_log: options.extras().restored && std::env::var_os("RUST_LOG").is_none(),
             evicted: Mutex::default(),
             looked: Mutex::default(),
             more_dice: Dice::new(options.seed.rotate_left(32) ^ EXTRAS),
@@ -483,7 +483,7 @@ impl Sim {
 pub fn run(options: Options) -> Result<Report, Box<Failure>> {
     let sim = Sim::new(options);
     let drive = Arc::clone(&sim);
-    let _hearing = sim.hears.then(|| restored::hear(&sim.lines));
+    let _capture = sim.captures_log.then(|| restored::capture_log(&sim.lines));
     let ran = catch_unwind(AssertUnwindSafe(|| sim.world.run(drive_all(drive))));
     let text = match ran {
         Ok(outcome) => outcome.err(),

@@ -225,7 +225,7 @@ impl Object {
         dlm_req.count = 0;
         let request = LdlmEnqueue { dlm_req, ..LdlmEnqueue::default() };
         let answer = pending.send::<LdlmEnqueue>(&self.osc.channel, Call::new(request)).await;
-        let (pending, answer) = self.heard(answer)?;
+        let (pending, answer) = self.note_presence(answer)?;
         let reply = need(answer.reply.dlm_rep)?;
         let value = answer.reply.dlm_lvb;
         if answer.body.status != 0 {

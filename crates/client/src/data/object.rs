@@ -215,7 +215,7 @@ impl Object {
             }
             _ => self.osc.locks().enqueue(request).await,
         };
-        let lock = self.heard(lock)?;
+        let lock = self.note_presence(lock)?;
         drop(waiting_call);
         Ok(LockUse::Held { _lock: lock })
     }
@@ -272,7 +272,7 @@ impl Object {
     }
 
     /// Notes what the OST says of whether it has the object.
-    pub(super) fn heard<T>(&self, answer: Result<T, Errno>) -> Result<T, Errno> {
+    pub(super) fn note_presence<T>(&self, answer: Result<T, Errno>) -> Result<T, Errno> {
         self.state.lock().is_absent = matches!(answer, Err(Errno::ENOENT));
         answer
     }

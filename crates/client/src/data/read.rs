@@ -179,7 +179,7 @@ impl Object {
             let under_way = self.osc.io().read.begin(offset, length as u64);
             let begin = clock.now();
             let answer = call::call::<OstRead>(&*self.osc.channel, call).await;
-            let answer = self.heard(answer)?;
+            let answer = self.note_presence(answer)?;
             let oa = need(answer.reply.ost_body)?.oa;
             let got = usize::try_from(answer.body.status).map_err(|_| Errno::EPROTO)?;
             let mut pieces = answer.bulk;

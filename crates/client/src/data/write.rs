@@ -267,7 +267,7 @@ impl Object {
             let (call, sum) = self.write_call(runs, flags, granted);
             let (under_way, begin) = (self.osc.io().write.begin(first, length), clock.now());
             let answer = call::call::<OstWrite>(&*self.osc.channel, call).await;
-            match self.heard(answer) {
+            match self.note_presence(answer) {
                 Ok(answer) => {
                     under_way.answered(clock.now().since(begin), length);
                     let oa = need(answer.reply.ost_body)?.oa;

@@ -499,7 +499,7 @@ impl ClientNamespace {
                 LdlmCancel { dlm_req: LdlmRequest::cancel(handles), ..LdlmCancel::default() };
             // A target that did not get it revokes the lock again, or has evicted us.
             if let Err(errno) = call::call::<LdlmCancel>(&*self.channel, Call::new(request)).await {
-                tracing::debug!(namespace = self.name, %errno, "cancel was not heard");
+                tracing::debug!(namespace = self.name, %errno, "a cancel did not arrive");
             }
         }
     }

@@ -287,8 +287,8 @@ impl FileSystem {
         if self.0.settings.sync_on_close() && file.modified.load(Ordering::Relaxed) {
             self.0.sync(&file).await?;
         }
-        let heard = (*file.heard.lock()).max(file.failed_before);
-        file.pin.state().file.failures.since(heard)
+        let failures_reported = (*file.failures_reported.lock()).max(file.failed_before);
+        file.pin.state().file.failures.since(failures_reported)
     }
 
     /// The last descriptor is closed. The handle is gone, whatever the answer; `flock` is the owner
@@ -318,7 +318,7 @@ impl FileSystem {
         let file = self.0.handles.get(handle)?;
         let synced = self.0.sync(&file).await;
         // Whatever the reason, a program that gets an error knows that data may be lost.
-        let reported = file.pin.state().file.failures.report(&mut file.heard.lock());
+        let reported = file.pin.state().file.failures.report(&mut file.failures_reported.lock());
         synced.and(reported)
     }
 
@@ -461,7 +461,7 @@ impl Mounted {
         }
         let direct = file.bypasses_page_cache;
         self.wait_for_handoff(&file);
-        let keep_pages = self.observers.watched() && self.may_read_unheard(&file);
+        let keep_pages = self.observers.watched() && self.may_keep_pages(&file);
         if !keep_pages {
             self.observers.no_pages(file.pin.node);
         }

@@ -28,7 +28,7 @@ pub(super) struct OpenFile {
     /// Its handle on the MDT; a directory may be read without one.
     pub(super) open: Mutex<Option<OwnOrCachedOpen>>,
     /// How many failures of write-back were reported to it, or need not be.
-    pub(super) heard: Mutex<u64>,
+    pub(super) failures_reported: Mutex<u64>,
     /// How many write-backs had failed when it was opened.
     pub(super) failed_before: u64,
     /// Whether data was written through it.
@@ -102,7 +102,7 @@ impl OpenFile {
         who: &Credentials,
         open: Option<OwnOrCachedOpen>,
     ) -> Self {
-        let (heard, failed_before) = {
+        let (failures_reported, failed_before) = {
             let mut state = pin.state();
             state.opens += 1;
             state.file.writers += u64::from(flags.writes());
@@ -114,7 +114,7 @@ impl OpenFile {
             who: who.clone(),
             job: job::current(),
             open: Mutex::new(open),
-            heard: Mutex::new(heard),
+            failures_reported: Mutex::new(failures_reported),
             failed_before,
             modified: AtomicBool::new(false),
             accessed: AtomicBool::new(false),
