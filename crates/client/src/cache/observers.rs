@@ -90,8 +90,8 @@ impl Observers {
 
     /// Bytes of a file came out of pages that are kept, or go there. Returns whether the caller must run
     /// [`Observers::trim`], which must not delay the answer.
-    pub(crate) fn used_pages(&self, node: NodeId, offset: u64, length: u64) -> bool {
-        self.watched() && self.pages.used(node, offset, length)
+    pub(crate) fn note_pages_used(&self, node: NodeId, offset: u64, length: u64) -> bool {
+        self.watched() && self.pages.note_used(node, offset, length)
     }
 
     /// Whether pages of the inode are kept, as far as can be estimated.
@@ -109,7 +109,7 @@ impl Observers {
         self.pages.cut(node, size);
     }
 
-    /// From now on pages of so many bytes may be kept. As [`Observers::used_pages`].
+    /// From now on pages of so many bytes may be kept. As [`Observers::note_pages_used`].
     pub(crate) fn limit_pages(&self, bytes_max: u64) -> bool {
         self.pages.limit(bytes_max)
     }

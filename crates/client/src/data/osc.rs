@@ -86,7 +86,7 @@ pub struct Osc {
 /// Objects in use, and the attributes of those not in use as their last user knew them.
 #[derive(Default)]
 struct Objects {
-    used: HashMap<ResourceName, Weak<Object>>,
+    in_use: HashMap<ResourceName, Weak<Object>>,
     /// Size and times under a lock that is still cached, so that the next user need not ask for
     /// them. An entry goes when any lock on its resource does: there are no more than locks.
     attributes_unused: HashMap<ResourceName, KnownAttributes>,
@@ -141,7 +141,8 @@ impl Osc {
     /// objects in use.
     #[must_use]
     pub fn cached(&self) -> (u64, usize) {
-        let objects: Vec<_> = self.objects.lock().used.values().filter_map(Weak::upgrade).collect();
+        let objects: Vec<_> =
+            self.objects.lock().in_use.values().filter_map(Weak::upgrade).collect();
         let bytes = |object: &Arc<Object>| {
             let state = object.state.lock();
             state.dirty.bytes() + state.writing.bytes() + state.clean.bytes()
@@ -152,7 +153,7 @@ impl Osc {
     /// Flushes all objects. What fails is reported by the file's next flush.
     pub(super) async fn flush_all(&self) {
         let all: Vec<Arc<Object>> =
-            self.objects.lock().used.values().filter_map(Weak::upgrade).collect();
+            self.objects.lock().in_use.values().filter_map(Weak::upgrade).collect();
         for object in all {
             object.flush(Extent::ALL).await;
         }
@@ -174,24 +175,24 @@ impl Osc {
         make: impl FnOnce(Option<KnownAttributes>) -> Object,
     ) -> Arc<Object> {
         let mut objects = self.objects.lock();
-        if let Some(object) = objects.used.get(&resource).and_then(Weak::upgrade) {
+        if let Some(object) = objects.in_use.get(&resource).and_then(Weak::upgrade) {
             return object;
         }
         let attributes_unused = objects.attributes_unused.remove(&resource);
         let attributes_unused =
             attributes_unused.filter(|known| self.covers_end(resource, known.size));
         let object = Arc::new(make(attributes_unused));
-        objects.used.insert(resource, Arc::downgrade(&object));
+        objects.in_use.insert(resource, Arc::downgrade(&object));
         object
     }
 
     /// The object is not in use any more; `known` is what the OST has reported of it.
     pub(super) fn release_object(&self, resource: ResourceName, known: Option<KnownAttributes>) {
         let mut objects = self.objects.lock();
-        if objects.used.get(&resource).is_none_or(|object| object.strong_count() > 0) {
+        if objects.in_use.get(&resource).is_none_or(|object| object.strong_count() > 0) {
             return;
         }
-        objects.used.remove(&resource);
+        objects.in_use.remove(&resource);
         if let Some(known) = known.filter(|known| self.covers_end(resource, known.size)) {
             objects.attributes_unused.insert(resource, known);
         }
@@ -215,7 +216,7 @@ impl Osc {
         if self.is_dirty(resource) {
             return Err(Errno::EAGAIN);
         }
-        self.objects.lock().used.remove(&resource);
+        self.objects.lock().in_use.remove(&resource);
         Ok(())
     }
 
@@ -227,7 +228,7 @@ impl Osc {
     /// Notes what a lock on `extent` that is about to be ours says of an object, in use or not.
     pub(super) fn learn(&self, resource: ResourceName, extent: Extent, value: &Bytes) {
         let mut objects = self.objects.lock();
-        match objects.used.get(&resource).and_then(Weak::upgrade) {
+        match objects.in_use.get(&resource).and_then(Weak::upgrade) {
             Some(object) => {
                 drop(objects);
                 object.learn(value, |size| extent.contains(&end_of(size)));
@@ -243,7 +244,7 @@ impl Osc {
     }
 
     pub(super) fn object(&self, resource: ResourceName) -> Option<Arc<Object>> {
-        self.objects.lock().used.get(&resource).and_then(Weak::upgrade)
+        self.objects.lock().in_use.get(&resource).and_then(Weak::upgrade)
     }
 
     /// The object in use, for a lock on it that is revoked. What was kept of an object that is not in use is
@@ -251,7 +252,7 @@ impl Osc {
     fn object_for_revocation(&self, resource: ResourceName) -> Option<Arc<Object>> {
         let mut objects = self.objects.lock();
         objects.attributes_unused.remove(&resource);
-        objects.used.get(&resource).and_then(Weak::upgrade)
+        objects.in_use.get(&resource).and_then(Weak::upgrade)
     }
 }
 

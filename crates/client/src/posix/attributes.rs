@@ -58,7 +58,7 @@ impl FileSystem {
         if let Ok(stat) = &answer {
             self.0.show_size(&inode, asked_at, &stat.attributes).await;
         }
-        self.0.used(who, answer)
+        self.0.answer_and_end_retry(who, answer)
     }
 
     /// Changes attributes; a size change needs write permission or a handle open for writing. One
@@ -98,7 +98,7 @@ impl FileSystem {
             self.0.change(who, &inode, &changes, right).await?;
             self.0.stat(who, &inode).await
         };
-        self.0.used(who, changed.await)
+        self.0.answer_and_end_retry(who, changed.await)
     }
 
     /// Space and inodes of the whole file system. One RPC to each target, all at once; none while an earlier

@@ -50,7 +50,7 @@ impl FileSystem {
             return Ok(self.0.opened(pin, who, (flags, tally), false, None));
         }
         if let Some(cached) = self.0.join_cached(who, &pin, flags) {
-            let cached = self.0.used(who, Ok(cached))?;
+            let cached = self.0.answer_and_end_retry(who, Ok(cached))?;
             return Ok(self.0.opened(pin, who, (flags, tally), false, Some(cached)));
         }
         let caches = self.0.is_worth_caching(&pin, flags);
@@ -63,7 +63,7 @@ impl FileSystem {
         if matches!(open, Err(Errno::ENOENT)) && self.0.lists_nothing(&pin, who, flags) {
             return Ok(self.0.opened(pin, who, (flags, tally), false, None));
         }
-        let open = self.0.used(who, open)?;
+        let open = self.0.answer_and_end_retry(who, open)?;
         self.0.finish_open(who, pin, (flags, tally), open, false).await
     }
 
@@ -125,7 +125,7 @@ impl FileSystem {
                 // Its close ends what `just_created` allows.
                 let unflushed = opened.unflushed && !created;
                 let opened = Opened { unflushed, ..opened };
-                self.0.used(who, Ok((entry, opened)))
+                self.0.answer_and_end_retry(who, Ok((entry, opened)))
             }
             Err(errno) => {
                 self.0.inodes.forget(node, 1);
@@ -195,7 +195,7 @@ impl FileSystem {
         let length = pieces.iter().map(|piece| piece.len() as u64).sum();
         self.0.heat_up(&file, false, length);
         if !file.bypasses_page_cache {
-            self.0.used_pages(file.pin.node, offset, length);
+            self.0.note_pages_used(file.pin.node, offset, length);
             if length < asked {
                 // The kernel may take this for the file's end.
                 file.pin.state().file.kernel_size.replied(offset.saturating_add(length));
@@ -269,7 +269,7 @@ impl FileSystem {
                 self.0.passed_pages(&file.pin, offset, written.into()).await;
             }
             Writer::Program | Writer::Kernel => {
-                self.0.used_pages(file.pin.node, offset, written.into());
+                self.0.note_pages_used(file.pin.node, offset, written.into());
             }
         }
         Ok(written)

@@ -140,7 +140,7 @@ impl FileSystem {
                 };
             }
         }
-        self.0.used(who, linked)
+        self.0.answer_and_end_retry(who, linked)
     }
 
     /// Removes a name of anything but a directory. One RPC.

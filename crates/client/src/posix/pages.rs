@@ -24,8 +24,8 @@ impl FileSystem {
 
 impl Mounted {
     /// Bytes of a file came out of the kernel's pages, or go there.
-    pub(super) fn used_pages(&self, node: NodeId, offset: u64, length: u64) {
-        if self.observers.used_pages(node, offset, length) {
+    pub(super) fn note_pages_used(&self, node: NodeId, offset: u64, length: u64) {
+        if self.observers.note_pages_used(node, offset, length) {
             self.trim_pages();
         }
     }

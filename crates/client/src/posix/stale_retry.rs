@@ -103,8 +103,9 @@ impl Mounted {
         })
     }
 
-    /// As [`Mounted::stale_if_absent`], of a call that ends what the caller does with a name.
-    pub(super) fn used<T>(
+    /// As [`Mounted::stale_if_absent`], of a call that ends what the caller does with a name: if it was a retry,
+    /// what the retry retained is released.
+    pub(super) fn answer_and_end_retry<T>(
         self: &Arc<Self>,
         who: &Credentials,
         answer: Result<T, Errno>,
