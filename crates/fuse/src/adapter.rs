@@ -24,7 +24,7 @@ use crate::invalidate::Kernel;
 use crate::jobs::Jobs;
 use crate::mount::MountOptions;
 use crate::questions::Questions;
-use crate::signals::{Ends, Waits};
+use crate::signals::{EndedBy, Waits};
 use crate::special::{Special, node};
 use crate::threads::Threads;
 use crate::write_backs::{Turn, WriteBacks};
@@ -186,7 +186,7 @@ impl Adapter {
             NewNode::Symlink(_) => ("symlink", Operation::Symlink),
             NewNode::Node { .. } => ("mknod", Operation::Mknod),
         };
-        let mut waiting = self.waits.call(request.pid(), Ends::Killed);
+        let mut waiting = self.waits.call(request.pid(), EndedBy::Killed);
         self.counted(Call(called, request, parent), operation, async move {
             let mut call = pin!(async {
                 let made = files.make(&who, node(parent), &name?, mode, new).await?;

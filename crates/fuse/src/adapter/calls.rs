@@ -23,7 +23,7 @@ use sheen_client::posix::{
 use sheen_types::{Errno, Name};
 
 use crate::control::{self, Control};
-use crate::signals::Ends;
+use crate::signals::EndedBy;
 use crate::special::{self, node};
 use crate::{alive, answer, convert, exported, questions};
 
@@ -56,7 +56,7 @@ impl Filesystem for Adapter {
         let (files, who, name) = (self.files.clone(), self.who(request, 0), convert::name(name));
         let (guard, ends) = (self.occupy(&[parent]), Arc::clone(&self.ends));
         let special = self.special;
-        let mut waiting = self.waits.call(request.pid(), Ends::Fatal);
+        let mut waiting = self.waits.call(request.pid(), EndedBy::Fatal);
         self.counted(Call("lookup", request, parent), Operation::Getattr, async move {
             let mut call = pin!(async {
                 let found = files.lookup(&who, node(parent), &name?).await?;
@@ -82,7 +82,7 @@ impl Filesystem for Adapter {
         let (files, who) = (self.files.clone(), self.who(request, 0));
         // A directory's, before it is changed: the kernel holds its lock for the change already.
         let (guard, ends) = (self.occupy(&[number]), Arc::clone(&self.ends));
-        let mut waiting = self.waits.call(request.pid(), Ends::Fatal);
+        let mut waiting = self.waits.call(request.pid(), EndedBy::Fatal);
         self.counted(Call("getattr", request, number), Operation::Getattr, async move {
             let mut call = pin!(async {
                 let stat = files.getattr(&who, node(number)).await;
@@ -131,7 +131,7 @@ impl Filesystem for Adapter {
         let guard = self.occupy(&[number]);
         let operation = if size.is_some() { Operation::Truncate } else { Operation::Setattr };
         let (backs, turn) = self.turn_of_all(number);
-        let mut waiting = self.waits.call(request.pid(), Ends::Killed);
+        let mut waiting = self.waits.call(request.pid(), EndedBy::Killed);
         self.counted(Call("setattr", request, number), operation, async move {
             let mut call = pin!(
                 backs.behind(turn, files.setattr(&who, node(number), opened.map(handle), changes))
@@ -146,7 +146,7 @@ impl Filesystem for Adapter {
     fn access(&self, request: &Request, number: INodeNo, mask: AccessFlags, reply: ReplyEmpty) {
         let (files, who) = (self.files.clone(), self.who(request, 0));
         let wanted = May(mask.bits().cast_unsigned() & 7);
-        let mut waiting = self.waits.call(request.pid(), Ends::Fatal);
+        let mut waiting = self.waits.call(request.pid(), EndedBy::Fatal);
         self.drive(Call("access", request, number), async move {
             let mut call = pin!(files.access(&who, node(number), wanted));
             answer::empty(reply, waiting.wait(call.as_mut()).await);
@@ -156,7 +156,7 @@ impl Filesystem for Adapter {
 
     fn readlink(&self, request: &Request, number: INodeNo, reply: ReplyData) {
         let (files, who) = (self.files.clone(), self.who(request, 0));
-        let mut waiting = self.waits.call(request.pid(), Ends::Fatal);
+        let mut waiting = self.waits.call(request.pid(), EndedBy::Fatal);
         self.drive(Call("readlink", request, number), async move {
             let mut call = pin!(files.readlink(&who, node(number)));
             let target = waiting.wait(call.as_mut()).await;
@@ -209,7 +209,7 @@ impl Filesystem for Adapter {
     fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let (files, who, name) = (self.files.clone(), self.who(request, 0), convert::name(name));
         let guard = self.occupy(&[parent]);
-        let mut waiting = self.waits.call(request.pid(), Ends::Killed);
+        let mut waiting = self.waits.call(request.pid(), EndedBy::Killed);
         self.counted(Call("unlink", request, parent), Operation::Unlink, async move {
             let mut call = pin!(async { files.unlink(&who, node(parent), &name?).await });
             let done = waiting.wait(call.as_mut()).await;
@@ -222,7 +222,7 @@ impl Filesystem for Adapter {
     fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let (files, who, name) = (self.files.clone(), self.who(request, 0), convert::name(name));
         let guard = self.occupy_child(parent, &name);
-        let mut waiting = self.waits.call(request.pid(), Ends::Killed);
+        let mut waiting = self.waits.call(request.pid(), EndedBy::Killed);
         self.counted(Call("rmdir", request, parent), Operation::Rmdir, async move {
             let mut call = pin!(async { files.rmdir(&who, node(parent), &name?).await });
             let done = waiting.wait(call.as_mut()).await;
@@ -263,7 +263,7 @@ impl Filesystem for Adapter {
         };
         let known = |child: Option<NodeId>| child.map_or(parent, |child| INodeNo(child.0));
         let guard = self.occupy(&[parent, new_parent, known(moved), known(replaced)]);
-        let mut waiting = self.waits.call(request.pid(), Ends::Killed);
+        let mut waiting = self.waits.call(request.pid(), EndedBy::Killed);
         self.counted(Call("rename", request, parent), Operation::Rename, async move {
             let mut call = pin!(async {
                 let (old, new) = names?;
@@ -287,7 +287,7 @@ impl Filesystem for Adapter {
         let (files, who, name) = (self.files.clone(), self.who(request, 0), convert::name(name));
         self.ends.found(request.pid(), number.0);
         let (guard, special) = (self.occupy(&[parent]), self.special);
-        let mut waiting = self.waits.call(request.pid(), Ends::Killed);
+        let mut waiting = self.waits.call(request.pid(), EndedBy::Killed);
         self.counted(Call("link", request, number), Operation::Link, async move {
             let (number, parent) = (node(number), node(parent));
             let mut call = pin!(async {
@@ -310,8 +310,8 @@ impl Filesystem for Adapter {
         let flags = OpenFlags(flags.0.cast_unsigned());
         let changes = flags.writes() || flags.has(OpenFlags::TRUNCATE);
         let (backs, turn) = self.turn_of_all(number);
-        let ends = if changes { Ends::Killed } else { Ends::Fatal };
-        let mut waiting = self.waits.call(request.pid(), ends);
+        let ended_by = if changes { EndedBy::Killed } else { EndedBy::Fatal };
+        let mut waiting = self.waits.call(request.pid(), ended_by);
         self.counted(Call("open", request, number), Operation::Open, async move {
             let mut call = pin!(backs.behind(turn, files.open(&who, node(number), flags)));
             let opened = waiting.wait(call.as_mut()).await;
@@ -345,7 +345,7 @@ impl Filesystem for Adapter {
             self.ends.found(request.pid(), known.0);
         }
         let (guard, tracked) = (self.occupy(&[parent]), self.is_tracked(request));
-        let mut waiting = self.waits.call(request.pid(), Ends::Killed);
+        let mut waiting = self.waits.call(request.pid(), EndedBy::Killed);
         self.counted(Call("create", request, parent), Operation::Create, async move {
             let (parent, mode) = (node(parent), mode & 0o7777);
             let mut call = pin!(async { files.create(&who, parent, &name?, mode, flags).await });
@@ -376,7 +376,7 @@ impl Filesystem for Adapter {
         let (files, ends, thread) = (self.files.clone(), Arc::clone(&self.ends), request.pid());
         let is_tracked = self.is_tracked(request);
         let (backs, turn) = self.turn(number, offset, size.into());
-        let mut waiting = self.waits.call(thread, Ends::Fatal);
+        let mut waiting = self.waits.call(thread, EndedBy::Fatal);
         self.counted(Call("read", request, number), Operation::Read, async move {
             let opened_as = handle(opened);
             let read = async {
@@ -422,7 +422,7 @@ impl Filesystem for Adapter {
         let (is_tracked, thread) = (self.is_tracked(request), request.pid());
         let is_of_pages = how.contains(WriteFlags::FUSE_WRITE_CACHE);
         let (backs, turn) = self.turn(number, offset, data.len() as u64);
-        let mut waiting = self.waits.call(thread, Ends::Killed);
+        let mut waiting = self.waits.call(thread, EndedBy::Killed);
         self.counted(Call("write", request, number), Operation::Write, async move {
             let answer = |written: Result<u32, Errno>| match written {
                 Ok(written) => {
@@ -461,7 +461,7 @@ impl Filesystem for Adapter {
     ) {
         self.ends.called(request.pid());
         let files = self.files.clone();
-        let mut waiting = self.waits.call(request.pid(), Ends::Gone);
+        let mut waiting = self.waits.call(request.pid(), EndedBy::Gone);
         self.drive(Call("flush", request, number), async move {
             let mut call = pin!(files.flush(handle(opened), owner(by)));
             answer::empty(reply, waiting.wait(call.as_mut()).await);
@@ -489,7 +489,7 @@ impl Filesystem for Adapter {
 
     fn fsync(&self, request: &Request, of: INodeNo, opened: Handle, data: bool, reply: ReplyEmpty) {
         let (files, (backs, turn)) = (self.files.clone(), self.turn_of_all(of));
-        let mut waiting = self.waits.call(request.pid(), Ends::Killed);
+        let mut waiting = self.waits.call(request.pid(), EndedBy::Killed);
         self.counted(Call("fsync", request, of), Operation::Fsync, async move {
             let mut call = pin!(async {
                 let stored = backs.synced(turn).await;
@@ -515,7 +515,7 @@ impl Filesystem for Adapter {
     ) {
         let files = self.files.clone();
         let guard = self.occupy(&[number]);
-        let mut waiting = self.waits.call(request.pid(), Ends::Fatal);
+        let mut waiting = self.waits.call(request.pid(), EndedBy::Fatal);
         self.counted(Call("readdir", request, number), Operation::Readdir, async move {
             let mut call = pin!(files.readdir(handle(opened), DirCookie(offset), NAMES_AT_ONCE));
             let names = waiting.wait(call.as_mut()).await;
@@ -535,7 +535,7 @@ impl Filesystem for Adapter {
     ) {
         let (files, who) = (self.files.clone(), self.who(request, 0));
         let (guard, special) = (self.occupy(&[number]), self.special);
-        let mut waiting = self.waits.call(request.pid(), Ends::Fatal);
+        let mut waiting = self.waits.call(request.pid(), EndedBy::Fatal);
         self.counted(Call("readdirplus", request, number), Operation::Readdir, async move {
             let from = DirCookie(offset);
             let mut call = pin!(files.readdir_plus(&who, handle(opened), from, NAMES_AT_ONCE));
@@ -570,7 +570,7 @@ impl Filesystem for Adapter {
         reply: ReplyEmpty,
     ) {
         let files = self.files.clone();
-        let mut waiting = self.waits.call(request.pid(), Ends::Killed);
+        let mut waiting = self.waits.call(request.pid(), EndedBy::Killed);
         self.counted(Call("fsyncdir", request, number), Operation::Fsync, async move {
             let mut call = pin!(files.fsync(handle(opened), data));
             answer::empty(reply, waiting.wait(call.as_mut()).await);
@@ -580,7 +580,7 @@ impl Filesystem for Adapter {
 
     fn statfs(&self, request: &Request, number: INodeNo, reply: ReplyStatfs) {
         let files = self.files.clone();
-        let mut waiting = self.waits.call(request.pid(), Ends::Fatal);
+        let mut waiting = self.waits.call(request.pid(), EndedBy::Fatal);
         self.counted(Call("statfs", request, number), Operation::Statfs, async move {
             let mut call = pin!(files.statfs());
             match waiting.wait(call.as_mut()).await {
@@ -622,8 +622,8 @@ impl Filesystem for Adapter {
         let (name, value) = (name.as_bytes().to_vec(), Bytes::copy_from_slice(value));
         let guard = self.occupy(&[number]);
         let is_long = FileSystem::is_long_order(&name);
-        let ends = if is_long { Ends::Any } else { Ends::Killed };
-        let mut waiting = self.waits.call(request.pid(), ends);
+        let ended_by = if is_long { EndedBy::Any } else { EndedBy::Killed };
+        let mut waiting = self.waits.call(request.pid(), ended_by);
         self.counted(Call("setxattr", request, number), Operation::Setxattr, async move {
             let mut call = pin!(files.setxattr(&who, node(number), &name, value, mode));
             let done = waiting.wait(call.as_mut()).await;
@@ -656,7 +656,7 @@ impl Filesystem for Adapter {
             drop(self.runtime.spawn(answers));
             return;
         }
-        let mut waiting = self.waits.call(request.pid(), Ends::Fatal);
+        let mut waiting = self.waits.call(request.pid(), EndedBy::Fatal);
         if let Some(name) = questions::named(name) {
             let mut call = Box::pin(self.questions.clone().ask(name));
             return self.counted(
@@ -678,7 +678,7 @@ impl Filesystem for Adapter {
 
     fn listxattr(&self, request: &Request, number: INodeNo, size: u32, reply: ReplyXattr) {
         let (files, who) = (self.files.clone(), self.who(request, 0));
-        let mut waiting = self.waits.call(request.pid(), Ends::Fatal);
+        let mut waiting = self.waits.call(request.pid(), EndedBy::Fatal);
         self.counted(Call("listxattr", request, number), Operation::Listxattr, async move {
             let mut call = pin!(files.listxattr(&who, node(number)));
             answer::xattr(reply, size, waiting.wait(call.as_mut()).await);
@@ -690,7 +690,7 @@ impl Filesystem for Adapter {
         let (files, who) = (self.files.clone(), self.who(request, 0));
         let name = name.as_bytes().to_vec();
         let guard = self.occupy(&[number]);
-        let mut waiting = self.waits.call(request.pid(), Ends::Killed);
+        let mut waiting = self.waits.call(request.pid(), EndedBy::Killed);
         self.counted(Call("removexattr", request, number), Operation::Removexattr, async move {
             let mut call = pin!(files.removexattr(&who, node(number), &name));
             let done = waiting.wait(call.as_mut()).await;
@@ -713,7 +713,7 @@ impl Filesystem for Adapter {
         reply: ReplyLock,
     ) {
         let files = self.files.clone();
-        let mut waiting = self.waits.call(request.pid(), Ends::Fatal);
+        let mut waiting = self.waits.call(request.pid(), EndedBy::Fatal);
         self.counted(Call("getlk", request, number), Operation::Flock, async move {
             let wanted = convert::lock(start, end, kind, pid);
             let mut call = pin!(async { files.get_lock(handle(opened), owner(by), wanted?).await });
@@ -744,8 +744,8 @@ impl Filesystem for Adapter {
         reply: ReplyEmpty,
     ) {
         let files = self.files.clone();
-        let ends = if sleep { Ends::Any } else { Ends::Killed };
-        let mut waiting = self.waits.call(request.pid(), ends);
+        let ended_by = if sleep { EndedBy::Any } else { EndedBy::Killed };
+        let mut waiting = self.waits.call(request.pid(), ended_by);
         self.counted(Call("setlk", request, number), Operation::Flock, async move {
             let wanted = convert::lock(start, end, kind, pid);
             // A request whose wait ends is withdrawn before the call is answered: a lock granted later would
@@ -773,7 +773,7 @@ impl Filesystem for Adapter {
             return reply.error(convert::errno(Errno::EOPNOTSUPP));
         };
         let (files, (backs, turn)) = (self.files.clone(), self.turn_of_all(number));
-        let mut waiting = self.waits.call(request.pid(), Ends::Killed);
+        let mut waiting = self.waits.call(request.pid(), EndedBy::Killed);
         self.counted(Call("fallocate", request, number), Operation::Fallocate, async move {
             let mut call =
                 pin!(backs.behind(turn, files.fallocate(handle(opened), what, offset, length)));
@@ -800,7 +800,7 @@ impl Filesystem for Adapter {
         };
         let Ok(offset) = u64::try_from(offset) else { return reply.error(fuser::Errno::ENXIO) };
         let (files, (backs, turn)) = (self.files.clone(), self.turn_of_all(number));
-        let mut waiting = self.waits.call(request.pid(), Ends::Fatal);
+        let mut waiting = self.waits.call(request.pid(), EndedBy::Fatal);
         self.counted(Call("lseek", request, number), Operation::Seek, async move {
             let mut call = pin!(backs.behind(turn, files.seek(handle(opened), offset, what)));
             match waiting.wait(call.as_mut()).await {
@@ -828,7 +828,7 @@ impl Filesystem for Adapter {
         };
         let (files, who) = (self.files.clone(), self.who(request, 0));
         let guard = self.occupy(&[number]);
-        let mut waiting = self.waits.call(request.pid(), Ends::Killed);
+        let mut waiting = self.waits.call(request.pid(), EndedBy::Killed);
         self.counted(Call("ioctl", request, number), Operation::Ioctl, async move {
             let mut call = pin!(asked.perform(&files, &who, node(number)));
             let done = waiting.wait(call.as_mut()).await;
