@@ -19,10 +19,10 @@ mod calls;
 
 use crate::busy::{Busy, Guard};
 use crate::credentials::Groups;
-use crate::ends::Ends as FileEnds;
 use crate::invalidate::Kernel;
 use crate::jobs::Jobs;
 use crate::mount::MountOptions;
+use crate::pending_sizes::PendingSizes;
 use crate::questions::Questions;
 use crate::signals::{EndedBy, Waits};
 use crate::special::{Special, node};
@@ -62,7 +62,7 @@ pub(crate) struct Adapter {
     groups: Groups,
     kernel: Arc<Kernel>,
     busy: Arc<Busy>,
-    ends: Arc<FileEnds>,
+    pending_sizes: Arc<PendingSizes>,
     pub(crate) waits: Arc<Waits>,
     backs: Arc<WriteBacks>,
     local_locks: bool,
@@ -83,14 +83,14 @@ impl Adapter {
         let (local_locks, special) = (options.local_locks, Special::new(options));
         let (jobs, questions) = (Arc::clone(&options.jobs), options.questions.clone());
         let waits = Waits::new(Threads::new(runtime.clone()));
-        let (ends, groups) = (Arc::default(), Groups::default());
+        let (pending_sizes, groups) = (Arc::default(), Groups::default());
         Self {
             files,
             runtime,
             groups,
             kernel,
             busy,
-            ends,
+            pending_sizes,
             waits,
             backs,
             local_locks,
@@ -101,7 +101,7 @@ impl Adapter {
     }
 
     pub(crate) fn who(&self, request: &Request, umask: u32) -> Credentials {
-        self.ends.called(request.pid());
+        self.pending_sizes.note_call(request.pid());
         self.groups.credentials(request, umask)
     }
 

@@ -156,7 +156,7 @@ impl Waits {
         }
     }
 
-    /// EndedBy those of `calls` for whose threads a signal waits.
+    /// Ends those of `calls` for whose threads a signal waits.
     fn look(&self, calls: &[(usize, u32, EndedBy)]) {
         for (number, thread, ended_by) in calls {
             if !ended_by.is_reached(*thread) {

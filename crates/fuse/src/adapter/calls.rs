@@ -54,7 +54,7 @@ impl Filesystem for Adapter {
             return self.look_up_exported(request, parent, relative, reply);
         }
         let (files, who, name) = (self.files.clone(), self.who(request, 0), convert::name(name));
-        let (guard, ends) = (self.occupy(&[parent]), Arc::clone(&self.ends));
+        let (guard, pending_sizes) = (self.occupy(&[parent]), Arc::clone(&self.pending_sizes));
         let special = self.special;
         let mut waiting = self.waits.call(request.pid(), EndedBy::Fatal);
         self.counted(Call("lookup", request, parent), Operation::Getattr, async move {
@@ -64,7 +64,7 @@ impl Filesystem for Adapter {
             });
             let found = waiting.wait(call.as_mut()).await;
             if let Ok(Lookup::Found(entry)) = &found {
-                ends.used(entry.node.0).await;
+                pending_sizes.wait_until_applied(entry.node.0).await;
             }
             drop(guard);
             answer::lookup(reply, found);
@@ -81,12 +81,12 @@ impl Filesystem for Adapter {
     fn getattr(&self, request: &Request, number: INodeNo, _: Option<Handle>, reply: ReplyAttr) {
         let (files, who) = (self.files.clone(), self.who(request, 0));
         // A directory's, before it is changed: the kernel holds its lock for the change already.
-        let (guard, ends) = (self.occupy(&[number]), Arc::clone(&self.ends));
+        let (guard, pending_sizes) = (self.occupy(&[number]), Arc::clone(&self.pending_sizes));
         let mut waiting = self.waits.call(request.pid(), EndedBy::Fatal);
         self.counted(Call("getattr", request, number), Operation::Getattr, async move {
             let mut call = pin!(async {
                 let stat = files.getattr(&who, node(number)).await;
-                match ends.used(number.0).await {
+                match pending_sizes.wait_until_applied(number.0).await {
                     true => files.getattr(&who, node(number)).await,
                     false => stat,
                 }
@@ -285,7 +285,7 @@ impl Filesystem for Adapter {
         reply: ReplyEntry,
     ) {
         let (files, who, name) = (self.files.clone(), self.who(request, 0), convert::name(name));
-        self.ends.found(request.pid(), number.0);
+        self.pending_sizes.note_reply(request.pid(), number.0);
         let (guard, special) = (self.occupy(&[parent]), self.special);
         let mut waiting = self.waits.call(request.pid(), EndedBy::Killed);
         self.counted(Call("link", request, number), Operation::Link, async move {
@@ -342,7 +342,7 @@ impl Filesystem for Adapter {
         if let Some(known) =
             name.as_ref().ok().and_then(|it| self.files.known_child(node(parent), it))
         {
-            self.ends.found(request.pid(), known.0);
+            self.pending_sizes.note_reply(request.pid(), known.0);
         }
         let (guard, tracked) = (self.occupy(&[parent]), self.is_tracked(request));
         let mut waiting = self.waits.call(request.pid(), EndedBy::Killed);
@@ -373,7 +373,8 @@ impl Filesystem for Adapter {
         owner: Option<Owner>,
         reply: ReplyData,
     ) {
-        let (files, ends, thread) = (self.files.clone(), Arc::clone(&self.ends), request.pid());
+        let (files, pending_sizes, thread) =
+            (self.files.clone(), Arc::clone(&self.pending_sizes), request.pid());
         let is_tracked = self.is_tracked(request);
         let (backs, turn) = self.turn(number, offset, size.into());
         let mut waiting = self.waits.call(thread, EndedBy::Fatal);
@@ -396,7 +397,7 @@ impl Filesystem for Adapter {
                 }
                 statistics.extents().moved(thread, opened.0, false, (offset, bytes as u64));
                 if bytes < size as usize && !bypasses_page_cache(&files, opened, flags) {
-                    ends.found(thread, number.0);
+                    pending_sizes.note_reply(thread, number.0);
                 }
             }
             answer::data(reply, read);
@@ -417,8 +418,8 @@ impl Filesystem for Adapter {
         reply: ReplyWrite,
     ) {
         let (files, data) = (self.files.clone(), Bytes::copy_from_slice(data));
-        let ends = Arc::clone(&self.ends);
-        ends.called(request.pid());
+        let pending_sizes = Arc::clone(&self.pending_sizes);
+        pending_sizes.note_call(request.pid());
         let (is_tracked, thread) = (self.is_tracked(request), request.pid());
         let is_of_pages = how.contains(WriteFlags::FUSE_WRITE_CACHE);
         let (backs, turn) = self.turn(number, offset, data.len() as u64);
@@ -443,8 +444,8 @@ impl Filesystem for Adapter {
             }
             let mut call = pin!(backs.behind(turn, files.write(handle(opened), offset, data)));
             let written = waiting.wait(call.as_mut()).await;
-            if ends.any() && bypasses_page_cache(&files, opened, flags) {
-                ends.used(number.0).await;
+            if pending_sizes.any() && bypasses_page_cache(&files, opened, flags) {
+                pending_sizes.wait_until_applied(number.0).await;
             }
             answer(written);
             waiting.late(call).await;
@@ -459,7 +460,7 @@ impl Filesystem for Adapter {
         by: Owner,
         reply: ReplyEmpty,
     ) {
-        self.ends.called(request.pid());
+        self.pending_sizes.note_call(request.pid());
         let files = self.files.clone();
         let mut waiting = self.waits.call(request.pid(), EndedBy::Gone);
         self.drive(Call("flush", request, number), async move {
