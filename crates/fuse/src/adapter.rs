@@ -27,7 +27,7 @@ use crate::questions::Questions;
 use crate::signals::{EndedBy, Waits};
 use crate::special::{Special, node};
 use crate::threads::Threads;
-use crate::write_backs::{Turn, WriteBacks};
+use crate::write_backs::{CallOrder, WriteBacks};
 use crate::{answer, convert, drive};
 
 /// Bytes of one write request and of read-ahead: one bulk RPC's worth keeps the pipe full.
@@ -144,15 +144,15 @@ impl Adapter {
         }
     }
 
-    /// The place of a call that uses these bytes of a file among the kernel's write-backs.
-    fn turn(&self, number: INodeNo, offset: u64, length: u64) -> (Arc<WriteBacks>, Turn) {
+    /// Where a call that uses these bytes of a file stands among the kernel's write-backs.
+    fn order(&self, number: INodeNo, offset: u64, length: u64) -> (Arc<WriteBacks>, CallOrder) {
         let extent = Extent::of_length(offset, length).unwrap_or(Extent::ALL);
-        (Arc::clone(&self.backs), self.backs.turn(number.0, extent))
+        (Arc::clone(&self.backs), self.backs.order(number.0, extent))
     }
 
     /// The same for all its bytes.
-    fn turn_of_all(&self, number: INodeNo) -> (Arc<WriteBacks>, Turn) {
-        self.turn(number, 0, u64::MAX)
+    fn order_of_all(&self, number: INodeNo) -> (Arc<WriteBacks>, CallOrder) {
+        self.order(number, 0, u64::MAX)
     }
 
     /// The kernel holds the locks of these directories until the guard is dropped.

@@ -182,7 +182,7 @@ mod tests {
             std::thread::sleep(WAIT);
             environs.of(STILL) == is(STILL)
         };
-        assert!((0..500).any(|turn| is_known(&turn)));
+        assert!((0..500).any(|number| is_known(&number)));
     }
 
     #[test]

@@ -139,7 +139,7 @@ impl Mounted {
     pub fn wait(self) -> io::Result<()> {
         let ended = self.session.join();
         // What programs stored in mappings and the kernel takes for written.
-        self.runtime.block_on(self.backs.all_settled());
+        self.runtime.block_on(self.backs.wait_for_all());
         ended
     }
 
@@ -149,7 +149,7 @@ impl Mounted {
     /// If it is busy.
     pub fn unmount(self) -> io::Result<()> {
         self.session.umount_and_join()?;
-        self.runtime.block_on(self.backs.all_settled());
+        self.runtime.block_on(self.backs.wait_for_all());
         Ok(())
     }
 }

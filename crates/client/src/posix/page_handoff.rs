@@ -28,7 +28,7 @@ impl FileSystem {
         let handed = || {
             let file = self.0.handles.get(opened.handle).ok()?;
             let view = file.open.lock().as_ref()?.mdt_open().view()?;
-            let turn = self.0.page_handoff.0.lock();
+            let handing_off = self.0.page_handoff.0.lock();
             if file.pin.state().opens > 1 {
                 return None;
             }
@@ -37,7 +37,7 @@ impl FileSystem {
             if is_given {
                 self.0.note_pages_used(file.pin.node, 0, view.bytes.len() as u64);
             }
-            drop((turn, view));
+            drop((handing_off, view));
             // Otherwise reads arrive here and are noted.
             is_given.then(|| self.0.note_access(&file, file.data().as_deref()))
         };

@@ -130,12 +130,13 @@ impl Filesystem for Adapter {
         let (files, who) = (self.files.clone(), self.who(request, 0));
         let guard = self.occupy(&[number]);
         let operation = if size.is_some() { Operation::Truncate } else { Operation::Setattr };
-        let (backs, turn) = self.turn_of_all(number);
+        let (backs, order) = self.order_of_all(number);
         let mut waiting = self.waits.call(request.pid(), EndedBy::Killed);
         self.counted(Call("setattr", request, number), operation, async move {
-            let mut call = pin!(
-                backs.behind(turn, files.setattr(&who, node(number), opened.map(handle), changes))
-            );
+            let mut call = pin!(backs.after_earlier(
+                order,
+                files.setattr(&who, node(number), opened.map(handle), changes)
+            ));
             let done = waiting.wait(call.as_mut()).await;
             drop(guard);
             answer::stat(reply, NodeId(number.0), done);
@@ -309,11 +310,11 @@ impl Filesystem for Adapter {
         let tracked = self.is_tracked(request);
         let flags = OpenFlags(flags.0.cast_unsigned());
         let changes = flags.writes() || flags.has(OpenFlags::TRUNCATE);
-        let (backs, turn) = self.turn_of_all(number);
+        let (backs, order) = self.order_of_all(number);
         let ended_by = if changes { EndedBy::Killed } else { EndedBy::Fatal };
         let mut waiting = self.waits.call(request.pid(), ended_by);
         self.counted(Call("open", request, number), Operation::Open, async move {
-            let mut call = pin!(backs.behind(turn, files.open(&who, node(number), flags)));
+            let mut call = pin!(backs.after_earlier(order, files.open(&who, node(number), flags)));
             let opened = waiting.wait(call.as_mut()).await;
             if let (true, Ok(opened)) = (tracked, &opened) {
                 files.statistics().opened(opened.tally);
@@ -376,7 +377,7 @@ impl Filesystem for Adapter {
         let (files, pending_sizes, thread) =
             (self.files.clone(), Arc::clone(&self.pending_sizes), request.pid());
         let is_tracked = self.is_tracked(request);
-        let (backs, turn) = self.turn(number, offset, size.into());
+        let (backs, order) = self.order(number, offset, size.into());
         let mut waiting = self.waits.call(thread, EndedBy::Fatal);
         self.counted(Call("read", request, number), Operation::Read, async move {
             let opened_as = handle(opened);
@@ -387,7 +388,7 @@ impl Filesystem for Adapter {
                     Some(_) => files.read_past_pages(opened_as, offset, size).await,
                 }
             };
-            let mut call = pin!(backs.behind(turn, read));
+            let mut call = pin!(backs.after_earlier(order, read));
             let read = waiting.wait(call.as_mut()).await;
             if let Ok(pieces) = &read {
                 let bytes: usize = pieces.iter().map(Bytes::len).sum();
@@ -422,7 +423,7 @@ impl Filesystem for Adapter {
         pending_sizes.note_call(request.pid());
         let (is_tracked, thread) = (self.is_tracked(request), request.pid());
         let is_of_pages = how.contains(WriteFlags::FUSE_WRITE_CACHE);
-        let (backs, turn) = self.turn(number, offset, data.len() as u64);
+        let (backs, order) = self.order(number, offset, data.len() as u64);
         let mut waiting = self.waits.call(thread, EndedBy::Killed);
         self.counted(Call("write", request, number), Operation::Write, async move {
             let answer = |written: Result<u32, Errno>| match written {
@@ -439,10 +440,13 @@ impl Filesystem for Adapter {
             if is_of_pages {
                 // Not a program's call: no signal ends it, because its result would be lost.
                 let length = data.len();
-                let call = pin!(backs.behind(turn, files.write_back(handle(opened), offset, data)));
-                return backs.write(turn, length, call, answer).await;
+                let call = pin!(
+                    backs.after_earlier(order, files.write_back(handle(opened), offset, data))
+                );
+                return backs.write(order, length, call, answer).await;
             }
-            let mut call = pin!(backs.behind(turn, files.write(handle(opened), offset, data)));
+            let mut call =
+                pin!(backs.after_earlier(order, files.write(handle(opened), offset, data)));
             let written = waiting.wait(call.as_mut()).await;
             if pending_sizes.any() && bypasses_page_cache(&files, opened, flags) {
                 pending_sizes.wait_until_applied(number.0).await;
@@ -480,20 +484,20 @@ impl Filesystem for Adapter {
         _: bool,
         reply: ReplyEmpty,
     ) {
-        let (files, (backs, turn)) = (self.files.clone(), self.turn_of_all(number));
+        let (files, (backs, order)) = (self.files.clone(), self.order_of_all(number));
         self.counted(Call("release", request, number), Operation::Close, async move {
             // A write-back that goes on behind its answer uses the handle.
-            backs.settled(turn).await;
+            backs.wait_for_earlier(order).await;
             answer::empty(reply, files.release(handle(opened), by.map(owner)).await);
         });
     }
 
     fn fsync(&self, request: &Request, of: INodeNo, opened: Handle, data: bool, reply: ReplyEmpty) {
-        let (files, (backs, turn)) = (self.files.clone(), self.turn_of_all(of));
+        let (files, (backs, order)) = (self.files.clone(), self.order_of_all(of));
         let mut waiting = self.waits.call(request.pid(), EndedBy::Killed);
         self.counted(Call("fsync", request, of), Operation::Fsync, async move {
             let mut call = pin!(async {
-                let stored = backs.synced(turn).await;
+                let stored = backs.wait_and_take_failure(order).await;
                 files.fsync(handle(opened), data).await.and(stored)
             });
             answer::empty(reply, waiting.wait(call.as_mut()).await);
@@ -773,11 +777,12 @@ impl Filesystem for Adapter {
         let Some(what) = Fallocate::of_mode(mode.cast_unsigned()) else {
             return reply.error(convert::errno(Errno::EOPNOTSUPP));
         };
-        let (files, (backs, turn)) = (self.files.clone(), self.turn_of_all(number));
+        let (files, (backs, order)) = (self.files.clone(), self.order_of_all(number));
         let mut waiting = self.waits.call(request.pid(), EndedBy::Killed);
         self.counted(Call("fallocate", request, number), Operation::Fallocate, async move {
-            let mut call =
-                pin!(backs.behind(turn, files.fallocate(handle(opened), what, offset, length)));
+            let mut call = pin!(
+                backs.after_earlier(order, files.fallocate(handle(opened), what, offset, length))
+            );
             answer::empty(reply, waiting.wait(call.as_mut()).await);
             waiting.late(call).await;
         });
@@ -800,10 +805,11 @@ impl Filesystem for Adapter {
             _ => return reply.error(fuser::Errno::EINVAL),
         };
         let Ok(offset) = u64::try_from(offset) else { return reply.error(fuser::Errno::ENXIO) };
-        let (files, (backs, turn)) = (self.files.clone(), self.turn_of_all(number));
+        let (files, (backs, order)) = (self.files.clone(), self.order_of_all(number));
         let mut waiting = self.waits.call(request.pid(), EndedBy::Fatal);
         self.counted(Call("lseek", request, number), Operation::Seek, async move {
-            let mut call = pin!(backs.behind(turn, files.seek(handle(opened), offset, what)));
+            let mut call =
+                pin!(backs.after_earlier(order, files.seek(handle(opened), offset, what)));
             match waiting.wait(call.as_mut()).await {
                 Ok(found) => reply.offset(i64::try_from(found).unwrap_or(i64::MAX)),
                 Err(errno) => reply.error(convert::errno(errno)),
