@@ -19,7 +19,7 @@ use crate::ahead;
 use crate::busy::Busy;
 use crate::invalidate::Kernel;
 use crate::jobs::Jobs;
-use crate::place::Place;
+use crate::kernel_mount::KernelMount;
 use crate::questions::Questions;
 use crate::write_backs::WriteBacks;
 
@@ -119,7 +119,7 @@ impl std::error::Error for MountError {}
 /// A mounted file system. Dropping it unmounts.
 pub struct Mounted {
     session: BackgroundSession,
-    place: Place,
+    kernel_mount: KernelMount,
     backs: Arc<WriteBacks>,
     runtime: tokio::runtime::Handle,
 }
@@ -127,8 +127,8 @@ pub struct Mounted {
 impl Mounted {
     /// Which mount it is.
     #[must_use]
-    pub fn place(&self) -> &Place {
-        &self.place
+    pub fn kernel_mount(&self) -> &KernelMount {
+        &self.kernel_mount
     }
 
     /// Waits until it is unmounted (`umount`, `fusermount3 -u`), and until servers have what mappings stored.
@@ -180,7 +180,7 @@ pub fn mount(
     let config = config(options);
     let session = match attach(&point, options).map_err(refused)? {
         Some(device) => fuser::Session::from_fd(adapter, device, config.acl, config)
-            .inspect_err(|_| _ = Place::newest_at(&point).detach()),
+            .inspect_err(|_| _ = KernelMount::newest_at(&point).detach()),
         None => fuser::Session::new(adapter, path, &config),
     };
     let session = session.map_err(refused)?;
@@ -189,8 +189,8 @@ pub fn mount(
     let device = session.as_fd().try_clone_to_owned().map_err(refused)?;
     let session = session.spawn().map_err(refused)?;
     kernel.attach(session.notifier(), device.into());
-    let place = Place::newest_at(&point);
-    Ok(Mounted { session, place, backs, runtime: handle })
+    let kernel_mount = KernelMount::newest_at(&point);
+    Ok(Mounted { session, kernel_mount, backs, runtime: handle })
 }
 
 /// Mounts at `point` as root; `None` where that takes `fusermount3`. fuser would do it as well, but it unmounts by path when
