@@ -21,7 +21,7 @@ use crate::busy::{Busy, Guard};
 use crate::credentials::Groups;
 use crate::invalidate::Kernel;
 use crate::jobs::Jobs;
-use crate::mount::MountOptions;
+use crate::mount::FuseMountOptions;
 use crate::pending_sizes::PendingSizes;
 use crate::questions::Questions;
 use crate::signals::{EndedBy, Waits};
@@ -78,7 +78,7 @@ impl Adapter {
         kernel: Arc<Kernel>,
         busy: Arc<Busy>,
         backs: Arc<WriteBacks>,
-        options: &MountOptions,
+        options: &FuseMountOptions,
     ) -> Self {
         let (local_locks, special) = (options.local_locks, Special::new(options));
         let (jobs, questions) = (Arc::clone(&options.jobs), options.questions.clone());

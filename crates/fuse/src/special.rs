@@ -12,7 +12,7 @@
 use fuser::INodeNo;
 use sheen_client::posix::{Credentials, Entry, FileSystem, FileType, Lookup, May, MayKeep, NodeId};
 
-use crate::mount::MountOptions;
+use crate::mount::FuseMountOptions;
 
 /// What a stranger's number has more than the file's own, which never has all of it.
 const STRANGERS: u64 = NodeId::UNUSED_BITS;
@@ -27,7 +27,7 @@ pub(crate) struct Special {
 }
 
 impl Special {
-    pub(crate) fn new(options: &MountOptions) -> Self {
+    pub(crate) fn new(options: &FuseMountOptions) -> Self {
         Self { judged: options.judge, devices: options.devices }
     }
 

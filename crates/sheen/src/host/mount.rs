@@ -179,7 +179,7 @@ fn serve(options: &Mount) -> Result<(), Fault> {
         let mounted = sheen_fuse::mount(
             files.clone(),
             &target,
-            &sheen_fuse::MountOptions {
+            &sheen_fuse::FuseMountOptions {
                 source: source.name.clone(),
                 read_only: settings.read_only,
                 allow_other: settings.allow_other,
@@ -267,7 +267,7 @@ async fn connect(
 }
 
 /// Waits until it is unmounted, or this process gets a signal to end.
-async fn until_unmounted(mounted: sheen_fuse::Mounted) -> Result<(), Fault> {
+async fn until_unmounted(mounted: sheen_fuse::FuseMount) -> Result<(), Fault> {
     let kernel_mount = mounted.kernel_mount().clone();
     let mut ended = tokio::task::spawn_blocking(move || mounted.wait());
     loop {
