@@ -114,7 +114,7 @@ impl Adapter {
     #[inline(always)]
     fn drive(&self, call: Call<'_>, work: impl Future<Output = ()> + Send + 'static) {
         let request = (self.job(call.1), call.span(&self.files));
-        drive::drive(&self.runtime, request, Box::pin(work), None::<Watch>);
+        drive::drive(&self.runtime, request, Box::pin(work), None::<CallTimer>);
     }
 
     /// As [`Adapter::drive`], and counts how long it takes from now on.
@@ -127,11 +127,11 @@ impl Adapter {
         work: impl Future<Output = ()> + Send + 'static,
     ) {
         let work = Box::pin(work);
-        let watch = || Watch { files: self.files.clone(), operation, begin: Instant::now() };
+        let timer = || CallTimer { files: self.files.clone(), operation, begin: Instant::now() };
         // Made only if the call is counted, which happens when this is dropped.
-        let watch = self.is_tracked(call.1).then(watch);
+        let timer = self.is_tracked(call.1).then(timer);
         let request = (self.job(call.1), call.span(&self.files));
-        drive::drive(&self.runtime, request, work, watch);
+        drive::drive(&self.runtime, request, work, timer);
     }
 
     /// Whether the call counts.
@@ -221,13 +221,13 @@ impl Call<'_> {
 }
 
 /// Counts a request when it ends.
-struct Watch {
+struct CallTimer {
     files: FileSystem,
     operation: Operation,
     begin: Instant,
 }
 
-impl Drop for Watch {
+impl Drop for CallTimer {
     fn drop(&mut self) {
         self.files.statistics().took(self.operation, self.begin.elapsed());
     }

@@ -13,7 +13,7 @@ use sheen_types::futures::race;
 use sheen_types::{Extent, Name};
 use tokio::runtime::Handle;
 
-use crate::blocked::{ASLEEP, Watch};
+use crate::blocked::{ASLEEP, SleepWatch};
 use crate::busy::Busy;
 use crate::notices::{Deliver, Notices, Subject, What};
 use crate::raise::{self, Unreadable};
@@ -230,7 +230,7 @@ impl Invalidate for Kernel {
         let mut notified = notices.notify(subject, [(What::All, false)]);
         Box::pin(async move {
             let looks = Arc::clone(&notices);
-            let mut watch = Watch::new(move || looks.sleep(subject));
+            let mut watch = SleepWatch::new(move || looks.sleep(subject));
             if watch.notified(&mut notified, ASLEEP, PAGES_WAIT).await || stale == Stale::Attributes
             {
                 return Invalidated::Done;
@@ -238,7 +238,7 @@ impl Invalidate for Kernel {
             // An earlier notice of the same pages may be what is blocked, and was of earlier attributes.
             let attributes = Subject::Attributes(node.0);
             let mut dropped = notices.notify(attributes, [(What::All, false)]);
-            let mut attributes = Watch::new(|| notices.sleep(attributes));
+            let mut attributes = SleepWatch::new(|| notices.sleep(attributes));
             attributes.notified(&mut dropped, ASLEEP, PAGES_WAIT).await;
             Invalidated::Blocked(Box::pin(async move {
                 let is_notified = watch.notified(&mut notified, PAGES_WAIT, PAGES_WAIT).await;

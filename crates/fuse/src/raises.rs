@@ -13,7 +13,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::{Instant, timeout_at};
 
-use crate::blocked::{ASLEEP, Status, Watch};
+use crate::blocked::{ASLEEP, SleepWatch, Status};
 
 /// Sizes that are raised at once. Each has a thread, which a page under IO can block.
 const RAISES_MAX: usize = 128;
@@ -69,7 +69,7 @@ impl Raises {
                 drop(place.lock().take());
                 return Raised::NotBegun;
             };
-            let mut watch = Watch::new(|| thread.sleep());
+            let mut watch = SleepWatch::new(|| thread.sleep());
             match watch.notified(&mut notified, ASLEEP, patience).await {
                 true => Raised::Done,
                 false => Raised::Blocked,
