@@ -21,7 +21,7 @@ mod convert;
 mod credentials;
 mod device;
 mod drive;
-mod environs;
+mod environments;
 mod exported;
 mod invalidate;
 mod jobs;
