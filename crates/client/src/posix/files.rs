@@ -155,7 +155,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// As `pread(2)`.
-    pub async fn read_past_pages(
+    pub async fn read_bypassing_page_cache(
         &self,
         handle: FileHandle,
         offset: u64,
@@ -266,7 +266,7 @@ impl FileSystem {
         match writer {
             // The kernel would wait for this very answer before it releases these pages.
             Writer::Program if file.bypasses_page_cache => {
-                self.0.passed_pages(&file.pin, offset, written.into()).await;
+                self.0.drop_bypassed_pages(&file.pin, offset, written.into()).await;
             }
             Writer::Program | Writer::Kernel => {
                 self.0.note_pages_used(file.pin.node, offset, written.into());
@@ -457,7 +457,7 @@ impl Mounted {
     ) -> Opened {
         let mut file = OpenFile::new(pin, flags, who, open);
         if flags.bypasses_page_cache() || self.writes_bypass_page_cache(&file, is_new) {
-            file.pass_pages();
+            file.bypass_page_cache();
         }
         let direct = file.bypasses_page_cache;
         self.wait_for_handoff(&file);

@@ -127,7 +127,7 @@ impl OpenFile {
     }
 
     /// From now on it bypasses the kernel's pages. Called before the kernel has the handle.
-    pub(super) fn pass_pages(&mut self) {
+    pub(super) fn bypass_page_cache(&mut self) {
         self.bypasses_page_cache = true;
         self.pin.state().file.bypassing += 1;
     }

@@ -40,7 +40,7 @@ impl Mounted {
     }
 
     /// Bytes were written that bypassed the kernel's pages: the old ones are dropped from there.
-    pub(super) async fn passed_pages(&self, inode: &Arc<Inode>, offset: u64, length: u64) {
+    pub(super) async fn drop_bypassed_pages(&self, inode: &Arc<Inode>, offset: u64, length: u64) {
         let Some(range) = Extent::of_length(offset, length) else { return };
         let has_other_handles = || {
             let state = inode.state();

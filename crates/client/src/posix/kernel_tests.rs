@@ -238,7 +238,7 @@ fn the_kernel_holds_pages_for_reads_that_fill_them_and_for_no_other_calls() {
         bench.start(async move {
             match fills {
                 true => files.read(reader, 5000, 100).await,
-                false => files.read_past_pages(reader, 5000, 100).await,
+                false => files.read_bypassing_page_cache(reader, 5000, 100).await,
             }
         });
         bench.file().call_pages.lock().take().map(CallPages::range)

@@ -385,7 +385,7 @@ impl Filesystem for Adapter {
                 // Of one that fills pages it does not say whose it is.
                 match owner {
                     None => files.read(opened_as, offset, size).await,
-                    Some(_) => files.read_past_pages(opened_as, offset, size).await,
+                    Some(_) => files.read_bypassing_page_cache(opened_as, offset, size).await,
                 }
             };
             let mut call = pin!(backs.after_earlier(order, read));

@@ -542,7 +542,8 @@ impl Kernel {
         length: u64,
     ) -> Result<Vec<u8>, Errno> {
         if opened.direct {
-            let pieces = self.files.read_past_pages(opened.handle, offset, length as u32).await?;
+            let pieces =
+                self.files.read_bypassing_page_cache(opened.handle, offset, length as u32).await?;
             return Ok(pieces.concat());
         }
         if offset + length > self.cache.lock().size(node) {
