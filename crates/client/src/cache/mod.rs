@@ -16,31 +16,31 @@ mod file;
 mod heat;
 mod inode;
 mod inode_names;
+mod inode_table;
 mod invalidate;
 mod kernel_size;
 mod limits;
 mod names;
 mod observers;
 mod open_cache;
-mod pages;
+mod page_estimates;
 mod replies;
 mod revocation;
 mod rights;
-mod table;
 
 pub(crate) use dir_pages::{Chunk, DirPages, Position};
 pub(crate) use heat::{Heat, Rules as HeatRules};
 pub(crate) use inode::{Inode, InodeState, LayoutState, Xattrs};
+pub(crate) use inode_table::{InodeTable, Pin};
 pub use invalidate::Invalidate;
 pub use kernel_size::Raise;
 pub(crate) use kernel_size::{SizeEpoch, SizeReply};
 pub(crate) use names::{CacheEpoch, ChangeOutcome, DirectoryRead, NameChange, NameHasher};
 pub(crate) use observers::Observers;
 pub(crate) use open_cache::{Access, CachedOpen, OpenCacheRules};
-pub use pages::PagesKept;
+pub use page_estimates::PagesKept;
 pub(crate) use replies::{ReplyAttributes, read_layout};
 pub(crate) use revocation::{DataWatch, MetaCache};
-pub(crate) use table::{Inodes, Pin};
 
 use sheen_types::{Fid, fid_seq};
 

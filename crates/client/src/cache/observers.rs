@@ -8,15 +8,15 @@ use sheen_types::Name;
 use sheen_types::access::Audience;
 
 use super::invalidate::Invalidate;
-use super::pages::{Pages, PagesKept};
-use super::{Inode, Inodes, Raise};
+use super::page_estimates::{PageEstimates, PagesKept};
+use super::{Inode, InodeTable, Raise};
 use crate::types::{Invalidated, NodeId, Stale};
 
 /// At most one observer.
 #[derive(Default)]
 pub(crate) struct Observers {
     observer: RwLock<Option<(Arc<dyn Invalidate>, Audience)>>,
-    pages: Pages,
+    pages: PageEstimates,
 }
 
 impl Observers {
@@ -120,7 +120,7 @@ impl Observers {
     }
 
     /// Has pages dropped until the rest fits. Locks stay: what is needed again is read again.
-    pub(crate) async fn trim(&self, inodes: &Arc<Inodes>) {
+    pub(crate) async fn trim(&self, inodes: &Arc<InodeTable>) {
         while let Some((node, ranges)) = self.pages.victim() {
             let Some(inode) = inodes.pin_node(node) else { continue };
             for range in ranges.into_iter().flatten() {

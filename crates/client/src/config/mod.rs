@@ -25,7 +25,7 @@ pub use follow::{LogReader, ParameterHook};
 pub use log::read_log;
 pub use sheen_llog::{ClusterMap, LogRecord, LovDesc, MapTarget, Param};
 
-use crate::cache::{DataWatch, Inodes, MetaCache, NameHasher, Observers};
+use crate::cache::{DataWatch, InodeTable, MetaCache, NameHasher, Observers};
 use crate::call;
 use crate::data::{AddedMdt, DataPath};
 use crate::locks::CallbackRouter;
@@ -183,7 +183,7 @@ async fn assemble(
     }
     let events = Arc::new(Events::default());
     let (import, root) = connect_mdt(targets, first, &events, options).await?;
-    let inodes = Inodes::new(root);
+    let inodes = InodeTable::new(root);
     let observers = Arc::new(Observers::default());
     let hasher = NameHasher::new(targets.world.random.number());
     let cache =

@@ -129,9 +129,9 @@ impl Drop for InlineData {
 }
 
 /// The data of one MDT.
-pub(super) struct Inodes(pub(super) Arc<Osc>);
+pub(super) struct MdtData(pub(super) Arc<Osc>);
 
-impl Inodes {
+impl MdtData {
     /// The object of an inode; the one that is in use, if it is.
     ///
     /// # Errors
@@ -152,7 +152,7 @@ impl Inodes {
     }
 }
 
-impl InodeData for Inodes {
+impl InodeData for MdtData {
     fn insert_inline(
         &self,
         fid: Fid,

@@ -15,7 +15,7 @@ use sheen_wire::ost::OstId;
 
 use super::ahead::Limits;
 use super::file::File;
-use super::mdt::{InodeLocks, Inodes};
+use super::mdt::{InodeLocks, MdtData};
 use super::object::{Object, ObjectState};
 use super::osc::{Osc, OscKind, Pages, Shared};
 use super::waiting_calls::{CallPages, WaitingCall};
@@ -91,7 +91,7 @@ impl Osts {
     /// the sequence's location (FLD) decides here, as for metadata.
     fn mdt_object(&self, fid: Fid, mapping: Mapping) -> Result<Arc<Object>, Errno> {
         let osc = self.mdts.read().values().next().cloned().ok_or(Errno::ENODEV)?;
-        Inodes(osc).object(fid, mapping)
+        MdtData(osc).object(fid, mapping)
     }
 
     /// The file on its objects; every file of the same objects shares them.
@@ -187,7 +187,7 @@ impl DataPath for Osts {
         let locks = ClientNamespace::new(name, world, channel, config, protected);
         osc.attach(Arc::clone(&locks));
         self.mdts.write().insert(index, Arc::clone(&osc));
-        AddedMdt { locks, data: Arc::new(Inodes(osc)) }
+        AddedMdt { locks, data: Arc::new(MdtData(osc)) }
     }
 
     fn mdt_connected(&self, index: u32, data: &ObdConnectData) {

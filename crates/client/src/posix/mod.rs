@@ -61,7 +61,7 @@ pub use sheen_types::access::{Audience, May};
 
 use parking_lot::RwLock;
 
-use crate::cache::{Inodes, Observers};
+use crate::cache::{InodeTable, Observers};
 use crate::data::DataPath;
 use crate::locks::ClientNamespace;
 use crate::meta::Meta;
@@ -95,7 +95,7 @@ pub(crate) struct Mounted {
     pub(crate) meta: Meta,
     pub(crate) data: Arc<dyn DataPath>,
     pub(crate) targets: Arc<Targets>,
-    pub(crate) inodes: Arc<Inodes>,
+    pub(crate) inodes: Arc<InodeTable>,
     pub(crate) observers: Arc<Observers>,
     pub(crate) handles: Handles,
     pub(crate) stale_retry: StaleRetry,

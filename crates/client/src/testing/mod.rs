@@ -17,7 +17,7 @@ pub(crate) use data::{FakeData, FakeFile, FakeInodeData};
 pub(crate) use mdt::{FakeMdt, absent, blocking, body, found, lock_reply, opened};
 pub(crate) use world::TestWorld;
 
-use crate::cache::{Inodes, MetaCache, NameHasher, Observers};
+use crate::cache::{InodeTable, MetaCache, NameHasher, Observers};
 use crate::locks::{CallbackRouter, ClientNamespace};
 use crate::mdt::{FidSource, Mdt};
 use crate::meta::Meta;
@@ -107,7 +107,7 @@ impl Fixture {
     pub(crate) fn new() -> Self {
         let world = TestWorld::new(7);
         let mdt = FakeMdt::new();
-        let inodes = Inodes::new(Fid::ROOT);
+        let inodes = InodeTable::new(Fid::ROOT);
         let observers = Arc::new(Observers::default());
         let cache = Arc::new(MetaCache {
             inodes: Arc::clone(&inodes),

@@ -25,9 +25,9 @@ const COMPONENT: u64 = 64 << 10;
 
 /// Notes which bits go.
 #[derive(Default)]
-struct Inodes(Mutex<Vec<InodeBits>>, AtomicBool);
+struct FakeCovered(Mutex<Vec<InodeBits>>, AtomicBool);
 
-impl CoveredCache for Inodes {
+impl CoveredCache for FakeCovered {
     fn revoke(&self, _: &Arc<ClientNamespace>, revocation: Revocation) -> BoxFuture<'static, ()> {
         self.0.lock().push(revocation.part.inode_bits());
         Box::pin(std::future::ready(()))
@@ -57,7 +57,7 @@ struct OnMdt {
     mdt: Arc<FakeOst>,
     locks: Arc<ClientNamespace>,
     data: Arc<dyn InodeData>,
-    inodes: Arc<Inodes>,
+    inodes: Arc<FakeCovered>,
 }
 
 fn resource() -> ResourceName {
@@ -74,7 +74,7 @@ impl OnMdt {
         let fixture = Fixture::new(1 << 20);
         let mdt = FakeOst::new();
         mdt.script.lock().narrow = true;
-        let inodes = Arc::new(Inodes::default());
+        let inodes = Arc::new(FakeCovered::default());
         let channel = Arc::clone(&mdt) as Arc<dyn Channel>;
         let protected = Arc::clone(&inodes) as Arc<dyn CoveredCache>;
         let name = "fs-MDT0000".to_owned();
