@@ -40,7 +40,7 @@ pub(crate) use observers::Observers;
 pub(crate) use open_cache::{Access, CachedOpen, OpenCacheRules};
 pub use page_estimates::PagesKept;
 pub(crate) use replies::{ReplyAttributes, read_layout};
-pub(crate) use revocation::{DataWatch, MetaCache};
+pub(crate) use revocation::{CoveredMetadata, DataWatch};
 
 use sheen_types::{Fid, fid_seq};
 

@@ -10,8 +10,8 @@ use crate::data::DataEvents;
 use crate::locks::{ClientNamespace, CoveredCache, Revocation};
 use crate::types::{FileType, Invalidated, NodeId, Stale};
 
-/// Connects the locks of MDTs to the inode cache.
-pub(crate) struct MetaCache {
+/// What the locks of MDTs cover of inodes but their data: the inode cache, and the kernel that is notified of it.
+pub(crate) struct CoveredMetadata {
     /// The inodes.
     pub(crate) inodes: Arc<InodeTable>,
     /// Who must be notified.
@@ -74,7 +74,7 @@ struct RevokedInode {
     closes: Vec<Arc<CachedOpen>>,
 }
 
-impl MetaCache {
+impl CoveredMetadata {
     fn drop_covered(
         &self,
         locks: &Arc<ClientNamespace>,
@@ -95,12 +95,13 @@ impl MetaCache {
     }
 }
 
-impl CoveredCache for MetaCache {
-    fn revoke(
+impl CoveredCache for CoveredMetadata {
+    fn begin_revocation(
         &self,
         locks: &Arc<ClientNamespace>,
         revocation: Revocation,
     ) -> BoxFuture<'static, ()> {
+        // Now, before the future is polled: no call finds any more what is not covered.
         let revoked = self.drop_covered(locks, revocation);
         let observers = Arc::clone(&self.observers);
         Box::pin(async move {
@@ -120,12 +121,12 @@ impl CoveredCache for MetaCache {
         })
     }
 
-    fn invalidate(
+    fn begin_eviction(
         &self,
         locks: &Arc<ClientNamespace>,
         revocation: Revocation,
     ) -> BoxFuture<'static, ()> {
-        self.revoke(locks, revocation)
+        self.begin_revocation(locks, revocation)
     }
 
     /// A file that is not open here will not be written soon.

@@ -25,7 +25,7 @@ pub use follow::{LogReader, ParameterHook};
 pub use log::read_log;
 pub use sheen_llog::{ClusterMap, LogRecord, LovDesc, MapTarget, Param};
 
-use crate::cache::{DataWatch, InodeTable, MetaCache, NameHasher, Observers};
+use crate::cache::{CoveredMetadata, DataWatch, InodeTable, NameHasher, Observers};
 use crate::call;
 use crate::data::{AddedMdt, DataPath};
 use crate::locks::CallbackRouter;
@@ -187,7 +187,7 @@ async fn assemble(
     let observers = Arc::new(Observers::default());
     let hasher = NameHasher::new(targets.world.random.number());
     let cache =
-        MetaCache { inodes: Arc::clone(&inodes), observers: Arc::clone(&observers), hasher };
+        CoveredMetadata { inodes: Arc::clone(&inodes), observers: Arc::clone(&observers), hasher };
     let cache = Arc::new(cache);
     let mdt = make_mdt(targets, first, import, &events, (&cache, &data));
     data.watch(Arc::new(DataWatch {
@@ -275,7 +275,7 @@ fn make_mdt(
     target: &MapTarget,
     import: Arc<dyn Import>,
     events: &Events,
-    (cache, path): (&Arc<MetaCache>, &Arc<dyn DataPath>),
+    (cache, path): (&Arc<CoveredMetadata>, &Arc<dyn DataPath>),
 ) -> Arc<Mdt> {
     let channel = Arc::clone(&import) as Arc<dyn Channel>;
     let AddedMdt { locks, data } = path.add_mdt(

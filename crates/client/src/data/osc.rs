@@ -256,10 +256,11 @@ impl Osc {
     }
 }
 
-/// What the locks of one OST protect. Objects hold the OST, and it holds its locks: so these do not hold it.
-pub(super) struct Pages(pub(super) Weak<Osc>);
+/// What the locks of one OST cover, or the `DOM` bits of an MDT's: pages and attributes of objects. Objects hold the
+/// OST, and it holds its locks: so these do not hold it.
+pub(super) struct CoveredData(pub(super) Weak<Osc>);
 
-/// What a lock has to cover so that nobody else changes the size `size`.
+/// What a lock has to cover so that no other client changes the size `size`.
 fn end_of(size: u64) -> Extent {
     Extent { start: size, end: Extent::EOF }
 }
@@ -271,8 +272,12 @@ fn extent_of(part: &Policy) -> Extent {
     }
 }
 
-impl CoveredCache for Pages {
-    fn revoke(&self, _: &Arc<ClientNamespace>, revocation: Revocation) -> BoxFuture<'static, ()> {
+impl CoveredCache for CoveredData {
+    fn begin_revocation(
+        &self,
+        _: &Arc<ClientNamespace>,
+        revocation: Revocation,
+    ) -> BoxFuture<'static, ()> {
         let object =
             self.0.upgrade().and_then(|osc| osc.object_for_revocation(revocation.resource));
         Box::pin(async move {
@@ -284,7 +289,7 @@ impl CoveredCache for Pages {
         })
     }
 
-    fn invalidate(
+    fn begin_eviction(
         &self,
         _: &Arc<ClientNamespace>,
         revocation: Revocation,

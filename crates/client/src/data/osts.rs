@@ -15,9 +15,9 @@ use sheen_wire::ost::OstId;
 
 use super::ahead::Limits;
 use super::file::File;
-use super::mdt::{InodeLocks, MdtData};
+use super::mdt::{CoveredInodes, MdtData};
 use super::object::{Object, ObjectState};
-use super::osc::{Osc, OscKind, Pages, Shared};
+use super::osc::{CoveredData, Osc, OscKind, Shared};
 use super::waiting_calls::{CallPages, WaitingCall};
 use super::{AddedMdt, DataEvents, DataFile, DataPath, FileLayout, LayoutVersion};
 use crate::locks::{ClientNamespace, CoveredCache};
@@ -67,7 +67,7 @@ impl Osts {
         config: Config,
     ) -> Arc<ClientNamespace> {
         let osc = Osc::new(OscKind::Ost, Arc::clone(&self.shared), Arc::clone(&channel));
-        let protected = Arc::new(Pages(Arc::downgrade(&osc)));
+        let protected = Arc::new(CoveredData(Arc::downgrade(&osc)));
         let world = self.shared.world.clone();
         let locks = ClientNamespace::new(name, world, channel, config, protected);
         osc.attach(Arc::clone(&locks));
@@ -182,7 +182,8 @@ impl DataPath for Osts {
         inodes: Arc<dyn CoveredCache>,
     ) -> AddedMdt {
         let osc = Osc::new(OscKind::Mdt, Arc::clone(&self.shared), Arc::clone(&channel));
-        let protected = Arc::new(InodeLocks { pages: Pages(Arc::downgrade(&osc)), inodes });
+        let protected =
+            Arc::new(CoveredInodes { pages: CoveredData(Arc::downgrade(&osc)), inodes });
         let world = self.shared.world.clone();
         let locks = ClientNamespace::new(name, world, channel, config, protected);
         osc.attach(Arc::clone(&locks));

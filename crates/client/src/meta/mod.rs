@@ -51,7 +51,7 @@ pub(crate) use open_cached::OwnOrCachedOpen;
 pub(crate) use setattr::{SetattrRight, resolve};
 pub(crate) use statfs::{TargetStat, mdt_statfs, ost_statfs};
 
-use crate::cache::{Inode, MetaCache};
+use crate::cache::{CoveredMetadata, Inode};
 use crate::mdt::Mdt;
 
 /// Bytes of reply reserved for a layout by default: 170 stripes. A larger one arrives, too.
@@ -63,7 +63,7 @@ const ACL_ROOM: usize = 1024;
 /// All metadata operations.
 pub(crate) struct Meta {
     pub(crate) world: World,
-    pub(crate) cache: Arc<MetaCache>,
+    pub(crate) cache: Arc<CoveredMetadata>,
     mdts: Vec<Arc<Mdt>>,
     caches_xattrs: AtomicBool,
     rooms: ReplyRooms,
@@ -77,7 +77,7 @@ struct ReplyRooms {
 
 impl Meta {
     /// Operations on these MDTs; the first is MDT0000.
-    pub(crate) fn new(world: World, cache: Arc<MetaCache>, mdts: Vec<Arc<Mdt>>) -> Self {
+    pub(crate) fn new(world: World, cache: Arc<CoveredMetadata>, mdts: Vec<Arc<Mdt>>) -> Self {
         let rooms = ReplyRooms {
             layout: AtomicUsize::new(EA_ROOM),
             inline: AtomicUsize::new(inline::INLINE_ROOM),

@@ -71,10 +71,10 @@ impl FakeFile {
 }
 
 /// Guards nothing.
-struct NothingLocked;
+struct CoveredNothing;
 
-impl CoveredCache for NothingLocked {
-    fn revoke(
+impl CoveredCache for CoveredNothing {
+    fn begin_revocation(
         &self,
         _locks: &Arc<ClientNamespace>,
         _revocation: Revocation,
@@ -82,7 +82,7 @@ impl CoveredCache for NothingLocked {
         Box::pin(std::future::ready(()))
     }
 
-    fn invalidate(
+    fn begin_eviction(
         &self,
         _locks: &Arc<ClientNamespace>,
         _revocation: Revocation,
@@ -162,7 +162,7 @@ impl DataPath for FakeData {
             TestWorld::new(1).world(),
             channel,
             config,
-            Arc::new(NothingLocked),
+            Arc::new(CoveredNothing),
         )
     }
 

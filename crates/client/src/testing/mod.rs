@@ -17,7 +17,7 @@ pub(crate) use data::{FakeData, FakeFile, FakeInodeData};
 pub(crate) use mdt::{FakeMdt, absent, blocking, body, found, lock_reply, opened};
 pub(crate) use world::TestWorld;
 
-use crate::cache::{InodeTable, MetaCache, NameHasher, Observers};
+use crate::cache::{CoveredMetadata, InodeTable, NameHasher, Observers};
 use crate::locks::{CallbackRouter, ClientNamespace};
 use crate::mdt::{FidSource, Mdt};
 use crate::meta::Meta;
@@ -109,7 +109,7 @@ impl Fixture {
         let mdt = FakeMdt::new();
         let inodes = InodeTable::new(Fid::ROOT);
         let observers = Arc::new(Observers::default());
-        let cache = Arc::new(MetaCache {
+        let cache = Arc::new(CoveredMetadata {
             inodes: Arc::clone(&inodes),
             observers: Arc::clone(&observers),
             hasher: NameHasher::new(11),

@@ -28,17 +28,21 @@ const COMPONENT: u64 = 64 << 10;
 struct FakeCovered(Mutex<Vec<InodeBits>>, AtomicBool);
 
 impl CoveredCache for FakeCovered {
-    fn revoke(&self, _: &Arc<ClientNamespace>, revocation: Revocation) -> BoxFuture<'static, ()> {
+    fn begin_revocation(
+        &self,
+        _: &Arc<ClientNamespace>,
+        revocation: Revocation,
+    ) -> BoxFuture<'static, ()> {
         self.0.lock().push(revocation.part.inode_bits());
         Box::pin(std::future::ready(()))
     }
 
-    fn invalidate(
+    fn begin_eviction(
         &self,
         locks: &Arc<ClientNamespace>,
         revocation: Revocation,
     ) -> BoxFuture<'static, ()> {
-        self.revoke(locks, revocation)
+        self.begin_revocation(locks, revocation)
     }
 
     /// The file is closed.
