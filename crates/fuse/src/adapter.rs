@@ -19,8 +19,8 @@ mod calls;
 
 use crate::busy::{Busy, Guard};
 use crate::credentials::Groups;
-use crate::invalidate::Kernel;
 use crate::jobs::Jobs;
+use crate::kernel::Kernel;
 use crate::mount::FuseMountOptions;
 use crate::pending_sizes::PendingSizes;
 use crate::questions::Questions;

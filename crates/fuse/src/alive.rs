@@ -11,7 +11,7 @@ use rustix::mount::MountFlags;
 use sheen_client::posix::FileSystem;
 use tokio::time::timeout;
 
-use crate::invalidate::Kernel;
+use crate::kernel::Kernel;
 use crate::kernel_mount::KernelMount;
 
 /// An extended attribute that no file has. Asked for it, a mount says so on the thread that reads calls.

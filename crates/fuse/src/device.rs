@@ -9,7 +9,7 @@ use sheen_client::posix::{Audience, FileSystem};
 
 use crate::adapter::Adapter;
 use crate::busy::Busy;
-use crate::invalidate::Kernel;
+use crate::kernel::Kernel;
 use crate::mount::FuseMountOptions;
 
 /// A file system that answers what comes over a descriptor.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use sheen_io::BoxFuture;
 use sheen_types::{Errno, Fid, InodeBits, Name, ResourceName};
 
-use super::{CachedOpen, InodeState, InodeTable, NameHasher, Observers, Pin};
+use super::{CachedOpen, InodeState, InodeTable, KernelCache, NameHasher, Pin};
 use crate::data::DataEvents;
 use crate::locks::{ClientNamespace, CoveredCache, Revocation};
 use crate::types::{FileType, Invalidated, NodeId, Stale};
@@ -15,7 +15,7 @@ pub(crate) struct CoveredMetadata {
     /// The inodes.
     pub(crate) inodes: Arc<InodeTable>,
     /// Who must be notified.
-    pub(crate) observers: Arc<Observers>,
+    pub(crate) kernel_cache: Arc<KernelCache>,
     /// What directories know of their names.
     pub(crate) hasher: Arc<NameHasher>,
 }
@@ -103,14 +103,14 @@ impl CoveredCache for CoveredMetadata {
     ) -> BoxFuture<'static, ()> {
         // Now, before the future is polled: no call finds any more what is not covered.
         let revoked = self.drop_covered(locks, revocation);
-        let observers = Arc::clone(&self.observers);
+        let kernel_cache = Arc::clone(&self.kernel_cache);
         Box::pin(async move {
             let Some(RevokedInode { inode, stale, closes }) = revoked else { return };
             if stale.attributes {
-                observers.inode(&inode, Stale::Attributes).await.done().await;
+                kernel_cache.inode(&inode, Stale::Attributes).await.done().await;
             }
-            observers.children(inode.node, stale.children).await;
-            observers.entries(stale.entries).await;
+            kernel_cache.children(inode.node, stale.children).await;
+            kernel_cache.entries(stale.entries).await;
             if let Some(loss) = stale.loss {
                 inode.state().kept_names_invalidated(loss);
             }
@@ -139,21 +139,21 @@ impl CoveredCache for CoveredMetadata {
     }
 }
 
-/// Connects the data path to the observer that keeps pages.
-pub(crate) struct DataWatch {
+/// What the data path reports goes to the kernel and to the inodes.
+pub(crate) struct DataEventHandler {
     /// The inodes.
     pub(crate) inodes: Arc<InodeTable>,
     /// Who must be notified.
-    pub(crate) observers: Arc<Observers>,
+    pub(crate) kernel_cache: Arc<KernelCache>,
 }
 
-impl DataEvents for DataWatch {
+impl DataEvents for DataEventHandler {
     fn invalidate(&self, fid: Fid, stale: Stale) -> BoxFuture<'static, Invalidated> {
         let inode = self.inodes.pin_known(fid);
-        let observers = Arc::clone(&self.observers);
+        let kernel_cache = Arc::clone(&self.kernel_cache);
         Box::pin(async move {
             match inode {
-                Some(inode) => observers.inode(&inode, stale).await,
+                Some(inode) => kernel_cache.inode(&inode, stale).await,
                 None => Invalidated::Done,
             }
         })

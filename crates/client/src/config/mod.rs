@@ -25,7 +25,7 @@ pub use follow::{LogReader, ParameterHook};
 pub use log::read_log;
 pub use sheen_llog::{ClusterMap, LogRecord, LovDesc, MapTarget, Param};
 
-use crate::cache::{CoveredMetadata, DataWatch, InodeTable, NameHasher, Observers};
+use crate::cache::{CoveredMetadata, DataEventHandler, InodeTable, KernelCache, NameHasher};
 use crate::call;
 use crate::data::{AddedMdt, DataPath};
 use crate::locks::CallbackRouter;
@@ -184,15 +184,18 @@ async fn assemble(
     let events = Arc::new(Events::default());
     let (import, root) = connect_mdt(targets, first, &events, options).await?;
     let inodes = InodeTable::new(root);
-    let observers = Arc::new(Observers::default());
+    let kernel_cache = Arc::new(KernelCache::default());
     let hasher = NameHasher::new(targets.world.random.number());
-    let cache =
-        CoveredMetadata { inodes: Arc::clone(&inodes), observers: Arc::clone(&observers), hasher };
+    let cache = CoveredMetadata {
+        inodes: Arc::clone(&inodes),
+        kernel_cache: Arc::clone(&kernel_cache),
+        hasher,
+    };
     let cache = Arc::new(cache);
     let mdt = make_mdt(targets, first, import, &events, (&cache, &data));
-    data.watch(Arc::new(DataWatch {
+    data.watch(Arc::new(DataEventHandler {
         inodes: Arc::clone(&inodes),
-        observers: Arc::clone(&observers),
+        kernel_cache: Arc::clone(&kernel_cache),
     }));
     connect_osts(targets, &map.osts, &data).await;
     if let Some(hook) = &parameters {
@@ -206,7 +209,7 @@ async fn assemble(
         data,
         targets: Arc::clone(targets),
         inodes,
-        observers,
+        kernel_cache,
         handles: Handles::default(),
         stale_retry: StaleRetry::default(),
         migrations: crate::posix::Migrations::default(),

@@ -26,13 +26,13 @@ mod flush_queue;
 mod gone;
 mod grant;
 mod group_lock;
-mod invalidate;
 mod layout_guard;
 mod mdt;
 mod negotiated_limits;
 mod object;
 mod osc;
 mod osts;
+mod page_invalidation;
 mod pieces;
 mod read;
 #[cfg(test)]

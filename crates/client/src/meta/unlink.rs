@@ -83,7 +83,7 @@ impl Meta {
             }
             Err(errno) => {
                 // It is still there, and nothing covers it any more.
-                self.cache.observers.entries(vec![(parent.node, name.clone(), true)]).await;
+                self.cache.kernel_cache.entries(vec![(parent.node, name.clone(), true)]).await;
                 Err(errno)
             }
         }

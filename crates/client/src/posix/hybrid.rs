@@ -46,8 +46,8 @@ impl Mounted {
             let state = inode.state();
             state.opens > state.file.bypassing
         };
-        if has_other_handles() || self.observers.has_pages(inode.node) {
-            self.observers.inode(inode, Stale::Pages(range)).await.done().await;
+        if has_other_handles() || self.kernel_cache.has_pages(inode.node) {
+            self.kernel_cache.inode(inode, Stale::Pages(range)).await.done().await;
         }
     }
 }

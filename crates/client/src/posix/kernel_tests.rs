@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 
 use super::tests::layout_of;
 use super::{DirCookie, DirEntry, Lookup, NodeId, OpenFlags, Opened, SetAttributes, Stale};
-use crate::cache::DataWatch;
+use crate::cache::DataEventHandler;
 use crate::data::{CallPages, DataEvents};
 use crate::testing::{FakeFile, Fixture, found, name, opened};
 
@@ -91,10 +91,10 @@ impl Bench {
 
     /// A lock on its bytes goes.
     fn invalidate(&self) {
-        let (observers, inode) =
-            (Arc::clone(&self.fixture.files.0.observers), self.fixture.files.0.pin(self.node));
+        let (kernel_cache, inode) =
+            (Arc::clone(&self.fixture.files.0.kernel_cache), self.fixture.files.0.pin(self.node));
         let inode = inode.expect("known");
-        let notices = async move { observers.inode(&inode, Stale::Pages(Extent::ALL)).await };
+        let notices = async move { kernel_cache.inode(&inode, Stale::Pages(Extent::ALL)).await };
         self.fixture.world.run(notices);
     }
 
@@ -210,9 +210,9 @@ fn an_inode_that_is_forgotten_while_something_of_it_is_taken_back_is_remembered_
     let hold = Arc::new(Notify::new());
     *bench.fixture.watcher.hold.lock() = Some(Arc::clone(&hold));
     let inodes = Arc::clone(&bench.fixture.files.0.inodes);
-    let watch = DataWatch {
+    let watch = DataEventHandler {
         inodes: Arc::clone(&inodes),
-        observers: Arc::clone(&bench.fixture.files.0.observers),
+        kernel_cache: Arc::clone(&bench.fixture.files.0.kernel_cache),
     };
     let notices = watch.invalidate(FILE, Stale::Pages(Extent::ALL));
     bench.start(async move { notices.await.done().await });

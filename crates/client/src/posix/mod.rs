@@ -3,7 +3,7 @@
 //! Every call takes the caller's [`Credentials`] and answers a POSIX `Errno`. An inode is known by its
 //! [`NodeId`] from the lookup that found it until as many lookups have been forgotten; an open file by its
 //! [`FileHandle`] until released. Answers say what the kernel may keep ([`MayKeep`]): exactly what a held lock covers;
-//! [`Invalidate`] is notified when that lock is revoked.
+//! [`KernelObserver`] is notified when that lock is revoked.
 //!
 //! A call may be dropped at any await (an interrupted system call): a change that has been sent happens or
 //! not, a lock request is withdrawn.
@@ -61,13 +61,13 @@ pub use sheen_types::access::{Audience, May};
 
 use parking_lot::RwLock;
 
-use crate::cache::{InodeTable, Observers};
+use crate::cache::{InodeTable, KernelCache};
 use crate::data::DataPath;
 use crate::locks::ClientNamespace;
 use crate::meta::Meta;
 use crate::targets::Targets;
 
-pub use crate::cache::{Invalidate, PagesKept, Raise};
+pub use crate::cache::{KernelObserver, PagesKept, Raise};
 pub use crate::types::{
     Attributes, Credentials, Fallocate, FileLock, FileLockMode, FileType, Invalidated, LockOwner,
     NodeId, OpenCounts, OpenFlags, Seek, SetAttributes, SetTime, Stale, TYPE_MASK, XattrMode,
@@ -96,7 +96,7 @@ pub(crate) struct Mounted {
     pub(crate) data: Arc<dyn DataPath>,
     pub(crate) targets: Arc<Targets>,
     pub(crate) inodes: Arc<InodeTable>,
-    pub(crate) observers: Arc<Observers>,
+    pub(crate) kernel_cache: Arc<KernelCache>,
     pub(crate) handles: Handles,
     pub(crate) stale_retry: StaleRetry,
     pub(crate) migrations: Migrations,
@@ -129,8 +129,8 @@ impl FileSystem {
 
     /// Who is notified when what was answered with [`MayKeep`] goes stale. Until an observer is set, nothing may
     /// be kept and every answer says so. `audience` is who uses what is kept.
-    pub fn watch(&self, observer: Arc<dyn Invalidate>, audience: Audience) {
-        self.0.observers.watch(observer, audience);
+    pub fn watch(&self, observer: Arc<dyn KernelObserver>, audience: Audience) {
+        self.0.kernel_cache.watch(observer, audience);
     }
 
     /// The locks of each target: `MGS`, `FSNAME-MDT0000` and so on; for operators.

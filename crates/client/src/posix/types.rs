@@ -12,7 +12,7 @@ pub struct FileHandle(pub u64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DirCookie(pub u64);
 
-/// What the kernel may keep until [`Invalidate`](super::Invalidate) says otherwise. What is false
+/// What the kernel may keep until [`KernelObserver`](super::KernelObserver) says otherwise. What is false
 /// must be asked for again at the next use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MayKeep {
@@ -73,7 +73,7 @@ pub enum AccessTimes {
 pub struct Opened {
     /// The handle.
     pub handle: FileHandle,
-    /// Whether the kernel may keep pages it has of this file: [`super::Invalidate`] is notified when they go
+    /// Whether the kernel may keep pages it has of this file: [`super::KernelObserver`] is notified when they go
     /// stale, so this is true whenever there is an observer.
     pub keep_pages: bool,
     /// Whether reads and writes must come here one by one (`O_DIRECT`).

@@ -17,12 +17,12 @@ pub(crate) use data::{FakeData, FakeFile, FakeInodeData};
 pub(crate) use mdt::{FakeMdt, absent, blocking, body, found, lock_reply, opened};
 pub(crate) use world::TestWorld;
 
-use crate::cache::{CoveredMetadata, InodeTable, NameHasher, Observers};
+use crate::cache::{CoveredMetadata, InodeTable, KernelCache, NameHasher};
 use crate::locks::{CallbackRouter, ClientNamespace};
 use crate::mdt::{FidSource, Mdt};
 use crate::meta::Meta;
 use crate::posix::{
-    Audience, Credentials, FileSystem, Handles, Invalidate, Invalidated, May, Mounted, NodeId,
+    Audience, Credentials, FileSystem, Handles, Invalidated, KernelObserver, May, Mounted, NodeId,
     Raise, Stale, StaleRetry,
 };
 use crate::targets::{Connector, ImportPlan, Targets};
@@ -62,7 +62,7 @@ impl Watcher {
     }
 }
 
-impl Invalidate for Watcher {
+impl KernelObserver for Watcher {
     fn entry(&self, parent: NodeId, name: &Name, _: bool) -> BoxFuture<'static, ()> {
         self.note(format!("entry {} {name}", parent.0))
     }
@@ -108,10 +108,10 @@ impl Fixture {
         let world = TestWorld::new(7);
         let mdt = FakeMdt::new();
         let inodes = InodeTable::new(Fid::ROOT);
-        let observers = Arc::new(Observers::default());
+        let kernel_cache = Arc::new(KernelCache::default());
         let cache = Arc::new(CoveredMetadata {
             inodes: Arc::clone(&inodes),
-            observers: Arc::clone(&observers),
+            kernel_cache: Arc::clone(&kernel_cache),
             hasher: NameHasher::new(11),
         });
         let channel = Arc::clone(&mdt) as Arc<dyn Channel>;
@@ -142,7 +142,7 @@ impl Fixture {
             data: Arc::clone(&data) as Arc<dyn crate::data::DataPath>,
             targets: Arc::new(targets),
             inodes,
-            observers,
+            kernel_cache,
             handles: Handles::default(),
             stale_retry: StaleRetry::default(),
             migrations: crate::posix::Migrations::default(),
@@ -155,7 +155,7 @@ impl Fixture {
             closing: crate::posix::PendingCloses::default(),
         });
         let watcher = Arc::new(Watcher::default());
-        files.watch(Arc::clone(&watcher) as Arc<dyn Invalidate>, Audience::AnyUser);
+        files.watch(Arc::clone(&watcher) as Arc<dyn KernelObserver>, Audience::AnyUser);
         let fixture = Self { world, mdt, data, inode_data, locks, files, watcher };
         fixture.know_root();
         fixture

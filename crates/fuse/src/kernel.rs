@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use fuser::{INodeNo, Notifier};
-use sheen_client::posix::{Invalidate, Invalidated, NodeId, Raise, Stale};
+use sheen_client::posix::{Invalidated, KernelObserver, NodeId, Raise, Stale};
 use sheen_types::futures::race;
 use sheen_types::{Extent, Name};
 use tokio::runtime::Handle;
@@ -177,7 +177,7 @@ impl Kernel {
     }
 }
 
-impl Invalidate for Kernel {
+impl KernelObserver for Kernel {
     /// The kernel takes the directory's lock for it, which a create or lookup in that directory holds while
     /// it waits for the very server that is revoking our lock: while there is such a call this is not waited
     /// for. A lookup of the name then finds the kernel's old entry until that call ends.
