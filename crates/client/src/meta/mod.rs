@@ -12,16 +12,16 @@
 //!
 //! [`Meta::mdt`] is the only place that decides which MDT an inode is on (Lustre's LMV).
 
-mod change;
+mod absent_names;
 mod create;
 mod fid2path;
 mod flock;
 mod getattr;
 mod inline;
 mod layout;
-mod learn;
 mod link;
 mod lookup;
+mod name_changes;
 mod open;
 mod open_cached;
 mod pack;

@@ -11,16 +11,16 @@
 //! Costs, in RPCs: the module of each operation in `crate::meta` says; at most one for each
 //! metadata operation, none where a lock covers the answer.
 
-mod access;
+mod access_times;
 mod attributes;
 mod closing;
 mod directory;
 #[cfg(test)]
 mod dom_tests;
 mod exported;
-mod extents;
+mod extents_stats;
+mod file_locks;
 mod files;
-mod fills;
 mod flags;
 mod handles;
 mod heat;
@@ -31,7 +31,6 @@ mod inodes;
 #[cfg(test)]
 mod kernel_tests;
 mod laid_out;
-mod locks;
 mod migrate;
 mod names;
 mod open_cache;
@@ -40,7 +39,8 @@ mod open_cache_tests;
 #[cfg(test)]
 mod own_names;
 mod page_handoff;
-mod pages;
+mod page_limit;
+mod page_writes;
 mod permission;
 #[cfg(test)]
 mod rights_tests;
@@ -73,9 +73,9 @@ pub use crate::types::{
     NodeId, OpenCounts, OpenFlags, Seek, SetAttributes, SetTime, Stale, TYPE_MASK, XattrMode,
 };
 pub(crate) use closing::PendingCloses;
-pub use extents::{Counted as ExtentsCounted, Extents, Range, SIZES, Sizes};
+pub use extents_stats::{Counted as ExtentsCounted, ExtentsStats, Range, SIZES, Sizes};
+pub(crate) use file_locks::FileLocksTaken;
 pub(crate) use handles::Handles;
-pub(crate) use locks::LocksTaken;
 pub(crate) use migrate::Migrations;
 pub(crate) use page_handoff::PageHandoff;
 pub use settings::{Ahead, HeatSettings, OpenCacheSettings, Settings};
@@ -106,7 +106,7 @@ pub(crate) struct Mounted {
     pub(crate) squash: RwLock<Option<(u32, u32)>>,
     pub(crate) access_times: RwLock<AccessTimes>,
     pub(crate) page_handoff: PageHandoff,
-    pub(crate) locks_taken: LocksTaken,
+    pub(crate) file_locks_taken: FileLocksTaken,
     pub(crate) closing: PendingCloses,
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use sheen_types::{CounterLine, Counters, Samples};
 
-use super::extents::Extents;
+use super::extents_stats::ExtentsStats;
 use crate::types::OpenCounts;
 
 macro_rules! operations {
@@ -88,7 +88,7 @@ operations! {
 /// from its caches is not counted.
 pub struct Statistics {
     counters: Counters,
-    extents: Extents,
+    extents: ExtentsStats,
     /// Whose calls alone count: which kind of number, in the upper half, and the number.
     tracked: AtomicU64,
 }
@@ -109,14 +109,14 @@ pub enum Tracked {
 impl Default for Statistics {
     fn default() -> Self {
         let tracked = AtomicU64::new(0);
-        Self { counters: Counters::new(LINES), extents: Extents::default(), tracked }
+        Self { counters: Counters::new(LINES), extents: ExtentsStats::default(), tracked }
     }
 }
 
 impl Statistics {
     /// Sizes and places of reads and writes.
     #[must_use]
-    pub fn extents(&self) -> &Extents {
+    pub fn extents(&self) -> &ExtentsStats {
         &self.extents
     }
 

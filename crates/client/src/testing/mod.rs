@@ -151,7 +151,7 @@ impl Fixture {
             squash: parking_lot::RwLock::default(),
             access_times: parking_lot::RwLock::default(),
             page_handoff: crate::posix::PageHandoff::default(),
-            locks_taken: crate::posix::LocksTaken::default(),
+            file_locks_taken: crate::posix::FileLocksTaken::default(),
             closing: crate::posix::PendingCloses::default(),
         });
         let watcher = Arc::new(Watcher::default());

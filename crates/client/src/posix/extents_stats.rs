@@ -67,12 +67,12 @@ pub struct Counted {
 
 /// Counts, when it is on.
 #[derive(Default)]
-pub struct Extents {
+pub struct ExtentsStats {
     is_on: AtomicBool,
     counted: Mutex<Counted>,
 }
 
-impl Extents {
+impl ExtentsStats {
     /// A read or write of `length` bytes at `offset`, by a process on an open file.
     pub fn moved(&self, pid: u32, file: u64, is_write: bool, (offset, length): (u64, u64)) {
         if !self.is_on.load(Ordering::Relaxed) || length == 0 {
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn sizes_and_ranges_are_counted_by_process() {
-        let extents = Extents::default();
+        let extents = ExtentsStats::default();
         extents.moved(1, 7, false, (0, 4096));
         assert!(extents.counted().is_none());
         extents.set(true);
