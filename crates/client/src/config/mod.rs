@@ -29,7 +29,7 @@ use crate::cache::{CoveredMetadata, DataEventHandler, InodeTable, KernelCache, N
 use crate::call;
 use crate::data::{AddedMdt, DataPath};
 use crate::locks::CallbackRouter;
-use crate::mdt::{FidSource, Mdt};
+use crate::mdt::{FidSource, Mdc};
 use crate::meta::Meta;
 use crate::posix::{FileSystem, Handles, Mounted, StaleRetry};
 use crate::targets::{Events, Targets, connect, name_of};
@@ -279,7 +279,7 @@ fn make_mdt(
     import: Arc<dyn Import>,
     events: &Events,
     (cache, path): (&Arc<CoveredMetadata>, &Arc<dyn DataPath>),
-) -> Arc<Mdt> {
+) -> Arc<Mdc> {
     let channel = Arc::clone(&import) as Arc<dyn Channel>;
     let AddedMdt { locks, data } = path.add_mdt(
         target.index,
@@ -298,7 +298,7 @@ fn make_mdt(
     events.connected(&import.connect_data());
     let index = u16::try_from(target.index).unwrap_or(u16::MAX);
     let fids = FidSource::new(Arc::clone(&channel), index);
-    Arc::new(Mdt { fids, channel, locks, data })
+    Arc::new(Mdc { fids, channel, locks, data })
 }
 
 /// Begins to connect all OSTs, and waits a little for them.

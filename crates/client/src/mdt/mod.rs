@@ -21,8 +21,8 @@ pub(crate) use open_file::{CloseAttributes, MdtOpen};
 use crate::data::InodeData;
 use crate::locks::ClientNamespace;
 
-/// One MDT.
-pub(crate) struct Mdt {
+/// One MDT as this client has it, as Lustre's MDC.
+pub(crate) struct Mdc {
     /// The channel to it.
     pub(crate) channel: Arc<dyn Channel>,
     /// What it has granted to us.

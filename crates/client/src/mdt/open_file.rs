@@ -8,14 +8,14 @@ use sheen_wire::md::{AttrValid, Bias, MdtIoepoch, OpenHandle, RecSetattr, ReintO
 use sheen_wire::messages::MdsClose;
 
 use super::handle::{CloseHandle, HandleCell};
-use super::{Mdt, NO_GROUP};
+use super::{Mdc, NO_GROUP};
 use crate::call;
 use crate::data::{InlineData, InlineView};
 use crate::types::Credentials;
 
 /// A file that is open on an MDT.
 pub(crate) struct MdtOpen {
-    mdt: Arc<Mdt>,
+    mdt: Arc<Mdc>,
     handle: Arc<HandleCell>,
     xid: Xid,
     /// The file's data, if it came along.
@@ -57,7 +57,7 @@ impl CloseAttributes {
 impl MdtOpen {
     /// A file that the MDT has opened, in reply to the request `xid`.
     pub(crate) fn new(
-        mdt: Arc<Mdt>,
+        mdt: Arc<Mdc>,
         handle: Arc<HandleCell>,
         xid: Xid,
         inline_data: Option<InlineData>,
@@ -123,7 +123,7 @@ impl MdtOpen {
 }
 
 /// Closes what a restarted MDT has opened by replay though it was closed before. Does not wait.
-pub(super) fn close_again(mdt: &Arc<Mdt>, fid: Fid, handle: OpenHandle) {
+pub(super) fn close_again(mdt: &Arc<Mdc>, fid: Fid, handle: OpenHandle) {
     let who = Credentials::root();
     let call = who.sign(Call::modifying(request(&who, fid, handle, None)));
     let then = Box::new(move |result: Result<Answer, RpcError>| {

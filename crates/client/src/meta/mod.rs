@@ -52,7 +52,7 @@ pub(crate) use setattr::{SetattrRight, resolve};
 pub(crate) use statfs::{TargetStat, mdt_statfs, ost_statfs};
 
 use crate::cache::{CoveredMetadata, Inode};
-use crate::mdt::Mdt;
+use crate::mdt::Mdc;
 
 /// Bytes of reply reserved for a layout by default: 170 stripes. A larger one arrives, too.
 const EA_ROOM: usize = 4096;
@@ -64,7 +64,7 @@ const ACL_ROOM: usize = 1024;
 pub(crate) struct Meta {
     pub(crate) world: World,
     pub(crate) cache: Arc<CoveredMetadata>,
-    mdts: Vec<Arc<Mdt>>,
+    mdts: Vec<Arc<Mdc>>,
     caches_xattrs: AtomicBool,
     rooms: ReplyRooms,
 }
@@ -77,7 +77,7 @@ struct ReplyRooms {
 
 impl Meta {
     /// Operations on these MDTs; the first is MDT0000.
-    pub(crate) fn new(world: World, cache: Arc<CoveredMetadata>, mdts: Vec<Arc<Mdt>>) -> Self {
+    pub(crate) fn new(world: World, cache: Arc<CoveredMetadata>, mdts: Vec<Arc<Mdc>>) -> Self {
         let rooms = ReplyRooms {
             layout: AtomicUsize::new(EA_ROOM),
             inline: AtomicUsize::new(inline::INLINE_ROOM),
@@ -116,7 +116,7 @@ impl Meta {
     }
 
     /// All MDTs.
-    pub(crate) fn mdts(&self) -> &[Arc<Mdt>] {
+    pub(crate) fn mdts(&self) -> &[Arc<Mdc>] {
         &self.mdts
     }
 
@@ -125,13 +125,13 @@ impl Meta {
     ///
     /// # Errors
     /// `ENODEV` if there is none.
-    pub(crate) fn mdt(&self, fid: Fid) -> Result<&Arc<Mdt>, Errno> {
+    pub(crate) fn mdt(&self, fid: Fid) -> Result<&Arc<Mdc>, Errno> {
         let _ = fid;
         self.mdts.first().ok_or(Errno::ENODEV)
     }
 
     /// The MDT for a new inode under `parent`.
-    pub(crate) fn mdt_for_new(&self, parent: &Inode) -> Result<&Arc<Mdt>, Errno> {
+    pub(crate) fn mdt_for_new(&self, parent: &Inode) -> Result<&Arc<Mdc>, Errno> {
         self.mdt(parent.fid)
     }
 
@@ -149,7 +149,7 @@ impl Meta {
     }
 
     /// Cancels locks that conflict with an operation on inodes of `mdt`, in the operation's own request.
-    async fn cancel_early(&self, mdt: &Mdt, wanted: &[(&Inode, InodeBits)]) -> Option<LdlmRequest> {
+    async fn cancel_early(&self, mdt: &Mdc, wanted: &[(&Inode, InodeBits)]) -> Option<LdlmRequest> {
         let wanted: Vec<_> =
             wanted.iter().map(|(inode, bits)| (inode.resource(), LockMode::Ex, *bits)).collect();
         let handles: Vec<LockHandle> = mdt.locks.cancel_early(&wanted).await;

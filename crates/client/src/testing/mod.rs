@@ -19,7 +19,7 @@ pub(crate) use world::TestWorld;
 
 use crate::cache::{CoveredMetadata, InodeTable, KernelCache, NameHasher};
 use crate::locks::{CallbackRouter, ClientNamespace};
-use crate::mdt::{FidSource, Mdt};
+use crate::mdt::{FidSource, Mdc};
 use crate::meta::Meta;
 use crate::posix::{
     Audience, Credentials, FileSystem, Handles, Invalidated, KernelObserver, May, Mounted, NodeId,
@@ -123,7 +123,7 @@ impl Fixture {
             Arc::clone(&cache) as Arc<dyn crate::locks::CoveredCache>,
         );
         let inode_data = Arc::new(FakeInodeData::default());
-        let target = Arc::new(Mdt {
+        let target = Arc::new(Mdc {
             fids: FidSource::new(Arc::clone(&channel), 0),
             channel,
             locks: Arc::clone(&locks),
