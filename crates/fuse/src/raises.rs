@@ -56,8 +56,8 @@ impl Raises {
                 return Raised::NotBegun;
             };
             // The pool keeps what it has not begun, so the work lies where it can be taken out again.
-            let place = Arc::new(Mutex::new(Some((work, permit))));
-            let taken = Arc::clone(&place);
+            let slot = Arc::new(Mutex::new(Some((work, permit))));
+            let taken = Arc::clone(&slot);
             let (begin, begun) = oneshot::channel();
             let mut notified = runtime.spawn_blocking(move || {
                 let Some((work, permit)) = taken.lock().take() else { return };
@@ -66,7 +66,7 @@ impl Raises {
                 drop(permit);
             });
             let Ok(Ok(thread)) = timeout_at(until, begun).await else {
-                drop(place.lock().take());
+                drop(slot.lock().take());
                 return Raised::NotBegun;
             };
             let mut watch = SleepWatch::new(|| thread.sleep());

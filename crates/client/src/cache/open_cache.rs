@@ -153,10 +153,10 @@ impl OpenCache {
 
     /// Keeps a handle, if none is.
     pub(crate) fn insert(&mut self, open: &Arc<CachedOpen>) -> bool {
-        let place = &mut self.cached[open.access as usize];
-        let is_free = place.is_none();
+        let slot = &mut self.cached[open.access as usize];
+        let is_free = slot.is_none();
         if is_free {
-            *place = Some(Arc::clone(open));
+            *slot = Some(Arc::clone(open));
         }
         is_free
     }

@@ -134,18 +134,18 @@ impl File {
         found: Vec<(Option<u64>, &Arc<Object>, u64)>,
     ) -> Option<u64> {
         let absent = self.absent_hole(offset).filter(|_| what == Seek::Hole);
-        let places = found.into_iter().filter_map(|(found, object, start)| {
-            let place = match (found, what) {
+        let offsets = found.into_iter().filter_map(|(found, object, start)| {
+            let at = match (found, what) {
                 (Some(found), _) => found,
                 // An object that ends before its part of the file begins is a hole there.
                 (None, Seek::Hole) => start,
                 (None, Seek::Data) => return None,
             };
-            let place = object.mapping.file_offset(place).max(offset);
+            let at = object.mapping.file_offset(at).max(offset);
             // Behind its component an object says nothing about the file.
-            (place <= object.mapping.extent.end).then_some(place)
+            (at <= object.mapping.extent.end).then_some(at)
         });
-        places.chain(absent).min()
+        offsets.chain(absent).min()
     }
 
     /// As [`File::parts`], with no byte that is not the file's.
@@ -332,8 +332,8 @@ impl DataFile for File {
             });
             let found = futures::all(seeks.collect()).await.into_iter();
             let best = self.nearest(offset, what, found.collect::<Result<_, Refusal>>()?);
-            match (what, best.filter(|place| *place < size)) {
-                (_, Some(place)) => Ok(place),
+            match (what, best.filter(|at| *at < size)) {
+                (_, Some(at)) => Ok(at),
                 (Seek::Hole, None) => Ok(size),
                 (Seek::Data, None) => Err(Errno::ENXIO.into()),
             }

@@ -129,7 +129,7 @@ impl GroupLockedFile for GroupLocks {
             });
             let found =
                 futures::all(seeks.collect()).await.into_iter().collect::<Result<_, Errno>>()?;
-            Ok(self.file.nearest(offset, what, found).filter(|place| *place < size))
+            Ok(self.file.nearest(offset, what, found).filter(|at| *at < size))
         })
     }
 

@@ -133,9 +133,9 @@ impl Osts {
         self.shared.relieved.notify_waiters();
     }
 
-    fn object(&self, fid: Fid, mapping: Mapping, place: Stripe) -> Result<Arc<Object>, Errno> {
-        let osc = self.osc(place.ost).ok_or(Errno::ENODEV)?;
-        let oi = OstId::of_fid(place.object);
+    fn object(&self, fid: Fid, mapping: Mapping, stripe: Stripe) -> Result<Arc<Object>, Errno> {
+        let osc = self.osc(stripe.ost).ok_or(Errno::ENODEV)?;
+        let oi = OstId::of_fid(stripe.object);
         let resource = oi.resource();
         osc.retire_unless(resource, fid, mapping)?;
         Ok(osc.object_or_new(resource, |known| Object {
@@ -202,9 +202,9 @@ impl DataPath for Osts {
     }
 
     fn gone(&self, layout: &FileLayout) {
-        for place in layout.stripes() {
-            if let Some(osc) = self.osc(place.ost) {
-                osc.cancel_soon(OstId::of_fid(place.object).resource());
+        for stripe in layout.stripes() {
+            if let Some(osc) = self.osc(stripe.ost) {
+                osc.cancel_soon(OstId::of_fid(stripe.object).resource());
             }
         }
     }

@@ -101,15 +101,15 @@ impl ExtentsStats {
 
 impl Counted {
     fn of_process(&mut self, pid: u32) -> &mut Sizes {
-        let place = self.processes.iter().position(|(known, _)| *known == pid);
-        let place = place.unwrap_or_else(|| {
+        let index = self.processes.iter().position(|(known, _)| *known == pid);
+        let index = index.unwrap_or_else(|| {
             if self.processes.len() == PROCESSES_MAX {
                 self.processes.remove(0);
             }
             self.processes.push((pid, Sizes::default()));
             self.processes.len() - 1
         });
-        &mut self.processes[place].1
+        &mut self.processes[index].1
     }
 
     fn follow(&mut self, new: Range) {

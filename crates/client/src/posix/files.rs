@@ -351,8 +351,8 @@ impl FileSystem {
     pub async fn seek(&self, handle: FileHandle, offset: u64, what: Seek) -> Result<u64, Errno> {
         let file = self.0.handles.get(handle)?;
         let seek = |data: Arc<dyn DataFile>| async move { data.seek(offset, what).await };
-        if let Some(place) = self.0.with_data(&file.who, &file.pin, seek).await? {
-            return Ok(place);
+        if let Some(at) = self.0.with_data(&file.who, &file.pin, seek).await? {
+            return Ok(at);
         }
         self.0.refresh(&file.who, &file.pin).await?;
         let size = file.pin.state().last_attributes().map_or(0, |known| known.size);

@@ -14,12 +14,12 @@ impl Mounted {
         self.inodes.pin_node(node).ok_or(Errno::ESTALE)
     }
 
-    /// The entry of a name that was found in a directory, its `place`. Counts as a lookup. No RPC
+    /// The entry of a name that was found in a directory, `parent_and_name`. Counts as a lookup. No RPC
     /// unless the file is open.
     pub(super) async fn entry(
         &self,
         who: &Credentials,
-        place: (&Inode, &Name),
+        parent_and_name: (&Inode, &Name),
         inode: &Arc<Inode>,
     ) -> Result<Entry, Errno> {
         let stat = match needs_true_size(inode) {
@@ -31,7 +31,7 @@ impl Mounted {
             },
             false => self.stat_without_rpc(inode)?,
         };
-        Ok(self.looked_up(place, inode, stat))
+        Ok(self.looked_up(parent_and_name, inode, stat))
     }
 
     /// The entry of an inode that is known by other means than a name. Counts as a lookup. No RPC unless the
@@ -54,10 +54,10 @@ impl Mounted {
     /// RPC; a glimpse would bring a lock that conflicts with the first write.
     pub(super) fn entry_of_new(
         &self,
-        place: (&Inode, &Name),
+        parent_and_name: (&Inode, &Name),
         inode: &Inode,
     ) -> Result<Entry, Errno> {
-        Ok(self.looked_up(place, inode, self.stat_without_rpc(inode)?))
+        Ok(self.looked_up(parent_and_name, inode, self.stat_without_rpc(inode)?))
     }
 
     /// The entry of a name that is listed and may not be looked up: its number and type, and what else

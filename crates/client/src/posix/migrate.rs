@@ -111,8 +111,8 @@ impl FileSystem {
         let migration = Arc::new(Migration::default());
         match self.0.migrations.0.lock().entry(inode.fid) {
             std::collections::hash_map::Entry::Occupied(_) => return Err(Errno::EBUSY),
-            std::collections::hash_map::Entry::Vacant(place) => {
-                place.insert(Arc::clone(&migration))
+            std::collections::hash_map::Entry::Vacant(entry) => {
+                entry.insert(Arc::clone(&migration))
             }
         };
         let caller = Caller(Arc::clone(&migration));

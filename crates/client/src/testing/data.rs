@@ -188,7 +188,7 @@ impl DataPath for FakeData {
     }
 
     fn gone(&self, layout: &FileLayout) {
-        self.gone.lock().extend(layout.stripes().map(|place| place.object));
+        self.gone.lock().extend(layout.stripes().map(|stripe| stripe.object));
     }
 
     fn watch(&self, _events: Arc<dyn DataEvents>) {}
