@@ -12,7 +12,7 @@ use sheen_vnet::{Dice, Virtual, Weather};
 
 use crate::checks;
 use crate::cluster::{Cluster, Shape};
-use crate::damage::{self, Wounds};
+use crate::damage::{self, DamagedObjects};
 use crate::evicted::Evicted;
 use crate::faults;
 use crate::hostile;
@@ -194,7 +194,7 @@ pub(crate) struct Sim {
     pub(crate) world: Virtual,
     pub(crate) cluster: Cluster,
     pub(crate) model: Mutex<Model>,
-    pub(crate) wounds: Mutex<Wounds>,
+    pub(crate) damaged_objects: Mutex<DamagedObjects>,
     pub(crate) restored: Mutex<Restored>,
     /// Of the logs, if this run collects them.
     pub(crate) lines: Lines,
@@ -225,7 +225,7 @@ impl Sim {
             world,
             cluster,
             model: Mutex::default(),
-            wounds: Mutex::default(),
+            damaged_objects: Mutex::default(),
             restored: Mutex::default(),
             lines: Lines::default(),
             // Unless another client reads them.
