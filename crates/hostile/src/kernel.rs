@@ -187,7 +187,7 @@ impl Kernel {
             0 => self.input.below(256),
             1 => self.input.pick(&EDGES),
             2 => self.input.below(1 << 16),
-            _ => self.input.roll(),
+            _ => self.input.draw(),
         }
     }
 

@@ -117,8 +117,8 @@ impl Sim {
 
 /// Damages some objects, each at its time.
 pub(crate) async fn inject(sim: &Arc<Sim>, end: Instant) {
-    for _ in 0..=sim.more_dice().below(DAMAGED_MAX) {
-        let pause = sim.more_dice().below(PAUSE_MAX.as_millis() as u64);
+    for _ in 0..=sim.more_random().below(DAMAGED_MAX) {
+        let pause = sim.more_random().below(PAUSE_MAX.as_millis() as u64);
         sim.sleep(faults::PEACE + Duration::from_millis(pause)).await;
         if sim.now() + faults::QUIET > end {
             return;
@@ -137,7 +137,7 @@ fn choose(sim: &Sim) -> Option<Place> {
     let mut places = places(sim);
     match places.len() as u64 {
         0 => None,
-        count => Some(places.swap_remove(sim.more_dice().below(count) as usize)),
+        count => Some(places.swap_remove(sim.more_random().below(count) as usize)),
     }
 }
 
@@ -200,11 +200,11 @@ fn places_of(
 }
 
 async fn damage_now_or_down(sim: &Arc<Sim>, place: Place) {
-    let injury = match (sim.more_dice().below(3), place.target.kind) {
+    let injury = match (sim.more_random().below(3), place.target.kind) {
         // Without its data an inode on the MDT has no attributes, and no name can be removed.
         (0, TargetKind::Ost) => Injury::Lost,
-        (1, TargetKind::Ost) => Injury::Cut(sim.more_dice().below(place.bytes)),
-        _ => Injury::Flipped(sim.more_dice().below(place.bytes)),
+        (1, TargetKind::Ost) => Injury::Cut(sim.more_random().below(place.bytes)),
+        _ => Injury::Flipped(sim.more_random().below(place.bytes)),
     };
     let holds =
         |disk: &Disk| sim.store_of(&place.target).is_some_and(|it| Arc::ptr_eq(&it, &disk.store()));
@@ -213,11 +213,11 @@ async fn damage_now_or_down(sim: &Arc<Sim>, place: Place) {
         .servers
         .iter()
         .position(|server| server.places.iter().any(|of_server| holds(&of_server.disk)));
-    let Some(number) = number.filter(|_| sim.more_dice().below(2) == 0) else {
+    let Some(number) = number.filter(|_| sim.more_random().below(2) == 0) else {
         return damage(sim, &place, injury);
     };
-    let time = Duration::from_millis(sim.more_dice().below(DOWN_MAX.as_millis() as u64));
-    let power = sim.more_dice().below(3) == 0;
+    let time = Duration::from_millis(sim.more_random().below(DOWN_MAX.as_millis() as u64));
+    let power = sim.more_random().below(3) == 0;
     faults::outage(sim, number, power, time, || damage(sim, &place, injury)).await;
 }
 
@@ -226,7 +226,7 @@ fn damage(sim: &Sim, place: &Place, injury: Injury) {
     let at_all = |injury: Injury| match injury {
         // There may be holes.
         Injury::Flipped(_) => (0..TRIES)
-            .map(|_| Injury::Flipped(sim.more_dice().below(place.bytes)))
+            .map(|_| Injury::Flipped(sim.more_random().below(place.bytes)))
             .any(|elsewhere| store.injure(place.object, elsewhere)),
         _ => false,
     };

@@ -151,12 +151,12 @@ impl Sim {
 
 /// Takes one copy of an OST, and puts it back; or lets the OST be away for long.
 pub(crate) async fn inject(sim: &Arc<Sim>, end: Instant) {
-    let dice = sim.more_dice();
-    let part = |most: Duration| Duration::from_millis(dice.below(most.as_millis() as u64));
+    let random = sim.more_random();
+    let part = |most: Duration| Duration::from_millis(random.below(most.as_millis() as u64));
     sim.sleep(faults::PEACE + part(PAUSE_MAX)).await;
-    let number = 1 + dice.below(sim.cluster.servers.len() as u64 - 1) as usize;
+    let number = 1 + random.below(sim.cluster.servers.len() as u64 - 1) as usize;
     let age = AGE_MIN + part(AGE_MAX - AGE_MIN);
-    let is_refused = dice.below(3) == 0;
+    let is_refused = random.below(3) == 0;
     let time = part(if is_refused { LONG_MAX } else { DOWN_MAX });
     if sim.now() + age + time + faults::QUIET > end || !sim.cluster.servers[number].is_serving() {
         return;

@@ -18,7 +18,7 @@ use sheen_client::posix::{
 use sheen_io::{World, within};
 use sheen_node::net::{LNet, NetConfig};
 use sheen_types::{Errno, Name, Nid};
-use sheen_vnet::{Virtual, Weather};
+use sheen_vnet::{NetworkConditions, Virtual};
 use sheen_wire::messages::Request;
 
 use crate::answering::{Heard, serve};
@@ -195,7 +195,8 @@ fn play<F>(directory: &Path, captures: Vec<String>, nid: Nid, work: F) -> Played
 where
     F: AsyncFnOnce(&Caller, &Script) -> Result<(), Errno> + 'static,
 {
-    let world = Virtual::new(1, Weather { chunks: false, ..Weather::default() });
+    let world =
+        Virtual::new(1, NetworkConditions { chunks: false, ..NetworkConditions::default() });
     let io = world.world();
     let (mut script, mut own) = (Script::default(), Script::default());
     for name in &captures {

@@ -165,9 +165,9 @@ impl Cache {
 
     /// The machine has other things to do first.
     async fn late(&self) {
-        let dice = self.world.random.number();
-        if dice.is_multiple_of(4) {
-            let pause = Duration::from_millis(dice / 4 % LATE_MS);
+        let random = self.world.random.number();
+        if random.is_multiple_of(4) {
+            let pause = Duration::from_millis(random / 4 % LATE_MS);
             self.world.clock.sleep_until(self.world.clock.now() + pause).await;
         }
     }
