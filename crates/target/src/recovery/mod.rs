@@ -1,7 +1,7 @@
 //! The recovery window: after a restart, known clients come back, replay what was not durable in
 //! the order it first happened, then replay their locks.
 //!
-//! This file only decides; it performs nothing. A replayed request waits for its turn on a oneshot
+//! This module only decides; [`end`] performs. A replayed request waits for its turn on a oneshot
 //! channel; the task that executes it reports when it is done. Stages as in Lustre: wait until all
 //! known clients are connected (or given up), replay requests by transaction number, replay locks,
 //! let all clients go on.
@@ -10,15 +10,19 @@
 //! them under locks that they have replayed. So there recovery settles: until those locks are revoked,
 //! no request changes anything, or gets a lock, that would show how it is now.
 
-use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
+mod end;
+mod expired;
+mod window;
+
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use sheen_types::{HashMap, Instant, Timestamp, Transno};
+use sheen_types::{Instant, Timestamp, Transno};
 use tokio::sync::oneshot;
 
+use self::expired::Expired;
+use self::window::{Window, after, decrement};
 use crate::config::Timeouts;
 use crate::export::ExportState;
 
@@ -100,40 +104,6 @@ pub(crate) struct Recovery {
     /// As operators have set them.
     timeouts: Mutex<Timeouts>,
     went_back: AtomicU64,
-}
-
-#[derive(Default)]
-struct Window {
-    status: RecoveryStatus,
-    known: usize,
-    connected: usize,
-    lost: usize,
-    replaying: usize,
-    replaying_locks: usize,
-    /// Clients that did not come are not waited for any more.
-    expired: bool,
-    /// The end was announced; the target acts upon it.
-    ending: bool,
-    next: Transno,
-    /// Whether a replayed request is being executed.
-    busy: bool,
-    queue: BTreeMap<Transno, (u64, oneshot::Sender<RecoveryTurn>)>,
-    /// Which of them is each client's: it has one at a time.
-    queued: HashMap<u64, Transno>,
-    /// Lock replays, until all requests are replayed.
-    locks: Vec<(u64, oneshot::Sender<RecoveryTurn>)>,
-    /// How many replays of each client wait or are executed (Lustre's `exp_replay_count`).
-    under_way: BTreeMap<u64, usize>,
-    /// The clients' last pings, until all is over.
-    done: Vec<oneshot::Sender<RecoveryTurn>>,
-    /// A client was lost before it had replayed its requests.
-    is_lossy: bool,
-    /// Requests that wait until recovery has settled.
-    unsettled: Vec<oneshot::Sender<RecoveryTurn>>,
-    replayed: u64,
-    started: Option<(Instant, Timestamp)>,
-    deadline: Option<Instant>,
-    ended: Option<Instant>,
 }
 
 impl Recovery {
@@ -416,117 +386,5 @@ impl Recovery {
             next: window.next,
             went_back: self.went_back.load(Ordering::Relaxed),
         }
-    }
-}
-
-/// Which clients are given up, besides those that have not come back. A client that waits for other
-/// clients is not: it has done its part of the stage, or a replay of its own waits for its turn.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Expired {
-    /// All that have not finished.
-    Unfinished,
-    /// No other client: those that are here could not go on.
-    Absent,
-    /// Those that have not replayed their requests, save these clients.
-    Requests(Vec<u64>),
-    /// Those that have not replayed their locks, save these clients.
-    Locks(Vec<u64>),
-}
-
-impl Expired {
-    /// Whether a client in this state is given up.
-    pub(crate) fn gives_up(&self, client: u64, state: ExportState) -> bool {
-        match (state, self) {
-            (ExportState::Recovered | ExportState::Full | ExportState::Gone, _) => false,
-            (ExportState::Awaited, _) | (_, Self::Unfinished) => true,
-            (_, Self::Absent) | (ExportState::ReplayingLocks, Self::Requests(_)) => false,
-            (_, Self::Requests(busy) | Self::Locks(busy)) => !busy.contains(&client),
-        }
-    }
-}
-
-/// The number behind `transno`.
-fn after(transno: Transno) -> Transno {
-    Transno(transno.0.saturating_add(1))
-}
-
-/// One less, where no order of what clients say and of evictions may make it less than none.
-fn decrement(count: &mut usize) {
-    *count = count.saturating_sub(1);
-}
-
-impl Window {
-    fn is_running(&self) -> bool {
-        matches!(self.status, RecoveryStatus::WaitingForClients | RecoveryStatus::Recovering)
-    }
-
-    /// Drops what waits of a client's.
-    fn unqueue(&mut self, client: u64) {
-        if let Some(transno) = self.queued.remove(&client) {
-            self.queue.remove(&transno);
-        }
-    }
-
-    fn begin(&mut self, client: u64) {
-        *self.under_way.entry(client).or_default() += 1;
-    }
-
-    fn end(&mut self, client: u64) {
-        if let Entry::Occupied(mut count) = self.under_way.entry(client) {
-            *count.get_mut() -= 1;
-            if *count.get() == 0 {
-                count.remove();
-            }
-        }
-    }
-
-    /// Whether all clients that will come are there.
-    fn is_complete(&self) -> bool {
-        self.expired || self.connected + self.lost >= self.known
-    }
-
-    fn replays_locks(&self) -> bool {
-        self.is_complete() && self.replaying == 0 && self.queue.is_empty() && !self.busy
-    }
-
-    /// Progress: a client that still replays gets at least the base timeout more, within the hard
-    /// limit.
-    fn prolong(&mut self, now: Instant, timeouts: &Timeouts) {
-        if let (Some(deadline), Some((started, _))) = (self.deadline, self.started) {
-            let hard = started + timeouts.recovery_hard;
-            self.deadline = Some(deadline.max((now + timeouts.base).min(hard)));
-        }
-    }
-
-    /// Wakes the requests whose turn has come.
-    fn pump(&mut self) -> RecoveryEnded {
-        if !self.is_running() || !self.is_complete() || self.busy {
-            return RecoveryEnded(false);
-        }
-        while let Some((first, _)) = self.queue.first_key_value() {
-            // A gap is a transaction whose client did not come, or whose reply was never lost: if
-            // each client that still replays waits with one request, no replay can fill it.
-            let gap_is_final = self.queue.len() >= self.replaying;
-            if *first != self.next && !gap_is_final {
-                return RecoveryEnded(false);
-            }
-            let (transno, (client, sender)) = self.queue.pop_first().expect("just looked at");
-            self.queued.remove(&client);
-            self.next = transno;
-            if sender.send(RecoveryTurn::InOrder).is_ok() {
-                self.busy = true;
-                return RecoveryEnded(false);
-            }
-        }
-        if self.replaying > 0 {
-            return RecoveryEnded(false);
-        }
-        for (_, sender) in self.locks.drain(..) {
-            // A client that has gone meanwhile is not waiting.
-            let _ = sender.send(RecoveryTurn::Free);
-        }
-        let ended = self.replaying_locks == 0 && !self.ending;
-        self.ending |= ended;
-        RecoveryEnded(ended)
     }
 }
