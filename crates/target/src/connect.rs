@@ -403,12 +403,12 @@ impl Target {
                 let replays = self.recovery.is_running();
                 state.state = if replays { ExportState::Replaying } else { ExportState::Full };
                 // Before the export's state is free: an eviction that comes at once counts it out again.
-                self.recovery.connected(self.first_replay(connect))
+                self.recovery.client_connected(self.first_replay(connect))
             })
         };
         self.check_history(connect, export);
         if let Some(ended) = returns {
-            self.recovery_step(ended);
+            self.end_recovery_if(ended);
         }
         Ok(agreed)
     }
@@ -433,7 +433,7 @@ impl Target {
         }
         // One that comes again and again counts once.
         if !std::mem::replace(&mut export.lock().knows_more, true) {
-            self.recovery.went_back();
+            self.recovery.count_went_back();
         }
         tracing::error!(target = self.name(), client = %connect.client, nid = %connect.from,
             "{} went back in time: client {} was assured that transaction {} was durable, the store \
@@ -514,7 +514,7 @@ impl Target {
         self.drop_locks(export);
         export.callbacks().clear();
         self.operations.leave(self, export, why).await;
-        self.recovery_step(self.recovery.lost(export.handle().0, was));
+        self.end_recovery_if(self.recovery.client_lost(export.handle().0, was));
     }
 
     /// Takes the client out of those that are awaited after a restart. Until it is durable the export

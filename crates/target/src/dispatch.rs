@@ -4,20 +4,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use sheen_rpc::{BoxFuture, Handler, IncomingRequest, Replier};
-use sheen_types::{Errno, Nid, ObdHandle, Transno, Uuid, Xid};
+use sheen_types::{Errno, Nid, ObdHandle, Uuid, Xid};
 use sheen_wire::ldlm::LdlmRequest;
 use sheen_wire::messages::{FormatFlags, Kind, Request};
-use sheen_wire::opcode::Opcode;
 use sheen_wire::ptlrpc::MsgFlags;
 
 use crate::context::Context;
 use crate::export::{Export, ExportState};
 use crate::fault::{FaultAction, FaultSite};
-use crate::in_work::{CurrentWait, RunningRequest, Wait, followed, while_waiting};
+use crate::in_work::{CurrentWait, RunningRequest, followed};
 use crate::last_rcvd::ReplyRecord;
 use crate::operations::{Leaving, Outcome};
-use crate::recovery::{Admission, RecoveryTurn};
-use crate::replays::{FalseReplay, Replay};
+use crate::replays::FalseReplay;
 use crate::services;
 use crate::target::Target;
 
@@ -88,23 +86,6 @@ impl InProgress {
 impl Drop for InProgress {
     fn drop(&mut self) {
         self.end();
-    }
-}
-
-/// Reports to the recovery window that a replay is through, whatever became of it.
-struct ReplayTurn<'a> {
-    target: &'a Arc<Target>,
-    client: u64,
-    /// That of a request; a lock has none.
-    transno: Option<Transno>,
-    /// Not before it has come.
-    turn: Option<RecoveryTurn>,
-}
-
-impl Drop for ReplayTurn<'_> {
-    fn drop(&mut self) {
-        let Self { target, client, transno, turn } = *self;
-        target.recovery_step(target.recovery.replayed(target.now(), client, turn, transno));
     }
 }
 
@@ -249,8 +230,8 @@ impl Target {
             Err(None) => return None,
             Err(Some(errno)) => return Some(Err(errno)),
         }
-        let _turn = match self.wait_for_turn(context, kind, &request).await {
-            Ok(turn) => turn,
+        let _replay = match self.wait_for_recovery(context, kind, &request).await {
+            Ok(replay) => replay,
             Err(None) => return None,
             Err(Some(errno)) => return Some(Err(errno)),
         };
@@ -281,69 +262,6 @@ impl Target {
                 Ok(())
             }
         }
-    }
-
-    /// In the recovery window, waits until the request may be executed.
-    async fn wait_for_turn<'a>(
-        self: &'a Arc<Self>,
-        context: &Context,
-        kind: Kind,
-        request: &Request,
-    ) -> Result<Option<ReplayTurn<'a>>, Option<Errno>> {
-        if !self.config.replayable {
-            return Ok(None);
-        }
-        if !self.recovery.is_running() {
-            if self.recovery.is_settling()
-                && shows_names(kind)
-                && let Admission::Wait(settled) = self.recovery.admit_unsettled()
-            {
-                // Among them may be what is waited for here: its client has no such lock any more.
-                context.cancel_early_of(request);
-                while_waiting(Wait::Recovery, settled).await.map_err(|_| None)?;
-            }
-            return Ok(None);
-        }
-        let flags = context.body.flags;
-        self.note_progress(&context.export, flags);
-        let client = context.export.handle().0;
-        let (admission, claimed) = if flags.contains(MsgFlags::LOCK_REPLAY_DONE) {
-            (self.recovery.admit_done(), None)
-        } else if flags.contains(MsgFlags::REQ_REPLAY_DONE) {
-            (self.recovery.admit_lock(client), Some(Replay::Lock))
-        } else if flags.contains(MsgFlags::REPLAY) {
-            let transno = context.body.transno;
-            (self.recovery.admit_replay(client, transno), Some(Replay::Request(transno)))
-        } else if may_run_in_recovery(kind) {
-            (Admission::Now, None)
-        } else {
-            return Err(Some(Errno::EAGAIN));
-        };
-        let transno = match claimed {
-            Some(Replay::Request(transno)) => Some(transno),
-            Some(Replay::Lock) | None => None,
-        };
-        if matches!(admission, Admission::Duplicate) {
-            return Err(None);
-        }
-        let mut replay =
-            claimed.is_some().then(|| ReplayTurn { target: self, client, transno, turn: None });
-        let turn = match admission {
-            Admission::Wait(turn) => while_waiting(Wait::Recovery, turn).await.map_err(|_| None)?,
-            Admission::Now | Admission::Duplicate => RecoveryTurn::Free,
-        };
-        if let Some(replay) = &mut replay {
-            replay.turn = Some(turn);
-        }
-        match claimed {
-            Some(claimed) if self.may_replay(&context.export, claimed) => {
-                _ = context.replay.set(claimed);
-            }
-            // It is too late: the client connects again, and learns what has become of it.
-            Some(Replay::Request(_)) => return Err(None),
-            Some(Replay::Lock) | None => {}
-        }
-        Ok(replay)
     }
 
     /// The record of the answer, if the request was executed before.
@@ -392,38 +310,6 @@ pub(crate) fn lock_of(request: &Request) -> Option<&LdlmRequest> {
         Request::LdlmIntentBasic(it) => &it.dlm_req,
         _ => return None,
     })
-}
-
-/// Requests that change names, or show them under a lock. Not those that a client sends in order to
-/// cancel a lock.
-fn shows_names(kind: Kind) -> bool {
-    matches!(kind.format().opcode, Opcode::MDS_REINT | Opcode::LDLM_ENQUEUE)
-}
-
-/// What a client may send while it or other clients recover, without it being a replay: requests by
-/// which it leaves or recovers, and modifying requests that were not answered yet.
-fn may_run_in_recovery(kind: Kind) -> bool {
-    let format = kind.format();
-    format.flags.contains(FormatFlags::MUTATING)
-        || matches!(
-            kind,
-            Kind::ObdPing
-                | Kind::MdsDisconnect
-                | Kind::OstDisconnect
-                | Kind::MgsDisconnect
-                | Kind::MdsSync
-                | Kind::MdsClose
-                | Kind::MdsCloseIntent
-                | Kind::LdlmEnqueue
-                | Kind::LdlmIntentGetattr
-                | Kind::LdlmIntentGetxattr
-                | Kind::LdlmCancel
-                | Kind::LdlmConvert
-                | Kind::SeqQuery
-                | Kind::FldQuery
-                | Kind::FldRead
-                | Kind::OstSync
-        )
 }
 
 #[cfg(test)]

@@ -675,7 +675,7 @@ fn a_replay_that_a_broken_store_refuses_is_kept_for_the_next_start() {
 
 /// A target whose recovery has lost the changes of a client, the client that did not lose any, and the answer to its
 /// replayed lock, which is being revoked.
-async fn settling(world: &TestWorld) -> (TestTarget, TestClient, TestAnswer) {
+async fn revoking_after_loss(world: &TestWorld) -> (TestTarget, TestClient, TestAnswer) {
     let store = manual_store();
     let (node, _) = start(world, &store).await;
     let (one, two) = (node.connect("one").await, node.connect("two").await);
@@ -695,7 +695,7 @@ async fn settling(world: &TestWorld) -> (TestTarget, TestClient, TestAnswer) {
 fn when_changes_are_lost_what_clients_keep_is_revoked_before_anything_changes() {
     let world = TestWorld::new(17);
     world.clone().run(async move {
-        let (node, one, replayed) = settling(&world).await;
+        let (node, one, replayed) = revoking_after_loss(&world).await;
         let callbacks = one.callbacks();
         assert!(matches!(callbacks[..], [Request::LdlmBlCallback(_)]), "{callbacks:?}");
 
@@ -719,10 +719,10 @@ fn when_changes_are_lost_what_clients_keep_is_revoked_before_anything_changes() 
 
 /// The request waits until locks are back, and brings back the last of them itself.
 #[test]
-fn what_a_request_cancels_that_waits_for_recovery_to_settle_is_cancelled_at_once() {
+fn what_a_request_cancels_that_waits_for_a_revocation_after_recovery_is_cancelled_at_once() {
     let world = TestWorld::new(17);
     world.clone().run(async move {
-        let (node, one, replayed) = settling(&world).await;
+        let (node, one, replayed) = revoking_after_loss(&world).await;
         assert!(matches!(one.callbacks()[..], [Request::LdlmBlCallback(_)]));
         let handles = vec![lock_handle(&replayed)];
         let dlm_req = Some(LdlmRequest { count: 1, handles, ..LdlmRequest::default() });

@@ -56,11 +56,11 @@ impl Target {
             state.state = wanted;
             from
         };
-        self.recovery_step(self.recovery.moved(export.handle().0, from, wanted));
+        self.end_recovery_if(self.recovery.client_moved(export.handle().0, from, wanted));
     }
 
-    /// Acts upon what the recovery window decided.
-    pub(crate) fn recovery_step(&self, ended: RecoveryEnded) {
+    /// Ends recovery, by a task of its own, if the window has decided so.
+    pub(crate) fn end_recovery_if(&self, ended: RecoveryEnded) {
         if ended.0 {
             let target = self.arc();
             let task = Box::pin(async move { target.end_recovery().await });
@@ -96,7 +96,7 @@ impl Target {
         );
         if self.recovery.is_lossy() {
             self.revoke_names().await;
-            self.recovery.settled();
+            self.recovery.end_revocation();
         }
         self.operations.recovered(self).await;
     }
@@ -158,6 +158,6 @@ impl Target {
                 self.evict(&export).await;
             }
         }
-        self.recovery_step(self.recovery.resume());
+        self.end_recovery_if(self.recovery.resume());
     }
 }

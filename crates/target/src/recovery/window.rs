@@ -6,7 +6,7 @@ use std::collections::btree_map::Entry;
 use sheen_types::{HashMap, Instant, Timestamp, Transno};
 use tokio::sync::oneshot;
 
-use super::{RecoveryEnded, RecoveryStatus, RecoveryTurn};
+use super::{Admitted, RecoveryEnded, RecoveryStatus};
 use crate::config::Timeouts;
 
 #[derive(Default)]
@@ -24,19 +24,19 @@ pub(super) struct Window {
     pub(super) next: Transno,
     /// Whether a replayed request is being executed.
     pub(super) busy: bool,
-    pub(super) queue: BTreeMap<Transno, (u64, oneshot::Sender<RecoveryTurn>)>,
+    pub(super) queue: BTreeMap<Transno, (u64, oneshot::Sender<Admitted>)>,
     /// Which of them is each client's: it has one at a time.
     pub(super) queued: HashMap<u64, Transno>,
     /// Lock replays, until all requests are replayed.
-    pub(super) locks: Vec<(u64, oneshot::Sender<RecoveryTurn>)>,
+    pub(super) locks: Vec<(u64, oneshot::Sender<Admitted>)>,
     /// How many replays of each client wait or are executed (Lustre's `exp_replay_count`).
     pub(super) under_way: BTreeMap<u64, usize>,
     /// The clients' last pings, until all is over.
-    pub(super) done: Vec<oneshot::Sender<RecoveryTurn>>,
+    pub(super) done: Vec<oneshot::Sender<Admitted>>,
     /// A client was lost before it had replayed its requests.
     pub(super) is_lossy: bool,
-    /// Requests that wait until recovery has settled.
-    pub(super) unsettled: Vec<oneshot::Sender<RecoveryTurn>>,
+    /// Requests that wait until what clients keep is revoked.
+    pub(super) behind_revocation: Vec<oneshot::Sender<Admitted>>,
     pub(super) replayed: u64,
     pub(super) started: Option<(Instant, Timestamp)>,
     pub(super) deadline: Option<Instant>,
@@ -65,11 +65,11 @@ impl Window {
         }
     }
 
-    pub(super) fn begin(&mut self, client: u64) {
+    pub(super) fn begin_replay(&mut self, client: u64) {
         *self.under_way.entry(client).or_default() += 1;
     }
 
-    pub(super) fn end(&mut self, client: u64) {
+    pub(super) fn end_replay(&mut self, client: u64) {
         if let Entry::Occupied(mut count) = self.under_way.entry(client) {
             *count.get_mut() -= 1;
             if *count.get() == 0 {
@@ -96,8 +96,8 @@ impl Window {
         }
     }
 
-    /// Wakes the requests whose turn has come.
-    pub(super) fn pump(&mut self) -> RecoveryEnded {
+    /// Admits the requests whose turn has come.
+    pub(super) fn advance(&mut self) -> RecoveryEnded {
         if !self.is_running() || !self.is_complete() || self.busy {
             return RecoveryEnded(false);
         }
@@ -111,7 +111,7 @@ impl Window {
             let (transno, (client, sender)) = self.queue.pop_first().expect("just looked at");
             self.queued.remove(&client);
             self.next = transno;
-            if sender.send(RecoveryTurn::InOrder).is_ok() {
+            if sender.send(Admitted::InOrder).is_ok() {
                 self.busy = true;
                 return RecoveryEnded(false);
             }
@@ -121,7 +121,7 @@ impl Window {
         }
         for (_, sender) in self.locks.drain(..) {
             // A client that has gone meanwhile is not waiting.
-            let _ = sender.send(RecoveryTurn::Free);
+            let _ = sender.send(Admitted::Unordered);
         }
         let ended = self.replaying_locks == 0 && !self.ending;
         self.ending |= ended;
