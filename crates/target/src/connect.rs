@@ -185,7 +185,7 @@ impl Target {
             FoundExport::Returns(export) => (export, false, false),
             FoundExport::Reconnects(export) => (export, false, true),
         };
-        let agreed = match self.admit(connect, &export) {
+        let agreed = match self.accept_connection(connect, &export) {
             Err(errno) if is_new => {
                 // Kept, it would be awaited after the next restart.
                 self.drop_export(&export, Leaving::Disconnected).await;
@@ -370,8 +370,8 @@ impl Target {
         }
     }
 
-    /// Agrees with the client and takes over its connection.
-    fn admit(
+    /// Agrees with the client on features; its export belongs to this connection from now on.
+    fn accept_connection(
         self: &Arc<Self>,
         connect: &Connect,
         export: &Arc<Export>,

@@ -73,13 +73,13 @@ impl Target {
         let known = is_repeated.then(|| self.locks.find(export, enqueue.client_handle)).flatten();
         // What was asked before is answered as it was. The client's word that it was is not enough.
         let is_flock = enqueue.policy.kind() == LockKind::Flock;
-        // An unlock of flocks arrives as an enqueue of one more, and must be admitted above all where there
+        // An unlock of flocks arrives as an enqueue of one more, and must pass above all where there
         // are too many.
         let is_unlock = is_flock && enqueue.mode == LockMode::Nl;
         if !replays && known.is_none() && !is_unlock {
-            self.admit_lock(&context.export)?;
+            self.check_lock_budget(&context.export)?;
             if is_flock {
-                self.admit_flock(&context.export)?;
+                self.check_flock_budget(&context.export)?;
             }
         }
         if enqueue.flags.contains(WireFlags::HAS_INTENT) && !replays {
@@ -93,7 +93,7 @@ impl Target {
             return Err(Errno::ENODEV);
         }
         if replays {
-            self.admit_replayed_lock(&context.export)?;
+            self.check_replayed_lock_budget(&context.export)?;
         }
         let mut actions = Vec::new();
         let ldlm_request = Enqueue {

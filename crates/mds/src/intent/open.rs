@@ -104,7 +104,7 @@ impl Mdt {
         progress: &mut Progress,
     ) -> Result<(), Errno> {
         let open = |export: &Export| export.role::<OpenTable>().len();
-        context.target.admit_open(context, open)?;
+        context.target.check_open_budget(context, open)?;
         let opened = self.try_open(context, opening, progress).await;
         if opened.is_err() && progress.disposition.contains(Disposition::OPEN_OPEN) {
             // The client gets no handle to close it by.
