@@ -1,4 +1,16 @@
-//! From an arrived request to its answer.
+//! From an arrived request to its answer. The steps of a request, each the function of that name:
+//!
+//! 1. `handle` takes it from the node ([`sheen_rpc::Handler`]), has `serve` take it through all that follows, and
+//!    counts how long that took.
+//! 2. `connect` answers it if it is a connect. Any other request names the export of its client.
+//! 3. `check` and `may_ask` refuse what is not to be executed at all.
+//! 4. `InProgress::begin` enters it among the requests in work. One that is there already only brings a newer route
+//!    for the one reply.
+//! 5. `execute` waits until recovery admits it (`wait_for_recovery`).
+//! 6. The role's `reconstruct` answers it if it was executed before; else `dispatch` looks at its kind: pings,
+//!    disconnects and plain locks are the target's own, an enqueue with an intent is the role's `intent`, a glimpse its
+//!    `glimpse`, and all else its `operate`.
+//! 7. `answer` makes the reply of the outcome, by the newest route.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -50,7 +62,7 @@ enum Refused {
     FalseReplay(FalseReplay),
 }
 
-/// Holds a request's place among those in progress.
+/// A request's entry among those in progress, until it ends or is dropped.
 struct InProgress {
     export: Arc<Export>,
     /// `None` when it has ended.
@@ -58,7 +70,7 @@ struct InProgress {
 }
 
 impl InProgress {
-    /// Takes the place. If the same request is in progress already, the newer reply route is kept
+    /// Enters the request. If the same one is in progress already, the newer reply route is kept
     /// for the one answer, and `None` says that there is nothing else to do.
     fn begin(
         export: &Arc<Export>,
@@ -67,16 +79,16 @@ impl InProgress {
         replier: Replier,
     ) -> Option<(Self, Replier)> {
         let mut state = export.lock();
-        if let Some(parked) = state.in_progress.get_mut(&xid) {
-            parked.newer = Some(replier);
+        if let Some(running) = state.in_progress.get_mut(&xid) {
+            running.newer = Some(replier);
             return None;
         }
         state.in_progress.insert(xid, request);
         Some((Self { export: Arc::clone(export), xid: Some(xid) }, replier))
     }
 
-    /// Gives the place up, once: what has it after that is the same request come again. The newer way back, if it
-    /// came meanwhile.
+    /// Removes the entry, once: one that is there after that is of the same request come again. Returns the newer
+    /// reply route, if one came meanwhile.
     fn end(&mut self) -> Option<Replier> {
         let xid = self.xid.take()?;
         self.export.lock().in_progress.remove(&xid)?.newer
@@ -120,9 +132,9 @@ impl Target {
             reply_bytes_max,
             ..
         } = incoming;
-        let place = CurrentWait::default();
-        let in_work =
-            RunningRequest { newer: None, kind, arrived, place: place.clone(), is_reported: false };
+        let current = CurrentWait::default();
+        let waits_for = current.clone();
+        let in_work = RunningRequest { newer: None, kind, arrived, waits_for, is_reported: false };
         let begun = InProgress::begin(&export, xid, in_work, replier);
         let Some((mut progress, replier)) = begun else { return };
         let context = Context {
@@ -138,7 +150,7 @@ impl Target {
             replay: OnceLock::new(),
         };
         let counter = self.operations.counter_of(&request);
-        let executed = followed(place, self.execute(&context, kind, request)).await;
+        let executed = followed(current, self.execute(&context, kind, request)).await;
         let Some(outcome) = executed else { return };
         let is_stopping = outcome.is_err() && self.stopping.load(Ordering::Acquire);
         if is_stopping || self.cannot_replay(&context, &outcome) {
@@ -320,7 +332,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_that_was_given_up_is_given_up_once() {
+    fn an_entry_is_removed_once() {
         let export = Export::new(Uuid::new("one"), ObdHandle(1), 1, ExportState::Full);
         let export = Arc::new(export);
         let begin = || {
@@ -329,14 +341,14 @@ mod tests {
                 newer: None,
                 kind,
                 arrived: Instant(0),
-                place: CurrentWait::default(),
+                waits_for: CurrentWait::default(),
                 is_reported: false,
             };
             InProgress::begin(&export, Xid(7), request, Replier::new(|_, _| {}))
         };
         let (mut first, _) = begin().expect("no other has it");
         assert!(begin().is_none(), "it is in progress");
-        assert!(first.end().is_some(), "the newer way back");
+        assert!(first.end().is_some(), "the newer reply route");
         // It comes again before the first is gone.
         let (second, _) = begin().expect("it is free");
         drop(first);
