@@ -105,10 +105,17 @@ impl Operations for Mdt {
                 Request::LdlmIntentLayout(request) => {
                     self.intent_layout(context, &request, &enqueue).await
                 }
-                Request::LdlmEnqueue(_) => self.glimpse(context, &enqueue).await,
                 _ => Err(Errno::EOPNOTSUPP),
             }
         })
+    }
+
+    fn glimpse_enqueue<'a>(
+        &'a self,
+        context: &'a Context,
+        enqueue: EnqueueRequest,
+    ) -> BoxFuture<'a, Result<Outcome, Errno>> {
+        Box::pin(async move { self.glimpse(context, &enqueue).await })
     }
 
     fn connect(

@@ -19,9 +19,7 @@ impl Ost {
         self.brw.value(self.locked(resource)?).map(|value| encode_value(&value))
     }
 
-    /// A client wants to know size and times, and is granted a lock if none conflicts. Otherwise
-    /// the holders, who may know better than the object, are asked, and the answer is the value
-    /// alone (`ofd_intent_policy`).
+    /// A glimpse of an object: see [`sheen_target::Operations::glimpse_enqueue`].
     pub(crate) async fn glimpse(
         &self,
         context: &Context,

@@ -9,7 +9,7 @@
 //! 5. `execute` waits until recovery admits it (`wait_for_recovery`).
 //! 6. The role's `reconstruct` answers it if it was executed before; else `dispatch` looks at its kind: pings,
 //!    disconnects and plain locks are the target's own, an enqueue with an intent is the role's `intent`, a glimpse its
-//!    `glimpse`, and all else its `operate`.
+//!    `glimpse_enqueue`, and all else its `operate`.
 //! 7. `answer` makes the reply of the outcome, by the newest route.
 
 use std::sync::atomic::{AtomicU64, Ordering};

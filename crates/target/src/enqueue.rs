@@ -83,7 +83,10 @@ impl Target {
             }
         }
         if enqueue.flags.contains(WireFlags::HAS_INTENT) && !replays {
-            return self.operations.intent(context, request, enqueue).await;
+            return match request {
+                Request::LdlmEnqueue(_) => self.operations.glimpse_enqueue(context, enqueue).await,
+                intent => self.operations.intent(context, intent, enqueue).await,
+            };
         }
         if let Some(lock) = known {
             return self.answer_again(&lock, replays).await;

@@ -24,9 +24,7 @@ impl Mdt {
         }
     }
 
-    /// An enqueue that has an intent and does not name it: a client wants to know size and times of a
-    /// file on the MDT. It is granted the lock if none conflicts; otherwise the holders, who may know
-    /// better, are asked, and the answer is the value alone (`mdt_glimpse_enqueue`).
+    /// A glimpse of a file on the MDT: see [`sheen_target::Operations::glimpse_enqueue`].
     pub(crate) async fn glimpse(
         &self,
         context: &Context,
