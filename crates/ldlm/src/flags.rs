@@ -2,7 +2,8 @@
 
 use std::ops::BitOr;
 
-/// `LDLM_FL_*`: with Lustre's own values, so that the wire's word converts by [`Self::from_wire`].
+/// `LDLM_FL_*`, as the lock manager knows them: with Lustre's own values, so that the wire's word
+/// (`sheen_wire::ldlm::LockFlags`, which servers import as `WireFlags`) converts by [`Self::from_wire`].
 /// Flags that never cross the wire lie above bit 32.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct LockFlags(pub u64);

@@ -14,7 +14,9 @@ use sheen_types::{
     Errno, Fid, InodeBits, LockHandle, LockMode, Nid, ResourceName, Transno, Uuid, Xid,
 };
 use sheen_wire::connect::{ConnectFlags, ConnectFlags2, ObdConnectData};
-use sheen_wire::ldlm::{LdlmRequest, LdlmResourceDesc, LockFlags, LockType, Policy as WirePolicy};
+use sheen_wire::ldlm::{
+    LdlmRequest, LdlmResourceDesc, LockFlags as WireFlags, LockType, Policy as WirePolicy,
+};
 use sheen_wire::messages::{
     Kind, LdlmEnqueue, LdlmGlCallbackReply, LdlmIntentGetattr, LdlmIntentGetattrReply,
     MdsDisconnect, MdsReintSetattr, MdsReintSetattrReply, MdsStatfs, ObdPing, Reply, Request,
@@ -171,7 +173,7 @@ pub(crate) fn inode_lock(mode: LockMode, client_handle: u64) -> LdlmEnqueue {
         ..Default::default()
     };
     LdlmEnqueue {
-        dlm_req: LdlmRequest::enqueue(LockFlags::NONE, desc, LockHandle(client_handle)),
+        dlm_req: LdlmRequest::enqueue(WireFlags::NONE, desc, LockHandle(client_handle)),
         ..LdlmEnqueue::default()
     }
 }
@@ -179,7 +181,7 @@ pub(crate) fn inode_lock(mode: LockMode, client_handle: u64) -> LdlmEnqueue {
 /// A lock held before the restart, replayed.
 fn replayed_lock(mode: LockMode, client_handle: u64) -> TestCall {
     let mut replay = inode_lock(mode, client_handle);
-    replay.dlm_req.flags = LockFlags::REPLAY | LockFlags::BLOCK_GRANTED;
+    replay.dlm_req.flags = WireFlags::REPLAY | WireFlags::BLOCK_GRANTED;
     replay.dlm_req.desc.granted_mode = mode.into();
     flags(TestCall::new(replay), MsgFlags::REQ_REPLAY_DONE)
 }
@@ -863,7 +865,7 @@ fn an_intent_hands_its_lock_over_and_it_is_replayed_after_a_restart() {
         let (node, _) = start(&world, &store).await;
         let client = node.connect("one").await;
         let mut dlm_req = inode_lock(LockMode::Pr, 0x11).dlm_req;
-        dlm_req.flags = LockFlags::HAS_INTENT;
+        dlm_req.flags = WireFlags::HAS_INTENT;
         let answer =
             client.call(LdlmIntentGetattr { dlm_req, ..LdlmIntentGetattr::default() }).await;
         let Some(Reply::LdlmIntentGetattr(reply)) = &answer.reply else { panic!("{answer:?}") };
@@ -871,7 +873,7 @@ fn an_intent_hands_its_lock_over_and_it_is_replayed_after_a_restart() {
         assert_eq!(lock.desc.granted_mode.mode(), Some(LockMode::Pr));
         // Sent again, it gets the same lock and no second one.
         let mut dlm_req = inode_lock(LockMode::Pr, 0x11).dlm_req;
-        dlm_req.flags = LockFlags::HAS_INTENT;
+        dlm_req.flags = WireFlags::HAS_INTENT;
         let again = LdlmIntentGetattr { dlm_req, ..LdlmIntentGetattr::default() };
         let again = client.call_with(TestCall::new(again).resent(answer.xid)).await.unwrap();
         let Some(Reply::LdlmIntentGetattr(second)) = &again.reply else { panic!("{again:?}") };
@@ -938,7 +940,7 @@ fn a_glimpse_asks_the_writer() {
                 policy: WirePolicy::of_extent(start, end),
                 ..Default::default()
             };
-            let flags = LockFlags::NO_EXPANSION;
+            let flags = WireFlags::NO_EXPANSION;
             let dlm_req = LdlmRequest::enqueue(flags, desc, LockHandle(handle));
             LdlmEnqueue { dlm_req, ..LdlmEnqueue::default() }
         };
