@@ -327,16 +327,16 @@ impl World {
         if chance == 0 && may_start {
             it.namespace.shrink(now, 2, &mut actions);
         }
-        let mut cookies = Vec::new();
+        let mut remote_handles = Vec::new();
         if chance == 1 && may_start && it.early.is_empty() {
             let resource = ResourceName([2, 0, 0, 0]);
             let bits = InodeBits::UPDATE | InodeBits::LOOKUP;
             it.early = it.namespace.cancel_early(resource, LockMode::Ex, bits, &mut actions);
         } else if chance < 5 && !it.flushes.iter().any(|(_, handle)| it.early.contains(handle)) {
-            cookies = it.namespace.take_cancelled(&std::mem::take(&mut it.early));
+            remote_handles = it.namespace.take_cancelled(&std::mem::take(&mut it.early));
         }
         self.client_actions(client, actions);
-        for remote in cookies {
+        for remote in remote_handles {
             self.request(client, Request::Cancel { remote });
         }
     }

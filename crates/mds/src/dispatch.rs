@@ -263,7 +263,7 @@ fn enqueue_request(lock: &LdlmRequest) -> Result<EnqueueRequest, Errno> {
             try_bits: InodeBits(bits.try_bits),
             gid: bits.gid,
         },
-        client_handle: lock.handles.first().copied().unwrap_or_default(),
+        remote_handle: lock.handles.first().copied().unwrap_or_default(),
         flags: lock.flags,
     })
 }

@@ -70,7 +70,7 @@ impl Target {
         let replays = enqueue.flags.contains(WireFlags::REPLAY);
         let export = context.export.handle().0;
         let is_repeated = replays || context.is_resent();
-        let known = is_repeated.then(|| self.locks.find(export, enqueue.client_handle)).flatten();
+        let known = is_repeated.then(|| self.locks.find(export, enqueue.remote_handle)).flatten();
         // What was asked before is answered as it was. The client's word that it was is not enough.
         let is_flock = enqueue.policy.kind() == LockKind::Flock;
         // An unlock of flocks arrives as an enqueue of one more, and must pass above all where there
@@ -105,7 +105,7 @@ impl Target {
             mode: enqueue.mode,
             flags: LockFlags::from_wire(enqueue.flags.0),
             owner: Owner::Export(export),
-            remote_handle: enqueue.client_handle,
+            remote_handle: enqueue.remote_handle,
             spares: None,
         };
         let enqueued = self.locks.enqueue(self.now(), ldlm_request, &mut actions);
@@ -268,7 +268,7 @@ fn enqueue_request(lock: &LdlmRequest) -> Result<EnqueueRequest, Errno> {
         resource: lock.desc.resource.name,
         mode: lock.desc.req_mode.mode().ok_or(Errno::EFAULT)?,
         policy: policy_of(&lock.desc)?,
-        client_handle: lock.handles.first().copied().unwrap_or_default(),
+        remote_handle: lock.handles.first().copied().unwrap_or_default(),
         flags: lock.flags,
     })
 }

@@ -168,7 +168,7 @@ impl Export {
         &self.uuid
     }
 
-    /// The cookie that the client puts into its requests.
+    /// The handle that the client puts into its requests.
     #[must_use]
     pub fn handle(&self) -> ObdHandle {
         self.handle

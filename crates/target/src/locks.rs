@@ -21,8 +21,8 @@ pub struct EnqueueRequest {
     pub mode: LockMode,
     /// Which part.
     pub policy: Policy,
-    /// The client's own handle of the lock.
-    pub client_handle: LockHandle,
+    /// Its handle at the client.
+    pub remote_handle: LockHandle,
     /// What the client said about it.
     pub flags: WireFlags,
 }
@@ -236,7 +236,7 @@ impl LockGuard {
         let namespace = self.target.namespace();
         let mut actions = Vec::new();
         let granted = namespace
-            .hand_over(now, self.handle, export, enqueue.client_handle, &mut actions)
+            .hand_over(now, self.handle, export, enqueue.remote_handle, &mut actions)
             .map_err(|error| error.errno())?;
         self.held = false;
         self.target.carry_out(actions);
@@ -271,7 +271,7 @@ impl Context {
         if !self.is_resent() {
             return None;
         }
-        let lock = self.target.namespace().find(self.export.handle().0, enqueue.client_handle)?;
+        let lock = self.target.namespace().find(self.export.handle().0, enqueue.remote_handle)?;
         let blocked = LockFlags::AST_SENT.when(lock.blocked);
         let differs =
             lock.desc.resource != enqueue.resource || lock.desc.granted != Some(enqueue.mode);

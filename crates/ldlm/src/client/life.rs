@@ -112,7 +112,7 @@ impl NamespaceInner {
                     _ if flags.contains(LockFlags::AST_SENT) => Errno::EINTR,
                     _ => Errno::EIO,
                 };
-                actions.push(Action::Failed { handle: self.table.cookie(slot), errno });
+                actions.push(Action::Failed { handle: self.table.handle(slot), errno });
                 self.table.remove(slot);
             }
             _ => {}
@@ -136,7 +136,7 @@ impl NamespaceInner {
         let (flock, used, blocked) = (lock.is_flock(), lock.is_used(), lock.blocked);
         self.table.show(slot);
         let desc = self.table.desc(slot);
-        actions.push(Action::Granted { handle: self.table.cookie(slot), desc });
+        actions.push(Action::Granted { handle: self.table.handle(slot), desc });
         if flock {
             self.settle_flock(slot);
         } else if !used && blocked {
@@ -264,7 +264,7 @@ impl NamespaceInner {
     /// took a flushed one along.
     fn abandon(&mut self, slot: u32, actions: &mut Actions) {
         let remote_handle = self.table.lock(slot).remote_handle;
-        actions.push(Action::Cancel { handle: self.table.cookie(slot), remote_handle });
+        actions.push(Action::Cancel { handle: self.table.handle(slot), remote_handle });
         self.table.remove(slot);
     }
 
@@ -275,7 +275,7 @@ impl NamespaceInner {
         }
         self.table.hide(slot);
         let resource = self.table.name(slot);
-        let handle = self.table.cookie(slot);
+        let handle = self.table.handle(slot);
         let lock = self.table.lock_mut(slot);
         lock.blocked = true;
         let mut part = lock.policy;
@@ -294,7 +294,7 @@ impl NamespaceInner {
     }
 
     pub(super) fn flushed(&mut self, now: Instant, slot: u32, actions: &mut Actions) {
-        let handle = self.table.cookie(slot);
+        let handle = self.table.handle(slot);
         let lock = self.table.lock_mut(slot);
         let remote_handle = lock.remote_handle;
         if lock.unreplayed {
@@ -351,16 +351,16 @@ impl NamespaceInner {
     }
 
     pub(super) fn take_cancelled(&mut self, handles: &[LockHandle]) -> Vec<LockHandle> {
-        let mut cookies = Vec::with_capacity(handles.len());
+        let mut remote_handles = Vec::with_capacity(handles.len());
         for slot in handles.iter().filter_map(|handle| self.table.slot(*handle)).collect::<Vec<_>>()
         {
             let lock = self.table.lock_mut(slot);
             if matches!(lock.phase, Phase::Flushed | Phase::Flushing { early: true, .. }) {
-                cookies.push(lock.remote_handle);
+                remote_handles.push(lock.remote_handle);
                 self.table.remove(slot);
             }
         }
-        cookies
+        remote_handles
     }
 
     pub(super) fn shrink(&mut self, now: Instant, batch: usize, actions: &mut Actions) {
@@ -392,7 +392,7 @@ impl NamespaceInner {
                 _ => LockFlags::BLOCK_GRANTED,
             };
             Some(Replay {
-                handle: self.table.cookie(slot),
+                handle: self.table.handle(slot),
                 remote_handle: lock.remote_handle,
                 desc: self.table.desc(slot),
                 flags: LockFlags::REPLAY | state_flag,
@@ -418,7 +418,7 @@ impl NamespaceInner {
 
     /// The server does not know the lock: its waiters fail, what is cached under it is void.
     pub(super) fn void(&mut self, slot: u32, actions: &mut Actions) {
-        let handle = self.table.cookie(slot);
+        let handle = self.table.handle(slot);
         let lock = self.table.lock(slot);
         actions.push(match lock.phase {
             Phase::Flying | Phase::Waiting => Action::Failed { handle, errno: Errno::EIO },

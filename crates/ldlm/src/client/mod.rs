@@ -92,7 +92,7 @@ impl Namespace {
     }
 
     /// A lock is about to be asked for: makes it, in flight, with one reference in `mode`. The
-    /// cookie goes into the request.
+    /// handle goes into the request.
     pub fn begin(
         &self,
         now: Instant,
@@ -107,7 +107,7 @@ impl Namespace {
         let lock = state.table.lock_mut(slot);
         lock.since = now;
         *lock.users(mode) += 1;
-        state.table.cookie(slot)
+        state.table.handle(slot)
     }
 
     /// The server's answer with a lock, held or waiting (by `desc.granted`). Callbacks that came
@@ -235,7 +235,7 @@ impl Namespace {
 
     /// Cancels all unused locks of a resource that conflict with an operation in `mode` on `bits`
     /// which we are about to send (early lock cancel): their flushes go to `actions`; when those
-    /// are done pass the returned handles to [`Namespace::take_cancelled`] and send the cookies
+    /// are done pass the returned handles to [`Namespace::take_cancelled`] and send what that returns
     /// with the operation.
     pub fn cancel_early(
         &self,
@@ -249,7 +249,7 @@ impl Namespace {
         let mut handles = Vec::new();
         for slot in slots {
             if state.conflicts_with(slot, mode, bits) {
-                handles.push(state.table.cookie(slot));
+                handles.push(state.table.handle(slot));
                 state.begin_cancel(slot, true, actions);
             }
         }
@@ -257,7 +257,7 @@ impl Namespace {
     }
 
     /// Forgets locks that [`Namespace::cancel_early`] named and whose flushes the caller has carried
-    /// out ([`Namespace::flushed`] may be left out for them); returns the server's cookies of them,
+    /// out ([`Namespace::flushed`] may be left out for them); returns their handles at the server,
     /// for a request's cancel list.
     pub fn take_cancelled(&self, handles: &[LockHandle]) -> Vec<LockHandle> {
         self.state.lock().take_cancelled(handles)
@@ -319,7 +319,7 @@ impl Namespace {
         (state.lru_size, state.lru_max_age) = (lru_size, lru_max_age);
     }
 
-    /// A lock by our cookie: for glimpse callbacks, which the upper layer answers.
+    /// A lock by its handle here: for glimpse callbacks, which the upper layer answers.
     #[must_use]
     pub fn lock(&self, handle: LockHandle) -> Option<LockInfo> {
         let state = self.state.lock();
@@ -415,7 +415,7 @@ impl Namespace {
         self.state.lock().replays()
     }
 
-    /// The server's new cookie of a replayed lock, from the reply. Whether the lock is still here: if not,
+    /// The new handle at the server of a replayed lock, from the reply. Whether the lock is still here: if not,
     /// the server must be informed that it is free.
     #[must_use]
     pub fn replayed(&self, handle: LockHandle, remote_handle: LockHandle) -> bool {

@@ -1,4 +1,4 @@
-//! The client's locks and the lists that find them: by cookie, by resource, by age.
+//! The client's locks and the lists that find them: by handle, by resource, by age.
 
 use std::ops::ControlFlow;
 
@@ -6,7 +6,7 @@ use sheen_types::{Extent, HashMap, InodeBits, Instant, LockHandle, LockMode, Res
 
 use super::types::{LockInfo, Matched, Want};
 use crate::interval::IntervalTree;
-use crate::mix::{Cookies, LockLocation, SLOTS_MAX, SeededBuildHasher};
+use crate::mix::{LockHandles, LockLocation, SLOTS_MAX, SeededBuildHasher};
 use crate::{LockDesc, LockFlags, LockKind, Policy};
 
 /// No slot, no resource.
@@ -84,7 +84,7 @@ pub(super) struct Table {
     resources: Vec<Resource>,
     free_resources: Vec<u32>,
     by_name: HashMap<ResourceName, u32, SeededBuildHasher>,
-    cookies: Cookies,
+    handles: LockHandles,
     /// Unused locks, without and with privilege.
     unused: [Unused; 2],
     count: usize,
@@ -115,7 +115,7 @@ impl Table {
             resources: Vec::new(),
             free_resources: Vec::new(),
             by_name: HashMap::with_hasher(SeededBuildHasher(seed)),
-            cookies: Cookies::new(seed),
+            handles: LockHandles::new(seed),
             unused: [Unused { oldest: NONE, newest: NONE, count: 0 }; 2],
             count: 0,
         }
@@ -144,17 +144,18 @@ impl Table {
     }
 
     pub(super) fn slot(&self, handle: LockHandle) -> Option<u32> {
-        let place = self.cookies.place(handle);
-        let lock = self.locks.get(place.slot as usize)?;
-        let lives =
-            place.shard == 0 && lock.phase != Phase::Free && lock.generation == place.generation;
-        lives.then_some(place.slot)
+        let location = self.handles.location(handle);
+        let lock = self.locks.get(location.slot as usize)?;
+        let lives = location.shard == 0
+            && lock.phase != Phase::Free
+            && lock.generation == location.generation;
+        lives.then_some(location.slot)
     }
 
-    pub(super) fn cookie(&self, slot: u32) -> LockHandle {
+    pub(super) fn handle(&self, slot: u32) -> LockHandle {
         let generation = self.lock(slot).generation;
         let (shard, slot) = (slot / SLOTS_MAX, slot % SLOTS_MAX);
-        self.cookies.cookie(LockLocation { shard, slot, generation })
+        self.handles.handle(LockLocation { shard, slot, generation })
     }
 
     /// A new lock in flight.
@@ -398,7 +399,7 @@ impl Table {
     pub(super) fn matched(&self, slot: u32) -> Matched {
         let lock = self.lock(slot);
         Matched {
-            handle: self.cookie(slot),
+            handle: self.handle(slot),
             mode: lock.mode,
             policy: lock.policy,
             granted: lock.phase == Phase::Held,
@@ -419,7 +420,7 @@ impl Table {
     pub(super) fn info(&self, slot: u32) -> LockInfo {
         let lock = self.lock(slot);
         LockInfo {
-            handle: self.cookie(slot),
+            handle: self.handle(slot),
             remote_handle: lock.remote_handle,
             desc: self.desc(slot),
             readers: lock.readers,

@@ -11,7 +11,7 @@ use super::expand;
 use super::shard::{Lock, LockRequest, LockState, NONE, Shard};
 use super::types::{Action, Enqueue, Enqueued, Granted};
 use super::waits::{FlockOwner, WaitGraph};
-use crate::mix::Cookies;
+use crate::mix::LockHandles;
 use crate::{LockDesc, LockFlags, LockKind, Owner, Policy};
 
 /// A shard with everything a call brings along.
@@ -20,7 +20,7 @@ pub(super) struct ShardCall<'a> {
     pub(super) now: Instant,
     pub(super) timeout: Duration,
     pub(super) recovering: bool,
-    pub(super) cookies: &'a Cookies,
+    pub(super) handles: &'a LockHandles,
     pub(super) waits: &'a WaitGraph,
     pub(super) actions: &'a mut Vec<Action>,
 }
@@ -110,7 +110,7 @@ impl ShardCall<'_> {
     /// The lock that the first sending of a request made.
     fn sent_before(&self, request: &Enqueue) -> Option<u32> {
         let Owner::Export(export) = request.owner else { return None };
-        let mut alike = self.shard.called(export, request.remote_handle);
+        let mut alike = self.shard.known_as(export, request.remote_handle);
         alike.find(|&slot| {
             self.shard.resource(self.shard.lock(slot).resource).name == request.resource
         })
@@ -130,7 +130,7 @@ impl ShardCall<'_> {
         let kind = self.shard.lock(slot).policy.kind();
         let patient = LockFlags::NO_TIMEOUT.when(kind == LockKind::Extent);
         let flags = LockFlags::BLOCK_GRANTED | patient;
-        Enqueued::Waiting { handle: self.shard.cookie(slot, self.cookies), flags }
+        Enqueued::Waiting { handle: self.shard.handle(slot, self.handles), flags }
     }
 
     pub(super) fn granted(&self, slot: u32) -> Granted {
@@ -141,7 +141,7 @@ impl ShardCall<'_> {
             Policy::Plain | Policy::Flock { .. } => false,
         };
         Granted {
-            handle: self.shard.cookie(slot, self.cookies),
+            handle: self.shard.handle(slot, self.handles),
             mode: lock.mode,
             policy: lock.policy,
             flags: LockFlags::LOCK_CHANGED.when(changed) | LockFlags::AST_SENT.when(lock.blocked),
@@ -248,7 +248,7 @@ impl ShardCall<'_> {
         if let (LockState::Granted, Owner::Export(export)) = (state, owner) {
             self.remember(slot, export);
             self.shard.set_deadline(slot, self.now + self.timeout);
-            let handle = self.shard.cookie(slot, self.cookies);
+            let handle = self.shard.handle(slot, self.handles);
             let wanted = *wanted;
             self.actions.push(Action::Blocking { handle, export, remote_handle, wanted, flags });
         }
@@ -287,7 +287,7 @@ impl ShardCall<'_> {
     /// Informs the owner of a lock that waited that it is granted, or (`failure`) that it never
     /// will be.
     pub(super) fn complete(&mut self, slot: u32, failure: Option<LockFlags>) {
-        let handle = self.shard.cookie(slot, self.cookies);
+        let handle = self.shard.handle(slot, self.handles);
         let mut desc = self.shard.desc(slot);
         if failure.is_some() {
             desc.granted = None;
@@ -312,7 +312,7 @@ impl ShardCall<'_> {
         match self.shard.lock(slot).state {
             LockState::Granted => self.shard.unhold(slot),
             LockState::Waiting => {
-                let handle = self.shard.cookie(slot, self.cookies);
+                let handle = self.shard.handle(slot, self.handles);
                 let lock = self.shard.lock(slot);
                 if lock.policy.kind() == LockKind::Flock {
                     self.waits.done(FlockOwner::of(lock.owner, &lock.policy), handle);
@@ -466,7 +466,7 @@ impl ShardCall<'_> {
             self.shard.clear_deadline(slot);
             self.shard.gauges.timeouts += 1;
             if let Owner::Export(export) = self.shard.lock(slot).owner {
-                let handle = self.shard.cookie(slot, self.cookies);
+                let handle = self.shard.handle(slot, self.handles);
                 self.actions.push(Action::Evict { export, handle });
             }
         }

@@ -138,7 +138,7 @@ fn plain_locks_go_by_mode_and_in_order() {
 }
 
 #[test]
-fn foreign_and_forged_cookies_are_refused() {
+fn foreign_and_forged_handles_are_refused() {
     let mut bench = Bench::new();
     let (held, ..) = granted(bench.ask(client(1), Policy::Plain, LockMode::Ex, NONE));
     assert_eq!(bench.cancel(client(2), held), 0);
