@@ -38,7 +38,7 @@ impl LockFlags {
     pub const BLOCK_NOWAIT: Self = Self(0x4_0000);
     /// Only return a conflicting lock (`F_GETLK`).
     pub const TEST_LOCK: Self = Self(0x8_0000);
-    /// The lock is to be cancelled, not kept, when it is blocked.
+    /// The lock is to be cancelled, not kept, when it is revoked.
     pub const CANCEL_ON_BLOCK: Self = Self(0x80_0000);
     /// Grant what was asked for, no wider extent.
     pub const NO_EXPANSION: Self = Self(0x2000_0000);

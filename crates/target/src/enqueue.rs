@@ -169,7 +169,7 @@ impl Target {
         replays: bool,
     ) -> Result<Outcome, Errno> {
         let waits = LockFlags::BLOCK_WAIT.when(lock.desc.granted.is_none());
-        let sent = LockFlags::AST_SENT.when(lock.blocked);
+        let sent = LockFlags::AST_SENT.when(lock.is_waited_for);
         let flags = waits | sent | LockFlags::from_wire(WireFlags::REPLAY.0).when(replays);
         let with_value = !replays && lock.desc.granted.is_some();
         self.answer_lock(lock.handle, &lock.desc, flags, with_value).await

@@ -272,10 +272,10 @@ impl Context {
             return None;
         }
         let lock = self.target.namespace().find(self.export.handle().0, enqueue.remote_handle)?;
-        let blocked = LockFlags::AST_SENT.when(lock.blocked);
+        let revoked = LockFlags::AST_SENT.when(lock.is_waited_for);
         let differs =
             lock.desc.resource != enqueue.resource || lock.desc.granted != Some(enqueue.mode);
-        let flags = blocked | LockFlags::LOCK_CHANGED.when(differs);
+        let flags = revoked | LockFlags::LOCK_CHANGED.when(differs);
         Some(lock_reply(lock.handle, &lock.desc, flags))
     }
 }

@@ -85,7 +85,7 @@ impl NamespaceInner {
         let lock = self.table.lock_mut(slot);
         // Nothing says which bits are wanted.
         if flags.contains(LockFlags::AST_SENT) {
-            (lock.blocked, lock.wanted_whole) = (true, true);
+            (lock.is_revoked, lock.wanted_whole) = (true, true);
         }
         lock.discard |= flags.contains(LockFlags::DISCARD_DATA);
     }
@@ -133,13 +133,13 @@ impl NamespaceInner {
         if let Policy::InodeBits { try_bits, .. } = &mut lock.policy {
             *try_bits = InodeBits(0);
         }
-        let (flock, used, blocked) = (lock.is_flock(), lock.is_used(), lock.blocked);
+        let (flock, used, is_revoked) = (lock.is_flock(), lock.is_used(), lock.is_revoked);
         self.table.show(slot);
         let desc = self.table.desc(slot);
         actions.push(Action::Granted { handle: self.table.handle(slot), desc });
         if flock {
             self.settle_flock(slot);
-        } else if !used && blocked {
+        } else if !used && is_revoked {
             self.begin_cancel(slot, false, actions);
         } else if !used {
             self.rest(slot, now);
@@ -202,7 +202,7 @@ impl NamespaceInner {
         let bits = wanted.policy.inode_bits();
         lock.wanted_bits = lock.wanted_bits.union(bits);
         lock.wanted_whole |= !self.convert || bits.is_empty() || is_old;
-        (lock.blocked, lock.since) = (true, now);
+        (lock.is_revoked, lock.since) = (true, now);
         if matches!(lock.phase, Phase::Held | Phase::Flushed) && !lock.is_used() {
             self.begin_cancel(slot, false, actions);
         }
@@ -228,7 +228,7 @@ impl NamespaceInner {
             }
             _ => lock.wanted_whole = true,
         }
-        (lock.blocked, lock.since) = (true, now);
+        (lock.is_revoked, lock.since) = (true, now);
         self.begin_cancel(slot, false, actions);
     }
 
@@ -242,7 +242,7 @@ impl NamespaceInner {
     ) {
         let lock = self.table.lock_mut(slot);
         if cancel {
-            (lock.blocked, lock.wanted_whole) = (true, true);
+            (lock.is_revoked, lock.wanted_whole) = (true, true);
         }
         let users = lock.users(mode);
         debug_assert!(*users > 0, "a reference is released once");
@@ -250,11 +250,11 @@ impl NamespaceInner {
         if lock.is_used() || lock.is_flock() && lock.phase == Phase::Held {
             return;
         }
-        lock.blocked |= lock.mode == LockMode::Group;
-        match (lock.phase, lock.blocked) {
+        lock.is_revoked |= lock.mode == LockMode::Group;
+        match (lock.phase, lock.is_revoked) {
             (Phase::Held, true) => self.begin_cancel(slot, false, actions),
             (Phase::Held, false) => self.rest(slot, now),
-            (Phase::Flying, _) => lock.blocked = true,
+            (Phase::Flying, _) => lock.is_revoked = true,
             (Phase::Waiting, _) => self.abandon(slot, actions),
             _ => {}
         }
@@ -277,7 +277,7 @@ impl NamespaceInner {
         let resource = self.table.name(slot);
         let handle = self.table.handle(slot);
         let lock = self.table.lock_mut(slot);
-        lock.blocked = true;
+        lock.is_revoked = true;
         let mut part = lock.policy;
         let mut dropped = InodeBits(0);
         if let Policy::InodeBits { bits, .. } = &mut part {
@@ -337,13 +337,13 @@ impl NamespaceInner {
         // of which it has not informed us.
         let again = lock.policy.inode_bits().intersects(lock.wanted_bits);
         lock.wanted_whole |= result.is_err();
-        lock.blocked = again || lock.wanted_whole;
-        if !lock.blocked {
+        lock.is_revoked = again || lock.wanted_whole;
+        if !lock.is_revoked {
             lock.wanted_bits = InodeBits(0);
         }
-        let blocked = lock.blocked;
+        let is_revoked = lock.is_revoked;
         self.table.show(slot);
-        if blocked {
+        if is_revoked {
             self.begin_cancel(slot, false, actions);
         } else {
             self.rest(slot, now);
@@ -434,7 +434,7 @@ impl NamespaceInner {
         let lock = self.table.lock(slot);
         lock.phase == Phase::Held
             && !lock.is_used()
-            && !lock.blocked
+            && !lock.is_revoked
             && !lock.mode.compatible(mode)
             && match lock.policy.kind() {
                 // Data is not written back for the sake of other bits: the server asks for those.

@@ -183,7 +183,7 @@ impl Namespace {
         true
     }
 
-    /// A user is done. With the last one a blocked lock is cancelled; any other stays cached.
+    /// A user is done. With the last one a revoked lock is cancelled; any other stays cached.
     pub fn dec_ref(
         &self,
         now: Instant,

@@ -45,7 +45,7 @@ pub(super) struct Lock {
     pub(super) readers: u32,
     pub(super) writers: u32,
     /// To be cancelled when the last user is done; no longer found by new users.
-    pub(super) blocked: bool,
+    pub(super) is_revoked: bool,
     pub(super) discard: bool,
     /// The bits that blocking callbacks wanted, and whether one wanted the whole lock.
     pub(super) wanted_bits: InodeBits,
@@ -177,7 +177,7 @@ impl Table {
             remote_handle: LockHandle(0),
             readers: 0,
             writers: 0,
-            blocked: false,
+            is_revoked: false,
             discard: false,
             wanted_bits: InodeBits(0),
             wanted_whole: false,
@@ -381,7 +381,7 @@ impl Table {
 
     fn covers(&self, slot: u32, want: &Want) -> bool {
         let lock = self.lock(slot);
-        !lock.blocked
+        !lock.is_revoked
             && implies(lock.mode, want.mode)
             && match (&lock.policy, &want.policy) {
                 (Policy::Plain, Policy::Plain) => true,
@@ -425,7 +425,7 @@ impl Table {
             desc: self.desc(slot),
             readers: lock.readers,
             writers: lock.writers,
-            blocked: lock.blocked,
+            is_revoked: lock.is_revoked,
         }
     }
 

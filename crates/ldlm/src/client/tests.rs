@@ -154,7 +154,7 @@ fn callbacks_that_overtake_the_reply_count() {
     let waits = desc(policy, LockMode::Pr, false);
     let reply = Reply { remote_handle: LockHandle(9), desc: waits, flags: NONE, connection: 1 };
     let info = it.replied(NOW, handle, &reply, &mut actions).unwrap().unwrap();
-    assert_eq!((info.desc.granted, info.blocked), (Some(LockMode::Pr), true));
+    assert_eq!((info.desc.granted, info.is_revoked), (Some(LockMode::Pr), true));
     assert_eq!(actions.pop(), Some(Action::Granted { handle, desc: granted }));
     it.dec_ref(NOW, handle, LockMode::Pr, &mut actions);
     assert_eq!(flushes(&mut actions), [(handle, policy)]);

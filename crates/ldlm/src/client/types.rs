@@ -137,7 +137,7 @@ pub struct LockInfo {
     /// References by users of the other modes.
     pub writers: u32,
     /// Whether a blocking callback has come for it.
-    pub blocked: bool,
+    pub is_revoked: bool,
 }
 
 /// One lock to be replayed to a server that has restarted.

@@ -144,7 +144,8 @@ impl ShardCall<'_> {
             handle: self.shard.handle(slot, self.handles),
             mode: lock.mode,
             policy: lock.policy,
-            flags: LockFlags::LOCK_CHANGED.when(changed) | LockFlags::AST_SENT.when(lock.blocked),
+            flags: LockFlags::LOCK_CHANGED.when(changed)
+                | LockFlags::AST_SENT.when(lock.is_waited_for),
         }
     }
 
@@ -238,10 +239,10 @@ impl ShardCall<'_> {
     /// lock that conflicts with one waits.
     fn revoke_for(&mut self, slot: u32, wanted: &LockDesc, discard: bool) {
         let lock = self.shard.lock_mut(slot);
-        if lock.blocked || lock.requested == LockMode::Group {
+        if lock.is_waited_for || lock.requested == LockMode::Group {
             return;
         }
-        lock.blocked = true;
+        lock.is_waited_for = true;
         lock.discard |= discard;
         let flags = LockFlags::DISCARD_DATA.when(lock.discard);
         let (state, owner, remote_handle) = (lock.state, lock.owner, lock.remote_handle);
@@ -295,13 +296,14 @@ impl ShardCall<'_> {
         let lock = self.shard.lock(slot);
         let remote_handle = lock.remote_handle;
         let flags = failure.unwrap_or(
-            LockFlags::AST_SENT.when(lock.blocked) | LockFlags::DISCARD_DATA.when(lock.discard),
+            LockFlags::AST_SENT.when(lock.is_waited_for)
+                | LockFlags::DISCARD_DATA.when(lock.discard),
         );
         let Owner::Export(export) = lock.owner else {
             self.actions.push(Action::LocalGranted { handle, desc });
             return;
         };
-        if lock.blocked && lock.state == LockState::Granted {
+        if lock.is_waited_for && lock.state == LockState::Granted {
             self.shard.set_deadline(slot, self.now + self.timeout);
         }
         self.actions.push(Action::Completion { handle, export, remote_handle, desc, flags });
@@ -421,7 +423,7 @@ impl ShardCall<'_> {
         self.shard.unhold(slot);
         self.shard.clear_deadline(slot);
         let lock = self.shard.lock_mut(slot);
-        (lock.policy, lock.mode, lock.blocked) = (policy, mode, false);
+        (lock.policy, lock.mode, lock.is_waited_for) = (policy, mode, false);
         let resource = lock.resource;
         self.shard.hold(slot);
         self.reprocess(resource, true);
@@ -433,10 +435,10 @@ impl ShardCall<'_> {
         self.shard.lock_mut(slot).remote_handle = remote;
         self.shard.link(slot, Owner::Export(export));
         let resource = self.shard.lock(slot).resource;
-        if self.shard.lock(slot).blocked {
-            match self.is_waited_for(slot) {
+        if self.shard.lock(slot).is_waited_for {
+            match self.conflicts_with_a_waiting_lock(slot) {
                 true => self.shard.set_deadline(slot, self.now + self.timeout),
-                false => self.shard.lock_mut(slot).blocked = false,
+                false => self.shard.lock_mut(slot).is_waited_for = false,
             }
         }
         let granted = self.granted(slot);
@@ -445,7 +447,7 @@ impl ShardCall<'_> {
     }
 
     /// Whether a granted lock conflicts with one that waits.
-    fn is_waited_for(&self, slot: u32) -> bool {
+    fn conflicts_with_a_waiting_lock(&self, slot: u32) -> bool {
         let resource = self.shard.lock(slot).resource;
         self.shard.resource(resource).waiting.iter().any(|&other| {
             let wanted = self.shard.lock(other).wanted();

@@ -324,7 +324,7 @@ impl Namespace {
         }
         found.locks = slots.len();
         for slot in slots {
-            found.blocked += usize::from(prolong(&mut shard, slot, now + timeout));
+            found.revoked += usize::from(prolong(&mut shard, slot, now + timeout));
         }
         found
     }

@@ -46,7 +46,7 @@ pub(super) struct Lock {
     /// See [`LockRequest::spares`].
     spares: Option<u64>,
     /// Another lock waits for this one and its holder has been informed, or will be with the grant.
-    pub(super) blocked: bool,
+    pub(super) is_waited_for: bool,
     /// Its dirty data need not be written back.
     pub(super) discard: bool,
     pub(super) deadline: Option<Instant>,
@@ -204,7 +204,7 @@ impl Shard {
             desc: self.desc(slot),
             owner: lock.owner,
             remote_handle: lock.remote_handle,
-            blocked: lock.blocked,
+            is_waited_for: lock.is_waited_for,
             deadline: lock.deadline,
         }
     }
@@ -556,7 +556,7 @@ impl Lock {
             remote_handle,
             flags,
             spares: wanted.spares,
-            blocked: false,
+            is_waited_for: false,
             discard: false,
             deadline: None,
             is_late: false,

@@ -154,7 +154,7 @@ pub struct LockInfo {
     /// Its handle at the client that owns it; 0 for local locks.
     pub remote_handle: LockHandle,
     /// Whether another lock waits for it and its holder knows.
-    pub blocked: bool,
+    pub is_waited_for: bool,
     /// When its holder is evicted if it does not cancel.
     pub deadline: Option<Instant>,
 }
@@ -165,7 +165,7 @@ pub struct Prolonged {
     /// Locks of the export that cover the range.
     pub locks: usize,
     /// Those of them that are being revoked.
-    pub blocked: usize,
+    pub revoked: usize,
 }
 
 /// A lock whose holder may know a newer size: ask it with `LDLM_GL_CALLBACK`.

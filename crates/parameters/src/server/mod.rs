@@ -206,7 +206,7 @@ fn dump_locks(one: &HostedTarget) {
     let target = &one.served.target;
     for (resource, _) in target.namespace().resources() {
         for lock in target.namespace().dump(resource) {
-            tracing::warn!(target: EACH_LINE, target = target.name(), owner = ?lock.owner, blocked = lock.blocked,
+            tracing::warn!(target: EACH_LINE, target = target.name(), owner = ?lock.owner, blocked = lock.is_waited_for,
                 handle = %lock.handle, client = %lock.remote_handle, "lock {}", lock.desc);
         }
     }
