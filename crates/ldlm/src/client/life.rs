@@ -138,7 +138,7 @@ impl NamespaceInner {
         let desc = self.table.desc(slot);
         actions.push(Action::Granted { handle: self.table.handle(slot), desc });
         if flock {
-            self.settle_flock(slot);
+            self.merge_flock(slot);
         } else if !used && is_revoked {
             self.begin_cancel(slot, false, actions);
         } else if !used {
@@ -155,7 +155,7 @@ impl NamespaceInner {
     }
 
     /// Merges a new flock with its owner's other flocks, as the server has done.
-    fn settle_flock(&mut self, slot: u32) {
+    fn merge_flock(&mut self, slot: u32) {
         let lock = self.table.lock(slot);
         let (policy, mode, name) = (lock.policy, lock.mode, self.table.name(slot));
         let Policy::Flock { owner, .. } = policy else { return };

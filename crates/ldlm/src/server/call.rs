@@ -177,7 +177,7 @@ impl ShardCall<'_> {
         }
         if request.policy.kind() == LockKind::Flock {
             let answer = self.granted(slot);
-            self.settle_flock(slot);
+            self.merge_flock(slot);
             return Enqueued::Granted(answer);
         }
         self.shard.hold(slot);

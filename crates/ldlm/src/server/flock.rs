@@ -32,7 +32,7 @@ impl ShardCall<'_> {
             return Enqueued::Denied(Errno::ENOMEM);
         };
         let answer = self.granted(slot);
-        if self.settle_flock(slot) {
+        if self.merge_flock(slot) {
             self.reprocess(resource, false);
         }
         Enqueued::Granted(answer)
@@ -113,7 +113,7 @@ impl ShardCall<'_> {
     /// Grants a flock that is in no queue, among its owner's other flocks; the slot is free
     /// afterwards if it became part of another or was an unlock. Returns whether bytes became free
     /// for other owners.
-    pub(super) fn settle_flock(&mut self, slot: u32) -> bool {
+    pub(super) fn merge_flock(&mut self, slot: u32) -> bool {
         let lock = self.shard.lock(slot);
         let (resource, mode, range) = (lock.resource, lock.requested, lock.policy.range());
         let who = FlockOwner::of(lock.owner, &lock.policy);
@@ -201,7 +201,7 @@ impl ShardCall<'_> {
             self.waits.done(who, handle);
             self.shard.unqueue(slot);
             self.complete_flock(slot);
-            self.settle_flock(slot);
+            self.merge_flock(slot);
             return;
         };
         if self.waits.wait(who, handle, blocker) {
