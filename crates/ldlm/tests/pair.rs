@@ -260,8 +260,7 @@ impl World {
             let try_bits = InodeBits(self.draw(16)).without(bits);
             (2, Policy::InodeBits { bits, try_bits, gid: 0 })
         };
-        let or_waiting = self.draw(2) == 0;
-        Want { resource: ResourceName([resource, 0, 0, 0]), policy, mode, or_waiting }
+        Want { resource: ResourceName([resource, 0, 0, 0]), policy, mode }
     }
 
     fn user_turn(&mut self, client: u64, user: usize, may_start: bool) {

@@ -21,16 +21,15 @@ mod table;
 mod tests;
 mod types;
 
-use std::ops::ControlFlow;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use sheen_types::{Errno, Extent, InodeBits, Instant, LockHandle, LockMode, ResourceName};
+use sheen_types::{Errno, InodeBits, Instant, LockHandle, LockMode, ResourceName};
 
 use self::life::NamespaceInner;
 pub use self::privilege::CachePolicy;
 use self::privilege::Privilege;
-use self::table::{Phase, Table, implies};
+use self::table::Table;
 pub use self::types::{
     Action, Config, Gauges, LockInfo, Matched, Replay, Reply, UnknownLock, Want,
 };
@@ -168,19 +167,6 @@ impl Namespace {
         let slot = state.table.slot(handle).ok_or(UnknownLock)?;
         state.blocking(now, slot, wanted, flags, actions);
         Ok(())
-    }
-
-    /// One more user of a lock that the caller has a reference of. Whether the lock is there.
-    pub fn add_ref(&self, handle: LockHandle, mode: LockMode) -> bool {
-        let mut state = self.state.lock();
-        let Some(slot) = state.table.slot(handle) else { return false };
-        let lock = state.table.lock_mut(slot);
-        if !matches!(lock.phase, Phase::Flying | Phase::Waiting | Phase::Held) {
-            return false;
-        }
-        *lock.users(mode) += 1;
-        state.table.take_unused(slot);
-        true
     }
 
     /// A user is done. With the last one a revoked lock is cancelled; any other stays cached.
@@ -324,47 +310,6 @@ impl Namespace {
     pub fn lock(&self, handle: LockHandle) -> Option<LockInfo> {
         let state = self.state.lock();
         state.table.slot(handle).map(|slot| state.table.info(slot))
-    }
-
-    /// A lock by the server's cookie. Walks all locks: for diagnosis, not for callbacks, which
-    /// carry our own cookie.
-    #[must_use]
-    pub fn lock_by_remote(&self, remote_handle: LockHandle) -> Option<LockInfo> {
-        let state = self.state.lock();
-        let all = state.table.all();
-        let slot = all.into_iter().find(|&slot| {
-            state.table.lock(slot).remote_handle == remote_handle && remote_handle.0 != 0
-        })?;
-        Some(state.table.info(slot))
-    }
-
-    /// The size known to be right under the locks other than `handle`: `kms`, the known minimum
-    /// size, or what the remaining locks still cover of it (`ldlm_extent_shift_kms`).
-    #[must_use]
-    pub fn shift_kms(&self, handle: LockHandle, kms: u64) -> u64 {
-        let state = self.state.lock();
-        let Some(leaving) = state.table.slot(handle) else { return kms };
-        let mut known = 0;
-        state.table.extents(state.table.name(leaving), Extent::ALL, &mut |extent, slot| {
-            if slot != leaving {
-                known = known.max(extent.end.saturating_add(1));
-            }
-            ControlFlow::Continue(())
-        });
-        known.min(kms)
-    }
-
-    /// Whether any granted lock of the resource covers the byte range in `mode` or a stronger one,
-    /// revoked or not.
-    #[must_use]
-    pub fn covers(&self, resource: ResourceName, extent: Extent, mode: LockMode) -> bool {
-        let state = self.state.lock();
-        let mut covered = false;
-        state.table.extents(resource, extent, &mut |held, slot| {
-            covered |= held.contains(&extent) && implies(state.table.lock(slot).mode, mode);
-            if covered { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        });
-        covered
     }
 
     /// All locks to be replayed to a restarted server over this connection; connections are counted

@@ -354,29 +354,22 @@ impl Table {
     /// A lock that covers what is wanted.
     pub(super) fn find(&self, want: &Want) -> Option<u32> {
         let resource = &self.resources[*self.by_name.get(&want.resource)? as usize];
-        let mut found = None;
-        if let Policy::Extent { extent, .. } = want.policy {
-            // A lock that covers it also covers its first byte.
-            let first = Extent { start: extent.start, end: extent.start };
-            let _ = resource.extents.visit(first, &mut |_, slot| {
-                if self.covers(slot, want) {
-                    found = Some(slot);
-                    return ControlFlow::Break(());
-                }
-                ControlFlow::Continue(())
-            });
-            if found.is_some() || !want.or_waiting {
-                return found;
-            }
-        }
-        let covering = |phases: &[Phase]| {
+        let Policy::Extent { extent, .. } = want.policy else {
             let covers =
-                |slot: &u32| phases.contains(&self.lock(*slot).phase) && self.covers(*slot, want);
-            resource.slots.iter().copied().find(covers)
+                |slot: &u32| self.lock(*slot).phase == Phase::Held && self.covers(*slot, want);
+            return resource.slots.iter().copied().find(covers);
         };
-        covering(&[Phase::Held]).or_else(|| {
-            if want.or_waiting { covering(&[Phase::Flying, Phase::Waiting]) } else { None }
-        })
+        let mut found = None;
+        // A lock that covers it also covers its first byte.
+        let first = Extent { start: extent.start, end: extent.start };
+        let _ = resource.extents.visit(first, &mut |_, slot| {
+            if self.covers(slot, want) {
+                found = Some(slot);
+                return ControlFlow::Break(());
+            }
+            ControlFlow::Continue(())
+        });
+        found
     }
 
     fn covers(&self, slot: u32, want: &Want) -> bool {
@@ -398,12 +391,7 @@ impl Table {
 
     pub(super) fn matched(&self, slot: u32) -> Matched {
         let lock = self.lock(slot);
-        Matched {
-            handle: self.handle(slot),
-            mode: lock.mode,
-            policy: lock.policy,
-            granted: lock.phase == Phase::Held,
-        }
+        Matched { handle: self.handle(slot), mode: lock.mode, policy: lock.policy }
     }
 
     pub(super) fn desc(&self, slot: u32) -> LockDesc {
@@ -433,16 +421,6 @@ impl Table {
     pub(super) fn of_resource(&self, name: ResourceName) -> &[u32] {
         let index = self.by_name.get(&name);
         index.map_or(&[], |&index| &self.resources[index as usize].slots)
-    }
-
-    /// The held extents of a resource that overlap `range`.
-    pub(super) fn extents<F>(&self, name: ResourceName, range: Extent, visit: &mut F)
-    where
-        F: FnMut(Extent, u32) -> ControlFlow<()>,
-    {
-        if let Some(&index) = self.by_name.get(&name) {
-            let _ = self.resources[index as usize].extents.visit(range, visit);
-        }
     }
 
     /// Every lock there is.

@@ -27,11 +27,9 @@ pub struct Want {
     pub policy: Policy,
     /// Which mode: a lock that allows more (PW for PR, EX for all) will do.
     pub mode: LockMode,
-    /// Whether to join a lock that is still waiting to be granted.
-    pub or_waiting: bool,
 }
 
-/// A lock found, with a reference in its own mode taken.
+/// A granted lock that was found, with a reference in its own mode taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Matched {
     /// Its handle here.
@@ -40,8 +38,6 @@ pub struct Matched {
     pub mode: LockMode,
     /// What it covers.
     pub policy: Policy,
-    /// Whether it may be used now; else [`Action::Granted`] or [`Action::Failed`] will come.
-    pub granted: bool,
 }
 
 /// What a server's enqueue reply says about the lock.
