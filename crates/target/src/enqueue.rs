@@ -8,7 +8,6 @@ use sheen_wire::ldlm::{
 };
 use sheen_wire::messages::{LdlmConvertReply, LdlmEnqueueReply, Request};
 
-use crate::callbacks::policy_of;
 use crate::context::Context;
 use crate::dispatch::lock_of;
 use crate::export::ExportState;
@@ -63,7 +62,7 @@ impl Target {
         lock: &LdlmRequest,
     ) -> Result<Outcome, Errno> {
         context.cancel_early(lock, 1);
-        let enqueue = enqueue_request(lock)?;
+        let enqueue = EnqueueRequest::of(lock)?;
         if !self.operations.has_locks(&enqueue.resource, enqueue.policy.kind()) {
             return Err(Errno::EPROTO);
         }
@@ -260,15 +259,4 @@ fn echoed(enqueue: &EnqueueRequest) -> LockFlags {
         | WireFlags::TEST_LOCK
         | WireFlags::REPLAY;
     LockFlags::from_wire((enqueue.flags & asked).0)
-}
-
-/// What an enqueue asks for.
-fn enqueue_request(lock: &LdlmRequest) -> Result<EnqueueRequest, Errno> {
-    Ok(EnqueueRequest {
-        resource: lock.desc.resource.name,
-        mode: lock.desc.req_mode.mode().ok_or(Errno::EFAULT)?,
-        policy: policy_of(&lock.desc)?,
-        remote_handle: lock.handles.first().copied().unwrap_or_default(),
-        flags: lock.flags,
-    })
 }

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use sheen_ldlm::server::{Action, Enqueue, Enqueued};
 use sheen_ldlm::{LockDesc, LockFlags, Owner, Policy};
 use sheen_types::{Errno, Extent, Fid, InodeBits, LockHandle, LockMode, ResourceName};
-use sheen_wire::ldlm::{LdlmReply, LockFlags as WireFlags};
+use sheen_wire::ldlm::{LdlmReply, LdlmRequest, LockFlags as WireFlags};
 
+use crate::callbacks::{policy_of, wire_desc};
 use crate::context::Context;
 use crate::export::Export;
 use crate::in_work::{Wait, while_waiting};
@@ -25,6 +26,22 @@ pub struct EnqueueRequest {
     pub remote_handle: LockHandle,
     /// What the client said about it.
     pub flags: WireFlags,
+}
+
+impl EnqueueRequest {
+    /// What a client's enqueue of any kind asks for.
+    ///
+    /// # Errors
+    /// [`Errno::EFAULT`] for a kind or mode that is none.
+    pub fn of(lock: &LdlmRequest) -> Result<Self, Errno> {
+        Ok(Self {
+            resource: lock.desc.resource.name,
+            mode: lock.desc.req_mode.mode().ok_or(Errno::EFAULT)?,
+            policy: policy_of(&lock.desc)?,
+            remote_handle: lock.handles.first().copied().unwrap_or_default(),
+            flags: lock.flags,
+        })
+    }
 }
 
 /// A granted lock of the server's own. Dropping it releases it; what was waiting for it is granted
@@ -290,7 +307,7 @@ fn local(resource: ResourceName, policy: Policy, mode: LockMode, flags: LockFlag
 pub(crate) fn lock_reply(handle: LockHandle, desc: &LockDesc, flags: LockFlags) -> LdlmReply {
     LdlmReply {
         flags: WireFlags(flags.to_wire()),
-        desc: crate::callbacks::wire_desc(desc),
+        desc: wire_desc(desc),
         handle,
         ..LdlmReply::default()
     }

@@ -126,6 +126,8 @@ impl ShardCall<'_> {
         }
     }
 
+    /// That a lock waits, clients of Lustre's see by either of `BLOCK_GRANTED` and `BLOCK_WAIT`
+    /// (`LDLM_FL_BLOCKED_MASK`): Lustre says the first in the reply to an enqueue.
     pub(super) fn waiting(&self, slot: u32) -> Enqueued {
         let kind = self.shard.lock(slot).policy.kind();
         let patient = LockFlags::NO_TIMEOUT.when(kind == LockKind::Extent);
