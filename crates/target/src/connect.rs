@@ -57,6 +57,13 @@ enum FoundExport {
     Returns(Arc<Export>),
 }
 
+/// What a connect that succeeds is answered with.
+struct Accepted {
+    export: Arc<Export>,
+    agreed: ObdConnectData,
+    op_flags: OpFlags,
+}
+
 /// The connect that makes an export goes on.
 struct ConnectingGuard(Arc<Export>);
 
@@ -128,7 +135,7 @@ impl Target {
         let Some(mut connect) = Connect::of(&incoming) else { return Some(incoming) };
         self.record_client(&connect.client);
         match self.connect_client(&mut connect, &incoming.request).await {
-            Ok((export, agreed, op_flags)) => {
+            Ok(Accepted { export, agreed, op_flags }) => {
                 let head = ReplyHead {
                     handle: export.handle(),
                     last_committed: self.last_committed().max(NOTHING),
@@ -156,7 +163,7 @@ impl Target {
         self: &Arc<Self>,
         connect: &mut Connect,
         request: &Request,
-    ) -> Result<(Arc<Export>, ObdConnectData, OpFlags), Errno> {
+    ) -> Result<Accepted, Errno> {
         if self.stopping.load(Ordering::Acquire) || connect.target != self.config.uuid {
             return Err(Errno::ENODEV);
         }
@@ -202,7 +209,7 @@ impl Target {
         let op_flags = flag(OpFlags::CONNECT_RECONNECT, is_reconnect)
             | flag(OpFlags::CONNECT_REPLAYABLE, self.config.replayable)
             | flag(OpFlags::CONNECT_RECOVERING, self.recovery.is_running() && !light);
-        Ok((export, agreed, op_flags))
+        Ok(Accepted { export, agreed, op_flags })
     }
 
     /// The export of a client, when no connect makes it any more; and whether one did until now.

@@ -364,7 +364,7 @@ impl NamespaceInner {
     }
 
     pub(super) fn shrink(&mut self, now: Instant, batch: usize, actions: &mut Actions) {
-        let (_, _, unused) = self.table.counts();
+        let unused = self.table.unused_count();
         if self.privilege.is_too_much(self.table.privileged(), unused) {
             (0..DEMOTED_AT_ONCE).all(|_| self.table.demote());
         }
@@ -376,7 +376,7 @@ impl NamespaceInner {
 
     /// An unused lock that is too old, or one too many; a privileged one only if there is no other.
     fn next_to_go(&self, now: Instant) -> Option<u32> {
-        let (_, _, unused) = self.table.counts();
+        let unused = self.table.unused_count();
         let oldest = [false, true].into_iter().filter_map(|list| self.table.oldest_unused(list));
         let mut goes = oldest
             .filter(|(_, since)| unused > self.lru_size || now.since(*since) >= self.lru_max_age);

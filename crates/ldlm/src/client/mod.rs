@@ -390,11 +390,10 @@ impl Namespace {
     #[must_use]
     pub fn gauges(&self) -> Gauges {
         let state = self.state.lock();
-        let (resources, locks, unused) = state.table.counts();
         Gauges {
-            resources,
-            locks,
-            unused,
+            resources: state.table.resource_count(),
+            locks: state.table.lock_count(),
+            unused: state.table.unused_count(),
             lru_size: state.lru_size,
             lru_max_age: state.lru_max_age,
             privileged: state.table.privileged(),

@@ -133,9 +133,16 @@ impl Table {
         self.resources[self.lock(slot).resource as usize].name
     }
 
-    pub(super) fn counts(&self) -> (usize, usize, usize) {
-        let unused = self.unused.iter().map(|list| list.count).sum();
-        (self.by_name.len(), self.count, unused)
+    pub(super) fn resource_count(&self) -> usize {
+        self.by_name.len()
+    }
+
+    pub(super) fn lock_count(&self) -> usize {
+        self.count
+    }
+
+    pub(super) fn unused_count(&self) -> usize {
+        self.unused.iter().map(|list| list.count).sum()
     }
 
     /// Unused locks with privilege.
