@@ -128,7 +128,8 @@ impl Mdt {
         if opening.flags.contains(MdsOpenFlags::HAS_EA) && opening.layout.is_empty() {
             return Err(Errno::EINVAL);
         }
-        // Leases, and layouts whose objects a client made itself, are refused rather than ignored.
+        // Lustre's open leases (`MDS_OPEN_LEASE`), and layouts whose objects a client made itself, are refused
+        // rather than ignored.
         let unknown = MdsOpenFlags::LEASE | MdsOpenFlags::RELEASE | MdsOpenFlags::HAS_OBJS;
         if opening.flags.intersects(unknown) {
             return Err(Errno::EOPNOTSUPP);
