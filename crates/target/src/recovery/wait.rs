@@ -140,7 +140,7 @@ fn shows_names(kind: Kind) -> bool {
 /// which it leaves or recovers, and modifying requests that were not answered yet.
 fn may_run_in_recovery(kind: Kind) -> bool {
     let format = kind.format();
-    format.flags.contains(FormatFlags::MUTATING)
+    format.flags.contains(FormatFlags::MODIFYING)
         || matches!(
             kind,
             Kind::ObdPing
