@@ -228,7 +228,7 @@ impl Target {
         lock: LockHandle,
         request: Request,
     ) -> Option<Result<Reply, Errno>> {
-        let give_up = self.now() + self.lock_callback_timeout();
+        let give_up = self.now() + self.timeouts().lock_callback;
         loop {
             let export = self.export(export)?;
             if self.locks.lock(lock).is_none() && !is_flock_completion(&request) {

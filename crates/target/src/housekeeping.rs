@@ -11,6 +11,7 @@ use sheen_types::Instant;
 use sheen_types::futures::race;
 use sheen_wire::connect::ConnectFlags;
 
+use crate::config::Timeouts;
 use crate::export::ExportState;
 use crate::limits::LATE_LOOK_PAUSE;
 use crate::target::Target;
@@ -46,7 +47,7 @@ impl Target {
     /// Clients ping when they have nothing else to send; one that does not is dead. Servers are
     /// never given up: they come back.
     fn evict_silent_clients(self: &Arc<Self>) {
-        let now = self.now();
+        let (now, silence_max) = (self.now(), self.timeouts().ping_evict);
         for export in self.exports() {
             let (last, is_busy) = {
                 let state = export.lock();
@@ -57,7 +58,7 @@ impl Target {
                 (state.last_request, state.is_connecting || !state.in_progress.is_empty())
             };
             let is_server = export.has(ConnectFlags::MDS) || export.has(ConnectFlags::MDS_MDS);
-            if now.since(last) > self.silence_max() && !is_server && !is_busy {
+            if now.since(last) > silence_max && !is_server && !is_busy {
                 tracing::warn!(target = self.name(), client = %export.uuid(), nid = %export.nid(),
                     seconds = now.since(last).as_secs(), "client is silent, evicting it");
                 self.evict_soon(&export);
@@ -65,56 +66,28 @@ impl Target {
         }
     }
 
-    /// How long a client may be silent.
-    fn silence_max(&self) -> Duration {
-        Duration::from_millis(self.silence_ms_max.load(Ordering::Relaxed))
-    }
-
     /// Clients are expected to ping each `interval`: one that misses six pings in a row is evicted
     /// from now on (`lctl set_param ping_interval`).
     pub fn expect_pings(&self, interval: Duration) {
-        let silence = (interval * PINGS_MISSED_MAX).as_millis();
-        self.silence_ms_max.store(silence as u64, Ordering::Relaxed);
+        self.change_timeouts(|timeouts| timeouts.ping_evict = interval * PINGS_MISSED_MAX);
         self.alarm.notify_one();
     }
 
-    /// The base of what recovery waits for (`lctl set_param timeout`). How long it waits in all is said
-    /// by itself.
-    pub fn set_base_timeout(&self, base: Duration) {
-        self.recovery.change_timeouts(|timeouts| timeouts.base = base);
-    }
-
-    /// How long a client may take to cancel a revoked lock.
+    /// What it waits for and how long, as operators have set it.
     #[must_use]
-    pub fn lock_callback_timeout(&self) -> Duration {
-        self.recovery.timeouts().lock_callback
+    pub fn timeouts(&self) -> Timeouts {
+        self.recovery.timeouts()
     }
 
-    /// Changes that, for locks that are revoked from now on (`lctl set_param ldlm_timeout`).
-    pub fn set_lock_callback_timeout(&self, time: Duration) {
-        self.recovery.change_timeouts(|timeouts| timeouts.lock_callback = time);
-        self.locks.set_callback_timeout(time);
-    }
-
-    /// How long recovery waits for clients from the first connect on, and how long in all.
-    #[must_use]
-    pub fn recovery_times(&self) -> (Duration, Duration) {
-        let timeouts = self.recovery.timeouts();
-        (timeouts.recovery_soft, timeouts.recovery_hard)
-    }
-
-    /// Changes the first of them (`recovery_time_soft`): of a recovery whose clock does not run yet.
-    pub fn set_recovery_soft(&self, time: Duration) {
-        self.recovery.change_timeouts(|timeouts| timeouts.recovery_soft = time);
-    }
-
-    /// Changes the other (`recovery_time_hard`).
-    pub fn set_recovery_hard(&self, time: Duration) {
-        self.recovery.change_timeouts(|timeouts| timeouts.recovery_hard = time);
+    /// Changes that (`timeout`, `ldlm_timeout`, `recovery_time_soft`, `recovery_time_hard`): for locks that are revoked
+    /// from now on, and for a recovery whose clock does not run yet.
+    pub fn change_timeouts(&self, change: impl FnOnce(&mut Timeouts)) {
+        self.recovery.change_timeouts(change);
+        self.locks.set_callback_timeout(self.timeouts().lock_callback);
     }
 
     fn next_deadline(&self) -> Instant {
-        let look = self.now() + LATE_LOOK_PAUSE.min(self.silence_max() / LOOKS_PER_SILENCE);
+        let look = self.now() + LATE_LOOK_PAUSE.min(self.timeouts().ping_evict / LOOKS_PER_SILENCE);
         let deadlines = [self.locks.next_deadline(), self.recovery.deadline()];
         deadlines.into_iter().flatten().fold(look, Instant::min)
     }

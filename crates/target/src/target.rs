@@ -1,7 +1,7 @@
 //! The target itself: what it owns, how it starts and stops, and what roles ask of it.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
@@ -83,8 +83,6 @@ pub struct Target {
     pub(crate) stopping: AtomicBool,
     /// The number of the next new client.
     pub(crate) next_client: AtomicU32,
-    /// How long a client may be silent, in milliseconds.
-    pub(crate) silence_ms_max: AtomicU64,
     /// Wakes the keeper of time: a deadline may have come nearer.
     pub(crate) alarm: Arc<Notify>,
     /// Where servers of the file system are.
@@ -160,7 +158,6 @@ impl Target {
             seed: world.random.number(),
             callback_timeout: config.timeouts.lock_callback,
         });
-        let silence = config.timeouts.ping_evict;
         let counters = Counters::new(operations.counters());
         let jobs = Jobs::new(operations.counters());
         let target = Arc::new_cyclic(|me| Self {
@@ -185,7 +182,6 @@ impl Target {
             instance: incarnation.instance,
             stopping: AtomicBool::new(false),
             next_client: AtomicU32::new(next_client),
-            silence_ms_max: AtomicU64::new(silence.as_millis() as u64),
             alarm: Arc::new(Notify::new()),
             server_nodes: Mutex::new(None),
             refusals: RateLimitedWarning::default(),

@@ -545,7 +545,7 @@ fn recovery_waits_as_long_as_operators_say() {
             modify(&two, 1).await;
             let mine = modify(&one, 1).await;
             let (node, _) = start(&world, &Arc::new(store.crash())).await;
-            node.target.set_recovery_soft(Duration::from_secs(soft));
+            node.target.change_timeouts(|it| it.recovery_soft = Duration::from_secs(soft));
             let one = one.follow(&node);
             one.connect().await.unwrap();
             let start = node.target.now();
@@ -569,8 +569,8 @@ fn progress_prolongs_recovery_no_longer_than_operators_say() {
             let mine = modify(&one, 1).await;
             modify(&two, 1).await;
             let (node, _) = start(&world, &Arc::new(store.crash())).await;
-            node.target.set_recovery_soft(Duration::from_secs(9));
-            node.target.set_recovery_hard(Duration::from_secs(hard));
+            node.target.change_timeouts(|it| it.recovery_soft = Duration::from_secs(9));
+            node.target.change_timeouts(|it| it.recovery_hard = Duration::from_secs(hard));
             let (one, two) = (one.follow(&node), two.follow(&node));
             one.connect().await.unwrap();
             two.connect().await.unwrap();
@@ -846,8 +846,8 @@ fn a_client_that_keeps_its_lock_is_evicted() {
         assert_eq!(two.call(ObdPing::default()).await.head.status, 0);
 
         // Operators say how long it may be kept.
-        node.target.set_lock_callback_timeout(Duration::from_secs(3));
-        assert_eq!(node.target.lock_callback_timeout(), Duration::from_secs(3));
+        node.target.change_timeouts(|it| it.lock_callback = Duration::from_secs(3));
+        assert_eq!(node.target.timeouts().lock_callback, Duration::from_secs(3));
         let three = node.connect("three").await;
         three.call(inode_lock(LockMode::Ex, 0x33)).await;
         let begin = node.target.now();
