@@ -56,7 +56,7 @@ impl Core {
         events: Arc<dyn ImportEvents>,
     ) -> Arc<Self> {
         let (client, target) = (config.client.clone(), config.target.clone());
-        let is_reverse = config.kind == ImportKind::Client;
+        let is_reverse = config.kind == ImportKind::Reverse;
         let engine =
             Engine::new(node.now(), config, Arc::clone(&node.xids), Arc::clone(&node.timing));
         let inner =
@@ -194,7 +194,7 @@ impl Core {
                 tracing::error!(%target, %peer, "this client was evicted; operations under way fail");
             }
             _ if self.is_reverse => {
-                tracing::debug!(client = %target, %peer, %state, "way to a client")
+                tracing::debug!(client = %target, %peer, %state, "reverse import")
             }
             ImportState::Full => {
                 self.has_connection.store(true, Ordering::Relaxed);
@@ -272,12 +272,12 @@ impl Core {
         self.calls.lock().remove(&key);
     }
 
-    /// What it leads to: a target, or the client that a server's channel leads to.
+    /// What it leads to: a target, or the client that a reverse import leads to.
     pub(super) fn target(&self) -> &Uuid {
         &self.target
     }
 
-    /// Whether it is a server's channel to a client.
+    /// Whether it leads from a server to a client.
     pub(super) fn is_reverse(&self) -> bool {
         self.is_reverse
     }
@@ -287,7 +287,7 @@ impl Core {
         !self.is_reverse && self.inner.lock().engine.target() == target
     }
 
-    /// What operators see; nothing of channels to clients.
+    /// What operators see; nothing of reverse imports.
     pub(super) fn report(&self) -> Option<ImportReport> {
         if self.is_reverse {
             return None;

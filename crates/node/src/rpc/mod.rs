@@ -209,7 +209,7 @@ impl RpcNode {
         self.add(engine, config.events)
     }
 
-    /// A channel from a server to a client, for lock callbacks: `handle` is what the client called
+    /// The reverse import from a server to a client, for lock callbacks: `handle` is what the client called
     /// its import in its connect, `data` what both sides agreed on there.
     pub fn reverse(
         self: &Arc<Self>,
@@ -222,7 +222,7 @@ impl RpcNode {
             target: client.clone(),
             client,
             nids: vec![nid],
-            kind: ImportKind::Client,
+            kind: ImportKind::Reverse,
             data,
             handle,
             requests_in_flight: usize::MAX,

@@ -76,7 +76,7 @@ impl Engine {
             ImportKind::Mds => {
                 MdsConnect { tgtuuid, cluuid, conn, cdata, ..MdsConnect::default() }.into()
             }
-            ImportKind::Ost | ImportKind::Client => {
+            ImportKind::Ost | ImportKind::Reverse => {
                 OstConnect { tgtuuid, cluuid, conn, cdata, ..OstConnect::default() }.into()
             }
         }
@@ -320,7 +320,7 @@ impl Engine {
         match self.config.kind {
             ImportKind::Mgs => MgsDisconnect::default().into(),
             ImportKind::Mds => MdsDisconnect::default().into(),
-            ImportKind::Ost | ImportKind::Client => OstDisconnect::default().into(),
+            ImportKind::Ost | ImportKind::Reverse => OstDisconnect::default().into(),
         }
     }
 

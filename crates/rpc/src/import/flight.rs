@@ -338,7 +338,7 @@ impl Engine {
         self.counters.timeouts += 1;
         let owner = flight.owner;
         let fails = matches!(owner, Owner::Caller(_))
-            && (!flight.survives() || self.config.kind == ImportKind::Client);
+            && (!flight.survives() || self.config.kind == ImportKind::Reverse);
         if fails {
             self.fail(xid, RpcError::TimedOut, actions);
         }
@@ -348,7 +348,7 @@ impl Engine {
                 self.land(xid, actions);
                 self.parked(now, actions);
             }
-            _ if self.config.kind == ImportKind::Client => {}
+            _ if self.config.kind == ImportKind::Reverse => {}
             Owner::Connect => {
                 self.land(xid, actions);
                 self.connect_failed(now, actions);
@@ -362,7 +362,7 @@ impl Engine {
         let xids: Vec<Xid> = self.flights.keys().copied().collect();
         for xid in xids {
             let Some(flight) = self.flights.get_mut(&xid) else { continue };
-            if self.config.kind == ImportKind::Client || !flight.survives() {
+            if self.config.kind == ImportKind::Reverse || !flight.survives() {
                 self.fail(xid, RpcError::Disconnected, actions);
                 continue;
             }

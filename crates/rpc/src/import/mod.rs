@@ -52,7 +52,7 @@ use park::Policy;
 use slots::Slots;
 use stats::Stats;
 
-/// What an import is to: a kind of target, or a client.
+/// What an import leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ImportKind {
     /// Management: configuration.
@@ -61,8 +61,9 @@ pub enum ImportKind {
     Mds,
     /// Objects.
     Ost,
-    /// A client, from a server: lock callbacks. Needs no connect and recovers nothing.
-    Client,
+    /// The other way: from a server to a client, for lock callbacks (Lustre's reverse import). Needs no
+    /// connect and recovers nothing.
+    Reverse,
 }
 
 impl ImportKind {
@@ -73,7 +74,7 @@ impl ImportKind {
             Self::Mgs => Portal::MGS_REQUEST,
             Self::Mds => Portal::MDS_REQUEST,
             Self::Ost => Portal::OST_REQUEST,
-            Self::Client => Portal::LDLM_CB_REQUEST,
+            Self::Reverse => Portal::LDLM_CB_REQUEST,
         }
     }
 }
@@ -91,7 +92,7 @@ pub struct Config {
     pub kind: ImportKind,
     /// What we offer in a connect.
     pub data: ObdConnectData,
-    /// Our handle of this import: the target names it in callbacks. For [`ImportKind::Client`], the
+    /// Our handle of this import: the target names it in callbacks. For [`ImportKind::Reverse`], the
     /// client's handle, which it gave in its connect.
     pub handle: ObdHandle,
     /// Requests on the wire at once.
@@ -294,11 +295,11 @@ impl fmt::Debug for Engine {
 }
 
 impl Engine {
-    /// An import that will connect when asked to; one of a client is FULL at once.
+    /// An import that will connect when asked to; a reverse one is FULL at once.
     #[must_use]
     pub fn new(now: Instant, config: Config, xids: Arc<Xids>, timing: Arc<Timing>) -> Self {
         assert!(!config.nids.is_empty(), "an import knows at least one node");
-        let reverse = config.kind == ImportKind::Client;
+        let reverse = config.kind == ImportKind::Reverse;
         let state = if reverse { ImportState::Full } else { ImportState::New };
         Self {
             agreed: config.data.clone(),
@@ -532,7 +533,7 @@ impl Engine {
     }
 
     fn is_reverse(&self) -> bool {
-        self.config.kind == ImportKind::Client
+        self.config.kind == ImportKind::Reverse
     }
 
     /// Whether this import pings when it has nothing else to say.
