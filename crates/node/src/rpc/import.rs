@@ -303,7 +303,7 @@ impl Core {
             counters: inner.engine.counters(),
             own_times: inner.engine.own_times(),
             idle_timeout: inner.engine.idle_timeout(),
-            recovers: inner.engine.recovers(),
+            auto_reconnects: inner.engine.auto_reconnects(),
             is_active: inner.engine.is_active(),
             requests_in_flight_max: inner.engine.requests_in_flight(),
             traffic: inner.engine.traffic(),

@@ -99,7 +99,7 @@ pub struct ImportReport {
     /// How long an unused connection is kept; for ever if zero.
     pub idle_timeout: Duration,
     /// Whether a lost connection is made again though no caller asks for anything.
-    pub recovers: bool,
+    pub auto_reconnects: bool,
     /// Whether operators want the import to be used.
     pub is_active: bool,
     /// Requests on the wire at once (`max_rpcs_in_flight`).
@@ -340,8 +340,8 @@ impl RpcNode {
 
     /// Whether the imports to `target` connect again when they lost their connection and no caller asks for
     /// anything (`lctl set_param *.*.pinger_recov`).
-    pub fn recover_or_not(&self, target: &Uuid, on: bool) {
-        self.each_import_to(target, |core| core.handle(Event::Recovers(on)));
+    pub fn set_auto_reconnect(&self, target: &Uuid, on: bool) {
+        self.each_import_to(target, |core| core.handle(Event::AutoReconnect(on)));
     }
 
     /// Whether the imports to `target` are to be used at all: without, what is cached is lost, and calls

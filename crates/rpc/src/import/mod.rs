@@ -144,7 +144,7 @@ pub enum Event {
     /// How long an unused connection is kept; for ever if zero.
     IdleTimeout(Duration),
     /// Whether a lost connection is made again though no caller asks for anything.
-    Recovers(bool),
+    AutoReconnect(bool),
     /// Whether the import is to be used at all.
     Activate(bool),
     /// Time has passed.
@@ -475,7 +475,7 @@ impl Engine {
             }
             Event::Unused(count, is_so) => self.unused(now, count, is_so, actions),
             Event::IdleTimeout(time) => self.limit_idleness(now, time, actions),
-            Event::Recovers(on) => self.recover_or_not(now, on, actions),
+            Event::AutoReconnect(on) => self.set_auto_reconnect(now, on, actions),
             Event::Activate(on) => self.activate(now, on, actions),
             Event::Tick => self.tick(now, actions),
         }
@@ -489,8 +489,8 @@ impl Engine {
 
     /// Whether a lost connection is made again though no caller asks for anything.
     #[must_use]
-    pub fn recovers(&self) -> bool {
-        self.policy.recovers
+    pub fn auto_reconnects(&self) -> bool {
+        self.policy.auto_reconnects
     }
 
     /// Whether operators want the import to be used.

@@ -25,8 +25,8 @@ pub(super) struct Policy {
     pub(super) idle_timeout: Duration,
     /// When a caller asked for anything last, or the owner said that it needs the connection.
     used_at: Instant,
-    /// Whether a lost one is made again though no caller asks for anything.
-    pub(super) recovers: bool,
+    /// Whether a lost one is made again though no caller asks for anything (Lustre's `pinger_recov`).
+    pub(super) auto_reconnects: bool,
     /// Whether there is to be one at all.
     pub(super) active: bool,
     /// The disconnect is on its way.
@@ -37,8 +37,14 @@ pub(super) struct Policy {
 
 impl Default for Policy {
     fn default() -> Self {
-        let (idle_timeout, used_at) = (Duration::ZERO, Instant(0));
-        Self { idle_timeout, used_at, recovers: true, active: true, parking: false, waking: false }
+        Self {
+            idle_timeout: Duration::ZERO,
+            used_at: Instant(0),
+            auto_reconnects: true,
+            active: true,
+            parking: false,
+            waking: false,
+        }
     }
 }
 
@@ -141,7 +147,7 @@ impl Engine {
 
     /// Whether a lost connection is to be made again now.
     pub(super) fn seeks_connection(&self) -> bool {
-        self.wanted && self.policy.active && (self.policy.recovers || self.has_callers())
+        self.wanted && self.policy.active && (self.policy.auto_reconnects || self.has_callers())
     }
 
     pub(super) fn limit_idleness(
@@ -157,8 +163,8 @@ impl Engine {
         }
     }
 
-    pub(super) fn recover_or_not(&mut self, now: Instant, on: bool, actions: &mut Vec<Action>) {
-        self.policy.recovers = on;
+    pub(super) fn set_auto_reconnect(&mut self, now: Instant, on: bool, actions: &mut Vec<Action>) {
+        self.policy.auto_reconnects = on;
         if on && self.state == ImportState::Disconn {
             self.wake(now, actions);
         }
