@@ -59,8 +59,8 @@ pub trait Channel: Send + Sync {
     /// The target's history up to here is durable, as far as the target has reported.
     fn last_committed(&self) -> Transno;
 
-    /// Stops keeping a request for replay that a [`ReplayHook`] asked to keep: the open handle it
-    /// made is closed. No effect if it is not kept.
+    /// Keeps a request no longer for replay that a [`RequestHook`] had kept until now: the open handle
+    /// it made is closed. No effect if it is not kept.
     fn release(&self, xid: Xid);
 }
 
@@ -103,8 +103,8 @@ pub struct Call {
     pub body: BodyExtras,
     /// How it is sent, and what happens when the connection breaks.
     pub kind: CallKind,
-    /// Who is asked about the request when it is replayed.
-    pub on_replay: Option<Arc<dyn ReplayHook>>,
+    /// Who is asked about the request whenever it is sent, and when it is replayed.
+    pub hook: Option<Arc<dyn RequestHook>>,
     /// No caller waits for it: it may be sent a moment later, together with what is sent next.
     pub may_linger: bool,
     /// Answer a refused request with [`Answer`] too, the errno in its body's `status`, instead of
@@ -122,7 +122,7 @@ impl Call {
             bulk: Bulk::None,
             body: BodyExtras::default(),
             kind: CallKind::Normal,
-            on_replay: None,
+            hook: None,
             may_linger: false,
             refusal_as_answer: false,
         }
@@ -293,12 +293,13 @@ impl fmt::Display for RpcError {
 
 impl std::error::Error for RpcError {}
 
-/// The owner of a request that is kept for replay: of an open handle, say.
-pub trait ReplayHook: Send + Sync {
-    /// Whether to keep the request even after its transaction is durable, until
+/// The owner of a request: of the open handle that it makes or closes, say. It is asked whenever the request is
+/// sent, whether to keep it longer than its transaction needs, and around its replay.
+pub trait RequestHook: Send + Sync {
+    /// Whether to keep the request for replay even after its transaction is durable, until
     /// [`Channel::release`]: opens, whose handle lives in the target's memory only. Asked once,
     /// with the reply that carried the transno.
-    fn keep(&self, answer: &Answer) -> bool {
+    fn keep_until_release(&self, answer: &Answer) -> bool {
         let _ = answer;
         false
     }

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use sheen_io::Oneshot;
 use sheen_rpc::import::{Action, Config, Engine, Event, ImportKind, Outgoing, OutgoingBulk};
 use sheen_rpc::{
-    Answer, BoxFuture, Call, Channel, Counters, Import, ImportEvents, ImportState, ReplayHook,
+    Answer, BoxFuture, Call, Channel, Counters, Import, ImportEvents, ImportState, RequestHook,
     RpcError, StateChange, Then,
 };
 use sheen_types::{HashMap, Instant, MatchBits, Nid, Transno, Uuid, Xid};
@@ -166,14 +166,14 @@ impl Core {
         &self,
         key: u64,
         result: Result<Answer, RpcError>,
-        hook: Option<Arc<dyn ReplayHook>>,
+        hook: Option<Arc<dyn RequestHook>>,
     ) {
         if let Err(error @ RpcError::Protocol(_)) = &result {
             // Its caller sees `EPROTO` alone.
             tracing::warn!(target = %self.target, %error, "an answer that makes no sense");
         }
         if let (Some(hook), Ok(answer)) = (hook, &result)
-            && !hook.keep(answer)
+            && !hook.keep_until_release(answer)
         {
             self.handle(Event::Release(answer.xid));
         }

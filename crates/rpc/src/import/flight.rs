@@ -218,7 +218,7 @@ impl Engine {
         flight.deadline = now + self.patience(flight.timeout);
         flight.answer = None;
         flight.parts.clear();
-        if let Some(hook) = &flight.call.on_replay {
+        if let Some(hook) = &flight.call.hook {
             hook.before_send(&mut flight.call.request);
         }
         let outgoing = self.encode(xid, &mut flight);

@@ -37,7 +37,7 @@ use sheen_wire::messages::Request;
 use sheen_wire::ptlrpc::PtlrpcBody;
 
 use crate::adaptive::Estimate;
-use crate::channel::{Answer, Call, ReplayHook, RpcError};
+use crate::channel::{Answer, Call, RequestHook, RpcError};
 use crate::limits;
 use crate::state::{Counters, ImportState, StateChange};
 use crate::timing::{Bounds, OwnTimes, Timing};
@@ -175,7 +175,7 @@ pub enum Action {
     Forget(MatchBits),
     /// A call has ended. If there is a hook, ask it whether to keep the request, and if not,
     /// say [`Event::Release`].
-    Complete(u64, Result<Answer, RpcError>, Option<Arc<dyn ReplayHook>>),
+    Complete(u64, Result<Answer, RpcError>, Option<Arc<dyn RequestHook>>),
     /// A connect or disconnect has ended.
     Settled(u64, Result<(), RpcError>),
     /// Notify the owner of the new state.
@@ -191,9 +191,9 @@ pub enum Action {
     /// count of connects.
     ReplayLocks(u32),
     /// Show the owner a request before its replay; then [`Event::Prepared`].
-    Prepare(Transno, Arc<dyn ReplayHook>, Box<Request>, Box<PtlrpcBody>),
+    Prepare(Transno, Arc<dyn RequestHook>, Box<Request>, Box<PtlrpcBody>),
     /// Show the owner the answer to a replay.
-    Replayed(Arc<dyn ReplayHook>, Box<Answer>),
+    Replayed(Arc<dyn RequestHook>, Box<Answer>),
 }
 
 impl fmt::Debug for Action {

@@ -8,7 +8,7 @@ use sheen_wire::ptlrpc::PtlrpcBody;
 
 use super::flight::{Flight, Owner};
 use super::{Action, Engine, Kept};
-use crate::channel::{Answer, Bulk, Call, CallKind, ReplayHook, RpcError};
+use crate::channel::{Answer, Bulk, Call, CallKind, RequestHook, RpcError};
 use crate::state::ImportState;
 
 impl Engine {
@@ -50,12 +50,12 @@ impl Engine {
         tag: u16,
         call: Call,
         body: &PtlrpcBody,
-    ) -> Option<Arc<dyn ReplayHook>> {
+    ) -> Option<Arc<dyn RequestHook>> {
         if !call.kind.is_replayable() || body.transno == Transno(0) {
             return None;
         }
         // What was refused opened nothing.
-        let hook = call.on_replay.clone().filter(|_| body.status >= 0);
+        let hook = call.hook.clone().filter(|_| body.status >= 0);
         if body.transno <= self.committed && hook.is_none() {
             return None;
         }
@@ -79,7 +79,7 @@ impl Engine {
             return;
         };
         let transno = *transno;
-        match &kept.call.on_replay {
+        match &kept.call.hook {
             Some(hook) => {
                 let request = Box::new(kept.call.request.clone());
                 let answer = Box::new(kept.answer.clone());
@@ -134,7 +134,7 @@ impl Engine {
         answer: Answer,
         actions: &mut Vec<Action>,
     ) {
-        if let Some(hook) = self.kept.get(&transno).and_then(|kept| kept.call.on_replay.clone()) {
+        if let Some(hook) = self.kept.get(&transno).and_then(|kept| kept.call.hook.clone()) {
             actions.push(Action::Replayed(hook, Box::new(answer)));
         }
         self.replay_is_over(now, transno, actions);

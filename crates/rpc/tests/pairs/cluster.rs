@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use sheen_rpc::import::{Action, Config, Engine, Event, ImportKind, Message};
-use sheen_rpc::{Answer, Call, CallKind, ImportState, ReplayHook, RpcError, Timing, Xids};
+use sheen_rpc::{Answer, Call, CallKind, ImportState, RequestHook, RpcError, Timing, Xids};
 use sheen_types::{Instant, MatchBits, Nid, ObdHandle, Transno, Uuid, Xid};
 use sheen_wire::connect::{ConnectFlags, ObdConnectData};
 use sheen_wire::lnet::Portal;
@@ -160,14 +160,14 @@ impl Cluster {
         self.feed(Event::Submit(self.calls, Box::new(call)));
     }
 
-    pub(crate) fn submit_hooked(&mut self, kind: CallKind, hook: Option<Arc<dyn ReplayHook>>) {
+    pub(crate) fn submit_hooked(&mut self, kind: CallKind, hook: Option<Arc<dyn RequestHook>>) {
         self.calls += 1;
         let modifies = kind == CallKind::Modifying;
         if modifies {
             self.modifying.insert(self.calls);
         }
         let key = if modifies { "apply" } else { "look" };
-        let call = Call { on_replay: hook, ..call_of(key, self.calls, kind) };
+        let call = Call { hook, ..call_of(key, self.calls, kind) };
         self.feed(Event::Submit(self.calls, Box::new(call)));
     }
 
@@ -301,7 +301,7 @@ impl Cluster {
             }
             Action::Complete(key, result, hook) => {
                 if let (Some(hook), Ok(answer)) = (hook, &result)
-                    && !hook.keep(answer)
+                    && !hook.keep_until_release(answer)
                 {
                     let xid = answer.xid;
                     self.enqueue(Packet::Host(Event::Release(xid)));

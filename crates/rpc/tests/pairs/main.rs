@@ -11,7 +11,7 @@ use std::time::Duration;
 use cluster::{Cluster, Faults, PARTNER};
 use proptest::prelude::*;
 use sheen_rpc::import::Event;
-use sheen_rpc::{Answer, CallKind, ImportState, OwnTimes, ReplayHook, RpcError, Time};
+use sheen_rpc::{Answer, CallKind, ImportState, OwnTimes, RequestHook, RpcError, Time};
 use sheen_types::{Errno, Transno};
 use sheen_wire::messages::Request;
 use sheen_wire::opcode::Opcode;
@@ -451,8 +451,8 @@ struct Open {
     replayed: AtomicU32,
 }
 
-impl ReplayHook for Open {
-    fn keep(&self, _answer: &Answer) -> bool {
+impl RequestHook for Open {
+    fn keep_until_release(&self, _answer: &Answer) -> bool {
         true
     }
 
