@@ -115,7 +115,7 @@ impl ImportEvents for Events {
         locks.is_some_and(|locks| locks.is_empty())
     }
 
-    fn evicted(&self, _channel: &Arc<dyn Channel>) {
+    fn invalidate(&self, _channel: &Arc<dyn Channel>) {
         if let Some(locks) = self.locks.get().and_then(Weak::upgrade) {
             tracing::warn!(target = locks.name(), "cached locks and data are lost");
             locks.on_evicted();

@@ -122,7 +122,7 @@ impl Core {
                 }
             }
             Action::State(state) => self.state_changed(state),
-            Action::Evicted => self.have_all_dropped(),
+            Action::Invalidate => self.invalidate(),
             Action::WentBack(reported, claimed) => self.log_went_back(reported, claimed),
             Action::AskUnused(count) => {
                 let is_unused = self.events.is_unused();
@@ -223,16 +223,16 @@ impl Core {
              claims {claimed}. What lies between is lost on it: check its store and its log");
     }
 
-    /// The target has evicted this client: its locks, and what they cover, are void. The engine goes on when
+    /// This client's locks at the target, and what they cover, are void. After an eviction the engine goes on when
     /// that is dropped.
-    fn have_all_dropped(&self) {
+    fn invalidate(&self) {
         let Some(core) = self.me.upgrade() else { return };
         let task = async move {
             let channel: Arc<dyn Channel> = core.clone();
-            core.events.evicted(&channel);
+            core.events.invalidate(&channel);
             core.handle(Event::Invalidated);
         };
-        self.node.world.tasks.spawn("rpc evicted", Box::pin(task));
+        self.node.world.tasks.spawn("rpc invalidation", Box::pin(task));
     }
 
     fn replay_locks(&self, count: u32) {

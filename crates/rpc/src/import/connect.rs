@@ -233,7 +233,7 @@ impl Engine {
         if self.remote != ObdHandle(0) {
             self.lose_all();
             self.forget_target();
-            actions.push(Action::Evicted);
+            actions.push(Action::Invalidate);
         }
         for key in self.connecting.drain(..) {
             actions.push(Action::Settled(key, Err(error.clone())));

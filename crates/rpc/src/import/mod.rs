@@ -123,7 +123,7 @@ pub enum Event {
     /// All calls of [`Action::ReplayLocks`] have ended, at this count of connects; false if one of
     /// them failed for lack of a connection.
     LocksReplayed(u32, bool),
-    /// The owner has dropped what the eviction took.
+    /// The owner has dropped what [`Action::Invalidate`] named.
     Invalidated,
     /// The owner of a request that is replayed next has looked at it.
     Prepared(Transno, Box<Request>),
@@ -180,8 +180,9 @@ pub enum Action {
     Settled(u64, Result<(), RpcError>),
     /// Notify the owner of the new state.
     State(ImportState),
-    /// Notify the owner that all is lost; then [`Event::Invalidated`].
-    Evicted,
+    /// Notify the owner that all is void that the target gave it: it evicted us, refused us for good, or operators
+    /// turned the import off. Then [`Event::Invalidated`].
+    Invalidate,
     /// The target has lost what it had reported as durable up to the first: now it claims the second.
     /// What was dropped for that cannot be replayed. Log it for operators; nothing follows.
     WentBack(Transno, Transno),
@@ -204,7 +205,7 @@ impl fmt::Debug for Action {
             Self::Complete(key, result, _) => write!(out, "Complete({key}, {result:?})"),
             Self::Settled(key, result) => write!(out, "Settled({key}, {result:?})"),
             Self::State(state) => write!(out, "State({state})"),
-            Self::Evicted => out.write_str("Evicted"),
+            Self::Invalidate => out.write_str("Invalidate"),
             Self::WentBack(reported, claimed) => write!(out, "WentBack({reported}, {claimed})"),
             Self::AskUnused(count) => write!(out, "AskUnused({count})"),
             Self::ReplayLocks(count) => write!(out, "ReplayLocks({count})"),

@@ -192,7 +192,7 @@ impl Engine {
         let parking = std::mem::take(&mut self.policy.parking);
         self.fail_all(&error, actions);
         self.lose_all();
-        actions.push(Action::Evicted);
+        actions.push(Action::Invalidate);
         if self.state == ImportState::Full && !parking {
             self.park(now, actions);
         } else {

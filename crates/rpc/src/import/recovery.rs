@@ -195,7 +195,7 @@ impl Engine {
         self.counters.evictions += 1;
         self.fail_all(&RpcError::Evicted, actions);
         self.lose_all();
-        actions.push(Action::Evicted);
+        actions.push(Action::Invalidate);
     }
 
     pub(super) fn invalidated(&mut self, now: Instant, actions: &mut Vec<Action>) {

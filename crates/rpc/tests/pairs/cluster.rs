@@ -322,7 +322,7 @@ impl Cluster {
                 self.enqueue(Packet::Host(Event::Unused(count, is_unused)));
             }
             Action::WentBack(reported, claimed) => self.went_back.push((reported, claimed)),
-            Action::Evicted => {
+            Action::Invalidate => {
                 self.invalidations += 1;
                 self.enqueue(Packet::Host(Event::Invalidated));
             }
