@@ -203,7 +203,10 @@ pub enum CallKind {
     /// As `Normal`, and: takes a slot of modifying requests, so that the target can answer a
     /// resend from its reply data, and is kept for replay until its transaction is durable.
     Modifying,
-    /// As `Modifying` without a slot: writes and punches of objects, whose replay is harmless.
+    /// As `Modifying` without a slot: what an OST may execute twice without harm. Of a Lustre OST all of it is
+    /// kept for replay. Ours gives a transno to creates, destroys and changes of attributes alone: bytes that it
+    /// has written outlive its process, and their replies carry none, so a write is sent again while it has no
+    /// answer and never replayed.
     Idempotent,
     /// Ends with [`RpcError::Disconnected`] when its connection breaks: never sent twice.
     NoResend,
@@ -214,9 +217,10 @@ pub enum CallKind {
 }
 
 impl CallKind {
-    /// Whether the request is kept for replay once its reply carries a transno.
+    /// Whether the request may change the target: it is then not forgotten with its caller, and is kept for
+    /// replay if, and only if, its reply carries a transno.
     #[must_use]
-    pub fn is_replayable(self) -> bool {
+    pub fn may_modify(self) -> bool {
         matches!(self, Self::Modifying | Self::Idempotent)
     }
 }

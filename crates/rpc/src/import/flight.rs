@@ -296,7 +296,7 @@ impl Engine {
             self.waiting_modifying.retain(|(waiting, _)| *waiting != key);
             return;
         };
-        let modifies = |flight: &Flight| flight.call.kind.is_replayable();
+        let modifies = |flight: &Flight| flight.call.kind.may_modify();
         if !self.flights.get(&xid).is_some_and(modifies) {
             self.land(xid, actions);
             self.pump(now, actions);

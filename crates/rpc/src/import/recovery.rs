@@ -51,7 +51,7 @@ impl Engine {
         call: Call,
         body: &PtlrpcBody,
     ) -> Option<Arc<dyn RequestHook>> {
-        if !call.kind.is_replayable() || body.transno == Transno(0) {
+        if !call.kind.may_modify() || body.transno == Transno(0) {
             return None;
         }
         // What was refused opened nothing.
