@@ -1,4 +1,8 @@
 //! What a role holds to talk to one target, and what it says and hears over it.
+//!
+//! A [`Channel`] is what a role calls the target through, an [`Import`] one whose connection it decides about, too.
+//! Both are faces of the same thing, which `sheen_node` makes: an [`crate::import::Engine`], which decides, and the
+//! node's clock, network and tasks, which do what it decides.
 
 use std::fmt;
 use std::sync::Arc;
@@ -64,7 +68,7 @@ pub trait Channel: Send + Sync {
     fn release(&self, xid: Xid);
 }
 
-/// A channel whose owner also decides when it connects. `node` makes them.
+/// A channel whose owner also decides when it connects.
 pub trait Import: Channel {
     /// Connects; completes when the import is FULL for the first time, or fails for good. While
     /// the target cannot be reached it keeps trying.

@@ -31,7 +31,7 @@ pub enum ServerKind {
     Ost,
 }
 
-/// What an import shall be.
+/// What a mount wants an import to be; its [`Connector`] makes it so, with the rest that a node needs.
 pub struct ImportPlan {
     /// The target.
     pub target: Uuid,
@@ -47,7 +47,7 @@ pub struct ImportPlan {
     pub events: Arc<dyn ImportEvents>,
 }
 
-/// Makes imports; the host implements it with its node.
+/// Makes imports; implemented over the node that the client runs on.
 pub trait Connector: Send + Sync {
     /// An import that connects on request.
     fn import(&self, plan: ImportPlan) -> Arc<dyn Import>;

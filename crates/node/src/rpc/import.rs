@@ -1,4 +1,8 @@
 //! An import's engine with the world around it.
+//!
+//! [`NodeImport`] owns the engine of one import (`sheen_rpc::import::Engine`, which decides), feeds it events and
+//! performs its actions with this node's clock, network and tasks. Roles hold it as a [`Channel`], or as an
+//! [`Import`] if they also say when it connects.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -31,9 +35,9 @@ struct Inner {
     performing: bool,
 }
 
-/// An import of a node.
-pub(super) struct Core {
-    me: Weak<Core>,
+/// An import of this node, or a reverse one.
+pub(super) struct NodeImport {
+    me: Weak<NodeImport>,
     node: Arc<RpcNode>,
     client: Uuid,
     target: Uuid,
@@ -49,7 +53,7 @@ pub(super) struct Core {
     events: Arc<dyn ImportEvents>,
 }
 
-impl Core {
+impl NodeImport {
     pub(super) fn new(
         node: &Arc<RpcNode>,
         config: Config,
@@ -226,27 +230,27 @@ impl Core {
     /// This client's locks at the target, and what they cover, are void. After an eviction the engine goes on when
     /// that is dropped.
     fn invalidate(&self) {
-        let Some(core) = self.me.upgrade() else { return };
+        let Some(import) = self.me.upgrade() else { return };
         let task = async move {
-            let channel: Arc<dyn Channel> = core.clone();
-            core.events.invalidate(&channel);
-            core.handle(Event::Invalidated);
+            let channel: Arc<dyn Channel> = import.clone();
+            import.events.invalidate(&channel);
+            import.handle(Event::Invalidated);
         };
         self.node.world.tasks.spawn("rpc invalidation", Box::pin(task));
     }
 
     fn replay_locks(&self, count: u32) {
-        let Some(core) = self.me.upgrade() else { return };
+        let Some(import) = self.me.upgrade() else { return };
         let task = async move {
-            core.events.before_locks().await;
+            import.events.before_locks().await;
             // Another connect may have been made meanwhile, which replays all again.
-            if !core.inner.lock().engine.awaits_locks(count) {
+            if !import.inner.lock().engine.awaits_locks(count) {
                 return;
             }
-            let locks = core.events.replay_locks(count);
+            let locks = import.events.replay_locks(count);
             let mut sent: Vec<_> = Vec::with_capacity(locks.len());
             for lock in locks {
-                sent.push((Box::pin(CallFuture::new(Arc::clone(&core), lock.call)), lock.done));
+                sent.push((Box::pin(CallFuture::new(Arc::clone(&import), lock.call)), lock.done));
             }
             let mut whole = true;
             // One after the other: the first poll sends, so all of a batch is under way.
@@ -255,7 +259,7 @@ impl Core {
                 let batch = std::mem::replace(&mut sent, rest);
                 whole &= replay_batch(batch).await;
             }
-            core.handle(Event::LocksReplayed(count, whole));
+            import.handle(Event::LocksReplayed(count, whole));
         };
         self.node.world.tasks.spawn("rpc lock replay", Box::pin(task));
     }
@@ -314,14 +318,14 @@ impl Core {
         &self,
         event: impl FnOnce(u64) -> Event + Send + 'static,
     ) -> BoxFuture<'static, Result<(), RpcError>> {
-        let Some(core) = self.me.upgrade() else {
+        let Some(import) = self.me.upgrade() else {
             return Box::pin(async { Err(RpcError::Shutdown) });
         };
         Box::pin(async move {
-            let key = core.keys.fetch_add(1, Ordering::Relaxed);
+            let key = import.keys.fetch_add(1, Ordering::Relaxed);
             let settled = Oneshot::new();
-            core.settling.lock().insert(key, Arc::clone(&settled));
-            core.handle(event(key));
+            import.settling.lock().insert(key, Arc::clone(&settled));
+            import.handle(event(key));
             settled.wait().await
         })
     }
@@ -358,21 +362,21 @@ async fn replay_batch(batch: Vec<LockCall>) -> bool {
     whole
 }
 
-impl Channel for Core {
+impl Channel for NodeImport {
     fn call(&self, call: Call) -> BoxFuture<'static, Result<Answer, RpcError>> {
         match self.me.upgrade() {
-            Some(core) => Box::pin(CallFuture::new(core, call)),
+            Some(import) => Box::pin(CallFuture::new(import, call)),
             None => Box::pin(async { Err(RpcError::Shutdown) }),
         }
     }
 
     fn call_behind(&self, call: Call, then: Then) -> BoxFuture<'static, ()> {
-        let (core, call) = (self.me.upgrade(), Box::new(for_current_job(call)));
+        let (import, call) = (self.me.upgrade(), Box::new(for_current_job(call)));
         Box::pin(async move {
-            let Some(core) = core else { return then(Err(RpcError::Shutdown)) };
-            let key = core.keys.fetch_add(1, Ordering::Relaxed);
-            core.calls.lock().insert(key, Waiter::Unawaited(then));
-            core.handle(Event::Submit(key, call));
+            let Some(import) = import else { return then(Err(RpcError::Shutdown)) };
+            let key = import.keys.fetch_add(1, Ordering::Relaxed);
+            import.calls.lock().insert(key, Waiter::Unawaited(then));
+            import.handle(Event::Submit(key, call));
         })
     }
 
@@ -412,7 +416,7 @@ impl Channel for Core {
     }
 }
 
-impl Import for Core {
+impl Import for NodeImport {
     fn connect(&self) -> BoxFuture<'static, Result<(), RpcError>> {
         self.settle(Event::Connect)
     }

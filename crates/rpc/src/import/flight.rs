@@ -19,7 +19,7 @@ use crate::timing::Time;
 /// Who wants the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Owner {
-    /// A call, by the host's key.
+    /// A call, by the node's key.
     Caller(u64),
     /// The state machine, to connect.
     Connect,
@@ -29,7 +29,7 @@ pub(super) enum Owner {
     Replay(Transno),
     /// The state machine, to say that replay is over.
     ReplayDone,
-    /// The caller that closes the import, by the host's key.
+    /// The caller that closes the import, by the node's key.
     Disconnect(u64),
     /// The state machine, to give up the connection for a while.
     Park,

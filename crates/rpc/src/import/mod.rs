@@ -1,8 +1,9 @@
 //! The client's end of a connection to one target, as a state machine (Lustre's import).
 //!
 //! Owns the requests of one import from [`Event::Submit`] to [`Action::Complete`], the connection's
-//! state, what is kept for replay, the slots of modifying requests, and the timeouts. The host owns
-//! clock, network and tasks: it feeds events and performs actions, in their order.
+//! state, what is kept for replay, the slots of modifying requests, and the timeouts. The node
+//! (`sheen_node`'s `NodeImport`) owns clock, network and tasks: it feeds the [`Engine`] events and performs its
+//! actions, in their order.
 //!
 //! What always holds:
 //! - every submitted call is completed exactly once, unless it was given up;
@@ -102,7 +103,7 @@ pub struct Config {
 /// What happens to an import.
 #[derive(Debug)]
 pub enum Event {
-    /// A call, under a key that the host chose.
+    /// A call, under a key that the node chose.
     Submit(u64, Box<Call>),
     /// No caller waits for this call any more.
     GiveUp(u64),
@@ -166,7 +167,7 @@ pub struct Message {
     pub payload: Bytes,
 }
 
-/// What the host has to do.
+/// What the node has to do.
 #[expect(clippy::large_enum_variant, reason = "every call is completed: a box would cost it one")]
 pub enum Action {
     /// Send a request, having set up its bulk.

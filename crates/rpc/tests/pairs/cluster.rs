@@ -1,4 +1,4 @@
-//! The client's host and the network between it and the model server.
+//! The client's node and the network between it and the model server.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -47,8 +47,8 @@ enum Packet {
     ToClient(u32, MatchBits, Bytes),
     /// The client's LNet reports that the server cannot be reached.
     Down(Nid),
-    /// To the engine itself, from its host.
-    Host(Event),
+    /// To the engine itself, from its node.
+    Node(Event),
 }
 
 pub(crate) struct Cluster {
@@ -174,14 +174,14 @@ impl Cluster {
     /// Replays all locks to the server; reports when it has them.
     fn replay_locks(&mut self, count: u32) {
         if self.locks == 0 {
-            self.enqueue(Packet::Host(Event::LocksReplayed(count, true)));
+            self.enqueue(Packet::Node(Event::LocksReplayed(count, true)));
             return;
         }
         let first = LOCK_KEYS + u64::from(count) * LOCK_KEYS;
         self.replays.insert(count, (self.locks, true));
         for lock in 0..self.locks {
             let call = call_of("lock", lock, CallKind::Recovery);
-            self.enqueue(Packet::Host(Event::Submit(first + lock, Box::new(call))));
+            self.enqueue(Packet::Node(Event::Submit(first + lock, Box::new(call))));
         }
     }
 
@@ -193,7 +193,7 @@ impl Cluster {
         if *missing == 0 {
             let whole = *whole;
             self.replays.remove(&count);
-            self.enqueue(Packet::Host(Event::LocksReplayed(count, whole)));
+            self.enqueue(Packet::Node(Event::LocksReplayed(count, whole)));
         }
     }
 
@@ -205,7 +205,7 @@ impl Cluster {
 
     /// What is under way is lost, and both ends notice.
     pub(crate) fn break_connection(&mut self) {
-        self.packets.retain(|_, packet| matches!(packet, Packet::Host(_)));
+        self.packets.retain(|_, packet| matches!(packet, Packet::Node(_)));
         self.feed(Event::PeerDown(self.engine.peer()));
     }
 
@@ -252,7 +252,7 @@ impl Cluster {
                     self.feed(Event::Message(Message { from, portal, bits, offset, payload }));
                 }
                 Packet::Down(nid) => self.feed(Event::PeerDown(nid)),
-                Packet::Host(event) => self.feed(event),
+                Packet::Node(event) => self.feed(event),
             }
         }
     }
@@ -268,7 +268,7 @@ impl Cluster {
                 Packet::ToClient(offset, bits, payload) => {
                     Packet::ToClient(*offset, *bits, payload.clone())
                 }
-                Packet::Down(_) | Packet::Host(_) => return,
+                Packet::Down(_) | Packet::Node(_) => return,
             };
             self.enqueue(copy);
         }
@@ -304,7 +304,7 @@ impl Cluster {
                     && !hook.keep_until_release(answer)
                 {
                     let xid = answer.xid;
-                    self.enqueue(Packet::Host(Event::Release(xid)));
+                    self.enqueue(Packet::Node(Event::Release(xid)));
                 }
                 if key >= LOCK_KEYS {
                     self.lock_replayed(key, &result);
@@ -319,18 +319,18 @@ impl Cluster {
             }
             Action::AskUnused(count) => {
                 let is_unused = self.locks == 0;
-                self.enqueue(Packet::Host(Event::Unused(count, is_unused)));
+                self.enqueue(Packet::Node(Event::Unused(count, is_unused)));
             }
             Action::WentBack(reported, claimed) => self.went_back.push((reported, claimed)),
             Action::Invalidate => {
                 self.invalidations += 1;
-                self.enqueue(Packet::Host(Event::Invalidated));
+                self.enqueue(Packet::Node(Event::Invalidated));
             }
             Action::ReplayLocks(count) => self.replay_locks(count),
             Action::Forget(_) | Action::State(_) => {}
             Action::Prepare(transno, hook, mut request, answer) => {
                 hook.before_replay(&mut request, &answer);
-                self.enqueue(Packet::Host(Event::Prepared(transno, request)));
+                self.enqueue(Packet::Node(Event::Prepared(transno, request)));
             }
             Action::Replayed(hook, answer) => hook.replayed(&answer),
         }
