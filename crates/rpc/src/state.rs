@@ -137,7 +137,7 @@ pub trait ImportEvents: Send + Sync {
 
     /// Our locks are replayed to the restarted target: one enqueue (kind
     /// [`crate::CallKind::Recovery`], with REQ_REPLAY_DONE set by the import) and what to do with
-    /// its answer, per lock. `connection` counts connections, as [`crate::Answer::connection`] does.
+    /// its answer, per lock. `connection` is numbered as in [`crate::Answer::connection`].
     fn replay_locks(&self, connection: u32) -> Vec<LockReplay> {
         let _ = connection;
         Vec::new()

@@ -128,11 +128,11 @@ impl NodeImport {
             Action::State(state) => self.state_changed(state),
             Action::Invalidate => self.invalidate(),
             Action::WentBack(reported, claimed) => self.log_went_back(reported, claimed),
-            Action::AskUnused(count) => {
+            Action::AskUnused(connection) => {
                 let is_unused = self.events.is_unused();
-                self.handle(Event::Unused(count, is_unused));
+                self.handle(Event::Unused(connection, is_unused));
             }
-            Action::ReplayLocks(count) => self.replay_locks(count),
+            Action::ReplayLocks(connection) => self.replay_locks(connection),
             Action::Prepare(transno, hook, mut request, answer) => {
                 hook.before_replay(&mut request, &answer);
                 self.handle(Event::Prepared(transno, request));
@@ -239,15 +239,15 @@ impl NodeImport {
         self.node.world.tasks.spawn("rpc invalidation", Box::pin(task));
     }
 
-    fn replay_locks(&self, count: u32) {
+    fn replay_locks(&self, connection: u32) {
         let Some(import) = self.me.upgrade() else { return };
         let task = async move {
             import.events.before_locks().await;
             // Another connect may have been made meanwhile, which replays all again.
-            if !import.inner.lock().engine.awaits_locks(count) {
+            if !import.inner.lock().engine.awaits_locks(connection) {
                 return;
             }
-            let locks = import.events.replay_locks(count);
+            let locks = import.events.replay_locks(connection);
             let mut sent: Vec<_> = Vec::with_capacity(locks.len());
             for lock in locks {
                 sent.push((Box::pin(CallFuture::new(Arc::clone(&import), lock.call)), lock.done));
@@ -259,7 +259,7 @@ impl NodeImport {
                 let batch = std::mem::replace(&mut sent, rest);
                 whole &= replay_batch(batch).await;
             }
-            import.handle(Event::LocksReplayed(count, whole));
+            import.handle(Event::LocksReplayed(connection, whole));
         };
         self.node.world.tasks.spawn("rpc lock replay", Box::pin(task));
     }

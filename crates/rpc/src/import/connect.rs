@@ -50,7 +50,7 @@ impl Engine {
             return;
         }
         self.enter(now, ImportState::Connecting, actions);
-        self.conn_cnt += 1;
+        self.connection += 1;
         self.tries += 1;
         self.counters.connects += 1;
         let peer = self.peer();

@@ -121,8 +121,8 @@ pub enum Event {
     AddNid(Nid),
     /// The connections to a node are gone, or it refused one.
     PeerDown(Nid),
-    /// All calls of [`Action::ReplayLocks`] have ended, at this count of connects; false if one of
-    /// them failed for lack of a connection.
+    /// All calls of [`Action::ReplayLocks`] have ended, over this connection; false if one of them failed for
+    /// lack of it.
     LocksReplayed(u32, bool),
     /// The owner has dropped what [`Action::Invalidate`] named.
     Invalidated,
@@ -140,7 +140,7 @@ pub enum Event {
     OwnTimes(OwnTimes),
     /// The times of the process have changed.
     TimingChanged,
-    /// The owner needs the connection of this count of connects, or does not.
+    /// The owner does not need this connection, or does.
     Unused(u32, bool),
     /// How long an unused connection is kept; for ever if zero.
     IdleTimeout(Duration),
@@ -187,10 +187,9 @@ pub enum Action {
     /// The target has lost what it had reported as durable up to the first: now it claims the second.
     /// What was dropped for that cannot be replayed. Log it for operators; nothing follows.
     WentBack(Transno, Transno),
-    /// Ask the owner whether it needs the connection; then [`Event::Unused`] with this count of connects.
+    /// Ask the owner whether it needs this connection; then [`Event::Unused`] with it.
     AskUnused(u32),
-    /// Ask the owner for its locks and submit their calls; then [`Event::LocksReplayed`] with this
-    /// count of connects.
+    /// Ask the owner for its locks and submit their calls; then [`Event::LocksReplayed`] with this connection.
     ReplayLocks(u32),
     /// Show the owner a request before its replay; then [`Event::Prepared`].
     Prepare(Transno, Arc<dyn RequestHook>, Box<Request>, Box<PtlrpcBody>),
@@ -208,8 +207,8 @@ impl fmt::Debug for Action {
             Self::State(state) => write!(out, "State({state})"),
             Self::Invalidate => out.write_str("Invalidate"),
             Self::WentBack(reported, claimed) => write!(out, "WentBack({reported}, {claimed})"),
-            Self::AskUnused(count) => write!(out, "AskUnused({count})"),
-            Self::ReplayLocks(count) => write!(out, "ReplayLocks({count})"),
+            Self::AskUnused(connection) => write!(out, "AskUnused({connection})"),
+            Self::ReplayLocks(connection) => write!(out, "ReplayLocks({connection})"),
             Self::Prepare(transno, ..) => write!(out, "Prepare({transno})"),
             Self::Replayed(_, answer) => write!(out, "Replayed({})", answer.xid),
         }
@@ -238,7 +237,8 @@ pub struct Engine {
     stats: Stats,
     /// The export's handle as the target gave it; 0 before the first connect.
     remote: ObdHandle,
-    conn_cnt: u32,
+    /// Connections are numbered, from the first connect on (Lustre's `imp_conn_cnt`).
+    connection: u32,
     agreed: ObdConnectData,
     /// Whether the target ever granted us something that an eviction would take from us.
     used: bool,
@@ -314,7 +314,7 @@ impl Engine {
             history: VecDeque::from([StateChange { at: now, state }]),
             counters: Counters::default(),
             stats: Stats::default(),
-            conn_cnt: 0,
+            connection: 0,
             used: false,
             nid: 0,
             wanted: false,
@@ -457,7 +457,9 @@ impl Engine {
             Event::Reconnect => self.reconnect(now, actions),
             Event::AddNid(nid) => self.add_nid(nid),
             Event::PeerDown(nid) => self.peer_down(now, nid, actions),
-            Event::LocksReplayed(count, whole) => self.locks_replayed(now, count, whole, actions),
+            Event::LocksReplayed(connection, whole) => {
+                self.locks_replayed(now, connection, whole, actions);
+            }
             Event::Invalidated => self.invalidated(now, actions),
             Event::Prepared(transno, request) => self.prepared(now, transno, *request, actions),
             Event::Release(xid) => self.release(xid),
@@ -475,7 +477,7 @@ impl Engine {
             Event::TimingChanged => {
                 self.next_ping = self.next_ping.min(now + self.timing.ping_intervals().0);
             }
-            Event::Unused(count, is_so) => self.unused(now, count, is_so, actions),
+            Event::Unused(connection, is_so) => self.unused(now, connection, is_so, actions),
             Event::IdleTimeout(time) => self.limit_idleness(now, time, actions),
             Event::AutoReconnect(on) => self.set_auto_reconnect(now, on, actions),
             Event::Activate(on) => self.activate(now, on, actions),

@@ -142,7 +142,7 @@ impl Engine {
             tag: flight.tag,
             projid: extras.projid,
             flags: extras.flags,
-            conn_cnt: self.conn_cnt,
+            conn_cnt: self.connection,
             timeout: flight.timeout,
             pre_versions: extras.pre_versions,
             uid: extras.uid,

@@ -66,7 +66,7 @@ impl Engine {
         // Asked again as late, unless it goes.
         self.policy.used_at = now;
         if self.is_unburdened() {
-            actions.push(Action::AskUnused(self.conn_cnt));
+            actions.push(Action::AskUnused(self.connection));
         } else {
             // The answer to a ping reports what is durable.
             self.next_ping = self.next_ping.min(now + limits::SCAN_INTERVAL);
@@ -86,11 +86,11 @@ impl Engine {
     pub(super) fn unused(
         &mut self,
         now: Instant,
-        count: u32,
+        connection: u32,
         is_so: bool,
         actions: &mut Vec<Action>,
     ) {
-        let is_this = self.state == ImportState::Full && count == self.conn_cnt;
+        let is_this = self.state == ImportState::Full && connection == self.connection;
         if is_so && is_this && self.is_unburdened() && !self.policy.idle_timeout.is_zero() {
             self.park(now, actions);
         }

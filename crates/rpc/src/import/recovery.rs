@@ -17,7 +17,7 @@ impl Engine {
         match self.state {
             ImportState::Evicted => self.evicted(actions),
             ImportState::Replay => self.replay_next(now, actions),
-            ImportState::ReplayLocks => actions.push(Action::ReplayLocks(self.conn_cnt)),
+            ImportState::ReplayLocks => actions.push(Action::ReplayLocks(self.connection)),
             ImportState::ReplayWait => self.signal_replay_done(now, actions),
             ImportState::Recover => {
                 self.resend(now, actions);
@@ -153,20 +153,20 @@ impl Engine {
         }
     }
 
-    /// Whether the target of connect number `count` still waits for the replay of our locks.
+    /// Whether the target still waits for the replay of our locks over this connection.
     #[must_use]
-    pub fn awaits_locks(&self, count: u32) -> bool {
-        self.state == ImportState::ReplayLocks && count == self.conn_cnt
+    pub fn awaits_locks(&self, connection: u32) -> bool {
+        self.state == ImportState::ReplayLocks && connection == self.connection
     }
 
     pub(super) fn locks_replayed(
         &mut self,
         now: Instant,
-        count: u32,
+        connection: u32,
         whole: bool,
         actions: &mut Vec<Action>,
     ) {
-        if !self.awaits_locks(count) {
+        if !self.awaits_locks(connection) {
             return;
         }
         if !whole {

@@ -200,7 +200,7 @@ impl Engine {
         let (body, reply) = *boxed;
         let bulk: Vec<Bytes> =
             flight.parts.drain(..).flatten().filter(|part| !part.is_empty()).collect();
-        let answer = Answer { xid, body, reply, bulk, connection: self.conn_cnt };
+        let answer = Answer { xid, body, reply, bulk, connection: self.connection };
         match flight.owner {
             Owner::Caller(_) => self.answer(now, xid, flight, answer, actions),
             Owner::Replay(transno) => self.replay_answered(now, transno, answer, actions),

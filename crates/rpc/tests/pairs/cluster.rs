@@ -67,7 +67,7 @@ pub(crate) struct Cluster {
     is_connected: bool,
     /// How many locks the client has to replay.
     pub(crate) locks: u64,
-    /// Lock replays by the count of connects: how many are not answered, and whether all that
+    /// Lock replays by connection: how many are not answered, and whether all that
     /// were are heard.
     replays: BTreeMap<u32, (u64, bool)>,
     /// Requests that may be sent a moment later.
@@ -172,13 +172,13 @@ impl Cluster {
     }
 
     /// Replays all locks to the server; reports when it has them.
-    fn replay_locks(&mut self, count: u32) {
+    fn replay_locks(&mut self, connection: u32) {
         if self.locks == 0 {
-            self.enqueue(Packet::Node(Event::LocksReplayed(count, true)));
+            self.enqueue(Packet::Node(Event::LocksReplayed(connection, true)));
             return;
         }
-        let first = LOCK_KEYS + u64::from(count) * LOCK_KEYS;
-        self.replays.insert(count, (self.locks, true));
+        let first = LOCK_KEYS + u64::from(connection) * LOCK_KEYS;
+        self.replays.insert(connection, (self.locks, true));
         for lock in 0..self.locks {
             let call = call_of("lock", lock, CallKind::Recovery);
             self.enqueue(Packet::Node(Event::Submit(first + lock, Box::new(call))));
@@ -186,14 +186,14 @@ impl Cluster {
     }
 
     fn lock_replayed(&mut self, key: u64, result: &Result<Answer, RpcError>) {
-        let count = u32::try_from(key / LOCK_KEYS - 1).expect("a count of connects");
-        let (missing, whole) = self.replays.get_mut(&count).expect("replays are under way");
+        let connection = u32::try_from(key / LOCK_KEYS - 1).expect("a connection");
+        let (missing, whole) = self.replays.get_mut(&connection).expect("replays are under way");
         *missing -= 1;
         *whole &= result.is_ok();
         if *missing == 0 {
             let whole = *whole;
-            self.replays.remove(&count);
-            self.enqueue(Packet::Node(Event::LocksReplayed(count, whole)));
+            self.replays.remove(&connection);
+            self.enqueue(Packet::Node(Event::LocksReplayed(connection, whole)));
         }
     }
 
@@ -317,16 +317,16 @@ impl Cluster {
                 assert_eq!(result, Ok(()));
                 self.is_connected = true;
             }
-            Action::AskUnused(count) => {
+            Action::AskUnused(connection) => {
                 let is_unused = self.locks == 0;
-                self.enqueue(Packet::Node(Event::Unused(count, is_unused)));
+                self.enqueue(Packet::Node(Event::Unused(connection, is_unused)));
             }
             Action::WentBack(reported, claimed) => self.went_back.push((reported, claimed)),
             Action::Invalidate => {
                 self.invalidations += 1;
                 self.enqueue(Packet::Node(Event::Invalidated));
             }
-            Action::ReplayLocks(count) => self.replay_locks(count),
+            Action::ReplayLocks(connection) => self.replay_locks(connection),
             Action::Forget(_) | Action::State(_) => {}
             Action::Prepare(transno, hook, mut request, answer) => {
                 hook.before_replay(&mut request, &answer);
