@@ -52,7 +52,7 @@ impl Engine {
         self.enter(now, ImportState::Connecting, actions);
         self.connection += 1;
         self.tries += 1;
-        self.counters.connects += 1;
+        self.stats.counters.connects += 1;
         let peer = self.peer();
         let tries = self.tried.entry(peer).or_default();
         (tries.connects, tries.last) = (tries.connects + 1, Some(now));
@@ -65,7 +65,7 @@ impl Engine {
         let cluuid = Text::padded(self.config.client.as_str(), UUID_BYTES);
         let conn = self.config.handle;
         let mut cdata = self.config.data.clone();
-        let first = self.first_replay();
+        let first = self.kept.first();
         if first != Transno(0) {
             cdata.transno = first;
         }
@@ -264,7 +264,7 @@ impl Engine {
         } else if recovering {
             // With another handle it has started again, though it knows us from a connect whose
             // answer was lost: nothing that was sent to the one before it is there.
-            self.replayed = Transno(0);
+            self.kept.replayed = Transno(0);
             self.replay_again = false;
             self.replay_stage = ImportState::Replay;
             ImportState::Replay
@@ -283,9 +283,9 @@ impl Engine {
     /// of 0 is none: Lustre's targets give it to a client that they take for a new one. Ours, where they are
     /// empty, claim more than that (`sheen_target`).
     fn check_history(&mut self, claimed: Transno, actions: &mut Vec<Action>) {
-        if claimed != Transno(0) && claimed < self.committed {
-            actions.push(Action::WentBack(self.committed, claimed));
-            self.committed = claimed;
+        if claimed != Transno(0) && claimed < self.kept.committed {
+            actions.push(Action::WentBack(self.kept.committed, claimed));
+            self.kept.committed = claimed;
         }
     }
 
@@ -337,7 +337,6 @@ impl Engine {
             .collect();
         self.fail_all(&RpcError::Shutdown, actions);
         self.kept.clear();
-        self.held.clear();
         self.enter(now, ImportState::Closed, actions);
         for key in keys {
             actions.push(Action::Settled(key, Ok(())));

@@ -1,7 +1,5 @@
 //! Requests on their way: submission, limits, sending, deadlines, the end of a connection.
 
-use std::time::Duration;
-
 use bytes::Bytes;
 use sheen_types::{Instant, MatchBits, Transno, Xid};
 use sheen_wire::messages::{ObdPing, Reply};
@@ -215,15 +213,15 @@ impl Engine {
         };
         flight.phase = Phase::Sent;
         flight.sent = now;
-        flight.deadline = now + self.patience(flight.timeout);
+        flight.deadline = now + self.estimates.patience(flight.timeout, &self.bounds());
         flight.answer = None;
         flight.parts.clear();
         if let Some(hook) = &flight.call.hook {
             hook.before_send(&mut flight.call.request);
         }
         let outgoing = self.encode(xid, &mut flight);
-        self.counters.sent += 1;
-        self.last_sent = Some(now);
+        self.stats.counters.sent += 1;
+        self.stats.last_sent = Some(now);
         self.stats.sent(self.flights.len() + 1);
         self.postpone_ping(now);
         if self.flights.is_empty() {
@@ -231,13 +229,6 @@ impl Engine {
         }
         self.flights.insert(xid, flight);
         actions.push(Action::Send(Box::new(outgoing)));
-    }
-
-    /// How long to wait if the target was given so many seconds.
-    pub(super) fn patience(&self, seconds: u32) -> Duration {
-        Duration::from_secs(
-            u64::from(seconds) + u64::from(self.latency.seconds(&self.bounds().of_network())),
-        )
     }
 
     /// Takes a flight out; nothing that answers it is expected any more.
@@ -335,7 +326,7 @@ impl Engine {
 
     fn expire(&mut self, now: Instant, xid: Xid, actions: &mut Vec<Action>) {
         let Some(flight) = self.flights.get(&xid) else { return };
-        self.counters.timeouts += 1;
+        self.stats.counters.timeouts += 1;
         let owner = flight.owner;
         let fails = matches!(owner, Owner::Caller(_))
             && (!flight.survives() || self.config.kind == ImportKind::Reverse);
@@ -386,7 +377,7 @@ impl Engine {
             .collect();
         for xid in xids {
             if let Some(flight) = self.flights.remove(&xid) {
-                self.counters.resent += 1;
+                self.stats.counters.resent += 1;
                 self.transmit(now, xid, flight, actions);
             }
         }

@@ -16,7 +16,10 @@
 //! into what is kept for replay too, and cloned only for a replay.
 
 mod connect;
+mod estimates;
+mod events;
 mod flight;
+mod kept;
 mod outgoing;
 mod park;
 mod recovery;
@@ -26,29 +29,27 @@ mod stats;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
-use std::ops::Bound::{Excluded, Included, Unbounded};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use sheen_types::{HashMap, Instant, MatchBits, Nid, ObdHandle, Transno, Uuid, Xid};
 use sheen_wire::connect::ObdConnectData;
 use sheen_wire::lnet::Portal;
-use sheen_wire::messages::Request;
-use sheen_wire::ptlrpc::PtlrpcBody;
 
-use crate::adaptive::Estimate;
-use crate::channel::{Answer, Call, RequestHook, RpcError};
+use crate::channel::{Call, RpcError};
 use crate::limits;
 use crate::state::{Counters, ImportState, StateChange};
 use crate::timing::{Bounds, OwnTimes, Timing};
 use crate::xids::Xids;
 
 pub use crate::adaptive::Expected;
+pub use events::{Action, Event, Message};
 pub use outgoing::{EARLY_REPLY_BYTES, Outgoing, OutgoingBulk};
 pub use stats::{Answered, NidTries, Traffic};
 
+use estimates::Estimates;
 use flight::Flight;
+use kept::KeptRequests;
 use park::Policy;
 use slots::Slots;
 use stats::Stats;
@@ -100,131 +101,6 @@ pub struct Config {
     pub requests_in_flight: usize,
 }
 
-/// What happens to an import.
-#[derive(Debug)]
-pub enum Event {
-    /// A call, under a key that the node chose.
-    Submit(u64, Box<Call>),
-    /// No caller waits for this call any more.
-    GiveUp(u64),
-    /// A message arrived that belongs to a request in flight.
-    Message(Message),
-    /// Connect; completed, under this key, when FULL.
-    Connect(u64),
-    /// Disconnect; completed, under this key, when CLOSED.
-    Disconnect(u64),
-    /// Close without a word.
-    Close,
-    /// Drop the connection and make a new one now.
-    Reconnect,
-    /// Another node that serves the target.
-    AddNid(Nid),
-    /// The connections to a node are gone, or it refused one.
-    PeerDown(Nid),
-    /// All calls of [`Action::ReplayLocks`] have ended, over this connection; false if one of them failed for
-    /// lack of it.
-    LocksReplayed(u32, bool),
-    /// The owner has dropped what [`Action::Invalidate`] named.
-    Invalidated,
-    /// The owner of a request that is replayed next has looked at it.
-    Prepared(Transno, Box<Request>),
-    /// Do not keep this request any longer than its transaction needs.
-    Release(Xid),
-    /// From now on so many requests may be on the wire at once.
-    Limit(usize),
-    /// From now on so many modifying requests may, as far as the target has slots for them.
-    LimitModifying(usize),
-    /// Count anew.
-    ClearStats,
-    /// From now on the import has these times of its own.
-    OwnTimes(OwnTimes),
-    /// The times of the process have changed.
-    TimingChanged,
-    /// The owner does not need this connection, or does.
-    Unused(u32, bool),
-    /// How long an unused connection is kept; for ever if zero.
-    IdleTimeout(Duration),
-    /// Whether a lost connection is made again though no caller asks for anything.
-    AutoReconnect(bool),
-    /// Whether the import is to be used at all.
-    Activate(bool),
-    /// Time has passed.
-    Tick,
-}
-
-/// A message that belongs to a request in flight.
-#[derive(Clone, Debug)]
-pub struct Message {
-    /// Who sent it.
-    pub from: Nid,
-    /// To which portal.
-    pub portal: Portal,
-    /// Under which bits.
-    pub bits: MatchBits,
-    /// Where in our buffer: early replies lie at 0, replies behind them.
-    pub offset: u32,
-    /// The message.
-    pub payload: Bytes,
-}
-
-/// What the node has to do.
-#[expect(clippy::large_enum_variant, reason = "every call is completed: a box would cost it one")]
-pub enum Action {
-    /// Send a request, having set up its bulk.
-    Send(Box<Outgoing>),
-    /// Nothing more is expected under the match bits of this try: the route and bulk of it end.
-    Forget(MatchBits),
-    /// A call has ended. If there is a hook, ask it whether to keep the request, and if not,
-    /// say [`Event::Release`].
-    Complete(u64, Result<Answer, RpcError>, Option<Arc<dyn RequestHook>>),
-    /// A connect or disconnect has ended.
-    Settled(u64, Result<(), RpcError>),
-    /// Notify the owner of the new state.
-    State(ImportState),
-    /// Notify the owner that all is void that the target gave it: it evicted us, refused us for good, or operators
-    /// turned the import off. Then [`Event::Invalidated`].
-    Invalidate,
-    /// The target has lost what it had reported as durable up to the first: now it claims the second.
-    /// What was dropped for that cannot be replayed. Log it for operators; nothing follows.
-    WentBack(Transno, Transno),
-    /// Ask the owner whether it needs this connection; then [`Event::Unused`] with it.
-    AskUnused(u32),
-    /// Ask the owner for its locks and submit their calls; then [`Event::LocksReplayed`] with this connection.
-    ReplayLocks(u32),
-    /// Show the owner a request before its replay; then [`Event::Prepared`].
-    Prepare(Transno, Arc<dyn RequestHook>, Box<Request>, Box<PtlrpcBody>),
-    /// Show the owner the answer to a replay.
-    Replayed(Arc<dyn RequestHook>, Box<Answer>),
-}
-
-impl fmt::Debug for Action {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Send(send) => write!(out, "Send({send:?})"),
-            Self::Forget(bits) => write!(out, "Forget({bits:#x})"),
-            Self::Complete(key, result, _) => write!(out, "Complete({key}, {result:?})"),
-            Self::Settled(key, result) => write!(out, "Settled({key}, {result:?})"),
-            Self::State(state) => write!(out, "State({state})"),
-            Self::Invalidate => out.write_str("Invalidate"),
-            Self::WentBack(reported, claimed) => write!(out, "WentBack({reported}, {claimed})"),
-            Self::AskUnused(connection) => write!(out, "AskUnused({connection})"),
-            Self::ReplayLocks(connection) => write!(out, "ReplayLocks({connection})"),
-            Self::Prepare(transno, ..) => write!(out, "Prepare({transno})"),
-            Self::Replayed(_, answer) => write!(out, "Replayed({})", answer.xid),
-        }
-    }
-}
-
-/// A request whose transaction the target may yet lose, or whose open handle it would.
-struct Kept {
-    xid: Xid,
-    tag: u16,
-    call: Call,
-    answer: PtlrpcBody,
-    /// Kept even when durable, until released.
-    held: bool,
-}
-
 /// An import.
 pub struct Engine {
     config: Config,
@@ -233,7 +109,6 @@ pub struct Engine {
     own_times: OwnTimes,
     state: ImportState,
     history: VecDeque<StateChange>,
-    counters: Counters,
     stats: Stats,
     /// The export's handle as the target gave it; 0 before the first connect.
     remote: ObdHandle,
@@ -269,25 +144,13 @@ pub struct Engine {
     slots: Slots,
     /// Modifying requests at once, if the target has more slots.
     modifying_max: usize,
-    last_reply: Option<Instant>,
-    last_sent: Option<Instant>,
     tried: HashMap<Nid, NidTries>,
-    /// Boxed: these come and go in order, and a node of the tree moves all that it has each time.
-    kept: BTreeMap<Transno, Box<Kept>>,
-    /// Transactions of requests in `kept` that are held, by xid.
-    held: HashMap<Xid, Transno>,
-    committed: Transno,
-    /// The last transaction that was replayed in this recovery.
-    replayed: Transno,
+    kept: KeptRequests,
     /// The stage of recovery to resume after a reconnect in the midst of it.
     replay_stage: ImportState,
     /// The next replay repeats one that the target may have seen.
     replay_again: bool,
-    /// What the target said last of the time that it needs.
-    service: u32,
-    /// And said before.
-    reported: Estimate,
-    latency: Estimate,
+    estimates: Estimates,
 }
 
 impl fmt::Debug for Engine {
@@ -312,7 +175,6 @@ impl Engine {
             own_times: OwnTimes::default(),
             state,
             history: VecDeque::from([StateChange { at: now, state }]),
-            counters: Counters::default(),
             stats: Stats::default(),
             connection: 0,
             used: false,
@@ -333,18 +195,11 @@ impl Engine {
             active: 0,
             slots: Slots::new(1),
             modifying_max: usize::MAX,
-            last_reply: None,
-            last_sent: None,
             tried: HashMap::default(),
-            kept: BTreeMap::new(),
-            held: HashMap::default(),
-            committed: Transno(0),
-            replayed: Transno(0),
+            kept: KeptRequests::default(),
             replay_stage: ImportState::Replay,
             replay_again: false,
-            service: 0,
-            reported: Estimate::new(now),
-            latency: Estimate::new(now),
+            estimates: Estimates::new(now),
         }
     }
 
@@ -399,7 +254,7 @@ impl Engine {
     /// How far the target's history is durable.
     #[must_use]
     pub fn last_committed(&self) -> Transno {
-        self.committed
+        self.kept.committed
     }
 
     /// What it has done.
@@ -410,25 +265,23 @@ impl Engine {
             waiting: (self.waiting.len() + self.waiting_modifying.len()) as u64,
             kept: self.kept.len() as u64,
             service_estimate: self.service(),
-            ..self.counters
+            ..self.stats.counters
         }
     }
 
     /// What operators see of its requests. Walks all that is kept for replay.
     #[must_use]
     pub fn traffic(&self) -> Traffic {
-        let kept = self.kept.range((Excluded(self.committed), Unbounded));
+        let (network, service) = self.estimates.expected(&self.bounds());
         Traffic {
             modifying_now: self.slots.taken(),
             modifying_max: self.slots.count().min(self.modifying_max),
-            unstable_bytes: kept.map(|(_, kept)| kept.call.bulk.length() as u64).sum(),
-            last_reply: self.last_reply,
-            last_sent: self.last_sent,
-            last_replay: self.replayed,
-            committed: self.committed,
+            unstable_bytes: self.kept.unstable_bytes(),
+            last_replay: self.kept.replayed,
+            committed: self.kept.committed,
             nids: self.config.nids.iter().map(|nid| (*nid, self.tries_of(*nid))).collect(),
-            network: self.latency.expected(&self.bounds().of_network()),
-            service: self.reported.expected(&self.bounds()),
+            network,
+            service,
             ..self.stats.traffic()
         }
     }
@@ -462,7 +315,7 @@ impl Engine {
             }
             Event::Invalidated => self.invalidated(now, actions),
             Event::Prepared(transno, request) => self.prepared(now, transno, *request, actions),
-            Event::Release(xid) => self.release(xid),
+            Event::Release(xid) => self.kept.release(xid),
             Event::Limit(requests) => {
                 self.config.requests_in_flight = requests;
                 self.pump(now, actions);
@@ -471,7 +324,7 @@ impl Engine {
                 self.modifying_max = requests;
                 self.pump(now, actions);
             }
-            Event::ClearStats => self.stats = Stats::default(),
+            Event::ClearStats => self.stats.clear(),
             Event::OwnTimes(times) => self.own_times = times,
             // A ping that is due later than it would be by now comes earlier.
             Event::TimingChanged => {
@@ -515,7 +368,7 @@ impl Engine {
 
     /// Seconds that the target is expected to take.
     fn service(&self) -> u32 {
-        self.bounds().keep(self.service)
+        self.estimates.service(&self.bounds())
     }
 
     fn add_nid(&mut self, nid: Nid) {
@@ -547,10 +400,8 @@ impl Engine {
 
     /// Something was sent: the next ping is due that much later.
     fn postpone_ping(&mut self, now: Instant) {
-        let waits_for_commit =
-            self.kept.last_key_value().is_some_and(|(transno, _)| *transno > self.committed);
         let (usual, short) = self.timing.ping_intervals();
-        self.next_ping = now + if waits_for_commit { short } else { usual };
+        self.next_ping = now + if self.kept.awaits_commit() { short } else { usual };
     }
 
     /// What has become due.
@@ -567,33 +418,6 @@ impl Engine {
         }
         if self.pings() && self.next_ping <= now {
             self.ping(now, actions);
-        }
-    }
-
-    /// The transaction up to which the target's history is durable has grown.
-    fn commit(&mut self, committed: Transno) {
-        if committed <= self.committed {
-            return;
-        }
-        let from = self.committed;
-        self.committed = committed;
-        let done: Vec<Transno> = self
-            .kept
-            .range((Excluded(from), Included(committed)))
-            .filter(|(_, kept)| !kept.held)
-            .map(|(transno, _)| *transno)
-            .collect();
-        for transno in done {
-            self.kept.remove(&transno);
-        }
-    }
-
-    fn release(&mut self, xid: Xid) {
-        let Some(transno) = self.held.remove(&xid) else { return };
-        if transno <= self.committed {
-            self.kept.remove(&transno);
-        } else if let Some(kept) = self.kept.get_mut(&transno) {
-            kept.held = false;
         }
     }
 

@@ -158,11 +158,11 @@ impl Engine {
                 body.service_time = self.service();
                 body.last_xid = Xid(0);
                 // Lustre's targets do not look at it in a request; ours see whether they have lost it.
-                body.last_committed = self.committed;
+                body.last_committed = self.kept.committed;
                 if self.remote.0 == 0 {
                     body.op_flags |= OpFlags::CONNECT_INITIAL;
                 }
-                if self.first_replay() != Transno(0) {
+                if self.kept.first() != Transno(0) {
                     body.op_flags |= OpFlags::CONNECT_TRANSNO;
                 }
             }

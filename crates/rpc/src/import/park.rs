@@ -10,9 +10,10 @@
 
 use std::time::Duration;
 
-use sheen_types::{Errno, Instant, ObdHandle, Transno};
+use sheen_types::{Errno, Instant, ObdHandle};
 
 use super::flight::{Flight, Owner};
+use super::kept::KeptRequests;
 use super::{Action, Engine};
 use crate::channel::{Call, RpcError};
 use crate::limits;
@@ -206,11 +207,8 @@ impl Engine {
 
     /// What would have been replayed is not.
     pub(super) fn lose_all(&mut self) {
-        self.kept.clear();
-        self.held.clear();
+        self.kept = KeptRequests::default();
         self.slots.clear();
-        self.committed = Transno(0);
-        self.replayed = Transno(0);
         self.used = false;
     }
 

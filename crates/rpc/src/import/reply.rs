@@ -12,7 +12,6 @@ use sheen_wire::ptlrpc::{Message as Wire, MsgType, PtlrpcBody};
 use super::flight::{Flight, Owner, Phase};
 use super::outgoing::parts_of;
 use super::{Action, Engine, Message};
-use crate::adaptive::seconds_of;
 use crate::channel::{Answer, Bulk, CallKind, RpcError};
 use crate::portals::{BULK_PORTALS, bulk_portal};
 use crate::state::ImportState;
@@ -49,10 +48,10 @@ impl Engine {
             self.early_reply(xid, &body);
             return;
         }
-        self.counters.replies += 1;
-        self.last_reply = Some(now);
+        self.stats.counters.replies += 1;
+        self.stats.last_reply = Some(now);
         self.measure(now, xid, &body);
-        self.commit(body.last_committed);
+        self.kept.commit(body.last_committed);
         let kind = flight_kind(&self.flights[&xid]);
         match kind {
             Owner::Connect => self.connect_reply(now, xid, &wire, &body, actions),
@@ -95,8 +94,9 @@ impl Engine {
 
     /// The target works on it and asks for time.
     fn early_reply(&mut self, xid: Xid, body: &PtlrpcBody) {
-        self.counters.early_replies += 1;
-        let patience = self.patience(self.bounds().capped(body.timeout));
+        self.stats.counters.early_replies += 1;
+        let bounds = self.bounds();
+        let patience = self.estimates.patience(bounds.capped(body.timeout), &bounds);
         if let Some(flight) = self.flights.get_mut(&xid) {
             flight.deadline = flight.deadline.max(flight.sent + patience);
         }
@@ -105,18 +105,10 @@ impl Engine {
     /// Learns from a reply how long the target and the network take.
     fn measure(&mut self, now: Instant, xid: Xid, body: &PtlrpcBody) {
         let Some(flight) = self.flights.get(&xid) else { return };
-        self.stats.add(&flight.call.request, now.since(flight.sent));
+        let waited = now.since(flight.sent);
+        self.stats.add(&flight.call.request, waited);
         let bounds = self.bounds();
-        if body.timeout != 0 {
-            self.service = body.timeout;
-            self.reported.measure(now, self.service(), &bounds);
-        }
-        let total = seconds_of(now.since(flight.sent));
-        // Otherwise the reply is to an earlier try.
-        if body.service_time <= total + 3 {
-            let latency = total.saturating_sub(body.service_time) + 1;
-            self.latency.measure(now, latency, &bounds);
-        }
+        self.estimates.measure(now, waited, body, &bounds);
     }
 
     /// The target does not know our handle, or is gone from its node.
