@@ -31,7 +31,7 @@ impl Engine {
             actions.push(Action::Settled(key, Err(RpcError::Errno(Errno::EIO))));
             return;
         }
-        self.connecting.push(key);
+        self.waiting.connects.push(key);
         self.denied = None;
         let idle =
             matches!(self.state, ImportState::New | ImportState::Disconn | ImportState::Idle);
@@ -145,7 +145,7 @@ impl Engine {
                 self.connect_failed(now, actions);
             }
             state if state.is_connected() => self.disconnected(now, actions),
-            _ if self.flights.values().any(is_disconnect) => self.close(now, actions),
+            _ if self.flights.by_xid.values().any(is_disconnect) => self.close(now, actions),
             _ => {}
         }
     }
@@ -170,7 +170,7 @@ impl Engine {
         body: &PtlrpcBody,
         actions: &mut Vec<Action>,
     ) {
-        let kind = self.flights[&xid].call.request.kind();
+        let kind = self.flights.by_xid[&xid].call.request.kind();
         self.land(xid, actions);
         if self.state != ImportState::Connecting {
             return;
@@ -235,7 +235,7 @@ impl Engine {
             self.forget_target();
             actions.push(Action::Invalidate);
         }
-        for key in self.connecting.drain(..) {
+        for key in self.waiting.connects.drain(..) {
             actions.push(Action::Settled(key, Err(error.clone())));
         }
     }
@@ -327,9 +327,7 @@ impl Engine {
     pub(super) fn close(&mut self, now: Instant, actions: &mut Vec<Action>) {
         self.wanted = false;
         self.next_connect = None;
-        let keys: Vec<u64> = self
-            .flights
-            .values()
+        let keys: Vec<u64> = self.flights.by_xid.values()
             .filter_map(|flight| match flight.owner {
                 Owner::Disconnect(key) => Some(key),
                 _ => None,
@@ -341,7 +339,7 @@ impl Engine {
         for key in keys {
             actions.push(Action::Settled(key, Ok(())));
         }
-        for key in self.connecting.drain(..) {
+        for key in self.waiting.connects.drain(..) {
             actions.push(Action::Settled(key, Err(RpcError::Shutdown)));
         }
     }

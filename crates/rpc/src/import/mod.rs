@@ -26,17 +26,18 @@ mod recovery;
 mod reply;
 mod slots;
 mod stats;
+mod submit;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sheen_types::{HashMap, Instant, MatchBits, Nid, ObdHandle, Transno, Uuid, Xid};
+use sheen_types::{HashMap, Instant, Nid, ObdHandle, Transno, Uuid};
 use sheen_wire::connect::ObdConnectData;
 use sheen_wire::lnet::Portal;
 
-use crate::channel::{Call, RpcError};
+use crate::channel::RpcError;
 use crate::limits;
 use crate::state::{Counters, ImportState, StateChange};
 use crate::timing::{Bounds, OwnTimes, Timing};
@@ -48,7 +49,7 @@ pub use outgoing::{EARLY_REPLY_BYTES, Outgoing, OutgoingBulk};
 pub use stats::{Answered, NidTries, Traffic};
 
 use estimates::Estimates;
-use flight::Flight;
+use flight::{Flights, Waiting};
 use kept::KeptRequests;
 use park::Policy;
 use slots::Slots;
@@ -131,19 +132,9 @@ pub struct Engine {
     tries: u32,
     next_connect: Option<Instant>,
     next_ping: Instant,
-    next_scan: Instant,
-    /// Keys of [`Event::Connect`] that wait.
-    connecting: Vec<u64>,
-    /// Requests by xid, from their first sending to their end.
-    flights: BTreeMap<Xid, Flight>,
-    by_key: HashMap<u64, Xid>,
-    waiting: VecDeque<(u64, Box<Call>)>,
-    waiting_modifying: VecDeque<(u64, Box<Call>)>,
-    /// Flights that count against the limit.
-    active: usize,
+    waiting: Waiting,
+    flights: Flights,
     slots: Slots,
-    /// Modifying requests at once, if the target has more slots.
-    modifying_max: usize,
     tried: HashMap<Nid, NidTries>,
     kept: KeptRequests,
     /// The stage of recovery to resume after a reconnect in the midst of it.
@@ -186,15 +177,9 @@ impl Engine {
             tries: 0,
             next_connect: None,
             next_ping: now,
-            next_scan: now,
-            connecting: Vec::new(),
-            flights: BTreeMap::new(),
-            by_key: HashMap::default(),
-            waiting: VecDeque::new(),
-            waiting_modifying: VecDeque::new(),
-            active: 0,
+            waiting: Waiting::default(),
+            flights: Flights::new(now),
             slots: Slots::new(1),
-            modifying_max: usize::MAX,
             tried: HashMap::default(),
             kept: KeptRequests::default(),
             replay_stage: ImportState::Replay,
@@ -262,7 +247,7 @@ impl Engine {
     pub fn counters(&self) -> Counters {
         Counters {
             in_flight: self.flights.len() as u64,
-            waiting: (self.waiting.len() + self.waiting_modifying.len()) as u64,
+            waiting: self.waiting.calls() as u64,
             kept: self.kept.len() as u64,
             service_estimate: self.service(),
             ..self.stats.counters
@@ -275,7 +260,7 @@ impl Engine {
         let (network, service) = self.estimates.expected(&self.bounds());
         Traffic {
             modifying_now: self.slots.taken(),
-            modifying_max: self.slots.count().min(self.modifying_max),
+            modifying_max: self.slots.usable(),
             unstable_bytes: self.kept.unstable_bytes(),
             last_replay: self.kept.replayed,
             committed: self.kept.committed,
@@ -293,7 +278,7 @@ impl Engine {
     /// When [`Event::Tick`] is due; `None` while nothing is.
     #[must_use]
     pub fn next_wake(&self) -> Option<Instant> {
-        let scan = (!self.flights.is_empty()).then_some(self.next_scan);
+        let scan = (!self.flights.is_empty()).then_some(self.flights.next_scan);
         let ping = self.pings().then_some(self.next_ping);
         [scan, ping, self.next_connect, self.idle_at()].into_iter().flatten().min()
     }
@@ -321,7 +306,7 @@ impl Engine {
                 self.pump(now, actions);
             }
             Event::LimitModifying(requests) => {
-                self.modifying_max = requests;
+                self.slots.max = requests;
                 self.pump(now, actions);
             }
             Event::ClearStats => self.stats.clear(),
@@ -409,8 +394,8 @@ impl Engine {
         if self.next_connect.is_some_and(|at| at <= now) {
             self.connect(now, actions);
         }
-        if self.next_scan <= now && !self.flights.is_empty() {
-            self.next_scan = now + limits::SCAN_INTERVAL;
+        if self.flights.next_scan <= now && !self.flights.is_empty() {
+            self.flights.next_scan = now + limits::SCAN_INTERVAL;
             self.scan(now, actions);
         }
         if self.idle_at().is_some_and(|at| at <= now) {
@@ -418,19 +403,6 @@ impl Engine {
         }
         if self.pings() && self.next_ping <= now {
             self.ping(now, actions);
-        }
-    }
-
-    fn lookup(&self, bits: MatchBits) -> Option<Xid> {
-        let base = Xid(limits::base_of(bits.0));
-        match self.flights.contains_key(&base) {
-            true => Some(base),
-            // A request that was sent again has bits of its own; there are few of those.
-            false => self
-                .flights
-                .iter()
-                .find(|(_, flight)| limits::base_of(flight.bits.0) == base.0)
-                .map(|(xid, _)| *xid),
         }
     }
 }

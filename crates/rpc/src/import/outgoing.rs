@@ -88,11 +88,6 @@ impl Engine {
             && self.agreed.flags2.contains(ConnectFlags2::REP_MBITS)
     }
 
-    /// Below this xid all replies have come.
-    fn known_replied(&self) -> Xid {
-        self.flights.first_key_value().map_or(Xid(0), |(xid, _)| Xid(xid.0 - 1))
-    }
-
     /// Encodes one try of a flight, and notes the bits that answer it.
     pub(super) fn encode(&self, xid: Xid, flight: &mut Flight) -> Outgoing {
         let call = &flight.call;
@@ -126,7 +121,7 @@ impl Engine {
             second_route: MatchBits(limits::base_of(wire_xid)),
             message: flight.call.request.to_bytes(&header, &body),
             // In the last slot it would hold up the next change, which cannot take it along.
-            may_linger: flight.call.may_linger && flight.tries == 0 && self.has_free_slot(),
+            may_linger: flight.call.may_linger && flight.tries == 0 && self.slots.is_one_free(),
             bulk: outgoing_bulk(&flight.call, opcode, base),
         }
     }
@@ -138,7 +133,7 @@ impl Engine {
             kind: MsgType::REQUEST,
             version: portals::version(opcode),
             opcode,
-            last_xid: self.known_replied().min(Xid(xid.0 - 1)),
+            last_xid: self.flights.known_replied().min(Xid(xid.0 - 1)),
             tag: flight.tag,
             projid: extras.projid,
             flags: extras.flags,

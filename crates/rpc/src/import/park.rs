@@ -80,8 +80,7 @@ impl Engine {
     }
 
     fn has_callers(&self) -> bool {
-        let waiting = !self.waiting.is_empty() || !self.waiting_modifying.is_empty();
-        waiting || !self.connecting.is_empty() || !self.by_key.is_empty()
+        !self.waiting.is_empty() || !self.flights.by_key.is_empty()
     }
 
     pub(super) fn unused(
@@ -200,7 +199,7 @@ impl Engine {
             self.forget_target();
             self.enter(now, ImportState::Disconn, actions);
         }
-        for key in self.connecting.drain(..) {
+        for key in self.waiting.connects.drain(..) {
             actions.push(Action::Settled(key, Err(error.clone())));
         }
     }

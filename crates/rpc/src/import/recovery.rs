@@ -25,7 +25,7 @@ impl Engine {
                 self.tries = 0;
                 self.replay_stage = ImportState::Replay;
                 self.enter(now, ImportState::Full, actions);
-                for key in self.connecting.drain(..) {
+                for key in self.waiting.connects.drain(..) {
                     actions.push(Action::Settled(key, Ok(())));
                 }
                 self.postpone_ping(now);
@@ -88,7 +88,7 @@ impl Engine {
         actions: &mut Vec<Action>,
     ) {
         let under_way =
-            self.flights.values().any(|flight| matches!(flight.owner, Owner::Replay(_)));
+            self.flights.by_xid.values().any(|flight| matches!(flight.owner, Owner::Replay(_)));
         if self.state != ImportState::Replay || transno <= self.kept.replayed || under_way {
             return;
         }
