@@ -221,7 +221,7 @@ impl Engine {
     /// The number of the connection.
     #[must_use]
     pub fn connection(&self) -> u32 {
-        self.conn_cnt
+        self.connection
     }
 
     /// The node it talks to.
