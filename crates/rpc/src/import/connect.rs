@@ -50,26 +50,22 @@ impl Engine {
             return;
         }
         self.enter(now, ImportState::Connecting, actions);
-        self.connection += 1;
-        self.tries += 1;
+        self.connects.begin(now);
         self.stats.counters.connects += 1;
-        let peer = self.peer();
-        let tries = self.tried.entry(peer).or_default();
-        (tries.connects, tries.last) = (tries.connects + 1, Some(now));
         let request = self.connect_request();
         self.launch(now, Flight::new(Owner::Connect, Call::new(request)), actions);
     }
 
     fn connect_request(&self) -> Request {
-        let tgtuuid = Text::padded(self.config.target.as_str(), UUID_BYTES);
-        let cluuid = Text::padded(self.config.client.as_str(), UUID_BYTES);
-        let conn = self.config.handle;
-        let mut cdata = self.config.data.clone();
+        let tgtuuid = Text::padded(self.identity.target.as_str(), UUID_BYTES);
+        let cluuid = Text::padded(self.identity.client.as_str(), UUID_BYTES);
+        let conn = self.identity.handle;
+        let mut cdata = self.identity.offered.clone();
         let first = self.kept.first();
         if first != Transno(0) {
             cdata.transno = first;
         }
-        match self.config.kind {
+        match self.identity.kind {
             ImportKind::Mgs => {
                 MgsConnect { tgtuuid, cluuid, conn, cdata, ..MgsConnect::default() }.into()
             }
@@ -84,18 +80,15 @@ impl Engine {
 
     /// The connect was not answered, or answered with "later".
     pub(super) fn connect_failed(&mut self, now: Instant, actions: &mut Vec<Action>) {
-        let peer = self.peer();
-        self.put_off.take_if(|nid| *nid == peer);
-        self.nid = (self.nid + 1) % self.config.nids.len();
+        self.connects.failed();
         self.enter(now, ImportState::Disconn, actions);
-        self.tried_to_connect();
         self.fail_impatient(actions);
         self.schedule_connect(now);
     }
 
     fn schedule_connect(&mut self, now: Instant) {
-        let doubled = self.tries.saturating_sub(1).min(16);
-        let pause = match self.tries {
+        let doubled = self.connects.tries.saturating_sub(1).min(16);
+        let pause = match self.connects.tries {
             0 => std::time::Duration::ZERO,
             _ => (limits::RECONNECT_PAUSE_MIN * (1 << doubled)).min(limits::RECONNECT_PAUSE_MAX),
         };
@@ -157,7 +150,7 @@ impl Engine {
         }
         self.wanted = true;
         self.denied = None;
-        self.tries = 0;
+        self.connects.tries = 0;
         self.disconnected(now, actions);
         self.connect(now, actions);
     }
@@ -175,8 +168,7 @@ impl Engine {
         if self.state != ImportState::Connecting {
             return;
         }
-        let peer = self.peer();
-        self.tried.entry(peer).or_default().replied += 1;
+        self.connects.replied();
         if body.kind == MsgType::ERR || body.status < 0 {
             let errno = Errno::from_status(body.status).unwrap_or(Errno::EINVAL);
             self.connect_refused(now, errno, actions);
@@ -199,7 +191,7 @@ impl Engine {
 
     /// A target may agree to less than we offered, never to more.
     fn is_subset(&self, data: &ObdConnectData) -> bool {
-        let offered = &self.config.data;
+        let offered = &self.identity.offered;
         let second =
             !data.flags.contains(ConnectFlags::FLAGS2) || offered.flags2.contains(data.flags2);
         offered.flags.contains(data.flags) && second
@@ -217,7 +209,8 @@ impl Engine {
             _ => {
                 let peer = self.peer();
                 self.connect_failed(now, actions);
-                self.put_off = self.put_off.or((errno == Errno::EBUSY).then_some(peer));
+                let is_put_off = errno == Errno::EBUSY;
+                self.connects.put_off = self.connects.put_off.or(is_put_off.then_some(peer));
             }
         }
     }
@@ -230,9 +223,9 @@ impl Engine {
         self.denied = Some(error.clone());
         self.enter(now, ImportState::Disconn, actions);
         self.fail_all(error, actions);
-        if self.remote != ObdHandle(0) {
+        if self.negotiated.export != ObdHandle(0) {
             self.lose_all();
-            self.forget_target();
+            self.negotiated.forget_target();
             actions.push(Action::Invalidate);
         }
         for key in self.waiting.connects.drain(..) {
@@ -248,10 +241,10 @@ impl Engine {
         data: ObdConnectData,
         actions: &mut Vec<Action>,
     ) {
-        self.put_off = None;
+        self.connects.put_off = None;
         self.agree(data);
         self.check_history(body.last_committed, actions);
-        let before = std::mem::replace(&mut self.remote, body.handle);
+        let before = std::mem::replace(&mut self.negotiated.export, body.handle);
         let recovering = body.op_flags.contains(OpFlags::CONNECT_RECOVERING);
         let known = body.op_flags.contains(OpFlags::CONNECT_RECONNECT);
         let state = if before == ObdHandle(0) {
@@ -268,7 +261,7 @@ impl Engine {
             self.replay_again = false;
             self.replay_stage = ImportState::Replay;
             ImportState::Replay
-        } else if self.used {
+        } else if self.negotiated.has_grants {
             ImportState::Evicted
         } else {
             ImportState::Recover
@@ -290,9 +283,9 @@ impl Engine {
     }
 
     fn agree(&mut self, data: ObdConnectData) {
-        self.agreed = data;
-        let numbered = self.agreed.flags.contains(ConnectFlags::MULTIMODRPCS);
-        let count = match self.agreed.maxmodrpcs {
+        self.negotiated.data = data;
+        let numbered = self.negotiated.data.flags.contains(ConnectFlags::MULTIMODRPCS);
+        let count = match self.negotiated.data.maxmodrpcs {
             _ if !numbered => 1,
             0 => limits::MODIFYING_IN_FLIGHT,
             count => count.min(limits::MODIFYING_IN_FLIGHT_MAX),
@@ -317,7 +310,7 @@ impl Engine {
     }
 
     pub(super) fn disconnect_request(&self) -> Request {
-        match self.config.kind {
+        match self.identity.kind {
             ImportKind::Mgs => MgsDisconnect::default().into(),
             ImportKind::Mds => MdsDisconnect::default().into(),
             ImportKind::Ost | ImportKind::Reverse => OstDisconnect::default().into(),
@@ -327,7 +320,10 @@ impl Engine {
     pub(super) fn close(&mut self, now: Instant, actions: &mut Vec<Action>) {
         self.wanted = false;
         self.next_connect = None;
-        let keys: Vec<u64> = self.flights.by_xid.values()
+        let keys: Vec<u64> = self
+            .flights
+            .by_xid
+            .values()
             .filter_map(|flight| match flight.owner {
                 Owner::Disconnect(key) => Some(key),
                 _ => None,

@@ -111,13 +111,20 @@ pub(super) struct Flights {
     pub(super) by_key: HashMap<u64, Xid>,
     /// How many count against the limit.
     pub(super) counted: usize,
+    pub(super) counted_max: usize,
     /// When deadlines are looked at next.
     pub(super) next_scan: Instant,
 }
 
 impl Flights {
-    pub(super) fn new(now: Instant) -> Self {
-        Self { by_xid: BTreeMap::new(), by_key: HashMap::default(), counted: 0, next_scan: now }
+    pub(super) fn new(now: Instant, counted_max: usize) -> Self {
+        Self {
+            by_xid: BTreeMap::new(),
+            by_key: HashMap::default(),
+            counted: 0,
+            counted_max,
+            next_scan: now,
+        }
     }
 
     pub(super) fn len(&self) -> usize {

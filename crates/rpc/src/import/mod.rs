@@ -16,6 +16,7 @@
 //! into what is kept for replay too, and cloned only for a replay.
 
 mod connect;
+mod connects;
 mod estimates;
 mod events;
 mod flight;
@@ -33,7 +34,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sheen_types::{HashMap, Instant, Nid, ObdHandle, Transno, Uuid};
+use sheen_types::{Instant, Nid, ObdHandle, Transno, Uuid};
 use sheen_wire::connect::ObdConnectData;
 use sheen_wire::lnet::Portal;
 
@@ -48,6 +49,7 @@ pub use events::{Action, Event, Message};
 pub use outgoing::{EARLY_REPLY_BYTES, Outgoing, OutgoingBulk};
 pub use stats::{Answered, NidTries, Traffic};
 
+use connects::{Connects, Negotiated};
 use estimates::Estimates;
 use flight::{Flights, Waiting};
 use kept::KeptRequests;
@@ -102,40 +104,37 @@ pub struct Config {
     pub requests_in_flight: usize,
 }
 
+/// What an import is, for as long as it lives.
+struct Identity {
+    target: Uuid,
+    client: Uuid,
+    kind: ImportKind,
+    offered: ObdConnectData,
+    handle: ObdHandle,
+}
+
 /// An import.
 pub struct Engine {
-    config: Config,
+    identity: Identity,
     xids: Arc<Xids>,
     timing: Arc<Timing>,
     own_times: OwnTimes,
     state: ImportState,
     history: VecDeque<StateChange>,
     stats: Stats,
-    /// The export's handle as the target gave it; 0 before the first connect.
-    remote: ObdHandle,
-    /// Connections are numbered, from the first connect on (Lustre's `imp_conn_cnt`).
-    connection: u32,
-    agreed: ObdConnectData,
-    /// Whether the target ever granted us something that an eviction would take from us.
-    used: bool,
-    /// Which of the nodes.
-    nid: usize,
+    connects: Connects,
+    negotiated: Negotiated,
     /// Whether we are to be connected at all.
     wanted: bool,
     /// What decides whether there is to be a connection.
     policy: Policy,
     /// The target refused us for good.
     denied: Option<RpcError>,
-    /// The node at which the target answered our last connect with `EBUSY`: it recovers.
-    put_off: Option<Nid>,
-    /// Tries to connect since the last success.
-    tries: u32,
     next_connect: Option<Instant>,
     next_ping: Instant,
     waiting: Waiting,
     flights: Flights,
     slots: Slots,
-    tried: HashMap<Nid, NidTries>,
     kept: KeptRequests,
     /// The stage of recovery to resume after a reconnect in the midst of it.
     replay_stage: ImportState,
@@ -146,7 +145,7 @@ pub struct Engine {
 
 impl fmt::Debug for Engine {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{} {} at {}", self.config.target, self.state, self.peer())
+        write!(out, "{} {} at {}", self.identity.target, self.state, self.peer())
     }
 }
 
@@ -154,33 +153,36 @@ impl Engine {
     /// An import that will connect when asked to; a reverse one is FULL at once.
     #[must_use]
     pub fn new(now: Instant, config: Config, xids: Arc<Xids>, timing: Arc<Timing>) -> Self {
-        assert!(!config.nids.is_empty(), "an import knows at least one node");
         let reverse = config.kind == ImportKind::Reverse;
         let state = if reverse { ImportState::Full } else { ImportState::New };
         Self {
-            agreed: config.data.clone(),
-            remote: if reverse { config.handle } else { ObdHandle(0) },
-            config,
+            negotiated: Negotiated {
+                export: if reverse { config.handle } else { ObdHandle(0) },
+                data: config.data.clone(),
+                has_grants: false,
+            },
+            connects: Connects::new(config.nids),
+            flights: Flights::new(now, config.requests_in_flight),
+            identity: Identity {
+                target: config.target,
+                client: config.client,
+                kind: config.kind,
+                offered: config.data,
+                handle: config.handle,
+            },
             xids,
             timing,
             own_times: OwnTimes::default(),
             state,
             history: VecDeque::from([StateChange { at: now, state }]),
             stats: Stats::default(),
-            connection: 0,
-            used: false,
-            nid: 0,
             wanted: false,
             policy: Policy::default(),
             denied: None,
-            put_off: None,
-            tries: 0,
             next_connect: None,
             next_ping: now,
             waiting: Waiting::default(),
-            flights: Flights::new(now),
             slots: Slots::new(1),
-            tried: HashMap::default(),
             kept: KeptRequests::default(),
             replay_stage: ImportState::Replay,
             replay_again: false,
@@ -197,7 +199,7 @@ impl Engine {
     /// Whether the target takes no new clients before its recovery has ended.
     #[must_use]
     pub fn is_put_off(&self) -> bool {
-        self.put_off.is_some()
+        self.connects.put_off.is_some()
     }
 
     /// The states it went through.
@@ -209,31 +211,31 @@ impl Engine {
     /// How many requests may be on the wire at once.
     #[must_use]
     pub fn requests_in_flight(&self) -> usize {
-        self.config.requests_in_flight
+        self.flights.counted_max
     }
 
     /// What both sides agreed on.
     #[must_use]
     pub fn connect_data(&self) -> &ObdConnectData {
-        &self.agreed
+        &self.negotiated.data
     }
 
     /// The node it talks to.
     #[must_use]
     pub fn peer(&self) -> Nid {
-        self.config.nids[self.nid]
+        self.connects.peer()
     }
 
     /// The nodes that serve the target, as far as they are known.
     #[must_use]
     pub fn nids(&self) -> &[Nid] {
-        &self.config.nids
+        &self.connects.nids
     }
 
     /// The target.
     #[must_use]
     pub fn target(&self) -> &Uuid {
-        &self.config.target
+        &self.identity.target
     }
 
     /// How far the target's history is durable.
@@ -264,15 +266,11 @@ impl Engine {
             unstable_bytes: self.kept.unstable_bytes(),
             last_replay: self.kept.replayed,
             committed: self.kept.committed,
-            nids: self.config.nids.iter().map(|nid| (*nid, self.tries_of(*nid))).collect(),
+            nids: self.connects.by_nid(),
             network,
             service,
             ..self.stats.traffic()
         }
-    }
-
-    fn tries_of(&self, nid: Nid) -> NidTries {
-        self.tried.get(&nid).copied().unwrap_or_default()
     }
 
     /// When [`Event::Tick`] is due; `None` while nothing is.
@@ -293,7 +291,7 @@ impl Engine {
             Event::Disconnect(key) => self.disconnect(now, key, actions),
             Event::Close => self.close(now, actions),
             Event::Reconnect => self.reconnect(now, actions),
-            Event::AddNid(nid) => self.add_nid(nid),
+            Event::AddNid(nid) => self.connects.add_nid(nid),
             Event::PeerDown(nid) => self.peer_down(now, nid, actions),
             Event::LocksReplayed(connection, whole) => {
                 self.locks_replayed(now, connection, whole, actions);
@@ -302,7 +300,7 @@ impl Engine {
             Event::Prepared(transno, request) => self.prepared(now, transno, *request, actions),
             Event::Release(xid) => self.kept.release(xid),
             Event::Limit(requests) => {
-                self.config.requests_in_flight = requests;
+                self.flights.counted_max = requests;
                 self.pump(now, actions);
             }
             Event::LimitModifying(requests) => {
@@ -356,12 +354,6 @@ impl Engine {
         self.estimates.service(&self.bounds())
     }
 
-    fn add_nid(&mut self, nid: Nid) {
-        if !self.config.nids.contains(&nid) {
-            self.config.nids.push(nid);
-        }
-    }
-
     fn enter(&mut self, now: Instant, state: ImportState, actions: &mut Vec<Action>) {
         if self.state == state {
             return;
@@ -375,7 +367,7 @@ impl Engine {
     }
 
     fn is_reverse(&self) -> bool {
-        self.config.kind == ImportKind::Reverse
+        self.identity.kind == ImportKind::Reverse
     }
 
     /// Whether this import pings when it has nothing else to say.

@@ -10,7 +10,7 @@
 
 use std::time::Duration;
 
-use sheen_types::{Errno, Instant, ObdHandle};
+use sheen_types::{Errno, Instant};
 
 use super::flight::{Flight, Owner};
 use super::kept::KeptRequests;
@@ -32,8 +32,6 @@ pub(super) struct Policy {
     pub(super) active: bool,
     /// The disconnect is on its way.
     parking: bool,
-    /// A connection that was given up is made again.
-    waking: bool,
 }
 
 impl Default for Policy {
@@ -44,7 +42,6 @@ impl Default for Policy {
             auto_reconnects: true,
             active: true,
             parking: false,
-            waking: false,
         }
     }
 }
@@ -67,7 +64,7 @@ impl Engine {
         // Asked again as late, unless it goes.
         self.policy.used_at = now;
         if self.is_unburdened() {
-            actions.push(Action::AskUnused(self.connection));
+            actions.push(Action::AskUnused(self.connects.connection));
         } else {
             // The answer to a ping reports what is durable.
             self.next_ping = self.next_ping.min(now + limits::SCAN_INTERVAL);
@@ -90,7 +87,7 @@ impl Engine {
         is_so: bool,
         actions: &mut Vec<Action>,
     ) {
-        let is_this = self.state == ImportState::Full && connection == self.connection;
+        let is_this = self.state == ImportState::Full && connection == self.connects.connection;
         if is_so && is_this && self.is_unburdened() && !self.policy.idle_timeout.is_zero() {
             self.park(now, actions);
         }
@@ -102,13 +99,7 @@ impl Engine {
         let request = self.disconnect_request();
         self.enter(now, ImportState::Connecting, actions);
         self.launch(now, Flight::new(Owner::Park, Call::new(request)), actions);
-        self.forget_target();
-    }
-
-    /// From here on the target is as one that never knew us.
-    pub(super) fn forget_target(&mut self) {
-        self.remote = ObdHandle(0);
-        self.used = false;
+        self.negotiated.forget_target();
     }
 
     /// The target has answered the good-bye, or will not.
@@ -130,14 +121,9 @@ impl Engine {
         };
         if rests && self.policy.active {
             self.wanted = true;
-            self.policy.waking = self.state == ImportState::Idle;
+            self.connects.waking = self.state == ImportState::Idle;
             self.connect(now, actions);
         }
-    }
-
-    /// The try to connect has ended.
-    pub(super) fn tried_to_connect(&mut self) {
-        self.policy.waking = false;
     }
 
     /// Whether a good-bye is on its way.
@@ -178,7 +164,7 @@ impl Engine {
         self.policy.active = on;
         if on {
             self.denied = None;
-            self.tries = 0;
+            self.connects.tries = 0;
             self.wanted = true;
             // Otherwise once the good-bye is answered.
             if !self.policy.parking {
@@ -196,7 +182,7 @@ impl Engine {
         if self.state == ImportState::Full && !parking {
             self.park(now, actions);
         } else {
-            self.forget_target();
+            self.negotiated.forget_target();
             self.enter(now, ImportState::Disconn, actions);
         }
         for key in self.waiting.connects.drain(..) {
@@ -208,11 +194,11 @@ impl Engine {
     pub(super) fn lose_all(&mut self) {
         self.kept = KeptRequests::default();
         self.slots.clear();
-        self.used = false;
+        self.negotiated.has_grants = false;
     }
 
     /// Whether calls of all kinds wait for a connection that is given up or made on purpose.
     pub(super) fn is_resting(&self) -> bool {
-        self.state == ImportState::Idle || self.policy.parking || self.policy.waking
+        self.state == ImportState::Idle || self.policy.parking || self.connects.waking
     }
 }

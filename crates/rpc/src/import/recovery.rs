@@ -18,11 +18,11 @@ impl Engine {
         match self.state {
             ImportState::Evicted => self.evicted(actions),
             ImportState::Replay => self.replay_next(now, actions),
-            ImportState::ReplayLocks => actions.push(Action::ReplayLocks(self.connection)),
+            ImportState::ReplayLocks => actions.push(Action::ReplayLocks(self.connects.connection)),
             ImportState::ReplayWait => self.signal_replay_done(now, actions),
             ImportState::Recover => {
                 self.resend(now, actions);
-                self.tries = 0;
+                self.connects.settled();
                 self.replay_stage = ImportState::Replay;
                 self.enter(now, ImportState::Full, actions);
                 for key in self.waiting.connects.drain(..) {
@@ -30,7 +30,6 @@ impl Engine {
                 }
                 self.postpone_ping(now);
                 self.use_now(now);
-                self.tried_to_connect();
                 self.pump(now, actions);
             }
             _ => {}
@@ -147,7 +146,7 @@ impl Engine {
     /// Whether the target still waits for the replay of our locks over this connection.
     #[must_use]
     pub fn awaits_locks(&self, connection: u32) -> bool {
-        self.state == ImportState::ReplayLocks && connection == self.connection
+        self.state == ImportState::ReplayLocks && connection == self.connects.connection
     }
 
     pub(super) fn locks_replayed(

@@ -152,7 +152,7 @@ impl Engine {
         actions: &mut Vec<Action>,
     ) {
         if body.transno != Transno(0) || body.opcode == Opcode::LDLM_ENQUEUE {
-            self.used = true;
+            self.negotiated.has_grants = true;
         }
         if let Some(flight) = self.flights.get_mut(xid) {
             flight.answer = Some(Box::new((body, reply)));
@@ -192,7 +192,7 @@ impl Engine {
         let (body, reply) = *boxed;
         let bulk: Vec<Bytes> =
             flight.parts.drain(..).flatten().filter(|part| !part.is_empty()).collect();
-        let answer = Answer { xid, body, reply, bulk, connection: self.connection };
+        let answer = Answer { xid, body, reply, bulk, connection: self.connects.connection };
         match flight.owner {
             Owner::Caller(_) => self.answer(now, xid, flight, answer, actions),
             Owner::Replay(transno) => self.replay_answered(now, transno, answer, actions),

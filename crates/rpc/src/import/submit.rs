@@ -60,7 +60,7 @@ impl Engine {
             let flight = Flight { tag, ..Flight::new(Owner::Caller(key), *call) };
             self.launch(now, flight, actions);
         }
-        while self.state == ImportState::Full && self.flights.counted < self.config.requests_in_flight {
+        while self.state == ImportState::Full && self.flights.counted < self.flights.counted_max {
             let Some((key, call)) = self.waiting.calls.pop_front() else { break };
             self.start(now, key, *call, actions);
         }
@@ -224,7 +224,7 @@ impl Engine {
         self.stats.counters.timeouts += 1;
         let owner = flight.owner;
         let fails = matches!(owner, Owner::Caller(_))
-            && (!flight.survives() || self.config.kind == ImportKind::Reverse);
+            && (!flight.survives() || self.identity.kind == ImportKind::Reverse);
         if fails {
             self.fail(xid, RpcError::TimedOut, actions);
         }
@@ -234,7 +234,7 @@ impl Engine {
                 self.land(xid, actions);
                 self.parked(now, actions);
             }
-            _ if self.config.kind == ImportKind::Reverse => {}
+            _ if self.identity.kind == ImportKind::Reverse => {}
             Owner::Connect => {
                 self.land(xid, actions);
                 self.connect_failed(now, actions);
@@ -247,7 +247,7 @@ impl Engine {
     pub(super) fn abandon_flights(&mut self, actions: &mut Vec<Action>) {
         for xid in self.flights.xids(|_| true) {
             let Some(flight) = self.flights.get_mut(xid) else { continue };
-            if self.config.kind == ImportKind::Reverse || !flight.survives() {
+            if self.identity.kind == ImportKind::Reverse || !flight.survives() {
                 self.fail(xid, RpcError::Disconnected, actions);
                 continue;
             }
