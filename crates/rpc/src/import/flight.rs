@@ -21,12 +21,12 @@ pub(super) enum Owner {
     Connect,
     /// The state machine, to see whether the target is there.
     Ping,
-    /// Replay of the request with this transaction.
-    Replay(Transno),
+    /// Replay of the request with this transaction; `again` if the target may have seen one.
+    Replay { transno: Transno, again: bool },
     /// The state machine, to say that replay is over.
     ReplayDone,
-    /// The caller that closes the import, by the node's key.
-    Disconnect(u64),
+    /// The caller that closes the import.
+    Disconnect,
     /// The state machine, to give up the connection for a while.
     Park,
 }

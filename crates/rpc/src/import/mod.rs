@@ -26,6 +26,7 @@ mod park;
 mod recovery;
 mod reply;
 mod slots;
+mod state;
 mod stats;
 mod submit;
 
@@ -38,7 +39,6 @@ use sheen_types::{Instant, Nid, ObdHandle, Transno, Uuid};
 use sheen_wire::connect::ObdConnectData;
 use sheen_wire::lnet::Portal;
 
-use crate::channel::RpcError;
 use crate::limits;
 use crate::state::{Counters, ImportState, StateChange};
 use crate::timing::{Bounds, OwnTimes, Timing};
@@ -55,6 +55,7 @@ use flight::{Flights, Waiting};
 use kept::KeptRequests;
 use park::Policy;
 use slots::Slots;
+use state::{Full, State};
 use stats::Stats;
 
 /// What an import leads to.
@@ -119,33 +120,23 @@ pub struct Engine {
     xids: Arc<Xids>,
     timing: Arc<Timing>,
     own_times: OwnTimes,
-    state: ImportState,
+    state: State,
     history: VecDeque<StateChange>,
     stats: Stats,
     connects: Connects,
     negotiated: Negotiated,
-    /// Whether we are to be connected at all.
-    wanted: bool,
     /// What decides whether there is to be a connection.
     policy: Policy,
-    /// The target refused us for good.
-    denied: Option<RpcError>,
-    next_connect: Option<Instant>,
-    next_ping: Instant,
     waiting: Waiting,
     flights: Flights,
     slots: Slots,
     kept: KeptRequests,
-    /// The stage of recovery to resume after a reconnect in the midst of it.
-    replay_stage: ImportState,
-    /// The next replay repeats one that the target may have seen.
-    replay_again: bool,
     estimates: Estimates,
 }
 
 impl fmt::Debug for Engine {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{} {} at {}", self.identity.target, self.state, self.peer())
+        write!(out, "{} {} at {}", self.identity.target, self.state(), self.peer())
     }
 }
 
@@ -154,7 +145,8 @@ impl Engine {
     #[must_use]
     pub fn new(now: Instant, config: Config, xids: Arc<Xids>, timing: Arc<Timing>) -> Self {
         let reverse = config.kind == ImportKind::Reverse;
-        let state = if reverse { ImportState::Full } else { ImportState::New };
+        let full = Full { next_ping: now, used_at: now };
+        let state = if reverse { State::Full(full) } else { State::New };
         Self {
             negotiated: Negotiated {
                 export: if reverse { config.handle } else { ObdHandle(0) },
@@ -173,19 +165,13 @@ impl Engine {
             xids,
             timing,
             own_times: OwnTimes::default(),
+            history: VecDeque::from([StateChange { at: now, state: state.shown() }]),
             state,
-            history: VecDeque::from([StateChange { at: now, state }]),
             stats: Stats::default(),
-            wanted: false,
             policy: Policy::default(),
-            denied: None,
-            next_connect: None,
-            next_ping: now,
             waiting: Waiting::default(),
             slots: Slots::new(1),
             kept: KeptRequests::default(),
-            replay_stage: ImportState::Replay,
-            replay_again: false,
             estimates: Estimates::new(now),
         }
     }
@@ -193,7 +179,7 @@ impl Engine {
     /// The state.
     #[must_use]
     pub fn state(&self) -> ImportState {
-        self.state
+        self.state.shown()
     }
 
     /// Whether the target takes no new clients before its recovery has ended.
@@ -277,8 +263,8 @@ impl Engine {
     #[must_use]
     pub fn next_wake(&self) -> Option<Instant> {
         let scan = (!self.flights.is_empty()).then_some(self.flights.next_scan);
-        let ping = self.pings().then_some(self.next_ping);
-        [scan, ping, self.next_connect, self.idle_at()].into_iter().flatten().min()
+        let times = [scan, self.ping_at(), self.state.next_connect(), self.idle_at()];
+        times.into_iter().flatten().min()
     }
 
     /// Takes an event; `actions` gets what is to be done, in order.
@@ -310,9 +296,7 @@ impl Engine {
             Event::ClearStats => self.stats.clear(),
             Event::OwnTimes(times) => self.own_times = times,
             // A ping that is due later than it would be by now comes earlier.
-            Event::TimingChanged => {
-                self.next_ping = self.next_ping.min(now + self.timing.ping_intervals().0);
-            }
+            Event::TimingChanged => self.ping_by(now + self.timing.ping_intervals().0),
             Event::Unused(connection, is_so) => self.unused(now, connection, is_so, actions),
             Event::IdleTimeout(time) => self.limit_idleness(now, time, actions),
             Event::AutoReconnect(on) => self.set_auto_reconnect(now, on, actions),
@@ -354,11 +338,12 @@ impl Engine {
         self.estimates.service(&self.bounds())
     }
 
-    fn enter(&mut self, now: Instant, state: ImportState, actions: &mut Vec<Action>) {
-        if self.state == state {
+    fn enter(&mut self, now: Instant, state: State, actions: &mut Vec<Action>) {
+        let before = std::mem::replace(&mut self.state, state);
+        let state = self.state.shown();
+        if before.shown() == state {
             return;
         }
-        self.state = state;
         if self.history.len() == limits::HISTORY_STATES {
             self.history.pop_front();
         }
@@ -370,20 +355,38 @@ impl Engine {
         self.identity.kind == ImportKind::Reverse
     }
 
-    /// Whether this import pings when it has nothing else to say.
-    fn pings(&self) -> bool {
-        self.state == ImportState::Full && !self.is_reverse()
+    /// When this import pings if it has nothing else to say.
+    fn ping_at(&self) -> Option<Instant> {
+        match &self.state {
+            State::Full(full) if !self.is_reverse() => Some(full.next_ping),
+            _ => None,
+        }
+    }
+
+    /// When the next ping is due if something is sent now.
+    fn ping_after(&self, now: Instant) -> Instant {
+        let (usual, short) = self.timing.ping_intervals();
+        now + if self.kept.awaits_commit() { short } else { usual }
     }
 
     /// Something was sent: the next ping is due that much later.
     fn postpone_ping(&mut self, now: Instant) {
-        let (usual, short) = self.timing.ping_intervals();
-        self.next_ping = now + if self.kept.awaits_commit() { short } else { usual };
+        let next = self.ping_after(now);
+        if let State::Full(full) = &mut self.state {
+            full.next_ping = next;
+        }
+    }
+
+    /// The next ping is due at `time` at the latest.
+    fn ping_by(&mut self, time: Instant) {
+        if let State::Full(full) = &mut self.state {
+            full.next_ping = full.next_ping.min(time);
+        }
     }
 
     /// What has become due.
     fn tick(&mut self, now: Instant, actions: &mut Vec<Action>) {
-        if self.next_connect.is_some_and(|at| at <= now) {
+        if self.state.next_connect().is_some_and(|at| at <= now) {
             self.connect(now, actions);
         }
         if self.flights.next_scan <= now && !self.flights.is_empty() {
@@ -393,7 +396,7 @@ impl Engine {
         if self.idle_at().is_some_and(|at| at <= now) {
             self.ask_unused(now, actions);
         }
-        if self.pings() && self.next_ping <= now {
+        if self.ping_at().is_some_and(|at| at <= now) {
             self.ping(now, actions);
         }
     }

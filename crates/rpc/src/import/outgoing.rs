@@ -149,11 +149,11 @@ impl Engine {
                     body.op_flags |= OpFlags::CONNECT_TRANSNO;
                 }
             }
-            Owner::Replay(transno) => {
+            Owner::Replay { transno, again } => {
                 body.transno = *transno;
                 body.flags |= MsgFlags::REPLAY;
                 body.last_xid = Xid(0);
-                if self.replay_again {
+                if *again {
                     body.flags |= MsgFlags::RESENT;
                 }
             }
@@ -167,7 +167,7 @@ impl Engine {
             Owner::Caller(_) if flight.is_lock_replay => {
                 body.flags |= MsgFlags::REQ_REPLAY_DONE;
             }
-            Owner::Caller(_) | Owner::Ping | Owner::Disconnect(_) | Owner::Park => {}
+            Owner::Caller(_) | Owner::Ping | Owner::Disconnect | Owner::Park => {}
         }
         body
     }
