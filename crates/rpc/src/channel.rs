@@ -48,6 +48,10 @@ pub trait Channel: Send + Sync {
     /// What both sides agreed on in the last connect; before the first, what we would offer.
     fn connect_data(&self) -> ObdConnectData;
 
+    /// The number of the connection, which goes up with each connect: what was agreed on over another one may
+    /// not hold any more. The target's instance says less: a store that was put back from a copy counts from there.
+    fn connection(&self) -> u32;
+
     /// The node that is, or would be next, talked to.
     fn peer(&self) -> Nid;
 

@@ -18,11 +18,11 @@ use sheen_wire::messages::{Reply, Request};
 use sheen_wire::ptlrpc::PtlrpcBody;
 
 use super::open_file::close_again;
-use super::{Mdt, intent_status};
+use super::{Mdc, intent_status};
 
 /// The handle as the MDT calls it now.
 pub(crate) struct HandleCell {
-    mdt: Weak<Mdt>,
+    mdt: Weak<Mdc>,
     handle: AtomicU64,
     first: Mutex<FirstReply>,
     /// The MDT has refused to close it.
@@ -37,7 +37,7 @@ struct FirstReply {
 }
 
 impl HandleCell {
-    pub(crate) fn new(mdt: &Arc<Mdt>) -> Arc<Self> {
+    pub(crate) fn new(mdt: &Arc<Mdc>) -> Arc<Self> {
         Arc::new(Self {
             mdt: Arc::downgrade(mdt),
             handle: AtomicU64::new(0),

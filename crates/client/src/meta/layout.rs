@@ -130,7 +130,7 @@ impl Meta {
         }
         let flags = MdsOpenFlags::WRITE | MdsOpenFlags::BY_FID;
         let target = OpenTarget::Known(inode);
-        match self.open_intent(who, target, flags, Some(layout)).await?.state {
+        match self.open_intent(who, target, flags, Some(layout)).await?.open {
             Some(open) => open.close(who, inode.fid, None).await,
             None => Err(Errno::EPROTO),
         }

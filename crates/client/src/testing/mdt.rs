@@ -174,6 +174,10 @@ impl Channel for FakeMdt {
         ObdConnectData { flags2, ..ObdConnectData::default() }
     }
 
+    fn connection(&self) -> u32 {
+        1
+    }
+
     fn peer(&self) -> Nid {
         Nid::LOOPBACK
     }

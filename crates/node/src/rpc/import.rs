@@ -392,6 +392,10 @@ impl Channel for NodeImport {
         self.inner.lock().engine.connect_data().clone()
     }
 
+    fn connection(&self) -> u32 {
+        self.inner.lock().engine.connection()
+    }
+
     fn peer(&self) -> Nid {
         self.inner.lock().engine.peer()
     }

@@ -206,6 +206,12 @@ impl Engine {
         &self.negotiated.data
     }
 
+    /// The number of the connection.
+    #[must_use]
+    pub fn connection(&self) -> u32 {
+        self.connects.connection
+    }
+
     /// The node it talks to.
     #[must_use]
     pub fn peer(&self) -> Nid {
