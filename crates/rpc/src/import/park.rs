@@ -1,6 +1,6 @@
 //! Connections that are not there on purpose: unused ones, and those that operators do without.
 //!
-//! An unused connection is given up with a disconnect, once the owner says that it holds nothing there:
+//! To park is to disconnect for a while. An unused connection is given up so, once the owner says that it holds nothing there:
 //! no lock, and hence nothing cached. Nothing is kept for replay then, so that the next request finds the
 //! target as a new client does (Lustre's IDLE). One that operators turn off ends in the same way, but what
 //! the owner has is lost, as with an eviction.
