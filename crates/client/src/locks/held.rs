@@ -180,6 +180,7 @@ impl PendingLock {
         let now = self.namespace.world.clock.now();
         let info = self.namespace.engine.replied(now, self.handle, &reply, &mut actions);
         self.namespace.act(actions);
+        // All that the engine says: it has no such lock.
         let info = info.map_err(|_| {
             tracing::warn!(namespace = self.namespace.name(), lock = %self.handle, "reply for no lock");
             Errno::EIO
@@ -213,6 +214,7 @@ impl PendingLock {
                 self.answer = None;
                 Err(errno)
             }
+            // Only a namespace that is gone answers no waiter.
             Err(_) => Err(Errno::EIO),
         }
     }

@@ -153,6 +153,7 @@ impl Meta {
     ) -> Result<OpenedInode, Errno> {
         let fid = self.mdt_for_new(parent)?.fids.next().await?;
         let name = format!("{VOLATILE}:0000:{:04X}", self.world.random.number() as u16);
+        // A legal name: ours.
         let name = Name::new(name.as_bytes()).map_err(|_| Errno::EINVAL)?;
         let access = MdsOpenFlags::READ | MdsOpenFlags::WRITE;
         let flags = access | MdsOpenFlags::CREAT | MdsOpenFlags::EXCL | MdsOpenFlags::VOLATILE;

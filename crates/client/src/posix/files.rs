@@ -236,6 +236,7 @@ impl FileSystem {
         data: Bytes,
     ) -> Result<u32, Errno> {
         let file = self.0.handles.get(handle)?;
+        // More than any call of the kernel has.
         let length = u32::try_from(data.len()).map_err(|_| Errno::EINVAL)?;
         let range = Extent::of_length(offset, length.into());
         let through = range.filter(|_| !file.bypasses_page_cache);
