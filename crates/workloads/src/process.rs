@@ -107,11 +107,14 @@ fn signal(pid: i32, signal: Signal) -> Outcome {
     kill_process(number, signal).context(format_args!("signal to {pid}"))
 }
 
-/// Whether the process runs; a dead one that is not reaped yet does not.
+/// Whether the process runs; a dead one that is not reaped yet does not. Its first thread may be dead while
+/// others still end, and keep its files open.
 pub fn is_alive(pid: i32) -> bool {
-    let stat = text(&PathBuf::from(format!("/proc/{pid}/stat")));
-    let state = stat.rsplit(')').next().and_then(|rest| rest.trim().chars().next());
-    state.is_some_and(|state| state != 'Z' && state != 'X')
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    threads.map(|thread| text(&thread.path().join("stat"))).any(|stat| {
+        let state = stat.rsplit(')').next().and_then(|rest| rest.trim().chars().next());
+        state.is_some_and(|state| state != 'Z' && state != 'X')
+    })
 }
 
 /// Resident memory in KiB.

@@ -21,7 +21,7 @@ use crate::types::{Fallocate, Seek};
 /// How often a glimpse is asked again because this client's own changes overtake the answers.
 const GLIMPSE_TRIES: u32 = 8;
 
-/// Kept for replay without a slot: doing it twice does no harm.
+/// Without a slot: doing it twice does no harm.
 fn idempotent(call: Call) -> Call {
     Call { kind: CallKind::Idempotent, ..call }
 }

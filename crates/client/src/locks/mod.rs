@@ -214,7 +214,7 @@ impl ClientNamespace {
         policy: Policy,
         mode: LockMode,
     ) -> Option<HeldLock> {
-        let matched = self.engine.find(&Want { resource, policy, mode, or_waiting: false })?;
+        let matched = self.engine.find(&Want { resource, policy, mode })?;
         Some(HeldLock::new(
             self,
             resource,
@@ -227,7 +227,7 @@ impl ClientNamespace {
     /// Whether a cached lock covers this now.
     #[must_use]
     pub fn covers(&self, resource: ResourceName, policy: Policy, mode: LockMode) -> bool {
-        self.engine.peek(&Want { resource, policy, mode, or_waiting: false }).is_some()
+        self.engine.peek(&Want { resource, policy, mode }).is_some()
     }
 
     /// Which of `bits` of an inode locks of ours cover, each by some lock.

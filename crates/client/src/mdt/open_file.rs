@@ -117,7 +117,7 @@ impl MdtOpen {
     fn close_call(&self, who: &Credentials, fid: Fid, attributes: Option<CloseAttributes>) -> Call {
         let request = request(who, fid, self.handle.get(), attributes);
         let mut call = who.sign(Call::modifying(request));
-        call.on_replay = Some(Arc::new(CloseHandle(Arc::clone(&self.handle))));
+        call.hook = Some(Arc::new(CloseHandle(Arc::clone(&self.handle))));
         call
     }
 }

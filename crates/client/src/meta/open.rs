@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use sheen_ldlm::{LockFlags, Policy};
-use sheen_rpc::{Call, ReplayHook};
+use sheen_rpc::{Call, RequestHook};
 use sheen_types::access::May;
 use sheen_types::{Errno, Fid, InodeBits, LockHandle, LockMode, Name};
 use sheen_wire::ldlm::{IntentOp, LdlmIntent, LdlmReply};
@@ -262,7 +262,7 @@ impl Meta {
         };
         let handle = HandleCell::new(&mdt);
         let mut call = who.sign(Call::modifying(request).with_reply_room(self.reply_room(flags)));
-        call.on_replay = Some(Arc::clone(&handle) as Arc<dyn ReplayHook>);
+        call.hook = Some(Arc::clone(&handle) as Arc<dyn RequestHook>);
         let (pending, answer) = pending.send::<LdlmIntentOpen>(&mdt.channel, call).await?;
         let reply = OpenReply { mdt, handle, pending, answer };
         self.note_opened(on, reply).await

@@ -61,6 +61,10 @@ mod tests {
             ObdConnectData::default()
         }
 
+        fn connection(&self) -> u32 {
+            0
+        }
+
         fn peer(&self) -> Nid {
             Nid::LOOPBACK
         }

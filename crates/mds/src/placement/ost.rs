@@ -74,7 +74,7 @@ struct Pool {
     /// Ids below `next` that were taken and returned.
     returned: Vec<u64>,
     batch: u64,
-    /// The incarnation of the OST with which we agree on what exists.
+    /// The connection over which we have agreed on what exists.
     agreed: Option<u32>,
     is_full: bool,
     space: Option<(Instant, ObdStatfs)>,
@@ -199,9 +199,9 @@ impl Ost {
             && self.channel().state() == ImportState::Full
     }
 
-    /// Whether what the pool has exists: one that was restarted may have come back without it.
+    /// Whether what the pool has exists: the OST may have come back without it.
     fn agrees(&self, pool: &Pool) -> bool {
-        pool.agreed == Some(self.channel().connect_data().instance)
+        pool.agreed == Some(self.channel().connection())
     }
 
     /// Whether it is only a question of time until it can be used: it starts, or was restarted.
@@ -350,10 +350,10 @@ impl Ost {
     /// After we or the OST came back: removes what was created and never used.
     async fn agree(&self, target: &Arc<Target>) -> Result<(), RpcError> {
         // From when this connection is replaced, no object is taken; those that were count as used.
-        let instance = self.channel().connect_data().instance;
+        let connection = self.channel().connection();
         let used = {
             let pool = self.pool.lock();
-            if pool.agreed == Some(instance) {
+            if pool.agreed == Some(connection) {
                 return Ok(());
             }
             self.used.load(Ordering::Acquire).max(pool.next - 1)
@@ -367,7 +367,7 @@ impl Ost {
         (pool.next, pool.last) = (last + 1, last);
         // An OST that was put back from an older copy may have lost them.
         pool.returned.clear();
-        pool.agreed = Some(instance);
+        pool.agreed = Some(connection);
         pool.recovers_since = None;
         Ok(())
     }

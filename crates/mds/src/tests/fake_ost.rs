@@ -24,7 +24,7 @@ pub(super) struct State {
     pub(super) import: ImportState,
     pub(super) is_put_off: bool,
     /// Another one after each restart.
-    pub(super) instance: u32,
+    pub(super) connection: u32,
     pub(super) free_blocks: u64,
 }
 
@@ -42,7 +42,7 @@ impl FakeOst {
             owners: Vec::new(),
             import: ImportState::Full,
             is_put_off: false,
-            instance: 1,
+            connection: 1,
             free_blocks: 1 << 30,
         };
         Arc::new(Self { state: Mutex::new(state) })
@@ -123,8 +123,11 @@ impl Channel for FakeOst {
     }
 
     fn connect_data(&self) -> ObdConnectData {
-        let instance = self.state.lock().instance;
-        ObdConnectData { instance, ..ObdConnectData::default() }
+        ObdConnectData::default()
+    }
+
+    fn connection(&self) -> u32 {
+        self.state.lock().connection
     }
 
     fn peer(&self) -> Nid {

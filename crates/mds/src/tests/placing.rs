@@ -111,7 +111,7 @@ fn an_ost_that_came_back_is_asked_what_it_has_before_files_get_objects_of_it() {
             {
                 let mut ost = server.osts[0].state.lock();
                 ost.objects.clear();
-                (ost.last, ost.instance) = (0, 2);
+                (ost.last, ost.connection) = (0, 2);
             }
             let missing = || {
                 let objects = crate::check(&*server.store).unwrap().objects;

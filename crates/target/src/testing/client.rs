@@ -566,6 +566,10 @@ impl Channel for TestReverseChannel {
         self.agreed.clone()
     }
 
+    fn connection(&self) -> u32 {
+        1
+    }
+
     fn peer(&self) -> Nid {
         self.to
     }

@@ -461,6 +461,10 @@ impl Channel for FakeOst {
         ObdConnectData::default()
     }
 
+    fn connection(&self) -> u32 {
+        1
+    }
+
     fn peer(&self) -> Nid {
         Nid::LOOPBACK
     }
