@@ -97,10 +97,7 @@ impl Meta {
         };
         let call = match op {
             LayoutIntentOp::ACCESS => Call::new(request),
-            _ => Call {
-                hook: Some(Arc::new(LayoutReplay::default())),
-                ..Call::modifying(request)
-            },
+            _ => Call { hook: Some(Arc::new(LayoutReplay::default())), ..Call::modifying(request) },
         };
         let call = who.sign(call.with_reply_room(self.layout_room()));
         let (pending, answer) = pending.send::<LdlmIntentLayout>(&mdt.channel, call).await?;

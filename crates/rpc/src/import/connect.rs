@@ -327,7 +327,10 @@ impl Engine {
     pub(super) fn close(&mut self, now: Instant, actions: &mut Vec<Action>) {
         self.wanted = false;
         self.next_connect = None;
-        let keys: Vec<u64> = self.flights.by_xid.values()
+        let keys: Vec<u64> = self
+            .flights
+            .by_xid
+            .values()
             .filter_map(|flight| match flight.owner {
                 Owner::Disconnect(key) => Some(key),
                 _ => None,

@@ -60,7 +60,9 @@ impl Engine {
             let flight = Flight { tag, ..Flight::new(Owner::Caller(key), *call) };
             self.launch(now, flight, actions);
         }
-        while self.state == ImportState::Full && self.flights.counted < self.config.requests_in_flight {
+        while self.state == ImportState::Full
+            && self.flights.counted < self.config.requests_in_flight
+        {
             let Some((key, call)) = self.waiting.calls.pop_front() else { break };
             self.start(now, key, *call, actions);
         }
