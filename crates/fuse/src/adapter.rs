@@ -162,6 +162,7 @@ impl Adapter {
 
     /// As [`Adapter::occupy`], for a call that also concerns the directory `name`.
     fn occupy_child(&self, parent: INodeNo, name: &Result<Name, Errno>) -> Guard {
+        // A name that is none is refused by the call itself.
         let child = name.as_ref().ok().and_then(|it| self.files.known_child(node(parent), it));
         match child {
             Some(child) => self.occupy(&[parent, INodeNo(child.0)]),
@@ -235,6 +236,7 @@ impl Drop for CallTimer {
 
 /// The process that made this one.
 fn parent_of(pid: u32) -> Option<u32> {
+    // It cannot be read of a process that is gone.
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse().ok()
 }

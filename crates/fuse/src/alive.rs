@@ -57,7 +57,8 @@ pub(crate) async fn look(files: FileSystem, kernel: Arc<Kernel>) -> String {
     let hangs = match timeout(LOOK_WAIT, locks).await {
         Ok(Ok(None)) => String::new(),
         Ok(Ok(Some(lock))) => format!("a call stands still with the lock of {lock}"),
-        Ok(Err(_)) | Err(_) => "the mount's threads for work that waits are all taken".to_owned(),
+        Err(_) => "the mount's threads for work that waits are all taken".to_owned(),
+        Ok(Err(error)) => format!("the look at the mount's locks failed: {error}"),
     };
     let late = kernel.oldest().filter(|(_, time)| *time >= NOTICE_WAIT);
     let late = late.map_or_else(String::new, |(kind, time)| {

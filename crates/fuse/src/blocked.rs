@@ -28,6 +28,7 @@ pub(crate) struct Status(Option<File>);
 impl Status {
     /// Of the thread that asks.
     pub(crate) fn of_this_thread() -> Arc<Self> {
+        // Without it the thread is taken for one that may sleep.
         Arc::new(Self(File::open("/proc/thread-self/status").ok()))
     }
 
@@ -36,6 +37,7 @@ impl Status {
         let thread = Arc::as_ptr(self) as usize;
         let Some(file) = &self.0 else { return Some(Sleep::Unseen) };
         let mut text = [0; 4096];
+        // A thread that is gone sleeps no more.
         let length = file.read_at(&mut text, 0).ok()?;
         let count = sleeps(&String::from_utf8_lossy(&text[..length]))?;
         Some(Sleep::Seen { thread, count })

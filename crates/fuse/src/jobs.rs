@@ -242,6 +242,7 @@ impl Jobs {
 /// The session of the process `pid`. From its `status`, as `stat` is not to be had while the process is in `execve(2)`: it
 /// closes files then, and waits for what is written to them, by this very thread perhaps.
 fn session_of(pid: u32) -> Option<u32> {
+    // It cannot be read of a process that is gone.
     session_in(&std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?)
 }
 

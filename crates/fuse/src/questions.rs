@@ -60,8 +60,10 @@ impl Questions {
         let state = self.0;
         let question = name.strip_prefix(PREFIX).and_then(|text| text.rsplit_once('.'));
         let (command, offset) = question.ok_or(Errno::EINVAL)?;
+        // What is wrong with a number is no news to the tool that has made it.
         let (command, offset) = (command.to_owned(), offset.parse().map_err(|_| Errno::EINVAL)?);
         let answering = Arc::clone(&state);
+        // It is never closed.
         let _permit = answering.permits.acquire().await.map_err(|_| Errno::EIO)?;
         let work =
             move || state.answer.get().map_or(Err(Errno::ENODATA), |answer| answer(&command));
@@ -93,6 +95,7 @@ pub fn question(path: &Path, command: &str) -> Result<String, Errno> {
         let length = rustix::fs::getxattr(path, &*name, buffer.as_mut_slice()).map_err(errno)?;
         all.extend_from_slice(&buffer[..length]);
         if length < PAGE || all.len() >= ANSWER_MAX {
+            // Where it is no text does not matter: what answers is no mount of ours.
             return String::from_utf8(all).map_err(|_| Errno::EPROTO);
         }
     }

@@ -243,7 +243,9 @@ impl Waiting {
             return None;
         }
         let _one = Late(&self.waits.late);
-        call.await.ok()
+        let failed =
+            |errno: &Errno| tracing::debug!(%errno, "a call failed after its caller was killed");
+        call.await.inspect_err(failed).ok()
     }
 
     fn leave(&mut self) {

@@ -11,6 +11,7 @@
 
 use fuser::INodeNo;
 use sheen_client::posix::{Credentials, Entry, FileSystem, FileType, Lookup, May, MayKeep, NodeId};
+use sheen_types::Errno;
 
 use crate::mount::FuseMountOptions;
 
@@ -55,7 +56,12 @@ impl Special {
         let Some(wanted) = self.wanted(entry.attributes.file_type()) else { return entry };
         match files.access(who, entry.node, wanted).await {
             Ok(()) => self.made(entry),
-            Err(_) => self.stranger(entry),
+            Err(errno) => {
+                if errno != Errno::EACCES {
+                    tracing::debug!(node = entry.node.0, %errno, "whether a special file may be used is unknown");
+                }
+                self.stranger(entry)
+            }
         }
     }
 

@@ -68,7 +68,7 @@ pub(crate) struct Found {
 }
 
 /// Where a name is, or would be.
-struct Place {
+struct NameInDirectory {
     parent: NodeId,
     name: Name,
     found: Option<Found>,
@@ -182,7 +182,7 @@ impl Driver {
         }
     }
 
-    async fn place(&mut self, path: &[&'static str]) -> Result<Place, Errno> {
+    async fn place(&mut self, path: &[&'static str]) -> Result<NameInDirectory, Errno> {
         let (last, parents) = path.split_last().expect("a path has a name");
         let mut parent = NodeId::ROOT;
         for text in parents {
@@ -195,7 +195,7 @@ impl Driver {
         let name = name(last);
         let entry = self.lookup(parent, &name).await?;
         let found = entry.map(|it| Found { node: it.node, file_type: it.attributes.file_type() });
-        Ok(Place { parent, name, found })
+        Ok(NameInDirectory { parent, name, found })
     }
 
     async fn found(&mut self, path: &[&'static str]) -> Result<Found, Errno> {

@@ -48,7 +48,7 @@ struct DamagedObject {
 pub(crate) struct DamagedObjects(Vec<DamagedObject>);
 
 /// Where data of a file lies.
-struct Place {
+struct ObjectData {
     file: Fid,
     target: TargetName,
     object: Fid,
@@ -133,7 +133,7 @@ pub(crate) async fn inject(sim: &Arc<Sim>, end: Instant) {
 }
 
 /// Some data of a file that clients use.
-fn choose(sim: &Sim) -> Option<Place> {
+fn choose(sim: &Sim) -> Option<ObjectData> {
     let mut places = places(sim);
     match places.len() as u64 {
         0 => None,
@@ -156,7 +156,7 @@ pub(crate) fn all_objects(sim: &Sim) -> Vec<(Fid, TargetName, Fid)> {
 }
 
 /// Objects with data.
-fn places(sim: &Sim) -> Vec<Place> {
+fn places(sim: &Sim) -> Vec<ObjectData> {
     places_with(sim, |target, object| {
         let held = sim.store_of(target)?.attributes(object).ok()?;
         (held.blocks > 0 && held.size > 0).then_some(held.size)
@@ -164,7 +164,7 @@ fn places(sim: &Sim) -> Vec<Place> {
 }
 
 /// The objects of files that clients use; `bytes` says how long each is, or that it is left out.
-fn places_with(sim: &Sim, bytes: impl Fn(&TargetName, Fid) -> Option<u64>) -> Vec<Place> {
+fn places_with(sim: &Sim, bytes: impl Fn(&TargetName, Fid) -> Option<u64>) -> Vec<ObjectData> {
     let files: Vec<Fid> = {
         let model = sim.model.lock();
         model.files.fids().chain(model.logs.fids()).collect()
@@ -176,7 +176,7 @@ fn places_of(
     sim: &Sim,
     files: &[Fid],
     bytes: impl Fn(&TargetName, Fid) -> Option<u64>,
-) -> Vec<Place> {
+) -> Vec<ObjectData> {
     let mut found = Vec::new();
     for (mdt, disk) in sim.cluster.targets(TargetKind::Mdt) {
         let store = disk.store();
@@ -192,14 +192,14 @@ fn places_of(
                     }
                 };
                 let bytes = bytes(&target, object)?;
-                Some(Place { file: *file, target, object, mapping, bytes })
+                Some(ObjectData { file: *file, target, object, mapping, bytes })
             }));
         }
     }
     found
 }
 
-async fn damage_now_or_down(sim: &Arc<Sim>, place: Place) {
+async fn damage_now_or_down(sim: &Arc<Sim>, place: ObjectData) {
     let injury = match (sim.more_random().below(3), place.target.kind) {
         // Without its data an inode on the MDT has no attributes, and no name can be removed.
         (0, TargetKind::Ost) => Injury::Lost,
@@ -212,7 +212,7 @@ async fn damage_now_or_down(sim: &Arc<Sim>, place: Place) {
         .cluster
         .servers
         .iter()
-        .position(|server| server.places.iter().any(|of_server| holds(&of_server.disk)));
+        .position(|server| server.hosted.iter().any(|of_server| holds(&of_server.disk)));
     let Some(number) = number.filter(|_| sim.more_random().below(2) == 0) else {
         return damage(sim, &place, injury);
     };
@@ -221,7 +221,7 @@ async fn damage_now_or_down(sim: &Arc<Sim>, place: Place) {
     faults::outage(sim, number, power, time, || damage(sim, &place, injury)).await;
 }
 
-fn damage(sim: &Sim, place: &Place, injury: Injury) {
+fn damage(sim: &Sim, place: &ObjectData, injury: Injury) {
     let Some(store) = sim.store_of(&place.target) else { return };
     let at_all = |injury: Injury| match injury {
         // There may be holes.
@@ -233,7 +233,7 @@ fn damage(sim: &Sim, place: &Place, injury: Injury) {
     if !store.injure(place.object, injury) && !at_all(injury) {
         return;
     }
-    let Place { file, target, object, mapping, .. } = place;
+    let ObjectData { file, target, object, mapping, .. } = place;
     sim.say(format_args!("FAULT: {injury:?} of {object} at {target}, which is of {file}"));
     let (target, since) = (target.clone(), sim.now());
     let damaged = DamagedObject { file: *file, target, object: *object, mapping: *mapping, since };

@@ -173,9 +173,9 @@ async fn disk_errors(sim: &Sim) {
     sim.say(format_args!("FAULT: {errors:?} of the disks at {} for {time:?}", server.nid));
     sim.allow_no_objects(time);
     sim.disk_breaks();
-    server.places.iter().for_each(|place| place.disk.set_errors(errors));
+    server.hosted.iter().for_each(|hosted| hosted.disk.set_errors(errors));
     sim.sleep(time).await;
-    server.places.iter().for_each(|place| place.disk.set_errors(Errors::default()));
+    server.hosted.iter().for_each(|hosted| hosted.disk.set_errors(Errors::default()));
     sim.disk_mends();
     sim.say(format_args!("the disks at {} are well", server.nid));
 }
@@ -185,16 +185,16 @@ async fn disk_errors(sim: &Sim) {
 async fn fail_commit(sim: &Arc<Sim>) {
     let number = sim.random().below(sim.cluster.servers.len() as u64) as usize;
     let (server, time) = (&sim.cluster.servers[number], part(sim, BAD_MAX));
-    let place = &server.places[sim.random().below(server.places.len() as u64) as usize];
+    let hosted = &server.hosted[sim.random().below(server.hosted.len() as u64) as usize];
     let power = sim.random().below(2) == 0;
     if !server.is_serving() {
         return;
     }
-    sim.say(format_args!("FAULT: a commit of {:?} fails, restart after {time:?}", place.kind));
+    sim.say(format_args!("FAULT: a commit of {:?} fails, restart after {time:?}", hosted.kind));
     sim.allow_no_objects(time);
     let process = server.scope();
     sim.disk_breaks();
-    place.disk.fail_commit();
+    hosted.disk.fail_commit();
     sim.sleep(time).await;
     sim.disk_mends();
     if server.scope() == process {

@@ -178,11 +178,11 @@ fn committed(sim: &Sim, number: usize) -> Transno {
 }
 
 async fn restore(sim: &Arc<Sim>, number: usize, age: Duration, time: Duration) {
-    let place = &sim.cluster.servers[number].places[0];
-    let (copy, since) = (place.disk.store().kill(), sim.now());
+    let hosted = &sim.cluster.servers[number].hosted[0];
+    let (copy, since) = (hosted.disk.store().kill(), sim.now());
     let (of_copy, restarts) = (committed(sim, number), sim.cluster.servers[number].starts());
     let mdt_starts = sim.cluster.servers[0].starts();
-    sim.say(format_args!("a copy of {:?} is taken", place.kind));
+    sim.say(format_args!("a copy of {:?} is taken", hosted.kind));
     sim.sleep(age.saturating_sub(HEARD_WITHIN)).await;
     let reported = committed(sim, number);
     sim.sleep(age.min(HEARD_WITHIN)).await;
@@ -233,7 +233,7 @@ fn put_back(sim: &Sim, number: usize, copy: StoreMem, since: Instant) {
     restored.objects.extend(files);
     // Until the MDT has learned it, it gives out what was made ahead.
     restored.unsettled = Some((sim.now(), sim.now() + DOWN_MAX + SETTLES_WITHIN));
-    sim.cluster.servers[number].places[0].disk.restore(copy);
+    sim.cluster.servers[number].hosted[0].disk.restore(copy);
 }
 
 /// Files that got objects which are not there, before the MDT had asked what is: they lack them for good.

@@ -238,13 +238,22 @@ async fn connect_mgs(targets: &Arc<Targets>, options: &MountOptions) -> Result<C
     match within(&*targets.world.clock, options.timeout, import.connect()).await {
         Some(Ok(())) => {}
         Some(Err(RpcError::Errno(errno))) => return Err(MountError::Refused(errno)),
-        Some(Err(_)) | None => {
+        failed => {
+            tracing::info!(nids = ?options.mgs, error = cause(failed), "connecting to the MGS");
             import.close();
             return Err(MountError::MgsUnreachable);
         }
     }
     targets.keep_mgs(import, Arc::clone(reader.locks()));
     Ok(Config { fsname: options.fsname.clone(), reader })
+}
+
+/// Why a connect has failed; `None` if the time was over.
+fn cause(failed: Option<Result<(), RpcError>>) -> String {
+    match failed {
+        Some(Err(error)) => error.to_string(),
+        Some(Ok(())) | None => "no answer in time".to_owned(),
+    }
 }
 
 /// Connects to the MDT and asks for the root. The namespace is made later: what it covers begins with the
@@ -259,9 +268,11 @@ async fn connect_mdt(
     match within(&*targets.world.clock, options.timeout, import.connect()).await {
         Some(Ok(())) => {}
         Some(Err(RpcError::Errno(errno))) => return Err(MountError::Refused(errno)),
-        Some(Err(_)) | None => {
+        failed => {
+            let mdt = name_of(target);
+            tracing::info!(mdt, error = cause(failed), "connecting to the MDT");
             import.close();
-            return Err(MountError::MdtUnreachable(name_of(target)));
+            return Err(MountError::MdtUnreachable(mdt));
         }
     }
     match root(&*import, options.fileset.as_deref()).await {

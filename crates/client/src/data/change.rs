@@ -221,8 +221,7 @@ impl Object {
             flags: LockFlags::HAS_INTENT,
         };
         let pending = self.osc.locks().begin(ask);
-        let mut dlm_req = pending.request();
-        dlm_req.count = 0;
+        let dlm_req = pending.plain_request(Vec::new());
         let request = LdlmEnqueue { dlm_req, ..LdlmEnqueue::default() };
         let answer = pending.send::<LdlmEnqueue>(&self.osc.channel, Call::new(request)).await;
         let (pending, answer) = self.note_presence(answer)?;

@@ -160,6 +160,7 @@ impl InodeData for MdtData {
         offset: u64,
         data: Bytes,
     ) -> Option<InlineData> {
+        // While older bytes are flushed these may be older still: they are asked for when they are read.
         let object = self.object(fid, mapping).ok()?;
         let (start, end) = (offset, offset.checked_add(data.len() as u64)?);
         {

@@ -259,7 +259,10 @@ impl Object {
         state.is_from_ost = lvb.is_some();
         state.is_vouched = lvb.is_some() && covers_end;
         state.version += 1;
-        let Some(lvb) = lvb else { return };
+        let Some(lvb) = lvb else {
+            drop(state);
+            return self.note_bad_value(value);
+        };
         let ours = state.dirty.end().max(state.writing.end());
         let lvb = KnownAttributes { size: lvb.size.max(ours).max(state.sure_size), ..lvb };
         let has_ours = ours > 0;
@@ -268,6 +271,14 @@ impl Object {
         if has_ours {
             state.known.mtime = lvb.mtime.max(before.mtime);
             state.known.ctime = lvb.ctime.max(before.ctime);
+        }
+    }
+
+    /// A lock came with a value block that is none. Of an empty one the target has said why in its own log.
+    fn note_bad_value(&self, value: &Bytes) {
+        if !value.is_empty() {
+            let (target, bytes) = (self.osc.channel.target_uuid(), value.len());
+            tracing::warn!(%target, file = %self.file, bytes, "a lock value block cannot be read");
         }
     }
 

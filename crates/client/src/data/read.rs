@@ -181,15 +181,12 @@ impl Object {
             let answer = call::call::<OstRead>(&*self.osc.channel, call).await;
             let answer = self.note_presence(answer)?;
             let oa = need(answer.reply.ost_body)?.oa;
-            let got = usize::try_from(answer.body.status).map_err(|_| Errno::EPROTO)?;
             let mut pieces = answer.bulk;
             if pieces.is_empty() && !answer.reply.short_io.is_empty() {
                 pieces = vec![answer.reply.short_io];
             }
             let received: usize = pieces.iter().map(Bytes::len).sum();
-            if received < got || got > length {
-                return Err(Errno::EPROTO);
-            }
+            let got = self.read_count(answer.body.status, received, length)?;
             trim(&mut pieces, got as u64);
             under_way.answered(clock.now().since(begin), got as u64);
             let checksum = limits.checksum.filter(|_| oa.valid.contains(Valid::CKSUM));
@@ -209,6 +206,19 @@ impl Object {
             "the OST's bytes never came as they were sent: given up (osc.*.resend_count)"
         );
         Err(Errno::EIO)
+    }
+
+    /// How many bytes a read that asked for `length` has brought, by the reply's `status`.
+    fn read_count(&self, status: i32, received: usize, length: usize) -> Result<usize, Errno> {
+        let got = usize::try_from(status).ok().filter(|got| *got <= received.min(length));
+        got.ok_or_else(|| {
+            let target = self.osc.channel.target_uuid();
+            tracing::warn!(
+                %target, file = %self.file, object = ?self.oi, status, received, length,
+                "a reply to a read says more bytes than it has or was asked for"
+            );
+            Errno::EPROTO
+        })
     }
 
     fn read_call(&self, offset: u64, length: usize, limits: &NegotiatedLimits) -> Call {

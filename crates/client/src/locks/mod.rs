@@ -269,13 +269,7 @@ impl ClientNamespace {
     ) -> Result<HeldLock, Errno> {
         loop {
             let pending = self.begin(request);
-            let mut dlm_req = pending.request();
-            match early.len() as u32 {
-                0 => dlm_req.count = 0,
-                more => dlm_req.count += more,
-            }
-            dlm_req.handles.truncate(1);
-            dlm_req.handles.append(&mut early);
+            let dlm_req = pending.plain_request(std::mem::take(&mut early));
             let request = LdlmEnqueue { dlm_req, ..LdlmEnqueue::default() };
             let (pending, answer) =
                 pending.send::<LdlmEnqueue>(&self.channel, Call::new(request)).await?;

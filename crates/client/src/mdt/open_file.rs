@@ -91,13 +91,13 @@ impl MdtOpen {
     }
 
     /// As [`MdtOpen::close`], without waiting: the request goes with the next one to the MDT, if that comes
-    /// soon, and `held` is dropped when the answer has come.
+    /// soon, and `until_answered` is dropped when the answer has come.
     pub(crate) async fn close_in_background(
         &self,
         who: &Credentials,
         fid: Fid,
         attributes: Option<CloseAttributes>,
-        held: impl Send + 'static,
+        until_answered: impl Send + 'static,
     ) {
         let mut call = self.close_call(who, fid, attributes);
         call.may_linger = true;
@@ -109,7 +109,7 @@ impl MdtOpen {
                 handle.note_close_refused();
                 tracing::debug!(file = %fid, %error, "close");
             }
-            drop(held);
+            drop(until_answered);
         });
         self.mdt.channel.call_behind(call, then).await;
     }

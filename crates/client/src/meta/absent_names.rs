@@ -43,6 +43,7 @@ impl Meta {
         };
         let reading = parent.state().begin_reading(&self.cache.hasher, from);
         let Some(reading) = reading else { return };
+        // As above.
         if let Ok(chunk) = self.readpage(who, parent, from).await {
             self.note_names(parent, &reading, &chunk);
         }

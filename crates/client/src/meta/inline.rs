@@ -70,6 +70,7 @@ impl Mdc {
             return None;
         }
         let (offset, data) = inline_data(body, inline)?;
+        // One that cannot be read is in the log as the file's own.
         let layout = sheen_layout::parse(layout).ok()??;
         let on_mdt = |(mapping, stripe): (_, Option<_>)| stripe.is_none().then_some(mapping);
         let mapping = layout.objects().find_map(on_mdt)?;

@@ -115,7 +115,12 @@ impl FileSystem {
         let targets = self.0.statfs_all(settings.lazy_statfs()).await;
         let (mdts, osts) = targets.split_at(self.0.meta.mdts().len());
         let mdts: Result<Vec<_>, _> = mdts.iter().map(|target| target.stat.clone()).collect();
-        let osts: Vec<_> = osts.iter().filter_map(|target| target.stat.clone().ok()).collect();
+        let answered = |target: &TargetStat| {
+            let left_out =
+                |errno: &Errno| tracing::debug!(ost = target.name, %errno, "left out of statfs");
+            target.stat.clone().inspect_err(left_out).ok()
+        };
+        let osts: Vec<_> = osts.iter().filter_map(answered).collect();
         let stat = sum(&mdts?, &osts);
         settings.learn_statfs(now, stat);
         Ok(stat)

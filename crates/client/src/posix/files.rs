@@ -236,6 +236,7 @@ impl FileSystem {
         data: Bytes,
     ) -> Result<u32, Errno> {
         let file = self.0.handles.get(handle)?;
+        // More than any call of the kernel has.
         let length = u32::try_from(data.len()).map_err(|_| Errno::EINVAL)?;
         let range = Extent::of_length(offset, length.into());
         let through = range.filter(|_| !file.bypasses_page_cache);
@@ -575,8 +576,9 @@ impl Mounted {
         let close_attributes = self.close_attributes_of(&file);
         match open {
             OwnOrCachedOpen::Own(open) => {
-                let held = (self.closing.begin(), Arc::clone(&file));
-                open.close_in_background(&file.who, file.pin.fid, close_attributes, held).await;
+                let until_answered = (self.closing.begin(), Arc::clone(&file));
+                open.close_in_background(&file.who, file.pin.fid, close_attributes, until_answered)
+                    .await;
             }
             OwnOrCachedOpen::Cached(cached) if cached.end_use(close_attributes) => {
                 self.close_cached_in_background(&file, &cached).await;
@@ -586,9 +588,9 @@ impl Mounted {
     }
 
     async fn close_cached_in_background(&self, file: &Arc<OpenFile>, cached: &CachedOpen) {
-        let held = (self.closing.begin(), Arc::clone(file));
+        let until_answered = (self.closing.begin(), Arc::clone(file));
         let (fid, attributes) = (file.pin.fid, cached.close_attributes());
-        cached.open.close_in_background(&cached.who, fid, attributes, held).await;
+        cached.open.close_in_background(&cached.who, fid, attributes, until_answered).await;
     }
 
     async fn close(&self, file: &OpenFile) -> Result<(), Errno> {

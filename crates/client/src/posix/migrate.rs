@@ -72,7 +72,8 @@ impl Drop for Caller {
 }
 
 impl MigrateRequest {
-    /// `block=0|1 bandwidth=BYTES direct=0|1`, a newline, and a layout as `lustre.lov` takes it.
+    /// `block=0|1 bandwidth=BYTES direct=0|1`, a newline, and a layout as `lustre.lov` takes it. `None`, whatever is
+    /// wrong: the tool that sends it is ours.
     fn parse(value: &Bytes) -> Option<Self> {
         let end = value.iter().position(|byte| *byte == b'\n')?;
         let words = std::str::from_utf8(&value[..end]).ok()?;
@@ -125,6 +126,7 @@ impl FileSystem {
             let _ = sender.send(moved);
         };
         self.0.meta.world.tasks.spawn("migrate", Box::pin(task));
+        // Only a task that ended with the mount gives no answer.
         let moved = answer.await.map_err(|_| Errno::EIO)?;
         drop(caller);
         moved

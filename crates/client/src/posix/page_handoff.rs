@@ -26,6 +26,7 @@ impl FileSystem {
     /// kernel's pages from the file's beginning on and returns whether it could. The pages may be kept then.
     pub fn hand_off_pages(&self, opened: Opened, give: impl FnOnce(&Bytes) -> bool) -> Opened {
         let handed = || {
+            // Closed by now: there are no pages to fill.
             let file = self.0.handles.get(opened.handle).ok()?;
             let view = file.open.lock().as_ref()?.mdt_open().view()?;
             let handing_off = self.0.page_handoff.0.lock();

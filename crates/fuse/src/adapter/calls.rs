@@ -34,6 +34,7 @@ use super::{
 
 impl Filesystem for Adapter {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        // What is refused stays as the kernel offers it: less, and no error.
         let (Ok(_) | Err(_)) = config.set_max_write(REQUEST_BYTES);
         let (Ok(_) | Err(_)) = config.set_max_readahead(REQUEST_BYTES);
         let (Ok(_) | Err(_)) = config.set_max_background(BACKGROUND_REQUESTS);
@@ -260,6 +261,7 @@ impl Filesystem for Adapter {
                 self.files.known_child(node(parent), old),
                 self.files.known_child(node(new_parent), new),
             ),
+            // The call itself refuses it.
             Err(_) => (None, None),
         };
         let known = |child: Option<NodeId>| child.map_or(parent, |child| INodeNo(child.0));
@@ -322,6 +324,7 @@ impl Filesystem for Adapter {
             let give = |bytes: &Bytes| kernel.store(node(number), bytes);
             answer::opened(reply, opened.map(|opened| files.hand_off_pages(opened, give)));
             if let Some(late) = waiting.late(call).await {
+                // No program waits for it any more.
                 _ = files.release(late.handle, None).await;
             }
         });
@@ -357,6 +360,7 @@ impl Filesystem for Adapter {
             }
             answer::created(reply, made);
             if let Some((entry, late)) = waiting.late(call).await {
+                // No program waits for it any more.
                 _ = files.release(late.handle, None).await;
                 files.forget(entry.node, 1);
             }

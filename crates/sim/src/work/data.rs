@@ -8,7 +8,7 @@ use sheen_client::posix::{
 
 use sheen_types::{Errno, Extent, Instant, PAGE_BYTES as PAGE};
 
-use super::{Place, Process, is_answer};
+use super::{NameInDirectory, Process, is_answer};
 use crate::cluster::Found;
 use crate::model::{CELL, Cells, Mark};
 
@@ -45,7 +45,11 @@ impl Process {
     }
 
     /// Opens a file that is there.
-    pub(super) async fn open_at(&self, place: &Place, flags: u32) -> Option<(Found, Opened)> {
+    pub(super) async fn open_at(
+        &self,
+        place: &NameInDirectory,
+        flags: u32,
+    ) -> Option<(Found, Opened)> {
         let found = self.look_up(place).await.ok()??;
         let operation = self.sim.begin(self.client, format!("open {}", place.path));
         let opened = self.kernel.open(found.node, flags).await;
@@ -67,7 +71,7 @@ impl Process {
     /// through this handle, which was opened after `since`.
     async fn sync(
         &self,
-        place: &Place,
+        place: &NameInDirectory,
         (file, opened): (&Found, Opened),
         since: Instant,
         own: &[u64],
@@ -213,7 +217,7 @@ impl Process {
         }
     }
 
-    async fn read_log_at(&self, place: &Place) {
+    async fn read_log_at(&self, place: &NameInDirectory) {
         let Some((file, opened)) = self.open_at(place, 0).await else { return };
         let begin = self.now();
         let operation = self.sim.begin(self.client, format!("read all of {}", place.path));
@@ -375,8 +379,11 @@ impl Process {
             };
             for (text, fid) in names {
                 let Ok(parent) = self.kernel.again(&directory) else { return };
-                let place =
-                    Place { parent, name: super::name(&text), path: format!("{path}{text}") };
+                let place = NameInDirectory {
+                    parent,
+                    name: super::name(&text),
+                    path: format!("{path}{text}"),
+                };
                 match self.look_up(&place).await {
                     Ok(Some(found)) if found.fid == fid => {
                         if text.starts_with('d') {
@@ -393,7 +400,7 @@ impl Process {
         }
     }
 
-    async fn look_at_file(&self, place: &Place, found: &Found) {
+    async fn look_at_file(&self, place: &NameInDirectory, found: &Found) {
         if place.path.starts_with("log") {
             return self.read_log_at(place).await;
         }

@@ -36,14 +36,14 @@ pub(crate) struct Process {
 }
 
 /// A name in a directory that was found.
-pub(crate) struct Place {
+pub(crate) struct NameInDirectory {
     pub(crate) parent: Found,
     pub(crate) name: Name,
     /// As the log shows it.
     pub(crate) path: String,
 }
 
-impl Place {
+impl NameInDirectory {
     /// What the model knows it by.
     pub(crate) fn key(&self) -> (Fid, &str) {
         (self.parent.fid, text(&self.name))
@@ -219,7 +219,7 @@ impl Process {
     }
 
     /// Looks a name up.
-    pub(crate) async fn look_up(&self, place: &Place) -> Result<Option<Found>, Errno> {
+    pub(crate) async fn look_up(&self, place: &NameInDirectory) -> Result<Option<Found>, Errno> {
         let old_since = self.kernel.is_old_since(place.parent.node, &place.name);
         let begin = old_since.unwrap_or_else(|| self.now());
         let operation = self.sim.begin(self.client, format!("lookup {}", place.path));
@@ -243,7 +243,7 @@ impl Process {
 
     /// Whether a name may be that of a file whose size cannot be known. A lookup of a file that is open here
     /// wants it.
-    pub(crate) fn may_name_sizeless(&self, place: &Place, begin: Instant) -> bool {
+    pub(crate) fn may_name_sizeless(&self, place: &NameInDirectory, begin: Instant) -> bool {
         if !self.sim.has_damage() {
             return false;
         }
@@ -260,28 +260,28 @@ impl Process {
             return Some((root, String::new()));
         }
         let path = format!("d{number}");
-        let place = Place { parent: root, name: name(&path), path: path.clone() };
+        let place = NameInDirectory { parent: root, name: name(&path), path: path.clone() };
         let found = self.look_up(&place).await.ok()??;
         Some((found, format!("{path}/")))
     }
 
     /// A name that files have, in some directory.
-    pub(crate) async fn file_place(&self) -> Option<Place> {
+    pub(crate) async fn file_place(&self) -> Option<NameInDirectory> {
         let (parent, above) = self.directory().await?;
         let text = format!("f{}", self.random().below(FILES));
-        Some(Place { parent, name: name(&text), path: format!("{above}{text}") })
+        Some(NameInDirectory { parent, name: name(&text), path: format!("{above}{text}") })
     }
 
     /// A name of a log.
-    pub(crate) fn log_place(&self) -> Option<Place> {
+    pub(crate) fn log_place(&self) -> Option<NameInDirectory> {
         let text = format!("log{}", self.random().below(LOGS));
-        Some(Place { parent: self.kernel.root().ok()?, name: name(&text), path: text })
+        Some(NameInDirectory { parent: self.kernel.root().ok()?, name: name(&text), path: text })
     }
 
     /// A name of a directory.
-    pub(crate) fn directory_place(&self) -> Option<Place> {
+    pub(crate) fn directory_place(&self) -> Option<NameInDirectory> {
         let text = format!("d{}", self.random().below(DIRECTORIES));
-        Some(Place { parent: self.kernel.root().ok()?, name: name(&text), path: text })
+        Some(NameInDirectory { parent: self.kernel.root().ok()?, name: name(&text), path: text })
     }
 }
 
