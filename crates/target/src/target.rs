@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use sheen_io::World;
 use sheen_ldlm::server::Namespace;
 use sheen_store::{Store, StoreError, Transaction};
-use sheen_types::{Counters, Errno, Instant, ObdHandle, Transno, Uuid};
+use sheen_types::{Counters, Errno, Instant, ObdHandle, Transno};
 use tokio::sync::Notify;
 
 use crate::EACH_LINE;
@@ -421,13 +421,13 @@ impl Target {
 
     /// The client that names itself with `handle` in its requests.
     #[must_use]
-    pub fn export(&self, handle: ObdHandle) -> Option<Arc<Export>> {
+    pub(crate) fn export(&self, handle: ObdHandle) -> Option<Arc<Export>> {
         self.exports.by_handle(handle)
     }
 
     /// The client with this UUID.
-    #[must_use]
-    pub fn export_of(&self, uuid: &Uuid) -> Option<Arc<Export>> {
+    #[cfg(test)]
+    pub(crate) fn export_of(&self, uuid: &sheen_types::Uuid) -> Option<Arc<Export>> {
         self.exports.by_uuid(uuid)
     }
 

@@ -771,8 +771,9 @@ fn a_conflicting_lock_is_revoked() {
 
         let target = Arc::clone(&node.target);
         let waiting = async move {
-            let guard = target.lock_inode(INODE, InodeBits::LOOKUP, LockMode::Ex).await.unwrap();
-            assert_eq!(guard.mode(), LockMode::Ex);
+            let mut guard =
+                target.lock_inode(INODE, InodeBits::LOOKUP, LockMode::Ex).await.unwrap();
+            assert!(guard.downgrade(LockMode::Pr).is_ok(), "it is EX");
             drop(guard);
         };
         let canceller = one.clone();
