@@ -50,8 +50,6 @@ impl LockFlags {
     /// Ours: any conflict answers [`crate::server::Enqueued::WouldBlock`] and leaves no trace, no
     /// callback is sent. For try-locks of the server and for glimpses.
     pub const TRY: Self = Self(1 << 40);
-    /// Ours: the request is marked as re-sent, so look first whether its lock is there.
-    pub const RESENT: Self = Self(1 << 41);
 
     /// What an enqueue request's `lock_flags` may say; other bits are dropped
     /// (`LDLM_FL_WIRE_REQ_FLAGS_MASK`).

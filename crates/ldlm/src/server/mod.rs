@@ -269,7 +269,7 @@ impl Namespace {
     pub fn find(&self, export: u64, remote_handle: LockHandle) -> Option<LockInfo> {
         self.shards.iter().find_map(|shard| {
             let shard = shard.lock();
-            let slot = shard.known_as(export, remote_handle).next()?;
+            let slot = shard.known_as(export, remote_handle)?;
             Some(shard.info(slot, &self.handles))
         })
     }
