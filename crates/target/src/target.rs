@@ -382,7 +382,7 @@ impl Target {
     ///
     /// # Errors
     /// Why it never will be: the store failed.
-    pub async fn committed(&self, transno: Transno) -> Result<(), Errno> {
+    pub async fn wait_until_committed(&self, transno: Transno) -> Result<(), Errno> {
         if self.history.committed() >= transno {
             return Ok(());
         }
@@ -394,8 +394,8 @@ impl Target {
     /// Completes when all transactions so far are durable; asks the store to hurry.
     ///
     /// # Errors
-    /// As [`Target::committed`].
-    pub async fn all_committed(&self) -> Result<(), Errno> {
+    /// As [`Target::wait_until_committed`].
+    pub async fn wait_until_all_committed(&self) -> Result<(), Errno> {
         let durable = self.history.wait_for_all();
         self.store.commit_soon();
         while_waiting(Wait::Disk, durable).await
