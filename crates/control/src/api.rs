@@ -24,6 +24,9 @@ pub const POOLS: &str = "pools";
 /// Command: the paths of a FID.
 pub const FID_TO_PATH: &str = "fid2path";
 
+/// Command of every process: which file systems it serves or mounts, an [`Origin`].
+pub const ORIGIN: &str = "origin";
+
 /// Command of an MGS: sets `NAME=VALUE` for good, everywhere; `NAME=` deletes it.
 pub const SET_PARAM: &str = "set_param";
 /// Command of an MGS: `new|add|remove|destroy FSNAME POOL [OST]` changes a pool.
@@ -53,6 +56,22 @@ pub struct MountInfo {
     pub uuid: String,
     /// `MGSNID:/FSNAME`.
     pub source: String,
+}
+
+/// Where the file systems of a process come from. Of one name there may be several on a machine: the MGS distinguishes
+/// them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Origin {
+    /// NIDs of the MGS.
+    pub mgs: Vec<String>,
+    /// TCP port of LNet.
+    pub port: u16,
+    /// The file systems' names.
+    pub names: Vec<String>,
+    /// Directories of its targets; of a mount none.
+    pub directories: Vec<String>,
+    /// Whether the MGS runs in this process.
+    pub has_mgs: bool,
 }
 
 /// What a target serves.

@@ -41,7 +41,17 @@ pub(crate) fn parse<T: Parser>(words: Vec<OsString>) -> Result<T, ExitCode> {
 fn path(root: &Command, words: &[OsString]) -> Vec<String> {
     let mut command = root;
     let mut names = Vec::new();
-    for word in words.iter().skip(1) {
+    let mut words = words.iter().skip(1);
+    while let Some(word) = words.next() {
+        // The options of a tool stand before its commands.
+        if let Some(option) = word.to_str().and_then(|word| word.strip_prefix("--"))
+            && let Some(known) = valued(command, option)
+        {
+            if known == option {
+                words.next();
+            }
+            continue;
+        }
         let Some(next) = word.to_str().and_then(|word| command.find_subcommand(word)) else {
             break;
         };
@@ -49,6 +59,13 @@ fn path(root: &Command, words: &[OsString]) -> Vec<String> {
         command = next;
     }
     names
+}
+
+/// The name of the option of `command` with a value that `NAME` or `NAME=VALUE` is.
+fn valued<'a>(command: &Command, option: &'a str) -> Option<&'a str> {
+    let name = option.split('=').next()?;
+    let is_it = |arg: &&clap::Arg| arg.get_long() == Some(name) && arg.get_action().takes_values();
+    command.get_arguments().any(|arg| is_it(&arg)).then_some(name)
 }
 
 fn fault(root: &Command, words: &[OsString], error: &clap::Error) -> Fault {

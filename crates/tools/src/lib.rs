@@ -10,6 +10,7 @@ pub mod interrupt;
 pub mod lctl;
 pub mod lfs;
 pub mod mkfs;
+mod origins;
 pub mod output;
 pub mod processes;
 pub mod scrub;

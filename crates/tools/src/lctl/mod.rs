@@ -8,14 +8,20 @@ mod net;
 mod params;
 pub(crate) mod pools;
 
+use std::path::PathBuf;
+
 use clap::{Args, Subcommand};
 
+use crate::origins;
 use crate::output::Fault;
 
 /// Control the servers and mounts of this machine
 #[derive(Args)]
 #[command(arg_required_else_help = true)]
 pub struct Lctl {
+    /// The file system, by its directory as for `sheen up`, where this machine has several
+    #[arg(long, value_name = "DIR", global = true)]
+    dir: Option<PathBuf>,
     #[command(subcommand)]
     command: Command,
 }
@@ -222,6 +228,9 @@ pub fn refused(command: &str) -> &'static [&'static str] {
 /// # Errors
 /// As Lustre's command: the exit code is an errno.
 pub fn run(arguments: &Lctl) -> Result<(), Fault> {
+    if let Some(dir) = &arguments.dir {
+        origins::choose_directory("lctl", dir)?;
+    }
     match &arguments.command {
         Command::GetParam(options) => params::get(options),
         Command::SetParam(options) => params::set(options),

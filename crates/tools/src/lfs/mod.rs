@@ -28,17 +28,22 @@ mod size;
 mod targets;
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
 pub(crate) use pools::{print as print_pools, shown as pool_names};
 
+use crate::origins;
 use crate::output::Fault;
 
 /// Show and set layouts and other attributes of files and mounts
 #[derive(Args)]
 #[command(arg_required_else_help = true)]
 pub struct Lfs {
+    /// The file system, by its directory as for `sheen up`, where this machine has several
+    #[arg(long, value_name = "DIR", global = true)]
+    dir: Option<PathBuf>,
     #[command(subcommand)]
     command: Command,
 }
@@ -139,6 +144,9 @@ pub fn help(command: &str) -> Option<String> {
 /// # Errors
 /// As Lustre's command: the exit code is an errno.
 pub fn run(arguments: &Lfs) -> Result<(), Fault> {
+    if let Some(dir) = &arguments.dir {
+        origins::choose_directory("lfs", dir)?;
+    }
     match &arguments.command {
         Command::Setstripe(options) => setstripe::run(options),
         Command::Getstripe(options) => getstripe::run(options),
