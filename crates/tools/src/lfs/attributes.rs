@@ -29,6 +29,21 @@ fn value(path: &Path, name: &str) -> Result<Bytes, Errno> {
     Ok(buffer.into())
 }
 
+/// The FID of what a name stands for, be it a symbolic link.
+///
+/// # Errors
+/// As [`fid`].
+pub(super) fn fid_of_link(path: &Path) -> Result<Fid, Errno> {
+    let mut buffer = vec![0; VALUE_BYTES_MAX];
+    let length = rustix::fs::lgetxattr(path, FID, buffer.as_mut_slice()).map_err(errno)?;
+    parsed(&buffer[..length])
+}
+
+fn parsed(bytes: &[u8]) -> Result<Fid, Errno> {
+    let text = std::str::from_utf8(bytes).map_err(|_| Errno::EPROTO)?;
+    text.trim_end_matches(['\0', '\n']).parse().map_err(|_| Errno::EPROTO)
+}
+
 /// The file's layout or the directory's default; `None` if it has none of its own.
 ///
 /// # Errors
@@ -179,6 +194,5 @@ pub(super) fn fid(path: &Path) -> Result<Fid, Errno> {
         Err(Errno::EOPNOTSUPP) => return Err(Errno::ENODATA),
         bytes => bytes?,
     };
-    let text = std::str::from_utf8(&bytes).map_err(|_| Errno::EPROTO)?;
-    text.trim_end_matches(['\0', '\n']).parse().map_err(|_| Errno::EPROTO)
+    parsed(&bytes)
 }

@@ -9,6 +9,7 @@ mod check;
 mod compare;
 mod components;
 mod df;
+mod dirstripe;
 mod fid2path;
 mod find;
 mod getname;
@@ -23,6 +24,7 @@ mod mount;
 mod options;
 mod path2fid;
 mod pools;
+mod rmfid;
 mod setstripe;
 mod size;
 mod targets;
@@ -76,6 +78,14 @@ enum Command {
     Path2fid(path2fid::PathToFid),
     /// Show the paths of FIDs
     Fid2path(fid2path::FidToPath),
+    /// Remove files by their FIDs
+    Rmfid(rmfid::RemoveFid),
+    /// Show how directories lie on MDTs
+    Getdirstripe(dirstripe::Get),
+    /// Create directories, on an MDT by its index
+    Mkdir(dirstripe::Make),
+    /// Create directories, on an MDT by its index
+    Setdirstripe(dirstripe::Make),
     /// Show how much files are accessed (file heat)
     #[command(name = "heat_get")]
     HeatGet(heat::Get),
@@ -92,7 +102,6 @@ pub const REFUSED_COMMANDS: &[&str] = &[
     "changelog_clear",
     "data_version",
     "flushctx",
-    "getdirstripe",
     "getsom",
     "hsm",
     "hsm_action",
@@ -106,15 +115,12 @@ pub const REFUSED_COMMANDS: &[&str] = &[
     "hsm_state",
     "ladvise",
     "mirror",
-    "mkdir",
     "mv",
     "pcc",
     "project",
     "quota",
     "rm_entry",
     "rmentry",
-    "rmfid",
-    "setdirstripe",
     "setquota",
     "somsync",
     "unlink_foreign",
@@ -124,6 +130,7 @@ pub const REFUSED_COMMANDS: &[&str] = &[
 pub fn refused(command: &str) -> &'static [&'static str] {
     match command {
         "df" => df::REFUSED,
+        "mkdir" | "setdirstripe" => dirstripe::REFUSED,
         _ => &[],
     }
 }
@@ -160,6 +167,10 @@ pub fn run(arguments: &Lfs) -> Result<(), Fault> {
         Command::Check(options) => check::run(options),
         Command::Path2fid(options) => path2fid::run(options),
         Command::Fid2path(options) => fid2path::run(options),
+        Command::Rmfid(options) => rmfid::run(options),
+        Command::Getdirstripe(options) => dirstripe::get(options),
+        Command::Mkdir(options) => dirstripe::make("mkdir", options),
+        Command::Setdirstripe(options) => dirstripe::make("setdirstripe", options),
         Command::HeatGet(options) => heat::get(options),
         Command::HeatSet(options) => heat::set(options),
         Command::Getname(options) => getname::run(options),
