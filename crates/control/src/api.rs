@@ -36,6 +36,15 @@ pub const MGS_POOLS: &str = "mgs_pools";
 /// Command of an MGS: sets `DEVICE.NAME=VALUE` for good; `DEVICE.NAME=` deletes it.
 pub const CONF_PARAM: &str = "conf_param";
 
+/// Command of an MGS: the names of its logs, a line each.
+pub const LLOG_CATLIST: &str = "llog_catlist";
+/// Command of an MGS: `LOG [raw]`: its records as a list of [`LogLine`].
+pub const LLOG_PRINT: &str = "llog_print";
+
+/// Command of a server: ends the recovery of the target of this name now.
+pub const ABORT_RECOVERY: &str = "abort_recovery";
+/// Command of every process: its LNet, a [`Network`].
+pub const NETWORK: &str = "network";
 /// Command of a server: a survey's question, as JSON, is answered as JSON.
 pub const ECHO: &str = "echo";
 /// Command of a server: a line on what makes no progress, and one on what fails; each may be empty.
@@ -72,6 +81,51 @@ pub struct Origin {
     pub directories: Vec<String>,
     /// Whether the MGS runs in this process.
     pub has_mgs: bool,
+}
+
+/// A record of a log.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogLine {
+    /// Its index.
+    pub index: u32,
+    /// As `lctl llog_print` shows it.
+    pub text: String,
+}
+
+/// The LNet of a process.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Network {
+    /// Its NID.
+    pub nid: String,
+    /// The port of its peers.
+    pub port: u16,
+    /// Messages sent.
+    pub sent: u64,
+    /// Bytes of them.
+    pub sent_bytes: u64,
+    /// Messages received.
+    pub received: u64,
+    /// Bytes of them.
+    pub received_bytes: u64,
+    /// Messages that could not be sent.
+    pub send_dropped: u64,
+    /// Messages that no receiver expected.
+    pub receive_dropped: u64,
+    /// Connections that broke.
+    pub errors: u64,
+    /// The nodes that it has to do with.
+    pub peers: Vec<NetworkPeer>,
+}
+
+/// A node that a process has to do with.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NetworkPeer {
+    /// Its NID.
+    pub nid: String,
+    /// A letter for each connection: `C`ontrol, bulk `I`n, bulk `O`ut, `A`ny.
+    pub connections: String,
+    /// Messages that wait for a connection.
+    pub waiting: u64,
 }
 
 /// What a target serves.

@@ -252,6 +252,12 @@ impl LNet {
         insecure.filter(|it| it.times >= INSECURE_TIMES).map(|it| it.nid)
     }
 
+    /// The TCP port of its peers.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.config.port
+    }
+
     /// Our address.
     #[must_use]
     pub fn nid(&self) -> Nid {
