@@ -36,6 +36,8 @@ pub const MGS_POOLS: &str = "mgs_pools";
 /// Command of an MGS: sets `DEVICE.NAME=VALUE` for good; `DEVICE.NAME=` deletes it.
 pub const CONF_PARAM: &str = "conf_param";
 
+/// Command of an MGS: `TARGET NODE...`: the target is at these nodes, NIDs of each with commas between.
+pub const REPLACE_NIDS: &str = "replace_nids";
 /// Command of an MGS: the names of its logs, a line each.
 pub const LLOG_CATLIST: &str = "llog_catlist";
 /// Command of an MGS: `LOG [raw]`: its records as a list of [`LogLine`].
@@ -113,6 +115,8 @@ pub struct Network {
     pub receive_dropped: u64,
     /// Connections that broke.
     pub errors: u64,
+    /// Messages sent, received, and received without being expected: PUT, GET, REPLY, ACK and HELLO of each.
+    pub kinds: [[u64; 5]; 3],
     /// The nodes that it has to do with.
     pub peers: Vec<NetworkPeer>,
 }

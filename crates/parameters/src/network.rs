@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use sheen_control::api::{self, Network, NetworkPeer};
-use sheen_node::net::PeerReport;
+use sheen_node::net::{KindCounts, PeerReport};
 use sheen_node::rpc::RpcNode;
 use sheen_types::Errno;
 use sheen_wire::lnet::ConnectionType;
@@ -39,6 +39,8 @@ fn network(node: &RpcNode) -> Network {
         send_dropped: count(&counters.send_dropped) + count(&counters.answers_dropped),
         receive_dropped: count(&counters.receive_dropped),
         errors: count(&counters.protocol_errors),
+        kinds: [&counters.sent_by, &counters.received_by, &counters.dropped_by]
+            .map(KindCounts::counts),
         peers: lnet.peers().into_iter().map(peer).collect(),
     }
 }

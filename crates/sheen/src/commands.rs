@@ -9,7 +9,7 @@ use clap::Parser;
 use sheen_types::Errno;
 
 use sheen_tools::output::{Fault, line};
-use sheen_tools::{lctl, lfs, output};
+use sheen_tools::{lctl, lfs, lnetctl, output};
 
 /// Columns of a list of commands, and the width of one, as Lustre prints them.
 const COLUMNS: usize = 4;
@@ -86,12 +86,12 @@ pub(crate) fn refused(tool: &str, word: &str) -> Option<Fault> {
     let is_lustres = match tool {
         "lfs" => lfs::REFUSED_COMMANDS.contains(&word),
         "lctl" => lctl::REFUSED_COMMANDS.contains(&word),
+        "lnetctl" => lnetctl::REFUSED_COMMANDS.contains(&word),
         _ => false,
     };
     is_lustres.then(|| {
-        let text = format!(
-            "{tool}: '{word}' is not supported by Sheen yet. See '{tool} --list-commands'."
-        );
+        let see = if tool == "lnetctl" { "--help" } else { "--list-commands" };
+        let text = format!("{tool}: '{word}' is not supported by Sheen yet. See '{tool} {see}'.");
         Fault::new(Errno::EOPNOTSUPP, text)
     })
 }

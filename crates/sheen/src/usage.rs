@@ -8,7 +8,7 @@ use clap::{Command, Parser};
 use sheen_types::Errno;
 
 use sheen_tools::output::{Fault, USAGE_CODE, text_out};
-use sheen_tools::{lctl, lfs, mkfs};
+use sheen_tools::{lctl, lfs, lnetctl, mkfs};
 
 use crate::commands;
 
@@ -73,12 +73,12 @@ fn fault(root: &Command, words: &[OsString], error: &clap::Error) -> Fault {
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let said = match names.first() {
         None => "sheen".to_owned(),
-        Some(&("lfs" | "lctl" | "mkfs.lustre" | "mount.lustre")) => names.join(" "),
+        Some(&("lfs" | "lctl" | "lnetctl" | "mkfs.lustre" | "mount.lustre")) => names.join(" "),
         Some(_) => format!("sheen {}", names.join(" ")),
     };
     let wrong = text_of(error, ContextKind::InvalidArg);
     let unknown_command = text_of(error, ContextKind::InvalidSubcommand);
-    let a_tool = matches!(names[..], ["lfs" | "lctl"]);
+    let a_tool = matches!(names[..], ["lfs" | "lctl" | "lnetctl"]);
     if let Some(word) = unknown_command.or(wrong.clone().filter(|_| a_tool)) {
         return not_a_command(&said, &names, &word);
     }
@@ -98,6 +98,10 @@ fn fault(root: &Command, words: &[OsString], error: &clap::Error) -> Fault {
 fn not_a_command(said: &str, names: &[&str], word: &str) -> Fault {
     if let Some(fault) = names.first().and_then(|tool| commands::refused(tool, word)) {
         return fault;
+    }
+    if names.first() == Some(&"lnetctl") {
+        let text = format!("{said}: '{word}' is not a valid command. See '{said} --help'.");
+        return Fault { code: lnetctl::USAGE_CODE, text };
     }
     let see = if !matches!(names, ["lfs" | "lctl"]) { "--help" } else { "--list-commands" };
     Fault {
@@ -119,6 +123,7 @@ fn refused(names: &[&str], option: &str) -> bool {
 fn exit_code(names: &[&str]) -> u8 {
     match names.first() {
         Some(&("lfs" | "lctl")) => USAGE_CODE,
+        Some(&"lnetctl") => lnetctl::USAGE_CODE,
         Some(&"fsck") => FSCK_USAGE_CODE,
         Some(&("mkfs.lustre" | "mount")) => Fault::reported(Errno::EINVAL).code,
         _ => OWN_USAGE_CODE,

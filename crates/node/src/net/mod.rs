@@ -16,6 +16,7 @@
 
 mod admission;
 mod deliver;
+mod kinds;
 mod link;
 mod pump;
 mod queue;
@@ -37,6 +38,7 @@ use sheen_lnet::{Local, Peers, Sender, Sending};
 use sheen_types::{HashMap, HashSet, Instant, MatchBits, Nid};
 use sheen_wire::lnet::{Get, HANDLE_NONE, LnetCommand, PING_MATCH_BITS, Portal, Put, WireHandle};
 
+pub use kinds::KindCounts;
 pub use sheen_lnet::PeerReport;
 pub use turns::PeerTurns;
 pub use wait::{Expectation, Fetch, NetError, Offer, Unlinked};
@@ -45,6 +47,7 @@ pub use admission::Usefulness;
 
 use admission::Openings;
 use deliver::{Tables, Upcall};
+use kinds::Kind;
 use link::{Link, OfPeer};
 use queue::Queue;
 use turns::Turns;
@@ -163,6 +166,12 @@ pub struct Counters {
     pub answers_dropped: AtomicU64,
     /// Messages that no receiver expected.
     pub receive_dropped: AtomicU64,
+    /// Messages sent, by kind.
+    pub sent_by: KindCounts,
+    /// Messages received, by kind.
+    pub received_by: KindCounts,
+    /// Messages that no receiver expected, by kind.
+    pub dropped_by: KindCounts,
     /// Connections that ended because the peer broke the protocol.
     pub protocol_errors: AtomicU64,
     /// Connections that ended because the peer took nothing of too much.
@@ -352,7 +361,7 @@ impl LNet {
         let frame = sheen_lnet::message(self.local, to, LnetCommand::Put(put), payload);
         let length = frame.length;
         let (sent, watch) = link.send_lingering(frame, now);
-        self.count_sent(to, length, sent);
+        self.count_sent(to, (Kind::Put, length), sent);
         if watch {
             let clock = Arc::clone(&self.world.clock);
             let task = async move {
@@ -415,7 +424,7 @@ impl LNet {
         if self.is_own(to) {
             match self.tables.take_offer(to, portal, bits) {
                 Some(offer) => fetch.finish(Ok(offer.fetched_by_self(length))),
-                None => self.count_dropped(),
+                None => self.count_dropped(Kind::Get),
             }
             return fetch;
         }
@@ -494,8 +503,9 @@ impl LNet {
         self.world.clock.now()
     }
 
-    fn count_dropped(&self) {
+    fn count_dropped(&self, kind: Kind) {
         self.counters.receive_dropped.fetch_add(1, Ordering::Relaxed);
+        self.counters.dropped_by.count(kind);
     }
 
     fn send(self: &Arc<Self>, to: Nid, command: LnetCommand, payload: Vec<Bytes>) {
@@ -510,6 +520,7 @@ impl LNet {
         command: LnetCommand,
         payload: Vec<Bytes>,
     ) {
+        let kind = Kind::of(&command);
         let frame = sheen_lnet::message(self.local, to, command, payload);
         let (now, length) = (self.now(), frame.length);
         let too_long = length - frame.head.len() > sheen_lnet::limits::PAYLOAD_BYTES_MAX;
@@ -530,7 +541,7 @@ impl LNet {
             }
             None => self.send_or_connect(to, now, (sender, frame)),
         };
-        self.count_sent(to, length, sent);
+        self.count_sent(to, (kind, length), sent);
     }
 
     /// Whether so much waits for a peer already that an answer is dropped.
@@ -552,9 +563,10 @@ impl LNet {
         }
     }
 
-    fn count_sent(&self, to: Nid, length: usize, sent: bool) {
+    fn count_sent(&self, to: Nid, (kind, length): (Kind, usize), sent: bool) {
         if sent {
             self.counters.sent.fetch_add(1, Ordering::Relaxed);
+            self.counters.sent_by.count(kind);
             self.counters.sent_bytes.fetch_add(length as u64, Ordering::Relaxed);
         } else {
             self.counters.send_dropped.fetch_add(1, Ordering::Relaxed);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use sheen_control::api::{self, LogLine};
 use sheen_mgs::{Mgs, PoolChange};
-use sheen_types::Errno;
+use sheen_types::{Errno, Nid, TargetName};
 
 use crate::Commands;
 
@@ -43,6 +43,19 @@ pub(super) fn add(commands: &mut Commands, mgs: &Arc<Mgs>) {
             .map_err(|error| (Errno::EIO, error.to_string()))
     };
     commands.insert(api::MGS_POOLS.to_owned(), Box::new(pools));
+    let (one, runtime) = (Arc::clone(mgs), handle.clone());
+    let replace = move |words: &[String]| {
+        let wrong = || (Errno::EINVAL, "replace_nids TARGET NID[,NID]...".to_owned());
+        let (name, nodes) = words.split_first().ok_or_else(wrong)?;
+        let name: TargetName = name.parse().map_err(|_| wrong())?;
+        let node = |node: &String| node.split(',').map(str::parse).collect::<Result<Vec<Nid>, _>>();
+        let nodes = nodes.iter().map(node).collect::<Result<Vec<_>, _>>().map_err(|_| wrong())?;
+        if nodes.is_empty() {
+            return Err(wrong());
+        }
+        said(runtime.block_on(one.replace_nids(&name, &nodes)))
+    };
+    commands.insert(api::REPLACE_NIDS.to_owned(), Box::new(replace));
     let one = Arc::clone(mgs);
     let conf_param = move |words: &[String]| {
         said(words.iter().try_for_each(|text| handle.block_on(one.conf_param(text))))

@@ -116,6 +116,15 @@ fn the_logs_of_the_mgs_are_shown() {
         let (_, all) = run(cluster, "lctl llog_print sheen-client")?;
         ensure(!all.contains("max_dirty_mb=24"), || all.clone())?;
         says(cluster, "lctl llog_print --raw sheen-client", 0, "max_dirty_mb=24")?;
+        // A target is elsewhere from now on: the log has what was before only as cancelled.
+        says(cluster, "lctl replace_nids sheen-OST0000 127.9.9.1@tcp:127.9.9.2@tcp", 0, "")?;
+        let (_, all) = run(cluster, "lctl llog_print sheen-client")?;
+        let adds = all.lines().filter(|line| line.contains("add_osc")).count();
+        let node =
+            |nid: &str| all.lines().any(|line| line.contains("add_uuid") && line.contains(nid));
+        ensure(adds == 1 && node("127.9.9.1@tcp") && node("127.9.9.2@tcp"), || all.clone())?;
+        says(cluster, "lctl replace_nids sheen-OST0009 127.9.9.1@tcp", 2, "replace_nids: No such")?;
+        says(cluster, "lctl replace_nids sheen-OST0000 bogus", 22, "replace_nids: Invalid")?;
         says(cluster, "lctl llog_print sheen-nosuch", 2, "No such file")?;
         says(cluster, "lctl llog_print", 4, "no logname specified")
     });
@@ -136,6 +145,25 @@ fn a_network_is_shown() {
         says(cluster, "lctl --net tcp conn_list", 0, &format!("12345-{server}"))?;
         says(cluster, "lctl peer_list", 1, "--net")?;
         says(cluster, "lctl --net o2ib peer_list", 1, "o2ib")?;
+        let (_, net) = run(cluster, "lnetctl net show -v 4")?;
+        let nid = format!("      -     nid: {server}\n            status: up\n");
+        ensure(net.starts_with("net:\n") && net.contains(&nid), || net.clone())?;
+        let count = |text: &str, name: &str| -> u64 {
+            let values = text.lines().filter_map(|line| line.trim().strip_prefix(name));
+            values.filter_map(|value| value.strip_prefix(": ")?.parse::<u64>().ok()).sum()
+        };
+        for name in ["send_count", "recv_count", "put"] {
+            ensure(count(&net, name) > 0, || format!("{name}: {net}"))?;
+        }
+        let (_, stats) = run(cluster, "lnetctl stats show")?;
+        for name in ["send_count", "recv_count", "send_length", "recv_length"] {
+            ensure(count(&stats, name) > 0, || format!("{name}: {stats}"))?;
+        }
+        says(cluster, "lnetctl peer show", 0, &format!("-     primary nid: {server}\n"))?;
+        says(cluster, "lnetctl peer list", 0, &format!("-     nid: {server}\n"))?;
+        says(cluster, "lnetctl route show", 95, "'route' is not supported")?;
+        says(cluster, "lnetctl net add", 95, "'add' is not supported")?;
+        says(cluster, "lnetctl bogus", 234, "'bogus' is not a valid command")?;
         says(cluster, "lctl network up", 0, "LNET configured")?;
         says(cluster, "lctl network down", 16, "LNET busy")?;
         says(cluster, "lctl network bogus", 1, "Can't parse net bogus")?;
@@ -159,6 +187,14 @@ fn directories_lie_on_the_one_mdt_and_files_go_by_their_fids() {
         fs::create_dir(cluster.mnt().join("a/below")).context("mkdir")?;
         let (_, all) = run(cluster, "lfs getdirstripe -r @a")?;
         ensure(all.matches(plain).count() == 2, || all.clone())?;
+        // What the MDT knows of a size comes with the close, which goes soon.
+        fs::write(cluster.mnt().join("sized"), "abc").context("write")?;
+        wait_until("the size", SEEN, || {
+            run(cluster, "lfs getsom @sized")
+                .is_ok_and(|(_, text)| text.contains(" size: 3 blocks: "))
+        })?;
+        says(cluster, "lfs getsom -s @sized", 0, "3\n")?;
+        says(cluster, "lfs getsom @a", 61, "failed to get som xattr: No data available (61)")?;
         // Under all its names.
         let (one, other) = (cluster.mnt().join("a/one"), cluster.mnt().join("b/other"));
         fs::write(&one, "x").context("write")?;

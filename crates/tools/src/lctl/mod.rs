@@ -9,6 +9,7 @@ mod llog;
 mod net;
 mod params;
 pub(crate) mod pools;
+mod replace_nids;
 
 use std::path::PathBuf;
 
@@ -84,6 +85,9 @@ enum Command {
     /// Print the effective records of a configuration log
     #[command(name = "llog_print")]
     LlogPrint(llog::Print),
+    /// Have the MGS say that a target is at other nodes
+    #[command(name = "replace_nids")]
+    ReplaceNids(replace_nids::Replace),
     /// Choose the nearest of a node's NIDs
     #[command(name = "which_nid")]
     WhichNid(net::WhichNid),
@@ -210,7 +214,6 @@ pub const REFUSED_COMMANDS: &[&str] = &[
     "pcc",
     "push",
     "readonly",
-    "replace_nids",
     "route_list",
     "set_route",
     "setattr",
@@ -276,6 +279,7 @@ pub fn run(arguments: &Lctl) -> Result<(), Fault> {
         Command::Device(options) => device::choose(options),
         Command::LlogCatlist(_) => llog::list(device),
         Command::LlogPrint(options) => llog::print(device, options),
+        Command::ReplaceNids(options) => replace_nids::run(options),
         Command::WhichNid(options) => net::which_nid(options),
         Command::Network(options) => net::configure(options),
         Command::PeerList(_) => net::peer_list(arguments.net.as_deref()),

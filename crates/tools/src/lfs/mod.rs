@@ -27,6 +27,7 @@ mod pools;
 mod rmfid;
 mod setstripe;
 mod size;
+mod som;
 mod targets;
 
 use std::ffi::OsString;
@@ -78,6 +79,8 @@ enum Command {
     Path2fid(path2fid::PathToFid),
     /// Show the paths of FIDs
     Fid2path(fid2path::FidToPath),
+    /// Show what the MDT knows of a file's size
+    Getsom(som::GetSom),
     /// Remove files by their FIDs
     Rmfid(rmfid::RemoveFid),
     /// Show how directories lie on MDTs
@@ -102,7 +105,6 @@ pub const REFUSED_COMMANDS: &[&str] = &[
     "changelog_clear",
     "data_version",
     "flushctx",
-    "getsom",
     "hsm",
     "hsm_action",
     "hsm_archive",
@@ -167,6 +169,7 @@ pub fn run(arguments: &Lfs) -> Result<(), Fault> {
         Command::Check(options) => check::run(options),
         Command::Path2fid(options) => path2fid::run(options),
         Command::Fid2path(options) => fid2path::run(options),
+        Command::Getsom(options) => som::run(options),
         Command::Rmfid(options) => rmfid::run(options),
         Command::Getdirstripe(options) => dirstripe::get(options),
         Command::Mkdir(options) => dirstripe::make("mkdir", options),
