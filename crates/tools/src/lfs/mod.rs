@@ -15,6 +15,7 @@ mod find;
 mod getname;
 mod getstripe;
 mod heat;
+mod ladvise;
 mod layout_request;
 mod layout_source;
 mod layout_text;
@@ -79,6 +80,8 @@ enum Command {
     Path2fid(path2fid::PathToFid),
     /// Show the paths of FIDs
     Fid2path(fid2path::FidToPath),
+    /// Give servers advice about the use of files, which ours take none of
+    Ladvise(ladvise::Ladvise),
     /// Show what the MDT knows of a file's size
     Getsom(som::GetSom),
     /// Remove files by their FIDs
@@ -115,7 +118,6 @@ pub const REFUSED_COMMANDS: &[&str] = &[
     "hsm_restore",
     "hsm_set",
     "hsm_state",
-    "ladvise",
     "mirror",
     "mv",
     "pcc",
@@ -169,6 +171,7 @@ pub fn run(arguments: &Lfs) -> Result<(), Fault> {
         Command::Check(options) => check::run(options),
         Command::Path2fid(options) => path2fid::run(options),
         Command::Fid2path(options) => fid2path::run(options),
+        Command::Ladvise(options) => ladvise::run(options),
         Command::Getsom(options) => som::run(options),
         Command::Rmfid(options) => rmfid::run(options),
         Command::Getdirstripe(options) => dirstripe::get(options),
