@@ -28,12 +28,12 @@ pub struct Questions(Arc<State>);
 
 struct State {
     answer: OnceLock<Answer>,
-    turns: Semaphore,
+    permits: Semaphore,
 }
 
 impl Default for Questions {
     fn default() -> Self {
-        Self(Arc::new(State { answer: OnceLock::new(), turns: Semaphore::new(AT_ONCE) }))
+        Self(Arc::new(State { answer: OnceLock::new(), permits: Semaphore::new(AT_ONCE) }))
     }
 }
 
@@ -61,8 +61,8 @@ impl Questions {
         let question = name.strip_prefix(PREFIX).and_then(|text| text.rsplit_once('.'));
         let (command, offset) = question.ok_or(Errno::EINVAL)?;
         let (command, offset) = (command.to_owned(), offset.parse().map_err(|_| Errno::EINVAL)?);
-        let turns = Arc::clone(&state);
-        let _turn = turns.turns.acquire().await.map_err(|_| Errno::EIO)?;
+        let answering = Arc::clone(&state);
+        let _permit = answering.permits.acquire().await.map_err(|_| Errno::EIO)?;
         let work =
             move || state.answer.get().map_or(Err(Errno::ENODATA), |answer| answer(&command));
         let text = tokio::task::spawn_blocking(work).await.map_err(|error| {

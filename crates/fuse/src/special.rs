@@ -10,9 +10,9 @@
 //! covers its rights.
 
 use fuser::INodeNo;
-use sheen_client::posix::{Credentials, Entry, FileSystem, FileType, Keep, Lookup, May, NodeId};
+use sheen_client::posix::{Credentials, Entry, FileSystem, FileType, Lookup, May, MayKeep, NodeId};
 
-use crate::mount::MountOptions;
+use crate::mount::FuseMountOptions;
 
 /// What a stranger's number has more than the file's own, which never has all of it.
 const STRANGERS: u64 = NodeId::UNUSED_BITS;
@@ -27,7 +27,7 @@ pub(crate) struct Special {
 }
 
 impl Special {
-    pub(crate) fn new(options: &MountOptions) -> Self {
+    pub(crate) fn new(options: &FuseMountOptions) -> Self {
         Self { judged: options.judge, devices: options.devices }
     }
 
@@ -75,7 +75,7 @@ impl Special {
     /// What the maker of a file finds: a socket that is bound is bound to this very inode.
     pub(crate) fn made(self, mut entry: Entry) -> Entry {
         if self.wanted(entry.attributes.file_type()).is_some() {
-            entry.keep = Keep { entry: false, attributes: false };
+            entry.keep = MayKeep { entry: false, attributes: false };
         }
         entry
     }

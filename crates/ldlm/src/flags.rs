@@ -2,7 +2,8 @@
 
 use std::ops::BitOr;
 
-/// `LDLM_FL_*`: with Lustre's own values, so that the wire's word converts by [`Self::from_wire`].
+/// `LDLM_FL_*`, as the lock manager knows them: with Lustre's own values, so that the wire's word
+/// (`sheen_wire::ldlm::LockFlags`, which servers import as `WireFlags`) converts by [`Self::from_wire`].
 /// Flags that never cross the wire lie above bit 32.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct LockFlags(pub u64);
@@ -37,7 +38,7 @@ impl LockFlags {
     pub const BLOCK_NOWAIT: Self = Self(0x4_0000);
     /// Only return a conflicting lock (`F_GETLK`).
     pub const TEST_LOCK: Self = Self(0x8_0000);
-    /// The lock is to be cancelled, not kept, when it is blocked.
+    /// The lock is to be cancelled, not kept, when it is revoked.
     pub const CANCEL_ON_BLOCK: Self = Self(0x80_0000);
     /// Grant what was asked for, no wider extent.
     pub const NO_EXPANSION: Self = Self(0x2000_0000);

@@ -260,8 +260,7 @@ impl World {
             let try_bits = InodeBits(self.draw(16)).without(bits);
             (2, Policy::InodeBits { bits, try_bits, gid: 0 })
         };
-        let or_waiting = self.draw(2) == 0;
-        Want { resource: ResourceName([resource, 0, 0, 0]), policy, mode, or_waiting }
+        Want { resource: ResourceName([resource, 0, 0, 0]), policy, mode }
     }
 
     fn user_turn(&mut self, client: u64, user: usize, may_start: bool) {
@@ -327,16 +326,16 @@ impl World {
         if chance == 0 && may_start {
             it.namespace.shrink(now, 2, &mut actions);
         }
-        let mut cookies = Vec::new();
+        let mut remote_handles = Vec::new();
         if chance == 1 && may_start && it.early.is_empty() {
             let resource = ResourceName([2, 0, 0, 0]);
             let bits = InodeBits::UPDATE | InodeBits::LOOKUP;
             it.early = it.namespace.cancel_early(resource, LockMode::Ex, bits, &mut actions);
         } else if chance < 5 && !it.flushes.iter().any(|(_, handle)| it.early.contains(handle)) {
-            cookies = it.namespace.take_cancelled(&std::mem::take(&mut it.early));
+            remote_handles = it.namespace.take_cancelled(&std::mem::take(&mut it.early));
         }
         self.client_actions(client, actions);
-        for remote in cookies {
+        for remote in remote_handles {
             self.request(client, Request::Cancel { remote });
         }
     }

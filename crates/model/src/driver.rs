@@ -10,7 +10,7 @@ use sheen_client::posix::{
 };
 use sheen_io::World;
 use sheen_types::{Errno, Name};
-use sheen_vnet::{Virtual, Weather};
+use sheen_vnet::{NetworkConditions, Virtual};
 
 use crate::cluster::{Cluster, Home};
 use crate::compare;
@@ -25,7 +25,7 @@ pub(crate) const ATTRIBUTE: &[u8] = b"user.model";
 /// # Errors
 /// The first step after which the two differ, and in what.
 pub fn run(seed: u64, home: Home, steps: &[Step]) -> Result<(), String> {
-    let world = Virtual::new(seed, Weather::default());
+    let world = Virtual::new(seed, NetworkConditions::default());
     let cluster = Cluster::start(&world, home);
     let clients = cluster.clients.clone();
     let (io, steps) = (world.world(), steps.to_vec());

@@ -1,5 +1,6 @@
 //! OST_DESTROY: removing objects whose file is gone.
 
+use sheen_ldlm::LockFlags;
 use sheen_store::{StoreError, Transaction};
 use sheen_target::{Context, Outcome, ReplyRecording, store_errno};
 use sheen_types::{Errno, Extent, LockMode};
@@ -40,7 +41,7 @@ impl Ost {
             }
             let resource = sheen_wire::ost::OstId::of_fid(object).resource();
             let policy = sheen_ldlm::Policy::extent(Extent::ALL);
-            let discard = sheen_ldlm::LockFlags::AST_DISCARD_DATA;
+            let discard = LockFlags::AST_DISCARD_DATA;
             drop(context.target.lock_as(resource, policy, LockMode::Pw, discard).await?);
         }
         if change.changes.is_empty() {

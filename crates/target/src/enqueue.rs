@@ -8,7 +8,6 @@ use sheen_wire::ldlm::{
 };
 use sheen_wire::messages::{LdlmConvertReply, LdlmEnqueueReply, Request};
 
-use crate::callbacks::policy_of;
 use crate::context::Context;
 use crate::dispatch::lock_of;
 use crate::export::ExportState;
@@ -63,27 +62,30 @@ impl Target {
         lock: &LdlmRequest,
     ) -> Result<Outcome, Errno> {
         context.cancel_early(lock, 1);
-        let enqueue = enqueue_request(lock)?;
+        let enqueue = EnqueueRequest::of(lock)?;
         if !self.operations.has_locks(&enqueue.resource, enqueue.policy.kind()) {
             return Err(Errno::EPROTO);
         }
         let replays = enqueue.flags.contains(WireFlags::REPLAY);
         let export = context.export.handle().0;
         let is_repeated = replays || context.is_resent();
-        let known = is_repeated.then(|| self.locks.find(export, enqueue.client_handle)).flatten();
+        let known = is_repeated.then(|| self.locks.find(export, enqueue.remote_handle)).flatten();
         // What was asked before is answered as it was. The client's word that it was is not enough.
         let is_flock = enqueue.policy.kind() == LockKind::Flock;
-        // An unlock of flocks arrives as an enqueue of one more, and must be admitted above all where there
+        // An unlock of flocks arrives as an enqueue of one more, and must pass above all where there
         // are too many.
         let is_unlock = is_flock && enqueue.mode == LockMode::Nl;
         if !replays && known.is_none() && !is_unlock {
-            self.admit_lock(&context.export)?;
+            self.check_lock_budget(&context.export)?;
             if is_flock {
-                self.admit_flock(&context.export)?;
+                self.check_flock_budget(&context.export)?;
             }
         }
         if enqueue.flags.contains(WireFlags::HAS_INTENT) && !replays {
-            return self.operations.intent(context, request, enqueue).await;
+            return match request {
+                Request::LdlmEnqueue(_) => self.operations.glimpse_enqueue(context, enqueue).await,
+                intent => self.operations.intent(context, intent, enqueue).await,
+            };
         }
         if let Some(lock) = known {
             return self.answer_again(&lock, replays).await;
@@ -93,7 +95,7 @@ impl Target {
             return Err(Errno::ENODEV);
         }
         if replays {
-            self.admit_replayed_lock(&context.export)?;
+            self.check_replayed_lock_budget(&context.export)?;
         }
         let mut actions = Vec::new();
         let ldlm_request = Enqueue {
@@ -102,7 +104,7 @@ impl Target {
             mode: enqueue.mode,
             flags: LockFlags::from_wire(enqueue.flags.0),
             owner: Owner::Export(export),
-            remote_handle: enqueue.client_handle,
+            remote_handle: enqueue.remote_handle,
             spares: None,
         };
         let enqueued = self.locks.enqueue(self.now(), ldlm_request, &mut actions);
@@ -166,7 +168,7 @@ impl Target {
         replays: bool,
     ) -> Result<Outcome, Errno> {
         let waits = LockFlags::BLOCK_WAIT.when(lock.desc.granted.is_none());
-        let sent = LockFlags::AST_SENT.when(lock.blocked);
+        let sent = LockFlags::AST_SENT.when(lock.is_waited_for);
         let flags = waits | sent | LockFlags::from_wire(WireFlags::REPLAY.0).when(replays);
         let with_value = !replays && lock.desc.granted.is_some();
         self.answer_lock(lock.handle, &lock.desc, flags, with_value).await
@@ -257,15 +259,4 @@ fn echoed(enqueue: &EnqueueRequest) -> LockFlags {
         | WireFlags::TEST_LOCK
         | WireFlags::REPLAY;
     LockFlags::from_wire((enqueue.flags & asked).0)
-}
-
-/// What an enqueue asks for.
-fn enqueue_request(lock: &LdlmRequest) -> Result<EnqueueRequest, Errno> {
-    Ok(EnqueueRequest {
-        resource: lock.desc.resource.name,
-        mode: lock.desc.req_mode.mode().ok_or(Errno::EFAULT)?,
-        policy: policy_of(&lock.desc)?,
-        client_handle: lock.handles.first().copied().unwrap_or_default(),
-        flags: lock.flags,
-    })
 }

@@ -148,8 +148,8 @@ impl Export {
         }
     }
 
-    pub(crate) fn count(&self, lines: &'static [CounterLine], place: usize, value: u64) {
-        self.counters.get_or_init(|| Counters::new(lines)).add(place, value);
+    pub(crate) fn count(&self, lines: &'static [CounterLine], counter: usize, value: u64) {
+        self.counters.get_or_init(|| Counters::new(lines)).add(counter, value);
     }
 
     /// What is counted of its client; `None` for one of this process, and until it connects after a restart.
@@ -168,7 +168,7 @@ impl Export {
         &self.uuid
     }
 
-    /// The cookie that the client puts into its requests.
+    /// The handle that the client puts into its requests.
     #[must_use]
     pub fn handle(&self) -> ObdHandle {
         self.handle

@@ -20,7 +20,7 @@ pub struct ExportView {
     pub uuid: Uuid,
     /// Where.
     pub nid: Nid,
-    /// Its cookie.
+    /// What the client puts into its requests.
     pub handle: ObdHandle,
     /// How far it has got.
     pub state: ExportState,

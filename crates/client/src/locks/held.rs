@@ -170,7 +170,7 @@ impl PendingLock {
             return Ok(None);
         }
         let desc = callbacks::desc_of(&reply.desc).ok_or(Errno::EPROTO)?;
-        // If the lock has to wait, the reply's value block is older than what its former holder wrote back.
+        // If the lock has to wait, the reply's value block is older than what its former holder flushed.
         if desc.granted.is_some() && !self.is_completed() {
             self.namespace.cache.learn(desc.resource, &desc.policy, value);
         }

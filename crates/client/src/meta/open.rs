@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use sheen_ldlm::{LockFlags, Policy};
-use sheen_rpc::{Call, ReplayHook};
+use sheen_rpc::{Call, RequestHook};
 use sheen_types::access::May;
 use sheen_types::{Errno, Fid, InodeBits, LockMode, Name};
 use sheen_wire::ldlm::{IntentOp, LdlmIntent};
@@ -19,7 +19,7 @@ use super::{ACL_ROOM, Meta};
 use crate::cache::{CacheEpoch, ChangeOutcome, Inode, Pin, ReplyAttributes};
 use crate::call;
 use crate::locks::{HeldLock, LockRequest};
-use crate::mdt::{HandleCell, OpenState, intent_status};
+use crate::mdt::{HandleCell, MdtOpen, intent_status};
 use crate::types::{Credentials, FileType, OpenFlags};
 
 /// What the name of a file without a name begins with (`LUSTRE_VOLATILE_HDR`).
@@ -30,7 +30,7 @@ pub(crate) struct OpenedInode {
     /// The inode.
     pub(crate) pin: Pin,
     /// Its handle, if its kind has any.
-    pub(crate) state: Option<OpenState>,
+    pub(crate) open: Option<MdtOpen>,
     /// Whether it was made.
     pub(crate) created: bool,
     /// The lock that came with it.
@@ -92,10 +92,10 @@ impl Meta {
         who: &Credentials,
         inode: &Inode,
         flags: OpenFlags,
-    ) -> Result<Option<OpenState>, Errno> {
+    ) -> Result<Option<MdtOpen>, Errno> {
         let flags = wire_flags(flags).without(MdsOpenFlags::EXCL) | MdsOpenFlags::BY_FID;
         let opened = self.open_intent(who, OpenTarget::Known(inode), flags, None).await?;
-        Ok(opened.state)
+        Ok(opened.open)
     }
 
     /// Opens what `name` in `parent` is, to read. One RPC.
@@ -113,7 +113,7 @@ impl Meta {
         Ok(opened)
     }
 
-    /// Opens `name` in `parent`, creating it if absent. One RPC. With `keeps` it asks for the lock that
+    /// Opens `name` in `parent`, creating it if absent. One RPC. With `caches` it asks for the lock that
     /// lets the open stay.
     pub(crate) async fn open_create(
         &self,
@@ -121,10 +121,10 @@ impl Meta {
         parent: &Inode,
         name: &Name,
         mode: u32,
-        (flags, keeps): (OpenFlags, bool),
+        (flags, caches): (OpenFlags, bool),
     ) -> Result<OpenedInode, Errno> {
         let fid = self.mdt_for_new(parent)?.fids.next().await?;
-        let lock = if keeps { MdsOpenFlags::LOCK } else { MdsOpenFlags::NONE };
+        let lock = if caches { MdsOpenFlags::LOCK } else { MdsOpenFlags::NONE };
         let flags = wire_flags(flags) | MdsOpenFlags::CREAT | lock;
         let changing = self.begin_change(parent, Some(name), None).await;
         let target = OpenTarget::Create { parent, name, mode, fid };
@@ -137,7 +137,7 @@ impl Meta {
         let mut opened = opened?;
         // The name is sure as long as that lock is in use.
         self.cache.inodes.remember_name(parent, name, &opened.pin);
-        if !keeps {
+        if !caches {
             opened.held = None;
         }
         Ok(opened)
@@ -188,7 +188,7 @@ impl Meta {
                 let parent = (on.resource(), LockMode::Ex, mdt.conflicting_names());
                 early = mdt.locks.cancel_early(&[parent]).await;
             }
-            // Handles that are only kept open do not conflict.
+            // Handles that are only cached do not conflict.
             OpenTarget::Known(_) if flags.intersects(MdsOpenFlags::WRITE | MdsOpenFlags::EXEC) => {
                 let mode = match flags.contains(MdsOpenFlags::WRITE) {
                     true => LockMode::Cw,
@@ -223,7 +223,7 @@ impl Meta {
         };
         let handle = HandleCell::new(&mdt);
         let mut call = who.sign(Call::modifying(request).with_reply_room(self.reply_room(flags)));
-        call.on_replay = Some(Arc::clone(&handle) as Arc<dyn ReplayHook>);
+        call.hook = Some(Arc::clone(&handle) as Arc<dyn RequestHook>);
         let (pending, answer) = pending.send::<LdlmIntentOpen>(&mdt.channel, call).await?;
         let reply = answer.reply;
         let lock = call::need(reply.dlm_rep)?;
@@ -256,8 +256,8 @@ impl Meta {
             self.changed(answer.body.transno, &[on, &pin]);
         }
         let open = lock.policy_res1.contains(Disposition::OPEN_OPEN);
-        let state = open.then_some(OpenState::new(mdt, handle, answer.xid, inline_data));
-        Ok(OpenedInode { pin, state, created, held })
+        let open = open.then_some(MdtOpen::new(mdt, handle, answer.xid, inline_data));
+        Ok(OpenedInode { pin, open, created, held })
     }
 
     fn open_record(

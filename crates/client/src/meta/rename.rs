@@ -83,12 +83,12 @@ impl Meta {
                 }
                 let is_in_use = moved.as_ref().is_none_or(|it| it.state().is_in_use());
                 let name = vec![(to.0.node, to.1.clone(), is_in_use)];
-                self.cache.observers.entries(name).await;
+                self.cache.kernel_cache.entries(name).await;
                 Ok(is_gone)
             }
             Err(errno) => {
                 let names = [from, to].map(|(parent, name)| (parent.node, name.clone(), true));
-                self.cache.observers.entries(names.into()).await;
+                self.cache.kernel_cache.entries(names.into()).await;
                 Err(errno)
             }
         }
@@ -103,7 +103,7 @@ impl Meta {
         (parent, name): (&Inode, &Name),
         moved: &Inode,
     ) -> bool {
-        if !self.cache.observers.watched() {
+        if !self.cache.kernel_cache.watched() {
             return false;
         }
         let depth = match moved.file_type() {

@@ -138,7 +138,7 @@ fn plain_locks_go_by_mode_and_in_order() {
 }
 
 #[test]
-fn foreign_and_forged_cookies_are_refused() {
+fn foreign_and_forged_handles_are_refused() {
     let mut bench = Bench::new();
     let (held, ..) = granted(bench.ask(client(1), Policy::Plain, LockMode::Ex, NONE));
     assert_eq!(bench.cancel(client(2), held), 0);
@@ -467,7 +467,7 @@ fn a_client_that_does_not_cancel_is_evicted_unless_it_works() {
     let later = NOW + Duration::from_secs(60);
     let range = Extent { start: 0, end: 10 };
     let found = bench.namespace.prolong(later, 1, name(1), range, TIMEOUT);
-    assert_eq!((found.locks, found.blocked), (1, 1));
+    assert_eq!((found.locks, found.revoked), (1, 1));
     bench.namespace.poll(NOW + TIMEOUT, &mut bench.actions);
     assert_eq!(bench.actions, []);
     bench.namespace.poll(later + TIMEOUT, &mut bench.actions);
@@ -590,7 +590,7 @@ fn check(namespace: &Namespace, resource: ResourceName) {
             hindered = true;
             let silent = matches!(other.desc.policy, Policy::Flock { .. })
                 || other.desc.requested == LockMode::Group;
-            assert!(other.blocked || silent, "{other:?} does not know of {wait:?}");
+            assert!(other.is_waited_for || silent, "{other:?} does not know of {wait:?}");
         }
         assert!(hindered, "{wait:?} waits for nothing");
     }

@@ -31,7 +31,7 @@ impl Engine {
             actions.push(Action::Settled(key, Err(RpcError::Errno(Errno::EIO))));
             return;
         }
-        self.connecting.push(key);
+        self.waiting.connects.push(key);
         self.denied = None;
         let idle =
             matches!(self.state, ImportState::New | ImportState::Disconn | ImportState::Idle);
@@ -50,9 +50,9 @@ impl Engine {
             return;
         }
         self.enter(now, ImportState::Connecting, actions);
-        self.conn_cnt += 1;
+        self.connection += 1;
         self.tries += 1;
-        self.counters.connects += 1;
+        self.stats.counters.connects += 1;
         let peer = self.peer();
         let tries = self.tried.entry(peer).or_default();
         (tries.connects, tries.last) = (tries.connects + 1, Some(now));
@@ -65,7 +65,7 @@ impl Engine {
         let cluuid = Text::padded(self.config.client.as_str(), UUID_BYTES);
         let conn = self.config.handle;
         let mut cdata = self.config.data.clone();
-        let first = self.first_replay();
+        let first = self.kept.first();
         if first != Transno(0) {
             cdata.transno = first;
         }
@@ -76,7 +76,7 @@ impl Engine {
             ImportKind::Mds => {
                 MdsConnect { tgtuuid, cluuid, conn, cdata, ..MdsConnect::default() }.into()
             }
-            ImportKind::Ost | ImportKind::Client => {
+            ImportKind::Ost | ImportKind::Reverse => {
                 OstConnect { tgtuuid, cluuid, conn, cdata, ..OstConnect::default() }.into()
             }
         }
@@ -145,7 +145,7 @@ impl Engine {
                 self.connect_failed(now, actions);
             }
             state if state.is_connected() => self.disconnected(now, actions),
-            _ if self.flights.values().any(is_disconnect) => self.close(now, actions),
+            _ if self.flights.by_xid.values().any(is_disconnect) => self.close(now, actions),
             _ => {}
         }
     }
@@ -170,7 +170,7 @@ impl Engine {
         body: &PtlrpcBody,
         actions: &mut Vec<Action>,
     ) {
-        let kind = self.flights[&xid].call.request.kind();
+        let kind = self.flights.by_xid[&xid].call.request.kind();
         self.land(xid, actions);
         if self.state != ImportState::Connecting {
             return;
@@ -233,9 +233,9 @@ impl Engine {
         if self.remote != ObdHandle(0) {
             self.lose_all();
             self.forget_target();
-            actions.push(Action::Evicted);
+            actions.push(Action::Invalidate);
         }
-        for key in self.connecting.drain(..) {
+        for key in self.waiting.connects.drain(..) {
             actions.push(Action::Settled(key, Err(error.clone())));
         }
     }
@@ -264,7 +264,7 @@ impl Engine {
         } else if recovering {
             // With another handle it has started again, though it knows us from a connect whose
             // answer was lost: nothing that was sent to the one before it is there.
-            self.replayed = Transno(0);
+            self.kept.replayed = Transno(0);
             self.replay_again = false;
             self.replay_stage = ImportState::Replay;
             ImportState::Replay
@@ -283,9 +283,9 @@ impl Engine {
     /// of 0 is none: Lustre's targets give it to a client that they take for a new one. Ours, where they are
     /// empty, claim more than that (`sheen_target`).
     fn check_history(&mut self, claimed: Transno, actions: &mut Vec<Action>) {
-        if claimed != Transno(0) && claimed < self.committed {
-            actions.push(Action::WentBack(self.committed, claimed));
-            self.committed = claimed;
+        if claimed != Transno(0) && claimed < self.kept.committed {
+            actions.push(Action::WentBack(self.kept.committed, claimed));
+            self.kept.committed = claimed;
         }
     }
 
@@ -320,16 +320,14 @@ impl Engine {
         match self.config.kind {
             ImportKind::Mgs => MgsDisconnect::default().into(),
             ImportKind::Mds => MdsDisconnect::default().into(),
-            ImportKind::Ost | ImportKind::Client => OstDisconnect::default().into(),
+            ImportKind::Ost | ImportKind::Reverse => OstDisconnect::default().into(),
         }
     }
 
     pub(super) fn close(&mut self, now: Instant, actions: &mut Vec<Action>) {
         self.wanted = false;
         self.next_connect = None;
-        let keys: Vec<u64> = self
-            .flights
-            .values()
+        let keys: Vec<u64> = self.flights.by_xid.values()
             .filter_map(|flight| match flight.owner {
                 Owner::Disconnect(key) => Some(key),
                 _ => None,
@@ -337,12 +335,11 @@ impl Engine {
             .collect();
         self.fail_all(&RpcError::Shutdown, actions);
         self.kept.clear();
-        self.held.clear();
         self.enter(now, ImportState::Closed, actions);
         for key in keys {
             actions.push(Action::Settled(key, Ok(())));
         }
-        for key in self.connecting.drain(..) {
+        for key in self.waiting.connects.drain(..) {
             actions.push(Action::Settled(key, Err(RpcError::Shutdown)));
         }
     }

@@ -88,11 +88,6 @@ impl Engine {
             && self.agreed.flags2.contains(ConnectFlags2::REP_MBITS)
     }
 
-    /// Below this xid all replies have come.
-    fn known_replied(&self) -> Xid {
-        self.flights.first_key_value().map_or(Xid(0), |(xid, _)| Xid(xid.0 - 1))
-    }
-
     /// Encodes one try of a flight, and notes the bits that answer it.
     pub(super) fn encode(&self, xid: Xid, flight: &mut Flight) -> Outgoing {
         let call = &flight.call;
@@ -126,7 +121,7 @@ impl Engine {
             second_route: MatchBits(limits::base_of(wire_xid)),
             message: flight.call.request.to_bytes(&header, &body),
             // In the last slot it would hold up the next change, which cannot take it along.
-            may_linger: flight.call.may_linger && flight.tries == 0 && self.has_free_slot(),
+            may_linger: flight.call.may_linger && flight.tries == 0 && self.slots.is_one_free(),
             bulk: outgoing_bulk(&flight.call, opcode, base),
         }
     }
@@ -138,11 +133,11 @@ impl Engine {
             kind: MsgType::REQUEST,
             version: portals::version(opcode),
             opcode,
-            last_xid: self.known_replied().min(Xid(xid.0 - 1)),
+            last_xid: self.flights.known_replied().min(Xid(xid.0 - 1)),
             tag: flight.tag,
             projid: extras.projid,
             flags: extras.flags,
-            conn_cnt: self.conn_cnt,
+            conn_cnt: self.connection,
             timeout: flight.timeout,
             pre_versions: extras.pre_versions,
             uid: extras.uid,
@@ -158,11 +153,11 @@ impl Engine {
                 body.service_time = self.service();
                 body.last_xid = Xid(0);
                 // Lustre's targets do not look at it in a request; ours see whether they have lost it.
-                body.last_committed = self.committed;
+                body.last_committed = self.kept.committed;
                 if self.remote.0 == 0 {
                     body.op_flags |= OpFlags::CONNECT_INITIAL;
                 }
-                if self.first_replay() != Transno(0) {
+                if self.kept.first() != Transno(0) {
                     body.op_flags |= OpFlags::CONNECT_TRANSNO;
                 }
             }

@@ -10,9 +10,10 @@
 
 use std::time::Duration;
 
-use sheen_types::{Errno, Instant, ObdHandle, Transno};
+use sheen_types::{Errno, Instant, ObdHandle};
 
 use super::flight::{Flight, Owner};
+use super::kept::KeptRequests;
 use super::{Action, Engine};
 use crate::channel::{Call, RpcError};
 use crate::limits;
@@ -25,8 +26,8 @@ pub(super) struct Policy {
     pub(super) idle_timeout: Duration,
     /// When a caller asked for anything last, or the owner said that it needs the connection.
     used_at: Instant,
-    /// Whether a lost one is made again though no caller asks for anything.
-    pub(super) recovers: bool,
+    /// Whether a lost one is made again though no caller asks for anything (Lustre's `pinger_recov`).
+    pub(super) auto_reconnects: bool,
     /// Whether there is to be one at all.
     pub(super) active: bool,
     /// The disconnect is on its way.
@@ -37,8 +38,14 @@ pub(super) struct Policy {
 
 impl Default for Policy {
     fn default() -> Self {
-        let (idle_timeout, used_at) = (Duration::ZERO, Instant(0));
-        Self { idle_timeout, used_at, recovers: true, active: true, parking: false, waking: false }
+        Self {
+            idle_timeout: Duration::ZERO,
+            used_at: Instant(0),
+            auto_reconnects: true,
+            active: true,
+            parking: false,
+            waking: false,
+        }
     }
 }
 
@@ -60,7 +67,7 @@ impl Engine {
         // Asked again as late, unless it goes.
         self.policy.used_at = now;
         if self.is_unburdened() {
-            actions.push(Action::AskUnused(self.conn_cnt));
+            actions.push(Action::AskUnused(self.connection));
         } else {
             // The answer to a ping reports what is durable.
             self.next_ping = self.next_ping.min(now + limits::SCAN_INTERVAL);
@@ -73,18 +80,17 @@ impl Engine {
     }
 
     fn has_callers(&self) -> bool {
-        let waiting = !self.waiting.is_empty() || !self.waiting_modifying.is_empty();
-        waiting || !self.connecting.is_empty() || !self.by_key.is_empty()
+        !self.waiting.is_empty() || !self.flights.by_key.is_empty()
     }
 
     pub(super) fn unused(
         &mut self,
         now: Instant,
-        count: u32,
+        connection: u32,
         is_so: bool,
         actions: &mut Vec<Action>,
     ) {
-        let is_this = self.state == ImportState::Full && count == self.conn_cnt;
+        let is_this = self.state == ImportState::Full && connection == self.connection;
         if is_so && is_this && self.is_unburdened() && !self.policy.idle_timeout.is_zero() {
             self.park(now, actions);
         }
@@ -141,7 +147,7 @@ impl Engine {
 
     /// Whether a lost connection is to be made again now.
     pub(super) fn seeks_connection(&self) -> bool {
-        self.wanted && self.policy.active && (self.policy.recovers || self.has_callers())
+        self.wanted && self.policy.active && (self.policy.auto_reconnects || self.has_callers())
     }
 
     pub(super) fn limit_idleness(
@@ -157,8 +163,8 @@ impl Engine {
         }
     }
 
-    pub(super) fn recover_or_not(&mut self, now: Instant, on: bool, actions: &mut Vec<Action>) {
-        self.policy.recovers = on;
+    pub(super) fn set_auto_reconnect(&mut self, now: Instant, on: bool, actions: &mut Vec<Action>) {
+        self.policy.auto_reconnects = on;
         if on && self.state == ImportState::Disconn {
             self.wake(now, actions);
         }
@@ -186,25 +192,22 @@ impl Engine {
         let parking = std::mem::take(&mut self.policy.parking);
         self.fail_all(&error, actions);
         self.lose_all();
-        actions.push(Action::Evicted);
+        actions.push(Action::Invalidate);
         if self.state == ImportState::Full && !parking {
             self.park(now, actions);
         } else {
             self.forget_target();
             self.enter(now, ImportState::Disconn, actions);
         }
-        for key in self.connecting.drain(..) {
+        for key in self.waiting.connects.drain(..) {
             actions.push(Action::Settled(key, Err(error.clone())));
         }
     }
 
     /// What would have been replayed is not.
     pub(super) fn lose_all(&mut self) {
-        self.kept.clear();
-        self.held.clear();
+        self.kept = KeptRequests::default();
         self.slots.clear();
-        self.committed = Transno(0);
-        self.replayed = Transno(0);
         self.used = false;
     }
 

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use clap::Args;
 use rustix::fs::{FlockOperation, Mode, OFlags};
-use sheen_fuse::Place;
+use sheen_fuse::KernelMount;
 use sheen_io_os::SocketFolder;
 use sheen_store_disk::{Config, FormatOptions, StoreDisk};
 use sheen_types::{Errno, Nid, TargetKind};
@@ -329,13 +329,13 @@ impl Cluster {
 
     /// The state of the mount process.
     fn health(&self) -> Health {
-        liveness::health(&self.mount(), &self.place())
+        liveness::health(&self.mount(), &self.kernel_mount())
     }
 
     /// Which mount it is.
-    fn place(&self) -> Place {
+    fn kernel_mount(&self) -> KernelMount {
         let device = self.get(MOUNT_DEVICE).map(str::to_owned);
-        Place::new(Path::new(self.get("mount").unwrap_or_default()), device)
+        KernelMount::new(Path::new(self.get("mount").unwrap_or_default()), device)
     }
 
     /// The targets that are there, MGT first.
@@ -640,7 +640,7 @@ fn start_mount(cluster: &mut Cluster, options: &Up) -> Result<(), Fault> {
     }
     if health != Health::Dead {
         return match cluster.get("mount") {
-            Some(known) if known == path_text && cluster.place().found().is_none() => {
+            Some(known) if known == path_text && cluster.kernel_mount().found().is_none() => {
                 Err(liveness::elsewhere(&cluster.mount(), &path))
             }
             Some(known) if known == path_text => Ok(()),
@@ -653,7 +653,7 @@ fn start_mount(cluster: &mut Cluster, options: &Up) -> Result<(), Fault> {
     }
     // A mount process that was killed leaves a mount point that answers nothing.
     if cluster.get("mount") == Some(&path_text) {
-        liveness::detach_dead(&cluster.place())?;
+        liveness::detach_dead(&cluster.kernel_mount())?;
     }
     // By the directory, as another file system may have taken its place at the address by now.
     let source = cluster.directory.to_string_lossy().into_owned();
@@ -661,7 +661,7 @@ fn start_mount(cluster: &mut Cluster, options: &Up) -> Result<(), Fault> {
     let arguments =
         ["mount", "--foreground", "-o", settings, &source, &path_text].map(str::to_owned);
     cluster.mount().start(&arguments)?;
-    let device = Place::newest_at(&path).device().map(str::to_owned);
+    let device = KernelMount::newest_at(&path).device().map(str::to_owned);
     cluster.values.insert("mount".to_owned(), path_text);
     cluster.values.extend(device.map(|device| (MOUNT_DEVICE.to_owned(), device)));
     cluster.save()
@@ -686,7 +686,7 @@ pub(crate) fn down(options: &Down) -> Result<(), Fault> {
         _ => {}
     }
     if cluster.get("mount").is_some() {
-        end_mount(&cluster.mount(), health, (&cluster.place(), options.force))?;
+        end_mount(&cluster.mount(), health, (&cluster.kernel_mount(), options.force))?;
         cluster.values.retain(|key, _| key != "mount" && key != MOUNT_DEVICE);
     }
     let patience = if is_still { PATIENCE_FORCED } else { PATIENCE };
@@ -698,24 +698,28 @@ pub(crate) fn down(options: &Down) -> Result<(), Fault> {
     cluster.save()
 }
 
-fn end_mount(daemon: &Daemon, health: Health, (place, force): (&Place, bool)) -> Result<(), Fault> {
+fn end_mount(
+    daemon: &Daemon,
+    health: Health,
+    (mount, force): (&KernelMount, bool),
+) -> Result<(), Fault> {
     let unmounted = match health {
-        Health::Dead => return liveness::detach_dead(place),
-        Health::Hangs(what) => Err(liveness::hangs(daemon, place.path(), &what)),
+        Health::Dead => return liveness::detach_dead(mount),
+        Health::Hangs(what) => Err(liveness::hangs(daemon, mount.path(), &what)),
         // Its process ends it where it is, unless programs use it.
-        Health::Alive(_) if place.found().is_none() => match daemon.ends(PATIENCE) {
+        Health::Alive(_) if mount.found().is_none() => match daemon.ends(PATIENCE) {
             true => Ok(()),
             false if force => return Ok(()),
-            false => Err(liveness::elsewhere(daemon, place.path())),
+            false => Err(liveness::elsewhere(daemon, mount.path())),
         },
-        Health::Alive(_) => place.unmount().map_err(|why| mount::stays(&why)),
+        Health::Alive(_) => mount.unmount().map_err(|why| mount::stays(&why)),
     };
     match unmounted {
         Ok(()) => {
             daemon.wait(PATIENCE);
             Ok(())
         }
-        Err(_) if force => liveness::force(daemon, place),
+        Err(_) if force => liveness::force(daemon, mount),
         Err(fault) => Err(fault),
     }
 }
@@ -735,7 +739,7 @@ pub(crate) fn status(options: &Status) -> Result<(), Fault> {
     output::line(format_args!("server:      {}{hint}", state(cluster.server())));
     output::line(format_args!("mgs:         {}", cluster.get("nid").unwrap_or("not started yet")));
     let hint = match cluster.health() {
-        Health::Alive(_) if cluster.place().found().is_none() => {
+        Health::Alive(_) if cluster.kernel_mount().found().is_none() => {
             ", not mounted here: in another mount namespace, or unmounted while programs used it"
                 .to_owned()
         }

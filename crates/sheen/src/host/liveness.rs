@@ -14,7 +14,7 @@ use clap::Args;
 use rustix::fs::OFlags;
 use rustix::process::{Signal, kill_process};
 use sheen_control::{Answer, Client, Question};
-use sheen_fuse::Place;
+use sheen_fuse::KernelMount;
 use sheen_types::Errno;
 
 use super::daemon::{self, Daemon};
@@ -84,11 +84,11 @@ fn in_brackets(what: &str) -> String {
     if what.is_empty() { String::new() } else { format!(" ({what})") }
 }
 
-/// The state of the process `daemon` that serves `place`. A mount that is not mounted here cannot be asked.
-pub(super) fn health(daemon: &Daemon, place: &Place) -> Health {
+/// The state of the process `daemon` that serves `mount`. A mount that is not mounted here cannot be asked.
+pub(super) fn health(daemon: &Daemon, mount: &KernelMount) -> Health {
     match daemon.lasting(PATIENCE) {
         Ok(None) => Health::Dead,
-        Ok(Some(_)) => place.found().map_or(Health::Alive(String::new()), |path| answers(&path)),
+        Ok(Some(_)) => mount.found().map_or(Health::Alive(String::new()), |path| answers(&path)),
         Err(_) => Health::Hangs("it was killed and has not ended".to_owned()),
     }
 }
@@ -188,10 +188,10 @@ pub(super) fn elsewhere(daemon: &Daemon, path: &Path) -> Fault {
 
 /// Detaches the mount of a dead process. A mount that answers is another one: of the directory that this one is a
 /// copy of.
-pub(super) fn detach_dead(place: &Place) -> Result<(), Fault> {
-    match place.found().map(|path| answers(&path)) {
+pub(super) fn detach_dead(mount: &KernelMount) -> Result<(), Fault> {
+    match mount.found().map(|path| answers(&path)) {
         None | Some(Health::Alive(_)) => Ok(()),
-        Some(_) => place.detach_dead().map_err(|why| mount::stays(&why)),
+        Some(_) => mount.detach_dead().map_err(|why| mount::stays(&why)),
     }
 }
 
@@ -208,9 +208,9 @@ pub(super) fn hangs(daemon: &Daemon, path: &Path, what: &str) -> Fault {
 }
 
 /// Ends a mount whatever its process does and whichever programs wait for it.
-pub(super) fn force(daemon: &Daemon, place: &Place) -> Result<(), Fault> {
-    let path = place.path();
-    if let Err(error) = sheen_fuse::abort(place)
+pub(super) fn force(daemon: &Daemon, mount: &KernelMount) -> Result<(), Fault> {
+    let path = mount.path();
+    if let Err(error) = sheen_fuse::abort(mount)
         && error.kind() != std::io::ErrorKind::NotFound
     {
         let text = format!(
@@ -220,7 +220,7 @@ pub(super) fn force(daemon: &Daemon, place: &Place) -> Result<(), Fault> {
         );
         return Err(Fault::new(errno_of(&error), text));
     }
-    let detached = place.detach();
+    let detached = mount.detach();
     if let Some(pid) = daemon.pid() {
         // It ends by itself when its connection is gone, and cancels its locks, unless it hangs.
         if !daemon.wait(PATIENCE) {

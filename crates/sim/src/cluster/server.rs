@@ -192,8 +192,8 @@ impl Server {
         world.end(up.scope);
         for place in &self.places {
             match power {
-                true => place.disk.lost_power(world.dice()),
-                false => place.disk.killed(world.dice()),
+                true => place.disk.lost_power(world.random()),
+                false => place.disk.killed(world.random()),
             }
         }
     }

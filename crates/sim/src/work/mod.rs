@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sheen_types::{Errno, Fid, Instant, Name};
-use sheen_vnet::Dice;
+use sheen_vnet::SeededRandom;
 
 use crate::cluster::{Found, Kernel};
 use crate::model::{Seen, Writer};
@@ -100,8 +100,8 @@ impl Process {
         }
     }
 
-    pub(crate) fn dice(&self) -> &Dice {
-        self.sim.dice()
+    pub(crate) fn random(&self) -> &SeededRandom {
+        self.sim.random()
     }
 
     pub(crate) fn now(&self) -> Instant {
@@ -126,15 +126,15 @@ impl Process {
     }
 
     pub(crate) fn one_in(&self, count: u64) -> bool {
-        self.dice().below(count) == 0
+        self.random().below(count) == 0
     }
 
     /// Bursts of operations, so that clients meet, and pauses, so that locks are kept.
     async fn work(&self) {
         while self.sim.is_open() {
-            let pause = self.dice().below(PAUSE_MAX.as_millis() as u64 + 1);
+            let pause = self.random().below(PAUSE_MAX.as_millis() as u64 + 1);
             self.sim.sleep(Duration::from_millis(pause)).await;
-            for _ in 0..=self.dice().below(5) {
+            for _ in 0..=self.random().below(5) {
                 if !self.sim.is_open() {
                     return;
                 }
@@ -142,7 +142,7 @@ impl Process {
                 if self.one_in(8) {
                     self.kernel.shrink();
                 }
-                let pause = self.dice().below(2000);
+                let pause = self.random().below(2000);
                 self.sim.sleep(Duration::from_micros(pause)).await;
             }
         }
@@ -152,7 +152,7 @@ impl Process {
         if self.sim.options.moves && self.one_in(MOVES_ONE_IN) {
             return self.move_file().await;
         }
-        match self.dice().below(100) {
+        match self.random().below(100) {
             0..22 => self.write().await,
             22..39 => self.read().await,
             39..41 => self.chmod().await,
@@ -211,7 +211,7 @@ impl Process {
         }
     }
 
-    /// What was accepted is written back: the space for it was granted, so that it must be there.
+    /// What was accepted is flushed: the space for it was granted, so that it must be there.
     pub(crate) fn judge_promise<T>(&self, operation: u64, outcome: &Result<T, Errno>) {
         if matches!(outcome, Err(Errno::ENOSPC)) && self.sim.trusts(self.client) {
             self.sim.fail(format_args!("operation {operation}: promised space is not there"));
@@ -255,7 +255,7 @@ impl Process {
     /// The root, or one of the directories in it.
     pub(crate) async fn directory(&self) -> Option<(Found, String)> {
         let root = self.kernel.root().ok()?;
-        let number = self.dice().below(DIRECTORIES + 2);
+        let number = self.random().below(DIRECTORIES + 2);
         if number >= DIRECTORIES {
             return Some((root, String::new()));
         }
@@ -268,19 +268,19 @@ impl Process {
     /// A name that files have, in some directory.
     pub(crate) async fn file_place(&self) -> Option<Place> {
         let (parent, above) = self.directory().await?;
-        let text = format!("f{}", self.dice().below(FILES));
+        let text = format!("f{}", self.random().below(FILES));
         Some(Place { parent, name: name(&text), path: format!("{above}{text}") })
     }
 
     /// A name of a log.
     pub(crate) fn log_place(&self) -> Option<Place> {
-        let text = format!("log{}", self.dice().below(LOGS));
+        let text = format!("log{}", self.random().below(LOGS));
         Some(Place { parent: self.kernel.root().ok()?, name: name(&text), path: text })
     }
 
     /// A name of a directory.
     pub(crate) fn directory_place(&self) -> Option<Place> {
-        let text = format!("d{}", self.dice().below(DIRECTORIES));
+        let text = format!("d{}", self.random().below(DIRECTORIES));
         Some(Place { parent: self.kernel.root().ok()?, name: name(&text), path: text })
     }
 }

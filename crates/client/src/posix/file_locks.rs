@@ -19,7 +19,7 @@ pub(super) const END_MAX: u64 = i64::MAX as u64;
 
 /// Whether any file lock was ever taken.
 #[derive(Default)]
-pub(crate) struct LocksTaken(AtomicBool);
+pub(crate) struct FileLocksTaken(AtomicBool);
 
 impl FileSystem {
     /// Acquires, changes or releases a file lock. With `wait`, waits for other owners to release theirs;
@@ -35,7 +35,7 @@ impl FileSystem {
         wait: bool,
     ) -> Result<(), Errno> {
         let file = self.0.handles.get(handle)?;
-        self.0.locks_taken.0.store(true, Ordering::Relaxed);
+        self.0.file_locks_taken.0.store(true, Ordering::Relaxed);
         if file.unflushed && !file.lockers.lock().contains(&owner) {
             file.lockers.lock().push(owner);
         }
@@ -63,7 +63,7 @@ impl Mounted {
     pub(super) fn needs_no_flush(&self, file: &OpenFile) -> bool {
         !file.flags.writes()
             && file.pin.file_type() == Some(FileType::Regular)
-            && !self.locks_taken.0.load(Ordering::Relaxed)
+            && !self.file_locks_taken.0.load(Ordering::Relaxed)
     }
 
     /// Releases every lock that `owner` has on the file; no RPC if there is none.
@@ -84,7 +84,7 @@ impl Mounted {
     /// Releases the locks that unreported closes of a file should have released: those that were taken
     /// through it, and those of the process that opened it.
     pub(super) async fn unlock_unflushed(&self, file: &OpenFile) -> Result<(), Errno> {
-        if !file.unflushed || !self.locks_taken.0.load(Ordering::Relaxed) {
+        if !file.unflushed || !self.file_locks_taken.0.load(Ordering::Relaxed) {
             return Ok(());
         }
         let mut owners = std::mem::take(&mut *file.lockers.lock());

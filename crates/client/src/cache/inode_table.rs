@@ -10,7 +10,7 @@ use super::{Inode, inode_number};
 use crate::types::NodeId;
 
 /// All inodes that are in use.
-pub(crate) struct Inodes {
+pub(crate) struct InodeTable {
     maps: RwLock<Maps>,
 }
 
@@ -22,11 +22,11 @@ struct Maps {
 
 /// A reference on an inode that is not a lookup: an open handle, a call. Dropping it releases the inode.
 pub(crate) struct Pin {
-    inodes: Arc<Inodes>,
+    inodes: Arc<InodeTable>,
     inode: Arc<Inode>,
 }
 
-impl Inodes {
+impl InodeTable {
     /// A table with the root directory in it, which never leaves.
     pub(crate) fn new(root: Fid) -> Arc<Self> {
         let inode = Arc::new(Inode::new(root, NodeId::ROOT));
@@ -219,7 +219,7 @@ mod tests {
 
     #[test]
     fn an_inode_lives_as_long_as_it_is_in_use() {
-        let inodes = Inodes::new(Fid::ROOT);
+        let inodes = InodeTable::new(Fid::ROOT);
         let fid = Fid::new(0x2_0000_0401, 7);
         let pin = inodes.pin(fid);
         let node = pin.node;
@@ -236,7 +236,7 @@ mod tests {
 
     #[test]
     fn releasing_an_inode_late_does_not_remove_the_one_in_its_place() {
-        let inodes = Inodes::new(Fid::ROOT);
+        let inodes = InodeTable::new(Fid::ROOT);
         let fid = Fid::new(0x2_0000_0401, 7);
         let former = Arc::clone(&*inodes.pin(fid));
         assert!(inodes.by_fid(fid).is_none(), "it is not in use");
@@ -248,7 +248,7 @@ mod tests {
 
     #[test]
     fn fids_with_the_same_number_have_nodes_of_their_own() {
-        let inodes = Inodes::new(Fid::ROOT);
+        let inodes = InodeTable::new(Fid::ROOT);
         // The sequence's high part is folded onto bits that object numbers may have too.
         let one = inodes.pin(Fid::new(1 << 40 | 0x2_0000_0401, 1));
         let other = inodes.pin(Fid::new(0x2_0000_0401, 1 + (1 << 16)));
@@ -258,7 +258,7 @@ mod tests {
 
     #[test]
     fn names_go_with_the_child() {
-        let inodes = Inodes::new(Fid::ROOT);
+        let inodes = InodeTable::new(Fid::ROOT);
         let root = inodes.by_node(NodeId::ROOT).unwrap();
         let name = Name::new(b"x").unwrap();
         let child = inodes.pin(Fid::new(0x2_0000_0401, 7));

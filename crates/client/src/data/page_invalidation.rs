@@ -1,7 +1,7 @@
 //! The kernel drops pages before the lock that covers them is cancelled.
 //!
 //! The kernel drops the pages of a range one after the other, and blocks at one that it holds for a call.
-//! What calls hold that wait for a lock is known ([`super::pinned_pages`]); for all other pages the cancel of
+//! What calls hold that wait for a lock is known ([`super::waiting_calls`]); for all other pages the cancel of
 //! the lock waits until they are dropped, however late. Only where the kernel has been blocked for two
 //! seconds ([`Invalidated::Blocked`]), as on a page of a read whose server is dead, is the lock cancelled
 //! without that page. Those behind it would stay readable under no lock at all until that call is answered:
@@ -37,15 +37,15 @@ type Invalidation = BoxFuture<'static, Invalidated>;
 impl Object {
     /// Has the kernel drop its pages of `extent`, and waits until it has, however late. Not for the pages of
     /// calls of ours that wait for a lock: the kernel releases these only when the call ends, and the call
-    /// may be waiting for this very lock to be cancelled. See [`super::pinned_pages`].
+    /// may be waiting for this very lock to be cancelled. See [`super::waiting_calls`].
     pub(super) async fn invalidate_pages(self: &Arc<Self>, extent: Extent) {
         let Some(events) = self.osc.shared.events() else { return };
         let mut left = Vec::from_iter(self.mapping.file_extent(extent));
         while let Some(range) = left.pop() {
-            let (held, free) = self.osc.shared.pinned_pages.split(self.file, range);
+            let (held, free) = self.osc.shared.waiting_calls.split(self.file, range);
             for part in held.iter().copied().filter(|part| self.has_some_of(*part)) {
                 let invalidation = events.invalidate(self.file, Stale::Pages(part));
-                left.extend(self.invalidated_or_pinned(part, invalidation).await);
+                left.extend(self.invalidated_or_held(part, invalidation).await);
             }
             if !held.is_empty() {
                 left.extend(free);
@@ -61,15 +61,15 @@ impl Object {
 
     /// Waits until the kernel has dropped `range`, or is blocked there on a page that it holds for a call
     /// that waits. Returns the range if that is no such page: then it is to be invalidated once more.
-    async fn invalidated_or_pinned(
+    async fn invalidated_or_held(
         self: &Arc<Self>,
         range: Extent,
         invalidation: Invalidation,
     ) -> Option<Extent> {
         let Invalidated::Blocked(rest) = invalidation.await else { return None };
         self.defer_invalidation(Box::pin(async move { _ = rest.await }));
-        let is_pinned = self.osc.shared.pinned_pages.is_pinned(self.file, range);
-        (!is_pinned).then_some(range)
+        let is_held = self.osc.shared.waiting_calls.hold_some_of(self.file, range);
+        (!is_held).then_some(range)
     }
 
     /// Waits until the kernel has dropped `range`, of which it holds nothing for calls that wait; where it is
@@ -83,7 +83,7 @@ impl Object {
         let invalidation = events.invalidate(self.file, Stale::Pages(range));
         let mut all: BoxFuture<'static, bool> =
             Box::pin(async move { invalidation.await.done().await });
-        match self.invalidated_before_pin(range, &mut all).await {
+        match self.invalidated_before_call(range, &mut all).await {
             Some(true) => None,
             Some(false) => {
                 self.invalidate_around_blocked(range, events).await;
@@ -130,17 +130,18 @@ impl Object {
         self.mapping.file_size(size).checked_next_multiple_of(PAGE).unwrap_or(u64::MAX)
     }
 
-    /// The result of `invalidation`; `None` if a call pins some of `range` before that.
-    async fn invalidated_before_pin<T>(
+    /// The result of `invalidation`; `None` if before that a call waits for which the kernel
+    /// holds some of `range`.
+    async fn invalidated_before_call<T>(
         &self,
         range: Extent,
         invalidation: &mut BoxFuture<'static, T>,
     ) -> Option<T> {
         loop {
-            let pinned_pages = &self.osc.shared.pinned_pages;
-            let mut added = pin!(pinned_pages.added());
+            let waiting_calls = &self.osc.shared.waiting_calls;
+            let mut added = pin!(waiting_calls.added());
             added.as_mut().enable();
-            if pinned_pages.is_pinned(self.file, range) {
+            if waiting_calls.hold_some_of(self.file, range) {
                 return None;
             }
             if let Some(invalidation) = before(&mut *invalidation, added).await {

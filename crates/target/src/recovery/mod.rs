@@ -1,24 +1,29 @@
 //! The recovery window: after a restart, known clients come back, replay what was not durable in
 //! the order it first happened, then replay their locks.
 //!
-//! This file only decides; it performs nothing. A replayed request waits for its turn on a oneshot
-//! channel; the task that executes it reports when it is done. Stages as in Lustre: wait until all
+//! This module only decides; [`wait`] and [`end`] act for it. A replayed request waits on a oneshot channel until
+//! it is admitted; the task that executes it reports when it is done. Stages as in Lustre: wait until all
 //! known clients are connected (or given up), replay requests by transaction number, replay locks,
 //! let all clients go on.
 //!
 //! Where a client was lost with what it had to replay, other clients may have seen its changes, and keep
-//! them under locks that they have replayed. So there recovery settles: until those locks are revoked,
+//! them under locks that they have replayed. So those locks are revoked after recovery's end: until they are,
 //! no request changes anything, or gets a lock, that would show how it is now.
 
-use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
+mod end;
+mod expired;
+mod wait;
+mod window;
+
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use sheen_types::{HashMap, Instant, Timestamp, Transno};
+use sheen_types::{Instant, Timestamp, Transno};
 use tokio::sync::oneshot;
 
+use self::expired::Expired;
+use self::window::{Window, after, decrement};
 use crate::config::Timeouts;
 use crate::export::ExportState;
 
@@ -71,19 +76,19 @@ pub struct RecoveryView {
 pub(crate) enum Admission {
     /// It is executed now.
     Now,
-    /// It is executed when this brings its turn, and dropped if the sender is.
-    Wait(oneshot::Receiver<RecoveryTurn>),
+    /// It is executed when this says that it is admitted, and dropped if the sender is.
+    Wait(oneshot::Receiver<Admitted>),
     /// Another request claims the same transaction.
     Duplicate,
 }
 
-/// A request's turn has come.
+/// How a request that waited was admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum RecoveryTurn {
-    /// In the order of replay: the next waits until [`Recovery::replayed`].
+pub(crate) enum Admitted {
+    /// In the order of replay: the next waits until [`Recovery::end_replay`].
     InOrder,
     /// Without an order.
-    Free,
+    Unordered,
 }
 
 /// What changed, for the target to act upon.
@@ -94,46 +99,12 @@ pub(crate) struct RecoveryEnded(pub(crate) bool);
 pub(crate) struct Recovery {
     /// Whether there is anything to wait for: looked at by every request.
     running: AtomicBool,
-    /// Whether recovery settles: looked at by every request, too.
-    settling: AtomicBool,
+    /// Whether what clients keep is being revoked after recovery: looked at by every request, too.
+    revoking: AtomicBool,
     window: Mutex<Window>,
     /// As operators have set them.
     timeouts: Mutex<Timeouts>,
     went_back: AtomicU64,
-}
-
-#[derive(Default)]
-struct Window {
-    status: RecoveryStatus,
-    known: usize,
-    connected: usize,
-    lost: usize,
-    replaying: usize,
-    replaying_locks: usize,
-    /// Clients that did not come are not waited for any more.
-    expired: bool,
-    /// The end was announced; the target acts upon it.
-    ending: bool,
-    next: Transno,
-    /// Whether a replayed request is being executed.
-    busy: bool,
-    queue: BTreeMap<Transno, (u64, oneshot::Sender<RecoveryTurn>)>,
-    /// Which of them is each client's: it has one at a time.
-    queued: HashMap<u64, Transno>,
-    /// Lock replays, until all requests are replayed.
-    locks: Vec<(u64, oneshot::Sender<RecoveryTurn>)>,
-    /// How many replays of each client wait or are executed (Lustre's `exp_replay_count`).
-    under_way: BTreeMap<u64, usize>,
-    /// The clients' last pings, until all is over.
-    done: Vec<oneshot::Sender<RecoveryTurn>>,
-    /// A client was lost before it had replayed its requests.
-    is_lossy: bool,
-    /// Requests that wait until recovery has settled.
-    unsettled: Vec<oneshot::Sender<RecoveryTurn>>,
-    replayed: u64,
-    started: Option<(Instant, Timestamp)>,
-    deadline: Option<Instant>,
-    ended: Option<Instant>,
 }
 
 impl Recovery {
@@ -144,9 +115,9 @@ impl Recovery {
             _ => RecoveryStatus::WaitingForClients,
         };
         let window = Window { status, known, next: after(last), ..Window::default() };
-        let (running, settling) = (AtomicBool::new(known > 0), AtomicBool::new(false));
+        let (running, revoking) = (AtomicBool::new(known > 0), AtomicBool::new(false));
         let (window, timeouts) = (Mutex::new(window), Mutex::new(timeouts));
-        Self { running, settling, window, timeouts, went_back: AtomicU64::new(0) }
+        Self { running, revoking, window, timeouts, went_back: AtomicU64::new(0) }
     }
 
     /// The times as they are now.
@@ -164,7 +135,7 @@ impl Recovery {
     }
 
     /// More was reported to a client as durable than there is.
-    pub(crate) fn went_back(&self) {
+    pub(crate) fn count_went_back(&self) {
         self.went_back.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -181,7 +152,7 @@ impl Recovery {
     }
 
     /// A known client is back. `first` is the first transaction it will replay, if it named it.
-    pub(crate) fn connected(&self, first: Option<Transno>) -> RecoveryEnded {
+    pub(crate) fn client_connected(&self, first: Option<Transno>) -> RecoveryEnded {
         let mut window = self.window.lock();
         window.connected += 1;
         window.replaying += 1;
@@ -189,13 +160,18 @@ impl Recovery {
         if let Some(first) = first.filter(|first| first.0 > 0) {
             window.next = window.next.min(first);
         }
-        window.pump()
+        window.advance()
     }
 
     /// A client moves from `from` to `to` because it reported so. A replay of it that still waits for its turn
     /// should not have come: it would take the turn of another client's replay, which the count of those that
     /// replay keeps.
-    pub(crate) fn moved(&self, client: u64, from: ExportState, to: ExportState) -> RecoveryEnded {
+    pub(crate) fn client_moved(
+        &self,
+        client: u64,
+        from: ExportState,
+        to: ExportState,
+    ) -> RecoveryEnded {
         let mut window = self.window.lock();
         if from == ExportState::Replaying {
             decrement(&mut window.replaying);
@@ -204,11 +180,11 @@ impl Recovery {
         if to == ExportState::Recovered {
             decrement(&mut window.replaying_locks);
         }
-        window.pump()
+        window.advance()
     }
 
     /// A client that was in `state` is gone.
-    pub(crate) fn lost(&self, client: u64, state: ExportState) -> RecoveryEnded {
+    pub(crate) fn client_lost(&self, client: u64, state: ExportState) -> RecoveryEnded {
         let mut window = self.window.lock();
         if !window.is_running() {
             return RecoveryEnded(false);
@@ -231,19 +207,19 @@ impl Recovery {
         window.is_lossy |= matches!(state, ExportState::Awaited | ExportState::Replaying);
         window.unqueue(client);
         window.locks.retain(|(owner, _)| *owner != client);
-        window.pump()
+        window.advance()
     }
 
     /// A client replays the request that was `transno`. Unless it is a duplicate, the replay is under way
-    /// until [`Recovery::replayed`]. Clients replay one request at a time, so what is still queued of this
+    /// until [`Recovery::end_replay`]. Clients replay one request at a time, so what is still queued of this
     /// one is dropped: with more in the queue it would count for several clients, and other clients would
     /// lose their turn.
-    pub(crate) fn admit_replay(&self, client: u64, transno: Transno) -> Admission {
+    pub(crate) fn admit_request_replay(&self, client: u64, transno: Transno) -> Admission {
         let mut window = self.window.lock();
         if window.queue.get(&transno).is_some_and(|(owner, _)| *owner != client) {
             return Admission::Duplicate;
         }
-        window.begin(client);
+        window.begin_replay(client);
         if !window.is_running() || transno < window.next {
             return Admission::Now;
         }
@@ -252,14 +228,14 @@ impl Recovery {
         window.queue.insert(transno, (client, sender));
         window.queued.insert(client, transno);
         // No stage can end by a request that waits.
-        let RecoveryEnded(_) = window.pump();
+        let RecoveryEnded(_) = window.advance();
         Admission::Wait(receiver)
     }
 
-    /// A client replays a lock, which is under way until [`Recovery::replayed`].
-    pub(crate) fn admit_lock(&self, client: u64) -> Admission {
+    /// A client replays a lock, which is under way until [`Recovery::end_replay`].
+    pub(crate) fn admit_lock_replay(&self, client: u64) -> Admission {
         let mut window = self.window.lock();
-        window.begin(client);
+        window.begin_replay(client);
         if !window.is_running() || window.replays_locks() {
             return Admission::Now;
         }
@@ -269,7 +245,7 @@ impl Recovery {
     }
 
     /// A client has replayed everything and waits for the other clients.
-    pub(crate) fn admit_done(&self) -> Admission {
+    pub(crate) fn admit_last_ping(&self) -> Admission {
         let mut window = self.window.lock();
         if !window.is_running() {
             return Admission::Now;
@@ -279,26 +255,26 @@ impl Recovery {
         Admission::Wait(receiver)
     }
 
-    /// A replay of a client is no longer under way: executed in its turn, or lost before that.
+    /// A replay of a client is no longer under way: executed after it was `admitted`, or lost before that.
     /// `transno` is that of a request.
-    pub(crate) fn replayed(
+    pub(crate) fn end_replay(
         &self,
         now: Instant,
         client: u64,
-        turn: Option<RecoveryTurn>,
+        admitted: Option<Admitted>,
         transno: Option<Transno>,
     ) -> RecoveryEnded {
         let mut window = self.window.lock();
-        window.end(client);
-        if let (Some(RecoveryTurn::InOrder), Some(transno)) = (turn, transno) {
+        window.end_replay(client);
+        if let (Some(Admitted::InOrder), Some(transno)) = (admitted, transno) {
             window.busy = false;
             window.replayed += 1;
             window.next = window.next.max(after(transno));
         }
-        if turn.is_some() {
+        if admitted.is_some() {
             window.prolong(now, &self.timeouts());
         }
-        window.pump()
+        window.advance()
     }
 
     /// When to call [`Recovery::expire`].
@@ -344,53 +320,54 @@ impl Recovery {
 
     /// After [`Recovery::expire`] and the evictions it led to.
     pub(crate) fn resume(&self) -> RecoveryEnded {
-        self.window.lock().pump()
+        self.window.lock().advance()
     }
 
-    /// Whether what clients have seen may be lost, so that recovery settles after its end.
+    /// Whether what clients have seen may be lost, so that what they keep is revoked after the end.
     pub(crate) fn is_lossy(&self) -> bool {
         self.window.lock().is_lossy
     }
 
-    pub(crate) fn is_settling(&self) -> bool {
-        self.settling.load(Ordering::Acquire)
+    pub(crate) fn is_revoking(&self) -> bool {
+        self.revoking.load(Ordering::Acquire)
     }
 
-    /// A request comes while recovery settles.
-    pub(crate) fn admit_unsettled(&self) -> Admission {
+    /// A request comes that would show names while what clients keep of them is being revoked.
+    pub(crate) fn admit_during_revocation(&self) -> Admission {
         let mut window = self.window.lock();
-        if !self.is_settling() {
+        if !self.is_revoking() {
             return Admission::Now;
         }
         let (sender, receiver) = oneshot::channel();
-        window.unsettled.push(sender);
+        window.behind_revocation.push(sender);
         Admission::Wait(receiver)
     }
 
-    /// All locks over what may be lost are revoked.
-    pub(crate) fn settled(&self) {
+    /// All locks over what may be lost are revoked: requests that waited for that are admitted.
+    pub(crate) fn end_revocation(&self) {
         let mut window = self.window.lock();
-        self.settling.store(false, Ordering::Release);
-        let waiting = std::mem::take(&mut window.unsettled);
+        self.revoking.store(false, Ordering::Release);
+        let waiting = std::mem::take(&mut window.behind_revocation);
         drop(window);
         for sender in waiting {
             // A client that has gone meanwhile is not waiting.
-            let _ = sender.send(RecoveryTurn::Free);
+            let _ = sender.send(Admitted::Unordered);
         }
     }
 
-    /// The end was acted upon: waiting clients are answered. It settles if it is lossy.
+    /// The end was acted upon: waiting clients are answered. If it is lossy, the revocation of what
+    /// clients keep begins, until [`Recovery::end_revocation`].
     pub(crate) fn finish(&self, now: Instant) {
         let mut window = self.window.lock();
         window.status = RecoveryStatus::Complete;
-        self.settling.store(window.is_lossy, Ordering::Release);
+        self.revoking.store(window.is_lossy, Ordering::Release);
         self.running.store(false, Ordering::Release);
         window.ended = Some(now);
         let waiting: Vec<_> = window.done.drain(..).collect();
         drop(window);
         for sender in waiting {
             // A client that has gone meanwhile is not waiting.
-            let _ = sender.send(RecoveryTurn::Free);
+            let _ = sender.send(Admitted::Unordered);
         }
     }
 
@@ -416,117 +393,5 @@ impl Recovery {
             next: window.next,
             went_back: self.went_back.load(Ordering::Relaxed),
         }
-    }
-}
-
-/// Which clients are given up, besides those that have not come back. A client that waits for other
-/// clients is not: it has done its part of the stage, or a replay of its own waits for its turn.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Expired {
-    /// All that have not finished.
-    Unfinished,
-    /// No other client: those that are here could not go on.
-    Absent,
-    /// Those that have not replayed their requests, save these clients.
-    Requests(Vec<u64>),
-    /// Those that have not replayed their locks, save these clients.
-    Locks(Vec<u64>),
-}
-
-impl Expired {
-    /// Whether a client in this state is given up.
-    pub(crate) fn gives_up(&self, client: u64, state: ExportState) -> bool {
-        match (state, self) {
-            (ExportState::Recovered | ExportState::Full | ExportState::Gone, _) => false,
-            (ExportState::Awaited, _) | (_, Self::Unfinished) => true,
-            (_, Self::Absent) | (ExportState::ReplayingLocks, Self::Requests(_)) => false,
-            (_, Self::Requests(busy) | Self::Locks(busy)) => !busy.contains(&client),
-        }
-    }
-}
-
-/// The number behind `transno`.
-fn after(transno: Transno) -> Transno {
-    Transno(transno.0.saturating_add(1))
-}
-
-/// One less, where no order of what clients say and of evictions may make it less than none.
-fn decrement(count: &mut usize) {
-    *count = count.saturating_sub(1);
-}
-
-impl Window {
-    fn is_running(&self) -> bool {
-        matches!(self.status, RecoveryStatus::WaitingForClients | RecoveryStatus::Recovering)
-    }
-
-    /// Drops what waits of a client's.
-    fn unqueue(&mut self, client: u64) {
-        if let Some(transno) = self.queued.remove(&client) {
-            self.queue.remove(&transno);
-        }
-    }
-
-    fn begin(&mut self, client: u64) {
-        *self.under_way.entry(client).or_default() += 1;
-    }
-
-    fn end(&mut self, client: u64) {
-        if let Entry::Occupied(mut count) = self.under_way.entry(client) {
-            *count.get_mut() -= 1;
-            if *count.get() == 0 {
-                count.remove();
-            }
-        }
-    }
-
-    /// Whether all clients that will come are there.
-    fn is_complete(&self) -> bool {
-        self.expired || self.connected + self.lost >= self.known
-    }
-
-    fn replays_locks(&self) -> bool {
-        self.is_complete() && self.replaying == 0 && self.queue.is_empty() && !self.busy
-    }
-
-    /// Progress: a client that still replays gets at least the base timeout more, within the hard
-    /// limit.
-    fn prolong(&mut self, now: Instant, timeouts: &Timeouts) {
-        if let (Some(deadline), Some((started, _))) = (self.deadline, self.started) {
-            let hard = started + timeouts.recovery_hard;
-            self.deadline = Some(deadline.max((now + timeouts.base).min(hard)));
-        }
-    }
-
-    /// Wakes the requests whose turn has come.
-    fn pump(&mut self) -> RecoveryEnded {
-        if !self.is_running() || !self.is_complete() || self.busy {
-            return RecoveryEnded(false);
-        }
-        while let Some((first, _)) = self.queue.first_key_value() {
-            // A gap is a transaction whose client did not come, or whose reply was never lost: if
-            // each client that still replays waits with one request, no replay can fill it.
-            let gap_is_final = self.queue.len() >= self.replaying;
-            if *first != self.next && !gap_is_final {
-                return RecoveryEnded(false);
-            }
-            let (transno, (client, sender)) = self.queue.pop_first().expect("just looked at");
-            self.queued.remove(&client);
-            self.next = transno;
-            if sender.send(RecoveryTurn::InOrder).is_ok() {
-                self.busy = true;
-                return RecoveryEnded(false);
-            }
-        }
-        if self.replaying > 0 {
-            return RecoveryEnded(false);
-        }
-        for (_, sender) in self.locks.drain(..) {
-            // A client that has gone meanwhile is not waiting.
-            let _ = sender.send(RecoveryTurn::Free);
-        }
-        let ended = self.replaying_locks == 0 && !self.ending;
-        self.ending |= ended;
-        RecoveryEnded(ended)
     }
 }

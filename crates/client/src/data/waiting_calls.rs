@@ -24,9 +24,9 @@ use tokio::sync::futures::Notified;
 
 /// Pages of a file that the kernel may hold for a call until it is answered: whole ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PinnedRange(Extent);
+pub struct CallPages(Extent);
 
-impl PinnedRange {
+impl CallPages {
     /// All those of a call on these bytes.
     #[must_use]
     pub fn of(range: Extent) -> Self {
@@ -51,24 +51,24 @@ impl PinnedRange {
 
 /// All such calls of a mount.
 #[derive(Default)]
-pub(super) struct PinnedPages {
-    calls: Mutex<HashMap<Fid, Vec<PinnedRange>>>,
+pub(super) struct WaitingCalls {
+    calls: Mutex<HashMap<Fid, Vec<CallPages>>>,
     news: Notify,
 }
 
 /// One such call, until it is dropped.
-pub struct PinGuard<'a> {
-    pinned_pages: &'a PinnedPages,
+pub struct WaitingCall<'a> {
+    waiting_calls: &'a WaitingCalls,
     file: Fid,
-    held: PinnedRange,
+    call_pages: CallPages,
 }
 
-impl PinnedPages {
+impl WaitingCalls {
     /// A call waits while the kernel holds these pages of the file for it.
-    pub(super) fn pin(&self, file: Fid, held: PinnedRange) -> PinGuard<'_> {
-        self.calls.lock().entry(file).or_default().push(held);
+    pub(super) fn enter(&self, file: Fid, call_pages: CallPages) -> WaitingCall<'_> {
+        self.calls.lock().entry(file).or_default().push(call_pages);
         self.news.notify_waiters();
-        PinGuard { pinned_pages: self, file, held }
+        WaitingCall { waiting_calls: self, file, call_pages }
     }
 
     /// The parts of `whole` that the kernel may hold for a call that waits, and the rest. None overlap.
@@ -78,7 +78,7 @@ impl PinnedPages {
     }
 
     /// Whether the kernel may hold some of the range.
-    pub(super) fn is_pinned(&self, file: Fid, range: Extent) -> bool {
+    pub(super) fn hold_some_of(&self, file: Fid, range: Extent) -> bool {
         !self.split(file, range).0.is_empty()
     }
 
@@ -88,22 +88,22 @@ impl PinnedPages {
     }
 }
 
-impl Drop for PinGuard<'_> {
+impl Drop for WaitingCall<'_> {
     fn drop(&mut self) {
-        let mut calls = self.pinned_pages.calls.lock();
-        let Some(held) = calls.get_mut(&self.file) else { return };
-        if let Some(index) = held.iter().position(|held| *held == self.held) {
-            held.swap_remove(index);
+        let mut calls = self.waiting_calls.calls.lock();
+        let Some(of_file) = calls.get_mut(&self.file) else { return };
+        if let Some(index) = of_file.iter().position(|pages| *pages == self.call_pages) {
+            of_file.swap_remove(index);
         }
-        if held.is_empty() {
+        if of_file.is_empty() {
             calls.remove(&self.file);
         }
     }
 }
 
-fn split(whole: Extent, calls: &[PinnedRange]) -> (Vec<Extent>, Vec<Extent>) {
+fn split(whole: Extent, calls: &[CallPages]) -> (Vec<Extent>, Vec<Extent>) {
     let (mut held, mut free) = (Vec::new(), vec![whole]);
-    for PinnedRange(range) in calls {
+    for CallPages(range) in calls {
         for part in std::mem::take(&mut free) {
             let (start, end) = (part.start.max(range.start), part.end.min(range.end));
             if start > end {
@@ -134,18 +134,18 @@ mod tests {
     fn pages_that_calls_hold_are_split_off() {
         let whole = Extent::ALL;
         assert_eq!(split(whole, &[]), (vec![], vec![whole]));
-        assert_eq!(split(whole, &[PinnedRange::of(whole)]), (vec![whole], vec![]));
+        assert_eq!(split(whole, &[CallPages::of(whole)]), (vec![whole], vec![]));
         let calls = [(9000, 9010), (0, 10), (5, 4097)];
-        let calls = calls.map(|(start, end)| PinnedRange::of(extent(start, end)));
+        let calls = calls.map(|(start, end)| CallPages::of(extent(start, end)));
         let held = vec![extent(8192, 12287), extent(0, 4095), extent(4096, 8191)];
         assert_eq!(split(whole, &calls), (held, vec![extent(12288, Extent::EOF)]));
         let part = extent(4096, 8191);
-        assert_eq!(split(part, &[PinnedRange::of(extent(8192, 8200))]), (vec![], vec![part]));
+        assert_eq!(split(part, &[CallPages::of(extent(8192, 8200))]), (vec![], vec![part]));
     }
 
     #[test]
     fn of_a_write_the_kernel_may_hold_a_last_page_that_is_not_whole() {
-        let held = |start, end| PinnedRange::written(extent(start, end)).map(PinnedRange::range);
+        let held = |start, end| CallPages::written(extent(start, end)).map(CallPages::range);
         assert_eq!(held(0, 4095), None);
         assert_eq!(held(100, 8191), None);
         assert_eq!(held(100, 4095), Some(extent(0, 4095)), "it begins too late");
@@ -155,16 +155,16 @@ mod tests {
 
     #[test]
     fn calls_are_forgotten_when_they_end() {
-        let (pinned_pages, file) = (PinnedPages::default(), Fid::new(1, 2));
+        let (waiting_calls, file) = (WaitingCalls::default(), Fid::new(1, 2));
         let page = extent(0, 4095);
-        let held = PinnedRange::of(extent(3, 9));
-        let calls = [pinned_pages.pin(file, held), pinned_pages.pin(file, held)];
-        assert!(!pinned_pages.is_pinned(Fid::new(1, 3), page));
+        let pages = CallPages::of(extent(3, 9));
+        let calls = [waiting_calls.enter(file, pages), waiting_calls.enter(file, pages)];
+        assert!(!waiting_calls.hold_some_of(Fid::new(1, 3), page));
         for call in calls {
-            assert_eq!(pinned_pages.split(file, page), (vec![page], vec![]));
+            assert_eq!(waiting_calls.split(file, page), (vec![page], vec![]));
             drop(call);
         }
-        assert!(!pinned_pages.is_pinned(file, page));
-        assert!(pinned_pages.calls.lock().is_empty());
+        assert!(!waiting_calls.hold_some_of(file, page));
+        assert!(waiting_calls.calls.lock().is_empty());
     }
 }

@@ -8,12 +8,12 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use fuser::{INodeNo, Notifier};
-use sheen_client::posix::{Invalidate, Invalidated, NodeId, Raise, Stale};
+use sheen_client::posix::{Invalidated, KernelObserver, NodeId, Raise, Stale};
 use sheen_types::futures::race;
 use sheen_types::{Extent, Name};
 use tokio::runtime::Handle;
 
-use crate::blocked::{ASLEEP, Watch};
+use crate::blocked::{ASLEEP, SleepWatch};
 use crate::busy::Busy;
 use crate::notices::{Deliver, Notices, Subject, What};
 use crate::raise::{self, Unreadable};
@@ -177,7 +177,7 @@ impl Kernel {
     }
 }
 
-impl Invalidate for Kernel {
+impl KernelObserver for Kernel {
     /// The kernel takes the directory's lock for it, which a create or lookup in that directory holds while
     /// it waits for the very server that is revoking our lock: while there is such a call this is not waited
     /// for. A lookup of the name then finds the kernel's old entry until that call ends.
@@ -230,7 +230,7 @@ impl Invalidate for Kernel {
         let mut notified = notices.notify(subject, [(What::All, false)]);
         Box::pin(async move {
             let looks = Arc::clone(&notices);
-            let mut watch = Watch::new(move || looks.sleep(subject));
+            let mut watch = SleepWatch::new(move || looks.sleep(subject));
             if watch.notified(&mut notified, ASLEEP, PAGES_WAIT).await || stale == Stale::Attributes
             {
                 return Invalidated::Done;
@@ -238,7 +238,7 @@ impl Invalidate for Kernel {
             // An earlier notice of the same pages may be what is blocked, and was of earlier attributes.
             let attributes = Subject::Attributes(node.0);
             let mut dropped = notices.notify(attributes, [(What::All, false)]);
-            let mut attributes = Watch::new(|| notices.sleep(attributes));
+            let mut attributes = SleepWatch::new(|| notices.sleep(attributes));
             attributes.notified(&mut dropped, ASLEEP, PAGES_WAIT).await;
             Invalidated::Blocked(Box::pin(async move {
                 let is_notified = watch.notified(&mut notified, PAGES_WAIT, PAGES_WAIT).await;

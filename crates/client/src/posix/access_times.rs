@@ -57,7 +57,7 @@ impl Mounted {
 
     /// Whether the kernel may go on using the pages it has, though the client does not see what is read
     /// there.
-    pub(super) fn may_read_unheard(&self, file: &OpenFile) -> bool {
+    pub(super) fn may_keep_pages(&self, file: &OpenFile) -> bool {
         if file.pin.file_type() != Some(FileType::Regular) {
             return true;
         }

@@ -18,9 +18,9 @@ use sheen_types::Nid;
 
 use crate::mount::mounts;
 
-/// A mount.
+/// A mount as the kernel knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct KernelMount {
     path: PathBuf,
     /// `MAJOR:MINOR`; not known of what an older version mounted.
     device: Option<String>,
@@ -28,7 +28,7 @@ pub struct Place {
 
 /// Why a mount stays.
 #[derive(Debug)]
-pub enum Stays {
+pub enum UnmountError {
     /// Programs use it.
     Busy(PathBuf),
     /// Something else is mounted over it, or is at its path by now.
@@ -37,7 +37,7 @@ pub enum Stays {
     Failed(PathBuf, io::Error),
 }
 
-impl fmt::Display for Stays {
+impl fmt::Display for UnmountError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Busy(path) => {
@@ -74,14 +74,14 @@ fn ours(mountinfo: &str) -> String {
     mountinfo.lines().filter(is_ours).map(|line| format!("{line}\n")).collect()
 }
 
-impl Place {
+impl KernelMount {
     /// The mount at `path` (canonical), as the newest there.
     #[must_use]
     pub fn newest_at(path: &Path) -> Self {
         Self::new(path, newest_at(&table(), path))
     }
 
-    /// A mount that was made at `path`, as [`Place::device`] said of it.
+    /// A mount that was made at `path`, as [`KernelMount::device`] said of it.
     #[must_use]
     pub fn new(path: &Path, device: Option<String>) -> Self {
         Self { path: path.to_owned(), device }
@@ -122,36 +122,36 @@ impl Place {
     /// Unmounts it; `Ok` if it is not mounted.
     ///
     /// # Errors
-    /// See [`Stays`].
-    pub fn unmount(&self) -> Result<(), Stays> {
+    /// See [`UnmountError`].
+    pub fn unmount(&self) -> Result<(), UnmountError> {
         self.end(UnmountFlags::empty(), "-u")
     }
 
     /// Takes it away from its path, even if it is in use.
     ///
     /// # Errors
-    /// See [`Stays`].
-    pub fn detach(&self) -> Result<(), Stays> {
+    /// See [`UnmountError`].
+    pub fn detach(&self) -> Result<(), UnmountError> {
         self.end(UnmountFlags::DETACH, "-uz")
     }
 
     /// The same of one whose process is dead: another mount may have its device's number by now.
     ///
     /// # Errors
-    /// See [`Stays`].
-    pub fn detach_dead(&self) -> Result<(), Stays> {
+    /// See [`UnmountError`].
+    pub fn detach_dead(&self) -> Result<(), UnmountError> {
         match self.found() {
             Some(point) if point == self.path => self.detach(),
             _ => Ok(()),
         }
     }
 
-    fn end(&self, flags: UnmountFlags, helper: &str) -> Result<(), Stays> {
+    fn end(&self, flags: UnmountFlags, helper: &str) -> Result<(), UnmountError> {
         let Some((device, point)) = self.found_in(&table()) else { return Ok(()) };
-        let failed = |error: io::Error| Stays::Failed(point.clone(), error);
+        let failed = |error: io::Error| UnmountError::Failed(point.clone(), error);
         let above = look(&device, &point)
             .map_err(|error| failed(error.into()))?
-            .ok_or_else(|| Stays::Covered(point.clone()))?;
+            .ok_or_else(|| UnmountError::Covered(point.clone()))?;
         if !rustix::process::geteuid().is_root() {
             return by_helper(helper, &point);
         }
@@ -160,7 +160,7 @@ impl Place {
         let path = Path::new("/proc/self/fd").join(above.as_raw_fd().to_string()).join(name);
         match rustix::mount::unmount(&path, flags | UnmountFlags::NOFOLLOW) {
             Ok(()) | Err(Errno::INVAL) => Ok(()),
-            Err(Errno::BUSY) => Err(Stays::Busy(point)),
+            Err(Errno::BUSY) => Err(UnmountError::Busy(point)),
             Err(error) => Err(failed(error.into())),
         }
     }
@@ -185,13 +185,13 @@ fn look(device: &str, point: &Path) -> Result<Option<OwnedFd>, Errno> {
     Ok(is_it.then_some(above))
 }
 
-fn by_helper(option: &str, point: &Path) -> Result<(), Stays> {
-    let failed = |error| Stays::Failed(point.to_owned(), error);
+fn by_helper(option: &str, point: &Path) -> Result<(), UnmountError> {
+    let failed = |error| UnmountError::Failed(point.to_owned(), error);
     let done = Command::new("fusermount3").arg(option).arg(point).output().map_err(failed)?;
     let said = String::from_utf8_lossy(&done.stderr);
     match done.status.success() {
         true => Ok(()),
-        false if said.contains("busy") => Err(Stays::Busy(point.to_owned())),
+        false if said.contains("busy") => Err(UnmountError::Busy(point.to_owned())),
         false => Err(failed(io::Error::other(said.trim().to_owned()))),
     }
 }
@@ -218,8 +218,8 @@ mod tests {
     #[test]
     fn a_mount_is_found_by_its_device_wherever_it_is() {
         let found = |path: &str, device: Option<&str>| {
-            let place = Place::new(Path::new(path), device.map(str::to_owned));
-            place
+            let mount = KernelMount::new(Path::new(path), device.map(str::to_owned));
+            mount
                 .found_in(&ours(TABLE))
                 .map(|(device, point)| (device, point.display().to_string()))
         };

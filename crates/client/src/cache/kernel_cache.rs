@@ -1,5 +1,5 @@
-//! The observer that keeps copies of what the facade answered (the kernel, through FUSE), and how many pages
-//! of files it keeps.
+//! What the kernel keeps of what the facade answered: who notifies it, and how many pages of files it keeps, by
+//! estimate.
 
 use std::sync::Arc;
 
@@ -7,21 +7,21 @@ use parking_lot::RwLock;
 use sheen_types::Name;
 use sheen_types::access::Audience;
 
-use super::invalidate::Invalidate;
-use super::pages::{Pages, PagesKept};
-use super::{Inode, Inodes, Raise};
+use super::kernel_observer::KernelObserver;
+use super::page_estimates::{PageEstimates, PagesKept};
+use super::{Inode, InodeTable, Raise};
 use crate::types::{Invalidated, NodeId, Stale};
 
-/// At most one observer.
+/// The kernel's copies. There is at most one observer of them.
 #[derive(Default)]
-pub(crate) struct Observers {
-    observer: RwLock<Option<(Arc<dyn Invalidate>, Audience)>>,
-    pages: Pages,
+pub(crate) struct KernelCache {
+    observer: RwLock<Option<(Arc<dyn KernelObserver>, Audience)>>,
+    pages: PageEstimates,
 }
 
-impl Observers {
+impl KernelCache {
     /// From now on `observer` is notified; `audience` is who uses what it keeps.
-    pub(crate) fn watch(&self, observer: Arc<dyn Invalidate>, audience: Audience) {
+    pub(crate) fn watch(&self, observer: Arc<dyn KernelObserver>, audience: Audience) {
         *self.observer.write() = Some((observer, audience));
     }
 
@@ -30,7 +30,7 @@ impl Observers {
         self.observer.read().is_some()
     }
 
-    fn observer(&self) -> Option<Arc<dyn Invalidate>> {
+    fn observer(&self) -> Option<Arc<dyn KernelObserver>> {
         self.observer.read().as_ref().map(|(observer, _)| Arc::clone(observer))
     }
 
@@ -57,7 +57,7 @@ impl Observers {
         }
     }
 
-    /// Notifies of an inode, and waits as far as [`Invalidate::inode`] does.
+    /// Notifies of an inode, and waits as far as [`KernelObserver::inode`] does.
     pub(crate) async fn inode(&self, inode: &Arc<Inode>, stale: Stale) -> Invalidated {
         if let Stale::Pages(range) = stale {
             self.pages.dropped(inode.node, range);
@@ -89,9 +89,9 @@ impl Observers {
     }
 
     /// Bytes of a file came out of pages that are kept, or go there. Returns whether the caller must run
-    /// [`Observers::trim`], which must not delay the answer.
-    pub(crate) fn used_pages(&self, node: NodeId, offset: u64, length: u64) -> bool {
-        self.watched() && self.pages.used(node, offset, length)
+    /// [`KernelCache::trim`], which must not delay the answer.
+    pub(crate) fn note_pages_used(&self, node: NodeId, offset: u64, length: u64) -> bool {
+        self.watched() && self.pages.note_used(node, offset, length)
     }
 
     /// Whether pages of the inode are kept, as far as can be estimated.
@@ -109,7 +109,7 @@ impl Observers {
         self.pages.cut(node, size);
     }
 
-    /// From now on pages of so many bytes may be kept. As [`Observers::used_pages`].
+    /// From now on pages of so many bytes may be kept. As [`KernelCache::note_pages_used`].
     pub(crate) fn limit_pages(&self, bytes_max: u64) -> bool {
         self.pages.limit(bytes_max)
     }
@@ -120,7 +120,7 @@ impl Observers {
     }
 
     /// Has pages dropped until the rest fits. Locks stay: what is needed again is read again.
-    pub(crate) async fn trim(&self, inodes: &Arc<Inodes>) {
+    pub(crate) async fn trim(&self, inodes: &Arc<InodeTable>) {
         while let Some((node, ranges)) = self.pages.victim() {
             let Some(inode) = inodes.pin_node(node) else { continue };
             for range in ranges.into_iter().flatten() {

@@ -25,17 +25,17 @@ const THREADS_MAX: usize = 256;
 
 /// Threads that have not gone on yet, and with which files.
 #[derive(Default)]
-pub(crate) struct Ends {
+pub(crate) struct PendingSizes {
     /// How many there are: read before the map is locked.
     count: AtomicUsize,
     threads: Mutex<HashMap<u32, Vec<u64>>>,
     fewer: Notify,
 }
 
-impl Ends {
+impl PendingSizes {
     /// A read of `thread` is about to be answered with fewer bytes of `node` than it asked for, or a
     /// call with attributes that the kernel believes.
-    pub(crate) fn found(&self, thread: u32, node: u64) {
+    pub(crate) fn note_reply(&self, thread: u32, node: u64) {
         self.change(|threads| {
             if threads.len() >= THREADS_MAX {
                 threads.clear();
@@ -49,7 +49,7 @@ impl Ends {
 
     /// The thread makes another call. A read is no sign: it may have been sent along with the one
     /// before it.
-    pub(crate) fn called(&self, thread: u32) {
+    pub(crate) fn note_call(&self, thread: u32) {
         if self.any() {
             self.change(|threads| _ = threads.remove(&thread));
             self.fewer.notify_waiters();
@@ -57,7 +57,7 @@ impl Ends {
     }
 
     /// Returns when all such threads have gone on with `node`; whether there was one to wait for.
-    pub(crate) async fn used(&self, node: u64) -> bool {
+    pub(crate) async fn wait_until_applied(&self, node: u64) -> bool {
         if !self.any() || !self.is_awaited(node) {
             return false;
         }
@@ -109,22 +109,22 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
         let runtime = runtime.expect("a runtime");
         let _context = runtime.enter();
-        let ends = Ends::default();
+        let pending_sizes = PendingSizes::default();
         let may_grow = |node| {
-            let used = pin!(ends.used(node));
-            used.poll(&mut Context::from_waker(Waker::noop())).is_ready()
+            let applied = pin!(pending_sizes.wait_until_applied(node));
+            applied.poll(&mut Context::from_waker(Waker::noop())).is_ready()
         };
         assert!(may_grow(7));
-        ends.found(1, 7);
-        ends.found(2, 7);
+        pending_sizes.note_reply(1, 7);
+        pending_sizes.note_reply(2, 7);
         assert!(!may_grow(7) && may_grow(8));
-        ends.called(1);
+        pending_sizes.note_call(1);
         assert!(!may_grow(7));
-        ends.called(2);
+        pending_sizes.note_call(2);
         assert!(may_grow(7));
         // A thread that never calls again is waited for once.
-        ends.found(3, 7);
-        assert!(runtime.block_on(ends.used(7)));
-        assert!(may_grow(7) && ends.threads.lock().is_empty());
+        pending_sizes.note_reply(3, 7);
+        assert!(runtime.block_on(pending_sizes.wait_until_applied(7)));
+        assert!(may_grow(7) && pending_sizes.threads.lock().is_empty());
     }
 }

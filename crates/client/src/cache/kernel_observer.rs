@@ -1,4 +1,4 @@
-//! What the kernel is notified of when a lock is revoked that covered what it keeps.
+//! The one whom the client notifies when a lock is revoked that covered what the kernel keeps.
 
 use sheen_io::BoxFuture;
 use sheen_types::Name;
@@ -6,14 +6,14 @@ use sheen_types::Name;
 use super::Raise;
 use crate::types::{Invalidated, NodeId, Stale};
 
-/// The observer that keeps what the facade answered with `posix::Keep`: FUSE.
+/// Notifies the kernel, which keeps what the facade answered with `posix::MayKeep`: FUSE does (`fuse::kernel`).
 ///
 /// The client calls this before it cancels a lock, and cancels it when the future is done. A future must not
 /// wait for anything that itself waits for a call of this file system to end: the server may be holding that
 /// call until the lock is cancelled. (The kernel's `FUSE_NOTIFY_INVAL_ENTRY` takes the directory's own lock,
 /// which it also holds during create, unlink, rename and lookup in that directory. Send it off, do not wait
 /// for it while such a call is in flight.)
-pub trait Invalidate: Send + Sync {
+pub trait KernelObserver: Send + Sync {
     /// `name` in `parent` may now name something else, or nothing, or something instead of nothing.
     /// `is_in_use`: what it named is a directory, or an open file. The kernel must still be able to name such
     /// an inode.

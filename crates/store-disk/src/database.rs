@@ -20,9 +20,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use fjall::{
-    CompressionType, Database, Keyspace, KeyspaceCreateOptions, OwnedWriteBatch, PersistMode,
-};
+use fjall::{CompressionType, Keyspace, KeyspaceCreateOptions, OwnedWriteBatch, PersistMode};
 use lsm_tree::AbstractTree;
 use parking_lot::Mutex;
 use sheen_store::{Entry, FileKind, Sequence, StoreError};
@@ -42,9 +40,9 @@ use crate::{
 pub(crate) const BOOT: &[u8] = b"boot";
 const CLEAN: &[u8] = b"clean";
 
-/// The metadata engine.
-pub(crate) struct Engine {
-    database: Database,
+/// The metadata database. It lies in the directory `engine`, and messages to operators call it the metadata engine.
+pub(crate) struct Database {
+    fjall: fjall::Database,
     objects: Keyspace,
     keys: Keyspace,
     meta: Keyspace,
@@ -83,7 +81,7 @@ impl Batch {
     }
 }
 
-/// What the engine knew when it was opened.
+/// What the database knew when it was opened.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Opened {
     /// The newest durable transaction.
@@ -96,14 +94,14 @@ pub(crate) struct Opened {
     pub(crate) lacks_mark: bool,
 }
 
-impl Engine {
-    /// Makes the engine of the new store in `dir`.
+impl Database {
+    /// Makes the database of the new store in `dir`.
     pub(crate) fn make(dir: &Path, target: &str) -> Result<(Self, Opened), DiskError> {
         let new = Inspection { durable: Durable::default(), torn: None, lacks_mark: false };
         Self::open_found(dir, target, limits::CACHE_BYTES_MIN, &new)
     }
 
-    /// Opens the engine of the store in `dir` with about `cache_bytes` of memory, if it holds all
+    /// Opens the database of the store in `dir` with about `cache_bytes` of memory, if it holds all
     /// that was acknowledged, and counts the opening durably. `target` is the store's label.
     pub(crate) fn open(
         dir: &Path,
@@ -141,14 +139,14 @@ impl Engine {
             fjall::Error::Io(error) => DiskError::io("open", &path)(error),
             error => DiskError::Damaged { path: path.clone(), why: error.to_string() },
         };
-        let open = AssertUnwindSafe(|| database(&path, cache_bytes).map_err(broken));
+        let open = AssertUnwindSafe(|| open_fjall(&path, cache_bytes).map_err(broken));
         let panicked = |_| {
             let why = "the engine panicked: its files went bad".to_owned();
             Err(DiskError::Damaged { path: path.clone(), why })
         };
-        let (database, [objects, keys, meta]) = catch_unwind(open).unwrap_or_else(panicked)?;
-        let engine = Self {
-            database,
+        let (fjall, [objects, keys, meta]) = catch_unwind(open).unwrap_or_else(panicked)?;
+        let database = Self {
+            fjall,
             objects,
             keys,
             meta,
@@ -158,13 +156,13 @@ impl Engine {
             target: target.into(),
             faults: Arc::default(),
         };
-        let opened = engine.opened(dir, found)?;
-        let mut batch = engine.batch();
-        batch.insert(&engine.meta, BOOT, &opened.boot.to_le_bytes());
-        batch.remove(&engine.meta, CLEAN);
-        engine.write(batch, opened.sequence).map_err(inspect::fault(dir))?;
-        engine.mark.sync()?;
-        Ok((engine, opened))
+        let opened = database.opened(dir, found)?;
+        let mut batch = database.batch();
+        batch.insert(&database.meta, BOOT, &opened.boot.to_le_bytes());
+        batch.remove(&database.meta, CLEAN);
+        database.write(batch, opened.sequence).map_err(inspect::fault(dir))?;
+        database.mark.sync()?;
+        Ok((database, opened))
     }
 
     /// What fjall made of the files, which must be what [`inspect`] found in them.
@@ -186,7 +184,7 @@ impl Engine {
 
     /// A batch that begins with its number.
     fn batch(&self) -> Batch {
-        let batch = self.database.batch().durability(Some(PersistMode::SyncData));
+        let batch = self.fjall.batch().durability(Some(PersistMode::SyncData));
         let mut batch = Batch { batch, checksum: Checksum::default() };
         let number = self.commit.load(Ordering::Relaxed) + 1;
         let commit = Commit { number, before: self.batch.load(Ordering::Relaxed) }.encode();
@@ -312,7 +310,7 @@ impl Engine {
     }
 
     /// Puts back what a salvage found: entries of the keyspace at this place of [`KEYSPACES`], as they
-    /// were in another engine.
+    /// were in another database.
     pub(crate) fn restore(
         &self,
         place: usize,
@@ -384,11 +382,11 @@ impl Engine {
         self.objects.disk_space()
             + self.keys.disk_space()
             + self.meta.disk_space()
-            + self.database.write_buffer_size()
+            + self.fjall.write_buffer_size()
     }
 }
 
-impl SumsSource for Engine {
+impl SumsSource for Database {
     fn sums(&self, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
         self.value(&index_key(SUMS, key))
     }
@@ -409,12 +407,12 @@ fn named(target: &str, error: &dyn std::fmt::Display) -> String {
     }
 }
 
-/// Logs what the engine cannot read, a line a second at most: the caller gets only EIO.
+/// Logs what the database cannot read, a line a second at most: the caller gets only EIO.
 #[derive(Debug, Default)]
 struct Faults(Mutex<Option<(Instant, u64)>>);
 
 impl Faults {
-    /// What the engine's error means to the store's users.
+    /// What the database's error means to the store's users.
     fn error(&self, target: &str, error: &fjall::Error) -> StoreError {
         let text = named(target, &format_args!("metadata engine: {error}"));
         let error = match error {
@@ -441,10 +439,13 @@ impl Faults {
 }
 
 /// Opens or makes fjall's database in `path`.
-fn database(path: &Path, cache_bytes: usize) -> Result<(Database, [Keyspace; 3]), fjall::Error> {
-    let database = Database::builder(path)
+fn open_fjall(
+    path: &Path,
+    cache_bytes: usize,
+) -> Result<(fjall::Database, [Keyspace; 3]), fjall::Error> {
+    let database = fjall::Database::builder(path)
         .cache_size(cache_bytes as u64 / 2)
-        .max_cached_files(Some(limits::ENGINE_FILES_MAX))
+        .max_cached_files(Some(limits::DATABASE_FILES_MAX))
         .worker_threads(1)
         .max_journaling_size(limits::JOURNAL_BYTES_MAX)
         .manual_journal_persist(true)

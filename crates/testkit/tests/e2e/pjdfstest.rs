@@ -8,9 +8,8 @@ use std::time::Duration;
 
 use sheen_testkit::cluster::Cluster;
 use sheen_testkit::scene::scene;
+use sheen_testkit::suites::{folder, installed, judged, written};
 use sheen_workloads::{Context, Outcome, ensure};
-
-use crate::{installed, judged, written};
 
 const LIMIT: Duration = Duration::from_secs(900);
 
@@ -61,6 +60,11 @@ const READ_ONLY: Part = Part {
 
 #[test]
 fn pjdfstest_passes() {
+    if folder().is_none() {
+        return sheen_skip::skip(
+            "pjdfstest is not installed: `cargo xtask test --only e2e` does so",
+        );
+    }
     scene("pjdfstest", 2, LIMIT, |cluster| {
         let path = path_with_mount(cluster)?;
         let other = cluster.logs().join("other");

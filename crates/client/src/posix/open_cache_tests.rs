@@ -46,7 +46,7 @@ impl Known {
     }
 
     /// An open that gets the lock it asks for.
-    fn open_to_keep(&mut self, flags: OpenFlags, handle: u64, mode: LockMode) -> FileHandle {
+    fn open_to_cache(&mut self, flags: OpenFlags, handle: u64, mode: LockMode) -> FileHandle {
         let mut reply = opened(FILE, handle, false, layout());
         let mut lock = lock_reply(FILE, 0x9000 + handle, mode, KEPT);
         lock.policy_res1 |= Disposition::OPEN_OPEN | Disposition::OPEN_LOCK;
@@ -73,7 +73,7 @@ impl Known {
         let mut known = Self::new();
         known.open_and_close();
         known.fixture.mdt.take_asked();
-        let handle = known.open_to_keep(flags, 7, mode);
+        let handle = known.open_to_cache(flags, 7, mode);
         let asked = known.fixture.mdt.take_asked().remove(0);
         (known, handle, asked)
     }
@@ -122,7 +122,7 @@ fn a_file_opened_again_at_once_stays_open_until_its_lock_goes() {
 #[test]
 fn a_file_is_kept_open_after_so_many_opens() {
     let known = Known::new();
-    let keep = known.fixture.files.settings().keep();
+    let keep = known.fixture.files.settings().open_cache();
     keep.set_reopened_within(0);
     for _ in 0..3 {
         known.open_and_close();
@@ -135,7 +135,7 @@ fn a_file_is_kept_open_after_so_many_opens() {
         !known.asked().iter().any(|it| matches!(it, Request::LdlmIntentOpen(_)) && asks_lock(it))
     );
     let mut known = known;
-    let handle = known.open_to_keep(READ, 9, LockMode::Cr);
+    let handle = known.open_to_cache(READ, 9, LockMode::Cr);
     assert!(asks_lock(&known.asked()[0]), "the sixth");
     known.close(handle);
     assert!(known.asked().is_empty());
@@ -159,7 +159,7 @@ fn what_must_reach_the_mdt_does() {
     let (mut known, handle, request) = Known::kept(READ, LockMode::Cr);
     known.close(handle);
     // Another way of using it.
-    let written = known.open_to_keep(WRITE, 8, LockMode::Cw);
+    let written = known.open_to_cache(WRITE, 8, LockMode::Cw);
     assert!(asks_lock(&known.asked()[0]));
     known.close(written);
     known.close(known.open(WRITE));
@@ -207,8 +207,8 @@ fn the_close_carries_what_any_user_wrote() {
 fn what_may_be_executed_is_not_kept_open_for_writing() {
     let known = Known::new();
     known.open_and_close();
-    known.fixture.files.settings().keep().set_count(1);
-    known.fixture.files.settings().keep().set_reopened_within(1000);
+    known.fixture.files.settings().open_cache().set_count(1);
+    known.fixture.files.settings().open_cache().set_reopened_within(1000);
     let inode = known.fixture.files.0.inodes.by_node(known.node).unwrap();
     inode.state().attributes_mut().unwrap().mode |= 0o100;
     known.asked();

@@ -20,7 +20,7 @@ const NONE: u32 = u32::MAX;
 
 /// What the kernel is thought to keep.
 #[derive(Default)]
-pub(crate) struct Pages(Mutex<Estimates>);
+pub(crate) struct PageEstimates(Mutex<Estimates>);
 
 /// What is known of all pages, for operators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,10 +77,10 @@ impl Default for Estimates {
     }
 }
 
-impl Pages {
+impl PageEstimates {
     /// Bytes of a file came from the kernel's pages or go there. Returns whether the caller must call
-    /// [`Pages::victim`] until it has none.
-    pub(super) fn used(&self, node: NodeId, offset: u64, length: u64) -> bool {
+    /// [`PageEstimates::victim`] until it has none.
+    pub(super) fn note_used(&self, node: NodeId, offset: u64, length: u64) -> bool {
         let Some(range) = Extent::of_length(offset, length) else { return false };
         let start = range.start / PAGE_BYTES * PAGE_BYTES;
         let end = (range.end / PAGE_BYTES + 1).saturating_mul(PAGE_BYTES);
@@ -132,7 +132,7 @@ impl Pages {
         estimates.shrink(slot, gone);
     }
 
-    /// From now on so many bytes may be kept. As [`Pages::used`].
+    /// From now on so many bytes may be kept. As [`PageEstimates::note_used`].
     pub(super) fn limit(&self, bytes_max: u64) -> bool {
         let mut estimates = self.0.lock();
         estimates.bytes_max = bytes_max;
@@ -258,21 +258,21 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    fn all_victims(pages: &Pages) -> Vec<Victim> {
+    fn all_victims(pages: &PageEstimates) -> Vec<Victim> {
         std::iter::from_fn(|| pages.victim()).collect()
     }
 
     #[test]
     fn the_files_unused_for_longest_go_when_there_is_too_much() {
-        let pages = Pages::default();
+        let pages = PageEstimates::default();
         assert!(!pages.limit(8 * MIB));
         for number in 1..=8 {
-            assert!(!pages.used(NodeId(number), 0, MIB));
+            assert!(!pages.note_used(NodeId(number), 0, MIB));
         }
         // Used again, and so not the oldest any more.
-        assert!(!pages.used(NodeId(1), 0, 10));
-        assert!(pages.used(NodeId(9), 0, MIB));
-        assert!(!pages.used(NodeId(10), 0, 1), "a task is at work already");
+        assert!(!pages.note_used(NodeId(1), 0, 10));
+        assert!(pages.note_used(NodeId(9), 0, MIB));
+        assert!(!pages.note_used(NodeId(10), 0, 1), "a task is at work already");
         let whole = |number| (NodeId(number), [Some(Extent::ALL), None]);
         assert_eq!(all_victims(&pages), [whole(2), whole(3), whole(4)]);
         let PagesKept { bytes, reclaims, .. } = pages.kept();
@@ -281,30 +281,30 @@ mod tests {
 
     #[test]
     fn a_file_that_is_alone_keeps_what_lies_near_the_place_in_use() {
-        let pages = Pages::default();
+        let pages = PageEstimates::default();
         pages.limit(8 * MIB);
-        let is_too_much = (0..9).any(|at| pages.used(NodeId(1), at * MIB, MIB));
+        let is_too_much = (0..9).any(|at| pages.note_used(NodeId(1), at * MIB, MIB));
         assert!(is_too_much);
         let before = Extent { start: 0, end: 6 * MIB - 1 };
         assert_eq!(all_victims(&pages), [(NodeId(1), [Some(before), None])]);
         assert_eq!(pages.kept().bytes, 5 * MIB);
         // Backwards, as well.
-        pages.used(NodeId(1), 20 * MIB, MIB);
-        assert!((0..9).any(|at| pages.used(NodeId(1), (19 - at) * MIB, MIB)));
+        pages.note_used(NodeId(1), 20 * MIB, MIB);
+        assert!((0..9).any(|at| pages.note_used(NodeId(1), (19 - at) * MIB, MIB)));
         let behind = all_victims(&pages);
         assert!(matches!(behind[..], [(_, [_, Some(Extent { end: Extent::EOF, .. })])]));
     }
 
     #[test]
     fn no_file_has_more_pages_than_bytes() {
-        let pages = Pages::default();
+        let pages = PageEstimates::default();
         for _ in 0..100 {
-            pages.used(NodeId(1), 1, 5000);
+            pages.note_used(NodeId(1), 1, 5000);
         }
         assert_eq!(pages.kept().bytes, 2 * PAGE_BYTES);
         pages.cut(NodeId(1), 10);
         assert_eq!(pages.kept().bytes, PAGE_BYTES);
-        pages.used(NodeId(1), 0, 10 * PAGE_BYTES);
+        pages.note_used(NodeId(1), 0, 10 * PAGE_BYTES);
         pages.dropped(NodeId(1), Extent { start: PAGE_BYTES, end: 3 * PAGE_BYTES - 1 });
         assert_eq!(pages.kept().bytes, 8 * PAGE_BYTES);
         pages.forget(NodeId(1));

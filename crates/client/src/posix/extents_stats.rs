@@ -67,12 +67,12 @@ pub struct Counted {
 
 /// Counts, when it is on.
 #[derive(Default)]
-pub struct Extents {
+pub struct ExtentsStats {
     is_on: AtomicBool,
     counted: Mutex<Counted>,
 }
 
-impl Extents {
+impl ExtentsStats {
     /// A read or write of `length` bytes at `offset`, by a process on an open file.
     pub fn moved(&self, pid: u32, file: u64, is_write: bool, (offset, length): (u64, u64)) {
         if !self.is_on.load(Ordering::Relaxed) || length == 0 {
@@ -101,15 +101,15 @@ impl Extents {
 
 impl Counted {
     fn of_process(&mut self, pid: u32) -> &mut Sizes {
-        let place = self.processes.iter().position(|(known, _)| *known == pid);
-        let place = place.unwrap_or_else(|| {
+        let index = self.processes.iter().position(|(known, _)| *known == pid);
+        let index = index.unwrap_or_else(|| {
             if self.processes.len() == PROCESSES_MAX {
                 self.processes.remove(0);
             }
             self.processes.push((pid, Sizes::default()));
             self.processes.len() - 1
         });
-        &mut self.processes[place].1
+        &mut self.processes[index].1
     }
 
     fn follow(&mut self, new: Range) {
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn sizes_and_ranges_are_counted_by_process() {
-        let extents = Extents::default();
+        let extents = ExtentsStats::default();
         extents.moved(1, 7, false, (0, 4096));
         assert!(extents.counted().is_none());
         extents.set(true);

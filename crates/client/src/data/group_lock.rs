@@ -1,8 +1,8 @@
-//! A whole file held by a call that copies it elsewhere.
+//! Group locks on a whole file, for a call that copies it elsewhere.
 //!
-//! A hold is a group lock on every object, of a group that is the caller's alone (as `lfs migrate` takes one
-//! by `LL_IOC_GROUP_LOCK`): what other clients, and this one, had cached is written back and invalidated
-//! first, and reads and writes wait until the hold ends. It reads past the cache.
+//! There is one on every object, of a group that is the caller's alone (as `lfs migrate` takes one by
+//! `LL_IOC_GROUP_LOCK`): what other clients, and this one, had cached is flushed and invalidated first, and reads
+//! and writes wait until the locks are cancelled. Reads under them bypass the cache.
 //!
 //! Cost: an RPC for each object, one after the other in stripe order, as appends take theirs; each
 //! read is one RPC for each object and bulk of it.
@@ -26,7 +26,7 @@ use crate::locks::{HeldLock, LockRequest};
 use crate::types::Seek;
 
 /// A file that only the holder reads or writes until this is dropped.
-pub trait HeldFile: Send + Sync {
+pub trait GroupLockedFile: Send + Sync {
     /// Size, blocks and times. No RPC.
     fn attributes(&self) -> DataAttributes;
 
@@ -41,13 +41,13 @@ pub trait HeldFile: Send + Sync {
 }
 
 /// See the module's documentation.
-struct GroupHold {
+struct GroupLocks {
     file: File,
     /// Of all objects, in their order.
     locks: Vec<HeldLock>,
 }
 
-impl Drop for GroupHold {
+impl Drop for GroupLocks {
     fn drop(&mut self) {
         for lock in self.locks.drain(..) {
             lock.cancel();
@@ -57,7 +57,7 @@ impl Drop for GroupHold {
 
 impl Object {
     /// A group lock on all of the object.
-    async fn lock_for(&self, gid: u64, waits: bool) -> Result<HeldLock, Errno> {
+    async fn group_lock(&self, gid: u64, waits: bool) -> Result<HeldLock, Errno> {
         let policy = match self.osc.kind {
             OscKind::Ost => Policy::Extent { extent: Extent::ALL, gid },
             OscKind::Mdt => Policy::InodeBits { bits: InodeBits::DOM, try_bits: InodeBits(0), gid },
@@ -69,34 +69,34 @@ impl Object {
 }
 
 impl File {
-    /// Holds the file; `gid` is the caller's alone. Waits for another hold to end if it `waits`.
+    /// Locks all objects of the file; `gid` is the caller's alone. Waits for the locks of another group if it `waits`.
     ///
     /// # Errors
-    /// [`Refusal::Stale`], [`Refusal::NoObjects`]; `EAGAIN` if another has the file; those of the enqueues.
-    pub(super) async fn hold_all(
+    /// [`Refusal::Stale`], [`Refusal::NoObjects`]; `EAGAIN` if another group has the file; those of the enqueues.
+    pub(super) async fn group_lock_objects(
         &self,
         gid: u64,
         waits: bool,
-    ) -> Result<Arc<dyn HeldFile>, Refusal> {
-        // The hold would not cover objects that are made later: all that there can be are made first.
+    ) -> Result<Arc<dyn GroupLockedFile>, Refusal> {
+        // Objects that are made later would have no lock: all that there can be are made first.
         let whole = Extent { start: 0, end: self.layout.last_byte() };
         if self.layout.lacks_objects(whole) {
             return Err(Refusal::NoObjects(whole));
         }
-        let mut hold =
-            GroupHold { file: self.clone(), locks: Vec::with_capacity(self.objects.len()) };
+        let mut group_locks =
+            GroupLocks { file: self.clone(), locks: Vec::with_capacity(self.objects.len()) };
         for object in self.objects.iter() {
-            let lock = object.lock_for(gid, waits).await?;
-            hold.locks.push(lock);
-            // What was dirty here was written when the group lock revoked our other locks.
-            object.drain(Extent::ALL).await;
+            let lock = object.group_lock(gid, waits).await?;
+            group_locks.locks.push(lock);
+            // What was dirty here was flushed when the group lock revoked our other locks.
+            object.flush(Extent::ALL).await;
         }
         self.layout_version.check()?;
-        Ok(Arc::new(hold))
+        Ok(Arc::new(group_locks))
     }
 }
 
-impl HeldFile for GroupHold {
+impl GroupLockedFile for GroupLocks {
     fn attributes(&self) -> DataAttributes {
         self.file.known(true)
     }
@@ -129,7 +129,7 @@ impl HeldFile for GroupHold {
             });
             let found =
                 futures::all(seeks.collect()).await.into_iter().collect::<Result<_, Errno>>()?;
-            Ok(self.file.nearest(offset, what, found).filter(|place| *place < size))
+            Ok(self.file.nearest(offset, what, found).filter(|at| *at < size))
         })
     }
 

@@ -19,7 +19,7 @@ use sheen_types::Extent;
 
 use super::Mounted;
 use crate::cache::Inode;
-use crate::data::PinnedRange;
+use crate::data::CallPages;
 
 /// A write through the pages, until it is accepted or has failed.
 pub(super) struct PageWrite {
@@ -57,7 +57,7 @@ impl Mounted {
         if !is_written(inode, pages) {
             return;
         }
-        let _pin_guard = self.data.pin_pages(inode.fid, PinnedRange::of(pages));
+        let _waiting_call = self.data.enter_waiting_call(inode.fid, CallPages::of(pages));
         loop {
             let mut changed = pin!(inode.changed.notified());
             changed.as_mut().enable();

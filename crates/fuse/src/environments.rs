@@ -35,11 +35,11 @@ const IDLE: Duration = Duration::from_secs(10);
 pub(crate) struct Late;
 
 /// What was read; `None`: nothing may or can be.
-type Environ = Option<Vec<u8>>;
+type Environment = Option<Vec<u8>>;
 type Read = Box<dyn Fn(u32) -> io::Result<Vec<u8>> + Send + Sync>;
 
 /// See the module.
-pub(crate) struct Environs(Arc<Shared>);
+pub(crate) struct Environments(Arc<Shared>);
 
 struct Shared {
     state: Mutex<State>,
@@ -49,20 +49,20 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    wanted: VecDeque<(u32, Sender<Environ>)>,
+    wanted: VecDeque<(u32, Sender<Environment>)>,
     /// Processes whose reading has taken too long, and goes on.
     late: HashSet<u32>,
     threads: usize,
     idle: usize,
 }
 
-impl Default for Environs {
+impl Default for Environments {
     fn default() -> Self {
         Self::new(|pid| std::fs::read(format!("/proc/{pid}/environ")))
     }
 }
 
-impl Environs {
+impl Environments {
     fn new(read: impl Fn(u32) -> io::Result<Vec<u8>> + Send + Sync + 'static) -> Self {
         let (state, more) = (Mutex::default(), Condvar::new());
         Self(Arc::new(Shared { state, more, read: Box::new(read) }))
@@ -73,15 +73,15 @@ impl Environs {
     /// # Errors
     /// [`Late`] after [`WAIT`], and at once for as long as that reading is stuck, or too many other readings
     /// are.
-    pub(crate) fn of(&self, pid: u32) -> Result<Environ, Late> {
-        let heard = self.0.ask(pid)?;
-        match heard.recv_timeout(WAIT) {
-            Ok(environ) => Ok(environ),
+    pub(crate) fn of(&self, pid: u32) -> Result<Environment, Late> {
+        let answer = self.0.ask(pid)?;
+        match answer.recv_timeout(WAIT) {
+            Ok(environment) => Ok(environment),
             Err(RecvTimeoutError::Disconnected) => Err(Late),
             Err(RecvTimeoutError::Timeout) => {
                 let mut state = self.0.state.lock();
                 // It is answered under this lock.
-                heard.try_recv().map_err(|_| {
+                answer.try_recv().map_err(|_| {
                     state.late.insert(pid);
                     Late
                 })
@@ -91,7 +91,7 @@ impl Environs {
 }
 
 impl Shared {
-    fn ask(self: &Arc<Self>, pid: u32) -> Result<Receiver<Environ>, Late> {
+    fn ask(self: &Arc<Self>, pid: u32) -> Result<Receiver<Environment>, Late> {
         let mut state = self.state.lock();
         let is_full = state.idle <= state.wanted.len() && state.threads >= THREADS_MAX;
         if is_full || state.late.contains(&pid) {
@@ -107,19 +107,19 @@ impl Shared {
             })?;
             state.threads += 1;
         }
-        let (answers, heard) = mpsc::channel();
+        let (answers, answer) = mpsc::channel();
         state.wanted.push_back((pid, answers));
         self.more.notify_one();
-        Ok(heard)
+        Ok(answer)
     }
 
     fn work(&self) {
         let mut state = self.state.lock();
         loop {
             if let Some((pid, answers)) = state.wanted.pop_front() {
-                let environ = MutexGuard::unlocked(&mut state, || (self.read)(pid).ok());
+                let environment = MutexGuard::unlocked(&mut state, || (self.read)(pid).ok());
                 // The caller may have stopped waiting.
-                let (Ok(()) | Err(_)) = answers.send(environ);
+                let (Ok(()) | Err(_)) = answers.send(environment);
                 state.late.remove(&pid);
                 continue;
             }
@@ -145,7 +145,7 @@ mod tests {
     /// counted.
     const STILL: u32 = 100;
 
-    fn environs() -> (Environs, Arc<AtomicUsize>, Sender<()>) {
+    fn environments() -> (Environments, Arc<AtomicUsize>, Sender<()>) {
         let (go_on, stands) = mpsc::channel::<()>();
         let (stands, reads) = (Mutex::new(stands), Arc::new(AtomicUsize::new(0)));
         let counted = Arc::clone(&reads);
@@ -156,43 +156,43 @@ mod tests {
             }
             Ok(format!("PID={pid}").into_bytes())
         };
-        (Environs::new(read), reads, go_on)
+        (Environments::new(read), reads, go_on)
     }
 
-    fn is(pid: u32) -> Result<Environ, Late> {
+    fn is(pid: u32) -> Result<Environment, Late> {
         Ok(Some(format!("PID={pid}").into_bytes()))
     }
 
     #[test]
     #[expect(clippy::disallowed_methods, reason = "threads that stand still in real time")]
     fn a_process_whose_memory_is_locked_holds_up_a_call_once_and_no_other_process() {
-        let (environs, reads, go_on) = environs();
-        assert_eq!(environs.of(1), is(1));
+        let (environments, reads, go_on) = environments();
+        assert_eq!(environments.of(1), is(1));
         let begin = Instant::now();
-        assert_eq!(environs.of(STILL), Err(Late));
+        assert_eq!(environments.of(STILL), Err(Late));
         assert!(begin.elapsed() >= WAIT);
-        assert_eq!(environs.of(2), is(2), "it has another thread");
+        assert_eq!(environments.of(2), is(2), "it has another thread");
         let before = reads.load(Ordering::Relaxed);
         for _ in 0..1000 {
-            assert_eq!(environs.of(STILL), Err(Late));
+            assert_eq!(environments.of(STILL), Err(Late));
         }
         assert_eq!(reads.load(Ordering::Relaxed), before, "it is not read again meanwhile");
         drop(go_on);
         let is_known = |_: &u32| {
             std::thread::sleep(WAIT);
-            environs.of(STILL) == is(STILL)
+            environments.of(STILL) == is(STILL)
         };
-        assert!((0..500).any(|turn| is_known(&turn)));
+        assert!((0..500).any(|number| is_known(&number)));
     }
 
     #[test]
     fn threads_that_are_all_stuck_are_no_more_than_may_be_and_no_call_waits_behind_them() {
-        let (environs, reads, go_on) = environs();
+        let (environments, reads, go_on) = environments();
         for number in 0..THREADS_MAX as u32 + 50 {
-            assert_eq!(environs.of(STILL + number), Err(Late));
+            assert_eq!(environments.of(STILL + number), Err(Late));
         }
-        assert_eq!(environs.of(1), Err(Late));
-        let state = environs.0.state.lock();
+        assert_eq!(environments.of(1), Err(Late));
+        let state = environments.0.state.lock();
         assert_eq!((state.threads, state.wanted.len()), (THREADS_MAX, 0));
         assert_eq!(reads.load(Ordering::Relaxed), THREADS_MAX);
         drop((state, go_on));
@@ -200,7 +200,8 @@ mod tests {
 
     #[test]
     fn the_own_environment_is_read() {
-        let text = Environs::default().of(std::process::id()).expect("in time").expect("it may be");
+        let text =
+            Environments::default().of(std::process::id()).expect("in time").expect("it may be");
         assert!(String::from_utf8_lossy(&text).contains("PATH="));
     }
 }

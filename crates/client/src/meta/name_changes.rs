@@ -9,7 +9,7 @@ use sheen_wire::connect::ConnectFlags2;
 
 use super::Meta;
 use crate::cache::{ChangeOutcome, Inode, NameChange};
-use crate::mdt::Mdt;
+use crate::mdt::Mdc;
 
 /// A change of a directory's names, from before its request goes out until its answer is here. One that is
 /// dropped in between stays under way: when the server executes it is unknown.
@@ -26,7 +26,7 @@ impl ChangeGuard<'_> {
     }
 }
 
-impl Mdt {
+impl Mdc {
     /// Whether changes of names leave our own locks on the directories.
     pub(crate) fn keeps_own_names(&self) -> bool {
         self.channel.connect_data().flags2.contains(ConnectFlags2::OWN_NAMES)
@@ -57,7 +57,7 @@ impl Meta {
             (state.begin_change(adds.map(hash), removes.map(hash)), had_attributes)
         };
         if had_attributes {
-            self.cache.observers.directory(directory.node).await;
+            self.cache.kernel_cache.directory(directory.node).await;
         }
         ChangeGuard { directory, change }
     }
