@@ -24,6 +24,9 @@ pub const POOLS: &str = "pools";
 /// Command: the paths of a FID.
 pub const FID_TO_PATH: &str = "fid2path";
 
+/// Command of every process: which file systems it serves or mounts, an [`Origin`].
+pub const ORIGIN: &str = "origin";
+
 /// Command of an MGS: sets `NAME=VALUE` for good, everywhere; `NAME=` deletes it.
 pub const SET_PARAM: &str = "set_param";
 /// Command of an MGS: `new|add|remove|destroy FSNAME POOL [OST]` changes a pool.
@@ -33,6 +36,17 @@ pub const MGS_POOLS: &str = "mgs_pools";
 /// Command of an MGS: sets `DEVICE.NAME=VALUE` for good; `DEVICE.NAME=` deletes it.
 pub const CONF_PARAM: &str = "conf_param";
 
+/// Command of an MGS: `TARGET NODE...`: the target is at these nodes, NIDs of each with commas between.
+pub const REPLACE_NIDS: &str = "replace_nids";
+/// Command of an MGS: the names of its logs, a line each.
+pub const LLOG_CATLIST: &str = "llog_catlist";
+/// Command of an MGS: `LOG [raw]`: its records as a list of [`LogLine`].
+pub const LLOG_PRINT: &str = "llog_print";
+
+/// Command of a server: ends the recovery of the target of this name now.
+pub const ABORT_RECOVERY: &str = "abort_recovery";
+/// Command of every process: its LNet, a [`Network`].
+pub const NETWORK: &str = "network";
 /// Command of a server: a survey's question, as JSON, is answered as JSON.
 pub const ECHO: &str = "echo";
 /// Command of a server: a line on what makes no progress, and one on what fails; each may be empty.
@@ -53,6 +67,69 @@ pub struct MountInfo {
     pub uuid: String,
     /// `MGSNID:/FSNAME`.
     pub source: String,
+}
+
+/// Where the file systems of a process come from. Of one name there may be several on a machine: the MGS distinguishes
+/// them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Origin {
+    /// NIDs of the MGS.
+    pub mgs: Vec<String>,
+    /// TCP port of LNet.
+    pub port: u16,
+    /// The file systems' names.
+    pub names: Vec<String>,
+    /// Directories of its targets; of a mount none.
+    pub directories: Vec<String>,
+    /// Whether the MGS runs in this process.
+    pub has_mgs: bool,
+}
+
+/// A record of a log.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogLine {
+    /// Its index.
+    pub index: u32,
+    /// As `lctl llog_print` shows it.
+    pub text: String,
+}
+
+/// The LNet of a process.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Network {
+    /// Its NID.
+    pub nid: String,
+    /// The port of its peers.
+    pub port: u16,
+    /// Messages sent.
+    pub sent: u64,
+    /// Bytes of them.
+    pub sent_bytes: u64,
+    /// Messages received.
+    pub received: u64,
+    /// Bytes of them.
+    pub received_bytes: u64,
+    /// Messages that could not be sent.
+    pub send_dropped: u64,
+    /// Messages that no receiver expected.
+    pub receive_dropped: u64,
+    /// Connections that broke.
+    pub errors: u64,
+    /// Messages sent, received, and received without being expected: PUT, GET, REPLY, ACK and HELLO of each.
+    pub kinds: [[u64; 5]; 3],
+    /// The nodes that it has to do with.
+    pub peers: Vec<NetworkPeer>,
+}
+
+/// A node that a process has to do with.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NetworkPeer {
+    /// Its NID.
+    pub nid: String,
+    /// A letter for each connection: `C`ontrol, bulk `I`n, bulk `O`ut, `A`ny.
+    pub connections: String,
+    /// Messages that wait for a connection.
+    pub waiting: u64,
 }
 
 /// What a target serves.

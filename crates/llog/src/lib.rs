@@ -8,6 +8,7 @@
 mod cluster;
 mod log;
 mod section;
+mod show;
 
 pub use cluster::{ClusterMap, MapError, MapTarget, Param, Position};
 pub use log::{Block, ConfigLog, LogError, LogRecord, RECORDS_MAX};
@@ -16,3 +17,4 @@ pub use section::{
     client_name, lmv_setup, lov_setup, mdt_lov, mount_options, parameter, pool_change,
     set_parameter, system_timeout,
 };
+pub use show::shown;

@@ -19,7 +19,8 @@ const RESERVED: [&str; 3] = ["none", "ignore", "inherit"];
 /// # Errors
 /// [`Errno::EINVAL`] for a file system that is not known and a name that is none,
 /// [`Errno::ENAMETOOLONG`], [`Errno::EEXIST`] for what is there already, [`Errno::ENOENT`] for what
-/// is not, [`Errno::ENODEV`] for an OST that the file system has not.
+/// is not, [`Errno::ENOMEDIUM`] for members of a pool that is not, [`Errno::ENODEV`] for an OST that the file
+/// system has not.
 pub(crate) fn change(
     state: &MgsState,
     fsname: &str,
@@ -84,11 +85,11 @@ fn fits(edit: &Edit, fsname: &str, pool: &str, change: &PoolChange) -> Result<()
             if !map.osts.iter().any(|known| known.uuid == ost.uuid()) {
                 return Err(Errno::ENODEV);
             }
-            let members = members.ok_or(Errno::ENOENT)?;
+            let members = members.ok_or(Errno::ENOMEDIUM)?;
             if members.contains(&ost.index) { Err(Errno::EEXIST) } else { Ok(()) }
         }
         PoolChange::Remove(ost) => {
-            let is_member = members.ok_or(Errno::ENOENT)?.contains(&ost.index);
+            let is_member = members.ok_or(Errno::ENOMEDIUM)?.contains(&ost.index);
             if is_member && ost.fsname == fsname { Ok(()) } else { Err(Errno::ENOENT) }
         }
     }

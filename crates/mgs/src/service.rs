@@ -226,6 +226,13 @@ impl Mgs {
         self.state.log(name).map(|(_, log)| log)
     }
 
+    /// The records of a log with their indexes, as `lctl llog_print` shows them; with `raw` those that do not count,
+    /// too.
+    #[must_use]
+    pub fn log_lines(&self, name: &str, raw: bool) -> Option<Vec<(u32, String)>> {
+        Some(sheen_llog::shown(self.log(name)?.records(), raw))
+    }
+
     /// The names of all logs (`lctl llog_catlist`).
     #[must_use]
     pub fn log_names(&self) -> Vec<String> {

@@ -21,6 +21,7 @@ mod lod;
 mod lov;
 pub mod metrics;
 mod mount;
+mod network;
 mod server;
 mod stripes;
 mod tables;
@@ -114,6 +115,7 @@ fn node_commands(node: &Arc<RpcNode>) -> Commands {
     let mut commands = Commands::new();
     let own = node.lnet().nid();
     commands.insert("nids".to_owned(), Box::new(move |_| Ok(format!("{own}\n"))));
+    network::add(&mut commands, node);
     let node = Arc::clone(node);
     let handle = tokio::runtime::Handle::current();
     let ping = move |arguments: &[String]| {

@@ -245,15 +245,26 @@ pub fn mount_commands(state: &Arc<MountState>) -> Commands {
     add(api::POOLS, |state, _| json(&state.pools()));
     add(api::TARGET_STATFS, |state, _| json(&state.statfs()));
     add(api::FID_TO_PATH, MountState::fid2path);
-    add("devices", |state, _| {
-        let line = |(target, report): (api::Target, ImportReport)| {
-            let folder = device_type(target.kind);
-            let up = if target.active { "UP" } else { "IN" };
-            format!("{up} {folder} {} {} 5 {}\n", target.device, report.client, report.peer)
-        };
-        Ok(state.targets().into_iter().map(line).collect())
-    });
+    add("devices", |state, _| Ok(devices(state)));
     commands
+}
+
+/// The devices of a mount: its MGC, what combines OSTs and MDTs, and a client for each of those.
+fn devices(state: &MountState) -> String {
+    let (instance, fsname) = (&state.info.instance, &state.info.fsname);
+    let mut text = String::new();
+    for (target, report) in state.targets() {
+        let up = if target.active { "UP" } else { "IN" };
+        let (kind, client) = (device_type(target.kind), &report.client);
+        if target.kind == Kind::Mgs {
+            text += &format!("{up} mgc {} {client} 5\n", target.device);
+            text += &format!("UP lov {fsname}-clilov-{instance} {} 4\n", state.info.uuid);
+            text += &format!("UP lmv {fsname}-clilmv-{instance} {} 5\n", state.info.uuid);
+        } else {
+            text += &format!("{up} {kind} {} {client} 5 {}\n", target.device, report.peer);
+        }
+    }
+    text
 }
 
 /// Has the mount answer `questions` of its users, as Lustre's does: what targets there are and how full, but no

@@ -9,7 +9,7 @@ use clap::Parser;
 use sheen_types::Errno;
 
 use sheen_tools::output::{Fault, line};
-use sheen_tools::{lctl, lfs, output};
+use sheen_tools::{lctl, lfs, lnetctl, output};
 
 /// Columns of a list of commands, and the width of one, as Lustre prints them.
 const COLUMNS: usize = 4;
@@ -62,13 +62,17 @@ pub(crate) fn answer<T: Parser>(words: &[OsString]) -> Option<Result<(), Fault>>
 fn commands(root: &clap::Command, tool: &str) -> Vec<String> {
     let own = OWN.iter().map(|(name, _)| (*name).to_owned());
     let tool = root.find_subcommand(tool);
+    // Options that stand before a command, which Lustre's tools call commands, too.
+    let options = tool.into_iter().flat_map(clap::Command::get_arguments);
+    let options = options.filter_map(clap::Arg::get_long).map(|name| format!("--{name}"));
+    let options: Vec<String> = options.filter(|name| OWN.iter().all(|own| own.0 != name)).collect();
     let names = tool.into_iter().flat_map(|tool| {
         tool.get_subcommands().flat_map(|command| {
             let aliases = command.get_all_aliases().map(str::to_owned);
             std::iter::once(command.get_name().to_owned()).chain(aliases).collect::<Vec<_>>()
         })
     });
-    own.chain(names).collect()
+    own.chain(options).chain(names).collect()
 }
 
 fn list(names: &[String]) {
@@ -82,12 +86,12 @@ pub(crate) fn refused(tool: &str, word: &str) -> Option<Fault> {
     let is_lustres = match tool {
         "lfs" => lfs::REFUSED_COMMANDS.contains(&word),
         "lctl" => lctl::REFUSED_COMMANDS.contains(&word),
+        "lnetctl" => lnetctl::REFUSED_COMMANDS.contains(&word),
         _ => false,
     };
     is_lustres.then(|| {
-        let text = format!(
-            "{tool}: '{word}' is not supported by Sheen yet. See '{tool} --list-commands'."
-        );
+        let see = if tool == "lnetctl" { "--help" } else { "--list-commands" };
+        let text = format!("{tool}: '{word}' is not supported by Sheen yet. See '{tool} {see}'.");
         Fault::new(Errno::EOPNOTSUPP, text)
     })
 }

@@ -1,6 +1,6 @@
 //! One binary, called by subcommand or by link name.
 //!
-//! Called as `lfs`, `lctl`, `mkfs.lustre` or `mount.lustre`, it is that tool; called by any other
+//! Called as `lfs`, `lctl`, `lnetctl`, `mkfs.lustre` or `mount.lustre`, it is that tool; called by any other
 //! name, its first word names the tool. Every tool answers `--help`, says what is wrong in one
 //! line on stderr, and leaves with the exit code of Lustre's tool of that name.
 
@@ -16,10 +16,10 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
-use sheen_tools::{dump, lctl, lfs, mkfs, output, scrub, top};
+use sheen_tools::{dump, lctl, lfs, lnetctl, mkfs, output, scrub, top};
 
 /// Names of links to this binary that choose the tool.
-const LINK_NAMES: [&str; 4] = ["lfs", "lctl", "mkfs.lustre", "mount.lustre"];
+const LINK_NAMES: [&str; 5] = ["lfs", "lctl", "lnetctl", "mkfs.lustre", "mount.lustre"];
 
 /// Lustre in user space: servers, client and tools in one binary
 #[derive(Parser)]
@@ -44,6 +44,7 @@ enum Tool {
     Mount(host::Mount),
     Lfs(lfs::Lfs),
     Lctl(lctl::Lctl),
+    Lnetctl(lnetctl::Lnetctl),
     #[command(name = "mkfs.lustre", alias = "mkfs")]
     Mkfs(mkfs::Mkfs),
     Dump(dump::Dump),
@@ -93,6 +94,7 @@ fn run(tool: &Tool) -> Result<(), output::Fault> {
         Tool::Mount(arguments) => host::mount(arguments),
         Tool::Lfs(arguments) => lfs::run(arguments),
         Tool::Lctl(arguments) => lctl::run(arguments),
+        Tool::Lnetctl(arguments) => lnetctl::run(arguments),
         Tool::Mkfs(arguments) => mkfs::run(arguments),
         Tool::Dump(arguments) => dump::run(arguments),
         Tool::Bench(arguments) => bench::run(arguments),

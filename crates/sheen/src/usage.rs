@@ -8,7 +8,7 @@ use clap::{Command, Parser};
 use sheen_types::Errno;
 
 use sheen_tools::output::{Fault, USAGE_CODE, text_out};
-use sheen_tools::{lctl, lfs, mkfs};
+use sheen_tools::{lctl, lfs, lnetctl, mkfs};
 
 use crate::commands;
 
@@ -41,7 +41,17 @@ pub(crate) fn parse<T: Parser>(words: Vec<OsString>) -> Result<T, ExitCode> {
 fn path(root: &Command, words: &[OsString]) -> Vec<String> {
     let mut command = root;
     let mut names = Vec::new();
-    for word in words.iter().skip(1) {
+    let mut words = words.iter().skip(1);
+    while let Some(word) = words.next() {
+        // The options of a tool stand before its commands.
+        if let Some(option) = word.to_str().and_then(|word| word.strip_prefix("--"))
+            && let Some(known) = valued(command, option)
+        {
+            if known == option {
+                words.next();
+            }
+            continue;
+        }
         let Some(next) = word.to_str().and_then(|word| command.find_subcommand(word)) else {
             break;
         };
@@ -51,17 +61,24 @@ fn path(root: &Command, words: &[OsString]) -> Vec<String> {
     names
 }
 
+/// The name of the option of `command` with a value that `NAME` or `NAME=VALUE` is.
+fn valued<'a>(command: &Command, option: &'a str) -> Option<&'a str> {
+    let name = option.split('=').next()?;
+    let is_it = |arg: &&clap::Arg| arg.get_long() == Some(name) && arg.get_action().takes_values();
+    command.get_arguments().any(|arg| is_it(&arg)).then_some(name)
+}
+
 fn fault(root: &Command, words: &[OsString], error: &clap::Error) -> Fault {
     let names = path(root, words);
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let said = match names.first() {
         None => "sheen".to_owned(),
-        Some(&("lfs" | "lctl" | "mkfs.lustre" | "mount.lustre")) => names.join(" "),
+        Some(&("lfs" | "lctl" | "lnetctl" | "mkfs.lustre" | "mount.lustre")) => names.join(" "),
         Some(_) => format!("sheen {}", names.join(" ")),
     };
     let wrong = text_of(error, ContextKind::InvalidArg);
     let unknown_command = text_of(error, ContextKind::InvalidSubcommand);
-    let a_tool = matches!(names[..], ["lfs" | "lctl"]);
+    let a_tool = matches!(names[..], ["lfs" | "lctl" | "lnetctl"]);
     if let Some(word) = unknown_command.or(wrong.clone().filter(|_| a_tool)) {
         return not_a_command(&said, &names, &word);
     }
@@ -81,6 +98,10 @@ fn fault(root: &Command, words: &[OsString], error: &clap::Error) -> Fault {
 fn not_a_command(said: &str, names: &[&str], word: &str) -> Fault {
     if let Some(fault) = names.first().and_then(|tool| commands::refused(tool, word)) {
         return fault;
+    }
+    if names.first() == Some(&"lnetctl") {
+        let text = format!("{said}: '{word}' is not a valid command. See '{said} --help'.");
+        return Fault { code: lnetctl::USAGE_CODE, text };
     }
     let see = if !matches!(names, ["lfs" | "lctl"]) { "--help" } else { "--list-commands" };
     Fault {
@@ -102,6 +123,7 @@ fn refused(names: &[&str], option: &str) -> bool {
 fn exit_code(names: &[&str]) -> u8 {
     match names.first() {
         Some(&("lfs" | "lctl")) => USAGE_CODE,
+        Some(&"lnetctl") => lnetctl::USAGE_CODE,
         Some(&"fsck") => FSCK_USAGE_CODE,
         Some(&("mkfs.lustre" | "mount")) => Fault::reported(Errno::EINVAL).code,
         _ => OWN_USAGE_CODE,

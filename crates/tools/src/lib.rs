@@ -1,4 +1,4 @@
-//! The tools of users and administrators: [`lfs`], [`lctl`], [`mkfs`], [`scrub`], [`top`] and [`dump`], and what every
+//! The tools of users and administrators: [`lfs`], [`lctl`], [`lnetctl`], [`mkfs`], [`scrub`], [`top`] and [`dump`], and what every
 //! tool does with its output, its faults ([`output`]) and signals ([`interrupt`]).
 //!
 //! A tool asks running processes over their control sockets ([`processes`]), or a mount through the file that it
@@ -9,7 +9,9 @@ pub mod dump;
 pub mod interrupt;
 pub mod lctl;
 pub mod lfs;
+pub mod lnetctl;
 pub mod mkfs;
+mod origins;
 pub mod output;
 pub mod processes;
 pub mod scrub;

@@ -3,18 +3,33 @@
 use sheen_control::{Answer, Client, Question, run_folder};
 use sheen_types::Errno;
 
+use crate::origins::{self, Home};
+
 /// Why a command failed: an errno, and one line from the process.
 pub type Failure = (Errno, String);
 
-/// All processes of this machine that we may talk to.
+/// All processes of this machine that we may talk to; if one MGS's are meant ([`origins`]), those.
 pub fn all() -> Vec<Client> {
     let uid = rustix::process::geteuid();
-    Client::all(&run_folder(uid.is_root(), uid.as_raw()))
+    let mut all = Client::all(&run_folder(uid.is_root(), uid.as_raw()));
+    if let Some(chosen) = origins::chosen() {
+        all.retain_mut(|process| origins::home(process).is_some_and(|home| home.is(&chosen)));
+    }
+    all
 }
 
 /// Asks every process; those that went away are passed over.
 pub fn ask_all(question: &Question) -> Vec<Answer> {
     let answer = |mut process: Client| process.ask(question).ok();
+    all().into_iter().filter_map(answer).collect()
+}
+
+/// As [`ask_all`], with where each process belongs.
+pub(crate) fn ask_each(question: &Question) -> Vec<(Option<Home>, Answer)> {
+    let answer = |mut process: Client| {
+        let home = origins::home(&mut process);
+        Some((home, process.ask(question).ok()?))
+    };
     all().into_iter().filter_map(answer).collect()
 }
 

@@ -12,6 +12,7 @@ use clap::Args;
 use sheen_control::Client;
 use sheen_types::Errno;
 
+use crate::origins::{self, Home};
 use crate::output::{self, Fault};
 use crate::{interrupt, processes};
 use sheen_control::api::{self, ScrubAnswer, ScrubRequest, ScrubState};
@@ -99,10 +100,12 @@ fn places(options: &Scrub) -> Result<Vec<Place>, Fault> {
         let socket = process.path().to_owned();
         for (name, directory) in targets {
             if is_meant(&name, &directory)
-                && let Ok(process) = Client::connect(&socket)
+                && let Ok(mut process) = Client::connect(&socket)
             {
-                let state = ScrubState::default();
-                found.insert(name.clone(), Place { name, process, heard: 0, state });
+                let home = origins::home(&mut process);
+                let place =
+                    Place { name: name.clone(), process, heard: 0, state: ScrubState::default() };
+                found.entry(name).or_insert_with(Vec::new).push((home, place));
             }
         }
     }
@@ -123,7 +126,16 @@ fn places(options: &Scrub) -> Result<Vec<Place>, Fault> {
     };
     match missing.is_some() || found.is_empty() {
         true => Err(Fault::new(Errno::ENODEV, none)),
-        false => Ok(found.into_values().collect()),
+        false => found.into_values().map(only).collect(),
+    }
+}
+
+/// The one target of a name; of those of several file systems it asks which is meant.
+fn only(mut places: Vec<(Option<Home>, Place)>) -> Result<Place, Fault> {
+    let homes = origins::distinct(places.iter().map(|(home, _)| home.clone()));
+    match (homes.len(), places.pop()) {
+        (0 | 1, Some((_, place))) => Ok(place),
+        _ => Err(origins::ask("sheen scrub", &homes)),
     }
 }
 

@@ -87,6 +87,7 @@ errnos! {
     ESTALE = 116, "Stale file handle";
     EUCLEAN = 117, "Structure needs cleaning";
     EDQUOT = 122, "Disk quota exceeded";
+    ENOMEDIUM = 123, "No medium found";
     ECANCELED = 125, "Operation canceled";
     ELDLM_LOCK_ABORTED = 301, "Lock not granted";
     ELDLM_NO_LOCK_DATA = 303, "No data for the lock";

@@ -22,6 +22,8 @@ const SWAP_LAYOUTS: &[u8] = b"sheen.swap_layouts";
 const HEAT: &[u8] = b"sheen.heat";
 /// What the kernel asks for before a file is first written.
 const CAPABILITY: &[u8] = b"security.capability";
+/// What the MDT knows of the size, which is not among the attributes that it lists.
+const SOM: &[u8] = b"trusted.som";
 /// What every user who may read the file can read.
 const USER: &[u8] = b"user.";
 /// What only the superuser sees.
@@ -49,7 +51,10 @@ impl FileSystem {
         if name.starts_with(TRUSTED) && who.uid != 0 {
             return Err(Errno::ENODATA);
         }
-        let value = self.0.value_of(who, &inode, name).await;
+        let value = match name {
+            SOM => self.0.meta.getxattr(who, &inode, name).await,
+            name => self.0.value_of(who, &inode, name).await,
+        };
         self.0.answer_and_end_retry(who, value)
     }
 

@@ -14,7 +14,7 @@ use crate::caller::May;
 use crate::inode::Inode;
 use crate::orphans::{ORPHANS, fid_key};
 use crate::placement::ReservedObjects;
-use crate::{Mdt, locks};
+use crate::{Mdt, counters, locks};
 
 /// What an answer says of a new file. It had no name, also where it gets none: the client's kernel
 /// panics at a file that is new and was there.
@@ -109,6 +109,8 @@ impl Mdt {
         layout: Option<Bytes>,
         progress: &mut Progress,
     ) -> Result<(), Errno> {
+        // Beside the open that it is.
+        context.count_time(counters::MKNOD);
         let handle = self.remember(context, opening, inode)?;
         self.put_inode_with(context, inode, layout, progress)?;
         self.add_sizes(&mut progress.body);

@@ -15,6 +15,7 @@ use sheen_wire::lnet::{
     Ack, Get, GetReply, HANDLE_NONE, LnetCommand, PING_MATCH_BITS, Portal, Put,
 };
 
+use super::kinds::Kind;
 use super::link::Link;
 use super::queue::Queue;
 use super::turns::PeerTurns;
@@ -220,7 +221,7 @@ impl LNet {
         let Err(delivery) = self.tables.deliver(delivery) else { return };
         match self.tables.receiver(delivery.portal) {
             Some(receiver) => self.upcall(Upcall::Deliver(receiver, delivery)),
-            None => self.count_dropped(),
+            None => self.count_dropped(Kind::Put),
         }
     }
 
@@ -228,6 +229,8 @@ impl LNet {
     pub(super) fn arrived(self: &Arc<Self>, link: &Link, incoming: ReceivedMessage, prompt: bool) {
         let from = link.partner.nid;
         self.counters.received.fetch_add(1, Ordering::Relaxed);
+        let kind = Kind::of(&incoming.command);
+        self.counters.received_by.count(kind);
         let length = incoming.payload.len();
         self.counters.received_bytes.fetch_add(length as u64, Ordering::Relaxed);
         if incoming.cookie != 0 {
@@ -238,7 +241,7 @@ impl LNet {
             LnetCommand::Get(get) => self.arrived_get(link, &get),
             LnetCommand::Reply(reply) => self.arrived_reply(from, &reply, incoming.payload),
             // We ask for no ACK. (A session lets no HELLO through.)
-            LnetCommand::Ack(_) | LnetCommand::Hello(_) => self.count_dropped(),
+            LnetCommand::Ack(_) | LnetCommand::Hello(_) => self.count_dropped(kind),
         }
     }
 
@@ -263,7 +266,7 @@ impl LNet {
         };
         let taken = pushed || self.deliver_from_peer(delivery);
         if !taken {
-            self.count_dropped();
+            self.count_dropped(Kind::Put);
         } else if put.ack_handle != HANDLE_NONE {
             let handle = put.ack_handle.clone();
             let ack = Ack { handle, match_bits: put.match_bits, length, padding: [0; 3] };
@@ -293,7 +296,7 @@ impl LNet {
                 .then(|| self.tables.take_offer(from, get.portal, get.match_bits));
             match offer.flatten() {
                 Some(offer) => offer.fetched(get.length),
-                None => return self.count_dropped(),
+                None => return self.count_dropped(Kind::Get),
             }
         };
         let reply = GetReply { handle: get.reply_handle.clone(), padding: [0; 3] };
@@ -311,7 +314,7 @@ impl LNet {
             Some(fetch) => {
                 fetch.cell.put(Ok(payload));
             }
-            None => self.count_dropped(),
+            None => self.count_dropped(Kind::Reply),
         }
     }
 

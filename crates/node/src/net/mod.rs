@@ -16,6 +16,7 @@
 
 mod admission;
 mod deliver;
+mod kinds;
 mod link;
 mod pump;
 mod queue;
@@ -39,6 +40,7 @@ use sheen_lnet::{Local, Peers, Sender, Sending};
 use sheen_types::{HashMap, HashSet, Instant, MatchBits, Nid};
 use sheen_wire::lnet::{Get, HANDLE_NONE, LnetCommand, PING_MATCH_BITS, Portal, Put, WireHandle};
 
+pub use kinds::KindCounts;
 pub use sheen_lnet::PeerReport;
 pub use turns::PeerTurns;
 pub use types::{Counters, Delivery, NetConfig, PeerDownHook, Receiver};
@@ -48,6 +50,7 @@ pub use admission::Usefulness;
 
 use admission::Openings;
 use deliver::{Tables, Upcall};
+use kinds::Kind;
 use link::{Link, OfPeer};
 use queue::Queue;
 use turns::Turns;
@@ -145,6 +148,12 @@ impl LNet {
         insecure.filter(|it| it.times >= INSECURE_TIMES).map(|it| it.nid)
     }
 
+    /// The TCP port of its peers.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.config.port
+    }
+
     /// Our address.
     #[must_use]
     pub fn nid(&self) -> Nid {
@@ -239,7 +248,7 @@ impl LNet {
         let frame = sheen_lnet::message(self.local, to, LnetCommand::Put(put), payload);
         let length = frame.length;
         let (sent, watch) = link.send_lingering(frame, now);
-        self.count_sent(to, length, sent);
+        self.count_sent(to, (Kind::Put, length), sent);
         if watch {
             let clock = Arc::clone(&self.world.clock);
             let task = async move {
@@ -302,7 +311,7 @@ impl LNet {
         if self.is_own(to) {
             match self.tables.take_offer(to, portal, bits) {
                 Some(offer) => fetch.finish(Ok(offer.fetched_by_self(length))),
-                None => self.count_dropped(),
+                None => self.count_dropped(Kind::Get),
             }
             return fetch;
         }
@@ -381,8 +390,9 @@ impl LNet {
         self.world.clock.now()
     }
 
-    fn count_dropped(&self) {
+    fn count_dropped(&self, kind: Kind) {
         self.counters.receive_dropped.fetch_add(1, Ordering::Relaxed);
+        self.counters.dropped_by.count(kind);
     }
 
     fn send(self: &Arc<Self>, to: Nid, command: LnetCommand, payload: Vec<Bytes>) {
@@ -397,6 +407,7 @@ impl LNet {
         command: LnetCommand,
         payload: Vec<Bytes>,
     ) {
+        let kind = Kind::of(&command);
         let frame = sheen_lnet::message(self.local, to, command, payload);
         let (now, length) = (self.now(), frame.length);
         let too_long = length - frame.head.len() > sheen_lnet::limits::PAYLOAD_BYTES_MAX;
@@ -417,7 +428,7 @@ impl LNet {
             }
             None => self.send_or_connect(to, now, (sender, frame)),
         };
-        self.count_sent(to, length, sent);
+        self.count_sent(to, (kind, length), sent);
     }
 
     /// Whether so much waits for a peer already that an answer is dropped.
@@ -439,9 +450,10 @@ impl LNet {
         }
     }
 
-    fn count_sent(&self, to: Nid, length: usize, sent: bool) {
+    fn count_sent(&self, to: Nid, (kind, length): (Kind, usize), sent: bool) {
         if sent {
             self.counters.sent.fetch_add(1, Ordering::Relaxed);
+            self.counters.sent_by.count(kind);
             self.counters.sent_bytes.fetch_add(length as u64, Ordering::Relaxed);
         } else {
             self.counters.send_dropped.fetch_add(1, Ordering::Relaxed);

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use sheen_types::{MatchBits, Nid};
 use sheen_wire::lnet::Portal;
 
-use super::PeerTurns;
+use super::{KindCounts, PeerTurns};
 
 /// A message to a portal of ours.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -117,4 +117,10 @@ pub struct Counters {
     /// Connections that ended because there were too many of them, of the peer or in all, or because
     /// nothing came of them.
     pub unused: AtomicU64,
+    /// Messages sent, by kind.
+    pub sent_by: KindCounts,
+    /// Messages received, by kind.
+    pub received_by: KindCounts,
+    /// Messages that no receiver expected, by kind.
+    pub dropped_by: KindCounts,
 }

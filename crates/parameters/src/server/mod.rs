@@ -1,9 +1,11 @@
 //! The parameters and commands of a server process.
 
 mod budgets;
+mod devices;
 mod exports;
 mod jobs;
 mod locks;
+mod mgs;
 mod osp;
 mod recovery;
 mod services;
@@ -23,7 +25,7 @@ use std::time::Duration;
 
 use sheen_assembly::{PlanKind, Role};
 use sheen_control::Tree;
-use sheen_mgs::{Mgs, PoolChange};
+use sheen_mgs::Mgs;
 use sheen_node::rpc::RpcNode;
 use sheen_target::Timeouts;
 use sheen_types::{Errno, TargetKind};
@@ -45,8 +47,8 @@ pub fn add_server(tree: &Tree, node: &Arc<RpcNode>, running: &[Arc<HostedTarget>
     dump::add(tree, move || all.iter().for_each(|one| dump_locks(one)));
     let all = running.to_vec();
     tree.add("health_check", move || health(&all));
-    let all = running.to_vec();
-    tree.add("devices", move || devices(&all));
+    let (all, own) = (running.to_vec(), Arc::clone(node));
+    tree.add("devices", move || devices::numbered(&all, &own));
     for one in running {
         add_target(tree, one);
     }
@@ -182,24 +184,6 @@ fn health(all: &[Arc<HostedTarget>]) -> String {
     if sick.is_empty() { "healthy".to_owned() } else { sick.concat() + "NOT HEALTHY" }
 }
 
-/// The targets of this process, as `lctl dl` lists them behind their numbers.
-fn device_lines(all: &[Arc<HostedTarget>]) -> impl Iterator<Item = String> {
-    all.iter().map(|one| {
-        let kind = match &one.served.kind {
-            PlanKind::Mgs => "mgs",
-            PlanKind::Target(name) if name.kind == TargetKind::Mdt => "mdt",
-            PlanKind::Target(_) => "obdfilter",
-        };
-        let target = &one.served.target;
-        let references = target.exports().len() + 4;
-        format!("UP {kind} {} {} {references}\n", target.name(), target.config().uuid)
-    })
-}
-
-fn devices(all: &[Arc<HostedTarget>]) -> String {
-    device_lines(all).enumerate().map(|(number, line)| format!("{number:>3} {line}")).collect()
-}
-
 /// Logs all locks of a target; as warnings, since an operator requested them and a log shows nothing less by
 /// default.
 fn dump_locks(one: &HostedTarget) {
@@ -215,54 +199,26 @@ fn dump_locks(one: &HostedTarget) {
 /// Commands of a server process.
 pub fn server_commands(node: &Arc<RpcNode>, running: &[Arc<HostedTarget>]) -> Commands {
     let mut commands = node_commands(node);
-    let all = running.to_vec();
-    let devices = move |_: &[String]| Ok(device_lines(&all).collect());
+    let (all, own) = (running.to_vec(), Arc::clone(node));
+    let devices = move |_: &[String]| Ok(devices::lines(&all, &own).concat());
     commands.insert("devices".to_owned(), Box::new(devices));
+    commands.insert(api::ABORT_RECOVERY.to_owned(), abort_recovery(running));
     for one in running {
         if let Role::Mgs(mgs) = &one.served.role {
-            add_mgs(&mut commands, mgs);
+            mgs::add(&mut commands, mgs);
         }
     }
     commands
 }
 
-/// What only the MGS can do: parameters that reach everyone.
-fn add_mgs(commands: &mut Commands, mgs: &Arc<Mgs>) {
-    let handle = tokio::runtime::Handle::current();
-    let said = |done: Result<(), Errno>| {
-        done.map(|()| String::new()).map_err(|errno| (errno, errno.to_string()))
-    };
-    let (one, runtime) = (Arc::clone(mgs), handle.clone());
-    let set_param = move |words: &[String]| {
-        said(words.iter().try_for_each(|text| runtime.block_on(one.set_param(text))))
-    };
-    commands.insert(api::SET_PARAM.to_owned(), Box::new(set_param));
-    let (one, runtime) = (Arc::clone(mgs), handle.clone());
-    let pool = move |words: &[String]| {
-        let wrong = || (Errno::EINVAL, "pool new|add|remove|destroy FSNAME POOL [OST]".to_owned());
-        let [what, fsname, name, rest @ ..] = words else { return Err(wrong()) };
-        let ost = || rest.first().and_then(|ost| ost.parse().ok()).ok_or_else(wrong);
-        let change = match what.as_str() {
-            "new" => PoolChange::New,
-            "add" => PoolChange::Add(ost()?),
-            "remove" => PoolChange::Remove(ost()?),
-            "destroy" => PoolChange::Destroy,
-            _ => return Err(wrong()),
-        };
-        said(runtime.block_on(one.pool(fsname, name, &change)))
-    };
-    commands.insert(api::POOL.to_owned(), Box::new(pool));
-    let one = Arc::clone(mgs);
-    let pools = move |words: &[String]| {
-        let fsname = words.first().map_or("", String::as_str);
-        let map = one.cluster_map(fsname).ok_or_else(|| (Errno::ENOENT, fsname.to_owned()))?;
-        serde_json::to_string(&super::pools_of(fsname, &map.pools))
-            .map_err(|error| (Errno::EIO, error.to_string()))
-    };
-    commands.insert(api::MGS_POOLS.to_owned(), Box::new(pools));
-    let one = Arc::clone(mgs);
-    let conf_param = move |words: &[String]| {
-        said(words.iter().try_for_each(|text| handle.block_on(one.conf_param(text))))
-    };
-    commands.insert(api::CONF_PARAM.to_owned(), Box::new(conf_param));
+/// Ends the recovery of the target that the first word names; one that recovers no more is left alone.
+fn abort_recovery(running: &[Arc<HostedTarget>]) -> sheen_control::Command {
+    let (all, handle) = (running.to_vec(), tokio::runtime::Handle::current());
+    Box::new(move |words| {
+        let name = words.first().map_or("", String::as_str);
+        let one = all.iter().find(|one| one.served.target.name() == name);
+        let one = one.ok_or_else(|| (Errno::ENODEV, format!("no target {name} here")))?;
+        handle.block_on(one.served.target.abort_recovery());
+        Ok(String::new())
+    })
 }

@@ -75,7 +75,7 @@ pub(super) fn add(tree: &Tree, node: &Arc<RpcNode>, running: &[Arc<HostedTarget>
 }
 
 /// The name of an MDT's device for an OST.
-fn device(mdt: &TargetName, ost: u16) -> String {
+pub(super) fn device(mdt: &TargetName, ost: u16) -> String {
     format!("{}-OST{ost:04x}-osc-MDT{:04x}", mdt.fsname, mdt.index)
 }
 

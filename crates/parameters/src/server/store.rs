@@ -15,7 +15,7 @@ use crate::text::Since;
 use crate::values;
 
 /// What our stores are called where Lustre names ldiskfs or zfs.
-const KIND: &str = "sheen";
+pub(super) const KIND: &str = "sheen";
 /// Bytes of the smallest unit of space.
 const BLOCK_BYTES: u64 = 1 << sheen_oss::BLOCK_BITS;
 /// Columns of a time's name in `brw_stats`.

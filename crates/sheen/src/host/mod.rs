@@ -14,6 +14,7 @@ mod log;
 mod mount;
 mod mount_source;
 mod native;
+mod origin;
 mod private;
 mod rediscovery;
 mod salvage;

@@ -22,7 +22,7 @@ use sheen_types::{Errno, Nid};
 
 use super::daemon::{self, Daemon};
 use super::mount_source::MountSource;
-use super::{invalid, io_fault, private, server};
+use super::{invalid, io_fault, origin, private, server};
 use sheen_tools::output::{Fault, errno_of};
 
 /// How long to wait for the MGS and the MDT.
@@ -205,7 +205,9 @@ fn serve(options: &Mount) -> Result<(), Fault> {
         let state = MountState::new(place, (&world, &node), parts, (&jobs, has_flock));
         follower.start(&state);
         parameters::answer_users(&state, &questions);
-        let commands = parameters::mount_commands(&state);
+        let mut commands = parameters::mount_commands(&state);
+        let origin = origin::of_mount(&source.mgs, source.port, &source.fsname);
+        commands.insert(sheen_control::api::ORIGIN.to_owned(), origin);
         let _control = server::control("mount", Arc::clone(state.tree()), commands)?;
         daemon::say_ready();
         tracing::info!(source = source.name, at = %target.display(), "mounted");

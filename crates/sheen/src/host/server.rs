@@ -20,7 +20,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::echo::Echo;
 use super::target::{Plan, Running, plans, shared_by};
-use super::{PORT, addresses, daemon, folder_fault, mount_source};
+use super::{PORT, addresses, daemon, folder_fault, mount_source, origin};
 use sheen_tools::output::{Fault, errno_of};
 
 /// Lustre's `obd_timeout`, in seconds.
@@ -166,7 +166,7 @@ fn serve(options: &Server) -> Result<(), Fault> {
             }
             running.push(Arc::new(started));
         }
-        let registrar = Arc::new(Registrar::new(&node, &world, mgs_nids));
+        let registrar = Arc::new(Registrar::new(&node, &world, mgs_nids.clone()));
         registrar.connect().await.map_err(invalid)?;
         for one in &running {
             one.register(&registrar).await.map_err(invalid)?;
@@ -190,6 +190,8 @@ fn serve(options: &Server) -> Result<(), Fault> {
         commands.insert(sheen_control::api::SCRUB.to_owned(), super::scrub::command(&scrubs));
         commands
             .insert(sheen_control::api::STATE.to_owned(), super::server_state::command(&hosted));
+        let origin = origin::of_server(&mgs_nids, options.port, &hosted);
+        commands.insert(sheen_control::api::ORIGIN.to_owned(), origin);
         let _control = control("server", tree, commands)?;
         let serve = |address| serve_metrics(address, &node, &hosted);
         let _metrics = options.metrics.map(serve).transpose()?;

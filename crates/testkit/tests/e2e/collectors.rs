@@ -13,7 +13,7 @@ use std::fs;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
-use lustre_collector::{OssStat, Record, TargetStats};
+use lustre_collector::{LNetStats, OssStat, Record, TargetStats};
 use sheen_testkit::cluster::Cluster;
 use sheen_testkit::scene::scene;
 use sheen_workloads::{Context, Outcome, ensure};
@@ -71,9 +71,31 @@ fn ask_for_recovery(cluster: &Cluster) -> Outcome {
     ensure(count == 3, || format!("{count} of 3 targets in {output}"))
 }
 
+/// And for networks by `lnetctl`.
+fn ask_for_networks(cluster: &Cluster) -> Outcome {
+    let net = cluster.must(&["lnetctl", "net", "show", "-v", "4"])?;
+    let all = cluster.must(&["lnetctl", "stats", "show"])?;
+    let parsed = lustre_collector::parse_lnetctl_output(net.as_bytes());
+    let mut records = parsed.map_err(|error| format!("{error}\n{net}"))?;
+    let parsed = lustre_collector::parse_lnetctl_stats(all.as_bytes());
+    records.extend(parsed.map_err(|error| format!("{error}\n{all}"))?);
+    let (mut sent, mut bytes) = (0, 0);
+    for record in &records {
+        match record {
+            Record::LNetStat(LNetStats::SendCount(one)) => sent += one.value,
+            Record::LNetStat(LNetStats::SendLength(one)) => bytes += one.value,
+            _ => {}
+        }
+    }
+    // The server and the mount have an interface each.
+    let is_counted = sent > 0 && bytes > sent && records.len() == 3 * 3 + 3;
+    ensure(is_counted, || format!("{sent} messages, {bytes} bytes: {records:?}"))
+}
+
 fn ask_exporter(cluster: &Cluster) -> Outcome {
     work(cluster)?;
     ask_for_recovery(cluster)?;
+    ask_for_networks(cluster)?;
     let records = collected(cluster)?;
     for (target, wanted) in [
         (

@@ -6,6 +6,7 @@
 mod admission;
 mod bench;
 mod collectors;
+mod commands;
 mod compare;
 mod damage;
 mod deaths;
@@ -37,6 +38,7 @@ mod private;
 mod rights;
 mod servers;
 mod settings;
+mod several;
 mod special;
 mod sqlite;
 mod statistics;

@@ -44,6 +44,8 @@ fn counted(cluster: &Cluster) -> Outcome {
         ("llite.*.stats", "rename", 2),
         ("llite.*.stats", "rmdir", 1),
         ("llite.*.stats", "create", 1),
+        ("mdt.*.md_stats", "open", 2),
+        ("mdt.*.md_stats", "mknod", 1),
         ("mdt.*.md_stats", "mkdir", 2),
         ("mdt.*.md_stats", "rmdir", 1),
         ("mdt.*.md_stats", "rename", 2),

@@ -1,9 +1,10 @@
 //! `lctl conf_param`: parameters that the MGS keeps for a file system or one of its targets.
 
 use clap::Args;
-use sheen_types::Errno;
+use sheen_types::{Errno, TargetName};
 
 use super::params::on_the_mgs;
+use crate::origins;
 use crate::output::Fault;
 use sheen_control::api::CONF_PARAM;
 
@@ -22,7 +23,14 @@ pub(super) fn run(options: &Conf) -> Result<(), Fault> {
     let Some(text) = assignment(&options.setting, options.delete) else {
         return Err(failed(Errno::EINVAL));
     };
+    origins::choose_mgs("lctl conf_param", |name| name == fsname(&text))?;
     on_the_mgs(CONF_PARAM, &[&text]).map_err(failed)
+}
+
+/// The file system in `FSNAME[-TARGET].PARAM=VALUE`.
+fn fsname(text: &str) -> String {
+    let device = text.split(['.', '=']).next().unwrap_or_default();
+    device.parse().map_or_else(|_| device.to_owned(), |target: TargetName| target.fsname)
 }
 
 fn failed(errno: Errno) -> Fault {
@@ -41,7 +49,14 @@ pub(super) fn assignment(setting: &str, delete: bool) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::assignment;
+    use super::{assignment, fsname};
+
+    #[test]
+    fn the_file_system_comes_first() {
+        for text in ["a-b-OST0000.osc.active=0", "a-b.llite.x=a.b-c", "a-b="] {
+            assert_eq!(fsname(text), "a-b");
+        }
+    }
 
     #[test]
     fn a_deletion_is_a_setting_without_a_value() {

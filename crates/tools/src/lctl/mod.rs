@@ -3,19 +3,34 @@
 //! Options, output and exit codes follow Lustre's `lctl`, so that scripts written for it work.
 
 mod conf_param;
+mod device;
 mod devices;
+mod llog;
 mod net;
 mod params;
 pub(crate) mod pools;
+mod replace_nids;
+
+use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
+use crate::origins;
 use crate::output::Fault;
 
 /// Control the servers and mounts of this machine
 #[derive(Args)]
 #[command(arg_required_else_help = true)]
 pub struct Lctl {
+    /// The file system, by its directory as for `sheen up`, where this machine has several
+    #[arg(long, value_name = "DIR", global = true)]
+    dir: Option<PathBuf>,
+    /// The device for the command, by number or name as `lctl dl` shows it
+    #[arg(long, value_name = "DEVICE", global = true)]
+    device: Option<String>,
+    /// The network for the command: tcp
+    #[arg(long, value_name = "NET", global = true)]
+    net: Option<String>,
     #[command(subcommand)]
     command: Command,
 }
@@ -52,6 +67,39 @@ enum Command {
     /// Show all local devices
     #[command(name = "dl", alias = "device_list")]
     Devices(devices::Devices),
+    /// Activate an import: of a mount's MDC or OSC, or the MDT's of an OST
+    Activate(device::Nothing),
+    /// Deactivate an import
+    Deactivate(device::Nothing),
+    /// Restore a lost connection immediately
+    Recover(device::Recover),
+    /// End the recovery of a restarting target: clients that are not back are evicted
+    #[command(name = "abort_recovery")]
+    AbortRecovery(device::Nothing),
+    /// Look for a device
+    #[command(name = "device", alias = "cfg_device")]
+    Device(device::Choose),
+    /// List the configuration logs of the MGS
+    #[command(name = "llog_catlist")]
+    LlogCatlist(llog::CatList),
+    /// Print the effective records of a configuration log
+    #[command(name = "llog_print")]
+    LlogPrint(llog::Print),
+    /// Have the MGS say that a target is at other nodes
+    #[command(name = "replace_nids")]
+    ReplaceNids(replace_nids::Replace),
+    /// Choose the nearest of a node's NIDs
+    #[command(name = "which_nid")]
+    WhichNid(net::WhichNid),
+    /// Start or stop LNet, which each process has of its own here
+    #[command(name = "network", alias = "net")]
+    Network(net::Configure),
+    /// Print the peers of a network
+    #[command(name = "peer_list")]
+    PeerList(net::OfNet),
+    /// Print the connections of a network
+    #[command(name = "conn_list")]
+    ConnList(net::OfNet),
     /// Check whether a node answers
     Ping(net::Ping),
     /// Show the NIDs of this machine's processes
@@ -61,12 +109,8 @@ enum Command {
 
 /// Commands of Lustre's `lctl` that are not here yet.
 pub const REFUSED_COMMANDS: &[&str] = &[
-    "--device",
-    "--net",
     "--threads",
-    "abort_recovery",
     "abort_recovery_mdt",
-    "activate",
     "add_conn",
     "add_interface",
     "add_peer",
@@ -79,16 +123,13 @@ pub const REFUSED_COMMANDS: &[&str] = &[
     "barrier_rescan",
     "barrier_stat",
     "barrier_thaw",
-    "cfg_device",
     "changelog",
     "changelog_deregister",
     "changelog_register",
     "cleanup",
     "clear",
     "clear_conf",
-    "conn_list",
     "create",
-    "deactivate",
     "debug_daemon",
     "debug_file",
     "debug_kernel",
@@ -101,7 +142,6 @@ pub const REFUSED_COMMANDS: &[&str] = &[
     "del_uuid",
     "destroy",
     "detach",
-    "device",
     "df",
     "disconnect",
     "dk",
@@ -123,10 +163,8 @@ pub const REFUSED_COMMANDS: &[&str] = &[
     "lfsck_stop",
     "llog",
     "llog_cancel",
-    "llog_catlist",
     "llog_check",
     "llog_info",
-    "llog_print",
     "llog_remove",
     "lookup",
     "lqa",
@@ -139,7 +177,6 @@ pub const REFUSED_COMMANDS: &[&str] = &[
     "mark",
     "modules",
     "mynid",
-    "net",
     "net_delay",
     "net_delay_add",
     "net_delay_del",
@@ -150,7 +187,6 @@ pub const REFUSED_COMMANDS: &[&str] = &[
     "net_drop_del",
     "net_drop_list",
     "net_drop_reset",
-    "network",
     "nodemap",
     "nodemap_activate",
     "nodemap_add",
@@ -176,11 +212,8 @@ pub const REFUSED_COMMANDS: &[&str] = &[
     "nodemap_test_nid",
     "notransno",
     "pcc",
-    "peer_list",
     "push",
     "readonly",
-    "recover",
-    "replace_nids",
     "route_list",
     "set_route",
     "setattr",
@@ -204,7 +237,6 @@ pub const REFUSED_COMMANDS: &[&str] = &[
     "test_rmdir",
     "test_setattr",
     "test_setxattr",
-    "which_nid",
 ];
 
 /// Options of Lustre's `lctl` that are not here yet.
@@ -222,6 +254,10 @@ pub fn refused(command: &str) -> &'static [&'static str] {
 /// # Errors
 /// As Lustre's command: the exit code is an errno.
 pub fn run(arguments: &Lctl) -> Result<(), Fault> {
+    if let Some(dir) = &arguments.dir {
+        origins::choose_directory("lctl", dir)?;
+    }
+    let device = arguments.device.as_deref();
     match &arguments.command {
         Command::GetParam(options) => params::get(options),
         Command::SetParam(options) => params::set(options),
@@ -236,6 +272,18 @@ pub fn run(arguments: &Lctl) -> Result<(), Fault> {
             devices::show(options);
             Ok(())
         }
+        Command::Activate(_) => device::set_active(device, true),
+        Command::Deactivate(_) => device::set_active(device, false),
+        Command::Recover(options) => device::recover(device, options),
+        Command::AbortRecovery(_) => device::abort_recovery(device),
+        Command::Device(options) => device::choose(options),
+        Command::LlogCatlist(_) => llog::list(device),
+        Command::LlogPrint(options) => llog::print(device, options),
+        Command::ReplaceNids(options) => replace_nids::run(options),
+        Command::WhichNid(options) => net::which_nid(options),
+        Command::Network(options) => net::configure(options),
+        Command::PeerList(_) => net::peer_list(arguments.net.as_deref()),
+        Command::ConnList(_) => net::conn_list(arguments.net.as_deref()),
         Command::Ping(options) => net::ping(options),
         Command::ListNids(_) => net::list_nids(),
     }

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 
 use clap::Args;
-use sheen_control::{Access, Answer, Listed, Question};
+use sheen_control::{Access, Answer, Listed, Question, Shown};
 use sheen_types::Errno;
 
 use super::conf_param::assignment;
+use crate::origins::{self, Home};
 use crate::output::{Fault, line, worst as outcome};
-use crate::processes::{ask_all, command_all};
+use crate::processes::{ask_all, ask_each, command_all};
 use sheen_control::api::SET_PARAM;
 
 /// How far `-R` goes down; the deepest parameters of Lustre have seven parts.
@@ -170,18 +171,38 @@ fn listed(name: &str, recursive: bool) -> BTreeMap<String, Found> {
     found
 }
 
-/// Values of what matches; of processes with the same parameter the first one's.
-fn values(name: &str, recursive: bool) -> BTreeMap<String, String> {
-    let mut found = BTreeMap::new();
+/// Values of what matches; of processes of one file system with the same parameter the first one's.
+///
+/// # Errors
+/// Several file systems have it, with different values.
+fn values(name: &str, recursive: bool) -> Result<BTreeMap<String, String>, Fault> {
+    let mut found: BTreeMap<String, (Option<Home>, String)> = BTreeMap::new();
     for pattern in patterns(name, recursive) {
-        for answer in ask_all(&Question::Get { pattern }) {
+        for (home, answer) in ask_each(&Question::Get { pattern }) {
             let Answer::Shown(shown) = answer else { continue };
-            for parameter in shown {
-                found.entry(parameter.name).or_insert(parameter.value);
+            for Shown { name, value, .. } in shown {
+                let (first, known) = found.entry(name).or_insert((home.clone(), value.clone()));
+                let homes = origins::distinct([first.clone(), home.clone()]);
+                if *known != value && homes.len() > 1 {
+                    return Err(origins::ask("lctl get_param", &homes));
+                }
             }
         }
     }
-    found
+    Ok(found.into_iter().map(|(name, (_, value))| (name, value)).collect())
+}
+
+/// Refuses to set what several file systems have.
+fn check_home(pattern: &str) -> Result<(), Fault> {
+    let mut owners: BTreeMap<String, Vec<Option<Home>>> = BTreeMap::new();
+    for (home, answer) in ask_each(&Question::List { pattern: pattern.to_owned() }) {
+        let Answer::Listed(listed) = answer else { continue };
+        for Listed { name, .. } in listed {
+            owners.entry(name).or_default().push(home.clone());
+        }
+    }
+    let homes = owners.into_values().map(origins::distinct).find(|homes| homes.len() > 1);
+    homes.map_or(Ok(()), |homes| Err(origins::ask("lctl set_param", &homes)))
 }
 
 /// What may be set is marked with '=', a folder with '/'.
@@ -213,7 +234,7 @@ pub(super) fn get(options: &Get) -> Result<(), Fault> {
             }
             continue;
         }
-        for (name, value) in values(name, options.recursive) {
+        for (name, value) in values(name, options.recursive)? {
             let found = entries.get(&name).copied().unwrap_or_default();
             if !taken(&name, found) {
                 continue;
@@ -245,7 +266,9 @@ pub(super) fn set(options: &Set) -> Result<(), Fault> {
         return set_permanently(options);
     }
     let mut worst = None;
-    for (name, value) in pairs(&options.settings) {
+    let pairs = pairs(&options.settings);
+    pairs.iter().try_for_each(|(name, _)| check_home(name))?;
+    for (name, value) in pairs {
         let Some(value) = value else {
             eprintln!("error: set_param: setting {name}: {}", Errno::EINVAL);
             worst = Some(Errno::EINVAL);
@@ -319,6 +342,7 @@ fn set_permanently(options: &Set) -> Result<(), Fault> {
     if !options.permanent {
         eprintln!("warning: setting '-P' option with '-d'");
     }
+    origins::choose_mgs("lctl set_param", |name| name_devices_of(name, &options.settings))?;
     let mut worst = None;
     for setting in &options.settings {
         let text = assignment(setting, options.delete).ok_or(Errno::EINVAL);
@@ -328,6 +352,15 @@ fn set_permanently(options: &Set) -> Result<(), Fault> {
         }
     }
     outcome(worst)
+}
+
+/// Whether all settings name devices of a file system: `osc.lustre-OST0000*.active=0` those of `lustre`.
+fn name_devices_of(fsname: &str, settings: &[String]) -> bool {
+    let device = |setting: &str| setting.split('=').next()?.split('.').nth(1).map(str::to_owned);
+    settings.iter().all(|text| {
+        let device = device(text).unwrap_or_default();
+        device.strip_prefix(fsname).is_some_and(|rest| rest.starts_with('-'))
+    })
 }
 
 /// Has the MGS of this machine do something; says so if there is none.
@@ -371,7 +404,7 @@ pub(super) fn list(options: &List) -> Result<(), Fault> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Get, Which, is_statistics, mark, pairs, patterns, shown};
+    use super::{Get, Which, is_statistics, mark, name_devices_of, pairs, patterns, shown};
     use sheen_control::Access;
 
     fn plain() -> Get {
@@ -406,6 +439,18 @@ mod tests {
         assert_eq!(pairs(&words), expected);
         assert_eq!(pairs(&["a".to_owned()]), [("a", None)]);
         assert!(is_statistics("mdt.a.md_stats") && !is_statistics("osc.a.max_dirty_mb"));
+    }
+
+    #[test]
+    fn the_file_system_of_a_setting_is_that_of_its_device() {
+        let names = |fsname: &str, words: &[&str]| {
+            let words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
+            name_devices_of(fsname, &words)
+        };
+        assert!(names("one", &["osc.one-OST0000*.active=0", "llite.one-*.x=1"]));
+        assert!(names("my-fs", &["osc.my-fs-OST0000*.active=0"]));
+        assert!(!names("one", &["osc.one-*.active=0", "llite.two-*.x=1"]));
+        assert!(!names("one", &["osc.*.active=0"]) && !names("one", &["timeout=1.one-3"]));
     }
 
     #[test]

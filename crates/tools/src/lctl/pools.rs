@@ -11,6 +11,7 @@ use sheen_types::Errno;
 
 use super::params::on_the_mgs;
 use crate::lfs::{pool_names, print_pools};
+use crate::origins;
 use crate::output::{Fault, line};
 use crate::processes::ask_all;
 use sheen_control::api::POOL;
@@ -59,6 +60,7 @@ pub(super) fn list(options: &List) -> Result<(), Fault> {
 
 pub(super) fn create(options: &Pool) -> Result<(), Fault> {
     let (fsname, pool) = names("pool_new", &options.name)?;
+    origins::choose_mgs("lctl pool_new", |name| name == fsname)?;
     let failed = |errno| match errno {
         Errno::EEXIST => format!("pool_new: pool {fsname}.{pool} already exists"),
         errno => format!("pool_new {fsname}.{pool}: {errno}"),
@@ -71,6 +73,7 @@ pub(super) fn create(options: &Pool) -> Result<(), Fault> {
 
 pub(super) fn destroy(options: &Pool) -> Result<(), Fault> {
     let (fsname, pool) = names("pool_destroy", &options.name)?;
+    origins::choose_mgs("lctl pool_destroy", |name| name == fsname)?;
     let failed = |errno| match errno {
         Errno::ENOENT => format!("pool_destroy: pool {fsname}.{pool} not found"),
         errno => format!("pool_destroy {fsname}.{pool}: {errno}"),
@@ -85,7 +88,7 @@ pub(super) fn add(options: &Members) -> Result<(), Fault> {
     let (fsname, pool) = names("pool_add", &options.pool.name)?;
     let said = |errno, ost: &str| match errno {
         Errno::EEXIST => format!("pool_add: {ost} is already in pool {fsname}.{pool}"),
-        Errno::ENOENT => format!("pool_add: pool {fsname}.{pool} not found"),
+        Errno::ENOMEDIUM => format!("pool_add: pool {fsname}.{pool} not found"),
         Errno::ENODEV => format!("pool_add: {ost} is not part of the '{fsname}' fs."),
         errno => format!("pool_add {fsname}.{pool} {ost}: {errno}"),
     };
@@ -95,6 +98,7 @@ pub(super) fn add(options: &Members) -> Result<(), Fault> {
 pub(super) fn remove(options: &Members) -> Result<(), Fault> {
     let (fsname, pool) = names("pool_remove", &options.pool.name)?;
     let said = |errno, ost: &str| match errno {
+        Errno::ENOMEDIUM => format!("pool_remove: pool {fsname}.{pool} not found"),
         Errno::ENOENT => format!("pool_remove: {ost} not found in pool {fsname}.{pool}"),
         errno => format!("pool_remove {fsname}.{pool} {ost}: {errno}"),
     };
@@ -118,6 +122,7 @@ fn each(
         };
         osts.extend(members(fsname, text).map_err(wrong)?);
     }
+    origins::choose_mgs(&format!("lctl {command}"), |name| name == fsname)?;
     let mut worst = None;
     for ost in osts {
         match change(what, fsname, pool, Some(&ost)) {

@@ -6,6 +6,8 @@ use bytes::Bytes;
 use rustix::fs::XattrFlags;
 use sheen_types::{Errno, Fid};
 use sheen_wire::lov::LovEa;
+use sheen_wire::md::SomAttrs;
+use sheen_wire::{ByteOrder, Reader, Wire};
 
 use crate::output::errno;
 
@@ -13,6 +15,8 @@ use crate::output::errno;
 const LAYOUT: &str = "lustre.lov";
 /// The FID, as text.
 const FID: &str = "lustre.fid";
+/// The size as clients reported it last.
+const SOM: &str = "trusted.som";
 /// Set: an order to the mount to move the file. Read: how far it is.
 const MIGRATE: &str = "sheen.migrate";
 /// Set: an order to the mount to exchange the layouts of two files.
@@ -27,6 +31,32 @@ fn value(path: &Path, name: &str) -> Result<Bytes, Errno> {
     let length = rustix::fs::getxattr(path, name, buffer.as_mut_slice()).map_err(errno)?;
     buffer.truncate(length);
     Ok(buffer.into())
+}
+
+/// What the MDT knows of the size of what a name stands for (`trusted.som`).
+///
+/// # Errors
+/// ENODATA where it knows nothing, and for other users than root; EPROTO for bytes that are none.
+pub(super) fn som(path: &Path) -> Result<SomAttrs, Errno> {
+    let mut buffer = vec![0; VALUE_BYTES_MAX];
+    let length = rustix::fs::lgetxattr(path, SOM, buffer.as_mut_slice()).map_err(errno)?;
+    buffer.truncate(length);
+    SomAttrs::decode(&mut Reader::new(&buffer.into(), ByteOrder::Little)).map_err(|_| Errno::EPROTO)
+}
+
+/// The FID of what a name stands for, be it a symbolic link.
+///
+/// # Errors
+/// As [`fid`].
+pub(super) fn fid_of_link(path: &Path) -> Result<Fid, Errno> {
+    let mut buffer = vec![0; VALUE_BYTES_MAX];
+    let length = rustix::fs::lgetxattr(path, FID, buffer.as_mut_slice()).map_err(errno)?;
+    parsed(&buffer[..length])
+}
+
+fn parsed(bytes: &[u8]) -> Result<Fid, Errno> {
+    let text = std::str::from_utf8(bytes).map_err(|_| Errno::EPROTO)?;
+    text.trim_end_matches(['\0', '\n']).parse().map_err(|_| Errno::EPROTO)
 }
 
 /// The file's layout or the directory's default; `None` if it has none of its own.
@@ -179,6 +209,5 @@ pub(super) fn fid(path: &Path) -> Result<Fid, Errno> {
         Err(Errno::EOPNOTSUPP) => return Err(Errno::ENODATA),
         bytes => bytes?,
     };
-    let text = std::str::from_utf8(&bytes).map_err(|_| Errno::EPROTO)?;
-    text.trim_end_matches(['\0', '\n']).parse().map_err(|_| Errno::EPROTO)
+    parsed(&bytes)
 }

@@ -59,10 +59,7 @@ pub(super) fn run(options: &FidToPath) -> Result<(), Fault> {
     let by_path = options.root.starts_with('/');
     let mount = match by_path {
         true => Mount::of(Path::new(&options.root)),
-        false => {
-            let named = |mount: &Mount| mount.info.fsname == options.root;
-            Mount::all().into_iter().find(named).ok_or(Errno::ENODEV)
-        }
+        false => Mount::named("lfs fid2path", &options.root)?.ok_or(Errno::ENODEV),
     };
     let mut mount = mount.map_err(|errno| {
         let text = format!("lfs fid2path: cannot resolve mount point for '{}'", options.root);

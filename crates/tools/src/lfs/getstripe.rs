@@ -107,7 +107,7 @@ const OPTIONS: &[Opt] = &[
 struct GetStripe {
     fields: Fields,
     filter: Filter,
-    ost: Option<u32>,
+    ost: Option<Ost>,
     mdt_index: bool,
     verbose: bool,
     quiet: bool,
@@ -144,7 +144,7 @@ impl GetStripe {
             {
                 return self.filter(name, value.unwrap_or_default());
             }
-            "ost" => self.ost = Some(ost_index(value.unwrap_or_default())?),
+            "ost" => self.ost = Some(Ost::read(value.unwrap_or_default())),
             "mdt-index" => (self.mdt_index, self.itself) = (true, true),
             "directory" | "default" => self.itself = true,
             "recursive" => self.recursive = true,
@@ -224,13 +224,26 @@ fn field(name: &str) -> Option<Fields> {
 }
 
 /// An OST by its index or UUID.
-fn ost_index(text: &str) -> Result<u32, Fault> {
-    let index = text.parse::<u16>().ok();
-    let named = || text.parse::<TargetName>().ok().map(|name| name.index);
-    index.or_else(named).map(u32::from).ok_or_else(|| {
-        let text = format!("lfs getstripe: '{text}' is neither index nor UUID of an OST");
-        Fault::new(Errno::EINVAL, text)
-    })
+#[derive(Debug)]
+struct Ost {
+    text: String,
+    index: Option<u16>,
+}
+
+impl Ost {
+    fn read(text: &str) -> Self {
+        let named = || Some(text.parse::<TargetName>().ok()?.index);
+        Self { text: text.to_owned(), index: text.parse().ok().or_else(named) }
+    }
+
+    /// Whether it is one of `targets`.
+    fn is_among(&self, targets: &[Target]) -> bool {
+        let uuid = self.text.parse::<TargetName>().ok().map(|name| name.uuid().to_string());
+        targets.iter().filter(|target| target.kind == Kind::Ost).any(|target| match &uuid {
+            Some(uuid) => *uuid == target.uuid,
+            None => Some(target.index) == self.index,
+        })
+    }
 }
 
 /// One walk over the given paths.
@@ -268,6 +281,13 @@ impl Walk<'_> {
 
     /// A given directory is shown with what it holds, unless options ask for it alone.
     fn given(&mut self, path: &Path, found: &Metadata) {
+        if let Some(ost) = self.options.ost.as_ref().filter(|ost| !is_known(ost, path)) {
+            eprintln!("lfs getstripe: unknown obduuid: {}", ost.text);
+            // As Lustre's tool leaves, which looks for the OSTs in the path as in a directory.
+            let errno = if found.is_dir() { Errno::EINVAL } else { Errno::ENOTDIR };
+            self.worst.get_or_insert(errno);
+            return;
+        }
         let shown = self.show(path, found.is_dir());
         let alone = self.options.itself && !self.options.recursive;
         if !shown || !found.is_dir() || alone {
@@ -327,11 +347,11 @@ impl Walk<'_> {
             return Ok(None);
         };
         let name = path.display().to_string();
-        let bare = options.itself && !options.recursive && (is_folder || is_chosen(options));
+        let bare = options.itself && !options.recursive;
         let style = Style {
             fields: options.fields,
             filter: options.filter,
-            ost: options.ost,
+            ost: options.ost.as_ref().map(|ost| ost.index.map_or(u32::MAX, u32::from)),
             name: (!bare).then_some(name.as_str()),
             is_default: is_folder,
             raw: options.raw,
@@ -342,9 +362,10 @@ impl Walk<'_> {
     }
 }
 
-/// Whether single fields are asked for.
-fn is_chosen(options: &GetStripe) -> bool {
-    options.fields != Fields::USUAL
+/// Whether the file system at `path` has the OST; a mount that does not answer is believed to.
+fn is_known(ost: &Ost, path: &Path) -> bool {
+    let targets = Mount::of(path).ok().and_then(|mut mount| mount.ask(TARGETS, &[]).ok());
+    targets.is_none_or(|targets: Vec<Target>| ost.is_among(&targets))
 }
 
 /// The file's layout. A directory without default has that of the file system's root, and if that
@@ -392,5 +413,36 @@ fn mdt_index(path: &Path) -> Result<String, Errno> {
     match (mdts.next(), mdts.next()) {
         (Some(mdt), None) => Ok(format!("{}\n", mdt.index)),
         _ => Err(Errno::EOPNOTSUPP),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Ost;
+    use sheen_control::api::{Kind, Target};
+
+    #[test]
+    fn osts_are_known_by_index_and_by_uuid() {
+        let target = |kind, index, name: &str| Target {
+            kind,
+            index,
+            uuid: format!("{name}_UUID"),
+            device: String::new(),
+            active: true,
+        };
+        let all = [target(Kind::Mdt, 1, "l-MDT0001"), target(Kind::Ost, 0, "l-OST0000")];
+        for (text, known) in [
+            ("0", true),
+            ("l-OST0000", true),
+            ("l-OST0000_UUID", true),
+            ("1", false),
+            ("9", false),
+            ("l-OST0009_UUID", false),
+            ("other-OST0000_UUID", false),
+            ("l-MDT0001_UUID", false),
+            ("bogus", false),
+        ] {
+            assert_eq!(Ost::read(text).is_among(&all), known, "{text}");
+        }
     }
 }

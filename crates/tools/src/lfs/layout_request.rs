@@ -64,7 +64,7 @@ pub(super) const OPTIONS: &[Opt] = &[
         short: Some('p'),
         names: &["pool"],
         takes: Takes::Value("POOL"),
-        help: "Name of the pool; \"\" or inherit for that of the directory, ignore for no pool",
+        help: "Name of the pool; \"\", inherit or none for that of the directory, ignore for no pool",
     },
     refused(Some('z'), &["extension-size", "ext-size"], Takes::Value("SIZE")),
     refused(Some('N'), &["mirror-count"], Takes::Maybe("COUNT")),
@@ -374,7 +374,7 @@ impl LayoutRequest {
     /// The pool's name, without the file system's before it.
     fn pool(&self, text: &str) -> Result<Option<PoolName>, Fault> {
         let name = text.split_once('.').map_or(text, |(_, name)| name);
-        if name.is_empty() || name == "inherit" {
+        if ["", "inherit", "none"].contains(&name) {
             return Ok(None);
         }
         PoolName::new(name).map(Some).ok_or_else(|| {

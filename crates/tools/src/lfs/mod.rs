@@ -9,11 +9,13 @@ mod check;
 mod compare;
 mod components;
 mod df;
+mod dirstripe;
 mod fid2path;
 mod find;
 mod getname;
 mod getstripe;
 mod heat;
+mod ladvise;
 mod layout_request;
 mod layout_source;
 mod layout_text;
@@ -23,22 +25,29 @@ mod mount;
 mod options;
 mod path2fid;
 mod pools;
+mod rmfid;
 mod setstripe;
 mod size;
+mod som;
 mod targets;
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
 pub(crate) use pools::{print as print_pools, shown as pool_names};
 
+use crate::origins;
 use crate::output::Fault;
 
 /// Show and set layouts and other attributes of files and mounts
 #[derive(Args)]
 #[command(arg_required_else_help = true)]
 pub struct Lfs {
+    /// The file system, by its directory as for `sheen up`, where this machine has several
+    #[arg(long, value_name = "DIR", global = true)]
+    dir: Option<PathBuf>,
     #[command(subcommand)]
     command: Command,
 }
@@ -71,6 +80,18 @@ enum Command {
     Path2fid(path2fid::PathToFid),
     /// Show the paths of FIDs
     Fid2path(fid2path::FidToPath),
+    /// Give servers advice about the use of files, which ours take none of
+    Ladvise(ladvise::Ladvise),
+    /// Show what the MDT knows of a file's size
+    Getsom(som::GetSom),
+    /// Remove files by their FIDs
+    Rmfid(rmfid::RemoveFid),
+    /// Show how directories lie on MDTs
+    Getdirstripe(dirstripe::Get),
+    /// Create directories, on an MDT by its index
+    Mkdir(dirstripe::Make),
+    /// Create directories, on an MDT by its index
+    Setdirstripe(dirstripe::Make),
     /// Show how much files are accessed (file heat)
     #[command(name = "heat_get")]
     HeatGet(heat::Get),
@@ -87,8 +108,6 @@ pub const REFUSED_COMMANDS: &[&str] = &[
     "changelog_clear",
     "data_version",
     "flushctx",
-    "getdirstripe",
-    "getsom",
     "hsm",
     "hsm_action",
     "hsm_archive",
@@ -99,17 +118,13 @@ pub const REFUSED_COMMANDS: &[&str] = &[
     "hsm_restore",
     "hsm_set",
     "hsm_state",
-    "ladvise",
     "mirror",
-    "mkdir",
     "mv",
     "pcc",
     "project",
     "quota",
     "rm_entry",
     "rmentry",
-    "rmfid",
-    "setdirstripe",
     "setquota",
     "somsync",
     "unlink_foreign",
@@ -119,6 +134,7 @@ pub const REFUSED_COMMANDS: &[&str] = &[
 pub fn refused(command: &str) -> &'static [&'static str] {
     match command {
         "df" => df::REFUSED,
+        "mkdir" | "setdirstripe" => dirstripe::REFUSED,
         _ => &[],
     }
 }
@@ -139,6 +155,9 @@ pub fn help(command: &str) -> Option<String> {
 /// # Errors
 /// As Lustre's command: the exit code is an errno.
 pub fn run(arguments: &Lfs) -> Result<(), Fault> {
+    if let Some(dir) = &arguments.dir {
+        origins::choose_directory("lfs", dir)?;
+    }
     match &arguments.command {
         Command::Setstripe(options) => setstripe::run(options),
         Command::Getstripe(options) => getstripe::run(options),
@@ -152,6 +171,12 @@ pub fn run(arguments: &Lfs) -> Result<(), Fault> {
         Command::Check(options) => check::run(options),
         Command::Path2fid(options) => path2fid::run(options),
         Command::Fid2path(options) => fid2path::run(options),
+        Command::Ladvise(options) => ladvise::run(options),
+        Command::Getsom(options) => som::run(options),
+        Command::Rmfid(options) => rmfid::run(options),
+        Command::Getdirstripe(options) => dirstripe::get(options),
+        Command::Mkdir(options) => dirstripe::make("mkdir", options),
+        Command::Setdirstripe(options) => dirstripe::make("setdirstripe", options),
         Command::HeatGet(options) => heat::get(options),
         Command::HeatSet(options) => heat::set(options),
         Command::Getname(options) => getname::run(options),

@@ -6,7 +6,8 @@ use serde::de::DeserializeOwned;
 use sheen_control::Client;
 use sheen_types::Errno;
 
-use crate::output::errno_of;
+use crate::origins::{self, Home};
+use crate::output::{Fault, errno_of};
 use crate::processes::{self, Failure, command};
 use sheen_control::api::{MOUNT_INFO, MountInfo};
 
@@ -45,7 +46,31 @@ impl Mount {
                 all.extend(Self::inside(path));
             }
         }
+        if let Some(home) = origins::chosen() {
+            all.retain(|mount| home.is(&Home::of_source(&mount.info.source)));
+        }
         all
+    }
+
+    /// A mount of the file system of this name, if there is one.
+    ///
+    /// # Errors
+    /// Several file systems have the name: which is meant.
+    pub(super) fn named(command: &str, fsname: &str) -> Result<Option<Self>, Fault> {
+        let mut mounts = Self::all();
+        mounts.retain(|mount| mount.info.fsname == fsname);
+        let homes = origins::distinct(mounts.iter_mut().map(Self::home));
+        match homes.len() {
+            0 | 1 => Ok(mounts.into_iter().next()),
+            _ => Err(origins::ask(command, &homes)),
+        }
+    }
+
+    fn home(&mut self) -> Option<Home> {
+        match &mut self.way {
+            Way::Process(process) => origins::home(process),
+            Way::Inside(_) => Some(Home::of_source(&self.info.source)),
+        }
     }
 
     fn inside(path: PathBuf) -> Option<Self> {

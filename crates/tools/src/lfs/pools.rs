@@ -10,6 +10,7 @@ use sheen_wire::lov::{LovEa, PoolName};
 use super::layout_source::folder_of;
 use super::mount::Mount;
 use crate::lctl::pools::parameters;
+use crate::origins;
 use crate::output::{Fault, line};
 use crate::processes::command_first;
 use sheen_control::api::{MGS_POOLS, POOLS};
@@ -86,7 +87,7 @@ pub(crate) fn print(command: &str, name: &str) -> Result<(), Fault> {
                 Some((fsname, pool)) => (fsname, Some(pool)),
                 None => (name, None),
             };
-            let pools = known(fsname).ok_or(Fault::reported(Errno::ENOENT))?;
+            let pools = known(command, fsname)?.ok_or(Fault::reported(Errno::ENOENT))?;
             (fsname.to_owned(), pool, pools)
         }
     };
@@ -106,12 +107,13 @@ pub(crate) fn print(command: &str, name: &str) -> Result<(), Fault> {
 }
 
 /// The pools of a file system that is mounted here, or whose MGS runs here.
-fn known(fsname: &str) -> Option<Pools> {
-    if let Some(mut mount) = Mount::all().into_iter().find(|mount| mount.info.fsname == fsname) {
-        return of(&mut mount).ok();
+fn known(command: &str, fsname: &str) -> Result<Option<Pools>, Fault> {
+    if let Some(mut mount) = Mount::named(command, fsname)? {
+        return Ok(of(&mut mount).ok());
     }
-    let text = command_first(MGS_POOLS, &[fsname]).ok()?;
-    serde_json::from_str(&text).ok()
+    origins::choose_mgs(command, |name| name == fsname)?;
+    let text = command_first(MGS_POOLS, &[fsname]).ok();
+    Ok(text.and_then(|text| serde_json::from_str(&text).ok()))
 }
 
 /// What each mount and MDT of this machine knows: its pools by name, with their OSTs in lines.

@@ -133,7 +133,13 @@ impl Find {
             "print" => {}
             "print0" => self.zero = true,
             "lazy" => self.lazy = true,
-            "printf" => self.format = Some(Format::read(value)),
+            "printf" => {
+                let format = Format::read(value);
+                for word in &format.unknown {
+                    eprintln!("lfs find: warning: unrecognized format directive '{word}'");
+                }
+                self.format = Some(format);
+            }
             "ls" => self.format = Some(Format::read(printf::LS)),
             _ => return Ok(false),
         }

@@ -7,9 +7,9 @@ use sheen_wire::lov::{CompFlags, LovEa};
 
 use super::{File, Test, Tests, matches};
 use crate::lfs::attributes::Xattr;
-use crate::lfs::find::Find;
 use crate::lfs::find::options::GRAMMAR;
 use crate::lfs::find::values::symbolic;
+use crate::lfs::find::{Find, newer_apart};
 use crate::lfs::layout_request::{self, LayoutRequest};
 
 /// A file with a layout, that counts what it was asked for.
@@ -175,18 +175,23 @@ fn bad_values_are_refused_with_lustres_exit_codes() {
         ("--component-flags x", 0, "bad component flags 'x'"),
         ("--component-end x", 0, "bad component end 'x'"),
         ("-mtime x", 1, "bad mtime 'x'"),
-        ("-maxdepth x", 1, "bad maxdepth 'x'"),
+        ("-maxdepth abc", 1, "bad maxdepth 'abc'"),
+        ("-type fd", 4, "bad type 'fd'"),
+        ("-attrs Bogus", 1, "bad attribute name 'Bogus'"),
         ("-user nosuchuser", 1, "invalid username/UID 'nosuchuser'"),
         ("-perm 9", 1, "invalid mode '9'"),
         ("-threads 0", 1, "bad thread count '0'"),
         ("-skip 100", 1, "invalid skip percentage '100'"),
         ("-L bogus", 22, "layout 'bogus' is unknown: use mdt, raid0 or released"),
         ("-maxdepth 1 -mindepth 2", 4, "mindepth 2 > maxdepth 1 (try 'lfs find --help')"),
+        ("-newerxy /", 4, "unrecognized option '-newerxy'"),
+        ("-newermx /", 4, "unrecognized option '-newermx'"),
+        ("-newermt x", 22, "bad time 'x'"),
         ("-N 2", 95, "option '-N' is not supported by Sheen yet"),
     ] {
         let words: Vec<std::ffi::OsString> =
             format!("/x {line}").split_whitespace().map(Into::into).collect();
-        let fault = GRAMMAR.read(&words).and_then(Find::read).unwrap_err();
+        let fault = GRAMMAR.read(&newer_apart(&words)).and_then(Find::read).unwrap_err();
         assert_eq!((fault.code, fault.text), (code, format!("lfs find: {text}")), "{line}");
     }
 }

@@ -16,7 +16,11 @@ pub(super) const LS: &str = "%i\\t%k\\t%M\\t%n\\t%u\\t%g\\t%s\\t%t\\t%p\\n";
 
 /// A format, cut up.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Format(Vec<Piece>);
+pub(super) struct Format {
+    pieces: Vec<Piece>,
+    /// What stands behind a `%` and is no directive.
+    pub(super) unknown: Vec<String>,
+}
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Piece {
@@ -28,7 +32,7 @@ enum Piece {
 impl Format {
     /// Reads a format. Unknown escapes and directives stand for themselves.
     pub(super) fn read(text: &str) -> Self {
-        let (mut pieces, mut plain) = (Vec::new(), String::new());
+        let (mut pieces, mut plain, mut unknown) = (Vec::new(), String::new(), Vec::new());
         let mut letters = text.chars().peekable();
         while let Some(letter) = letters.next() {
             match letter {
@@ -53,14 +57,16 @@ impl Format {
                         pieces.push(Piece::Text(std::mem::take(&mut plain)));
                         pieces.push(Piece::Directive(name, width.parse().unwrap_or(0)));
                     } else {
-                        plain.push_str(&format!("%{width}{name}"));
+                        let text = format!("%{width}{name}");
+                        plain.push_str(&text);
+                        unknown.push(text);
                     }
                 }
                 letter => plain.push(letter),
             }
         }
         pieces.push(Piece::Text(plain));
-        Self(pieces)
+        Self { pieces, unknown }
     }
 
     /// The text for a file.
@@ -69,7 +75,7 @@ impl Format {
     /// What asking for its attributes or layout met.
     pub(super) fn text(&self, path: &Path, file: &dyn File) -> Result<Vec<u8>, Errno> {
         let mut text = Vec::new();
-        for piece in &self.0 {
+        for piece in &self.pieces {
             match piece {
                 Piece::Text(plain) => text.extend_from_slice(plain.as_bytes()),
                 Piece::Directive(name, width) => {
@@ -280,7 +286,7 @@ mod tests {
     fn formats_are_cut_up() {
         let text = |text: &str| Piece::Text(text.to_owned());
         let directive = |name: &str, width| Piece::Directive(name.to_owned(), width);
-        let Format(pieces) = Format::read("a\\tb%%%s|%-10u%Lc%T@%Q\\q\\n");
+        let Format { pieces, unknown } = Format::read("a\\tb%%%s|%-10u%Lc%T@%Q\\q\\n");
         let expected = [
             text("a\tb%"),
             directive("s", 0),
@@ -293,6 +299,7 @@ mod tests {
             text("%Q\\q\n"),
         ];
         assert_eq!(pieces, expected);
+        assert_eq!(unknown, ["%Q"]);
     }
 
     /// A file of a mount, which does not report when it was made.

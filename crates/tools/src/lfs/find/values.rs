@@ -9,7 +9,7 @@ use super::{BAD_VALUE_CODE, bad, times};
 use crate::lfs::options::parse_number;
 use crate::output::{Fault, USAGE_CODE};
 
-/// `XY REFERENCE`: X of the file against Y of the reference, `t` for a time in words.
+/// `XY REFERENCE`: X of the file against Y of the reference, `t` for a time in words. Other letters are no option.
 pub(super) fn newer(value: &str) -> Result<Test, Fault> {
     let wrong = |text: String| bad(EINVAL_CODE, text);
     let (kinds, reference) = value.split_at_checked(2).unwrap_or(("mm", value));
@@ -21,16 +21,15 @@ pub(super) fn newer(value: &str) -> Result<Test, Fault> {
         _ => None,
     };
     let mut letters = kinds.chars();
-    let own = time(letters.next());
-    let own = own.ok_or_else(|| wrong(format!("-newer{kinds}: X must be a, b, c or m")))?;
+    let unknown = || bad(USAGE_CODE, format!("unrecognized option '-newer{kinds}'"));
+    let own = time(letters.next()).ok_or_else(unknown)?;
     let other = letters.next();
     if other == Some('t') {
         let than = times::parse(reference);
         let than = than.ok_or_else(|| wrong(format!("bad time '{reference}'")))?;
         return Ok(Test::Newer(own, than));
     }
-    let other = time(other);
-    let other = other.ok_or_else(|| wrong(format!("-newer{kinds}: Y must be a, b, c, m or t")))?;
+    let other = time(other).ok_or_else(unknown)?;
     let found = times::status(reference.as_ref(), false).map_err(|errno| {
         Fault::new(errno, format!("lfs find: cannot stat '{reference}': {errno}"))
     })?;
@@ -56,7 +55,7 @@ pub(super) fn attributes(value: &str) -> Result<Test, Fault> {
         let known = ATTRIBUTES.iter().find(|(letter, long, _)| {
             long.eq_ignore_ascii_case(name) || name.len() == 1 && name.starts_with(*letter)
         });
-        let wrong = || bad(EINVAL_CODE, format!("unknown attribute '{name}'"));
+        let wrong = || bad(BAD_VALUE_CODE, format!("bad attribute name '{name}'"));
         let (_, _, bit) = known.ok_or_else(wrong)?;
         *(if name == word { &mut set } else { &mut clear }) |= bit;
     }
