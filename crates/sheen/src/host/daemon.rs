@@ -1,13 +1,14 @@
 //! Background processes: starting one and waiting until it is ready, finding and ending it.
 
 use std::fs;
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use super::progress::{Lines, Progress};
 use super::{log, private};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use sheen_tools::output::{Fault, errno_of};
@@ -17,6 +18,8 @@ use sheen_types::Errno;
 const READY: &str = "ready";
 /// What comes before the reason of one that is not.
 const FAILED: &str = "failed ";
+/// What comes before what it does until it is.
+const DOING: &str = "doing ";
 /// Set in the environment of a process that was started in the background.
 const SUPERVISED: &str = "SHEEN_SUPERVISED";
 /// How often we look whether a process has ended.
@@ -121,21 +124,32 @@ impl Daemon {
             .map_err(cannot)?;
         let pid = Pid::from_child(&child);
         self.adopt(pid).map_err(cannot)?;
-        let mut said = String::new();
-        if let Some(output) = child.stdout.take() {
-            BufReader::new(output).read_line(&mut said).map_err(cannot)?;
-        }
-        if said.trim_end() == READY {
+        let said = child.stdout.take().map_or(Ok(String::new()), |output| self.outcome(output));
+        let said = said.map_err(cannot)?;
+        if said == READY {
             return Ok(());
         }
         let ended = child.wait().map_err(cannot)?;
         let _ = fs::remove_file(self.pid_file());
         let code = ended.code().and_then(|code| u8::try_from(code).ok());
-        let text = match said.trim_end().strip_prefix(FAILED) {
+        let text = match said.strip_prefix(FAILED) {
             Some(why) => why.to_owned(),
             None => format!("the {} process died; see {}", self.name, self.log_file().display()),
         };
         Err(Fault { code: code.filter(|code| *code != 0).unwrap_or(1), text })
+    }
+
+    /// What the process says at last; what it does meanwhile is shown.
+    fn outcome(&self, output: ChildStdout) -> io::Result<String> {
+        let mut lines = Lines::new(output);
+        let mut progress = Progress::new(format!("waits for the {} process to start", self.name));
+        loop {
+            let line = lines.next(&mut progress)?;
+            match line.strip_prefix(DOING) {
+                Some(what) => progress.doing(&format!("the {} process {what}", self.name)),
+                None => return Ok(line),
+            }
+        }
     }
 
     /// Asks it to end and waits; `false` if it has not after `patience`.
@@ -160,10 +174,12 @@ impl Daemon {
     #[expect(clippy::disallowed_methods, reason = "a tool that waits for a process")]
     pub(crate) fn wait(&self, patience: Duration) -> bool {
         let begin = Instant::now();
-        while self.pid().is_some_and(is_alive) {
+        let mut progress = Progress::new("");
+        while let Some(pid) = self.pid().filter(|pid| is_alive(*pid)) {
             if begin.elapsed() > patience {
                 return false;
             }
+            progress.doing(&format!("waits for the {} process, pid {pid}, to end", self.name));
             std::thread::sleep(LOOK);
         }
         true
@@ -272,6 +288,14 @@ fn started_at(pid: Pid) -> Option<String> {
 /// Reports to the process that started this one that it is ready.
 pub(crate) fn say_ready() {
     say(READY);
+}
+
+/// Reports what it does until it is ready.
+pub(crate) fn say_doing(what: &str) {
+    tracing::info!("{what}");
+    if std::env::var_os(SUPERVISED).is_some() {
+        say(&format!("{DOING}{what}"));
+    }
 }
 
 /// Reports why it is not ready.

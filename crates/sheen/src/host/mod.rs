@@ -16,6 +16,7 @@ mod mount;
 mod mount_source;
 mod native;
 mod private;
+mod progress;
 mod rediscovery;
 mod salvage;
 mod scrub;

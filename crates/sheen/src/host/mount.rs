@@ -2,12 +2,13 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clap::Args;
 use rustix::fs::OFlags;
-use sheen_assembly::NodeConnector;
-use sheen_client::config::{self, MountOptions};
+use sheen_assembly::{NodeConnector, ReportingConnector};
+use sheen_client::config::{self, ImportPlan, MountOptions, ServerKind};
 use sheen_client::data::Osts;
 use sheen_client::locks::CallbackRouter;
 use sheen_client::posix::AccessTimes;
@@ -250,11 +251,14 @@ async fn connect(
         fileset: source.fileset.clone(),
         timeout: TIMEOUT,
     };
-    let connector = Arc::new(NodeConnector(Arc::clone(node)));
+    let is_mounted = Arc::new(AtomicBool::new(false));
+    let connector = NodeConnector(Arc::clone(node));
+    let connector = Arc::new(ReportingConnector(connector, reports(&is_mounted)));
     let data = Osts::new(world.clone());
     let path = Arc::clone(&data) as _;
     let hook = Some(follower.hook());
     let files = config::mount(world.clone(), connector, router, path, plan, hook).await;
+    is_mounted.store(true, Ordering::Relaxed);
     files.map(|files| (files, data)).map_err(|error| {
         let mut hints = error.hints().join(" ");
         if error == config::MountError::MgsUnreachable {
@@ -264,6 +268,29 @@ async fn connect(
         let text = format!("mount.lustre: mount {source} at {target} failed: {error}. {hints}");
         Fault::new(error.errno(), text.trim_end().to_owned())
     })
+}
+
+/// Reports what a mount waits for, until it is one: of OSTs that are away it waits for no single one.
+fn reports(is_mounted: &Arc<AtomicBool>) -> impl Fn(&ImportPlan) + Send + Sync + use<> {
+    let is_mounted = Arc::clone(is_mounted);
+    move |plan| {
+        if !is_mounted.load(Ordering::Relaxed) {
+            daemon::say_doing(&awaited(plan));
+        }
+    }
+}
+
+fn awaited(plan: &ImportPlan) -> String {
+    let nids = plan.nids.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+    let (target, seconds) = (plan.target.to_string(), TIMEOUT.as_secs());
+    let name = target.strip_suffix("_UUID").unwrap_or(&target);
+    match plan.service {
+        ServerKind::Mgs => format!("waits up to {seconds} s for the MGS at {nids}"),
+        ServerKind::Mdt => format!(
+            "waits up to {seconds} s for {name} at {nids}; after a crash it waits for its clients of before first"
+        ),
+        ServerKind::Ost => "waits up to 5 s for the OSTs".to_owned(),
+    }
 }
 
 /// Waits until it is unmounted, or this process gets a signal to end.
