@@ -40,6 +40,6 @@ mod write_backs;
 pub use alive::{Said, abort, ask, state};
 pub use device::{Serving, serve};
 pub use jobs::Jobs;
-pub use mount::{MountError, MountOptions, Mounted, is_mount_point, mount};
+pub use mount::{MountError, MountOptions, Mounted, check_device, is_mount_point, mount};
 pub use place::{Place, Stays};
 pub use questions::{Questions, question};

@@ -78,6 +78,7 @@ impl MountError {
     #[must_use]
     pub fn errno(&self) -> Errno {
         match self {
+            Self::NoDevice(error) if is_denied(error) => Errno::EACCES,
             Self::NoDevice(_) => Errno::ENODEV,
             Self::NoHelper => Errno::EPERM,
             Self::NoDirectory(_, error) | Self::Refused(_, error) => error
@@ -92,6 +93,11 @@ impl MountError {
 impl fmt::Display for MountError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::NoDevice(error) if is_denied(error) => write!(
+                out,
+                "cannot open /dev/fuse: {error}; it is there, but this user may not use it: as root run 'chmod 666 \
+                 /dev/fuse', in a container pass '--device /dev/fuse'"
+            ),
             Self::NoDevice(error) => write!(
                 out,
                 "cannot open /dev/fuse: {error}; load it with 'modprobe fuse', in a container pass \
@@ -115,6 +121,11 @@ impl fmt::Display for MountError {
 }
 
 impl std::error::Error for MountError {}
+
+/// By its mode, or by the rules of a container.
+fn is_denied(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::PermissionDenied
+}
 
 /// A mounted file system. Dropping it unmounts.
 pub struct Mounted {
@@ -227,11 +238,7 @@ fn attach(point: &Path, options: &MountOptions) -> io::Result<Option<OwnedFd>> {
 /// The usual mistakes, found before the kernel finds them less clearly. Answers the mount point's
 /// canonical path.
 fn check(path: &Path) -> Result<PathBuf, MountError> {
-    let device = std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse");
-    device.map_err(MountError::NoDevice)?;
-    if !rustix::process::geteuid().is_root() && !helper_exists() {
-        return Err(MountError::NoHelper);
-    }
+    check_device()?;
     let refused = |error| MountError::NoDirectory(path.to_owned(), error);
     let own = std::fs::metadata(path).map_err(refused)?;
     if !own.is_dir() {
@@ -241,6 +248,19 @@ fn check(path: &Path) -> Result<PathBuf, MountError> {
     match is_mount_point(&full) {
         true => Err(MountError::Busy(full)),
         false => Ok(full),
+    }
+}
+
+/// Whether this process can mount at all.
+///
+/// # Errors
+/// [`MountError::NoDevice`], [`MountError::NoHelper`].
+pub fn check_device() -> Result<(), MountError> {
+    let device = std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse");
+    device.map_err(MountError::NoDevice)?;
+    match rustix::process::geteuid().is_root() || helper_exists() {
+        true => Ok(()),
+        false => Err(MountError::NoHelper),
     }
 }
 

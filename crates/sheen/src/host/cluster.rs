@@ -7,12 +7,14 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::net::SocketAddrV4;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use sheen_fuse::Place;
+use sheen_io_os::SocketFolder;
 use sheen_types::{Errno, Nid, TargetKind};
 
 use super::daemon::Daemon;
@@ -23,6 +25,8 @@ use sheen_tools::output::Fault;
 
 /// The key of the number of the mount's device.
 pub(super) const MOUNT_DEVICE: &str = "mount.device";
+/// The key of the options of `-o` that it was mounted with.
+pub(super) const MOUNT_OPTIONS: &str = "mount.options";
 /// How long a process may take to end by itself.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -117,6 +121,8 @@ impl Cluster {
             && let Some((pid, words)) = rediscovery::process("mount", &self.directory)
         {
             self.mount().adopt(pid).map_err(|error| io_fault(&self.run(), &error))?;
+            let options = rediscovery::value_of(&words, "-o").map(str::to_owned);
+            self.values.extend(options.map(|options| (MOUNT_OPTIONS.to_owned(), options)));
             let point = words.into_iter().rev().find(|word| !word.is_empty());
             self.values.extend(point.map(|point| ("mount".to_owned(), point)));
             self.values.remove(MOUNT_DEVICE);
@@ -208,6 +214,23 @@ impl Cluster {
         Daemon::new(&self.run(), "mount")
     }
 
+    /// Whether a server answers for it whose process cannot be seen from here.
+    pub(super) fn is_served_elsewhere(&self) -> bool {
+        let Some((nid, port)) = self.address() else { return false };
+        let node = SocketAddrV4::new(nid.address(), port);
+        self.server().pid().is_none()
+            && SocketFolder::open(&self.sockets()).is_ok_and(|folder| folder.is_live(node))
+    }
+
+    /// The error where that keeps a command from its work.
+    pub(super) fn served_elsewhere(&self) -> Fault {
+        let text = format!(
+            "{}: its server runs in another PID namespace, that of a container perhaps: run this there",
+            self.directory.display()
+        );
+        Fault::new(Errno::EBUSY, text)
+    }
+
     /// The state of the mount process.
     pub(super) fn health(&self) -> Health {
         liveness::health(&self.mount(), &self.place())
@@ -247,7 +270,11 @@ impl Cluster {
         let failed = |error: rustix::io::Errno| io_fault(&path, &error.into());
         let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC;
         let file = rustix::fs::open(&path, flags, Mode::from_raw_mode(0o600)).map_err(failed)?;
-        rustix::fs::flock(&file, FlockOperation::LockExclusive).map_err(failed)?;
+        if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+            let place = self.directory.display();
+            eprintln!("waits for another `sheen up`, `down` or `fsck` that works on {place} ...");
+            rustix::fs::flock(&file, FlockOperation::LockExclusive).map_err(failed)?;
+        }
         Ok(file)
     }
 }

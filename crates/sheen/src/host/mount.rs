@@ -23,7 +23,7 @@ use sheen_types::{Errno, Nid};
 
 use super::daemon::{self, Daemon};
 use super::mount_source::MountSource;
-use super::{invalid, io_fault, private, server};
+use super::{invalid, io_fault, liveness, private, server};
 use sheen_tools::output::{Fault, errno_of};
 
 /// How long to wait for the MGS and the MDT.
@@ -121,6 +121,9 @@ pub(crate) fn run(options: &Mount) -> Result<(), Fault> {
         if let Err(fault) = &served {
             daemon::say_failed(&fault.text);
         }
+        if served.is_ok() {
+            forget_own_folder();
+        }
         return served;
     }
     let target = absolute(&options.target)?;
@@ -138,6 +141,19 @@ pub(crate) fn run(options: &Mount) -> Result<(), Fault> {
             let _ = std::fs::remove_dir_all(place);
         }
     })
+}
+
+/// Removes the folder of a mount in the background that has ended well: no one will read its log.
+fn forget_own_folder() {
+    let log = std::env::var_os(super::log::FILE_VARIABLE).map(PathBuf::from);
+    let folder = log.as_deref().and_then(Path::parent);
+    let is_unnamed = |folder: &&Path| {
+        folder.file_name().is_some_and(|name| name.to_string_lossy().starts_with("mount-"))
+    };
+    if let Some(folder) = folder.filter(is_unnamed) {
+        // A next mount sweeps it otherwise.
+        let _ = std::fs::remove_dir_all(folder);
+    }
 }
 
 /// Takes away what mounts in the background left that have ended: their logs were there to be read till now.
@@ -160,6 +176,7 @@ fn serve(options: &Mount) -> Result<(), Fault> {
     let settings = Settings::parse(&options.options, is_root)?;
     let source = MountSource::resolve(&options.source, settings.port, settings.nid)?;
     let target = absolute(&options.target)?;
+    liveness::detach_ended(&target)?;
     refuse_twice(&source.name, &target)?;
     let host = Host::start(None)
         .map_err(|error| Fault::new(Errno::EAGAIN, format!("no threads: {error}")))?;
@@ -275,7 +292,9 @@ fn reports(is_mounted: &Arc<AtomicBool>) -> impl Fn(&ImportPlan) + Send + Sync +
     let is_mounted = Arc::clone(is_mounted);
     move |plan| {
         if !is_mounted.load(Ordering::Relaxed) {
-            daemon::say_doing(&awaited(plan));
+            let what = awaited(plan);
+            tracing::info!("{what}");
+            daemon::say_doing(&what);
         }
     }
 }
@@ -289,7 +308,7 @@ fn awaited(plan: &ImportPlan) -> String {
         ServerKind::Mdt => format!(
             "waits up to {seconds} s for {name} at {nids}; after a crash it waits for its clients of before first"
         ),
-        ServerKind::Ost => "waits up to 5 s for the OSTs".to_owned(),
+        ServerKind::Ost => "waits for the OSTs".to_owned(),
     }
 }
 

@@ -17,13 +17,15 @@ pub(super) struct Progress {
     since: Instant,
     what: String,
     is_shown: bool,
+    /// When the last line was shown, after `since`.
+    shown: Duration,
 }
 
 impl Progress {
     /// Nothing is shown before a second has passed.
     #[expect(clippy::disallowed_methods, reason = "a tool that waits for a process")]
     pub(super) fn new(what: impl Into<String>) -> Self {
-        Self { since: Instant::now(), what: what.into(), is_shown: false }
+        Self { since: Instant::now(), what: what.into(), is_shown: false, shown: Duration::ZERO }
     }
 
     /// What is waited for from now on.
@@ -42,17 +44,20 @@ impl Progress {
         }
     }
 
-    /// The line to show when `waited` has passed; each once.
+    /// The line to show when `waited` has passed; each once, and one a second.
     fn line(&mut self, waited: Duration) -> Option<String> {
-        let is_time = waited >= QUIET && !self.is_shown && !self.what.is_empty();
-        self.is_shown |= is_time;
-        is_time.then(|| format!("{} ...", self.what))
+        let is_time = waited >= self.shown + QUIET && !self.is_shown && !self.what.is_empty();
+        if !is_time {
+            return None;
+        }
+        (self.is_shown, self.shown) = (true, waited);
+        Some(format!("{} ...", self.what))
     }
 
     /// When there is something to show; `None` if there is nothing more.
     fn due(&self) -> Option<Duration> {
         let is_open = !self.is_shown && !self.what.is_empty();
-        is_open.then(|| QUIET.saturating_sub(self.since.elapsed()))
+        is_open.then(|| (self.shown + QUIET).saturating_sub(self.since.elapsed()))
     }
 }
 
@@ -113,7 +118,7 @@ mod tests {
         progress.doing("waits for a");
         assert_eq!(progress.line(QUIET * 9), None, "the same");
         progress.doing("waits for b");
-        assert_eq!(progress.line(QUIET / 2), None);
+        assert_eq!(progress.line(QUIET * 3 / 2), None, "too soon after the last one");
         assert_eq!(progress.line(QUIET * 9).as_deref(), Some("waits for b ..."));
         assert!(progress.due().is_none());
         progress.doing("");

@@ -1,27 +1,27 @@
 //! `sheen up`: formats what is missing, starts what does not run, mounts.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use sheen_fuse::Place;
 use sheen_io_os::SocketFolder;
-use sheen_store_disk::{FormatOptions, StoreDisk};
-use sheen_types::{Errno, Nid, TargetKind};
+use sheen_store_disk::StoreDisk;
+use sheen_types::{Errno, Nid};
 
-use super::cluster::{Cluster, MOUNT_DEVICE, PATIENCE, is_ost};
+use super::cluster::{Cluster, MOUNT_DEVICE, MOUNT_OPTIONS, PATIENCE, is_ost};
 use super::liveness::{self, Health};
 use super::server::Accept;
 use super::undo::Undo;
 use super::{
-    PORT, addresses, folder_fault, invalid, io_fault, mount, mount_source, private, rediscovery,
+    PORT, addresses, folder_fault, invalid, io_fault, missing, mount, mount_source, private,
+    rediscovery,
 };
-use sheen_tools::mkfs::{self, TargetConfig};
+use sheen_tools::mkfs;
 use sheen_tools::output::{self, Fault};
 
-/// OSTs of a new file system by default.
-const OSTS: u16 = 4;
 /// Port for those who may not use Lustre's.
 const PORT_UNPRIVILEGED: u16 = 9988;
 /// The server's `obd_timeout`, in seconds: no peer on one machine is far away.
@@ -120,6 +120,7 @@ pub(crate) fn up(options: &Up) -> Result<(), Fault> {
         return Err(invalid(text));
     }
     mount::check_point(&options.mount)?;
+    sheen_fuse::check_device().map_err(|error| Fault::new(error.errno(), error.to_string()))?;
     let mut undo = Undo::of(&options.dir);
     let begun = private::top(&options.dir).and_then(|()| Cluster::locked(&options.dir));
     let (cluster, done) = match begun {
@@ -134,8 +135,12 @@ pub(crate) fn up(options: &Up) -> Result<(), Fault> {
 }
 
 fn bring_up(cluster: &mut Cluster, options: &Up, undo: &mut Undo) -> Result<(), Fault> {
+    if cluster.is_served_elsewhere() {
+        return Err(cluster.served_elsewhere());
+    }
     settle(cluster, options)?;
-    format_missing(cluster, options, undo)?;
+    let wanted = missing::Wanted { osts: options.osts, size_kib: options.device_size };
+    missing::format(cluster, wanted, undo)?;
     report_lost_marks(cluster);
     start_server(cluster, options, undo)?;
     start_mount(cluster, options)
@@ -177,45 +182,6 @@ fn refuse_to_change(cluster: &Cluster, options: &Up, there: u16) -> Result<(), F
         (None, None) => return Ok(()),
     };
     Err(Fault::new(Errno::EBUSY, format!("{asked}; run `sheen down` first")))
-}
-
-fn format_missing(cluster: &mut Cluster, options: &Up, undo: &mut Undo) -> Result<(), Fault> {
-    let there = cluster.targets();
-    let has = |name: &str| there.iter().any(|path| path.ends_with(name));
-    let known = there.iter().filter(|path| is_ost(path)).count() as u16;
-    let wanted = options.osts.unwrap_or(if known == 0 { OSTS } else { known });
-    let fsname = cluster.get("fsname").unwrap_or_default().to_owned();
-    let target = |kind, index| TargetConfig {
-        kind: Some(kind),
-        fsname: fsname.clone(),
-        index,
-        ..TargetConfig::default()
-    };
-    let mgs = TargetConfig { mgs: true, ..TargetConfig::default() };
-    let mut missing =
-        vec![("mgt".to_owned(), mgs), ("mdt0000".to_owned(), target(TargetKind::Mdt, 0))];
-    missing.extend(
-        (0..wanted).map(|index| (format!("ost{index:04x}"), target(TargetKind::Ost, index))),
-    );
-    // They are made in this order: a gap is no beginning that was cut short.
-    let last = missing.iter().rposition(|(name, _)| has(name)).unwrap_or(0);
-    if let Some((name, _)) = missing[..last].iter().find(|(name, _)| !has(name)) {
-        return Err(cluster.gone(name));
-    }
-    missing.retain(|(name, _)| !has(name));
-    for (name, config) in missing {
-        let capacity_bytes = options.device_size.filter(|_| !config.mgs).map(|size| size << 10);
-        let format = FormatOptions {
-            capacity_bytes,
-            label: config.name(),
-            config: config.to_values(),
-            reformat: false,
-        };
-        let path = cluster.directory.join(name);
-        undo.will_format(&path, config.mgs);
-        StoreDisk::format(&path, &format).map_err(|error| mkfs::disk_fault(&error))?;
-    }
-    cluster.save()
 }
 
 /// Reports targets of which it is unknown whether all is there that was acknowledged as durable.
@@ -262,10 +228,10 @@ fn start_server(cluster: &mut Cluster, options: &Up, undo: &mut Undo) -> Result<
     cluster.save()?;
     fs::write(cluster.run().join("mgs.nid"), format!("{nid}\n"))
         .map_err(|error| io_fault(&cluster.run(), &error))?;
-    rediscovery::note(&cluster.mgt(), nid, port)?;
     undo.will_announce(mount_source::link(nid, port));
     mount_source::announce(nid, port, folder.path())?;
     undo.will_start();
+    rediscovery::note(&cluster.mgt(), (nid, port), &cluster.targets())?;
     cluster.server().start(&server_arguments(cluster, nid, port))
 }
 
@@ -358,17 +324,7 @@ fn start_mount(cluster: &mut Cluster, options: &Up) -> Result<(), Fault> {
         return Err(liveness::hangs(&cluster.mount(), &known, what));
     }
     if health != Health::Dead {
-        return match cluster.get("mount") {
-            Some(known) if known == path_text && cluster.place().found().is_none() => {
-                Err(liveness::elsewhere(&cluster.mount(), &path))
-            }
-            Some(known) if known == path_text => Ok(()),
-            known => {
-                let known = known.unwrap_or("elsewhere");
-                let text = format!("it is mounted on {known}; run `sheen down` first");
-                Err(Fault::new(Errno::EBUSY, text))
-            }
-        };
+        return keep_mount(cluster, &path, options.options.as_deref());
     }
     // A mount process that was killed leaves a mount point that answers nothing.
     if cluster.get("mount") == Some(&path_text) {
@@ -380,8 +336,54 @@ fn start_mount(cluster: &mut Cluster, options: &Up) -> Result<(), Fault> {
     let arguments =
         ["mount", "--foreground", "-o", settings, &source, &path_text].map(str::to_owned);
     cluster.mount().start(&arguments)?;
-    let device = Place::newest_at(&path).device().map(str::to_owned);
-    cluster.values.insert("mount".to_owned(), path_text);
-    cluster.values.extend(device.map(|device| (MOUNT_DEVICE.to_owned(), device)));
+    let place = Place::newest_at(&path);
+    let values = [("mount", Some(&*path_text)), (MOUNT_DEVICE, place.device())];
+    let values = values.into_iter().chain([(MOUNT_OPTIONS, options.options.as_deref())]);
+    cluster.values.remove(MOUNT_OPTIONS);
+    for (key, value) in values {
+        cluster.values.extend(value.map(|value| (key.to_owned(), value.to_owned())));
+    }
+    if !place.is_seen_at(&path) {
+        let fault = liveness::elsewhere(&cluster.mount(), &place);
+        cluster.mount().stop(PATIENCE);
+        return Err(fault);
+    }
     cluster.save()
+}
+
+/// That the mount which runs is the one that is asked for, and is seen at its mount point: programs would write into
+/// the directory below.
+fn keep_mount(cluster: &Cluster, path: &Path, options: Option<&str>) -> Result<(), Fault> {
+    let (daemon, place) = (cluster.mount(), cluster.place());
+    let busy = |text: String| Err(Fault::new(Errno::EBUSY, text));
+    match (cluster.get("mount"), place.found()) {
+        (Some(known), found) if Path::new(known) == path => match found {
+            None => return Err(liveness::elsewhere(&daemon, &place)),
+            Some(_) if place.is_seen_at(path) => {}
+            Some(at) => {
+                let (path, at) = (path.display(), at.display());
+                return busy(format!(
+                    "{path} does not show the file system, which is mounted on {at}: something else is mounted over \
+                     it, or it was moved; undo that, or run `sheen down` first"
+                ));
+            }
+        },
+        (known, _) => {
+            let known = known.unwrap_or("elsewhere");
+            return busy(format!("it is mounted on {known}; run `sheen down` first"));
+        }
+    }
+    let known = cluster.get(MOUNT_OPTIONS).unwrap_or_default();
+    match options.filter(|asked| words_of(asked) != words_of(known)) {
+        Some(asked) => busy(format!(
+            "-o {asked}: it is mounted with {}; run `sheen down` first",
+            if known.is_empty() { "no options".to_owned() } else { format!("-o {known}") }
+        )),
+        None => Ok(()),
+    }
+}
+
+/// The options in a list; their order makes no difference unless they contradict each other.
+fn words_of(options: &str) -> BTreeSet<&str> {
+    options.split(',').filter(|word| !word.is_empty()).collect()
 }

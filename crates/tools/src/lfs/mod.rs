@@ -32,6 +32,7 @@ use std::ffi::OsString;
 use clap::{Args, Subcommand};
 
 pub(crate) use pools::{print as print_pools, shown as pool_names};
+pub use size::human;
 
 use crate::output::Fault;
 
