@@ -670,6 +670,8 @@ mod tests {
                 machine: None,
                 checksums: true,
                 label: String::new(),
+                data: self.0.clone(),
+                only_looks: false,
             };
             let usage = Arc::new(Usage::new(None));
             Files::open(&self.0, 4, usage, Arc::new(checked::NoSums), opening).expect("files")

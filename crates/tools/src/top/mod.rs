@@ -127,7 +127,8 @@ impl Source<'_> {
                     paths.iter().filter_map(|path| Client::connect(path).ok()).collect()
                 }
             };
-            sender.send(Reading::take(processes, now()))
+            // After its end no one takes it.
+            _ = sender.send(Reading::take(processes, now()));
         }));
         loop {
             match reading.recv_timeout(LOOK) {
