@@ -1,4 +1,4 @@
-//! An hour of an administrator: starting, looking, stopping, and what is in the way of that. What is wrong is said in a
+//! An hour of an administrator: starting, looking, stopping, and what hinders that. What is wrong is said in a
 //! line, with the right exit code, and nothing is waited for in silence.
 #![allow(clippy::disallowed_methods, reason = "processes are looked at while they wait")]
 
