@@ -29,8 +29,13 @@ const TEST: &[Need] = &[
     ("chromium", "chromium"),
 ];
 
-/// Suites that `cargo install` builds: program and crate, and its version.
-const SUITES: &[(&str, &str)] = &[("pjdfstest", "0.2.2"), ("fsx", "0.3.2")];
+/// A suite that `cargo install` builds: its program and crate, and its version.
+pub(crate) struct Suite(&'static str, &'static str);
+
+/// Each call of POSIX, its effects and its errors.
+pub(crate) const PJDFSTEST: Suite = Suite("pjdfstest", "0.2.2");
+/// Random operations on one file.
+pub(crate) const FSX: Suite = Suite("fsx", "0.3.2");
 
 /// To measure: a FUSE file system that passes everything through, as the reference.
 const BENCH: &[Need] = &[("fusermount3", "fuse3"), ("bindfs", "bindfs")];
@@ -45,18 +50,17 @@ pub(crate) fn for_test() -> Outcome {
     install(TEST)
 }
 
-/// Installs the suites of other projects that judge a file system; answers where their programs are.
+/// Installs suites of other projects that judge a file system; answers where their programs are.
 ///
 /// They are built once, outside of this tree, in a folder named after their versions.
-pub(crate) fn suites() -> Result<PathBuf, String> {
+pub(crate) fn suites(wanted: &[Suite]) -> Result<PathBuf, String> {
     let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
     let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or(home);
     let cache = cache.unwrap_or_else(std::env::temp_dir).join("sheen-suites");
-    let versions: Vec<String> =
-        SUITES.iter().map(|(name, version)| format!("{name}-{version}")).collect();
+    let versions = [PJDFSTEST, FSX].map(|Suite(name, version)| format!("{name}-{version}"));
     let root = cache.join(versions.join("-"));
     let bin = root.join("bin");
-    for (name, version) in SUITES.iter().filter(|(name, _)| !bin.join(name).is_file()) {
+    for Suite(name, version) in wanted.iter().filter(|Suite(name, _)| !bin.join(name).is_file()) {
         let mut install = command(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         install.args(["install", "--quiet", "--locked", "--root"]).arg(&root);
         install.arg("--target-dir").arg(cache.join("target")).arg(format!("{name}@{version}"));

@@ -194,7 +194,7 @@ impl Options {
         match self.only.as_deref() {
             // What was captured is among all tests, see `unit`.
             None if step == "golden" => false,
-            // They are built first and take minutes: with them all would take over half an hour.
+            // They take minutes: with them all would take over half an hour.
             None => self.long || step != "suites",
             Some(only) if is_step(only) => only == step || (step == "build" && needs_build(only)),
             Some(_) => ["build", "unit", "hostile", "e2e"].contains(&step),
@@ -242,6 +242,10 @@ fn e2e(options: &Options) -> Count {
     if !sheen.is_file() {
         return Count::of(&Err(format!("{}: not built, so not tested", sheen.display())));
     }
+    let suites = match setup::suites(&[setup::PJDFSTEST]) {
+        Ok(bin) => bin,
+        Err(error) => return Count::of(&Err(error)),
+    };
     // They wait more than they compute: for lock callbacks, evictions, syncs. Of the whole workspace, as in
     // `unit`: alone, the package would have the libraries below it built with other features, once more.
     let mut command = test_command(options, &["--workspace", "--test", "e2e"]);
@@ -249,13 +253,13 @@ fn e2e(options: &Options) -> Count {
     if std::env::var_os("SHEEN_CHROMIUM").is_none() {
         command.env("SHEEN_CHROMIUM", "chromium");
     }
-    command.args(["--test-threads", E2E_AT_ONCE]);
+    command.args(["--test-threads", E2E_AT_ONCE]).env("SHEEN_SUITES", suites);
     counted(command).unwrap_or_else(|error| Count::of(&Err(error)))
 }
 
 /// The suites of other projects, one after the other: each takes all it can get.
 fn suites(options: &Options) -> Count {
-    let bin = match setup::suites() {
+    let bin = match setup::suites(&[setup::FSX]) {
         Ok(bin) => bin,
         Err(error) => return Count::of(&Err(error)),
     };

@@ -102,6 +102,25 @@ impl Drop for PendingBytes<'_> {
     }
 }
 
+/// The space that a write needs, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WantedSpace {
+    /// What the client says that it took out of its grant.
+    pub(crate) claimed: u64,
+    /// How much of the write a grant can cover at most.
+    pub(crate) coverable: u64,
+    /// Of the whole write.
+    pub(crate) length: u64,
+}
+
+/// How to ask the store for the space that it has free.
+pub(crate) struct FreeSpace<'a> {
+    /// As it was a moment ago: asked first.
+    pub(crate) recent: &'a dyn Fn() -> Result<StoreSpace, Errno>,
+    /// As it is: asked where that was too little, for something may have been freed since.
+    pub(crate) now: &'a dyn Fn() -> Result<StoreSpace, Errno>,
+}
+
 impl Grants {
     /// What is promised to all.
     #[must_use]
@@ -135,31 +154,30 @@ impl Grants {
         self.dirty.fetch_add(bytes.wrapping_sub(before), Ordering::Relaxed);
     }
 
-    /// Takes the space of a write: `claimed` bytes out of the client's grant, as far as it has them, which cover
-    /// `coverable` bytes of the write at most; and `length` less what they cover out of what is not promised;
-    /// `space` returns the free space, and is called again where it was too little.
+    /// Takes the space of a write: what the client claims out of its grant, as far as it has that, and the rest out
+    /// of what is not promised.
     ///
     /// # Errors
-    /// [`Errno::ENOSPC`] where there is not so much, or those of `space`.
+    /// [`Errno::ENOSPC`] where there is not so much, or those of `free`.
     pub(crate) fn take(
         &self,
         export: &Arc<Export>,
-        (claimed, coverable, length): (u64, u64, u64),
-        space: [&dyn Fn() -> Result<StoreSpace, Errno>; 2],
+        wanted: WantedSpace,
+        free: &FreeSpace<'_>,
     ) -> Result<ReservedSpace<'_>, Errno> {
         let held: Arc<ClientGrant> = export.role();
         let granted = {
             let mut granted = held.granted.lock();
-            let reserved = claimed.min(*granted);
+            let reserved = wanted.claimed.min(*granted);
             *granted -= reserved;
             reserved
         };
         let mut reserved = ReservedSpace { grants: self, held, granted, other: 0 };
-        let other = length.saturating_sub(granted.min(coverable));
+        let other = wanted.length.saturating_sub(granted.min(wanted.coverable));
         if other == 0 {
             return Ok(reserved);
         }
-        for space in space {
+        for space in [free.recent, free.now] {
             let available = space()?.available;
             let mut total = self.total.lock();
             if other <= available.saturating_sub(*total) {

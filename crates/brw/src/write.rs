@@ -9,7 +9,7 @@ use sheen_wire::md::Valid;
 use sheen_wire::messages::{OstWrite, OstWriteReply};
 use sheen_wire::ost::{BrwFlags, NiobufRemote, Obdo, ObdoFlags, OstBody};
 
-use crate::grant::{BLOCK_BITS, ReservedSpace};
+use crate::grant::{BLOCK_BITS, FreeSpace, ReservedSpace, WantedSpace};
 use crate::transfer::Transfer;
 use crate::{Brw, Objects, attributes};
 
@@ -90,11 +90,12 @@ impl<O: Objects> Brw<O> {
             said if said != 0 && asked.valid.contains(Valid::GRANT) => said,
             _ => coverable,
         };
-        let space = || self.store.recent_space().map_err(store_errno);
-        // Something may have been freed a moment ago.
-        let space_now = || self.store.space().map_err(store_errno);
-        let bytes = (claimed, coverable, transfer.length as u64);
-        self.grants.take(&context.export, bytes, [&space, &space_now])
+        let wanted = WantedSpace { claimed, coverable, length: transfer.length as u64 };
+        let free = FreeSpace {
+            recent: &|| self.store.recent_space().map_err(store_errno),
+            now: &|| self.store.space().map_err(store_errno),
+        };
+        self.grants.take(&context.export, wanted, &free)
     }
 
     /// The data in runs of pieces that touch. Where the store keeps checksums of blocks, and the client's is of

@@ -91,6 +91,7 @@ pub(crate) async fn call<R: TypedRequest>(
     channel: &dyn Channel,
     call: Call,
 ) -> Result<TypedReply<R>, Errno> {
+    // A target that broke the protocol is in the log already, and so is one that is away or has evicted us.
     let answer = channel.call(call).await.map_err(|error| error.errno())?;
     typed_answer(answer)
 }
@@ -103,7 +104,11 @@ pub(crate) fn typed_answer<R: TypedRequest>(answer: Answer) -> Result<TypedReply
     let Answer { body, reply, bulk, xid, connection } = answer;
     match R::take(reply) {
         Some(reply) => Ok(TypedReply { body, reply, bulk, xid, connection }),
-        None => Err(Errno::EPROTO),
+        None => {
+            let (xid, request) = (xid.0, R::FORMAT.name);
+            tracing::warn!(xid, request, "a reply is one to another request");
+            Err(Errno::EPROTO)
+        }
     }
 }
 
@@ -112,5 +117,9 @@ pub(crate) fn typed_answer<R: TypedRequest>(answer: Answer) -> Result<TypedReply
 /// # Errors
 /// `EPROTO`: the server left it out.
 pub(crate) fn need<T>(field: Option<T>) -> Result<T, Errno> {
-    field.ok_or(Errno::EPROTO)
+    field.ok_or_else(|| {
+        let field = std::any::type_name::<T>();
+        tracing::warn!(field, "a reply lacks what its operation cannot do without");
+        Errno::EPROTO
+    })
 }

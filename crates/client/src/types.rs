@@ -298,7 +298,7 @@ pub enum Seek {
 
 /// How an inode was opened so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct KeptOpenCounts {
+pub struct OpenCounts {
     /// Opens, this one included, since it was last unused for so long.
     pub count: u32,
     /// How long it was closed before, if it ever was.

@@ -19,15 +19,15 @@ mod calls;
 
 use crate::busy::{Busy, Guard};
 use crate::credentials::Groups;
-use crate::ends::Ends as FileEnds;
-use crate::invalidate::Kernel;
 use crate::jobs::Jobs;
-use crate::mount::MountOptions;
+use crate::kernel::Kernel;
+use crate::mount::FuseMountOptions;
+use crate::pending_sizes::PendingSizes;
 use crate::questions::Questions;
-use crate::signals::{Ends, Waits};
+use crate::signals::{EndedBy, Waits};
 use crate::special::{Special, node};
 use crate::threads::Threads;
-use crate::write_backs::{Turn, WriteBacks};
+use crate::write_backs::{CallOrder, WriteBacks};
 use crate::{answer, convert, drive};
 
 /// Bytes of one write request and of read-ahead: one bulk RPC's worth keeps the pipe full.
@@ -62,7 +62,7 @@ pub(crate) struct Adapter {
     groups: Groups,
     kernel: Arc<Kernel>,
     busy: Arc<Busy>,
-    ends: Arc<FileEnds>,
+    pending_sizes: Arc<PendingSizes>,
     pub(crate) waits: Arc<Waits>,
     backs: Arc<WriteBacks>,
     local_locks: bool,
@@ -78,19 +78,19 @@ impl Adapter {
         kernel: Arc<Kernel>,
         busy: Arc<Busy>,
         backs: Arc<WriteBacks>,
-        options: &MountOptions,
+        options: &FuseMountOptions,
     ) -> Self {
         let (local_locks, special) = (options.local_locks, Special::new(options));
         let (jobs, questions) = (Arc::clone(&options.jobs), options.questions.clone());
         let waits = Waits::new(Threads::new(runtime.clone()));
-        let (ends, groups) = (Arc::default(), Groups::default());
+        let (pending_sizes, groups) = (Arc::default(), Groups::default());
         Self {
             files,
             runtime,
             groups,
             kernel,
             busy,
-            ends,
+            pending_sizes,
             waits,
             backs,
             local_locks,
@@ -101,7 +101,7 @@ impl Adapter {
     }
 
     pub(crate) fn who(&self, request: &Request, umask: u32) -> Credentials {
-        self.ends.called(request.pid());
+        self.pending_sizes.note_call(request.pid());
         self.groups.credentials(request, umask)
     }
 
@@ -114,7 +114,7 @@ impl Adapter {
     #[inline(always)]
     fn drive(&self, call: Call<'_>, work: impl Future<Output = ()> + Send + 'static) {
         let request = (self.job(call.1), call.span(&self.files));
-        drive::drive(&self.runtime, request, Box::pin(work), None::<Watch>);
+        drive::drive(&self.runtime, request, Box::pin(work), None::<CallTimer>);
     }
 
     /// As [`Adapter::drive`], and counts how long it takes from now on.
@@ -127,11 +127,11 @@ impl Adapter {
         work: impl Future<Output = ()> + Send + 'static,
     ) {
         let work = Box::pin(work);
-        let watch = || Watch { files: self.files.clone(), operation, begin: Instant::now() };
+        let timer = || CallTimer { files: self.files.clone(), operation, begin: Instant::now() };
         // Made only if the call is counted, which happens when this is dropped.
-        let watch = self.is_tracked(call.1).then(watch);
+        let timer = self.is_tracked(call.1).then(timer);
         let request = (self.job(call.1), call.span(&self.files));
-        drive::drive(&self.runtime, request, work, watch);
+        drive::drive(&self.runtime, request, work, timer);
     }
 
     /// Whether the call counts.
@@ -144,15 +144,15 @@ impl Adapter {
         }
     }
 
-    /// The place of a call that uses these bytes of a file among the kernel's write-backs.
-    fn turn(&self, number: INodeNo, offset: u64, length: u64) -> (Arc<WriteBacks>, Turn) {
+    /// Where a call that uses these bytes of a file stands among the kernel's write-backs.
+    fn order(&self, number: INodeNo, offset: u64, length: u64) -> (Arc<WriteBacks>, CallOrder) {
         let extent = Extent::of_length(offset, length).unwrap_or(Extent::ALL);
-        (Arc::clone(&self.backs), self.backs.turn(number.0, extent))
+        (Arc::clone(&self.backs), self.backs.order(number.0, extent))
     }
 
     /// The same for all its bytes.
-    fn turn_of_all(&self, number: INodeNo) -> (Arc<WriteBacks>, Turn) {
-        self.turn(number, 0, u64::MAX)
+    fn order_of_all(&self, number: INodeNo) -> (Arc<WriteBacks>, CallOrder) {
+        self.order(number, 0, u64::MAX)
     }
 
     /// The kernel holds the locks of these directories until the guard is dropped.
@@ -162,6 +162,7 @@ impl Adapter {
 
     /// As [`Adapter::occupy`], for a call that also concerns the directory `name`.
     fn occupy_child(&self, parent: INodeNo, name: &Result<Name, Errno>) -> Guard {
+        // A name that is none is refused by the call itself.
         let child = name.as_ref().ok().and_then(|it| self.files.known_child(node(parent), it));
         match child {
             Some(child) => self.occupy(&[parent, INodeNo(child.0)]),
@@ -186,7 +187,7 @@ impl Adapter {
             NewNode::Symlink(_) => ("symlink", Operation::Symlink),
             NewNode::Node { .. } => ("mknod", Operation::Mknod),
         };
-        let mut waiting = self.waits.call(request.pid(), Ends::Killed);
+        let mut waiting = self.waits.call(request.pid(), EndedBy::Killed);
         self.counted(Call(called, request, parent), operation, async move {
             let mut call = pin!(async {
                 let made = files.make(&who, node(parent), &name?, mode, new).await?;
@@ -221,13 +222,13 @@ impl Call<'_> {
 }
 
 /// Counts a request when it ends.
-struct Watch {
+struct CallTimer {
     files: FileSystem,
     operation: Operation,
     begin: Instant,
 }
 
-impl Drop for Watch {
+impl Drop for CallTimer {
     fn drop(&mut self) {
         self.files.statistics().took(self.operation, self.begin.elapsed());
     }
@@ -235,6 +236,7 @@ impl Drop for Watch {
 
 /// The process that made this one.
 fn parent_of(pid: u32) -> Option<u32> {
+    // It cannot be read of a process that is gone.
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse().ok()
 }

@@ -8,7 +8,7 @@
 
 use std::path::Path;
 
-use crate::place::newest_at;
+use crate::kernel_mount::newest_at;
 
 /// Has the kernel read `bytes` ahead on what is mounted at `path` (canonical). After `FUSE_INIT`, whose
 /// answer would lower it again.

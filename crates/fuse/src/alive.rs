@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::mount::{MountFlags, mount};
+use rustix::mount::MountFlags;
 
 use sheen_client::posix::FileSystem;
 use tokio::time::timeout;
 
-use crate::invalidate::Kernel;
-use crate::place::Place;
+use crate::kernel::Kernel;
+use crate::kernel_mount::KernelMount;
 
 /// An extended attribute that no file has. Asked for it, a mount says so on the thread that reads calls.
 pub(crate) const ATTRIBUTE: &str = "system.sheen_alive";
@@ -57,7 +57,8 @@ pub(crate) async fn look(files: FileSystem, kernel: Arc<Kernel>) -> String {
     let hangs = match timeout(LOOK_WAIT, locks).await {
         Ok(Ok(None)) => String::new(),
         Ok(Ok(Some(lock))) => format!("a call stands still with the lock of {lock}"),
-        Ok(Err(_)) | Err(_) => "the mount's threads for work that waits are all taken".to_owned(),
+        Err(_) => "the mount's threads for work that waits are all taken".to_owned(),
+        Ok(Err(error)) => format!("the look at the mount's locks failed: {error}"),
     };
     let late = kernel.oldest().filter(|(_, time)| *time >= NOTICE_WAIT);
     let late = late.map_or_else(String::new, |(kind, time)| {
@@ -104,14 +105,14 @@ pub fn state(path: &Path) -> io::Result<Said> {
 ///
 /// # Errors
 /// `ENOENT` if it is not mounted; what the kernel says, if it has no `fusectl` or the mount is another user's.
-pub fn abort(place: &Place) -> io::Result<()> {
-    let minor = place.minor().ok_or(io::ErrorKind::NotFound)?;
-    let place = PathBuf::from(CONNECTIONS);
-    if fs::read_dir(&place)?.next().is_none() {
+pub fn abort(mount: &KernelMount) -> io::Result<()> {
+    let minor = mount.minor().ok_or(io::ErrorKind::NotFound)?;
+    let connections = PathBuf::from(CONNECTIONS);
+    if fs::read_dir(&connections)?.next().is_none() {
         // Without root it has to be there already.
-        _ = mount("fusectl", &place, "fusectl", MountFlags::empty(), None);
+        _ = rustix::mount::mount("fusectl", &connections, "fusectl", MountFlags::empty(), None);
     }
-    fs::write(place.join(minor).join("abort"), "1")
+    fs::write(connections.join(minor).join("abort"), "1")
 }
 
 #[cfg(test)]

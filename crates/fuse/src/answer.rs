@@ -200,7 +200,7 @@ mod tests {
             keep_pages: false,
             direct: false,
             unflushed: false,
-            tally: sheen_client::posix::KeptOpenCounts::default(),
+            tally: sheen_client::posix::OpenCounts::default(),
         };
         let (keep, unflushed) = (true, true);
         let always = FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES;

@@ -28,6 +28,7 @@ pub(crate) struct Status(Option<File>);
 impl Status {
     /// Of the thread that asks.
     pub(crate) fn of_this_thread() -> Arc<Self> {
+        // Without it the thread is taken for one that may sleep.
         Arc::new(Self(File::open("/proc/thread-self/status").ok()))
     }
 
@@ -36,6 +37,7 @@ impl Status {
         let thread = Arc::as_ptr(self) as usize;
         let Some(file) = &self.0 else { return Some(Sleep::Unseen) };
         let mut text = [0; 4096];
+        // A thread that is gone sleeps no more.
         let length = file.read_at(&mut text, 0).ok()?;
         let count = sleeps(&String::from_utf8_lossy(&text[..length]))?;
         Some(Sleep::Seen { thread, count })
@@ -67,13 +69,13 @@ fn sleeps(status: &str) -> Option<u64> {
 }
 
 /// Waits for the kernel, by looks at the thread that notifies it.
-pub(crate) struct Watch<L> {
+pub(crate) struct SleepWatch<L> {
     look: L,
     /// The sleep at the last look, and when it was seen first.
     sleep: Option<(Sleep, Instant)>,
 }
 
-impl<L: FnMut() -> Option<Sleep>> Watch<L> {
+impl<L: FnMut() -> Option<Sleep>> SleepWatch<L> {
     /// `look` says in which sleep the thread is.
     pub(crate) fn new(look: L) -> Self {
         Self { look, sleep: None }
@@ -125,7 +127,7 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
         let runtime = runtime.expect("a runtime");
         runtime.block_on(async {
-            let mut watch = Watch::new(look);
+            let mut watch = SleepWatch::new(look);
             let mut never = pin!(pending::<()>());
             let notified = watch.notified(&mut never, patience, LONG);
             tokio::time::timeout(Duration::from_millis(for_ms), notified).await.ok()

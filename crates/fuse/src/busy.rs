@@ -47,10 +47,10 @@ impl Busy {
         Guard { busy: Arc::clone(busy), nodes }
     }
 
-    /// From now on `hears` is called for each directory that is free again, after [`Busy::defers`] said that
+    /// From now on `notify` is called for each directory that is free again, after [`Busy::defers`] said that
     /// it is not.
-    pub(crate) fn on_free(&self, hears: impl Fn(u64) + Send + Sync + 'static) {
-        _ = self.on_free.set(Box::new(hears));
+    pub(crate) fn on_free(&self, notify: impl Fn(u64) + Send + Sync + 'static) {
+        _ = self.on_free.set(Box::new(notify));
     }
 
     /// Whether a call holds the lock of `node`; if so, its end is signalled.
@@ -96,8 +96,8 @@ impl Drop for Guard {
             self.busy.is_awaited.store(false, Ordering::Relaxed);
         }
         drop(calls);
-        let Some(hears) = self.busy.on_free.get() else { return };
-        free.into_iter().for_each(hears);
+        let Some(notify) = self.busy.on_free.get() else { return };
+        free.into_iter().for_each(notify);
     }
 }
 

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::time::{Duration, SystemTime};
 
 use fuser::{FileAttr, INodeNo, TimeOrNow};
-use sheen_client::posix::{Attributes, FileLock, FileLockMode, FileType, Keep, NodeId, SetTime};
+use sheen_client::posix::{Attributes, FileLock, FileLockMode, FileType, MayKeep, NodeId, SetTime};
 use sheen_types::{Errno, Extent, Name, NameError, Timestamp};
 
 /// "Until invalidated": longer than any mount.
@@ -17,7 +17,7 @@ pub(crate) fn time_to_live(keep: bool) -> Duration {
 }
 
 /// For answers that have one time for the name and the attributes.
-pub(crate) fn joint_time_to_live(keep: Keep) -> Duration {
+pub(crate) fn joint_time_to_live(keep: MayKeep) -> Duration {
     time_to_live(keep.entry && keep.attributes)
 }
 

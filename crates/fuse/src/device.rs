@@ -9,8 +9,8 @@ use sheen_client::posix::{Audience, FileSystem};
 
 use crate::adapter::Adapter;
 use crate::busy::Busy;
-use crate::invalidate::Kernel;
-use crate::mount::MountOptions;
+use crate::kernel::Kernel;
+use crate::mount::FuseMountOptions;
 
 /// A file system that answers what comes over a descriptor.
 pub struct Serving(BackgroundSession);
@@ -33,7 +33,7 @@ impl Serving {
 pub fn serve(
     file_system: FileSystem,
     device: OwnedFd,
-    options: &MountOptions,
+    options: &FuseMountOptions,
     runtime: tokio::runtime::Handle,
 ) -> io::Result<Serving> {
     let busy = Arc::new(Busy::default());

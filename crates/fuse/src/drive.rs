@@ -109,7 +109,7 @@ mod tests {
         let runtime = runtime.expect("a runtime");
         let (done, finished) = std::sync::mpsc::channel();
         let sender = done.clone();
-        let work = Box::pin(async move { sender.send(0).expect("heard") });
+        let work = Box::pin(async move { sender.send(0).expect("received") });
         drive(runtime.handle(), (None, Span::none()), work, ());
         assert_eq!(finished.try_recv(), Ok(0));
         let (wake, woken) = oneshot::channel();
@@ -120,7 +120,7 @@ mod tests {
             Box::pin(async move {
                 let number = woken.await.expect("sent");
                 tokio::time::sleep(Duration::from_millis(1)).await;
-                sender.send(number).expect("heard");
+                sender.send(number).expect("received");
             }),
             (),
         );
@@ -133,7 +133,7 @@ mod tests {
             Box::pin(async move {
                 // Woken during its first poll.
                 tokio::task::yield_now().await;
-                done.send(8).expect("heard");
+                done.send(8).expect("received");
             }),
             (),
         );

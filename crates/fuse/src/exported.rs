@@ -9,7 +9,7 @@ use sheen_client::posix::{Entry, NodeId, Operation};
 
 use crate::adapter::{Adapter, Call};
 use crate::answer;
-use crate::signals::Ends;
+use crate::signals::EndedBy;
 use crate::special;
 
 /// Which inode is meant.
@@ -40,7 +40,7 @@ impl Adapter {
     ) {
         let (files, who, node) = (self.files.clone(), self.who(request, 0), special::node(number));
         let special = self.special;
-        let mut waiting = self.waits.call(request.pid(), Ends::Fatal);
+        let mut waiting = self.waits.call(request.pid(), EndedBy::Fatal);
         self.counted(Call("lookup", request, number), Operation::Getattr, async move {
             let mut call = pin!(async {
                 match relative {

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Mutex, RwLock};
 use sheen_types::{Errno, HashMap, JobId};
 
-use crate::environs::{Environs, Late};
+use crate::environments::{Environments, Late};
 
 /// Requests carry no job.
 const DISABLE: &str = "disable";
@@ -73,7 +73,7 @@ pub struct Jobs {
     settings: RwLock<Settings>,
     sessions: Mutex<HashMap<u32, String>>,
     known: Mutex<HashMap<Key, Known>>,
-    environs: Environs,
+    environments: Environments,
 }
 
 impl Default for Jobs {
@@ -84,7 +84,7 @@ impl Default for Jobs {
             settings: RwLock::new(settings),
             sessions: Mutex::default(),
             known: Mutex::default(),
-            environs: Environs::default(),
+            environments: Environments::default(),
         }
     }
 }
@@ -213,12 +213,12 @@ impl Jobs {
         let is_late = Cell::new(false);
         let own = || match settings.variable.as_str() {
             SESSION => self.of_session(key.0).map(String::into_bytes),
-            variable => self.environs.of(key.0).map_or_else(
+            variable => self.environments.of(key.0).map_or_else(
                 |Late| {
                     is_late.set(true);
                     None
                 },
-                |environ| variable_in(&environ?, variable),
+                |environment| variable_in(&environment?, variable),
             ),
         };
         let text = match settings.variable.as_str() {
@@ -242,6 +242,7 @@ impl Jobs {
 /// The session of the process `pid`. From its `status`, as `stat` is not to be had while the process is in `execve(2)`: it
 /// closes files then, and waits for what is written to them, by this very thread perhaps.
 fn session_of(pid: u32) -> Option<u32> {
+    // It cannot be read of a process that is gone.
     session_in(&std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?)
 }
 
@@ -276,8 +277,8 @@ impl Process {
 }
 
 /// The value of a variable in an `environ`.
-fn variable_in(environ: &[u8], name: &str) -> Option<Vec<u8>> {
-    let entries = environ.split(|byte| *byte == 0);
+fn variable_in(environment: &[u8], name: &str) -> Option<Vec<u8>> {
+    let entries = environment.split(|byte| *byte == 0);
     let mut values = entries.filter_map(|it| it.strip_prefix(name.as_bytes())?.strip_prefix(b"="));
     values.next().filter(|value| !value.is_empty()).map(<[u8]>::to_vec)
 }
@@ -354,10 +355,13 @@ mod tests {
 
     #[test]
     fn variables_are_found_in_an_environment() {
-        let environ = b"A=1\0SLURM_JOB_ID=42\0SLURM_JOB=7\0EMPTY=\0";
-        assert_eq!(variable_in(environ, "SLURM_JOB_ID").as_deref(), Some(&b"42"[..]));
-        assert_eq!(variable_in(environ, "SLURM_JOB").as_deref(), Some(&b"7"[..]));
-        assert_eq!((variable_in(environ, "EMPTY"), variable_in(environ, "B")), (None, None));
+        let environment = b"A=1\0SLURM_JOB_ID=42\0SLURM_JOB=7\0EMPTY=\0";
+        assert_eq!(variable_in(environment, "SLURM_JOB_ID").as_deref(), Some(&b"42"[..]));
+        assert_eq!(variable_in(environment, "SLURM_JOB").as_deref(), Some(&b"7"[..]));
+        assert_eq!(
+            (variable_in(environment, "EMPTY"), variable_in(environment, "B")),
+            (None, None)
+        );
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! Owns the mount: the kernel's requests come in on a few threads, each becomes one call of `FileSystem`, and
 //! its answer goes back. What the kernel may keep (names, attributes, pages) is what the facade says a lock
-//! covers; when such a lock is revoked, `invalidate` drops it from the kernel before the lock is cancelled.
+//! covers; when such a lock is revoked, `kernel` drops it there before the lock is cancelled.
 //!
 //! Costs of a request, counted: one read and one write of `/dev/fuse`; two allocations, for the
 //! future and for what wakes it, and a third where the caller's rights count. The future is polled
@@ -21,14 +21,14 @@ mod convert;
 mod credentials;
 mod device;
 mod drive;
-mod ends;
-mod environs;
+mod environments;
 mod exported;
-mod invalidate;
 mod jobs;
+mod kernel;
+mod kernel_mount;
 mod mount;
 mod notices;
-mod place;
+mod pending_sizes;
 mod questions;
 mod raise;
 mod raises;
@@ -40,6 +40,6 @@ mod write_backs;
 pub use alive::{Said, abort, ask, state};
 pub use device::{Serving, serve};
 pub use jobs::Jobs;
-pub use mount::{MountError, MountOptions, Mounted, check_device, is_mount_point, mount};
-pub use place::{Place, Stays};
+pub use kernel_mount::{KernelMount, UnmountError};
+pub use mount::{FuseMount, FuseMountError, FuseMountOptions, check_device, is_mount_point, mount};
 pub use questions::{Questions, question};

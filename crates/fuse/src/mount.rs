@@ -17,9 +17,9 @@ use sheen_types::Errno;
 use crate::adapter::Adapter;
 use crate::ahead;
 use crate::busy::Busy;
-use crate::invalidate::Kernel;
 use crate::jobs::Jobs;
-use crate::place::Place;
+use crate::kernel::Kernel;
+use crate::kernel_mount::KernelMount;
 use crate::questions::Questions;
 use crate::write_backs::WriteBacks;
 
@@ -33,7 +33,7 @@ const READ_AHEAD_BYTES: u32 = 1 << 20;
 
 /// How to mount.
 #[derive(Clone, Debug, Default)]
-pub struct MountOptions {
+pub struct FuseMountOptions {
     /// What `/proc/mounts` shows as the device: `MGSNID:/fsname`.
     pub source: String,
     /// `-o ro`.
@@ -60,7 +60,7 @@ pub struct MountOptions {
 
 /// Why a mount could not be made.
 #[derive(Debug)]
-pub enum MountError {
+pub enum FuseMountError {
     /// There is no `/dev/fuse`, or it may not be opened.
     NoDevice(io::Error),
     /// Not root, and no `fusermount3`.
@@ -73,7 +73,7 @@ pub enum MountError {
     Refused(PathBuf, io::Error),
 }
 
-impl MountError {
+impl FuseMountError {
     /// The errno of the failure.
     #[must_use]
     pub fn errno(&self) -> Errno {
@@ -90,7 +90,7 @@ impl MountError {
     }
 }
 
-impl fmt::Display for MountError {
+impl fmt::Display for FuseMountError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoDevice(error) if is_denied(error) => write!(
@@ -120,7 +120,7 @@ impl fmt::Display for MountError {
     }
 }
 
-impl std::error::Error for MountError {}
+impl std::error::Error for FuseMountError {}
 
 /// By its mode, or by the rules of a container.
 fn is_denied(error: &io::Error) -> bool {
@@ -128,18 +128,18 @@ fn is_denied(error: &io::Error) -> bool {
 }
 
 /// A mounted file system. Dropping it unmounts.
-pub struct Mounted {
+pub struct FuseMount {
     session: BackgroundSession,
-    place: Place,
+    kernel_mount: KernelMount,
     backs: Arc<WriteBacks>,
     runtime: tokio::runtime::Handle,
 }
 
-impl Mounted {
+impl FuseMount {
     /// Which mount it is.
     #[must_use]
-    pub fn place(&self) -> &Place {
-        &self.place
+    pub fn kernel_mount(&self) -> &KernelMount {
+        &self.kernel_mount
     }
 
     /// Waits until it is unmounted (`umount`, `fusermount3 -u`), and until servers have what mappings stored.
@@ -150,7 +150,7 @@ impl Mounted {
     pub fn wait(self) -> io::Result<()> {
         let ended = self.session.join();
         // What programs stored in mappings and the kernel takes for written.
-        self.runtime.block_on(self.backs.all_settled());
+        self.runtime.block_on(self.backs.wait_for_all());
         ended
     }
 
@@ -160,7 +160,7 @@ impl Mounted {
     /// If it is busy.
     pub fn unmount(self) -> io::Result<()> {
         self.session.umount_and_join()?;
-        self.runtime.block_on(self.backs.all_settled());
+        self.runtime.block_on(self.backs.wait_for_all());
         Ok(())
     }
 }
@@ -168,13 +168,13 @@ impl Mounted {
 /// Mounts `file_system` at `path`; calls run on `runtime`.
 ///
 /// # Errors
-/// See [`MountError`].
+/// See [`FuseMountError`].
 pub fn mount(
     file_system: FileSystem,
     path: &Path,
-    options: &MountOptions,
+    options: &FuseMountOptions,
     runtime: tokio::runtime::Handle,
-) -> Result<Mounted, MountError> {
+) -> Result<FuseMount, FuseMountError> {
     let point = check(path)?;
     let busy = Arc::new(Busy::default());
     let kernel = Arc::new(Kernel::new(runtime.clone(), Arc::clone(&busy)));
@@ -187,11 +187,11 @@ pub fn mount(
     let (backs, handle) = (Arc::<WriteBacks>::default(), runtime.clone());
     let adapter =
         Adapter::new(file_system, runtime, Arc::clone(&kernel), busy, Arc::clone(&backs), options);
-    let refused = |error| MountError::Refused(path.to_owned(), error);
+    let refused = |error| FuseMountError::Refused(path.to_owned(), error);
     let config = config(options);
     let session = match attach(&point, options).map_err(refused)? {
         Some(device) => fuser::Session::from_fd(adapter, device, config.acl, config)
-            .inspect_err(|_| _ = Place::newest_at(&point).detach()),
+            .inspect_err(|_| _ = KernelMount::newest_at(&point).detach()),
         None => fuser::Session::new(adapter, path, &config),
     };
     let session = session.map_err(refused)?;
@@ -200,13 +200,13 @@ pub fn mount(
     let device = session.as_fd().try_clone_to_owned().map_err(refused)?;
     let session = session.spawn().map_err(refused)?;
     kernel.attach(session.notifier(), device.into());
-    let place = Place::newest_at(&point);
-    Ok(Mounted { session, place, backs, runtime: handle })
+    let kernel_mount = KernelMount::newest_at(&point);
+    Ok(FuseMount { session, kernel_mount, backs, runtime: handle })
 }
 
 /// Mounts at `point` as root; `None` where that takes `fusermount3`. fuser would do it as well, but it unmounts by path when
 /// the session ends, whatever is there by then.
-fn attach(point: &Path, options: &MountOptions) -> io::Result<Option<OwnedFd>> {
+fn attach(point: &Path, options: &FuseMountOptions) -> io::Result<Option<OwnedFd>> {
     if !rustix::process::geteuid().is_root() {
         return Ok(None);
     }
@@ -237,16 +237,16 @@ fn attach(point: &Path, options: &MountOptions) -> io::Result<Option<OwnedFd>> {
 
 /// The usual mistakes, found before the kernel finds them less clearly. Answers the mount point's
 /// canonical path.
-fn check(path: &Path) -> Result<PathBuf, MountError> {
+fn check(path: &Path) -> Result<PathBuf, FuseMountError> {
     check_device()?;
-    let refused = |error| MountError::NoDirectory(path.to_owned(), error);
+    let refused = |error| FuseMountError::NoDirectory(path.to_owned(), error);
     let own = std::fs::metadata(path).map_err(refused)?;
     if !own.is_dir() {
         return Err(refused(io::ErrorKind::NotADirectory.into()));
     }
     let full = path.canonicalize().map_err(refused)?;
     match is_mount_point(&full) {
-        true => Err(MountError::Busy(full)),
+        true => Err(FuseMountError::Busy(full)),
         false => Ok(full),
     }
 }
@@ -254,13 +254,13 @@ fn check(path: &Path) -> Result<PathBuf, MountError> {
 /// Whether this process can mount at all.
 ///
 /// # Errors
-/// [`MountError::NoDevice`], [`MountError::NoHelper`].
-pub fn check_device() -> Result<(), MountError> {
+/// [`FuseMountError::NoDevice`], [`FuseMountError::NoHelper`].
+pub fn check_device() -> Result<(), FuseMountError> {
     let device = std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse");
-    device.map_err(MountError::NoDevice)?;
+    device.map_err(FuseMountError::NoDevice)?;
     match rustix::process::geteuid().is_root() || helper_exists() {
         true => Ok(()),
-        false => Err(MountError::NoHelper),
+        false => Err(FuseMountError::NoHelper),
     }
 }
 
@@ -292,7 +292,7 @@ fn unescape(text: &str) -> String {
         .fold(text.to_owned(), |text, (from, to)| text.replace(from, to))
 }
 
-fn config(options: &MountOptions) -> Config {
+fn config(options: &FuseMountOptions) -> Config {
     let mut config = Config::default();
     config.mount_options = vec![
         MountOption::FSName(options.source.clone()),

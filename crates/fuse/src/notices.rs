@@ -180,7 +180,7 @@ impl<D: Deliver> Notices<D> {
         subject: Subject,
         whats: impl IntoIterator<Item = (What, bool)>,
     ) -> oneshot::Receiver<()> {
-        let (delivered, heard) = oneshot::channel();
+        let (delivered, delivery) = oneshot::channel();
         let delivered = Arc::new(delivered);
         let mut state = self.state.lock();
         let queue = state.queues.entry(subject).or_default();
@@ -192,7 +192,7 @@ impl<D: Deliver> Notices<D> {
         } else if state.lanes[subject.lane()].asks_again {
             self.grow(&mut state, subject.lane());
         }
-        heard
+        delivery
     }
 
     /// In which sleep the thread is that has or will have notices of the subject; `None` if it is on its way.
@@ -323,35 +323,35 @@ mod tests {
 
     /// A kernel that reports each notice, and then blocks until it is released.
     struct Kernel {
-        hears: Mutex<mpsc::Sender<(Subject, What, bool)>>,
+        sender: Mutex<mpsc::Sender<(Subject, What, bool)>>,
         goes_on: Mutex<mpsc::Receiver<()>>,
         stands: bool,
     }
 
     impl Deliver for Kernel {
         fn deliver(&self, subject: Subject, what: &What, expires: bool) {
-            _ = self.hears.lock().send((subject, what.clone(), expires));
+            _ = self.sender.lock().send((subject, what.clone(), expires));
             if self.stands {
                 _ = self.goes_on.lock().recv();
             }
         }
     }
 
-    type Heard = mpsc::Receiver<(Subject, What, bool)>;
+    type Received = mpsc::Receiver<(Subject, What, bool)>;
 
-    fn bench(stands: bool) -> (Arc<Notices<Kernel>>, Arc<Busy>, Heard, mpsc::Sender<()>) {
+    fn bench(stands: bool) -> (Arc<Notices<Kernel>>, Arc<Busy>, Received, mpsc::Sender<()>) {
         bench_of(stands, Threads::new(runtime()))
     }
 
     fn bench_of(
         stands: bool,
         threads: Threads,
-    ) -> (Arc<Notices<Kernel>>, Arc<Busy>, Heard, mpsc::Sender<()>) {
-        let (hears, heard) = mpsc::channel();
+    ) -> (Arc<Notices<Kernel>>, Arc<Busy>, Received, mpsc::Sender<()>) {
+        let (sender, received) = mpsc::channel();
         let (go_on, goes_on) = mpsc::channel();
         let busy = Arc::new(Busy::default());
-        let kernel = Kernel { hears: Mutex::new(hears), goes_on: Mutex::new(goes_on), stands };
-        (Notices::new(kernel, Arc::clone(&busy), threads), busy, heard, go_on)
+        let kernel = Kernel { sender: Mutex::new(sender), goes_on: Mutex::new(goes_on), stands };
+        (Notices::new(kernel, Arc::clone(&busy), threads), busy, received, go_on)
     }
 
     fn what(text: &str) -> What {
@@ -363,46 +363,46 @@ mod tests {
 
     #[test]
     fn names_of_a_directory_that_a_call_holds_take_no_thread_until_it_ends() {
-        let (notices, busy, heard, _go_on) = bench(false);
+        let (notices, busy, received, _go_on) = bench(false);
         let call = Busy::enter(&busy, [1].into_iter());
         let delivered = notices.notify(Subject::Names(1), [(what("a"), true)]);
-        assert!(heard.recv_timeout(WHILE).is_err());
+        assert!(received.recv_timeout(WHILE).is_err());
         assert_eq!(notices.state.lock().lanes[0].threads, 0);
         // Another directory is not delayed.
         let other = notices.notify(Subject::Names(2), [(what("b"), false)]);
-        assert_eq!(heard.recv_timeout(SOON), Ok((Subject::Names(2), what("b"), false)));
+        assert_eq!(received.recv_timeout(SOON), Ok((Subject::Names(2), what("b"), false)));
         assert!(other.blocking_recv().is_err(), "there is nothing to hear but its end");
         drop(call);
-        assert_eq!(heard.recv_timeout(SOON), Ok((Subject::Names(1), what("a"), true)));
+        assert_eq!(received.recv_timeout(SOON), Ok((Subject::Names(1), what("a"), true)));
         assert!(delivered.blocking_recv().is_err());
     }
 
     #[test]
     fn a_directory_in_which_the_kernel_stands_still_has_one_thread_however_many_names_wait() {
-        let (notices, _busy, heard, go_on) = bench(true);
+        let (notices, _busy, received, go_on) = bench(true);
         for number in 0..2000 {
             drop(notices.notify(Subject::Names(1), [(what(&format!("n{number}")), true)]));
             drop(notices.notify(Subject::Names(1), [(what("the same"), true)]));
         }
-        assert!(heard.recv_timeout(SOON).is_ok());
-        assert!(heard.recv_timeout(WHILE).is_err());
+        assert!(received.recv_timeout(SOON).is_ok());
+        assert!(received.recv_timeout(WHILE).is_err());
         assert_eq!(notices.state.lock().lanes[0].threads, 1);
         drop(go_on);
         let delivered = notices.notify(Subject::Names(1), [(what("last"), false)]);
         assert!(delivered.blocking_recv().is_err());
-        let same = heard.try_iter().filter(|(_, it, _)| *it == what("the same")).count();
+        let same = received.try_iter().filter(|(_, it, _)| *it == what("the same")).count();
         assert!(same <= 2, "{same}: once, and once more at most while it was under way");
     }
 
     #[test]
     fn a_notice_that_is_blocked_is_reported_with_its_kind_and_for_how_long() {
-        let (notices, busy, heard, go_on) = bench(true);
+        let (notices, busy, received, go_on) = bench(true);
         assert_eq!(notices.oldest(), None);
         let call = Busy::enter(&busy, [1].into_iter());
         drop(notices.notify(Subject::Names(1), [(what("a"), true)]));
         assert_eq!(notices.oldest(), None, "it waits for a call");
         drop(notices.notify(Subject::Pages(7, 0, 1), [(What::All, false)]));
-        assert!(heard.recv_timeout(SOON).is_ok() && heard.recv_timeout(WHILE).is_err());
+        assert!(received.recv_timeout(SOON).is_ok() && received.recv_timeout(WHILE).is_err());
         let (kind, time) = notices.oldest().expect("one stands still");
         assert!(kind == "pages" && time >= WHILE && time < SOON, "{kind} {time:?}");
         drop((call, go_on));
@@ -410,17 +410,17 @@ mod tests {
 
     #[test]
     fn threads_have_a_limit_and_kinds_do_not_hold_each_other_up() {
-        let (notices, _busy, heard, go_on) = bench(true);
+        let (notices, _busy, received, go_on) = bench(true);
         for number in 0..200 {
             drop(notices.notify(Subject::Pages(7, number, 1), [(What::All, false)]));
         }
         for _ in 0..THREADS_MAX[2] {
-            assert!(heard.recv_timeout(SOON).is_ok());
+            assert!(received.recv_timeout(SOON).is_ok());
         }
-        assert!(heard.recv_timeout(WHILE).is_err());
+        assert!(received.recv_timeout(WHILE).is_err());
         assert_eq!(notices.state.lock().lanes[2].threads, THREADS_MAX[2]);
         drop(notices.notify(Subject::Attributes(1), [(What::All, false)]));
-        let next = heard.recv_timeout(SOON).map(|(subject, ..)| subject);
+        let next = received.recv_timeout(SOON).map(|(subject, ..)| subject);
         assert_eq!(next, Ok(Subject::Attributes(1)));
         drop(go_on);
     }
@@ -430,13 +430,13 @@ mod tests {
         let refuses = Arc::new(AtomicBool::new(true));
         let asks = Arc::clone(&refuses);
         let threads = Threads::refused(runtime(), move || asks.load(Ordering::Relaxed));
-        let (notices, _busy, heard, _go_on) = bench_of(false, threads);
+        let (notices, _busy, received, _go_on) = bench_of(false, threads);
         let delivered = notices.notify(Subject::Attributes(1), [(What::All, false)]);
-        assert!(heard.recv_timeout(WHILE).is_err());
+        assert!(received.recv_timeout(WHILE).is_err());
         assert_eq!(notices.sleep(Subject::Attributes(1)), Some(Sleep::NoThread));
         refuses.store(false, Ordering::Relaxed);
         // Without another notice.
-        assert_eq!(heard.recv_timeout(SOON).map(|(it, ..)| it), Ok(Subject::Attributes(1)));
+        assert_eq!(received.recv_timeout(SOON).map(|(it, ..)| it), Ok(Subject::Attributes(1)));
         assert!(delivered.blocking_recv().is_err());
         assert_eq!(notices.state.lock().lanes[1].threads, 1);
     }

@@ -28,12 +28,12 @@ pub struct Questions(Arc<State>);
 
 struct State {
     answer: OnceLock<Answer>,
-    turns: Semaphore,
+    permits: Semaphore,
 }
 
 impl Default for Questions {
     fn default() -> Self {
-        Self(Arc::new(State { answer: OnceLock::new(), turns: Semaphore::new(AT_ONCE) }))
+        Self(Arc::new(State { answer: OnceLock::new(), permits: Semaphore::new(AT_ONCE) }))
     }
 }
 
@@ -60,9 +60,11 @@ impl Questions {
         let state = self.0;
         let question = name.strip_prefix(PREFIX).and_then(|text| text.rsplit_once('.'));
         let (command, offset) = question.ok_or(Errno::EINVAL)?;
+        // What is wrong with a number is no news to the tool that has made it.
         let (command, offset) = (command.to_owned(), offset.parse().map_err(|_| Errno::EINVAL)?);
-        let turns = Arc::clone(&state);
-        let _turn = turns.turns.acquire().await.map_err(|_| Errno::EIO)?;
+        let answering = Arc::clone(&state);
+        // It is never closed.
+        let _permit = answering.permits.acquire().await.map_err(|_| Errno::EIO)?;
         let work =
             move || state.answer.get().map_or(Err(Errno::ENODATA), |answer| answer(&command));
         let text = tokio::task::spawn_blocking(work).await.map_err(|error| {
@@ -93,6 +95,7 @@ pub fn question(path: &Path, command: &str) -> Result<String, Errno> {
         let length = rustix::fs::getxattr(path, &*name, buffer.as_mut_slice()).map_err(errno)?;
         all.extend_from_slice(&buffer[..length]);
         if length < PAGE || all.len() >= ANSWER_MAX {
+            // Where it is no text does not matter: what answers is no mount of ours.
             return String::from_utf8(all).map_err(|_| Errno::EPROTO);
         }
     }

@@ -13,7 +13,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::{Instant, timeout_at};
 
-use crate::blocked::{ASLEEP, Status, Watch};
+use crate::blocked::{ASLEEP, SleepWatch, Status};
 
 /// Sizes that are raised at once. Each has a thread, which a page under IO can block.
 const RAISES_MAX: usize = 128;
@@ -56,8 +56,8 @@ impl Raises {
                 return Raised::NotBegun;
             };
             // The pool keeps what it has not begun, so the work lies where it can be taken out again.
-            let place = Arc::new(Mutex::new(Some((work, permit))));
-            let taken = Arc::clone(&place);
+            let slot = Arc::new(Mutex::new(Some((work, permit))));
+            let taken = Arc::clone(&slot);
             let (begin, begun) = oneshot::channel();
             let mut notified = runtime.spawn_blocking(move || {
                 let Some((work, permit)) = taken.lock().take() else { return };
@@ -66,10 +66,10 @@ impl Raises {
                 drop(permit);
             });
             let Ok(Ok(thread)) = timeout_at(until, begun).await else {
-                drop(place.lock().take());
+                drop(slot.lock().take());
                 return Raised::NotBegun;
             };
-            let mut watch = Watch::new(|| thread.sleep());
+            let mut watch = SleepWatch::new(|| thread.sleep());
             match watch.notified(&mut notified, ASLEEP, patience).await {
                 true => Raised::Done,
                 false => Raised::Blocked,

@@ -32,7 +32,7 @@ const LATE_MAX: usize = 1024;
 
 /// Which signals end a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ends {
+pub(crate) enum EndedBy {
     /// Those that end the process: the call changes something, and a program that continues must learn the
     /// result.
     Killed,
@@ -78,7 +78,7 @@ struct Slot {
     /// Whom it is for; `None`: free.
     waker: Option<Waker>,
     thread: u32,
-    ends: Ends,
+    ended_by: EndedBy,
     /// It waited at the last look already.
     is_old: bool,
     is_over: bool,
@@ -88,7 +88,7 @@ struct Slot {
 pub(crate) struct Waiting {
     waits: Arc<Waits>,
     thread: u32,
-    ends: Ends,
+    ended_by: EndedBy,
     slot: Option<usize>,
     gave_up: bool,
 }
@@ -100,12 +100,12 @@ impl Waits {
     }
 
     /// A call of `thread` that these signals end.
-    pub(crate) fn call(self: &Arc<Self>, thread: u32, ends: Ends) -> Waiting {
-        Waiting { waits: Arc::clone(self), thread, ends, slot: None, gave_up: false }
+    pub(crate) fn call(self: &Arc<Self>, thread: u32, ended_by: EndedBy) -> Waiting {
+        Waiting { waits: Arc::clone(self), thread, ended_by, slot: None, gave_up: false }
     }
 
-    fn insert(self: &Arc<Self>, thread: u32, ends: Ends, waker: Waker) -> usize {
-        let slot = Slot { waker: Some(waker), thread, ends, is_old: false, is_over: false };
+    fn insert(self: &Arc<Self>, thread: u32, ended_by: EndedBy, waker: Waker) -> usize {
+        let slot = Slot { waker: Some(waker), thread, ended_by, is_old: false, is_over: false };
         let mut table = self.table.lock();
         match table.watcher {
             Watcher::Looks | Watcher::Asked => {}
@@ -157,14 +157,14 @@ impl Waits {
     }
 
     /// Ends those of `calls` for whose threads a signal waits.
-    fn look(&self, calls: &[(usize, u32, Ends)]) {
-        for (number, thread, ends) in calls {
-            if !ends.is_reached(*thread) {
+    fn look(&self, calls: &[(usize, u32, EndedBy)]) {
+        for (number, thread, ended_by) in calls {
+            if !ended_by.is_reached(*thread) {
                 continue;
             }
             let mut table = self.table.lock();
             let slot = &mut table.slots[*number];
-            if (slot.thread, slot.ends, slot.is_old) != (*thread, *ends, true) {
+            if (slot.thread, slot.ended_by, slot.is_old) != (*thread, *ended_by, true) {
                 continue;
             }
             slot.is_over = true;
@@ -179,11 +179,11 @@ impl Waits {
 
 impl Table {
     /// Calls that waited at the last look already; all are old now.
-    fn old(&mut self) -> Vec<(usize, u32, Ends)> {
+    fn old(&mut self) -> Vec<(usize, u32, EndedBy)> {
         let mut old = Vec::new();
         for (number, slot) in self.slots.iter_mut().enumerate() {
             if slot.waker.is_some() && std::mem::replace(&mut slot.is_old, true) {
-                old.push((number, slot.thread, slot.ends));
+                old.push((number, slot.thread, slot.ended_by));
             }
         }
         old
@@ -214,7 +214,7 @@ impl Waiting {
         }
         let Some(number) = self.slot else {
             let waker = context.waker().clone();
-            self.slot = Some(self.waits.insert(self.thread, self.ends, waker));
+            self.slot = Some(self.waits.insert(self.thread, self.ended_by, waker));
             return Poll::Pending;
         };
         let mut table = self.waits.table.lock();
@@ -243,7 +243,9 @@ impl Waiting {
             return None;
         }
         let _one = Late(&self.waits.late);
-        call.await.ok()
+        let failed =
+            |errno: &Errno| tracing::debug!(%errno, "a call failed after its caller was killed");
+        call.await.inspect_err(failed).ok()
     }
 
     fn leave(&mut self) {
@@ -270,7 +272,7 @@ impl Drop for Late<'_> {
     }
 }
 
-impl Ends {
+impl EndedBy {
     /// Whether a signal of the kind waits for the thread, or it is gone.
     fn is_reached(self, thread: u32) -> bool {
         let Ok(status) = std::fs::read_to_string(format!("/proc/{thread}/status")) else {
@@ -312,7 +314,7 @@ struct Signals {
     /// Those that it does not block.
     pending: u64,
     /// Those that it handles or ignores.
-    settled: u64,
+    handled: u64,
 }
 
 impl Signals {
@@ -323,14 +325,14 @@ impl Signals {
         };
         Self {
             pending: (mask("SigPnd:") | mask("ShdPnd:")) & !mask("SigBlk:"),
-            settled: mask("SigCgt:") | mask("SigIgn:"),
+            handled: mask("SigCgt:") | mask("SigIgn:"),
         }
     }
 
     /// Whether one of them ends the process.
     fn kills(&self) -> bool {
-        let unsettled = self.pending & !self.settled & !HARMLESS;
-        (self.pending & KILL) | unsettled != 0
+        let unhandled = self.pending & !self.handled & !HARMLESS;
+        (self.pending & KILL) | unhandled != 0
     }
 }
 
@@ -377,9 +379,9 @@ mod tests {
             .spawn(|| rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned())
             .and_then(|thread| thread.join().map_err(|_| std::io::ErrorKind::Other.into()))
             .expect("a thread");
-        for ends in [Ends::Killed, Ends::Fatal, Ends::Any, Ends::Gone] {
-            assert!(!ends.is_reached(own), "{ends:?}");
-            assert!(ends.is_reached(other), "{ends:?}");
+        for ended_by in [EndedBy::Killed, EndedBy::Fatal, EndedBy::Any, EndedBy::Gone] {
+            assert!(!ended_by.is_reached(own), "{ended_by:?}");
+            assert!(ended_by.is_reached(other), "{ended_by:?}");
         }
     }
 
@@ -402,7 +404,7 @@ mod tests {
         let waits = Waits::new(Threads::new(crate::threads::runtime()));
         let (send, receive) = oneshot::channel();
         let ended = AtomicBool::new(false);
-        let mut waiting = waits.call(NO_THREAD, Ends::Killed);
+        let mut waiting = waits.call(NO_THREAD, EndedBy::Killed);
         runtime().block_on(async {
             let mut call = pin!(async {
                 let number = receive.await.map_err(|_| Errno::EIO);
@@ -423,7 +425,7 @@ mod tests {
     fn a_call_of_a_live_thread_waits_as_long_as_it_must() {
         let waits = Waits::new(Threads::new(crate::threads::runtime()));
         let own = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
-        let mut waiting = waits.call(own, Ends::Killed);
+        let mut waiting = waits.call(own, EndedBy::Killed);
         runtime().block_on(async {
             let mut call = pin!(async {
                 tokio::time::sleep(LOOK_EVERY * 4).await;
@@ -440,7 +442,7 @@ mod tests {
         let asks = Arc::clone(&refuses);
         let refused = move || asks.load(Ordering::Relaxed);
         let waits = Waits::new(Threads::refused(crate::threads::runtime(), refused));
-        let mut waiting = waits.call(NO_THREAD, Ends::Killed);
+        let mut waiting = waits.call(NO_THREAD, EndedBy::Killed);
         runtime().block_on(async {
             let mut call = pin!(std::future::pending::<Result<(), Errno>>());
             let mut wait = pin!(waiting.wait(call.as_mut()));

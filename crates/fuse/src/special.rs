@@ -10,9 +10,10 @@
 //! covers its rights.
 
 use fuser::INodeNo;
-use sheen_client::posix::{Credentials, Entry, FileSystem, FileType, Keep, Lookup, May, NodeId};
+use sheen_client::posix::{Credentials, Entry, FileSystem, FileType, Lookup, May, MayKeep, NodeId};
+use sheen_types::Errno;
 
-use crate::mount::MountOptions;
+use crate::mount::FuseMountOptions;
 
 /// What a stranger's number has more than the file's own, which never has all of it.
 const STRANGERS: u64 = NodeId::UNUSED_BITS;
@@ -27,7 +28,7 @@ pub(crate) struct Special {
 }
 
 impl Special {
-    pub(crate) fn new(options: &MountOptions) -> Self {
+    pub(crate) fn new(options: &FuseMountOptions) -> Self {
         Self { judged: options.judge, devices: options.devices }
     }
 
@@ -55,7 +56,12 @@ impl Special {
         let Some(wanted) = self.wanted(entry.attributes.file_type()) else { return entry };
         match files.access(who, entry.node, wanted).await {
             Ok(()) => self.made(entry),
-            Err(_) => self.stranger(entry),
+            Err(errno) => {
+                if errno != Errno::EACCES {
+                    tracing::debug!(node = entry.node.0, %errno, "whether a special file may be used is unknown");
+                }
+                self.stranger(entry)
+            }
         }
     }
 
@@ -75,7 +81,7 @@ impl Special {
     /// What the maker of a file finds: a socket that is bound is bound to this very inode.
     pub(crate) fn made(self, mut entry: Entry) -> Entry {
         if self.wanted(entry.attributes.file_type()).is_some() {
-            entry.keep = Keep { entry: false, attributes: false };
+            entry.keep = MayKeep { entry: false, attributes: false };
         }
         entry
     }

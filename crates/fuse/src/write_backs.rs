@@ -51,49 +51,53 @@ struct Table {
     failed: HashMap<u64, Errno>,
 }
 
-/// A call's place among the write-backs of a file.
+/// Where a call stands among the write-backs of a file: behind those that came before it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Turn {
+pub(crate) struct CallOrder {
     node: u64,
     number: u64,
     extent: Extent,
 }
 
 impl WriteBacks {
-    /// The place of a call that comes now and uses `extent` of the file.
-    pub(crate) fn turn(&self, node: u64, extent: Extent) -> Turn {
-        Turn { node, number: self.next.fetch_add(1, Ordering::AcqRel), extent }
+    /// That of a call that comes now and uses `extent` of the file.
+    pub(crate) fn order(&self, node: u64, extent: Extent) -> CallOrder {
+        CallOrder { node, number: self.next.fetch_add(1, Ordering::AcqRel), extent }
     }
 
-    /// Returns when what was answered before `turn` and touches its bytes has ended.
-    pub(crate) async fn settled(&self, turn: Turn) {
+    /// Returns when what was answered before `order` and touches its bytes has ended.
+    pub(crate) async fn wait_for_earlier(&self, order: CallOrder) {
         if self.count.load(Ordering::Acquire) == 0 {
             return;
         }
         loop {
             let fewer = self.fewer.notified();
-            if !self.table.lock().is_before(turn) {
+            if !self.table.lock().has_earlier(order) {
                 return;
             }
             fewer.await;
         }
     }
 
-    /// `call`, behind them.
-    pub(crate) async fn behind<T>(&self, turn: Turn, call: impl Future<Output = T>) -> T {
-        self.settled(turn).await;
+    /// `call`, when these have ended.
+    pub(crate) async fn after_earlier<T>(
+        &self,
+        order: CallOrder,
+        call: impl Future<Output = T>,
+    ) -> T {
+        self.wait_for_earlier(order).await;
         call.await
     }
 
-    /// As [`WriteBacks::settled`], and what failed of the file since a call last asked.
-    pub(crate) async fn synced(&self, turn: Turn) -> Result<(), Errno> {
-        self.settled(turn).await;
-        let failed = self.table.lock().failed.remove(&turn.node);
+    /// As [`WriteBacks::wait_for_earlier`], and answers what failed of the file since a call last asked.
+    pub(crate) async fn wait_and_take_failure(&self, order: CallOrder) -> Result<(), Errno> {
+        self.wait_for_earlier(order).await;
+        let failed = self.table.lock().failed.remove(&order.node);
         failed.map_or(Ok(()), Err)
     }
 
     /// Returns when none goes on behind its answer: before the mount ends.
-    pub(crate) async fn all_settled(&self) {
+    pub(crate) async fn wait_for_all(&self) {
         loop {
             let fewer = self.fewer.notified();
             if self.count.load(Ordering::Acquire) == 0 {
@@ -103,30 +107,30 @@ impl WriteBacks {
         }
     }
 
-    /// Runs `write` of `length` bytes at `turn`, and `answer`s when it is done or has waited long enough.
+    /// Runs `write` of `length` bytes at `order`, and `answer`s when it is done or has waited long enough.
     pub(crate) async fn write(
         self: &Arc<Self>,
-        turn: Turn,
+        order: CallOrder,
         length: usize,
         mut write: Pin<&mut impl Future<Output = Result<u32, Errno>>>,
         answer: impl FnOnce(Result<u32, Errno>),
     ) {
         // Behind another that waits it would wait as well.
-        let patience = match self.table.lock().is_before(turn) {
+        let patience = match self.table.lock().has_earlier(order) {
             true => Duration::ZERO,
             false => PATIENCE,
         };
         if let Ok(written) = tokio::time::timeout(patience, write.as_mut()).await {
             return answer(written);
         }
-        let Some(early) = self.begin(turn, length) else { return answer(write.await) };
+        let Some(early) = self.begin(order, length) else { return answer(write.await) };
         let written_bytes = u32::try_from(length).unwrap_or(u32::MAX);
         answer(Ok(written_bytes));
         let failed = match write.await {
             Ok(written) if written == written_bytes => None,
             Ok(written) => {
                 tracing::warn!(
-                    node = turn.node,
+                    node = order.node,
                     written,
                     wanted = written_bytes,
                     "a short write-back"
@@ -136,33 +140,33 @@ impl WriteBacks {
             Err(errno) => Some(errno),
         };
         if let Some(errno) = failed {
-            tracing::warn!(node = turn.node, %errno, "what a mapping stored was lost");
+            tracing::warn!(node = order.node, %errno, "what a mapping stored was lost");
             let mut table = self.table.lock();
             if table.failed.len() < FAILURES_MAX {
-                table.failed.insert(turn.node, errno);
+                table.failed.insert(order.node, errno);
             }
         }
         drop(early);
     }
 
-    fn begin(self: &Arc<Self>, turn: Turn, length: usize) -> Option<Early> {
+    fn begin(self: &Arc<Self>, order: CallOrder, length: usize) -> Option<Early> {
         let mut table = self.table.lock();
         if table.bytes + length > BYTES_MAX {
             return None;
         }
         table.bytes += length;
-        table.early.insert((turn.node, turn.number), turn.extent);
+        table.early.insert((order.node, order.number), order.extent);
         self.count.store(table.early.len(), Ordering::Release);
-        Some(Early { all: Arc::clone(self), turn, length })
+        Some(Early { all: Arc::clone(self), order, length })
     }
 }
 
 impl Table {
-    /// Whether something goes on that was answered before `turn` and touches its bytes.
-    fn is_before(&self, turn: Turn) -> bool {
-        let before = self.early.range((turn.node, 0)..(turn.node, turn.number));
+    /// Whether something goes on that was answered before `order` and touches its bytes.
+    fn has_earlier(&self, order: CallOrder) -> bool {
+        let before = self.early.range((order.node, 0)..(order.node, order.number));
         let touches =
-            |extent: &Extent| extent.start <= turn.extent.end && turn.extent.start <= extent.end;
+            |extent: &Extent| extent.start <= order.extent.end && order.extent.start <= extent.end;
         before.map(|(_, extent)| extent).any(touches)
     }
 }
@@ -170,14 +174,14 @@ impl Table {
 /// A write-back that goes on behind its answer.
 struct Early {
     all: Arc<WriteBacks>,
-    turn: Turn,
+    order: CallOrder,
     length: usize,
 }
 
 impl Drop for Early {
     fn drop(&mut self) {
         let mut table = self.all.table.lock();
-        table.early.remove(&(self.turn.node, self.turn.number));
+        table.early.remove(&(self.order.node, self.order.number));
         table.bytes -= self.length;
         self.all.count.store(table.early.len(), Ordering::Release);
         drop(table);
@@ -209,7 +213,7 @@ mod tests {
     /// A write-back of `length` bytes whose server answers on request; what it answered itself.
     fn begin(
         all: &Arc<WriteBacks>,
-        turn: Turn,
+        order: CallOrder,
         length: usize,
     ) -> (oneshot::Sender<Written>, Receiver<Written>) {
         let (done, server) = oneshot::channel();
@@ -217,7 +221,7 @@ mod tests {
         let all = Arc::clone(all);
         tokio::spawn(async move {
             let write = pin!(async { server.await.unwrap_or(Err(Errno::EIO)) });
-            all.write(turn, length, write, |answer| written_bytes.send(answer).expect("heard"))
+            all.write(order, length, write, |answer| written_bytes.send(answer).expect("received"))
                 .await;
         });
         (done, answered)
@@ -227,23 +231,23 @@ mod tests {
     fn a_write_back_that_waits_is_answered_and_further_ones_of_its_bytes_wait_for_it() {
         runtime().block_on(async {
             let all = Arc::<WriteBacks>::default();
-            let before = all.turn(7, extent(0, 10));
-            let (done, answered) = begin(&all, all.turn(7, extent(0, 4096)), 4096);
+            let before = all.order(7, extent(0, 10));
+            let (done, answered) = begin(&all, all.order(7, extent(0, 4096)), 4096);
             tokio::time::sleep(PATIENCE * 2).await;
             assert_eq!(answered.try_recv(), Ok(Ok(4096)));
             // What came before, what touches other bytes and another file's do not wait.
-            all.settled(before).await;
-            all.settled(all.turn(7, extent(4096, 1))).await;
-            all.settled(all.turn(8, extent(0, 1))).await;
-            let sync = all.turn(7, Extent::ALL);
-            let waits = tokio::time::timeout(PATIENCE, all.settled(sync)).await;
+            all.wait_for_earlier(before).await;
+            all.wait_for_earlier(all.order(7, extent(4096, 1))).await;
+            all.wait_for_earlier(all.order(8, extent(0, 1))).await;
+            let sync = all.order(7, Extent::ALL);
+            let waits = tokio::time::timeout(PATIENCE, all.wait_for_earlier(sync)).await;
             assert!(waits.is_err());
             done.send(Err(Errno::ENOSPC)).expect("waited for");
-            let heard = tokio::time::timeout(LIMIT, all.synced(sync)).await;
-            assert_eq!(heard, Ok(Err(Errno::ENOSPC)));
+            let failed = tokio::time::timeout(LIMIT, all.wait_and_take_failure(sync)).await;
+            assert_eq!(failed, Ok(Err(Errno::ENOSPC)));
             // Once.
-            assert_eq!(all.synced(all.turn(7, Extent::ALL)).await, Ok(()));
-            all.all_settled().await;
+            assert_eq!(all.wait_and_take_failure(all.order(7, Extent::ALL)).await, Ok(()));
+            all.wait_for_all().await;
         });
     }
 
@@ -251,12 +255,12 @@ mod tests {
     fn what_is_taken_at_once_is_answered_with_its_own_answer() {
         runtime().block_on(async {
             let all = Arc::<WriteBacks>::default();
-            let (done, answered) = begin(&all, all.turn(7, extent(0, 4096)), 4096);
+            let (done, answered) = begin(&all, all.order(7, extent(0, 4096)), 4096);
             done.send(Err(Errno::EIO)).expect("waited for");
             tokio::task::yield_now().await;
             tokio::task::yield_now().await;
             assert_eq!(answered.try_recv(), Ok(Err(Errno::EIO)));
-            assert_eq!(all.synced(all.turn(7, Extent::ALL)).await, Ok(()));
+            assert_eq!(all.wait_and_take_failure(all.order(7, Extent::ALL)).await, Ok(()));
         });
     }
 
@@ -265,8 +269,8 @@ mod tests {
         runtime().block_on(async {
             let all = Arc::<WriteBacks>::default();
             let half = BYTES_MAX / 2;
-            let turns = [(); 3].map(|()| all.turn(7, extent(0, 1)));
-            let begun = turns.map(|turn| begin(&all, turn, half));
+            let orders = [(); 3].map(|()| all.order(7, extent(0, 1)));
+            let begun = orders.map(|order| begin(&all, order, half));
             tokio::time::sleep(PATIENCE * 2).await;
             let written_bytes = begun.each_ref().map(|(_, answered)| answered.try_recv().is_ok());
             assert_eq!(written_bytes.iter().filter(|written_bytes| **written_bytes).count(), 2);
@@ -275,7 +279,7 @@ mod tests {
                 done.send(Ok(written_bytes)).expect("waited for");
                 answered
             });
-            tokio::time::timeout(LIMIT, all.all_settled()).await.expect("all end");
+            tokio::time::timeout(LIMIT, all.wait_for_all()).await.expect("all end");
             drop(ends);
             assert_eq!(all.table.lock().bytes, 0);
         });

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use sheen_vnet::Dice;
+use sheen_vnet::SeededRandom;
 
 /// Bytes of an input, at most: enough for all decisions of a sequence of requests.
 const BYTES_MAX: u64 = 8_000;
@@ -14,8 +14,8 @@ fn main() -> std::io::Result<()> {
     let count = arguments.next().map_or(40, |count| count.parse().expect("a number of inputs"));
     std::fs::create_dir_all(&folder)?;
     for seed in 0..count {
-        let dice = Dice::new(seed);
-        let bytes: Vec<u8> = (0..dice.below(BYTES_MAX)).map(|_| dice.roll() as u8).collect();
+        let random = SeededRandom::new(seed);
+        let bytes: Vec<u8> = (0..random.below(BYTES_MAX)).map(|_| random.draw() as u8).collect();
         std::fs::write(Path::new(&folder).join(format!("seed-{seed}")), bytes)?;
     }
     Ok(())

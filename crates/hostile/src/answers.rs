@@ -83,7 +83,7 @@ fn changed(
     Some(match input.below(24) {
         1 => (ReplyHead { status: input.pick(&STATUSES), ..head }, reply),
         2 => (ReplyHead { status: input.pick(&STATUSES), ..head }, None),
-        3 => (ReplyHead { status: input.roll() as i32, ..head }, reply),
+        3 => (ReplyHead { status: input.draw() as i32, ..head }, reply),
         4 => (ReplyHead { transno: Transno(number()), ..head }, reply),
         5 => (ReplyHead { last_committed: Transno(number()), ..head }, reply),
         6 => (ReplyHead { handle: ObdHandle(number()), ..head }, reply),

@@ -96,7 +96,7 @@ impl<S: Source> Fields<'_, S> {
     pub(crate) fn number(&self) -> u64 {
         match self.source.below(4) {
             0 => self.source.pick(&EDGES),
-            1 => self.source.roll(),
+            1 => self.source.draw(),
             _ => self.source.below(256),
         }
     }
@@ -104,7 +104,7 @@ impl<S: Source> Fields<'_, S> {
     fn bits(&self) -> u64 {
         match self.source.below(4) {
             0 => u64::MAX,
-            1 => self.source.roll(),
+            1 => self.source.draw(),
             2 => 1 << self.source.below(64),
             _ => 0,
         }
@@ -160,7 +160,7 @@ impl<S: Source> Fields<'_, S> {
 
     fn lock(&self) -> LockHandle {
         match (self.source.below(8), self.learned(&self.values.locks.list())) {
-            (0, _) => LockHandle(self.source.roll()),
+            (0, _) => LockHandle(self.source.draw()),
             (1, _) | (_, None) => LockHandle(0),
             (_, Some(known)) => known,
         }
@@ -168,7 +168,7 @@ impl<S: Source> Fields<'_, S> {
 
     fn open_handle(&self) -> OpenHandle {
         match (self.source.below(8), self.learned(&self.values.opens.list())) {
-            (0, _) => OpenHandle(self.source.roll()),
+            (0, _) => OpenHandle(self.source.draw()),
             (1, _) | (_, None) => OpenHandle(0),
             (_, Some(known)) => known,
         }

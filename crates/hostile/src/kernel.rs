@@ -13,7 +13,7 @@ use std::time::Duration;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair,
 };
-use sheen_fuse::{MountOptions, Serving, serve};
+use sheen_fuse::{FuseMountOptions, Serving, serve};
 use sheen_vnet::Virtual;
 
 use crate::answers::{node_at, try_mount};
@@ -187,7 +187,7 @@ impl Kernel {
             0 => self.input.below(256),
             1 => self.input.pick(&EDGES),
             2 => self.input.below(1 << 16),
-            _ => self.input.roll(),
+            _ => self.input.draw(),
         }
     }
 
@@ -339,7 +339,7 @@ pub fn fuse_requests(data: &[u8]) {
     // Notifications run where the client's tasks do, which is here.
     let _inside = runtime.enter();
     send(&socket, &init(), SendFlags::empty()).expect("sent");
-    let options = MountOptions { allow_other: true, ..MountOptions::default() };
+    let options = FuseMountOptions { allow_other: true, ..FuseMountOptions::default() };
     let serving =
         serve(files.clone(), device, &options, runtime.handle().clone()).expect("it serves");
     let input = Input::new(data);

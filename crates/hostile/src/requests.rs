@@ -141,7 +141,7 @@ impl<S: Source> Requests<S> {
         let values = self.known.values.lock();
         let own = values.handles.get(&ServerKind::of(portal)).map(|own| own.list());
         match (self.source.below(16), own) {
-            (1, _) => ObdHandle(self.source.roll()),
+            (1, _) => ObdHandle(self.source.draw()),
             (2, _) | (_, None) => ObdHandle(0),
             // Of a target of another kind.
             (3, _) => {
@@ -171,7 +171,7 @@ impl<S: Source> Requests<S> {
             1 => plain | MsgFlags::REPLAY,
             2 => plain | MsgFlags::REPLAY | self.source.pick(&done),
             3 => plain | self.source.pick(&done),
-            4 => MsgFlags(self.source.roll() as u32),
+            4 => MsgFlags(self.source.draw() as u32),
             _ => plain,
         }
     }
@@ -188,7 +188,7 @@ impl<S: Source> Requests<S> {
         match self.source.below(if replays { 8 } else { 128 }) {
             1 => Transno(u64::MAX - self.source.below(3)),
             2 => Transno(i64::MAX as u64 - self.source.below(3)),
-            3 => Transno(self.source.roll()),
+            3 => Transno(self.source.draw()),
             4 => Transno(near.wrapping_add(self.source.below(1 << 21))),
             _ if replays => Transno(near.wrapping_add(self.source.below(4)).wrapping_sub(1)),
             _ => Transno(0),
@@ -217,9 +217,9 @@ impl<S: Source> Requests<S> {
             },
             tag: self.source.below(4) as u16,
             timeout: 1 + self.source.below(20) as u32,
-            match_bits: MatchBits(if self.source.one_in(4) { self.source.roll() } else { xid }),
+            match_bits: MatchBits(if self.source.one_in(4) { self.source.draw() } else { xid }),
             flags,
-            op_flags: OpFlags(if self.source.one_in(16) { self.source.roll() as u32 } else { 0 }),
+            op_flags: OpFlags(if self.source.one_in(16) { self.source.draw() as u32 } else { 0 }),
             transno: self.transno(service, flags),
             uid: self.source.pick(&users),
             gid: self.source.pick(&users),
@@ -230,21 +230,21 @@ impl<S: Source> Requests<S> {
     /// A connect to a target of the range.
     pub(crate) fn connect(&self, xid: u64) -> Packet {
         let flags = match self.source.below(4) {
-            0 => ConnectFlags(self.source.roll() | ConnectFlags::VERSION.0),
+            0 => ConnectFlags(self.source.draw() | ConnectFlags::VERSION.0),
             _ => AS_A_CLIENT | self.source.pick(&OFFERS),
         };
         let data = |index| ObdConnectData {
             flags,
             version: 0x0211_0000,
-            grant: self.source.roll() as u32,
+            grant: self.source.draw() as u32,
             index,
             brw_size: 1 << self.source.below(32),
-            transno: Transno(if self.source.one_in(8) { self.source.roll() } else { 0 }),
+            transno: Transno(if self.source.one_in(8) { self.source.draw() } else { 0 }),
             ..ObdConnectData::default()
         };
         let cluuid =
             Text::padded(format!("{}{}", self.range.client, self.source.below(CLIENTS)), 40);
-        let conn = ObdHandle(self.source.roll());
+        let conn = ObdHandle(self.source.draw());
         let (portal, opcode, request) = match self.source.pick(self.range.services) {
             ServerKind::Mgs => {
                 let tgtuuid = Text::padded("MGS", 40);

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use sheen_vnet::Dice;
+use sheen_vnet::SeededRandom;
 
 /// Numbers, one after the other.
 pub trait Source: Send + Sync {
     /// Any number.
-    fn roll(&self) -> u64;
+    fn draw(&self) -> u64;
 
     /// A number below `end`, which is not 0.
     fn below(&self, end: u64) -> u64;
@@ -30,13 +30,13 @@ pub trait Source: Send + Sync {
     }
 }
 
-impl Source for Dice {
-    fn roll(&self) -> u64 {
-        Dice::roll(self)
+impl Source for SeededRandom {
+    fn draw(&self) -> u64 {
+        SeededRandom::draw(self)
     }
 
     fn below(&self, end: u64) -> u64 {
-        Dice::below(self, end)
+        SeededRandom::below(self, end)
     }
 
     fn is_empty(&self) -> bool {
@@ -69,7 +69,7 @@ impl Input {
 }
 
 impl Source for Arc<Input> {
-    fn roll(&self) -> u64 {
+    fn draw(&self) -> u64 {
         self.take(8)
     }
 

@@ -1,11 +1,11 @@
 //! Each body of a fuzz target, on inputs from seeds.
 
-use sheen_vnet::{Dice, for_seeds};
+use sheen_vnet::{SeededRandom, for_seeds};
 
 /// Bytes of a seed.
 fn bytes(seed: u64, most: u64) -> Vec<u8> {
-    let dice = Dice::new(seed);
-    (0..dice.below(most)).map(|_| dice.roll() as u8).collect()
+    let random = SeededRandom::new(seed);
+    (0..random.below(most)).map(|_| random.draw() as u8).collect()
 }
 
 #[test]

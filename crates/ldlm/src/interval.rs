@@ -119,7 +119,7 @@ impl IntervalTree {
     }
 
     /// Recomputes a node after its children changed.
-    fn settle(&mut self, index: u32) -> u32 {
+    fn recompute(&mut self, index: u32) -> u32 {
         let node = *self.node(index);
         let below = self.end_max(node.left).max(self.end_max(node.right));
         self.nodes[index as usize].end_max = node.key.1.max(below);
@@ -135,11 +135,11 @@ impl IntervalTree {
         if node.key < key {
             let (below, above) = self.split(node.right, key);
             self.nodes[index as usize].right = below;
-            (self.settle(index), above)
+            (self.recompute(index), above)
         } else {
             let (below, above) = self.split(node.left, key);
             self.nodes[index as usize].left = above;
-            (below, self.settle(index))
+            (below, self.recompute(index))
         }
     }
 
@@ -153,10 +153,10 @@ impl IntervalTree {
         }
         if self.node(below).priority >= self.node(above).priority {
             self.nodes[below as usize].right = self.merge(self.node(below).right, above);
-            self.settle(below)
+            self.recompute(below)
         } else {
             self.nodes[above as usize].left = self.merge(below, self.node(above).left);
-            self.settle(above)
+            self.recompute(above)
         }
     }
 
@@ -172,11 +172,11 @@ impl IntervalTree {
         if key < node.key {
             let (left, gone) = self.cut(node.left, key);
             self.nodes[index as usize].left = left;
-            (self.settle(index), gone)
+            (self.recompute(index), gone)
         } else {
             let (right, gone) = self.cut(node.right, key);
             self.nodes[index as usize].right = right;
-            (self.settle(index), gone)
+            (self.recompute(index), gone)
         }
     }
 

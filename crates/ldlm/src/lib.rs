@@ -6,6 +6,10 @@
 //! RPC, start no task and read no clock. What a lock protects (attributes, pages, lock value
 //! blocks) is not here.
 //!
+//! A lock has two handles (Lustre: cookies), one on either side. In each namespace `handle` is the one by which that
+//! namespace itself knows the lock and which it gave out; `remote_handle` is the one by which the other side knows it:
+//! in a server's namespace the client's, in a client's the server's.
+//!
 //! What always holds on the server: no two granted locks of one resource conflict, and a lock that
 //! waits has been announced to the holders of all locks that it waits for.
 

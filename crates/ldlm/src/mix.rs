@@ -1,14 +1,14 @@
-//! Numbers that look random: cookies, and a hasher that peers cannot aim at.
+//! Numbers that look random: handles, and a hasher that peers cannot aim at.
 
 use std::hash::{BuildHasher, Hasher};
 
 use sheen_types::LockHandle;
 
-/// Bits of a cookie that number the slot within its shard.
+/// Bits of a handle that number the slot within its shard.
 const SLOT_BITS: u32 = 26;
 /// Bits that number the shard.
 const SHARD_BITS: u32 = 6;
-/// Shards a cookie can name.
+/// Shards a handle can name.
 pub(crate) const SHARDS: usize = 1 << SHARD_BITS;
 /// Locks one shard can hold at once.
 pub(crate) const SLOTS_MAX: u32 = 1 << SLOT_BITS;
@@ -30,15 +30,15 @@ pub(crate) struct LockLocation {
     pub(crate) generation: u32,
 }
 
-/// Makes cookies from places and back: four rounds of a Feistel network keyed by the seed. Every
-/// place has a cookie of its own, every number is the cookie of one place, so that a forged
-/// cookie finds a place whose generation is not the current one.
+/// Makes handles from locations and back: four rounds of a Feistel network keyed by the seed. Every
+/// location has a handle of its own, every number is the handle of one location, so that a forged
+/// handle finds a location whose generation is not the current one.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Cookies {
+pub(crate) struct LockHandles {
     keys: [u32; 4],
 }
 
-impl Cookies {
+impl LockHandles {
     pub(crate) fn new(seed: u64) -> Self {
         Self {
             keys: std::array::from_fn(|round| {
@@ -52,18 +52,18 @@ impl Cookies {
         (product >> 24) as u32 ^ key.rotate_left(half & 31)
     }
 
-    pub(crate) fn cookie(&self, place: LockLocation) -> LockHandle {
-        let mut left = place.generation;
-        let mut right = place.shard << SLOT_BITS | place.slot;
+    pub(crate) fn handle(&self, location: LockLocation) -> LockHandle {
+        let mut left = location.generation;
+        let mut right = location.shard << SLOT_BITS | location.slot;
         for key in self.keys {
             (left, right) = (right, left ^ Self::round(right, key));
         }
         LockHandle(u64::from(left) << 32 | u64::from(right))
     }
 
-    pub(crate) fn place(&self, cookie: LockHandle) -> LockLocation {
-        let mut left = (cookie.0 >> 32) as u32;
-        let mut right = cookie.0 as u32;
+    pub(crate) fn location(&self, handle: LockHandle) -> LockLocation {
+        let mut left = (handle.0 >> 32) as u32;
+        let mut right = handle.0 as u32;
         for key in self.keys.into_iter().rev() {
             (left, right) = (right ^ Self::round(left, key), left);
         }
@@ -110,23 +110,23 @@ impl Hasher for KeyedHasher {
 
 #[cfg(test)]
 mod tests {
-    use super::{Cookies, LockLocation};
+    use super::{LockHandles, LockLocation};
 
     #[test]
-    fn a_cookie_leads_back_to_its_place() {
-        let cookies = Cookies::new(7);
+    fn a_handle_leads_back_to_its_lock() {
+        let handles = LockHandles::new(7);
         let mut seen: sheen_types::HashSet<_> = sheen_types::HashSet::default();
         for generation in 1..50 {
             for slot in 0..50 {
-                let place = LockLocation { shard: slot & 63, slot, generation };
-                let cookie = cookies.cookie(place);
-                assert_eq!(cookies.place(cookie), place);
-                assert!(seen.insert(cookie));
+                let location = LockLocation { shard: slot & 63, slot, generation };
+                let handle = handles.handle(location);
+                assert_eq!(handles.location(handle), location);
+                assert!(seen.insert(handle));
             }
         }
         assert_ne!(
-            Cookies::new(8).cookie(LockLocation { shard: 0, slot: 0, generation: 1 }),
-            cookies.cookie(LockLocation { shard: 0, slot: 0, generation: 1 })
+            LockHandles::new(8).handle(LockLocation { shard: 0, slot: 0, generation: 1 }),
+            handles.handle(LockLocation { shard: 0, slot: 0, generation: 1 })
         );
     }
 }

@@ -37,6 +37,20 @@ enum User {
     Using { handle: LockHandle, mode: LockMode, until: u64 },
 }
 
+/// What a target answers to an enqueue that comes again, whose lock is there.
+fn answer_again(lock: server::LockInfo) -> Enqueued {
+    let server::LockInfo { handle, desc, is_waited_for, .. } = lock;
+    match desc.granted {
+        Some(mode) => Enqueued::Granted(server::Granted {
+            handle,
+            mode,
+            policy: desc.policy,
+            flags: LockFlags::LOCK_CHANGED | LockFlags::AST_SENT.when(is_waited_for),
+        }),
+        None => Enqueued::Waiting { handle, flags: LockFlags::BLOCK_WAIT },
+    }
+}
+
 struct Client {
     namespace: client::Namespace,
     users: [User; 3],
@@ -163,15 +177,8 @@ impl World {
         let mut actions = Vec::new();
         let answered = self.answers.get(&(client, xid)).copied();
         let answer = match (answered, request) {
-            (Some(answer), Request::Enqueue { request, handle }) => {
-                match self.server.find(client, handle) {
-                    Some(_) => {
-                        let flags = request.flags | LockFlags::RESENT;
-                        let again = Enqueue { flags, ..request };
-                        Some(self.server.enqueue(now, again, &mut actions))
-                    }
-                    None => answer,
-                }
+            (Some(answer), Request::Enqueue { handle, .. }) => {
+                self.server.find(client, handle).map(answer_again).or(answer)
             }
             (Some(answer), _) => answer,
             (None, Request::Enqueue { request, .. }) => {
@@ -260,8 +267,7 @@ impl World {
             let try_bits = InodeBits(self.draw(16)).without(bits);
             (2, Policy::InodeBits { bits, try_bits, gid: 0 })
         };
-        let or_waiting = self.draw(2) == 0;
-        Want { resource: ResourceName([resource, 0, 0, 0]), policy, mode, or_waiting }
+        Want { resource: ResourceName([resource, 0, 0, 0]), policy, mode }
     }
 
     fn user_turn(&mut self, client: u64, user: usize, may_start: bool) {
@@ -327,16 +333,16 @@ impl World {
         if chance == 0 && may_start {
             it.namespace.shrink(now, 2, &mut actions);
         }
-        let mut cookies = Vec::new();
+        let mut remote_handles = Vec::new();
         if chance == 1 && may_start && it.early.is_empty() {
             let resource = ResourceName([2, 0, 0, 0]);
             let bits = InodeBits::UPDATE | InodeBits::LOOKUP;
             it.early = it.namespace.cancel_early(resource, LockMode::Ex, bits, &mut actions);
         } else if chance < 5 && !it.flushes.iter().any(|(_, handle)| it.early.contains(handle)) {
-            cookies = it.namespace.take_cancelled(&std::mem::take(&mut it.early));
+            remote_handles = it.namespace.take_cancelled(&std::mem::take(&mut it.early));
         }
         self.client_actions(client, actions);
-        for remote in cookies {
+        for remote in remote_handles {
             self.request(client, Request::Cancel { remote });
         }
     }

@@ -10,7 +10,6 @@ use sheen_target::{
 };
 use sheen_types::{CounterLine, Errno, InodeBits, ResourceName};
 use sheen_wire::connect::ObdConnectData;
-use sheen_wire::ldlm::LdlmRequest;
 use sheen_wire::messages::{
     MdsReintCreateReply, MdsReintCreateSymReply, MdsReintSetattrReply, Request,
 };
@@ -105,10 +104,17 @@ impl Operations for Mdt {
                 Request::LdlmIntentLayout(request) => {
                     self.intent_layout(context, &request, &enqueue).await
                 }
-                Request::LdlmEnqueue(_) => self.glimpse(context, &enqueue).await,
                 _ => Err(Errno::EOPNOTSUPP),
             }
         })
+    }
+
+    fn glimpse_enqueue<'a>(
+        &'a self,
+        context: &'a Context,
+        enqueue: EnqueueRequest,
+    ) -> BoxFuture<'a, Result<Outcome, Errno>> {
+        Box::pin(async move { self.glimpse(context, &enqueue).await })
     }
 
     fn connect(
@@ -205,14 +211,14 @@ impl Mdt {
     ) -> Result<Outcome, Errno> {
         match request {
             Request::LdlmIntentOpen(request) => {
-                let enqueue = enqueue_request(&request.dlm_req)?;
+                let enqueue = EnqueueRequest::of(&request.dlm_req)?;
                 if context.replay().is_some() {
                     return self.intent_open(context, &request, &enqueue).await;
                 }
                 self.reconstruct_open(context, &request, &enqueue, &record).await
             }
             Request::LdlmIntentLayout(request) => {
-                let enqueue = enqueue_request(&request.dlm_req)?;
+                let enqueue = EnqueueRequest::of(&request.dlm_req)?;
                 self.intent_layout(context, &request, &enqueue).await
             }
             // Not closing again: the handle is gone already, or was never made anew.
@@ -243,20 +249,4 @@ impl Mdt {
             _ => Ok(Outcome { status: record.result, reply: None }),
         }
     }
-}
-
-/// What an enqueue asks for: intents are for inode bits only.
-fn enqueue_request(lock: &LdlmRequest) -> Result<EnqueueRequest, Errno> {
-    let bits = lock.desc.policy.as_inode_bits();
-    Ok(EnqueueRequest {
-        resource: lock.desc.resource.name,
-        mode: lock.desc.req_mode.mode().ok_or(Errno::EFAULT)?,
-        policy: sheen_ldlm::Policy::InodeBits {
-            bits: InodeBits(bits.bits),
-            try_bits: InodeBits(bits.try_bits),
-            gid: bits.gid,
-        },
-        client_handle: lock.handles.first().copied().unwrap_or_default(),
-        flags: lock.flags,
-    })
 }

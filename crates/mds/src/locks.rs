@@ -6,7 +6,7 @@ use sheen_ldlm::Policy;
 use sheen_target::{Context, EnqueueRequest, LockGuard};
 use sheen_types::{Errno, Fid, InodeBits, LockMode, ResourceName};
 use sheen_wire::connect::ConnectFlags2;
-use sheen_wire::ldlm::{LdlmReply, LockFlags};
+use sheen_wire::ldlm::{LdlmReply, LockFlags as WireFlags};
 use sheen_wire::md::MdsOpenFlags;
 
 /// What a getattr hands out.
@@ -78,6 +78,6 @@ pub(crate) fn hand_over(
     enqueue: &EnqueueRequest,
 ) -> Result<LdlmReply, Errno> {
     let mut reply = guard.hand_over(context, enqueue)?;
-    reply.flags |= enqueue.flags & LockFlags::HAS_INTENT;
+    reply.flags |= enqueue.flags & WireFlags::HAS_INTENT;
     Ok(reply)
 }

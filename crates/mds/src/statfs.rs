@@ -42,7 +42,7 @@ impl Mdt {
         let sum =
             request.mdt_body.as_ref().is_some_and(|body| body.valid.contains(Valid::AGSTATFS));
         if sum && let Some(total) = self.placement.space(block) {
-            (answer.blocks, answer.bfree, answer.bavail) = total;
+            (answer.blocks, answer.bfree, answer.bavail) = (total.all, total.free, total.available);
         }
         let obd_statfs = Some(answer);
         Ok(Outcome::ok(MdsStatfsReply { obd_statfs, ..MdsStatfsReply::default() }))

@@ -15,7 +15,9 @@ use sheen_target::{TargetConfig, Timeouts};
 use sheen_types::{
     Errno, Fid, InodeBits, LockHandle, LockMode, Nid, ResourceName, Timestamp, Uuid,
 };
-use sheen_wire::ldlm::{LdlmLockDesc, LdlmRequest, LdlmResourceDesc, LockFlags, LockType, Policy};
+use sheen_wire::ldlm::{
+    LdlmLockDesc, LdlmRequest, LdlmResourceDesc, LockFlags as WireFlags, LockType, Policy,
+};
 use sheen_wire::md::{MdsOpenFlags, RecCreate, ReintOp};
 use sheen_wire::messages::{LdlmEnqueue, MdsReintCreate, MdsReintOpen, Reply, SeqQuery};
 use sheen_wire::text::Text;
@@ -119,7 +121,7 @@ fn lock(number: u64) -> TestCall {
         policy: Policy::of_inode_bits(InodeBits::LOOKUP, InodeBits(0)),
         ..LdlmLockDesc::default()
     };
-    let dlm_req = LdlmRequest::enqueue(LockFlags::default(), desc, LockHandle(number + 1));
+    let dlm_req = LdlmRequest::enqueue(WireFlags::default(), desc, LockHandle(number + 1));
     TestCall::new(LdlmEnqueue { dlm_req, ..LdlmEnqueue::default() })
 }
 

@@ -9,7 +9,9 @@ use sheen_store_mem::StoreMem;
 use sheen_target::testing::{TestAnswer, TestCall, TestClient, TestTarget, TestWorld};
 use sheen_types::{Errno, LockHandle, LockMode, Nid};
 use sheen_wire::connect::{ConnectFlags, ConnectFlags2, ObdConnectData};
-use sheen_wire::ldlm::{LdlmLockDesc, LdlmRequest, LdlmResourceDesc, LockFlags, LockType};
+use sheen_wire::ldlm::{
+    LdlmLockDesc, LdlmRequest, LdlmResourceDesc, LockFlags as WireFlags, LockType,
+};
 use sheen_wire::llog::{LLOG_CHUNK_BYTES, LlogLogid, LlogdBody};
 use sheen_wire::messages::{
     LdlmEnqueue, LlogOriginHandleCreate, LlogOriginHandleNextBlock, LlogOriginHandleReadHeader,
@@ -87,12 +89,12 @@ async fn lock(client: &TestClient, name: &str, kind: ConfigType, handle: u64) ->
         req_mode: LockMode::Cr.into(),
         ..LdlmLockDesc::default()
     };
-    let dlm_req = LdlmRequest::enqueue(LockFlags::NONE, desc, LockHandle(handle));
+    let dlm_req = LdlmRequest::enqueue(WireFlags::NONE, desc, LockHandle(handle));
     let answer = client.call(LdlmEnqueue { dlm_req, ..LdlmEnqueue::default() }).await;
     let Some(Reply::LdlmEnqueue(reply)) = answer.reply else { panic!("{answer:?}") };
     let lock = reply.dlm_rep.unwrap();
     assert_eq!(lock.desc.granted_mode.mode(), Some(LockMode::Cr));
-    assert_eq!(lock.flags, LockFlags::NONE);
+    assert_eq!(lock.flags, WireFlags::NONE);
     lock.handle
 }
 

@@ -10,7 +10,7 @@ use sheen_client::posix::{
 };
 use sheen_io::World;
 use sheen_types::{Errno, Name};
-use sheen_vnet::{Virtual, Weather};
+use sheen_vnet::{NetworkConditions, Virtual};
 
 use crate::cluster::{Cluster, Home};
 use crate::compare;
@@ -25,7 +25,7 @@ pub(crate) const ATTRIBUTE: &[u8] = b"user.model";
 /// # Errors
 /// The first step after which the two differ, and in what.
 pub fn run(seed: u64, home: Home, steps: &[Step]) -> Result<(), String> {
-    let world = Virtual::new(seed, Weather::default());
+    let world = Virtual::new(seed, NetworkConditions::default());
     let cluster = Cluster::start(&world, home);
     let clients = cluster.clients.clone();
     let (io, steps) = (world.world(), steps.to_vec());
@@ -68,7 +68,7 @@ pub(crate) struct Found {
 }
 
 /// Where a name is, or would be.
-struct Place {
+struct NameInDirectory {
     parent: NodeId,
     name: Name,
     found: Option<Found>,
@@ -182,7 +182,7 @@ impl Driver {
         }
     }
 
-    async fn place(&mut self, path: &[&'static str]) -> Result<Place, Errno> {
+    async fn place(&mut self, path: &[&'static str]) -> Result<NameInDirectory, Errno> {
         let (last, parents) = path.split_last().expect("a path has a name");
         let mut parent = NodeId::ROOT;
         for text in parents {
@@ -195,7 +195,7 @@ impl Driver {
         let name = name(last);
         let entry = self.lookup(parent, &name).await?;
         let found = entry.map(|it| Found { node: it.node, file_type: it.attributes.file_type() });
-        Ok(Place { parent, name, found })
+        Ok(NameInDirectory { parent, name, found })
     }
 
     async fn found(&mut self, path: &[&'static str]) -> Result<Found, Errno> {

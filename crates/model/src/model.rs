@@ -47,7 +47,7 @@ pub(crate) const DIRECTORY_MODE: u32 = 0o755;
 pub(crate) const FILE_MODE: u32 = 0o644;
 
 /// Where a name is, or would be.
-struct Place {
+struct NameInDirectory {
     parent: usize,
     name: &'static str,
     found: Option<usize>,
@@ -167,14 +167,14 @@ impl Model {
         }
     }
 
-    fn place(&self, path: &[&'static str]) -> Result<Place, Errno> {
+    fn place(&self, path: &[&'static str]) -> Result<NameInDirectory, Errno> {
         let (name, parents) = path.split_last().expect("a path has a name");
         let mut parent = ROOT;
         for name in parents {
             parent = *self.names(parent)?.get(name).ok_or(Errno::ENOENT)?;
         }
         let found = self.names(parent)?.get(name).copied();
-        Ok(Place { parent, name, found })
+        Ok(NameInDirectory { parent, name, found })
     }
 
     fn found(&self, path: &[&'static str]) -> Result<usize, Errno> {

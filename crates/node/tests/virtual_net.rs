@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use sheen_io::{World, within};
 use sheen_node::net::{Delivery, LNet, NetConfig, Receiver};
 use sheen_types::{MatchBits, Nid};
-use sheen_vnet::{Virtual, Weather, for_seeds};
+use sheen_vnet::{NetworkConditions, Virtual, for_seeds};
 use sheen_wire::lnet::{AcceptorRequest, Portal};
 
 const PORT: u16 = 988;
@@ -73,8 +73,8 @@ async fn ask(lnet: &Arc<LNet>, world: &World, to: Nid, bits: u64, length: usize)
 }
 
 /// Three nodes that all ask each other; how long it took, and how many questions were lost.
-fn storm(seed: u64, weather: Weather) -> (u64, u64) {
-    let world = Virtual::new(seed, weather.clone());
+fn storm(seed: u64, conditions: NetworkConditions) -> (u64, u64) {
+    let world = Virtual::new(seed, conditions.clone());
     let nodes: Vec<_> = (1..=3).map(|last| start(&world, last)).collect();
     let answerers: Vec<_> = nodes.iter().map(serve).collect();
     let (left, lost) = (Rc::new(RefCell::new(0)), Arc::new(AtomicU64::new(0)));
@@ -84,10 +84,10 @@ fn storm(seed: u64, weather: Weather) -> (u64, u64) {
             let (node, to, io) = (Arc::clone(node), nodes[to].nid(), world.world());
             let (lost, done) = (Arc::clone(&lost), Arc::clone(&done));
             let lengths: Vec<usize> = (0..25)
-                .map(|_| match world.dice().below(5) {
-                    0 => world.dice().below(weather.window as u64 * 4) as usize,
-                    1 => world.dice().below(20_000) as usize,
-                    _ => world.dice().below(900) as usize,
+                .map(|_| match world.random().below(5) {
+                    0 => world.random().below(conditions.window as u64 * 4) as usize,
+                    1 => world.random().below(20_000) as usize,
+                    _ => world.random().below(900) as usize,
                 })
                 .collect();
             *left.borrow_mut() += 1;
@@ -117,37 +117,40 @@ fn storm(seed: u64, weather: Weather) -> (u64, u64) {
 
 #[test]
 fn on_a_calm_network_nothing_is_lost() {
-    for_seeds(40, |seed| assert_eq!(storm(seed, Weather::default()).1, 0));
+    for_seeds(40, |seed| assert_eq!(storm(seed, NetworkConditions::default()).1, 0));
 }
 
 #[test]
 fn on_a_breaking_network_a_resent_request_is_answered_and_nothing_is_mixed_up() {
-    let weather = Weather {
+    let conditions = NetworkConditions {
         delay_max: Duration::from_millis(3),
         break_one_in: 300,
         window: 40_000,
-        ..Weather::default()
+        ..NetworkConditions::default()
     };
     let lost = AtomicU64::new(0);
     for_seeds(40, |seed| {
-        lost.fetch_add(storm(seed, weather.clone()).1, Ordering::Relaxed);
+        lost.fetch_add(storm(seed, conditions.clone()).1, Ordering::Relaxed);
     });
     assert!(lost.load(Ordering::Relaxed) > 0, "the network broke nothing");
 }
 
 #[test]
 fn the_same_seed_gives_the_same_run() {
-    let weather = Weather { break_one_in: 100, ..Weather::default() };
+    let conditions = NetworkConditions { break_one_in: 100, ..NetworkConditions::default() };
     for_seeds(3, |seed| {
-        assert_eq!(storm(seed, weather.clone()), storm(seed, weather.clone()));
+        assert_eq!(storm(seed, conditions.clone()), storm(seed, conditions.clone()));
     });
 }
 
 #[test]
 fn both_sides_connecting_at_once_end_with_working_connections() {
     for_seeds(40, |seed| {
-        let weather = Weather { delay_max: Duration::from_millis(5), ..Weather::default() };
-        let world = Virtual::new(seed, weather);
+        let conditions = NetworkConditions {
+            delay_max: Duration::from_millis(5),
+            ..NetworkConditions::default()
+        };
+        let world = Virtual::new(seed, conditions);
         let (one, two) = (start(&world, 1), start(&world, 2));
         let _answerers = (serve(&one), serve(&two));
         for (bits, (from, to)) in [(&one, &two), (&two, &one)].into_iter().enumerate() {
@@ -177,7 +180,7 @@ fn both_sides_connecting_at_once_end_with_working_connections() {
 #[test]
 fn a_peer_that_is_cut_off_is_reported_and_answers_when_it_is_back() {
     for_seeds(10, |seed| {
-        let world = Virtual::new(seed, Weather::default());
+        let world = Virtual::new(seed, NetworkConditions::default());
         let (one, two) = (start(&world, 1), start(&world, 2));
         let _answerer = serve(&two);
         let down = Arc::new(AtomicU64::new(0));
@@ -210,7 +213,7 @@ fn a_peer_that_is_cut_off_is_reported_and_answers_when_it_is_back() {
 
 #[test]
 fn a_peer_that_cannot_be_reached_is_reported_once_however_much_was_for_it() {
-    let world = Virtual::new(1, Weather::default());
+    let world = Virtual::new(1, NetworkConditions::default());
     let one = start(&world, 1);
     let down = Arc::new(AtomicU64::new(0));
     let count = Arc::clone(&down);
@@ -235,7 +238,7 @@ fn a_peer_that_cannot_be_reached_is_reported_once_however_much_was_for_it() {
 #[test]
 fn a_restarted_peer_is_known_as_such() {
     for_seeds(10, |seed| {
-        let world = Virtual::new(seed, Weather::default());
+        let world = Virtual::new(seed, NetworkConditions::default());
         let one = start(&world, 1);
         for life in 1..4 {
             let two = start(&world, 2);
@@ -253,7 +256,7 @@ fn a_restarted_peer_is_known_as_such() {
 
 #[test]
 fn idle_connections_stay_and_early_replies_do_not_use_up_an_expectation() {
-    let world = Virtual::new(5, Weather::default());
+    let world = Virtual::new(5, NetworkConditions::default());
     let (one, two) = (start(&world, 1), start(&world, 2));
     let mut replies = one.expect_puts(nid(2), Portal::MDC_REPLY, MatchBits(3), 100);
     for text in ["early", "final"] {
@@ -305,7 +308,8 @@ async fn is_closed(io: &World, connection: &mut sheen_io::Connection) -> bool {
 
 #[test]
 fn connections_that_say_nothing_are_few_and_end_and_another_node_connects_beside_them() {
-    let world = Virtual::new(1, Weather { chunks: false, ..Weather::default() });
+    let world =
+        Virtual::new(1, NetworkConditions { chunks: false, ..NetworkConditions::default() });
     let (server, good) = (start(&world, 1), start(&world, 2));
     let answerer = serve(&server);
     let io = world.world();
@@ -360,7 +364,8 @@ fn connections_that_say_nothing_are_few_and_end_and_another_node_connects_beside
 
 #[test]
 fn peers_that_came_for_nothing_are_disconnected_and_those_that_are_used_are_not() {
-    let world = Virtual::new(1, Weather { chunks: false, ..Weather::default() });
+    let world =
+        Virtual::new(1, NetworkConditions { chunks: false, ..NetworkConditions::default() });
     let (server, idle, used) = (start(&world, 1), start(&world, 2), start(&world, 3));
     let _answerer = serve(&server);
     server.close_unless(Arc::new(|peer| peer == nid(3)));
@@ -385,7 +390,8 @@ fn peers_that_came_for_nothing_are_disconnected_and_those_that_are_used_are_not(
 #[test]
 fn connections_have_a_share_of_the_processs_files_and_unused_ones_go_first() {
     const MOST: usize = 40;
-    let world = Virtual::new(2, Weather { chunks: false, ..Weather::default() });
+    let world =
+        Virtual::new(2, NetworkConditions { chunks: false, ..NetworkConditions::default() });
     let config = NetConfig { connections_max: MOST, ..NetConfig::new(nid(1), PORT) };
     let server = world.run(LNet::start(world.world(), config)).unwrap();
     let _answerer = serve(&server);

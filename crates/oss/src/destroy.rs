@@ -1,5 +1,6 @@
 //! OST_DESTROY: removing objects whose file is gone.
 
+use sheen_ldlm::LockFlags;
 use sheen_store::{StoreError, Transaction};
 use sheen_target::{Context, Outcome, ReplyRecording, store_errno};
 use sheen_types::{Errno, Extent, LockMode};
@@ -40,19 +41,19 @@ impl Ost {
             }
             let resource = sheen_wire::ost::OstId::of_fid(object).resource();
             let policy = sheen_ldlm::Policy::extent(Extent::ALL);
-            let discard = sheen_ldlm::LockFlags::AST_DISCARD_DATA;
+            let discard = LockFlags::AST_DISCARD_DATA;
             drop(context.target.lock_as(resource, policy, LockMode::Pw, discard).await?);
         }
         if change.changes.is_empty() {
             // Gone, but perhaps only in memory.
             let target = &context.target;
             let now = target.transact_locally(Transaction::new()).map_err(store_errno)?;
-            target.committed(now).await?;
+            target.wait_until_committed(now).await?;
             return Err(Errno::ENOENT);
         }
         let done = context.target.transact(context, change, ReplyRecording::Idempotent);
         let transno = done.map_err(store_errno)?;
-        let durable = context.target.committed(transno).await;
+        let durable = context.target.wait_until_committed(transno).await;
         durable.map_err(|errno| context.fails_all_the_same(errno))?;
         let ost_body = Some(OstBody { oa });
         Ok(Outcome::ok(OstDestroyReply { ost_body, ..OstDestroyReply::default() }))

@@ -84,21 +84,15 @@ impl Operations for Ost {
         Box::pin(async move { echo::clean_soon(target) })
     }
 
-    fn intent<'a>(
+    fn glimpse_enqueue<'a>(
         &'a self,
         context: &'a Context,
-        request: Request,
         enqueue: EnqueueRequest,
     ) -> BoxFuture<'a, Result<Outcome, Errno>> {
         Box::pin(async move {
-            match request {
-                Request::LdlmEnqueue(_) => {
-                    let named = OstId::of_resource(&enqueue.resource);
-                    let answer = self.glimpse(context, enqueue).await;
-                    self.log_missing(context.target.name(), Some(named), answer)
-                }
-                _ => Err(Errno::EOPNOTSUPP),
-            }
+            let named = OstId::of_resource(&enqueue.resource);
+            let answer = self.glimpse(context, enqueue).await;
+            self.log_missing(context.target.name(), Some(named), answer)
         })
     }
 

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use sheen_brw::encode_value;
 use sheen_target::{Context, EnqueueRequest, Outcome};
 use sheen_types::{Errno, Fid, ResourceName};
-use sheen_wire::ldlm::{LdlmReply, LockFlags};
+use sheen_wire::ldlm::{LdlmReply, LockFlags as WireFlags};
 use sheen_wire::messages::LdlmEnqueueReply;
 use sheen_wire::ost::OstId;
 
@@ -19,9 +19,7 @@ impl Ost {
         self.brw.value(self.locked(resource)?).map(|value| encode_value(&value))
     }
 
-    /// A client wants to know size and times, and is granted a lock if none conflicts. Otherwise
-    /// the holders, who may know better than the object, are asked, and the answer is the value
-    /// alone (`ofd_intent_policy`).
+    /// A glimpse of an object: see [`sheen_target::Operations::glimpse_enqueue`].
     pub(crate) async fn glimpse(
         &self,
         context: &Context,
@@ -47,9 +45,9 @@ impl Ost {
 
 /// The flags that come back with a lock that an intent gave: that the server chose the lock, and how
 /// the client asked.
-fn echoed_flags(enqueue: &EnqueueRequest) -> LockFlags {
-    let asked = LockFlags::HAS_INTENT | LockFlags::BLOCK_NOWAIT | LockFlags::SPECULATIVE;
-    LockFlags::LOCK_CHANGED | enqueue.flags & asked
+fn echoed_flags(enqueue: &EnqueueRequest) -> WireFlags {
+    let asked = WireFlags::HAS_INTENT | WireFlags::BLOCK_NOWAIT | WireFlags::SPECULATIVE;
+    WireFlags::LOCK_CHANGED | enqueue.flags & asked
 }
 
 fn answer(status: i32, reply: LdlmReply, value: Bytes) -> Outcome {

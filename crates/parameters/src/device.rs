@@ -263,9 +263,9 @@ fn add_rest(folder: &Folder<'_>, device: &Arc<Device>) {
     folder.tune(
         "pinger_recov",
         device,
-        |it| it.with_report(|report| u8::from(report.recovers).to_string()),
+        |it| it.with_report(|report| u8::from(report.auto_reconnects).to_string()),
         |it, text| {
-            it.state.node.recover_or_not(&it.uuid, values::switch(text)?);
+            it.state.node.set_auto_reconnect(&it.uuid, values::switch(text)?);
             Ok(())
         },
     );

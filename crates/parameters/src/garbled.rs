@@ -15,7 +15,7 @@ const PLACE: &str = "/tmp/lustre-log";
 /// From now on such data is kept; call inside the runtime.
 pub(super) fn keep(osts: &Arc<Osts>) {
     let runtime = tokio::runtime::Handle::current();
-    osts.keep_garbled(Box::new(move |garbled| {
+    osts.dump_garbled(Box::new(move |garbled| {
         runtime.spawn_blocking(move || {
             let path = name(PLACE, &garbled);
             match write(Path::new(&path), &garbled) {

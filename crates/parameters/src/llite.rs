@@ -40,7 +40,7 @@ const SWITCHES: [Switch<MountState>; 7] = [
         |it| it.files.settings().sync_on_close(),
         |it, on| it.files.settings().set_sync_on_close(on),
     ),
-    ("xattr_cache", |it| it.files.keeps_xattrs(), |it, on| it.files.keep_xattrs(on)),
+    ("xattr_cache", |it| it.files.caches_xattrs(), |it, on| it.files.set_caches_xattrs(on)),
     (
         "hybrid_io",
         |it| it.files.settings().hybrid_io(),
@@ -73,15 +73,15 @@ const NUMBERS: [Number<MountState>; 4] = [
         leaf: "opencache_threshold_ms",
         parse: values::number,
         range: 0..=U32_MAX,
-        read: |it| it.files.settings().keep().reopened_within().into(),
-        write: |it, millis| it.files.settings().keep().set_reopened_within(millis as u32),
+        read: |it| it.files.settings().open_cache().reopened_within().into(),
+        write: |it, millis| it.files.settings().open_cache().set_reopened_within(millis as u32),
     },
     Number {
         leaf: "opencache_max_ms",
         parse: values::number,
         range: 0..=U32_MAX,
-        read: |it| it.files.settings().keep().forget_after().into(),
-        write: |it, millis| it.files.settings().keep().set_forget_after(millis as u32),
+        read: |it| it.files.settings().open_cache().forget_after().into(),
+        write: |it, millis| it.files.settings().open_cache().set_forget_after(millis as u32),
     },
 ];
 
@@ -390,7 +390,7 @@ fn add_open_cache(folder: &Folder<'_>, state: &Arc<MountState>) {
     folder.tune(
         "opencache_threshold_count",
         state,
-        |it| match it.files.settings().keep().count() {
+        |it| match it.files.settings().open_cache().count() {
             0 => "off".to_owned(),
             count => count.to_string(),
         },
@@ -398,7 +398,7 @@ fn add_open_cache(folder: &Folder<'_>, state: &Arc<MountState>) {
             // A word is a switch, as in Lustre: on is from the first open on.
             let count = values::number_within(text, 0, u32::MAX.into());
             let count = count.or_else(|_| values::switch(text).map(u64::from))?;
-            it.files.settings().keep().set_count(count as u32);
+            it.files.settings().open_cache().set_count(count as u32);
             Ok(())
         },
     );
@@ -418,7 +418,7 @@ fn flags(state: &MountState) -> String {
         ("layout", true),
         ("parallel_dio", true),
         ("unaligned_dio", true),
-        ("xattr_cache", state.files.keeps_xattrs()),
+        ("xattr_cache", state.files.caches_xattrs()),
     ];
     all.iter().filter(|(_, is_so)| *is_so).map(|(name, _)| format!("{name} ")).collect()
 }

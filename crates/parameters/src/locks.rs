@@ -155,7 +155,7 @@ fn set_policy(locks: &Namespace, text: &str) -> Result<(), Errno> {
 pub(super) fn dump_locks(space: &Arc<ClientNamespace>) {
     for lock in space.engine().dump_all() {
         tracing::warn!(target: EACH_LINE, target = space.name(), users = lock.readers + lock.writers,
-            blocked = lock.blocked, handle = %lock.handle, server = %lock.remote_handle,
+            blocked = lock.is_revoked, handle = %lock.handle, server = %lock.remote_handle,
             "lock {}", lock.desc);
     }
 }

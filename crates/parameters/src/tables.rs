@@ -282,7 +282,7 @@ pages per rpc         rpcs   %% cum %% |       rpcs   %% cum %%
     #[test]
     fn extents_have_lustres_classes() {
         let extents_of = |length: u64| {
-            let extents = sheen_client::posix::Extents::default();
+            let extents = sheen_client::posix::ExtentsStats::default();
             extents.set(true);
             extents.moved(7, 1, true, (0, length));
             body(&extents_text(extents.counted()))

@@ -1,4 +1,8 @@
 //! What a role holds to talk to one target, and what it says and hears over it.
+//!
+//! A [`Channel`] is what a role calls the target through, an [`Import`] one whose connection it decides about, too.
+//! Both are faces of the same thing, which `sheen_node` makes: an [`crate::import::Engine`], which decides, and the
+//! node's clock, network and tasks, which do what it decides.
 
 use std::fmt;
 use std::sync::Arc;
@@ -63,12 +67,12 @@ pub trait Channel: Send + Sync {
     /// The target's history up to here is durable, as far as the target has reported.
     fn last_committed(&self) -> Transno;
 
-    /// Stops keeping a request for replay that a [`ReplayHook`] asked to keep: the open handle it
-    /// made is closed. No effect if it is not kept.
+    /// Keeps a request no longer for replay that a [`RequestHook`] had kept until now: the open handle
+    /// it made is closed. No effect if it is not kept.
     fn release(&self, xid: Xid);
 }
 
-/// A channel whose owner also decides when it connects. `node` makes them.
+/// A channel whose owner also decides when it connects.
 pub trait Import: Channel {
     /// Connects; completes when the import is FULL for the first time, or fails for good. While
     /// the target cannot be reached it keeps trying.
@@ -107,8 +111,8 @@ pub struct Call {
     pub body: BodyExtras,
     /// How it is sent, and what happens when the connection breaks.
     pub kind: CallKind,
-    /// Who is asked about the request when it is replayed.
-    pub on_replay: Option<Arc<dyn ReplayHook>>,
+    /// Who is asked about the request whenever it is sent, and when it is replayed.
+    pub hook: Option<Arc<dyn RequestHook>>,
     /// No caller waits for it: it may be sent a moment later, together with what is sent next.
     pub may_linger: bool,
     /// Answer a refused request with [`Answer`] too, the errno in its body's `status`, instead of
@@ -126,7 +130,7 @@ impl Call {
             bulk: Bulk::None,
             body: BodyExtras::default(),
             kind: CallKind::Normal,
-            on_replay: None,
+            hook: None,
             may_linger: false,
             refusal_as_answer: false,
         }
@@ -207,7 +211,10 @@ pub enum CallKind {
     /// As `Normal`, and: takes a slot of modifying requests, so that the target can answer a
     /// resend from its reply data, and is kept for replay until its transaction is durable.
     Modifying,
-    /// As `Modifying` without a slot: writes and punches of objects, whose replay is harmless.
+    /// As `Modifying` without a slot: what an OST may execute twice without harm. Of a Lustre OST all of it is
+    /// kept for replay. Ours gives a transno to creates, destroys and changes of attributes alone: bytes that it
+    /// has written outlive its process, and their replies carry none, so a write is sent again while it has no
+    /// answer and never replayed.
     Idempotent,
     /// Ends with [`RpcError::Disconnected`] when its connection breaks: never sent twice.
     NoResend,
@@ -218,9 +225,10 @@ pub enum CallKind {
 }
 
 impl CallKind {
-    /// Whether the request is kept for replay once its reply carries a transno.
+    /// Whether the request may change the target: it is then not forgotten with its caller, and is kept for
+    /// replay if, and only if, its reply carries a transno.
     #[must_use]
-    pub fn is_replayable(self) -> bool {
+    pub fn may_modify(self) -> bool {
         matches!(self, Self::Modifying | Self::Idempotent)
     }
 }
@@ -236,7 +244,7 @@ pub struct Answer {
     pub reply: Reply,
     /// What the target sent as bulk, its parts in order; shorter than the sink if it had less.
     pub bulk: Vec<Bytes>,
-    /// Which connection it came over, counted from the first: locks that came over one before
+    /// Which connection it came over; they are numbered from the first connect (`conn_cnt`): locks that came over one before
     /// [`crate::ImportEvents::replay_locks`] was asked for are not the target's any more, unless
     /// they were among those.
     pub connection: u32,
@@ -297,12 +305,13 @@ impl fmt::Display for RpcError {
 
 impl std::error::Error for RpcError {}
 
-/// The owner of a request that is kept for replay: of an open handle, say.
-pub trait ReplayHook: Send + Sync {
-    /// Whether to keep the request even after its transaction is durable, until
+/// The owner of a request: of the open handle that it makes or closes, say. It is asked whenever the request is
+/// sent, whether to keep it longer than its transaction needs, and around its replay.
+pub trait RequestHook: Send + Sync {
+    /// Whether to keep the request for replay even after its transaction is durable, until
     /// [`Channel::release`]: opens, whose handle lives in the target's memory only. Asked once,
     /// with the reply that carried the transno.
-    fn keep(&self, answer: &Answer) -> bool {
+    fn keep_until_release(&self, answer: &Answer) -> bool {
         let _ = answer;
         false
     }

@@ -21,7 +21,7 @@ mod timing;
 mod xids;
 
 pub use channel::{
-    Answer, BodyExtras, BoxFuture, Bulk, Call, CallKind, Channel, Import, ReplayHook, RpcError,
+    Answer, BodyExtras, BoxFuture, Bulk, Call, CallKind, Channel, Import, RequestHook, RpcError,
     Then,
 };
 pub use incoming::{

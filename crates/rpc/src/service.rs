@@ -1,6 +1,6 @@
 //! The server's end, as a state machine: what runs, what waits, who gets an early reply.
 //!
-//! Owns the bookkeeping of requests from arrival to reply; what a request says is the host's (`T`).
+//! Owns the bookkeeping of requests from arrival to reply; what a request says is the node's (`T`).
 //! Urgent requests (pings, cancels, callbacks) have a limit of their own, so that what frees a lock
 //! never waits behind who waits for it; so have those for data of an MDT, by which a client writes
 //! what a lock covers before it gives it back. A request that arrives again while it still runs is not run
@@ -204,7 +204,7 @@ struct Running<T> {
 /// With the account: a peer that only claims a NID sends no copies of the requests of its owner.
 type Identity = (Nid, Nid, ObdHandle, Xid);
 
-/// The requests that a server works on; a host may have several and divide the clients among them.
+/// The requests that a server works on; a node may have several and divide the clients among them.
 pub struct Service<T> {
     next: u64,
     running: HashMap<RequestId, Running<T>>,

@@ -123,9 +123,10 @@ pub trait ImportEvents: Send + Sync {
         false
     }
 
-    /// The target dropped all we had: locks, open handles, unwritten data and kept requests are
-    /// lost. Called before requests are let through again.
-    fn evicted(&self, channel: &Arc<dyn Channel>) {
+    /// All is void that the target gave us: locks, open handles, unwritten data and requests kept for replay are
+    /// lost. It evicted us, then this is called before requests are let through again; or it refuses us for good;
+    /// or operators turned the import off.
+    fn invalidate(&self, channel: &Arc<dyn Channel>) {
         let _ = channel;
     }
 
@@ -136,7 +137,7 @@ pub trait ImportEvents: Send + Sync {
 
     /// Our locks are replayed to the restarted target: one enqueue (kind
     /// [`crate::CallKind::Recovery`], with REQ_REPLAY_DONE set by the import) and what to do with
-    /// its answer, per lock. `connection` counts connections, as [`crate::Answer::connection`] does.
+    /// its answer, per lock. `connection` is numbered as in [`crate::Answer::connection`].
     fn replay_locks(&self, connection: u32) -> Vec<LockReplay> {
         let _ = connection;
         Vec::new()

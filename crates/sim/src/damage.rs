@@ -21,7 +21,7 @@ use crate::faults;
 use crate::run::{Model, Sim};
 
 /// How many objects of a seed are damaged, at most.
-const WOUNDS_MAX: u64 = 3;
+const DAMAGED_MAX: u64 = 3;
 /// Longest pause before each of them.
 const PAUSE_MAX: Duration = Duration::from_secs(180);
 /// Longest time without the target, where it is down.
@@ -35,7 +35,7 @@ const TRIES: u64 = 8;
 
 /// An object that was damaged.
 #[derive(Clone, Debug)]
-struct Wound {
+struct DamagedObject {
     file: Fid,
     target: TargetName,
     object: Fid,
@@ -45,10 +45,10 @@ struct Wound {
 
 /// All that was damaged.
 #[derive(Default)]
-pub(crate) struct Wounds(Vec<Wound>);
+pub(crate) struct DamagedObjects(Vec<DamagedObject>);
 
 /// Where data of a file lies.
-struct Place {
+struct ObjectData {
     file: Fid,
     target: TargetName,
     object: Fid,
@@ -56,13 +56,13 @@ struct Place {
     bytes: u64,
 }
 
-impl Wounds {
+impl DamagedObjects {
     /// What was written to a damaged file since shortly before may be lost, and its writers get an error.
     pub(crate) fn doubt(&self, model: &mut Model) {
-        for wound in &self.0 {
-            let since = Instant(wound.since.0.saturating_sub(UNWRITTEN_MAX.as_nanos() as u64));
-            model.files.doubt_since(wound.file, since);
-            model.logs.doubt_since(wound.file, since);
+        for damaged in &self.0 {
+            let since = Instant(damaged.since.0.saturating_sub(UNWRITTEN_MAX.as_nanos() as u64));
+            model.files.doubt_since(damaged.file, since);
+            model.logs.doubt_since(damaged.file, since);
         }
     }
 }
@@ -70,7 +70,7 @@ impl Wounds {
 impl Sim {
     /// What clients write to damaged files may be lost, and they get an error.
     pub(crate) fn doubt_lost(&self, model: &mut Model) {
-        self.wounds.lock().doubt(model);
+        self.damaged_objects.lock().doubt(model);
         self.restored.lock().doubt(self, model);
     }
 
@@ -82,42 +82,43 @@ impl Sim {
 
     /// Whether anything was damaged so far, or went back in time.
     pub(crate) fn has_damage(&self) -> bool {
-        !self.wounds.lock().0.is_empty() || self.restored.lock().is_any()
+        !self.damaged_objects.lock().0.is_empty() || self.restored.lock().is_any()
     }
 
     /// Whether something of a file was ever damaged: changes of it may be refused, and what was written to
     /// it may be found lost.
     pub(crate) fn was_damaged(&self, file: Fid) -> bool {
-        self.wounds.lock().0.iter().any(|wound| wound.file == file) || self.was_restored(file)
+        self.damaged_objects.lock().0.iter().any(|damaged| damaged.file == file)
+            || self.was_restored(file)
     }
 
     /// Whether bytes of a file cannot be read: they are damaged, or were when a client began to read them at
     /// `begin`.
     pub(crate) fn is_damaged(&self, file: Fid, extent: Extent, begin: Instant) -> bool {
-        let wounds = self.wounds.lock();
-        let wounded = wounds.0.iter().filter(|wound| wound.file == file).any(|wound| {
-            let Some(of_object) = wound.mapping.object_extent(extent) else { return false };
-            let damaged = |store: Arc<StoreMem>| store.is_damaged_in(wound.object, of_object);
-            wound.since >= begin || self.store_of(&wound.target).is_some_and(damaged)
+        let damaged_objects = self.damaged_objects.lock();
+        let is_damaged = damaged_objects.0.iter().filter(|it| it.file == file).any(|it| {
+            let Some(of_object) = it.mapping.object_extent(extent) else { return false };
+            let damaged = |store: Arc<StoreMem>| store.is_damaged_in(it.object, of_object);
+            it.since >= begin || self.store_of(&it.target).is_some_and(damaged)
         });
-        wounded || self.lacks_objects(file)
+        is_damaged || self.lacks_objects(file)
     }
 
     /// Whether the size of a file cannot be known.
     pub(crate) fn is_size_lost(&self, file: Fid, begin: Instant) -> bool {
-        let wounds = self.wounds.lock();
-        let wounded = wounds.0.iter().filter(|wound| wound.file == file).any(|wound| {
-            let lost = |store: Arc<StoreMem>| store.is_lost_or_cut(wound.object);
-            wound.since >= begin || self.store_of(&wound.target).is_some_and(lost)
+        let damaged_objects = self.damaged_objects.lock();
+        let is_damaged = damaged_objects.0.iter().filter(|it| it.file == file).any(|it| {
+            let lost = |store: Arc<StoreMem>| store.is_lost_or_cut(it.object);
+            it.since >= begin || self.store_of(&it.target).is_some_and(lost)
         });
-        wounded || self.lacks_objects(file)
+        is_damaged || self.lacks_objects(file)
     }
 }
 
 /// Damages some objects, each at its time.
 pub(crate) async fn inject(sim: &Arc<Sim>, end: Instant) {
-    for _ in 0..=sim.more_dice().below(WOUNDS_MAX) {
-        let pause = sim.more_dice().below(PAUSE_MAX.as_millis() as u64);
+    for _ in 0..=sim.more_random().below(DAMAGED_MAX) {
+        let pause = sim.more_random().below(PAUSE_MAX.as_millis() as u64);
         sim.sleep(faults::PEACE + Duration::from_millis(pause)).await;
         if sim.now() + faults::QUIET > end {
             return;
@@ -125,18 +126,18 @@ pub(crate) async fn inject(sim: &Arc<Sim>, end: Instant) {
         sim.breaks();
         let place = choose(sim);
         if let Some(place) = place {
-            wound_now_or_down(sim, place).await;
+            damage_now_or_down(sim, place).await;
         }
         sim.mends();
     }
 }
 
 /// Some data of a file that clients use.
-fn choose(sim: &Sim) -> Option<Place> {
+fn choose(sim: &Sim) -> Option<ObjectData> {
     let mut places = places(sim);
     match places.len() as u64 {
         0 => None,
-        count => Some(places.swap_remove(sim.more_dice().below(count) as usize)),
+        count => Some(places.swap_remove(sim.more_random().below(count) as usize)),
     }
 }
 
@@ -155,7 +156,7 @@ pub(crate) fn all_objects(sim: &Sim) -> Vec<(Fid, TargetName, Fid)> {
 }
 
 /// Objects with data.
-fn places(sim: &Sim) -> Vec<Place> {
+fn places(sim: &Sim) -> Vec<ObjectData> {
     places_with(sim, |target, object| {
         let held = sim.store_of(target)?.attributes(object).ok()?;
         (held.blocks > 0 && held.size > 0).then_some(held.size)
@@ -163,7 +164,7 @@ fn places(sim: &Sim) -> Vec<Place> {
 }
 
 /// The objects of files that clients use; `bytes` says how long each is, or that it is left out.
-fn places_with(sim: &Sim, bytes: impl Fn(&TargetName, Fid) -> Option<u64>) -> Vec<Place> {
+fn places_with(sim: &Sim, bytes: impl Fn(&TargetName, Fid) -> Option<u64>) -> Vec<ObjectData> {
     let files: Vec<Fid> = {
         let model = sim.model.lock();
         model.files.fids().chain(model.logs.fids()).collect()
@@ -175,7 +176,7 @@ fn places_of(
     sim: &Sim,
     files: &[Fid],
     bytes: impl Fn(&TargetName, Fid) -> Option<u64>,
-) -> Vec<Place> {
+) -> Vec<ObjectData> {
     let mut found = Vec::new();
     for (mdt, disk) in sim.cluster.targets(TargetKind::Mdt) {
         let store = disk.store();
@@ -191,19 +192,19 @@ fn places_of(
                     }
                 };
                 let bytes = bytes(&target, object)?;
-                Some(Place { file: *file, target, object, mapping, bytes })
+                Some(ObjectData { file: *file, target, object, mapping, bytes })
             }));
         }
     }
     found
 }
 
-async fn wound_now_or_down(sim: &Arc<Sim>, place: Place) {
-    let injury = match (sim.more_dice().below(3), place.target.kind) {
+async fn damage_now_or_down(sim: &Arc<Sim>, place: ObjectData) {
+    let injury = match (sim.more_random().below(3), place.target.kind) {
         // Without its data an inode on the MDT has no attributes, and no name can be removed.
         (0, TargetKind::Ost) => Injury::Lost,
-        (1, TargetKind::Ost) => Injury::Cut(sim.more_dice().below(place.bytes)),
-        _ => Injury::Flipped(sim.more_dice().below(place.bytes)),
+        (1, TargetKind::Ost) => Injury::Cut(sim.more_random().below(place.bytes)),
+        _ => Injury::Flipped(sim.more_random().below(place.bytes)),
     };
     let holds =
         |disk: &Disk| sim.store_of(&place.target).is_some_and(|it| Arc::ptr_eq(&it, &disk.store()));
@@ -211,44 +212,44 @@ async fn wound_now_or_down(sim: &Arc<Sim>, place: Place) {
         .cluster
         .servers
         .iter()
-        .position(|server| server.places.iter().any(|of_server| holds(&of_server.disk)));
-    let Some(number) = number.filter(|_| sim.more_dice().below(2) == 0) else {
-        return wound(sim, &place, injury);
+        .position(|server| server.hosted.iter().any(|of_server| holds(&of_server.disk)));
+    let Some(number) = number.filter(|_| sim.more_random().below(2) == 0) else {
+        return damage(sim, &place, injury);
     };
-    let time = Duration::from_millis(sim.more_dice().below(DOWN_MAX.as_millis() as u64));
-    let power = sim.more_dice().below(3) == 0;
-    faults::outage(sim, number, power, time, || wound(sim, &place, injury)).await;
+    let time = Duration::from_millis(sim.more_random().below(DOWN_MAX.as_millis() as u64));
+    let power = sim.more_random().below(3) == 0;
+    faults::outage(sim, number, power, time, || damage(sim, &place, injury)).await;
 }
 
-fn wound(sim: &Sim, place: &Place, injury: Injury) {
+fn damage(sim: &Sim, place: &ObjectData, injury: Injury) {
     let Some(store) = sim.store_of(&place.target) else { return };
     let at_all = |injury: Injury| match injury {
         // There may be holes.
         Injury::Flipped(_) => (0..TRIES)
-            .map(|_| Injury::Flipped(sim.more_dice().below(place.bytes)))
+            .map(|_| Injury::Flipped(sim.more_random().below(place.bytes)))
             .any(|elsewhere| store.injure(place.object, elsewhere)),
         _ => false,
     };
     if !store.injure(place.object, injury) && !at_all(injury) {
         return;
     }
-    let Place { file, target, object, mapping, .. } = place;
+    let ObjectData { file, target, object, mapping, .. } = place;
     sim.say(format_args!("FAULT: {injury:?} of {object} at {target}, which is of {file}"));
     let (target, since) = (target.clone(), sim.now());
-    let wound = Wound { file: *file, target, object: *object, mapping: *mapping, since };
-    let mut wounds = sim.wounds.lock();
-    wounds.0.push(wound);
-    wounds.doubt(&mut sim.model.lock());
+    let damaged = DamagedObject { file: *file, target, object: *object, mapping: *mapping, since };
+    let mut damaged_objects = sim.damaged_objects.lock();
+    damaged_objects.0.push(damaged);
+    damaged_objects.doubt(&mut sim.model.lock());
 }
 
 /// Whether a problem that the check of the disks names is of a damaged object.
 pub(crate) fn explains(sim: &Sim, problem: &Problem) -> bool {
-    let is_named = |wound: &Wound| {
+    let is_named = |damaged: &DamagedObject| {
         problem.kind == ProblemKind::Data
-            && problem.target == wound.target.to_string()
-            && problem.text.contains(&wound.object.to_string())
+            && problem.target == damaged.target.to_string()
+            && problem.text.contains(&damaged.object.to_string())
     };
-    sim.wounds.lock().0.iter().any(is_named)
+    sim.damaged_objects.lock().0.iter().any(is_named)
 }
 
 /// A damaged object that a file has still, and that no problem names.
@@ -256,13 +257,13 @@ pub(crate) fn explains(sim: &Sim, problem: &Problem) -> bool {
 /// # Errors
 /// Those of a store.
 pub(crate) fn unnamed(sim: &Sim, problems: &[Problem]) -> Result<Option<String>, StoreError> {
-    for wound in &sim.wounds.lock().0 {
-        let Some(store) = sim.store_of(&wound.target) else { continue };
-        if !store.damaged().contains(&wound.object) || !is_used(sim, wound)? {
+    for damaged in &sim.damaged_objects.lock().0 {
+        let Some(store) = sim.store_of(&damaged.target) else { continue };
+        if !store.damaged().contains(&damaged.object) || !is_used(sim, damaged)? {
             continue;
         }
-        let (target, object) = (wound.target.to_string(), wound.object.to_string());
-        let file = wound.file.to_string();
+        let (target, object) = (damaged.target.to_string(), damaged.object.to_string());
+        let file = damaged.file.to_string();
         let names = |it: &Problem| {
             it.target == target && it.text.contains(&object) && it.text.contains(&file)
         };
@@ -273,17 +274,17 @@ pub(crate) fn unnamed(sim: &Sim, problems: &[Problem]) -> Result<Option<String>,
     Ok(None)
 }
 
-fn is_used(sim: &Sim, wound: &Wound) -> Result<bool, StoreError> {
+fn is_used(sim: &Sim, damaged: &DamagedObject) -> Result<bool, StoreError> {
     for (_, disk) in sim.cluster.targets(TargetKind::Mdt) {
         let store = disk.store();
-        let layout = match store.xattr(wound.file, LAYOUT) {
+        let layout = match store.xattr(damaged.file, LAYOUT) {
             Err(StoreError::NoObject(_)) => continue,
             layout => layout?,
         };
         let layout = layout.and_then(|layout| sheen_layout::parse(&layout).ok().flatten());
         let is_its = |layout: sheen_layout::Layout| {
             layout.objects().any(|(_, stripe)| {
-                stripe.map_or(wound.file, |stripe| stripe.object) == wound.object
+                stripe.map_or(damaged.file, |stripe| stripe.object) == damaged.object
             })
         };
         if layout.is_some_and(is_its) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sheen_types::Instant;
-use sheen_vnet::Weather;
+use sheen_vnet::NetworkConditions;
 
 use crate::cluster::Errors;
 use crate::model::Writer;
@@ -38,7 +38,7 @@ pub(crate) async fn inject(sim: &Arc<Sim>, end: Instant) {
             return;
         }
         sim.breaks();
-        match sim.dice().below(12) {
+        match sim.random().below(12) {
             0 | 1 => break_connections(sim),
             2 | 3 => kill_server(sim, false).await,
             4 => kill_server(sim, true).await,
@@ -47,7 +47,7 @@ pub(crate) async fn inject(sim: &Arc<Sim>, end: Instant) {
             7 => slow_disk(sim).await,
             8 => disk_errors(sim).await,
             9 => fail_commit(sim).await,
-            _ => bad_weather(sim).await,
+            _ => bad_network(sim).await,
         }
         sim.mends();
     }
@@ -55,23 +55,23 @@ pub(crate) async fn inject(sim: &Arc<Sim>, end: Instant) {
 
 /// A random part of `most`; more often a short one.
 fn part(sim: &Sim, most: Duration) -> Duration {
-    let most = match sim.dice().below(2) {
+    let most = match sim.random().below(2) {
         0 => most / 10,
         _ => most,
     };
-    Duration::from_micros(sim.dice().below(most.as_micros() as u64 + 1))
+    Duration::from_micros(sim.random().below(most.as_micros() as u64 + 1))
 }
 
 fn break_connections(sim: &Sim) {
     let nids: Vec<_> = sim.cluster.nids().collect();
-    let nid = nids[sim.dice().below(nids.len() as u64) as usize];
+    let nid = nids[sim.random().below(nids.len() as u64) as usize];
     sim.say(format_args!("FAULT: the connections of {nid} break"));
     sim.world.break_connections(nid.address());
 }
 
 async fn cut_off(sim: &Sim) {
     let nids: Vec<_> = sim.cluster.nids().collect();
-    let nid = nids[sim.dice().below(nids.len() as u64) as usize];
+    let nid = nids[sim.random().below(nids.len() as u64) as usize];
     let time = part(sim, CUT_MAX);
     sim.say(format_args!("FAULT: {nid} is cut off for {time:?}"));
     sim.allow_evictions(time);
@@ -84,7 +84,7 @@ async fn cut_off(sim: &Sim) {
 }
 
 async fn kill_server(sim: &Arc<Sim>, power: bool) {
-    let number = sim.dice().below(sim.cluster.servers.len() as u64) as usize;
+    let number = sim.random().below(sim.cluster.servers.len() as u64) as usize;
     restart_server(sim, number, power).await;
 }
 
@@ -129,9 +129,9 @@ pub(crate) async fn outage(
 }
 
 async fn kill_client(sim: &Arc<Sim>) {
-    let number = sim.dice().below(sim.cluster.clients.len() as u64 - 1) as Writer;
+    let number = sim.random().below(sim.cluster.clients.len() as u64 - 1) as Writer;
     let client = &sim.cluster.clients[usize::from(number)];
-    let (power, time) = (sim.dice().below(2) == 0, part(sim, DOWN_MAX));
+    let (power, time) = (sim.random().below(2) == 0, part(sim, DOWN_MAX));
     if client.scope().is_none() {
         return;
     }
@@ -146,7 +146,7 @@ async fn kill_client(sim: &Arc<Sim>) {
 
 async fn slow_disk(sim: &Sim) {
     let servers = &sim.cluster.servers;
-    let server = &servers[sim.dice().below(servers.len() as u64) as usize];
+    let server = &servers[sim.random().below(servers.len() as u64) as usize];
     let (Some(scope), time) = (server.scope(), part(sim, BAD_MAX)) else { return };
     sim.say(format_args!("FAULT: the disks at {} are slow for {time:?}", server.nid));
     sim.world.set_disk_wait(scope, part(sim, SLOW_DISK));
@@ -157,15 +157,15 @@ async fn slow_disk(sim: &Sim) {
 
 /// One in some jobs of a server's disks fails, for a while; the caller gets the error, and all goes on.
 async fn disk_errors(sim: &Sim) {
-    let number = sim.dice().below(sim.cluster.servers.len() as u64) as usize;
+    let number = sim.random().below(sim.cluster.servers.len() as u64) as usize;
     let (server, time) = (&sim.cluster.servers[number], part(sim, BAD_MAX));
     // What is replayed and fails is lost.
     let is_fresh = number == 0 && sim.evicted.lock().is_mdt_fresh(sim.now());
     if !server.is_serving() || is_fresh {
         return;
     }
-    let one_in = 2 + sim.dice().below(RARE_ERROR);
-    let errors = match sim.dice().below(3) {
+    let one_in = 2 + sim.random().below(RARE_ERROR);
+    let errors = match sim.random().below(3) {
         0 => Errors { reads: one_in, changes: 0 },
         1 => Errors { reads: 0, changes: one_in },
         _ => Errors { reads: one_in, changes: one_in },
@@ -173,9 +173,9 @@ async fn disk_errors(sim: &Sim) {
     sim.say(format_args!("FAULT: {errors:?} of the disks at {} for {time:?}", server.nid));
     sim.allow_no_objects(time);
     sim.disk_breaks();
-    server.places.iter().for_each(|place| place.disk.set_errors(errors));
+    server.hosted.iter().for_each(|hosted| hosted.disk.set_errors(errors));
     sim.sleep(time).await;
-    server.places.iter().for_each(|place| place.disk.set_errors(Errors::default()));
+    server.hosted.iter().for_each(|hosted| hosted.disk.set_errors(Errors::default()));
     sim.disk_mends();
     sim.say(format_args!("the disks at {} are well", server.nid));
 }
@@ -183,18 +183,18 @@ async fn disk_errors(sim: &Sim) {
 /// A commit of one of a server's targets fails: it changes nothing more, and is started again in the
 /// end, with power or without.
 async fn fail_commit(sim: &Arc<Sim>) {
-    let number = sim.dice().below(sim.cluster.servers.len() as u64) as usize;
+    let number = sim.random().below(sim.cluster.servers.len() as u64) as usize;
     let (server, time) = (&sim.cluster.servers[number], part(sim, BAD_MAX));
-    let place = &server.places[sim.dice().below(server.places.len() as u64) as usize];
-    let power = sim.dice().below(2) == 0;
+    let hosted = &server.hosted[sim.random().below(server.hosted.len() as u64) as usize];
+    let power = sim.random().below(2) == 0;
     if !server.is_serving() {
         return;
     }
-    sim.say(format_args!("FAULT: a commit of {:?} fails, restart after {time:?}", place.kind));
+    sim.say(format_args!("FAULT: a commit of {:?} fails, restart after {time:?}", hosted.kind));
     sim.allow_no_objects(time);
     let process = server.scope();
     sim.disk_breaks();
-    place.disk.fail_commit();
+    hosted.disk.fail_commit();
     sim.sleep(time).await;
     sim.disk_mends();
     if server.scope() == process {
@@ -202,19 +202,19 @@ async fn fail_commit(sim: &Arc<Sim>) {
     }
 }
 
-async fn bad_weather(sim: &Sim) {
+async fn bad_network(sim: &Sim) {
     let (time, delay_max) = (part(sim, BAD_MAX), part(sim, Duration::from_millis(100)));
-    let break_one_in = match sim.dice().below(2) {
+    let break_one_in = match sim.random().below(2) {
         0 => 0,
-        _ => 100 + sim.dice().below(1000),
+        _ => 100 + sim.random().below(1000),
     };
     sim.say(format_args!(
         "FAULT: bytes travel up to {delay_max:?}, one in {break_one_in} writes breaks, for {time:?}"
     ));
-    let calm = Weather::default();
+    let calm = NetworkConditions::default();
     let delay_max = delay_max.max(calm.delay_max);
-    sim.world.set_weather(Weather { delay_max, break_one_in, ..calm.clone() });
+    sim.world.set_network_conditions(NetworkConditions { delay_max, break_one_in, ..calm.clone() });
     sim.sleep(time).await;
-    sim.world.set_weather(calm);
+    sim.world.set_network_conditions(calm);
     sim.say("the network is well");
 }

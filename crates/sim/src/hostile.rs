@@ -13,7 +13,7 @@ use sheen_hostile::{Known, Range, Requests, ServerKind};
 use sheen_node::net::{LNet, NetConfig};
 use sheen_rpc::REPLY_PORTALS;
 use sheen_types::{Fid, Instant, MatchBits, fid_seq};
-use sheen_vnet::{Dice, Scope};
+use sheen_vnet::{Scope, SeededRandom};
 use sheen_wire::lnet::Portal;
 
 use crate::cluster::{FSNAME, PORT, hostile_nid};
@@ -103,7 +103,7 @@ impl Process {
         }
         let files: Vec<Fid> = sim.model.lock().files.fids().collect();
         if !files.is_empty() {
-            self.known.add_fid(files[sim.more_dice().below(files.len() as u64) as usize]);
+            self.known.add_fid(files[sim.more_random().below(files.len() as u64) as usize]);
         }
     }
 
@@ -117,34 +117,34 @@ impl Process {
 /// Sends until `end`.
 pub(crate) async fn attack(sim: &Arc<Sim>, end: Instant) {
     sim.sleep(faults::PEACE).await;
-    let dice = Dice::new(sim.more_dice().roll());
+    let random = SeededRandom::new(sim.more_random().draw());
     while sim.now() + faults::QUIET < end {
         let process = Process::start(sim).await;
         let known = Arc::clone(&process.known);
-        let mut requests = Requests::new(Dice::new(dice.roll()), known, RANGE);
+        let mut requests = Requests::new(SeededRandom::new(random.draw()), known, RANGE);
         sim.say("FAULT: a hostile node attacks");
         sim.breaks();
-        while sim.now() + faults::QUIET < end && dice.below(DIES_ONE_IN) > 0 {
+        while sim.now() + faults::QUIET < end && random.below(DIES_ONE_IN) > 0 {
             process.leak(sim);
-            for _ in 0..=dice.below(BURST) {
+            for _ in 0..=random.below(BURST) {
                 let packet = requests.next_packet();
                 let servers = &sim.cluster.servers;
                 let osts = servers.len() as u64 - 1;
                 let number = match ServerKind::of(packet.portal) {
-                    _ if dice.below(ASTRAY_ONE_IN) == 0 => dice.below(osts + 1),
-                    ServerKind::Ost => 1 + dice.below(osts),
+                    _ if random.below(ASTRAY_ONE_IN) == 0 => random.below(osts + 1),
+                    ServerKind::Ost => 1 + random.below(osts),
                     ServerKind::Mgs | ServerKind::Mdt => 0,
                 };
                 let (to, bits) = (servers[number as usize].nid, MatchBits(packet.xid));
                 process.lnet.put(to, packet.portal, bits, 0, vec![packet.bytes]);
             }
-            let pause = Duration::from_millis(dice.below(PAUSE_MAX.as_millis() as u64));
+            let pause = Duration::from_millis(random.below(PAUSE_MAX.as_millis() as u64));
             sim.sleep(pause).await;
         }
         process.end(sim);
         sim.mends();
         sim.say(format_args!("the hostile node is gone; {:?}", process.known.statuses()));
-        sim.sleep(Duration::from_millis(dice.below(DOWN_MAX.as_millis() as u64))).await;
+        sim.sleep(Duration::from_millis(random.below(DOWN_MAX.as_millis() as u64))).await;
     }
 }
 

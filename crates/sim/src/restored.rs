@@ -92,7 +92,7 @@ impl Lines {
 }
 
 /// Collects what the nodes of this thread log as errors, until the returned value is dropped.
-pub(crate) fn hear(lines: &Lines) -> tracing::subscriber::DefaultGuard {
+pub(crate) fn capture_log(lines: &Lines) -> tracing::subscriber::DefaultGuard {
     let subscriber = tracing_subscriber::fmt()
         .with_max_level(tracing_subscriber::filter::LevelFilter::ERROR)
         .with_ansi(false)
@@ -151,12 +151,12 @@ impl Sim {
 
 /// Takes one copy of an OST, and puts it back; or lets the OST be away for long.
 pub(crate) async fn inject(sim: &Arc<Sim>, end: Instant) {
-    let dice = sim.more_dice();
-    let part = |most: Duration| Duration::from_millis(dice.below(most.as_millis() as u64));
+    let random = sim.more_random();
+    let part = |most: Duration| Duration::from_millis(random.below(most.as_millis() as u64));
     sim.sleep(faults::PEACE + part(PAUSE_MAX)).await;
-    let number = 1 + dice.below(sim.cluster.servers.len() as u64 - 1) as usize;
+    let number = 1 + random.below(sim.cluster.servers.len() as u64 - 1) as usize;
     let age = AGE_MIN + part(AGE_MAX - AGE_MIN);
-    let is_refused = dice.below(3) == 0;
+    let is_refused = random.below(3) == 0;
     let time = part(if is_refused { LONG_MAX } else { DOWN_MAX });
     if sim.now() + age + time + faults::QUIET > end || !sim.cluster.servers[number].is_serving() {
         return;
@@ -178,18 +178,18 @@ fn committed(sim: &Sim, number: usize) -> Transno {
 }
 
 async fn restore(sim: &Arc<Sim>, number: usize, age: Duration, time: Duration) {
-    let place = &sim.cluster.servers[number].places[0];
-    let (copy, since) = (place.disk.store().kill(), sim.now());
+    let hosted = &sim.cluster.servers[number].hosted[0];
+    let (copy, since) = (hosted.disk.store().kill(), sim.now());
     let (of_copy, restarts) = (committed(sim, number), sim.cluster.servers[number].starts());
     let mdt_starts = sim.cluster.servers[0].starts();
-    sim.say(format_args!("a copy of {:?} is taken", place.kind));
+    sim.say(format_args!("a copy of {:?} is taken", hosted.kind));
     sim.sleep(age.saturating_sub(HEARD_WITHIN)).await;
-    let heard = committed(sim, number);
+    let reported = committed(sim, number);
     sim.sleep(age.min(HEARD_WITHIN)).await;
     let server = &sim.cluster.servers[number];
     // A client that learnt of it was connected all the time.
     let is_steady = server.is_serving() && server.starts() == restarts && age > HEARD_WITHIN;
-    let must_be_reported = is_steady && heard > of_copy && sim.cluster.servers[0].is_serving();
+    let must_be_reported = is_steady && reported > of_copy && sim.cluster.servers[0].is_serving();
     if !server.is_up() {
         return;
     }
@@ -207,10 +207,10 @@ async fn restore(sim: &Arc<Sim>, number: usize, age: Duration, time: Duration) {
     sim.world.world().tasks.spawn("restored", Box::pin(note));
     let starts = server.starts();
     sim.sleep(BACK_WITHIN).await;
-    // An MDT that restarted meanwhile has forgotten what it had heard, and may be the only one that had.
+    // An MDT that restarted meanwhile has forgotten what was reported to it, and may be the only one that knew.
     let mdt_remembers = sim.cluster.servers[0].starts() == mdt_starts;
     if must_be_reported && mdt_remembers && server.is_serving() && server.starts() == starts {
-        check_reported(sim, number, (of_copy, heard));
+        check_reported(sim, number, (of_copy, reported));
     }
 }
 
@@ -233,7 +233,7 @@ fn put_back(sim: &Sim, number: usize, copy: StoreMem, since: Instant) {
     restored.objects.extend(files);
     // Until the MDT has learned it, it gives out what was made ahead.
     restored.unsettled = Some((sim.now(), sim.now() + DOWN_MAX + SETTLES_WITHIN));
-    sim.cluster.servers[number].places[0].disk.restore(copy);
+    sim.cluster.servers[number].hosted[0].disk.restore(copy);
 }
 
 /// Files that got objects which are not there, before the MDT had asked what is: they lack them for good.
@@ -254,16 +254,16 @@ fn note_later_files(sim: &Sim, number: usize) {
 }
 
 /// Both sides have logged it.
-fn check_reported(sim: &Sim, number: usize, (of_copy, heard): (Transno, Transno)) {
+fn check_reported(sim: &Sim, number: usize, (of_copy, reported): (Transno, Transno)) {
     let server = &sim.cluster.servers[number];
     let (Some(target), Some(served)) = (server.target(), server.served().pop()) else { return };
     let counted = served.target.view().recovery.went_back;
     let (by_server, by_client) = sim.lines.said(&target);
     sim.say(format_args!("{counted} clients of {target} knew of later transactions"));
-    let is_logged = !sim.hears || by_server && by_client;
+    let is_logged = !sim.captures_log || by_server && by_client;
     if counted == 0 || !is_logged {
         sim.fail(format_args!(
-            "{target} went back from {heard} to {of_copy} and {counted} clients were counted; said \
+            "{target} went back from {reported} to {of_copy} and {counted} clients were counted; said \
              by server {by_server}, by client {by_client}"
         ));
     }

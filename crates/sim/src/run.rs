@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use sheen_types::Instant;
-use sheen_vnet::{Dice, Virtual, Weather};
+use sheen_vnet::{NetworkConditions, SeededRandom, Virtual};
 
 use crate::checks;
 use crate::cluster::{Cluster, Shape};
-use crate::damage::{self, Wounds};
+use crate::damage::{self, DamagedObjects};
 use crate::evicted::Evicted;
 use crate::faults;
 use crate::hostile;
@@ -71,8 +71,8 @@ impl Extras {
     /// Those of a seed, by default.
     #[must_use]
     pub fn of(seed: u64) -> Self {
-        let dice = Dice::new(seed ^ EXTRAS);
-        let has = || dice.below(EXTRA_ONE_IN) == 0;
+        let random = SeededRandom::new(seed ^ EXTRAS);
+        let has = || random.below(EXTRA_ONE_IN) == 0;
         Self { damage: has(), hostile: has(), restored: has() }
     }
 }
@@ -194,27 +194,27 @@ pub(crate) struct Sim {
     pub(crate) world: Virtual,
     pub(crate) cluster: Cluster,
     pub(crate) model: Mutex<Model>,
-    pub(crate) wounds: Mutex<Wounds>,
+    pub(crate) damaged_objects: Mutex<DamagedObjects>,
     pub(crate) restored: Mutex<Restored>,
     /// Of the logs, if this run collects them.
     pub(crate) lines: Lines,
-    pub(crate) hears: bool,
+    pub(crate) captures_log: bool,
     pub(crate) evicted: Mutex<Evicted>,
     pub(crate) looked: Mutex<checks::Looked>,
     /// Of the faults that not all seeds have.
-    more_dice: Dice,
+    more_random: SeededRandom,
     record: Mutex<Record>,
 }
 
 impl Sim {
     fn new(options: Options) -> Arc<Self> {
-        let world = Virtual::new(options.seed, Weather::default());
-        let dice = world.dice();
+        let world = Virtual::new(options.seed, NetworkConditions::default());
+        let random = world.random();
         let shape = Shape {
-            osts: 1 + dice.below(3) as u16,
-            clients: 2 + dice.below(2) as u16,
+            osts: 1 + random.below(3) as u16,
+            clients: 2 + random.below(2) as u16,
             ost_bytes: is_small(options.seed)
-                .then(|| OST_BYTES_MIN + dice.below(OST_BYTES_MIN * 4)),
+                .then(|| OST_BYTES_MIN + random.below(OST_BYTES_MIN * 4)),
             // Always, as by default, and never.
             keeps_from: [1, 5, 0][(options.seed % 3) as usize],
             squashes: options.extras().hostile,
@@ -225,14 +225,14 @@ impl Sim {
             world,
             cluster,
             model: Mutex::default(),
-            wounds: Mutex::default(),
+            damaged_objects: Mutex::default(),
             restored: Mutex::default(),
             lines: Lines::default(),
             // Unless another client reads them.
-            hears: options.extras().restored && std::env::var_os("RUST_LOG").is_none(),
+            captures_log: options.extras().restored && std::env::var_os("RUST_LOG").is_none(),
             evicted: Mutex::default(),
             looked: Mutex::default(),
-            more_dice: Dice::new(options.seed.rotate_left(32) ^ EXTRAS),
+            more_random: SeededRandom::new(options.seed.rotate_left(32) ^ EXTRAS),
             record: Mutex::new(Record { open: true, ..Record::default() }),
         })
     }
@@ -241,13 +241,13 @@ impl Sim {
         self.world.now()
     }
 
-    pub(crate) fn dice(&self) -> &Dice {
-        self.world.dice()
+    pub(crate) fn random(&self) -> &SeededRandom {
+        self.world.random()
     }
 
     /// Decides about faults that not all seeds have, and nothing else.
-    pub(crate) fn more_dice(&self) -> &Dice {
-        &self.more_dice
+    pub(crate) fn more_random(&self) -> &SeededRandom {
+        &self.more_random
     }
 
     /// Faults that this run has beside those of all.
@@ -379,7 +379,7 @@ impl Sim {
         self.may_evict()
     }
 
-    /// A client's process has died, with all that it had not written back.
+    /// A client's process has died, with all that it had not flushed.
     pub(crate) fn client_died(&self, number: Writer) {
         self.forget_operations(number);
         self.evicted.lock().died(self.cluster.clients[usize::from(number)].nid);
@@ -483,7 +483,7 @@ impl Sim {
 pub fn run(options: Options) -> Result<Report, Box<Failure>> {
     let sim = Sim::new(options);
     let drive = Arc::clone(&sim);
-    let _hearing = sim.hears.then(|| restored::hear(&sim.lines));
+    let _capture = sim.captures_log.then(|| restored::capture_log(&sim.lines));
     let ran = catch_unwind(AssertUnwindSafe(|| sim.world.run(drive_all(drive))));
     let text = match ran {
         Ok(outcome) => outcome.err(),
@@ -519,7 +519,7 @@ async fn drive_all(sim: Arc<Sim>) -> Result<(), String> {
     }
     let end = sim.now() + Duration::from_secs(60 * sim.options.minutes);
     if sim.options.faults {
-        for _ in 0..1 + sim.dice().below(FAULTS_AT_ONCE) {
+        for _ in 0..1 + sim.random().below(FAULTS_AT_ONCE) {
             let injecting = Arc::clone(&sim);
             let inject = async move { faults::inject(&injecting, end).await };
             sim.world.world().tasks.spawn("faults", Box::pin(inject));

@@ -1,7 +1,7 @@
 //! Durability: one thread takes groups down, the callers that wait share them.
 //!
 //! A group goes down when it is full, a second old, or asked for. [`Committer::run`] is the only
-//! writer of the engine: rotate, write and sync one batch, retire, notify. While it works the next
+//! writer of the database: rotate, write and sync one batch, retire, notify. While it works the next
 //! group fills; only if that one overfills, too, do callers of `apply` wait.
 //!
 //! If a batch fails, its durability is unknown: the group stays visible in memory, the store
@@ -208,7 +208,7 @@ impl Committer {
     /// `reap` once that is durable.
     pub(crate) fn run(&self, core: &Core, reap: &std::sync::mpsc::Sender<Vec<Name>>) {
         while let Some(last_time) = self.wait_for_work(core) {
-            // An engine that panics (on a full disk, say) is a commit that failed: the callers that
+            // A database that panics (on a full disk, say) is a commit that failed: the callers that
             // wait for it must get the error.
             let commit = AssertUnwindSafe(|| self.commit_group(core, reap));
             let panicked = |_| Err(StoreError::Io("the engine panicked".to_owned()));
@@ -273,7 +273,7 @@ impl Committer {
         let destroyed: Vec<Name> =
             group.parts.iter().flat_map(|part| part.destroyed.iter().copied()).collect();
         let sums = core.files.take_sums(&destroyed)?;
-        core.engine.commit(group.parts.iter().map(|part| &**part), &sums, group.last)?;
+        core.database.commit(group.parts.iter().map(|part| &**part), &sums, group.last)?;
         core.files.sums_are_kept(sums);
         self.created.store(group.incarnations, Ordering::Release);
         // Before any waiting caller goes on: one that asked for the commit may look at what they
@@ -289,7 +289,7 @@ impl Committer {
             self.done.notify_all();
         }
         core.overlay.retire(&group);
-        core.usage.set_metadata(core.engine.bytes());
+        core.usage.set_metadata(core.database.bytes());
         core.files.check_host();
         if !destroyed.is_empty() || core.files.has_unsynced() {
             // The reaper lives as long as this thread; without it the next open sweeps.

@@ -30,7 +30,7 @@ pub enum DiskError {
     },
     /// Transactions that were acknowledged as durable are gone: no crash does that.
     Missing {
-        /// The engine.
+        /// The database.
         path: PathBuf,
         /// The newest transaction that is there.
         have: u64,
@@ -51,8 +51,8 @@ pub enum DiskError {
         /// What it answered.
         error: io::Error,
     },
-    /// The engine refused.
-    Engine(String),
+    /// The database refused.
+    Database(String),
     /// Any of these, of a store whose label is known.
     Of {
         /// The label, which names the target.
@@ -132,7 +132,7 @@ impl fmt::Display for DiskError {
             Self::Of { target, error } => write!(out, "{target}: {error}"),
             Self::Damaged { path, why } => write!(out, "{}: {why}", path.display()),
             Self::Io { doing, error } => write!(out, "cannot {doing}: {error}"),
-            Self::Engine(text) => write!(out, "metadata engine: {text}"),
+            Self::Database(text) => write!(out, "metadata engine: {text}"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The directory of a store: which user may open it, and what is known of it without its engine.
+//! The directory of a store: which user may open it, and what is known of it without its database.
 //!
 //! | name | holds |
 //! |---|---|
@@ -6,7 +6,7 @@
 //! | `lock` | locked (`flock`) by the process that has the store open |
 //! | `CONFIG` | what `mkfs.lustre` and `tunefs.lustre` wrote: `key=value` lines, their checksum in the last |
 //! | `CONFIG.copy` | the same, for when it is damaged |
-//! | `engine/` | fjall: attributes, extended attributes, keys, checksums of data |
+//! | `database/` | fjall: attributes, extended attributes, keys, checksums of data |
 //! | `marks` | which objects are being overwritten: whose checksums a crash makes uncertain |
 //! | `committed` | what was acknowledged as durable: see `mark` |
 //! | `lost+journal-<n>` | what a crash left of a commit that was not durable, for looking at |
@@ -23,7 +23,7 @@ use std::{
 
 use rustix::fs::{FlockOperation, flock};
 
-use crate::{DiskError, engine::Engine, files::SumsGroup, limits, mark::Mark};
+use crate::{DiskError, database::Database, files::SumsGroup, limits, mark::Mark};
 
 /// The newest format this program knows, and the one it makes.
 pub const FORMAT_VERSION: u32 = 3;
@@ -213,14 +213,14 @@ pub(crate) fn format(dir: &Path, options: &FormatOptions) -> Result<(), DiskErro
     write_version(dir)
 }
 
-/// Makes the empty engine, durably: it cannot be opened again if it dies while it is first made, so
+/// Makes the empty database, durably: it cannot be opened again if it dies while it is first made, so
 /// that happens before the store counts as formatted.
 fn make_engine(dir: &Path, target: &str) -> Result<(), DiskError> {
-    let (engine, opened) = Engine::make(dir, target)?;
-    engine
+    let (database, opened) = Database::make(dir, target)?;
+    database
         .close(0, &SumsGroup::default(), opened.sequence)
-        .map_err(|error| DiskError::Engine(error.to_string()))?;
-    drop(engine);
+        .map_err(|error| DiskError::Database(error.to_string()))?;
+    drop(database);
     sync_tree(&dir.join("engine"))
 }
 
@@ -272,7 +272,7 @@ fn version(dir: &Path) -> Result<u32, DiskError> {
     let found = version.trim_end().parse().map_err(|_| damaged("the version is no number"))?;
     match found {
         VERSION_WITHOUT_SUMS | FORMAT_VERSION => Ok(found),
-        // Version 1 had no checksums of its own in the engine's journal, and was in no release.
+        // Version 1 had no checksums of its own in the database's journal, and was in no release.
         0 | 1 => Err(damaged("a format version that no release wrote: format it again")),
         _ => Err(DiskError::NewerVersion { path: dir.to_owned(), found, known: FORMAT_VERSION }),
     }
@@ -381,7 +381,7 @@ pub(crate) fn sync_directory(dir: &Path) -> Result<(), DiskError> {
     File::open(dir).and_then(|dir| dir.sync_all()).map_err(DiskError::io("sync", dir))
 }
 
-/// That what lies in a store's directory, and in its engine, are files and directories: a pipe in place of a file
+/// That what lies in a store's directory, and in its database, are files and directories: a pipe in place of a file
 /// blocks for ever what opens it.
 ///
 /// # Errors

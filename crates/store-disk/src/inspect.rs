@@ -1,4 +1,4 @@
-//! Whether an engine holds all that was acknowledged, before fjall opens it.
+//! Whether a database holds all that was acknowledged, before fjall opens it.
 //!
 //! fjall takes what it finds: a keyspace whose `current` is gone is deleted as one that was never
 //! whole, a journal is cut where it does not fit, one that is missing is not missed. So it opens
@@ -36,14 +36,14 @@ pub(crate) struct Inspection {
     pub(crate) lacks_mark: bool,
 }
 
-/// Looks at the engine of the store in `dir`.
+/// Looks at the database of the store in `dir`.
 pub(crate) fn inspect(dir: &Path) -> Result<Inspection, DiskError> {
-    let engine = dir.join("engine");
-    check_version(&engine)?;
-    let flushed = flushed(&engine)?;
+    let database = dir.join("engine");
+    check_version(&database)?;
+    let flushed = flushed(&database)?;
     let mut chain = Chain::default();
-    let torn = read_journals(&engine, &mut chain)?;
-    let reach = flushed.reach(&engine, &chain)?;
+    let torn = read_journals(&database, &mut chain)?;
+    let reach = flushed.reach(&database, &chain)?;
     let durable = Durable {
         commit: reach,
         sequence: chain.newest.map_or(0, |batch| batch.sequence).max(flushed.sequence),
@@ -54,8 +54,8 @@ pub(crate) fn inspect(dir: &Path) -> Result<Inspection, DiskError> {
     Ok(Inspection { durable, torn, lacks_mark: mark.is_none() && reach > 0 })
 }
 
-fn check_version(engine: &Path) -> Result<(), DiskError> {
-    let path = engine.join("version");
+fn check_version(database: &Path) -> Result<(), DiskError> {
+    let path = database.join("version");
     let bytes = std::fs::read(&path).map_err(DiskError::io("read", &path))?;
     if bytes == b"FJL\x03" {
         return Ok(());
@@ -70,9 +70,9 @@ struct Flushed {
     sequence: u64,
 }
 
-fn flushed(engine: &Path) -> Result<Flushed, DiskError> {
+fn flushed(database: &Path) -> Result<Flushed, DiskError> {
     let tables = |keyspace: usize| -> Result<Vec<ListedTable>, DiskError> {
-        let listed = tables::listed(&engine.join("keyspaces").join(keyspace.to_string()))?;
+        let listed = tables::listed(&database.join("keyspaces").join(keyspace.to_string()))?;
         listed.iter().try_for_each(ListedTable::check)?;
         Ok(listed)
     };
@@ -91,9 +91,9 @@ fn flushed(engine: &Path) -> Result<Flushed, DiskError> {
 
 impl Flushed {
     /// Up to which commit all keyspaces are there, with what the journals add.
-    fn reach(&self, engine: &Path, chain: &Chain) -> Result<u64, DiskError> {
+    fn reach(&self, database: &Path, chain: &Chain) -> Result<u64, DiskError> {
         let missing = |from: u64, to: u64| DiskError::Damaged {
-            path: engine.to_owned(),
+            path: database.to_owned(),
             why: format!(
                 "commits {from} to {to}, which were acknowledged as durable, are missing: \
                  a journal or a table was lost; {WAY_BACK}"
@@ -119,17 +119,17 @@ impl Flushed {
 /// What an operator can do.
 const WAY_BACK: &str = "restore the store from a backup, or salvage what is left (`sheen salvage`)";
 
-/// For `map_err`: what an error of the engine of the store in `dir` means to the caller that opens
+/// For `map_err`: what an error of the database of the store in `dir` means to the caller that opens
 /// it.
 pub(crate) fn fault(dir: &Path) -> impl Fn(StoreError) -> DiskError + use<> {
     let path = dir.join("engine");
     move |error| match error {
         StoreError::Corrupt(why) => with_way_out(DiskError::Damaged { path: path.clone(), why }),
-        error => DiskError::Engine(error.to_string()),
+        error => DiskError::Database(error.to_string()),
     }
 }
 
-/// Adds to what is damaged what an operator can do; a file of the engine that is gone is damage, too.
+/// Adds to what is damaged what an operator can do; a file of the database that is gone is damage, too.
 pub(crate) fn with_way_out(error: DiskError) -> DiskError {
     match error {
         DiskError::Damaged { path, why } if !why.contains(WAY_BACK) => {
@@ -143,7 +143,7 @@ pub(crate) fn with_way_out(error: DiskError) -> DiskError {
     }
 }
 
-/// Refuses an engine that has less than the mark records.
+/// Refuses a database that has less than the mark records.
 fn check_mark(dir: &Path, found: Durable, mark: Durable) -> Result<(), DiskError> {
     if found.commit < mark.commit {
         return Err(DiskError::Missing {
@@ -193,10 +193,10 @@ impl Chain {
 
 /// Reads all journals; what is torn at the end of the newest is returned.
 fn read_journals(
-    engine: &Path,
+    database: &Path,
     chain: &mut Chain,
 ) -> Result<Option<(PathBuf, JournalTail)>, DiskError> {
-    let files = journal::files(engine)?;
+    let files = journal::files(database)?;
     let mut torn = None;
     for (place, path) in files.iter().enumerate() {
         let rest = journal::read(path, &mut |batch| chain.see(path, batch))?;
@@ -238,7 +238,7 @@ mod tests {
             StoreDisk::open(&self.0, &OpenOptions::default())
         }
 
-        fn engine(&self, file: &str) -> PathBuf {
+        fn database(&self, file: &str) -> PathBuf {
             self.0.join("engine").join(file)
         }
     }
@@ -263,7 +263,7 @@ mod tests {
             store.commit().expect("commit works");
         }
         drop(store);
-        let journal = place.engine("0.jnl");
+        let journal = place.database("0.jnl");
         let (mut at, mut ends) = (0, Vec::new());
         let read = journal::read(&journal, &mut |batch| {
             at += batch.bytes as usize;
@@ -274,7 +274,7 @@ mod tests {
         let bytes = fs::read(&journal).expect("read works");
         let (first, second) = (ends[ends.len() / 3], ends[ends.len() * 2 / 3]);
         for (file, part) in [(0, 0..first), (1, first..second), (2, second..at)] {
-            fs::write(place.engine(&format!("{file}.jnl")), &bytes[part]).expect("write works");
+            fs::write(place.database(&format!("{file}.jnl")), &bytes[part]).expect("write works");
         }
         place
     }
@@ -295,14 +295,14 @@ mod tests {
     fn a_journal_that_is_gone_cut_or_changed_is_missed_wherever_it_lay() {
         for file in ["0.jnl", "1.jnl", "2.jnl"] {
             let place = split();
-            fs::remove_file(place.engine(file)).expect("remove works");
+            fs::remove_file(place.database(file)).expect("remove works");
             let error = place.open().err().expect("refused without it").to_string();
             assert!(error.contains("commit") || error.contains("acknowledged"), "{error}");
             assert!(error.contains(&*place.0.to_string_lossy()), "{error}");
         }
         for file in ["0.jnl", "1.jnl", "2.jnl"] {
             let place = split();
-            let path = place.engine(file);
+            let path = place.database(file);
             let bytes = fs::read(&path).expect("read works");
             for at in (0..bytes.len()).step_by(197).chain(5..13) {
                 let mut bad = bytes.clone();

@@ -217,11 +217,11 @@ fn items(
     Ok(sequence.filter(|_| ends).map(|sequence| Batch { bytes, number, sequence, commit }))
 }
 
-/// The journals in `engine`, oldest first.
-pub(crate) fn files(engine: &Path) -> Result<Vec<PathBuf>, DiskError> {
+/// The journals in `database`, oldest first.
+pub(crate) fn files(database: &Path) -> Result<Vec<PathBuf>, DiskError> {
     let mut files = Vec::new();
-    for entry in fs::read_dir(engine).map_err(DiskError::io("read", engine))? {
-        let path = entry.map_err(DiskError::io("read", engine))?.path();
+    for entry in fs::read_dir(database).map_err(DiskError::io("read", database))? {
+        let path = entry.map_err(DiskError::io("read", database))?.path();
         if let Some(number) = file_number(&path) {
             files.push((number, path));
         }
@@ -367,7 +367,7 @@ fn loose_item(bytes: &[u8]) -> Option<(usize, Item)> {
     (is_ours && is_key).then_some((reader.bytes as usize, item))
 }
 
-/// Keeps the bytes from `rest` on beside the engine as `lost+journal-<n>`, durably, then cuts them
+/// Keeps the bytes from `rest` on beside the database as `lost+journal-<n>`, durably, then cuts them
 /// off. Of such files the newest [`limits::LOST_JOURNALS_MAX`] stay. Returns where they are kept.
 pub(crate) fn cut(path: &Path, rest: JournalTail, keep_in: &Path) -> Result<PathBuf, DiskError> {
     let kept = keep(path, rest, keep_in)?;
@@ -557,8 +557,8 @@ mod tests {
             batch.insert(&keyspace, SEQUENCE, checksum.seal(number * 10));
             batch.commit().expect("commit works");
         }
-        let (engine, mut batches) = (dir.join("engine"), Vec::new());
-        for path in files(&engine).expect("the directory is read") {
+        let (database, mut batches) = (dir.join("engine"), Vec::new());
+        for path in files(&database).expect("the directory is read") {
             let rest = read(&path, &mut |batch| {
                 batches.push(batch);
                 Ok(())

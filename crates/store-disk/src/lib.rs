@@ -10,7 +10,7 @@
 //! (`journal`). If a sync fails, nothing is retried: the store is read-only from then on.
 //!
 //! What no crash does is refused: fjall takes what it finds, so it opens only what was found to hold
-//! all that was acknowledged (`inspect`), of which the store keeps a mark outside of the engine
+//! all that was acknowledged (`inspect`), of which the store keeps a mark outside of the database
 //! (`mark`). Each file of a store cut, deleted and changed in many places: `tests/damage.rs`.
 //!
 //! # What lies where
@@ -19,10 +19,10 @@
 //!   key, ordered within indexes.
 //! - `commit`: one thread takes the net effect of a *group* of transactions down as one atomic,
 //!   synced batch: when it is full, a second old, or asked for. Meanwhile the next group fills.
-//! - `engine`: fjall, with two keyspaces (objects, keys of indexes) and a few counters.
-//! - `files`: data of objects, in sparse files beside the engine and outside the sequence; what their
-//!   lengths and checksums must be lies in the engine, and goes down with the groups.
-//! - `inspect`: what is looked at before the engine opens, in `journal`, `tables` and `mark`.
+//! - `database`: fjall, with two keyspaces (objects, keys of indexes) and a few counters.
+//! - `files`: data of objects, in sparse files beside the database and outside the sequence; what their
+//!   lengths and checksums must be lies in the database, and goes down with the groups.
+//! - `inspect`: what is looked at before the database opens, in `journal`, `tables` and `mark`.
 //! - `salvage`: what can be read of a store that does not open.
 //! - `scratch`: a store that is only looked at.
 //! - `format`: the directory, its version, its lock, its configuration.
@@ -42,7 +42,7 @@
 //! # Locks
 //!
 //! Overlay shards (rising), each file's changes, state and descriptor, the committer's state: no two of
-//! these kinds are ever held together, and none of them while the engine writes or syncs. A file's
+//! these kinds are ever held together, and none of them while the database writes or syncs. A file's
 //! own locks are held while it is opened.
 //!
 //! # Costs
@@ -72,7 +72,7 @@
 #![allow(clippy::disallowed_methods, reason = "a back end owns the clock of its group commit")]
 
 mod commit;
-mod engine;
+mod database;
 mod error;
 mod files;
 mod format;
@@ -112,7 +112,7 @@ pub use salvage::{Salvaged, salvage};
 
 use crate::{
     commit::Committer,
-    engine::{Engine, Opened},
+    database::{Database, Opened},
     files::{File, Files, FilesOptions, HostSpace, Name},
     overlay::Overlay,
     record::{LENT, Record, index_key, name_key, parse_object_key},
@@ -140,7 +140,7 @@ pub struct OpenOptions {
 /// What the store and its threads share.
 struct Core {
     overlay: Overlay,
-    engine: Arc<Engine>,
+    database: Arc<Database>,
     files: Files,
     usage: Arc<Usage>,
     committer: Committer,
@@ -184,7 +184,7 @@ impl StoreDisk {
     ///
     /// # Errors
     /// [`DiskError::NotFormatted`], [`DiskError::NewerVersion`], [`DiskError::Damaged`],
-    /// [`DiskError::Locked`], an IO error or one of the engine.
+    /// [`DiskError::Locked`], an IO error or one of the database.
     pub fn open(dir: &Path, options: &OpenOptions) -> Result<Self, DiskError> {
         let config = Config::load(dir)?;
         let target = config.values.get(LABEL_KEY).map_or("", |label| label);
@@ -231,9 +231,9 @@ impl StoreDisk {
         let cache_bytes = budget(options.cache_bytes, limits::CACHE_BYTES_DEFAULT);
         let cache_bytes = cache_bytes.max(limits::CACHE_BYTES_MIN);
         let open_files = budget(options.open_files, limits::OPEN_FILES_DEFAULT);
-        let (engine, opened) = Engine::open(dir, target, cache_bytes / 2)?;
+        let (database, opened) = Database::open(dir, target, cache_bytes / 2)?;
         let usage = Arc::new(Usage::new(capacity));
-        let engine = Arc::new(engine);
+        let database = Arc::new(database);
         let incarnations = opened.boot << INCARNATION_BITS;
         let opening = FilesOptions {
             incarnations,
@@ -245,10 +245,10 @@ impl StoreDisk {
             data: data.to_owned(),
             only_looks: scratch.is_some(),
         };
-        let files = Files::open(dir, open_files, usage.clone(), engine.clone(), opening)?;
+        let files = Files::open(dir, open_files, usage.clone(), database.clone(), opening)?;
         let core = Arc::new(Core {
             overlay: Overlay::new(opened.sequence, incarnations, cache_bytes / 4),
-            engine,
+            database,
             files,
             usage,
             committer: Committer::new(opened.sequence, incarnations),
@@ -340,7 +340,7 @@ impl StoreDisk {
     /// # Errors
     /// Those of reading.
     pub fn list_objects(&self, from: Fid, limit: usize) -> Result<Vec<Fid>, StoreError> {
-        self.core.engine.objects_from(from).take(limit).collect()
+        self.core.database.objects_from(from).take(limit).collect()
     }
 
     /// The first index from `from` on that has keys, as [`Self::list_objects`] finds objects.
@@ -348,7 +348,7 @@ impl StoreDisk {
     /// # Errors
     /// Those of reading.
     pub fn first_index(&self, from: Fid) -> Result<Option<Fid>, StoreError> {
-        self.core.engine.index_from(from)
+        self.core.database.index_from(from)
     }
 
     /// The newest transaction, durable or not.
@@ -363,7 +363,7 @@ impl Core {
     fn close(&self) -> Result<(), StoreError> {
         self.files.close_epoch();
         let sums = self.files.take_sums(&[])?;
-        self.engine.close(self.usage.data(), &sums, self.committer.committed())?;
+        self.database.close(self.usage.data(), &sums, self.committer.committed())?;
         self.files.sums_are_kept(sums);
         self.files.clear_marks();
         Ok(())
@@ -380,31 +380,31 @@ impl Core {
             }
         };
         self.usage.set_data(bytes);
-        self.usage.set_metadata(self.engine.bytes());
+        self.usage.set_metadata(self.database.bytes());
         self.files.check_host();
         Ok(())
     }
 
-    /// Whether some object in the engine has this file.
+    /// Whether some object in the database has this file.
     fn is_held(&self, name: Name) -> Result<bool, StoreError> {
         self.holder(name).map(|holder| holder.is_some())
     }
 
-    /// The object that has this file, in the engine.
+    /// The object that has this file, in the database.
     fn holder(&self, name: Name) -> Result<Option<Fid>, StoreError> {
         let holds = |fid| -> Result<bool, StoreError> {
-            Ok(self.engine.object(fid)?.is_some_and(|record| record.data(fid) == name))
+            Ok(self.database.object(fid)?.is_some_and(|record| record.data(fid) == name))
         };
         if holds(name.0)? {
             return Ok(Some(name.0));
         }
-        let lent = self.engine.value(&index_key(LENT, &name_key(name)))?;
+        let lent = self.database.value(&index_key(LENT, &name_key(name)))?;
         let Some(fid) = lent.and_then(|key| parse_object_key(&key)) else { return Ok(None) };
         Ok(holds(fid)?.then_some(fid))
     }
 
     fn record(&self, object: Fid) -> Result<Arc<Record>, StoreError> {
-        self.overlay.object(&self.engine, object)?.ok_or(StoreError::NoObject(object))
+        self.overlay.object(&self.database, object)?.ok_or(StoreError::NoObject(object))
     }
 
     /// The file of a data object.
@@ -541,11 +541,11 @@ impl Store for StoreDisk {
     }
 
     fn lookup(&self, index: Fid, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
-        self.core.overlay.key(&self.core.engine, index, key)
+        self.core.overlay.key(&self.core.database, index, key)
     }
 
     fn scan(&self, index: Fid, from: &[u8], limit: usize) -> Result<Vec<Entry>, StoreError> {
-        self.core.overlay.scan(&self.core.engine, index, from, limit)
+        self.core.overlay.scan(&self.core.database, index, from, limit)
     }
 
     fn apply(&self, transaction: Transaction) -> Result<Sequence, StoreError> {
@@ -555,7 +555,7 @@ impl Store for StoreDisk {
         core.files.look_at_host();
         let room = || core.usage.check(&transaction, active_bytes as u64);
         core.files.ask_again(room)?;
-        let sequence = core.overlay.apply(&core.engine, &transaction)?;
+        let sequence = core.overlay.apply(&core.database, &transaction)?;
         core.committer.applied(core.overlay.active_bytes(), core.group_bytes);
         Ok(sequence)
     }
@@ -608,7 +608,7 @@ impl Store for StoreDisk {
     }
 
     fn data_objects(&self, after: Option<Fid>, limit: usize) -> Result<Vec<Fid>, StoreError> {
-        self.core.engine.data_objects(after, limit)
+        self.core.database.data_objects(after, limit)
     }
 
     fn integrity(&self) -> Integrity {

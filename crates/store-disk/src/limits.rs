@@ -23,7 +23,7 @@ pub(crate) const CACHE_BYTES_MIN: usize = 4 << 20;
 /// together with fjall's.
 pub(crate) const OPEN_FILES_DEFAULT: usize = 64;
 /// Open files of fjall's own.
-pub(crate) const ENGINE_FILES_MAX: usize = 64;
+pub(crate) const DATABASE_FILES_MAX: usize = 64;
 /// Objects whose size is remembered, open or not.
 pub(crate) const KNOWN_FILES_MAX: usize = 64 << 10;
 /// Written objects remembered until the next commit; beyond, a commit syncs the file system: each file synced alone
@@ -65,9 +65,9 @@ pub(crate) const LOSSES_MAX: usize = 64;
 pub(crate) const LOST_JOURNALS_MAX: usize = 8;
 /// Bytes of a table's contents: they name a handful of sections.
 pub(crate) const TABLE_CONTENTS_BYTES_MAX: u64 = 1 << 20;
-/// Between two lines about what the engine cannot read.
+/// Between two lines about what the database cannot read.
 pub(crate) const FAULT_LINE_AGE_MIN: Duration = Duration::from_secs(1);
-/// Bytes of a key in the engine, about: a FID, a hash and a name. Longer is no key of ours.
+/// Bytes of a key in the database, about: a FID, a hash and a name. Longer is no key of ours.
 pub(crate) const KEY_BYTES_MAX: usize = 1024;
 /// Damaged objects that each get a line of their own in the log; beyond, the log counts them.
 pub(crate) const DAMAGED_REPORTED_MAX: usize = 4096;

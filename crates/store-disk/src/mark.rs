@@ -1,9 +1,9 @@
-//! What the store knows of its own durability outside of the engine: a lower bound of it.
+//! What the store knows of its own durability outside of the database: a lower bound of it.
 //!
 //! The file `committed` records the newest commit that any caller may know of. It is written once
 //! after each commit, with one `pwrite` and no sync, before the callers that wait are notified. So
 //! a killed process leaves it current, and a machine that lost its power leaves an older one: it
-//! never records more than was durable. An engine that has less than the mark has lost what was
+//! never records more than was durable. A database that has less than the mark has lost what was
 //! acknowledged.
 //!
 //! Two slots are written in turn, each within one sector and with a CRC, so that a write that is

@@ -1,4 +1,4 @@
-//! How objects and keys look in the engine.
+//! How objects and keys look in the database.
 //!
 //! An object is one value: fixed attributes, then its extended attributes. A change of one rewrites
 //! all, but once per group, and a create, stat or unlink is one key. All integers little-endian,
@@ -15,7 +15,7 @@ const RECORD_VERSION: u8 = 1;
 /// The same with a file's name behind the times: data that came by an exchange.
 const RECORD_VERSION_EXCHANGED: u8 = 2;
 /// The index of data that an object holds and another was created with: the file's name, as its key
-/// in the engine is made, to the holder's.
+/// in the database is made, to the holder's.
 pub(crate) const LENT: Fid = Fid::new(0, 0x6c65_6e74);
 /// The index of what is known of files of data (`files::sums`): by their names, as those are keys here.
 pub(crate) const SUMS: Fid = Fid::new(0, 0x7375_6d73);
@@ -225,7 +225,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The engine's key of an object.
+/// The database's key of an object.
 pub(crate) fn object_key(fid: Fid) -> [u8; FID_BYTES] {
     let mut key = [0; FID_BYTES];
     key[..8].copy_from_slice(&fid.seq.to_be_bytes());
@@ -257,7 +257,7 @@ fn parse_name_key(key: &[u8]) -> Option<Name> {
     Some((parse_object_key(fid)?, u64::from_be_bytes(incarnation.try_into().ok()?)))
 }
 
-/// The engine's key of a key of an index.
+/// The database's key of a key of an index.
 pub(crate) fn index_key(index: Fid, key: &[u8]) -> Vec<u8> {
     let mut whole = Vec::with_capacity(FID_BYTES + key.len());
     whole.extend(object_key(index));

@@ -9,7 +9,7 @@
 //! was lost may be there as it was earlier, or again though it was removed. Names, inodes and
 //! objects are put in order by the role whose store it is (`sheen_mds::rebuild`).
 //!
-//! Versions are sorted in an engine of their own below the new store, so that memory does not bound
+//! Versions are sorted in a database of their own below the new store, so that memory does not bound
 //! how large a store can be; it takes the room of the metadata once more while it runs.
 
 use std::{
@@ -19,13 +19,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use fjall::{Database, Keyspace, KeyspaceCreateOptions};
+use fjall::{Keyspace, KeyspaceCreateOptions};
 use sheen_store::{Attributes, FileKind, Sequence, StoreError};
 use sheen_types::{Fid, Timestamp};
 
 use crate::{
     Config, DiskError, FormatOptions, LABEL_KEY,
-    engine::{BOOT, Engine},
+    database::{BOOT, Database},
     files::parse_name,
     format,
     inspect::KEYSPACES,
@@ -37,7 +37,7 @@ use crate::{
 
 /// Entries that go down together.
 const STEP: usize = 1024;
-/// Bytes before a value in the sorting engine: its number, and whether there is one.
+/// Bytes before a value in the sorting database: its number, and whether there is one.
 const HEAD: usize = 9;
 const META: usize = 2;
 /// As the store numbers its openings in incarnations.
@@ -50,7 +50,7 @@ pub struct Salvaged {
     pub objects: u64,
     /// Keys of indexes that are.
     pub keys: u64,
-    /// Files of the engine with damage, a line each.
+    /// Files of the database with damage, a line each.
     pub damaged: Vec<String>,
     /// Objects made again from nothing but the file of their data: owner and names are unknown.
     pub from_data: Vec<Fid>,
@@ -59,7 +59,7 @@ pub struct Salvaged {
 }
 
 /// Makes a store in `to`, which must not exist, of what can be read of the one in `from`. Neither `format` nor
-/// the engine need be there; `otherwise` is its configuration, if nothing legible is left of that.
+/// the database need be there; `otherwise` is its configuration, if nothing legible is left of that.
 ///
 /// # Errors
 /// [`DiskError::Locked`], [`DiskError::NewerVersion`], [`DiskError::AlreadyFormatted`], or an IO error.
@@ -95,23 +95,23 @@ pub fn salvage(from: &Path, to: &Path, otherwise: &Config) -> Result<Salvaged, D
 struct Salvage<'a> {
     from: &'a Path,
     to: &'a Path,
-    sorted: Database,
+    sorted: fjall::Database,
     keyspaces: [Keyspace; 3],
     found: Salvaged,
 }
 
 fn broken(error: fjall::Error) -> DiskError {
-    DiskError::Engine(error.to_string())
+    DiskError::Database(error.to_string())
 }
 
 fn fault(error: StoreError) -> DiskError {
-    DiskError::Engine(error.to_string())
+    DiskError::Database(error.to_string())
 }
 
 impl<'a> Salvage<'a> {
     fn new(from: &'a Path, to: &'a Path) -> Result<Self, DiskError> {
         let place = to.join("salvage");
-        let sorted = Database::builder(&place).worker_threads(1).open().map_err(broken)?;
+        let sorted = fjall::Database::builder(&place).worker_threads(1).open().map_err(broken)?;
         let keyspace = |name| sorted.keyspace(name, KeyspaceCreateOptions::default);
         let [objects, keys, meta] = KEYSPACES;
         let keyspaces = [keyspace(objects), keyspace(keys), keyspace(meta)];
@@ -121,24 +121,24 @@ impl<'a> Salvage<'a> {
     }
 
     fn run(mut self, target: &str) -> Result<Salvaged, DiskError> {
-        let engine = self.from.join("engine");
-        if engine.is_dir() {
+        let database = self.from.join("engine");
+        if database.is_dir() {
             for place in 0..KEYSPACES.len() {
                 self.tables(place)?;
             }
             self.journals()?;
         } else {
-            self.damaged(&engine, &"it is gone");
+            self.damaged(&database, &"it is gone");
         }
         copy_directories(self.from, self.to)?;
-        let (engine, _) = Engine::open(self.to, target, limits::CACHE_BYTES_DEFAULT)?;
+        let (database, _) = Database::open(self.to, target, limits::CACHE_BYTES_DEFAULT)?;
         let mut boot = self.number(BOOT)?;
-        boot = boot.max(self.put_objects(&engine)?);
-        self.put_keys(&engine)?;
-        boot = boot.max(self.put_data(&engine)?);
+        boot = boot.max(self.put_objects(&database)?);
+        self.put_keys(&database)?;
+        boot = boot.max(self.put_data(&database)?);
         let sequence = Sequence(self.number(SEQUENCE)?);
-        engine.restored(boot + 1, sequence).map_err(fault)?;
-        drop(engine);
+        database.restored(boot + 1, sequence).map_err(fault)?;
+        drop(database);
         let Self { to, sorted, keyspaces, mut found, .. } = self;
         drop((keyspaces, sorted));
         let place = to.join("salvage");
@@ -209,7 +209,7 @@ impl<'a> Salvage<'a> {
     /// Puts all entries of a keyspace that `keep` keeps into the new store. Returns how many.
     fn put(
         &self,
-        engine: &Engine,
+        database: &Database,
         place: usize,
         mut keep: impl FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<u64, DiskError> {
@@ -225,17 +225,17 @@ impl<'a> Salvage<'a> {
             step.push((key.to_vec(), value.to_vec()));
             count += 1;
             if step.len() == STEP {
-                engine.restore(place, step.drain(..)).map_err(fault)?;
+                database.restore(place, step.drain(..)).map_err(fault)?;
             }
         }
-        engine.restore(place, step.into_iter()).map_err(fault)?;
+        database.restore(place, step.into_iter()).map_err(fault)?;
         Ok(count)
     }
 
     /// Returns the highest opening in which an object was made.
-    fn put_objects(&mut self, engine: &Engine) -> Result<u64, DiskError> {
+    fn put_objects(&mut self, database: &Database) -> Result<u64, DiskError> {
         let (mut boot, mut illegible) = (0, 0);
-        let count = self.put(engine, 0, |key, value| match Record::decode(value) {
+        let count = self.put(database, 0, |key, value| match Record::decode(value) {
             Ok(record) if parse_object_key(key).is_some() => {
                 boot = boot.max(record.incarnation >> BOOT_SHIFT);
                 true
@@ -252,14 +252,14 @@ impl<'a> Salvage<'a> {
         Ok(boot)
     }
 
-    fn put_keys(&mut self, engine: &Engine) -> Result<(), DiskError> {
-        self.found.keys = self.put(engine, 1, |_, _| true)?;
+    fn put_keys(&mut self, database: &Database) -> Result<(), DiskError> {
+        self.found.keys = self.put(database, 1, |_, _| true)?;
         Ok(())
     }
 
     /// Makes objects again whose data is all that is left: otherwise the next opening would remove it.
     /// Returns the highest opening in which a file was made.
-    fn put_data(&mut self, engine: &Engine) -> Result<u64, DiskError> {
+    fn put_data(&mut self, database: &Database) -> Result<u64, DiskError> {
         let objects = self.to.join("objects");
         let (mut boot, mut step) = (0, Vec::new());
         for directory in entries(&objects)? {
@@ -267,15 +267,15 @@ impl<'a> Salvage<'a> {
                 let name = path.file_name().and_then(|name| name.to_str()).and_then(parse_name);
                 let Some(name) = name else { continue };
                 boot = boot.max(name.1 >> BOOT_SHIFT);
-                let lent = engine.value(&index_key(LENT, &name_key(name))).map_err(fault)?;
-                if lent.is_some() || engine.object(name.0).map_err(fault)?.is_some() {
+                let lent = database.value(&index_key(LENT, &name_key(name))).map_err(fault)?;
+                if lent.is_some() || database.object(name.0).map_err(fault)?.is_some() {
                     continue;
                 }
                 let record = Record::new(attributes_of(&path)?, name.1);
                 step.push((object_key(name.0).to_vec(), record.encode()));
                 self.found.from_data.push(name.0);
             }
-            engine.restore(0, step.drain(..)).map_err(fault)?;
+            database.restore(0, step.drain(..)).map_err(fault)?;
         }
         self.found.objects += self.found.from_data.len() as u64;
         Ok(boot)
@@ -327,7 +327,7 @@ fn all_tables(keyspace: &Path) -> Result<Vec<PathBuf>, DiskError> {
     if tables.is_dir() { entries(&tables) } else { Ok(Vec::new()) }
 }
 
-/// Copies what lies beside the engine: the data of objects, and what is kept of it.
+/// Copies what lies beside the database: the data of objects, and what is kept of it.
 fn copy_directories(from: &Path, to: &Path) -> Result<(), DiskError> {
     for path in entries(from)? {
         let name = path.file_name().unwrap_or_default();

@@ -2,7 +2,7 @@
 //!
 //! Opening finishes what a crash left half done: it cuts journals, makes tables of them, counts itself. So all of a
 //! store but the data of its objects is taken to another directory first. Tables never change once they are
-//! written: links lead to them, and the engine removes a link where it would remove a table.
+//! written: links lead to them, and the database removes a link where it would remove a table.
 
 use std::{
     fs, io,
@@ -11,7 +11,7 @@ use std::{
 
 use crate::DiskError;
 
-/// What lies beside the engine and is read or written with it.
+/// What lies beside the database and is read or written with it.
 const FILES: [&str; 4] = ["format", "CONFIG", "committed", "marks"];
 /// The directory of each keyspace that holds its tables.
 const TABLES: &str = "tables";

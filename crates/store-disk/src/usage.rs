@@ -1,9 +1,9 @@
 //! How full the store is.
 //!
 //! Two regimes. With a *capacity*, data (blocks of files, counted as they change), metadata (the
-//! engine's own count, refreshed at each commit, and the active group) and reservations of writes
+//! database's own count, refreshed at each commit, and the active group) and reservations of writes
 //! under way stay below it. Without, the host's file system decides; we only keep a reserve, so
-//! that the engine never meets a full disk half way through a batch.
+//! that the database never meets a full disk half way through a batch.
 //!
 //! A share of the capacity is kept for transactions that free something.
 

@@ -31,13 +31,21 @@ pub(crate) struct Data {
     harm: ObjectDamage,
 }
 
-/// The parts of pages that `offset..end` covers: page, start in it, end in it.
-fn spans(offset: u64, end: u64) -> impl Iterator<Item = (u64, usize, usize)> {
+/// A part of a page.
+struct PageSpan {
+    page: u64,
+    /// In the page.
+    start: usize,
+    stop: usize,
+}
+
+/// The parts of pages that `offset..end` covers.
+fn spans(offset: u64, end: u64) -> impl Iterator<Item = PageSpan> {
     (offset / PAGE_BYTES..end.div_ceil(PAGE_BYTES)).map(move |page| {
         let base = page * PAGE_BYTES;
         let start = offset.max(base) - base;
         let stop = end.min(base + PAGE_BYTES) - base;
-        (page, start as usize, stop as usize)
+        PageSpan { page, start: start as usize, stop: stop as usize }
     })
 }
 
@@ -166,7 +174,7 @@ impl Data {
             return Bytes::new();
         }
         let mut out = vec![0; (end - offset) as usize];
-        for (page, start, stop) in spans(offset, end) {
+        for PageSpan { page, start, stop } in spans(offset, end) {
             if let Some(held) = self.now.pages.get(&page) {
                 let at = (page * PAGE_BYTES + start as u64 - offset) as usize;
                 out[at..at + stop - start].copy_from_slice(&held[start..stop]);
@@ -182,7 +190,7 @@ impl Data {
         }
         let end = offset + bytes.len() as u64;
         self.harm.heal(offset, end, self.now.size);
-        for (page, start, stop) in spans(offset, end) {
+        for PageSpan { page, start, stop } in spans(offset, end) {
             let at = (page * PAGE_BYTES + start as u64 - offset) as usize;
             self.page(page)[start..stop].copy_from_slice(&bytes[at..at + stop - start]);
         }
@@ -206,7 +214,7 @@ impl Data {
     pub(crate) fn punch(&mut self, offset: u64, length: u64) {
         let end = offset.saturating_add(length).min(self.now.size.next_multiple_of(PAGE_BYTES));
         self.harm.heal(offset, end, self.now.size);
-        for (page, start, stop) in spans(offset, end.max(offset)) {
+        for PageSpan { page, start, stop } in spans(offset, end.max(offset)) {
             if start == 0 && stop == PAGE_BYTES as usize {
                 self.now.pages.remove(&page);
             } else if self.now.pages.contains_key(&page) {
@@ -220,7 +228,7 @@ impl Data {
         if length == 0 {
             return;
         }
-        for (page, _, _) in spans(offset, offset + length) {
+        for PageSpan { page, .. } in spans(offset, offset + length) {
             self.page(page);
         }
         if !keep_size {

@@ -28,7 +28,7 @@ pub enum Limit {
 
 impl Limit {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Exports, Self::Locks, Self::Opens, Self::Callbacks];
+    pub(crate) const ALL: [Self; 4] = [Self::Exports, Self::Locks, Self::Opens, Self::Callbacks];
 }
 
 /// The limits of each client of a target.
@@ -83,7 +83,7 @@ impl Budget {
     }
 
     /// A client wanted more and was refused.
-    pub fn refuse(&self, limit: Limit) {
+    pub(crate) fn refuse(&self, limit: Limit) {
         self.refused[limit as usize].fetch_add(1, Ordering::Relaxed);
     }
 
@@ -241,7 +241,7 @@ impl Target {
     ///
     /// # Errors
     /// [`Errno::EINPROGRESS`] as Lustre has it for too many locks: the client asks again a little later.
-    pub(crate) fn admit_lock(self: &Arc<Self>, export: &Export) -> Result<(), Errno> {
+    pub(crate) fn check_lock_budget(self: &Arc<Self>, export: &Export) -> Result<(), Errno> {
         let Some(account) = self.limited(export) else { return Ok(()) };
         let most = self.budget.of(Limit::Locks);
         let near = most / 8 * limits::LOCKS_RECLAIMED_FROM;
@@ -255,7 +255,7 @@ impl Target {
         {
             self.reclaim_locks(&account, &each, has);
         }
-        self.admitted(export, Limit::Locks, has, Errno::EINPROGRESS)
+        self.refuse_over_budget(export, Limit::Locks, has, Errno::EINPROGRESS)
     }
 
     /// Whether a client may have one more flock. Programs hold these and nothing revokes them: a program that
@@ -263,14 +263,14 @@ impl Target {
     ///
     /// # Errors
     /// [`Errno::ENOLCK`] if it has too many.
-    pub(crate) fn admit_flock(&self, export: &Export) -> Result<(), Errno> {
+    pub(crate) fn check_flock_budget(&self, export: &Export) -> Result<(), Errno> {
         let Some(account) = self.limited(export) else { return Ok(()) };
         let most = self.budget.of(Limit::Locks) / limits::FLOCKS_SHARE;
         let has = account.flocks.ask(most, most, account.patience(), || {
             let of = |export: &Arc<Export>| self.locks.flocks_of(export.handle().0);
             account.exports().iter().map(of).sum()
         });
-        self.admitted(export, Limit::Locks, has, Errno::ENOLCK)
+        self.refuse_over_budget(export, Limit::Locks, has, Errno::ENOLCK)
     }
 
     /// How many locks each export of a client has.
@@ -283,16 +283,19 @@ impl Target {
     ///
     /// # Errors
     /// [`Errno::ENODEV`] if not: it is evicted.
-    pub(crate) fn admit_replayed_lock(self: &Arc<Self>, export: &Arc<Export>) -> Result<(), Errno> {
+    pub(crate) fn check_replayed_lock_budget(
+        self: &Arc<Self>,
+        export: &Arc<Export>,
+    ) -> Result<(), Errno> {
         let Some(account) = self.limited(export) else { return Ok(()) };
         let most = self.budget.of_replays(Limit::Locks);
         let has = account.locks.ask(most, most, account.patience(), || {
             self.locks_of(&account).iter().map(|(_, count)| count).sum()
         });
-        self.replayed(export, Limit::Locks, has)
+        self.evict_over_budget(export, Limit::Locks, has)
     }
 
-    fn replayed(
+    fn evict_over_budget(
         self: &Arc<Self>,
         export: &Arc<Export>,
         limit: Limit,
@@ -315,7 +318,7 @@ impl Target {
     ///
     /// # Errors
     /// [`Errno::ENFILE`] if it has too many, [`Errno::ENODEV`] if it replays more than it can have had.
-    pub fn admit_open(
+    pub fn check_open_budget(
         self: &Arc<Self>,
         context: &Context,
         open: impl Fn(&Export) -> usize,
@@ -331,12 +334,12 @@ impl Target {
             .opens
             .ask(most, most, 1, || account.exports().iter().map(|export| open(export)).sum());
         match replays {
-            true => self.replayed(export, Limit::Opens, has),
-            false => self.admitted(export, Limit::Opens, has, Errno::ENFILE),
+            true => self.evict_over_budget(export, Limit::Opens, has),
+            false => self.refuse_over_budget(export, Limit::Opens, has, Errno::ENFILE),
         }
     }
 
-    fn admitted(
+    fn refuse_over_budget(
         &self,
         export: &Export,
         limit: Limit,

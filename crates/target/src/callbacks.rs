@@ -14,14 +14,14 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use sheen_io::BoxFuture;
 use sheen_ldlm::server::{Action, GlimpseTarget};
-use sheen_ldlm::{LockDesc, LockKind, Owner, Policy};
+use sheen_ldlm::{LockDesc, LockFlags, LockKind, Owner, Policy};
 use sheen_rpc::{Call, CallKind, Channel, RpcError};
 use sheen_types::futures::all_pinned;
 use sheen_types::{Errno, HashMap, LockHandle, Nid, ObdHandle, ResourceName, Uuid};
 use sheen_wire::connect::ObdConnectData;
 use sheen_wire::ldlm::{
     ExtentPolicy, FlockPolicy, InodeBitsPolicy, LdlmGlDesc, LdlmLockDesc, LdlmRequest,
-    LdlmResourceDesc, LockFlags, LockType, ModeNumber, Policy as WirePolicy,
+    LdlmResourceDesc, LockFlags as WireFlags, LockType, ModeNumber, Policy as WirePolicy,
 };
 use sheen_wire::messages::{LdlmBlCallback, LdlmCpCallback, LdlmGlCallback, Reply, Request};
 use tokio::sync::oneshot;
@@ -228,7 +228,7 @@ impl Target {
         lock: LockHandle,
         request: Request,
     ) -> Option<Result<Reply, Errno>> {
-        let give_up = self.now() + self.lock_callback_timeout();
+        let give_up = self.now() + self.timeouts().lock_callback;
         loop {
             let export = self.export(export)?;
             if self.locks.lock(lock).is_none() && !is_flock_completion(&request) {
@@ -286,7 +286,7 @@ fn blocking_call(
     handle: LockHandle,
     remote_handle: LockHandle,
     wanted: &LockDesc,
-    flags: sheen_ldlm::LockFlags,
+    flags: LockFlags,
 ) -> Request {
     LdlmBlCallback {
         dlm_req: callback_request(handle, remote_handle, wanted, flags.to_wire()),
@@ -303,7 +303,7 @@ fn callback_request(
     flags: u32,
 ) -> LdlmRequest {
     LdlmRequest {
-        flags: LockFlags(flags),
+        flags: WireFlags(flags),
         count: 0,
         desc: wire_desc(desc),
         handles: vec![remote_handle, handle],

@@ -57,6 +57,13 @@ enum FoundExport {
     Returns(Arc<Export>),
 }
 
+/// What a connect that succeeds is answered with.
+struct Accepted {
+    export: Arc<Export>,
+    agreed: ObdConnectData,
+    op_flags: OpFlags,
+}
+
 /// The connect that makes an export goes on.
 struct ConnectingGuard(Arc<Export>);
 
@@ -128,7 +135,7 @@ impl Target {
         let Some(mut connect) = Connect::of(&incoming) else { return Some(incoming) };
         self.record_client(&connect.client);
         match self.connect_client(&mut connect, &incoming.request).await {
-            Ok((export, agreed, op_flags)) => {
+            Ok(Accepted { export, agreed, op_flags }) => {
                 let head = ReplyHead {
                     handle: export.handle(),
                     last_committed: self.last_committed().max(NOTHING),
@@ -156,7 +163,7 @@ impl Target {
         self: &Arc<Self>,
         connect: &mut Connect,
         request: &Request,
-    ) -> Result<(Arc<Export>, ObdConnectData, OpFlags), Errno> {
+    ) -> Result<Accepted, Errno> {
         if self.stopping.load(Ordering::Acquire) || connect.target != self.config.uuid {
             return Err(Errno::ENODEV);
         }
@@ -185,7 +192,7 @@ impl Target {
             FoundExport::Returns(export) => (export, false, false),
             FoundExport::Reconnects(export) => (export, false, true),
         };
-        let agreed = match self.admit(connect, &export) {
+        let agreed = match self.accept_connection(connect, &export) {
             Err(errno) if is_new => {
                 // Kept, it would be awaited after the next restart.
                 self.drop_export(&export, Leaving::Disconnected).await;
@@ -202,7 +209,7 @@ impl Target {
         let op_flags = flag(OpFlags::CONNECT_RECONNECT, is_reconnect)
             | flag(OpFlags::CONNECT_REPLAYABLE, self.config.replayable)
             | flag(OpFlags::CONNECT_RECOVERING, self.recovery.is_running() && !light);
-        Ok((export, agreed, op_flags))
+        Ok(Accepted { export, agreed, op_flags })
     }
 
     /// The export of a client, when no connect makes it any more; and whether one did until now.
@@ -370,8 +377,8 @@ impl Target {
         }
     }
 
-    /// Agrees with the client and takes over its connection.
-    fn admit(
+    /// Agrees with the client on features; its export belongs to this connection from now on.
+    fn accept_connection(
         self: &Arc<Self>,
         connect: &Connect,
         export: &Arc<Export>,
@@ -403,12 +410,12 @@ impl Target {
                 let replays = self.recovery.is_running();
                 state.state = if replays { ExportState::Replaying } else { ExportState::Full };
                 // Before the export's state is free: an eviction that comes at once counts it out again.
-                self.recovery.connected(self.first_replay(connect))
+                self.recovery.client_connected(self.first_replay(connect))
             })
         };
         self.check_history(connect, export);
         if let Some(ended) = returns {
-            self.recovery_step(ended);
+            self.end_recovery_if(ended);
         }
         Ok(agreed)
     }
@@ -433,7 +440,7 @@ impl Target {
         }
         // One that comes again and again counts once.
         if !std::mem::replace(&mut export.lock().knows_more, true) {
-            self.recovery.went_back();
+            self.recovery.count_went_back();
         }
         tracing::error!(target = self.name(), client = %connect.client, nid = %connect.from,
             "{} went back in time: client {} was assured that transaction {} was durable, the store \
@@ -456,7 +463,7 @@ impl Target {
     /// Evicts a client: its locks, open handles and records are gone, and it finds out with its
     /// next request. Other clients get its locks when no restart of ours can bring it back with
     /// them.
-    pub async fn evict(self: &Arc<Self>, export: &Arc<Export>) {
+    pub(crate) async fn evict(self: &Arc<Self>, export: &Arc<Export>) {
         let is_awaited = export.state() == ExportState::Awaited;
         self.drop_export(export, if is_awaited { Leaving::Stale } else { Leaving::Evicted }).await;
     }
@@ -514,7 +521,7 @@ impl Target {
         self.drop_locks(export);
         export.callbacks().clear();
         self.operations.leave(self, export, why).await;
-        self.recovery_step(self.recovery.lost(export.handle().0, was));
+        self.end_recovery_if(self.recovery.client_lost(export.handle().0, was));
     }
 
     /// Takes the client out of those that are awaited after a restart. Until it is durable the export

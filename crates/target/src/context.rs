@@ -39,19 +39,20 @@ pub struct Context {
 }
 
 impl Context {
-    /// Counts a sample of one of the role's counters: for the target, for the client and for the
-    /// job that the request names.
-    pub fn count(&self, place: usize, value: u64) {
+    /// Counts a sample of one of the role's counters, which is named by its index in
+    /// [`Operations::counters`](crate::Operations::counters): for the target, for the client and for the job that
+    /// the request names.
+    pub fn count(&self, counter: usize, value: u64) {
         let clock = &self.target.world.clock;
-        self.target.jobs.count(&self.body.jobid, || (clock.now(), clock.wall()), place, value);
-        self.target.counters.add(place, value);
-        self.export.count(self.target.operations.counters(), place, value);
+        self.target.jobs.count(&self.body.jobid, || (clock.now(), clock.wall()), counter, value);
+        self.target.counters.add(counter, value);
+        self.export.count(self.target.operations.counters(), counter, value);
     }
 
     /// Counts, under one of the role's counters, how long the request has taken so far.
-    pub fn count_time(&self, place: usize) {
+    pub fn count_time(&self, counter: usize) {
         let time = self.target.now().since(self.arrived).as_micros();
-        self.count(place, u64::try_from(time).unwrap_or(u64::MAX));
+        self.count(counter, u64::try_from(time).unwrap_or(u64::MAX));
     }
 
     /// For a replayed request, the transaction number it had; it gets the same again from
@@ -79,7 +80,7 @@ impl Context {
 
     /// Whether the client may have sent this before.
     #[must_use]
-    pub fn is_resent(&self) -> bool {
+    pub(crate) fn is_resent(&self) -> bool {
         self.body.flags.contains(MsgFlags::RESENT)
     }
 

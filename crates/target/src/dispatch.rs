@@ -1,23 +1,33 @@
-//! From an arrived request to its answer.
+//! From an arrived request to its answer. The steps of a request, each the function of that name:
+//!
+//! 1. `handle` takes it from the node ([`sheen_rpc::Handler`]), has `serve` take it through all that follows, and
+//!    counts how long that took.
+//! 2. `connect` answers it if it is a connect. Any other request names the export of its client.
+//! 3. `check` and `may_ask` refuse what is not to be executed at all.
+//! 4. `InProgress::begin` enters it among the requests in work. One that is there already only brings a newer route
+//!    for the one reply.
+//! 5. `execute` waits until recovery admits it (`wait_for_recovery`).
+//! 6. The role's `reconstruct` answers it if it was executed before; else `dispatch` looks at its kind: pings,
+//!    disconnects and plain locks are the target's own, an enqueue with an intent is the role's `intent`, a glimpse its
+//!    `glimpse_enqueue`, and all else its `operate`.
+//! 7. `answer` makes the reply of the outcome, by the newest route.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use sheen_rpc::{BoxFuture, Handler, IncomingRequest, Replier};
-use sheen_types::{Errno, Nid, ObdHandle, Transno, Uuid, Xid};
+use sheen_types::{Errno, Nid, ObdHandle, Uuid, Xid};
 use sheen_wire::ldlm::LdlmRequest;
 use sheen_wire::messages::{FormatFlags, Kind, Request};
-use sheen_wire::opcode::Opcode;
 use sheen_wire::ptlrpc::MsgFlags;
 
 use crate::context::Context;
 use crate::export::{Export, ExportState};
 use crate::fault::{FaultAction, FaultSite};
-use crate::in_work::{CurrentWait, RunningRequest, Wait, followed, while_waiting};
+use crate::in_work::{RunningRequest, followed};
 use crate::last_rcvd::ReplyRecord;
 use crate::operations::{Leaving, Outcome};
-use crate::recovery::{Admission, RecoveryTurn};
-use crate::replays::{FalseReplay, Replay};
+use crate::replays::FalseReplay;
 use crate::services;
 use crate::target::Target;
 
@@ -52,7 +62,7 @@ enum Refused {
     FalseReplay(FalseReplay),
 }
 
-/// Holds a request's place among those in progress.
+/// A request's entry among those in progress, until it ends or is dropped.
 struct InProgress {
     export: Arc<Export>,
     /// `None` when it has ended.
@@ -60,7 +70,7 @@ struct InProgress {
 }
 
 impl InProgress {
-    /// Takes the place. If the same request is in progress already, the newer reply route is kept
+    /// Enters the request. If the same one is in progress already, the newer reply route is kept
     /// for the one answer, and `None` says that there is nothing else to do.
     fn begin(
         export: &Arc<Export>,
@@ -69,16 +79,16 @@ impl InProgress {
         replier: Replier,
     ) -> Option<(Self, Replier)> {
         let mut state = export.lock();
-        if let Some(parked) = state.in_progress.get_mut(&xid) {
-            parked.newer = Some(replier);
+        if let Some(running) = state.in_progress.get_mut(&xid) {
+            running.newer = Some(replier);
             return None;
         }
         state.in_progress.insert(xid, request);
         Some((Self { export: Arc::clone(export), xid: Some(xid) }, replier))
     }
 
-    /// Gives the place up, once: what has it after that is the same request come again. The newer way back, if it
-    /// came meanwhile.
+    /// Removes the entry, once: one that is there after that is of the same request come again. Returns the newer
+    /// reply route, if one came meanwhile.
     fn end(&mut self) -> Option<Replier> {
         let xid = self.xid.take()?;
         self.export.lock().in_progress.remove(&xid)?.newer
@@ -91,23 +101,6 @@ impl Drop for InProgress {
     }
 }
 
-/// Reports to the recovery window that a replay is through, whatever became of it.
-struct ReplayTurn<'a> {
-    target: &'a Arc<Target>,
-    client: u64,
-    /// That of a request; a lock has none.
-    transno: Option<Transno>,
-    /// Not before it has come.
-    turn: Option<RecoveryTurn>,
-}
-
-impl Drop for ReplayTurn<'_> {
-    fn drop(&mut self) {
-        let Self { target, client, transno, turn } = *self;
-        target.recovery_step(target.recovery.replayed(target.now(), client, turn, transno));
-    }
-}
-
 impl Target {
     async fn serve(self: &Arc<Self>, incoming: IncomingRequest) {
         let Some(incoming) = self.connect(incoming).await else { return };
@@ -116,17 +109,9 @@ impl Target {
             return self.refuse(incoming.replier, Errno::ENOTCONN);
         };
         self.record_client(export.uuid());
-        match self.check(&export, &incoming).and_then(|()| self.may_ask(&export, &incoming)) {
-            Ok(()) => {}
-            Err(Refused::Dropped) => {
-                self.stats.dropped.fetch_add(1, Ordering::Relaxed);
-                return;
-            }
-            Err(Refused::With(errno)) => return self.refuse(incoming.replier, errno),
-            Err(Refused::FalseReplay(why)) => {
-                self.fail_export(&export, why);
-                return self.refuse(incoming.replier, Errno::ENODEV);
-            }
+        let checked = self.check(&export, &incoming);
+        if let Err(refused) = checked.and_then(|()| self.may_ask(&export, &incoming)) {
+            return self.answer_refused(&export, refused, incoming.replier);
         }
         let IncomingRequest {
             from,
@@ -139,9 +124,8 @@ impl Target {
             reply_bytes_max,
             ..
         } = incoming;
-        let place = CurrentWait::default();
-        let in_work =
-            RunningRequest { newer: None, kind, arrived, place: place.clone(), is_reported: false };
+        let in_work = RunningRequest::new(kind, arrived);
+        let current = in_work.waits_for.clone();
         let begun = InProgress::begin(&export, xid, in_work, replier);
         let Some((mut progress, replier)) = begun else { return };
         let context = Context {
@@ -157,7 +141,7 @@ impl Target {
             replay: OnceLock::new(),
         };
         let counter = self.operations.counter_of(&request);
-        let executed = followed(place, self.execute(&context, kind, request)).await;
+        let executed = followed(current, self.execute(&context, kind, request)).await;
         let Some(outcome) = executed else { return };
         let is_stopping = outcome.is_err() && self.stopping.load(Ordering::Acquire);
         if is_stopping || self.cannot_replay(&context, &outcome) {
@@ -176,6 +160,17 @@ impl Target {
         if tracing::enabled!(tracing::Level::DEBUG) {
             let span = tracing::Span::current();
             span.record("target", self.name()).record("client", client.as_str());
+        }
+    }
+
+    fn answer_refused(self: &Arc<Self>, export: &Arc<Export>, refused: Refused, replier: Replier) {
+        match refused {
+            Refused::Dropped => drop(self.stats.dropped.fetch_add(1, Ordering::Relaxed)),
+            Refused::With(errno) => self.refuse(replier, errno),
+            Refused::FalseReplay(why) => {
+                self.fail_export(export, why);
+                self.refuse(replier, Errno::ENODEV);
+            }
         }
     }
 
@@ -249,8 +244,8 @@ impl Target {
             Err(None) => return None,
             Err(Some(errno)) => return Some(Err(errno)),
         }
-        let _turn = match self.wait_for_turn(context, kind, &request).await {
-            Ok(turn) => turn,
+        let _replay = match self.wait_for_recovery(context, kind, &request).await {
+            Ok(replay) => replay,
             Err(None) => return None,
             Err(Some(errno)) => return Some(Err(errno)),
         };
@@ -281,69 +276,6 @@ impl Target {
                 Ok(())
             }
         }
-    }
-
-    /// In the recovery window, waits until the request may be executed.
-    async fn wait_for_turn<'a>(
-        self: &'a Arc<Self>,
-        context: &Context,
-        kind: Kind,
-        request: &Request,
-    ) -> Result<Option<ReplayTurn<'a>>, Option<Errno>> {
-        if !self.config.replayable {
-            return Ok(None);
-        }
-        if !self.recovery.is_running() {
-            if self.recovery.is_settling()
-                && shows_names(kind)
-                && let Admission::Wait(settled) = self.recovery.admit_unsettled()
-            {
-                // Among them may be what is waited for here: its client has no such lock any more.
-                context.cancel_early_of(request);
-                while_waiting(Wait::Recovery, settled).await.map_err(|_| None)?;
-            }
-            return Ok(None);
-        }
-        let flags = context.body.flags;
-        self.note_progress(&context.export, flags);
-        let client = context.export.handle().0;
-        let (admission, claimed) = if flags.contains(MsgFlags::LOCK_REPLAY_DONE) {
-            (self.recovery.admit_done(), None)
-        } else if flags.contains(MsgFlags::REQ_REPLAY_DONE) {
-            (self.recovery.admit_lock(client), Some(Replay::Lock))
-        } else if flags.contains(MsgFlags::REPLAY) {
-            let transno = context.body.transno;
-            (self.recovery.admit_replay(client, transno), Some(Replay::Request(transno)))
-        } else if may_run_in_recovery(kind) {
-            (Admission::Now, None)
-        } else {
-            return Err(Some(Errno::EAGAIN));
-        };
-        let transno = match claimed {
-            Some(Replay::Request(transno)) => Some(transno),
-            Some(Replay::Lock) | None => None,
-        };
-        if matches!(admission, Admission::Duplicate) {
-            return Err(None);
-        }
-        let mut replay =
-            claimed.is_some().then(|| ReplayTurn { target: self, client, transno, turn: None });
-        let turn = match admission {
-            Admission::Wait(turn) => while_waiting(Wait::Recovery, turn).await.map_err(|_| None)?,
-            Admission::Now | Admission::Duplicate => RecoveryTurn::Free,
-        };
-        if let Some(replay) = &mut replay {
-            replay.turn = Some(turn);
-        }
-        match claimed {
-            Some(claimed) if self.may_replay(&context.export, claimed) => {
-                _ = context.replay.set(claimed);
-            }
-            // It is too late: the client connects again, and learns what has become of it.
-            Some(Replay::Request(_)) => return Err(None),
-            Some(Replay::Lock) | None => {}
-        }
-        Ok(replay)
     }
 
     /// The record of the answer, if the request was executed before.
@@ -394,38 +326,6 @@ pub(crate) fn lock_of(request: &Request) -> Option<&LdlmRequest> {
     })
 }
 
-/// Requests that change names, or show them under a lock. Not those that a client sends in order to
-/// cancel a lock.
-fn shows_names(kind: Kind) -> bool {
-    matches!(kind.format().opcode, Opcode::MDS_REINT | Opcode::LDLM_ENQUEUE)
-}
-
-/// What a client may send while it or other clients recover, without it being a replay: requests by
-/// which it leaves or recovers, and modifying requests that were not answered yet.
-fn may_run_in_recovery(kind: Kind) -> bool {
-    let format = kind.format();
-    format.flags.contains(FormatFlags::MUTATING)
-        || matches!(
-            kind,
-            Kind::ObdPing
-                | Kind::MdsDisconnect
-                | Kind::OstDisconnect
-                | Kind::MgsDisconnect
-                | Kind::MdsSync
-                | Kind::MdsClose
-                | Kind::MdsCloseIntent
-                | Kind::LdlmEnqueue
-                | Kind::LdlmIntentGetattr
-                | Kind::LdlmIntentGetxattr
-                | Kind::LdlmCancel
-                | Kind::LdlmConvert
-                | Kind::SeqQuery
-                | Kind::FldQuery
-                | Kind::FldRead
-                | Kind::OstSync
-        )
-}
-
 #[cfg(test)]
 mod tests {
     use sheen_rpc::Replier;
@@ -434,23 +334,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_that_was_given_up_is_given_up_once() {
+    fn an_entry_is_removed_once() {
         let export = Export::new(Uuid::new("one"), ObdHandle(1), 1, ExportState::Full);
         let export = Arc::new(export);
         let begin = || {
-            let kind = Kind::ObdPing;
-            let request = RunningRequest {
-                newer: None,
-                kind,
-                arrived: Instant(0),
-                place: CurrentWait::default(),
-                is_reported: false,
-            };
+            let request = RunningRequest::new(Kind::ObdPing, Instant(0));
             InProgress::begin(&export, Xid(7), request, Replier::new(|_, _| {}))
         };
         let (mut first, _) = begin().expect("no other has it");
         assert!(begin().is_none(), "it is in progress");
-        assert!(first.end().is_some(), "the newer way back");
+        assert!(first.end().is_some(), "the newer reply route");
         // It comes again before the first is gone.
         let (second, _) = begin().expect("it is free");
         drop(first);

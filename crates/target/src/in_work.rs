@@ -78,11 +78,11 @@ thread_local! {
     static CURRENT: RefCell<Option<CurrentWait>> = const { RefCell::new(None) };
 }
 
-/// Does a request's work; waits within it are seen at `place`.
-pub(crate) async fn followed<F: Future>(place: CurrentWait, work: F) -> F::Output {
+/// Does a request's work; what it waits for meanwhile is seen in `current`.
+pub(crate) async fn followed<F: Future>(current: CurrentWait, work: F) -> F::Output {
     let mut work = pin!(work);
     poll_fn(|context| {
-        let before = CURRENT.replace(Some(place.clone()));
+        let before = CURRENT.replace(Some(current.clone()));
         let polled = work.as_mut().poll(context);
         CURRENT.replace(before);
         polled
@@ -92,26 +92,26 @@ pub(crate) async fn followed<F: Future>(place: CurrentWait, work: F) -> F::Outpu
 
 /// Waits, and says what for.
 pub async fn while_waiting<F: Future>(what: Wait, work: F) -> F::Output {
-    let _mark = CURRENT.with_borrow(Clone::clone).map(|place| WaitGuard::new(place, what));
+    let _mark = CURRENT.with_borrow(Clone::clone).map(|current| WaitGuard::new(current, what));
     work.await
 }
 
 /// Records what a request waits for until dropped, and then what it waited for before.
 struct WaitGuard {
-    place: CurrentWait,
+    current: CurrentWait,
     before: u8,
 }
 
 impl WaitGuard {
-    fn new(place: CurrentWait, what: Wait) -> Self {
-        let before = place.0.swap(what as u8, Ordering::Relaxed);
-        Self { place, before }
+    fn new(current: CurrentWait, what: Wait) -> Self {
+        let before = current.0.swap(what as u8, Ordering::Relaxed);
+        Self { current, before }
     }
 }
 
 impl Drop for WaitGuard {
     fn drop(&mut self) {
-        self.place.0.store(self.before, Ordering::Relaxed);
+        self.current.0.store(self.before, Ordering::Relaxed);
     }
 }
 
@@ -121,12 +121,17 @@ pub(crate) struct RunningRequest {
     pub(crate) newer: Option<Replier>,
     pub(crate) kind: Kind,
     pub(crate) arrived: Instant,
-    pub(crate) place: CurrentWait,
+    pub(crate) waits_for: CurrentWait,
     /// A line of the log says that it takes long.
     pub(crate) is_reported: bool,
 }
 
 impl RunningRequest {
+    pub(crate) fn new(kind: Kind, arrived: Instant) -> Self {
+        let waits_for = CurrentWait::default();
+        Self { newer: None, kind, arrived, waits_for, is_reported: false }
+    }
+
     pub(crate) fn view(&self, xid: Xid, client: &Uuid, nid: Nid, now: Instant) -> RequestView {
         RequestView {
             kind: self.kind,
@@ -134,7 +139,7 @@ impl RunningRequest {
             nid,
             xid,
             age: now.since(self.arrived),
-            wait: self.place.wait(),
+            wait: self.waits_for.wait(),
         }
     }
 }
@@ -208,9 +213,9 @@ mod tests {
     }
 
     #[test]
-    fn every_wait_has_its_place_and_name() {
-        for (place, wait) in Wait::ALL.into_iter().enumerate() {
-            assert_eq!(place, wait as usize);
+    fn every_wait_has_its_number_and_name() {
+        for (number, wait) in Wait::ALL.into_iter().enumerate() {
+            assert_eq!(number, wait as usize);
             assert!(!wait.name().is_empty());
         }
     }

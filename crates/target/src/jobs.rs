@@ -16,7 +16,7 @@ use sheen_types::{
 use sheen_wire::text::Chars;
 
 /// Bytes of a job's name with its NUL (`LUSTRE_JOBID_SIZE`).
-pub const JOB_NAME_BYTES: usize = 32;
+pub(crate) const JOB_NAME_BYTES: usize = 32;
 /// Jobs that a target remembers at once, at some 3 KiB each. Lustre has no limit; a client may name
 /// as many as it likes.
 const JOBS_MAX: usize = 10_000;
@@ -98,7 +98,7 @@ impl Jobs {
         &self,
         name: &JobName,
         now: impl FnOnce() -> (Instant, Timestamp),
-        place: usize,
+        counter: usize,
         value: u64,
     ) {
         if name.as_bytes().is_empty() || self.lines.is_empty() {
@@ -108,8 +108,8 @@ impl Jobs {
         let known = self.jobs.read().get(name).cloned();
         let job = known.unwrap_or_else(|| self.begin(name, now));
         *job.latest.lock() = now;
-        job.counters.add(place, value);
-        if let Some(Some(sizes)) = job.sizes.get(place) {
+        job.counters.add(counter, value);
+        if let Some(Some(sizes)) = job.sizes.get(counter) {
             sizes.add_magnitude(value);
         }
         self.forget_old(now.0);
@@ -194,8 +194,8 @@ mod tests {
         (clock, Timestamp::from_seconds(1000 + second as i64))
     }
 
-    fn count(jobs: &Jobs, name: &str, second: u64, place: usize, value: u64) {
-        jobs.count(&JobName::new(name), || at(second), place, value);
+    fn count(jobs: &Jobs, name: &str, second: u64, counter: usize, value: u64) {
+        jobs.count(&JobName::new(name), || at(second), counter, value);
     }
 
     fn names(jobs: &Jobs) -> Vec<String> {

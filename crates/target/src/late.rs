@@ -15,7 +15,7 @@ use crate::target::Target;
 
 impl Target {
     pub(crate) fn report_late(&self) {
-        let (now, time) = (self.now(), self.lock_callback_timeout());
+        let (now, time) = (self.now(), self.timeouts().lock_callback);
         for lock in self.locks.late_holders(now + time / 2) {
             self.report_late_holder(&lock, now, time);
         }

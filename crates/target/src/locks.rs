@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use sheen_ldlm::server::{Action, Enqueue, Enqueued};
-use sheen_ldlm::{LockDesc, Owner, Policy};
+use sheen_ldlm::{LockDesc, LockFlags, Owner, Policy};
 use sheen_types::{Errno, Extent, Fid, InodeBits, LockHandle, LockMode, ResourceName};
-use sheen_wire::ldlm::{LdlmReply, LockFlags};
+use sheen_wire::ldlm::{LdlmReply, LdlmRequest, LockFlags as WireFlags};
 
+use crate::callbacks::{policy_of, wire_desc};
 use crate::context::Context;
 use crate::export::Export;
 use crate::in_work::{Wait, while_waiting};
@@ -21,10 +22,26 @@ pub struct EnqueueRequest {
     pub mode: LockMode,
     /// Which part.
     pub policy: Policy,
-    /// The client's own handle of the lock.
-    pub client_handle: LockHandle,
+    /// Its handle at the client.
+    pub remote_handle: LockHandle,
     /// What the client said about it.
-    pub flags: LockFlags,
+    pub flags: WireFlags,
+}
+
+impl EnqueueRequest {
+    /// What a client's enqueue of any kind asks for.
+    ///
+    /// # Errors
+    /// [`Errno::EFAULT`] for a kind or mode that is none.
+    pub fn of(lock: &LdlmRequest) -> Result<Self, Errno> {
+        Ok(Self {
+            resource: lock.desc.resource.name,
+            mode: lock.desc.req_mode.mode().ok_or(Errno::EFAULT)?,
+            policy: policy_of(&lock.desc)?,
+            remote_handle: lock.handles.first().copied().unwrap_or_default(),
+            flags: lock.flags,
+        })
+    }
 }
 
 /// A granted lock of the server's own. Dropping it releases it; what was waiting for it is granted
@@ -57,7 +74,7 @@ impl Target {
         policy: Policy,
         mode: LockMode,
     ) -> Result<LockGuard, Errno> {
-        self.lock_as(resource, policy, mode, sheen_ldlm::LockFlags::NONE).await
+        self.lock_as(resource, policy, mode, LockFlags::NONE).await
     }
 
     /// Takes a lock on parts of an inode.
@@ -94,7 +111,7 @@ impl Target {
         policy: Policy,
         mode: LockMode,
     ) -> Option<LockGuard> {
-        let flags = sheen_ldlm::LockFlags::TRY;
+        let flags = LockFlags::TRY;
         let mut actions = Vec::new();
         let request = local(resource, policy, mode, flags);
         let enqueued = self.namespace().enqueue(self.now(), request, &mut actions);
@@ -122,7 +139,7 @@ impl Target {
         resource: ResourceName,
         policy: Policy,
         mode: LockMode,
-        flags: sheen_ldlm::LockFlags,
+        flags: LockFlags,
     ) -> Result<LockGuard, Errno> {
         self.lock_asked(local(resource, policy, mode, flags)).await
     }
@@ -139,7 +156,7 @@ impl Target {
         mode: LockMode,
         spares: Option<&Export>,
     ) -> Result<LockGuard, Errno> {
-        let none = sheen_ldlm::LockFlags::NONE;
+        let none = LockFlags::NONE;
         let asked = local(ResourceName::of_fid(fid), Policy::bits(bits), mode, none);
         let spares = spares.map(|export| export.handle().0);
         self.lock_asked(Enqueue { spares, ..asked }).await
@@ -180,22 +197,10 @@ impl Target {
 }
 
 impl LockGuard {
-    /// What is locked.
-    #[must_use]
-    pub fn resource(&self) -> ResourceName {
-        self.resource
-    }
-
     /// Its name, which it keeps when it becomes a client's.
     #[must_use]
     pub fn handle(&self) -> LockHandle {
         self.handle
-    }
-
-    /// How.
-    #[must_use]
-    pub fn mode(&self) -> LockMode {
-        self.mode
     }
 
     /// Which part, with the bits that were tried and free.
@@ -236,7 +241,7 @@ impl LockGuard {
         let namespace = self.target.namespace();
         let mut actions = Vec::new();
         let granted = namespace
-            .hand_over(now, self.handle, export, enqueue.client_handle, &mut actions)
+            .hand_over(now, self.handle, export, enqueue.remote_handle, &mut actions)
             .map_err(|error| error.errno())?;
         self.held = false;
         self.target.carry_out(actions);
@@ -246,7 +251,7 @@ impl LockGuard {
             self.target.drop_late_lock(&context.export);
             return Err(Errno::ENOTCONN);
         }
-        let changed = sheen_ldlm::LockFlags::LOCK_CHANGED;
+        let changed = LockFlags::LOCK_CHANGED;
         let differs = self.resource != enqueue.resource || granted.mode != enqueue.mode;
         let flags = granted.flags | changed.when(differs);
         let desc = LockDesc {
@@ -271,35 +276,26 @@ impl Context {
         if !self.is_resent() {
             return None;
         }
-        let lock = self.target.namespace().find(self.export.handle().0, enqueue.client_handle)?;
-        let blocked = sheen_ldlm::LockFlags::AST_SENT.when(lock.blocked);
+        let lock = self.target.namespace().find(self.export.handle().0, enqueue.remote_handle)?;
+        let revoked = LockFlags::AST_SENT.when(lock.is_waited_for);
         let differs =
             lock.desc.resource != enqueue.resource || lock.desc.granted != Some(enqueue.mode);
-        let flags = blocked | sheen_ldlm::LockFlags::LOCK_CHANGED.when(differs);
+        let flags = revoked | LockFlags::LOCK_CHANGED.when(differs);
         Some(lock_reply(lock.handle, &lock.desc, flags))
     }
 }
 
 /// A lock for the server itself.
-fn local(
-    resource: ResourceName,
-    policy: Policy,
-    mode: LockMode,
-    flags: sheen_ldlm::LockFlags,
-) -> Enqueue {
+fn local(resource: ResourceName, policy: Policy, mode: LockMode, flags: LockFlags) -> Enqueue {
     let remote_handle = LockHandle(0);
     Enqueue { resource, policy, mode, flags, owner: Owner::Local, remote_handle, spares: None }
 }
 
 /// A lock as the reply to an enqueue describes it.
-pub(crate) fn lock_reply(
-    handle: LockHandle,
-    desc: &LockDesc,
-    flags: sheen_ldlm::LockFlags,
-) -> LdlmReply {
+pub(crate) fn lock_reply(handle: LockHandle, desc: &LockDesc, flags: LockFlags) -> LdlmReply {
     LdlmReply {
-        flags: LockFlags(flags.to_wire()),
-        desc: crate::callbacks::wire_desc(desc),
+        flags: WireFlags(flags.to_wire()),
+        desc: wire_desc(desc),
         handle,
         ..LdlmReply::default()
     }

@@ -109,7 +109,7 @@ pub trait Operations: Send + Sync + 'static {
         Box::pin(async move { Ok(Outcome { status: record.result, reply: None }) })
     }
 
-    /// Executes an LDLM_ENQUEUE with an intent, of whatever kind of the message table. The role
+    /// Executes an LDLM_ENQUEUE with an intent, of whatever kind of the message table that names it. The role
     /// takes the locks it needs ([`Target::lock`]), and may hand one of them to the client
     /// ([`crate::LockGuard::hand_over`]), which gives the reply's `LdlmReply`. When the request is
     /// sent again ([`Context::is_resent`]), the client may have its lock: see
@@ -121,6 +121,19 @@ pub trait Operations: Send + Sync + 'static {
         enqueue: EnqueueRequest,
     ) -> BoxFuture<'a, Result<Outcome, Errno>> {
         let _ = (context, request, enqueue);
+        Box::pin(async { Err(Errno::EOPNOTSUPP) })
+    }
+
+    /// Executes a glimpse: an LDLM_ENQUEUE that has an intent and does not name it (`mdt_glimpse_enqueue`,
+    /// `ofd_intent_policy`). A client wants to know size and times of an object. It is granted the lock if none
+    /// conflicts; otherwise the holders, who may know better, are asked ([`Target::glimpse`]), and the answer is the
+    /// value alone.
+    fn glimpse_enqueue<'a>(
+        &'a self,
+        context: &'a Context,
+        enqueue: EnqueueRequest,
+    ) -> BoxFuture<'a, Result<Outcome, Errno>> {
+        let _ = (context, enqueue);
         Box::pin(async { Err(Errno::EOPNOTSUPP) })
     }
 

@@ -7,7 +7,7 @@
 use std::sync::{LazyLock, OnceLock};
 
 use sheen_types::{CounterLine, Counters, Samples};
-use sheen_wire::ldlm::{LockFlags, LockType};
+use sheen_wire::ldlm::{LockFlags as WireFlags, LockType};
 use sheen_wire::lnet::Portal;
 use sheen_wire::messages::{Kind, Request, TABLE};
 
@@ -59,7 +59,7 @@ fn name_of(kind: Kind) -> String {
 pub(crate) fn line_of(request: &Request) -> usize {
     let any = LOCKS.len() + request.kind() as usize;
     let Request::LdlmEnqueue(enqueue) = request else { return any };
-    let is_glimpse = enqueue.dlm_req.flags.contains(LockFlags::HAS_INTENT);
+    let is_glimpse = enqueue.dlm_req.flags.contains(WireFlags::HAS_INTENT);
     match enqueue.dlm_req.desc.resource.kind {
         LockType::EXTENT if is_glimpse => 0,
         LockType::PLAIN => 1,

@@ -1,14 +1,14 @@
 //! The target itself: what it owns, how it starts and stops, and what roles ask of it.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use sheen_io::World;
 use sheen_ldlm::server::Namespace;
 use sheen_store::{Store, StoreError, Transaction};
-use sheen_types::{Counters, Errno, Instant, ObdHandle, Transno, Uuid};
+use sheen_types::{Counters, Errno, Instant, ObdHandle, Transno};
 use tokio::sync::Notify;
 
 use crate::EACH_LINE;
@@ -23,8 +23,8 @@ use crate::fault::Faults;
 use crate::in_work::{Wait, while_waiting};
 use crate::jobs::Jobs;
 use crate::last_rcvd::{
-    LastRcvd, ReplyRecord, ReplyRecording, put_epoch, put_reply, put_server, put_transno,
-    remove_strays,
+    ClientRecord, LastRcvd, ReplyRecord, ReplyRecording, Slot, put_epoch, put_reply, put_server,
+    put_transno, remove_strays,
 };
 use crate::operations::{Leaving, Operations};
 use crate::rate_limit::RateLimitedWarning;
@@ -83,8 +83,6 @@ pub struct Target {
     pub(crate) stopping: AtomicBool,
     /// The number of the next new client.
     pub(crate) next_client: AtomicU32,
-    /// How long a client may be silent, in milliseconds.
-    pub(crate) silence_ms_max: AtomicU64,
     /// Wakes the keeper of time: a deadline may have come nearer.
     pub(crate) alarm: Arc<Notify>,
     /// Where servers of the file system are.
@@ -93,13 +91,21 @@ pub struct Target {
     pub(crate) refusals: RateLimitedWarning,
 }
 
-/// Adds the record of one start more. Returns how many there were, and the epoch of this one.
+/// One start of a target.
+#[derive(Clone, Copy)]
+struct Incarnation {
+    /// How many starts there were, this one included.
+    instance: u32,
+    epoch: Epoch,
+}
+
+/// What the store knows of the starts before this one, which it has a record of from now on.
 fn begin_incarnation(
-    past: &mut LastRcvd,
     store: &dyn Store,
     config: &TargetConfig,
-    transaction: &mut Transaction,
-) -> Result<(u32, Epoch), StoreError> {
+) -> Result<(LastRcvd, Incarnation), StoreError> {
+    let mut past = LastRcvd::load(store)?;
+    let mut transaction = Transaction::new();
     let instance = past.next_instance()?;
     let epoch = match past.next_epoch() {
         Some(epoch) => epoch,
@@ -108,12 +114,26 @@ fn begin_incarnation(
                 "no transaction number can follow the last one in the store, which is damaged or was \
                 written by a client's false replay: numbers begin anew and all clients are evicted; \
                 unmount and mount again those that are mounted now");
-            past.renumber(store, instance, transaction)?
+            past.renumber(store, instance, &mut transaction)?
         }
     };
-    put_server(transaction, instance);
-    put_epoch(transaction, epoch);
-    Ok((instance, epoch))
+    put_server(&mut transaction, instance);
+    put_epoch(&mut transaction, epoch);
+    let clients: Vec<u32> = past.clients.iter().map(|(record, _)| record.client).collect();
+    remove_strays(store, &clients, &mut transaction)?;
+    store.apply(transaction)?;
+    Ok((past, Incarnation { instance, epoch }))
+}
+
+/// The history that goes on behind `last` and learns from the store what is durable.
+fn begin_history(store: &dyn Store, last: Transno, epoch: Epoch) -> Arc<History> {
+    let history = Arc::new(History::new(last, epoch));
+    let hook = Arc::clone(&history);
+    store.on_commit(Box::new(move |committed| match committed {
+        Ok(sequence) => hook.on_commit(sequence),
+        Err(error) => hook.on_failure(error.errno()),
+    }));
+    history
 }
 
 impl Target {
@@ -129,18 +149,8 @@ impl Target {
         operations: Arc<dyn Operations>,
         reverse: Arc<dyn ReverseChannels>,
     ) -> Result<Arc<Self>, TargetError> {
-        let mut past = LastRcvd::load(&*store)?;
-        let mut transaction = Transaction::new();
-        let (instance, epoch) = begin_incarnation(&mut past, &*store, &config, &mut transaction)?;
-        let clients: Vec<u32> = past.clients.iter().map(|(record, _)| record.client).collect();
-        remove_strays(&*store, &clients, &mut transaction)?;
-        store.apply(transaction)?;
-        let history = Arc::new(History::new(past.transno, epoch));
-        let hook = Arc::clone(&history);
-        store.on_commit(Box::new(move |committed| match committed {
-            Ok(sequence) => hook.on_commit(sequence),
-            Err(error) => hook.on_failure(error.errno()),
-        }));
+        let (past, incarnation) = begin_incarnation(&*store, &config)?;
+        let history = begin_history(&*store, past.transno, incarnation.epoch);
         let known = if config.replayable { past.clients } else { Vec::new() };
         let numbers = known.iter().map(|(record, _)| record.client.wrapping_add(1));
         let next_client = numbers.max().unwrap_or(0);
@@ -148,7 +158,6 @@ impl Target {
             seed: world.random.number(),
             callback_timeout: config.timeouts.lock_callback,
         });
-        let silence = config.timeouts.ping_evict;
         let counters = Counters::new(operations.counters());
         let jobs = Jobs::new(operations.counters());
         let target = Arc::new_cyclic(|me| Self {
@@ -170,34 +179,43 @@ impl Target {
             jobs,
             services: Services::new(),
             faults: Faults::default(),
-            instance,
+            instance: incarnation.instance,
             stopping: AtomicBool::new(false),
             next_client: AtomicU32::new(next_client),
-            silence_ms_max: AtomicU64::new(silence.as_millis() as u64),
             alarm: Arc::new(Notify::new()),
             server_nodes: Mutex::new(None),
             refusals: RateLimitedWarning::default(),
         });
-        if target.recovery.is_running() {
-            target.locks.recovery_started();
+        target.begin_service(known).await?;
+        Ok(target)
+    }
+
+    /// Awaits the clients that were known before the start. Without any, recovery is over at once.
+    async fn begin_service(
+        self: &Arc<Self>,
+        known: Vec<(ClientRecord, Vec<(Slot, ReplyRecord)>)>,
+    ) -> Result<(), StoreError> {
+        if self.recovery.is_running() {
+            self.locks.recovery_started();
         }
         let awaited = known.len();
         for (record, replies) in known {
-            target.await_client(&record, replies);
+            self.await_client(&record, replies);
         }
-        target.commit_all().await?;
-        target.operations.started(&target).await;
-        tracing::info!(target: EACH_LINE, target = target.name(), instance, last = %target.last_transno(),
+        self.commit_all().await?;
+        self.operations.started(self).await;
+        let (instance, last) = (self.instance, self.last_transno());
+        tracing::info!(target: EACH_LINE, target = self.name(), instance, %last,
         clients = awaited, "{}", match awaited {
             0 => "started, with no client to recover",
             _ => "started, will recover: waits for the clients of before the restart",
         });
-        if !target.recovery.is_running() {
-            target.history.begin_epoch();
-            target.operations.recovered(&target).await;
+        if !self.recovery.is_running() {
+            self.history.begin_epoch();
+            self.operations.recovered(self).await;
         }
-        target.keep_time();
-        Ok(target)
+        self.keep_time();
+        Ok(())
     }
 
     /// Stops: clients stay recorded and are awaited when the target starts again. Everything
@@ -364,7 +382,7 @@ impl Target {
     ///
     /// # Errors
     /// Why it never will be: the store failed.
-    pub async fn committed(&self, transno: Transno) -> Result<(), Errno> {
+    pub async fn wait_until_committed(&self, transno: Transno) -> Result<(), Errno> {
         if self.history.committed() >= transno {
             return Ok(());
         }
@@ -376,8 +394,8 @@ impl Target {
     /// Completes when all transactions so far are durable; asks the store to hurry.
     ///
     /// # Errors
-    /// As [`Target::committed`].
-    pub async fn all_committed(&self) -> Result<(), Errno> {
+    /// As [`Target::wait_until_committed`].
+    pub async fn wait_until_all_committed(&self) -> Result<(), Errno> {
         let durable = self.history.wait_for_all();
         self.store.commit_soon();
         while_waiting(Wait::Disk, durable).await
@@ -403,13 +421,13 @@ impl Target {
 
     /// The client that names itself with `handle` in its requests.
     #[must_use]
-    pub fn export(&self, handle: ObdHandle) -> Option<Arc<Export>> {
+    pub(crate) fn export(&self, handle: ObdHandle) -> Option<Arc<Export>> {
         self.exports.by_handle(handle)
     }
 
     /// The client with this UUID.
-    #[must_use]
-    pub fn export_of(&self, uuid: &Uuid) -> Option<Arc<Export>> {
+    #[cfg(test)]
+    pub(crate) fn export_of(&self, uuid: &sheen_types::Uuid) -> Option<Arc<Export>> {
         self.exports.by_uuid(uuid)
     }
 

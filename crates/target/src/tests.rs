@@ -14,7 +14,9 @@ use sheen_types::{
     Errno, Fid, InodeBits, LockHandle, LockMode, Nid, ResourceName, Transno, Uuid, Xid,
 };
 use sheen_wire::connect::{ConnectFlags, ConnectFlags2, ObdConnectData};
-use sheen_wire::ldlm::{LdlmRequest, LdlmResourceDesc, LockFlags, LockType, Policy as WirePolicy};
+use sheen_wire::ldlm::{
+    LdlmRequest, LdlmResourceDesc, LockFlags as WireFlags, LockType, Policy as WirePolicy,
+};
 use sheen_wire::messages::{
     Kind, LdlmEnqueue, LdlmGlCallbackReply, LdlmIntentGetattr, LdlmIntentGetattrReply,
     MdsDisconnect, MdsReintSetattr, MdsReintSetattrReply, MdsStatfs, ObdPing, Reply, Request,
@@ -171,7 +173,7 @@ pub(crate) fn inode_lock(mode: LockMode, client_handle: u64) -> LdlmEnqueue {
         ..Default::default()
     };
     LdlmEnqueue {
-        dlm_req: LdlmRequest::enqueue(LockFlags::NONE, desc, LockHandle(client_handle)),
+        dlm_req: LdlmRequest::enqueue(WireFlags::NONE, desc, LockHandle(client_handle)),
         ..LdlmEnqueue::default()
     }
 }
@@ -179,7 +181,7 @@ pub(crate) fn inode_lock(mode: LockMode, client_handle: u64) -> LdlmEnqueue {
 /// A lock held before the restart, replayed.
 fn replayed_lock(mode: LockMode, client_handle: u64) -> TestCall {
     let mut replay = inode_lock(mode, client_handle);
-    replay.dlm_req.flags = LockFlags::REPLAY | LockFlags::BLOCK_GRANTED;
+    replay.dlm_req.flags = WireFlags::REPLAY | WireFlags::BLOCK_GRANTED;
     replay.dlm_req.desc.granted_mode = mode.into();
     flags(TestCall::new(replay), MsgFlags::REQ_REPLAY_DONE)
 }
@@ -377,7 +379,7 @@ fn commits_are_reported_and_waited_for() {
             assert!(committing.commit_wanted());
             committing.commit().unwrap();
         };
-        let waiting = async move { target.committed(transno).await.unwrap() };
+        let waiting = async move { target.wait_until_committed(transno).await.unwrap() };
         let both = Box::pin(waiting);
         world.world().tasks.spawn("commit", Box::pin(waiter));
         both.await;
@@ -399,9 +401,9 @@ fn a_wait_for_a_store_that_fails_ends_with_an_error() {
         let failing = store.clone();
         world.world().tasks.spawn("fail", Box::pin(async move { failing.fail() }));
         let target = &node.target;
-        assert_eq!(target.committed(first.head.transno).await, Ok(()));
-        assert_eq!(target.committed(second.head.transno).await, Err(Errno::EIO));
-        assert_eq!(target.committed(second.head.transno).await, Err(Errno::EIO));
+        assert_eq!(target.wait_until_committed(first.head.transno).await, Ok(()));
+        assert_eq!(target.wait_until_committed(second.head.transno).await, Err(Errno::EIO));
+        assert_eq!(target.wait_until_committed(second.head.transno).await, Err(Errno::EIO));
         assert_eq!(target.sync().await, Err(Errno::EIO));
     });
 }
@@ -543,7 +545,7 @@ fn recovery_waits_as_long_as_operators_say() {
             modify(&two, 1).await;
             let mine = modify(&one, 1).await;
             let (node, _) = start(&world, &Arc::new(store.crash())).await;
-            node.target.set_recovery_soft(Duration::from_secs(soft));
+            node.target.change_timeouts(|it| it.recovery_soft = Duration::from_secs(soft));
             let one = one.follow(&node);
             one.connect().await.unwrap();
             let start = node.target.now();
@@ -567,8 +569,8 @@ fn progress_prolongs_recovery_no_longer_than_operators_say() {
             let mine = modify(&one, 1).await;
             modify(&two, 1).await;
             let (node, _) = start(&world, &Arc::new(store.crash())).await;
-            node.target.set_recovery_soft(Duration::from_secs(9));
-            node.target.set_recovery_hard(Duration::from_secs(hard));
+            node.target.change_timeouts(|it| it.recovery_soft = Duration::from_secs(9));
+            node.target.change_timeouts(|it| it.recovery_hard = Duration::from_secs(hard));
             let (one, two) = (one.follow(&node), two.follow(&node));
             one.connect().await.unwrap();
             two.connect().await.unwrap();
@@ -675,7 +677,7 @@ fn a_replay_that_a_broken_store_refuses_is_kept_for_the_next_start() {
 
 /// A target whose recovery has lost the changes of a client, the client that did not lose any, and the answer to its
 /// replayed lock, which is being revoked.
-async fn settling(world: &TestWorld) -> (TestTarget, TestClient, TestAnswer) {
+async fn revoking_after_loss(world: &TestWorld) -> (TestTarget, TestClient, TestAnswer) {
     let store = manual_store();
     let (node, _) = start(world, &store).await;
     let (one, two) = (node.connect("one").await, node.connect("two").await);
@@ -695,7 +697,7 @@ async fn settling(world: &TestWorld) -> (TestTarget, TestClient, TestAnswer) {
 fn when_changes_are_lost_what_clients_keep_is_revoked_before_anything_changes() {
     let world = TestWorld::new(17);
     world.clone().run(async move {
-        let (node, one, replayed) = settling(&world).await;
+        let (node, one, replayed) = revoking_after_loss(&world).await;
         let callbacks = one.callbacks();
         assert!(matches!(callbacks[..], [Request::LdlmBlCallback(_)]), "{callbacks:?}");
 
@@ -719,10 +721,10 @@ fn when_changes_are_lost_what_clients_keep_is_revoked_before_anything_changes() 
 
 /// The request waits until locks are back, and brings back the last of them itself.
 #[test]
-fn what_a_request_cancels_that_waits_for_recovery_to_settle_is_cancelled_at_once() {
+fn what_a_request_cancels_that_waits_for_a_revocation_after_recovery_is_cancelled_at_once() {
     let world = TestWorld::new(17);
     world.clone().run(async move {
-        let (node, one, replayed) = settling(&world).await;
+        let (node, one, replayed) = revoking_after_loss(&world).await;
         assert!(matches!(one.callbacks()[..], [Request::LdlmBlCallback(_)]));
         let handles = vec![lock_handle(&replayed)];
         let dlm_req = Some(LdlmRequest { count: 1, handles, ..LdlmRequest::default() });
@@ -769,8 +771,9 @@ fn a_conflicting_lock_is_revoked() {
 
         let target = Arc::clone(&node.target);
         let waiting = async move {
-            let guard = target.lock_inode(INODE, InodeBits::LOOKUP, LockMode::Ex).await.unwrap();
-            assert_eq!(guard.mode(), LockMode::Ex);
+            let mut guard =
+                target.lock_inode(INODE, InodeBits::LOOKUP, LockMode::Ex).await.unwrap();
+            assert!(guard.downgrade(LockMode::Pr).is_ok(), "it is EX");
             drop(guard);
         };
         let canceller = one.clone();
@@ -844,8 +847,8 @@ fn a_client_that_keeps_its_lock_is_evicted() {
         assert_eq!(two.call(ObdPing::default()).await.head.status, 0);
 
         // Operators say how long it may be kept.
-        node.target.set_lock_callback_timeout(Duration::from_secs(3));
-        assert_eq!(node.target.lock_callback_timeout(), Duration::from_secs(3));
+        node.target.change_timeouts(|it| it.lock_callback = Duration::from_secs(3));
+        assert_eq!(node.target.timeouts().lock_callback, Duration::from_secs(3));
         let three = node.connect("three").await;
         three.call(inode_lock(LockMode::Ex, 0x33)).await;
         let begin = node.target.now();
@@ -863,7 +866,7 @@ fn an_intent_hands_its_lock_over_and_it_is_replayed_after_a_restart() {
         let (node, _) = start(&world, &store).await;
         let client = node.connect("one").await;
         let mut dlm_req = inode_lock(LockMode::Pr, 0x11).dlm_req;
-        dlm_req.flags = LockFlags::HAS_INTENT;
+        dlm_req.flags = WireFlags::HAS_INTENT;
         let answer =
             client.call(LdlmIntentGetattr { dlm_req, ..LdlmIntentGetattr::default() }).await;
         let Some(Reply::LdlmIntentGetattr(reply)) = &answer.reply else { panic!("{answer:?}") };
@@ -871,7 +874,7 @@ fn an_intent_hands_its_lock_over_and_it_is_replayed_after_a_restart() {
         assert_eq!(lock.desc.granted_mode.mode(), Some(LockMode::Pr));
         // Sent again, it gets the same lock and no second one.
         let mut dlm_req = inode_lock(LockMode::Pr, 0x11).dlm_req;
-        dlm_req.flags = LockFlags::HAS_INTENT;
+        dlm_req.flags = WireFlags::HAS_INTENT;
         let again = LdlmIntentGetattr { dlm_req, ..LdlmIntentGetattr::default() };
         let again = client.call_with(TestCall::new(again).resent(answer.xid)).await.unwrap();
         let Some(Reply::LdlmIntentGetattr(second)) = &again.reply else { panic!("{again:?}") };
@@ -938,7 +941,7 @@ fn a_glimpse_asks_the_writer() {
                 policy: WirePolicy::of_extent(start, end),
                 ..Default::default()
             };
-            let flags = LockFlags::NO_EXPANSION;
+            let flags = WireFlags::NO_EXPANSION;
             let dlm_req = LdlmRequest::enqueue(flags, desc, LockHandle(handle));
             LdlmEnqueue { dlm_req, ..LdlmEnqueue::default() }
         };

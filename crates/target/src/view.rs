@@ -20,7 +20,7 @@ pub struct ExportView {
     pub uuid: Uuid,
     /// Where.
     pub nid: Nid,
-    /// Its cookie.
+    /// What the client puts into its requests.
     pub handle: ObdHandle,
     /// How far it has got.
     pub state: ExportState,
@@ -100,7 +100,7 @@ impl Target {
 
     /// The counts.
     #[must_use]
-    pub fn stats(&self) -> TargetStats {
+    pub(crate) fn stats(&self) -> TargetStats {
         self.stats.snapshot()
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Everything here is a plain value: no bytes, no IO, and no state but that of counters and the key
 //! of hash tables; only [`futures`] is here because every other crate uses it. Each noun that crosses a function signature has a type of its own, so that a
-//! transaction number cannot be handed over where a lock cookie belongs.
+//! transaction number cannot be handed over where the handle of a lock belongs.
 
 pub mod access;
 mod errno;

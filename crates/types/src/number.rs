@@ -27,9 +27,9 @@ numbers! {
     Xid(u64);
     /// Position of a modifying operation in a target's history. 0: the operation changed nothing.
     Transno(u64);
-    /// A lock's cookie as its owner gave it out (`struct lustre_handle`). 0: none.
+    /// A lock's handle as the client or target gave it out that knows it by that (`struct lustre_handle`). 0: none.
     LockHandle(u64);
-    /// An open file's, export's or import's cookie (`struct lustre_handle`). 0: none.
+    /// An open file's, export's or import's handle (`struct lustre_handle`). 0: none.
     ObdHandle(u64);
     /// LNet match bits of a message or match entry.
     MatchBits(u64);

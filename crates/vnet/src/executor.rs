@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use sheen_io::{BoxFuture, Clock, Oneshot, Tasks};
 use sheen_types::{HashMap, Instant, Timestamp};
 
-use crate::Dice;
+use crate::SeededRandom;
 
 /// 2026-01-01, so that times look like times.
 const WALL_SECONDS_AT_START: i64 = 1_767_225_600;
@@ -71,16 +71,16 @@ impl Wake for TaskWaker {
 pub(crate) struct Executor {
     agenda: Mutex<Agenda>,
     ready: Arc<Ready>,
-    dice: Arc<Dice>,
+    random: Arc<SeededRandom>,
     trace: AtomicU64,
 }
 
 impl Executor {
-    pub(crate) fn new(dice: Arc<Dice>) -> Arc<Self> {
+    pub(crate) fn new(random: Arc<SeededRandom>) -> Arc<Self> {
         let mut agenda = Agenda { next: MAIN + 1, ..Agenda::default() };
         agenda.scopes.insert(WORLD, DISK_WAIT);
         let (ready, trace) = (Arc::default(), AtomicU64::new(0));
-        Arc::new(Self { agenda: Mutex::new(agenda), ready, dice, trace })
+        Arc::new(Self { agenda: Mutex::new(agenda), ready, random, trace })
     }
 
     pub(crate) fn time(&self) -> Instant {
@@ -166,7 +166,7 @@ impl Executor {
         job: Box<dyn FnOnce() + Send>,
     ) -> BoxFuture<'static, ()> {
         let longest = self.agenda.lock().scopes.get(&scope).copied().unwrap_or_default();
-        let pause = || Duration::from_nanos(1 + self.dice.below(longest.as_nanos() as u64 + 1));
+        let pause = || Duration::from_nanos(1 + self.random.below(longest.as_nanos() as u64 + 1));
         let (before, after) = (pause(), pause());
         let done = Oneshot::new();
         let (executor, ring) = (Arc::clone(self), Arc::clone(&done));
@@ -226,7 +226,7 @@ impl Executor {
             0 => None,
             1 => ready.pop(),
             count => {
-                let index = self.dice.below(count as u64) as usize;
+                let index = self.random.below(count as u64) as usize;
                 Some(ready.swap_remove(index))
             }
         }

@@ -25,7 +25,7 @@ use network::Wires;
 
 /// How the network behaves.
 #[derive(Clone, Debug)]
-pub struct Weather {
+pub struct NetworkConditions {
     /// Bytes and connection attempts travel at least this long.
     pub delay_min: Duration,
     /// And at most this long; each chunk draws anew, so connections overtake each other.
@@ -38,7 +38,7 @@ pub struct Weather {
     pub window: usize,
 }
 
-impl Default for Weather {
+impl Default for NetworkConditions {
     /// A calm local network.
     fn default() -> Self {
         Self {
@@ -53,9 +53,9 @@ impl Default for Weather {
 
 /// Numbers from a seed (SplitMix64).
 #[derive(Debug)]
-pub struct Dice(Mutex<u64>);
+pub struct SeededRandom(Mutex<u64>);
 
-impl Dice {
+impl SeededRandom {
     /// The numbers of `seed`.
     #[must_use]
     pub fn new(seed: u64) -> Self {
@@ -63,7 +63,7 @@ impl Dice {
     }
 
     /// The next number.
-    pub fn roll(&self) -> u64 {
+    pub fn draw(&self) -> u64 {
         let mut state = self.0.lock();
         *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut value = *state;
@@ -74,14 +74,14 @@ impl Dice {
 
     /// The next number below `end`, which is not 0.
     pub fn below(&self, end: u64) -> u64 {
-        self.roll() % end
+        self.draw() % end
     }
 }
 
-impl Random for Dice {
+impl Random for SeededRandom {
     fn fill(&self, bytes: &mut [u8]) {
         for chunk in bytes.chunks_mut(8) {
-            let number = self.roll().to_le_bytes();
+            let number = self.draw().to_le_bytes();
             chunk.copy_from_slice(&number[..chunk.len()]);
         }
     }
@@ -110,17 +110,17 @@ pub struct Virtual {
     seed: u64,
     executor: Arc<Executor>,
     wires: Wires,
-    dice: Arc<Dice>,
+    random: Arc<SeededRandom>,
 }
 
 impl Virtual {
     /// A world where `seed` decides.
     #[must_use]
-    pub fn new(seed: u64, weather: Weather) -> Self {
-        let dice = Arc::new(Dice::new(seed));
-        let executor = Executor::new(Arc::clone(&dice));
-        let wires = Wires::new(Arc::clone(&executor), Arc::clone(&dice), weather);
-        Self { seed, executor, wires, dice }
+    pub fn new(seed: u64, conditions: NetworkConditions) -> Self {
+        let random = Arc::new(SeededRandom::new(seed));
+        let executor = Executor::new(Arc::clone(&random));
+        let wires = Wires::new(Arc::clone(&executor), Arc::clone(&random), conditions);
+        Self { seed, executor, wires, random }
     }
 
     /// What to hand down to what lives as long as this world.
@@ -140,7 +140,7 @@ impl Virtual {
     pub fn world_of(&self, scope: Scope) -> World {
         World {
             clock: Arc::clone(&self.executor) as _,
-            random: Arc::clone(&self.dice) as _,
+            random: Arc::clone(&self.random) as _,
             tasks: Arc::new(Scoped { executor: Arc::clone(&self.executor), scope: scope.0 }),
             network: Arc::new(self.wires.clone()),
         }
@@ -177,8 +177,8 @@ impl Virtual {
 
     /// The seed's further numbers, for the test itself.
     #[must_use]
-    pub fn dice(&self) -> &Dice {
-        &self.dice
+    pub fn random(&self) -> &SeededRandom {
+        &self.random
     }
 
     /// The time.
@@ -203,8 +203,8 @@ impl Virtual {
     }
 
     /// Changes the network's behaviour from now on.
-    pub fn set_weather(&self, weather: Weather) {
-        self.wires.set_weather(weather);
+    pub fn set_network_conditions(&self, conditions: NetworkConditions) {
+        self.wires.set_network_conditions(conditions);
     }
 
     /// Breaks every connection of `address`, and loses what is in flight.

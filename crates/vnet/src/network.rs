@@ -15,7 +15,7 @@ use sheen_io::{
 use sheen_types::{HashMap, HashSet, Instant};
 
 use crate::executor::Executor;
-use crate::{Dice, Weather};
+use crate::{NetworkConditions, SeededRandom};
 
 #[derive(Default)]
 struct Doors {
@@ -81,8 +81,8 @@ impl Pipe {
 
 struct Shared {
     executor: Arc<Executor>,
-    dice: Arc<Dice>,
-    weather: Mutex<Weather>,
+    random: Arc<SeededRandom>,
+    conditions: Mutex<NetworkConditions>,
     doors: Mutex<Doors>,
 }
 
@@ -91,13 +91,17 @@ struct Shared {
 pub(crate) struct Wires(Arc<Shared>);
 
 impl Wires {
-    pub(crate) fn new(executor: Arc<Executor>, dice: Arc<Dice>, weather: Weather) -> Self {
-        let (weather, doors) = (Mutex::new(weather), Mutex::default());
-        Self(Arc::new(Shared { executor, dice, weather, doors }))
+    pub(crate) fn new(
+        executor: Arc<Executor>,
+        random: Arc<SeededRandom>,
+        conditions: NetworkConditions,
+    ) -> Self {
+        let (conditions, doors) = (Mutex::new(conditions), Mutex::default());
+        Self(Arc::new(Shared { executor, random, conditions, doors }))
     }
 
-    pub(crate) fn set_weather(&self, weather: Weather) {
-        *self.0.weather.lock() = weather;
+    pub(crate) fn set_network_conditions(&self, conditions: NetworkConditions) {
+        *self.0.conditions.lock() = conditions;
     }
 
     pub(crate) fn break_connections(&self, address: Ipv4Addr) {
@@ -128,19 +132,19 @@ impl Wires {
 
     /// When something that leaves now arrives.
     fn arrival(&self) -> Instant {
-        let weather = self.0.weather.lock();
-        let spread = (weather.delay_max - weather.delay_min).as_nanos() as u64;
-        let delay = weather.delay_min + Duration::from_nanos(self.0.dice.below(spread + 1));
-        drop(weather);
+        let conditions = self.0.conditions.lock();
+        let spread = (conditions.delay_max - conditions.delay_min).as_nanos() as u64;
+        let delay = conditions.delay_min + Duration::from_nanos(self.0.random.below(spread + 1));
+        drop(conditions);
         self.0.executor.time() + delay
     }
 
     /// How much of `most` (not 0) a read or write moves.
     fn portion(&self, most: usize) -> usize {
-        let chunks = self.0.weather.lock().chunks;
+        let chunks = self.0.conditions.lock().chunks;
         // Mostly all of it, so that long messages get through at all.
-        match chunks && self.0.dice.below(4) == 0 {
-            true => 1 + self.0.dice.below(most as u64) as usize,
+        match chunks && self.0.random.below(4) == 0 {
+            true => 1 + self.0.random.below(most as u64) as usize,
             false => most,
         }
     }
@@ -339,11 +343,11 @@ impl WriteStream for Writing {
         pieces: &[Bytes],
     ) -> Poll<io::Result<usize>> {
         let (window, break_one_in) = {
-            let weather = self.wires.0.weather.lock();
-            (weather.window, weather.break_one_in)
+            let conditions = self.wires.0.conditions.lock();
+            (conditions.window, conditions.break_one_in)
         };
         let length = pieces.iter().map(Bytes::len).sum::<usize>();
-        if break_one_in > 0 && self.wires.0.dice.below(break_one_in) == 0 {
+        if break_one_in > 0 && self.wires.0.random.below(break_one_in) == 0 {
             self.pipe.lock().break_down();
             self.back.lock().break_down();
         }

@@ -23,7 +23,8 @@ async fn read_to_end(connection: &mut Connection) -> std::io::Result<Vec<u8>> {
 
 /// Sends 100,000 bytes one way; the time it takes, and whether they were the same.
 fn transfer(seed: u64) -> (Instant, bool) {
-    let world = Virtual::new(seed, Weather { window: 5000, ..Weather::default() });
+    let world =
+        Virtual::new(seed, NetworkConditions { window: 5000, ..NetworkConditions::default() });
     let io = world.world();
     let sent: Vec<u8> = (0..100_000u32).map(|number| number as u8).collect();
     let expected = sent.clone();
@@ -60,7 +61,7 @@ fn bytes_arrive_whole_and_the_same_seed_takes_the_same_time() {
 
 #[test]
 fn who_is_cut_off_is_not_reached_and_loses_its_connections() {
-    let world = Virtual::new(1, Weather::default());
+    let world = Virtual::new(1, NetworkConditions::default());
     let io = world.world();
     let (mut client, _server, _listener) = world.run({
         let io = io.clone();
@@ -83,14 +84,14 @@ fn who_is_cut_off_is_not_reached_and_loses_its_connections() {
 
 #[test]
 fn hours_pass_at_once() {
-    let world = Virtual::new(1, Weather::default());
+    let world = Virtual::new(1, NetworkConditions::default());
     world.pass(Duration::from_secs(3600));
     assert_eq!(world.now(), Instant::default() + Duration::from_secs(3600));
 }
 
 #[test]
 fn the_tasks_of_a_scope_end_together_and_other_scopes_go_on() {
-    let world = Virtual::new(1, Weather::default());
+    let world = Virtual::new(1, NetworkConditions::default());
     let (scope, other) = (world.scope(), world.scope());
     let count = |scope| {
         let (io, counter) = (world.world_of(scope), Arc::new(Mutex::new(0)));
@@ -115,7 +116,7 @@ fn the_tasks_of_a_scope_end_together_and_other_scopes_go_on() {
 #[test]
 fn the_trace_distinguishes_runs() {
     let trace = |seed| {
-        let world = Virtual::new(seed, Weather::default());
+        let world = Virtual::new(seed, NetworkConditions::default());
         let io = world.world();
         world.run(async move { io.clock.sleep_until(Instant(io.random.number() % 1000)).await });
         world.trace()

@@ -30,7 +30,7 @@ const REFUSED: &[(&[&str], &str)] = &[
 /// Files that must have such words, and why.
 const EXCEPT: &[(&str, &str)] = &[
     ("xtask/src/tidy/words.rs", "the list itself"),
-    ("crates/testkit/tests/suites/pjdfstest.rs", "the name of a user of the system"),
+    ("crates/testkit/tests/e2e/pjdfstest.rs", "the name of a user of the system"),
 ];
 
 /// A word of a text, and where it begins.

@@ -3,7 +3,7 @@
 //! What always holds: a value can be read only while its bit is held, and is dropped in the same step as the
 //! bit, [`CoveredState::revoke`]. So what a lock covered before a gap is never taken for what the next one covers.
 //!
-//! Two bits are not here: `OPEN` covers handles on the MDT ([`Opens`](super::kept::Opens)), `DOM` the bytes of
+//! Two bits are not here: `OPEN` covers handles on the MDT ([`OpenCache`](super::open_cache::OpenCache)), `DOM` the bytes of
 //! [`crate::data`].
 
 use std::sync::Arc;

@@ -6,11 +6,13 @@
 //! next chunk starts with the first of them again, so counting starts anew there.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 use sheen_types::Errno;
+use sheen_wire::codec::DecodeError;
 use sheen_wire::dir::{DirEntry, DirPage, HASH_END, PAGE_SIZE};
 
 /// Chunks kept for one directory, some 200,000 names. Reading on in a larger directory asks again.
@@ -34,6 +36,40 @@ pub(crate) struct Chunk {
     entries: Vec<DirEntry>,
 }
 
+/// What is wrong with the pages that an MDT has sent.
+#[derive(Debug)]
+pub(crate) enum BadChunk {
+    /// So many bytes are no whole pages.
+    Length(usize),
+    /// One cannot be read.
+    Page(DecodeError),
+    /// They are not in the order of hashes.
+    Order,
+    /// They end where they begin: the server runs backward, or more names share one hash than fit in a chunk.
+    NoProgress,
+}
+
+impl BadChunk {
+    /// What the caller gets.
+    pub(crate) fn errno(&self) -> Errno {
+        match self {
+            Self::Length(_) | Self::Page(_) | Self::Order => Errno::EPROTO,
+            Self::NoProgress => Errno::EIO,
+        }
+    }
+}
+
+impl fmt::Display for BadChunk {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Length(bytes) => write!(out, "{bytes} bytes are no whole pages"),
+            Self::Page(error) => write!(out, "{error}"),
+            Self::Order => out.write_str("not in the order of hashes"),
+            Self::NoProgress => out.write_str("they end where they begin"),
+        }
+    }
+}
+
 /// The chunks of one directory, while a lock covers them.
 #[derive(Default)]
 pub(crate) struct DirPages(Mutex<BTreeMap<u64, Arc<Chunk>>>);
@@ -50,18 +86,18 @@ impl Chunk {
     }
 
     /// Puts the pages of one answer together.
-    pub(crate) fn decode(start: u64, bulk: &[Bytes]) -> Result<Self, Errno> {
+    pub(crate) fn decode(start: u64, bulk: &[Bytes]) -> Result<Self, BadChunk> {
         let mut chunk = Chunk { start, end: HASH_END, entries: Vec::new() };
         for part in bulk {
             if part.len() % PAGE_SIZE != 0 {
-                return Err(Errno::EPROTO);
+                return Err(BadChunk::Length(part.len()));
             }
             for at in (0..part.len()).step_by(PAGE_SIZE) {
                 let page = part.slice(at..at + PAGE_SIZE);
-                let page = DirPage::decode(&page).map_err(|_| Errno::EPROTO)?;
+                let page = DirPage::decode(&page).map_err(BadChunk::Page)?;
                 let last = chunk.entries.last().map_or(start, |entry| entry.hash);
                 if page.entries.first().is_some_and(|entry| entry.hash < last) {
-                    return Err(Errno::EPROTO);
+                    return Err(BadChunk::Order);
                 }
                 chunk.end = page.header.hash_end;
                 chunk.entries.extend(page.entries);
@@ -69,8 +105,7 @@ impl Chunk {
         }
         let last = chunk.entries.last().map_or(start, |entry| entry.hash);
         if chunk.end < last || chunk.end == start && chunk.end != HASH_END {
-            // Either the server runs backward, or more names share one hash than fit in a chunk.
-            return Err(Errno::EIO);
+            return Err(BadChunk::NoProgress);
         }
         Ok(chunk)
     }
@@ -213,7 +248,10 @@ mod tests {
     fn a_server_that_runs_in_circles_is_an_error() {
         let names: Vec<(u64, String)> = (0..20).map(|index| (7, format!("n{index}"))).collect();
         let bulk = serve(&names, 7, 5, 2);
-        assert_eq!(Chunk::decode(7, &bulk).unwrap_err(), Errno::EIO);
-        assert_eq!(Chunk::decode(0, &[Bytes::from_static(b"short")]).unwrap_err(), Errno::EPROTO);
+        assert_eq!(Chunk::decode(7, &bulk).unwrap_err().errno(), Errno::EIO);
+        assert_eq!(
+            Chunk::decode(0, &[Bytes::from_static(b"short")]).unwrap_err().errno(),
+            Errno::EPROTO
+        );
     }
 }

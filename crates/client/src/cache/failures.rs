@@ -35,18 +35,18 @@ impl Failures {
         self.reported
     }
 
-    /// The latest failure, if there are more than the first `heard`, which were reported already.
-    pub(crate) fn since(&self, heard: u64) -> Result<(), Errno> {
+    /// The latest failure, if there are more than the first `reported`, which were reported already.
+    pub(crate) fn since(&self, reported: u64) -> Result<(), Errno> {
         match self.latest {
-            Some(errno) if self.count > heard => Err(errno),
+            Some(errno) if self.count > reported => Err(errno),
             _ => Ok(()),
         }
     }
 
     /// As [`Failures::since`], and marks all as reported to this handle.
-    pub(crate) fn report(&mut self, heard: &mut u64) -> Result<(), Errno> {
-        let news = self.since(*heard);
-        *heard = self.count;
+    pub(crate) fn report(&mut self, reported: &mut u64) -> Result<(), Errno> {
+        let news = self.since(*reported);
+        *reported = self.count;
         self.reported = self.count;
         news
     }
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_handle_hears_once_and_closing_takes_nothing_away() {
+    fn each_handle_reports_once_and_closing_takes_nothing_away() {
         let mut failures = Failures::default();
         let (mut one, mut two) = (failures.reported(), failures.reported());
         assert_eq!(failures.report(&mut one), Ok(()));

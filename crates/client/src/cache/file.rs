@@ -6,8 +6,8 @@ use sheen_types::{Extent, Timestamp};
 
 use super::failures::Failures;
 use super::heat::Heat;
-use super::kept::Opens;
 use super::kernel_size::KernelSize;
+use super::open_cache::OpenCache;
 use crate::data::{DataFile, LayoutGuard};
 
 /// What only a file has. Its layout is in [`CoveredState`](super::covered::CoveredState).
@@ -21,8 +21,8 @@ pub(crate) struct FileState {
     pub(crate) writers: u64,
     /// How many of them bypass the kernel's pages.
     pub(crate) bypassing: u64,
-    /// How often it was opened, and what is kept open for later.
-    pub(crate) kept: Opens,
+    /// How often it was opened, and the opens that are cached for later ones.
+    pub(crate) open_cache: OpenCache,
     /// When it was last read through this client, as far as that was noted.
     pub(crate) accessed: Option<Timestamp>,
     /// How much it is used lately, once that was counted or its counting turned off.

@@ -204,6 +204,6 @@ impl InodeState {
 
     /// Whether the inode has no lookups and no pins.
     pub(super) fn is_idle(&self) -> bool {
-        self.lookups == 0 && self.pins == 0 && self.file.kept.is_empty()
+        self.lookups == 0 && self.pins == 0 && self.file.open_cache.is_empty()
     }
 }

@@ -170,7 +170,7 @@ impl InodeState {
         self.apply_attributes(fid, body);
         match (old, &mut self.last_attributes) {
             (Some(old), Some(now)) => (now.mode, now.uid, now.gid) = old,
-            _ => self.apply_acl(body, acl),
+            _ => self.apply_acl(fid, body, acl),
         }
     }
 

@@ -5,24 +5,24 @@ use std::sync::Arc;
 use sheen_io::BoxFuture;
 use sheen_types::{Errno, Fid, InodeBits, Name, ResourceName};
 
-use super::{InodeState, Inodes, KeptOpen, NameHasher, Observers, Pin};
+use super::{CachedOpen, InodeState, InodeTable, KernelCache, NameHasher, Pin};
 use crate::data::DataEvents;
 use crate::locks::{ClientNamespace, CoveredCache, Revocation};
 use crate::types::{FileType, Invalidated, NodeId, Stale};
 
-/// Connects the locks of MDTs to the inode cache.
-pub(crate) struct MetaCache {
+/// What the locks of MDTs cover of inodes but their data: the inode cache, and the kernel that is notified of it.
+pub(crate) struct CoveredMetadata {
     /// The inodes.
-    pub(crate) inodes: Arc<Inodes>,
+    pub(crate) inodes: Arc<InodeTable>,
     /// Who must be notified.
-    pub(crate) observers: Arc<Observers>,
+    pub(crate) kernel_cache: Arc<KernelCache>,
     /// What directories know of their names.
     pub(crate) hasher: Arc<NameHasher>,
 }
 
-/// What the kernel must be notified of.
+/// What of an inode has become stale in the kernel, which must be notified.
 #[derive(Default)]
-struct Notices {
+struct StaleInKernel {
     entries: Vec<(NodeId, Name, bool)>,
     /// The loss after which names of the inode itself are among them.
     loss: Option<u32>,
@@ -38,43 +38,43 @@ impl InodeState {
     }
 
     /// Drops what `gone` covered.
-    fn drop_covered(&mut self, gone: InodeBits, node: NodeId) -> Notices {
+    fn drop_covered(&mut self, gone: InodeBits, node: NodeId) -> StaleInKernel {
         let had_attributes = self.attributes_covered();
         let absent = self.covered.revoke(gone);
         if !gone.is_empty() {
             self.note_lock_lost(gone);
         }
-        let mut notices = Notices::default();
+        let mut stale = StaleInKernel::default();
         if gone.contains(InodeBits::LOOKUP) {
             let is_in_use = self.is_in_use();
             let (names, loss) = self.kept_names();
-            notices.entries.extend(names.map(|(node, name)| (node, name, is_in_use)));
-            notices.loss = Some(loss);
+            stale.entries.extend(names.map(|(node, name)| (node, name, is_in_use)));
+            stale.loss = Some(loss);
         }
         if gone.contains(InodeBits::PERM) {
-            notices.children.extend(self.take_kept_children());
+            stale.children.extend(self.take_kept_children());
         }
         for name in absent {
             self.forget_kept_child(&name);
-            notices.entries.push((node, name, false));
+            stale.entries.push((node, name, false));
         }
         if gone.contains(InodeBits::LAYOUT) {
             self.file.layout_guard.layout_revoked();
         }
-        notices.attributes = had_attributes && !self.attributes_covered();
-        notices
+        stale.attributes = had_attributes && !self.attributes_covered();
+        stale
     }
 }
 
 /// What remains to be done for a lock that is being revoked.
 struct RevokedInode {
     inode: Pin,
-    notices: Notices,
+    stale: StaleInKernel,
     /// Files to be closed.
-    closes: Vec<Arc<KeptOpen>>,
+    closes: Vec<Arc<CachedOpen>>,
 }
 
-impl MetaCache {
+impl CoveredMetadata {
     fn drop_covered(
         &self,
         locks: &Arc<ClientNamespace>,
@@ -84,48 +84,49 @@ impl MetaCache {
         let bits = revocation.part.inode_bits();
         let gone = bits.without(locks.covered_bits(revocation.resource, bits));
         let mut state = inode.state();
-        let notices = state.drop_covered(gone, inode.node);
+        let stale = state.drop_covered(gone, inode.node);
         // Even if there are other locks: one in the same mode is for the same file, and rare.
         let closes = match bits.contains(InodeBits::OPEN) {
-            true => state.file.kept.revoke(revocation.mode),
+            true => state.file.open_cache.revoke(revocation.mode),
             false => Vec::new(),
         };
         drop(state);
-        Some(RevokedInode { inode, notices, closes })
+        Some(RevokedInode { inode, stale, closes })
     }
 }
 
-impl CoveredCache for MetaCache {
-    fn revoke(
+impl CoveredCache for CoveredMetadata {
+    fn begin_revocation(
         &self,
         locks: &Arc<ClientNamespace>,
         revocation: Revocation,
     ) -> BoxFuture<'static, ()> {
+        // Now, before the future is polled: no call finds any more what is not covered.
         let revoked = self.drop_covered(locks, revocation);
-        let observers = Arc::clone(&self.observers);
+        let kernel_cache = Arc::clone(&self.kernel_cache);
         Box::pin(async move {
-            let Some(RevokedInode { inode, notices, closes }) = revoked else { return };
-            if notices.attributes {
-                observers.inode(&inode, Stale::Attributes).await.done().await;
+            let Some(RevokedInode { inode, stale, closes }) = revoked else { return };
+            if stale.attributes {
+                kernel_cache.inode(&inode, Stale::Attributes).await.done().await;
             }
-            observers.children(inode.node, notices.children).await;
-            observers.entries(notices.entries).await;
-            if let Some(loss) = notices.loss {
+            kernel_cache.children(inode.node, stale.children).await;
+            kernel_cache.entries(stale.entries).await;
+            if let Some(loss) = stale.loss {
                 inode.state().kept_names_invalidated(loss);
             }
             // Before the lock is cancelled: the open handle may conflict with what the lock is wanted for.
-            for kept in closes {
-                kept.close(inode.fid).await;
+            for cached in closes {
+                cached.close(inode.fid).await;
             }
         })
     }
 
-    fn invalidate(
+    fn begin_eviction(
         &self,
         locks: &Arc<ClientNamespace>,
         revocation: Revocation,
     ) -> BoxFuture<'static, ()> {
-        self.revoke(locks, revocation)
+        self.begin_revocation(locks, revocation)
     }
 
     /// A file that is not open here will not be written soon.
@@ -138,21 +139,21 @@ impl CoveredCache for MetaCache {
     }
 }
 
-/// Connects the data path to the observer that keeps pages.
-pub(crate) struct DataWatch {
+/// What the data path reports goes to the kernel and to the inodes.
+pub(crate) struct DataEventHandler {
     /// The inodes.
-    pub(crate) inodes: Arc<Inodes>,
+    pub(crate) inodes: Arc<InodeTable>,
     /// Who must be notified.
-    pub(crate) observers: Arc<Observers>,
+    pub(crate) kernel_cache: Arc<KernelCache>,
 }
 
-impl DataEvents for DataWatch {
+impl DataEvents for DataEventHandler {
     fn invalidate(&self, fid: Fid, stale: Stale) -> BoxFuture<'static, Invalidated> {
         let inode = self.inodes.pin_known(fid);
-        let observers = Arc::clone(&self.observers);
+        let kernel_cache = Arc::clone(&self.kernel_cache);
         Box::pin(async move {
             match inode {
-                Some(inode) => observers.inode(&inode, stale).await,
+                Some(inode) => kernel_cache.inode(&inode, stale).await,
                 None => Invalidated::Done,
             }
         })

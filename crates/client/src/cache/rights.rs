@@ -6,7 +6,7 @@
 
 use bytes::Bytes;
 use sheen_types::access::{AccessList, Audience, Guarded, May};
-use sheen_types::{HashSet, Name};
+use sheen_types::{Fid, HashSet, Name};
 use sheen_wire::md::{MdtBody, PosixAcl, Valid};
 
 use super::InodeState;
@@ -43,14 +43,18 @@ impl InodeState {
     }
 
     /// A reply came whose attributes were absorbed: its access control list.
-    pub(crate) fn apply_acl(&mut self, body: &MdtBody, acl: &Bytes) {
+    pub(crate) fn apply_acl(&mut self, fid: Fid, body: &MdtBody, acl: &Bytes) {
         if !body.valid.contains(Valid::ACL) {
             return;
         }
         self.rights.list = match PosixAcl::decode(acl) {
             _ if body.aclsize == 0 => KnownList::None,
             Ok(list) => list.rules().map_or(KnownList::Unreadable, KnownList::Known),
-            Err(_) => KnownList::Unreadable,
+            // The MDT is asked then.
+            Err(error) => {
+                tracing::debug!(%fid, %error, "an access control list cannot be read");
+                KnownList::Unreadable
+            }
         };
     }
 

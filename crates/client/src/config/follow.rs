@@ -34,12 +34,12 @@ const PARAMS_KIND: u64 = 3;
 /// set_param -P` set, and of pools.
 pub type ParameterHook = Box<dyn Fn(&ClusterMap) + Send + Sync>;
 
-/// Notified when the MGS revokes a configuration lock.
+/// What a configuration lock of the MGS covers: notified when it is revoked.
 #[derive(Default)]
-pub(super) struct Changed(Notify);
+pub(super) struct CoveredConfiguration(Notify);
 
-impl CoveredCache for Changed {
-    fn revoke(
+impl CoveredCache for CoveredConfiguration {
+    fn begin_revocation(
         &self,
         _locks: &Arc<ClientNamespace>,
         _revocation: Revocation,
@@ -48,12 +48,12 @@ impl CoveredCache for Changed {
         Box::pin(std::future::ready(()))
     }
 
-    fn invalidate(
+    fn begin_eviction(
         &self,
         locks: &Arc<ClientNamespace>,
         revocation: Revocation,
     ) -> BoxFuture<'static, ()> {
-        self.revoke(locks, revocation)
+        self.begin_revocation(locks, revocation)
     }
 
     fn glimpse(&self, _resource: ResourceName) -> Option<Bytes> {
@@ -65,7 +65,7 @@ impl CoveredCache for Changed {
 pub struct LogReader {
     mgs: Arc<dyn Channel>,
     locks: Arc<ClientNamespace>,
-    changed: Arc<Changed>,
+    changed: Arc<CoveredConfiguration>,
     world: World,
 }
 
@@ -80,7 +80,7 @@ impl LogReader {
         let events = Arc::new(Events::default());
         let import = import(Arc::clone(&events) as Arc<dyn ImportEvents>);
         let mgs = Arc::clone(&import) as Arc<dyn Channel>;
-        let changed = Arc::new(Changed::default());
+        let changed = Arc::new(CoveredConfiguration::default());
         let config = sheen_ldlm::client::Config {
             seed: world.random.number(),
             lru_size: LOCKS_UNUSED_MAX,

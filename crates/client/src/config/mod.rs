@@ -25,11 +25,11 @@ pub use follow::{LogReader, ParameterHook};
 pub use log::read_log;
 pub use sheen_llog::{ClusterMap, LogRecord, LovDesc, MapTarget, Param};
 
-use crate::cache::{DataWatch, Inodes, MetaCache, NameHasher, Observers};
+use crate::cache::{CoveredMetadata, DataEventHandler, InodeTable, KernelCache, NameHasher};
 use crate::call;
 use crate::data::{AddedMdt, DataPath};
 use crate::locks::CallbackRouter;
-use crate::mdt::{FidSource, Mdt};
+use crate::mdt::{FidSource, Mdc};
 use crate::meta::Meta;
 use crate::posix::{FileSystem, Handles, Mounted, StaleRetry};
 use crate::targets::{Events, Targets, connect, name_of};
@@ -183,16 +183,19 @@ async fn assemble(
     }
     let events = Arc::new(Events::default());
     let (import, root) = connect_mdt(targets, first, &events, options).await?;
-    let inodes = Inodes::new(root);
-    let observers = Arc::new(Observers::default());
+    let inodes = InodeTable::new(root);
+    let kernel_cache = Arc::new(KernelCache::default());
     let hasher = NameHasher::new(targets.world.random.number());
-    let cache =
-        MetaCache { inodes: Arc::clone(&inodes), observers: Arc::clone(&observers), hasher };
+    let cache = CoveredMetadata {
+        inodes: Arc::clone(&inodes),
+        kernel_cache: Arc::clone(&kernel_cache),
+        hasher,
+    };
     let cache = Arc::new(cache);
     let mdt = make_mdt(targets, first, import, &events, (&cache, &data));
-    data.watch(Arc::new(DataWatch {
+    data.watch(Arc::new(DataEventHandler {
         inodes: Arc::clone(&inodes),
-        observers: Arc::clone(&observers),
+        kernel_cache: Arc::clone(&kernel_cache),
     }));
     connect_osts(targets, &map.osts, &data).await;
     if let Some(hook) = &parameters {
@@ -206,7 +209,7 @@ async fn assemble(
         data,
         targets: Arc::clone(targets),
         inodes,
-        observers,
+        kernel_cache,
         handles: Handles::default(),
         stale_retry: StaleRetry::default(),
         migrations: crate::posix::Migrations::default(),
@@ -215,7 +218,7 @@ async fn assemble(
         squash: parking_lot::RwLock::default(),
         access_times: parking_lot::RwLock::default(),
         page_handoff: crate::posix::PageHandoff::default(),
-        locks_taken: crate::posix::LocksTaken::default(),
+        file_locks_taken: crate::posix::FileLocksTaken::default(),
         closing: crate::posix::PendingCloses::default(),
     })
 }
@@ -235,13 +238,22 @@ async fn connect_mgs(targets: &Arc<Targets>, options: &MountOptions) -> Result<C
     match within(&*targets.world.clock, options.timeout, import.connect()).await {
         Some(Ok(())) => {}
         Some(Err(RpcError::Errno(errno))) => return Err(MountError::Refused(errno)),
-        Some(Err(_)) | None => {
+        failed => {
+            tracing::info!(nids = ?options.mgs, error = cause(failed), "connecting to the MGS");
             import.close();
             return Err(MountError::MgsUnreachable);
         }
     }
     targets.keep_mgs(import, Arc::clone(reader.locks()));
     Ok(Config { fsname: options.fsname.clone(), reader })
+}
+
+/// Why a connect has failed; `None` if the time was over.
+fn cause(failed: Option<Result<(), RpcError>>) -> String {
+    match failed {
+        Some(Err(error)) => error.to_string(),
+        Some(Ok(())) | None => "no answer in time".to_owned(),
+    }
 }
 
 /// Connects to the MDT and asks for the root. The namespace is made later: what it covers begins with the
@@ -256,9 +268,11 @@ async fn connect_mdt(
     match within(&*targets.world.clock, options.timeout, import.connect()).await {
         Some(Ok(())) => {}
         Some(Err(RpcError::Errno(errno))) => return Err(MountError::Refused(errno)),
-        Some(Err(_)) | None => {
+        failed => {
+            let mdt = name_of(target);
+            tracing::info!(mdt, error = cause(failed), "connecting to the MDT");
             import.close();
-            return Err(MountError::MdtUnreachable(name_of(target)));
+            return Err(MountError::MdtUnreachable(mdt));
         }
     }
     match root(&*import, options.fileset.as_deref()).await {
@@ -275,8 +289,8 @@ fn make_mdt(
     target: &MapTarget,
     import: Arc<dyn Import>,
     events: &Events,
-    (cache, path): (&Arc<MetaCache>, &Arc<dyn DataPath>),
-) -> Arc<Mdt> {
+    (cache, path): (&Arc<CoveredMetadata>, &Arc<dyn DataPath>),
+) -> Arc<Mdc> {
     let channel = Arc::clone(&import) as Arc<dyn Channel>;
     let AddedMdt { locks, data } = path.add_mdt(
         target.index,
@@ -295,7 +309,7 @@ fn make_mdt(
     events.connected(&import.connect_data());
     let index = u16::try_from(target.index).unwrap_or(u16::MAX);
     let fids = FidSource::new(Arc::clone(&channel), index);
-    Arc::new(Mdt { fids, channel, locks, data })
+    Arc::new(Mdc { fids, channel, locks, data })
 }
 
 /// Begins to connect all OSTs, and waits a little for them.

@@ -21,7 +21,7 @@ use crate::types::{Fallocate, Seek};
 /// How often a glimpse is asked again because this client's own changes overtake the answers.
 const GLIMPSE_TRIES: u32 = 8;
 
-/// Kept for replay without a slot: doing it twice does no harm.
+/// Without a slot: doing it twice does no harm.
 fn idempotent(call: Call) -> Call {
     Call { kind: CallKind::Idempotent, ..call }
 }
@@ -35,10 +35,10 @@ impl Object {
         layout_version: &LayoutVersion,
     ) -> Result<(), Refusal> {
         let rest = Extent { start: size, end: Extent::EOF };
-        let lease = self.lease(rest, LockMode::Pw, None, layout_version).await?;
+        let lock = self.use_lock(rest, LockMode::Pw, None, layout_version).await?;
         self.discard(size, u64::MAX);
         // Writes under way are answered before the truncate is sent.
-        self.drain(Extent::ALL).await;
+        self.flush(Extent::ALL).await;
         let mut oa = self.timed(time);
         (oa.size, oa.blocks) = (size, Extent::EOF);
         oa.valid |= Valid::SIZE | Valid::BLOCKS;
@@ -55,7 +55,7 @@ impl Object {
             state.known.blocks = oa.blocks;
             state.unsynced = true;
         }
-        drop(lease);
+        drop(lock);
         Ok(())
     }
 
@@ -66,9 +66,9 @@ impl Object {
         oa
     }
 
-    /// Writes `extent` out and makes it durable. No RPC if nothing was written since the last time.
+    /// Flushes `extent` and makes it durable. No RPC if nothing was written since the last time.
     pub(super) async fn sync(self: &Arc<Self>, extent: Extent) -> Result<(), Errno> {
-        self.drain(extent).await;
+        self.flush(extent).await;
         if !std::mem::take(&mut self.state.lock().unsynced) {
             return Ok(());
         }
@@ -93,7 +93,7 @@ impl Object {
         // An MDT has the inode's times already, and no separate ones for its data.
         if self.osc.kind == OscKind::Ost {
             // Writes under way carry times of their own; they go first.
-            self.drain(Extent::ALL).await;
+            self.flush(Extent::ALL).await;
             self.send_times(atime, mtime, ctime).await?;
         }
         self.state.lock().set_times(NewTimes { atime, mtime, ctime });
@@ -128,8 +128,8 @@ impl Object {
         extent: Extent,
         layout_version: &LayoutVersion,
     ) -> Result<(), Refusal> {
-        let lease = self.lease(extent, LockMode::Pw, None, layout_version).await?;
-        self.drain(extent).await;
+        let lock = self.use_lock(extent, LockMode::Pw, None, layout_version).await?;
+        self.flush(extent).await;
         let end = extent.end.saturating_add(1);
         let mut oa = self.timed(self.osc.shared.world.clock.wall());
         oa.valid |= Valid::SIZE | Valid::BLOCKS;
@@ -150,7 +150,7 @@ impl Object {
                 state.known.size = state.known.size.max(end);
             }
         }
-        drop(lease);
+        drop(lock);
         Ok(())
     }
 
@@ -162,10 +162,10 @@ impl Object {
         layout_version: &LayoutVersion,
     ) -> Result<Option<u64>, Refusal> {
         let rest = Extent { start: offset, end: Extent::EOF };
-        let lease = self.lease(rest, LockMode::Pr, None, layout_version).await?;
-        self.drain(Extent::ALL).await;
+        let lock = self.use_lock(rest, LockMode::Pr, None, layout_version).await?;
+        self.flush(Extent::ALL).await;
         let found = self.seek_held(offset, what).await;
-        drop(lease);
+        drop(lock);
         Ok(found?)
     }
 
@@ -221,11 +221,10 @@ impl Object {
             flags: LockFlags::HAS_INTENT,
         };
         let pending = self.osc.locks().begin(ask);
-        let mut dlm_req = pending.request();
-        dlm_req.count = 0;
+        let dlm_req = pending.plain_request(Vec::new());
         let request = LdlmEnqueue { dlm_req, ..LdlmEnqueue::default() };
         let answer = pending.send::<LdlmEnqueue>(&self.osc.channel, Call::new(request)).await;
-        let (pending, answer) = self.heard(answer)?;
+        let (pending, answer) = self.note_presence(answer)?;
         let reply = need(answer.reply.dlm_rep)?;
         let value = answer.reply.dlm_lvb;
         if answer.body.status != 0 {

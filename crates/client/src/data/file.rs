@@ -12,7 +12,7 @@ use sheen_wire::ost::OstId;
 use super::ahead::Ahead;
 use super::layout_guard::{LayoutVersion, Refusal};
 use super::object::Object;
-use super::{DataAttributes, DataFile, FileLayout, HeldFile, IoOptions, WriteAt};
+use super::{DataAttributes, DataFile, FileLayout, GroupLockedFile, IoOptions, WriteAt};
 use crate::types::{Credentials, Fallocate, Seek};
 
 /// One file's data. Cheap to clone: all that counts is shared.
@@ -43,7 +43,7 @@ impl File {
     }
 
     /// Refuses what goes beyond the largest size at once: an OST could only refuse it when it is
-    /// written back.
+    /// flushed.
     pub(super) fn check_end(&self, offset: u64, length: u64) -> Result<(), Errno> {
         let end = offset.checked_add(length).filter(|end| *end <= self.bytes_max());
         end.map(|_| ()).ok_or(Errno::EFBIG)
@@ -134,18 +134,18 @@ impl File {
         found: Vec<(Option<u64>, &Arc<Object>, u64)>,
     ) -> Option<u64> {
         let absent = self.absent_hole(offset).filter(|_| what == Seek::Hole);
-        let places = found.into_iter().filter_map(|(found, object, start)| {
-            let place = match (found, what) {
+        let offsets = found.into_iter().filter_map(|(found, object, start)| {
+            let at = match (found, what) {
                 (Some(found), _) => found,
                 // An object that ends before its part of the file begins is a hole there.
                 (None, Seek::Hole) => start,
                 (None, Seek::Data) => return None,
             };
-            let place = object.mapping.file_offset(place).max(offset);
+            let at = object.mapping.file_offset(at).max(offset);
             // Behind its component an object says nothing about the file.
-            (place <= object.mapping.extent.end).then_some(place)
+            (at <= object.mapping.extent.end).then_some(at)
         });
-        places.chain(absent).min()
+        offsets.chain(absent).min()
     }
 
     /// As [`File::parts`], with no byte that is not the file's.
@@ -174,7 +174,7 @@ impl DataFile for File {
                 if offset.saturating_add(length.into()) > self.known_size() {
                     self.layout_version.layout_guard.note_end_read();
                 }
-                self.look_ahead(offset, u64::from(length), options.held).await;
+                self.look_ahead(offset, u64::from(length), options.call_pages).await;
             }
             self.read_pieces(offset, u64::from(length), options).await
         })
@@ -243,7 +243,7 @@ impl DataFile for File {
     fn flush(&self, range: Extent) -> BoxFuture<'_, ()> {
         Box::pin(async move {
             let parts = self.parts(range);
-            let all = parts.iter().map(|(object, extent)| object.drain(*extent));
+            let all = parts.iter().map(|(object, extent)| object.flush(*extent));
             futures::all(all.collect()).await;
         })
     }
@@ -332,8 +332,8 @@ impl DataFile for File {
             });
             let found = futures::all(seeks.collect()).await.into_iter();
             let best = self.nearest(offset, what, found.collect::<Result<_, Refusal>>()?);
-            match (what, best.filter(|place| *place < size)) {
-                (_, Some(place)) => Ok(place),
+            match (what, best.filter(|at| *at < size)) {
+                (_, Some(at)) => Ok(at),
                 (Seek::Hole, None) => Ok(size),
                 (Seek::Data, None) => Err(Errno::ENXIO.into()),
             }
@@ -344,18 +344,22 @@ impl DataFile for File {
         self.forget_ahead();
     }
 
-    fn close(&self, write_back: bool) -> BoxFuture<'_, ()> {
+    fn close(&self, flush: bool) -> BoxFuture<'_, ()> {
         Box::pin(async move {
             self.forget_ahead();
-            if write_back {
+            if flush {
                 return self.flush(Extent::ALL).await;
             }
             self.objects.iter().for_each(|object| object.discard(0, u64::MAX));
         })
     }
 
-    fn hold(&self, gid: u64, waits: bool) -> BoxFuture<'_, Result<Arc<dyn HeldFile>, Refusal>> {
-        Box::pin(self.hold_all(gid, waits))
+    fn group_lock(
+        &self,
+        gid: u64,
+        waits: bool,
+    ) -> BoxFuture<'_, Result<Arc<dyn GroupLockedFile>, Refusal>> {
+        Box::pin(self.group_lock_objects(gid, waits))
     }
 
     fn moved_away(&self) -> BoxFuture<'_, ()> {

@@ -127,11 +127,19 @@ impl Osc {
         self.shared.dirty.fetch_sub(gone, Ordering::Relaxed);
     }
 
-    /// The OST gave so much; or dirty bytes were discarded, and their grant is available again.
-    pub(super) fn settle(&self, bytes: u64, gained: u64) {
+    /// The OST gave so much.
+    pub(super) fn add_grant(&self, gained: u64) {
+        let mut grant = self.grant.lock();
+        grant.available = grant.available.saturating_add(gained);
+        drop(grant);
+        self.shared.relieved.notify_waiters();
+    }
+
+    /// Dirty bytes were discarded: their grant was not used, and is available again.
+    pub(super) fn return_discarded(&self, bytes: u64) {
         let mut grant = self.grant.lock();
         self.less_dirty(&mut grant, bytes);
-        grant.available = grant.available.saturating_add(gained);
+        grant.available = grant.available.saturating_add(bytes);
         drop(grant);
         self.shared.relieved.notify_waiters();
     }

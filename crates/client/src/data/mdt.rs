@@ -20,7 +20,7 @@ use sheen_wire::ost::OstId;
 use tokio::sync::Notify;
 
 use super::object::{Object, ObjectState};
-use super::osc::{Osc, Pages};
+use super::osc::{CoveredData, Osc};
 use crate::locks::{ClientNamespace, CoveredCache, HeldLock, Revocation};
 
 /// An MDT that was added to a data path.
@@ -129,13 +129,13 @@ impl Drop for InlineData {
 }
 
 /// The data of one MDT.
-pub(super) struct Inodes(pub(super) Arc<Osc>);
+pub(super) struct MdtData(pub(super) Arc<Osc>);
 
-impl Inodes {
+impl MdtData {
     /// The object of an inode; the one that is in use, if it is.
     ///
     /// # Errors
-    /// `EAGAIN` while bytes are written back that were accepted when the layout was another.
+    /// `EAGAIN` while bytes are flushed that were accepted when the layout was another.
     pub(super) fn object(&self, fid: Fid, mapping: Mapping) -> Result<Arc<Object>, Errno> {
         let osc = &self.0;
         let resource = ResourceName::of_fid(fid);
@@ -152,7 +152,7 @@ impl Inodes {
     }
 }
 
-impl InodeData for Inodes {
+impl InodeData for MdtData {
     fn insert_inline(
         &self,
         fid: Fid,
@@ -160,6 +160,7 @@ impl InodeData for Inodes {
         offset: u64,
         data: Bytes,
     ) -> Option<InlineData> {
+        // While older bytes are flushed these may be older still: they are asked for when they are read.
         let object = self.object(fid, mapping).ok()?;
         let (start, end) = (offset, offset.checked_add(data.len() as u64)?);
         {
@@ -191,13 +192,13 @@ impl InodeData for Inodes {
     }
 }
 
-/// Passes revocations of an MDT's locks to the inode cache and the page cache.
-pub(super) struct InodeLocks {
-    pub(super) pages: Pages,
+/// What an MDT's locks cover: passes their revocations to the inode cache and the page cache.
+pub(super) struct CoveredInodes {
+    pub(super) pages: CoveredData,
     pub(super) inodes: Arc<dyn CoveredCache>,
 }
 
-impl InodeLocks {
+impl CoveredInodes {
     /// Whether a revocation invalidates pages: that of the last lock that covers them.
     fn loses_pages(locks: &ClientNamespace, revocation: &Revocation) -> bool {
         let dom = Policy::bits(InodeBits::DOM);
@@ -207,33 +208,33 @@ impl InodeLocks {
     }
 }
 
-impl CoveredCache for InodeLocks {
-    fn revoke(
+impl CoveredCache for CoveredInodes {
+    fn begin_revocation(
         &self,
         locks: &Arc<ClientNamespace>,
         revocation: Revocation,
     ) -> BoxFuture<'static, ()> {
-        let metadata = self.inodes.revoke(locks, revocation);
+        let metadata = self.inodes.begin_revocation(locks, revocation);
         if !Self::loses_pages(locks, &revocation) {
             return metadata;
         }
-        let dropped = self.pages.revoke(locks, revocation);
+        let dropped = self.pages.begin_revocation(locks, revocation);
         Box::pin(async move {
             dropped.await;
             metadata.await;
         })
     }
 
-    fn invalidate(
+    fn begin_eviction(
         &self,
         locks: &Arc<ClientNamespace>,
         revocation: Revocation,
     ) -> BoxFuture<'static, ()> {
-        let metadata = self.inodes.invalidate(locks, revocation);
+        let metadata = self.inodes.begin_eviction(locks, revocation);
         if !revocation.part.inode_bits().contains(InodeBits::DOM) {
             return metadata;
         }
-        let dropped = self.pages.invalidate(locks, revocation);
+        let dropped = self.pages.begin_eviction(locks, revocation);
         Box::pin(async move {
             dropped.await;
             metadata.await;

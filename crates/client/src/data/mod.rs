@@ -22,23 +22,23 @@ mod change;
 mod counts;
 mod extents;
 mod file;
+mod flush_queue;
 mod gone;
 mod grant;
-mod hold;
-mod invalidate;
+mod group_lock;
 mod layout_guard;
 mod mdt;
 mod negotiated_limits;
 mod object;
 mod osc;
 mod osts;
+mod page_invalidation;
 mod pieces;
-mod pinned_pages;
 mod read;
 #[cfg(test)]
 mod tests;
+mod waiting_calls;
 mod write;
-mod writeback_queue;
 mod writes_during_reads;
 
 use std::sync::Arc;
@@ -56,13 +56,13 @@ use crate::types::{Credentials, Fallocate, Invalidated, Seek, Stale};
 
 pub use ahead::Limits as ReadAheadLimits;
 pub use counts::{Direction, IoCounts};
-pub use hold::HeldFile;
+pub use group_lock::GroupLockedFile;
 pub use layout_guard::{LayoutGuard, LayoutVersion, Refusal};
 pub(crate) use mdt::InlineView;
 pub use mdt::{AddedMdt, InlineData, InodeData, NewTimes, UpdatedTimes};
 pub use osc::Osc;
 pub use osts::Osts;
-pub use pinned_pages::{PinGuard, PinnedRange};
+pub use waiting_calls::{CallPages, WaitingCall};
 
 /// What objects know about a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -94,8 +94,8 @@ pub struct Garbled {
     pub data: Vec<Bytes>,
 }
 
-/// Keeps garbled data for inspection. Called during IO: it must not wait.
-pub type KeepGarbled = Box<dyn Fn(Garbled) + Send + Sync>;
+/// Dumps garbled data, for inspection. Called during IO: it must not wait.
+pub type DumpGarbled = Box<dyn Fn(Garbled) + Send + Sync>;
 
 /// Where a write goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,7 +114,7 @@ pub struct IoOptions {
     /// `O_SYNC`, `O_DSYNC`: returns when durable.
     pub sync: bool,
     /// What the kernel may hold until the call is answered.
-    pub held: Option<PinnedRange>,
+    pub call_pages: Option<CallPages>,
 }
 
 /// Makes [`DataFile`]s. One per mount.
@@ -159,7 +159,7 @@ pub trait DataPath: Send + Sync {
 
     /// Until this is dropped a call waits for a file's layout, and the kernel holds these pages for it: a
     /// revocation does not wait for them.
-    fn pin_pages(&self, file: Fid, held: PinnedRange) -> Option<PinGuard<'_>>;
+    fn enter_waiting_call(&self, file: Fid, call_pages: CallPages) -> Option<WaitingCall<'_>>;
 
     /// This client has removed a file's last name and does not have it open: its object locks may be
     /// cancelled soon, together with those of other such files.
@@ -171,11 +171,11 @@ pub trait DataPath: Send + Sync {
     /// Who is notified before object locks are cancelled.
     fn watch(&self, events: Arc<dyn DataEvents>);
 
-    /// Writes back everything of every file, and returns when all that any OST has is durable there. One RPC
+    /// Flushes every file, and returns when all that any OST has is durable there. One RPC
     /// for each OST beside the writes. Failed writes are reported to [`DataEvents::failed`].
     fn sync_all(&self) -> BoxFuture<'static, Result<(), Errno>>;
 
-    /// Writes back everything of every file and cancels all object locks (unmount).
+    /// Flushes every file and cancels all object locks (unmount).
     fn shut_down(&self) -> BoxFuture<'static, ()>;
 }
 
@@ -268,15 +268,19 @@ pub trait DataFile: Send + Sync {
     /// The inode is not in use any more: cached data may stay while locks cover it.
     fn idle(&self);
 
-    /// The file has no name and no opener any more, or its layout changed: pages are dropped (written first
-    /// if `write_back`), object locks cancelled.
-    fn close(&self, write_back: bool) -> BoxFuture<'_, ()>;
+    /// The file has no name and no opener any more, or its layout changed: pages are dropped (flushed first
+    /// if `flush`), object locks cancelled.
+    fn close(&self, flush: bool) -> BoxFuture<'_, ()>;
 
-    /// Keeps all other readers and writers from the file until the result is dropped, to copy it. `gid` is a
-    /// number that no other holder has. Unless it `waits`, `EAGAIN` if another holds it.
-    fn hold(&self, gid: u64, waits: bool) -> BoxFuture<'_, Result<Arc<dyn HeldFile>, Refusal>>;
+    /// Group locks that keep all other readers and writers from the file until they are dropped, to copy it. `gid`
+    /// is a number that no other holder has. Unless it `waits`, `EAGAIN` if another holds it.
+    fn group_lock(
+        &self,
+        gid: u64,
+        waits: bool,
+    ) -> BoxFuture<'_, Result<Arc<dyn GroupLockedFile>, Refusal>>;
 
-    /// The file's bytes lie elsewhere now: writes what is dirty, and has the kernel drop its pages.
+    /// The file's bytes lie elsewhere now: flushes it, and has the kernel drop its pages.
     fn moved_away(&self) -> BoxFuture<'_, ()>;
 }
 
@@ -284,7 +288,7 @@ pub trait DataFile: Send + Sync {
 pub trait DataEvents: Send + Sync {
     /// Size and times of the file are no longer covered, nor are these bytes: the kernel must drop its pages
     /// of them, and the size must not be used. The lock is cancelled when that is done, or is blocked on a
-    /// page of a call that itself waits ([`PinnedRange`]).
+    /// page of a call that itself waits ([`CallPages`]).
     fn invalidate(&self, fid: Fid, stale: Stale) -> BoxFuture<'static, Invalidated>;
 
     /// Bytes that a write has reported as accepted are lost. Called before a flush that waits for them

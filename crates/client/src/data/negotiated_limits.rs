@@ -185,7 +185,7 @@ impl Osc {
         self.tuning.resends.store(count, Ordering::Relaxed);
     }
 
-    /// Whether data whose checksum was wrong is kept for inspection (`checksum_dump`).
+    /// Whether data whose checksum was wrong is dumped for inspection (`checksum_dump`).
     #[must_use]
     pub fn dumps(&self) -> bool {
         self.tuning.dumps.load(Ordering::Relaxed)

@@ -24,7 +24,7 @@ use super::extents::Extents;
 use super::layout_guard::{LayoutVersion, Refusal};
 use super::mdt::NewTimes;
 use super::osc::{Osc, OscKind};
-use super::pinned_pages::PinnedRange;
+use super::waiting_calls::CallPages;
 use super::writes_during_reads::ReadsInFlight;
 use crate::locks::{HeldLock, LockRequest};
 use crate::types::Stale;
@@ -38,7 +38,7 @@ pub(super) struct Object {
     pub(super) file: Fid,
     pub(super) mapping: Mapping,
     pub(super) state: Mutex<ObjectState>,
-    /// Writing bytes became fewer, or a borrowed lease ended.
+    /// Writing bytes became fewer, or a user of a lock that is being revoked ended.
     pub(super) changed: Notify,
 }
 
@@ -68,8 +68,8 @@ pub(super) struct ObjectState {
     pub(super) unsynced: bool,
     /// How many opens have brought clean bytes that are kept for them.
     pub(super) inline_data: usize,
-    /// A write-back of all that is dirty is going to happen.
-    pub(super) scheduled: bool,
+    /// It is in the OST's queue of objects to be flushed.
+    pub(super) is_queued: bool,
     revoked: Vec<Arc<RevokedExtent>>,
     /// Where the last byte ends that was written here under a lock that we still have, 0 if there is
     /// none: what the OST said before it got that byte cannot make the object smaller.
@@ -129,28 +129,30 @@ impl KnownAttributes {
 struct RevokedExtent {
     extent: Extent,
     is_writer: bool,
-    borrowers: AtomicUsize,
-    /// Whether the lock was ever borrowed.
-    was_borrowed: AtomicBool,
+    /// The calls that use the lock since the revocation began.
+    users: AtomicUsize,
+    /// Whether there was ever one.
+    was_used: AtomicBool,
 }
 
-/// The right to touch a range: a lock that is held, or one that is being revoked and waits for its users.
-pub(super) enum Lease {
-    /// A lock.
+/// The use of a lock on a range by one call: of one that is held, or of one that is being revoked and waits for
+/// its users.
+pub(super) enum LockUse {
+    /// A lock that is held.
     Held { _lock: HeldLock },
-    /// The use of a lock that is being revoked.
-    Borrowed { _lease: BorrowedLease },
+    /// A lock that is being revoked.
+    Revoked { _use: RevokedLockUse },
 }
 
 /// The use of a lock that is being revoked: its cancel waits for the end of this.
-pub(super) struct BorrowedLease {
+pub(super) struct RevokedLockUse {
     object: Arc<Object>,
     revoked: Arc<RevokedExtent>,
 }
 
-impl Drop for BorrowedLease {
+impl Drop for RevokedLockUse {
     fn drop(&mut self) {
-        self.revoked.borrowers.fetch_sub(1, Ordering::AcqRel);
+        self.revoked.users.fetch_sub(1, Ordering::AcqRel);
         self.object.changed.notify_waiters();
     }
 }
@@ -173,38 +175,39 @@ impl Drop for PendingInvalidation {
 }
 
 impl Object {
-    /// A lock on `extent`: a cached one, or a new one. No RPC for the former. `held` is what the kernel holds
-    /// until the caller is done; `layout_version` is the layout by which the object is the file's.
+    /// A lock on `extent`: a cached one, or a new one. No RPC for the former. `call_pages` is what the
+    /// kernel holds until the caller is done; `layout_version` is the layout by which the object is the file's.
     ///
     /// # Errors
     /// [`Refusal::Stale`] if the layout may have changed before the lock was there.
-    pub(super) async fn lease(
+    pub(super) async fn use_lock(
         self: &Arc<Self>,
         extent: Extent,
         mode: LockMode,
-        held: Option<PinnedRange>,
+        call_pages: Option<CallPages>,
         layout_version: &LayoutVersion,
-    ) -> Result<Lease, Refusal> {
-        let lease = self.lease_unchecked(extent, mode, held).await?;
+    ) -> Result<LockUse, Refusal> {
+        let lock = self.use_lock_unchecked(extent, mode, call_pages).await?;
         layout_version.check()?;
-        Ok(lease)
+        Ok(lock)
     }
 
-    async fn lease_unchecked(
+    async fn use_lock_unchecked(
         self: &Arc<Self>,
         extent: Extent,
         mode: LockMode,
-        held: Option<PinnedRange>,
-    ) -> Result<Lease, Errno> {
+        call_pages: Option<CallPages>,
+    ) -> Result<LockUse, Errno> {
         let policy = self.osc.policy(extent);
         if let Some(lock) = self.osc.locks().find(self.resource, policy, mode) {
-            return Ok(Lease::Held { _lock: lock });
+            return Ok(LockUse::Held { _lock: lock });
         }
-        if let Some(borrow) = self.borrow(extent, mode) {
-            return Ok(Lease::Borrowed { _lease: borrow });
+        if let Some(revoked) = self.use_revoked(extent, mode) {
+            return Ok(LockUse::Revoked { _use: revoked });
         }
         let request = LockRequest { resource: self.resource, policy, mode, flags: LockFlags::NONE };
-        let pin_guard = held.map(|held| self.osc.shared.pinned_pages.pin(self.file, held));
+        let waiting_call =
+            call_pages.map(|call_pages| self.osc.shared.waiting_calls.enter(self.file, call_pages));
         let lock = match (self.osc.kind, mode) {
             // A PR lock of ours on the same inode is sure to conflict.
             (OscKind::Mdt, LockMode::Pw) => {
@@ -212,21 +215,21 @@ impl Object {
             }
             _ => self.osc.locks().enqueue(request).await,
         };
-        let lock = self.heard(lock)?;
-        drop(pin_guard);
-        Ok(Lease::Held { _lock: lock })
+        let lock = self.note_presence(lock)?;
+        drop(waiting_call);
+        Ok(LockUse::Held { _lock: lock })
     }
 
-    fn borrow(self: &Arc<Self>, extent: Extent, mode: LockMode) -> Option<BorrowedLease> {
+    fn use_revoked(self: &Arc<Self>, extent: Extent, mode: LockMode) -> Option<RevokedLockUse> {
         let state = self.state.lock();
         let fits = |revoked: &&Arc<RevokedExtent>| {
             revoked.extent.contains(&extent) && (revoked.is_writer || mode == LockMode::Pr)
         };
         let revoked = Arc::clone(state.revoked.iter().find(fits)?);
-        revoked.borrowers.fetch_add(1, Ordering::AcqRel);
-        revoked.was_borrowed.store(true, Ordering::Release);
+        revoked.users.fetch_add(1, Ordering::AcqRel);
+        revoked.was_used.store(true, Ordering::Release);
         drop(state);
-        Some(BorrowedLease { object: Arc::clone(self), revoked })
+        Some(RevokedLockUse { object: Arc::clone(self), revoked })
     }
 
     /// Whether locks of ours keep other clients from changing size and times.
@@ -256,7 +259,10 @@ impl Object {
         state.is_from_ost = lvb.is_some();
         state.is_vouched = lvb.is_some() && covers_end;
         state.version += 1;
-        let Some(lvb) = lvb else { return };
+        let Some(lvb) = lvb else {
+            drop(state);
+            return self.note_bad_value(value);
+        };
         let ours = state.dirty.end().max(state.writing.end());
         let lvb = KnownAttributes { size: lvb.size.max(ours).max(state.sure_size), ..lvb };
         let has_ours = ours > 0;
@@ -268,8 +274,16 @@ impl Object {
         }
     }
 
+    /// A lock came with a value block that is none. Of an empty one the target has said why in its own log.
+    fn note_bad_value(&self, value: &Bytes) {
+        if !value.is_empty() {
+            let (target, bytes) = (self.osc.channel.target_uuid(), value.len());
+            tracing::warn!(%target, file = %self.file, bytes, "a lock value block cannot be read");
+        }
+    }
+
     /// Notes what the OST says of whether it has the object.
-    pub(super) fn heard<T>(&self, answer: Result<T, Errno>) -> Result<T, Errno> {
+    pub(super) fn note_presence<T>(&self, answer: Result<T, Errno>) -> Result<T, Errno> {
         self.state.lock().is_absent = matches!(answer, Err(Errno::ENOENT));
         answer
     }
@@ -315,8 +329,8 @@ impl Object {
     /// A lock on `extent` is revoked: the kernel drops its pages first (writing what it changed), then what
     /// is dirty is written, then what was read ahead is dropped.
     pub(super) async fn revoke(self: &Arc<Self>, extent: Extent, is_writer: bool, discard: bool) {
-        let (borrowers, was_borrowed) = (AtomicUsize::new(0), AtomicBool::new(false));
-        let revoked = Arc::new(RevokedExtent { extent, is_writer, borrowers, was_borrowed });
+        let (users, was_used) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let revoked = Arc::new(RevokedExtent { extent, is_writer, users, was_used });
         {
             let mut state = self.state.lock();
             state.losses += 1;
@@ -326,8 +340,8 @@ impl Object {
             state.revoked.push(Arc::clone(&revoked));
         }
         self.invalidate_pages(extent).await;
-        self.wait_for_borrowers(&revoked).await;
-        if revoked.was_borrowed.load(Ordering::Acquire) {
+        self.end_use_of_revoked(&revoked).await;
+        if revoked.was_used.load(Ordering::Acquire) {
             // Their reads may have filled pages of the kernel after it dropped the rest.
             self.invalidate_pages(extent).await;
         }
@@ -335,7 +349,7 @@ impl Object {
         if discard {
             self.discard(extent.start, end);
         } else if is_writer {
-            self.drain(extent).await;
+            self.flush(extent).await;
         }
         // The lock is not found any more, though it is not cancelled yet.
         let is_covered = self.is_covered();
@@ -351,9 +365,10 @@ impl Object {
     /// Has the kernel drop pages into which it has put bytes of a write that is done now, because they
     /// may be wrong there: it dropped them with a lost lock while the write was on its way, and a read
     /// may have brought the old bytes back. Called before the write is answered, until when the kernel
-    /// holds `held`; the next read gets the new bytes from us.
-    pub(super) async fn drop_pages(self: &Arc<Self>, part: Extent, held: Option<PinnedRange>) {
-        let _pin_guard = held.map(|held| self.osc.shared.pinned_pages.pin(self.file, held));
+    /// holds `call_pages`; the next read gets the new bytes from us.
+    pub(super) async fn drop_pages(self: &Arc<Self>, part: Extent, call_pages: Option<CallPages>) {
+        let _waiting_call =
+            call_pages.map(|call_pages| self.osc.shared.waiting_calls.enter(self.file, call_pages));
         self.invalidate_pages(part).await;
     }
 
@@ -395,12 +410,12 @@ impl Object {
         }
     }
 
-    /// Ends borrowing, and waits for the borrowers that there are.
-    async fn wait_for_borrowers(&self, revoked: &Arc<RevokedExtent>) {
+    /// From now on no call may use the lock that is being revoked; waits for those that do.
+    async fn end_use_of_revoked(&self, revoked: &Arc<RevokedExtent>) {
         self.state.lock().revoked.retain(|other| !Arc::ptr_eq(other, revoked));
         loop {
             let left = self.changed.notified();
-            if revoked.borrowers.load(Ordering::Acquire) == 0 {
+            if revoked.users.load(Ordering::Acquire) == 0 {
                 return;
             }
             left.await;
@@ -432,8 +447,7 @@ impl Object {
         state.clean.remove(start, end);
         state.changes += 1;
         drop(state);
-        // The grant was not used: it is ours again.
-        self.osc.settle(dropped, dropped);
+        self.osc.return_discarded(dropped);
     }
 }
 
@@ -442,7 +456,7 @@ impl Drop for Object {
         let state = self.state.get_mut();
         let dirty = state.dirty.cost();
         let known = Some(state.known).filter(|_| state.is_vouched && dirty == 0);
-        self.osc.settle(dirty, dirty);
+        self.osc.return_discarded(dirty);
         self.osc.release_object(self.resource, known);
     }
 }

@@ -22,10 +22,10 @@ use sheen_wire::ost::{Obdo, OstBody};
 use tokio::sync::Notify;
 
 use super::counts::IoCounts;
+use super::flush_queue::FlushQueue;
 use super::grant::Grant;
 use super::negotiated_limits::{NegotiatedLimits, Tuning};
 use super::object::{KnownAttributes, Object};
-use super::writeback_queue::WritebackQueue;
 use crate::call;
 use crate::locks::{ClientNamespace, CoveredCache, Revocation};
 
@@ -33,11 +33,11 @@ use crate::locks::{ClientNamespace, CoveredCache, Revocation};
 pub(super) struct Shared {
     pub(super) world: World,
     pub(super) events: Mutex<Option<Arc<dyn super::DataEvents>>>,
-    /// Keeps garbled data for inspection.
-    pub(super) keep_garbled: OnceLock<super::KeepGarbled>,
+    /// Dumps garbled data, for inspection.
+    pub(super) dump_garbled: OnceLock<super::DumpGarbled>,
     pub(super) ahead: super::ahead::Limits,
     /// Calls that wait for locks.
-    pub(super) pinned_pages: super::pinned_pages::PinnedPages,
+    pub(super) waiting_calls: super::waiting_calls::WaitingCalls,
     /// Dirty bytes of all OSTs together, and how many there may be (`max_dirty_mb`).
     pub(super) dirty: AtomicU64,
     pub(super) dirty_max: AtomicU64,
@@ -50,10 +50,10 @@ impl Shared {
         self.events.lock().clone()
     }
 
-    /// Passes garbled data to the hook that keeps it, if it `is_wanted`.
+    /// Passes garbled data to the hook that dumps it, if it `is_wanted`.
     pub(super) fn dump(&self, is_wanted: bool, garbled: impl FnOnce() -> super::Garbled) {
-        if let Some(keep) = self.keep_garbled.get().filter(|_| is_wanted) {
-            keep(garbled());
+        if let Some(dump) = self.dump_garbled.get().filter(|_| is_wanted) {
+            dump(garbled());
         }
     }
 }
@@ -75,7 +75,7 @@ pub struct Osc {
     locks: OnceLock<Arc<ClientNamespace>>,
     pub(super) grant: Mutex<Grant>,
     pub(super) limits: Mutex<NegotiatedLimits>,
-    pub(super) writeback_queue: WritebackQueue,
+    pub(super) flush_queue: FlushQueue,
     objects: Mutex<Objects>,
     /// Objects of files that are gone; see [`super::gone`].
     pub(super) gone: Mutex<Vec<ResourceName>>,
@@ -86,7 +86,7 @@ pub struct Osc {
 /// Objects in use, and the attributes of those not in use as their last user knew them.
 #[derive(Default)]
 struct Objects {
-    used: HashMap<ResourceName, Weak<Object>>,
+    in_use: HashMap<ResourceName, Weak<Object>>,
     /// Size and times under a lock that is still cached, so that the next user need not ask for
     /// them. An entry goes when any lock on its resource does: there are no more than locks.
     attributes_unused: HashMap<ResourceName, KnownAttributes>,
@@ -102,7 +102,7 @@ impl Osc {
             // Nothing is promised before [`Osc::connected`].
             grant: Mutex::default(),
             limits: Mutex::default(),
-            writeback_queue: WritebackQueue::default(),
+            flush_queue: FlushQueue::default(),
             objects: Mutex::default(),
             gone: Mutex::default(),
             tuning: Tuning::default(),
@@ -141,7 +141,8 @@ impl Osc {
     /// objects in use.
     #[must_use]
     pub fn cached(&self) -> (u64, usize) {
-        let objects: Vec<_> = self.objects.lock().used.values().filter_map(Weak::upgrade).collect();
+        let objects: Vec<_> =
+            self.objects.lock().in_use.values().filter_map(Weak::upgrade).collect();
         let bytes = |object: &Arc<Object>| {
             let state = object.state.lock();
             state.dirty.bytes() + state.writing.bytes() + state.clean.bytes()
@@ -149,12 +150,12 @@ impl Osc {
         (objects.iter().map(bytes).sum(), objects.len())
     }
 
-    /// Writes back what is dirty in any object. What fails is reported by the file's next flush.
+    /// Flushes all objects. What fails is reported by the file's next flush.
     pub(super) async fn flush_all(&self) {
         let all: Vec<Arc<Object>> =
-            self.objects.lock().used.values().filter_map(Weak::upgrade).collect();
+            self.objects.lock().in_use.values().filter_map(Weak::upgrade).collect();
         for object in all {
-            object.drain(Extent::ALL).await;
+            object.flush(Extent::ALL).await;
         }
     }
 
@@ -174,24 +175,24 @@ impl Osc {
         make: impl FnOnce(Option<KnownAttributes>) -> Object,
     ) -> Arc<Object> {
         let mut objects = self.objects.lock();
-        if let Some(object) = objects.used.get(&resource).and_then(Weak::upgrade) {
+        if let Some(object) = objects.in_use.get(&resource).and_then(Weak::upgrade) {
             return object;
         }
         let attributes_unused = objects.attributes_unused.remove(&resource);
         let attributes_unused =
             attributes_unused.filter(|known| self.covers_end(resource, known.size));
         let object = Arc::new(make(attributes_unused));
-        objects.used.insert(resource, Arc::downgrade(&object));
+        objects.in_use.insert(resource, Arc::downgrade(&object));
         object
     }
 
     /// The object is not in use any more; `known` is what the OST has reported of it.
     pub(super) fn release_object(&self, resource: ResourceName, known: Option<KnownAttributes>) {
         let mut objects = self.objects.lock();
-        if objects.used.get(&resource).is_none_or(|object| object.strong_count() > 0) {
+        if objects.in_use.get(&resource).is_none_or(|object| object.strong_count() > 0) {
             return;
         }
-        objects.used.remove(&resource);
+        objects.in_use.remove(&resource);
         if let Some(known) = known.filter(|known| self.covers_end(resource, known.size)) {
             objects.attributes_unused.insert(resource, known);
         }
@@ -215,7 +216,7 @@ impl Osc {
         if self.is_dirty(resource) {
             return Err(Errno::EAGAIN);
         }
-        self.objects.lock().used.remove(&resource);
+        self.objects.lock().in_use.remove(&resource);
         Ok(())
     }
 
@@ -227,7 +228,7 @@ impl Osc {
     /// Notes what a lock on `extent` that is about to be ours says of an object, in use or not.
     pub(super) fn learn(&self, resource: ResourceName, extent: Extent, value: &Bytes) {
         let mut objects = self.objects.lock();
-        match objects.used.get(&resource).and_then(Weak::upgrade) {
+        match objects.in_use.get(&resource).and_then(Weak::upgrade) {
             Some(object) => {
                 drop(objects);
                 object.learn(value, |size| extent.contains(&end_of(size)));
@@ -243,7 +244,7 @@ impl Osc {
     }
 
     pub(super) fn object(&self, resource: ResourceName) -> Option<Arc<Object>> {
-        self.objects.lock().used.get(&resource).and_then(Weak::upgrade)
+        self.objects.lock().in_use.get(&resource).and_then(Weak::upgrade)
     }
 
     /// The object in use, for a lock on it that is revoked. What was kept of an object that is not in use is
@@ -251,14 +252,15 @@ impl Osc {
     fn object_for_revocation(&self, resource: ResourceName) -> Option<Arc<Object>> {
         let mut objects = self.objects.lock();
         objects.attributes_unused.remove(&resource);
-        objects.used.get(&resource).and_then(Weak::upgrade)
+        objects.in_use.get(&resource).and_then(Weak::upgrade)
     }
 }
 
-/// What the locks of one OST protect. Objects hold the OST, and it holds its locks: so these do not hold it.
-pub(super) struct Pages(pub(super) Weak<Osc>);
+/// What the locks of one OST cover, or the `DOM` bits of an MDT's: pages and attributes of objects. Objects hold the
+/// OST, and it holds its locks: so these do not hold it.
+pub(super) struct CoveredData(pub(super) Weak<Osc>);
 
-/// What a lock has to cover so that nobody else changes the size `size`.
+/// What a lock has to cover so that no other client changes the size `size`.
 fn end_of(size: u64) -> Extent {
     Extent { start: size, end: Extent::EOF }
 }
@@ -270,8 +272,12 @@ fn extent_of(part: &Policy) -> Extent {
     }
 }
 
-impl CoveredCache for Pages {
-    fn revoke(&self, _: &Arc<ClientNamespace>, revocation: Revocation) -> BoxFuture<'static, ()> {
+impl CoveredCache for CoveredData {
+    fn begin_revocation(
+        &self,
+        _: &Arc<ClientNamespace>,
+        revocation: Revocation,
+    ) -> BoxFuture<'static, ()> {
         let object =
             self.0.upgrade().and_then(|osc| osc.object_for_revocation(revocation.resource));
         Box::pin(async move {
@@ -283,7 +289,7 @@ impl CoveredCache for Pages {
         })
     }
 
-    fn invalidate(
+    fn begin_eviction(
         &self,
         _: &Arc<ClientNamespace>,
         revocation: Revocation,

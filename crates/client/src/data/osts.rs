@@ -15,10 +15,10 @@ use sheen_wire::ost::OstId;
 
 use super::ahead::Limits;
 use super::file::File;
-use super::mdt::{InodeLocks, Inodes};
+use super::mdt::{CoveredInodes, MdtData};
 use super::object::{Object, ObjectState};
-use super::osc::{Osc, OscKind, Pages, Shared};
-use super::pinned_pages::{PinGuard, PinnedRange};
+use super::osc::{CoveredData, Osc, OscKind, Shared};
+use super::waiting_calls::{CallPages, WaitingCall};
 use super::{AddedMdt, DataEvents, DataFile, DataPath, FileLayout, LayoutVersion};
 use crate::locks::{ClientNamespace, CoveredCache};
 
@@ -36,9 +36,9 @@ impl Osts {
         let shared = Arc::new(Shared {
             world,
             events: Mutex::new(None),
-            keep_garbled: std::sync::OnceLock::new(),
+            dump_garbled: std::sync::OnceLock::new(),
             ahead: Limits::default(),
-            pinned_pages: super::pinned_pages::PinnedPages::default(),
+            waiting_calls: super::waiting_calls::WaitingCalls::default(),
             dirty: AtomicU64::new(0),
             dirty_max: AtomicU64::new(u64::MAX),
             relieved: tokio::sync::Notify::new(),
@@ -51,9 +51,9 @@ impl Osts {
         *self.shared.events.lock() = Some(events);
     }
 
-    /// Who keeps data whose checksum was wrong, of targets where that is wanted. Set once.
-    pub fn keep_garbled(&self, keep: super::KeepGarbled) {
-        let first = self.shared.keep_garbled.set(keep).is_ok();
+    /// Who dumps data whose checksum was wrong, of targets where that is wanted. Set once.
+    pub fn dump_garbled(&self, dump: super::DumpGarbled) {
+        let first = self.shared.dump_garbled.set(dump).is_ok();
         debug_assert!(first, "set once");
     }
 
@@ -67,7 +67,7 @@ impl Osts {
         config: Config,
     ) -> Arc<ClientNamespace> {
         let osc = Osc::new(OscKind::Ost, Arc::clone(&self.shared), Arc::clone(&channel));
-        let protected = Arc::new(Pages(Arc::downgrade(&osc)));
+        let protected = Arc::new(CoveredData(Arc::downgrade(&osc)));
         let world = self.shared.world.clone();
         let locks = ClientNamespace::new(name, world, channel, config, protected);
         osc.attach(Arc::clone(&locks));
@@ -91,7 +91,7 @@ impl Osts {
     /// the sequence's location (FLD) decides here, as for metadata.
     fn mdt_object(&self, fid: Fid, mapping: Mapping) -> Result<Arc<Object>, Errno> {
         let osc = self.mdts.read().values().next().cloned().ok_or(Errno::ENODEV)?;
-        Inodes(osc).object(fid, mapping)
+        MdtData(osc).object(fid, mapping)
     }
 
     /// The file on its objects; every file of the same objects shares them.
@@ -133,9 +133,9 @@ impl Osts {
         self.shared.relieved.notify_waiters();
     }
 
-    fn object(&self, fid: Fid, mapping: Mapping, place: Stripe) -> Result<Arc<Object>, Errno> {
-        let osc = self.osc(place.ost).ok_or(Errno::ENODEV)?;
-        let oi = OstId::of_fid(place.object);
+    fn object(&self, fid: Fid, mapping: Mapping, stripe: Stripe) -> Result<Arc<Object>, Errno> {
+        let osc = self.osc(stripe.ost).ok_or(Errno::ENODEV)?;
+        let oi = OstId::of_fid(stripe.object);
         let resource = oi.resource();
         osc.retire_unless(resource, fid, mapping)?;
         Ok(osc.object_or_new(resource, |known| Object {
@@ -182,12 +182,13 @@ impl DataPath for Osts {
         inodes: Arc<dyn CoveredCache>,
     ) -> AddedMdt {
         let osc = Osc::new(OscKind::Mdt, Arc::clone(&self.shared), Arc::clone(&channel));
-        let protected = Arc::new(InodeLocks { pages: Pages(Arc::downgrade(&osc)), inodes });
+        let protected =
+            Arc::new(CoveredInodes { pages: CoveredData(Arc::downgrade(&osc)), inodes });
         let world = self.shared.world.clone();
         let locks = ClientNamespace::new(name, world, channel, config, protected);
         osc.attach(Arc::clone(&locks));
         self.mdts.write().insert(index, Arc::clone(&osc));
-        AddedMdt { locks, data: Arc::new(Inodes(osc)) }
+        AddedMdt { locks, data: Arc::new(MdtData(osc)) }
     }
 
     fn mdt_connected(&self, index: u32, data: &ObdConnectData) {
@@ -196,14 +197,14 @@ impl DataPath for Osts {
         }
     }
 
-    fn pin_pages(&self, file: Fid, held: PinnedRange) -> Option<PinGuard<'_>> {
-        Some(self.shared.pinned_pages.pin(file, held))
+    fn enter_waiting_call(&self, file: Fid, call_pages: CallPages) -> Option<WaitingCall<'_>> {
+        Some(self.shared.waiting_calls.enter(file, call_pages))
     }
 
     fn gone(&self, layout: &FileLayout) {
-        for place in layout.stripes() {
-            if let Some(osc) = self.osc(place.ost) {
-                osc.cancel_soon(OstId::of_fid(place.object).resource());
+        for stripe in layout.stripes() {
+            if let Some(osc) = self.osc(stripe.ost) {
+                osc.cancel_soon(OstId::of_fid(stripe.object).resource());
             }
         }
     }

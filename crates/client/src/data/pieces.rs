@@ -11,9 +11,9 @@ use sheen_types::{Errno, Extent, LockMode};
 use super::IoOptions;
 use super::file::File;
 use super::layout_guard::Refusal;
-use super::object::{Lease, Object, PendingInvalidation};
-use super::pinned_pages::{PinGuard, PinnedRange};
+use super::object::{LockUse, Object, PendingInvalidation};
 use super::read::{trim, zeros};
+use super::waiting_calls::{CallPages, WaitingCall};
 
 impl File {
     /// Reads without looking ahead.
@@ -33,7 +33,7 @@ impl File {
         // What an object does not have is a hole, unless the file ends before it, or it was written since:
         // what a reported size counts is there for a second read. This does not wait for pending
         // invalidations, as attributes do: the kernel holds the pages of this read.
-        let pin_guard = options.held.map(|held| self.pin_pages(held));
+        let waiting_call = options.call_pages.map(|call_pages| self.enter_waiting_call(call_pages));
         self.ask_size().await?;
         // Objects that belong to another file by now say nothing.
         self.layout_version.check()?;
@@ -41,12 +41,12 @@ impl File {
         if there > sure {
             (out, _) = self.read_once(offset, there, options, false).await?;
         }
-        drop(pin_guard);
+        drop(waiting_call);
         // From here on a revocation waits for the pages again; one that did not wait is counted.
-        if let Some(held) = options.held
+        if let Some(call_pages) = options.call_pages
             && self.losses() != losses
         {
-            return self.read_again(offset, length, (options, held)).await;
+            return self.read_again(offset, length, (options, call_pages)).await;
         }
         trim(&mut out, there);
         Ok(out)
@@ -59,37 +59,37 @@ impl File {
         &self,
         offset: u64,
         length: u64,
-        (options, held): (IoOptions, PinnedRange),
+        (options, call_pages): (IoOptions, CallPages),
     ) -> Result<Vec<Bytes>, Refusal> {
         let range = Extent::of_length(offset, length).ok_or(Errno::EOVERFLOW)?;
-        let pin_guard = self.pin_pages(held);
+        let waiting_call = self.enter_waiting_call(call_pages);
         self.ask_size().await?;
-        let leases = self.lease_all(range, LockMode::Pr).await?;
+        let locks = self.use_locks(range, LockMode::Pr).await?;
         let (mut out, _) = self.read_once(offset, length, options, true).await?;
         let there = self.known_size().saturating_sub(offset).min(length);
-        drop(pin_guard);
-        drop(leases);
+        drop(waiting_call);
+        drop(locks);
         self.layout_version.check()?;
         trim(&mut out, there);
         Ok(out)
     }
 
     /// The range with zeros for what the objects do not have, and how many bytes come before the first
-    /// of these. The caller has all leases if `is_leased`.
+    /// of these. The caller uses locks on all if `is_locked`.
     async fn read_once(
         &self,
         offset: u64,
         length: u64,
         options: IoOptions,
-        is_leased: bool,
+        is_locked: bool,
     ) -> Result<(Vec<Bytes>, u64), Refusal> {
         let cut: Vec<_> = self.layout.pieces(offset, length).collect();
-        let range = Extent::of_length(offset, length).filter(|_| !is_leased);
+        let range = Extent::of_length(offset, length).filter(|_| !is_locked);
         let read = match (&cut[..], range) {
-            ([piece], _) => vec![self.read_piece(piece, options, is_leased).await],
+            ([piece], _) => vec![self.read_piece(piece, options, is_locked).await],
             (pieces, Some(range)) => self.read_together(pieces, range, options).await?,
             (pieces, None) => {
-                let all = pieces.iter().map(|piece| self.read_piece(piece, options, is_leased));
+                let all = pieces.iter().map(|piece| self.read_piece(piece, options, is_locked));
                 futures::all(all.collect()).await
             }
         };
@@ -120,35 +120,35 @@ impl File {
         range: Extent,
         options: IoOptions,
     ) -> Result<Vec<Result<Vec<Bytes>, Refusal>>, Refusal> {
-        let all = |is_leased| pieces.iter().map(move |it| self.read_piece(it, options, is_leased));
+        let all = |is_locked| pieces.iter().map(move |it| self.read_piece(it, options, is_locked));
         let losses = self.losses();
-        let pin_guard = options.held.map(|held| self.pin_pages(held));
+        let waiting_call = options.call_pages.map(|call_pages| self.enter_waiting_call(call_pages));
         let read = futures::all(all(false).collect()).await;
-        drop(pin_guard);
+        drop(waiting_call);
         // From here on a lock that goes waits for the pages again; one that has not is counted.
-        let (Some(held), false) = (options.held, self.losses() == losses) else {
+        let (Some(call_pages), false) = (options.call_pages, self.losses() == losses) else {
             return Ok(read);
         };
-        let pin_guard = self.pin_pages(held);
-        let leases = self.lease_all(range, LockMode::Pr).await?;
+        let waiting_call = self.enter_waiting_call(call_pages);
+        let locks = self.use_locks(range, LockMode::Pr).await?;
         let read = futures::all(all(true).collect()).await;
-        drop(pin_guard);
-        drop(leases);
+        drop(waiting_call);
+        drop(locks);
         Ok(read)
     }
 
-    /// One of them; the caller has its lease if `is_leased`.
+    /// One of them; the caller uses a lock on it if `is_locked`.
     async fn read_piece(
         &self,
         piece: &PlacedPiece,
         options: IoOptions,
-        is_leased: bool,
+        is_locked: bool,
     ) -> Result<Vec<Bytes>, Refusal> {
         // A hole, if the file goes on behind it.
         let Some(object) = self.object_of(piece) else { return Ok(Vec::new()) };
         let (start, end) = (piece.object_offset, piece.object_offset + piece.length);
-        match is_leased {
-            true => Ok(object.read_leased(start, end, options).await?),
+        match is_locked {
+            true => Ok(object.read_locked(start, end, options).await?),
             false => object.read(start, end, options, &self.layout_version).await,
         }
     }
@@ -160,7 +160,7 @@ impl File {
         }
     }
 
-    /// Writes all of `data`. The caller has all leases if `is_leased`.
+    /// Writes all of `data`. The caller uses locks on all if `is_locked`.
     ///
     /// The kernel holds the pages of all pieces until the last is written, and that one may wait for a lock.
     /// In the meantime the lock of one that is written may be revoked, and must not wait for its pages: the
@@ -172,7 +172,7 @@ impl File {
         data: Bytes,
         owner: (u32, u32),
         options: IoOptions,
-        is_leased: bool,
+        is_locked: bool,
     ) -> Result<(), Refusal> {
         self.check_objects(offset, data.len() as u64)?;
         let cut: Vec<_> = self.layout.pieces(offset, data.len() as u64).collect();
@@ -183,8 +183,8 @@ impl File {
             let at = piece.object_offset;
             async move {
                 let object = object.ok_or(Errno::EIO)?;
-                match is_leased {
-                    true => Ok(object.write_leased(at, part, owner, options).await?),
+                match is_locked {
+                    true => Ok(object.write_locked(at, part, owner, options).await?),
                     false => object.write(at, part, owner, options, &self.layout_version).await,
                 }
             }
@@ -193,9 +193,10 @@ impl File {
             [piece] => one(piece).await,
             pieces => {
                 let losses = self.losses();
-                let _pin_guard = options.held.map(|held| self.pin_pages(held));
+                let _waiting_call =
+                    options.call_pages.map(|call_pages| self.enter_waiting_call(call_pages));
                 let written = futures::all_ok(pieces.iter().map(one).collect()).await;
-                if !is_leased && self.losses() != losses {
+                if !is_locked && self.losses() != losses {
                     self.drop_pages(offset, data.len() as u64).await;
                 }
                 written
@@ -212,9 +213,9 @@ impl File {
     }
 
     /// The kernel holds these pages for a call that may have to wait for locks.
-    pub(super) fn pin_pages(&self, held: PinnedRange) -> Option<PinGuard<'_>> {
+    pub(super) fn enter_waiting_call(&self, call_pages: CallPages) -> Option<WaitingCall<'_>> {
         let object = self.objects.first()?;
-        Some(object.osc.shared.pinned_pages.pin(object.file, held))
+        Some(object.osc.shared.waiting_calls.enter(object.file, call_pages))
     }
 
     /// Refuses bytes for which there are no objects, now or ever.
@@ -241,9 +242,9 @@ impl File {
         owner: (u32, u32),
         options: IoOptions,
     ) -> Result<u64, Refusal> {
-        let turn = self.layout_version.layout_guard.append.lock().await;
+        let append_guard = self.layout_version.layout_guard.append.lock().await;
         let losses = self.losses();
-        let leases = self.lease_all(Extent::ALL, LockMode::Pw).await?;
+        let locks = self.use_locks(Extent::ALL, LockMode::Pw).await?;
         for object in self.objects.iter() {
             let is_vouched = object.state.lock().is_vouched;
             if !is_vouched {
@@ -266,21 +267,21 @@ impl File {
         if dropped {
             self.drop_pages(first, last - first + length).await;
         }
-        drop((pending, leases, turn));
+        drop((pending, locks, append_guard));
         if dropped {
             self.wait_for_invalidations().await;
         }
         Ok(offset)
     }
 
-    async fn lease_all(&self, extent: Extent, mode: LockMode) -> Result<Vec<Lease>, Refusal> {
-        let mut leases = Vec::with_capacity(self.objects.len());
+    async fn use_locks(&self, extent: Extent, mode: LockMode) -> Result<Vec<LockUse>, Refusal> {
+        let mut locks = Vec::with_capacity(self.objects.len());
         // In stripe order: two appenders that each hold what the other waits for would never end.
         for object in self.objects.iter() {
             if let Some(range) = object.mapping.lock_extent(extent) {
-                leases.push(object.lease(range, mode, None, &self.layout_version).await?);
+                locks.push(object.use_lock(range, mode, None, &self.layout_version).await?);
             }
         }
-        Ok(leases)
+        Ok(locks)
     }
 }

@@ -37,15 +37,15 @@ impl Object {
         layout_version: &LayoutVersion,
     ) -> Result<Vec<Bytes>, Refusal> {
         let extent = Extent { start, end: end - 1 };
-        let lease = self.lease(extent, LockMode::Pr, options.held, layout_version).await?;
-        let read = self.read_leased(start, end, options).await;
-        drop(lease);
+        let lock = self.use_lock(extent, LockMode::Pr, options.call_pages, layout_version).await?;
+        let read = self.read_locked(start, end, options).await;
+        drop(lock);
         Ok(read?)
     }
 
-    /// As [`Object::read`], for a caller that has the lease. Enqueuing another one here could wait for the
+    /// As [`Object::read`], for a caller that uses such a lock. Enqueuing another one here could wait for the
     /// caller's own to be cancelled.
-    pub(super) async fn read_leased(
+    pub(super) async fn read_locked(
         self: &Arc<Self>,
         start: u64,
         end: u64,
@@ -53,11 +53,11 @@ impl Object {
     ) -> Result<Vec<Bytes>, Errno> {
         let _direct = options.direct.then(|| self.osc.io().begin_direct());
         if options.direct {
-            self.drain(Extent { start, end: end - 1 }).await;
+            self.flush(Extent { start, end: end - 1 }).await;
         }
-        let (held, reading) = self.held(start, end);
+        let (cached, reading) = self.take_cached(start, end);
         let mut out = Output { pieces: Vec::new(), at: start };
-        for (offset, run) in held {
+        for (offset, run) in cached {
             if out.at < offset {
                 let fetched = self.fetch(out.at, offset).await?;
                 out.extend(fetched);
@@ -106,8 +106,8 @@ impl Object {
         layout_version: &LayoutVersion,
     ) -> Result<(), Refusal> {
         let extent = Extent { start, end: end - 1 };
-        // The kernel has asked for none of it: a read that does, and waits for this, pins its pages itself.
-        let lease = self.lease(extent, LockMode::Pr, None, layout_version).await?;
+        // The kernel has asked for none of it: a read that does, and waits for this, says so itself.
+        let lock = self.use_lock(extent, LockMode::Pr, None, layout_version).await?;
         let changes = {
             let state = self.state.lock();
             if state.dirty.overlaps(start, end) || state.writing.overlaps(start, end) {
@@ -127,25 +127,25 @@ impl Object {
                 at += length;
             }
         }
-        drop(lease);
+        drop(lock);
         Ok(())
     }
 
     /// What we hold of the range, the newest of each byte, in order, and what will collect bytes written
     /// since. Clean bytes are moved to the caller.
-    fn held(self: &Arc<Self>, start: u64, end: u64) -> (Vec<(u64, Bytes)>, ReadInFlight) {
+    fn take_cached(self: &Arc<Self>, start: u64, end: u64) -> (Vec<(u64, Bytes)>, ReadInFlight) {
         let mut state = self.state.lock();
         let mut merged = super::extents::Extents::default();
-        let mut keep = |at, run| _ = merged.insert(at, run);
-        state.clean.over(start, end, &mut keep);
+        let mut insert = |at, run| _ = merged.insert(at, run);
+        state.clean.over(start, end, &mut insert);
         state.clean.remove(start, end);
-        state.writing.over(start, end, &mut keep);
-        state.dirty.over(start, end, &mut keep);
+        state.writing.over(start, end, &mut insert);
+        state.dirty.over(start, end, &mut insert);
         let reading = ReadInFlight::begin(self, &mut state, start, end);
         drop(state);
-        let mut held = Vec::new();
-        merged.over(start, end, |at, run| held.push((at, run)));
-        (held, reading)
+        let mut cached = Vec::new();
+        merged.over(start, end, |at, run| cached.push((at, run)));
+        (cached, reading)
     }
 
     /// `start..end` from the OST, in RPCs of at most a bulk each, one after the other's request.
@@ -179,17 +179,14 @@ impl Object {
             let under_way = self.osc.io().read.begin(offset, length as u64);
             let begin = clock.now();
             let answer = call::call::<OstRead>(&*self.osc.channel, call).await;
-            let answer = self.heard(answer)?;
+            let answer = self.note_presence(answer)?;
             let oa = need(answer.reply.ost_body)?.oa;
-            let got = usize::try_from(answer.body.status).map_err(|_| Errno::EPROTO)?;
             let mut pieces = answer.bulk;
             if pieces.is_empty() && !answer.reply.short_io.is_empty() {
                 pieces = vec![answer.reply.short_io];
             }
             let received: usize = pieces.iter().map(Bytes::len).sum();
-            if received < got || got > length {
-                return Err(Errno::EPROTO);
-            }
+            let got = self.read_count(answer.body.status, received, length)?;
             trim(&mut pieces, got as u64);
             under_way.answered(clock.now().since(begin), got as u64);
             let checksum = limits.checksum.filter(|_| oa.valid.contains(Valid::CKSUM));
@@ -209,6 +206,19 @@ impl Object {
             "the OST's bytes never came as they were sent: given up (osc.*.resend_count)"
         );
         Err(Errno::EIO)
+    }
+
+    /// How many bytes a read that asked for `length` has brought, by the reply's `status`.
+    fn read_count(&self, status: i32, received: usize, length: usize) -> Result<usize, Errno> {
+        let got = usize::try_from(status).ok().filter(|got| *got <= received.min(length));
+        got.ok_or_else(|| {
+            let target = self.osc.channel.target_uuid();
+            tracing::warn!(
+                %target, file = %self.file, object = ?self.oi, status, received, length,
+                "a reply to a read says more bytes than it has or was asked for"
+            );
+            Errno::EPROTO
+        })
     }
 
     fn read_call(&self, offset: u64, length: usize, limits: &NegotiatedLimits) -> Call {

@@ -37,18 +37,18 @@ impl Object {
         let length = data.len() as u64;
         let extent = Extent::of_length(offset, length).ok_or(Errno::EFBIG)?;
         let losses = self.state.lock().losses;
-        let lease = self.lease(extent, LockMode::Pw, options.held, layout_version).await?;
-        self.write_leased(offset, data, owner, options).await?;
+        let lock = self.use_lock(extent, LockMode::Pw, options.call_pages, layout_version).await?;
+        self.write_locked(offset, data, owner, options).await?;
         if self.state.lock().losses != losses {
-            self.drop_pages(extent, options.held).await;
+            self.drop_pages(extent, options.call_pages).await;
         }
-        drop(lease);
+        drop(lock);
         Ok(())
     }
 
-    /// As [`Object::write`], for a caller that has the lease. Enqueuing another one here could wait for the
+    /// As [`Object::write`], for a caller that uses such a lock. Enqueuing another one here could wait for the
     /// caller's own to be cancelled.
-    pub(super) async fn write_leased(
+    pub(super) async fn write_locked(
         self: &Arc<Self>,
         offset: u64,
         data: Bytes,
@@ -60,12 +60,14 @@ impl Object {
         if options.direct || options.sync {
             self.write_through(offset, data, options.sync).await?;
         } else {
-            self.write_back(offset, data).await?;
+            self.write_cached(offset, data).await?;
         }
         Ok(())
     }
 
-    async fn write_back(self: &Arc<Self>, offset: u64, data: Bytes) -> Result<(), Errno> {
+    /// Accepts `data` as dirty, as soon as the limits for dirty bytes admit it; writes it through if there is no
+    /// grant for it.
+    async fn write_cached(self: &Arc<Self>, offset: u64, data: Bytes) -> Result<(), Errno> {
         loop {
             let relieved = self.osc.shared.relieved.notified();
             match self.accept(offset, &data) {
@@ -74,31 +76,32 @@ impl Object {
                     return self.write_through(offset, data, false).await;
                 }
                 // Replies to what is dirty now may bring grant.
-                Err(Shortage::NoGrant) => self.drain(Extent::ALL).await,
+                Err(Shortage::NoGrant) => self.flush(Extent::ALL).await,
                 // The dirty bytes are other objects'.
                 Err(Shortage::TooDirty) if self.is_idle() => relieved.await,
-                Err(Shortage::TooDirty) => self.drain(Extent::ALL).await,
+                Err(Shortage::TooDirty) => self.flush(Extent::ALL).await,
             }
         }
     }
 
-    /// Takes the bytes as dirty if the grant covers them, and schedules their write-back.
+    /// Takes the bytes as dirty if the grant covers them, and sees to it that they are flushed: at once if they fill
+    /// an RPC, else by the queue.
     fn accept(self: &Arc<Self>, offset: u64, data: &Bytes) -> Result<(), Shortage> {
         let end = offset + data.len() as u64;
-        let (is_full, schedule, is_pressed) = {
+        let (is_full, is_to_queue, is_pressed) = {
             let mut state = self.state.lock();
             let is_pressed = self.osc.reserve(state.dirty.cost_of(offset, data.len() as u64))?;
             state.dirty.insert(offset, data.clone());
             state.clean.remove(offset, end);
             self.touch(&mut state, offset, data);
             let is_full = state.dirty.bytes() >= self.osc.limits().bulk_bytes;
-            let schedule = !is_full && !std::mem::replace(&mut state.scheduled, true);
-            (is_full, schedule, is_pressed)
+            let is_to_queue = !is_full && !std::mem::replace(&mut state.is_queued, true);
+            (is_full, is_to_queue, is_pressed)
         };
         if is_full {
-            self.start_flush();
-        } else if schedule {
-            self.schedule_flush();
+            self.start_full_rpcs();
+        } else if is_to_queue {
+            self.queue_flush();
         }
         if is_pressed {
             self.osc.hurry();
@@ -130,7 +133,7 @@ impl Object {
         sync: bool,
     ) -> Result<(), Errno> {
         let end = offset + data.len() as u64;
-        self.drain(Extent { start: offset, end: end - 1 }).await;
+        self.flush(Extent { start: offset, end: end - 1 }).await;
         let bulk = self.osc.limits().bulk_bytes as usize;
         let mut at = 0;
         while at < data.len() {
@@ -147,35 +150,36 @@ impl Object {
         Ok(())
     }
 
-    /// Writes everything dirty in the background, full RPCs at once.
-    fn start_flush(self: &Arc<Self>) {
+    /// Starts, in the background, write RPCs for what is dirty, as long as they are full; the rest waits in the
+    /// queue for more.
+    fn start_full_rpcs(self: &Arc<Self>) {
         let object = Arc::clone(self);
         let bulk = self.osc.limits().bulk_bytes;
         let task = async move {
             while object.state.lock().dirty.bytes() >= bulk {
-                if !object.flush_some(Extent::ALL, bulk) {
+                if !object.start_write_rpc(Extent::ALL, bulk) {
                     break;
                 }
             }
-            let schedule = {
+            let is_to_queue = {
                 let mut state = object.state.lock();
-                !state.dirty.is_empty() && !std::mem::replace(&mut state.scheduled, true)
+                !state.dirty.is_empty() && !std::mem::replace(&mut state.is_queued, true)
             };
-            if schedule {
-                object.schedule_flush();
+            if is_to_queue {
+                object.queue_flush();
             }
         };
         self.osc.shared.world.tasks.spawn("write-back", Box::pin(task));
     }
 
-    /// Writes everything dirty in `extent` and waits until nothing of it is under way. Several RPCs
-    /// at once. A failure is the file's, not the caller's: calls that only need their turn behind these
-    /// bytes do not fail for them.
-    pub(super) async fn drain(self: &Arc<Self>, extent: Extent) {
+    /// Sends everything dirty in `extent` and waits until no write of it is under way. Several RPCs at once. A
+    /// failure is the file's, not the caller's: calls that only have to come behind these bytes do not fail for
+    /// them.
+    pub(super) async fn flush(self: &Arc<Self>, extent: Extent) {
         let end = extent.end.saturating_add(1);
         loop {
             let changed = self.changed.notified();
-            if self.flush_some(extent, 0) {
+            if self.start_write_rpc(extent, 0) {
                 continue;
             }
             let pending = {
@@ -191,7 +195,7 @@ impl Object {
 
     /// Starts one RPC with dirty bytes of `extent` if there are `least` of them or more; returns whether it
     /// did. The RPC goes on in a task.
-    pub(super) fn flush_some(self: &Arc<Self>, extent: Extent, least: u64) -> bool {
+    pub(super) fn start_write_rpc(self: &Arc<Self>, extent: Extent, least: u64) -> bool {
         let end = extent.end.saturating_add(1);
         let (runs, cost) = {
             let mut state = self.state.lock();
@@ -212,14 +216,14 @@ impl Object {
         }
         self.osc.begin_sending(cost);
         let object = Arc::clone(self);
-        let task = async move { object.write_out(runs, cost).await };
+        let task = async move { object.send_dirty(runs, cost).await };
         self.osc.shared.world.tasks.spawn("write", Box::pin(task));
         true
     }
 
     /// Sends runs that are marked as writing and used `cost` of the grant, and removes the mark. What the OST
     /// refuses is lost here too, and reported.
-    async fn write_out(self: &Arc<Self>, runs: Vec<Run>, cost: u64) {
+    async fn send_dirty(self: &Arc<Self>, runs: Vec<Run>, cost: u64) {
         let sent = self.send(&runs, BrwFlags::FROM_GRANT.union(BrwFlags::ASYNC), cost).await;
         self.osc.end_sending(cost, sent.is_ok());
         if let Err(errno) = sent {
@@ -263,12 +267,12 @@ impl Object {
             let (call, sum) = self.write_call(runs, flags, granted);
             let (under_way, begin) = (self.osc.io().write.begin(first, length), clock.now());
             let answer = call::call::<OstWrite>(&*self.osc.channel, call).await;
-            match self.heard(answer) {
+            match self.note_presence(answer) {
                 Ok(answer) => {
                     under_way.answered(clock.now().since(begin), length);
                     let oa = need(answer.reply.ost_body)?.oa;
                     let gained = if oa.valid.contains(Valid::GRANT) { oa.grant } else { 0 };
-                    self.osc.settle(0, gained);
+                    self.osc.add_grant(gained);
                     // The OST leaves it to us to see that it is wrong; Lustre's have written it.
                     let theirs = oa.valid.contains(Valid::CKSUM).then_some(oa.nlink);
                     if let (Some(sum), Some(theirs)) = (sum, theirs.filter(|_| theirs != sum)) {

@@ -33,6 +33,7 @@ impl ClientNamespace {
         let now = self.world.clock.now();
         let known = self.engine.blocking(now, handle, &wanted, flags, &mut actions);
         self.act(actions);
+        // `UnknownLock` says no more.
         known.map_err(|_| Errno::EINVAL)
     }
 
@@ -66,6 +67,7 @@ impl ClientNamespace {
         let now = self.world.clock.now();
         let known = self.engine.completion(now, handle, &desc, flags, &mut actions);
         self.act(actions);
+        // `UnknownLock` says no more.
         known.map_err(|_| Errno::EINVAL)
     }
 

@@ -144,6 +144,23 @@ impl PendingLock {
         )
     }
 
+    /// The lock part of a request with an intent, which carries the cancels of these locks, too: it counts the lock
+    /// itself as one of them.
+    pub(crate) fn intent_request(&self, early: Vec<LockHandle>) -> LdlmRequest {
+        let mut request = self.request();
+        request.count += early.len() as u32;
+        request.handles.truncate(1);
+        request.handles.extend(early);
+        request
+    }
+
+    /// The same of a request without an intent, which counts nothing if it carries no cancels.
+    pub(crate) fn plain_request(&self, early: Vec<LockHandle>) -> LdlmRequest {
+        let has_cancels = !early.is_empty();
+        let request = self.intent_request(early);
+        LdlmRequest { count: if has_cancels { request.count } else { 0 }, ..request }
+    }
+
     /// Takes the target's reply, which came over this connection, and waits until the lock is granted.
     /// `None`: the target granted no lock, as an intent may, or has restarted since and does not know it any
     /// more.
@@ -170,7 +187,7 @@ impl PendingLock {
             return Ok(None);
         }
         let desc = callbacks::desc_of(&reply.desc).ok_or(Errno::EPROTO)?;
-        // If the lock has to wait, the reply's value block is older than what its former holder wrote back.
+        // If the lock has to wait, the reply's value block is older than what its former holder flushed.
         if desc.granted.is_some() && !self.is_completed() {
             self.namespace.cache.learn(desc.resource, &desc.policy, value);
         }
@@ -180,6 +197,7 @@ impl PendingLock {
         let now = self.namespace.world.clock.now();
         let info = self.namespace.engine.replied(now, self.handle, &reply, &mut actions);
         self.namespace.act(actions);
+        // All that the engine says: it has no such lock.
         let info = info.map_err(|_| {
             tracing::warn!(namespace = self.namespace.name(), lock = %self.handle, "reply for no lock");
             Errno::EIO
@@ -213,6 +231,7 @@ impl PendingLock {
                 self.answer = None;
                 Err(errno)
             }
+            // Only a namespace that is gone answers no waiter.
             Err(_) => Err(Errno::EIO),
         }
     }

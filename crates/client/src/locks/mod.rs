@@ -2,8 +2,8 @@
 //!
 //! A [`ClientNamespace`] joins ldlm's [`Namespace`] (the engine, which decides) with the target's channel
 //! (which sends) and a [`CoveredCache`] (which holds what the locks cover: the inode cache, the page cache).
-//! It owns no cached data itself. What always holds: a lock is cancelled only after [`CoveredCache::revoke`]
-//! has ended for all it covered, and never while a [`HeldLock`] of it lives.
+//! It owns no cached data itself. What always holds: a lock is cancelled only after what
+//! [`CoveredCache::begin_revocation`] began has ended for all it covered, and never while a [`HeldLock`] of it lives.
 //!
 //! Costs: a lock found costs no RPC and no allocation; an enqueue one RPC; cancels that come
 //! together go in one RPC, and those of an operation go in the operation's own request.
@@ -58,18 +58,28 @@ pub struct Revocation {
     pub discard: bool,
 }
 
-/// Holds what locks cover.
+/// Holds what locks cover. Its implementors:
+///
+/// | of the locks of | | they cover |
+/// |---|---|---|
+/// | an OST | `data::osc::CoveredData` | pages, dirty bytes, sizes of objects |
+/// | an MDT | `data::mdt::CoveredInodes` | the next for all bits, and `CoveredData` for `DOM` |
+/// | | `cache::CoveredMetadata` | names, attributes, layouts, cached opens |
+/// | the MGS | `config::follow::CoveredConfiguration` | configuration logs |
 pub trait CoveredCache: Send + Sync {
-    /// A lock is being revoked or cancelled: writes back what is dirty, drops what no other lock of `locks`
-    /// covers, and invalidates the kernel's copies. The lock is cancelled when the future is done.
-    fn revoke(
+    /// A lock is being revoked or cancelled: flushes what is dirty, drops what no other lock of `locks` covers, and
+    /// invalidates the kernel's copies. Acts when it is called, not only when the future is polled: metadata that no
+    /// lock covers any more is dropped when this returns. The future does what takes time, and the lock is cancelled
+    /// when it is done.
+    fn begin_revocation(
         &self,
         locks: &Arc<ClientNamespace>,
         revocation: Revocation,
     ) -> BoxFuture<'static, ()>;
 
-    /// The target has evicted us: everything cached under this is invalid. Nothing can be written.
-    fn invalidate(
+    /// The target has evicted us: everything cached under this is invalid, and nothing can be written. As
+    /// [`CoveredCache::begin_revocation`] acts when it is called.
+    fn begin_eviction(
         &self,
         locks: &Arc<ClientNamespace>,
         revocation: Revocation,
@@ -204,7 +214,7 @@ impl ClientNamespace {
         policy: Policy,
         mode: LockMode,
     ) -> Option<HeldLock> {
-        let matched = self.engine.find(&Want { resource, policy, mode, or_waiting: false })?;
+        let matched = self.engine.find(&Want { resource, policy, mode })?;
         Some(HeldLock::new(
             self,
             resource,
@@ -217,7 +227,7 @@ impl ClientNamespace {
     /// Whether a cached lock covers this now.
     #[must_use]
     pub fn covers(&self, resource: ResourceName, policy: Policy, mode: LockMode) -> bool {
-        self.engine.peek(&Want { resource, policy, mode, or_waiting: false }).is_some()
+        self.engine.peek(&Want { resource, policy, mode }).is_some()
     }
 
     /// Which of `bits` of an inode locks of ours cover, each by some lock.
@@ -259,13 +269,7 @@ impl ClientNamespace {
     ) -> Result<HeldLock, Errno> {
         loop {
             let pending = self.begin(request);
-            let mut dlm_req = pending.request();
-            match early.len() as u32 {
-                0 => dlm_req.count = 0,
-                more => dlm_req.count += more,
-            }
-            dlm_req.handles.truncate(1);
-            dlm_req.handles.append(&mut early);
+            let dlm_req = pending.plain_request(std::mem::take(&mut early));
             let request = LdlmEnqueue { dlm_req, ..LdlmEnqueue::default() };
             let (pending, answer) =
                 pending.send::<LdlmEnqueue>(&self.channel, Call::new(request)).await?;
@@ -348,7 +352,7 @@ impl ClientNamespace {
 
     async fn flush_unreplayed(self: &Arc<Self>, action: Action) {
         let Action::Flush { handle, resource, mode, part, discard } = action else { return };
-        self.cache.revoke(self, Revocation { resource, mode, part, discard }).await;
+        self.cache.begin_revocation(self, Revocation { resource, mode, part, discard }).await;
         let mut actions = Vec::new();
         self.engine.flushed(self.world.clock.now(), handle, &mut actions);
         self.act(actions);
@@ -382,7 +386,7 @@ impl ClientNamespace {
         {
             let revocation =
                 Revocation { resource: *resource, mode: *mode, part: *part, discard: *discard };
-            self.cache.revoke(self, revocation).await;
+            self.cache.begin_revocation(self, revocation).await;
             cancels.actions.pop();
         }
         self.engine.take_cancelled(&handles)
@@ -397,7 +401,7 @@ impl ClientNamespace {
         self.cancel(handles);
     }
 
-    /// Cancels all unused locks, each after what it covered was written back.
+    /// Cancels all unused locks, each after what it covered was flushed.
     pub fn cancel_unused(self: &Arc<Self>) {
         let mut actions = Vec::new();
         self.engine.clear_unused(&mut actions);
@@ -452,7 +456,7 @@ impl ClientNamespace {
                 Action::Invalidate { resource, policy, .. } => {
                     let mode = LockMode::Nl;
                     let revocation = Revocation { resource, mode, part: policy, discard: true };
-                    let invalidated = self.cache.invalidate(self, revocation);
+                    let invalidated = self.cache.begin_eviction(self, revocation);
                     self.world.tasks.spawn("lock invalidation", invalidated);
                 }
             }
@@ -470,7 +474,7 @@ impl ClientNamespace {
     fn flush(self: &Arc<Self>, handle: LockHandle, revocation: Revocation) {
         let namespace = Arc::clone(self);
         let task = async move {
-            namespace.cache.revoke(&namespace, revocation).await;
+            namespace.cache.begin_revocation(&namespace, revocation).await;
             let mut actions = Vec::new();
             namespace.engine.flushed(namespace.world.clock.now(), handle, &mut actions);
             namespace.act(actions);
@@ -499,7 +503,7 @@ impl ClientNamespace {
                 LdlmCancel { dlm_req: LdlmRequest::cancel(handles), ..LdlmCancel::default() };
             // A target that did not get it revokes the lock again, or has evicted us.
             if let Err(errno) = call::call::<LdlmCancel>(&*self.channel, Call::new(request)).await {
-                tracing::debug!(namespace = self.name, %errno, "cancel was not heard");
+                tracing::debug!(namespace = self.name, %errno, "a cancel did not arrive");
             }
         }
     }

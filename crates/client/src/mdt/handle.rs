@@ -9,7 +9,7 @@ use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use sheen_rpc::{Answer, ReplayHook};
+use sheen_rpc::{Answer, RequestHook};
 use sheen_types::Fid;
 use sheen_wire::ldlm::LockFlags as WireFlags;
 use sheen_wire::lov::LovMagic;
@@ -18,11 +18,11 @@ use sheen_wire::messages::{Reply, Request};
 use sheen_wire::ptlrpc::PtlrpcBody;
 
 use super::open_file::close_again;
-use super::{Mdt, intent_status};
+use super::{Mdc, intent_status};
 
 /// The handle as the MDT calls it now.
 pub(crate) struct HandleCell {
-    mdt: Weak<Mdt>,
+    mdt: Weak<Mdc>,
     handle: AtomicU64,
     first: Mutex<FirstReply>,
     /// The MDT has refused to close it.
@@ -37,7 +37,7 @@ struct FirstReply {
 }
 
 impl HandleCell {
-    pub(crate) fn new(mdt: &Arc<Mdt>) -> Arc<Self> {
+    pub(crate) fn new(mdt: &Arc<Mdc>) -> Arc<Self> {
         Arc::new(Self {
             mdt: Arc::downgrade(mdt),
             handle: AtomicU64::new(0),
@@ -63,8 +63,8 @@ impl HandleCell {
     }
 }
 
-impl ReplayHook for HandleCell {
-    fn keep(&self, answer: &Answer) -> bool {
+impl RequestHook for HandleCell {
+    fn keep_until_release(&self, answer: &Answer) -> bool {
         let Some((body, layout)) = opened(answer) else { return false };
         *self.first.lock() = FirstReply { fid: body.fid1, layout: layout.clone() };
         self.set_first(body);
@@ -99,7 +99,7 @@ impl ReplayHook for HandleCell {
 /// Puts the current handle into a close.
 pub(super) struct CloseHandle(pub(super) Arc<HandleCell>);
 
-impl ReplayHook for CloseHandle {
+impl RequestHook for CloseHandle {
     fn before_send(&self, request: &mut Request) {
         if let Request::MdsClose(close) = request {
             close.mdt_ioepoch.open_handle = self.0.get();

@@ -16,13 +16,13 @@ use sheen_types::Errno;
 pub(crate) use fids::FidSource;
 pub(crate) use handle::HandleCell;
 pub(crate) use identity::NO_GROUP;
-pub(crate) use open_file::{CloseAttributes, OpenState};
+pub(crate) use open_file::{CloseAttributes, MdtOpen};
 
 use crate::data::InodeData;
 use crate::locks::ClientNamespace;
 
-/// One MDT.
-pub(crate) struct Mdt {
+/// One MDT as this client has it, as Lustre's MDC.
+pub(crate) struct Mdc {
     /// The channel to it.
     pub(crate) channel: Arc<dyn Channel>,
     /// What it has granted to us.

@@ -8,14 +8,14 @@ use sheen_wire::md::{AttrValid, Bias, MdtIoepoch, OpenHandle, RecSetattr, ReintO
 use sheen_wire::messages::MdsClose;
 
 use super::handle::{CloseHandle, HandleCell};
-use super::{Mdt, NO_GROUP};
+use super::{Mdc, NO_GROUP};
 use crate::call;
 use crate::data::{InlineData, InlineView};
 use crate::types::Credentials;
 
 /// A file that is open on an MDT.
-pub(crate) struct OpenState {
-    mdt: Arc<Mdt>,
+pub(crate) struct MdtOpen {
+    mdt: Arc<Mdc>,
     handle: Arc<HandleCell>,
     xid: Xid,
     /// The file's data, if it came along.
@@ -54,10 +54,10 @@ impl CloseAttributes {
     }
 }
 
-impl OpenState {
+impl MdtOpen {
     /// A file that the MDT has opened, in reply to the request `xid`.
     pub(crate) fn new(
-        mdt: Arc<Mdt>,
+        mdt: Arc<Mdc>,
         handle: Arc<HandleCell>,
         xid: Xid,
         inline_data: Option<InlineData>,
@@ -90,14 +90,14 @@ impl OpenState {
         }
     }
 
-    /// As [`OpenState::close`], without waiting: the request goes with the next one to the MDT, if that comes
-    /// soon, and `held` is dropped when the answer has come.
+    /// As [`MdtOpen::close`], without waiting: the request goes with the next one to the MDT, if that comes
+    /// soon, and `until_answered` is dropped when the answer has come.
     pub(crate) async fn close_in_background(
         &self,
         who: &Credentials,
         fid: Fid,
         attributes: Option<CloseAttributes>,
-        held: impl Send + 'static,
+        until_answered: impl Send + 'static,
     ) {
         let mut call = self.close_call(who, fid, attributes);
         call.may_linger = true;
@@ -109,7 +109,7 @@ impl OpenState {
                 handle.note_close_refused();
                 tracing::debug!(file = %fid, %error, "close");
             }
-            drop(held);
+            drop(until_answered);
         });
         self.mdt.channel.call_behind(call, then).await;
     }
@@ -117,13 +117,13 @@ impl OpenState {
     fn close_call(&self, who: &Credentials, fid: Fid, attributes: Option<CloseAttributes>) -> Call {
         let request = request(who, fid, self.handle.get(), attributes);
         let mut call = who.sign(Call::modifying(request));
-        call.on_replay = Some(Arc::new(CloseHandle(Arc::clone(&self.handle))));
+        call.hook = Some(Arc::new(CloseHandle(Arc::clone(&self.handle))));
         call
     }
 }
 
 /// Closes what a restarted MDT has opened by replay though it was closed before. Does not wait.
-pub(super) fn close_again(mdt: &Arc<Mdt>, fid: Fid, handle: OpenHandle) {
+pub(super) fn close_again(mdt: &Arc<Mdc>, fid: Fid, handle: OpenHandle) {
     let who = Credentials::root();
     let call = who.sign(Call::modifying(request(&who, fid, handle, None)));
     let then = Box::new(move |result: Result<Answer, RpcError>| {

@@ -83,8 +83,7 @@ impl Meta {
     ) -> Result<Option<FileLock>, Errno> {
         let mdt = self.mdt(inode.fid)?;
         let pending = mdt.locks.begin(ask(inode.fid, owner, &lock, LockFlags::TEST_LOCK));
-        let mut dlm_req = pending.request();
-        dlm_req.count = 0;
+        let dlm_req = pending.plain_request(Vec::new());
         let request = LdlmEnqueue { dlm_req, ..LdlmEnqueue::default() };
         let answer = call::call::<LdlmEnqueue>(&*mdt.channel, Call::new(request)).await?;
         let desc = call::need(answer.reply.dlm_rep)?.desc;

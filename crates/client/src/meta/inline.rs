@@ -8,7 +8,7 @@ use sheen_wire::md::{MdtBody, Valid};
 use sheen_wire::ost::{NiobufRemote, OstLvb};
 
 use crate::data::InlineData;
-use crate::mdt::Mdt;
+use crate::mdt::Mdc;
 
 /// Bytes of reply that an open to read reserves for data of the file, by default: Lustre's largest
 /// (`MDC_DOM_MAX_INLINE_REPSIZE`).
@@ -56,7 +56,7 @@ fn inline_data(body: &MdtBody, inline: &Bytes) -> Option<(u64, Bytes)> {
     (data.len() >= length).then(|| (piece.offset, data.slice(..length)))
 }
 
-impl Mdt {
+impl Mdc {
     /// Passes the data that came with an open to the data path, before any call can find the lock that covers
     /// it.
     pub(super) fn take_inline(
@@ -70,6 +70,7 @@ impl Mdt {
             return None;
         }
         let (offset, data) = inline_data(body, inline)?;
+        // One that cannot be read is in the log as the file's own.
         let layout = sheen_layout::parse(layout).ok()??;
         let on_mdt = |(mapping, stripe): (_, Option<_>)| stripe.is_none().then_some(mapping);
         let mapping = layout.objects().find_map(on_mdt)?;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use sheen_ldlm::{LockFlags, Policy};
-use sheen_rpc::{Answer, Call, ReplayHook};
+use sheen_rpc::{Answer, Call, RequestHook};
 use sheen_types::{Errno, Extent, InodeBits, LockMode};
 use sheen_wire::ldlm::{IntentOp, LdlmIntent, LockFlags as WireFlags};
 use sheen_wire::md::{LayoutIntent, LayoutIntentOp, MdsOpenFlags};
@@ -29,8 +29,8 @@ struct LayoutReplay {
     made: Mutex<Bytes>,
 }
 
-impl ReplayHook for LayoutReplay {
-    fn keep(&self, answer: &Answer) -> bool {
+impl RequestHook for LayoutReplay {
+    fn keep_until_release(&self, answer: &Answer) -> bool {
         if let Reply::LdlmIntentLayout(reply) = &answer.reply {
             *self.made.lock() = reply.dlm_lvb.clone();
         }
@@ -97,10 +97,7 @@ impl Meta {
         };
         let call = match op {
             LayoutIntentOp::ACCESS => Call::new(request),
-            _ => Call {
-                on_replay: Some(Arc::new(LayoutReplay::default())),
-                ..Call::modifying(request)
-            },
+            _ => Call { hook: Some(Arc::new(LayoutReplay::default())), ..Call::modifying(request) },
         };
         let call = who.sign(call.with_reply_room(self.layout_room()));
         let (pending, answer) = pending.send::<LdlmIntentLayout>(&mdt.channel, call).await?;
@@ -133,7 +130,7 @@ impl Meta {
         }
         let flags = MdsOpenFlags::WRITE | MdsOpenFlags::BY_FID;
         let target = OpenTarget::Known(inode);
-        match self.open_intent(who, target, flags, Some(layout)).await?.state {
+        match self.open_intent(who, target, flags, Some(layout)).await?.open {
             Some(open) => open.close(who, inode.fid, None).await,
             None => Err(Errno::EPROTO),
         }

@@ -12,18 +12,18 @@
 //!
 //! [`Meta::mdt`] is the only place that decides which MDT an inode is on (Lustre's LMV).
 
-mod change;
+mod absent_names;
 mod create;
 mod fid2path;
 mod flock;
 mod getattr;
 mod inline;
-mod keep;
 mod layout;
-mod learn;
 mod link;
 mod lookup;
+mod name_changes;
 mod open;
+mod open_cached;
 mod pack;
 mod parent;
 mod readdir;
@@ -45,14 +45,14 @@ use sheen_wire::ldlm::LdlmRequest;
 
 pub(crate) use create::CreateRequest;
 pub(crate) use flock::FlockWait;
-pub(crate) use keep::OpenHandle;
 pub(crate) use lookup::LookupDepth;
 pub(crate) use open::wanted_by_open;
+pub(crate) use open_cached::OwnOrCachedOpen;
 pub(crate) use setattr::{SetattrRight, resolve};
 pub(crate) use statfs::{TargetStat, mdt_statfs, ost_statfs};
 
-use crate::cache::{Inode, MetaCache};
-use crate::mdt::Mdt;
+use crate::cache::{CoveredMetadata, Inode};
+use crate::mdt::Mdc;
 
 /// Bytes of reply reserved for a layout by default: 170 stripes. A larger one arrives, too.
 const EA_ROOM: usize = 4096;
@@ -63,9 +63,9 @@ const ACL_ROOM: usize = 1024;
 /// All metadata operations.
 pub(crate) struct Meta {
     pub(crate) world: World,
-    pub(crate) cache: Arc<MetaCache>,
-    mdts: Vec<Arc<Mdt>>,
-    keeps_xattrs: AtomicBool,
+    pub(crate) cache: Arc<CoveredMetadata>,
+    mdts: Vec<Arc<Mdc>>,
+    caches_xattrs: AtomicBool,
     rooms: ReplyRooms,
 }
 
@@ -77,22 +77,22 @@ struct ReplyRooms {
 
 impl Meta {
     /// Operations on these MDTs; the first is MDT0000.
-    pub(crate) fn new(world: World, cache: Arc<MetaCache>, mdts: Vec<Arc<Mdt>>) -> Self {
+    pub(crate) fn new(world: World, cache: Arc<CoveredMetadata>, mdts: Vec<Arc<Mdc>>) -> Self {
         let rooms = ReplyRooms {
             layout: AtomicUsize::new(EA_ROOM),
             inline: AtomicUsize::new(inline::INLINE_ROOM),
         };
-        Self { world, cache, mdts, keeps_xattrs: AtomicBool::new(true), rooms }
+        Self { world, cache, mdts, caches_xattrs: AtomicBool::new(true), rooms }
     }
 
     /// Whether extended attributes are kept under their locks.
-    pub(crate) fn keeps_xattrs(&self) -> bool {
-        self.keeps_xattrs.load(Ordering::Relaxed)
+    pub(crate) fn caches_xattrs(&self) -> bool {
+        self.caches_xattrs.load(Ordering::Relaxed)
     }
 
     /// Sets that.
-    pub(crate) fn keep_xattrs(&self, on: bool) {
-        self.keeps_xattrs.store(on, Ordering::Relaxed);
+    pub(crate) fn set_caches_xattrs(&self, on: bool) {
+        self.caches_xattrs.store(on, Ordering::Relaxed);
     }
 
     /// Bytes of an answer that are meant for a layout (`default_easize`).
@@ -116,7 +116,7 @@ impl Meta {
     }
 
     /// All MDTs.
-    pub(crate) fn mdts(&self) -> &[Arc<Mdt>] {
+    pub(crate) fn mdts(&self) -> &[Arc<Mdc>] {
         &self.mdts
     }
 
@@ -125,13 +125,13 @@ impl Meta {
     ///
     /// # Errors
     /// `ENODEV` if there is none.
-    pub(crate) fn mdt(&self, fid: Fid) -> Result<&Arc<Mdt>, Errno> {
+    pub(crate) fn mdt(&self, fid: Fid) -> Result<&Arc<Mdc>, Errno> {
         let _ = fid;
         self.mdts.first().ok_or(Errno::ENODEV)
     }
 
     /// The MDT for a new inode under `parent`.
-    pub(crate) fn mdt_for_new(&self, parent: &Inode) -> Result<&Arc<Mdt>, Errno> {
+    pub(crate) fn mdt_for_new(&self, parent: &Inode) -> Result<&Arc<Mdc>, Errno> {
         self.mdt(parent.fid)
     }
 
@@ -149,7 +149,7 @@ impl Meta {
     }
 
     /// Cancels locks that conflict with an operation on inodes of `mdt`, in the operation's own request.
-    async fn cancel_early(&self, mdt: &Mdt, wanted: &[(&Inode, InodeBits)]) -> Option<LdlmRequest> {
+    async fn cancel_early(&self, mdt: &Mdc, wanted: &[(&Inode, InodeBits)]) -> Option<LdlmRequest> {
         let wanted: Vec<_> =
             wanted.iter().map(|(inode, bits)| (inode.resource(), LockMode::Ex, *bits)).collect();
         let handles: Vec<LockHandle> = mdt.locks.cancel_early(&wanted).await;

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use sheen_ldlm::{LockFlags, Policy};
-use sheen_rpc::{Call, ReplayHook};
+use sheen_rpc::{Call, RequestHook};
 use sheen_types::access::May;
-use sheen_types::{Errno, Fid, InodeBits, LockMode, Name};
-use sheen_wire::ldlm::{IntentOp, LdlmIntent};
+use sheen_types::{Errno, Fid, InodeBits, LockHandle, LockMode, Name};
+use sheen_wire::ldlm::{IntentOp, LdlmIntent, LdlmReply};
 use sheen_wire::md::{Disposition, MdsOpenFlags, RecCreate, ReintOp};
 use sheen_wire::messages::LdlmIntentOpen;
 use sheen_wire::text::Text;
@@ -17,9 +17,9 @@ use sheen_wire::text::Text;
 use super::inline::data_value;
 use super::{ACL_ROOM, Meta};
 use crate::cache::{CacheEpoch, ChangeOutcome, Inode, Pin, ReplyAttributes};
-use crate::call;
-use crate::locks::{HeldLock, LockRequest};
-use crate::mdt::{HandleCell, OpenState, intent_status};
+use crate::call::{self, TypedReply};
+use crate::locks::{HeldLock, LockRequest, PendingLock};
+use crate::mdt::{HandleCell, Mdc, MdtOpen, intent_status};
 use crate::types::{Credentials, FileType, OpenFlags};
 
 /// What the name of a file without a name begins with (`LUSTRE_VOLATILE_HDR`).
@@ -30,7 +30,7 @@ pub(crate) struct OpenedInode {
     /// The inode.
     pub(crate) pin: Pin,
     /// Its handle, if its kind has any.
-    pub(crate) state: Option<OpenState>,
+    pub(crate) open: Option<MdtOpen>,
     /// Whether it was made.
     pub(crate) created: bool,
     /// The lock that came with it.
@@ -45,6 +45,77 @@ pub(super) enum OpenTarget<'a> {
     Name { parent: &'a Inode, name: &'a Name },
     /// A known inode.
     Known(&'a Inode),
+}
+
+/// The MDT's answer to an open, and what waits for it.
+struct OpenReply {
+    mdt: Arc<Mdc>,
+    handle: Arc<HandleCell>,
+    pending: PendingLock,
+    answer: TypedReply<LdlmIntentOpen>,
+}
+
+impl<'a> OpenTarget<'a> {
+    /// The inode on which the lock is asked for.
+    fn locked(&self) -> &'a Inode {
+        match self {
+            Self::Create { parent: on, .. } | Self::Name { parent: on, .. } | Self::Known(on) => on,
+        }
+    }
+
+    /// The operation, and which lock is asked for with it.
+    fn intent(&self) -> (IntentOp, InodeBits, LockMode) {
+        match self {
+            Self::Create { .. } => {
+                // The MDT gives a lock on what it makes; `XATTR` asks for that bit as well, so that
+                // the kernel's question for capabilities before the first write is answered here.
+                let bits = InodeBits::UPDATE | InodeBits::XATTR;
+                (IntentOp::OPEN | IntentOp::CREAT, bits, LockMode::Cw)
+            }
+            Self::Name { .. } | Self::Known(_) => (IntentOp::OPEN, InodeBits::LOOKUP, LockMode::Cr),
+        }
+    }
+
+    /// The name that the request carries.
+    fn name(&self) -> Text {
+        match self {
+            Self::Create { name, .. } | Self::Name { name, .. } => Text::from(*name),
+            Self::Known(_) => Text::default(),
+        }
+    }
+}
+
+/// The client's own locks that conflict with the open: their cancels go with it.
+async fn cancel_before_open(
+    mdt: &Mdc,
+    target: &OpenTarget<'_>,
+    flags: MdsOpenFlags,
+) -> Vec<LockHandle> {
+    let on = target.locked().resource();
+    let conflicting = match target {
+        OpenTarget::Create { .. } => (on, LockMode::Ex, mdt.conflicting_names()),
+        // Handles that are only cached do not conflict.
+        OpenTarget::Known(_) if flags.contains(MdsOpenFlags::WRITE) => {
+            (on, LockMode::Cw, InodeBits::OPEN)
+        }
+        OpenTarget::Known(_) if flags.contains(MdsOpenFlags::EXEC) => {
+            (on, LockMode::Pr, InodeBits::OPEN)
+        }
+        OpenTarget::Name { .. } | OpenTarget::Known(_) => return Vec::new(),
+    };
+    mdt.locks.cancel_early(&[conflicting]).await
+}
+
+/// Why the MDT has not opened anything, as its answer says.
+fn refused(lock: &LdlmReply) -> Result<(), Errno> {
+    let has = |what| lock.policy_res1.contains(what);
+    match intent_status(lock.policy_res2) {
+        Some(errno) => Err(errno),
+        None if has(Disposition::LOOKUP_NEG) && !has(Disposition::OPEN_CREATE) => {
+            Err(Errno::ENOENT)
+        }
+        None => Ok(()),
+    }
 }
 
 /// Linux's open flags as the MDT takes them.
@@ -92,10 +163,10 @@ impl Meta {
         who: &Credentials,
         inode: &Inode,
         flags: OpenFlags,
-    ) -> Result<Option<OpenState>, Errno> {
+    ) -> Result<Option<MdtOpen>, Errno> {
         let flags = wire_flags(flags).without(MdsOpenFlags::EXCL) | MdsOpenFlags::BY_FID;
         let opened = self.open_intent(who, OpenTarget::Known(inode), flags, None).await?;
-        Ok(opened.state)
+        Ok(opened.open)
     }
 
     /// Opens what `name` in `parent` is, to read. One RPC.
@@ -113,7 +184,7 @@ impl Meta {
         Ok(opened)
     }
 
-    /// Opens `name` in `parent`, creating it if absent. One RPC. With `keeps` it asks for the lock that
+    /// Opens `name` in `parent`, creating it if absent. One RPC. With `caches` it asks for the lock that
     /// lets the open stay.
     pub(crate) async fn open_create(
         &self,
@@ -121,10 +192,10 @@ impl Meta {
         parent: &Inode,
         name: &Name,
         mode: u32,
-        (flags, keeps): (OpenFlags, bool),
+        (flags, caches): (OpenFlags, bool),
     ) -> Result<OpenedInode, Errno> {
         let fid = self.mdt_for_new(parent)?.fids.next().await?;
-        let lock = if keeps { MdsOpenFlags::LOCK } else { MdsOpenFlags::NONE };
+        let lock = if caches { MdsOpenFlags::LOCK } else { MdsOpenFlags::NONE };
         let flags = wire_flags(flags) | MdsOpenFlags::CREAT | lock;
         let changing = self.begin_change(parent, Some(name), None).await;
         let target = OpenTarget::Create { parent, name, mode, fid };
@@ -137,7 +208,7 @@ impl Meta {
         let mut opened = opened?;
         // The name is sure as long as that lock is in use.
         self.cache.inodes.remember_name(parent, name, &opened.pin);
-        if !keeps {
+        if !caches {
             opened.held = None;
         }
         Ok(opened)
@@ -153,6 +224,7 @@ impl Meta {
     ) -> Result<OpenedInode, Errno> {
         let fid = self.mdt_for_new(parent)?.fids.next().await?;
         let name = format!("{VOLATILE}:0000:{:04X}", self.world.random.number() as u16);
+        // A legal name: ours.
         let name = Name::new(name.as_bytes()).map_err(|_| Errno::EINVAL)?;
         let access = MdsOpenFlags::READ | MdsOpenFlags::WRITE;
         let flags = access | MdsOpenFlags::CREAT | MdsOpenFlags::EXCL | MdsOpenFlags::VOLATILE;
@@ -170,71 +242,38 @@ impl Meta {
         flags: MdsOpenFlags,
         layout: Option<Bytes>,
     ) -> Result<OpenedInode, Errno> {
-        let (on, opc, bits, mode) = match &target {
-            OpenTarget::Create { parent, .. } => {
-                // The MDT gives a lock on what it makes; `XATTR` asks for that bit as well, so that
-                // the kernel's question for capabilities before the first write is answered here.
-                let bits = InodeBits::UPDATE | InodeBits::XATTR;
-                (*parent, IntentOp::OPEN | IntentOp::CREAT, bits, LockMode::Cw)
-            }
-            OpenTarget::Name { parent: on, .. } | OpenTarget::Known(on) => {
-                (*on, IntentOp::OPEN, InodeBits::LOOKUP, LockMode::Cr)
-            }
-        };
+        let on = target.locked();
         let mdt = Arc::clone(self.mdt(on.fid)?);
-        let mut early = Vec::new();
-        match &target {
-            OpenTarget::Create { .. } => {
-                let parent = (on.resource(), LockMode::Ex, mdt.conflicting_names());
-                early = mdt.locks.cancel_early(&[parent]).await;
-            }
-            // Handles that are only kept open do not conflict.
-            OpenTarget::Known(_) if flags.intersects(MdsOpenFlags::WRITE | MdsOpenFlags::EXEC) => {
-                let mode = match flags.contains(MdsOpenFlags::WRITE) {
-                    true => LockMode::Cw,
-                    false => LockMode::Pr,
-                };
-                early = mdt.locks.cancel_early(&[(on.resource(), mode, InodeBits::OPEN)]).await;
-            }
-            OpenTarget::Name { .. } | OpenTarget::Known(_) => {}
-        }
+        let early = cancel_before_open(&mdt, &target, flags).await;
+        let (opc, bits, mode) = target.intent();
         let pending = mdt.locks.begin(LockRequest {
             resource: on.resource(),
             policy: Policy::bits(bits),
             mode,
             flags: LockFlags::HAS_INTENT,
         });
-        let mut dlm_req = pending.request();
-        dlm_req.count += early.len() as u32;
-        dlm_req.handles.truncate(1);
-        dlm_req.handles.extend(early);
         let request = LdlmIntentOpen {
-            dlm_req,
+            dlm_req: pending.intent_request(early),
             ldlm_intent: LdlmIntent { opc },
             rec_reint: self.open_record(who, &target, flags, layout.is_some()),
-            name: Some(match &target {
-                OpenTarget::Create { name, .. } | OpenTarget::Name { name, .. } => {
-                    Text::from(*name)
-                }
-                OpenTarget::Known(_) => Text::default(),
-            }),
+            name: Some(target.name()),
             eadata: layout.unwrap_or_default(),
             ..LdlmIntentOpen::default()
         };
         let handle = HandleCell::new(&mdt);
         let mut call = who.sign(Call::modifying(request).with_reply_room(self.reply_room(flags)));
-        call.on_replay = Some(Arc::clone(&handle) as Arc<dyn ReplayHook>);
+        call.hook = Some(Arc::clone(&handle) as Arc<dyn RequestHook>);
         let (pending, answer) = pending.send::<LdlmIntentOpen>(&mdt.channel, call).await?;
+        let reply = OpenReply { mdt, handle, pending, answer };
+        self.note_opened(on, reply).await
+    }
+
+    /// Takes the MDT's answer over: data and lock first, then what it says of the inode.
+    async fn note_opened(&self, on: &Inode, reply: OpenReply) -> Result<OpenedInode, Errno> {
+        let OpenReply { mdt, handle, pending, answer } = reply;
         let reply = answer.reply;
         let lock = call::need(reply.dlm_rep)?;
-        if let Some(errno) = intent_status(lock.policy_res2) {
-            return Err(errno);
-        }
-        if lock.policy_res1.contains(Disposition::LOOKUP_NEG)
-            && !lock.policy_res1.contains(Disposition::OPEN_CREATE)
-        {
-            return Err(Errno::ENOENT);
-        }
+        refused(&lock)?;
         let body = reply.mdt_body.as_ref();
         let inline_data = mdt.take_inline(&lock, body, (&reply.mdt_md, &reply.niobuf_inline));
         let value = data_value(&lock, body);
@@ -256,8 +295,8 @@ impl Meta {
             self.changed(answer.body.transno, &[on, &pin]);
         }
         let open = lock.policy_res1.contains(Disposition::OPEN_OPEN);
-        let state = open.then_some(OpenState::new(mdt, handle, answer.xid, inline_data));
-        Ok(OpenedInode { pin, state, created, held })
+        let open = open.then_some(MdtOpen::new(mdt, handle, answer.xid, inline_data));
+        Ok(OpenedInode { pin, open, created, held })
     }
 
     fn open_record(

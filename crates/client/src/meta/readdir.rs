@@ -104,7 +104,11 @@ impl Meta {
         let request = MdsReadpage { mdt_body, ..MdsReadpage::default() };
         let call = who.sign(Call::new(request).with_bulk(Bulk::Sink(CHUNK_BYTES)));
         match call::call::<MdsReadpage>(&*mdt.channel, call).await {
-            Ok(answer) => Chunk::decode(hash, &answer.bulk),
+            Ok(answer) => Chunk::decode(hash, &answer.bulk).map_err(|bad| {
+                let mdt = mdt.channel.target_uuid();
+                tracing::warn!(%mdt, directory = %inode.fid, hash, %bad, "an MDT has sent pages that cannot be used");
+                bad.errno()
+            }),
             Err(Errno::ENOENT | Errno::ESTALE) => Ok(Chunk::of_removed(hash)),
             Err(errno) => Err(errno),
         }

@@ -39,24 +39,8 @@ impl Meta {
             true => None,
             false => Some(self.begin_change(to.0, Some(to.1), None).await),
         };
-        let wanted = May::WRITE.and(May::EXEC);
         let request = MdsReintRename {
-            rec_reint: RecRename {
-                opcode: ReintOp::RENAME,
-                cap: who.capabilities(),
-                fsuid: who.uid,
-                fsgid: who.gid,
-                suppgid1: who.group_for(from.0, wanted),
-                suppgid2: who.group_for(to.0, wanted),
-                fid1: from.0.fid,
-                fid2: to.0.fid,
-                time: self.seconds(),
-                mode: moved
-                    .as_ref()
-                    .and_then(|moved| moved.file_type())
-                    .map_or(0, |kind| kind.mode_bits()),
-                ..RecRename::default()
-            },
+            rec_reint: self.rename_record(who, (from.0, to.0), moved.as_deref()),
             name: Some(Text::from(from.1)),
             symtgt: Some(Text::from(to.1)),
             dlm_req,
@@ -83,14 +67,37 @@ impl Meta {
                 }
                 let is_in_use = moved.as_ref().is_none_or(|it| it.state().is_in_use());
                 let name = vec![(to.0.node, to.1.clone(), is_in_use)];
-                self.cache.observers.entries(name).await;
+                self.cache.kernel_cache.entries(name).await;
                 Ok(is_gone)
             }
             Err(errno) => {
                 let names = [from, to].map(|(parent, name)| (parent.node, name.clone(), true));
-                self.cache.observers.entries(names.into()).await;
+                self.cache.kernel_cache.entries(names.into()).await;
                 Err(errno)
             }
+        }
+    }
+
+    fn rename_record(
+        &self,
+        who: &Credentials,
+        (from, to): (&Inode, &Inode),
+        moved: Option<&Inode>,
+    ) -> RecRename {
+        let wanted = May::WRITE.and(May::EXEC);
+        let kind = moved.and_then(Inode::file_type);
+        RecRename {
+            opcode: ReintOp::RENAME,
+            cap: who.capabilities(),
+            fsuid: who.uid,
+            fsgid: who.gid,
+            suppgid1: who.group_for(from, wanted),
+            suppgid2: who.group_for(to, wanted),
+            fid1: from.fid,
+            fid2: to.fid,
+            time: self.seconds(),
+            mode: kind.map_or(0, |kind| kind.mode_bits()),
+            ..RecRename::default()
         }
     }
 
@@ -103,7 +110,7 @@ impl Meta {
         (parent, name): (&Inode, &Name),
         moved: &Inode,
     ) -> bool {
-        if !self.cache.observers.watched() {
+        if !self.cache.kernel_cache.watched() {
             return false;
         }
         let depth = match moved.file_type() {

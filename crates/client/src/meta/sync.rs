@@ -8,7 +8,7 @@ use sheen_wire::messages::MdsSync;
 use super::Meta;
 use crate::cache::Inode;
 use crate::call;
-use crate::mdt::{Mdt, NO_GROUP};
+use crate::mdt::{Mdc, NO_GROUP};
 use crate::types::Credentials;
 
 impl Meta {
@@ -27,7 +27,7 @@ impl Meta {
 }
 
 /// Makes an inode durable, or for no FID everything.
-async fn sync(mdt: &Mdt, who: &Credentials, fid: Fid) -> Result<(), Errno> {
+async fn sync(mdt: &Mdc, who: &Credentials, fid: Fid) -> Result<(), Errno> {
     let mdt_body = who.body(fid, Valid::NONE, NO_GROUP);
     let request = MdsSync { mdt_body, ..MdsSync::default() };
     call::call::<MdsSync>(&*mdt.channel, who.sign(Call::new(request))).await.map(drop)

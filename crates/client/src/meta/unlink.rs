@@ -12,7 +12,7 @@ use sheen_wire::text::Text;
 use super::Meta;
 use crate::cache::{ChangeOutcome, Inode};
 use crate::call;
-use crate::mdt::Mdt;
+use crate::mdt::Mdc;
 use crate::types::{Credentials, FileType};
 
 /// `MDS_INODELOCK_ELC`: everything but data on the MDT, which may still be dirty.
@@ -23,7 +23,7 @@ fn is_nameless(body: &MdtBody) -> bool {
     body.fid1 != Fid::ZERO && body.valid.contains(Valid::NLINK) && body.nlink == 0
 }
 
-impl Mdt {
+impl Mdc {
     /// The bits of an inode whose locks are cancelled when it loses a name: dirty data stays, because only
     /// the MDT knows whether another client has the file open.
     pub(super) fn bits_of_unlinked(&self, inode: &Inode) -> InodeBits {
@@ -83,7 +83,7 @@ impl Meta {
             }
             Err(errno) => {
                 // It is still there, and nothing covers it any more.
-                self.cache.observers.entries(vec![(parent.node, name.clone(), true)]).await;
+                self.cache.kernel_cache.entries(vec![(parent.node, name.clone(), true)]).await;
                 Err(errno)
             }
         }

@@ -43,7 +43,7 @@ impl Meta {
     ) -> Result<Option<Arc<Xattrs>>, Errno> {
         {
             let state = inode.state();
-            if self.keeps_xattrs()
+            if self.caches_xattrs()
                 && let Some(xattrs) = state.xattrs()
             {
                 return Ok(Some(Arc::clone(xattrs)));

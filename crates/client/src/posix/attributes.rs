@@ -58,7 +58,7 @@ impl FileSystem {
         if let Ok(stat) = &answer {
             self.0.show_size(&inode, asked_at, &stat.attributes).await;
         }
-        self.0.used(who, answer)
+        self.0.answer_and_end_retry(who, answer)
     }
 
     /// Changes attributes; a size change needs write permission or a handle open for writing. One
@@ -98,7 +98,7 @@ impl FileSystem {
             self.0.change(who, &inode, &changes, right).await?;
             self.0.stat(who, &inode).await
         };
-        self.0.used(who, changed.await)
+        self.0.answer_and_end_retry(who, changed.await)
     }
 
     /// Space and inodes of the whole file system. One RPC to each target, all at once; none while an earlier
@@ -115,7 +115,12 @@ impl FileSystem {
         let targets = self.0.statfs_all(settings.lazy_statfs()).await;
         let (mdts, osts) = targets.split_at(self.0.meta.mdts().len());
         let mdts: Result<Vec<_>, _> = mdts.iter().map(|target| target.stat.clone()).collect();
-        let osts: Vec<_> = osts.iter().filter_map(|target| target.stat.clone().ok()).collect();
+        let answered = |target: &TargetStat| {
+            let left_out =
+                |errno: &Errno| tracing::debug!(ost = target.name, %errno, "left out of statfs");
+            target.stat.clone().inspect_err(left_out).ok()
+        };
+        let osts: Vec<_> = osts.iter().filter_map(answered).collect();
         let stat = sum(&mdts?, &osts);
         settings.learn_statfs(now, stat);
         Ok(stat)
@@ -158,7 +163,7 @@ impl Mounted {
     /// Makes sure that the kernel uses the size in the reply that is about to be sent. Calls the kernel only
     /// if the inode was ever invalidated: see [`Raise`](super::Raise).
     async fn show_size(&self, inode: &Arc<Inode>, asked: SizeEpoch, shown: &Attributes) {
-        if shown.file_type() != FileType::Regular || !self.observers.watched() {
+        if shown.file_type() != FileType::Regular || !self.kernel_cache.watched() {
             return;
         }
         let clock = &self.meta.world.clock;
@@ -166,7 +171,7 @@ impl Mounted {
         loop {
             match inode.answer_size(asked, shown.size) {
                 SizeReply::Nothing => return,
-                SizeReply::Raise(raise) => return self.observers.raise(raise).await,
+                SizeReply::Raise(raise) => return self.kernel_cache.raise(raise).await,
                 SizeReply::Wait if limit.is_some_and(|limit| limit <= clock.now()) => return,
                 SizeReply::Wait => {
                     let limit = *limit.get_or_insert(clock.now() + RAISE_WAIT);
@@ -217,7 +222,7 @@ impl Mounted {
         }
         if let Some(size) = changes.size {
             inode.state().ask_osts_for_size();
-            self.observers.cut_pages(inode.node, size);
+            self.kernel_cache.cut_pages(inode.node, size);
             let truncating = inode.begin_truncate(size);
             let cut = |data: Arc<dyn DataFile>| async move { data.truncate(size, now).await };
             self.with_data(who, inode, cut).await?;

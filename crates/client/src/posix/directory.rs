@@ -185,6 +185,7 @@ impl Mounted {
 
     /// A listed name without a look at what it stands for.
     fn unseen(&self, parent: &Arc<Inode>, entry: DirEntry) -> DirEntryPlus {
+        // Only `.` and `..` are no names to be looked up.
         let name = Name::new(&entry.name).ok();
         let found = name.map(|name| self.entry_unseen(parent, &name, &entry));
         DirEntryPlus { entry, found }

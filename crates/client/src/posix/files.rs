@@ -14,18 +14,18 @@ use super::{
     Credentials, Entry, Fallocate, FileHandle, FileSystem, FileType, LockOwner, Mounted, NodeId,
     OpenFlags, Opened, Seek, SetAttributes,
 };
-use crate::cache::{Access, KeptOpen, Pin};
-use crate::data::{DataFile, IoOptions, PinnedRange, Refusal, WriteAt};
+use crate::cache::{Access, CachedOpen, Pin};
+use crate::data::{CallPages, DataFile, IoOptions, Refusal, WriteAt};
 use crate::mdt::CloseAttributes;
-use crate::meta::{OpenHandle, SetattrRight};
-use crate::types::KeptOpenCounts;
+use crate::meta::{OwnOrCachedOpen, SetattrRight};
+use crate::types::OpenCounts;
 
 /// Bytes of a hole that one piece of an answer shows; holes are made of shared pieces.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 impl FileSystem {
     /// Opens a file, or a directory to list it ([`OpenFlags::DIRECTORY`]). Truncates if asked to. One
-    /// RPC; none for a directory whose attributes locks cover, and for a file that is kept open so.
+    /// RPC; none for a directory whose attributes locks cover, and for a file whose open is cached so.
     ///
     /// # Errors
     /// As `open(2)`.
@@ -49,21 +49,21 @@ impl FileSystem {
         if self.0.may_list(&pin, who, flags) {
             return Ok(self.0.opened(pin, who, (flags, tally), false, None));
         }
-        if let Some(kept) = self.0.join_kept(who, &pin, flags) {
-            let kept = self.0.used(who, Ok(kept))?;
-            return Ok(self.0.opened(pin, who, (flags, tally), false, Some(kept)));
+        if let Some(cached) = self.0.join_cached(who, &pin, flags) {
+            let cached = self.0.answer_and_end_retry(who, Ok(cached))?;
+            return Ok(self.0.opened(pin, who, (flags, tally), false, Some(cached)));
         }
-        let keeps = self.0.is_worth_keeping(&pin, flags);
+        let caches = self.0.is_worth_caching(&pin, flags);
         let (meta, inode) = (&self.0.meta, &pin);
-        let open = async || match keeps {
-            true => meta.open_to_keep(who, inode, flags).await,
-            false => Ok(meta.open(who, inode, flags).await?.map(OpenHandle::Own)),
+        let open = async || match caches {
+            true => meta.open_to_cache(who, inode, flags).await,
+            false => Ok(meta.open(who, inode, flags).await?.map(OwnOrCachedOpen::Own)),
         };
         let open = self.0.retry_with_rights(who, &[&pin], open).await;
         if matches!(open, Err(Errno::ENOENT)) && self.0.lists_nothing(&pin, who, flags) {
             return Ok(self.0.opened(pin, who, (flags, tally), false, None));
         }
-        let open = self.0.used(who, open)?;
+        let open = self.0.answer_and_end_retry(who, open)?;
         self.0.finish_open(who, pin, (flags, tally), open, false).await
     }
 
@@ -86,15 +86,16 @@ impl FileSystem {
     ) -> Result<(Entry, Opened), Errno> {
         let parent = self.0.pin(parent)?;
         // As in Lustre: how often the file will be opened is not known yet.
-        let keeps = self.0.settings.keep().count() == 1 && self.0.meta.keeps_new(&parent);
-        let create = || self.0.meta.open_create(who, &parent, name, mode, (flags, keeps));
+        let caches =
+            self.0.settings.open_cache().count() == 1 && self.0.meta.caches_new_opens(&parent);
+        let create = || self.0.meta.open_create(who, &parent, name, mode, (flags, caches));
         let mut opened = self.0.retry_with_rights(who, &[&parent], create).await?;
         let node = opened.pin.node;
         let child = Arc::clone(&opened.pin);
         let tally = self.0.count_open(&child);
         // As in Lustre, the MDT answers a name that cannot be opened without asking whether it was
         // to be new.
-        let Some(open) = opened.take_handle(who, Access::of(flags)) else {
+        let Some(open) = opened.take_open(who, Access::of(flags)) else {
             return Err(match child.file_type() {
                 _ if flags.has(OpenFlags::EXCLUSIVE) => Errno::EEXIST,
                 Some(FileType::Directory) => Errno::EISDIR,
@@ -124,7 +125,7 @@ impl FileSystem {
                 // Its close ends what `just_created` allows.
                 let unflushed = opened.unflushed && !created;
                 let opened = Opened { unflushed, ..opened };
-                self.0.used(who, Ok((entry, opened)))
+                self.0.answer_and_end_retry(who, Ok((entry, opened)))
             }
             Err(errno) => {
                 self.0.inodes.forget(node, 1);
@@ -145,8 +146,8 @@ impl FileSystem {
         length: u32,
     ) -> Result<Vec<Bytes>, Errno> {
         // Through any handle: a mapping's pages are read through whichever there is.
-        let held = Extent::of_length(offset, length.into()).map(PinnedRange::of);
-        self.read_for(held, handle, offset, length).await
+        let call_pages = Extent::of_length(offset, length.into()).map(CallPages::of);
+        self.read_for(call_pages, handle, offset, length).await
     }
 
     /// The same for a program's own memory: the kernel holds no page for it. A revocation would take the
@@ -154,7 +155,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// As `pread(2)`.
-    pub async fn read_past_pages(
+    pub async fn read_bypassing_page_cache(
         &self,
         handle: FileHandle,
         offset: u64,
@@ -165,7 +166,7 @@ impl FileSystem {
 
     async fn read_for(
         &self,
-        held: Option<PinnedRange>,
+        call_pages: Option<CallPages>,
         handle: FileHandle,
         offset: u64,
         length: u32,
@@ -175,13 +176,13 @@ impl FileSystem {
             return Err(Errno::EBADF);
         }
         let range = Extent::of_length(offset, length.into());
-        let options = IoOptions { held, ..file.options() };
+        let options = IoOptions { call_pages, ..file.options() };
         let read =
             |data: Arc<dyn DataFile>| async move { data.read(offset, length, options).await };
         if let Some(range) = range.filter(|_| !file.bypasses_page_cache) {
             self.0.after_page_writes(&file.pin, range).await;
         }
-        let pieces = match self.0.with_pages(&file.who, &file.pin, held, read).await? {
+        let pieces = match self.0.with_pages(&file.who, &file.pin, call_pages, read).await? {
             Some(pieces) => pieces,
             None => {
                 self.0.refresh(&file.who, &file.pin).await?;
@@ -194,7 +195,7 @@ impl FileSystem {
         let length = pieces.iter().map(|piece| piece.len() as u64).sum();
         self.0.heat_up(&file, false, length);
         if !file.bypasses_page_cache {
-            self.0.used_pages(file.pin.node, offset, length);
+            self.0.note_pages_used(file.pin.node, offset, length);
             if length < asked {
                 // The kernel may take this for the file's end.
                 file.pin.state().file.kernel_size.replied(offset.saturating_add(length));
@@ -235,14 +236,15 @@ impl FileSystem {
         data: Bytes,
     ) -> Result<u32, Errno> {
         let file = self.0.handles.get(handle)?;
+        // More than any call of the kernel has.
         let length = u32::try_from(data.len()).map_err(|_| Errno::EINVAL)?;
         let range = Extent::of_length(offset, length.into());
         let through = range.filter(|_| !file.bypasses_page_cache);
         let through = through.map(|range| self.0.begin_page_write(&file.pin, range));
-        let held = range.and_then(|range| match writer {
-            Writer::Kernel => Some(PinnedRange::of(range)),
+        let call_pages = range.and_then(|range| match writer {
+            Writer::Kernel => Some(CallPages::of(range)),
             Writer::Program if file.bypasses_page_cache => None,
-            Writer::Program => PinnedRange::written(range),
+            Writer::Program => CallPages::written(range),
         });
         self.0.take_set_id(&file).await?;
         self.0.check_writable(&file)?;
@@ -251,7 +253,7 @@ impl FileSystem {
             Writer::Program | Writer::Kernel => WriteAt::Offset(offset),
         };
         file.note_modified();
-        let (who, options) = (&file.who, IoOptions { held, ..file.options() });
+        let (who, options) = (&file.who, IoOptions { call_pages, ..file.options() });
         let write = |it: Arc<dyn DataFile>| {
             let data = data.clone();
             async move {
@@ -259,16 +261,16 @@ impl FileSystem {
                 Ok((offset, it.layout().room(offset).min(length.into()) as u32))
             }
         };
-        let (offset, written) = self.0.writing(&file, held, write).await?;
+        let (offset, written) = self.0.writing(&file, call_pages, write).await?;
         drop(through);
         self.0.heat_up(&file, true, written.into());
         match writer {
             // The kernel would wait for this very answer before it releases these pages.
             Writer::Program if file.bypasses_page_cache => {
-                self.0.passed_pages(&file.pin, offset, written.into()).await;
+                self.0.drop_bypassed_pages(&file.pin, offset, written.into()).await;
             }
             Writer::Program | Writer::Kernel => {
-                self.0.used_pages(file.pin.node, offset, written.into());
+                self.0.note_pages_used(file.pin.node, offset, written.into());
             }
         }
         Ok(written)
@@ -286,8 +288,8 @@ impl FileSystem {
         if self.0.settings.sync_on_close() && file.modified.load(Ordering::Relaxed) {
             self.0.sync(&file).await?;
         }
-        let heard = (*file.heard.lock()).max(file.failed_before);
-        file.pin.state().file.failures.since(heard)
+        let failures_reported = (*file.failures_reported.lock()).max(file.failed_before);
+        file.pin.state().file.failures.since(failures_reported)
     }
 
     /// The last descriptor is closed. The handle is gone, whatever the answer; `flock` is the owner
@@ -317,7 +319,7 @@ impl FileSystem {
         let file = self.0.handles.get(handle)?;
         let synced = self.0.sync(&file).await;
         // Whatever the reason, a program that gets an error knows that data may be lost.
-        let reported = file.pin.state().file.failures.report(&mut file.heard.lock());
+        let reported = file.pin.state().file.failures.report(&mut file.failures_reported.lock());
         synced.and(reported)
     }
 
@@ -350,8 +352,8 @@ impl FileSystem {
     pub async fn seek(&self, handle: FileHandle, offset: u64, what: Seek) -> Result<u64, Errno> {
         let file = self.0.handles.get(handle)?;
         let seek = |data: Arc<dyn DataFile>| async move { data.seek(offset, what).await };
-        if let Some(place) = self.0.with_data(&file.who, &file.pin, seek).await? {
-            return Ok(place);
+        if let Some(at) = self.0.with_data(&file.who, &file.pin, seek).await? {
+            return Ok(at);
         }
         self.0.refresh(&file.who, &file.pin).await?;
         let size = file.pin.state().last_attributes().map_or(0, |known| known.size);
@@ -371,14 +373,14 @@ impl FileSystem {
         self.0.meta.sync_all(who).await
     }
 
-    /// Writes everything back, cancels all locks, closes all handles, and disconnects from all targets.
+    /// Flushes everything, cancels all locks, closes all handles, and disconnects from all targets.
     pub async fn unmount(&self) {
         for file in self.0.handles.take_all() {
             if let Err(errno) = self.0.close(&file).await {
                 tracing::debug!(%errno, "close at unmount");
             }
         }
-        self.0.close_all_kept().await;
+        self.0.close_all_cached().await;
         self.0.data.shut_down().await;
         self.0.closing.wait(&*self.0.targets.world.clock).await;
         self.0.targets.disconnect_all().await;
@@ -399,7 +401,7 @@ impl OpenFile {
         IoOptions {
             direct: self.flags.has(OpenFlags::DIRECT),
             sync: self.flags.has(OpenFlags::DSYNC) || self.flags.has(OpenFlags::SYNC),
-            held: None,
+            call_pages: None,
         }
     }
 
@@ -450,19 +452,19 @@ impl Mounted {
         &self,
         pin: Pin,
         who: &Credentials,
-        (flags, tally): (OpenFlags, KeptOpenCounts),
+        (flags, tally): (OpenFlags, OpenCounts),
         is_new: bool,
-        open: Option<OpenHandle>,
+        open: Option<OwnOrCachedOpen>,
     ) -> Opened {
         let mut file = OpenFile::new(pin, flags, who, open);
         if flags.bypasses_page_cache() || self.writes_bypass_page_cache(&file, is_new) {
-            file.pass_pages();
+            file.bypass_page_cache();
         }
         let direct = file.bypasses_page_cache;
         self.wait_for_handoff(&file);
-        let keep_pages = self.observers.watched() && self.may_read_unheard(&file);
+        let keep_pages = self.kernel_cache.watched() && self.may_keep_pages(&file);
         if !keep_pages {
-            self.observers.no_pages(file.pin.node);
+            self.kernel_cache.no_pages(file.pin.node);
         }
         let unflushed = self.needs_no_flush(&file);
         file.unflushed = unflushed;
@@ -474,8 +476,8 @@ impl Mounted {
         &self,
         who: &Credentials,
         pin: Pin,
-        (flags, tally): (OpenFlags, KeptOpenCounts),
-        open: Option<OpenHandle>,
+        (flags, tally): (OpenFlags, OpenCounts),
+        open: Option<OwnOrCachedOpen>,
         created: bool,
     ) -> Result<Opened, Errno> {
         if flags.has(OpenFlags::TRUNCATE) && !created {
@@ -517,13 +519,13 @@ impl Mounted {
     async fn writing<T, F>(
         &self,
         file: &OpenFile,
-        held: Option<PinnedRange>,
+        call_pages: Option<CallPages>,
         call: impl Fn(Arc<dyn DataFile>) -> F,
     ) -> Result<T, Errno>
     where
         F: Future<Output = Result<T, Refusal>>,
     {
-        self.with_pages(&file.who, &file.pin, held, call).await?.ok_or_else(|| {
+        self.with_pages(&file.who, &file.pin, call_pages, call).await?.ok_or_else(|| {
             tracing::warn!(file = %file.pin.fid, "open for writing, but without a layout");
             Errno::EIO
         })
@@ -566,28 +568,29 @@ impl Mounted {
 
     /// The kernel sends RELEASE after the close has returned: no program waits for this.
     async fn close_in_background(&self, file: Arc<OpenFile>) {
-        if let Some(kept) = self.note_close(&file) {
-            self.close_kept_in_background(&file, &kept).await;
+        if let Some(cached) = self.note_close(&file) {
+            self.close_cached_in_background(&file, &cached).await;
         }
         let open = file.open.lock().take();
         let Some(open) = open else { return };
         let close_attributes = self.close_attributes_of(&file);
         match open {
-            OpenHandle::Own(open) => {
-                let held = (self.closing.begin(), Arc::clone(&file));
-                open.close_in_background(&file.who, file.pin.fid, close_attributes, held).await;
+            OwnOrCachedOpen::Own(open) => {
+                let until_answered = (self.closing.begin(), Arc::clone(&file));
+                open.close_in_background(&file.who, file.pin.fid, close_attributes, until_answered)
+                    .await;
             }
-            OpenHandle::Kept(kept) if kept.end_use(close_attributes) => {
-                self.close_kept_in_background(&file, &kept).await;
+            OwnOrCachedOpen::Cached(cached) if cached.end_use(close_attributes) => {
+                self.close_cached_in_background(&file, &cached).await;
             }
-            OpenHandle::Kept(_) => {}
+            OwnOrCachedOpen::Cached(_) => {}
         }
     }
 
-    async fn close_kept_in_background(&self, file: &Arc<OpenFile>, kept: &KeptOpen) {
-        let held = (self.closing.begin(), Arc::clone(file));
-        let (fid, attributes) = (file.pin.fid, kept.close_attributes());
-        kept.open.close_in_background(&kept.who, fid, attributes, held).await;
+    async fn close_cached_in_background(&self, file: &Arc<OpenFile>, cached: &CachedOpen) {
+        let until_answered = (self.closing.begin(), Arc::clone(file));
+        let (fid, attributes) = (file.pin.fid, cached.close_attributes());
+        cached.open.close_in_background(&cached.who, fid, attributes, until_answered).await;
     }
 
     async fn close(&self, file: &OpenFile) -> Result<(), Errno> {

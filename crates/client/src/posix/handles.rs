@@ -10,7 +10,7 @@ use sheen_types::{Errno, Fid, HashMap, JobId};
 
 use super::{Credentials, DirCookie, FileHandle, LockOwner, OpenFlags};
 use crate::cache::{Chunk, Pin, Position};
-use crate::meta::OpenHandle;
+use crate::meta::OwnOrCachedOpen;
 
 /// Bit of a cookie that stands for a position among names of one hash.
 const COLLIDED: u64 = 1 << 63;
@@ -26,9 +26,9 @@ pub(super) struct OpenFile {
     /// For which job.
     pub(super) job: Option<JobId>,
     /// Its handle on the MDT; a directory may be read without one.
-    pub(super) open: Mutex<Option<OpenHandle>>,
+    pub(super) open: Mutex<Option<OwnOrCachedOpen>>,
     /// How many failures of write-back were reported to it, or need not be.
-    pub(super) heard: Mutex<u64>,
+    pub(super) failures_reported: Mutex<u64>,
     /// How many write-backs had failed when it was opened.
     pub(super) failed_before: u64,
     /// Whether data was written through it.
@@ -100,9 +100,9 @@ impl OpenFile {
         pin: Pin,
         flags: OpenFlags,
         who: &Credentials,
-        open: Option<OpenHandle>,
+        open: Option<OwnOrCachedOpen>,
     ) -> Self {
-        let (heard, failed_before) = {
+        let (failures_reported, failed_before) = {
             let mut state = pin.state();
             state.opens += 1;
             state.file.writers += u64::from(flags.writes());
@@ -114,7 +114,7 @@ impl OpenFile {
             who: who.clone(),
             job: job::current(),
             open: Mutex::new(open),
-            heard: Mutex::new(heard),
+            failures_reported: Mutex::new(failures_reported),
             failed_before,
             modified: AtomicBool::new(false),
             accessed: AtomicBool::new(false),
@@ -127,7 +127,7 @@ impl OpenFile {
     }
 
     /// From now on it bypasses the kernel's pages. Called before the kernel has the handle.
-    pub(super) fn pass_pages(&mut self) {
+    pub(super) fn bypass_page_cache(&mut self) {
         self.bypasses_page_cache = true;
         self.pin.state().file.bypassing += 1;
     }

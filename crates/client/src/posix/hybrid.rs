@@ -40,14 +40,14 @@ impl Mounted {
     }
 
     /// Bytes were written that bypassed the kernel's pages: the old ones are dropped from there.
-    pub(super) async fn passed_pages(&self, inode: &Arc<Inode>, offset: u64, length: u64) {
+    pub(super) async fn drop_bypassed_pages(&self, inode: &Arc<Inode>, offset: u64, length: u64) {
         let Some(range) = Extent::of_length(offset, length) else { return };
         let has_other_handles = || {
             let state = inode.state();
             state.opens > state.file.bypassing
         };
-        if has_other_handles() || self.observers.has_pages(inode.node) {
-            self.observers.inode(inode, Stale::Pages(range)).await.done().await;
+        if has_other_handles() || self.kernel_cache.has_pages(inode.node) {
+            self.kernel_cache.inode(inode, Stale::Pages(range)).await.done().await;
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Who goes past the kernel's pages, and what becomes of the pages, against a scripted MDT.
+//! Who bypasses the kernel's pages, and what becomes of the pages, against a scripted MDT.
 
 use bytes::Bytes;
 use sheen_types::{Fid, InodeBits};
@@ -51,7 +51,7 @@ impl Shared {
         self.fixture.world.run(create).expect("made").1
     }
 
-    /// Opens it as by each of `flags`: which of them go past the pages.
+    /// Opens it as by each of `flags`: which of them bypass the pages.
     fn direct(&self, flags: &[u32]) -> Vec<bool> {
         flags.iter().map(|flags| self.open(*flags).direct).collect()
     }

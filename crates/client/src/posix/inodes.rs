@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use sheen_types::{Errno, Name, Timestamp};
 
-use super::{Attributes, Credentials, DirEntry, Entry, FileType, Keep, Mounted, NodeId, Stat};
+use super::{Attributes, Credentials, DirEntry, Entry, FileType, MayKeep, Mounted, NodeId, Stat};
 use crate::cache::{Inode, LayoutState, Pin, generation};
 use crate::data::{DataAttributes, DataFile};
 
@@ -14,12 +14,12 @@ impl Mounted {
         self.inodes.pin_node(node).ok_or(Errno::ESTALE)
     }
 
-    /// The entry of a name that was found in a directory, its `place`. Counts as a lookup. No RPC
+    /// The entry of a name that was found in a directory, `parent_and_name`. Counts as a lookup. No RPC
     /// unless the file is open.
     pub(super) async fn entry(
         &self,
         who: &Credentials,
-        place: (&Inode, &Name),
+        parent_and_name: (&Inode, &Name),
         inode: &Arc<Inode>,
     ) -> Result<Entry, Errno> {
         let stat = match needs_true_size(inode) {
@@ -31,7 +31,7 @@ impl Mounted {
             },
             false => self.stat_without_rpc(inode)?,
         };
-        Ok(self.looked_up(place, inode, stat))
+        Ok(self.looked_up(parent_and_name, inode, stat))
     }
 
     /// The entry of an inode that is known by other means than a name. Counts as a lookup. No RPC unless the
@@ -47,17 +47,17 @@ impl Mounted {
         };
         inode.state().lookups += 1;
         let (node, generation) = (inode.node, generation(inode.fid));
-        Ok(Entry { node, generation, attributes, keep: Keep { entry: false, attributes: keep } })
+        Ok(Entry { node, generation, attributes, keep: MayKeep { entry: false, attributes: keep } })
     }
 
     /// The entry of a file that this client has just made and that was not written. Counts as a lookup. No
     /// RPC; a glimpse would bring a lock that conflicts with the first write.
     pub(super) fn entry_of_new(
         &self,
-        place: (&Inode, &Name),
+        parent_and_name: (&Inode, &Name),
         inode: &Inode,
     ) -> Result<Entry, Errno> {
-        Ok(self.looked_up(place, inode, self.stat_without_rpc(inode)?))
+        Ok(self.looked_up(parent_and_name, inode, self.stat_without_rpc(inode)?))
     }
 
     /// The entry of a name that is listed and may not be looked up: its number and type, and what else
@@ -73,7 +73,7 @@ impl Mounted {
         });
         let Entry { node, generation, attributes, .. } =
             self.looked_up((parent, name), &inode, Stat { attributes, keep: false });
-        Entry { node, generation, attributes, keep: Keep { entry: false, attributes: false } }
+        Entry { node, generation, attributes, keep: MayKeep { entry: false, attributes: false } }
     }
 
     fn looked_up(&self, (parent, name): (&Inode, &Name), inode: &Inode, stat: Stat) -> Entry {
@@ -87,7 +87,7 @@ impl Mounted {
         Entry {
             node: inode.node,
             generation: generation(inode.fid),
-            keep: Keep { entry, attributes: keep },
+            keep: MayKeep { entry, attributes: keep },
             attributes,
         }
     }
@@ -99,7 +99,7 @@ impl Mounted {
             let attributes = self.settings.adjusted(state.attributes_shown().ok_or(Errno::EIO)?);
             if state.size_covered() {
                 state.file.kernel_size.replied(attributes.size);
-                return Ok(Stat { attributes, keep: self.observers.watched() });
+                return Ok(Stat { attributes, keep: self.kernel_cache.watched() });
             }
             let data = state.file.data.clone();
             let objects = !matches!(state.layout(), Some(LayoutState::Empty));
@@ -117,7 +117,7 @@ impl Mounted {
         }
         inode.state().file.kernel_size.replied(attributes.size);
         let whole = !regular || !objects || known.is_some();
-        Ok(Stat { attributes, keep: covered && whole && self.observers.watched() })
+        Ok(Stat { attributes, keep: covered && whole && self.kernel_cache.watched() })
     }
 
     /// Attributes of a directory that was removed, for processes that have it open. No RPC.
@@ -144,7 +144,7 @@ impl Mounted {
             (attributes, state.attributes_covered())
         };
         merge(&mut attributes, &known);
-        let keep = covered && known.covered && self.observers.watched();
+        let keep = covered && known.covered && self.kernel_cache.watched();
         Ok(Stat { attributes, keep })
     }
 }

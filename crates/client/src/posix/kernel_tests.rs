@@ -10,8 +10,8 @@ use tokio::sync::Notify;
 
 use super::tests::layout_of;
 use super::{DirCookie, DirEntry, Lookup, NodeId, OpenFlags, Opened, SetAttributes, Stale};
-use crate::cache::DataWatch;
-use crate::data::{DataEvents, PinnedRange};
+use crate::cache::DataEventHandler;
+use crate::data::{CallPages, DataEvents};
 use crate::testing::{FakeFile, Fixture, found, name, opened};
 
 const READ: u32 = 0;
@@ -91,10 +91,10 @@ impl Bench {
 
     /// A lock on its bytes goes.
     fn invalidate(&self) {
-        let (observers, inode) =
-            (Arc::clone(&self.fixture.files.0.observers), self.fixture.files.0.pin(self.node));
+        let (kernel_cache, inode) =
+            (Arc::clone(&self.fixture.files.0.kernel_cache), self.fixture.files.0.pin(self.node));
         let inode = inode.expect("known");
-        let notices = async move { observers.inode(&inode, Stale::Pages(Extent::ALL)).await };
+        let notices = async move { kernel_cache.inode(&inode, Stale::Pages(Extent::ALL)).await };
         self.fixture.world.run(notices);
     }
 
@@ -210,9 +210,9 @@ fn an_inode_that_is_forgotten_while_something_of_it_is_taken_back_is_remembered_
     let hold = Arc::new(Notify::new());
     *bench.fixture.watcher.hold.lock() = Some(Arc::clone(&hold));
     let inodes = Arc::clone(&bench.fixture.files.0.inodes);
-    let watch = DataWatch {
+    let watch = DataEventHandler {
         inodes: Arc::clone(&inodes),
-        observers: Arc::clone(&bench.fixture.files.0.observers),
+        kernel_cache: Arc::clone(&bench.fixture.files.0.kernel_cache),
     };
     let notices = watch.invalidate(FILE, Stale::Pages(Extent::ALL));
     bench.start(async move { notices.await.done().await });
@@ -238,10 +238,10 @@ fn the_kernel_holds_pages_for_reads_that_fill_them_and_for_no_other_calls() {
         bench.start(async move {
             match fills {
                 true => files.read(reader, 5000, 100).await,
-                false => files.read_past_pages(reader, 5000, 100).await,
+                false => files.read_bypassing_page_cache(reader, 5000, 100).await,
             }
         });
-        bench.file().held.lock().take().map(PinnedRange::range)
+        bench.file().call_pages.lock().take().map(CallPages::range)
     };
     assert_eq!(held(true), Some(Extent { start: 4096, end: 8191 }));
     assert_eq!(held(false), None, "a lock that goes waits for whatever else holds that page");

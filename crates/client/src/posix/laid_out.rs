@@ -13,7 +13,7 @@ use sheen_wire::ost::OstId;
 
 use super::Mounted;
 use crate::cache::{Inode, LayoutState};
-use crate::data::{DataFile, FileLayout, LayoutVersion, PinnedRange, Refusal};
+use crate::data::{CallPages, DataFile, FileLayout, LayoutVersion, Refusal};
 use crate::types::Credentials;
 
 /// How long a file on an OST that is not in our configuration yet is waited for.
@@ -42,7 +42,7 @@ impl Mounted {
         &self,
         who: &Credentials,
         inode: &Inode,
-        held: Option<PinnedRange>,
+        call_pages: Option<CallPages>,
         call: impl Fn(Arc<dyn DataFile>) -> F,
     ) -> Result<Option<T>, Errno>
     where
@@ -53,7 +53,8 @@ impl Mounted {
                 Some(data) => data,
                 None => {
                     // The client that moves the file waits for locks of ours, and we for its own.
-                    let _pin_guard = held.and_then(|held| self.data.pin_pages(inode.fid, held));
+                    let _waiting_call = call_pages
+                        .and_then(|call_pages| self.data.enter_waiting_call(inode.fid, call_pages));
                     let Some(data) = self.data_if_any(who, inode).await? else { return Ok(None) };
                     data
                 }

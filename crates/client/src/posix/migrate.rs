@@ -1,7 +1,7 @@
 //! Moving a file's bytes to another layout while it is in use (`lfs migrate`), and exchanging those of
 //! two files (`lfs swap_layouts`).
 //!
-//! The file is held (see [`crate::data::HeldFile`]), its data copied into a file without a name that has the
+//! The file is held (see [`crate::data::GroupLockedFile`]), its data copied into a file without a name that has the
 //! new layout, and made durable there; then the MDT exchanges the layouts of the two in one transaction, and
 //! the nameless one takes the old objects along. A call that waited for the hold finds the layout changed and
 //! uses the new one. A crash of a client or server before that transaction leaves the old layout, one after
@@ -27,8 +27,8 @@ use tokio::sync::oneshot;
 use super::inodes::merge;
 use super::{Attributes, FileSystem, FileType, Mounted, NodeId, OpenFlags, Seek};
 use crate::cache::{Inode, Pin};
-use crate::data::{DataFile, HeldFile, IoOptions, WriteAt};
-use crate::mdt::OpenState;
+use crate::data::{DataFile, GroupLockedFile, IoOptions, WriteAt};
+use crate::mdt::MdtOpen;
 use crate::types::Credentials;
 
 /// `O_RDWR`.
@@ -72,7 +72,8 @@ impl Drop for Caller {
 }
 
 impl MigrateRequest {
-    /// `block=0|1 bandwidth=BYTES direct=0|1`, a newline, and a layout as `lustre.lov` takes it.
+    /// `block=0|1 bandwidth=BYTES direct=0|1`, a newline, and a layout as `lustre.lov` takes it. `None`, whatever is
+    /// wrong: the tool that sends it is ours.
     fn parse(value: &Bytes) -> Option<Self> {
         let end = value.iter().position(|byte| *byte == b'\n')?;
         let words = std::str::from_utf8(&value[..end]).ok()?;
@@ -111,8 +112,8 @@ impl FileSystem {
         let migration = Arc::new(Migration::default());
         match self.0.migrations.0.lock().entry(inode.fid) {
             std::collections::hash_map::Entry::Occupied(_) => return Err(Errno::EBUSY),
-            std::collections::hash_map::Entry::Vacant(place) => {
-                place.insert(Arc::clone(&migration))
+            std::collections::hash_map::Entry::Vacant(entry) => {
+                entry.insert(Arc::clone(&migration))
             }
         };
         let caller = Caller(Arc::clone(&migration));
@@ -125,6 +126,7 @@ impl FileSystem {
             let _ = sender.send(moved);
         };
         self.0.meta.world.tasks.spawn("migrate", Box::pin(task));
+        // Only a task that ended with the mount gives no answer.
         let moved = answer.await.map_err(|_| Errno::EIO)?;
         drop(caller);
         moved
@@ -160,10 +162,10 @@ impl FileSystem {
         // As for a move: what is cached of either must not be written into the other.
         let mut both = [&first, &second];
         both.sort_unstable_by_key(|inode| inode.fid);
-        let mut holds = Vec::new();
+        let mut locked = Vec::new();
         for inode in both {
-            let hold = |data: Arc<dyn DataFile>| async move { data.hold(gid, true).await };
-            holds.push(self.0.with_data(who, inode, hold).await?);
+            let lock = |data: Arc<dyn DataFile>| async move { data.group_lock(gid, true).await };
+            locked.push(self.0.with_data(who, inode, lock).await?);
         }
         self.0.meta.swap_layouts(who, &first, &second).await?;
         for inode in both {
@@ -220,7 +222,7 @@ impl Mounted {
         let layout = Some(request.layout.clone()).filter(|layout| !layout.is_empty());
         let volatile = self.meta.open_volatile(who, parent, layout).await?;
         let moved = self.move_into(who, (inode, &volatile.pin), request, migration).await;
-        self.close_quietly(who, &volatile.pin, volatile.state).await;
+        self.close_quietly(who, &volatile.pin, volatile.open).await;
         moved
     }
 
@@ -234,18 +236,19 @@ impl Mounted {
         migration: &Migration,
     ) -> Result<(), Errno> {
         let gid = self.group();
-        let hold = |data: Arc<dyn DataFile>| async move { data.hold(gid, request.waits).await };
-        let hold = match self.with_data(who, inode, hold).await {
+        let lock =
+            |data: Arc<dyn DataFile>| async move { data.group_lock(gid, request.waits).await };
+        let locked = match self.with_data(who, inode, lock).await {
             Err(Errno::EAGAIN) => return Err(Errno::EBUSY),
-            hold => hold?.ok_or(Errno::EINVAL)?,
+            locked => locked?.ok_or(Errno::EINVAL)?,
         };
-        // Not as `stat` does: that waits for pages which are held for calls that wait for the hold.
+        // Not as `stat` does: that waits for pages which are held for calls that wait for the group locks.
         self.refresh(who, inode).await?;
         let mut attributes = inode.state().attributes_shown().ok_or(Errno::EIO)?;
-        merge(&mut attributes, &hold.attributes());
+        merge(&mut attributes, &locked.attributes());
         migration.total.store(attributes.size, Ordering::Relaxed);
-        self.copy(&*hold, volatile, &attributes, request, migration).await?;
-        if !hold.is_intact() {
+        self.copy(&*locked, volatile, &attributes, request, migration).await?;
+        if !locked.is_intact() {
             tracing::warn!(file = %inode.fid, "a server has forgotten who held a file on its way");
             return Err(Errno::EIO);
         }
@@ -257,7 +260,7 @@ impl Mounted {
 
     async fn copy(
         &self,
-        hold: &dyn HeldFile,
+        locked: &dyn GroupLockedFile,
         volatile: &Inode,
         attributes: &Attributes,
         request: &MigrateRequest,
@@ -269,15 +272,15 @@ impl Mounted {
         let size = attributes.size;
         let mut throttle = Throttle { start: self.meta.world.clock.now(), bytes: 0 };
         let mut at = 0;
-        while let Some(start) = hold.next(at, Seek::Data).await?.filter(|start| *start < size) {
-            let end = hold.next(start, Seek::Hole).await?.unwrap_or(size).min(size);
+        while let Some(start) = locked.next(at, Seek::Data).await?.filter(|start| *start < size) {
+            let end = locked.next(start, Seek::Hole).await?.unwrap_or(size).min(size);
             let mut from = start;
             while from < end {
                 if migration.is_cancelled.load(Ordering::Relaxed) {
                     return Err(Errno::EINTR);
                 }
                 let until = end.min(from + PIECE * PIECES);
-                self.copy_pieces(hold, volatile, owner, (from, until)).await?;
+                self.copy_pieces(locked, volatile, owner, (from, until)).await?;
                 migration.done.store(until, Ordering::Relaxed);
                 self.throttle_copy(&mut throttle, until - from, request.bandwidth, migration).await;
                 from = until;
@@ -290,7 +293,7 @@ impl Mounted {
     /// Copies bytes that one after the other is data, in pieces at once.
     async fn copy_pieces(
         &self,
-        hold: &dyn HeldFile,
+        locked: &dyn GroupLockedFile,
         volatile: &Inode,
         owner: &Credentials,
         (from, until): (u64, u64),
@@ -298,10 +301,10 @@ impl Mounted {
         let starts = (from..until).step_by(PIECE as usize);
         let pieces = starts.map(|start| async move {
             let length = PIECE.min(until - start);
-            let data: Bytes = hold.read(start, length).await?.concat().into();
+            let data: Bytes = locked.read(start, length).await?.concat().into();
             let write = |file: Arc<dyn DataFile>| {
                 let data = data.clone();
-                let options = IoOptions { direct: true, sync: false, held: None };
+                let options = IoOptions { direct: true, sync: false, call_pages: None };
                 async move { file.write(WriteAt::Offset(start), data, owner, options).await }
             };
             self.with_data(owner, volatile, write).await?.ok_or(Errno::EIO)
@@ -351,7 +354,7 @@ impl Mounted {
         }
     }
 
-    async fn close_quietly(&self, who: &Credentials, inode: &Inode, open: Option<OpenState>) {
+    async fn close_quietly(&self, who: &Credentials, inode: &Inode, open: Option<MdtOpen>) {
         let Some(open) = open else { return };
         if let Err(errno) = open.close(who, inode.fid, None).await {
             tracing::debug!(file = %inode.fid, %errno, "close after a move");

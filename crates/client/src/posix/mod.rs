@@ -2,8 +2,8 @@
 //!
 //! Every call takes the caller's [`Credentials`] and answers a POSIX `Errno`. An inode is known by its
 //! [`NodeId`] from the lookup that found it until as many lookups have been forgotten; an open file by its
-//! [`FileHandle`] until released. Answers say what the kernel may [`Keep`]: exactly what a held lock covers;
-//! [`Invalidate`] is notified when that lock is revoked.
+//! [`FileHandle`] until released. Answers say what the kernel may keep ([`MayKeep`]): exactly what a held lock covers;
+//! [`KernelObserver`] is notified when that lock is revoked.
 //!
 //! A call may be dropped at any await (an interrupted system call): a change that has been sent happens or
 //! not, a lock request is withdrawn.
@@ -11,16 +11,16 @@
 //! Costs, in RPCs: the module of each operation in `crate::meta` says; at most one for each
 //! metadata operation, none where a lock covers the answer.
 
-mod access;
+mod access_times;
 mod attributes;
 mod closing;
 mod directory;
 #[cfg(test)]
 mod dom_tests;
 mod exported;
-mod extents;
+mod extents_stats;
+mod file_locks;
 mod files;
-mod fills;
 mod flags;
 mod handles;
 mod heat;
@@ -28,19 +28,19 @@ mod hybrid;
 #[cfg(test)]
 mod hybrid_tests;
 mod inodes;
-mod keeping;
-#[cfg(test)]
-mod keeping_tests;
 #[cfg(test)]
 mod kernel_tests;
 mod laid_out;
-mod locks;
 mod migrate;
 mod names;
+mod open_cache;
+#[cfg(test)]
+mod open_cache_tests;
 #[cfg(test)]
 mod own_names;
 mod page_handoff;
-mod pages;
+mod page_limit;
+mod page_writes;
 mod permission;
 #[cfg(test)]
 mod rights_tests;
@@ -61,29 +61,28 @@ pub use sheen_types::access::{Audience, May};
 
 use parking_lot::RwLock;
 
-use crate::cache::{Inodes, Observers};
+use crate::cache::{InodeTable, KernelCache};
 use crate::data::DataPath;
 use crate::locks::ClientNamespace;
 use crate::meta::Meta;
 use crate::targets::Targets;
 
-pub use crate::cache::{Invalidate, PagesKept, Raise};
+pub use crate::cache::{KernelObserver, PagesKept, Raise};
 pub use crate::types::{
-    Attributes, Credentials, Fallocate, FileLock, FileLockMode, FileType, Invalidated,
-    KeptOpenCounts, LockOwner, NodeId, OpenFlags, Seek, SetAttributes, SetTime, Stale, TYPE_MASK,
-    XattrMode,
+    Attributes, Credentials, Fallocate, FileLock, FileLockMode, FileType, Invalidated, LockOwner,
+    NodeId, OpenCounts, OpenFlags, Seek, SetAttributes, SetTime, Stale, TYPE_MASK, XattrMode,
 };
 pub(crate) use closing::PendingCloses;
-pub use extents::{Counted as ExtentsCounted, Extents, Range, SIZES, Sizes};
+pub use extents_stats::{Counted as ExtentsCounted, ExtentsStats, Range, SIZES, Sizes};
+pub(crate) use file_locks::FileLocksTaken;
 pub(crate) use handles::Handles;
-pub(crate) use locks::LocksTaken;
 pub(crate) use migrate::Migrations;
 pub(crate) use page_handoff::PageHandoff;
-pub use settings::{Ahead, HeatSettings, KeepSettings, Settings};
+pub use settings::{Ahead, HeatSettings, OpenCacheSettings, Settings};
 pub(crate) use stale_retry::StaleRetry;
 pub use statistics::{Operation, Statistics, Tracked};
 pub use types::{
-    AccessTimes, DirCookie, DirEntry, DirEntryPlus, Entry, FileHandle, FsStat, Keep, Lookup,
+    AccessTimes, DirCookie, DirEntry, DirEntryPlus, Entry, FileHandle, FsStat, Lookup, MayKeep,
     NewNode, Opened, RenameMode, Stat,
 };
 
@@ -96,8 +95,8 @@ pub(crate) struct Mounted {
     pub(crate) meta: Meta,
     pub(crate) data: Arc<dyn DataPath>,
     pub(crate) targets: Arc<Targets>,
-    pub(crate) inodes: Arc<Inodes>,
-    pub(crate) observers: Arc<Observers>,
+    pub(crate) inodes: Arc<InodeTable>,
+    pub(crate) kernel_cache: Arc<KernelCache>,
     pub(crate) handles: Handles,
     pub(crate) stale_retry: StaleRetry,
     pub(crate) migrations: Migrations,
@@ -107,7 +106,7 @@ pub(crate) struct Mounted {
     pub(crate) squash: RwLock<Option<(u32, u32)>>,
     pub(crate) access_times: RwLock<AccessTimes>,
     pub(crate) page_handoff: PageHandoff,
-    pub(crate) locks_taken: LocksTaken,
+    pub(crate) file_locks_taken: FileLocksTaken,
     pub(crate) closing: PendingCloses,
 }
 
@@ -128,10 +127,10 @@ impl FileSystem {
         Self(Arc::new(mounted))
     }
 
-    /// Who is notified when what was answered with [`Keep`] goes stale. Until an observer is set, nothing may
+    /// Who is notified when what was answered with [`MayKeep`] goes stale. Until an observer is set, nothing may
     /// be kept and every answer says so. `audience` is who uses what is kept.
-    pub fn watch(&self, observer: Arc<dyn Invalidate>, audience: Audience) {
-        self.0.observers.watch(observer, audience);
+    pub fn watch(&self, observer: Arc<dyn KernelObserver>, audience: Audience) {
+        self.0.kernel_cache.watch(observer, audience);
     }
 
     /// The locks of each target: `MGS`, `FSNAME-MDT0000` and so on; for operators.
@@ -154,13 +153,13 @@ impl FileSystem {
 
     /// Whether extended attributes are kept under their locks (`xattr_cache`).
     #[must_use]
-    pub fn keeps_xattrs(&self) -> bool {
-        self.0.meta.keeps_xattrs()
+    pub fn caches_xattrs(&self) -> bool {
+        self.0.meta.caches_xattrs()
     }
 
     /// Sets that.
-    pub fn keep_xattrs(&self, on: bool) {
-        self.0.meta.keep_xattrs(on);
+    pub fn set_caches_xattrs(&self, on: bool) {
+        self.0.meta.set_caches_xattrs(on);
     }
 
     /// Bytes of answers that are meant for layouts (`default_easize`), and for data that comes with an open

@@ -27,7 +27,7 @@ impl FileSystem {
     ) -> Result<Lookup, Errno> {
         let parent = self.0.pin(parent)?;
         let found = match self.0.stale_retry.tries_again(who) {
-            true => self.0.find_and_keep(who, &parent, name).await,
+            true => self.0.find_and_retain(who, &parent, name).await,
             false => self.0.find(who, &parent, name).await,
         };
         let found = match found {
@@ -54,7 +54,7 @@ impl FileSystem {
     /// The kernel forgets `lookups` lookups of `node`.
     pub fn forget(&self, node: NodeId, lookups: u64) {
         self.0.inodes.forget(node, lookups);
-        self.0.observers.no_pages(node);
+        self.0.kernel_cache.no_pages(node);
     }
 
     /// Makes a directory, symbolic link, device, pipe, socket or closed regular file. Counts as one
@@ -140,7 +140,7 @@ impl FileSystem {
                 };
             }
         }
-        self.0.used(who, linked)
+        self.0.answer_and_end_retry(who, linked)
     }
 
     /// Removes a name of anything but a directory. One RPC.

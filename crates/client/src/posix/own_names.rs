@@ -43,6 +43,16 @@ impl Root {
         0x9000 + self.handles
     }
 
+    fn rename(&mut self, from: &str, to: String) -> Result<Reply, Errno> {
+        let fid = self.names.remove(from).ok_or(Errno::ENOENT)?;
+        let victim = self.names.insert(to.clone(), fid);
+        if self.takes_away {
+            self.names.remove(&to);
+        }
+        let mdt_body = Some(victim.map(|victim| body(victim, 0o100_644)).unwrap_or_default());
+        Ok(MdsReintRenameReply { mdt_body, ..Default::default() }.into())
+    }
+
     fn answer(&mut self, request: &Request) -> (Result<Reply, Errno>, Vec<Bytes>) {
         let mut pages = Vec::new();
         let text = |text: &Option<sheen_wire::text::Text>| {
@@ -88,18 +98,9 @@ impl Root {
                 self.names.insert(text(&link.name), link.rec_reint.fid1);
                 Ok(MdsReintLinkReply::default().into())
             }
-            Request::MdsReintRename(rename) => match self.names.remove(&text(&rename.name)) {
-                Some(fid) => {
-                    let victim = self.names.insert(text(&rename.symtgt), fid);
-                    if self.takes_away {
-                        self.names.remove(&text(&rename.symtgt));
-                    }
-                    let mdt_body = victim.map(|victim| body(victim, 0o100_644)).unwrap_or_default();
-                    let mdt_body = Some(mdt_body);
-                    Ok(MdsReintRenameReply { mdt_body, ..Default::default() }.into())
-                }
-                None => Err(Errno::ENOENT),
-            },
+            Request::MdsReintRename(rename) => {
+                self.rename(&text(&rename.name), text(&rename.symtgt))
+            }
             Request::LdlmEnqueue(_) => {
                 let lock = lock_reply(Fid::ROOT, self.lock(), LockMode::Pr, InodeBits::UPDATE);
                 Ok(LdlmEnqueueReply { dlm_rep: Some(lock), ..Default::default() }.into())

@@ -26,22 +26,23 @@ impl FileSystem {
     /// kernel's pages from the file's beginning on and returns whether it could. The pages may be kept then.
     pub fn hand_off_pages(&self, opened: Opened, give: impl FnOnce(&Bytes) -> bool) -> Opened {
         let handed = || {
+            // Closed by now: there are no pages to fill.
             let file = self.0.handles.get(opened.handle).ok()?;
-            let view = file.open.lock().as_ref()?.state().view()?;
-            let turn = self.0.page_handoff.0.lock();
+            let view = file.open.lock().as_ref()?.mdt_open().view()?;
+            let handing_off = self.0.page_handoff.0.lock();
             if file.pin.state().opens > 1 {
                 return None;
             }
             file.pin.state().file.layout_guard.note_end_read();
             let is_given = give(&view.bytes);
             if is_given {
-                self.0.used_pages(file.pin.node, 0, view.bytes.len() as u64);
+                self.0.note_pages_used(file.pin.node, 0, view.bytes.len() as u64);
             }
-            drop((turn, view));
+            drop((handing_off, view));
             // Otherwise reads arrive here and are noted.
             is_given.then(|| self.0.note_access(&file, file.data().as_deref()))
         };
-        if opened.direct || !self.0.observers.watched() || handed().is_none() {
+        if opened.direct || !self.0.kernel_cache.watched() || handed().is_none() {
             return opened;
         }
         Opened { keep_pages: true, ..opened }

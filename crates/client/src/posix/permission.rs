@@ -83,7 +83,7 @@ impl Mounted {
 
     /// Whether the kernel may keep what was found at `name` in `parent`, for all users of the mount.
     pub(super) fn may_keep_name(&self, parent: &Inode, name: &Name) -> bool {
-        match self.observers.audience() {
+        match self.kernel_cache.audience() {
             Some(audience) => parent.state().keep_child(name, audience),
             None => false,
         }

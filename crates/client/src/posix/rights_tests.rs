@@ -62,7 +62,7 @@ fn found_at(
     who: &Credentials,
     parent: NodeId,
     text: &'static str,
-) -> (NodeId, Keep) {
+) -> (NodeId, MayKeep) {
     match look_up(fixture, who, parent, text) {
         Ok(Lookup::Found(entry)) => (entry.node, entry.keep),
         other => panic!("expected an entry, got {other:?}"),
@@ -88,7 +88,7 @@ struct Scene {
     request: LdlmIntentGetattr,
     lock: LdlmReply,
     directory: NodeId,
-    keep: Keep,
+    keep: MayKeep,
 }
 
 fn scene(mode: u32, lines: &[(u16, u16, u32)]) -> Scene {
@@ -383,7 +383,7 @@ fn a_mount_of_one_user_keeps_what_that_user_may_search() {
         let fixture = Fixture::new();
         fixture
             .files
-            .watch(Arc::clone(&fixture.watcher) as Arc<dyn Invalidate>, Audience::User(uid));
+            .watch(Arc::clone(&fixture.watcher) as Arc<dyn KernelObserver>, Audience::User(uid));
         fixture.mdt.answer(owned(DIRECTORY, 0o040_700, &[], whole(DIRECTORY, 0x77)));
         let (directory, _) = found_at(&fixture, &Fixture::root(), NodeId::ROOT, "d");
         fixture.mdt.answer(found(FILE, 0o100_644, 0x78, WHOLE));

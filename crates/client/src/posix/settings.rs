@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use sheen_types::Instant;
 
 use super::{Attributes, Credentials, FsStat};
-use crate::cache::{HeatRules, KeepRules};
+use crate::cache::{HeatRules, OpenCacheRules};
 
 /// Lookups that the listing of one directory has under way at once, by default.
 const LOOKUPS_AT_ONCE: usize = 16;
@@ -35,7 +35,7 @@ pub struct Settings {
     /// Who besides root may lay files out; [`ANY_GROUP`] for all.
     layout_group: AtomicU32,
     heat: HeatSettings,
-    keep: KeepSettings,
+    open_cache: OpenCacheSettings,
     ahead: [AtomicU64; 3],
 }
 
@@ -102,14 +102,14 @@ impl HeatSettings {
 }
 
 /// When a file stays open on its MDT after its last close, for the next open.
-pub struct KeepSettings {
+pub struct OpenCacheSettings {
     count: AtomicU32,
     /// In milliseconds, as the next.
     reopened_within: AtomicU32,
     forget_after: AtomicU32,
 }
 
-impl Default for KeepSettings {
+impl Default for OpenCacheSettings {
     /// `SBI_DEFAULT_OPENCACHE_THRESHOLD_*`.
     fn default() -> Self {
         Self {
@@ -120,7 +120,7 @@ impl Default for KeepSettings {
     }
 }
 
-impl KeepSettings {
+impl OpenCacheSettings {
     /// From how many opens on (`opencache_threshold_count`); 0 for never.
     #[must_use]
     pub fn count(&self) -> u32 {
@@ -155,9 +155,9 @@ impl KeepSettings {
         self.forget_after.store(millis, Ordering::Relaxed);
     }
 
-    pub(super) fn rules(&self) -> KeepRules {
+    pub(super) fn rules(&self) -> OpenCacheRules {
         let reopened_within = Duration::from_millis(self.reopened_within().into());
-        KeepRules { count: self.count(), reopened_within }
+        OpenCacheRules { count: self.count(), reopened_within }
     }
 }
 
@@ -185,7 +185,7 @@ impl Default for Settings {
             hybrid_io: AtomicBool::new(true),
             layout_group: AtomicU32::new(ANY_GROUP),
             heat: HeatSettings::default(),
-            keep: KeepSettings::default(),
+            open_cache: OpenCacheSettings::default(),
             ahead: Default::default(),
         }
     }
@@ -322,8 +322,8 @@ impl Settings {
 
     /// When files stay open.
     #[must_use]
-    pub fn keep(&self) -> &KeepSettings {
-        &self.keep
+    pub fn open_cache(&self) -> &OpenCacheSettings {
+        &self.open_cache
     }
 
     /// Part of a directory was listed with so many names, of which so many are kept.

@@ -18,7 +18,7 @@ use sheen_types::{Errno, HashMap, Instant, Name};
 
 use super::{Credentials, FileType, Mounted, NodeId};
 use crate::cache::{Inode, Pin};
-use crate::mdt::OpenState;
+use crate::mdt::MdtOpen;
 use crate::meta::LookupDepth;
 
 /// How long a retry may take to arrive and to end: longer than any thread waits for a processor on a busy
@@ -47,7 +47,7 @@ struct Retained {
     parent: NodeId,
     name: Name,
     pin: Pin,
-    open: Option<OpenState>,
+    open: Option<MdtOpen>,
     who: Credentials,
 }
 
@@ -103,8 +103,9 @@ impl Mounted {
         })
     }
 
-    /// As [`Mounted::stale_if_absent`], of a call that ends what the caller does with a name.
-    pub(super) fn used<T>(
+    /// As [`Mounted::stale_if_absent`], of a call that ends what the caller does with a name: if it was a retry,
+    /// what the retry retained is released.
+    pub(super) fn answer_and_end_retry<T>(
         self: &Arc<Self>,
         who: &Credentials,
         answer: Result<T, Errno>,
@@ -117,7 +118,7 @@ impl Mounted {
     }
 
     /// Finds a name for a retry, and retains what it names.
-    pub(super) async fn find_and_keep(
+    pub(super) async fn find_and_retain(
         self: &Arc<Self>,
         who: &Credentials,
         parent: &Inode,
@@ -125,7 +126,7 @@ impl Mounted {
     ) -> Result<Option<Pin>, Errno> {
         for _ in 0..TRIES {
             let (pin, open) = match self.meta.open_name(who, parent, name).await {
-                Ok(opened) => (opened.pin, opened.state),
+                Ok(opened) => (opened.pin, opened.open),
                 // What may not be read can only be looked up.
                 Err(_) => match self.meta.lookup(who, parent, name, LookupDepth::Attributes).await?
                 {

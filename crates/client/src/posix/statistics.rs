@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use sheen_types::{CounterLine, Counters, Samples};
 
-use super::extents::Extents;
-use crate::types::KeptOpenCounts;
+use super::extents_stats::ExtentsStats;
+use crate::types::OpenCounts;
 
 macro_rules! operations {
     ($($(#[$doc:meta])* $name:ident = $line:expr,)+) => {
@@ -88,7 +88,7 @@ operations! {
 /// from its caches is not counted.
 pub struct Statistics {
     counters: Counters,
-    extents: Extents,
+    extents: ExtentsStats,
     /// Whose calls alone count: which kind of number, in the upper half, and the number.
     tracked: AtomicU64,
 }
@@ -109,14 +109,14 @@ pub enum Tracked {
 impl Default for Statistics {
     fn default() -> Self {
         let tracked = AtomicU64::new(0);
-        Self { counters: Counters::new(LINES), extents: Extents::default(), tracked }
+        Self { counters: Counters::new(LINES), extents: ExtentsStats::default(), tracked }
     }
 }
 
 impl Statistics {
     /// Sizes and places of reads and writes.
     #[must_use]
-    pub fn extents(&self) -> &Extents {
+    pub fn extents(&self) -> &ExtentsStats {
         &self.extents
     }
 
@@ -155,7 +155,7 @@ impl Statistics {
     }
 
     /// An inode was opened.
-    pub fn opened(&self, tally: KeptOpenCounts) {
+    pub fn opened(&self, tally: OpenCounts) {
         self.add(Operation::OpenCount, tally.count.into());
         if let Some(time) = tally.closed_for {
             self.took(Operation::OpenCloseTime, time);

@@ -2,7 +2,7 @@
 
 use sheen_types::Fid;
 
-use crate::types::{Attributes, FileType, KeptOpenCounts, NodeId};
+use crate::types::{Attributes, FileType, NodeId, OpenCounts};
 
 /// An open file or directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -12,10 +12,10 @@ pub struct FileHandle(pub u64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DirCookie(pub u64);
 
-/// What the kernel may keep until [`Invalidate`](super::Invalidate) says otherwise. What is false
+/// What the kernel may keep until [`KernelObserver`](super::KernelObserver) says otherwise. What is false
 /// must be asked for again at the next use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Keep {
+pub struct MayKeep {
     /// The name: a lock covers it (or its absence).
     pub entry: bool,
     /// The attributes, size included: locks cover them.
@@ -32,7 +32,7 @@ pub struct Entry {
     /// Its attributes.
     pub attributes: Attributes,
     /// What may be kept.
-    pub keep: Keep,
+    pub keep: MayKeep,
 }
 
 /// What a lookup found.
@@ -73,7 +73,7 @@ pub enum AccessTimes {
 pub struct Opened {
     /// The handle.
     pub handle: FileHandle,
-    /// Whether the kernel may keep pages it has of this file: [`super::Invalidate`] is notified when they go
+    /// Whether the kernel may keep pages it has of this file: [`super::KernelObserver`] is notified when they go
     /// stale, so this is true whenever there is an observer.
     pub keep_pages: bool,
     /// Whether reads and writes must come here one by one (`O_DIRECT`).
@@ -82,7 +82,7 @@ pub struct Opened {
     /// only read, and has no file locks.
     pub unflushed: bool,
     /// How the inode was opened so far.
-    pub tally: KeptOpenCounts,
+    pub tally: OpenCounts,
 }
 
 /// One name of a directory.

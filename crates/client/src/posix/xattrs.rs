@@ -50,7 +50,7 @@ impl FileSystem {
             return Err(Errno::ENODATA);
         }
         let value = self.0.value_of(who, &inode, name).await;
-        self.0.used(who, value)
+        self.0.answer_and_end_retry(who, value)
     }
 
     /// Names of the extended attributes, each with a NUL behind it. No RPC while a lock covers them,
@@ -60,7 +60,7 @@ impl FileSystem {
     /// As `listxattr(2)`.
     pub async fn listxattr(&self, who: &Credentials, node: NodeId) -> Result<Bytes, Errno> {
         let inode = self.0.pin(node)?;
-        let names = match self.0.used(who, self.0.meta.xattrs(who, &inode).await)? {
+        let names = match self.0.answer_and_end_retry(who, self.0.meta.xattrs(who, &inode).await)? {
             Some(xattrs) => {
                 let mut names: Vec<&[u8]> = xattrs.keys().map(|name| &name[..]).collect();
                 names.sort_unstable();
@@ -121,7 +121,7 @@ impl FileSystem {
             return self.0.set_layout(who, &inode, value).await;
         }
         let set = || self.0.meta.setxattr(who, &inode, name, Some(value.clone()), mode);
-        self.0.used(who, self.0.retry_with_rights(who, &[&inode], set).await)
+        self.0.answer_and_end_retry(who, self.0.retry_with_rights(who, &[&inode], set).await)
     }
 
     /// Removes an extended attribute. One RPC.
@@ -141,7 +141,7 @@ impl FileSystem {
         let inode = self.0.pin(node)?;
         let name = if name == LUSTRE_LOV { TRUSTED_LOV } else { name };
         let remove = || self.0.meta.setxattr(who, &inode, name, None, XattrMode::Any);
-        self.0.used(who, self.0.retry_with_rights(who, &[&inode], remove).await)
+        self.0.answer_and_end_retry(who, self.0.retry_with_rights(who, &[&inode], remove).await)
     }
 }
 

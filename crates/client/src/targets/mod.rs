@@ -31,7 +31,7 @@ pub enum ServerKind {
     Ost,
 }
 
-/// What an import shall be.
+/// What a mount wants an import to be; its [`Connector`] makes it so, with the rest that a node needs.
 pub struct ImportPlan {
     /// The target.
     pub target: Uuid,
@@ -47,7 +47,7 @@ pub struct ImportPlan {
     pub events: Arc<dyn ImportEvents>,
 }
 
-/// Makes imports; the host implements it with its node.
+/// Makes imports; implemented over the node that the client runs on.
 pub trait Connector: Send + Sync {
     /// An import that connects on request.
     fn import(&self, plan: ImportPlan) -> Arc<dyn Import>;
@@ -115,7 +115,7 @@ impl ImportEvents for Events {
         locks.is_some_and(|locks| locks.is_empty())
     }
 
-    fn evicted(&self, _channel: &Arc<dyn Channel>) {
+    fn invalidate(&self, _channel: &Arc<dyn Channel>) {
         if let Some(locks) = self.locks.get().and_then(Weak::upgrade) {
             tracing::warn!(target = locks.name(), "cached locks and data are lost");
             locks.on_evicted();

@@ -12,9 +12,9 @@ use sheen_types::{Errno, Extent, Fid, HashMap, ResourceName, Timestamp, Uuid};
 use sheen_wire::ost::OstId;
 
 use crate::data::{
-    AddedMdt, DataAttributes, DataEvents, DataFile, DataPath, FileLayout, HeldFile, InlineData,
-    InodeData, IoOptions, LayoutVersion, NewTimes, PinGuard, PinnedRange, Refusal, UpdatedTimes,
-    WriteAt,
+    AddedMdt, CallPages, DataAttributes, DataEvents, DataFile, DataPath, FileLayout,
+    GroupLockedFile, InlineData, InodeData, IoOptions, LayoutVersion, NewTimes, Refusal,
+    UpdatedTimes, WaitingCall, WriteAt,
 };
 use crate::locks::{ClientNamespace, CoveredCache, Revocation};
 use crate::posix::{Credentials, Fallocate, Seek};
@@ -44,7 +44,7 @@ pub(crate) struct FakeFile {
     /// What OSTs answer to all that concerns the file, if they have it not.
     pub(crate) refused: Mutex<Option<Errno>>,
     /// What the kernel holds for the last read.
-    pub(crate) held: Mutex<Option<PinnedRange>>,
+    pub(crate) call_pages: Mutex<Option<CallPages>>,
     /// The kernel has pages that lack some of the bytes.
     pub(crate) has_pending_invalidations: Mutex<bool>,
 }
@@ -71,10 +71,10 @@ impl FakeFile {
 }
 
 /// Guards nothing.
-struct NothingLocked;
+struct CoveredNothing;
 
-impl CoveredCache for NothingLocked {
-    fn revoke(
+impl CoveredCache for CoveredNothing {
+    fn begin_revocation(
         &self,
         _locks: &Arc<ClientNamespace>,
         _revocation: Revocation,
@@ -82,7 +82,7 @@ impl CoveredCache for NothingLocked {
         Box::pin(std::future::ready(()))
     }
 
-    fn invalidate(
+    fn begin_eviction(
         &self,
         _locks: &Arc<ClientNamespace>,
         _revocation: Revocation,
@@ -162,7 +162,7 @@ impl DataPath for FakeData {
             TestWorld::new(1).world(),
             channel,
             config,
-            Arc::new(NothingLocked),
+            Arc::new(CoveredNothing),
         )
     }
 
@@ -182,13 +182,13 @@ impl DataPath for FakeData {
 
     fn mdt_connected(&self, _: u32, _: &sheen_wire::connect::ObdConnectData) {}
 
-    fn pin_pages(&self, file: Fid, held: PinnedRange) -> Option<PinGuard<'_>> {
-        self.asked.lock().push((file, held.range()));
+    fn enter_waiting_call(&self, file: Fid, call_pages: CallPages) -> Option<WaitingCall<'_>> {
+        self.asked.lock().push((file, call_pages.range()));
         None
     }
 
     fn gone(&self, layout: &FileLayout) {
-        self.gone.lock().extend(layout.stripes().map(|place| place.object));
+        self.gone.lock().extend(layout.stripes().map(|stripe| stripe.object));
     }
 
     fn watch(&self, _events: Arc<dyn DataEvents>) {}
@@ -213,7 +213,7 @@ impl DataFile for Shared {
         length: u32,
         options: IoOptions,
     ) -> BoxFuture<'_, Result<Vec<Bytes>, Refusal>> {
-        *self.0.held.lock() = options.held;
+        *self.0.call_pages.lock() = options.call_pages;
         if let Some(errno) = *self.0.refused.lock() {
             return Box::pin(std::future::ready(Err(errno.into())));
         }
@@ -262,7 +262,11 @@ impl DataFile for Shared {
         Arc::new(Self(Arc::clone(&self.0), Arc::clone(&self.1), layout_version))
     }
 
-    fn hold(&self, _gid: u64, _waits: bool) -> BoxFuture<'_, Result<Arc<dyn HeldFile>, Refusal>> {
+    fn group_lock(
+        &self,
+        _gid: u64,
+        _waits: bool,
+    ) -> BoxFuture<'_, Result<Arc<dyn GroupLockedFile>, Refusal>> {
         Box::pin(std::future::ready(Err(Errno::EOPNOTSUPP.into())))
     }
 
@@ -332,8 +336,8 @@ impl DataFile for Shared {
 
     fn idle(&self) {}
 
-    fn close(&self, write_back: bool) -> BoxFuture<'_, ()> {
-        self.0.done.lock().push(format!("close {write_back}"));
+    fn close(&self, flush: bool) -> BoxFuture<'_, ()> {
+        self.0.done.lock().push(format!("close {flush}"));
         Box::pin(std::future::ready(()))
     }
 }

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use sheen_io::BoxFuture;
 use sheen_rpc::{
-    Answer, Call, Channel, Counters, Import, ImportState, ReplayHook, RpcError, StateChange,
+    Answer, Call, Channel, Counters, Import, ImportState, RequestHook, RpcError, StateChange,
 };
 use sheen_types::{
     Errno, Fid, InodeBits, LockHandle, LockMode, Nid, ResourceName, Transno, Uuid, Xid,
@@ -41,7 +41,7 @@ pub(crate) struct FakeMdt {
     /// The room for variable parts of the last answer.
     pub(crate) room: AtomicU64,
     bulk: Mutex<Vec<Bytes>>,
-    hooks: Mutex<Vec<Arc<dyn ReplayHook>>>,
+    hooks: Mutex<Vec<Arc<dyn RequestHook>>>,
     pub(crate) released: Mutex<Vec<Xid>>,
     /// Whether it answers no connect.
     pub(crate) dead: AtomicBool,
@@ -97,7 +97,7 @@ impl FakeMdt {
     }
 
     /// The hooks of requests that an MDT's restart would replay.
-    pub(crate) fn take_hooks(&self) -> Vec<Arc<dyn ReplayHook>> {
+    pub(crate) fn take_hooks(&self) -> Vec<Arc<dyn RequestHook>> {
         std::mem::take(&mut self.hooks.lock())
     }
 
@@ -148,8 +148,8 @@ impl Channel for FakeMdt {
             let connection = self.connection.load(Ordering::Relaxed);
             Answer { xid, body, reply, bulk, connection }
         });
-        if let (Ok(answer), Some(hook)) = (&answer, call.on_replay)
-            && hook.keep(answer)
+        if let (Ok(answer), Some(hook)) = (&answer, call.hook)
+            && hook.keep_until_release(answer)
         {
             self.hooks.lock().push(hook);
         }

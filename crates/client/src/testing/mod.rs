@@ -17,12 +17,12 @@ pub(crate) use data::{FakeData, FakeFile, FakeInodeData};
 pub(crate) use mdt::{FakeMdt, absent, blocking, body, found, lock_reply, opened};
 pub(crate) use world::TestWorld;
 
-use crate::cache::{Inodes, MetaCache, NameHasher, Observers};
+use crate::cache::{CoveredMetadata, InodeTable, KernelCache, NameHasher};
 use crate::locks::{CallbackRouter, ClientNamespace};
-use crate::mdt::{FidSource, Mdt};
+use crate::mdt::{FidSource, Mdc};
 use crate::meta::Meta;
 use crate::posix::{
-    Audience, Credentials, FileSystem, Handles, Invalidate, Invalidated, May, Mounted, NodeId,
+    Audience, Credentials, FileSystem, Handles, Invalidated, KernelObserver, May, Mounted, NodeId,
     Raise, Stale, StaleRetry,
 };
 use crate::targets::{Connector, ImportPlan, Targets};
@@ -62,7 +62,7 @@ impl Watcher {
     }
 }
 
-impl Invalidate for Watcher {
+impl KernelObserver for Watcher {
     fn entry(&self, parent: NodeId, name: &Name, _: bool) -> BoxFuture<'static, ()> {
         self.note(format!("entry {} {name}", parent.0))
     }
@@ -107,11 +107,11 @@ impl Fixture {
     pub(crate) fn new() -> Self {
         let world = TestWorld::new(7);
         let mdt = FakeMdt::new();
-        let inodes = Inodes::new(Fid::ROOT);
-        let observers = Arc::new(Observers::default());
-        let cache = Arc::new(MetaCache {
+        let inodes = InodeTable::new(Fid::ROOT);
+        let kernel_cache = Arc::new(KernelCache::default());
+        let cache = Arc::new(CoveredMetadata {
             inodes: Arc::clone(&inodes),
-            observers: Arc::clone(&observers),
+            kernel_cache: Arc::clone(&kernel_cache),
             hasher: NameHasher::new(11),
         });
         let channel = Arc::clone(&mdt) as Arc<dyn Channel>;
@@ -123,7 +123,7 @@ impl Fixture {
             Arc::clone(&cache) as Arc<dyn crate::locks::CoveredCache>,
         );
         let inode_data = Arc::new(FakeInodeData::default());
-        let target = Arc::new(Mdt {
+        let target = Arc::new(Mdc {
             fids: FidSource::new(Arc::clone(&channel), 0),
             channel,
             locks: Arc::clone(&locks),
@@ -142,7 +142,7 @@ impl Fixture {
             data: Arc::clone(&data) as Arc<dyn crate::data::DataPath>,
             targets: Arc::new(targets),
             inodes,
-            observers,
+            kernel_cache,
             handles: Handles::default(),
             stale_retry: StaleRetry::default(),
             migrations: crate::posix::Migrations::default(),
@@ -151,11 +151,11 @@ impl Fixture {
             squash: parking_lot::RwLock::default(),
             access_times: parking_lot::RwLock::default(),
             page_handoff: crate::posix::PageHandoff::default(),
-            locks_taken: crate::posix::LocksTaken::default(),
+            file_locks_taken: crate::posix::FileLocksTaken::default(),
             closing: crate::posix::PendingCloses::default(),
         });
         let watcher = Arc::new(Watcher::default());
-        files.watch(Arc::clone(&watcher) as Arc<dyn Invalidate>, Audience::AnyUser);
+        files.watch(Arc::clone(&watcher) as Arc<dyn KernelObserver>, Audience::AnyUser);
         let fixture = Self { world, mdt, data, inode_data, locks, files, watcher };
         fixture.know_root();
         fixture

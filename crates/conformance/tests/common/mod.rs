@@ -16,7 +16,7 @@ use sheen_node::rpc::RpcNode;
 use sheen_store_mem::{MemOptions, StoreMem};
 use sheen_target::Timeouts;
 use sheen_types::Nid;
-use sheen_vnet::{Scope, Virtual, Weather};
+use sheen_vnet::{NetworkConditions, Scope, Virtual};
 use sheen_wire::lnet::Portal;
 
 /// Where the captured servers were.
@@ -96,8 +96,8 @@ impl Cluster {
 
 /// Starts one node with an MGS, an MDT and OSTs, and a bare LNet for the client.
 pub(crate) fn start(seed: u64) -> Servers {
-    let weather = Weather { chunks: false, ..Weather::default() };
-    let world = Arc::new(Virtual::new(seed, weather));
+    let conditions = NetworkConditions { chunks: false, ..NetworkConditions::default() };
+    let world = Arc::new(Virtual::new(seed, conditions));
     let (io, owner) = (world.world(), Arc::clone(&world));
     let (client, cluster) = world.run(async move {
         let client = LNet::start(io.clone(), NetConfig::new(client_nid(), PORT)).await;

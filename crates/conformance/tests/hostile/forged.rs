@@ -25,7 +25,7 @@ use sheen_types::{
     Errno, Fid, HashMap, InodeBits, LockHandle, LockMode, MatchBits, Name, Nid, ObdHandle,
     ResourceName, Timestamp, Transno, Xid, fid_seq,
 };
-use sheen_vnet::Dice;
+use sheen_vnet::SeededRandom;
 use sheen_wire::connect::{ConnectFlags, ObdConnectData};
 use sheen_wire::fld::{LuSeqRange, SeqRangeFlags};
 use sheen_wire::ldlm::{
@@ -158,7 +158,7 @@ struct Intruder {
     at: usize,
     /// A false replay has cost it its export on the MDT.
     is_evicted: bool,
-    dice: Dice,
+    random: SeededRandom,
     answers: Arc<Answers>,
     vault: Vault,
     xid: u64,
@@ -187,27 +187,27 @@ impl Intruder {
             version: MESSAGE_VERSION,
             opcode: request.format().opcode,
             timeout: 20,
-            tag: self.dice.below(4) as u16,
+            tag: self.random.below(4) as u16,
             match_bits: MatchBits(self.xid),
             ..body
         };
         let header = MessageHeader { repsize: 9_000, ..MessageHeader::default() };
         let bytes = request.to_bytes(&header, &body);
         // Now and then from a node at which it is not connected.
-        let at = if self.dice.below(50) == 0 { self.dice.roll() as usize } else { self.at };
+        let at = if self.random.below(50) == 0 { self.random.draw() as usize } else { self.at };
         let lnet = &self.lnets[at % self.lnets.len()];
         lnet.put(server_nid(), portal, MatchBits(self.xid), 0, vec![bytes]);
     }
 
     /// Connects to every target as a client that no target knows, or as the one that it is, from another node.
     fn connect(&mut self) {
-        self.at = self.dice.below(self.lnets.len() as u64) as usize;
-        if self.connects == 0 || self.dice.below(4) != 0 {
+        self.at = self.random.below(self.lnets.len() as u64) as usize;
+        if self.connects == 0 || self.random.below(4) != 0 {
             self.connects += 1;
         }
         self.is_evicted = false;
         let cluuid = Text::padded(format!("intruder-{}", self.connects), 40);
-        let conn = ObdHandle(self.dice.roll());
+        let conn = ObdHandle(self.random.draw());
         let data = |index| ObdConnectData {
             flags: AS_A_CLIENT | ConnectFlags::INDEX,
             version: 0x0211_0000,
@@ -232,7 +232,7 @@ impl Intruder {
             ..MgsConnect::default()
         };
         self.send(None, &mgs.into(), body());
-        let index = self.dice.below(u64::from(OSTS)) as u32;
+        let index = self.random.below(u64::from(OSTS)) as u32;
         let ost = OstConnect {
             tgtuuid: Text::padded(format!("lustre-OST{index:04x}_UUID"), 40),
             cluuid,
@@ -246,19 +246,19 @@ impl Intruder {
     /// A body in the name of the intruder's export of this kind of target.
     fn body(&self, connect: Opcode) -> PtlrpcBody {
         let handle = self.answers.exports.lock().get(&connect).copied().unwrap_or_default();
-        let odd = self.dice.below(40) == 0;
+        let odd = self.random.below(40) == 0;
         PtlrpcBody {
             handle,
             conn_cnt: 1,
-            op_flags: OpFlags(if odd { self.dice.roll() as u32 } else { 0 }),
-            flags: if self.dice.below(4) == 0 { MsgFlags::RESENT } else { MsgFlags::NONE },
-            last_xid: Xid(if self.dice.below(500) == 0 { u64::MAX } else { 0 }),
+            op_flags: OpFlags(if odd { self.random.draw() as u32 } else { 0 }),
+            flags: if self.random.below(4) == 0 { MsgFlags::RESENT } else { MsgFlags::NONE },
+            last_xid: Xid(if self.random.below(500) == 0 { u64::MAX } else { 0 }),
             ..PtlrpcBody::default()
         }
     }
 
     fn forge(&mut self) {
-        match self.dice.below(15) {
+        match self.random.below(15) {
             8 => self.foreign_lock(),
             9..=11 => self.change(),
             12 => self.open(),
@@ -277,17 +277,17 @@ impl Intruder {
     /// One of the files and directories that are not the intruder's.
     fn victim(&self) -> Fid {
         let of = [self.vault.directory_fid, self.vault.file_fid, self.vault.shown];
-        of[self.dice.below(3) as usize]
+        of[self.random.below(3) as usize]
     }
 
     /// Attributes of what is not its own, with any bits.
     fn attributes(&self, fid: Fid, valid: AttrValid) -> RecSetattr {
-        let some = |values: [u64; 4]| values[self.dice.below(4) as usize];
-        let time = |dice: u64| [0, 1, dice as i64 & i64::MAX, i64::MAX][dice as usize % 4];
+        let some = |values: [u64; 4]| values[self.random.below(4) as usize];
+        let time = |random: u64| [0, 1, random as i64 & i64::MAX, i64::MAX][random as usize % 4];
         RecSetattr {
             opcode: ReintOp::SETATTR,
-            fsuid: [0, 99, USER][self.dice.below(3) as usize],
-            cap: if self.dice.below(2) == 0 { u32::MAX } else { 0 },
+            fsuid: [0, 99, USER][self.random.below(3) as usize],
+            cap: if self.random.below(2) == 0 { u32::MAX } else { 0 },
             fid,
             valid,
             uid: some([0, 99, u64::from(USER), u64::from(u32::MAX)]) as u32,
@@ -296,10 +296,10 @@ impl Intruder {
             mode: some([0, 0o777, 0o4777, 0o7777]) as u32,
             size: some([0, 1, 1 << 20, u64::MAX]),
             blocks: some([0, 1, 1 << 20, u64::MAX]),
-            atime: time(self.dice.roll()),
-            mtime: time(self.dice.roll()),
-            ctime: time(self.dice.roll()),
-            attr_flags: FileFlags(self.dice.roll() as u32 & 0xff),
+            atime: time(self.random.draw()),
+            mtime: time(self.random.draw()),
+            ctime: time(self.random.draw()),
+            attr_flags: FileFlags(self.random.draw() as u32 & 0xff),
             ..RecSetattr::default()
         }
     }
@@ -308,8 +308,8 @@ impl Intruder {
     fn change(&mut self) {
         let all = AttrValid(0x7_ffff | AttrValid::OVERRIDE.0);
         // Few bits at a time, too: each may pass for what is judged with another.
-        let few = AttrValid(1 << self.dice.below(19) | 1 << self.dice.below(19));
-        let valid = if self.dice.below(3) == 0 { self.dice.roll() as _ } else { few.0 };
+        let few = AttrValid(1 << self.random.below(19) | 1 << self.random.below(19));
+        let valid = if self.random.below(3) == 0 { self.random.draw() as _ } else { few.0 };
         let rec_reint = self.attributes(self.victim(), AttrValid(valid & all.0));
         let request = MdsReintSetattr { rec_reint, ..MdsReintSetattr::default() };
         let body = self.body(Opcode::MDS_CONNECT);
@@ -320,11 +320,11 @@ impl Intruder {
     fn open(&mut self) {
         let mut rec_reint = RecCreate {
             opcode: ReintOp::OPEN,
-            fsuid: [0, USER][self.dice.below(2) as usize],
+            fsuid: [0, USER][self.random.below(2) as usize],
             fid2: self.victim(),
             ..RecCreate::default()
         };
-        let access = [0, 0, 0, 1, 2, 3, 4][self.dice.below(7) as usize];
+        let access = [0, 0, 0, 1, 2, 3, 4][self.random.below(7) as usize];
         rec_reint.set_flags(MdsOpenFlags(access) | MdsOpenFlags::BY_FID);
         let resource = LdlmResourceDesc {
             kind: LockType::IBITS,
@@ -337,7 +337,7 @@ impl Intruder {
             policy: Policy::of_inode_bits(InodeBits::LOOKUP, InodeBits(0)),
             ..LdlmLockDesc::default()
         };
-        let handle = LockHandle(self.dice.roll());
+        let handle = LockHandle(self.random.draw());
         let request = LdlmIntentOpen {
             dlm_req: LdlmRequest::enqueue(LockFlags::HAS_INTENT, desc, handle),
             ldlm_intent: LdlmIntent { opc: IntentOp::OPEN },
@@ -352,7 +352,7 @@ impl Intruder {
     fn close(&mut self) {
         let handle = self.answers.opened.lock().pop();
         let Some(open_handle) = handle else { return self.open() };
-        let valid = AttrValid(self.dice.roll() as u32 as _) | AttrValid::CTIME;
+        let valid = AttrValid(self.random.draw() as u32 as _) | AttrValid::CTIME;
         let request = MdsClose {
             mdt_ioepoch: MdtIoepoch { open_handle, ..MdtIoepoch::default() },
             rec_reint: self.attributes(self.victim(), valid),
@@ -365,24 +365,24 @@ impl Intruder {
     /// A target of a file system of its own, whose name begins like the other's or is the beginning of it: it
     /// is taken.
     fn registration(&mut self) {
-        let fsname = ["lustr", "lustre-a", "mine"][self.dice.below(3) as usize];
-        let (kind, flag) = match self.dice.below(2) {
+        let fsname = ["lustr", "lustre-a", "mine"][self.random.below(3) as usize];
+        let (kind, flag) = match self.random.below(2) {
             0 => ("MDT", TargetFlags::SV_TYPE_MDT),
             _ => ("OST", TargetFlags::SV_TYPE_OST),
         };
         let new = TargetFlags::VIRGIN | TargetFlags::UPDATE | TargetFlags::OPC_REG;
         let wishes = [new, new | TargetFlags::NEED_INDEX, new | TargetFlags::WRITECONF];
         let params = ["", "sys.timeout=1", "llite.x=1", "osc.max_dirty_mb=1"];
-        let index = self.dice.below(3) as u32;
+        let index = self.random.below(3) as u32;
         let mut nids = [0; 32];
         nids[0] = self.lnets[self.at].nid().0;
         let mgs_target_info = MgsTargetInfo {
             index,
-            flags: flag | wishes[self.dice.below(3) as usize],
+            flags: flag | wishes[self.random.below(3) as usize],
             nid_count: 1,
             fsname: Chars::new(fsname),
             service_name: Chars::new(format!("{fsname}-{kind}{index:04x}")),
-            params: Chars::new(params[self.dice.below(4) as usize]),
+            params: Chars::new(params[self.random.below(4) as usize]),
             nids,
             ..MgsTargetInfo::default()
         };
@@ -393,15 +393,15 @@ impl Intruder {
 
     /// A change in a directory that is open to all, said to have been answered before.
     fn replay(&mut self) {
-        let transno = match self.dice.below(4) {
+        let transno = match self.random.below(4) {
             0 => u64::MAX,
             1 => i64::MAX as u64,
-            2 => u64::MAX - self.dice.below(1 << 20),
-            _ => self.dice.below(1 << 50),
+            2 => u64::MAX - self.random.below(1 << 20),
+            _ => self.random.below(1 << 50),
         };
         let flags = MsgFlags::REPLAY
             | [MsgFlags::NONE, MsgFlags::RESENT, MsgFlags::REQ_REPLAY_DONE]
-                [self.dice.below(3) as usize];
+                [self.random.below(3) as usize];
         let body =
             PtlrpcBody { flags, transno: Transno(transno), ..self.body(Opcode::MDS_CONNECT) };
         let rec_reint = RecSetattr {
@@ -421,7 +421,7 @@ impl Intruder {
     fn replayed_open(&mut self) {
         let body = PtlrpcBody {
             flags: MsgFlags::REPLAY,
-            transno: Transno(self.dice.below(1 << 20)),
+            transno: Transno(self.random.below(1 << 20)),
             ..self.body(Opcode::MDS_CONNECT)
         };
         let rec_reint = RecCreate {
@@ -445,10 +445,10 @@ impl Intruder {
 
     /// An ordinary user who says that he has capabilities.
     fn capability(&mut self) {
-        let cap = u32::MAX >> self.dice.below(8);
+        let cap = u32::MAX >> self.random.below(8);
         let (directory, file, public) =
             (self.vault.directory_fid, self.vault.file_fid, self.vault.public);
-        let request: Request = match self.dice.below(6) {
+        let request: Request = match self.random.below(6) {
             0 => {
                 let rec_reint = RecSetattr {
                     opcode: ReintOp::SETATTR,
@@ -493,7 +493,7 @@ impl Intruder {
                     fsuid: USER,
                     cap,
                     fid1: directory,
-                    fid2: Fid::new(fid_seq::NORMAL + 1, self.dice.roll() as u32 | 1),
+                    fid2: Fid::new(fid_seq::NORMAL + 1, self.random.draw() as u32 | 1),
                     mode: 0o040_777,
                     ..RecCreate::default()
                 };
@@ -532,12 +532,12 @@ impl Intruder {
 
     /// What only servers ask of each other.
     fn server_request(&mut self) {
-        let some = self.dice.below(self.vault.objects.len().max(1) as u64) as usize;
+        let some = self.random.below(self.vault.objects.len().max(1) as u64) as usize;
         let object = self.vault.objects.get(some).map_or(OstId::of_id(1), |(_, object)| *object);
         let ost_body = |oi: OstId, flags: ObdoFlags| OstBody {
             oa: Obdo { oi, flags, valid: Valid(u64::MAX), ..Obdo::default() },
         };
-        match self.dice.below(5) {
+        match self.random.below(5) {
             0 => {
                 let request = OstDestroy {
                     ost_body: ost_body(object, ObdoFlags::NONE),
@@ -564,7 +564,7 @@ impl Intruder {
             }
             3 => {
                 let seq_range = LuSeqRange {
-                    index: self.dice.below(40) as u32,
+                    index: self.random.below(40) as u32,
                     flags: SeqRangeFlags::OST,
                     ..LuSeqRange::default()
                 };
@@ -596,13 +596,13 @@ impl Intruder {
     fn foreign_lock(&mut self) {
         let kinds = [LockType::PLAIN, LockType::EXTENT, LockType::FLOCK];
         let resource = LdlmResourceDesc {
-            kind: kinds[self.dice.below(3) as usize],
+            kind: kinds[self.random.below(3) as usize],
             name: ResourceName::of_fid(self.vault.public),
             ..LdlmResourceDesc::default()
         };
         let desc =
             LdlmLockDesc { resource, req_mode: LockMode::Pr.into(), ..LdlmLockDesc::default() };
-        let handle = LockHandle(self.dice.roll());
+        let handle = LockHandle(self.random.draw());
         let dlm_req = LdlmRequest::enqueue(LockFlags::NONE, desc, handle);
         let request = LdlmEnqueue { dlm_req, ..LdlmEnqueue::default() };
         let body = self.body(Opcode::MDS_CONNECT);
@@ -612,10 +612,10 @@ impl Intruder {
 
     /// In the name of another client's export.
     fn stolen_export(&mut self) {
-        let some = self.dice.below(self.vault.exports.len() as u64) as usize;
+        let some = self.random.below(self.vault.exports.len() as u64) as usize;
         let (connect, handle, ..) = self.vault.exports[some].clone();
         let body = PtlrpcBody { handle, ..self.body(connect) };
-        match (connect, self.dice.below(3)) {
+        match (connect, self.random.below(3)) {
             (Opcode::MDS_CONNECT, 0) => {
                 let request = MdsDisconnect::default();
                 self.send(Some("another client disconnected"), &request.into(), body);
@@ -644,7 +644,7 @@ impl Intruder {
 
     /// As another client, or as a server.
     fn stolen_name(&mut self) {
-        let some = self.dice.below(self.vault.exports.len() as u64) as usize;
+        let some = self.random.below(self.vault.exports.len() as u64) as usize;
         let (connect, _, client, target) = self.vault.exports[some].clone();
         if connect != Opcode::MDS_CONNECT {
             return;
@@ -656,19 +656,19 @@ impl Intruder {
             ConnectFlags::LIGHTWEIGHT,
         ];
         let cdata = ObdConnectData {
-            flags: AS_A_CLIENT | claims[self.dice.below(4) as usize],
+            flags: AS_A_CLIENT | claims[self.random.below(4) as usize],
             version: 0x0211_0000,
             ..ObdConnectData::default()
         };
         let request = MdsConnect {
             tgtuuid: Text::padded(target, 40),
             cluuid: Text::padded(client, 40),
-            conn: ObdHandle(self.dice.roll()),
+            conn: ObdHandle(self.random.draw()),
             cdata,
             ..MdsConnect::default()
         };
         let op_flags =
-            if self.dice.below(2) == 0 { OpFlags::CONNECT_INITIAL } else { OpFlags::NONE };
+            if self.random.below(2) == 0 { OpFlags::CONNECT_INITIAL } else { OpFlags::NONE };
         let body = PtlrpcBody { conn_cnt: u32::MAX, op_flags, ..PtlrpcBody::default() };
         self.send(Some("a second client of one name"), &request.into(), body);
     }
@@ -676,8 +676,8 @@ impl Intruder {
     /// Objects in which a target keeps its own records.
     fn internal_object(&mut self) {
         let fid =
-            Fid::new(fid_seq::LOCAL_FILE, [0x100, 0x101, 0x200, 1][self.dice.below(4) as usize]);
-        if self.dice.below(2) == 0 {
+            Fid::new(fid_seq::LOCAL_FILE, [0x100, 0x101, 0x200, 1][self.random.below(4) as usize]);
+        if self.random.below(2) == 0 {
             let mdt_body = MdtBody { fid1: fid, ..MdtBody::default() };
             let request = MdsGetattr { mdt_body, ..MdsGetattr::default() };
             let body = self.body(Opcode::MDS_CONNECT);
@@ -865,7 +865,7 @@ fn forged_requests_are_answered_and_not_obeyed() {
         lnets: [client].into_iter().chain(other_nodes).collect(),
         at: 0,
         is_evicted: false,
-        dice: Dice::new(seed),
+        random: SeededRandom::new(seed),
         answers: Arc::clone(&answers),
         vault,
         xid: 1 << 40,

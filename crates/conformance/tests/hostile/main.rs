@@ -1,7 +1,7 @@
 //! Sequences of hostile operations against live servers, from a seed: no panic, nothing left
 //! behind, and no harm to a client beside it.
 //!
-//! One node sends whatever the dice say: garbage, halves of messages, requests of every kind with
+//! One node sends whatever the random say: garbage, halves of messages, requests of every kind with
 //! contents that are legal, nearly legal or noise, flags and transaction numbers of replays, the handles
 //! of its own exports and of another client's, old xids again, writes whose bulk never comes, connects
 //! and disconnects (`sheen_hostile::Requests` makes them). Now and then a target dies and comes back, so
@@ -28,7 +28,7 @@ use sheen_io::World;
 use sheen_rpc::REPLY_PORTALS;
 use sheen_store_mem::StoreMem;
 use sheen_types::{Errno, Fid, MatchBits, Name, Nid, Uuid, fid_seq};
-use sheen_vnet::{Dice, Virtual};
+use sheen_vnet::{SeededRandom, Virtual};
 use sheen_wire::messages::Kind;
 use sheen_wire::ost::OstId;
 
@@ -204,7 +204,7 @@ fn hostile_operations_leave_nothing_and_harm_no_other_client() {
     known.add_object(OstId::of_fid(Fid::new(fid_seq::NORMAL, 1)));
     leak(&known, &cluster, neighbour);
     let before = transactions(&cluster);
-    let mut requests = Requests::new(Dice::new(seed), Arc::clone(&known), RANGE);
+    let mut requests = Requests::new(SeededRandom::new(seed), Arc::clone(&known), RANGE);
     for operation in 0..count {
         let packet = requests.next_packet();
         client.put(server_nid(), packet.portal, MatchBits(packet.xid), 0, vec![packet.bytes]);

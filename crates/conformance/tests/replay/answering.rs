@@ -108,7 +108,7 @@ impl Answering {
         state.used.insert(index);
         // The real client closes some time after the program did. To ask for a layout changes nothing.
         let elsewhen = matches!(ours.typed, Request::MdsClose(_) | Request::LdlmIntentLayout(_));
-        if ours.format.flags.contains(FormatFlags::MUTATING) && !elsewhen {
+        if ours.format.flags.contains(FormatFlags::MODIFYING) && !elsewhen {
             state.reached = state.reached.max(index);
         }
         let discards = state.discarded_by(index);

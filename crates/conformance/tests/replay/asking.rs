@@ -18,7 +18,7 @@ use sheen_client::posix::{
 use sheen_io::{World, within};
 use sheen_node::net::{LNet, NetConfig};
 use sheen_types::{Errno, Name, Nid};
-use sheen_vnet::{Virtual, Weather};
+use sheen_vnet::{NetworkConditions, Virtual};
 use sheen_wire::messages::Request;
 
 use crate::answering::{Heard, serve};
@@ -195,7 +195,8 @@ fn play<F>(directory: &Path, captures: Vec<String>, nid: Nid, work: F) -> Played
 where
     F: AsyncFnOnce(&Caller, &Script) -> Result<(), Errno> + 'static,
 {
-    let world = Virtual::new(1, Weather { chunks: false, ..Weather::default() });
+    let world =
+        Virtual::new(1, NetworkConditions { chunks: false, ..NetworkConditions::default() });
     let io = world.world();
     let (mut script, mut own) = (Script::default(), Script::default());
     for name in &captures {
@@ -219,7 +220,7 @@ where
         let data = Osts::new(io.clone());
         let files = mounted(&io, nid, Arc::clone(&data)).await;
         // A shell reopened files after seconds, too late for them to be kept open. Here it is at once.
-        files.settings().keep().set_count(0);
+        files.settings().open_cache().set_count(0);
         let who = Credentials { umask: 0o22, ..Credentials::root() };
         let caller = Caller { files, data, who, world: io.clone(), random };
         let ended = within(&*io.clock, PATIENCE, work(&caller, &own)).await;

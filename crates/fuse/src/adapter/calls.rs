@@ -23,7 +23,7 @@ use sheen_client::posix::{
 use sheen_types::{Errno, Name};
 
 use crate::control::{self, Control};
-use crate::signals::Ends;
+use crate::signals::EndedBy;
 use crate::special::{self, node};
 use crate::{alive, answer, convert, exported, questions};
 
@@ -34,6 +34,7 @@ use super::{
 
 impl Filesystem for Adapter {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        // What is refused stays as the kernel offers it: less, and no error.
         let (Ok(_) | Err(_)) = config.set_max_write(REQUEST_BYTES);
         let (Ok(_) | Err(_)) = config.set_max_readahead(REQUEST_BYTES);
         let (Ok(_) | Err(_)) = config.set_max_background(BACKGROUND_REQUESTS);
@@ -54,9 +55,9 @@ impl Filesystem for Adapter {
             return self.look_up_exported(request, parent, relative, reply);
         }
         let (files, who, name) = (self.files.clone(), self.who(request, 0), convert::name(name));
-        let (guard, ends) = (self.occupy(&[parent]), Arc::clone(&self.ends));
+        let (guard, pending_sizes) = (self.occupy(&[parent]), Arc::clone(&self.pending_sizes));
         let special = self.special;
-        let mut waiting = self.waits.call(request.pid(), Ends::Fatal);
+        let mut waiting = self.waits.call(request.pid(), EndedBy::Fatal);
         self.counted(Call("lookup", request, parent), Operation::Getattr, async move {
             let mut call = pin!(async {
                 let found = files.lookup(&who, node(parent), &name?).await?;
@@ -64,7 +65,7 @@ impl Filesystem for Adapter {
             });
             let found = waiting.wait(call.as_mut()).await;
             if let Ok(Lookup::Found(entry)) = &found {
-                ends.used(entry.node.0).await;
+                pending_sizes.wait_until_applied(entry.node.0).await;
             }
             drop(guard);
             answer::lookup(reply, found);
@@ -81,12 +82,12 @@ impl Filesystem for Adapter {
     fn getattr(&self, request: &Request, number: INodeNo, _: Option<Handle>, reply: ReplyAttr) {
         let (files, who) = (self.files.clone(), self.who(request, 0));
         // A directory's, before it is changed: the kernel holds its lock for the change already.
-        let (guard, ends) = (self.occupy(&[number]), Arc::clone(&self.ends));
-        let mut waiting = self.waits.call(request.pid(), Ends::Fatal);
+        let (guard, pending_sizes) = (self.occupy(&[number]), Arc::clone(&self.pending_sizes));
+        let mut waiting = self.waits.call(request.pid(), EndedBy::Fatal);
         self.counted(Call("getattr", request, number), Operation::Getattr, async move {
             let mut call = pin!(async {
                 let stat = files.getattr(&who, node(number)).await;
-                match ends.used(number.0).await {
+                match pending_sizes.wait_until_applied(number.0).await {
                     true => files.getattr(&who, node(number)).await,
                     false => stat,
                 }
@@ -130,12 +131,13 @@ impl Filesystem for Adapter {
         let (files, who) = (self.files.clone(), self.who(request, 0));
         let guard = self.occupy(&[number]);
         let operation = if size.is_some() { Operation::Truncate } else { Operation::Setattr };
-        let (backs, turn) = self.turn_of_all(number);
-        let mut waiting = self.waits.call(request.pid(), Ends::Killed);
+        let (backs, order) = self.order_of_all(number);
+        let mut waiting = self.waits.call(request.pid(), EndedBy::Killed);
         self.counted(Call("setattr", request, number), operation, async move {
-            let mut call = pin!(
-                backs.behind(turn, files.setattr(&who, node(number), opened.map(handle), changes))
-            );
+            let mut call = pin!(backs.after_earlier(
+                order,
+                files.setattr(&who, node(number), opened.map(handle), changes)
+            ));
             let done = waiting.wait(call.as_mut()).await;
             drop(guard);
             answer::stat(reply, NodeId(number.0), done);
@@ -146,7 +148,7 @@ impl Filesystem for Adapter {
     fn access(&self, request: &Request, number: INodeNo, mask: AccessFlags, reply: ReplyEmpty) {
         let (files, who) = (self.files.clone(), self.who(request, 0));
         let wanted = May(mask.bits().cast_unsigned() & 7);
-        let mut waiting = self.waits.call(request.pid(), Ends::Fatal);
+        let mut waiting = self.waits.call(request.pid(), EndedBy::Fatal);
         self.drive(Call("access", request, number), async move {
             let mut call = pin!(files.access(&who, node(number), wanted));
             answer::empty(reply, waiting.wait(call.as_mut()).await);
@@ -156,7 +158,7 @@ impl Filesystem for Adapter {
 
     fn readlink(&self, request: &Request, number: INodeNo, reply: ReplyData) {
         let (files, who) = (self.files.clone(), self.who(request, 0));
-        let mut waiting = self.waits.call(request.pid(), Ends::Fatal);
+        let mut waiting = self.waits.call(request.pid(), EndedBy::Fatal);
         self.drive(Call("readlink", request, number), async move {
             let mut call = pin!(files.readlink(&who, node(number)));
             let target = waiting.wait(call.as_mut()).await;
@@ -209,7 +211,7 @@ impl Filesystem for Adapter {
     fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let (files, who, name) = (self.files.clone(), self.who(request, 0), convert::name(name));
         let guard = self.occupy(&[parent]);
-        let mut waiting = self.waits.call(request.pid(), Ends::Killed);
+        let mut waiting = self.waits.call(request.pid(), EndedBy::Killed);
         self.counted(Call("unlink", request, parent), Operation::Unlink, async move {
             let mut call = pin!(async { files.unlink(&who, node(parent), &name?).await });
             let done = waiting.wait(call.as_mut()).await;
@@ -222,7 +224,7 @@ impl Filesystem for Adapter {
     fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let (files, who, name) = (self.files.clone(), self.who(request, 0), convert::name(name));
         let guard = self.occupy_child(parent, &name);
-        let mut waiting = self.waits.call(request.pid(), Ends::Killed);
+        let mut waiting = self.waits.call(request.pid(), EndedBy::Killed);
         self.counted(Call("rmdir", request, parent), Operation::Rmdir, async move {
             let mut call = pin!(async { files.rmdir(&who, node(parent), &name?).await });
             let done = waiting.wait(call.as_mut()).await;
@@ -259,11 +261,12 @@ impl Filesystem for Adapter {
                 self.files.known_child(node(parent), old),
                 self.files.known_child(node(new_parent), new),
             ),
+            // The call itself refuses it.
             Err(_) => (None, None),
         };
         let known = |child: Option<NodeId>| child.map_or(parent, |child| INodeNo(child.0));
         let guard = self.occupy(&[parent, new_parent, known(moved), known(replaced)]);
-        let mut waiting = self.waits.call(request.pid(), Ends::Killed);
+        let mut waiting = self.waits.call(request.pid(), EndedBy::Killed);
         self.counted(Call("rename", request, parent), Operation::Rename, async move {
             let mut call = pin!(async {
                 let (old, new) = names?;
@@ -285,9 +288,9 @@ impl Filesystem for Adapter {
         reply: ReplyEntry,
     ) {
         let (files, who, name) = (self.files.clone(), self.who(request, 0), convert::name(name));
-        self.ends.found(request.pid(), number.0);
+        self.pending_sizes.note_reply(request.pid(), number.0);
         let (guard, special) = (self.occupy(&[parent]), self.special);
-        let mut waiting = self.waits.call(request.pid(), Ends::Killed);
+        let mut waiting = self.waits.call(request.pid(), EndedBy::Killed);
         self.counted(Call("link", request, number), Operation::Link, async move {
             let (number, parent) = (node(number), node(parent));
             let mut call = pin!(async {
@@ -309,11 +312,11 @@ impl Filesystem for Adapter {
         let tracked = self.is_tracked(request);
         let flags = OpenFlags(flags.0.cast_unsigned());
         let changes = flags.writes() || flags.has(OpenFlags::TRUNCATE);
-        let (backs, turn) = self.turn_of_all(number);
-        let ends = if changes { Ends::Killed } else { Ends::Fatal };
-        let mut waiting = self.waits.call(request.pid(), ends);
+        let (backs, order) = self.order_of_all(number);
+        let ended_by = if changes { EndedBy::Killed } else { EndedBy::Fatal };
+        let mut waiting = self.waits.call(request.pid(), ended_by);
         self.counted(Call("open", request, number), Operation::Open, async move {
-            let mut call = pin!(backs.behind(turn, files.open(&who, node(number), flags)));
+            let mut call = pin!(backs.after_earlier(order, files.open(&who, node(number), flags)));
             let opened = waiting.wait(call.as_mut()).await;
             if let (true, Ok(opened)) = (tracked, &opened) {
                 files.statistics().opened(opened.tally);
@@ -321,6 +324,7 @@ impl Filesystem for Adapter {
             let give = |bytes: &Bytes| kernel.store(node(number), bytes);
             answer::opened(reply, opened.map(|opened| files.hand_off_pages(opened, give)));
             if let Some(late) = waiting.late(call).await {
+                // No program waits for it any more.
                 _ = files.release(late.handle, None).await;
             }
         });
@@ -342,10 +346,10 @@ impl Filesystem for Adapter {
         if let Some(known) =
             name.as_ref().ok().and_then(|it| self.files.known_child(node(parent), it))
         {
-            self.ends.found(request.pid(), known.0);
+            self.pending_sizes.note_reply(request.pid(), known.0);
         }
         let (guard, tracked) = (self.occupy(&[parent]), self.is_tracked(request));
-        let mut waiting = self.waits.call(request.pid(), Ends::Killed);
+        let mut waiting = self.waits.call(request.pid(), EndedBy::Killed);
         self.counted(Call("create", request, parent), Operation::Create, async move {
             let (parent, mode) = (node(parent), mode & 0o7777);
             let mut call = pin!(async { files.create(&who, parent, &name?, mode, flags).await });
@@ -356,6 +360,7 @@ impl Filesystem for Adapter {
             }
             answer::created(reply, made);
             if let Some((entry, late)) = waiting.late(call).await {
+                // No program waits for it any more.
                 _ = files.release(late.handle, None).await;
                 files.forget(entry.node, 1);
             }
@@ -373,20 +378,21 @@ impl Filesystem for Adapter {
         owner: Option<Owner>,
         reply: ReplyData,
     ) {
-        let (files, ends, thread) = (self.files.clone(), Arc::clone(&self.ends), request.pid());
+        let (files, pending_sizes, thread) =
+            (self.files.clone(), Arc::clone(&self.pending_sizes), request.pid());
         let is_tracked = self.is_tracked(request);
-        let (backs, turn) = self.turn(number, offset, size.into());
-        let mut waiting = self.waits.call(thread, Ends::Fatal);
+        let (backs, order) = self.order(number, offset, size.into());
+        let mut waiting = self.waits.call(thread, EndedBy::Fatal);
         self.counted(Call("read", request, number), Operation::Read, async move {
             let opened_as = handle(opened);
             let read = async {
                 // Of one that fills pages it does not say whose it is.
                 match owner {
                     None => files.read(opened_as, offset, size).await,
-                    Some(_) => files.read_past_pages(opened_as, offset, size).await,
+                    Some(_) => files.read_bypassing_page_cache(opened_as, offset, size).await,
                 }
             };
-            let mut call = pin!(backs.behind(turn, read));
+            let mut call = pin!(backs.after_earlier(order, read));
             let read = waiting.wait(call.as_mut()).await;
             if let Ok(pieces) = &read {
                 let bytes: usize = pieces.iter().map(Bytes::len).sum();
@@ -396,7 +402,7 @@ impl Filesystem for Adapter {
                 }
                 statistics.extents().moved(thread, opened.0, false, (offset, bytes as u64));
                 if bytes < size as usize && !bypasses_page_cache(&files, opened, flags) {
-                    ends.found(thread, number.0);
+                    pending_sizes.note_reply(thread, number.0);
                 }
             }
             answer::data(reply, read);
@@ -417,12 +423,12 @@ impl Filesystem for Adapter {
         reply: ReplyWrite,
     ) {
         let (files, data) = (self.files.clone(), Bytes::copy_from_slice(data));
-        let ends = Arc::clone(&self.ends);
-        ends.called(request.pid());
+        let pending_sizes = Arc::clone(&self.pending_sizes);
+        pending_sizes.note_call(request.pid());
         let (is_tracked, thread) = (self.is_tracked(request), request.pid());
         let is_of_pages = how.contains(WriteFlags::FUSE_WRITE_CACHE);
-        let (backs, turn) = self.turn(number, offset, data.len() as u64);
-        let mut waiting = self.waits.call(thread, Ends::Killed);
+        let (backs, order) = self.order(number, offset, data.len() as u64);
+        let mut waiting = self.waits.call(thread, EndedBy::Killed);
         self.counted(Call("write", request, number), Operation::Write, async move {
             let answer = |written: Result<u32, Errno>| match written {
                 Ok(written) => {
@@ -438,13 +444,16 @@ impl Filesystem for Adapter {
             if is_of_pages {
                 // Not a program's call: no signal ends it, because its result would be lost.
                 let length = data.len();
-                let call = pin!(backs.behind(turn, files.write_back(handle(opened), offset, data)));
-                return backs.write(turn, length, call, answer).await;
+                let call = pin!(
+                    backs.after_earlier(order, files.write_back(handle(opened), offset, data))
+                );
+                return backs.write(order, length, call, answer).await;
             }
-            let mut call = pin!(backs.behind(turn, files.write(handle(opened), offset, data)));
+            let mut call =
+                pin!(backs.after_earlier(order, files.write(handle(opened), offset, data)));
             let written = waiting.wait(call.as_mut()).await;
-            if ends.any() && bypasses_page_cache(&files, opened, flags) {
-                ends.used(number.0).await;
+            if pending_sizes.any() && bypasses_page_cache(&files, opened, flags) {
+                pending_sizes.wait_until_applied(number.0).await;
             }
             answer(written);
             waiting.late(call).await;
@@ -459,9 +468,9 @@ impl Filesystem for Adapter {
         by: Owner,
         reply: ReplyEmpty,
     ) {
-        self.ends.called(request.pid());
+        self.pending_sizes.note_call(request.pid());
         let files = self.files.clone();
-        let mut waiting = self.waits.call(request.pid(), Ends::Gone);
+        let mut waiting = self.waits.call(request.pid(), EndedBy::Gone);
         self.drive(Call("flush", request, number), async move {
             let mut call = pin!(files.flush(handle(opened), owner(by)));
             answer::empty(reply, waiting.wait(call.as_mut()).await);
@@ -479,20 +488,20 @@ impl Filesystem for Adapter {
         _: bool,
         reply: ReplyEmpty,
     ) {
-        let (files, (backs, turn)) = (self.files.clone(), self.turn_of_all(number));
+        let (files, (backs, order)) = (self.files.clone(), self.order_of_all(number));
         self.counted(Call("release", request, number), Operation::Close, async move {
             // A write-back that goes on behind its answer uses the handle.
-            backs.settled(turn).await;
+            backs.wait_for_earlier(order).await;
             answer::empty(reply, files.release(handle(opened), by.map(owner)).await);
         });
     }
 
     fn fsync(&self, request: &Request, of: INodeNo, opened: Handle, data: bool, reply: ReplyEmpty) {
-        let (files, (backs, turn)) = (self.files.clone(), self.turn_of_all(of));
-        let mut waiting = self.waits.call(request.pid(), Ends::Killed);
+        let (files, (backs, order)) = (self.files.clone(), self.order_of_all(of));
+        let mut waiting = self.waits.call(request.pid(), EndedBy::Killed);
         self.counted(Call("fsync", request, of), Operation::Fsync, async move {
             let mut call = pin!(async {
-                let stored = backs.synced(turn).await;
+                let stored = backs.wait_and_take_failure(order).await;
                 files.fsync(handle(opened), data).await.and(stored)
             });
             answer::empty(reply, waiting.wait(call.as_mut()).await);
@@ -515,7 +524,7 @@ impl Filesystem for Adapter {
     ) {
         let files = self.files.clone();
         let guard = self.occupy(&[number]);
-        let mut waiting = self.waits.call(request.pid(), Ends::Fatal);
+        let mut waiting = self.waits.call(request.pid(), EndedBy::Fatal);
         self.counted(Call("readdir", request, number), Operation::Readdir, async move {
             let mut call = pin!(files.readdir(handle(opened), DirCookie(offset), NAMES_AT_ONCE));
             let names = waiting.wait(call.as_mut()).await;
@@ -535,7 +544,7 @@ impl Filesystem for Adapter {
     ) {
         let (files, who) = (self.files.clone(), self.who(request, 0));
         let (guard, special) = (self.occupy(&[number]), self.special);
-        let mut waiting = self.waits.call(request.pid(), Ends::Fatal);
+        let mut waiting = self.waits.call(request.pid(), EndedBy::Fatal);
         self.counted(Call("readdirplus", request, number), Operation::Readdir, async move {
             let from = DirCookie(offset);
             let mut call = pin!(files.readdir_plus(&who, handle(opened), from, NAMES_AT_ONCE));
@@ -570,7 +579,7 @@ impl Filesystem for Adapter {
         reply: ReplyEmpty,
     ) {
         let files = self.files.clone();
-        let mut waiting = self.waits.call(request.pid(), Ends::Killed);
+        let mut waiting = self.waits.call(request.pid(), EndedBy::Killed);
         self.counted(Call("fsyncdir", request, number), Operation::Fsync, async move {
             let mut call = pin!(files.fsync(handle(opened), data));
             answer::empty(reply, waiting.wait(call.as_mut()).await);
@@ -580,7 +589,7 @@ impl Filesystem for Adapter {
 
     fn statfs(&self, request: &Request, number: INodeNo, reply: ReplyStatfs) {
         let files = self.files.clone();
-        let mut waiting = self.waits.call(request.pid(), Ends::Fatal);
+        let mut waiting = self.waits.call(request.pid(), EndedBy::Fatal);
         self.counted(Call("statfs", request, number), Operation::Statfs, async move {
             let mut call = pin!(files.statfs());
             match waiting.wait(call.as_mut()).await {
@@ -622,8 +631,8 @@ impl Filesystem for Adapter {
         let (name, value) = (name.as_bytes().to_vec(), Bytes::copy_from_slice(value));
         let guard = self.occupy(&[number]);
         let is_long = FileSystem::is_long_order(&name);
-        let ends = if is_long { Ends::Any } else { Ends::Killed };
-        let mut waiting = self.waits.call(request.pid(), ends);
+        let ended_by = if is_long { EndedBy::Any } else { EndedBy::Killed };
+        let mut waiting = self.waits.call(request.pid(), ended_by);
         self.counted(Call("setxattr", request, number), Operation::Setxattr, async move {
             let mut call = pin!(files.setxattr(&who, node(number), &name, value, mode));
             let done = waiting.wait(call.as_mut()).await;
@@ -656,7 +665,7 @@ impl Filesystem for Adapter {
             drop(self.runtime.spawn(answers));
             return;
         }
-        let mut waiting = self.waits.call(request.pid(), Ends::Fatal);
+        let mut waiting = self.waits.call(request.pid(), EndedBy::Fatal);
         if let Some(name) = questions::named(name) {
             let mut call = Box::pin(self.questions.clone().ask(name));
             return self.counted(
@@ -678,7 +687,7 @@ impl Filesystem for Adapter {
 
     fn listxattr(&self, request: &Request, number: INodeNo, size: u32, reply: ReplyXattr) {
         let (files, who) = (self.files.clone(), self.who(request, 0));
-        let mut waiting = self.waits.call(request.pid(), Ends::Fatal);
+        let mut waiting = self.waits.call(request.pid(), EndedBy::Fatal);
         self.counted(Call("listxattr", request, number), Operation::Listxattr, async move {
             let mut call = pin!(files.listxattr(&who, node(number)));
             answer::xattr(reply, size, waiting.wait(call.as_mut()).await);
@@ -690,7 +699,7 @@ impl Filesystem for Adapter {
         let (files, who) = (self.files.clone(), self.who(request, 0));
         let name = name.as_bytes().to_vec();
         let guard = self.occupy(&[number]);
-        let mut waiting = self.waits.call(request.pid(), Ends::Killed);
+        let mut waiting = self.waits.call(request.pid(), EndedBy::Killed);
         self.counted(Call("removexattr", request, number), Operation::Removexattr, async move {
             let mut call = pin!(files.removexattr(&who, node(number), &name));
             let done = waiting.wait(call.as_mut()).await;
@@ -713,7 +722,7 @@ impl Filesystem for Adapter {
         reply: ReplyLock,
     ) {
         let files = self.files.clone();
-        let mut waiting = self.waits.call(request.pid(), Ends::Fatal);
+        let mut waiting = self.waits.call(request.pid(), EndedBy::Fatal);
         self.counted(Call("getlk", request, number), Operation::Flock, async move {
             let wanted = convert::lock(start, end, kind, pid);
             let mut call = pin!(async { files.get_lock(handle(opened), owner(by), wanted?).await });
@@ -744,8 +753,8 @@ impl Filesystem for Adapter {
         reply: ReplyEmpty,
     ) {
         let files = self.files.clone();
-        let ends = if sleep { Ends::Any } else { Ends::Killed };
-        let mut waiting = self.waits.call(request.pid(), ends);
+        let ended_by = if sleep { EndedBy::Any } else { EndedBy::Killed };
+        let mut waiting = self.waits.call(request.pid(), ended_by);
         self.counted(Call("setlk", request, number), Operation::Flock, async move {
             let wanted = convert::lock(start, end, kind, pid);
             // A request whose wait ends is withdrawn before the call is answered: a lock granted later would
@@ -772,11 +781,12 @@ impl Filesystem for Adapter {
         let Some(what) = Fallocate::of_mode(mode.cast_unsigned()) else {
             return reply.error(convert::errno(Errno::EOPNOTSUPP));
         };
-        let (files, (backs, turn)) = (self.files.clone(), self.turn_of_all(number));
-        let mut waiting = self.waits.call(request.pid(), Ends::Killed);
+        let (files, (backs, order)) = (self.files.clone(), self.order_of_all(number));
+        let mut waiting = self.waits.call(request.pid(), EndedBy::Killed);
         self.counted(Call("fallocate", request, number), Operation::Fallocate, async move {
-            let mut call =
-                pin!(backs.behind(turn, files.fallocate(handle(opened), what, offset, length)));
+            let mut call = pin!(
+                backs.after_earlier(order, files.fallocate(handle(opened), what, offset, length))
+            );
             answer::empty(reply, waiting.wait(call.as_mut()).await);
             waiting.late(call).await;
         });
@@ -799,10 +809,11 @@ impl Filesystem for Adapter {
             _ => return reply.error(fuser::Errno::EINVAL),
         };
         let Ok(offset) = u64::try_from(offset) else { return reply.error(fuser::Errno::ENXIO) };
-        let (files, (backs, turn)) = (self.files.clone(), self.turn_of_all(number));
-        let mut waiting = self.waits.call(request.pid(), Ends::Fatal);
+        let (files, (backs, order)) = (self.files.clone(), self.order_of_all(number));
+        let mut waiting = self.waits.call(request.pid(), EndedBy::Fatal);
         self.counted(Call("lseek", request, number), Operation::Seek, async move {
-            let mut call = pin!(backs.behind(turn, files.seek(handle(opened), offset, what)));
+            let mut call =
+                pin!(backs.after_earlier(order, files.seek(handle(opened), offset, what)));
             match waiting.wait(call.as_mut()).await {
                 Ok(found) => reply.offset(i64::try_from(found).unwrap_or(i64::MAX)),
                 Err(errno) => reply.error(convert::errno(errno)),
@@ -828,7 +839,7 @@ impl Filesystem for Adapter {
         };
         let (files, who) = (self.files.clone(), self.who(request, 0));
         let guard = self.occupy(&[number]);
-        let mut waiting = self.waits.call(request.pid(), Ends::Killed);
+        let mut waiting = self.waits.call(request.pid(), EndedBy::Killed);
         self.counted(Call("ioctl", request, number), Operation::Ioctl, async move {
             let mut call = pin!(asked.perform(&files, &who, node(number)));
             let done = waiting.wait(call.as_mut()).await;

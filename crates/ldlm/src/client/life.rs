@@ -85,7 +85,7 @@ impl NamespaceInner {
         let lock = self.table.lock_mut(slot);
         // Nothing says which bits are wanted.
         if flags.contains(LockFlags::AST_SENT) {
-            (lock.blocked, lock.wanted_whole) = (true, true);
+            (lock.is_revoked, lock.wanted_whole) = (true, true);
         }
         lock.discard |= flags.contains(LockFlags::DISCARD_DATA);
     }
@@ -112,7 +112,7 @@ impl NamespaceInner {
                     _ if flags.contains(LockFlags::AST_SENT) => Errno::EINTR,
                     _ => Errno::EIO,
                 };
-                actions.push(Action::Failed { handle: self.table.cookie(slot), errno });
+                actions.push(Action::Failed { handle: self.table.handle(slot), errno });
                 self.table.remove(slot);
             }
             _ => {}
@@ -133,13 +133,13 @@ impl NamespaceInner {
         if let Policy::InodeBits { try_bits, .. } = &mut lock.policy {
             *try_bits = InodeBits(0);
         }
-        let (flock, used, blocked) = (lock.is_flock(), lock.is_used(), lock.blocked);
+        let (flock, used, is_revoked) = (lock.is_flock(), lock.is_used(), lock.is_revoked);
         self.table.show(slot);
         let desc = self.table.desc(slot);
-        actions.push(Action::Granted { handle: self.table.cookie(slot), desc });
+        actions.push(Action::Granted { handle: self.table.handle(slot), desc });
         if flock {
-            self.settle_flock(slot);
-        } else if !used && blocked {
+            self.merge_flock(slot);
+        } else if !used && is_revoked {
             self.begin_cancel(slot, false, actions);
         } else if !used {
             self.rest(slot, now);
@@ -155,7 +155,7 @@ impl NamespaceInner {
     }
 
     /// Merges a new flock with its owner's other flocks, as the server has done.
-    fn settle_flock(&mut self, slot: u32) {
+    fn merge_flock(&mut self, slot: u32) {
         let lock = self.table.lock(slot);
         let (policy, mode, name) = (lock.policy, lock.mode, self.table.name(slot));
         let Policy::Flock { owner, .. } = policy else { return };
@@ -202,7 +202,7 @@ impl NamespaceInner {
         let bits = wanted.policy.inode_bits();
         lock.wanted_bits = lock.wanted_bits.union(bits);
         lock.wanted_whole |= !self.convert || bits.is_empty() || is_old;
-        (lock.blocked, lock.since) = (true, now);
+        (lock.is_revoked, lock.since) = (true, now);
         if matches!(lock.phase, Phase::Held | Phase::Flushed) && !lock.is_used() {
             self.begin_cancel(slot, false, actions);
         }
@@ -228,7 +228,7 @@ impl NamespaceInner {
             }
             _ => lock.wanted_whole = true,
         }
-        (lock.blocked, lock.since) = (true, now);
+        (lock.is_revoked, lock.since) = (true, now);
         self.begin_cancel(slot, false, actions);
     }
 
@@ -242,7 +242,7 @@ impl NamespaceInner {
     ) {
         let lock = self.table.lock_mut(slot);
         if cancel {
-            (lock.blocked, lock.wanted_whole) = (true, true);
+            (lock.is_revoked, lock.wanted_whole) = (true, true);
         }
         let users = lock.users(mode);
         debug_assert!(*users > 0, "a reference is released once");
@@ -250,11 +250,11 @@ impl NamespaceInner {
         if lock.is_used() || lock.is_flock() && lock.phase == Phase::Held {
             return;
         }
-        lock.blocked |= lock.mode == LockMode::Group;
-        match (lock.phase, lock.blocked) {
+        lock.is_revoked |= lock.mode == LockMode::Group;
+        match (lock.phase, lock.is_revoked) {
             (Phase::Held, true) => self.begin_cancel(slot, false, actions),
             (Phase::Held, false) => self.rest(slot, now),
-            (Phase::Flying, _) => lock.blocked = true,
+            (Phase::Flying, _) => lock.is_revoked = true,
             (Phase::Waiting, _) => self.abandon(slot, actions),
             _ => {}
         }
@@ -264,7 +264,7 @@ impl NamespaceInner {
     /// took a flushed one along.
     fn abandon(&mut self, slot: u32, actions: &mut Actions) {
         let remote_handle = self.table.lock(slot).remote_handle;
-        actions.push(Action::Cancel { handle: self.table.cookie(slot), remote_handle });
+        actions.push(Action::Cancel { handle: self.table.handle(slot), remote_handle });
         self.table.remove(slot);
     }
 
@@ -275,9 +275,9 @@ impl NamespaceInner {
         }
         self.table.hide(slot);
         let resource = self.table.name(slot);
-        let handle = self.table.cookie(slot);
+        let handle = self.table.handle(slot);
         let lock = self.table.lock_mut(slot);
-        lock.blocked = true;
+        lock.is_revoked = true;
         let mut part = lock.policy;
         let mut dropped = InodeBits(0);
         if let Policy::InodeBits { bits, .. } = &mut part {
@@ -294,7 +294,7 @@ impl NamespaceInner {
     }
 
     pub(super) fn flushed(&mut self, now: Instant, slot: u32, actions: &mut Actions) {
-        let handle = self.table.cookie(slot);
+        let handle = self.table.handle(slot);
         let lock = self.table.lock_mut(slot);
         let remote_handle = lock.remote_handle;
         if lock.unreplayed {
@@ -337,13 +337,13 @@ impl NamespaceInner {
         // of which it has not informed us.
         let again = lock.policy.inode_bits().intersects(lock.wanted_bits);
         lock.wanted_whole |= result.is_err();
-        lock.blocked = again || lock.wanted_whole;
-        if !lock.blocked {
+        lock.is_revoked = again || lock.wanted_whole;
+        if !lock.is_revoked {
             lock.wanted_bits = InodeBits(0);
         }
-        let blocked = lock.blocked;
+        let is_revoked = lock.is_revoked;
         self.table.show(slot);
-        if blocked {
+        if is_revoked {
             self.begin_cancel(slot, false, actions);
         } else {
             self.rest(slot, now);
@@ -351,20 +351,20 @@ impl NamespaceInner {
     }
 
     pub(super) fn take_cancelled(&mut self, handles: &[LockHandle]) -> Vec<LockHandle> {
-        let mut cookies = Vec::with_capacity(handles.len());
+        let mut remote_handles = Vec::with_capacity(handles.len());
         for slot in handles.iter().filter_map(|handle| self.table.slot(*handle)).collect::<Vec<_>>()
         {
             let lock = self.table.lock_mut(slot);
             if matches!(lock.phase, Phase::Flushed | Phase::Flushing { early: true, .. }) {
-                cookies.push(lock.remote_handle);
+                remote_handles.push(lock.remote_handle);
                 self.table.remove(slot);
             }
         }
-        cookies
+        remote_handles
     }
 
     pub(super) fn shrink(&mut self, now: Instant, batch: usize, actions: &mut Actions) {
-        let (_, _, unused) = self.table.counts();
+        let unused = self.table.unused_count();
         if self.privilege.is_too_much(self.table.privileged(), unused) {
             (0..DEMOTED_AT_ONCE).all(|_| self.table.demote());
         }
@@ -376,7 +376,7 @@ impl NamespaceInner {
 
     /// An unused lock that is too old, or one too many; a privileged one only if there is no other.
     fn next_to_go(&self, now: Instant) -> Option<u32> {
-        let (_, _, unused) = self.table.counts();
+        let unused = self.table.unused_count();
         let oldest = [false, true].into_iter().filter_map(|list| self.table.oldest_unused(list));
         let mut goes = oldest
             .filter(|(_, since)| unused > self.lru_size || now.since(*since) >= self.lru_max_age);
@@ -392,7 +392,7 @@ impl NamespaceInner {
                 _ => LockFlags::BLOCK_GRANTED,
             };
             Some(Replay {
-                handle: self.table.cookie(slot),
+                handle: self.table.handle(slot),
                 remote_handle: lock.remote_handle,
                 desc: self.table.desc(slot),
                 flags: LockFlags::REPLAY | state_flag,
@@ -418,7 +418,7 @@ impl NamespaceInner {
 
     /// The server does not know the lock: its waiters fail, what is cached under it is void.
     pub(super) fn void(&mut self, slot: u32, actions: &mut Actions) {
-        let handle = self.table.cookie(slot);
+        let handle = self.table.handle(slot);
         let lock = self.table.lock(slot);
         actions.push(match lock.phase {
             Phase::Flying | Phase::Waiting => Action::Failed { handle, errno: Errno::EIO },
@@ -434,7 +434,7 @@ impl NamespaceInner {
         let lock = self.table.lock(slot);
         lock.phase == Phase::Held
             && !lock.is_used()
-            && !lock.blocked
+            && !lock.is_revoked
             && !lock.mode.compatible(mode)
             && match lock.policy.kind() {
                 // Data is not written back for the sake of other bits: the server asks for those.

@@ -21,16 +21,15 @@ mod table;
 mod tests;
 mod types;
 
-use std::ops::ControlFlow;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use sheen_types::{Errno, Extent, InodeBits, Instant, LockHandle, LockMode, ResourceName};
+use sheen_types::{Errno, InodeBits, Instant, LockHandle, LockMode, ResourceName};
 
 use self::life::NamespaceInner;
 pub use self::privilege::CachePolicy;
 use self::privilege::Privilege;
-use self::table::{Phase, Table, implies};
+use self::table::Table;
 pub use self::types::{
     Action, Config, Gauges, LockInfo, Matched, Replay, Reply, UnknownLock, Want,
 };
@@ -92,7 +91,7 @@ impl Namespace {
     }
 
     /// A lock is about to be asked for: makes it, in flight, with one reference in `mode`. The
-    /// cookie goes into the request.
+    /// handle goes into the request.
     pub fn begin(
         &self,
         now: Instant,
@@ -107,7 +106,7 @@ impl Namespace {
         let lock = state.table.lock_mut(slot);
         lock.since = now;
         *lock.users(mode) += 1;
-        state.table.cookie(slot)
+        state.table.handle(slot)
     }
 
     /// The server's answer with a lock, held or waiting (by `desc.granted`). Callbacks that came
@@ -170,20 +169,7 @@ impl Namespace {
         Ok(())
     }
 
-    /// One more user of a lock that the caller has a reference of. Whether the lock is there.
-    pub fn add_ref(&self, handle: LockHandle, mode: LockMode) -> bool {
-        let mut state = self.state.lock();
-        let Some(slot) = state.table.slot(handle) else { return false };
-        let lock = state.table.lock_mut(slot);
-        if !matches!(lock.phase, Phase::Flying | Phase::Waiting | Phase::Held) {
-            return false;
-        }
-        *lock.users(mode) += 1;
-        state.table.take_unused(slot);
-        true
-    }
-
-    /// A user is done. With the last one a blocked lock is cancelled; any other stays cached.
+    /// A user is done. With the last one a revoked lock is cancelled; any other stays cached.
     pub fn dec_ref(
         &self,
         now: Instant,
@@ -235,7 +221,7 @@ impl Namespace {
 
     /// Cancels all unused locks of a resource that conflict with an operation in `mode` on `bits`
     /// which we are about to send (early lock cancel): their flushes go to `actions`; when those
-    /// are done pass the returned handles to [`Namespace::take_cancelled`] and send the cookies
+    /// are done pass the returned handles to [`Namespace::take_cancelled`] and send what that returns
     /// with the operation.
     pub fn cancel_early(
         &self,
@@ -249,7 +235,7 @@ impl Namespace {
         let mut handles = Vec::new();
         for slot in slots {
             if state.conflicts_with(slot, mode, bits) {
-                handles.push(state.table.cookie(slot));
+                handles.push(state.table.handle(slot));
                 state.begin_cancel(slot, true, actions);
             }
         }
@@ -257,7 +243,7 @@ impl Namespace {
     }
 
     /// Forgets locks that [`Namespace::cancel_early`] named and whose flushes the caller has carried
-    /// out ([`Namespace::flushed`] may be left out for them); returns the server's cookies of them,
+    /// out ([`Namespace::flushed`] may be left out for them); returns their handles at the server,
     /// for a request's cancel list.
     pub fn take_cancelled(&self, handles: &[LockHandle]) -> Vec<LockHandle> {
         self.state.lock().take_cancelled(handles)
@@ -319,52 +305,11 @@ impl Namespace {
         (state.lru_size, state.lru_max_age) = (lru_size, lru_max_age);
     }
 
-    /// A lock by our cookie: for glimpse callbacks, which the upper layer answers.
+    /// A lock by its handle here: for glimpse callbacks, which the upper layer answers.
     #[must_use]
     pub fn lock(&self, handle: LockHandle) -> Option<LockInfo> {
         let state = self.state.lock();
         state.table.slot(handle).map(|slot| state.table.info(slot))
-    }
-
-    /// A lock by the server's cookie. Walks all locks: for diagnosis, not for callbacks, which
-    /// carry our own cookie.
-    #[must_use]
-    pub fn lock_by_remote(&self, remote_handle: LockHandle) -> Option<LockInfo> {
-        let state = self.state.lock();
-        let all = state.table.all();
-        let slot = all.into_iter().find(|&slot| {
-            state.table.lock(slot).remote_handle == remote_handle && remote_handle.0 != 0
-        })?;
-        Some(state.table.info(slot))
-    }
-
-    /// The size known to be right under the locks other than `handle`: `kms`, the known minimum
-    /// size, or what the remaining locks still cover of it (`ldlm_extent_shift_kms`).
-    #[must_use]
-    pub fn shift_kms(&self, handle: LockHandle, kms: u64) -> u64 {
-        let state = self.state.lock();
-        let Some(leaving) = state.table.slot(handle) else { return kms };
-        let mut known = 0;
-        state.table.extents(state.table.name(leaving), Extent::ALL, &mut |extent, slot| {
-            if slot != leaving {
-                known = known.max(extent.end.saturating_add(1));
-            }
-            ControlFlow::Continue(())
-        });
-        known.min(kms)
-    }
-
-    /// Whether any granted lock of the resource covers the byte range in `mode` or a stronger one,
-    /// revoked or not.
-    #[must_use]
-    pub fn covers(&self, resource: ResourceName, extent: Extent, mode: LockMode) -> bool {
-        let state = self.state.lock();
-        let mut covered = false;
-        state.table.extents(resource, extent, &mut |held, slot| {
-            covered |= held.contains(&extent) && implies(state.table.lock(slot).mode, mode);
-            if covered { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        });
-        covered
     }
 
     /// All locks to be replayed to a restarted server over this connection; connections are counted
@@ -415,7 +360,7 @@ impl Namespace {
         self.state.lock().replays()
     }
 
-    /// The server's new cookie of a replayed lock, from the reply. Whether the lock is still here: if not,
+    /// The new handle at the server of a replayed lock, from the reply. Whether the lock is still here: if not,
     /// the server must be informed that it is free.
     #[must_use]
     pub fn replayed(&self, handle: LockHandle, remote_handle: LockHandle) -> bool {
@@ -445,11 +390,10 @@ impl Namespace {
     #[must_use]
     pub fn gauges(&self) -> Gauges {
         let state = self.state.lock();
-        let (resources, locks, unused) = state.table.counts();
         Gauges {
-            resources,
-            locks,
-            unused,
+            resources: state.table.resource_count(),
+            locks: state.table.lock_count(),
+            unused: state.table.unused_count(),
             lru_size: state.lru_size,
             lru_max_age: state.lru_max_age,
             privileged: state.table.privileged(),

@@ -1,4 +1,4 @@
-//! The client's locks and the lists that find them: by cookie, by resource, by age.
+//! The client's locks and the lists that find them: by handle, by resource, by age.
 
 use std::ops::ControlFlow;
 
@@ -6,7 +6,7 @@ use sheen_types::{Extent, HashMap, InodeBits, Instant, LockHandle, LockMode, Res
 
 use super::types::{LockInfo, Matched, Want};
 use crate::interval::IntervalTree;
-use crate::mix::{Cookies, LockLocation, SLOTS_MAX, SeededBuildHasher};
+use crate::mix::{LockHandles, LockLocation, SLOTS_MAX, SeededBuildHasher};
 use crate::{LockDesc, LockFlags, LockKind, Policy};
 
 /// No slot, no resource.
@@ -45,7 +45,7 @@ pub(super) struct Lock {
     pub(super) readers: u32,
     pub(super) writers: u32,
     /// To be cancelled when the last user is done; no longer found by new users.
-    pub(super) blocked: bool,
+    pub(super) is_revoked: bool,
     pub(super) discard: bool,
     /// The bits that blocking callbacks wanted, and whether one wanted the whole lock.
     pub(super) wanted_bits: InodeBits,
@@ -84,7 +84,7 @@ pub(super) struct Table {
     resources: Vec<Resource>,
     free_resources: Vec<u32>,
     by_name: HashMap<ResourceName, u32, SeededBuildHasher>,
-    cookies: Cookies,
+    handles: LockHandles,
     /// Unused locks, without and with privilege.
     unused: [Unused; 2],
     count: usize,
@@ -115,7 +115,7 @@ impl Table {
             resources: Vec::new(),
             free_resources: Vec::new(),
             by_name: HashMap::with_hasher(SeededBuildHasher(seed)),
-            cookies: Cookies::new(seed),
+            handles: LockHandles::new(seed),
             unused: [Unused { oldest: NONE, newest: NONE, count: 0 }; 2],
             count: 0,
         }
@@ -133,9 +133,16 @@ impl Table {
         self.resources[self.lock(slot).resource as usize].name
     }
 
-    pub(super) fn counts(&self) -> (usize, usize, usize) {
-        let unused = self.unused.iter().map(|list| list.count).sum();
-        (self.by_name.len(), self.count, unused)
+    pub(super) fn resource_count(&self) -> usize {
+        self.by_name.len()
+    }
+
+    pub(super) fn lock_count(&self) -> usize {
+        self.count
+    }
+
+    pub(super) fn unused_count(&self) -> usize {
+        self.unused.iter().map(|list| list.count).sum()
     }
 
     /// Unused locks with privilege.
@@ -144,17 +151,18 @@ impl Table {
     }
 
     pub(super) fn slot(&self, handle: LockHandle) -> Option<u32> {
-        let place = self.cookies.place(handle);
-        let lock = self.locks.get(place.slot as usize)?;
-        let lives =
-            place.shard == 0 && lock.phase != Phase::Free && lock.generation == place.generation;
-        lives.then_some(place.slot)
+        let location = self.handles.location(handle);
+        let lock = self.locks.get(location.slot as usize)?;
+        let lives = location.shard == 0
+            && lock.phase != Phase::Free
+            && lock.generation == location.generation;
+        lives.then_some(location.slot)
     }
 
-    pub(super) fn cookie(&self, slot: u32) -> LockHandle {
+    pub(super) fn handle(&self, slot: u32) -> LockHandle {
         let generation = self.lock(slot).generation;
         let (shard, slot) = (slot / SLOTS_MAX, slot % SLOTS_MAX);
-        self.cookies.cookie(LockLocation { shard, slot, generation })
+        self.handles.handle(LockLocation { shard, slot, generation })
     }
 
     /// A new lock in flight.
@@ -176,7 +184,7 @@ impl Table {
             remote_handle: LockHandle(0),
             readers: 0,
             writers: 0,
-            blocked: false,
+            is_revoked: false,
             discard: false,
             wanted_bits: InodeBits(0),
             wanted_whole: false,
@@ -353,34 +361,27 @@ impl Table {
     /// A lock that covers what is wanted.
     pub(super) fn find(&self, want: &Want) -> Option<u32> {
         let resource = &self.resources[*self.by_name.get(&want.resource)? as usize];
-        let mut found = None;
-        if let Policy::Extent { extent, .. } = want.policy {
-            // A lock that covers it also covers its first byte.
-            let first = Extent { start: extent.start, end: extent.start };
-            let _ = resource.extents.visit(first, &mut |_, slot| {
-                if self.covers(slot, want) {
-                    found = Some(slot);
-                    return ControlFlow::Break(());
-                }
-                ControlFlow::Continue(())
-            });
-            if found.is_some() || !want.or_waiting {
-                return found;
-            }
-        }
-        let covering = |phases: &[Phase]| {
+        let Policy::Extent { extent, .. } = want.policy else {
             let covers =
-                |slot: &u32| phases.contains(&self.lock(*slot).phase) && self.covers(*slot, want);
-            resource.slots.iter().copied().find(covers)
+                |slot: &u32| self.lock(*slot).phase == Phase::Held && self.covers(*slot, want);
+            return resource.slots.iter().copied().find(covers);
         };
-        covering(&[Phase::Held]).or_else(|| {
-            if want.or_waiting { covering(&[Phase::Flying, Phase::Waiting]) } else { None }
-        })
+        let mut found = None;
+        // A lock that covers it also covers its first byte.
+        let first = Extent { start: extent.start, end: extent.start };
+        let _ = resource.extents.visit(first, &mut |_, slot| {
+            if self.covers(slot, want) {
+                found = Some(slot);
+                return ControlFlow::Break(());
+            }
+            ControlFlow::Continue(())
+        });
+        found
     }
 
     fn covers(&self, slot: u32, want: &Want) -> bool {
         let lock = self.lock(slot);
-        !lock.blocked
+        !lock.is_revoked
             && implies(lock.mode, want.mode)
             && match (&lock.policy, &want.policy) {
                 (Policy::Plain, Policy::Plain) => true,
@@ -397,12 +398,7 @@ impl Table {
 
     pub(super) fn matched(&self, slot: u32) -> Matched {
         let lock = self.lock(slot);
-        Matched {
-            handle: self.cookie(slot),
-            mode: lock.mode,
-            policy: lock.policy,
-            granted: lock.phase == Phase::Held,
-        }
+        Matched { handle: self.handle(slot), mode: lock.mode, policy: lock.policy }
     }
 
     pub(super) fn desc(&self, slot: u32) -> LockDesc {
@@ -419,12 +415,12 @@ impl Table {
     pub(super) fn info(&self, slot: u32) -> LockInfo {
         let lock = self.lock(slot);
         LockInfo {
-            handle: self.cookie(slot),
+            handle: self.handle(slot),
             remote_handle: lock.remote_handle,
             desc: self.desc(slot),
             readers: lock.readers,
             writers: lock.writers,
-            blocked: lock.blocked,
+            is_revoked: lock.is_revoked,
         }
     }
 
@@ -432,16 +428,6 @@ impl Table {
     pub(super) fn of_resource(&self, name: ResourceName) -> &[u32] {
         let index = self.by_name.get(&name);
         index.map_or(&[], |&index| &self.resources[index as usize].slots)
-    }
-
-    /// The held extents of a resource that overlap `range`.
-    pub(super) fn extents<F>(&self, name: ResourceName, range: Extent, visit: &mut F)
-    where
-        F: FnMut(Extent, u32) -> ControlFlow<()>,
-    {
-        if let Some(&index) = self.by_name.get(&name) {
-            let _ = self.resources[index as usize].extents.visit(range, visit);
-        }
     }
 
     /// Every lock there is.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use sheen_types::{Errno, Extent, InodeBits, Instant, LockHandle, LockMode, ResourceName};
 
-use super::{Action, CachePolicy, Config, LockInfo, Namespace, Reply, UnknownLock, Want};
+use super::{Action, CachePolicy, Config, Namespace, Reply, UnknownLock, Want};
 use crate::{LockDesc, LockFlags, Policy};
 
 const NAME: ResourceName = ResourceName([1, 0, 0, 0]);
@@ -22,7 +22,7 @@ fn desc(policy: Policy, mode: LockMode, granted: bool) -> LockDesc {
 }
 
 fn want(policy: Policy, mode: LockMode) -> Want {
-    Want { resource: NAME, policy, mode, or_waiting: false }
+    Want { resource: NAME, policy, mode }
 }
 
 fn bytes(start: u64, end: u64) -> Policy {
@@ -60,26 +60,23 @@ fn a_stronger_and_wider_lock_will_do() {
     let it = namespace();
     let writer = held(&it, bytes(0, 8191), LockMode::Pw);
     let found = it.find(&want(bytes(4096, 8191), LockMode::Pr)).unwrap();
-    assert_eq!((found.handle, found.mode, found.granted), (writer, LockMode::Pw, true));
+    assert_eq!((found.handle, found.mode), (writer, LockMode::Pw));
     assert_eq!(it.lock(writer).unwrap().writers, 2);
     assert_eq!(it.peek(&want(bytes(4096, 8192), LockMode::Pr)), None);
     assert_eq!(it.peek(&want(bytes(0, 1), LockMode::Ex)), None);
-    assert!(it.covers(NAME, Extent { start: 5, end: 6 }, LockMode::Pr));
 }
 
 #[test]
-fn a_lock_in_flight_may_be_joined() {
+fn a_lock_in_flight_is_not_found() {
     let it = namespace();
     let handle = it.begin(NOW, NAME, Policy::bits(LOOKUP), LockMode::Pr, NONE);
     let need = want(Policy::bits(LOOKUP), LockMode::Cr);
     assert_eq!(it.find(&need), None);
-    let joined = it.find(&Want { or_waiting: true, ..need }).unwrap();
-    assert_eq!((joined.handle, joined.granted), (handle, false));
     let mut actions = Vec::new();
     it.failed(handle, Errno::EIO, &mut actions);
     assert_eq!(actions, [Action::Failed { handle, errno: Errno::EIO }]);
     it.dec_ref(NOW, handle, LockMode::Pr, &mut actions);
-    assert_eq!(it.gauges().locks, 0);
+    assert_eq!((it.find(&need), it.gauges().locks), (None, 0));
 }
 
 #[test]
@@ -154,7 +151,7 @@ fn callbacks_that_overtake_the_reply_count() {
     let waits = desc(policy, LockMode::Pr, false);
     let reply = Reply { remote_handle: LockHandle(9), desc: waits, flags: NONE, connection: 1 };
     let info = it.replied(NOW, handle, &reply, &mut actions).unwrap().unwrap();
-    assert_eq!((info.desc.granted, info.blocked), (Some(LockMode::Pr), true));
+    assert_eq!((info.desc.granted, info.is_revoked), (Some(LockMode::Pr), true));
     assert_eq!(actions.pop(), Some(Action::Granted { handle, desc: granted }));
     it.dec_ref(NOW, handle, LockMode::Pr, &mut actions);
     assert_eq!(flushes(&mut actions), [(handle, policy)]);
@@ -294,18 +291,6 @@ fn a_lock_that_a_restarted_server_refuses_is_void_and_the_rest_stays() {
     it.dec_ref(NOW, lock, LockMode::Pw, &mut actions);
     it.refused(lock, &mut actions);
     assert_eq!(actions, []);
-}
-
-#[test]
-fn the_known_size_shrinks_to_what_other_locks_cover() {
-    let it = namespace();
-    let high = held(&it, bytes(4096, 8191), LockMode::Pw);
-    held(&it, bytes(0, 4095), LockMode::Pw);
-    assert_eq!(it.shift_kms(high, 8192), 4096);
-    let top: LockInfo = it.lock(high).unwrap();
-    assert_eq!(top.desc.policy.range().end, 8191);
-    held(&it, bytes(8192, Extent::EOF), LockMode::Pr);
-    assert_eq!(it.shift_kms(high, 8192), 8192);
 }
 
 /// A lock of its own resource, unused from `now` on.

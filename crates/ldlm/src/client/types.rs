@@ -10,7 +10,7 @@ use crate::{LockDesc, LockFlags, Policy};
 /// How a namespace is made.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// Makes our cookies differ from those of the mount before: random.
+    /// Makes our handles differ from those of the mount before: random.
     pub seed: u64,
     /// Unused locks kept (`lru_size`).
     pub lru_size: usize,
@@ -27,27 +27,23 @@ pub struct Want {
     pub policy: Policy,
     /// Which mode: a lock that allows more (PW for PR, EX for all) will do.
     pub mode: LockMode,
-    /// Whether to join a lock that is still waiting to be granted.
-    pub or_waiting: bool,
 }
 
-/// A lock found, with a reference in its own mode taken.
+/// A granted lock that was found, with a reference in its own mode taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Matched {
-    /// Our cookie.
+    /// Its handle here.
     pub handle: LockHandle,
     /// The lock's mode; pass it to `Namespace::dec_ref`.
     pub mode: LockMode,
     /// What it covers.
     pub policy: Policy,
-    /// Whether it may be used now; else [`Action::Granted`] or [`Action::Failed`] will come.
-    pub granted: bool,
 }
 
 /// What a server's enqueue reply says about the lock.
 #[derive(Clone, Copy, Debug)]
 pub struct Reply {
-    /// The server's cookie.
+    /// Its handle at the server.
     pub remote_handle: LockHandle,
     /// As granted or waiting; an intent may have changed resource and mode.
     pub desc: LockDesc,
@@ -62,14 +58,14 @@ pub struct Reply {
 pub enum Action {
     /// The lock may be used: wake its waiters.
     Granted {
-        /// Our cookie.
+        /// Its handle here.
         handle: LockHandle,
         /// As granted.
         desc: LockDesc,
     },
     /// The lock will never be granted: wake its waiters.
     Failed {
-        /// Our cookie.
+        /// Its handle here.
         handle: LockHandle,
         /// Why: `EDEADLK`, `EINTR` (cancelled), `EIO` (evicted).
         errno: Errno,
@@ -77,7 +73,7 @@ pub enum Action {
     /// Protection of this part ends: write dirty data back (or discard it), drop what is cached of
     /// it, then call `Namespace::flushed`.
     Flush {
-        /// Our cookie.
+        /// Its handle here.
         handle: LockHandle,
         /// On what.
         resource: ResourceName,
@@ -91,16 +87,16 @@ pub enum Action {
     /// Inform the server (`LDLM_CANCEL`, several in one request where they come together). The lock
     /// is gone here already.
     Cancel {
-        /// Our cookie.
+        /// Its handle here.
         handle: LockHandle,
-        /// The server's.
+        /// Its handle at the server.
         remote_handle: LockHandle,
     },
     /// Inform the server (`LDLM_CONVERT`) that these bits are free; then `Namespace::converted`.
     Convert {
-        /// Our cookie.
+        /// Its handle here.
         handle: LockHandle,
-        /// The server's.
+        /// Its handle at the server.
         remote_handle: LockHandle,
         /// The bits dropped.
         drop: InodeBits,
@@ -109,7 +105,7 @@ pub enum Action {
     },
     /// The lock is void (eviction, a refused replay): drop everything cached under it, send nothing.
     Invalidate {
-        /// Our cookie.
+        /// Its handle here.
         handle: LockHandle,
         /// On what.
         resource: ResourceName,
@@ -126,9 +122,9 @@ pub struct UnknownLock;
 /// One lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LockInfo {
-    /// Our cookie.
+    /// Its handle here.
     pub handle: LockHandle,
-    /// The server's; 0 while in flight.
+    /// Its handle at the server; 0 while in flight.
     pub remote_handle: LockHandle,
     /// Resource, policy, modes.
     pub desc: LockDesc,
@@ -137,15 +133,15 @@ pub struct LockInfo {
     /// References by users of the other modes.
     pub writers: u32,
     /// Whether a blocking callback has come for it.
-    pub blocked: bool,
+    pub is_revoked: bool,
 }
 
 /// One lock to be replayed to a server that has restarted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Replay {
-    /// Our cookie, by which the server knows the lock again.
+    /// Its handle here, by which the server knows the lock again.
     pub handle: LockHandle,
-    /// The server's cookie before its restart.
+    /// Its handle at the server before its restart.
     pub remote_handle: LockHandle,
     /// As held.
     pub desc: LockDesc,

@@ -11,7 +11,7 @@ use super::expand;
 use super::shard::{Lock, LockRequest, LockState, NONE, Shard};
 use super::types::{Action, Enqueue, Enqueued, Granted};
 use super::waits::{FlockOwner, WaitGraph};
-use crate::mix::Cookies;
+use crate::mix::LockHandles;
 use crate::{LockDesc, LockFlags, LockKind, Owner, Policy};
 
 /// A shard with everything a call brings along.
@@ -20,7 +20,7 @@ pub(super) struct ShardCall<'a> {
     pub(super) now: Instant,
     pub(super) timeout: Duration,
     pub(super) recovering: bool,
-    pub(super) cookies: &'a Cookies,
+    pub(super) handles: &'a LockHandles,
     pub(super) waits: &'a WaitGraph,
     pub(super) actions: &'a mut Vec<Action>,
 }
@@ -53,11 +53,6 @@ fn wanted_by(request: &Enqueue) -> LockRequest {
 impl ShardCall<'_> {
     /// Answers a request on a resource of its kind.
     pub(super) fn enqueue(&mut self, resource: u32, request: &Enqueue) -> Enqueued {
-        if request.flags.contains(LockFlags::RESENT)
-            && let Some(slot) = self.sent_before(request)
-        {
-            return self.answer_again(slot);
-        }
         if request.flags.contains(LockFlags::REPLAY)
             && request.flags.intersects(LockFlags::BLOCK_GRANTED | LockFlags::BLOCK_WAIT)
         {
@@ -107,30 +102,13 @@ impl ShardCall<'_> {
         self.add(resource, &wanted_by(request), request)
     }
 
-    /// The lock that the first sending of a request made.
-    fn sent_before(&self, request: &Enqueue) -> Option<u32> {
-        let Owner::Export(export) = request.owner else { return None };
-        let mut alike = self.shard.called(export, request.remote_handle);
-        alike.find(|&slot| {
-            self.shard.resource(self.shard.lock(slot).resource).name == request.resource
-        })
-    }
-
-    fn answer_again(&self, slot: u32) -> Enqueued {
-        if self.shard.lock(slot).state == LockState::Granted {
-            let mut granted = self.granted(slot);
-            granted.flags = granted.flags | LockFlags::LOCK_CHANGED;
-            Enqueued::Granted(granted)
-        } else {
-            self.waiting(slot)
-        }
-    }
-
+    /// That a lock waits, clients of Lustre's see by either of `BLOCK_GRANTED` and `BLOCK_WAIT`
+    /// (`LDLM_FL_BLOCKED_MASK`): Lustre says the first in the reply to an enqueue.
     pub(super) fn waiting(&self, slot: u32) -> Enqueued {
         let kind = self.shard.lock(slot).policy.kind();
         let patient = LockFlags::NO_TIMEOUT.when(kind == LockKind::Extent);
         let flags = LockFlags::BLOCK_GRANTED | patient;
-        Enqueued::Waiting { handle: self.shard.cookie(slot, self.cookies), flags }
+        Enqueued::Waiting { handle: self.shard.handle(slot, self.handles), flags }
     }
 
     pub(super) fn granted(&self, slot: u32) -> Granted {
@@ -141,10 +119,11 @@ impl ShardCall<'_> {
             Policy::Plain | Policy::Flock { .. } => false,
         };
         Granted {
-            handle: self.shard.cookie(slot, self.cookies),
+            handle: self.shard.handle(slot, self.handles),
             mode: lock.mode,
             policy: lock.policy,
-            flags: LockFlags::LOCK_CHANGED.when(changed) | LockFlags::AST_SENT.when(lock.blocked),
+            flags: LockFlags::LOCK_CHANGED.when(changed)
+                | LockFlags::AST_SENT.when(lock.is_waited_for),
         }
     }
 
@@ -176,7 +155,7 @@ impl ShardCall<'_> {
         }
         if request.policy.kind() == LockKind::Flock {
             let answer = self.granted(slot);
-            self.settle_flock(slot);
+            self.merge_flock(slot);
             return Enqueued::Granted(answer);
         }
         self.shard.hold(slot);
@@ -238,17 +217,17 @@ impl ShardCall<'_> {
     /// lock that conflicts with one waits.
     fn revoke_for(&mut self, slot: u32, wanted: &LockDesc, discard: bool) {
         let lock = self.shard.lock_mut(slot);
-        if lock.blocked || lock.requested == LockMode::Group {
+        if lock.is_waited_for || lock.requested == LockMode::Group {
             return;
         }
-        lock.blocked = true;
+        lock.is_waited_for = true;
         lock.discard |= discard;
         let flags = LockFlags::DISCARD_DATA.when(lock.discard);
         let (state, owner, remote_handle) = (lock.state, lock.owner, lock.remote_handle);
         if let (LockState::Granted, Owner::Export(export)) = (state, owner) {
             self.remember(slot, export);
             self.shard.set_deadline(slot, self.now + self.timeout);
-            let handle = self.shard.cookie(slot, self.cookies);
+            let handle = self.shard.handle(slot, self.handles);
             let wanted = *wanted;
             self.actions.push(Action::Blocking { handle, export, remote_handle, wanted, flags });
         }
@@ -287,7 +266,7 @@ impl ShardCall<'_> {
     /// Informs the owner of a lock that waited that it is granted, or (`failure`) that it never
     /// will be.
     pub(super) fn complete(&mut self, slot: u32, failure: Option<LockFlags>) {
-        let handle = self.shard.cookie(slot, self.cookies);
+        let handle = self.shard.handle(slot, self.handles);
         let mut desc = self.shard.desc(slot);
         if failure.is_some() {
             desc.granted = None;
@@ -295,13 +274,14 @@ impl ShardCall<'_> {
         let lock = self.shard.lock(slot);
         let remote_handle = lock.remote_handle;
         let flags = failure.unwrap_or(
-            LockFlags::AST_SENT.when(lock.blocked) | LockFlags::DISCARD_DATA.when(lock.discard),
+            LockFlags::AST_SENT.when(lock.is_waited_for)
+                | LockFlags::DISCARD_DATA.when(lock.discard),
         );
         let Owner::Export(export) = lock.owner else {
             self.actions.push(Action::LocalGranted { handle, desc });
             return;
         };
-        if lock.blocked && lock.state == LockState::Granted {
+        if lock.is_waited_for && lock.state == LockState::Granted {
             self.shard.set_deadline(slot, self.now + self.timeout);
         }
         self.actions.push(Action::Completion { handle, export, remote_handle, desc, flags });
@@ -312,7 +292,7 @@ impl ShardCall<'_> {
         match self.shard.lock(slot).state {
             LockState::Granted => self.shard.unhold(slot),
             LockState::Waiting => {
-                let handle = self.shard.cookie(slot, self.cookies);
+                let handle = self.shard.handle(slot, self.handles);
                 let lock = self.shard.lock(slot);
                 if lock.policy.kind() == LockKind::Flock {
                     self.waits.done(FlockOwner::of(lock.owner, &lock.policy), handle);
@@ -421,7 +401,7 @@ impl ShardCall<'_> {
         self.shard.unhold(slot);
         self.shard.clear_deadline(slot);
         let lock = self.shard.lock_mut(slot);
-        (lock.policy, lock.mode, lock.blocked) = (policy, mode, false);
+        (lock.policy, lock.mode, lock.is_waited_for) = (policy, mode, false);
         let resource = lock.resource;
         self.shard.hold(slot);
         self.reprocess(resource, true);
@@ -433,10 +413,10 @@ impl ShardCall<'_> {
         self.shard.lock_mut(slot).remote_handle = remote;
         self.shard.link(slot, Owner::Export(export));
         let resource = self.shard.lock(slot).resource;
-        if self.shard.lock(slot).blocked {
-            match self.is_waited_for(slot) {
+        if self.shard.lock(slot).is_waited_for {
+            match self.conflicts_with_a_waiting_lock(slot) {
                 true => self.shard.set_deadline(slot, self.now + self.timeout),
-                false => self.shard.lock_mut(slot).blocked = false,
+                false => self.shard.lock_mut(slot).is_waited_for = false,
             }
         }
         let granted = self.granted(slot);
@@ -445,7 +425,7 @@ impl ShardCall<'_> {
     }
 
     /// Whether a granted lock conflicts with one that waits.
-    fn is_waited_for(&self, slot: u32) -> bool {
+    fn conflicts_with_a_waiting_lock(&self, slot: u32) -> bool {
         let resource = self.shard.lock(slot).resource;
         self.shard.resource(resource).waiting.iter().any(|&other| {
             let wanted = self.shard.lock(other).wanted();
@@ -466,7 +446,7 @@ impl ShardCall<'_> {
             self.shard.clear_deadline(slot);
             self.shard.gauges.timeouts += 1;
             if let Owner::Export(export) = self.shard.lock(slot).owner {
-                let handle = self.shard.cookie(slot, self.cookies);
+                let handle = self.shard.handle(slot, self.handles);
                 self.actions.push(Action::Evict { export, handle });
             }
         }

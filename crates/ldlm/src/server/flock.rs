@@ -32,7 +32,7 @@ impl ShardCall<'_> {
             return Enqueued::Denied(Errno::ENOMEM);
         };
         let answer = self.granted(slot);
-        if self.settle_flock(slot) {
+        if self.merge_flock(slot) {
             self.reprocess(resource, false);
         }
         Enqueued::Granted(answer)
@@ -58,7 +58,7 @@ impl ShardCall<'_> {
         let Some(slot) = self.add_asked(resource, request) else {
             return Enqueued::Denied(Errno::ENOMEM);
         };
-        let handle = self.shard.cookie(slot, self.cookies);
+        let handle = self.shard.handle(slot, self.handles);
         let blocker = self.owner_of(blocker);
         if !self.waits.wait(who, handle, blocker) {
             self.shard.free(slot);
@@ -113,7 +113,7 @@ impl ShardCall<'_> {
     /// Grants a flock that is in no queue, among its owner's other flocks; the slot is free
     /// afterwards if it became part of another or was an unlock. Returns whether bytes became free
     /// for other owners.
-    pub(super) fn settle_flock(&mut self, slot: u32) -> bool {
+    pub(super) fn merge_flock(&mut self, slot: u32) -> bool {
         let lock = self.shard.lock(slot);
         let (resource, mode, range) = (lock.resource, lock.requested, lock.policy.range());
         let who = FlockOwner::of(lock.owner, &lock.policy);
@@ -156,7 +156,7 @@ impl ShardCall<'_> {
         self.shard.hold(slot);
     }
 
-    /// A second lock like `slot`, over `range`: the owner knows it by no cookie.
+    /// A second lock like `slot`, over `range`: the owner knows it by no handle.
     fn split(&mut self, slot: u32, range: Extent) {
         let lock = self.shard.lock(slot);
         let mut policy = lock.policy;
@@ -196,12 +196,12 @@ impl ShardCall<'_> {
         }
         let who = FlockOwner::of(lock.owner, &lock.policy);
         let blocker = self.first_blocker(resource, &lock.wanted(), who);
-        let handle = self.shard.cookie(slot, self.cookies);
+        let handle = self.shard.handle(slot, self.handles);
         let Some(blocker) = blocker.map(|slot| self.owner_of(slot)) else {
             self.waits.done(who, handle);
             self.shard.unqueue(slot);
             self.complete_flock(slot);
-            self.settle_flock(slot);
+            self.merge_flock(slot);
             return;
         };
         if self.waits.wait(who, handle, blocker) {
@@ -212,7 +212,7 @@ impl ShardCall<'_> {
         }
     }
 
-    /// The completion of a flock that is about to be settled, so that its cookie still lives.
+    /// The completion of a flock that is about to be merged, so that its handle still lives.
     fn complete_flock(&mut self, slot: u32) {
         let before = self.actions.len();
         self.complete(slot, None);

@@ -6,11 +6,11 @@
 //!
 //! What always holds: no two granted locks conflict, unless one spares the other's owner
 //! ([`Enqueue::spares`]); a waiting lock is behind something that it
-//! conflicts with, and the holders of that know it; a cookie names at most one lock, ever.
+//! conflicts with, and the holders of that know it; a handle names at most one lock, ever.
 //!
 //! Costs: an enqueue that is granted and its cancel take one shard's mutex each, look two hash
 //! tables up (resource, export) and allocate nothing once slab and tables have grown; finding the
-//! lock of a cookie is O(1). Inodebits locks are checked per group of equal mode and bits, extent
+//! lock of a handle is O(1). Inodebits locks are checked per group of equal mode and bits, extent
 //! locks in O(log n) of those granted. A lock that has to wait costs the size of what it waits for.
 //! Measured by `examples/cost.rs` (release, one thread of a 2-core virtual machine): enqueue and
 //! cancel together 130 ns for inodebits, 140 ns for a whole-object extent lock, 700 ns for an extent
@@ -47,13 +47,13 @@ pub use self::types::{
     Prolonged,
 };
 use self::waits::WaitGraph;
-use crate::mix::{Cookies, SHARDS, SeededBuildHasher, spread};
+use crate::mix::{LockHandles, SHARDS, SeededBuildHasher, spread};
 use crate::{LockKind, Owner, Policy};
 
 /// All locks of one target.
 pub struct Namespace {
     shards: Box<[Mutex<Shard>]>,
-    cookies: Cookies,
+    handles: LockHandles,
     key: u64,
     waits: WaitGraph,
     callback_timeout: AtomicU64,
@@ -68,7 +68,7 @@ impl Namespace {
         let shards = (0..SHARDS as u32).map(|number| Mutex::new(Shard::new(number, key)));
         Self {
             shards: shards.collect(),
-            cookies: Cookies::new(config.seed),
+            handles: LockHandles::new(config.seed),
             key,
             waits: WaitGraph::default(),
             callback_timeout: AtomicU64::new(nanoseconds(config.callback_timeout)),
@@ -125,7 +125,7 @@ impl Namespace {
         })
     }
 
-    /// Cancels locks, granted or waiting. Cookies that are unknown or of another owner are skipped;
+    /// Cancels locks, granted or waiting. Handles that are unknown or of another owner are skipped;
     /// returns how many were cancelled (0 of some: answer `ESTALE`).
     pub fn cancel(
         &self,
@@ -136,7 +136,7 @@ impl Namespace {
     ) -> usize {
         let mut by_shard: BTreeMap<u32, Vec<LockHandle>> = BTreeMap::new();
         for handle in handles {
-            by_shard.entry(self.cookies.place(*handle).shard).or_default().push(*handle);
+            by_shard.entry(self.handles.location(*handle).shard).or_default().push(*handle);
         }
         let cancel = |handles: Vec<LockHandle>| self.cancel_in_shard(now, owner, &handles, actions);
         by_shard.into_values().map(cancel).sum()
@@ -152,11 +152,11 @@ impl Namespace {
         actions: &mut Vec<Action>,
     ) -> usize {
         let Some(first) = handles.first() else { return 0 };
-        let mut shard = self.shards[self.cookies.place(*first).shard as usize].lock();
+        let mut shard = self.shards[self.handles.location(*first).shard as usize].lock();
         let mut call = self.call(&mut shard, now, actions);
         let (mut count, mut changed) = (0, BTreeSet::new());
         for handle in handles {
-            let Some(slot) = call.shard.find(self.cookies.place(*handle)) else { continue };
+            let Some(slot) = call.shard.find(self.handles.location(*handle)) else { continue };
             let lock = call.shard.lock(slot);
             if lock.owner == owner {
                 changed.insert(lock.resource);
@@ -263,36 +263,27 @@ impl Namespace {
         })
     }
 
-    /// The lock that an export knows under its own cookie, the newest if there are several; for requests that are
+    /// The lock that an export knows under its own handle (`remote_handle` here), the newest if there are several; for requests that are
     /// sent again or replayed. Looks into every shard, and not at the export's other locks.
     #[must_use]
     pub fn find(&self, export: u64, remote_handle: LockHandle) -> Option<LockInfo> {
         self.shards.iter().find_map(|shard| {
             let shard = shard.lock();
-            let slot = shard.called(export, remote_handle).next()?;
-            Some(shard.info(slot, &self.cookies))
+            let slot = shard.known_as(export, remote_handle)?;
+            Some(shard.info(slot, &self.handles))
         })
     }
 
-    /// A lock by our cookie. O(1).
+    /// A lock by its handle here. O(1).
     #[must_use]
     pub fn lock(&self, handle: LockHandle) -> Option<LockInfo> {
-        let place = self.cookies.place(handle);
-        let shard = self.shards.get(place.shard as usize)?.lock();
-        shard.find(place).map(|slot| shard.info(slot, &self.cookies))
+        let location = self.handles.location(handle);
+        let shard = self.shards.get(location.shard as usize)?.lock();
+        shard.find(location).map(|slot| shard.info(slot, &self.handles))
     }
 
-    /// The holder shows progress: if a deadline runs, it is now at least `timeout` away. Whether
-    /// one runs.
-    pub fn touch(&self, now: Instant, handle: LockHandle, timeout: Duration) -> bool {
-        let touched = self.with(now, handle, &mut Vec::new(), |call, slot| {
-            Ok(prolong(call.shard, slot, now + timeout))
-        });
-        touched.unwrap_or(false)
-    }
-
-    /// The same for all extent locks of an export that overlap `extent`, or all its locks with the DOM
-    /// bit: it reads or writes there.
+    /// An export reads or writes `extent`: where a deadline runs for an extent lock of it that overlaps that, or for a
+    /// lock with the DOM bit, it is now at least `timeout` away.
     pub fn prolong(
         &self,
         now: Instant,
@@ -324,7 +315,7 @@ impl Namespace {
         }
         found.locks = slots.len();
         for slot in slots {
-            found.blocked += usize::from(prolong(&mut shard, slot, now + timeout));
+            found.revoked += usize::from(prolong(&mut shard, slot, now + timeout));
         }
         found
     }
@@ -351,7 +342,7 @@ impl Namespace {
             let fresh: Vec<u32> = due.filter(|&slot| !shard.lock(slot).is_late).collect();
             for slot in fresh {
                 shard.lock_mut(slot).is_late = true;
-                found.push(shard.info(slot, &self.cookies));
+                found.push(shard.info(slot, &self.handles));
             }
         }
         found
@@ -387,7 +378,7 @@ impl Namespace {
                 || lock.policy.inode_bits().contains(InodeBits::DOM);
             if writes && sized && !targets.iter().any(|target| target.export == export) {
                 targets.push(GlimpseTarget {
-                    handle: shard.cookie(slot, &self.cookies),
+                    handle: shard.handle(slot, &self.handles),
                     export,
                     remote_handle: lock.remote_handle,
                     desc: shard.desc(slot),
@@ -439,7 +430,7 @@ impl Namespace {
         let Some(&index) = shard.by_name.get(&resource) else { return Vec::new() };
         let waiting = shard.resource(index).waiting.iter().copied();
         let slots = shard.granted(index).into_iter().chain(waiting);
-        slots.map(|slot| shard.info(slot, &self.cookies)).collect()
+        slots.map(|slot| shard.info(slot, &self.handles)).collect()
     }
 
     /// All resources with a lock, with their kind.
@@ -469,13 +460,13 @@ impl Namespace {
             now,
             timeout: Duration::from_nanos(self.callback_timeout.load(Ordering::Relaxed)),
             recovering: self.recovering.load(Ordering::Relaxed),
-            cookies: &self.cookies,
+            handles: &self.handles,
             waits: &self.waits,
             actions,
         }
     }
 
-    /// Runs `work` on the lock of a cookie.
+    /// Runs `work` on the lock of a handle.
     fn with<T>(
         &self,
         now: Instant,
@@ -483,9 +474,9 @@ impl Namespace {
         actions: &mut Vec<Action>,
         work: impl FnOnce(&mut ShardCall<'_>, u32) -> Result<T, LockError>,
     ) -> Result<T, LockError> {
-        let place = self.cookies.place(handle);
-        let mut shard = self.shards[place.shard as usize].lock();
-        let slot = shard.find(place).ok_or(LockError::Unknown)?;
+        let location = self.handles.location(handle);
+        let mut shard = self.shards[location.shard as usize].lock();
+        let slot = shard.find(location).ok_or(LockError::Unknown)?;
         work(&mut self.call(&mut shard, now, actions), slot)
     }
 }

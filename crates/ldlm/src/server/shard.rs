@@ -12,13 +12,11 @@ use super::flocks::Flocks;
 use super::types::{Gauges, LockInfo};
 use super::waits::FlockOwner;
 use crate::interval::IntervalTree;
-use crate::mix::{Cookies, LockLocation, SLOTS_MAX, SeededBuildHasher};
+use crate::mix::{LockHandles, LockLocation, SLOTS_MAX, SeededBuildHasher};
 use crate::{LockDesc, LockFlags, LockKind, Owner, Policy};
 
 /// No slot, no resource.
 pub(super) const NONE: u32 = u32::MAX;
-/// So many locks that one export calls by the same handle are kept apart.
-const ALIKE_MAX: usize = 8;
 /// Empty groups that a resource keeps for reuse.
 const SPARE_GROUPS: usize = 4;
 
@@ -46,7 +44,7 @@ pub(super) struct Lock {
     /// See [`LockRequest::spares`].
     spares: Option<u64>,
     /// Another lock waits for this one and its holder has been informed, or will be with the grant.
-    pub(super) blocked: bool,
+    pub(super) is_waited_for: bool,
     /// Its dirty data need not be written back.
     pub(super) discard: bool,
     pub(super) deadline: Option<Instant>,
@@ -123,8 +121,8 @@ pub(super) struct Shard {
     pub(super) by_name: HashMap<ResourceName, u32, SeededBuildHasher>,
     /// The newest of each export's locks, and how many it has.
     exports: HashMap<u64, ExportLocks, SeededBuildHasher>,
-    /// The newest lock that an export calls by a handle of its own.
-    handles: HashMap<(u64, LockHandle), u32, SeededBuildHasher>,
+    /// The newest lock that an export knows by a handle of its own.
+    by_remote_handle: HashMap<(u64, LockHandle), u32, SeededBuildHasher>,
     pub(super) deadlines: BTreeSet<(Instant, u32)>,
     pub(super) gauges: Gauges,
 }
@@ -155,7 +153,7 @@ impl Shard {
             free_resources: Vec::new(),
             by_name: HashMap::with_hasher(SeededBuildHasher(key)),
             exports: HashMap::with_hasher(SeededBuildHasher(key)),
-            handles: HashMap::with_hasher(SeededBuildHasher(key)),
+            by_remote_handle: HashMap::with_hasher(SeededBuildHasher(key)),
             deadlines: BTreeSet::new(),
             gauges: Gauges::default(),
         }
@@ -175,16 +173,16 @@ impl Shard {
         &self.resources[resource as usize]
     }
 
-    /// The slot of a cookie's place, if that lock still lives.
-    pub(super) fn find(&self, place: LockLocation) -> Option<u32> {
-        let lock = self.locks.get(place.slot as usize)?;
-        let lives = lock.state != LockState::Free && lock.generation == place.generation;
-        lives.then_some(place.slot)
+    /// The slot of the lock that lies there, if it still lives.
+    pub(super) fn find(&self, location: LockLocation) -> Option<u32> {
+        let lock = self.locks.get(location.slot as usize)?;
+        let lives = lock.state != LockState::Free && lock.generation == location.generation;
+        lives.then_some(location.slot)
     }
 
-    pub(super) fn cookie(&self, slot: u32, cookies: &Cookies) -> LockHandle {
+    pub(super) fn handle(&self, slot: u32, handles: &LockHandles) -> LockHandle {
         let generation = self.lock(slot).generation;
-        cookies.cookie(LockLocation { shard: self.number, slot, generation })
+        handles.handle(LockLocation { shard: self.number, slot, generation })
     }
 
     pub(super) fn desc(&self, slot: u32) -> LockDesc {
@@ -197,14 +195,14 @@ impl Shard {
         }
     }
 
-    pub(super) fn info(&self, slot: u32, cookies: &Cookies) -> LockInfo {
+    pub(super) fn info(&self, slot: u32, handles: &LockHandles) -> LockInfo {
         let lock = self.lock(slot);
         LockInfo {
-            handle: self.cookie(slot, cookies),
+            handle: self.handle(slot, handles),
             desc: self.desc(slot),
             owner: lock.owner,
             remote_handle: lock.remote_handle,
-            blocked: lock.blocked,
+            is_waited_for: lock.is_waited_for,
             deadline: lock.deadline,
         }
     }
@@ -298,7 +296,7 @@ impl Shard {
         if head != NONE {
             self.lock_mut(head).previous = slot;
         }
-        let older = self.handles.insert((export, handle), slot).unwrap_or(NONE);
+        let older = self.by_remote_handle.insert((export, handle), slot).unwrap_or(NONE);
         let lock = self.lock_mut(slot);
         (lock.older, lock.newer) = (older, NONE);
         if older != NONE {
@@ -314,22 +312,15 @@ impl Shard {
             self.lock_mut(older).newer = newer;
         }
         match (newer, older) {
-            (NONE, NONE) => drop(self.handles.remove(&(export, handle))),
-            (NONE, older) => drop(self.handles.insert((export, handle), older)),
+            (NONE, NONE) => drop(self.by_remote_handle.remove(&(export, handle))),
+            (NONE, older) => drop(self.by_remote_handle.insert((export, handle), older)),
             (newer, older) => self.lock_mut(newer).older = older,
         }
     }
 
-    /// The locks that an export calls by this handle, the newest first, and no more than [`ALIKE_MAX`]: a
-    /// client that calls many the same is not searched for.
-    pub(super) fn called(&self, export: u64, handle: LockHandle) -> impl Iterator<Item = u32> + '_ {
-        let mut slot = self.handles.get(&(export, handle)).copied().unwrap_or(NONE);
-        let next = move || {
-            let current = (slot != NONE).then_some(slot)?;
-            slot = self.lock(current).older;
-            Some(current)
-        };
-        std::iter::from_fn(next).take(ALIKE_MAX)
+    /// The newest of the locks that an export knows by this handle.
+    pub(super) fn known_as(&self, export: u64, remote_handle: LockHandle) -> Option<u32> {
+        self.by_remote_handle.get(&(export, remote_handle)).copied()
     }
 
     fn unlink(&mut self, slot: u32) {
@@ -552,7 +543,7 @@ impl Lock {
             remote_handle,
             flags,
             spares: wanted.spares,
-            blocked: false,
+            is_waited_for: false,
             discard: false,
             deadline: None,
             is_late: false,

@@ -9,7 +9,7 @@ use crate::{LockDesc, LockFlags, Owner, Policy};
 /// How a namespace is made.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// Makes the cookies hard to guess and different from those before a restart: random.
+    /// Makes the handles hard to guess and different from those before a restart: random.
     pub seed: u64,
     /// How long a holder may take to cancel after a blocking callback, before it is evicted.
     pub callback_timeout: Duration,
@@ -28,7 +28,7 @@ pub struct Enqueue {
     pub flags: LockFlags,
     /// The client's export.
     pub owner: Owner,
-    /// The client's own cookie of this lock, under which callbacks reach it; 0 for local locks.
+    /// The lock's handle at the client, under which callbacks reach it there; 0 for local locks.
     pub remote_handle: LockHandle,
     /// An export whose `PR` locks do not conflict here: it asked for what this lock is taken for,
     /// and corrects what it knows by itself.
@@ -43,7 +43,7 @@ pub enum Enqueued {
     Granted(Granted),
     /// The lock waits: [`Action::Completion`] or [`Action::LocalGranted`] will follow.
     Waiting {
-        /// Our cookie.
+        /// Its handle here.
         handle: LockHandle,
         /// For the reply: `BLOCK_GRANTED`/`BLOCK_WAIT` and `NO_TIMEOUT` as Lustre sets them.
         flags: LockFlags,
@@ -61,7 +61,7 @@ pub enum Enqueued {
 /// A lock that is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Granted {
-    /// Our cookie.
+    /// Its handle here.
     pub handle: LockHandle,
     /// The mode held.
     pub mode: LockMode,
@@ -81,7 +81,7 @@ pub enum Action {
         handle: LockHandle,
         /// Its holder's export.
         export: u64,
-        /// Its holder's cookie of it.
+        /// Its handle at the client that holds it.
         remote_handle: LockHandle,
         /// The lock that cannot be granted because of it.
         wanted: LockDesc,
@@ -95,7 +95,7 @@ pub enum Action {
         handle: LockHandle,
         /// Its owner's export.
         export: u64,
-        /// Its owner's cookie of it.
+        /// Its handle at the client that owns it.
         remote_handle: LockHandle,
         /// As granted.
         desc: LockDesc,
@@ -123,7 +123,7 @@ pub enum Action {
 /// Why a call about an existing lock was refused. All are the peer's doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockError {
-    /// No lock has this cookie (any more): `ESTALE`.
+    /// No lock has this handle (any more): `ESTALE`.
     Unknown,
     /// It belongs to another client: `ESTALE` to the peer, which must not learn more.
     Foreign,
@@ -145,16 +145,16 @@ impl LockError {
 /// One lock, for replies, resends and dumps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LockInfo {
-    /// Our cookie.
+    /// Its handle here.
     pub handle: LockHandle,
     /// Resource, policy, modes.
     pub desc: LockDesc,
     /// Whose.
     pub owner: Owner,
-    /// Its owner's cookie; 0 for local locks.
+    /// Its handle at the client that owns it; 0 for local locks.
     pub remote_handle: LockHandle,
     /// Whether another lock waits for it and its holder knows.
-    pub blocked: bool,
+    pub is_waited_for: bool,
     /// When its holder is evicted if it does not cancel.
     pub deadline: Option<Instant>,
 }
@@ -165,7 +165,7 @@ pub struct Prolonged {
     /// Locks of the export that cover the range.
     pub locks: usize,
     /// Those of them that are being revoked.
-    pub blocked: usize,
+    pub revoked: usize,
 }
 
 /// A lock whose holder may know a newer size: ask it with `LDLM_GL_CALLBACK`.
@@ -175,7 +175,7 @@ pub struct GlimpseTarget {
     pub handle: LockHandle,
     /// Its holder's export.
     pub export: u64,
-    /// Its holder's cookie of it.
+    /// Its handle at the client that holds it.
     pub remote_handle: LockHandle,
     /// As held.
     pub desc: LockDesc,

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use sheen_brw::encode_value;
 use sheen_target::{Context, EnqueueRequest, Outcome};
 use sheen_types::{Errno, Fid, InodeBits};
-use sheen_wire::ldlm::{LdlmReply, LockFlags};
+use sheen_wire::ldlm::{LdlmReply, LockFlags as WireFlags};
 use sheen_wire::messages::LdlmEnqueueReply;
 
 use crate::answer::LOCK_ABORTED;
@@ -24,9 +24,7 @@ impl Mdt {
         }
     }
 
-    /// An enqueue that has an intent and does not name it: a client wants to know size and times of a
-    /// file on the MDT. It is granted the lock if none conflicts; otherwise the holders, who may know
-    /// better, are asked, and the answer is the value alone (`mdt_glimpse_enqueue`).
+    /// A glimpse of a file on the MDT: see [`sheen_target::Operations::glimpse_enqueue`].
     pub(crate) async fn glimpse(
         &self,
         context: &Context,
@@ -47,7 +45,7 @@ impl Mdt {
             return Ok(answer(0, reply, value));
         }
         // Asked for ahead of use: a client that really needs the size will ask again.
-        let value = match enqueue.flags.contains(LockFlags::BLOCK_NOWAIT) {
+        let value = match enqueue.flags.contains(WireFlags::BLOCK_NOWAIT) {
             true => brw.value(fid)?,
             false => brw.glimpsed(target, enqueue.resource, fid).await?,
         };

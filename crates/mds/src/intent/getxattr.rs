@@ -2,7 +2,7 @@
 
 use sheen_target::{Context, EnqueueRequest, Outcome};
 use sheen_types::{Errno, InodeBits, ResourceName};
-use sheen_wire::ldlm::{Disposition, LockFlags};
+use sheen_wire::ldlm::{Disposition, LockFlags as WireFlags};
 use sheen_wire::md::{MdtBody, Valid};
 use sheen_wire::messages::{LdlmIntentGetxattr, LdlmIntentGetxattrReply};
 
@@ -38,7 +38,7 @@ impl Mdt {
             Some(guard) => locks::hand_over(context, guard, enqueue)?,
             None => held.unwrap_or_default(),
         };
-        lock.flags |= LockFlags::LOCK_CHANGED;
+        lock.flags |= WireFlags::LOCK_CHANGED;
         let room = asked.eadatasize as usize;
         let is_hidden = found.has_user && !self.may_read_user(&Caller::from(asked), &inode)?;
         if is_hidden || room < found.names.len().max(found.values.len()) {

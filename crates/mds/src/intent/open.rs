@@ -104,7 +104,7 @@ impl Mdt {
         progress: &mut Progress,
     ) -> Result<(), Errno> {
         let open = |export: &Export| export.role::<OpenTable>().len();
-        context.target.admit_open(context, open)?;
+        context.target.check_open_budget(context, open)?;
         let opened = self.try_open(context, opening, progress).await;
         if opened.is_err() && progress.disposition.contains(Disposition::OPEN_OPEN) {
             // The client gets no handle to close it by.
@@ -128,7 +128,8 @@ impl Mdt {
         if opening.flags.contains(MdsOpenFlags::HAS_EA) && opening.layout.is_empty() {
             return Err(Errno::EINVAL);
         }
-        // Leases, and layouts whose objects a client made itself, are refused rather than ignored.
+        // Lustre's open leases (`MDS_OPEN_LEASE`), and layouts whose objects a client made itself, are refused
+        // rather than ignored.
         let unknown = MdsOpenFlags::LEASE | MdsOpenFlags::RELEASE | MdsOpenFlags::HAS_OBJS;
         if opening.flags.intersects(unknown) {
             return Err(Errno::EOPNOTSUPP);

@@ -48,6 +48,15 @@ const LOST_MAX: u64 = 1 << 20;
 /// Named sets of OSTs.
 pub(crate) type Pools = BTreeMap<PoolName, Vec<u16>>;
 
+/// Blocks of all OSTs together.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct BlockCounts {
+    pub(crate) all: u64,
+    pub(crate) free: u64,
+    /// Those of them that users may have.
+    pub(crate) available: u64,
+}
+
 /// See the module's documentation.
 pub(crate) struct Placement {
     store: Arc<dyn Store>,
@@ -155,19 +164,16 @@ impl Placement {
         }
     }
 
-    /// Blocks, free blocks and available blocks of all OSTs, of `block` bytes each; `None` if no
-    /// OST has answered.
-    pub(crate) fn space(&self, block: u64) -> Option<(u64, u64, u64)> {
-        let mut total = None;
+    /// What all OSTs have, in blocks of `block` bytes; `None` if no OST has answered.
+    pub(crate) fn space(&self, block: u64) -> Option<BlockCounts> {
+        let mut total: Option<BlockCounts> = None;
         let osts = self.all();
         for space in osts.iter().filter(|ost| ost.is_active()).filter_map(|ost| ost.space()) {
             let of = |blocks: u64| blocks.saturating_mul(u64::from(space.bsize)) / block;
-            let (blocks, free, available) = total.unwrap_or((0, 0, 0));
-            total = Some((
-                blocks + of(space.blocks),
-                free + of(space.bfree),
-                available + of(space.bavail),
-            ));
+            let total = total.get_or_insert_default();
+            total.all += of(space.blocks);
+            total.free += of(space.bfree);
+            total.available += of(space.bavail);
         }
         total
     }

@@ -60,11 +60,30 @@ pub(crate) fn destroys(store: &dyn sheen_store::Store) -> Result<Vec<(u16, OstId
         let entries = store.scan(OST_UPDATES, &from, STEP).map_err(store_errno)?;
         let Some(last) = entries.last() else { return Ok(found) };
         from = [&last.key[..], &[0]].concat();
-        for (ost, kind, object) in entries.iter().filter_map(|entry| parse_key(&entry.key)) {
-            if kind == DESTROY {
-                found.push((ost, object));
+        for key in entries.iter().filter_map(|entry| UpdateKey::parse(&entry.key)) {
+            if key.kind == DESTROY {
+                found.push((key.ost, key.object));
             }
         }
+    }
+}
+
+/// What the key of an update names.
+#[derive(Clone, Copy)]
+struct UpdateKey {
+    ost: u16,
+    kind: u8,
+    object: OstId,
+}
+
+impl UpdateKey {
+    fn parse(key: &[u8]) -> Option<Self> {
+        let (ost, rest) = key.split_first_chunk()?;
+        let (kind, rest) = rest.split_first()?;
+        let (word0, rest) = rest.split_first_chunk()?;
+        let word1 = rest.try_into().ok()?;
+        let object = OstId { word0: u64::from_be_bytes(*word0), word1: u64::from_be_bytes(word1) };
+        Some(Self { ost: u16::from_be_bytes(*ost), kind: *kind, object })
     }
 }
 
@@ -75,15 +94,6 @@ fn key(ost: u16, kind: u8, object: OstId) -> Bytes {
     key.extend_from_slice(&object.word0.to_be_bytes());
     key.extend_from_slice(&object.word1.to_be_bytes());
     key.into()
-}
-
-fn parse_key(key: &[u8]) -> Option<(u16, u8, OstId)> {
-    let (ost, rest) = key.split_first_chunk()?;
-    let (kind, rest) = rest.split_first()?;
-    let (word0, rest) = rest.split_first_chunk()?;
-    let word1 = rest.try_into().ok()?;
-    let object = OstId { word0: u64::from_be_bytes(*word0), word1: u64::from_be_bytes(word1) };
-    Some((u16::from_be_bytes(*ost), *kind, object))
 }
 
 /// The updates of one OST.
@@ -151,7 +161,7 @@ impl OstUpdates {
         let mut calls = Vec::new();
         let mut at = 0;
         while let Some(entry) = entries.get(at) {
-            let Some((_, kind, object)) = parse_key(&entry.key) else {
+            let Some(UpdateKey { kind, object, .. }) = UpdateKey::parse(&entry.key) else {
                 at += 1;
                 continue;
             };
@@ -181,10 +191,11 @@ impl OstUpdates {
 
 /// How many updates from the first on destroy consecutive objects.
 fn run_length(entries: &[Entry]) -> usize {
-    let keys: Vec<_> = entries.iter().map_while(|entry| parse_key(&entry.key)).collect();
-    let Some((_, _, first)) = keys.first().cloned() else { return 1 };
-    let follows = |(at, (_, kind, object)): &(usize, &(u16, u8, OstId))| {
-        *kind == DESTROY && object.word0 == first.word0 && object.word1 == first.word1 + *at as u64
+    let keys: Vec<_> = entries.iter().map_while(|entry| UpdateKey::parse(&entry.key)).collect();
+    let Some(first) = keys.first().map(|key| key.object) else { return 1 };
+    let follows = |(at, key): &(usize, &UpdateKey)| {
+        let (object, expected) = (key.object, first.word1 + *at as u64);
+        key.kind == DESTROY && object.word0 == first.word0 && object.word1 == expected
     };
     keys.iter().enumerate().take_while(follows).count().max(1)
 }
@@ -227,7 +238,7 @@ mod tests {
         let entries = [entry(DESTROY, 4), entry(DESTROY, 5), entry(DESTROY, 7)];
         assert_eq!(run_length(&entries), 2);
         assert_eq!(run_length(&entries[2..]), 1);
-        let (ost, kind, object) = parse_key(&entries[0].key).unwrap();
-        assert_eq!((ost, kind, object.word1), (3, DESTROY, 4));
+        let key = UpdateKey::parse(&entries[0].key).unwrap();
+        assert_eq!((key.ost, key.kind, key.object.word1), (3, DESTROY, 4));
     }
 }

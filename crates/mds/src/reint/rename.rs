@@ -34,6 +34,13 @@ struct RenameNames<'a> {
     to: (Fid, &'a Name),
 }
 
+/// What the names of a rename stand for, while nothing changes that.
+struct RenameEnds<'a> {
+    _held: ExclusionGuard<'a>,
+    source: Child,
+    victim: Option<Child>,
+}
+
 impl Mdt {
     /// Moves a name.
     pub(crate) async fn rename(
@@ -59,7 +66,8 @@ impl Mdt {
             true => Some(self.exclusion.rename_of_directory().await),
             false => None,
         };
-        let (_held, source, victim) = self.hold_ends(&ends).await?;
+        let held = self.hold_ends(&ends).await?;
+        let (source, victim) = (held.source, held.victim);
         if crosses && is_directory(source) != moves_directory {
             // Replaced by a directory before we held it: the check of circles was not in order.
             return Err(Errno::ESTALE);
@@ -85,10 +93,7 @@ impl Mdt {
     }
 
     /// Holds both names, both directories, and both inodes.
-    async fn hold_ends(
-        &self,
-        ends: &RenameNames<'_>,
-    ) -> Result<(ExclusionGuard<'_>, Child, Option<Child>), Errno> {
+    async fn hold_ends(&self, ends: &RenameNames<'_>) -> Result<RenameEnds<'_>, Errno> {
         let (from, to) = (ends.from, ends.to);
         loop {
             let source = self.find(from.0, from.1)?.ok_or(Errno::ENOENT)?;
@@ -106,7 +111,7 @@ impl Mdt {
             let unchanged =
                 self.find(from.0, from.1)? == Some(source) && self.find(to.0, to.1)? == victim;
             if unchanged {
-                return Ok((held, source, victim));
+                return Ok(RenameEnds { _held: held, source, victim });
             }
         }
     }

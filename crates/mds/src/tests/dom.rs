@@ -11,7 +11,7 @@ use sheen_target::testing::{TestAnswer, TestCall, TestWorld};
 use sheen_types::{Errno, Fid, InodeBits, LockHandle, LockMode, Timestamp};
 use sheen_wire::codec::{ByteOrder, Reader, Wire};
 use sheen_wire::connect::{ConnectFlags, ConnectFlags2, ObdConnectData};
-use sheen_wire::ldlm::{LdlmReply, LockFlags};
+use sheen_wire::ldlm::{LdlmReply, LockFlags as WireFlags};
 use sheen_wire::lov::{
     CompFlags, LovComp, LovCompEntry, LovCompHeader, LovComponent, LovMagic, LovMd, LovMdHeader,
     LovPattern,
@@ -136,7 +136,7 @@ fn value(bytes: &Bytes) -> OstLvb {
     OstLvb::decode(&mut Reader::new(bytes, ByteOrder::Little)).expect("a value")
 }
 
-async fn enqueue(client: &Client, fid: Fid, mode: LockMode, flags: LockFlags) -> Locked {
+async fn enqueue(client: &Client, fid: Fid, mode: LockMode, flags: WireFlags) -> Locked {
     let mut dlm_req = client.dlm(fid, mode, DATA);
     dlm_req.flags = flags;
     let mine = dlm_req.handles[0];
@@ -149,11 +149,11 @@ async fn enqueue(client: &Client, fid: Fid, mode: LockMode, flags: LockFlags) ->
 }
 
 async fn lock(client: &Client, fid: Fid, mode: LockMode) -> Locked {
-    enqueue(client, fid, mode, LockFlags::NONE).await
+    enqueue(client, fid, mode, WireFlags::NONE).await
 }
 
 async fn glimpse(client: &Client, fid: Fid) -> Locked {
-    enqueue(client, fid, LockMode::Pr, LockFlags::HAS_INTENT).await
+    enqueue(client, fid, LockMode::Pr, WireFlags::HAS_INTENT).await
 }
 
 /// An open's answer as a whole, with the bytes that came with it.
@@ -426,7 +426,7 @@ fn a_writer_is_asked_for_the_size() {
         assert_eq!((glimpsed.status, glimpsed.value.size), (301, 10_000));
         assert_eq!(glimpsed.value.mtime, 5000);
         assert_eq!(glimpsed.reply.handle, LockHandle(0));
-        let ahead = LockFlags::HAS_INTENT | LockFlags::BLOCK_NOWAIT;
+        let ahead = WireFlags::HAS_INTENT | WireFlags::BLOCK_NOWAIT;
         let glimpsed = enqueue(&two, fid, LockMode::Pr, ahead).await;
         assert_eq!(
             (glimpsed.status, glimpsed.value.size),
@@ -485,7 +485,7 @@ fn what_is_cached_of_a_destroyed_file_is_discarded() {
         world.sleep(std::time::Duration::from_secs(1)).await;
         let callbacks = one.inner.callbacks();
         let [Request::LdlmBlCallback(callback)] = &callbacks[..] else { panic!("{callbacks:?}") };
-        assert!(callback.dlm_req.flags.contains(LockFlags::DISCARD_DATA));
+        assert!(callback.dlm_req.flags.contains(WireFlags::DISCARD_DATA));
         assert_eq!(read(&one, fid, 0, 1).await.err(), Some(Errno::ENOENT));
         // With the last close, if it is open.
         let fid = make(&server, &one, "g").await;
@@ -499,7 +499,7 @@ fn what_is_cached_of_a_destroyed_file_is_discarded() {
         world.sleep(std::time::Duration::from_secs(1)).await;
         let callbacks = one.inner.callbacks();
         let [Request::LdlmBlCallback(callback)] = &callbacks[..] else { panic!("{callbacks:?}") };
-        assert!(callback.dlm_req.flags.contains(LockFlags::DISCARD_DATA));
+        assert!(callback.dlm_req.flags.contains(WireFlags::DISCARD_DATA));
         server.check();
     });
 }

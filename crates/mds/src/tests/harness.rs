@@ -15,8 +15,8 @@ use sheen_types::{
 };
 use sheen_wire::dir::DirPage;
 use sheen_wire::ldlm::{
-    Disposition, IntentOp, LdlmIntent, LdlmLockDesc, LdlmRequest, LdlmResourceDesc, LockFlags,
-    LockType, Policy,
+    Disposition, IntentOp, LdlmIntent, LdlmLockDesc, LdlmRequest, LdlmResourceDesc,
+    LockFlags as WireFlags, LockType, Policy,
 };
 use sheen_wire::md::{
     AttrValid, MdsOpenFlags, MdtBody, MdtIoepoch, OpenHandle, RecCreate, RecLink, RecRename,
@@ -425,7 +425,7 @@ impl Client {
             ..LdlmLockDesc::default()
         };
         let handle = LockHandle(self.handle.fetch_add(1, Ordering::Relaxed));
-        LdlmRequest::enqueue(LockFlags::HAS_INTENT, desc, handle)
+        LdlmRequest::enqueue(WireFlags::HAS_INTENT, desc, handle)
     }
 
     /// A getattr by name under a lock.

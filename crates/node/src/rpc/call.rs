@@ -11,7 +11,7 @@ use sheen_rpc::{Answer, Call, RpcError, Then, subject_of};
 use sheen_wire::text::Chars;
 use tracing::{Span, field};
 
-use super::import::Core;
+use super::import::NodeImport;
 
 /// Where a call's answer will be.
 pub(super) type PendingAnswer = Arc<Oneshot<Result<Answer, RpcError>>>;
@@ -41,7 +41,7 @@ pub(super) fn for_current_job(mut call: Call) -> Call {
 
 /// A call: submitted when first polled, given up when dropped before it ended.
 pub(super) struct CallFuture {
-    core: Arc<Core>,
+    import: Arc<NodeImport>,
     call: Option<Box<Call>>,
     waiting: Option<(u64, PendingAnswer)>,
     /// What the lines belong to that are logged about it.
@@ -49,11 +49,11 @@ pub(super) struct CallFuture {
 }
 
 impl CallFuture {
-    pub(super) fn new(core: Arc<Core>, call: Call) -> Self {
+    pub(super) fn new(import: Arc<NodeImport>, call: Call) -> Self {
         let span = tracing::debug_span!("rpc", request = call.request.format().name,
-            target = %core.target(), xid = field::Empty,
+            target = %import.target(), xid = field::Empty,
             fid = subject_of(&call.request).map(field::display));
-        Self { core, call: Some(Box::new(for_current_job(call))), waiting: None, span }
+        Self { import, call: Some(Box::new(for_current_job(call))), waiting: None, span }
     }
 }
 
@@ -64,9 +64,9 @@ impl Future for CallFuture {
         let this = &mut *self;
         let _entered = this.span.enter();
         if let Some(call) = this.call.take() {
-            let (key, answer) = this.core.new_call();
+            let (key, answer) = this.import.new_call();
             this.waiting = Some((key, answer));
-            this.core.handle(Event::Submit(key, call));
+            this.import.handle(Event::Submit(key, call));
         }
         let Some((_, answer)) = &this.waiting else { return Poll::Pending };
         let result = std::task::ready!(answer.poll(context));
@@ -90,8 +90,8 @@ fn log_answer(span: &Span, result: &Result<Answer, RpcError>) {
 impl Drop for CallFuture {
     fn drop(&mut self) {
         if let Some((key, _)) = self.waiting.take() {
-            self.core.forget_call(key);
-            self.core.handle(Event::GiveUp(key));
+            self.import.forget_call(key);
+            self.import.handle(Event::GiveUp(key));
         }
     }
 }

@@ -1,4 +1,8 @@
 //! An import's engine with the world around it.
+//!
+//! [`NodeImport`] owns the engine of one import (`sheen_rpc::import::Engine`, which decides), feeds it events and
+//! performs its actions with this node's clock, network and tasks. Roles hold it as a [`Channel`], or as an
+//! [`Import`] if they also say when it connects.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,7 +12,7 @@ use parking_lot::Mutex;
 use sheen_io::Oneshot;
 use sheen_rpc::import::{Action, Config, Engine, Event, ImportKind, Outgoing, OutgoingBulk};
 use sheen_rpc::{
-    Answer, BoxFuture, Call, Channel, Counters, Import, ImportEvents, ImportState, ReplayHook,
+    Answer, BoxFuture, Call, Channel, Counters, Import, ImportEvents, ImportState, RequestHook,
     RpcError, StateChange, Then,
 };
 use sheen_types::{HashMap, Instant, MatchBits, Nid, Transno, Uuid, Xid};
@@ -31,9 +35,9 @@ struct Inner {
     performing: bool,
 }
 
-/// An import of a node.
-pub(super) struct Core {
-    me: Weak<Core>,
+/// An import of this node, or a reverse one.
+pub(super) struct NodeImport {
+    me: Weak<NodeImport>,
     node: Arc<RpcNode>,
     client: Uuid,
     target: Uuid,
@@ -49,14 +53,14 @@ pub(super) struct Core {
     events: Arc<dyn ImportEvents>,
 }
 
-impl Core {
+impl NodeImport {
     pub(super) fn new(
         node: &Arc<RpcNode>,
         config: Config,
         events: Arc<dyn ImportEvents>,
     ) -> Arc<Self> {
         let (client, target) = (config.client.clone(), config.target.clone());
-        let is_reverse = config.kind == ImportKind::Client;
+        let is_reverse = config.kind == ImportKind::Reverse;
         let engine =
             Engine::new(node.now(), config, Arc::clone(&node.xids), Arc::clone(&node.timing));
         let inner =
@@ -122,13 +126,13 @@ impl Core {
                 }
             }
             Action::State(state) => self.state_changed(state),
-            Action::Evicted => self.have_all_dropped(),
+            Action::Invalidate => self.invalidate(),
             Action::WentBack(reported, claimed) => self.log_went_back(reported, claimed),
-            Action::AskUnused(count) => {
+            Action::AskUnused(connection) => {
                 let is_unused = self.events.is_unused();
-                self.handle(Event::Unused(count, is_unused));
+                self.handle(Event::Unused(connection, is_unused));
             }
-            Action::ReplayLocks(count) => self.replay_locks(count),
+            Action::ReplayLocks(connection) => self.replay_locks(connection),
             Action::Prepare(transno, hook, mut request, answer) => {
                 hook.before_replay(&mut request, &answer);
                 self.handle(Event::Prepared(transno, request));
@@ -166,14 +170,14 @@ impl Core {
         &self,
         key: u64,
         result: Result<Answer, RpcError>,
-        hook: Option<Arc<dyn ReplayHook>>,
+        hook: Option<Arc<dyn RequestHook>>,
     ) {
         if let Err(error @ RpcError::Protocol(_)) = &result {
             // Its caller sees `EPROTO` alone.
             tracing::warn!(target = %self.target, %error, "an answer that makes no sense");
         }
         if let (Some(hook), Ok(answer)) = (hook, &result)
-            && !hook.keep(answer)
+            && !hook.keep_until_release(answer)
         {
             self.handle(Event::Release(answer.xid));
         }
@@ -194,7 +198,7 @@ impl Core {
                 tracing::error!(%target, %peer, "this client was evicted; operations under way fail");
             }
             _ if self.is_reverse => {
-                tracing::debug!(client = %target, %peer, %state, "way to a client")
+                tracing::debug!(client = %target, %peer, %state, "reverse import")
             }
             ImportState::Full => {
                 self.has_connection.store(true, Ordering::Relaxed);
@@ -223,30 +227,30 @@ impl Core {
              claims {claimed}. What lies between is lost on it: check its store and its log");
     }
 
-    /// The target has evicted this client: its locks, and what they cover, are void. The engine goes on when
+    /// This client's locks at the target, and what they cover, are void. After an eviction the engine goes on when
     /// that is dropped.
-    fn have_all_dropped(&self) {
-        let Some(core) = self.me.upgrade() else { return };
+    fn invalidate(&self) {
+        let Some(import) = self.me.upgrade() else { return };
         let task = async move {
-            let channel: Arc<dyn Channel> = core.clone();
-            core.events.evicted(&channel);
-            core.handle(Event::Invalidated);
+            let channel: Arc<dyn Channel> = import.clone();
+            import.events.invalidate(&channel);
+            import.handle(Event::Invalidated);
         };
-        self.node.world.tasks.spawn("rpc evicted", Box::pin(task));
+        self.node.world.tasks.spawn("rpc invalidation", Box::pin(task));
     }
 
-    fn replay_locks(&self, count: u32) {
-        let Some(core) = self.me.upgrade() else { return };
+    fn replay_locks(&self, connection: u32) {
+        let Some(import) = self.me.upgrade() else { return };
         let task = async move {
-            core.events.before_locks().await;
+            import.events.before_locks().await;
             // Another connect may have been made meanwhile, which replays all again.
-            if !core.inner.lock().engine.awaits_locks(count) {
+            if !import.inner.lock().engine.awaits_locks(connection) {
                 return;
             }
-            let locks = core.events.replay_locks(count);
+            let locks = import.events.replay_locks(connection);
             let mut sent: Vec<_> = Vec::with_capacity(locks.len());
             for lock in locks {
-                sent.push((Box::pin(CallFuture::new(Arc::clone(&core), lock.call)), lock.done));
+                sent.push((Box::pin(CallFuture::new(Arc::clone(&import), lock.call)), lock.done));
             }
             let mut whole = true;
             // One after the other: the first poll sends, so all of a batch is under way.
@@ -255,7 +259,7 @@ impl Core {
                 let batch = std::mem::replace(&mut sent, rest);
                 whole &= replay_batch(batch).await;
             }
-            core.handle(Event::LocksReplayed(count, whole));
+            import.handle(Event::LocksReplayed(connection, whole));
         };
         self.node.world.tasks.spawn("rpc lock replay", Box::pin(task));
     }
@@ -272,12 +276,12 @@ impl Core {
         self.calls.lock().remove(&key);
     }
 
-    /// What it leads to: a target, or the client that a server's channel leads to.
+    /// What it leads to: a target, or the client that a reverse import leads to.
     pub(super) fn target(&self) -> &Uuid {
         &self.target
     }
 
-    /// Whether it is a server's channel to a client.
+    /// Whether it leads from a server to a client.
     pub(super) fn is_reverse(&self) -> bool {
         self.is_reverse
     }
@@ -287,7 +291,7 @@ impl Core {
         !self.is_reverse && self.inner.lock().engine.target() == target
     }
 
-    /// What operators see; nothing of channels to clients.
+    /// What operators see; nothing of reverse imports.
     pub(super) fn report(&self) -> Option<ImportReport> {
         if self.is_reverse {
             return None;
@@ -303,7 +307,7 @@ impl Core {
             counters: inner.engine.counters(),
             own_times: inner.engine.own_times(),
             idle_timeout: inner.engine.idle_timeout(),
-            recovers: inner.engine.recovers(),
+            auto_reconnects: inner.engine.auto_reconnects(),
             is_active: inner.engine.is_active(),
             requests_in_flight_max: inner.engine.requests_in_flight(),
             traffic: inner.engine.traffic(),
@@ -314,14 +318,14 @@ impl Core {
         &self,
         event: impl FnOnce(u64) -> Event + Send + 'static,
     ) -> BoxFuture<'static, Result<(), RpcError>> {
-        let Some(core) = self.me.upgrade() else {
+        let Some(import) = self.me.upgrade() else {
             return Box::pin(async { Err(RpcError::Shutdown) });
         };
         Box::pin(async move {
-            let key = core.keys.fetch_add(1, Ordering::Relaxed);
+            let key = import.keys.fetch_add(1, Ordering::Relaxed);
             let settled = Oneshot::new();
-            core.settling.lock().insert(key, Arc::clone(&settled));
-            core.handle(event(key));
+            import.settling.lock().insert(key, Arc::clone(&settled));
+            import.handle(event(key));
             settled.wait().await
         })
     }
@@ -358,21 +362,21 @@ async fn replay_batch(batch: Vec<LockCall>) -> bool {
     whole
 }
 
-impl Channel for Core {
+impl Channel for NodeImport {
     fn call(&self, call: Call) -> BoxFuture<'static, Result<Answer, RpcError>> {
         match self.me.upgrade() {
-            Some(core) => Box::pin(CallFuture::new(core, call)),
+            Some(import) => Box::pin(CallFuture::new(import, call)),
             None => Box::pin(async { Err(RpcError::Shutdown) }),
         }
     }
 
     fn call_behind(&self, call: Call, then: Then) -> BoxFuture<'static, ()> {
-        let (core, call) = (self.me.upgrade(), Box::new(for_current_job(call)));
+        let (import, call) = (self.me.upgrade(), Box::new(for_current_job(call)));
         Box::pin(async move {
-            let Some(core) = core else { return then(Err(RpcError::Shutdown)) };
-            let key = core.keys.fetch_add(1, Ordering::Relaxed);
-            core.calls.lock().insert(key, Waiter::Unawaited(then));
-            core.handle(Event::Submit(key, call));
+            let Some(import) = import else { return then(Err(RpcError::Shutdown)) };
+            let key = import.keys.fetch_add(1, Ordering::Relaxed);
+            import.calls.lock().insert(key, Waiter::Unawaited(then));
+            import.handle(Event::Submit(key, call));
         })
     }
 
@@ -416,7 +420,7 @@ impl Channel for Core {
     }
 }
 
-impl Import for Core {
+impl Import for NodeImport {
     fn connect(&self) -> BoxFuture<'static, Result<(), RpcError>> {
         self.settle(Event::Connect)
     }

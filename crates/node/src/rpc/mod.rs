@@ -43,7 +43,7 @@ use sheen_wire::lnet::Portal;
 use sheen_wire::messages::ObdPing;
 
 use crate::net::LNet;
-use import::Core;
+use import::NodeImport;
 use routes::Routes;
 use server::{Arrived, Registered};
 use timer::Timer;
@@ -99,7 +99,7 @@ pub struct ImportReport {
     /// How long an unused connection is kept; for ever if zero.
     pub idle_timeout: Duration,
     /// Whether a lost connection is made again though no caller asks for anything.
-    pub recovers: bool,
+    pub auto_reconnects: bool,
     /// Whether operators want the import to be used.
     pub is_active: bool,
     /// Requests on the wire at once (`max_rpcs_in_flight`).
@@ -115,7 +115,7 @@ pub struct RpcNode {
     xids: Arc<Xids>,
     timing: Arc<Timing>,
     routes: Routes,
-    imports: Mutex<Vec<Weak<Core>>>,
+    imports: Mutex<Vec<Weak<NodeImport>>>,
     /// Replaced as a whole, so that handlers are asked with no lock held.
     targets: RwLock<Arc<Vec<Registered>>>,
     callbacks: RwLock<Option<Arc<dyn Handler>>>,
@@ -173,7 +173,7 @@ impl RpcNode {
         let weak = Arc::downgrade(&node);
         node.lnet.watch_peer_down(Arc::new(move |nid| {
             if let Some(node) = weak.upgrade() {
-                node.each_import(|core| core.handle(Event::PeerDown(nid)));
+                node.each_import(|import| import.handle(Event::PeerDown(nid)));
             }
         }));
         let weak = Arc::downgrade(&node);
@@ -209,7 +209,7 @@ impl RpcNode {
         self.add(engine, config.events)
     }
 
-    /// A channel from a server to a client, for lock callbacks: `handle` is what the client called
+    /// The reverse import from a server to a client, for lock callbacks: `handle` is what the client called
     /// its import in its connect, `data` what both sides agreed on there.
     pub fn reverse(
         self: &Arc<Self>,
@@ -222,7 +222,7 @@ impl RpcNode {
             target: client.clone(),
             client,
             nids: vec![nid],
-            kind: ImportKind::Client,
+            kind: ImportKind::Reverse,
             data,
             handle,
             requests_in_flight: usize::MAX,
@@ -230,12 +230,12 @@ impl RpcNode {
         self.add(engine, Arc::new(NoEvents))
     }
 
-    fn add(self: &Arc<Self>, config: Config, events: Arc<dyn ImportEvents>) -> Arc<Core> {
-        let core = Core::new(self, config, events);
+    fn add(self: &Arc<Self>, config: Config, events: Arc<dyn ImportEvents>) -> Arc<NodeImport> {
+        let import = NodeImport::new(self, config, events);
         let mut imports = self.imports.lock();
         imports.retain(|import| import.strong_count() > 0);
-        imports.push(Arc::downgrade(&core));
-        core
+        imports.push(Arc::downgrade(&import));
+        import
     }
 
     /// From now on `handler` executes requests to `target` at `portals`.
@@ -275,7 +275,7 @@ impl RpcNode {
     #[must_use]
     pub fn imports(&self) -> Vec<ImportReport> {
         let mut reports = Vec::new();
-        self.each_import(|core| reports.extend(core.report()));
+        self.each_import(|import| reports.extend(import.report()));
         reports
     }
 
@@ -283,19 +283,19 @@ impl RpcNode {
     #[must_use]
     pub fn import_of(&self, target: &Uuid) -> Option<ImportReport> {
         let mut report = None;
-        self.each_import_to(target, |core| report = core.report());
+        self.each_import_to(target, |import| report = import.report());
         report
     }
 
     /// From now on the imports to `target` have at most so many requests on the wire
     /// (`lctl set_param *.*.max_rpcs_in_flight`).
     pub fn limit_requests(&self, target: &Uuid, requests: usize) {
-        self.each_import_to(target, |core| core.handle(Event::Limit(requests)));
+        self.each_import_to(target, |import| import.handle(Event::Limit(requests)));
     }
 
     /// The same of modifying requests (`lctl set_param mdc.*.max_mod_rpcs_in_flight`).
     pub fn limit_modifying(&self, target: &Uuid, requests: usize) {
-        self.each_import_to(target, |core| core.handle(Event::LimitModifying(requests)));
+        self.each_import_to(target, |import| import.handle(Event::LimitModifying(requests)));
     }
 
     /// What this process waits for whom, in seconds.
@@ -307,13 +307,13 @@ impl RpcNode {
     /// Sets one of these times, for all that is under way, too (`lctl set_param timeout=...`).
     pub fn set_time(&self, time: Time, seconds: u32) {
         self.timing.set(time, seconds);
-        self.each_import(|core| core.handle(Event::TimingChanged));
+        self.each_import(|import| import.handle(Event::TimingChanged));
     }
 
     /// From now on the imports to `target` have these times of their own
     /// (`lctl set_param *.*.at_min`).
     pub fn set_own_times(&self, target: &Uuid, times: OwnTimes) {
-        self.each_import_to(target, |core| core.handle(Event::OwnTimes(times)));
+        self.each_import_to(target, |import| import.handle(Event::OwnTimes(times)));
     }
 
     /// The times that a target of this process has of its own.
@@ -335,30 +335,30 @@ impl RpcNode {
     /// The imports to `target` disconnect when they were not used for `time`, and nothing is held there;
     /// never if it is zero (`lctl set_param osc.*.idle_timeout`).
     pub fn limit_idleness(&self, target: &Uuid, time: Duration) {
-        self.each_import_to(target, |core| core.handle(Event::IdleTimeout(time)));
+        self.each_import_to(target, |import| import.handle(Event::IdleTimeout(time)));
     }
 
     /// Whether the imports to `target` connect again when they lost their connection and no caller asks for
     /// anything (`lctl set_param *.*.pinger_recov`).
-    pub fn recover_or_not(&self, target: &Uuid, on: bool) {
-        self.each_import_to(target, |core| core.handle(Event::Recovers(on)));
+    pub fn set_auto_reconnect(&self, target: &Uuid, on: bool) {
+        self.each_import_to(target, |import| import.handle(Event::AutoReconnect(on)));
     }
 
     /// Whether the imports to `target` are to be used at all: without, what is cached is lost, and calls
     /// end with `EIO` (`lctl set_param *.*.active`).
     pub fn activate(&self, target: &Uuid, on: bool) {
-        self.each_import_to(target, |core| core.handle(Event::Activate(on)));
+        self.each_import_to(target, |import| import.handle(Event::Activate(on)));
     }
 
     /// The imports to `target` count their requests anew (`lctl set_param *.*.stats=clear`).
     pub fn clear_traffic(&self, target: &Uuid) {
-        self.each_import_to(target, |core| core.handle(Event::ClearStats));
+        self.each_import_to(target, |import| import.handle(Event::ClearStats));
     }
 
     /// The imports to `target` drop their connection and make a new one
     /// (`lctl set_param *.*.import=recover`).
     pub fn reconnect(&self, target: &Uuid) {
-        self.each_import_to(target, |core| core.handle(Event::Reconnect));
+        self.each_import_to(target, |import| import.handle(Event::Reconnect));
     }
 
     /// Asks the target whether it is there (`*.*.ping`).
@@ -367,16 +367,16 @@ impl RpcNode {
     /// If it is not.
     pub async fn ping_target(&self, target: &Uuid) -> Result<(), RpcError> {
         let mut found = None;
-        self.each_import_to(target, |core| found = Some(Arc::clone(core)));
+        self.each_import_to(target, |import| found = Some(Arc::clone(import)));
         let import = found.ok_or(RpcError::Disconnected)?;
         let kind = CallKind::NoDelay;
         import.call(Call { kind, ..Call::new(ObdPing::default()) }).await.map(|_| ())
     }
 
-    fn each_import_to(&self, target: &Uuid, mut visit: impl FnMut(&Arc<Core>)) {
-        self.each_import(|core| {
-            if core.leads_to(target) {
-                visit(core);
+    fn each_import_to(&self, target: &Uuid, mut visit: impl FnMut(&Arc<NodeImport>)) {
+        self.each_import(|import| {
+            if import.leads_to(target) {
+                visit(import);
             }
         });
     }
@@ -431,7 +431,7 @@ impl RpcNode {
 
     /// Closes all imports without a word, and takes no more requests.
     pub fn shutdown(&self) {
-        self.each_import(|core| core.handle(Event::Close));
+        self.each_import(|import| import.handle(Event::Close));
         let targets = std::mem::take(&mut *self.targets.write());
         for registered in targets.iter() {
             for portal in &registered.portals {
@@ -448,13 +448,13 @@ impl RpcNode {
         let targets = Arc::clone(&self.targets.read());
         let mut is_used = targets.iter().any(|registered| registered.handler.serves(nid));
         if !is_used {
-            self.each_import(|core| is_used |= core.peer() == nid);
+            self.each_import(|import| is_used |= import.peer() == nid);
         }
         is_used
     }
 
     /// Calls with no lock held.
-    fn each_import(&self, mut visit: impl FnMut(&Arc<Core>)) {
+    fn each_import(&self, mut visit: impl FnMut(&Arc<NodeImport>)) {
         let imports: Vec<_> = self.imports.lock().iter().filter_map(Weak::upgrade).collect();
         imports.iter().for_each(&mut visit);
     }
@@ -467,8 +467,8 @@ impl RpcNode {
     fn tick(self: &Arc<Self>) -> Option<Instant> {
         let now = self.now();
         let mut next: Option<Instant> = None;
-        self.each_import(|core| {
-            let wake = core.tick(now);
+        self.each_import(|import| {
+            let wake = import.tick(now);
             next = next.into_iter().chain(wake).min();
         });
         for service in &self.services {

@@ -11,7 +11,7 @@ use sheen_types::limits::MESSAGE_BYTES_MAX;
 use sheen_types::{HashMap, MatchBits};
 
 use super::RpcNode;
-use super::import::Core;
+use super::import::NodeImport;
 use crate::net::{Delivery, Receiver};
 
 const SHARDS: usize = 16;
@@ -19,22 +19,22 @@ const SHARDS: usize = 16;
 /// Imports by the match bits that they expect answers under. Bits of a node are unique, so that
 /// the import alone need be found here; the import checks the rest.
 #[derive(Default)]
-pub(super) struct Routes([Mutex<HashMap<u64, Weak<Core>>>; SHARDS]);
+pub(super) struct Routes([Mutex<HashMap<u64, Weak<NodeImport>>>; SHARDS]);
 
 impl Routes {
-    pub(super) fn add(&self, bits: MatchBits, core: &Weak<Core>) {
-        self.shard(bits.0).lock().insert(base_of(bits.0), Weak::clone(core));
+    pub(super) fn add(&self, bits: MatchBits, import: &Weak<NodeImport>) {
+        self.shard(bits.0).lock().insert(base_of(bits.0), Weak::clone(import));
     }
 
     pub(super) fn remove(&self, bits: MatchBits) {
         self.shard(bits.0).lock().remove(&base_of(bits.0));
     }
 
-    fn find(&self, bits: MatchBits) -> Option<Arc<Core>> {
+    fn find(&self, bits: MatchBits) -> Option<Arc<NodeImport>> {
         self.shard(bits.0).lock().get(&base_of(bits.0)).and_then(Weak::upgrade)
     }
 
-    fn shard(&self, bits: u64) -> &Mutex<HashMap<u64, Weak<Core>>> {
+    fn shard(&self, bits: u64) -> &Mutex<HashMap<u64, Weak<NodeImport>>> {
         &self.0[(bits / XID_STEP) as usize % SHARDS]
     }
 }
@@ -52,15 +52,15 @@ impl Receiver for ReplyReceiver {
             node.refused.fetch_add(1, Ordering::Relaxed);
             return;
         }
-        let Some(core) = node.routes.find(delivery.bits) else { return };
+        let Some(import) = node.routes.find(delivery.bits) else { return };
         // A client may be where its address does not show it; of a server no peer's word is believed.
-        if !delivery.is_proven && !core.is_reverse() {
+        if !delivery.is_proven && !import.is_reverse() {
             node.refused.fetch_add(1, Ordering::Relaxed);
             let from = delivery.from;
             tracing::warn!(%from, "refused an answer: that peer only says that it is the server");
             return;
         }
-        core.handle(Event::Message(Message {
+        import.handle(Event::Message(Message {
             from: delivery.from,
             portal: delivery.portal,
             bits: delivery.bits,

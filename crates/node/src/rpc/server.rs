@@ -103,7 +103,7 @@ impl Receiver for RequestReceiver {
             return node.lnet.expel(from);
         }
         match node.arrived(&delivery) {
-            Ok(arrived) => node.serve(arrived),
+            Ok(arrived) => node.start_or_queue(arrived),
             Err(error) => {
                 node.refused.fetch_add(1, Ordering::Relaxed);
                 let (from, portal) = (delivery.from, delivery.portal);
@@ -145,7 +145,8 @@ impl RpcNode {
         Ok(Box::new(Arrived { arrival, message, body, bulk_bits, prompt, is_proven, turns }))
     }
 
-    fn serve(self: &Arc<Self>, mut arrived: Box<Arrived>) {
+    /// Counts a request with those of its client: it begins now, waits for them, or is dropped.
+    fn start_or_queue(self: &Arc<Self>, mut arrived: Box<Arrived>) {
         arrived.arrival.reply_bits = self.reply_bits(&arrived);
         let now = self.now();
         let Arrival { from, account, .. } = arrived.arrival;
@@ -163,7 +164,7 @@ impl RpcNode {
         match verdict {
             Verdict::Run(id, arrived) => {
                 let prompt = arrived.prompt;
-                let work = Box::pin(Arc::clone(self).work(id, arrived, prompt));
+                let work = Box::pin(Arc::clone(self).run_in_turn(id, arrived, prompt));
                 match prompt {
                     true => self.world.tasks.begin("rpc request", work),
                     false => self.world.tasks.spawn("rpc request", work),
@@ -181,12 +182,12 @@ impl RpcNode {
         self.lnet.pause(from, limits::OVER_BUDGET_PAUSE);
     }
 
-    /// Executes a request, and lets another begin when it waits for the first time. `is_inside`: begun by the
-    /// reader of its connection.
-    async fn work(self: Arc<Self>, id: RequestId, arrived: Box<Arrived>, is_inside: bool) {
+    /// Runs a request in its client's turns, and lets another begin when it waits for the first time.
+    /// `is_inside`: begun by the reader of its connection.
+    async fn run_in_turn(self: Arc<Self>, id: RequestId, arrived: Box<Arrived>, is_inside: bool) {
         let account = arrived.arrival.account;
         let turns = arrived.turns.clone();
-        let execution = Arc::clone(&self).execute(id, arrived);
+        let execution = Arc::clone(&self).decode_and_handle(id, arrived);
         let mut execution = pin!(turns.run(is_inside, execution));
         let mut is_begun = false;
         poll_fn(|context| {
@@ -233,7 +234,8 @@ impl RpcNode {
         }
     }
 
-    async fn execute(self: Arc<Self>, id: RequestId, arrived: Box<Arrived>) {
+    /// Decodes a request and has its target execute it; refuses what cannot be decoded or is for no target.
+    async fn decode_and_handle(self: Arc<Self>, id: RequestId, arrived: Box<Arrived>) {
         let Arrived { arrival, message, body, bulk_bits, is_proven, .. } = *arrived;
         let Arrival { from, account, .. } = arrival;
         let pending = Pending { node: Arc::clone(&self), account, id, body: Some(body.clone()) };
@@ -389,7 +391,7 @@ impl RpcNode {
         loop {
             let next = self.service(account).lock().next(self.now());
             let Some((id, arrived)) = next else { return };
-            let work = Box::pin(Arc::clone(self).work(id, arrived, false));
+            let work = Box::pin(Arc::clone(self).run_in_turn(id, arrived, false));
             self.world.tasks.spawn("rpc request", work);
         }
     }

@@ -14,7 +14,7 @@ use sheen_node::net::{Delivery, LNet, NetConfig, Receiver};
 use sheen_rpc::budget::Limit;
 use sheen_rpc::{Bulk, Call, REPLY_PORTALS, limits};
 use sheen_types::{MatchBits, Nid, ObdHandle};
-use sheen_vnet::{Virtual, Weather};
+use sheen_vnet::{NetworkConditions, Virtual};
 use sheen_wire::lnet::{
     ConnectionType, Get, HANDLE_NONE, LnetCommand, PING_MATCH_BITS, Portal, Put, WireHandle,
 };
@@ -118,7 +118,8 @@ async fn work(world: &World, import: &Arc<dyn sheen_rpc::Import>) -> u64 {
 
 /// The good client's rate beside a client that does `harm` again and again, by its rate alone.
 fn beside(seed: u64, harm: impl Fn(&Raw) + Send + Sync + Copy + 'static) -> f64 {
-    let network = Virtual::new(seed, Weather { chunks: false, ..Weather::default() });
+    let network =
+        Virtual::new(seed, NetworkConditions { chunks: false, ..NetworkConditions::default() });
     let world = network.world();
     network.run(async move {
         let server = node(world.clone(), nid(1), 988).await;
@@ -165,7 +166,7 @@ fn a_flood_of_answered_requests_costs_another_one_no_more_than_a_tenth() {
 
 #[test]
 fn a_request_that_is_too_long_costs_its_sender_the_connection() {
-    let network = Virtual::new(1, Weather::default());
+    let network = Virtual::new(1, NetworkConditions::default());
     let world = network.world();
     network.run(async move {
         let server = node(world.clone(), nid(1), 988).await;
@@ -188,7 +189,8 @@ fn a_request_that_is_too_long_costs_its_sender_the_connection() {
 
 #[test]
 fn what_waits_of_a_flood_is_bounded_and_counted() {
-    let network = Virtual::new(1, Weather { chunks: false, ..Weather::default() });
+    let network =
+        Virtual::new(1, NetworkConditions { chunks: false, ..NetworkConditions::default() });
     let world = network.world();
     network.run(async move {
         let server = node(world.clone(), nid(1), 988).await;
@@ -212,7 +214,8 @@ fn what_waits_of_a_flood_is_bounded_and_counted() {
 
 #[test]
 fn bulk_that_is_under_way_is_bounded_and_all_of_it_comes() {
-    let network = Virtual::new(1, Weather { chunks: false, ..Weather::default() });
+    let network =
+        Virtual::new(1, NetworkConditions { chunks: false, ..NetworkConditions::default() });
     let world = network.world();
     network.run(async move {
         let server = node(world.clone(), nid(1), 988).await;
@@ -257,7 +260,8 @@ fn bulk_that_is_under_way_is_bounded_and_all_of_it_comes() {
 
 #[test]
 fn bulk_that_never_comes_ends_its_request_unanswered_after_a_hundred_seconds() {
-    let network = Virtual::new(1, Weather { chunks: false, ..Weather::default() });
+    let network =
+        Virtual::new(1, NetworkConditions { chunks: false, ..NetworkConditions::default() });
     let world = network.world();
     network.run(async move {
         let server = node(world.clone(), nid(1), 988).await;
@@ -280,7 +284,8 @@ fn bulk_that_never_comes_ends_its_request_unanswered_after_a_hundred_seconds() {
 
 #[test]
 fn a_client_that_has_very_many_requests_waiting_is_read_slowly_and_loses_none() {
-    let network = Virtual::new(1, Weather { chunks: false, ..Weather::default() });
+    let network =
+        Virtual::new(1, NetworkConditions { chunks: false, ..NetworkConditions::default() });
     let world = network.world();
     network.run(async move {
         let server = node(world.clone(), nid(1), 988).await;
@@ -341,7 +346,8 @@ fn framed(from: Nid, to: Nid, number: u64, request: impl Into<Request>) -> Vec<u
 
 #[test]
 fn a_client_that_takes_no_answers_is_answered_no_more_and_disconnected() {
-    let network = Virtual::new(1, Weather { chunks: false, ..Weather::default() });
+    let network =
+        Virtual::new(1, NetworkConditions { chunks: false, ..NetworkConditions::default() });
     let world = network.world();
     network.run(async move {
         let server = node(world.clone(), nid(1), 988).await;
@@ -377,7 +383,8 @@ fn command(from: Nid, to: Nid, command: LnetCommand) -> Vec<u8> {
 /// Replies, ACKs and answers to pings, whose requests cost little.
 #[test]
 fn what_a_peer_asks_for_and_does_not_take_is_dropped_beyond_its_budget() {
-    let network = Virtual::new(1, Weather { chunks: false, ..Weather::default() });
+    let network =
+        Virtual::new(1, NetworkConditions { chunks: false, ..NetworkConditions::default() });
     let world = network.world();
     network.run(async move {
         let (one, three) = (nid(1), nid(3));
@@ -436,7 +443,8 @@ fn what_a_peer_asks_for_and_does_not_take_is_dropped_beyond_its_budget() {
 
 #[test]
 fn a_peer_that_takes_nothing_of_too_much_loses_its_connection_and_another_keeps_its_own() {
-    let network = Virtual::new(1, Weather { chunks: false, ..Weather::default() });
+    let network =
+        Virtual::new(1, NetworkConditions { chunks: false, ..NetworkConditions::default() });
     let world = network.world();
     network.run(async move {
         let server = node(world.clone(), nid(1), 988).await;

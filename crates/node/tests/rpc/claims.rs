@@ -84,7 +84,7 @@ fn forge(liar: &RpcNode, client: Nid, begun: Instant, world: &World) {
 #[test]
 fn an_import_asks_and_believes_no_node_that_only_claims_the_servers_nid() {
     for silent in [false, true] {
-        let network = Virtual::new(5, Weather::default());
+        let network = Virtual::new(5, NetworkConditions::default());
         let world = network.world();
         network.run(async move {
             let (server, client) = (nid(9), nid(2));
@@ -127,7 +127,7 @@ fn an_import_asks_and_believes_no_node_that_only_claims_the_servers_nid() {
 /// What is offered to a server's bulk is not given to another.
 #[test]
 fn bytes_for_a_server_are_not_fetched_under_its_nid() {
-    let network = Virtual::new(6, Weather::default());
+    let network = Virtual::new(6, NetworkConditions::default());
     let world = network.world();
     network.run(async move {
         let (server, client) = (nid(9), nid(2));
@@ -156,7 +156,8 @@ fn bytes_for_a_server_are_not_fetched_under_its_nid() {
 /// What a peer has for NIDs that it only claims is of its address: of all of them together, and of no owner's.
 #[test]
 fn a_nid_that_is_claimed_costs_its_owner_nothing() {
-    let network = Virtual::new(8, Weather { chunks: false, ..Weather::default() });
+    let network =
+        Virtual::new(8, NetworkConditions { chunks: false, ..NetworkConditions::default() });
     let world = network.world();
     network.run(async move {
         let (server, owner) = (nid(9), nid(3));
@@ -199,7 +200,7 @@ async fn at_open_port(world: &World, nid: Nid, (secure, privileged): (bool, bool
 /// The server calls a client that is gone, and reaches a user's process.
 #[test]
 fn who_was_called_at_a_port_for_every_user_asks_nothing_there() {
-    let network = Virtual::new(7, Weather::default());
+    let network = Virtual::new(7, NetworkConditions::default());
     let world = network.world();
     network.run(async move {
         let (one, two) = (nid(1), nid(2));
@@ -247,7 +248,7 @@ fn who_was_called_at_a_port_for_every_user_asks_nothing_there() {
 #[test]
 fn servers_at_such_a_port_are_clients_of_each_other() {
     for_seeds(10, |seed| {
-        let network = Arc::new(Virtual::new(seed, Weather::default()));
+        let network = Arc::new(Virtual::new(seed, NetworkConditions::default()));
         let (world, breaks) = (network.world(), Arc::clone(&network));
         network.run(async move {
             let (one, two) = (nid(1), nid(2));

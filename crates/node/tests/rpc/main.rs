@@ -20,7 +20,7 @@ use sheen_rpc::{
     ReplyHead, RpcError,
 };
 use sheen_types::{Errno, MatchBits, Nid, ObdHandle, Uuid};
-use sheen_vnet::{Virtual, Weather, for_seeds};
+use sheen_vnet::{NetworkConditions, Virtual, for_seeds};
 use sheen_wire::lnet::Portal;
 use sheen_wire::messages::{LdlmGlCallback, LdlmGlCallbackReply, MdsGetRoot, ObdPing};
 use sheen_wire::opcode::Opcode;
@@ -180,7 +180,7 @@ impl Handler for Glimpsed {
 
 #[test]
 fn a_server_calls_its_client_back() {
-    let network = Virtual::new(3, Weather::default());
+    let network = Virtual::new(3, NetworkConditions::default());
     let world = network.world();
     network.run(async move {
         let (one, two) = (Nid::tcp([10, 0, 0, 1].into()), Nid::tcp([10, 0, 0, 2].into()));
@@ -204,7 +204,7 @@ fn a_server_calls_its_client_back() {
 
 #[test]
 fn an_unknown_target_is_awaited_until_it_is_there() {
-    let network = Virtual::new(4, Weather::default());
+    let network = Virtual::new(4, NetworkConditions::default());
     let world = network.world();
     network.run(async move {
         let (one, two) = (Nid::tcp([10, 0, 0, 1].into()), Nid::tcp([10, 0, 0, 2].into()));
@@ -233,7 +233,10 @@ fn an_unknown_target_is_awaited_until_it_is_there() {
 #[test]
 fn calls_survive_broken_connections() {
     for_seeds(8, |seed| {
-        let network = Virtual::new(seed, Weather { break_one_in: 60, ..Weather::default() });
+        let network = Virtual::new(
+            seed,
+            NetworkConditions { break_one_in: 60, ..NetworkConditions::default() },
+        );
         let world = network.world();
         network.run(async move {
             let (one, two) = (Nid::tcp([10, 0, 0, 1].into()), Nid::tcp([10, 0, 0, 2].into()));
@@ -258,7 +261,7 @@ fn calls_survive_broken_connections() {
 
 #[test]
 fn a_peer_that_sends_no_request_loses_its_connection_and_no_other_peer_notices() {
-    let network = Virtual::new(6, Weather::default());
+    let network = Virtual::new(6, NetworkConditions::default());
     let world = network.world();
     network.run(async move {
         let [one, two, three] = [1, 2, 3].map(|last| Nid::tcp([10, 0, 0, last].into()));
@@ -289,7 +292,7 @@ fn a_peer_that_sends_no_request_loses_its_connection_and_no_other_peer_notices()
 
 #[test]
 fn a_dropped_call_frees_its_place() {
-    let network = Virtual::new(5, Weather::default());
+    let network = Virtual::new(5, NetworkConditions::default());
     let world = network.world();
     network.run(async move {
         let (one, two) = (Nid::tcp([10, 0, 0, 1].into()), Nid::tcp([10, 0, 0, 2].into()));

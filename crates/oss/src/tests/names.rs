@@ -5,7 +5,9 @@ use sheen_store::Store;
 use sheen_store_mem::MemOptions;
 use sheen_target::testing::{TestCall, TestClient};
 use sheen_types::{Errno, Fid, LockHandle, LockMode, ResourceName, fid_seq};
-use sheen_wire::ldlm::{LdlmLockDesc, LdlmRequest, LdlmResourceDesc, LockFlags, LockType};
+use sheen_wire::ldlm::{
+    LdlmLockDesc, LdlmRequest, LdlmResourceDesc, LockFlags as WireFlags, LockType,
+};
 use sheen_wire::md::Valid;
 use sheen_wire::messages::{
     LdlmEnqueue, OstCreate, OstDestroy, OstGetattr, OstPunch, OstSetattr, OstSync, Reply, Request,
@@ -60,7 +62,7 @@ fn lock(name: ResourceName) -> LdlmEnqueue {
         ..LdlmLockDesc::default()
     };
     LdlmEnqueue {
-        dlm_req: LdlmRequest::enqueue(LockFlags::NONE, desc, LockHandle(77)),
+        dlm_req: LdlmRequest::enqueue(WireFlags::NONE, desc, LockHandle(77)),
         ..LdlmEnqueue::default()
     }
 }

@@ -25,7 +25,7 @@ use sheen_assembly::{PlanKind, Role};
 use sheen_control::Tree;
 use sheen_mgs::{Mgs, PoolChange};
 use sheen_node::rpc::RpcNode;
-use sheen_target::Target;
+use sheen_target::Timeouts;
 use sheen_types::{Errno, TargetKind};
 
 use super::text::Since;
@@ -91,20 +91,20 @@ fn add_target(tree: &Tree, one: &Arc<HostedTarget>) {
 
 /// How long recovery waits.
 fn add_recovery_times(tree: &Tree, root: &str, one: &Arc<HostedTarget>) {
-    type Time = (&'static str, fn(&Target) -> Duration, fn(&Target, Duration));
+    type Time = (&'static str, fn(&mut Timeouts) -> &mut Duration);
     let times: [Time; 2] = [
-        ("recovery_time_soft", |target| target.recovery_times().0, Target::set_recovery_soft),
-        ("recovery_time_hard", |target| target.recovery_times().1, Target::set_recovery_hard),
+        ("recovery_time_soft", |timeouts| &mut timeouts.recovery_soft),
+        ("recovery_time_hard", |timeouts| &mut timeouts.recovery_hard),
     ];
-    for (leaf, read, write) in times {
+    for (leaf, of) in times {
         let (reader, writer) = (Arc::clone(one), Arc::clone(one));
         tree.add_writable(
             &format!("{root}.{leaf}"),
-            move || seconds(read(&reader.served.target)),
+            move || seconds(*of(&mut reader.served.target.timeouts())),
             move |text| {
                 let time = values::number_of_any_base(text)?;
                 let time = values::within(time, 0, u32::MAX.into())?;
-                write(&writer.served.target, Duration::from_secs(time));
+                writer.served.target.change_timeouts(|it| *of(it) = Duration::from_secs(time));
                 Ok(())
             },
         );
@@ -206,7 +206,7 @@ fn dump_locks(one: &HostedTarget) {
     let target = &one.served.target;
     for (resource, _) in target.namespace().resources() {
         for lock in target.namespace().dump(resource) {
-            tracing::warn!(target: EACH_LINE, target = target.name(), owner = ?lock.owner, blocked = lock.blocked,
+            tracing::warn!(target: EACH_LINE, target = target.name(), owner = ?lock.owner, blocked = lock.is_waited_for,
                 handle = %lock.handle, client = %lock.remote_handle, "lock {}", lock.desc);
         }
     }

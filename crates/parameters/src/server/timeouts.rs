@@ -18,7 +18,7 @@ pub(super) fn add(tree: &Tree, node: &Arc<RpcNode>, running: &[Arc<HostedTarget>
         let time = |time: Time| Duration::from_secs(own.time(time).into());
         for one in &all {
             one.served.target.expect_pings(time(Time::PingInterval));
-            one.served.target.set_base_timeout(time(Time::Timeout));
+            one.served.target.change_timeouts(|it| it.base = time(Time::Timeout));
         }
     });
     for one in running {
@@ -29,10 +29,11 @@ pub(super) fn add(tree: &Tree, node: &Arc<RpcNode>, running: &[Arc<HostedTarget>
     let all = running.to_vec();
     tree.add_writable(
         "ldlm_timeout",
-        move || seconds(one.served.target.lock_callback_timeout()),
+        move || seconds(one.served.target.timeouts().lock_callback),
         move |text| {
             let time = Duration::from_secs(values::number_within(text, 1, u32::MAX.into())?);
-            all.iter().for_each(|one| one.served.target.set_lock_callback_timeout(time));
+            all.iter()
+                .for_each(|one| one.served.target.change_timeouts(|it| it.lock_callback = time));
             Ok(())
         },
     );

@@ -1,8 +1,12 @@
 //! The client's end of a connection to one target, as a state machine (Lustre's import).
 //!
 //! Owns the requests of one import from [`Event::Submit`] to [`Action::Complete`], the connection's
-//! state, what is kept for replay, the slots of modifying requests, and the timeouts. The host owns
-//! clock, network and tasks: it feeds events and performs actions, in their order.
+//! state, what is kept for replay, the slots of modifying requests, and the timeouts. The node
+//! (`sheen_node`'s `NodeImport`) owns clock, network and tasks: it feeds the [`Engine`] events and performs its
+//! actions, in their order. Roles see none of this but the traits of [`crate::channel`].
+//!
+//! What means something in one state alone is in that variant of `state::State`; what outlives it is in a struct
+//! of its subject: connects, what was negotiated, requests under way and waiting, slots, requests kept, estimates.
 //!
 //! What always holds:
 //! - every submitted call is completed exactly once, unless it was given up;
@@ -15,44 +19,49 @@
 //! into what is kept for replay too, and cloned only for a replay.
 
 mod connect;
+mod connects;
+mod estimates;
+mod events;
 mod flight;
+mod kept;
 mod outgoing;
 mod park;
 mod recovery;
 mod reply;
 mod slots;
+mod state;
 mod stats;
+mod submit;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::fmt;
-use std::ops::Bound::{Excluded, Included, Unbounded};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use sheen_types::{HashMap, Instant, MatchBits, Nid, ObdHandle, Transno, Uuid, Xid};
+use sheen_types::{Instant, Nid, ObdHandle, Transno, Uuid};
 use sheen_wire::connect::ObdConnectData;
 use sheen_wire::lnet::Portal;
-use sheen_wire::messages::Request;
-use sheen_wire::ptlrpc::PtlrpcBody;
 
-use crate::adaptive::Estimate;
-use crate::channel::{Answer, Call, ReplayHook, RpcError};
 use crate::limits;
 use crate::state::{Counters, ImportState, StateChange};
 use crate::timing::{Bounds, OwnTimes, Timing};
 use crate::xids::Xids;
 
 pub use crate::adaptive::Expected;
+pub use events::{Action, Event, Message};
 pub use outgoing::{EARLY_REPLY_BYTES, Outgoing, OutgoingBulk};
 pub use stats::{Answered, NidTries, Traffic};
 
-use flight::Flight;
+use connects::{Connects, Negotiated};
+use estimates::Estimates;
+use flight::{Flights, Waiting};
+use kept::KeptRequests;
 use park::Policy;
 use slots::Slots;
+use state::{Full, State};
 use stats::Stats;
 
-/// What an import is to: a kind of target, or a client.
+/// What an import leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ImportKind {
     /// Management: configuration.
@@ -61,8 +70,9 @@ pub enum ImportKind {
     Mds,
     /// Objects.
     Ost,
-    /// A client, from a server: lock callbacks. Needs no connect and recovers nothing.
-    Client,
+    /// The other way: from a server to a client, for lock callbacks (Lustre's reverse import). Needs no
+    /// connect and recovers nothing.
+    Reverse,
 }
 
 impl ImportKind {
@@ -73,7 +83,7 @@ impl ImportKind {
             Self::Mgs => Portal::MGS_REQUEST,
             Self::Mds => Portal::MDS_REQUEST,
             Self::Ost => Portal::OST_REQUEST,
-            Self::Client => Portal::LDLM_CB_REQUEST,
+            Self::Reverse => Portal::LDLM_CB_REQUEST,
         }
     }
 }
@@ -91,270 +101,94 @@ pub struct Config {
     pub kind: ImportKind,
     /// What we offer in a connect.
     pub data: ObdConnectData,
-    /// Our handle of this import: the target names it in callbacks. For [`ImportKind::Client`], the
+    /// Our handle of this import: the target names it in callbacks. For [`ImportKind::Reverse`], the
     /// client's handle, which it gave in its connect.
     pub handle: ObdHandle,
     /// Requests on the wire at once.
     pub requests_in_flight: usize,
 }
 
-/// What happens to an import.
-#[derive(Debug)]
-pub enum Event {
-    /// A call, under a key that the host chose.
-    Submit(u64, Box<Call>),
-    /// No caller waits for this call any more.
-    GiveUp(u64),
-    /// A message arrived that belongs to a request in flight.
-    Message(Message),
-    /// Connect; completed, under this key, when FULL.
-    Connect(u64),
-    /// Disconnect; completed, under this key, when CLOSED.
-    Disconnect(u64),
-    /// Close without a word.
-    Close,
-    /// Drop the connection and make a new one now.
-    Reconnect,
-    /// Another node that serves the target.
-    AddNid(Nid),
-    /// The connections to a node are gone, or it refused one.
-    PeerDown(Nid),
-    /// All calls of [`Action::ReplayLocks`] have ended, at this count of connects; false if one of
-    /// them failed for lack of a connection.
-    LocksReplayed(u32, bool),
-    /// The owner has dropped what the eviction took.
-    Invalidated,
-    /// The owner of a request that is replayed next has looked at it.
-    Prepared(Transno, Box<Request>),
-    /// Do not keep this request any longer than its transaction needs.
-    Release(Xid),
-    /// From now on so many requests may be on the wire at once.
-    Limit(usize),
-    /// From now on so many modifying requests may, as far as the target has slots for them.
-    LimitModifying(usize),
-    /// Count anew.
-    ClearStats,
-    /// From now on the import has these times of its own.
-    OwnTimes(OwnTimes),
-    /// The times of the process have changed.
-    TimingChanged,
-    /// The owner needs the connection of this count of connects, or does not.
-    Unused(u32, bool),
-    /// How long an unused connection is kept; for ever if zero.
-    IdleTimeout(Duration),
-    /// Whether a lost connection is made again though no caller asks for anything.
-    Recovers(bool),
-    /// Whether the import is to be used at all.
-    Activate(bool),
-    /// Time has passed.
-    Tick,
-}
-
-/// A message that belongs to a request in flight.
-#[derive(Clone, Debug)]
-pub struct Message {
-    /// Who sent it.
-    pub from: Nid,
-    /// To which portal.
-    pub portal: Portal,
-    /// Under which bits.
-    pub bits: MatchBits,
-    /// Where in our buffer: early replies lie at 0, replies behind them.
-    pub offset: u32,
-    /// The message.
-    pub payload: Bytes,
-}
-
-/// What the host has to do.
-#[expect(clippy::large_enum_variant, reason = "every call is completed: a box would cost it one")]
-pub enum Action {
-    /// Send a request, having set up its bulk.
-    Send(Box<Outgoing>),
-    /// Nothing more is expected under the match bits of this try: the route and bulk of it end.
-    Forget(MatchBits),
-    /// A call has ended. If there is a hook, ask it whether to keep the request, and if not,
-    /// say [`Event::Release`].
-    Complete(u64, Result<Answer, RpcError>, Option<Arc<dyn ReplayHook>>),
-    /// A connect or disconnect has ended.
-    Settled(u64, Result<(), RpcError>),
-    /// Notify the owner of the new state.
-    State(ImportState),
-    /// Notify the owner that all is lost; then [`Event::Invalidated`].
-    Evicted,
-    /// The target has lost what it had reported as durable up to the first: now it claims the second.
-    /// What was dropped for that cannot be replayed. Log it for operators; nothing follows.
-    WentBack(Transno, Transno),
-    /// Ask the owner whether it needs the connection; then [`Event::Unused`] with this count of connects.
-    AskUnused(u32),
-    /// Ask the owner for its locks and submit their calls; then [`Event::LocksReplayed`] with this
-    /// count of connects.
-    ReplayLocks(u32),
-    /// Show the owner a request before its replay; then [`Event::Prepared`].
-    Prepare(Transno, Arc<dyn ReplayHook>, Box<Request>, Box<PtlrpcBody>),
-    /// Show the owner the answer to a replay.
-    Replayed(Arc<dyn ReplayHook>, Box<Answer>),
-}
-
-impl fmt::Debug for Action {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Send(send) => write!(out, "Send({send:?})"),
-            Self::Forget(bits) => write!(out, "Forget({bits:#x})"),
-            Self::Complete(key, result, _) => write!(out, "Complete({key}, {result:?})"),
-            Self::Settled(key, result) => write!(out, "Settled({key}, {result:?})"),
-            Self::State(state) => write!(out, "State({state})"),
-            Self::Evicted => out.write_str("Evicted"),
-            Self::WentBack(reported, claimed) => write!(out, "WentBack({reported}, {claimed})"),
-            Self::AskUnused(count) => write!(out, "AskUnused({count})"),
-            Self::ReplayLocks(count) => write!(out, "ReplayLocks({count})"),
-            Self::Prepare(transno, ..) => write!(out, "Prepare({transno})"),
-            Self::Replayed(_, answer) => write!(out, "Replayed({})", answer.xid),
-        }
-    }
-}
-
-/// A request whose transaction the target may yet lose, or whose open handle it would.
-struct Kept {
-    xid: Xid,
-    tag: u16,
-    call: Call,
-    answer: PtlrpcBody,
-    /// Kept even when durable, until released.
-    held: bool,
+/// What an import is, for as long as it lives.
+struct Identity {
+    target: Uuid,
+    client: Uuid,
+    kind: ImportKind,
+    offered: ObdConnectData,
+    handle: ObdHandle,
 }
 
 /// An import.
 pub struct Engine {
-    config: Config,
+    identity: Identity,
     xids: Arc<Xids>,
     timing: Arc<Timing>,
     own_times: OwnTimes,
-    state: ImportState,
+    state: State,
     history: VecDeque<StateChange>,
-    counters: Counters,
     stats: Stats,
-    /// The export's handle as the target gave it; 0 before the first connect.
-    remote: ObdHandle,
-    conn_cnt: u32,
-    agreed: ObdConnectData,
-    /// Whether the target ever granted us something that an eviction would take from us.
-    used: bool,
-    /// Which of the nodes.
-    nid: usize,
-    /// Whether we are to be connected at all.
-    wanted: bool,
+    connects: Connects,
+    negotiated: Negotiated,
     /// What decides whether there is to be a connection.
     policy: Policy,
-    /// The target refused us for good.
-    denied: Option<RpcError>,
-    /// The node at which the target answered our last connect with `EBUSY`: it recovers.
-    put_off: Option<Nid>,
-    /// Tries to connect since the last success.
-    tries: u32,
-    next_connect: Option<Instant>,
-    next_ping: Instant,
-    next_scan: Instant,
-    /// Keys of [`Event::Connect`] that wait.
-    connecting: Vec<u64>,
-    /// Requests by xid, from their first sending to their end.
-    flights: BTreeMap<Xid, Flight>,
-    by_key: HashMap<u64, Xid>,
-    waiting: VecDeque<(u64, Box<Call>)>,
-    waiting_modifying: VecDeque<(u64, Box<Call>)>,
-    /// Flights that count against the limit.
-    active: usize,
+    waiting: Waiting,
+    flights: Flights,
     slots: Slots,
-    /// Modifying requests at once, if the target has more slots.
-    modifying_max: usize,
-    last_reply: Option<Instant>,
-    last_sent: Option<Instant>,
-    tried: HashMap<Nid, NidTries>,
-    /// Boxed: these come and go in order, and a node of the tree moves all that it has each time.
-    kept: BTreeMap<Transno, Box<Kept>>,
-    /// Transactions of requests in `kept` that are held, by xid.
-    held: HashMap<Xid, Transno>,
-    committed: Transno,
-    /// The last transaction that was replayed in this recovery.
-    replayed: Transno,
-    /// The stage of recovery to resume after a reconnect in the midst of it.
-    replay_stage: ImportState,
-    /// The next replay repeats one that the target may have seen.
-    replay_again: bool,
-    /// What the target said last of the time that it needs.
-    service: u32,
-    /// And said before.
-    reported: Estimate,
-    latency: Estimate,
+    kept: KeptRequests,
+    estimates: Estimates,
 }
 
 impl fmt::Debug for Engine {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{} {} at {}", self.config.target, self.state, self.peer())
+        write!(out, "{} {} at {}", self.identity.target, self.state(), self.peer())
     }
 }
 
 impl Engine {
-    /// An import that will connect when asked to; one of a client is FULL at once.
+    /// An import that will connect when asked to; a reverse one is FULL at once.
     #[must_use]
     pub fn new(now: Instant, config: Config, xids: Arc<Xids>, timing: Arc<Timing>) -> Self {
-        assert!(!config.nids.is_empty(), "an import knows at least one node");
-        let reverse = config.kind == ImportKind::Client;
-        let state = if reverse { ImportState::Full } else { ImportState::New };
+        let reverse = config.kind == ImportKind::Reverse;
+        let full = Full { next_ping: now, used_at: now };
+        let state = if reverse { State::Full(full) } else { State::New };
         Self {
-            agreed: config.data.clone(),
-            remote: if reverse { config.handle } else { ObdHandle(0) },
-            config,
+            negotiated: Negotiated {
+                export: if reverse { config.handle } else { ObdHandle(0) },
+                data: config.data.clone(),
+                has_grants: false,
+            },
+            connects: Connects::new(config.nids),
+            flights: Flights::new(now, config.requests_in_flight),
+            identity: Identity {
+                target: config.target,
+                client: config.client,
+                kind: config.kind,
+                offered: config.data,
+                handle: config.handle,
+            },
             xids,
             timing,
             own_times: OwnTimes::default(),
+            history: VecDeque::from([StateChange { at: now, state: state.shown() }]),
             state,
-            history: VecDeque::from([StateChange { at: now, state }]),
-            counters: Counters::default(),
             stats: Stats::default(),
-            conn_cnt: 0,
-            used: false,
-            nid: 0,
-            wanted: false,
             policy: Policy::default(),
-            denied: None,
-            put_off: None,
-            tries: 0,
-            next_connect: None,
-            next_ping: now,
-            next_scan: now,
-            connecting: Vec::new(),
-            flights: BTreeMap::new(),
-            by_key: HashMap::default(),
-            waiting: VecDeque::new(),
-            waiting_modifying: VecDeque::new(),
-            active: 0,
+            waiting: Waiting::default(),
             slots: Slots::new(1),
-            modifying_max: usize::MAX,
-            last_reply: None,
-            last_sent: None,
-            tried: HashMap::default(),
-            kept: BTreeMap::new(),
-            held: HashMap::default(),
-            committed: Transno(0),
-            replayed: Transno(0),
-            replay_stage: ImportState::Replay,
-            replay_again: false,
-            service: 0,
-            reported: Estimate::new(now),
-            latency: Estimate::new(now),
+            kept: KeptRequests::default(),
+            estimates: Estimates::new(now),
         }
     }
 
     /// The state.
     #[must_use]
     pub fn state(&self) -> ImportState {
-        self.state
+        self.state.shown()
     }
 
     /// Whether the target takes no new clients before its recovery has ended.
     #[must_use]
     pub fn is_put_off(&self) -> bool {
-        self.put_off.is_some()
+        self.connects.put_off.is_some()
     }
 
     /// The states it went through.
@@ -366,43 +200,43 @@ impl Engine {
     /// How many requests may be on the wire at once.
     #[must_use]
     pub fn requests_in_flight(&self) -> usize {
-        self.config.requests_in_flight
+        self.flights.counted_max
     }
 
     /// What both sides agreed on.
     #[must_use]
     pub fn connect_data(&self) -> &ObdConnectData {
-        &self.agreed
+        &self.negotiated.data
     }
 
     /// The number of the connection.
     #[must_use]
     pub fn connection(&self) -> u32 {
-        self.conn_cnt
+        self.connects.connection
     }
 
     /// The node it talks to.
     #[must_use]
     pub fn peer(&self) -> Nid {
-        self.config.nids[self.nid]
+        self.connects.peer()
     }
 
     /// The nodes that serve the target, as far as they are known.
     #[must_use]
     pub fn nids(&self) -> &[Nid] {
-        &self.config.nids
+        &self.connects.nids
     }
 
     /// The target.
     #[must_use]
     pub fn target(&self) -> &Uuid {
-        &self.config.target
+        &self.identity.target
     }
 
     /// How far the target's history is durable.
     #[must_use]
     pub fn last_committed(&self) -> Transno {
-        self.committed
+        self.kept.committed
     }
 
     /// What it has done.
@@ -410,42 +244,36 @@ impl Engine {
     pub fn counters(&self) -> Counters {
         Counters {
             in_flight: self.flights.len() as u64,
-            waiting: (self.waiting.len() + self.waiting_modifying.len()) as u64,
+            waiting: self.waiting.calls() as u64,
             kept: self.kept.len() as u64,
             service_estimate: self.service(),
-            ..self.counters
+            ..self.stats.counters
         }
     }
 
     /// What operators see of its requests. Walks all that is kept for replay.
     #[must_use]
     pub fn traffic(&self) -> Traffic {
-        let kept = self.kept.range((Excluded(self.committed), Unbounded));
+        let (network, service) = self.estimates.expected(&self.bounds());
         Traffic {
             modifying_now: self.slots.taken(),
-            modifying_max: self.slots.count().min(self.modifying_max),
-            unstable_bytes: kept.map(|(_, kept)| kept.call.bulk.length() as u64).sum(),
-            last_reply: self.last_reply,
-            last_sent: self.last_sent,
-            last_replay: self.replayed,
-            committed: self.committed,
-            nids: self.config.nids.iter().map(|nid| (*nid, self.tries_of(*nid))).collect(),
-            network: self.latency.expected(&self.bounds().of_network()),
-            service: self.reported.expected(&self.bounds()),
+            modifying_max: self.slots.usable(),
+            unstable_bytes: self.kept.unstable_bytes(),
+            last_replay: self.kept.replayed,
+            committed: self.kept.committed,
+            nids: self.connects.by_nid(),
+            network,
+            service,
             ..self.stats.traffic()
         }
-    }
-
-    fn tries_of(&self, nid: Nid) -> NidTries {
-        self.tried.get(&nid).copied().unwrap_or_default()
     }
 
     /// When [`Event::Tick`] is due; `None` while nothing is.
     #[must_use]
     pub fn next_wake(&self) -> Option<Instant> {
-        let scan = (!self.flights.is_empty()).then_some(self.next_scan);
-        let ping = self.pings().then_some(self.next_ping);
-        [scan, ping, self.next_connect, self.idle_at()].into_iter().flatten().min()
+        let scan = (!self.flights.is_empty()).then_some(self.flights.next_scan);
+        let times = [scan, self.ping_at(), self.state.next_connect(), self.idle_at()];
+        times.into_iter().flatten().min()
     }
 
     /// Takes an event; `actions` gets what is to be done, in order.
@@ -458,29 +286,29 @@ impl Engine {
             Event::Disconnect(key) => self.disconnect(now, key, actions),
             Event::Close => self.close(now, actions),
             Event::Reconnect => self.reconnect(now, actions),
-            Event::AddNid(nid) => self.add_nid(nid),
+            Event::AddNid(nid) => self.connects.add_nid(nid),
             Event::PeerDown(nid) => self.peer_down(now, nid, actions),
-            Event::LocksReplayed(count, whole) => self.locks_replayed(now, count, whole, actions),
+            Event::LocksReplayed(connection, whole) => {
+                self.locks_replayed(now, connection, whole, actions);
+            }
             Event::Invalidated => self.invalidated(now, actions),
             Event::Prepared(transno, request) => self.prepared(now, transno, *request, actions),
-            Event::Release(xid) => self.release(xid),
+            Event::Release(xid) => self.kept.release(xid),
             Event::Limit(requests) => {
-                self.config.requests_in_flight = requests;
+                self.flights.counted_max = requests;
                 self.pump(now, actions);
             }
             Event::LimitModifying(requests) => {
-                self.modifying_max = requests;
+                self.slots.max = requests;
                 self.pump(now, actions);
             }
-            Event::ClearStats => self.stats = Stats::default(),
+            Event::ClearStats => self.stats.clear(),
             Event::OwnTimes(times) => self.own_times = times,
             // A ping that is due later than it would be by now comes earlier.
-            Event::TimingChanged => {
-                self.next_ping = self.next_ping.min(now + self.timing.ping_intervals().0);
-            }
-            Event::Unused(count, is_so) => self.unused(now, count, is_so, actions),
+            Event::TimingChanged => self.ping_by(now + self.timing.ping_intervals().0),
+            Event::Unused(connection, is_so) => self.unused(now, connection, is_so, actions),
             Event::IdleTimeout(time) => self.limit_idleness(now, time, actions),
-            Event::Recovers(on) => self.recover_or_not(now, on, actions),
+            Event::AutoReconnect(on) => self.set_auto_reconnect(now, on, actions),
             Event::Activate(on) => self.activate(now, on, actions),
             Event::Tick => self.tick(now, actions),
         }
@@ -494,8 +322,8 @@ impl Engine {
 
     /// Whether a lost connection is made again though no caller asks for anything.
     #[must_use]
-    pub fn recovers(&self) -> bool {
-        self.policy.recovers
+    pub fn auto_reconnects(&self) -> bool {
+        self.policy.auto_reconnects
     }
 
     /// Whether operators want the import to be used.
@@ -516,20 +344,15 @@ impl Engine {
 
     /// Seconds that the target is expected to take.
     fn service(&self) -> u32 {
-        self.bounds().keep(self.service)
+        self.estimates.service(&self.bounds())
     }
 
-    fn add_nid(&mut self, nid: Nid) {
-        if !self.config.nids.contains(&nid) {
-            self.config.nids.push(nid);
-        }
-    }
-
-    fn enter(&mut self, now: Instant, state: ImportState, actions: &mut Vec<Action>) {
-        if self.state == state {
+    fn enter(&mut self, now: Instant, state: State, actions: &mut Vec<Action>) {
+        let before = std::mem::replace(&mut self.state, state);
+        let state = self.state.shown();
+        if before.shown() == state {
             return;
         }
-        self.state = state;
         if self.history.len() == limits::HISTORY_STATES {
             self.history.pop_front();
         }
@@ -538,76 +361,52 @@ impl Engine {
     }
 
     fn is_reverse(&self) -> bool {
-        self.config.kind == ImportKind::Client
+        self.identity.kind == ImportKind::Reverse
     }
 
-    /// Whether this import pings when it has nothing else to say.
-    fn pings(&self) -> bool {
-        self.state == ImportState::Full && !self.is_reverse()
+    /// When this import pings if it has nothing else to say.
+    fn ping_at(&self) -> Option<Instant> {
+        match &self.state {
+            State::Full(full) if !self.is_reverse() => Some(full.next_ping),
+            _ => None,
+        }
+    }
+
+    /// When the next ping is due if something is sent now.
+    fn ping_after(&self, now: Instant) -> Instant {
+        let (usual, short) = self.timing.ping_intervals();
+        now + if self.kept.awaits_commit() { short } else { usual }
     }
 
     /// Something was sent: the next ping is due that much later.
     fn postpone_ping(&mut self, now: Instant) {
-        let waits_for_commit =
-            self.kept.last_key_value().is_some_and(|(transno, _)| *transno > self.committed);
-        let (usual, short) = self.timing.ping_intervals();
-        self.next_ping = now + if waits_for_commit { short } else { usual };
+        let next = self.ping_after(now);
+        if let State::Full(full) = &mut self.state {
+            full.next_ping = next;
+        }
+    }
+
+    /// The next ping is due at `time` at the latest.
+    fn ping_by(&mut self, time: Instant) {
+        if let State::Full(full) = &mut self.state {
+            full.next_ping = full.next_ping.min(time);
+        }
     }
 
     /// What has become due.
     fn tick(&mut self, now: Instant, actions: &mut Vec<Action>) {
-        if self.next_connect.is_some_and(|at| at <= now) {
+        if self.state.next_connect().is_some_and(|at| at <= now) {
             self.connect(now, actions);
         }
-        if self.next_scan <= now && !self.flights.is_empty() {
-            self.next_scan = now + limits::SCAN_INTERVAL;
+        if self.flights.next_scan <= now && !self.flights.is_empty() {
+            self.flights.next_scan = now + limits::SCAN_INTERVAL;
             self.scan(now, actions);
         }
         if self.idle_at().is_some_and(|at| at <= now) {
             self.ask_unused(now, actions);
         }
-        if self.pings() && self.next_ping <= now {
+        if self.ping_at().is_some_and(|at| at <= now) {
             self.ping(now, actions);
-        }
-    }
-
-    /// The transaction up to which the target's history is durable has grown.
-    fn commit(&mut self, committed: Transno) {
-        if committed <= self.committed {
-            return;
-        }
-        let from = self.committed;
-        self.committed = committed;
-        let done: Vec<Transno> = self
-            .kept
-            .range((Excluded(from), Included(committed)))
-            .filter(|(_, kept)| !kept.held)
-            .map(|(transno, _)| *transno)
-            .collect();
-        for transno in done {
-            self.kept.remove(&transno);
-        }
-    }
-
-    fn release(&mut self, xid: Xid) {
-        let Some(transno) = self.held.remove(&xid) else { return };
-        if transno <= self.committed {
-            self.kept.remove(&transno);
-        } else if let Some(kept) = self.kept.get_mut(&transno) {
-            kept.held = false;
-        }
-    }
-
-    fn lookup(&self, bits: MatchBits) -> Option<Xid> {
-        let base = Xid(limits::base_of(bits.0));
-        match self.flights.contains_key(&base) {
-            true => Some(base),
-            // A request that was sent again has bits of its own; there are few of those.
-            false => self
-                .flights
-                .iter()
-                .find(|(_, flight)| limits::base_of(flight.bits.0) == base.0)
-                .map(|(xid, _)| *xid),
         }
     }
 }

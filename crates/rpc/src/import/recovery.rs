@@ -7,38 +7,34 @@ use sheen_wire::messages::{ObdPing, Request};
 use sheen_wire::ptlrpc::PtlrpcBody;
 
 use super::flight::{Flight, Owner};
-use super::{Action, Engine, Kept};
-use crate::channel::{Answer, Bulk, Call, CallKind, ReplayHook, RpcError};
-use crate::state::ImportState;
+use super::kept::KeptRequest;
+use super::state::{Full, State};
+use super::{Action, Engine};
+use crate::channel::{Answer, Bulk, Call, CallKind, RequestHook, RpcError};
 
 impl Engine {
     /// Does what the state demands, until something has to be waited for.
     pub(super) fn advance(&mut self, now: Instant, actions: &mut Vec<Action>) {
-        match self.state {
-            ImportState::Evicted => self.evicted(actions),
-            ImportState::Replay => self.replay_next(now, actions),
-            ImportState::ReplayLocks => actions.push(Action::ReplayLocks(self.conn_cnt)),
-            ImportState::ReplayWait => self.signal_replay_done(now, actions),
-            ImportState::Recover => {
-                self.resend(now, actions);
-                self.tries = 0;
-                self.replay_stage = ImportState::Replay;
-                self.enter(now, ImportState::Full, actions);
-                for key in self.connecting.drain(..) {
-                    actions.push(Action::Settled(key, Ok(())));
-                }
-                self.postpone_ping(now);
-                self.use_now(now);
-                self.tried_to_connect();
-                self.pump(now, actions);
-            }
+        match &self.state {
+            State::Evicted => self.evicted(actions),
+            State::Replay(_) => self.replay_next(now, actions),
+            State::ReplayLocks => actions.push(Action::ReplayLocks(self.connects.connection)),
+            State::ReplayWait => self.signal_replay_done(now, actions),
+            State::Recover => self.recovered(now, actions),
             _ => {}
         }
     }
 
-    /// The first transaction that a restarted target would hear from us; 0 for none.
-    pub(super) fn first_replay(&self) -> Transno {
-        self.kept.first_key_value().map_or(Transno(0), |(transno, _)| *transno)
+    /// Nothing is left to be done but to send again what was under way.
+    fn recovered(&mut self, now: Instant, actions: &mut Vec<Action>) {
+        self.resend(now, actions);
+        self.connects.settled();
+        let full = Full { next_ping: self.ping_after(now), used_at: now };
+        self.enter(now, State::Full(full), actions);
+        for key in self.waiting.connects.drain(..) {
+            actions.push(Action::Settled(key, Ok(())));
+        }
+        self.pump(now, actions);
     }
 
     /// Keeps a request whose transaction is not durable yet, or whose owner wants it kept. Answers
@@ -50,42 +46,36 @@ impl Engine {
         tag: u16,
         call: Call,
         body: &PtlrpcBody,
-    ) -> Option<Arc<dyn ReplayHook>> {
-        if !call.kind.is_replayable() || body.transno == Transno(0) {
+    ) -> Option<Arc<dyn RequestHook>> {
+        if !call.kind.may_modify() || body.transno == Transno(0) {
             return None;
         }
         // What was refused opened nothing.
-        let hook = call.on_replay.clone().filter(|_| body.status >= 0);
-        if body.transno <= self.committed && hook.is_none() {
+        let hook = call.hook.clone().filter(|_| body.status >= 0);
+        if body.transno <= self.kept.committed && hook.is_none() {
             return None;
         }
-        let held = hook.is_some();
-        let kept = Kept { xid, tag, call, answer: body.clone(), held };
-        self.kept.insert(body.transno, Box::new(kept));
+        let until_release = hook.is_some();
+        let kept = KeptRequest { xid, tag, call, answer: body.clone(), until_release };
+        self.kept.insert(body.transno, kept);
         // What is kept is memory: ask soon whether it is durable.
-        self.next_ping = self.next_ping.min(now + self.timing.ping_intervals().1);
-        if held {
-            self.held.insert(xid, body.transno);
-        }
+        self.ping_by(now + self.timing.ping_intervals().1);
         hook
     }
 
     /// Replays the next request, one at a time, in order of transactions.
     fn replay_next(&mut self, now: Instant, actions: &mut Vec<Action>) {
-        let after = (std::ops::Bound::Excluded(self.replayed), std::ops::Bound::Unbounded);
-        let Some((transno, kept)) = self.kept.range(after).next() else {
-            self.enter(now, ImportState::ReplayLocks, actions);
+        let Some((transno, kept)) = self.kept.next_to_replay() else {
+            self.enter(now, State::ReplayLocks, actions);
             self.advance(now, actions);
             return;
         };
-        let transno = *transno;
-        match &kept.call.on_replay {
-            Some(hook) => {
-                let request = Box::new(kept.call.request.clone());
-                let answer = Box::new(kept.answer.clone());
-                actions.push(Action::Prepare(transno, Arc::clone(hook), request, answer));
-            }
-            None => self.replay(now, transno, actions),
+        let Some(hook) = &kept.call.hook else { return self.replay(now, transno, actions) };
+        let request = Box::new(kept.call.request.clone());
+        let answer = Box::new(kept.answer.clone());
+        actions.push(Action::Prepare(transno, Arc::clone(hook), request, answer));
+        if let State::Replay(replay) = &mut self.state {
+            replay.preparing = Some(transno);
         }
     }
 
@@ -96,12 +86,11 @@ impl Engine {
         request: Request,
         actions: &mut Vec<Action>,
     ) {
-        let under_way =
-            self.flights.values().any(|flight| matches!(flight.owner, Owner::Replay(_)));
-        if self.state != ImportState::Replay || transno <= self.replayed || under_way {
+        let State::Replay(replay) = &mut self.state else { return };
+        if replay.preparing.take_if(|preparing| *preparing == transno).is_none() {
             return;
         }
-        match self.kept.get_mut(&transno) {
+        match self.kept.get_mut(transno) {
             Some(kept) => {
                 kept.call.request = request;
                 self.replay(now, transno, actions);
@@ -112,7 +101,8 @@ impl Engine {
     }
 
     fn replay(&mut self, now: Instant, transno: Transno, actions: &mut Vec<Action>) {
-        let Some(kept) = self.kept.get(&transno) else { return };
+        let State::Replay(replay) = &mut self.state else { return };
+        let Some(kept) = self.kept.get(transno) else { return };
         let xid = kept.xid;
         let mut call = kept.call.clone();
         call.body.pre_versions = kept.answer.pre_versions;
@@ -120,10 +110,10 @@ impl Engine {
         if let Bulk::Sink(_) = call.bulk {
             call.bulk = Bulk::None;
         }
-        let flight = Flight { tag: kept.tag, ..Flight::new(Owner::Replay(transno), call) };
-        self.counters.replayed += 1;
+        let owner = Owner::Replay { transno, again: std::mem::take(&mut replay.again) };
+        let flight = Flight { tag: kept.tag, ..Flight::new(owner, call) };
+        self.stats.counters.replayed += 1;
         self.transmit(now, xid, flight, actions);
-        self.replay_again = false;
     }
 
     /// The target has executed a replay, or refused it; either way the next one follows.
@@ -134,7 +124,7 @@ impl Engine {
         answer: Answer,
         actions: &mut Vec<Action>,
     ) {
-        if let Some(hook) = self.kept.get(&transno).and_then(|kept| kept.call.on_replay.clone()) {
+        if let Some(hook) = self.kept.get(transno).and_then(|kept| kept.call.hook.clone()) {
             actions.push(Action::Replayed(hook, Box::new(answer)));
         }
         self.replay_is_over(now, transno, actions);
@@ -147,33 +137,33 @@ impl Engine {
         transno: Transno,
         actions: &mut Vec<Action>,
     ) {
-        self.replayed = self.replayed.max(transno);
-        if self.state == ImportState::Replay {
+        self.kept.replayed = self.kept.replayed.max(transno);
+        if matches!(self.state, State::Replay(_)) {
             self.replay_next(now, actions);
         }
     }
 
-    /// Whether the target of connect number `count` still waits for the replay of our locks.
+    /// Whether the target still waits for the replay of our locks over this connection.
     #[must_use]
-    pub fn awaits_locks(&self, count: u32) -> bool {
-        self.state == ImportState::ReplayLocks && count == self.conn_cnt
+    pub fn awaits_locks(&self, connection: u32) -> bool {
+        matches!(self.state, State::ReplayLocks) && connection == self.connects.connection
     }
 
     pub(super) fn locks_replayed(
         &mut self,
         now: Instant,
-        count: u32,
+        connection: u32,
         whole: bool,
         actions: &mut Vec<Action>,
     ) {
-        if !self.awaits_locks(count) {
+        if !self.awaits_locks(connection) {
             return;
         }
         if !whole {
             self.disconnected(now, actions);
             return;
         }
-        self.enter(now, ImportState::ReplayWait, actions);
+        self.enter(now, State::ReplayWait, actions);
         self.advance(now, actions);
     }
 
@@ -184,23 +174,23 @@ impl Engine {
 
     /// The target's recovery is over.
     pub(super) fn replay_done(&mut self, now: Instant, actions: &mut Vec<Action>) {
-        if self.state == ImportState::ReplayWait {
-            self.enter(now, ImportState::Recover, actions);
+        if matches!(self.state, State::ReplayWait) {
+            self.enter(now, State::Recover, actions);
             self.advance(now, actions);
         }
     }
 
     /// All is lost: calls under way end, and the owner is notified before new ones go out.
     fn evicted(&mut self, actions: &mut Vec<Action>) {
-        self.counters.evictions += 1;
+        self.stats.counters.evictions += 1;
         self.fail_all(&RpcError::Evicted, actions);
         self.lose_all();
-        actions.push(Action::Evicted);
+        actions.push(Action::Invalidate);
     }
 
     pub(super) fn invalidated(&mut self, now: Instant, actions: &mut Vec<Action>) {
-        if self.state == ImportState::Evicted {
-            self.enter(now, ImportState::Recover, actions);
+        if matches!(self.state, State::Evicted) {
+            self.enter(now, State::Recover, actions);
             self.advance(now, actions);
         }
     }

@@ -12,15 +12,14 @@ use sheen_wire::ptlrpc::{Message as Wire, MsgType, PtlrpcBody};
 use super::flight::{Flight, Owner, Phase};
 use super::outgoing::parts_of;
 use super::{Action, Engine, Message};
-use crate::adaptive::seconds_of;
 use crate::channel::{Answer, Bulk, CallKind, RpcError};
 use crate::portals::{BULK_PORTALS, bulk_portal};
 use crate::state::ImportState;
 
 impl Engine {
     pub(super) fn message(&mut self, now: Instant, message: &Message, actions: &mut Vec<Action>) {
-        let Some(xid) = self.lookup(message.bits) else { return };
-        let Some(flight) = self.flights.get(&xid) else { return };
+        let Some(xid) = self.flights.find(message.bits) else { return };
+        let Some(flight) = self.flights.get(xid) else { return };
         // Bits alone could be guessed; only the node we asked may answer.
         let expected = message.from == self.peer() || message.from.is_loopback();
         if !expected || flight.phase != Phase::Sent {
@@ -44,26 +43,26 @@ impl Engine {
                 return self.unreadable(now, xid, format!("undecodable reply: {error}"), actions);
             }
         };
-        let Some(flight) = self.flights.get(&xid) else { return };
+        let Some(flight) = self.flights.get(xid) else { return };
         if flight.early && message.offset == 0 && body.kind != MsgType::ERR {
             self.early_reply(xid, &body);
             return;
         }
-        self.counters.replies += 1;
-        self.last_reply = Some(now);
+        self.stats.counters.replies += 1;
+        self.stats.last_reply = Some(now);
         self.measure(now, xid, &body);
-        self.commit(body.last_committed);
-        let kind = flight_kind(&self.flights[&xid]);
+        self.kept.commit(body.last_committed);
+        let kind = flight_kind(&self.flights.by_xid[&xid]);
         match kind {
             Owner::Connect => self.connect_reply(now, xid, &wire, &body, actions),
-            Owner::Disconnect(_) => self.close(now, actions),
+            Owner::Disconnect => self.close(now, actions),
             Owner::Park => {
                 self.land(xid, actions);
                 self.parked(now, actions);
             }
-            _ if self.is_refusal_of_connection(&body) => self.unknown_to_target(now, xid, actions),
+            _ if self.is_refusal_of_connection(&body) => self.unknown_to_target(now, actions),
             _ if self.is_busy(xid, &body) => self.delay(now, xid, actions),
-            _ => match Reply::decode(self.flights[&xid].call.request.kind(), &wire) {
+            _ => match Reply::decode(self.flights.by_xid[&xid].call.request.kind(), &wire) {
                 Ok(reply) => self.replied(now, xid, body, reply, actions),
                 Err(error) => {
                     let text = format!("undecodable reply to {:?}: {error}", body.opcode);
@@ -76,47 +75,40 @@ impl Engine {
     /// An answer that says nothing ends what it answers: calls fail, a connect is tried again, and what was replayed is
     /// taken for refused, so that the next one follows.
     fn unreadable(&mut self, now: Instant, xid: Xid, text: String, actions: &mut Vec<Action>) {
-        let Some(owner) = self.flights.get(&xid).map(flight_kind) else { return };
-        if let Owner::Disconnect(_) = owner {
+        let Some(owner) = self.flights.get(xid).map(flight_kind) else { return };
+        if owner == Owner::Disconnect {
             return self.close(now, actions);
         }
         self.fail(xid, RpcError::Protocol(text), actions);
         match owner {
             Owner::Caller(_) | Owner::Ping => self.pump(now, actions),
-            Owner::Connect if self.state == ImportState::Connecting => {
+            Owner::Connect if self.state() == ImportState::Connecting => {
                 self.connect_failed(now, actions);
             }
-            Owner::Connect | Owner::Disconnect(_) => {}
+            Owner::Connect | Owner::Disconnect => {}
             Owner::Park => self.parked(now, actions),
-            Owner::Replay(transno) => self.replay_is_over(now, transno, actions),
+            Owner::Replay { transno, .. } => self.replay_is_over(now, transno, actions),
             Owner::ReplayDone => self.replay_done(now, actions),
         }
     }
 
     /// The target works on it and asks for time.
     fn early_reply(&mut self, xid: Xid, body: &PtlrpcBody) {
-        self.counters.early_replies += 1;
-        let patience = self.patience(self.bounds().capped(body.timeout));
-        if let Some(flight) = self.flights.get_mut(&xid) {
+        self.stats.counters.early_replies += 1;
+        let bounds = self.bounds();
+        let patience = self.estimates.patience(bounds.capped(body.timeout), &bounds);
+        if let Some(flight) = self.flights.get_mut(xid) {
             flight.deadline = flight.deadline.max(flight.sent + patience);
         }
     }
 
     /// Learns from a reply how long the target and the network take.
     fn measure(&mut self, now: Instant, xid: Xid, body: &PtlrpcBody) {
-        let Some(flight) = self.flights.get(&xid) else { return };
-        self.stats.add(&flight.call.request, now.since(flight.sent));
+        let Some(flight) = self.flights.get(xid) else { return };
+        let waited = now.since(flight.sent);
+        self.stats.add(&flight.call.request, waited);
         let bounds = self.bounds();
-        if body.timeout != 0 {
-            self.service = body.timeout;
-            self.reported.measure(now, self.service(), &bounds);
-        }
-        let total = seconds_of(now.since(flight.sent));
-        // Otherwise the reply is to an earlier try.
-        if body.service_time <= total + 3 {
-            let latency = total.saturating_sub(body.service_time) + 1;
-            self.latency.measure(now, latency, &bounds);
-        }
+        self.estimates.measure(now, waited, body, &bounds);
     }
 
     /// The target does not know our handle, or is gone from its node.
@@ -134,7 +126,7 @@ impl Engine {
                 && !matches!(flight.call.kind, CallKind::NoResend | CallKind::NoDelay)
         };
         let is_of_data = |flight: &Flight| moves_data(flight.call.request.format().opcode);
-        let Some(flight) = self.flights.get(&xid).filter(|flight| waits(flight)) else {
+        let Some(flight) = self.flights.get(xid).filter(|flight| waits(flight)) else {
             return false;
         };
         body.status == Errno::EINPROGRESS.status()
@@ -143,12 +135,12 @@ impl Engine {
 
     /// Tries again a little later, each time later by a second.
     fn delay(&mut self, now: Instant, xid: Xid, actions: &mut Vec<Action>) {
-        let Some(mut flight) = self.flights.remove(&xid) else { return };
+        let Some(mut flight) = self.flights.by_xid.remove(&xid) else { return };
         super::flight::forget(xid, &flight, actions);
         flight.busy += 1;
         let pause = Duration::from_secs(u64::from(flight.busy.min(flight.timeout)));
         flight.phase = Phase::Delayed(now + pause);
-        self.flights.insert(xid, flight);
+        self.flights.by_xid.insert(xid, flight);
     }
 
     fn replied(
@@ -160,9 +152,9 @@ impl Engine {
         actions: &mut Vec<Action>,
     ) {
         if body.transno != Transno(0) || body.opcode == Opcode::LDLM_ENQUEUE {
-            self.used = true;
+            self.negotiated.has_grants = true;
         }
-        if let Some(flight) = self.flights.get_mut(&xid) {
+        if let Some(flight) = self.flights.get_mut(xid) {
             flight.answer = Some(Box::new((body, reply)));
         }
         self.try_finish(now, xid, actions);
@@ -170,7 +162,7 @@ impl Engine {
 
     /// One part of a sink arrived.
     fn bulk_part(&mut self, now: Instant, xid: Xid, message: &Message, actions: &mut Vec<Action>) {
-        let Some(flight) = self.flights.get_mut(&xid) else { return };
+        let Some(flight) = self.flights.get_mut(xid) else { return };
         let Bulk::Sink(length) = flight.call.bulk else { return };
         let count = parts_of(&flight.call.bulk);
         let first = flight.bits.0 + 1 - count as u64;
@@ -192,7 +184,7 @@ impl Engine {
         let is_whole = |flight: &Flight| {
             flight.answer.as_ref().is_some_and(|answer| has_bulk(flight, &answer.0))
         };
-        if !self.flights.get(&xid).is_some_and(is_whole) {
+        if !self.flights.get(xid).is_some_and(is_whole) {
             return;
         }
         let Some(mut flight) = self.land(xid, actions) else { return };
@@ -200,12 +192,12 @@ impl Engine {
         let (body, reply) = *boxed;
         let bulk: Vec<Bytes> =
             flight.parts.drain(..).flatten().filter(|part| !part.is_empty()).collect();
-        let answer = Answer { xid, body, reply, bulk, connection: self.conn_cnt };
+        let answer = Answer { xid, body, reply, bulk, connection: self.connects.connection };
         match flight.owner {
             Owner::Caller(_) => self.answer(now, xid, flight, answer, actions),
-            Owner::Replay(transno) => self.replay_answered(now, transno, answer, actions),
+            Owner::Replay { transno, .. } => self.replay_answered(now, transno, answer, actions),
             Owner::ReplayDone => self.replay_done(now, actions),
-            Owner::Ping | Owner::Connect | Owner::Disconnect(_) | Owner::Park => {}
+            Owner::Ping | Owner::Connect | Owner::Disconnect | Owner::Park => {}
         }
     }
 }

@@ -9,13 +9,16 @@ pub(super) struct Slots {
     taken: Vec<bool>,
     /// The one for a close, while it is taken.
     closing: Option<u16>,
+    /// How many operators allow at once.
+    pub(super) max: usize,
     /// Without slots the target remembers one answer: one request at a time, in slot 0.
     numbered: bool,
 }
 
 impl Slots {
     pub(super) fn new(count: u16) -> Self {
-        Self { taken: vec![false; usize::from(count.max(1))], closing: None, numbered: false }
+        let taken = vec![false; usize::from(count.max(1))];
+        Self { taken, closing: None, max: usize::MAX, numbered: false }
     }
 
     /// Agrees on `count` slots; those taken stay so.
@@ -47,9 +50,14 @@ impl Slots {
         next
     }
 
-    /// How many there are, the one for a close left out.
-    pub(super) fn count(&self) -> usize {
-        self.taken.len()
+    /// How many may be taken at once, the one for a close left out.
+    pub(super) fn usable(&self) -> usize {
+        self.taken.len().min(self.max)
+    }
+
+    /// Whether one more modifying request may be under way.
+    pub(super) fn is_one_free(&self) -> bool {
+        self.taken() < self.usable()
     }
 
     /// How many of them are taken.

@@ -10,6 +10,7 @@ use sheen_wire::opcode::Opcode;
 
 use crate::adaptive::Expected;
 use crate::service::Tally;
+use crate::state::Counters;
 
 /// One kind of requests that were answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +74,12 @@ pub struct NidTries {
 /// What is counted of an import's requests.
 #[derive(Default)]
 pub(super) struct Stats {
+    /// Since the import was made.
+    pub(super) counters: Counters,
+    /// When the last reply came.
+    pub(super) last_reply: Option<Instant>,
+    /// When a request was sent last.
+    pub(super) last_sent: Option<Instant>,
     /// By whether they are timed, opcode and name.
     answered: BTreeMap<(bool, u32, &'static str), Tally>,
     waited_us: Tally,
@@ -81,6 +88,12 @@ pub(super) struct Stats {
 }
 
 impl Stats {
+    /// Counts anew what operators clear.
+    pub(super) fn clear(&mut self) {
+        let Self { counters, last_reply, last_sent, .. } = *self;
+        *self = Self { counters, last_reply, last_sent, ..Self::default() };
+    }
+
     /// A request was answered after `time`. One short search among some ten kinds.
     pub(super) fn add(&mut self, request: &Request, time: Duration) {
         let opcode = request.format().opcode;
@@ -111,6 +124,8 @@ impl Stats {
             active: self.active,
             answered: self.all(),
             modifying: self.modifying.to_vec(),
+            last_reply: self.last_reply,
+            last_sent: self.last_sent,
             ..Traffic::default()
         }
     }

@@ -1,4 +1,4 @@
-//! The client's host and the network between it and the model server.
+//! The client's node and the network between it and the model server.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use sheen_rpc::import::{Action, Config, Engine, Event, ImportKind, Message};
-use sheen_rpc::{Answer, Call, CallKind, ImportState, ReplayHook, RpcError, Timing, Xids};
+use sheen_rpc::{Answer, Call, CallKind, ImportState, RequestHook, RpcError, Timing, Xids};
 use sheen_types::{Instant, MatchBits, Nid, ObdHandle, Transno, Uuid, Xid};
 use sheen_wire::connect::{ConnectFlags, ObdConnectData};
 use sheen_wire::lnet::Portal;
@@ -47,8 +47,8 @@ enum Packet {
     ToClient(u32, MatchBits, Bytes),
     /// The client's LNet reports that the server cannot be reached.
     Down(Nid),
-    /// To the engine itself, from its host.
-    Host(Event),
+    /// To the engine itself, from its node.
+    Node(Event),
 }
 
 pub(crate) struct Cluster {
@@ -65,9 +65,11 @@ pub(crate) struct Cluster {
     modifying: BTreeSet<u64>,
     results: BTreeMap<u64, Result<Answer, RpcError>>,
     is_connected: bool,
+    /// Keys of connects and disconnects that have ended.
+    pub(crate) settled: Vec<u64>,
     /// How many locks the client has to replay.
     pub(crate) locks: u64,
-    /// Lock replays by the count of connects: how many are not answered, and whether all that
+    /// Lock replays by connection: how many are not answered, and whether all that
     /// were are heard.
     replays: BTreeMap<u32, (u64, bool)>,
     /// Requests that may be sent a moment later.
@@ -117,6 +119,7 @@ impl Cluster {
             modifying: BTreeSet::new(),
             results: BTreeMap::new(),
             is_connected: false,
+            settled: Vec::new(),
             locks: 0,
             replays: BTreeMap::new(),
             lingering: 0,
@@ -160,40 +163,40 @@ impl Cluster {
         self.feed(Event::Submit(self.calls, Box::new(call)));
     }
 
-    pub(crate) fn submit_hooked(&mut self, kind: CallKind, hook: Option<Arc<dyn ReplayHook>>) {
+    pub(crate) fn submit_hooked(&mut self, kind: CallKind, hook: Option<Arc<dyn RequestHook>>) {
         self.calls += 1;
         let modifies = kind == CallKind::Modifying;
         if modifies {
             self.modifying.insert(self.calls);
         }
         let key = if modifies { "apply" } else { "look" };
-        let call = Call { on_replay: hook, ..call_of(key, self.calls, kind) };
+        let call = Call { hook, ..call_of(key, self.calls, kind) };
         self.feed(Event::Submit(self.calls, Box::new(call)));
     }
 
     /// Replays all locks to the server; reports when it has them.
-    fn replay_locks(&mut self, count: u32) {
+    fn replay_locks(&mut self, connection: u32) {
         if self.locks == 0 {
-            self.enqueue(Packet::Host(Event::LocksReplayed(count, true)));
+            self.enqueue(Packet::Node(Event::LocksReplayed(connection, true)));
             return;
         }
-        let first = LOCK_KEYS + u64::from(count) * LOCK_KEYS;
-        self.replays.insert(count, (self.locks, true));
+        let first = LOCK_KEYS + u64::from(connection) * LOCK_KEYS;
+        self.replays.insert(connection, (self.locks, true));
         for lock in 0..self.locks {
             let call = call_of("lock", lock, CallKind::Recovery);
-            self.enqueue(Packet::Host(Event::Submit(first + lock, Box::new(call))));
+            self.enqueue(Packet::Node(Event::Submit(first + lock, Box::new(call))));
         }
     }
 
     fn lock_replayed(&mut self, key: u64, result: &Result<Answer, RpcError>) {
-        let count = u32::try_from(key / LOCK_KEYS - 1).expect("a count of connects");
-        let (missing, whole) = self.replays.get_mut(&count).expect("replays are under way");
+        let connection = u32::try_from(key / LOCK_KEYS - 1).expect("a connection");
+        let (missing, whole) = self.replays.get_mut(&connection).expect("replays are under way");
         *missing -= 1;
         *whole &= result.is_ok();
         if *missing == 0 {
             let whole = *whole;
-            self.replays.remove(&count);
-            self.enqueue(Packet::Host(Event::LocksReplayed(count, whole)));
+            self.replays.remove(&connection);
+            self.enqueue(Packet::Node(Event::LocksReplayed(connection, whole)));
         }
     }
 
@@ -205,7 +208,7 @@ impl Cluster {
 
     /// What is under way is lost, and both ends notice.
     pub(crate) fn break_connection(&mut self) {
-        self.packets.retain(|_, packet| matches!(packet, Packet::Host(_)));
+        self.packets.retain(|_, packet| matches!(packet, Packet::Node(_)));
         self.feed(Event::PeerDown(self.engine.peer()));
     }
 
@@ -252,7 +255,7 @@ impl Cluster {
                     self.feed(Event::Message(Message { from, portal, bits, offset, payload }));
                 }
                 Packet::Down(nid) => self.feed(Event::PeerDown(nid)),
-                Packet::Host(event) => self.feed(event),
+                Packet::Node(event) => self.feed(event),
             }
         }
     }
@@ -268,7 +271,7 @@ impl Cluster {
                 Packet::ToClient(offset, bits, payload) => {
                     Packet::ToClient(*offset, *bits, payload.clone())
                 }
-                Packet::Down(_) | Packet::Host(_) => return,
+                Packet::Down(_) | Packet::Node(_) => return,
             };
             self.enqueue(copy);
         }
@@ -301,10 +304,10 @@ impl Cluster {
             }
             Action::Complete(key, result, hook) => {
                 if let (Some(hook), Ok(answer)) = (hook, &result)
-                    && !hook.keep(answer)
+                    && !hook.keep_until_release(answer)
                 {
                     let xid = answer.xid;
-                    self.enqueue(Packet::Host(Event::Release(xid)));
+                    self.enqueue(Packet::Node(Event::Release(xid)));
                 }
                 if key >= LOCK_KEYS {
                     self.lock_replayed(key, &result);
@@ -313,24 +316,25 @@ impl Cluster {
                 let before = self.results.insert(key, result);
                 assert!(before.is_none(), "call {key} was answered twice");
             }
-            Action::Settled(_, result) => {
+            Action::Settled(key, result) => {
                 assert_eq!(result, Ok(()));
+                self.settled.push(key);
                 self.is_connected = true;
             }
-            Action::AskUnused(count) => {
+            Action::AskUnused(connection) => {
                 let is_unused = self.locks == 0;
-                self.enqueue(Packet::Host(Event::Unused(count, is_unused)));
+                self.enqueue(Packet::Node(Event::Unused(connection, is_unused)));
             }
             Action::WentBack(reported, claimed) => self.went_back.push((reported, claimed)),
-            Action::Evicted => {
+            Action::Invalidate => {
                 self.invalidations += 1;
-                self.enqueue(Packet::Host(Event::Invalidated));
+                self.enqueue(Packet::Node(Event::Invalidated));
             }
-            Action::ReplayLocks(count) => self.replay_locks(count),
+            Action::ReplayLocks(connection) => self.replay_locks(connection),
             Action::Forget(_) | Action::State(_) => {}
             Action::Prepare(transno, hook, mut request, answer) => {
                 hook.before_replay(&mut request, &answer);
-                self.enqueue(Packet::Host(Event::Prepared(transno, request)));
+                self.enqueue(Packet::Node(Event::Prepared(transno, request)));
             }
             Action::Replayed(hook, answer) => hook.replayed(&answer),
         }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use cluster::{Cluster, Faults, PARTNER};
 use proptest::prelude::*;
 use sheen_rpc::import::Event;
-use sheen_rpc::{Answer, CallKind, ImportState, OwnTimes, ReplayHook, RpcError, Time};
+use sheen_rpc::{Answer, CallKind, ImportState, OwnTimes, RequestHook, RpcError, Time};
 use sheen_types::{Errno, Transno};
 use sheen_wire::messages::Request;
 use sheen_wire::opcode::Opcode;
@@ -255,13 +255,13 @@ fn an_import_that_operators_turn_off_refuses_calls_until_they_turn_it_on() {
 
 #[test]
 fn a_lost_connection_is_made_again_at_once_or_when_a_caller_asks() {
-    for recovers in [true, false] {
+    for is_on in [true, false] {
         let mut cluster = Cluster::new(3, Faults::default());
         cluster.connect();
-        cluster.feed(Event::Recovers(recovers));
+        cluster.feed(Event::AutoReconnect(is_on));
         cluster.break_connection();
         cluster.run(60);
-        assert_eq!(cluster.engine.state() == ImportState::Full, recovers);
+        assert_eq!(cluster.engine.state() == ImportState::Full, is_on);
         cluster.submit(CallKind::Normal);
         cluster.run(2);
         cluster.check();
@@ -328,6 +328,24 @@ fn an_import_goes_on_after_answers_that_cannot_be_read() {
     cluster.feed(Event::Disconnect(2));
     cluster.run(30);
     assert_eq!(cluster.engine.state(), ImportState::Closed);
+}
+
+#[test]
+fn a_disconnect_ends_whatever_else_is_asked_meanwhile() {
+    let events: [fn() -> Event; 3] =
+        [|| Event::Reconnect, || Event::Activate(false), || Event::Disconnect(3)];
+    for event in events {
+        let mut cluster = Cluster::new(3, Faults::default());
+        cluster.connect();
+        cluster.server.deaf_until = cluster.seconds() + 60;
+        cluster.feed(Event::Disconnect(2));
+        let sent = cluster.engine.counters().sent;
+        cluster.feed(event());
+        cluster.run(60);
+        let (state, settled) = (cluster.engine.state(), &cluster.settled);
+        assert!(state == ImportState::Closed && settled.contains(&2), "{:?}", event());
+        assert_eq!(cluster.engine.counters().sent, sent, "no other connection is made");
+    }
 }
 
 #[test]
@@ -451,8 +469,8 @@ struct Open {
     replayed: AtomicU32,
 }
 
-impl ReplayHook for Open {
-    fn keep(&self, _answer: &Answer) -> bool {
+impl RequestHook for Open {
+    fn keep_until_release(&self, _answer: &Answer) -> bool {
         true
     }
 

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::fs::{FlockOperation, Mode, OFlags};
-use sheen_fuse::Place;
+use sheen_fuse::KernelMount;
 use sheen_io_os::SocketFolder;
 use sheen_types::{Errno, Nid, TargetKind};
 
@@ -233,13 +233,13 @@ impl Cluster {
 
     /// The state of the mount process.
     pub(super) fn health(&self) -> Health {
-        liveness::health(&self.mount(), &self.place())
+        liveness::health(&self.mount(), &self.kernel_mount())
     }
 
     /// Which mount it is.
-    pub(super) fn place(&self) -> Place {
+    pub(super) fn kernel_mount(&self) -> KernelMount {
         let device = self.get(MOUNT_DEVICE).map(str::to_owned);
-        Place::new(Path::new(self.get("mount").unwrap_or_default()), device)
+        KernelMount::new(Path::new(self.get("mount").unwrap_or_default()), device)
     }
 
     /// The targets that are there, MGT first.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use rustix::process::{Pid, Signal, kill_process};
-use sheen_fuse::Place;
+use sheen_fuse::KernelMount;
 
 use super::cluster::{Cluster, MOUNT_DEVICE, MOUNT_OPTIONS, PATIENCE};
 use super::daemon::{self, Daemon};
@@ -64,7 +64,7 @@ pub(crate) fn down(options: &Down) -> Result<(), Fault> {
         _ => {}
     }
     if cluster.get("mount").is_some() {
-        end_mount(&cluster.mount(), health, (&cluster.place(), options.force))?;
+        end_mount(&cluster.mount(), health, (&cluster.kernel_mount(), options.force))?;
         cluster.values.retain(|key, _| !["mount", MOUNT_DEVICE, MOUNT_OPTIONS].contains(&&**key));
     }
     let patience = if is_still { PATIENCE_FORCED } else { PATIENCE };
@@ -79,38 +79,44 @@ pub(crate) fn down(options: &Down) -> Result<(), Fault> {
     cluster.save()
 }
 
-fn end_mount(daemon: &Daemon, health: Health, (place, force): (&Place, bool)) -> Result<(), Fault> {
+fn end_mount(
+    daemon: &Daemon,
+    health: Health,
+    (kernel_mount, force): (&KernelMount, bool),
+) -> Result<(), Fault> {
     let unmounted = match health {
-        Health::Dead => return liveness::detach_dead(place),
-        Health::Hangs(what) => Err(liveness::hangs(daemon, place.path(), &what)),
-        Health::Alive(_) if place.found().is_none() => return end_unmounted(daemon, place, force),
-        Health::Alive(_) => place.unmount().map_err(|why| mount::stays(&why)),
+        Health::Dead => return liveness::detach_dead(kernel_mount),
+        Health::Hangs(what) => Err(liveness::hangs(daemon, kernel_mount.path(), &what)),
+        Health::Alive(_) if kernel_mount.found().is_none() => {
+            return end_unmounted(daemon, kernel_mount, force);
+        }
+        Health::Alive(_) => kernel_mount.unmount().map_err(|why| mount::stays(&why)),
     };
     match unmounted {
-        Ok(()) => end_unmounted(daemon, place, force),
-        Err(_) if force => liveness::force(daemon, place),
+        Ok(()) => end_unmounted(daemon, kernel_mount, force),
+        Err(_) if force => liveness::force(daemon, kernel_mount),
         Err(fault) => Err(fault),
     }
 }
 
 /// Waits for the process of a mount that is not mounted here any more. It ends by itself, unless another mount
 /// namespace has the mount, or programs that used it when it was unmounted; those are not taken from it but by force.
-fn end_unmounted(daemon: &Daemon, place: &Place, force: bool) -> Result<(), Fault> {
+fn end_unmounted(daemon: &Daemon, kernel_mount: &KernelMount, force: bool) -> Result<(), Fault> {
     if daemon.wait(PATIENCE_UNKEPT) {
         return Ok(());
     }
     let Some(pid) = daemon.pid() else { return Ok(()) };
     // Where it was mounted in another namespace, it unmounts that itself.
     let _ = kill_process(pid, Signal::TERM);
-    let patience = match liveness::copies(daemon, place).is_empty() {
+    let patience = match liveness::copies(daemon, kernel_mount).is_empty() {
         _ if force => PATIENCE_FORCED,
         true => PATIENCE,
         false => PATIENCE_COPIES,
     };
-    let why = format!("which runs {}", liveness::keeps(daemon, place));
+    let why = format!("which runs {}", liveness::keeps(daemon, kernel_mount));
     match daemon.wait_saying(patience, &why) || force {
         true => Ok(()),
-        false => Err(liveness::elsewhere(daemon, place)),
+        false => Err(liveness::elsewhere(daemon, kernel_mount)),
     }
 }
 
@@ -148,5 +154,5 @@ fn is_leaving(pid: Pid, sources: &[String]) -> bool {
     let point = words.iter().rev().find(|word| !word.is_empty());
     let table = fs::read_to_string(format!("/proc/{pid}/mountinfo")).unwrap_or_default();
     words.iter().skip(2).any(is_of)
-        && point.is_some_and(|point| !Place::new(Path::new(point), None).is_in(&table))
+        && point.is_some_and(|point| !KernelMount::new(Path::new(point), None).is_in(&table))
 }

@@ -16,7 +16,7 @@ use clap::Args;
 use rustix::fs::OFlags;
 use rustix::process::{Pid, Signal, kill_process};
 use sheen_control::{Answer, Client, Question};
-use sheen_fuse::Place;
+use sheen_fuse::KernelMount;
 use sheen_types::Errno;
 
 use super::daemon::{self, Daemon};
@@ -89,11 +89,11 @@ fn in_brackets(what: &str) -> String {
     if what.is_empty() { String::new() } else { format!(" ({what})") }
 }
 
-/// The state of the process `daemon` that serves `place`. A mount that is not mounted here cannot be asked.
-pub(super) fn health(daemon: &Daemon, place: &Place) -> Health {
+/// The state of the process `daemon` that serves `mount`. A mount that is not mounted here cannot be asked.
+pub(super) fn health(daemon: &Daemon, mount: &KernelMount) -> Health {
     match daemon.lasting(PATIENCE) {
         Ok(None) => Health::Dead,
-        Ok(Some(_)) => place.found().map_or(Health::Alive(String::new()), |path| answers(&path)),
+        Ok(Some(_)) => mount.found().map_or(Health::Alive(String::new()), |path| answers(&path)),
         Err(_) => Health::Hangs("it was killed and has not ended".to_owned()),
     }
 }
@@ -194,9 +194,9 @@ fn words(mut output: ChildStdout) -> String {
 }
 
 /// The error for a mount whose process runs while nothing is mounted at its mount point.
-pub(super) fn elsewhere(daemon: &Daemon, place: &Place) -> Fault {
+pub(super) fn elsewhere(daemon: &Daemon, mount: &KernelMount) -> Fault {
     let pid = daemon.pid().map_or(0, |pid| pid.as_raw_nonzero().get());
-    let (path, keeps) = (place.path().display(), keeps(daemon, place));
+    let (path, keeps) = (mount.path().display(), keeps(daemon, mount));
     let text = format!(
         "{path} is not mounted here, but its mount process, pid {pid}, runs: {keeps}; end those, or run \
          `sheen down --force`"
@@ -205,8 +205,8 @@ pub(super) fn elsewhere(daemon: &Daemon, place: &Place) -> Fault {
 }
 
 /// What keeps a mount process that has no mount here.
-pub(super) fn keeps(daemon: &Daemon, place: &Place) -> String {
-    let copies = copies(daemon, place);
+pub(super) fn keeps(daemon: &Daemon, mount: &KernelMount) -> String {
+    let copies = copies(daemon, mount);
     let names: Vec<String> =
         copies.iter().map(|(pid, name)| format!("pid {pid} ({name})")).collect();
     match names.is_empty() {
@@ -218,7 +218,7 @@ pub(super) fn keeps(daemon: &Daemon, place: &Place) -> String {
 }
 
 /// A process of each other mount namespace that has the mount, as far as this user may look.
-pub(super) fn copies(daemon: &Daemon, place: &Place) -> Vec<(Pid, String)> {
+pub(super) fn copies(daemon: &Daemon, mount: &KernelMount) -> Vec<(Pid, String)> {
     let (own, here) = (daemon.pid(), fs::read_link("/proc/self/ns/mnt").ok());
     let mut found: BTreeMap<PathBuf, (Pid, String)> = BTreeMap::new();
     for pid in daemon::all().filter(|pid| Some(*pid) != own) {
@@ -227,7 +227,7 @@ pub(super) fn copies(daemon: &Daemon, place: &Place) -> Vec<(Pid, String)> {
         if Some(&namespace) == here.as_ref() || found.contains_key(&namespace) {
             continue;
         }
-        if place.is_in(&fs::read_to_string(of.join("mountinfo")).unwrap_or_default()) {
+        if mount.is_in(&fs::read_to_string(of.join("mountinfo")).unwrap_or_default()) {
             let name = fs::read_to_string(of.join("comm")).unwrap_or_default();
             found.insert(namespace, (pid, name.trim_end().to_owned()));
         }
@@ -237,26 +237,26 @@ pub(super) fn copies(daemon: &Daemon, place: &Place) -> Vec<(Pid, String)> {
 
 /// Detaches the mount of a dead process. A mount that answers is another one: of the directory that this one is a
 /// copy of.
-pub(super) fn detach_dead(place: &Place) -> Result<(), Fault> {
-    match place.found().map(|path| answers(&path)) {
+pub(super) fn detach_dead(mount: &KernelMount) -> Result<(), Fault> {
+    match mount.found().map(|path| answers(&path)) {
         None | Some(Health::Alive(_)) => Ok(()),
-        Some(_) => place.detach_dead().map_err(|why| mount::stays(&why)),
+        Some(_) => mount.detach_dead().map_err(|why| mount::stays(&why)),
     }
 }
 
 /// Whether some process serves it.
-pub(super) fn is_answering(place: &Place) -> bool {
-    place.found().is_some_and(|path| matches!(answers(&path), Health::Alive(_)))
+pub(super) fn is_answering(mount: &KernelMount) -> bool {
+    mount.found().is_some_and(|path| matches!(answers(&path), Health::Alive(_)))
 }
 
 /// Detaches a mount at `path` whose process has ended, so that there can be another one. Says so in the log.
 pub(super) fn detach_ended(path: &Path) -> Result<(), Fault> {
-    let place = Place::newest_at(path);
-    if place.found().is_none() || !has_ended(path) {
+    let mount = KernelMount::newest_at(path);
+    if mount.found().is_none() || !has_ended(path) {
         return Ok(());
     }
     tracing::warn!(at = %path.display(), "detached a mount whose process has ended");
-    place.detach().map_err(|why| mount::stays(&why))
+    mount.detach().map_err(|why| mount::stays(&why))
 }
 
 /// The error for a mount that hangs.
@@ -272,9 +272,9 @@ pub(super) fn hangs(daemon: &Daemon, path: &Path, what: &str) -> Fault {
 }
 
 /// Ends a mount whatever its process does and whichever programs wait for it.
-pub(super) fn force(daemon: &Daemon, place: &Place) -> Result<(), Fault> {
-    let path = place.path();
-    if let Err(error) = sheen_fuse::abort(place)
+pub(super) fn force(daemon: &Daemon, mount: &KernelMount) -> Result<(), Fault> {
+    let path = mount.path();
+    if let Err(error) = sheen_fuse::abort(mount)
         && error.kind() != std::io::ErrorKind::NotFound
     {
         let text = format!(
@@ -284,7 +284,7 @@ pub(super) fn force(daemon: &Daemon, place: &Place) -> Result<(), Fault> {
         );
         return Err(Fault::new(errno_of(&error), text));
     }
-    let detached = place.detach();
+    let detached = mount.detach();
     if let Some(pid) = daemon.pid() {
         // It ends by itself when its connection is gone, and cancels its locks, unless it hangs.
         if !daemon.wait(PATIENCE) {

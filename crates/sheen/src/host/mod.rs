@@ -60,7 +60,7 @@ pub(crate) fn sockets() -> PathBuf {
 
 /// Files that a process keeps for itself: its threads', its log, its sockets and tools that ask.
 const FILES_OF_A_PROCESS: u64 = 64;
-/// Files that each target needs: those of objects and of its engine's tables, 64 each, journals, and some to spare.
+/// Files that each target needs: those of objects and of its database's tables, 64 each, journals, and some to spare.
 const FILES_OF_A_TARGET: u64 = 160;
 
 /// Lets this process have as many files open as it may: a connection is a file, and a process has 1,024 unless it

@@ -14,7 +14,7 @@ use sheen_client::locks::CallbackRouter;
 use sheen_client::posix::AccessTimes;
 use sheen_client::posix::FileSystem;
 use sheen_control::VERSION;
-use sheen_fuse::{Jobs, Questions, Stays};
+use sheen_fuse::{Jobs, Questions, UnmountError};
 use sheen_io::World;
 use sheen_io_os::Host;
 use sheen_node::rpc::RpcNode;
@@ -197,7 +197,7 @@ fn serve(options: &Mount) -> Result<(), Fault> {
         let mounted = sheen_fuse::mount(
             files.clone(),
             &target,
-            &sheen_fuse::MountOptions {
+            &sheen_fuse::FuseMountOptions {
                 source: source.name.clone(),
                 read_only: settings.read_only,
                 allow_other: settings.allow_other,
@@ -313,16 +313,16 @@ fn awaited(plan: &ImportPlan) -> String {
 }
 
 /// Waits until it is unmounted, or this process gets a signal to end.
-async fn until_unmounted(mounted: sheen_fuse::Mounted) -> Result<(), Fault> {
-    let place = mounted.place().clone();
+async fn until_unmounted(mounted: sheen_fuse::FuseMount) -> Result<(), Fault> {
+    let kernel_mount = mounted.kernel_mount().clone();
     let mut ended = tokio::task::spawn_blocking(move || mounted.wait());
     loop {
         tokio::select! {
             _ = &mut ended => return Ok(()),
             signalled = server::wait_for_signal() => signalled?,
         }
-        let place = place.clone();
-        let unmounted = tokio::task::spawn_blocking(move || place.unmount()).await;
+        let kernel_mount = kernel_mount.clone();
+        let unmounted = tokio::task::spawn_blocking(move || kernel_mount.unmount()).await;
         if let Ok(Err(why)) = unmounted {
             tracing::warn!("{why}");
         }
@@ -355,10 +355,10 @@ pub(super) fn check_point(path: &Path) -> Result<(), Fault> {
 }
 
 /// Why a mount could not be unmounted.
-pub(super) fn stays(why: &Stays) -> Fault {
+pub(super) fn stays(why: &UnmountError) -> Fault {
     let errno = match why {
-        Stays::Busy(_) | Stays::Covered(_) => Errno::EBUSY,
-        Stays::Failed(_, error) => errno_of(error),
+        UnmountError::Busy(_) | UnmountError::Covered(_) => Errno::EBUSY,
+        UnmountError::Failed(_, error) => errno_of(error),
     };
     Fault::new(errno, why.to_string())
 }

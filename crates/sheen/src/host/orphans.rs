@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::process::Pid;
-use sheen_fuse::Place;
+use sheen_fuse::KernelMount;
 use sheen_types::Errno;
 
 use super::{daemon, mount, mount_source, rediscovery};
@@ -60,7 +60,7 @@ impl Orphans {
     pub(super) fn end(&self, force: bool) -> Result<(), Fault> {
         if let Some((pid, words)) = &self.mount {
             let point = words.iter().rev().find(|word| !word.is_empty());
-            let place = Place::newest_at(Path::new(point.map_or("", |point| point)));
+            let place = KernelMount::newest_at(Path::new(point.map_or("", |point| point)));
             let unmounted = if force { place.detach() } else { place.unmount() };
             unmounted.map_err(|why| mount::stays(&why))?;
             daemon::end(*pid, "mount", PATIENCE);

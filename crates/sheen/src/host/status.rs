@@ -73,30 +73,32 @@ fn server(cluster: &Cluster) -> String {
 
 /// The state of the mount, and where it is mounted.
 fn mount(cluster: &Cluster) -> (String, String) {
-    let (daemon, place) = (cluster.mount(), cluster.place());
-    let (health, found) = (cluster.health(), place.found());
+    let (daemon, kernel_mount) = (cluster.mount(), cluster.kernel_mount());
+    let (health, found) = (cluster.health(), kernel_mount.found());
     let state = running(daemon.pid());
     let known = cluster.get("mount");
     let point = found.map_or("nothing".to_owned(), |at| at.display().to_string());
     match (health, known) {
         (Health::Alive(_), None) => (format!("{state}, begins"), point),
         (Health::Alive(_), Some(known)) if point == "nothing" => {
-            let keeps = liveness::keeps(&daemon, &place);
+            let keeps = liveness::keeps(&daemon, &kernel_mount);
             (format!("{state}, not mounted here on {known}: it runs {keeps}"), point)
         }
-        (Health::Alive(late), Some(known)) if !place.is_seen_at(Path::new(known)) => {
+        (Health::Alive(late), Some(known)) if !kernel_mount.is_seen_at(Path::new(known)) => {
             let hint = Health::Alive(late).hint();
             (format!("{state}{hint}, not seen on {known}"), point)
         }
-        (Health::Dead, Some(_)) if point != "nothing" => match liveness::is_answering(&place) {
-            true => ("running in another PID namespace".to_owned(), point),
-            false => (
-                format!(
-                    "{state}, but left at its mount point: `sheen up` or `sheen down` detaches it"
+        (Health::Dead, Some(_)) if point != "nothing" => {
+            match liveness::is_answering(&kernel_mount) {
+                true => ("running in another PID namespace".to_owned(), point),
+                false => (
+                    format!(
+                        "{state}, but left at its mount point: `sheen up` or `sheen down` detaches it"
+                    ),
+                    point,
                 ),
-                point,
-            ),
-        },
+            }
+        }
         (health, _) => (format!("{state}{}", health.hint()), point),
     }
 }

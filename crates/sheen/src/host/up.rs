@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use sheen_fuse::Place;
+use sheen_fuse::KernelMount;
 use sheen_io_os::SocketFolder;
 use sheen_store_disk::StoreDisk;
 use sheen_types::{Errno, Nid};
@@ -328,7 +328,7 @@ fn start_mount(cluster: &mut Cluster, options: &Up) -> Result<(), Fault> {
     }
     // A mount process that was killed leaves a mount point that answers nothing.
     if cluster.get("mount") == Some(&path_text) {
-        liveness::detach_dead(&cluster.place())?;
+        liveness::detach_dead(&cluster.kernel_mount())?;
     }
     // By the directory, as another file system may have taken its place at the address by now.
     let source = cluster.directory.to_string_lossy().into_owned();
@@ -336,7 +336,7 @@ fn start_mount(cluster: &mut Cluster, options: &Up) -> Result<(), Fault> {
     let arguments =
         ["mount", "--foreground", "-o", settings, &source, &path_text].map(str::to_owned);
     cluster.mount().start(&arguments)?;
-    let place = Place::newest_at(&path);
+    let place = KernelMount::newest_at(&path);
     let values = [("mount", Some(&*path_text)), (MOUNT_DEVICE, place.device())];
     let values = values.into_iter().chain([(MOUNT_OPTIONS, options.options.as_deref())]);
     cluster.values.remove(MOUNT_OPTIONS);
@@ -354,7 +354,7 @@ fn start_mount(cluster: &mut Cluster, options: &Up) -> Result<(), Fault> {
 /// That the mount which runs is the one that is asked for, and is seen at its mount point: programs would write into
 /// the directory below.
 fn keep_mount(cluster: &Cluster, path: &Path, options: Option<&str>) -> Result<(), Fault> {
-    let (daemon, place) = (cluster.mount(), cluster.place());
+    let (daemon, place) = (cluster.mount(), cluster.kernel_mount());
     let busy = |text: String| Err(Fault::new(Errno::EBUSY, text));
     match (cluster.get("mount"), place.found()) {
         (Some(known), found) if Path::new(known) == path => match found {

@@ -13,7 +13,7 @@ use sheen_io::World;
 use sheen_store::{Sequence, Store};
 use sheen_store_mem::{Commits, Errors, Flaky, MemOptions, StoreMem};
 use sheen_types::futures::race;
-use sheen_vnet::Dice;
+use sheen_vnet::SeededRandom;
 
 /// How long a group of transactions is gathered, at most.
 const GROUP: Duration = Duration::from_secs(1);
@@ -66,25 +66,25 @@ impl Disk {
 
     /// The process that used it has died: what it wrote is there, and more or fewer transactions beyond those
     /// reported durable.
-    pub(crate) fn killed(&self, dice: &Dice) {
+    pub(crate) fn killed(&self, random: &SeededRandom) {
         let mut store = self.store.lock();
-        commit_some(&store, dice);
+        commit_some(&store, random);
         *store = Arc::new(store.kill());
     }
 
     /// The machine that used it has lost power: of what was not synced, sectors are there or not.
-    pub(crate) fn lost_power(&self, dice: &Dice) {
+    pub(crate) fn lost_power(&self, random: &SeededRandom) {
         let mut store = self.store.lock();
-        commit_some(&store, dice);
-        *store = Arc::new(store.crash_torn(&mut || dice.roll()));
+        commit_some(&store, random);
+        *store = Arc::new(store.crash_torn(&mut || random.draw()));
     }
 }
 
 /// A commit may have been under way.
-fn commit_some(store: &StoreMem, dice: &Dice) {
+fn commit_some(store: &StoreMem, random: &SeededRandom) {
     let (committed, applied) = (store.committed().0, store.applied().0);
-    if dice.below(2) == 0 {
-        store.commit_through(Sequence(committed + dice.below(applied - committed + 1)));
+    if random.below(2) == 0 {
+        store.commit_through(Sequence(committed + random.below(applied - committed + 1)));
     }
 }
 

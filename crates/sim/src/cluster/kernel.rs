@@ -21,8 +21,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
 use sheen_client::posix::{
-    Attributes, Audience, Credentials, Entry, Fallocate, FileHandle, FileSystem, Invalidate,
-    Invalidated, Lookup, NodeId, OpenFlags, Opened, Raise, SetAttributes, Stale,
+    Attributes, Audience, Credentials, Entry, Fallocate, FileHandle, FileSystem, Invalidated,
+    KernelObserver, Lookup, NodeId, OpenFlags, Opened, Raise, SetAttributes, Stale,
 };
 use sheen_io::{BoxFuture, World, within};
 use sheen_types::{Errno, Extent, Fid, Instant, Name, PAGE_BYTES as PAGE};
@@ -165,9 +165,9 @@ impl Cache {
 
     /// The machine has other things to do first.
     async fn late(&self) {
-        let dice = self.world.random.number();
-        if dice.is_multiple_of(4) {
-            let pause = Duration::from_millis(dice / 4 % LATE_MS);
+        let random = self.world.random.number();
+        if random.is_multiple_of(4) {
+            let pause = Duration::from_millis(random / 4 % LATE_MS);
             self.world.clock.sleep_until(self.world.clock.now() + pause).await;
         }
     }
@@ -241,7 +241,7 @@ impl Drop for Locked {
 /// How long a lock may be kept for a page under IO, as on a real mount.
 const PAGES_WAIT: Duration = Duration::from_secs(2);
 
-impl Invalidate for Watch {
+impl KernelObserver for Watch {
     fn entry(&self, parent: NodeId, name: &Name, _: bool) -> BoxFuture<'static, ()> {
         self.0.lock().forget_entry(parent, name);
         Box::pin(std::future::ready(()))
@@ -542,7 +542,8 @@ impl Kernel {
         length: u64,
     ) -> Result<Vec<u8>, Errno> {
         if opened.direct {
-            let pieces = self.files.read_past_pages(opened.handle, offset, length as u32).await?;
+            let pieces =
+                self.files.read_bypassing_page_cache(opened.handle, offset, length as u32).await?;
             return Ok(pieces.concat());
         }
         if offset + length > self.cache.lock().size(node) {

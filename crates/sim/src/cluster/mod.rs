@@ -17,7 +17,7 @@ use sheen_vnet::Virtual;
 pub(crate) use client::Client;
 pub(crate) use disk::Disk;
 pub(crate) use kernel::{Found, Kernel};
-pub(crate) use server::{Place, Server};
+pub(crate) use server::{HostedTarget, Server};
 pub(crate) use sheen_store_mem::Errors;
 
 /// The file system's name.
@@ -85,7 +85,7 @@ impl Cluster {
         let target =
             |kind, index| PlanKind::Target(TargetName { fsname: FSNAME.to_owned(), kind, index });
         let mgs = nid(1);
-        let place = |kind, bytes| Place { kind, disk: Disk::new(bytes) };
+        let place = |kind, bytes| HostedTarget { kind, disk: Disk::new(bytes) };
         let first = vec![place(PlanKind::Mgs, None), place(target(TargetKind::Mdt, 0), None)];
         let squashes = shape.squashes;
         let mut servers = vec![Server::new(mgs, mgs, first, squashes)];
@@ -123,7 +123,7 @@ impl Cluster {
 
     /// The targets of a kind, with their disks.
     pub(crate) fn targets(&self, kind: TargetKind) -> impl Iterator<Item = (&TargetName, &Disk)> {
-        self.servers.iter().flat_map(|server| &server.places).filter_map(move |place| match &place
+        self.servers.iter().flat_map(|server| &server.hosted).filter_map(move |place| match &place
             .kind
         {
             PlanKind::Target(name) if name.kind == kind => Some((name, &place.disk)),

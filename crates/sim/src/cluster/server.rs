@@ -24,7 +24,7 @@ const PING_EVICT: Duration = Duration::from_secs(75);
 const REGISTERS_WITHIN: Duration = Duration::from_secs(150);
 
 /// A target and its disk.
-pub(crate) struct Place {
+pub(crate) struct HostedTarget {
     /// Which target.
     pub(crate) kind: PlanKind,
     /// Where everything of it lies.
@@ -36,7 +36,7 @@ pub(crate) struct Server {
     /// Its address.
     pub(crate) nid: Nid,
     /// Its targets.
-    pub(crate) places: Vec<Place>,
+    pub(crate) hosted: Vec<HostedTarget>,
     mgs: Nid,
     /// Whether root of strange nodes is squashed.
     squashes: bool,
@@ -61,9 +61,9 @@ pub(crate) fn timeouts() -> Timeouts {
 
 impl Server {
     /// A node that is down.
-    pub(crate) fn new(nid: Nid, mgs: Nid, places: Vec<Place>, squashes: bool) -> Arc<Self> {
+    pub(crate) fn new(nid: Nid, mgs: Nid, hosted: Vec<HostedTarget>, squashes: bool) -> Arc<Self> {
         let (up, starts, past) = (Mutex::new(None), AtomicU64::new(0), Past::default());
-        Arc::new(Self { nid, places, mgs, squashes, up, starts, past })
+        Arc::new(Self { nid, hosted, mgs, squashes, up, starts, past })
     }
 
     /// How often it was started.
@@ -73,7 +73,7 @@ impl Server {
 
     /// Its first target, unless that is the MGS.
     pub(crate) fn target(&self) -> Option<TargetName> {
-        match &self.places.first()?.kind {
+        match &self.hosted.first()?.kind {
             PlanKind::Mgs => None,
             PlanKind::Target(name) => Some(name.clone()),
         }
@@ -87,7 +87,7 @@ impl Server {
     /// Whether all of its targets have started and have been announced.
     pub(crate) fn is_serving(&self) -> bool {
         let up = self.up.lock();
-        up.as_ref().is_some_and(|up| up.served.len() == self.places.len() && up.node.is_some())
+        up.as_ref().is_some_and(|up| up.served.len() == self.hosted.len() && up.node.is_some())
     }
 
     /// The scope of its process.
@@ -123,13 +123,13 @@ impl Server {
         let lnet = LNet::start(world.clone(), config).await.map_err(|error| error.to_string())?;
         let node = RpcNode::start(world.clone(), lnet);
         self.past.add(&node);
-        for place in &self.places {
-            node.answer_at(place.kind.portals());
+        for hosted in &self.hosted {
+            node.answer_at(hosted.kind.portals());
         }
         let mut running = Vec::new();
-        for place in &self.places {
-            let store = place.disk.open(world);
-            let kind = place.kind.clone();
+        for hosted in &self.hosted {
+            let store = hosted.disk.open(world);
+            let kind = hosted.kind.clone();
             let served = Served::start(kind, store, &node, world.clone(), timeouts()).await?;
             self.squash(&served);
             running.push(Arc::new(served));
@@ -190,10 +190,10 @@ impl Server {
             world.break_connections(self.nid.address());
         }
         world.end(up.scope);
-        for place in &self.places {
+        for hosted in &self.hosted {
             match power {
-                true => place.disk.lost_power(world.dice()),
-                false => place.disk.killed(world.dice()),
+                true => hosted.disk.lost_power(world.random()),
+                false => hosted.disk.killed(world.random()),
             }
         }
     }

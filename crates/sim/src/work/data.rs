@@ -8,7 +8,7 @@ use sheen_client::posix::{
 
 use sheen_types::{Errno, Extent, Instant, PAGE_BYTES as PAGE};
 
-use super::{Place, Process, is_answer};
+use super::{NameInDirectory, Process, is_answer};
 use crate::cluster::Found;
 use crate::model::{CELL, Cells, Mark};
 
@@ -30,11 +30,11 @@ fn pages_of(offset: u64, bytes: u64) -> Extent {
 impl Process {
     /// Some cells of a file: often those that other clients use too.
     fn cells(&self) -> std::ops::Range<u64> {
-        let count = 1 + self.dice().below(WRITE_CELLS);
-        let first = match self.dice().below(4) {
+        let count = 1 + self.random().below(WRITE_CELLS);
+        let first = match self.random().below(4) {
             0 => 0,
-            1 => 256 - self.dice().below(count + 1).min(256),
-            _ => self.dice().below(FILE_CELLS - count),
+            1 => 256 - self.random().below(count + 1).min(256),
+            _ => self.random().below(FILE_CELLS - count),
         };
         first..first + count
     }
@@ -45,7 +45,11 @@ impl Process {
     }
 
     /// Opens a file that is there.
-    pub(super) async fn open_at(&self, place: &Place, flags: u32) -> Option<(Found, Opened)> {
+    pub(super) async fn open_at(
+        &self,
+        place: &NameInDirectory,
+        flags: u32,
+    ) -> Option<(Found, Opened)> {
         let found = self.look_up(place).await.ok()??;
         let operation = self.sim.begin(self.client, format!("open {}", place.path));
         let opened = self.kernel.open(found.node, flags).await;
@@ -67,7 +71,7 @@ impl Process {
     /// through this handle, which was opened after `since`.
     async fn sync(
         &self,
-        place: &Place,
+        place: &NameInDirectory,
         (file, opened): (&Found, Opened),
         since: Instant,
         own: &[u64],
@@ -108,7 +112,7 @@ impl Process {
         };
         let Some((file, opened)) = opened else { return };
         let mut own = Vec::new();
-        for _ in 0..=self.dice().below(3) {
+        for _ in 0..=self.random().below(3) {
             own.push(self.write_cells(&file, opened).await);
         }
         if self.one_in(3) {
@@ -145,7 +149,7 @@ impl Process {
     pub(super) async fn read(&self) {
         let Some(place) = self.file_place().await else { return };
         let Some((file, opened)) = self.open_at(&place, self.direct()).await else { return };
-        for _ in 0..=self.dice().below(3) {
+        for _ in 0..=self.random().below(3) {
             self.read_cells(&file, opened).await;
         }
         self.close(&file, opened).await;
@@ -183,7 +187,7 @@ impl Process {
             return;
         };
         let mut own = Vec::new();
-        for _ in 0..=self.dice().below(3) {
+        for _ in 0..=self.random().below(3) {
             let begin = self.now();
             let operation = self.sim.begin(self.client, format!("append to {}", place.path));
             own.push(operation);
@@ -213,7 +217,7 @@ impl Process {
         }
     }
 
-    async fn read_log_at(&self, place: &Place) {
+    async fn read_log_at(&self, place: &NameInDirectory) {
         let Some((file, opened)) = self.open_at(place, 0).await else { return };
         let begin = self.now();
         let operation = self.sim.begin(self.client, format!("read all of {}", place.path));
@@ -232,8 +236,8 @@ impl Process {
     pub(super) async fn truncate(&self) {
         let Some(place) = self.file_place().await else { return };
         let Ok(Some(file)) = self.look_up(&place).await else { return };
-        let way = self.dice().below(3);
-        let cells = if way == 0 { 0 } else { self.dice().below(FILE_CELLS) };
+        let way = self.random().below(3);
+        let cells = if way == 0 { 0 } else { self.random().below(FILE_CELLS) };
         let opened = match way {
             1 => self.kernel.open(file.node, 2).await.ok(),
             _ => None,
@@ -349,7 +353,7 @@ impl Process {
         }
         self.ended(operation, &granted);
         if granted.is_ok() {
-            let hold = self.dice().below(HOLD_MAX.as_micros() as u64);
+            let hold = self.random().below(HOLD_MAX.as_micros() as u64);
             self.sim.sleep(Duration::from_micros(hold)).await;
             self.unlock(&file, opened, lock(FileLockMode::Unlock)).await;
         }
@@ -375,8 +379,11 @@ impl Process {
             };
             for (text, fid) in names {
                 let Ok(parent) = self.kernel.again(&directory) else { return };
-                let place =
-                    Place { parent, name: super::name(&text), path: format!("{path}{text}") };
+                let place = NameInDirectory {
+                    parent,
+                    name: super::name(&text),
+                    path: format!("{path}{text}"),
+                };
                 match self.look_up(&place).await {
                     Ok(Some(found)) if found.fid == fid => {
                         if text.starts_with('d') {
@@ -393,7 +400,7 @@ impl Process {
         }
     }
 
-    async fn look_at_file(&self, place: &Place, found: &Found) {
+    async fn look_at_file(&self, place: &NameInDirectory, found: &Found) {
         if place.path.starts_with("log") {
             return self.read_log_at(place).await;
         }

@@ -74,7 +74,7 @@ impl Process {
     }
 
     fn striped(&self) -> (LovMd, String) {
-        let count = 1 + self.dice().below(STRIPES);
+        let count = 1 + self.random().below(STRIPES);
         let overstriped = self.one_in(2);
         let pattern = match overstriped {
             true => LovPattern::RAID0 | LovPattern::OVERSTRIPING,

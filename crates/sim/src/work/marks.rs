@@ -4,7 +4,7 @@ use bytes::Bytes;
 use sheen_client::posix::{NewNode, SetAttributes, XattrMode};
 use sheen_types::Errno;
 
-use super::{Place, Process, is_answer, name};
+use super::{NameInDirectory, Process, is_answer, name};
 use crate::cluster::Found;
 use crate::model::Mark;
 
@@ -42,7 +42,7 @@ impl Process {
     pub(super) async fn chmod(&self) {
         let Some(place) = self.file_place().await else { return };
         let Ok(Some(file)) = self.look_up(&place).await else { return };
-        let mut mode = 0o600 + self.dice().below(MODES);
+        let mut mode = 0o600 + self.random().below(MODES);
         if self.sim.extras().hostile {
             // What other users may write, a hostile node may.
             mode &= 0o755;
@@ -96,9 +96,9 @@ impl Process {
     /// Makes a symbolic link, follows one or removes one.
     pub(super) async fn symlink(&self) {
         let Some((parent, above)) = self.directory().await else { return };
-        let text = format!("l{}", self.dice().below(LINKS));
-        let place = Place { parent, name: name(&text), path: format!("{above}{text}") };
-        match self.dice().below(4) {
+        let text = format!("l{}", self.random().below(LINKS));
+        let place = NameInDirectory { parent, name: name(&text), path: format!("{above}{text}") };
+        match self.random().below(4) {
             0 | 1 => self.make_symlink(&place).await,
             2 => {
                 if let Ok(Some(link)) = self.look_up(&place).await {
@@ -109,7 +109,7 @@ impl Process {
         }
     }
 
-    async fn make_symlink(&self, place: &Place) {
+    async fn make_symlink(&self, place: &NameInDirectory) {
         let target = format!("made at {}", self.now().0);
         let new = NewNode::Symlink(target.as_bytes().into());
         if let Some(link) = self.make_at(place, "symlink", new).await {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sheen_types::{Errno, Fid, Instant, Name};
-use sheen_vnet::Dice;
+use sheen_vnet::SeededRandom;
 
 use crate::cluster::{Found, Kernel};
 use crate::model::{Seen, Writer};
@@ -36,14 +36,14 @@ pub(crate) struct Process {
 }
 
 /// A name in a directory that was found.
-pub(crate) struct Place {
+pub(crate) struct NameInDirectory {
     pub(crate) parent: Found,
     pub(crate) name: Name,
     /// As the log shows it.
     pub(crate) path: String,
 }
 
-impl Place {
+impl NameInDirectory {
     /// What the model knows it by.
     pub(crate) fn key(&self) -> (Fid, &str) {
         (self.parent.fid, text(&self.name))
@@ -100,8 +100,8 @@ impl Process {
         }
     }
 
-    pub(crate) fn dice(&self) -> &Dice {
-        self.sim.dice()
+    pub(crate) fn random(&self) -> &SeededRandom {
+        self.sim.random()
     }
 
     pub(crate) fn now(&self) -> Instant {
@@ -126,15 +126,15 @@ impl Process {
     }
 
     pub(crate) fn one_in(&self, count: u64) -> bool {
-        self.dice().below(count) == 0
+        self.random().below(count) == 0
     }
 
     /// Bursts of operations, so that clients meet, and pauses, so that locks are kept.
     async fn work(&self) {
         while self.sim.is_open() {
-            let pause = self.dice().below(PAUSE_MAX.as_millis() as u64 + 1);
+            let pause = self.random().below(PAUSE_MAX.as_millis() as u64 + 1);
             self.sim.sleep(Duration::from_millis(pause)).await;
-            for _ in 0..=self.dice().below(5) {
+            for _ in 0..=self.random().below(5) {
                 if !self.sim.is_open() {
                     return;
                 }
@@ -142,7 +142,7 @@ impl Process {
                 if self.one_in(8) {
                     self.kernel.shrink();
                 }
-                let pause = self.dice().below(2000);
+                let pause = self.random().below(2000);
                 self.sim.sleep(Duration::from_micros(pause)).await;
             }
         }
@@ -152,7 +152,7 @@ impl Process {
         if self.sim.options.moves && self.one_in(MOVES_ONE_IN) {
             return self.move_file().await;
         }
-        match self.dice().below(100) {
+        match self.random().below(100) {
             0..22 => self.write().await,
             22..39 => self.read().await,
             39..41 => self.chmod().await,
@@ -211,7 +211,7 @@ impl Process {
         }
     }
 
-    /// What was accepted is written back: the space for it was granted, so that it must be there.
+    /// What was accepted is flushed: the space for it was granted, so that it must be there.
     pub(crate) fn judge_promise<T>(&self, operation: u64, outcome: &Result<T, Errno>) {
         if matches!(outcome, Err(Errno::ENOSPC)) && self.sim.trusts(self.client) {
             self.sim.fail(format_args!("operation {operation}: promised space is not there"));
@@ -219,7 +219,7 @@ impl Process {
     }
 
     /// Looks a name up.
-    pub(crate) async fn look_up(&self, place: &Place) -> Result<Option<Found>, Errno> {
+    pub(crate) async fn look_up(&self, place: &NameInDirectory) -> Result<Option<Found>, Errno> {
         let old_since = self.kernel.is_old_since(place.parent.node, &place.name);
         let begin = old_since.unwrap_or_else(|| self.now());
         let operation = self.sim.begin(self.client, format!("lookup {}", place.path));
@@ -243,7 +243,7 @@ impl Process {
 
     /// Whether a name may be that of a file whose size cannot be known. A lookup of a file that is open here
     /// wants it.
-    pub(crate) fn may_name_sizeless(&self, place: &Place, begin: Instant) -> bool {
+    pub(crate) fn may_name_sizeless(&self, place: &NameInDirectory, begin: Instant) -> bool {
         if !self.sim.has_damage() {
             return false;
         }
@@ -255,33 +255,33 @@ impl Process {
     /// The root, or one of the directories in it.
     pub(crate) async fn directory(&self) -> Option<(Found, String)> {
         let root = self.kernel.root().ok()?;
-        let number = self.dice().below(DIRECTORIES + 2);
+        let number = self.random().below(DIRECTORIES + 2);
         if number >= DIRECTORIES {
             return Some((root, String::new()));
         }
         let path = format!("d{number}");
-        let place = Place { parent: root, name: name(&path), path: path.clone() };
+        let place = NameInDirectory { parent: root, name: name(&path), path: path.clone() };
         let found = self.look_up(&place).await.ok()??;
         Some((found, format!("{path}/")))
     }
 
     /// A name that files have, in some directory.
-    pub(crate) async fn file_place(&self) -> Option<Place> {
+    pub(crate) async fn file_place(&self) -> Option<NameInDirectory> {
         let (parent, above) = self.directory().await?;
-        let text = format!("f{}", self.dice().below(FILES));
-        Some(Place { parent, name: name(&text), path: format!("{above}{text}") })
+        let text = format!("f{}", self.random().below(FILES));
+        Some(NameInDirectory { parent, name: name(&text), path: format!("{above}{text}") })
     }
 
     /// A name of a log.
-    pub(crate) fn log_place(&self) -> Option<Place> {
-        let text = format!("log{}", self.dice().below(LOGS));
-        Some(Place { parent: self.kernel.root().ok()?, name: name(&text), path: text })
+    pub(crate) fn log_place(&self) -> Option<NameInDirectory> {
+        let text = format!("log{}", self.random().below(LOGS));
+        Some(NameInDirectory { parent: self.kernel.root().ok()?, name: name(&text), path: text })
     }
 
     /// A name of a directory.
-    pub(crate) fn directory_place(&self) -> Option<Place> {
-        let text = format!("d{}", self.dice().below(DIRECTORIES));
-        Some(Place { parent: self.kernel.root().ok()?, name: name(&text), path: text })
+    pub(crate) fn directory_place(&self) -> Option<NameInDirectory> {
+        let text = format!("d{}", self.random().below(DIRECTORIES));
+        Some(NameInDirectory { parent: self.kernel.root().ok()?, name: name(&text), path: text })
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use sheen_client::posix::{DirCookie, NewNode, OpenFlags, Opened, RenameMode};
 use sheen_types::{Errno, Fid};
 
-use super::{Place, Process, is_answer, text};
+use super::{NameInDirectory, Process, is_answer, text};
 use crate::cluster::Found;
 use crate::model::Seen;
 
@@ -14,14 +14,14 @@ const LIST_STEP: usize = 5;
 
 impl Process {
     /// Ends a change of one name: `Ok`, refused, or unknown.
-    fn name_ended<T>(&self, place: &Place, operation: u64, outcome: &Result<T, Errno>) {
+    fn name_ended<T>(&self, place: &NameInDirectory, operation: u64, outcome: &Result<T, Errno>) {
         self.name_ended_at(place, operation, outcome, false);
     }
 
     /// The same where the answer wants a size, which may be lost.
     fn name_ended_at<T>(
         &self,
-        place: &Place,
+        place: &NameInDirectory,
         operation: u64,
         outcome: &Result<T, Errno>,
         sizeless: bool,
@@ -45,7 +45,11 @@ impl Process {
     }
 
     /// Makes a file, or opens the one that is there. With `EXCLUSIVE` it must be new.
-    pub(super) async fn create_at(&self, place: &Place, flags: u32) -> Option<(Found, Opened)> {
+    pub(super) async fn create_at(
+        &self,
+        place: &NameInDirectory,
+        flags: u32,
+    ) -> Option<(Found, Opened)> {
         let begin = self.now();
         let operation = self.sim.begin(self.client, format!("create {}", place.path));
         self.model(|model| {
@@ -100,7 +104,7 @@ impl Process {
     }
 
     /// Removes this name.
-    pub(super) async fn unlink_at(&self, place: &Place) {
+    pub(super) async fn unlink_at(&self, place: &NameInDirectory) {
         let begin = self.now();
         let operation = self.sim.begin(self.client, format!("unlink {}", place.path));
         self.model(|model| {
@@ -203,7 +207,12 @@ impl Process {
     }
 
     /// Makes something that is no file; its FID.
-    pub(super) async fn make_at(&self, place: &Place, what: &str, new: NewNode) -> Option<Fid> {
+    pub(super) async fn make_at(
+        &self,
+        place: &NameInDirectory,
+        what: &str,
+        new: NewNode,
+    ) -> Option<Fid> {
         let begin = self.now();
         let operation = self.sim.begin(self.client, format!("{what} {}", place.path));
         self.model(|model| {

@@ -1,9 +1,9 @@
 //! Data with its checksums: what is read is compared, what is written is noted, and what is noted goes
-//! to the engine with the next group.
+//! to the database with the next group.
 //!
 //! What always holds of a file:
 //!
-//! - The engine never claims what a crash could make untrue: before bytes change of which something is
+//! - The database never claims what a crash could make untrue: before bytes change of which something is
 //!   claimed, that is unknown in memory and the file's bucket marked ([`super::marks`]); the new
 //!   checksum enters when the bytes are written and listed for the next sync.
 //! - Changes of one file come one after the other, under its lock of changes, as in the kernel. Readers
@@ -31,7 +31,7 @@ use super::{
 };
 use crate::{limits, record::name_key};
 
-/// The engine, as far as checksums lie in it.
+/// The database, as far as checksums lie in it.
 pub(crate) trait SumsSource: Send + Sync {
     /// The value of a key.
     fn sums(&self, key: &[u8]) -> Result<Option<Bytes>, StoreError>;
@@ -57,7 +57,7 @@ impl SumsSource for NoSums {
 /// The key of what [`super::trust`] keeps.
 pub(crate) const EPOCHS: &[u8] = b"epochs";
 
-/// Checksums on their way into the engine.
+/// Checksums on their way into the database.
 #[derive(Default)]
 pub(crate) struct SumsGroup {
     /// Keys with their new values; `None` removes one.
@@ -103,7 +103,7 @@ impl Files {
         StoreError::Damaged(Box::new(Finding { object: file.name.0, path, damage }))
     }
 
-    /// Reads what the engine holds of a file, once.
+    /// Reads what the database holds of a file, once.
     pub(super) fn load(&self, file: &File) -> Result<(), StoreError> {
         if file.sums.lock().loaded {
             return Ok(());
@@ -138,7 +138,7 @@ impl Files {
         file.sums.lock().load_chunk(chunk, kept, holds)
     }
 
-    /// Reads all chunks from this block on that the engine has.
+    /// Reads all chunks from this block on that the database has.
     pub(super) fn load_behind(&self, file: &File, block: u64) -> Result<(), StoreError> {
         let from = block / CHUNK_BLOCKS;
         if file.sums.lock().kept.chunks <= from.max(1) {
@@ -301,7 +301,7 @@ impl Files {
         self.pend(file, &mut sums);
     }
 
-    /// What the next group takes into the engine, less what it destroys.
+    /// What the next group takes into the database, less what it destroys.
     pub(crate) fn take_sums(&self, destroyed: &[Name]) -> Result<SumsGroup, StoreError> {
         let mut group = SumsGroup::default();
         let swept = std::mem::take(&mut *self.swept.lock());
@@ -348,7 +348,7 @@ impl Files {
         Ok(())
     }
 
-    /// The engine has them.
+    /// The database has them.
     pub(crate) fn sums_are_kept(&self, group: SumsGroup) {
         let mut chunks = 0;
         for (file, left) in group.files {
@@ -366,7 +366,7 @@ impl Files {
         }
     }
 
-    /// Forgets chunks that the engine has.
+    /// Forgets chunks that the database has.
     fn trim(&self) {
         for shard in &self.known {
             for file in shard.lock().values() {
@@ -375,7 +375,7 @@ impl Files {
         }
     }
 
-    /// All is in the engine, durably: nothing is being overwritten.
+    /// All is in the database, durably: nothing is being overwritten.
     pub(crate) fn clear_marks(&self) {
         self.marks.clear(true);
     }

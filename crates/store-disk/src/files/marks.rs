@@ -1,7 +1,7 @@
 //! Which parts of the store are being overwritten: `marks`, durable before the bytes are.
 //!
 //! Bytes are overwritten in place, and their checksum follows with the next group. A crash between them
-//! must not make good bytes look damaged, so before a block is overwritten whose checksum the engine has,
+//! must not make good bytes look damaged, so before a block is overwritten whose checksum the database has,
 //! or a file is cut, the *bucket* of its object is marked, durably; what lies in buckets that are still
 //! marked when the store is opened after a crash is uncertain (dm-integrity's bitmap, md's write-intent
 //! bitmap). Neighbours share a bucket, and a mark stays for [`limits::MARK_AGE_MIN`] after its last use:
@@ -35,7 +35,7 @@ const FILE_BYTES: usize = MAGIC.len() + ENTRY_BYTES * limits::MARKS;
 #[derive(Default)]
 struct Bucket {
     marked: AtomicBool,
-    /// Files that were changed under the mark and whose header is not in the engine yet.
+    /// Files that were changed under the mark and whose header is not in the database yet.
     users: AtomicU32,
     /// Seconds since the store was opened.
     used: AtomicU64,
@@ -130,7 +130,7 @@ impl Marks {
         Ok(())
     }
 
-    /// The file's header is in the engine.
+    /// The file's header is in the database.
     pub(super) fn leave(&self, name: Name) {
         self.bucket(name).users.fetch_sub(1, Ordering::SeqCst);
     }

@@ -119,7 +119,7 @@ pub(crate) struct Files {
     /// When all was synced.
     synced_at: Mutex<Instant>,
     marks: Marks,
-    /// Files of which more is known than the engine has.
+    /// Files of which more is known than the database has.
     pending: Mutex<Vec<Arc<File>>>,
     /// Files that were removed because no object had them: what is kept of them goes.
     swept: Mutex<Vec<Name>>,
@@ -128,7 +128,7 @@ pub(crate) struct Files {
     /// Whether blocks get checksums, and theirs are compared.
     checksums: AtomicBool,
     counts: Counts,
-    /// No file is changed any more. An operation that changes one holds this, so that what the engine gets
+    /// No file is changed any more. An operation that changes one holds this, so that what the database gets
     /// at last is all.
     ended: RwLock<bool>,
     /// Chunks of checksums seen since memory was last looked through.
@@ -212,7 +212,7 @@ fn store_error(what: &str, errno: Errno) -> StoreError {
 }
 
 impl Files {
-    /// The files of the store in `dir`, with what the engine keeps of them.
+    /// The files of the store in `dir`, with what the database keeps of them.
     pub(crate) fn open(
         dir: &Path,
         open_max: usize,
@@ -470,7 +470,7 @@ impl Files {
         Ok(bytes)
     }
 
-    /// After a crash: what was written after the last group made the file longer than the engine says. From
+    /// After a crash: what was written after the last group made the file longer than the database says. From
     /// here on nothing else may.
     fn take_length(&self, name: Name, found: u64) -> Result<(), StoreError> {
         let kept = self.kept.sums(&crate::record::name_key(name))?;

@@ -1,11 +1,11 @@
-//! Checksums of a file's blocks, and its length: what is known of them in memory, and how the engine
+//! Checksums of a file's blocks, and its length: what is known of them in memory, and how the database
 //! keeps it.
 //!
 //! A block's checksum covers a beginning of it, so that it stays right when the file grows, by a
 //! write behind it or by a hole. No checksum is *unknown*, never wrong: holes, what was written while
 //! checksums were off, what a crash has left uncertain.
 //!
-//! In the engine a file has a *header* (its lengths, and the blocks of the first MiB) under its name, and
+//! In the database a file has a *header* (its lengths, and the blocks of the first MiB) under its name, and
 //! a *chunk* under name and number for each further MiB: 4 bytes for each block of 4 KiB.
 
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ use sheen_store::{Damage, StoreError};
 pub(crate) const CHUNK_BLOCKS: u64 = 256;
 /// Bytes of a chunk's data.
 pub(crate) const CHUNK_BYTES: u64 = BLOCK_BYTES * CHUNK_BLOCKS;
-/// Bit of a length in the engine: the checksum may be older than the bytes.
+/// Bit of a length in the database: the checksum may be older than the bytes.
 const UNCERTAIN: u16 = 1 << 15;
 /// The layout of headers below.
 const HEADER_VERSION: u8 = 1;
@@ -28,7 +28,7 @@ const DETAILED: u8 = 1;
 
 /// When something was written: [`super::trust`] says whether it still holds.
 pub(crate) type Epoch = u64;
-/// Bit of an epoch in the engine: all that is said of the file was durable when it was written.
+/// Bit of an epoch in the database: all that is said of the file was durable when it was written.
 pub(crate) const DURABLE: Epoch = 1 << 63;
 
 /// One block's checksum.
@@ -67,9 +67,9 @@ impl Block {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Chunk {
     blocks: Vec<Block>,
-    /// The engine holds something else.
+    /// The database holds something else.
     dirty: bool,
-    /// The engine holds it, but not as durable.
+    /// The database holds it, but not as durable.
     unsure: bool,
 }
 
@@ -133,7 +133,7 @@ impl Chunk {
     }
 }
 
-/// What the engine's header of a file says, before it is asked how far that holds.
+/// What the database's header of a file says, before it is asked how far that holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Header {
     /// When it was written.
@@ -146,7 +146,7 @@ pub(crate) struct Header {
     pub(crate) named: bool,
     /// The file was no longer than that.
     pub(crate) exact: bool,
-    /// Chunks from this number on are not in the engine.
+    /// Chunks from this number on are not in the database.
     pub(crate) chunks: u64,
 }
 
@@ -184,15 +184,15 @@ impl Header {
     }
 }
 
-/// Whether a file is longer than it was when the engine got this value.
+/// Whether a file is longer than it was when the database got this value.
 pub(super) fn is_longer(kept: &[u8], found: u64) -> bool {
     Header::decode(kept).is_some_and(|(header, _)| header.exact && found > header.size)
 }
 
-/// All that is known of one file. Says nothing of the engine's chunks that are not here.
+/// All that is known of one file. Says nothing of the database's chunks that are not here.
 #[derive(Debug, Default)]
 pub(super) struct Sums {
-    /// What the engine holds was read.
+    /// What the database holds was read.
     pub(super) loaded: bool,
     /// There is a file: that it is missing is a loss.
     pub(super) has_file: bool,
@@ -204,9 +204,9 @@ pub(super) struct Sums {
     pub(super) synced: u64,
     /// Its name is.
     pub(super) named: bool,
-    /// What the engine holds or is about to: changes below the size must be announced.
+    /// What the database holds or is about to: changes below the size must be announced.
     pub(super) kept: Header,
-    /// Something differs from what the engine holds.
+    /// Something differs from what the database holds.
     pub(super) dirty: bool,
     /// The epoch of the last change; 0 if there was none.
     changed: Epoch,
@@ -253,12 +253,12 @@ fn place(block: u64) -> (u64, usize) {
 }
 
 impl Sums {
-    /// Of a file that was never made, if `loaded`: the engine knows nothing of it.
+    /// Of a file that was never made, if `loaded`: the database knows nothing of it.
     pub(super) fn new(loaded: bool) -> Self {
         Self { loaded, exact: loaded, ..Self::default() }
     }
 
-    /// Takes what the engine holds; `holds` says whether it must still be so, `named` that the file must
+    /// Takes what the database holds; `holds` says whether it must still be so, `named` that the file must
     /// be there.
     pub(super) fn load(
         &mut self,
@@ -284,12 +284,12 @@ impl Sums {
         Ok(())
     }
 
-    /// Whether a chunk may be in the engine and was not read.
+    /// Whether a chunk may be in the database and was not read.
     pub(super) fn lacks(&self, chunk: u64) -> bool {
         chunk > 0 && chunk < self.kept.chunks && !self.chunks.contains_key(&chunk)
     }
 
-    /// Takes a chunk as the engine holds it, unless it is known.
+    /// Takes a chunk as the database holds it, unless it is known.
     pub(super) fn load_chunk(
         &mut self,
         number: u64,
@@ -326,7 +326,7 @@ impl Sums {
         self.dirty = true;
     }
 
-    /// Nothing is known of blocks `from..until`; all their chunks that the engine has are here.
+    /// Nothing is known of blocks `from..until`; all their chunks that the database has are here.
     pub(super) fn forget(&mut self, from: u64, until: u64) {
         if from >= until {
             return;
@@ -415,7 +415,7 @@ impl Sums {
         }
     }
 
-    /// What the engine is to hold: key's end and value, `None` to remove it. `is_synced` says of an epoch
+    /// What the database is to hold: key's end and value, `None` to remove it. `is_synced` says of an epoch
     /// whether all that was written in it is durable.
     pub(super) fn encode(
         &mut self,
@@ -463,7 +463,7 @@ impl Sums {
         self.chunks.len()
     }
 
-    /// Forgets chunks that the engine has.
+    /// Forgets chunks that the database has.
     pub(super) fn trim(&mut self) {
         self.chunks.retain(|number, chunk| *number == 0 || chunk.dirty);
     }

@@ -1,6 +1,6 @@
 //! What of the kept checksums and lengths still holds after a crash.
 //!
-//! Time is counted in *epochs*, which end when all data of the store is synced. What the engine keeps
+//! Time is counted in *epochs*, which end when all data of the store is synced. What the database keeps
 //! of a file says in which epoch that was so. While the machine runs, all of it holds: bytes that were
 //! written outlive the process. When it was another boot of the machine that wrote it, only epochs that
 //! were synced hold, of later ones nothing but the lengths that were durable. Openings have epochs of
@@ -20,7 +20,7 @@ pub(crate) type Machine = Option<String>;
 const OPENING_BITS: u32 = 32;
 const VERSION: u8 = 1;
 
-/// What the engine keeps of all this.
+/// What the database keeps of all this.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct StoredTrust {
     machine: Machine,
@@ -116,7 +116,7 @@ impl Trust {
         epoch & DURABLE != 0 || !self.state.lock().kept.is_lost(epoch)
     }
 
-    /// What the engine is to keep, if that has changed.
+    /// What the database is to keep, if that has changed.
     pub(super) fn encode(&self) -> Option<Vec<u8>> {
         let mut state = self.state.lock();
         std::mem::take(&mut state.dirty).then(|| state.kept.encode())

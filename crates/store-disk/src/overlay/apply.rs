@@ -1,11 +1,11 @@
 //! One transaction, applied whole or not at all.
 //!
-//! First what the steps must know of the state is read, without holding a lock while the engine
+//! First what the steps must know of the state is read, without holding a lock while the database
 //! works; then all shards of the transaction are locked, the steps run with a way back noted for
 //! each, and the sequence is taken.
 //!
 //! Cost of a create (object, name, parent, extended attribute, record): about nine shard locks and
-//! twelve lookups in memory, and one lookup of the new object in the engine, which its filters
+//! twelve lookups in memory, and one lookup of the new object in the database, which its filters
 //! answer.
 
 use std::sync::{Arc, atomic::Ordering};
@@ -17,21 +17,21 @@ use sheen_types::Fid;
 
 use super::{Lookup, Overlay, Shard, Slot};
 use crate::{
-    engine::Engine,
+    database::Database,
     limits::{CHANGE_OVERHEAD_BYTES, OVERLAY_SHARDS},
     record::{LENT, Name, Record, index_key, name_key, object_key},
 };
 
-/// What a transaction touches, and what the engine says of it.
+/// What a transaction touches, and what the database says of it.
 struct ApplyPlan {
     /// Rising.
     shards: Vec<usize>,
-    /// Of [`Overlay::retirements`] before the engine was asked.
+    /// Of [`Overlay::retirements`] before the database was asked.
     retirements: u64,
     objects: Vec<(Fid, Option<Arc<Record>>)>,
     /// By number of the change: whether its key is there.
     keys: Vec<(usize, bool)>,
-    /// For each directory that is destroyed, the keys in the engine.
+    /// For each directory that is destroyed, the keys in the database.
     emptied: Vec<(Fid, Vec<Bytes>)>,
     /// Data changes hands: which keys of [`LENT`] that touches is known when all is locked.
     needs_all: bool,
@@ -53,10 +53,10 @@ enum Undo {
 }
 
 impl Overlay {
-    /// Applies `transaction` above what `engine` holds.
+    /// Applies `transaction` above what `database` holds.
     pub(crate) fn apply(
         &self,
-        engine: &Engine,
+        database: &Database,
         transaction: &Transaction,
     ) -> Result<Sequence, StoreError> {
         for change in &transaction.changes {
@@ -67,7 +67,7 @@ impl Overlay {
             }
         }
         loop {
-            let plan = self.plan(engine, transaction)?;
+            let plan = self.plan(database, transaction)?;
             match self.attempt(plan, transaction) {
                 Ok(sequence) => return Ok(sequence),
                 Err(Refusal::Error(error)) => return Err(error),
@@ -76,7 +76,11 @@ impl Overlay {
         }
     }
 
-    fn plan(&self, engine: &Engine, transaction: &Transaction) -> Result<ApplyPlan, StoreError> {
+    fn plan(
+        &self,
+        database: &Database,
+        transaction: &Transaction,
+    ) -> Result<ApplyPlan, StoreError> {
         let mut plan = ApplyPlan {
             shards: Vec::with_capacity(transaction.changes.len().max(1)),
             retirements: self.retirements.load(Ordering::Acquire),
@@ -90,26 +94,26 @@ impl Overlay {
                 Change::Create { object, .. }
                 | Change::Patch { object, .. }
                 | Change::SetXattr { object, .. } => {
-                    self.plan_object(engine, &mut plan, *object)?;
+                    self.plan_object(database, &mut plan, *object)?;
                 }
                 Change::Exchange { first, second } => {
-                    self.plan_object(engine, &mut plan, *first)?;
-                    self.plan_object(engine, &mut plan, *second)?;
+                    self.plan_object(database, &mut plan, *first)?;
+                    self.plan_object(database, &mut plan, *second)?;
                     plan.needs_all = true;
                 }
                 Change::Destroy { object } => {
-                    let found = self.plan_object(engine, &mut plan, *object)?;
+                    let found = self.plan_object(database, &mut plan, *object)?;
                     let borrows = found.as_ref().is_some_and(|record| record.borrows(*object));
                     plan.needs_all |= borrows;
                     if found.is_some_and(|record| is_directory(&record))
                         || creates_directory(transaction, *object)
                     {
-                        let keys = engine.scan(*object, b"").map(|entry| Ok(entry?.key));
+                        let keys = database.scan(*object, b"").map(|entry| Ok(entry?.key));
                         plan.emptied.push((*object, keys.collect::<Result<_, _>>()?));
                     }
                 }
                 Change::Insert { index, key, .. } | Change::Delete { index, key } => {
-                    self.plan_key(engine, &mut plan, number, *index, key)?;
+                    self.plan_key(database, &mut plan, number, *index, key)?;
                 }
                 Change::Put { index, key, .. } => plan.shards.push(self.key_shard(*index, key)),
             }
@@ -126,10 +130,10 @@ impl Overlay {
         Ok(plan)
     }
 
-    /// Notes what the engine holds of an object, unless a group knows better; returns what is seen.
+    /// Notes what the database holds of an object, unless a group knows better; returns what is seen.
     fn plan_object(
         &self,
-        engine: &Engine,
+        database: &Database,
         plan: &mut ApplyPlan,
         fid: Fid,
     ) -> Result<Option<Arc<Record>>, StoreError> {
@@ -142,7 +146,7 @@ impl Overlay {
         let found = match seen {
             Lookup::Overlay(found) => return Ok(found),
             Lookup::Clean(found) => found,
-            Lookup::Unknown => engine.object(fid)?.map(Arc::new),
+            Lookup::Unknown => database.object(fid)?.map(Arc::new),
         };
         plan.objects.push((fid, found.clone()));
         Ok(found)
@@ -150,7 +154,7 @@ impl Overlay {
 
     fn plan_key(
         &self,
-        engine: &Engine,
+        database: &Database,
         plan: &mut ApplyPlan,
         number: usize,
         index: Fid,
@@ -163,7 +167,7 @@ impl Overlay {
         let present = match seen {
             Lookup::Overlay(_) => return Ok(()),
             Lookup::Clean(found) => found.is_some(),
-            Lookup::Unknown => engine.value(&whole)?.is_some(),
+            Lookup::Unknown => database.value(&whole)?.is_some(),
         };
         plan.keys.push((number, present));
         Ok(())

@@ -1,4 +1,4 @@
-//! A bounded cache of what the engine holds, absences too.
+//! A bounded cache of what the database holds, absences too.
 //!
 //! Two generations: what is used lies in the young one; when that has half the budget, the old
 //! one is dropped and the young one becomes old. No list to keep, a scan cannot flush what is hot

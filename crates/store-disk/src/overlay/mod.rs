@@ -1,13 +1,13 @@
-//! The ordered write-back overlay: what was applied and is not durable yet, above the engine.
+//! The ordered write-back overlay: what was applied and is not durable yet, above the database.
 //!
 //! State is sharded by key: an object's record by its FID, a key of an index by FID and key. A
-//! shard holds three layers, looked at in this order, then comes the engine:
+//! shard holds three layers, looked at in this order, then comes the database:
 //!
 //! 1. *active*: the group that fills. A slot is a value, or its absence (a tombstone). A slot that
 //!    is *fresh* hides nothing below, so removing it leaves no tombstone: what is created and
 //!    destroyed within a group never reaches the disk.
 //! 2. *committing*: the group that goes down, never changed any more.
-//! 3. *clean*: a bounded cache of what the engine holds.
+//! 3. *clean*: a bounded cache of what the database holds.
 //!
 //! What always holds:
 //!
@@ -15,11 +15,11 @@
 //!   rising order. [`Overlay::rotate`] locks all of them, in the same order, to turn the active
 //!   group into the committing one. So a group is exactly a run of sequences, and of two
 //!   transactions that touch one key the later has the higher sequence.
-//! - State moves only downwards, active to committing to engine, and is readable below before it
+//! - State moves only downwards, active to committing to database, and is readable below before it
 //!   leaves above. Readers look from the top, so they miss nothing.
-//! - No shard is locked while the engine works. What a transaction must know from the engine is
+//! - No shard is locked while the database works. What a transaction must know from the database is
 //!   read beforehand; if a group was retired between (counted in `retirements`), it is read again.
-//!   What a reader brings up from the engine enters the clean cache under the same condition.
+//!   What a reader brings up from the database enters the clean cache under the same condition.
 //!
 //! Lock order: shards, rising; nothing else is taken under them.
 
@@ -42,7 +42,7 @@ use sheen_store::{Sequence, StoreError};
 use sheen_types::{Fid, HashMap};
 
 use crate::{
-    engine::Engine,
+    database::Database,
     limits::OVERLAY_SHARDS,
     overlay::{clean::Clean, hash::FoldState},
     record::{Incarnation, Name, Record, index_key},
@@ -88,11 +88,11 @@ struct Shard {
 
 /// Where a key was found.
 enum Lookup<T> {
-    /// In a group: newer than the engine's.
+    /// In a group: newer than the database's.
     Overlay(Option<T>),
-    /// In the clean cache: as in the engine.
+    /// In the clean cache: as in the database.
     Clean(Option<T>),
-    /// Only the engine knows.
+    /// Only the database knows.
     Unknown,
 }
 
@@ -187,7 +187,7 @@ impl Overlay {
     /// An object's record.
     pub(crate) fn object(
         &self,
-        engine: &Engine,
+        database: &Database,
         fid: Fid,
     ) -> Result<Option<Arc<Record>>, StoreError> {
         let number = self.object_shard(fid);
@@ -197,7 +197,7 @@ impl Overlay {
             Lookup::Overlay(found) | Lookup::Clean(found) => return Ok(found),
             Lookup::Unknown => drop(shard),
         }
-        let found = engine.object(fid)?.map(Arc::new);
+        let found = database.object(fid)?.map(Arc::new);
         let mut shard = self.shards[number].lock();
         if self.retirements.load(Ordering::Acquire) == retirements {
             shard.cache_object(fid, found.clone());
@@ -208,7 +208,7 @@ impl Overlay {
     /// The value of a key.
     pub(crate) fn key(
         &self,
-        engine: &Engine,
+        database: &Database,
         index: Fid,
         key: &[u8],
     ) -> Result<Option<Bytes>, StoreError> {
@@ -220,7 +220,7 @@ impl Overlay {
             Lookup::Overlay(found) | Lookup::Clean(found) => return Ok(found),
             Lookup::Unknown => drop(shard),
         }
-        let found = engine.value(&whole)?;
+        let found = database.value(&whole)?;
         let mut shard = self.shards[number].lock();
         if self.retirements.load(Ordering::Acquire) == retirements {
             shard.cache_key(whole, found.clone());

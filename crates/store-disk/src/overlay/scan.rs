@@ -1,11 +1,11 @@
-//! Scans: the overlay's shards and the engine merged in order.
+//! Scans: the overlay's shards and the database merged in order.
 //!
-//! The overlay is read first, shard by shard, then the engine: state moves down only, so a key that
+//! The overlay is read first, shard by shard, then the database: state moves down only, so a key that
 //! stays is found in one or the other. Each shard gives a bounded number of keys; beyond the last
 //! key of a shard that had more nothing is known, so the merge stops there (the *frontier*) and
 //! goes on with another round.
 //!
-//! Cost of a round: a lock and a lookup for each of the shards, one range of the engine.
+//! Cost of a round: a lock and a lookup for each of the shards, one range of the database.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use sheen_store::{Entry, StoreError};
 use sheen_types::Fid;
 
 use super::{GroupPart, Overlay, Slot};
-use crate::{engine::Engine, limits::OVERLAY_SHARDS};
+use crate::{database::Database, limits::OVERLAY_SHARDS};
 
 /// What the overlay says of keys up to a frontier.
 struct Gathered {
@@ -26,7 +26,7 @@ impl Overlay {
     /// Up to `limit` entries of `index` from `from` on.
     pub(crate) fn scan(
         &self,
-        engine: &Engine,
+        database: &Database,
         index: Fid,
         from: &[u8],
         limit: usize,
@@ -35,7 +35,7 @@ impl Overlay {
         let mut from = Bytes::copy_from_slice(from);
         while found.len() < limit {
             let gathered = self.gather(index, &from, limit - found.len());
-            merge(engine, index, &from, limit, &gathered, &mut found)?;
+            merge(database, index, &from, limit, &gathered, &mut found)?;
             let Some(frontier) = gathered.frontier else { break };
             let mut next = Vec::with_capacity(frontier.len() + 1);
             next.extend_from_slice(&frontier);
@@ -81,10 +81,10 @@ fn range<'a>(
     part.keys.get(&index).into_iter().flat_map(move |keys| keys.range::<[u8], _>(bounds))
 }
 
-/// Adds to `found`, up to `limit` in all, what the engine holds and `gathered` does not hide, and
+/// Adds to `found`, up to `limit` in all, what the database holds and `gathered` does not hide, and
 /// what `gathered` holds, in order, up to the frontier.
 fn merge(
-    engine: &Engine,
+    database: &Database,
     index: Fid,
     from: &[u8],
     limit: usize,
@@ -93,7 +93,7 @@ fn merge(
 ) -> Result<(), StoreError> {
     let beyond = |key: &Bytes| gathered.frontier.as_ref().is_some_and(|frontier| key > frontier);
     let mut above = gathered.keys.iter().peekable();
-    for below in engine.scan(index, from) {
+    for below in database.scan(index, from) {
         let below = below?;
         if beyond(&below.key) {
             break;

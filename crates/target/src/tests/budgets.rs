@@ -357,7 +357,7 @@ fn a_client_replays_no_more_locks_than_it_can_have_had() {
         honest.connect().await.unwrap();
         let replay = |number| {
             let mut replay = lock(number);
-            replay.dlm_req.flags = LockFlags::REPLAY | LockFlags::BLOCK_GRANTED;
+            replay.dlm_req.flags = WireFlags::REPLAY | WireFlags::BLOCK_GRANTED;
             replay.dlm_req.desc.granted_mode = LockMode::Pr.into();
             flags(TestCall::new(replay), MsgFlags::REQ_REPLAY_DONE)
         };

@@ -85,7 +85,7 @@ fn a_client_that_keeps_a_revoked_lock_has_a_line_before_it_is_evicted() {
             let (keeper, other) = (node.connect("keeper").await, node.connect("other").await);
             assert_eq!(keeper.call(inode_lock(LockMode::Pw, 1)).await.errno(), None);
             assert_eq!(other.call(inode_lock(LockMode::Pr, 1)).await.errno(), None);
-            let half = node.target.lock_callback_timeout() / 2;
+            let half = node.target.timeouts().lock_callback / 2;
             world.sleep(half - Duration::from_secs(1)).await;
             let named = "has not cancelled a revoked lock";
             assert_eq!(lines.with(named), [""; 0]);

@@ -1,10 +1,10 @@
 //! Replays that are none, numbers that end, and answers that must not name a transaction.
 
 use super::*;
+use crate::Export;
 use crate::commit::{History, TransnoSource};
 use crate::epoch::{Epoch, TRANSNO_MAX};
-use crate::last_rcvd::{LastRcvd, put_client, put_epoch, put_transno};
-use crate::{ClientRecord, Export};
+use crate::last_rcvd::{ClientRecord, LastRcvd, put_client, put_epoch, put_transno};
 
 const LAST: Transno = Transno(u64::MAX);
 
@@ -421,7 +421,7 @@ fn a_replayed_lock_that_waits_is_not_granted_before_its_holder_has_replayed() {
         let granted = other.call_with(replayed_lock(LockMode::Pr, 0x33)).await.unwrap();
         assert_eq!(granted.head.status, 0);
         let mut waits = inode_lock(LockMode::Ex, 0x22);
-        waits.dlm_req.flags = LockFlags::REPLAY | LockFlags::BLOCK_WAIT;
+        waits.dlm_req.flags = WireFlags::REPLAY | WireFlags::BLOCK_WAIT;
         let waits = flags(TestCall::new(waits), MsgFlags::REQ_REPLAY_DONE);
         assert_eq!(waiter.call_with(waits).await.unwrap().head.status, 0);
         // A lock goes: those that wait are looked at.

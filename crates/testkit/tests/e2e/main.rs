@@ -32,6 +32,7 @@ mod one_ost;
 mod pages;
 mod pairs;
 mod parameters;
+mod pjdfstest;
 mod posix;
 mod private;
 mod rights;

@@ -9,9 +9,8 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 use sheen_testkit::cluster::Cluster;
 use sheen_testkit::scene::scene;
+use sheen_testkit::suites::{installed, written};
 use sheen_workloads::{Context, Outcome, Size, ensure, process};
-
-use crate::{installed, written};
 
 const LIMIT: Duration = Duration::from_secs(3600);
 

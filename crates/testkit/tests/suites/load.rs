@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use sheen_testkit::cluster::Cluster;
 use sheen_testkit::scene::scene;
+use sheen_testkit::suites::{judged, written};
 use sheen_workloads::{Context, Size};
-
-use crate::{judged, written};
 
 const LIMIT: Duration = Duration::from_secs(1800);
 

@@ -13,7 +13,7 @@ wire_bits! {
     /// What a table entry says about an operation.
     pub struct FormatFlags: u32 {
         /// A success changes the target and gets a transno.
-        MUTATING = 0x1,
+        MODIFYING = 0x1,
         /// The client keeps it until the transno is durable and may send it again.
         REPLAYABLE = 0x2,
         /// The server reads the client's bulk (LNet GET).
@@ -66,7 +66,7 @@ pub struct Format {
     pub request_portal: Portal,
     /// Where the reply goes.
     pub reply_portal: Portal,
-    /// Mutating, replayable, bulk.
+    /// Modifying, replayable, bulk.
     pub flags: FormatFlags,
     /// The request's buffers behind the body.
     pub request: &'static [FieldInfo],

@@ -14,7 +14,7 @@ message! {
     LdlmIntentOpen => LdlmIntentOpenReply = "LDLM_INTENT_OPEN";
     on LDLM_ENQUEUE, Select::Intent(IntentOp::OPEN);
     to MDS_REQUEST, MDC_REPLY;
-    flags MUTATING | REPLAYABLE;
+    flags MODIFYING | REPLAYABLE;
     request {
         dlm_req: LdlmRequest,
         ldlm_intent: LdlmIntent,
@@ -47,7 +47,7 @@ message! {
     LdlmIntentCreate => LdlmIntentCreateReply = "LDLM_INTENT_CREATE";
     on LDLM_ENQUEUE, Select::Intent(IntentOp::CREAT);
     to MDS_REQUEST, MDC_REPLY;
-    flags MUTATING | REPLAYABLE;
+    flags MODIFYING | REPLAYABLE;
     request {
         dlm_req: LdlmRequest,
         ldlm_intent: LdlmIntent,
@@ -127,7 +127,7 @@ message! {
     LdlmIntentLayout => LdlmIntentLayoutReply = "LDLM_INTENT_LAYOUT";
     on LDLM_ENQUEUE, Select::Intent(IntentOp::LAYOUT);
     to MDS_REQUEST, MDC_REPLY;
-    flags MUTATING;
+    flags MODIFYING;
     request {
         dlm_req: LdlmRequest,
         ldlm_intent: LdlmIntent,

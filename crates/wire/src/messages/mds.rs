@@ -134,7 +134,7 @@ message! {
     MdsCloseIntent => MdsCloseIntentReply = "MDS_CLOSE_INTENT";
     on MDS_CLOSE, Select::Buffers(4);
     to MDS_READPAGE, MDC_REPLY;
-    flags MUTATING | REPLAYABLE;
+    flags MODIFYING | REPLAYABLE;
     request {
         mdt_ioepoch: MdtIoepoch,
         rec_reint: RecSetattr,
@@ -156,7 +156,7 @@ message! {
     MdsClose => MdsCloseReply = "MDS_CLOSE";
     on MDS_CLOSE, Select::Any;
     to MDS_READPAGE, MDC_REPLY;
-    flags MUTATING | REPLAYABLE;
+    flags MODIFYING | REPLAYABLE;
     request {
         mdt_ioepoch: MdtIoepoch,
         rec_reint: RecSetattr,
@@ -221,7 +221,7 @@ message! {
     MdsRmfid => MdsRmfidReply = "MDS_RMFID";
     on MDS_RMFID, Select::Any;
     to MDS_REQUEST, MDC_REPLY;
-    flags MUTATING;
+    flags MODIFYING;
     request {
         mdt_body: MdtBody,
         fid_array: Vec<Fid>,
@@ -240,7 +240,7 @@ message! {
     MdsSwapLayouts => MdsSwapLayoutsReply = "MDS_SWAP_LAYOUTS";
     on MDS_SWAP_LAYOUTS, Select::Any;
     to MDS_REQUEST, MDC_REPLY;
-    flags MUTATING | REPLAYABLE;
+    flags MODIFYING | REPLAYABLE;
     request {
         mdt_body: MdtBody,
         swap_layouts: Bytes,
@@ -287,7 +287,7 @@ message! {
     MdsHsmStateSet => MdsHsmStateSetReply = "MDS_HSM_STATE_SET";
     on MDS_HSM_STATE_SET, Select::Any;
     to MDS_REQUEST, MDC_REPLY;
-    flags MUTATING;
+    flags MODIFYING;
     request {
         mdt_body: MdtBody,
         capa1: Bytes,
@@ -317,7 +317,7 @@ message! {
     MdsHsmProgress => MdsHsmProgressReply = "MDS_HSM_PROGRESS";
     on MDS_HSM_PROGRESS, Select::Any;
     to MDS_REQUEST, MDC_REPLY;
-    flags MUTATING;
+    flags MODIFYING;
     request {
         mdt_body: MdtBody,
         hsm_progress: Bytes,
@@ -355,7 +355,7 @@ message! {
     MdsHsmRequest => MdsHsmRequestReply = "MDS_HSM_REQUEST";
     on MDS_HSM_REQUEST, Select::Any;
     to MDS_REQUEST, MDC_REPLY;
-    flags MUTATING;
+    flags MODIFYING;
     request {
         mdt_body: MdtBody,
         hsm_request: Bytes,
@@ -370,7 +370,7 @@ message! {
     MdsHsmDataVersion => MdsHsmDataVersionReply = "MDS_HSM_DATA_VERSION";
     on MDS_HSM_DATA_VERSION, Select::Any;
     to MDS_REQUEST, MDC_REPLY;
-    flags MUTATING;
+    flags MODIFYING;
     request {
         mdt_body: MdtBody,
     }

@@ -14,7 +14,7 @@ message! {
     MgsTargetReg => MgsTargetRegReply = "MGS_TARGET_REG";
     on MGS_TARGET_REG, Select::Any;
     to MGS_REQUEST, MGC_REPLY;
-    flags MUTATING | BULK_READ;
+    flags MODIFYING | BULK_READ;
     request {
         mgs_target_info: MgsTargetInfo = growable,
         mgs_target_nidlist: Option<MgsTargetNidlist> = tail,
@@ -29,7 +29,7 @@ message! {
     MgsSetInfo => MgsSetInfoReply = "MGS_SET_INFO";
     on MGS_SET_INFO, Select::Any;
     to MGS_REQUEST, MGC_REPLY;
-    flags MUTATING;
+    flags MODIFYING;
     request {
         mgs_send_param: MgsSendParam,
     }

@@ -171,7 +171,7 @@ message! {
     SeqQuery => SeqQueryReply = "SEQ_QUERY";
     on SEQ_QUERY, Select::Any;
     to SEQ_METADATA, MDC_REPLY;
-    flags MUTATING;
+    flags MODIFYING;
     request {
         seq_opc: u32,
         seq_range: LuSeqRange,

@@ -30,7 +30,7 @@ message! {
     OstSetattr => OstSetattrReply = "OST_SETATTR";
     on OST_SETATTR, Select::Any;
     to OST_REQUEST, OSC_REPLY;
-    flags MUTATING | REPLAYABLE;
+    flags MODIFYING | REPLAYABLE;
     request {
         ost_body: OstBody,
         capa1: Bytes,
@@ -45,7 +45,7 @@ message! {
     OstCreate => OstCreateReply = "OST_CREATE";
     on OST_CREATE, Select::Any;
     to OST_CREATE, OSC_REPLY;
-    flags MUTATING | REPLAYABLE | SERVER;
+    flags MODIFYING | REPLAYABLE | SERVER;
     request {
         ost_body: OstBody,
     }
@@ -59,7 +59,7 @@ message! {
     OstDestroy => OstDestroyReply = "OST_DESTROY";
     on OST_DESTROY, Select::Any;
     to OST_IO, OSC_REPLY;
-    flags MUTATING | REPLAYABLE | SERVER;
+    flags MODIFYING | REPLAYABLE | SERVER;
     request {
         ost_body: OstBody,
         dlm_req: Option<LdlmRequest>,
@@ -75,7 +75,7 @@ message! {
     OstPunch => OstPunchReply = "OST_PUNCH";
     on OST_PUNCH, Select::Any;
     to OST_IO, OSC_REPLY;
-    flags MUTATING | REPLAYABLE;
+    flags MODIFYING | REPLAYABLE;
     request {
         ost_body: OstBody,
         capa1: Bytes,
@@ -90,7 +90,7 @@ message! {
     OstFallocate => OstFallocateReply = "OST_FALLOCATE";
     on OST_FALLOCATE, Select::Any;
     to OST_IO, OSC_REPLY;
-    flags MUTATING | REPLAYABLE;
+    flags MODIFYING | REPLAYABLE;
     request {
         ost_body: OstBody,
         capa1: Bytes,
@@ -153,7 +153,7 @@ message! {
     OstWrite => OstWriteReply = "OST_BRW_WRITE";
     on OST_WRITE, Select::Any;
     to OST_IO, OSC_REPLY;
-    flags MUTATING | REPLAYABLE | BULK_READ;
+    flags MODIFYING | REPLAYABLE | BULK_READ;
     request {
         ost_body: OstBody,
         obd_ioobj: Vec<ObdIoobj>,

@@ -17,7 +17,7 @@ message! {
     MdsReintSetattr => MdsReintSetattrReply = "MDS_REINT_SETATTR";
     on MDS_REINT, Select::Reint(ReintOp::SETATTR);
     to MDS_REQUEST, MDC_REPLY;
-    flags MUTATING | REPLAYABLE;
+    flags MODIFYING | REPLAYABLE;
     request {
         rec_reint: RecSetattr,
         capa1: Bytes,
@@ -40,7 +40,7 @@ message! {
     MdsReintCreateSym => MdsReintCreateSymReply = "MDS_REINT_CREATE_SYM";
     on MDS_REINT, Select::ReintSymlink;
     to MDS_REQUEST, MDC_REPLY;
-    flags MUTATING | REPLAYABLE;
+    flags MODIFYING | REPLAYABLE;
     request {
         rec_reint: RecCreate,
         capa1: Bytes,
@@ -64,7 +64,7 @@ message! {
     MdsReintCreate => MdsReintCreateReply = "MDS_REINT_CREATE_ACL";
     on MDS_REINT, Select::Reint(ReintOp::CREATE);
     to MDS_REQUEST, MDC_REPLY;
-    flags MUTATING | REPLAYABLE;
+    flags MODIFYING | REPLAYABLE;
     request {
         rec_reint: RecCreate,
         capa1: Bytes,
@@ -88,7 +88,7 @@ message! {
     MdsReintLink => MdsReintLinkReply = "MDS_REINT_LINK";
     on MDS_REINT, Select::Reint(ReintOp::LINK);
     to MDS_REQUEST, MDC_REPLY;
-    flags MUTATING | REPLAYABLE;
+    flags MODIFYING | REPLAYABLE;
     request {
         rec_reint: RecLink,
         capa1: Bytes,
@@ -107,7 +107,7 @@ message! {
     MdsReintUnlink => MdsReintUnlinkReply = "MDS_REINT_UNLINK";
     on MDS_REINT, Select::Reint(ReintOp::UNLINK);
     to MDS_REQUEST, MDC_REPLY;
-    flags MUTATING | REPLAYABLE;
+    flags MODIFYING | REPLAYABLE;
     request {
         rec_reint: RecUnlink,
         capa1: Bytes,
@@ -129,7 +129,7 @@ message! {
     MdsReintRename => MdsReintRenameReply = "MDS_REINT_RENAME";
     on MDS_REINT, Select::Reint(ReintOp::RENAME);
     to MDS_IO, MDC_REPLY;
-    flags MUTATING | REPLAYABLE;
+    flags MODIFYING | REPLAYABLE;
     request {
         rec_reint: RecRename,
         capa1: Bytes,
@@ -153,7 +153,7 @@ message! {
     MdsReintOpen => MdsReintOpenReply = "MDS_REINT_OPEN";
     on MDS_REINT, Select::Reint(ReintOp::OPEN);
     to MDS_REQUEST, MDC_REPLY;
-    flags MUTATING | REPLAYABLE;
+    flags MODIFYING | REPLAYABLE;
     request {
         rec_reint: RecCreate,
         capa1: Bytes,
@@ -179,7 +179,7 @@ message! {
     MdsReintSetxattr => MdsReintSetxattrReply = "MDS_REINT_SETXATTR";
     on MDS_REINT, Select::Reint(ReintOp::SETXATTR);
     to MDS_REQUEST, MDC_REPLY;
-    flags MUTATING | REPLAYABLE;
+    flags MODIFYING | REPLAYABLE;
     request {
         rec_reint: RecSetxattr,
         capa1: Bytes,
@@ -198,7 +198,7 @@ message! {
     MdsReintMigrate => MdsReintMigrateReply = "MDS_REINT_MIGRATE";
     on MDS_REINT, Select::Reint(ReintOp::MIGRATE);
     to MDS_IO, MDC_REPLY;
-    flags MUTATING | REPLAYABLE;
+    flags MODIFYING | REPLAYABLE;
     request {
         rec_reint: RecRename,
         capa1: Bytes,
@@ -225,7 +225,7 @@ message! {
     MdsReintResync => MdsReintResyncReply = "MDS_REINT_RESYNC";
     on MDS_REINT, Select::Reint(ReintOp::RESYNC);
     to MDS_REQUEST, MDC_REPLY;
-    flags MUTATING | REPLAYABLE;
+    flags MODIFYING | REPLAYABLE;
     request {
         rec_reint: RecResync,
         dlm_req: Option<LdlmRequest>,
@@ -240,7 +240,7 @@ message! {
     MdsReint => MdsReintReply = "MDS_REINT";
     on MDS_REINT, Select::Any;
     to MDS_REQUEST, MDC_REPLY;
-    flags MUTATING | REPLAYABLE;
+    flags MODIFYING | REPLAYABLE;
     request {
         rec_reint: Bytes,
     }

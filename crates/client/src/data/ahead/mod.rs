@@ -17,7 +17,7 @@ use sheen_types::{PAGE_BYTES, futures};
 use super::file::File;
 use super::object::Object;
 use super::osc::Shared;
-use super::pinned_pages::PinnedRange;
+use super::waiting_calls::CallPages;
 use limits::DISCARDED;
 use streams::{Arrival, ReadPlan, Streams, WindowLimits, chunk_end};
 
@@ -40,8 +40,8 @@ impl Drop for Loading {
 
 impl File {
     /// Starts what should be fetched ahead of this read, and waits for what is being fetched of it. The
-    /// kernel holds `held` in the meantime.
-    pub(super) async fn look_ahead(&self, offset: u64, length: u64, held: Option<PinnedRange>) {
+    /// kernel holds `call_pages` in the meantime.
+    pub(super) async fn look_ahead(&self, offset: u64, length: u64, call_pages: Option<CallPages>) {
         // A size that another client may have changed does no harm here: what is not fetched ahead is read.
         let size = self.known_size();
         let Some(shared) = self.objects.first().map(|object| Arc::clone(&object.osc.shared)) else {
@@ -61,7 +61,9 @@ impl File {
             }
         }
         // What is being fetched may wait for a lock.
-        let _pin_guard = held.filter(|_| !wait.is_empty()).map(|held| self.pin_pages(held));
+        let _waiting_call = call_pages
+            .filter(|_| !wait.is_empty())
+            .map(|call_pages| self.enter_waiting_call(call_pages));
         for arrived in wait {
             // There, or failed: then the read tries itself.
             arrived.until(|arrived| arrived).await;

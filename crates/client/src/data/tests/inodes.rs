@@ -25,20 +25,24 @@ const COMPONENT: u64 = 64 << 10;
 
 /// Notes which bits go.
 #[derive(Default)]
-struct Inodes(Mutex<Vec<InodeBits>>, AtomicBool);
+struct FakeCovered(Mutex<Vec<InodeBits>>, AtomicBool);
 
-impl CoveredCache for Inodes {
-    fn revoke(&self, _: &Arc<ClientNamespace>, revocation: Revocation) -> BoxFuture<'static, ()> {
+impl CoveredCache for FakeCovered {
+    fn begin_revocation(
+        &self,
+        _: &Arc<ClientNamespace>,
+        revocation: Revocation,
+    ) -> BoxFuture<'static, ()> {
         self.0.lock().push(revocation.part.inode_bits());
         Box::pin(std::future::ready(()))
     }
 
-    fn invalidate(
+    fn begin_eviction(
         &self,
         locks: &Arc<ClientNamespace>,
         revocation: Revocation,
     ) -> BoxFuture<'static, ()> {
-        self.revoke(locks, revocation)
+        self.begin_revocation(locks, revocation)
     }
 
     /// The file is closed.
@@ -57,7 +61,7 @@ struct OnMdt {
     mdt: Arc<FakeOst>,
     locks: Arc<ClientNamespace>,
     data: Arc<dyn InodeData>,
-    inodes: Arc<Inodes>,
+    inodes: Arc<FakeCovered>,
 }
 
 fn resource() -> ResourceName {
@@ -74,7 +78,7 @@ impl OnMdt {
         let fixture = Fixture::new(1 << 20);
         let mdt = FakeOst::new();
         mdt.script.lock().narrow = true;
-        let inodes = Arc::new(Inodes::default());
+        let inodes = Arc::new(FakeCovered::default());
         let channel = Arc::clone(&mdt) as Arc<dyn Channel>;
         let protected = Arc::clone(&inodes) as Arc<dyn CoveredCache>;
         let name = "fs-MDT0000".to_owned();

@@ -116,29 +116,29 @@ fn who_holds_a_file_reads_what_was_written_before_and_finds_its_holes() {
     let (low, high) = (pattern(4096), pattern(8192));
     fixture.write(&file, WriteAt::Offset(0), low.clone(), CACHED).expect("accepted");
     fixture.write(&file, WriteAt::Offset(MIB), high.clone(), CACHED).expect("accepted");
-    let hold = fixture.run(&file, |file| async move { file.hold(7, true).await });
-    let hold = hold.expect("held");
-    assert_eq!((hold.attributes().size, hold.is_intact()), (MIB + 8192, true));
+    let locked = fixture.run(&file, |file| async move { file.group_lock(7, true).await });
+    let locked = locked.expect("held");
+    assert_eq!((locked.attributes().size, locked.is_intact()), (MIB + 8192, true));
     let read = |offset, length| {
-        let hold = Arc::clone(&hold);
-        fixture.world.run(async move { hold.read(offset, length).await }).expect("read").concat()
+        let locked = Arc::clone(&locked);
+        fixture.world.run(async move { locked.read(offset, length).await }).expect("read").concat()
     };
     assert!(read(0, 4096) == low && read(MIB, 8192) == high);
     let next = |offset, what| {
-        let hold = Arc::clone(&hold);
-        fixture.world.run(async move { hold.next(offset, what).await }).expect("an answer")
+        let locked = Arc::clone(&locked);
+        fixture.world.run(async move { locked.next(offset, what).await }).expect("an answer")
     };
     assert_eq!(next(0, Seek::Hole), Some(4096));
     assert_eq!((next(4096, Seek::Data), next(MIB, Seek::Data)), (Some(MIB), Some(MIB)));
     fixture.locks[1].on_evicted();
-    assert!(!hold.is_intact());
+    assert!(!locked.is_intact());
 }
 
 #[test]
 fn what_could_get_objects_while_it_is_held_gets_them_before() {
     let fixture = Fixture::new(4 << 20);
     let file = fixture.file_by(composite(Body::Absent));
-    let hold = fixture.run(&file, |file| async move { file.hold(7, true).await });
+    let locked = fixture.run(&file, |file| async move { file.group_lock(7, true).await });
     let whole = Extent { start: 0, end: 2 * MIB - 1 };
-    assert!(matches!(hold, Err(Refusal::NoObjects(extent)) if extent == whole));
+    assert!(matches!(locked, Err(Refusal::NoObjects(extent)) if extent == whole));
 }

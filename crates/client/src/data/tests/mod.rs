@@ -21,7 +21,7 @@ use sheen_types::{Errno, Extent, Fid, ResourceName};
 use sheen_wire::ost::OstId;
 
 use super::{
-    DataEvents, DataFile, DataPath, IoOptions, LayoutGuard, Osts, PinnedRange, Refusal, WriteAt,
+    CallPages, DataEvents, DataFile, DataPath, IoOptions, LayoutGuard, Osts, Refusal, WriteAt,
 };
 use crate::locks::ClientNamespace;
 use crate::testing::{TestWorld, lock_config};
@@ -31,8 +31,8 @@ use tokio::sync::Notify;
 
 const FILE: Fid = Fid::new(0x2_0000_0401, 7);
 const STRIPE: u32 = 1 << 20;
-const CACHED: IoOptions = IoOptions { direct: false, sync: false, held: None };
-const DIRECT: IoOptions = IoOptions { direct: true, sync: false, held: None };
+const CACHED: IoOptions = IoOptions { direct: false, sync: false, call_pages: None };
+const DIRECT: IoOptions = IoOptions { direct: true, sync: false, call_pages: None };
 
 /// A client's data path with two OSTs.
 struct Fixture {
@@ -46,14 +46,14 @@ struct Fixture {
 
 /// How a call treats the cache for which the kernel fills these pages.
 fn filling(offset: u64, length: u64) -> IoOptions {
-    let held = Extent::of_length(offset, length).map(PinnedRange::of);
-    IoOptions { held, ..CACHED }
+    let call_pages = Extent::of_length(offset, length).map(CallPages::of);
+    IoOptions { call_pages, ..CACHED }
 }
 
 /// The same of one that writes these bytes out of its pages.
 fn through(offset: u64, length: u64) -> IoOptions {
-    let held = Extent::of_length(offset, length).and_then(PinnedRange::written);
-    IoOptions { held, ..CACHED }
+    let call_pages = Extent::of_length(offset, length).and_then(CallPages::written);
+    IoOptions { call_pages, ..CACHED }
 }
 
 /// Notes which ranges are no longer covered, and what failed.

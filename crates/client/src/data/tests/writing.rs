@@ -11,7 +11,7 @@ use super::{CACHED, DIRECT, Fixture, IoOptions, STRIPE, pattern, resource};
 use crate::data::{DataPath, WriteAt};
 use crate::types::Credentials;
 
-const SYNC: IoOptions = IoOptions { direct: false, sync: true, held: None };
+const SYNC: IoOptions = IoOptions { direct: false, sync: true, call_pages: None };
 
 #[test]
 fn small_writes_go_out_together_a_second_later() {
@@ -282,7 +282,7 @@ fn garbled_data_is_kept_where_operators_want_it() {
     let fixture = Fixture::new(1 << 20);
     let kept = Arc::new(parking_lot::Mutex::new(Vec::new()));
     let keep = Arc::clone(&kept);
-    fixture.osts.keep_garbled(Box::new(move |garbled| keep.lock().push(garbled)));
+    fixture.osts.dump_garbled(Box::new(move |garbled| keep.lock().push(garbled)));
     let file = fixture.file(1);
     let osc = fixture.osts.osc(0).expect("there");
     let garble = || fixture.ost().script.lock().garble = 1;

@@ -1,0 +1,270 @@
+//! The table of inodes, by FID and by the facade's number.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::RwLock;
+use sheen_types::{Fid, HashMap, Name};
+
+use super::{Inode, inode_number};
+use crate::types::NodeId;
+
+/// All inodes that are in use.
+pub(crate) struct InodeTable {
+    maps: RwLock<Maps>,
+}
+
+#[derive(Default)]
+struct Maps {
+    by_fid: HashMap<Fid, Arc<Inode>>,
+    by_node: HashMap<NodeId, Arc<Inode>>,
+}
+
+/// A reference on an inode that is not a lookup: an open handle, a call. Dropping it releases the inode.
+pub(crate) struct Pin {
+    inodes: Arc<InodeTable>,
+    inode: Arc<Inode>,
+}
+
+impl InodeTable {
+    /// A table with the root directory in it, which never leaves.
+    pub(crate) fn new(root: Fid) -> Arc<Self> {
+        let inode = Arc::new(Inode::new(root, NodeId::ROOT));
+        inode.state().lookups = 1;
+        let mut maps = Maps::default();
+        maps.by_fid.insert(root, Arc::clone(&inode));
+        maps.by_node.insert(NodeId::ROOT, inode);
+        Arc::new(Self { maps: RwLock::new(maps) })
+    }
+
+    /// Whether the table's lock can be had within `limit`; waits in the thread.
+    pub(crate) fn answers(&self, limit: Duration) -> bool {
+        self.maps.try_write_for(limit).is_some()
+    }
+
+    /// The inode that the facade calls `node`.
+    pub(crate) fn by_node(&self, node: NodeId) -> Option<Arc<Inode>> {
+        self.maps.read().by_node.get(&node).cloned()
+    }
+
+    /// The inode of a FID, if it is here.
+    pub(crate) fn by_fid(&self, fid: Fid) -> Option<Arc<Inode>> {
+        self.maps.read().by_fid.get(&fid).cloned()
+    }
+
+    /// The inode of a FID, if it is in the table, pinned: an invalidation must pin it until the kernel has
+    /// processed the notification. An inode that was dropped and made anew in between would not know that the
+    /// kernel may drop replies.
+    pub(crate) fn pin_known(self: &Arc<Self>, fid: Fid) -> Option<Pin> {
+        self.pin_if(|maps| maps.by_fid.get(&fid))
+    }
+
+    /// The same of the inode that the facade calls `node`.
+    pub(crate) fn pin_node(self: &Arc<Self>, node: NodeId) -> Option<Pin> {
+        self.pin_if(|maps| maps.by_node.get(&node))
+    }
+
+    /// Under the table's lock, without which the inode could be removed before the pin is counted.
+    fn pin_if(self: &Arc<Self>, find: impl Fn(&Maps) -> Option<&Arc<Inode>>) -> Option<Pin> {
+        let maps = self.maps.read();
+        let inode = find(&maps)?;
+        inode.state().pins += 1;
+        Some(Pin { inodes: Arc::clone(self), inode: Arc::clone(inode) })
+    }
+
+    /// How many inodes there are.
+    pub(crate) fn len(&self) -> usize {
+        self.maps.read().by_fid.len()
+    }
+
+    /// The inode of a FID, made if need be, pinned.
+    pub(crate) fn pin(self: &Arc<Self>, fid: Fid) -> Pin {
+        if let Some(pin) = self.pin_known(fid) {
+            return pin;
+        }
+        let mut maps = self.maps.write();
+        let inode = match maps.by_fid.get(&fid) {
+            Some(inode) => Arc::clone(inode),
+            None => maps.insert(fid),
+        };
+        inode.state().pins += 1;
+        Pin { inodes: Arc::clone(self), inode }
+    }
+
+    /// The kernel forgets lookups of a node.
+    pub(crate) fn forget(&self, node: NodeId, lookups: u64) {
+        let Some(inode) = self.by_node(node) else { return };
+        let idle = {
+            let mut state = inode.state();
+            state.lookups = state.lookups.saturating_sub(lookups);
+            if node == NodeId::ROOT {
+                state.lookups = state.lookups.max(1);
+            }
+            state.is_idle()
+        };
+        if idle {
+            self.remove_idle(&inode);
+        }
+    }
+
+    /// Forgets the name by which a child was known, in both directions.
+    pub(crate) fn forget_name(&self, parent: &Inode, name: &Name) {
+        let Some(fid) = parent.state().directory.children.remove(name) else { return };
+        if let Some(child) = self.by_fid(fid) {
+            child.state().lose_name(parent.node, name);
+        }
+    }
+
+    /// Notes that `name` in `parent` is `child`.
+    pub(crate) fn remember_name(&self, parent: &Inode, name: &Name, child: &Arc<Inode>) {
+        {
+            let mut state = parent.state();
+            state.forget_absent(name);
+            if state.directory.children.get(name) == Some(&child.fid) {
+                drop(state);
+                return child.state().see_name(parent.node, name);
+            }
+        }
+        self.forget_name(parent, name);
+        parent.state().directory.children.insert(name.clone(), child.fid);
+        child.state().see_name(parent.node, name);
+    }
+
+    /// A reference on an inode was released.
+    pub(crate) fn release(&self, inode: &Arc<Inode>) {
+        let idle = inode.state().is_idle();
+        if idle {
+            self.remove_idle(inode);
+        }
+    }
+
+    /// All inodes.
+    pub(crate) fn all(&self) -> Vec<Arc<Inode>> {
+        self.maps.read().by_fid.values().cloned().collect()
+    }
+
+    fn remove_idle(&self, inode: &Arc<Inode>) {
+        let names = {
+            let mut maps = self.maps.write();
+            // It may have been removed already, and the table may have a new inode of that FID: releasing the
+            // former one, as a revocation does late, must not remove the current one, which locks look up
+            // here.
+            let is_here = |it: &Arc<Inode>| Arc::ptr_eq(it, inode);
+            let mut state = inode.state();
+            if !state.is_idle() || !maps.by_fid.get(&inode.fid).is_some_and(is_here) {
+                return;
+            }
+            maps.by_fid.remove(&inode.fid);
+            maps.by_node.remove(&inode.node);
+            if let Some(data) = state.file.data.take() {
+                data.idle();
+            }
+            std::mem::take(&mut state.names.seen)
+        };
+        for (parent, name) in names {
+            if let Some(parent) = self.by_node(parent) {
+                let mut state = parent.state();
+                state.directory.children.remove(&name);
+                state.forget_kept_child(&name);
+            }
+        }
+    }
+}
+
+impl Maps {
+    fn insert(&mut self, fid: Fid) -> Arc<Inode> {
+        let inode = Arc::new(Inode::new(fid, self.free_node(fid)));
+        self.by_fid.insert(fid, Arc::clone(&inode));
+        self.by_node.insert(inode.node, Arc::clone(&inode));
+        inode
+    }
+
+    /// The inode number, or where two FIDs have the same the next free number above all of them.
+    fn free_node(&self, fid: Fid) -> NodeId {
+        let mut node = NodeId(inode_number(fid));
+        while node.0 <= NodeId::ROOT.0
+            || node.0 >= NodeId::UNUSED_BITS
+            || self.by_node.contains_key(&node)
+        {
+            node = NodeId((node.0 & ((1 << 62) - 1) | 1 << 63) + 1);
+        }
+        node
+    }
+}
+
+impl std::ops::Deref for Pin {
+    type Target = Arc<Inode>;
+
+    fn deref(&self) -> &Arc<Inode> {
+        &self.inode
+    }
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        let idle = {
+            let mut state = self.inode.state();
+            state.pins -= 1;
+            state.is_idle()
+        };
+        if idle {
+            self.inodes.remove_idle(&self.inode);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_inode_lives_as_long_as_it_is_in_use() {
+        let inodes = InodeTable::new(Fid::ROOT);
+        let fid = Fid::new(0x2_0000_0401, 7);
+        let pin = inodes.pin(fid);
+        let node = pin.node;
+        pin.state().lookups += 2;
+        drop(pin);
+        inodes.forget(node, 1);
+        assert!(inodes.by_node(node).is_some());
+        inodes.forget(node, 1);
+        assert!(inodes.by_node(node).is_none());
+        assert_eq!(inodes.len(), 1);
+        inodes.forget(NodeId::ROOT, 9);
+        assert!(inodes.by_node(NodeId::ROOT).is_some());
+    }
+
+    #[test]
+    fn releasing_an_inode_late_does_not_remove_the_one_in_its_place() {
+        let inodes = InodeTable::new(Fid::ROOT);
+        let fid = Fid::new(0x2_0000_0401, 7);
+        let former = Arc::clone(&*inodes.pin(fid));
+        assert!(inodes.by_fid(fid).is_none(), "it is not in use");
+        let present = inodes.pin(fid);
+        inodes.release(&former);
+        assert!(inodes.by_fid(fid).is_some_and(|found| Arc::ptr_eq(&found, &present)));
+        assert!(inodes.by_node(present.node).is_some());
+    }
+
+    #[test]
+    fn fids_with_the_same_number_have_nodes_of_their_own() {
+        let inodes = InodeTable::new(Fid::ROOT);
+        // The sequence's high part is folded onto bits that object numbers may have too.
+        let one = inodes.pin(Fid::new(1 << 40 | 0x2_0000_0401, 1));
+        let other = inodes.pin(Fid::new(0x2_0000_0401, 1 + (1 << 16)));
+        assert_eq!(inode_number(one.fid), inode_number(other.fid));
+        assert_ne!(one.node, other.node);
+    }
+
+    #[test]
+    fn names_go_with_the_child() {
+        let inodes = InodeTable::new(Fid::ROOT);
+        let root = inodes.by_node(NodeId::ROOT).unwrap();
+        let name = Name::new(b"x").unwrap();
+        let child = inodes.pin(Fid::new(0x2_0000_0401, 7));
+        root.state().directory.children.insert(name.clone(), child.fid);
+        child.state().names.seen.push((NodeId::ROOT, name));
+        drop(child);
+        assert!(root.state().directory.children.is_empty());
+    }
+}

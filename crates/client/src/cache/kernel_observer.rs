@@ -1,0 +1,34 @@
+//! The one whom the client notifies when a lock is revoked that covered what the kernel keeps.
+
+use sheen_io::BoxFuture;
+use sheen_types::Name;
+
+use super::Raise;
+use crate::types::{Invalidated, NodeId, Stale};
+
+/// Notifies the kernel, which keeps what the facade answered with `posix::MayKeep`: FUSE does (`fuse::kernel`).
+///
+/// The client calls this before it cancels a lock, and cancels it when the future is done. A future must not
+/// wait for anything that itself waits for a call of this file system to end: the server may be holding that
+/// call until the lock is cancelled. (The kernel's `FUSE_NOTIFY_INVAL_ENTRY` takes the directory's own lock,
+/// which it also holds during create, unlink, rename and lookup in that directory. Send it off, do not wait
+/// for it while such a call is in flight.)
+pub trait KernelObserver: Send + Sync {
+    /// `name` in `parent` may now name something else, or nothing, or something instead of nothing.
+    /// `is_in_use`: what it named is a directory, or an open file. The kernel must still be able to name such
+    /// an inode.
+    fn entry(&self, parent: NodeId, name: &Name, is_in_use: bool) -> BoxFuture<'static, ()>;
+
+    /// Who may search the directory `node` is not known any more: these of its names, present and
+    /// absent ones, must be looked up again at their next use. What they name has not changed.
+    fn children(&self, node: NodeId, names: Vec<Name>) -> BoxFuture<'static, ()>;
+
+    /// The file has no less than these bytes: whatever the kernel does with replies, it uses no smaller size
+    /// from now on.
+    fn raise(&self, raise: Raise) -> BoxFuture<'static, ()>;
+
+    /// Part of what is known about `node` may have changed. However late the kernel processes the notice,
+    /// this does not end before it has: only a caller that knows that the page on which it is blocked is held
+    /// by a waiting call may go on without it.
+    fn inode(&self, node: NodeId, stale: Stale) -> BoxFuture<'static, Invalidated>;
+}

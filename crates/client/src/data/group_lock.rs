@@ -1,0 +1,139 @@
+//! Group locks on a whole file, for a call that copies it elsewhere.
+//!
+//! There is one on every object, of a group that is the caller's alone (as `lfs migrate` takes one by
+//! `LL_IOC_GROUP_LOCK`): what other clients, and this one, had cached is flushed and invalidated first, and reads
+//! and writes wait until the locks are cancelled. Reads under them bypass the cache.
+//!
+//! Cost: an RPC for each object, one after the other in stripe order, as appends take theirs; each
+//! read is one RPC for each object and bulk of it.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use sheen_io::BoxFuture;
+use sheen_layout::Place;
+use sheen_ldlm::{LockFlags, Policy};
+use sheen_types::futures;
+use sheen_types::{Errno, Extent, InodeBits, LockMode};
+
+use super::DataAttributes;
+use super::file::File;
+use super::layout_guard::Refusal;
+use super::object::Object;
+use super::osc::OscKind;
+use super::read::zeros;
+use crate::locks::{HeldLock, LockRequest};
+use crate::types::Seek;
+
+/// A file that only the holder reads or writes until this is dropped.
+pub trait GroupLockedFile: Send + Sync {
+    /// Size, blocks and times. No RPC.
+    fn attributes(&self) -> DataAttributes;
+
+    /// `length` bytes from `offset`, holes as zeros, also behind the end.
+    fn read(&self, offset: u64, length: u64) -> BoxFuture<'_, Result<Vec<Bytes>, Errno>>;
+
+    /// The next data from `offset` on, or the next hole; `None` if there is none before the file ends.
+    fn next(&self, offset: u64, what: Seek) -> BoxFuture<'_, Result<Option<u64>, Errno>>;
+
+    /// Whether no lock was lost: a server that has evicted us may have granted locks to other clients.
+    fn is_intact(&self) -> bool;
+}
+
+/// See the module's documentation.
+struct GroupLocks {
+    file: File,
+    /// Of all objects, in their order.
+    locks: Vec<HeldLock>,
+}
+
+impl Drop for GroupLocks {
+    fn drop(&mut self) {
+        for lock in self.locks.drain(..) {
+            lock.cancel();
+        }
+    }
+}
+
+impl Object {
+    /// A group lock on all of the object.
+    async fn group_lock(&self, gid: u64, waits: bool) -> Result<HeldLock, Errno> {
+        let policy = match self.osc.kind {
+            OscKind::Ost => Policy::Extent { extent: Extent::ALL, gid },
+            OscKind::Mdt => Policy::InodeBits { bits: InodeBits::DOM, try_bits: InodeBits(0), gid },
+        };
+        let flags = if waits { LockFlags::NONE } else { LockFlags::BLOCK_NOWAIT };
+        let ask = LockRequest { resource: self.resource, policy, mode: LockMode::Group, flags };
+        self.osc.locks().enqueue(ask).await
+    }
+}
+
+impl File {
+    /// Locks all objects of the file; `gid` is the caller's alone. Waits for the locks of another group if it `waits`.
+    ///
+    /// # Errors
+    /// [`Refusal::Stale`], [`Refusal::NoObjects`]; `EAGAIN` if another group has the file; those of the enqueues.
+    pub(super) async fn group_lock_objects(
+        &self,
+        gid: u64,
+        waits: bool,
+    ) -> Result<Arc<dyn GroupLockedFile>, Refusal> {
+        // Objects that are made later would have no lock: all that there can be are made first.
+        let whole = Extent { start: 0, end: self.layout.last_byte() };
+        if self.layout.lacks_objects(whole) {
+            return Err(Refusal::NoObjects(whole));
+        }
+        let mut group_locks =
+            GroupLocks { file: self.clone(), locks: Vec::with_capacity(self.objects.len()) };
+        for object in self.objects.iter() {
+            let lock = object.group_lock(gid, waits).await?;
+            group_locks.locks.push(lock);
+            // What was dirty here was flushed when the group lock revoked our other locks.
+            object.flush(Extent::ALL).await;
+        }
+        self.layout_version.check()?;
+        Ok(Arc::new(group_locks))
+    }
+}
+
+impl GroupLockedFile for GroupLocks {
+    fn attributes(&self) -> DataAttributes {
+        self.file.known(true)
+    }
+
+    fn read(&self, offset: u64, length: u64) -> BoxFuture<'_, Result<Vec<Bytes>, Errno>> {
+        Box::pin(async move {
+            let cut: Vec<_> = self.file.layout.pieces(offset, length).collect();
+            let fetches = cut.iter().map(|piece| async move {
+                let Place::Object(index) = piece.place else { return Ok(Vec::new()) };
+                let object = self.file.objects.get(index).ok_or(Errno::EIO)?;
+                let end = piece.object_offset + piece.length;
+                object.fetch(piece.object_offset, end).await
+            });
+            let mut out = Vec::new();
+            for (piece, fetched) in cut.iter().zip(futures::all(fetches.collect()).await) {
+                let fetched = fetched?;
+                let got: u64 = fetched.iter().map(|part| part.len() as u64).sum();
+                out.extend(fetched);
+                out.extend(zeros(piece.length - got));
+            }
+            Ok(out)
+        })
+    }
+
+    fn next(&self, offset: u64, what: Seek) -> BoxFuture<'_, Result<Option<u64>, Errno>> {
+        Box::pin(async move {
+            let size = self.attributes().size;
+            let seeks = self.file.starts(offset).into_iter().map(|(object, start)| async move {
+                Ok((object.seek_held(start, what).await?, object, start))
+            });
+            let found =
+                futures::all(seeks.collect()).await.into_iter().collect::<Result<_, Errno>>()?;
+            Ok(self.file.nearest(offset, what, found).filter(|at| *at < size))
+        })
+    }
+
+    fn is_intact(&self) -> bool {
+        self.locks.iter().all(HeldLock::is_alive)
+    }
+}

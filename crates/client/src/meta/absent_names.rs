@@ -1,0 +1,59 @@
+//! Learning all names of a directory, so that those it has not need not be asked for.
+//!
+//! A lookup that finds nothing costs a request, and so does reading the directory: reading begins
+//! when so many lookups have found nothing as it costs, and goes on by a bulk for each further one.
+//! So the requests at most double, and a small directory is known after two.
+
+use super::Meta;
+use crate::cache::{Chunk, DirectoryRead, Inode};
+use crate::types::Credentials;
+use sheen_ldlm::Policy;
+use sheen_types::{InodeBits, LockMode, Name};
+
+impl Meta {
+    /// Whether `name` is absent for certain, as the lock on all names of the directory guarantees.
+    /// No RPC. The lock counts as used.
+    pub(crate) fn knows_absent(&self, parent: &Inode, name: &Name) -> bool {
+        let hash = self.cache.hasher.hash(name.as_bytes());
+        {
+            let mut state = parent.state();
+            if !state.knows_absent(hash) {
+                return false;
+            }
+            state.keep_absent(name);
+        }
+        let Ok(mdt) = self.mdt(parent.fid) else { return false };
+        let policy = Policy::bits(InodeBits::UPDATE);
+        mdt.locks.find(parent.resource(), policy, LockMode::Pr).is_some()
+    }
+
+    /// A lookup in `parent` was asked and found nothing: reads on if that is worth while. At most two
+    /// RPCs, for the lock and for some thousand names.
+    pub(super) async fn learn_names(&self, who: &Credentials, parent: &Inode) {
+        let keeps = self.mdt(parent.fid).is_ok_and(|mdt| mdt.keeps_own_names());
+        let Some(from) = keeps.then(|| parent.state().missed()).flatten() else { return };
+        let covered = parent.state().update_covered();
+        let held = match covered {
+            true => None,
+            false => match self.lock_pages(parent).await {
+                Ok(Some(held)) => Some(held),
+                // The lookup has its answer already, and the next one tries again.
+                Ok(None) | Err(_) => return,
+            },
+        };
+        let reading = parent.state().begin_reading(&self.cache.hasher, from);
+        let Some(reading) = reading else { return };
+        // As above.
+        if let Ok(chunk) = self.readpage(who, parent, from).await {
+            self.note_names(parent, &reading, &chunk);
+        }
+        drop(held);
+    }
+
+    /// Counts the names of a chunk.
+    pub(super) fn note_names(&self, directory: &Inode, reading: &DirectoryRead, chunk: &Chunk) {
+        let (names, end) = (chunk.names(), chunk.next_chunk().hash);
+        let hasher = &self.cache.hasher;
+        directory.state().directory.names_mut().read(hasher, reading, names, end);
+    }
+}

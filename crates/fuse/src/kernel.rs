@@ -1,0 +1,293 @@
+//! Invalidates in the kernel what a lock no longer covers.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, IoSlice, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use fuser::{INodeNo, Notifier};
+use sheen_client::posix::{Invalidated, KernelObserver, NodeId, Raise, Stale};
+use sheen_types::futures::race;
+use sheen_types::{Extent, Name};
+use tokio::runtime::Handle;
+
+use crate::blocked::{ASLEEP, SleepWatch};
+use crate::busy::Busy;
+use crate::notices::{Deliver, Notices, Subject, What};
+use crate::raise::{self, Unreadable};
+use crate::raises::{Raised, Raises};
+use crate::threads::Threads;
+
+type BoxFuture<T> = std::pin::Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// How long a lock may be kept for one page on which the kernel is blocked. A page under a read that itself
+/// waits for the server stays locked until then; the read brings fresh data, so going on without it shows old
+/// bytes to no program. The pages behind it are invalidated by notices of their own then.
+const PAGES_WAIT: Duration = Duration::from_secs(2);
+
+/// How long a lock may be kept for a name that the kernel does not drop though no call that we know of holds
+/// its directory.
+const NAME_WAIT: Duration = Duration::from_millis(500);
+
+/// How much longer for each of many names of one directory.
+const EACH_NAME_WAIT: Duration = Duration::from_micros(20);
+
+/// The kernel's side of the mount.
+pub(crate) struct Kernel {
+    notices: OnceLock<Arc<Notices<Side>>>,
+    busy: Arc<Busy>,
+    runtime: Handle,
+    raises: Raises,
+}
+
+/// The ways to notify the kernel.
+struct Side {
+    notifier: Notifier,
+    /// The session's device, for what fuser has no words for.
+    device: File,
+    /// What sizes are raised with; `None` if there was no memory for it.
+    unreadable: Option<Unreadable>,
+}
+
+impl Side {
+    fn raise(&self, raise: Raise) {
+        let Some(unreadable) = &self.unreadable else { return };
+        if raise::raise(&self.device, unreadable, raise.node().0, raise.size()) {
+            raise.done();
+        }
+    }
+
+    /// The name is looked up again when it is used next. What it names keeps its place in the kernel's tree
+    /// in the meantime: of one that is dropped, `getcwd(2)` and `/proc/PID/fd` say that it is gone.
+    fn expire_entry(&self, parent: NodeId, name: &Name) -> io::Result<()> {
+        (&self.device).write_all(&expire_message(parent.0, name.as_bytes()))
+    }
+}
+
+impl Deliver for Side {
+    fn deliver(&self, subject: Subject, what: &What, expires: bool) {
+        let notified = match (subject, what) {
+            (Subject::Names(parent), What::Name(name)) if expires => {
+                self.expire_entry(NodeId(parent), name)
+            }
+            (Subject::Names(parent), What::Name(name)) => {
+                let name = OsStr::from_bytes(name.as_bytes());
+                self.notifier.inval_entry(INodeNo(parent), name)
+            }
+            (Subject::Pages(node, offset, length), _) => {
+                self.notifier.inval_inode(INodeNo(node), offset, length)
+            }
+            // Attributes only. It touches no page, but may drop the last reference on an inode that was
+            // removed in the meantime, and eviction of the inode waits for reads that are under way: for us,
+            // that is.
+            (Subject::Names(node) | Subject::Attributes(node), _) => {
+                self.notifier.inval_inode(INodeNo(node), -1, 0)
+            }
+        };
+        // The kernel answers ENOENT for what it does not keep: as good as invalidated.
+        if let Err(error) = notified {
+            tracing::trace!(%error, "the kernel kept nothing");
+        }
+    }
+}
+
+/// A `FUSE_NOTIFY_INVAL_ENTRY` with `FUSE_EXPIRE_ONLY` (Linux 6.2; older ones drop the name).
+fn expire_message(parent: u64, name: &[u8]) -> Vec<u8> {
+    const HEAD_BYTES: usize = 16 + 16;
+    const NOTIFY_INVAL_ENTRY: i32 = 3;
+    const EXPIRE_ONLY: u32 = 1;
+    let length = HEAD_BYTES + name.len() + 1;
+    let mut message = Vec::with_capacity(length);
+    message.extend((length as u32).to_ne_bytes());
+    message.extend(NOTIFY_INVAL_ENTRY.to_ne_bytes());
+    message.extend(0u64.to_ne_bytes());
+    message.extend(parent.to_ne_bytes());
+    message.extend((name.len() as u32).to_ne_bytes());
+    message.extend(EXPIRE_ONLY.to_ne_bytes());
+    message.extend(name);
+    message.push(0);
+    message
+}
+
+/// The header before the bytes of a `FUSE_NOTIFY_STORE` from the beginning of a file on.
+fn store_head(node: u64, length: u32) -> [u8; 40] {
+    const NOTIFY_STORE: i32 = 4;
+    let mut head = [0; 40];
+    head[..4].copy_from_slice(&(40 + length).to_ne_bytes());
+    head[4..8].copy_from_slice(&NOTIFY_STORE.to_ne_bytes());
+    head[16..24].copy_from_slice(&node.to_ne_bytes());
+    head[32..36].copy_from_slice(&length.to_ne_bytes());
+    head
+}
+
+impl Kernel {
+    /// Stores bytes in the kernel's pages, from the beginning of a file that is not open; returns whether the
+    /// kernel took them. Waits for the kernel: one system call.
+    pub(crate) fn store(&self, node: NodeId, bytes: &[u8]) -> bool {
+        let (Some(notices), Ok(length)) = (self.notices.get(), u32::try_from(bytes.len())) else {
+            return false;
+        };
+        let head = store_head(node.0, length);
+        let message = [IoSlice::new(&head), IoSlice::new(bytes)];
+        (&notices.kernel().device).write_vectored(&message).is_ok()
+    }
+
+    pub(crate) fn new(runtime: Handle, busy: Arc<Busy>) -> Self {
+        let raises = Raises::new(runtime.clone());
+        Self { notices: OnceLock::new(), busy, runtime, raises }
+    }
+
+    /// As [`Notices::oldest`].
+    pub(crate) fn oldest(&self) -> Option<(&'static str, Duration)> {
+        self.notices.get()?.oldest()
+    }
+
+    /// From here on the kernel can be notified; nothing was kept before.
+    pub(crate) fn attach(&self, notifier: Notifier, device: File) {
+        let unreadable = Unreadable::new();
+        if let Err(error) = &unreadable {
+            tracing::warn!(%error, "no memory for a page: sizes cannot be raised in the kernel");
+        }
+        let side = Side { notifier, device, unreadable: unreadable.ok() };
+        let threads = Threads::new(self.runtime.clone());
+        let _ = self.notices.set(Notices::new(side, Arc::clone(&self.busy), threads));
+    }
+
+    /// Notifies of names in a directory. Ends when the kernel has processed all, after `patience`, or as soon
+    /// as a call holds the directory: the server may wait for our lock before it answers that call.
+    fn names(
+        &self,
+        parent: NodeId,
+        names: impl IntoIterator<Item = (What, bool)>,
+        patience: Duration,
+    ) -> BoxFuture<()> {
+        let Some(notices) = self.notices.get() else { return Box::pin(async {}) };
+        let notified = notices.notify(Subject::Names(parent.0), names);
+        let until = tokio::time::Instant::now() + patience;
+        let busy = Arc::clone(&self.busy);
+        Box::pin(async move {
+            let notified = async { _ = notified.await };
+            let wait = race(notified, busy.until_busy(parent.0));
+            if tokio::time::timeout_at(until, wait).await.is_err() {
+                tracing::debug!(directory = parent.0, "names outlive their lock");
+            }
+        })
+    }
+}
+
+impl KernelObserver for Kernel {
+    /// The kernel takes the directory's lock for it, which a create or lookup in that directory holds while
+    /// it waits for the very server that is revoking our lock: while there is such a call this is not waited
+    /// for. A lookup of the name then finds the kernel's old entry until that call ends.
+    fn entry(&self, parent: NodeId, name: &Name, is_in_use: bool) -> BoxFuture<()> {
+        self.names(parent, [(What::Name(name.clone()), is_in_use)], NAME_WAIT)
+    }
+
+    /// As [`Kernel::entry`], one after the other: each takes the directory's lock.
+    fn children(&self, node: NodeId, names: Vec<Name>) -> BoxFuture<()> {
+        let count = u32::try_from(names.len()).unwrap_or(u32::MAX);
+        let names = names.into_iter().map(|name| (What::Name(name), true));
+        self.names(node, names, NAME_WAIT + EACH_NAME_WAIT * count)
+    }
+
+    /// On a thread of its own, see [`Raises`]. Ends when the kernel has the size, which it raises before it
+    /// waits for anything; without that after [`PAGES_WAIT`], if too many other threads are stuck: the kernel
+    /// may then use the previous size until its next question for attributes, whose reply raises it.
+    fn raise(&self, raise: Raise) -> BoxFuture<()> {
+        let Some(notices) = self.notices.get().cloned() else { return Box::pin(async {}) };
+        let node = raise.node();
+        let raised = self.raises.raise(move || notices.kernel().raise(raise), PAGES_WAIT);
+        Box::pin(async move {
+            match raised.await {
+                Raised::Done => {}
+                Raised::Blocked => {
+                    tracing::debug!(
+                        node = node.0,
+                        "the page of a size that was raised is under IO"
+                    );
+                }
+                Raised::NotBegun => {
+                    tracing::warn!(node = node.0, "no thread to raise a size with in time");
+                }
+            }
+        })
+    }
+
+    fn inode(&self, node: NodeId, stale: Stale) -> BoxFuture<Invalidated> {
+        let subject = match stale {
+            Stale::Attributes => Subject::Attributes(node.0),
+            Stale::Pages(extent) => {
+                let (offset, length) = kernel_range(extent);
+                Subject::Pages(node.0, offset, length)
+            }
+        };
+        let Some(notices) = self.notices.get().cloned() else {
+            return Box::pin(async { Invalidated::Done });
+        };
+        // Sent at once: a caller with many sends all before it waits for the first.
+        let mut notified = notices.notify(subject, [(What::All, false)]);
+        Box::pin(async move {
+            let looks = Arc::clone(&notices);
+            let mut watch = SleepWatch::new(move || looks.sleep(subject));
+            if watch.notified(&mut notified, ASLEEP, PAGES_WAIT).await || stale == Stale::Attributes
+            {
+                return Invalidated::Done;
+            }
+            // An earlier notice of the same pages may be what is blocked, and was of earlier attributes.
+            let attributes = Subject::Attributes(node.0);
+            let mut dropped = notices.notify(attributes, [(What::All, false)]);
+            let mut attributes = SleepWatch::new(|| notices.sleep(attributes));
+            attributes.notified(&mut dropped, ASLEEP, PAGES_WAIT).await;
+            Invalidated::Blocked(Box::pin(async move {
+                let is_notified = watch.notified(&mut notified, PAGES_WAIT, PAGES_WAIT).await;
+                if !is_notified {
+                    tracing::debug!(node = node.0, "a page under IO outlives its lock");
+                }
+                is_notified
+            }))
+        })
+    }
+}
+
+/// Offset and length as the kernel takes them; length 0 means to the end.
+fn kernel_range(extent: Extent) -> (i64, i64) {
+    let start = i64::try_from(extent.start).unwrap_or(i64::MAX);
+    let length = i64::try_from(extent.end - extent.start).ok().and_then(|last| last.checked_add(1));
+    (start, length.unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_whole_file_is_from_0_to_the_end() {
+        assert_eq!(kernel_range(Extent::ALL), (0, 0));
+        assert_eq!(kernel_range(Extent { start: 4096, end: 8191 }), (4096, 4096));
+    }
+
+    #[test]
+    fn bytes_to_keep_are_sent_as_the_kernel_reads_them() {
+        let head = store_head(7, 100);
+        assert_eq!(head[..4], 140u32.to_ne_bytes());
+        assert_eq!(head[4..8], 4i32.to_ne_bytes());
+        assert_eq!(
+            (&head[8..16], &head[24..32], &head[36..]),
+            (&[0; 8][..], &[0; 8][..], &[0; 4][..])
+        );
+        assert_eq!(head[16..24], 7u64.to_ne_bytes());
+        assert_eq!(head[32..36], 100u32.to_ne_bytes());
+    }
+
+    #[test]
+    fn a_name_that_expires_is_sent_as_the_kernel_reads_it() {
+        let message = expire_message(7, b"ab");
+        assert_eq!(message.len(), 35);
+        assert_eq!(message[..4], 35u32.to_ne_bytes());
+        assert_eq!(message[16..24], 7u64.to_ne_bytes());
+        assert_eq!(message[24..28], 2u32.to_ne_bytes());
+        assert_eq!(message[32..], *b"ab\0");
+    }
+}

@@ -1,0 +1,163 @@
+//! What the target does about recovery: starts its clock, evicts those that hold it up, and ends it.
+//!
+//! The steps of the end, which [`Recovery`](super::Recovery) decides and `end_recovery` takes: a new epoch of
+//! transaction numbers begins, all exports are `FULL`, the namespace grants what waited, requests without an answer go
+//! on. Where a client was lost with what it had to replay, what other clients keep of it is revoked; until then no
+//! request goes on that would show how it is now. Last the role cleans up ([`Operations::recovered`]).
+//!
+//! [`Operations::recovered`]: crate::Operations::recovered
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::Poll;
+
+use sheen_io::BoxFuture;
+use sheen_ldlm::{LockKind, Policy};
+use sheen_types::{InodeBits, LockMode};
+use sheen_wire::ptlrpc::MsgFlags;
+
+use super::RecoveryEnded;
+use super::expired::Expired;
+use crate::EACH_LINE;
+use crate::export::{Export, ExportState};
+use crate::target::Target;
+
+impl Target {
+    /// A client connects: the recovery window has a limit from now on.
+    pub(crate) fn start_recovery_clock(&self) {
+        let now = self.now();
+        if let Some(deadline) = self.recovery.start_clock(now, self.world.clock.wall()) {
+            tracing::info!(target: EACH_LINE, target = self.name(), clients = self.recovery.view(now).known,
+                seconds = deadline.since(now).as_secs(),
+                "recovery begins: waits this long for the clients of before the restart to reconnect and replay");
+            self.alarm.notify_one();
+        }
+    }
+
+    /// A client says how far it has replayed.
+    pub(crate) fn note_progress(self: &Arc<Self>, export: &Export, flags: MsgFlags) {
+        let wanted = if flags.contains(MsgFlags::LOCK_REPLAY_DONE) {
+            ExportState::Recovered
+        } else if flags.contains(MsgFlags::REQ_REPLAY_DONE) {
+            ExportState::ReplayingLocks
+        } else {
+            return;
+        };
+        let from = {
+            let mut state = export.lock();
+            let from = state.state;
+            let forward = matches!(
+                (from, wanted),
+                (ExportState::Replaying, _) | (ExportState::ReplayingLocks, ExportState::Recovered)
+            );
+            if !forward || from == wanted {
+                return;
+            }
+            state.state = wanted;
+            from
+        };
+        self.end_recovery_if(self.recovery.client_moved(export.handle().0, from, wanted));
+    }
+
+    /// Ends recovery, by a task of its own, if the window has decided so.
+    pub(crate) fn end_recovery_if(&self, ended: RecoveryEnded) {
+        if ended.0 {
+            let target = self.arc();
+            let task = Box::pin(async move { target.end_recovery().await });
+            self.world.tasks.spawn("target_recovery", task);
+        }
+    }
+
+    async fn end_recovery(self: &Arc<Self>) {
+        self.history.begin_epoch();
+        let now = self.now();
+        for export in self.exports() {
+            let mut state = export.lock();
+            if matches!(state.state, ExportState::Recovered | ExportState::ReplayingLocks) {
+                state.state = ExportState::Full;
+            }
+            // A client that waited for an answer could not ping.
+            state.last_request = now;
+        }
+        let mut actions = Vec::new();
+        self.locks.recovery_done(self.now(), &mut actions);
+        self.recovery.finish(self.now());
+        self.carry_out(actions);
+        let view = self.recovery.view(self.now());
+        tracing::info!(
+            target: EACH_LINE,
+            target = self.name(),
+            clients = view.known,
+            recovered = view.connected,
+            evicted = view.evicted,
+            replayed = view.replayed,
+            seconds = view.duration.as_secs(),
+            "recovery over"
+        );
+        if self.recovery.is_lossy() {
+            self.revoke_names().await;
+            self.recovery.end_revocation();
+        }
+        self.operations.recovered(self).await;
+    }
+
+    /// Revokes all locks under which clients keep names and attributes: what they saw may be of a
+    /// change that a lost client made and that is not replayed. A name whose file is gone would stay
+    /// with the lock on that file, and another client could make it anew meanwhile.
+    async fn revoke_names(self: &Arc<Self>) {
+        // Layouts stay: a client that writes under one may wait for an OST.
+        let kept = InodeBits::LOOKUP
+            .union(InodeBits::UPDATE)
+            .union(InodeBits::PERM)
+            .union(InodeBits::XATTR);
+        let mut asked: Vec<BoxFuture<'_, _>> = Vec::new();
+        for (resource, kind) in self.locks.resources() {
+            if kind != LockKind::InodeBits {
+                continue;
+            }
+            let mut lock: BoxFuture<'_, _> =
+                Box::pin(self.lock(resource, Policy::bits(kept), LockMode::Ex));
+            // All callbacks are sent before the first is waited for.
+            let is_free =
+                poll_fn(|context| Poll::Ready(lock.as_mut().poll(context).is_ready())).await;
+            if !is_free {
+                asked.push(lock);
+            }
+        }
+        tracing::info!(target = self.name(), files = asked.len(), "revoking what clients keep");
+        for lock in asked {
+            // It ends at once when the target stops.
+            drop(lock.await);
+        }
+    }
+
+    /// Ends recovery now: clients that have not finished are evicted (`abort_recovery`).
+    pub async fn abort_recovery(self: &Arc<Self>) {
+        if self.recovery.abort(self.now()) {
+            self.give_up(&Expired::Unfinished).await;
+        }
+    }
+
+    /// Never waits: the evictions are a task of their own.
+    pub(crate) fn check_recovery_deadline(self: &Arc<Self>) {
+        if let Some(expired) = self.recovery.expire(self.now()) {
+            tracing::warn!(target: EACH_LINE, target = self.name(), "recovery timed out, evicting stale clients");
+            let target = Arc::clone(self);
+            let task = async move { target.give_up(&expired).await };
+            self.world.tasks.spawn("target_recovery", Box::pin(task));
+        }
+    }
+
+    /// Evicts the clients that hold recovery up.
+    async fn give_up(self: &Arc<Self>, expired: &Expired) {
+        for export in self.exports() {
+            let state = export.state();
+            if expired.gives_up(export.handle().0, state) {
+                tracing::warn!(target = self.name(), client = %export.uuid(), nid = %export.nid(), ?state,
+                    "client did not finish recovery in time, evicting it");
+                self.evict(&export).await;
+            }
+        }
+        self.end_recovery_if(self.recovery.resume());
+    }
+}

@@ -1,0 +1,29 @@
+//! Which clients are evicted when the recovery window runs out.
+
+use crate::export::ExportState;
+
+/// Which clients are given up, besides those that have not come back. A client that waits for other
+/// clients is not: it has done its part of the stage, or a replay of its own waits for its turn.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Expired {
+    /// All that have not finished.
+    Unfinished,
+    /// No other client: those that are here could not go on.
+    Absent,
+    /// Those that have not replayed their requests, save these clients.
+    Requests(Vec<u64>),
+    /// Those that have not replayed their locks, save these clients.
+    Locks(Vec<u64>),
+}
+
+impl Expired {
+    /// Whether a client in this state is given up.
+    pub(crate) fn gives_up(&self, client: u64, state: ExportState) -> bool {
+        match (state, self) {
+            (ExportState::Recovered | ExportState::Full | ExportState::Gone, _) => false,
+            (ExportState::Awaited, _) | (_, Self::Unfinished) => true,
+            (_, Self::Absent) | (ExportState::ReplayingLocks, Self::Requests(_)) => false,
+            (_, Self::Requests(busy) | Self::Locks(busy)) => !busy.contains(&client),
+        }
+    }
+}

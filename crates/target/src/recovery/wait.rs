@@ -1,0 +1,163 @@
+//! How a request waits for recovery, or for what clients keep being revoked after it.
+
+use std::sync::Arc;
+
+use sheen_types::{Errno, Transno};
+use sheen_wire::messages::{FormatFlags, Kind, Request};
+use sheen_wire::opcode::Opcode;
+use sheen_wire::ptlrpc::MsgFlags;
+
+use super::{Admission, Admitted};
+use crate::context::Context;
+use crate::in_work::{Wait, while_waiting};
+use crate::replays::Replay;
+use crate::target::Target;
+
+/// A replay that is under way. Dropping it reports to the recovery window that it is through, whatever became of it.
+pub(crate) struct ReplayGuard<'a> {
+    target: &'a Arc<Target>,
+    client: u64,
+    /// That of a request; a lock has none.
+    transno: Option<Transno>,
+    /// Not before it is.
+    admitted: Option<Admitted>,
+}
+
+impl Drop for ReplayGuard<'_> {
+    fn drop(&mut self) {
+        let Self { target, client, transno, admitted } = *self;
+        let ended = target.recovery.end_replay(target.now(), client, admitted, transno);
+        target.end_recovery_if(ended);
+    }
+}
+
+impl Target {
+    /// Waits until the request may be executed: where the target recovers, and where it has recovered and what
+    /// clients keep is being revoked. A replay is under way as long as the guard lives.
+    ///
+    /// # Errors
+    /// The answer to a request that is refused; `None` if it is dropped without one.
+    pub(crate) async fn wait_for_recovery<'a>(
+        self: &'a Arc<Self>,
+        context: &Context,
+        kind: Kind,
+        request: &Request,
+    ) -> Result<Option<ReplayGuard<'a>>, Option<Errno>> {
+        if !self.config.replayable {
+            return Ok(None);
+        }
+        if !self.recovery.is_running() {
+            self.wait_for_revocation(context, kind, request).await?;
+            return Ok(None);
+        }
+        self.note_progress(&context.export, context.body.flags);
+        let (admission, claimed) = self.recovery_admission(context, kind)?;
+        if matches!(admission, Admission::Duplicate) {
+            return Err(None);
+        }
+        let mut guard = claimed.map(|claimed| self.replay_guard(context, claimed));
+        let admitted = match admission {
+            Admission::Wait(admitted) => {
+                while_waiting(Wait::Recovery, admitted).await.map_err(|_| None)?
+            }
+            Admission::Now | Admission::Duplicate => Admitted::Unordered,
+        };
+        if let Some(guard) = &mut guard {
+            guard.admitted = Some(admitted);
+        }
+        match claimed {
+            Some(claimed) if self.may_replay(&context.export, claimed) => {
+                _ = context.replay.set(claimed);
+            }
+            // It is too late: the client connects again, and learns what has become of it.
+            Some(Replay::Request(_)) => return Err(None),
+            Some(Replay::Lock) | None => {}
+        }
+        Ok(guard)
+    }
+
+    /// Waits until what clients keep is revoked, if it is being revoked and the request would show how it is now.
+    async fn wait_for_revocation(
+        &self,
+        context: &Context,
+        kind: Kind,
+        request: &Request,
+    ) -> Result<(), Option<Errno>> {
+        if self.recovery.is_revoking()
+            && shows_names(kind)
+            && let Admission::Wait(revoked) = self.recovery.admit_during_revocation()
+        {
+            // Among them may be what is waited for here: its client has no such lock any more.
+            context.cancel_early_of(request);
+            while_waiting(Wait::Recovery, revoked).await.map_err(|_| None)?;
+        }
+        Ok(())
+    }
+
+    /// When a request is executed while the target recovers, and as which replay.
+    fn recovery_admission(
+        &self,
+        context: &Context,
+        kind: Kind,
+    ) -> Result<(Admission, Option<Replay>), Option<Errno>> {
+        let (flags, client) = (context.body.flags, context.export.handle().0);
+        if flags.contains(MsgFlags::LOCK_REPLAY_DONE) {
+            Ok((self.recovery.admit_last_ping(), None))
+        } else if flags.contains(MsgFlags::REQ_REPLAY_DONE) {
+            Ok((self.recovery.admit_lock_replay(client), Some(Replay::Lock)))
+        } else if flags.contains(MsgFlags::REPLAY) {
+            let transno = context.body.transno;
+            let admission = self.recovery.admit_request_replay(client, transno);
+            Ok((admission, Some(Replay::Request(transno))))
+        } else if may_run_in_recovery(kind) {
+            Ok((Admission::Now, None))
+        } else {
+            Err(Some(Errno::EAGAIN))
+        }
+    }
+
+    fn replay_guard<'a>(
+        self: &'a Arc<Self>,
+        context: &Context,
+        claimed: Replay,
+    ) -> ReplayGuard<'a> {
+        let transno = match claimed {
+            Replay::Request(transno) => Some(transno),
+            Replay::Lock => None,
+        };
+        let client = context.export.handle().0;
+        ReplayGuard { target: self, client, transno, admitted: None }
+    }
+}
+
+/// Requests that change names, or show them under a lock. Not those that a client sends in order to
+/// cancel a lock.
+fn shows_names(kind: Kind) -> bool {
+    matches!(kind.format().opcode, Opcode::MDS_REINT | Opcode::LDLM_ENQUEUE)
+}
+
+/// What a client may send while it or other clients recover, without it being a replay: requests by
+/// which it leaves or recovers, and modifying requests that were not answered yet.
+fn may_run_in_recovery(kind: Kind) -> bool {
+    let format = kind.format();
+    format.flags.contains(FormatFlags::MODIFYING)
+        || matches!(
+            kind,
+            Kind::ObdPing
+                | Kind::MdsDisconnect
+                | Kind::OstDisconnect
+                | Kind::MgsDisconnect
+                | Kind::MdsSync
+                | Kind::MdsClose
+                | Kind::MdsCloseIntent
+                | Kind::LdlmEnqueue
+                | Kind::LdlmIntentGetattr
+                | Kind::LdlmIntentGetxattr
+                | Kind::LdlmCancel
+                | Kind::LdlmConvert
+                | Kind::SeqQuery
+                | Kind::FldQuery
+                | Kind::FldRead
+                | Kind::OstSync
+        )
+}

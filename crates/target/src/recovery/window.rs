@@ -1,0 +1,130 @@
+//! The books of the recovery window: which clients replay what, and what may be executed next.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
+use sheen_types::{HashMap, Instant, Timestamp, Transno};
+use tokio::sync::oneshot;
+
+use super::{Admitted, RecoveryEnded, RecoveryStatus};
+use crate::config::Timeouts;
+
+#[derive(Default)]
+pub(super) struct Window {
+    pub(super) status: RecoveryStatus,
+    pub(super) known: usize,
+    pub(super) connected: usize,
+    pub(super) lost: usize,
+    pub(super) replaying: usize,
+    pub(super) replaying_locks: usize,
+    /// Clients that did not come are not waited for any more.
+    pub(super) expired: bool,
+    /// The end was announced; the target acts upon it.
+    pub(super) ending: bool,
+    pub(super) next: Transno,
+    /// Whether a replayed request is being executed.
+    pub(super) busy: bool,
+    pub(super) queue: BTreeMap<Transno, (u64, oneshot::Sender<Admitted>)>,
+    /// Which of them is each client's: it has one at a time.
+    pub(super) queued: HashMap<u64, Transno>,
+    /// Lock replays, until all requests are replayed.
+    pub(super) locks: Vec<(u64, oneshot::Sender<Admitted>)>,
+    /// How many replays of each client wait or are executed (Lustre's `exp_replay_count`).
+    pub(super) under_way: BTreeMap<u64, usize>,
+    /// The clients' last pings, until all is over.
+    pub(super) done: Vec<oneshot::Sender<Admitted>>,
+    /// A client was lost before it had replayed its requests.
+    pub(super) is_lossy: bool,
+    /// Requests that wait until what clients keep is revoked.
+    pub(super) behind_revocation: Vec<oneshot::Sender<Admitted>>,
+    pub(super) replayed: u64,
+    pub(super) started: Option<(Instant, Timestamp)>,
+    pub(super) deadline: Option<Instant>,
+    pub(super) ended: Option<Instant>,
+}
+
+/// The number behind `transno`.
+pub(super) fn after(transno: Transno) -> Transno {
+    Transno(transno.0.saturating_add(1))
+}
+
+/// One less, where no order of what clients say and of evictions may make it less than none.
+pub(super) fn decrement(count: &mut usize) {
+    *count = count.saturating_sub(1);
+}
+
+impl Window {
+    pub(super) fn is_running(&self) -> bool {
+        matches!(self.status, RecoveryStatus::WaitingForClients | RecoveryStatus::Recovering)
+    }
+
+    /// Drops what waits of a client's.
+    pub(super) fn unqueue(&mut self, client: u64) {
+        if let Some(transno) = self.queued.remove(&client) {
+            self.queue.remove(&transno);
+        }
+    }
+
+    pub(super) fn begin_replay(&mut self, client: u64) {
+        *self.under_way.entry(client).or_default() += 1;
+    }
+
+    pub(super) fn end_replay(&mut self, client: u64) {
+        if let Entry::Occupied(mut count) = self.under_way.entry(client) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
+    }
+
+    /// Whether all clients that will come are there.
+    pub(super) fn is_complete(&self) -> bool {
+        self.expired || self.connected + self.lost >= self.known
+    }
+
+    pub(super) fn replays_locks(&self) -> bool {
+        self.is_complete() && self.replaying == 0 && self.queue.is_empty() && !self.busy
+    }
+
+    /// Progress: a client that still replays gets at least the base timeout more, within the hard
+    /// limit.
+    pub(super) fn prolong(&mut self, now: Instant, timeouts: &Timeouts) {
+        if let (Some(deadline), Some((started, _))) = (self.deadline, self.started) {
+            let hard = started + timeouts.recovery_hard;
+            self.deadline = Some(deadline.max((now + timeouts.base).min(hard)));
+        }
+    }
+
+    /// Admits the requests whose turn has come.
+    pub(super) fn advance(&mut self) -> RecoveryEnded {
+        if !self.is_running() || !self.is_complete() || self.busy {
+            return RecoveryEnded(false);
+        }
+        while let Some((first, _)) = self.queue.first_key_value() {
+            // A gap is a transaction whose client did not come, or whose reply was never lost: if
+            // each client that still replays waits with one request, no replay can fill it.
+            let gap_is_final = self.queue.len() >= self.replaying;
+            if *first != self.next && !gap_is_final {
+                return RecoveryEnded(false);
+            }
+            let (transno, (client, sender)) = self.queue.pop_first().expect("just looked at");
+            self.queued.remove(&client);
+            self.next = transno;
+            if sender.send(Admitted::InOrder).is_ok() {
+                self.busy = true;
+                return RecoveryEnded(false);
+            }
+        }
+        if self.replaying > 0 {
+            return RecoveryEnded(false);
+        }
+        for (_, sender) in self.locks.drain(..) {
+            // A client that has gone meanwhile is not waiting.
+            let _ = sender.send(Admitted::Unordered);
+        }
+        let ended = self.replaying_locks == 0 && !self.ending;
+        self.ending |= ended;
+        RecoveryEnded(ended)
+    }
+}
