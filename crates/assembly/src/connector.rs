@@ -27,3 +27,13 @@ impl Connector for NodeConnector {
         })
     }
 }
+
+/// The same, which reports each import before it makes it: a mount waits for its target next.
+pub struct ReportingConnector<F>(pub NodeConnector, pub F);
+
+impl<F: Fn(&ImportPlan) + Send + Sync> Connector for ReportingConnector<F> {
+    fn import(&self, plan: ImportPlan) -> Arc<dyn Import> {
+        (self.1)(&plan);
+        self.0.import(plan)
+    }
+}

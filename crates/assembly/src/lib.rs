@@ -10,7 +10,7 @@ mod directory;
 mod registrar;
 mod served;
 
-pub use connector::NodeConnector;
+pub use connector::{NodeConnector, ReportingConnector};
 pub use consistency::{
     CheckError, Consistency, Depth, Findings, Problem, ProblemKind, StoreContents, Watch,
 };

@@ -64,7 +64,7 @@ fn sweep(folder: &Path) {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let pid = name.strip_suffix(".sock").and_then(|name| name.rsplit_once('-'));
         let pid = pid.and_then(|(_, pid)| pid.parse::<u32>().ok());
-        let is_dead = pid.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists());
+        let is_dead = pid.is_some_and(|pid| !runs(pid));
         if is_dead
             && short_path(&path).is_ok_and(|(_folder, short)| UnixStream::connect(short).is_err())
         {
@@ -72,6 +72,15 @@ fn sweep(folder: &Path) {
             let _ = std::fs::remove_file(&path);
         }
     }
+}
+
+/// Whether there is such a process, and not only what its parent has not waited for.
+fn runs(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
+    stat.is_ok_and(|stat| {
+        let rest = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+        !rest.trim_start().starts_with('Z')
+    })
 }
 
 impl Drop for Server {

@@ -105,6 +105,24 @@ impl KernelMount {
         self.found_in(&table()).map(|(_, point)| point)
     }
 
+    /// Whether it is in `mountinfo`, that of a process.
+    #[must_use]
+    pub fn is_in(&self, mountinfo: &str) -> bool {
+        self.found_in(&ours(mountinfo)).is_some()
+    }
+
+    /// Whether `path` (canonical) leads to it: it is mounted there, and nothing over it.
+    #[must_use]
+    pub fn is_seen_at(&self, path: &Path) -> bool {
+        let table = table();
+        let Some(device) = self.device.clone().or_else(|| newest_at(&table, &self.path)) else {
+            return false;
+        };
+        let mut points = mounts(&table).filter(|(known, _)| *known == device);
+        points.any(|(_, point)| point == path)
+            && look(&device, path).is_ok_and(|above| above.is_some())
+    }
+
     /// The number of its FUSE connection, if it is mounted here.
     pub(crate) fn minor(&self) -> Option<String> {
         let (device, _) = self.found_in(&table())?;

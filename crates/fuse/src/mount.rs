@@ -78,6 +78,7 @@ impl FuseMountError {
     #[must_use]
     pub fn errno(&self) -> Errno {
         match self {
+            Self::NoDevice(error) if is_denied(error) => Errno::EACCES,
             Self::NoDevice(_) => Errno::ENODEV,
             Self::NoHelper => Errno::EPERM,
             Self::NoDirectory(_, error) | Self::Refused(_, error) => error
@@ -92,6 +93,11 @@ impl FuseMountError {
 impl fmt::Display for FuseMountError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::NoDevice(error) if is_denied(error) => write!(
+                out,
+                "cannot open /dev/fuse: {error}; it is there, but this user may not use it: as root run 'chmod 666 \
+                 /dev/fuse', in a container pass '--device /dev/fuse'"
+            ),
             Self::NoDevice(error) => write!(
                 out,
                 "cannot open /dev/fuse: {error}; load it with 'modprobe fuse', in a container pass \
@@ -115,6 +121,11 @@ impl fmt::Display for FuseMountError {
 }
 
 impl std::error::Error for FuseMountError {}
+
+/// By its mode, or by the rules of a container.
+fn is_denied(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::PermissionDenied
+}
 
 /// A mounted file system. Dropping it unmounts.
 pub struct FuseMount {
@@ -227,11 +238,7 @@ fn attach(point: &Path, options: &FuseMountOptions) -> io::Result<Option<OwnedFd
 /// The usual mistakes, found before the kernel finds them less clearly. Answers the mount point's
 /// canonical path.
 fn check(path: &Path) -> Result<PathBuf, FuseMountError> {
-    let device = std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse");
-    device.map_err(FuseMountError::NoDevice)?;
-    if !rustix::process::geteuid().is_root() && !helper_exists() {
-        return Err(FuseMountError::NoHelper);
-    }
+    check_device()?;
     let refused = |error| FuseMountError::NoDirectory(path.to_owned(), error);
     let own = std::fs::metadata(path).map_err(refused)?;
     if !own.is_dir() {
@@ -241,6 +248,19 @@ fn check(path: &Path) -> Result<PathBuf, FuseMountError> {
     match is_mount_point(&full) {
         true => Err(FuseMountError::Busy(full)),
         false => Ok(full),
+    }
+}
+
+/// Whether this process can mount at all.
+///
+/// # Errors
+/// [`FuseMountError::NoDevice`], [`FuseMountError::NoHelper`].
+pub fn check_device() -> Result<(), FuseMountError> {
+    let device = std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse");
+    device.map_err(FuseMountError::NoDevice)?;
+    match rustix::process::geteuid().is_root() || helper_exists() {
+        true => Ok(()),
+        false => Err(FuseMountError::NoHelper),
     }
 }
 

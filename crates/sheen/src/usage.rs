@@ -90,7 +90,10 @@ fn fault(root: &Command, words: &[OsString], error: &clap::Error) -> Fault {
             _ => Fault::new(Errno::EOPNOTSUPP, text),
         };
     }
-    let what = complaint(error, wrong.as_deref().unwrap_or_default());
+    let mut what = complaint(error, wrong.as_deref().unwrap_or_default());
+    if error.kind() == ErrorKind::UnknownArgument && takes_directory(&names, option) {
+        what = format!("{what}; the directory is named with --dir: --dir {option}");
+    }
     Fault { code: exit_code(&names), text: format!("{said}: {what} (try '{said} --help')") }
 }
 
@@ -118,6 +121,12 @@ fn refused(names: &[&str], option: &str) -> bool {
         ["mkfs.lustre"] => mkfs::REFUSED.contains(&option),
         _ => false,
     }
+}
+
+/// Whether a word that is no option may be the directory of a file system.
+fn takes_directory(names: &[&str], word: &str) -> bool {
+    let tools = ["up", "down", "status", "fsck", "salvage", "scrub", "top"];
+    names.first().is_some_and(|tool| tools.contains(tool)) && !word.starts_with('-')
 }
 
 fn exit_code(names: &[&str]) -> u8 {

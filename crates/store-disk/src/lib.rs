@@ -24,6 +24,7 @@
 //!   lengths and checksums must be lies in the database, and goes down with the groups.
 //! - `inspect`: what is looked at before the database opens, in `journal`, `tables` and `mark`.
 //! - `salvage`: what can be read of a store that does not open.
+//! - `scratch`: a store that is only looked at.
 //! - `format`: the directory, its version, its lock, its configuration.
 //! - `usage`: how full it is.
 //!
@@ -82,6 +83,7 @@ mod mark;
 mod overlay;
 mod record;
 mod salvage;
+mod scratch;
 mod tables;
 mod usage;
 
@@ -114,6 +116,7 @@ use crate::{
     files::{File, Files, FilesOptions, HostSpace, Name},
     overlay::Overlay,
     record::{LENT, Record, index_key, name_key, parse_object_key},
+    scratch::Scratch,
     usage::Usage,
 };
 
@@ -150,6 +153,8 @@ pub struct StoreDisk {
     core: Arc<Core>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     dir: PathBuf,
+    /// Removed last.
+    _scratch: Option<Scratch>,
     _lock: OwnedFd,
 }
 
@@ -183,18 +188,44 @@ impl StoreDisk {
     pub fn open(dir: &Path, options: &OpenOptions) -> Result<Self, DiskError> {
         let config = Config::load(dir)?;
         let target = config.values.get(LABEL_KEY).map_or("", |label| label);
-        Self::open_as(dir, options, &config, target).map_err(DiskError::of(target))
+        let open = || {
+            format::close(dir)?;
+            let lock = format::lock(dir)?;
+            Self::open_as((dir, None), options, &config, lock)
+        };
+        open().map_err(DiskError::of(target))
+    }
+
+    /// Opens the store in `dir` to look at it. Nothing in `dir` is changed: what opening it changes is made in a copy
+    /// of all but the data, at `scratch`, a directory that is not there yet and is removed in the end. Transactions go
+    /// there, too; the data must not be changed.
+    ///
+    /// # Errors
+    /// As [`Self::open`], or an IO error of the copy.
+    pub fn open_to_look(
+        dir: &Path,
+        scratch: &Path,
+        options: &OpenOptions,
+    ) -> Result<Self, DiskError> {
+        let config = Config::load(dir)?;
+        let target = config.values.get(LABEL_KEY).map_or("", |label| label);
+        let open = || {
+            let lock = format::lock(dir)?;
+            let scratch = Scratch::of(dir, scratch)?;
+            Self::open_as((dir, Some(scratch)), options, &config, lock)
+        };
+        open().map_err(DiskError::of(target))
     }
 
     fn open_as(
-        dir: &Path,
+        (data, scratch): (&Path, Option<Scratch>),
         options: &OpenOptions,
         config: &Config,
-        target: &str,
+        lock: OwnedFd,
     ) -> Result<Self, DiskError> {
-        let capacity = config.capacity_bytes(dir)?;
-        format::close(dir)?;
-        let lock = format::lock(dir)?;
+        let dir = scratch.as_ref().map_or(data, Scratch::dir);
+        let target = config.values.get(LABEL_KEY).map_or("", |label| label);
+        let capacity = config.capacity_bytes(data)?;
         format::upgrade(dir, config)?;
         let budget = |value: usize, default| if value == 0 { default } else { value };
         let cache_bytes = budget(options.cache_bytes, limits::CACHE_BYTES_DEFAULT);
@@ -210,7 +241,9 @@ impl StoreDisk {
             has_crashed: opened.data_bytes.is_none(),
             machine: options.machine.clone().or_else(machine),
             checksums: !options.without_checksums,
-            label: config.values.get(LABEL_KEY).cloned().unwrap_or_default(),
+            label: target.to_owned(),
+            data: data.to_owned(),
+            only_looks: scratch.is_some(),
         };
         let files = Files::open(dir, open_files, usage.clone(), database.clone(), opening)?;
         let core = Arc::new(Core {
@@ -227,7 +260,8 @@ impl StoreDisk {
             doing: "start the store's threads".to_owned(),
             error,
         })?;
-        Ok(Self { core, threads: Mutex::new(threads), dir: dir.to_owned(), _lock: lock })
+        let (threads, dir) = (Mutex::new(threads), data.to_owned());
+        Ok(Self { core, threads, dir, _scratch: scratch, _lock: lock })
     }
 
     /// Whether the store in `dir` has lost the mark of what it acknowledged as durable: it opens, and believes

@@ -6,8 +6,9 @@
 mod common;
 
 use std::{
+    collections::BTreeMap,
     fs,
-    os::unix::fs::FileExt,
+    os::unix::fs::{FileExt, MetadataExt},
     path::{Path, PathBuf},
 };
 
@@ -461,6 +462,42 @@ fn data_whose_record_may_be_lost_is_set_aside_and_not_removed() {
     assert_eq!(store.set_strays_aside(), Ok(0));
     assert_eq!(fs::read(&found).expect("it is kept"), data);
     assert_eq!(store.read(OBJECT, 0, data.len()), Ok(data));
+}
+
+/// Contents and times of change of all that lies below `dir`.
+fn all(dir: &Path) -> BTreeMap<PathBuf, (Vec<u8>, i64, i64)> {
+    let mut found = BTreeMap::new();
+    for path in fs::read_dir(dir).expect("a directory").flatten().map(|entry| entry.path()) {
+        let stat = fs::symlink_metadata(&path).expect("it is there");
+        if stat.is_dir() {
+            found.extend(all(&path));
+        } else {
+            let bytes = fs::read(&path).expect("it can be read");
+            found.insert(path, (bytes, stat.ctime(), stat.ctime_nsec()));
+        }
+    }
+    found
+}
+
+#[test]
+fn looking_sees_what_opening_would_and_changes_nothing() {
+    let (dir, stray, data) = crashed();
+    let (before, scratch) = (all(&dir), common::kept().join("scratch"));
+    for _ in 0..2 {
+        let store = StoreDisk::open_to_look(&dir, &scratch, &OpenOptions::default());
+        let store = store.expect("it opens");
+        assert_eq!(store.read(OBJECT, 0, data.len()), Ok(data.clone()));
+        let files = store.data_files().expect("files are listed");
+        assert_eq!(files.len(), 1, "without the one that a crash left: {files:?}");
+        assert!(files[0].path.starts_with(&dir), "{files:?}");
+        let other = StoreDisk::open(&dir, &OpenOptions::default());
+        assert!(other.is_err(), "no other process opens it meanwhile");
+        drop(store);
+        assert!(!scratch.exists());
+    }
+    assert!(before == all(&dir), "it was changed");
+    drop(open(&dir));
+    assert!(before != all(&dir) && !stray.exists(), "opening does what looking leaves");
 }
 
 fn append(path: &Path, more: &[u8]) {

@@ -1,4 +1,4 @@
-//! `sheen up`, `down`, `status`: a whole file system on one machine.
+//! A file system of `sheen up`: its directory, and what is known of its processes.
 //!
 //! A directory holds everything of it: a folder for each target (`mgt`, `mdt0000`, `ost0000` ...), and
 //! `run` with what the running processes need: `cluster` (name, NID, port), pids and logs, which are rotated
@@ -7,148 +7,33 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::net::SocketAddr;
+use std::net::SocketAddrV4;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::Args;
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use sheen_fuse::KernelMount;
 use sheen_io_os::SocketFolder;
-use sheen_store_disk::{Config, FormatOptions, StoreDisk};
 use sheen_types::{Errno, Nid, TargetKind};
 
 use super::daemon::Daemon;
 use super::liveness::{self, Health};
-use super::server::Accept;
-use super::undo::Undo;
-use super::{
-    PORT, addresses, folder_fault, invalid, io_fault, mount, mount_source, private, rediscovery,
-};
-use sheen_tools::mkfs::{self, TargetConfig};
-use sheen_tools::output::{self, Fault};
+use super::{io_fault, private, rediscovery};
+use sheen_tools::mkfs::TargetConfig;
+use sheen_tools::output::Fault;
 
-/// OSTs of a new file system by default.
-const OSTS: u16 = 4;
-/// Port for those who may not use Lustre's.
-const PORT_UNPRIVILEGED: u16 = 9988;
-/// The server's `obd_timeout`, in seconds: no peer on one machine is far away.
-const TIMEOUT: u64 = 20;
-/// Seconds that a restarted server waits for clients: those that live come back within two.
-const RECOVERY: u64 = 15;
 /// The key of the number of the mount's device.
-const MOUNT_DEVICE: &str = "mount.device";
-/// How long a process that makes no progress may take to end.
-const PATIENCE_FORCED: Duration = Duration::from_secs(1);
+pub(super) const MOUNT_DEVICE: &str = "mount.device";
+/// The key of the options of `-o` that it was mounted with.
+pub(super) const MOUNT_OPTIONS: &str = "mount.options";
 /// How long a process may take to end by itself.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Start a whole file system on this machine and mount it; format it if there is none
-///
-/// If that fails, everything that it created is removed again.
-/// If the directory's `run` is lost, name and address are taken from the targets.
-///
-/// The server and the mount log to run/server.log and run/mount.log in the directory: who connects, what recovers and
-/// what is wrong, or what SHEEN_LOG says (warn, debug), at most a line a second of each kind, with a count of those left out. A log of 16 MiB is renamed
-/// to .1, the older ones to .2 and so on; four are kept.
-#[derive(Args)]
-pub(crate) struct Up {
-    /// The directory that holds it
-    #[arg(long, value_name = "DIR")]
-    dir: PathBuf,
-    /// Where to mount it
-    #[arg(long, value_name = "MNT")]
-    mount: PathBuf,
-    /// Metadata targets
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    mdts: u16,
-    /// Object storage targets [default: 4, or those that are there]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
-    osts: Option<u16>,
-    /// Name of the file system [default: sheen, or its name]
-    #[arg(long, value_name = "NAME")]
-    fsname: Option<String>,
-    /// TCP port of LNet [default: 988 for root, 9988 for other users]
-    #[arg(long, value_name = "PORT")]
-    port: Option<u16>,
-    /// Let other machines and users connect by TCP too, at this address or at its own of this machine, from now
-    /// on; `none` for no longer [default: as before, at first only through sockets in the directory]
-    #[arg(long, value_name = "NID", num_args = 0..=1, default_missing_value = "own")]
-    #[arg(value_parser = Listen::parse)]
-    listen: Option<Listen>,
-    /// Whom to let connect by TCP, as `sheen server --accept`, from now on [default: as before]. With `all`
-    /// other users mount, too: their clients need not listen at the port, which may be root's
-    #[arg(long, value_enum, value_name = "WHOM")]
-    accept: Option<Accept>,
-    /// Size of new targets in KiB [default: that of the disk]
-    #[arg(long, value_name = "KB")]
-    device_size: Option<u64>,
-    /// Serve the servers' OpenMetrics, as `sheen server --metrics`, from now on; `none` for no longer
-    /// [default: as before]
-    #[arg(long, value_name = "ADDR", value_parser = Metrics::parse)]
-    metrics: Option<Metrics>,
-    /// Mount options, as for `sheen mount`
-    #[arg(short = 'o', value_name = "OPTIONS")]
-    options: Option<String>,
-}
-
-/// Where the servers' counts are to be had.
-#[derive(Clone, Copy)]
-struct Metrics(Option<SocketAddr>);
-
-impl Metrics {
-    fn parse(text: &str) -> Result<Self, String> {
-        match text {
-            "none" => Ok(Self(None)),
-            text => sheen_control::page_address(text).map(|address| Self(Some(address))),
-        }
-    }
-}
-
-/// By TCP, beside the sockets in the directory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Listen {
-    /// At the address on the loopback network that the directory's name gives.
-    Own,
-    At(Nid),
-    None,
-}
-
-impl Listen {
-    fn parse(text: &str) -> Result<Self, String> {
-        match text {
-            "own" => Ok(Self::Own),
-            "none" => Ok(Self::None),
-            text => text.parse().map(Self::At).map_err(|_| format!("{text}: not a NID")),
-        }
-    }
-}
-
-/// Unmount and stop a file system that `up` started; its data stays
-#[derive(Args)]
-pub(crate) struct Down {
-    /// The directory that holds it
-    #[arg(long, value_name = "DIR")]
-    dir: PathBuf,
-    /// Stop the mount and the server even if programs use it or they do not answer: calls fail, and data that
-    /// programs have not synced may be lost
-    #[arg(long)]
-    force: bool,
-}
-
-/// Show whether a file system of `up` runs, where it is mounted, and its targets
-#[derive(Args)]
-pub(crate) struct Status {
-    /// The directory that holds it
-    #[arg(long, value_name = "DIR")]
-    dir: PathBuf,
-}
-
 /// What `run/cluster` says.
 pub(super) struct Cluster {
-    directory: PathBuf,
-    values: BTreeMap<String, String>,
+    pub(super) directory: PathBuf,
+    pub(super) values: BTreeMap<String, String>,
     /// It says nothing: the values come from the targets' directories.
     is_traced: bool,
 }
@@ -165,7 +50,7 @@ impl Cluster {
 
     /// As [`Cluster::open`], with no other process at work in the directory while the file lives, and with the
     /// processes that run.
-    fn locked(directory: &Path) -> Result<(Self, OwnedFd), Fault> {
+    pub(super) fn locked(directory: &Path) -> Result<(Self, OwnedFd), Fault> {
         loop {
             private::directory(&directory.join("run"))?;
             let lock = Self::open(directory)?.lock()?;
@@ -182,7 +67,7 @@ impl Cluster {
     }
 
     /// Reports on stderr which options are lost.
-    fn say_traced(&self) {
+    pub(super) fn say_traced(&self) {
         if let Some(fsname) = self.fsname().filter(|_| self.is_traced) {
             eprintln!(
                 "{}/cluster is gone: file system {fsname}, as its targets say; the options --listen, --accept \
@@ -220,7 +105,7 @@ impl Cluster {
 
     /// Finds processes of the file system that run though no file says so: the `up` that started them was
     /// killed, or the directory with the files is gone.
-    fn adopt(&mut self) -> Result<(), Fault> {
+    pub(super) fn adopt(&mut self) -> Result<(), Fault> {
         let failed = |error: std::io::Error| io_fault(&self.run(), &error);
         if self.server().pid().is_none()
             && let Some((pid, words)) = rediscovery::process("server", &self.mgt())
@@ -236,6 +121,8 @@ impl Cluster {
             && let Some((pid, words)) = rediscovery::process("mount", &self.directory)
         {
             self.mount().adopt(pid).map_err(|error| io_fault(&self.run(), &error))?;
+            let options = rediscovery::value_of(&words, "-o").map(str::to_owned);
+            self.values.extend(options.map(|options| (MOUNT_OPTIONS.to_owned(), options)));
             let point = words.into_iter().rev().find(|word| !word.is_empty());
             self.values.extend(point.map(|point| ("mount".to_owned(), point)));
             self.values.remove(MOUNT_DEVICE);
@@ -243,7 +130,7 @@ impl Cluster {
         Ok(())
     }
 
-    fn nothing(&self) -> Fault {
+    pub(super) fn nothing(&self) -> Fault {
         let text = format!("{}: no file system of `sheen up`", self.directory.display());
         Fault::new(Errno::ENOENT, text)
     }
@@ -269,7 +156,7 @@ impl Cluster {
         Fault::new(Errno::ENOENT, text)
     }
 
-    fn mgt(&self) -> PathBuf {
+    pub(super) fn mgt(&self) -> PathBuf {
         self.directory.join("mgt")
     }
 
@@ -301,11 +188,11 @@ impl Cluster {
         self.run().join("lnet")
     }
 
-    fn get(&self, key: &str) -> Option<&str> {
+    pub(super) fn get(&self, key: &str) -> Option<&str> {
         self.values.get(key).map(String::as_str)
     }
 
-    fn save(&self) -> Result<(), Fault> {
+    pub(super) fn save(&self) -> Result<(), Fault> {
         let run = self.run();
         let path = run.join("cluster");
         let text: String = self.values.iter().map(|(k, v)| format!("{k}={v}\n")).collect();
@@ -323,17 +210,34 @@ impl Cluster {
         Daemon::new(&self.run(), "server")
     }
 
-    fn mount(&self) -> Daemon {
+    pub(super) fn mount(&self) -> Daemon {
         Daemon::new(&self.run(), "mount")
     }
 
+    /// Whether a server answers for it whose process cannot be seen from here.
+    pub(super) fn is_served_elsewhere(&self) -> bool {
+        let Some((nid, port)) = self.address() else { return false };
+        let node = SocketAddrV4::new(nid.address(), port);
+        self.server().pid().is_none()
+            && SocketFolder::open(&self.sockets()).is_ok_and(|folder| folder.is_live(node))
+    }
+
+    /// The error where that keeps a command from its work.
+    pub(super) fn served_elsewhere(&self) -> Fault {
+        let text = format!(
+            "{}: its server runs in another PID namespace, that of a container perhaps: run this there",
+            self.directory.display()
+        );
+        Fault::new(Errno::EBUSY, text)
+    }
+
     /// The state of the mount process.
-    fn health(&self) -> Health {
+    pub(super) fn health(&self) -> Health {
         liveness::health(&self.mount(), &self.kernel_mount())
     }
 
     /// Which mount it is.
-    fn kernel_mount(&self) -> KernelMount {
+    pub(super) fn kernel_mount(&self) -> KernelMount {
         let device = self.get(MOUNT_DEVICE).map(str::to_owned);
         KernelMount::new(Path::new(self.get("mount").unwrap_or_default()), device)
     }
@@ -366,7 +270,11 @@ impl Cluster {
         let failed = |error: rustix::io::Errno| io_fault(&path, &error.into());
         let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC;
         let file = rustix::fs::open(&path, flags, Mode::from_raw_mode(0o600)).map_err(failed)?;
-        rustix::fs::flock(&file, FlockOperation::LockExclusive).map_err(failed)?;
+        if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+            let place = self.directory.display();
+            eprintln!("waits for another `sheen up`, `down` or `fsck` that works on {place} ...");
+            rustix::fs::flock(&file, FlockOperation::LockExclusive).map_err(failed)?;
+        }
         Ok(file)
     }
 }
@@ -387,372 +295,8 @@ pub(super) fn of_folder(folder: &str, fsname: &str) -> Option<TargetConfig> {
     Some(TargetConfig { kind: Some(kind), fsname, index, ..TargetConfig::default() })
 }
 
-/// Formats what is missing, starts what does not run, mounts.
-pub(crate) fn up(options: &Up) -> Result<(), Fault> {
-    if options.mdts != 1 {
-        let text = format!(
-            "--mdts {}: only one metadata target is supported yet; use --mdts 1",
-            options.mdts
-        );
-        return Err(invalid(text));
-    }
-    mount::check_point(&options.mount)?;
-    let mut undo = Undo::of(&options.dir);
-    let begun = private::top(&options.dir).and_then(|()| Cluster::locked(&options.dir));
-    let (cluster, done) = match begun {
-        Err(fault) => (None, Err(fault)),
-        Ok((mut cluster, lock)) => {
-            let done = bring_up(&mut cluster, options, &mut undo);
-            (Some((cluster, lock)), done)
-        }
-    };
-    // The lock is held until all is taken back.
-    done.map_err(|fault| undo.run(cluster.as_ref().map(|(cluster, _)| cluster), fault))
-}
-
-fn bring_up(cluster: &mut Cluster, options: &Up, undo: &mut Undo) -> Result<(), Fault> {
-    settle(cluster, options)?;
-    format_missing(cluster, options, undo)?;
-    report_lost_marks(cluster);
-    start_server(cluster, options, undo)?;
-    start_mount(cluster, options)
-}
-
-/// Name and number of targets: what was decided earlier stays.
-fn settle(cluster: &mut Cluster, options: &Up) -> Result<(), Fault> {
-    let known = cluster.get("fsname").map(str::to_owned);
-    let name = match (&known, &options.fsname) {
-        (Some(known), Some(asked)) if known != asked => {
-            let place = cluster.directory.display();
-            let text = format!("{place} holds file system {known}, not {asked}");
-            return Err(invalid(text));
-        }
-        (Some(known), _) => known.clone(),
-        (None, asked) => asked.clone().unwrap_or_else(|| "sheen".to_owned()),
-    };
-    mkfs::check_fsname(&name)?;
-    let there = cluster.targets().iter().filter(|path| is_ost(path)).count() as u16;
-    if let Some(asked) = options.osts.filter(|asked| *asked < there) {
-        let place = cluster.directory.display();
-        let text = format!("{place} has {there} OSTs; --osts {asked} would leave some out");
-        return Err(invalid(text));
-    }
-    if cluster.server().pid().is_some() {
-        refuse_to_change(cluster, options, there)?;
-    }
-    cluster.values.insert("fsname".to_owned(), name);
-    Ok(())
-}
-
-/// What a server that runs does not take.
-fn refuse_to_change(cluster: &Cluster, options: &Up, there: u16) -> Result<(), Fault> {
-    let more = options.osts.filter(|asked| *asked > there);
-    let port = options.port.filter(|asked| cluster.address().is_some_and(|it| it.1 != *asked));
-    let asked = match (more, port) {
-        (Some(osts), _) => format!("--osts {osts}: its server runs with {there}"),
-        (None, Some(port)) => format!("--port {port}: its server runs at another one"),
-        (None, None) => return Ok(()),
-    };
-    Err(Fault::new(Errno::EBUSY, format!("{asked}; run `sheen down` first")))
-}
-
-fn is_ost(path: &Path) -> bool {
+pub(super) fn is_ost(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("ost"))
-}
-
-fn format_missing(cluster: &mut Cluster, options: &Up, undo: &mut Undo) -> Result<(), Fault> {
-    let there = cluster.targets();
-    let has = |name: &str| there.iter().any(|path| path.ends_with(name));
-    let known = there.iter().filter(|path| is_ost(path)).count() as u16;
-    let wanted = options.osts.unwrap_or(if known == 0 { OSTS } else { known });
-    let fsname = cluster.get("fsname").unwrap_or_default().to_owned();
-    let target = |kind, index| TargetConfig {
-        kind: Some(kind),
-        fsname: fsname.clone(),
-        index,
-        ..TargetConfig::default()
-    };
-    let mgs = TargetConfig { mgs: true, ..TargetConfig::default() };
-    let mut missing =
-        vec![("mgt".to_owned(), mgs), ("mdt0000".to_owned(), target(TargetKind::Mdt, 0))];
-    missing.extend(
-        (0..wanted).map(|index| (format!("ost{index:04x}"), target(TargetKind::Ost, index))),
-    );
-    // They are made in this order: a gap is no beginning that was cut short.
-    let last = missing.iter().rposition(|(name, _)| has(name)).unwrap_or(0);
-    if let Some((name, _)) = missing[..last].iter().find(|(name, _)| !has(name)) {
-        return Err(cluster.gone(name));
-    }
-    missing.retain(|(name, _)| !has(name));
-    for (name, config) in missing {
-        let capacity_bytes = options.device_size.filter(|_| !config.mgs).map(|size| size << 10);
-        let format = FormatOptions {
-            capacity_bytes,
-            label: config.name(),
-            config: config.to_values(),
-            reformat: false,
-        };
-        let path = cluster.directory.join(name);
-        undo.will_format(&path, config.mgs);
-        StoreDisk::format(&path, &format).map_err(|error| mkfs::disk_fault(&error))?;
-    }
-    cluster.save()
-}
-
-/// Reports targets of which it is unknown whether all is there that was acknowledged as durable.
-fn report_lost_marks(cluster: &Cluster) {
-    for folder in
-        cluster.targets().iter().filter(|path| StoreDisk::lacks_mark(path).is_ok_and(|lacks| lacks))
-    {
-        output::line(format_args!(
-            "{}: missing or damaged: cannot verify that all that was acknowledged as durable is there",
-            folder.join("committed").display()
-        ));
-    }
-}
-
-/// Starts the server process unless it runs; at the NID it had, so that clients find it again.
-fn start_server(cluster: &mut Cluster, options: &Up, undo: &mut Undo) -> Result<(), Fault> {
-    let before = cluster.values.clone();
-    remember(cluster, options)?;
-    if let Some(pid) = cluster.server().settled(PATIENCE)? {
-        if !cluster.sockets().exists() {
-            let text = format!(
-                "{} is missing, and without it no client reaches its server, pid {}: run `sheen down` first",
-                cluster.sockets().display(),
-                pid.as_raw_nonzero()
-            );
-            return Err(Fault::new(Errno::EBUSY, text));
-        }
-        let health = liveness::server_health(&cluster.server());
-        if health.hangs() {
-            return Err(liveness::server_hangs(&cluster.server(), &health));
-        }
-        return match cluster.values == before {
-            true => Ok(()),
-            false => {
-                let text = "its server runs with its former options; run `sheen down` first";
-                Err(Fault::new(Errno::EBUSY, text))
-            }
-        };
-    }
-    private::directory(&cluster.sockets())?;
-    let folder = SocketFolder::open(&cluster.sockets());
-    let folder = folder.map_err(|error| folder_fault(&cluster.sockets(), &error))?;
-    let (nid, port) = settle_address(cluster, options, &folder)?;
-    cluster.save()?;
-    fs::write(cluster.run().join("mgs.nid"), format!("{nid}\n"))
-        .map_err(|error| io_fault(&cluster.run(), &error))?;
-    rediscovery::note(&cluster.mgt(), nid, port)?;
-    undo.will_announce(mount_source::link(nid, port));
-    mount_source::announce(nid, port, folder.path())?;
-    undo.will_start();
-    cluster.server().start(&server_arguments(cluster, nid, port))
-}
-
-/// Keeps the options of `up` that hold for later starts of the server, too.
-fn remember(cluster: &mut Cluster, options: &Up) -> Result<(), Fault> {
-    let mut set = |key: &str, value: Option<String>| match value {
-        Some(value) => drop(cluster.values.insert(key.to_owned(), value)),
-        None => drop(cluster.values.remove(key)),
-    };
-    if let Some(Metrics(address)) = options.metrics {
-        set("metrics", address.map(|address| address.to_string()));
-    }
-    match options.listen {
-        Some(Listen::None) => set("listen", None),
-        Some(Listen::Own | Listen::At(_)) => set("listen", Some("tcp".to_owned())),
-        None => {}
-    }
-    if let Some(accept) = options.accept {
-        set("accept", Some(accept.word().to_owned()));
-    }
-    let known: Option<Nid> = cluster.get("nid").and_then(|nid| nid.parse().ok());
-    match (options.listen, known) {
-        (Some(Listen::At(asked)), Some(known)) if asked != known => {
-            let text = format!(
-                "its configuration names {known}, which stays: --listen {asked} is for a new file system"
-            );
-            Err(invalid(text))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// NID and port: those it had, or those it gets.
-fn settle_address(
-    cluster: &mut Cluster,
-    options: &Up,
-    folder: &SocketFolder,
-) -> Result<(Nid, u16), Fault> {
-    let default = if rustix::process::geteuid().is_root() { PORT } else { PORT_UNPRIVILEGED };
-    let known = cluster.get("port").and_then(|port| port.parse().ok());
-    let port = options.port.or(known).unwrap_or(default);
-    let known: Option<Nid> = cluster.get("nid").and_then(|nid| nid.parse().ok());
-    let block = addresses::block_of(&cluster.directory.to_string_lossy());
-    let taken = |text: String| Fault::new(Errno::EADDRINUSE, text);
-    let is_free = |nid: &Nid| !mount_source::is_of_another(*nid, port, folder.path());
-    let nid = match (known, options.listen) {
-        (Some(nid), _) | (None, Some(Listen::At(nid))) => Some(nid).filter(is_free),
-        (None, Some(Listen::Own)) => Some(addresses::free_in(block, port).map_err(taken)?),
-        (None, _) => addresses::all_in(block).find(is_free),
-    };
-    let nid = nid.ok_or_else(|| {
-        taken(format!("another file system of `sheen up` is in use at its address and port {port}"))
-    })?;
-    cluster.values.insert("nid".to_owned(), nid.to_string());
-    cluster.values.insert("port".to_owned(), port.to_string());
-    Ok((nid, port))
-}
-
-fn server_arguments(cluster: &Cluster, nid: Nid, port: u16) -> Vec<String> {
-    let mut arguments = vec!["server".to_owned()];
-    let mut add = |option: &str, value: &str| {
-        arguments.extend([option.to_owned(), value.to_owned()]);
-    };
-    add("--nid", &nid.to_string());
-    add("--port", &port.to_string());
-    add("--timeout", &TIMEOUT.to_string());
-    add("--recovery-time-soft", &RECOVERY.to_string());
-    add("--sockets", &cluster.sockets().to_string_lossy());
-    match (cluster.get("listen"), cluster.get("accept")) {
-        (None, _) => add("--accept", Accept::None.word()),
-        (Some(_), Some(accept)) => add("--accept", accept),
-        (Some(_), None) => {}
-    }
-    if let Some(address) = cluster.get("metrics") {
-        add("--metrics", address);
-    }
-    // All its targets are in this one process.
-    arguments.push("--no-new-targets".to_owned());
-    arguments.extend(cluster.targets().iter().map(|path| path.to_string_lossy().into_owned()));
-    arguments
-}
-
-/// Mounts unless it is mounted there already.
-fn start_mount(cluster: &mut Cluster, options: &Up) -> Result<(), Fault> {
-    let path = mount::absolute(&options.mount)?;
-    let path_text = path.to_string_lossy().into_owned();
-    let health = cluster.health();
-    if let Health::Hangs(what) = &health {
-        let known = cluster.get("mount").map_or(path, PathBuf::from);
-        return Err(liveness::hangs(&cluster.mount(), &known, what));
-    }
-    if health != Health::Dead {
-        return match cluster.get("mount") {
-            Some(known) if known == path_text && cluster.kernel_mount().found().is_none() => {
-                Err(liveness::elsewhere(&cluster.mount(), &path))
-            }
-            Some(known) if known == path_text => Ok(()),
-            known => {
-                let known = known.unwrap_or("elsewhere");
-                let text = format!("it is mounted on {known}; run `sheen down` first");
-                Err(Fault::new(Errno::EBUSY, text))
-            }
-        };
-    }
-    // A mount process that was killed leaves a mount point that answers nothing.
-    if cluster.get("mount") == Some(&path_text) {
-        liveness::detach_dead(&cluster.kernel_mount())?;
-    }
-    // By the directory, as another file system may have taken its place at the address by now.
-    let source = cluster.directory.to_string_lossy().into_owned();
-    let settings = options.options.as_deref().unwrap_or_default();
-    let arguments =
-        ["mount", "--foreground", "-o", settings, &source, &path_text].map(str::to_owned);
-    cluster.mount().start(&arguments)?;
-    let device = KernelMount::newest_at(&path).device().map(str::to_owned);
-    cluster.values.insert("mount".to_owned(), path_text);
-    cluster.values.extend(device.map(|device| (MOUNT_DEVICE.to_owned(), device)));
-    cluster.save()
-}
-
-/// Unmounts, then stops the servers. A busy mount is left as it is.
-pub(crate) fn down(options: &Down) -> Result<(), Fault> {
-    let cluster = Cluster::open(&options.dir)?;
-    if cluster.get("fsname").is_none() {
-        return Err(cluster.nothing());
-    }
-    let (mut cluster, _lock) = Cluster::locked(&options.dir)?;
-    let mut health = cluster.health();
-    let of_server = liveness::server_health(&cluster.server());
-    let is_still = of_server.hangs();
-    match (is_still, &health) {
-        (true, _) if !options.force => {
-            return Err(liveness::server_hangs(&cluster.server(), &of_server));
-        }
-        // It would wait for the server to write back its dirty data.
-        (true, Health::Alive(_)) => health = Health::Hangs(String::new()),
-        _ => {}
-    }
-    if cluster.get("mount").is_some() {
-        end_mount(&cluster.mount(), health, (&cluster.kernel_mount(), options.force))?;
-        cluster.values.retain(|key, _| key != "mount" && key != MOUNT_DEVICE);
-    }
-    let patience = if is_still { PATIENCE_FORCED } else { PATIENCE };
-    cluster.mount().stop(patience);
-    cluster.server().stop(patience);
-    if let Some((nid, port)) = cluster.address() {
-        mount_source::forget_of(nid, port, &cluster.sockets());
-    }
-    cluster.save()
-}
-
-fn end_mount(
-    daemon: &Daemon,
-    health: Health,
-    (mount, force): (&KernelMount, bool),
-) -> Result<(), Fault> {
-    let unmounted = match health {
-        Health::Dead => return liveness::detach_dead(mount),
-        Health::Hangs(what) => Err(liveness::hangs(daemon, mount.path(), &what)),
-        // Its process ends it where it is, unless programs use it.
-        Health::Alive(_) if mount.found().is_none() => match daemon.ends(PATIENCE) {
-            true => Ok(()),
-            false if force => return Ok(()),
-            false => Err(liveness::elsewhere(daemon, mount.path())),
-        },
-        Health::Alive(_) => mount.unmount().map_err(|why| mount::stays(&why)),
-    };
-    match unmounted {
-        Ok(()) => {
-            daemon.wait(PATIENCE);
-            Ok(())
-        }
-        Err(_) if force => liveness::force(daemon, mount),
-        Err(fault) => Err(fault),
-    }
-}
-
-/// One line each: the file system, the mount, every target.
-pub(crate) fn status(options: &Status) -> Result<(), Fault> {
-    let mut cluster = Cluster::open(&options.dir)?;
-    cluster.adopt()?;
-    cluster.say_traced();
-    let Some(fsname) = cluster.get("fsname") else { return Err(cluster.nothing()) };
-    let state = |daemon: Daemon| match daemon.pid() {
-        Some(pid) => format!("running, pid {}", pid.as_raw_nonzero()),
-        None => "stopped".to_owned(),
-    };
-    output::line(format_args!("file system: {fsname}"));
-    let hint = liveness::server_health(&cluster.server()).hint();
-    output::line(format_args!("server:      {}{hint}", state(cluster.server())));
-    output::line(format_args!("mgs:         {}", cluster.get("nid").unwrap_or("not started yet")));
-    let hint = match cluster.health() {
-        Health::Alive(_) if cluster.kernel_mount().found().is_none() => {
-            ", not mounted here: in another mount namespace, or unmounted while programs used it"
-                .to_owned()
-        }
-        health => health.hint(),
-    };
-    output::line(format_args!("mount:       {}{hint}", state(cluster.mount())));
-    output::line(format_args!("mounted on:  {}", cluster.get("mount").unwrap_or("nothing")));
-    for path in cluster.targets() {
-        let label = Config::load(&path).ok().and_then(|config| config.values.get("label").cloned());
-        let label = label.unwrap_or_default();
-        output::line(format_args!("target:      {label:<16} {}", path.display()));
-    }
-    Ok(())
 }
 
 /// The processes of the file system in `directory`, those that answer.

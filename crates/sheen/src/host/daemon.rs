@@ -1,13 +1,14 @@
 //! Background processes: starting one and waiting until it is ready, finding and ending it.
 
 use std::fs;
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use super::progress::{Lines, Progress};
 use super::{log, private};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use sheen_tools::output::{Fault, errno_of};
@@ -17,6 +18,8 @@ use sheen_types::Errno;
 const READY: &str = "ready";
 /// What comes before the reason of one that is not.
 const FAILED: &str = "failed ";
+/// What comes before what it does until it is.
+const DOING: &str = "doing ";
 /// Set in the environment of a process that was started in the background.
 const SUPERVISED: &str = "SHEEN_SUPERVISED";
 /// How often we look whether a process has ended.
@@ -68,7 +71,7 @@ impl Daemon {
     /// # Errors
     /// Its number, if it was killed and has not ended after `patience`.
     pub(crate) fn lasting(&self, patience: Duration) -> Result<Option<Pid>, Pid> {
-        lasting(|| self.pid().map(|pid| (pid, is_dying(pid))), patience)
+        lasting(self.name, || self.pid().map(|pid| (pid, is_dying(pid))), patience)
     }
 
     /// As [`Daemon::lasting`], as an error for callers that cannot go on without an answer.
@@ -121,21 +124,32 @@ impl Daemon {
             .map_err(cannot)?;
         let pid = Pid::from_child(&child);
         self.adopt(pid).map_err(cannot)?;
-        let mut said = String::new();
-        if let Some(output) = child.stdout.take() {
-            BufReader::new(output).read_line(&mut said).map_err(cannot)?;
-        }
-        if said.trim_end() == READY {
+        let said = child.stdout.take().map_or(Ok(String::new()), |output| self.outcome(output));
+        let said = said.map_err(cannot)?;
+        if said == READY {
             return Ok(());
         }
         let ended = child.wait().map_err(cannot)?;
         let _ = fs::remove_file(self.pid_file());
         let code = ended.code().and_then(|code| u8::try_from(code).ok());
-        let text = match said.trim_end().strip_prefix(FAILED) {
+        let text = match said.strip_prefix(FAILED) {
             Some(why) => why.to_owned(),
             None => format!("the {} process died; see {}", self.name, self.log_file().display()),
         };
         Err(Fault { code: code.filter(|code| *code != 0).unwrap_or(1), text })
+    }
+
+    /// What the process says at last; what it does meanwhile is shown.
+    fn outcome(&self, output: ChildStdout) -> io::Result<String> {
+        let mut lines = Lines::new(output);
+        let mut progress = Progress::new(format!("waits for the {} process to start", self.name));
+        loop {
+            let line = lines.next(&mut progress)?;
+            match line.strip_prefix(DOING) {
+                Some(what) => progress.doing(&format!("the {} process {what}", self.name)),
+                None => return Ok(line),
+            }
+        }
     }
 
     /// Asks it to end and waits; `false` if it has not after `patience`.
@@ -157,13 +171,20 @@ impl Daemon {
     }
 
     /// Waits until it has ended; `false` if it has not after `patience`.
-    #[expect(clippy::disallowed_methods, reason = "a tool that waits for a process")]
     pub(crate) fn wait(&self, patience: Duration) -> bool {
+        self.wait_saying(patience, "to end")
+    }
+
+    /// The same, and what is waited for is shown with `why`.
+    #[expect(clippy::disallowed_methods, reason = "a tool that waits for a process")]
+    pub(super) fn wait_saying(&self, patience: Duration, why: &str) -> bool {
         let begin = Instant::now();
-        while self.pid().is_some_and(is_alive) {
+        let mut progress = Progress::new("");
+        while let Some(pid) = self.pid().filter(|pid| is_alive(*pid)) {
             if begin.elapsed() > patience {
                 return false;
             }
+            progress.doing(&format!("waits for the {} process, pid {pid}, {why}", self.name));
             std::thread::sleep(LOOK);
         }
         true
@@ -172,8 +193,13 @@ impl Daemon {
 
 /// The process that `look` finds, once it is not being killed; `look` says of one whether it is.
 #[expect(clippy::disallowed_methods, reason = "a tool that waits for a process")]
-fn lasting(look: impl Fn() -> Option<(Pid, bool)>, patience: Duration) -> Result<Option<Pid>, Pid> {
+fn lasting(
+    name: &str,
+    look: impl Fn() -> Option<(Pid, bool)>,
+    patience: Duration,
+) -> Result<Option<Pid>, Pid> {
     let begin = Instant::now();
+    let mut progress = Progress::new("");
     while let Some((pid, is_dying)) = look() {
         if !is_dying {
             return Ok(Some(pid));
@@ -181,6 +207,7 @@ fn lasting(look: impl Fn() -> Option<(Pid, bool)>, patience: Duration) -> Result
         if begin.elapsed() > patience {
             return Err(pid);
         }
+        progress.doing(&format!("waits for the {name} process, pid {pid}, to end"));
         std::thread::sleep(LOOK);
     }
     Ok(None)
@@ -195,6 +222,24 @@ fn does_not_end(name: &str, pid: Pid, patience: Duration) -> Fault {
         patience.as_secs()
     );
     Fault::new(Errno::ETIMEDOUT, text)
+}
+
+/// All processes that can be seen here.
+pub(super) fn all() -> impl Iterator<Item = Pid> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| Pid::from_raw(entry.file_name().to_str()?.parse().ok()?))
+}
+
+/// Asks a process to end and waits; kills it if it has not ended after `patience`.
+pub(super) fn end(pid: Pid, name: &str, patience: Duration) {
+    let started = started_at(pid);
+    for signal in [Signal::TERM, Signal::KILL] {
+        let _ = kill_process(pid, signal);
+        let look = || (started_at(pid) == started && is_alive(pid)).then_some((pid, true));
+        if lasting(name, look, patience).is_ok() {
+            return;
+        }
+    }
 }
 
 /// The command line of a process.
@@ -274,6 +319,13 @@ pub(crate) fn say_ready() {
     say(READY);
 }
 
+/// Reports what it does until it is ready.
+pub(crate) fn say_doing(what: &str) {
+    if std::env::var_os(SUPERVISED).is_some() {
+        say(&format!("{DOING}{what}"));
+    }
+}
+
 /// Reports why it is not ready.
 pub(crate) fn say_failed(why: &str) {
     if std::env::var_os(SUPERVISED).is_some() {
@@ -299,7 +351,7 @@ mod tests {
     fn a_process_that_was_killed_and_does_not_end_is_waited_for_no_longer_than_it_may_take() {
         let pid = Pid::from_raw(77).expect("a number");
         let begin = Instant::now();
-        assert_eq!(lasting(|| Some((pid, true)), PATIENCE), Err(pid));
+        assert_eq!(lasting("server", || Some((pid, true)), PATIENCE), Err(pid));
         assert!(begin.elapsed() < PATIENCE * 20);
         let fault = does_not_end("server", pid, Duration::from_secs(30));
         let is_named =
@@ -310,12 +362,12 @@ mod tests {
     #[test]
     fn a_process_that_is_not_being_killed_lasts_and_one_that_ends_is_gone() {
         let pid = Pid::from_raw(77).expect("a number");
-        assert_eq!(lasting(|| Some((pid, false)), PATIENCE), Ok(Some(pid)));
+        assert_eq!(lasting("server", || Some((pid, false)), PATIENCE), Ok(Some(pid)));
         let looks = Cell::new(0);
         let ends = || {
             looks.set(looks.get() + 1);
             (looks.get() < 3).then_some((pid, true))
         };
-        assert_eq!((lasting(ends, PATIENCE), looks.get()), (Ok(None), 3));
+        assert_eq!((lasting("server", ends, PATIENCE), looks.get()), (Ok(None), 3));
     }
 }

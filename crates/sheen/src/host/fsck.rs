@@ -1,8 +1,8 @@
 //! `sheen fsck`: checks whether names, inodes, layouts, objects and data of a stopped file system agree, and
 //! repairs what can be repaired.
 //!
-//! Without `-y` it changes nothing but what opening a store finishes after a crash, and gives checksums to
-//! blocks that have none when it reads them. With `-y` it checks, repairs, and checks again: what
+//! Without `-y` it changes nothing: what opening a store finishes after a crash is done in a copy of all but the data,
+//! in `run`, which is removed. With `-y` it checks, repairs, and checks again: what
 //! is still wrong then was not repaired. Bytes that are lost are never made up: they stay errors.
 
 use std::io::{IsTerminal, Write};
@@ -15,7 +15,8 @@ use sheen_store::StoreError;
 use sheen_store_disk::{OpenOptions, StoreDisk};
 use sheen_types::{Fid, HashSet, Nid, TargetKind, TargetName};
 
-use super::cluster::Cluster;
+use super::cluster::{Cluster, PATIENCE};
+use super::missing::folder_of;
 use super::salvage::{held, now};
 use super::target::{is_registered, plans};
 use sheen_tools::interrupt;
@@ -30,6 +31,8 @@ const CANCELLED: u8 = 32;
 /// Objects and bytes between two lines of progress.
 const OBJECTS_STEP: u64 = 128;
 const BYTES_STEP: u64 = 16 << 20;
+/// What the names of copies of stores begin with.
+const COPY: &str = "fsck-";
 /// As messages name the MGT.
 const MGS: &str = "MGS";
 
@@ -58,6 +61,8 @@ type Place = (TargetName, PathBuf);
 
 struct Places<'a> {
     cluster: &'a Cluster,
+    /// Nothing is to be changed.
+    only_looks: bool,
     mgts: Vec<PathBuf>,
     /// Targets that have registered with them.
     registered: Vec<TargetName>,
@@ -84,12 +89,16 @@ fn check(options: &Fsck) -> Result<u8, Fault> {
     let cluster = Cluster::open(&options.dir)?;
     let place = options.dir.display();
     let _lock = cluster.lock()?;
-    if cluster.server().pid().is_some() {
+    let server = cluster.server().settled(PATIENCE).map_err(|fault| failed(fault.text))?;
+    if cluster.is_served_elsewhere() {
+        return Err(failed(cluster.served_elsewhere().text));
+    }
+    if server.is_some() {
         return Err(failed(format!(
             "{place}: its server runs; stop it first (sheen down --dir {place})"
         )));
     }
-    let places = find(&cluster)?;
+    let places = find(&cluster, !options.repair)?;
     let lacks = match (places.mgts.is_empty(), places.mdts.is_empty()) {
         (true, true) if places.osts.is_empty() => {
             return Err(failed(format!("{place}: no file system of `sheen up`")));
@@ -103,6 +112,7 @@ fn check(options: &Fsck) -> Result<u8, Fault> {
     }
     let stop = interrupt::listen()?;
     let depth = if options.no_checksums { Depth::Sizes } else { Depth::Checksums };
+    remove_copies(&cluster.run());
     let found = places.look(depth, stop)?;
     if !options.repair || found.problems.is_empty() {
         found.problems.iter().for_each(output::line);
@@ -113,9 +123,9 @@ fn check(options: &Fsck) -> Result<u8, Fault> {
     Ok(report_repaired(&found, &again))
 }
 
-fn find(cluster: &Cluster) -> Result<Places<'_>, Fault> {
+fn find(cluster: &Cluster, only_looks: bool) -> Result<Places<'_>, Fault> {
     let (mgts, registered, mdts, osts) = Default::default();
-    let mut places = Places { cluster, mgts, registered, mdts, osts };
+    let mut places = Places { cluster, only_looks, mgts, registered, mdts, osts };
     for directory in cluster.targets() {
         for plan in plans(&directory)? {
             if let PlanKind::Target(name) = &plan.kind
@@ -179,8 +189,8 @@ impl Places<'_> {
         }
         for (name, directory) in &self.mdts {
             progress(&format!("{name}: names and inodes"));
-            stray.extend(lost_mark(&name.to_string(), directory)?);
-            let store = open(directory)?;
+            stray.extend(self.lost_mark(&name.to_string(), directory)?);
+            let store = self.open(directory)?;
             let held = held(&store).map_err(|error| broken(name, &error))?;
             check.mdt(name, &store, &held).map_err(|error| of(name, error))?;
             let watch = &mut |objects, bytes| on(name, "data", stop, objects, bytes);
@@ -189,8 +199,8 @@ impl Places<'_> {
         }
         for (name, directory) in &self.osts {
             progress(&format!("{name}: objects"));
-            stray.extend(lost_mark(&name.to_string(), directory)?);
-            let store = open(directory)?;
+            stray.extend(self.lost_mark(&name.to_string(), directory)?);
+            let store = self.open(directory)?;
             let held = held(&store).map_err(|error| broken(name, &error))?;
             let watch = &mut |objects, bytes| on(name, "objects", stop, objects, bytes);
             check.ost(name, &store, &held, depth, watch).map_err(|error| of(name, error))?;
@@ -203,8 +213,8 @@ impl Places<'_> {
     }
 
     fn look_at_logs(&self, directory: &Path) -> Result<Vec<Problem>, Fault> {
-        let mut found: Vec<Problem> = lost_mark(MGS, directory)?.into_iter().collect();
-        let store = open(directory)?;
+        let mut found: Vec<Problem> = self.lost_mark(MGS, directory)?.into_iter().collect();
+        let store = self.open(directory)?;
         let broken = |error: StoreError| failed(format!("{MGS}: {error}"));
         let held = held(&store).map_err(broken)?;
         let checked = sheen_mgs::check(&store, &held.indexes, &self.registered).map_err(broken)?;
@@ -225,10 +235,36 @@ impl Places<'_> {
         if is_here || !nids.contains(&nid) {
             return None;
         }
-        let kind = if name.kind == TargetKind::Mdt { "mdt" } else { "ost" };
-        let folder = format!("{kind}{:04x}", name.index);
+        let folder = folder_of(name);
         let (target, text) = (name.to_string(), self.cluster.gone(&folder).text);
         Some(Problem { target, text, kind: ProblemKind::Contradiction })
+    }
+
+    /// Whether the mark of what was acknowledged as durable is lost: opening the store makes the mark again, of
+    /// what is there.
+    fn lost_mark(&self, name: &str, directory: &Path) -> Result<Option<Problem>, Fault> {
+        let lacks = StoreDisk::lacks_mark(directory).map_err(|error| disk_fault(&error))?;
+        let when =
+            if self.only_looks { "the next start makes it again" } else { "it is made again" };
+        Ok(lacks.then(|| Problem {
+            target: name.to_owned(),
+            text: format!(
+                "{}: missing or damaged: cannot verify that all that was acknowledged as durable is there; {when}",
+                directory.join("committed").display()
+            ),
+            kind: ProblemKind::Contradiction,
+        }))
+    }
+
+    /// Opens a store to check it.
+    fn open(&self, directory: &Path) -> Result<StoreDisk, Fault> {
+        if !self.only_looks {
+            return open(directory);
+        }
+        let name = directory.file_name().unwrap_or_default().to_string_lossy();
+        let copy = self.cluster.run().join(format!("{COPY}{name}"));
+        let opened = StoreDisk::open_to_look(directory, &copy, &OpenOptions::default());
+        opened.map_err(|error| disk_fault(&error))
     }
 
     /// OSTs first: what they have is made files of. Each change is a transaction, and all are durable at
@@ -267,21 +303,6 @@ fn put_in_order(
     sheen_mds::rebuild(store, &held.objects, &held.indexes, now())
 }
 
-/// Whether the mark of what was acknowledged as durable is lost: opening the store makes the mark again, of
-/// what is there.
-fn lost_mark(name: &str, directory: &Path) -> Result<Option<Problem>, Fault> {
-    let lacks = StoreDisk::lacks_mark(directory).map_err(|error| disk_fault(&error))?;
-    Ok(lacks.then(|| Problem {
-        target: name.to_owned(),
-        text: format!(
-            "{}: missing or damaged: cannot verify that all that was acknowledged as durable is there; it \
-             is made again",
-            directory.join("committed").display()
-        ),
-        kind: ProblemKind::Contradiction,
-    }))
-}
-
 /// Files of data that no object has.
 fn strays(name: &TargetName, store: &StoreDisk) -> Result<Vec<Problem>, Fault> {
     let files = store.data_files().map_err(|error| broken(name, &error))?;
@@ -300,6 +321,16 @@ fn set_aside(name: &TargetName, store: &StoreDisk) -> Result<(), Fault> {
         output::line(format_args!("{name}: {moved} files of data are in {}", place.display()));
     }
     Ok(())
+}
+
+/// Removes copies that a killed `fsck` left.
+fn remove_copies(run: &Path) {
+    for entry in std::fs::read_dir(run).into_iter().flatten().flatten() {
+        if entry.file_name().to_string_lossy().starts_with(COPY) {
+            // Where that fails, making the copy again does, and says so.
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
+    }
 }
 
 fn open(directory: &Path) -> Result<StoreDisk, Fault> {

@@ -5,26 +5,31 @@
 //! then, as a call like any other, the workers, the locks and the notifications to the kernel. It
 //! prints each answer when it has it, so that the one that is missing says what hangs.
 
+use std::collections::BTreeMap;
+use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::{ChildStdout, Command, Stdio};
+use std::process::{ChildStdout, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use clap::Args;
 use rustix::fs::OFlags;
-use rustix::process::{Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process};
 use sheen_control::{Answer, Client, Question};
 use sheen_fuse::KernelMount;
 use sheen_types::Errno;
 
 use super::daemon::{self, Daemon};
 use super::mount;
+use super::progress::Progress;
 use sheen_tools::output::{self, Fault, errno_of};
 
 /// How long a mount may take to answer. It needs no server for it.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How often the child's answers are read.
 const LOOK: Duration = Duration::from_millis(10);
+/// Processes that are named for which a mount goes on: one of each mount namespace.
+const COPIES_MAX: usize = 4;
 /// How long a mount process may take to end when its connection is gone.
 const END: Duration = Duration::from_secs(30);
 
@@ -142,27 +147,40 @@ pub(super) fn server_hangs(daemon: &Daemon, health: &Health) -> Fault {
 }
 
 /// What the mount at `path` answers in time.
-#[expect(clippy::disallowed_methods, reason = "a tool that waits for a process")]
 fn answers(path: &Path) -> Health {
-    let asker = std::env::current_exe().and_then(|program| {
-        let mut asker = Command::new(program);
-        asker.arg("sign").arg(path).stdin(Stdio::null());
-        asker.stdout(Stdio::piped()).stderr(Stdio::null()).spawn()
-    });
-    let Ok(mut asker) = asker else { return Health::Alive(String::new()) };
+    match asked(path) {
+        Some((said, ended)) => health_of(&said, ended.map(|status| status.success())),
+        None => Health::Alive(String::new()),
+    }
+}
+
+/// Whether the process of the mount at `path` has ended: then the kernel answers each call with `ENOTCONN`.
+fn has_ended(path: &Path) -> bool {
+    let code = asked(path).and_then(|(_, ended)| ended?.code());
+    code == Some(i32::from(Fault::reported(Errno::ENOTCONN).code))
+}
+
+/// What the child said that asks, and how it ended if it has; `None` if there is none.
+#[expect(clippy::disallowed_methods, reason = "a tool that waits for a process")]
+fn asked(path: &Path) -> Option<(String, Option<ExitStatus>)> {
+    let mut asker = Command::new(std::env::current_exe().ok()?);
+    asker.arg("sign").arg(path).stdin(Stdio::null());
+    let mut asker = asker.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().ok()?;
     let begin = Instant::now();
+    let mut progress = Progress::new(format!("asks the mount at {}", path.display()));
     let ended = loop {
         if let Ok(Some(status)) = asker.try_wait() {
-            break Some(status.success());
+            break Some(status);
         }
         if begin.elapsed() > PATIENCE {
             // The child ends now, or with the connection.
             _ = asker.kill();
             break None;
         }
+        progress.look();
         std::thread::sleep(LOOK);
     };
-    health_of(&asker.stdout.map(words).unwrap_or_default(), ended)
+    Some((asker.stdout.map(words).unwrap_or_default(), ended))
 }
 
 /// Reads what is there without waiting: the child may live, and never close its end.
@@ -176,14 +194,45 @@ fn words(mut output: ChildStdout) -> String {
 }
 
 /// The error for a mount whose process runs while nothing is mounted at its mount point.
-pub(super) fn elsewhere(daemon: &Daemon, path: &Path) -> Fault {
+pub(super) fn elsewhere(daemon: &Daemon, mount: &KernelMount) -> Fault {
     let pid = daemon.pid().map_or(0, |pid| pid.as_raw_nonzero().get());
-    let path = path.display();
+    let (path, keeps) = (mount.path().display(), keeps(daemon, mount));
     let text = format!(
-        "{path} is not mounted here, but its mount process, pid {pid}, runs: for another mount namespace, or for \
-         programs that used it when it was unmounted; end those, or run `sheen down`"
+        "{path} is not mounted here, but its mount process, pid {pid}, runs: {keeps}; end those, or run \
+         `sheen down --force`"
     );
     Fault::new(Errno::EBUSY, text)
+}
+
+/// What keeps a mount process that has no mount here.
+pub(super) fn keeps(daemon: &Daemon, mount: &KernelMount) -> String {
+    let copies = copies(daemon, mount);
+    let names: Vec<String> =
+        copies.iter().map(|(pid, name)| format!("pid {pid} ({name})")).collect();
+    match names.is_empty() {
+        true => "for another mount namespace, for programs that used it when it was unmounted, or to write back what \
+                 it holds"
+            .to_owned(),
+        false => format!("for mount namespaces that have the mount, those of {}", names.join(", ")),
+    }
+}
+
+/// A process of each other mount namespace that has the mount, as far as this user may look.
+pub(super) fn copies(daemon: &Daemon, mount: &KernelMount) -> Vec<(Pid, String)> {
+    let (own, here) = (daemon.pid(), fs::read_link("/proc/self/ns/mnt").ok());
+    let mut found: BTreeMap<PathBuf, (Pid, String)> = BTreeMap::new();
+    for pid in daemon::all().filter(|pid| Some(*pid) != own) {
+        let of = PathBuf::from(format!("/proc/{pid}"));
+        let Ok(namespace) = fs::read_link(of.join("ns/mnt")) else { continue };
+        if Some(&namespace) == here.as_ref() || found.contains_key(&namespace) {
+            continue;
+        }
+        if mount.is_in(&fs::read_to_string(of.join("mountinfo")).unwrap_or_default()) {
+            let name = fs::read_to_string(of.join("comm")).unwrap_or_default();
+            found.insert(namespace, (pid, name.trim_end().to_owned()));
+        }
+    }
+    found.into_values().take(COPIES_MAX).collect()
 }
 
 /// Detaches the mount of a dead process. A mount that answers is another one: of the directory that this one is a
@@ -193,6 +242,21 @@ pub(super) fn detach_dead(mount: &KernelMount) -> Result<(), Fault> {
         None | Some(Health::Alive(_)) => Ok(()),
         Some(_) => mount.detach_dead().map_err(|why| mount::stays(&why)),
     }
+}
+
+/// Whether some process serves it.
+pub(super) fn is_answering(mount: &KernelMount) -> bool {
+    mount.found().is_some_and(|path| matches!(answers(&path), Health::Alive(_)))
+}
+
+/// Detaches a mount at `path` whose process has ended, so that there can be another one. Says so in the log.
+pub(super) fn detach_ended(path: &Path) -> Result<(), Fault> {
+    let mount = KernelMount::newest_at(path);
+    if mount.found().is_none() || !has_ended(path) {
+        return Ok(());
+    }
+    tracing::warn!(at = %path.display(), "detached a mount whose process has ended");
+    mount.detach().map_err(|why| mount::stays(&why))
 }
 
 /// The error for a mount that hangs.

@@ -7,24 +7,31 @@
 mod addresses;
 mod cluster;
 mod daemon;
+mod down;
 mod echo;
 mod fsck;
 mod liveness;
 mod log;
+mod missing;
 mod mount;
 mod mount_source;
 mod native;
 mod origin;
+mod orphans;
 mod private;
+mod progress;
 mod rediscovery;
 mod salvage;
 mod scrub;
 mod server;
 mod server_state;
+mod status;
 mod target;
 mod undo;
+mod up;
 
-pub(crate) use cluster::{Down, Status, Up, down, processes_of, status, up};
+pub(crate) use cluster::processes_of;
+pub(crate) use down::{Down, down};
 pub(crate) use fsck::{Fsck, fsck};
 pub(crate) use liveness::{Sign, ask as sign};
 pub(crate) use mount::{Mount, run as mount};
@@ -32,6 +39,8 @@ pub(crate) use native::NativeClient;
 pub(crate) use private::set_umask;
 pub(crate) use salvage::{Salvage, salvage};
 pub(crate) use server::{Server, run as server};
+pub(crate) use status::{Status, status};
+pub(crate) use up::{Up, up};
 
 use std::path::{Path, PathBuf};
 

@@ -2,12 +2,13 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clap::Args;
 use rustix::fs::OFlags;
-use sheen_assembly::NodeConnector;
-use sheen_client::config::{self, MountOptions};
+use sheen_assembly::{NodeConnector, ReportingConnector};
+use sheen_client::config::{self, ImportPlan, MountOptions, ServerKind};
 use sheen_client::data::Osts;
 use sheen_client::locks::CallbackRouter;
 use sheen_client::posix::AccessTimes;
@@ -22,7 +23,7 @@ use sheen_types::{Errno, Nid};
 
 use super::daemon::{self, Daemon};
 use super::mount_source::MountSource;
-use super::{invalid, io_fault, origin, private, server};
+use super::{invalid, io_fault, liveness, origin, private, server};
 use sheen_tools::output::{Fault, errno_of};
 
 /// How long to wait for the MGS and the MDT.
@@ -120,6 +121,9 @@ pub(crate) fn run(options: &Mount) -> Result<(), Fault> {
         if let Err(fault) = &served {
             daemon::say_failed(&fault.text);
         }
+        if served.is_ok() {
+            forget_own_folder();
+        }
         return served;
     }
     let target = absolute(&options.target)?;
@@ -137,6 +141,19 @@ pub(crate) fn run(options: &Mount) -> Result<(), Fault> {
             let _ = std::fs::remove_dir_all(place);
         }
     })
+}
+
+/// Removes the folder of a mount in the background that has ended well: no one will read its log.
+fn forget_own_folder() {
+    let log = std::env::var_os(super::log::FILE_VARIABLE).map(PathBuf::from);
+    let folder = log.as_deref().and_then(Path::parent);
+    let is_unnamed = |folder: &&Path| {
+        folder.file_name().is_some_and(|name| name.to_string_lossy().starts_with("mount-"))
+    };
+    if let Some(folder) = folder.filter(is_unnamed) {
+        // A next mount sweeps it otherwise.
+        let _ = std::fs::remove_dir_all(folder);
+    }
 }
 
 /// Takes away what mounts in the background left that have ended: their logs were there to be read till now.
@@ -159,6 +176,7 @@ fn serve(options: &Mount) -> Result<(), Fault> {
     let settings = Settings::parse(&options.options, is_root)?;
     let source = MountSource::resolve(&options.source, settings.port, settings.nid)?;
     let target = absolute(&options.target)?;
+    liveness::detach_ended(&target)?;
     refuse_twice(&source.name, &target)?;
     let host = Host::start(None)
         .map_err(|error| Fault::new(Errno::EAGAIN, format!("no threads: {error}")))?;
@@ -252,11 +270,14 @@ async fn connect(
         fileset: source.fileset.clone(),
         timeout: TIMEOUT,
     };
-    let connector = Arc::new(NodeConnector(Arc::clone(node)));
+    let is_mounted = Arc::new(AtomicBool::new(false));
+    let connector = NodeConnector(Arc::clone(node));
+    let connector = Arc::new(ReportingConnector(connector, reports(&is_mounted)));
     let data = Osts::new(world.clone());
     let path = Arc::clone(&data) as _;
     let hook = Some(follower.hook());
     let files = config::mount(world.clone(), connector, router, path, plan, hook).await;
+    is_mounted.store(true, Ordering::Relaxed);
     files.map(|files| (files, data)).map_err(|error| {
         let mut hints = error.hints().join(" ");
         if error == config::MountError::MgsUnreachable {
@@ -266,6 +287,31 @@ async fn connect(
         let text = format!("mount.lustre: mount {source} at {target} failed: {error}. {hints}");
         Fault::new(error.errno(), text.trim_end().to_owned())
     })
+}
+
+/// Reports what a mount waits for, until it is one: of OSTs that are away it waits for no single one.
+fn reports(is_mounted: &Arc<AtomicBool>) -> impl Fn(&ImportPlan) + Send + Sync + use<> {
+    let is_mounted = Arc::clone(is_mounted);
+    move |plan| {
+        if !is_mounted.load(Ordering::Relaxed) {
+            let what = awaited(plan);
+            tracing::info!("{what}");
+            daemon::say_doing(&what);
+        }
+    }
+}
+
+fn awaited(plan: &ImportPlan) -> String {
+    let nids = plan.nids.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+    let (target, seconds) = (plan.target.to_string(), TIMEOUT.as_secs());
+    let name = target.strip_suffix("_UUID").unwrap_or(&target);
+    match plan.service {
+        ServerKind::Mgs => format!("waits up to {seconds} s for the MGS at {nids}"),
+        ServerKind::Mdt => format!(
+            "waits up to {seconds} s for {name} at {nids}; after a crash it waits for its clients of before first"
+        ),
+        ServerKind::Ost => "waits for the OSTs".to_owned(),
+    }
 }
 
 /// Waits until it is unmounted, or this process gets a signal to end.

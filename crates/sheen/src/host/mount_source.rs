@@ -6,6 +6,7 @@
 //! write. Another user's file system is named by its directory instead, which only root may enter.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -224,7 +225,7 @@ fn is_taken(fault: &Fault) -> bool {
 }
 
 /// The folder of the links.
-fn links() -> PathBuf {
+pub(super) fn links() -> PathBuf {
     super::sockets().join("nids")
 }
 
@@ -250,9 +251,19 @@ pub(super) fn announce(nid: Nid, port: u16, folder: &Path) -> Result<(), Fault> 
     for place in [super::sockets(), links()] {
         make_private(&place).map_err(|error| folder_fault(&place, &error))?;
     }
+    sweep();
     let (path, temporary) = (link(nid, port), links().join(format!(".{}", std::process::id())));
     let laid = std::os::unix::fs::symlink(folder, &temporary);
     laid.and_then(|()| fs::rename(&temporary, &path)).map_err(|error| folder_fault(&path, &error))
+}
+
+/// Takes away links to file systems whose directories are gone.
+fn sweep() {
+    for entry in fs::read_dir(links()).into_iter().flatten().flatten() {
+        if fs::metadata(entry.path()).is_err_and(|error| error.kind() == ErrorKind::NotFound) {
+            forget(&entry.path());
+        }
+    }
 }
 
 /// Removes the link of [`announce`].

@@ -2,7 +2,7 @@
 //! the MGT's configuration the address of its servers, and the command lines of processes that still run their
 //! options.
 
-use std::fs;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use rustix::process::Pid;
@@ -16,6 +16,7 @@ use sheen_tools::output::Fault;
 /// Keys in the MGT's configuration, beside those of `mkfs.lustre`.
 const NID: &str = "up.nid";
 const PORT: &str = "up.port";
+const TARGETS: &str = "up.targets";
 
 /// The file system that `targets` are of; `None` if there are none but an MGT.
 ///
@@ -49,28 +50,43 @@ pub(super) fn address(mgt: &Path) -> Option<(Nid, u16)> {
     Some((values.get(NID)?.parse().ok()?, values.get(PORT)?.parse().ok()?))
 }
 
-/// Stores the servers' address in the MGT's configuration.
+/// The folders of the targets that were started last, as [`note`] left them.
+pub(super) fn targets(mgt: &Path) -> Option<Vec<String>> {
+    let values = Config::load(mgt).ok()?.values;
+    Some(values.get(TARGETS)?.split(' ').map(str::to_owned).collect())
+}
+
+/// Stores the servers' address in the MGT's configuration, and the folders of the targets that are started.
 ///
 /// # Errors
 /// Its configuration cannot be read or written.
-pub(super) fn note(mgt: &Path, nid: Nid, port: u16) -> Result<(), Fault> {
-    if address(mgt) == Some((nid, port)) {
+pub(super) fn note(mgt: &Path, (nid, port): (Nid, u16), paths: &[PathBuf]) -> Result<(), Fault> {
+    let names = paths.iter().filter_map(|path| Some(path.file_name()?.to_string_lossy()));
+    let names: Vec<_> = names.collect();
+    if address(mgt) == Some((nid, port)) && targets(mgt).is_some_and(|known| known == names) {
         return Ok(());
     }
     let failed = |error: sheen_store_disk::DiskError| sheen_tools::mkfs::disk_fault(&error);
     let mut config = Config::load(mgt).map_err(failed)?;
     config.values.insert(NID.to_owned(), nid.to_string());
     config.values.insert(PORT.to_owned(), port.to_string());
+    config.values.insert(TARGETS.to_owned(), names.join(" "));
     config.save(mgt).map_err(failed)
 }
 
 /// A process of ours that runs as `sheen NAME` with `word` among its arguments, and all of these.
 pub(super) fn process(name: &str, word: &Path) -> Option<(Pid, Vec<String>)> {
-    let entries = fs::read_dir("/proc").ok()?;
-    let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    pids.filter_map(Pid::from_raw).find_map(|pid| {
+    processes(name, word.as_os_str()).next()
+}
+
+/// All of them.
+pub(super) fn processes<'a>(
+    name: &'a str,
+    word: &'a OsStr,
+) -> impl Iterator<Item = (Pid, Vec<String>)> + 'a {
+    daemon::all().filter_map(move |pid| {
         let words = daemon::words(pid)?;
-        let is_it = words.iter().skip(2).any(|found| Path::new(found) == word);
+        let is_it = words.iter().skip(2).any(|found| OsStr::new(found) == word);
         (is_it && daemon::runs_as(pid, name)).then_some((pid, words))
     })
 }

@@ -158,6 +158,7 @@ fn serve(options: &Server) -> Result<(), Fault> {
         let mut running = Vec::new();
         let shares = shared_by(&all);
         for (plan, share) in all.into_iter().zip(shares) {
+            daemon::say_doing(&format!("opens {}", plan.kind));
             let together = (count, share);
             let started = Running::start(plan, &node, world.clone(), together, timeouts).await;
             let started = started?;
@@ -167,8 +168,10 @@ fn serve(options: &Server) -> Result<(), Fault> {
             running.push(Arc::new(started));
         }
         let registrar = Arc::new(Registrar::new(&node, &world, mgs_nids.clone()));
+        daemon::say_doing("waits for the MGS");
         registrar.connect().await.map_err(invalid)?;
         for one in &running {
+            daemon::say_doing(&format!("registers {}", one.plan.kind));
             one.register(&registrar).await.map_err(invalid)?;
         }
         // Behind all registrations, so that an MDT finds the OSTs of its own process at once.

@@ -26,6 +26,8 @@ pub(super) struct Undo {
     is_new: bool,
     /// The address that was announced first now.
     announced: Option<PathBuf>,
+    /// Folders of the user's processes that were not there: they go if nothing is in them.
+    folders: Vec<PathBuf>,
 }
 
 impl Undo {
@@ -33,6 +35,8 @@ impl Undo {
     pub(super) fn of(directory: &Path) -> Self {
         let before = fs::read_to_string(directory.join("run/cluster")).ok();
         let mut undo = Self { before, ..Self::default() };
+        undo.folders = vec![mount_source::links(), super::sockets()];
+        undo.folders.retain(|path| !path.exists());
         let above = directory.ancestors().take_while(|path| !path.as_os_str().is_empty());
         undo.above = above.take_while(|path| !path.exists()).map(Path::to_owned).collect();
         undo.will_make(&directory.join("run"));
@@ -71,6 +75,10 @@ impl Undo {
         }
         if let Some(link) = &self.announced {
             mount_source::forget(link);
+        }
+        for path in &self.folders {
+            // Another command may use it by now.
+            let _ = fs::remove_dir(path);
         }
         // What is registered by a configuration that stays has to stay, too.
         if !self.started || self.is_new {

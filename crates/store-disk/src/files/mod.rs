@@ -106,8 +106,11 @@ pub(crate) struct Files {
     /// Until the host's free space is looked at again.
     unchecked_bytes: AtomicU64,
     looked: Mutex<HostSpaceReading>,
-    /// The store's.
+    /// The directory that holds them.
     dir: PathBuf,
+    /// Those stay that [`Files::sweep`] would remove, and count as removed.
+    only_looks: bool,
+    passed_over: Mutex<HashSet<Name>>,
     /// The target's name.
     label: String,
     /// Where checksums lie.
@@ -177,6 +180,10 @@ pub(crate) struct FilesOptions {
     pub(crate) checksums: bool,
     /// The target's name.
     pub(crate) label: String,
+    /// The directory that holds the files.
+    pub(crate) data: PathBuf,
+    /// No file is made, removed or moved.
+    pub(crate) only_looks: bool,
 }
 
 /// The path of an object's file below `objects/`.
@@ -213,7 +220,7 @@ impl Files {
         kept: Arc<dyn SumsSource>,
         opening: FilesOptions,
     ) -> Result<Self, DiskError> {
-        let path = dir.join("objects");
+        let path = opening.data.join("objects");
         let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
         let objects = rustix::fs::open(&path, flags, Mode::empty());
         let objects = objects.map_err(DiskError::io("open", &path))?;
@@ -241,7 +248,9 @@ impl Files {
             usage,
             unchecked_bytes: AtomicU64::new(0),
             looked: Mutex::default(),
-            dir: dir.to_owned(),
+            dir: opening.data,
+            only_looks: opening.only_looks,
+            passed_over: Mutex::default(),
             label: opening.label,
             kept,
             trust,
@@ -450,7 +459,10 @@ impl Files {
                         self.take_length(name, stat.st_size.cast_unsigned())?;
                     }
                 } else {
-                    self.leave(&path, is_sure).map_err(failed)?;
+                    match self.only_looks {
+                        true => drop(self.passed_over.lock().insert(name)),
+                        false => self.leave(&path, is_sure).map_err(failed)?,
+                    }
                     self.swept.lock().push(name);
                 }
             }
@@ -658,6 +670,8 @@ mod tests {
                 machine: None,
                 checksums: true,
                 label: String::new(),
+                data: self.0.clone(),
+                only_looks: false,
             };
             let usage = Arc::new(Usage::new(None));
             Files::open(&self.0, 4, usage, Arc::new(checked::NoSums), opening).expect("files")

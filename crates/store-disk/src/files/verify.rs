@@ -140,13 +140,17 @@ impl Files {
         Ok(())
     }
 
-    /// All data files, with the names that they say.
+    /// All data files, with the names that they say; without those that were passed over.
     pub(crate) fn all(&self) -> Result<Vec<(String, Option<Name>)>, StoreError> {
         let failed = |error: Errno| store_error("read the directory of objects", error);
+        let passed_over = self.passed_over.lock();
         let mut found = Vec::new();
         for directory in entries(self.objects(), ".").map_err(failed)? {
             for entry in entries(self.objects(), &directory).map_err(failed)? {
                 let name = parse_name(&entry);
+                if name.is_some_and(|name| passed_over.contains(&name)) {
+                    continue;
+                }
                 found.push((format!("objects/{directory}/{entry}"), name));
             }
         }

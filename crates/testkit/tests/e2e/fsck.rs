@@ -242,6 +242,8 @@ fn a_mark_that_is_lost_is_reported_by_fsck_and_at_the_next_start() {
         let found = fsck(cluster, &["-n"])?;
         left_with(4, " 1 problems", &found)?;
         reports(&found.1, &["-OST0000: ", "ost0000/committed", "missing or damaged"])?;
+        ensure(!mark.exists(), || "`fsck -n` made it".to_owned())?;
+        left_with(1, " 0 problems", &fsck(cluster, &["-y"])?)?;
         left_with(0, " 0 problems", &fsck(cluster, &["-n"])?)?;
         fs::write(&mark, "nothing legible").context("damage the mark")?;
         let up = ["up", "--dir", &dir.to_string_lossy(), "--mount", &mnt.to_string_lossy()];

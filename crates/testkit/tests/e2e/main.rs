@@ -3,6 +3,7 @@
 //! `cargo xtask test` runs this with the binary it built (`SHEEN_BIN`); `SHEEN_TEST_LONG` asks for
 //! full sizes, `SHEEN_TEST_KEEP` keeps each file system's folder below `target/e2e`.
 
+mod administration;
 mod admission;
 mod bench;
 mod collectors;

@@ -272,3 +272,22 @@ fn on_a_terminal(cluster: &Cluster) -> Outcome {
 fn a_terminal_is_taken_over_and_given_back() {
     scene("top-terminal", 1, LIMIT, on_a_terminal);
 }
+
+#[test]
+fn a_signal_ends_it_while_a_process_stands_still() {
+    scene("top-signal", 1, LIMIT, |cluster| {
+        let server = cluster.server_pid()?;
+        stop(server)?;
+        let mut top = cluster.command(&["top", "-b", "1000"]);
+        let mut top = top.stdout(Stdio::null()).stderr(Stdio::null()).spawn().context("top")?;
+        std::thread::sleep(Duration::from_millis(1500));
+        let pid = rustix::process::Pid::from_child(&top);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).context("kill")?;
+        let ended = wait_until("its end", Duration::from_secs(5), || {
+            top.try_wait().is_ok_and(|ended| ended.is_some())
+        });
+        go_on(server)?;
+        top.wait().context("wait")?;
+        ended
+    });
+}

@@ -37,6 +37,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 pub(crate) use pools::{print as print_pools, shown as pool_names};
+pub use size::human;
 
 use crate::origins;
 use crate::output::Fault;

@@ -46,7 +46,8 @@ pub(super) fn parse_with_unit(text: &str, unit: u64) -> Option<(u64, u64)> {
 
 /// `value` in eleven columns, or with one digit behind the point and a unit in nine, as
 /// `lfs df -h` has it.
-pub(super) fn human(value: u64, base: u32) -> String {
+#[must_use]
+pub fn human(value: u64, base: u32) -> String {
     let mut scaled = value as f64;
     let mut unit = None;
     let mut units = "KMGTPE".chars();

@@ -10,6 +10,7 @@ mod table;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
 use clap::Args;
@@ -86,7 +87,7 @@ pub fn run(options: &Top, processes_of: ProcessesOf) -> Result<(), Fault> {
     }
     let stop = interrupt::listen()?;
     let source = Source { options, processes_of };
-    let first = source.read();
+    let Some(first) = source.read(stop) else { return Ok(()) };
     if first.processes == 0 {
         return Err(Fault::new(Errno::ENODEV, "sheen top: no server or mount answers here"));
     }
@@ -111,13 +112,30 @@ struct Source<'a> {
 }
 
 impl Source<'_> {
-    fn read(&self) -> Reading {
-        let processes = match (&self.options.dir, &self.options.sockets[..]) {
-            (Some(directory), _) => (self.processes_of)(directory),
-            (None, []) => processes::all(),
-            (None, paths) => paths.iter().filter_map(|path| Client::connect(path).ok()).collect(),
-        };
-        Reading::take(processes, now())
+    /// `None` if the user wants to end before there is one: a process that stands still is waited for.
+    #[expect(clippy::disallowed_methods, reason = "a tool that waits for other processes")]
+    fn read(&self, stop: &AtomicBool) -> Option<Reading> {
+        let (directory, sockets) = (self.options.dir.clone(), self.options.sockets.clone());
+        let processes_of = self.processes_of;
+        let (sender, reading) = mpsc::channel();
+        // It ends with this process if it is not waited for.
+        drop(std::thread::spawn(move || {
+            let processes = match (&directory, &sockets[..]) {
+                (Some(directory), _) => processes_of(directory),
+                (None, []) => processes::all(),
+                (None, paths) => {
+                    paths.iter().filter_map(|path| Client::connect(path).ok()).collect()
+                }
+            };
+            // After its end no one takes it.
+            _ = sender.send(Reading::take(processes, now()));
+        }));
+        loop {
+            match reading.recv_timeout(LOOK) {
+                Err(RecvTimeoutError::Timeout) if !stop.load(Ordering::Relaxed) => {}
+                read => return read.ok(),
+            }
+        }
     }
 
     /// Plain text, a block for each interval, until the reader has gone or the user wants no more.
@@ -131,7 +149,7 @@ impl Source<'_> {
                 }
                 std::thread::sleep(LOOK.min(Duration::from_secs_f64((until - now()).max(0.0))));
             }
-            let new = self.read();
+            let Some(new) = self.read(stop) else { return Ok(()) };
             let gap = if block > 0 { "\n" } else { "" };
             text_out(&format!("{gap}{}\n", table::lines(&old, &new, Sort::Name).join("\n")));
             old = new;
@@ -145,7 +163,8 @@ impl Source<'_> {
         let mut drawn = None;
         while !stop.load(Ordering::Relaxed) {
             if !view.is_paused && now() >= view.new.at + self.options.delay {
-                view.old = std::mem::replace(&mut view.new, self.read());
+                let Some(new) = self.read(stop) else { return Ok(()) };
+                view.old = std::mem::replace(&mut view.new, new);
                 drawn = None;
             }
             let size = screen.size();

@@ -1,0 +1,208 @@
+//! The targets in the directory of a file system of `sheen up`: those that it has to make, and those that are lost.
+
+use std::path::Path;
+
+use sheen_assembly::PlanKind;
+use sheen_store::StoreError;
+use sheen_store_disk::{Config, FormatOptions, OpenOptions, StoreDisk};
+use sheen_types::{Errno, TargetKind, TargetName};
+
+use super::cluster::{Cluster, is_ost};
+use super::progress::Progress;
+use super::salvage::held;
+use super::target::{is_registered, plans};
+use super::undo::Undo;
+use super::{invalid, io_fault, rediscovery};
+use sheen_tools::mkfs::{self, TargetConfig};
+use sheen_tools::output::Fault;
+
+/// OSTs of a new file system by default.
+const OSTS: u16 = 4;
+/// The least size of a target, in KiB: with less its first files find no room.
+const SIZE_KIB_MIN: u64 = 8 << 10;
+/// What a disk must have free for each OST that has no size of its own, in bytes: what a store keeps free on it, and
+/// room for first files.
+const FREE_BYTES_MIN: u64 = 68 << 20;
+
+/// What is asked of the targets that are made.
+#[derive(Clone, Copy)]
+pub(super) struct Wanted {
+    /// OSTs in all.
+    pub(super) osts: Option<u16>,
+    /// The size of new targets in KiB.
+    pub(super) size_kib: Option<u64>,
+}
+
+/// Formats the targets that are missing, if none is lost and there is room for them.
+pub(super) fn format(cluster: &Cluster, wanted: Wanted, undo: &mut Undo) -> Result<(), Fault> {
+    let missing = missing(cluster, wanted.osts)?;
+    refuse_lost(cluster)?;
+    check_sizes(cluster, &missing, wanted.size_kib)?;
+    let mut progress = Progress::new("");
+    for (name, config) in missing {
+        progress.doing(&format!("formats {name}"));
+        let capacity_bytes = wanted.size_kib.filter(|_| !config.mgs).map(|size| size << 10);
+        let format = FormatOptions {
+            capacity_bytes,
+            label: config.name(),
+            config: config.to_values(),
+            reformat: false,
+        };
+        let path = cluster.directory.join(name);
+        undo.will_format(&path, config.mgs);
+        StoreDisk::format(&path, &format).map_err(|error| mkfs::disk_fault(&error))?;
+    }
+    cluster.save()
+}
+
+/// Folders of targets that are not there, in the order in which they are made.
+fn missing(cluster: &Cluster, osts: Option<u16>) -> Result<Vec<(String, TargetConfig)>, Fault> {
+    let there = cluster.targets();
+    let has = |name: &str| there.iter().any(|path| path.ends_with(name));
+    let known = there.iter().filter(|path| is_ost(path)).count() as u16;
+    let wanted = osts.unwrap_or(if known == 0 { OSTS } else { known });
+    let fsname = cluster.fsname().unwrap_or_default().to_owned();
+    let target = |kind, index| TargetConfig {
+        kind: Some(kind),
+        fsname: fsname.clone(),
+        index,
+        ..TargetConfig::default()
+    };
+    let mgs = TargetConfig { mgs: true, ..TargetConfig::default() };
+    let mut missing =
+        vec![("mgt".to_owned(), mgs), ("mdt0000".to_owned(), target(TargetKind::Mdt, 0))];
+    missing.extend(
+        (0..wanted).map(|index| (format!("ost{index:04x}"), target(TargetKind::Ost, index))),
+    );
+    // They are made in this order: a gap is no beginning that was cut short.
+    let last = missing.iter().rposition(|(name, _)| has(name)).unwrap_or(0);
+    if let Some((name, _)) = missing[..last].iter().find(|(name, _)| !has(name)) {
+        return Err(cluster.gone(name));
+    }
+    missing.retain(|(name, _)| !has(name));
+    Ok(missing)
+}
+
+/// Refuses to go on without a target that the file system had when it was started last. One that an administrator
+/// has deactivated for good may be gone.
+fn refuse_lost(cluster: &Cluster) -> Result<(), Fault> {
+    let mgt = cluster.mgt();
+    if !mgt.join("format").exists() {
+        return Ok(());
+    }
+    let lost = match (cluster.lost(), cluster.server().pid()) {
+        (Some(lost), Some(_)) => lost,
+        (None, Some(_)) => return Ok(()),
+        (Some(lost), None) if lost.is_empty() => return Ok(()),
+        (_, None) => lost_of_mgs(cluster)?,
+    };
+    lost.first().map_or(Ok(()), |name| Err(cluster.gone(name)))
+}
+
+/// The folders that are gone of targets which the MGS has clients look for at this file system's address.
+fn lost_of_mgs(cluster: &Cluster) -> Result<Vec<String>, Fault> {
+    let Some((nid, _)) = cluster.address() else { return Ok(Vec::new()) };
+    let mut registered: Vec<TargetName> = Vec::new();
+    for directory in cluster.targets() {
+        for plan in plans(&directory)? {
+            if let PlanKind::Target(name) = plan.kind
+                && is_registered(&plan.directory)?
+            {
+                registered.push(name);
+            }
+        }
+    }
+    let mgt = cluster.mgt();
+    let store = StoreDisk::open(&mgt, &OpenOptions::default());
+    let store = store.map_err(|error| mkfs::disk_fault(&error))?;
+    let failed = |error: StoreError| Fault::new(Errno::EIO, format!("{}: {error}", mgt.display()));
+    let held = held(&store).map_err(failed)?;
+    let checked = sheen_mgs::check(&store, &held.indexes, &registered).map_err(failed)?;
+    let named = checked.named.iter().filter(|(_, nids)| nids.contains(&nid));
+    let folders = named.map(|(name, _)| folder_of(name));
+    Ok(folders.filter(|folder| !is_there(&cluster.directory.join(folder))).collect())
+}
+
+/// The folder of a target.
+pub(super) fn folder_of(name: &TargetName) -> String {
+    let kind = if name.kind == TargetKind::Mdt { "mdt" } else { "ost" };
+    format!("{kind}{:04x}", name.index)
+}
+
+fn is_there(folder: &Path) -> bool {
+    folder.join("format").exists()
+}
+
+/// That new targets have room, and that a size is asked for targets that are made.
+fn check_sizes(
+    cluster: &Cluster,
+    missing: &[(String, TargetConfig)],
+    size_kib: Option<u64>,
+) -> Result<(), Fault> {
+    let are_new = missing.iter().any(|(_, config)| !config.mgs);
+    match size_kib {
+        Some(kib) if kib < SIZE_KIB_MIN || kib.checked_mul(1 << 10).is_none() => {
+            let text = match kib < SIZE_KIB_MIN {
+                true => format!("--device-size {kib}: a target needs {SIZE_KIB_MIN} KiB at least"),
+                false => format!("--device-size {kib} is out of range"),
+            };
+            Err(invalid(text))
+        }
+        Some(kib) if !are_new => refuse_other_size(cluster, kib),
+        None if are_new => check_free(cluster, missing),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses a size that no target gets.
+fn refuse_other_size(cluster: &Cluster, kib: u64) -> Result<(), Fault> {
+    for path in cluster.targets().iter().filter(|path| !path.ends_with("mgt")) {
+        let size = size_of(path)?;
+        if size != Some(kib << 10) {
+            let has = size.map_or("that of the disk".to_owned(), |it| format!("{} KiB", it >> 10));
+            let text = format!(
+                "--device-size {kib}: it is for new targets, and none is made now; the size of {} is {has}",
+                path.display()
+            );
+            return Err(invalid(text));
+        }
+    }
+    Ok(())
+}
+
+fn size_of(path: &Path) -> Result<Option<u64>, Fault> {
+    let config = Config::load(path).and_then(|config| config.capacity_bytes(path));
+    config.map_err(|error| mkfs::disk_fault(&error))
+}
+
+/// That the disk has room for OSTs without sizes of their own, of which each keeps some of it free.
+fn check_free(cluster: &Cluster, missing: &[(String, TargetConfig)]) -> Result<(), Fault> {
+    let new = missing.iter().filter(|(_, config)| config.kind == Some(TargetKind::Ost)).count();
+    let mut osts = new as u64;
+    for path in cluster.targets().iter().filter(|path| is_ost(path)) {
+        osts += u64::from(size_of(path)?.is_none());
+    }
+    let place = &cluster.directory;
+    let disk = rustix::fs::statvfs(place).map_err(|error| io_fault(place, &error.into()))?;
+    let (free, needed) = (disk.f_bavail * disk.f_frsize, osts.max(1) * FREE_BYTES_MIN);
+    if free >= needed {
+        return Ok(());
+    }
+    let text = format!(
+        "{}: its disk has {} MiB free, and {osts} OSTs need {} MiB at least; use fewer (--osts), or give them a size \
+         (--device-size)",
+        place.display(),
+        free >> 20,
+        needed >> 20
+    );
+    Err(Fault::new(Errno::ENOSPC, text))
+}
+
+impl Cluster {
+    /// The folders that are gone of targets which the file system had when it was started last; `None` if that is
+    /// not known.
+    pub(super) fn lost(&self) -> Option<Vec<String>> {
+        let known = rediscovery::targets(&self.mgt())?;
+        Some(known.into_iter().filter(|name| !is_there(&self.directory.join(name))).collect())
+    }
+}

@@ -1,0 +1,181 @@
+//! `sheen status`: what a file system of `sheen up` is and does.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+use rustix::process::Pid;
+use sheen_control::{Answer, Client, Question};
+use sheen_store_disk::Config;
+
+use super::cluster::Cluster;
+use super::liveness::{self, Health};
+use super::orphans::Orphans;
+use sheen_tools::lfs;
+use sheen_tools::output::{self, Fault};
+
+/// How long the server may take to answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Show whether a file system of `up` runs, where it is mounted, who uses it, and its targets with their space and what
+/// is wrong with them
+#[derive(Args)]
+pub(crate) struct Status {
+    /// The directory that holds it
+    #[arg(long, value_name = "DIR")]
+    dir: PathBuf,
+}
+
+/// One line each: the file system, the mount, every target.
+pub(crate) fn status(options: &Status) -> Result<(), Fault> {
+    if let Some(orphans) = Orphans::of(&options.dir) {
+        return Err(orphans.fault());
+    }
+    let mut cluster = Cluster::open(&options.dir)?;
+    cluster.adopt()?;
+    cluster.say_traced();
+    let Some(fsname) = cluster.fsname() else { return Err(cluster.nothing()) };
+    let shown = Shown::of(&cluster);
+    output::line(format_args!("file system: {fsname}"));
+    output::line(format_args!("server:      {}", server(&cluster)));
+    output::line(format_args!("mgs:         {}", cluster.get("nid").unwrap_or("not started yet")));
+    let (state, point) = mount(&cluster);
+    output::line(format_args!("mount:       {state}"));
+    output::line(format_args!("mounted on:  {point}"));
+    if let Some(clients) = shown.clients(fsname) {
+        output::line(format_args!("clients:     {clients}"));
+    }
+    for path in cluster.targets() {
+        let label = Config::load(&path).ok().and_then(|config| config.values.get("label").cloned());
+        let label = label.unwrap_or_default();
+        let state = shown.target(&label);
+        output::line(format_args!("target:      {label:<16} {}{state}", path.display()));
+    }
+    for name in cluster.lost().unwrap_or_default() {
+        let path = cluster.directory.join(&name);
+        output::line(format_args!("target:      {:<16} {}, LOST", "", path.display()));
+    }
+    Ok(())
+}
+
+fn running(pid: Option<Pid>) -> String {
+    pid.map_or("stopped".to_owned(), |pid| format!("running, pid {pid}"))
+}
+
+fn server(cluster: &Cluster) -> String {
+    if cluster.is_served_elsewhere() {
+        return "running in another PID namespace".to_owned();
+    }
+    let hint = liveness::server_health(&cluster.server()).hint();
+    format!("{}{hint}", running(cluster.server().pid()))
+}
+
+/// The state of the mount, and where it is mounted.
+fn mount(cluster: &Cluster) -> (String, String) {
+    let (daemon, kernel_mount) = (cluster.mount(), cluster.kernel_mount());
+    let (health, found) = (cluster.health(), kernel_mount.found());
+    let state = running(daemon.pid());
+    let known = cluster.get("mount");
+    let point = found.map_or("nothing".to_owned(), |at| at.display().to_string());
+    match (health, known) {
+        (Health::Alive(_), None) => (format!("{state}, begins"), point),
+        (Health::Alive(_), Some(known)) if point == "nothing" => {
+            let keeps = liveness::keeps(&daemon, &kernel_mount);
+            (format!("{state}, not mounted here on {known}: it runs {keeps}"), point)
+        }
+        (Health::Alive(late), Some(known)) if !kernel_mount.is_seen_at(Path::new(known)) => {
+            let hint = Health::Alive(late).hint();
+            (format!("{state}{hint}, not seen on {known}"), point)
+        }
+        (Health::Dead, Some(_)) if point != "nothing" => {
+            match liveness::is_answering(&kernel_mount) {
+                true => ("running in another PID namespace".to_owned(), point),
+                false => (
+                    format!(
+                        "{state}, but left at its mount point: `sheen up` or `sheen down` detaches it"
+                    ),
+                    point,
+                ),
+            }
+        }
+        (health, _) => (format!("{state}{}", health.hint()), point),
+    }
+}
+
+/// What the server shows of its targets.
+#[derive(Default)]
+struct Shown(BTreeMap<String, String>);
+
+impl Shown {
+    /// Empty if no server answers.
+    fn of(cluster: &Cluster) -> Self {
+        let Some(pid) = cluster.server().pid() else { return Self::default() };
+        let path = super::sockets().join(format!("server-{pid}.sock"));
+        let Ok(mut client) = Client::connect_within(&path, PATIENCE) else {
+            return Self::default();
+        };
+        let mut all = BTreeMap::new();
+        for leaf in ["num_exports", "kbytestotal", "kbytesavail", "recovery_status", "state"] {
+            let question = Question::Get { pattern: format!("*.*.{leaf}") };
+            let Ok(Answer::Shown(shown)) = client.ask(&question) else { break };
+            all.extend(shown.into_iter().map(|it| (it.name, it.value)));
+        }
+        let question = Question::Get { pattern: "health_check".to_owned() };
+        if let Ok(Answer::Shown(shown)) = client.ask(&question) {
+            all.extend(shown.into_iter().map(|it| (it.name, it.value)));
+        }
+        Self(all)
+    }
+
+    fn value(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str)
+    }
+
+    /// How many clients the MDT has.
+    fn clients(&self, fsname: &str) -> Option<&str> {
+        self.value(&format!("mdt.{fsname}-MDT0000.num_exports")).map(str::trim)
+    }
+
+    /// Space and state of a target, as they follow its path.
+    fn target(&self, label: &str) -> String {
+        let osd = |leaf: &str| {
+            self.value(&format!("osd-sheen.{label}.{leaf}"))?.trim().parse::<u64>().ok()
+        };
+        let mut text = String::new();
+        if let Some((total, available)) = osd("kbytestotal").zip(osd("kbytesavail")) {
+            let [total, available] = [total, available].map(size);
+            text += &format!(", {available} of {total} available");
+        }
+        let recovery = ["mdt", "obdfilter"]
+            .iter()
+            .find_map(|kind| self.value(&format!("{kind}.{label}.recovery_status")));
+        if let Some(recovery) = recovery.filter(|text| text.contains("status: RECOVERING")) {
+            let value = |key: &str| {
+                let line = recovery.lines().find_map(|line| line.strip_prefix(key));
+                line.unwrap_or_default().trim().to_owned()
+            };
+            let (clients, left) = (value("connected_clients:"), value("time_remaining:"));
+            text += &format!(", RECOVERING: {clients} clients are back, at most {left} s more");
+        }
+        let osp = format!("osp.{label}-osc-MDT0000.state");
+        let state = self.value(&osp).and_then(|text| text.lines().find_map(state_of));
+        if let Some(state) = state.filter(|state| *state != "FULL") {
+            text += &format!(", the MDT's connection is {state}");
+        }
+        let unhealthy = format!("device {label} reported unhealthy");
+        if self.value("health_check").is_some_and(|text| text.lines().any(|it| it == unhealthy)) {
+            text += ", NOT HEALTHY";
+        }
+        text
+    }
+}
+
+fn state_of(line: &str) -> Option<&str> {
+    line.strip_prefix("current_state:").map(str::trim)
+}
+
+/// KiB as people read them.
+fn size(kib: u64) -> String {
+    lfs::human(kib << 10, 1 << 10).trim().to_owned()
+}

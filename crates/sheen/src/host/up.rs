@@ -1,0 +1,389 @@
+//! `sheen up`: formats what is missing, starts what does not run, mounts.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use sheen_fuse::KernelMount;
+use sheen_io_os::SocketFolder;
+use sheen_store_disk::StoreDisk;
+use sheen_types::{Errno, Nid};
+
+use super::cluster::{Cluster, MOUNT_DEVICE, MOUNT_OPTIONS, PATIENCE, is_ost};
+use super::liveness::{self, Health};
+use super::server::Accept;
+use super::undo::Undo;
+use super::{
+    PORT, addresses, folder_fault, invalid, io_fault, missing, mount, mount_source, private,
+    rediscovery,
+};
+use sheen_tools::mkfs;
+use sheen_tools::output::{self, Fault};
+
+/// Port for those who may not use Lustre's.
+const PORT_UNPRIVILEGED: u16 = 9988;
+/// The server's `obd_timeout`, in seconds: no peer on one machine is far away.
+const TIMEOUT: u64 = 20;
+/// Seconds that a restarted server waits for clients: those that live come back within two.
+const RECOVERY: u64 = 15;
+
+/// Start a whole file system on this machine and mount it; format it if there is none
+///
+/// If that fails, everything that it created is removed again.
+/// If the directory's `run` is lost, name and address are taken from the targets.
+///
+/// The server and the mount log to run/server.log and run/mount.log in the directory: who connects, what recovers and
+/// what is wrong, or what SHEEN_LOG says (warn, debug), at most a line a second of each kind, with a count of those left out. A log of 16 MiB is renamed
+/// to .1, the older ones to .2 and so on; four are kept.
+#[derive(Args)]
+pub(crate) struct Up {
+    /// The directory that holds it
+    #[arg(long, value_name = "DIR")]
+    dir: PathBuf,
+    /// Where to mount it
+    #[arg(long, value_name = "MNT")]
+    mount: PathBuf,
+    /// Metadata targets
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    mdts: u16,
+    /// Object storage targets [default: 4, or those that are there]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    osts: Option<u16>,
+    /// Name of the file system [default: sheen, or its name]
+    #[arg(long, value_name = "NAME")]
+    fsname: Option<String>,
+    /// TCP port of LNet [default: 988 for root, 9988 for other users]
+    #[arg(long, value_name = "PORT")]
+    port: Option<u16>,
+    /// Let other machines and users connect by TCP too, at this address or at its own of this machine, from now
+    /// on; `none` for no longer [default: as before, at first only through sockets in the directory]
+    #[arg(long, value_name = "NID", num_args = 0..=1, default_missing_value = "own")]
+    #[arg(value_parser = Listen::parse)]
+    listen: Option<Listen>,
+    /// Whom to let connect by TCP, as `sheen server --accept`, from now on [default: as before]. With `all`
+    /// other users mount, too: their clients need not listen at the port, which may be root's
+    #[arg(long, value_enum, value_name = "WHOM")]
+    accept: Option<Accept>,
+    /// Size of new targets in KiB [default: that of the disk]
+    #[arg(long, value_name = "KB")]
+    device_size: Option<u64>,
+    /// Serve the servers' OpenMetrics, as `sheen server --metrics`, from now on; `none` for no longer
+    /// [default: as before]
+    #[arg(long, value_name = "ADDR", value_parser = Metrics::parse)]
+    metrics: Option<Metrics>,
+    /// Mount options, as for `sheen mount`
+    #[arg(short = 'o', value_name = "OPTIONS")]
+    options: Option<String>,
+}
+
+/// Where the servers' counts are to be had.
+#[derive(Clone, Copy)]
+struct Metrics(Option<SocketAddr>);
+
+impl Metrics {
+    fn parse(text: &str) -> Result<Self, String> {
+        match text {
+            "none" => Ok(Self(None)),
+            text => sheen_control::page_address(text).map(|address| Self(Some(address))),
+        }
+    }
+}
+
+/// By TCP, beside the sockets in the directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Listen {
+    /// At the address on the loopback network that the directory's name gives.
+    Own,
+    At(Nid),
+    None,
+}
+
+impl Listen {
+    fn parse(text: &str) -> Result<Self, String> {
+        match text {
+            "own" => Ok(Self::Own),
+            "none" => Ok(Self::None),
+            text => text.parse().map(Self::At).map_err(|_| format!("{text}: not a NID")),
+        }
+    }
+}
+
+/// Formats what is missing, starts what does not run, mounts.
+pub(crate) fn up(options: &Up) -> Result<(), Fault> {
+    if options.mdts != 1 {
+        let text = format!(
+            "--mdts {}: only one metadata target is supported yet; use --mdts 1",
+            options.mdts
+        );
+        return Err(invalid(text));
+    }
+    mount::check_point(&options.mount)?;
+    sheen_fuse::check_device().map_err(|error| Fault::new(error.errno(), error.to_string()))?;
+    let mut undo = Undo::of(&options.dir);
+    let begun = private::top(&options.dir).and_then(|()| Cluster::locked(&options.dir));
+    let (cluster, done) = match begun {
+        Err(fault) => (None, Err(fault)),
+        Ok((mut cluster, lock)) => {
+            let done = bring_up(&mut cluster, options, &mut undo);
+            (Some((cluster, lock)), done)
+        }
+    };
+    // The lock is held until all is taken back.
+    done.map_err(|fault| undo.run(cluster.as_ref().map(|(cluster, _)| cluster), fault))
+}
+
+fn bring_up(cluster: &mut Cluster, options: &Up, undo: &mut Undo) -> Result<(), Fault> {
+    if cluster.is_served_elsewhere() {
+        return Err(cluster.served_elsewhere());
+    }
+    settle(cluster, options)?;
+    let wanted = missing::Wanted { osts: options.osts, size_kib: options.device_size };
+    missing::format(cluster, wanted, undo)?;
+    report_lost_marks(cluster);
+    start_server(cluster, options, undo)?;
+    start_mount(cluster, options)
+}
+
+/// Name and number of targets: what was decided earlier stays.
+fn settle(cluster: &mut Cluster, options: &Up) -> Result<(), Fault> {
+    let known = cluster.get("fsname").map(str::to_owned);
+    let name = match (&known, &options.fsname) {
+        (Some(known), Some(asked)) if known != asked => {
+            let place = cluster.directory.display();
+            let text = format!("{place} holds file system {known}, not {asked}");
+            return Err(invalid(text));
+        }
+        (Some(known), _) => known.clone(),
+        (None, asked) => asked.clone().unwrap_or_else(|| "sheen".to_owned()),
+    };
+    mkfs::check_fsname(&name)?;
+    let there = cluster.targets().iter().filter(|path| is_ost(path)).count() as u16;
+    if let Some(asked) = options.osts.filter(|asked| *asked < there) {
+        let place = cluster.directory.display();
+        let text = format!("{place} has {there} OSTs; --osts {asked} would leave some out");
+        return Err(invalid(text));
+    }
+    if cluster.server().pid().is_some() {
+        refuse_to_change(cluster, options, there)?;
+    }
+    cluster.values.insert("fsname".to_owned(), name);
+    Ok(())
+}
+
+/// What a server that runs does not take.
+fn refuse_to_change(cluster: &Cluster, options: &Up, there: u16) -> Result<(), Fault> {
+    let more = options.osts.filter(|asked| *asked > there);
+    let port = options.port.filter(|asked| cluster.address().is_some_and(|it| it.1 != *asked));
+    let asked = match (more, port) {
+        (Some(osts), _) => format!("--osts {osts}: its server runs with {there}"),
+        (None, Some(port)) => format!("--port {port}: its server runs at another one"),
+        (None, None) => return Ok(()),
+    };
+    Err(Fault::new(Errno::EBUSY, format!("{asked}; run `sheen down` first")))
+}
+
+/// Reports targets of which it is unknown whether all is there that was acknowledged as durable.
+fn report_lost_marks(cluster: &Cluster) {
+    for folder in
+        cluster.targets().iter().filter(|path| StoreDisk::lacks_mark(path).is_ok_and(|lacks| lacks))
+    {
+        output::line(format_args!(
+            "{}: missing or damaged: cannot verify that all that was acknowledged as durable is there",
+            folder.join("committed").display()
+        ));
+    }
+}
+
+/// Starts the server process unless it runs; at the NID it had, so that clients find it again.
+fn start_server(cluster: &mut Cluster, options: &Up, undo: &mut Undo) -> Result<(), Fault> {
+    let before = cluster.values.clone();
+    remember(cluster, options)?;
+    if let Some(pid) = cluster.server().settled(PATIENCE)? {
+        if !cluster.sockets().exists() {
+            let text = format!(
+                "{} is missing, and without it no client reaches its server, pid {}: run `sheen down` first",
+                cluster.sockets().display(),
+                pid.as_raw_nonzero()
+            );
+            return Err(Fault::new(Errno::EBUSY, text));
+        }
+        let health = liveness::server_health(&cluster.server());
+        if health.hangs() {
+            return Err(liveness::server_hangs(&cluster.server(), &health));
+        }
+        return match cluster.values == before {
+            true => Ok(()),
+            false => {
+                let text = "its server runs with its former options; run `sheen down` first";
+                Err(Fault::new(Errno::EBUSY, text))
+            }
+        };
+    }
+    private::directory(&cluster.sockets())?;
+    let folder = SocketFolder::open(&cluster.sockets());
+    let folder = folder.map_err(|error| folder_fault(&cluster.sockets(), &error))?;
+    let (nid, port) = settle_address(cluster, options, &folder)?;
+    cluster.save()?;
+    fs::write(cluster.run().join("mgs.nid"), format!("{nid}\n"))
+        .map_err(|error| io_fault(&cluster.run(), &error))?;
+    undo.will_announce(mount_source::link(nid, port));
+    mount_source::announce(nid, port, folder.path())?;
+    undo.will_start();
+    rediscovery::note(&cluster.mgt(), (nid, port), &cluster.targets())?;
+    cluster.server().start(&server_arguments(cluster, nid, port))
+}
+
+/// Keeps the options of `up` that hold for later starts of the server, too.
+fn remember(cluster: &mut Cluster, options: &Up) -> Result<(), Fault> {
+    let mut set = |key: &str, value: Option<String>| match value {
+        Some(value) => drop(cluster.values.insert(key.to_owned(), value)),
+        None => drop(cluster.values.remove(key)),
+    };
+    if let Some(Metrics(address)) = options.metrics {
+        set("metrics", address.map(|address| address.to_string()));
+    }
+    match options.listen {
+        Some(Listen::None) => set("listen", None),
+        Some(Listen::Own | Listen::At(_)) => set("listen", Some("tcp".to_owned())),
+        None => {}
+    }
+    if let Some(accept) = options.accept {
+        set("accept", Some(accept.word().to_owned()));
+    }
+    let known: Option<Nid> = cluster.get("nid").and_then(|nid| nid.parse().ok());
+    match (options.listen, known) {
+        (Some(Listen::At(asked)), Some(known)) if asked != known => {
+            let text = format!(
+                "its configuration names {known}, which stays: --listen {asked} is for a new file system"
+            );
+            Err(invalid(text))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// NID and port: those it had, or those it gets.
+fn settle_address(
+    cluster: &mut Cluster,
+    options: &Up,
+    folder: &SocketFolder,
+) -> Result<(Nid, u16), Fault> {
+    let default = if rustix::process::geteuid().is_root() { PORT } else { PORT_UNPRIVILEGED };
+    let known = cluster.get("port").and_then(|port| port.parse().ok());
+    let port = options.port.or(known).unwrap_or(default);
+    let known: Option<Nid> = cluster.get("nid").and_then(|nid| nid.parse().ok());
+    let block = addresses::block_of(&cluster.directory.to_string_lossy());
+    let taken = |text: String| Fault::new(Errno::EADDRINUSE, text);
+    let is_free = |nid: &Nid| !mount_source::is_of_another(*nid, port, folder.path());
+    let nid = match (known, options.listen) {
+        (Some(nid), _) | (None, Some(Listen::At(nid))) => Some(nid).filter(is_free),
+        (None, Some(Listen::Own)) => Some(addresses::free_in(block, port).map_err(taken)?),
+        (None, _) => addresses::all_in(block).find(is_free),
+    };
+    let nid = nid.ok_or_else(|| {
+        taken(format!("another file system of `sheen up` is in use at its address and port {port}"))
+    })?;
+    cluster.values.insert("nid".to_owned(), nid.to_string());
+    cluster.values.insert("port".to_owned(), port.to_string());
+    Ok((nid, port))
+}
+
+fn server_arguments(cluster: &Cluster, nid: Nid, port: u16) -> Vec<String> {
+    let mut arguments = vec!["server".to_owned()];
+    let mut add = |option: &str, value: &str| {
+        arguments.extend([option.to_owned(), value.to_owned()]);
+    };
+    add("--nid", &nid.to_string());
+    add("--port", &port.to_string());
+    add("--timeout", &TIMEOUT.to_string());
+    add("--recovery-time-soft", &RECOVERY.to_string());
+    add("--sockets", &cluster.sockets().to_string_lossy());
+    match (cluster.get("listen"), cluster.get("accept")) {
+        (None, _) => add("--accept", Accept::None.word()),
+        (Some(_), Some(accept)) => add("--accept", accept),
+        (Some(_), None) => {}
+    }
+    if let Some(address) = cluster.get("metrics") {
+        add("--metrics", address);
+    }
+    // All its targets are in this one process.
+    arguments.push("--no-new-targets".to_owned());
+    arguments.extend(cluster.targets().iter().map(|path| path.to_string_lossy().into_owned()));
+    arguments
+}
+
+/// Mounts unless it is mounted there already.
+fn start_mount(cluster: &mut Cluster, options: &Up) -> Result<(), Fault> {
+    let path = mount::absolute(&options.mount)?;
+    let path_text = path.to_string_lossy().into_owned();
+    let health = cluster.health();
+    if let Health::Hangs(what) = &health {
+        let known = cluster.get("mount").map_or(path, PathBuf::from);
+        return Err(liveness::hangs(&cluster.mount(), &known, what));
+    }
+    if health != Health::Dead {
+        return keep_mount(cluster, &path, options.options.as_deref());
+    }
+    // A mount process that was killed leaves a mount point that answers nothing.
+    if cluster.get("mount") == Some(&path_text) {
+        liveness::detach_dead(&cluster.kernel_mount())?;
+    }
+    // By the directory, as another file system may have taken its place at the address by now.
+    let source = cluster.directory.to_string_lossy().into_owned();
+    let settings = options.options.as_deref().unwrap_or_default();
+    let arguments =
+        ["mount", "--foreground", "-o", settings, &source, &path_text].map(str::to_owned);
+    cluster.mount().start(&arguments)?;
+    let place = KernelMount::newest_at(&path);
+    let values = [("mount", Some(&*path_text)), (MOUNT_DEVICE, place.device())];
+    let values = values.into_iter().chain([(MOUNT_OPTIONS, options.options.as_deref())]);
+    cluster.values.remove(MOUNT_OPTIONS);
+    for (key, value) in values {
+        cluster.values.extend(value.map(|value| (key.to_owned(), value.to_owned())));
+    }
+    if !place.is_seen_at(&path) {
+        let fault = liveness::elsewhere(&cluster.mount(), &place);
+        cluster.mount().stop(PATIENCE);
+        return Err(fault);
+    }
+    cluster.save()
+}
+
+/// That the mount which runs is the one that is asked for, and is seen at its mount point: programs would write into
+/// the directory below.
+fn keep_mount(cluster: &Cluster, path: &Path, options: Option<&str>) -> Result<(), Fault> {
+    let (daemon, place) = (cluster.mount(), cluster.kernel_mount());
+    let busy = |text: String| Err(Fault::new(Errno::EBUSY, text));
+    match (cluster.get("mount"), place.found()) {
+        (Some(known), found) if Path::new(known) == path => match found {
+            None => return Err(liveness::elsewhere(&daemon, &place)),
+            Some(_) if place.is_seen_at(path) => {}
+            Some(at) => {
+                let (path, at) = (path.display(), at.display());
+                return busy(format!(
+                    "{path} does not show the file system, which is mounted on {at}: something else is mounted over \
+                     it, or it was moved; undo that, or run `sheen down` first"
+                ));
+            }
+        },
+        (known, _) => {
+            let known = known.unwrap_or("elsewhere");
+            return busy(format!("it is mounted on {known}; run `sheen down` first"));
+        }
+    }
+    let known = cluster.get(MOUNT_OPTIONS).unwrap_or_default();
+    match options.filter(|asked| words_of(asked) != words_of(known)) {
+        Some(asked) => busy(format!(
+            "-o {asked}: it is mounted with {}; run `sheen down` first",
+            if known.is_empty() { "no options".to_owned() } else { format!("-o {known}") }
+        )),
+        None => Ok(()),
+    }
+}
+
+/// The options in a list; their order makes no difference unless they contradict each other.
+fn words_of(options: &str) -> BTreeSet<&str> {
+    options.split(',').filter(|word| !word.is_empty()).collect()
+}
