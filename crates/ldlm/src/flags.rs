@@ -18,40 +18,38 @@ impl LockFlags {
     /// Replay: the lock was waiting. Reply: the lock is on the waiting list.
     pub const BLOCK_WAIT: Self = Self(0x8);
     /// Lock ahead: fail with `EAGAIN` on any conflict, revoke nothing.
-    pub const SPECULATIVE: Self = Self(0x10);
+    pub(crate) const SPECULATIVE: Self = Self(0x10);
     /// In a reply or completion callback: a blocking callback is due at once, so cancel as soon as
     /// the lock's user is done.
     pub const AST_SENT: Self = Self(0x20);
     /// This enqueue re-creates, after a server restart, a lock that the client holds.
-    pub const REPLAY: Self = Self(0x100);
+    pub(crate) const REPLAY: Self = Self(0x100);
     /// Run the intent, take no lock.
-    pub const INTENT_ONLY: Self = Self(0x200);
+    pub(crate) const INTENT_ONLY: Self = Self(0x200);
     /// The request carries an intent.
     pub const HAS_INTENT: Self = Self(0x1000);
     /// Completion of a flock that would have made a circle: it failed with `EDEADLK`.
-    pub const FLOCK_DEADLOCK: Self = Self(0x8000);
+    pub(crate) const FLOCK_DEADLOCK: Self = Self(0x8000);
     /// Callback: discard dirty data, the object is about to be destroyed.
-    pub const DISCARD_DATA: Self = Self(0x1_0000);
+    pub(crate) const DISCARD_DATA: Self = Self(0x1_0000);
     /// Reply: wait for the completion callback without a timeout.
-    pub const NO_TIMEOUT: Self = Self(0x2_0000);
+    pub(crate) const NO_TIMEOUT: Self = Self(0x2_0000);
     /// Fail with `EAGAIN` instead of waiting for a group lock or a flock.
     pub const BLOCK_NOWAIT: Self = Self(0x4_0000);
     /// Only return a conflicting lock (`F_GETLK`).
     pub const TEST_LOCK: Self = Self(0x8_0000);
     /// The lock is to be cancelled, not kept, when it is revoked.
-    pub const CANCEL_ON_BLOCK: Self = Self(0x80_0000);
+    pub(crate) const CANCEL_ON_BLOCK: Self = Self(0x80_0000);
     /// Grant what was asked for, no wider extent.
     pub const NO_EXPANSION: Self = Self(0x2000_0000);
     /// Fail instead of waiting on a contended resource (Lustre no longer sends it).
-    pub const DENY_ON_CONTENTION: Self = Self(0x4000_0000);
+    pub(crate) const DENY_ON_CONTENTION: Self = Self(0x4000_0000);
     /// Enqueue: the blocking callbacks that this request causes carry `DISCARD_DATA`.
     pub const AST_DISCARD_DATA: Self = Self(0x8000_0000);
 
     /// Ours: any conflict answers [`crate::server::Enqueued::WouldBlock`] and leaves no trace, no
     /// callback is sent. For try-locks of the server and for glimpses.
     pub const TRY: Self = Self(1 << 40);
-    /// Ours: the request is marked as re-sent, so look first whether its lock is there.
-    pub const RESENT: Self = Self(1 << 41);
 
     /// What an enqueue request's `lock_flags` may say; other bits are dropped
     /// (`LDLM_FL_WIRE_REQ_FLAGS_MASK`).
@@ -86,13 +84,13 @@ impl LockFlags {
 
     /// Whether any of `other` is set.
     #[must_use]
-    pub const fn intersects(self, other: Self) -> bool {
+    pub(crate) const fn intersects(self, other: Self) -> bool {
         self.0 & other.0 != 0
     }
 
     /// Both together.
     #[must_use]
-    pub const fn union(self, other: Self) -> Self {
+    pub(crate) const fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 

@@ -19,7 +19,7 @@ pub enum LockKind {
 
 impl LockKind {
     /// All kinds.
-    pub const ALL: [LockKind; 4] = [Self::Plain, Self::Extent, Self::Flock, Self::InodeBits];
+    pub(crate) const ALL: [LockKind; 4] = [Self::Plain, Self::Extent, Self::Flock, Self::InodeBits];
 
     /// From the wire's number.
     #[must_use]
@@ -107,7 +107,7 @@ impl Policy {
 
     /// The group of a group lock.
     #[must_use]
-    pub const fn gid(&self) -> u64 {
+    pub(crate) const fn gid(&self) -> u64 {
         match self {
             Self::Extent { gid, .. } | Self::InodeBits { gid, .. } => *gid,
             Self::Plain | Self::Flock { .. } => 0,

@@ -37,6 +37,20 @@ enum User {
     Using { handle: LockHandle, mode: LockMode, until: u64 },
 }
 
+/// What a target answers to an enqueue that comes again, whose lock is there.
+fn answer_again(lock: server::LockInfo) -> Enqueued {
+    let server::LockInfo { handle, desc, is_waited_for, .. } = lock;
+    match desc.granted {
+        Some(mode) => Enqueued::Granted(server::Granted {
+            handle,
+            mode,
+            policy: desc.policy,
+            flags: LockFlags::LOCK_CHANGED | LockFlags::AST_SENT.when(is_waited_for),
+        }),
+        None => Enqueued::Waiting { handle, flags: LockFlags::BLOCK_WAIT },
+    }
+}
+
 struct Client {
     namespace: client::Namespace,
     users: [User; 3],
@@ -163,15 +177,8 @@ impl World {
         let mut actions = Vec::new();
         let answered = self.answers.get(&(client, xid)).copied();
         let answer = match (answered, request) {
-            (Some(answer), Request::Enqueue { request, handle }) => {
-                match self.server.find(client, handle) {
-                    Some(_) => {
-                        let flags = request.flags | LockFlags::RESENT;
-                        let again = Enqueue { flags, ..request };
-                        Some(self.server.enqueue(now, again, &mut actions))
-                    }
-                    None => answer,
-                }
+            (Some(answer), Request::Enqueue { handle, .. }) => {
+                self.server.find(client, handle).map(answer_again).or(answer)
             }
             (Some(answer), _) => answer,
             (None, Request::Enqueue { request, .. }) => {

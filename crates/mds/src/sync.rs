@@ -29,7 +29,7 @@ impl Mdt {
         if layout.as_ref().and_then(dom::part_of).is_some() {
             self.dom.brw.make_durable(context, fid).await?;
         }
-        context.target.all_committed().await?;
+        context.target.wait_until_all_committed().await?;
         let body = self.body(&inode, layout.is_some());
         Ok(Outcome::ok(MdsSyncReply { mdt_body: Some(body), ..MdsSyncReply::default() }))
     }

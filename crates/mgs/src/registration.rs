@@ -38,7 +38,7 @@ impl Registration {
     ///
     /// # Errors
     /// [`Errno::EINVAL`] for a target that is neither MDT nor OST, or a bad name.
-    pub fn from_info(
+    pub(crate) fn from_info(
         info: &MgsTargetInfo,
         nidlist: Option<&MgsTargetNidlist>,
     ) -> Result<Self, Errno> {
@@ -75,7 +75,7 @@ impl Registration {
 
     /// What goes back to the target.
     #[must_use]
-    pub fn to_info(&self, asked: &MgsTargetInfo) -> MgsTargetInfo {
+    pub(crate) fn to_info(&self, asked: &MgsTargetInfo) -> MgsTargetInfo {
         MgsTargetInfo {
             index: u32::from(self.name.index),
             flags: self.flags,

@@ -116,7 +116,10 @@ impl Mgs {
     /// # Errors
     /// [`Errno::EALREADY`] for an index in use, [`Errno::ENOENT`] for a target that claims to be
     /// known and is not, [`Errno::EINVAL`] for one without NIDs.
-    pub async fn register(&self, mut registration: Registration) -> Result<Registration, Errno> {
+    pub(crate) async fn register(
+        &self,
+        mut registration: Registration,
+    ) -> Result<Registration, Errno> {
         let target = self.target()?;
         let now = target.world().clock.wall().seconds;
         let changed = registration::register(&self.state, &mut registration, now)?;
@@ -132,7 +135,7 @@ impl Mgs {
     ///
     /// # Errors
     /// [`Errno::ENOENT`] for a file system that is not known.
-    pub fn ready(&self, registration: &Registration) -> Result<(), Errno> {
+    pub(crate) fn ready(&self, registration: &Registration) -> Result<(), Errno> {
         let target = self.target()?;
         let name = &registration.name;
         if !self.state.knows(&name.fsname) {

@@ -66,7 +66,7 @@ impl Ost {
         // The MDT gives these objects to files as soon as it has the answer, and clients keep no
         // copy of what they wrote and saw answered: an object must not be lost after that. What was
         // written lies in its file, so its record is all that has to be durable.
-        let durable = context.target.committed(context.transno()).await;
+        let durable = context.target.wait_until_committed(context.transno()).await;
         durable.map_err(|errno| context.fails_all_the_same(errno))?;
         let oi = match number {
             sheen_types::fid_seq::OST_MDT0 => OstId::of_id(after),

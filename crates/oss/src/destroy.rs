@@ -48,12 +48,12 @@ impl Ost {
             // Gone, but perhaps only in memory.
             let target = &context.target;
             let now = target.transact_locally(Transaction::new()).map_err(store_errno)?;
-            target.committed(now).await?;
+            target.wait_until_committed(now).await?;
             return Err(Errno::ENOENT);
         }
         let done = context.target.transact(context, change, ReplyRecording::Idempotent);
         let transno = done.map_err(store_errno)?;
-        let durable = context.target.committed(transno).await;
+        let durable = context.target.wait_until_committed(transno).await;
         durable.map_err(|errno| context.fails_all_the_same(errno))?;
         let ost_body = Some(OstBody { oa });
         Ok(Outcome::ok(OstDestroyReply { ost_body, ..OstDestroyReply::default() }))

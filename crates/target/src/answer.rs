@@ -19,7 +19,7 @@ use crate::target::Target;
 impl Outcome {
     /// The error that an answer reports: by its status, or else by its intent's. 0 for none.
     #[must_use]
-    pub fn error(&self) -> i32 {
+    pub(crate) fn error(&self) -> i32 {
         match self.status.min(0) {
             // In 32 bits, whichever sign they are taken for.
             0 => self.reply.as_ref().and_then(intent_of).map_or(0, |lock| lock.policy_res2 as i32),

@@ -28,7 +28,7 @@ pub enum Limit {
 
 impl Limit {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Exports, Self::Locks, Self::Opens, Self::Callbacks];
+    pub(crate) const ALL: [Self; 4] = [Self::Exports, Self::Locks, Self::Opens, Self::Callbacks];
 }
 
 /// The limits of each client of a target.
@@ -83,7 +83,7 @@ impl Budget {
     }
 
     /// A client wanted more and was refused.
-    pub fn refuse(&self, limit: Limit) {
+    pub(crate) fn refuse(&self, limit: Limit) {
         self.refused[limit as usize].fetch_add(1, Ordering::Relaxed);
     }
 

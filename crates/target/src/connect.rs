@@ -463,7 +463,7 @@ impl Target {
     /// Evicts a client: its locks, open handles and records are gone, and it finds out with its
     /// next request. Other clients get its locks when no restart of ours can bring it back with
     /// them.
-    pub async fn evict(self: &Arc<Self>, export: &Arc<Export>) {
+    pub(crate) async fn evict(self: &Arc<Self>, export: &Arc<Export>) {
         let is_awaited = export.state() == ExportState::Awaited;
         self.drop_export(export, if is_awaited { Leaving::Stale } else { Leaving::Evicted }).await;
     }

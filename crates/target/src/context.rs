@@ -80,7 +80,7 @@ impl Context {
 
     /// Whether the client may have sent this before.
     #[must_use]
-    pub fn is_resent(&self) -> bool {
+    pub(crate) fn is_resent(&self) -> bool {
         self.body.flags.contains(MsgFlags::RESENT)
     }
 

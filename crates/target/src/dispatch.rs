@@ -24,7 +24,7 @@ use sheen_wire::ptlrpc::MsgFlags;
 use crate::context::Context;
 use crate::export::{Export, ExportState};
 use crate::fault::{FaultAction, FaultSite};
-use crate::in_work::{CurrentWait, RunningRequest, followed};
+use crate::in_work::{RunningRequest, followed};
 use crate::last_rcvd::ReplyRecord;
 use crate::operations::{Leaving, Outcome};
 use crate::replays::FalseReplay;
@@ -109,17 +109,9 @@ impl Target {
             return self.refuse(incoming.replier, Errno::ENOTCONN);
         };
         self.record_client(export.uuid());
-        match self.check(&export, &incoming).and_then(|()| self.may_ask(&export, &incoming)) {
-            Ok(()) => {}
-            Err(Refused::Dropped) => {
-                self.stats.dropped.fetch_add(1, Ordering::Relaxed);
-                return;
-            }
-            Err(Refused::With(errno)) => return self.refuse(incoming.replier, errno),
-            Err(Refused::FalseReplay(why)) => {
-                self.fail_export(&export, why);
-                return self.refuse(incoming.replier, Errno::ENODEV);
-            }
+        let checked = self.check(&export, &incoming);
+        if let Err(refused) = checked.and_then(|()| self.may_ask(&export, &incoming)) {
+            return self.answer_refused(&export, refused, incoming.replier);
         }
         let IncomingRequest {
             from,
@@ -132,9 +124,8 @@ impl Target {
             reply_bytes_max,
             ..
         } = incoming;
-        let current = CurrentWait::default();
-        let waits_for = current.clone();
-        let in_work = RunningRequest { newer: None, kind, arrived, waits_for, is_reported: false };
+        let in_work = RunningRequest::new(kind, arrived);
+        let current = in_work.waits_for.clone();
         let begun = InProgress::begin(&export, xid, in_work, replier);
         let Some((mut progress, replier)) = begun else { return };
         let context = Context {
@@ -169,6 +160,17 @@ impl Target {
         if tracing::enabled!(tracing::Level::DEBUG) {
             let span = tracing::Span::current();
             span.record("target", self.name()).record("client", client.as_str());
+        }
+    }
+
+    fn answer_refused(self: &Arc<Self>, export: &Arc<Export>, refused: Refused, replier: Replier) {
+        match refused {
+            Refused::Dropped => drop(self.stats.dropped.fetch_add(1, Ordering::Relaxed)),
+            Refused::With(errno) => self.refuse(replier, errno),
+            Refused::FalseReplay(why) => {
+                self.fail_export(export, why);
+                self.refuse(replier, Errno::ENODEV);
+            }
         }
     }
 
@@ -336,14 +338,7 @@ mod tests {
         let export = Export::new(Uuid::new("one"), ObdHandle(1), 1, ExportState::Full);
         let export = Arc::new(export);
         let begin = || {
-            let kind = Kind::ObdPing;
-            let request = RunningRequest {
-                newer: None,
-                kind,
-                arrived: Instant(0),
-                waits_for: CurrentWait::default(),
-                is_reported: false,
-            };
+            let request = RunningRequest::new(Kind::ObdPing, Instant(0));
             InProgress::begin(&export, Xid(7), request, Replier::new(|_, _| {}))
         };
         let (mut first, _) = begin().expect("no other has it");

@@ -1,5 +1,7 @@
 //! Lock requests of clients: enqueue, convert, cancel, and cancels that ride on other requests.
 
+use std::sync::Arc;
+
 use sheen_ldlm::server::{Enqueue, Enqueued, Granted, LockInfo};
 use sheen_ldlm::{LockDesc, LockFlags, LockKind, Owner, Policy};
 use sheen_types::{Errno, InodeBits, LockHandle, LockMode};
@@ -54,9 +56,10 @@ fn cancelled_early(request: &Request) -> Option<(&LdlmRequest, usize)> {
 }
 
 impl Target {
-    /// An LDLM_ENQUEUE of any kind.
+    /// An LDLM_ENQUEUE of any kind: one with an intent is the role's, one whose lock is there is answered as it was,
+    /// any other asks for a lock, or replays one.
     pub(crate) async fn enqueue(
-        self: &std::sync::Arc<Self>,
+        self: &Arc<Self>,
         context: &Context,
         request: Request,
         lock: &LdlmRequest,
@@ -71,15 +74,8 @@ impl Target {
         let is_repeated = replays || context.is_resent();
         let known = is_repeated.then(|| self.locks.find(export, enqueue.remote_handle)).flatten();
         // What was asked before is answered as it was. The client's word that it was is not enough.
-        let is_flock = enqueue.policy.kind() == LockKind::Flock;
-        // An unlock of flocks arrives as an enqueue of one more, and must pass above all where there
-        // are too many.
-        let is_unlock = is_flock && enqueue.mode == LockMode::Nl;
-        if !replays && known.is_none() && !is_unlock {
-            self.check_lock_budget(&context.export)?;
-            if is_flock {
-                self.check_flock_budget(&context.export)?;
-            }
+        if !replays && known.is_none() {
+            self.check_enqueue_budget(context, &enqueue)?;
         }
         if enqueue.flags.contains(WireFlags::HAS_INTENT) && !replays {
             return match request {
@@ -87,46 +83,89 @@ impl Target {
                 intent => self.operations.intent(context, intent, enqueue).await,
             };
         }
-        if let Some(lock) = known {
-            return self.answer_again(&lock, replays).await;
+        match known {
+            Some(lock) => self.answer_again(&lock, replays).await,
+            None if replays => self.replay_lock(context, &enqueue).await,
+            None => {
+                let enqueued = self.ask_for_lock(context, &enqueue)?;
+                self.answer_enqueue(&enqueue, enqueued).await
+            }
         }
-        if replays && !context.replays_lock() {
+    }
+
+    /// Whether the client may have one more lock of this kind.
+    fn check_enqueue_budget(
+        self: &Arc<Self>,
+        context: &Context,
+        enqueue: &EnqueueRequest,
+    ) -> Result<(), Errno> {
+        let is_flock = enqueue.policy.kind() == LockKind::Flock;
+        // An unlock of flocks arrives as an enqueue of one more, and must pass above all where there
+        // are too many.
+        if is_flock && enqueue.mode == LockMode::Nl {
+            return Ok(());
+        }
+        self.check_lock_budget(&context.export)?;
+        match is_flock {
+            true => self.check_flock_budget(&context.export),
+            false => Ok(()),
+        }
+    }
+
+    /// A lock that the client had before the target restarted.
+    async fn replay_lock(
+        self: &Arc<Self>,
+        context: &Context,
+        enqueue: &EnqueueRequest,
+    ) -> Result<Outcome, Errno> {
+        if !context.replays_lock() {
             self.fail_export(&context.export, FalseReplay::Lock);
             return Err(Errno::ENODEV);
         }
-        if replays {
-            self.check_replayed_lock_budget(&context.export)?;
-        }
-        let mut actions = Vec::new();
-        let ldlm_request = Enqueue {
-            resource: enqueue.resource,
-            policy: enqueue.policy,
-            mode: enqueue.mode,
-            flags: LockFlags::from_wire(enqueue.flags.0),
-            owner: Owner::Export(export),
-            remote_handle: enqueue.remote_handle,
-            spares: None,
-        };
-        let enqueued = self.locks.enqueue(self.now(), ldlm_request, &mut actions);
-        self.carry_out(actions);
-        if context.export.state() == ExportState::Gone {
-            self.drop_late_lock(&context.export);
-            return Err(Errno::ENOTCONN);
-        }
+        self.check_replayed_lock_budget(&context.export)?;
+        let enqueued = self.ask_for_lock(context, enqueue)?;
         // The client was evicted before the restart and does not know: what it has cached is old,
         // and what it is about to write again would overwrite bytes of other clients.
-        if replays && matches!(enqueued, Enqueued::Denied(Errno::ESTALE)) {
+        if matches!(enqueued, Enqueued::Denied(Errno::ESTALE)) {
             let client = context.export.uuid();
             tracing::warn!(target = self.name(), %client, resource = %enqueue.resource,
                 "client claims a lock that another has, evicting it");
             self.evict_soon(&context.export);
             return Err(Errno::ENOTCONN);
         }
-        self.answer_enqueue(&enqueue, enqueued).await
+        self.answer_enqueue(enqueue, enqueued).await
+    }
+
+    /// Asks the namespace for the client's lock.
+    ///
+    /// # Errors
+    /// [`Errno::ENOTCONN`] if the client has been evicted meanwhile: it gets none.
+    fn ask_for_lock(
+        self: &Arc<Self>,
+        context: &Context,
+        enqueue: &EnqueueRequest,
+    ) -> Result<Enqueued, Errno> {
+        let mut actions = Vec::new();
+        let request = Enqueue {
+            resource: enqueue.resource,
+            policy: enqueue.policy,
+            mode: enqueue.mode,
+            flags: LockFlags::from_wire(enqueue.flags.0),
+            owner: Owner::Export(context.export.handle().0),
+            remote_handle: enqueue.remote_handle,
+            spares: None,
+        };
+        let enqueued = self.locks.enqueue(self.now(), request, &mut actions);
+        self.carry_out(actions);
+        if context.export.state() == ExportState::Gone {
+            self.drop_late_lock(&context.export);
+            return Err(Errno::ENOTCONN);
+        }
+        Ok(enqueued)
     }
 
     async fn answer_enqueue(
-        self: &std::sync::Arc<Self>,
+        self: &Arc<Self>,
         enqueue: &EnqueueRequest,
         enqueued: Enqueued,
     ) -> Result<Outcome, Errno> {
@@ -163,7 +202,7 @@ impl Target {
 
     /// A re-sent or replayed enqueue whose lock is there.
     async fn answer_again(
-        self: &std::sync::Arc<Self>,
+        self: &Arc<Self>,
         lock: &LockInfo,
         replays: bool,
     ) -> Result<Outcome, Errno> {
@@ -175,7 +214,7 @@ impl Target {
     }
 
     async fn answer_lock(
-        self: &std::sync::Arc<Self>,
+        self: &Arc<Self>,
         handle: LockHandle,
         desc: &LockDesc,
         flags: LockFlags,

@@ -216,7 +216,7 @@ impl Export {
 
     /// Whether both sides agreed on a feature.
     #[must_use]
-    pub fn has(&self, flag: ConnectFlags) -> bool {
+    pub(crate) fn has(&self, flag: ConnectFlags) -> bool {
         self.state.lock().connect_data.flags.contains(flag)
     }
 
@@ -231,13 +231,13 @@ impl Export {
 
     /// Whether both sides agreed on a feature of the second word.
     #[must_use]
-    pub fn has2(&self, flag: ConnectFlags2) -> bool {
+    pub(crate) fn has2(&self, flag: ConnectFlags2) -> bool {
         self.state.lock().connect_data.flags2.contains(flag)
     }
 
     /// The way back to the client, for callbacks; `None` while it is not connected.
     #[must_use]
-    pub fn channel(&self) -> Option<Arc<dyn Channel>> {
+    pub(crate) fn channel(&self) -> Option<Arc<dyn Channel>> {
         self.state.lock().reverse.clone()
     }
 

@@ -46,16 +46,9 @@ impl Faults {
         self.armed.store(true, Ordering::Release);
     }
 
-    /// Disarms everything.
-    pub fn clear(&self) {
-        let mut sites = self.sites.lock();
-        sites.clear();
-        self.armed.store(false, Ordering::Release);
-    }
-
     /// Passes `site`.
     #[must_use]
-    pub fn pass(&self, site: FaultSite) -> Option<FaultAction> {
+    pub(crate) fn pass(&self, site: FaultSite) -> Option<FaultAction> {
         if !self.armed.load(Ordering::Relaxed) {
             return None;
         }

@@ -127,6 +127,11 @@ pub(crate) struct RunningRequest {
 }
 
 impl RunningRequest {
+    pub(crate) fn new(kind: Kind, arrived: Instant) -> Self {
+        let waits_for = CurrentWait::default();
+        Self { newer: None, kind, arrived, waits_for, is_reported: false }
+    }
+
     pub(crate) fn view(&self, xid: Xid, client: &Uuid, nid: Nid, now: Instant) -> RequestView {
         RequestView {
             kind: self.kind,

@@ -16,7 +16,7 @@ use sheen_types::{
 use sheen_wire::text::Chars;
 
 /// Bytes of a job's name with its NUL (`LUSTRE_JOBID_SIZE`).
-pub const JOB_NAME_BYTES: usize = 32;
+pub(crate) const JOB_NAME_BYTES: usize = 32;
 /// Jobs that a target remembers at once, at some 3 KiB each. Lustre has no limit; a client may name
 /// as many as it likes.
 const JOBS_MAX: usize = 10_000;

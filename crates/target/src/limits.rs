@@ -4,53 +4,53 @@ use std::time::Duration;
 
 /// Exports at one NID. Each mount of a node has one here, and so have the services of a server; a machine
 /// that mounts one file system a thousand times is the most that containers make of it.
-pub const EXPORTS_PER_NID: usize = 1024;
+pub(crate) const EXPORTS_PER_NID: usize = 1024;
 
 /// Locks of one client, of all its exports, granted and waiting: some 190 MiB at 753 bytes each with their
 /// resources. Lustre has no limit for a client, one of 30 % of the memory for all (`lock_limit_mb`). Before a
 /// client meets this one, those of its locks that it had first are revoked, so that one which only caches much goes
 /// on.
-pub const LOCKS_PER_CLIENT: usize = 256 << 10;
+pub(crate) const LOCKS_PER_CLIENT: usize = 256 << 10;
 
 /// After a restart a client may bring along so many times the limit: what was under way when the limit was reached came
 /// on top, and so did what it held when it moved to the node. A target does not know what its clients had.
-pub const REPLAYED_TIMES: usize = 2;
+pub(crate) const REPLAYED_TIMES: usize = 2;
 
 /// From this share of its locks on, in eighths, some of a client's locks are revoked.
-pub const LOCKS_RECLAIMED_FROM: usize = 7;
+pub(crate) const LOCKS_RECLAIMED_FROM: usize = 7;
 
 /// So many at a time, and not again before [`LOCKS_RECLAIM_PAUSE`].
-pub const LOCKS_RECLAIMED: usize = 2048;
+pub(crate) const LOCKS_RECLAIMED: usize = 2048;
 
 /// Time for a client to cancel what was revoked.
-pub const LOCKS_RECLAIM_PAUSE: Duration = Duration::from_secs(1);
+pub(crate) const LOCKS_RECLAIM_PAUSE: Duration = Duration::from_secs(1);
 
 /// The locks of a client that nears its limit are counted once in so many of its requests for one: that takes 64 short
 /// locks for each of its exports.
-pub const LOCKS_COUNTED_EVERY: usize = 256;
+pub(crate) const LOCKS_COUNTED_EVERY: usize = 256;
 
 /// Exports whose locks are counted with each request that is refused; of more, once in as many requests as there are
 /// times so many.
-pub const EXPORTS_COUNTED: usize = 16;
+pub(crate) const EXPORTS_COUNTED: usize = 16;
 
 /// Files that one client has open on an MDT, by all its exports: some 16 MiB. Linux lets one process have 1,024 by
 /// default, and `fs.nr_open` a million.
-pub const OPENS_PER_CLIENT: usize = 128 << 10;
+pub(crate) const OPENS_PER_CLIENT: usize = 128 << 10;
 
 /// Callbacks that one client has not answered, shared among its exports: as many as Lustre sends at once
 /// (`ns_max_parallel_ast`), of all clients there. The rest waits.
-pub const CALLBACKS_PER_CLIENT: usize = 1024;
+pub(crate) const CALLBACKS_PER_CLIENT: usize = 1024;
 
 /// So many each export may have, however many its client has: a mount that answers gets its callbacks beside those
 /// that do not.
-pub const CALLBACKS_OF_EXPORT_MIN: usize = 8;
+pub(crate) const CALLBACKS_OF_EXPORT_MIN: usize = 8;
 
 /// The part of a client's locks that may be flocks: programs hold them as long as they like.
-pub const FLOCKS_SHARE: usize = 4;
+pub(crate) const FLOCKS_SHARE: usize = 4;
 
 /// From this age on a request that is not answered has a line in the log: `requests_in_work` shows what it
 /// waits for.
-pub const SLOW_REQUEST_AGE: Duration = Duration::from_secs(10);
+pub(crate) const SLOW_REQUEST_AGE: Duration = Duration::from_secs(10);
 
 /// How often a target looks for what takes long.
-pub const LATE_LOOK_PAUSE: Duration = Duration::from_secs(5);
+pub(crate) const LATE_LOOK_PAUSE: Duration = Duration::from_secs(5);

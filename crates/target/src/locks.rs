@@ -197,22 +197,10 @@ impl Target {
 }
 
 impl LockGuard {
-    /// What is locked.
-    #[must_use]
-    pub fn resource(&self) -> ResourceName {
-        self.resource
-    }
-
     /// Its name, which it keeps when it becomes a client's.
     #[must_use]
     pub fn handle(&self) -> LockHandle {
         self.handle
-    }
-
-    /// How.
-    #[must_use]
-    pub fn mode(&self) -> LockMode {
-        self.mode
     }
 
     /// Which part, with the bits that were tried and free.

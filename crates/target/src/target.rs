@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use sheen_io::World;
 use sheen_ldlm::server::Namespace;
 use sheen_store::{Store, StoreError, Transaction};
-use sheen_types::{Counters, Errno, Instant, ObdHandle, Transno, Uuid};
+use sheen_types::{Counters, Errno, Instant, ObdHandle, Transno};
 use tokio::sync::Notify;
 
 use crate::EACH_LINE;
@@ -382,7 +382,7 @@ impl Target {
     ///
     /// # Errors
     /// Why it never will be: the store failed.
-    pub async fn committed(&self, transno: Transno) -> Result<(), Errno> {
+    pub async fn wait_until_committed(&self, transno: Transno) -> Result<(), Errno> {
         if self.history.committed() >= transno {
             return Ok(());
         }
@@ -394,8 +394,8 @@ impl Target {
     /// Completes when all transactions so far are durable; asks the store to hurry.
     ///
     /// # Errors
-    /// As [`Target::committed`].
-    pub async fn all_committed(&self) -> Result<(), Errno> {
+    /// As [`Target::wait_until_committed`].
+    pub async fn wait_until_all_committed(&self) -> Result<(), Errno> {
         let durable = self.history.wait_for_all();
         self.store.commit_soon();
         while_waiting(Wait::Disk, durable).await
@@ -421,13 +421,13 @@ impl Target {
 
     /// The client that names itself with `handle` in its requests.
     #[must_use]
-    pub fn export(&self, handle: ObdHandle) -> Option<Arc<Export>> {
+    pub(crate) fn export(&self, handle: ObdHandle) -> Option<Arc<Export>> {
         self.exports.by_handle(handle)
     }
 
     /// The client with this UUID.
-    #[must_use]
-    pub fn export_of(&self, uuid: &Uuid) -> Option<Arc<Export>> {
+    #[cfg(test)]
+    pub(crate) fn export_of(&self, uuid: &sheen_types::Uuid) -> Option<Arc<Export>> {
         self.exports.by_uuid(uuid)
     }
 

@@ -379,7 +379,7 @@ fn commits_are_reported_and_waited_for() {
             assert!(committing.commit_wanted());
             committing.commit().unwrap();
         };
-        let waiting = async move { target.committed(transno).await.unwrap() };
+        let waiting = async move { target.wait_until_committed(transno).await.unwrap() };
         let both = Box::pin(waiting);
         world.world().tasks.spawn("commit", Box::pin(waiter));
         both.await;
@@ -401,9 +401,9 @@ fn a_wait_for_a_store_that_fails_ends_with_an_error() {
         let failing = store.clone();
         world.world().tasks.spawn("fail", Box::pin(async move { failing.fail() }));
         let target = &node.target;
-        assert_eq!(target.committed(first.head.transno).await, Ok(()));
-        assert_eq!(target.committed(second.head.transno).await, Err(Errno::EIO));
-        assert_eq!(target.committed(second.head.transno).await, Err(Errno::EIO));
+        assert_eq!(target.wait_until_committed(first.head.transno).await, Ok(()));
+        assert_eq!(target.wait_until_committed(second.head.transno).await, Err(Errno::EIO));
+        assert_eq!(target.wait_until_committed(second.head.transno).await, Err(Errno::EIO));
         assert_eq!(target.sync().await, Err(Errno::EIO));
     });
 }
@@ -771,8 +771,9 @@ fn a_conflicting_lock_is_revoked() {
 
         let target = Arc::clone(&node.target);
         let waiting = async move {
-            let guard = target.lock_inode(INODE, InodeBits::LOOKUP, LockMode::Ex).await.unwrap();
-            assert_eq!(guard.mode(), LockMode::Ex);
+            let mut guard =
+                target.lock_inode(INODE, InodeBits::LOOKUP, LockMode::Ex).await.unwrap();
+            assert!(guard.downgrade(LockMode::Pr).is_ok(), "it is EX");
             drop(guard);
         };
         let canceller = one.clone();

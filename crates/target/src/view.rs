@@ -100,7 +100,7 @@ impl Target {
 
     /// The counts.
     #[must_use]
-    pub fn stats(&self) -> TargetStats {
+    pub(crate) fn stats(&self) -> TargetStats {
         self.stats.snapshot()
     }
 

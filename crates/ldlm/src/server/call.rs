@@ -53,11 +53,6 @@ fn wanted_by(request: &Enqueue) -> LockRequest {
 impl ShardCall<'_> {
     /// Answers a request on a resource of its kind.
     pub(super) fn enqueue(&mut self, resource: u32, request: &Enqueue) -> Enqueued {
-        if request.flags.contains(LockFlags::RESENT)
-            && let Some(slot) = self.sent_before(request)
-        {
-            return self.answer_again(slot);
-        }
         if request.flags.contains(LockFlags::REPLAY)
             && request.flags.intersects(LockFlags::BLOCK_GRANTED | LockFlags::BLOCK_WAIT)
         {
@@ -105,25 +100,6 @@ impl ShardCall<'_> {
     /// A slot for a flock request.
     pub(super) fn add_asked(&mut self, resource: u32, request: &Enqueue) -> Option<u32> {
         self.add(resource, &wanted_by(request), request)
-    }
-
-    /// The lock that the first sending of a request made.
-    fn sent_before(&self, request: &Enqueue) -> Option<u32> {
-        let Owner::Export(export) = request.owner else { return None };
-        let mut alike = self.shard.known_as(export, request.remote_handle);
-        alike.find(|&slot| {
-            self.shard.resource(self.shard.lock(slot).resource).name == request.resource
-        })
-    }
-
-    fn answer_again(&self, slot: u32) -> Enqueued {
-        if self.shard.lock(slot).state == LockState::Granted {
-            let mut granted = self.granted(slot);
-            granted.flags = granted.flags | LockFlags::LOCK_CHANGED;
-            Enqueued::Granted(granted)
-        } else {
-            self.waiting(slot)
-        }
     }
 
     /// That a lock waits, clients of Lustre's see by either of `BLOCK_GRANTED` and `BLOCK_WAIT`

@@ -269,7 +269,7 @@ impl Namespace {
     pub fn find(&self, export: u64, remote_handle: LockHandle) -> Option<LockInfo> {
         self.shards.iter().find_map(|shard| {
             let shard = shard.lock();
-            let slot = shard.known_as(export, remote_handle).next()?;
+            let slot = shard.known_as(export, remote_handle)?;
             Some(shard.info(slot, &self.handles))
         })
     }
@@ -282,17 +282,8 @@ impl Namespace {
         shard.find(location).map(|slot| shard.info(slot, &self.handles))
     }
 
-    /// The holder shows progress: if a deadline runs, it is now at least `timeout` away. Whether
-    /// one runs.
-    pub fn touch(&self, now: Instant, handle: LockHandle, timeout: Duration) -> bool {
-        let touched = self.with(now, handle, &mut Vec::new(), |call, slot| {
-            Ok(prolong(call.shard, slot, now + timeout))
-        });
-        touched.unwrap_or(false)
-    }
-
-    /// The same for all extent locks of an export that overlap `extent`, or all its locks with the DOM
-    /// bit: it reads or writes there.
+    /// An export reads or writes `extent`: where a deadline runs for an extent lock of it that overlaps that, or for a
+    /// lock with the DOM bit, it is now at least `timeout` away.
     pub fn prolong(
         &self,
         now: Instant,

@@ -17,8 +17,6 @@ use crate::{LockDesc, LockFlags, LockKind, Owner, Policy};
 
 /// No slot, no resource.
 pub(super) const NONE: u32 = u32::MAX;
-/// So many locks that one export calls by the same handle are kept apart.
-const ALIKE_MAX: usize = 8;
 /// Empty groups that a resource keeps for reuse.
 const SPARE_GROUPS: usize = 4;
 
@@ -320,20 +318,9 @@ impl Shard {
         }
     }
 
-    /// The locks that an export knows by this handle, the newest first, and no more than [`ALIKE_MAX`]: a
-    /// client that gives many the same is not searched for.
-    pub(super) fn known_as(
-        &self,
-        export: u64,
-        remote_handle: LockHandle,
-    ) -> impl Iterator<Item = u32> + '_ {
-        let mut slot = self.by_remote_handle.get(&(export, remote_handle)).copied().unwrap_or(NONE);
-        let next = move || {
-            let current = (slot != NONE).then_some(slot)?;
-            slot = self.lock(current).older;
-            Some(current)
-        };
-        std::iter::from_fn(next).take(ALIKE_MAX)
+    /// The newest of the locks that an export knows by this handle.
+    pub(super) fn known_as(&self, export: u64, remote_handle: LockHandle) -> Option<u32> {
+        self.by_remote_handle.get(&(export, remote_handle)).copied()
     }
 
     fn unlink(&mut self, slot: u32) {

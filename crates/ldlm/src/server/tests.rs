@@ -294,16 +294,6 @@ fn a_downgrade_shares() {
 }
 
 #[test]
-fn a_resent_enqueue_makes_no_second_lock() {
-    let mut bench = Bench::new();
-    let (held, ..) = granted(bench.ask(client(1), bytes(0, 4095), LockMode::Pw, NONE));
-    bench.remote -= 1;
-    let answer = bench.ask(client(1), bytes(0, 4095), LockMode::Pw, LockFlags::RESENT);
-    assert_eq!(granted(answer).0, held);
-    assert_eq!(bench.namespace.dump(name(1)).len(), 1);
-}
-
-#[test]
 fn extents_grow_to_their_neighbours() {
     let mut bench = Bench::new();
     let (first, policy, flags) =
@@ -770,14 +760,6 @@ fn a_lock_is_found_by_its_owners_handle_without_a_walk() {
     let mut found = None;
     let looked = looked_at(&mut || found = bench.namespace.find(1, LockHandle(1)));
     assert_eq!(found.as_ref().map(|lock| lock.handle), Some(handles[0]));
-    assert!(looked < 20, "{looked} locks were looked at");
-    // Sent again, it is answered with the same lock, at the same cost.
-    bench.remote = 0;
-    let mut again = None;
-    let looked = looked_at(&mut || {
-        again = Some(bench.ask_on(1, client(1), policy, LockMode::Pr, LockFlags::RESENT));
-    });
-    assert_eq!(again.map(|again| granted(again).0), Some(handles[0]));
     assert!(looked < 20, "{looked} locks were looked at");
     // No other client's handle, and none that is gone.
     assert!(bench.namespace.find(2, LockHandle(1)).is_none());

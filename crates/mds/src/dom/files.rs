@@ -78,7 +78,7 @@ impl Objects for Files {
             let target = &context.target;
             match self.store.is_created_durably(object).map_err(store_errno)? {
                 true => Ok(()),
-                false => target.all_committed().await,
+                false => target.wait_until_all_committed().await,
             }
         })
     }

@@ -8,11 +8,8 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use bytes::{Buf, Bytes};
-use sheen_io::{Connection, Listener, PeerAddress, ReadStream, WriteStream, within};
-use sheen_lnet::{
-    LinkId, Opening, Partner, Progress, ReceivedMessage, Refusal, Session, Standing, limits,
-};
+use sheen_io::{Connection, Listener, PeerAddress, ReadStream, within};
+use sheen_lnet::{LinkId, Opening, Partner, Progress, ReceivedMessage, Session, Standing, limits};
 use sheen_types::Nid;
 use sheen_types::futures::{First, race};
 use sheen_wire::lnet::ConnectionType;
@@ -20,6 +17,7 @@ use sheen_wire::lnet::ConnectionType;
 use super::deliver::Upcall;
 use super::link::{Link, OfPeer, Trust};
 use super::queue::Queue;
+use super::streams::{open, write_all};
 use super::turns::PeerTurns;
 use super::{Insecure, LNet};
 
@@ -471,46 +469,6 @@ fn collect(
 ) -> Result<(), sheen_lnet::SessionError> {
     while let Some(incoming) = session.next_message()? {
         batch.push_back(incoming);
-    }
-    Ok(())
-}
-
-/// Reads until the peer is known; says its last words if it never will be.
-async fn open(opening: &mut Opening, connection: &mut Connection) -> io::Result<Progress> {
-    loop {
-        match opening.advance() {
-            Ok(Progress::More) => {}
-            Ok(progress) => return Ok(progress),
-            Err(Refusal { error, answer }) => {
-                if let Some(answer) = answer {
-                    write_all(&mut connection.writer, vec![answer]).await?;
-                    poll_fn(|context| connection.writer.poll_shutdown(context)).await?;
-                }
-                return Err(io::Error::new(io::ErrorKind::InvalidData, error));
-            }
-        }
-        let read = poll_fn(|context| connection.reader.poll_read(context, opening.space())).await?;
-        if read == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-    }
-}
-
-async fn write_all(writer: &mut Box<dyn WriteStream>, mut pieces: Vec<Bytes>) -> io::Result<()> {
-    while !pieces.is_empty() {
-        let mut written = poll_fn(|context| writer.poll_write(context, &pieces)).await?;
-        if written == 0 {
-            return Err(io::ErrorKind::WriteZero.into());
-        }
-        while let Some(first) = pieces.first_mut() {
-            let taken = written.min(first.len());
-            first.advance(taken);
-            written -= taken;
-            if !first.is_empty() {
-                break;
-            }
-            pieces.remove(0);
-        }
     }
     Ok(())
 }

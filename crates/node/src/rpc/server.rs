@@ -145,7 +145,7 @@ impl RpcNode {
         Ok(Box::new(Arrived { arrival, message, body, bulk_bits, prompt, is_proven, turns }))
     }
 
-    /// Counts a request with its client's others: it begins now, waits for them, or is dropped.
+    /// Counts a request with those of its client: it begins now, waits for them, or is dropped.
     fn start_or_queue(self: &Arc<Self>, mut arrived: Box<Arrived>) {
         arrived.arrival.reply_bits = self.reply_bits(&arrived);
         let now = self.now();

@@ -9,67 +9,56 @@ use sheen_wire::ptlrpc::{Message as Wire, MsgType, OpFlags, PtlrpcBody};
 use sheen_wire::text::Text;
 
 use super::flight::{Flight, Owner};
+use super::state::{Connecting, Disconn, Replay, Stage, State};
 use super::{Action, Engine, ImportKind};
 use crate::channel::{Call, RpcError};
 use crate::limits;
-use crate::state::ImportState;
 
 /// Bytes of a UUID's buffer in a connect: `struct obd_uuid` less one.
 const UUID_BYTES: usize = 39;
 
 impl Engine {
     pub(super) fn connect_wanted(&mut self, now: Instant, key: u64, actions: &mut Vec<Action>) {
-        if self.state == ImportState::Closed {
-            actions.push(Action::Settled(key, Err(RpcError::Shutdown)));
-            return;
-        }
-        if self.state == ImportState::Full {
-            actions.push(Action::Settled(key, Ok(())));
-            return;
-        }
-        if !self.policy.active {
-            actions.push(Action::Settled(key, Err(RpcError::Errno(Errno::EIO))));
+        let answer = match &self.state {
+            State::Closed => Some(Err(RpcError::Shutdown)),
+            State::Full(_) => Some(Ok(())),
+            _ if !self.policy.active => Some(Err(RpcError::Errno(Errno::EIO))),
+            _ => None,
+        };
+        if let Some(answer) = answer {
+            actions.push(Action::Settled(key, answer));
             return;
         }
         self.waiting.connects.push(key);
-        self.denied = None;
-        let idle =
-            matches!(self.state, ImportState::New | ImportState::Disconn | ImportState::Idle);
-        if idle && (!self.wanted || self.next_connect.is_none()) {
-            self.wanted = true;
+        if self.state.next_connect().is_none() {
             self.connect(now, actions);
         }
     }
 
-    /// Sends a connect.
+    /// Sends a connect, unless there is a connection, or something on its way.
     pub(super) fn connect(&mut self, now: Instant, actions: &mut Vec<Action>) {
-        self.next_connect = None;
-        let rests =
-            matches!(self.state, ImportState::New | ImportState::Disconn | ImportState::Idle);
-        if !self.wanted || !self.policy.active || !rests {
-            return;
-        }
-        self.enter(now, ImportState::Connecting, actions);
-        self.connection += 1;
-        self.tries += 1;
+        let resume = match &self.state {
+            State::New | State::Idle | State::Disconn(Disconn::Denied(_)) => Stage::Replay,
+            State::Disconn(Disconn::Lost(lost)) => lost.resume,
+            _ => return,
+        };
+        self.enter(now, State::Connecting(Connecting::Connect(resume)), actions);
+        self.connects.begin(now);
         self.stats.counters.connects += 1;
-        let peer = self.peer();
-        let tries = self.tried.entry(peer).or_default();
-        (tries.connects, tries.last) = (tries.connects + 1, Some(now));
         let request = self.connect_request();
         self.launch(now, Flight::new(Owner::Connect, Call::new(request)), actions);
     }
 
     fn connect_request(&self) -> Request {
-        let tgtuuid = Text::padded(self.config.target.as_str(), UUID_BYTES);
-        let cluuid = Text::padded(self.config.client.as_str(), UUID_BYTES);
-        let conn = self.config.handle;
-        let mut cdata = self.config.data.clone();
+        let tgtuuid = Text::padded(self.identity.target.as_str(), UUID_BYTES);
+        let cluuid = Text::padded(self.identity.client.as_str(), UUID_BYTES);
+        let conn = self.identity.handle;
+        let mut cdata = self.identity.offered.clone();
         let first = self.kept.first();
         if first != Transno(0) {
             cdata.transno = first;
         }
-        match self.config.kind {
+        match self.identity.kind {
             ImportKind::Mgs => {
                 MgsConnect { tgtuuid, cluuid, conn, cdata, ..MgsConnect::default() }.into()
             }
@@ -84,48 +73,39 @@ impl Engine {
 
     /// The connect was not answered, or answered with "later".
     pub(super) fn connect_failed(&mut self, now: Instant, actions: &mut Vec<Action>) {
-        let peer = self.peer();
-        self.put_off.take_if(|nid| *nid == peer);
-        self.nid = (self.nid + 1) % self.config.nids.len();
-        self.enter(now, ImportState::Disconn, actions);
-        self.tried_to_connect();
+        self.connects.failed();
+        self.enter(now, State::lost(self.state.stage()), actions);
         self.fail_impatient(actions);
         self.schedule_connect(now);
     }
 
     fn schedule_connect(&mut self, now: Instant) {
-        let doubled = self.tries.saturating_sub(1).min(16);
-        let pause = match self.tries {
+        let doubled = self.connects.tries.saturating_sub(1).min(16);
+        let pause = match self.connects.tries {
             0 => std::time::Duration::ZERO,
             _ => (limits::RECONNECT_PAUSE_MIN * (1 << doubled)).min(limits::RECONNECT_PAUSE_MAX),
         };
-        self.next_connect = self.seeks_connection().then(|| now + pause);
+        let retry = self.seeks_connection().then(|| now + pause);
+        if let State::Disconn(Disconn::Lost(lost)) = &mut self.state {
+            lost.retry = retry;
+        }
     }
 
     /// The connection is gone: back to DISCONN, and connect again soon.
     pub(super) fn disconnected(&mut self, now: Instant, actions: &mut Vec<Action>) {
-        if matches!(self.state, ImportState::Closed | ImportState::Idle) {
+        if self.state.is_over() || matches!(self.state, State::Idle) {
             return;
         }
         self.abandon_flights(actions);
-        if self.is_reverse() {
-            return;
-        }
-        if matches!(
-            self.state,
-            ImportState::Replay | ImportState::ReplayLocks | ImportState::ReplayWait
-        ) {
-            self.replay_stage = self.state;
-        }
         // What an eviction took is not given back by a new connection.
-        if self.state != ImportState::Evicted {
-            self.enter(now, ImportState::Disconn, actions);
+        if !self.is_reverse() && !matches!(self.state, State::Evicted) {
+            self.enter(now, State::lost(self.state.stage()), actions);
             self.schedule_connect(now);
         }
     }
 
     /// The target answered that it does not know us.
-    pub(super) fn unknown_to_target(&mut self, now: Instant, _xid: Xid, actions: &mut Vec<Action>) {
+    pub(super) fn unknown_to_target(&mut self, now: Instant, actions: &mut Vec<Action>) {
         self.disconnected(now, actions);
         self.connect(now, actions);
     }
@@ -134,30 +114,28 @@ impl Engine {
         if nid != self.peer() {
             return;
         }
-        match self.state {
+        match &self.state {
             // It heard the good-bye or will not: the connection is gone either way.
-            ImportState::Connecting if self.is_parking() => {
+            State::Connecting(Connecting::Parking) => {
                 self.abandon_flights(actions);
                 self.parked(now, actions);
             }
-            ImportState::Connecting => {
+            State::Connecting(Connecting::Connect(_)) => {
                 self.abandon_flights(actions);
                 self.connect_failed(now, actions);
             }
-            state if state.is_connected() => self.disconnected(now, actions),
-            _ if self.flights.by_xid.values().any(is_disconnect) => self.close(now, actions),
+            State::Disconn(Disconn::Leaving(_)) => self.close(now, actions),
+            state if state.shown().is_connected() => self.disconnected(now, actions),
             _ => {}
         }
     }
 
     pub(super) fn reconnect(&mut self, now: Instant, actions: &mut Vec<Action>) {
-        let is_over = matches!(self.state, ImportState::Closed | ImportState::Evicted);
-        if self.is_reverse() || is_over || !self.policy.active || self.is_parking() {
+        let is_over = self.state.is_over() || matches!(self.state, State::Evicted);
+        if self.is_reverse() || is_over || !self.policy.active || self.state.is_parking() {
             return;
         }
-        self.wanted = true;
-        self.denied = None;
-        self.tries = 0;
+        self.connects.tries = 0;
         self.disconnected(now, actions);
         self.connect(now, actions);
     }
@@ -172,11 +150,10 @@ impl Engine {
     ) {
         let kind = self.flights.by_xid[&xid].call.request.kind();
         self.land(xid, actions);
-        if self.state != ImportState::Connecting {
+        if !matches!(self.state, State::Connecting(Connecting::Connect(_))) {
             return;
         }
-        let peer = self.peer();
-        self.tried.entry(peer).or_default().replied += 1;
+        self.connects.replied();
         if body.kind == MsgType::ERR || body.status < 0 {
             let errno = Errno::from_status(body.status).unwrap_or(Errno::EINVAL);
             self.connect_refused(now, errno, actions);
@@ -199,7 +176,7 @@ impl Engine {
 
     /// A target may agree to less than we offered, never to more.
     fn is_subset(&self, data: &ObdConnectData) -> bool {
-        let offered = &self.config.data;
+        let offered = &self.identity.offered;
         let second =
             !data.flags.contains(ConnectFlags::FLAGS2) || offered.flags2.contains(data.flags2);
         offered.flags.contains(data.flags) && second
@@ -217,7 +194,8 @@ impl Engine {
             _ => {
                 let peer = self.peer();
                 self.connect_failed(now, actions);
-                self.put_off = self.put_off.or((errno == Errno::EBUSY).then_some(peer));
+                let is_put_off = errno == Errno::EBUSY;
+                self.connects.put_off = self.connects.put_off.or(is_put_off.then_some(peer));
             }
         }
     }
@@ -225,14 +203,11 @@ impl Engine {
     /// The target refuses us: waiting callers get the error, and nothing is tried until asked for. As in Lustre
     /// what it gave us is void: it may evict us without notice, and a caller of a lock would wait for ever.
     fn deny(&mut self, now: Instant, error: &RpcError, actions: &mut Vec<Action>) {
-        self.wanted = false;
-        self.next_connect = None;
-        self.denied = Some(error.clone());
-        self.enter(now, ImportState::Disconn, actions);
+        self.enter(now, State::Disconn(Disconn::Denied(error.clone())), actions);
         self.fail_all(error, actions);
-        if self.remote != ObdHandle(0) {
+        if self.negotiated.export != ObdHandle(0) {
             self.lose_all();
-            self.forget_target();
+            self.negotiated.forget_target();
             actions.push(Action::Invalidate);
         }
         for key in self.waiting.connects.drain(..) {
@@ -240,7 +215,7 @@ impl Engine {
         }
     }
 
-    /// The target took us. Which way to FULL depends on what it remembers of us.
+    /// The target took us.
     fn connected(
         &mut self,
         now: Instant,
@@ -248,33 +223,35 @@ impl Engine {
         data: ObdConnectData,
         actions: &mut Vec<Action>,
     ) {
-        self.put_off = None;
+        self.connects.put_off = None;
         self.agree(data);
         self.check_history(body.last_committed, actions);
-        let before = std::mem::replace(&mut self.remote, body.handle);
-        let recovering = body.op_flags.contains(OpFlags::CONNECT_RECOVERING);
-        let known = body.op_flags.contains(OpFlags::CONNECT_RECONNECT);
-        let state = if before == ObdHandle(0) {
-            if recovering { ImportState::ReplayLocks } else { ImportState::Recover }
-        } else if known && recovering && before == body.handle {
-            self.replay_again = true;
-            self.replay_stage
-        } else if known && !recovering {
-            if before == body.handle { ImportState::Recover } else { ImportState::Evicted }
-        } else if recovering {
-            // With another handle it has started again, though it knows us from a connect whose
-            // answer was lost: nothing that was sent to the one before it is there.
-            self.kept.replayed = Transno(0);
-            self.replay_again = false;
-            self.replay_stage = ImportState::Replay;
-            ImportState::Replay
-        } else if self.used {
-            ImportState::Evicted
-        } else {
-            ImportState::Recover
-        };
+        let before = std::mem::replace(&mut self.negotiated.export, body.handle);
+        let state = self.way_to_full(before, body);
         self.enter(now, state, actions);
         self.advance(now, actions);
+    }
+
+    /// Which way to FULL depends on what the target remembers of us.
+    fn way_to_full(&mut self, before: ObdHandle, body: &PtlrpcBody) -> State {
+        let recovering = body.op_flags.contains(OpFlags::CONNECT_RECOVERING);
+        let known = body.op_flags.contains(OpFlags::CONNECT_RECONNECT);
+        let is_same = before == body.handle;
+        if before == ObdHandle(0) {
+            return if recovering { State::ReplayLocks } else { State::Recover };
+        }
+        match (recovering, known) {
+            (true, true) if is_same => self.state.stage().resumed(),
+            // With another handle it has started again, though it may know us from a connect whose answer
+            // was lost: nothing that was sent to the one before it is there.
+            (true, _) => {
+                self.kept.replayed = Transno(0);
+                State::Replay(Replay::default())
+            }
+            (false, true) if is_same => State::Recover,
+            (false, false) if !self.negotiated.has_grants => State::Recover,
+            (false, _) => State::Evicted,
+        }
     }
 
     /// The target may claim less than it once reported: its store was cut, or is an older one. As in
@@ -290,9 +267,9 @@ impl Engine {
     }
 
     fn agree(&mut self, data: ObdConnectData) {
-        self.agreed = data;
-        let numbered = self.agreed.flags.contains(ConnectFlags::MULTIMODRPCS);
-        let count = match self.agreed.maxmodrpcs {
+        self.negotiated.data = data;
+        let numbered = self.negotiated.data.flags.contains(ConnectFlags::MULTIMODRPCS);
+        let count = match self.negotiated.data.maxmodrpcs {
             _ if !numbered => 1,
             0 => limits::MODIFYING_IN_FLIGHT,
             count => count.min(limits::MODIFYING_IN_FLIGHT_MAX),
@@ -301,23 +278,21 @@ impl Engine {
     }
 
     pub(super) fn disconnect(&mut self, now: Instant, key: u64, actions: &mut Vec<Action>) {
-        self.wanted = false;
-        self.next_connect = None;
-        let connected = self.state == ImportState::Full && !self.is_reverse();
+        let is_connected = self.state.is_full() && !self.is_reverse();
         self.fail_all(&RpcError::Shutdown, actions);
-        if !connected {
+        if !is_connected {
             self.close(now, actions);
             actions.push(Action::Settled(key, Ok(())));
             return;
         }
         let request = self.disconnect_request();
         // Calls that come from now on wait, and end with the import.
-        self.enter(now, ImportState::Disconn, actions);
-        self.launch(now, Flight::new(Owner::Disconnect(key), Call::new(request)), actions);
+        self.enter(now, State::Disconn(Disconn::Leaving(key)), actions);
+        self.launch(now, Flight::new(Owner::Disconnect, Call::new(request)), actions);
     }
 
     pub(super) fn disconnect_request(&self) -> Request {
-        match self.config.kind {
+        match self.identity.kind {
             ImportKind::Mgs => MgsDisconnect::default().into(),
             ImportKind::Mds => MdsDisconnect::default().into(),
             ImportKind::Ost | ImportKind::Reverse => OstDisconnect::default().into(),
@@ -325,29 +300,18 @@ impl Engine {
     }
 
     pub(super) fn close(&mut self, now: Instant, actions: &mut Vec<Action>) {
-        self.wanted = false;
-        self.next_connect = None;
-        let keys: Vec<u64> = self
-            .flights
-            .by_xid
-            .values()
-            .filter_map(|flight| match flight.owner {
-                Owner::Disconnect(key) => Some(key),
-                _ => None,
-            })
-            .collect();
+        let leaving = match &self.state {
+            State::Disconn(Disconn::Leaving(key)) => Some(*key),
+            _ => None,
+        };
         self.fail_all(&RpcError::Shutdown, actions);
         self.kept.clear();
-        self.enter(now, ImportState::Closed, actions);
-        for key in keys {
+        self.enter(now, State::Closed, actions);
+        if let Some(key) = leaving {
             actions.push(Action::Settled(key, Ok(())));
         }
         for key in self.waiting.connects.drain(..) {
             actions.push(Action::Settled(key, Err(RpcError::Shutdown)));
         }
     }
-}
-
-fn is_disconnect(flight: &Flight) -> bool {
-    matches!(flight.owner, Owner::Disconnect(_))
 }

@@ -21,12 +21,12 @@ pub(super) enum Owner {
     Connect,
     /// The state machine, to see whether the target is there.
     Ping,
-    /// Replay of the request with this transaction.
-    Replay(Transno),
+    /// Replay of the request with this transaction; `again` if the target may have seen one.
+    Replay { transno: Transno, again: bool },
     /// The state machine, to say that replay is over.
     ReplayDone,
-    /// The caller that closes the import, by the node's key.
-    Disconnect(u64),
+    /// The caller that closes the import.
+    Disconnect,
     /// The state machine, to give up the connection for a while.
     Park,
 }
@@ -111,13 +111,20 @@ pub(super) struct Flights {
     pub(super) by_key: HashMap<u64, Xid>,
     /// How many count against the limit.
     pub(super) counted: usize,
+    pub(super) counted_max: usize,
     /// When deadlines are looked at next.
     pub(super) next_scan: Instant,
 }
 
 impl Flights {
-    pub(super) fn new(now: Instant) -> Self {
-        Self { by_xid: BTreeMap::new(), by_key: HashMap::default(), counted: 0, next_scan: now }
+    pub(super) fn new(now: Instant, counted_max: usize) -> Self {
+        Self {
+            by_xid: BTreeMap::new(),
+            by_key: HashMap::default(),
+            counted: 0,
+            counted_max,
+            next_scan: now,
+        }
     }
 
     pub(super) fn len(&self) -> usize {

@@ -3,7 +3,10 @@
 //! Owns the requests of one import from [`Event::Submit`] to [`Action::Complete`], the connection's
 //! state, what is kept for replay, the slots of modifying requests, and the timeouts. The node
 //! (`sheen_node`'s `NodeImport`) owns clock, network and tasks: it feeds the [`Engine`] events and performs its
-//! actions, in their order.
+//! actions, in their order. Roles see none of this but the traits of [`crate::channel`].
+//!
+//! What means something in one state alone is in that variant of `state::State`; what outlives it is in a struct
+//! of its subject: connects, what was negotiated, requests under way and waiting, slots, requests kept, estimates.
 //!
 //! What always holds:
 //! - every submitted call is completed exactly once, unless it was given up;
@@ -16,6 +19,7 @@
 //! into what is kept for replay too, and cloned only for a replay.
 
 mod connect;
+mod connects;
 mod estimates;
 mod events;
 mod flight;
@@ -25,6 +29,7 @@ mod park;
 mod recovery;
 mod reply;
 mod slots;
+mod state;
 mod stats;
 mod submit;
 
@@ -33,11 +38,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sheen_types::{HashMap, Instant, Nid, ObdHandle, Transno, Uuid};
+use sheen_types::{Instant, Nid, ObdHandle, Transno, Uuid};
 use sheen_wire::connect::ObdConnectData;
 use sheen_wire::lnet::Portal;
 
-use crate::channel::RpcError;
 use crate::limits;
 use crate::state::{Counters, ImportState, StateChange};
 use crate::timing::{Bounds, OwnTimes, Timing};
@@ -48,11 +52,13 @@ pub use events::{Action, Event, Message};
 pub use outgoing::{EARLY_REPLY_BYTES, Outgoing, OutgoingBulk};
 pub use stats::{Answered, NidTries, Traffic};
 
+use connects::{Connects, Negotiated};
 use estimates::Estimates;
 use flight::{Flights, Waiting};
 use kept::KeptRequests;
 use park::Policy;
 use slots::Slots;
+use state::{Full, State};
 use stats::Stats;
 
 /// What an import leads to.
@@ -102,51 +108,38 @@ pub struct Config {
     pub requests_in_flight: usize,
 }
 
+/// What an import is, for as long as it lives.
+struct Identity {
+    target: Uuid,
+    client: Uuid,
+    kind: ImportKind,
+    offered: ObdConnectData,
+    handle: ObdHandle,
+}
+
 /// An import.
 pub struct Engine {
-    config: Config,
+    identity: Identity,
     xids: Arc<Xids>,
     timing: Arc<Timing>,
     own_times: OwnTimes,
-    state: ImportState,
+    state: State,
     history: VecDeque<StateChange>,
     stats: Stats,
-    /// The export's handle as the target gave it; 0 before the first connect.
-    remote: ObdHandle,
-    /// Connections are numbered, from the first connect on (Lustre's `imp_conn_cnt`).
-    connection: u32,
-    agreed: ObdConnectData,
-    /// Whether the target ever granted us something that an eviction would take from us.
-    used: bool,
-    /// Which of the nodes.
-    nid: usize,
-    /// Whether we are to be connected at all.
-    wanted: bool,
+    connects: Connects,
+    negotiated: Negotiated,
     /// What decides whether there is to be a connection.
     policy: Policy,
-    /// The target refused us for good.
-    denied: Option<RpcError>,
-    /// The node at which the target answered our last connect with `EBUSY`: it recovers.
-    put_off: Option<Nid>,
-    /// Tries to connect since the last success.
-    tries: u32,
-    next_connect: Option<Instant>,
-    next_ping: Instant,
     waiting: Waiting,
     flights: Flights,
     slots: Slots,
-    tried: HashMap<Nid, NidTries>,
     kept: KeptRequests,
-    /// The stage of recovery to resume after a reconnect in the midst of it.
-    replay_stage: ImportState,
-    /// The next replay repeats one that the target may have seen.
-    replay_again: bool,
     estimates: Estimates,
 }
 
 impl fmt::Debug for Engine {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{} {} at {}", self.config.target, self.state, self.peer())
+        write!(out, "{} {} at {}", self.identity.target, self.state(), self.peer())
     }
 }
 
@@ -154,36 +147,34 @@ impl Engine {
     /// An import that will connect when asked to; a reverse one is FULL at once.
     #[must_use]
     pub fn new(now: Instant, config: Config, xids: Arc<Xids>, timing: Arc<Timing>) -> Self {
-        assert!(!config.nids.is_empty(), "an import knows at least one node");
         let reverse = config.kind == ImportKind::Reverse;
-        let state = if reverse { ImportState::Full } else { ImportState::New };
+        let full = Full { next_ping: now, used_at: now };
+        let state = if reverse { State::Full(full) } else { State::New };
         Self {
-            agreed: config.data.clone(),
-            remote: if reverse { config.handle } else { ObdHandle(0) },
-            config,
+            negotiated: Negotiated {
+                export: if reverse { config.handle } else { ObdHandle(0) },
+                data: config.data.clone(),
+                has_grants: false,
+            },
+            connects: Connects::new(config.nids),
+            flights: Flights::new(now, config.requests_in_flight),
+            identity: Identity {
+                target: config.target,
+                client: config.client,
+                kind: config.kind,
+                offered: config.data,
+                handle: config.handle,
+            },
             xids,
             timing,
             own_times: OwnTimes::default(),
+            history: VecDeque::from([StateChange { at: now, state: state.shown() }]),
             state,
-            history: VecDeque::from([StateChange { at: now, state }]),
             stats: Stats::default(),
-            connection: 0,
-            used: false,
-            nid: 0,
-            wanted: false,
             policy: Policy::default(),
-            denied: None,
-            put_off: None,
-            tries: 0,
-            next_connect: None,
-            next_ping: now,
             waiting: Waiting::default(),
-            flights: Flights::new(now),
             slots: Slots::new(1),
-            tried: HashMap::default(),
             kept: KeptRequests::default(),
-            replay_stage: ImportState::Replay,
-            replay_again: false,
             estimates: Estimates::new(now),
         }
     }
@@ -191,13 +182,13 @@ impl Engine {
     /// The state.
     #[must_use]
     pub fn state(&self) -> ImportState {
-        self.state
+        self.state.shown()
     }
 
     /// Whether the target takes no new clients before its recovery has ended.
     #[must_use]
     pub fn is_put_off(&self) -> bool {
-        self.put_off.is_some()
+        self.connects.put_off.is_some()
     }
 
     /// The states it went through.
@@ -209,37 +200,37 @@ impl Engine {
     /// How many requests may be on the wire at once.
     #[must_use]
     pub fn requests_in_flight(&self) -> usize {
-        self.config.requests_in_flight
+        self.flights.counted_max
     }
 
     /// What both sides agreed on.
     #[must_use]
     pub fn connect_data(&self) -> &ObdConnectData {
-        &self.agreed
+        &self.negotiated.data
     }
 
     /// The number of the connection.
     #[must_use]
     pub fn connection(&self) -> u32 {
-        self.connection
+        self.connects.connection
     }
 
     /// The node it talks to.
     #[must_use]
     pub fn peer(&self) -> Nid {
-        self.config.nids[self.nid]
+        self.connects.peer()
     }
 
     /// The nodes that serve the target, as far as they are known.
     #[must_use]
     pub fn nids(&self) -> &[Nid] {
-        &self.config.nids
+        &self.connects.nids
     }
 
     /// The target.
     #[must_use]
     pub fn target(&self) -> &Uuid {
-        &self.config.target
+        &self.identity.target
     }
 
     /// How far the target's history is durable.
@@ -270,23 +261,19 @@ impl Engine {
             unstable_bytes: self.kept.unstable_bytes(),
             last_replay: self.kept.replayed,
             committed: self.kept.committed,
-            nids: self.config.nids.iter().map(|nid| (*nid, self.tries_of(*nid))).collect(),
+            nids: self.connects.by_nid(),
             network,
             service,
             ..self.stats.traffic()
         }
     }
 
-    fn tries_of(&self, nid: Nid) -> NidTries {
-        self.tried.get(&nid).copied().unwrap_or_default()
-    }
-
     /// When [`Event::Tick`] is due; `None` while nothing is.
     #[must_use]
     pub fn next_wake(&self) -> Option<Instant> {
         let scan = (!self.flights.is_empty()).then_some(self.flights.next_scan);
-        let ping = self.pings().then_some(self.next_ping);
-        [scan, ping, self.next_connect, self.idle_at()].into_iter().flatten().min()
+        let times = [scan, self.ping_at(), self.state.next_connect(), self.idle_at()];
+        times.into_iter().flatten().min()
     }
 
     /// Takes an event; `actions` gets what is to be done, in order.
@@ -299,7 +286,7 @@ impl Engine {
             Event::Disconnect(key) => self.disconnect(now, key, actions),
             Event::Close => self.close(now, actions),
             Event::Reconnect => self.reconnect(now, actions),
-            Event::AddNid(nid) => self.add_nid(nid),
+            Event::AddNid(nid) => self.connects.add_nid(nid),
             Event::PeerDown(nid) => self.peer_down(now, nid, actions),
             Event::LocksReplayed(connection, whole) => {
                 self.locks_replayed(now, connection, whole, actions);
@@ -308,7 +295,7 @@ impl Engine {
             Event::Prepared(transno, request) => self.prepared(now, transno, *request, actions),
             Event::Release(xid) => self.kept.release(xid),
             Event::Limit(requests) => {
-                self.config.requests_in_flight = requests;
+                self.flights.counted_max = requests;
                 self.pump(now, actions);
             }
             Event::LimitModifying(requests) => {
@@ -318,9 +305,7 @@ impl Engine {
             Event::ClearStats => self.stats.clear(),
             Event::OwnTimes(times) => self.own_times = times,
             // A ping that is due later than it would be by now comes earlier.
-            Event::TimingChanged => {
-                self.next_ping = self.next_ping.min(now + self.timing.ping_intervals().0);
-            }
+            Event::TimingChanged => self.ping_by(now + self.timing.ping_intervals().0),
             Event::Unused(connection, is_so) => self.unused(now, connection, is_so, actions),
             Event::IdleTimeout(time) => self.limit_idleness(now, time, actions),
             Event::AutoReconnect(on) => self.set_auto_reconnect(now, on, actions),
@@ -362,17 +347,12 @@ impl Engine {
         self.estimates.service(&self.bounds())
     }
 
-    fn add_nid(&mut self, nid: Nid) {
-        if !self.config.nids.contains(&nid) {
-            self.config.nids.push(nid);
-        }
-    }
-
-    fn enter(&mut self, now: Instant, state: ImportState, actions: &mut Vec<Action>) {
-        if self.state == state {
+    fn enter(&mut self, now: Instant, state: State, actions: &mut Vec<Action>) {
+        let before = std::mem::replace(&mut self.state, state);
+        let state = self.state.shown();
+        if before.shown() == state {
             return;
         }
-        self.state = state;
         if self.history.len() == limits::HISTORY_STATES {
             self.history.pop_front();
         }
@@ -381,23 +361,41 @@ impl Engine {
     }
 
     fn is_reverse(&self) -> bool {
-        self.config.kind == ImportKind::Reverse
+        self.identity.kind == ImportKind::Reverse
     }
 
-    /// Whether this import pings when it has nothing else to say.
-    fn pings(&self) -> bool {
-        self.state == ImportState::Full && !self.is_reverse()
+    /// When this import pings if it has nothing else to say.
+    fn ping_at(&self) -> Option<Instant> {
+        match &self.state {
+            State::Full(full) if !self.is_reverse() => Some(full.next_ping),
+            _ => None,
+        }
+    }
+
+    /// When the next ping is due if something is sent now.
+    fn ping_after(&self, now: Instant) -> Instant {
+        let (usual, short) = self.timing.ping_intervals();
+        now + if self.kept.awaits_commit() { short } else { usual }
     }
 
     /// Something was sent: the next ping is due that much later.
     fn postpone_ping(&mut self, now: Instant) {
-        let (usual, short) = self.timing.ping_intervals();
-        self.next_ping = now + if self.kept.awaits_commit() { short } else { usual };
+        let next = self.ping_after(now);
+        if let State::Full(full) = &mut self.state {
+            full.next_ping = next;
+        }
+    }
+
+    /// The next ping is due at `time` at the latest.
+    fn ping_by(&mut self, time: Instant) {
+        if let State::Full(full) = &mut self.state {
+            full.next_ping = full.next_ping.min(time);
+        }
     }
 
     /// What has become due.
     fn tick(&mut self, now: Instant, actions: &mut Vec<Action>) {
-        if self.next_connect.is_some_and(|at| at <= now) {
+        if self.state.next_connect().is_some_and(|at| at <= now) {
             self.connect(now, actions);
         }
         if self.flights.next_scan <= now && !self.flights.is_empty() {
@@ -407,7 +405,7 @@ impl Engine {
         if self.idle_at().is_some_and(|at| at <= now) {
             self.ask_unused(now, actions);
         }
-        if self.pings() && self.next_ping <= now {
+        if self.ping_at().is_some_and(|at| at <= now) {
             self.ping(now, actions);
         }
     }

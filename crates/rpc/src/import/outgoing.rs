@@ -6,7 +6,6 @@ use bytes::Bytes;
 use sheen_types::limits::LNET_PAYLOAD_BYTES_MAX;
 use sheen_types::{MatchBits, Nid, Transno, Xid};
 use sheen_wire::codec::Wire;
-use sheen_wire::connect::{ConnectFlags, ConnectFlags2};
 use sheen_wire::lnet::Portal;
 use sheen_wire::messages::Request;
 use sheen_wire::opcode::Opcode;
@@ -77,35 +76,24 @@ const EARLY_FLAGS: HeaderFlags = HeaderFlags::AT_SUPPORT.union(HeaderFlags::CKSU
 pub const EARLY_REPLY_BYTES: u32 = 32 + 8 + PtlrpcBody::SIZE as u32;
 
 impl Engine {
-    /// Both sides put match bits into bodies.
-    pub(super) fn has_bulk_bits(&self) -> bool {
-        self.agreed.flags.contains(ConnectFlags::BULK_MBITS)
-    }
-
-    /// Replies come under those bits too.
-    fn has_reply_bits(&self) -> bool {
-        self.agreed.flags.contains(ConnectFlags::FLAGS2)
-            && self.agreed.flags2.contains(ConnectFlags2::REP_MBITS)
-    }
-
     /// Encodes one try of a flight, and notes the bits that answer it.
     pub(super) fn encode(&self, xid: Xid, flight: &mut Flight) -> Outgoing {
         let call = &flight.call;
         let opcode = call.request.format().opcode;
         let is_connect = matches!(flight.owner, Owner::Connect);
-        let bulk_bits = self.has_bulk_bits() && !is_connect;
+        let bulk_bits = self.negotiated.has_bulk_bits() && !is_connect;
         let parts = parts_of(&call.bulk) as u64;
         let base = if flight.tries > 0 && bulk_bits { self.xids.next() } else { xid };
         let bits = MatchBits(base.0 + parts - 1);
         let wire_xid = if bulk_bits || is_connect { xid.0 } else { bits.0 };
-        let by_bits = self.has_reply_bits() && !is_connect;
+        let by_bits = self.negotiated.has_reply_bits() && !is_connect;
         flight.bits = bits;
         flight.reply_bits = if by_bits { bits } else { MatchBits(wire_xid) };
         let mut body = self.body(xid, flight, opcode);
         if !matches!(call.bulk, Bulk::None) || by_bits {
             body.match_bits = bits;
         }
-        let adapts = self.agreed.flags.contains(ConnectFlags::AT) && self.bounds().adapts();
+        let adapts = self.negotiated.adapts() && self.bounds().adapts();
         let early = adapts && !is_connect;
         flight.early = early;
         let header = MessageHeader {
@@ -115,7 +103,7 @@ impl Engine {
         };
         Outgoing {
             to: self.peer(),
-            portal: portals::request_portal(&flight.call.request, self.config.kind.portal()),
+            portal: portals::request_portal(&flight.call.request, self.identity.kind.portal()),
             bits: MatchBits(wire_xid),
             route: MatchBits(limits::base_of(bits.0)),
             second_route: MatchBits(limits::base_of(wire_xid)),
@@ -129,7 +117,7 @@ impl Engine {
     fn body(&self, xid: Xid, flight: &Flight, opcode: Opcode) -> PtlrpcBody {
         let extras = &flight.call.body;
         let mut body = PtlrpcBody {
-            handle: self.remote,
+            handle: self.negotiated.export,
             kind: MsgType::REQUEST,
             version: portals::version(opcode),
             opcode,
@@ -137,7 +125,7 @@ impl Engine {
             tag: flight.tag,
             projid: extras.projid,
             flags: extras.flags,
-            conn_cnt: self.connection,
+            conn_cnt: self.connects.connection,
             timeout: flight.timeout,
             pre_versions: extras.pre_versions,
             uid: extras.uid,
@@ -154,18 +142,18 @@ impl Engine {
                 body.last_xid = Xid(0);
                 // Lustre's targets do not look at it in a request; ours see whether they have lost it.
                 body.last_committed = self.kept.committed;
-                if self.remote.0 == 0 {
+                if self.negotiated.export.0 == 0 {
                     body.op_flags |= OpFlags::CONNECT_INITIAL;
                 }
                 if self.kept.first() != Transno(0) {
                     body.op_flags |= OpFlags::CONNECT_TRANSNO;
                 }
             }
-            Owner::Replay(transno) => {
+            Owner::Replay { transno, again } => {
                 body.transno = *transno;
                 body.flags |= MsgFlags::REPLAY;
                 body.last_xid = Xid(0);
-                if self.replay_again {
+                if *again {
                     body.flags |= MsgFlags::RESENT;
                 }
             }
@@ -179,7 +167,7 @@ impl Engine {
             Owner::Caller(_) if flight.is_lock_replay => {
                 body.flags |= MsgFlags::REQ_REPLAY_DONE;
             }
-            Owner::Caller(_) | Owner::Ping | Owner::Disconnect(_) | Owner::Park => {}
+            Owner::Caller(_) | Owner::Ping | Owner::Disconnect | Owner::Park => {}
         }
         body
     }

@@ -1,6 +1,6 @@
 //! Connections that are not there on purpose: unused ones, and those that operators do without.
 //!
-//! An unused connection is given up with a disconnect, once the owner says that it holds nothing there:
+//! To park is to disconnect for a while. An unused connection is given up so, once the owner says that it holds nothing there:
 //! no lock, and hence nothing cached. Nothing is kept for replay then, so that the next request finds the
 //! target as a new client does (Lustre's IDLE). One that operators turn off ends in the same way, but what
 //! the owner has is lost, as with an eviction.
@@ -10,67 +10,58 @@
 
 use std::time::Duration;
 
-use sheen_types::{Errno, Instant, ObdHandle};
+use sheen_types::{Errno, Instant};
 
 use super::flight::{Flight, Owner};
 use super::kept::KeptRequests;
+use super::state::{Connecting, Disconn, State};
 use super::{Action, Engine};
 use crate::channel::{Call, RpcError};
 use crate::limits;
-use crate::state::ImportState;
+
+/// What calls end with while operators have the import turned off.
+const TURNED_OFF: RpcError = RpcError::Errno(Errno::EIO);
 
 /// What decides whether there is to be a connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Policy {
     /// How long an unused one is kept; for ever if zero.
     pub(super) idle_timeout: Duration,
-    /// When a caller asked for anything last, or the owner said that it needs the connection.
-    used_at: Instant,
     /// Whether a lost one is made again though no caller asks for anything (Lustre's `pinger_recov`).
     pub(super) auto_reconnects: bool,
     /// Whether there is to be one at all.
     pub(super) active: bool,
-    /// The disconnect is on its way.
-    parking: bool,
-    /// A connection that was given up is made again.
-    waking: bool,
 }
 
 impl Default for Policy {
     fn default() -> Self {
-        Self {
-            idle_timeout: Duration::ZERO,
-            used_at: Instant(0),
-            auto_reconnects: true,
-            active: true,
-            parking: false,
-            waking: false,
-        }
+        Self { idle_timeout: Duration::ZERO, auto_reconnects: true, active: true }
     }
 }
 
 impl Engine {
     /// A caller asks for something.
     pub(super) fn use_now(&mut self, now: Instant) {
-        self.policy.used_at = now;
+        if let State::Full(full) = &mut self.state {
+            full.used_at = now;
+        }
     }
 
     /// When the owner is to be asked whether it needs the connection.
     pub(super) fn idle_at(&self) -> Option<Instant> {
-        let may = !self.policy.idle_timeout.is_zero()
-            && self.state == ImportState::Full
-            && !self.is_reverse();
-        may.then(|| self.policy.used_at + self.policy.idle_timeout)
+        let State::Full(full) = &self.state else { return None };
+        let may = !self.policy.idle_timeout.is_zero() && !self.is_reverse();
+        may.then(|| full.used_at + self.policy.idle_timeout)
     }
 
     pub(super) fn ask_unused(&mut self, now: Instant, actions: &mut Vec<Action>) {
         // Asked again as late, unless it goes.
-        self.policy.used_at = now;
+        self.use_now(now);
         if self.is_unburdened() {
-            actions.push(Action::AskUnused(self.connection));
+            actions.push(Action::AskUnused(self.connects.connection));
         } else {
             // The answer to a ping reports what is durable.
-            self.next_ping = self.next_ping.min(now + limits::SCAN_INTERVAL);
+            self.ping_by(now + limits::SCAN_INTERVAL);
         }
     }
 
@@ -90,7 +81,7 @@ impl Engine {
         is_so: bool,
         actions: &mut Vec<Action>,
     ) {
-        let is_this = self.state == ImportState::Full && connection == self.connection;
+        let is_this = self.state.is_full() && connection == self.connects.connection;
         if is_so && is_this && self.is_unburdened() && !self.policy.idle_timeout.is_zero() {
             self.park(now, actions);
         }
@@ -98,23 +89,18 @@ impl Engine {
 
     /// Says good-bye.
     fn park(&mut self, now: Instant, actions: &mut Vec<Action>) {
-        self.policy.parking = true;
         let request = self.disconnect_request();
-        self.enter(now, ImportState::Connecting, actions);
+        self.enter(now, State::Connecting(Connecting::Parking), actions);
         self.launch(now, Flight::new(Owner::Park, Call::new(request)), actions);
-        self.forget_target();
-    }
-
-    /// From here on the target is as one that never knew us.
-    pub(super) fn forget_target(&mut self) {
-        self.remote = ObdHandle(0);
-        self.used = false;
+        self.negotiated.forget_target();
     }
 
     /// The target has answered the good-bye, or will not.
     pub(super) fn parked(&mut self, now: Instant, actions: &mut Vec<Action>) {
-        self.policy.parking = false;
-        let state = if self.policy.active { ImportState::Idle } else { ImportState::Disconn };
+        let state = match self.refusal() {
+            Some(error) => State::Disconn(Disconn::Denied(error)),
+            None => State::Idle,
+        };
         self.enter(now, state, actions);
         if self.has_callers() {
             self.wake(now, actions);
@@ -123,31 +109,25 @@ impl Engine {
 
     /// A caller asks for something while there is no connection: if none is being made, one is.
     pub(super) fn wake(&mut self, now: Instant, actions: &mut Vec<Action>) {
-        let rests = match self.state {
-            ImportState::Idle => true,
-            ImportState::Disconn => self.wanted && self.next_connect.is_none(),
-            _ => false,
-        };
-        if rests && self.policy.active {
-            self.wanted = true;
-            self.policy.waking = self.state == ImportState::Idle;
+        let is_idle = matches!(self.state, State::Idle);
+        if self.policy.active && (is_idle || self.state.awaits_caller()) {
+            self.connects.waking = is_idle;
             self.connect(now, actions);
         }
     }
 
-    /// The try to connect has ended.
-    pub(super) fn tried_to_connect(&mut self) {
-        self.policy.waking = false;
-    }
-
-    /// Whether a good-bye is on its way.
-    pub(super) fn is_parking(&self) -> bool {
-        self.policy.parking
-    }
-
     /// Whether a lost connection is to be made again now.
     pub(super) fn seeks_connection(&self) -> bool {
-        self.wanted && self.policy.active && (self.policy.auto_reconnects || self.has_callers())
+        self.policy.active && (self.policy.auto_reconnects || self.has_callers())
+    }
+
+    /// What calls end with, if none are let in.
+    pub(super) fn refusal(&self) -> Option<RpcError> {
+        match &self.state {
+            State::Disconn(Disconn::Denied(error)) => Some(error.clone()),
+            _ if !self.policy.active => Some(TURNED_OFF),
+            _ => None,
+        }
     }
 
     pub(super) fn limit_idleness(
@@ -165,42 +145,38 @@ impl Engine {
 
     pub(super) fn set_auto_reconnect(&mut self, now: Instant, on: bool, actions: &mut Vec<Action>) {
         self.policy.auto_reconnects = on;
-        if on && self.state == ImportState::Disconn {
+        if on && matches!(self.state, State::Disconn(_)) {
             self.wake(now, actions);
         }
     }
 
     /// Operators want the import to be used, or not.
     pub(super) fn activate(&mut self, now: Instant, on: bool, actions: &mut Vec<Action>) {
-        if self.policy.active == on || self.is_reverse() || self.state == ImportState::Closed {
+        if self.policy.active == on || self.is_reverse() || self.state.is_over() {
             return;
         }
         self.policy.active = on;
         if on {
-            self.denied = None;
-            self.tries = 0;
-            self.wanted = true;
-            // Otherwise once the good-bye is answered.
-            if !self.policy.parking {
-                self.connect(now, actions);
-            }
-            return;
+            self.connects.tries = 0;
+            // While the good-bye is on its way, nothing: callers are looked for once it is answered.
+            self.connect(now, actions);
+        } else {
+            self.turn_off(now, actions);
         }
-        let error = RpcError::Errno(Errno::EIO);
-        self.next_connect = None;
-        self.denied = Some(error.clone());
-        let parking = std::mem::take(&mut self.policy.parking);
-        self.fail_all(&error, actions);
+    }
+
+    fn turn_off(&mut self, now: Instant, actions: &mut Vec<Action>) {
+        self.fail_all(&TURNED_OFF, actions);
         self.lose_all();
         actions.push(Action::Invalidate);
-        if self.state == ImportState::Full && !parking {
+        if self.state.is_full() {
             self.park(now, actions);
         } else {
-            self.forget_target();
-            self.enter(now, ImportState::Disconn, actions);
+            self.negotiated.forget_target();
+            self.enter(now, State::Disconn(Disconn::Denied(TURNED_OFF)), actions);
         }
         for key in self.waiting.connects.drain(..) {
-            actions.push(Action::Settled(key, Err(error.clone())));
+            actions.push(Action::Settled(key, Err(TURNED_OFF)));
         }
     }
 
@@ -208,11 +184,11 @@ impl Engine {
     pub(super) fn lose_all(&mut self) {
         self.kept = KeptRequests::default();
         self.slots.clear();
-        self.used = false;
+        self.negotiated.has_grants = false;
     }
 
     /// Whether calls of all kinds wait for a connection that is given up or made on purpose.
     pub(super) fn is_resting(&self) -> bool {
-        self.state == ImportState::Idle || self.policy.parking || self.policy.waking
+        matches!(self.state, State::Idle) || self.state.is_parking() || self.connects.waking
     }
 }

@@ -8,33 +8,33 @@ use sheen_wire::ptlrpc::PtlrpcBody;
 
 use super::flight::{Flight, Owner};
 use super::kept::KeptRequest;
+use super::state::{Full, State};
 use super::{Action, Engine};
 use crate::channel::{Answer, Bulk, Call, CallKind, RequestHook, RpcError};
-use crate::state::ImportState;
 
 impl Engine {
     /// Does what the state demands, until something has to be waited for.
     pub(super) fn advance(&mut self, now: Instant, actions: &mut Vec<Action>) {
-        match self.state {
-            ImportState::Evicted => self.evicted(actions),
-            ImportState::Replay => self.replay_next(now, actions),
-            ImportState::ReplayLocks => actions.push(Action::ReplayLocks(self.connection)),
-            ImportState::ReplayWait => self.signal_replay_done(now, actions),
-            ImportState::Recover => {
-                self.resend(now, actions);
-                self.tries = 0;
-                self.replay_stage = ImportState::Replay;
-                self.enter(now, ImportState::Full, actions);
-                for key in self.waiting.connects.drain(..) {
-                    actions.push(Action::Settled(key, Ok(())));
-                }
-                self.postpone_ping(now);
-                self.use_now(now);
-                self.tried_to_connect();
-                self.pump(now, actions);
-            }
+        match &self.state {
+            State::Evicted => self.evicted(actions),
+            State::Replay(_) => self.replay_next(now, actions),
+            State::ReplayLocks => actions.push(Action::ReplayLocks(self.connects.connection)),
+            State::ReplayWait => self.signal_replay_done(now, actions),
+            State::Recover => self.recovered(now, actions),
             _ => {}
         }
+    }
+
+    /// Nothing is left to be done but to send again what was under way.
+    fn recovered(&mut self, now: Instant, actions: &mut Vec<Action>) {
+        self.resend(now, actions);
+        self.connects.settled();
+        let full = Full { next_ping: self.ping_after(now), used_at: now };
+        self.enter(now, State::Full(full), actions);
+        for key in self.waiting.connects.drain(..) {
+            actions.push(Action::Settled(key, Ok(())));
+        }
+        self.pump(now, actions);
     }
 
     /// Keeps a request whose transaction is not durable yet, or whose owner wants it kept. Answers
@@ -59,24 +59,23 @@ impl Engine {
         let kept = KeptRequest { xid, tag, call, answer: body.clone(), until_release };
         self.kept.insert(body.transno, kept);
         // What is kept is memory: ask soon whether it is durable.
-        self.next_ping = self.next_ping.min(now + self.timing.ping_intervals().1);
+        self.ping_by(now + self.timing.ping_intervals().1);
         hook
     }
 
     /// Replays the next request, one at a time, in order of transactions.
     fn replay_next(&mut self, now: Instant, actions: &mut Vec<Action>) {
         let Some((transno, kept)) = self.kept.next_to_replay() else {
-            self.enter(now, ImportState::ReplayLocks, actions);
+            self.enter(now, State::ReplayLocks, actions);
             self.advance(now, actions);
             return;
         };
-        match &kept.call.hook {
-            Some(hook) => {
-                let request = Box::new(kept.call.request.clone());
-                let answer = Box::new(kept.answer.clone());
-                actions.push(Action::Prepare(transno, Arc::clone(hook), request, answer));
-            }
-            None => self.replay(now, transno, actions),
+        let Some(hook) = &kept.call.hook else { return self.replay(now, transno, actions) };
+        let request = Box::new(kept.call.request.clone());
+        let answer = Box::new(kept.answer.clone());
+        actions.push(Action::Prepare(transno, Arc::clone(hook), request, answer));
+        if let State::Replay(replay) = &mut self.state {
+            replay.preparing = Some(transno);
         }
     }
 
@@ -87,9 +86,8 @@ impl Engine {
         request: Request,
         actions: &mut Vec<Action>,
     ) {
-        let under_way =
-            self.flights.by_xid.values().any(|flight| matches!(flight.owner, Owner::Replay(_)));
-        if self.state != ImportState::Replay || transno <= self.kept.replayed || under_way {
+        let State::Replay(replay) = &mut self.state else { return };
+        if replay.preparing.take_if(|preparing| *preparing == transno).is_none() {
             return;
         }
         match self.kept.get_mut(transno) {
@@ -103,6 +101,7 @@ impl Engine {
     }
 
     fn replay(&mut self, now: Instant, transno: Transno, actions: &mut Vec<Action>) {
+        let State::Replay(replay) = &mut self.state else { return };
         let Some(kept) = self.kept.get(transno) else { return };
         let xid = kept.xid;
         let mut call = kept.call.clone();
@@ -111,10 +110,10 @@ impl Engine {
         if let Bulk::Sink(_) = call.bulk {
             call.bulk = Bulk::None;
         }
-        let flight = Flight { tag: kept.tag, ..Flight::new(Owner::Replay(transno), call) };
+        let owner = Owner::Replay { transno, again: std::mem::take(&mut replay.again) };
+        let flight = Flight { tag: kept.tag, ..Flight::new(owner, call) };
         self.stats.counters.replayed += 1;
         self.transmit(now, xid, flight, actions);
-        self.replay_again = false;
     }
 
     /// The target has executed a replay, or refused it; either way the next one follows.
@@ -139,7 +138,7 @@ impl Engine {
         actions: &mut Vec<Action>,
     ) {
         self.kept.replayed = self.kept.replayed.max(transno);
-        if self.state == ImportState::Replay {
+        if matches!(self.state, State::Replay(_)) {
             self.replay_next(now, actions);
         }
     }
@@ -147,7 +146,7 @@ impl Engine {
     /// Whether the target still waits for the replay of our locks over this connection.
     #[must_use]
     pub fn awaits_locks(&self, connection: u32) -> bool {
-        self.state == ImportState::ReplayLocks && connection == self.connection
+        matches!(self.state, State::ReplayLocks) && connection == self.connects.connection
     }
 
     pub(super) fn locks_replayed(
@@ -164,7 +163,7 @@ impl Engine {
             self.disconnected(now, actions);
             return;
         }
-        self.enter(now, ImportState::ReplayWait, actions);
+        self.enter(now, State::ReplayWait, actions);
         self.advance(now, actions);
     }
 
@@ -175,8 +174,8 @@ impl Engine {
 
     /// The target's recovery is over.
     pub(super) fn replay_done(&mut self, now: Instant, actions: &mut Vec<Action>) {
-        if self.state == ImportState::ReplayWait {
-            self.enter(now, ImportState::Recover, actions);
+        if matches!(self.state, State::ReplayWait) {
+            self.enter(now, State::Recover, actions);
             self.advance(now, actions);
         }
     }
@@ -190,8 +189,8 @@ impl Engine {
     }
 
     pub(super) fn invalidated(&mut self, now: Instant, actions: &mut Vec<Action>) {
-        if self.state == ImportState::Evicted {
-            self.enter(now, ImportState::Recover, actions);
+        if matches!(self.state, State::Evicted) {
+            self.enter(now, State::Recover, actions);
             self.advance(now, actions);
         }
     }

@@ -55,12 +55,12 @@ impl Engine {
         let kind = flight_kind(&self.flights.by_xid[&xid]);
         match kind {
             Owner::Connect => self.connect_reply(now, xid, &wire, &body, actions),
-            Owner::Disconnect(_) => self.close(now, actions),
+            Owner::Disconnect => self.close(now, actions),
             Owner::Park => {
                 self.land(xid, actions);
                 self.parked(now, actions);
             }
-            _ if self.is_refusal_of_connection(&body) => self.unknown_to_target(now, xid, actions),
+            _ if self.is_refusal_of_connection(&body) => self.unknown_to_target(now, actions),
             _ if self.is_busy(xid, &body) => self.delay(now, xid, actions),
             _ => match Reply::decode(self.flights.by_xid[&xid].call.request.kind(), &wire) {
                 Ok(reply) => self.replied(now, xid, body, reply, actions),
@@ -76,18 +76,18 @@ impl Engine {
     /// taken for refused, so that the next one follows.
     fn unreadable(&mut self, now: Instant, xid: Xid, text: String, actions: &mut Vec<Action>) {
         let Some(owner) = self.flights.get(xid).map(flight_kind) else { return };
-        if let Owner::Disconnect(_) = owner {
+        if owner == Owner::Disconnect {
             return self.close(now, actions);
         }
         self.fail(xid, RpcError::Protocol(text), actions);
         match owner {
             Owner::Caller(_) | Owner::Ping => self.pump(now, actions),
-            Owner::Connect if self.state == ImportState::Connecting => {
+            Owner::Connect if self.state() == ImportState::Connecting => {
                 self.connect_failed(now, actions);
             }
-            Owner::Connect | Owner::Disconnect(_) => {}
+            Owner::Connect | Owner::Disconnect => {}
             Owner::Park => self.parked(now, actions),
-            Owner::Replay(transno) => self.replay_is_over(now, transno, actions),
+            Owner::Replay { transno, .. } => self.replay_is_over(now, transno, actions),
             Owner::ReplayDone => self.replay_done(now, actions),
         }
     }
@@ -152,7 +152,7 @@ impl Engine {
         actions: &mut Vec<Action>,
     ) {
         if body.transno != Transno(0) || body.opcode == Opcode::LDLM_ENQUEUE {
-            self.used = true;
+            self.negotiated.has_grants = true;
         }
         if let Some(flight) = self.flights.get_mut(xid) {
             flight.answer = Some(Box::new((body, reply)));
@@ -192,12 +192,12 @@ impl Engine {
         let (body, reply) = *boxed;
         let bulk: Vec<Bytes> =
             flight.parts.drain(..).flatten().filter(|part| !part.is_empty()).collect();
-        let answer = Answer { xid, body, reply, bulk, connection: self.connection };
+        let answer = Answer { xid, body, reply, bulk, connection: self.connects.connection };
         match flight.owner {
             Owner::Caller(_) => self.answer(now, xid, flight, answer, actions),
-            Owner::Replay(transno) => self.replay_answered(now, transno, answer, actions),
+            Owner::Replay { transno, .. } => self.replay_answered(now, transno, answer, actions),
             Owner::ReplayDone => self.replay_done(now, actions),
-            Owner::Ping | Owner::Connect | Owner::Disconnect(_) | Owner::Park => {}
+            Owner::Ping | Owner::Connect | Owner::Disconnect | Owner::Park => {}
         }
     }
 }

@@ -5,12 +5,12 @@ use sheen_wire::messages::ObdPing;
 use sheen_wire::opcode::Opcode;
 
 use super::flight::{Flight, Owner, Phase, forget};
+use super::state::State;
 use super::{Action, Engine, ImportKind};
 use crate::adaptive::timeout_of;
 use crate::channel::{Answer, Call, CallKind, RpcError};
 use crate::limits;
 use crate::portals;
-use crate::state::ImportState;
 use crate::timing::Time;
 
 impl Engine {
@@ -21,16 +21,16 @@ impl Engine {
         call: Box<Call>,
         actions: &mut Vec<Action>,
     ) {
-        let refusal = match (self.state, call.kind) {
-            (ImportState::Closed, _) => Some(RpcError::Shutdown),
-            (ImportState::Full, _) => None,
-            (state, CallKind::Recovery) if state.is_connected() => {
+        let refusal = match (&self.state, call.kind) {
+            (State::Closed, _) => Some(RpcError::Shutdown),
+            (State::Full(_), _) => None,
+            (state, CallKind::Recovery) if state.shown().is_connected() => {
                 self.start(now, key, *call, actions);
                 return;
             }
-            (_, CallKind::NoDelay) if self.is_resting() => self.denied.clone(),
+            (_, CallKind::NoDelay) if self.is_resting() => self.refusal(),
             (_, CallKind::NoDelay | CallKind::Recovery) => Some(RpcError::Disconnected),
-            _ => self.denied.clone(),
+            _ => self.refusal(),
         };
         if let Some(error) = refusal {
             actions.push(Action::Complete(key, Err(error), None));
@@ -42,7 +42,7 @@ impl Engine {
         }
         match call.kind {
             CallKind::Modifying => self.waiting.modifying.push_back((key, call)),
-            _ if self.state == ImportState::Full && portals::is_exempt(opcode) => {
+            _ if self.state.is_full() && portals::is_exempt(opcode) => {
                 self.start(now, key, *call, actions);
                 return;
             }
@@ -54,15 +54,13 @@ impl Engine {
 
     /// Sends what waits, as far as the limits allow.
     pub(super) fn pump(&mut self, now: Instant, actions: &mut Vec<Action>) {
-        while self.state == ImportState::Full && !self.waiting.modifying.is_empty() {
+        while self.state.is_full() && !self.waiting.modifying.is_empty() {
             let Some((tag, (key, call))) = self.next_modifying() else { break };
             self.stats.modifies(self.slots.taken());
             let flight = Flight { tag, ..Flight::new(Owner::Caller(key), *call) };
             self.launch(now, flight, actions);
         }
-        while self.state == ImportState::Full
-            && self.flights.counted < self.config.requests_in_flight
-        {
+        while self.state.is_full() && self.flights.counted < self.flights.counted_max {
             let Some((key, call)) = self.waiting.calls.pop_front() else { break };
             self.start(now, key, *call, actions);
         }
@@ -84,7 +82,7 @@ impl Engine {
         let opcode = call.request.format().opcode;
         let counted = call.kind != CallKind::Recovery && !portals::is_exempt(opcode);
         let is_lock_replay =
-            call.kind == CallKind::Recovery && self.state == ImportState::ReplayLocks;
+            call.kind == CallKind::Recovery && matches!(self.state, State::ReplayLocks);
         self.flights.counted += usize::from(counted);
         let flight = Flight { counted, is_lock_replay, ..Flight::new(Owner::Caller(key), call) };
         self.launch(now, flight, actions);
@@ -109,7 +107,7 @@ impl Engine {
     ) {
         flight.timeout = match flight.owner {
             Owner::Connect => self.timing.connect_timeout(),
-            Owner::Disconnect(_) | Owner::Park => limits::DISCONNECT_TIMEOUT.as_secs() as u32,
+            Owner::Disconnect | Owner::Park => limits::DISCONNECT_TIMEOUT.as_secs() as u32,
             _ if self.bounds().adapts() => timeout_of(self.service()),
             _ => self.timing.of(Time::Timeout),
         };
@@ -212,7 +210,7 @@ impl Engine {
     }
 
     fn retry_busy(&mut self, now: Instant, xid: Xid, actions: &mut Vec<Action>) {
-        if self.state != ImportState::Full {
+        if !self.state.is_full() {
             return;
         }
         // A new xid, so that the target does not take it for a resend of what it refused.
@@ -226,17 +224,17 @@ impl Engine {
         self.stats.counters.timeouts += 1;
         let owner = flight.owner;
         let fails = matches!(owner, Owner::Caller(_))
-            && (!flight.survives() || self.config.kind == ImportKind::Reverse);
+            && (!flight.survives() || self.identity.kind == ImportKind::Reverse);
         if fails {
             self.fail(xid, RpcError::TimedOut, actions);
         }
         match owner {
-            Owner::Disconnect(_) => self.close(now, actions),
+            Owner::Disconnect => self.close(now, actions),
             Owner::Park => {
                 self.land(xid, actions);
                 self.parked(now, actions);
             }
-            _ if self.config.kind == ImportKind::Reverse => {}
+            _ if self.identity.kind == ImportKind::Reverse => {}
             Owner::Connect => {
                 self.land(xid, actions);
                 self.connect_failed(now, actions);
@@ -249,7 +247,7 @@ impl Engine {
     pub(super) fn abandon_flights(&mut self, actions: &mut Vec<Action>) {
         for xid in self.flights.xids(|_| true) {
             let Some(flight) = self.flights.get_mut(xid) else { continue };
-            if self.config.kind == ImportKind::Reverse || !flight.survives() {
+            if self.identity.kind == ImportKind::Reverse || !flight.survives() {
                 self.fail(xid, RpcError::Disconnected, actions);
                 continue;
             }

@@ -65,6 +65,8 @@ pub(crate) struct Cluster {
     modifying: BTreeSet<u64>,
     results: BTreeMap<u64, Result<Answer, RpcError>>,
     is_connected: bool,
+    /// Keys of connects and disconnects that have ended.
+    pub(crate) settled: Vec<u64>,
     /// How many locks the client has to replay.
     pub(crate) locks: u64,
     /// Lock replays by connection: how many are not answered, and whether all that
@@ -117,6 +119,7 @@ impl Cluster {
             modifying: BTreeSet::new(),
             results: BTreeMap::new(),
             is_connected: false,
+            settled: Vec::new(),
             locks: 0,
             replays: BTreeMap::new(),
             lingering: 0,
@@ -313,8 +316,9 @@ impl Cluster {
                 let before = self.results.insert(key, result);
                 assert!(before.is_none(), "call {key} was answered twice");
             }
-            Action::Settled(_, result) => {
+            Action::Settled(key, result) => {
                 assert_eq!(result, Ok(()));
+                self.settled.push(key);
                 self.is_connected = true;
             }
             Action::AskUnused(connection) => {

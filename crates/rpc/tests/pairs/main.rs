@@ -331,6 +331,24 @@ fn an_import_goes_on_after_answers_that_cannot_be_read() {
 }
 
 #[test]
+fn a_disconnect_ends_whatever_else_is_asked_meanwhile() {
+    let events: [fn() -> Event; 3] =
+        [|| Event::Reconnect, || Event::Activate(false), || Event::Disconnect(3)];
+    for event in events {
+        let mut cluster = Cluster::new(3, Faults::default());
+        cluster.connect();
+        cluster.server.deaf_until = cluster.seconds() + 60;
+        cluster.feed(Event::Disconnect(2));
+        let sent = cluster.engine.counters().sent;
+        cluster.feed(event());
+        cluster.run(60);
+        let (state, settled) = (cluster.engine.state(), &cluster.settled);
+        assert!(state == ImportState::Closed && settled.contains(&2), "{:?}", event());
+        assert_eq!(cluster.engine.counters().sent, sent, "no other connection is made");
+    }
+}
+
+#[test]
 fn a_crash_is_replayed_in_order() {
     let mut cluster = Cluster::new(4, Faults::default());
     cluster.connect();

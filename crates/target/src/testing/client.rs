@@ -328,19 +328,22 @@ impl TestClient {
     }
 
     /// The newest transaction that was reported to it as durable.
+    #[cfg(test)]
     #[must_use]
-    pub fn known_committed(&self) -> Transno {
+    pub(crate) fn known_committed(&self) -> Transno {
         Transno(self.inner.known_committed.load(Ordering::Acquire))
     }
 
     /// What the last answer claimed to be durable.
+    #[cfg(test)]
     #[must_use]
-    pub fn claimed(&self) -> Transno {
+    pub(crate) fn claimed(&self) -> Transno {
         Transno(self.inner.claimed.load(Ordering::Acquire))
     }
 
     /// Claims from now on that this number was reported to it.
-    pub fn claim_committed(&self, transno: Transno) {
+    #[cfg(test)]
+    pub(crate) fn claim_committed(&self, transno: Transno) {
         self.inner.known_committed.store(transno.0, Ordering::Release);
     }
 
@@ -418,14 +421,15 @@ impl TestClient {
     }
 
     /// What the last connect's reply said: reconnected, recovering, replayable.
+    #[cfg(test)]
     #[must_use]
-    pub fn connect_flags(&self) -> OpFlags {
+    pub(crate) fn connect_flags(&self) -> OpFlags {
         self.inner.session.lock().connect_flags
     }
 
     /// The export's handle.
     #[must_use]
-    pub fn handle(&self) -> ObdHandle {
+    pub(crate) fn handle(&self) -> ObdHandle {
         self.inner.session.lock().handle
     }
 
@@ -442,7 +446,8 @@ impl TestClient {
     }
 
     /// From now on it answers no callbacks, or those that it has not answered as well.
-    pub fn set_silent(&self, is_silent: bool) {
+    #[cfg(test)]
+    pub(crate) fn set_silent(&self, is_silent: bool) {
         self.inner.is_silent.store(is_silent, Ordering::Release);
     }
 

@@ -102,7 +102,8 @@ impl TestWorld {
     }
 
     /// From now on whatever waits for the disk waits so long; at first not at all.
-    pub fn set_disk_time(&self, time: Duration) {
+    #[cfg(test)]
+    pub(crate) fn set_disk_time(&self, time: Duration) {
         self.inner.state.lock().disk_time = time;
     }
 

@@ -1,10 +1,10 @@
 //! Replays that are none, numbers that end, and answers that must not name a transaction.
 
 use super::*;
+use crate::Export;
 use crate::commit::{History, TransnoSource};
 use crate::epoch::{Epoch, TRANSNO_MAX};
-use crate::last_rcvd::{LastRcvd, put_client, put_epoch, put_transno};
-use crate::{ClientRecord, Export};
+use crate::last_rcvd::{ClientRecord, LastRcvd, put_client, put_epoch, put_transno};
 
 const LAST: Transno = Transno(u64::MAX);
 
