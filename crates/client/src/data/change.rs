@@ -40,6 +40,7 @@ impl Object {
         // Writes under way are answered before the truncate is sent.
         self.flush(Extent::ALL).await;
         let mut oa = self.timed(time);
+        // The range to cut off: its start and its end.
         (oa.size, oa.blocks) = (size, Extent::EOF);
         oa.valid |= Valid::SIZE | Valid::BLOCKS;
         let request = OstPunch { ost_body: OstBody { oa }, ..OstPunch::default() };
@@ -74,6 +75,7 @@ impl Object {
         }
         let mut oa = self.obdo();
         oa.valid = Valid::ID | Valid::GROUP | Valid::FID | Valid::SIZE | Valid::BLOCKS;
+        // The range: its start and its end.
         (oa.size, oa.blocks) = (extent.start, extent.end);
         let request = OstSync { ost_body: OstBody { oa }, ..OstSync::default() };
         let synced = call::call::<OstSync>(&*self.osc.channel, Call::new(request)).await;
@@ -133,6 +135,7 @@ impl Object {
         let end = extent.end.saturating_add(1);
         let mut oa = self.timed(self.osc.shared.world.clock.wall());
         oa.valid |= Valid::SIZE | Valid::BLOCKS;
+        // The last is `o_falloc_mode` here.
         (oa.size, oa.blocks, oa.nlink) = (extent.start, end, what.mode());
         let request = OstFallocate { ost_body: OstBody { oa }, ..OstFallocate::default() };
         let call = idempotent(Call::new(request));
@@ -176,6 +179,7 @@ impl Object {
         let mut oa = self.obdo();
         oa.valid = Valid::ID | Valid::GROUP | Valid::FID | Valid::SIZE | Valid::MODE;
         oa.size = offset;
+        // `SEEK_DATA` or `SEEK_HOLE`.
         oa.mode = if what == Seek::Data { DATA } else { HOLE };
         let request = OstSeek { ost_body: OstBody { oa }, ..OstSeek::default() };
         let answer = call::call::<OstSeek>(&*self.osc.channel, Call::new(request)).await;

@@ -328,6 +328,7 @@ impl Object {
         if let (Some(checksum), Some(sum)) = (limits.checksum, sum) {
             oa.valid |= Valid::CKSUM;
             oa.flags |= checksum.flag();
+            // `o_cksum`.
             oa.nlink = sum;
         }
         let mut request = OstWrite {
@@ -376,7 +377,8 @@ impl Object {
         }
     }
 
-    /// What we hold, use and would like.
+    /// What we hold, use and would like, in fields that Lustre calls `o_dirty`, `o_grant`, `o_undirty`,
+    /// `o_grant_used` and `o_dropped` here.
     fn fill_grant(&self, oa: &mut Obdo, used: u64) {
         let grant = self.osc.grant();
         oa.valid |= Valid::GRANT | Valid::BLOCKS;
