@@ -108,7 +108,7 @@ fn signal(pid: i32, signal: Signal) -> Outcome {
 }
 
 /// Whether the process runs; a dead one that is not reaped yet does not. Its first thread may be dead while
-/// others still end, and keep its files open.
+/// other threads still end, and keep its files open.
 pub fn is_alive(pid: i32) -> bool {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     threads.map(|thread| text(&thread.path().join("stat"))).any(|stat| {
