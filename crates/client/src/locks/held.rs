@@ -198,10 +198,7 @@ impl PendingLock {
         let info = self.namespace.engine.replied(now, self.handle, &reply, &mut actions);
         self.namespace.act(actions);
         // All that the engine says: it has no such lock.
-        let info = info.map_err(|_| {
-            tracing::warn!(namespace = self.namespace.name(), lock = %self.handle, "reply for no lock");
-            Errno::EIO
-        })?;
+        let Ok(info) = info else { return Err(self.refused()) };
         let Some(info) = info else { return Ok(None) };
         let desc = match info.desc.granted {
             Some(_) => info.desc,
@@ -214,6 +211,22 @@ impl PendingLock {
         namespace.shrink();
         let modes = (mode, self.request.mode);
         Ok(Some(HeldLock::new(&namespace, desc.resource, handle, modes, desc.policy)))
+    }
+
+    /// Why the engine has no such lock any more: a completion callback that overtook the reply may have said so.
+    fn refused(&mut self) -> Errno {
+        match self.answer.as_mut().map(oneshot::Receiver::try_recv) {
+            Some(Ok(Err(errno))) => {
+                self.namespace.waiting.lock().remove(&self.handle);
+                self.answer = None;
+                errno
+            }
+            _ => {
+                let namespace = self.namespace.name();
+                tracing::warn!(namespace, lock = %self.handle, "reply for no lock");
+                Errno::EIO
+            }
+        }
     }
 
     fn is_completed(&self) -> bool {
@@ -254,5 +267,36 @@ impl Drop for PendingLock {
         }
         self.namespace.engine.failed(self.handle, Errno::EINTR, &mut actions);
         self.namespace.act(actions);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sheen_wire::ldlm::LockFlags as WireFlags;
+
+    use super::*;
+    use crate::testing::Fixture;
+
+    /// `LDLM_FL_FLOCK_DEADLOCK`.
+    const DEADLOCK: u32 = 0x8000;
+
+    #[test]
+    fn a_refusal_that_overtakes_the_reply_says_why() {
+        let fixture = Fixture::new();
+        let policy = Policy::Flock { start: 0, end: 9, owner: 1, pid: 1 };
+        let (resource, mode) = (ResourceName::default(), LockMode::Ex);
+        let request = LockRequest { resource, policy, mode, flags: LockFlags::NONE };
+        let pending = fixture.locks.begin(request);
+        // A lock that waits, as the reply and the callback describe it.
+        let desc = pending.request().desc;
+        let handles = vec![pending.handle()];
+        let refusal =
+            LdlmRequest { flags: WireFlags(DEADLOCK), desc: desc.clone(), count: 1, handles };
+        fixture.locks.on_completion(&refusal, &Bytes::new()).expect("it is known");
+        let reply = LdlmReply { desc, handle: LockHandle(7), ..LdlmReply::default() };
+        fixture.world.run(async move {
+            let answer = pending.granted(&reply, 1).await;
+            assert_eq!(answer.map(|lock| lock.is_some()), Err(Errno::EDEADLK));
+        });
     }
 }
