@@ -81,6 +81,15 @@ impl Meta {
         inode: &Inode,
         layout_intent: LayoutIntent,
     ) -> Result<(LayoutState, LayoutVersion), Errno> {
+        self.until_done(|| self.layout_intent_once(who, inode, &layout_intent)).await
+    }
+
+    async fn layout_intent_once(
+        &self,
+        who: &Credentials,
+        inode: &Inode,
+        layout_intent: &LayoutIntent,
+    ) -> Result<(LayoutState, LayoutVersion), Errno> {
         let op = layout_intent.op;
         let mdt = self.mdt(inode.fid)?;
         let pending = mdt.locks.begin(LockRequest {
@@ -92,7 +101,7 @@ impl Meta {
         let request = LdlmIntentLayout {
             dlm_req: pending.request(),
             ldlm_intent: LdlmIntent { opc: IntentOp::LAYOUT },
-            layout_intent,
+            layout_intent: layout_intent.clone(),
             ..LdlmIntentLayout::default()
         };
         let call = match op {

@@ -17,6 +17,7 @@ mod create;
 mod fid2path;
 mod flock;
 mod getattr;
+mod in_progress;
 mod inline;
 mod layout;
 mod link;

@@ -38,6 +38,7 @@ pub(crate) struct OpenedInode {
 }
 
 /// What to open.
+#[derive(Clone, Copy)]
 pub(super) enum OpenTarget<'a> {
     /// A name, made with this mode if absent.
     Create { parent: &'a Inode, name: &'a Name, mode: u32, fid: Fid },
@@ -236,6 +237,16 @@ impl Meta {
 
     /// The intent. `layout` is one to create the objects with.
     pub(super) async fn open_intent(
+        &self,
+        who: &Credentials,
+        target: OpenTarget<'_>,
+        flags: MdsOpenFlags,
+        layout: Option<Bytes>,
+    ) -> Result<OpenedInode, Errno> {
+        self.until_done(|| self.open_intent_once(who, target, flags, layout.clone())).await
+    }
+
+    async fn open_intent_once(
         &self,
         who: &Credentials,
         target: OpenTarget<'_>,
