@@ -109,6 +109,10 @@ impl Operations for Mdt {
         })
     }
 
+    fn is_glimpse(&self, context: &Context, enqueue: &EnqueueRequest) -> bool {
+        enqueue.policy.inode_bits() == InodeBits::DOM && crate::dom::knows_dom(context)
+    }
+
     fn glimpse_enqueue<'a>(
         &'a self,
         context: &'a Context,

@@ -78,10 +78,13 @@ impl Target {
             self.check_enqueue_budget(context, &enqueue)?;
         }
         if enqueue.flags.contains(WireFlags::HAS_INTENT) && !replays {
-            return match request {
-                Request::LdlmEnqueue(_) => self.operations.glimpse_enqueue(context, enqueue).await,
-                intent => self.operations.intent(context, intent, enqueue).await,
-            };
+            match request {
+                Request::LdlmEnqueue(_) if self.operations.is_glimpse(context, &enqueue) => {
+                    return self.operations.glimpse_enqueue(context, enqueue).await;
+                }
+                Request::LdlmEnqueue(_) => {}
+                intent => return self.operations.intent(context, intent, enqueue).await,
+            }
         }
         match known {
             Some(lock) => self.answer_again(&lock, replays).await,

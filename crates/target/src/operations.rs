@@ -124,6 +124,13 @@ pub trait Operations: Send + Sync + 'static {
         Box::pin(async { Err(Errno::EOPNOTSUPP) })
     }
 
+    /// Whether an LDLM_ENQUEUE that has an intent and does not name it is a glimpse. Where not, it is one without
+    /// an intent, as for Lustre's MDT: its clients ask so for the lock under which they read a directory.
+    fn is_glimpse(&self, context: &Context, enqueue: &EnqueueRequest) -> bool {
+        let _ = (context, enqueue);
+        true
+    }
+
     /// Executes a glimpse: an LDLM_ENQUEUE that has an intent and does not name it (`mdt_glimpse_enqueue`,
     /// `ofd_intent_policy`). A client wants to know size and times of an object. It is granted the lock if none
     /// conflicts; otherwise the holders, who may know better, are asked ([`Target::glimpse`]), and the answer is the

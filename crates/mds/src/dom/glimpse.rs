@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use sheen_brw::encode_value;
 use sheen_target::{Context, EnqueueRequest, Outcome};
-use sheen_types::{Errno, Fid, InodeBits};
+use sheen_types::{Errno, Fid};
 use sheen_wire::ldlm::{LdlmReply, LockFlags as WireFlags};
 use sheen_wire::messages::LdlmEnqueueReply;
 
@@ -30,9 +30,6 @@ impl Mdt {
         context: &Context,
         enqueue: &EnqueueRequest,
     ) -> Result<Outcome, Errno> {
-        if enqueue.policy.inode_bits() != InodeBits::DOM || !super::knows_dom(context) {
-            return Err(Errno::EFAULT);
-        }
         let fid = self.inode(enqueue.resource.fid())?.fid;
         let brw = &self.dom.brw;
         if let Some(held) = context.held_lock(enqueue) {

@@ -720,3 +720,21 @@ fn an_open_brings_bytes_only_to_callers_that_may_read_them() {
         assert_eq!(inline(&nothing_asked), None);
     });
 }
+
+#[test]
+fn an_intent_that_nothing_names_asks_for_the_lock_where_it_is_no_glimpse() {
+    test(441, |server, _| async move {
+        let client = server.client("c").await;
+        // As a real client has it before it lists a directory whose lock it has lost.
+        let mut dlm_req = client.dlm(Fid::ROOT, LockMode::Pr, InodeBits::UPDATE);
+        dlm_req.flags = WireFlags::HAS_INTENT;
+        let mine = dlm_req.handles[0];
+        let answer = client.inner.call(LdlmEnqueue { dlm_req, ..LdlmEnqueue::default() }).await;
+        assert_eq!(answer.errno(), None);
+        let Some(Reply::LdlmEnqueue(reply)) = answer.reply else { panic!("{:?}", answer.reply) };
+        let lock = reply.dlm_rep.expect("a lock's answer");
+        client.keep(mine, lock.handle);
+        assert_eq!(lock.desc.granted_mode.mode(), Some(LockMode::Pr));
+        assert_ne!(lock.handle, LockHandle(0));
+    });
+}
