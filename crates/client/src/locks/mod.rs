@@ -50,7 +50,8 @@ const DROPPED_WITHIN: Duration = Duration::from_secs(1);
 pub struct Revocation {
     /// On what.
     pub resource: ResourceName,
-    /// The mode it was held in: below PW nothing is dirty.
+    /// The mode it was held in: below PW nothing is dirty. NL for a lock that is void already, after an eviction or
+    /// where the target refused its replay: what is dirty cannot be written.
     pub mode: LockMode,
     /// The part that is no longer covered.
     pub part: Policy,

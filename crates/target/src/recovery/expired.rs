@@ -8,7 +8,7 @@ use crate::export::ExportState;
 pub(crate) enum Expired {
     /// All that have not finished.
     Unfinished,
-    /// No other client: those that are here could not go on.
+    /// No other client: those that are connected were only waiting for the absent ones.
     Absent,
     /// Those that have not replayed their requests, save these clients.
     Requests(Vec<u64>),
