@@ -20,7 +20,7 @@ impl Expired {
     /// Whether a client in this state is given up.
     pub(crate) fn gives_up(&self, client: u64, state: ExportState) -> bool {
         match (state, self) {
-            (ExportState::Recovered | ExportState::Full | ExportState::Gone, _) => false,
+            (ExportState::ReplayedAll | ExportState::Full | ExportState::Gone, _) => false,
             (ExportState::Awaited, _) | (_, Self::Unfinished) => true,
             (_, Self::Absent) | (ExportState::ReplayingLocks, Self::Requests(_)) => false,
             (_, Self::Requests(busy) | Self::Locks(busy)) => !busy.contains(&client),

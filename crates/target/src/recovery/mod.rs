@@ -177,7 +177,7 @@ impl Recovery {
             decrement(&mut window.replaying);
             window.unqueue(client);
         }
-        if to == ExportState::Recovered {
+        if to == ExportState::ReplayedAll {
             decrement(&mut window.replaying_locks);
         }
         window.advance()
@@ -200,7 +200,7 @@ impl Recovery {
                 decrement(&mut window.connected);
                 decrement(&mut window.replaying_locks);
             }
-            ExportState::Recovered => decrement(&mut window.connected),
+            ExportState::ReplayedAll => decrement(&mut window.connected),
             ExportState::Full | ExportState::Gone => return RecoveryEnded(false),
         }
         window.lost += 1;
