@@ -49,7 +49,7 @@ impl NamespaceInner {
         }
         lock.remote_handle = reply.remote_handle;
         lock.phase = Phase::Waiting;
-        let early = lock.early.take();
+        let overtaking = lock.overtaking.take();
         if lock.flags.contains(LockFlags::TEST_LOCK) {
             let mut info = self.table.info(slot);
             info.desc = reply.desc;
@@ -59,7 +59,7 @@ impl NamespaceInner {
         self.table.rename(slot, reply.desc.resource);
         self.take_flags(slot, reply.flags);
         let mut info = self.table.info(slot);
-        if let Some((desc, flags)) = early {
+        if let Some((desc, flags)) = overtaking {
             info.desc = desc;
             self.complete(now, slot, &desc, flags, actions);
             let gone = desc.granted.is_none();
@@ -100,7 +100,7 @@ impl NamespaceInner {
     ) {
         match self.table.lock(slot).phase {
             Phase::Flying => {
-                self.table.lock_mut(slot).early = Some((*desc, flags));
+                self.table.lock_mut(slot).overtaking = Some((*desc, flags));
             }
             Phase::Waiting if desc.granted.is_some() => {
                 self.take_flags(slot, flags);

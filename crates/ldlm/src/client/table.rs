@@ -24,7 +24,7 @@ pub(super) enum Phase {
     /// Held.
     Held,
     /// The upper layer flushes what these bits (or all of it, if none are named) protect. `early`:
-    /// the cancel goes with another request.
+    /// the cancel goes with another request (early lock cancel).
     Flushing { drop: InodeBits, early: bool },
     /// Flushed, to be named in another request.
     Flushed,
@@ -51,7 +51,7 @@ pub(super) struct Lock {
     pub(super) wanted_bits: InodeBits,
     pub(super) wanted_whole: bool,
     /// A completion callback that overtook the reply.
-    pub(super) early: Option<(LockDesc, LockFlags)>,
+    pub(super) overtaking: Option<(LockDesc, LockFlags)>,
     /// Where in its resource's list it is.
     place: u32,
     /// Whether it is in a list of unused locks, and its neighbours there; `next` also chains
@@ -188,7 +188,7 @@ impl Table {
             discard: false,
             wanted_bits: InodeBits(0),
             wanted_whole: false,
-            early: None,
+            overtaking: None,
             place: 0,
             unused: false,
             privileged: false,
