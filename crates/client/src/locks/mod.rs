@@ -156,7 +156,7 @@ struct EarlyCancels<'a> {
 
 impl Drop for EarlyCancels<'_> {
     fn drop(&mut self) {
-        self.namespace.act(std::mem::take(&mut self.actions));
+        self.namespace.perform(std::mem::take(&mut self.actions));
     }
 }
 
@@ -356,7 +356,7 @@ impl ClientNamespace {
         self.cache.begin_revocation(self, Revocation { resource, mode, part, discard }).await;
         let mut actions = Vec::new();
         self.engine.flushed(self.world.clock.now(), handle, &mut actions);
-        self.act(actions);
+        self.perform(actions);
     }
 
     /// As in Lustre, the lock of an open file stays.
@@ -381,7 +381,7 @@ impl ClientNamespace {
         let (mine, rest): (Vec<_>, Vec<_>) = actions.into_iter().partition(
             |action| matches!(action, Action::Flush { handle, .. } if handles.contains(handle)),
         );
-        self.act(rest);
+        self.perform(rest);
         let mut cancels = EarlyCancels { namespace: self, actions: mine };
         while let Some(Action::Flush { resource, mode, part, discard, .. }) = cancels.actions.last()
         {
@@ -406,7 +406,7 @@ impl ClientNamespace {
     pub fn cancel_unused(self: &Arc<Self>) {
         let mut actions = Vec::new();
         self.engine.clear_unused(&mut actions);
-        self.act(actions);
+        self.perform(actions);
     }
 
     /// From now on at most so many unused locks are kept, and for so long (`lru_size`, `lru_max_age`); what
@@ -420,7 +420,7 @@ impl ClientNamespace {
     pub fn cancel_aged(self: &Arc<Self>) {
         let mut actions = Vec::new();
         self.engine.shrink(self.world.clock.now(), usize::MAX, &mut actions);
-        self.act(actions);
+        self.perform(actions);
     }
 
     /// How many unused locks are cancelled at once when there are too many (`lru_cancel_batch`).
@@ -438,11 +438,11 @@ impl ClientNamespace {
     fn shrink(self: &Arc<Self>) {
         let mut actions = Vec::new();
         self.engine.shrink(self.world.clock.now(), self.shrink_batch(), &mut actions);
-        self.act(actions);
+        self.perform(actions);
     }
 
-    /// Does what the engine asks for. Waits for nothing: what takes time becomes a task.
-    fn act(self: &Arc<Self>, actions: Vec<Action>) {
+    /// Performs what the engine has decided. Waits for nothing: what takes time becomes a task.
+    fn perform(self: &Arc<Self>, actions: Vec<Action>) {
         for action in actions {
             match action {
                 Action::Granted { handle, desc } => self.wake(handle, Ok(desc)),
@@ -478,7 +478,7 @@ impl ClientNamespace {
             namespace.cache.begin_revocation(&namespace, revocation).await;
             let mut actions = Vec::new();
             namespace.engine.flushed(namespace.world.clock.now(), handle, &mut actions);
-            namespace.act(actions);
+            namespace.perform(actions);
         };
         self.world.tasks.spawn("lock flush", Box::pin(task));
     }
@@ -525,7 +525,7 @@ impl ClientNamespace {
             let mut actions = Vec::new();
             let now = namespace.world.clock.now();
             namespace.engine.converted(now, handle, answer.map(|_| ()), &mut actions);
-            namespace.act(actions);
+            namespace.perform(actions);
         };
         self.world.tasks.spawn("lock convert", Box::pin(task));
     }

@@ -83,7 +83,7 @@ impl Target {
         let mut actions = Vec::new();
         self.locks.recovery_done(self.now(), &mut actions);
         self.recovery.finish(self.now());
-        self.carry_out(actions);
+        self.perform(actions);
         let view = self.recovery.view(self.now());
         tracing::info!(
             target: EACH_LINE,
