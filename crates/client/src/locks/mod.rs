@@ -136,7 +136,7 @@ pub struct ClientNamespace {
     cancels: TaskQueue<LockHandle>,
     shrink_batch: AtomicUsize,
     cancels_early: AtomicBool,
-    drops_before_replay: AtomicBool,
+    forgoes_unused: AtomicBool,
 }
 
 /// A caller that waits for a lock; stays until its [`PendingLock`] is done.
@@ -180,7 +180,7 @@ impl ClientNamespace {
             cancels: TaskQueue::default(),
             shrink_batch: AtomicUsize::new(SHRINK_BATCH),
             cancels_early: AtomicBool::new(true),
-            drops_before_replay: AtomicBool::new(true),
+            forgoes_unused: AtomicBool::new(true),
         })
     }
 
@@ -319,29 +319,29 @@ impl ClientNamespace {
 
     /// Whether unused locks are dropped instead of being replayed to a restarted target
     /// (`cancel_unused_locks_before_replay`).
-    pub fn set_drops_before_replay(&self, on: bool) {
-        self.drops_before_replay.store(on, Ordering::Relaxed);
+    pub fn set_forgoes_unused(&self, on: bool) {
+        self.forgoes_unused.store(on, Ordering::Relaxed);
     }
 
     /// The target has restarted, and our locks are about to be replayed: drops the unused ones, with what
     /// they cover. Locks over dirty data stay, and locks whose pages the kernel does not release in time are
     /// replayed. No RPC.
-    pub async fn drop_before_replay(self: &Arc<Self>) {
-        if !self.drops_before_replay.load(Ordering::Relaxed) {
+    pub async fn forgo_unused(self: &Arc<Self>) {
+        if !self.forgoes_unused.load(Ordering::Relaxed) {
             return;
         }
         let mut unused = self.engine.unused();
-        unused.retain(|lock| self.goes_before_replay(&lock.desc));
+        unused.retain(|lock| self.may_forgo(&lock.desc));
         let handles: Vec<LockHandle> = unused.iter().map(|lock| lock.handle).collect();
         let mut actions = Vec::new();
-        self.engine.drop_unreplayed(&handles, &mut actions);
+        self.engine.forgo(&handles, &mut actions);
         // Nothing is sent: it is dropped with the last of the tasks.
         let (done, dropped) = oneshot::channel::<()>();
         let done = Arc::new(done);
         for action in actions {
             let (namespace, done) = (Arc::clone(self), Arc::clone(&done));
             let task = async move {
-                namespace.flush_unreplayed(action).await;
+                namespace.flush_forgone(action).await;
                 drop(done);
             };
             self.world.tasks.spawn("lock before replay", Box::pin(task));
@@ -351,7 +351,7 @@ impl ClientNamespace {
         futures::race(async { drop(dropped.await) }, late).await;
     }
 
-    async fn flush_unreplayed(self: &Arc<Self>, action: Action) {
+    async fn flush_forgone(self: &Arc<Self>, action: Action) {
         let Action::Flush { handle, resource, mode, part, discard } = action else { return };
         self.cache.begin_revocation(self, Revocation { resource, mode, part, discard }).await;
         let mut actions = Vec::new();
@@ -360,7 +360,7 @@ impl ClientNamespace {
     }
 
     /// As in Lustre, the lock of an open file stays.
-    fn goes_before_replay(&self, lock: &LockDesc) -> bool {
+    fn may_forgo(&self, lock: &LockDesc) -> bool {
         let is_kind = match lock.policy {
             Policy::Extent { .. } => true,
             Policy::InodeBits { bits, .. } => !bits.intersects(InodeBits::OPEN),

@@ -297,7 +297,7 @@ impl NamespaceInner {
         let handle = self.table.handle(slot);
         let lock = self.table.lock_mut(slot);
         let remote_handle = lock.remote_handle;
-        if lock.unreplayed {
+        if lock.is_forgone {
             return self.table.remove(slot);
         }
         match lock.phase {
@@ -401,11 +401,11 @@ impl NamespaceInner {
         self.table.all().into_iter().filter_map(replay).collect()
     }
 
-    /// An unused lock goes that the server has forgotten.
-    pub(super) fn drop_unreplayed(&mut self, slot: u32, actions: &mut Actions) {
+    /// Gives up an unused lock of before a restart of its server, instead of replaying it.
+    pub(super) fn forgo(&mut self, slot: u32, actions: &mut Actions) {
         let is_unused = self.table.unused_since(slot).is_some();
         if is_unused && self.table.lock(slot).phase == Phase::Held {
-            self.table.lock_mut(slot).unreplayed = true;
+            self.table.lock_mut(slot).is_forgone = true;
             self.begin_cancel(slot, false, actions);
         }
     }

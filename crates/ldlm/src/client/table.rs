@@ -61,7 +61,7 @@ pub(super) struct Lock {
     pub(super) privileged: bool,
     /// The server has restarted and the lock was not replayed to it: the server need not be
     /// informed when the lock goes.
-    pub(super) unreplayed: bool,
+    pub(super) is_forgone: bool,
     /// How often it was used again, for that.
     pub(super) score: u8,
     /// When it was asked for, became unused, or was revoked.
@@ -192,7 +192,7 @@ impl Table {
             place: 0,
             unused: false,
             privileged: false,
-            unreplayed: false,
+            is_forgone: false,
             score: 0,
             since: Instant(0),
             previous: NONE,
