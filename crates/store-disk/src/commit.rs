@@ -213,7 +213,7 @@ impl Committer {
             // A database that panics (on a full disk, say) is a commit that failed: the callers that
             // wait for it must get the error.
             let commit = AssertUnwindSafe(|| self.commit_group(core, reap));
-            let panicked = |_| Err(StoreError::Io("the engine panicked".to_owned()));
+            let panicked = |_| Err(StoreError::Io("the metadata database panicked".to_owned()));
             if let Err(error) = catch_unwind(commit).unwrap_or_else(panicked) {
                 self.fail("a commit", &error);
                 return;
