@@ -84,7 +84,7 @@ impl Target {
             };
         }
         match known {
-            Some(lock) => self.answer_again(&lock, replays).await,
+            Some(lock) => self.answer_known_lock(&lock, replays).await,
             None if replays => self.replay_lock(context, &enqueue).await,
             None => {
                 let enqueued = self.ask_for_lock(context, &enqueue)?;
@@ -200,8 +200,8 @@ impl Target {
         }
     }
 
-    /// A re-sent or replayed enqueue whose lock is there.
-    async fn answer_again(
+    /// Answers a resent or replayed enqueue whose lock is there.
+    async fn answer_known_lock(
         self: &Arc<Self>,
         lock: &LockInfo,
         replays: bool,
