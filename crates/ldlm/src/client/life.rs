@@ -440,7 +440,8 @@ impl NamespaceInner {
                 // Data is not written back for the sake of other bits: the server asks for those.
                 LockKind::InodeBits => {
                     let held = lock.policy.inode_bits();
-                    let keeps_data = held.contains(InodeBits::DOM) && !bits.contains(InodeBits::DOM);
+                    let keeps_data =
+                        held.contains(InodeBits::DOM) && !bits.contains(InodeBits::DOM);
                     held.intersects(bits) && !(keeps_data && self.convert)
                 }
                 LockKind::Flock => false,
