@@ -60,8 +60,8 @@ pub struct LockGuard {
 
 impl Target {
     /// Takes a lock for the server itself: revokes the conflicting locks and waits until all are
-    /// cancelled. A client that does not cancel is evicted after [`crate::Timeouts::lock_callback`],
-    /// so this ends.
+    /// cancelled. A client that does not cancel is evicted after [`crate::Timeouts::lock_callback`], and
+    /// each of its transfers on the resource gives it more time: one that goes on with them holds this up.
     ///
     /// No RPC and no wait if no lock conflicts.
     ///
