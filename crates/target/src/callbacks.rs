@@ -257,8 +257,9 @@ impl Target {
         }
     }
 
-    /// The client refused a callback: it has cancelled the lock already, and its cancel is on the
-    /// way or got lost.
+    /// The client refused a callback. That is taken for: it has cancelled the lock already, and its cancel is
+    /// on the way or got lost. `ENOTCONN` means something else (it does not take this node for the target's),
+    /// and is treated as the same.
     fn lock_is_unknown_to_client(&self, export: &Export, lock: LockHandle, errno: Errno) {
         tracing::debug!(target = self.name(), client = %export.uuid(), %errno,
             "client does not know the lock");
