@@ -134,7 +134,7 @@ impl NamespaceInner {
             *try_bits = InodeBits(0);
         }
         let (flock, used, is_revoked) = (lock.is_flock(), lock.is_used(), lock.is_revoked);
-        self.table.show(slot);
+        self.table.enter_found(slot);
         let desc = self.table.desc(slot);
         actions.push(Action::Granted { handle: self.table.handle(slot), desc });
         if flock {
@@ -142,12 +142,12 @@ impl NamespaceInner {
         } else if !used && is_revoked {
             self.begin_cancel(slot, false, actions);
         } else if !used {
-            self.rest(slot, now);
+            self.put_to_unused(slot, now);
         }
     }
 
     /// The lock has no users any more: it stays cached.
-    fn rest(&mut self, slot: u32, now: Instant) {
+    fn put_to_unused(&mut self, slot: u32, now: Instant) {
         self.table.take_unused(slot);
         let lock = self.table.lock_mut(slot);
         lock.privileged = self.privilege.scored(&mut lock.score, lock.privileged);
@@ -175,7 +175,7 @@ impl NamespaceInner {
             let (mut policy, mode, flags) = (lock.policy, lock.mode, lock.flags);
             set_range(&mut policy, rest);
             let twin = self.table.add(name, policy, mode, flags);
-            self.table.show(twin);
+            self.table.enter_found(twin);
         }
         for (id, range) in plan.resized {
             set_range(&mut self.table.lock_mut(id).policy, range);
@@ -253,7 +253,7 @@ impl NamespaceInner {
         lock.is_revoked |= lock.mode == LockMode::Group;
         match (lock.phase, lock.is_revoked) {
             (Phase::Held, true) => self.begin_cancel(slot, false, actions),
-            (Phase::Held, false) => self.rest(slot, now),
+            (Phase::Held, false) => self.put_to_unused(slot, now),
             (Phase::Flying, _) => lock.is_revoked = true,
             (Phase::Waiting, _) => self.abandon(slot, actions),
             _ => {}
@@ -273,7 +273,7 @@ impl NamespaceInner {
         if self.table.lock(slot).phase == Phase::Flushed {
             return self.abandon(slot, actions);
         }
-        self.table.hide(slot);
+        self.table.leave_found(slot);
         let resource = self.table.name(slot);
         let handle = self.table.handle(slot);
         let lock = self.table.lock_mut(slot);
@@ -342,11 +342,11 @@ impl NamespaceInner {
             lock.wanted_bits = InodeBits(0);
         }
         let is_revoked = lock.is_revoked;
-        self.table.show(slot);
+        self.table.enter_found(slot);
         if is_revoked {
             self.begin_cancel(slot, false, actions);
         } else {
-            self.rest(slot, now);
+            self.put_to_unused(slot, now);
         }
     }
 

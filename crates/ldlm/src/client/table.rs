@@ -217,7 +217,7 @@ impl Table {
 
     /// Forgets a lock in whatever phase.
     pub(super) fn remove(&mut self, slot: u32) {
-        self.hide(slot);
+        self.leave_found(slot);
         self.leave(slot);
         let free = self.free;
         let lock = self.lock_mut(slot);
@@ -269,8 +269,8 @@ impl Table {
         }
     }
 
-    /// A lock is held now: found, if of a kind that is.
-    pub(super) fn show(&mut self, slot: u32) {
+    /// A lock is held from now on, and found, if of a kind that is.
+    pub(super) fn enter_found(&mut self, slot: u32) {
         let lock = &mut self.locks[slot as usize];
         lock.phase = Phase::Held;
         if let Policy::Extent { extent, .. } = lock.policy {
@@ -278,8 +278,8 @@ impl Table {
         }
     }
 
-    /// A lock is no longer found, nor unused.
-    pub(super) fn hide(&mut self, slot: u32) {
+    /// A lock is no longer found, if it was, nor unused. Its phase stays: the caller sets the next.
+    pub(super) fn leave_found(&mut self, slot: u32) {
         self.take_unused(slot);
         let lock = &self.locks[slot as usize];
         if let (Phase::Held, Policy::Extent { extent, .. }) = (lock.phase, lock.policy) {

@@ -23,7 +23,9 @@ impl Expired {
             (ExportState::ReplayedAll | ExportState::Full | ExportState::Gone, _) => false,
             (ExportState::Awaited, _) | (_, Self::Unfinished) => true,
             (_, Self::Absent) | (ExportState::ReplayingLocks, Self::Requests(_)) => false,
-            (_, Self::Requests(busy) | Self::Locks(busy)) => !busy.contains(&client),
+            (_, Self::Requests(with_replays) | Self::Locks(with_replays)) => {
+                !with_replays.contains(&client)
+            }
         }
     }
 }
