@@ -96,8 +96,8 @@ pub struct Findings {
     pub inodes: u64,
     /// Objects of files.
     pub objects: u64,
-    /// Objects that no file has and that hold nothing.
-    pub spare: u64,
+    /// Objects that no file has: created ahead, to be destroyed, or reported as damaged.
+    pub unused: u64,
     /// Files and objects of a survey that did not end, which servers remove when they start.
     pub survey: u64,
     /// What contradicts what.
@@ -231,7 +231,7 @@ impl Consistency {
             }
             if known.dying.contains(&fid) {
                 // Whatever its bytes are, no file will read them.
-                self.findings.spare += 1;
+                self.findings.unused += 1;
                 continue;
             }
             let found = seen.data(store, fid, depth, watch)?;
@@ -270,14 +270,14 @@ impl Consistency {
         } else if known.used.remove(&fid).is_some() {
             self.findings.objects += 1;
         } else if !is_whole {
-            self.findings.spare += 1;
+            self.findings.unused += 1;
         } else {
             let attributes = store.attributes(fid)?;
             let bytes = attributes.size;
             let is_ahead = known.last_used.is_none_or(|last| u64::from(fid.oid) > last);
             // Created ahead; or its number was taken for a file that a crash kept from being made.
             if attributes.blocks == 0 && bytes == 0 {
-                self.findings.spare += 1;
+                self.findings.unused += 1;
             } else {
                 // Clients write only to what the MDT gave to a file: it has lost that in a crash, or is an
                 // older copy.

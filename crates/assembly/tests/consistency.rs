@@ -49,7 +49,7 @@ impl Scene {
         scene.repair(&[]);
         let found = scene.look();
         assert_eq!(found.problems, []);
-        assert_eq!((found.inodes, found.objects, found.spare), (4, 2, 0));
+        assert_eq!((found.inodes, found.objects, found.unused), (4, 2, 0));
         scene
     }
 
@@ -160,14 +160,14 @@ fn an_object_beyond_the_last_used_that_was_written_to_becomes_a_file() {
 }
 
 #[test]
-fn an_object_beyond_the_last_used_that_is_empty_is_spare() {
+fn an_object_beyond_the_last_used_that_is_empty_is_unused() {
     let scene = Scene::new();
     apply(&scene.ost, |change| {
         change.create(AHEAD, Attributes::default());
     });
     sheen_oss::rebuild(&scene.ost, &[AHEAD]).expect("it is listed");
     let found = scene.look();
-    assert_eq!((found.problems, found.spare), (Vec::new(), 1));
+    assert_eq!((found.problems, found.unused), (Vec::new(), 1));
 }
 
 #[test]

@@ -4,9 +4,10 @@
 //! killed goes only when each of its calls is answered. fuser refuses the kernel's `FUSE_INTERRUPT`, after
 //! which the kernel sends none, so one thread looks in `/proc` for the signals of threads that wait.
 //!
-//! What always holds: a call of a thread that is being killed is answered within two looks, whatever it waits
-//! for. What it has begun at a server goes on behind that answer, up to [`LATE_MAX`] such calls at once, and
-//! the task that made the call disposes of its result.
+//! What always holds: a call that is entered here is answered within two looks if its thread is being killed,
+//! whatever it waits for. What it has begun at a server goes on behind that answer, up to [`LATE_MAX`] such calls
+//! at once, and the task that made the call disposes of its result. Not entered is what no thread waits for, or
+//! must not lose: a `release`, and the write-back of pages that a mapping has changed.
 //!
 //! Cost: for a call that waits one short lock when it begins and one when it ends; nothing for a call
 //! that does not wait. A read of `/proc` four times a second for each that has waited so long.
@@ -26,8 +27,8 @@ use crate::threads::Threads;
 /// How often signals are looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// Calls at once that go on though their callers have their answer. Beyond these they are dropped, and what
-/// they have begun ends at the servers.
+/// Calls at once that go on though their callers have their answer. Beyond these they are dropped: servers execute
+/// what was sent all the same, and no one disposes of the result (what was opened stays open until the mount ends).
 const LATE_MAX: usize = 1024;
 
 /// Which signals end a call.

@@ -38,7 +38,7 @@ enum User {
 }
 
 /// What a target answers to an enqueue that comes again, whose lock is there.
-fn answer_again(lock: server::LockInfo) -> Enqueued {
+fn answer_known_lock(lock: server::LockInfo) -> Enqueued {
     let server::LockInfo { handle, desc, is_waited_for, .. } = lock;
     match desc.granted {
         Some(mode) => Enqueued::Granted(server::Granted {
@@ -178,7 +178,7 @@ impl World {
         let answered = self.answers.get(&(client, xid)).copied();
         let answer = match (answered, request) {
             (Some(answer), Request::Enqueue { handle, .. }) => {
-                self.server.find(client, handle).map(answer_again).or(answer)
+                self.server.find(client, handle).map(answer_known_lock).or(answer)
             }
             (Some(answer), _) => answer,
             (None, Request::Enqueue { request, .. }) => {

@@ -80,7 +80,7 @@ impl Operations for Mdt {
         record: ReplyRecord,
     ) -> BoxFuture<'a, Result<Outcome, Errno>> {
         self.squash(context, &mut request);
-        Box::pin(async move { self.answer_again(context, request, record).await })
+        Box::pin(async move { self.answer_executed(context, request, record).await })
     }
 
     fn intent<'a>(
@@ -206,8 +206,8 @@ impl Mdt {
         }
     }
 
-    /// A request that was executed before.
-    async fn answer_again(
+    /// Answers a request that was executed before, by what was recorded of it.
+    async fn answer_executed(
         &self,
         context: &Context,
         request: Request,

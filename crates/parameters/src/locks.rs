@@ -33,7 +33,7 @@ pub(super) fn add_common(state: &Arc<MountState>) {
         |state, text| {
             state.cancel_before_replay.store(values::number(text)?, Ordering::Relaxed);
             for space in state.files.lock_namespaces() {
-                space.set_drops_before_replay(state.cancels_before_replay());
+                space.set_forgoes_unused(state.cancels_before_replay());
             }
             Ok(())
         },
@@ -49,7 +49,7 @@ pub(super) fn add(state: &Arc<MountState>, target: &Target) {
     let name = target.uuid.strip_suffix("_UUID").unwrap_or("MGS");
     let spaces = state.files.lock_namespaces();
     let Some(space) = spaces.into_iter().find(|space| space.name() == name) else { return };
-    space.set_drops_before_replay(state.cancels_before_replay());
+    space.set_forgoes_unused(state.cancels_before_replay());
     // The methods that cancel locks need the pointer.
     let space = Arc::new(space);
     let folder = Folder::new(&state.tree, format!("ldlm.namespaces.{}", target.device));

@@ -4,7 +4,10 @@
 //! Urgent requests (pings, cancels, callbacks) have a limit of their own, so that what frees a lock
 //! never waits behind who waits for it; so have those for data of an MDT, by which a client writes
 //! what a lock covers before it gives it back. A request that arrives again while it still runs is not run
-//! twice: the answer goes to where the newest copy waits for it (Lustre's in-progress check).
+//! twice: the answer goes to where the newest copy waits for it (Lustre's in-progress check). The copy is kept, and
+//! runs if the first ends without an answer. This finds a resend by its sender's NID, handle and xid, before any
+//! target sees it; one that comes over another NID, after a reconnect, is found by `sheen_target`'s `dispatch`, by export
+//! and xid. One that was answered is no longer here: the target answers it from the reply data.
 //!
 //! Limits and queues are each client's own (`clients`): no request waits because another client has
 //! many. Only to begin, which takes a processor, requests of several clients wait for each other: those

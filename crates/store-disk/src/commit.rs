@@ -54,7 +54,7 @@ pub(crate) struct Committer {
     /// The active group has a transaction and the committer knows. Written and read in one order
     /// with the newest sequence (`SeqCst`), so that either the committer sees the transaction, or
     /// the caller that applied it sees that it must wake the committer.
-    dirty: AtomicBool,
+    group_begun: AtomicBool,
     failed: OnceLock<StoreError>,
     hooks: Mutex<Vec<Arc<CommitHook>>>,
     rounds: Mutex<SyncRounds>,
@@ -69,7 +69,7 @@ impl Committer {
             done: Condvar::new(),
             committed: AtomicU64::new(sequence.0),
             created: AtomicU64::new(incarnations),
-            dirty: AtomicBool::new(false),
+            group_begun: AtomicBool::new(false),
             failed: OnceLock::new(),
             hooks: Mutex::default(),
             rounds: Mutex::default(),
@@ -133,7 +133,9 @@ impl Committer {
 
     /// Notes that a transaction was applied: two loads, unless the group is new or full.
     pub(crate) fn applied(&self, active_bytes: usize, group_bytes: usize) {
-        if !self.dirty.load(Ordering::SeqCst) && !self.dirty.swap(true, Ordering::SeqCst) {
+        if !self.group_begun.load(Ordering::SeqCst)
+            && !self.group_begun.swap(true, Ordering::SeqCst)
+        {
             self.state.lock().since.get_or_insert_with(Instant::now);
             self.work.notify_one();
         }
@@ -211,7 +213,7 @@ impl Committer {
             // A database that panics (on a full disk, say) is a commit that failed: the callers that
             // wait for it must get the error.
             let commit = AssertUnwindSafe(|| self.commit_group(core, reap));
-            let panicked = |_| Err(StoreError::Io("the engine panicked".to_owned()));
+            let panicked = |_| Err(StoreError::Io("the metadata database panicked".to_owned()));
             if let Err(error) = catch_unwind(commit).unwrap_or_else(panicked) {
                 self.fail("a commit", &error);
                 return;
@@ -229,7 +231,7 @@ impl Committer {
             let pending = core.overlay.applied() > self.committed();
             if !pending && state.since.take().is_some() {
                 // A caller that has applied since, and found the mark, is seen in the next round.
-                self.dirty.store(false, Ordering::SeqCst);
+                self.group_begun.store(false, Ordering::SeqCst);
                 continue;
             }
             if pending && state.since.is_none() {
@@ -268,7 +270,7 @@ impl Committer {
             state.since = None;
         }
         // Before the rotation: a caller that applies behind it marks the next group.
-        self.dirty.store(false, Ordering::SeqCst);
+        self.group_begun.store(false, Ordering::SeqCst);
         let group = core.overlay.rotate();
         let destroyed: Vec<Name> =
             group.parts.iter().flat_map(|part| part.destroyed.iter().copied()).collect();

@@ -40,7 +40,7 @@ use crate::{
 pub(crate) const BOOT: &[u8] = b"boot";
 const CLEAN: &[u8] = b"clean";
 
-/// The metadata database. It lies in the directory `engine`, and messages to operators call it the metadata engine.
+/// The metadata database. It lies in the directory `engine`.
 pub(crate) struct Database {
     fjall: fjall::Database,
     objects: Keyspace,
@@ -141,7 +141,7 @@ impl Database {
         };
         let open = AssertUnwindSafe(|| open_fjall(&path, cache_bytes).map_err(broken));
         let panicked = |_| {
-            let why = "the engine panicked: its files went bad".to_owned();
+            let why = "the metadata database panicked: its files went bad".to_owned();
             Err(DiskError::Damaged { path: path.clone(), why })
         };
         let (fjall, [objects, keys, meta]) = catch_unwind(open).unwrap_or_else(panicked)?;
@@ -178,7 +178,8 @@ impl Database {
             return Ok(opened);
         }
         let (here, there) = (opened.sequence.0, found.durable.sequence);
-        let why = format!("the engine opened with transaction {here}, its files hold {there}");
+        let why =
+            format!("the metadata database opened with transaction {here}, its files hold {there}");
         Err(DiskError::Damaged { path: dir.join("engine"), why })
     }
 
@@ -414,7 +415,7 @@ struct Faults(Mutex<Option<(Instant, u64)>>);
 impl Faults {
     /// What the database's error means to the store's users.
     fn error(&self, target: &str, error: &fjall::Error) -> StoreError {
-        let text = named(target, &format_args!("metadata engine: {error}"));
+        let text = named(target, &format_args!("metadata database: {error}"));
         let error = match error {
             fjall::Error::Io(cause) if cause.kind() == io::ErrorKind::StorageFull => {
                 return StoreError::NoSpace;

@@ -132,7 +132,7 @@ impl fmt::Display for DiskError {
             Self::Of { target, error } => write!(out, "{target}: {error}"),
             Self::Damaged { path, why } => write!(out, "{}: {why}", path.display()),
             Self::Io { doing, error } => write!(out, "cannot {doing}: {error}"),
-            Self::Database(text) => write!(out, "metadata engine: {text}"),
+            Self::Database(text) => write!(out, "metadata database: {text}"),
         }
     }
 }

@@ -60,7 +60,7 @@ fn check_version(database: &Path) -> Result<(), DiskError> {
     if bytes == b"FJL\x03" {
         return Ok(());
     }
-    Err(DiskError::Damaged { path, why: "not the version of a fjall 3 engine".to_owned() })
+    Err(DiskError::Damaged { path, why: "not the version of a fjall 3 database".to_owned() })
 }
 
 /// What the tables hold.

@@ -28,7 +28,7 @@ pub(crate) const DATABASE_FILES_MAX: usize = 64;
 pub(crate) const KNOWN_FILES_MAX: usize = 64 << 10;
 /// Written objects remembered until the next commit; beyond, a commit syncs the file system: each file synced alone
 /// costs a commit of the host's journal, and all of them together one.
-pub(crate) const DIRTY_FILES_MAX: usize = 64;
+pub(crate) const UNSYNCED_FILES_MAX: usize = 64;
 /// fjall's smallest; a journal is freed once its keys are in tables.
 pub(crate) const JOURNAL_BYTES_MAX: u64 = 64 << 20;
 /// Slices of one `pwritev` (Linux `UIO_MAXIOV`).

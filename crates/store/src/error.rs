@@ -25,7 +25,7 @@ pub enum StoreError {
     Corrupt(String),
     /// The data of an object is lost, cut or not what was written. The store has logged it.
     Damaged(Box<Finding>),
-    /// The disk or the engine below failed, or an earlier failure made the store read-only.
+    /// The disk or the database below failed, or an earlier failure made the store read-only.
     Io(String),
 }
 

@@ -372,7 +372,7 @@ impl Target {
             let share = (limits::LOCKS_RECLAIMED * count).div_ceil(has.max(1));
             self.locks.reclaim(now, *export, share, &mut actions);
         }
-        self.carry_out(actions);
+        self.perform(actions);
         self.lock_timer_changed();
     }
 }

@@ -95,8 +95,8 @@ impl Waiters {
 }
 
 impl Target {
-    /// Does what the namespace asks for. Never waits.
-    pub(crate) fn carry_out(&self, actions: Vec<Action>) {
+    /// Performs what the namespace has decided. Never waits.
+    pub(crate) fn perform(&self, actions: Vec<Action>) {
         if actions.is_empty() {
             return;
         }
@@ -168,7 +168,7 @@ impl Target {
     pub(crate) fn drop_locks(&self, export: &Export) {
         let mut actions = Vec::new();
         self.locks.cancel_owner(self.now(), export.handle().0, &mut actions);
-        self.carry_out(actions);
+        self.perform(actions);
     }
 
     /// A lock has become that of a client which is being evicted. If the client's other locks have
@@ -257,15 +257,16 @@ impl Target {
         }
     }
 
-    /// The client refused a callback: it has cancelled the lock already, and its cancel is on the
-    /// way or got lost.
+    /// The client refused a callback. That is taken for: it has cancelled the lock already, and its cancel is
+    /// on the way or got lost. `ENOTCONN` means something else (it does not take this node for the target's),
+    /// and is treated as the same.
     fn lock_is_unknown_to_client(&self, export: &Export, lock: LockHandle, errno: Errno) {
         tracing::debug!(target = self.name(), client = %export.uuid(), %errno,
             "client does not know the lock");
         let mut actions = Vec::new();
         let owner = Owner::Export(export.handle().0);
         self.locks.cancel(self.now(), owner, &[lock], &mut actions);
-        self.carry_out(actions);
+        self.perform(actions);
     }
 
     fn evict_for_lock(&self, export: ObdHandle, lock: LockHandle) {

@@ -44,7 +44,10 @@ pub(crate) enum TransnoSource {
     Next,
     /// That of the transaction before it. In the recovery window, when the next numbers belong to
     /// replays still to come: what is no replay then has no number of its own, and counts as durable
-    /// with its predecessor at the earliest.
+    /// with its predecessor at the earliest. That is what the target changes by itself (it closes the
+    /// files of clients that it evicts), and what a client sends then that is no replay. Our clients and
+    /// Lustre's send no change until they are FULL, which is after the window: so no two requests that a
+    /// client keeps for replay, by number, have the same one.
     Same,
     /// The one it had before the restart.
     Replayed(Transno),

@@ -57,7 +57,7 @@ impl Context {
 
     /// For a replayed request, the transaction number it had; it gets the same again from
     /// [`Target::transact`]. `None` for any other request, whatever its client claims that it is: only
-    /// the recovery window admits replays, and replays are spared checks that other requests are not.
+    /// the recovery window admits replays, and replays are exempt from checks that other requests are not.
     #[must_use]
     pub fn replay(&self) -> Option<Transno> {
         match self.replay.get() {

@@ -5,7 +5,8 @@
 //! 2. `connect` answers it if it is a connect. Any other request names the export of its client.
 //! 3. `check` and `may_ask` refuse what is not to be executed at all.
 //! 4. `InProgress::begin` enters it among the requests in work. One that is there already only brings a newer route
-//!    for the one reply.
+//!    for the one reply. That is a resend over another NID, after a reconnect: one from the same NID does not come this
+//!    far while the first runs, for `sheen_rpc::service` keeps it, and runs it if the first ends unanswered.
 //! 5. `execute` waits until recovery admits it (`wait_for_recovery`).
 //! 6. The role's `reconstruct` answers it if it was executed before; else `dispatch` looks at its kind: pings,
 //!    disconnects and plain locks are the target's own, an enqueue with an intent is the role's `intent`, a glimpse its

@@ -87,7 +87,7 @@ impl Target {
             }
         }
         match known {
-            Some(lock) => self.answer_again(&lock, replays).await,
+            Some(lock) => self.answer_known_lock(&lock, replays).await,
             None if replays => self.replay_lock(context, &enqueue).await,
             None => {
                 let enqueued = self.ask_for_lock(context, &enqueue)?;
@@ -159,7 +159,7 @@ impl Target {
             spares: None,
         };
         let enqueued = self.locks.enqueue(self.now(), request, &mut actions);
-        self.carry_out(actions);
+        self.perform(actions);
         if context.export.state() == ExportState::Gone {
             self.drop_late_lock(&context.export);
             return Err(Errno::ENOTCONN);
@@ -203,8 +203,8 @@ impl Target {
         }
     }
 
-    /// A re-sent or replayed enqueue whose lock is there.
-    async fn answer_again(
+    /// Answers a resent or replayed enqueue whose lock is there.
+    async fn answer_known_lock(
         self: &Arc<Self>,
         lock: &LockInfo,
         replays: bool,
@@ -232,7 +232,7 @@ impl Target {
             if let Some(lock) = self.locks.lock(handle) {
                 self.locks.cancel(self.now(), lock.owner, &[handle], &mut actions);
             }
-            self.carry_out(actions);
+            self.perform(actions);
         })?;
         Ok(Outcome::ok(LdlmEnqueueReply {
             dlm_rep: Some(lock_reply(handle, desc, flags)),
@@ -257,7 +257,7 @@ impl Target {
         let dropped = lock.desc.policy.inode_bits().without(kept);
         let mut actions = Vec::new();
         let converted = self.locks.convert(self.now(), owner, handle, dropped, &mut actions);
-        self.carry_out(actions);
+        self.perform(actions);
         match converted {
             Ok(bits) => {
                 // As Lustre: the bits that are left, and nothing else of the lock.
@@ -289,7 +289,7 @@ impl Target {
         let owner = Owner::Export(context.export.handle().0);
         let cancelled = self.locks.cancel(self.now(), owner, handles, &mut actions);
         self.locks_cancelled(&context.export, cancelled);
-        self.carry_out(actions);
+        self.perform(actions);
         cancelled
     }
 }

@@ -24,8 +24,8 @@ pub enum ExportState {
     Replaying,
     /// Connected, in the recovery window: all requests replayed, locks follow.
     ReplayingLocks,
-    /// Connected, in the recovery window: done, waits for the other clients.
-    Recovered,
+    /// Connected, in the recovery window: requests and locks are replayed, waits for the other clients.
+    ReplayedAll,
     /// Connected.
     Full,
     /// Gone: disconnected, evicted or the target stops.

@@ -36,7 +36,7 @@ impl Target {
     fn check_deadlines(self: &Arc<Self>) {
         let mut actions = Vec::new();
         self.locks.poll(self.now(), &mut actions);
-        self.carry_out(actions);
+        self.perform(actions);
         self.check_recovery_deadline();
         if !self.recovery.is_running() {
             self.evict_silent_clients();

@@ -60,8 +60,8 @@ pub struct LockGuard {
 
 impl Target {
     /// Takes a lock for the server itself: revokes the conflicting locks and waits until all are
-    /// cancelled. A client that does not cancel is evicted after [`crate::Timeouts::lock_callback`],
-    /// so this ends.
+    /// cancelled. A client that does not cancel is evicted after [`crate::Timeouts::lock_callback`], and
+    /// each of its transfers on the resource gives it more time: one that goes on with them holds this up.
     ///
     /// No RPC and no wait if no lock conflicts.
     ///
@@ -115,7 +115,7 @@ impl Target {
         let mut actions = Vec::new();
         let request = local(resource, policy, mode, flags);
         let enqueued = self.namespace().enqueue(self.now(), request, &mut actions);
-        self.carry_out(actions);
+        self.perform(actions);
         match enqueued {
             Enqueued::Granted(granted) => Some(LockGuard {
                 target: Arc::clone(self),
@@ -177,14 +177,14 @@ impl Target {
         match enqueued {
             Enqueued::Granted(granted) => {
                 guard.take(granted.handle, granted.mode, granted.policy);
-                self.carry_out(actions);
+                self.perform(actions);
                 Ok(guard)
             }
             Enqueued::Waiting { handle, .. } => {
                 // From here on dropping the guard gives the lock up even while it waits.
                 guard.take(handle, mode, policy);
                 let granted = self.waiters().register(handle);
-                self.carry_out(actions);
+                self.perform(actions);
                 let granted = while_waiting(Wait::Lock, granted).await;
                 let desc: LockDesc = granted.map_err(|_| Errno::ESHUTDOWN)?;
                 guard.take(handle, desc.granted.unwrap_or(mode), desc.policy);
@@ -217,7 +217,7 @@ impl LockGuard {
         let mut actions = Vec::new();
         let now = self.target.now();
         let done = self.target.namespace().downgrade(now, self.handle, mode, &mut actions);
-        self.target.carry_out(actions);
+        self.target.perform(actions);
         done.map_err(|error| error.errno())?;
         self.mode = mode;
         Ok(())
@@ -244,7 +244,7 @@ impl LockGuard {
             .hand_over(now, self.handle, export, enqueue.remote_handle, &mut actions)
             .map_err(|error| error.errno())?;
         self.held = false;
-        self.target.carry_out(actions);
+        self.target.perform(actions);
         self.target.lock_timer_changed();
         // An eviction may have swept the client's locks just before this one became the client's.
         if context.export.state() == crate::ExportState::Gone {
@@ -308,7 +308,7 @@ impl Drop for LockGuard {
             let now = self.target.now();
             self.target.namespace().cancel(now, Owner::Local, &[self.handle], &mut actions);
             self.target.waiters().forget(self.handle);
-            self.target.carry_out(actions);
+            self.target.perform(actions);
         }
     }
 }

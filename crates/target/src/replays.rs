@@ -111,7 +111,7 @@ impl Target {
         let is_its_stage = match replay {
             Replay::Request(_) => state == ExportState::Replaying,
             Replay::Lock => {
-                matches!(state, ExportState::ReplayingLocks | ExportState::Recovered)
+                matches!(state, ExportState::ReplayingLocks | ExportState::ReplayedAll)
             }
         };
         is_its_stage && self.recovery.is_running()

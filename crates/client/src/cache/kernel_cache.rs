@@ -99,8 +99,8 @@ impl KernelCache {
         self.watched() && self.pages.has(node)
     }
 
-    /// The kernel keeps no pages of the inode any more.
-    pub(crate) fn no_pages(&self, node: NodeId) {
+    /// Forgets what pages the kernel has of the inode: it keeps none any more.
+    pub(crate) fn forget_pages(&self, node: NodeId) {
         self.pages.forget(node);
     }
 

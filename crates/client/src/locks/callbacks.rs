@@ -32,7 +32,7 @@ impl ClientNamespace {
         let mut actions = Vec::new();
         let now = self.world.clock.now();
         let known = self.engine.blocking(now, handle, &wanted, flags, &mut actions);
-        self.act(actions);
+        self.perform(actions);
         // `UnknownLock` says no more.
         known.map_err(|_| Errno::EINVAL)
     }
@@ -66,7 +66,7 @@ impl ClientNamespace {
         let mut actions = Vec::new();
         let now = self.world.clock.now();
         let known = self.engine.completion(now, handle, &desc, flags, &mut actions);
-        self.act(actions);
+        self.perform(actions);
         // `UnknownLock` says no more.
         known.map_err(|_| Errno::EINVAL)
     }
@@ -82,7 +82,7 @@ impl ClientNamespace {
         let known = self.cache.glimpse(lock.desc.resource);
         let mut actions = Vec::new();
         self.engine.glimpsed(self.world.clock.now(), handle, &mut actions);
-        self.act(actions);
+        self.perform(actions);
         known.ok_or(Errno::ELDLM_NO_LOCK_DATA)
     }
 
@@ -96,7 +96,7 @@ impl ClientNamespace {
     pub fn on_evicted(self: &Arc<Self>) {
         let mut actions = Vec::new();
         self.engine.evict(&mut actions);
-        self.act(actions);
+        self.perform(actions);
     }
 
     /// Whether there is no lock, none being enqueued and none whose cancel is unsent.
@@ -162,7 +162,7 @@ fn replayed(
     tracing::warn!(namespace = namespace.name, %handle, "the target does not grant a replayed lock again");
     let mut actions = Vec::new();
     namespace.engine.refused(handle, &mut actions);
-    namespace.act(actions);
+    namespace.perform(actions);
 }
 
 fn first(request: &LdlmRequest) -> Result<LockHandle, Errno> {

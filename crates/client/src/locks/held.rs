@@ -76,7 +76,7 @@ impl HeldLock {
         let mut actions = Vec::new();
         let now = self.namespace.world.clock.now();
         self.namespace.engine.dec_ref_and_cancel(now, handle, self.counted, &mut actions);
-        self.namespace.act(actions);
+        self.namespace.perform(actions);
     }
 }
 
@@ -88,7 +88,7 @@ impl Drop for HeldLock {
         let mut actions = Vec::new();
         let now = self.namespace.world.clock.now();
         self.namespace.engine.dec_ref(now, self.handle, self.counted, &mut actions);
-        self.namespace.act(actions);
+        self.namespace.perform(actions);
     }
 }
 
@@ -196,7 +196,7 @@ impl PendingLock {
         let mut actions = Vec::new();
         let now = self.namespace.world.clock.now();
         let info = self.namespace.engine.replied(now, self.handle, &reply, &mut actions);
-        self.namespace.act(actions);
+        self.namespace.perform(actions);
         // All that the engine says: it has no such lock.
         let Ok(info) = info else { return Err(self.refused()) };
         let Some(info) = info else { return Ok(None) };
@@ -266,7 +266,7 @@ impl Drop for PendingLock {
             self.namespace.cancel([handle]);
         }
         self.namespace.engine.failed(self.handle, Errno::EINTR, &mut actions);
-        self.namespace.act(actions);
+        self.namespace.perform(actions);
     }
 }
 

@@ -50,7 +50,8 @@ const DROPPED_WITHIN: Duration = Duration::from_secs(1);
 pub struct Revocation {
     /// On what.
     pub resource: ResourceName,
-    /// The mode it was held in: below PW nothing is dirty.
+    /// The mode it was held in: below PW nothing is dirty. NL for a lock that is void already, after an eviction or
+    /// where the target refused its replay: what is dirty cannot be written.
     pub mode: LockMode,
     /// The part that is no longer covered.
     pub part: Policy,
@@ -135,7 +136,7 @@ pub struct ClientNamespace {
     cancels: TaskQueue<LockHandle>,
     shrink_batch: AtomicUsize,
     cancels_early: AtomicBool,
-    drops_before_replay: AtomicBool,
+    forgoes_unused: AtomicBool,
 }
 
 /// A caller that waits for a lock; stays until its [`PendingLock`] is done.
@@ -155,7 +156,7 @@ struct EarlyCancels<'a> {
 
 impl Drop for EarlyCancels<'_> {
     fn drop(&mut self) {
-        self.namespace.act(std::mem::take(&mut self.actions));
+        self.namespace.perform(std::mem::take(&mut self.actions));
     }
 }
 
@@ -179,7 +180,7 @@ impl ClientNamespace {
             cancels: TaskQueue::default(),
             shrink_batch: AtomicUsize::new(SHRINK_BATCH),
             cancels_early: AtomicBool::new(true),
-            drops_before_replay: AtomicBool::new(true),
+            forgoes_unused: AtomicBool::new(true),
         })
     }
 
@@ -318,29 +319,29 @@ impl ClientNamespace {
 
     /// Whether unused locks are dropped instead of being replayed to a restarted target
     /// (`cancel_unused_locks_before_replay`).
-    pub fn set_drops_before_replay(&self, on: bool) {
-        self.drops_before_replay.store(on, Ordering::Relaxed);
+    pub fn set_forgoes_unused(&self, on: bool) {
+        self.forgoes_unused.store(on, Ordering::Relaxed);
     }
 
     /// The target has restarted, and our locks are about to be replayed: drops the unused ones, with what
     /// they cover. Locks over dirty data stay, and locks whose pages the kernel does not release in time are
     /// replayed. No RPC.
-    pub async fn drop_before_replay(self: &Arc<Self>) {
-        if !self.drops_before_replay.load(Ordering::Relaxed) {
+    pub async fn forgo_unused(self: &Arc<Self>) {
+        if !self.forgoes_unused.load(Ordering::Relaxed) {
             return;
         }
         let mut unused = self.engine.unused();
-        unused.retain(|lock| self.goes_before_replay(&lock.desc));
+        unused.retain(|lock| self.may_forgo(&lock.desc));
         let handles: Vec<LockHandle> = unused.iter().map(|lock| lock.handle).collect();
         let mut actions = Vec::new();
-        self.engine.drop_unreplayed(&handles, &mut actions);
+        self.engine.forgo(&handles, &mut actions);
         // Nothing is sent: it is dropped with the last of the tasks.
         let (done, dropped) = oneshot::channel::<()>();
         let done = Arc::new(done);
         for action in actions {
             let (namespace, done) = (Arc::clone(self), Arc::clone(&done));
             let task = async move {
-                namespace.flush_unreplayed(action).await;
+                namespace.flush_forgone(action).await;
                 drop(done);
             };
             self.world.tasks.spawn("lock before replay", Box::pin(task));
@@ -350,16 +351,16 @@ impl ClientNamespace {
         futures::race(async { drop(dropped.await) }, late).await;
     }
 
-    async fn flush_unreplayed(self: &Arc<Self>, action: Action) {
+    async fn flush_forgone(self: &Arc<Self>, action: Action) {
         let Action::Flush { handle, resource, mode, part, discard } = action else { return };
         self.cache.begin_revocation(self, Revocation { resource, mode, part, discard }).await;
         let mut actions = Vec::new();
         self.engine.flushed(self.world.clock.now(), handle, &mut actions);
-        self.act(actions);
+        self.perform(actions);
     }
 
     /// As in Lustre, the lock of an open file stays.
-    fn goes_before_replay(&self, lock: &LockDesc) -> bool {
+    fn may_forgo(&self, lock: &LockDesc) -> bool {
         let is_kind = match lock.policy {
             Policy::Extent { .. } => true,
             Policy::InodeBits { bits, .. } => !bits.intersects(InodeBits::OPEN),
@@ -380,7 +381,7 @@ impl ClientNamespace {
         let (mine, rest): (Vec<_>, Vec<_>) = actions.into_iter().partition(
             |action| matches!(action, Action::Flush { handle, .. } if handles.contains(handle)),
         );
-        self.act(rest);
+        self.perform(rest);
         let mut cancels = EarlyCancels { namespace: self, actions: mine };
         while let Some(Action::Flush { resource, mode, part, discard, .. }) = cancels.actions.last()
         {
@@ -405,7 +406,7 @@ impl ClientNamespace {
     pub fn cancel_unused(self: &Arc<Self>) {
         let mut actions = Vec::new();
         self.engine.clear_unused(&mut actions);
-        self.act(actions);
+        self.perform(actions);
     }
 
     /// From now on at most so many unused locks are kept, and for so long (`lru_size`, `lru_max_age`); what
@@ -419,7 +420,7 @@ impl ClientNamespace {
     pub fn cancel_aged(self: &Arc<Self>) {
         let mut actions = Vec::new();
         self.engine.shrink(self.world.clock.now(), usize::MAX, &mut actions);
-        self.act(actions);
+        self.perform(actions);
     }
 
     /// How many unused locks are cancelled at once when there are too many (`lru_cancel_batch`).
@@ -437,11 +438,11 @@ impl ClientNamespace {
     fn shrink(self: &Arc<Self>) {
         let mut actions = Vec::new();
         self.engine.shrink(self.world.clock.now(), self.shrink_batch(), &mut actions);
-        self.act(actions);
+        self.perform(actions);
     }
 
-    /// Does what the engine asks for. Waits for nothing: what takes time becomes a task.
-    fn act(self: &Arc<Self>, actions: Vec<Action>) {
+    /// Performs what the engine has decided. Waits for nothing: what takes time becomes a task.
+    fn perform(self: &Arc<Self>, actions: Vec<Action>) {
         for action in actions {
             match action {
                 Action::Granted { handle, desc } => self.wake(handle, Ok(desc)),
@@ -477,7 +478,7 @@ impl ClientNamespace {
             namespace.cache.begin_revocation(&namespace, revocation).await;
             let mut actions = Vec::new();
             namespace.engine.flushed(namespace.world.clock.now(), handle, &mut actions);
-            namespace.act(actions);
+            namespace.perform(actions);
         };
         self.world.tasks.spawn("lock flush", Box::pin(task));
     }
@@ -524,7 +525,7 @@ impl ClientNamespace {
             let mut actions = Vec::new();
             let now = namespace.world.clock.now();
             namespace.engine.converted(now, handle, answer.map(|_| ()), &mut actions);
-            namespace.act(actions);
+            namespace.perform(actions);
         };
         self.world.tasks.spawn("lock convert", Box::pin(task));
     }

@@ -57,8 +57,9 @@ struct OpenReply {
 }
 
 impl<'a> OpenTarget<'a> {
-    /// The inode on which the lock is asked for.
-    fn locked(&self) -> &'a Inode {
+    /// The inode that the request names for the lock. The lock that comes may be on another: a create names the
+    /// parent, and an open by name too, and the MDT grants one on the file.
+    fn asked_on(&self) -> &'a Inode {
         match self {
             Self::Create { parent: on, .. } | Self::Name { parent: on, .. } | Self::Known(on) => on,
         }
@@ -92,7 +93,7 @@ async fn cancel_before_open(
     target: &OpenTarget<'_>,
     flags: MdsOpenFlags,
 ) -> Vec<LockHandle> {
-    let on = target.locked().resource();
+    let on = target.asked_on().resource();
     let conflicting = match target {
         OpenTarget::Create { .. } => (on, LockMode::Ex, mdt.conflicting_names()),
         // Handles that are only cached do not conflict.
@@ -253,7 +254,7 @@ impl Meta {
         flags: MdsOpenFlags,
         layout: Option<Bytes>,
     ) -> Result<OpenedInode, Errno> {
-        let on = target.locked();
+        let on = target.asked_on();
         let mdt = Arc::clone(self.mdt(on.fid)?);
         let early = cancel_before_open(&mdt, &target, flags).await;
         let (opc, bits, mode) = target.intent();

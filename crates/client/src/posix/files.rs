@@ -464,7 +464,7 @@ impl Mounted {
         self.wait_for_handoff(&file);
         let keep_pages = self.kernel_cache.watched() && self.may_keep_pages(&file);
         if !keep_pages {
-            self.kernel_cache.no_pages(file.pin.node);
+            self.kernel_cache.forget_pages(file.pin.node);
         }
         let unflushed = self.needs_no_flush(&file);
         file.unflushed = unflushed;

@@ -6,7 +6,8 @@
 //! [`KernelObserver`] is notified when that lock is revoked.
 //!
 //! A call may be dropped at any await (an interrupted system call): a change that has been sent happens or
-//! not, a lock request is withdrawn.
+//! not, a lock request is withdrawn. An open that has been sent may stay open on the MDT until the mount ends: FUSE
+//! lets an interrupted one go on and releases what it opened.
 //!
 //! Costs, in RPCs: the module of each operation in `crate::meta` says; at most one for each
 //! metadata operation, none where a lock covers the answer.

@@ -54,7 +54,7 @@ impl FileSystem {
     /// The kernel forgets `lookups` lookups of `node`.
     pub fn forget(&self, node: NodeId, lookups: u64) {
         self.0.inodes.forget(node, lookups);
-        self.0.kernel_cache.no_pages(node);
+        self.0.kernel_cache.forget_pages(node);
     }
 
     /// Makes a directory, symbolic link, device, pipe, socket or closed regular file. Counts as one

@@ -128,7 +128,7 @@ impl ImportEvents for Events {
         let locks = locks.filter(|_| self.data.get().is_some());
         Box::pin(async move {
             if let Some(locks) = locks {
-                locks.drop_before_replay().await;
+                locks.forgo_unused().await;
             }
         })
     }

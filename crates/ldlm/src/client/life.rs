@@ -49,7 +49,7 @@ impl NamespaceInner {
         }
         lock.remote_handle = reply.remote_handle;
         lock.phase = Phase::Waiting;
-        let early = lock.early.take();
+        let overtaking = lock.overtaking.take();
         if lock.flags.contains(LockFlags::TEST_LOCK) {
             let mut info = self.table.info(slot);
             info.desc = reply.desc;
@@ -59,7 +59,7 @@ impl NamespaceInner {
         self.table.rename(slot, reply.desc.resource);
         self.take_flags(slot, reply.flags);
         let mut info = self.table.info(slot);
-        if let Some((desc, flags)) = early {
+        if let Some((desc, flags)) = overtaking {
             info.desc = desc;
             self.complete(now, slot, &desc, flags, actions);
             let gone = desc.granted.is_none();
@@ -100,7 +100,7 @@ impl NamespaceInner {
     ) {
         match self.table.lock(slot).phase {
             Phase::Flying => {
-                self.table.lock_mut(slot).early = Some((*desc, flags));
+                self.table.lock_mut(slot).overtaking = Some((*desc, flags));
             }
             Phase::Waiting if desc.granted.is_some() => {
                 self.take_flags(slot, flags);
@@ -134,7 +134,7 @@ impl NamespaceInner {
             *try_bits = InodeBits(0);
         }
         let (flock, used, is_revoked) = (lock.is_flock(), lock.is_used(), lock.is_revoked);
-        self.table.show(slot);
+        self.table.enter_found(slot);
         let desc = self.table.desc(slot);
         actions.push(Action::Granted { handle: self.table.handle(slot), desc });
         if flock {
@@ -142,12 +142,12 @@ impl NamespaceInner {
         } else if !used && is_revoked {
             self.begin_cancel(slot, false, actions);
         } else if !used {
-            self.rest(slot, now);
+            self.put_to_unused(slot, now);
         }
     }
 
     /// The lock has no users any more: it stays cached.
-    fn rest(&mut self, slot: u32, now: Instant) {
+    fn put_to_unused(&mut self, slot: u32, now: Instant) {
         self.table.take_unused(slot);
         let lock = self.table.lock_mut(slot);
         lock.privileged = self.privilege.scored(&mut lock.score, lock.privileged);
@@ -175,7 +175,7 @@ impl NamespaceInner {
             let (mut policy, mode, flags) = (lock.policy, lock.mode, lock.flags);
             set_range(&mut policy, rest);
             let twin = self.table.add(name, policy, mode, flags);
-            self.table.show(twin);
+            self.table.enter_found(twin);
         }
         for (id, range) in plan.resized {
             set_range(&mut self.table.lock_mut(id).policy, range);
@@ -253,7 +253,7 @@ impl NamespaceInner {
         lock.is_revoked |= lock.mode == LockMode::Group;
         match (lock.phase, lock.is_revoked) {
             (Phase::Held, true) => self.begin_cancel(slot, false, actions),
-            (Phase::Held, false) => self.rest(slot, now),
+            (Phase::Held, false) => self.put_to_unused(slot, now),
             (Phase::Flying, _) => lock.is_revoked = true,
             (Phase::Waiting, _) => self.abandon(slot, actions),
             _ => {}
@@ -273,7 +273,7 @@ impl NamespaceInner {
         if self.table.lock(slot).phase == Phase::Flushed {
             return self.abandon(slot, actions);
         }
-        self.table.hide(slot);
+        self.table.leave_found(slot);
         let resource = self.table.name(slot);
         let handle = self.table.handle(slot);
         let lock = self.table.lock_mut(slot);
@@ -297,7 +297,7 @@ impl NamespaceInner {
         let handle = self.table.handle(slot);
         let lock = self.table.lock_mut(slot);
         let remote_handle = lock.remote_handle;
-        if lock.unreplayed {
+        if lock.is_forgone {
             return self.table.remove(slot);
         }
         match lock.phase {
@@ -342,11 +342,11 @@ impl NamespaceInner {
             lock.wanted_bits = InodeBits(0);
         }
         let is_revoked = lock.is_revoked;
-        self.table.show(slot);
+        self.table.enter_found(slot);
         if is_revoked {
             self.begin_cancel(slot, false, actions);
         } else {
-            self.rest(slot, now);
+            self.put_to_unused(slot, now);
         }
     }
 
@@ -401,11 +401,11 @@ impl NamespaceInner {
         self.table.all().into_iter().filter_map(replay).collect()
     }
 
-    /// An unused lock goes that the server has forgotten.
-    pub(super) fn drop_unreplayed(&mut self, slot: u32, actions: &mut Actions) {
+    /// Gives up an unused lock of before a restart of its server, instead of replaying it.
+    pub(super) fn forgo(&mut self, slot: u32, actions: &mut Actions) {
         let is_unused = self.table.unused_since(slot).is_some();
         if is_unused && self.table.lock(slot).phase == Phase::Held {
-            self.table.lock_mut(slot).unreplayed = true;
+            self.table.lock_mut(slot).is_forgone = true;
             self.begin_cancel(slot, false, actions);
         }
     }
@@ -440,8 +440,9 @@ impl NamespaceInner {
                 // Data is not written back for the sake of other bits: the server asks for those.
                 LockKind::InodeBits => {
                     let held = lock.policy.inode_bits();
-                    let spares = held.contains(InodeBits::DOM) && !bits.contains(InodeBits::DOM);
-                    held.intersects(bits) && !(spares && self.convert)
+                    let keeps_data =
+                        held.contains(InodeBits::DOM) && !bits.contains(InodeBits::DOM);
+                    held.intersects(bits) && !(keeps_data && self.convert)
                 }
                 LockKind::Flock => false,
                 LockKind::Plain | LockKind::Extent => true,

@@ -323,26 +323,26 @@ impl Namespace {
         let mut state = self.state.lock();
         state.replayed_over = connection;
         for slot in state.table.all() {
-            state.table.lock_mut(slot).unreplayed = false;
+            state.table.lock_mut(slot).is_forgone = false;
         }
         state.replays()
     }
 
-    /// All unused locks, before [`Namespace::drop_unreplayed`].
+    /// All unused locks, before [`Namespace::forgo`].
     #[must_use]
     pub fn unused(&self) -> Vec<LockInfo> {
         let state = self.state.lock();
         state.table.all_unused().into_iter().map(|slot| state.table.info(slot)).collect()
     }
 
-    /// The server has restarted: cancels those of these locks that are still unused. One that is
+    /// The server has restarted: gives up those of these locks that are still unused. One that is
     /// flushed before [`Namespace::begin_replay`] is simply gone; the rest is replayed as if it
     /// stayed.
-    pub fn drop_unreplayed(&self, handles: &[LockHandle], actions: &mut Vec<Action>) {
+    pub fn forgo(&self, handles: &[LockHandle], actions: &mut Vec<Action>) {
         let mut state = self.state.lock();
         for handle in handles {
             if let Some(slot) = state.table.slot(*handle) {
-                state.drop_unreplayed(slot, actions);
+                state.forgo(slot, actions);
             }
         }
     }

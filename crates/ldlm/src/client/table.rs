@@ -24,7 +24,7 @@ pub(super) enum Phase {
     /// Held.
     Held,
     /// The upper layer flushes what these bits (or all of it, if none are named) protect. `early`:
-    /// the cancel goes with another request.
+    /// the cancel goes with another request (early lock cancel).
     Flushing { drop: InodeBits, early: bool },
     /// Flushed, to be named in another request.
     Flushed,
@@ -51,7 +51,7 @@ pub(super) struct Lock {
     pub(super) wanted_bits: InodeBits,
     pub(super) wanted_whole: bool,
     /// A completion callback that overtook the reply.
-    pub(super) early: Option<(LockDesc, LockFlags)>,
+    pub(super) overtaking: Option<(LockDesc, LockFlags)>,
     /// Where in its resource's list it is.
     place: u32,
     /// Whether it is in a list of unused locks, and its neighbours there; `next` also chains
@@ -61,7 +61,7 @@ pub(super) struct Lock {
     pub(super) privileged: bool,
     /// The server has restarted and the lock was not replayed to it: the server need not be
     /// informed when the lock goes.
-    pub(super) unreplayed: bool,
+    pub(super) is_forgone: bool,
     /// How often it was used again, for that.
     pub(super) score: u8,
     /// When it was asked for, became unused, or was revoked.
@@ -188,11 +188,11 @@ impl Table {
             discard: false,
             wanted_bits: InodeBits(0),
             wanted_whole: false,
-            early: None,
+            overtaking: None,
             place: 0,
             unused: false,
             privileged: false,
-            unreplayed: false,
+            is_forgone: false,
             score: 0,
             since: Instant(0),
             previous: NONE,
@@ -217,7 +217,7 @@ impl Table {
 
     /// Forgets a lock in whatever phase.
     pub(super) fn remove(&mut self, slot: u32) {
-        self.hide(slot);
+        self.leave_found(slot);
         self.leave(slot);
         let free = self.free;
         let lock = self.lock_mut(slot);
@@ -269,8 +269,8 @@ impl Table {
         }
     }
 
-    /// A lock is held now: found, if of a kind that is.
-    pub(super) fn show(&mut self, slot: u32) {
+    /// A lock is held from now on, and found, if of a kind that is.
+    pub(super) fn enter_found(&mut self, slot: u32) {
         let lock = &mut self.locks[slot as usize];
         lock.phase = Phase::Held;
         if let Policy::Extent { extent, .. } = lock.policy {
@@ -278,8 +278,8 @@ impl Table {
         }
     }
 
-    /// A lock is no longer found, nor unused.
-    pub(super) fn hide(&mut self, slot: u32) {
+    /// A lock is no longer found, if it was, nor unused. Its phase stays: the caller sets the next.
+    pub(super) fn leave_found(&mut self, slot: u32) {
         self.take_unused(slot);
         let lock = &self.locks[slot as usize];
         if let (Phase::Held, Policy::Extent { extent, .. }) = (lock.phase, lock.policy) {

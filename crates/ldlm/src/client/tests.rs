@@ -444,7 +444,7 @@ fn an_unused_lock_that_goes_before_a_replay_is_not_replayed_and_not_cancelled() 
     let used = held(&it, bytes(20, 29), LockMode::Pr);
     assert_eq!(it.unused().len(), 2);
     let mut actions = Vec::new();
-    it.drop_unreplayed(&[gone, late, used], &mut actions);
+    it.forgo(&[gone, late, used], &mut actions);
     assert_eq!(flushes(&mut actions).len(), 2);
     it.flushed(NOW, gone, &mut actions);
     assert_eq!(actions, [], "the server does not know it");

@@ -18,7 +18,7 @@ use crate::{LockDesc, LockFlags, LockKind, Owner, Policy};
 /// No slot, no resource.
 pub(super) const NONE: u32 = u32::MAX;
 /// Empty groups that a resource keeps for reuse.
-const SPARE_GROUPS: usize = 4;
+const EMPTY_GROUPS_MAX: usize = 4;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LockState {
@@ -510,7 +510,7 @@ impl Resource {
         let group = &mut self.groups[at];
         group.members.swap_remove(lock.place as usize);
         let moved = group.members.get(lock.place as usize).copied();
-        if group.members.is_empty() && self.groups.len() > SPARE_GROUPS {
+        if group.members.is_empty() && self.groups.len() > EMPTY_GROUPS_MAX {
             self.groups.swap_remove(at);
         }
         moved

@@ -228,7 +228,7 @@ impl NodeImport {
     }
 
     /// This client's locks at the target, and what they cover, are void. After an eviction the engine goes on when
-    /// that is dropped.
+    /// the locks are dropped and the dropping of what they cover has begun: tasks go on with that.
     fn invalidate(&self) {
         let Some(import) = self.me.upgrade() else { return };
         let task = async move {
@@ -253,7 +253,7 @@ impl NodeImport {
                 sent.push((Box::pin(CallFuture::new(Arc::clone(&import), lock.call)), lock.done));
             }
             let mut whole = true;
-            // One after the other: the first poll sends, so all of a batch is under way.
+            // The batches go one after the other. Within one the first poll of each sends it.
             while !sent.is_empty() {
                 let rest = sent.split_off(sent.len().min(REPLAYED_AT_ONCE));
                 let batch = std::mem::replace(&mut sent, rest);

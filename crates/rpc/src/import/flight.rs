@@ -23,8 +23,8 @@ pub(super) enum Owner {
     Ping,
     /// Replay of the request with this transaction; `again` if the target may have seen one.
     Replay { transno: Transno, again: bool },
-    /// The state machine, to say that replay is over.
-    ReplayDone,
+    /// The state machine, to say that all is replayed: answered when the recovery of the target is over.
+    AllReplayed,
     /// The caller that closes the import.
     Disconnect,
     /// The state machine, to give up the connection for a while.

@@ -13,7 +13,8 @@
 //! - a modifying request that was sent is sent again, with the same xid and slot, until it is
 //!   answered or the target has evicted us; a target that keeps reply data executes it once;
 //! - a request whose transaction may be lost is kept, and replayed in order of transactions;
-//! - nothing but connects, recovery and disconnects leaves while the state is not FULL.
+//! - nothing but connects, recovery and disconnects leaves while the state is not FULL, until RECOVER resends what
+//!   has no answer: in that same step it becomes FULL.
 //!
 //! Per request: one tree node, one encoding of the message; the request's structures are moved,
 //! into what is kept for replay too, and cloned only for a replay.

@@ -157,7 +157,7 @@ impl Engine {
                     body.flags |= MsgFlags::RESENT;
                 }
             }
-            Owner::ReplayDone => {
+            Owner::AllReplayed => {
                 let done = MsgFlags::REQ_REPLAY_DONE | MsgFlags::LOCK_REPLAY_DONE;
                 body.flags |= done;
             }

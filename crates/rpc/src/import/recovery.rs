@@ -19,14 +19,14 @@ impl Engine {
             State::Evicted => self.evicted(actions),
             State::Replay(_) => self.replay_next(now, actions),
             State::ReplayLocks => actions.push(Action::ReplayLocks(self.connects.connection)),
-            State::ReplayWait => self.signal_replay_done(now, actions),
-            State::Recover => self.recovered(now, actions),
+            State::ReplayWait => self.signal_all_replayed(now, actions),
+            State::Recover => self.enter_full(now, actions),
             _ => {}
         }
     }
 
-    /// Nothing is left to be done but to send again what was under way.
-    fn recovered(&mut self, now: Instant, actions: &mut Vec<Action>) {
+    /// Nothing is left to be done but to resend what was under way: after that the import is FULL.
+    fn enter_full(&mut self, now: Instant, actions: &mut Vec<Action>) {
         self.resend(now, actions);
         self.connects.settled();
         let full = Full { next_ping: self.ping_after(now), used_at: now };
@@ -127,11 +127,11 @@ impl Engine {
         if let Some(hook) = self.kept.get(transno).and_then(|kept| kept.call.hook.clone()) {
             actions.push(Action::Replayed(hook, Box::new(answer)));
         }
-        self.replay_is_over(now, transno, actions);
+        self.one_replay_ended(now, transno, actions);
     }
 
-    /// The next one, if there is one.
-    pub(super) fn replay_is_over(
+    /// Replays the next one, if there is one.
+    pub(super) fn one_replay_ended(
         &mut self,
         now: Instant,
         transno: Transno,
@@ -167,13 +167,13 @@ impl Engine {
         self.advance(now, actions);
     }
 
-    fn signal_replay_done(&mut self, now: Instant, actions: &mut Vec<Action>) {
-        let flight = Flight::new(Owner::ReplayDone, Call::new(ObdPing::default()));
+    fn signal_all_replayed(&mut self, now: Instant, actions: &mut Vec<Action>) {
+        let flight = Flight::new(Owner::AllReplayed, Call::new(ObdPing::default()));
         self.launch(now, flight, actions);
     }
 
-    /// The target's recovery is over.
-    pub(super) fn replay_done(&mut self, now: Instant, actions: &mut Vec<Action>) {
+    /// The target's recovery is over: it has answered [`Owner::AllReplayed`].
+    pub(super) fn recovery_ended(&mut self, now: Instant, actions: &mut Vec<Action>) {
         if matches!(self.state, State::ReplayWait) {
             self.enter(now, State::Recover, actions);
             self.advance(now, actions);

@@ -87,8 +87,8 @@ impl Engine {
             }
             Owner::Connect | Owner::Disconnect => {}
             Owner::Park => self.parked(now, actions),
-            Owner::Replay { transno, .. } => self.replay_is_over(now, transno, actions),
-            Owner::ReplayDone => self.replay_done(now, actions),
+            Owner::Replay { transno, .. } => self.one_replay_ended(now, transno, actions),
+            Owner::AllReplayed => self.recovery_ended(now, actions),
         }
     }
 
@@ -196,7 +196,7 @@ impl Engine {
         match flight.owner {
             Owner::Caller(_) => self.answer(now, xid, flight, answer, actions),
             Owner::Replay { transno, .. } => self.replay_answered(now, transno, answer, actions),
-            Owner::ReplayDone => self.replay_done(now, actions),
+            Owner::AllReplayed => self.recovery_ended(now, actions),
             Owner::Ping | Owner::Connect | Owner::Disconnect | Owner::Park => {}
         }
     }

@@ -167,14 +167,14 @@ fn report_repaired(found: &Findings, again: &Findings) -> u8 {
 
 /// Prints the counts; the exit code.
 fn summary(found: &Findings, left: usize, repaired: usize) -> u8 {
-    let Findings { inodes, objects, spare, survey, .. } = found;
+    let Findings { inodes, objects, unused, survey, .. } = found;
     if *survey > 0 {
         output::line(format_args!(
             "{survey} files and objects of a survey that did not end; the next start removes them"
         ));
     }
     output::line(format_args!(
-        "{inodes} inodes, {objects} objects in use, {spare} spare, {left} problems"
+        "{inodes} inodes, {objects} objects in use, {unused} unused, {left} problems"
     ));
     u8::from(repaired > 0) * CORRECTED + u8::from(left > 0) * LEFT
 }

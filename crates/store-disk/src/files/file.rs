@@ -54,7 +54,7 @@ pub(crate) struct File {
     /// Opened since the list of open files was swept last.
     pub(super) used: AtomicBool,
     /// Written since the last sync.
-    pub(super) dirty: AtomicBool,
+    pub(super) unsynced: AtomicBool,
     /// The file's name is known to be durable.
     pub(super) named: AtomicBool,
     /// There is no file, and there was none when it got its place in the table. Changes under the lock
@@ -74,7 +74,7 @@ impl File {
             has_none: AtomicBool::new(known == KnownSize::NoFile),
             descriptor: Mutex::default(),
             used: AtomicBool::new(true),
-            dirty: AtomicBool::new(false),
+            unsynced: AtomicBool::new(false),
             named: AtomicBool::new(false),
             dead: AtomicBool::new(false),
         }
@@ -102,8 +102,8 @@ impl File {
         *self.descriptor.lock() = None;
     }
 
-    pub(super) fn forget_dirty(&self) {
-        self.dirty.store(false, Ordering::Release);
+    pub(super) fn forget_unsynced(&self) {
+        self.unsynced.store(false, Ordering::Release);
     }
 
     /// What was changed may be smaller now or not: the next caller finds out.

@@ -11,7 +11,7 @@
 //!
 //! Locks: that of a file's changes, the table's shards, a file's state, a file's descriptor, what is known
 //! of its bytes, the list of those that wait for a group, the epochs, that of the directories, the list of
-//! open ones, the list of dirty ones, the host's free space. They nest in this order, if at all. A
+//! open ones, the list of unsynced ones, the host's free space. They nest in this order, if at all. A
 //! file's own locks are held over the system calls that change, open and stat it, so only users of that
 //! file wait for those, and that of the directories over those that make them, once; reads hold none.
 //!
@@ -64,9 +64,9 @@ const SHARDS: usize = 16;
 
 /// What was written and not synced.
 #[derive(Default)]
-struct Dirty {
+struct Unsynced {
     files: HashSet<Name>,
-    /// There are more than [`limits::DIRTY_FILES_MAX`].
+    /// There are more than [`limits::UNSYNCED_FILES_MAX`].
     overflown: bool,
 }
 
@@ -99,7 +99,7 @@ pub(crate) struct Files {
     open_max: usize,
     /// What the host's file system can hold in one file.
     bytes_max: u64,
-    dirty: Mutex<Dirty>,
+    unsynced: Mutex<Unsynced>,
     /// Whether syncing the host's file system makes its files durable.
     syncs_whole: bool,
     usage: Arc<Usage>,
@@ -234,7 +234,7 @@ impl Files {
         let last = Trust::last_before(opening.boot);
         let marks = Marks::open(dir, opening.has_crashed, epochs.is_some(), last)?;
         // What an earlier process wrote is in no list of ours.
-        let dirty = Dirty { overflown: trust.has_unsynced(), ..Dirty::default() };
+        let unsynced = Unsynced { overflown: trust.has_unsynced(), ..Unsynced::default() };
         Ok(Self {
             syncs_whole,
             objects,
@@ -244,7 +244,7 @@ impl Files {
             open: Mutex::default(),
             open_max: open_max.max(1),
             bytes_max: probe_bytes_max(dir)?,
-            dirty: Mutex::new(dirty),
+            unsynced: Mutex::new(unsynced),
             usage,
             unchecked_bytes: AtomicU64::new(0),
             looked: Mutex::default(),
@@ -316,13 +316,13 @@ impl Files {
     }
 
     /// Notes that a file was written, so that the next commit syncs it.
-    fn note_dirty(&self, name: Name) {
-        let mut dirty = self.dirty.lock();
-        if self.syncs_whole && dirty.files.len() >= limits::DIRTY_FILES_MAX {
-            dirty.overflown = true;
+    fn note_unsynced(&self, name: Name) {
+        let mut unsynced = self.unsynced.lock();
+        if self.syncs_whole && unsynced.files.len() >= limits::UNSYNCED_FILES_MAX {
+            unsynced.overflown = true;
             return;
         }
-        dirty.files.insert(name);
+        unsynced.files.insert(name);
     }
 
     /// Makes all data written so far durable; returns how many files it synced alone, none if it synced the host's
@@ -338,8 +338,8 @@ impl Files {
 
     /// Whether anything was written that is not known to be durable.
     pub(crate) fn has_unsynced(&self) -> bool {
-        let dirty = self.dirty.lock();
-        dirty.overflown || !dirty.files.is_empty()
+        let unsynced = self.unsynced.lock();
+        unsynced.overflown || !unsynced.files.is_empty()
     }
 
     /// The store is about to be closed: changes under way end, and no new ones begin.
@@ -360,22 +360,22 @@ impl Files {
     }
 
     fn sync_listed(&self) -> Result<Option<usize>, StoreError> {
-        let dirty = std::mem::take(&mut *self.dirty.lock());
-        if dirty.overflown {
+        let unsynced = std::mem::take(&mut *self.unsynced.lock());
+        if unsynced.overflown {
             for shard in &self.known {
-                shard.lock().values().for_each(|file| file.forget_dirty());
+                shard.lock().values().for_each(|file| file.forget_unsynced());
             }
             rustix::fs::syncfs(&self.objects).map_err(|e| store_error("sync", e))?;
             return Ok(None);
         }
-        for name in &dirty.files {
+        for name in &unsynced.files {
             match self.sync(&self.file(*name)) {
                 // Lost by other hands: no reason to change nothing more.
                 Err(StoreError::Damaged(finding)) => self.log(&finding),
                 synced => synced?,
             }
         }
-        Ok(Some(dirty.files.len()))
+        Ok(Some(unsynced.files.len()))
     }
 
     /// Removes the files of destroyed objects.
@@ -480,8 +480,8 @@ impl Files {
         }
         let file = self.file(name);
         self.load(&file)?;
-        if !file.dirty.swap(true, Ordering::AcqRel) {
-            self.note_dirty(name);
+        if !file.unsynced.swap(true, Ordering::AcqRel) {
+            self.note_unsynced(name);
         }
         self.note(&file, |sums| sums.grow(found));
         Ok(())

@@ -206,7 +206,7 @@ pub(super) struct Sums {
     pub(super) named: bool,
     /// What the database holds or is about to: changes below the size must be announced.
     pub(super) kept: Header,
-    /// Something differs from what the database holds.
+    /// Something differs from what the database holds (`dirty` has this sense alone in this crate).
     pub(super) dirty: bool,
     /// The epoch of the last change; 0 if there was none.
     changed: Epoch,

@@ -59,7 +59,7 @@ impl Files {
         }
         if known.len() >= KNOWN_MAX {
             // No other reference to these is held, and what is known of them is on the disk;
-            // whatever was written stays in the list of dirty names.
+            // whatever was written stays in the list of unsynced names.
             known.retain(|name, file| {
                 Arc::strong_count(file) > 1
                     || file.used.swap(false, Ordering::Relaxed)
@@ -223,8 +223,8 @@ impl Files {
         self.note_counted(file)?;
         let outcome = change(&descriptor);
         // After the change: a sync that cleared the mark before it must not hide it.
-        if !file.dirty.swap(true, Ordering::AcqRel) {
-            self.note_dirty(file.name);
+        if !file.unsynced.swap(true, Ordering::AcqRel) {
+            self.note_unsynced(file.name);
         }
         // And after that: what is kept as synced was listed before.
         let outcome = match outcome {
@@ -480,13 +480,13 @@ impl Files {
     /// Makes the bytes of a file, and its name, durable.
     pub(crate) fn sync(&self, file: &Arc<File>) -> Result<(), StoreError> {
         let failed = |errno| {
-            file.dirty.store(true, Ordering::Release);
-            self.note_dirty(file.name);
+            file.unsynced.store(true, Ordering::Release);
+            self.note_unsynced(file.name);
             store_error("sync an object's file", errno)
         };
         self.load(file)?;
         // Before the sync: what is written meanwhile marks it again.
-        file.forget_dirty();
+        file.forget_unsynced();
         let shrinks = file.state.lock().shrinks;
         let (size, version) = {
             let sums = file.sums.lock();

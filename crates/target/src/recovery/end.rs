@@ -37,7 +37,7 @@ impl Target {
     /// A client says how far it has replayed.
     pub(crate) fn note_progress(self: &Arc<Self>, export: &Export, flags: MsgFlags) {
         let wanted = if flags.contains(MsgFlags::LOCK_REPLAY_DONE) {
-            ExportState::Recovered
+            ExportState::ReplayedAll
         } else if flags.contains(MsgFlags::REQ_REPLAY_DONE) {
             ExportState::ReplayingLocks
         } else {
@@ -48,7 +48,8 @@ impl Target {
             let from = state.state;
             let forward = matches!(
                 (from, wanted),
-                (ExportState::Replaying, _) | (ExportState::ReplayingLocks, ExportState::Recovered)
+                (ExportState::Replaying, _)
+                    | (ExportState::ReplayingLocks, ExportState::ReplayedAll)
             );
             if !forward || from == wanted {
                 return;
@@ -73,7 +74,7 @@ impl Target {
         let now = self.now();
         for export in self.exports() {
             let mut state = export.lock();
-            if matches!(state.state, ExportState::Recovered | ExportState::ReplayingLocks) {
+            if matches!(state.state, ExportState::ReplayedAll | ExportState::ReplayingLocks) {
                 state.state = ExportState::Full;
             }
             // A client that waited for an answer could not ping.
@@ -82,7 +83,7 @@ impl Target {
         let mut actions = Vec::new();
         self.locks.recovery_done(self.now(), &mut actions);
         self.recovery.finish(self.now());
-        self.carry_out(actions);
+        self.perform(actions);
         let view = self.recovery.view(self.now());
         tracing::info!(
             target: EACH_LINE,

@@ -8,7 +8,7 @@ use crate::export::ExportState;
 pub(crate) enum Expired {
     /// All that have not finished.
     Unfinished,
-    /// No other client: those that are here could not go on.
+    /// No other client: those that are connected were only waiting for the absent ones.
     Absent,
     /// Those that have not replayed their requests, save these clients.
     Requests(Vec<u64>),
@@ -20,10 +20,12 @@ impl Expired {
     /// Whether a client in this state is given up.
     pub(crate) fn gives_up(&self, client: u64, state: ExportState) -> bool {
         match (state, self) {
-            (ExportState::Recovered | ExportState::Full | ExportState::Gone, _) => false,
+            (ExportState::ReplayedAll | ExportState::Full | ExportState::Gone, _) => false,
             (ExportState::Awaited, _) | (_, Self::Unfinished) => true,
             (_, Self::Absent) | (ExportState::ReplayingLocks, Self::Requests(_)) => false,
-            (_, Self::Requests(busy) | Self::Locks(busy)) => !busy.contains(&client),
+            (_, Self::Requests(with_replays) | Self::Locks(with_replays)) => {
+                !with_replays.contains(&client)
+            }
         }
     }
 }

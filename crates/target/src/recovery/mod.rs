@@ -177,7 +177,7 @@ impl Recovery {
             decrement(&mut window.replaying);
             window.unqueue(client);
         }
-        if to == ExportState::Recovered {
+        if to == ExportState::ReplayedAll {
             decrement(&mut window.replaying_locks);
         }
         window.advance()
@@ -200,7 +200,7 @@ impl Recovery {
                 decrement(&mut window.connected);
                 decrement(&mut window.replaying_locks);
             }
-            ExportState::Recovered => decrement(&mut window.connected),
+            ExportState::ReplayedAll => decrement(&mut window.connected),
             ExportState::Full | ExportState::Gone => return RecoveryEnded(false),
         }
         window.lost += 1;
@@ -292,7 +292,7 @@ impl Recovery {
             return None;
         }
         let (started, _) = window.started?;
-        let busy = || window.under_way.keys().copied().collect();
+        let with_replays = || window.under_way.keys().copied().collect();
         let timeouts = self.timeouts();
         let hard = started + timeouts.recovery_hard;
         let expired = if hard <= now {
@@ -300,9 +300,9 @@ impl Recovery {
         } else if !window.is_complete() {
             Expired::Absent
         } else if !window.replays_locks() {
-            Expired::Requests(busy())
+            Expired::Requests(with_replays())
         } else {
-            Expired::Locks(busy())
+            Expired::Locks(with_replays())
         };
         window.expired = true;
         let next = deadline.max(now) + timeouts.base;

@@ -136,8 +136,10 @@ fn shows_names(kind: Kind) -> bool {
     matches!(kind.format().opcode, Opcode::MDS_REINT | Opcode::LDLM_ENQUEUE)
 }
 
-/// What a client may send while it or other clients recover, without it being a replay: requests by
-/// which it leaves or recovers, and modifying requests that were not answered yet.
+/// What is executed while the target recovers though it is no replay: requests by which a client leaves, recovers,
+/// gives up locks or syncs, and modifying requests, closes and enqueues. The last are meant for what a client sent
+/// before the restart and has no answer to; that they are resent ones is not checked. Clients send new ones when
+/// they are FULL, after the window.
 fn may_run_in_recovery(kind: Kind) -> bool {
     let format = kind.format();
     format.flags.contains(FormatFlags::MODIFYING)

@@ -327,9 +327,9 @@ fn unused_locks_are_dropped_before_locks_are_replayed_to_a_restarted_ost() {
         fixture.fakes.iter().for_each(|fake| drop(fake.take_asked()));
         let mut replays = 0;
         for locks in &fixture.locks {
-            locks.set_drops_before_replay(drops);
+            locks.set_forgoes_unused(drops);
             let dropped = Arc::clone(locks);
-            fixture.world.run(async move { dropped.drop_before_replay().await });
+            fixture.world.run(async move { dropped.forgo_unused().await });
             replays += locks.replays(1).len();
         }
         assert_eq!(replays, expected, "drops: {drops}");
@@ -347,7 +347,7 @@ fn a_lock_whose_pages_the_kernel_does_not_release_is_replayed() {
     fixture.sync(&file).expect("durable");
     *fixture.events.held.lock() = Some(Extent::ALL);
     let locks = Arc::clone(&fixture.locks[0]);
-    fixture.world.run(async move { locks.drop_before_replay().await });
+    fixture.world.run(async move { locks.forgo_unused().await });
     assert_eq!(fixture.locks[0].replays(1).len(), 1);
 }
 
