@@ -53,7 +53,7 @@ impl Operations for Ost {
                 Request::OstGetInfoLastId(_) => self.info_last_id(),
                 Request::OstGetInfoLastFid(request) => self.info_last_fid(&request),
                 Request::OstGetInfo(request) => self.info(&request),
-                _ => Err(Errno::ENOTSUPP),
+                _ => Err(Errno::EOPNOTSUPP),
             };
             self.log_missing(context.target.name(), named, answer)
         })

@@ -294,7 +294,7 @@ impl Target {
         request: Request,
     ) -> Result<Outcome, Errno> {
         if request.format().flags.contains(FormatFlags::CALLBACK) {
-            return Err(Errno::ENOTSUPP);
+            return Err(Errno::EOPNOTSUPP);
         }
         match &request {
             Request::ObdPing(_) => Ok(Outcome::default()),

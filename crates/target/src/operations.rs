@@ -82,7 +82,7 @@ pub trait Operations: Send + Sync + 'static {
     }
 
     /// Executes a request that the target does not answer itself. A request of a kind that is not
-    /// the role's business is refused with [`Errno::ENOTSUPP`].
+    /// the role's business is refused with [`Errno::EOPNOTSUPP`].
     ///
     /// When the request changes something, it calls [`Target::transact`] exactly once; the target
     /// takes the reply's transaction number from there. It is called for replayed requests too:

@@ -75,7 +75,7 @@ impl Operations for Counting {
                         .map_err(|error| error.errno())?;
                     Ok(Outcome::ok(MdsReintSetattrReply::default()))
                 }
-                _ => Err(Errno::ENOTSUPP),
+                _ => Err(Errno::EOPNOTSUPP),
             }
         })
     }
@@ -215,7 +215,7 @@ fn connect_agrees_on_what_both_can_and_reconnect_is_reported() {
         let old = TestCall { conn_cnt: Some(1), ..TestCall::new(ObdPing::default()) };
         assert!(client.call_with(old).await.is_none());
         assert_eq!(client.call(ObdPing::default()).await.head.status, 0);
-        assert_eq!(client.call(MdsStatfs::default()).await.errno(), Some(Errno::ENOTSUPP));
+        assert_eq!(client.call(MdsStatfs::default()).await.errno(), Some(Errno::EOPNOTSUPP));
 
         client.call(MdsDisconnect::default()).await;
         assert_eq!(client.call(ObdPing::default()).await.errno(), Some(Errno::ENOTCONN));

@@ -244,7 +244,7 @@ impl RpcNode {
             Err(error) => {
                 self.refused.fetch_add(1, Ordering::Relaxed);
                 let known = sheen_wire::messages::find_format(body.opcode, &message).is_some();
-                let errno = if known { Errno::EPROTO } else { Errno::ENOTSUPP };
+                let errno = if known { Errno::EPROTO } else { Errno::EOPNOTSUPP };
                 let opcode = body.opcode;
                 tracing::warn!(%from, ?opcode, %error, "refused request");
                 pending.send(errno.into(), None);

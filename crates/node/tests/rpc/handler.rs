@@ -112,7 +112,7 @@ impl CountingTarget {
             Request::ObdPing(_) => {
                 replier.send(ReplyHead::default(), Some(Reply::from(ObdPingReply::default())));
             }
-            _ => replier.refuse(Errno::ENOTSUPP),
+            _ => replier.refuse(Errno::EOPNOTSUPP),
         }
     }
 }

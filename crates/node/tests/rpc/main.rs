@@ -88,7 +88,7 @@ fn connect_ping_bulk_and_disconnect_on_real_sockets() {
             assert_eq!(answer.bulk.concat(), content(length));
         }
         let refused = import.call(Call::new(MdsGetRoot::default())).await;
-        assert_eq!(refused.unwrap_err(), RpcError::Errno(Errno::ENOTSUPP));
+        assert_eq!(refused.unwrap_err(), RpcError::Errno(Errno::EOPNOTSUPP));
         import.disconnect().await;
         assert!(target.exports.lock().is_empty());
         assert_eq!(import.state(), ImportState::Closed);

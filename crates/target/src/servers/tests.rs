@@ -111,10 +111,10 @@ fn only_servers_ask_what_servers_ask_of_each_other() {
         assert_eq!(client.call(OstCreate::default()).await.errno(), Some(Errno::EPERM));
         assert_eq!(client.call(OstDestroy::default()).await.errno(), Some(Errno::EPERM));
         // What the role of these tests says of what it does not know.
-        assert_eq!(server.call(OstCreate::default()).await.errno(), Some(Errno::ENOTSUPP));
+        assert_eq!(server.call(OstCreate::default()).await.errno(), Some(Errno::EOPNOTSUPP));
         let local = crate::LocalClient::new(&node.target, "survey").unwrap();
         let asked = local.ask(OstDestroy::default()).await.map(|_| ());
-        assert_eq!(asked, Err(Errno::ENOTSUPP));
+        assert_eq!(asked, Err(Errno::EOPNOTSUPP));
     });
 }
 

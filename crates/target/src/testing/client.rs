@@ -596,6 +596,6 @@ fn plain_answer(request: &Request) -> Result<Reply, RpcError> {
         Request::LdlmBlCallback(_) => Ok(LdlmBlCallbackReply::default().into()),
         Request::LdlmCpCallback(_) => Ok(LdlmCpCallbackReply::default().into()),
         Request::LdlmGlCallback(_) => Ok(LdlmGlCallbackReply::default().into()),
-        _ => Err(RpcError::Errno(Errno::ENOTSUPP)),
+        _ => Err(RpcError::Errno(Errno::EOPNOTSUPP)),
     }
 }
