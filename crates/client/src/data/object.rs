@@ -64,8 +64,10 @@ pub(super) struct ObjectState {
     pub(super) is_vouched: bool,
     /// Who is charged for new blocks (quota).
     pub(super) owner: (u32, u32),
-    /// Something was written since the last sync.
-    pub(super) unsynced: bool,
+    /// Counts changes that the OST has answered and may not have on its disk.
+    unsynced_until: u64,
+    /// Up to which of them a sync was answered that was sent after them.
+    synced_to: u64,
     /// How many opens have brought clean bytes that are kept for them.
     pub(super) inline_data: usize,
     /// It is in the OST's queue of objects to be flushed.
@@ -87,7 +89,22 @@ impl ObjectState {
     pub(super) fn fresh(known: Option<KnownAttributes>) -> Self {
         let is_from_ost = known.is_some();
         let known = known.unwrap_or_default();
-        Self { unsynced: true, is_from_ost, is_vouched: is_from_ost, known, ..Self::default() }
+        Self { unsynced_until: 1, is_from_ost, is_vouched: is_from_ost, known, ..Self::default() }
+    }
+
+    /// The OST has changed the object: a sync that was sent before may not have made that durable.
+    pub(super) fn note_unsynced(&mut self) {
+        self.unsynced_until += 1;
+    }
+
+    /// What a sync that is sent now makes durable, for [`ObjectState::note_synced`]; `None` if all is.
+    pub(super) fn unsynced(&self) -> Option<u64> {
+        (self.synced_to < self.unsynced_until).then_some(self.unsynced_until)
+    }
+
+    /// The OST has answered a sync of the whole object that was sent when `until` was unsynced.
+    pub(super) fn note_synced(&mut self, until: u64) {
+        self.synced_to = self.synced_to.max(until);
     }
 
     /// A program has chosen times.

@@ -145,7 +145,9 @@ impl Object {
         }
         let mut state = self.state.lock();
         state.clean.remove(offset, end);
-        state.unsynced |= !sync;
+        if !sync {
+            state.note_unsynced();
+        }
         self.touch(&mut state, offset, &data);
         Ok(())
     }
@@ -238,7 +240,7 @@ impl Object {
             // An answer about size that was on its way may not know of these bytes.
             state.version += 1;
             match sent {
-                Ok(()) => state.unsynced = true,
+                Ok(()) => state.note_unsynced(),
                 // The size counts what is lost: the OST must be asked.
                 Err(_) => {
                     state.sure_size = 0;
