@@ -37,7 +37,7 @@ impl Object {
         let rest = Extent { start: size, end: Extent::EOF };
         let lock = self.use_lock(rest, LockMode::Pw, None, layout_version).await?;
         self.discard(size, u64::MAX);
-        // Writes under way are answered before the truncate is sent.
+        // Writes that are under way now are answered before the truncate is sent, also those of callers that are gone.
         self.flush(Extent::ALL).await;
         let mut oa = self.timed(time);
         // The range to cut off: its start and its end.
@@ -50,7 +50,7 @@ impl Object {
         {
             let mut state = self.state.lock();
             state.version += 1;
-            state.known.size = size.max(state.dirty.end()).max(state.writing.end());
+            state.known.size = size.max(state.unwritten_end());
             state.sure_size = state.sure_size.min(size);
             (state.known.mtime, state.known.ctime) = (time, time);
             state.known.blocks = oa.blocks;
@@ -93,7 +93,7 @@ impl Object {
     ) -> Result<(), Errno> {
         // An MDT has the inode's times already, and no separate ones for its data.
         if self.osc.kind == OscKind::Ost {
-            // Writes under way carry times of their own; they go first.
+            // Writes that are under way now carry times of their own: they are answered first.
             self.flush(Extent::ALL).await;
             self.send_times(atime, mtime, ctime).await?;
         }

@@ -1,7 +1,8 @@
 //! One object of a file: what of it is cached, and under which locks.
 //!
-//! Bytes are *dirty* (accepted, not sent), *writing* (sent, not answered) or *clean* (read ahead, not
-//! asked for yet). What was read or written is kept by the kernel, not here.
+//! Bytes are *dirty* (accepted, not sent), *writing* (sent, not answered), written *through* (sent without
+//! having been dirty, not answered) or *clean* (read ahead, not asked for yet). What was read or written is kept
+//! by the kernel, not here.
 //!
 //! What always holds: dirty and clean bytes lie under a lock of ours; two writes of the same byte are
 //! never under way at once; an older write never follows a newer one.
@@ -26,6 +27,7 @@ use super::mdt::NewTimes;
 use super::osc::{Osc, OscKind};
 use super::waiting_calls::CallPages;
 use super::writes_during_reads::ReadsInFlight;
+use super::writes_through::WritesThrough;
 use crate::locks::{HeldLock, LockRequest};
 use crate::types::Stale;
 
@@ -48,6 +50,8 @@ pub(super) struct ObjectState {
     pub(super) dirty: Extents,
     pub(super) writing: Extents,
     pub(super) clean: Extents,
+    /// The writes in flight that go past the dirty bytes.
+    pub(super) through: WritesThrough,
     /// The reads in flight, which need the bytes of each write.
     pub(super) reads: ReadsInFlight,
     /// Counts writes, truncates and punches: a reply to a question sent before one of them may be stale.
@@ -105,6 +109,29 @@ impl ObjectState {
     /// The OST has answered a sync of the whole object that was sent when `until` was unsynced.
     pub(super) fn note_synced(&mut self, until: u64) {
         self.synced_to = self.synced_to.max(until);
+    }
+
+    /// The size counts bytes that are lost: the OST must be asked.
+    pub(super) fn distrust_size(&mut self) {
+        self.sure_size = 0;
+        (self.is_from_ost, self.is_vouched) = (false, false);
+    }
+
+    /// Whether any byte was written here that the OST has not answered.
+    pub(super) fn is_dirty(&self) -> bool {
+        !self.dirty.is_empty() || !self.writing.is_empty() || !self.through.is_empty()
+    }
+
+    /// Whether that is so of any byte of `start..end`.
+    pub(super) fn has_unwritten(&self, start: u64, end: u64) -> bool {
+        self.dirty.overlaps(start, end)
+            || self.writing.overlaps(start, end)
+            || self.through.overlaps(start, end, self.through.last())
+    }
+
+    /// Where the last of these bytes ends; 0 if there is none.
+    pub(super) fn unwritten_end(&self) -> u64 {
+        self.dirty.end().max(self.writing.end()).max(self.through.end())
     }
 
     /// A program has chosen times.
@@ -280,7 +307,7 @@ impl Object {
             drop(state);
             return self.note_bad_value(value);
         };
-        let ours = state.dirty.end().max(state.writing.end());
+        let ours = state.unwritten_end();
         let lvb = KnownAttributes { size: lvb.size.max(ours).max(state.sure_size), ..lvb };
         let has_ours = ours > 0;
         let before = state.known;
@@ -321,11 +348,11 @@ impl Object {
     pub(super) fn lock_value(&self) -> Option<Bytes> {
         let is_covered = self.is_covered();
         let state = self.state.lock();
-        if !state.is_from_ost && state.dirty.is_empty() && state.writing.is_empty() {
+        if !state.is_from_ost && !state.is_dirty() {
             return None;
         }
         let known = state.known;
-        let ours = state.sure_size.max(state.dirty.end()).max(state.writing.end());
+        let ours = state.sure_size.max(state.unwritten_end());
         let value = OstLvb {
             size: if is_covered { known.size } else { ours },
             mtime: known.mtime.seconds,

@@ -145,7 +145,10 @@ impl Osc {
             self.objects.lock().in_use.values().filter_map(Weak::upgrade).collect();
         let bytes = |object: &Arc<Object>| {
             let state = object.state.lock();
-            state.dirty.bytes() + state.writing.bytes() + state.clean.bytes()
+            state.dirty.bytes()
+                + state.writing.bytes()
+                + state.through.bytes()
+                + state.clean.bytes()
         };
         (objects.iter().map(bytes).sum(), objects.len())
     }

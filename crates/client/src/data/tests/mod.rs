@@ -9,6 +9,7 @@ mod sizes;
 mod syncing;
 mod tuning;
 mod writing;
+mod writing_through;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -202,6 +203,19 @@ impl Fixture {
         self.world.world().tasks.spawn("call", Box::pin(task));
         self.world.settle();
         begun
+    }
+
+    fn begin_write(
+        &self,
+        file: &Arc<dyn DataFile>,
+        offset: u64,
+        data: Bytes,
+        options: IoOptions,
+    ) -> BegunCall<Outcome<u64>> {
+        self.begin(file, |file| async move {
+            let at = WriteAt::Offset(offset);
+            file.write(at, data, &Credentials::root(), options).await.map_err(errno)
+        })
     }
 
     fn begin_sync(&self, file: &Arc<dyn DataFile>) -> BegunCall<Outcome<()>> {
