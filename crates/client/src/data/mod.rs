@@ -35,6 +35,7 @@ mod osts;
 mod page_invalidation;
 mod pieces;
 mod read;
+mod revocation;
 #[cfg(test)]
 mod tests;
 mod waiting_calls;

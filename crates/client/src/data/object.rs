@@ -9,7 +9,6 @@
 
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -25,10 +24,11 @@ use super::extents::Extents;
 use super::layout_guard::{LayoutVersion, Refusal};
 use super::mdt::NewTimes;
 use super::osc::{Osc, OscKind};
+use super::revocation::{LockUse, RevokedExtent};
 use super::waiting_calls::CallPages;
 use super::writes_during_reads::ReadsInFlight;
 use super::writes_through::WritesThrough;
-use crate::locks::{HeldLock, LockRequest};
+use crate::locks::LockRequest;
 use crate::types::Stale;
 
 /// An object in use.
@@ -76,7 +76,7 @@ pub(super) struct ObjectState {
     pub(super) inline_data: usize,
     /// It is in the OST's queue of objects to be flushed.
     pub(super) is_queued: bool,
-    revoked: Vec<Arc<RevokedExtent>>,
+    pub(super) revoked: Vec<Arc<RevokedExtent>>,
     /// Where the last byte ends that was written here under a lock that we still have, 0 if there is
     /// none: what the OST said before it got that byte cannot make the object smaller.
     pub(super) sure_size: u64,
@@ -134,6 +134,14 @@ impl ObjectState {
         self.dirty.end().max(self.writing.end()).max(self.through.end())
     }
 
+    /// A lock on `extent` under which bytes may have been written is ours no more.
+    pub(super) fn forget_sure_size(&mut self, extent: Extent) {
+        let last = self.sure_size.checked_sub(1);
+        if last.is_some_and(|last| extent.start <= last && last <= extent.end) {
+            self.sure_size = 0;
+        }
+    }
+
     /// A program has chosen times.
     pub(super) fn set_times(&mut self, times: NewTimes) {
         self.version += 1;
@@ -165,39 +173,6 @@ impl KnownAttributes {
             mtime: time(lvb.mtime, lvb.mtime_ns),
             ctime: time(lvb.ctime, lvb.ctime_ns),
         })
-    }
-}
-
-/// A range whose lock is being revoked. The kernel drops its pages of this range; reads and writes that hold
-/// such pages must end first, and may use the lock until then.
-struct RevokedExtent {
-    extent: Extent,
-    is_writer: bool,
-    /// The calls that use the lock since the revocation began.
-    users: AtomicUsize,
-    /// Whether there was ever one.
-    was_used: AtomicBool,
-}
-
-/// The use of a lock on a range by one call: of one that is held, or of one that is being revoked and waits for
-/// its users.
-pub(super) enum LockUse {
-    /// A lock that is held.
-    Held { _lock: HeldLock },
-    /// A lock that is being revoked.
-    Revoked { _use: RevokedLockUse },
-}
-
-/// The use of a lock that is being revoked: its cancel waits for the end of this.
-pub(super) struct RevokedLockUse {
-    object: Arc<Object>,
-    revoked: Arc<RevokedExtent>,
-}
-
-impl Drop for RevokedLockUse {
-    fn drop(&mut self) {
-        self.revoked.users.fetch_sub(1, Ordering::AcqRel);
-        self.object.changed.notify_waiters();
     }
 }
 
@@ -262,18 +237,6 @@ impl Object {
         let lock = self.note_presence(lock)?;
         drop(waiting_call);
         Ok(LockUse::Held { _lock: lock })
-    }
-
-    fn use_revoked(self: &Arc<Self>, extent: Extent, mode: LockMode) -> Option<RevokedLockUse> {
-        let state = self.state.lock();
-        let fits = |revoked: &&Arc<RevokedExtent>| {
-            revoked.extent.contains(&extent) && (revoked.is_writer || mode == LockMode::Pr)
-        };
-        let revoked = Arc::clone(state.revoked.iter().find(fits)?);
-        revoked.users.fetch_add(1, Ordering::AcqRel);
-        revoked.was_used.store(true, Ordering::Release);
-        drop(state);
-        Some(RevokedLockUse { object: Arc::clone(self), revoked })
     }
 
     /// Whether locks of ours keep other clients from changing size and times.
@@ -370,42 +333,6 @@ impl Object {
         Some(writer.into_bytes())
     }
 
-    /// A lock on `extent` is revoked: the kernel drops its pages first (writing what it changed), then what
-    /// is dirty is written, then what was read ahead is dropped.
-    pub(super) async fn revoke(self: &Arc<Self>, extent: Extent, is_writer: bool, discard: bool) {
-        let (users, was_used) = (AtomicUsize::new(0), AtomicBool::new(false));
-        let revoked = Arc::new(RevokedExtent { extent, is_writer, users, was_used });
-        {
-            let mut state = self.state.lock();
-            state.losses += 1;
-            // A lock on an inode may be granted by a reply that says nothing of its data.
-            state.is_from_ost &= self.osc.kind == OscKind::Ost;
-            state.is_vouched &= state.is_from_ost;
-            state.revoked.push(Arc::clone(&revoked));
-        }
-        self.invalidate_pages(extent).await;
-        self.end_use_of_revoked(&revoked).await;
-        if revoked.was_used.load(Ordering::Acquire) {
-            // Their reads may have filled pages of the kernel after it dropped the rest.
-            self.invalidate_pages(extent).await;
-        }
-        let end = extent.end.saturating_add(1);
-        if discard {
-            self.discard(extent.start, end);
-        } else if is_writer {
-            self.flush(extent).await;
-        }
-        // The lock is not found any more, though it is not cancelled yet.
-        let is_covered = self.is_covered();
-        let mut state = self.state.lock();
-        state.is_vouched &= is_covered;
-        state.clean.remove(extent.start, end);
-        let last = state.sure_size.checked_sub(1);
-        if is_writer && last.is_some_and(|last| extent.start <= last && last <= extent.end) {
-            state.sure_size = 0;
-        }
-    }
-
     /// Has the kernel drop pages into which it has put bytes of a write that is done now, because they
     /// may be wrong there: it dropped them with a lost lock while the write was on its way, and a read
     /// may have brought the old bytes back. Called before the write is answered, until when the kernel
@@ -451,27 +378,6 @@ impl Object {
                 return;
             }
             changed.await;
-        }
-    }
-
-    /// From now on no call may use the lock that is being revoked; waits for those that do.
-    async fn end_use_of_revoked(&self, revoked: &Arc<RevokedExtent>) {
-        self.state.lock().revoked.retain(|other| !Arc::ptr_eq(other, revoked));
-        loop {
-            let left = self.changed.notified();
-            if revoked.users.load(Ordering::Acquire) == 0 {
-                return;
-            }
-            left.await;
-        }
-    }
-
-    /// Dirty bytes of `extent` cannot be written any more: the file's next flush or fsync says so.
-    pub(super) fn fail_dirty(&self, extent: Extent) {
-        let end = extent.end.saturating_add(1);
-        if self.state.lock().dirty.overlaps(extent.start, end) {
-            tracing::warn!(file = %self.file, "the OST has forgotten us: written data was lost");
-            self.note_failure(Errno::EIO);
         }
     }
 
