@@ -4,8 +4,9 @@
 //! having been dirty, not answered) or *clean* (read ahead, not asked for yet). What was read or written is kept
 //! by the kernel, not here.
 //!
-//! What always holds: dirty and clean bytes lie under a lock of ours; two writes of the same byte are
-//! never under way at once; an older write never follows a newer one.
+//! What always holds: dirty and clean bytes lie under a lock of ours, or under one that an eviction took while their
+//! write was under way, which takes another before it is answered; two writes of the same byte are never under way
+//! at once; an older write never follows a newer one.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -219,7 +220,7 @@ impl Object {
     ) -> Result<LockUse, Errno> {
         let policy = self.osc.policy(extent);
         if let Some(lock) = self.osc.locks().find(self.resource, policy, mode) {
-            return Ok(LockUse::Held { _lock: lock });
+            return Ok(LockUse::Held(lock));
         }
         if let Some(revoked) = self.use_revoked(extent, mode) {
             return Ok(LockUse::Revoked { _use: revoked });
@@ -236,7 +237,7 @@ impl Object {
         };
         let lock = self.note_presence(lock)?;
         drop(waiting_call);
-        Ok(LockUse::Held { _lock: lock })
+        Ok(LockUse::Held(lock))
     }
 
     /// Whether locks of ours keep other clients from changing size and times.

@@ -42,9 +42,16 @@ pub(super) struct RevokedExtent {
 /// its users.
 pub(super) enum LockUse {
     /// A lock that is held.
-    Held { _lock: HeldLock },
+    Held(HeldLock),
     /// A lock that is being revoked.
     Revoked { _use: RevokedLockUse },
+}
+
+impl LockUse {
+    /// Whether an eviction has taken the lock since the call began to use it.
+    pub(super) fn is_evicted(&self) -> bool {
+        matches!(self, Self::Held(lock) if !lock.is_alive())
+    }
 }
 
 /// The use of a lock that is being revoked: its cancel waits for the end of this.

@@ -37,10 +37,15 @@ impl Object {
         let length = data.len() as u64;
         let extent = Extent::of_length(offset, length).ok_or(Errno::EFBIG)?;
         let losses = self.state.lock().losses;
-        let lock = self.use_lock(extent, LockMode::Pw, options.call_pages, layout_version).await?;
+        let call_pages = options.call_pages;
+        let mut lock = self.use_lock(extent, LockMode::Pw, call_pages, layout_version).await?;
         self.write_locked(offset, data, owner, options).await?;
         if self.state.lock().losses != losses {
-            self.drop_pages(extent, options.call_pages).await;
+            self.drop_pages(extent, call_pages).await;
+            // What became dirty after an eviction took the lock is covered again before the write is answered.
+            while lock.is_evicted() {
+                lock = self.use_lock(extent, LockMode::Pw, call_pages, layout_version).await?;
+            }
         }
         drop(lock);
         Ok(())

@@ -85,3 +85,24 @@ fn no_call_uses_a_lock_that_was_being_revoked_when_the_client_was_evicted() {
     assert_eq!(fixture.failures(), []);
     assert_eq!(fixture.ost().bytes(resource(0)), nines(200));
 }
+
+#[test]
+fn a_write_whose_lock_an_eviction_takes_while_it_waits_for_grant_ends_under_another() {
+    let fixture = Fixture::new(4096);
+    let file = fixture.file(1);
+    fixture.write(&file, WriteAt::Offset(0), pattern(4096), CACHED).expect("accepted");
+    {
+        let mut script = fixture.ost().script.lock();
+        (script.hold, script.gain) = (Some("write"), 8192);
+    }
+    let write = fixture.begin_write(&file, 4096, nines(4096), CACHED);
+    assert_eq!(fixture.ost().take("write").len(), 1, "a reply to this brings grant");
+    fixture.locks[0].on_evicted();
+    fixture.ost().release_held();
+    fixture.world.settle();
+    assert_eq!(write.outcome(), Some(Ok(4096)));
+    assert_eq!(fixture.ost().take_asked(), ["lock Pw 4096..=8191"]);
+    fixture.sync(&file).expect("durable");
+    assert_eq!(fixture.failures(), [], "what was under way has arrived");
+    assert_eq!(fixture.ost().bytes(resource(0)), [&pattern(4096)[..], &nines(4096)].concat());
+}
