@@ -37,7 +37,7 @@ impl Object {
         let rest = Extent { start: size, end: Extent::EOF };
         let lock = self.use_lock(rest, LockMode::Pw, None, layout_version).await?;
         self.discard(size, u64::MAX);
-        // Writes under way are answered before the truncate is sent.
+        // Writes that are under way now are answered before the truncate is sent, also those of callers that are gone.
         self.flush(Extent::ALL).await;
         let mut oa = self.timed(time);
         // The range to cut off: its start and its end.
@@ -50,11 +50,11 @@ impl Object {
         {
             let mut state = self.state.lock();
             state.version += 1;
-            state.known.size = size.max(state.dirty.end()).max(state.writing.end());
+            state.known.size = size.max(state.unwritten_end());
             state.sure_size = state.sure_size.min(size);
             (state.known.mtime, state.known.ctime) = (time, time);
             state.known.blocks = oa.blocks;
-            state.unsynced = true;
+            state.note_unsynced();
         }
         drop(lock);
         Ok(())
@@ -67,22 +67,21 @@ impl Object {
         oa
     }
 
-    /// Flushes `extent` and makes it durable. No RPC if nothing was written since the last time.
+    /// Flushes `extent` and makes it durable. No RPC if nothing was changed since an OST_SYNC was sent that was
+    /// answered: one that is under way may still fail, or be dropped with its caller.
     pub(super) async fn sync(self: &Arc<Self>, extent: Extent) -> Result<(), Errno> {
         self.flush(extent).await;
-        if !std::mem::take(&mut self.state.lock().unsynced) {
-            return Ok(());
-        }
+        let Some(until) = self.state.lock().unsynced() else { return Ok(()) };
         let mut oa = self.obdo();
         oa.valid = Valid::ID | Valid::GROUP | Valid::FID | Valid::SIZE | Valid::BLOCKS;
         // The range: its start and its end.
         (oa.size, oa.blocks) = (extent.start, extent.end);
         let request = OstSync { ost_body: OstBody { oa }, ..OstSync::default() };
-        let synced = call::call::<OstSync>(&*self.osc.channel, Call::new(request)).await;
-        if synced.is_err() {
-            self.state.lock().unsynced = true;
+        call::call::<OstSync>(&*self.osc.channel, Call::new(request)).await?;
+        if extent == Extent::ALL {
+            self.state.lock().note_synced(until);
         }
-        synced.map(|_| ())
+        Ok(())
     }
 
     /// Sets times that a program chose.
@@ -94,7 +93,7 @@ impl Object {
     ) -> Result<(), Errno> {
         // An MDT has the inode's times already, and no separate ones for its data.
         if self.osc.kind == OscKind::Ost {
-            // Writes under way carry times of their own; they go first.
+            // Writes that are under way now carry times of their own: they are answered first.
             self.flush(Extent::ALL).await;
             self.send_times(atime, mtime, ctime).await?;
         }
@@ -147,7 +146,7 @@ impl Object {
             state.changes += 1;
             state.known.blocks = oa.blocks;
             state.known.ctime = self.osc.shared.world.clock.wall();
-            state.unsynced = true;
+            state.note_unsynced();
             state.version += 1;
             if !what.keeps_size() {
                 state.known.size = state.known.size.max(end);

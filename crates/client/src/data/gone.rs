@@ -42,9 +42,6 @@ impl Osc {
     }
 
     pub(super) fn is_dirty(&self, resource: ResourceName) -> bool {
-        self.object(resource).is_some_and(|object| {
-            let state = object.state.lock();
-            !state.dirty.is_empty() || !state.writing.is_empty()
-        })
+        self.object(resource).is_some_and(|object| object.state.lock().is_dirty())
     }
 }

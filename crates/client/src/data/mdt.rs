@@ -107,7 +107,7 @@ impl InlineData {
         let lock = osc.locks().find(*resource, osc.policy(whole), LockMode::Pr)?;
         let mut runs = Vec::with_capacity(1);
         let state = self.object.state.lock();
-        if !state.dirty.is_empty() || !state.writing.is_empty() {
+        if state.is_dirty() {
             return None;
         }
         state.clean.over(self.start, self.end, |at, run| runs.push((at, run)));
@@ -166,7 +166,7 @@ impl InodeData for MdtData {
         {
             let mut state = object.state.lock();
             // The MDT gives none while we may write; one that does sends what is older than ours.
-            if !state.dirty.is_empty() || !state.writing.is_empty() {
+            if state.is_dirty() {
                 return None;
             }
             state.clean.insert(start, data);

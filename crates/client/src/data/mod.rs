@@ -13,7 +13,7 @@
 //! | write of 4 KiB over data, inside the request | 1 | 5 | 4: these with `pwritev` |
 //! | read of 1 MiB | 1, one bulk | 11: `recv` 5, waits 3 | 5: `writev` 2 |
 //!
-//! Allocations of the read: 29 here, 20 at the OST; of the write 24 and 28. Data is copied once by
+//! Allocations of the read: 29 here, 20 at the OST; of the write 25 and 28. Data is copied once by
 //! each system call, that of a write once more, out of FUSE's buffer. 5,000 reads of 4 KiB at random
 //! places through the kernel's cache are 5,000 RPCs: none is read ahead of them.
 
@@ -35,11 +35,13 @@ mod osts;
 mod page_invalidation;
 mod pieces;
 mod read;
+mod revocation;
 #[cfg(test)]
 mod tests;
 mod waiting_calls;
 mod write;
 mod writes_during_reads;
+mod writes_through;
 
 use std::sync::Arc;
 

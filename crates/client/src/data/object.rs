@@ -1,14 +1,15 @@
 //! One object of a file: what of it is cached, and under which locks.
 //!
-//! Bytes are *dirty* (accepted, not sent), *writing* (sent, not answered) or *clean* (read ahead, not
-//! asked for yet). What was read or written is kept by the kernel, not here.
+//! Bytes are *dirty* (accepted, not sent), *writing* (sent, not answered), written *through* (sent without
+//! having been dirty, not answered) or *clean* (read ahead, not asked for yet). What was read or written is kept
+//! by the kernel, not here.
 //!
-//! What always holds: dirty and clean bytes lie under a lock of ours; two writes of the same byte are
-//! never under way at once; an older write never follows a newer one.
+//! What always holds: dirty and clean bytes lie under a lock of ours, or under one that an eviction took while their
+//! write was under way, which takes another before it is answered; two writes of the same byte are never under way
+//! at once; an older write never follows a newer one.
 
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -24,9 +25,11 @@ use super::extents::Extents;
 use super::layout_guard::{LayoutVersion, Refusal};
 use super::mdt::NewTimes;
 use super::osc::{Osc, OscKind};
+use super::revocation::{LockUse, RevokedExtent};
 use super::waiting_calls::CallPages;
 use super::writes_during_reads::ReadsInFlight;
-use crate::locks::{HeldLock, LockRequest};
+use super::writes_through::WritesThrough;
+use crate::locks::LockRequest;
 use crate::types::Stale;
 
 /// An object in use.
@@ -48,6 +51,8 @@ pub(super) struct ObjectState {
     pub(super) dirty: Extents,
     pub(super) writing: Extents,
     pub(super) clean: Extents,
+    /// The writes in flight that go past the dirty bytes.
+    pub(super) through: WritesThrough,
     /// The reads in flight, which need the bytes of each write.
     pub(super) reads: ReadsInFlight,
     /// Counts writes, truncates and punches: a reply to a question sent before one of them may be stale.
@@ -64,13 +69,15 @@ pub(super) struct ObjectState {
     pub(super) is_vouched: bool,
     /// Who is charged for new blocks (quota).
     pub(super) owner: (u32, u32),
-    /// Something was written since the last sync.
-    pub(super) unsynced: bool,
+    /// Counts changes that the OST has answered and may not have on its disk.
+    unsynced_until: u64,
+    /// Up to which of them a sync was answered that was sent after them.
+    synced_to: u64,
     /// How many opens have brought clean bytes that are kept for them.
     pub(super) inline_data: usize,
     /// It is in the OST's queue of objects to be flushed.
     pub(super) is_queued: bool,
-    revoked: Vec<Arc<RevokedExtent>>,
+    pub(super) revoked: Vec<Arc<RevokedExtent>>,
     /// Where the last byte ends that was written here under a lock that we still have, 0 if there is
     /// none: what the OST said before it got that byte cannot make the object smaller.
     pub(super) sure_size: u64,
@@ -87,7 +94,53 @@ impl ObjectState {
     pub(super) fn fresh(known: Option<KnownAttributes>) -> Self {
         let is_from_ost = known.is_some();
         let known = known.unwrap_or_default();
-        Self { unsynced: true, is_from_ost, is_vouched: is_from_ost, known, ..Self::default() }
+        Self { unsynced_until: 1, is_from_ost, is_vouched: is_from_ost, known, ..Self::default() }
+    }
+
+    /// The OST has changed the object: a sync that was sent before may not have made that durable.
+    pub(super) fn note_unsynced(&mut self) {
+        self.unsynced_until += 1;
+    }
+
+    /// What a sync that is sent now makes durable, for [`ObjectState::note_synced`]; `None` if all is.
+    pub(super) fn unsynced(&self) -> Option<u64> {
+        (self.synced_to < self.unsynced_until).then_some(self.unsynced_until)
+    }
+
+    /// The OST has answered a sync of the whole object that was sent when `until` was unsynced.
+    pub(super) fn note_synced(&mut self, until: u64) {
+        self.synced_to = self.synced_to.max(until);
+    }
+
+    /// The size counts bytes that are lost: the OST must be asked.
+    pub(super) fn distrust_size(&mut self) {
+        self.sure_size = 0;
+        (self.is_from_ost, self.is_vouched) = (false, false);
+    }
+
+    /// Whether any byte was written here that the OST has not answered.
+    pub(super) fn is_dirty(&self) -> bool {
+        !self.dirty.is_empty() || !self.writing.is_empty() || !self.through.is_empty()
+    }
+
+    /// Whether that is so of any byte of `start..end`.
+    pub(super) fn has_unwritten(&self, start: u64, end: u64) -> bool {
+        self.dirty.overlaps(start, end)
+            || self.writing.overlaps(start, end)
+            || self.through.overlaps(start, end, self.through.last())
+    }
+
+    /// Where the last of these bytes ends; 0 if there is none.
+    pub(super) fn unwritten_end(&self) -> u64 {
+        self.dirty.end().max(self.writing.end()).max(self.through.end())
+    }
+
+    /// A lock on `extent` under which bytes may have been written is ours no more.
+    pub(super) fn forget_sure_size(&mut self, extent: Extent) {
+        let last = self.sure_size.checked_sub(1);
+        if last.is_some_and(|last| extent.start <= last && last <= extent.end) {
+            self.sure_size = 0;
+        }
     }
 
     /// A program has chosen times.
@@ -121,39 +174,6 @@ impl KnownAttributes {
             mtime: time(lvb.mtime, lvb.mtime_ns),
             ctime: time(lvb.ctime, lvb.ctime_ns),
         })
-    }
-}
-
-/// A range whose lock is being revoked. The kernel drops its pages of this range; reads and writes that hold
-/// such pages must end first, and may use the lock until then.
-struct RevokedExtent {
-    extent: Extent,
-    is_writer: bool,
-    /// The calls that use the lock since the revocation began.
-    users: AtomicUsize,
-    /// Whether there was ever one.
-    was_used: AtomicBool,
-}
-
-/// The use of a lock on a range by one call: of one that is held, or of one that is being revoked and waits for
-/// its users.
-pub(super) enum LockUse {
-    /// A lock that is held.
-    Held { _lock: HeldLock },
-    /// A lock that is being revoked.
-    Revoked { _use: RevokedLockUse },
-}
-
-/// The use of a lock that is being revoked: its cancel waits for the end of this.
-pub(super) struct RevokedLockUse {
-    object: Arc<Object>,
-    revoked: Arc<RevokedExtent>,
-}
-
-impl Drop for RevokedLockUse {
-    fn drop(&mut self) {
-        self.revoked.users.fetch_sub(1, Ordering::AcqRel);
-        self.object.changed.notify_waiters();
     }
 }
 
@@ -200,7 +220,7 @@ impl Object {
     ) -> Result<LockUse, Errno> {
         let policy = self.osc.policy(extent);
         if let Some(lock) = self.osc.locks().find(self.resource, policy, mode) {
-            return Ok(LockUse::Held { _lock: lock });
+            return Ok(LockUse::Held(lock));
         }
         if let Some(revoked) = self.use_revoked(extent, mode) {
             return Ok(LockUse::Revoked { _use: revoked });
@@ -217,19 +237,7 @@ impl Object {
         };
         let lock = self.note_presence(lock)?;
         drop(waiting_call);
-        Ok(LockUse::Held { _lock: lock })
-    }
-
-    fn use_revoked(self: &Arc<Self>, extent: Extent, mode: LockMode) -> Option<RevokedLockUse> {
-        let state = self.state.lock();
-        let fits = |revoked: &&Arc<RevokedExtent>| {
-            revoked.extent.contains(&extent) && (revoked.is_writer || mode == LockMode::Pr)
-        };
-        let revoked = Arc::clone(state.revoked.iter().find(fits)?);
-        revoked.users.fetch_add(1, Ordering::AcqRel);
-        revoked.was_used.store(true, Ordering::Release);
-        drop(state);
-        Some(RevokedLockUse { object: Arc::clone(self), revoked })
+        Ok(LockUse::Held(lock))
     }
 
     /// Whether locks of ours keep other clients from changing size and times.
@@ -263,7 +271,7 @@ impl Object {
             drop(state);
             return self.note_bad_value(value);
         };
-        let ours = state.dirty.end().max(state.writing.end());
+        let ours = state.unwritten_end();
         let lvb = KnownAttributes { size: lvb.size.max(ours).max(state.sure_size), ..lvb };
         let has_ours = ours > 0;
         let before = state.known;
@@ -304,11 +312,11 @@ impl Object {
     pub(super) fn lock_value(&self) -> Option<Bytes> {
         let is_covered = self.is_covered();
         let state = self.state.lock();
-        if !state.is_from_ost && state.dirty.is_empty() && state.writing.is_empty() {
+        if !state.is_from_ost && !state.is_dirty() {
             return None;
         }
         let known = state.known;
-        let ours = state.sure_size.max(state.dirty.end()).max(state.writing.end());
+        let ours = state.sure_size.max(state.unwritten_end());
         let value = OstLvb {
             size: if is_covered { known.size } else { ours },
             mtime: known.mtime.seconds,
@@ -324,42 +332,6 @@ impl Object {
         let mut writer = Writer::with_capacity(OstLvb::SIZE);
         value.encode(&mut writer);
         Some(writer.into_bytes())
-    }
-
-    /// A lock on `extent` is revoked: the kernel drops its pages first (writing what it changed), then what
-    /// is dirty is written, then what was read ahead is dropped.
-    pub(super) async fn revoke(self: &Arc<Self>, extent: Extent, is_writer: bool, discard: bool) {
-        let (users, was_used) = (AtomicUsize::new(0), AtomicBool::new(false));
-        let revoked = Arc::new(RevokedExtent { extent, is_writer, users, was_used });
-        {
-            let mut state = self.state.lock();
-            state.losses += 1;
-            // A lock on an inode may be granted by a reply that says nothing of its data.
-            state.is_from_ost &= self.osc.kind == OscKind::Ost;
-            state.is_vouched &= state.is_from_ost;
-            state.revoked.push(Arc::clone(&revoked));
-        }
-        self.invalidate_pages(extent).await;
-        self.end_use_of_revoked(&revoked).await;
-        if revoked.was_used.load(Ordering::Acquire) {
-            // Their reads may have filled pages of the kernel after it dropped the rest.
-            self.invalidate_pages(extent).await;
-        }
-        let end = extent.end.saturating_add(1);
-        if discard {
-            self.discard(extent.start, end);
-        } else if is_writer {
-            self.flush(extent).await;
-        }
-        // The lock is not found any more, though it is not cancelled yet.
-        let is_covered = self.is_covered();
-        let mut state = self.state.lock();
-        state.is_vouched &= is_covered;
-        state.clean.remove(extent.start, end);
-        let last = state.sure_size.checked_sub(1);
-        if is_writer && last.is_some_and(|last| extent.start <= last && last <= extent.end) {
-            state.sure_size = 0;
-        }
     }
 
     /// Has the kernel drop pages into which it has put bytes of a write that is done now, because they
@@ -407,27 +379,6 @@ impl Object {
                 return;
             }
             changed.await;
-        }
-    }
-
-    /// From now on no call may use the lock that is being revoked; waits for those that do.
-    async fn end_use_of_revoked(&self, revoked: &Arc<RevokedExtent>) {
-        self.state.lock().revoked.retain(|other| !Arc::ptr_eq(other, revoked));
-        loop {
-            let left = self.changed.notified();
-            if revoked.users.load(Ordering::Acquire) == 0 {
-                return;
-            }
-            left.await;
-        }
-    }
-
-    /// Dirty bytes of `extent` cannot be written any more: the file's next flush or fsync says so.
-    pub(super) fn fail_dirty(&self, extent: Extent) {
-        let end = extent.end.saturating_add(1);
-        if self.state.lock().dirty.overlaps(extent.start, end) {
-            tracing::warn!(file = %self.file, "the OST has forgotten us: written data was lost");
-            self.note_failure(Errno::EIO);
         }
     }
 

@@ -26,6 +26,7 @@ use super::flush_queue::FlushQueue;
 use super::grant::Grant;
 use super::negotiated_limits::{NegotiatedLimits, Tuning};
 use super::object::{KnownAttributes, Object};
+use super::revocation::LockLoss;
 use crate::call;
 use crate::locks::{ClientNamespace, CoveredCache, Revocation};
 
@@ -145,7 +146,10 @@ impl Osc {
             self.objects.lock().in_use.values().filter_map(Weak::upgrade).collect();
         let bytes = |object: &Arc<Object>| {
             let state = object.state.lock();
-            state.dirty.bytes() + state.writing.bytes() + state.clean.bytes()
+            state.dirty.bytes()
+                + state.writing.bytes()
+                + state.through.bytes()
+                + state.clean.bytes()
         };
         (objects.iter().map(bytes).sum(), objects.len())
     }
@@ -272,21 +276,25 @@ fn extent_of(part: &Policy) -> Extent {
     }
 }
 
+impl CoveredData {
+    fn begin_loss(&self, revocation: &Revocation, loss: LockLoss) -> BoxFuture<'static, ()> {
+        let object =
+            self.0.upgrade().and_then(|osc| osc.object_for_revocation(revocation.resource));
+        match object {
+            Some(object) => object.begin_loss(extent_of(&revocation.part), revocation.mode, loss),
+            None => Box::pin(std::future::ready(())),
+        }
+    }
+}
+
 impl CoveredCache for CoveredData {
     fn begin_revocation(
         &self,
         _: &Arc<ClientNamespace>,
         revocation: Revocation,
     ) -> BoxFuture<'static, ()> {
-        let object =
-            self.0.upgrade().and_then(|osc| osc.object_for_revocation(revocation.resource));
-        Box::pin(async move {
-            if let Some(object) = object {
-                let is_writer =
-                    matches!(revocation.mode, LockMode::Pw | LockMode::Ex | LockMode::Group);
-                object.revoke(extent_of(&revocation.part), is_writer, revocation.discard).await;
-            }
-        })
+        let loss = if revocation.discard { LockLoss::Discarded } else { LockLoss::Revoked };
+        self.begin_loss(&revocation, loss)
     }
 
     fn begin_eviction(
@@ -294,14 +302,7 @@ impl CoveredCache for CoveredData {
         _: &Arc<ClientNamespace>,
         revocation: Revocation,
     ) -> BoxFuture<'static, ()> {
-        let object =
-            self.0.upgrade().and_then(|osc| osc.object_for_revocation(revocation.resource));
-        Box::pin(async move {
-            if let Some(object) = object {
-                object.fail_dirty(extent_of(&revocation.part));
-                object.revoke(extent_of(&revocation.part), true, true).await;
-            }
-        })
+        self.begin_loss(&revocation, LockLoss::Evicted)
     }
 
     fn learn(&self, resource: ResourceName, policy: &Policy, value: &Bytes) {

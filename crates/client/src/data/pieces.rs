@@ -11,8 +11,9 @@ use sheen_types::{Errno, Extent, LockMode};
 use super::IoOptions;
 use super::file::File;
 use super::layout_guard::Refusal;
-use super::object::{LockUse, Object, PendingInvalidation};
+use super::object::{Object, PendingInvalidation};
 use super::read::{trim, zeros};
+use super::revocation::LockUse;
 use super::waiting_calls::{CallPages, WaitingCall};
 
 impl File {

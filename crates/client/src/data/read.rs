@@ -110,7 +110,7 @@ impl Object {
         let lock = self.use_lock(extent, LockMode::Pr, None, layout_version).await?;
         let changes = {
             let state = self.state.lock();
-            if state.dirty.overlaps(start, end) || state.writing.overlaps(start, end) {
+            if state.has_unwritten(start, end) {
                 return Ok(());
             }
             state.changes
@@ -139,6 +139,7 @@ impl Object {
         let mut insert = |at, run| _ = merged.insert(at, run);
         state.clean.over(start, end, &mut insert);
         state.clean.remove(start, end);
+        state.through.over(start, end, &mut insert);
         state.writing.over(start, end, &mut insert);
         state.dirty.over(start, end, &mut insert);
         let reading = ReadInFlight::begin(self, &mut state, start, end);

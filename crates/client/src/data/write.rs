@@ -14,7 +14,7 @@ use super::extents::Run;
 use super::grant::Shortage;
 use super::layout_guard::{LayoutVersion, Refusal};
 use super::negotiated_limits::max_brw;
-use super::object::Object;
+use super::object::{Object, ObjectState};
 use super::{Garbled, IoOptions};
 use crate::call::{self, need};
 
@@ -37,10 +37,15 @@ impl Object {
         let length = data.len() as u64;
         let extent = Extent::of_length(offset, length).ok_or(Errno::EFBIG)?;
         let losses = self.state.lock().losses;
-        let lock = self.use_lock(extent, LockMode::Pw, options.call_pages, layout_version).await?;
+        let call_pages = options.call_pages;
+        let mut lock = self.use_lock(extent, LockMode::Pw, call_pages, layout_version).await?;
         self.write_locked(offset, data, owner, options).await?;
         if self.state.lock().losses != losses {
-            self.drop_pages(extent, options.call_pages).await;
+            self.drop_pages(extent, call_pages).await;
+            // What became dirty after an eviction took the lock is covered again before the write is answered.
+            while lock.is_evicted() {
+                lock = self.use_lock(extent, LockMode::Pw, call_pages, layout_version).await?;
+            }
         }
         drop(lock);
         Ok(())
@@ -109,7 +114,8 @@ impl Object {
         Ok(())
     }
 
-    fn touch(&self, state: &mut super::object::ObjectState, offset: u64, data: &Bytes) {
+    /// Notes that `data` is written now, as far as calls of this client can see.
+    pub(super) fn touch(&self, state: &mut ObjectState, offset: u64, data: &Bytes) {
         let end = offset + data.len() as u64;
         state.reads.note(offset, data);
         let now = self.osc.shared.world.clock.wall();
@@ -120,34 +126,10 @@ impl Object {
         state.changes += 1;
     }
 
+    /// Whether no reply is to come that may bring grant for what is dirty.
     fn is_idle(&self) -> bool {
         let state = self.state.lock();
         state.dirty.is_empty() && state.writing.is_empty()
-    }
-
-    /// Sends `data` now, behind whatever of the same range is under way.
-    async fn write_through(
-        self: &Arc<Self>,
-        offset: u64,
-        data: Bytes,
-        sync: bool,
-    ) -> Result<(), Errno> {
-        let end = offset + data.len() as u64;
-        self.flush(Extent { start: offset, end: end - 1 }).await;
-        let bulk = self.osc.limits().bulk_bytes as usize;
-        let mut at = 0;
-        while at < data.len() {
-            let part = data.slice(at..data.len().min(at + bulk));
-            let flags = if sync { BrwFlags::SYNC } else { BrwFlags::NONE };
-            let runs = vec![(offset + at as u64, part.clone())];
-            self.send(&runs, flags, 0).await?;
-            at += part.len();
-        }
-        let mut state = self.state.lock();
-        state.clean.remove(offset, end);
-        state.unsynced |= !sync;
-        self.touch(&mut state, offset, &data);
-        Ok(())
     }
 
     /// Starts, in the background, write RPCs for what is dirty, as long as they are full; the rest waits in the
@@ -172,11 +154,12 @@ impl Object {
         self.osc.shared.world.tasks.spawn("write-back", Box::pin(task));
     }
 
-    /// Sends everything dirty in `extent` and waits until no write of it is under way. Several RPCs at once. A
-    /// failure is the file's, not the caller's: calls that only have to come behind these bytes do not fail for
+    /// Sends everything dirty in `extent` and waits until no write of it is under way, but for writes through
+    /// the cache that begin later. Several RPCs at once. A failure is the file's, not the caller's: calls that only have to come behind these bytes do not fail for
     /// them.
     pub(super) async fn flush(self: &Arc<Self>, extent: Extent) {
         let end = extent.end.saturating_add(1);
+        let last_through = self.state.lock().through.last();
         loop {
             let changed = self.changed.notified();
             if self.start_write_rpc(extent, 0) {
@@ -184,7 +167,9 @@ impl Object {
             }
             let pending = {
                 let state = self.state.lock();
-                state.dirty.overlaps(extent.start, end) || state.writing.overlaps(extent.start, end)
+                state.dirty.overlaps(extent.start, end)
+                    || state.writing.overlaps(extent.start, end)
+                    || state.through.overlaps(extent.start, end, last_through)
             };
             if !pending {
                 return;
@@ -202,10 +187,12 @@ impl Object {
             if state.dirty.bytes() < least {
                 return false;
             }
-            let super::object::ObjectState { dirty, writing, .. } = &mut *state;
+            let ObjectState { dirty, writing, through, .. } = &mut *state;
             let range = (extent.start, end);
             let bulk = self.osc.limits().bulk_bytes;
-            let taken = dirty.take(range, bulk, RUNS_MAX, |from, to| writing.overlaps(from, to));
+            let is_under_way =
+                |from, to| writing.overlaps(from, to) || through.overlaps(from, to, through.last());
+            let taken = dirty.take(range, bulk, RUNS_MAX, is_under_way);
             for (at, run) in &taken.0 {
                 writing.insert(*at, run.clone());
             }
@@ -238,12 +225,8 @@ impl Object {
             // An answer about size that was on its way may not know of these bytes.
             state.version += 1;
             match sent {
-                Ok(()) => state.unsynced = true,
-                // The size counts what is lost: the OST must be asked.
-                Err(_) => {
-                    state.sure_size = 0;
-                    (state.is_from_ost, state.is_vouched) = (false, false);
-                }
+                Ok(()) => state.note_unsynced(),
+                Err(_) => state.distrust_size(),
             }
         }
         if sent.is_err() {
@@ -258,7 +241,12 @@ impl Object {
     /// One write RPC; sent again if the OST saw other bytes than we sent, as often as operators say. A
     /// target that refuses for the moment is asked again, for ever: by the import if the answer as a whole says so,
     /// by this a little later if it says so of one of the pieces (`osc_recoverable_error`).
-    async fn send(&self, runs: &[Run], flags: BrwFlags, granted: u64) -> Result<(), Errno> {
+    pub(super) async fn send(
+        &self,
+        runs: &[Run],
+        flags: BrwFlags,
+        granted: u64,
+    ) -> Result<(), Errno> {
         let clock = &self.osc.shared.world.clock;
         let length = runs.iter().map(|(_, run)| run.len() as u64).sum();
         let first = runs.first().map_or(0, |(offset, _)| *offset);

@@ -1,13 +1,16 @@
 //! The data path against scripted OSTs, in virtual time.
 
+mod evictions;
 mod inodes;
 mod layouts;
 mod locks;
 mod ost;
 mod reading;
 mod sizes;
+mod syncing;
 mod tuning;
 mod writing;
+mod writing_through;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -182,6 +185,44 @@ impl Fixture {
         self.world.run(call(Arc::clone(file)))
     }
 
+    /// Begins `call` on the file and runs what is ready.
+    fn begin<T, F>(
+        &self,
+        file: &Arc<dyn DataFile>,
+        call: impl FnOnce(Arc<dyn DataFile>) -> F,
+    ) -> BegunCall<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = T> + Send + 'static,
+    {
+        let (call, begun) = (call(Arc::clone(file)), BegunCall::default());
+        let (outcome, killed) = (Arc::clone(&begun.outcome), Arc::clone(&begun.killed));
+        let task = async move {
+            let done = sheen_types::futures::before(call, killed.notified()).await;
+            *outcome.lock() = done;
+        };
+        self.world.world().tasks.spawn("call", Box::pin(task));
+        self.world.settle();
+        begun
+    }
+
+    fn begin_write(
+        &self,
+        file: &Arc<dyn DataFile>,
+        offset: u64,
+        data: Bytes,
+        options: IoOptions,
+    ) -> BegunCall<Outcome<u64>> {
+        self.begin(file, |file| async move {
+            let at = WriteAt::Offset(offset);
+            file.write(at, data, &Credentials::root(), options).await.map_err(errno)
+        })
+    }
+
+    fn begin_sync(&self, file: &Arc<dyn DataFile>) -> BegunCall<Outcome<()>> {
+        self.begin(file, |file| async move { file.sync(Extent::ALL).await })
+    }
+
     fn write(
         &self,
         file: &Arc<dyn DataFile>,
@@ -229,6 +270,32 @@ impl Fixture {
             let _ = self.locks[0].on_blocking(&callback);
         }
         self.world.settle();
+    }
+}
+
+/// A call that was begun.
+struct BegunCall<T> {
+    /// `None` until it is done.
+    outcome: Arc<Mutex<Option<T>>>,
+    killed: Arc<Notify>,
+}
+
+impl<T> Default for BegunCall<T> {
+    fn default() -> Self {
+        Self { outcome: Arc::default(), killed: Arc::default() }
+    }
+}
+
+impl<T> BegunCall<T> {
+    /// What it has ended with, once.
+    fn outcome(&self) -> Option<T> {
+        self.outcome.lock().take()
+    }
+
+    /// Its caller is killed: the call is dropped where it is.
+    fn kill(self, fixture: &Fixture) {
+        self.killed.notify_one();
+        fixture.world.settle();
     }
 }
 

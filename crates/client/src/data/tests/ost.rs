@@ -161,6 +161,11 @@ impl FakeOst {
         self.released.notify_waiters();
     }
 
+    /// What the script does not hold any more goes on.
+    pub(super) fn wake_held(&self) {
+        self.released.notify_waiters();
+    }
+
     async fn until_released(&self, may_go: impl Fn(&Script) -> bool) {
         loop {
             let released = self.released.notified();

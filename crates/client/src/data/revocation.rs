@@ -1,0 +1,176 @@
+//! The loss of a lock: what becomes of the bytes that it covers, and which calls may use it until then.
+//!
+//! A lock that is revoked is used, until the kernel has dropped its pages, by the calls that the kernel has to
+//! make for that; what they write is flushed with the rest before the lock is cancelled. A lock that an eviction
+//! has taken is used by no call any more. What is dirty under it is discarded and reported in one step, before the
+//! kernel's pages are waited for: so what is accepted while they are is accepted under another lock, and stays.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use sheen_io::BoxFuture;
+use sheen_types::{Errno, Extent, LockMode};
+
+use super::object::Object;
+use super::osc::OscKind;
+use crate::locks::HeldLock;
+
+/// Why a lock is lost, which decides what becomes of the bytes that are dirty under it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LockLoss {
+    /// It is revoked or cancelled: they are flushed.
+    Revoked,
+    /// It is revoked because the object is about to be destroyed: no program misses them.
+    Discarded,
+    /// The target has evicted us, or does not grant the lock again in recovery: they cannot be flushed, and the
+    /// program is notified.
+    Evicted,
+}
+
+/// A range whose lock is being revoked. The kernel drops its pages of this range; reads and writes that hold
+/// such pages must end first, and may use the lock until then.
+pub(super) struct RevokedExtent {
+    extent: Extent,
+    is_writer: bool,
+    /// The calls that use the lock since the revocation began.
+    users: AtomicUsize,
+    /// Whether there was ever one.
+    was_used: AtomicBool,
+}
+
+/// The use of a lock on a range by one call: of one that is held, or of one that is being revoked and waits for
+/// its users.
+pub(super) enum LockUse {
+    /// A lock that is held.
+    Held(HeldLock),
+    /// A lock that is being revoked.
+    Revoked { _use: RevokedLockUse },
+}
+
+impl LockUse {
+    /// Whether an eviction has taken the lock since the call began to use it.
+    pub(super) fn is_evicted(&self) -> bool {
+        matches!(self, Self::Held(lock) if !lock.is_alive())
+    }
+}
+
+/// The use of a lock that is being revoked: its cancel waits for the end of this.
+pub(super) struct RevokedLockUse {
+    object: Arc<Object>,
+    revoked: Arc<RevokedExtent>,
+}
+
+impl Drop for RevokedLockUse {
+    fn drop(&mut self) {
+        self.revoked.users.fetch_sub(1, Ordering::AcqRel);
+        self.object.changed.notify_waiters();
+    }
+}
+
+impl Object {
+    /// The use of a lock on `extent` that is being revoked, if there is one.
+    pub(super) fn use_revoked(
+        self: &Arc<Self>,
+        extent: Extent,
+        mode: LockMode,
+    ) -> Option<RevokedLockUse> {
+        let state = self.state.lock();
+        let fits = |revoked: &&Arc<RevokedExtent>| {
+            revoked.extent.contains(&extent) && (revoked.is_writer || mode == LockMode::Pr)
+        };
+        let revoked = Arc::clone(state.revoked.iter().find(fits)?);
+        revoked.users.fetch_add(1, Ordering::AcqRel);
+        revoked.was_used.store(true, Ordering::Release);
+        drop(state);
+        Some(RevokedLockUse { object: Arc::clone(self), revoked })
+    }
+
+    /// A lock on `extent` is lost. Acts when it is called on what an eviction takes; the future does what takes time.
+    pub(super) fn begin_loss(
+        self: Arc<Self>,
+        extent: Extent,
+        mode: LockMode,
+        loss: LockLoss,
+    ) -> BoxFuture<'static, ()> {
+        if loss == LockLoss::Evicted {
+            self.evict(extent);
+            return Box::pin(async move { self.invalidate_pages(extent).await });
+        }
+        let is_writer = matches!(mode, LockMode::Pw | LockMode::Ex | LockMode::Group);
+        Box::pin(async move { self.revoke(extent, is_writer, loss).await })
+    }
+
+    /// The lock on `extent` is not ours any more, and the OST takes nothing that was written under it.
+    fn evict(&self, extent: Extent) {
+        let end = extent.end.saturating_add(1);
+        let is_covered = self.is_covered();
+        let (lost_any, discarded) = {
+            let mut state = self.state.lock();
+            state.losses += 1;
+            state.changes += 1;
+            state.is_from_ost &= self.osc.kind == OscKind::Ost;
+            state.is_vouched &= state.is_from_ost && is_covered;
+            state.forget_sure_size(extent);
+            // One that was being revoked is lost with the rest.
+            state.revoked.retain(|revoked| !extent.contains(&revoked.extent));
+            state.clean.remove(extent.start, end);
+            let lost_any = state.dirty.overlaps(extent.start, end);
+            if lost_any {
+                state.distrust_size();
+            }
+            (lost_any, state.dirty.release(extent.start, end))
+        };
+        self.osc.return_discarded(discarded);
+        if lost_any {
+            tracing::warn!(file = %self.file, "the OST has forgotten us: written data was lost");
+            self.note_failure(Errno::EIO);
+        }
+    }
+
+    /// A lock on `extent` is revoked: the kernel drops its pages first (writing what it changed), then what
+    /// is dirty is written, then what was read ahead is dropped.
+    async fn revoke(self: &Arc<Self>, extent: Extent, is_writer: bool, loss: LockLoss) {
+        let (users, was_used) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let revoked = Arc::new(RevokedExtent { extent, is_writer, users, was_used });
+        {
+            let mut state = self.state.lock();
+            state.losses += 1;
+            // A lock on an inode may be granted by a reply that says nothing of its data.
+            state.is_from_ost &= self.osc.kind == OscKind::Ost;
+            state.is_vouched &= state.is_from_ost;
+            state.revoked.push(Arc::clone(&revoked));
+        }
+        self.invalidate_pages(extent).await;
+        self.end_use_of_revoked(&revoked).await;
+        if revoked.was_used.load(Ordering::Acquire) {
+            // Their reads may have filled pages of the kernel after it dropped the rest.
+            self.invalidate_pages(extent).await;
+        }
+        let end = extent.end.saturating_add(1);
+        if loss == LockLoss::Discarded {
+            self.discard(extent.start, end);
+        } else if is_writer {
+            self.flush(extent).await;
+        }
+        // The lock is not found any more, though it is not cancelled yet.
+        let is_covered = self.is_covered();
+        let mut state = self.state.lock();
+        state.is_vouched &= is_covered;
+        state.clean.remove(extent.start, end);
+        if is_writer {
+            state.forget_sure_size(extent);
+        }
+    }
+
+    /// From now on no call may use the lock that is being revoked; waits for those that do.
+    async fn end_use_of_revoked(&self, revoked: &Arc<RevokedExtent>) {
+        self.state.lock().revoked.retain(|other| !Arc::ptr_eq(other, revoked));
+        loop {
+            let left = self.changed.notified();
+            if revoked.users.load(Ordering::Acquire) == 0 {
+                return;
+            }
+            left.await;
+        }
+    }
+}
