@@ -4,7 +4,8 @@
 //! Urgent requests (pings, cancels, callbacks) have a limit of their own, so that what frees a lock
 //! never waits behind who waits for it; so have those for data of an MDT, by which a client writes
 //! what a lock covers before it gives it back. A request that arrives again while it still runs is not run
-//! twice: the answer goes to where the newest copy waits for it (Lustre's in-progress check).
+//! twice: the answer goes to where the newest copy waits for it (Lustre's in-progress check). Its bulk is another
+//! matter: a copy that offers or awaits it under other bits runs instead, once the node has abandoned the first.
 //!
 //! Limits and queues are each client's own (`clients`): no request waits because another client has
 //! many. Only to begin, which takes a processor, requests of several clients wait for each other: those
@@ -401,6 +402,12 @@ impl<T> Service<T> {
         let timeout = self.estimate.seconds(&running.own_times.over(&self.timing));
         self.at(first.portal).stats.req_timeout.add(u64::from(timeout));
         Some(ReplyRoute { arrival: copied.unwrap_or(first), timeout, service_time })
+    }
+
+    /// The newest copy of a running request, if one came.
+    #[must_use]
+    pub fn copy(&self, id: RequestId) -> Option<&T> {
+        self.running.get(&id)?.copy.as_ref().map(|copy| &copy.1)
     }
 
     /// A request ended without an answer. A newer copy of it runs in its stead.
