@@ -13,6 +13,10 @@
 //!   this machine.
 //! - Space that was granted to clients is never given twice ([`Grants`]): what a client accepts into
 //!   its cache within its grant can be written.
+//! - No bytes of an evicted client reach an object, nor any that came over a former connection, after other clients
+//!   may have its locks, or it has been answered anew: whether it is there is looked at when the bytes are here, and
+//!   evictions and reconnects wait for those that are being applied ([`Context::begin_apply`]).
+//! - A bulk that does not come is no answer: the request ends without one, and the client sends it again.
 //! - A checksum that a client sent is verified before a byte is written.
 //!
 //! Cost of a write of n bytes: one bulk fetch, one checksum pass, which gives the checksums of the store's

@@ -24,6 +24,7 @@ impl<O: Objects> Brw<O> {
         let extent = Extent { start, end: Extent::EOF };
         let discarding = start == 0 && end == Extent::EOF;
         let lock = self.lock_if_asked(context, &asked, extent, LockMode::Pw, discarding).await?;
+        let applying = context.begin_apply()?;
         let done = match end {
             Extent::EOF => self.store.truncate(object, start),
             end if end > start => self.store.punch(object, start, end - start),
@@ -31,6 +32,7 @@ impl<O: Objects> Brw<O> {
         };
         done.map_err(store_errno)?;
         self.stamp(context, object, &asked)?;
+        drop(applying);
         self.objects.changed(context, object).await?;
         drop(lock);
         let oa = self.described(&asked, object, O::SAID_OF_PUNCHED)?;
@@ -64,6 +66,7 @@ impl<O: Objects> Brw<O> {
         let extent = Extent { start, end: end - 1 };
         let lock = self.lock_if_asked(context, &asked, extent, LockMode::Pw, false).await?;
         let what = Fallocate::of_mode(asked.nlink).ok_or(Errno::EOPNOTSUPP)?;
+        let applying = context.begin_apply()?;
         let allocate = || self.store.allocate(object, start, length, what.keeps_size());
         let punch = || self.store.punch(object, start, length);
         let done = match what {
@@ -75,6 +78,7 @@ impl<O: Objects> Brw<O> {
         };
         done.map_err(store_errno)?;
         self.stamp(context, object, &asked)?;
+        drop(applying);
         self.objects.changed(context, object).await?;
         drop(lock);
         let oa = self.described(&asked, object, attributes::ALWAYS)?;

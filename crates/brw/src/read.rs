@@ -8,14 +8,14 @@ use sheen_wire::md::Valid;
 use sheen_wire::messages::{OstRead, OstReadReply};
 use sheen_wire::ost::{Obdo, ObdoFlags, OstBody};
 
-use crate::transfer::Transfer;
+use crate::transfer::{Transfer, bulk_errno};
 use crate::{Brw, Objects};
 
 impl<O: Objects> Brw<O> {
     /// Reads up to the object's end; what lies behind it is not sent, the status says how much is.
     ///
     /// # Errors
-    /// [`Errno::EPROTO`] for pieces that make no sense, those of locks, the store and the network.
+    /// [`Errno::EPROTO`] for pieces that make no sense, those of locks and the store.
     pub async fn read(&self, context: &Context, request: OstRead) -> Result<Outcome, Errno> {
         let asked = request.ost_body.oa;
         let transfer = self.transfer(&request.obd_ioobj, request.niobuf_remote)?;
@@ -33,7 +33,7 @@ impl<O: Objects> Brw<O> {
         } else {
             while_waiting(Wait::Bulk, context.bulk.push(data))
                 .await
-                .map_err(|error| error.errno())?;
+                .map_err(|error| bulk_errno(context, &error))?;
         }
         drop((lock, room));
         context.count(O::BYTES_READ_AND_WRITTEN.0, length as u64);

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use sheen_ldlm::LockFlags;
+use sheen_rpc::RpcError;
 use sheen_target::{Context, LockGuard};
 use sheen_types::limits::BULK_BYTES_MAX;
 use sheen_types::{Errno, Extent, Fid, LockMode};
@@ -15,6 +16,15 @@ use crate::{Brw, Objects};
 const PIECES_MAX: usize = BULK_BYTES_MAX / 4096;
 /// How much longer a client may keep a lock under which it still reads or writes.
 const PROLONG: Duration = Duration::from_secs(30);
+
+/// Why a bulk has failed. Where no more is known than that it did not come, that is no answer: the client, who would
+/// drop its bytes for it, sends the request again.
+pub(crate) fn bulk_errno(context: &Context, error: &RpcError) -> Errno {
+    match error {
+        RpcError::TimedOut | RpcError::Disconnected => context.leave_unanswered(error.errno()),
+        _ => error.errno(),
+    }
+}
 
 /// A checked transfer.
 pub(crate) struct Transfer {

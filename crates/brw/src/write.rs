@@ -1,7 +1,7 @@
 //! OST_WRITE: data from the client to an object.
 
 use bytes::Bytes;
-use sheen_store::{BlockSums, StoreError, Transaction, joined};
+use sheen_store::{Attributes, BlockSums, StoreError, Transaction, joined};
 use sheen_target::{Context, Outcome, Wait, store_errno, while_waiting};
 use sheen_types::{Errno, LockMode};
 use sheen_wire::checksum::Checksum;
@@ -10,7 +10,7 @@ use sheen_wire::messages::{OstWrite, OstWriteReply};
 use sheen_wire::ost::{BrwFlags, NiobufRemote, Obdo, ObdoFlags, OstBody};
 
 use crate::grant::{BLOCK_BITS, FreeSpace, ReservedSpace, WantedSpace};
-use crate::transfer::Transfer;
+use crate::transfer::{Transfer, bulk_errno};
 use crate::{Brw, Objects, attributes};
 
 /// What the answer to a write says of the object.
@@ -25,8 +25,8 @@ impl<O: Objects> Brw<O> {
     ///
     /// # Errors
     /// [`Errno::EPROTO`] for pieces that make no sense, [`Errno::ENOSPC`] for what was not granted
-    /// and has no room, those of locks, the store and the network. A checksum that differs is none: the
-    /// answer's checksum says so.
+    /// and has no room, those of locks and the store. A checksum that differs is none: the
+    /// answer's checksum says so. One whose bulk does not come, or whose client is gone by then, is not answered.
     pub async fn write(&self, context: &Context, request: OstWrite) -> Result<Outcome, Errno> {
         let asked = request.ost_body.oa;
         let transfer = self.transfer(&request.obd_ioobj, request.niobuf_remote)?;
@@ -41,11 +41,7 @@ impl<O: Objects> Brw<O> {
             tracing::warn!(object = %transfer.object, from = %context.from, "checksum differs");
             return Ok(refused(asked, sum, transfer.pieces.len()));
         }
-        self.put(context, &transfer, runs).map_err(store_errno)?;
-        let patch = self.objects.stamp(context, transfer.object, &asked, &before);
-        let mut change = Transaction::new();
-        change.patch(transfer.object, patch);
-        self.store.apply(change).map_err(store_errno)?;
+        self.apply(context, &transfer, runs, &asked, &before)?;
         self.objects.changed(context, transfer.object).await?;
         if transfer.pieces.iter().any(|piece| piece.flags.contains(BrwFlags::SYNC)) {
             self.make_durable(context, transfer.object).await?;
@@ -68,7 +64,7 @@ impl<O: Objects> Brw<O> {
             asked.valid.contains(Valid::FLAGS) && asked.flags.contains(ObdoFlags::SHORT_IO);
         if !is_inline {
             let pulled = while_waiting(Wait::Bulk, context.bulk.pull(length)).await;
-            return pulled.map_err(|error| error.errno());
+            return pulled.map_err(|error| bulk_errno(context, &error));
         }
         if inline.len() != length {
             return Err(Errno::EPROTO);
@@ -109,6 +105,23 @@ impl<O: Objects> Brw<O> {
             Run { offset, length, pieces, sums }
         };
         runs(&transfer.pieces).into_iter().map(run).collect()
+    }
+
+    /// The bytes, and what the write says of the object besides, unless the client is gone.
+    fn apply(
+        &self,
+        context: &Context,
+        transfer: &Transfer,
+        runs: Vec<Run>,
+        asked: &Obdo,
+        before: &Attributes,
+    ) -> Result<(), Errno> {
+        let _applying = context.begin_apply()?;
+        self.put(context, transfer, runs).map_err(store_errno)?;
+        let patch = self.objects.stamp(context, transfer.object, asked, before);
+        let mut change = Transaction::new();
+        change.patch(transfer.object, patch);
+        self.store.apply(change).map(drop).map_err(store_errno)
     }
 
     /// One `write` of the store per run.

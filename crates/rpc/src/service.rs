@@ -5,9 +5,10 @@
 //! never waits behind who waits for it; so have those for data of an MDT, by which a client writes
 //! what a lock covers before it gives it back. A request that arrives again while it still runs is not run
 //! twice: the answer goes to where the newest copy waits for it (Lustre's in-progress check). The copy is kept, and
-//! runs if the first ends without an answer. This finds a resend by its sender's NID, handle and xid, before any
-//! target sees it; one that comes over another NID, after a reconnect, is found by `sheen_target`'s `dispatch`, by export
-//! and xid. One that was answered is no longer here: the target answers it from the reply data.
+//! runs if the first ends without an answer: also where its bulk is offered or awaited under other bits, once the node
+//! has abandoned the first. This finds a resend by its sender's NID, handle and xid, before any target sees it; one that
+//! comes over another NID, after a reconnect, is found by `sheen_target`'s `dispatch`, by export and xid. One that was
+//! answered is no longer here: the target answers it from the reply data.
 //!
 //! Limits and queues are each client's own (`clients`): no request waits because another client has
 //! many. Only to begin, which takes a processor, requests of several clients wait for each other: those
@@ -404,6 +405,12 @@ impl<T> Service<T> {
         let timeout = self.estimate.seconds(&running.own_times.over(&self.timing));
         self.at(first.portal).stats.req_timeout.add(u64::from(timeout));
         Some(ReplyRoute { arrival: copied.unwrap_or(first), timeout, service_time })
+    }
+
+    /// The newest copy of a running request, if one came.
+    #[must_use]
+    pub fn copy(&self, id: RequestId) -> Option<&T> {
+        self.running.get(&id)?.copy.as_ref().map(|copy| &copy.1)
     }
 
     /// A request ended without an answer. A newer copy of it runs in its stead.

@@ -4,7 +4,9 @@
 //! Each callback is a task of its own, so that no client waits for another, and a client has so many at once
 //! (`callback_turns`). A callback whose connection breaks is sent again after the client has reconnected, as
 //! long as it still matters; a client that neither cancels nor shows progress meets the deadline that the
-//! namespace keeps.
+//! namespace keeps. So is one that the client refuses because it does not take us for its target (`ENOTCONN`): it may
+//! learn of this node yet, and is evicted if it does not (Lustre evicts it at once). Any other error says that the
+//! client has no such lock, or cannot make sense of the callback, and cancels the lock here, as in Lustre.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -239,7 +241,10 @@ impl Target {
                 let said = channel.call(callback(request.clone())).await;
                 match said {
                     Ok(answer) => return Some(Ok(answer.reply)),
-                    Err(RpcError::Errno(errno)) => return Some(Err(errno)),
+                    // The client does not take us for the target, and may go on with what it keeps.
+                    Err(RpcError::Errno(errno)) if errno != Errno::ENOTCONN => {
+                        return Some(Err(errno));
+                    }
                     Err(RpcError::Shutdown | RpcError::Evicted) => return None,
                     Err(error) => {
                         tracing::debug!(target = self.name(), client = %export.uuid(), %error,
@@ -257,9 +262,8 @@ impl Target {
         }
     }
 
-    /// The client refused a callback. That is taken for: it has cancelled the lock already, and its cancel is
-    /// on the way or got lost. `ENOTCONN` means something else (it does not take this node for the target's),
-    /// and is treated as the same.
+    /// The client refused a callback. As a rule it has cancelled the lock already, and its cancel is on the way or got
+    /// lost; a client that keeps anything under a lock that it says it does not know is at fault.
     fn lock_is_unknown_to_client(&self, export: &Export, lock: LockHandle, errno: Errno) {
         tracing::debug!(target = self.name(), client = %export.uuid(), %errno,
             "client does not know the lock");

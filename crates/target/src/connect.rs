@@ -25,8 +25,8 @@ const FORGETS_AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// What an empty target claims to be durable: a number below that of any transaction. A claim of 0 is none to
 /// clients, and one that knew the target before it was emptied would not notice.
 const NOTHING: Transno = Transno(1);
-/// How often a connect looks whether an earlier one of its client is done.
-const LOOKS_AGAIN_AFTER: Duration = Duration::from_millis(5);
+/// How often a connect looks whether an earlier one of its client is done, or bytes are that came before it.
+pub(crate) const LOOKS_AGAIN_AFTER: Duration = Duration::from_millis(5);
 
 /// A connect request, whichever target kind it is for.
 struct Connect {
@@ -200,6 +200,8 @@ impl Target {
             }
             agreed => agreed?,
         };
+        // The client will send again what it sent before, and believe the answers.
+        self.applied(&export).await;
         let flag = |flag: OpFlags, on: bool| if on { flag } else { OpFlags::NONE };
         if is_new {
             tracing::info!(target = self.name(), client = %connect.client, nid = %connect.from, "client connected");
@@ -518,6 +520,7 @@ impl Target {
         self.stats.evictions.fetch_add(u64::from(is_evicted), Ordering::Relaxed);
         self.exports.remove(export);
         self.leave_export(export);
+        self.applied(export).await;
         self.drop_locks(export);
         export.callbacks().clear();
         self.operations.leave(self, export, why).await;

@@ -1,6 +1,6 @@
 //! One request on its way through a role.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use sheen_rpc::BulkPort;
@@ -36,6 +36,8 @@ pub struct Context {
     pub(crate) transno: AtomicU64,
     /// That it is a replay, which the recovery window has admitted as one.
     pub(crate) replay: OnceLock<Replay>,
+    /// No answer of it goes out.
+    pub(crate) unanswered: AtomicBool,
 }
 
 impl Context {
@@ -111,6 +113,14 @@ impl Context {
     #[must_use]
     pub fn fails_all_the_same(&self, errno: Errno) -> Errno {
         self.transno.store(0, Ordering::Release);
+        errno
+    }
+
+    /// The request ends without an answer, whatever its outcome is: an error would end it at its client, who is to
+    /// send it again. Only for what has changed nothing. Gives `errno` back, to leave the operation with.
+    #[must_use]
+    pub fn leave_unanswered(&self, errno: Errno) -> Errno {
+        self.unanswered.store(true, Ordering::Release);
         errno
     }
 

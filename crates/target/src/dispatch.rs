@@ -13,7 +13,7 @@
 //!    `glimpse_enqueue`, and all else its `operate`.
 //! 7. `answer` makes the reply of the outcome, by the newest route.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use sheen_rpc::{BoxFuture, Handler, IncomingRequest, Replier};
@@ -140,16 +140,20 @@ impl Target {
             reply_bytes_max,
             transno: AtomicU64::new(0),
             replay: OnceLock::new(),
+            unanswered: AtomicBool::new(false),
         };
         let counter = self.operations.counter_of(&request);
         let executed = followed(current, self.execute(&context, kind, request)).await;
-        let Some(outcome) = executed else { return };
+        // Before the way back is dropped: a copy that the service keeps is executed then, if this is not answered.
+        let newer = progress.end();
+        let unanswered = context.unanswered.load(Ordering::Acquire);
+        let Some(outcome) = executed.filter(|_| !unanswered) else { return };
         let is_stopping = outcome.is_err() && self.stopping.load(Ordering::Acquire);
         if is_stopping || self.cannot_replay(&context, &outcome) {
             // Not the operation's fault: the client asks again when the target is back.
             return;
         }
-        let replier = progress.end().unwrap_or(replier);
+        let replier = newer.unwrap_or(replier);
         if let Some(counter) = counter {
             context.count_time(counter);
         }

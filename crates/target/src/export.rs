@@ -68,6 +68,8 @@ pub(crate) struct ExportInner {
     pub(crate) replies: Replies,
     /// The highest tag that the client may use: it has agreed on as many changes at once.
     pub(crate) tag_max: u16,
+    /// Requests whose bytes are being applied.
+    pub(crate) applying: usize,
     /// Requests being executed.
     pub(crate) in_progress: HashMap<Xid, RunningRequest>,
     pub(crate) last_transno: Transno,
@@ -95,6 +97,7 @@ impl Export {
             last_request: Instant(0),
             replies: Replies::default(),
             tag_max: 0,
+            applying: 0,
             in_progress: HashMap::default(),
             last_transno: Transno(0),
             last_xid: Xid(0),

@@ -21,6 +21,7 @@
 //! further RPC. A reading request allocates its [`Context`] and nothing else.
 
 mod answer;
+mod applying;
 pub mod budget;
 mod callback_turns;
 mod callbacks;
@@ -61,6 +62,7 @@ mod view;
 /// leaves none of them out.
 pub const EACH_LINE: &str = "sheen_target::state";
 
+pub use applying::ApplyGuard;
 pub use callbacks::ReverseChannels;
 pub use config::{ConnectOffer, TargetConfig, Timeouts, VERSION};
 pub use context::Context;

@@ -6,7 +6,7 @@
 //!
 //! Cost of a request beyond the role's own: its [`Context`] and two looks at the clock.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use sheen_rpc::BulkPort;
@@ -64,6 +64,7 @@ impl LocalClient {
             reply_bytes_max: 0,
             transno: AtomicU64::new(0),
             replay: OnceLock::new(),
+            unanswered: AtomicBool::new(false),
         }
     }
 

@@ -60,8 +60,9 @@ pub struct LockGuard {
 
 impl Target {
     /// Takes a lock for the server itself: revokes the conflicting locks and waits until all are
-    /// cancelled. A client that does not cancel is evicted after [`crate::Timeouts::lock_callback`], and
-    /// each of its transfers on the resource gives it more time: one that goes on with them holds this up.
+    /// cancelled. A client that does not cancel is evicted after [`crate::Timeouts::lock_callback`], or as much later
+    /// as it goes on reading or writing under the lock. Its locks are free when its eviction is durable: with a disk
+    /// that takes nothing this lasts until the target stops.
     ///
     /// No RPC and no wait if no lock conflicts.
     ///

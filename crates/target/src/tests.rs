@@ -32,6 +32,7 @@ use crate::{
 
 mod budgets;
 mod logged;
+mod refused;
 mod replays;
 mod went_back;
 

@@ -4,25 +4,36 @@
 //! written, or have left for the client: so one that asks for much and takes nothing keeps no more than
 //! its budget ([`Limit::BulkBytes`]), and its further requests wait, in the order of their arrival.
 //!
+//! A client that sends a request again withdraws the bulk of the former copy, and sets up another. So the wait for what
+//! is fetched ends when a copy has come, which is executed then; and a request that has sent its bulk to where the
+//! former copy awaited it is not answered ([`Mover::has_missed`]), for the copy that came awaits bulk beside its answer.
+//!
 //! Per request with bulk: one hash look-up each for taking and giving room; per part that is sent, one
 //! for what waits at the client's connections.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use sheen_io::{Clock, Oneshot, within};
+use sheen_io::{Oneshot, within};
 use sheen_rpc::budget::{Budget, Limit};
+use sheen_rpc::service::{RequestId, Service};
 use sheen_rpc::{BoxFuture, BulkMover, BulkRoom, RpcError, limits};
 use sheen_types::{HashMap, MatchBits, Nid};
 use sheen_wire::lnet::Portal;
 
-use crate::net::{LNet, NetError};
+use super::RpcNode;
+use super::server::Arrived;
+use crate::net::NetError;
 
 /// How often it is looked whether a client takes what it is sent, once it is behind.
 const LOOK: Duration = Duration::from_millis(1);
+/// How often it is looked whether a request has come again whose bulk does not come: seconds after the client has lost
+/// its patience.
+const COPY_LOOK: Duration = Duration::from_secs(1);
 
 /// The room that clients take for their bulk.
 #[derive(Default)]
@@ -105,19 +116,35 @@ impl Drop for Reservation {
     }
 }
 
+/// Moves the bulk of one request.
 pub(super) struct Mover {
+    node: Arc<RpcNode>,
     /// Whose room it takes.
-    pub(super) account: Nid,
-    pub(super) lnet: Arc<LNet>,
-    pub(super) clock: Arc<dyn Clock>,
-    pub(super) rooms: Arc<Rooms>,
+    account: Nid,
+    id: RequestId,
+    /// Where the client has its bulk, as far as this copy of the request says.
+    bits: MatchBits,
+    has_sent: AtomicBool,
+}
+
+impl Mover {
+    pub(super) fn new(node: Arc<RpcNode>, account: Nid, id: RequestId, bits: MatchBits) -> Self {
+        Self { node, account, id, bits, has_sent: AtomicBool::new(false) }
+    }
+
+    /// Whether bulk was sent to where the client awaits it no more. `service` has the request.
+    pub(super) fn has_missed(&self, service: &Service<Box<Arrived>>) -> bool {
+        let copy = self.has_sent.load(Ordering::Relaxed).then(|| service.copy(self.id)).flatten();
+        copy.is_some_and(|copy| copy.bulk_bits != self.bits)
+    }
 }
 
 impl BulkMover for Mover {
     fn reserve(&self, bytes: usize) -> BoxFuture<'static, BulkRoom> {
         let client = self.account;
-        let waits = self.rooms.take(client, bytes);
-        let mut held = Reservation { rooms: Arc::clone(&self.rooms), client, bytes, waits };
+        let rooms = Arc::clone(&self.node.rooms);
+        let waits = rooms.take(client, bytes);
+        let mut held = Reservation { rooms, client, bytes, waits };
         Box::pin(async move {
             if let Some(turn) = held.waits.clone() {
                 turn.wait().await;
@@ -127,7 +154,8 @@ impl BulkMover for Mover {
         })
     }
 
-    /// Fails for a client that does not send what it offers: its request would be here for ever.
+    /// Fails for a client that does not send what it offers: its request would be here for ever. And when it has sent
+    /// the request again.
     fn fetch(
         &self,
         peer: Nid,
@@ -138,15 +166,19 @@ impl BulkMover for Mover {
         let Ok(length) = u32::try_from(length) else {
             return Box::pin(async { Err(RpcError::Protocol("bulk part too long".to_owned())) });
         };
-        let fetch = self.lnet.get(peer, portal, bits, length);
-        let clock = Arc::clone(&self.clock);
+        let mut fetch = self.node.lnet.get(peer, portal, bits, length);
+        let (node, account, id) = (Arc::clone(&self.node), self.account, self.id);
         Box::pin(async move {
-            let fetched = within(clock.as_ref(), limits::BULK_TIME_MAX, fetch).await;
-            fetched.ok_or(RpcError::TimedOut)?.map_err(|error| match error {
-                NetError::PeerDown(_) => RpcError::Disconnected,
-                NetError::Shutdown => RpcError::Shutdown,
-                NetError::Undecodable(error) => RpcError::Protocol(error.to_string()),
-            })
+            let clock = &*node.world.clock;
+            let until = clock.now() + limits::BULK_TIME_MAX;
+            loop {
+                if let Some(fetched) = within(clock, COPY_LOOK, &mut fetch).await {
+                    return fetched.map_err(rpc_error);
+                }
+                if clock.now() >= until || node.has_copy(account, id) {
+                    return Err(RpcError::TimedOut);
+                }
+            }
         })
     }
 
@@ -159,11 +191,13 @@ impl BulkMover for Mover {
         bits: MatchBits,
         pieces: Vec<Bytes>,
     ) -> BoxFuture<'static, Result<(), RpcError>> {
-        self.lnet.put(peer, portal, bits, 0, pieces);
-        if self.lnet.backlog(peer) <= limits::BULK_BACKLOG_BYTES {
+        self.has_sent.store(true, Ordering::Relaxed);
+        let lnet = Arc::clone(&self.node.lnet);
+        lnet.put(peer, portal, bits, 0, pieces);
+        if lnet.backlog(peer) <= limits::BULK_BACKLOG_BYTES {
             return Box::pin(async { Ok(()) });
         }
-        let (lnet, clock) = (Arc::clone(&self.lnet), Arc::clone(&self.clock));
+        let clock = Arc::clone(&self.node.world.clock);
         Box::pin(async move {
             // It ends when the connections do, at the latest when they have been stuck for too long.
             while lnet.backlog(peer) > limits::BULK_BACKLOG_BYTES {
@@ -171,5 +205,13 @@ impl BulkMover for Mover {
             }
             Ok(())
         })
+    }
+}
+
+fn rpc_error(error: NetError) -> RpcError {
+    match error {
+        NetError::PeerDown(_) => RpcError::Disconnected,
+        NetError::Shutdown => RpcError::Shutdown,
+        NetError::Undecodable(error) => RpcError::Protocol(error.to_string()),
     }
 }

@@ -45,7 +45,7 @@ pub(super) struct Arrived {
     arrival: Arrival,
     message: Message,
     body: PtlrpcBody,
-    bulk_bits: MatchBits,
+    pub(super) bulk_bits: MatchBits,
     /// Whether to begin where it was read.
     prompt: bool,
     /// More than the sender's word shows that it is at its NID.
@@ -238,7 +238,14 @@ impl RpcNode {
     async fn decode_and_handle(self: Arc<Self>, id: RequestId, arrived: Box<Arrived>) {
         let Arrived { arrival, message, body, bulk_bits, is_proven, .. } = *arrived;
         let Arrival { from, account, .. } = arrival;
-        let pending = Pending { node: Arc::clone(&self), account, id, body: Some(body.clone()) };
+        let mover = Arc::new(Mover::new(Arc::clone(&self), account, id, bulk_bits));
+        let pending = Pending {
+            node: Arc::clone(&self),
+            account,
+            id,
+            mover: Arc::clone(&mover),
+            body: Some(body.clone()),
+        };
         let request = match Request::decode(body.opcode, &message) {
             Ok(request) => request,
             Err(error) => {
@@ -269,7 +276,6 @@ impl RpcNode {
         let span = tracing::debug_span!("serve", request = request.format().name,
             xid = arrival.xid.0, nid = %from, target = field::Empty, client = field::Empty,
             fid = subject_of(&request).map(field::display));
-        let mover = Arc::new(self.mover(account));
         let portal = bulk_portal(body.opcode);
         let incoming = IncomingRequest {
             from: arrival.from,
@@ -370,13 +376,9 @@ impl RpcNode {
         self.lnet.put_at(to, portal, route.arrival.reply_bits, 0, 0, vec![message]);
     }
 
-    fn mover(&self, account: Nid) -> Mover {
-        Mover {
-            account,
-            lnet: Arc::clone(&self.lnet),
-            clock: Arc::clone(&self.world.clock),
-            rooms: Arc::clone(&self.rooms),
-        }
+    /// Whether a request that is being executed has come again.
+    pub(super) fn has_copy(&self, account: Nid, id: RequestId) -> bool {
+        self.service(account).lock().copy(id).is_some()
     }
 
     /// The service that has all requests of a client: it must not have more of them for claiming to be
@@ -402,6 +404,7 @@ struct Pending {
     node: Arc<RpcNode>,
     account: Nid,
     id: RequestId,
+    mover: Arc<Mover>,
     body: Option<PtlrpcBody>,
 }
 
@@ -418,10 +421,18 @@ impl Pending {
 
     fn answer(mut self, head: ReplyHead, reply: Option<Reply>, known: bool) {
         let Some(body) = self.body.take() else { return };
-        tracing::debug!(status = head.status, transno = head.transno.0, "answered");
         let now = self.node.now();
-        let route = self.node.service(self.account).lock().finish(now, self.id);
+        let route = {
+            let mut service = self.node.service(self.account).lock();
+            if self.mover.has_missed(&service) {
+                service.abandon(self.id);
+                None
+            } else {
+                service.finish(now, self.id)
+            }
+        };
         if let Some(route) = route {
+            tracing::debug!(status = head.status, transno = head.transno.0, "answered");
             let route = if known { route } else { ReplyRoute { timeout: 0, ..route } };
             self.node.send_reply(&route, &body, &head, reply.as_ref());
         }

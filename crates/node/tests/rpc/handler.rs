@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
+use sheen_io::Watched;
 use sheen_rpc::{BoxFuture, Handler, IncomingRequest, ReplyHead};
-use sheen_types::{Errno, HashMap, ObdHandle, Xid};
+use sheen_types::{Errno, HashMap, Nid, ObdHandle, Xid};
 use sheen_wire::connect::{ConnectFlags, ConnectFlags2, ObdConnectData};
 use sheen_wire::messages::{
     MdsConnectReply, MdsSetInfo, MdsSetInfoReply, ObdPingReply, Reply, Request,
@@ -26,7 +27,7 @@ pub(crate) fn data() -> ObdConnectData {
     }
 }
 
-/// A request for the target below: "put", "get", "hang".
+/// A request for the target below: "put", "get", "late-put", "late-get", "hang".
 pub(crate) fn order(key: &'static str, length: usize) -> MdsSetInfo {
     MdsSetInfo {
         setinfo_key: Bytes::from_static(key.as_bytes()),
@@ -40,19 +41,26 @@ pub(crate) fn content(length: usize) -> Vec<u8> {
     (0..length).map(|at| (at * 7 + at / 251) as u8).collect()
 }
 
-#[derive(Default)]
 pub(crate) struct CountingTarget {
     next: AtomicU64,
     pub(crate) exports: Mutex<Vec<ObdHandle>>,
     /// How often each request was executed.
     pub(crate) executed: Mutex<HashMap<Xid, u32>>,
     /// Client handles and nodes of connects.
-    pub(crate) clients: Mutex<Vec<(sheen_types::Nid, ObdHandle)>>,
+    pub(crate) clients: Mutex<Vec<(Nid, ObdHandle)>>,
+    /// Until this is set, what is "late" stands still when it is executed for the first time.
+    pub(crate) goes_on: Arc<Watched<bool>>,
 }
 
 impl CountingTarget {
     pub(crate) fn new(first_handle: u64) -> Arc<Self> {
-        Arc::new(Self { next: AtomicU64::new(first_handle), ..Self::default() })
+        Arc::new(Self {
+            next: AtomicU64::new(first_handle),
+            exports: Mutex::default(),
+            executed: Mutex::default(),
+            clients: Mutex::default(),
+            goes_on: Arc::new(Watched::new(false)),
+        })
     }
 }
 
@@ -71,14 +79,27 @@ impl Handler for SharedTarget {
 }
 
 impl CountingTarget {
+    /// The export of a client, and whether it had it before.
+    fn export_of(&self, from: Nid, import: ObdHandle) -> (ObdHandle, bool) {
+        let (mut exports, mut clients) = (self.exports.lock(), self.clients.lock());
+        if let Some(at) = clients.iter().position(|known| *known == (from, import))
+            && let Some(handle) = exports.get(at)
+        {
+            return (*handle, true);
+        }
+        let handle = ObdHandle(self.next.fetch_add(1, Ordering::Relaxed));
+        exports.push(handle);
+        clients.push((from, import));
+        (handle, false)
+    }
+
     async fn execute(&self, incoming: IncomingRequest) {
         let IncomingRequest { request, replier, bulk, xid, from, .. } = incoming;
         match request {
             Request::MdsConnect(connect) => {
-                let handle = ObdHandle(self.next.fetch_add(1, Ordering::Relaxed));
-                self.exports.lock().push(handle);
-                self.clients.lock().push((from, connect.conn));
-                let op_flags = OpFlags::CONNECT_REPLAYABLE;
+                let (handle, known) = self.export_of(from, connect.conn);
+                let reconnects = if known { OpFlags::CONNECT_RECONNECT } else { OpFlags::NONE };
+                let op_flags = OpFlags::CONNECT_REPLAYABLE | reconnects;
                 let cdata = Some(connect.cdata);
                 let reply = MdsConnectReply { cdata, ..MdsConnectReply::default() };
                 let head = ReplyHead { handle, op_flags, ..ReplyHead::default() };
@@ -89,11 +110,23 @@ impl CountingTarget {
                 replier.send(ReplyHead::default(), None);
             }
             Request::MdsSetInfo(order) => {
-                *self.executed.lock().entry(xid).or_default() += 1;
+                let executions = {
+                    let mut executed = self.executed.lock();
+                    let count = executed.entry(xid).or_default();
+                    *count += 1;
+                    *count
+                };
                 let value: [u8; 8] = order.setinfo_val[..].try_into().expect("eight bytes");
                 let length = u64::from_le_bytes(value) as usize;
                 let _room = bulk.reserve(length).await;
-                match &order.setinfo_key[..] {
+                let mut key = &order.setinfo_key[..];
+                if let Some(late) = key.strip_prefix(b"late-") {
+                    key = late;
+                    if executions == 1 {
+                        self.goes_on.until(|goes_on| goes_on).await;
+                    }
+                }
+                match key {
                     b"put" => {
                         let Ok(pieces) = bulk.pull(length).await else { return };
                         assert_eq!(pieces.concat(), content(length));

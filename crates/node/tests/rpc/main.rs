@@ -3,6 +3,7 @@
 mod budgets;
 mod claims;
 mod handler;
+mod late;
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use sheen_store::Store;
 use sheen_store_mem::MemOptions;
-use sheen_target::testing::TestClient;
+use sheen_target::testing::{TestCall, TestClient};
 use sheen_target::{FaultAction, FaultSite};
 use sheen_types::Errno;
 use sheen_wire::connect::{ConnectFlags, ObdConnectData, version_code};
@@ -257,7 +257,10 @@ fn a_write_that_ends_after_its_client_has_left_promises_nothing() {
             server.node.target.faults().arm(site, FaultAction::Delay(Duration::from_secs(5)), 1);
             let writer = one.clone();
             let task = async move {
-                let _ = spend(&writer, granted(1, 0, 4096, 0, 2 << 30, 0)).await;
+                let request = granted(1, 0, 4096, 0, 2 << 30, 0);
+                let source = Bytes::from(vec![1; 4096]);
+                let call = TestCall { source, ..TestCall::new(request) };
+                assert!(writer.call_with(call).await.is_none(), "its client is gone");
             };
             world.tasks.spawn("write", Box::pin(task));
             world.clock.sleep_until(world.clock.now() + Duration::from_secs(1)).await;

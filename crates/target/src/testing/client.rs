@@ -240,6 +240,10 @@ pub struct TestCall {
     pub last_xid: Xid,
     /// What the target may fetch.
     pub source: Bytes,
+    /// How long that takes.
+    pub source_time: Duration,
+    /// Why it cannot be fetched, after that time.
+    pub source_error: Option<RpcError>,
     /// Sent with this connection count, instead of the current one.
     pub conn_cnt: Option<u32>,
     /// Bytes set aside for the reply, instead of 64 KiB.
@@ -460,7 +464,13 @@ impl TestClient {
         let request = call.request.expect("a call has a request");
         let xid = call.xid.unwrap_or_else(|| self.next_xid());
         let (sender, receiver) = oneshot::channel();
-        let bulk = Arc::new(TestBulk { source: call.source, sink: Mutex::new(Vec::new()) });
+        let bulk = Arc::new(TestBulk {
+            world: inner.node.world.clone(),
+            source: call.source,
+            time: call.source_time,
+            error: call.source_error,
+            sink: Mutex::new(Vec::new()),
+        });
         let mover: Arc<dyn BulkMover> = bulk.clone();
         let last = MatchBits(xid.0 + BULK_PARTS - 1);
         let format = request.format();
@@ -507,7 +517,10 @@ impl TestClient {
 
 /// The bulk of one request.
 pub struct TestBulk {
+    world: TestWorld,
     source: Bytes,
+    time: Duration,
+    error: Option<RpcError>,
     sink: Mutex<Vec<Bytes>>,
 }
 
@@ -523,7 +536,13 @@ impl BulkMover for TestBulk {
         let part = parts.get((bits.0 % XID_STEP) as usize).map(|pieces| pieces.concat());
         let part = Bytes::from(part.unwrap_or_default());
         let part = part.slice(..part.len().min(length));
-        Box::pin(async move { Ok(part) })
+        let (world, time, error) = (self.world.clone(), self.time, self.error.clone());
+        Box::pin(async move {
+            if time > Duration::ZERO {
+                world.sleep(time).await;
+            }
+            error.map_or(Ok(part), Err)
+        })
     }
 
     fn send(
