@@ -527,6 +527,29 @@ fn a_client_that_has_cached_that_a_file_has_no_data_here_is_notified_when_it_get
 }
 
 #[test]
+fn no_bytes_of_an_evicted_client_reach_a_file() {
+    use std::time::Duration;
+    test(423, |server, world| async move {
+        let (one, two) = (server.client("one").await, server.client("two").await);
+        let fid = make(&server, &one, "f").await;
+        let mut request = write(fid, 0, &Bytes::from_static(b"old"), BrwFlags::NONE);
+        (request.short_io, request.ost_body.oa.flags) = (Bytes::new(), ObdoFlags::NONE);
+        let late = TestCall {
+            source: Bytes::from_static(b"old"),
+            source_time: Duration::from_secs(5),
+            ..TestCall::new(request)
+        };
+        let writes = async move { assert!(one.inner.call_with(late).await.is_none()) };
+        world.world().tasks.spawn("a write", Box::pin(writes));
+        world.sleep(Duration::from_secs(2)).await;
+        assert_eq!(server.node.target.evict_client("one").await, 1);
+        put(&two, fid, 0, b"new").await.expect("written");
+        world.sleep(Duration::from_secs(5)).await;
+        assert_eq!(read(&two, fid, 0, 9).await.expect("read"), &b"new"[..]);
+    });
+}
+
+#[test]
 fn times_that_were_set_are_not_undone_by_a_late_write() {
     test(411, |server, _| async move {
         let client = server.client("c").await;
