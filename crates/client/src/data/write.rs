@@ -155,8 +155,8 @@ impl Object {
     }
 
     /// Sends everything dirty in `extent` and waits until no write of it is under way, but for writes through
-    /// the cache that begin later. Several RPCs at once. A failure is the file's, not the caller's: calls that only have to come behind these bytes do not fail for
-    /// them.
+    /// the cache that begin later. Several RPCs at once. A failure is the file's, not the caller's: calls that only
+    /// have to come behind these bytes do not fail for them.
     pub(super) async fn flush(self: &Arc<Self>, extent: Extent) {
         let end = extent.end.saturating_add(1);
         let last_through = self.state.lock().through.last();
