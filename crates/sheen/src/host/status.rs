@@ -36,9 +36,11 @@ pub(crate) fn status(options: &Status) -> Result<(), Fault> {
     cluster.adopt()?;
     cluster.say_traced();
     let Some(fsname) = cluster.fsname() else { return Err(cluster.nothing()) };
-    let shown = Shown::of(&cluster);
+    let health = liveness::server_health(&cluster.server());
+    // One that does not answer is waited for once.
+    let shown = if health.hangs() { Shown::default() } else { Shown::of(&cluster) };
     output::line(format_args!("file system: {fsname}"));
-    output::line(format_args!("server:      {}", server(&cluster)));
+    output::line(format_args!("server:      {}", server(&cluster, &health)));
     output::line(format_args!("mgs:         {}", cluster.get("nid").unwrap_or("not started yet")));
     let (state, point) = mount(&cluster);
     output::line(format_args!("mount:       {state}"));
@@ -63,12 +65,11 @@ fn running(pid: Option<Pid>) -> String {
     pid.map_or("stopped".to_owned(), |pid| format!("running, pid {pid}"))
 }
 
-fn server(cluster: &Cluster) -> String {
+fn server(cluster: &Cluster, health: &Health) -> String {
     if cluster.is_served_elsewhere() {
         return "running in another PID namespace".to_owned();
     }
-    let hint = liveness::server_health(&cluster.server()).hint();
-    format!("{}{hint}", running(cluster.server().pid()))
+    format!("{}{}", running(cluster.server().pid()), health.hint())
 }
 
 /// The state of the mount, and where it is mounted.
