@@ -128,3 +128,13 @@ pub fn seed() -> u64 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     asked.unwrap_or_else(|| now.map_or(1, |since| since.as_millis() as u64))
 }
+
+/// For a shell in a mount namespace of its own: unmounts there what is mounted by FUSE, but what is at `point`. A mount
+/// of another test would be kept by its copy, and its end wait for this namespace's.
+#[must_use]
+pub fn without_other_mounts(point: &str) -> String {
+    format!(
+        "mounts=$(cat /proc/self/mounts); printf '%s\\n' \"$mounts\" | while read -r source at kind rest; do \
+         case $kind in fuse|fuse.*) [ \"$at\" = {point} ] || umount -l \"$at\";; esac; done"
+    )
+}

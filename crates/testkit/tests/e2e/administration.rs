@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, unmount};
 use sheen_testkit::cluster::{Cluster, is_mounted, program};
-use sheen_testkit::scene::{play, scene};
+use sheen_testkit::scene::{play, scene, without_other_mounts};
 use sheen_workloads::process::{self, Finished, text, wait_until};
 use sheen_workloads::{Context, Outcome, ensure};
 
@@ -176,8 +176,9 @@ fn a_lost_ost_is_an_error_of_up_and_shown_by_status() {
 fn down_names_who_has_a_copy_of_the_mount_and_ends() {
     scene("copied-mount", 1, LIMIT, |cluster| {
         let (dir, mnt) = places(cluster);
+        let line = format!("{}; exec sleep 300", without_other_mounts(&mnt));
         let mut inside = Command::new("unshare");
-        inside.args(["--mount", "--propagation", "private", "sleep", "300"]);
+        inside.args(["--mount", "--propagation", "private", "sh", "-c", &line]);
         let keeper = Ended::start(&mut inside)?;
         let pid = keeper.0.id();
         let table = PathBuf::from(format!("/proc/{pid}/mountinfo"));

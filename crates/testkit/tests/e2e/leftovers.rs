@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sheen_testkit::cluster::{Cluster, is_mounted, program};
-use sheen_testkit::scene::{play, scene};
+use sheen_testkit::scene::{play, scene, without_other_mounts};
 use sheen_workloads::process::{self, text};
 use sheen_workloads::{Context, Outcome, ensure};
 
@@ -212,7 +212,8 @@ fn a_mount_of_another_namespace_is_named_and_can_be_ended() {
     play(&cluster, LIMIT, |cluster| {
         let (dir, mnt) = (cluster.dir().display().to_string(), cluster.mnt().display().to_string());
         let line = format!(
-            "{} up --dir {dir} --mount {mnt} --osts 1 && echo inside > {mnt}/f",
+            "{}; {} up --dir {dir} --mount {mnt} --osts 1 && echo inside > {mnt}/f",
+            without_other_mounts(&mnt),
             program()?.display()
         );
         let mut inside = std::process::Command::new("unshare");
