@@ -112,7 +112,7 @@ pub trait Operations: Send + Sync + 'static {
     /// Executes an LDLM_ENQUEUE with an intent, of whatever kind of the message table that names it. The role
     /// takes the locks it needs ([`Target::lock`]), and may hand one of them to the client
     /// ([`crate::LockGuard::hand_over`]), which gives the reply's `LdlmReply`. When the request is
-    /// sent again ([`Context::is_resent`]), the client may have its lock: see
+    /// sent again (`Context::is_resent`), the client may have its lock: see
     /// [`Context::held_lock`] before taking one that would conflict with it.
     fn intent<'a>(
         &'a self,

@@ -8,7 +8,7 @@ use crate::origins::{self, Home};
 /// Why a command failed: an errno, and one line from the process.
 pub type Failure = (Errno, String);
 
-/// All processes of this machine that we may talk to; if one MGS's are meant ([`origins`]), those.
+/// All processes of this machine that we may talk to; if one MGS's are meant (`origins`), those.
 pub fn all() -> Vec<Client> {
     let uid = rustix::process::geteuid();
     let mut all = Client::all(&run_folder(uid.is_root(), uid.as_raw()));

@@ -53,7 +53,7 @@ pub enum Enqueued {
     /// Refused: `EAGAIN`, `EDEADLK`, `EPROTO` (a request that makes no sense), `ESTALE` (a replayed
     /// lock that another client holds), `ENOMEM` (67 million locks in one shard).
     Denied(Errno),
-    /// Answer to [`LockFlags::TEST_LOCK`] or [`LockFlags::INTENT_ONLY`]: one conflicting lock, or
+    /// Answer to [`LockFlags::TEST_LOCK`] or `LockFlags::INTENT_ONLY`: one conflicting lock, or
     /// `None` if the lock could be had.
     Tested(Option<LockDesc>),
 }

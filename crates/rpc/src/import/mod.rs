@@ -3,7 +3,7 @@
 //! Owns the requests of one import from [`Event::Submit`] to [`Action::Complete`], the connection's
 //! state, what is kept for replay, the slots of modifying requests, and the timeouts. The node
 //! (`sheen_node`'s `NodeImport`) owns clock, network and tasks: it feeds the [`Engine`] events and performs its
-//! actions, in their order. Roles see none of this but the traits of [`crate::channel`].
+//! actions, in their order. Roles see none of this but the traits of `channel`.
 //!
 //! What means something in one state alone is in that variant of `state::State`; what outlives it is in a struct
 //! of its subject: connects, what was negotiated, requests under way and waiting, slots, requests kept, estimates.

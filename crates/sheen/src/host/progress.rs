@@ -1,6 +1,6 @@
 //! What a command waits for: a line on stderr once that has lasted a second.
 //!
-//! A process that is started in the background reports what it does to the command that started it ([`say_doing`],
+//! A process that is started in the background reports what it does to the command that started it (`daemon::say_doing`,
 //! [`Lines`]), and that shows it.
 
 use std::io::{self, Read};
