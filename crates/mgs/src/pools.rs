@@ -19,7 +19,7 @@ const RESERVED: [&str; 3] = ["none", "ignore", "inherit"];
 /// # Errors
 /// [`Errno::EINVAL`] for a file system that is not known and a name that is none,
 /// [`Errno::ENAMETOOLONG`], [`Errno::EEXIST`] for what is there already, [`Errno::ENOENT`] for what
-/// is not, [`Errno::ENOMEDIUM`] for members of a pool that is not, [`Errno::ENODEV`] for an OST that the file
+/// is not, [`Errno::ENOMEDIUM`] for a new member of a pool that is not, [`Errno::ENODEV`] for an OST that the file
 /// system has not.
 pub(crate) fn change(
     state: &MgsState,
@@ -89,7 +89,8 @@ fn fits(edit: &Edit, fsname: &str, pool: &str, change: &PoolChange) -> Result<()
             if members.contains(&ost.index) { Err(Errno::EEXIST) } else { Ok(()) }
         }
         PoolChange::Remove(ost) => {
-            let is_member = members.ok_or(Errno::ENOMEDIUM)?.contains(&ost.index);
+            // Of a pool that is not it is no member either, as Lustre has it.
+            let is_member = members.ok_or(Errno::ENOENT)?.contains(&ost.index);
             if is_member && ost.fsname == fsname { Ok(()) } else { Err(Errno::ENOENT) }
         }
     }

@@ -297,7 +297,7 @@ fn pools_are_records_in_the_logs_of_clients_and_mdts() {
         assert_eq!(pools("lustre-client"), [("fast".to_owned(), vec![2])].into());
         // A pool with members goes, too; made again, it is empty.
         pool(PoolChange::Destroy).await.unwrap();
-        assert_eq!(pool(PoolChange::Remove(ost(2))).await, Err(Errno::ENOMEDIUM));
+        assert_eq!(pool(PoolChange::Remove(ost(2))).await, Err(Errno::ENOENT));
         assert_eq!(pool(PoolChange::Destroy).await, Err(Errno::ENOENT));
         assert!(pools("lustre-client").is_empty() && pools("lustre-MDT0000").is_empty());
         pool(PoolChange::New).await.unwrap();

@@ -98,7 +98,6 @@ pub(super) fn add(options: &Members) -> Result<(), Fault> {
 pub(super) fn remove(options: &Members) -> Result<(), Fault> {
     let (fsname, pool) = names("pool_remove", &options.pool.name)?;
     let said = |errno, ost: &str| match errno {
-        Errno::ENOMEDIUM => format!("pool_remove: pool {fsname}.{pool} not found"),
         Errno::ENOENT => format!("pool_remove: {ost} not found in pool {fsname}.{pool}"),
         errno => format!("pool_remove {fsname}.{pool} {ost}: {errno}"),
     };
