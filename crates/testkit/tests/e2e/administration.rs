@@ -225,17 +225,23 @@ fn up_does_not_succeed_where_its_mount_point_shows_something_else() {
     });
 }
 
+/// Mounts the file system at `name` beside its mount point. Answers where that is, and the mount process.
+fn another_mount(cluster: &Cluster, name: &str) -> Outcome<(PathBuf, i32)> {
+    let point = cluster.mnt().with_file_name(name);
+    fs::create_dir_all(&point).context("mkdir")?;
+    let run = format!("SHEEN_RUN_DIR={}", cluster.sockets().display());
+    let known = process::with_environment(&run);
+    cluster.must(&["mount", &cluster.source(), &point.to_string_lossy()])?;
+    let new = process::with_environment(&run).into_iter().find(|pid| !known.contains(pid));
+    Ok((point, new.ok_or("no mount process")?))
+}
+
 #[test]
 fn a_mount_whose_process_died_is_mounted_again_in_its_place() {
     scene("stale-mount", 1, LIMIT, |cluster| {
-        let point = cluster.mnt().with_file_name("again");
-        fs::create_dir_all(&point).context("mkdir")?;
+        let (point, pid) = another_mount(cluster, "again")?;
         let (source, place) = (cluster.source(), point.display().to_string());
-        let run = format!("SHEEN_RUN_DIR={}", cluster.sockets().display());
-        let known = process::with_environment(&run);
-        cluster.must(&["mount", &source, &place])?;
-        let new = process::with_environment(&run).into_iter().find(|pid| !known.contains(pid));
-        process::kill(new.ok_or("no mount process")?)?;
+        process::kill(pid)?;
         let stale = fs::read_dir(&point).err().and_then(|error| error.raw_os_error());
         ensure(stale == Some(107), || format!("not stale: {stale:?}"))?;
         cluster.must(&["mount", &source, &place])?;
@@ -397,14 +403,7 @@ fn a_file_system_whose_directory_was_removed_can_be_stopped() {
 #[test]
 fn down_waits_for_a_mount_that_is_being_unmounted() {
     scene("leaving", 1, LIMIT, |cluster| {
-        let point = cluster.mnt().with_file_name("leaving");
-        fs::create_dir_all(&point).context("mkdir")?;
-        let (source, place) = (cluster.source(), point.display().to_string());
-        let run = format!("SHEEN_RUN_DIR={}", cluster.sockets().display());
-        let known = process::with_environment(&run);
-        cluster.must(&["mount", &source, &place])?;
-        let new = process::with_environment(&run).into_iter().find(|pid| !known.contains(pid));
-        let leaving = new.ok_or("no mount process")?;
+        let (point, leaving) = another_mount(cluster, "leaving")?;
         fs::write(point.join("f"), "kept").context("write")?;
         // It is unmounted, and has not got to leave the servers.
         process::stop(leaving)?;
