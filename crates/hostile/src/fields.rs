@@ -427,37 +427,10 @@ impl<S: Source> Fields<'_, S> {
             "RecCreate" => {
                 encoded(&self.create(field.name == "rec_reint" && self.source.one_in(2)))
             }
-            "RecUnlink" => encoded(&RecUnlink {
-                opcode: ReintOp::UNLINK,
-                cap: self.capabilities(),
-                fsuid: self.user(),
-                fid1: self.fid(),
-                fid2: self.fid(),
-                time: self.number().cast_signed(),
-                bias: Bias(self.bits() as u32),
-                mode: self.mode(),
-                ..RecUnlink::default()
-            }),
-            "RecLink" => encoded(&RecLink {
-                opcode: ReintOp::LINK,
-                cap: self.capabilities(),
-                fsuid: self.user(),
-                fid1: self.fid(),
-                fid2: self.fid(),
-                time: self.number().cast_signed(),
-                ..RecLink::default()
-            }),
+            "RecUnlink" => encoded(&self.unlink()),
+            "RecLink" => encoded(&self.link()),
             "RecRename" => encoded(&self.rename()),
-            "RecSetxattr" => encoded(&RecSetxattr {
-                opcode: ReintOp::SETXATTR,
-                cap: self.capabilities(),
-                fsuid: self.user(),
-                fid: self.fid(),
-                valid: Valid(self.bits()),
-                size: self.number() as u32,
-                flags: self.source.below(4) as u32,
-                ..RecSetxattr::default()
-            }),
+            "RecSetxattr" => encoded(&self.setxattr()),
             "LdlmRequest" => encoded(&self.lock_request()),
             "LdlmIntent" => encoded(&LdlmIntent { opc: IntentOp(1 << self.source.below(16)) }),
             "LayoutIntent" => {
@@ -468,12 +441,7 @@ impl<S: Source> Fields<'_, S> {
             "MdtIoepoch" => {
                 encoded(&MdtIoepoch { open_handle: self.open_handle(), ..MdtIoepoch::default() })
             }
-            "CloseData" => encoded(&CloseData {
-                handle: self.lock(),
-                fid: self.fid(),
-                data_version: self.number(),
-                ..CloseData::default()
-            }),
+            "CloseData" => encoded(&self.close_data()),
             "OstBody" => encoded(&self.ost_body()),
             "ObdIoobj" => encoded(&ObdIoobj {
                 oid: self.data_object(),
@@ -488,13 +456,7 @@ impl<S: Source> Fields<'_, S> {
             "MgsSendParam" => encoded(&MgsSendParam {
                 param: Chars::new(self.source.pick(&["lustre.sys.timeout=0", "", "=", "a.b.c=d"])),
             }),
-            "LlogdBody" => encoded(&LlogdBody {
-                index: self.number() as u32,
-                saved_index: self.number() as u32,
-                length: self.number() as u32,
-                offset: self.number(),
-                ..LlogdBody::default()
-            }),
+            "LlogdBody" => encoded(&self.llogd_body()),
             "Text" => self.name().buffer().clone(),
             "Bytes" => self.opaque(),
             "u32" | "u64" => {
@@ -502,5 +464,68 @@ impl<S: Source> Fields<'_, S> {
             }
             _ => return None,
         })
+    }
+
+    /// A file of any directory is removed.
+    fn unlink(&self) -> RecUnlink {
+        RecUnlink {
+            opcode: ReintOp::UNLINK,
+            cap: self.capabilities(),
+            fsuid: self.user(),
+            fid1: self.fid(),
+            fid2: self.fid(),
+            time: self.number().cast_signed(),
+            bias: Bias(self.bits() as u32),
+            mode: self.mode(),
+            ..RecUnlink::default()
+        }
+    }
+
+    /// A file gets another name.
+    fn link(&self) -> RecLink {
+        RecLink {
+            opcode: ReintOp::LINK,
+            cap: self.capabilities(),
+            fsuid: self.user(),
+            fid1: self.fid(),
+            fid2: self.fid(),
+            time: self.number().cast_signed(),
+            ..RecLink::default()
+        }
+    }
+
+    /// An extended attribute is set or removed.
+    fn setxattr(&self) -> RecSetxattr {
+        RecSetxattr {
+            opcode: ReintOp::SETXATTR,
+            cap: self.capabilities(),
+            fsuid: self.user(),
+            fid: self.fid(),
+            valid: Valid(self.bits()),
+            size: self.number() as u32,
+            flags: self.source.below(4) as u32,
+            ..RecSetxattr::default()
+        }
+    }
+
+    /// What a close says of the lock that goes with it.
+    fn close_data(&self) -> CloseData {
+        CloseData {
+            handle: self.lock(),
+            fid: self.fid(),
+            data_version: self.number(),
+            ..CloseData::default()
+        }
+    }
+
+    /// A place in a log.
+    fn llogd_body(&self) -> LlogdBody {
+        LlogdBody {
+            index: self.number() as u32,
+            saved_index: self.number() as u32,
+            length: self.number() as u32,
+            offset: self.number(),
+            ..LlogdBody::default()
+        }
     }
 }
