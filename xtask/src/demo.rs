@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use crate::setup;
-use crate::shell::{self, Outcome, command, program, root};
+use crate::shell::{self, Outcome, Profile, command, program, root};
 
 /// Where the demonstration lives.
 #[derive(Args)]
@@ -20,15 +20,16 @@ pub(crate) struct Options {
 
 pub(crate) fn run(options: &Options) -> Outcome {
     setup::for_mount()?;
-    shell::build_program()?;
+    shell::build_program(Profile::Release)?;
     let home = std::env::var_os("HOME").map_or_else(std::env::temp_dir, PathBuf::from);
     let home = home.join("sheen-demo");
     let dir = options.dir.clone().unwrap_or_else(|| home.join("targets"));
     let mount = options.mount.clone().unwrap_or_else(|| home.join("mnt"));
     let (dir, mount) = (absolute(&dir)?, absolute(&mount)?);
-    up(&dir, &mount)?;
+    let program = program(Profile::Release);
+    up(&program, &dir, &mount)?;
     println!("\nMounted at {}. Try:\n", mount.display());
-    for line in next_steps(&dir, &mount) {
+    for line in next_steps(&program, &dir, &mount) {
         println!("  {line}");
     }
     Ok(())
@@ -38,14 +39,15 @@ pub(crate) fn run(options: &Options) -> Outcome {
 pub(crate) fn check() -> Outcome {
     let folder = root().join("target/e2e").join(format!("demo-{}", std::process::id()));
     let (dir, mount) = (folder.join("targets"), folder.join("mnt"));
-    let typed = up(&dir, &mount).and_then(|()| {
-        let script = next_steps(&dir, &mount).join("\n");
+    let program = program(Profile::Gate);
+    let typed = up(&program, &dir, &mount).and_then(|()| {
+        let script = next_steps(&program, &dir, &mount).join("\n");
         let mut shell = command("sh");
         shell.args(["-exc", &script]);
         shell::run(shell)
     });
     if typed.is_err() {
-        let mut down = command(program());
+        let mut down = command(&program);
         down.args(["down", "--dir"]).arg(&dir);
         // The first error is the one to report.
         let _ = shell::run(down);
@@ -54,18 +56,17 @@ pub(crate) fn check() -> Outcome {
     std::fs::remove_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))
 }
 
-fn up(dir: &Path, mount: &Path) -> Outcome {
+fn up(program: &Path, dir: &Path, mount: &Path) -> Outcome {
     for path in [dir, mount] {
         std::fs::create_dir_all(path).map_err(|error| format!("{}: {error}", path.display()))?;
     }
-    let mut up = command(program());
+    let mut up = command(program);
     up.args(["up", "--osts", "4", "--dir"]).arg(dir).arg("--mount").arg(mount);
     shell::run(up)
 }
 
 /// Lines for a shell. A test types them all, so each one works.
-fn next_steps(dir: &Path, mount: &Path) -> Vec<String> {
-    let program = program();
+fn next_steps(program: &Path, dir: &Path, mount: &Path) -> Vec<String> {
     let bin = program.parent().unwrap_or(Path::new(".")).display();
     let (dir, mnt) = (quote(dir), quote(mount));
     vec![

@@ -12,24 +12,43 @@ pub(crate) fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the root").to_owned()
 }
 
-/// The program under test: `$SHEEN_BIN`, or what `cargo build --release` makes.
-pub(crate) fn program() -> PathBuf {
-    std::env::var_os("SHEEN_BIN").map_or_else(|| released("sheen"), PathBuf::from)
+/// How a program is built.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Profile {
+    /// As users get it: what benchmarks measure.
+    Release,
+    /// As fast but for a few per cent, and built in a third of the time: what tests run.
+    Gate,
 }
 
-/// Where `cargo build --release` puts a program.
-fn released(name: &str) -> PathBuf {
+impl Profile {
+    /// The argument of `cargo build` and `cargo test`, and the folder of what they make.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Release => "release",
+            Self::Gate => "gate",
+        }
+    }
+}
+
+/// `sheen` as `profile` builds it, or `$SHEEN_BIN`.
+pub(crate) fn program(profile: Profile) -> PathBuf {
+    std::env::var_os("SHEEN_BIN").map_or_else(|| built("sheen", profile), PathBuf::from)
+}
+
+/// Where `cargo build` puts a program.
+fn built(name: &str, profile: Profile) -> PathBuf {
     let target =
         std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
-    root().join(target).join("release").join(name)
+    root().join(target).join(profile.name()).join(name)
 }
 
 /// Builds [`program`], unless another one is named.
-pub(crate) fn build_program() -> Outcome {
+pub(crate) fn build_program(profile: Profile) -> Outcome {
     if std::env::var_os("SHEEN_BIN").is_some() {
         return Ok(());
     }
-    run(cargo(&["build", "--release", "--package", "sheen"]))
+    run(cargo(&["build", "--profile", profile.name(), "--package", "sheen"]))
 }
 
 /// Builds the simulator and answers where it is.
@@ -37,12 +56,13 @@ pub(crate) fn build_program() -> Outcome {
 /// And [`program`] with it: each alone, the libraries of both would be built for each, since they ask
 /// for other features of what they stand on.
 pub(crate) fn build_simulator() -> Result<PathBuf, String> {
-    let mut build = cargo(&["build", "--release", "--package", "sheen-sim"]);
+    let profile = Profile::Gate;
+    let mut build = cargo(&["build", "--profile", profile.name(), "--package", "sheen-sim"]);
     if std::env::var_os("SHEEN_BIN").is_none() {
         build.args(["--package", "sheen"]);
     }
     run(build)?;
-    Ok(released("sheen-sim"))
+    Ok(built("sheen-sim", profile))
 }
 
 /// A command in the root folder.

@@ -12,7 +12,7 @@ use clap::Args;
 
 use crate::faults::Faults;
 use crate::halved::Halved;
-use crate::shell::{self, Outcome, cargo, program};
+use crate::shell::{self, Outcome, Profile, cargo, program};
 use crate::{demo, setup, sim, tidy};
 
 /// What to run.
@@ -231,14 +231,14 @@ fn golden(options: &Options) -> Count {
 fn hostile(options: &Options) -> Count {
     // With the programs, which have no test of this name: as in `unit`, nothing is built twice.
     let packages = ["sheen-conformance", "sheen", "sheen-sim"].map(|name| ["--package", name]);
-    let test = ["--release", "--test", "hostile"];
+    let test = ["--profile", Profile::Gate.name(), "--test", "hostile"];
     let mut command = test_command(options, &[packages.as_flattened(), &test].concat());
     command.args(["--nocapture"]).env("SHEEN_TEST_LONG", "1");
     counted(command).unwrap_or_else(|error| Count::of(&Err(error)))
 }
 
 fn e2e(options: &Options) -> Count {
-    let sheen = program();
+    let sheen = program(Profile::Gate);
     if !sheen.is_file() {
         return Count::of(&Err(format!("{}: not built, so not tested", sheen.display())));
     }
@@ -277,7 +277,7 @@ fn tests(options: &Options, arguments: &[&str]) -> Count {
 fn test_command(options: &Options, arguments: &[&str]) -> Command {
     let mut command = shell::with_default_signals(&cargo(&["test", "--no-fail-fast"]));
     command.args(arguments).arg("--").args(options.filter());
-    command.env("SHEEN_BIN", program());
+    command.env("SHEEN_BIN", program(Profile::Gate));
     match options.long {
         true => _ = command.env("SHEEN_TEST_LONG", "1"),
         false if std::env::var_os(INPUTS.0).is_none() => _ = command.env(INPUTS.0, INPUTS.1),

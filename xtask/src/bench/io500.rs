@@ -9,7 +9,7 @@ use clap::Args;
 use super::machine::{commit, load, machine};
 use super::place::{Kind, Place};
 use crate::setup;
-use crate::shell::{self, Outcome, root};
+use crate::shell::{self, Outcome, Profile, root};
 
 /// Seconds of each stonewall of a run that says something.
 const STONEWALL: u32 = 10;
@@ -42,7 +42,7 @@ pub(super) struct Options {
 
 pub(super) fn run(options: &Options) -> Outcome {
     setup::for_mount()?;
-    shell::build_program()?;
+    shell::build_program(Profile::Release)?;
     let folder = options.dir.clone().unwrap_or_else(|| root().join("target/bench"));
     let folder = std::path::absolute(&folder).map_err(|error| error.to_string())?;
     let folder = folder.join(format!("io500-{}", std::process::id()));

@@ -19,7 +19,7 @@ use serde_json::json;
 
 use super::machine::{load, machine};
 use crate::setup;
-use crate::shell::{self, Outcome, root};
+use crate::shell::{self, Outcome, Profile, root};
 use cluster::Cluster;
 pub(super) use work::Job;
 
@@ -74,7 +74,7 @@ struct Amount {
 
 pub(super) fn run(options: &Options) -> Outcome {
     setup::for_mount()?;
-    shell::build_program()?;
+    shell::build_program(Profile::Release)?;
     let folder = options.dir.clone().unwrap_or_else(|| root().join("target/bench"));
     let folder = std::path::absolute(&folder).map_err(|error| error.to_string())?;
     let folder = folder.join(format!("layouts-{}", std::process::id()));

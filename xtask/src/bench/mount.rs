@@ -14,7 +14,7 @@ use clap::Args;
 use super::cost;
 use super::place::{self, Place};
 use crate::setup;
-use crate::shell::{self, Outcome, root};
+use crate::shell::{self, Outcome, Profile, root};
 use load::Act;
 pub(super) use load::Phase;
 use report::{Report, Row};
@@ -44,7 +44,7 @@ pub(super) struct Options {
 
 pub(super) fn run(options: &Options) -> Outcome {
     setup::for_bench()?;
-    shell::build_program()?;
+    shell::build_program(Profile::Release)?;
     let folder = options.dir.clone().unwrap_or_else(|| root().join("target/bench"));
     let folder = folder.join(std::process::id().to_string());
     let outcome = measure(options, &folder);

@@ -7,7 +7,7 @@ use std::process::Child;
 use std::time::Duration;
 
 use super::cost::{self, Cost, Processes};
-use crate::shell::{self, Outcome, command, program};
+use crate::shell::{self, Outcome, Profile, command, program};
 
 /// Nothing of earlier work is left when so long no more was sent than pings.
 const REST: Duration = Duration::from_millis(1500);
@@ -152,7 +152,7 @@ impl Place {
     /// What its processes have spent so far.
     pub(super) fn cost(&self) -> Result<Cost, String> {
         let Some(processes) = self.processes()? else { return Ok(Cost::default()) };
-        let requests = cost::requests(&program(), &self.sockets());
+        let requests = cost::requests(&program(Profile::Release), &self.sockets());
         let (requests, kinds) = requests.unwrap_or_default();
         let mounts = processes.mounts.iter().map(|pid| cost::cpu_seconds(*pid));
         Ok(Cost {
@@ -218,7 +218,7 @@ impl Place {
 
     /// `sheen WORDS` in this file system's surroundings.
     pub(super) fn sheen(&self, words: &[&str]) -> std::process::Command {
-        let mut sheen = command(program());
+        let mut sheen = command(program(Profile::Release));
         sheen.args(words).env("SHEEN_RUN_DIR", self.sockets());
         sheen
     }
