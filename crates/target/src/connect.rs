@@ -16,6 +16,7 @@ use crate::budget::{Account, Limit};
 use crate::export::{Export, ExportInner, ExportState};
 use crate::last_rcvd::{ClientRecord, ReplyRecord, Slot, put_client, remove_client};
 use crate::operations::Leaving;
+use crate::recovery::RecoveryEnded;
 use crate::replies::Replies;
 use crate::store_errno::store_errno;
 use crate::target::Target;
@@ -389,7 +390,7 @@ impl Target {
         agreed.instance = self.instance;
         self.operations.connect(export, &connect.offered, &mut agreed)?;
         let reverse = self.reverse.reverse(connect.from, connect.import, export.uuid(), &agreed);
-        let returns = {
+        let ended = {
             let mut state = export.lock();
             if state.state == ExportState::Gone {
                 return Err(Errno::ENODEV);
@@ -398,6 +399,11 @@ impl Target {
             if state.nid != connect.from || account != Some(connect.account) {
                 self.move_export(connect, export, &mut state)?;
             }
+            let ended = match state.state {
+                // Before the export's state is free: an eviction that comes at once counts it out again.
+                ExportState::Awaited => Some(self.rejoin(connect)?),
+                _ => None,
+            };
             (state.nid, state.is_proven) = (connect.from, connect.is_proven);
             state.is_server = connect.is_server;
             state.conn_cnt = connect.conn_cnt;
@@ -408,18 +414,25 @@ impl Target {
             state.last_request = self.now();
             // What it has seen answered it says again with its first request.
             state.last_xid = Xid(0);
-            (state.state == ExportState::Awaited).then(|| {
-                let replays = self.recovery.is_running();
-                state.state = if replays { ExportState::Replaying } else { ExportState::Full };
-                // Before the export's state is free: an eviction that comes at once counts it out again.
-                self.recovery.client_connected(self.first_replay(connect))
-            })
+            if ended.is_some() {
+                state.state = ExportState::Replaying;
+            }
+            ended
         };
         self.check_history(connect, export);
-        if let Some(ended) = returns {
+        if let Some(ended) = ended {
             self.end_recovery_if(ended);
         }
         Ok(agreed)
+    }
+
+    /// A client of before the restart is back.
+    ///
+    /// # Errors
+    /// [`Errno::ENODEV`] if its time is over and its eviction under way: it tries again, and begins anew. Let in, it
+    /// would replay what other clients no longer wait for, or miss that its locks are gone.
+    fn rejoin(&self, connect: &Connect) -> Result<RecoveryEnded, Errno> {
+        self.recovery.client_connected(self.first_replay(connect)).ok_or(Errno::ENODEV)
     }
 
     /// The first transaction that a client claims it will replay, where that can be.

@@ -31,6 +31,7 @@ use crate::{
 };
 
 mod budgets;
+mod late_return;
 mod logged;
 mod refused;
 mod replays;

@@ -151,16 +151,20 @@ impl Recovery {
         window.deadline
     }
 
-    /// A known client is back. `first` is the first transaction it will replay, if it named it.
-    pub(crate) fn client_connected(&self, first: Option<Transno>) -> RecoveryEnded {
+    /// A known client is back. `first` is the first transaction it will replay, if it named it. `None` if it is
+    /// too late: the end is decided, without a client whose eviction is under way.
+    pub(crate) fn client_connected(&self, first: Option<Transno>) -> Option<RecoveryEnded> {
         let mut window = self.window.lock();
+        if window.ending || !window.is_running() {
+            return None;
+        }
         window.connected += 1;
         window.replaying += 1;
         window.replaying_locks += 1;
         if let Some(first) = first.filter(|first| first.0 > 0) {
             window.next = window.next.min(first);
         }
-        window.advance()
+        Some(window.advance())
     }
 
     /// A client moves from `from` to `to` because it reported so. A replay of it that still waits for its turn
