@@ -410,6 +410,7 @@ impl Target {
             state.last_xid = Xid(0);
             (state.state == ExportState::Awaited).then(|| {
                 let replays = self.recovery.is_running();
+                state.reconnect_delay = self.recovery.elapsed(self.now()).filter(|_| replays);
                 state.state = if replays { ExportState::Replaying } else { ExportState::Full };
                 // Before the export's state is free: an eviction that comes at once counts it out again.
                 self.recovery.client_connected(self.first_replay(connect))

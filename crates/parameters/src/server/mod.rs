@@ -211,14 +211,20 @@ pub fn server_commands(node: &Arc<RpcNode>, running: &[Arc<HostedTarget>]) -> Co
     commands
 }
 
-/// Ends the recovery of the target that the first word names; one that recovers no more is left alone.
+/// Ends the recovery of the target that the first word names, or that of MDTs with it; one that recovers no more is
+/// left alone.
 fn abort_recovery(running: &[Arc<HostedTarget>]) -> sheen_control::Command {
     let (all, handle) = (running.to_vec(), tokio::runtime::Handle::current());
     Box::new(move |words| {
         let name = words.first().map_or("", String::as_str);
         let one = all.iter().find(|one| one.served.target.name() == name);
         let one = one.ok_or_else(|| (Errno::ENODEV, format!("no target {name} here")))?;
-        handle.block_on(one.served.target.abort_recovery());
+        let target = &one.served.target;
+        match words.get(1).map(String::as_str) {
+            None => handle.block_on(target.abort_recovery()),
+            Some("mdt") => handle.block_on(target.abort_recovery_of_mdts()),
+            Some(other) => return Err((Errno::EINVAL, format!("no recovery of '{other}'"))),
+        }
         Ok(String::new())
     })
 }
