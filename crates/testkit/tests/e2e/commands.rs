@@ -60,6 +60,8 @@ fn devices_are_listed_and_one_is_switched_off_and_on() {
         ] {
             ensure(list.contains(wanted), || format!("{wanted}: {list}"))?;
         }
+        let mgcs = list.lines().filter(|line| line.contains(" mgc MGC")).count();
+        ensure(mgcs == 2, || format!("one of the mount and one of the server: {list}"))?;
         let osc = number(cluster, " osc sheen-OST0001-osc-")?;
         for (command, state) in [("deactivate", "INACTIVE"), ("activate", "ACTIVE")] {
             says(cluster, &format!("lctl --device {osc} {command}"), 0, "")?;
