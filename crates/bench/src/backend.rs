@@ -235,7 +235,7 @@ pub fn room<T>(count: u64) -> Result<Vec<T>, String> {
     let mut all = Vec::new();
     let reserved = usize::try_from(count).is_ok_and(|count| all.try_reserve_exact(count).is_ok());
     let bytes = u128::from(count) * size_of::<T>() as u128;
-    if reserved { Ok(all) } else { Err(format!("there is no memory for {bytes} bytes")) }
+    if reserved { Ok(all) } else { Err(format!("not enough memory for {bytes} bytes")) }
 }
 
 /// Memory that begins at a multiple of [`ALIGNMENT`]. Allocated once and zeroed.
@@ -288,7 +288,7 @@ mod tests {
         }
         for length in [1 << 50, u64::MAX] {
             let line = Buffer::new(length).expect_err("a petabyte");
-            assert!(line.starts_with("there is no memory for "), "{line}");
+            assert!(line.starts_with("not enough memory for "), "{line}");
         }
     }
 }

@@ -111,13 +111,13 @@ pub fn refused(benchmark: &str) -> &'static [&'static str] {
 /// How to build the native client, as `--native.*` said.
 #[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
 pub struct Native {
-    /// The file system: MGSNID[:MGSNID...]:/FSNAME; paths are then those below its root
+    /// File system to use: MGSNID[:MGSNID...]:/FSNAME; paths are relative to its root
     #[arg(long = "native.source", value_name = "SOURCE", help_heading = "Native client")]
     pub source: Option<String>,
     /// Port of the servers
     #[arg(long = "native.port", value_name = "PORT", help_heading = "Native client")]
     pub port: Option<u16>,
-    /// Independent clients that the ranks share; more than one needs loopback addresses or --processes
+    /// Number of independent clients that the ranks share; more than one needs loopback addresses or --processes
     #[arg(
         long = "native.clients",
         value_name = "N",
@@ -131,7 +131,7 @@ pub struct Native {
 /// What every benchmark is given: how many ranks, and how they reach the file system.
 #[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
 pub struct Common {
-    /// Ranks: how many work at once (also -np N)
+    /// Number of ranks that work at the same time (also -np N)
     #[arg(
         long,
         visible_alias = "np",
@@ -140,7 +140,7 @@ pub struct Common {
         value_parser = clap::value_parser!(u32).range(1..=65_536)
     )]
     pub ranks: u32,
-    /// Let each rank be a process of its own rather than a thread
+    /// Run each rank as a process instead of a thread
     #[arg(long)]
     pub processes: bool,
     /// How to reach the file system

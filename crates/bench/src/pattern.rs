@@ -37,7 +37,7 @@ impl Packet {
             Some(b'i') => Ok(Self::Incompressible),
             Some(b'r') => Ok(Self::Random),
             _ => Err(format!(
-                "'{name}' is no type of data: offset, incompressible, timestamp, random"
+                "'{name}' is not a type of data: use offset, incompressible, timestamp or random"
             )),
         }
     }

@@ -14,7 +14,7 @@ pub(crate) const MIB: f64 = 1_048_576.0;
 /// # Errors
 /// For anything else, and beyond 2^63.
 pub(crate) fn size(text: &str) -> Result<u64, String> {
-    let wrong = || format!("'{text}' is no size");
+    let wrong = || format!("'{text}' is not a size");
     let (digits, shift) = match text.char_indices().next_back().ok_or_else(wrong)? {
         (_, digit) if digit.is_ascii_digit() => (text, 0),
         (at, unit) => {
@@ -71,7 +71,7 @@ pub(crate) fn timestamp(seconds: i64) -> String {
 /// For anything else.
 pub(crate) fn seed(text: &str) -> Result<u32, String> {
     let signed = || text.parse().map(i32::cast_unsigned);
-    text.parse().or_else(|_| signed()).map_err(|_| format!("'{text}' is no number of 32 bits"))
+    text.parse().or_else(|_| signed()).map_err(|_| format!("'{text}' is not a 32-bit number"))
 }
 
 /// `2026-03-19@17:55`, in UTC: a part of a file's name.

@@ -43,7 +43,8 @@ pub const LLOG_CATLIST: &str = "llog_catlist";
 /// Command of an MGS: `LOG [raw]`: its records as a list of [`LogLine`].
 pub const LLOG_PRINT: &str = "llog_print";
 
-/// Command of a server: ends the recovery of the target of this name now.
+/// Command of a server: `TARGET`: ends the recovery of the target now; `TARGET mdt`: gives up the MDTs that have not
+/// finished it.
 pub const ABORT_RECOVERY: &str = "abort_recovery";
 /// Command of every process: its LNet, a [`Network`].
 pub const NETWORK: &str = "network";

@@ -69,7 +69,7 @@ pub use adopt::adopt;
 pub use check::{Fault, Paths, Report, UsedObject, check, check_all};
 pub use dom::DomLock;
 pub use echo::EchoWorker;
-pub use placement::{LayoutSettings, OstView};
+pub use placement::{LayoutSettings, OstUpdateView, OstView};
 pub use rebuild::{Rebuilt, rebuild, skip_used_objects};
 
 use std::collections::BTreeMap;
@@ -234,6 +234,14 @@ impl Mdt {
     #[must_use]
     pub fn osts(&self) -> Vec<OstView> {
         self.placement.view()
+    }
+
+    /// What changes of this MDT's leave to be done on an OST: objects to destroy, owners to set. Counts them in the store.
+    ///
+    /// # Errors
+    /// [`Errno::ENODEV`] if there is none of that number, and those of the store.
+    pub fn ost_updates(&self, index: u16) -> Result<OstUpdateView, Errno> {
+        self.placement.updates_of(index)
     }
 
     /// Waits until there is an OST more; one that came since the last call counts. For one caller.

@@ -239,6 +239,12 @@ impl Mgs {
         self.state.names()
     }
 
+    /// The version of the table in which clients find restarted targets; 0 if none has started.
+    #[must_use]
+    pub fn nid_table_version(&self, fsname: &str) -> u64 {
+        self.state.table(fsname, |table| table.version()).unwrap_or(0)
+    }
+
     /// The targets and parameters of a file system, parameters of `set_param -P` included; `None`
     /// if it is not known.
     #[must_use]

@@ -15,6 +15,7 @@ use sheen_wire::lnet::Portal;
 use super::folder::{Folder, Number};
 use super::mount::{MountState, device_type};
 use super::text::Since;
+use super::timing::HasTimes;
 use super::{data, features, imports, locks, tables, timing, values};
 use sheen_control::api::{Kind, Target};
 
@@ -49,16 +50,6 @@ impl Device {
         self.state.node.import_of(&self.uuid)
     }
 
-    /// The times that its connection has of its own.
-    pub(super) fn own_times(&self) -> Option<OwnTimes> {
-        self.report().map(|report| report.own_times)
-    }
-
-    /// Sets them.
-    pub(super) fn set_own_times(&self, times: OwnTimes) {
-        self.state.node.set_own_times(&self.uuid, times);
-    }
-
     /// The text that `read` makes of the import as it is now; empty if there is none.
     fn with_report(&self, read: impl Fn(&ImportReport) -> String) -> String {
         self.report().map_or_else(String::new, |report| read(&report))
@@ -88,6 +79,16 @@ impl Device {
         let now = self.report().map_or([0; 12], |report| imports::metadata_counts(&report));
         *self.metadata.before.lock() = now;
         self.metadata.since.restart();
+    }
+}
+
+impl HasTimes for Device {
+    fn own_times(&self) -> Option<OwnTimes> {
+        self.report().map(|report| report.own_times)
+    }
+
+    fn set_own_times(&self, times: OwnTimes) {
+        self.state.node.set_own_times(&self.uuid, times);
     }
 }
 

@@ -7,7 +7,6 @@ use sheen_node::rpc::RpcNode;
 use sheen_rpc::{OwnTimes, Time};
 use sheen_types::{Errno, Uuid};
 
-use super::device::Device;
 use super::folder::Folder;
 use super::values;
 
@@ -39,8 +38,16 @@ pub(super) fn add(tree: &Tree, node: &Arc<RpcNode>, changed: impl Fn() + Send + 
     }
 }
 
+/// A connection with times of its own.
+pub(super) trait HasTimes: Send + Sync + 'static {
+    /// These times; `None` if there is no connection.
+    fn own_times(&self) -> Option<OwnTimes>;
+    /// Sets them.
+    fn set_own_times(&self, times: OwnTimes);
+}
+
 /// Adds those of one device; 0 stands for what the process has.
-pub(super) fn add_own(folder: &Folder<'_>, device: &Arc<Device>) {
+pub(super) fn add_own<T: HasTimes>(folder: &Folder<'_>, device: &Arc<T>) {
     type Field = (&'static str, fn(&mut OwnTimes) -> &mut u32);
     let fields: [Field; 3] = [
         ("at_min", |times| &mut times.at_min),

@@ -12,7 +12,7 @@ use sheen_tools::output::{Fault, errno_of, line};
 /// Write manual pages of all tools into a directory, for man -l or MANPATH
 #[derive(Args)]
 pub(crate) struct Pages {
-    /// Directory, made if it is absent; pages of section 1 lie in man1 below it
+    /// Directory, created if it does not exist; the pages go into its subdirectory man1
     #[arg(value_name = "DIR")]
     directory: PathBuf,
 }

@@ -99,7 +99,7 @@ impl fmt::Display for DiskError {
             Self::AlreadyFormatted(path) => {
                 write!(
                     out,
-                    "{} is formatted already: reformat to lose what it holds",
+                    "{} is already formatted: reformatting it erases what it holds",
                     path.display()
                 )
             }

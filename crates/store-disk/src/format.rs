@@ -79,9 +79,7 @@ impl Config {
                 Ok(_) => {
                     format!("put its copy in its place (cp {} {})", copy.display(), path.display())
                 }
-                Err(_) => {
-                    "restore it from a backup, or have it made again (`sheen salvage`)".to_owned()
-                }
+                Err(_) => "restore it from a backup, or rebuild it (`sheen salvage`)".to_owned(),
             };
             DiskError::Damaged { path, why: format!("{why}: {way_out}") }
         })
@@ -98,7 +96,9 @@ impl Config {
         };
         match Self::read(&dir.join(COPY), false) {
             Ok(config) => (config, Some(format!("{why}; its copy is taken"))),
-            Err(_) => (otherwise.clone(), Some(format!("{why}, and so is its copy; made again"))),
+            Err(_) => {
+                (otherwise.clone(), Some(format!("{why}, and so is its copy; it was recreated")))
+            }
         }
     }
 

@@ -415,6 +415,7 @@ impl Target {
             // What it has seen answered it says again with its first request.
             state.last_xid = Xid(0);
             if ended.is_some() {
+                state.reconnect_delay = self.recovery.elapsed(self.now());
                 state.state = ExportState::Replaying;
             }
             ended

@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 use sheen_rpc::Channel;
@@ -64,6 +65,8 @@ pub(crate) struct ExportInner {
     /// More was reported to it as durable than there is.
     pub(crate) knows_more: bool,
     pub(crate) last_request: Instant,
+    /// How long after the begin of recovery it was back.
+    pub(crate) reconnect_delay: Option<Duration>,
     /// Answers that the client may ask for again, one per slot.
     pub(crate) replies: Replies,
     /// The highest tag that the client may use: it has agreed on as many changes at once.
@@ -95,6 +98,7 @@ impl Export {
             is_server: false,
             knows_more: false,
             last_request: Instant(0),
+            reconnect_delay: None,
             replies: Replies::default(),
             tag_max: 0,
             applying: 0,
@@ -130,6 +134,12 @@ impl Export {
     #[must_use]
     pub fn is_server(&self) -> bool {
         self.is_local() || self.state.lock().is_server
+    }
+
+    /// How long after the begin of recovery the client was back; `None` if it was not awaited, or is not back.
+    #[must_use]
+    pub fn reconnect_delay(&self) -> Option<Duration> {
+        self.state.lock().reconnect_delay
     }
 
     /// What the role has counted for this client.

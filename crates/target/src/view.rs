@@ -1,5 +1,6 @@
 //! What operators see of a target: plain values for the parameter tree.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use sheen_ldlm::server::Gauges;
@@ -7,7 +8,7 @@ use sheen_types::{Errno, Instant, Nid, ObdHandle, Samples, Transno, Uuid};
 use sheen_wire::connect::ObdConnectData;
 use sheen_wire::lnet::Portal;
 
-use crate::export::ExportState;
+use crate::export::{Export, ExportState};
 use crate::jobs::JobView;
 use crate::recovery::{RecoveryStatus, RecoveryView};
 use crate::stats::TargetStats;
@@ -102,6 +103,16 @@ impl Target {
     #[must_use]
     pub(crate) fn stats(&self) -> TargetStats {
         self.stats.snapshot()
+    }
+
+    /// The clients of before the restart that are not back, in the order of their UUIDs.
+    #[must_use]
+    pub fn stale_clients(&self) -> Vec<Uuid> {
+        let awaited = |export: &Arc<Export>| export.state() == ExportState::Awaited;
+        let mut stale: Vec<Uuid> =
+            self.exports().iter().filter(|it| awaited(it)).map(|it| it.uuid().clone()).collect();
+        stale.sort();
+        stale
     }
 
     /// Clients evicted since the start.

@@ -8,7 +8,7 @@ use sheen_conformance::dump::{Detail, dump_file};
 
 use crate::output::Fault;
 
-/// Show the Lustre messages of a packet capture
+/// Show the Lustre messages in a packet capture
 #[derive(Args)]
 pub struct Dump {
     /// Show each structure with all its fields

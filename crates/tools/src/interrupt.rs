@@ -28,7 +28,8 @@ pub fn interrupted_code() -> u8 {
 /// From now on the first signal sets the returned flag, and the second ends the program at once.
 #[expect(clippy::disallowed_methods, reason = "a host: signals have a thread of their own")]
 pub fn listen() -> Result<&'static AtomicBool, Fault> {
-    let fault = |error| Fault { code: FAILED_CODE, text: format!("sheen: no signals: {error}") };
+    let fault =
+        |error| Fault { code: FAILED_CODE, text: format!("sheen: cannot handle signals: {error}") };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build();
     let runtime = runtime.map_err(fault)?;
     let inside = runtime.enter();

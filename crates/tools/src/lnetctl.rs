@@ -51,10 +51,10 @@ enum NetCommand {
 /// Options of `net show`.
 #[derive(Args)]
 struct NetShow {
-    /// Only this network, as tcp
+    /// Only this network, for example tcp
     #[arg(short, long, value_name = "NET")]
     net: Option<String>,
-    /// Show counts; from 2 on those of each kind of message
+    /// Show statistics; from level 2 on also for each kind of message
     #[arg(short, long, value_name = "LEVEL", num_args = 0..=1, default_missing_value = "1")]
     verbose: Option<u8>,
 }
@@ -77,7 +77,7 @@ struct PeerShow {
 
 #[derive(Subcommand)]
 enum StatsCommand {
-    /// Show the counts of all networks
+    /// Show the statistics of all networks
     Show,
 }
 

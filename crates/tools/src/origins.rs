@@ -90,7 +90,7 @@ pub(crate) fn choose_directory(tool: &str, dir: &Path) -> Result<(), Fault> {
     let home = served
         .or_else(|| recorded(&full))
         .filter(|home| origins.iter().any(|origin| home.is(&Home::of(origin))));
-    choose(home.ok_or_else(|| fault(Errno::ENODEV, "no file system of it runs here"))?);
+    choose(home.ok_or_else(|| fault(Errno::ENODEV, "no file system in it is running"))?);
     Ok(())
 }
 

@@ -79,6 +79,6 @@ fn outcome(texts: Vec<String>, failure: Option<Failure>) -> Result<Vec<String>, 
     match failure {
         _ if !texts.is_empty() => Ok(texts),
         Some(failure) => Err(failure),
-        None => Err((Errno::ENODEV, "no process of Sheen on this machine does that".to_owned())),
+        None => Err((Errno::ENODEV, "no Sheen process on this machine does that".to_owned())),
     }
 }

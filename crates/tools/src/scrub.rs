@@ -26,7 +26,7 @@ const MIB: u64 = 1 << 20;
 /// Verify the data of running targets: presence, length and checksums
 #[derive(Args)]
 pub struct Scrub {
-    /// Targets, as `lustre-OST0000` [default: all of this machine, or of --dir]
+    /// Targets, for example `lustre-OST0000` [default: all on this machine, or in --dir]
     #[arg(value_name = "TARGET")]
     targets: Vec<String>,
     /// Only targets of the file system in this directory, as for `sheen up`
@@ -111,7 +111,7 @@ fn places(options: &Scrub) -> Result<Vec<Place>, Fault> {
     }
     let missing = options.targets.iter().find(|name| !found.contains_key(*name));
     let none = match (missing, &options.dir) {
-        (Some(name), _) => format!("scrub: no target {name} runs here"),
+        (Some(name), _) => format!("scrub: target {name} is not running on this machine"),
         (None, Some(dir)) if owner_of_run(dir).is_some() => {
             let (dir, uid) = (dir.display(), owner_of_run(dir).unwrap_or_default());
             format!(
@@ -120,9 +120,9 @@ fn places(options: &Scrub) -> Result<Vec<Place>, Fault> {
         }
         (None, Some(dir)) => {
             let dir = dir.display();
-            format!("scrub: no server of {dir} runs: start it (sheen up --dir {dir})")
+            format!("scrub: the server of {dir} is not running: start it (sheen up --dir {dir})")
         }
-        (None, None) => "scrub: no target runs on this machine".to_owned(),
+        (None, None) => "scrub: no target is running on this machine".to_owned(),
     };
     match missing.is_some() || found.is_empty() {
         true => Err(Fault::new(Errno::ENODEV, none)),

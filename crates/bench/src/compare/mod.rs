@@ -29,15 +29,15 @@ use target::ComparedFs;
 /// Targets of one comparison: as many as plots have colors.
 const TARGETS_MAX: usize = crate::plot::COLORS.len();
 
-/// Run one benchmark on several file systems in turn, and compare what they reach
+/// Run one benchmark on several file systems in turn, and compare the results
 #[derive(Args, Clone, Debug)]
 #[command(disable_version_flag = true)]
 pub(crate) struct Options {
-    /// A file system by a name of yours: a directory on it, or native:MGSNID[:MGSNID...]:/FSNAME[/DIR]; the first is
-    /// what the rest is compared with
+    /// File system to compare, under a name of your choice: a directory on it, or
+    /// native:MGSNID[:MGSNID...]:/FSNAME[/DIR]; each further one is compared with the first
     #[arg(long = "target", value_name = "NAME=PLACE", required = true)]
     targets: Vec<String>,
-    /// How often to run it on each
+    /// Number of times to run it on each
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
     /// Write all that was measured to this file
@@ -52,10 +52,10 @@ pub(crate) struct Options {
     /// Port of the servers of native targets
     #[arg(long = "native.port", value_name = "PORT")]
     port: Option<u16>,
-    /// Independent clients that the ranks share on native targets
+    /// Number of independent clients that the ranks share on native targets
     #[arg(long = "native.clients", value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     clients: u16,
-    /// The benchmark and its options: mdtest, ior or io500, without those that say where
+    /// Benchmark and its options: mdtest, ior or io500, without those for the place to work in
     #[arg(value_name = "BENCHMARK", last = true, required = true)]
     words: Vec<String>,
 }
@@ -104,11 +104,11 @@ fn targets(options: &Options) -> Result<Vec<ComparedFs>, String> {
         options.targets.iter().map(|text| ComparedFs::parse(text, options.port, options.clients));
     let all = all.collect::<Result<Vec<_>, _>>()?;
     if !(2..=TARGETS_MAX).contains(&all.len()) {
-        return Err(format!("--target: a comparison has 2 to {TARGETS_MAX} targets"));
+        return Err(format!("--target: a comparison needs 2 to {TARGETS_MAX} targets"));
     }
     for (number, target) in all.iter().enumerate() {
         if all[..number].iter().any(|other| other.name == target.name) {
-            return Err(format!("--target: two are called '{}'", target.name));
+            return Err(format!("--target: two are named '{}'", target.name));
         }
     }
     Ok(all)

@@ -61,7 +61,9 @@ impl Workload {
             source.and_then(|all| all.value_source(id)) == Some(ValueSource::CommandLine)
         };
         match PLACES.iter().find(|(id, _)| given(id)) {
-            Some((_, option)) => Err(format!("option '{option}' says where, and so does --target")),
+            Some((_, option)) => {
+                Err(format!("option '{option}' says where to work, and so does --target"))
+            }
             None => Ok(Self { words: words.to_vec(), results: results() }),
         }
     }

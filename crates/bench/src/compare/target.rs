@@ -45,7 +45,11 @@ impl ComparedFs {
         let Some(place) = place.strip_prefix("native:") else {
             // What mdtest and IOR take for several places, and what would not be one word of io500's lines.
             let odd = place.is_empty() || place.contains(['@', ' ']);
-            return if odd { Err(wrong("no directory that can be worked in")) } else { Ok(target) };
+            return if odd {
+                Err(wrong("not a directory that can be worked in"))
+            } else {
+                Ok(target)
+            };
         };
         let at = place.find(":/").ok_or_else(|| wrong("not native:MGSNID:/FSNAME"))?;
         let behind = place[at + 2..].trim_end_matches('/');

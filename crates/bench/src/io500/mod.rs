@@ -56,25 +56,25 @@ pub(crate) struct Options {
     /// Ranks, and the way to the file system
     #[command(flatten)]
     common: Common,
-    /// About two minutes: stonewalls of 10 seconds. No valid run
+    /// Take about two minutes, with stonewalls of 10 seconds; not a valid run
     #[arg(long)]
     quick: bool,
-    /// Seconds of each stonewall; a valid run has 300
+    /// Seconds of each stonewall; a valid run needs 300
     #[arg(long, value_name = "SECONDS")]
     stonewall: Option<u32>,
-    /// Where to work, whatever the ini file says
+    /// Directory for data, instead of the one in the ini file
     #[arg(long, value_name = "DIR")]
     datadir: Option<String>,
-    /// Where results go, whatever the ini file says
+    /// Directory for results, instead of the one in the ini file
     #[arg(long, value_name = "DIR")]
     resultdir: Option<String>,
-    /// Name of the directories for data and results
+    /// Name of the subdirectories for data and results
     #[arg(long, value_name = "NAME")]
     timestamp: Option<String>,
-    /// Which phases: those of a standard run, or all
+    /// Phases to run: those of a standard run, or all
     #[arg(long, value_parser = ["standard", "extended"], default_value = "standard")]
     mode: String,
-    /// Compute the configuration's hash, and run nothing
+    /// Print the hash of the configuration and exit
     #[arg(long)]
     config_hash: bool,
     /// Write phases and score to this file, as JSON

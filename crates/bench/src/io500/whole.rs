@@ -60,7 +60,7 @@ impl Whole<'_> {
                 Err(Errno::ENOENT) => {}
                 Err(errno) => return Err(Ended::Failed(failed("work in", &path, errno))),
                 Ok(_) => {
-                    let line = format!("{path} is there already: use another --datadir");
+                    let line = format!("{path} already exists: use another --datadir");
                     return Err(Ended::Failed(line));
                 }
             }

@@ -269,7 +269,7 @@ impl Part<'_, '_> {
             let mut found = 0;
             if self.rank.number == 0 {
                 let text = std::fs::read_to_string(path).unwrap_or_default();
-                let line = || format!("{path} holds no number of transfers");
+                let line = || format!("{path} does not hold a number of transfers");
                 found = text.trim().parse().map_err(|_| line())?;
             }
             self.iterations = self.rank.broadcast(found)?;

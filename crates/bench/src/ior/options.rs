@@ -35,25 +35,25 @@ pub(crate) struct Options {
     /// Ranks, and the way to the file system
     #[command(flatten)]
     pub common: Common,
-    /// A number of yours for the summary
+    /// Reference number, shown in the summary
     #[arg(short = 'A', value_name = "N", default_value_t = 0)]
     reference: i64,
-    /// Bytes that a rank writes in a row (8, 4k, 2m, 1g)
+    /// Block size: contiguous bytes that a rank writes (8, 4k, 2m, 1g)
     #[arg(short = 'b', value_name = "SIZE", default_value = "1m", value_parser = size)]
     block: u64,
-    /// O_DIRECT
+    /// Use O_DIRECT
     #[arg(short = 'B', visible_alias = "posix.odirect", long = "odirect")]
     direct: bool,
-    /// All ranks or none stop at a stonewall
+    /// At a stonewall stop all ranks or none
     #[arg(short = 'c', long = "collective")]
     collective: bool,
-    /// Read what the rank -Q nodes further has written
+    /// Read what the rank -Q nodes away has written
     #[arg(short = 'C', action = ArgAction::Count)]
     reorder: u8,
     /// Seconds to wait before each access
     #[arg(short = 'd', value_name = "SECONDS", default_value_t = 0)]
     delay: u32,
-    /// Stonewall: seconds after which to stop writing or reading
+    /// Stonewall: stop writing or reading after this many seconds
     #[arg(short = 'D', value_name = "SECONDS", default_value_t = 0)]
     deadline: u32,
     /// fsync after writing
@@ -62,48 +62,48 @@ pub(crate) struct Options {
     /// Keep an existing file and write into it
     #[arg(short = 'E')]
     existing_file: bool,
-    /// File with a script of tests
+    /// Script file with tests to run
     #[arg(short = 'f', value_name = "FILE")]
     script: Option<String>,
-    /// A file for each rank
+    /// One file per rank
     #[arg(short = 'F')]
     file_per_rank: bool,
-    /// Barriers between open, transfers and close
+    /// Use barriers between open, transfers and close
     #[arg(short = 'g')]
     barriers: bool,
-    /// Seed of the data; the time unless given
+    /// Seed of the data; 0 for the time of the run
     #[arg(short = 'G', value_name = "N", default_value_t = 0, allow_negative_numbers = true, value_parser = crate::text::seed)]
     signature: u32,
-    /// Repetitions
+    /// Number of repetitions
     #[arg(short = 'i', value_name = "N", default_value_t = 1)]
     repetitions: u32,
-    /// Report ranks so many seconds from the mean
+    /// Report ranks that are more than this many seconds off the mean
     #[arg(short = 'j', value_name = "SECONDS", default_value_t = 0)]
     outlier: u32,
     /// Keep the files
     #[arg(short = 'k')]
     keep: bool,
-    /// Keep files with wrong data
+    /// Keep files in which wrong data was found
     #[arg(short = 'K')]
     keep_with_error: bool,
-    /// What is written: offset, incompressible, timestamp or random
+    /// Type of the data: offset, incompressible, timestamp or random
     #[arg(short = 'l', long = "dataPacketType", value_name = "TYPE", default_value = "t", value_parser = Packet::named)]
     packet: Packet,
-    /// Another file for each repetition
+    /// Use a different file for each repetition
     #[arg(short = 'm')]
     multi_file: bool,
-    /// Ranks that take part
+    /// Number of ranks that take part; 0 for all
     #[arg(short = 'N', value_name = "N", default_value_t = 0)]
     tasks: usize,
-    /// The file; with -F several, one behind the other for each rank, are separated by '@'
+    /// File name; with -F several, separated by '@', are given to the ranks in turn
     #[arg(short = 'o', value_name = "FILE", default_value = "testFile")]
     file: String,
     /// Directives NAME=VALUE[,NAME=VALUE...]: summaryFormat=[default,JSON,CSV], summaryFile=FILE,
     /// stoneWallingWearOut=1, stoneWallingWearOutIterations=N, stoneWallingStatusFile=FILE,
-    /// minTimeDuration=SECONDS, numTasksOnNode0=N, interIODelay=MICROSECONDS, and all that have letters
+    /// minTimeDuration=SECONDS, numTasksOnNode0=N, interIODelay=MICROSECONDS, and those that are also options
     #[arg(short = 'O', value_name = "DIRECTIVES")]
     directives: Vec<String>,
-    /// With -C: nodes to shift by; with -Z: at least so many
+    /// With -C, number of nodes to shift by; with -Z, the least number
     #[arg(short = 'Q', value_name = "N", default_value_t = 1)]
     node_offset: i64,
     /// Read
@@ -112,19 +112,19 @@ pub(crate) struct Options {
     /// Verify what is read; needs -G for what an earlier run wrote
     #[arg(short = 'R')]
     check_read: bool,
-    /// Segments: how often each rank's block is repeated
+    /// Number of segments: how many times each rank's block is repeated
     #[arg(short = 's', value_name = "N", default_value = "1", value_parser = size)]
     segments: u64,
-    /// Bytes of a transfer
+    /// Transfer size in bytes
     #[arg(short = 't', value_name = "SIZE", default_value = "256k", value_parser = size)]
     transfer: u64,
-    /// Minutes after which no repetition begins
+    /// Start no further repetition after this many minutes; 0 for no limit
     #[arg(short = 'T', value_name = "MINUTES", default_value_t = 0)]
     max_minutes: u32,
-    /// A directory for each rank's file
+    /// Put each rank's file into a directory of its own
     #[arg(short = 'u')]
     unique_directory: bool,
-    /// Report more, each time more
+    /// Increase verbosity; may be repeated
     #[arg(short = 'v', action = ArgAction::Count)]
     verbose: u8,
     /// Write
@@ -133,22 +133,22 @@ pub(crate) struct Options {
     /// Verify what was written by reading it back
     #[arg(short = 'W')]
     check_write: bool,
-    /// Do not go on with a transfer that was cut short
+    /// Do not continue a transfer that was cut short
     #[arg(short = 'x')]
     single_attempt: bool,
-    /// Seed of -Z; negative for another order each time
+    /// Seed of -Z; negative for a different order each time
     #[arg(short = 'X', value_name = "SEED", default_value_t = 0, allow_negative_numbers = true)]
     reorder_seed: i64,
     /// fsync after each write
     #[arg(short = 'Y')]
     fsync_per_write: bool,
-    /// The transfers of a block in another order; twice: any blocks
+    /// Transfers in random order within each block; given twice, over all blocks
     #[arg(short = 'z', action = ArgAction::Count)]
     random_offset: u8,
     /// Seed of -z
     #[arg(long = "random-offset-seed", value_name = "SEED")]
     random_seed: Option<u32>,
-    /// Read what any rank has written; twice: each that of another
+    /// Read what a random rank has written; given twice, a different one for each rank
     #[arg(short = 'Z', action = ArgAction::Count)]
     reorder_random: u8,
 }

@@ -155,7 +155,7 @@ impl Default for Params {
 }
 
 fn number<T: FromStr>(name: &str, text: &str) -> Result<T, String> {
-    text.parse().map_err(|_| format!("'{text}' is no value for {name}"))
+    text.parse().map_err(|_| format!("'{text}' is not a value for {name}"))
 }
 
 fn truth(name: &str, text: &str) -> Result<bool, String> {
@@ -172,7 +172,7 @@ impl Params {
         for directive in line.split(',').map(str::trim).filter(|text| !text.is_empty()) {
             let (name, value) = directive
                 .split_once('=')
-                .ok_or_else(|| format!("'{directive}' is no NAME=VALUE"))?;
+                .ok_or_else(|| format!("'{directive}' is not NAME=VALUE"))?;
             self.set(name.trim(), value.trim())?;
         }
         Ok(())
@@ -183,7 +183,7 @@ impl Params {
         match name.to_ascii_lowercase().as_str() {
             "api" => {
                 self.api = <Api as clap::ValueEnum>::from_str(value, true)
-                    .map_err(|_| format!("'{value}' is no API: POSIX, NATIVE"))?;
+                    .map_err(|_| format!("'{value}' is not an API: use POSIX or NATIVE"))?;
             }
             "refnum" => self.reference = number(name, value)?,
             "testfile" => self.file = value.to_owned(),
@@ -243,7 +243,11 @@ impl Params {
                     "default" => Format::Default,
                     "json" => Format::Json,
                     "csv" => Format::Csv,
-                    _ => return Err(format!("'{value}' is no summaryFormat: default, JSON, CSV")),
+                    _ => {
+                        return Err(format!(
+                            "'{value}' is not a summaryFormat: use default, JSON or CSV"
+                        ));
+                    }
                 };
             }
             other if REFUSED.contains(&other) => {

@@ -300,7 +300,7 @@ fn more_memory_than_there_is_ends_the_run_in_a_line_and_leaves_nothing() {
         let (folder, counting) = (Folder::new("memory"), Counting::default());
         let (ended, _) = run(&folder, words, &counting);
         let Err(Ended::Failed(line)) = ended else { panic!("{words}: {ended:?}") };
-        assert!(line.starts_with("there is no memory for "), "{words}: {line}");
+        assert!(line.starts_with("not enough memory for "), "{words}: {line}");
         assert_eq!(tree(&folder.path("")).len(), 0, "{words}");
     }
 }

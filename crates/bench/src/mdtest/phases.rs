@@ -440,7 +440,8 @@ impl<'r> Part<'r, '_> {
         if self.rank.number == 0 {
             let text = std::fs::read_to_string(path).unwrap_or_default();
             let items = text.trim().parse().ok().filter(|items| *items <= self.plan.items);
-            let line = || format!("{path} holds no number of items up to {}", self.plan.items);
+            let line =
+                || format!("{path} does not hold a number of items up to {}", self.plan.items);
             given = items.ok_or_else(|| Ended::Failed(line()))?;
         }
         let items = self.rank.broadcast(given)?;

@@ -66,7 +66,8 @@ pub(crate) fn processes<J: Job>(
     watch: Watch,
     job: &J,
 ) -> Result<J::Answer, Ended> {
-    let program = std::env::current_exe().map_err(|error| format!("no program: {error}"))?;
+    let program = std::env::current_exe()
+        .map_err(|error| format!("cannot find the program to start ranks with: {error}"))?;
     let meeting = Meeting::new(size, watch.stop);
     let progress = Progress::new(1, size, watch.meter);
     let mut children = Vec::new();
@@ -107,7 +108,7 @@ fn spawn(
 /// Sits in a child's place.
 fn serve(mut seat: Seat, mut child: Child, mut stream: UnixStream, meter: Option<&Meter>) {
     let (meeting, number) = (seat.meeting, seat.number);
-    let gone = |error: io::Error| Ended::Failed(format!("rank {number} has gone: {error}"));
+    let gone = |error: io::Error| Ended::Failed(format!("rank {number} is gone: {error}"));
     let ended = loop {
         if let Some(ended) = wait(meeting, &stream) {
             break Some(ended);
@@ -169,7 +170,7 @@ pub(crate) fn child<J: Job>(
     stop: &AtomicBool,
     job: &J,
 ) -> Result<J::Answer, Ended> {
-    let own = |error: io::Error| Ended::Failed(format!("no way to rank 0: {error}"));
+    let own = |error: io::Error| Ended::Failed(format!("cannot connect to rank 0: {error}"));
     let input = io::stdin().as_fd().try_clone_to_owned().map_err(own)?;
     let mut stream = UnixStream::from(input);
     let progress = Progress::new(1, 1, None);

@@ -39,7 +39,7 @@ pub(crate) struct Options {
     /// Number of the first file of each directory [default: 2]
     #[arg(long = "start_number", alias = "start-number", value_name = "N")]
     start_number: Option<u64>,
-    /// Layer to load; there is mdd only [default: mdd]
+    /// Layer to load: only mdd [default: mdd]
     #[arg(long, value_name = "LAYER")]
     layer: Option<String>,
 }
@@ -64,7 +64,7 @@ fn test_named(name: &str) -> Result<MetadataTest, String> {
         "md_getattr" => MetadataTest::Getattr,
         "setxattr" => MetadataTest::Setxattr,
         "destroy" => MetadataTest::Destroy,
-        other => return Err(format!("tests_str: there is no test '{other}'")),
+        other => return Err(format!("tests_str: unknown test '{other}'")),
     })
 }
 
@@ -94,7 +94,7 @@ impl Settings {
         // With fewer threads than directories the script tests nothing.
         let threads: Vec<u32> = threads.into_iter().filter(|count| *count >= directories).collect();
         let Some(most) = threads.last() else {
-            return Err(format!("dir_count ({directories}) is above all numbers of threads"));
+            return Err(format!("dir_count ({directories}) is greater than any number of threads"));
         };
         if directories == 0 {
             return Err("dir_count must be at least 1".to_owned());

@@ -82,7 +82,7 @@ pub(crate) struct Common {
     /// Directory for the files with results [default: /tmp]
     #[arg(long = "rslt_loc", alias = "rslt-loc", value_name = "DIR")]
     pub place: Option<String>,
-    /// Path to which .summary and .detail are added [default: date, time and host below rslt_loc]
+    /// Path to which .summary and .detail are appended [default: date, time and host below rslt_loc]
     #[arg(long = "rslt", value_name = "PREFIX")]
     pub prefix: Option<String>,
 }
@@ -102,7 +102,7 @@ fn setting<T: FromStr + Clone>(
     }
     match variable(name).filter(|text| !text.is_empty()) {
         None => Ok(usual),
-        Some(text) => text.trim().parse().map_err(|_| format!("{name}={text}: no such number")),
+        Some(text) => text.trim().parse().map_err(|_| format!("{name}={text}: not a valid number")),
     }
 }
 
@@ -124,10 +124,10 @@ fn doubling(name: &str, low: u32, high: u32, most: u32) -> Result<Vec<u32>, Stri
         return Err(format!("{name}lo must be at least 1"));
     }
     if low > high {
-        return Err(format!("{name}lo ({low}) is above {name}hi ({high})"));
+        return Err(format!("{name}lo ({low}) is greater than {name}hi ({high})"));
     }
     if high > most {
-        return Err(format!("{name}hi ({high}) is above {most}"));
+        return Err(format!("{name}hi ({high}) is greater than {most}"));
     }
     let double = |value: &u32| value.checked_mul(2).filter(|next| *next <= high);
     Ok(std::iter::successors(Some(low), double).collect())
@@ -158,12 +158,12 @@ fn targets(
             None => word,
         };
         if !name.contains(what) {
-            return Err(format!("{name} is no {what}"));
+            return Err(format!("{name} is not an {what}"));
         }
         names.push(name.to_owned());
     }
     match names.is_empty() {
-        true => Err("targets names none".to_owned()),
+        true => Err("targets is empty".to_owned()),
         false => Ok(names),
     }
 }

@@ -39,13 +39,13 @@ pub(crate) struct Options {
     /// Objects on each OST to end with; they double [default: 16]
     #[arg(long, value_name = "N")]
     nobjhi: Option<u32>,
-    /// What to load; there is disk only [default: disk]
+    /// What to load: disk [default: disk]
     #[arg(long, value_name = "CASE")]
     case: Option<String>,
-    /// 1 to stamp what is written and look for the stamps in what is read [default: 0]
+    /// 1 to verify the data: stamp what is written and check the stamps in what is read [default: 0]
     #[arg(long, value_name = "0|1")]
     verify: Option<u8>,
-    /// 1 to end the time of a write test when its bytes are on the disk, not with the OST's answers
+    /// 1 to time a write test until its data is on disk, not until the OSTs have answered
     /// [default: 0]
     #[arg(long, value_name = "0|1")]
     sync: Option<u8>,
@@ -87,7 +87,7 @@ impl Settings {
         if let Some(case) = case.filter(|case| case != "disk") {
             return Err(match case.as_str() {
                 "network" | "netdisk" => format!("case={case} is not supported by Sheen yet"),
-                other => format!("case={other}: there are disk, network and netdisk"),
+                other => format!("case={other}: must be disk, network or netdisk"),
             });
         }
         let number = |option: Option<&u32>, name, usual| setting(option, variable, name, usual);
@@ -122,7 +122,7 @@ fn test_named(name: &str) -> Result<(String, bool), String> {
         "write" | "rewrite" | "rewrite_again" | "read" | "reread" => {
             Ok((name.to_owned(), name.contains("write")))
         }
-        other => Err(format!("tests_str: there is no test '{other}'")),
+        other => Err(format!("tests_str: unknown test '{other}'")),
     }
 }
 
@@ -150,7 +150,9 @@ fn rows(
         }
     }
     match rows.is_empty() {
-        true => Err("no number of threads is a multiple of a number of objects".to_owned()),
+        true => {
+            Err("none of the numbers of threads is a multiple of a number of objects".to_owned())
+        }
         false => Ok(rows),
     }
 }

@@ -34,7 +34,7 @@ impl Devices for Fake {
 
     fn attach(&self, target: &str) -> Result<Box<dyn Device>, String> {
         match target.ends_with("9") {
-            true => Err(format!("no target {target} runs on this machine")),
+            true => Err(format!("target {target} is not running on this machine")),
             false => Ok(Box::new(self.clone())),
         }
     }
@@ -191,18 +191,18 @@ fn a_signal_in_any_test_ends_the_survey_there_and_gives_all_targets_up() {
 #[test]
 fn wrong_settings_are_reported_in_a_line() {
     for (is_mds, environment, wanted) in [
-        (true, "thrlo=8;thrhi=4", "thrlo (8) is above thrhi (4)"),
+        (true, "thrlo=8;thrhi=4", "thrlo (8) is greater than thrhi (4)"),
         (true, "thrlo=0", "thrlo must be at least 1"),
-        (true, "thrhi=5000", "thrhi (5000) is above 4096"),
-        (true, "thrhi=x", "thrhi=x: no such number"),
-        (true, "dir_count=64", "dir_count (64) is above all numbers of threads"),
+        (true, "thrhi=5000", "thrhi (5000) is greater than 4096"),
+        (true, "thrhi=x", "thrhi=x: not a valid number"),
+        (true, "dir_count=64", "dir_count (64) is greater than any number of threads"),
         (true, "dir_count=0", "dir_count must be at least 1"),
         (true, "file_count=31", "file_count (31) is too small for 32 threads"),
         (true, "tests_str=create", "tests_str must begin with create and end with destroy"),
-        (true, "tests_str=create mkdir destroy", "tests_str: there is no test 'mkdir'"),
+        (true, "tests_str=create mkdir destroy", "tests_str: unknown test 'mkdir'"),
         (true, "layer=osd", "layer osd: only mdd can be loaded"),
-        (true, "targets=fs-OST0000", "fs-OST0000 is no MDT"),
-        (true, "targets=fs-MDT0009", "no target fs-MDT0009 runs on this machine"),
+        (true, "targets=fs-OST0000", "fs-OST0000 is not an MDT"),
+        (true, "targets=fs-MDT0009", "target fs-MDT0009 is not running on this machine"),
         (
             true,
             "targets=far:fs-MDT0000",
@@ -210,12 +210,16 @@ fn wrong_settings_are_reported_in_a_line() {
         ),
         (true, "stripe_count=-2", "stripe_count must be between -1 and 2000"),
         (false, "case=netdisk", "case=netdisk is not supported by Sheen yet"),
-        (false, "case=tape", "case=tape: there are disk, network and netdisk"),
+        (false, "case=tape", "case=tape: must be disk, network or netdisk"),
         (false, "size=1", "size (1 MiB) is too small for 2 threads with 1024 KiB each"),
-        (false, "rszhi=8192", "rszhi (8192) is above 4096"),
-        (false, "nobjlo=3;nobjhi=3", "no number of threads is a multiple of a number of objects"),
+        (false, "rszhi=8192", "rszhi (8192) is greater than 4096"),
+        (
+            false,
+            "nobjlo=3;nobjhi=3",
+            "none of the numbers of threads is a multiple of a number of objects",
+        ),
         (false, "tests_str=read", "tests_str must begin with write"),
-        (false, "tests_str=write trim", "tests_str: there is no test 'trim'"),
+        (false, "tests_str=write trim", "tests_str: unknown test 'trim'"),
     ] {
         let (ended, _) = run(&Fake::default(), is_mds, "", environment);
         assert_eq!(ended, Err(Ended::Failed(wanted.to_owned())), "{environment}");

@@ -107,7 +107,7 @@ fn oldest(options: &Options) -> Result<u64, String> {
     let text = fs::read_to_string(path).map_err(|error| format!("cannot read {path}: {error}"))?;
     let position =
         text.trim().strip_prefix("pos:").and_then(|position| position.trim().parse().ok());
-    position.ok_or_else(|| format!("{path} does not say which files an earlier run has left"))
+    position.ok_or_else(|| format!("{path} does not say which files an earlier run left behind"))
 }
 
 /// `2026-03-19 17:42:44`.

@@ -17,52 +17,52 @@ pub(crate) struct Options {
     /// Ranks, and the way to the file system
     #[command(flatten)]
     pub common: Common,
-    /// Only these phases: create the files that the benchmark begins with
+    /// Run only the given phases: precreate the files
     #[arg(short = '1', long = "run-precreate")]
     pub precreate: bool,
-    /// Only these phases: the benchmark
+    /// Run only the given phases: the benchmark
     #[arg(short = '2', long = "run-benchmark")]
     pub benchmark: bool,
-    /// Only these phases: remove all files
+    /// Run only the given phases: cleanup, which removes all files
     #[arg(short = '3', long = "run-cleanup")]
     pub cleanup: bool,
-    /// Directories, called data sets, of each rank
+    /// Number of data sets (directories) of each rank
     #[arg(short = 'D', long = "data-sets", value_name = "N", default_value_t = 10, value_parser = value_parser!(u64).range(1..=1 << 20))]
     pub sets: u64,
-    /// Seed of the data; the time of the run unless given
+    /// Seed of the data [default: the time of the run]
     #[arg(short = 'G', value_name = "N", allow_negative_numbers = true, value_parser = crate::text::seed)]
     pub data_seed: Option<u32>,
-    /// Files of each data set that a rank works on in an iteration
+    /// Number of files of each data set that a rank works on in an iteration
     #[arg(short = 'I', long = "obj-per-proc", value_name = "N", default_value_t = 1000, value_parser = value_parser!(u64).range(1..=1 << 40))]
     pub objects: u64,
-    /// Where to work
+    /// Directory to work in
     #[arg(short = 'o', value_name = "DIR", default_value = "./out")]
     pub directory: String,
-    /// Ranks between who writes and who reads
+    /// Offset in ranks between the writer and the reader of a file
     #[arg(short = 'O', long = "offset", value_name = "N", default_value_t = 1)]
     pub offset: u64,
-    /// Files of each data set that are there from the beginning to the end
+    /// Number of files to precreate in each data set
     #[arg(short = 'P', long = "precreate-per-set", value_name = "N", default_value_t = 3000, value_parser = value_parser!(u64).range(1..=1 << 40))]
     pub precreated: u64,
     /// Print results and errors only
     #[arg(short = 'q', long)]
     pub quiet: bool,
-    /// How often to run the benchmark
+    /// Number of times to run the benchmark
     #[arg(short = 'R', long, value_name = "N", default_value_t = 3)]
     pub iterations: u32,
-    /// Bytes of a file
+    /// Size of a file in bytes
     #[arg(short = 'S', long = "object-size", value_name = "BYTES", default_value = "3901", value_parser = size)]
     pub bytes: u64,
-    /// Wait behind each operation of the benchmark, so many times as long as it took
+    /// Wait after each operation of the benchmark, for this multiple of the time it took
     #[arg(short = 't', long = "waiting-time", value_name = "FACTOR", default_value_t = 0.0, value_parser = factor)]
     pub waiting: f64,
-    /// Run each iteration with no wait and with seven that grow
+    /// Run each iteration without waiting and with seven increasing waiting times
     #[arg(short = 'T', long = "adaptive-waiting")]
     pub adaptive: bool,
-    /// Report when a rank hits the stonewall, and end at a file that is not there
+    /// Report when a rank hits the stonewall, and stop at a missing file
     #[arg(short = 'v', long, action = ArgAction::Count, value_parser = value_parser!(u8).range(..=1))]
     pub verbose: u8,
-    /// Stonewall: seconds of an iteration; needs -W
+    /// Stonewall: seconds per iteration; needs -W
     #[arg(
         short = 'w',
         long = "stonewall-timer",
@@ -71,31 +71,31 @@ pub(crate) struct Options {
         requires = "wear_out"
     )]
     pub stonewall: u32,
-    /// Behind the stonewall go on until all ranks have done as much as the fastest
+    /// After the stonewall, continue until all ranks have done as much as the fastest
     #[arg(short = 'W', long = "stonewall-wear-out")]
     pub wear_out: bool,
     /// Verify what is read
     #[arg(short = 'X', long)]
     pub verify_read: bool,
-    /// What is written: offset, incompressible, timestamp or random
+    /// Type of the data: offset, incompressible, timestamp or random
     #[arg(long = "dataPacketType", value_name = "TYPE", default_value = "t")]
     pub data: String,
     /// Number of the first file
     #[arg(long = "start-item", value_name = "N", default_value_t = 0, value_parser = value_parser!(u64).range(..=1 << 40))]
     pub start: u64,
-    /// Print what was done in columns
+    /// Print detailed statistics, in columns
     #[arg(long = "print-detailed-stats")]
     pub detailed: bool,
     /// Only stat and read in the benchmark
     #[arg(long)]
     pub read_only: bool,
-    /// Count directories and files that cannot be created, and go on
+    /// Count directories and files that cannot be created, and continue
     #[arg(long)]
     pub ignore_precreate_errors: bool,
-    /// Print what each rank reached
+    /// Print the results of each rank
     #[arg(long = "process-reports")]
     pub process_reports: bool,
-    /// File that keeps, from a run without cleanup to the next, which files are there
+    /// File to store, between a run without cleanup and the next, which files exist
     #[arg(long, value_name = "FILE", default_value = "md-workbench.status")]
     pub run_info_file: String,
     /// Write everything that was measured to this file
@@ -105,7 +105,7 @@ pub(crate) struct Options {
 
 fn factor(text: &str) -> Result<f64, String> {
     let factor = text.parse().ok().filter(|factor: &f64| (0.0..=1e6).contains(factor));
-    factor.ok_or_else(|| format!("'{text}' is no factor"))
+    factor.ok_or_else(|| format!("'{text}' is not a factor"))
 }
 
 impl Options {

@@ -234,8 +234,8 @@ fn what_makes_no_sense_is_refused() {
     }
     let (folder, counting) = (Folder::new("workbench-no"), Counting::default());
     let (ended, _) = run(&folder, "--dataPacketType what", &counting);
-    assert!(matches!(ended, Err(Ended::Failed(line)) if line.contains("no type of data")));
+    assert!(matches!(ended, Err(Ended::Failed(line)) if line.contains("not a type of data")));
     let (ended, _) = run(&folder, "-S 100000g", &counting);
-    assert!(matches!(ended, Err(Ended::Failed(line)) if line.starts_with("there is no memory")));
+    assert!(matches!(ended, Err(Ended::Failed(line)) if line.starts_with("not enough memory")));
     assert_eq!(tree(&folder.path("")).len(), 0);
 }

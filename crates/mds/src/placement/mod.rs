@@ -16,6 +16,7 @@ mod settings;
 pub(crate) use ost::Ost;
 pub use ost::OstView;
 pub(crate) use ost::{last_used, put_used};
+pub use ost_updates::OstUpdateView;
 pub(crate) use ost_updates::{Owner, destroys};
 pub(crate) use reserved::ReservedObjects;
 pub use settings::LayoutSettings;
@@ -154,6 +155,15 @@ impl Placement {
 
     pub(crate) fn view(&self) -> Vec<OstView> {
         self.all().iter().map(|ost| ost.view()).collect()
+    }
+
+    /// The updates of an OST that are not done there.
+    ///
+    /// # Errors
+    /// [`Errno::ENODEV`] if there is none of that number, and those of the store.
+    pub(crate) fn updates_of(&self, index: u16) -> Result<OstUpdateView, Errno> {
+        let ost = self.ost(index).ok_or(Errno::ENODEV)?;
+        ost.ost_updates.view(&*self.store).map_err(|error| error.errno())
     }
 
     /// Recovery has ended: objects whose use was not replayed may be removed.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use sheen_rpc::{Call, CallKind, Channel, RpcError};
-use sheen_store::{Entry, StoreError, Transaction};
+use sheen_store::{Entry, Store, StoreError, Transaction, all_entries};
 use sheen_target::{Target, store_errno};
 use sheen_types::futures::all_pinned;
 use sheen_types::{Errno, Fid, Transno, fid_seq};
@@ -101,11 +101,36 @@ pub(super) struct OstUpdates {
     ost: u16,
     /// Read from the store, to be sent when this transaction is durable.
     ready: Mutex<Option<(Transno, Vec<Entry>)>>,
+    /// How many are being sent, in how many requests.
+    sending: Mutex<(u64, u64)>,
+}
+
+/// The updates of one OST that are not done there, for the parameter tree.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OstUpdateView {
+    /// Those that are not sent.
+    pub waiting: u64,
+    /// Requests under way.
+    pub in_flight: u64,
 }
 
 impl OstUpdates {
     pub(super) fn new(ost: u16) -> Self {
-        Self { ost, ready: Mutex::new(None) }
+        Self { ost, ready: Mutex::new(None), sending: Mutex::default() }
+    }
+
+    /// Counts them in the store.
+    pub(super) fn view(&self, store: &dyn Store) -> Result<OstUpdateView, StoreError> {
+        let (sent, in_flight) = *self.sending.lock();
+        let prefix = self.ost.to_be_bytes();
+        let mut all: u64 = 0;
+        for entry in all_entries(store, OST_UPDATES, &prefix) {
+            if !entry?.key.starts_with(&prefix) {
+                break;
+            }
+            all += 1;
+        }
+        Ok(OstUpdateView { waiting: all.saturating_sub(sent), in_flight })
     }
 
     /// Sends the updates whose cause is durable; returns whether some are left.
@@ -174,6 +199,8 @@ impl OstUpdates {
             at += run;
         }
         let mut done = Transaction::new();
+        *self.sending.lock() = (entries.len() as u64, calls.len() as u64);
+        let _sending = Sending(&self.sending);
         // The OST answers when its disk has it: side by side, so that many share one commit.
         for (run, answer) in runs.into_iter().zip(all_pinned(calls).await) {
             match answer {
@@ -186,6 +213,15 @@ impl OstUpdates {
         }
         let done = target.transact_locally(done);
         done.map(|_| ()).map_err(|error| RpcError::Errno(error.errno()))
+    }
+}
+
+/// Nothing is being sent any more when this is dropped.
+struct Sending<'a>(&'a Mutex<(u64, u64)>);
+
+impl Drop for Sending<'_> {
+    fn drop(&mut self) {
+        *self.0.lock() = (0, 0);
     }
 }
 

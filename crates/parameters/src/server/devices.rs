@@ -7,6 +7,7 @@ use sheen_mds::Mdt;
 use sheen_node::rpc::RpcNode;
 use sheen_types::{TargetName, Uuid};
 
+use super::mgc;
 use super::osp;
 use super::store::KIND;
 use crate::HostedTarget;
@@ -15,7 +16,12 @@ use crate::HostedTarget;
 pub(super) fn lines(all: &[Arc<HostedTarget>], node: &RpcNode) -> Vec<String> {
     let mut lines = Vec::new();
     let mut has_oss = false;
+    let mut connection = mgc::find(node);
     for one in all {
+        let is_mgs = matches!(one.served.role, Role::Mgs(_));
+        if !is_mgs && let Some((name, report)) = connection.take() {
+            lines.push(format!("UP mgc {name} {} 5\n", report.client));
+        }
         let target = &one.served.target;
         let (name, uuid) = (target.name(), &target.config().uuid);
         let references = target.exports().len() + 4;

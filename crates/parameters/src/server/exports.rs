@@ -10,6 +10,7 @@ use sheen_oss::GrantView;
 use sheen_target::Export;
 use sheen_types::{Nid, Samples};
 
+use super::recovery;
 use crate::HostedTarget;
 use crate::imports;
 use crate::text::Since;
@@ -58,6 +59,7 @@ fn leaves(
         }),
     ];
     if !matches!(one.served.role, Role::Mgs(_)) {
+        leaves.push(leaf("reconnect_delay", |_, _, clients| recovery::delay(clients)));
         leaves.push(leaf("stats", |_, since, clients| since.stats(&samples(clients))));
     }
     if !matches!(one.served.role, Role::Mgs(_)) {

@@ -3,10 +3,13 @@
 use std::sync::Arc;
 
 use sheen_control::api::{self, LogLine};
+use sheen_control::{Leaf, Leaves};
 use sheen_mgs::{Mgs, PoolChange};
+use sheen_target::Export;
 use sheen_types::{Errno, Nid, TargetName};
+use sheen_wire::connect::ConnectFlags;
 
-use crate::Commands;
+use crate::{Commands, HostedTarget};
 
 /// What only the MGS can do: parameters that reach everyone.
 pub(super) fn add(commands: &mut Commands, mgs: &Arc<Mgs>) {
@@ -61,6 +64,41 @@ pub(super) fn add(commands: &mut Commands, mgs: &Arc<Mgs>) {
         said(words.iter().try_for_each(|text| handle.block_on(one.conf_param(text))))
     };
     commands.insert(api::CONF_PARAM.to_owned(), Box::new(conf_param));
+}
+
+/// `live.FSNAME`: the targets of each file system, and how their restarts are announced. Rules of security there are none,
+/// and how long it takes to notify clients is not measured.
+pub(super) fn live(mgs: &Arc<Mgs>, target: &Arc<HostedTarget>) -> Leaves {
+    let logs = mgs.log_names();
+    let names = logs.iter().filter_map(|log| log.strip_suffix("-client"));
+    let leaf = |name: &str| -> Leaf {
+        let (mgs, target, fsname) = (Arc::clone(mgs), Arc::clone(target), name.to_owned());
+        (name.to_owned(), Box::new(move || live_text(&mgs, &target, &fsname)))
+    };
+    names.map(leaf).collect()
+}
+
+fn live_text(mgs: &Mgs, target: &HostedTarget, fsname: &str) -> String {
+    let mut text = format!("fsname: {fsname}\n");
+    let mut servers: Vec<Nid> = Vec::new();
+    if let Some(map) = mgs.cluster_map(fsname) {
+        let mdts = map.mdts.iter().map(|mdt| format!("{fsname}-MDT{:04x}\n", mdt.index));
+        let osts = map.osts.iter().map(|ost| format!("{fsname}-OST{:04x}\n", ost.index));
+        text.extend(mdts.chain(osts));
+        servers.extend(map.mdts.iter().chain(&map.osts).flat_map(|target| &target.nids));
+    }
+    let exports = target.served.target.exports();
+    let is_without = |export: &&Arc<Export>| {
+        let is_server = servers.contains(&export.nid()) || export.is_server();
+        !is_server && !export.connect_data().flags.contains(ConnectFlags::IMP_RECOV)
+    };
+    let without = exports.iter().filter(is_without).count();
+    let state = if without == 0 { "full" } else { "partial" };
+    let version = mgs.nid_table_version(fsname);
+    text + &format!(
+        "\nSecure RPC Config Rules:\n\nimperative_recovery_state:\n    state: {state}\n    \
+         nonir_clients: {without}\n    nidtbl_version: {version}\n"
+    )
 }
 
 /// Shows logs.

@@ -5,6 +5,7 @@ mod devices;
 mod exports;
 mod jobs;
 mod locks;
+mod mgc;
 mod mgs;
 mod osp;
 mod recovery;
@@ -27,7 +28,7 @@ use sheen_assembly::{PlanKind, Role};
 use sheen_control::Tree;
 use sheen_mgs::Mgs;
 use sheen_node::rpc::RpcNode;
-use sheen_target::Timeouts;
+use sheen_target::{Target, Timeouts};
 use sheen_types::{Errno, TargetKind};
 
 use super::text::Since;
@@ -43,6 +44,7 @@ pub fn add_server(tree: &Tree, node: &Arc<RpcNode>, running: &[Arc<HostedTarget>
     budgets::add(tree, node);
     timeouts::add(tree, node, running);
     osp::add(tree, node, running);
+    mgc::add(tree, node, running);
     let all = running.to_vec();
     dump::add(tree, move || all.iter().for_each(|one| dump_locks(one)));
     let all = running.to_vec();
@@ -82,13 +84,30 @@ fn add_target(tree: &Tree, one: &Arc<HostedTarget>) {
         return;
     }
     show("instance", |one| one.served.target.instance().to_string());
-    show("recovery_status", |one| recovery::status(&one.served.target.view()));
+    add_recovery(tree, &root, one);
     add_recovery_times(tree, &root, one);
     show("last_committed", |one| one.served.target.last_committed().to_string());
     add_sync(tree, &format!("{root}.force_sync"), one);
     jobs::add(tree, &root, one);
     add_statistics(tree, &root, one);
     settings::add(tree, &root, one);
+}
+
+/// Where recovery is, and which clients are back.
+fn add_recovery(tree: &Tree, root: &str, one: &Arc<HostedTarget>) {
+    type Read = fn(&Arc<Target>) -> String;
+    let shown: [(&str, Read); 4] = [
+        ("recovery_status", |target| recovery::status(&target.view())),
+        ("recovery_stale_clients", |target| recovery::stale(target)),
+        ("recovery_reconnect_top", |target| recovery::slowest(recovery::delays(target))),
+        ("recovery_reconnect_histogram", |target| {
+            recovery::histogram(&target.view().recovery, &recovery::delays(target))
+        }),
+    ];
+    for (leaf, read) in shown {
+        let one = Arc::clone(one);
+        tree.add(&format!("{root}.{leaf}"), move || read(&one.served.target));
+    }
 }
 
 /// How long recovery waits.
@@ -124,6 +143,8 @@ fn add_mgs_only(tree: &Tree, root: &str, one: &Arc<HostedTarget>, mgs: &Arc<Mgs>
         let names = logs.iter().filter_map(|log| log.strip_suffix("-client"));
         names.map(|name| format!("{name}\n")).collect()
     });
+    let (live, target) = (Arc::clone(&reader), Arc::clone(one));
+    tree.add_branch(&format!("{root}.live"), move || mgs::live(&live, &target));
     // Of the module, in Lustre: it has no prefix.
     tree.add_writable(
         "allow_register",
@@ -211,14 +232,20 @@ pub fn server_commands(node: &Arc<RpcNode>, running: &[Arc<HostedTarget>]) -> Co
     commands
 }
 
-/// Ends the recovery of the target that the first word names; one that recovers no more is left alone.
+/// Ends the recovery of the target that the first word names, or that of MDTs with it; one that recovers no more is
+/// left alone.
 fn abort_recovery(running: &[Arc<HostedTarget>]) -> sheen_control::Command {
     let (all, handle) = (running.to_vec(), tokio::runtime::Handle::current());
     Box::new(move |words| {
         let name = words.first().map_or("", String::as_str);
         let one = all.iter().find(|one| one.served.target.name() == name);
         let one = one.ok_or_else(|| (Errno::ENODEV, format!("no target {name} here")))?;
-        handle.block_on(one.served.target.abort_recovery());
+        let target = &one.served.target;
+        match words.get(1).map(String::as_str) {
+            None => handle.block_on(target.abort_recovery()),
+            Some("mdt") => handle.block_on(target.abort_recovery_of_mdts()),
+            Some(other) => return Err((Errno::EINVAL, format!("no recovery of '{other}'"))),
+        }
         Ok(String::new())
     })
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use sheen_assembly::{PlanKind, Role};
 use sheen_control::{Leaf, Leaves, Tree};
-use sheen_mds::{Mdt, OstView};
+use sheen_mds::{Mdt, OstUpdateView, OstView};
 use sheen_node::rpc::{ImportReport, RpcNode};
 use sheen_types::{Errno, TargetName, Uuid};
 use sheen_wire::lnet::Portal;
@@ -28,6 +28,17 @@ const CONNECTION: [(&str, Text); 6] = [
     ("ost_server_uuid", |_, report, _| format!("{}\t{}", report.target, report.state)),
     ("state", |_, report, clock| imports::state(report, clock)),
     ("timeouts", |_, report, clock| imports::timeouts(report, Portal::OST_REQUEST.0, clock)),
+];
+
+type Count = fn(&OstUpdateView) -> u64;
+
+/// What is to be done on an OST (Lustre: `osp_sync`), by its names. An OST answers when its disk has a change, so nothing
+/// is sent and not done.
+const UPDATES: [(&str, Count); 4] = [
+    ("destroys_in_flight", |view| view.waiting + view.in_flight),
+    ("sync_changes", |view| view.waiting),
+    ("sync_in_flight", |view| view.in_flight),
+    ("sync_in_progress", |view| view.in_flight),
 ];
 
 type Space = fn(&ObdStatfs) -> String;
@@ -65,7 +76,8 @@ pub(super) fn add(tree: &Tree, node: &Arc<RpcNode>, running: &[Arc<HostedTarget>
         for (name, mdt, one) in &mdts {
             for ost in mdt.osts() {
                 let device = device(name, ost.index);
-                add_view(&mut leaves, &device, &ost);
+                add_view(&mut leaves, (&device, name), &ost);
+                add_updates(&mut leaves, &device, mdt, ost.index);
                 let uuid = Uuid::new(format!("{}-OST{:04x}_UUID", name.fsname, ost.index));
                 add_connection(&mut leaves, &device, (&node, one, uuid));
             }
@@ -108,12 +120,13 @@ fn add_active(tree: &Tree, leaf: &str, mdt: &Arc<Mdt>, index: u16) {
     );
 }
 
-fn add_view(leaves: &mut Leaves, device: &str, ost: &OstView) {
+fn add_view(leaves: &mut Leaves, (device, mdt): (&str, &TargetName), ost: &OstView) {
     let status = if ost.is_full { Errno::ENOSPC.status() } else { 0 };
     let mut add = |leaf: &str, value: String| {
         let leaf: Leaf = (format!("{device}.{leaf}"), Box::new(move || value.clone()));
         leaves.push(leaf);
     };
+    add("uuid", format!("{mdt}-mdtlov_UUID"));
     add("prealloc_next_id", (ost.last_used + 1).to_string());
     add("prealloc_last_id", ost.last_created.to_string());
     add("prealloc_next_seq", format!("{:#x}", ost.sequence));
@@ -121,6 +134,19 @@ fn add_view(leaves: &mut Leaves, device: &str, ost: &OstView) {
     add("prealloc_status", status.to_string());
     for (leaf, read) in SPACE {
         add(leaf, ost.space.as_ref().map_or_else(String::new, read));
+    }
+}
+
+/// Adds what waits to be done on an OST, counted at each reading.
+fn add_updates(leaves: &mut Leaves, device: &str, mdt: &Arc<Mdt>, index: u16) {
+    for (leaf, count) in UPDATES {
+        let mdt = Arc::clone(mdt);
+        let read = move || {
+            let view = mdt.ost_updates(index);
+            view.map_or_else(|errno| errno.to_string(), |view| count(&view).to_string())
+        };
+        let leaf: Leaf = (format!("{device}.{leaf}"), Box::new(read));
+        leaves.push(leaf);
     }
 }
 

@@ -1,9 +1,16 @@
-//! `recovery_status` of a target.
+//! `recovery_status` of a target, and which of its clients are back, and when.
 
 use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::Duration;
 
-use sheen_target::{RecoveryStatus, RecoveryView, TargetView};
-use sheen_types::Transno;
+use sheen_target::{Export, RecoveryStatus, RecoveryView, Target, TargetView};
+use sheen_types::{Nid, Transno};
+
+/// How many of the slowest clients are listed.
+const SLOWEST: usize = 10;
+/// Classes of delays, of which each is twice as long as the one before.
+const CLASSES: usize = 32;
 
 /// Where the recovery window is, as Lustre says it. There is no version based recovery here, and no
 /// imperative one.
@@ -57,6 +64,84 @@ fn complete(recovery: &RecoveryView, last: Transno) -> String {
     )
 }
 
+/// `recovery_stale_clients`: while it runs, the clients that are not back, a line each.
+pub(super) fn stale(target: &Target) -> String {
+    if !matches!(
+        target.recovery_status(),
+        RecoveryStatus::WaitingForClients | RecoveryStatus::Recovering
+    ) {
+        return String::new();
+    }
+    target.stale_clients().iter().map(|client| format!("{client}\n")).collect()
+}
+
+/// `exports.*.reconnect_delay`: seconds until a node was back, empty if it was not awaited.
+pub(super) fn delay(clients: &[Arc<Export>]) -> String {
+    let delays = clients.iter().filter_map(|client| client.reconnect_delay());
+    delays.max().map_or_else(String::new, |delay| delay.as_secs().to_string())
+}
+
+/// When each client was back that is there still.
+pub(super) fn delays(target: &Target) -> Vec<(Nid, Duration)> {
+    let exports = target.exports().into_iter();
+    exports.filter_map(|export| Some((export.nid(), export.reconnect_delay()?))).collect()
+}
+
+/// `recovery_reconnect_top`: the clients that were back last.
+pub(super) fn slowest(mut delays: Vec<(Nid, Duration)>) -> String {
+    delays.sort_by_key(|(nid, delay)| (std::cmp::Reverse(*delay), *nid));
+    let mut text = "client_reconnect_top:\n".to_owned();
+    for (nid, delay) in delays.iter().take(SLOWEST) {
+        let nid = format!("\"{nid}");
+        let _ = writeln!(text, "- {{ nid: {nid:>24}\", delay_sec: {:>3} }}", delay.as_secs());
+    }
+    text
+}
+
+/// `recovery_reconnect_histogram`: how many clients were back within 1, 2, 4 seconds and so on.
+pub(super) fn histogram(recovery: &RecoveryView, delays: &[(Nid, Duration)]) -> String {
+    let start = started(recovery);
+    let is_over = recovery.status == RecoveryStatus::Complete;
+    let took = if is_over { recovery.duration.as_secs() } else { 0 };
+    let finish = if is_over { start + took as i64 } else { 0 };
+    let mut text = format!(
+        "recovery_start:  {start}\nrecovery_finish: {finish}\nrecovery_time:   {took}\n\
+         reconnect_delay_seconds_samples: {}\n",
+        delays.len()
+    );
+    if delays.is_empty() {
+        return text;
+    }
+    let mut classes = [0; CLASSES];
+    for (_, delay) in delays {
+        classes[class(delay.as_secs())] += 1;
+    }
+    text += "client_reconnect_histogram:\n";
+    let (all, mut so_far) = (delays.len(), 0);
+    for (class, clients) in classes.iter().enumerate() {
+        so_far += clients;
+        if so_far > 0 {
+            let _ = writeln!(
+                text,
+                "- {{ delay_sec: {:>3}, clients: {clients:>4}, pct: {:>3}, cum_pct: {:>3} }}",
+                1u64 << class,
+                clients * 100 / all,
+                so_far * 100 / all
+            );
+        }
+        if so_far == all {
+            break;
+        }
+    }
+    text
+}
+
+/// The first class that a delay is not longer than.
+fn class(seconds: u64) -> usize {
+    let class = seconds.max(1).next_power_of_two().trailing_zeros() as usize;
+    class.min(CLASSES - 1)
+}
+
 fn started(recovery: &RecoveryView) -> i64 {
     recovery.started.map_or(0, |started| started.seconds)
 }
@@ -102,6 +187,37 @@ VBR: DISABLED
 IR: DISABLED
 ";
         assert_eq!(shown, expected);
+    }
+
+    #[test]
+    fn clients_are_listed_by_when_they_were_back_as_by_lustre() {
+        let nid = |last: u8| Nid::tcp([10, 77, 0, last].into());
+        let delays: Vec<(Nid, Duration)> = [(12, 0), (13, 3), (14, 4), (15, 9)]
+            .map(|(last, seconds)| (nid(last), Duration::from_secs(seconds)))
+            .into();
+        assert_eq!(
+            slowest(delays[..2].to_vec()),
+            "client_reconnect_top:\n- { nid:          \"10.77.0.13@tcp\", delay_sec:   3 }\n\
+             - { nid:          \"10.77.0.12@tcp\", delay_sec:   0 }\n"
+        );
+        let shown = histogram(&view(RecoveryStatus::Complete), &delays);
+        let expected = "\
+recovery_start:  1795235147
+recovery_finish: 1795235151
+recovery_time:   4
+reconnect_delay_seconds_samples: 4
+client_reconnect_histogram:
+- { delay_sec:   1, clients:    1, pct:  25, cum_pct:  25 }
+- { delay_sec:   2, clients:    0, pct:   0, cum_pct:  25 }
+- { delay_sec:   4, clients:    2, pct:  50, cum_pct:  75 }
+- { delay_sec:   8, clients:    0, pct:   0, cum_pct:  75 }
+- { delay_sec:  16, clients:    1, pct:  25, cum_pct: 100 }
+";
+        assert_eq!(shown, expected);
+        let none = histogram(&view(RecoveryStatus::Recovering), &[]);
+        assert!(none.ends_with(
+            "recovery_finish: 0\nrecovery_time:   0\nreconnect_delay_seconds_samples: 0\n"
+        ));
     }
 
     #[test]

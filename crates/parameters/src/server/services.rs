@@ -63,6 +63,11 @@ pub(super) fn add(tree: &Tree, node: &Arc<RpcNode>, running: &[Arc<HostedTarget>
         let (node, all, since) = (Arc::clone(node), running.to_vec(), Arc::clone(&since));
         tree.add(&format!("{name}.stats"), move || since.stats(&samples(&node, &all, portal)));
     }
+    for (device, uuid) in [("mds.MDS", "MDS_uuid"), ("ost.OSS", "OSS_uuid")] {
+        if services(running).iter().any(|(name, _)| name.starts_with(device)) {
+            tree.add(&format!("{device}.uuid"), || uuid.to_owned());
+        }
+    }
     let load = Arc::clone(node);
     tree.add("ldlm.services.ldlm_canceld.req_active", move || load.service_load().0.to_string());
 }

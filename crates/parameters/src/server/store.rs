@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use sheen_assembly::Role;
+use sheen_assembly::{PlanKind, Role};
 use sheen_control::Tree;
 use sheen_oss::Transfers;
 use sheen_store::{Integrity, StoreSpace};
@@ -26,18 +26,18 @@ pub(super) fn add(tree: &Tree, root: &str, one: &Arc<HostedTarget>) {
     let osd = format!("osd-{KIND}.{}", one.served.target.name());
     for root in [root, &osd] {
         add_space(tree, root, one);
+        tree.add(&format!("{root}.fstype"), || KIND.to_owned());
     }
     let directory = one.directory.display().to_string();
     tree.add(&format!("{osd}.mntdev"), move || directory.clone());
     let uuid = format!("{}-osd_UUID", one.served.target.name());
     tree.add(&format!("{osd}.uuid"), move || uuid.clone());
-    tree.add(&format!("{osd}.namelen_max"), || NAME_BYTES_MAX.to_string());
-    let store = Arc::clone(one);
-    tree.add(&format!("{osd}.maxbytes"), move || {
-        store.served.target.store().object_bytes_max().to_string()
-    });
+    add_sizes(tree, &osd, one);
     super::add_sync(tree, &format!("{osd}.force_sync"), one);
     add_integrity(tree, &osd, one);
+    if matches!(one.served.role, Role::Mdt(_)) {
+        add_layers(tree, one);
+    }
     if !matches!(one.served.role, Role::Mgs(_)) {
         add_transfers(tree, &osd, one);
     }
@@ -81,7 +81,32 @@ fn add_space(tree: &Tree, root: &str, one: &Arc<HostedTarget>) {
             space.map_or_else(|error| error.to_string(), |space| read(&space).to_string())
         });
     }
-    tree.add(&format!("{root}.fstype"), || KIND.to_owned());
+}
+
+/// Adds what the layers above an MDT's store show of it: `lod.*` its space, and UUIDs (`lod.*`, `mdd.*`).
+fn add_layers(tree: &Tree, one: &Arc<HostedTarget>) {
+    let (name, lod) =
+        (one.served.target.name(), format!("lod.{}-mdtlov", one.served.target.name()));
+    add_space(tree, &lod, one);
+    add_sizes(tree, &lod, one);
+    let uuid = format!("{name}-mdtlov_UUID");
+    for leaf in ["uuid", "desc_uuid"] {
+        let uuid = uuid.clone();
+        tree.add(&format!("{lod}.{leaf}"), move || uuid.clone());
+    }
+    if let PlanKind::Target(name) = &one.served.kind {
+        let uuid = format!("{}-MDD{:04x}_UUID", name.fsname, name.index);
+        tree.add(&format!("mdd.{name}.uuid"), move || uuid.clone());
+    }
+}
+
+/// How long names and objects may be.
+fn add_sizes(tree: &Tree, root: &str, one: &Arc<HostedTarget>) {
+    tree.add(&format!("{root}.namelen_max"), || NAME_BYTES_MAX.to_string());
+    let store = Arc::clone(one);
+    tree.add(&format!("{root}.maxbytes"), move || {
+        store.served.target.store().object_bytes_max().to_string()
+    });
 }
 
 /// How reads and writes reached the store. A write of any text clears it.

@@ -49,7 +49,7 @@ impl Devices for Servers {
                 Err((_, line)) => return Err(line),
             }
         }
-        Err(format!("no target {target} runs on this machine"))
+        Err(format!("target {target} is not running on this machine"))
     }
 }
 

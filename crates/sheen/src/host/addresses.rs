@@ -38,7 +38,7 @@ pub(crate) fn free_in(block: Ipv4Addr, port: u16) -> Result<Nid, String> {
             Err(error) => return Err(refused(address, port, &error).1),
         }
     }
-    Err(format!("port {port} is taken on every address of {a}.{b}.{c}.0/24; use --port"))
+    Err(format!("port {port} is in use on every address of {a}.{b}.{c}.0/24; use --port"))
 }
 
 /// The addresses of `block` as NIDs.
@@ -109,7 +109,7 @@ pub(crate) fn refused(address: Ipv4Addr, port: u16, error: &io::Error) -> (Errno
         ),
         io::ErrorKind::AddrInUse => (
             Errno::EADDRINUSE,
-            format!("port {port} on {address} is taken by another process; use --port or --nid"),
+            format!("port {port} on {address} is in use by another process; use --port or --nid"),
         ),
         io::ErrorKind::AddrNotAvailable => (
             Errno::EADDRNOTAVAIL,

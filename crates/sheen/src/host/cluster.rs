@@ -147,7 +147,7 @@ impl Cluster {
                      sheen mkfs.lustre --ost --fsname {fsname} --index {index} --mgsnode {nid} --replace {path}"
                 )
             }
-            _ => "or have it made again of what is left (`sheen salvage`)".to_owned(),
+            _ => "or rebuild it from what is left (`sheen salvage`)".to_owned(),
         };
         let text = format!(
             "{path}: this target of the file system is gone, or its `format` file: restore it, {otherwise} \
@@ -225,7 +225,7 @@ impl Cluster {
     /// The error where that keeps a command from its work.
     pub(super) fn served_elsewhere(&self) -> Fault {
         let text = format!(
-            "{}: its server runs in another PID namespace, that of a container perhaps: run this there",
+            "{}: its server runs in another PID namespace, perhaps that of a container: run this command there",
             self.directory.display()
         );
         Fault::new(Errno::EBUSY, text)
@@ -272,7 +272,7 @@ impl Cluster {
         let file = rustix::fs::open(&path, flags, Mode::from_raw_mode(0o600)).map_err(failed)?;
         if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
             let place = self.directory.display();
-            eprintln!("waits for another `sheen up`, `down` or `fsck` that works on {place} ...");
+            eprintln!("waiting for another `sheen up`, `down` or `fsck` on {place} ...");
             rustix::fs::flock(&file, FlockOperation::LockExclusive).map_err(failed)?;
         }
         Ok(file)

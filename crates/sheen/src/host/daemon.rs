@@ -142,11 +142,11 @@ impl Daemon {
     /// What the process says at last; what it does meanwhile is shown.
     fn outcome(&self, output: ChildStdout) -> io::Result<String> {
         let mut lines = Lines::new(output);
-        let mut progress = Progress::new(format!("waits for the {} process to start", self.name));
+        let mut progress = Progress::new(format!("waiting for the {} process to start", self.name));
         loop {
             let line = lines.next(&mut progress)?;
             match line.strip_prefix(DOING) {
-                Some(what) => progress.doing(&format!("the {} process {what}", self.name)),
+                Some(what) => progress.doing(&format!("the {} process is {what}", self.name)),
                 None => return Ok(line),
             }
         }
@@ -184,7 +184,7 @@ impl Daemon {
             if begin.elapsed() > patience {
                 return false;
             }
-            progress.doing(&format!("waits for the {} process, pid {pid}, {why}", self.name));
+            progress.doing(&format!("waiting for the {} process, pid {pid}, {why}", self.name));
             std::thread::sleep(LOOK);
         }
         true
@@ -207,7 +207,7 @@ fn lasting(
         if begin.elapsed() > patience {
             return Err(pid);
         }
-        progress.doing(&format!("waits for the {name} process, pid {pid}, to end"));
+        progress.doing(&format!("waiting for the {name} process, pid {pid}, to end"));
         std::thread::sleep(LOOK);
     }
     Ok(None)

@@ -30,11 +30,11 @@ const LOOK: Duration = Duration::from_millis(20);
 /// Unmount and stop a file system that `up` started; its data stays
 #[derive(Args)]
 pub(crate) struct Down {
-    /// The directory that holds it
+    /// Directory of the file system
     #[arg(long, value_name = "DIR")]
     dir: PathBuf,
-    /// Stop the mount and the server even if programs use it or they do not answer: calls fail, and data that
-    /// programs have not synced may be lost
+    /// Stop the mount and the server even if the mount is busy or they do not answer: system calls in progress fail, and
+    /// data that is not synced may be lost
     #[arg(long)]
     force: bool,
 }
@@ -130,7 +130,7 @@ fn await_leaving(cluster: &Cluster) {
         if begin.elapsed() > PATIENCE_LEAVING {
             return;
         }
-        progress.doing(&format!("waits for a mount process, pid {pid}, that is being unmounted"));
+        progress.doing(&format!("waiting for a mount process, pid {pid}, that is being unmounted"));
         std::thread::sleep(LOOK);
     }
 }

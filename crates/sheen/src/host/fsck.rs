@@ -8,8 +8,10 @@
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use clap::Args;
+use parking_lot::Mutex;
 use sheen_assembly::{CheckError, Consistency, Depth, Findings, PlanKind, Problem, ProblemKind};
 use sheen_store::StoreError;
 use sheen_store_disk::{OpenOptions, StoreDisk};
@@ -31,6 +33,8 @@ const CANCELLED: u8 = 32;
 /// Objects and bytes between two lines of progress.
 const OBJECTS_STEP: u64 = 128;
 const BYTES_STEP: u64 = 16 << 20;
+/// Between two lines of progress where it is not shown on a terminal.
+const PERIOD: Duration = Duration::from_secs(10);
 /// What the names of copies of stores begin with.
 const COPY: &str = "fsck-";
 /// As messages name the MGT.
@@ -42,13 +46,13 @@ const MGS: &str = "MGS";
 /// were corrected), 8 operational error, 16 usage error, 32 canceled.
 #[derive(Args)]
 pub(crate) struct Fsck {
-    /// The directory that holds it, as for `sheen up`
+    /// Directory of the file system, as for `sheen up`
     #[arg(long, value_name = "DIR")]
     dir: PathBuf,
     /// Check only, repair nothing (default)
     #[arg(short = 'n', conflicts_with = "repair")]
     look: bool,
-    /// Repair what can be repaired: names, link counts, lists of objects; files without a name go to /lost+found
+    /// Repair what can be repaired: names, link counts and lists of objects; files without a name go to /lost+found
     #[arg(short = 'y')]
     repair: bool,
     /// Do not read the data to verify checksums: check only presence and length
@@ -95,7 +99,7 @@ fn check(options: &Fsck) -> Result<u8, Fault> {
     }
     if server.is_some() {
         return Err(failed(format!(
-            "{place}: its server runs; stop it first (sheen down --dir {place})"
+            "{place}: its server is running; stop it first (sheen down --dir {place})"
         )));
     }
     let places = find(&cluster, !options.repair)?;
@@ -244,8 +248,7 @@ impl Places<'_> {
     /// what is there.
     fn lost_mark(&self, name: &str, directory: &Path) -> Result<Option<Problem>, Fault> {
         let lacks = StoreDisk::lacks_mark(directory).map_err(|error| disk_fault(&error))?;
-        let when =
-            if self.only_looks { "the next start makes it again" } else { "it is made again" };
+        let when = if self.only_looks { "the next start recreates it" } else { "it is recreated" };
         Ok(lacks.then(|| Problem {
             target: name.to_owned(),
             text: format!(
@@ -308,7 +311,7 @@ fn strays(name: &TargetName, store: &StoreDisk) -> Result<Vec<Problem>, Fault> {
     let files = store.data_files().map_err(|error| broken(name, &error))?;
     let stray = files.into_iter().filter(|file| file.object.is_none()).map(|file| Problem {
         target: name.to_string(),
-        text: format!("{}: a file of data that no object has", file.path.display()),
+        text: format!("{}: data file that belongs to no object", file.path.display()),
         kind: ProblemKind::Contradiction,
     });
     Ok(stray.collect())
@@ -361,11 +364,48 @@ fn on(name: &TargetName, what: &str, stop: &AtomicBool, objects: u64, bytes: u64
     !stop.load(Ordering::Relaxed)
 }
 
-/// Shows on a terminal what is being done; an empty text erases it.
+/// Shows what is being done: always anew on a terminal, where an empty text erases it; otherwise a line now and then.
+#[expect(clippy::disallowed_methods, reason = "a tool that shows what it does")]
 fn progress(text: &str) {
+    static PACE: Mutex<Pace> = Mutex::new(Pace { next: None });
     let mut err = std::io::stderr().lock();
+    // Progress is not worth a failure.
     if err.is_terminal() {
-        // Progress is not worth a failure.
         let _ = write!(err, "\r\x1b[K{text}").and_then(|()| err.flush());
+    } else if PACE.lock().is_due(text, Instant::now()) {
+        let _ = writeln!(err, "{text}");
+    }
+}
+
+/// When a line of progress is written where there is no terminal: the first after one period.
+struct Pace {
+    next: Option<Instant>,
+}
+
+impl Pace {
+    fn is_due(&mut self, text: &str, now: Instant) -> bool {
+        let next = *self.next.get_or_insert(now + PERIOD);
+        let is_due = now >= next && !text.is_empty();
+        if is_due {
+            self.next = Some(now + PERIOD);
+        }
+        is_due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "a moment to count from")]
+    fn a_log_gets_a_line_of_progress_every_period() {
+        let (mut pace, start) = (Pace { next: None }, Instant::now());
+        assert!(!pace.is_due("short", start));
+        assert!(!pace.is_due("short", start + PERIOD / 2));
+        assert!(!pace.is_due("", start + PERIOD), "nothing to write");
+        assert!(pace.is_due("long", start + PERIOD));
+        assert!(!pace.is_due("long", start + PERIOD * 3 / 2));
+        assert!(pace.is_due("longer", start + PERIOD * 2));
     }
 }

@@ -106,7 +106,7 @@ fn health_of(said: &str, ended: Option<bool>) -> Health {
         (Some(hangs), Some(_)) if !hangs.is_empty() => Health::Hangs(hangs.to_owned()),
         (Some(_), Some(late)) => Health::Alive(late.to_owned()),
         _ if ended.is_some() => Health::Hangs("its connection to the kernel has ended".to_owned()),
-        _ if reads => Health::Hangs("calls are read, but its workers do not get on".to_owned()),
+        _ if reads => Health::Hangs("calls are read, but its workers make no progress".to_owned()),
         _ => Health::Hangs("no calls are read".to_owned()),
     }
 }
@@ -138,7 +138,7 @@ pub(super) fn server_hangs(daemon: &Daemon, health: &Health) -> Fault {
     let pid = daemon.pid().map_or(0, |pid| pid.as_raw_nonzero().get());
     let is_stopped = daemon::is_stopped(pid);
     let why =
-        if is_stopped { ": it was stopped by a signal (`kill -CONT` lets it go on)" } else { "" };
+        if is_stopped { ": it was stopped by a signal (`kill -CONT` resumes it)" } else { "" };
     let text = format!(
         "the server process, pid {pid}, does not answer{what}{why}; `sheen down --force` ends it, and what programs \
          have not synced may be lost"
@@ -167,7 +167,7 @@ fn asked(path: &Path) -> Option<(String, Option<ExitStatus>)> {
     asker.arg("sign").arg(path).stdin(Stdio::null());
     let mut asker = asker.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().ok()?;
     let begin = Instant::now();
-    let mut progress = Progress::new(format!("asks the mount at {}", path.display()));
+    let mut progress = Progress::new(format!("asking the mount at {}", path.display()));
     let ended = loop {
         if let Ok(Some(status)) = asker.try_wait() {
             break Some(status);
@@ -213,7 +213,7 @@ pub(super) fn keeps(daemon: &Daemon, mount: &KernelMount) -> String {
         true => "for another mount namespace, for programs that used it when it was unmounted, or to write back what \
                  it holds"
             .to_owned(),
-        false => format!("for mount namespaces that have the mount, those of {}", names.join(", ")),
+        false => format!("for other mount namespaces that hold a copy of the mount: those of {}", names.join(", ")),
     }
 }
 
@@ -305,7 +305,7 @@ mod tests {
     fn the_answer_that_is_missing_says_what_hangs() {
         let hangs = |what: &str| Health::Hangs(what.to_owned());
         assert_eq!(health_of("", None), hangs("no calls are read"));
-        let workers = hangs("calls are read, but its workers do not get on");
+        let workers = hangs("calls are read, but its workers make no progress");
         assert_eq!(health_of("reads\n", None), workers);
         assert_eq!(health_of("reads\nhangs \nlate \n", Some(true)), Health::Alive(String::new()));
         assert_eq!(health_of("reads\nhangs a lock\nlate x\n", Some(true)), hangs("a lock"));

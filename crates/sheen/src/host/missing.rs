@@ -40,7 +40,7 @@ pub(super) fn format(cluster: &Cluster, wanted: Wanted, undo: &mut Undo) -> Resu
     check_sizes(cluster, &missing, wanted.size_kib)?;
     let mut progress = Progress::new("");
     for (name, config) in missing {
-        progress.doing(&format!("formats {name}"));
+        progress.doing(&format!("formatting {name}"));
         let capacity_bytes = wanted.size_kib.filter(|_| !config.mgs).map(|size| size << 10);
         let format = FormatOptions {
             capacity_bytes,
@@ -143,7 +143,7 @@ fn check_sizes(
     match size_kib {
         Some(kib) if kib < SIZE_KIB_MIN || kib.checked_mul(1 << 10).is_none() => {
             let text = match kib < SIZE_KIB_MIN {
-                true => format!("--device-size {kib}: a target needs {SIZE_KIB_MIN} KiB at least"),
+                true => format!("--device-size {kib}: a target needs at least {SIZE_KIB_MIN} KiB"),
                 false => format!("--device-size {kib} is out of range"),
             };
             Err(invalid(text))
@@ -159,9 +159,9 @@ fn refuse_other_size(cluster: &Cluster, kib: u64) -> Result<(), Fault> {
     for path in cluster.targets().iter().filter(|path| !path.ends_with("mgt")) {
         let size = size_of(path)?;
         if size != Some(kib << 10) {
-            let has = size.map_or("that of the disk".to_owned(), |it| format!("{} KiB", it >> 10));
+            let has = size.map_or("that of its disk".to_owned(), |it| format!("{} KiB", it >> 10));
             let text = format!(
-                "--device-size {kib}: it is for new targets, and none is made now; the size of {} is {has}",
+                "--device-size {kib}: only new targets get this size, and none is created; the size of {} is {has}",
                 path.display()
             );
             return Err(invalid(text));
@@ -189,7 +189,7 @@ fn check_free(cluster: &Cluster, missing: &[(String, TargetConfig)]) -> Result<(
         return Ok(());
     }
     let text = format!(
-        "{}: its disk has {} MiB free, and {osts} OSTs need {} MiB at least; use fewer (--osts), or give them a size \
+        "{}: its disk has {} MiB free, and {osts} OSTs need at least {} MiB; use fewer (--osts), or give them a size \
          (--device-size)",
         place.display(),
         free >> 20,

@@ -306,11 +306,11 @@ fn awaited(plan: &ImportPlan) -> String {
     let (target, seconds) = (plan.target.to_string(), TIMEOUT.as_secs());
     let name = target.strip_suffix("_UUID").unwrap_or(&target);
     match plan.service {
-        ServerKind::Mgs => format!("waits up to {seconds} s for the MGS at {nids}"),
+        ServerKind::Mgs => format!("waiting up to {seconds} s for the MGS at {nids}"),
         ServerKind::Mdt => format!(
-            "waits up to {seconds} s for {name} at {nids}; after a crash it waits for its clients of before first"
+            "waiting up to {seconds} s for {name} at {nids}; after a crash it first waits for its former clients"
         ),
-        ServerKind::Ost => "waits for the OSTs".to_owned(),
+        ServerKind::Ost => "waiting for the OSTs".to_owned(),
     }
 }
 

@@ -119,7 +119,7 @@ impl MountSource {
                 Errno::EADDRINUSE => Fault::new(
                     errno,
                     format!(
-                        "another client of this machine has the address {address}; use -o nid=NID"
+                        "another client on this machine uses the address {address}; use -o nid=NID"
                     ),
                 ),
                 _ => Fault::new(errno, text),
@@ -139,7 +139,7 @@ impl MountSource {
         addresses::last_free_in(block, |address: Ipv4Addr| {
             !folder.is_live(SocketAddrV4::new(address, self.port))
         })
-        .ok_or_else(|| format!("no address is free in {}", folder.path().display()))
+        .ok_or_else(|| format!("no free address in {}", folder.path().display()))
     }
 
     /// A hint for the user if no server answers.
@@ -148,7 +148,7 @@ impl MountSource {
             self.folder.is_none() && self.mgs.iter().all(|nid| nid.address().is_loopback());
         match is_here {
             true => {
-                "What `sheen up` runs without --listen is for its owner and root; root names its directory."
+                "A file system of `sheen up` without --listen is for its owner and root only; root mounts it by its directory."
             }
             false => "",
         }

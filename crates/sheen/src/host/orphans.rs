@@ -38,7 +38,7 @@ impl Orphans {
     pub(super) fn fault(&self) -> Fault {
         let place = self.directory.display();
         let text = format!(
-            "{place}: the file system is gone, but {} still: `sheen down --dir {place}` ends that",
+            "{place}: the file system is gone, but {} still: `sheen down --dir {place}` ends it",
             self.names()
         );
         Fault::new(Errno::ENOENT, text)
@@ -75,7 +75,7 @@ impl Orphans {
             }
         }
         let place = self.directory.display();
-        output::line(format_args!("{place} is gone, with all data; ended what ran of it"));
+        output::line(format_args!("{place} is gone, with all its data; its processes were ended"));
         Ok(())
     }
 }

@@ -23,7 +23,7 @@ pub(super) struct Progress {
 
 impl Progress {
     /// Nothing is shown before a second has passed.
-    #[expect(clippy::disallowed_methods, reason = "a tool that waits for a process")]
+    #[expect(clippy::disallowed_methods, reason = "a tool that waiting for a process")]
     pub(super) fn new(what: impl Into<String>) -> Self {
         Self { since: Instant::now(), what: what.into(), is_shown: false, shown: Duration::ZERO }
     }
@@ -111,15 +111,15 @@ mod tests {
 
     #[test]
     fn what_lasts_is_shown_once_and_what_is_short_never() {
-        let mut progress = Progress::new("waits for a");
+        let mut progress = Progress::new("waiting for a");
         assert_eq!(progress.line(QUIET / 2), None);
-        assert_eq!(progress.line(QUIET).as_deref(), Some("waits for a ..."));
+        assert_eq!(progress.line(QUIET).as_deref(), Some("waiting for a ..."));
         assert_eq!(progress.line(QUIET * 9), None, "it was shown");
-        progress.doing("waits for a");
+        progress.doing("waiting for a");
         assert_eq!(progress.line(QUIET * 9), None, "the same");
-        progress.doing("waits for b");
+        progress.doing("waiting for b");
         assert_eq!(progress.line(QUIET * 3 / 2), None, "too soon after the last one");
-        assert_eq!(progress.line(QUIET * 9).as_deref(), Some("waits for b ..."));
+        assert_eq!(progress.line(QUIET * 9).as_deref(), Some("waiting for b ..."));
         assert!(progress.due().is_none());
         progress.doing("");
         assert!(progress.due().is_none() && progress.line(QUIET * 9).is_none());

@@ -33,7 +33,7 @@ pub(super) fn fsname(targets: &[PathBuf]) -> Result<Option<String>, Fault> {
             Some((name, first)) if *name != config.fsname => {
                 let (first, path, other) = (first.display(), path.display(), &config.fsname);
                 let text = format!(
-                    "{first} is of file system {name}, {path} of {other}: a directory is for one alone"
+                    "{first} belongs to file system {name}, {path} to {other}: a directory holds only one"
                 );
                 return Err(Fault::new(Errno::EINVAL, text));
             }

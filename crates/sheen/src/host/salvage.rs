@@ -18,13 +18,13 @@ use sheen_tools::output::{self, Fault, errno_of};
 /// Objects listed at a time.
 const STEP: usize = 4096;
 
-/// Rebuild the store of a target that does not start, from what can be read of it
+/// Rebuild the store of a target that does not start from what can still be read
 #[derive(Args)]
 pub(crate) struct Salvage {
-    /// The directory that holds the file system, as for `sheen up`
+    /// Directory of the file system, as for `sheen up`
     #[arg(long, value_name = "DIR")]
     dir: PathBuf,
-    /// The target, as `lustre-MDT0000` or its directory's name, `mdt0000`
+    /// Target, for example `lustre-MDT0000`, or the name of its directory, `mdt0000`
     #[arg(value_name = "TARGET")]
     target: String,
 }
@@ -35,14 +35,15 @@ pub(crate) fn salvage(options: &Salvage) -> Result<(), Fault> {
     let place = options.dir.display();
     let _lock = cluster.lock()?;
     if cluster.server().pid().is_some() {
-        let text = format!("{place}: its server runs; stop it first (sheen down --dir {place})");
+        let text =
+            format!("{place}: its server is running; stop it first (sheen down --dir {place})");
         return Err(Fault::new(Errno::EBUSY, text));
     }
     let Found { directory, kind, otherwise } = find(&cluster, options)?;
     let (new, old) = (beside(&directory, "salvaged"), beside(&directory, "damaged"));
     for path in [&new, &old] {
         if path.exists() {
-            let text = format!("{} is there from an earlier salvage: remove it", path.display());
+            let text = format!("{} is left from an earlier salvage: remove it", path.display());
             return Err(Fault::new(Errno::EEXIST, text));
         }
     }
@@ -57,7 +58,7 @@ pub(crate) fn salvage(options: &Salvage) -> Result<(), Fault> {
     rename(&new, &old)?;
     sync(parent(&directory))?;
     output::line(format_args!(
-        "{name}: the damaged store is kept as {}; look at the new one with `sheen fsck`",
+        "{name}: the damaged store is kept as {}; check the new one with `sheen fsck`",
         old.display()
     ));
     Ok(())
@@ -162,7 +163,7 @@ fn report(name: &str, found: &Salvaged) {
         output::line(format_args!("{name}: damaged: {line}"));
     }
     for fid in from_data {
-        output::line(format_args!("{name}: {fid} is made again of its data alone, for root"));
+        output::line(format_args!("{name}: {fid} is recreated from its data alone, owned by root"));
     }
     output::line(format_args!(
         "{name}: {objects} objects and {keys} names and records were read, up to transaction {}",
@@ -186,7 +187,7 @@ fn in_order(name: &str, place: &Path, kind: &PlanKind) -> Result<(), Fault> {
         }
         PlanKind::Target(_) => {
             let unlisted = sheen_oss::rebuild(&store, &objects).map_err(broken)?;
-            output::line(format_args!("{name}: {unlisted} objects are listed again"));
+            output::line(format_args!("{name}: {unlisted} objects were added to the list again"));
         }
         PlanKind::Mgs => {}
     }
@@ -195,7 +196,7 @@ fn in_order(name: &str, place: &Path, kind: &PlanKind) -> Result<(), Fault> {
 
 pub(super) fn report_names(name: &str, done: &sheen_mds::Rebuilt) {
     for fid in &done.directories {
-        output::line(format_args!("{name}: directory {fid} is made again, for root alone"));
+        output::line(format_args!("{name}: directory {fid} is recreated, accessible to root only"));
     }
     for fid in &done.found {
         output::line(format_args!("{name}: {fid} is in /lost+found, named by its FID"));

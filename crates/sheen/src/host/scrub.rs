@@ -100,7 +100,7 @@ impl Scrubs {
         let store = Arc::clone(self.target(target)?.served.target.store());
         let mut newest = self.newest.lock();
         if newest.get(target).is_some_and(|scrub| !scrub.state.lock().ended) {
-            return Err((Errno::EBUSY, format!("{target} is being scrubbed already")));
+            return Err((Errno::EBUSY, format!("{target} is already being scrubbed")));
         }
         let scrub = Arc::new(Scrub::default());
         newest.insert(target.to_owned(), Arc::clone(&scrub));

@@ -32,11 +32,11 @@ const PING_EVICT_MIN: Duration = Duration::from_secs(75);
 /// Whom a server lets connect by TCP: the values of Lustre's `accept`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Accept {
-    /// Peers that come from ports below 1024, which are for root
+    /// Peers that connect from ports below 1024, which only root can use
     Secure,
-    /// Every peer
+    /// All peers
     All,
-    /// None: what `sheen up` started here goes through the sockets in its directory
+    /// No peers: what `sheen up` started on this machine connects through the sockets in its directory
     None,
 }
 
@@ -62,7 +62,7 @@ pub(crate) struct Server {
     /// Directories made by `mkfs.lustre`
     #[arg(required = true, value_name = "TARGETDIR")]
     directories: Vec<PathBuf>,
-    /// Address that clients and other servers reach this process at
+    /// NID at which clients and other servers reach this process
     #[arg(long, value_name = "NID")]
     nid: Nid,
     /// TCP port of LNet, the same on all nodes
@@ -72,8 +72,8 @@ pub(crate) struct Server {
     /// privileged ports]
     #[arg(long, value_enum, value_name = "WHOM")]
     accept: Option<Accept>,
-    /// Trust the NID that a privileged peer announces, regardless of its address (servers with several
-    /// addresses, NAT), as Lustre does: otherwise it gets no rights of that NID
+    /// Trust the NID that a privileged peer announces even if it connects from another address (servers with several
+    /// addresses, NAT), as Lustre does; otherwise the peer gets none of the rights of that NID
     #[arg(long)]
     believe_nids: bool,
     /// Where the processes of the file system meet on this machine
@@ -85,10 +85,10 @@ pub(crate) struct Server {
     /// Seconds that a restarted target waits for its clients to reconnect [default: 3 times the timeout]
     #[arg(long, value_name = "SECONDS")]
     recovery_time_soft: Option<u64>,
-    /// Register no new targets of other nodes (`lctl set_param allow_register=0`)
+    /// Do not register new targets of other nodes (`lctl set_param allow_register=0`)
     #[arg(long)]
     no_new_targets: bool,
-    /// Serve OpenMetrics over HTTP at this address, or at this port of the loopback address
+    /// Serve metrics over HTTP, in the OpenMetrics format, at this address, or at this port of the loopback address
     #[arg(long, value_name = "ADDR", value_parser = sheen_control::page_address)]
     metrics: Option<SocketAddr>,
 }
@@ -158,7 +158,7 @@ fn serve(options: &Server) -> Result<(), Fault> {
         let mut running = Vec::new();
         let shares = shared_by(&all);
         for (plan, share) in all.into_iter().zip(shares) {
-            daemon::say_doing(&format!("opens {}", plan.kind));
+            daemon::say_doing(&format!("opening {}", plan.kind));
             let together = (count, share);
             let started = Running::start(plan, &node, world.clone(), together, timeouts).await;
             let started = started?;
@@ -168,10 +168,10 @@ fn serve(options: &Server) -> Result<(), Fault> {
             running.push(Arc::new(started));
         }
         let registrar = Arc::new(Registrar::new(&node, &world, mgs_nids.clone()));
-        daemon::say_doing("waits for the MGS");
+        daemon::say_doing("waiting for the MGS");
         registrar.connect().await.map_err(invalid)?;
         for one in &running {
-            daemon::say_doing(&format!("registers {}", one.plan.kind));
+            daemon::say_doing(&format!("registering {}", one.plan.kind));
             one.register(&registrar).await.map_err(invalid)?;
         }
         // Behind all registrations, so that an MDT finds the OSTs of its own process at once.
@@ -296,13 +296,15 @@ fn mgs_nids(plans: &[Plan], own: Nid) -> Result<Vec<Nid>, String> {
         return Ok(vec![own]);
     }
     let named = plans.iter().find(|plan| !plan.mgs.is_empty()).map(|plan| plan.mgs.clone());
-    named.ok_or_else(|| "no MGT among the targets, and none names an --mgsnode".to_owned())
+    named.ok_or_else(|| "none of the targets is an MGT or has an --mgsnode".to_owned())
 }
 
 /// Waits for SIGTERM or SIGINT.
 pub(super) async fn wait_for_signal() -> Result<(), Fault> {
-    let listen =
-        |kind| signal(kind).map_err(|error| Fault::new(Errno::EIO, format!("no signals: {error}")));
+    let listen = |kind| {
+        signal(kind)
+            .map_err(|error| Fault::new(Errno::EIO, format!("cannot handle signals: {error}")))
+    };
     let (mut terminate, mut interrupt) =
         (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
     tokio::select! {

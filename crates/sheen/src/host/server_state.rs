@@ -34,7 +34,7 @@ fn look(runtime: &Handle, stores: impl Iterator<Item = (String, Arc<dyn Store>)>
     let (sender, answer) = mpsc::channel();
     drop(runtime.spawn(async move { sender.send(()) }));
     if answer.recv_timeout(TASK_WAIT).is_err() {
-        return "its tasks do not get on\n".to_owned();
+        return "its tasks make no progress\n".to_owned();
     }
     let mut fails = String::new();
     for (name, store) in stores {
@@ -70,7 +70,7 @@ mod tests {
         drop(runtime.spawn(async move { stands.recv() }));
         // One worker has been there before, if it began to look for work at all.
         let said = (0..50).map(|_| look(runtime.handle(), nothing())).find(|it| it != "\n");
-        assert_eq!(said.as_deref(), Some("its tasks do not get on\n"));
+        assert_eq!(said.as_deref(), Some("its tasks make no progress\n"));
         drop(go_on);
     }
 

@@ -18,11 +18,11 @@ use sheen_tools::output::{self, Fault};
 /// How long the server may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Show whether a file system of `up` runs, where it is mounted, who uses it, and its targets with their space and what
-/// is wrong with them
+/// Show whether a file system of `up` is running, where it is mounted, its clients, and the space and health of its
+/// targets
 #[derive(Args)]
 pub(crate) struct Status {
-    /// The directory that holds it
+    /// Directory of the file system
     #[arg(long, value_name = "DIR")]
     dir: PathBuf,
 }
@@ -157,7 +157,8 @@ impl Shown {
                 line.unwrap_or_default().trim().to_owned()
             };
             let (clients, left) = (value("connected_clients:"), value("time_remaining:"));
-            text += &format!(", RECOVERING: {clients} clients are back, at most {left} s more");
+            text +=
+                &format!(", RECOVERING: {clients} clients have reconnected, at most {left} s left");
         }
         let osp = format!("osp.{label}-osc-MDT0000.state");
         let state = self.value(&osp).and_then(|text| text.lines().find_map(state_of));

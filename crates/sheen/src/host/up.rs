@@ -29,47 +29,48 @@ const TIMEOUT: u64 = 20;
 /// Seconds that a restarted server waits for clients: those that live come back within two.
 const RECOVERY: u64 = 15;
 
-/// Start a whole file system on this machine and mount it; format it if there is none
+/// Start a whole file system on this machine and mount it, formatting it first if there is none
 ///
-/// If that fails, everything that it created is removed again.
-/// If the directory's `run` is lost, name and address are taken from the targets.
+/// On failure, everything that was created is removed again.
+/// If the directory's `run` is lost, the name and the address are taken from the targets.
 ///
-/// The server and the mount log to run/server.log and run/mount.log in the directory: who connects, what recovers and
-/// what is wrong, or what SHEEN_LOG says (warn, debug), at most a line a second of each kind, with a count of those left out. A log of 16 MiB is renamed
-/// to .1, the older ones to .2 and so on; four are kept.
+/// The server and the mount log to run/server.log and run/mount.log in the directory: connections, recovery and errors.
+/// SHEEN_LOG sets another level (warn, debug). A message of one kind is logged at most once a second, with the number
+/// of those left out. A log that reaches 16 MiB is renamed to .1, older ones to .2 and so on; four are kept.
 #[derive(Args)]
 pub(crate) struct Up {
-    /// The directory that holds it
+    /// Directory of the file system: its targets, logs and sockets
     #[arg(long, value_name = "DIR")]
     dir: PathBuf,
-    /// Where to mount it
+    /// Mount point
     #[arg(long, value_name = "MNT")]
     mount: PathBuf,
-    /// Metadata targets
+    /// Number of metadata targets (MDTs)
     #[arg(long, value_name = "N", default_value_t = 1)]
     mdts: u16,
-    /// Object storage targets [default: 4, or those that are there]
+    /// Number of object storage targets (OSTs) [default: 4, or as many as exist]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
     osts: Option<u16>,
-    /// Name of the file system [default: sheen, or its name]
+    /// Name of the file system [default: sheen, or the name of the existing one]
     #[arg(long, value_name = "NAME")]
     fsname: Option<String>,
     /// TCP port of LNet [default: 988 for root, 9988 for other users]
     #[arg(long, value_name = "PORT")]
     port: Option<u16>,
-    /// Let other machines and users connect by TCP too, at this address or at its own of this machine, from now
-    /// on; `none` for no longer [default: as before, at first only through sockets in the directory]
+    /// Also accept TCP connections, from other machines and users, at this NID or at the file system's own loopback
+    /// address; `none` turns that off. Kept for later starts [default: as before; initially off: only through sockets in
+    /// the directory]
     #[arg(long, value_name = "NID", num_args = 0..=1, default_missing_value = "own")]
     #[arg(value_parser = Listen::parse)]
     listen: Option<Listen>,
-    /// Whom to let connect by TCP, as `sheen server --accept`, from now on [default: as before]. With `all`
-    /// other users mount, too: their clients need not listen at the port, which may be root's
+    /// Peers that may connect by TCP, as for `sheen server --accept`. Kept for later starts [default: as before]. With
+    /// `all`, ordinary users can mount too: their clients need not listen on the port, which may be privileged
     #[arg(long, value_enum, value_name = "WHOM")]
     accept: Option<Accept>,
-    /// Size of new targets in KiB [default: that of the disk]
+    /// Size of each new target in KiB [default: the size of the disk]
     #[arg(long, value_name = "KB")]
     device_size: Option<u64>,
-    /// Serve the servers' OpenMetrics, as `sheen server --metrics`, from now on; `none` for no longer
+    /// Serve metrics of the servers, as `sheen server --metrics` does; `none` turns that off. Kept for later starts
     /// [default: as before]
     #[arg(long, value_name = "ADDR", value_parser = Metrics::parse)]
     metrics: Option<Metrics>,
@@ -177,8 +178,8 @@ fn refuse_to_change(cluster: &Cluster, options: &Up, there: u16) -> Result<(), F
     let more = options.osts.filter(|asked| *asked > there);
     let port = options.port.filter(|asked| cluster.address().is_some_and(|it| it.1 != *asked));
     let asked = match (more, port) {
-        (Some(osts), _) => format!("--osts {osts}: its server runs with {there}"),
-        (None, Some(port)) => format!("--port {port}: its server runs at another one"),
+        (Some(osts), _) => format!("--osts {osts}: its server is running with {there}"),
+        (None, Some(port)) => format!("--port {port}: its server is running on another port"),
         (None, None) => return Ok(()),
     };
     Err(Fault::new(Errno::EBUSY, format!("{asked}; run `sheen down` first")))
@@ -216,7 +217,7 @@ fn start_server(cluster: &mut Cluster, options: &Up, undo: &mut Undo) -> Result<
         return match cluster.values == before {
             true => Ok(()),
             false => {
-                let text = "its server runs with its former options; run `sheen down` first";
+                let text = "its server is running with its former options; run `sheen down` first";
                 Err(Fault::new(Errno::EBUSY, text))
             }
         };
@@ -256,7 +257,7 @@ fn remember(cluster: &mut Cluster, options: &Up) -> Result<(), Fault> {
     match (options.listen, known) {
         (Some(Listen::At(asked)), Some(known)) if asked != known => {
             let text = format!(
-                "its configuration names {known}, which stays: --listen {asked} is for a new file system"
+                "its configuration has {known}, which cannot be changed: --listen {asked} is for a new file system"
             );
             Err(invalid(text))
         }
@@ -283,7 +284,7 @@ fn settle_address(
         (None, _) => addresses::all_in(block).find(is_free),
     };
     let nid = nid.ok_or_else(|| {
-        taken(format!("another file system of `sheen up` is in use at its address and port {port}"))
+        taken(format!("another file system of `sheen up` uses its address and port {port}"))
     })?;
     cluster.values.insert("nid".to_owned(), nid.to_string());
     cluster.values.insert("port".to_owned(), port.to_string());

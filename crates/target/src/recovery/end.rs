@@ -13,13 +13,14 @@ use std::task::Poll;
 
 use sheen_io::BoxFuture;
 use sheen_ldlm::{LockKind, Policy};
-use sheen_types::{InodeBits, LockMode};
+use sheen_types::{InodeBits, LockMode, Uuid};
 use sheen_wire::ptlrpc::MsgFlags;
 
 use super::RecoveryEnded;
 use super::expired::Expired;
 use crate::EACH_LINE;
 use crate::export::{Export, ExportState};
+use crate::servers::is_mdt;
 use crate::target::Target;
 
 impl Target {
@@ -135,7 +136,14 @@ impl Target {
     /// Ends recovery now: clients that have not finished are evicted (`abort_recovery`).
     pub async fn abort_recovery(self: &Arc<Self>) {
         if self.recovery.abort(self.now()) {
-            self.give_up(&Expired::Unfinished).await;
+            self.give_up(&Expired::Unfinished, |_| true).await;
+        }
+    }
+
+    /// Gives up the MDTs that have not finished recovery: no other client is evicted (`abort_recovery_mdt`).
+    pub async fn abort_recovery_of_mdts(self: &Arc<Self>) {
+        if self.recovery.is_running() {
+            self.give_up(&Expired::Unfinished, is_mdt).await;
         }
     }
 
@@ -144,16 +152,16 @@ impl Target {
         if let Some(expired) = self.recovery.expire(self.now()) {
             tracing::warn!(target: EACH_LINE, target = self.name(), "recovery timed out, evicting stale clients");
             let target = Arc::clone(self);
-            let task = async move { target.give_up(&expired).await };
+            let task = async move { target.give_up(&expired, |_| true).await };
             self.world.tasks.spawn("target_recovery", Box::pin(task));
         }
     }
 
-    /// Evicts the clients that hold recovery up.
-    async fn give_up(self: &Arc<Self>, expired: &Expired) {
+    /// Evicts the clients that hold recovery up, of those that are `meant`.
+    async fn give_up(self: &Arc<Self>, expired: &Expired, meant: fn(&Uuid) -> bool) {
         for export in self.exports() {
             let state = export.state();
-            if expired.gives_up(export.handle().0, state) {
+            if meant(export.uuid()) && expired.gives_up(export.handle().0, state) {
                 tracing::warn!(target = self.name(), client = %export.uuid(), nid = %export.nid(), ?state,
                     "client did not finish recovery in time, evicting it");
                 self.evict(&export).await;

@@ -151,6 +151,11 @@ impl Recovery {
         window.deadline
     }
 
+    /// How long ago it began.
+    pub(crate) fn elapsed(&self, now: Instant) -> Option<Duration> {
+        self.window.lock().started.map(|(start, _)| now.since(start))
+    }
+
     /// A known client is back. `first` is the first transaction it will replay, if it named it. `None` if it is
     /// too late: the end is decided, without a client whose eviction is under way.
     pub(crate) fn client_connected(&self, first: Option<Transno>) -> Option<RecoveryEnded> {

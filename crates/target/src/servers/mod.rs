@@ -15,7 +15,7 @@ mod tests;
 use std::sync::Arc;
 
 use sheen_io::BoxFuture;
-use sheen_types::{Errno, Nid, TargetName, Uuid};
+use sheen_types::{Errno, Nid, TargetKind, TargetName, Uuid};
 use sheen_wire::connect::{ConnectFlags, ObdConnectData};
 use sheen_wire::messages::Request;
 
@@ -44,6 +44,11 @@ fn owner(client: &Uuid) -> Option<TargetName> {
     let name = client.as_str().strip_suffix(SERVER_UUID_END)?;
     let ends = name.match_indices('-').map(|(end, _)| end).chain([name.len()]);
     ends.filter_map(|end| name[..end].parse().ok()).next_back()
+}
+
+/// Whether the client of this UUID is an MDT.
+pub(crate) fn is_mdt(client: &Uuid) -> bool {
+    owner(client).is_some_and(|owner| owner.kind == TargetKind::Mdt)
 }
 
 /// Whether a connect claims to come from a server. Connects to the MGS make no such claims: the bit

@@ -60,6 +60,8 @@ fn devices_are_listed_and_one_is_switched_off_and_on() {
         ] {
             ensure(list.contains(wanted), || format!("{wanted}: {list}"))?;
         }
+        let mgcs = list.lines().filter(|line| line.contains(" mgc MGC")).count();
+        ensure(mgcs == 2, || format!("one of the mount and one of the server: {list}"))?;
         let osc = number(cluster, " osc sheen-OST0001-osc-")?;
         for (command, state) in [("deactivate", "INACTIVE"), ("activate", "ACTIVE")] {
             says(cluster, &format!("lctl --device {osc} {command}"), 0, "")?;
@@ -78,6 +80,11 @@ fn devices_are_listed_and_one_is_switched_off_and_on() {
         says(cluster, "lctl --device sheen-MDT0000 deactivate", 95, "deactivate: failed: ")?;
         says(cluster, "lctl --device sheen-MDT0000 abort_recovery", 0, "")?;
         says(cluster, &format!("lctl --device {osc} abort_recovery"), 95, "abort_recovery")?;
+        for target in ["sheen-MDT0000", "sheen-OST0000"] {
+            says(cluster, &format!("lctl --device {target} abort_recovery_mdt"), 0, "")?;
+        }
+        let on_osc = format!("lctl --device {osc} abort_recovery_mdt");
+        says(cluster, &on_osc, 95, "error: abort_recovery_mdt: ")?;
         // Exit codes and words as the recording e11c has them.
         let unknown = "No device found for name bogus: Invalid argument";
         says(cluster, "lctl --device bogus activate", 1, unknown)?;
@@ -143,6 +150,8 @@ fn a_network_is_shown() {
         says(cluster, "lctl which_nid", 0, "usage: which_nid NID [NID...]")?;
         says(cluster, "lctl --net tcp peer_list", 0, &format!("12345-{server}"))?;
         says(cluster, "lctl --net tcp conn_list", 0, &format!("12345-{server}"))?;
+        let interface = "/255.0.0.0) npeer 0 nroute ";
+        says(cluster, "lctl --net tcp interface_list", 0, interface)?;
         says(cluster, "lctl peer_list", 1, "--net")?;
         says(cluster, "lctl --net o2ib peer_list", 1, "o2ib")?;
         let (_, net) = run(cluster, "lnetctl net show -v 4")?;
@@ -194,6 +203,9 @@ fn directories_lie_on_the_one_mdt_and_files_go_by_their_fids() {
                 .is_ok_and(|(_, text)| text.contains(" size: 3 blocks: "))
         })?;
         says(cluster, "lfs getsom -s @sized", 0, "3\n")?;
+        let unversioned = "cannot get version for '";
+        says(cluster, "lfs data_version @sized", 95, unversioned)?;
+        says(cluster, "lfs data_version --write-lock @", 25, unversioned)?;
         says(cluster, "lfs getsom @a", 61, "failed to get som xattr: No data available (61)")?;
         // Under all its names.
         let (one, other) = (cluster.mnt().join("a/one"), cluster.mnt().join("b/other"));

@@ -7,14 +7,16 @@ use std::time::Duration;
 
 use sheen_testkit::cluster::Cluster;
 use sheen_testkit::scene::scene;
+use sheen_workloads::process::wait_until;
 use sheen_workloads::{Context, Outcome, ensure};
 
-const LIMIT: Duration = Duration::from_secs(120);
+const LIMIT: Duration = Duration::from_secs(240);
+const SEEN: Duration = Duration::from_secs(60);
 /// The part of the document that is read.
 const HEADING: &str = "## Parameters of servers that do not apply";
 
 /// Where a server of Lustre 2.17 has parameters, and their names, as its source registers them.
-const NAMES: [(&str, &str); 23] = [
+const NAMES: [(&str, &str); 25] = [
     (
         "mdt.sheen-MDT0000",
         "async_commit_count at_history at_max at_min at_unhealthy_factor checksum_dump \
@@ -125,45 +127,6 @@ const NAMES: [(&str, &str); 23] = [
         "CLIENT.export CLIENT.hash CLIENT.nodemap CLIENT.reply_data CLIENT.uuid clear",
     ),
     (
-        "mgs.MGS.mgs",
-        "enable_pmqos high_priority_ratio nrs_policies pmqos_default_duration_usec \
-         pmqos_latency_max_usec pmqos_use_stats_for_duration req_buffer_history_len \
-         req_buffer_history_max req_buffers_max req_history stats threads_max threads_min \
-         threads_started timeouts",
-    ),
-    (
-        "mds.MDS",
-        "mdt.stats mdt_fld.stats mdt_io.stats mdt_out.stats mdt_readpage.stats \
-         mdt_seqm.stats mdt_seqs.stats mdt_setattr.stats",
-    ),
-    (
-        "mds.MDS.mdt",
-        "enable_pmqos high_priority_ratio nrs_crrn_quantum nrs_delay_max nrs_delay_min \
-         nrs_delay_pct nrs_orr_offset_type nrs_orr_quantum nrs_orr_supported nrs_policies \
-         nrs_tbf_rule nrs_trr_offset_type nrs_trr_quantum nrs_trr_supported \
-         pmqos_default_duration_usec pmqos_latency_max_usec pmqos_use_stats_for_duration \
-         req_buffer_history_len req_buffer_history_max req_buffers_max req_history \
-         threads_max threads_min threads_started timeouts",
-    ),
-    ("ost.OSS", "ost.stats ost_create.stats ost_io.stats ost_out.stats ost_seq.stats"),
-    (
-        "ost.OSS.ost_io",
-        "enable_pmqos high_priority_ratio nrs_crrn_quantum nrs_delay_max nrs_delay_min \
-         nrs_delay_pct nrs_orr_offset_type nrs_orr_quantum nrs_orr_supported nrs_policies \
-         nrs_tbf_rule nrs_trr_offset_type nrs_trr_quantum nrs_trr_supported \
-         pmqos_default_duration_usec pmqos_latency_max_usec pmqos_use_stats_for_duration \
-         req_buffer_history_len req_buffer_history_max req_buffers_max req_history \
-         threads_max threads_min threads_started timeouts",
-    ),
-    ("ldlm.services", "ldlm_canceld.stats ldlm_cbd.stats"),
-    (
-        "ldlm.services.ldlm_canceld",
-        "enable_pmqos high_priority_ratio nrs_policies pmqos_default_duration_usec \
-         pmqos_latency_max_usec pmqos_use_stats_for_duration req_buffer_history_len \
-         req_buffer_history_max req_buffers_max req_history threads_max threads_min \
-         threads_started timeouts",
-    ),
-    (
         "ldlm",
         "cancel_unused_locks_before_replay dump_granted_max dump_namespaces \
          ldlm_enqueue_min lock_granted_count lock_limit_count lock_limit_mb \
@@ -181,6 +144,34 @@ const NAMES: [(&str, &str); 23] = [
          pool.lock_volume_factor pool.recalc_period pool.recalc_time \
          pool.server_lock_volume pool.state pool.stats resource_count",
     ),
+    ("mds.MDS", "uuid"),
+    ("ost.OSS", "uuid"),
+    (
+        "mds.MDS.mdt",
+        "nrs_crrn_quantum nrs_delay_max nrs_delay_min nrs_delay_pct nrs_orr_offset_type \
+         nrs_orr_quantum nrs_orr_supported nrs_tbf_rule nrs_trr_offset_type \
+         nrs_trr_quantum nrs_trr_supported",
+    ),
+    (
+        "ost.OSS.ost_io",
+        "nrs_crrn_quantum nrs_delay_max nrs_delay_min nrs_delay_pct nrs_orr_offset_type \
+         nrs_orr_quantum nrs_orr_supported nrs_tbf_rule nrs_trr_offset_type \
+         nrs_trr_quantum nrs_trr_supported",
+    ),
+    (
+        "mgc.MGC_NID",
+        "at_history at_max at_min conn_uuid connect_flags dynamic_nids import ir_state \
+         ldlm_enqueue_min mgs_conn_uuid mgs_server_uuid ping state uuid",
+    ),
+    ("lwp.sheen-MDT0000-lwp-OST0000", "connect_flags import mdt_server_uuid state timeouts uuid"),
+    ("nodemap", "active"),
+    (
+        "nodemap.default",
+        "admin_nodemap audit_mode banlist child_raise_privileges deny_mount deny_unknown \
+         enable_cap_mask exports fileset forbid_encryption id map_mode rbac \
+         readonly_mount squash_gid squash_projid squash_uid trusted_nodemap",
+    ),
+    ("sptlrpc", "encrypt_page_pools page_pools"),
     ("qmt.sheen-QMT0000", "dt-0x0.info dt-0x0.soft_least_qunit md-0x0.info"),
     (
         "seq",
@@ -200,20 +191,63 @@ const NAMES: [(&str, &str); 23] = [
          debug_raw_pointers devices dump_on_eviction dump_on_timeout enable_fname_encoding \
          enable_health_write enable_stats_header expected_clients health_check jobid_name \
          jobid_this_session jobid_var lbug_on_eviction ldlm_timeout lnet_memused \
-         max_dirty_mb memused memused_max no_transno nodemap.active \
+         max_dirty_mb memused memused_max no_transno \
          ping_interval pinger timeout version",
     ),
 ];
 
+/// The services of a server, which have the same names each.
+const SERVICES: [&str; 16] = [
+    "ldlm.services.ldlm_canceld",
+    "ldlm.services.ldlm_cbd",
+    "mds.MDS.mdt",
+    "mds.MDS.mdt_fld",
+    "mds.MDS.mdt_io",
+    "mds.MDS.mdt_out",
+    "mds.MDS.mdt_readpage",
+    "mds.MDS.mdt_seqm",
+    "mds.MDS.mdt_seqs",
+    "mds.MDS.mdt_setattr",
+    "mgs.MGS.mgs",
+    "ost.OSS.ost",
+    "ost.OSS.ost_create",
+    "ost.OSS.ost_io",
+    "ost.OSS.ost_out",
+    "ost.OSS.ost_seq",
+];
+
+const OF_SERVICE: &str = "enable_pmqos high_priority_ratio nrs_policies \
+    pmqos_default_duration_usec pmqos_latency_max_usec pmqos_use_stats_for_duration \
+    req_buffer_history_len req_buffer_history_max req_buffers_max req_history stats threads_max \
+    threads_min threads_started timeouts";
+
+/// All names of a Lustre server, in a file system of ours. A real server has them once for each target.
+fn lustres(nid: &str) -> Vec<String> {
+    let services = SERVICES.map(|service| (service, OF_SERVICE));
+    let all = NAMES.iter().chain(&services);
+    let of_place = all.flat_map(|(place, names)| {
+        names.split_whitespace().map(move |name| match *place {
+            "" => name.to_owned(),
+            place => format!("{place}.{name}"),
+        })
+    });
+    of_place.map(|name| name.replace("MGC_NID", &format!("MGC{nid}"))).collect()
+}
+
 /// The patterns of the table's first column.
 fn excused() -> Outcome<Vec<String>> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/COMPAT.md");
-    let text = fs::read_to_string(path).context("COMPAT.md")?;
-    let part = text.split(HEADING).nth(1).ok_or("no such part")?;
-    let part = part.split("\n## ").next().unwrap_or_default();
+    let part = part()?;
     let column = part.lines().filter_map(|line| line.strip_prefix("| `")?.split('|').next());
     let names = column.flat_map(|cell| cell.split('`').filter(|name| !name.trim().is_empty()));
     Ok(names.map(str::to_owned).collect())
+}
+
+/// The part of the document with the table.
+fn part() -> Outcome<String> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/COMPAT.md");
+    let text = fs::read_to_string(path).context("COMPAT.md")?;
+    let part = text.split(HEADING).nth(1).ok_or("no such part")?;
+    Ok(part.split("\n## ").next().unwrap_or_default().to_owned())
 }
 
 /// Whether `name` matches a pattern of the table, whose stars match any letters.
@@ -229,20 +263,23 @@ fn all_are_there_or_excused(cluster: &Cluster) -> Outcome {
     let there: BTreeSet<&str> = listed.lines().collect();
     let nid = there.iter().find_map(|line| line.strip_prefix("mdt.")?.strip_suffix(".uuid"));
     let nid = nid.and_then(|line| line.split("exports.").nth(1)).ok_or("no client")?;
+    let server = cluster.must(&["lctl", "get_param", "-n", "mdc.*.conn_uuid"])?;
+    let server = server.trim().to_owned();
     let mut needed = BTreeSet::new();
-    for (place, names) in NAMES {
-        for name in names.split_whitespace() {
-            let name = if place.is_empty() { name.to_owned() } else { format!("{place}.{name}") };
-            let is_there = there.contains(&*name.replace("CLIENT", nid));
-            let excuses: Vec<_> =
-                excused.iter().filter(|pattern| matches(pattern, &name)).collect();
-            ensure(is_there == excuses.is_empty(), || match is_there {
-                true => format!("{name} is there, and excused by {excuses:?}"),
-                false => format!("{name} is missing"),
-            })?;
-            needed.extend(excuses);
-        }
+    let (mut shown, mut left_out) = (0, 0);
+    for name in lustres(&server) {
+        let is_there = there.contains(&*name.replace("CLIENT", nid));
+        let excuses: Vec<_> = excused.iter().filter(|pattern| matches(pattern, &name)).collect();
+        ensure(is_there == excuses.is_empty(), || match is_there {
+            true => format!("{name} is there, and excused by {excuses:?}"),
+            false => format!("{name} is missing"),
+        })?;
+        *(if is_there { &mut shown } else { &mut left_out }) += 1;
+        needed.extend(excuses);
     }
+    // As the document says.
+    let counts = format!("{} names: {shown} are here, {left_out} are not", shown + left_out);
+    ensure(part()?.replace('\n', " ").contains(&counts), || format!("{HEADING}: {counts}"))?;
     let of_no_use: Vec<_> = excused.iter().filter(|pattern| !needed.contains(pattern)).collect();
     ensure(of_no_use.is_empty(), || format!("excuses that no test needs: {of_no_use:?}"))
 }
@@ -275,10 +312,71 @@ fn all_fits_together(cluster: &Cluster) -> Outcome {
     ensure(shown.abs_diff(own) < 4, || format!("{shown} of {own} KiB"))
 }
 
+/// Waits until a parameter is `wanted`.
+fn becomes(cluster: &Cluster, name: &str, wanted: &str) -> Outcome {
+    wait_until(&format!("{name} to be {wanted}"), SEEN, || {
+        cluster.must(&["lctl", "get_param", "-n", name]).is_ok_and(|shown| shown.trim() == wanted)
+    })
+}
+
+/// Objects that are to be destroyed are counted, of an OST that is not used for as long as it is not.
+fn what_waits_for_an_ost_is_counted(cluster: &Cluster) -> Outcome {
+    let set = |value: &str| {
+        cluster.must(&["lctl", "set_param", &format!("osp.*OST0000*.active={value}")])
+    };
+    let file = cluster.mnt().join("striped");
+    cluster.must(&["lfs", "setstripe", "-c", "2", &file.display().to_string()])?;
+    fs::write(&file, "data").context("write")?;
+    becomes(cluster, "osp.*OST0000*.destroys_in_flight", "0")?;
+    set("0")?;
+    fs::remove_file(&file).context("remove")?;
+    for (name, wanted) in [
+        ("osp.*OST0000*.destroys_in_flight", "1"),
+        ("osp.*OST0000*.sync_changes", "1"),
+        ("osp.*OST0000*.sync_in_progress", "0"),
+        ("osp.*OST0001*.destroys_in_flight", "0"),
+    ] {
+        becomes(cluster, name, wanted)?;
+    }
+    set("1")?;
+    becomes(cluster, "osp.*OST0000*.destroys_in_flight", "0")
+}
+
+/// After a restart of the servers it is shown when clients were back.
+fn clients_that_were_back_are_listed(cluster: &Cluster) -> Outcome {
+    let live = cluster.must(&["lctl", "get_param", "-n", "mgs.MGS.live.sheen"])?;
+    for part in
+        ["fsname: sheen\nsheen-MDT0000\nsheen-OST0000\nsheen-OST0001\n", "nonir_clients: 1\n"]
+    {
+        ensure(live.contains(part), || format!("{part}: {live}"))?;
+    }
+    let top = cluster.must(&["lctl", "get_param", "-n", "mdt.*.recovery_reconnect_top"])?;
+    ensure(top == "client_reconnect_top:\n", || top.clone())?;
+    cluster.kill_server()?;
+    cluster.up()?;
+    wait_until("the end of recovery", SEEN, || {
+        let status = cluster.must(&["lctl", "get_param", "-n", "mdt.*.recovery_status"]);
+        status.is_ok_and(|status| status.starts_with("status: COMPLETE"))
+    })?;
+    let top = cluster.must(&["lctl", "get_param", "-n", "mdt.*.recovery_reconnect_top"])?;
+    let nid = cluster.must(&["lctl", "list_nids"])?;
+    let line = top.lines().nth(1).unwrap_or_default();
+    ensure(nid.lines().any(|nid| line.contains(&format!("\"{nid}\", delay_sec:"))), || {
+        top.clone()
+    })?;
+    let histogram = ["lctl", "get_param", "-n", "mdt.*.recovery_reconnect_histogram"];
+    let histogram = cluster.must(&histogram)?;
+    ensure(histogram.contains("reconnect_delay_seconds_samples: 1\n"), || histogram.clone())?;
+    let stale = cluster.must(&["lctl", "get_param", "-n", "mdt.*.recovery_stale_clients"])?;
+    ensure(stale.trim().is_empty(), || stale.clone())
+}
+
 #[test]
 fn every_name_of_a_server_is_there_or_has_its_reason() {
     scene("servers", 2, LIMIT, |cluster| {
         all_are_there_or_excused(cluster)?;
-        all_fits_together(cluster)
+        all_fits_together(cluster)?;
+        what_waits_for_an_ost_is_counted(cluster)?;
+        clients_that_were_back_are_listed(cluster)
     });
 }

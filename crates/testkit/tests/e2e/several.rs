@@ -117,7 +117,7 @@ fn speak(cluster: &Cluster, second: &Second<'_>) -> Outcome {
 fn a_directory_without_a_file_system_is_refused() {
     scene("several-none", 1, LIMIT, |cluster| {
         for (dir, code, why) in [
-            (cluster.logs(), 19, "no file system of it runs here"),
+            (cluster.logs(), 19, "no file system in it is running"),
             (cluster.logs().join("missing"), 2, "No such file or directory"),
         ] {
             let dir = dir.to_string_lossy();

@@ -151,9 +151,12 @@ fn an_obdfilter_survey_does_what_it_counts() {
 
 fn refusals(cluster: &Cluster) -> Outcome {
     for (words, wanted) in [
-        ("mds-survey --targets sheen-MDT0009", "no target sheen-MDT0009 runs on this machine"),
-        ("mds-survey --targets sheen-OST0000", "sheen-OST0000 is no MDT"),
-        ("mds-survey --thrlo 8 --thrhi 2", "thrlo (8) is above thrhi (2)"),
+        (
+            "mds-survey --targets sheen-MDT0009",
+            "target sheen-MDT0009 is not running on this machine",
+        ),
+        ("mds-survey --targets sheen-OST0000", "sheen-OST0000 is not an MDT"),
+        ("mds-survey --thrlo 8 --thrhi 2", "thrlo (8) is greater than thrhi (2)"),
         ("mds-survey --file_count 3", "file_count (3) is too small for 32 threads"),
         ("mds-survey --rslt /nowhere/x", "cannot write /nowhere/x.summary"),
         ("obdfilter-survey --case netdisk", "case=netdisk is not supported by Sheen yet"),
@@ -195,7 +198,7 @@ fn cut_short(cluster: &Cluster) -> Outcome {
             // One survey of a target at a time.
             let output = survey(cluster, words, &[("rslt", "/dev/null")]).err();
             let output = output.ok_or("a second survey of the same target")?;
-            ensure(output.contains(" is being surveyed already"), || output.clone())?;
+            ensure(output.contains(" is already being surveyed"), || output.clone())?;
             kill_process(pid, Signal::INT).context("an interrupt")
         })?;
         ensure(finished.status.code() == Some(130), || finished.output.clone())?;

@@ -89,7 +89,10 @@ fn batches(cluster: &Cluster) -> Outcome {
     let once = cluster.must(&["top", "--once", "-d", "0.1"])?;
     ensure(once.starts_with("processes 2, "), || once.clone())?;
     for (words, wanted) in [
-        (&["top", "--socket", "/nowhere.sock", "--once"][..], "no server or mount answers here"),
+        (
+            &["top", "--socket", "/nowhere.sock", "--once"][..],
+            "no server or mount answers on this machine",
+        ),
         (&["top", "-d", "0", "--once"], "--delay must be between"),
     ] {
         let refused = cluster.run(words)?;

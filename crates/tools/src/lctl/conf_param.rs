@@ -14,7 +14,7 @@ pub(super) struct Conf {
     /// Delete the setting; its value stays until the next start
     #[arg(short = 'd')]
     delete: bool,
-    /// A file system or target, the parameter, and its value
+    /// File system or target, parameter and value
     #[arg(required = true, value_name = "FSNAME[-TARGET].PARAM=VALUE")]
     setting: String,
 }

@@ -1,4 +1,5 @@
-//! `lctl --device`: what is done to one device: `activate`, `deactivate`, `recover`, `abort_recovery`.
+//! `lctl --device`: what is done to one device: `activate`, `deactivate`, `recover`, `abort_recovery`,
+//! `abort_recovery_mdt`.
 
 use clap::Args;
 use sheen_control::{Answer, Client, Question};
@@ -19,7 +20,7 @@ pub(super) struct Nothing {}
 /// Options of `recover`.
 #[derive(Args)]
 pub(super) struct Recover {
-    /// The device, if it is not chosen with --device
+    /// Device, unless it is given by --device
     #[arg(value_name = "DEVICE")]
     device: Option<String>,
 }
@@ -126,12 +127,22 @@ pub(super) fn recover(spec: Option<&str>, options: &Recover) -> Result<(), Fault
 
 /// Ends the recovery of a target: clients that have not finished are evicted.
 pub(super) fn abort_recovery(spec: Option<&str>) -> Result<(), Fault> {
-    let mut device = Device::find("abort_recovery", spec)?;
-    let failed = |errno| Fault::new(errno, format!("error: abort_recovery: {errno}"));
+    abort("abort_recovery", spec, None)
+}
+
+/// The same of MDTs that are clients of a target. With one MDT an MDT has none, and its recovery goes on.
+pub(super) fn abort_recovery_mdt(spec: Option<&str>) -> Result<(), Fault> {
+    abort("abort_recovery_mdt", spec, Some("mdt"))
+}
+
+fn abort(name: &str, spec: Option<&str>, whose: Option<&str>) -> Result<(), Fault> {
+    let mut device = Device::find(name, spec)?;
+    let failed = |errno| Fault::new(errno, format!("error: {name}: {errno}"));
     if !["mdt", "obdfilter", "mgs"].contains(&device.kind.as_str()) {
         return Err(failed(Errno::EOPNOTSUPP));
     }
-    let done = command(&mut device.process, ABORT_RECOVERY, &[&device.name]);
+    let words: Vec<&str> = std::iter::once(device.name.as_str()).chain(whose).collect();
+    let done = command(&mut device.process, ABORT_RECOVERY, &words);
     done.map(drop).map_err(|(errno, _)| failed(errno))
 }
 

@@ -18,19 +18,19 @@ pub(super) struct CatList {}
 /// Options of `llog_print`.
 #[derive(Args)]
 pub(super) struct Print {
-    /// The log
+    /// Name of the log
     #[arg(value_name = "LOGNAME")]
     name: Option<String>,
-    /// The log, as --catalog of Lustre's other commands
+    /// Name of the log
     #[arg(short, long, value_name = "LOGNAME", conflicts_with = "name")]
     catalog: Option<String>,
     /// Print records from this index on
     #[arg(short, long, value_name = "INDEX", default_value_t = 1)]
     start: u32,
-    /// Print records up to this index
+    /// Print records up to and including this index
     #[arg(short, long, value_name = "INDEX", default_value_t = u32::MAX)]
     end: u32,
-    /// Print markers and records that were cancelled, too
+    /// Also print markers and cancelled records
     #[arg(short, long)]
     raw: bool,
 }

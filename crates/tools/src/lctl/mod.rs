@@ -22,13 +22,13 @@ use crate::output::Fault;
 #[derive(Args)]
 #[command(arg_required_else_help = true)]
 pub struct Lctl {
-    /// The file system, by its directory as for `sheen up`, where this machine has several
+    /// Directory of the file system, as for `sheen up`, if this machine has several
     #[arg(long, value_name = "DIR", global = true)]
     dir: Option<PathBuf>,
-    /// The device for the command, by number or name as `lctl dl` shows it
+    /// Device for the command, by number or name as `lctl dl` shows it
     #[arg(long, value_name = "DEVICE", global = true)]
     device: Option<String>,
-    /// The network for the command: tcp
+    /// Network for the command: tcp
     #[arg(long, value_name = "NET", global = true)]
     net: Option<String>,
     #[command(subcommand)]
@@ -67,16 +67,19 @@ enum Command {
     /// Show all local devices
     #[command(name = "dl", alias = "device_list")]
     Devices(devices::Devices),
-    /// Activate an import: of a mount's MDC or OSC, or the MDT's of an OST
+    /// Activate an import: a mount's MDC or OSC, or an MDT's OSP
     Activate(device::Nothing),
     /// Deactivate an import
     Deactivate(device::Nothing),
     /// Restore a lost connection immediately
     Recover(device::Recover),
-    /// End the recovery of a restarting target: clients that are not back are evicted
+    /// Abort recovery of a restarting target: clients that have not finished it are evicted
     #[command(name = "abort_recovery")]
     AbortRecovery(device::Nothing),
-    /// Look for a device
+    /// Abort recovery of the MDTs that are clients of a restarting target
+    #[command(name = "abort_recovery_mdt")]
+    AbortRecoveryMdt(device::Nothing),
+    /// Check that a device exists
     #[command(name = "device", alias = "cfg_device")]
     Device(device::Choose),
     /// List the configuration logs of the MGS
@@ -85,15 +88,18 @@ enum Command {
     /// Print the effective records of a configuration log
     #[command(name = "llog_print")]
     LlogPrint(llog::Print),
-    /// Have the MGS say that a target is at other nodes
+    /// Replace the NIDs of a target in the configuration
     #[command(name = "replace_nids")]
     ReplaceNids(replace_nids::Replace),
-    /// Choose the nearest of a node's NIDs
+    /// Show the local NID that is nearest to the given NIDs
     #[command(name = "which_nid")]
     WhichNid(net::WhichNid),
-    /// Start or stop LNet, which each process has of its own here
+    /// Start or stop LNet; here each process has its own, while it runs
     #[command(name = "network", alias = "net")]
     Network(net::Configure),
+    /// Print the interfaces of a network
+    #[command(name = "interface_list")]
+    InterfaceList(net::OfNet),
     /// Print the peers of a network
     #[command(name = "peer_list")]
     PeerList(net::OfNet),
@@ -102,7 +108,7 @@ enum Command {
     ConnList(net::OfNet),
     /// Check whether a node answers
     Ping(net::Ping),
-    /// Show the NIDs of this machine's processes
+    /// Show the NIDs of the processes on this machine
     #[command(name = "list_nids")]
     ListNids(net::ListNids),
 }
@@ -110,7 +116,6 @@ enum Command {
 /// Commands of Lustre's `lctl` that are not here yet.
 pub const REFUSED_COMMANDS: &[&str] = &[
     "--threads",
-    "abort_recovery_mdt",
     "add_conn",
     "add_interface",
     "add_peer",
@@ -153,7 +158,6 @@ pub const REFUSED_COMMANDS: &[&str] = &[
     "getattr",
     "getobjversion",
     "help_param",
-    "interface_list",
     "lcfg_clear",
     "lcfg_erase",
     "lcfg_fork",
@@ -276,12 +280,14 @@ pub fn run(arguments: &Lctl) -> Result<(), Fault> {
         Command::Deactivate(_) => device::set_active(device, false),
         Command::Recover(options) => device::recover(device, options),
         Command::AbortRecovery(_) => device::abort_recovery(device),
+        Command::AbortRecoveryMdt(_) => device::abort_recovery_mdt(device),
         Command::Device(options) => device::choose(options),
         Command::LlogCatlist(_) => llog::list(device),
         Command::LlogPrint(options) => llog::print(device, options),
         Command::ReplaceNids(options) => replace_nids::run(options),
         Command::WhichNid(options) => net::which_nid(options),
         Command::Network(options) => net::configure(options),
+        Command::InterfaceList(_) => net::interface_list(arguments.net.as_deref()),
         Command::PeerList(_) => net::peer_list(arguments.net.as_deref()),
         Command::ConnList(_) => net::conn_list(arguments.net.as_deref()),
         Command::Ping(options) => net::ping(options),

@@ -1,4 +1,7 @@
-//! `lctl ping`, `list_nids`, `which_nid`, `network`, and `--net` with `peer_list` and `conn_list`.
+//! `lctl ping`, `list_nids`, `which_nid`, `network`, and `--net` with `interface_list`, `peer_list` and
+//! `conn_list`.
+
+use std::net::Ipv4Addr;
 
 use clap::Args;
 use sheen_types::{Errno, Nid};
@@ -10,7 +13,7 @@ use sheen_control::api::{NETWORK, Network, NetworkPeer};
 /// Options of `ping`.
 #[derive(Args)]
 pub(super) struct Ping {
-    /// The node
+    /// NID of the node
     #[arg(value_name = "NID")]
     nid: Option<String>,
     /// Seconds to wait
@@ -68,7 +71,7 @@ pub(super) struct WhichNid {
 /// Options of `network` and `net`.
 #[derive(Args)]
 pub(super) struct Configure {
-    /// Start or stop LNet
+    /// What to do
     #[arg(value_name = "up|down|configure|unconfigure")]
     what: Option<String>,
     /// Override an existing configuration
@@ -76,7 +79,7 @@ pub(super) struct Configure {
     override_it: bool,
 }
 
-/// Options of `peer_list` and `conn_list`.
+/// Options of `interface_list`, `peer_list` and `conn_list`.
 #[derive(Args)]
 pub(super) struct OfNet {}
 
@@ -167,6 +170,45 @@ fn address(nid: &str) -> &str {
     nid.split('@').next().unwrap_or(nid)
 }
 
+/// The interface of each process.
+pub(super) fn interface_list(net: Option<&str>) -> Result<(), Fault> {
+    let networks = chosen("interface_list", net)?;
+    let routes = std::fs::read_to_string("/proc/net/route").unwrap_or_default();
+    for network in &networks {
+        match address(&network.nid).parse() {
+            Ok(own) => line(interface_text(network, own, netmask(own, &routes))),
+            Err(_) => continue,
+        }
+    }
+    if networks.is_empty() {
+        line("<no interfaces>");
+    }
+    Ok(())
+}
+
+/// As Lustre's line, with the address for the host's name. Lustre binds no peers to an interface, nor do we, and counts
+/// connections as routes.
+fn interface_text(network: &Network, own: Ipv4Addr, mask: Ipv4Addr) -> String {
+    let connections: usize = network.peers.iter().map(|peer| peer.connections.len()).sum();
+    format!("{own}: ({own}/{mask}) npeer 0 nroute {connections}")
+}
+
+/// The mask of the network that an address of ours is in, by the kernel's table of routes, which has none for the
+/// loopback network.
+fn netmask(own: Ipv4Addr, routes: &str) -> Ipv4Addr {
+    if own.is_loopback() {
+        return Ipv4Addr::new(255, 0, 0, 0);
+    }
+    let connected = routes.lines().filter_map(|route| {
+        let words: Vec<&str> = route.split_whitespace().collect();
+        let [_, to, "00000000", _, _, _, _, mask, ..] = words[..] else { return None };
+        let number = |text: &str| u32::from_str_radix(text, 16).ok().map(u32::swap_bytes);
+        Some((number(to)?, number(mask)?))
+    });
+    let own_network = connected.filter(|(to, mask)| *mask != 0 && own.to_bits() & mask == *to);
+    own_network.map(|(_, mask)| mask).max().map_or(Ipv4Addr::BROADCAST, Ipv4Addr::from_bits)
+}
+
 pub(super) fn peer_list(net: Option<&str>) -> Result<(), Fault> {
     let networks = chosen("peer_list", net)?;
     for network in &networks {
@@ -210,7 +252,34 @@ fn connection_text(network: &Network, peer: &NetworkPeer, kind: char) -> String 
 
 #[cfg(test)]
 mod tests {
-    use super::{Network, NetworkPeer, connection_text, peer_text, towards};
+    use super::{
+        Ipv4Addr, Network, NetworkPeer, connection_text, interface_text, netmask, peer_text,
+        towards,
+    };
+
+    #[test]
+    fn an_interface_is_listed_with_the_mask_of_its_network() {
+        let routes = "\
+Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT
+eth0\t00000000\t010000C0\t0003\t0\t0\t0\t00000000\t0\t0\t0
+eth1\t00004D0A\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0
+eth0\t000000C0\t00000000\t0001\t0\t0\t0\t00FEFFFF\t0\t0\t0
+";
+        let mask = |own: &str| netmask(own.parse().unwrap(), routes).to_string();
+        assert_eq!(mask("10.77.0.12"), "255.255.255.0");
+        assert_eq!(mask("127.183.54.1"), "255.0.0.0");
+        assert_eq!(mask("172.16.0.1"), "255.255.255.255", "no network of ours");
+        let peer =
+            NetworkPeer { nid: "10.77.0.11@tcp".into(), connections: "CIO".into(), waiting: 0 };
+        let network =
+            Network { nid: "10.77.0.12@tcp".into(), peers: vec![peer], ..Network::default() };
+        let own: Ipv4Addr = "10.77.0.12".parse().unwrap();
+        // As the recording g10-client-params-and-tools has it, but for the host's name.
+        assert_eq!(
+            interface_text(&network, own, netmask(own, routes)),
+            "10.77.0.12: (10.77.0.12/255.255.255.0) npeer 0 nroute 3"
+        );
+    }
 
     #[test]
     fn peers_are_listed_as_lustre_lists_them() {

@@ -34,16 +34,16 @@ struct Which {
     /// Tunable parameters only, no statistics
     #[arg(short = 't', long = "only-tunable", alias = "tunable")]
     tunable: bool,
-    /// Follow links (the default)
+    /// Follow links (default)
     #[arg(short = 'l', long = "links")]
     _links: bool,
-    /// Skip links: second names of parameters
+    /// Skip links, which are second names of parameters
     #[arg(short = 'L', long = "no-links")]
     no_links: bool,
-    /// Print each name once (always so here)
+    /// Print each name once (always done here)
     #[arg(short = 'm', long = "merge")]
     _merge: bool,
-    /// Print each name once (always so here)
+    /// Print each name once (always done here)
     #[arg(short = 'M', long = "no-merge")]
     _no_merge: bool,
 }
@@ -89,7 +89,7 @@ pub(super) struct Get {
     /// Append '=' to writable parameters
     #[arg(short = 'F', long = "classify")]
     classify: bool,
-    /// List parameters below, too
+    /// Also list the parameters below
     #[arg(short = 'R', long = "recursive")]
     recursive: bool,
     /// Print the name before each line of a value
@@ -97,7 +97,7 @@ pub(super) struct Get {
     header: bool,
     #[command(flatten)]
     which: Which,
-    /// Names, parts separated by '.' or '/', with shell wildcards
+    /// Parameter names, separated by '.' or '/'; shell wildcards are allowed
     #[arg(required = true, value_name = "PARAM")]
     names: Vec<String>,
 }
@@ -120,7 +120,7 @@ pub(super) struct Set {
         value_name = "COUNT"
     )]
     _threads: Option<Option<u32>>,
-    /// Names with values
+    /// Parameter names and values
     #[arg(required = true, value_name = "PARAM=VALUE")]
     settings: Vec<String>,
 }
@@ -134,12 +134,12 @@ pub(super) struct List {
     /// Directories only
     #[arg(short = 'D', long = "only-dir")]
     only_folders: bool,
-    /// List parameters below, too
+    /// Also list the parameters below
     #[arg(short = 'R', long = "recursive")]
     recursive: bool,
     #[command(flatten)]
     which: Which,
-    /// Names, parts separated by '.' or '/', with shell wildcards
+    /// Parameter names, separated by '.' or '/'; shell wildcards are allowed
     #[arg(required = true, value_name = "PARAM")]
     names: Vec<String>,
 }

@@ -28,7 +28,7 @@ const RESERVED: [&str; 3] = ["none", "ignore", "inherit"];
 /// Options of `pool_new` and `pool_destroy`.
 #[derive(Args)]
 pub(super) struct Pool {
-    /// Do not wait until the mounts and MDTs of this machine know the change
+    /// Do not wait until the mounts and MDTs of this machine have seen the change
     #[arg(short, long)]
     nowait: bool,
     /// The file system and the pool
@@ -216,7 +216,7 @@ fn settle(options: &Pool, fsname: &str, pool: &str, done: impl Fn(Option<&str>) 
     while !pool_names(fsname).iter().all(|pools| done(pools.get(pool).map(String::as_str))) {
         if began.elapsed() > WAIT {
             eprintln!(
-                "Warning, not all mounts and MDTs of this machine know the change of pool {fsname}.{pool} yet"
+                "Warning, not all mounts and MDTs of this machine have seen the change to pool {fsname}.{pool} yet"
             );
             return;
         }

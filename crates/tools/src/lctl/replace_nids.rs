@@ -11,10 +11,10 @@ use sheen_control::api::REPLACE_NIDS;
 /// Options of `replace_nids`.
 #[derive(Args)]
 pub(super) struct Replace {
-    /// The target, as lustre-OST0000
+    /// Target, for example lustre-OST0000
     #[arg(value_name = "TARGET")]
     target: String,
-    /// NIDs of the node that serves it, commas between, and behind colons those of its partners
+    /// NIDs of its node, separated by commas; NIDs of its failover partners after colons
     #[arg(value_name = "NID[,NID][:NID,NID]")]
     nids: String,
 }

@@ -12,7 +12,7 @@ use sheen_control::api::{Kind, TARGETS, Target};
 /// Options of `check`.
 #[derive(Args)]
 pub(super) struct Check {
-    /// Which servers: mgts, osts, mdts or all
+    /// Servers to check: mgts, osts, mdts or all
     #[arg(value_name = "mgts|osts|mdts|all")]
     servers: Option<String>,
     /// A path on a file system [default: all mounted file systems]

@@ -54,7 +54,7 @@ pub(super) struct Df {
     /// Print the summary only
     #[arg(short = 's', long)]
     only_summary: bool,
-    /// Print deactivated targets and all states, too
+    /// Also print deactivated targets and all states
     #[arg(short, long)]
     verbose: bool,
     /// Only the OSTs of this pool

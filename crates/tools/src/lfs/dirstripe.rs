@@ -44,11 +44,11 @@ const MAGIC_DEFAULT: u32 = 0x0cd3_0cd0;
 /// Options of `mkdir` and `setdirstripe`.
 #[derive(Args)]
 pub(super) struct Make {
-    /// MDTs of the directory at most; those that are there are used
+    /// Number of MDTs to stripe the directory over; as many as exist are used
     #[arg(short = 'c', short_alias = 'T', long = "mdt-count", value_name = "COUNT")]
     #[arg(allow_hyphen_values = true)]
     count: Option<String>,
-    /// How names would be spread over MDTs
+    /// Hash type by which names are spread over MDTs
     #[arg(
         short = 'H',
         short_alias = 't',
@@ -57,14 +57,14 @@ pub(super) struct Make {
         value_name = "HASH"
     )]
     hash: Option<String>,
-    /// The MDT of the directory, or -1
+    /// Index of the MDT, or -1 for any
     #[arg(short = 'i', short_alias = 'm', long = "mdt-index", aliases = ["mdt", "index"])]
     #[arg(value_name = "INDEX", allow_hyphen_values = true)]
     index: Option<String>,
-    /// Mode in octal
+    /// Permissions of the directory, octal
     #[arg(short = 'o', long, value_name = "MODE")]
     mode: Option<String>,
-    /// The directories
+    /// Directories
     #[arg(required = true, value_name = "DIRECTORY")]
     paths: Vec<PathBuf>,
 }
@@ -150,7 +150,7 @@ pub(super) struct Get {
     /// Print the FID
     #[arg(short = 'F', long)]
     fid: bool,
-    /// Print the hash
+    /// Print the hash type
     #[arg(short = 'H', short_alias = 't', long = "mdt-hash")]
     hash: bool,
     /// Print indexes in hexadecimal
@@ -165,22 +165,22 @@ pub(super) struct Get {
     /// Descend into subdirectories
     #[arg(short, long)]
     recursive: bool,
-    /// Print nothing of a directory without a default layout of its own
+    /// Print nothing for a directory without a default layout of its own
     #[arg(short = 'R', long)]
     raw: bool,
-    /// Print magic and FID, too
+    /// Also print magic and FID
     #[arg(short, long, action = ArgAction::SetTrue)]
     verbose: bool,
-    /// Print how deep a default layout is inherited
+    /// Print how many levels deep a default layout is inherited
     #[arg(short = 'X', long = "max-inherit")]
     inherit: bool,
-    /// Print how deep new directories are spread over MDTs
+    /// Print how many levels deep new directories are spread round-robin over MDTs
     #[arg(long = "max-inherit-rr")]
     inherit_rr: bool,
     /// Print YAML
     #[arg(short, long)]
     yaml: bool,
-    /// The directories
+    /// Directories
     #[arg(required = true, value_name = "DIRECTORY")]
     paths: Vec<PathBuf>,
 }

@@ -12,25 +12,25 @@ use sheen_control::api::FID_TO_PATH;
 /// Options of `fid2path`.
 #[derive(Args)]
 pub(super) struct FidToPath {
-    /// End each path with a NUL, not a line break
+    /// Terminate each path by NUL instead of a newline
     #[arg(short = '0', long)]
     print0: bool,
     /// Print the FID before the path
     #[arg(short = 'f', long)]
     print_fid: bool,
-    /// Print the link's number before the path
+    /// Print the link number before the path
     #[arg(short = 'c', long)]
     print_link: bool,
-    /// Only the link of this number
+    /// Print only the link with this number
     #[arg(short, long, value_name = "LINKNO")]
     link: Option<u32>,
-    /// Only the last part of the path
+    /// Print only the last component of the path
     #[arg(short, long)]
     name: bool,
     /// Name of the file system, or a path on it
     #[arg(value_name = "FSNAME|ROOT")]
     root: String,
-    /// The FIDs
+    /// FIDs
     #[arg(required = true, value_name = "FID")]
     fids: Vec<String>,
 }

@@ -12,16 +12,16 @@ use sheen_control::api::MountInfo;
 /// Options of `getname`.
 #[derive(Args)]
 pub(super) struct GetName {
-    /// Only the instance
+    /// Print the instance only
     #[arg(short, long)]
     instance: bool,
-    /// Only the name of the file system
+    /// Print the name of the file system only
     #[arg(short = 'n', long)]
     fsname: bool,
-    /// Only the client's UUID
+    /// Print the client's UUID only
     #[arg(short, long)]
     uuid: bool,
-    /// Paths on the file systems; without them, all mounted ones
+    /// Paths on the file systems [default: all mounted file systems]
     paths: Vec<PathBuf>,
 }
 

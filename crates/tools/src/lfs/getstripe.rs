@@ -77,7 +77,7 @@ const OPTIONS: &[Opt] = &[
     only('r', &["recursive"], "Descend into subdirectories"),
     only('R', &["raw"], "Print stored values, not the defaults of the file system that apply"),
     only('q', &["quiet"], "Print the objects only"),
-    only('v', &["verbose"], "Print magic, sizes and FID, too"),
+    only('v', &["verbose"], "Also print magic, sizes and FID"),
     only('y', &["yaml"], "Print a YAML template for 'lfs setstripe --yaml'"),
     Opt {
         short: None,

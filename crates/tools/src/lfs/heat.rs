@@ -17,7 +17,7 @@ const CLEAR: u64 = 4;
 /// Options of `heat_get`.
 #[derive(Args)]
 pub(super) struct Get {
-    /// The files
+    /// Files
     #[arg(required = true, value_name = "FILE")]
     paths: Vec<PathBuf>,
 }
@@ -34,7 +34,7 @@ pub(super) struct Set {
     /// Turn counting on
     #[arg(short = 'O', long, overrides_with = "off")]
     on: bool,
-    /// The files
+    /// Files
     #[arg(required = true, value_name = "FILE")]
     paths: Vec<PathBuf>,
 }

@@ -18,28 +18,28 @@ const LOCKS_AHEAD: [&str; 2] = ["lockahead", "ahead"];
 /// Options of `ladvise`.
 #[derive(Args)]
 pub(super) struct Ladvise {
-    /// willread, dontneed, lockahead
+    /// Advice: willread, dontneed or lockahead
     #[arg(short, long, value_name = "ADVICE")]
     advice: Option<String>,
     /// Do not wait for the servers
     #[arg(short, long)]
     background: bool,
-    /// Take the advice back
+    /// Withdraw the advice
     #[arg(short, long)]
     unset: bool,
-    /// The first byte
+    /// First byte of the range
     #[arg(short, long, value_name = "START[kMGT]")]
     start: Option<String>,
-    /// The byte behind the last one
+    /// End of the range: the byte after the last one
     #[arg(short, long, value_name = "END[kMGT]")]
     end: Option<String>,
-    /// The number of bytes
+    /// Length of the range
     #[arg(short, long, value_name = "LENGTH[kMGT]")]
     length: Option<String>,
-    /// Of the lock: READ or WRITE
+    /// Lock mode: READ or WRITE
     #[arg(short, long, value_name = "MODE")]
     mode: Option<String>,
-    /// The files
+    /// Files
     #[arg(value_name = "FILE")]
     paths: Vec<PathBuf>,
 }
@@ -72,7 +72,9 @@ fn checked(options: &Ladvise) -> Result<&str, Fault> {
         return Err(wrong(format!("bad mode '{mode}', valid modes are READ or WRITE")));
     }
     if advice == "locknoexpand" {
-        return Err(wrong("locknoexpand is of a file descriptor, so it does nothing from here"));
+        return Err(wrong(
+            "locknoexpand applies to an open file descriptor, so it has no effect here",
+        ));
     }
     if options.paths.is_empty() {
         return Err(wrong("please give one or more file names"));
@@ -144,7 +146,7 @@ mod tests {
             ("-a willread -m READ f", "mode is only valid with lockahead"),
             ("-a lockahead f", "mode is required with lockahead"),
             ("-a lockahead -m BOGUS f", "bad mode 'BOGUS', valid modes are READ or WRITE"),
-            ("-a locknoexpand f", "locknoexpand is of a file descriptor"),
+            ("-a locknoexpand f", "locknoexpand applies to an open file descriptor"),
         ] {
             let (code, said) = fault(line).unwrap_or_else(|| panic!("{line}"));
             assert!(code == 4 && said.starts_with(&format!("ladvise: {text}")), "{line}: {said}");

@@ -29,7 +29,7 @@ pub(super) const GRAMMAR: Grammar = Grammar {
     usage: "Move the data of files to other objects\n\n\
         Usage: lfs migrate [LAYOUT OPTIONS] [OPTIONS] FILENAME...\n       \
         lfs migrate [LAYOUT OPTIONS] [OPTIONS] -0|--files-from LIST\n\n\
-        Without layout options a file keeps its layout, on other objects.",
+        Without layout options a file keeps its layout, and its data moves to new objects.",
     tables: &[layout_request::OPTIONS, layout_source::OPTIONS, OPTIONS],
     dashes: Dashes::Two,
 };
@@ -57,7 +57,7 @@ const OPTIONS: &[Opt] = &[
         short: Some('W'),
         names: &["bandwidth-limit", "bandwidth"],
         takes: Takes::Value("MIB_PER_SECOND"),
-        help: "Limit the bandwidth; k, M or G for other units",
+        help: "Limit the bandwidth, in MiB per second unless k, M or G is given",
     },
     Opt {
         short: None,
@@ -87,13 +87,13 @@ const OPTIONS: &[Opt] = &[
         short: Some('0'),
         names: &["null"],
         takes: Takes::Nothing,
-        help: "Names end with NUL; read from stdin without --files-from",
+        help: "Names are terminated by NUL, and read from stdin unless --files-from is given",
     },
     Opt {
         short: None,
         names: &["files-from"],
         takes: Takes::Value("LIST"),
-        help: "Read names from a file, a line each; - for stdin",
+        help: "Read names from a file, one per line; - for stdin",
     },
     refused(Some('m'), &["mdt-index", "mdt", "mdt_index"], Takes::Value("INDEX")),
     refused(Some('H'), &["mdt-hash"], Takes::Value("HASH")),

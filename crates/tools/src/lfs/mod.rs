@@ -8,6 +8,7 @@ mod attributes;
 mod check;
 mod compare;
 mod components;
+mod data_version;
 mod df;
 mod dirstripe;
 mod fid2path;
@@ -46,7 +47,7 @@ use crate::output::Fault;
 #[derive(Args)]
 #[command(arg_required_else_help = true)]
 pub struct Lfs {
-    /// The file system, by its directory as for `sheen up`, where this machine has several
+    /// Directory of the file system, as for `sheen up`, if this machine has several
     #[arg(long, value_name = "DIR", global = true)]
     dir: Option<PathBuf>,
     #[command(subcommand)]
@@ -75,31 +76,34 @@ enum Command {
     Osts(targets::List),
     /// List the MDTs of mounted file systems
     Mdts(targets::List),
-    /// Show whether servers answer
+    /// Check whether servers answer
     Check(check::Check),
     /// Show the FIDs of files
     Path2fid(path2fid::PathToFid),
     /// Show the paths of FIDs
     Fid2path(fid2path::FidToPath),
-    /// Give servers advice about the use of files, which ours take none of
+    /// Give servers advice on how files will be used, which Sheen's servers do not take
     Ladvise(ladvise::Ladvise),
-    /// Show what the MDT knows of a file's size
+    /// Show the size and blocks of a file that the MDT has (SOM)
     Getsom(som::GetSom),
+    /// Show the version of a file's data, which Sheen's servers do not keep
+    #[command(name = "data_version")]
+    DataVersion(data_version::DataVersion),
     /// Remove files by their FIDs
     Rmfid(rmfid::RemoveFid),
-    /// Show how directories lie on MDTs
+    /// Show the layout of directories on MDTs
     Getdirstripe(dirstripe::Get),
-    /// Create directories, on an MDT by its index
+    /// Create directories, on an MDT given by its index
     Mkdir(dirstripe::Make),
-    /// Create directories, on an MDT by its index
+    /// Create directories, on an MDT given by its index
     Setdirstripe(dirstripe::Make),
     /// Show how much files are accessed (file heat)
     #[command(name = "heat_get")]
     HeatGet(heat::Get),
-    /// Turn counting of heat on or off, or clear it
+    /// Turn file heat on or off, or clear it
     #[command(name = "heat_set")]
     HeatSet(heat::Set),
-    /// Show name and instance of mounted file systems
+    /// Show the names and instances of mounted file systems
     Getname(getname::GetName),
 }
 
@@ -107,7 +111,6 @@ enum Command {
 pub const REFUSED_COMMANDS: &[&str] = &[
     "changelog",
     "changelog_clear",
-    "data_version",
     "flushctx",
     "hsm",
     "hsm_action",
@@ -174,6 +177,7 @@ pub fn run(arguments: &Lfs) -> Result<(), Fault> {
         Command::Fid2path(options) => fid2path::run(options),
         Command::Ladvise(options) => ladvise::run(options),
         Command::Getsom(options) => som::run(options),
+        Command::DataVersion(options) => data_version::run(options),
         Command::Rmfid(options) => rmfid::run(options),
         Command::Getdirstripe(options) => dirstripe::get(options),
         Command::Mkdir(options) => dirstripe::make("mkdir", options),

@@ -14,10 +14,10 @@ use sheen_control::api::FID_TO_PATH;
 /// Options of `path2fid`.
 #[derive(Args)]
 pub(super) struct PathToFid {
-    /// FID of the parent directory and name, for each link
+    /// Print the parent directory's FID and the name of each link
     #[arg(long)]
     parents: bool,
-    /// The files
+    /// Files
     #[arg(required = true, value_name = "FILE")]
     paths: Vec<PathBuf>,
 }

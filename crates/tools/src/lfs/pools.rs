@@ -18,7 +18,7 @@ use sheen_control::api::{MGS_POOLS, POOLS};
 /// Options of `pool_list`.
 #[derive(Args)]
 pub(super) struct List {
-    /// A file system, a pool of it, or a path on it
+    /// File system, one of its pools, or a path on it
     #[arg(required = true, value_name = "FSNAME[.POOL]|PATH")]
     name: String,
 }

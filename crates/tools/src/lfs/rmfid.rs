@@ -17,7 +17,7 @@ pub(super) struct RemoveFid {
     /// Name of the file system, or a path on it
     #[arg(value_name = "FSNAME|ROOTPATH")]
     root: String,
-    /// The FIDs
+    /// FIDs
     #[arg(required = true, value_name = "FID")]
     fids: Vec<String>,
 }

@@ -11,16 +11,16 @@ use crate::output::{Fault, line};
 /// Options of `getsom`.
 #[derive(Args)]
 pub(super) struct GetSom {
-    /// Only the size
+    /// Print the size only
     #[arg(short, overrides_with_all = ["blocks", "flags"])]
     size: bool,
-    /// Only the blocks
+    /// Print the blocks only
     #[arg(short, overrides_with_all = ["size", "flags"])]
     blocks: bool,
-    /// Only the flags
+    /// Print the flags only
     #[arg(short, overrides_with_all = ["size", "blocks"])]
     flags: bool,
-    /// The file
+    /// File
     #[arg(value_name = "FILE")]
     path: PathBuf,
 }

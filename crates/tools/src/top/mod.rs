@@ -32,17 +32,17 @@ const INTERVAL_MAX: f64 = 3600.0;
 const HELP: &str = "sheen top
 
   q       quit                      s  sort by name, operations, bytes, latency
-  p       pause, and go on          up, down, page up, page down  move
-  ?       this help, and back
+  p       pause or resume           up, down, page up, page down  move
+  ?       show or leave this help
 
 TARGET  an MDT or OST: what it did in the last interval, for all its clients
-CLIENT  a node, over all targets of this machine's servers
-MOUNT   a mount of this machine: what programs asked of it
-SERVICE requests by where they come in, and how long they wait to be begun
+CLIENT  a node, summed over all targets of this machine's servers
+MOUNT   a mount of this machine: the system calls of its programs
+SERVICE requests by service, and how long they wait before they are started
 
 OPS/s counts requests (system calls for a mount). MEAN ms is from a request's arrival to its end.
-IN WORK are requests that have begun and not ended, OLDEST s is how long the oldest has been at it.
-IO P99 ms is what 99 of 100 accesses to a target's store took at most.
+IN WORK are requests that have started and not ended, OLDEST s is the age of the oldest.
+IO P99 ms: 99 of 100 accesses to a target's store took no longer than this.
 A request that takes longer than a tenth of a second is listed with what it waits for:
 
   working    nothing             lock       clients that hold conflicting locks
@@ -50,16 +50,16 @@ A request that takes longer than a tenth of a second is listed with what it wait
              on the same file    disk       the disk
   recovery   clients to return   objects    new objects from an OST";
 
-/// Show the activity of the servers and mounts of this machine live
+/// Show live activity of the servers and mounts of this machine
 ///
-/// On a terminal the screen is updated each second; `?` lists the keys. Otherwise, and with -b, plain text
-/// is written, a block for each interval.
+/// On a terminal the screen is updated every second, and `?` lists the keys. Otherwise, and with -b, plain text is
+/// written, a block for each interval.
 #[derive(Args)]
 pub struct Top {
-    /// Only the processes of the file system in this directory of `sheen up`
+    /// Only the processes of the file system in this directory, as for `sheen up`
     #[arg(long, value_name = "DIR", conflicts_with = "sockets")]
     dir: Option<PathBuf>,
-    /// Only the processes behind these control sockets [default: all of this user]
+    /// Only the processes behind these control sockets [default: all of the user's]
     #[arg(long = "socket", value_name = "SOCKET", num_args = 1..)]
     sockets: Vec<PathBuf>,
     /// Seconds between readings
@@ -68,7 +68,7 @@ pub struct Top {
     /// Print N reports as plain text and exit
     #[arg(short, long, value_name = "N")]
     batch: Option<u64>,
-    /// As -b 1
+    /// Same as -b 1
     #[arg(long, conflicts_with = "batch")]
     once: bool,
 }
@@ -89,7 +89,10 @@ pub fn run(options: &Top, processes_of: ProcessesOf) -> Result<(), Fault> {
     let source = Source { options, processes_of };
     let Some(first) = source.read(stop) else { return Ok(()) };
     if first.processes == 0 {
-        return Err(Fault::new(Errno::ENODEV, "sheen top: no server or mount answers here"));
+        return Err(Fault::new(
+            Errno::ENODEV,
+            "sheen top: no server or mount answers on this machine",
+        ));
     }
     match options.batch.or(options.once.then_some(1)) {
         Some(count) => source.write(first, count, stop),

@@ -119,7 +119,7 @@ impl Echo {
         }
         let mut sessions = self.sessions.lock();
         if sessions.values().any(|other| Arc::ptr_eq(&other.served, &found.served)) {
-            return Err((Errno::EBUSY, format!("{target} is being surveyed already")));
+            return Err((Errno::EBUSY, format!("{target} is already being surveyed")));
         }
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let session = Arc::new(Session {

@@ -25,7 +25,12 @@ const TESTS: &[Opt] = &[
     test(Some('B'), &["btime", "Btime", "crtime"], "[+-]N[smhdwy]", "Created N units ago"),
     test(Some('C'), &["ctime"], "[+-]N[smhdwy]", "Status changed N units ago"),
     test(Some('M'), &["mtime"], "[+-]N[smhdwy]", "Data modified N units ago"),
-    test(None, &["newer"], "FILE", "Changed after FILE; -newerXY compares X (a, b, c or m) with Y"),
+    test(
+        None,
+        &["newer"],
+        "FILE",
+        "Modified more recently than FILE; -newerXY compares X (a, b, c or m) with Y",
+    ),
     test(None, &["attrs"], "[^]ATTR,...", "With attributes: c, i, a, d, E, M or their names"),
     test(Some('b'), &["blocks"], "[+-]N[bcKMGTPE]", "Space used"),
     test(
@@ -110,13 +115,13 @@ const OPTIONS: &[Opt] = &[
         short: Some('l'),
         names: &["lazy"],
         takes: Takes::Nothing,
-        help: "Use the sizes that are known, without asking servers",
+        help: "Use the sizes that the MDT has (LSOM), without asking OSTs",
     },
     Opt {
         short: Some('P'),
         names: &["print"],
         takes: Takes::Nothing,
-        help: "Print the names, a line each (the default)",
+        help: "Print the names, one per line (the default)",
     },
     Opt {
         short: Some('0'),
