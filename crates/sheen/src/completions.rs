@@ -16,7 +16,11 @@ pub(crate) struct Completions {
     tool: String,
 }
 
-pub(crate) fn run(options: &Completions, root: Command, links: &[&'static str]) -> Result<(), Fault> {
+pub(crate) fn run(
+    options: &Completions,
+    root: Command,
+    links: &[&'static str],
+) -> Result<(), Fault> {
     let tool = &options.tool;
     let command = tool_of(root, tool, links).ok_or_else(|| {
         let text = format!("sheen completions: {tool}: not sheen or one of {}", links.join(", "));
