@@ -1,4 +1,4 @@
-//! The only entrance to the project's work: `cargo xtask {demo,test,tidy,bench,golden,sim,docs}`.
+//! The only entrance to the project's work: `cargo xtask {demo,test,tidy,bench,golden,sim,docs,dist}`.
 
 use std::process::ExitCode;
 
@@ -6,6 +6,7 @@ use clap::{Parser, Subcommand};
 
 mod bench;
 mod demo;
+mod dist;
 mod docs;
 mod faults;
 mod golden;
@@ -41,6 +42,8 @@ enum Task {
     Sim(sim::Options),
     /// Write the documents that are made from the code
     Docs,
+    /// Packages for Debian and for distributions with RPM, into target/dist
+    Dist(dist::Options),
 }
 
 fn main() -> ExitCode {
@@ -52,6 +55,7 @@ fn main() -> ExitCode {
         Task::Golden(options) => golden::run(&options),
         Task::Sim(options) => sim::run(&options),
         Task::Docs => docs::run(),
+        Task::Dist(options) => dist::run(&options),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -29,6 +29,15 @@ const TEST: &[Need] = &[
     ("chromium", "chromium"),
 ];
 
+/// To build packages, and to look at their units.
+const DIST: &[Need] = &[
+    ("strip", "binutils"),
+    ("git", "git"),
+    ("dpkg-deb", "dpkg"),
+    ("rpmbuild", "rpm"),
+    ("systemd-analyze", "systemd"),
+];
+
 /// A suite that `cargo install` builds: its program and crate, and its version.
 pub(crate) struct Suite(&'static str, &'static str);
 
@@ -48,6 +57,11 @@ pub(crate) fn for_mount() -> Outcome {
 /// Installs what `test` needs, or says how.
 pub(crate) fn for_test() -> Outcome {
     install(TEST)
+}
+
+/// Installs what `dist` needs, or says how.
+pub(crate) fn for_dist() -> Outcome {
+    install(DIST)
 }
 
 /// Installs suites of other projects that judge a file system; answers where their programs are.

@@ -13,7 +13,7 @@ use clap::Args;
 use crate::faults::Faults;
 use crate::halved::Halved;
 use crate::shell::{self, Outcome, Profile, cargo, program};
-use crate::{demo, setup, sim, tidy};
+use crate::{demo, dist, setup, sim, tidy};
 
 /// What to run.
 #[derive(Args, Default)]
@@ -22,7 +22,7 @@ pub(crate) struct Options {
     /// for property tests, which are the same each time otherwise
     #[arg(long)]
     long: bool,
-    /// One step (tidy, build, unit, golden, hostile, sim, e2e, model, suites, demo), or the tests whose
+    /// One step (tidy, build, unit, golden, hostile, sim, e2e, model, suites, demo, dist), or the tests whose
     /// name holds this
     #[arg(long, value_name = "NAME")]
     only: Option<String>,
@@ -85,6 +85,7 @@ const STEPS: &[Step] = &[
     ("model", |options| Count::of(&sim::model(options.long))),
     ("suites", suites),
     ("demo", |_| Count::of(&demo::check())),
+    ("dist", |_| Count::of(&dist::check())),
 ];
 
 pub(crate) fn run(options: &Options) -> Outcome {
@@ -212,7 +213,7 @@ fn is_step(name: &str) -> bool {
 }
 
 fn needs_build(step: &str) -> bool {
-    ["e2e", "suites", "demo"].contains(&step)
+    ["e2e", "suites", "demo", "dist"].contains(&step)
 }
 
 /// All that is no step of its own, built in one go: packages that are tested alone ask for other features

@@ -6,6 +6,7 @@
 
 mod bench;
 mod commands;
+mod completions;
 mod host;
 mod man;
 mod usage;
@@ -50,6 +51,7 @@ enum Tool {
     Dump(dump::Dump),
     Bench(sheen_bench::Bench),
     Man(man::Pages),
+    Completions(completions::Completions),
     Top(top::Top),
     /// For the tools themselves.
     #[command(hide = true)]
@@ -99,6 +101,7 @@ fn run(tool: &Tool) -> Result<(), output::Fault> {
         Tool::Dump(arguments) => dump::run(arguments),
         Tool::Bench(arguments) => bench::run(arguments),
         Tool::Man(arguments) => man::run(arguments, Sheen::command()),
+        Tool::Completions(arguments) => completions::run(arguments, Sheen::command(), &LINK_NAMES),
         Tool::Top(arguments) => top::run(arguments, host::processes_of),
         Tool::Sign(arguments) => host::sign(arguments),
     }

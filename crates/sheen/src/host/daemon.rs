@@ -9,7 +9,7 @@ use std::process::{ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::progress::{Lines, Progress};
-use super::{log, private};
+use super::{log, notify, private};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use sheen_tools::output::{Fault, errno_of};
 use sheen_types::Errno;
@@ -111,7 +111,9 @@ impl Daemon {
         };
         let log = private::log(&self.log_file()).map_err(cannot)?;
         let program = std::env::current_exe().map_err(cannot)?;
-        let mut child = Command::new(program)
+        let mut command = Command::new(program);
+        notify::keep_from(&mut command);
+        let mut child = command
             .args(arguments)
             .current_dir("/")
             .env(SUPERVISED, "1")
@@ -314,13 +316,15 @@ fn started_at(pid: Pid) -> Option<String> {
     fields.split_whitespace().nth(19).map(str::to_owned)
 }
 
-/// Reports to the process that started this one that it is ready.
+/// Reports to the process that started this one, and to the service manager, that it is ready.
 pub(crate) fn say_ready() {
     say(READY);
+    notify::ready();
 }
 
 /// Reports what it does until it is ready.
 pub(crate) fn say_doing(what: &str) {
+    notify::status(what);
     if std::env::var_os(SUPERVISED).is_some() {
         say(&format!("{DOING}{what}"));
     }
@@ -328,6 +332,7 @@ pub(crate) fn say_doing(what: &str) {
 
 /// Reports why it is not ready.
 pub(crate) fn say_failed(why: &str) {
+    notify::status(why);
     if std::env::var_os(SUPERVISED).is_some() {
         say(&format!("{FAILED}{why}"));
     }

@@ -16,6 +16,7 @@ mod missing;
 mod mount;
 mod mount_source;
 mod native;
+mod notify;
 mod origin;
 mod orphans;
 mod private;

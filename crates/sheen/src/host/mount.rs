@@ -23,7 +23,7 @@ use sheen_types::{Errno, Nid};
 
 use super::daemon::{self, Daemon};
 use super::mount_source::MountSource;
-use super::{invalid, io_fault, liveness, origin, private, server};
+use super::{invalid, io_fault, liveness, notify, origin, private, server};
 use sheen_tools::output::{Fault, errno_of};
 
 /// How long to wait for the MGS and the MDT.
@@ -228,8 +228,10 @@ fn serve(options: &Mount) -> Result<(), Fault> {
         commands.insert(sheen_control::api::ORIGIN.to_owned(), origin);
         let _control = server::control("mount", Arc::clone(state.tree()), commands)?;
         daemon::say_ready();
+        notify::status(&format!("{} is mounted on {}", source.name, target.display()));
         tracing::info!(source = source.name, at = %target.display(), "mounted");
         until_unmounted(mounted).await?;
+        notify::stopping();
         tracing::info!(source = source.name, at = %target.display(), "unmounted");
         files.unmount().await;
         node.shutdown();

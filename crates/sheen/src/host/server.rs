@@ -20,7 +20,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::echo::Echo;
 use super::target::{Plan, Running, plans, shared_by};
-use super::{PORT, addresses, daemon, folder_fault, mount_source, origin};
+use super::{PORT, addresses, daemon, folder_fault, mount_source, notify, origin};
 use sheen_tools::output::{Fault, errno_of};
 
 /// Lustre's `obd_timeout`, in seconds.
@@ -154,7 +154,7 @@ fn serve(options: &Server) -> Result<(), Fault> {
             node.answer_at(plan.kind.portals());
         }
         let timeouts = options.timeouts();
-        let count = all.len();
+        let (count, served) = (all.len(), names(&all));
         let mut running = Vec::new();
         let shares = shared_by(&all);
         for (plan, share) in all.into_iter().zip(shares) {
@@ -199,8 +199,11 @@ fn serve(options: &Server) -> Result<(), Fault> {
         let serve = |address| serve_metrics(address, &node, &hosted);
         let _metrics = options.metrics.map(serve).transpose()?;
         daemon::say_ready();
+        notify::status(&format!("serves {served} at {}", options.nid));
+        notify::show_life(&world);
         tracing::info!(nid = %options.nid, "ready");
         wait_for_signal().await?;
+        notify::stopping();
         tracing::info!(nid = %options.nid, "stops: clients stay recorded and are awaited at the next start");
         scrubs.end();
         echo.end().await;
@@ -211,9 +214,12 @@ fn serve(options: &Server) -> Result<(), Fault> {
 
 /// What the log begins with: what runs here, where, and what it serves.
 fn log_start(options: &Server, accept: Accept, plans: &[Plan]) {
-    let targets: Vec<String> = plans.iter().map(|plan| plan.kind.to_string()).collect();
     tracing::info!(version = VERSION, nid = %options.nid, port = options.port, accept = accept.word(),
-        timeout = options.timeout, targets = targets.join(" "), "server starts");
+        timeout = options.timeout, targets = names(plans), "server starts");
+}
+
+fn names(plans: &[Plan]) -> String {
+    plans.iter().map(|plan| plan.kind.to_string()).collect::<Vec<_>>().join(" ")
 }
 
 /// The node: at its address, and with the other processes of a file system that `up` runs here.
