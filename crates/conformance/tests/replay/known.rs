@@ -102,8 +102,8 @@ pub(crate) const ANSWERED: &[Known] = &[
     ),
     known(
         "MDS_GETATTR reply",
-        &["mdt_body.eadatasize", "mdt_body.valid.DEFAULT_MEA", "mdt_md.*"],
-        "DNE: the same, and there it is sent instead of the default layout of files",
+        &["mdt_body.eadatasize", "mdt_body.valid.DEFAULT_MEA"],
+        "DNE: the same; here a client that asks for it gets none",
     ),
     known(
         "LDLM_INTENT_GETATTR reply",
