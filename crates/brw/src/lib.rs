@@ -33,6 +33,7 @@ mod seek;
 mod sync;
 mod transfer;
 mod value;
+mod version;
 mod write;
 
 pub use grant::{BLOCK_BITS, GrantView, Grants, INITIAL_GRANT};
@@ -44,7 +45,7 @@ use std::sync::Arc;
 use sheen_io::BoxFuture;
 use sheen_ldlm::Policy;
 use sheen_store::{AttributePatch, Attributes, Store};
-use sheen_target::{Context, Export, Outcome, store_errno};
+use sheen_target::{Context, Export, Outcome, Target, store_errno};
 use sheen_types::{Errno, Extent, Fid, ResourceName};
 use sheen_wire::checksum::Checksum;
 use sheen_wire::connect::{ConnectFlags, ObdConnectData};
@@ -95,6 +96,7 @@ pub struct Brw<O> {
     grants: Grants,
     reads: Direction,
     writes: Direction,
+    versions: version::DataVersions,
 }
 
 impl<O: Objects> Brw<O> {
@@ -102,7 +104,8 @@ impl<O: Objects> Brw<O> {
     #[must_use]
     pub fn new(store: Arc<dyn Store>, objects: O) -> Self {
         let (reads, writes) = (Direction::default(), Direction::default());
-        Self { store, objects, grants: Grants::default(), reads, writes }
+        let versions = version::DataVersions::default();
+        Self { store, objects, grants: Grants::default(), reads, writes, versions }
     }
 
     /// The server's part.
@@ -127,6 +130,17 @@ impl<O: Objects> Brw<O> {
     pub fn clear_transfers(&self) {
         self.reads.clear();
         self.writes.clear();
+    }
+
+    /// The version of an object's data: it differs after a change.
+    #[must_use]
+    pub fn data_version(&self, target: &Target, object: Fid) -> u64 {
+        self.versions.of(object, target.last_transno())
+    }
+
+    /// An object's data has changed by other means than the requests that are executed here.
+    pub fn note_changed(&self, target: &Target, object: Fid) {
+        self.versions.note_changed(object, target.last_transno());
     }
 
     /// Agrees with a client on checksums, sizes and its grant. Called on every connect.

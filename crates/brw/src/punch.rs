@@ -30,6 +30,7 @@ impl<O: Objects> Brw<O> {
             end if end > start => self.store.punch(object, start, end - start),
             _ => return Err(Errno::EINVAL),
         };
+        self.note_changed(&context.target, object);
         done.map_err(store_errno)?;
         self.stamp(context, object, &asked)?;
         drop(applying);
@@ -76,6 +77,7 @@ impl<O: Objects> Brw<O> {
                 punch().and_then(|()| allocate())
             }
         };
+        self.note_changed(&context.target, object);
         done.map_err(store_errno)?;
         self.stamp(context, object, &asked)?;
         drop(applying);

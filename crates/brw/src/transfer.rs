@@ -90,6 +90,20 @@ impl<O: Objects> Brw<O> {
         Ok(None)
     }
 
+    /// A lock of the server's own on all bytes of an object.
+    ///
+    /// # Errors
+    /// Those of the lock.
+    pub async fn lock_all(
+        &self,
+        context: &Context,
+        oi: OstId,
+        mode: LockMode,
+    ) -> Result<LockGuard, Errno> {
+        let (resource, policy) = self.objects.cover(oi, Extent::ALL);
+        context.target.lock(resource, policy, mode).await
+    }
+
     /// A lock of the server's own on some bytes, for a client that says that it has none.
     /// `discarding`: what clients have not written back yet need not be, it is going to be cut.
     pub(crate) async fn lock_if_asked(

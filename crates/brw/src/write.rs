@@ -117,7 +117,9 @@ impl<O: Objects> Brw<O> {
         before: &Attributes,
     ) -> Result<(), Errno> {
         let _applying = context.begin_apply()?;
-        self.put(context, transfer, runs).map_err(store_errno)?;
+        let put = self.put(context, transfer, runs);
+        self.note_changed(&context.target, transfer.object);
+        put.map_err(store_errno)?;
         let patch = self.objects.stamp(context, transfer.object, asked, before);
         let mut change = Transaction::new();
         change.patch(transfer.object, patch);

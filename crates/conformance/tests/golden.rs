@@ -1,20 +1,34 @@
 //! Every message of the golden captures is read into types and comes out as it went in.
 
+use std::path::Path;
+
 use sheen_conformance::dump::{Detail, NOT_TYPED, dump_file};
 use sheen_conformance::golden;
 
 /// How many captures there are.
 const CAPTURES: usize = 66;
+/// And of a Lustre under faults.
+const OF_FAULTS: usize = 12;
 
 #[test]
 fn every_capture_comes_out_as_it_went_in() {
     let Some(directory) = sheen_skip::needs_captures() else { return };
+    come_out_as_they_went_in(&directory, CAPTURES);
+}
+
+#[test]
+fn every_capture_of_faults_comes_out_as_it_went_in() {
+    let Some(directory) = sheen_skip::needs_captures_of_faults() else { return };
+    come_out_as_they_went_in(&directory, OF_FAULTS);
+}
+
+fn come_out_as_they_went_in(directory: &Path, captures: usize) {
     let mut out = Vec::new();
-    let sum = golden::run(&golden::files(&directory), &mut out).expect("captures are readable");
+    let sum = golden::run(&golden::files(directory), &mut out).expect("captures are readable");
     let text = String::from_utf8_lossy(&out);
     println!("{text}");
     assert!(sum.unclean.is_empty(), "{:?}:\n{text}", sum.unclean);
-    assert!(sum.captures >= CAPTURES, "only {} captures in {}", sum.captures, directory.display());
+    assert!(sum.captures >= captures, "only {} captures in {}", sum.captures, directory.display());
 }
 
 #[test]
@@ -90,7 +104,17 @@ impl Looker {
 #[test]
 fn a_verbose_dump_shows_all_fields_of_everything() {
     let Some(directory) = sheen_skip::needs_captures() else { return };
-    for path in golden::files(&directory) {
+    shows_all_fields(&directory);
+}
+
+#[test]
+fn a_verbose_dump_shows_all_fields_of_everything_under_faults() {
+    let Some(directory) = sheen_skip::needs_captures_of_faults() else { return };
+    shows_all_fields(&directory);
+}
+
+fn shows_all_fields(directory: &Path) {
+    for path in golden::files(directory) {
         let mut looker = Looker::default();
         dump_file(&path, Detail::Fields, &mut looker).expect("a capture");
         assert!(looker.lines > 0, "{}", path.display());

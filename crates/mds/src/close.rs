@@ -13,11 +13,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use sheen_ldlm::Owner;
 use sheen_store::{AttributePatch, Transaction};
-use sheen_target::{Context, Outcome, ReplyRecording, Target, store_errno};
+use sheen_target::{Context, Outcome, ReplyRecord, ReplyRecording, Target, store_errno};
 use sheen_types::futures::before;
 use sheen_types::{Errno, Fid, ResourceName, Timestamp};
 use sheen_wire::codec::{Wire, Writer};
-use sheen_wire::md::{AttrValid, Bias, MdsOpenFlags, MdtBody, OpenHandle, RecSetattr, SomAttrs};
+use sheen_wire::md::{
+    AttrValid, Bias, MdsOpenFlags, MdtBody, OpenHandle, RecSetattr, SomAttrs, Valid,
+};
 use sheen_wire::messages::MdsCloseReply;
 
 use crate::exclusion::{ExclusionGuard, Needs};
@@ -50,15 +52,27 @@ impl Mdt {
         let table = context.export.role::<OpenTable>();
         let Some(file) = table.remove(handle) else {
             if context.is_applied_already() {
-                return Ok(closed());
+                return Ok(closed(Valid::NONE));
             }
-            return Ok(Outcome { status: Errno::ESTALE.status(), ..closed() });
+            return Ok(Outcome { status: Errno::ESTALE.status(), ..closed(Valid::NONE) });
         };
-        let record = &RecSetattr { valid: may_report(&file, record.valid), ..record.clone() };
-        let Some(_held) = self.hold_unless_awaited(&context.target, file.fid).await else {
-            return self.close_beside(context, &file, record);
+        let Some(_held) = self.hold_unless_awaited(&context.target, &[file.fid]).await else {
+            return self.close_beside(context, &file, &of_file(&file, record));
         };
-        if is_writer(&file) && reports_writes(record) {
+        self.close_held(context, &file, record, None)
+    }
+
+    /// Closes a file that the client's table has no more, in one transaction with `swap` if there is one. Its inode
+    /// is held.
+    pub(crate) fn close_held(
+        &self,
+        context: &Context,
+        file: &OpenFile,
+        record: &RecSetattr,
+        swap: Option<Transaction>,
+    ) -> Result<Outcome, Errno> {
+        let record = &of_file(file, record);
+        if is_writer(file) && reports_writes(record) {
             self.open_files.note_written(file.fid);
         }
         let left = self.open_files.close(file.fid, file.flags);
@@ -67,10 +81,13 @@ impl Mdt {
         }
         // Where nothing may be changed, by this client or by any client, a close only closes.
         let record = Some(record).filter(|_| !self.must_not_change(context));
-        let done = self.after_close(file.fid, left.opens == 0, record);
+        let executed = if swap.is_some() { Valid::CLOSE_INTENT_EXECED } else { Valid::NONE };
+        let before = swap.unwrap_or_default();
+        let done = self.after_close(before, file.fid, left.opens == 0, record);
         let done = done.and_then(|transaction| {
-            let done = context.target.transact(context, transaction, ReplyRecording::Done);
-            done.map_err(store_errno)
+            let data = u64::from(executed != Valid::NONE);
+            let recording = ReplyRecording::Keep { result: 0, data };
+            context.target.transact(context, transaction, recording).map_err(store_errno)
         });
         if let Err(errno) = done {
             if left.opens == 0 {
@@ -78,18 +95,39 @@ impl Mdt {
             }
             return Err(errno);
         }
-        Ok(closed())
+        Ok(closed(executed))
     }
 
-    /// What a close does besides counting: the last one destroys an orphan, earlier ones record what the
-    /// client has reported. The inode is held.
+    /// Answers a close that was executed before. A replay's handle may have been made anew since: it goes.
+    pub(crate) async fn close_again(
+        &self,
+        context: &Context,
+        handle: OpenHandle,
+        record: &RecSetattr,
+        before: &ReplyRecord,
+    ) -> Result<Outcome, Errno> {
+        let table = context.export.role::<OpenTable>();
+        if context.replay().is_some() && table.contains(handle) {
+            return self.close(context, handle, record).await;
+        }
+        if context.replay().is_some() {
+            let done = context.target.transact(context, Transaction::new(), ReplyRecording::Done);
+            return done.map(|_| closed(Valid::NONE)).map_err(store_errno);
+        }
+        let executed = before.data == 1 && before.result == 0;
+        let executed = if executed { Valid::CLOSE_INTENT_EXECED } else { Valid::NONE };
+        Ok(Outcome { status: before.result, ..closed(executed) })
+    }
+
+    /// What a close does besides counting and `transaction`: the last one destroys an orphan, earlier ones record
+    /// what the client has reported. The inode is held.
     fn after_close(
         &self,
+        mut transaction: Transaction,
         fid: Fid,
         is_last: bool,
         record: Option<&RecSetattr>,
     ) -> Result<Transaction, Errno> {
-        let mut transaction = Transaction::new();
         match (self.inode(fid), record) {
             (Ok(inode), _) if is_last && self.is_orphan(&inode)? => {
                 self.destroy_orphan(&mut transaction, &inode)?;
@@ -101,20 +139,21 @@ impl Mdt {
         Ok(transaction)
     }
 
-    /// Holds an inode; `None` while its holder waits for a lock on it, or for longer than a close may wait.
-    async fn hold_unless_awaited(
+    /// Holds inodes; `None` while a holder waits for a lock on one, or for longer than a close may wait.
+    pub(crate) async fn hold_unless_awaited(
         &self,
         target: &Arc<Target>,
-        fid: Fid,
+        files: &[Fid],
     ) -> Option<ExclusionGuard<'_>> {
-        let mut held = pin!(self.exclusion.hold(Needs::new().change_inode(fid)));
+        let needs = files.iter().fold(Needs::new(), |needs, fid| needs.change_inode(*fid));
+        let mut held = pin!(self.exclusion.hold(needs));
         let clock = &target.world().clock;
         let until = clock.now() + PATIENCE;
         loop {
             if let Some(held) = before(held.as_mut(), std::future::ready(())).await {
                 return Some(held);
             }
-            if is_awaited(target, fid) || clock.now() >= until {
+            if files.iter().any(|fid| is_awaited(target, *fid)) || clock.now() >= until {
                 return None;
             }
             let later = clock.sleep_until(clock.now() + LOOK_AGAIN);
@@ -146,7 +185,7 @@ impl Mdt {
         };
         context.target.world().tasks.spawn("close", Box::pin(finish));
         done.map_err(store_errno)?;
-        Ok(closed())
+        Ok(closed(Valid::NONE))
     }
 
     /// Does [`Mdt::after_close`] without a request.
@@ -157,7 +196,8 @@ impl Mdt {
         record: Option<&RecSetattr>,
     ) -> Result<(), Errno> {
         let _held = self.exclusion.hold(Needs::new().change_inode(fid)).await;
-        let transaction = self.after_close(fid, !self.open_files.is_open(fid), record)?;
+        let is_last = !self.open_files.is_open(fid);
+        let transaction = self.after_close(Transaction::new(), fid, is_last, record)?;
         if !transaction.changes.is_empty() {
             target.transact_locally(transaction).map_err(store_errno)?;
         }
@@ -225,8 +265,14 @@ fn reports_writes(record: &RecSetattr) -> bool {
     record.bias.contains(Bias::DATA_MODIFIED) || record.valid.intersects(sizes | AttrValid::MTIME)
 }
 
-fn closed() -> Outcome {
-    let mdt_body = Some(MdtBody::default());
+/// What a close of this file reports, as far as it may.
+fn of_file(file: &OpenFile, record: &RecSetattr) -> RecSetattr {
+    RecSetattr { valid: may_report(file, record.valid), ..record.clone() }
+}
+
+/// The answer of a close; `valid` says whether it did what else it was asked to.
+fn closed(valid: Valid) -> Outcome {
+    let mdt_body = Some(MdtBody { valid, ..MdtBody::default() });
     Outcome::ok(MdsCloseReply { mdt_body, ..MdsCloseReply::default() })
 }
 

@@ -16,7 +16,7 @@ use sheen_wire::messages::{
 
 use crate::export::OpenTable;
 use crate::set_info::set_info;
-use crate::{Mdt, counters};
+use crate::{Mdt, counters, data_version};
 
 impl Operations for Mdt {
     fn counters(&self) -> &'static [CounterLine] {
@@ -46,7 +46,12 @@ impl Operations for Mdt {
             match request {
                 Request::MdsGetRoot(request) => self.get_root(context, &request),
                 Request::MdsStatfs(request) => self.statfs(&request),
+                Request::MdsGetattr(request) if data_version::is_asked(&request) => {
+                    self.data_version(context, &request.mdt_body).await
+                }
                 Request::MdsGetattr(request) => self.getattr(context, &request),
+                Request::MdsHsmStateGet(request) => self.hsm_state(&request),
+                Request::MdsHsmStateSet(request) => self.set_hsm_state(&request),
                 Request::MdsGetattrName(request) => self.getattr_name(context, &request),
                 Request::MdsGetxattr(request) => Ok(self.getxattr(&request)),
                 Request::MdsReadpage(request) => self.readpage(context, &request).await,
@@ -54,11 +59,7 @@ impl Operations for Mdt {
                 Request::MdsClose(request) => {
                     self.close(context, request.mdt_ioepoch.open_handle, &request.rec_reint).await
                 }
-                // What a close may do besides closing is refused, but closed it is.
-                Request::MdsCloseIntent(request) => {
-                    let handle = request.mdt_ioepoch.open_handle;
-                    self.close(context, handle, &request.rec_reint).await
-                }
+                Request::MdsCloseIntent(request) => self.close_intent(context, &request).await,
                 Request::MdsSwapLayouts(request) => self.swap_layouts(context, &request).await,
                 Request::MdsFid2path(request) => self.fid2path(&request),
                 Request::MdsGetInfo(request) => self.get_info(&request),
@@ -225,12 +226,13 @@ impl Mdt {
                 let enqueue = EnqueueRequest::of(&request.dlm_req)?;
                 self.intent_layout(context, &request, &enqueue).await
             }
-            // Not closing again: the handle is gone already, or was never made anew.
-            Request::MdsClose(_) | Request::MdsCloseIntent(_) if context.replay().is_none() => {
-                Ok(Outcome { status: record.result, reply: None })
-            }
             Request::MdsClose(request) => {
-                self.close(context, request.mdt_ioepoch.open_handle, &request.rec_reint).await
+                let handle = request.mdt_ioepoch.open_handle;
+                self.close_again(context, handle, &request.rec_reint, &record).await
+            }
+            Request::MdsCloseIntent(request) => {
+                let handle = request.mdt_ioepoch.open_handle;
+                self.close_again(context, handle, &request.rec_reint, &record).await
             }
             Request::MdsReintOpen(request) if context.replay().is_some() => {
                 self.reint_open(context, &request).await

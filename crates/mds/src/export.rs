@@ -77,6 +77,13 @@ impl OpenTable {
         })
     }
 
+    /// By its handle, or by the handle it had before a restart.
+    pub(crate) fn get(&self, handle: OpenHandle) -> Option<OpenFile> {
+        let files = self.files.lock();
+        let current = files.by_old.get(&handle);
+        files.open.get(&handle).or_else(|| files.open.get(current?)).cloned()
+    }
+
     pub(crate) fn contains(&self, handle: OpenHandle) -> bool {
         let files = self.files.lock();
         files.open.contains_key(&handle) || files.by_old.contains_key(&handle)

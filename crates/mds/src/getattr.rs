@@ -30,7 +30,10 @@ impl Mdt {
         let asked = &request.mdt_body;
         let inode = self.inode(asked.fid1)?;
         let mut found = self.getattr_of(context, &inode, asked)?;
-        if inode.is_directory() && asked.valid.contains(Valid::DIREA) {
+        // A client that asks how a directory is striped, or is to stripe its directories, takes what it gets for
+        // that: as long as no directory is, there is nothing.
+        let asks_stripes = asked.valid.intersects(Valid::MEA | Valid::DEFAULT_MEA);
+        if inode.is_directory() && asked.valid.contains(Valid::DIREA) && !asks_stripes {
             let default = self.effective_default_layout(&inode)?;
             if !default.is_empty() {
                 found.body.valid |= Valid::DIREA;

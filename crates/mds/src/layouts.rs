@@ -171,6 +171,7 @@ impl Mdt {
         match changed.loses_data {
             true => {
                 let cut = self.store.truncate(inode.fid, 0);
+                self.dom.brw.note_changed(&context.target, inode.fid);
                 cut.map_err(|error| context.fails_all_the_same(error.errno()))
             }
             false => Ok(()),

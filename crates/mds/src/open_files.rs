@@ -13,6 +13,8 @@ struct Opens {
     writers: u32,
     /// Opens for execution: they deny writing.
     executors: u32,
+    /// Opens that hold a lease, at most one.
+    leases: u32,
     /// All writers since the file was made were seen, and none has written (see
     /// [`crate::known_empty`]).
     is_unwritten: bool,
@@ -55,6 +57,7 @@ impl OpenFiles {
             count: opens.count + 1,
             writers: opens.writers + u32::from(writes),
             executors: opens.executors + u32::from(executes),
+            leases: opens.leases + u32::from(flags.contains(MdsOpenFlags::LEASE)),
             ..opens
         };
         shard.insert(fid, opens);
@@ -100,12 +103,29 @@ impl OpenFiles {
         opens.count = opens.count.saturating_sub(1);
         opens.writers = opens.writers.saturating_sub(u32::from(writes));
         opens.executors = opens.executors.saturating_sub(u32::from(executes));
+        let is_lease = flags.contains(MdsOpenFlags::LEASE);
+        opens.leases = opens.leases.saturating_sub(u32::from(is_lease));
         let is_known_empty = opens.writers == 0 && std::mem::take(&mut opens.is_unwritten);
         let left = opens.count;
         if left == 0 {
             shard.remove(&fid);
         }
         AfterClose { opens: left, is_known_empty }
+    }
+
+    /// Whether the next close of the file is the last.
+    pub(crate) fn is_open_once(&self, fid: Fid) -> bool {
+        self.shard(fid).lock().get(&fid).is_some_and(|opens| opens.count == 1)
+    }
+
+    /// Whether an open of the file is its client's alone, as long as no other takes its lock away.
+    pub(crate) fn is_leased(&self, fid: Fid) -> bool {
+        self.shard(fid).lock().get(&fid).is_some_and(|opens| opens.leases > 0)
+    }
+
+    /// Whether the file is open for writing other than by `own` opens for writing.
+    pub(crate) fn is_written_besides(&self, fid: Fid, own: u32) -> bool {
+        self.shard(fid).lock().get(&fid).is_some_and(|opens| opens.writers > own)
     }
 
     pub(crate) fn is_open(&self, fid: Fid) -> bool {

@@ -28,19 +28,23 @@ use crate::{Mdt, layouts, xattrs};
 const WITH_ARCHIVE: u64 = 1 << 31;
 
 /// A file and what it is about to give away.
-struct SwappedFile {
+pub(crate) struct SwappedFile {
     inode: Inode,
     layout: Option<Stored>,
     size: Option<Bytes>,
 }
 
 impl SwappedFile {
+    pub(crate) fn inode(&self) -> &Inode {
+        &self.inode
+    }
+
     /// The generation that its next layout has.
     fn generation(&self) -> u32 {
         self.layout.as_ref().map_or(0, Stored::generation) + 1
     }
 
-    fn is_on_mdt(&self) -> bool {
+    pub(crate) fn is_on_mdt(&self) -> bool {
         self.layout.as_ref().is_some_and(|layout| layout.end_on_mdt().is_some())
     }
 }
@@ -77,15 +81,23 @@ impl Mdt {
         let caller = Caller::from(&request.mdt_body);
         let needs = Needs::new().change_inode(first).change_inode(second);
         let _held = self.exclusion.hold(needs).await;
-        let [first, second] = [self.side(&caller, first)?, self.side(&caller, second)?];
-        may_exchange(&caller, &first.inode, &second.inode)?;
-        let _locks = self.lock_both(context, &first, &second).await?;
-        for side in [&first, &second].into_iter().filter(|side| side.is_on_mdt()) {
-            self.dom.brw.make_durable(context, side.inode.fid).await?;
-        }
-        let transaction = self.exchange(first, second);
+        let sides = self.sides(&caller, first, second)?;
+        let _locks = self.lock_both(context, &sides).await?;
+        let transaction = self.exchange(context, sides);
         context.target.transact(context, transaction, ReplyRecording::Done).map_err(store_errno)?;
         Ok(Outcome::ok(done))
+    }
+
+    /// Two files whose layouts the caller may exchange. Both are held.
+    pub(crate) fn sides(
+        &self,
+        caller: &Caller,
+        first: Fid,
+        second: Fid,
+    ) -> Result<[SwappedFile; 2], Errno> {
+        let sides = [self.side(caller, first)?, self.side(caller, second)?];
+        may_exchange(caller, &sides[0].inode, &sides[1].inode)?;
+        Ok(sides)
     }
 
     fn side(&self, caller: &Caller, fid: Fid) -> Result<SwappedFile, Errno> {
@@ -101,14 +113,14 @@ impl Mdt {
 
     /// The locks by which clients learn that data lies elsewhere, in the order of FIDs. If one has data
     /// on the MDT then both exchange it: a client that waited for the lock on such data while it was
-    /// moved away keeps that lock, and knows that the file has none. What a group has locked is left to
-    /// that group, which knows what it does: its lock excludes all other clients.
-    async fn lock_both(
+    /// moved away keeps that lock, and knows that the file has none. That data is durable then. What a group
+    /// has locked is left to that group, which knows what it does: its lock excludes all other clients.
+    pub(crate) async fn lock_both(
         &self,
         context: &Context,
-        first: &SwappedFile,
-        second: &SwappedFile,
+        sides: &[SwappedFile; 2],
     ) -> Result<[LockGuard; 2], Errno> {
+        let [first, second] = sides;
         let exchanges_data = first.is_on_mdt() || second.is_on_mdt();
         let bits = |side: &SwappedFile| {
             let bits = InodeBits::LAYOUT | InodeBits::XATTR | InodeBits::UPDATE;
@@ -120,10 +132,15 @@ impl Mdt {
         let [low, high] = both.map(|side| (side.inode.fid, bits(side)));
         let low = context.target.lock_inode(low.0, low.1, LockMode::Ex).await?;
         let high = context.target.lock_inode(high.0, high.1, LockMode::Ex).await?;
+        for side in sides.iter().filter(|side| side.is_on_mdt()) {
+            self.dom.brw.make_durable(context, side.inode.fid).await?;
+        }
         Ok([low, high])
     }
 
-    fn exchange(&self, first: SwappedFile, second: SwappedFile) -> Transaction {
+    /// What exchanges the layouts of two files whose locks [`Mdt::lock_both`] has.
+    pub(crate) fn exchange(&self, context: &Context, sides: [SwappedFile; 2]) -> Transaction {
+        let [first, second] = sides;
         let mut transaction = Transaction::new();
         if first.is_on_mdt() || second.is_on_mdt() {
             transaction.exchange(first.inode.fid, second.inode.fid);
@@ -137,6 +154,7 @@ impl Mdt {
             // What was recorded of its size or emptiness was recorded of other data.
             self.known_empty.remove(file);
             self.open_files.note_written(file);
+            self.dom.brw.note_changed(&context.target, file);
             match from.size {
                 Some(size) => transaction.set_xattr(file, xattrs::SOM, size),
                 None => transaction.remove_xattr(file, xattrs::SOM),

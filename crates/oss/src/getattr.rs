@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use sheen_brw::attributes;
 use sheen_target::{Context, Outcome};
-use sheen_types::{Errno, Extent, Fid, LockMode, fid_seq};
+use sheen_types::{Errno, Fid, LockMode, fid_seq};
 use sheen_wire::md::Valid;
 use sheen_wire::messages::{
     OstGetInfo, OstGetInfoLastFid, OstGetInfoLastFidReply, OstGetInfoLastIdReply, OstGetattr,
@@ -28,14 +28,16 @@ impl Ost {
         let lock = match locked {
             true => {
                 let mode = if flush { LockMode::Pw } else { LockMode::Pr };
-                let resource = asked.oi.resource();
-                Some(context.target.lock_extent(resource, Extent::ALL, mode).await?)
+                Some(self.brw.lock_all(context, asked.oi, mode).await?)
             }
             false => None,
         };
+        let data_version = self.brw.data_version(&context.target, object);
         let said = attributes::ALWAYS | attributes::OWNER | Valid::GROUP;
-        let oa = self.brw.described(&asked, object, said)?;
+        let mut oa = self.brw.described(&asked, object, said)?;
         drop(lock);
+        oa.valid |= Valid::DATAVERSION | Valid::FLAGS;
+        (oa.data_version, oa.flags) = (data_version, ObdoFlags::FLUSH);
         let ost_body = Some(OstBody { oa });
         Ok(Outcome::ok(OstGetattrReply { ost_body, ..OstGetattrReply::default() }))
     }

@@ -41,8 +41,22 @@ pub fn needs_root() -> bool {
 /// skipped where there are none.
 #[must_use]
 pub fn needs_captures() -> Option<PathBuf> {
+    folder(captures())
+}
+
+/// The folder `captures-2` beside that of the captures: of a real Lustre under faults. The test is skipped where
+/// there are none.
+#[must_use]
+pub fn needs_captures_of_faults() -> Option<PathBuf> {
+    folder(captures().join("../captures-2"))
+}
+
+fn captures() -> PathBuf {
     let default = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/captures");
-    let path = std::env::var_os("SHEEN_CAPTURES").map_or_else(|| default.into(), PathBuf::from);
+    std::env::var_os("SHEEN_CAPTURES").map_or_else(|| default.into(), PathBuf::from)
+}
+
+fn folder(path: PathBuf) -> Option<PathBuf> {
     if path.is_dir() {
         return Some(path);
     }

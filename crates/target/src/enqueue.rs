@@ -298,6 +298,8 @@ impl Target {
 fn echoed(enqueue: &EnqueueRequest) -> LockFlags {
     let asked = WireFlags::AST_DISCARD_DATA
         | WireFlags::BLOCK_NOWAIT
+        | WireFlags::HAS_INTENT
+        | WireFlags::NO_EXPANSION
         | WireFlags::TEST_LOCK
         | WireFlags::REPLAY;
     LockFlags::from_wire((enqueue.flags & asked).0)

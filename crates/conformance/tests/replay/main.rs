@@ -82,6 +82,11 @@ const LAYOUTS: &[&[&str]] = &[
     &["more/o1-dom-small-file", "more/o2-dom-stat-while-dirty"],
     &["more/o12-dom-two-mounts-append-truncate"],
 ];
+/// Captures of a Lustre under faults, two mounts on a node, that are played each for itself.
+const OF_FAULTS: &[&str] =
+    &["n10-migrate-shared-layout", "n7-lockahead-group-two-mounts", "n9-net-cut-60s"];
+/// Answers in them that are compared; the document says so, too.
+const ANSWERS_OF_FAULTS: usize = 1_019;
 /// Captures that are played up to their first rename.
 const UNTIL_RENAME: &[&str] = &["more/o12-dom-two-mounts-append-truncate"];
 /// Answers in them that are compared; the document says so, too.
@@ -91,16 +96,26 @@ const REQUESTS: usize = 1_334;
 /// The capture of a mount, which connects.
 const MOUNT: &str = "a-mount-umount";
 
-/// Plays the mount and then captures of a node with `mounts` mounts.
+/// Plays the mount and then captures in `folder` of a node with `mounts` mounts.
 fn play(directory: &Path, names: &[&str], mounts: usize) -> Vec<(String, Outcome)> {
+    play_of(directory, directory, names, mounts)
+}
+
+/// As [`play`], with captures of another folder than that of the mount.
+fn play_of(
+    directory: &Path,
+    folder: &Path,
+    names: &[&str],
+    mounts: usize,
+) -> Vec<(String, Outcome)> {
     let common::Servers { world, client, cluster } = common::start(1);
     assert_eq!(cluster.places.len(), 2 + usize::from(common::OSTS));
     let machines = Machines::new(&world, cluster);
     let mut player = Player::new(&client, world.world(), machines);
-    let read = |name: &str| script::read(&directory.join(format!("{name}.pcap")));
+    let read = |name: &str| script::read(&folder.join(format!("{name}.pcap")));
     let names: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
     let scripts: Vec<_> = names.iter().map(|name| read(name)).collect();
-    let mount = read(MOUNT);
+    let mount = script::read(&directory.join(format!("{MOUNT}.pcap")));
     world.run(async move {
         player.begin(1);
         // The captured mount ends; that of the session that follows was not captured.
@@ -151,6 +166,25 @@ fn our_servers_answer_as_the_real_ones_did() {
     );
 }
 
+#[test]
+fn our_servers_answer_as_the_real_ones_did_under_faults() {
+    let Some(directory) = sheen_skip::needs_captures() else { return };
+    let Some(folder) = sheen_skip::needs_captures_of_faults() else { return };
+    let (mut all, mut played) = (Vec::new(), 0);
+    for name in OF_FAULTS {
+        let outcomes = play_of(&directory, &folder, &[name], 2);
+        let (name, outcome) = outcomes.last().expect("what was played last");
+        println!("{name}: {} answers compared, left out: {:?}", outcome.played, outcome.skipped);
+        played += outcome.played;
+        all.extend_from_slice(&outcome.differences);
+    }
+    // What other captures do not show; what they show need not be in these.
+    let (unknown, _) = known::sort(known::ANSWERED, &all);
+    let unknown: Vec<_> = unknown.into_iter().cloned().collect();
+    check(known::ANSWERED_UNDER_FAULTS, &unknown);
+    assert_eq!(played, ANSWERS_OF_FAULTS, "the number belongs here and in the document");
+}
+
 /// Fails for a difference that the list does not have, and for an entry without one.
 fn check(list: &[Known], differences: &[Difference]) {
     let (unknown, unseen) = known::sort(list, differences);
@@ -182,7 +216,7 @@ const WRITE: &str = "SHEEN_WRITE_DOCS";
 
 #[test]
 fn every_capture_is_accounted_for() {
-    println!("{}", survey::table());
+    println!("{}", survey::table(survey::CAPTURES));
     let names = |wanted: fn(&How) -> bool| {
         let all = survey::CAPTURES.iter().filter(move |(_, how)| wanted(how));
         let mut names: Vec<_> = all.map(|(name, _)| (*name).to_owned()).collect();
@@ -204,13 +238,34 @@ fn every_capture_is_accounted_for() {
     }
 }
 
+#[test]
+fn every_capture_of_faults_is_accounted_for() {
+    let names = |wanted: fn(&How) -> bool| {
+        let all = survey::OF_FAULTS.iter().filter(move |(_, how)| wanted(how));
+        let mut names: Vec<_> = all.map(|(name, _)| (*name).to_owned()).collect();
+        names.sort();
+        names
+    };
+    assert_eq!(names(|how| !matches!(how, How::Not(_))), OF_FAULTS, "played to our servers");
+    if let Some(folder) = sheen_skip::needs_captures_of_faults() {
+        assert_eq!(names(|_| true), survey::found(&folder), "captures that are there");
+    }
+}
+
 /// A document with parts that are made: their names and texts.
 type Document = (&'static str, Vec<(&'static str, String)>);
 
 fn documents() -> [Document; 2] {
-    let compat =
-        vec![("answers", known::table(known::ANSWERED)), ("requests", known::table(known::ASKED))];
-    [("COMPAT", compat), ("CONFORMANCE", vec![("captures", survey::table())])]
+    let compat = vec![
+        ("answers", known::table(known::ANSWERED)),
+        ("answers under faults", known::table(known::ANSWERED_UNDER_FAULTS)),
+        ("requests", known::table(known::ASKED)),
+    ];
+    let captures = vec![
+        ("captures", survey::table(survey::CAPTURES)),
+        ("captures of faults", survey::table(survey::OF_FAULTS)),
+    ];
+    [("COMPAT", compat), ("CONFORMANCE", captures)]
 }
 
 #[test]
@@ -244,6 +299,7 @@ fn the_document_says_how_much_is_played() {
     for text in [
         format!("{} answers of {to_servers} captures", thousands(ANSWERS)),
         format!("{} requests of {to_client} captures", thousands(REQUESTS)),
+        format!("{} answers of {} of them", thousands(ANSWERS_OF_FAULTS), OF_FAULTS.len()),
     ] {
         assert!(words.contains(&text), "docs/COMPAT.md does not say: {text}");
     }

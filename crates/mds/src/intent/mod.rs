@@ -3,6 +3,7 @@
 mod getattr;
 mod getxattr;
 mod layout;
+mod lease;
 mod open;
 mod open_data;
 mod open_new;

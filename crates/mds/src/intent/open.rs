@@ -57,6 +57,11 @@ impl Progress {
     pub(super) fn add(&mut self, more: Disposition) {
         self.disposition |= more;
     }
+
+    /// The answer says nothing of an inode whose lock was refused.
+    fn forget_inode(&mut self) {
+        *self = Self { disposition: self.disposition, ..Self::default() };
+    }
 }
 
 impl Mdt {
@@ -128,10 +133,11 @@ impl Mdt {
         if opening.flags.contains(MdsOpenFlags::HAS_EA) && opening.layout.is_empty() {
             return Err(Errno::EINVAL);
         }
-        // Lustre's open leases (`MDS_OPEN_LEASE`), and layouts whose objects a client made itself, are refused
-        // rather than ignored.
-        let unknown = MdsOpenFlags::LEASE | MdsOpenFlags::RELEASE | MdsOpenFlags::HAS_OBJS;
-        if opening.flags.intersects(unknown) {
+        // Leases to release a file to an archive or of a file that is made, and layouts whose objects a client made
+        // itself, are refused rather than ignored.
+        let unknown = MdsOpenFlags::RELEASE | MdsOpenFlags::HAS_OBJS;
+        let leases = opening.flags.contains(MdsOpenFlags::LEASE);
+        if opening.flags.intersects(unknown) || leases && opening.creates() {
             return Err(Errno::EOPNOTSUPP);
         }
         let changes = MdsOpenFlags::WRITE | MdsOpenFlags::TRUNC | MdsOpenFlags::CREAT;
@@ -233,11 +239,16 @@ impl Mdt {
         }
         self.close_kept(&context.target, inode.fid, flags).await?;
         let data = self.dom_open_of(context, opening, inode.fid, layout.as_ref());
-        let guard = self.lock_of_open(context, opening, inode, data, InodeBits(0)).await?;
-        if inode.is_regular() {
+        let data = data.filter(|_| !flags.contains(MdsOpenFlags::LEASE));
+        let locks = self.locks_of_open(context, opening, inode, data).await;
+        let [guard, ended] = locks.inspect_err(|_| progress.forget_inode())?;
+        if flags.contains(MdsOpenFlags::LEASE) {
+            progress.add(Disposition::OPEN_LEASE);
+        } else if inode.is_regular() {
             progress.add(of_layout(context, layout.as_ref()));
         }
         self.count_open(context, opening, inode, None, progress)?;
+        drop(ended);
         if was_known_empty {
             self.open_files.note_unwritten(inode.fid);
         }
@@ -426,8 +437,8 @@ impl Opening<'_> {
 
     /// Whether data may be written by this open, so that it needs a place.
     pub(super) fn needs_objects(&self) -> bool {
-        let writes = self.flags.intersects(MdsOpenFlags::WRITE);
-        writes && !self.flags.contains(MdsOpenFlags::DELAY_CREATE)
+        let writes = self.flags.contains(MdsOpenFlags::WRITE);
+        writes && !self.flags.intersects(MdsOpenFlags::DELAY_CREATE | MdsOpenFlags::LEASE)
     }
 
     pub(super) fn create_spec(&self) -> CreateSpec<'_> {
@@ -528,7 +539,7 @@ pub(super) fn answer(
     disposition |= if is_new { Disposition::LOOKUP_NEG } else { Disposition::default() };
     if error.is_some() {
         disposition = (disposition | Disposition::LOOKUP_EXECD)
-            .without(Disposition::OPEN_LOCK | Disposition::OPEN_OPEN);
+            .without(Disposition::OPEN_LOCK | Disposition::OPEN_OPEN | Disposition::OPEN_LEASE);
     }
     let is_absent = disposition.contains(Disposition::LOOKUP_NEG)
         && !disposition.contains(Disposition::OPEN_CREATE);

@@ -53,6 +53,7 @@ impl Mdt {
             // either.
             self.patch_of(record, &inode)?;
             self.close_kept(&context.target, inode.fid, MdsOpenFlags::WRITE).await?;
+            self.end_lease_of_cut(context, record).await?;
             if self.open_files.is_executed(inode.fid) {
                 return Err(Errno::ETXTBSY);
             }
@@ -91,6 +92,15 @@ impl Mdt {
         let mdt_body = self.setattr_body(inode.fid).unwrap_or_default();
         let mdt_body = Some(mdt_body);
         Ok(Outcome::ok(MdsReintSetattrReply { mdt_body, ..Default::default() }))
+    }
+
+    /// A file that is cut has no lease any more, unless its holder cuts it.
+    async fn end_lease_of_cut(&self, context: &Context, record: &RecSetattr) -> Result<(), Errno> {
+        let keeps = record.bias.contains(Bias::TRUNC_KEEP_LEASE);
+        if !keeps && self.open_files.is_leased(record.fid) {
+            drop(context.target.lock_inode(record.fid, InodeBits::OPEN, LockMode::Cw).await?);
+        }
+        Ok(())
     }
 
     fn setattr_body(&self, fid: Fid) -> Result<MdtBody, Errno> {

@@ -19,7 +19,7 @@ async fn keep(client: &Client, name: &str, flags: MdsOpenFlags) -> Opened {
 }
 
 /// As Lustre's clients do, closes the file before it cancels the lock.
-fn close_when_revoked(world: &TestWorld, client: &Client, opened: &Opened) {
+pub(super) fn close_when_revoked(world: &TestWorld, client: &Client, opened: &Opened) {
     let (world, client, opened) = (world.clone(), client.clone(), opened.clone());
     let lock: LockHandle = opened.lock.unwrap().0;
     client.inner.clone().on_callback(Box::new(move |request| {

@@ -14,8 +14,8 @@ use sheen_wire::ldlm::{IntentOp, LdlmIntent};
 use sheen_wire::lov::{
     CompFlags, LovComp, LovCompEntry, LovComponent, LovEa, LovMagic, LovMd, LovMdHeader, PoolName,
 };
-use sheen_wire::md::{AttrValid, LayoutIntent, LayoutIntentOp, MdsOpenFlags};
-use sheen_wire::messages::{LdlmIntentLayout, MdsSwapLayouts, Reply};
+use sheen_wire::md::{AttrValid, LayoutIntent, LayoutIntentOp, MdsOpenFlags, Valid};
+use sheen_wire::messages::{LdlmIntentLayout, MdsGetattr, MdsSwapLayouts, Reply};
 use sheen_wire::ptlrpc::MsgFlags;
 
 use super::fake_ost::FakeOst;
@@ -38,11 +38,11 @@ fn three() -> Plan {
     Plan::Composite(vec![part(0, 65536, 1), part(65536, MIB, 2), part(MIB, END_OF_FILE, 4)])
 }
 
-fn stored(layout: &Bytes) -> Stored {
+pub(super) fn stored(layout: &Bytes) -> Stored {
     Stored::decode(layout).expect("a layout")
 }
 
-async fn create_with(client: &Client, name: &str, plan: &Plan) -> Result<Opened, Errno> {
+pub(super) async fn create_with(client: &Client, name: &str, plan: &Plan) -> Result<Opened, Errno> {
     let flags = MdsOpenFlags::CREAT | MdsOpenFlags::WRITE | MdsOpenFlags::HAS_EA;
     let mut request = client.open_request(Fid::ROOT, name, flags);
     request.eadata = plan.encode();
@@ -632,6 +632,31 @@ fn an_exchange_happens_once() {
             let now = client.getxattr(b.body.fid1, "lustre.lov").await.unwrap();
             assert_eq!(objects(&now), objects(&a.layout));
             server.check();
+        },
+        &world,
+    );
+}
+
+/// A client that took the default layout of files for a directory's stripes would ask for much memory.
+#[test]
+fn a_directory_that_has_no_stripes_says_so() {
+    let world = TestWorld::new(316);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 1).await;
+            let client = server.client("c").await;
+            for asked in [Valid::NONE, Valid::MEA, Valid::DEFAULT_MEA] {
+                let mut mdt_body = client.body(Fid::ROOT);
+                mdt_body.valid = Valid::EASIZE | Valid::DIREA | asked;
+                let request = MdsGetattr { mdt_body, ..MdsGetattr::default() };
+                let answer = client.inner.call(request).await;
+                let Some(Reply::MdsGetattr(reply)) = answer.reply else { panic!("{answer:?}") };
+                let body = reply.mdt_body.expect("a body");
+                let has_some = asked == Valid::NONE;
+                assert_eq!(body.valid.contains(Valid::DIREA), has_some, "{asked:?}");
+                assert_eq!((body.eadatasize > 0, reply.mdt_md.is_empty()), (has_some, !has_some));
+            }
         },
         &world,
     );

@@ -9,6 +9,7 @@ mod harness;
 mod kept_opens;
 mod known_empty;
 mod layouts;
+mod leases;
 mod names;
 mod opens;
 mod placing;

@@ -334,3 +334,40 @@ fn a_client_replays_no_more_opens_than_it_can_have_had() {
         &world,
     );
 }
+
+/// The client loses its connection in recovery and replays all once more: a close that was executed then is done, and
+/// no error.
+#[test]
+fn a_close_that_is_replayed_twice_is_done() {
+    let world = TestWorld::new(106);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start_on(&inner, manual(), vec![FakeOst::new()]).await;
+            let client = server.client("c").await;
+            let made = client.create(Fid::ROOT, "f").await.unwrap();
+            client.close(&made).await.unwrap();
+            let mut open = client.open_request(Fid::ROOT, "f", MdsOpenFlags::READ);
+            let first =
+                client.inner.call_with(TestCall::new(open.clone()).tagged(1)).await.unwrap();
+            let before = opened(first.clone()).unwrap();
+            server.store.commit().unwrap();
+            let close = client.close_request(before.body.fid1, before.body.open_handle);
+            let closed =
+                client.inner.call_with(TestCall::new(close.clone()).tagged(2)).await.unwrap();
+            let (server, client) = crash(&inner, server, &client).await;
+            open.rec_reint.fid2 = before.body.fid1;
+            open.rec_reint.open_handle_old = before.body.open_handle;
+            opened(replay(&client, open.into(), &first).await).unwrap();
+            for _ in 0..2 {
+                let answer = replay(&client, close.clone().into(), &closed).await;
+                let transno = answer.head.transno;
+                assert_eq!((answer.errno(), transno), (None, closed.head.transno));
+                assert_eq!(server.mdt.open_count(), 0);
+            }
+            finish_recovery(&client).await;
+            server.check();
+        },
+        &world,
+    );
+}

@@ -1,0 +1,124 @@
+//! MDS_CLOSE with an intent (`MDS_CLOSE_INTENT`): a close that ends a lease and exchanges the file's layout with that
+//! of another file, all in one transaction (Lustre's `mdt_close_handle_layouts`).
+//!
+//! The file is closed in any case. Whether its layout was exchanged, the answer says by
+//! [`Valid::CLOSE_INTENT_EXECED`]; without it a client reports `EBUSY`. What else such a close may be asked for
+//! (to release a file to an archive, to merge or split mirrors, to end a resync) is not done, and not said to be.
+//!
+//! [`Valid::CLOSE_INTENT_EXECED`]: sheen_wire::md::Valid::CLOSE_INTENT_EXECED
+
+use sheen_ldlm::Owner;
+use sheen_store::Transaction;
+use sheen_target::{Context, LockGuard, Outcome};
+use sheen_types::{Errno, InodeBits, LockHandle, LockMode, ResourceName};
+use sheen_wire::ldlm::LdlmRequest;
+use sheen_wire::md::{AttrValid, Bias, CloseData, OpenHandle, RecSetattr};
+use sheen_wire::messages::MdsCloseIntent;
+
+use crate::Mdt;
+use crate::caller::Caller;
+use crate::export::{OpenFile, OpenTable};
+use crate::swap_layouts::SwappedFile;
+
+/// A swap that is about to be made.
+struct Swap {
+    locks: [LockGuard; 2],
+    transaction: Transaction,
+    /// Data lies on the MDT, which knows its size.
+    is_on_mdt: bool,
+}
+
+impl Mdt {
+    /// Closes, and does what else it can of what it is asked to.
+    pub(crate) async fn close_intent(
+        &self,
+        context: &Context,
+        request: &MdsCloseIntent,
+    ) -> Result<Outcome, Errno> {
+        let (handle, record) = (request.mdt_ioepoch.open_handle, &request.rec_reint);
+        let swaps = record.bias.contains(Bias::CLOSE_LAYOUT_SWAP)
+            && !self.must_not_change(context)
+            && !context.is_applied_already();
+        match request.close_data.as_ref().filter(|_| swaps) {
+            Some(data) => self.close_and_swap(context, handle, record, data).await,
+            None => self.close(context, handle, record).await,
+        }
+    }
+
+    async fn close_and_swap(
+        &self,
+        context: &Context,
+        handle: OpenHandle,
+        record: &RecSetattr,
+        data: &CloseData,
+    ) -> Result<Outcome, Errno> {
+        let table = context.export.role::<OpenTable>();
+        let Some(file) = table.get(handle) else {
+            return self.close(context, handle, record).await;
+        };
+        let files = [file.fid, data.fid];
+        // An operation that holds the file and waits for a lock on it ends the lease.
+        let Some(held) = self.hold_unless_awaited(&context.target, &files).await else {
+            end_lease(context, data.handle);
+            return self.close(context, handle, record).await;
+        };
+        let swap = self.swap_under_lease(context, &file, record, data).await;
+        let swap = swap.inspect_err(|errno| {
+            tracing::debug!(fid = %file.fid, %errno, "a close does not exchange layouts");
+        });
+        let swap = swap.ok();
+        let Some(file) = table.remove(handle) else {
+            drop((swap, held));
+            return self.close(context, handle, record).await;
+        };
+        let mut record = record.clone();
+        if swap.as_ref().is_some_and(|swap| swap.is_on_mdt) {
+            record.valid = record.valid.without(AttrValid::LSIZE | AttrValid::LBLOCKS);
+        }
+        let (locks, transaction) = swap.map(|swap| (swap.locks, swap.transaction)).unzip();
+        let done = self.close_held(context, &file, &record, transaction);
+        drop((locks, held));
+        done
+    }
+
+    /// Ends the lease and prepares the swap; no error but those that leave all as it is. Both files are held.
+    async fn swap_under_lease(
+        &self,
+        context: &Context,
+        file: &OpenFile,
+        record: &RecSetattr,
+        data: &CloseData,
+    ) -> Result<Swap, Errno> {
+        // A replay swaps again what was swapped once: its lease is gone with the target of then.
+        let holds = holds_lease(context, file, data.handle) || context.replay().is_some();
+        end_lease(context, data.handle);
+        if !holds {
+            return Err(Errno::ESTALE);
+        }
+        if file.fid == data.fid {
+            return Err(Errno::EINVAL);
+        }
+        let sides = self.sides(&Caller::from(record), file.fid, data.fid)?;
+        // With its last close a file without a name goes, as it is.
+        if self.open_files.is_open_once(file.fid) && self.is_orphan(sides[0].inode())? {
+            return Err(Errno::ESTALE);
+        }
+        let locks = self.lock_both(context, &sides).await?;
+        let is_on_mdt = sides.iter().any(SwappedFile::is_on_mdt);
+        Ok(Swap { locks, transaction: self.exchange(context, sides), is_on_mdt })
+    }
+}
+
+/// Whether the client still has the lock of its lease of the file.
+fn holds_lease(context: &Context, file: &OpenFile, lease: LockHandle) -> bool {
+    let Some(lock) = context.target.namespace().lock(lease) else { return false };
+    lock.owner == Owner::Export(context.export.handle().0)
+        && lock.desc.resource == ResourceName::of_fid(file.fid)
+        && lock.desc.granted == Some(LockMode::Pw)
+        && lock.desc.policy.inode_bits().contains(InodeBits::OPEN)
+}
+
+/// The client has dropped the lock of its lease with the request.
+fn end_lease(context: &Context, lease: LockHandle) {
+    context.cancel_early(&LdlmRequest::cancel(vec![lease]), 0);
+}
