@@ -30,7 +30,9 @@ impl Mdt {
         let asked = &request.mdt_body;
         let inode = self.inode(asked.fid1)?;
         let mut found = self.getattr_of(context, &inode, asked)?;
-        if inode.is_directory() && asked.valid.contains(Valid::DIREA) {
+        // Who asks how a directory is striped, or its new directories, wants no layout of files instead.
+        let asks_striping = asked.valid.intersects(Valid::MEA | Valid::DEFAULT_MEA);
+        if inode.is_directory() && asked.valid.contains(Valid::DIREA) && !asks_striping {
             let default = self.effective_default_layout(&inode)?;
             if !default.is_empty() {
                 found.body.valid |= Valid::DIREA;

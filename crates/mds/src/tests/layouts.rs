@@ -14,8 +14,8 @@ use sheen_wire::ldlm::{IntentOp, LdlmIntent};
 use sheen_wire::lov::{
     CompFlags, LovComp, LovCompEntry, LovComponent, LovEa, LovMagic, LovMd, LovMdHeader, PoolName,
 };
-use sheen_wire::md::{AttrValid, LayoutIntent, LayoutIntentOp, MdsOpenFlags};
-use sheen_wire::messages::{LdlmIntentLayout, MdsSwapLayouts, Reply};
+use sheen_wire::md::{AttrValid, LayoutIntent, LayoutIntentOp, MdsOpenFlags, MdtBody, Valid};
+use sheen_wire::messages::{LdlmIntentLayout, MdsGetattr, MdsSwapLayouts, Reply};
 use sheen_wire::ptlrpc::MsgFlags;
 
 use super::fake_ost::FakeOst;
@@ -632,6 +632,32 @@ fn an_exchange_happens_once() {
             let now = client.getxattr(b.body.fid1, "lustre.lov").await.unwrap();
             assert_eq!(objects(&now), objects(&a.layout));
             server.check();
+        },
+        &world,
+    );
+}
+
+/// `lfs getdirstripe` of the root: a layout of files in the answer would be taken for one of directories.
+#[test]
+fn who_asks_for_the_striping_of_a_directory_gets_no_layout_of_files() {
+    let world = TestWorld::new(89);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 1).await;
+            let client = server.client("c").await;
+            for (more, is_there) in
+                [(Valid::NONE, true), (Valid::MEA, false), (Valid::DEFAULT_MEA, false)]
+            {
+                let valid = Valid::EASIZE | Valid::DIREA | more;
+                let mdt_body = MdtBody { valid, ..client.body(Fid::ROOT) };
+                let answer = client.inner.call(MdsGetattr { mdt_body, ..Default::default() }).await;
+                let Some(Reply::MdsGetattr(reply)) = answer.reply else { panic!("{answer:?}") };
+                let body = reply.mdt_body.expect("attributes");
+                assert_eq!(body.valid.contains(Valid::DIREA), is_there, "{more:?}");
+                assert_eq!(reply.mdt_md.is_empty(), !is_there, "{more:?}");
+                assert_eq!(body.eadatasize == 0, !is_there, "{more:?}");
+            }
         },
         &world,
     );
