@@ -16,9 +16,9 @@ use sheen_types::{Errno, Fid, Instant};
 
 use super::{Ost, Placement, ReservedObjects};
 
-/// How long a create waits for objects before it answers that there is no space. While an OST recovers it waits
-/// on: that ends with the OST's recovery window, and is no lack of space. It is bounded, for other operations wait
-/// for the directory meanwhile.
+/// How long a create waits for objects before it answers that there are none now. While an OST recovers it waits
+/// on: that ends with the OST's recovery window. It is bounded, for other operations wait for the directory
+/// meanwhile.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// How often it looks whether an OST is back: one that was only disconnected announces nothing.
 const LOOK: Duration = Duration::from_secs(1);
@@ -46,7 +46,8 @@ impl Placement {
     ///
     /// # Errors
     /// [`Errno::EINVAL`] for a list of OSTs that do not exist; [`Errno::ENOSPC`] if no OST can take
-    /// a file, or a listed one cannot; [`Errno::EFBIG`] if there are fewer stripes than a request for a
+    /// a file, or a listed one cannot; [`Errno::EINPROGRESS`] if one may, once it can be reached, which clients wait
+    /// for; [`Errno::EFBIG`] if there are fewer stripes than a request for a
     /// first OST must get; [`Errno::ERANGE`] if the layout would be too long.
     pub(crate) async fn allocate(
         &self,
@@ -115,7 +116,7 @@ impl Placement {
                 deadline = now + PATIENCE;
             }
             if now >= deadline || !self.may_find_objects(now, &osts) {
-                return Err(Errno::ENOSPC);
+                return Err(none_left(&osts));
             }
             // One that came back since it was tried is tried again soon. Not at once: one that could be used all
             // the time, and was not taken because the file wants other OSTs, too, has no news.
@@ -243,5 +244,13 @@ impl Placement {
             before(filled, world.clock.sleep_until(deadline)).await?;
         }
         None
+    }
+}
+
+/// Why there are no objects: an OST that cannot be reached is no lack of space, as long as operators let it be used.
+fn none_left(osts: &[Arc<Ost>]) -> Errno {
+    match osts.iter().any(|ost| ost.may_become_usable()) {
+        true => Errno::EINPROGRESS,
+        false => Errno::ENOSPC,
     }
 }
