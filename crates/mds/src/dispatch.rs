@@ -60,6 +60,8 @@ impl Operations for Mdt {
                     self.close(context, handle, &request.rec_reint).await
                 }
                 Request::MdsSwapLayouts(request) => self.swap_layouts(context, &request).await,
+                Request::MdsHsmStateGet(request) => self.hsm_state(&request),
+                Request::MdsHsmStateSet(request) => self.set_hsm_state(&request),
                 Request::MdsFid2path(request) => self.fid2path(&request),
                 Request::MdsGetInfo(request) => self.get_info(&request),
                 Request::MdsSetInfo(request) => set_info(context, &request),

@@ -40,6 +40,7 @@ mod export;
 mod fid2path;
 mod getattr;
 mod getxattr;
+mod hsm;
 mod inode;
 mod intent;
 mod known_empty;
