@@ -50,8 +50,6 @@ impl Operations for Mdt {
                     self.data_version(context, &request.mdt_body).await
                 }
                 Request::MdsGetattr(request) => self.getattr(context, &request),
-                Request::MdsHsmStateGet(request) => self.hsm_state(&request),
-                Request::MdsHsmStateSet(request) => self.set_hsm_state(&request),
                 Request::MdsGetattrName(request) => self.getattr_name(context, &request),
                 Request::MdsGetxattr(request) => Ok(self.getxattr(&request)),
                 Request::MdsReadpage(request) => self.readpage(context, &request).await,
@@ -61,6 +59,8 @@ impl Operations for Mdt {
                 }
                 Request::MdsCloseIntent(request) => self.close_intent(context, &request).await,
                 Request::MdsSwapLayouts(request) => self.swap_layouts(context, &request).await,
+                Request::MdsHsmStateGet(request) => self.hsm_state(&request),
+                Request::MdsHsmStateSet(request) => self.set_hsm_state(&request),
                 Request::MdsFid2path(request) => self.fid2path(&request),
                 Request::MdsGetInfo(request) => self.get_info(&request),
                 Request::MdsSetInfo(request) => set_info(context, &request),

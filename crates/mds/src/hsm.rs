@@ -17,6 +17,8 @@ use crate::caller::{Caller, Capability};
 
 /// `HSS_SETMASK`.
 const SETS: u32 = 1;
+/// `HSS_CLEARMASK`.
+const CLEARS: u32 = 2;
 /// `HSS_ARCHIVE_ID`.
 const NAMES_ARCHIVE: u32 = 4;
 /// `HS_EXISTS`: there is a copy in an archive.
@@ -75,7 +77,8 @@ fn wanted_state(change: &HsmStateSet, caller: &Caller) -> Result<u64, Errno> {
     if named & !OF_OWNERS != 0 && !caller.can(Capability::SysAdmin) {
         return Err(Errno::EPERM);
     }
-    let state = if change.valid & SETS != 0 { change.set } else { 0 };
+    let set = if change.valid & SETS != 0 { change.set } else { 0 };
+    let state = if change.valid & CLEARS != 0 { set & !change.clear } else { set };
     if change.valid & NAMES_ARCHIVE != 0 && state & EXISTS == 0 {
         return Ok(0);
     }

@@ -6,6 +6,8 @@ pub(crate) const LOV: &str = "trusted.lov";
 pub(crate) const LINK: &str = "trusted.link";
 /// Size as clients last reported it (lazy size on MDT).
 pub(crate) const SOM: &str = "trusted.som";
+/// Stripes of a directory.
+pub(crate) const LMV: &str = "trusted.lmv";
 /// Access control list.
 pub(crate) const ACL_ACCESS: &str = "system.posix_acl_access";
 /// What new entries of a directory get as theirs.
@@ -15,10 +17,16 @@ pub(crate) const SYMLINK: &str = "sheen.symlink";
 /// As clients call [`LOV`].
 pub(crate) const LUSTRE_LOV: &str = "lustre.lov";
 
-/// Attributes that only the server itself sets.
+/// Attributes of ours that no client has business with.
 pub(crate) fn is_internal(name: &str) -> bool {
-    matches!(name, LINK | SOM | "trusted.lma" | "trusted.hsm" | "trusted.version" | "trusted.fid")
-        || name.starts_with("sheen.")
+    name.starts_with("sheen.")
+}
+
+/// Attributes that only the server itself sets. That a client sets one changes nothing and is no error: `cp -a`
+/// copies all that it finds listed.
+pub(crate) fn is_reserved(name: &str) -> bool {
+    let lustre = ["lma", "lmv", "link", "fid", "version", "som", "hsm", "lfsck_ns", "dmv"];
+    name.strip_prefix("trusted.").is_some_and(|name| lustre.contains(&name))
 }
 
 /// Attributes that clients see.

@@ -20,7 +20,7 @@ use crate::types::{Attributes, FileType, NodeId};
 pub(crate) type Xattrs = HashMap<Box<[u8]>, Bytes>;
 
 /// What is known of a file's layout.
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 pub(crate) enum LayoutState {
     /// The file has no objects: nothing was ever written, or it is no regular file.
     Empty,

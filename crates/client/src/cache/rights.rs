@@ -42,6 +42,11 @@ impl InodeState {
         self.last_attributes.is_some() && (by_right || self.attributes_covered())
     }
 
+    /// Whether it is known to have no access control list beyond its mode, and locks cover that.
+    pub(crate) fn has_no_access_list(&self) -> bool {
+        self.rights_covered() && matches!(self.rights.list, KnownList::None)
+    }
+
     /// A reply came whose attributes were absorbed: its access control list.
     pub(crate) fn apply_acl(&mut self, fid: Fid, body: &MdtBody, acl: &Bytes) {
         if !body.valid.contains(Valid::ACL) {

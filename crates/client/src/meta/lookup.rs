@@ -38,7 +38,9 @@ impl LookupDepth {
 
 /// What every getattr asks for.
 pub(super) fn getattr_valid() -> Valid {
-    // OBD_MD_FLGETATTR, and what comes with it.
+    // OBD_MD_FLGETATTR, and what comes with it. Not how new directories are striped by default: we make none striped,
+    // and do not say that we know of it (`DIR_STRIPE`), so that an MDT would refuse the whole question. With `MEA` it
+    // refuses it for a directory that is striped, which could not be walked.
     Valid::ID
         | Valid::ATIME
         | Valid::MTIME
@@ -58,7 +60,6 @@ pub(super) fn getattr_valid() -> Valid {
         | Valid::MODEASIZE
         | Valid::DIREA
         | Valid::MEA
-        | Valid::DEFAULT_MEA
         | Valid::ACL
         | Valid::PROJID
         | Valid::BTIME

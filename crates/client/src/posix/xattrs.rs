@@ -5,7 +5,7 @@ use sheen_types::Errno;
 use sheen_types::limits::{XATTR_NAME_BYTES_MAX, XATTR_VALUE_BYTES_MAX};
 
 use super::{Credentials, FileSystem, FileType, Mounted, NodeId, XattrMode};
-use crate::cache::{Inode, LayoutState};
+use crate::cache::{Inode, LayoutState, read_layout};
 
 /// A file's layout, or a directory's default one, as `lfs` and `getfattr` know it.
 const LUSTRE_LOV: &[u8] = b"lustre.lov";
@@ -24,6 +24,19 @@ const HEAT: &[u8] = b"sheen.heat";
 const CAPABILITY: &[u8] = b"security.capability";
 /// What the MDT knows of the size, which is not among the attributes that it lists.
 const SOM: &[u8] = b"trusted.som";
+/// A file's access control list, and a directory's for what is made in it.
+const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
+const ACL_DEFAULT: &[u8] = b"system.posix_acl_default";
+/// What only MDTs set: they ignore it, and `cp -a` copies each that is listed.
+const RESERVED: [&[u8]; 7] = [
+    b"trusted.lma",
+    b"trusted.link",
+    b"trusted.fid",
+    b"trusted.version",
+    b"trusted.hsm",
+    b"trusted.lfsck_ns",
+    SOM,
+];
 /// What every user who may read the file can read.
 const USER: &[u8] = b"user.";
 /// What only the superuser sees.
@@ -93,8 +106,8 @@ impl FileSystem {
         name == MIGRATE
     }
 
-    /// Sets an extended attribute. One RPC; two for the layout of a file. Some names are commands to this
-    /// mount (`lfs migrate`, `lfs swap_layouts`, `lfs heat_set`).
+    /// Sets an extended attribute. One RPC; two for the layout of a file that has none, none for what MDTs ignore.
+    /// Some names are commands to this mount (`lfs migrate`, `lfs swap_layouts`, `lfs heat_set`).
     ///
     /// # Errors
     /// As `setxattr(2)`.
@@ -116,14 +129,15 @@ impl FileSystem {
         match name {
             MIGRATE => return self.migrate(who, node, &value).await,
             SWAP_LAYOUTS => return self.swap_layouts(who, node, &value).await,
+            name if RESERVED.contains(&name) => return Ok(()),
             _ => {}
         }
         let inode = self.0.pin(node)?;
         if name == HEAT {
             return self.0.set_heat(who, &inode, &value).await;
         }
-        if name == LUSTRE_LOV {
-            return self.0.set_layout(who, &inode, value).await;
+        if name == LUSTRE_LOV || name == TRUSTED_LOV {
+            return self.0.set_layout(who, &inode, value, mode).await;
         }
         let set = || self.0.meta.setxattr(who, &inode, name, Some(value.clone()), mode);
         self.0.answer_and_end_retry(who, self.0.retry_with_rights(who, &[&inode], set).await)
@@ -157,16 +171,17 @@ impl Mounted {
         inode: &Inode,
         name: &[u8],
     ) -> Result<Bytes, Errno> {
-        if name == LUSTRE_LOV {
-            return self.meta.getxattr(who, inode, TRUSTED_LOV).await;
-        }
-        if name == LUSTRE_FID {
-            return Ok(inode.fid.to_string().into());
-        }
-        // Access control lists are attributes of the inode to the MDT, and not in its list of extended
-        // attributes.
-        if name.starts_with(b"system.") || name == TRUSTED_LOV {
-            return self.meta.getxattr(who, inode, name).await;
+        match name {
+            LUSTRE_LOV | TRUSTED_LOV => return self.layout_bytes(who, inode).await,
+            LUSTRE_FID => return Ok(inode.fid.to_string().into()),
+            ACL_ACCESS if inode.state().has_no_access_list() => return Err(Errno::ENODATA),
+            ACL_DEFAULT if has_no_defaults(inode) => return Err(Errno::ENODATA),
+            // Access control lists are attributes of the inode to the MDT, and not in its list of extended
+            // attributes.
+            name if name.starts_with(b"system.") => {
+                return self.meta.getxattr(who, inode, name).await;
+            }
+            _ => {}
         }
         if name == CAPABILITY && inode.state().has_no_capability() {
             return Err(Errno::ENODATA);
@@ -180,24 +195,55 @@ impl Mounted {
         }
     }
 
+    /// A file's layout, or a directory's default one, as the MDT has it. It is among the extended attributes, which
+    /// the lock on them covers for a directory; a file's changes without it, and is current where it is the one that
+    /// is known.
+    async fn layout_bytes(&self, who: &Credentials, inode: &Inode) -> Result<Bytes, Errno> {
+        if let Some(xattrs) = self.meta.xattrs(who, inode).await? {
+            let stored = xattrs.get(TRUSTED_LOV);
+            let state = inode.state();
+            let is_current = match state.file_type() {
+                Some(FileType::Directory) => true,
+                _ => stored.is_some_and(|it| state.layout() == Some(&read_layout(Some(it)))),
+            };
+            if is_current {
+                return stored.cloned().ok_or(Errno::ENODATA);
+            }
+        }
+        self.meta.getxattr(who, inode, TRUSTED_LOV).await
+    }
+
+    /// As in Lustre, a file that has a layout keeps it, and that is no error where the caller would replace it: `cp`
+    /// and the like set what they find listed.
     async fn set_layout(
         &self,
         who: &Credentials,
         inode: &Inode,
         layout: Bytes,
+        mode: XattrMode,
     ) -> Result<(), Errno> {
         if inode.file_type().is_none() {
             // It was not asked for yet.
             self.refresh(who, inode).await?;
         }
+        let is_kept = mode == XattrMode::Any && inode.file_type() == Some(FileType::Regular);
         match inode.file_type() {
             Some(FileType::Regular) if !self.settings.may_lay_out(who) => Err(Errno::EACCES),
+            Some(FileType::Regular) if is_kept && has_layout(inode) => Ok(()),
             Some(FileType::Directory | FileType::Regular) => {
-                self.meta.set_layout(who, inode, layout).await
+                match self.meta.set_layout(who, inode, layout).await {
+                    Err(Errno::EEXIST) if is_kept => Ok(()),
+                    done => done,
+                }
             }
             _ => Err(Errno::EOPNOTSUPP),
         }
     }
+}
+
+/// Whether it can have no default access control list.
+fn has_no_defaults(inode: &Inode) -> bool {
+    inode.file_type().is_some_and(|it| it != FileType::Directory)
 }
 
 /// Whether the layout is known to be there.

@@ -411,6 +411,11 @@ pub(crate) const ASKED: &[Known] = &[
         "more room for a layout, and blocks are asked for as well",
     ),
     known(
+        "LDLM_INTENT_GETATTR",
+        &["mdt_body.valid.DEFAULT_MEA"],
+        "DNE: the default striping of directories is not asked for, as DIR_STRIPE is not offered",
+    ),
+    known(
         "LDLM_INTENT_OPEN",
         &["dlm_req.desc.policy[]", "rec_reint.flags_h"],
         "the lock on extended attributes is asked for with the inode, and a security context is \

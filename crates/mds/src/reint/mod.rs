@@ -52,7 +52,8 @@ impl Mdt {
             Request::MdsReintMigrate(_) | Request::MdsReintResync(_) | Request::MdsReint(_) => {
                 Err(Errno::EOPNOTSUPP)
             }
-            _ => Err(Errno::ENOTSUPP),
+            // 524, with which Lustre answers what it does not know, is no errno of programs.
+            _ => Err(Errno::EOPNOTSUPP),
         }
     }
 

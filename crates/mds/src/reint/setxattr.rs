@@ -7,6 +7,7 @@ use sheen_target::{Context, Outcome, ReplyRecording, store_errno};
 use sheen_types::access::AccessList;
 use sheen_types::limits::{XATTR_NAME_BYTES_MAX, XATTR_VALUE_BYTES_MAX};
 use sheen_types::{Errno, InodeBits, LockMode, Timestamp};
+use sheen_wire::lmv::LmvMagic;
 use sheen_wire::md::{RecSetxattr, Valid};
 use sheen_wire::messages::{MdsReintSetxattr, MdsReintSetxattrReply};
 
@@ -40,6 +41,9 @@ impl Mdt {
         let removes = record.valid.contains(Valid::XATTRRM);
         if !removes && request.eadata.len() > XATTR_VALUE_BYTES_MAX {
             return Err(Errno::E2BIG);
+        }
+        if xattrs::is_reserved(name) {
+            return leave_reserved(&Caller::from(record), name, &request.eadata);
         }
         let value = (!removes).then(|| request.eadata.clone());
         let _held = self.exclusion.hold(Needs::new().change_inode(record.fid)).await;
@@ -166,6 +170,17 @@ impl Mdt {
         // Objects with data are not destroyed in this way.
         self.set_file_layout(context, inode, plan.ok_or(Errno::EPERM)?).await?;
         Ok(Outcome::ok(done_reply()))
+    }
+}
+
+/// Nothing is done, and that is no error but where it would have been a new striping of a directory.
+fn leave_reserved(caller: &Caller, name: &str, value: &Bytes) -> Result<Outcome, Errno> {
+    let magic = value.first_chunk().map(|magic| LmvMagic(u32::from_le_bytes(*magic)));
+    let is_striping = matches!(magic, Some(LmvMagic::USER | LmvMagic::STRIPE));
+    match caller.can(Capability::SysAdmin) {
+        false => Err(Errno::EPERM),
+        true if name == xattrs::LMV && is_striping => Err(Errno::EOPNOTSUPP),
+        true => Ok(Outcome::ok(done_reply())),
     }
 }
 

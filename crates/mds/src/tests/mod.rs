@@ -6,6 +6,7 @@ mod errors;
 mod fake_ost;
 mod fids;
 mod harness;
+mod hsm;
 mod kept_opens;
 mod known_empty;
 mod layouts;

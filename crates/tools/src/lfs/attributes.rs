@@ -95,18 +95,27 @@ pub(super) fn change_layout(path: &Path, change: Change, request: &LovEa) -> Res
 }
 
 /// Sets the layout of a file without objects, or a directory's default.
+///
+/// # Errors
+/// EEXIST for a file that has one: without `XATTR_CREATE` that would be none, as for `cp -a`.
 pub(super) fn set_layout(path: &Path, request: &LovEa) -> Result<(), Errno> {
-    set(path, LAYOUT, &request.encode())
+    let set =
+        |bytes: &[u8]| rustix::fs::setxattr(path, LAYOUT, bytes, XattrFlags::CREATE).map_err(errno);
+    refused_elsewhere(path, set(&request.encode()))
 }
 
 fn plain_set(path: &Path, name: &str, bytes: &[u8]) -> Result<(), Errno> {
     rustix::fs::setxattr(path, name, bytes, XattrFlags::empty()).map_err(errno)
 }
 
+fn set(path: &Path, name: &str, bytes: &[u8]) -> Result<(), Errno> {
+    refused_elsewhere(path, plain_set(path, name, bytes))
+}
+
 /// What our MDT refuses has the same errno as any attribute of ours on another file system: the file's FID
 /// distinguishes them.
-fn set(path: &Path, name: &str, bytes: &[u8]) -> Result<(), Errno> {
-    match plain_set(path, name, bytes) {
+fn refused_elsewhere(path: &Path, outcome: Result<(), Errno>) -> Result<(), Errno> {
+    match outcome {
         Err(Errno::EOPNOTSUPP) if fid(path).is_err() => Err(Errno::ENOTTY),
         outcome => outcome,
     }
