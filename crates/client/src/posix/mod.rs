@@ -53,6 +53,8 @@ mod statistics;
 #[cfg(test)]
 mod tests;
 mod types;
+#[cfg(test)]
+mod xattr_tests;
 mod xattrs;
 
 use std::sync::Arc;

@@ -63,12 +63,16 @@ impl Fixture {
     }
 }
 
-fn look_up(fixture: &Fixture, parent: NodeId, text: &'static str) -> Result<Lookup, Errno> {
+pub(super) fn look_up(
+    fixture: &Fixture,
+    parent: NodeId,
+    text: &'static str,
+) -> Result<Lookup, Errno> {
     let files = fixture.files.clone();
     fixture.world.run(async move { files.lookup(&Fixture::root(), parent, &name(text)).await })
 }
 
-fn entry(lookup: Result<Lookup, Errno>) -> Entry {
+pub(super) fn entry(lookup: Result<Lookup, Errno>) -> Entry {
     match lookup {
         Ok(Lookup::Found(entry)) => entry,
         other => panic!("expected an entry, got {other:?}"),
@@ -442,43 +446,6 @@ fn extended_attributes_are_asked_once() {
         assert_eq!(files.getxattr(&root, node, b"user.b").await, Err(Errno::ENODATA));
         assert_eq!(files.getxattr(&user, node, b"trusted.x").await, Err(Errno::ENODATA));
         assert_eq!(files.listxattr(&user, node).await, Ok(Bytes::from_static(b"user.a\0")));
-    });
-    assert_eq!(fixture.mdt.take_asked().len(), 1);
-}
-
-/// `cp -a` reads each attribute that is listed, asks for access control lists, and sets what it has read.
-#[test]
-fn what_cp_reads_and_sets_of_a_file_costs_one_request() {
-    let fixture = Fixture::new();
-    let mut file = found(FILE, 0o100_644, 0x77, WHOLE | InodeBits::LAYOUT);
-    file.mdt_md = layout();
-    let body = file.mdt_body.as_mut().expect("attributes");
-    body.valid |= Valid::EASIZE | Valid::ACL;
-    body.eadatasize = layout().len() as u32;
-    fixture.mdt.answer(file);
-    let node = entry(look_up(&fixture, NodeId::ROOT, "f")).node;
-    fixture.mdt.take_asked();
-    fixture.mdt.answer(LdlmIntentGetxattrReply {
-        dlm_rep: Some(lock_reply(FILE, 0x79, LockMode::Pr, InodeBits::XATTR)),
-        eadata: Bytes::from_static(b"trusted.lma\0trusted.link\0trusted.lov\0"),
-        eavals: [b"12", &layout()[..]].concat().into(),
-        eavals_lens: vec![1, 1, layout().len() as u32],
-        ..Default::default()
-    });
-    let files = fixture.files.clone();
-    fixture.world.run(async move {
-        let root = Fixture::root();
-        let listed = files.listxattr(&root, node).await.unwrap();
-        let names: Vec<_> = listed.split(|byte| *byte == 0).filter(|it| !it.is_empty()).collect();
-        assert_eq!(names.len(), 4, "{listed:?}");
-        for name in names {
-            let value = files.getxattr(&root, node, name).await.unwrap();
-            assert_eq!(value == layout(), name.ends_with(b"lov"));
-            files.setxattr(&root, node, name, value, XattrMode::Any).await.unwrap();
-        }
-        for name in [&b"system.posix_acl_access"[..], b"system.posix_acl_default"] {
-            assert_eq!(files.getxattr(&root, node, name).await, Err(Errno::ENODATA));
-        }
     });
     assert_eq!(fixture.mdt.take_asked().len(), 1);
 }

@@ -153,7 +153,7 @@ fn holes_space_and_times() {
     });
 }
 
-/// What a file of the directory costs, whose name nobody knows yet.
+/// What a file costs whose name no client has looked up yet.
 fn requests_of_a_small_file(cluster: &Cluster, number: u64) -> Outcome {
     let (mnt, file) = (cluster.mnt(), cluster.mnt().join(format!("f{number}")));
     let must_ask = |what: &str, asked: Vec<(String, u64)>, wanted: &[(&str, u64)]| {

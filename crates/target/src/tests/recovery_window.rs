@@ -1,0 +1,105 @@
+//! How long recovery waits, for whom, and who comes too late.
+
+use super::*;
+
+/// The end of recovery is decided without a client, whose eviction is still under way when it comes: let in, it would
+/// believe that its locks are still there.
+#[test]
+fn a_client_that_comes_between_the_end_of_recovery_and_its_eviction_begins_anew() {
+    let world = TestWorld::new(61);
+    world.clone().run(async move {
+        let store = manual_store();
+        let (node, _) = start(&world, &store).await;
+        let (one, two) = (node.connect("one").await, node.connect("two").await);
+        store.commit().unwrap();
+
+        let (node, _) = start(&world, &Arc::new(store.crash())).await;
+        let (one, two) = (one.follow(&node), two.follow(&node));
+        one.connect().await.unwrap();
+        assert!(node.target.recovery.abort(node.target.now()));
+        assert_eq!(finish_recovery(&one).await.head.status, 0);
+        assert_eq!(two.connect().await.unwrap_err(), Errno::ENODEV);
+
+        let exports = node.target.exports();
+        let awaited = exports.iter().find(|it| it.state() == ExportState::Awaited);
+        node.target.evict(awaited.expect("it was not let in")).await;
+        two.connect().await.unwrap();
+        assert_eq!(two.connect_flags() & OpFlags::CONNECT_RECONNECT, OpFlags::NONE);
+        assert_eq!(modify(&two, 2).await.head.status, 0);
+    });
+}
+
+#[test]
+fn mdts_alone_are_given_up_where_operators_say_so() {
+    let world = TestWorld::new(72);
+    world.clone().run(async move {
+        let store = manual_store();
+        let (node, _) = start(&world, &store).await;
+        let one = node.connect("one").await;
+        node.connect_server("lustre-MDT0000-mdtlov_UUID").await;
+        let mine = modify(&one, 1).await;
+        let (node, _) = start(&world, &Arc::new(store.crash())).await;
+        node.target.abort_recovery_of_mdts().await;
+        let recovery = node.target.view().recovery;
+        assert_eq!((recovery.known, recovery.evicted), (2, 1));
+        assert_ne!(recovery.status, RecoveryStatus::Complete, "the client is waited for");
+        let one = one.follow(&node);
+        one.connect().await.unwrap();
+        let start = node.target.now();
+        let replay = setattr(1).replayed(mine.xid, mine.head.transno);
+        assert_eq!(one.call_with(replay).await.unwrap().head.transno, mine.head.transno);
+        assert!(node.target.now().since(start) < Duration::from_secs(1), "no MDT is waited for");
+        finish_recovery(&one).await;
+        assert_eq!(node.target.view().recovery.evicted, 1);
+    });
+}
+
+#[test]
+fn recovery_waits_as_long_as_operators_say() {
+    let world = TestWorld::new(71);
+    world.clone().run(async move {
+        for soft in [7, 90] {
+            let store = manual_store();
+            let (node, _) = start(&world, &store).await;
+            let (one, two) = (node.connect("one").await, node.connect("two").await);
+            modify(&two, 1).await;
+            let mine = modify(&one, 1).await;
+            let (node, _) = start(&world, &Arc::new(store.crash())).await;
+            node.target.change_timeouts(|it| it.recovery_soft = Duration::from_secs(soft));
+            let one = one.follow(&node);
+            one.connect().await.unwrap();
+            let start = node.target.now();
+            let replay = setattr(1).replayed(mine.xid, mine.head.transno);
+            assert_eq!(one.call_with(replay).await.unwrap().head.transno, mine.head.transno);
+            let waited = node.target.now().since(start).as_secs();
+            assert!((soft..soft + 5).contains(&waited), "{waited} s instead of {soft}");
+            finish_recovery(&one).await;
+        }
+    });
+}
+
+#[test]
+fn progress_prolongs_recovery_no_longer_than_operators_say() {
+    let world = TestWorld::new(73);
+    world.clone().run(async move {
+        for (hard, has_ended) in [(12, true), (180, false)] {
+            let store = manual_store();
+            let (node, _) = start(&world, &store).await;
+            let (one, two) = (node.connect("one").await, node.connect("two").await);
+            let mine = modify(&one, 1).await;
+            modify(&two, 1).await;
+            let (node, _) = start(&world, &Arc::new(store.crash())).await;
+            node.target.change_timeouts(|it| it.recovery_soft = Duration::from_secs(9));
+            node.target.change_timeouts(|it| it.recovery_hard = Duration::from_secs(hard));
+            let (one, two) = (one.follow(&node), two.follow(&node));
+            one.connect().await.unwrap();
+            two.connect().await.unwrap();
+            world.sleep(Duration::from_secs(8)).await;
+            let replay = setattr(1).replayed(mine.xid, mine.head.transno);
+            assert_eq!(one.call_with(replay).await.unwrap().head.transno, mine.head.transno);
+            world.sleep(Duration::from_secs(6)).await;
+            let status = node.target.view().recovery.status;
+            assert_eq!(status == RecoveryStatus::Complete, has_ended, "{hard} s: {status:?}");
+        }
+    });
+}
