@@ -1,8 +1,8 @@
 //! Extended attributes.
 
 use bytes::Bytes;
-use sheen_types::Errno;
 use sheen_types::limits::{XATTR_NAME_BYTES_MAX, XATTR_VALUE_BYTES_MAX};
+use sheen_types::Errno;
 
 use super::{Credentials, FileSystem, FileType, Mounted, NodeId, XattrMode};
 use crate::cache::{Inode, LayoutState};
@@ -40,7 +40,7 @@ impl FileSystem {
         node: NodeId,
         name: &[u8],
     ) -> Result<Bytes, Errno> {
-        check_name(name)?;
+        self.check_name(name)?;
         if name == MIGRATE {
             return self.migration(node);
         }
@@ -73,8 +73,12 @@ impl FileSystem {
             }
             None => self.0.meta.getxattr(who, &inode, b"").await?.to_vec(),
         };
-        let visible =
-            |name: &&[u8]| !name.is_empty() && (who.uid == 0 || !name.starts_with(TRUSTED));
+        let has_users = self.0.settings.user_xattrs();
+        let visible = |name: &&[u8]| {
+            !name.is_empty()
+                && (who.uid == 0 || !name.starts_with(TRUSTED))
+                && (has_users || !name.starts_with(USER))
+        };
         let mut list = Vec::with_capacity(names.len() + LUSTRE_LOV.len() + 2);
         for name in names.split(|byte| *byte == 0).filter(visible) {
             list.extend_from_slice(name);
@@ -106,7 +110,7 @@ impl FileSystem {
         value: Bytes,
         mode: XattrMode,
     ) -> Result<(), Errno> {
-        check_name(name)?;
+        self.check_name(name)?;
         if value.len() > XATTR_VALUE_BYTES_MAX {
             return Err(Errno::E2BIG);
         }
@@ -139,7 +143,7 @@ impl FileSystem {
         node: NodeId,
         name: &[u8],
     ) -> Result<(), Errno> {
-        check_name(name)?;
+        self.check_name(name)?;
         if name.starts_with(TRUSTED) && who.uid != 0 {
             return Err(Errno::EPERM);
         }
@@ -147,6 +151,16 @@ impl FileSystem {
         let name = if name == LUSTRE_LOV { TRUSTED_LOV } else { name };
         let remove = || self.0.meta.setxattr(who, &inode, name, None, XattrMode::Any);
         self.0.answer_and_end_retry(who, self.0.retry_with_rights(who, &[&inode], remove).await)
+    }
+}
+
+impl FileSystem {
+    /// Whether it may be the name of an attribute here: `user.*` is none with `-o nouser_xattr`.
+    fn check_name(&self, name: &[u8]) -> Result<(), Errno> {
+        if name.starts_with(USER) && !self.0.settings.user_xattrs() {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        check_name(name)
     }
 }
 

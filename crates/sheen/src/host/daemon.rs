@@ -111,7 +111,10 @@ impl Daemon {
         };
         let log = private::log(&self.log_file()).map_err(cannot)?;
         let program = std::env::current_exe().map_err(cannot)?;
-        let mut child = Command::new(program)
+        // Another mount namespace, which this process has entered, may not have its file.
+        let path = if program.exists() { &program } else { Path::new("/proc/self/exe") };
+        let mut child = Command::new(path)
+            .arg0(&program)
             .args(arguments)
             .current_dir("/")
             .env(SUPERVISED, "1")
@@ -314,6 +317,11 @@ fn started_at(pid: Pid) -> Option<String> {
     fields.split_whitespace().nth(19).map(str::to_owned)
 }
 
+/// Whether another process started this one in the background.
+pub(crate) fn is_supervised() -> bool {
+    std::env::var_os(SUPERVISED).is_some()
+}
+
 /// Reports to the process that started this one that it is ready.
 pub(crate) fn say_ready() {
     say(READY);
@@ -321,14 +329,14 @@ pub(crate) fn say_ready() {
 
 /// Reports what it does until it is ready.
 pub(crate) fn say_doing(what: &str) {
-    if std::env::var_os(SUPERVISED).is_some() {
+    if is_supervised() {
         say(&format!("{DOING}{what}"));
     }
 }
 
 /// Reports why it is not ready.
 pub(crate) fn say_failed(why: &str) {
-    if std::env::var_os(SUPERVISED).is_some() {
+    if is_supervised() {
         say(&format!("{FAILED}{why}"));
     }
 }
