@@ -34,6 +34,7 @@ mod counters;
 mod directory;
 mod dispatch;
 mod dom;
+mod dot_lustre;
 mod echo;
 mod exclusion;
 mod export;

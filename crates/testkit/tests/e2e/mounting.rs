@@ -1,7 +1,8 @@
 //! Mounting as administrators do: mount(8) and umount(8) with their helpers, `/etc/fstab`, names of hosts; and what the
-//! options do.
+//! options do; files by their FIDs.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::Command;
@@ -11,12 +12,14 @@ use rustix::fs::{FlockOperation, XattrFlags, flock, getxattr, setxattr};
 use rustix::io::Errno;
 use sheen_testkit::cluster::{Cluster, program};
 use sheen_testkit::scene::{scene, without_other_mounts};
-use sheen_workloads::process;
+use sheen_workloads::process::{self, wait_until};
 use sheen_workloads::{Context, Outcome, ensure};
 
 use crate::rights::User;
 
 const LIMIT: Duration = Duration::from_secs(300);
+/// Longer than a file stays open that is removed.
+const GONE: Duration = Duration::from_secs(60);
 const ALICE: u32 = 12_021;
 
 /// Runs a script of shell as an administrator of a machine that has Sheen's helpers: in a mount namespace with `/sbin`,
@@ -271,4 +274,57 @@ fn synchronous(cluster: &Cluster, mnt: &Path) -> Outcome {
     ensure(file.metadata().context("stat")?.size() == 4096, || {
         "it is not 4096 bytes long".to_owned()
     })
+}
+
+/// `.lustre/fid` of a mount.
+#[test]
+fn files_are_opened_by_their_fids() {
+    scene("by-fid", 1, LIMIT, |cluster| {
+        let (mnt, second) = (cluster.mnt(), cluster.mount_again()?);
+        fs::create_dir(mnt.join("d")).context("mkdir")?;
+        fs::write(mnt.join("d/f"), "text").context("write")?;
+        let fid_of = |path: &Path| {
+            let fid = cluster.must(&["lfs", "path2fid", &path.to_string_lossy()])?;
+            Ok::<_, String>(fid.trim().to_owned())
+        };
+        let fid = fid_of(&mnt.join("d/f"))?;
+        let listed = |folder: &Path| {
+            let names = fs::read_dir(folder).context("list")?.flatten();
+            Ok::<_, String>(names.map(|it| it.file_name()).collect::<Vec<_>>())
+        };
+        // Once the whole directory is known here, too.
+        for _ in 0..3 {
+            ensure(listed(&mnt)? == ["d"], || "the listing has more".to_owned())?;
+            ensure(!mnt.join("nothing").exists(), || "there".to_owned())?;
+        }
+        for mount in [&mnt, &second] {
+            let by_fid = mount.join(".lustre/fid");
+            let read = || fs::read_to_string(by_fid.join(&fid)).context("read");
+            ensure(read()? == "text", || "other bytes".to_owned())?;
+            fs::rename(mnt.join("d/f"), mnt.join("d/g")).context("rename")?;
+            ensure(read()? == "text", || "other bytes after a rename".to_owned())?;
+            fs::rename(mnt.join("d/g"), mnt.join("d/f")).context("rename")?;
+            ensure(listed(&mount.join(".lustre"))? == ["fid"], || "not fid alone".to_owned())?;
+            ensure(listed(&by_fid)?.is_empty(), || "FIDs are listed".to_owned())?;
+            let made = fs::write(by_fid.join("x"), "").map_err(|error| error.raw_os_error());
+            ensure(made == Err(Some(1)), || format!("made there: {made:?}"))?;
+            let user = User { cluster, folder: mount, uid: ALICE, groups: &[] };
+            user.cannot(&format!("cat '.lustre/fid/{fid}'"))?;
+        }
+        // A directory by its FID is that directory, and what is written through a FID is in the file.
+        let directory = fid_of(&mnt.join("d"))?;
+        let found = listed(&second.join(".lustre/fid").join(&directory))?;
+        ensure(found == ["f"], || format!("{found:?} in {directory}"))?;
+        fs::write(second.join(".lustre/fid").join(&fid), "more").context("write")?;
+        ensure(fs::read_to_string(mnt.join("d/f")).context("read")? == "more", || fid.clone())?;
+        fs::remove_file(mnt.join("d/f")).context("unlink")?;
+        for mount in [&mnt, &second] {
+            // What is open is found still; closes go with the next request.
+            let path = mount.join(".lustre/fid").join(&fid);
+            let is_gone = || fs::metadata(&path).is_err_and(|it| it.kind() == ErrorKind::NotFound);
+            wait_until("the end of the file", GONE, is_gone)?;
+        }
+        cluster.down()?;
+        cluster.fsck()
+    });
 }
