@@ -9,6 +9,7 @@ use fuser::{
     FileHandle as Handle, INodeNo, InitFlags, LockOwner as Owner, OpenFlags as KernelFlags,
     ReplyEntry, Request,
 };
+use rustix::mount::MountFlags;
 use sheen_client::posix::{
     Credentials, FileHandle, FileSystem, LockOwner, NewNode, OpenFlags, Operation, Tracked,
 };
@@ -21,7 +22,7 @@ use crate::busy::{Busy, Guard};
 use crate::credentials::Groups;
 use crate::jobs::Jobs;
 use crate::kernel::Kernel;
-use crate::mount::FuseMountOptions;
+use crate::mount::{FileLocks, FuseMountOptions};
 use crate::pending_sizes::PendingSizes;
 use crate::questions::Questions;
 use crate::signals::{EndedBy, Waits};
@@ -65,7 +66,9 @@ pub(crate) struct Adapter {
     pending_sizes: Arc<PendingSizes>,
     pub(crate) waits: Arc<Waits>,
     backs: Arc<WriteBacks>,
-    local_locks: bool,
+    locks: FileLocks,
+    /// What is written is durable when the call returns (`-o sync`).
+    synchronous: bool,
     pub(crate) special: Special,
     jobs: Arc<Jobs>,
     questions: Questions,
@@ -80,7 +83,8 @@ impl Adapter {
         backs: Arc<WriteBacks>,
         options: &FuseMountOptions,
     ) -> Self {
-        let (local_locks, special) = (options.local_locks, Special::new(options));
+        let (locks, special) = (options.locks, Special::new(options));
+        let synchronous = options.flags.contains(MountFlags::SYNCHRONOUS);
         let (jobs, questions) = (Arc::clone(&options.jobs), options.questions.clone());
         let waits = Waits::new(Threads::new(runtime.clone()));
         let (pending_sizes, groups) = (Arc::default(), Groups::default());
@@ -93,7 +97,8 @@ impl Adapter {
             pending_sizes,
             waits,
             backs,
-            local_locks,
+            locks,
+            synchronous,
             special,
             jobs,
             questions,
@@ -103,6 +108,15 @@ impl Adapter {
     pub(crate) fn who(&self, request: &Request, umask: u32) -> Credentials {
         self.pending_sizes.note_call(request.pid());
         self.groups.credentials(request, umask)
+    }
+
+    /// The flags of an open as this mount has them.
+    fn opened_as(&self, flags: u32) -> OpenFlags {
+        let flags = OpenFlags(flags);
+        match self.synchronous && flags.writes() {
+            true => OpenFlags(flags.0 | OpenFlags::DSYNC),
+            false => flags,
+        }
     }
 
     /// Whose work it is.

@@ -13,10 +13,10 @@ use std::process::Command;
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, StatxFlags};
 use rustix::io::Errno;
-use rustix::mount::UnmountFlags;
+use rustix::mount::{MountFlags, UnmountFlags};
 use sheen_types::Nid;
 
-use crate::mount::mounts;
+use crate::mount::{KIND, mounts};
 
 /// A mount as the kernel knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +25,20 @@ pub struct KernelMount {
     /// `MAJOR:MINOR`; not known of what an older version mounted.
     device: Option<String>,
 }
+
+/// The kernel's names of its flags.
+const FLAGS: [(&str, MountFlags); 10] = [
+    ("ro", MountFlags::RDONLY),
+    ("nosuid", MountFlags::NOSUID),
+    ("nodev", MountFlags::NODEV),
+    ("noexec", MountFlags::NOEXEC),
+    ("sync", MountFlags::SYNCHRONOUS),
+    ("noatime", MountFlags::NOATIME),
+    ("nodiratime", MountFlags::NODIRATIME),
+    ("relatime", MountFlags::RELATIME),
+    ("lazytime", MountFlags::LAZYTIME),
+    ("nosymfollow", MountFlags::NOSYMFOLLOW),
+];
 
 /// Why a mount stays.
 #[derive(Debug)]
@@ -68,8 +82,9 @@ fn ours(mountinfo: &str) -> String {
         let mut words = made.split(' ');
         let (kind, source) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
         let nid = source.split_once(":/").and_then(|(nids, _)| nids.split([',', ':']).next());
-        // With `fusermount3` it is `fuse.sheen`.
-        kind.starts_with("fuse") && nid.is_some_and(|nid| nid.parse::<Nid>().is_ok())
+        // Older versions had other types; the source is what a user says, with names of hosts perhaps.
+        kind == KIND
+            || kind.starts_with("fuse") && nid.is_some_and(|nid| nid.parse::<Nid>().is_ok())
     };
     mountinfo.lines().filter(is_ours).map(|line| format!("{line}\n")).collect()
 }
@@ -121,6 +136,17 @@ impl KernelMount {
         let mut points = mounts(&table).filter(|(known, _)| *known == device);
         points.any(|(_, point)| point == path)
             && look(&device, path).is_ok_and(|above| above.is_some())
+    }
+
+    /// The flags that it has now, which `mount -o remount` changes; `None` if it is not mounted here.
+    #[must_use]
+    pub fn flags(&self) -> Option<MountFlags> {
+        let table = table();
+        let (device, point) = self.found_in(&table)?;
+        let line = table
+            .lines()
+            .rfind(|line| mounts(line).any(|(known, at)| known == device && at == point))?;
+        Some(flags_of(line))
     }
 
     /// The number of its FUSE connection, if it is mounted here.
@@ -203,6 +229,20 @@ fn look(device: &str, point: &Path) -> Result<Option<OwnedFd>, Errno> {
     Ok(is_it.then_some(above))
 }
 
+/// The flags in a line of `mountinfo`: those of the mount are its sixth word, those of the file system the last.
+fn flags_of(line: &str) -> MountFlags {
+    let of_mount = line.split(' ').nth(5).unwrap_or_default();
+    let of_device = line.rsplit(' ').next().unwrap_or_default();
+    let words = of_mount.split(',').chain(of_device.split(','));
+    let known = words.filter_map(|word| FLAGS.iter().find(|(name, _)| *name == word));
+    let flags = known.fold(MountFlags::empty(), |all, (_, flag)| all | *flag);
+    match flags.intersects(MountFlags::NOATIME | MountFlags::RELATIME) {
+        true => flags,
+        // It is shown by what is not shown.
+        false => flags | MountFlags::STRICTATIME,
+    }
+}
+
 fn by_helper(option: &str, point: &Path) -> Result<(), UnmountError> {
     let failed = |error| UnmountError::Failed(point.to_owned(), error);
     let done = Command::new("fusermount3").arg(option).arg(point).output().map_err(failed)?;
@@ -249,6 +289,34 @@ mod tests {
         assert_eq!(found("/mnt/other", Some("0:37")), None, "of another kind");
         assert_eq!(found("/mnt/other", None), None);
         assert_eq!(found("/mnt", None), None);
+    }
+
+    #[test]
+    fn a_mount_of_our_type_may_name_its_servers_by_names() {
+        let line = "45 22 0:40 / /mnt/named rw - fuse.lustre server1:server2:/fs rw\n";
+        let mount = KernelMount::new(Path::new("/mnt/named"), None);
+        assert_eq!(mount.found_in(&ours(line)).map(|(device, _)| device).as_deref(), Some("0:40"));
+        assert_eq!(mount.found_in(&ours(&line.replace("lustre", "sshfs"))), None);
+    }
+
+    #[test]
+    fn flags_are_read_as_the_kernel_shows_them() {
+        let flags = |of_mount: &str, of_device: &str| {
+            flags_of(&format!("45 22 0:40 / /m {of_mount} shared:1 - fuse.lustre a:/b {of_device}"))
+        };
+        let secure = MountFlags::NOSUID | MountFlags::NODEV;
+        assert_eq!(
+            flags("rw,nosuid,nodev,relatime", "rw,sync,user_id=0"),
+            secure | MountFlags::RELATIME | MountFlags::SYNCHRONOUS
+        );
+        assert_eq!(
+            flags("ro,nodiratime", "rw"),
+            MountFlags::RDONLY | MountFlags::NODIRATIME | MountFlags::STRICTATIME
+        );
+        assert_eq!(
+            flags("rw,noatime,noexec", "ro"),
+            MountFlags::RDONLY | MountFlags::NOATIME | MountFlags::NOEXEC
+        );
     }
 
     #[test]

@@ -41,5 +41,7 @@ pub use alive::{Said, abort, ask, state};
 pub use device::{Serving, serve};
 pub use jobs::Jobs;
 pub use kernel_mount::{KernelMount, UnmountError};
-pub use mount::{FuseMount, FuseMountError, FuseMountOptions, check_device, is_mount_point, mount};
+pub use mount::{
+    FileLocks, FuseMount, FuseMountError, FuseMountOptions, check_device, is_mount_point, mount,
+};
 pub use questions::{Questions, question};

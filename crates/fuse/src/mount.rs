@@ -31,31 +31,62 @@ const READER_THREADS: usize = 2;
 /// much around them, too, so more than that would cost them.
 const READ_AHEAD_BYTES: u32 = 1 << 20;
 
+/// The type that the kernel's tables show, by which mount(8) finds `mount.fuse.lustre`.
+pub(crate) const KIND: &str = "fuse.lustre";
+/// What follows `fuse.` in it.
+const SUBTYPE: &str = "lustre";
+
+/// What `flock(2)` and `fcntl(2)` locks are worth.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FileLocks {
+    /// They go to the server (`-o flock`).
+    #[default]
+    Shared,
+    /// They exclude programs of this mount alone (`-o localflock`).
+    Local,
+    /// There are none: `ENOSYS` (`-o noflock`).
+    Refused,
+}
+
 /// How to mount.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct FuseMountOptions {
     /// What `/proc/mounts` shows as the device: `MGSNID:/fsname`.
     pub source: String,
-    /// `-o ro`.
-    pub read_only: bool,
+    /// What the kernel does of mount(8)'s options, and shows; only root may leave `NOSUID` and `NODEV` out.
+    pub flags: MountFlags,
+    /// What security modules of the kernel take: `context=CONTEXT` and the like. Of root alone.
+    pub contexts: Vec<String>,
+    /// Mount where something is mounted already.
+    pub over: bool,
     /// Other users may use the mount; for users that are not root this needs `user_allow_other` in
     /// `/etc/fuse.conf`.
     pub allow_other: bool,
-    /// Set-user-ID and set-group-ID bits and file capabilities work; only root may ask for it.
-    pub set_id: bool,
-    /// Device nodes can be opened; only root may ask for it.
-    pub devices: bool,
     /// The kernel checks modes and access lists, too, before it asks: the one way to have it do so of pipes,
     /// sockets and devices.
     pub judge: bool,
-    /// Neither `flock(2)` nor `fcntl(2)` locks go to the server (`-o localflock`).
-    pub local_locks: bool,
-    /// What the kernel shows as `noatime`.
-    pub no_access_times: bool,
+    /// What file locks are worth.
+    pub locks: FileLocks,
     /// Whose jobs requests are.
     pub jobs: Arc<Jobs>,
     /// Who answers what any user asks about the mount.
     pub questions: Questions,
+}
+
+impl Default for FuseMountOptions {
+    fn default() -> Self {
+        Self {
+            source: String::new(),
+            flags: MountFlags::NOSUID | MountFlags::NODEV,
+            contexts: Vec::new(),
+            over: false,
+            allow_other: false,
+            judge: false,
+            locks: FileLocks::default(),
+            jobs: Arc::default(),
+            questions: Questions::default(),
+        }
+    }
 }
 
 /// Why a mount could not be made.
@@ -175,7 +206,7 @@ pub fn mount(
     options: &FuseMountOptions,
     runtime: tokio::runtime::Handle,
 ) -> Result<FuseMount, FuseMountError> {
-    let point = check(path)?;
+    let point = check(path, options.over)?;
     let busy = Arc::new(Busy::default());
     let kernel = Arc::new(Kernel::new(runtime.clone(), Arc::clone(&busy)));
     // Without `allow_other` the kernel admits only the user who mounts.
@@ -219,16 +250,13 @@ fn attach(point: &Path, options: &FuseMountOptions) -> io::Result<Option<OwnedFd
     {
         data.push_str(if is_set { name } else { "" });
     }
-    let flags = [
-        (options.read_only, MountFlags::RDONLY),
-        (!options.set_id, MountFlags::NOSUID),
-        (!options.devices, MountFlags::NODEV),
-        (options.no_access_times, MountFlags::NOATIME),
-    ];
-    let flags = flags.into_iter().filter(|(is_set, _)| *is_set);
-    let flags = flags.fold(MountFlags::empty(), |all, (_, flag)| all | flag);
+    for context in &options.contexts {
+        data.push(',');
+        data.push_str(context);
+    }
     let data = CString::new(data)?;
-    match rustix::mount::mount(&*options.source, point, "fuse", flags, Some(data.as_c_str())) {
+    let flags = options.flags;
+    match rustix::mount::mount(&*options.source, point, KIND, flags, Some(data.as_c_str())) {
         // In a container.
         Err(rustix::io::Errno::PERM) => Ok(None),
         mounted => Ok(Some(mounted.map(|()| device)?)),
@@ -237,7 +265,7 @@ fn attach(point: &Path, options: &FuseMountOptions) -> io::Result<Option<OwnedFd
 
 /// The usual mistakes, found before the kernel finds them less clearly. Answers the mount point's
 /// canonical path.
-fn check(path: &Path) -> Result<PathBuf, FuseMountError> {
+fn check(path: &Path, over: bool) -> Result<PathBuf, FuseMountError> {
     check_device()?;
     let refused = |error| FuseMountError::NoDirectory(path.to_owned(), error);
     let own = std::fs::metadata(path).map_err(refused)?;
@@ -245,7 +273,7 @@ fn check(path: &Path) -> Result<PathBuf, FuseMountError> {
         return Err(refused(io::ErrorKind::NotADirectory.into()));
     }
     let full = path.canonicalize().map_err(refused)?;
-    match is_mount_point(&full) {
+    match is_mount_point(&full) && !over {
         true => Err(FuseMountError::Busy(full)),
         false => Ok(full),
     }
@@ -293,22 +321,25 @@ fn unescape(text: &str) -> String {
 }
 
 fn config(options: &FuseMountOptions) -> Config {
+    let is_set = |flag| options.flags.contains(flag);
     let mut config = Config::default();
     config.mount_options = vec![
         MountOption::FSName(options.source.clone()),
-        MountOption::Subtype("sheen".to_owned()),
-        if options.read_only { MountOption::RO } else { MountOption::RW },
+        MountOption::Subtype(SUBTYPE.to_owned()),
+        if is_set(MountFlags::RDONLY) { MountOption::RO } else { MountOption::RW },
         // What servers and other clients say of a file's owner and kind gives no user rights here, unless
         // root wants it so.
-        if options.set_id { MountOption::Suid } else { MountOption::NoSuid },
-        if options.devices { MountOption::Dev } else { MountOption::NoDev },
+        if is_set(MountFlags::NOSUID) { MountOption::NoSuid } else { MountOption::Suid },
+        if is_set(MountFlags::NODEV) { MountOption::NoDev } else { MountOption::Dev },
     ];
-    if options.judge {
-        config.mount_options.push(MountOption::DefaultPermissions);
-    }
-    if options.no_access_times {
-        config.mount_options.push(MountOption::NoAtime);
-    }
+    let further = [
+        (options.judge, MountOption::DefaultPermissions),
+        (is_set(MountFlags::NOATIME), MountOption::NoAtime),
+        (is_set(MountFlags::NOEXEC), MountOption::NoExec),
+        (is_set(MountFlags::SYNCHRONOUS), MountOption::Sync),
+    ];
+    let further = further.into_iter().filter(|(is_asked, _)| *is_asked);
+    config.mount_options.extend(further.map(|(_, option)| option));
     if options.allow_other {
         config.acl = SessionACL::All;
     }

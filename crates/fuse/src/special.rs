@@ -10,6 +10,7 @@
 //! covers its rights.
 
 use fuser::INodeNo;
+use rustix::mount::MountFlags;
 use sheen_client::posix::{Credentials, Entry, FileSystem, FileType, Lookup, May, MayKeep, NodeId};
 use sheen_types::Errno;
 
@@ -29,7 +30,7 @@ pub(crate) struct Special {
 
 impl Special {
     pub(crate) fn new(options: &FuseMountOptions) -> Self {
-        Self { judged: options.judge, devices: options.devices }
+        Self { judged: options.judge, devices: !options.flags.contains(MountFlags::NODEV) }
     }
 
     /// Whether the kernel checks modes and access lists itself.

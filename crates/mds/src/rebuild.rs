@@ -18,7 +18,7 @@ use sheen_wire::md::{LinkEa, LinkEntry};
 use crate::directory::{self, Child, parse_key, parse_value};
 use crate::echo::ECHO;
 use crate::inode::DIRECTORY_BYTES;
-use crate::{links, orphans, placement, sequences, xattrs};
+use crate::{dot_lustre, links, orphans, placement, sequences, xattrs};
 
 /// Where goes what nothing leads to.
 const LOST_AND_FOUND: Fid = Fid { seq: fid_seq::DOT_LUSTRE, oid: 3, ver: 0 };
@@ -279,7 +279,8 @@ impl Rebuild<'_> {
         let mut fids: Vec<Fid> = self.inodes.keys().copied().collect();
         // Directories first: what lies below them comes with them.
         fids.sort_unstable_by_key(|fid| (self.kind(*fid) != Some(FileKind::Directory), *fid));
-        let is_root = |fid: Fid| fid == Fid::ROOT || fid == LOST_AND_FOUND;
+        let is_root =
+            |fid: Fid| fid == Fid::ROOT || fid == LOST_AND_FOUND || dot_lustre::is_it(fid);
         for fid in fids.into_iter().filter(|fid| !is_root(*fid) && !orphans.contains(fid)) {
             if let Some(top) = self.unreached(fid) {
                 self.put_into_lost_and_found(top)?;
@@ -343,7 +344,7 @@ impl Rebuild<'_> {
                 })?;
             }
             let links = match (inode.names.len() as u32, inode.kind) {
-                (0, _) if *fid != Fid::ROOT => 0,
+                (0, _) if *fid != Fid::ROOT && *fid != Fid::DOT_LUSTRE => 0,
                 (_, FileKind::Directory) => 2 + subdirectories.get(fid).copied().unwrap_or(0),
                 (names, _) => names,
             };

@@ -9,19 +9,23 @@ use sheen_wire::messages::{MdsGetRoot, MdsGetRootReply};
 
 use crate::directory::Step;
 use crate::inode::DIRECTORY_BYTES;
-use crate::{Mdt, MdtConfig};
+use crate::{Mdt, MdtConfig, dot_lustre};
 
-/// Makes the root directory in an empty store. It has no default layout: until an administrator sets one,
+/// Makes the root directory in an empty store, and `.lustre` in one that has none. The root has no default layout: until an administrator sets one,
 /// that of the MDT's parameters (`lod.*`) is reported in its place.
 pub(crate) fn format(store: &dyn Store, config: &MdtConfig) -> Result<(), StoreError> {
     if config.index != 0 {
         return Ok(());
     }
     match store.attributes(Fid::ROOT) {
-        Ok(_) => return Ok(()),
-        Err(StoreError::NoObject(_)) => {}
+        Ok(_) => {}
+        Err(StoreError::NoObject(_)) => make(store, config)?,
         Err(error) => return Err(error),
     }
+    dot_lustre::format(store, config.now)
+}
+
+fn make(store: &dyn Store, config: &MdtConfig) -> Result<(), StoreError> {
     let attributes = Attributes {
         kind: FileKind::Directory,
         permissions: 0o755,

@@ -44,7 +44,7 @@ pub use client::Follower;
 pub use follow::{Applied, Followed, follow_servers};
 pub use in_work::add_in_work;
 pub use lod::{MdtPools, add as add_lod};
-pub use mount::{MountState, answer_users, mount_commands};
+pub use mount::{MountState, ShownOptions, answer_users, mount_commands};
 pub use server::{add_server, follow_osts, server_commands};
 
 /// The log target of a line that an operator requested (`ldlm.dump_namespaces`): a log leaves none of them out.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use sheen_client::posix::{FsStat, Tracked};
+use sheen_fuse::FileLocks;
 use sheen_types::access::RootSquash;
 use sheen_types::limits::{NAME_BYTES_MAX, XATTR_VALUE_BYTES_MAX};
 use sheen_types::{Errno, PAGE_BYTES};
@@ -408,10 +409,13 @@ fn add_open_cache(folder: &Folder<'_>, state: &Arc<MountState>) {
 fn flags(state: &MountState) -> String {
     let settings = state.files.settings();
     let all = [
-        ("flock", state.has_flock),
+        ("localflock", state.options.locks == FileLocks::Local),
+        ("flock", state.options.locks == FileLocks::Shared),
         ("checksum", state.checksums()),
         ("lazystatfs", settings.lazy_statfs()),
-        ("user_xattr", true),
+        ("sync_on_close", settings.sync_on_close()),
+        ("user_fid2path", state.options.users_resolve_fids),
+        ("user_xattr", settings.user_xattrs()),
         ("64bit_hash", true),
         ("acl", true),
         ("hybrid_io", settings.hybrid_io()),

@@ -11,7 +11,7 @@ use sheen_client::config::{ClusterMap, LovDesc};
 use sheen_client::data::Osts;
 use sheen_client::posix::{FileSystem, FsStat};
 use sheen_control::Tree;
-use sheen_fuse::{Jobs, Questions};
+use sheen_fuse::{FileLocks, Jobs, Questions};
 use sheen_io::World;
 use sheen_node::rpc::{ImportReport, RpcNode};
 use sheen_rpc::ImportState;
@@ -27,6 +27,15 @@ const SPACE_BELIEVED: Duration = Duration::from_secs(1);
 /// What all targets reported of their space.
 type Believed = Arc<Vec<api::TargetStatfs>>;
 
+/// Options of a mount that its parameters show and its commands heed.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ShownOptions {
+    /// What `flock(2)` and `fcntl(2)` locks are worth.
+    pub locks: FileLocks,
+    /// Every user may ask for the paths of FIDs (`user_fid2path`).
+    pub users_resolve_fids: bool,
+}
+
 /// What a mount's parameters and commands need.
 pub struct MountState {
     pub(super) info: MountInfo,
@@ -35,8 +44,7 @@ pub struct MountState {
     pub(super) osts: Arc<Osts>,
     pub(super) tree: Arc<Tree>,
     pub(super) jobs: Arc<Jobs>,
-    /// Whether `flock(2)` and `fcntl(2)` locks go to the servers.
-    pub(super) has_flock: bool,
+    pub(super) options: ShownOptions,
     pools: Mutex<BTreeMap<String, Vec<String>>>,
     /// Whether unused locks are cancelled before the remaining ones are replayed to a target that restarted: as
     /// in Lustre, 0 is no.
@@ -55,7 +63,7 @@ impl MountState {
         (source, fsname, path): (&str, &str, &Path),
         (world, node): (&World, &Arc<RpcNode>),
         (files, osts): (&FileSystem, &Arc<Osts>),
-        (jobs, has_flock): (&Arc<Jobs>, bool),
+        (jobs, options): (&Arc<Jobs>, ShownOptions),
     ) -> Arc<Self> {
         let client = node.imports().first().map(|report| report.client.to_string());
         let uuid = client.unwrap_or_default();
@@ -75,7 +83,7 @@ impl MountState {
             osts: Arc::clone(osts),
             tree: Arc::new(Tree::new()),
             jobs: Arc::clone(jobs),
-            has_flock,
+            options,
             pools: Mutex::default(),
             cancel_before_replay: AtomicU64::new(1),
             stripes: Arc::default(),
@@ -267,18 +275,20 @@ fn devices(state: &MountState) -> String {
     text
 }
 
-/// Has the mount answer `questions` of its users, as Lustre's does: what targets there are and how full, but no
-/// paths of FIDs, which may lie in directories that are closed to them (`EPERM`; Lustre's `user_fid2path` is not
-/// there).
+/// Has the mount answer `questions` of its users, as Lustre's does: what targets there are and how full, but paths of
+/// FIDs, which may lie in directories that are closed to them, only with `-o user_fid2path` (`EPERM`).
 pub fn answer_users(state: &Arc<MountState>, questions: &Questions) {
     let state = Arc::clone(state);
-    questions.answer_with(move |command| {
-        let answer = match command {
+    questions.answer_with(move |question| {
+        let mut words = question.split(' ').map(str::to_owned);
+        let command = words.next().unwrap_or_default();
+        let answer = match &*command {
             api::MOUNT_INFO => json(&state.info),
             api::TARGETS => json(&state.targets().into_iter().map(|it| it.0).collect::<Vec<_>>()),
             api::POOLS => json(&state.pools()),
             api::TARGET_STATFS => json(&*state.statfs_believed()),
-            api::FID_TO_PATH => return Err(Errno::EPERM),
+            api::FID_TO_PATH if !state.options.users_resolve_fids => return Err(Errno::EPERM),
+            api::FID_TO_PATH => state.fid2path(&words.collect::<Vec<_>>()),
             _ => return Err(Errno::EOPNOTSUPP),
         };
         answer.map_err(|(errno, _)| errno)

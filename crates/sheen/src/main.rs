@@ -1,6 +1,6 @@
 //! One binary, called by subcommand or by link name.
 //!
-//! Called as `lfs`, `lctl`, `lnetctl`, `mkfs.lustre` or `mount.lustre`, it is that tool; called by any other
+//! Called as `lfs`, `lctl`, `lnetctl`, `mkfs.lustre`, `mount.lustre` or `umount.lustre`, it is that tool; called by any other
 //! name, its first word names the tool. Every tool answers `--help`, says what is wrong in one
 //! line on stderr, and leaves with the exit code of Lustre's tool of that name.
 
@@ -20,7 +20,16 @@ use clap::{CommandFactory, Parser, Subcommand};
 use sheen_tools::{dump, lctl, lfs, lnetctl, mkfs, output, scrub, top};
 
 /// Names of links to this binary that choose the tool.
-const LINK_NAMES: [&str; 5] = ["lfs", "lctl", "lnetctl", "mkfs.lustre", "mount.lustre"];
+const LINK_NAMES: [&str; 8] = [
+    "lfs",
+    "lctl",
+    "lnetctl",
+    "mkfs.lustre",
+    "mount.lustre",
+    "mount.fuse.lustre",
+    "umount.lustre",
+    "umount.fuse.lustre",
+];
 
 /// Lustre in user space: servers, client and tools in one binary
 #[derive(Parser)]
@@ -41,8 +50,12 @@ enum Tool {
     Scrub(scrub::Scrub),
     Salvage(host::Salvage),
     Server(host::Server),
-    #[command(alias = "mount.lustre")]
     Mount(host::Mount),
+    /// As mount(8) calls it for the types lustre and fuse.lustre: like `sheen mount`, with mount(8)'s exit codes
+    #[command(name = "mount.lustre", alias = "mount.fuse.lustre")]
+    MountHelper(host::Mount),
+    #[command(name = "umount.lustre", alias = "umount.fuse.lustre")]
+    UnmountHelper(host::Unmount),
     Lfs(lfs::Lfs),
     Lctl(lctl::Lctl),
     Lnetctl(lnetctl::Lnetctl),
@@ -80,6 +93,7 @@ fn run(tool: &Tool) -> Result<(), output::Fault> {
     | Tool::Down(_)
     | Tool::Server(_)
     | Tool::Mount(_)
+    | Tool::MountHelper(_)
     | Tool::Mkfs(_)
     | Tool::Fsck(_) = tool
     {
@@ -94,6 +108,8 @@ fn run(tool: &Tool) -> Result<(), output::Fault> {
         Tool::Salvage(arguments) => host::salvage(arguments),
         Tool::Server(arguments) => host::server(arguments),
         Tool::Mount(arguments) => host::mount(arguments),
+        Tool::MountHelper(arguments) => host::mount_as_helper(arguments),
+        Tool::UnmountHelper(arguments) => host::unmount(arguments),
         Tool::Lfs(arguments) => lfs::run(arguments),
         Tool::Lctl(arguments) => lctl::run(arguments),
         Tool::Lnetctl(arguments) => lnetctl::run(arguments),

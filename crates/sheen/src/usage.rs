@@ -14,6 +14,8 @@ use crate::commands;
 
 /// Exit code for a wrong command line of a tool that Lustre does not have.
 const OWN_USAGE_CODE: u8 = 2;
+/// As mount(8) has it.
+pub(crate) const MOUNT_USAGE_CODE: u8 = 1;
 /// As fsck(8) has it.
 const FSCK_USAGE_CODE: u8 = 16;
 
@@ -73,7 +75,9 @@ fn fault(root: &Command, words: &[OsString], error: &clap::Error) -> Fault {
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let said = match names.first() {
         None => "sheen".to_owned(),
-        Some(&("lfs" | "lctl" | "lnetctl" | "mkfs.lustre" | "mount.lustre")) => names.join(" "),
+        Some(&("lfs" | "lctl" | "lnetctl" | "mkfs.lustre" | "mount.lustre" | "umount.lustre")) => {
+            names.join(" ")
+        }
         Some(_) => format!("sheen {}", names.join(" ")),
     };
     let wrong = text_of(error, ContextKind::InvalidArg);
@@ -134,6 +138,7 @@ fn exit_code(names: &[&str]) -> u8 {
         Some(&("lfs" | "lctl")) => USAGE_CODE,
         Some(&"lnetctl") => lnetctl::USAGE_CODE,
         Some(&"fsck") => FSCK_USAGE_CODE,
+        Some(&("mount.lustre" | "umount.lustre")) => MOUNT_USAGE_CODE,
         Some(&("mkfs.lustre" | "mount")) => Fault::reported(Errno::EINVAL).code,
         _ => OWN_USAGE_CODE,
     }

@@ -171,9 +171,16 @@ fn a_wrong_command_line_gets_one_line() {
         ),
         (
             "mount.lustre",
+            1,
+            "mount.lustre: <MGSNID[:MGSNID...]:/FSNAME[/SUBDIR]> <MNT> must be specified (try 'mount.lustre --help')",
+        ),
+        (
+            "mount",
             22,
             "sheen mount: <MGSNID[:MGSNID...]:/FSNAME[/SUBDIR]> <MNT> must be specified (try 'sheen mount --help')",
         ),
+        ("umount.lustre", 1, "umount.lustre: <MNT> must be specified (try 'umount.lustre --help')"),
+        ("umount.lustre /tmp", 32, "umount.lustre: /tmp: not mounted"),
         ("lfs df --bogus", 4, "lfs df: unrecognized option '--bogus' (try 'lfs df --help')"),
         (
             "lfs setstripe -q f",

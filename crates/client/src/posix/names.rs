@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use sheen_types::{Errno, Name};
+use sheen_types::{Errno, Fid, Name};
 
 use super::stale_retry::TRIES;
 use super::{
@@ -38,7 +38,7 @@ impl FileSystem {
         match found {
             Some(child) => Ok(Lookup::Found(self.0.entry(who, (&parent, name), &child).await?)),
             None => {
-                let keep = parent.state().is_absent(name);
+                let keep = parent.state().is_absent(name) && is_listed(&parent, name);
                 Ok(Lookup::Absent { keep: keep && self.0.may_keep_name(&parent, name) })
             }
         }
@@ -201,6 +201,14 @@ impl FileSystem {
     }
 }
 
+/// Whether a name that is there is listed by its directory: neither `.lustre` is nor what is called by its FID there.
+fn is_listed(parent: &Inode, name: &Name) -> bool {
+    match parent.fid {
+        Fid::ROOT => name.as_bytes() != b".lustre",
+        fid => fid != Fid::DOT_LUSTRE_FID,
+    }
+}
+
 impl Mounted {
     /// Where the data of the file `name` is, if that is known and the file is not open here. To be asked
     /// before the name is removed, because the lock that covers the layout is revoked with it.
@@ -253,7 +261,7 @@ impl Mounted {
     ) -> Result<Option<Pin>, Errno> {
         let hint = {
             let state = parent.state();
-            match state.is_absent(name) {
+            match state.is_absent(name) && is_listed(parent, name) {
                 true => None,
                 false => Some(state.directory.children.get(name).copied()),
             }
@@ -262,7 +270,7 @@ impl Mounted {
             self.may_search(who, parent).await?;
             return Ok(None);
         };
-        if self.meta.knows_absent(parent, name) {
+        if is_listed(parent, name) && self.meta.knows_absent(parent, name) {
             self.may_search(who, parent).await?;
             return Ok(None);
         }

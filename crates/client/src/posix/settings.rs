@@ -24,6 +24,7 @@ pub struct Settings {
     lookups_ahead: AtomicUsize,
     lazy_statfs: AtomicBool,
     sync_on_close: AtomicBool,
+    user_xattrs: AtomicBool,
     /// Bytes of a block that `stat(2)` reports; 0 for those that suit the inode.
     stat_block: AtomicU32,
     /// How long an answer to statfs is valid, in seconds.
@@ -178,6 +179,7 @@ impl Default for Settings {
             lookups_ahead: AtomicUsize::new(LOOKUPS_AT_ONCE),
             lazy_statfs: AtomicBool::new(true),
             sync_on_close: AtomicBool::new(false),
+            user_xattrs: AtomicBool::new(true),
             stat_block: AtomicU32::new(0),
             statfs_age_max: AtomicU64::new(0),
             statfs: Mutex::default(),
@@ -223,6 +225,17 @@ impl Settings {
     /// Sets that.
     pub fn set_sync_on_close(&self, on: bool) {
         self.sync_on_close.store(on, Ordering::Relaxed);
+    }
+
+    /// Whether there are attributes named `user.*` (`-o user_xattr`).
+    #[must_use]
+    pub fn user_xattrs(&self) -> bool {
+        self.user_xattrs.load(Ordering::Relaxed)
+    }
+
+    /// Sets that.
+    pub fn set_user_xattrs(&self, on: bool) {
+        self.user_xattrs.store(on, Ordering::Relaxed);
     }
 
     /// Bytes of a block that `stat(2)` reports (`stat_blocksize`); 0 for those that suit the inode.

@@ -1,8 +1,8 @@
 //! Extended attributes.
 
 use bytes::Bytes;
-use sheen_types::Errno;
 use sheen_types::limits::{XATTR_NAME_BYTES_MAX, XATTR_VALUE_BYTES_MAX};
+use sheen_types::{Errno, Timestamp};
 
 use super::{Credentials, FileSystem, FileType, Mounted, NodeId, XattrMode};
 use crate::cache::{Inode, LayoutState, read_layout};
@@ -20,6 +20,8 @@ const MIGRATE: &[u8] = b"sheen.migrate";
 const SWAP_LAYOUTS: &[u8] = b"sheen.swap_layouts";
 /// The heat of a file, and its flags.
 const HEAT: &[u8] = b"sheen.heat";
+/// When the inode was made, in seconds since 1970: FUSE asks for that with a request that our library does not know.
+const BIRTH: &[u8] = b"sheen.btime";
 /// What the kernel asks for before a file is first written.
 const CAPABILITY: &[u8] = b"security.capability";
 /// What the MDT knows of the size, which is not among the attributes that it lists.
@@ -53,7 +55,7 @@ impl FileSystem {
         node: NodeId,
         name: &[u8],
     ) -> Result<Bytes, Errno> {
-        check_name(name)?;
+        self.check_name(name)?;
         if name == MIGRATE {
             return self.migration(node);
         }
@@ -65,6 +67,7 @@ impl FileSystem {
             return Err(Errno::ENODATA);
         }
         let value = match name {
+            BIRTH => self.0.birth(who, &inode).await,
             SOM => self.0.meta.getxattr(who, &inode, name).await,
             name => self.0.value_of(who, &inode, name).await,
         };
@@ -86,8 +89,12 @@ impl FileSystem {
             }
             None => self.0.meta.getxattr(who, &inode, b"").await?.to_vec(),
         };
-        let visible =
-            |name: &&[u8]| !name.is_empty() && (who.uid == 0 || !name.starts_with(TRUSTED));
+        let has_users = self.0.settings.user_xattrs();
+        let visible = |name: &&[u8]| {
+            !name.is_empty()
+                && (who.uid == 0 || !name.starts_with(TRUSTED))
+                && (has_users || !name.starts_with(USER))
+        };
         let mut list = Vec::with_capacity(names.len() + LUSTRE_LOV.len() + 2);
         for name in names.split(|byte| *byte == 0).filter(visible) {
             list.extend_from_slice(name);
@@ -119,7 +126,7 @@ impl FileSystem {
         value: Bytes,
         mode: XattrMode,
     ) -> Result<(), Errno> {
-        check_name(name)?;
+        self.check_name(name)?;
         if value.len() > XATTR_VALUE_BYTES_MAX {
             return Err(Errno::E2BIG);
         }
@@ -153,7 +160,7 @@ impl FileSystem {
         node: NodeId,
         name: &[u8],
     ) -> Result<(), Errno> {
-        check_name(name)?;
+        self.check_name(name)?;
         if name.starts_with(TRUSTED) && who.uid != 0 {
             return Err(Errno::EPERM);
         }
@@ -161,6 +168,16 @@ impl FileSystem {
         let name = if name == LUSTRE_LOV { TRUSTED_LOV } else { name };
         let remove = || self.0.meta.setxattr(who, &inode, name, None, XattrMode::Any);
         self.0.answer_and_end_retry(who, self.0.retry_with_rights(who, &[&inode], remove).await)
+    }
+}
+
+impl FileSystem {
+    /// Whether it may be the name of an attribute here: `user.*` is none with `-o nouser_xattr`.
+    fn check_name(&self, name: &[u8]) -> Result<(), Errno> {
+        if name.starts_with(USER) && !self.0.settings.user_xattrs() {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        check_name(name)
     }
 }
 
@@ -192,6 +209,16 @@ impl Mounted {
         match self.meta.xattrs(who, inode).await? {
             Some(xattrs) => xattrs.get(name).cloned().ok_or(Errno::ENODATA),
             None => self.meta.getxattr(who, inode, name).await,
+        }
+    }
+
+    async fn birth(&self, who: &Credentials, inode: &Inode) -> Result<Bytes, Errno> {
+        self.refresh(who, inode).await?;
+        let known = inode.state().last_attributes().map(|attributes| attributes.btime);
+        match known {
+            // An MDT that keeps none.
+            Some(time) if time != Timestamp::default() => Ok(time.seconds.to_string().into()),
+            _ => Err(Errno::ENODATA),
         }
     }
 

@@ -23,6 +23,7 @@ use sheen_client::posix::{
 use sheen_types::{Errno, Name};
 
 use crate::control::{self, Control};
+use crate::mount::FileLocks;
 use crate::signals::EndedBy;
 use crate::special::{self, node};
 use crate::{alive, answer, convert, exported, questions};
@@ -40,7 +41,7 @@ impl Filesystem for Adapter {
         let (Ok(_) | Err(_)) = config.set_max_background(BACKGROUND_REQUESTS);
         let offered = config.capabilities();
         let locks = [InitFlags::FUSE_POSIX_LOCKS, InitFlags::FUSE_FLOCK_LOCKS];
-        let locks = if self.local_locks { &[][..] } else { &locks };
+        let locks = if self.locks == FileLocks::Local { &[][..] } else { &locks };
         let lists = if self.special.is_judged() { &[InitFlags::FUSE_POSIX_ACL][..] } else { &[] };
         for capability in CAPABILITIES.iter().chain(locks).chain(lists) {
             if offered.contains(*capability) {
@@ -310,7 +311,7 @@ impl Filesystem for Adapter {
         let (files, who) = (self.files.clone(), self.who(request, 0));
         let kernel = Arc::clone(&self.kernel);
         let tracked = self.is_tracked(request);
-        let flags = OpenFlags(flags.0.cast_unsigned());
+        let flags = self.opened_as(flags.0.cast_unsigned());
         let changes = flags.writes() || flags.has(OpenFlags::TRUNCATE);
         let (backs, order) = self.order_of_all(number);
         let ended_by = if changes { EndedBy::Killed } else { EndedBy::Fatal };
@@ -342,7 +343,7 @@ impl Filesystem for Adapter {
     ) {
         let (files, name) = (self.files.clone(), convert::name(name));
         let who = self.who(request, umask);
-        let flags = OpenFlags(flags.cast_unsigned() | OpenFlags::CREATE);
+        let flags = self.opened_as(flags.cast_unsigned() | OpenFlags::CREATE);
         if let Some(known) =
             name.as_ref().ok().and_then(|it| self.files.known_child(node(parent), it))
         {
@@ -721,6 +722,9 @@ impl Filesystem for Adapter {
         pid: u32,
         reply: ReplyLock,
     ) {
+        if self.locks == FileLocks::Refused {
+            return reply.error(fuser::Errno::ENOSYS);
+        }
         let files = self.files.clone();
         let mut waiting = self.waits.call(request.pid(), EndedBy::Fatal);
         self.counted(Call("getlk", request, number), Operation::Flock, async move {
@@ -752,6 +756,9 @@ impl Filesystem for Adapter {
         sleep: bool,
         reply: ReplyEmpty,
     ) {
+        if self.locks == FileLocks::Refused {
+            return reply.error(fuser::Errno::ENOSYS);
+        }
         let files = self.files.clone();
         let ended_by = if sleep { EndedBy::Any } else { EndedBy::Killed };
         let mut waiting = self.waits.call(request.pid(), ended_by);

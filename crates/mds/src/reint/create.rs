@@ -19,7 +19,7 @@ use crate::exclusion::Needs;
 use crate::inode::{DIRECTORY_BYTES, Inode, touched};
 use crate::placement::ReservedObjects;
 use crate::xattrs::{ACL_ACCESS, ACL_DEFAULT, LINK, LOV, SYMLINK};
-use crate::{Mdt, links, locks};
+use crate::{Mdt, dot_lustre, links, locks};
 
 const SET_GID: u32 = 0o2000;
 /// Bytes of a symbolic link's target.
@@ -189,6 +189,7 @@ impl Mdt {
         if self.find(parent.fid, name)?.is_some() {
             return Err(Errno::EEXIST);
         }
+        dot_lustre::refuse_change(parent.fid, name)?;
         caller.may(store, parent.fid, &parent.attributes, May::WRITE.and(May::EXEC))?;
         if kind == FileKind::Directory && parent.attributes.links >= LINK_COUNT_MAX {
             return Err(Errno::EMLINK);

@@ -11,7 +11,7 @@ use crate::caller::{Caller, May};
 use crate::directory::{self, Child, parse_name};
 use crate::exclusion::{ExclusionGuard, Needs};
 use crate::inode::{Inode, relinked, touched};
-use crate::{Mdt, counters, locks};
+use crate::{Mdt, counters, dot_lustre, locks};
 
 /// A walk to the root longer than this goes in a circle.
 const DEPTH_MAX: usize = 10_000;
@@ -54,6 +54,8 @@ impl Mdt {
         }
         let old = parse_end(request.name.as_ref().ok_or(Errno::EPROTO)?.as_bytes())?;
         let new = parse_end(request.symtgt.as_ref().ok_or(Errno::EPROTO)?.as_bytes())?;
+        dot_lustre::refuse_change(record.fid1, &old)?;
+        dot_lustre::refuse_change(record.fid2, &new)?;
         let caller = Caller::from(record);
         for directory in [record.fid1, record.fid2] {
             let directory = self.directory(directory)?;

@@ -10,7 +10,7 @@ use crate::caller::{Caller, May};
 use crate::directory::{self, Child, parse_name};
 use crate::exclusion::{ExclusionGuard, Needs};
 use crate::inode::{Inode, relinked, touched};
-use crate::{Mdt, locks};
+use crate::{Mdt, dot_lustre, locks};
 
 /// The type bits by which a client says that it means a directory.
 const DIRECTORY_MODE: u32 = 0o040_000;
@@ -36,6 +36,7 @@ impl Mdt {
             b".." => return Err(Errno::ENOTEMPTY),
             name => parse_name(name)?,
         };
+        dot_lustre::refuse_change(record.fid1, &name)?;
         let caller = Caller::from(record);
         let parent = self.directory(record.fid1)?;
         caller.may(&*self.store, parent.fid, &parent.attributes, May::EXEC)?;

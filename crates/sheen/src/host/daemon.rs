@@ -111,7 +111,10 @@ impl Daemon {
         };
         let log = private::log(&self.log_file()).map_err(cannot)?;
         let program = std::env::current_exe().map_err(cannot)?;
-        let mut command = Command::new(program);
+        // Another mount namespace, which this process has entered, may not have its file.
+        let path = if program.exists() { &program } else { Path::new("/proc/self/exe") };
+        let mut command = Command::new(path);
+        command.arg0(&program);
         notify::keep_from(&mut command);
         let mut child = command
             .args(arguments)
@@ -316,6 +319,11 @@ fn started_at(pid: Pid) -> Option<String> {
     fields.split_whitespace().nth(19).map(str::to_owned)
 }
 
+/// Whether another process started this one in the background.
+pub(crate) fn is_supervised() -> bool {
+    std::env::var_os(SUPERVISED).is_some()
+}
+
 /// Reports to the process that started this one, and to the service manager, that it is ready.
 pub(crate) fn say_ready() {
     say(READY);
@@ -325,7 +333,7 @@ pub(crate) fn say_ready() {
 /// Reports what it does until it is ready.
 pub(crate) fn say_doing(what: &str) {
     notify::status(what);
-    if std::env::var_os(SUPERVISED).is_some() {
+    if is_supervised() {
         say(&format!("{DOING}{what}"));
     }
 }
@@ -333,7 +341,7 @@ pub(crate) fn say_doing(what: &str) {
 /// Reports why it is not ready.
 pub(crate) fn say_failed(why: &str) {
     notify::status(why);
-    if std::env::var_os(SUPERVISED).is_some() {
+    if is_supervised() {
         say(&format!("{FAILED}{why}"));
     }
 }

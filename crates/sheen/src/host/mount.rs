@@ -11,19 +11,21 @@ use sheen_assembly::{NodeConnector, ReportingConnector};
 use sheen_client::config::{self, ImportPlan, MountOptions, ServerKind};
 use sheen_client::data::Osts;
 use sheen_client::locks::CallbackRouter;
-use sheen_client::posix::AccessTimes;
 use sheen_client::posix::FileSystem;
 use sheen_control::VERSION;
-use sheen_fuse::{Jobs, Questions, UnmountError};
+use sheen_fuse::{FuseMountOptions, Jobs, Questions, UnmountError};
 use sheen_io::World;
 use sheen_io_os::Host;
 use sheen_node::rpc::RpcNode;
-use sheen_parameters::{self as parameters, Follower, MountState};
-use sheen_types::{Errno, Nid};
+use sheen_parameters::{self as parameters, Follower, MountState, ShownOptions};
+use sheen_types::Errno;
 
 use super::daemon::{self, Daemon};
+use super::mount_options::{self, Settings};
 use super::mount_source::MountSource;
-use super::{invalid, io_fault, liveness, notify, origin, private, server};
+use super::{
+    io_fault, liveness, mount_helper, mount_parameters, notify, origin, private, remount, server,
+};
 use sheen_tools::output::{Fault, errno_of};
 
 /// How long to wait for the MGS and the MDT.
@@ -31,106 +33,121 @@ pub(super) const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Mount a Lustre file system (of Sheen or of Lustre servers) without a kernel module
 #[derive(Args)]
+#[command(after_help = mount_options::help())]
 pub(crate) struct Mount {
-    /// NIDs of the MGS, the file system, and if wanted a directory of it; or the directory of a file system of
-    /// `sheen up` on this machine
+    /// NIDs or host names of the MGS, the file system, and if wanted a directory of it; or the directory of a file
+    /// system of `sheen up` on this machine
     #[arg(value_name = "MGSNID[:MGSNID...]:/FSNAME[/SUBDIR]")]
     source: String,
     /// Where to mount it
     #[arg(value_name = "MNT")]
     target: PathBuf,
-    /// Options, separated by commas: ro, rw, flock, localflock, user_xattr, noatime, relatime, strictatime,
-    /// allow_other, suid, nosuid, dev, nodev (nosuid and nodev unless root says suid or dev),
-    /// default_permissions (the kernel judges modes, too), port=N, nid=NID
-    #[arg(short = 'o', value_name = "OPTIONS", value_delimiter = ',')]
+    /// Options, separated by commas
+    #[arg(short = 'o', long, value_name = "OPTIONS")]
     options: Vec<String>,
     /// Stay in the foreground
-    #[arg(long, short = 'f')]
+    #[arg(long)]
     foreground: bool,
+    /// Do everything but the mount itself
+    #[arg(long, short = 'f')]
+    fake: bool,
+    /// Mount though it is mounted there already, or something else is
+    #[arg(long)]
+    force: bool,
+    /// What /proc/mounts shows in place of the MGS's NIDs
+    #[arg(long, short = 'M', value_name = "NAME")]
+    mgsname: Option<String>,
+    /// Ignore options that are not known
+    #[arg(short = 's')]
+    sloppy: bool,
+    /// Do not write /etc/mtab, which Sheen never does
+    #[arg(long, short = 'n')]
+    nomtab: bool,
+    /// Say what is done
+    #[arg(long, short = 'v')]
+    verbose: bool,
+    /// Mount in this mount namespace: that of a process, or a file
+    #[arg(short = 'N', value_name = "NAMESPACE")]
+    namespace: Option<String>,
+    /// The type that mount(8) was asked for
+    #[arg(short = 't', value_name = "TYPE", value_parser = ["lustre", "fuse.lustre"])]
+    kind: Option<String>,
 }
 
-/// What `-o` said.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Settings {
-    read_only: bool,
-    local_locks: bool,
-    allow_other: bool,
-    access_times: AccessTimes,
-    set_id: bool,
-    devices: bool,
-    judge: bool,
-    port: Option<u16>,
-    nid: Option<Nid>,
-}
+impl Mount {
+    /// All options, as one text.
+    fn options(&self) -> String {
+        let mut all = self.options.clone();
+        all.extend(self.force.then(|| "force".to_owned()));
+        all.extend(self.mgsname.iter().map(|name| format!("mgsname={name}")));
+        all.join(",")
+    }
 
-impl Settings {
-    fn parse(options: &[String], is_root: bool) -> Result<Self, Fault> {
-        let mut settings = Self {
-            read_only: false,
-            local_locks: false,
-            allow_other: is_root,
-            access_times: AccessTimes::Relative,
-            set_id: false,
-            devices: false,
-            judge: false,
-            port: None,
-            nid: None,
-        };
-        for option in options.iter().filter(|option| !option.is_empty()) {
-            let wrong =
-                || invalid(format!("mount.lustre: mount option '{option}': not a legal value"));
-            match option.split_once('=').map_or((option.as_str(), None), |(k, v)| (k, Some(v))) {
-                ("ro", None) => settings.read_only = true,
-                ("rw", None) => settings.read_only = false,
-                ("flock", None) => settings.local_locks = false,
-                ("localflock", None) => settings.local_locks = true,
-                ("allow_other", None) => settings.allow_other = true,
-                ("noatime", None) => settings.access_times = AccessTimes::Never,
-                ("relatime", None) => settings.access_times = AccessTimes::Relative,
-                ("suid" | "dev", None) if !is_root => {
-                    let text = format!("mount.lustre: mount option '{option}' is for root alone");
-                    return Err(Fault::new(Errno::EPERM, text));
-                }
-                ("suid", None) => settings.set_id = true,
-                ("nosuid", None) => settings.set_id = false,
-                ("dev", None) => settings.devices = true,
-                ("nodev", None) => settings.devices = false,
-                ("default_permissions", None) => settings.judge = true,
-                ("nodefault_permissions", None) => settings.judge = false,
-                ("strictatime", None) => settings.access_times = AccessTimes::Always,
-                // What is always so, and what only the real mount command looks at.
-                ("user_xattr" | "defaults" | "_netdev" | "auto" | "noauto" | "nouser", None) => {}
-                ("port", Some(port)) => settings.port = Some(port.parse().map_err(|_| wrong())?),
-                ("nid", Some(nid)) => settings.nid = Some(nid.parse().map_err(|_| wrong())?),
-                _ => {
-                    let text = format!("mount.lustre: mount option '{option}' is not supported");
-                    return Err(invalid(text));
-                }
-            }
+    /// What the options say.
+    ///
+    /// # Errors
+    /// As [`Settings::parse`].
+    fn settings(&self) -> Result<Settings, Fault> {
+        let is_root = rustix::process::geteuid().is_root();
+        match self.sloppy {
+            true => Settings::parse_sloppy(&self.options(), is_root),
+            false => Settings::parse(&self.options(), is_root),
         }
-        Ok(settings)
     }
 }
 
 /// Mounts; in the background unless asked otherwise.
 pub(crate) fn run(options: &Mount) -> Result<(), Fault> {
-    if options.foreground {
-        super::log::start();
-        super::raise_file_limit();
-        let served = serve(options);
-        if let Err(fault) = &served {
-            daemon::say_failed(&fault.text);
-        }
-        if served.is_ok() {
-            forget_own_folder();
-        }
-        return served;
+    perform(options, &options.settings()?)
+}
+
+/// The same as mount(8) wants it of the programs that it calls.
+pub(crate) fn run_as_helper(options: &Mount) -> Result<(), Fault> {
+    let settings = options.settings().map_err(mount_helper::misused)?;
+    perform(options, &settings).map_err(mount_helper::failed)
+}
+
+fn perform(options: &Mount, settings: &Settings) -> Result<(), Fault> {
+    settings.ignored.iter().for_each(|line| eprintln!("{line}"));
+    if let Some(namespace) = &options.namespace {
+        mount_helper::enter(namespace)?;
     }
+    if options.verbose {
+        let (source, target) = (&options.source, options.target.display());
+        println!("source = {source}, target = {target}\noptions = {}", options.options());
+    }
+    if settings.remount {
+        return remount(options, settings);
+    }
+    if options.fake {
+        return check(options, settings).map(|_| ());
+    }
+    let retries = if daemon::is_supervised() { 0 } else { settings.retries };
+    mount_helper::attempts(retries, options.verbose, || once(options, settings))
+}
+
+fn once(options: &Mount, settings: &Settings) -> Result<(), Fault> {
+    if !options.foreground {
+        return start(options);
+    }
+    super::log::start();
+    super::raise_file_limit();
+    let served = serve(options, settings);
+    match &served {
+        Err(fault) => daemon::say_failed(&fault.text),
+        Ok(()) => forget_own_folder(),
+    }
+    served
+}
+
+/// Mounts in the background.
+fn start(options: &Mount) -> Result<(), Fault> {
     let target = absolute(&options.target)?;
     let folder = super::sockets();
     private::directory(&folder)?;
     let mut arguments = ["mount", "--foreground", "-o"].map(str::to_owned).to_vec();
-    arguments.push(options.options.join(","));
+    arguments.push(options.options());
+    arguments.extend(options.sloppy.then(|| "-s".to_owned()));
     arguments.extend([options.source.clone(), target.to_string_lossy().into_owned()]);
     sweep(&folder);
     let daemon = Daemon::unnamed(&folder);
@@ -141,6 +158,32 @@ pub(crate) fn run(options: &Mount) -> Result<(), Fault> {
             let _ = std::fs::remove_dir_all(place);
         }
     })
+}
+
+/// What is mounted where, if it can be.
+fn check(options: &Mount, settings: &Settings) -> Result<(MountSource, PathBuf), Fault> {
+    let mut source = MountSource::resolve(&options.source, settings.port, settings.nid)?;
+    source.keep_only(settings.network)?;
+    let target = absolute(&options.target)?;
+    liveness::detach_ended(&target)?;
+    if !settings.force {
+        refuse_twice(&source.shown(settings.mgs_name.as_deref()), &target)?;
+    }
+    Ok((source, target))
+}
+
+/// Changes the flags of a mount that is there.
+fn remount(options: &Mount, settings: &Settings) -> Result<(), Fault> {
+    let source = MountSource::resolve(&options.source, settings.port, settings.nid)?;
+    let (shown, target) = (source.shown(settings.mgs_name.as_deref()), absolute(&options.target)?);
+    if !is_mounted(&shown, &target) {
+        let target = target.display();
+        let text = format!(
+            "mount.lustre: according to {TABLE} {shown} is not already mounted on {target}"
+        );
+        return Err(Fault::new(Errno::ENOENT, text));
+    }
+    remount::change(&target, &options.options(), options.fake)
 }
 
 /// Removes the folder of a mount in the background that has ended well: no one will read its log.
@@ -171,68 +214,57 @@ fn sweep(folder: &Path) {
     }
 }
 
-fn serve(options: &Mount) -> Result<(), Fault> {
-    let is_root = rustix::process::geteuid().is_root();
-    let settings = Settings::parse(&options.options, is_root)?;
-    let source = MountSource::resolve(&options.source, settings.port, settings.nid)?;
-    let target = absolute(&options.target)?;
-    liveness::detach_ended(&target)?;
-    refuse_twice(&source.name, &target)?;
+fn serve(options: &Mount, settings: &Settings) -> Result<(), Fault> {
+    let (source, target) = check(options, settings)?;
     let host = Host::start(None)
         .map_err(|error| Fault::new(Errno::EAGAIN, format!("no threads: {error}")))?;
     host.block_on(async {
         let own = source.start_node(&host.world(), settings.nid).await?;
         let (world, node) = (own.world.clone(), Arc::clone(&own.rpc));
-        tracing::info!(version = VERSION, nid = %node.lnet().nid(), source = source.name,
-            at = %target.display(), "mount starts");
+        let source_name = &source.name;
+        if settings.verbose {
+            tracing::info!(version = VERSION, nid = %node.lnet().nid(), source = source_name,
+                at = %target.display(), "mount starts");
+        }
         let follower = Arc::new(Follower::default());
         let (files, osts) = tokio::select! {
             connected = connect(&world, &node, &source, &target, &follower) => connected?,
             refused = source.refused(&world, node.lnet()) => return Err(refused),
         };
-        let access_times =
-            if settings.read_only { AccessTimes::Never } else { settings.access_times };
-        files.set_access_times(access_times);
+        files.set_access_times(settings.access_times());
+        files.settings().set_user_xattrs(settings.user_xattrs);
         let (jobs, questions) = (Arc::<Jobs>::default(), Questions::default());
-        let mounted = sheen_fuse::mount(
-            files.clone(),
-            &target,
-            &sheen_fuse::FuseMountOptions {
-                source: source.name.clone(),
-                read_only: settings.read_only,
-                allow_other: settings.allow_other,
-                set_id: settings.set_id,
-                devices: settings.devices,
-                judge: settings.judge,
-                local_locks: settings.local_locks,
-                no_access_times: settings.access_times == AccessTimes::Never,
-                jobs: Arc::clone(&jobs),
-                questions: questions.clone(),
-            },
-            tokio::runtime::Handle::current(),
-        );
-        let mounted = match mounted {
+        let fuse = fuse_options(&source, settings, (&jobs, &questions));
+        let runtime = tokio::runtime::Handle::current();
+        let mounted = match sheen_fuse::mount(files.clone(), &target, &fuse, runtime) {
             Ok(mounted) => mounted,
             Err(error) => {
                 files.unmount().await;
                 return Err(Fault::new(error.errno(), error.to_string()));
             }
         };
-        let (parts, has_flock) = ((&files, &osts), !settings.local_locks);
-        let place = (&source.name[..], &source.fsname[..], target.as_path());
-        let state = MountState::new(place, (&world, &node), parts, (&jobs, has_flock));
+        let (locks, users_resolve_fids) = (settings.locks, settings.users_resolve_fids);
+        let (parts, shown) = ((&files, &osts), ShownOptions { locks, users_resolve_fids });
+        let place = (&source_name[..], &source.fsname[..], target.as_path());
+        let state = MountState::new(place, (&world, &node), parts, (&jobs, shown));
         follower.start(&state);
+        mount_parameters::apply(state.tree(), &settings.parameters, &source.fsname);
         parameters::answer_users(&state, &questions);
         let mut commands = parameters::mount_commands(&state);
         let origin = origin::of_mount(&source.mgs, source.port, &source.fsname);
         commands.insert(sheen_control::api::ORIGIN.to_owned(), origin);
         let _control = server::control("mount", Arc::clone(state.tree()), commands)?;
+        remount::follow(mounted.kernel_mount().clone(), files.clone());
         daemon::say_ready();
-        notify::status(&format!("{} is mounted on {}", source.name, target.display()));
-        tracing::info!(source = source.name, at = %target.display(), "mounted");
+        notify::status(&format!("{source_name} is mounted on {}", target.display()));
+        if settings.verbose {
+            tracing::info!(source = source_name, at = %target.display(), "mounted");
+        }
         until_unmounted(mounted).await?;
         notify::stopping();
-        tracing::info!(source = source.name, at = %target.display(), "unmounted");
+        if settings.verbose {
+            tracing::info!(source = source_name, at = %target.display(), "unmounted");
+        }
         files.unmount().await;
         node.shutdown();
         node.lnet().shutdown();
@@ -240,18 +272,44 @@ fn serve(options: &Mount) -> Result<(), Fault> {
     })
 }
 
-/// As Lustre's mount command: the same file system is not mounted on the same place again.
-fn refuse_twice(source: &str, target: &Path) -> Result<(), Fault> {
-    const TABLE: &str = "/proc/self/mounts";
+fn fuse_options(
+    source: &MountSource,
+    settings: &Settings,
+    (jobs, questions): (&Arc<Jobs>, &Questions),
+) -> FuseMountOptions {
+    FuseMountOptions {
+        source: source.shown(settings.mgs_name.as_deref()),
+        flags: settings.flags,
+        contexts: settings.contexts.clone(),
+        over: settings.force,
+        allow_other: settings.allow_other,
+        judge: settings.judge,
+        locks: settings.locks,
+        jobs: Arc::clone(jobs),
+        questions: questions.clone(),
+    }
+}
+
+/// The kernel's table of mounts.
+const TABLE: &str = "/proc/self/mounts";
+
+/// Whether it is listed there.
+fn is_mounted(source: &str, target: &Path) -> bool {
     let shown = target.display().to_string();
     let table = std::fs::read_to_string(TABLE).unwrap_or_default();
     let is_same = |line: &str| {
         let mut words = line.split(' ');
         words.next() == Some(source) && words.next() == Some(&shown)
     };
-    if !table.lines().any(is_same) {
+    table.lines().any(is_same)
+}
+
+/// As Lustre's mount command: the same file system is not mounted on the same place again.
+fn refuse_twice(source: &str, target: &Path) -> Result<(), Fault> {
+    if !is_mounted(source, target) {
         return Ok(());
     }
+    let shown = target.display();
     let text = format!("mount.lustre: according to {TABLE} {source} is already mounted on {shown}");
     Err(Fault::new(Errno::EEXIST, text))
 }
@@ -371,54 +429,5 @@ impl Daemon {
     /// A mount without a pid file: it ends when it is unmounted.
     fn unnamed(folder: &Path) -> Self {
         Self::new(&folder.join(format!("mount-{}", std::process::id())), "mount")
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_last_word_on_access_times_counts() {
-        let access_times = |text: &str| {
-            let options: Vec<String> = text.split(',').map(str::to_owned).collect();
-            Settings::parse(&options, true).map(|settings| settings.access_times).ok()
-        };
-        assert_eq!(access_times(""), Some(AccessTimes::Relative));
-        assert_eq!(access_times("noatime"), Some(AccessTimes::Never));
-        assert_eq!(access_times("noatime,strictatime"), Some(AccessTimes::Always));
-        assert_eq!(access_times("strictatime,relatime"), Some(AccessTimes::Relative));
-        assert_eq!(access_times("noatime=1"), None);
-    }
-
-    #[test]
-    fn unknown_options_are_refused_by_name() {
-        let options = |text: &str| text.split(',').map(str::to_owned).collect::<Vec<_>>();
-        let settings = Settings::parse(&options("ro,port=1234,flock"), false).unwrap();
-        assert_eq!((settings.read_only, settings.port), (true, Some(1234)));
-        let fault = Settings::parse(&options("bogus"), false).unwrap_err();
-        assert!(fault.text.contains("'bogus'"));
-        assert!(Settings::parse(&options("port=x"), false).is_err());
-    }
-
-    #[test]
-    fn set_id_bits_and_devices_work_only_where_root_says_so() {
-        let rights = |text: &str, is_root| {
-            let options: Vec<String> = text.split(',').map(str::to_owned).collect();
-            Settings::parse(&options, is_root)
-                .map(|it| (it.set_id, it.devices))
-                .map_err(|it| it.code)
-        };
-        assert_eq!(rights("", true), Ok((false, false)));
-        assert_eq!(rights("suid,dev", true), Ok((true, true)));
-        assert_eq!(rights("suid,dev,nosuid,nodev", true), Ok((false, false)));
-        assert_eq!((rights("suid", false), rights("dev", false)), (Err(1), Err(1)));
-        assert_eq!(rights("nosuid,nodev", false), Ok((false, false)));
-        let judges = |text: &str| {
-            let options: Vec<String> = text.split(',').map(str::to_owned).collect();
-            Settings::parse(&options, false).map(|it| it.judge).ok()
-        };
-        assert_eq!((judges("ro"), judges("ro,default_permissions")), (Some(false), Some(true)));
-        assert_eq!(judges("default_permissions,nodefault_permissions"), Some(false));
     }
 }

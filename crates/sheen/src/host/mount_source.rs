@@ -7,7 +7,7 @@
 
 use std::fs;
 use std::io::ErrorKind;
-use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddrV4, ToSocketAddrs, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use sheen_io::World;
 use sheen_io_os::{SocketFolder, with_sockets};
 use sheen_node::net::{LNet, NetConfig};
 use sheen_node::rpc::RpcNode;
-use sheen_types::{Errno, Nid};
+use sheen_types::{Errno, NetType, Nid};
 
 use super::cluster::Cluster;
 use super::{PORT, addresses, folder_fault, invalid};
@@ -65,6 +65,29 @@ impl MountSource {
             found.folder = None;
         }
         Ok(found)
+    }
+
+    /// Leaves out the MGS's NIDs of other networks than this one (`-o network=NET`).
+    ///
+    /// # Errors
+    /// `EINVAL` if none is left.
+    pub(super) fn keep_only(&mut self, network: Option<(NetType, u16)>) -> Result<(), Fault> {
+        let Some(network) = network else { return Ok(()) };
+        self.mgs.retain(|nid| (nid.net_type(), nid.net_number()) == network);
+        match self.mgs.is_empty() {
+            true => {
+                Err(invalid(format!("mount.lustre: no NID of {} is on that network", self.name)))
+            }
+            false => Ok(()),
+        }
+    }
+
+    /// What the kernel's table shows, with `name` in place of the nodes.
+    pub(super) fn shown(&self, name: Option<&str>) -> String {
+        match (name, self.name.split_once(":/")) {
+            (Some(name), Some((_, path))) => format!("{name}:/{path}"),
+            _ => self.name.clone(),
+        }
     }
 
     fn of_address(source: &str, port: u16) -> Result<Self, Fault> {
@@ -176,32 +199,72 @@ impl MountSource {
 /// never one: a user who may write here could plant one under a name that other users mount. (`./` makes it one.)
 fn directory(base: &Path, source: &str) -> Option<PathBuf> {
     let path = base.join(source);
-    let is_there = parse_source(source).is_err() && path.join("run/cluster").exists();
+    let is_there = !names_nodes(source) && path.join("run/cluster").exists();
     is_there.then_some(path)
 }
 
-/// The two halves of `MGSNID[:MGSNID]:/FSNAME[/SUBDIR]`.
+/// The parts of `MGSNID[:MGSNID]:/FSNAME[/SUBDIR]`; NIDs may have names of hosts.
 ///
 /// # Errors
-/// `ENODEV` for what Lustre would take for the device of a target; `EINVAL` for a wrong NID.
+/// `ENODEV` for what Lustre would take for the device of a target; `EINVAL` for a wrong NID or a name that is not
+/// known.
 pub(super) fn parse_source(source: &str) -> Result<(Vec<Nid>, String, Option<String>), Fault> {
-    const EXPECTED: &str = "expected MGSNID[:MGSNID...]:/FSNAME[/SUBDIR]";
+    let (nodes, path) = parts(source)?;
+    let nids = nodes.map(nid_of).collect::<Result<Vec<Nid>, Fault>>()?;
+    let (fsname, fileset) = match path.trim_end_matches('/').split_once('/') {
+        Some((name, fileset)) => (name, Some(format!("/{fileset}"))),
+        None => (path.trim_end_matches('/'), None),
+    };
+    Ok((nids, fsname.to_owned(), fileset))
+}
+
+const EXPECTED: &str = "expected MGSNID[:MGSNID...]:/FSNAME[/SUBDIR]";
+
+/// The nodes, and what is behind `:/`.
+fn parts(source: &str) -> Result<(impl Iterator<Item = &str>, &str), Fault> {
     let Some((nodes, path)) = source.split_once(":/") else {
         let text = format!(
             "mount.lustre: '{source}': no ':/'; {EXPECTED}, or `sheen server` for a target"
         );
         return Err(Fault::new(Errno::ENODEV, text));
     };
-    let nid = |text: &str| {
-        let wrong = |_| invalid(format!("mount.lustre: Can't parse NID '{text}'; {EXPECTED}"));
-        text.parse().map_err(wrong)
+    Ok((nodes.split([':', ',']), path.trim_start_matches('/')))
+}
+
+/// The NID that a user names: an address, or a host's name, which the system knows.
+fn nid_of(text: &str) -> Result<Nid, Fault> {
+    if let Ok(nid) = text.parse() {
+        return Ok(nid);
+    }
+    let Some((host, network)) = host_of(text) else {
+        return Err(invalid(format!("mount.lustre: Can't parse NID '{text}'; {EXPECTED}")));
     };
-    let nids = nodes.split([':', ',']).map(nid).collect::<Result<Vec<Nid>, Fault>>()?;
-    let (fsname, fileset) = match path.trim_end_matches('/').split_once('/') {
-        Some((name, fileset)) => (name, Some(format!("/{fileset}"))),
-        None => (path.trim_end_matches('/'), None),
-    };
-    Ok((nids, fsname.to_owned(), fileset))
+    let unknown =
+        |why: &str| invalid(format!("mount.lustre: Cannot resolve hostname '{host}': {why}"));
+    let found = (host, 0).to_socket_addrs().map_err(|error| unknown(&error.to_string()))?;
+    let mut found = found.filter_map(|address| match address.ip() {
+        IpAddr::V4(address) => Some(address),
+        IpAddr::V6(_) => None,
+    });
+    let address = found.next().ok_or_else(|| unknown("it has no IPv4 address"))?;
+    format!("{address}@{network}").parse().map_err(|_| unknown("no NID"))
+}
+
+/// A host's name and the network, if `text` has that form: `server1`, `server1@tcp`.
+fn host_of(text: &str) -> Option<(&str, &str)> {
+    let (host, network) = text.split_once('@').unwrap_or((text, "tcp"));
+    let is_name = host.starts_with(|first: char| first.is_ascii_alphanumeric())
+        && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte))
+        // Else it is a number with a fault in it.
+        && host.bytes().any(|byte| byte.is_ascii_alphabetic());
+    let is_network = format!("0.0.0.0@{network}").parse::<Nid>().is_ok();
+    (is_name && is_network).then_some((host, network))
+}
+
+/// Whether `source` has the form of nodes' addresses, known or not.
+fn names_nodes(source: &str) -> bool {
+    let is_node = |text: &str| text.parse::<Nid>().is_ok() || host_of(text).is_some();
+    parts(source).is_ok_and(|(mut nodes, _)| nodes.all(is_node))
 }
 
 async fn start_node(
@@ -287,11 +350,13 @@ mod tests {
     #[test]
     fn a_directory_of_an_addresss_name_is_not_taken_for_the_address() {
         let base = std::env::temp_dir().join(format!("sheen-way-{}", std::process::id()));
-        for source in ["10.9.9.9@tcp:/lustre", "10.9.9.9:/lustre", "mine", "odd:/name"] {
+        for source in
+            ["10.9.9.9@tcp:/lustre", "10.9.9.9:/lustre", "mine", "odd:/name", "a,b@tcp1:/name"]
+        {
             let planted = base.join(source);
             fs::create_dir_all(planted.join("run")).unwrap();
             fs::write(planted.join("run/cluster"), "").unwrap();
-            let is_address = source.starts_with("10.");
+            let is_address = source != "mine";
             assert_eq!(directory(&base, source), (!is_address).then_some(planted), "{source}");
         }
         assert!(directory(&base, "./10.9.9.9@tcp:/lustre").is_some(), "said to be one");
@@ -305,8 +370,39 @@ mod tests {
         assert_eq!((nids.len(), name.as_str()), (2, "lustre"));
         assert_eq!(fileset.as_deref(), Some("/a/b"));
         assert_eq!(parse_source("10.0.0.1:/l").unwrap().2, None);
-        for (bad, code) in [("lustre", 19), ("10.0.0.1@tcp", 19), ("x@tcp:/l", 22)] {
-            assert_eq!(parse_source(bad).unwrap_err().code, code, "{bad}");
+        let wrong = [
+            ("lustre", 19, "no ':/'"),
+            ("10.0.0.1@tcp", 19, "no ':/'"),
+            ("10.0.0.1@o2ib:/l", 22, "Can't parse NID '10.0.0.1@o2ib'"),
+            ("10.0.0.300:/l", 22, "Can't parse NID '10.0.0.300'"),
+            ("-x@tcp:/l", 22, "Can't parse NID '-x@tcp'"),
+            ("no-such-host.invalid@tcp:/l", 22, "Cannot resolve hostname 'no-such-host.invalid'"),
+        ];
+        for (bad, code, why) in wrong {
+            let fault = parse_source(bad).unwrap_err();
+            assert!(fault.code == code && fault.text.contains(why), "{bad}: {fault:?}");
         }
+    }
+
+    #[test]
+    fn hosts_are_named_by_their_names() {
+        let nids = |source: &str| {
+            let (nids, ..) = parse_source(source).unwrap();
+            nids.iter().map(Nid::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(nids("localhost@tcp:/l"), ["127.0.0.1@tcp"]);
+        assert_eq!(nids("localhost@tcp3:10.0.0.2:/l"), ["127.0.0.1@tcp3", "10.0.0.2@tcp"]);
+        assert_eq!(nids("localhost,10.0.0.2@tcp1:/l"), ["127.0.0.1@tcp", "10.0.0.2@tcp1"]);
+    }
+
+    #[test]
+    fn a_network_and_a_name_to_show_are_as_the_user_says() {
+        let source = "10.0.0.1@tcp,10.1.0.1@tcp1:10.0.0.2@tcp:/fs/a/b";
+        let mut found = MountSource::of_address(source, PORT).unwrap();
+        assert_eq!(found.shown(None), source);
+        assert_eq!(found.shown(Some("mgs@tcp")), "mgs@tcp:/fs/a/b");
+        found.keep_only(Some((NetType::TCP, 0))).unwrap();
+        assert_eq!(found.mgs.len(), 2);
+        assert_eq!(found.keep_only(Some((NetType::TCP, 7))).unwrap_err().code, 22);
     }
 }

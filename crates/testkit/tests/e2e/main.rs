@@ -27,6 +27,7 @@ mod layouts;
 mod leftovers;
 mod memory;
 mod metrics;
+mod mounting;
 mod moves;
 mod nodes;
 mod one_ost;

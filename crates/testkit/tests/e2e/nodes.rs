@@ -71,7 +71,7 @@ fn work(cluster: &Cluster) -> Outcome {
     let (source, mnt) = (format!("{}:/nodes", nid(1)), cluster.mnt());
     let (options, path) = (format!("port={PORT},nid={}", nid(3)), mnt.to_string_lossy());
     let log = cluster.logs().join("mount.log");
-    let mount = ["mount", "-f", "-o", &options, &source, &path];
+    let mount = ["mount", "--foreground", "-o", &options, &source, &path];
     let mut mounted = None;
     wait_until("the mount", PATIENCE, || {
         let tried = mounted.get_or_insert_with(|| spawn(cluster, &mount, &log));

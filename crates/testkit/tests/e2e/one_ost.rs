@@ -97,7 +97,7 @@ impl<'a> Apart<'a> {
         let (options, path) =
             (format!("port={PORT},nid={}", nid(self.base + 3)), mnt.to_string_lossy());
         let log = self.cluster.logs().join("mount.log");
-        let arguments = ["mount", "-f", "-o", &options, &source, &path];
+        let arguments = ["mount", "--foreground", "-o", &options, &source, &path];
         wait_until("the mount", PATIENCE, || {
             let mut mount = self.mount.lock();
             let is_gone = |node: &mut Node| node.0.try_wait().is_ok_and(|it| it.is_some());

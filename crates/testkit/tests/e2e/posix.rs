@@ -6,11 +6,14 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, ch
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use rustix::fs::{FallocateFlags, OFlags, SeekFrom, XattrFlags};
+use rustix::fs::{
+    AtFlags, CWD, FallocateFlags, OFlags, RenameFlags, SeekFrom, StatxFlags, XattrFlags,
+    renameat_with, statx,
+};
 use rustix::io::Errno;
 use sheen_testkit::cluster::Cluster;
 use sheen_testkit::scene::scene;
-use sheen_workloads::process::wait_until;
+use sheen_workloads::process::{text, wait_until};
 use sheen_workloads::{Context, Outcome, ensure};
 
 const LIMIT: Duration = Duration::from_secs(300);
@@ -44,8 +47,42 @@ fn names_and_paths(mnt: &Path) -> Outcome {
     let path = format!("{deep}{}{}", "/".repeat(rest - 100), "x".repeat(100));
     is("the longest path", path.len(), PATH_BYTES - 1)?;
     open(&path).context("the longest path")?;
-    is("one byte more", open(&format!("{path}x")).err(), Some(Errno::NAMETOOLONG))?;
-    is("O_TMPFILE", tmpfile(mnt).err(), Some(Errno::OPNOTSUPP))
+    is("one byte more", open(&format!("{path}x")).err(), Some(Errno::NAMETOOLONG))
+}
+
+/// What FUSE or Lustre has not.
+fn what_is_not_there(mnt: &Path) -> Outcome {
+    is("O_TMPFILE", tmpfile(mnt).err(), Some(Errno::OPNOTSUPP))?;
+    let root = File::open(mnt).context("open the root")?;
+    for name in ["one", "other"] {
+        fs::write(mnt.join(name), name).context(name)?;
+    }
+    for flag in [RenameFlags::EXCHANGE, RenameFlags::WHITEOUT] {
+        let renamed = renameat_with(&root, "one", &root, "other", flag);
+        is("RENAME_EXCHANGE and RENAME_WHITEOUT", renamed.err(), Some(Errno::INVAL))?;
+    }
+    is("what was not exchanged", text(&mnt.join("one")), "one".to_owned())
+}
+
+/// `statx(2)` has no time of birth, but `lfs find` has.
+fn times_of_birth(cluster: &Cluster) -> Outcome {
+    let path = cluster.mnt().join("one");
+    let found = statx(CWD, &path, AtFlags::empty(), StatxFlags::BTIME).context("statx")?;
+    is("a time of birth", found.stx_mask & StatxFlags::BTIME.bits(), 0)?;
+    let made = fs::metadata(&path).context("stat")?.ctime();
+    std::os::unix::fs::symlink("x", cluster.mnt().join("link")).context("symlink")?;
+    let find = |words: &[&str]| {
+        let mnt = cluster.mnt().to_string_lossy().into_owned();
+        let words = [&["lfs", "find", &mnt, "-maxdepth", "1", "-name"], words].concat();
+        cluster.must(&words).map(|text| text.trim().to_owned())
+    };
+    for name in ["one", "link"] {
+        let born = find(&[name, "-printf", "%W@"])?;
+        let born: f64 = born.parse().context(born)?;
+        ensure((born - made as f64).abs() < 600.0, || format!("{name}: {born}, made {made}"))?;
+    }
+    is("younger", find(&["one", "-B", "-1h"])?, path.to_string_lossy().into_owned())?;
+    is("older", find(&["one", "-B", "+1h"])?, String::new())
 }
 
 fn tmpfile(mnt: &Path) -> rustix::io::Result<rustix::fd::OwnedFd> {
@@ -202,6 +239,8 @@ fn edges_are_as_lustre_has_them() {
     scene("posix", 2, LIMIT, |cluster| {
         let mnt = cluster.mnt();
         names_and_paths(&mnt)?;
+        what_is_not_there(&mnt)?;
+        times_of_birth(cluster)?;
         allocation(&mnt)?;
         groups_and_copies(&mnt)?;
         attributes(&mnt)?;

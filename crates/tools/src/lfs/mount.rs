@@ -105,7 +105,8 @@ impl Mount {
             Way::Process(process) => command(process, name, arguments),
             Way::Inside(path) => {
                 let failed = |errno: Errno| (errno, format!("{}: {errno}", path.display()));
-                sheen_fuse::question(path, name).map_err(failed)
+                let words: Vec<&str> = [name].iter().chain(arguments).copied().collect();
+                sheen_fuse::question(path, &words.join(" ")).map_err(failed)
             }
         }
     }
@@ -122,13 +123,14 @@ impl Mount {
     }
 }
 
-/// The mount points in `/proc/self/mounts` that may be ours: those of FUSE whose device is `NID:/FSNAME`.
+/// The mount points in `/proc/self/mounts` that may be ours: those of our type, and of older
+/// versions those of FUSE whose device is `NID:/FSNAME`.
 fn mounted(table: &str) -> Vec<PathBuf> {
     let point = |line: &str| {
         let mut words = line.split(' ');
         let (source, path, kind) = (words.next()?, words.next()?, words.next()?);
         let (nids, _) = source.split_once(":/")?;
-        let is_ours = kind.starts_with("fuse") && nids.contains('@');
+        let is_ours = kind == "fuse.lustre" || kind.starts_with("fuse") && nids.contains('@');
         is_ours.then(|| unescaped(path).into())
     };
     table.lines().filter_map(point).collect()
@@ -156,8 +158,9 @@ mod tests {
     #[test]
     fn mounts_are_found_in_the_kernels_table() {
         let table = "proc /proc proc rw 0 0\nme@host:/ /mnt/ssh fuse.sshfs rw 0 0\n\
-                     1@tcp:/l /mnt/my\\040files fuse rw,nosuid 0 0\n";
-        assert_eq!(mounted(table), [Path::new("/mnt/ssh"), Path::new("/mnt/my files")]);
+                     1@tcp:/l /mnt/my\\040files fuse rw,nosuid 0 0\nserver1:/l /mnt/l fuse.lustre rw 0 0\n";
+        let found = ["/mnt/ssh", "/mnt/my files", "/mnt/l"];
+        assert_eq!(mounted(table), found.map(Path::new));
     }
 
     #[test]
