@@ -69,8 +69,8 @@ fn check_modes(top: &Path) -> Outcome {
 fn check_units(top: &Path) -> Outcome {
     let units = top.join(tree::UNITS);
     for path in ["/usr/lib/systemd/system", "/lib/systemd/system"].map(Path::new) {
-        let others = fs::read_dir(path).into_iter().flatten().flatten();
-        for path in others.map(|entry| entry.path()).filter(|path| path.is_file()) {
+        let known = fs::read_dir(path).into_iter().flatten().flatten();
+        for path in known.map(|entry| entry.path()).filter(|path| path.is_file()) {
             let place = units.join(path.file_name().expect("a name"));
             if !place.exists() {
                 fs::copy(&path, &place).map_err(at(&path))?;
