@@ -19,6 +19,7 @@ const TEST: &[Need] = &[
     ("tshark", "tshark"),
     ("xz", "xz-utils"),
     ("unshare", "util-linux"),
+    ("ip", "iproute2"),
     ("chattr", "e2fsprogs"),
     ("setfacl", "acl"),
     ("getfattr", "attr"),

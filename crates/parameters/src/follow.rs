@@ -117,7 +117,8 @@ pub async fn follow_servers(
             }
             Err(Errno::ESHUTDOWN) => return,
             Err(errno) => {
-                tracing::warn!(%errno, "parameters cannot be read; trying again");
+                // A damaged log is reported where it is read; else the MGS is away.
+                tracing::info!(%errno, "parameters cannot be read now; trying again");
                 reader.pause_after_failure().await;
             }
         }

@@ -28,6 +28,7 @@ use sheen_wire::ldlm::{
 use sheen_wire::messages::{LdlmBlCallback, LdlmCpCallback, LdlmGlCallback, Reply, Request};
 use tokio::sync::oneshot;
 
+use crate::EACH_LINE;
 use crate::callback_turns::{Callback, CallbackKind};
 use crate::export::Export;
 use crate::in_work::{Wait, while_waiting};
@@ -253,7 +254,7 @@ impl Target {
                 }
             }
             if self.now() >= give_up {
-                tracing::warn!(target = self.name(), client = %export.uuid(), nid = %export.nid(),
+                tracing::warn!(target: EACH_LINE, target = self.name(), client = %export.uuid(), nid = %export.nid(),
                     "client does not answer callbacks, evicting it");
                 self.evict(&export).await;
                 return None;
@@ -276,7 +277,7 @@ impl Target {
     fn evict_for_lock(&self, export: ObdHandle, lock: LockHandle) {
         let Some(export) = self.export(export) else { return };
         let held = self.locks.lock(lock);
-        tracing::warn!(target = self.name(), client = %export.uuid(), nid = %export.nid(),
+        tracing::warn!(target: EACH_LINE, target = self.name(), client = %export.uuid(), nid = %export.nid(),
             resource = ?held.map(|lock| lock.desc.resource.to_string()),
             "lock callback timer expired, evicting client");
         self.arc().evict_soon(&export);

@@ -253,7 +253,7 @@ impl Target {
         }
         // Servers keep their UUID over restarts; one that starts anew has lost what it was.
         if connect.is_server && connect.is_initial() {
-            tracing::warn!(target = self.name(), client = %connect.client, from = %connect.from,
+            tracing::info!(target = self.name(), client = %connect.client, from = %connect.from,
                 former = %nid, "new connection of a server, removing its former export");
             self.evict(&export).await;
             return Ok(FoundExport::No);

@@ -11,6 +11,7 @@ use sheen_types::Instant;
 use sheen_types::futures::race;
 use sheen_wire::connect::ConnectFlags;
 
+use crate::EACH_LINE;
 use crate::config::Timeouts;
 use crate::export::ExportState;
 use crate::limits::LATE_LOOK_PAUSE;
@@ -59,7 +60,7 @@ impl Target {
             };
             let is_server = export.has(ConnectFlags::MDS) || export.has(ConnectFlags::MDS_MDS);
             if now.since(last) > silence_max && !is_server && !is_busy {
-                tracing::warn!(target = self.name(), client = %export.uuid(), nid = %export.nid(),
+                tracing::warn!(target: EACH_LINE, target = self.name(), client = %export.uuid(), nid = %export.nid(),
                     seconds = now.since(last).as_secs(), "client is silent, evicting it");
                 self.evict_soon(&export);
             }

@@ -58,8 +58,8 @@ pub mod testing;
 mod tests;
 mod view;
 
-/// The target of `tracing` for lines of which each names another target, when it starts and when it recovers: a log
-/// leaves none of them out.
+/// The target of `tracing` for lines of which each names another target, when it starts and when it recovers, or
+/// another client, which is evicted for it stays silent: a log leaves none of them out.
 pub const EACH_LINE: &str = "sheen_target::state";
 
 pub use applying::ApplyGuard;

@@ -213,7 +213,8 @@ pub(super) async fn follow(
                 }
                 Err(Errno::ESHUTDOWN) => return,
                 Err(errno) => {
-                    tracing::warn!(%errno, "configuration cannot be read; trying again");
+                    // A damaged log is reported where it is read; else the MGS is away.
+                    tracing::info!(%errno, "configuration cannot be read now; trying again");
                     drop(targets);
                     config.reader.pause_after_failure().await;
                 }

@@ -42,6 +42,7 @@ pub(super) struct NodeImport {
     client: Uuid,
     target: Uuid,
     is_reverse: bool,
+    is_mgs: bool,
     inner: Mutex<Inner>,
     calls: Mutex<HashMap<u64, Waiter>>,
     settling: Mutex<HashMap<u64, Settled>>,
@@ -61,6 +62,7 @@ impl NodeImport {
     ) -> Arc<Self> {
         let (client, target) = (config.client.clone(), config.target.clone());
         let is_reverse = config.kind == ImportKind::Reverse;
+        let is_mgs = config.kind == ImportKind::Mgs;
         let engine =
             Engine::new(node.now(), config, Arc::clone(&node.xids), Arc::clone(&node.timing));
         let inner =
@@ -71,6 +73,7 @@ impl NodeImport {
             client,
             target,
             is_reverse,
+            is_mgs,
             inner: Mutex::new(inner),
             calls: Mutex::default(),
             settling: Mutex::default(),
@@ -194,6 +197,10 @@ impl NodeImport {
             (engine.connect_data().clone(), engine.target().clone(), engine.peer())
         };
         match state {
+            // It keeps no clients over a restart, and nothing is lost: what it has said is read anew.
+            ImportState::Evicted if self.is_mgs => {
+                tracing::info!(%target, %peer, "the MGS has restarted: the configuration is read again");
+            }
             ImportState::Evicted => {
                 tracing::error!(%target, %peer, "this client was evicted; operations under way fail");
             }

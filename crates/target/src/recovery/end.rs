@@ -162,7 +162,7 @@ impl Target {
         for export in self.exports() {
             let state = export.state();
             if meant(export.uuid()) && expired.gives_up(export.handle().0, state) {
-                tracing::warn!(target = self.name(), client = %export.uuid(), nid = %export.nid(), ?state,
+                tracing::warn!(target: EACH_LINE, target = self.name(), client = %export.uuid(), nid = %export.nid(), ?state,
                     "client did not finish recovery in time, evicting it");
                 self.evict(&export).await;
             }

@@ -314,6 +314,7 @@ impl Recovery {
             Expired::Locks(with_replays())
         };
         window.expired = true;
+        window.giving_up += 1;
         let next = deadline.max(now) + timeouts.base;
         window.deadline = Some(if hard > now { next.min(hard) } else { next });
         Some(expired)
@@ -324,12 +325,15 @@ impl Recovery {
         let mut window = self.window.lock();
         window.expired = true;
         window.started = window.started.or(Some((now, Timestamp::default())));
+        window.giving_up += usize::from(window.is_running());
         window.is_running()
     }
 
-    /// After [`Recovery::expire`] and the evictions it led to.
+    /// After [`Recovery::expire`] or [`Recovery::abort`], and the evictions that it led to.
     pub(crate) fn resume(&self) -> RecoveryEnded {
-        self.window.lock().advance()
+        let mut window = self.window.lock();
+        decrement(&mut window.giving_up);
+        window.advance()
     }
 
     /// Whether what clients have seen may be lost, so that what they keep is revoked after the end.

@@ -21,6 +21,9 @@ pub(super) struct Window {
     pub(super) expired: bool,
     /// The end was announced; the target acts upon it.
     pub(super) ending: bool,
+    /// How often clients are being given up, one after the other: it does not end in between, or it would count
+    /// only the first of them.
+    pub(super) giving_up: usize,
     pub(super) next: Transno,
     /// Whether a replayed request is being executed.
     pub(super) busy: bool,
@@ -123,7 +126,7 @@ impl Window {
             // A client that has gone meanwhile is not waiting.
             let _ = sender.send(Admitted::Unordered);
         }
-        let ended = self.replaying_locks == 0 && !self.ending;
+        let ended = self.replaying_locks == 0 && !self.ending && self.giving_up == 0;
         self.ending |= ended;
         RecoveryEnded(ended)
     }

@@ -4,11 +4,13 @@ use std::fmt::Write as _;
 
 use parking_lot::Mutex;
 use sheen_store::StoreError;
+use sheen_types::{Instant, Timestamp, Transno};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
 use super::*;
+use crate::recovery::Recovery;
 
 /// The lines of this thread's log.
 #[derive(Clone, Default)]
@@ -112,4 +114,46 @@ fn why_a_store_failed_is_logged_and_an_ordinary_answer_is_not() {
         assert_eq!(found.len(), 2, "{found:?}");
         assert!(found[0].contains("journal 7: input/output error"), "{found:?}");
     });
+}
+
+#[test]
+fn each_client_that_recovery_gives_up_is_named_and_counted() {
+    logged(|lines| {
+        let world = TestWorld::new(62);
+        world.clone().run(async move {
+            let store = manual_store();
+            let (node, _) = start(&world, &store).await;
+            let one = node.connect("one").await;
+            for (away, tag) in [("two", 1), ("three", 2), ("four", 3)] {
+                modify(&node.connect(away).await, tag).await;
+            }
+            let (node, _) = start(&world, &Arc::new(store.crash())).await;
+            let one = one.follow(&node);
+            one.connect().await.unwrap();
+            finish_recovery(&one).await;
+            for away in ["client=two", "client=three", "client=four"] {
+                let found = lines.with("did not finish recovery in time");
+                assert!(found.iter().any(|line| line.contains(away)), "{away} {found:?}");
+            }
+            let over = lines.with("recovery over");
+            assert!(over.iter().any(|line| line.contains("evicted=3 ")), "{over:?}");
+            assert_eq!(node.target.view().recovery.evicted, 3);
+        });
+    });
+}
+
+#[test]
+fn recovery_does_not_end_between_two_clients_that_it_gives_up() {
+    let timeouts = Timeouts::from_base(Duration::from_secs(20));
+    let recovery = Recovery::new(3, Transno(0), timeouts);
+    let start = Instant::default();
+    recovery.start_clock(start, Timestamp::default());
+    assert!(!recovery.client_connected(None).0);
+    assert!(!recovery.client_moved(1, ExportState::Replaying, ExportState::ReplayedAll).0);
+    assert!(recovery.expire(start + timeouts.recovery_hard).is_some());
+    for absent in [2, 3] {
+        assert!(!recovery.client_lost(absent, ExportState::Awaited).0, "{absent}");
+    }
+    assert!(recovery.resume().0);
+    assert_eq!(recovery.view(start).evicted, 2);
 }

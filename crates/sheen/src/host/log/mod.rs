@@ -1,9 +1,11 @@
 //! The log of a process: at most a line a second of each kind, in files that do not grow for ever.
 //!
-//! Owns the rate limit ([`limited`]) and the rotation ([`rotating`]). What always holds: a kind of line,
+//! Owns the rate limit ([`limited`]), the rotation ([`rotating`]) and what the journal of systemd wants otherwise
+//! ([`journal`]). What always holds: a kind of line,
 //! which is a place in the source, is written at once if none of it was within the last second; the rest of
 //! them are counted, and the count is written within two seconds, also if nothing more comes.
 
+mod journal;
 mod limited;
 mod rotating;
 

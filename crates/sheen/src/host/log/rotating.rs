@@ -12,6 +12,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+use super::journal;
+
 /// Names the file that standard error is, in the environment of a process that is to rotate it.
 pub(crate) const FILE_VARIABLE: &str = "SHEEN_LOG_FILE";
 /// A log is renamed when it is as long as this: some 100,000 lines.
@@ -24,6 +26,7 @@ struct State {
     path: Option<PathBuf>,
     written: u64,
     bytes_max: u64,
+    is_journal: bool,
 }
 
 /// Where lines go: standard error. Clones share it.
@@ -39,7 +42,8 @@ impl Log {
     fn at(path: Option<PathBuf>, bytes_max: u64) -> Self {
         let written =
             path.as_ref().and_then(|path| fs::metadata(path).ok()).map_or(0, |it| it.len());
-        Self(Arc::new(Mutex::new(State { path, written, bytes_max })))
+        let is_journal = path.is_none() && journal::is_standard_error();
+        Self(Arc::new(Mutex::new(State { path, written, bytes_max, is_journal })))
     }
 }
 
@@ -65,6 +69,9 @@ impl State {
             self.written = 0;
         }
         self.written += line.len() as u64;
+        if self.is_journal {
+            return journal::write(line, &mut out);
+        }
         out.write_all(line)
     }
 }
