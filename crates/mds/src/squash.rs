@@ -119,6 +119,7 @@ fn identity(request: &mut Request) -> Option<Identity<'_>> {
         Request::MdsGetxattr(request) => of_body(&mut request.mdt_body),
         Request::MdsReadpage(request) => of_body(&mut request.mdt_body),
         Request::MdsSwapLayouts(request) => of_body(&mut request.mdt_body),
+        Request::MdsHsmStateSet(request) => of_body(&mut request.mdt_body),
         Request::LdlmIntentGetattr(request) => of_body(&mut request.mdt_body),
         Request::LdlmIntentGetxattr(request) => of_body(&mut request.mdt_body),
         Request::LdlmIntentOpen(request) => of_record!(request.rec_reint, suppgid1, suppgid2),
@@ -130,6 +131,7 @@ fn identity(request: &mut Request) -> Option<Identity<'_>> {
         Request::MdsReintRename(request) => of_record!(request.rec_reint, suppgid1, suppgid2),
         Request::MdsReintSetxattr(request) => of_record!(request.rec_reint, suppgid1, suppgid2),
         Request::MdsReintSetattr(request) => of_record!(request.rec_reint, suppgid),
+        Request::MdsCloseIntent(request) => of_record!(request.rec_reint, suppgid),
         _ => None,
     }
 }

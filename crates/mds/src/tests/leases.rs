@@ -242,6 +242,22 @@ fn a_close_without_its_lease_only_closes() {
 }
 
 #[test]
+fn a_root_that_is_not_trusted_exchanges_nothing_of_its_own() {
+    in_world(609, async |world| {
+        let server = Server::start(&world, 4).await;
+        let client = server.client("c").await;
+        let file = file(&client, "f").await;
+        let wide = Plan::Plain(Striping { stripe_count: 3, ..Striping::default() });
+        let wide = create_with(&client, "wide", &wide).await.unwrap();
+        let leased = lease(&client, file, OpenHandle(0)).await.unwrap();
+        server.mdt.change_root_squash(|squash| squash.set_root("99:98")).unwrap();
+        let request = close_request(&leased, Bias::CLOSE_LAYOUT_SWAP, wide.body.fid1);
+        assert!(!executes(&client, request).await);
+        assert_eq!(stripes(&client, file).await, 1);
+    });
+}
+
+#[test]
 fn a_swap_that_is_lost_with_the_server_is_replayed() {
     in_world(607, async |world| {
         let server = Server::start_on(&world, manual(), vec![FakeOst::new(), FakeOst::new()]).await;
