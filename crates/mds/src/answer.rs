@@ -10,7 +10,7 @@ use sheen_wire::ldlm::{Disposition, LdlmReply};
 use sheen_wire::md::{MdtBody, SomAttrs, Valid};
 
 use crate::inode::Inode;
-use crate::{Mdt, xattrs};
+use crate::{Mdt, dot_lustre, xattrs};
 
 /// Status of an intent that was executed and gave no lock (`ELDLM_LOCK_ABORTED`).
 pub(crate) const LOCK_ABORTED: i32 = 301;
@@ -128,7 +128,7 @@ impl Mdt {
         inode: &Inode,
         body: &mut MdtBody,
     ) -> Result<Bytes, Errno> {
-        if !context.has(ConnectFlags::ACL) {
+        if !context.has(ConnectFlags::ACL) || dot_lustre::is(inode.fid) {
             return Ok(Bytes::new());
         }
         let acl = self.store.xattr(inode.fid, xattrs::ACL_ACCESS);

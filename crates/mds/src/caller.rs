@@ -12,7 +12,7 @@ use sheen_wire::md::{
 
 pub(crate) use sheen_types::access::{Capability, May};
 
-use crate::xattrs;
+use crate::{dot_lustre, xattrs};
 
 /// A user on a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -155,6 +155,9 @@ impl Caller {
 /// # Errors
 /// [`Errno::EIO`] for one that cannot be read, or those of the store.
 pub(crate) fn access_list(store: &dyn Store, fid: Fid) -> Result<Option<AccessList>, Errno> {
+    if dot_lustre::is(fid) {
+        return Ok(None);
+    }
     let value = store.xattr(fid, xattrs::ACL_ACCESS).map_err(store_errno)?;
     value.map(|value| stored_list(fid, &value)).transpose()
 }

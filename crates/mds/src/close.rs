@@ -25,7 +25,7 @@ use sheen_wire::messages::MdsCloseReply;
 use crate::exclusion::{ExclusionGuard, Needs};
 use crate::export::{OpenFile, OpenTable};
 use crate::inode::Inode;
-use crate::{Mdt, xattrs};
+use crate::{Mdt, dot_lustre, xattrs};
 
 /// `ms_valid` of a size that may be out of date.
 const SOM_LAZY: u16 = 4;
@@ -278,6 +278,9 @@ fn closed(valid: Valid) -> Outcome {
 
 /// Times only move forward, and access times only when they matter; sizes are as reported.
 fn update(mdt: &Mdt, transaction: &mut Transaction, inode: &Inode, record: &RecSetattr) {
+    if dot_lustre::is(inode.fid) {
+        return;
+    }
     let attributes = &inode.attributes;
     let newer = |flag, reported: i64, known: Timestamp| {
         (record.valid.contains(flag) && reported > known.seconds)

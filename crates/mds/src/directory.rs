@@ -139,13 +139,16 @@ impl Mdt {
         match step {
             Step::Dot => Ok(Some(Child { fid: directory.fid, kind })),
             Step::DotDot => Ok(Some(Child { fid: self.parent(directory.fid)?, kind })),
-            Step::Name(name) => find(&*self.store, directory.fid, name.as_bytes()),
+            Step::Name(name) => self.find(directory.fid, name),
         }
     }
 
     /// What an ordinary name stands for, if anything.
     pub(crate) fn find(&self, directory: Fid, name: &Name) -> Result<Option<Child>, Errno> {
-        find(&*self.store, directory, name.as_bytes())
+        match self.made_up_child(directory, name.as_bytes())? {
+            Some(found) => Ok(found),
+            None => find(&*self.store, directory, name.as_bytes()),
+        }
     }
 
     /// Whether a directory has no entry.

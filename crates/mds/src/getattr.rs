@@ -10,7 +10,7 @@ use sheen_wire::messages::{MdsGetattr, MdsGetattrName, MdsGetattrNameReply, MdsG
 use crate::caller::{Caller, May};
 use crate::directory::Step;
 use crate::inode::Inode;
-use crate::{Mdt, xattrs};
+use crate::{Mdt, dot_lustre, xattrs};
 
 /// Attributes, and what else was asked for.
 pub(crate) struct Description {
@@ -33,7 +33,8 @@ impl Mdt {
         // A client that asks how a directory is striped, or is to stripe its directories, takes what it gets for
         // that: as long as no directory is, there is nothing.
         let asks_stripes = asked.valid.intersects(Valid::MEA | Valid::DEFAULT_MEA);
-        if inode.is_directory() && asked.valid.contains(Valid::DIREA) && !asks_stripes {
+        let may_have_layout = inode.is_directory() && !dot_lustre::is(inode.fid);
+        if may_have_layout && asked.valid.contains(Valid::DIREA) && !asks_stripes {
             let default = self.effective_default_layout(&inode)?;
             if !default.is_empty() {
                 found.body.valid |= Valid::DIREA;

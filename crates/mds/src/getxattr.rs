@@ -8,7 +8,7 @@ use sheen_wire::messages::{MdsGetxattr, MdsGetxattrReply};
 
 use crate::caller::{Caller, May};
 use crate::inode::Inode;
-use crate::{Mdt, xattrs};
+use crate::{Mdt, dot_lustre, xattrs};
 
 /// All attributes of an inode, as the intent's reply lays them out.
 #[derive(Default)]
@@ -59,7 +59,7 @@ impl Mdt {
 
     fn xattr(&self, caller: &Caller, inode: &Inode, name: &str) -> Result<Option<Bytes>, Errno> {
         // What is known of the size is no attribute of the file's: it is listed with none, and answered by name.
-        if !xattrs::is_shown(name) && name != xattrs::SOM {
+        if dot_lustre::is(inode.fid) || !xattrs::is_shown(name) && name != xattrs::SOM {
             return Ok(None);
         }
         if name.starts_with(USER) {
@@ -85,7 +85,7 @@ impl Mdt {
 
     fn xattr_names(&self, inode: &Inode) -> Result<Bytes, Errno> {
         let mut names = Vec::new();
-        for name in self.store.xattr_names(inode.fid).map_err(store_errno)? {
+        for name in self.stored_names(inode)? {
             if xattrs::is_shown(&name) {
                 names.extend_from_slice(name.as_bytes());
                 names.push(0);
@@ -94,11 +94,18 @@ impl Mdt {
         Ok(names.into())
     }
 
+    fn stored_names(&self, inode: &Inode) -> Result<Vec<String>, Errno> {
+        match dot_lustre::is(inode.fid) {
+            true => Ok(Vec::new()),
+            false => self.store.xattr_names(inode.fid).map_err(store_errno),
+        }
+    }
+
     /// All attributes that clients see.
     pub(crate) fn all_xattrs(&self, inode: &Inode) -> Result<AllXattrs, Errno> {
         let (mut names, mut values, mut lengths) = (Vec::new(), Vec::new(), Vec::new());
         let mut has_user = false;
-        for name in self.store.xattr_names(inode.fid).map_err(store_errno)? {
+        for name in self.stored_names(inode)? {
             let value = self.store.xattr(inode.fid, &name).map_err(store_errno)?;
             let Some(value) = value.filter(|_| xattrs::is_shown(&name)) else { continue };
             has_user |= name.starts_with(USER);

@@ -4,7 +4,7 @@ use sheen_store::{AttributePatch, Attributes, FileKind, StoreError};
 use sheen_target::store_errno;
 use sheen_types::{Errno, Fid, Timestamp};
 
-use crate::Mdt;
+use crate::{Mdt, dot_lustre};
 
 /// Bytes that a directory says it has, as ldiskfs's smallest has.
 pub(crate) const DIRECTORY_BYTES: u64 = 4096;
@@ -43,6 +43,9 @@ impl Mdt {
     pub(crate) fn inode(&self, fid: Fid) -> Result<Inode, Errno> {
         if !fid.is_namespace() {
             return Err(Errno::EINVAL);
+        }
+        if let Some(attributes) = dot_lustre::attributes(fid) {
+            return Ok(Inode { fid, attributes, is_damaged: false });
         }
         let (attributes, is_damaged) = match self.store.attributes(fid) {
             Err(StoreError::Damaged(_)) => (self.store.record(fid), true),

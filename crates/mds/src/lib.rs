@@ -36,6 +36,7 @@ mod data_version;
 mod directory;
 mod dispatch;
 mod dom;
+mod dot_lustre;
 mod echo;
 mod exclusion;
 mod export;

@@ -9,7 +9,7 @@ use sheen_target::store_errno;
 use sheen_types::{Errno, Fid};
 use sheen_wire::md::{LinkEa, LinkEntry};
 
-use crate::{Mdt, xattrs};
+use crate::{Mdt, dot_lustre, xattrs};
 
 /// Bytes of a link EA at most, as Lustre's (`MAX_LINKEA_SIZE`).
 const BYTES_MAX: usize = 4096;
@@ -37,6 +37,9 @@ pub(crate) fn of(names: &[(Fid, Bytes)]) -> Bytes {
 impl Mdt {
     /// All known names of an inode.
     pub(crate) fn links(&self, fid: Fid) -> Result<LinkEa, Errno> {
+        if dot_lustre::is(fid) {
+            return Ok(dot_lustre::links(fid));
+        }
         let value = self.store.xattr(fid, xattrs::LINK).map_err(store_errno)?;
         match value {
             Some(value) => LinkEa::decode(&value).map_err(|error| {

@@ -9,6 +9,8 @@ use sheen_wire::connect::ConnectFlags2;
 use sheen_wire::ldlm::{LdlmReply, LockFlags as WireFlags};
 use sheen_wire::md::MdsOpenFlags;
 
+use crate::dot_lustre;
+
 /// What a getattr hands out.
 pub(crate) const ATTRIBUTES: InodeBits =
     InodeBits::LOOKUP.union(InodeBits::UPDATE).union(InodeBits::PERM);
@@ -20,6 +22,7 @@ pub(crate) async fn change_directory(
     context: &Context,
     directory: Fid,
 ) -> Result<LockGuard, Errno> {
+    dot_lustre::must_not_be(directory)?;
     let corrects = context.has2(ConnectFlags2::OWN_NAMES);
     let spares = corrects.then_some(&*context.export);
     let (bits, mode) = (InodeBits::UPDATE, LockMode::Cw);
@@ -28,6 +31,7 @@ pub(crate) async fn change_directory(
 
 /// An inode loses a name, or gains one.
 pub(crate) async fn change_links(context: &Context, inode: Fid) -> Result<LockGuard, Errno> {
+    dot_lustre::must_not_be(inode)?;
     let bits = InodeBits::LOOKUP | InodeBits::UPDATE;
     context.target.lock_inode(inode, bits, LockMode::Ex).await
 }

@@ -8,8 +8,8 @@ use sheen_wire::dir::{DirEntry, DirPage, DirPageHeader, HASH_END, PAGE_SIZE, Pag
 use sheen_wire::md::MdtBody;
 use sheen_wire::messages::{MdsReadpage, MdsReadpageReply};
 
-use crate::Mdt;
 use crate::directory::{HASH_DOT, HASH_DOT_DOT, damaged_entry, parse_key, parse_value};
+use crate::{Mdt, dot_lustre};
 
 /// Bytes sent at once at most: Lustre's bulk of a directory.
 const BYTES_MAX: usize = 1 << 20;
@@ -33,6 +33,7 @@ impl<'a> Walk<'a> {
         let from = hash.to_be_bytes().to_vec();
         let mut walk = Self { mdt, directory, parent, from, ahead: Vec::new(), is_over: false };
         walk.add_dots(hash);
+        walk.add_fids(hash);
         Ok(walk)
     }
 
@@ -46,6 +47,16 @@ impl<'a> Walk<'a> {
             if hash <= position {
                 self.ahead.push(DirEntry::new(fid, position, name, kind));
             }
+        }
+    }
+
+    /// The one name that `.lustre` shows, behind the dots.
+    fn add_fids(&mut self, hash: u64) {
+        let position = crate::directory::hash(dot_lustre::FIDS);
+        if self.directory == Fid::DOT_LUSTRE && hash <= position {
+            let kind = FileKind::Directory.mode_bits() as u16;
+            let name = Bytes::from_static(dot_lustre::FIDS);
+            self.ahead.insert(0, DirEntry::new(Fid::DOT_LUSTRE_FID, position, name, kind));
         }
     }
 

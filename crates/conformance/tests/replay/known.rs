@@ -45,7 +45,7 @@ pub(crate) const ANSWERED: &[Known] = &[
     known(
         "*",
         &["mdt_body.nlink"],
-        "Lustre's root holds a directory .lustre that it does not list",
+        "Lustre counts the directory .lustre, which the root does not list",
     ),
     known(
         "LDLM_ENQUEUE reply",

@@ -19,7 +19,7 @@ use crate::exclusion::Needs;
 use crate::inode::{DIRECTORY_BYTES, Inode, touched};
 use crate::placement::ReservedObjects;
 use crate::xattrs::{ACL_ACCESS, ACL_DEFAULT, LINK, LOV, SYMLINK};
-use crate::{Mdt, links, locks};
+use crate::{Mdt, dot_lustre, links, locks};
 
 const SET_GID: u32 = 0o2000;
 /// Bytes of a symbolic link's target.
@@ -184,6 +184,7 @@ impl Mdt {
         name: &Name,
         kind: FileKind,
     ) -> Result<(), Errno> {
+        dot_lustre::must_not_be(parent.fid)?;
         let store = &*self.store;
         caller.may(store, parent.fid, &parent.attributes, May::EXEC)?;
         if self.find(parent.fid, name)?.is_some() {
