@@ -70,6 +70,11 @@ pub(crate) fn refuse_change(directory: Fid, name: &Name) -> Result<(), Errno> {
     }
 }
 
+/// Refuses a change of attributes of one of the directories, as Lustre does.
+pub(crate) fn must_not_be(fid: Fid) -> Result<(), Errno> {
+    if is_it(fid) { Err(Errno::EPERM) } else { Ok(()) }
+}
+
 impl Mdt {
     /// What a name stands for that is in no index.
     pub(crate) fn unlisted(&self, directory: Fid, name: &[u8]) -> Result<Option<Child>, Errno> {

@@ -13,7 +13,7 @@ use crate::caller::{Caller, Capability, May, access_list};
 use crate::exclusion::Needs;
 use crate::inode::Inode;
 use crate::placement::Owner;
-use crate::{Mdt, close, xattrs};
+use crate::{Mdt, close, dot_lustre, xattrs};
 
 const SET_UID: u32 = 0o4000;
 const SET_GID: u32 = 0o2000;
@@ -43,6 +43,7 @@ impl Mdt {
             return self
                 .replay_done(context, MdsReintSetattrReply { mdt_body, ..Default::default() });
         }
+        dot_lustre::must_not_be(record.fid)?;
         let _held = self.exclusion.hold(Needs::new().change_inode(record.fid)).await;
         let inode = self.inode(record.fid)?;
         if record.valid == AttrValid::NONE && !request.eadata.is_empty() {

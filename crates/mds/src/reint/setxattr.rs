@@ -15,7 +15,7 @@ use crate::caller::{Caller, Capability, May, parse_list};
 use crate::exclusion::Needs;
 use crate::inode::Inode;
 use crate::layouts::LayoutChange;
-use crate::{Mdt, xattrs};
+use crate::{Mdt, dot_lustre, xattrs};
 
 const CREATE: u32 = 1;
 const REPLACE: u32 = 2;
@@ -46,6 +46,7 @@ impl Mdt {
             return leave_reserved(&Caller::from(record), name, &request.eadata);
         }
         let value = (!removes).then(|| request.eadata.clone());
+        dot_lustre::must_not_be(record.fid)?;
         let _held = self.exclusion.hold(Needs::new().change_inode(record.fid)).await;
         let inode = self.inode(record.fid)?;
         self.may_set(&Caller::from(record), &inode, name)?;

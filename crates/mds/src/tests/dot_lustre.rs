@@ -1,6 +1,7 @@
 //! `.lustre/fid`: inodes by their FIDs.
 
 use sheen_types::{Errno, Fid};
+use sheen_wire::md::AttrValid;
 
 use super::harness::{Client, DIRECTORY, Server, run};
 use sheen_target::testing::TestWorld;
@@ -72,6 +73,9 @@ fn nothing_is_made_moved_or_removed_there() {
                 assert_eq!(client.rmdir(parent, &name).await, refused);
                 assert_eq!(client.rename((Fid::ROOT, "d"), (parent, "x")).await, refused);
                 assert_eq!(client.rename((parent, &name), (Fid::ROOT, "x")).await, refused);
+                let opened = client.setattr(parent, AttrValid::MODE, |it| it.mode = 0o777).await;
+                assert_eq!(opened.map(drop), refused);
+                assert_eq!(client.setxattr(parent, "user.a", Some(b"b"), 0).await, refused);
             }
             let file = client.create(Fid::ROOT, "f").await.unwrap();
             client.close(&file).await.unwrap();

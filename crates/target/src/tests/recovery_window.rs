@@ -30,31 +30,6 @@ fn a_client_that_comes_between_the_end_of_recovery_and_its_eviction_begins_anew(
 }
 
 #[test]
-fn mdts_alone_are_given_up_where_operators_say_so() {
-    let world = TestWorld::new(72);
-    world.clone().run(async move {
-        let store = manual_store();
-        let (node, _) = start(&world, &store).await;
-        let one = node.connect("one").await;
-        node.connect_server("lustre-MDT0000-mdtlov_UUID").await;
-        let mine = modify(&one, 1).await;
-        let (node, _) = start(&world, &Arc::new(store.crash())).await;
-        node.target.abort_recovery_of_mdts().await;
-        let recovery = node.target.view().recovery;
-        assert_eq!((recovery.known, recovery.evicted), (2, 1));
-        assert_ne!(recovery.status, RecoveryStatus::Complete, "the client is waited for");
-        let one = one.follow(&node);
-        one.connect().await.unwrap();
-        let start = node.target.now();
-        let replay = setattr(1).replayed(mine.xid, mine.head.transno);
-        assert_eq!(one.call_with(replay).await.unwrap().head.transno, mine.head.transno);
-        assert!(node.target.now().since(start) < Duration::from_secs(1), "no MDT is waited for");
-        finish_recovery(&one).await;
-        assert_eq!(node.target.view().recovery.evicted, 1);
-    });
-}
-
-#[test]
 fn recovery_waits_as_long_as_operators_say() {
     let world = TestWorld::new(71);
     world.clone().run(async move {

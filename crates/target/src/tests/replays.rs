@@ -430,3 +430,34 @@ fn a_replayed_lock_that_waits_is_not_granted_before_its_holder_has_replayed() {
         assert_eq!(replayed.head.status, 0, "it was granted before the restart");
     });
 }
+
+#[test]
+fn mdts_alone_are_given_up_where_operators_say_so() {
+    let world = TestWorld::new(72);
+    world.clone().run(async move {
+        let store = manual_store();
+        let (node, _) = start(&world, &store).await;
+        let one = node.connect("one").await;
+        let mdt = "lustre-MDT0000-mdtlov_UUID";
+        node.connect_server(mdt).await;
+        let mine = modify(&one, 1).await;
+        let (node, _) = start(&world, &Arc::new(store.crash())).await;
+        assert_eq!(node.target.stale_clients(), [Uuid::new(mdt), Uuid::new("one")]);
+        node.target.abort_recovery_of_mdts().await;
+        assert_eq!(node.target.stale_clients(), [Uuid::new("one")]);
+        let recovery = node.target.view().recovery;
+        assert_eq!((recovery.known, recovery.evicted), (2, 1));
+        assert_ne!(recovery.status, RecoveryStatus::Complete, "the client is waited for");
+        let one = one.follow(&node);
+        one.connect().await.unwrap();
+        assert_eq!(node.target.stale_clients(), []);
+        let export = node.target.export(one.handle()).unwrap();
+        assert_eq!(export.reconnect_delay(), Some(Duration::ZERO), "it began with this client");
+        let start = node.target.now();
+        let replay = setattr(1).replayed(mine.xid, mine.head.transno);
+        assert_eq!(one.call_with(replay).await.unwrap().head.transno, mine.head.transno);
+        assert!(node.target.now().since(start) < Duration::from_secs(1), "no MDT is waited for");
+        finish_recovery(&one).await;
+        assert_eq!(node.target.view().recovery.evicted, 1);
+    });
+}

@@ -297,7 +297,7 @@ fn what_is_waited_for_is_said() {
         cluster.kill_mount()?;
         cluster.kill_server()?;
         let up = cluster.must(&["up", "--dir", &dir, "--mount", &mnt])?;
-        has(&up, &["for sheen-MDT0000", "clients of before"])?;
+        has(&up, &["for sheen-MDT0000", "former clients"])?;
         // What is quick is silent.
         let up = cluster.must(&["up", "--dir", &dir, "--mount", &mnt])?;
         ensure(!up.contains("waits"), || up.clone())
@@ -317,7 +317,7 @@ fn a_file_system_of_another_pid_namespace_runs() {
         let status = inside(&["status", "--dir", &dir])?;
         has(&status.output, &["server:      running in another PID namespace"])?;
         has(&status.output, &["mount:       running in another PID namespace"])?;
-        let words = ["another PID namespace", "run this there"];
+        let words = ["another PID namespace", "run this command there"];
         refused(&inside(&["down", "--dir", &dir])?, EBUSY, &words)?;
         refused(&inside(&["up", "--dir", &dir, "--mount", &mnt])?, EBUSY, &words)?;
         refused(&inside(&["fsck", "--dir", &dir])?, 8, &words)?;
