@@ -10,7 +10,7 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
 use super::*;
-use crate::recovery::Recovery;
+use crate::recovery::{Recovery, RecoveryEnded};
 
 /// The lines of this thread's log.
 #[derive(Clone, Default)]
@@ -148,7 +148,7 @@ fn recovery_does_not_end_between_two_clients_that_it_gives_up() {
     let recovery = Recovery::new(3, Transno(0), timeouts);
     let start = Instant::default();
     recovery.start_clock(start, Timestamp::default());
-    assert!(!recovery.client_connected(None).0);
+    assert_eq!(recovery.client_connected(None), Some(RecoveryEnded(false)));
     assert!(!recovery.client_moved(1, ExportState::Replaying, ExportState::ReplayedAll).0);
     assert!(recovery.expire(start + timeouts.recovery_hard).is_some());
     for absent in [2, 3] {
