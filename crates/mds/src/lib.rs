@@ -182,6 +182,8 @@ impl Mdt {
                 | ConnectFlags::NODEVOH
                 | ConnectFlags::BRW_SIZE
                 | ConnectFlags::CANCELSET
+                // Clients keep what they hold until it is revoked: otherwise Lustre's keep 100 locks for each processor.
+                | ConnectFlags::LRU_RESIZE
                 | ConnectFlags::AT
                 | ConnectFlags::FID
                 | ConnectFlags::LOV_V3

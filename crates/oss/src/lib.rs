@@ -114,6 +114,8 @@ impl Ost {
                 | ConnectFlags::GRANT_SHRINK
                 | ConnectFlags::SRVLOCK
                 | ConnectFlags::BRW_SIZE
+                // As on the MDT.
+                | ConnectFlags::LRU_RESIZE
                 | ConnectFlags::CKSUM
                 | ConnectFlags::VERSION
                 | ConnectFlags::AT

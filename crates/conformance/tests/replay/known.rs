@@ -241,11 +241,6 @@ pub(crate) const ANSWERED: &[Known] = &[
     known("*", &["cdata.flags.VBR"], "no version based recovery"),
     known(
         "*",
-        &["cdata.flags.LRU_RESIZE"],
-        "clients decide by themselves how many locks they keep",
-    ),
-    known(
-        "*",
         &["cdata.flags.HPREQ_CHECK1"],
         "for a server that puts some requests before other requests; ours takes them as they come",
     ),
