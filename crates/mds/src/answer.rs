@@ -57,7 +57,7 @@ impl Mdt {
             gid: attributes.gid,
             projid: attributes.project,
             flags: attributes.flags,
-            nlink: attributes.links,
+            nlink: self.links_shown(inode),
             rdev: attributes.device as u32,
             size: attributes.size,
             blocks: attributes.blocks,
@@ -74,6 +74,15 @@ impl Mdt {
             }
         }
         body
+    }
+
+    /// How many names a client sees. One of a file that never had any (`MDS_OPEN_VOLATILE`), as in Lustre: its kernel
+    /// takes a file of none for one that was removed, ends it with its last close, and discards what is dirty of
+    /// it. By then a swap may have made its objects another file's.
+    fn links_shown(&self, inode: &Inode) -> u32 {
+        let links = inode.attributes.links;
+        let never_had_one = || matches!(self.store.xattr(inode.fid, xattrs::LINK), Ok(None));
+        if links == 0 && inode.is_regular() && never_had_one() { 1 } else { links }
     }
 
     /// Adds the size that a client reported last, of a file whose size the OSTs know.

@@ -258,8 +258,11 @@ fn a_file_without_a_name_is_gone_when_closed() {
             let client = server.client("c").await;
             let flags = MdsOpenFlags::CREAT | MdsOpenFlags::WRITE | MdsOpenFlags::VOLATILE;
             let opened = client.open(Fid::ROOT, "\x0cvolatile", flags).await.unwrap();
+            let fid = opened.body.fid1;
             assert_eq!(client.readdir(Fid::ROOT, 1).await.len(), 2);
             assert_eq!(server.check().orphans.len(), 1);
+            // A client's kernel takes a file of no link for one that was removed.
+            assert_eq!((opened.body.nlink, client.getattr(fid).await.unwrap().nlink), (1, 1));
             client.close(&opened).await.unwrap();
             assert_eq!(server.check().inodes, 1);
         },
