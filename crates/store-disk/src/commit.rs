@@ -96,7 +96,7 @@ impl Committer {
 
     /// The store is closed: from now on every change is refused. Whether they were not before.
     pub(crate) fn close(&self) -> bool {
-        self.failed.set(StoreError::Io("the store is closed".to_owned())).is_ok()
+        self.failed.set(StoreError::Closed).is_ok()
     }
 
     /// From now on every change is refused.

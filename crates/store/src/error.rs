@@ -27,6 +27,8 @@ pub enum StoreError {
     Damaged(Box<Finding>),
     /// The disk or the database below failed, or an earlier failure made the store read-only.
     Io(String),
+    /// It was closed, because its server ends.
+    Closed,
 }
 
 impl StoreError {
@@ -39,7 +41,7 @@ impl StoreError {
             Self::NoSpace => Errno::ENOSPC,
             Self::TooLarge => Errno::EFBIG,
             Self::WrongKind(_) => Errno::EINVAL,
-            Self::Corrupt(_) | Self::Damaged(_) | Self::Io(_) => Errno::EIO,
+            Self::Corrupt(_) | Self::Damaged(_) | Self::Io(_) | Self::Closed => Errno::EIO,
         }
     }
 }
@@ -56,6 +58,7 @@ impl fmt::Display for StoreError {
             Self::Corrupt(text) => write!(out, "corrupt: {text}"),
             Self::Damaged(finding) => write!(out, "{finding}"),
             Self::Io(text) => write!(out, "IO error: {text}"),
+            Self::Closed => out.write_str("the store is closed"),
         }
     }
 }

@@ -203,7 +203,7 @@ impl Files {
     ) -> Result<(), StoreError> {
         let ended = self.ended.read();
         if *ended {
-            return Err(StoreError::Io("the store is closed".to_owned()));
+            return Err(StoreError::Closed);
         }
         self.load(file)?;
         let _turn = file.changes.lock();

@@ -109,6 +109,7 @@ fn why_a_store_failed_is_logged_and_an_ordinary_answer_is_not() {
         assert_eq!(fails(StoreError::Io("journal 7: input/output error".to_owned())), Errno::EIO);
         assert_eq!(fails(StoreError::Corrupt("an object's record".to_owned())), Errno::EIO);
         assert_eq!(fails(StoreError::NoSpace), Errno::ENOSPC);
+        assert_eq!(fails(StoreError::Closed), Errno::EIO);
         assert_eq!(fails(StoreError::NoObject(INODE)), Errno::ENOENT);
         let found = lines.with("the store fails a request");
         assert_eq!(found.len(), 2, "{found:?}");
