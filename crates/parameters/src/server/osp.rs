@@ -14,7 +14,7 @@ use sheen_wire::md::ObdStatfs;
 
 use crate::HostedTarget;
 use crate::device::state_letters;
-use crate::text::{Clock, today};
+use crate::text::{Clock, Since, today};
 use crate::{Applied, features, imports, values};
 
 /// What makes the text of a connection: its device's name comes first.
@@ -70,7 +70,7 @@ pub(super) fn add(tree: &Tree, node: &Arc<RpcNode>, running: &[Arc<HostedTarget>
     };
     let mdts: Vec<(TargetName, Arc<Mdt>, Arc<HostedTarget>)> =
         running.iter().filter_map(mdt).collect();
-    let node = Arc::clone(node);
+    let (node, since) = (Arc::clone(node), Arc::new(Since::now()));
     tree.add_branch("osp", move || {
         let mut leaves = Leaves::new();
         for (name, mdt, one) in &mdts {
@@ -79,6 +79,7 @@ pub(super) fn add(tree: &Tree, node: &Arc<RpcNode>, running: &[Arc<HostedTarget>
                 add_view(&mut leaves, (&device, name), &ost);
                 add_updates(&mut leaves, &device, mdt, ost.index);
                 let uuid = Uuid::new(format!("{}-OST{:04x}_UUID", name.fsname, ost.index));
+                add_requests(&mut leaves, &device, (&node, &since, uuid.clone()));
                 add_connection(&mut leaves, &device, (&node, one, uuid));
             }
         }
@@ -148,6 +149,21 @@ fn add_updates(leaves: &mut Leaves, device: &str, mdt: &Arc<Mdt>, index: u16) {
         let leaf: Leaf = (format!("{device}.{leaf}"), Box::new(read));
         leaves.push(leaf);
     }
+}
+
+/// Adds what the MDT asked the OST for, since it started.
+fn add_requests(
+    leaves: &mut Leaves,
+    device: &str,
+    (node, since, uuid): (&Arc<RpcNode>, &Arc<Since>, Uuid),
+) {
+    let (node, since) = (Arc::clone(node), Arc::clone(since));
+    let read = move || {
+        let report = node.import_of(&uuid);
+        report.map_or_else(String::new, |report| imports::stats(&since, &report, &[]))
+    };
+    let leaf: Leaf = (format!("{device}.stats"), Box::new(read));
+    leaves.push(leaf);
 }
 
 fn add_connection(

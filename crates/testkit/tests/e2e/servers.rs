@@ -296,6 +296,10 @@ fn all_fits_together(cluster: &Cluster) -> Outcome {
     ensure(shown.trim() == "sheen", || shown.clone())?;
     let shown = get("osp.*OST0000*.state")?;
     ensure(shown.starts_with("current_state: FULL"), || shown.clone())?;
+    let asked = get("osp.*OST0000*.stats")?;
+    for request in ["req_waittime ", "ost_statfs ", "ost_create "] {
+        ensure(asked.contains(request), || format!("{request}: {asked}"))?;
+    }
     let (sequence, last) =
         (get("osp.*OST0000*.prealloc_last_seq")?, get("osp.*OST0000*.prealloc_last_id")?);
     let shown = get("obdfilter.*OST0000.last_id")?;
