@@ -208,6 +208,7 @@ fn serve(options: &Mount) -> Result<(), Fault> {
                 no_access_times: settings.access_times == AccessTimes::Never,
                 jobs: Arc::clone(&jobs),
                 questions: questions.clone(),
+                memory: None,
             },
             tokio::runtime::Handle::current(),
         );
