@@ -42,6 +42,7 @@ enum Tool {
     Server(host::Server),
     #[command(alias = "mount.lustre")]
     Mount(host::Mount),
+    Upgrade(host::Upgrade),
     Lfs(lfs::Lfs),
     Lctl(lctl::Lctl),
     Lnetctl(lnetctl::Lnetctl),
@@ -92,6 +93,7 @@ fn run(tool: &Tool) -> Result<(), output::Fault> {
         Tool::Salvage(arguments) => host::salvage(arguments),
         Tool::Server(arguments) => host::server(arguments),
         Tool::Mount(arguments) => host::mount(arguments),
+        Tool::Upgrade(arguments) => host::upgrade(arguments),
         Tool::Lfs(arguments) => lfs::run(arguments),
         Tool::Lctl(arguments) => lctl::run(arguments),
         Tool::Lnetctl(arguments) => lnetctl::run(arguments),

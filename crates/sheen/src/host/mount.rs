@@ -1,5 +1,6 @@
 //! `sheen mount`: a client and its FUSE mount, and the end of one.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,11 +11,11 @@ use rustix::fs::OFlags;
 use sheen_assembly::{NodeConnector, ReportingConnector};
 use sheen_client::config::{self, ImportPlan, MountOptions, ServerKind};
 use sheen_client::data::Osts;
+use sheen_client::kept::Keeper;
 use sheen_client::locks::CallbackRouter;
-use sheen_client::posix::AccessTimes;
-use sheen_client::posix::FileSystem;
+use sheen_client::posix::{AccessTimes, FileSystem};
 use sheen_control::VERSION;
-use sheen_fuse::{Jobs, Questions, UnmountError};
+use sheen_fuse::{FuseMountOptions, Jobs, KeptMemory, Questions, UnmountError};
 use sheen_io::World;
 use sheen_io_os::Host;
 use sheen_node::rpc::RpcNode;
@@ -22,7 +23,11 @@ use sheen_parameters::{self as parameters, Follower, MountState};
 use sheen_types::{Errno, Nid};
 
 use super::daemon::{self, Daemon};
-use super::mount_source::MountSource;
+use super::keeper::{self, Former, FromKeeper};
+use super::mount_service::{Ended, attach, leave_to, memory, until_ended};
+use super::mount_source::{MountSource, OwnNode};
+use super::server::EndSignals;
+use super::upgrade::HandOver;
 use super::{invalid, io_fault, liveness, origin, private, server};
 use sheen_tools::output::{Fault, errno_of};
 
@@ -110,21 +115,34 @@ impl Settings {
         }
         Ok(settings)
     }
+
+    /// What of that FUSE needs to know, and what it shares with the rest of the mount.
+    fn fuse_options(
+        &self,
+        source: &str,
+        (jobs, questions): (Arc<Jobs>, Questions),
+        memory: Option<Arc<KeptMemory>>,
+    ) -> FuseMountOptions {
+        FuseMountOptions {
+            source: source.to_owned(),
+            read_only: self.read_only,
+            allow_other: self.allow_other,
+            set_id: self.set_id,
+            devices: self.devices,
+            judge: self.judge,
+            local_locks: self.local_locks,
+            no_access_times: self.access_times == AccessTimes::Never,
+            jobs,
+            questions,
+            memory,
+        }
+    }
 }
 
 /// Mounts; in the background unless asked otherwise.
 pub(crate) fn run(options: &Mount) -> Result<(), Fault> {
     if options.foreground {
-        super::log::start();
-        super::raise_file_limit();
-        let served = serve(options);
-        if let Err(fault) = &served {
-            daemon::say_failed(&fault.text);
-        }
-        if served.is_ok() {
-            forget_own_folder();
-        }
-        return served;
+        return in_foreground(options);
     }
     let target = absolute(&options.target)?;
     let folder = super::sockets();
@@ -141,6 +159,37 @@ pub(crate) fn run(options: &Mount) -> Result<(), Fault> {
             let _ = std::fs::remove_dir_all(place);
         }
     })
+}
+
+/// Serves the mount, or keeps it where the kernel lets a next process go on with it.
+fn in_foreground(options: &Mount) -> Result<(), Fault> {
+    let from_keeper = match FromKeeper::take() {
+        Ok(None) if keeper::is_possible() => return keep(options),
+        taken => taken,
+    };
+    super::log::start();
+    super::raise_file_limit();
+    let served = from_keeper.and_then(|from_keeper| serve(options, from_keeper));
+    if let Err(fault) = &served {
+        daemon::say_failed(&fault.text);
+    }
+    if served.is_ok() {
+        forget_own_folder();
+    }
+    served
+}
+
+/// Keeps the mount that a process of its own serves, and leaves with that one's exit code.
+fn keep(options: &Mount) -> Result<(), Fault> {
+    let mut arguments: Vec<OsString> = ["mount", "--foreground"].map(OsString::from).to_vec();
+    if !options.options.is_empty() {
+        arguments.extend(["-o".into(), options.options.join(",").into()]);
+    }
+    arguments.extend([(&options.source).into(), absolute(&options.target)?.into()]);
+    match keeper::run(arguments)? {
+        0 => Ok(()),
+        code => std::process::exit(code.into()),
+    }
 }
 
 /// Removes the folder of a mount in the background that has ended well: no one will read its log.
@@ -171,54 +220,45 @@ fn sweep(folder: &Path) {
     }
 }
 
-fn serve(options: &Mount) -> Result<(), Fault> {
+fn serve(options: &Mount, mut from_keeper: Option<FromKeeper>) -> Result<(), Fault> {
     let is_root = rustix::process::geteuid().is_root();
     let settings = Settings::parse(&options.options, is_root)?;
     let source = MountSource::resolve(&options.source, settings.port, settings.nid)?;
-    let target = absolute(&options.target)?;
-    liveness::detach_ended(&target)?;
-    refuse_twice(&source.name, &target)?;
+    let former = from_keeper.as_mut().and_then(|keeper| keeper.former.take());
+    let target = match &former {
+        // It answers nothing yet.
+        Some(_) => options.target.clone(),
+        None => absolute(&options.target)?,
+    };
+    if former.is_none() {
+        liveness::detach_ended(&target)?;
+        refuse_twice(&source.name, &target)?;
+    }
     let host = Host::start(None)
         .map_err(|error| Fault::new(Errno::EAGAIN, format!("no threads: {error}")))?;
     host.block_on(async {
-        let own = source.start_node(&host.world(), settings.nid).await?;
+        // One that is to go on is not ended before it does: the mount would stay, dead.
+        let signals = former.is_some().then(EndSignals::new).transpose()?;
+        let own = start_node(&source, &host.world(), (settings.nid, former.as_ref())).await?;
         let (world, node) = (own.world.clone(), Arc::clone(&own.rpc));
         tracing::info!(version = VERSION, nid = %node.lnet().nid(), source = source.name,
             at = %target.display(), "mount starts");
+        let memory = memory(&from_keeper, former.as_ref(), node.lnet().nid())?;
         let follower = Arc::new(Follower::default());
+        let place = (&source, target.as_path());
         let (files, osts) = tokio::select! {
-            connected = connect(&world, &node, &source, &target, &follower) => connected?,
+            connected = connect(&world, &node, place, &memory, &follower) => connected?,
             refused = source.refused(&world, node.lnet()) => return Err(refused),
         };
         let access_times =
             if settings.read_only { AccessTimes::Never } else { settings.access_times };
         files.set_access_times(access_times);
         let (jobs, questions) = (Arc::<Jobs>::default(), Questions::default());
-        let mounted = sheen_fuse::mount(
-            files.clone(),
-            &target,
-            &sheen_fuse::FuseMountOptions {
-                source: source.name.clone(),
-                read_only: settings.read_only,
-                allow_other: settings.allow_other,
-                set_id: settings.set_id,
-                devices: settings.devices,
-                judge: settings.judge,
-                local_locks: settings.local_locks,
-                no_access_times: settings.access_times == AccessTimes::Never,
-                jobs: Arc::clone(&jobs),
-                questions: questions.clone(),
-                memory: None,
-            },
-            tokio::runtime::Handle::current(),
-        );
-        let mounted = match mounted {
-            Ok(mounted) => mounted,
-            Err(error) => {
-                files.unmount().await;
-                return Err(Fault::new(error.errno(), error.to_string()));
-            }
-        };
+        let shared = (Arc::clone(&jobs), questions.clone());
+        let fuse_options = settings.fuse_options(&source.name, shared, memory);
+        let keeper = from_keeper.as_ref();
+        let is_resumed = former.is_some();
+        let (mounted, keeper) = attach(&files, &target, &fuse_options, (keeper, former)).await?;
         let (parts, has_flock) = ((&files, &osts), !settings.local_locks);
         let place = (&source.name[..], &source.fsname[..], target.as_path());
         let state = MountState::new(place, (&world, &node), parts, (&jobs, has_flock));
@@ -227,16 +267,40 @@ fn serve(options: &Mount) -> Result<(), Fault> {
         let mut commands = parameters::mount_commands(&state);
         let origin = origin::of_mount(&source.mgs, source.port, &source.fsname);
         commands.insert(sheen_control::api::ORIGIN.to_owned(), origin);
+        let hand_over = Arc::<HandOver>::default();
+        commands.extend([HandOver::command(&hand_over, keeper.is_some())]);
         let _control = server::control("mount", Arc::clone(state.tree()), commands)?;
-        daemon::say_ready();
+        if !is_resumed {
+            daemon::say_ready();
+        }
         tracing::info!(source = source.name, at = %target.display(), "mounted");
-        until_unmounted(mounted).await?;
+        let handover = mounted.handover();
+        let signals = signals.map_or_else(EndSignals::new, Ok)?;
+        let ended = until_ended(mounted, &hand_over, signals).await?;
+        if let (Ended::HandsOver(program), Some(keeper)) = (ended, keeper) {
+            leave_to(keeper, &program, &files, &handover).await?;
+        }
         tracing::info!(source = source.name, at = %target.display(), "unmounted");
         files.unmount().await;
         node.shutdown();
         node.lnet().shutdown();
         Ok(())
     })
+}
+
+/// Starts the client's node, at the address of an earlier process if there was one: what that was to servers they
+/// forget for no other.
+async fn start_node(
+    source: &MountSource,
+    world: &World,
+    (asked, former): (Option<Nid>, Option<&Former>),
+) -> Result<OwnNode, Fault> {
+    match former {
+        Some(former) if asked.is_none() => {
+            source.start_node_again(world, Nid::tcp(former.memory.address())).await
+        }
+        _ => source.start_node(world, asked).await,
+    }
 }
 
 /// As Lustre's mount command: the same file system is not mounted on the same place again.
@@ -259,8 +323,8 @@ fn refuse_twice(source: &str, target: &Path) -> Result<(), Fault> {
 async fn connect(
     world: &World,
     node: &Arc<RpcNode>,
-    source: &MountSource,
-    target: &Path,
+    (source, target): (&MountSource, &Path),
+    memory: &Option<Arc<KeptMemory>>,
     follower: &Arc<Follower>,
 ) -> Result<(FileSystem, Arc<Osts>), Fault> {
     let router = Arc::new(CallbackRouter::default());
@@ -275,6 +339,9 @@ async fn connect(
     let connector = NodeConnector(Arc::clone(node));
     let connector = Arc::new(ReportingConnector(connector, reports(&is_mounted)));
     let data = Osts::new(world.clone());
+    if let Some(memory) = memory {
+        data.keep_in(Keeper::new(Arc::clone(memory) as _));
+    }
     let path = Arc::clone(&data) as _;
     let hook = Some(follower.hook());
     let files = config::mount(world.clone(), connector, router, path, plan, hook).await;
@@ -312,23 +379,6 @@ fn awaited(plan: &ImportPlan) -> String {
             "waits up to {seconds} s for {name} at {nids}; after a crash it waits for its clients of before first"
         ),
         ServerKind::Ost => "waits for the OSTs".to_owned(),
-    }
-}
-
-/// Waits until it is unmounted, or this process gets a signal to end.
-async fn until_unmounted(mounted: sheen_fuse::FuseMount) -> Result<(), Fault> {
-    let kernel_mount = mounted.kernel_mount().clone();
-    let mut ended = tokio::task::spawn_blocking(move || mounted.wait());
-    loop {
-        tokio::select! {
-            _ = &mut ended => return Ok(()),
-            signalled = server::wait_for_signal() => signalled?,
-        }
-        let kernel_mount = kernel_mount.clone();
-        let unmounted = tokio::task::spawn_blocking(move || kernel_mount.unmount()).await;
-        if let Ok(Err(why)) = unmounted {
-            tracing::warn!("{why}");
-        }
     }
 }
 
