@@ -17,11 +17,14 @@ use sheen_types::{Errno, Extent, JobId, Name};
 use tracing::Span;
 
 mod calls;
+mod resent;
 
 use crate::busy::{Busy, Guard};
 use crate::credentials::Groups;
+use crate::gate::Gate;
 use crate::jobs::Jobs;
 use crate::kernel::Kernel;
+use crate::memory::KeptMemory;
 use crate::mount::{FileLocks, FuseMountOptions};
 use crate::pending_sizes::PendingSizes;
 use crate::questions::Questions;
@@ -72,6 +75,8 @@ pub(crate) struct Adapter {
     pub(crate) special: Special,
     jobs: Arc<Jobs>,
     questions: Questions,
+    gate: Arc<Gate>,
+    memory: Option<Arc<KeptMemory>>,
 }
 
 impl Adapter {
@@ -102,7 +107,23 @@ impl Adapter {
             special,
             jobs,
             questions,
+            gate: Arc::default(),
+            memory: options.memory.clone(),
         }
+    }
+
+    /// The same, with this as the place where calls enter.
+    pub(crate) fn with_gate(self, gate: &Arc<Gate>) -> Self {
+        Self { gate: Arc::clone(gate), ..self }
+    }
+
+    /// What of the kernel's capabilities is used.
+    pub(crate) fn wanted(&self, offered: InitFlags) -> InitFlags {
+        let locks = [InitFlags::FUSE_POSIX_LOCKS, InitFlags::FUSE_FLOCK_LOCKS];
+        let locks = if self.locks == FileLocks::Local { &[][..] } else { &locks };
+        let lists = if self.special.is_judged() { &[InitFlags::FUSE_POSIX_ACL][..] } else { &[] };
+        let all = CAPABILITIES.iter().chain(locks).chain(lists);
+        all.filter(|it| offered.contains(**it)).fold(InitFlags::empty(), |all, it| all | *it)
     }
 
     pub(crate) fn who(&self, request: &Request, umask: u32) -> Credentials {
@@ -128,7 +149,7 @@ impl Adapter {
     #[inline(always)]
     fn drive(&self, call: Call<'_>, work: impl Future<Output = ()> + Send + 'static) {
         let request = (self.job(call.1), call.span(&self.files));
-        drive::drive(&self.runtime, request, Box::pin(work), None::<CallTimer>);
+        self.admit(request, Box::pin(work), None);
     }
 
     /// As [`Adapter::drive`], and counts how long it takes from now on.
@@ -145,7 +166,20 @@ impl Adapter {
         // Made only if the call is counted, which happens when this is dropped.
         let timer = self.is_tracked(call.1).then(timer);
         let request = (self.job(call.1), call.span(&self.files));
-        drive::drive(&self.runtime, request, work, timer);
+        self.admit(request, work, timer);
+    }
+
+    fn admit(
+        &self,
+        request: (Option<JobId>, Span),
+        work: drive::Answering,
+        timer: Option<CallTimer>,
+    ) {
+        match Gate::enter(&self.gate) {
+            Some(admitted) => drive::drive(&self.runtime, request, work, (timer, admitted)),
+            // Dropped it would answer with an error.
+            None => std::mem::forget(work),
+        }
     }
 
     /// Whether the call counts.
@@ -202,9 +236,12 @@ impl Adapter {
             NewNode::Node { .. } => ("mknod", Operation::Mknod),
         };
         let mut waiting = self.waits.call(request.pid(), EndedBy::Killed);
+        let resent = resent::Resent::of(request);
         self.counted(Call(called, request, parent), operation, async move {
             let mut call = pin!(async {
-                let made = files.make(&who, node(parent), &name?, mode, new).await?;
+                let (parent, name) = (node(parent), name?);
+                let made = files.make(&who, parent, &name, mode, new).await;
+                let made = resent.made((&files, &who), (parent, &name), made).await?;
                 Ok(special.made(made))
             });
             let made = waiting.wait(call.as_mut()).await;

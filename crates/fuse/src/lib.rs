@@ -23,15 +23,18 @@ mod device;
 mod drive;
 mod environments;
 mod exported;
+mod gate;
 mod jobs;
 mod kernel;
 mod kernel_mount;
+mod memory;
 mod mount;
 mod notices;
 mod pending_sizes;
 mod questions;
 mod raise;
 mod raises;
+mod resuming;
 mod signals;
 mod special;
 mod threads;
@@ -41,7 +44,9 @@ pub use alive::{Said, abort, ask, state};
 pub use device::{Serving, serve};
 pub use jobs::Jobs;
 pub use kernel_mount::{KernelMount, UnmountError};
+pub use memory::{Found, KeptMemory};
 pub use mount::{
-    FileLocks, FuseMount, FuseMountError, FuseMountOptions, check_device, is_mount_point, mount,
+    FileLocks, FuseMount, FuseMountError, FuseMountOptions, Handover, Resumed, can_resume, check_device,
+    is_mount_point, mount, resume,
 };
 pub use questions::{Questions, question};

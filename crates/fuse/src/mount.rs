@@ -2,25 +2,31 @@
 
 use std::ffi::CString;
 use std::fmt;
+use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use fuser::{BackgroundSession, Config, MountOption, SessionACL};
 use rustix::fs::{Mode, OFlags};
 use rustix::mount::MountFlags;
 use rustix::process::{getgid, getuid};
-use sheen_client::posix::{Audience, FileSystem};
+use sheen_client::posix::{Audience, FileSystem, NodeId};
 use sheen_types::Errno;
 
 use crate::adapter::Adapter;
 use crate::ahead;
 use crate::busy::Busy;
+use crate::gate::Gate;
 use crate::jobs::Jobs;
 use crate::kernel::Kernel;
 use crate::kernel_mount::KernelMount;
+use crate::memory::KeptMemory;
 use crate::questions::Questions;
+use crate::resuming;
+use crate::threads::Threads;
 use crate::write_backs::WriteBacks;
 
 /// Threads that read requests. Two keep a slow copy from delaying the next request; more only
@@ -71,6 +77,16 @@ pub struct FuseMountOptions {
     pub jobs: Arc<Jobs>,
     /// Who answers what any user asks about the mount.
     pub questions: Questions,
+    /// Where it is kept what the mount's next process needs.
+    pub memory: Option<Arc<KeptMemory>>,
+}
+
+/// What an earlier process of the mount has left.
+pub struct Resumed {
+    /// Its connection to the kernel.
+    pub device: OwnedFd,
+    /// The inodes that the kernel knows from it.
+    pub nodes: Vec<NodeId>,
 }
 
 impl Default for FuseMountOptions {
@@ -85,6 +101,7 @@ impl Default for FuseMountOptions {
             locks: FileLocks::default(),
             jobs: Arc::default(),
             questions: Questions::default(),
+            memory: None,
         }
     }
 }
@@ -164,9 +181,44 @@ pub struct FuseMount {
     kernel_mount: KernelMount,
     backs: Arc<WriteBacks>,
     runtime: tokio::runtime::Handle,
+    device: OwnedFd,
+    handover: Handover,
+}
+
+/// The end of a mount's process that another one follows.
+#[derive(Clone)]
+pub struct Handover {
+    gate: Arc<Gate>,
+    backs: Arc<WriteBacks>,
+}
+
+impl Handover {
+    /// Leaves calls that come from now on to the next process, and returns when those under way have ended; `false`
+    /// if that takes longer than `patience`. The process must end then: such a call is answered by none.
+    pub async fn quiesce(&self, patience: Duration) -> bool {
+        self.gate.close();
+        let ended = async {
+            self.gate.until_empty().await;
+            self.backs.wait_for_all().await;
+        };
+        tokio::time::timeout(patience, ended).await.is_ok()
+    }
 }
 
 impl FuseMount {
+    /// The connection to the kernel: as long as it is open anywhere, another process can go on with it
+    /// ([`resume`]).
+    #[must_use]
+    pub fn device(&self) -> BorrowedFd<'_> {
+        self.device.as_fd()
+    }
+
+    /// How its process ends if another one is to follow.
+    #[must_use]
+    pub fn handover(&self) -> Handover {
+        self.handover.clone()
+    }
+
     /// Which mount it is.
     #[must_use]
     pub fn kernel_mount(&self) -> &KernelMount {
@@ -207,19 +259,9 @@ pub fn mount(
     runtime: tokio::runtime::Handle,
 ) -> Result<FuseMount, FuseMountError> {
     let point = check(path, options.over)?;
-    let busy = Arc::new(Busy::default());
-    let kernel = Arc::new(Kernel::new(runtime.clone(), Arc::clone(&busy)));
-    // Without `allow_other` the kernel admits only the user who mounts.
-    let audience = match options.allow_other {
-        true => Audience::AnyUser,
-        false => Audience::User(rustix::process::getuid().as_raw()),
-    };
-    file_system.watch(Arc::clone(&kernel) as _, audience);
-    let (backs, handle) = (Arc::<WriteBacks>::default(), runtime.clone());
-    let adapter =
-        Adapter::new(file_system, runtime, Arc::clone(&kernel), busy, Arc::clone(&backs), options);
+    let parts = Parts::new(file_system, options, runtime);
     let refused = |error| FuseMountError::Refused(path.to_owned(), error);
-    let config = config(options);
+    let (adapter, config) = (parts.adapter(options), config(options));
     let session = match attach(&point, options).map_err(refused)? {
         Some(device) => fuser::Session::from_fd(adapter, device, config.acl, config)
             .inspect_err(|_| _ = KernelMount::newest_at(&point).detach()),
@@ -228,11 +270,92 @@ pub fn mount(
     let session = session.map_err(refused)?;
     // The kernel has its answer to FUSE_INIT by now.
     ahead::raise(&point, READ_AHEAD_BYTES);
-    let device = session.as_fd().try_clone_to_owned().map_err(refused)?;
-    let session = session.spawn().map_err(refused)?;
-    kernel.attach(session.notifier(), device.into());
     let kernel_mount = KernelMount::newest_at(&point);
-    Ok(FuseMount { session, kernel_mount, backs, runtime: handle })
+    if let (Some(memory), Some(minor)) = (&options.memory, kernel_mount.minor()) {
+        memory.set_device(minor.parse().unwrap_or_default());
+    }
+    parts.serve(session, kernel_mount).map_err(refused)
+}
+
+/// Goes on with a mount at `path` that an earlier process has left, as its memory, a copy of which `options` has,
+/// says.
+///
+/// # Errors
+/// [`FuseMountError::Refused`]: the kernel, or this version of the program, cannot.
+pub fn resume(
+    file_system: FileSystem,
+    path: &Path,
+    options: &FuseMountOptions,
+    former: Resumed,
+    runtime: tokio::runtime::Handle,
+) -> Result<FuseMount, FuseMountError> {
+    let refused = |error| FuseMountError::Refused(path.to_owned(), error);
+    let memory = options.memory.as_ref().ok_or_else(|| refused(io::ErrorKind::NotFound.into()))?;
+    let kernel_mount = KernelMount::new(path, Some(format!("0:{}", memory.device())));
+    let threads = Threads::new(runtime.clone());
+    let parts = Parts::new(file_system, options, runtime);
+    let adapter = parts.adapter(options);
+    let Resumed { device, nodes } = former;
+    let session = resuming::session(adapter, &device, config(options), memory.agreement());
+    let mounted = parts.serve(session.map_err(refused)?, kernel_mount).map_err(refused)?;
+    let (device, notifier) = (File::from(device), mounted.session.notifier());
+    resuming::go_on(&device, notifier, nodes, &threads).map_err(refused)?;
+    Ok(mounted)
+}
+
+/// Whether another process can go on with a mount whose memory this is.
+#[must_use]
+pub fn can_resume(memory: &KeptMemory) -> bool {
+    memory.agreement().protocol >= resuming::PROTOCOL_MIN
+}
+
+/// What a mount is made of, beside its session.
+struct Parts {
+    file_system: FileSystem,
+    busy: Arc<Busy>,
+    kernel: Arc<Kernel>,
+    backs: Arc<WriteBacks>,
+    gate: Arc<Gate>,
+    runtime: tokio::runtime::Handle,
+}
+
+impl Parts {
+    fn new(
+        file_system: FileSystem,
+        options: &FuseMountOptions,
+        runtime: tokio::runtime::Handle,
+    ) -> Self {
+        let busy = Arc::new(Busy::default());
+        let kernel = Arc::new(Kernel::new(runtime.clone(), Arc::clone(&busy)));
+        // Without `allow_other` the kernel admits only the user who mounts.
+        let audience = match options.allow_other {
+            true => Audience::AnyUser,
+            false => Audience::User(rustix::process::getuid().as_raw()),
+        };
+        file_system.watch(Arc::clone(&kernel) as _, audience);
+        let (backs, gate) = (Arc::default(), Arc::default());
+        Self { file_system, busy, kernel, backs, gate, runtime }
+    }
+
+    fn adapter(&self, options: &FuseMountOptions) -> Adapter {
+        let (files, runtime) = (self.file_system.clone(), self.runtime.clone());
+        let (busy, kernel) = (Arc::clone(&self.busy), Arc::clone(&self.kernel));
+        let adapter = Adapter::new(files, runtime, kernel, busy, Arc::clone(&self.backs), options);
+        adapter.with_gate(&self.gate)
+    }
+
+    fn serve(
+        self,
+        session: fuser::Session<Adapter>,
+        kernel_mount: KernelMount,
+    ) -> io::Result<FuseMount> {
+        let device = session.as_fd().try_clone_to_owned()?;
+        let session = session.spawn()?;
+        self.kernel.attach(session.notifier(), device.try_clone()?.into());
+        let Self { backs, gate, runtime, .. } = self;
+        let handover = Handover { gate, backs: Arc::clone(&backs) };
+        Ok(FuseMount { session, kernel_mount, backs, runtime, device, handover })
+    }
 }
 
 /// Mounts at `point` as root; `None` where that takes `fusermount3`. fuser would do it as well, but it unmounts by path when
@@ -344,6 +467,7 @@ fn config(options: &FuseMountOptions) -> Config {
         config.acl = SessionACL::All;
     }
     config.n_threads = Some(READER_THREADS);
-    config.clone_fd = true;
+    // Requests that were read from a clone end with it: the next process must get them.
+    config.clone_fd = options.memory.is_none();
     config
 }

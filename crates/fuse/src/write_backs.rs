@@ -107,12 +107,13 @@ impl WriteBacks {
         }
     }
 
-    /// Runs `write` of `length` bytes at `order`, and `answer`s when it is done or has waited long enough.
-    pub(crate) async fn write(
+    /// Runs `write` of `length` bytes at `order`, and `answer`s when it is done or has waited long enough; what
+    /// `keep` returns is dropped when it is done after that.
+    pub(crate) async fn write<K>(
         self: &Arc<Self>,
         order: CallOrder,
         length: usize,
-        mut write: Pin<&mut impl Future<Output = Result<u32, Errno>>>,
+        (mut write, keep): (Pin<&mut impl Future<Output = Result<u32, Errno>>>, impl FnOnce() -> K),
         answer: impl FnOnce(Result<u32, Errno>),
     ) {
         // Behind another that waits it would wait as well.
@@ -125,6 +126,7 @@ impl WriteBacks {
         }
         let Some(early) = self.begin(order, length) else { return answer(write.await) };
         let written_bytes = u32::try_from(length).unwrap_or(u32::MAX);
+        let _kept = keep();
         answer(Ok(written_bytes));
         let failed = match write.await {
             Ok(written) if written == written_bytes => None,
@@ -221,8 +223,10 @@ mod tests {
         let all = Arc::clone(all);
         tokio::spawn(async move {
             let write = pin!(async { server.await.unwrap_or(Err(Errno::EIO)) });
-            all.write(order, length, write, |answer| written_bytes.send(answer).expect("received"))
-                .await;
+            all.write(order, length, (write, || ()), |answer| {
+                written_bytes.send(answer).expect("received")
+            })
+            .await;
         });
         (done, answered)
     }

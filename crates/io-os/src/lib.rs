@@ -6,6 +6,7 @@
 
 mod folder;
 mod network;
+mod readiness;
 mod stream;
 mod tasks;
 mod time;
@@ -19,6 +20,7 @@ use tokio::runtime::{Builder, Handle, Runtime};
 
 pub use folder::SocketFolder;
 pub use network::port_unprivileged_min;
+pub use readiness::Readiness;
 
 /// Threads, sockets and clocks of this process.
 pub struct Host {

@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use sheen_types::{Errno, Nid, Transno, Uuid, Xid};
+use sheen_types::{Errno, Nid, ObdHandle, Transno, Uuid, Xid};
 use sheen_wire::connect::ObdConnectData;
 use sheen_wire::messages::{Reply, Request};
 use sheen_wire::ptlrpc::{MsgFlags, PtlrpcBody};
@@ -200,6 +200,17 @@ pub struct BodyExtras {
     pub projid: u32,
     /// Versions of the objects before the operation (VBR).
     pub pre_versions: [Transno; 4],
+    /// Not our own export, but one of an earlier process of this client: what is said is said of that.
+    pub former: Option<FormerExport>,
+}
+
+/// The export that a process of this client had which has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FormerExport {
+    /// As the target knows it.
+    pub handle: ObdHandle,
+    /// The number of its last connection.
+    pub connection: u32,
 }
 
 /// How a request is sent.

@@ -21,8 +21,8 @@ mod timing;
 mod xids;
 
 pub use channel::{
-    Answer, BodyExtras, BoxFuture, Bulk, Call, CallKind, Channel, Import, RequestHook, RpcError,
-    Then,
+    Answer, BodyExtras, BoxFuture, Bulk, Call, CallKind, Channel, FormerExport, Import,
+    RequestHook, RpcError, Then,
 };
 pub use incoming::{
     BulkMover, BulkPort, BulkRoom, Handler, IncomingRequest, Replier, ReplyHead, connect_target,

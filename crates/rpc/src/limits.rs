@@ -17,11 +17,12 @@ pub fn base_of(bits: u64) -> u64 {
 /// States of an import that its history keeps (`IMP_STATE_HIST_LEN`).
 pub const HISTORY_STATES: usize = 16;
 
-/// The first xid of a client that starts at `seconds` since 1970: higher than all that an earlier
-/// run can have used, and aligned for bulk.
+/// The first xid of a client that starts so long after 1970: higher than all that an earlier run can have used,
+/// however short it was, and aligned for bulk.
 #[must_use]
-pub fn first_xid(seconds: u64) -> Xid {
-    Xid(base_of(seconds << 20))
+pub fn first_xid(since_1970: Duration) -> Xid {
+    let fraction = (u64::from(since_1970.subsec_nanos()) << 20) / 1_000_000_000;
+    Xid(base_of((since_1970.as_secs() << 20) + fraction))
 }
 
 /// How many parts a bulk has whose last part has these match bits.

@@ -3,10 +3,10 @@
 use std::fmt;
 use std::sync::Arc;
 
-use sheen_types::Instant;
+use sheen_types::{Instant, Uuid};
 use sheen_wire::connect::ObdConnectData;
 
-use crate::channel::{BoxFuture, Call, Channel};
+use crate::channel::{BoxFuture, Call, Channel, FormerExport};
 
 /// `LUSTRE_IMP_*`: where an import stands, with Lustre's names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -115,6 +115,11 @@ pub trait ImportEvents: Send + Sync {
     /// A new state. FULL comes after recovery.
     fn state_changed(&self, state: ImportState, data: &ObdConnectData) {
         let _ = (state, data);
+    }
+
+    /// The target `target` knows us as `export` from now on.
+    fn exported(&self, target: &Uuid, export: FormerExport) {
+        let _ = (target, export);
     }
 
     /// Whether the owner holds nothing at the target that a disconnect would take from it, a lock say.

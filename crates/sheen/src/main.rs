@@ -56,6 +56,7 @@ enum Tool {
     MountHelper(host::Mount),
     #[command(name = "umount.lustre", alias = "umount.fuse.lustre")]
     UnmountHelper(host::Unmount),
+    Upgrade(host::Upgrade),
     Lfs(lfs::Lfs),
     Lctl(lctl::Lctl),
     Lnetctl(lnetctl::Lnetctl),
@@ -110,6 +111,7 @@ fn run(tool: &Tool) -> Result<(), output::Fault> {
         Tool::Mount(arguments) => host::mount(arguments),
         Tool::MountHelper(arguments) => host::mount_as_helper(arguments),
         Tool::UnmountHelper(arguments) => host::unmount(arguments),
+        Tool::Upgrade(arguments) => host::upgrade(arguments),
         Tool::Lfs(arguments) => lfs::run(arguments),
         Tool::Lctl(arguments) => lctl::run(arguments),
         Tool::Lnetctl(arguments) => lnetctl::run(arguments),

@@ -16,6 +16,8 @@ use sheen_workloads::process::{self, Finished, tail, text, wait_until};
 use sheen_workloads::{Context, Outcome, ensure, root};
 
 /// Longer than any start, stop or recovery takes on a busy machine.
+/// How long a process may take to end whose keeper was killed.
+const DEAD_WITHIN: Duration = Duration::from_secs(10);
 const PATIENCE: Duration = Duration::from_secs(180);
 
 /// Longer than a process takes from its fork to its own program.
@@ -219,11 +221,11 @@ impl Cluster {
         process::kill(self.server_pid()?)
     }
 
-    /// Kills the mount process.
+    /// Kills the mount's keeper, and with it the mount process.
     pub fn kill_mount(&self) -> Outcome {
-        let pid = self.mount_pid()?;
+        let (keeper, served) = (self.keeper_pid()?, self.mount_pid()?);
         unmount_lazily(&self.mnt());
-        process::kill(pid)
+        kill_keeper(keeper, served)
     }
 
     /// The process of all servers.
@@ -231,8 +233,13 @@ impl Cluster {
         self.pid("server.pid")
     }
 
-    /// The process of the mount.
+    /// The process that serves the mount.
     pub fn mount_pid(&self) -> Outcome<i32> {
+        Ok(served_by(self.keeper_pid()?))
+    }
+
+    /// The process that starts another one when that ends.
+    pub fn keeper_pid(&self) -> Outcome<i32> {
         self.pid("mount.pid")
     }
 
@@ -311,6 +318,19 @@ impl Drop for Cluster {
             let _ = fs::remove_dir_all(&self.folder);
         }
     }
+}
+
+/// Kills the keeper of a mount, with which the process ends that serves it.
+pub fn kill_keeper(keeper: i32, served: i32) -> Outcome {
+    process::kill(keeper)?;
+    process::wait_until("the end of a mount", DEAD_WITHIN, || !process::is_alive(served))
+}
+
+/// The process that a mount's keeper has started; that itself if it has none.
+pub fn served_by(keeper: i32) -> i32 {
+    let children = text(Path::new(&format!("/proc/{keeper}/task/{keeper}/children")));
+    // One that was killed may not have ended.
+    children.split_whitespace().filter_map(|pid| pid.parse().ok()).next_back().unwrap_or(keeper)
 }
 
 /// The program under test: `$SHEEN_BIN`, or what was built last.

@@ -14,6 +14,7 @@ use super::inode_names::InodeNames;
 use super::names::CacheEpoch;
 use super::rights::Rights;
 use crate::data::FileLayout;
+use crate::kept::{Keeper, Kept, Record};
 use crate::types::{Attributes, FileType, NodeId};
 
 /// All extended attributes of an inode that the server lets us see.
@@ -40,6 +41,8 @@ pub(crate) struct Inode {
     state: Mutex<InodeState>,
     /// The kernel's size was raised, or not; a write through the kernel's pages has ended.
     pub(crate) changed: Notify,
+    /// For the mount's next process.
+    kept: Option<Kept>,
 }
 
 /// What is known. Current is only what [`InodeState::covered`] has, or vouches for.
@@ -75,8 +78,22 @@ pub(crate) struct InodeState {
 }
 
 impl Inode {
-    pub(super) fn new(fid: Fid, node: NodeId) -> Self {
-        Self { fid, node, state: Mutex::default(), changed: Notify::new() }
+    pub(super) fn new(fid: Fid, node: NodeId, keeper: &Keeper) -> Self {
+        let kept = keeper.keep(|| Record::Inode { node, fid, lookups: 0 });
+        Self { fid, node, state: Mutex::default(), changed: Notify::new(), kept }
+    }
+
+    /// The kernel has looked it up so often more. Counted before it has the answer.
+    pub(crate) fn count_lookups(&self, state: &mut InodeState, more: u64) {
+        state.lookups += more;
+        self.keep_lookups(state);
+    }
+
+    /// The number of lookups was changed.
+    pub(super) fn keep_lookups(&self, state: &InodeState) {
+        if let Some(kept) = &self.kept {
+            kept.set_lookups(state.lookups);
+        }
     }
 
     /// What is known. Never held across an await.

@@ -7,11 +7,13 @@ use parking_lot::RwLock;
 use sheen_types::{Fid, HashMap, Name};
 
 use super::{Inode, inode_number};
+use crate::kept::Keeper;
 use crate::types::NodeId;
 
 /// All inodes that are in use.
 pub(crate) struct InodeTable {
     maps: RwLock<Maps>,
+    keeper: Keeper,
 }
 
 #[derive(Default)]
@@ -28,13 +30,30 @@ pub(crate) struct Pin {
 
 impl InodeTable {
     /// A table with the root directory in it, which never leaves.
+    #[cfg(test)]
     pub(crate) fn new(root: Fid) -> Arc<Self> {
-        let inode = Arc::new(Inode::new(root, NodeId::ROOT));
+        Self::keeping(root, Keeper::default())
+    }
+
+    /// The same; what the mount's next process needs of inodes that are found later is kept.
+    pub(crate) fn keeping(root: Fid, keeper: Keeper) -> Arc<Self> {
+        // The next process finds the root by itself.
+        let inode = Arc::new(Inode::new(root, NodeId::ROOT, &Keeper::default()));
         inode.state().lookups = 1;
         let mut maps = Maps::default();
         maps.by_fid.insert(root, Arc::clone(&inode));
         maps.by_node.insert(NodeId::ROOT, inode);
-        Arc::new(Self { maps: RwLock::new(maps) })
+        Arc::new(Self { maps: RwLock::new(maps), keeper })
+    }
+
+    /// Puts an inode into the table under the number that the kernel knows it by. Before anything else is in it.
+    pub(crate) fn restore(&self, node: NodeId, fid: Fid, lookups: u64) {
+        let mut maps = self.maps.write();
+        if maps.by_fid.contains_key(&fid) || maps.by_node.contains_key(&node) {
+            return;
+        }
+        let inode = maps.insert(fid, node, &self.keeper);
+        inode.count_lookups(&mut inode.state(), lookups);
     }
 
     /// Whether the table's lock can be had within `limit`; waits in the thread.
@@ -85,7 +104,10 @@ impl InodeTable {
         let mut maps = self.maps.write();
         let inode = match maps.by_fid.get(&fid) {
             Some(inode) => Arc::clone(inode),
-            None => maps.insert(fid),
+            None => {
+                let node = maps.free_node(fid);
+                maps.insert(fid, node, &self.keeper)
+            }
         };
         inode.state().pins += 1;
         Pin { inodes: Arc::clone(self), inode }
@@ -100,6 +122,7 @@ impl InodeTable {
             if node == NodeId::ROOT {
                 state.lookups = state.lookups.max(1);
             }
+            inode.keep_lookups(&state);
             state.is_idle()
         };
         if idle {
@@ -172,8 +195,8 @@ impl InodeTable {
 }
 
 impl Maps {
-    fn insert(&mut self, fid: Fid) -> Arc<Inode> {
-        let inode = Arc::new(Inode::new(fid, self.free_node(fid)));
+    fn insert(&mut self, fid: Fid, node: NodeId, keeper: &Keeper) -> Arc<Inode> {
+        let inode = Arc::new(Inode::new(fid, node, keeper));
         self.by_fid.insert(fid, Arc::clone(&inode));
         self.by_node.insert(inode.node, Arc::clone(&inode));
         inode

@@ -16,6 +16,7 @@ use sheen_llog::{ClusterMap, LogRecord};
 use super::log::read_log;
 use super::{LOCK_AGE_MAX, LOCKS_UNUSED_MAX, MGS_UUID};
 use crate::data::DataPath;
+use crate::kept::Keeper;
 use crate::locks::{CallbackRouter, ClientNamespace, CoveredCache, LockRequest, Revocation};
 use crate::targets::{Events, Targets};
 
@@ -77,7 +78,17 @@ impl LogReader {
         router: &CallbackRouter,
         import: impl FnOnce(Arc<dyn ImportEvents>) -> Arc<dyn Import>,
     ) -> (Arc<dyn Import>, Arc<Self>) {
-        let events = Arc::new(Events::default());
+        Self::keeping(world, router, &Keeper::default(), import)
+    }
+
+    /// The same, of a mount whose next process needs to know of the connection.
+    pub(super) fn keeping(
+        world: &World,
+        router: &CallbackRouter,
+        keeper: &Keeper,
+        import: impl FnOnce(Arc<dyn ImportEvents>) -> Arc<dyn Import>,
+    ) -> (Arc<dyn Import>, Arc<Self>) {
+        let events = Arc::new(Events::keeping(keeper.clone()));
         let import = import(Arc::clone(&events) as Arc<dyn ImportEvents>);
         let mgs = Arc::clone(&import) as Arc<dyn Channel>;
         let changed = Arc::new(CoveredConfiguration::default());

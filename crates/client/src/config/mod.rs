@@ -28,6 +28,7 @@ pub use sheen_llog::{ClusterMap, LogRecord, LovDesc, MapTarget, Param};
 use crate::cache::{CoveredMetadata, DataEventHandler, InodeTable, KernelCache, NameHasher};
 use crate::call;
 use crate::data::{AddedMdt, DataPath};
+use crate::kept::Keeper;
 use crate::locks::CallbackRouter;
 use crate::mdt::{FidSource, Mdc};
 use crate::meta::Meta;
@@ -167,7 +168,8 @@ async fn assemble(
     options: &MountOptions,
     parameters: Option<ParameterHook>,
 ) -> Result<Mounted, MountError> {
-    let config = connect_mgs(targets, options).await?;
+    let keeper = data.keeper();
+    let config = connect_mgs(targets, options, &keeper).await?;
     let map = match within(&*targets.world.clock, options.timeout, config.read()).await {
         None => return Err(MountError::MgsUnreachable),
         Some(Err(Errno::ENOENT)) => return Err(MountError::NoSuchFileSystem),
@@ -181,9 +183,9 @@ async fn assemble(
     if map.mdts.len() > 1 {
         tracing::warn!(count = map.mdts.len(), "only the first MDT is used");
     }
-    let events = Arc::new(Events::default());
+    let events = Arc::new(Events::keeping(keeper.clone()));
     let (import, root) = connect_mdt(targets, first, &events, options).await?;
-    let inodes = InodeTable::new(root);
+    let inodes = InodeTable::keeping(root, keeper.clone());
     let kernel_cache = Arc::new(KernelCache::default());
     let hasher = NameHasher::new(targets.world.random.number());
     let cache = CoveredMetadata {
@@ -205,12 +207,12 @@ async fn assemble(
     targets.world.tasks.spawn("config", Box::pin(follow));
     targets.forget_old_locks(&data);
     Ok(Mounted {
-        meta: Meta::new(targets.world.clone(), cache, vec![mdt]),
+        meta: Meta::new(targets.world.clone(), cache, vec![mdt], keeper.clone()),
         data,
         targets: Arc::clone(targets),
         inodes,
         kernel_cache,
-        handles: Handles::default(),
+        handles: Handles::new(keeper),
         stale_retry: StaleRetry::default(),
         migrations: crate::posix::Migrations::default(),
         statistics: Default::default(),
@@ -220,10 +222,15 @@ async fn assemble(
         page_handoff: crate::posix::PageHandoff::default(),
         file_locks_taken: crate::posix::FileLocksTaken::default(),
         closing: crate::posix::PendingCloses::default(),
+        former: crate::posix::Former::default(),
     })
 }
 
-async fn connect_mgs(targets: &Arc<Targets>, options: &MountOptions) -> Result<Config, MountError> {
+async fn connect_mgs(
+    targets: &Arc<Targets>,
+    options: &MountOptions,
+    keeper: &Keeper,
+) -> Result<Config, MountError> {
     let plan = |events| ImportPlan {
         target: Uuid::new(MGS_UUID),
         client: targets.client.clone(),
@@ -232,9 +239,9 @@ async fn connect_mgs(targets: &Arc<Targets>, options: &MountOptions) -> Result<C
         data: connect::mgs(),
         events,
     };
-    let (import, reader) = LogReader::new(&targets.world, &targets.router, |events| {
-        targets.connector.import(plan(events))
-    });
+    let (world, router) = (&targets.world, &targets.router);
+    let (import, reader) =
+        LogReader::keeping(world, router, keeper, |events| targets.connector.import(plan(events)));
     match within(&*targets.world.clock, options.timeout, import.connect()).await {
         Some(Ok(())) => {}
         Some(Err(RpcError::Errno(errno))) => return Err(MountError::Refused(errno)),
@@ -308,7 +315,7 @@ fn make_mdt(
     // It was connected before the observer of its states was set.
     events.connected(&import.connect_data());
     let index = u16::try_from(target.index).unwrap_or(u16::MAX);
-    let fids = FidSource::new(Arc::clone(&channel), index);
+    let fids = FidSource::new(Arc::clone(&channel), index, path.keeper());
     Arc::new(Mdc { fids, channel, locks, data })
 }
 

@@ -53,6 +53,7 @@ use sheen_types::{Errno, Extent, Fid, Timestamp, Uuid};
 use sheen_wire::connect::ObdConnectData;
 use sheen_wire::ost::OstId;
 
+use crate::kept::Keeper;
 use crate::locks::{ClientNamespace, CoveredCache};
 use crate::types::{Credentials, Fallocate, Invalidated, Seek, Stale};
 
@@ -169,6 +170,11 @@ pub trait DataPath: Send + Sync {
 
     /// Returns grant that was unused for too long.
     fn return_grant(&self) {}
+
+    /// Where the mount keeps what its next process needs.
+    fn keeper(&self) -> Keeper {
+        Keeper::default()
+    }
 
     /// Who is notified before object locks are cancelled.
     fn watch(&self, events: Arc<dyn DataEvents>);

@@ -29,6 +29,7 @@ use super::revocation::{LockUse, RevokedExtent};
 use super::waiting_calls::CallPages;
 use super::writes_during_reads::ReadsInFlight;
 use super::writes_through::WritesThrough;
+use crate::kept::Kept;
 use crate::locks::LockRequest;
 use crate::types::Stale;
 
@@ -50,6 +51,8 @@ pub(super) struct Object {
 pub(super) struct ObjectState {
     pub(super) dirty: Extents,
     pub(super) writing: Extents,
+    /// Kept while any byte is dirty or writing.
+    unflushed: Option<Kept>,
     pub(super) clean: Extents,
     /// The writes in flight that go past the dirty bytes.
     pub(super) through: WritesThrough,
@@ -116,6 +119,16 @@ impl ObjectState {
     pub(super) fn distrust_size(&mut self) {
         self.sure_size = 0;
         (self.is_from_ost, self.is_vouched) = (false, false);
+    }
+
+    /// Bytes became dirty, or fewer are dirty or writing: the mount's next process must know whether any is.
+    pub(super) fn keep_unflushed(&mut self, keep: impl FnOnce() -> Option<Kept>) {
+        let is_unflushed = !self.dirty.is_empty() || !self.writing.is_empty();
+        match (is_unflushed, &self.unflushed) {
+            (true, None) => self.unflushed = keep(),
+            (false, Some(_)) => self.unflushed = None,
+            (true, Some(_)) | (false, None) => {}
+        }
     }
 
     /// Whether any byte was written here that the OST has not answered.
@@ -395,6 +408,7 @@ impl Object {
     pub(super) fn discard(&self, start: u64, end: u64) {
         let mut state = self.state.lock();
         let dropped = state.dirty.release(start, end);
+        state.keep_unflushed(|| None);
         state.clean.remove(start, end);
         state.changes += 1;
         drop(state);

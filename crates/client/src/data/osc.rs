@@ -28,6 +28,7 @@ use super::negotiated_limits::{NegotiatedLimits, Tuning};
 use super::object::{KnownAttributes, Object};
 use super::revocation::LockLoss;
 use crate::call;
+use crate::kept::{Keeper, Kept, Record};
 use crate::locks::{ClientNamespace, CoveredCache, Revocation};
 
 /// What all OSTs share.
@@ -44,11 +45,18 @@ pub(super) struct Shared {
     pub(super) dirty_max: AtomicU64,
     /// Dirty bytes were written, or grant has come: anywhere, since there is a limit for all together.
     pub(super) relieved: Notify,
+    /// Where it is kept which files have bytes that are not at their OSTs.
+    pub(super) keeper: OnceLock<Keeper>,
 }
 
 impl Shared {
     pub(super) fn events(&self) -> Option<Arc<dyn super::DataEvents>> {
         self.events.lock().clone()
+    }
+
+    /// Keeps it that the file has bytes that are not at its OSTs.
+    pub(super) fn keep_unflushed(&self, file: Fid) -> Option<Kept> {
+        self.keeper.get()?.keep(|| Record::Unflushed(file))
     }
 
     /// Passes garbled data to the hook that dumps it, if it `is_wanted`.

@@ -20,6 +20,7 @@ use super::object::{Object, ObjectState};
 use super::osc::{CoveredData, Osc, OscKind, Shared};
 use super::waiting_calls::{CallPages, WaitingCall};
 use super::{AddedMdt, DataEvents, DataFile, DataPath, FileLayout, LayoutVersion};
+use crate::kept::Keeper;
 use crate::locks::{ClientNamespace, CoveredCache};
 
 /// The data path of one mount.
@@ -42,6 +43,7 @@ impl Osts {
             dirty: AtomicU64::new(0),
             dirty_max: AtomicU64::new(u64::MAX),
             relieved: tokio::sync::Notify::new(),
+            keeper: std::sync::OnceLock::new(),
         });
         Arc::new(Self { shared, table: RwLock::default(), mdts: RwLock::default() })
     }
@@ -54,6 +56,12 @@ impl Osts {
     /// Who dumps data whose checksum was wrong, of targets where that is wanted. Set once.
     pub fn dump_garbled(&self, dump: super::DumpGarbled) {
         let first = self.shared.dump_garbled.set(dump).is_ok();
+        debug_assert!(first, "set once");
+    }
+
+    /// Where it is kept what the mount's next process needs. Set once, before anything is mounted.
+    pub fn keep_in(&self, keeper: Keeper) {
+        let first = self.shared.keeper.set(keeper).is_ok();
         debug_assert!(first, "set once");
     }
 
@@ -157,6 +165,10 @@ impl Osts {
 }
 
 impl DataPath for Osts {
+    fn keeper(&self) -> Keeper {
+        self.shared.keeper.get().cloned().unwrap_or_default()
+    }
+
     fn add_ost(
         &self,
         index: u32,

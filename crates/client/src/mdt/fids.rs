@@ -9,31 +9,50 @@ use sheen_wire::messages::SeqQuery;
 use tokio::sync::Mutex;
 
 use crate::call;
+use crate::kept::{Keeper, Kept, Record};
 
 /// `SEQ_ALLOC_META`: a sequence for one client.
 const ALLOC_META: u32 = 1;
 /// Objects of one sequence (`LUSTRE_METADATA_SEQ_MAX_WIDTH`).
 const OBJECTS_MAX: u32 = 0x2_0000;
 
+/// Sequences that are kept for the mount's next process: it looks for what was made in the last moments.
+const SEQUENCES_KEPT: usize = 8;
+
 /// Gives out FIDs on one MDT.
 pub(crate) struct FidSource {
     channel: Arc<dyn Channel>,
     index: u16,
     last: Mutex<Fid>,
+    keeper: Keeper,
+    /// The sequences that were used, for the mount's next process.
+    kept: parking_lot::Mutex<Vec<Kept>>,
 }
 
 impl FidSource {
     /// FIDs on the MDT of number `index`.
-    pub(crate) fn new(channel: Arc<dyn Channel>, index: u16) -> Self {
+    pub(crate) fn new(channel: Arc<dyn Channel>, index: u16, keeper: Keeper) -> Self {
         // As if a sequence had been used up.
-        Self { channel, index, last: Mutex::new(Fid::new(0, OBJECTS_MAX)) }
+        let last = Mutex::new(Fid::new(0, OBJECTS_MAX));
+        Self { channel, index, last, keeper, kept: parking_lot::Mutex::default() }
+    }
+
+    /// Keeps it that the mount has made files of this sequence.
+    pub(crate) fn keep(&self, sequence: u64) {
+        let mut kept = self.kept.lock();
+        kept.extend(self.keeper.keep(|| Record::Sequence(sequence)));
+        if kept.len() > SEQUENCES_KEPT {
+            kept.remove(0);
+        }
     }
 
     /// A FID that no other client or server will allocate.
     pub(crate) async fn next(&self) -> Result<Fid, Errno> {
         let mut last = self.last.lock().await;
         if last.oid >= OBJECTS_MAX {
-            *last = Fid::new(self.sequence().await?, 0);
+            let sequence = self.sequence().await?;
+            self.keep(sequence);
+            *last = Fid::new(sequence, 0);
         }
         last.oid += 1;
         Ok(*last)

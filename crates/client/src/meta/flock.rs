@@ -3,15 +3,17 @@
 //! The lock manager's client side keeps what we hold, merged and split as the MDT does it, and replays it to
 //! an MDT that has restarted.
 
+use parking_lot::Mutex;
 use sheen_ldlm::client::LockInfo;
 use sheen_ldlm::{LockFlags, Policy};
 use sheen_rpc::Call;
-use sheen_types::{Errno, Fid, LockMode, ResourceName};
+use sheen_types::{Errno, Fid, HashMap, LockMode, ResourceName};
 use sheen_wire::messages::LdlmEnqueue;
 
 use super::Meta;
 use crate::cache::Inode;
 use crate::call;
+use crate::kept::{Keeper, Kept, Record};
 use crate::locks::LockRequest;
 use crate::types::{FileLock, FileLockMode, LockOwner};
 
@@ -22,6 +24,46 @@ pub(crate) enum FlockWait {
     Wait,
     /// Not at all: `EAGAIN`.
     Try,
+}
+
+/// The file locks that programs hold, for the mount's next process.
+pub(super) struct KeptFileLocks {
+    keeper: Keeper,
+    kept: Mutex<HashMap<(Fid, LockOwner), Vec<Kept>>>,
+}
+
+impl KeptFileLocks {
+    pub(super) fn new(keeper: Keeper) -> Self {
+        Self { keeper, kept: Mutex::default() }
+    }
+
+    /// Whether any are kept.
+    fn keeps(&self) -> bool {
+        self.keeper.keeps()
+    }
+
+    /// Keeps what `owner` has of what is held on a file.
+    fn keep(&self, fid: Fid, owner: LockOwner, is_flock: bool, held: &[LockInfo]) {
+        let record = |lock: &LockInfo| {
+            let Policy::Flock { start, end, owner: theirs, pid } = lock.desc.policy else {
+                return None;
+            };
+            let mode = match lock.desc.granted {
+                Some(LockMode::Pr) => FileLockMode::Read,
+                Some(LockMode::Pw) => FileLockMode::Write,
+                _ => return None,
+            };
+            let lock = FileLock { start, end, mode, pid, is_flock };
+            let record = || Record::FileLock { fid, owner, lock };
+            (theirs == owner.0).then(|| self.keeper.keep(record)).flatten()
+        };
+        let mut kept = self.kept.lock();
+        let now: Vec<Kept> = held.iter().filter_map(record).collect();
+        match now.is_empty() {
+            true => drop(kept.remove(&(fid, owner))),
+            false => drop(kept.insert((fid, owner), now)),
+        }
+    }
 }
 
 fn ask(fid: Fid, owner: LockOwner, lock: &FileLock, flags: LockFlags) -> LockRequest {
@@ -52,7 +94,12 @@ impl Meta {
             FlockWait::Try if !unlock => LockFlags::BLOCK_NOWAIT,
             _ => LockFlags::NONE,
         };
-        mdt.locks.enqueue(ask(inode.fid, owner, &lock, flags)).await.map(|_held| ())
+        mdt.locks.enqueue(ask(inode.fid, owner, &lock, flags)).await?;
+        if self.kept_locks.keeps() {
+            let held = mdt.locks.engine().dump(ResourceName::of_flocks(inode.fid));
+            self.kept_locks.keep(inode.fid, owner, lock.is_flock, &held);
+        }
+        Ok(())
     }
 
     /// Whether the owner holds any lock on the file. No RPC.

@@ -54,6 +54,7 @@ pub(crate) use setattr::{SetattrRight, resolve};
 pub(crate) use statfs::{TargetStat, mdt_statfs, ost_statfs};
 
 use crate::cache::{CoveredMetadata, Inode};
+use crate::kept::Keeper;
 use crate::mdt::Mdc;
 
 /// Bytes of reply reserved for a layout by default: 170 stripes. A larger one arrives, too.
@@ -69,6 +70,7 @@ pub(crate) struct Meta {
     mdts: Vec<Arc<Mdc>>,
     caches_xattrs: AtomicBool,
     rooms: ReplyRooms,
+    kept_locks: flock::KeptFileLocks,
 }
 
 /// The room for variable parts of replies that requests announce.
@@ -79,12 +81,19 @@ struct ReplyRooms {
 
 impl Meta {
     /// Operations on these MDTs; the first is MDT0000.
-    pub(crate) fn new(world: World, cache: Arc<CoveredMetadata>, mdts: Vec<Arc<Mdc>>) -> Self {
+    pub(crate) fn new(
+        world: World,
+        cache: Arc<CoveredMetadata>,
+        mdts: Vec<Arc<Mdc>>,
+        keeper: Keeper,
+    ) -> Self {
         let rooms = ReplyRooms {
             layout: AtomicUsize::new(EA_ROOM),
             inline: AtomicUsize::new(inline::INLINE_ROOM),
         };
-        Self { world, cache, mdts, caches_xattrs: AtomicBool::new(true), rooms }
+        let caches_xattrs = AtomicBool::new(true);
+        let kept_locks = flock::KeptFileLocks::new(keeper);
+        Self { world, cache, mdts, caches_xattrs, rooms, kept_locks }
     }
 
     /// Whether extended attributes are kept under their locks.

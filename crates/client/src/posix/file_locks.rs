@@ -21,6 +21,13 @@ pub(super) const END_MAX: u64 = i64::MAX as u64;
 #[derive(Default)]
 pub(crate) struct FileLocksTaken(AtomicBool);
 
+impl FileLocksTaken {
+    /// One is taken now.
+    pub(super) fn note(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 impl FileSystem {
     /// Acquires, changes or releases a file lock. With `wait`, waits for other owners to release theirs;
     /// dropping the future withdraws the request. One RPC.
@@ -35,7 +42,7 @@ impl FileSystem {
         wait: bool,
     ) -> Result<(), Errno> {
         let file = self.0.handles.get(handle)?;
-        self.0.file_locks_taken.0.store(true, Ordering::Relaxed);
+        self.0.file_locks_taken.note();
         if file.unflushed && !file.lockers.lock().contains(&owner) {
             file.lockers.lock().push(owner);
         }

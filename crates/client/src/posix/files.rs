@@ -448,7 +448,7 @@ impl OpenFile {
 }
 
 impl Mounted {
-    fn opened(
+    pub(super) fn opened(
         &self,
         pin: Pin,
         who: &Credentials,

@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 use sheen_io::job;
-use sheen_types::{Errno, Fid, HashMap, JobId};
+use sheen_types::{Errno, Fid, HashMap, HashSet, JobId};
 
 use super::{Credentials, DirCookie, FileHandle, LockOwner, OpenFlags};
 use crate::cache::{Chunk, Pin, Position};
+use crate::kept::{Keeper, Kept, OpenRecord, Record};
 use crate::meta::OwnOrCachedOpen;
 
 /// Bit of a cookie that stands for a position among names of one hash.
@@ -45,6 +46,8 @@ pub(super) struct OpenFile {
     pub(super) lockers: Mutex<Vec<LockOwner>>,
     /// The position of reading in the directory.
     pub(super) stream: Mutex<DirStream>,
+    /// For the mount's next process.
+    kept: Option<Kept>,
 }
 
 /// A directory being read.
@@ -59,14 +62,42 @@ pub(super) struct DirStream {
 #[derive(Default)]
 pub(crate) struct Handles {
     open: RwLock<HashMap<FileHandle, Arc<OpenFile>>>,
+    /// Those of an earlier process of the mount that could not be opened again.
+    lost: RwLock<HashSet<FileHandle>>,
     last: AtomicU64,
+    keeper: Keeper,
 }
 
 impl Handles {
+    pub(crate) fn new(keeper: Keeper) -> Self {
+        Self { keeper, ..Self::default() }
+    }
+
     pub(super) fn insert(&self, file: OpenFile) -> FileHandle {
         let handle = FileHandle(self.last.fetch_add(1, Ordering::Relaxed) + 1);
-        self.open.write().insert(handle, Arc::new(file));
+        self.restore(handle, file);
         handle
+    }
+
+    /// Puts a file into the table under the handle that the kernel knows it by.
+    pub(super) fn restore(&self, handle: FileHandle, mut file: OpenFile) {
+        file.kept = self.keeper.keep(|| Record::Open(file.record(handle)));
+        self.open.write().insert(handle, Arc::new(file));
+    }
+
+    /// The file of this handle could not be opened again.
+    pub(super) fn lose(&self, handle: FileHandle) {
+        self.lost.write().insert(handle);
+    }
+
+    /// New handles lie behind this one.
+    pub(super) fn begin_behind(&self, handle: u64) {
+        self.last.fetch_max(handle, Ordering::Relaxed);
+    }
+
+    /// The error for a handle that is not in the table.
+    fn absent(&self, handle: FileHandle) -> Errno {
+        if self.lost.read().contains(&handle) { Errno::ESTALE } else { Errno::EBADF }
     }
 
     /// Whether the table's lock can be had within `limit`; waits in the thread.
@@ -75,11 +106,16 @@ impl Handles {
     }
 
     pub(super) fn get(&self, handle: FileHandle) -> Result<Arc<OpenFile>, Errno> {
-        self.open.read().get(&handle).cloned().ok_or(Errno::EBADF)
+        self.open.read().get(&handle).cloned().ok_or_else(|| self.absent(handle))
     }
 
     pub(super) fn remove(&self, handle: FileHandle) -> Result<Arc<OpenFile>, Errno> {
-        self.open.write().remove(&handle).ok_or(Errno::EBADF)
+        let file = self.open.write().remove(&handle);
+        file.ok_or_else(|| {
+            let absent = self.absent(handle);
+            self.lost.write().remove(&handle);
+            absent
+        })
     }
 
     /// Whether user `uid` has a file open for writing. Looks at all open files.
@@ -123,6 +159,20 @@ impl OpenFile {
             bypasses_page_cache: false,
             lockers: Mutex::default(),
             stream: Mutex::default(),
+            kept: None,
+        }
+    }
+
+    /// What the mount's next process needs of it.
+    fn record(&self, handle: FileHandle) -> OpenRecord {
+        OpenRecord {
+            handle: handle.0,
+            node: self.pin.node,
+            flags: self.flags.0,
+            owner: (self.who.uid, self.who.gid),
+            pid: self.who.pid,
+            unflushed: self.unflushed,
+            bypasses_page_cache: self.bypasses_page_cache,
         }
     }
 

@@ -14,6 +14,15 @@ impl Mounted {
         self.inodes.pin_node(node).ok_or(Errno::ESTALE)
     }
 
+    /// Asks for the attributes of an inode of which none were ever known here: an earlier process of the mount knew
+    /// them.
+    pub(super) async fn know(&self, who: &Credentials, inode: &Inode) -> Result<(), Errno> {
+        match inode.file_type() {
+            Some(_) => Ok(()),
+            None => self.refresh(who, inode).await,
+        }
+    }
+
     /// The entry of a name that was found in a directory, `parent_and_name`. Counts as a lookup. No RPC
     /// unless the file is open.
     pub(super) async fn entry(
@@ -22,6 +31,7 @@ impl Mounted {
         parent_and_name: (&Inode, &Name),
         inode: &Arc<Inode>,
     ) -> Result<Entry, Errno> {
+        self.know(who, inode).await?;
         let stat = match needs_true_size(inode) {
             true => match self.stat(who, inode).await {
                 // Its data is lost. The name can still be used and removed; a program that asks for attributes is
@@ -41,11 +51,12 @@ impl Mounted {
         who: &Credentials,
         inode: &Arc<Inode>,
     ) -> Result<Entry, Errno> {
+        self.know(who, inode).await?;
         let Stat { attributes, keep } = match needs_true_size(inode) {
             true => self.stat(who, inode).await?,
             false => self.stat_without_rpc(inode)?,
         };
-        inode.state().lookups += 1;
+        inode.count_lookups(&mut inode.state(), 1);
         let (node, generation) = (inode.node, generation(inode.fid));
         Ok(Entry { node, generation, attributes, keep: MayKeep { entry: false, attributes: keep } })
     }
@@ -80,7 +91,7 @@ impl Mounted {
         let Stat { attributes, keep } = stat;
         let covered = {
             let mut state = inode.state();
-            state.lookups += 1;
+            inode.count_lookups(&mut state, 1);
             state.keep_name(parent.node, name)
         };
         let entry = covered && self.may_keep_name(parent, name);
@@ -130,6 +141,7 @@ impl Mounted {
     /// Attributes as they are now, those of the MDT being known: at most a glimpse at each object's
     /// OST, and a layout.
     pub(super) async fn stat(&self, who: &Credentials, inode: &Inode) -> Result<Stat, Errno> {
+        self.know(who, inode).await?;
         if inode.file_type() != Some(FileType::Regular) || inode.state().size_covered() {
             return self.stat_without_rpc(inode);
         }

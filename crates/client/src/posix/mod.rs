@@ -43,6 +43,9 @@ mod page_handoff;
 mod page_limit;
 mod page_writes;
 mod permission;
+mod restore;
+#[cfg(test)]
+mod restore_tests;
 #[cfg(test)]
 mod rights_tests;
 mod settings;
@@ -81,6 +84,8 @@ pub(crate) use file_locks::FileLocksTaken;
 pub(crate) use handles::Handles;
 pub(crate) use migrate::Migrations;
 pub(crate) use page_handoff::PageHandoff;
+pub(crate) use restore::Former;
+pub use restore::Restored;
 pub use settings::{Ahead, HeatSettings, OpenCacheSettings, Settings};
 pub(crate) use stale_retry::StaleRetry;
 pub use statistics::{Operation, Statistics, Tracked};
@@ -111,6 +116,7 @@ pub(crate) struct Mounted {
     pub(crate) page_handoff: PageHandoff,
     pub(crate) file_locks_taken: FileLocksTaken,
     pub(crate) closing: PendingCloses,
+    pub(crate) former: Former,
 }
 
 impl FileSystem {

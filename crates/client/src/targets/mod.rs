@@ -6,15 +6,20 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use sheen_io::World;
 use sheen_llog::{ClusterMap, MapTarget};
-use sheen_rpc::{BoxFuture, Channel, Import, ImportEvents, ImportState, LockReplay};
+use sheen_rpc::{
+    BodyExtras, BoxFuture, Call, CallKind, Channel, FormerExport, Import, ImportEvents,
+    ImportState, LockReplay, RpcError,
+};
 use sheen_types::futures;
-use sheen_types::{Nid, Uuid};
+use sheen_types::{Errno, Nid, Uuid};
 use sheen_wire::connect::{ConnectFlags2, ObdConnectData};
+use sheen_wire::messages::{MdsDisconnect, MgsDisconnect, OstDisconnect, Request};
 
 use crate::data::DataPath;
+use crate::kept::{Keeper, Kept, Record};
 use crate::locks::{CallbackRouter, ClientNamespace};
 
 /// How often unused locks are looked at for their age.
@@ -82,9 +87,17 @@ pub(crate) struct Events {
     pub(crate) locks: OnceLock<Weak<ClientNamespace>>,
     /// Its number, and the data path, which must know its grant.
     pub(crate) data: OnceLock<(ServerKind, u32, Weak<dyn DataPath>)>,
+    keeper: Keeper,
+    /// The export, for the mount's next process.
+    kept: Mutex<Option<Kept>>,
 }
 
 impl Events {
+    /// An observer that keeps it by which exports the targets know the client.
+    pub(crate) fn keeping(keeper: Keeper) -> Self {
+        Self { keeper, ..Self::default() }
+    }
+
     /// The target is connected, perhaps anew, on these terms.
     pub(crate) fn connected(&self, terms: &ObdConnectData) {
         if let Some(locks) = self.locks.get().and_then(Weak::upgrade) {
@@ -105,9 +118,19 @@ impl ImportEvents for Events {
         match state {
             ImportState::Full => self.connected(data),
             // The grant ended with the connection.
-            ImportState::Idle => self.connected(&ObdConnectData { grant: 0, ..data.clone() }),
+            ImportState::Idle => {
+                *self.kept.lock() = None;
+                self.connected(&ObdConnectData { grant: 0, ..data.clone() });
+            }
             _ => {}
         }
+    }
+
+    fn exported(&self, target: &Uuid, export: FormerExport) {
+        let mut kept = self.kept.lock();
+        // The one before it first: it may be the same.
+        *kept = None;
+        *kept = self.keeper.keep(|| Record::Export { target: target.clone(), export });
     }
 
     fn is_unused(&self) -> bool {
@@ -234,7 +257,7 @@ impl Targets {
 
     /// Connects an OST in the background: calls to it wait until it is there.
     pub(crate) fn add_ost(&self, target: &MapTarget, data: &Arc<dyn DataPath>) -> Arc<dyn Import> {
-        let events = Arc::new(Events::default());
+        let events = Arc::new(Events::keeping(data.keeper()));
         let import = self.import(target, ServerKind::Ost, &events);
         let name = name_of(target);
         let channel = Arc::clone(&import) as Arc<dyn Channel>;
@@ -274,6 +297,35 @@ impl Targets {
                 None => self.connect_later(self.add_ost(target, data)),
             }
         }
+    }
+
+    /// Has a target forget what an earlier process of this mount was to it, with all that it held there. One RPC;
+    /// waits until the target is connected.
+    pub(crate) async fn leave_former(&self, target: &Uuid, export: FormerExport) {
+        let Some((import, request)) = self.disconnect_request(target) else { return };
+        let body = BodyExtras { former: Some(export), ..BodyExtras::default() };
+        let call = Call { kind: CallKind::NoResend, body, ..Call::new(request) };
+        match import.call(call).await {
+            // Not known: it was evicted.
+            Ok(_) | Err(RpcError::Errno(Errno::ENOTCONN)) => {}
+            Err(error) => tracing::warn!(%target, %error,
+                "the earlier process of this mount could not be disconnected: what it has locked is free when the \
+                 target evicts it"),
+        }
+    }
+
+    /// The import of a target, and the disconnect that its kind takes.
+    fn disconnect_request(&self, target: &Uuid) -> Option<(Arc<dyn Import>, Request)> {
+        let is_it = |it: &&Arc<Connected>| it.import.target_uuid() == *target;
+        if let Some(mgs) = self.mgs.get().filter(is_it) {
+            return Some((Arc::clone(&mgs.import), MgsDisconnect::default().into()));
+        }
+        if let Some(mdt) = self.mdts.read().values().find(is_it) {
+            return Some((Arc::clone(&mdt.import), MdsDisconnect::default().into()));
+        }
+        let osts = self.osts.read();
+        let ost = osts.values().find(is_it)?;
+        Some((Arc::clone(&ost.import), OstDisconnect::default().into()))
     }
 
     pub(crate) fn connect_later(&self, import: Arc<dyn Import>) {

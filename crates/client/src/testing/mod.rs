@@ -18,6 +18,7 @@ pub(crate) use mdt::{FakeMdt, absent, blocking, body, found, lock_reply, opened}
 pub(crate) use world::TestWorld;
 
 use crate::cache::{CoveredMetadata, InodeTable, KernelCache, NameHasher};
+use crate::kept::Keeper;
 use crate::locks::{CallbackRouter, ClientNamespace};
 use crate::mdt::{FidSource, Mdc};
 use crate::meta::Meta;
@@ -105,9 +106,14 @@ pub(crate) fn lock_config() -> Config {
 
 impl Fixture {
     pub(crate) fn new() -> Self {
+        Self::keeping(Keeper::default())
+    }
+
+    /// The same; what the mount's next process needs is kept.
+    pub(crate) fn keeping(keeper: Keeper) -> Self {
         let world = TestWorld::new(7);
         let mdt = FakeMdt::new();
-        let inodes = InodeTable::new(Fid::ROOT);
+        let inodes = InodeTable::keeping(Fid::ROOT, keeper.clone());
         let kernel_cache = Arc::new(KernelCache::default());
         let cache = Arc::new(CoveredMetadata {
             inodes: Arc::clone(&inodes),
@@ -124,7 +130,7 @@ impl Fixture {
         );
         let inode_data = Arc::new(FakeInodeData::default());
         let target = Arc::new(Mdc {
-            fids: FidSource::new(Arc::clone(&channel), 0),
+            fids: FidSource::new(Arc::clone(&channel), 0, keeper.clone()),
             channel,
             locks: Arc::clone(&locks),
             data: Arc::clone(&inode_data) as Arc<dyn crate::data::InodeData>,
@@ -138,12 +144,12 @@ impl Fixture {
             lock_config(),
         );
         let files = FileSystem::new(Mounted {
-            meta: Meta::new(world.world(), cache, vec![target]),
+            meta: Meta::new(world.world(), cache, vec![target], keeper.clone()),
             data: Arc::clone(&data) as Arc<dyn crate::data::DataPath>,
             targets: Arc::new(targets),
             inodes,
             kernel_cache,
-            handles: Handles::default(),
+            handles: Handles::new(keeper),
             stale_retry: StaleRetry::default(),
             migrations: crate::posix::Migrations::default(),
             statistics: Default::default(),
@@ -153,6 +159,7 @@ impl Fixture {
             page_handoff: crate::posix::PageHandoff::default(),
             file_locks_taken: crate::posix::FileLocksTaken::default(),
             closing: crate::posix::PendingCloses::default(),
+            former: crate::posix::Former::default(),
         });
         let watcher = Arc::new(Watcher::default());
         files.watch(Arc::clone(&watcher) as Arc<dyn KernelObserver>, Audience::AnyUser);

@@ -10,11 +10,10 @@ use std::time::SystemTime;
 
 use bytes::Bytes;
 use fuser::{
-    AccessFlags, BsdFileFlags, FileHandle as Handle, Filesystem, INodeNo, InitFlags, IoctlFlags,
-    KernelConfig, LockOwner as Owner, OpenFlags as KernelFlags, RenameFlags, ReplyAttr,
-    ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl,
-    ReplyLock, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow,
-    WriteFlags,
+    AccessFlags, BsdFileFlags, FileHandle as Handle, Filesystem, INodeNo, IoctlFlags, KernelConfig,
+    LockOwner as Owner, OpenFlags as KernelFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
+    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLock, ReplyLseek,
+    ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use sheen_client::posix::{
     DirCookie, Fallocate, FileLockMode, FileSystem, FileType, Lookup, May, NewNode, NodeId,
@@ -23,14 +22,14 @@ use sheen_client::posix::{
 use sheen_types::{Errno, Name};
 
 use crate::control::{self, Control};
-use crate::mount::FileLocks;
+use crate::memory::Agreement;
 use crate::signals::EndedBy;
 use crate::special::{self, node};
 use crate::{alive, answer, convert, exported, questions};
 
 use super::{
-    Adapter, BACKGROUND_REQUESTS, CAPABILITIES, Call, NAMES_AT_ONCE, REQUEST_BYTES,
-    bypasses_page_cache, handle, owner,
+    Adapter, BACKGROUND_REQUESTS, Call, NAMES_AT_ONCE, REQUEST_BYTES, bypasses_page_cache, handle,
+    owner, resent::Resent,
 };
 
 impl Filesystem for Adapter {
@@ -40,13 +39,11 @@ impl Filesystem for Adapter {
         let (Ok(_) | Err(_)) = config.set_max_readahead(REQUEST_BYTES);
         let (Ok(_) | Err(_)) = config.set_max_background(BACKGROUND_REQUESTS);
         let offered = config.capabilities();
-        let locks = [InitFlags::FUSE_POSIX_LOCKS, InitFlags::FUSE_FLOCK_LOCKS];
-        let locks = if self.locks == FileLocks::Local { &[][..] } else { &locks };
-        let lists = if self.special.is_judged() { &[InitFlags::FUSE_POSIX_ACL][..] } else { &[] };
-        for capability in CAPABILITIES.iter().chain(locks).chain(lists) {
-            if offered.contains(*capability) {
-                let (Ok(()) | Err(_)) = config.add_capabilities(*capability);
-            }
+        let wanted = self.wanted(offered);
+        let (Ok(()) | Err(_)) = config.add_capabilities(wanted);
+        if let Some(memory) = &self.memory {
+            let (offered, taken) = (offered.bits(), wanted.bits());
+            memory.set_agreement(Agreement { offered, protocol: config.kernel_abi().1, taken });
         }
         Ok(())
     }
@@ -213,8 +210,12 @@ impl Filesystem for Adapter {
         let (files, who, name) = (self.files.clone(), self.who(request, 0), convert::name(name));
         let guard = self.occupy(&[parent]);
         let mut waiting = self.waits.call(request.pid(), EndedBy::Killed);
+        let resent = Resent::of(request);
         self.counted(Call("unlink", request, parent), Operation::Unlink, async move {
-            let mut call = pin!(async { files.unlink(&who, node(parent), &name?).await });
+            let mut call = pin!(async {
+                let removed = files.unlink(&who, node(parent), &name?).await;
+                resent.removed(removed, Errno::ENOENT)
+            });
             let done = waiting.wait(call.as_mut()).await;
             drop(guard);
             answer::empty(reply, done);
@@ -226,8 +227,12 @@ impl Filesystem for Adapter {
         let (files, who, name) = (self.files.clone(), self.who(request, 0), convert::name(name));
         let guard = self.occupy_child(parent, &name);
         let mut waiting = self.waits.call(request.pid(), EndedBy::Killed);
+        let resent = Resent::of(request);
         self.counted(Call("rmdir", request, parent), Operation::Rmdir, async move {
-            let mut call = pin!(async { files.rmdir(&who, node(parent), &name?).await });
+            let mut call = pin!(async {
+                let removed = files.rmdir(&who, node(parent), &name?).await;
+                resent.removed(removed, Errno::ENOENT)
+            });
             let done = waiting.wait(call.as_mut()).await;
             drop(guard);
             answer::empty(reply, done);
@@ -268,10 +273,13 @@ impl Filesystem for Adapter {
         let known = |child: Option<NodeId>| child.map_or(parent, |child| INodeNo(child.0));
         let guard = self.occupy(&[parent, new_parent, known(moved), known(replaced)]);
         let mut waiting = self.waits.call(request.pid(), EndedBy::Killed);
+        let resent = Resent::of(request);
         self.counted(Call("rename", request, parent), Operation::Rename, async move {
             let mut call = pin!(async {
                 let (old, new) = names?;
-                files.rename(&who, (node(parent), &old), (node(new_parent), &new), mode).await
+                let (old, new) = ((node(parent), &old), (node(new_parent), &new));
+                let renamed = files.rename(&who, old, new, mode).await;
+                resent.renamed((&files, &who), old, new, renamed).await
             });
             let done = waiting.wait(call.as_mut()).await;
             drop(guard);
@@ -292,10 +300,13 @@ impl Filesystem for Adapter {
         self.pending_sizes.note_reply(request.pid(), number.0);
         let (guard, special) = (self.occupy(&[parent]), self.special);
         let mut waiting = self.waits.call(request.pid(), EndedBy::Killed);
+        let resent = Resent::of(request);
         self.counted(Call("link", request, number), Operation::Link, async move {
             let (number, parent) = (node(number), node(parent));
             let mut call = pin!(async {
-                let linked = files.link(&who, number, parent, &name?).await?;
+                let name = name?;
+                let linked = files.link(&who, number, parent, &name).await;
+                let linked = resent.linked((&files, &who), number, (parent, &name), linked).await?;
                 Ok(special.entry(&files, &who, linked).await)
             });
             let done = waiting.wait(call.as_mut()).await;
@@ -350,10 +361,15 @@ impl Filesystem for Adapter {
             self.pending_sizes.note_reply(request.pid(), known.0);
         }
         let (guard, tracked) = (self.occupy(&[parent]), self.is_tracked(request));
+        let resent = Resent::of(request);
         let mut waiting = self.waits.call(request.pid(), EndedBy::Killed);
         self.counted(Call("create", request, parent), Operation::Create, async move {
             let (parent, mode) = (node(parent), mode & 0o7777);
-            let mut call = pin!(async { files.create(&who, parent, &name?, mode, flags).await });
+            let mut call = pin!(async {
+                let name = name?;
+                let made = files.create(&who, parent, &name, mode, flags).await;
+                resent.created((&files, &who), (parent, &name), flags, made).await
+            });
             let made = waiting.wait(call.as_mut()).await;
             drop(guard);
             if let (true, Ok((_, opened))) = (tracked, &made) {
@@ -430,6 +446,7 @@ impl Filesystem for Adapter {
         let is_of_pages = how.contains(WriteFlags::FUSE_WRITE_CACHE);
         let (backs, order) = self.order(number, offset, data.len() as u64);
         let mut waiting = self.waits.call(thread, EndedBy::Killed);
+        let resent = Resent::of(request);
         self.counted(Call("write", request, number), Operation::Write, async move {
             let answer = |written: Result<u32, Errno>| match written {
                 Ok(written) => {
@@ -448,10 +465,13 @@ impl Filesystem for Adapter {
                 let call = pin!(
                     backs.after_earlier(order, files.write_back(handle(opened), offset, data))
                 );
-                return backs.write(order, length, call, answer).await;
+                let keep = || files.keep_unflushed(node(number));
+                return backs.write(order, length, (call, keep), answer).await;
             }
-            let mut call =
-                pin!(backs.after_earlier(order, files.write(handle(opened), offset, data)));
+            let mut call = pin!(backs.after_earlier(order, async {
+                resent.may_write(&files, handle(opened), offset).await?;
+                files.write(handle(opened), offset, data).await
+            }));
             let written = waiting.wait(call.as_mut()).await;
             if pending_sizes.any() && bypasses_page_cache(&files, opened, flags) {
                 pending_sizes.wait_until_applied(number.0).await;
@@ -634,8 +654,13 @@ impl Filesystem for Adapter {
         let is_long = FileSystem::is_long_order(&name);
         let ended_by = if is_long { EndedBy::Any } else { EndedBy::Killed };
         let mut waiting = self.waits.call(request.pid(), ended_by);
+        let resent = Resent::of(request);
         self.counted(Call("setxattr", request, number), Operation::Setxattr, async move {
-            let mut call = pin!(files.setxattr(&who, node(number), &name, value, mode));
+            let mut call = pin!(async {
+                let set = files.setxattr(&who, node(number), &name, value.clone(), mode).await;
+                let (of, what) = ((node(number), mode), (&name[..], &value[..]));
+                resent.attribute_set((&files, &who), of, what, set).await
+            });
             let done = waiting.wait(call.as_mut()).await;
             drop(guard);
             answer::empty(reply, done);
@@ -701,8 +726,12 @@ impl Filesystem for Adapter {
         let name = name.as_bytes().to_vec();
         let guard = self.occupy(&[number]);
         let mut waiting = self.waits.call(request.pid(), EndedBy::Killed);
+        let resent = Resent::of(request);
         self.counted(Call("removexattr", request, number), Operation::Removexattr, async move {
-            let mut call = pin!(files.removexattr(&who, node(number), &name));
+            let mut call = pin!(async {
+                let removed = files.removexattr(&who, node(number), &name).await;
+                resent.removed(removed, Errno::ENODATA)
+            });
             let done = waiting.wait(call.as_mut()).await;
             drop(guard);
             answer::empty(reply, done);

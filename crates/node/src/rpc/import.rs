@@ -12,8 +12,8 @@ use parking_lot::Mutex;
 use sheen_io::Oneshot;
 use sheen_rpc::import::{Action, Config, Engine, Event, ImportKind, Outgoing, OutgoingBulk};
 use sheen_rpc::{
-    Answer, BoxFuture, Call, Channel, Counters, Import, ImportEvents, ImportState, RequestHook,
-    RpcError, StateChange, Then,
+    Answer, BoxFuture, Call, Channel, Counters, FormerExport, Import, ImportEvents, ImportState,
+    RequestHook, RpcError, StateChange, Then,
 };
 use sheen_types::{HashMap, Instant, MatchBits, Nid, Transno, Uuid, Xid};
 use sheen_wire::connect::ObdConnectData;
@@ -191,10 +191,11 @@ impl NodeImport {
     }
 
     fn state_changed(&self, state: ImportState) {
-        let (data, target, peer) = {
+        let (data, target, peer, export) = {
             let inner = self.inner.lock();
             let engine = &inner.engine;
-            (engine.connect_data().clone(), engine.target().clone(), engine.peer())
+            let export = FormerExport { handle: engine.export(), connection: engine.connection() };
+            (engine.connect_data().clone(), engine.target().clone(), engine.peer(), export)
         };
         match state {
             // It keeps no clients over a restart, and nothing is lost: what it has said is read anew.
@@ -210,6 +211,7 @@ impl NodeImport {
             ImportState::Full => {
                 self.has_connection.store(true, Ordering::Relaxed);
                 tracing::info!(%target, %peer, "connected");
+                self.events.exported(&target, export);
             }
             // Of a target that does not answer, one line, not one for each try.
             ImportState::Disconn if self.has_connection.swap(false, Ordering::Relaxed) => {

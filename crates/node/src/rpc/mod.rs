@@ -143,11 +143,13 @@ impl RpcNode {
     /// Starts: takes replies and bulk from `lnet`, and waits for nothing.
     pub fn start(world: World, lnet: Arc<LNet>) -> Arc<Self> {
         let now = world.clock.now();
-        let seconds = u64::try_from(world.clock.wall().seconds).unwrap_or(0);
+        let wall = world.clock.wall();
+        let seconds = u64::try_from(wall.seconds).unwrap_or(0);
+        let since_1970 = Duration::new(seconds, wall.nanoseconds);
         let timing = Arc::<Timing>::default();
         let budget = Arc::<Budget>::default();
         let node = Arc::new(Self {
-            xids: Arc::new(Xids::new(limits::first_xid(seconds))),
+            xids: Arc::new(Xids::new(limits::first_xid(since_1970))),
             routes: Routes::default(),
             imports: Mutex::default(),
             targets: RwLock::default(),

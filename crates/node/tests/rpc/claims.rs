@@ -64,8 +64,9 @@ async fn until(world: &World, is_so: impl Fn() -> bool) -> bool {
 
 /// Says to each request that `client` can have sent so far that it failed.
 fn forge(liar: &RpcNode, client: Nid, begun: Instant, world: &World) {
-    let wall = world.clock.wall().seconds as u64 - world.clock.now().since(begun).as_secs();
-    let first = first_xid(wall).0;
+    let wall = world.clock.wall();
+    let wall = Duration::new(wall.seconds as u64, wall.nanoseconds);
+    let first = first_xid(wall - world.clock.now().since(begun)).0;
     let body = PtlrpcBody {
         kind: MsgType::ERR,
         version: MESSAGE_VERSION,

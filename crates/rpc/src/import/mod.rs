@@ -210,6 +210,12 @@ impl Engine {
         &self.negotiated.data
     }
 
+    /// The export, as the target knows it.
+    #[must_use]
+    pub fn export(&self) -> ObdHandle {
+        self.negotiated.export
+    }
+
     /// The number of the connection.
     #[must_use]
     pub fn connection(&self) -> u32 {

@@ -117,7 +117,7 @@ impl Engine {
     fn body(&self, xid: Xid, flight: &Flight, opcode: Opcode) -> PtlrpcBody {
         let extras = &flight.call.body;
         let mut body = PtlrpcBody {
-            handle: self.negotiated.export,
+            handle: extras.former.map_or(self.negotiated.export, |former| former.handle),
             kind: MsgType::REQUEST,
             version: portals::version(opcode),
             opcode,
@@ -125,7 +125,7 @@ impl Engine {
             tag: flight.tag,
             projid: extras.projid,
             flags: extras.flags,
-            conn_cnt: self.connects.connection,
+            conn_cnt: extras.former.map_or(self.connects.connection, |it| it.connection),
             timeout: flight.timeout,
             pre_versions: extras.pre_versions,
             uid: extras.uid,

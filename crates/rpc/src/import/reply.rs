@@ -60,7 +60,9 @@ impl Engine {
                 self.land(xid, actions);
                 self.parked(now, actions);
             }
-            _ if self.is_refusal_of_connection(&body) => self.unknown_to_target(now, actions),
+            _ if self.is_refusal_of_connection(&body) && !self.is_of_former_export(xid) => {
+                self.unknown_to_target(now, actions);
+            }
             _ if self.is_busy(xid, &body) => self.delay(now, xid, actions),
             _ => match Reply::decode(self.flights.by_xid[&xid].call.request.kind(), &wire) {
                 Ok(reply) => self.replied(now, xid, body, reply, actions),
@@ -115,6 +117,11 @@ impl Engine {
     fn is_refusal_of_connection(&self, body: &PtlrpcBody) -> bool {
         let recoverable = [Errno::ENOTCONN.status(), Errno::ENODEV.status()];
         body.kind == MsgType::ERR && recoverable.contains(&body.status) && !self.is_reverse()
+    }
+
+    /// Whether the request was about an earlier process's export: that this is not known says nothing of ours.
+    fn is_of_former_export(&self, xid: Xid) -> bool {
+        self.flights.by_xid[&xid].call.body.former.is_some()
     }
 
     /// Whether the target cannot do it now: it is tried again until it can, or has evicted us. `EAGAIN`

@@ -19,7 +19,7 @@ use sheen_types::{Errno, Nid, TargetKind};
 
 use super::daemon::Daemon;
 use super::liveness::{self, Health};
-use super::{io_fault, private, rediscovery};
+use super::{io_fault, keeper, private, rediscovery};
 use sheen_tools::mkfs::TargetConfig;
 use sheen_tools::output::Fault;
 
@@ -120,7 +120,9 @@ impl Cluster {
         if (self.mount().pid().is_none() || self.get("mount").is_none())
             && let Some((pid, words)) = rediscovery::process("mount", &self.directory)
         {
-            self.mount().adopt(pid).map_err(|error| io_fault(&self.run(), &error))?;
+            self.mount()
+                .adopt(keeper::keeper_of(pid))
+                .map_err(|error| io_fault(&self.run(), &error))?;
             let options = rediscovery::value_of(&words, "-o").map(str::to_owned);
             self.values.extend(options.map(|options| (MOUNT_OPTIONS.to_owned(), options)));
             let point = words.into_iter().rev().find(|word| !word.is_empty());
@@ -303,7 +305,8 @@ pub(super) fn is_ost(path: &Path) -> bool {
 pub(crate) fn processes_of(directory: &Path) -> Vec<sheen_control::Client> {
     let Ok(cluster) = Cluster::open(directory) else { return Vec::new() };
     let socket = |(name, daemon): (&str, Daemon)| {
-        let path = super::sockets().join(format!("{name}-{}.sock", daemon.pid()?));
+        let pid = keeper::served_by(daemon.pid()?);
+        let path = super::sockets().join(format!("{name}-{pid}.sock"));
         sheen_control::Client::connect(&path).ok()
     };
     [("server", cluster.server()), ("mount", cluster.mount())]

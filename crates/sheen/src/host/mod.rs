@@ -2,7 +2,8 @@
 //!
 //! `server` hosts targets, `mount` a client with its FUSE mount; each runs in the foreground and writes
 //! `ready` to its standard output when it is. `up`, `down` and `status` run both in the
-//! background and keep what they need to know in the file system's directory.
+//! background and keep what they need to know in the file system's directory. A mount's process has a keeper
+//! beside it, which starts another one when it ends.
 
 mod addresses;
 mod cluster;
@@ -10,6 +11,7 @@ mod daemon;
 mod down;
 mod echo;
 mod fsck;
+mod keeper;
 mod liveness;
 mod log;
 mod missing;
@@ -17,6 +19,7 @@ mod mount;
 mod mount_helper;
 mod mount_options;
 mod mount_parameters;
+mod mount_service;
 mod mount_source;
 mod native;
 mod notify;
@@ -35,6 +38,7 @@ mod target;
 mod undo;
 mod unmount_helper;
 mod up;
+mod upgrade;
 
 pub(crate) use cluster::processes_of;
 pub(crate) use down::{Down, down};
@@ -48,6 +52,7 @@ pub(crate) use server::{Server, run as server};
 pub(crate) use status::{Status, status};
 pub(crate) use unmount_helper::{Unmount, run as unmount};
 pub(crate) use up::{Up, up};
+pub(crate) use upgrade::{Upgrade, upgrade};
 
 use std::path::{Path, PathBuf};
 

@@ -1,5 +1,6 @@
 //! `sheen mount`: a client and its FUSE mount, and the end of one.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,19 +11,24 @@ use rustix::fs::OFlags;
 use sheen_assembly::{NodeConnector, ReportingConnector};
 use sheen_client::config::{self, ImportPlan, MountOptions, ServerKind};
 use sheen_client::data::Osts;
+use sheen_client::kept::Keeper;
 use sheen_client::locks::CallbackRouter;
 use sheen_client::posix::FileSystem;
 use sheen_control::VERSION;
-use sheen_fuse::{FuseMountOptions, Jobs, Questions, UnmountError};
+use sheen_fuse::{FuseMountOptions, Jobs, KeptMemory, Questions, UnmountError};
 use sheen_io::World;
 use sheen_io_os::Host;
 use sheen_node::rpc::RpcNode;
 use sheen_parameters::{self as parameters, Follower, MountState, ShownOptions};
-use sheen_types::Errno;
+use sheen_types::{Errno, Nid};
 
 use super::daemon::{self, Daemon};
+use super::keeper::{self, Former, FromKeeper};
 use super::mount_options::{self, Settings};
-use super::mount_source::MountSource;
+use super::mount_service::{Ended, attach, leave_to, memory, until_ended};
+use super::mount_source::{MountSource, OwnNode};
+use super::server::EndSignals;
+use super::upgrade::HandOver;
 use super::{
     io_fault, liveness, mount_helper, mount_parameters, notify, origin, private, remount, server,
 };
@@ -83,6 +89,15 @@ impl Mount {
         all.join(",")
     }
 
+    /// The arguments of a process that serves it at `target`.
+    fn in_foreground(&self, target: &Path) -> Vec<String> {
+        let mut arguments = ["mount", "--foreground", "-o"].map(str::to_owned).to_vec();
+        arguments.push(self.options());
+        arguments.extend(self.sloppy.then(|| "-s".to_owned()));
+        arguments.extend([self.source.clone(), target.to_string_lossy().into_owned()]);
+        arguments
+    }
+
     /// What the options say.
     ///
     /// # Errors
@@ -122,17 +137,28 @@ fn perform(options: &Mount, settings: &Settings) -> Result<(), Fault> {
     if options.fake {
         return check(options, settings).map(|_| ());
     }
-    let retries = if daemon::is_supervised() { 0 } else { settings.retries };
-    mount_helper::attempts(retries, options.verbose, || once(options, settings))
+    if options.foreground {
+        return in_foreground(options, settings);
+    }
+    mount_helper::attempts(settings.retries, options.verbose, || start(options))
 }
 
-fn once(options: &Mount, settings: &Settings) -> Result<(), Fault> {
-    if !options.foreground {
-        return start(options);
-    }
+/// Serves the mount, or keeps it where the kernel lets a next process go on with it.
+fn in_foreground(options: &Mount, settings: &Settings) -> Result<(), Fault> {
+    let from_keeper = match FromKeeper::take() {
+        Ok(None) if keeper::is_possible() => return keep(options),
+        taken => taken,
+    };
     super::log::start();
     super::raise_file_limit();
-    let served = serve(options, settings);
+    let served = from_keeper.and_then(|mut from_keeper| {
+        let mut former = from_keeper.as_mut().and_then(|keeper| keeper.former.take());
+        let retries =
+            if daemon::is_supervised() || former.is_some() { 0 } else { settings.retries };
+        mount_helper::attempts(retries, options.verbose, || {
+            serve(options, settings, (&from_keeper, former.take()))
+        })
+    });
     match &served {
         Err(fault) => daemon::say_failed(&fault.text),
         Ok(()) => forget_own_folder(),
@@ -140,15 +166,22 @@ fn once(options: &Mount, settings: &Settings) -> Result<(), Fault> {
     served
 }
 
+/// Keeps the mount that a process of its own serves, and leaves with that one's exit code.
+fn keep(options: &Mount) -> Result<(), Fault> {
+    let target = absolute(&options.target)?;
+    let arguments = options.in_foreground(&target).into_iter().map(OsString::from);
+    match keeper::run(arguments.collect())? {
+        0 => Ok(()),
+        code => std::process::exit(code.into()),
+    }
+}
+
 /// Mounts in the background.
 fn start(options: &Mount) -> Result<(), Fault> {
     let target = absolute(&options.target)?;
     let folder = super::sockets();
     private::directory(&folder)?;
-    let mut arguments = ["mount", "--foreground", "-o"].map(str::to_owned).to_vec();
-    arguments.push(options.options());
-    arguments.extend(options.sloppy.then(|| "-s".to_owned()));
-    arguments.extend([options.source.clone(), target.to_string_lossy().into_owned()]);
+    let arguments = options.in_foreground(&target);
     sweep(&folder);
     let daemon = Daemon::unnamed(&folder);
     daemon.start(&arguments).inspect_err(|fault| {
@@ -160,10 +193,15 @@ fn start(options: &Mount) -> Result<(), Fault> {
     })
 }
 
-/// What is mounted where, if it can be.
-fn check(options: &Mount, settings: &Settings) -> Result<(MountSource, PathBuf), Fault> {
+fn source(options: &Mount, settings: &Settings) -> Result<MountSource, Fault> {
     let mut source = MountSource::resolve(&options.source, settings.port, settings.nid)?;
     source.keep_only(settings.network)?;
+    Ok(source)
+}
+
+/// What is mounted where, if it can be.
+fn check(options: &Mount, settings: &Settings) -> Result<(MountSource, PathBuf), Fault> {
+    let source = source(options, settings)?;
     let target = absolute(&options.target)?;
     liveness::detach_ended(&target)?;
     if !settings.force {
@@ -214,35 +252,41 @@ fn sweep(folder: &Path) {
     }
 }
 
-fn serve(options: &Mount, settings: &Settings) -> Result<(), Fault> {
-    let (source, target) = check(options, settings)?;
+fn serve(
+    options: &Mount,
+    settings: &Settings,
+    (from_keeper, former): (&Option<FromKeeper>, Option<Former>),
+) -> Result<(), Fault> {
+    let (source, target) = match &former {
+        // The mount answers nothing yet.
+        Some(_) => (source(options, settings)?, options.target.clone()),
+        None => check(options, settings)?,
+    };
     let host = Host::start(None)
         .map_err(|error| Fault::new(Errno::EAGAIN, format!("no threads: {error}")))?;
     host.block_on(async {
-        let own = source.start_node(&host.world(), settings.nid).await?;
+        // One that is to go on is not ended before it does: the mount would stay, dead.
+        let signals = former.is_some().then(EndSignals::new).transpose()?;
+        let own = start_node(&source, &host.world(), (settings.nid, former.as_ref())).await?;
         let (world, node) = (own.world.clone(), Arc::clone(&own.rpc));
         let source_name = &source.name;
         if settings.verbose {
             tracing::info!(version = VERSION, nid = %node.lnet().nid(), source = source_name,
                 at = %target.display(), "mount starts");
         }
+        let memory = memory(from_keeper, former.as_ref(), node.lnet().nid())?;
         let follower = Arc::new(Follower::default());
+        let place = (&source, target.as_path());
         let (files, osts) = tokio::select! {
-            connected = connect(&world, &node, &source, &target, &follower) => connected?,
+            connected = connect(&world, &node, place, &memory, &follower) => connected?,
             refused = source.refused(&world, node.lnet()) => return Err(refused),
         };
         files.set_access_times(settings.access_times());
         files.settings().set_user_xattrs(settings.user_xattrs);
         let (jobs, questions) = (Arc::<Jobs>::default(), Questions::default());
-        let fuse = fuse_options(&source, settings, (&jobs, &questions));
-        let runtime = tokio::runtime::Handle::current();
-        let mounted = match sheen_fuse::mount(files.clone(), &target, &fuse, runtime) {
-            Ok(mounted) => mounted,
-            Err(error) => {
-                files.unmount().await;
-                return Err(Fault::new(error.errno(), error.to_string()));
-            }
-        };
+        let fuse = fuse_options(&source, settings, (&jobs, &questions), memory);
+        let (keeper, is_resumed) = (from_keeper.as_ref(), former.is_some());
+        let (mounted, keeper) = attach(&files, &target, &fuse, (keeper, former)).await?;
         let (locks, users_resolve_fids) = (settings.locks, settings.users_resolve_fids);
         let (parts, shown) = ((&files, &osts), ShownOptions { locks, users_resolve_fids });
         let place = (&source_name[..], &source.fsname[..], target.as_path());
@@ -253,14 +297,23 @@ fn serve(options: &Mount, settings: &Settings) -> Result<(), Fault> {
         let mut commands = parameters::mount_commands(&state);
         let origin = origin::of_mount(&source.mgs, source.port, &source.fsname);
         commands.insert(sheen_control::api::ORIGIN.to_owned(), origin);
+        let hand_over = Arc::<HandOver>::default();
+        commands.extend([HandOver::command(&hand_over, keeper.is_some())]);
         let _control = server::control("mount", Arc::clone(state.tree()), commands)?;
         remount::follow(mounted.kernel_mount().clone(), files.clone());
-        daemon::say_ready();
+        if !is_resumed {
+            daemon::say_ready();
+        }
         notify::status(&format!("{source_name} is mounted on {}", target.display()));
         if settings.verbose {
             tracing::info!(source = source_name, at = %target.display(), "mounted");
         }
-        until_unmounted(mounted).await?;
+        let handover = mounted.handover();
+        let signals = signals.map_or_else(EndSignals::new, Ok)?;
+        let ended = until_ended(mounted, &hand_over, signals).await?;
+        if let (Ended::HandsOver(program), Some(keeper)) = (ended, keeper) {
+            leave_to(keeper, &program, &files, &handover).await?;
+        }
         notify::stopping();
         if settings.verbose {
             tracing::info!(source = source_name, at = %target.display(), "unmounted");
@@ -276,6 +329,7 @@ fn fuse_options(
     source: &MountSource,
     settings: &Settings,
     (jobs, questions): (&Arc<Jobs>, &Questions),
+    memory: Option<Arc<KeptMemory>>,
 ) -> FuseMountOptions {
     FuseMountOptions {
         source: source.shown(settings.mgs_name.as_deref()),
@@ -287,6 +341,22 @@ fn fuse_options(
         locks: settings.locks,
         jobs: Arc::clone(jobs),
         questions: questions.clone(),
+        memory,
+    }
+}
+
+/// Starts the client's node, at the address of an earlier process if there was one: what that was to servers they
+/// forget for no other.
+async fn start_node(
+    source: &MountSource,
+    world: &World,
+    (asked, former): (Option<Nid>, Option<&Former>),
+) -> Result<OwnNode, Fault> {
+    match former {
+        Some(former) if asked.is_none() => {
+            source.start_node_again(world, Nid::tcp(former.memory.address())).await
+        }
+        _ => source.start_node(world, asked).await,
     }
 }
 
@@ -318,8 +388,8 @@ fn refuse_twice(source: &str, target: &Path) -> Result<(), Fault> {
 async fn connect(
     world: &World,
     node: &Arc<RpcNode>,
-    source: &MountSource,
-    target: &Path,
+    (source, target): (&MountSource, &Path),
+    memory: &Option<Arc<KeptMemory>>,
     follower: &Arc<Follower>,
 ) -> Result<(FileSystem, Arc<Osts>), Fault> {
     let router = Arc::new(CallbackRouter::default());
@@ -334,6 +404,9 @@ async fn connect(
     let connector = NodeConnector(Arc::clone(node));
     let connector = Arc::new(ReportingConnector(connector, reports(&is_mounted)));
     let data = Osts::new(world.clone());
+    if let Some(memory) = memory {
+        data.keep_in(Keeper::new(Arc::clone(memory) as _));
+    }
     let path = Arc::clone(&data) as _;
     let hook = Some(follower.hook());
     let files = config::mount(world.clone(), connector, router, path, plan, hook).await;
@@ -371,23 +444,6 @@ fn awaited(plan: &ImportPlan) -> String {
             "waiting up to {seconds} s for {name} at {nids}; after a crash it first waits for its former clients"
         ),
         ServerKind::Ost => "waiting for the OSTs".to_owned(),
-    }
-}
-
-/// Waits until it is unmounted, or this process gets a signal to end.
-async fn until_unmounted(mounted: sheen_fuse::FuseMount) -> Result<(), Fault> {
-    let kernel_mount = mounted.kernel_mount().clone();
-    let mut ended = tokio::task::spawn_blocking(move || mounted.wait());
-    loop {
-        tokio::select! {
-            _ = &mut ended => return Ok(()),
-            signalled = server::wait_for_signal() => signalled?,
-        }
-        let kernel_mount = kernel_mount.clone();
-        let unmounted = tokio::task::spawn_blocking(move || kernel_mount.unmount()).await;
-        if let Ok(Err(why)) = unmounted {
-            tracing::warn!("{why}");
-        }
     }
 }
 

@@ -133,6 +133,22 @@ impl MountSource {
         }
     }
 
+    /// The same, at the address of an earlier process of this mount, if that has released it.
+    pub(super) async fn start_node_again(
+        &self,
+        world: &World,
+        former: Nid,
+    ) -> Result<OwnNode, Fault> {
+        match self.start_node(world, Some(former)).await {
+            Err(fault) if is_taken(&fault) => {
+                tracing::warn!(%former, "the address of before is taken: what the earlier process has locked is free \
+                    when servers evict it");
+                self.start_node(world, None).await
+            }
+            started => started,
+        }
+    }
+
     async fn start_at(&self, world: &World, nid: Nid, listens: bool) -> Result<OwnNode, Fault> {
         let (address, port) = (nid.address(), self.port);
         let claim = (!listens).then(|| addresses::claim(address, port)).transpose();

@@ -8,7 +8,7 @@ use rustix::process::Pid;
 use sheen_fuse::KernelMount;
 use sheen_types::Errno;
 
-use super::{daemon, mount, mount_source, rediscovery};
+use super::{daemon, keeper, mount, mount_source, rediscovery};
 use sheen_tools::output::{self, Fault};
 
 /// How long one may take to end: it has nothing to keep.
@@ -30,6 +30,7 @@ impl Orphans {
         let directory = resolved(directory)?;
         let server = rediscovery::process("server", &directory.join("mgt"));
         let mount = rediscovery::process("mount", &directory);
+        let mount = mount.map(|(pid, words)| (keeper::keeper_of(pid), words));
         let runs = server.is_some() || mount.is_some();
         runs.then_some(Self { directory, server, mount })
     }

@@ -16,7 +16,7 @@ use sheen_node::rpc::RpcNode;
 use sheen_parameters::{self as parameters, HostedTarget};
 use sheen_target::Timeouts;
 use sheen_types::{Errno, Nid};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::echo::Echo;
 use super::target::{Plan, Running, plans, shared_by};
@@ -307,17 +307,32 @@ fn mgs_nids(plans: &[Plan], own: Nid) -> Result<Vec<Nid>, String> {
 
 /// Waits for SIGTERM or SIGINT.
 pub(super) async fn wait_for_signal() -> Result<(), Fault> {
-    let listen = |kind| {
-        signal(kind)
-            .map_err(|error| Fault::new(Errno::EIO, format!("cannot handle signals: {error}")))
-    };
-    let (mut terminate, mut interrupt) =
-        (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-    }
+    EndSignals::new()?.wait().await;
     Ok(())
+}
+
+/// SIGTERM and SIGINT, from when this is made on: none is missed, and none ends the process by itself.
+pub(super) struct EndSignals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl EndSignals {
+    pub(super) fn new() -> Result<Self, Fault> {
+        let listen = |kind| {
+            signal(kind).map_err(|error| Fault::new(Errno::EIO, format!("no signals: {error}")))
+        };
+        let terminate = listen(SignalKind::terminate())?;
+        Ok(Self { terminate, interrupt: listen(SignalKind::interrupt())? })
+    }
+
+    /// The next one.
+    pub(super) async fn wait(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
 }
 
 /// MDTs first: they return unused objects to OSTs that still answer.

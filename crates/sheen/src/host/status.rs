@@ -10,6 +10,7 @@ use sheen_control::{Answer, Client, Question};
 use sheen_store_disk::Config;
 
 use super::cluster::Cluster;
+use super::keeper;
 use super::liveness::{self, Health};
 use super::orphans::Orphans;
 use sheen_tools::lfs;
@@ -65,6 +66,16 @@ fn running(pid: Option<Pid>) -> String {
     pid.map_or("stopped".to_owned(), |pid| format!("running, pid {pid}"))
 }
 
+/// The process that serves the mount, and its keeper.
+fn kept(keeper: Option<Pid>) -> String {
+    let served = keeper.map(keeper::served_by);
+    let state = running(served);
+    match keeper.filter(|keeper| Some(*keeper) != served) {
+        Some(keeper) => format!("{state}, kept by pid {keeper}"),
+        None => state,
+    }
+}
+
 fn server(cluster: &Cluster, health: &Health) -> String {
     if cluster.is_served_elsewhere() {
         return "running in another PID namespace".to_owned();
@@ -76,7 +87,7 @@ fn server(cluster: &Cluster, health: &Health) -> String {
 fn mount(cluster: &Cluster) -> (String, String) {
     let (daemon, kernel_mount) = (cluster.mount(), cluster.kernel_mount());
     let (health, found) = (cluster.health(), kernel_mount.found());
-    let state = running(daemon.pid());
+    let state = kept(daemon.pid());
     let known = cluster.get("mount");
     let point = found.map_or("nothing".to_owned(), |at| at.display().to_string());
     match (health, known) {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, unmount};
-use sheen_testkit::cluster::{Cluster, is_mounted, program};
+use sheen_testkit::cluster::{Cluster, is_mounted, kill_keeper, program, served_by};
 use sheen_testkit::scene::{play, scene, without_other_mounts};
 use sheen_workloads::process::{self, Finished, text, wait_until};
 use sheen_workloads::{Context, Outcome, ensure};
@@ -225,15 +225,16 @@ fn up_does_not_succeed_where_its_mount_point_shows_something_else() {
     });
 }
 
-/// Mounts the file system at `name` beside its mount point. Answers where that is, and the mount process.
+/// Mounts the file system at `name` beside its mount point. Answers where that is, and the mount's keeper.
 fn another_mount(cluster: &Cluster, name: &str) -> Outcome<(PathBuf, i32)> {
     let point = cluster.mnt().with_file_name(name);
     fs::create_dir_all(&point).context("mkdir")?;
     let run = format!("SHEEN_RUN_DIR={}", cluster.sockets().display());
     let known = process::with_environment(&run);
     cluster.must(&["mount", &cluster.source(), &point.to_string_lossy()])?;
-    let new = process::with_environment(&run).into_iter().find(|pid| !known.contains(pid));
-    Ok((point, new.ok_or("no mount process")?))
+    let new = process::with_environment(&run).into_iter().filter(|pid| !known.contains(pid));
+    // The keeper comes before the process that serves the mount.
+    Ok((point, new.min().ok_or("no mount process")?))
 }
 
 #[test]
@@ -241,7 +242,7 @@ fn a_mount_whose_process_died_is_mounted_again_in_its_place() {
     scene("stale-mount", 1, LIMIT, |cluster| {
         let (point, pid) = another_mount(cluster, "again")?;
         let (source, place) = (cluster.source(), point.display().to_string());
-        process::kill(pid)?;
+        kill_keeper(pid, served_by(pid))?;
         let stale = fs::read_dir(&point).err().and_then(|error| error.raw_os_error());
         ensure(stale == Some(107), || format!("not stale: {stale:?}"))?;
         cluster.must(&["mount", &source, &place])?;
@@ -385,7 +386,7 @@ fn fsck_that_only_looks_changes_nothing() {
 fn a_file_system_whose_directory_was_removed_can_be_stopped() {
     scene("removed", 1, LIMIT, |cluster| {
         let (dir, mnt) = places(cluster);
-        let (server, mount) = (cluster.server_pid()?, cluster.mount_pid()?);
+        let (server, mount) = (cluster.server_pid()?, cluster.keeper_pid()?);
         fs::remove_dir_all(cluster.dir()).context("rm -rf")?;
         let status = cluster.run(&["status", "--dir", &dir])?;
         let named = [format!("pid {server}"), format!("pid {mount}")];
@@ -403,7 +404,8 @@ fn a_file_system_whose_directory_was_removed_can_be_stopped() {
 #[test]
 fn down_waits_for_a_mount_that_is_being_unmounted() {
     scene("leaving", 1, LIMIT, |cluster| {
-        let (point, leaving) = another_mount(cluster, "leaving")?;
+        let (point, keeper) = another_mount(cluster, "leaving")?;
+        let leaving = served_by(keeper);
         fs::write(point.join("f"), "kept").context("write")?;
         // It is unmounted, and has not got to leave the servers.
         process::stop(leaving)?;
@@ -414,7 +416,8 @@ fn down_waits_for_a_mount_that_is_being_unmounted() {
         process::go_on(leaving)?;
         let mut down = down;
         ensure(down.0.wait().context("wait")?.success(), || "down fails".to_owned())?;
-        ensure(!process::is_alive(leaving), || "it was not waited for".to_owned())?;
+        let lives = [keeper, leaving].into_iter().any(process::is_alive);
+        ensure(!lives, || "it was not waited for".to_owned())?;
         cluster.must(&["up", "--dir", &dir, "--mount", &mnt])?;
         let status = cluster.must(&["lctl", "get_param", "-n", "mdt.*.recovery_status"])?;
         ensure(status.contains("INACTIVE"), || format!("it recovers:\n{status}"))

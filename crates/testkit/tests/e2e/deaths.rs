@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, fcntl_lock, flock};
 use rustix::io::Errno;
-use sheen_testkit::cluster::Cluster;
+use sheen_testkit::cluster::{Cluster, kill_keeper};
 use sheen_testkit::scene::{same_after_restart, scene, seed};
 use sheen_workloads::{Context, Outcome, Size, bytes, ensure, process, storm};
 
@@ -100,7 +100,7 @@ fn a_mount_that_died_leaves_its_files_and_locks_to_other_mounts() {
         let (top, other) = (cluster.mnt(), cluster.mount_again()?);
         let holder = Holder::new(&top)?;
         // Not unmounted before: then it would give everything back.
-        process::kill(cluster.mount_pid()?)?;
+        kill_keeper(cluster.keeper_pid()?, cluster.mount_pid()?)?;
         let died = Instant::now();
         cluster.kill_mount()?;
         other_mount_goes_on(&other, &holder.synced)?;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use sheen_testkit::cluster::{Cluster, is_mounted, program};
+use sheen_testkit::cluster::{Cluster, is_mounted, kill_keeper, program, served_by};
 use sheen_testkit::scene::{play, scene, without_other_mounts};
 use sheen_workloads::process::{self, text};
 use sheen_workloads::{Context, Outcome, ensure};
@@ -176,9 +176,11 @@ fn what_was_killed_leaves_nothing_in_the_run_folder() {
         cluster.must(&words)?;
         let before =
             process::with_environment(&format!("SHEEN_RUN_DIR={}", cluster.sockets().display()));
-        let known = [cluster.server_pid()?, cluster.mount_pid()?];
-        let other = before.into_iter().find(|pid| !known.contains(pid)).ok_or("no mount")?;
-        process::kill(other)?;
+        let known = [cluster.server_pid()?, cluster.keeper_pid()?, cluster.mount_pid()?];
+        // Its keeper came before its process.
+        let other =
+            before.into_iter().filter(|pid| !known.contains(pid)).min().ok_or("no mount")?;
+        kill_keeper(other, served_by(other))?;
         rustix::mount::unmount(&background, rustix::mount::UnmountFlags::DETACH)
             .context("umount")?;
         cluster.kill_mount()?;

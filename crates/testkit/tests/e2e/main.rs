@@ -22,6 +22,7 @@ mod greedy;
 mod handles;
 mod hangs;
 mod journals;
+mod keeper;
 mod kills;
 mod layouts;
 mod leftovers;

@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal};
 use sheen_workloads::bytes::content;
 
-use sheen_testkit::cluster::Cluster;
+use sheen_testkit::cluster::{Cluster, kill_keeper};
 use sheen_testkit::scene::{disturbed, same_after_restart, scene, seed};
-use sheen_workloads::{Context, Outcome, Size, ensure, moves, process};
+use sheen_workloads::{Context, Outcome, Size, ensure, moves};
 
 use crate::kills::LIMIT;
 
@@ -50,7 +50,7 @@ fn a_mover_dies(cluster: &Cluster, after: Duration, path: &Path, options: &[&str
     let mut mover = mover.stdout(Stdio::null()).stderr(Stdio::null()).spawn().context("migrate")?;
     thread::sleep(after);
     let was_at_work = mover.try_wait().context("wait")?.is_none();
-    process::kill(cluster.mount_pid()?)?;
+    kill_keeper(cluster.keeper_pid()?, cluster.mount_pid()?)?;
     cluster.kill_mount()?;
     mover.wait().context("wait")?;
     ensure(was_at_work, || "the move ended before its mount died".to_owned())?;

@@ -1,0 +1,142 @@
+//! What is kept for the mount's next process, and what that makes of it.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use sheen_rpc::FormerExport;
+use sheen_types::{Errno, Fid, InodeBits, ObdHandle, Uuid};
+use sheen_wire::messages::{MdsCloseReply, Request};
+
+use super::*;
+use crate::kept::{Keep, Keeper, OpenRecord, Record, Words};
+use crate::testing::{Fixture, found, name, opened};
+
+const FILE: Fid = Fid::new(0x2_0000_0400, 9);
+const WHOLE: InodeBits = InodeBits(0x13);
+
+/// Memory that outlives no one.
+#[derive(Default)]
+struct Records(Mutex<Vec<Option<Words>>>);
+
+impl Records {
+    fn all(&self) -> Vec<Record> {
+        self.0.lock().iter().flatten().filter_map(Record::of).collect()
+    }
+}
+
+impl Keep for Records {
+    fn put(&self, words: &Words) -> Option<u32> {
+        let mut all = self.0.lock();
+        all.push(Some(*words));
+        Some(all.len() as u32 - 1)
+    }
+
+    fn set(&self, place: u32, word: usize, value: u64) {
+        if let Some(Some(words)) = self.0.lock().get_mut(place as usize) {
+            words[word] = value;
+        }
+    }
+
+    fn remove(&self, place: u32) {
+        self.0.lock()[place as usize] = None;
+    }
+}
+
+fn keeping() -> (Fixture, Arc<Records>) {
+    let records = Arc::<Records>::default();
+    let keeper = Keeper::new(Arc::clone(&records) as Arc<dyn Keep>);
+    (Fixture::keeping(keeper), records)
+}
+
+#[test]
+fn what_the_kernel_has_is_kept_as_long_as_it_has_it() {
+    let (fixture, records) = keeping();
+    fixture.mdt.answer(found(FILE, 0o100_644, 1, WHOLE));
+    fixture.mdt.answer(opened(FILE, 77, false, Bytes::new()));
+    fixture.mdt.answer(MdsCloseReply::default());
+    let files = fixture.files.clone();
+    let kept = Arc::clone(&records);
+    let (node, open, after_release) = fixture.world.run(async move {
+        let who = Fixture::root();
+        let found = files.lookup(&who, NodeId::ROOT, &name("file")).await;
+        let Ok(Lookup::Found(entry)) = found else { panic!("not found") };
+        let opened = files.open(&who, entry.node, OpenFlags(2)).await.expect("opened");
+        let open = kept.all();
+        files.release(opened.handle, None).await.expect("released");
+        (entry.node, open, kept.all())
+    });
+    let inode = Record::Inode { node, fid: FILE, lookups: 1 };
+    let is_open = |record: &Record| matches!(record, Record::Open(OpenRecord { node: of, flags: 2, .. }) if *of == node);
+    assert!(open.contains(&inode) && open.iter().any(is_open), "{open:?}");
+    assert_eq!(after_release, [inode]);
+    fixture.files.forget(node, 1);
+    assert!(records.all().is_empty(), "{:?}", records.all());
+}
+
+/// What an earlier process had: a file under an odd number, open twice, once of a file that is gone.
+fn former() -> Vec<Record> {
+    let open = OpenRecord {
+        handle: 5,
+        node: NodeId(4242),
+        flags: 0o101_102,
+        owner: (1000, 100),
+        pid: 77,
+        unflushed: false,
+        bypasses_page_cache: false,
+    };
+    let export = FormerExport { handle: ObdHandle(9), connection: 3 };
+    vec![
+        Record::Inode { node: NodeId(4242), fid: FILE, lookups: 2 },
+        Record::Open(open),
+        Record::Open(OpenRecord { handle: 6, ..open }),
+        Record::Unflushed(FILE),
+        Record::Export { target: Uuid::new("unknown"), export },
+        Record::Sequence(FILE.seq),
+    ]
+}
+
+#[test]
+fn handles_of_an_earlier_process_go_on_and_what_it_lost_is_reported() {
+    let (fixture, records) = keeping();
+    fixture.mdt.answer(opened(FILE, 77, false, Bytes::new()));
+    fixture.mdt.refuse(Errno::ENOENT);
+    let files = fixture.files.clone();
+    let restored = fixture.world.run(async move { files.restore(&former(), 1 << 40).await });
+    assert_eq!(restored.nodes, [NodeId::ROOT, NodeId(4242)]);
+    assert_eq!((restored.opens, restored.opens_lost, restored.files_unflushed), (1, 1, 1));
+    let asked = fixture.mdt.take_asked();
+    let flags = |request: &Request| match request {
+        Request::LdlmIntentOpen(open) => (open.rec_reint.fid2, open.rec_reint.fsuid),
+        other => panic!("asked {other:?}"),
+    };
+    // As root: who may open it now is another question.
+    assert_eq!(asked.iter().map(flags).collect::<Vec<_>>(), [(FILE, 0), (FILE, 0)]);
+    let (files, lost) = (fixture.files.clone(), FileHandle(6));
+    let (whole, second, stale) = fixture.world.run(async move {
+        let owner = LockOwner(1);
+        let first = files.flush(FileHandle(5), owner).await;
+        (first, files.fid(NodeId(4242)), files.flush(lost, owner).await)
+    });
+    assert_eq!(whole, Err(Errno::EIO), "what was not flushed");
+    assert_eq!((second, stale), (Ok(FILE), Err(Errno::ESTALE)));
+    // All that goes on is kept for the process after this one, too.
+    let kept = records.all();
+    assert!(kept.contains(&former()[0]) && kept.contains(&former()[1]), "{kept:?}");
+    assert!(kept.contains(&Record::Sequence(FILE.seq)) && !kept.contains(&former()[2]));
+}
+
+#[test]
+fn a_name_that_an_earlier_process_made_is_known_from_one_of_another_client() {
+    for (sequence, is_ours) in [(FILE.seq, true), (FILE.seq + 1, false)] {
+        let (fixture, _) = keeping();
+        fixture.mdt.answer(found(FILE, 0o100_444, 1, WHOLE));
+        let files = fixture.files.clone();
+        let made = fixture.world.run(async move {
+            files.restore(&[Record::Sequence(sequence)], 0).await;
+            files.made_before(&Fixture::root(), NodeId::ROOT, &name("file")).await
+        });
+        let made = made.expect("looked up");
+        assert_eq!(made.is_some(), is_ours);
+    }
+}

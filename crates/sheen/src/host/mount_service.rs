@@ -1,0 +1,121 @@
+//! The service of a mount: how its process begins it, anew or where an earlier one has ended, and how it ends.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use sheen_client::posix::{Credentials, FileSystem};
+use sheen_fuse::{FuseMount, FuseMountOptions, Handover, KeptMemory};
+use sheen_types::Nid;
+
+use super::keeper::{self, Former, FromKeeper};
+use super::server::EndSignals;
+use super::upgrade::{self, HandOver};
+use sheen_tools::output::{Fault, errno_of};
+
+/// The memory in which it is kept what the next process needs, if a keeper can have one go on.
+pub(super) fn memory(
+    from_keeper: &Option<FromKeeper>,
+    former: Option<&Former>,
+    nid: Nid,
+) -> Result<Option<Arc<KeptMemory>>, Fault> {
+    if from_keeper.is_none() {
+        return Ok(None);
+    }
+    let memory = KeptMemory::new(former.map(|it| &it.memory)).map_err(|error| {
+        Fault::new(errno_of(&error), format!("no memory for the mount's keeper: {error}"))
+    })?;
+    memory.set_address(nid.address());
+    Ok(Some(Arc::new(memory)))
+}
+
+/// Mounts, or goes on with the mount that an earlier process has left. Answers the keeper, too, if it can have
+/// another process go on with it.
+pub(super) async fn attach<'a>(
+    files: &FileSystem,
+    target: &Path,
+    options: &FuseMountOptions,
+    (keeper, former): (Option<&'a FromKeeper>, Option<Former>),
+) -> Result<(FuseMount, Option<&'a FromKeeper>), Fault> {
+    let runtime = tokio::runtime::Handle::current();
+    let kept = keeper.zip(options.memory.as_deref());
+    let mounted = match former {
+        None => sheen_fuse::mount(files.clone(), target, options, runtime),
+        Some(Former { device, memory, why }) => {
+            let found = memory.found();
+            let restored = files.restore(&found.records, found.handles_end).await;
+            tracing::warn!(
+                opens = restored.opens,
+                stale = restored.opens_lost,
+                locks_lost = restored.locks_lost,
+                files_with_lost_data = restored.files_unflushed,
+                inodes = restored.nodes.len(),
+                "goes on with the mount: {why}"
+            );
+            if let Some((keeper, memory)) = kept {
+                keeper.keep(&device, memory)?;
+            }
+            let resumed = sheen_fuse::Resumed { device, nodes: restored.nodes };
+            sheen_fuse::resume(files.clone(), target, options, resumed, runtime)
+        }
+    };
+    let mounted = match mounted {
+        Ok(mounted) => mounted,
+        Err(error) => {
+            files.unmount().await;
+            return Err(Fault::new(error.errno(), error.to_string()));
+        }
+    };
+    let kept = kept.filter(|(_, memory)| sheen_fuse::can_resume(memory));
+    if let Some((keeper, memory)) = kept {
+        keeper.keep(mounted.device(), memory)?;
+    }
+    Ok((mounted, kept.map(|(keeper, _)| keeper)))
+}
+
+/// Ends this process, so that `program` goes on: what calls under way do is done, and what was written is flushed.
+pub(super) async fn leave_to(
+    keeper: &FromKeeper,
+    program: &Path,
+    files: &FileSystem,
+    handover: &Handover,
+) -> Result<(), Fault> {
+    keeper.next(program)?;
+    if !handover.quiesce(upgrade::DRAIN).await {
+        tracing::info!("calls under way go on in the next process");
+    }
+    if let Err(errno) = files.sync_all(&Credentials::root()).await {
+        tracing::warn!(%errno, "not everything could be flushed");
+    }
+    tracing::info!(program = %program.display(), "hands over");
+    // No destructor runs: the next process needs what they would give up.
+    std::process::exit(keeper::HANDED_OVER.into())
+}
+
+/// How the service of a mount ends.
+pub(super) enum Ended {
+    Unmounted,
+    /// This program goes on.
+    HandsOver(PathBuf),
+}
+
+/// Waits until it is unmounted, or another program is to go on. A signal to end unmounts.
+pub(super) async fn until_ended(
+    mounted: FuseMount,
+    hand_over: &HandOver,
+    mut signals: EndSignals,
+) -> Result<Ended, Fault> {
+    let kernel_mount = mounted.kernel_mount().clone();
+    let mut ended = tokio::task::spawn_blocking(move || mounted.wait());
+    loop {
+        tokio::select! {
+            _ = &mut ended => return Ok(Ended::Unmounted),
+            program = hand_over.asked() => return Ok(Ended::HandsOver(program)),
+            () = signals.wait() => {}
+        }
+        let kernel_mount = kernel_mount.clone();
+        let unmounted = tokio::task::spawn_blocking(move || kernel_mount.unmount()).await;
+        if let Ok(Err(why)) = unmounted {
+            tracing::warn!("{why}");
+        }
+    }
+}
