@@ -5,13 +5,13 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Instant;
 
-use fuser::{
-    FileHandle as Handle, INodeNo, InitFlags, LockOwner as Owner, OpenFlags as KernelFlags,
-    ReplyEntry, Request,
-};
 use rustix::mount::MountFlags;
 use sheen_client::posix::{
-    Credentials, FileHandle, FileSystem, LockOwner, NewNode, OpenFlags, Operation, Tracked,
+    Credentials, FileHandle, FileSystem, LockOwner, NewNode, OpenFlags, Operation, Stat, Tracked,
+};
+use sheen_fuse_wire::{
+    FileHandle as Handle, INodeNo, InitFlags, LockOwner as Owner, OpenFlags as KernelFlags,
+    ReplyEntry, Request,
 };
 use sheen_types::{Errno, Extent, JobId, Name};
 use tracing::Span;
@@ -24,7 +24,6 @@ use crate::credentials::Groups;
 use crate::gate::Gate;
 use crate::jobs::Jobs;
 use crate::kernel::Kernel;
-use crate::memory::KeptMemory;
 use crate::mount::{FileLocks, FuseMountOptions};
 use crate::pending_sizes::PendingSizes;
 use crate::questions::Questions;
@@ -34,32 +33,28 @@ use crate::threads::Threads;
 use crate::write_backs::{CallOrder, WriteBacks};
 use crate::{answer, convert, drive};
 
-/// Bytes of one write request and of read-ahead: one bulk RPC's worth keeps the pipe full.
-const REQUEST_BYTES: u32 = 1 << 20;
-/// Requests that the kernel sends on its own account (read-ahead, asynchronous direct IO) at once.
-const BACKGROUND_REQUESTS: u16 = 64;
 /// Names asked for at once; as many as fit the kernel's 4 KiB to 128 KiB buffers.
 const NAMES_AT_ONCE: usize = 512;
 
 /// What the kernel may do and expect.
 const CAPABILITIES: [InitFlags; 14] = [
-    InitFlags::FUSE_ASYNC_READ,
-    InitFlags::FUSE_ATOMIC_O_TRUNC,
-    InitFlags::FUSE_BIG_WRITES,
-    InitFlags::FUSE_DONT_MASK,
-    InitFlags::FUSE_DO_READDIRPLUS,
-    InitFlags::FUSE_READDIRPLUS_AUTO,
-    InitFlags::FUSE_ASYNC_DIO,
-    InitFlags::FUSE_PARALLEL_DIROPS,
-    InitFlags::FUSE_MAX_PAGES,
-    InitFlags::FUSE_CACHE_SYMLINKS,
-    InitFlags::FUSE_EXPLICIT_INVAL_DATA,
-    InitFlags::FUSE_EXPORT_SUPPORT,
-    InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
-    InitFlags::FUSE_INIT_EXT,
+    InitFlags::ASYNC_READ,
+    InitFlags::ATOMIC_O_TRUNC,
+    InitFlags::BIG_WRITES,
+    InitFlags::DONT_MASK,
+    InitFlags::DO_READDIRPLUS,
+    InitFlags::READDIRPLUS_AUTO,
+    InitFlags::ASYNC_DIO,
+    InitFlags::PARALLEL_DIROPS,
+    InitFlags::MAX_PAGES,
+    InitFlags::CACHE_SYMLINKS,
+    InitFlags::EXPLICIT_INVAL_DATA,
+    InitFlags::EXPORT_SUPPORT,
+    InitFlags::DIRECT_IO_ALLOW_MMAP,
+    InitFlags::INIT_EXT,
 ];
 
-/// The facade as fuser wants it.
+/// The facade as the kernel's protocol wants it.
 pub(crate) struct Adapter {
     pub(crate) files: FileSystem,
     runtime: tokio::runtime::Handle,
@@ -76,7 +71,6 @@ pub(crate) struct Adapter {
     jobs: Arc<Jobs>,
     questions: Questions,
     gate: Arc<Gate>,
-    memory: Option<Arc<KeptMemory>>,
 }
 
 impl Adapter {
@@ -108,7 +102,6 @@ impl Adapter {
             jobs,
             questions,
             gate: Arc::default(),
-            memory: options.memory.clone(),
         }
     }
 
@@ -119,9 +112,9 @@ impl Adapter {
 
     /// What of the kernel's capabilities is used.
     pub(crate) fn wanted(&self, offered: InitFlags) -> InitFlags {
-        let locks = [InitFlags::FUSE_POSIX_LOCKS, InitFlags::FUSE_FLOCK_LOCKS];
+        let locks = [InitFlags::POSIX_LOCKS, InitFlags::FLOCK_LOCKS];
         let locks = if self.locks == FileLocks::Local { &[][..] } else { &locks };
-        let lists = if self.special.is_judged() { &[InitFlags::FUSE_POSIX_ACL][..] } else { &[] };
+        let lists = if self.special.is_judged() { &[InitFlags::POSIX_ACL][..] } else { &[] };
         let all = CAPABILITIES.iter().chain(locks).chain(lists);
         all.filter(|it| offered.contains(**it)).fold(InitFlags::empty(), |all, it| all | *it)
     }
@@ -218,6 +211,32 @@ impl Adapter {
         }
     }
 
+    /// What `getattr` and `statx` answer.
+    fn attributes(
+        &self,
+        request: &Request,
+        number: INodeNo,
+        answer: impl FnOnce(Result<Stat, Errno>) + Send + 'static,
+    ) {
+        let (files, who) = (self.files.clone(), self.who(request, 0));
+        // A directory's, before it is changed: the kernel holds its lock for the change already.
+        let (guard, pending_sizes) = (self.occupy(&[number]), Arc::clone(&self.pending_sizes));
+        let mut waiting = self.waits.call(request, EndedBy::Fatal);
+        self.counted(Call("getattr", request, number), Operation::Getattr, async move {
+            let mut call = pin!(async {
+                let stat = files.getattr(&who, node(number)).await;
+                match pending_sizes.wait_until_applied(number.0).await {
+                    true => files.getattr(&who, node(number)).await,
+                    false => stat,
+                }
+            });
+            let stat = waiting.wait(call.as_mut()).await;
+            drop(guard);
+            answer(stat);
+            waiting.late(call).await;
+        });
+    }
+
     fn make(
         &self,
         (request, umask): (&Request, u32),
@@ -235,7 +254,7 @@ impl Adapter {
             NewNode::Symlink(_) => ("symlink", Operation::Symlink),
             NewNode::Node { .. } => ("mknod", Operation::Mknod),
         };
-        let mut waiting = self.waits.call(request.pid(), EndedBy::Killed);
+        let mut waiting = self.waits.call(request, EndedBy::Killed);
         let resent = resent::Resent::of(request);
         self.counted(Call(called, request, parent), operation, async move {
             let mut call = pin!(async {
@@ -265,7 +284,7 @@ impl Call<'_> {
         tracing::debug_span!(
             "fuse",
             operation,
-            unique = request.unique().0,
+            unique = request.unique(),
             pid = request.pid(),
             fid = files.fid(node(*number)).ok().map(tracing::field::display)
         )
@@ -298,8 +317,7 @@ fn handle(number: Handle) -> FileHandle {
 
 /// Whether a call bypasses the kernel's pages: by the handle's current flags, or because it was opened so.
 fn bypasses_page_cache(files: &FileSystem, opened: Handle, flags: KernelFlags) -> bool {
-    OpenFlags(flags.0.cast_unsigned()).bypasses_page_cache()
-        || files.bypasses_page_cache(handle(opened))
+    OpenFlags(flags.0).bypasses_page_cache() || files.bypasses_page_cache(handle(opened))
 }
 
 fn owner(number: Owner) -> LockOwner {

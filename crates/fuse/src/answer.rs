@@ -1,12 +1,14 @@
 //! Sending answers back in the forms the kernel wants.
 
-use bytes::{Bytes, BytesMut};
-use fuser::{
-    FileAttr, FileHandle, FopenFlags, Generation, INodeNo, ReplyAttr, ReplyCreate, ReplyData,
-    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyXattr,
-};
+use std::time::Duration;
+
+use bytes::Bytes;
 use sheen_client::posix::{
     DirEntry, DirEntryPlus, Entry, FileSystem, FileType, Lookup, NodeId, Opened, Stat,
+};
+use sheen_fuse_wire::{
+    FileAttr, FileHandle, FopenFlags, Generation, INodeNo, ReplyAttr, ReplyCreate, ReplyData,
+    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatx, ReplyXattr,
 };
 use sheen_types::Errno;
 
@@ -27,9 +29,9 @@ fn with_attributes(entry: Entry) -> Result<(Entry, FileAttr), Errno> {
 
 pub(crate) fn entry(reply: ReplyEntry, answer: Result<Entry, Errno>) {
     match answer.and_then(with_attributes) {
-        Ok((entry, attributes)) => reply.entry_with_ttls(
-            &time_to_live(entry.keep.attributes),
-            &time_to_live(entry.keep.entry),
+        Ok((entry, attributes)) => reply.entry(
+            (time_to_live(entry.keep.entry), time_to_live(entry.keep.attributes)),
+            INodeNo(entry.node.0),
             &attributes,
             Generation(entry.generation),
         ),
@@ -41,35 +43,45 @@ pub(crate) fn lookup(reply: ReplyEntry, answer: Result<Lookup, Errno>) {
     match answer {
         Ok(Lookup::Found(found)) => entry(reply, Ok(found)),
         Ok(Lookup::Absent { keep: true }) => {
-            reply.entry(&convert::FOR_EVER, &convert::absent(), Generation(0));
+            let keep = (convert::FOR_EVER, convert::FOR_EVER);
+            reply.entry(keep, INodeNo(0), &FileAttr::default(), Generation(0));
         }
-        Ok(Lookup::Absent { keep: false }) => reply.error(fuser::Errno::ENOENT),
+        Ok(Lookup::Absent { keep: false }) => reply.error(Errno::ENOENT),
         Err(errno) => reply.error(convert::errno(errno)),
     }
 }
 
 pub(crate) fn stat(reply: ReplyAttr, node: NodeId, answer: Result<Stat, Errno>) {
-    let converted = |stat: Stat| Ok((convert::attributes(node, &stat.attributes)?, stat));
-    match answer.and_then(converted) {
-        Ok((mut attributes, stat)) => {
-            attributes.ino = INodeNo(stat.attributes.ino);
-            let keep = stat.keep && !special::is_strangers(node);
-            reply.attr(&time_to_live(keep), &attributes);
-        }
+    match answer.and_then(|stat| seen(node, &stat)) {
+        Ok((keep, attributes)) => reply.attr(keep, &attributes),
         Err(errno) => reply.error(convert::errno(errno)),
     }
 }
 
+pub(crate) fn statx(reply: ReplyStatx, node: NodeId, answer: Result<Stat, Errno>) {
+    match answer.and_then(|stat| seen(node, &stat)) {
+        Ok((keep, attributes)) => reply.attr(keep, &attributes),
+        Err(errno) => reply.error(convert::errno(errno)),
+    }
+}
+
+/// Attributes as programs see them, and how long the kernel may keep them.
+fn seen(node: NodeId, stat: &Stat) -> Result<(Duration, FileAttr), Errno> {
+    let attributes = convert::attributes(node, &stat.attributes)?;
+    let keep = stat.keep && !special::is_strangers(node);
+    Ok((time_to_live(keep), FileAttr { ino: stat.attributes.ino, ..attributes }))
+}
+
 fn open_flags(opened: Opened) -> FopenFlags {
-    let mut flags = FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES;
+    let mut flags = FopenFlags::PARALLEL_DIRECT_WRITES;
     if opened.keep_pages {
-        flags |= FopenFlags::FOPEN_KEEP_CACHE;
+        flags |= FopenFlags::KEEP_CACHE;
     }
     if opened.unflushed {
-        flags |= FopenFlags::FOPEN_NOFLUSH;
+        flags |= FopenFlags::NOFLUSH;
     }
     if opened.direct {
-        flags |= FopenFlags::FOPEN_DIRECT_IO;
+        flags |= FopenFlags::DIRECT_IO;
     }
     flags
 }
@@ -85,9 +97,9 @@ pub(crate) fn created(reply: ReplyCreate, answer: Result<(Entry, Opened), Errno>
     let converted = |(entry, opened)| Ok((with_attributes(entry)?, opened));
     match answer.and_then(converted) {
         Ok(((entry, attributes), opened)) => reply.created(
-            &convert::joint_time_to_live(entry.keep),
+            convert::joint_time_to_live(entry.keep),
+            (INodeNo(entry.node.0), Generation(entry.generation)),
             &attributes,
-            Generation(entry.generation),
             FileHandle(opened.handle.0),
             open_flags(opened),
         ),
@@ -96,15 +108,9 @@ pub(crate) fn created(reply: ReplyCreate, answer: Result<(Entry, Opened), Errno>
 }
 
 pub(crate) fn data(reply: ReplyData, answer: Result<Vec<Bytes>, Errno>) {
-    match answer.as_deref() {
-        Ok([]) => reply.data(&[]),
-        Ok([whole]) => reply.data(whole),
-        Ok(pieces) => {
-            let mut joined = BytesMut::with_capacity(pieces.iter().map(Bytes::len).sum());
-            pieces.iter().for_each(|piece| joined.extend_from_slice(piece));
-            reply.data(&joined);
-        }
-        Err(errno) => reply.error(convert::errno(*errno)),
+    match answer {
+        Ok(pieces) => reply.pieces(&pieces),
+        Err(errno) => reply.error(convert::errno(errno)),
     }
 }
 
@@ -113,7 +119,7 @@ pub(crate) fn xattr(reply: ReplyXattr, size: u32, answer: Result<Bytes, Errno>) 
     match answer {
         Ok(value) if size == 0 => reply.size(u32::try_from(value.len()).unwrap_or(u32::MAX)),
         Ok(value) if value.len() <= size as usize => reply.data(&value),
-        Ok(_) => reply.error(fuser::Errno::ERANGE),
+        Ok(_) => reply.error(Errno::ERANGE),
         Err(errno) => reply.error(convert::errno(errno)),
     }
 }
@@ -122,9 +128,7 @@ pub(crate) fn directory(mut reply: ReplyDirectory, answer: Result<Vec<DirEntry>,
     match answer {
         Ok(entries) => {
             for entry in entries {
-                let kind = convert::kind(entry.file_type.unwrap_or(FileType::Regular));
-                let name = std::ffi::OsStr::new(as_os(&entry.name));
-                if reply.add(INodeNo(entry.ino), entry.next.0, kind, name) {
+                if reply.add(entry.ino, entry.next.0, type_bits(&entry), &entry.name) {
                     break;
                 }
             }
@@ -161,31 +165,30 @@ pub(crate) fn directory_plus(
 /// Of any other name it would take the inode number here for a node that it knows from now on, of
 /// generation 0, and spoil the inode that it has by that number.
 fn add_plus(reply: &mut ReplyDirectoryPlus, entry: &DirEntry, found: Option<&Entry>) -> bool {
-    let name = as_os(&entry.name);
+    let name = &entry.name;
     let found = found.map(|found| (found, convert::attributes(found.node, &found.attributes)));
     match found {
         Some((found, Ok(attributes))) => reply.add(
-            INodeNo(found.node.0),
+            (INodeNo(found.node.0), Generation(found.generation)),
             entry.next.0,
             name,
-            &convert::joint_time_to_live(found.keep),
+            convert::joint_time_to_live(found.keep),
             &attributes,
-            Generation(found.generation),
         ),
         // The name is left out: a lookup of it reports the error.
         Some((_, Err(_))) => false,
         None => {
-            let mut attributes = convert::absent();
-            attributes.ino = INodeNo(entry.ino);
-            attributes.kind = convert::kind(entry.file_type.unwrap_or(FileType::Regular));
-            let never = std::time::Duration::ZERO;
-            reply.add(INodeNo(0), entry.next.0, name, &never, &attributes, Generation(0))
+            let mode = type_bits(entry);
+            let attributes = FileAttr { ino: entry.ino, mode, ..FileAttr::default() };
+            let never = Duration::ZERO;
+            reply.add((INodeNo(0), Generation(0)), entry.next.0, name, never, &attributes)
         }
     }
 }
 
-fn as_os(name: &[u8]) -> &std::ffi::OsStr {
-    std::os::unix::ffi::OsStrExt::from_bytes(name)
+/// An entry's type, as a mode has it.
+fn type_bits(entry: &DirEntry) -> u32 {
+    entry.file_type.unwrap_or(FileType::Regular).mode_bits()
 }
 
 #[cfg(test)]
@@ -203,10 +206,10 @@ mod tests {
             tally: sheen_client::posix::OpenCounts::default(),
         };
         let (keep, unflushed) = (true, true);
-        let always = FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES;
+        let always = FopenFlags::PARALLEL_DIRECT_WRITES;
         assert_eq!(open_flags(plain), always);
         let kept = open_flags(Opened { keep_pages: keep, ..plain });
-        assert_eq!(kept, always | FopenFlags::FOPEN_KEEP_CACHE);
-        assert_eq!(open_flags(Opened { unflushed, ..plain }), always | FopenFlags::FOPEN_NOFLUSH);
+        assert_eq!(kept, always | FopenFlags::KEEP_CACHE);
+        assert_eq!(open_flags(Opened { unflushed, ..plain }), always | FopenFlags::NOFLUSH);
     }
 }

@@ -1,7 +1,7 @@
 //! The control calls (`ioctl`) by which Linux reads and sets inode flags.
 
-use fuser::ReplyIoctl;
 use sheen_client::posix::{Credentials, FileSystem, NodeId};
+use sheen_fuse_wire::ReplyIoctl;
 use sheen_types::Errno;
 
 use crate::convert;
@@ -87,7 +87,7 @@ fn extended(flags: u32) -> Vec<u8> {
 pub(crate) fn answer(reply: ReplyIoctl, room: u32, answer: Result<Vec<u8>, Errno>) {
     match answer {
         Ok(bytes) if bytes.len() <= room as usize => reply.ioctl(0, &bytes),
-        Ok(_) => reply.error(fuser::Errno::EINVAL),
+        Ok(_) => reply.error(Errno::EINVAL),
         Err(errno) => reply.error(convert::errno(errno)),
     }
 }

@@ -2,11 +2,11 @@
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use fuser::{FileAttr, INodeNo, TimeOrNow};
 use sheen_client::posix::{Attributes, FileLock, FileLockMode, FileType, MayKeep, NodeId, SetTime};
-use sheen_types::{Errno, Extent, Name, NameError, Timestamp};
+use sheen_fuse_wire::FileAttr;
+use sheen_types::{Errno, Extent, Name, NameError};
 
 /// "Until invalidated": longer than any mount.
 pub(crate) const FOR_EVER: Duration = Duration::from_secs(1 << 30);
@@ -21,15 +21,15 @@ pub(crate) fn joint_time_to_live(keep: MayKeep) -> Duration {
     time_to_live(keep.entry && keep.attributes)
 }
 
-/// An errno as fuser takes it and the kernel passes it on. `ENOSYS` is none: the kernel would never ask the mount for
+/// An errno as the kernel passes it on. `ENOSYS` is none: the kernel would never ask the mount for
 /// such a call again, and let `fsync` succeed.
-pub(crate) fn errno(errno: Errno) -> fuser::Errno {
+pub(crate) fn errno(errno: Errno) -> Errno {
     let shown = match errno.shown() {
         Errno::ENOSYS => Errno::EOPNOTSUPP,
         shown => shown,
     };
     tracing::debug!(%errno, "the kernel is answered with an error");
-    fuser::Errno::from_i32(i32::from(shown.0))
+    shown
 }
 
 /// A legal name. `.` and `..` are none: [`crate::exported`] takes them.
@@ -52,92 +52,27 @@ pub(crate) fn attributes(node: NodeId, from: &Attributes) -> Result<FileAttr, Er
         return Err(Errno::EIO);
     }
     Ok(FileAttr {
-        ino: INodeNo(node.0),
+        ino: node.0,
         size: from.size,
         blocks: from.blocks,
-        atime: system_time(from.atime),
-        mtime: system_time(from.mtime),
-        ctime: system_time(from.ctime),
-        crtime: system_time(from.btime),
-        kind: kind(from.file_type()),
-        perm: (from.mode & 0o7777) as u16,
+        atime: from.atime,
+        mtime: from.mtime,
+        ctime: from.ctime,
+        btime: from.btime,
+        mode: from.file_type().mode_bits() | from.mode & 0o7777,
         nlink: from.nlink,
         uid: from.uid,
         gid: from.gid,
         rdev: from.rdev,
         blksize: from.block_size,
-        flags: 0,
     })
 }
 
-/// What the kernel takes for "there is no such name": an entry with inode number 0.
-pub(crate) fn absent() -> FileAttr {
-    FileAttr {
-        ino: INodeNo(0),
-        size: 0,
-        blocks: 0,
-        atime: SystemTime::UNIX_EPOCH,
-        mtime: SystemTime::UNIX_EPOCH,
-        ctime: SystemTime::UNIX_EPOCH,
-        crtime: SystemTime::UNIX_EPOCH,
-        kind: fuser::FileType::RegularFile,
-        perm: 0,
-        nlink: 0,
-        uid: 0,
-        gid: 0,
-        rdev: 0,
-        blksize: 0,
-        flags: 0,
-    }
-}
-
-/// A file's type.
-pub(crate) fn kind(from: FileType) -> fuser::FileType {
-    match from {
-        FileType::Regular => fuser::FileType::RegularFile,
-        FileType::Directory => fuser::FileType::Directory,
-        FileType::Symlink => fuser::FileType::Symlink,
-        FileType::Fifo => fuser::FileType::NamedPipe,
-        FileType::Socket => fuser::FileType::Socket,
-        FileType::CharDevice => fuser::FileType::CharDevice,
-        FileType::BlockDevice => fuser::FileType::BlockDevice,
-    }
-}
-
-/// A time as the standard library has it.
-pub(crate) fn system_time(from: Timestamp) -> SystemTime {
-    let whole = Duration::from_secs(from.seconds.unsigned_abs());
-    let base = match from.seconds {
-        0.. => SystemTime::UNIX_EPOCH.checked_add(whole),
-        _ => SystemTime::UNIX_EPOCH.checked_sub(whole),
-    };
-    let fraction = Duration::from_nanos(u64::from(from.nanoseconds));
-    base.and_then(|time| time.checked_add(fraction)).unwrap_or(SystemTime::UNIX_EPOCH)
-}
-
-/// A time that the kernel has sent. fuser takes the nanoseconds below a second before 1970 off the whole
-/// seconds, where the kernel means them to be added.
-pub(crate) fn timestamp(from: SystemTime) -> Timestamp {
-    match from.duration_since(SystemTime::UNIX_EPOCH) {
-        Ok(after) => Timestamp {
-            seconds: i64::try_from(after.as_secs()).unwrap_or(i64::MAX),
-            nanoseconds: after.subsec_nanos(),
-        },
-        Err(before) => {
-            let before = before.duration();
-            Timestamp {
-                seconds: 0i64.saturating_sub_unsigned(before.as_secs()),
-                nanoseconds: before.subsec_nanos(),
-            }
-        }
-    }
-}
-
 /// A new time of a setattr.
-pub(crate) fn set_time(from: TimeOrNow) -> SetTime {
+pub(crate) fn set_time(from: sheen_fuse_wire::SetTime) -> SetTime {
     match from {
-        TimeOrNow::Now => SetTime::Now,
-        TimeOrNow::SpecificTime(time) => SetTime::To(timestamp(time)),
+        sheen_fuse_wire::SetTime::Now => SetTime::Now,
+        sheen_fuse_wire::SetTime::To(time) => SetTime::To(time),
     }
 }
 
@@ -169,13 +104,13 @@ mod tests {
     fn the_kernel_takes_every_error_that_a_server_may_answer() {
         // Any other value it refuses with EINVAL to us, and leaves the calling program waiting for ever.
         for number in 0..=u16::MAX {
-            let code = errno(Errno(number)).code();
+            let code = i32::from(errno(Errno(number)).0);
             assert!((1..512).contains(&code) && code != i32::from(Errno::ENOSYS.0), "{number}");
         }
         for (status, shown) in [(-2, Errno::ENOENT), (-524, Errno::EOPNOTSUPP), (-301, Errno::EIO)]
         {
-            let from_wire = Errno::from_status(status).map(|it| errno(it).code());
-            assert_eq!(from_wire, Some(i32::from(shown.0)));
+            let from_wire = Errno::from_status(status).map(errno);
+            assert_eq!(from_wire, Some(shown));
         }
     }
 
@@ -194,7 +129,7 @@ mod tests {
             from.mode = number(round) as u32;
             from.size = number(round);
             from.nlink = number(round) as u32;
-            let time = |seconds: u64| Timestamp {
+            let time = |seconds: u64| sheen_types::Timestamp {
                 seconds: seconds.cast_signed(),
                 nanoseconds: seconds as u32,
             };
@@ -212,26 +147,5 @@ mod tests {
             }
         }
         assert!(taken > 100 && refused > 100, "{taken} {refused}");
-    }
-
-    #[test]
-    fn times_before_1970_come_as_the_kernel_means_them() {
-        // As fuser makes one of what the kernel has sent.
-        let sent = |seconds: i64, nanoseconds| {
-            let apart = Duration::new(seconds.unsigned_abs(), nanoseconds);
-            match seconds {
-                0.. => SystemTime::UNIX_EPOCH.checked_add(apart),
-                _ => SystemTime::UNIX_EPOCH.checked_sub(apart),
-            }
-        };
-        let times = [(0, 0), (5, 7), (-1, 0), (-1, 999_999_999), (-7, 1), (-1 << 34, 0)];
-        for (seconds, nanoseconds) in times.into_iter().chain([(i64::MIN, 0), (i64::MAX, 0)]) {
-            let time = Timestamp { seconds, nanoseconds };
-            let come = timestamp(sent(seconds, nanoseconds).expect("a time"));
-            assert_eq!(come, time);
-            // What goes back has whole seconds.
-            let shown = system_time(Timestamp { nanoseconds: 0, ..time });
-            assert_eq!(Some(shown), sent(seconds, 0));
-        }
     }
 }

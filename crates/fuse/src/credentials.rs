@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use sheen_client::posix::Credentials;
+use sheen_fuse_wire::Request;
 use sheen_types::HashMap;
 
 /// How long a process's groups are cached. A process that changes its groups alone and keeps user and group
@@ -25,7 +26,7 @@ pub(crate) struct Groups {
 
 impl Groups {
     /// Who sent `request`. Costs nothing for root, a read of `/proc` once a second for other users.
-    pub(crate) fn credentials(&self, request: &fuser::Request, umask: u32) -> Credentials {
+    pub(crate) fn credentials(&self, request: &Request, umask: u32) -> Credentials {
         let (uid, gid, pid) = (request.uid(), request.gid(), request.pid());
         let groups = if uid == 0 { Arc::from([]) } else { self.of((pid, uid, gid)) };
         Credentials { uid, gid, groups, pid, umask }

@@ -4,8 +4,8 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use fuser::{BackgroundSession, Config, SessionACL};
 use sheen_client::posix::{Audience, FileSystem};
+use sheen_fuse_wire::{Config, Running, Session};
 
 use crate::adapter::Adapter;
 use crate::busy::Busy;
@@ -13,7 +13,7 @@ use crate::kernel::Kernel;
 use crate::mount::FuseMountOptions;
 
 /// A file system that answers what comes over a descriptor.
-pub struct Serving(BackgroundSession);
+pub struct Serving(Running);
 
 impl Serving {
     /// Waits until the other side has sent `FUSE_DESTROY` or is gone.
@@ -41,9 +41,8 @@ pub fn serve(
     file_system.watch(Arc::clone(&kernel) as _, Audience::AnyUser);
     let adapter =
         Adapter::new(file_system, runtime, Arc::clone(&kernel), busy, Arc::default(), options);
-    let session = fuser::Session::from_fd(adapter, device, SessionACL::All, Config::default())?;
+    let session = Session::new(adapter, device, Config::default())?.spawn()?;
     let device = session.as_fd().try_clone_to_owned()?;
-    let session = session.spawn()?;
     kernel.attach(session.notifier(), device.into());
     Ok(Serving(session))
 }

@@ -4,8 +4,8 @@
 use std::ffi::OsStr;
 use std::pin::pin;
 
-use fuser::{INodeNo, ReplyEntry, Request};
 use sheen_client::posix::{Entry, NodeId, Operation};
+use sheen_fuse_wire::{INodeNo, ReplyEntry, Request};
 
 use crate::adapter::{Adapter, Call};
 use crate::answer;
@@ -40,7 +40,7 @@ impl Adapter {
     ) {
         let (files, who, node) = (self.files.clone(), self.who(request, 0), special::node(number));
         let special = self.special;
-        let mut waiting = self.waits.call(request.pid(), EndedBy::Fatal);
+        let mut waiting = self.waits.call(request, EndedBy::Fatal);
         self.counted(Call("lookup", request, number), Operation::Getattr, async move {
             let mut call = pin!(async {
                 match relative {

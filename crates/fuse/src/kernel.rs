@@ -1,14 +1,11 @@
 //! Invalidates in the kernel what a lock no longer covers.
 
-use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{self, IoSlice, Write};
-use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use fuser::{INodeNo, Notifier};
 use sheen_client::posix::{Invalidated, KernelObserver, NodeId, Raise, Stale};
+use sheen_fuse_wire::{INodeNo, Notifier};
 use sheen_types::futures::race;
 use sheen_types::{Extent, Name};
 use tokio::runtime::Handle;
@@ -45,7 +42,7 @@ pub(crate) struct Kernel {
 /// The ways to notify the kernel.
 struct Side {
     notifier: Notifier,
-    /// The session's device, for what fuser has no words for.
+    /// The session's device, to which sizes are raised.
     device: File,
     /// What sizes are raised with; `None` if there was no memory for it.
     unreadable: Option<Unreadable>,
@@ -58,23 +55,16 @@ impl Side {
             raise.done();
         }
     }
-
-    /// The name is looked up again when it is used next. What it names keeps its place in the kernel's tree
-    /// in the meantime: of one that is dropped, `getcwd(2)` and `/proc/PID/fd` say that it is gone.
-    fn expire_entry(&self, parent: NodeId, name: &Name) -> io::Result<()> {
-        (&self.device).write_all(&expire_message(parent.0, name.as_bytes()))
-    }
 }
 
 impl Deliver for Side {
     fn deliver(&self, subject: Subject, what: &What, expires: bool) {
         let notified = match (subject, what) {
             (Subject::Names(parent), What::Name(name)) if expires => {
-                self.expire_entry(NodeId(parent), name)
+                self.notifier.expire_entry(INodeNo(parent), name.as_bytes())
             }
             (Subject::Names(parent), What::Name(name)) => {
-                let name = OsStr::from_bytes(name.as_bytes());
-                self.notifier.inval_entry(INodeNo(parent), name)
+                self.notifier.inval_entry(INodeNo(parent), name.as_bytes())
             }
             (Subject::Pages(node, offset, length), _) => {
                 self.notifier.inval_inode(INodeNo(node), offset, length)
@@ -93,45 +83,12 @@ impl Deliver for Side {
     }
 }
 
-/// A `FUSE_NOTIFY_INVAL_ENTRY` with `FUSE_EXPIRE_ONLY` (Linux 6.2; older ones drop the name).
-fn expire_message(parent: u64, name: &[u8]) -> Vec<u8> {
-    const HEAD_BYTES: usize = 16 + 16;
-    const NOTIFY_INVAL_ENTRY: i32 = 3;
-    const EXPIRE_ONLY: u32 = 1;
-    let length = HEAD_BYTES + name.len() + 1;
-    let mut message = Vec::with_capacity(length);
-    message.extend((length as u32).to_ne_bytes());
-    message.extend(NOTIFY_INVAL_ENTRY.to_ne_bytes());
-    message.extend(0u64.to_ne_bytes());
-    message.extend(parent.to_ne_bytes());
-    message.extend((name.len() as u32).to_ne_bytes());
-    message.extend(EXPIRE_ONLY.to_ne_bytes());
-    message.extend(name);
-    message.push(0);
-    message
-}
-
-/// The header before the bytes of a `FUSE_NOTIFY_STORE` from the beginning of a file on.
-fn store_head(node: u64, length: u32) -> [u8; 40] {
-    const NOTIFY_STORE: i32 = 4;
-    let mut head = [0; 40];
-    head[..4].copy_from_slice(&(40 + length).to_ne_bytes());
-    head[4..8].copy_from_slice(&NOTIFY_STORE.to_ne_bytes());
-    head[16..24].copy_from_slice(&node.to_ne_bytes());
-    head[32..36].copy_from_slice(&length.to_ne_bytes());
-    head
-}
-
 impl Kernel {
     /// Stores bytes in the kernel's pages, from the beginning of a file that is not open; returns whether the
     /// kernel took them. Waits for the kernel: one system call.
     pub(crate) fn store(&self, node: NodeId, bytes: &[u8]) -> bool {
-        let (Some(notices), Ok(length)) = (self.notices.get(), u32::try_from(bytes.len())) else {
-            return false;
-        };
-        let head = store_head(node.0, length);
-        let message = [IoSlice::new(&head), IoSlice::new(bytes)];
-        (&notices.kernel().device).write_vectored(&message).is_ok()
+        let Some(notices) = self.notices.get() else { return false };
+        notices.kernel().notifier.store(INodeNo(node.0), bytes).is_ok()
     }
 
     pub(crate) fn new(runtime: Handle, busy: Arc<Busy>) -> Self {
@@ -266,28 +223,5 @@ mod tests {
     fn the_whole_file_is_from_0_to_the_end() {
         assert_eq!(kernel_range(Extent::ALL), (0, 0));
         assert_eq!(kernel_range(Extent { start: 4096, end: 8191 }), (4096, 4096));
-    }
-
-    #[test]
-    fn bytes_to_keep_are_sent_as_the_kernel_reads_them() {
-        let head = store_head(7, 100);
-        assert_eq!(head[..4], 140u32.to_ne_bytes());
-        assert_eq!(head[4..8], 4i32.to_ne_bytes());
-        assert_eq!(
-            (&head[8..16], &head[24..32], &head[36..]),
-            (&[0; 8][..], &[0; 8][..], &[0; 4][..])
-        );
-        assert_eq!(head[16..24], 7u64.to_ne_bytes());
-        assert_eq!(head[32..36], 100u32.to_ne_bytes());
-    }
-
-    #[test]
-    fn a_name_that_expires_is_sent_as_the_kernel_reads_it() {
-        let message = expire_message(7, b"ab");
-        assert_eq!(message.len(), 35);
-        assert_eq!(message[..4], 35u32.to_ne_bytes());
-        assert_eq!(message[16..24], 7u64.to_ne_bytes());
-        assert_eq!(message[24..28], 2u32.to_ne_bytes());
-        assert_eq!(message[32..], *b"ab\0");
     }
 }

@@ -46,7 +46,7 @@ pub use jobs::Jobs;
 pub use kernel_mount::{KernelMount, UnmountError};
 pub use memory::{Found, KeptMemory};
 pub use mount::{
-    FileLocks, FuseMount, FuseMountError, FuseMountOptions, Handover, Resumed, can_resume, check_device,
-    is_mount_point, mount, resume,
+    FileLocks, FuseMount, FuseMountError, FuseMountOptions, Handover, Resumed, can_resume,
+    check_device, is_mount_point, mount, resume,
 };
 pub use questions::{Questions, question};

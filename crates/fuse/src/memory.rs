@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 use rustix::fs::{MemfdFlags, fstat, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use sheen_client::kept::{Keep, RECORD_WORDS, Record, Words};
+use sheen_fuse_wire::Agreement;
 
 /// Says what it is, and in which format.
 const MAGIC: u64 = 0x5348_4545_4e4b_0001;
@@ -65,17 +66,6 @@ impl fmt::Debug for KeptMemory {
 struct Places {
     free: Vec<u32>,
     used: u32,
-}
-
-/// What the kernel and a mount's first process agreed on: for the life of the connection.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Agreement {
-    /// The capabilities that the kernel has.
-    pub(crate) offered: u64,
-    /// The minor version of its protocol.
-    pub(crate) protocol: u32,
-    /// The capabilities that it may use.
-    pub(crate) taken: u64,
 }
 
 /// What the memory of an earlier process says.

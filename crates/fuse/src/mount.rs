@@ -2,18 +2,17 @@
 
 use std::ffi::CString;
 use std::fmt;
-use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use fuser::{BackgroundSession, Config, MountOption, SessionACL};
 use rustix::fs::{Mode, OFlags};
 use rustix::mount::MountFlags;
 use rustix::process::{getgid, getuid};
 use sheen_client::posix::{Audience, FileSystem, NodeId};
+use sheen_fuse_wire::{Config, HELPER, Running, Session, mount_by_helper};
 use sheen_types::Errno;
 
 use crate::adapter::Adapter;
@@ -32,6 +31,11 @@ use crate::write_backs::WriteBacks;
 /// Threads that read requests. Two keep a slow copy from delaying the next request; more only
 /// compete for the device.
 const READER_THREADS: usize = 2;
+
+/// Bytes of one write request and of read-ahead: one bulk RPC's worth keeps the pipe full.
+const REQUEST_BYTES: u32 = 1 << 20;
+/// Requests that the kernel sends on its own account (read-ahead, asynchronous direct IO) at once.
+const BACKGROUND_REQUESTS: u16 = 64;
 
 /// How far the kernel reads ahead: one request of the largest size. Page faults of mapped files read so
 /// much around them, too, so more than that would cost them.
@@ -177,7 +181,7 @@ fn is_denied(error: &io::Error) -> bool {
 
 /// A mounted file system. Dropping it unmounts.
 pub struct FuseMount {
-    session: BackgroundSession,
+    session: Running,
     kernel_mount: KernelMount,
     backs: Arc<WriteBacks>,
     runtime: tokio::runtime::Handle,
@@ -236,16 +240,6 @@ impl FuseMount {
         self.runtime.block_on(self.backs.wait_for_all());
         ended
     }
-
-    /// Unmounts, and waits until the last request is answered.
-    ///
-    /// # Errors
-    /// If it is busy.
-    pub fn unmount(self) -> io::Result<()> {
-        self.session.umount_and_join()?;
-        self.runtime.block_on(self.backs.wait_for_all());
-        Ok(())
-    }
 }
 
 /// Mounts `file_system` at `path`; calls run on `runtime`.
@@ -261,13 +255,17 @@ pub fn mount(
     let point = check(path, options.over)?;
     let parts = Parts::new(file_system, options, runtime);
     let refused = |error| FuseMountError::Refused(path.to_owned(), error);
-    let (adapter, config) = (parts.adapter(options), config(options));
-    let session = match attach(&point, options).map_err(refused)? {
-        Some(device) => fuser::Session::from_fd(adapter, device, config.acl, config)
-            .inspect_err(|_| _ = KernelMount::newest_at(&point).detach()),
-        None => fuser::Session::new(adapter, path, &config),
+    let (adapter, config) = (parts.adapter(options), config());
+    let device = match attach(&point, options).map_err(refused)? {
+        Some(device) => device,
+        None => mount_by_helper(&point, &helper_options(options)).map_err(refused)?,
     };
-    let session = session.map_err(refused)?;
+    let session = Session::new(adapter, device, config)
+        .inspect_err(|_| _ = KernelMount::newest_at(&point).detach())
+        .map_err(refused)?;
+    if let Some(memory) = &options.memory {
+        memory.set_agreement(session.agreement());
+    }
     // The kernel has its answer to FUSE_INIT by now.
     ahead::raise(&point, READ_AHEAD_BYTES);
     let kernel_mount = KernelMount::newest_at(&point);
@@ -296,10 +294,9 @@ pub fn resume(
     let parts = Parts::new(file_system, options, runtime);
     let adapter = parts.adapter(options);
     let Resumed { device, nodes } = former;
-    let session = resuming::session(adapter, &device, config(options), memory.agreement());
+    let session = resuming::session(adapter, device, config(), memory.agreement());
     let mounted = parts.serve(session.map_err(refused)?, kernel_mount).map_err(refused)?;
-    let (device, notifier) = (File::from(device), mounted.session.notifier());
-    resuming::go_on(&device, notifier, nodes, &threads).map_err(refused)?;
+    resuming::go_on(mounted.session.notifier(), nodes, &threads).map_err(refused)?;
     Ok(mounted)
 }
 
@@ -344,13 +341,9 @@ impl Parts {
         adapter.with_gate(&self.gate)
     }
 
-    fn serve(
-        self,
-        session: fuser::Session<Adapter>,
-        kernel_mount: KernelMount,
-    ) -> io::Result<FuseMount> {
-        let device = session.as_fd().try_clone_to_owned()?;
+    fn serve(self, session: Session<Adapter>, kernel_mount: KernelMount) -> io::Result<FuseMount> {
         let session = session.spawn()?;
+        let device = session.as_fd().try_clone_to_owned()?;
         self.kernel.attach(session.notifier(), device.try_clone()?.into());
         let Self { backs, gate, runtime, .. } = self;
         let handover = Handover { gate, backs: Arc::clone(&backs) };
@@ -358,8 +351,7 @@ impl Parts {
     }
 }
 
-/// Mounts at `point` as root; `None` where that takes `fusermount3`. fuser would do it as well, but it unmounts by path when
-/// the session ends, whatever is there by then.
+/// Mounts at `point` as root; `None` where that takes `fusermount3`.
 fn attach(point: &Path, options: &FuseMountOptions) -> io::Result<Option<OwnedFd>> {
     if !rustix::process::geteuid().is_root() {
         return Ok(None);
@@ -417,7 +409,7 @@ pub fn check_device() -> Result<(), FuseMountError> {
 
 fn helper_exists() -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|folder| folder.join("fusermount3").is_file())
+    std::env::split_paths(&path).any(|folder| folder.join(HELPER).is_file())
 }
 
 /// Whether the kernel lists `path` as a mount point in this process's namespace; compares names, asks no file
@@ -443,31 +435,33 @@ fn unescape(text: &str) -> String {
         .fold(text.to_owned(), |text, (from, to)| text.replace(from, to))
 }
 
-fn config(options: &FuseMountOptions) -> Config {
+fn config() -> Config {
+    Config {
+        threads: READER_THREADS,
+        max_write: REQUEST_BYTES,
+        max_readahead: REQUEST_BYTES,
+        max_background: BACKGROUND_REQUESTS,
+    }
+}
+
+/// What `fusermount3` mounts with.
+fn helper_options(options: &FuseMountOptions) -> String {
+    let source = options.source.replace('\\', "\\\\").replace(',', "\\,");
+    let mut words = vec![format!("fsname={source}"), format!("subtype={SUBTYPE}")];
     let is_set = |flag| options.flags.contains(flag);
-    let mut config = Config::default();
-    config.mount_options = vec![
-        MountOption::FSName(options.source.clone()),
-        MountOption::Subtype(SUBTYPE.to_owned()),
-        if is_set(MountFlags::RDONLY) { MountOption::RO } else { MountOption::RW },
+    let flags = [
+        (is_set(MountFlags::RDONLY), "ro", "rw"),
         // What servers and other clients say of a file's owner and kind gives no user rights here, unless
         // root wants it so.
-        if is_set(MountFlags::NOSUID) { MountOption::NoSuid } else { MountOption::Suid },
-        if is_set(MountFlags::NODEV) { MountOption::NoDev } else { MountOption::Dev },
+        (is_set(MountFlags::NOSUID), "nosuid", "suid"),
+        (is_set(MountFlags::NODEV), "nodev", "dev"),
+        (is_set(MountFlags::NOATIME), "noatime", ""),
+        (is_set(MountFlags::NOEXEC), "noexec", ""),
+        (is_set(MountFlags::SYNCHRONOUS), "sync", ""),
+        (options.judge, "default_permissions", ""),
+        (options.allow_other, "allow_other", ""),
     ];
-    let further = [
-        (options.judge, MountOption::DefaultPermissions),
-        (is_set(MountFlags::NOATIME), MountOption::NoAtime),
-        (is_set(MountFlags::NOEXEC), MountOption::NoExec),
-        (is_set(MountFlags::SYNCHRONOUS), MountOption::Sync),
-    ];
-    let further = further.into_iter().filter(|(is_asked, _)| *is_asked);
-    config.mount_options.extend(further.map(|(_, option)| option));
-    if options.allow_other {
-        config.acl = SessionACL::All;
-    }
-    config.n_threads = Some(READER_THREADS);
-    // Requests that were read from a clone end with it: the next process must get them.
-    config.clone_fd = options.memory.is_none();
-    config
+    let flags = flags.into_iter().map(|(is_set, set, clear)| if is_set { set } else { clear });
+    words.extend(flags.filter(|word| !word.is_empty()).map(str::to_owned));
+    words.join(",")
 }

@@ -1,8 +1,12 @@
 //! Calls that a signal ends while they wait for a server.
 //!
 //! The kernel waits for our answer to a request that we have read, whatever signals come: a process that is
-//! killed goes only when each of its calls is answered. fuser refuses the kernel's `FUSE_INTERRUPT`, after
-//! which the kernel sends none, so one thread looks in `/proc` for the signals of threads that wait.
+//! killed goes only when each of its calls is answered. Its `FUSE_INTERRUPT` says that a signal came, not which, and
+//! comes once for each call: so one thread looks in `/proc` for the signals of threads that wait.
+//!
+//! A thread that is not to be seen there, of another PID namespace, has that message alone. Its call ends by it at
+//! once where that changes nothing, and else after [`UNSEEN_PATIENCE`]: most signals do not end a process, and a
+//! program that goes on must learn the result.
 //!
 //! What always holds: a call that is entered here is answered within two looks if its thread is being killed,
 //! whatever it waits for. What it has begun at a server goes on behind that answer, up to [`LATE_MAX`] such calls
@@ -12,6 +16,7 @@
 //! Cost: for a call that waits one short lock when it begins and one when it ends; nothing for a call
 //! that does not wait. A read of `/proc` four times a second for each that has waited so long.
 
+use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,12 +25,20 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 use rustix::process::{Pid, test_kill_process};
+use sheen_fuse_wire::Request;
 use sheen_types::Errno;
 
 use crate::threads::Threads;
 
 /// How often signals are looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// How long a call that changes something goes on after a signal that cannot be seen.
+const UNSEEN_PATIENCE: Duration = Duration::from_secs(5);
+const UNSEEN_LOOKS: u32 = (UNSEEN_PATIENCE.as_millis() / LOOK_EVERY.as_millis()) as u32;
+
+/// Interrupts that are remembered because their calls do not wait yet.
+const EARLY_MAX: usize = 64;
 
 /// Calls at once that go on though their callers have their answer. Beyond these they are dropped: servers execute
 /// what was sent all the same, and no one disposes of the result (what was opened stays open until the mount ends).
@@ -59,6 +72,23 @@ struct Table {
     slots: Vec<Slot>,
     free: Vec<usize>,
     watcher: Watcher,
+    /// Calls that were interrupted before they waited, the latest last.
+    early: VecDeque<u64>,
+}
+
+/// Whose call it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Caller {
+    /// 0 if it is not to be seen from here.
+    thread: u32,
+    /// The number of its request.
+    unique: u64,
+}
+
+impl From<&Request> for Caller {
+    fn from(request: &Request) -> Self {
+        Self { thread: request.pid(), unique: request.unique() }
+    }
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
@@ -78,17 +108,19 @@ enum Watcher {
 struct Slot {
     /// Whom it is for; `None`: free.
     waker: Option<Waker>,
-    thread: u32,
+    caller: Caller,
     ended_by: EndedBy,
     /// It waited at the last look already.
     is_old: bool,
+    /// A signal came that cannot be seen, so many looks ago.
+    interrupted: Option<u32>,
     is_over: bool,
 }
 
 /// A call that may wait.
 pub(crate) struct Waiting {
     waits: Arc<Waits>,
-    thread: u32,
+    caller: Caller,
     ended_by: EndedBy,
     slot: Option<usize>,
     gave_up: bool,
@@ -100,14 +132,39 @@ impl Waits {
         Arc::new(Self { table, more, late, threads })
     }
 
-    /// A call of `thread` that these signals end.
-    pub(crate) fn call(self: &Arc<Self>, thread: u32, ended_by: EndedBy) -> Waiting {
-        Waiting { waits: Arc::clone(self), thread, ended_by, slot: None, gave_up: false }
+    /// A call that these signals end.
+    pub(crate) fn call(self: &Arc<Self>, caller: impl Into<Caller>, ended_by: EndedBy) -> Waiting {
+        let caller = caller.into();
+        Waiting { waits: Arc::clone(self), caller, ended_by, slot: None, gave_up: false }
     }
 
-    fn insert(self: &Arc<Self>, thread: u32, ended_by: EndedBy, waker: Waker) -> usize {
-        let slot = Slot { waker: Some(waker), thread, ended_by, is_old: false, is_over: false };
+    /// The caller of the request `unique` got a signal.
+    pub(crate) fn interrupt(&self, unique: u64) {
         let mut table = self.table.lock();
+        let is_meant = |slot: &&mut Slot| slot.waker.is_some() && slot.caller.unique == unique;
+        let Some(slot) = table.slots.iter_mut().find(is_meant) else {
+            if table.early.len() >= EARLY_MAX {
+                table.early.pop_front();
+            }
+            return table.early.push_back(unique);
+        };
+        let waker = slot.interrupt();
+        drop(table);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    fn insert(self: &Arc<Self>, caller: Caller, ended_by: EndedBy, waker: Waker) -> usize {
+        let (is_old, interrupted, is_over) = (false, None, false);
+        let mut slot = Slot { waker: Some(waker), caller, ended_by, is_old, interrupted, is_over };
+        let mut table = self.table.lock();
+        if let Some(place) = table.early.iter().position(|early| *early == caller.unique) {
+            table.early.remove(place);
+            if let Some(waker) = slot.interrupt() {
+                waker.wake();
+            }
+        }
         match table.watcher {
             Watcher::Looks | Watcher::Asked => {}
             Watcher::Rests => {
@@ -152,8 +209,12 @@ impl Waits {
             }
             // It is not woken while it looks.
             self.more.wait_for(&mut table, LOOK_EVERY);
+            let unseen = table.unseen();
             let old = table.old();
-            parking_lot::MutexGuard::unlocked(&mut table, || self.look(&old));
+            parking_lot::MutexGuard::unlocked(&mut table, || {
+                unseen.into_iter().for_each(Waker::wake);
+                self.look(&old);
+            });
         }
     }
 
@@ -165,7 +226,7 @@ impl Waits {
             }
             let mut table = self.table.lock();
             let slot = &mut table.slots[*number];
-            if (slot.thread, slot.ended_by, slot.is_old) != (*thread, *ended_by, true) {
+            if (slot.caller.thread, slot.ended_by, slot.is_old) != (*thread, *ended_by, true) {
                 continue;
             }
             slot.is_over = true;
@@ -178,13 +239,47 @@ impl Waits {
     }
 }
 
+impl Slot {
+    /// A signal came; whom to wake if the call ends by it now. Of a thread that is to be seen the next look decides.
+    fn interrupt(&mut self) -> Option<Waker> {
+        if self.caller.thread != 0 {
+            return None;
+        }
+        match self.ended_by {
+            EndedBy::Fatal | EndedBy::Any => {
+                self.is_over = true;
+                self.waker.clone()
+            }
+            EndedBy::Killed | EndedBy::Gone => {
+                self.interrupted.get_or_insert(0);
+                None
+            }
+        }
+    }
+}
+
 impl Table {
+    /// The calls of threads that are not to be seen whose patience is over.
+    fn unseen(&mut self) -> Vec<Waker> {
+        let mut over = Vec::new();
+        for slot in self.slots.iter_mut().filter(|slot| !slot.is_over) {
+            let Some(looks) = slot.interrupted.as_mut() else { continue };
+            *looks += 1;
+            slot.is_over = *looks > UNSEEN_LOOKS;
+            if slot.is_over {
+                over.extend(slot.waker.clone());
+            }
+        }
+        over
+    }
+
     /// Calls that waited at the last look already; all are old now.
     fn old(&mut self) -> Vec<(usize, u32, EndedBy)> {
         let mut old = Vec::new();
         for (number, slot) in self.slots.iter_mut().enumerate() {
-            if slot.waker.is_some() && std::mem::replace(&mut slot.is_old, true) {
-                old.push((number, slot.thread, slot.ended_by));
+            let is_seen = slot.waker.is_some() && slot.caller.thread != 0;
+            if is_seen && std::mem::replace(&mut slot.is_old, true) {
+                old.push((number, slot.caller.thread, slot.ended_by));
             }
         }
         old
@@ -209,13 +304,9 @@ impl Waiting {
     }
 
     fn stay<T>(&mut self, context: &mut Context<'_>) -> Poll<Result<T, Errno>> {
-        // A thread of another namespace has number 0: nothing is known of it.
-        if self.thread == 0 {
-            return Poll::Pending;
-        }
         let Some(number) = self.slot else {
             let waker = context.waker().clone();
-            self.slot = Some(self.waits.insert(self.thread, self.ended_by, waker));
+            self.slot = Some(self.waits.insert(self.caller, self.ended_by, waker));
             return Poll::Pending;
         };
         let mut table = self.waits.table.lock();
@@ -252,8 +343,8 @@ impl Waiting {
     fn leave(&mut self) {
         let Some(number) = self.slot.take() else { return };
         let mut table = self.waits.table.lock();
-        table.slots[number].waker = None;
-        table.slots[number].is_old = false;
+        let slot = &mut table.slots[number];
+        (slot.waker, slot.is_old, slot.interrupted) = (None, false, None);
         table.free.push(number);
     }
 }
@@ -391,7 +482,7 @@ mod tests {
     }
 
     /// A number that no thread has.
-    const NO_THREAD: u32 = i32::MAX.cast_unsigned();
+    const NO_THREAD: Caller = Caller { thread: i32::MAX.cast_unsigned(), unique: 1 };
 
     #[test]
     fn a_thread_that_ends_has_no_memory_any_more() {
@@ -426,7 +517,7 @@ mod tests {
     fn a_call_of_a_live_thread_waits_as_long_as_it_must() {
         let waits = Waits::new(Threads::new(crate::threads::runtime()));
         let own = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
-        let mut waiting = waits.call(own, EndedBy::Killed);
+        let mut waiting = waits.call(Caller { thread: own, unique: 1 }, EndedBy::Killed);
         runtime().block_on(async {
             let mut call = pin!(async {
                 tokio::time::sleep(LOOK_EVERY * 4).await;
@@ -434,6 +525,48 @@ mod tests {
             });
             assert_eq!(waiting.wait(call.as_mut()).await, Ok(1));
             assert_eq!(waiting.late(call).await, None);
+        });
+    }
+
+    /// Calls of a thread of another PID namespace: one that only reads ends at the signal, though it came before the
+    /// call waited; one that changes something has some time, and nothing ends one that no signal came for.
+    #[test]
+    fn a_signal_of_a_thread_that_is_not_to_be_seen_ends_its_call() {
+        let waits = Waits::new(Threads::new(crate::threads::runtime()));
+        let caller = |unique| Caller { thread: 0, unique };
+        runtime().block_on(async {
+            waits.interrupt(2);
+            let begin = tokio::time::Instant::now();
+            let ends = async |unique, ended_by| {
+                let mut waiting = waits.call(caller(unique), ended_by);
+                let call = pin!(std::future::pending::<Result<(), Errno>>());
+                let most = UNSEEN_PATIENCE + LOOK_EVERY * 8;
+                let ended = tokio::time::timeout(most, waiting.wait(call)).await;
+                (ended, begin.elapsed())
+            };
+            let interrupt = async {
+                tokio::time::sleep(LOOK_EVERY).await;
+                [3, 4].into_iter().for_each(|unique| waits.interrupt(unique));
+            };
+            let interrupt = async {
+                interrupt.await;
+                (Ok(Ok(())), Duration::ZERO)
+            };
+            let ends: [Pin<Box<dyn Future<Output = _>>>; 5] = [
+                Box::pin(ends(2, EndedBy::Fatal)),
+                Box::pin(ends(3, EndedBy::Fatal)),
+                Box::pin(ends(4, EndedBy::Killed)),
+                Box::pin(ends(5, EndedBy::Killed)),
+                Box::pin(interrupt),
+            ];
+            let all = sheen_types::futures::all_pinned(ends.into()).await;
+            let [early, reads, changes, none, _] = &all[..] else { panic!("five") };
+            let over = Ok(Err(Errno::EINTR));
+            assert_eq!((&early.0, &reads.0, &changes.0), (&over, &over, &over));
+            assert!(
+                early.1 < LOOK_EVERY && reads.1 < LOOK_EVERY * 4 && changes.1 >= UNSEEN_PATIENCE
+            );
+            assert!(none.0.is_err());
         });
     }
 

@@ -9,9 +9,9 @@
 //! Cost: nothing for other files; a lookup at each use of the name of a special file, and no RPC while a lock
 //! covers its rights.
 
-use fuser::INodeNo;
 use rustix::mount::MountFlags;
 use sheen_client::posix::{Credentials, Entry, FileSystem, FileType, Lookup, May, MayKeep, NodeId};
+use sheen_fuse_wire::INodeNo;
 use sheen_types::Errno;
 
 use crate::mount::FuseMountOptions;

@@ -15,6 +15,8 @@ mod story;
 
 use std::path::{Path, PathBuf};
 
+use rustix::mount::{UnmountFlags, unmount};
+use sheen_fuse_wire::{Config, Running, Session, mount_by_helper};
 use sheen_store::{
     Attributes, FileKind, Sequence, Store, StoreError, Transaction,
     suite::{
@@ -45,14 +47,16 @@ enum Mark {
 struct RecordedDisk {
     recorder: Recorder<Mark>,
     place: common::Temporary,
-    session: fuser::BackgroundSession,
+    session: Running,
 }
 
 impl RecordedDisk {
     fn mount() -> Self {
         let (recorder, place) = (Recorder::new(), common::Temporary::new());
-        let session = fuser::spawn_mount(recorder.clone(), &place.0, &fuser::Config::default());
-        Self { recorder, place, session: session.expect("FUSE mounts work here") }
+        let device = mount_by_helper(&place.0, "fsname=recorder").expect("FUSE mounts work here");
+        let session = Session::new(recorder.clone(), device, Config::default());
+        let session = session.and_then(Session::spawn).expect("the kernel speaks FUSE");
+        Self { recorder, place, session }
     }
 
     /// Where a store on it lives.
@@ -61,7 +65,8 @@ impl RecordedDisk {
     }
 
     fn unmount(self) -> Recorder<Mark> {
-        self.session.umount_and_join().expect("unmount works");
+        unmount(&self.place.0, UnmountFlags::empty()).expect("unmount works");
+        self.session.join().expect("it was served to its end");
         self.recorder
     }
 }

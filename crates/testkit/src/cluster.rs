@@ -171,7 +171,23 @@ impl Cluster {
         self.mount_by(self.sockets.clone(), options)
     }
 
+    /// As [`Cluster::mount_again`], by a process of a PID namespace of its own, in which no process of this one is seen.
+    pub fn mount_in_pid_namespace(&self) -> Outcome<PathBuf> {
+        let namespace = ["unshare", "--pid", "--fork", "--kill-child"];
+        self.mount_under(&namespace, self.sockets.clone(), &[])
+    }
+
     fn mount_by(&self, sockets: PathBuf, options: &[&str]) -> Outcome<PathBuf> {
+        self.mount_under(&[], sockets, options)
+    }
+
+    /// `wrapper` is what runs the program, with its own arguments.
+    fn mount_under(
+        &self,
+        wrapper: &[&str],
+        sockets: PathBuf,
+        options: &[&str],
+    ) -> Outcome<PathBuf> {
         let number = self.lock_mounts().len() + 2;
         let path = self.folder.join(format!("mnt{number}"));
         fs::create_dir_all(&path).context(path.display())?;
@@ -186,7 +202,9 @@ impl Cluster {
             command.args(["-o", option]);
         }
         command.env("SHEEN_RUN_DIR", sockets);
-        command.arg(&path).stdin(std::process::Stdio::null());
+        command.arg(&path);
+        let mut command = wrapped(wrapper, command);
+        command.stdin(std::process::Stdio::null());
         command.stderr(out.try_clone().context(log.display())?).stdout(out);
         let child = command.spawn().context("sheen mount")?;
         self.lock_mounts().push((path.clone(), child));
@@ -342,6 +360,16 @@ pub fn program() -> Outcome<PathBuf> {
     let built = ["release", "debug"].map(|kind| root().join("target").join(kind).join("sheen"));
     let found = built.into_iter().find(|path| path.is_file());
     found.ok_or("no sheen here: run `cargo build --release` or set SHEEN_BIN".to_owned())
+}
+
+/// `command` as it is run by `wrapper`.
+fn wrapped(wrapper: &[&str], command: Command) -> Command {
+    let [program, arguments @ ..] = wrapper else { return command };
+    let mut outer = Command::new(program);
+    outer.args(arguments).arg(command.get_program()).args(command.get_args());
+    let set = command.get_envs().filter_map(|(name, value)| Some((name, value?)));
+    outer.envs(set);
+    outer
 }
 
 /// Whether something is mounted at `path`.

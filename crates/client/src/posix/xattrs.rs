@@ -1,8 +1,8 @@
 //! Extended attributes.
 
 use bytes::Bytes;
+use sheen_types::Errno;
 use sheen_types::limits::{XATTR_NAME_BYTES_MAX, XATTR_VALUE_BYTES_MAX};
-use sheen_types::{Errno, Timestamp};
 
 use super::{Credentials, FileSystem, FileType, Mounted, NodeId, XattrMode};
 use crate::cache::{Inode, LayoutState, read_layout};
@@ -20,8 +20,6 @@ const MIGRATE: &[u8] = b"sheen.migrate";
 const SWAP_LAYOUTS: &[u8] = b"sheen.swap_layouts";
 /// The heat of a file, and its flags.
 const HEAT: &[u8] = b"sheen.heat";
-/// When the inode was made, in seconds since 1970: FUSE asks for that with a request that our library does not know.
-const BIRTH: &[u8] = b"sheen.btime";
 /// What the kernel asks for before a file is first written.
 const CAPABILITY: &[u8] = b"security.capability";
 /// What the MDT knows of the size, which is not among the attributes that it lists.
@@ -67,7 +65,6 @@ impl FileSystem {
             return Err(Errno::ENODATA);
         }
         let value = match name {
-            BIRTH => self.0.birth(who, &inode).await,
             SOM => self.0.meta.getxattr(who, &inode, name).await,
             name => self.0.value_of(who, &inode, name).await,
         };
@@ -209,16 +206,6 @@ impl Mounted {
         match self.meta.xattrs(who, inode).await? {
             Some(xattrs) => xattrs.get(name).cloned().ok_or(Errno::ENODATA),
             None => self.meta.getxattr(who, inode, name).await,
-        }
-    }
-
-    async fn birth(&self, who: &Credentials, inode: &Inode) -> Result<Bytes, Errno> {
-        self.refresh(who, inode).await?;
-        let known = inode.state().last_attributes().map(|attributes| attributes.btime);
-        match known {
-            // An MDT that keeps none.
-            Some(time) if time != Timestamp::default() => Ok(time.seconds.to_string().into()),
-            _ => Err(Errno::ENODATA),
         }
     }
 

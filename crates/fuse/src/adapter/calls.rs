@@ -1,51 +1,38 @@
 //! One method for each kind of request: unpack, call the facade, answer.
 
 use std::ffi::OsStr;
-use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use bytes::Bytes;
-use fuser::{
-    AccessFlags, BsdFileFlags, FileHandle as Handle, Filesystem, INodeNo, IoctlFlags, KernelConfig,
-    LockOwner as Owner, OpenFlags as KernelFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
-    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLock, ReplyLseek,
-    ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
-};
 use sheen_client::posix::{
     DirCookie, Fallocate, FileLockMode, FileSystem, FileType, Lookup, May, NewNode, NodeId,
     OpenFlags, Operation, RenameMode, Seek, SetAttributes, XattrMode,
 };
+use sheen_fuse_wire::{
+    self as wire, FileHandle as Handle, Filesystem, INodeNo, KernelConfig, LockOwner as Owner,
+    OpenFlags as KernelFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
+    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLock, ReplyLseek, ReplyOpen,
+    ReplyStatfs, ReplyStatx, ReplyWrite, ReplyXattr, Request, StatFs, WriteFlags,
+};
 use sheen_types::{Errno, Name};
 
 use crate::control::{self, Control};
-use crate::memory::Agreement;
+use crate::mount::FileLocks;
 use crate::signals::EndedBy;
 use crate::special::{self, node};
 use crate::{alive, answer, convert, exported, questions};
 
-use super::{
-    Adapter, BACKGROUND_REQUESTS, Call, NAMES_AT_ONCE, REQUEST_BYTES, bypasses_page_cache, handle,
-    owner, resent::Resent,
-};
+use super::{Adapter, Call, NAMES_AT_ONCE, bypasses_page_cache, handle, owner, resent::Resent};
 
 impl Filesystem for Adapter {
-    fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        // What is refused stays as the kernel offers it: less, and no error.
-        let (Ok(_) | Err(_)) = config.set_max_write(REQUEST_BYTES);
-        let (Ok(_) | Err(_)) = config.set_max_readahead(REQUEST_BYTES);
-        let (Ok(_) | Err(_)) = config.set_max_background(BACKGROUND_REQUESTS);
-        let offered = config.capabilities();
-        let wanted = self.wanted(offered);
-        let (Ok(()) | Err(_)) = config.add_capabilities(wanted);
-        if let Some(memory) = &self.memory {
-            let (offered, taken) = (offered.bits(), wanted.bits());
-            memory.set_agreement(Agreement { offered, protocol: config.kernel_abi().1, taken });
-        }
-        Ok(())
+    fn init(&self, config: &mut KernelConfig) {
+        config.take(self.wanted(config.offered()));
+    }
+
+    fn interrupt(&self, unique: u64) {
+        self.waits.interrupt(unique);
     }
 
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
@@ -55,7 +42,7 @@ impl Filesystem for Adapter {
         let (files, who, name) = (self.files.clone(), self.who(request, 0), convert::name(name));
         let (guard, pending_sizes) = (self.occupy(&[parent]), Arc::clone(&self.pending_sizes));
         let special = self.special;
-        let mut waiting = self.waits.call(request.pid(), EndedBy::Fatal);
+        let mut waiting = self.waits.call(request, EndedBy::Fatal);
         self.counted(Call("lookup", request, parent), Operation::Getattr, async move {
             let mut call = pin!(async {
                 let found = files.lookup(&who, node(parent), &name?).await?;
@@ -73,56 +60,34 @@ impl Filesystem for Adapter {
         });
     }
 
-    fn forget(&self, _: &Request, number: INodeNo, lookups: u64) {
+    fn forget(&self, number: INodeNo, lookups: u64) {
         self.files.forget(node(number), lookups);
     }
 
     fn getattr(&self, request: &Request, number: INodeNo, _: Option<Handle>, reply: ReplyAttr) {
-        let (files, who) = (self.files.clone(), self.who(request, 0));
-        // A directory's, before it is changed: the kernel holds its lock for the change already.
-        let (guard, pending_sizes) = (self.occupy(&[number]), Arc::clone(&self.pending_sizes));
-        let mut waiting = self.waits.call(request.pid(), EndedBy::Fatal);
-        self.counted(Call("getattr", request, number), Operation::Getattr, async move {
-            let mut call = pin!(async {
-                let stat = files.getattr(&who, node(number)).await;
-                match pending_sizes.wait_until_applied(number.0).await {
-                    true => files.getattr(&who, node(number)).await,
-                    false => stat,
-                }
-            });
-            let stat = waiting.wait(call.as_mut()).await;
-            drop(guard);
-            answer::stat(reply, NodeId(number.0), stat);
-            waiting.late(call).await;
-        });
+        self.attributes(request, number, move |stat| answer::stat(reply, NodeId(number.0), stat));
+    }
+
+    fn statx(&self, request: &Request, number: INodeNo, _: Option<Handle>, reply: ReplyStatx) {
+        self.attributes(request, number, move |stat| answer::statx(reply, NodeId(number.0), stat));
     }
 
     fn setattr(
         &self,
         request: &Request,
         number: INodeNo,
-        mode: Option<u32>,
-        uid: Option<u32>,
-        gid: Option<u32>,
-        size: Option<u64>,
-        atime: Option<TimeOrNow>,
-        mtime: Option<TimeOrNow>,
-        ctime: Option<SystemTime>,
-        opened: Option<Handle>,
-        _: Option<SystemTime>,
-        _: Option<SystemTime>,
-        _: Option<SystemTime>,
-        _: Option<BsdFileFlags>,
+        wanted: wire::SetAttributes,
         reply: ReplyAttr,
     ) {
+        let (size, opened) = (wanted.size, wanted.opened);
         let changes = SetAttributes {
-            mode: mode.map(|mode| mode & 0o7777),
-            uid,
-            gid,
+            mode: wanted.mode.map(|mode| mode & 0o7777),
+            uid: wanted.uid,
+            gid: wanted.gid,
             size,
-            atime: atime.map(convert::set_time),
-            mtime: mtime.map(convert::set_time),
-            ctime: ctime.map(convert::timestamp),
+            atime: wanted.atime.map(convert::set_time),
+            mtime: wanted.mtime.map(convert::set_time),
+            ctime: wanted.ctime,
             kill_set_id: false,
             flags: None,
         };
@@ -130,7 +95,7 @@ impl Filesystem for Adapter {
         let guard = self.occupy(&[number]);
         let operation = if size.is_some() { Operation::Truncate } else { Operation::Setattr };
         let (backs, order) = self.order_of_all(number);
-        let mut waiting = self.waits.call(request.pid(), EndedBy::Killed);
+        let mut waiting = self.waits.call(request, EndedBy::Killed);
         self.counted(Call("setattr", request, number), operation, async move {
             let mut call = pin!(backs.after_earlier(
                 order,
@@ -143,10 +108,10 @@ impl Filesystem for Adapter {
         });
     }
 
-    fn access(&self, request: &Request, number: INodeNo, mask: AccessFlags, reply: ReplyEmpty) {
+    fn access(&self, request: &Request, number: INodeNo, mask: u32, reply: ReplyEmpty) {
         let (files, who) = (self.files.clone(), self.who(request, 0));
-        let wanted = May(mask.bits().cast_unsigned() & 7);
-        let mut waiting = self.waits.call(request.pid(), EndedBy::Fatal);
+        let wanted = May((mask & 7) as _);
+        let mut waiting = self.waits.call(request, EndedBy::Fatal);
         self.drive(Call("access", request, number), async move {
             let mut call = pin!(files.access(&who, node(number), wanted));
             answer::empty(reply, waiting.wait(call.as_mut()).await);
@@ -156,7 +121,7 @@ impl Filesystem for Adapter {
 
     fn readlink(&self, request: &Request, number: INodeNo, reply: ReplyData) {
         let (files, who) = (self.files.clone(), self.who(request, 0));
-        let mut waiting = self.waits.call(request.pid(), EndedBy::Fatal);
+        let mut waiting = self.waits.call(request, EndedBy::Fatal);
         self.drive(Call("readlink", request, number), async move {
             let mut call = pin!(files.readlink(&who, node(number)));
             let target = waiting.wait(call.as_mut()).await;
@@ -176,7 +141,7 @@ impl Filesystem for Adapter {
         reply: ReplyEntry,
     ) {
         let Some(file_type) = FileType::from_mode(mode) else {
-            return reply.error(fuser::Errno::EINVAL);
+            return reply.error(Errno::EINVAL);
         };
         let new = NewNode::Node { file_type, rdev };
         self.make((request, umask), parent, name, mode & 0o7777, new, reply);
@@ -199,17 +164,17 @@ impl Filesystem for Adapter {
         request: &Request,
         parent: INodeNo,
         name: &OsStr,
-        target: &Path,
+        target: &OsStr,
         reply: ReplyEntry,
     ) {
-        let new = NewNode::Symlink(target.as_os_str().as_bytes().into());
+        let new = NewNode::Symlink(target.as_bytes().into());
         self.make((request, 0), parent, name, 0o777, new, reply);
     }
 
     fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let (files, who, name) = (self.files.clone(), self.who(request, 0), convert::name(name));
         let guard = self.occupy(&[parent]);
-        let mut waiting = self.waits.call(request.pid(), EndedBy::Killed);
+        let mut waiting = self.waits.call(request, EndedBy::Killed);
         let resent = Resent::of(request);
         self.counted(Call("unlink", request, parent), Operation::Unlink, async move {
             let mut call = pin!(async {
@@ -226,7 +191,7 @@ impl Filesystem for Adapter {
     fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let (files, who, name) = (self.files.clone(), self.who(request, 0), convert::name(name));
         let guard = self.occupy_child(parent, &name);
-        let mut waiting = self.waits.call(request.pid(), EndedBy::Killed);
+        let mut waiting = self.waits.call(request, EndedBy::Killed);
         let resent = Resent::of(request);
         self.counted(Call("rmdir", request, parent), Operation::Rmdir, async move {
             let mut call = pin!(async {
@@ -252,12 +217,12 @@ impl Filesystem for Adapter {
     ) {
         let mode = if flags.is_empty() {
             RenameMode::Replace
-        } else if flags == RenameFlags::RENAME_NOREPLACE {
+        } else if flags == RenameFlags::NOREPLACE {
             RenameMode::NoReplace
-        } else if flags == RenameFlags::RENAME_EXCHANGE {
+        } else if flags == RenameFlags::EXCHANGE {
             RenameMode::Exchange
         } else {
-            return reply.error(fuser::Errno::EINVAL);
+            return reply.error(Errno::EINVAL);
         };
         let (files, who) = (self.files.clone(), self.who(request, 0));
         let names: Result<(Name, Name), Errno> =
@@ -272,7 +237,7 @@ impl Filesystem for Adapter {
         };
         let known = |child: Option<NodeId>| child.map_or(parent, |child| INodeNo(child.0));
         let guard = self.occupy(&[parent, new_parent, known(moved), known(replaced)]);
-        let mut waiting = self.waits.call(request.pid(), EndedBy::Killed);
+        let mut waiting = self.waits.call(request, EndedBy::Killed);
         let resent = Resent::of(request);
         self.counted(Call("rename", request, parent), Operation::Rename, async move {
             let mut call = pin!(async {
@@ -299,7 +264,7 @@ impl Filesystem for Adapter {
         let (files, who, name) = (self.files.clone(), self.who(request, 0), convert::name(name));
         self.pending_sizes.note_reply(request.pid(), number.0);
         let (guard, special) = (self.occupy(&[parent]), self.special);
-        let mut waiting = self.waits.call(request.pid(), EndedBy::Killed);
+        let mut waiting = self.waits.call(request, EndedBy::Killed);
         let resent = Resent::of(request);
         self.counted(Call("link", request, number), Operation::Link, async move {
             let (number, parent) = (node(number), node(parent));
@@ -322,11 +287,11 @@ impl Filesystem for Adapter {
         let (files, who) = (self.files.clone(), self.who(request, 0));
         let kernel = Arc::clone(&self.kernel);
         let tracked = self.is_tracked(request);
-        let flags = self.opened_as(flags.0.cast_unsigned());
+        let flags = self.opened_as(flags.0);
         let changes = flags.writes() || flags.has(OpenFlags::TRUNCATE);
         let (backs, order) = self.order_of_all(number);
         let ended_by = if changes { EndedBy::Killed } else { EndedBy::Fatal };
-        let mut waiting = self.waits.call(request.pid(), ended_by);
+        let mut waiting = self.waits.call(request, ended_by);
         self.counted(Call("open", request, number), Operation::Open, async move {
             let mut call = pin!(backs.after_earlier(order, files.open(&who, node(number), flags)));
             let opened = waiting.wait(call.as_mut()).await;
@@ -349,12 +314,12 @@ impl Filesystem for Adapter {
         name: &OsStr,
         mode: u32,
         umask: u32,
-        flags: i32,
+        flags: KernelFlags,
         reply: ReplyCreate,
     ) {
         let (files, name) = (self.files.clone(), convert::name(name));
         let who = self.who(request, umask);
-        let flags = self.opened_as(flags.cast_unsigned() | OpenFlags::CREATE);
+        let flags = self.opened_as(flags.0 | OpenFlags::CREATE);
         if let Some(known) =
             name.as_ref().ok().and_then(|it| self.files.known_child(node(parent), it))
         {
@@ -362,7 +327,7 @@ impl Filesystem for Adapter {
         }
         let (guard, tracked) = (self.occupy(&[parent]), self.is_tracked(request));
         let resent = Resent::of(request);
-        let mut waiting = self.waits.call(request.pid(), EndedBy::Killed);
+        let mut waiting = self.waits.call(request, EndedBy::Killed);
         self.counted(Call("create", request, parent), Operation::Create, async move {
             let (parent, mode) = (node(parent), mode & 0o7777);
             let mut call = pin!(async {
@@ -399,7 +364,7 @@ impl Filesystem for Adapter {
             (self.files.clone(), Arc::clone(&self.pending_sizes), request.pid());
         let is_tracked = self.is_tracked(request);
         let (backs, order) = self.order(number, offset, size.into());
-        let mut waiting = self.waits.call(thread, EndedBy::Fatal);
+        let mut waiting = self.waits.call(request, EndedBy::Fatal);
         self.counted(Call("read", request, number), Operation::Read, async move {
             let opened_as = handle(opened);
             let read = async {
@@ -436,16 +401,15 @@ impl Filesystem for Adapter {
         data: &[u8],
         how: WriteFlags,
         flags: KernelFlags,
-        _: Option<Owner>,
         reply: ReplyWrite,
     ) {
         let (files, data) = (self.files.clone(), Bytes::copy_from_slice(data));
         let pending_sizes = Arc::clone(&self.pending_sizes);
         pending_sizes.note_call(request.pid());
         let (is_tracked, thread) = (self.is_tracked(request), request.pid());
-        let is_of_pages = how.contains(WriteFlags::FUSE_WRITE_CACHE);
+        let is_of_pages = how.contains(WriteFlags::CACHE);
         let (backs, order) = self.order(number, offset, data.len() as u64);
-        let mut waiting = self.waits.call(thread, EndedBy::Killed);
+        let mut waiting = self.waits.call(request, EndedBy::Killed);
         let resent = Resent::of(request);
         self.counted(Call("write", request, number), Operation::Write, async move {
             let answer = |written: Result<u32, Errno>| match written {
@@ -491,7 +455,7 @@ impl Filesystem for Adapter {
     ) {
         self.pending_sizes.note_call(request.pid());
         let files = self.files.clone();
-        let mut waiting = self.waits.call(request.pid(), EndedBy::Gone);
+        let mut waiting = self.waits.call(request, EndedBy::Gone);
         self.drive(Call("flush", request, number), async move {
             let mut call = pin!(files.flush(handle(opened), owner(by)));
             answer::empty(reply, waiting.wait(call.as_mut()).await);
@@ -504,9 +468,7 @@ impl Filesystem for Adapter {
         request: &Request,
         number: INodeNo,
         opened: Handle,
-        _: KernelFlags,
         by: Option<Owner>,
-        _: bool,
         reply: ReplyEmpty,
     ) {
         let (files, (backs, order)) = (self.files.clone(), self.order_of_all(number));
@@ -519,7 +481,7 @@ impl Filesystem for Adapter {
 
     fn fsync(&self, request: &Request, of: INodeNo, opened: Handle, data: bool, reply: ReplyEmpty) {
         let (files, (backs, order)) = (self.files.clone(), self.order_of_all(of));
-        let mut waiting = self.waits.call(request.pid(), EndedBy::Killed);
+        let mut waiting = self.waits.call(request, EndedBy::Killed);
         self.counted(Call("fsync", request, of), Operation::Fsync, async move {
             let mut call = pin!(async {
                 let stored = backs.wait_and_take_failure(order).await;
@@ -531,7 +493,7 @@ impl Filesystem for Adapter {
     }
 
     fn opendir(&self, request: &Request, number: INodeNo, flags: KernelFlags, reply: ReplyOpen) {
-        let flags = KernelFlags(flags.0 | OpenFlags::DIRECTORY.cast_signed());
+        let flags = KernelFlags(flags.0 | OpenFlags::DIRECTORY);
         self.open(request, number, flags, reply);
     }
 
@@ -545,7 +507,7 @@ impl Filesystem for Adapter {
     ) {
         let files = self.files.clone();
         let guard = self.occupy(&[number]);
-        let mut waiting = self.waits.call(request.pid(), EndedBy::Fatal);
+        let mut waiting = self.waits.call(request, EndedBy::Fatal);
         self.counted(Call("readdir", request, number), Operation::Readdir, async move {
             let mut call = pin!(files.readdir(handle(opened), DirCookie(offset), NAMES_AT_ONCE));
             let names = waiting.wait(call.as_mut()).await;
@@ -565,7 +527,7 @@ impl Filesystem for Adapter {
     ) {
         let (files, who) = (self.files.clone(), self.who(request, 0));
         let (guard, special) = (self.occupy(&[number]), self.special);
-        let mut waiting = self.waits.call(request.pid(), EndedBy::Fatal);
+        let mut waiting = self.waits.call(request, EndedBy::Fatal);
         self.counted(Call("readdirplus", request, number), Operation::Readdir, async move {
             let from = DirCookie(offset);
             let mut call = pin!(files.readdir_plus(&who, handle(opened), from, NAMES_AT_ONCE));
@@ -577,14 +539,7 @@ impl Filesystem for Adapter {
         });
     }
 
-    fn releasedir(
-        &self,
-        request: &Request,
-        number: INodeNo,
-        opened: Handle,
-        _: KernelFlags,
-        reply: ReplyEmpty,
-    ) {
+    fn releasedir(&self, request: &Request, number: INodeNo, opened: Handle, reply: ReplyEmpty) {
         let files = self.files.clone();
         self.counted(Call("releasedir", request, number), Operation::Close, async move {
             answer::empty(reply, files.release(handle(opened), None).await);
@@ -600,7 +555,7 @@ impl Filesystem for Adapter {
         reply: ReplyEmpty,
     ) {
         let files = self.files.clone();
-        let mut waiting = self.waits.call(request.pid(), EndedBy::Killed);
+        let mut waiting = self.waits.call(request, EndedBy::Killed);
         self.counted(Call("fsyncdir", request, number), Operation::Fsync, async move {
             let mut call = pin!(files.fsync(handle(opened), data));
             answer::empty(reply, waiting.wait(call.as_mut()).await);
@@ -610,20 +565,20 @@ impl Filesystem for Adapter {
 
     fn statfs(&self, request: &Request, number: INodeNo, reply: ReplyStatfs) {
         let files = self.files.clone();
-        let mut waiting = self.waits.call(request.pid(), EndedBy::Fatal);
+        let mut waiting = self.waits.call(request, EndedBy::Fatal);
         self.counted(Call("statfs", request, number), Operation::Statfs, async move {
             let mut call = pin!(files.statfs());
             match waiting.wait(call.as_mut()).await {
-                Ok(stat) => reply.statfs(
-                    stat.blocks,
-                    stat.blocks_free,
-                    stat.blocks_available,
-                    stat.files,
-                    stat.files_free,
-                    stat.block_size,
-                    stat.name_bytes_max,
-                    stat.block_size,
-                ),
+                Ok(stat) => reply.statfs(&StatFs {
+                    blocks: stat.blocks,
+                    bfree: stat.blocks_free,
+                    bavail: stat.blocks_available,
+                    files: stat.files,
+                    ffree: stat.files_free,
+                    bsize: stat.block_size,
+                    namelen: stat.name_bytes_max,
+                    frsize: stat.block_size,
+                }),
                 Err(errno) => reply.error(convert::errno(errno)),
             }
             waiting.late(call).await;
@@ -637,7 +592,6 @@ impl Filesystem for Adapter {
         name: &OsStr,
         value: &[u8],
         flags: i32,
-        _: u32,
         reply: ReplyEmpty,
     ) {
         const CREATE: i32 = 1;
@@ -646,14 +600,14 @@ impl Filesystem for Adapter {
             0 => XattrMode::Any,
             CREATE => XattrMode::Create,
             REPLACE => XattrMode::Replace,
-            _ => return reply.error(fuser::Errno::EINVAL),
+            _ => return reply.error(Errno::EINVAL),
         };
         let (files, who) = (self.files.clone(), self.who(request, 0));
         let (name, value) = (name.as_bytes().to_vec(), Bytes::copy_from_slice(value));
         let guard = self.occupy(&[number]);
         let is_long = FileSystem::is_long_order(&name);
         let ended_by = if is_long { EndedBy::Any } else { EndedBy::Killed };
-        let mut waiting = self.waits.call(request.pid(), ended_by);
+        let mut waiting = self.waits.call(request, ended_by);
         let resent = Resent::of(request);
         self.counted(Call("setxattr", request, number), Operation::Setxattr, async move {
             let mut call = pin!(async {
@@ -691,7 +645,7 @@ impl Filesystem for Adapter {
             drop(self.runtime.spawn(answers));
             return;
         }
-        let mut waiting = self.waits.call(request.pid(), EndedBy::Fatal);
+        let mut waiting = self.waits.call(request, EndedBy::Fatal);
         if let Some(name) = questions::named(name) {
             let mut call = Box::pin(self.questions.clone().ask(name));
             return self.counted(
@@ -713,7 +667,7 @@ impl Filesystem for Adapter {
 
     fn listxattr(&self, request: &Request, number: INodeNo, size: u32, reply: ReplyXattr) {
         let (files, who) = (self.files.clone(), self.who(request, 0));
-        let mut waiting = self.waits.call(request.pid(), EndedBy::Fatal);
+        let mut waiting = self.waits.call(request, EndedBy::Fatal);
         self.counted(Call("listxattr", request, number), Operation::Listxattr, async move {
             let mut call = pin!(files.listxattr(&who, node(number)));
             answer::xattr(reply, size, waiting.wait(call.as_mut()).await);
@@ -725,7 +679,7 @@ impl Filesystem for Adapter {
         let (files, who) = (self.files.clone(), self.who(request, 0));
         let name = name.as_bytes().to_vec();
         let guard = self.occupy(&[number]);
-        let mut waiting = self.waits.call(request.pid(), EndedBy::Killed);
+        let mut waiting = self.waits.call(request, EndedBy::Killed);
         let resent = Resent::of(request);
         self.counted(Call("removexattr", request, number), Operation::Removexattr, async move {
             let mut call = pin!(async {
@@ -752,10 +706,10 @@ impl Filesystem for Adapter {
         reply: ReplyLock,
     ) {
         if self.locks == FileLocks::Refused {
-            return reply.error(fuser::Errno::ENOSYS);
+            return reply.error(Errno::ENOSYS);
         }
         let files = self.files.clone();
-        let mut waiting = self.waits.call(request.pid(), EndedBy::Fatal);
+        let mut waiting = self.waits.call(request, EndedBy::Fatal);
         self.counted(Call("getlk", request, number), Operation::Flock, async move {
             let wanted = convert::lock(start, end, kind, pid);
             let mut call = pin!(async { files.get_lock(handle(opened), owner(by), wanted?).await });
@@ -763,9 +717,9 @@ impl Filesystem for Adapter {
                 Ok(Some(other)) => {
                     let end = other.end.min(i64::MAX as u64);
                     let kind = i32::from(other.mode == FileLockMode::Write);
-                    reply.locked(other.start, end, kind, other.pid);
+                    reply.locked((other.start, end), kind, other.pid);
                 }
-                Ok(None) => reply.locked(start, end, 2, 0),
+                Ok(None) => reply.locked((start, end), 2, 0),
                 Err(errno) => reply.error(convert::errno(errno)),
             }
             waiting.late(call).await;
@@ -786,11 +740,11 @@ impl Filesystem for Adapter {
         reply: ReplyEmpty,
     ) {
         if self.locks == FileLocks::Refused {
-            return reply.error(fuser::Errno::ENOSYS);
+            return reply.error(Errno::ENOSYS);
         }
         let files = self.files.clone();
         let ended_by = if sleep { EndedBy::Any } else { EndedBy::Killed };
-        let mut waiting = self.waits.call(request.pid(), ended_by);
+        let mut waiting = self.waits.call(request, ended_by);
         self.counted(Call("setlk", request, number), Operation::Flock, async move {
             let wanted = convert::lock(start, end, kind, pid);
             // A request whose wait ends is withdrawn before the call is answered: a lock granted later would
@@ -811,14 +765,14 @@ impl Filesystem for Adapter {
         opened: Handle,
         offset: u64,
         length: u64,
-        mode: i32,
+        mode: u32,
         reply: ReplyEmpty,
     ) {
-        let Some(what) = Fallocate::of_mode(mode.cast_unsigned()) else {
+        let Some(what) = Fallocate::of_mode(mode) else {
             return reply.error(convert::errno(Errno::EOPNOTSUPP));
         };
         let (files, (backs, order)) = (self.files.clone(), self.order_of_all(number));
-        let mut waiting = self.waits.call(request.pid(), EndedBy::Killed);
+        let mut waiting = self.waits.call(request, EndedBy::Killed);
         self.counted(Call("fallocate", request, number), Operation::Fallocate, async move {
             let mut call = pin!(
                 backs.after_earlier(order, files.fallocate(handle(opened), what, offset, length))
@@ -842,11 +796,11 @@ impl Filesystem for Adapter {
         let what = match whence {
             DATA => Seek::Data,
             HOLE => Seek::Hole,
-            _ => return reply.error(fuser::Errno::EINVAL),
+            _ => return reply.error(Errno::EINVAL),
         };
-        let Ok(offset) = u64::try_from(offset) else { return reply.error(fuser::Errno::ENXIO) };
+        let Ok(offset) = u64::try_from(offset) else { return reply.error(Errno::ENXIO) };
         let (files, (backs, order)) = (self.files.clone(), self.order_of_all(number));
-        let mut waiting = self.waits.call(request.pid(), EndedBy::Fatal);
+        let mut waiting = self.waits.call(request, EndedBy::Fatal);
         self.counted(Call("lseek", request, number), Operation::Seek, async move {
             let mut call =
                 pin!(backs.after_earlier(order, files.seek(handle(opened), offset, what)));
@@ -863,7 +817,6 @@ impl Filesystem for Adapter {
         request: &Request,
         number: INodeNo,
         _: Handle,
-        _: IoctlFlags,
         command: u32,
         data: &[u8],
         room: u32,
@@ -875,7 +828,7 @@ impl Filesystem for Adapter {
         };
         let (files, who) = (self.files.clone(), self.who(request, 0));
         let guard = self.occupy(&[number]);
-        let mut waiting = self.waits.call(request.pid(), EndedBy::Killed);
+        let mut waiting = self.waits.call(request, EndedBy::Killed);
         self.counted(Call("ioctl", request, number), Operation::Ioctl, async move {
             let mut call = pin!(asked.perform(&files, &who, node(number)));
             let done = waiting.wait(call.as_mut()).await;

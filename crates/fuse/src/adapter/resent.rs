@@ -5,10 +5,10 @@
 //! call, and one that it has not found and that is there was made by it, if this mount has made what it names.
 //! (Another client may have done the same in that moment; then this call was no later than that.)
 
-use fuser::Request;
 use sheen_client::posix::{
     Credentials, Entry, FileHandle, FileSystem, Lookup, NodeId, OpenFlags, Opened, XattrMode,
 };
+use sheen_fuse_wire::Request;
 use sheen_types::{Errno, Name};
 
 /// The kernel's mark (`FUSE_UNIQUE_RESEND`).
@@ -20,7 +20,7 @@ pub(crate) struct Resent(pub(crate) bool);
 
 impl Resent {
     pub(crate) fn of(request: &Request) -> Self {
-        Self(request.unique().0 & MARK != 0)
+        Self(request.unique() & MARK != 0)
     }
 
     /// The result of removing a name or an attribute, of which `absent` says that it is not there.

@@ -10,16 +10,17 @@ use std::{
     ffi::OsStr,
     path::Path,
     sync::{Arc, Mutex, MutexGuard},
-    time::{Duration, UNIX_EPOCH},
+    time::Duration,
 };
 
-use fuser::{
-    BsdFileFlags, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation,
-    INodeNo, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
-    ReplyEmpty, ReplyEntry, ReplyStatfs, ReplyWrite, Request, TimeOrNow, WriteFlags,
+use sheen_fuse_wire::{
+    FileAttr, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, LockOwner, OpenFlags,
+    RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry,
+    ReplyOpen, ReplyStatfs, ReplyWrite, Request, SetAttributes, StatFs, WriteFlags,
 };
 use sheen_store::suite::script::Numbers;
-use sheen_types::{HashMap, PAGE_BYTES as PAGE};
+use sheen_types::{Errno, HashMap, PAGE_BYTES as PAGE};
+
 const TTL: Duration = Duration::ZERO;
 
 /// Bytes of a file in pages.
@@ -141,23 +142,15 @@ impl<M> State<M> {
     fn attr(&self, node: u64) -> Option<FileAttr> {
         let held = self.nodes.get(&node)?;
         let directory = held.children.is_some();
-        let kind = if directory { FileType::Directory } else { FileType::RegularFile };
+        let mode = if directory { 0o040_777 } else { 0o100_777 };
         Some(FileAttr {
-            ino: INodeNo(node),
+            ino: node,
             size: held.data.size,
             blocks: held.data.pages.len() as u64 * PAGE / 512,
-            atime: UNIX_EPOCH,
-            mtime: UNIX_EPOCH,
-            ctime: UNIX_EPOCH,
-            crtime: UNIX_EPOCH,
-            kind,
-            perm: 0o777,
+            mode,
             nlink: 1,
-            uid: 0,
-            gid: 0,
-            rdev: 0,
             blksize: PAGE as u32,
-            flags: 0,
+            ..FileAttr::default()
         })
     }
 
@@ -187,56 +180,39 @@ impl<M> State<M> {
     }
 }
 
-#[allow(clippy::too_many_arguments, reason = "fuser's")]
 impl<M: Clone + Send + 'static> Filesystem for Recorder<M> {
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let state = self.state();
         let found = state.child(parent.0, &name.to_string_lossy());
         match found.and_then(|node| state.attr(node)) {
-            Some(attr) => reply.entry(&TTL, &attr, Generation(0)),
+            Some(attr) => reply.entry((TTL, TTL), INodeNo(attr.ino), &attr, Generation(0)),
             None => reply.error(Errno::ENOENT),
         }
     }
 
     fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
         match self.state().attr(ino.0) {
-            Some(attr) => reply.attr(&TTL, &attr),
+            Some(attr) => reply.attr(TTL, &attr),
             None => reply.error(Errno::ENOENT),
         }
     }
 
-    fn setattr(
-        &self,
-        _: &Request,
-        ino: INodeNo,
-        _: Option<u32>,
-        _: Option<u32>,
-        _: Option<u32>,
-        size: Option<u64>,
-        _: Option<TimeOrNow>,
-        _: Option<TimeOrNow>,
-        _: Option<std::time::SystemTime>,
-        _: Option<FileHandle>,
-        _: Option<std::time::SystemTime>,
-        _: Option<std::time::SystemTime>,
-        _: Option<std::time::SystemTime>,
-        _: Option<BsdFileFlags>,
-        reply: ReplyAttr,
-    ) {
+    fn setattr(&self, _: &Request, ino: INodeNo, changes: SetAttributes, reply: ReplyAttr) {
+        let size = changes.size;
         let mut state = self.state();
         if let (Some(size), Some(node)) = (size, state.nodes.get_mut(&ino.0)) {
             node.data.resize(size);
             state.log.push(Event::Size { file: ino.0, size });
         }
         match state.attr(ino.0) {
-            Some(attr) => reply.attr(&TTL, &attr),
+            Some(attr) => reply.attr(TTL, &attr),
             None => reply.error(Errno::ENOENT),
         }
     }
 
     fn mkdir(&self, _: &Request, parent: INodeNo, name: &OsStr, _: u32, _: u32, reply: ReplyEntry) {
         let attr = self.state().make(parent, name, true);
-        reply.entry(&TTL, &attr, Generation(0));
+        reply.entry((TTL, TTL), INodeNo(attr.ino), &attr, Generation(0));
     }
 
     fn create(
@@ -246,11 +222,35 @@ impl<M: Clone + Send + 'static> Filesystem for Recorder<M> {
         name: &OsStr,
         _: u32,
         _: u32,
-        _: i32,
+        _: OpenFlags,
         reply: ReplyCreate,
     ) {
         let attr = self.state().make(parent, name, false);
-        reply.created(&TTL, &attr, Generation(0), FileHandle(0), FopenFlags::empty());
+        let node = (INodeNo(attr.ino), Generation(0));
+        reply.created(TTL, node, &attr, FileHandle(0), FopenFlags::empty());
+    }
+
+    fn open(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        reply.opened(FileHandle(0), FopenFlags::empty());
+    }
+
+    fn release(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: FileHandle,
+        _: Option<LockOwner>,
+        reply: ReplyEmpty,
+    ) {
+        reply.ok();
+    }
+
+    fn opendir(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        reply.opened(FileHandle(0), FopenFlags::empty());
+    }
+
+    fn releasedir(&self, _: &Request, _: INodeNo, _: FileHandle, reply: ReplyEmpty) {
+        reply.ok();
     }
 
     fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -310,7 +310,6 @@ impl<M: Clone + Send + 'static> Filesystem for Recorder<M> {
         data: &[u8],
         _: WriteFlags,
         _: OpenFlags,
-        _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
         let mut state = self.state();
@@ -349,8 +348,8 @@ impl<M: Clone + Send + 'static> Filesystem for Recorder<M> {
         let mut state = self.state();
         let children = state.children(ino).clone();
         for (at, (name, node)) in children.iter().enumerate().skip(offset as usize) {
-            let kind = state.attr(*node).map_or(FileType::RegularFile, |attr| attr.kind);
-            if reply.add(INodeNo(*node), at as u64 + 1, kind, name) {
+            let mode = state.attr(*node).map_or(0o100_000, |attr| attr.mode);
+            if reply.add(*node, at as u64 + 1, mode, name.as_bytes()) {
                 break;
             }
         }
@@ -358,8 +357,10 @@ impl<M: Clone + Send + 'static> Filesystem for Recorder<M> {
     }
 
     fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
-        let blocks = 1 << 24;
-        reply.statfs(blocks, blocks, blocks, blocks, blocks, PAGE as u32, 255, PAGE as u32);
+        let (all, page) = (1 << 24, PAGE as u32);
+        let (blocks, bfree, bavail, files, ffree) = (all, all, all, all, all);
+        let (bsize, namelen, frsize) = (page, 255, page);
+        reply.statfs(&StatFs { blocks, bfree, bavail, files, ffree, bsize, namelen, frsize });
     }
 }
 

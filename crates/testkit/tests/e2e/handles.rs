@@ -4,7 +4,7 @@
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, Timespec, Timestamps};
 use rustix::io::Errno;
@@ -113,6 +113,35 @@ fn a_file_that_is_gone_serves_those_who_have_it_open() {
 /// Times in whole seconds, that are stored as they were given.
 const SECONDS: [i64; 9] =
     [-1, -315_593_940, -1 << 31, -(1 << 31) - 1, -1 << 34, 1 << 33, -1 << 55, i64::MAX, i64::MIN];
+
+/// `statx(2)` alone asks for it.
+#[test]
+fn a_file_says_on_every_mount_when_it_was_made() {
+    scene("birth", 2, LIMIT, |cluster| {
+        let (mnt, other) = (cluster.mnt(), cluster.mount_again()?);
+        // Servers count whole seconds.
+        let (begin, second) = (SystemTime::now(), Duration::from_secs(1));
+        fs::write(mnt.join("f"), b"content").context("create")?;
+        fs::create_dir(mnt.join("d")).context("mkdir")?;
+        let made = |path: &Path| fs::metadata(path).and_then(|it| it.created()).context("birth");
+        let births = [made(&mnt.join("f"))?, made(&mnt.join("d"))?];
+        for born in births {
+            let is_then = begin - second <= born && born <= SystemTime::now() + second;
+            ensure(is_then, || format!("{born:?}, begun at {begin:?}"))?;
+        }
+        std::thread::sleep(second * 2);
+        fs::write(other.join("f"), b"other content").context("write")?;
+        fs::rename(other.join("f"), other.join("d/g")).context("rename")?;
+        for mnt in [&mnt, &other] {
+            let now = [made(&mnt.join("d/g"))?, made(&mnt.join("d"))?];
+            ensure(now == births, || format!("{now:?} instead of {births:?}"))?;
+        }
+        let path = mnt.display().to_string();
+        let found =
+            cluster.must(&["lfs", "find", &path, "-type", "f", "-newerBt", "2001-01-01"])?;
+        ensure(found.contains("/d/g"), || found.clone())
+    });
+}
 
 #[test]
 fn times_before_1970_and_far_away_are_kept() {

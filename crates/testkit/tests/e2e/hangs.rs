@@ -17,6 +17,9 @@ use crate::kills::LIMIT;
 /// Longer than any look at signals takes to end a call, on a busy machine.
 const SOON: Duration = Duration::from_secs(2);
 
+/// The same for a call that changes something, of a process that the mount does not see.
+const UNSEEN: Duration = Duration::from_secs(8);
+
 /// Long enough for a program to reach the call in which it waits.
 const BEGUN: Duration = Duration::from_millis(700);
 
@@ -151,11 +154,11 @@ fn all_end(cluster: &Cluster, programs: &[(&str, &[&str])], with: Signal) -> Out
         waiting.push((*program, begin(program, arguments, &cluster.mnt())?));
     }
     std::thread::sleep(BEGUN);
-    end_all(&mut waiting, with)
+    end_all(&mut waiting, with, SOON)
 }
 
 /// Ends them, each of which must wait.
-fn end_all(waiting: &mut [(&str, Child)], with: Signal) -> Outcome {
+fn end_all(waiting: &mut [(&str, Child)], with: Signal, within: Duration) -> Outcome {
     for (program, child) in waiting.iter_mut() {
         let ended = child.try_wait().context(*program)?;
         ensure(ended.is_none(), || format!("{program} did not wait: {ended:?}"))?;
@@ -163,7 +166,7 @@ fn end_all(waiting: &mut [(&str, Child)], with: Signal) -> Outcome {
     }
     let late: Vec<&str> = waiting
         .iter_mut()
-        .filter_map(|(program, child)| (!ends_within(child, SOON)).then_some(*program))
+        .filter_map(|(program, child)| (!ends_within(child, within)).then_some(*program))
         .collect();
     ensure(late.is_empty(), || format!("still there after {with:?}: {}", late.join(", ")))
 }
@@ -223,6 +226,37 @@ fn whatever_waits_for_a_server_that_stands_still_can_be_killed() {
     });
 }
 
+/// The mount sees none of its callers, and knows of a signal by the kernel's word alone.
+#[test]
+fn whatever_waits_of_another_pid_namespace_can_be_killed() {
+    scene("namespace-waits", 2, LIMIT, |cluster| {
+        prepare(cluster)?;
+        let mnt = cluster.mount_in_pid_namespace()?;
+        process::stop(cluster.server_pid()?)?;
+        let mut reads = Vec::new();
+        for (program, arguments) in
+            [("cat", &["@cold"][..]), ("ls", &["-l", "@folder"]), ("df", &["@"])]
+        {
+            reads.push((program, begin(program, arguments, &mnt)?));
+        }
+        let mut changes = Vec::new();
+        for (program, arguments) in
+            [("touch", &["@new"][..]), ("rm", &["-f", "@gone"]), ("mkdir", &["@made"])]
+        {
+            changes.push((program, begin(program, arguments, &mnt)?));
+        }
+        std::thread::sleep(BEGUN);
+        // What changes something may go on for some seconds: the signal may be one that ends no process.
+        let ended = end_all(&mut reads, Signal::KILL, SOON)
+            .and_then(|()| end_all(&mut changes, Signal::KILL, UNSEEN));
+        process::go_on(cluster.server_pid()?)?;
+        ended?;
+        let read = || fs::read(mnt.join("cold")).is_ok_and(|it| it == [7; 300_000]);
+        process::wait_until("a read afterwards", RECOVERED, read)?;
+        same_after_restart(cluster)
+    });
+}
+
 /// They open their file, and use it a second later.
 const OPENED: [(&str, &[&str]); 4] = [
     ("sh", &["-c", "exec 3<\"$0\"; sleep 1; exec cat <&3", "@cold"]),
@@ -242,7 +276,7 @@ fn whatever_has_a_file_open_can_be_killed_while_it_waits_for_an_ost() {
         std::thread::sleep(BEGUN);
         process::stop(cluster.server_pid()?)?;
         std::thread::sleep(BEGUN * 2);
-        let ended = end_all(&mut waiting, Signal::KILL);
+        let ended = end_all(&mut waiting, Signal::KILL, SOON);
         process::go_on(cluster.server_pid()?)?;
         ended?;
         let read = || fs::read(cluster.mnt().join("cold")).is_ok_and(|it| it == [7; 300_000]);

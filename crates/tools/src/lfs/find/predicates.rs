@@ -209,10 +209,6 @@ pub(super) trait File {
     fn kind(&self) -> Result<FileType, Errno>;
     /// Its attributes.
     fn attributes(&self) -> Result<&Statx, Errno>;
-    /// One of its times, in nanoseconds since 1970; `None` where it is not known.
-    fn time(&self, time: Time) -> Result<Option<i128>, Errno> {
-        Ok(times::of(self.attributes()?, time))
-    }
     /// Its layout, a directory's default; `None` if it has none.
     fn layout(&self) -> Result<Option<&LovEa>, Errno>;
     /// Its extended attributes, names and values.
@@ -282,10 +278,10 @@ fn fits(test: &Test, file: &dyn File) -> Result<bool, Errno> {
         Test::Name(pattern) => matches(pattern.as_bytes(), file.name().as_bytes()),
         Test::Type(kind) => file.kind()? == *kind,
         Test::Age(time, bound) => {
-            let nanoseconds = file.time(*time)?.ok_or(Errno::EOPNOTSUPP)?;
+            let nanoseconds = times::of(attributes()?, *time).ok_or(Errno::EOPNOTSUPP)?;
             bound.fits(u64::try_from(nanoseconds / times::NANOSECONDS).unwrap_or(0))
         }
-        Test::Newer(time, than) => file.time(*time)?.is_some_and(|own| own > *than),
+        Test::Newer(time, than) => times::of(attributes()?, *time).is_some_and(|own| own > *than),
         Test::Attributes(set, clear) => {
             let own = attributes()?.stx_attributes.bits();
             own & set == *set && own & clear == 0

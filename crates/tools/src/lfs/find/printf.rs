@@ -121,7 +121,7 @@ fn value(name: &str, path: &Path, file: &dyn File) -> Result<String, Errno> {
     }
     let found = file.attributes()?;
     let mode = u32::from(found.stx_mode);
-    let time = |time| file.time(time)?.ok_or(Errno::EOPNOTSUPP);
+    let time = |time| times::of(found, time).ok_or(Errno::EOPNOTSUPP);
     let in_words = |kind| time(kind).map(times::in_words);
     let seconds = |kind| {
         let nanoseconds = time(kind)?;

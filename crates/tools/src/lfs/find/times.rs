@@ -28,14 +28,6 @@ pub(super) fn status(path: &Path, lazy: bool) -> Result<Statx, Errno> {
     rustix::fs::statx(CWD, path, flags, StatxFlags::BASIC_STATS | StatxFlags::BTIME).map_err(errno)
 }
 
-/// The time of birth that a mount of ours knows, where the system reports none, as of all of FUSE.
-pub(super) fn birth(path: &Path) -> Option<i128> {
-    let mut text = [0; 24];
-    let length = rustix::fs::lgetxattr(path, "sheen.btime", &mut text[..]).ok()?;
-    let seconds: i64 = std::str::from_utf8(text.get(..length)?).ok()?.parse().ok()?;
-    Some(i128::from(seconds) * NANOSECONDS)
-}
-
 /// A time in nanoseconds since 1970; `None` if the file system does not know it.
 pub(super) fn of(found: &Statx, time: Time) -> Option<i128> {
     let stamp = match time {

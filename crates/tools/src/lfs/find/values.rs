@@ -33,8 +33,7 @@ pub(super) fn newer(value: &str) -> Result<Test, Fault> {
     let found = times::status(reference.as_ref(), false).map_err(|errno| {
         Fault::new(errno, format!("lfs find: cannot stat '{reference}': {errno}"))
     })?;
-    let born = || times::birth(reference.as_ref()).filter(|_| other == Time::Birth);
-    let than = times::of(&found, other).or_else(born);
+    let than = times::of(&found, other);
     let unknown = || wrong(format!("the birth time of '{reference}' is not known"));
     Ok(Test::Newer(own, than.ok_or_else(unknown)?))
 }

@@ -15,7 +15,7 @@ use rustix::fs::{FileType, Statx};
 use sheen_types::Errno;
 use sheen_wire::lov::LovEa;
 
-use super::predicates::{File, Time};
+use super::predicates::File;
 use super::{Find, times};
 use crate::lfs::attributes::{self, Xattr};
 use crate::lfs::mount::Mount;
@@ -51,11 +51,6 @@ impl File for Entry<'_> {
     fn attributes(&self) -> Result<&Statx, Errno> {
         let found = self.found.get_or_init(|| times::status(self.path, self.lazy));
         found.as_ref().map_err(|errno| *errno)
-    }
-
-    fn time(&self, time: Time) -> Result<Option<i128>, Errno> {
-        let born = || times::birth(self.path).filter(|_| time == Time::Birth);
-        Ok(times::of(self.attributes()?, time).or_else(born))
     }
 
     fn layout(&self) -> Result<Option<&LovEa>, Errno> {

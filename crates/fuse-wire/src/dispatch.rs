@@ -1,0 +1,297 @@
+//! From the number of an operation to its method (`enum fuse_opcode`).
+
+use std::sync::Arc;
+
+use sheen_types::Errno;
+
+use crate::device::Device;
+use crate::filesystem::Filesystem;
+use crate::input::{Input, Request, SetAttributes};
+use crate::reply::{ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty};
+use crate::types::{FileHandle, INodeNo, LockOwner, OpenFlags, RenameFlags, WriteFlags};
+
+pub(crate) mod opcode {
+    pub(crate) const INIT: u32 = 26;
+    pub(crate) const DESTROY: u32 = 38;
+}
+
+/// The kernel says which open file it means (`FUSE_GETATTR_FH`).
+const GETATTR_FH: u32 = 1;
+/// A read is a program's call (`FUSE_READ_LOCKOWNER`).
+const READ_LOCKOWNER: u32 = 1 << 1;
+/// Locks of `flock(2)` go with the last descriptor (`FUSE_RELEASE_FLOCK_UNLOCK`).
+const RELEASE_FLOCK_UNLOCK: u32 = 1 << 1;
+/// Data alone is synced (`FUSE_FSYNC_FDATASYNC`).
+const FDATASYNC: u32 = 1;
+
+/// Calls the method for a request. What is not as the protocol has it is `EIO`, what is not known `ENOSYS`.
+pub(crate) fn dispatch(
+    filesystem: &impl Filesystem,
+    device: &Arc<Device>,
+    request: &Request,
+    input: Input<'_>,
+) {
+    let call = Call { filesystem, device, request, input };
+    if let Err(errno) = call.dispatch() {
+        tracing::debug!(opcode = request.opcode, unique = request.unique, %errno, "request refused");
+        ReplyEmpty::new(device, request.unique).error(errno);
+    }
+}
+
+struct Call<'a, F> {
+    filesystem: &'a F,
+    device: &'a Arc<Device>,
+    request: &'a Request,
+    input: Input<'a>,
+}
+
+/// A reply of the kind that the method wants.
+macro_rules! reply {
+    ($call:expr) => {
+        FromRequest::of($call.device, $call.request)
+    };
+}
+
+/// Made for the request that it answers.
+trait FromRequest {
+    fn of(device: &Arc<Device>, request: &Request) -> Self;
+}
+
+macro_rules! from_request {
+    ($($name:ident,)*) => {$(
+        impl FromRequest for crate::reply::$name {
+            fn of(device: &Arc<Device>, request: &Request) -> Self {
+                Self::new(device, request.unique)
+            }
+        }
+    )*};
+}
+
+from_request! {
+    ReplyEmpty, ReplyEntry, ReplyAttr, ReplyStatx, ReplyOpen, ReplyCreate, ReplyData, ReplyWrite, ReplyStatfs,
+    ReplyXattr, ReplyLock, ReplyLseek, ReplyIoctl,
+}
+
+impl<F: Filesystem> Call<'_, F> {
+    fn dispatch(self) -> Result<(), Errno> {
+        let done = match self.request.opcode {
+            1 | 5 | 6 | 8..=13 | 45 => self.names(),
+            3 | 4 | 17 | 34 | 52 => self.attributes(),
+            14..=16 | 18 | 20 | 25 | 35 | 43 | 46 => self.files(),
+            27..=30 | 44 => self.directories(),
+            21..=24 => self.extended_attributes(),
+            31..=33 => self.locks(),
+            39 => self.ioctl(),
+            2 | 42 | 36 => self.unanswered(),
+            // Not `FUSE_INIT` a second time, no `FUSE_BMAP`, `FUSE_POLL`, `FUSE_COPY_FILE_RANGE`, `FUSE_SYNCFS`,
+            // `FUSE_TMPFILE`: the kernel does without.
+            _ => return Err(Errno::ENOSYS),
+        };
+        done.ok_or(Errno::EIO)
+    }
+
+    /// Requests about names.
+    fn names(self) -> Option<()> {
+        let Self { filesystem: to, request, mut input, .. } = self;
+        let node = request.node;
+        match request.opcode {
+            1 => to.lookup(request, node, input.text()?, reply!(self)),
+            5 => to.readlink(request, node, reply!(self)),
+            6 => to.symlink(request, node, input.text()?, input.text()?, reply!(self)),
+            8 => {
+                let (mode, rdev, umask, _) =
+                    (input.u32()?, input.u32()?, input.u32()?, input.u32()?);
+                to.mknod(request, node, input.text()?, mode, umask, rdev, reply!(self));
+            }
+            9 => {
+                let (mode, umask) = (input.u32()?, input.u32()?);
+                to.mkdir(request, node, input.text()?, mode, umask, reply!(self));
+            }
+            10 => to.unlink(request, node, input.text()?, reply!(self)),
+            11 => to.rmdir(request, node, input.text()?, reply!(self)),
+            13 => {
+                let old = INodeNo(input.u64()?);
+                to.link(request, old, node, input.text()?, reply!(self));
+            }
+            _ => {
+                let new_parent = INodeNo(input.u64()?);
+                let has_flags = request.opcode == 45;
+                let flags = if has_flags { (input.u32()?, input.u32()?).0 } else { 0 };
+                let (old, new) = (input.text()?, input.text()?);
+                let flags = RenameFlags::from_bits_retain(flags);
+                to.rename(request, node, old, new_parent, new, flags, reply!(self));
+            }
+        }
+        Some(())
+    }
+
+    fn attributes(self) -> Option<()> {
+        let Self { filesystem: to, request, mut input, .. } = self;
+        let node = request.node;
+        match request.opcode {
+            4 => to.setattr(request, node, SetAttributes::read(&mut input)?, reply!(self)),
+            17 => to.statfs(request, node, reply!(self)),
+            34 => to.access(request, node, input.u32()?, reply!(self)),
+            opcode => {
+                let (flags, _, handle) = (input.u32()?, input.u32()?, FileHandle(input.u64()?));
+                let opened = (flags & GETATTR_FH != 0).then_some(handle);
+                match opcode {
+                    52 => to.statx(request, node, opened, reply!(self)),
+                    _ => to.getattr(request, node, opened, reply!(self)),
+                }
+            }
+        }
+        Some(())
+    }
+
+    fn files(self) -> Option<()> {
+        let Self { filesystem: to, request, mut input, .. } = self;
+        let node = request.node;
+        match request.opcode {
+            14 => to.open(request, node, OpenFlags(input.u32()?), reply!(self)),
+            15 | 16 => return self.transfer(),
+            18 => {
+                let (opened, _, flags) = (FileHandle(input.u64()?), input.u32()?, input.u32()?);
+                let owner = LockOwner(input.u64()?);
+                let owner = (flags & RELEASE_FLOCK_UNLOCK != 0).then_some(owner);
+                to.release(request, node, opened, owner, reply!(self));
+            }
+            20 => {
+                let (opened, flags) = (FileHandle(input.u64()?), input.u32()?);
+                to.fsync(request, node, opened, flags & FDATASYNC != 0, reply!(self));
+            }
+            25 => {
+                let (opened, _, _) = (FileHandle(input.u64()?), input.u32()?, input.u32()?);
+                to.flush(request, node, opened, LockOwner(input.u64()?), reply!(self));
+            }
+            35 => {
+                let (flags, mode, umask) = (OpenFlags(input.u32()?), input.u32()?, input.u32()?);
+                input.u32()?;
+                to.create(request, node, input.text()?, mode, umask, flags, reply!(self));
+            }
+            43 => {
+                let (opened, offset, length) =
+                    (FileHandle(input.u64()?), input.u64()?, input.u64()?);
+                to.fallocate(request, node, opened, offset, length, input.u32()?, reply!(self));
+            }
+            _ => {
+                let (opened, offset) = (FileHandle(input.u64()?), input.i64()?);
+                let whence = input.u32()?.cast_signed();
+                to.lseek(request, node, opened, offset, whence, reply!(self));
+            }
+        }
+        Some(())
+    }
+
+    /// `fuse_read_in`, and `fuse_write_in`, which has the same fields.
+    fn transfer(self) -> Option<()> {
+        let Self { filesystem: to, request, mut input, .. } = self;
+        let (opened, offset) = (FileHandle(input.u64()?), input.u64()?);
+        let (size, how, owner) = (input.u32()?, input.u32()?, LockOwner(input.u64()?));
+        let (flags, _) = (OpenFlags(input.u32()?), input.u32()?);
+        let node = request.node;
+        if request.opcode == 15 {
+            let owner = (how & READ_LOCKOWNER != 0).then_some(owner);
+            to.read(request, node, opened, offset, size, flags, owner, reply!(self));
+            return Some(());
+        }
+        let (data, how) = (input.bytes(size as usize)?, WriteFlags::from_bits_retain(how));
+        to.write(request, node, opened, offset, data, how, flags, reply!(self));
+        Some(())
+    }
+
+    fn directories(self) -> Option<()> {
+        let Self { filesystem: to, device, request, mut input } = self;
+        let node = request.node;
+        if request.opcode == 27 {
+            to.opendir(request, node, OpenFlags(input.u32()?), reply!(self));
+            return Some(());
+        }
+        let opened = FileHandle(input.u64()?);
+        match request.opcode {
+            29 => to.releasedir(request, node, opened, reply!(self)),
+            30 => {
+                let data = input.u32()? & FDATASYNC != 0;
+                to.fsyncdir(request, node, opened, data, reply!(self));
+            }
+            opcode => {
+                let (offset, room) = (input.u64()?, input.u32()?);
+                match opcode {
+                    28 => {
+                        let reply = ReplyDirectory::new(device, request.unique, room);
+                        to.readdir(request, node, opened, offset, reply);
+                    }
+                    _ => {
+                        let reply = ReplyDirectoryPlus::new(device, request.unique, room);
+                        to.readdirplus(request, node, opened, offset, reply);
+                    }
+                }
+            }
+        }
+        Some(())
+    }
+
+    fn extended_attributes(self) -> Option<()> {
+        let Self { filesystem: to, request, mut input, .. } = self;
+        let node = request.node;
+        match request.opcode {
+            21 => {
+                let (size, flags) = (input.u32()?, input.u32()?.cast_signed());
+                let (name, value) = (input.text()?, input.bytes(size as usize)?);
+                to.setxattr(request, node, name, value, flags, reply!(self));
+            }
+            22 => {
+                let (size, _) = (input.u32()?, input.u32()?);
+                to.getxattr(request, node, input.text()?, size, reply!(self));
+            }
+            23 => to.listxattr(request, node, input.u32()?, reply!(self)),
+            _ => to.removexattr(request, node, input.text()?, reply!(self)),
+        }
+        Some(())
+    }
+
+    fn locks(self) -> Option<()> {
+        let Self { filesystem: to, request, mut input, .. } = self;
+        let (opened, owner) = (FileHandle(input.u64()?), LockOwner(input.u64()?));
+        let (start, end) = (input.u64()?, input.u64()?);
+        let (kind, pid) = (input.u32()?.cast_signed(), input.u32()?);
+        let node = request.node;
+        match request.opcode {
+            31 => to.getlk(request, node, opened, owner, start, end, kind, pid, reply!(self)),
+            opcode => {
+                let waits = opcode == 33;
+                to.setlk(request, node, opened, owner, start, end, kind, pid, waits, reply!(self));
+            }
+        }
+        Some(())
+    }
+
+    fn ioctl(self) -> Option<()> {
+        let Self { filesystem: to, request, mut input, .. } = self;
+        let (opened, _, command) = (FileHandle(input.u64()?), input.u32()?, input.u32()?);
+        // The caller's argument: a pointer into its memory.
+        input.u64()?;
+        let (size, room) = (input.u32()?, input.u32()?);
+        let data = input.bytes(size as usize)?;
+        to.ioctl(request, request.node, opened, command, data, room, reply!(self));
+        Some(())
+    }
+
+    /// Requests that have no answer.
+    fn unanswered(self) -> Option<()> {
+        let Self { filesystem: to, request, mut input, .. } = self;
+        match request.opcode {
+            2 => to.forget(request.node, input.u64().unwrap_or_default()),
+            36 => to.interrupt(input.u64().unwrap_or_default()),
+            _ => {
+                let count = input.u32().unwrap_or_default();
+                let _ = input.u32();
+                for _ in 0..count {
+                    let (Some(node), Some(lookups)) = (input.u64(), input.u64()) else { break };
+                    to.forget(INodeNo(node), lookups);
+                }
+            }
+        }
+        Some(())
+    }
+}
