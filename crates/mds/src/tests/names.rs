@@ -502,3 +502,32 @@ fn the_first_of_all_times_is_a_time() {
         &world,
     );
 }
+
+/// `lfs rm_entry` removes names that lead to another MDT, and there is none.
+#[test]
+fn a_bare_name_is_not_removed() {
+    use sheen_wire::md::ReintOp;
+    use sheen_wire::opcode::Opcode;
+    use sheen_wire::ptlrpc::{Message, MessageHeader, PtlrpcBody};
+
+    let world = TestWorld::new(403);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 1).await;
+            let client = server.client("c").await;
+            client.mkdir(Fid::ROOT, "d").await.unwrap();
+            let mut request = client.unlink_request(Fid::ROOT, "d", DIRECTORY);
+            request.rec_reint.opcode = ReintOp::RMENTRY;
+            // As it comes from the network: the kind of request is read from its record.
+            let body = PtlrpcBody { opcode: Opcode::MDS_REINT, ..PtlrpcBody::default() };
+            let bytes = Request::from(request).to_bytes(&MessageHeader::default(), &body);
+            let message = Message::decode(&bytes).unwrap();
+            let request = Request::decode(Opcode::MDS_REINT, &message).unwrap();
+            let answer = client.inner.call(request).await;
+            assert_eq!(answer.errno(), Some(Errno::EOPNOTSUPP));
+            assert_eq!(client.readdir(Fid::ROOT, 1).await.len(), 3);
+        },
+        &world,
+    );
+}
