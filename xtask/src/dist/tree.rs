@@ -10,13 +10,16 @@ use crate::shell::{self, Outcome, command, root};
 const PROGRAM: &str = "usr/bin/sheen";
 
 /// Names by which the program is called as a tool, and what each is a link to.
-pub(super) const LINKS: [(&str, &str); 5] = [
+pub(super) const LINKS: [(&str, &str); 8] = [
     ("usr/bin/lfs", "sheen"),
     ("usr/bin/lctl", "sheen"),
     ("usr/bin/lnetctl", "sheen"),
     ("usr/sbin/mkfs.lustre", "../bin/sheen"),
-    // mount(8) looks for it there.
+    // mount(8) and umount(8) look for them there.
     ("usr/sbin/mount.lustre", "../bin/sheen"),
+    ("usr/sbin/mount.fuse.lustre", "../bin/sheen"),
+    ("usr/sbin/umount.lustre", "../bin/sheen"),
+    ("usr/sbin/umount.fuse.lustre", "../bin/sheen"),
 ];
 
 /// Files of this tree, and the folder that each goes to.
@@ -107,7 +110,12 @@ fn stage_pages(program: &Path, top: &Path) -> Outcome {
     output(command(program).arg("man").arg(&pages))?;
     for tool in tools().filter(|tool| *tool != "sheen") {
         // The name of its page among the program's.
-        let page = format!("sheen-{}.1", if tool == "mount.lustre" { "mount" } else { tool });
+        let page = match tool {
+            "mount.fuse.lustre" => "mount.lustre",
+            "umount.fuse.lustre" => "umount.lustre",
+            tool => tool,
+        };
+        let page = format!("sheen-{page}.1");
         let found = pages.join("man1").join(&page);
         if !found.is_file() {
             return Err(format!("{}: not written", found.display()));
