@@ -225,7 +225,7 @@ impl ReplyLseek {
 }
 
 impl ReplyIoctl {
-    /// The call's result, and what it gives back.
+    /// The call's result, and what it returns.
     pub fn ioctl(mut self, result: i32, data: &[u8]) {
         let mut output = Output::default();
         output.u32(result.cast_unsigned()).u32(0).u32(0).u32(0);

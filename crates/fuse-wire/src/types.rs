@@ -59,7 +59,7 @@ bitflags! {
         const MAX_PAGES = 1 << 22;
         /// The kernel keeps the targets of symbolic links.
         const CACHE_SYMLINKS = 1 << 23;
-        /// The kernel drops pages only where it is told.
+        /// The kernel drops pages only where it is notified.
         const EXPLICIT_INVAL_DATA = 1 << 25;
         /// There are more flags than 32.
         const INIT_EXT = 1 << 30;
