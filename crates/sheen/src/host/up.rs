@@ -26,8 +26,12 @@ use sheen_tools::output::{self, Fault};
 const PORT_UNPRIVILEGED: u16 = 9988;
 /// The server's `obd_timeout`, in seconds: no peer on one machine is far away.
 const TIMEOUT: u64 = 20;
-/// Seconds that a restarted server waits for clients: those that live come back within two.
+/// Seconds that a restarted server waits for clients where all are on this machine: those that live come back within
+/// two.
 const RECOVERY: u64 = 15;
+/// The same where others may be: a client of Lustre tries again every 25 seconds once the servers are gone for long.
+/// Less than a mount waits (`mount::TIMEOUT`), which is let in only after that.
+const RECOVERY_LISTENING: u64 = 45;
 
 /// Start a whole file system on this machine and mount it, formatting it first if there is none
 ///
@@ -299,7 +303,8 @@ fn server_arguments(cluster: &Cluster, nid: Nid, port: u16) -> Vec<String> {
     add("--nid", &nid.to_string());
     add("--port", &port.to_string());
     add("--timeout", &TIMEOUT.to_string());
-    add("--recovery-time-soft", &RECOVERY.to_string());
+    let recovery = if cluster.get("listen").is_some() { RECOVERY_LISTENING } else { RECOVERY };
+    add("--recovery-time-soft", &recovery.to_string());
     add("--sockets", &cluster.sockets().to_string_lossy());
     match (cluster.get("listen"), cluster.get("accept")) {
         (None, _) => add("--accept", Accept::None.word()),
@@ -387,4 +392,23 @@ fn keep_mount(cluster: &Cluster, path: &Path, options: Option<&str>) -> Result<(
 /// The options in a list; their order makes no difference unless they contradict each other.
 fn words_of(options: &str) -> BTreeSet<&str> {
     options.split(',').filter(|word| !word.is_empty()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_of_other_machines_have_time_to_come_back_and_mounts_wait_longer() {
+        let mut cluster = Cluster::read(&std::env::temp_dir()).expect("a directory");
+        let nid = "10.0.0.1@tcp".parse().expect("a NID");
+        let window = |cluster: &Cluster| {
+            let arguments = server_arguments(cluster, nid, 988);
+            let at = arguments.iter().position(|it| it == "--recovery-time-soft").expect("said");
+            arguments[at + 1].parse::<u64>().expect("seconds")
+        };
+        assert_eq!(window(&cluster), 15, "all are on this machine");
+        cluster.values.insert("listen".to_owned(), "10.0.0.1@tcp".to_owned());
+        assert!((30..mount::TIMEOUT.as_secs() - 10).contains(&window(&cluster)));
+    }
 }
