@@ -27,9 +27,11 @@ const PORT_UNPRIVILEGED: u16 = 9988;
 /// The server's `obd_timeout`, in seconds: no peer on one machine is far away.
 const TIMEOUT: u64 = 20;
 /// Seconds that a restarted server waits for clients where all are on this machine: those that live come back within
-/// two. A client of Lustre on another machine tries again every 25 seconds once it has noticed: for those Lustre's own
-/// time holds, three times [`TIMEOUT`].
+/// two.
 const RECOVERY: u64 = 15;
+/// The same where clients on other machines may be: a client of Lustre tries again every 25 seconds once the servers
+/// are gone for long. Less than a mount waits (`mount::TIMEOUT`), which is let in only after that.
+const RECOVERY_LISTENING: u64 = 45;
 
 /// Start a whole file system on this machine and mount it, formatting it first if there is none
 ///
@@ -301,9 +303,8 @@ fn server_arguments(cluster: &Cluster, nid: Nid, port: u16) -> Vec<String> {
     add("--nid", &nid.to_string());
     add("--port", &port.to_string());
     add("--timeout", &TIMEOUT.to_string());
-    if cluster.get("listen").is_none() {
-        add("--recovery-time-soft", &RECOVERY.to_string());
-    }
+    let recovery = if cluster.get("listen").is_some() { RECOVERY_LISTENING } else { RECOVERY };
+    add("--recovery-time-soft", &recovery.to_string());
     add("--sockets", &cluster.sockets().to_string_lossy());
     match (cluster.get("listen"), cluster.get("accept")) {
         (None, _) => add("--accept", Accept::None.word()),
@@ -398,14 +399,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn clients_of_other_machines_have_lustres_time_to_come_back() {
+    fn clients_of_other_machines_have_time_to_come_back_and_mounts_wait_longer() {
         let mut cluster = Cluster::read(&std::env::temp_dir()).expect("a directory");
         let nid = "10.0.0.1@tcp".parse().expect("a NID");
-        let is_short = |cluster: &Cluster| {
-            server_arguments(cluster, nid, 988).iter().any(|it| it == "--recovery-time-soft")
+        let window = |cluster: &Cluster| {
+            let arguments = server_arguments(cluster, nid, 988);
+            let at = arguments.iter().position(|it| it == "--recovery-time-soft").expect("said");
+            arguments[at + 1].parse::<u64>().expect("seconds")
         };
-        assert!(is_short(&cluster), "all are on this machine");
+        assert_eq!(window(&cluster), 15, "all are on this machine");
         cluster.values.insert("listen".to_owned(), "10.0.0.1@tcp".to_owned());
-        assert!(!is_short(&cluster));
+        assert!((30..mount::TIMEOUT.as_secs() - 10).contains(&window(&cluster)));
     }
 }
