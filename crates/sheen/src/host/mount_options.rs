@@ -96,6 +96,12 @@ const TABLE: &[(&str, Effect)] = &[
     ("fail", Nothing),
     ("_netdev", Nothing),
     ("comment=", Nothing),
+    // What the kernel's table shows of FUSE, and mount(8) passes on with a remount.
+    ("user_id=", Nothing),
+    ("group_id=", Nothing),
+    ("rootmode=", Nothing),
+    ("max_read=", Nothing),
+    ("blksize=", Nothing),
     // Clients of Lustre.
     ("flock", Set(|it| it.locks = FileLocks::Shared)),
     ("localflock", Set(|it| it.locks = FileLocks::Local)),

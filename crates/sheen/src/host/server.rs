@@ -15,7 +15,7 @@ use sheen_node::net::{LNet, NetConfig};
 use sheen_node::rpc::RpcNode;
 use sheen_parameters::{self as parameters, HostedTarget};
 use sheen_target::Timeouts;
-use sheen_types::{Errno, Nid};
+use sheen_types::{Errno, Nid, TargetKind};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::echo::Echo;
@@ -141,6 +141,7 @@ fn serve(options: &Server) -> Result<(), Fault> {
     for directory in &options.directories {
         all.extend(plans(directory)?);
     }
+    all.iter().try_for_each(must_be_the_first_mdt)?;
     all.sort_by_key(|plan| plan.kind != PlanKind::Mgs);
     let host = Host::start(None)
         .map_err(|error| Fault::new(Errno::EAGAIN, format!("no threads: {error}")))?;
@@ -252,6 +253,18 @@ async fn start_node(
     })?;
     let node = RpcNode::start(world.clone(), lnet);
     Ok((world, node))
+}
+
+/// A store of a further MDT, that an older version has formatted, is not served: that MDT would take sequences of
+/// objects that are the first one's, and have the OSTs destroy what it does not know.
+fn must_be_the_first_mdt(plan: &Plan) -> Result<(), Fault> {
+    match &plan.kind {
+        PlanKind::Target(name) if name.kind == TargetKind::Mdt && name.index != 0 => {
+            let text = format!("{name}: further metadata targets are not supported by Sheen yet");
+            Err(Fault::new(Errno::EOPNOTSUPP, text))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Applies the parameters and pools of the MGS to the targets, now and whenever they change.

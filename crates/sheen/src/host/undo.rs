@@ -24,6 +24,8 @@ pub(super) struct Undo {
     started: bool,
     /// So was the configuration that they are registered in.
     is_new: bool,
+    /// Nothing is undone any more.
+    stays: bool,
     /// The address that was announced first now.
     announced: Option<PathBuf>,
     /// Folders of the user's processes that were not there: they go if nothing is in them.
@@ -61,6 +63,16 @@ impl Undo {
         self.started = true;
     }
 
+    /// Whether servers were started.
+    pub(super) fn has_started(&self) -> bool {
+        self.started
+    }
+
+    /// They stay, and with them all that was made for them.
+    pub(super) fn leave_servers(&mut self) {
+        self.stays = true;
+    }
+
     /// Call before an address is announced.
     pub(super) fn will_announce(&mut self, link: PathBuf) {
         if fs::symlink_metadata(&link).is_err() {
@@ -70,6 +82,9 @@ impl Undo {
 
     /// Undoes all, because of `fault`; returns it, with the ends of the logs that are removed.
     pub(super) fn run(self, cluster: Option<&Cluster>, mut fault: Fault) -> Fault {
+        if self.stays {
+            return fault;
+        }
         if let Some(cluster) = cluster.filter(|_| self.started) {
             cluster.server().stop(PATIENCE);
         }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use sheen_fuse::KernelMount;
@@ -13,6 +14,7 @@ use sheen_types::{Errno, Nid};
 
 use super::cluster::{Cluster, MOUNT_DEVICE, MOUNT_OPTIONS, PATIENCE, is_ost};
 use super::liveness::{self, Health};
+use super::progress::Progress;
 use super::server::Accept;
 use super::undo::Undo;
 use super::{
@@ -32,6 +34,10 @@ const RECOVERY: u64 = 15;
 /// The same where clients on other machines may be: a client of Lustre tries again every 25 seconds once the servers
 /// are gone for long. Less than a mount waits (`mount::TIMEOUT`), which is let in only after that.
 const RECOVERY_LISTENING: u64 = 45;
+
+/// How long the next process of a mount may take to find servers that were restarted: it is let in when they have
+/// recovered, and tries for a minute.
+const MOUNT_GOES_ON: Duration = Duration::from_secs(100);
 
 /// Start a whole file system on this machine and mount it, formatting it first if there is none
 ///
@@ -148,7 +154,24 @@ fn bring_up(cluster: &mut Cluster, options: &Up, undo: &mut Undo) -> Result<(), 
     missing::format(cluster, wanted, undo)?;
     report_lost_marks(cluster);
     start_server(cluster, options, undo)?;
+    wait_for_mount(cluster, undo);
     start_mount(cluster, options)
+}
+
+/// A mount whose process ended with the servers goes on when its next process has found these: they recover first, and
+/// know nothing of that process. Whatever becomes of it, it needs them: they are not stopped for it.
+#[expect(clippy::disallowed_methods, reason = "a tool that waits for a process")]
+fn wait_for_mount(cluster: &Cluster, undo: &mut Undo) {
+    if !undo.has_started() || !cluster.health().hangs() {
+        return;
+    }
+    undo.leave_servers();
+    let begin = Instant::now();
+    let mut progress = Progress::new("waiting for the mount's process to go on");
+    while begin.elapsed() < MOUNT_GOES_ON && cluster.health().hangs() {
+        progress.look();
+        std::thread::sleep(Duration::from_millis(200));
+    }
 }
 
 /// Name and number of targets: what was decided earlier stays.

@@ -233,22 +233,17 @@ fn whatever_waits_of_another_pid_namespace_can_be_killed() {
         prepare(cluster)?;
         let mnt = cluster.mount_in_pid_namespace()?;
         process::stop(cluster.server_pid()?)?;
-        let mut reads = Vec::new();
-        for (program, arguments) in
-            [("cat", &["@cold"][..]), ("ls", &["-l", "@folder"]), ("df", &["@"])]
-        {
-            reads.push((program, begin(program, arguments, &mnt)?));
-        }
-        let mut changes = Vec::new();
-        for (program, arguments) in
-            [("touch", &["@new"][..]), ("rm", &["-f", "@gone"]), ("mkdir", &["@made"])]
-        {
-            changes.push((program, begin(program, arguments, &mnt)?));
-        }
-        std::thread::sleep(BEGUN);
-        // What changes something may go on for some seconds: the signal may be one that ends no process.
-        let ended = end_all(&mut reads, Signal::KILL, SOON)
-            .and_then(|()| end_all(&mut changes, Signal::KILL, UNSEEN));
+        let all_end = |programs: &[(&'static str, &[&str])], within| {
+            let begun =
+                programs.iter().map(|(it, arguments)| Ok((*it, begin(it, arguments, &mnt)?)));
+            let mut waiting = begun.collect::<Outcome<Vec<_>>>()?;
+            std::thread::sleep(BEGUN);
+            end_all(&mut waiting, Signal::KILL, within)
+        };
+        let (reads, changes) = (&PROGRAMS[..2], &[PROGRAMS[2], PROGRAMS[4], PROGRAMS[8]]);
+        // What changes something may go on for some seconds: the signal may be one that ends no process. A program that
+        // looks up a name meanwhile waits for the directory in the kernel.
+        let ended = all_end(reads, SOON).and_then(|()| all_end(changes, UNSEEN));
         process::go_on(cluster.server_pid()?)?;
         ended?;
         let read = || fs::read(mnt.join("cold")).is_ok_and(|it| it == [7; 300_000]);

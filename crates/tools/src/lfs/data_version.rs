@@ -42,5 +42,5 @@ pub(super) fn run(options: &DataVersion) -> Result<(), Fault> {
     if !options.path.is_file() || attributes::fid(&options.path).is_err() {
         return failed(Errno::ENOTTY, what);
     }
-    failed(Errno::EOPNOTSUPP, format!("{what}: servers of Sheen keep no data versions"))
+    failed(Errno::EOPNOTSUPP, format!("{what}: mounts of Sheen do not ask servers for it yet"))
 }

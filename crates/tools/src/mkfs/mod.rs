@@ -221,6 +221,9 @@ fn config_of(options: &Mkfs) -> Result<TargetConfig, Fault> {
         None => (String::new(), 0),
         Some(_) => (fsname(options)?, index(options)?),
     };
+    if kind == Some(TargetKind::Mdt) && index != 0 {
+        return Err(one_mdt(index));
+    }
     let comment = options.comment.clone().unwrap_or_default();
     if comment.len() > COMMENT_BYTES_MAX || comment.contains('\n') {
         return Err(wrong(format_args!(
@@ -231,6 +234,16 @@ fn config_of(options: &Mkfs) -> Result<TargetConfig, Fault> {
     let params = params.collect::<Result<_, _>>().map_err(wrong)?;
     let (mgs, replace) = (options.mgs, options.replace);
     Ok(TargetConfig { mgs, kind, fsname, index, mgs_nodes, params, comment, replace })
+}
+
+/// A further MDT would take sequences of objects that are the first one's, and have the OSTs destroy what it does not
+/// know.
+fn one_mdt(index: u16) -> Fault {
+    let text = format!(
+        "mkfs.lustre: MDT{index:04x}: further metadata targets are not supported by Sheen yet; a file system has MDT0000 \
+         alone"
+    );
+    Fault::new(Errno::EOPNOTSUPP, text)
 }
 
 fn fsname(options: &Mkfs) -> Result<String, Fault> {
@@ -343,6 +356,10 @@ Parameters: mgsnode=10.0.0.1@tcp sys.timeout=40
             ("--mdt --mgs --index=0 --fsname=ninechars", "1-8"),
             ("--mdt --mgs --index=0 --fsname=a/b", "'/'"),
             ("--mdt --mgs --index=65535 --fsname=a", "wrong index"),
+            (
+                "--mdt --mgsnode=10.0.0.1@tcp --index=1 --fsname=a",
+                "MDT0001: further metadata targets",
+            ),
             ("--mdt --index=0 --fsname=a --mgsnode=nonsense", "nonsense"),
             ("--mgs --param novalue", "novalue"),
             ("--mgs --fsname=a", "MGS alone"),
