@@ -26,7 +26,7 @@ use super::daemon::{self, Daemon};
 use super::keeper::{self, Former, FromKeeper};
 use super::mount_options::{self, Settings};
 use super::mount_service::{Ended, attach, leave_to, memory, until_ended};
-use super::mount_source::{MountSource, OwnNode};
+use super::mount_source::{self, MountSource, OwnNode};
 use super::server::EndSignals;
 use super::upgrade::HandOver;
 use super::{
@@ -94,7 +94,8 @@ impl Mount {
         let mut arguments = ["mount", "--foreground", "-o"].map(str::to_owned).to_vec();
         arguments.push(self.options());
         arguments.extend(self.sloppy.then(|| "-s".to_owned()));
-        arguments.extend([self.source.clone(), target.to_string_lossy().into_owned()]);
+        let source = mount_source::from_anywhere(&self.source);
+        arguments.extend([source, target.to_string_lossy().into_owned()]);
         arguments
     }
 
@@ -113,7 +114,8 @@ impl Mount {
 
 /// Mounts; in the background unless asked otherwise.
 pub(crate) fn run(options: &Mount) -> Result<(), Fault> {
-    perform(options, &options.settings()?)
+    let settings = options.settings().inspect_err(|fault| daemon::say_failed(&fault.text))?;
+    perform(options, &settings)
 }
 
 /// The same as mount(8) wants it of the programs that it calls.

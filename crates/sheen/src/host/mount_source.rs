@@ -211,6 +211,12 @@ impl MountSource {
     }
 }
 
+/// `source` for a process that works elsewhere: a directory's whole path.
+pub(super) fn from_anywhere(source: &str) -> String {
+    let path = directory(Path::new(""), source).and_then(|path| path.canonicalize().ok());
+    path.map_or_else(|| source.to_owned(), |path| path.to_string_lossy().into_owned())
+}
+
 /// The directory of a file system that `source` names, seen from `base`. What has the form of nodes' addresses is
 /// never one: a user who may write here could plant one under a name that other users mount. (`./` makes it one.)
 fn directory(base: &Path, source: &str) -> Option<PathBuf> {
