@@ -1,6 +1,7 @@
 //! How long recovery waits, for whom, and who comes too late.
 
 use super::*;
+use crate::recovery::RecoveryEnded;
 
 /// The end of recovery is decided without a client, whose eviction is still under way when it comes: let in, it would
 /// believe that its locks are still there.
@@ -17,6 +18,8 @@ fn a_client_that_comes_between_the_end_of_recovery_and_its_eviction_begins_anew(
         let (one, two) = (one.follow(&node), two.follow(&node));
         one.connect().await.unwrap();
         assert!(node.target.recovery.abort(node.target.now()));
+        let RecoveryEnded(has_ended) = node.target.recovery.resume();
+        assert!(!has_ended, "one client still replays");
         assert_eq!(finish_recovery(&one).await.head.status, 0);
         assert_eq!(two.connect().await.unwrap_err(), Errno::ENODEV);
 
