@@ -40,17 +40,23 @@ pub(super) async fn attach<'a>(
     let kept = keeper.zip(options.memory.as_deref());
     let mounted = match former {
         None => sheen_fuse::mount(files.clone(), target, options, runtime),
-        Some(Former { device, memory, why }) => {
+        Some(former) => {
+            let is_in_order = former.is_in_order();
+            let Former { device, memory, why } = former;
             let found = memory.found();
             let restored = files.restore(&found.records, found.handles_end).await;
-            tracing::warn!(
-                opens = restored.opens,
-                stale = restored.opens_lost,
-                locks_lost = restored.locks_lost,
-                files_with_lost_data = restored.files_unflushed,
-                inodes = restored.nodes.len(),
-                "goes on with the mount: {why}"
+            let goes_on = format!(
+                "goes on with the mount: {why}; opens={} stale={} locks_lost={} files_with_lost_data={} inodes={}",
+                restored.opens,
+                restored.opens_lost,
+                restored.locks_lost,
+                restored.files_unflushed,
+                restored.nodes.len(),
             );
+            match is_in_order {
+                true => tracing::info!("{goes_on}"),
+                false => tracing::warn!("{goes_on}"),
+            }
             if let Some((keeper, memory)) = kept {
                 keeper.keep(&device, memory)?;
             }

@@ -60,6 +60,9 @@ pub(super) fn is_possible() -> bool {
     (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (6, 16)
 }
 
+/// How a process has ended that was asked to have another one go on.
+const IN_ORDER: &str = "handed over";
+
 /// What the keeper has given to the process that serves its mount.
 pub(super) struct FromKeeper {
     link: Link,
@@ -73,6 +76,13 @@ pub(super) struct Former {
     pub(super) memory: KeptMemory,
     /// How it has ended.
     pub(super) why: String,
+}
+
+impl Former {
+    /// Whether it ended because another process was to go on.
+    pub(super) fn is_in_order(&self) -> bool {
+        self.why.ends_with(IN_ORDER)
+    }
 }
 
 impl FromKeeper {
@@ -231,7 +241,7 @@ impl Keeper {
                 return Ok(ended.map_or(KILLED, code));
             }
             self.why = match ended {
-                _ if self.is_handed_over => format!("pid {number} handed over"),
+                _ if self.is_handed_over => format!("pid {number} {IN_ORDER}"),
                 Some(ended) => format!("pid {number} ended ({ended})"),
                 None => format!("pid {number} was killed"),
             };
