@@ -116,6 +116,7 @@ const SECONDS: [i64; 9] =
 
 /// `statx(2)` alone asks for it.
 #[test]
+#[expect(clippy::disallowed_methods, reason = "the time is the machine's")]
 fn a_file_says_on_every_mount_when_it_was_made() {
     scene("birth", 2, LIMIT, |cluster| {
         let (mnt, other) = (cluster.mnt(), cluster.mount_again()?);

@@ -222,7 +222,7 @@ fn options_do_what_they_say() {
         );
         set(&plain.join("f")).context("setxattr")?;
         let mut value = [0; 8];
-        let read = getxattr(&mnt.join("f"), "user.a", &mut value[..]);
+        let read = getxattr(mnt.join("f"), "user.a", &mut value[..]);
         ensure(set(&mnt.join("f")) == none && read == Err(Errno::OPNOTSUPP), || {
             format!("{read:?}")
         })?;
