@@ -3,7 +3,7 @@
 //! It holds the connection to the kernel and the memory with what the next process needs
 //! ([`sheen_fuse::KeptMemory`]), and starts the process that serves the mount: the first one, and another one when
 //! that ends while the kernel has the mount: it was killed, it crashed, or it asked for a program to go on with
-//! ([`super::upgrade`]). It does nothing else, has no threads, and ends with the mount. Should it be killed itself,
+//! ([`super::upgrade()`]). It does nothing else, has no threads, and ends with the mount. Should it be killed itself,
 //! the process ends with it, and so does the mount.
 //!
 //! A process that is killed again and again is given up, and the mount left dead, as without a keeper.
