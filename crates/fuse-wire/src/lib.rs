@@ -4,17 +4,17 @@
 //! [`Filesystem`] for each; the method answers at once or later, from any thread, by a reply that knows how the
 //! kernel wants this answer. [`Notifier`] says what the kernel shall forget or keep.
 //!
-//! - [`types`]: numbers and flags as both sides mean them
-//! - [`input`]: the fields of a request
-//! - [`output`]: the fields of a reply
-//! - [`device`]: the descriptor: one message a system call
-//! - [`reply`]: replies by kind of request
-//! - [`filesystem`]: what a file system answers
-//! - [`dispatch`]: from the number of an operation to its method
-//! - [`notify`]: messages that the kernel did not ask for
-//! - [`agreement`]: what both use of what both have
-//! - [`session`]: the first message, and the threads that read
-//! - [`fusermount`]: a descriptor for an ordinary user
+//! - `types`: numbers and flags as both sides mean them
+//! - `input`: the fields of a request
+//! - `output`: the fields of a reply
+//! - `device`: the descriptor: one message a system call
+//! - `reply`: replies by kind of request
+//! - `filesystem`: what a file system answers
+//! - `dispatch`: from the number of an operation to its method
+//! - `notify`: messages that the kernel did not ask for
+//! - `agreement`: what both use of what both have
+//! - `session`: the first message, and the threads that read
+//! - `fusermount`: a descriptor for an ordinary user
 //!
 //! Cost of a request: one `read`, one `writev`; no allocation but what a reply's fields take. The buffer of a thread
 //! is used for one request after the other.
