@@ -345,6 +345,14 @@ Parameters: mgsnode=10.0.0.1@tcp sys.timeout=40
     }
 
     #[test]
+    fn a_second_mdt_is_refused_by_name() {
+        let second = options("--mdt --mgsnode=10.0.0.1@tcp --index=1 --fsname=a");
+        let fault = config_of(&second).unwrap_err();
+        assert_eq!(fault.code, 95);
+        assert!(fault.text.contains("MDT0001: further metadata targets"), "{}", fault.text);
+    }
+
+    #[test]
     fn what_is_missing_or_wrong_is_named() {
         for (words, named) in [
             ("--index=0", "target type"),
@@ -356,10 +364,6 @@ Parameters: mgsnode=10.0.0.1@tcp sys.timeout=40
             ("--mdt --mgs --index=0 --fsname=ninechars", "1-8"),
             ("--mdt --mgs --index=0 --fsname=a/b", "'/'"),
             ("--mdt --mgs --index=65535 --fsname=a", "wrong index"),
-            (
-                "--mdt --mgsnode=10.0.0.1@tcp --index=1 --fsname=a",
-                "MDT0001: further metadata targets",
-            ),
             ("--mdt --index=0 --fsname=a --mgsnode=nonsense", "nonsense"),
             ("--mgs --param novalue", "novalue"),
             ("--mgs --fsname=a", "MGS alone"),
