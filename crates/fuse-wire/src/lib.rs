@@ -16,7 +16,7 @@
 //! - `session`: the first message, and the threads that read
 //! - `fusermount`: a descriptor for an ordinary user
 //!
-//! Cost of a request: one `read`, one `writev`; no allocation but what a reply's fields take. The buffer of a thread
+//! Cost of a request: one `read`, one `writev`; one allocation for a reply with fields, none for one without. The buffer of a thread
 //! is used for one request after the other.
 
 mod agreement;

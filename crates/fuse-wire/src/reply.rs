@@ -17,6 +17,9 @@ const HEADER_BYTES: usize = 16;
 /// Pieces that one system call takes (`IOV_MAX`), the header among them.
 const PIECES_MAX: usize = 1024;
 
+/// Room for the fields of any reply, of which `fuse_statx_out` has the most.
+const FIELDS_BYTES: usize = 288;
+
 /// The answer to one request, to be sent.
 #[derive(Debug)]
 struct Answer {
@@ -39,16 +42,23 @@ impl Answer {
     fn send(&mut self, error: i32, pieces: &[&[u8]]) {
         self.is_sent = true;
         let header = header(self.unique, error, pieces.iter().map(|piece| piece.len()).sum());
-        let all = std::iter::once(&header[..]).chain(pieces.iter().copied());
-        let all: Vec<IoSlice<'_>> = all.map(IoSlice::new).collect();
-        if let Err(error) = self.device.send(&all) {
+        let sent = match pieces {
+            // Most replies: without an allocation.
+            [] => self.device.send(&[IoSlice::new(&header)]),
+            [one] => self.device.send(&[IoSlice::new(&header), IoSlice::new(one)]),
+            pieces => {
+                let all = std::iter::once(&header[..]).chain(pieces.iter().copied());
+                self.device.send(&all.map(IoSlice::new).collect::<Vec<_>>())
+            }
+        };
+        if let Err(error) = sent {
             // The caller was killed, or it is unmounted.
             tracing::debug!(unique = self.unique, %error, "no caller waits for an answer");
         }
     }
 
     fn output(mut self, write: impl FnOnce(&mut Output)) {
-        let mut output = Output::default();
+        let mut output = Output(Vec::with_capacity(FIELDS_BYTES));
         write(&mut output);
         self.send(0, &[&output.0]);
     }

@@ -1,5 +1,5 @@
-//! `lfs data_version`: whether the data of a file changed. What is asked is checked as in Lustre; then it is refused, for
-//! data is written outside of transactions here (decision 0001) and no server keeps a version of it.
+//! `lfs data_version`: whether the data of a file changed. What is asked is checked as in Lustre; then it is refused:
+//! servers answer with versions, and the mount does not ask for them yet.
 
 use std::fs::File;
 use std::path::PathBuf;
