@@ -7,13 +7,9 @@ use sheen_types::Errno;
 use crate::device::Device;
 use crate::filesystem::Filesystem;
 use crate::input::{Input, Request, SetAttributes};
+use crate::opcode::*;
 use crate::reply::{ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty};
 use crate::types::{FileHandle, INodeNo, LockOwner, OpenFlags, RenameFlags, WriteFlags};
-
-pub(crate) mod opcode {
-    pub(crate) const INIT: u32 = 26;
-    pub(crate) const DESTROY: u32 = 38;
-}
 
 /// The kernel says which open file it means (`FUSE_GETATTR_FH`).
 const GETATTR_FH: u32 = 1;
@@ -75,14 +71,17 @@ from_request! {
 impl<F: Filesystem> Call<'_, F> {
     fn dispatch(self) -> Result<(), Errno> {
         let done = match self.request.opcode {
-            1 | 5 | 6 | 8..=13 | 45 => self.names(),
-            3 | 4 | 17 | 34 | 52 => self.attributes(),
-            14..=16 | 18 | 20 | 25 | 35 | 43 | 46 => self.files(),
-            27..=30 | 44 => self.directories(),
-            21..=24 => self.extended_attributes(),
-            31..=33 => self.locks(),
-            39 => self.ioctl(),
-            2 | 42 | 36 => self.unanswered(),
+            LOOKUP | READLINK | SYMLINK | MKNOD | MKDIR | UNLINK | RMDIR | LINK | RENAME
+            | RENAME2 => self.names(),
+            GETATTR | STATX | SETATTR | STATFS | ACCESS => self.attributes(),
+            OPEN | CREATE | READ | WRITE | FLUSH | FSYNC | RELEASE | FALLOCATE | LSEEK => {
+                self.files()
+            }
+            OPENDIR | READDIR | READDIRPLUS | FSYNCDIR | RELEASEDIR => self.directories(),
+            SETXATTR | GETXATTR | LISTXATTR | REMOVEXATTR => self.extended_attributes(),
+            GETLK | SETLK | SETLKW => self.locks(),
+            IOCTL => self.ioctl(),
+            FORGET | BATCH_FORGET | INTERRUPT => self.unanswered(),
             // Not `FUSE_INIT` a second time, no `FUSE_BMAP`, `FUSE_POLL`, `FUSE_COPY_FILE_RANGE`, `FUSE_SYNCFS`,
             // `FUSE_TMPFILE`: the kernel does without.
             _ => return Err(Errno::ENOSYS),
@@ -95,27 +94,27 @@ impl<F: Filesystem> Call<'_, F> {
         let Self { filesystem: to, request, mut input, .. } = self;
         let node = request.node;
         match request.opcode {
-            1 => to.lookup(request, node, input.text()?, reply!(self)),
-            5 => to.readlink(request, node, reply!(self)),
-            6 => to.symlink(request, node, input.text()?, input.text()?, reply!(self)),
-            8 => {
+            LOOKUP => to.lookup(request, node, input.text()?, reply!(self)),
+            READLINK => to.readlink(request, node, reply!(self)),
+            SYMLINK => to.symlink(request, node, input.text()?, input.text()?, reply!(self)),
+            MKNOD => {
                 let (mode, rdev, umask, _) =
                     (input.u32()?, input.u32()?, input.u32()?, input.u32()?);
                 to.mknod(request, node, input.text()?, mode, umask, rdev, reply!(self));
             }
-            9 => {
+            MKDIR => {
                 let (mode, umask) = (input.u32()?, input.u32()?);
                 to.mkdir(request, node, input.text()?, mode, umask, reply!(self));
             }
-            10 => to.unlink(request, node, input.text()?, reply!(self)),
-            11 => to.rmdir(request, node, input.text()?, reply!(self)),
-            13 => {
+            UNLINK => to.unlink(request, node, input.text()?, reply!(self)),
+            RMDIR => to.rmdir(request, node, input.text()?, reply!(self)),
+            LINK => {
                 let old = INodeNo(input.u64()?);
                 to.link(request, old, node, input.text()?, reply!(self));
             }
             _ => {
                 let new_parent = INodeNo(input.u64()?);
-                let has_flags = request.opcode == 45;
+                let has_flags = request.opcode == RENAME2;
                 let flags = if has_flags { (input.u32()?, input.u32()?).0 } else { 0 };
                 let (old, new) = (input.text()?, input.text()?);
                 let flags = RenameFlags::from_bits_retain(flags);
@@ -129,14 +128,14 @@ impl<F: Filesystem> Call<'_, F> {
         let Self { filesystem: to, request, mut input, .. } = self;
         let node = request.node;
         match request.opcode {
-            4 => to.setattr(request, node, SetAttributes::read(&mut input)?, reply!(self)),
-            17 => to.statfs(request, node, reply!(self)),
-            34 => to.access(request, node, input.u32()?, reply!(self)),
+            SETATTR => to.setattr(request, node, SetAttributes::read(&mut input)?, reply!(self)),
+            STATFS => to.statfs(request, node, reply!(self)),
+            ACCESS => to.access(request, node, input.u32()?, reply!(self)),
             opcode => {
                 let (flags, _, handle) = (input.u32()?, input.u32()?, FileHandle(input.u64()?));
                 let opened = (flags & GETATTR_FH != 0).then_some(handle);
                 match opcode {
-                    52 => to.statx(request, node, opened, reply!(self)),
+                    STATX => to.statx(request, node, opened, reply!(self)),
                     _ => to.getattr(request, node, opened, reply!(self)),
                 }
             }
@@ -148,28 +147,28 @@ impl<F: Filesystem> Call<'_, F> {
         let Self { filesystem: to, request, mut input, .. } = self;
         let node = request.node;
         match request.opcode {
-            14 => to.open(request, node, OpenFlags(input.u32()?), reply!(self)),
-            15 | 16 => return self.transfer(),
-            18 => {
+            OPEN => to.open(request, node, OpenFlags(input.u32()?), reply!(self)),
+            READ | WRITE => return self.transfer(),
+            RELEASE => {
                 let (opened, _, flags) = (FileHandle(input.u64()?), input.u32()?, input.u32()?);
                 let owner = LockOwner(input.u64()?);
                 let owner = (flags & RELEASE_FLOCK_UNLOCK != 0).then_some(owner);
                 to.release(request, node, opened, owner, reply!(self));
             }
-            20 => {
+            FSYNC => {
                 let (opened, flags) = (FileHandle(input.u64()?), input.u32()?);
                 to.fsync(request, node, opened, flags & FDATASYNC != 0, reply!(self));
             }
-            25 => {
+            FLUSH => {
                 let (opened, _, _) = (FileHandle(input.u64()?), input.u32()?, input.u32()?);
                 to.flush(request, node, opened, LockOwner(input.u64()?), reply!(self));
             }
-            35 => {
+            CREATE => {
                 let (flags, mode, umask) = (OpenFlags(input.u32()?), input.u32()?, input.u32()?);
                 input.u32()?;
                 to.create(request, node, input.text()?, mode, umask, flags, reply!(self));
             }
-            43 => {
+            FALLOCATE => {
                 let (opened, offset, length) =
                     (FileHandle(input.u64()?), input.u64()?, input.u64()?);
                 to.fallocate(request, node, opened, offset, length, input.u32()?, reply!(self));
@@ -190,7 +189,7 @@ impl<F: Filesystem> Call<'_, F> {
         let (size, how, owner) = (input.u32()?, input.u32()?, LockOwner(input.u64()?));
         let (flags, _) = (OpenFlags(input.u32()?), input.u32()?);
         let node = request.node;
-        if request.opcode == 15 {
+        if request.opcode == READ {
             let owner = (how & READ_LOCKOWNER != 0).then_some(owner);
             to.read(request, node, opened, offset, size, flags, owner, reply!(self));
             return Some(());
@@ -203,21 +202,21 @@ impl<F: Filesystem> Call<'_, F> {
     fn directories(self) -> Option<()> {
         let Self { filesystem: to, device, request, mut input } = self;
         let node = request.node;
-        if request.opcode == 27 {
+        if request.opcode == OPENDIR {
             to.opendir(request, node, OpenFlags(input.u32()?), reply!(self));
             return Some(());
         }
         let opened = FileHandle(input.u64()?);
         match request.opcode {
-            29 => to.releasedir(request, node, opened, reply!(self)),
-            30 => {
+            RELEASEDIR => to.releasedir(request, node, opened, reply!(self)),
+            FSYNCDIR => {
                 let data = input.u32()? & FDATASYNC != 0;
                 to.fsyncdir(request, node, opened, data, reply!(self));
             }
             opcode => {
                 let (offset, room) = (input.u64()?, input.u32()?);
                 match opcode {
-                    28 => {
+                    READDIR => {
                         let reply = ReplyDirectory::new(device, request.unique, room);
                         to.readdir(request, node, opened, offset, reply);
                     }
@@ -235,16 +234,16 @@ impl<F: Filesystem> Call<'_, F> {
         let Self { filesystem: to, request, mut input, .. } = self;
         let node = request.node;
         match request.opcode {
-            21 => {
+            SETXATTR => {
                 let (size, flags) = (input.u32()?, input.u32()?.cast_signed());
                 let (name, value) = (input.text()?, input.bytes(size as usize)?);
                 to.setxattr(request, node, name, value, flags, reply!(self));
             }
-            22 => {
+            GETXATTR => {
                 let (size, _) = (input.u32()?, input.u32()?);
                 to.getxattr(request, node, input.text()?, size, reply!(self));
             }
-            23 => to.listxattr(request, node, input.u32()?, reply!(self)),
+            LISTXATTR => to.listxattr(request, node, input.u32()?, reply!(self)),
             _ => to.removexattr(request, node, input.text()?, reply!(self)),
         }
         Some(())
@@ -257,9 +256,9 @@ impl<F: Filesystem> Call<'_, F> {
         let (kind, pid) = (input.u32()?.cast_signed(), input.u32()?);
         let node = request.node;
         match request.opcode {
-            31 => to.getlk(request, node, opened, owner, start, end, kind, pid, reply!(self)),
+            GETLK => to.getlk(request, node, opened, owner, start, end, kind, pid, reply!(self)),
             opcode => {
-                let waits = opcode == 33;
+                let waits = opcode == SETLKW;
                 to.setlk(request, node, opened, owner, start, end, kind, pid, waits, reply!(self));
             }
         }
@@ -281,8 +280,8 @@ impl<F: Filesystem> Call<'_, F> {
     fn unanswered(self) -> Option<()> {
         let Self { filesystem: to, request, mut input, .. } = self;
         match request.opcode {
-            2 => to.forget(request.node, input.u64().unwrap_or_default()),
-            36 => to.interrupt(input.u64().unwrap_or_default()),
+            FORGET => to.forget(request.node, input.u64().unwrap_or_default()),
+            INTERRUPT => to.interrupt(input.u64().unwrap_or_default()),
             _ => {
                 let count = input.u32().unwrap_or_default();
                 let _ = input.u32();

@@ -26,6 +26,7 @@ mod filesystem;
 mod fusermount;
 mod input;
 mod notify;
+mod opcode;
 mod output;
 mod reply;
 mod session;

@@ -10,10 +10,11 @@ use sheen_types::Errno;
 
 use crate::agreement::{Agreement, KernelConfig};
 use crate::device::Device;
-use crate::dispatch::{dispatch, opcode};
+use crate::dispatch::dispatch;
 use crate::filesystem::Filesystem;
 use crate::input::Request;
 use crate::notify::Notifier;
+use crate::opcode;
 use crate::output::Output;
 use crate::reply::ReplyEmpty;
 use crate::types::InitFlags;
@@ -296,9 +297,10 @@ mod tests {
 
     #[test]
     fn a_kernel_that_is_too_old_or_begins_otherwise_is_refused() {
-        for (first, errno) in
-            [(message(opcode::INIT, &words(&[7, 27, 0, 0])), 71), (message(1, b"a\0"), 5)]
-        {
+        for (first, errno) in [
+            (message(opcode::INIT, &words(&[7, 27, 0, 0])), 71),
+            (message(opcode::LOOKUP, b"a\0"), 5),
+        ] {
             let (device, kernel) = ends();
             send(&kernel, &first);
             assert!(Session::new(Names::default(), device, Config::default()).is_err());
