@@ -32,6 +32,7 @@ mod remount;
 mod salvage;
 mod scrub;
 mod server;
+mod server_control;
 mod server_state;
 mod status;
 mod target;

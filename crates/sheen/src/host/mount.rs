@@ -296,12 +296,9 @@ fn serve(
         follower.start(&state);
         mount_parameters::apply(state.tree(), &settings.parameters, &source.fsname);
         parameters::answer_users(&state, &questions);
-        let mut commands = parameters::mount_commands(&state);
-        let origin = origin::of_mount(&source.mgs, source.port, &source.fsname);
-        commands.insert(sheen_control::api::ORIGIN.to_owned(), origin);
         let hand_over = Arc::<HandOver>::default();
-        commands.extend([HandOver::command(&hand_over, keeper.is_some())]);
-        let _control = server::control("mount", Arc::clone(state.tree()), commands)?;
+        let _control =
+            answer_tools(&state, &source, HandOver::command(&hand_over, keeper.is_some()))?;
         remount::follow(mounted.kernel_mount().clone(), files.clone());
         if !is_resumed {
             daemon::say_ready();
@@ -325,6 +322,18 @@ fn serve(
         node.lnet().shutdown();
         Ok(())
     })
+}
+
+/// The control socket of this mount.
+fn answer_tools(
+    state: &Arc<MountState>,
+    source: &MountSource,
+    hand_over: (String, sheen_control::Command),
+) -> Result<sheen_control::Server, Fault> {
+    let mut commands = parameters::mount_commands(state);
+    let origin = origin::of_mount(&source.mgs, source.port, &source.fsname);
+    commands.extend([(sheen_control::api::ORIGIN.to_owned(), origin), hand_over]);
+    server::control("mount", Arc::clone(state.tree()), commands)
 }
 
 fn fuse_options(

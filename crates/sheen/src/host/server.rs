@@ -13,15 +13,14 @@ use sheen_io::World;
 use sheen_io_os::{Host, SocketFolder, with_sockets};
 use sheen_node::net::{LNet, NetConfig};
 use sheen_node::rpc::RpcNode;
-use sheen_parameters::{self as parameters, HostedTarget};
 use sheen_target::Timeouts;
 use sheen_types::{Errno, Nid, TargetKind};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::echo::Echo;
+use super::server_control::ServerControl;
 use super::target::{Plan, Running, plans, shared_by};
-use super::{PORT, addresses, daemon, folder_fault, mount_source, notify, origin};
-use sheen_tools::output::{Fault, errno_of};
+use super::{PORT, addresses, daemon, folder_fault, mount_source, notify};
+use sheen_tools::output::Fault;
 
 /// Lustre's `obd_timeout`, in seconds.
 const TIMEOUT: u64 = 100;
@@ -67,7 +66,7 @@ pub(crate) struct Server {
     nid: Nid,
     /// TCP port of LNet, the same on all nodes
     #[arg(long, value_name = "PORT", default_value_t = PORT)]
-    port: u16,
+    pub(super) port: u16,
     /// Peers that may connect by TCP [default: secure for root; all for other users, whose clients have no
     /// privileged ports]
     #[arg(long, value_enum, value_name = "WHOM")]
@@ -90,7 +89,7 @@ pub(crate) struct Server {
     no_new_targets: bool,
     /// Serve metrics over HTTP, in the OpenMetrics format, at this address, or at this port of the loopback address
     #[arg(long, value_name = "ADDR", value_parser = sheen_control::page_address)]
-    metrics: Option<SocketAddr>,
+    pub(super) metrics: Option<SocketAddr>,
 }
 
 impl Server {
@@ -136,69 +135,21 @@ pub(crate) fn run(options: &Server) -> Result<(), Fault> {
 }
 
 fn serve(options: &Server) -> Result<(), Fault> {
-    let invalid = |text: String| super::invalid(text);
-    let mut all: Vec<Plan> = Vec::new();
-    for directory in &options.directories {
-        all.extend(plans(directory)?);
-    }
-    all.iter().try_for_each(must_be_the_first_mdt)?;
-    all.sort_by_key(|plan| plan.kind != PlanKind::Mgs);
+    let plans = all_plans(&options.directories)?;
     let host = Host::start(None)
         .map_err(|error| Fault::new(Errno::EAGAIN, format!("no threads: {error}")))?;
     host.block_on(async {
-        let mgs_nids = mgs_nids(&all, options.nid).map_err(invalid)?;
+        let mgs_nids = mgs_nids(&plans, options.nid).map_err(super::invalid)?;
         let accept = options.accept();
-        log_start(options, accept, &all);
+        log_start(options, accept, &plans);
         let (world, node) =
-            start_node(&host.world(), options, accept, (&mgs_nids, all.len())).await?;
-        for plan in &all {
-            node.answer_at(plan.kind.portals());
-        }
-        let timeouts = options.timeouts();
-        let (count, served) = (all.len(), names(&all));
-        let mut running = Vec::new();
-        let shares = shared_by(&all);
-        for (plan, share) in all.into_iter().zip(shares) {
-            daemon::say_doing(&format!("opening {}", plan.kind));
-            let together = (count, share);
-            let started = Running::start(plan, &node, world.clone(), together, timeouts).await;
-            let started = started?;
-            if let Role::Mgs(mgs) = &started.served().role {
-                mgs.allow_register(!options.no_new_targets);
-            }
-            running.push(Arc::new(started));
-        }
+            start_node(&host.world(), options, accept, (&mgs_nids, plans.len())).await?;
+        let served = names(&plans);
+        let running = open_targets(plans, options, &node, &world).await?;
         let registrar = Arc::new(Registrar::new(&node, &world, mgs_nids.clone()));
-        daemon::say_doing("waiting for the MGS");
-        registrar.connect().await.map_err(invalid)?;
-        for one in &running {
-            daemon::say_doing(&format!("registering {}", one.plan.kind));
-            one.register(&registrar).await.map_err(invalid)?;
-        }
-        // Behind all registrations, so that an MDT finds the OSTs of its own process at once.
-        for one in &running {
-            let keep = Arc::clone(&registrar).keep_osts(Arc::clone(one.served()));
-            world.tasks.spawn("mdt osts", Box::pin(keep));
-        }
-        let hosted: Vec<Arc<HostedTarget>> =
-            running.iter().map(|one| Arc::clone(&one.hosted)).collect();
-        let tree = Arc::new(Tree::new());
-        parameters::add_server(&tree, &node, &hosted);
-        tree.add("accept", move || accept.word().to_owned());
-        parameters::add_in_work(&tree, &hosted);
-        follow(&world, &registrar, &running, &tree);
-        let echo = Echo::new(world.clone(), &hosted);
-        let mut commands = parameters::server_commands(&node, &hosted);
-        commands.insert(sheen_control::api::ECHO.to_owned(), super::echo::command(&echo));
-        let scrubs = super::scrub::Scrubs::new(world.clone(), &hosted);
-        commands.insert(sheen_control::api::SCRUB.to_owned(), super::scrub::command(&scrubs));
-        commands
-            .insert(sheen_control::api::STATE.to_owned(), super::server_state::command(&hosted));
-        let origin = origin::of_server(&mgs_nids, options.port, &hosted);
-        commands.insert(sheen_control::api::ORIGIN.to_owned(), origin);
-        let _control = control("server", tree, commands)?;
-        let serve = |address| serve_metrics(address, &node, &hosted);
-        let _metrics = options.metrics.map(serve).transpose()?;
+        register(&running, &registrar, &world).await?;
+        let parts = (&*registrar, &mgs_nids[..], &running[..]);
+        let control = ServerControl::start(options, accept, (&node, &world), parts)?;
         daemon::say_ready();
         notify::status(&format!("serves {served} at {}", options.nid));
         notify::show_life(&world);
@@ -206,11 +157,66 @@ fn serve(options: &Server) -> Result<(), Fault> {
         wait_for_signal().await?;
         notify::stopping();
         tracing::info!(nid = %options.nid, "stops: clients stay recorded and are awaited at the next start");
-        scrubs.end();
-        echo.end().await;
+        control.end().await;
         stop(&node, &registrar, &running).await;
         Ok(())
     })
+}
+
+/// What the directories hold, the MGS first: the others register with it.
+fn all_plans(directories: &[PathBuf]) -> Result<Vec<Plan>, Fault> {
+    let mut all: Vec<Plan> = Vec::new();
+    for directory in directories {
+        all.extend(plans(directory)?);
+    }
+    all.iter().try_for_each(must_be_the_first_mdt)?;
+    all.sort_by_key(|plan| plan.kind != PlanKind::Mgs);
+    Ok(all)
+}
+
+/// Opens the stores, one after the other, and serves them.
+async fn open_targets(
+    plans: Vec<Plan>,
+    options: &Server,
+    node: &Arc<RpcNode>,
+    world: &World,
+) -> Result<Vec<Arc<Running>>, Fault> {
+    // Before the first one is open: a request for a portal without a service is refused.
+    for plan in &plans {
+        node.answer_at(plan.kind.portals());
+    }
+    let (count, shares) = (plans.len(), shared_by(&plans));
+    let mut running = Vec::new();
+    for (plan, share) in plans.into_iter().zip(shares) {
+        daemon::say_doing(&format!("opening {}", plan.kind));
+        let started =
+            Running::start(plan, node, world.clone(), (count, share), options.timeouts()).await?;
+        if let Role::Mgs(mgs) = &started.served().role {
+            mgs.allow_register(!options.no_new_targets);
+        }
+        running.push(Arc::new(started));
+    }
+    Ok(running)
+}
+
+/// Registers the targets with the MGS, and has MDTs connect to their OSTs.
+async fn register(
+    running: &[Arc<Running>],
+    registrar: &Arc<Registrar>,
+    world: &World,
+) -> Result<(), Fault> {
+    daemon::say_doing("waiting for the MGS");
+    registrar.connect().await.map_err(super::invalid)?;
+    for one in running {
+        daemon::say_doing(&format!("registering {}", one.plan.kind));
+        one.register(registrar).await.map_err(super::invalid)?;
+    }
+    // Behind all registrations, so that an MDT finds the OSTs of its own process at once.
+    for one in running {
+        let keep = Arc::clone(registrar).keep_osts(Arc::clone(one.served()));
+        world.tasks.spawn("mdt osts", Box::pin(keep));
+    }
+    Ok(())
 }
 
 /// What the log begins with: what runs here, where, and what it serves.
@@ -265,37 +271,6 @@ fn must_be_the_first_mdt(plan: &Plan) -> Result<(), Fault> {
         }
         _ => Ok(()),
     }
-}
-
-/// Applies the parameters and pools of the MGS to the targets, now and whenever they change.
-fn follow(world: &World, registrar: &Registrar, running: &[Arc<Running>], tree: &Arc<Tree>) {
-    let applied = Arc::new(parameters::Applied::default());
-    let mut targets = Vec::new();
-    for one in running {
-        let PlanKind::Target(name) = &one.plan.kind else { continue };
-        let mut pools = None;
-        if let Role::Mdt(mdt) = &one.served().role {
-            pools = Some(parameters::add_lod(tree, name, mdt));
-            let (mdt, tree, applied) = (Arc::clone(mdt), Arc::clone(tree), Arc::clone(&applied));
-            let osts = parameters::follow_osts(name.clone(), mdt, tree, applied);
-            world.tasks.spawn("parameters of osts", Box::pin(osts));
-        }
-        targets.push(parameters::Followed { name: name.clone(), pools });
-    }
-    let reader = Arc::clone(registrar.reader());
-    let follow = parameters::follow_servers(reader, targets, Arc::clone(tree), applied);
-    world.tasks.spawn("parameters", Box::pin(follow));
-}
-
-fn serve_metrics(
-    address: SocketAddr,
-    node: &Arc<RpcNode>,
-    hosted: &[Arc<HostedTarget>],
-) -> Result<sheen_control::PageServer, Fault> {
-    parameters::metrics::serve(address, node, hosted).map_err(|error| {
-        let text = format!("metrics cannot be served at {address}: {error}");
-        Fault::new(errno_of(&error), text)
-    })
 }
 
 /// The control socket of this process.
