@@ -72,6 +72,9 @@ const INPUTS: (&str, &str) = ("PROPTEST_RNG_SEED", "1");
 /// End-to-end tests that run at once, whatever the number of processors.
 const E2E_AT_ONCE: &str = "4";
 
+/// So many of the slowest are shown.
+const SLOWEST: usize = 30;
+
 type Step = (&'static str, fn(&Options) -> Count);
 
 const STEPS: &[Step] = &[
@@ -290,8 +293,10 @@ fn test_command(options: &Options, arguments: &[&str]) -> Command {
 fn counted(mut command: Command) -> Result<Count, String> {
     let shown = shell::show(&command);
     eprintln!("$ {shown}");
-    let list = shell::root().join(format!("target/skipped-{}", std::process::id()));
-    command.env("SHEEN_TEST_SKIPPED", &list).stdout(Stdio::piped());
+    let beside = |name| shell::root().join(format!("target/{name}-{}", std::process::id()));
+    let (list, durations) = (beside("skipped"), beside("durations"));
+    command.env("SHEEN_TEST_SKIPPED", &list).env("SHEEN_TEST_DURATIONS", &durations);
+    command.stdout(Stdio::piped());
     let mut child = command.spawn().map_err(|error| format!("cannot run {shown}: {error}"))?;
     let output = child.stdout.take().ok_or("no output")?;
     let (mut count, mut faults) = (Count::default(), Faults::default());
@@ -308,7 +313,8 @@ fn counted(mut command: Command) -> Result<Count, String> {
     count.faults.extend(faults.lines());
     // None was skipped where there is no list.
     count.skipped.extend(fs::read_to_string(&list).unwrap_or_default().lines().map(str::to_owned));
-    let _ = fs::remove_file(&list);
+    show_slowest(&fs::read_to_string(&durations).unwrap_or_default());
+    let _ = (fs::remove_file(&list), fs::remove_file(&durations));
     let status = child.wait().map_err(|error| format!("{shown}: {error}"))?;
     if !status.success() && count.failed == 0 {
         eprintln!("xtask: {shown}: {status}");
@@ -316,6 +322,23 @@ fn counted(mut command: Command) -> Result<Count, String> {
         count.faults.push(format!("{shown}: {status}"));
     }
     Ok(count)
+}
+
+/// The tests on whole file systems that took longest: where a shorter run would come from.
+fn show_slowest(durations: &str) {
+    let mut all: Vec<(u64, &str)> = durations
+        .lines()
+        .filter_map(|line| line.split_once(' '))
+        .filter_map(|(took, test)| Some((took.parse().ok()?, test)))
+        .collect();
+    all.sort_unstable_by(|left, right| right.cmp(left));
+    let sum: u64 = all.iter().map(|(took, _)| took).sum();
+    for (took, test) in all.iter().take(SLOWEST) {
+        println!("{:6.1} s {test}", *took as f64 / 1000.0);
+    }
+    if !all.is_empty() {
+        println!("{:6.1} s {} tests", sum as f64 / 1000.0, all.len());
+    }
 }
 
 /// The counts in `test result: ok. 8 passed; 0 failed; ...`.

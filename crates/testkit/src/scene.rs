@@ -1,11 +1,13 @@
 //! A test on a whole file system, with an end: a call that hangs on a mount would hang for ever.
 #![allow(clippy::disallowed_methods, reason = "the body runs beside its watchdog")]
 
+use std::fs::File;
+use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sheen_workloads::{Outcome, ensure, tree};
 
@@ -44,7 +46,7 @@ pub fn play(
     body: impl FnOnce(&Cluster) -> Outcome + Send + 'static,
 ) {
     let (sender, receiver) = channel();
-    let stage = Arc::clone(cluster);
+    let (stage, begun) = (Arc::clone(cluster), Instant::now());
     // Under the name of the test, for what is said of it by its thread.
     let name = thread::current().name().unwrap_or("scene").to_owned();
     let run = move || {
@@ -53,7 +55,7 @@ pub fn play(
         // The receiver is gone after the limit.
         let _ = sender.send(outcome);
     };
-    let actor = thread::Builder::new().name(name).spawn(run).expect("a thread");
+    let actor = thread::Builder::new().name(name.clone()).spawn(run).expect("a thread");
     let limit = asked_limit().unwrap_or(limit);
     let fault = match receiver.recv_timeout(limit) {
         Ok(Ok(())) => None,
@@ -67,6 +69,17 @@ pub fn play(
         panic!("{fault}\n{report}");
     }
     actor.join().expect("it has answered");
+    note_duration(&name, begun.elapsed());
+}
+
+/// A line of the list of `SHEEN_TEST_DURATIONS`, if there is one: milliseconds and the test.
+fn note_duration(name: &str, took: Duration) {
+    let Some(list) = std::env::var_os("SHEEN_TEST_DURATIONS") else { return };
+    let line = format!("{} {name}\n", took.as_millis());
+    let added = File::options().append(true).create(true).open(&list);
+    if let Err(error) = added.and_then(|mut list| list.write_all(line.as_bytes())) {
+        eprintln!("{}: {error}", list.display());
+    }
 }
 
 /// `SHEEN_TEST_LIMIT`, in seconds: a shorter end for a round that only looks what hangs.
