@@ -8,6 +8,7 @@ mod bench;
 mod demo;
 mod dist;
 mod docs;
+mod executables;
 mod faults;
 mod golden;
 mod halved;

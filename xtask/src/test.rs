@@ -4,12 +4,13 @@
 use std::fmt::Write as _;
 use std::fs;
 use std::io::{BufRead, BufReader, Write as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use clap::Args;
 
+use crate::executables::{self, Finished};
 use crate::faults::Faults;
 use crate::halved::Halved;
 use crate::shell::{self, Outcome, Profile, cargo, program};
@@ -57,6 +58,23 @@ impl Count {
         }
     }
 
+    /// What an executable's output reports.
+    fn of_output(one: &Finished) -> Self {
+        let (mut count, mut faults) = (Self::default(), Faults::default());
+        for line in one.output.lines() {
+            faults.read(line);
+            if let Some(result) = parse_result(line) {
+                count.add(result);
+            }
+        }
+        count.faults.extend(faults.lines());
+        if !one.is_success && count.failed == 0 {
+            count.failed = 1;
+            count.faults.push(format!("{}: failed", one.path.display()));
+        }
+        count
+    }
+
     fn add(&mut self, more: Self) {
         self.passed += more.passed;
         self.failed += more.failed;
@@ -70,7 +88,7 @@ impl Count {
 const INPUTS: (&str, &str) = ("PROPTEST_RNG_SEED", "1");
 
 /// End-to-end tests that run at once, whatever the number of processors.
-const E2E_AT_ONCE: &str = "4";
+const E2E_AT_ONCE: &str = "8";
 
 /// So many of the slowest are shown.
 const SLOWEST: usize = 30;
@@ -222,7 +240,25 @@ fn needs_build(step: &str) -> bool {
 /// All that is no step of its own, built in one go: packages that are tested alone ask for other features
 /// of what they stand on, and all below them would be built once more.
 fn unit(options: &Options) -> Count {
-    tests(options, &["--workspace"])
+    let mut count =
+        side_by_side(options, &["--workspace"]).unwrap_or_else(|error| Count::of(&Err(error)));
+    count.add(tests(options, &["--workspace", "--doc"]));
+    count
+}
+
+/// The test executables that `arguments` choose, one more at once than there are processors: they wait for disks, too.
+fn side_by_side(options: &Options, arguments: &[&str]) -> Result<Count, String> {
+    let all = executables::build(arguments)?;
+    let at_once = std::thread::available_parallelism().map_or(1, usize::from) + 1;
+    let list = beside("skipped");
+    let prepare = |command: &mut Command| {
+        command.args(options.filter()).env("SHEEN_TEST_SKIPPED", &list);
+        surround(command, options);
+    };
+    let mut count = Count::default();
+    executables::run(all, at_once, prepare, |one| count.add(Count::of_output(&one)));
+    count.skipped.extend(listed(&list));
+    Ok(count)
 }
 
 /// What was captured, alone.
@@ -281,19 +317,35 @@ fn tests(options: &Options, arguments: &[&str]) -> Count {
 fn test_command(options: &Options, arguments: &[&str]) -> Command {
     let mut command = shell::with_default_signals(&cargo(&["test", "--no-fail-fast"]));
     command.args(arguments).arg("--").args(options.filter());
+    surround(&mut command, options);
+    command
+}
+
+/// The environment of tests.
+fn surround(command: &mut Command, options: &Options) {
     command.env("SHEEN_BIN", program(Profile::Gate));
     match options.long {
         true => _ = command.env("SHEEN_TEST_LONG", "1"),
         false if std::env::var_os(INPUTS.0).is_none() => _ = command.env(INPUTS.0, INPUTS.1),
         false => {}
     }
-    command
+}
+
+/// A file of this run for what tests say beside their output.
+fn beside(name: &str) -> PathBuf {
+    shell::root().join(format!("target/{name}-{}", std::process::id()))
+}
+
+/// The lines of such a file, which goes. There is none where no test had anything to say.
+fn listed(path: &Path) -> Vec<String> {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    let _ = fs::remove_file(path);
+    text.lines().map(str::to_owned).collect()
 }
 
 fn counted(mut command: Command) -> Result<Count, String> {
     let shown = shell::show(&command);
     eprintln!("$ {shown}");
-    let beside = |name| shell::root().join(format!("target/{name}-{}", std::process::id()));
     let (list, durations) = (beside("skipped"), beside("durations"));
     command.env("SHEEN_TEST_SKIPPED", &list).env("SHEEN_TEST_DURATIONS", &durations);
     command.stdout(Stdio::piped());
@@ -311,10 +363,8 @@ fn counted(mut command: Command) -> Result<Count, String> {
         }
     }
     count.faults.extend(faults.lines());
-    // None was skipped where there is no list.
-    count.skipped.extend(fs::read_to_string(&list).unwrap_or_default().lines().map(str::to_owned));
-    show_slowest(&fs::read_to_string(&durations).unwrap_or_default());
-    let _ = (fs::remove_file(&list), fs::remove_file(&durations));
+    count.skipped.extend(listed(&list));
+    show_slowest(&listed(&durations));
     let status = child.wait().map_err(|error| format!("{shown}: {error}"))?;
     if !status.success() && count.failed == 0 {
         eprintln!("xtask: {shown}: {status}");
@@ -325,9 +375,9 @@ fn counted(mut command: Command) -> Result<Count, String> {
 }
 
 /// The tests on whole file systems that took longest: where a shorter run would come from.
-fn show_slowest(durations: &str) {
+fn show_slowest(durations: &[String]) {
     let mut all: Vec<(u64, &str)> = durations
-        .lines()
+        .iter()
         .filter_map(|line| line.split_once(' '))
         .filter_map(|(took, test)| Some((took.parse().ok()?, test)))
         .collect();
