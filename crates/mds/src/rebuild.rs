@@ -446,7 +446,7 @@ mod tests {
         /// `/a/b/c`, the file `/a/b/f` that is `/g` as well, the file `/a/g`.
         fn new() -> Self {
             let tree = Self { store: StoreMem::new(MemOptions::default()) };
-            let config = crate::MdtConfig::new("lustre", 0, Timestamp::default());
+            let config = crate::MdtConfig::new("lustre", 0, Timestamp::default(), [0; 16]);
             crate::root::format(&tree.store, &config).expect("a root is made");
             tree.make(A, FileKind::Directory, &[(Fid::ROOT, "a")]);
             tree.make(B, FileKind::Directory, &[(A, "b")]);

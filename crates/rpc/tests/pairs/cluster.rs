@@ -325,6 +325,7 @@ impl Cluster {
                 let is_unused = self.locks == 0;
                 self.enqueue(Packet::Node(Event::Unused(connection, is_unused)));
             }
+            Action::Foreign => panic!("no target of these tests has another MDT's objects"),
             Action::WentBack(reported, claimed) => self.went_back.push((reported, claimed)),
             Action::Invalidate => {
                 self.invalidations += 1;
