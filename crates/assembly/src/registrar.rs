@@ -208,8 +208,10 @@ impl Registrar {
         let connecting = Arc::clone(&import);
         let name = ost.clone();
         let task = async move {
-            if let Err(error) = connecting.connect().await {
-                tracing::warn!(ost = %name, %error, "not connected");
+            match connecting.connect().await {
+                // The import has said why.
+                Ok(()) | Err(RpcError::Errno(Errno::EXDEV)) => {}
+                Err(error) => tracing::warn!(ost = %name, %error, "not connected"),
             }
         };
         self.world.tasks.spawn("connect ost", Box::pin(task));
