@@ -228,7 +228,7 @@ impl Mdt {
         }
     }
 
-    /// By which OSTs and clients distinguish this MDT from others that had or will have its name.
+    /// By which OSTs and clients distinguish this MDT from one that had its name before, or will have it.
     #[must_use]
     pub fn identity(&self) -> &Uuid {
         &self.identity

@@ -1,4 +1,4 @@
-//! Whose objects these are: the MDTs that this OST obeys, and the refusal of all others (decision 0016).
+//! Whose objects these are: the MDTs that this OST obeys, and the refusal of any other MDT (decision 0016).
 //!
 //! An MDT that was formatted anew or put in another one's place has the same name and takes the same sequences: its
 //! ids are those of the other one's files. So the first MDT of an index is recorded with the identity of its store, and
