@@ -85,8 +85,6 @@ struct Expected {
     used: HashMap<Fid, (u16, Fid)>,
     /// To be destroyed when servers run again.
     dying: HashSet<Fid>,
-    /// What lies above was created ahead, as far as the MDT knows; `None` if no file ever lay here.
-    last_used: Option<u64>,
 }
 
 /// What was looked at, and what is wrong.
@@ -164,9 +162,6 @@ impl Consistency {
         for (ost, object) in report.dying {
             let expected = self.expected.entry(ost).or_default();
             expected.dying.extend(object.fid(ost));
-        }
-        for (ost, last) in report.last_used {
-            self.expected.entry(ost).or_default().last_used = Some(last);
         }
         Ok(())
     }
@@ -274,19 +269,13 @@ impl Consistency {
         } else {
             let attributes = store.attributes(fid)?;
             let bytes = attributes.size;
-            let is_ahead = known.last_used.is_none_or(|last| u64::from(fid.oid) > last);
             // Created ahead; or its number was taken for a file that a crash kept from being made.
             if attributes.blocks == 0 && bytes == 0 {
                 self.findings.unused += 1;
             } else {
                 // Clients write only to what the MDT gave to a file: it has lost that in a crash, or is an
                 // older copy.
-                let known = match is_ahead {
-                    true => " that the MDT knows: its next start destroys them",
-                    false => "",
-                };
-                let text =
-                    format!("(no file): object {fid}: its {bytes} bytes belong to no file{known}");
+                let text = format!("(no file): object {fid}: its {bytes} bytes belong to no file");
                 self.problem_of(name, text, ProblemKind::Unclaimed(name.index, fid));
             }
         }

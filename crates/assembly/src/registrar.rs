@@ -9,7 +9,7 @@ use sheen_io::World;
 use sheen_node::rpc::{ImportConfig, ImportKind, RpcNode};
 use sheen_rpc::{Call, Import, NoEvents, RpcError};
 use sheen_types::{Errno, HashSet, Nid, TargetKind, TargetName, Uuid};
-use sheen_wire::connect::{ConnectFlags, ObdConnectData, version_code};
+use sheen_wire::connect::{ConnectFlags, ConnectFlags2, ObdConnectData, version_code};
 use sheen_wire::messages::MgsTargetReg;
 use sheen_wire::mgs::{MgsTargetInfo, TargetFlags};
 use sheen_wire::text::Chars;
@@ -179,11 +179,18 @@ impl Registrar {
             | ConnectFlags::FULL20
             | ConnectFlags::FID
             | ConnectFlags::MDS
-            | ConnectFlags::INDEX;
+            | ConnectFlags::INDEX
+            | ConnectFlags::FLAGS2;
+        let identity = match &served.role {
+            Role::Mdt(mdt) => Chars::new(mdt.identity().as_str()),
+            _ => Chars::default(),
+        };
         let data = ObdConnectData {
             flags,
+            flags2: ConnectFlags2::MDT_IDENTITY,
             version: VERSION,
             index: u32::from(ost.index),
+            identity,
             ..ObdConnectData::default()
         };
         let import = self.node.import(ImportConfig {
@@ -201,8 +208,10 @@ impl Registrar {
         let connecting = Arc::clone(&import);
         let name = ost.clone();
         let task = async move {
-            if let Err(error) = connecting.connect().await {
-                tracing::warn!(ost = %name, %error, "not connected");
+            match connecting.connect().await {
+                // The import has said why.
+                Ok(()) | Err(RpcError::Errno(Errno::EXDEV)) => {}
+                Err(error) => tracing::warn!(ost = %name, %error, "not connected"),
             }
         };
         self.world.tasks.spawn("connect ost", Box::pin(task));

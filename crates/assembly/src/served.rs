@@ -10,7 +10,7 @@ use sheen_node::rpc::RpcNode;
 use sheen_oss::Ost;
 use sheen_store::{Store, StoreError};
 use sheen_target::{ConnectOffer, Operations, ReverseChannels, Target, TargetConfig, Timeouts};
-use sheen_types::{Nid, ObdHandle, TargetKind, TargetName, Timestamp, Uuid};
+use sheen_types::{Nid, ObdHandle, TargetKind, TargetName, Uuid};
 use sheen_wire::connect::ObdConnectData;
 use sheen_wire::lnet::Portal;
 
@@ -86,7 +86,7 @@ impl Served {
             return Ok(Self { kind, target, role: Role::Mgs(mgs) });
         };
         let (role, operations, offer) =
-            make(name, &store, world.clock.wall()).map_err(|error| format!("{name}: {error}"))?;
+            make(name, &store, &world).map_err(|error| format!("{name}: {error}"))?;
         let config = TargetConfig {
             name: name.to_string(),
             uuid: name.uuid(),
@@ -118,10 +118,13 @@ const MDT_PORTALS: &[Portal] = &[
 const OST_PORTALS: &[Portal] =
     &[Portal::OST_REQUEST, Portal::OST_CREATE, Portal::OST_IO, Portal::LDLM_CANCEL_REQUEST];
 
-fn make(name: &TargetName, store: &Arc<dyn Store>, now: Timestamp) -> Result<Made, StoreError> {
+fn make(name: &TargetName, store: &Arc<dyn Store>, world: &World) -> Result<Made, StoreError> {
     Ok(match name.kind {
         TargetKind::Mdt => {
-            let config = MdtConfig::new(name.fsname.clone(), name.index, now);
+            let mut random = [0; 16];
+            world.random.fill(&mut random);
+            let now = world.clock.wall();
+            let config = MdtConfig::new(name.fsname.clone(), name.index, now, random);
             let mdt = Mdt::new(Arc::clone(store), config)?;
             (Role::Mdt(Arc::clone(&mdt)), mdt as _, Mdt::offer())
         }

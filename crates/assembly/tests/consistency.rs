@@ -152,7 +152,7 @@ fn an_object_beyond_the_last_used_that_was_written_to_becomes_a_file() {
     let found = scene.look();
     assert_eq!(found.problems.len(), 1);
     assert_eq!(found.problems[0].kind, ProblemKind::Unclaimed(0, AHEAD));
-    scene.reports(&["OST0000: (no file): object", &AHEAD.to_string(), "5 bytes", "destroys them"]);
+    scene.reports(&["OST0000: (no file): object", &AHEAD.to_string(), "5 bytes belong to no file"]);
     scene.repair(&[(0, AHEAD)]);
     let found = scene.look();
     assert_eq!(found.problems, []);

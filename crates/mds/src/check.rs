@@ -13,7 +13,7 @@ use sheen_wire::ost::OstId;
 
 use crate::directory::{self, Child, parse_key, parse_value};
 use crate::echo::ECHO;
-use crate::placement::{destroys, last_used};
+use crate::placement::destroys;
 use crate::{orphans, sequences, xattrs};
 
 /// Entries read at a time.
@@ -105,9 +105,6 @@ pub struct Report {
     pub objects: Vec<UsedObject>,
     /// Objects that wait to be destroyed.
     pub dying: Vec<(u16, OstId)>,
-    /// The last object given to a file, or about to be, on each OST: its id. What lies above it
-    /// on the OST was created ahead.
-    pub last_used: Vec<(u16, u64)>,
     /// Inodes without a name.
     pub orphans: Vec<Fid>,
     /// Files of a survey that did not end; the server removes them when it starts.
@@ -360,7 +357,6 @@ impl Walk<'_> {
     fn objects(&mut self) -> Result<(), StoreError> {
         let dying = destroys(self.store)
             .map_err(|errno| StoreError::Io(format!("the ost_updates: {errno}")))?;
-        self.report.last_used = last_used(self.store)?;
         let mut seen: HashMap<_, Fid> = HashMap::default();
         for UsedObject { ost, object, file } in self.report.objects.clone() {
             if let Some(other) = seen.insert((ost, object), file) {

@@ -9,10 +9,11 @@ use sheen_target::{
     Context, EnqueueRequest, Export, Leaving, Operations, Outcome, ReplyRecord, Target,
 };
 use sheen_types::{CounterLine, Errno, InodeBits, ResourceName};
-use sheen_wire::connect::ObdConnectData;
+use sheen_wire::connect::{ConnectFlags, ConnectFlags2, ObdConnectData};
 use sheen_wire::messages::{
     MdsReintCreateReply, MdsReintCreateSymReply, MdsReintSetattrReply, Request,
 };
+use sheen_wire::text::Chars;
 
 use crate::export::OpenTable;
 use crate::set_info::set_info;
@@ -128,9 +129,11 @@ impl Operations for Mdt {
         offered: &ObdConnectData,
         agreed: &mut ObdConnectData,
     ) -> Result<(), Errno> {
-        use sheen_wire::connect::ConnectFlags;
         // Without inode bits and FIDs there is no way to talk about inodes at all.
         let needed = ConnectFlags::IBITS | ConnectFlags::FID;
+        if agreed.flags2.contains(ConnectFlags2::MDT_IDENTITY) {
+            agreed.identity = Chars::new(self.identity().as_str());
+        }
         match agreed.flags.contains(needed) {
             true => self.connect_data(export, offered, agreed),
             false => Err(Errno::EPROTO),

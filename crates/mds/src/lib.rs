@@ -44,6 +44,7 @@ mod fid2path;
 mod getattr;
 mod getxattr;
 mod hsm;
+mod identity;
 mod inode;
 mod intent;
 mod known_empty;
@@ -83,7 +84,7 @@ use sheen_rpc::Channel;
 use sheen_store::{Store, StoreError};
 use sheen_target::{ConnectOffer, Target};
 use sheen_types::limits::XATTR_VALUE_BYTES_MAX;
-use sheen_types::{Errno, Timestamp};
+use sheen_types::{Errno, Timestamp, Uuid};
 use sheen_wire::connect::{ConnectFlags, ConnectFlags2};
 use sheen_wire::lov::PoolName;
 
@@ -112,19 +113,22 @@ pub struct MdtConfig {
     pub stripe_size: u32,
     /// The time of now: that of the root's birth, if it is made.
     pub now: Timestamp,
+    /// What the identity of an empty store is made of.
+    pub random: [u8; 16],
 }
 
 impl MdtConfig {
     /// With Lustre's default layout: one stripe of 4 MiB.
     #[must_use]
-    pub fn new(fsname: impl Into<String>, index: u16, now: Timestamp) -> Self {
-        Self { fsname: fsname.into(), index, stripe_count: 1, stripe_size: 4 << 20, now }
+    pub fn new(fsname: impl Into<String>, index: u16, now: Timestamp, random: [u8; 16]) -> Self {
+        Self { fsname: fsname.into(), index, stripe_count: 1, stripe_size: 4 << 20, now, random }
     }
 }
 
 /// One metadata target's operations.
 pub struct Mdt {
     me: Weak<Self>,
+    identity: Uuid,
     store: Arc<dyn Store>,
     target: OnceLock<Weak<Target>>,
     exclusion: Exclusion,
@@ -143,12 +147,14 @@ impl Mdt {
     /// # Errors
     /// Those of the store.
     pub fn new(store: Arc<dyn Store>, config: MdtConfig) -> Result<Arc<Self>, StoreError> {
+        let identity = identity::load(&*store, config.random)?;
         root::format(&*store, &config)?;
         let settings = LayoutSettings::new(config.stripe_size, config.stripe_count);
         let sequences = Sequences::load(Arc::clone(&store), config.index)?;
         let placement = Placement::new(Arc::clone(&store), settings)?;
         Ok(Arc::new_cyclic(|me| Self {
             me: Weak::clone(me),
+            identity,
             placement,
             dom: Dom::new(Arc::clone(&store)),
             store,
@@ -212,13 +218,20 @@ impl Mdt {
                 | ConnectFlags2::DOM_LVB
                 | ConnectFlags2::GETATTR_PFID
                 | ConnectFlags2::ATOMIC_OPEN_LOCK
-                | ConnectFlags2::OWN_NAMES,
+                | ConnectFlags2::OWN_NAMES
+                | ConnectFlags2::MDT_IDENTITY,
             brw_size: 1 << 20,
             ibits_known: 0x7f,
             max_easize: XATTR_VALUE_BYTES_MAX as u32,
             maxbytes: FILE_BYTES_MAX,
             maxmodrpcs: 8,
         }
+    }
+
+    /// By which OSTs and clients distinguish this MDT from one that had its name before, or will have it.
+    #[must_use]
+    pub fn identity(&self) -> &Uuid {
+        &self.identity
     }
 
     /// From now on files may lie on OST number `index`, behind `channel`. Adding one again

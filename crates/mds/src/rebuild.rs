@@ -404,7 +404,7 @@ const SKIPPED_IDS: u64 = 1 << 20;
 /// Sees to it that no OST destroys the objects of files that were lost with a part of the MDT's store.
 ///
 /// The last id used on an OST is written with the newest files, and lost with them. An MDT that sends an OST a
-/// smaller one has it destroy all objects above, which it takes for created ahead. So the MDT goes on behind all
+/// smaller one has it remove those above that hold no data, and one of Lustre's all of them. So the MDT goes on behind all
 /// that it can have used; `sheen fsck` finds the objects that belong to no file. The target must not run.
 ///
 /// OSTs are those that a layout or a record names, and those that have a range of sequences: of one without, the
@@ -446,7 +446,7 @@ mod tests {
         /// `/a/b/c`, the file `/a/b/f` that is `/g` as well, the file `/a/g`.
         fn new() -> Self {
             let tree = Self { store: StoreMem::new(MemOptions::default()) };
-            let config = crate::MdtConfig::new("lustre", 0, Timestamp::default());
+            let config = crate::MdtConfig::new("lustre", 0, Timestamp::default(), [0; 16]);
             crate::root::format(&tree.store, &config).expect("a root is made");
             tree.make(A, FileKind::Directory, &[(Fid::ROOT, "a")]);
             tree.make(B, FileKind::Directory, &[(A, "b")]);

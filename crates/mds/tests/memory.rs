@@ -37,7 +37,7 @@ fn a_million_locks_and_opens_of_one_client_cost_its_budget() {
     world.clone().run(async move {
         let options = MemOptions { commits: Commits::Immediate, ..MemOptions::default() };
         let store: Arc<dyn Store> = Arc::new(StoreMem::new(options));
-        let config = MdtConfig::new("lustre", 0, Timestamp::from_seconds(1_000));
+        let config = MdtConfig::new("lustre", 0, Timestamp::from_seconds(1_000), [0; 16]);
         let mdt = Mdt::new(Arc::clone(&store), config).expect("formats");
         let node = TestTarget::start(&world, store, target_config(), mdt).await;
         let (asked, share) = match std::env::var_os("SHEEN_TEST_LONG") {

@@ -21,7 +21,7 @@ const STEP: u64 = 512;
 /// An MDT counts from here, and gives no file the object of this id.
 const ID_UNUSED: u64 = 1;
 
-/// Orphans that have bytes.
+/// Orphans that hold data.
 #[derive(Default)]
 struct Written {
     objects: Cell<u64>,
@@ -29,18 +29,25 @@ struct Written {
 }
 
 impl Written {
-    fn count(&self, store: &dyn Store, object: Fid) {
-        let Ok(attributes) = store.attributes(object) else { return };
-        if attributes.blocks > 0 || attributes.size > 0 {
-            self.objects.set(self.objects.get() + 1);
-            self.bytes.set(self.bytes.get().saturating_add(attributes.size));
-        }
+    fn count(&self, bytes: u64) {
+        self.objects.set(self.objects.get() + 1);
+        self.bytes.set(self.bytes.get().saturating_add(bytes));
+    }
+}
+
+/// The bytes of an object that has been written to; `None` for one that was only created. What is lost or damaged
+/// was written.
+fn bytes_of(store: &dyn Store, object: Fid) -> Result<Option<u64>, StoreError> {
+    match store.attributes(object) {
+        Ok(found) => Ok((found.blocks > 0 || found.size > 0).then_some(found.size)),
+        Err(StoreError::Damaged(_)) => Ok(Some(0)),
+        Err(error) => Err(error),
     }
 }
 
 impl Ost {
     /// Creates up to the id that the request names and answers with the last one there is; with
-    /// `DELORPHAN` removes those above the id, which the MDT never gave to a file.
+    /// `DELORPHAN` removes those above the id that no client has written to.
     pub(crate) async fn create(
         &self,
         context: &Context,
@@ -103,6 +110,10 @@ impl Ost {
 
     /// After it the MDT and this OST agree on the last id.
     ///
+    /// An object above the MDT's last id that holds data was a file's: the MDT has lost that file, by a crash, because it
+    /// is an older copy or because it is another MDT. Only what was created and never written to is removed; the rest
+    /// is kept for `sheen fsck -y`. Lustre's OST destroys both.
+    ///
     /// An MDT that is ahead has given files objects that this OST does not have. The OST answered for each of them
     /// when it was durable: so they are lost (an older copy of the OST, a salvaged one), or a client has named them
     /// in a replay. They stay missing, and a read of them fails: made again, empty, they would pass for files
@@ -137,11 +148,9 @@ impl Ost {
         let written = Written::default();
         self.in_steps(context, used + 1, last, |change, id| {
             let fid = objects::fid_in(sequence, id, self.index)?;
-            match self.store.record(fid) {
-                Ok(_) => {
-                    written.count(&*self.store, fid);
-                    objects::destroy(change, fid);
-                }
+            match bytes_of(&*self.store, fid) {
+                Ok(None) => objects::destroy(change, fid),
+                Ok(Some(bytes)) => written.count(bytes),
                 Err(StoreError::NoObject(_)) => {}
                 // The MDT asks again; what is passed over now would not be found later.
                 Err(error) => return Err(store_errno(error)),
@@ -150,14 +159,15 @@ impl Ost {
         })?;
         let (objects, bytes) = (written.objects.get(), written.bytes.get());
         if objects > 0 {
-            tracing::warn!(
+            tracing::error!(
                 target,
                 sequence,
                 used,
                 last,
                 objects,
                 bytes,
-                "objects that clients had written to are destroyed: the MDT knows no file that has them"
+                "the MDT knows no file that has these objects, and they hold data: they are kept, and sheen fsck -y gives \
+                 them names in /lost+found"
             );
         }
         // The ids are not used again: an MDT that comes back from further in its past may know them.

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use sheen_io::BoxFuture;
 use sheen_ldlm::{LockDesc, LockKind};
-use sheen_target::{Context, EnqueueRequest, Export, Leaving, Operations, Outcome, Target};
+use sheen_target::{
+    Connecting, Context, EnqueueRequest, Export, Leaving, Operations, Outcome, Target,
+};
 use sheen_types::{CounterLine, Errno, ResourceName};
 use sheen_wire::connect::{ConnectFlags, ObdConnectData};
 use sheen_wire::messages::Request;
@@ -57,6 +59,14 @@ impl Operations for Ost {
             };
             self.log_missing(context.target.name(), named, answer)
         })
+    }
+
+    fn admit<'a>(
+        &'a self,
+        target: &'a Arc<Target>,
+        connecting: &'a Connecting<'a>,
+    ) -> BoxFuture<'a, Result<(), Errno>> {
+        Box::pin(self.admit_peer(target, connecting))
     }
 
     fn connect(

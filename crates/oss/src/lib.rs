@@ -17,6 +17,7 @@ mod destroy;
 mod dispatch;
 mod echo;
 mod getattr;
+mod known_mdts;
 mod objects;
 mod rebuild;
 mod setattr;
@@ -26,6 +27,7 @@ mod tests;
 mod value;
 
 pub use echo::{EchoWorker, echo_clean, is_survey};
+pub use known_mdts::KnownMdt;
 pub use objects::{ObjectRecord, beyond_last, list_objects, listed, unlisted};
 pub use rebuild::rebuild;
 pub use sheen_brw::{BLOCK_BITS, GrantView, INITIAL_GRANT, Transfers};
@@ -47,6 +49,7 @@ pub struct Ost {
     index: u16,
     brw: Brw<OstObjects>,
     sequences: objects::Sequences,
+    known_mdts: known_mdts::KnownMdts,
     /// What operators say about the disks below: `OS_STATFS_DEGRADED`, `NOCREATE` and `READONLY`.
     statfs_flags: StatfsFlags,
 }
@@ -68,6 +71,7 @@ impl Ost {
             store,
             index,
             sequences: objects::Sequences::default(),
+            known_mdts: known_mdts::KnownMdts::default(),
             statfs_flags: StatfsFlags::default(),
         }
     }
@@ -127,7 +131,7 @@ impl Ost {
                 | ConnectFlags::JOBSTATS
                 | ConnectFlags::EINPROGRESS
                 | ConnectFlags::FLAGS2,
-            flags2: ConnectFlags2::LSEEK | ConnectFlags2::INC_XID,
+            flags2: ConnectFlags2::LSEEK | ConnectFlags2::INC_XID | ConnectFlags2::MDT_IDENTITY,
             brw_size: sheen_types::limits::BULK_BYTES_MAX as u32,
             ibits_known: 0,
             max_easize: 0,

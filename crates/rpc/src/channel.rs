@@ -45,6 +45,11 @@ pub trait Channel: Send + Sync {
         false
     }
 
+    /// Whether the target has refused us because its objects are those of another MDT: that may last.
+    fn is_foreign(&self) -> bool {
+        false
+    }
+
     /// What both sides agreed on in the last connect; before the first, what we would offer.
     fn connect_data(&self) -> ObdConnectData;
 

@@ -141,11 +141,14 @@ pub(crate) struct Model {
     pub(crate) locks: FileLocks,
     pub(crate) marks: Marks,
     pub(crate) losses: Losses,
+    /// Files may have been lost with the MDT whose objects OSTs keep.
+    pub(crate) lost_changes: bool,
 }
 
 impl Model {
     /// Changes at the MDT that were not durable may be lost.
     pub(crate) fn lose_changes(&mut self) {
+        self.lost_changes = true;
         self.names.lose();
         self.marks.lose();
     }

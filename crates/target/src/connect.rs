@@ -15,9 +15,10 @@ use sheen_wire::text::Text;
 use crate::budget::{Account, Limit};
 use crate::export::{Export, ExportInner, ExportState};
 use crate::last_rcvd::{ClientRecord, ReplyRecord, Slot, put_client, remove_client};
-use crate::operations::Leaving;
+use crate::operations::{Connecting, Leaving};
 use crate::recovery::RecoveryEnded;
 use crate::replies::Replies;
+use crate::servers::owner;
 use crate::store_errno::store_errno;
 use crate::target::Target;
 
@@ -43,6 +44,8 @@ struct Connect {
     op_flags: OpFlags,
     /// A server's, and known to be: [`crate::servers`].
     is_server: bool,
+    /// The role has refused it, and has said why.
+    is_explained: bool,
     /// What a target of this name has reported to the client as durable. Clients of Lustre do not
     /// send it.
     known_committed: Transno,
@@ -94,6 +97,7 @@ impl Connect {
             conn_cnt: incoming.body.conn_cnt,
             op_flags: incoming.body.op_flags,
             is_server: false,
+            is_explained: false,
             known_committed: incoming.body.last_committed,
         })
     }
@@ -147,8 +151,10 @@ impl Target {
                 incoming.replier.send(head, Some(reply));
             }
             Err(errno) => {
-                tracing::info!(target = self.name(), client = %connect.client,
-                    nid = %connect.from, %errno, "connect refused");
+                if !connect.is_explained {
+                    tracing::info!(target = self.name(), client = %connect.client,
+                        nid = %connect.from, %errno, "connect refused");
+                }
                 self.refuse(incoming.replier, errno);
             }
         }
@@ -174,6 +180,7 @@ impl Target {
         let Connect { offered, client, from, is_proven, .. } = &*connect;
         let from = (*from, *is_proven);
         connect.is_server = self.comes_from_server(request, offered, client, from).await?;
+        self.admit(connect).await?;
         let connect = &*connect;
         let known = self.known_client(connect).await?;
         let light = connect.offers(ConnectFlags::LIGHTWEIGHT);
@@ -213,6 +220,17 @@ impl Target {
             | flag(OpFlags::CONNECT_REPLAYABLE, self.config.replayable)
             | flag(OpFlags::CONNECT_RECOVERING, self.recovery.is_running() && !light);
         Ok(Accepted { export, agreed, op_flags })
+    }
+
+    /// Whether the role admits the client.
+    async fn admit(self: &Arc<Self>, connect: &mut Connect) -> Result<(), Errno> {
+        let Connect { client, from, offered, is_server, .. } = &*connect;
+        let owner = is_server.then(|| owner(client)).flatten();
+        let (nid, is_server) = (*from, *is_server);
+        let connecting = Connecting { client, nid, offered, is_server, owner };
+        let admitted = self.operations.admit(self, &connecting).await;
+        connect.is_explained = admitted.is_err();
+        admitted
     }
 
     /// The export of a client, when no connect makes it any more; and whether one did until now.

@@ -73,7 +73,7 @@ pub use jobs::JobView;
 pub use last_rcvd::{ReplyRecord, ReplyRecording};
 pub use local::LocalClient;
 pub use locks::{EnqueueRequest, LockGuard};
-pub use operations::{Leaving, Operations, Outcome};
+pub use operations::{Connecting, Leaving, Operations, Outcome};
 pub use recovery::{RecoveryStatus, RecoveryView};
 pub use servers::ServerNodes;
 pub use sheen_ldlm::server::Gauges;

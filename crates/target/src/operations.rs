@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use sheen_io::BoxFuture;
 use sheen_ldlm::{LockDesc, LockKind};
-use sheen_types::{CounterLine, Errno, ResourceName};
+use sheen_types::{CounterLine, Errno, Nid, ResourceName, TargetName, Uuid};
 use sheen_wire::connect::ObdConnectData;
 use sheen_wire::messages::{Reply, Request};
 
@@ -57,6 +57,21 @@ pub enum Leaving {
     Stale,
     /// The target stops; the client is awaited when it starts again.
     Stopping,
+}
+
+/// Who asks for a connection.
+#[derive(Debug)]
+pub struct Connecting<'a> {
+    /// The UUID.
+    pub client: &'a Uuid,
+    /// Where from.
+    pub nid: Nid,
+    /// What it offers.
+    pub offered: &'a ObdConnectData,
+    /// It is a server, and known to be.
+    pub is_server: bool,
+    /// The target of its file system that it names itself after, if it is a server.
+    pub owner: Option<TargetName>,
 }
 
 /// What a role implements. All hooks but [`Operations::operate`] have a default.
@@ -142,6 +157,20 @@ pub trait Operations: Send + Sync + 'static {
     ) -> BoxFuture<'a, Result<Outcome, Errno>> {
         let _ = (context, enqueue);
         Box::pin(async { Err(Errno::EOPNOTSUPP) })
+    }
+
+    /// Whether the role has anything to do with this client at all; asked at every connect before anything else is done
+    /// for it. A role that refuses says why in its log.
+    ///
+    /// # Errors
+    /// The connect's answer.
+    fn admit<'a>(
+        &'a self,
+        target: &'a Arc<Target>,
+        connecting: &'a Connecting<'a>,
+    ) -> BoxFuture<'a, Result<(), Errno>> {
+        let _ = (target, connecting);
+        Box::pin(async { Ok(()) })
     }
 
     /// Fills in what the role agrees to beyond flags: grants, checksum types. An error refuses the

@@ -224,6 +224,9 @@ wire_bits! {
         FLR_EC_WR = 0x80000000000,
         /// Performance figures in statfs.
         PERFSTATS = 0x100000000000,
+        /// Sheen's own, in no release of Lustre: the connect data say whose MDT's objects and names are meant. See
+        /// decision 0016.
+        MDT_IDENTITY = 0x2000000000000000,
         /// Sheen's own, in no release of Lustre: a change of names leaves the locks on the directory
         /// that the client which asks for it has itself. See decision 0006.
         OWN_NAMES = 0x4000000000000000,
@@ -301,8 +304,10 @@ wire_struct! {
         flags2: ConnectFlags2,
         /// Compression algorithms.
         compr_type: u64,
+        /// Sheen's own: the identity of an MDT's store, as text; unused in Lustre.
+        identity: Chars<40>,
         /// Unused.
-        padding: Chars<96>,
+        padding: Chars<56>,
     }
 }
 

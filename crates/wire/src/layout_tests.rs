@@ -101,6 +101,8 @@ fn offsets_are_lustres() {
             ("maxbytes", 64),
             ("maxmodrpcs", 72),
             ("flags2", 80),
+            // In what Lustre leaves unused.
+            ("identity", 96),
         ],
     );
     check(LdlmReply::OFFSETS, &[("desc", 8), ("handle", 88), ("policy_res1", 96)]);

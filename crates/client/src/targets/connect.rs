@@ -61,7 +61,8 @@ pub(crate) fn mdt() -> ObdConnectData {
         flags2: ConnectFlags2::OWN_NAMES
             | ConnectFlags2::LOCK_CONVERT
             | ConnectFlags2::DOM_LVB
-            | ConnectFlags2::ATOMIC_OPEN_LOCK,
+            | ConnectFlags2::ATOMIC_OPEN_LOCK
+            | ConnectFlags2::MDT_IDENTITY,
         version: VERSION,
         grant: GRANT_BYTES,
         brw_size: 1 << 20,
@@ -74,8 +75,15 @@ pub(crate) fn mdt() -> ObdConnectData {
     }
 }
 
-/// To an OST.
-pub(crate) fn ost() -> ObdConnectData {
+/// To an OST, which is to refuse us if its objects are not those of the MDT that our names come from; as far as that
+/// one has said who it is.
+pub(crate) fn ost(mdt: Option<&ObdConnectData>) -> ObdConnectData {
+    let said = |agreed: &&ObdConnectData| agreed.flags2.contains(ConnectFlags2::MDT_IDENTITY);
+    let identity = mdt.filter(said).map(|agreed| agreed.identity.clone()).unwrap_or_default();
+    let flags2 = match identity.as_bytes() {
+        [] => ConnectFlags2::NONE,
+        _ => ConnectFlags2::MDT_IDENTITY,
+    };
     let flags = COMMON
         | ConnectFlags::GRANT
         | ConnectFlags::GRANT_SHRINK
@@ -96,6 +104,8 @@ pub(crate) fn ost() -> ObdConnectData {
         brw_size: BULK_BYTES_MAX as u32,
         grant_blkbits: PAGE_BITS,
         cksum_types: ChecksumTypes::CRC32C | ChecksumTypes::ADLER,
+        flags2,
+        identity,
         ..ObdConnectData::default()
     }
 }

@@ -207,7 +207,7 @@ impl Targets {
         let data = match service {
             ServerKind::Mgs => connect::mgs(),
             ServerKind::Mdt => connect::mdt(),
-            ServerKind::Ost => connect::ost(),
+            ServerKind::Ost => connect::ost(self.first_mdt_terms().as_ref()),
         };
         self.connector.import(ImportPlan {
             target: target.uuid.clone(),
@@ -217,6 +217,12 @@ impl Targets {
             data,
             events: Arc::clone(events) as Arc<dyn ImportEvents>,
         })
+    }
+
+    /// What the MDT has agreed to; it is connected before OSTs are.
+    fn first_mdt_terms(&self) -> Option<ObdConnectData> {
+        let mdt = self.mdts.read().values().next().cloned()?;
+        Some(mdt.import.connect_data())
     }
 
     /// Cancels locks and returns grant that were unused for too long, for as long as the mount lives: an idle

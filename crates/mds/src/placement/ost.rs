@@ -204,12 +204,15 @@ impl Ost {
         pool.agreed == Some(self.channel().connection())
     }
 
-    /// Whether it is only a question of time until it can be used: it starts, or was restarted.
+    /// Whether it is only a question of time until it can be used: it starts, or was restarted. One that has another
+    /// MDT's objects needs an administrator.
     pub(super) fn may_become_usable(&self) -> bool {
         let pool = self.pool.lock();
-        let state = self.channel().state();
+        let channel = self.channel();
+        let state = channel.state();
         let is_away = !self.agrees(&pool) || state != ImportState::Full;
-        self.is_active() && is_away && !pool.is_full && state != ImportState::Closed
+        let comes_back = state != ImportState::Closed && !channel.is_foreign();
+        self.is_active() && is_away && !pool.is_full && comes_back
     }
 
     /// Whether it was restarted and its clients replay, which ends with its recovery window; if we were, too,

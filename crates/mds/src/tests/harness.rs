@@ -123,7 +123,7 @@ impl Server {
     ) -> Self {
         let mdt = Mdt::new(
             Arc::clone(&shared),
-            MdtConfig::new("lustre", 0, Timestamp::from_seconds(1_000)),
+            MdtConfig::new("lustre", 0, Timestamp::from_seconds(1_000), [0; 16]),
         )
         .expect("formats");
         for (index, ost) in osts.iter().enumerate() {

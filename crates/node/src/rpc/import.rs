@@ -130,6 +130,7 @@ impl NodeImport {
             }
             Action::State(state) => self.state_changed(state),
             Action::Invalidate => self.invalidate(),
+            Action::Foreign => self.log_foreign(),
             Action::WentBack(reported, claimed) => self.log_went_back(reported, claimed),
             Action::AskUnused(connection) => {
                 let is_unused = self.events.is_unused();
@@ -223,6 +224,15 @@ impl NodeImport {
             _ => tracing::debug!(%target, %peer, %state, "import"),
         }
         self.events.state_changed(state, &data);
+    }
+
+    fn log_foreign(&self) {
+        let (target, peer) = {
+            let inner = self.inner.lock();
+            (inner.engine.target().clone(), inner.engine.peer())
+        };
+        tracing::error!(%target, %peer,
+            "{target} refuses this node: it holds the objects of another MDT. Its log says which, and what to do");
     }
 
     /// The wording is searched for by scripts that watch over Lustre's clients.
@@ -391,6 +401,10 @@ impl Channel for NodeImport {
 
     fn state(&self) -> ImportState {
         self.inner.lock().engine.state()
+    }
+
+    fn is_foreign(&self) -> bool {
+        self.inner.lock().engine.is_foreign()
     }
 
     fn is_put_off(&self) -> bool {

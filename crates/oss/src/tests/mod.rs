@@ -4,6 +4,7 @@ mod data;
 mod echo;
 mod grants;
 mod harness;
+mod known_mdts;
 mod late;
 mod names;
 mod replays;

@@ -14,7 +14,7 @@ use sheen_wire::messages::{
 };
 use sheen_wire::ost::{BrwFlags, Obdo, ObdoFlags, OstBody, OstId};
 
-use super::harness::{Server, inline, named, piece, read, with_ost, write};
+use super::harness::{Server, inline, named, piece, put, read, with_ost, write};
 
 /// Sequences whose objects no request may name, and one object of each.
 const RESERVED: [(u64, u64); 8] = [
@@ -181,6 +181,34 @@ fn an_object_that_the_mdt_has_used_and_that_is_not_here_stays_missing() {
             ..Default::default()
         };
         assert_eq!(refused(&mdt, attributes).await, None);
+    });
+}
+
+/// An MDT that has lost files, or is another one, knows nothing of their objects: what holds data is kept.
+#[test]
+fn objects_that_hold_data_are_no_orphans() {
+    with_ost(MemOptions::default(), |server: Server| async move {
+        let client = server.node.connect("c").await;
+        let mdt = server.node.connect_server("m").await;
+        let data = Bytes::from_static(b"data");
+        put(&client, 3, 0, &data).await.expect("written");
+        let grown = Obdo { size: 1 << 20, blocks: u64::MAX, ..named(2) };
+        let grown = Obdo { valid: grown.valid | Valid::SIZE | Valid::BLOCKS, ..grown };
+        let grow = OstPunch { ost_body: body(grown), ..Default::default() };
+        assert_eq!(refused(&client, grow).await, None);
+        let mut orphans = create(fid_seq::OST_MDT0, 0);
+        orphans.ost_body.oa.valid |= Valid::FLAGS;
+        orphans.ost_body.oa.flags = ObdoFlags::DELORPHAN;
+        for _ in 0..2 {
+            let call = TestCall::new(orphans.clone()).tagged(1);
+            let Some(Reply::OstCreate(reply)) = mdt.call_with(call).await.unwrap().reply else {
+                panic!("no answer");
+            };
+            assert_eq!(reply.ost_body.unwrap().oa.oi.id(), 4, "no id is used again");
+            let is_there = |id| server.store.record(super::harness::fid(id)).is_ok();
+            assert_eq!([1, 2, 3, 4].map(is_there), [false, true, true, false]);
+        }
+        assert_eq!(server.bytes(3), data);
     });
 }
 

@@ -44,6 +44,7 @@ pub(super) fn add(tree: &Tree, root: &str, one: &Arc<HostedTarget>) {
         }
         Role::Ost(ost) => {
             add_sequences(tree, root, ost);
+            add_known_mdts(tree, root, ost);
             Folder::new(tree, root).switches(ost, &OST_SWITCHES);
             let reader = Arc::clone(ost);
             add_grants(tree, root, move || reader.grant_view());
@@ -117,6 +118,8 @@ fn add_mdt(tree: &Tree, root: &str, mdt: &Arc<Mdt>) {
             move |text| writer.change_root_squash(|squash| write(squash, text)),
         );
     }
+    let reader = Arc::clone(mdt);
+    tree.add(&format!("{root}.identity"), move || reader.identity().to_string());
     let (reader, writer) = (Arc::clone(mdt), Arc::clone(mdt));
     tree.add_writable(
         &format!("{root}.enable_cap_mask"),
@@ -164,6 +167,21 @@ fn add_sequences(tree: &Tree, root: &str, ost: &Arc<Ost>) {
     let reader = Arc::clone(ost);
     tree.add(&format!("{root}.seqs_allocated"), move || {
         reader.last_ids().map_or_else(|error| error.to_string(), |all| all.len().to_string())
+    });
+}
+
+/// Whose objects an OST holds, and which MDT it refuses for that; an administrator may say otherwise.
+fn add_known_mdts(tree: &Tree, root: &str, ost: &Arc<Ost>) {
+    let (reader, writer) = (Arc::clone(ost), Arc::clone(ost));
+    let read = move || {
+        let refused = reader.refused_mdt().map(|mdt| format!("refused {mdt}\n"));
+        match reader.known_mdts() {
+            Ok(all) => all.iter().map(|mdt| format!("{mdt}\n")).chain(refused).collect(),
+            Err(error) => error.to_string(),
+        }
+    };
+    tree.add_writable(&format!("{root}.mdt_identity"), read, move |text| {
+        writer.bind_mdt(&text.parse()?)
     });
 }
 

@@ -1,7 +1,7 @@
 //! Connecting, losing the connection, connecting again, and the end.
 
 use sheen_types::{Errno, Instant, Nid, ObdHandle, Transno, Xid};
-use sheen_wire::connect::{ConnectFlags, ObdConnectData};
+use sheen_wire::connect::{ConnectFlags, ConnectFlags2, ObdConnectData};
 use sheen_wire::messages::{
     MdsConnect, MdsDisconnect, MgsConnect, MgsDisconnect, OstConnect, OstDisconnect, Reply, Request,
 };
@@ -191,6 +191,7 @@ impl Engine {
             | Errno::EINVAL
             | Errno::EOPNOTSUPP
             | Errno::ENOTSUPP => self.deny(now, &RpcError::Errno(errno), actions),
+            Errno::EXDEV if self.says_identity() => self.foreign(now, actions),
             _ => {
                 let peer = self.peer();
                 self.connect_failed(now, actions);
@@ -198,6 +199,28 @@ impl Engine {
                 self.connects.put_off = self.connects.put_off.or(is_put_off.then_some(peer));
             }
         }
+    }
+
+    /// The target's objects are those of another MDT than this one is, or than the one that this client's names come
+    /// from. An administrator may put the right one in its place, so we ask again. Callers wait for that where it has
+    /// been ours before, as they would if it were away: they may have what must not be lost.
+    fn foreign(&mut self, now: Instant, actions: &mut Vec<Action>) {
+        if !std::mem::replace(&mut self.connects.is_foreign, true) {
+            actions.push(Action::Foreign);
+        }
+        if self.negotiated.export == ObdHandle(0) {
+            self.fail_all(&RpcError::Errno(Errno::EIO), actions);
+            for key in self.waiting.connects.drain(..) {
+                let refusal = RpcError::Errno(Errno::EXDEV);
+                actions.push(Action::Settled(key, Err(refusal)));
+            }
+        }
+        self.connect_failed(now, actions);
+    }
+
+    /// Whether we say which MDT we are, or have our names from.
+    fn says_identity(&self) -> bool {
+        self.identity.offered.flags2.contains(ConnectFlags2::MDT_IDENTITY)
     }
 
     /// The target refuses us: waiting callers get the error, and nothing is tried until asked for. As in Lustre
@@ -223,7 +246,7 @@ impl Engine {
         data: ObdConnectData,
         actions: &mut Vec<Action>,
     ) {
-        self.connects.put_off = None;
+        (self.connects.put_off, self.connects.is_foreign) = (None, false);
         self.agree(data);
         self.check_history(body.last_committed, actions);
         let before = std::mem::replace(&mut self.negotiated.export, body.handle);

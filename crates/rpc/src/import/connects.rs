@@ -19,6 +19,8 @@ pub(super) struct Connects {
     pub(super) waking: bool,
     /// The node at which the target answered the last one with `EBUSY`: it recovers.
     pub(super) put_off: Option<Nid>,
+    /// The target has refused us for its objects are another MDT's.
+    pub(super) is_foreign: bool,
     by_nid: HashMap<Nid, NidTries>,
 }
 
@@ -32,6 +34,7 @@ impl Connects {
             tries: 0,
             waking: false,
             put_off: None,
+            is_foreign: false,
             by_nid: HashMap::default(),
         }
     }

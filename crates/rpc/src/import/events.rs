@@ -102,6 +102,9 @@ pub enum Action {
     /// The target has lost what it had reported as durable up to the first: now it claims the second.
     /// What was dropped for that cannot be replayed. Log it for operators; nothing follows.
     WentBack(Transno, Transno),
+    /// The target has the objects of another MDT than ours, and refuses us for that. Log it for operators; it is not
+    /// said again before we were connected.
+    Foreign,
     /// Ask the owner whether it needs this connection; then [`Event::Unused`] with it.
     AskUnused(u32),
     /// Ask the owner for its locks and submit their calls; then [`Event::LocksReplayed`] with this connection.
@@ -121,6 +124,7 @@ impl fmt::Debug for Action {
             Self::Settled(key, result) => write!(out, "Settled({key}, {result:?})"),
             Self::State(state) => write!(out, "State({state})"),
             Self::Invalidate => out.write_str("Invalidate"),
+            Self::Foreign => out.write_str("Foreign"),
             Self::WentBack(reported, claimed) => write!(out, "WentBack({reported}, {claimed})"),
             Self::AskUnused(connection) => write!(out, "AskUnused({connection})"),
             Self::ReplayLocks(connection) => write!(out, "ReplayLocks({connection})"),

@@ -186,6 +186,12 @@ impl Engine {
         self.state.shown()
     }
 
+    /// Whether the target has refused us because its objects are those of another MDT.
+    #[must_use]
+    pub fn is_foreign(&self) -> bool {
+        self.connects.is_foreign
+    }
+
     /// Whether the target takes no new clients before its recovery has ended.
     #[must_use]
     pub fn is_put_off(&self) -> bool {

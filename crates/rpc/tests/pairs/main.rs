@@ -303,6 +303,33 @@ fn what_a_target_gave_is_void_once_it_refuses_us_for_good() {
     assert_eq!((cluster.engine.state(), cluster.invalidations), (ImportState::Full, 1));
 }
 
+/// It is asked again, for an administrator may put the right one in its place; it is said once.
+#[test]
+fn a_target_that_has_another_mdts_objects_fails_new_callers_and_is_waited_for_by_those_it_had() {
+    let mut cluster = Cluster::new(3, Faults::default());
+    cluster.server.refuses_connects = Some(Errno::EXDEV);
+    cluster.feed(Event::Connect(1));
+    cluster.submit(CallKind::Normal);
+    cluster.run(30);
+    assert_eq!(cluster.failures(), [RpcError::Errno(Errno::EIO)]);
+    assert_eq!((cluster.settled.len(), cluster.foreign), (1, 1));
+    assert!(cluster.engine.is_foreign());
+    cluster.server.refuses_connects = None;
+    cluster.run(5);
+    assert_eq!((cluster.engine.state(), cluster.engine.is_foreign()), (ImportState::Full, false));
+    cluster.submit(CallKind::Modifying);
+    cluster.run(5);
+    cluster.server.refuses_connects = Some(Errno::EXDEV);
+    cluster.break_connection();
+    cluster.submit(CallKind::Modifying);
+    cluster.run(60);
+    assert_eq!((cluster.answered(), cluster.failures().len(), cluster.foreign), (1, 1, 2));
+    assert_eq!(cluster.invalidations, 0, "what it gave may be good still");
+    cluster.server.refuses_connects = None;
+    cluster.run(30);
+    assert_eq!((cluster.answered(), cluster.failures().len()), (2, 1));
+}
+
 /// What is no answer to a replay, to the word that all is replayed, to a connect or to a disconnect leaves no caller
 /// waiting.
 #[test]

@@ -50,8 +50,7 @@ pub(crate) fn status(options: &Status) -> Result<(), Fault> {
         output::line(format_args!("clients:     {clients}"));
     }
     for path in cluster.targets() {
-        let label = Config::load(&path).ok().and_then(|config| config.values.get("label").cloned());
-        let label = label.unwrap_or_default();
+        let label = label(&path).unwrap_or_default();
         let state = shown.target(&label);
         output::line(format_args!("target:      {label:<16} {}{state}", path.display()));
     }
@@ -115,6 +114,23 @@ fn mount(cluster: &Cluster) -> (String, String) {
     }
 }
 
+/// Reports OSTs that hold the objects of another MDT than this file system has now.
+pub(super) fn report_refusals(cluster: &Cluster) {
+    let shown = Shown::of(cluster);
+    for label in cluster.targets().iter().filter_map(|path| label(path)) {
+        let refusal = shown.refusal(&label);
+        if !refusal.is_empty() {
+            output::line(format_args!(
+                "{label}{refusal}; `lctl get_param obdfilter.*.mdt_identity`"
+            ));
+        }
+    }
+}
+
+fn label(target: &Path) -> Option<String> {
+    Config::load(target).ok()?.values.get("label").cloned()
+}
+
 /// What the server shows of its targets.
 #[derive(Default)]
 struct Shown(BTreeMap<String, String>);
@@ -128,7 +144,14 @@ impl Shown {
             return Self::default();
         };
         let mut all = BTreeMap::new();
-        for leaf in ["num_exports", "kbytestotal", "kbytesavail", "recovery_status", "state"] {
+        for leaf in [
+            "num_exports",
+            "kbytestotal",
+            "kbytesavail",
+            "recovery_status",
+            "state",
+            "mdt_identity",
+        ] {
             let question = Question::Get { pattern: format!("*.*.{leaf}") };
             let Ok(Answer::Shown(shown)) = client.ask(&question) else { break };
             all.extend(shown.into_iter().map(|it| (it.name, it.value)));
@@ -138,6 +161,15 @@ impl Shown {
             all.extend(shown.into_iter().map(|it| (it.name, it.value)));
         }
         Self(all)
+    }
+
+    /// That an OST holds the objects of another MDT, as it follows its name.
+    fn refusal(&self, label: &str) -> String {
+        let known = self.value(&format!("obdfilter.{label}.mdt_identity")).unwrap_or_default();
+        let refused = known.lines().find_map(|line| line.strip_prefix("refused "));
+        refused.map_or_else(String::new, |mdt| {
+            format!(", REFUSES {mdt}: it holds the objects of another MDT")
+        })
     }
 
     fn value(&self, name: &str) -> Option<&str> {
@@ -176,6 +208,7 @@ impl Shown {
         if let Some(state) = state.filter(|state| *state != "FULL") {
             text += &format!(", the MDT's connection is {state}");
         }
+        text += &self.refusal(label);
         let unhealthy = format!("device {label} reported unhealthy");
         if self.value("health_check").is_some_and(|text| text.lines().any(|it| it == unhealthy)) {
             text += ", NOT HEALTHY";

@@ -19,7 +19,7 @@ use super::server::Accept;
 use super::undo::Undo;
 use super::{
     PORT, addresses, folder_fault, invalid, io_fault, missing, mount, mount_source, private,
-    rediscovery,
+    rediscovery, status,
 };
 use sheen_tools::mkfs;
 use sheen_tools::output::{self, Fault};
@@ -155,7 +155,9 @@ fn bring_up(cluster: &mut Cluster, options: &Up, undo: &mut Undo) -> Result<(), 
     report_lost_marks(cluster);
     start_server(cluster, options, undo)?;
     wait_for_mount(cluster, undo);
-    start_mount(cluster, options)
+    start_mount(cluster, options)?;
+    status::report_refusals(cluster);
+    Ok(())
 }
 
 /// A mount whose process ended with the servers goes on when its next process has found these: they recover first, and

@@ -40,7 +40,7 @@ pub trait ServerNodes: Send + Sync {
 
 /// Which target connects under a UUID, if that names one: the last one that is named in it, as in
 /// `lustre-MDT0001-mdtlov_UUID` and `lustre-MDT0000-lwp-OST0001_UUID`.
-fn owner(client: &Uuid) -> Option<TargetName> {
+pub(crate) fn owner(client: &Uuid) -> Option<TargetName> {
     let name = client.as_str().strip_suffix(SERVER_UUID_END)?;
     let ends = name.match_indices('-').map(|(end, _)| end).chain([name.len()]);
     ends.filter_map(|end| name[..end].parse().ok()).next_back()

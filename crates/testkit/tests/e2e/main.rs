@@ -48,6 +48,7 @@ mod special;
 mod sqlite;
 mod statistics;
 mod storm;
+mod strangers;
 mod surveys;
 mod top;
 mod tree;

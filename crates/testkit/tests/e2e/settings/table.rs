@@ -304,6 +304,17 @@ pub(super) const TABLE: &[Row] = &[
         ],
         "capabilities_that_a_client_claims_for_a_user_are_dropped",
     ),
+    row(
+        "obdfilter.*.mdt_identity",
+        &[
+            (
+                "MDT0007:11111111-2222-3333-4444-555555555555",
+                "MDT0007:11111111-2222-3333-4444-555555555555",
+            ),
+            ("MDT0007:none", ANY),
+        ],
+        "an_mdt_formatted_anew_over_a_lost_one_removes_no_data",
+    ),
     row("{mdt,obdfilter,mgs}.*.evict_client", ORDER, "clients"),
     row(
         "{mdt,obdfilter,mgs}.*.exports_per_nid",

@@ -1,0 +1,89 @@
+//! Which MDT this is: what a store has of its own from its beginning on, goes with a copy of it, and no other store
+//! has. OSTs obey the MDT that they know by it (decision 0016).
+
+use bytes::Bytes;
+use sheen_store::{Store, StoreError, Transaction};
+use sheen_types::{Fid, Timestamp, Uuid, fid_seq};
+
+/// Index of what the store has only once.
+const IDENTITY: Fid = Fid::new(fid_seq::LOCAL_FILE, 0x205);
+const KEY: &[u8] = b"identity";
+/// `8-4-4-4-12` hexadecimal digits.
+const BYTES: usize = 36;
+
+/// The identity of the MDT in `store`. An empty store gets one made of `random`; one that has none, because an older
+/// version made it or because it was lost, gets that of the root's birth, which all copies of the store share. It is
+/// durable before an OST hears of it. To be asked before the root is made.
+///
+/// # Errors
+/// Those of the store.
+pub(crate) fn load(store: &dyn Store, random: [u8; 16]) -> Result<Uuid, StoreError> {
+    if let Some(known) = store.lookup(IDENTITY, KEY)?.as_deref().and_then(parse) {
+        return Ok(known);
+    }
+    let identity = match store.record(Fid::ROOT) {
+        Ok(root) => of_birth(root.born),
+        Err(StoreError::NoObject(_)) => Uuid::from_random(random),
+        Err(error) => return Err(error),
+    };
+    let mut transaction = Transaction::new();
+    let text = Bytes::copy_from_slice(identity.as_str().as_bytes());
+    transaction.put(IDENTITY, Bytes::from_static(KEY), text);
+    store.apply(transaction)?;
+    store.commit()?;
+    Ok(identity)
+}
+
+fn parse(value: &[u8]) -> Option<Uuid> {
+    let text = std::str::from_utf8(value).ok().filter(|text| text.len() == BYTES)?;
+    Some(Uuid::new(text))
+}
+
+fn of_birth(born: Timestamp) -> Uuid {
+    let mut bytes = [0; 16];
+    bytes[..8].copy_from_slice(&born.seconds.to_be_bytes());
+    bytes[8..12].copy_from_slice(&born.nanoseconds.to_be_bytes());
+    Uuid::from_random(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use sheen_store_mem::StoreMem;
+
+    use super::*;
+    use crate::{Mdt, MdtConfig};
+
+    fn start(store: &Arc<StoreMem>, random: u8, seconds: i64) -> Uuid {
+        let now = Timestamp { seconds, nanoseconds: 7 };
+        let config = MdtConfig::new("lustre", 0, now, [random; 16]);
+        let shared = Arc::clone(store) as Arc<dyn Store>;
+        Mdt::new(shared, config).expect("started").identity().clone()
+    }
+
+    #[test]
+    fn a_store_keeps_its_identity_and_each_has_another() {
+        let (store, other) = (Arc::new(StoreMem::default()), Arc::new(StoreMem::default()));
+        let identity = start(&store, 1, 5);
+        assert_eq!(identity.as_str().len(), BYTES);
+        assert_eq!(start(&store, 2, 6), identity);
+        // It was durable before any OST could hear of it.
+        assert_eq!(start(&Arc::new(store.crash()), 3, 7), identity);
+        assert_ne!(start(&other, 4, 5), identity);
+    }
+
+    #[test]
+    fn copies_of_a_store_that_had_no_identity_get_the_same_one() {
+        let store = Arc::new(StoreMem::default());
+        start(&store, 1, 5);
+        let mut forget = Transaction::new();
+        forget.delete(IDENTITY, Bytes::from_static(KEY));
+        store.apply(forget).expect("applied");
+        store.commit().expect("committed");
+        let copy = Arc::new(store.crash());
+        let identity = start(&store, 2, 6);
+        assert_eq!(start(&copy, 3, 7), identity);
+        assert_ne!(identity, start(&Arc::new(StoreMem::default()), 2, 6));
+    }
+}

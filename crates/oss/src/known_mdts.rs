@@ -1,0 +1,255 @@
+//! Whose objects these are: the MDTs that this OST obeys, and the refusal of any other MDT (decision 0016).
+//!
+//! An MDT that was formatted anew or put in another one's place has the same name and takes the same sequences: its
+//! ids are those of the other one's files. So the first MDT of an index is recorded with the identity of its store, and
+//! from then on no MDT of another identity, or of none, is let in under that index, nor a client whose names come from
+//! such an MDT: what it writes would go to other files.
+//!
+//! What always holds: a record is durable before a request of its MDT is taken.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use sheen_store::{Entry, Store, StoreError, Transaction, all_entries};
+use sheen_target::{Connecting, Target, store_errno};
+use sheen_types::{Errno, Fid, TargetKind, Uuid, fid_seq};
+use sheen_wire::connect::{ConnectFlags, ConnectFlags2, ObdConnectData};
+
+use crate::Ost;
+
+/// Index of the MDTs: number, big-endian, to identity.
+const MDTS: Fid = Fid::new(fid_seq::LOCAL_FILE, 0x102);
+/// Stands for the identity of an MDT that says none.
+const NONE: &str = "none";
+/// What the text of an MDT begins with.
+const MDT: &str = "MDT";
+
+/// An MDT by its number and the identity of its store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KnownMdt {
+    /// Its number.
+    pub index: u16,
+    /// What its store alone has; `None` of one that says none, as Lustre's do.
+    pub identity: Option<Uuid>,
+}
+
+impl fmt::Display for KnownMdt {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let identity = self.identity.as_ref().map_or(NONE, Uuid::as_str);
+        write!(out, "{MDT}{:04x}:{identity}", self.index)
+    }
+}
+
+impl FromStr for KnownMdt {
+    type Err = Errno;
+
+    fn from_str(text: &str) -> Result<Self, Errno> {
+        let parts = text.trim().strip_prefix(MDT).and_then(|rest| rest.split_once(':'));
+        let (index, identity) = parts.ok_or(Errno::EINVAL)?;
+        let index = u16::from_str_radix(index, 16).map_err(|_| Errno::EINVAL)?;
+        let is_hex = |part: &str| !part.is_empty() && part.bytes().all(|it| it.is_ascii_hexdigit());
+        let identity = match identity {
+            NONE => None,
+            text if text.split('-').count() == 5 && text.split('-').all(is_hex) => {
+                Some(Uuid::new(text))
+            }
+            _ => return Err(Errno::EINVAL),
+        };
+        Ok(Self { index, identity })
+    }
+}
+
+/// See the module's documentation.
+#[derive(Default)]
+pub(crate) struct KnownMdts {
+    /// One at a time is compared with what is recorded, and recorded.
+    recording: Mutex<()>,
+    /// The MDT that was refused last, and not let in since.
+    refused: Mutex<Option<KnownMdt>>,
+    /// The identity that the clients have which were refused last.
+    refused_clients: Mutex<Option<Uuid>>,
+}
+
+/// Who connects, as far as this module distinguishes it.
+enum Peer {
+    Mdt(KnownMdt),
+    Client(Uuid),
+    /// Other servers, and clients that do not say whose names they have.
+    Other,
+}
+
+impl Peer {
+    fn of(connecting: &Connecting<'_>) -> Self {
+        let identity = identity_in(connecting.offered);
+        let offers_mds = connecting.offered.flags.contains(ConnectFlags::MDS);
+        let owner = connecting.owner.as_ref();
+        match (connecting.is_server, owner, identity) {
+            (true, Some(owner), identity) if owner.kind == TargetKind::Mdt => {
+                Self::Mdt(KnownMdt { index: owner.index, identity })
+            }
+            // An MDT by what it asks for, whatever it is called.
+            (true, None, identity) if offers_mds => Self::Mdt(KnownMdt { index: 0, identity }),
+            (false, _, Some(identity)) => Self::Client(identity),
+            _ => Self::Other,
+        }
+    }
+}
+
+/// The identity that a peer sends.
+fn identity_in(offered: &ObdConnectData) -> Option<Uuid> {
+    let sends = offered.flags.contains(ConnectFlags::FLAGS2)
+        && offered.flags2.contains(ConnectFlags2::MDT_IDENTITY);
+    let text = sends.then(|| offered.identity.to_text())?;
+    (!text.is_empty()).then(|| Uuid::new(text))
+}
+
+impl Ost {
+    /// Whether these objects are those of the MDT that connects, or of the one that a client's names come from.
+    ///
+    /// # Errors
+    /// [`Errno::EXDEV`] if not, and those of the store.
+    pub(crate) async fn admit_peer(
+        &self,
+        target: &Arc<Target>,
+        connecting: &Connecting<'_>,
+    ) -> Result<(), Errno> {
+        match Peer::of(connecting) {
+            Peer::Mdt(mdt) => {
+                self.admit_mdt(target, connecting, &mdt)?;
+                match mdt.identity {
+                    // It may have been recorded a moment ago.
+                    Some(_) => target.sync().await,
+                    None => Ok(()),
+                }
+            }
+            Peer::Client(identity) => self.admit_client(target, connecting, &identity),
+            Peer::Other => Ok(()),
+        }
+    }
+
+    fn admit_mdt(
+        &self,
+        target: &Target,
+        connecting: &Connecting<'_>,
+        mdt: &KnownMdt,
+    ) -> Result<(), Errno> {
+        let recording = self.known_mdts.recording.lock();
+        let known = self.recorded()?.remove(&mdt.index);
+        match (known, &mdt.identity) {
+            (Some(known), identity) if Some(&known) != identity.as_ref() => {
+                drop(recording);
+                self.refuse_mdt(target, connecting, mdt, &known);
+                return Err(Errno::EXDEV);
+            }
+            (None, Some(identity)) => {
+                record(&*self.store, mdt.index, identity).map_err(store_errno)?;
+                tracing::info!(target = target.name(), %mdt, "holds the objects of this MDT from now on");
+            }
+            _ => {}
+        }
+        *self.known_mdts.refused.lock() = None;
+        Ok(())
+    }
+
+    /// Says so once for each, not at every try.
+    fn refuse_mdt(
+        &self,
+        target: &Target,
+        connecting: &Connecting<'_>,
+        mdt: &KnownMdt,
+        known: &Uuid,
+    ) {
+        if self.known_mdts.refused.lock().replace(mdt.clone()).as_ref() == Some(mdt) {
+            return;
+        }
+        let (name, nid) = (target.name(), connecting.nid);
+        let fsname = name.rsplit_once('-').map_or(name, |(fsname, _)| fsname);
+        tracing::error!(target = name, %nid,
+            "refused {mdt}: {name} holds the objects of another MDT{:04x}, {known}, and keeps them. Put that one back; or, \
+             if it is lost for good and this one takes its place: lctl set_param obdfilter.{fsname}-OST*.mdt_identity={mdt}",
+            mdt.index);
+    }
+
+    fn admit_client(
+        &self,
+        target: &Target,
+        connecting: &Connecting<'_>,
+        identity: &Uuid,
+    ) -> Result<(), Errno> {
+        let known = self.recorded()?;
+        if known.is_empty() || known.values().any(|known| known == identity) {
+            return Ok(());
+        }
+        if self.known_mdts.refused_clients.lock().replace(identity.clone()).as_ref()
+            != Some(identity)
+        {
+            tracing::error!(target = target.name(), client = %connecting.client, nid = %connecting.nid,
+                "refused clients of MDT {identity}: {} holds the objects of another one, and they would read and write \
+                 those of other files", target.name());
+        }
+        Err(Errno::EXDEV)
+    }
+
+    fn recorded(&self) -> Result<BTreeMap<u16, Uuid>, Errno> {
+        let all = self.known_mdts().map_err(store_errno)?;
+        Ok(all.into_iter().filter_map(|mdt| Some((mdt.index, mdt.identity?))).collect())
+    }
+
+    /// The MDTs whose objects these are.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn known_mdts(&self) -> Result<Vec<KnownMdt>, StoreError> {
+        let wrong = || StoreError::Corrupt("a record of an MDT".to_owned());
+        let parse = |entry: &Entry| {
+            let index = u16::from_be_bytes(entry.key.as_ref().try_into().ok()?);
+            let identity = std::str::from_utf8(&entry.value).ok()?;
+            Some(KnownMdt { index, identity: Some(Uuid::new(identity)) })
+        };
+        let entries = all_entries(&*self.store, MDTS, &[]);
+        entries.map(|entry| entry.and_then(|entry| parse(&entry).ok_or_else(wrong))).collect()
+    }
+
+    /// The MDT that was refused last and has not been let in since.
+    #[must_use]
+    pub fn refused_mdt(&self) -> Option<KnownMdt> {
+        self.known_mdts.refused.lock().clone()
+    }
+
+    /// From now on these are the objects of another MDT (`mdt_identity`): what is here is kept, and no id that was
+    /// given out is given out again. Without an identity the next MDT that comes is recorded. Durable when it returns.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn bind_mdt(&self, mdt: &KnownMdt) -> Result<(), Errno> {
+        let _recording = self.known_mdts.recording.lock();
+        let changed = match &mdt.identity {
+            Some(identity) => record(&*self.store, mdt.index, identity),
+            None => {
+                let mut change = Transaction::new();
+                change.delete(MDTS, key(mdt.index));
+                match self.store.apply(change) {
+                    Err(StoreError::NoKey(_)) => Ok(()),
+                    changed => changed.map(drop),
+                }
+            }
+        };
+        changed.and_then(|()| self.store.commit()).map_err(store_errno)?;
+        tracing::warn!(%mdt, ost = self.index, "an administrator says whose objects these are");
+        Ok(())
+    }
+}
+
+fn key(index: u16) -> Bytes {
+    Bytes::copy_from_slice(&index.to_be_bytes())
+}
+
+fn record(store: &dyn Store, index: u16, identity: &Uuid) -> Result<(), StoreError> {
+    let mut change = Transaction::new();
+    change.put(MDTS, key(index), Bytes::copy_from_slice(identity.as_str().as_bytes()));
+    store.apply(change).map(drop)
+}
