@@ -25,6 +25,7 @@ const TEST: &[Need] = &[
     ("getfattr", "attr"),
     ("xfs_io", "xfsprogs"),
     ("fio", "fio"),
+    ("pgbench", "postgresql"),
     ("stress-ng", "stress-ng"),
     ("dbench", "dbench"),
     ("chromium", "chromium"),

@@ -128,7 +128,8 @@ impl Caller {
     }
 
     /// Whether the user may remove or replace an entry of `directory` that is `victim`: write
-    /// permission, and in a sticky directory ownership of one of the two.
+    /// permission, in a sticky directory ownership of one of the two, and never from a directory that is
+    /// append-only.
     pub(crate) fn may_remove(
         &self,
         store: &dyn Store,
@@ -137,8 +138,9 @@ impl Caller {
     ) -> Result<(), Errno> {
         const STICKY: u32 = 0o1000;
         self.may(store, directory.0, directory.1, May::WRITE.and(May::EXEC))?;
-        let kept = sheen_wire::md::FileFlags::IMMUTABLE | sheen_wire::md::FileFlags::APPEND;
-        if victim.flags & kept.0 != 0 {
+        let appends = sheen_wire::md::FileFlags::APPEND;
+        let kept = sheen_wire::md::FileFlags::IMMUTABLE | appends;
+        if directory.1.flags & appends.0 != 0 || victim.flags & kept.0 != 0 {
             return Err(Errno::EPERM);
         }
         let sticky = directory.1.permissions & STICKY != 0;

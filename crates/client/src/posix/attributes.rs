@@ -95,7 +95,9 @@ impl FileSystem {
             (changes.mode, changes.kill_set_id) = (None, true);
         }
         let changed = async {
-            self.0.change(who, &inode, &changes, right).await?;
+            if !self.0.changes_nothing(who, &inode, &changes).await? {
+                self.0.change(who, &inode, &changes, right).await?;
+            }
             self.0.stat(who, &inode).await
         };
         self.0.answer_and_end_retry(who, changed.await)
@@ -196,6 +198,21 @@ impl Mounted {
         let times = changes.atime.is_some() || changes.mtime.is_some();
         let only_takes = mode != old && mode == without_set_id(old);
         only_takes && !times && !owns(owner, who) && self.handles.writes(inode.fid, who.uid)
+    }
+
+    /// Whether this is a `chown` that names neither owner nor group, by a user who does not own the file. Every
+    /// user may do that; the MDT would refuse them the change time, which POSIX leaves as it is.
+    async fn changes_nothing(
+        &self,
+        who: &Credentials,
+        inode: &Inode,
+        changes: &SetAttributes,
+    ) -> Result<bool, Errno> {
+        if *changes != (SetAttributes { ctime: changes.ctime, ..SetAttributes::default() }) {
+            return Ok(false);
+        }
+        self.refresh(who, inode).await?;
+        Ok(inode.state().last_attributes().is_some_and(|known| !owns(known.uid, who)))
     }
 
     /// Changes attributes on the MDT, then on the OSTs.

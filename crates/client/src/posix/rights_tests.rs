@@ -346,6 +346,22 @@ fn set_id_bits_are_taken_by_writers_and_changed_by_owners() {
 }
 
 #[test]
+fn every_user_may_chown_a_file_to_no_owner_and_no_group() {
+    let directory = scene(0o755, &[]);
+    let fixture = &directory.fixture;
+    let set = |uid: u32| {
+        let (files, who, node) = (fixture.files.clone(), user(uid, &[]), directory.directory);
+        let set = async move { files.setattr(&who, node, None, SetAttributes::default()).await };
+        fixture.world.run(set).map(|stat| stat.attributes.uid)
+    };
+    assert_eq!(set(7), Ok(5));
+    assert!(fixture.mdt.take_asked().is_empty(), "the MDT refuses it times of another's file");
+    fixture.mdt.answer(MdsReintSetattrReply::default());
+    assert_eq!(set(5), Ok(5));
+    assert!(matches!(&fixture.mdt.take_asked()[..], [Request::MdsReintSetattr(_)]));
+}
+
+#[test]
 fn a_write_takes_the_set_id_bits_off_once() {
     let fixture = Fixture::new();
     let mut reply = opened(FILE, 1, true, Bytes::new());

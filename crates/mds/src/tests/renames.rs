@@ -2,6 +2,7 @@
 
 use sheen_target::testing::TestWorld;
 use sheen_types::{Errno, Fid};
+use sheen_wire::md::{AttrValid, FileFlags, RecSetattr};
 
 use super::harness::{REGULAR, Server, run};
 
@@ -109,6 +110,32 @@ fn opposite_moves_of_directories_make_no_circle_and_no_deadlock() {
                 assert_eq!(results, [Ok(()), Err(Errno::EINVAL)]);
             }
             server.check();
+        },
+        &world,
+    );
+}
+
+#[test]
+fn an_append_only_directory_gains_names_and_loses_none() {
+    let world = TestWorld::new(214);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 1).await;
+            let root = server.client("c").await;
+            let top = root.mkdir(Fid::ROOT, "top").await.unwrap();
+            root.make(top, "file", REGULAR | 0o644).await.unwrap();
+            root.mkdir(top, "directory").await.unwrap();
+            root.make(Fid::ROOT, "new", REGULAR | 0o644).await.unwrap();
+            let only_appends = |record: &mut RecSetattr| record.attr_flags = FileFlags::APPEND;
+            root.setattr(top, AttrValid::ATTR_FLAG, only_appends).await.unwrap();
+            assert_eq!(root.unlink(top, "file").await, Err(Errno::EPERM));
+            assert_eq!(root.rmdir(top, "directory").await, Err(Errno::EPERM));
+            assert_eq!(root.rename((top, "file"), (top, "moved")).await, Err(Errno::EPERM));
+            assert_eq!(root.rename((top, "file"), (Fid::ROOT, "file")).await, Err(Errno::EPERM));
+            assert_eq!(root.rename((Fid::ROOT, "new"), (top, "file")).await, Err(Errno::EPERM));
+            root.make(top, "second", REGULAR | 0o644).await.unwrap();
+            root.rename((Fid::ROOT, "new"), (top, "third")).await.unwrap();
         },
         &world,
     );

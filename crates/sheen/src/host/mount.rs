@@ -309,7 +309,7 @@ fn serve(
         }
         let handover = mounted.handover();
         let signals = signals.map_or_else(EndSignals::new, Ok)?;
-        let ended = until_ended(mounted, &hand_over, signals).await?;
+        let ended = until_ended(&world, mounted, &hand_over, signals).await?;
         if let (Ended::HandsOver(program), Some(keeper)) = (ended, keeper) {
             leave_to(keeper, &program, &files, &handover).await?;
         }

@@ -2,15 +2,21 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use sheen_client::posix::{Credentials, FileSystem};
 use sheen_fuse::{FuseMount, FuseMountOptions, Handover, KeptMemory};
+use sheen_io::World;
 use sheen_types::Nid;
 
 use super::keeper::{self, Former, FromKeeper};
+use super::notify;
 use super::server::EndSignals;
 use super::upgrade::{self, HandOver};
 use sheen_tools::output::{Fault, errno_of};
+
+/// How often a mount that is in use is tried again.
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// The memory in which it is kept what the next process needs, if a keeper can have one go on.
 pub(super) fn memory(
@@ -105,23 +111,35 @@ pub(super) enum Ended {
 }
 
 /// Waits until it is unmounted, or another program is to go on. A signal to end unmounts.
+///
+/// A service manager that asks for the end waits for it, and kills in the end what does not come to one: for it a
+/// mount that is in use is tried again until no program uses it.
 pub(super) async fn until_ended(
+    world: &World,
     mounted: FuseMount,
     hand_over: &HandOver,
     mut signals: EndSignals,
 ) -> Result<Ended, Fault> {
     let kernel_mount = mounted.kernel_mount().clone();
     let mut ended = tokio::task::spawn_blocking(move || mounted.wait());
+    let mut is_waited_for = false;
     loop {
         tokio::select! {
             _ = &mut ended => return Ok(Ended::Unmounted),
             program = hand_over.asked() => return Ok(Ended::HandsOver(program)),
             () = signals.wait() => {}
+            () = world.clock.sleep_until(world.clock.now() + AGAIN), if is_waited_for => {}
         }
         let kernel_mount = kernel_mount.clone();
         let unmounted = tokio::task::spawn_blocking(move || kernel_mount.unmount()).await;
-        if let Ok(Err(why)) = unmounted {
+        let Ok(Err(why)) = unmounted else {
+            is_waited_for = false;
+            continue;
+        };
+        if !is_waited_for {
             tracing::warn!("{why}");
+            is_waited_for = notify::has_manager();
+            notify::status(&format!("unmounts when no program uses it: {why}"));
         }
     }
 }

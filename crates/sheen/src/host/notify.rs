@@ -18,6 +18,11 @@ const WATCHDOG: &str = "WATCHDOG_USEC";
 /// The process of which the service manager expects these messages.
 const WATCHDOG_PID: &str = "WATCHDOG_PID";
 
+/// Whether a service manager started this process.
+pub(super) fn has_manager() -> bool {
+    std::env::var_os(SOCKET).is_some()
+}
+
 /// The process serves.
 pub(super) fn ready() {
     send("READY=1");

@@ -60,6 +60,7 @@ fn append_only_holds(folder: &Path) -> Outcome {
     refused("open to write", File::options().write(true).open(&file))?;
     refused("truncate", truncated(&file))?;
     refused("remove", fs::remove_file(&file))?;
+    refused("remove from an append-only folder", fs::remove_file(folder.join("grows/file")))?;
     let mut log = File::options().append(true).open(&file).context("open to append")?;
     log.write_all(b"more").context("append")
 }
@@ -73,6 +74,9 @@ fn freeze(cluster: &Cluster) -> Outcome {
     must_chattr("+i", &mnt.join("fixed"))?;
     must_chattr("+a", &mnt.join("log"))?;
     must_chattr("+i", &mnt.join("shut"))?;
+    fs::create_dir(mnt.join("grows")).context("grows")?;
+    fs::write(mnt.join("grows/file"), b"").context("grows/file")?;
+    must_chattr("+a", &mnt.join("grows"))?;
     for folder in [&mnt, &other] {
         let flags = lsattr(&folder.join("fixed"))?;
         ensure(flags.contains('i') && !flags.contains('a'), || format!("lsattr: {flags}"))?;
@@ -87,7 +91,7 @@ fn freeze(cluster: &Cluster) -> Outcome {
     immutable_holds(&mnt)?;
     let log = fs::read(mnt.join("log")).context("log")?;
     ensure(log == b"moremore", || format!("the log holds {log:?}"))?;
-    for (change, name) in [("-i", "fixed"), ("-a", "log"), ("-i", "shut")] {
+    for (change, name) in [("-i", "fixed"), ("-a", "log"), ("-i", "shut"), ("-a", "grows")] {
         must_chattr(change, &mnt.join(name))?;
     }
     fs::write(mnt.join("fixed"), b"changed").context("write what was frozen")?;

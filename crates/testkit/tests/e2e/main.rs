@@ -39,6 +39,7 @@ mod pairs;
 mod parameters;
 mod pjdfstest;
 mod posix;
+mod postgres;
 mod private;
 mod rights;
 mod servers;

@@ -2,15 +2,17 @@
 //! options do; files by their FIDs.
 
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::net::UnixDatagram;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use rustix::fs::{FlockOperation, XattrFlags, flock, getxattr, setxattr};
 use rustix::io::Errno;
-use sheen_testkit::cluster::{Cluster, program};
+use rustix::process::{Pid, Signal, kill_process};
+use sheen_testkit::cluster::{Cluster, is_mounted, program};
 use sheen_testkit::scene::{scene, without_other_mounts};
 use sheen_workloads::process::{self, wait_until};
 use sheen_workloads::{Context, Outcome, ensure};
@@ -328,5 +330,47 @@ fn files_are_opened_by_their_fids() {
         }
         cluster.down()?;
         cluster.fsck()
+    });
+}
+
+/// Waits for a message to a service manager in which `wanted` is.
+fn heard(socket: &UnixDatagram, wanted: &str) -> Outcome {
+    let mut bytes = [0; 4096];
+    loop {
+        let length = socket.recv(&mut bytes).map_err(|error| format!("{wanted}: {error}"))?;
+        if String::from_utf8_lossy(&bytes[..length]).contains(wanted) {
+            return Ok(());
+        }
+    }
+}
+
+#[test]
+fn a_service_that_is_stopped_unmounts_when_no_program_uses_it_any_more() {
+    scene("service", 1, LIMIT, |cluster| {
+        let manager = cluster.sockets().join("manager");
+        let socket = UnixDatagram::bind(&manager).context("bind")?;
+        socket.set_read_timeout(Some(GONE)).context("a time limit")?;
+        let at = cluster.mnt().with_file_name("service");
+        fs::create_dir(&at).context("mkdir")?;
+        let mut mount = cluster.command(&["mount", "--foreground", &cluster.source()]);
+        if let Some(port) = cluster.port() {
+            mount.args(["-o", &format!("port={port}")]);
+        }
+        mount.arg(&at).env("NOTIFY_SOCKET", &manager).stdin(Stdio::null());
+        mount.stdout(Stdio::null()).stderr(Stdio::null());
+        let mut service = mount.spawn().context("mount")?;
+        heard(&socket, "READY=1")?;
+        let mut held = fs::File::create(at.join("held")).context("create")?;
+        kill_process(Pid::from_child(&service), Signal::TERM).context("stop")?;
+        heard(&socket, "STATUS=unmounts when no program uses it")?;
+        held.write_all(b"on").and_then(|()| held.sync_all()).context("write to what is stopped")?;
+        ensure(is_mounted(&at), || "it was unmounted in use".to_owned())?;
+        drop(held);
+        let ended = || service.try_wait().is_ok_and(|status| status.is_some());
+        wait_until("the service's end", GONE, ended)?;
+        let status = service.wait().context("wait")?;
+        ensure(status.success() && !is_mounted(&at), || format!("{status}"))?;
+        let read = fs::read(cluster.mnt().join("held")).context("read")?;
+        ensure(read == b"on", || format!("{read:?}"))
     });
 }
