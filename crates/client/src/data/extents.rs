@@ -127,6 +127,9 @@ impl Extents {
     /// Takes the first runs in `range` out: at most `bytes`, in at most `groups` groups of runs
     /// that touch, and none for which `skip` says so. Answers the bytes of the blocks that hold
     /// nothing any more, too.
+    ///
+    /// Two groups never share a block: an OST of Lustre locks a page for each piece of a write that
+    /// lies in it, and would wait for itself.
     pub(super) fn take(
         &mut self,
         range: (u64, u64),
@@ -138,6 +141,10 @@ impl Extents {
         let (mut left, mut groups_left, mut last_end) = (bytes, groups, None);
         self.over(range.0, range.1, |at, run| {
             let touches = last_end == Some(at);
+            let shares_block = last_end.is_some_and(|end| (end - 1) / BLOCK == at / BLOCK);
+            if shares_block && !touches {
+                return;
+            }
             if left == 0 || (!touches && groups_left == 0) || skip(at, at + run.len() as u64) {
                 return;
             }
@@ -206,6 +213,22 @@ mod tests {
     }
 
     #[test]
+    fn runs_of_one_block_that_do_not_touch_are_not_taken_together() {
+        let mut extents = Extents::default();
+        extents.insert(10, bytes("a"));
+        extents.insert(11, bytes("b"));
+        extents.insert(20, bytes("c"));
+        extents.insert(BLOCK - 1, bytes("dd"));
+        extents.insert(2 * BLOCK, bytes("e"));
+        let take = |extents: &mut Extents| extents.take((0, u64::MAX), 100, 8, |_, _| false).0;
+        let starts = |runs: Vec<Run>| runs.into_iter().map(|(at, _)| at).collect::<Vec<u64>>();
+        assert_eq!(starts(take(&mut extents)), [10, 11, 2 * BLOCK]);
+        assert_eq!(starts(take(&mut extents)), [20]);
+        assert_eq!(starts(take(&mut extents)), [BLOCK - 1]);
+        assert!(extents.is_empty());
+    }
+
+    #[test]
     fn a_block_counts_once_however_many_runs_it_holds() {
         let mut extents = Extents::default();
         assert_eq!(extents.cost_of(10, 1), BLOCK);
@@ -237,7 +260,14 @@ mod tests {
                         extents.insert(at, vec![1; length as usize].into());
                     }
                     1 => charged -= extents.release(at, at + length),
-                    _ => charged -= extents.take((at, u64::MAX), length, 2, |_, _| false).1,
+                    _ => {
+                        let (taken, released) = extents.take((at, u64::MAX), length, 2, |_, _| false);
+                        charged -= released;
+                        for pair in taken.windows(2) {
+                            let (end, next) = (pair[0].0 + pair[0].1.len() as u64, pair[1].0);
+                            prop_assert!(end == next || (end - 1) / BLOCK < next / BLOCK);
+                        }
+                    }
                 }
                 prop_assert_eq!(extents.cost(), charged);
             }
