@@ -204,6 +204,7 @@ impl Mdt {
                 | ConnectFlags::SUBTREE
                 | ConnectFlags::FLAGS2,
             flags2: ConnectFlags2::SUM_STATFS
+                | ConnectFlags2::OVERSTRIPING
                 | ConnectFlags2::LOCK_CONVERT
                 | ConnectFlags2::INC_XID
                 | ConnectFlags2::LSOM
