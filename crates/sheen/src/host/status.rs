@@ -111,7 +111,16 @@ fn mount(cluster: &Cluster) -> (String, String) {
                 ),
             }
         }
+        (Health::Waits, _) => (format!("{state}, {}", waits(cluster)), point),
         (health, _) => (format!("{state}{}", health.hint()), point),
+    }
+}
+
+/// What a mount waits for that has not found its servers.
+fn waits(cluster: &Cluster) -> &'static str {
+    match cluster.server().pid() {
+        None => "waits for the servers, which are stopped: `sheen up` starts them",
+        Some(_) => "waits until the servers let it in, which recover first",
     }
 }
 

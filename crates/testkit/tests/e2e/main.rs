@@ -51,5 +51,6 @@ mod storm;
 mod surveys;
 mod top;
 mod tree;
+mod waits;
 mod wire;
 mod workloads;
