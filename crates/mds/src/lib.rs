@@ -57,6 +57,7 @@ mod readpage;
 mod rebuild;
 mod reint;
 mod restrictions;
+mod rmfid;
 mod root;
 mod sequences;
 mod set_info;
