@@ -13,9 +13,6 @@ use crate::caller::{Caller, May};
 use crate::directory::parse_name;
 use crate::{Mdt, dot_lustre, locks};
 
-/// `EREMCHG`: another file has the name by now.
-const CHANGED: Errno = Errno(78);
-
 impl Mdt {
     /// The answer has a number for each FID: 0, or what kept its file from being removed.
     ///
@@ -67,7 +64,8 @@ impl Mdt {
         let name = parse_name(&link.name)?;
         let (_held, child) = self.hold_entry(link.parent, &name).await?;
         if child.fid != fid {
-            return Err(CHANGED);
+            // Another file has the name by now (Lustre: `EREMCHG`).
+            return Err(Errno::ENOENT);
         }
         let (parent, victim) = (self.directory(link.parent)?, self.inode(fid)?);
         caller.may_remove(&*self.store, (parent.fid, &parent.attributes), &victim.attributes)?;

@@ -164,6 +164,7 @@ fn who_is_waited_for_is_in_one_line_and_an_operator_who_ends_that_in_another() {
             assert_eq!(lines.with("an operator ends recovery"), [""; 0]);
             node.target.abort_recovery().await;
             assert_eq!(lines.with("an operator ends recovery").len(), 1);
+            world.sleep(Duration::from_secs(1)).await;
             node.target.abort_recovery().await;
             assert_eq!(lines.with("an operator ends recovery").len(), 1, "it is over");
         });
