@@ -218,8 +218,8 @@ impl Registrar {
         import
     }
 
-    /// Leaves.
-    pub fn close(&self) {
-        self.mgs.close();
+    /// Disconnects from the MGS, which would wait for the pings of a node that has stopped.
+    pub async fn leave(&self) {
+        self.mgs.disconnect().await;
     }
 }

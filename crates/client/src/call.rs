@@ -58,6 +58,7 @@ typed!(
     MdsSwapLayouts,
     MdsSync,
     OstFallocate,
+    OstGetattr,
     OstPunch,
     OstRead,
     OstSeek,

@@ -302,6 +302,17 @@ pub enum Seek {
     Hole,
 }
 
+/// What clients do before a version of a file's data is taken (`LL_DV_*`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VersionFlush {
+    /// Nothing: what they have in their caches does not count.
+    None,
+    /// They flush what is dirty.
+    Dirty,
+    /// They flush, and drop what is cached.
+    All,
+}
+
 /// How an inode was opened so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OpenCounts {

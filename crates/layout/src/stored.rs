@@ -219,6 +219,13 @@ impl Stored {
         })
     }
 
+    /// Whether one of its parts may have several stripes on an OST.
+    #[must_use]
+    pub fn is_overstriped(&self) -> bool {
+        let is_so = |part: &LovMd| part.header.pattern.contains(LovPattern::OVERSTRIPING);
+        (0..).map_while(|part| self.part(part)).any(is_so)
+    }
+
     fn part(&self, part: usize) -> Option<&LovMd> {
         match &self.layout {
             Kind::Plain(plain) => (part == 0).then_some(plain),

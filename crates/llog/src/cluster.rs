@@ -74,8 +74,6 @@ pub struct ClusterMap {
     pub params: Vec<Param>,
     /// How OSTs are combined before any layout says otherwise, if the log has come to that.
     pub lov: Option<LovDesc>,
-    /// `sys.timeout`, in seconds, if it was set.
-    pub timeout: Option<u32>,
     read_up_to: Position,
     nodes: HashMap<String, Vec<Nid>>,
     devices: HashMap<String, (String, Vec<Nid>)>,
@@ -164,7 +162,10 @@ impl ClusterMap {
             | ConfigCommand::POOL_ADD
             | ConfigCommand::POOL_REM
             | ConfigCommand::POOL_DEL => self.pool(config.command, text(2), &text(3))?,
-            ConfigCommand::SET_TIMEOUT => self.timeout = Some(config.number),
+            ConfigCommand::SET_TIMEOUT => {
+                let assignment = format!("sys.timeout={}", config.number);
+                self.params.push(Param { index, device: Some(String::new()), assignment });
+            }
             ConfigCommand::PARAM => {
                 self.params.push(Param { index, device: Some(text(0)), assignment: text(1) });
             }

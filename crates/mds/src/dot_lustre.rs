@@ -51,8 +51,7 @@ fn attributes(permissions: u32, links: u32, now: Timestamp) -> Attributes {
         links,
         size: DIRECTORY_BYTES,
         blocks: DIRECTORY_BYTES / 512,
-        born: now,
-        ..Attributes::default()
+        ..Attributes::of_time(now)
     }
 }
 

@@ -13,6 +13,7 @@ use sheen_layout::stored::{Removed, Selection, SetFlags, Stored, errno_of};
 use sheen_store::{StoreError, Transaction};
 use sheen_target::{Context, ReplyRecording, store_errno};
 use sheen_types::{Errno, Fid, InodeBits, LockMode};
+use sheen_wire::connect::ConnectFlags2;
 use sheen_wire::ost::OstId;
 
 use crate::inode::Inode;
@@ -54,6 +55,21 @@ impl LayoutChange {
 /// Reads a layout that is stored.
 pub(crate) fn stored(layout: &Bytes) -> Result<Stored, Errno> {
     Stored::decode(layout).map_err(|error| errno_of(&error))
+}
+
+/// Refuses a layout with several stripes on an OST to a client of Lustre that does not know such: as old ones are,
+/// it would crash. Ours always knew them, though at first they did not say so.
+///
+/// # Errors
+/// [`Errno::EOPNOTSUPP`].
+pub(crate) fn must_be_known(context: &Context, layout: Option<&Bytes>) -> Result<(), Errno> {
+    if context.has2(ConnectFlags2::OVERSTRIPING) || context.has2(ConnectFlags2::OWN_NAMES) {
+        return Ok(());
+    }
+    match layout.map(stored).transpose()?.is_some_and(|layout| layout.is_overstriped()) {
+        true => Err(Errno::EOPNOTSUPP),
+        false => Ok(()),
+    }
 }
 
 /// What becomes of a layout.

@@ -58,6 +58,7 @@ mod readpage;
 mod rebuild;
 mod reint;
 mod restrictions;
+mod rmfid;
 mod root;
 mod sequences;
 mod set_info;
@@ -210,6 +211,7 @@ impl Mdt {
                 | ConnectFlags::SUBTREE
                 | ConnectFlags::FLAGS2,
             flags2: ConnectFlags2::SUM_STATFS
+                | ConnectFlags2::OVERSTRIPING
                 | ConnectFlags2::LOCK_CONVERT
                 | ConnectFlags2::INC_XID
                 | ConnectFlags2::LSOM

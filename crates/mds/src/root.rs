@@ -32,9 +32,7 @@ fn make(store: &dyn Store, config: &MdtConfig) -> Result<(), StoreError> {
         links: 2,
         size: DIRECTORY_BYTES,
         blocks: DIRECTORY_BYTES / 512,
-        // Lustre's root has no other time either before something is made in it.
-        born: config.now,
-        ..Attributes::default()
+        ..Attributes::of_time(config.now)
     };
     let mut transaction = Transaction::new();
     transaction.create(Fid::ROOT, attributes);

@@ -118,6 +118,7 @@ fn identity(request: &mut Request) -> Option<Identity<'_>> {
         Request::MdsGetattrName(request) => of_body(&mut request.mdt_body),
         Request::MdsGetxattr(request) => of_body(&mut request.mdt_body),
         Request::MdsReadpage(request) => of_body(&mut request.mdt_body),
+        Request::MdsRmfid(request) => of_body(&mut request.mdt_body),
         Request::MdsSwapLayouts(request) => of_body(&mut request.mdt_body),
         Request::MdsHsmStateSet(request) => of_body(&mut request.mdt_body),
         Request::LdlmIntentGetattr(request) => of_body(&mut request.mdt_body),

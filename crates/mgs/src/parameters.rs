@@ -84,8 +84,9 @@ pub(crate) fn write(edit: &mut Edit, device: &str, param: &str) -> Result<(), Er
     let kind = target.as_ref().map(|target| target.kind);
     match (group, kind) {
         ("sys", _) => system(edit, &fsname, change),
-        ("llite", _) if is_root_squash(param) => Err(Errno::EINVAL),
-        ("llite", _) => put(edit, &client, &client, change),
+        ("llite", Some(_)) => Err(Errno::EINVAL),
+        ("llite", None) if is_root_squash(param) => Err(Errno::EINVAL),
+        ("llite", None) => put(edit, &client, &client, change),
         ("osc", Some(TargetKind::Ost)) => {
             put(edit, &client, &format!("{device}-osc"), change)?;
             for mdt in mdts(edit, &fsname) {
@@ -114,8 +115,11 @@ pub(crate) fn write(edit: &mut Edit, device: &str, param: &str) -> Result<(), Er
         ("mdt", Some(TargetKind::Ost)) | ("mdd" | "lod" | "ost" | "osd", None) => {
             Err(Errno::ENODEV)
         }
-        // Lustre takes what it does not know, and nothing comes of it.
-        _ => Ok(()),
+        // As in Lustre, nothing comes of it, and the command is done.
+        _ => {
+            tracing::warn!(device, param, "ignoring a parameter that is not known");
+            Ok(())
+        }
     }
 }
 

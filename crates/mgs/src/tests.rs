@@ -493,6 +493,11 @@ fn a_file_system_whose_name_begins_another_ones_leaves_it_alone() {
         assert!(all("a-b-") == before, "the configuration of `a-b` has changed");
         let map = mgs.cluster_map("a").unwrap();
         assert_eq!((map.mdts.len(), map.osts.len()), (1, 0));
+        let set = map.params.iter().map(|it| (it.device.as_deref(), &*it.assignment));
+        assert_eq!(set.collect::<Vec<_>>(), [(Some(""), "sys.timeout=33")]);
+        // Of clients, which no target's are.
+        let of_target = mgs.conf_param("a-MDT0000.llite.max_cached_mb=64").await;
+        assert_eq!(of_target, Err(Errno::EINVAL));
     });
 }
 

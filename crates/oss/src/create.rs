@@ -130,6 +130,17 @@ impl Ost {
             let missing = last.max(ID_UNUSED) + 1..=used;
             if !missing.is_empty() {
                 let (first, last) = (missing.start(), missing.end());
+                if context.target.is_new() {
+                    tracing::warn!(
+                        target,
+                        sequence,
+                        first,
+                        last,
+                        "the target that had this one's place has taken objects of files with it; sheen fsck names the \
+                         files"
+                    );
+                    return self.skip_ids(context, sequence, used);
+                }
                 tracing::error!(
                     target,
                     sequence,

@@ -476,6 +476,11 @@ impl Target {
         if !std::mem::replace(&mut export.lock().knows_more, true) {
             self.recovery.count_went_back();
         }
+        if self.is_new() {
+            tracing::warn!(target = self.name(), client = %connect.client, nid = %connect.from,
+                "this target is new and has the place of another one: what that had is lost");
+            return;
+        }
         tracing::error!(target = self.name(), client = %connect.client, nid = %connect.from,
             "{} went back in time: client {} was assured that transaction {} was durable, the store \
              has {committed}. What lies between is lost: check the store, and where it was restored from",

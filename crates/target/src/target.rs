@@ -205,11 +205,17 @@ impl Target {
         self.commit_all().await?;
         self.operations.started(self).await;
         let (instance, last) = (self.instance, self.last_transno());
-        tracing::info!(target: EACH_LINE, target = self.name(), instance, %last,
-        clients = awaited, "{}", match awaited {
-            0 => "started, with no client to recover",
-            _ => "started, will recover: waits for the clients of before the restart",
-        });
+        match awaited {
+            0 => {
+                tracing::info!(target: EACH_LINE, target = self.name(), instance, %last, clients = awaited,
+                "started, with no client to recover")
+            }
+            _ => {
+                tracing::info!(target: EACH_LINE, target = self.name(), instance, %last, clients = awaited,
+                awaited = self.awaited_in_words(),
+                "started, will recover: waits for the clients of before the restart")
+            }
+        }
         if !self.recovery.is_running() {
             self.history.begin_epoch();
             self.operations.recovered(self).await;
@@ -266,6 +272,13 @@ impl Target {
     #[must_use]
     pub fn world(&self) -> &World {
         &self.world
+    }
+
+    /// Whether it was never started before. A client that has seen it knows another one, whose place it has
+    /// (`mkfs.lustre --replace`).
+    #[must_use]
+    pub fn is_new(&self) -> bool {
+        self.instance == 1
     }
 
     /// How often it has been started (`ocd_instance`).

@@ -14,6 +14,9 @@ use crate::recovery::{RecoveryStatus, RecoveryView};
 use crate::stats::TargetStats;
 use crate::target::Target;
 
+/// Clients that one line of the log names.
+const NAMED_MAX: usize = 4;
+
 /// One client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExportView {
@@ -113,6 +116,17 @@ impl Target {
             self.exports().iter().filter(|it| awaited(it)).map(|it| it.uuid().clone()).collect();
         stale.sort();
         stale
+    }
+
+    /// The first of them by name, for a line of the log.
+    pub(crate) fn awaited_in_words(&self) -> String {
+        let clients = self.stale_clients();
+        let mut names: Vec<String> =
+            clients.iter().take(NAMED_MAX).map(ToString::to_string).collect();
+        if let more @ 1.. = clients.len().saturating_sub(NAMED_MAX) {
+            names.push(format!("and {more} more"));
+        }
+        names.join(" ")
     }
 
     /// Clients evicted since the start.

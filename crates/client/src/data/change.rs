@@ -6,9 +6,11 @@ use bytes::Bytes;
 use sheen_ldlm::LockFlags;
 use sheen_rpc::{Call, CallKind};
 use sheen_types::{Errno, Extent, LockMode, Timestamp};
-use sheen_wire::md::Valid;
-use sheen_wire::messages::{LdlmEnqueue, OstFallocate, OstPunch, OstSeek, OstSetattr, OstSync};
-use sheen_wire::ost::{Obdo, OstBody};
+use sheen_wire::md::{MdtBody, Valid};
+use sheen_wire::messages::{
+    LdlmEnqueue, MdsGetattr, OstFallocate, OstGetattr, OstPunch, OstSeek, OstSetattr, OstSync,
+};
+use sheen_wire::ost::{Obdo, ObdoFlags, OstBody};
 
 use super::layout_guard::{LayoutVersion, Refusal};
 use super::mdt::NewTimes;
@@ -16,7 +18,7 @@ use super::object::Object;
 use super::osc::OscKind;
 use crate::call::{self, need};
 use crate::locks::LockRequest;
-use crate::types::{Fallocate, Seek};
+use crate::types::{Fallocate, Seek, VersionFlush};
 
 /// How often a glimpse is asked again because this client's own changes overtake the answers.
 const GLIMPSE_TRIES: u32 = 8;
@@ -24,6 +26,11 @@ const GLIMPSE_TRIES: u32 = 8;
 /// Without a slot: doing it twice does no harm.
 fn idempotent(call: Call) -> Call {
     Call { kind: CallKind::Idempotent, ..call }
+}
+
+/// The version, where the server has sent one.
+fn stated(valid: Valid, version: u64) -> Result<u64, Errno> {
+    if valid.contains(Valid::DATAVERSION) { Ok(version) } else { Err(Errno::EOPNOTSUPP) }
 }
 
 impl Object {
@@ -190,6 +197,31 @@ impl Object {
             Err(Errno::ENXIO) => Ok(None),
             Err(errno) => Err(errno),
         }
+    }
+
+    /// The version of the object's bytes. The server takes the lock that has clients flush; of this one no call holds
+    /// one meanwhile.
+    pub(super) async fn data_version(&self, flush: VersionFlush) -> Result<u64, Errno> {
+        let flags = match flush {
+            VersionFlush::None => ObdoFlags::NONE,
+            VersionFlush::Dirty => ObdoFlags::SRVLOCK,
+            VersionFlush::All => ObdoFlags::SRVLOCK | ObdoFlags::FLUSH,
+        };
+        let more = if flush == VersionFlush::None { Valid::NONE } else { Valid::FLAGS };
+        if self.osc.kind == OscKind::Mdt {
+            let valid = Valid::DATAVERSION | more;
+            let mdt_body = MdtBody { fid1: self.file, valid, flags: flags.0, ..MdtBody::default() };
+            let request = MdsGetattr { mdt_body, ..MdsGetattr::default() };
+            let answer = call::call::<MdsGetattr>(&*self.osc.channel, Call::new(request)).await?;
+            let body = need(answer.reply.mdt_body)?;
+            return stated(body.valid, body.version);
+        }
+        let mut oa = self.obdo();
+        (oa.valid, oa.flags) = (Valid::ID | Valid::GROUP | Valid::FID | more, flags);
+        let request = OstGetattr { ost_body: OstBody { oa }, ..OstGetattr::default() };
+        let answer = call::call::<OstGetattr>(&*self.osc.channel, Call::new(request)).await?;
+        let oa = need(answer.reply.ost_body)?.oa;
+        stated(oa.valid, oa.data_version)
     }
 
     /// Current size and times, from the OST or the client that is writing (a glimpse). Acquires a lock if no

@@ -13,7 +13,7 @@ use super::ahead::Ahead;
 use super::layout_guard::{LayoutVersion, Refusal};
 use super::object::Object;
 use super::{DataAttributes, DataFile, FileLayout, GroupLockedFile, IoOptions, WriteAt};
-use crate::types::{Credentials, Fallocate, Seek};
+use crate::types::{Credentials, Fallocate, Seek, VersionFlush};
 
 /// One file's data. Cheap to clone: all that counts is shared.
 #[derive(Clone)]
@@ -337,6 +337,17 @@ impl DataFile for File {
                 (Seek::Hole, None) => Ok(size),
                 (Seek::Data, None) => Err(Errno::ENXIO.into()),
             }
+        })
+    }
+
+    fn data_version(&self, flush: VersionFlush) -> BoxFuture<'_, Result<u64, Refusal>> {
+        Box::pin(async move {
+            let all = self.objects.iter().map(|object| object.data_version(flush));
+            let versions = futures::all(all.collect()).await.into_iter();
+            // As Lustre's clients add them up.
+            let sum = versions.reduce(|sum, one| Ok(sum?.wrapping_add(one?))).unwrap_or(Ok(0))?;
+            self.layout_version.check()?;
+            Ok(sum)
         })
     }
 

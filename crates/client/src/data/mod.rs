@@ -55,7 +55,7 @@ use sheen_wire::ost::OstId;
 
 use crate::kept::Keeper;
 use crate::locks::{ClientNamespace, CoveredCache};
-use crate::types::{Credentials, Fallocate, Invalidated, Seek, Stale};
+use crate::types::{Credentials, Fallocate, Invalidated, Seek, Stale, VersionFlush};
 
 pub use ahead::Limits as ReadAheadLimits;
 pub use counts::{Direction, IoCounts};
@@ -272,6 +272,9 @@ pub trait DataFile: Send + Sync {
 
     /// The next data or hole from `offset`; `ENXIO` behind the end.
     fn seek(&self, offset: u64, what: Seek) -> BoxFuture<'_, Result<u64, Refusal>>;
+
+    /// The version of the data: it differs after a change, and may without one. One RPC for each object.
+    fn data_version(&self, flush: VersionFlush) -> BoxFuture<'_, Result<u64, Refusal>>;
 
     /// The inode is not in use any more: cached data may stay while locks cover it.
     fn idle(&self);

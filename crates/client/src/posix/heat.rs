@@ -25,7 +25,7 @@ impl Mounted {
 
     /// Flags, reads, writes, bytes read and bytes written, with blanks between.
     pub(super) async fn heat(&self, who: &Credentials, inode: &Inode) -> Result<Bytes, Errno> {
-        self.may_see_heat(who, inode).await?;
+        self.may_ask_of_data(who, inode).await?;
         let (rules, now) = (self.settings.heat().rules(), self.heat_clock());
         let mut state = inode.state();
         let heat = state.file.heat.as_deref_mut();
@@ -45,7 +45,7 @@ impl Mounted {
         inode: &Inode,
         flags: &[u8],
     ) -> Result<(), Errno> {
-        self.may_see_heat(who, inode).await?;
+        self.may_ask_of_data(who, inode).await?;
         let flags = std::str::from_utf8(flags).ok().and_then(|text| text.parse::<u64>().ok());
         let flags = flags.ok_or(Errno::EINVAL)?;
         let mut state = inode.state();
@@ -58,7 +58,11 @@ impl Mounted {
     }
 
     /// As for an open to read.
-    async fn may_see_heat(&self, who: &Credentials, inode: &Inode) -> Result<(), Errno> {
+    pub(super) async fn may_ask_of_data(
+        &self,
+        who: &Credentials,
+        inode: &Inode,
+    ) -> Result<(), Errno> {
         self.refresh(who, inode).await?;
         if inode.file_type() != Some(FileType::Regular) {
             return Err(Errno::ENOTTY);

@@ -15,6 +15,7 @@
 mod access_times;
 mod attributes;
 mod closing;
+mod data_version;
 mod directory;
 #[cfg(test)]
 mod dom_tests;
@@ -76,7 +77,8 @@ use crate::targets::Targets;
 pub use crate::cache::{KernelObserver, PagesKept, Raise};
 pub use crate::types::{
     Attributes, Credentials, Fallocate, FileLock, FileLockMode, FileType, Invalidated, LockOwner,
-    NodeId, OpenCounts, OpenFlags, Seek, SetAttributes, SetTime, Stale, TYPE_MASK, XattrMode,
+    NodeId, OpenCounts, OpenFlags, Seek, SetAttributes, SetTime, Stale, TYPE_MASK, VersionFlush,
+    XattrMode,
 };
 pub(crate) use closing::PendingCloses;
 pub use extents_stats::{Counted as ExtentsCounted, ExtentsStats, Range, SIZES, Sizes};

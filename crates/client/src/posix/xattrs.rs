@@ -20,6 +20,8 @@ const MIGRATE: &[u8] = b"sheen.migrate";
 const SWAP_LAYOUTS: &[u8] = b"sheen.swap_layouts";
 /// The heat of a file, and its flags.
 const HEAT: &[u8] = b"sheen.heat";
+/// Read: the version of a file's data. A letter behind it says what clients do before, as for `lfs data_version`.
+const DATA_VERSION: &[u8] = b"sheen.data_version.";
 /// What the kernel asks for before a file is first written.
 const CAPABILITY: &[u8] = b"security.capability";
 /// What the MDT knows of the size, which is not among the attributes that it lists.
@@ -60,6 +62,10 @@ impl FileSystem {
         let inode = self.0.pin(node)?;
         if name == HEAT {
             return self.0.heat(who, &inode).await;
+        }
+        if let Some(flush) = name.strip_prefix(DATA_VERSION) {
+            let version = self.0.data_version(who, &inode, flush).await;
+            return self.0.answer_and_end_retry(who, version);
         }
         if name.starts_with(TRUSTED) && who.uid != 0 {
             return Err(Errno::ENODATA);

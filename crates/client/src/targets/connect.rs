@@ -59,6 +59,7 @@ pub(crate) fn mdt() -> ObdConnectData {
     ObdConnectData {
         flags,
         flags2: ConnectFlags2::OWN_NAMES
+            | ConnectFlags2::OVERSTRIPING
             | ConnectFlags2::LOCK_CONVERT
             | ConnectFlags2::DOM_LVB
             | ConnectFlags2::ATOMIC_OPEN_LOCK

@@ -17,7 +17,7 @@ use crate::data::{
     UpdatedTimes, WaitingCall, WriteAt,
 };
 use crate::locks::{ClientNamespace, CoveredCache, Revocation};
-use crate::posix::{Credentials, Fallocate, Seek};
+use crate::posix::{Credentials, Fallocate, Seek, VersionFlush};
 use crate::testing::TestWorld;
 
 /// All files.
@@ -319,6 +319,10 @@ impl DataFile for Shared {
         _ctime: Timestamp,
     ) -> BoxFuture<'_, Result<(), Refusal>> {
         self.0.note(format!("times {:?}", mtime.map(|time| time.seconds)), ())
+    }
+
+    fn data_version(&self, _flush: VersionFlush) -> BoxFuture<'_, Result<u64, Refusal>> {
+        Box::pin(std::future::ready(Err(Errno::EOPNOTSUPP.into())))
     }
 
     fn fallocate(

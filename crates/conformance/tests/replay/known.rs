@@ -235,11 +235,7 @@ pub(crate) const ANSWERED: &[Known] = &[
         &["cdata.flags2.CRUSH", "cdata.flags2.DIR_MIGRATE", "cdata.flags2.DMV_IMP_INHERIT"],
         "DNE: hashes of striped directories, their migration and inherited layouts",
     ),
-    known(
-        "MDS_CONNECT reply",
-        &["cdata.flags2.OVERSTRIPING", "cdata.flags2.FLR", "cdata.flags2.MIRROR_ID_FIX"],
-        "no overstriping, no mirrors",
-    ),
+    known("MDS_CONNECT reply", &["cdata.flags2.FLR", "cdata.flags2.MIRROR_ID_FIX"], "no mirrors"),
     known(
         "MDS_CONNECT reply",
         &["cdata.flags2.ARCHIVE_ID_ARRAY", "cdata.flags2.PCC", "cdata.flags2.PCCRO"],

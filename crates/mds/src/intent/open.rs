@@ -25,7 +25,7 @@ use crate::export::{OpenFile, OpenTable};
 use crate::inode::Inode;
 use crate::placement::ReservedObjects;
 use crate::reint::CreateSpec;
-use crate::{Mdt, locks};
+use crate::{Mdt, layouts, locks};
 
 /// What an open asks for.
 pub(super) struct Opening<'a> {
@@ -225,6 +225,9 @@ impl Mdt {
         let layout = self.layout(inode)?;
         if flags.contains(MdsOpenFlags::HAS_EA) && layout.is_some() {
             return Err(Errno::EEXIST);
+        }
+        if inode.is_regular() {
+            layouts::must_be_known(context, layout.as_ref())?;
         }
         if inode.is_regular() && layout.is_none() && opening.needs_objects() {
             return self.open_and_place(context, opening, inode, progress).await;

@@ -13,7 +13,7 @@ use crate::caller::{Caller, Capability, May, access_list};
 use crate::exclusion::Needs;
 use crate::inode::Inode;
 use crate::placement::Owner;
-use crate::{Mdt, close, dot_lustre, xattrs};
+use crate::{Mdt, close, dot_lustre, layouts, xattrs};
 
 const SET_UID: u32 = 0o4000;
 const SET_GID: u32 = 0o2000;
@@ -53,6 +53,9 @@ impl Mdt {
             // A caller that may not cut the file does not make clients close it that keep it open
             // either.
             self.patch_of(record, &inode)?;
+            if inode.is_regular() {
+                layouts::must_be_known(context, self.layout(&inode)?.as_ref())?;
+            }
             self.close_kept(&context.target, inode.fid, MdsOpenFlags::WRITE).await?;
             self.end_lease_of_cut(context, record).await?;
             if self.open_files.is_executed(inode.fid) {

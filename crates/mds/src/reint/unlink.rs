@@ -54,10 +54,7 @@ impl Mdt {
         let _parent_lock = locks::change_directory(context, parent.fid).await?;
         let _lock = locks::change_links(context, victim.fid).await?;
         let now = Timestamp::from_seconds(record.time);
-        let mut transaction = Transaction::new();
-        transaction.delete(parent.fid, directory::key(name.as_bytes()));
-        transaction.patch(parent.fid, touched(now, -i32::from(victim.is_directory())));
-        self.lose_name(&mut transaction, &victim, (parent.fid, &name), now)?;
+        let transaction = self.without_name(&parent, &victim, &name, now)?;
         let done = context.target.transact(context, transaction, ReplyRecording::Done);
         done.map_err(store_errno)?;
         Ok(Outcome::ok(self.unlinked(&victim)))
@@ -80,6 +77,21 @@ impl Mdt {
                 return Ok((held, found));
             }
         }
+    }
+
+    /// What removes a name of `victim`.
+    pub(crate) fn without_name(
+        &self,
+        parent: &Inode,
+        victim: &Inode,
+        name: &Name,
+        now: Timestamp,
+    ) -> Result<Transaction, Errno> {
+        let mut transaction = Transaction::new();
+        transaction.delete(parent.fid, directory::key(name.as_bytes()));
+        transaction.patch(parent.fid, touched(now, -i32::from(victim.is_directory())));
+        self.lose_name(&mut transaction, victim, (parent.fid, name), now)?;
+        Ok(transaction)
     }
 
     /// Adds that an inode loses one of its names.

@@ -10,6 +10,7 @@ use sheen_store::Store;
 use sheen_store_mem::{Commits, MemOptions, StoreMem};
 use sheen_target::testing::{TestAnswer, TestCall, TestWorld};
 use sheen_types::{Errno, Fid, InodeBits, LockMode};
+use sheen_wire::connect::{ConnectFlags2, ObdConnectData};
 use sheen_wire::ldlm::{IntentOp, LdlmIntent};
 use sheen_wire::lov::{
     CompFlags, LovComp, LovCompEntry, LovComponent, LovEa, LovMagic, LovMd, LovMdHeader, PoolName,
@@ -378,6 +379,36 @@ fn pools_and_overstriping() {
             let opened = create_with(&client, "gone", &Plan::Plain(pooled)).await.unwrap();
             let layout = stored(&opened.layout);
             assert_eq!((layout.objects().len(), layout.striping(0).unwrap().pool), (4, fast));
+            server.check();
+        },
+        &world,
+    );
+}
+
+#[test]
+fn a_client_that_does_not_know_overstriping_does_not_get_such_a_layout() {
+    let world = TestWorld::new(309);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 2).await;
+            let client = server.client("c").await;
+            let twice = Striping { overstriped: true, stripe_count: 4, ..Striping::default() };
+            for (name, striping) in [("over", twice), ("plain", Striping::default())] {
+                let opened = create_with(&client, name, &Plan::Plain(striping)).await.unwrap();
+                client.close(&opened).await.unwrap();
+            }
+            let agreed = client.inner.agreed();
+            assert!(agreed.flags2.contains(ConnectFlags2::OVERSTRIPING), "it is offered");
+            let open = |name: &'static str| client.open(Fid::ROOT, name, MdsOpenFlags::READ);
+            let opened = open("over").await.unwrap();
+            client.close(&opened).await.unwrap();
+            let flags2 =
+                agreed.flags2.without(ConnectFlags2::OVERSTRIPING | ConnectFlags2::OWN_NAMES);
+            client.inner.connect_with(ObdConnectData { flags2, ..agreed }).await.unwrap();
+            assert_eq!(open("over").await.err(), Some(Errno::EOPNOTSUPP));
+            let opened = open("plain").await.unwrap();
+            client.close(&opened).await.unwrap();
             server.check();
         },
         &world,

@@ -19,3 +19,4 @@ mod recovery;
 mod renames;
 mod replays;
 mod rights;
+mod rmfid;

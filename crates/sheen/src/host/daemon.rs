@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{self, Write};
+use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -9,8 +10,10 @@ use std::process::{ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::progress::{Lines, Progress};
-use super::{log, notify, private};
+use super::{keeper, log, notify, private};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use sheen_io::World;
 use sheen_tools::output::{Fault, errno_of};
 use sheen_types::Errno;
 
@@ -24,6 +27,9 @@ const DOING: &str = "doing ";
 const SUPERVISED: &str = "SHEEN_SUPERVISED";
 /// How often we look whether a process has ended.
 const LOOK: Duration = Duration::from_millis(20);
+
+/// How often a process looks whether the command that started it waits for it.
+const LOOK_FOR_STARTER: Duration = Duration::from_millis(100);
 
 /// A process that `up` keeps: its name, and the folder with its pid and log.
 pub(crate) struct Daemon {
@@ -189,6 +195,8 @@ impl Daemon {
             if begin.elapsed() > patience {
                 return false;
             }
+            // Of a mount it is the keeper that is waited for, which ends with the process that is meant.
+            let pid = keeper::served_by(pid);
             progress.doing(&format!("waiting for the {} process, pid {pid}, {why}", self.name));
             std::thread::sleep(LOOK);
         }
@@ -256,6 +264,9 @@ pub(super) fn words(pid: Pid) -> Option<Vec<String>> {
 }
 
 /// Whether a process of this user runs as `sheen NAME`, of the program that we are.
+///
+/// Of any other nothing is read but its command line: what else there is waits for the end of an `execve(2)`, which may
+/// wait for a mount, as it closes files, and that for what is begun here.
 pub(super) fn runs_as(pid: Pid, name: &str) -> bool {
     let program = |pid: &str| {
         let path = fs::read_link(format!("/proc/{pid}/exe")).ok()?;
@@ -263,8 +274,11 @@ pub(super) fn runs_as(pid: Pid, name: &str) -> bool {
         // Of one that was replaced meanwhile.
         Some(name.trim_end_matches(" (deleted)").to_owned())
     };
+    if !is_ours(pid, name) {
+        return false;
+    }
     let of = program(&pid.as_raw_nonzero().to_string());
-    of.is_some() && of == program("self") && is_ours(pid, name) && is_alive(pid)
+    of.is_some() && of == program("self") && is_alive(pid)
 }
 
 /// Whether it is a process of this user that was started as `sheen NAME`. Of one that is ending the words are
@@ -338,6 +352,26 @@ pub(crate) fn say_doing(what: &str) {
     }
 }
 
+/// Completes when the command has ended that waits for this process to be ready, with the reason to end, too.
+pub(super) async fn abandoned(world: &World) -> Fault {
+    while !is_abandoned() {
+        world.clock.sleep_until(world.clock.now() + LOOK_FOR_STARTER).await;
+    }
+    Fault::new(Errno::EINTR, "the command that waited for it has ended")
+}
+
+/// Whether the command has ended that started this process in the background.
+pub(super) fn is_abandoned() -> bool {
+    is_supervised() && !has_listener(io::stdout())
+}
+
+/// Whether the other end of a pipe is open.
+fn has_listener(pipe: impl AsFd) -> bool {
+    let mut fds = [PollFd::new(&pipe, PollFlags::empty())];
+    let looked = poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
+    looked.is_err() || !fds[0].revents().contains(PollFlags::ERR)
+}
+
 /// Reports why it is not ready.
 pub(crate) fn say_failed(why: &str) {
     notify::status(why);
@@ -358,6 +392,14 @@ mod tests {
     use super::*;
 
     const PATIENCE: Duration = Duration::from_millis(100);
+
+    #[test]
+    fn a_pipe_that_no_process_reads_is_seen() {
+        let (read, write) = io::pipe().expect("a pipe");
+        assert!(has_listener(&write));
+        drop(read);
+        assert!(!has_listener(&write));
+    }
 
     #[test]
     #[expect(clippy::disallowed_methods, reason = "a tool that waits for a process")]

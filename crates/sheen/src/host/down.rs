@@ -86,6 +86,7 @@ fn end_mount(
 ) -> Result<(), Fault> {
     let unmounted = match health {
         Health::Dead => return liveness::detach_dead(kernel_mount),
+        Health::Waits => Err(liveness::waits(daemon, kernel_mount.path())),
         Health::Hangs(what) => Err(liveness::hangs(daemon, kernel_mount.path(), &what)),
         Health::Alive(_) if kernel_mount.found().is_none() => {
             return end_unmounted(daemon, kernel_mount, force);

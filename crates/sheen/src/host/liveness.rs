@@ -20,8 +20,8 @@ use sheen_fuse::KernelMount;
 use sheen_types::Errno;
 
 use super::daemon::{self, Daemon};
-use super::mount;
 use super::progress::Progress;
+use super::{keeper, mount};
 use sheen_tools::output::{self, Fault, errno_of};
 
 /// How long a mount may take to answer. It needs no server for it.
@@ -65,11 +65,14 @@ pub(super) enum Health {
     Alive(String),
     /// It makes no progress, or was killed and does not end; with what hangs, if that is known.
     Hangs(String),
+    /// It is the next process of a mount, and has not found its servers yet.
+    Waits,
 }
 
 impl Health {
+    /// Whether nothing is to be had of it now.
     pub(super) fn hangs(&self) -> bool {
-        matches!(self, Self::Hangs(_))
+        matches!(self, Self::Hangs(_) | Self::Waits)
     }
 
     /// What `status` shows after the process's number.
@@ -78,6 +81,7 @@ impl Health {
             Self::Dead => String::new(),
             Self::Alive(late) if late.is_empty() => String::new(),
             Self::Alive(late) => format!(", {late}"),
+            Self::Waits => ", waits for its servers".to_owned(),
             Self::Hangs(what) => {
                 format!(", does not answer{}: `sheen down --force` ends it", in_brackets(what))
             }
@@ -93,9 +97,25 @@ fn in_brackets(what: &str) -> String {
 pub(super) fn health(daemon: &Daemon, mount: &KernelMount) -> Health {
     match daemon.lasting(PATIENCE) {
         Ok(None) => Health::Dead,
-        Ok(Some(_)) => mount.found().map_or(Health::Alive(String::new()), |path| answers(&path)),
+        Ok(Some(pid)) => match mount.found().map(|path| answers(&path)) {
+            None => Health::Alive(String::new()),
+            Some(Health::Hangs(_)) if is_to_serve(keeper::served_by(pid)) => Health::Waits,
+            Some(health) => health,
+        },
         Err(_) => Health::Hangs("it was killed and has not ended".to_owned()),
     }
+}
+
+/// Whether a process of a mount does not serve it yet: it has a socket when it does.
+fn is_to_serve(pid: Pid) -> bool {
+    let number = pid.as_raw_nonzero().get();
+    let socket = super::sockets().join(format!("mount-{number}.sock"));
+    !socket.exists() && !daemon::is_stopped(number)
+}
+
+/// The number by which a fault names the process that serves a mount: not its keeper's.
+fn number(daemon: &Daemon) -> i32 {
+    daemon.pid().map_or(0, |pid| keeper::served_by(pid).as_raw_nonzero().get())
 }
 
 /// The state that the child's output means; `ended` is whether it succeeded, `None` if it has not ended.
@@ -195,7 +215,7 @@ fn words(mut output: ChildStdout) -> String {
 
 /// The error for a mount whose process runs while nothing is mounted at its mount point.
 pub(super) fn elsewhere(daemon: &Daemon, mount: &KernelMount) -> Fault {
-    let pid = daemon.pid().map_or(0, |pid| pid.as_raw_nonzero().get());
+    let pid = number(daemon);
     let (path, keeps) = (mount.path().display(), keeps(daemon, mount));
     let text = format!(
         "{path} is not mounted here, but its mount process, pid {pid}, runs: {keeps}; end those, or run \
@@ -261,12 +281,20 @@ pub(super) fn detach_ended(path: &Path) -> Result<(), Fault> {
 
 /// The error for a mount that hangs.
 pub(super) fn hangs(daemon: &Daemon, path: &Path, what: &str) -> Fault {
-    let what = in_brackets(what);
-    let pid = daemon.pid().map_or(0, |pid| pid.as_raw_nonzero().get());
-    let path = path.display();
+    let (what, pid, path) = (in_brackets(what), number(daemon), path.display());
     let text = format!(
         "{path}: the mount process, pid {pid}, does not answer{what}; `sheen down --force` ends it, and every \
          call that waits for it with an error"
+    );
+    Fault::new(Errno::ETIMEDOUT, text)
+}
+
+/// The error for a mount whose process has not found its servers.
+pub(super) fn waits(daemon: &Daemon, path: &Path) -> Fault {
+    let (pid, path) = (number(daemon), path.display());
+    let text = format!(
+        "{path}: the mount process, pid {pid}, waits for the servers: `sheen up` starts them where they are stopped; \
+         `sheen down --force` ends it, and every call that waits for it with an error"
     );
     Fault::new(Errno::ETIMEDOUT, text)
 }

@@ -161,9 +161,11 @@ fn in_foreground(options: &Mount, settings: &Settings) -> Result<(), Fault> {
             serve(options, settings, (&from_keeper, former.take()))
         })
     });
-    match &served {
-        Err(fault) => daemon::say_failed(&fault.text),
-        Ok(()) => forget_own_folder(),
+    if let Err(fault) = &served {
+        daemon::say_failed(&fault.text);
+    }
+    if served.is_ok() || daemon::is_abandoned() {
+        forget_own_folder();
     }
     served
 }
@@ -268,7 +270,8 @@ fn serve(
         .map_err(|error| Fault::new(Errno::EAGAIN, format!("no threads: {error}")))?;
     host.block_on(async {
         // One that is to go on is not ended before it does: the mount would stay, dead.
-        let signals = former.is_some().then(EndSignals::new).transpose()?;
+        let is_resumed = former.is_some();
+        let signals = is_resumed.then(EndSignals::new).transpose()?;
         let own = start_node(&source, &host.world(), (settings.nid, former.as_ref())).await?;
         let (world, node) = (own.world.clone(), Arc::clone(&own.rpc));
         let source_name = &source.name;
@@ -282,13 +285,14 @@ fn serve(
         let (files, osts) = tokio::select! {
             connected = connect(&world, &node, place, &memory, &follower) => connected?,
             refused = source.refused(&world, node.lnet()) => return Err(refused),
+            fault = daemon::abandoned(&world), if !is_resumed => return Err(fault),
         };
         files.set_access_times(settings.access_times());
         files.settings().set_user_xattrs(settings.user_xattrs);
         let (jobs, questions) = (Arc::<Jobs>::default(), Questions::default());
         let fuse = fuse_options(&source, settings, (&jobs, &questions), memory);
-        let (keeper, is_resumed) = (from_keeper.as_ref(), former.is_some());
-        let (mounted, keeper) = attach(&files, &target, &fuse, (keeper, former)).await?;
+        let (mounted, keeper) =
+            attach(&files, &target, &fuse, (from_keeper.as_ref(), former)).await?;
         let (locks, users_resolve_fids) = (settings.locks, settings.users_resolve_fids);
         let (parts, shown) = ((&files, &osts), ShownOptions { locks, users_resolve_fids });
         let place = (&source_name[..], &source.fsname[..], target.as_path());

@@ -387,6 +387,21 @@ mod tests {
     }
 
     #[test]
+    fn a_directory_is_named_by_its_whole_path_and_nothing_else_is_changed() {
+        let base = std::env::temp_dir().join(format!("sheen-anywhere-{}", std::process::id()));
+        fs::create_dir_all(base.join("run")).unwrap();
+        fs::write(base.join("run/cluster"), "").unwrap();
+        let (here, base) = (std::env::current_dir().unwrap(), base.canonicalize().unwrap());
+        let up = "../".repeat(here.components().count() - 1);
+        let relative = format!("{up}{}", base.strip_prefix("/").unwrap().display());
+        assert_eq!(from_anywhere(&relative), base.to_string_lossy());
+        for source in ["10.0.0.1@tcp:/sheen/a", "nothing", "..", "/no/such/directory"] {
+            assert_eq!(from_anywhere(source), source);
+        }
+        fs::remove_dir_all(base).unwrap();
+    }
+
+    #[test]
     fn sources_are_taken_apart() {
         let (nids, name, fileset) = parse_source("10.0.0.1@tcp:10.0.0.2@tcp:/lustre/a/b").unwrap();
         assert_eq!((nids.len(), name.as_str()), (2, "lustre"));

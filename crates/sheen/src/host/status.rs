@@ -110,6 +110,7 @@ fn mount(cluster: &Cluster) -> (String, String) {
                 ),
             }
         }
+        (Health::Waits, _) => (format!("{state}, {}", waits(cluster)), point),
         (health, _) => (format!("{state}{}", health.hint()), point),
     }
 }
@@ -129,6 +130,14 @@ pub(super) fn report_refusals(cluster: &Cluster) {
 
 fn label(target: &Path) -> Option<String> {
     Config::load(target).ok()?.values.get("label").cloned()
+}
+
+/// What a mount waits for that has not found its servers.
+fn waits(cluster: &Cluster) -> &'static str {
+    match cluster.server().pid() {
+        None => "waits for the servers, which are stopped: `sheen up` starts them",
+        Some(_) => "waits until the servers let it in, which recover first",
+    }
 }
 
 /// What the server shows of its targets.

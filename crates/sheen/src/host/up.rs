@@ -164,7 +164,8 @@ fn bring_up(cluster: &mut Cluster, options: &Up, undo: &mut Undo) -> Result<(), 
 /// know nothing of that process. Whatever becomes of it, it needs them: they are not stopped for it.
 #[expect(clippy::disallowed_methods, reason = "a tool that waits for a process")]
 fn wait_for_mount(cluster: &Cluster, undo: &mut Undo) {
-    if !undo.has_started() || !cluster.health().hangs() {
+    let health = cluster.health();
+    if health != Health::Waits && !(undo.has_started() && health.hangs()) {
         return;
     }
     undo.leave_servers();
@@ -349,13 +350,12 @@ fn server_arguments(cluster: &Cluster, nid: Nid, port: u16) -> Vec<String> {
 fn start_mount(cluster: &mut Cluster, options: &Up) -> Result<(), Fault> {
     let path = mount::absolute(&options.mount)?;
     let path_text = path.to_string_lossy().into_owned();
-    let health = cluster.health();
-    if let Health::Hangs(what) = &health {
-        let known = cluster.get("mount").map_or(path, PathBuf::from);
-        return Err(liveness::hangs(&cluster.mount(), &known, what));
-    }
-    if health != Health::Dead {
-        return keep_mount(cluster, &path, options.options.as_deref());
+    let known = || cluster.get("mount").map_or_else(|| path.clone(), PathBuf::from);
+    match cluster.health() {
+        Health::Hangs(what) => return Err(liveness::hangs(&cluster.mount(), &known(), &what)),
+        Health::Waits => return Err(liveness::waits(&cluster.mount(), &known())),
+        Health::Alive(_) => return keep_mount(cluster, &path, options.options.as_deref()),
+        Health::Dead => {}
     }
     // A mount process that was killed leaves a mount point that answers nothing.
     if cluster.get("mount") == Some(&path_text) {

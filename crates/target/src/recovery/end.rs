@@ -29,7 +29,7 @@ impl Target {
         let now = self.now();
         if let Some(deadline) = self.recovery.start_clock(now, self.world.clock.wall()) {
             tracing::info!(target: EACH_LINE, target = self.name(), clients = self.recovery.view(now).known,
-                seconds = deadline.since(now).as_secs(),
+                seconds = deadline.since(now).as_secs(), awaited = self.awaited_in_words(),
                 "recovery begins: waits this long for the clients of before the restart to reconnect and replay");
             self.alarm.notify_one();
         }
@@ -136,6 +136,8 @@ impl Target {
     /// Ends recovery now: clients that have not finished are evicted (`abort_recovery`).
     pub async fn abort_recovery(self: &Arc<Self>) {
         if self.recovery.abort(self.now()) {
+            tracing::warn!(target: EACH_LINE, target = self.name(),
+                "an operator ends recovery, evicting the clients that have not finished (abort_recovery)");
             self.give_up(&Expired::Unfinished, |_| true).await;
         }
     }
@@ -143,6 +145,8 @@ impl Target {
     /// Gives up the MDTs that have not finished recovery: no other client is evicted (`abort_recovery_mdt`).
     pub async fn abort_recovery_of_mdts(self: &Arc<Self>) {
         if self.recovery.is_running() {
+            tracing::warn!(target: EACH_LINE, target = self.name(),
+                "an operator gives up the MDTs that have not finished recovery (abort_recovery_mdt)");
             self.give_up(&Expired::Unfinished, is_mdt).await;
         }
     }

@@ -144,6 +144,34 @@ fn each_client_that_recovery_gives_up_is_named_and_counted() {
 }
 
 #[test]
+fn who_is_waited_for_is_in_one_line_and_an_operator_who_ends_that_in_another() {
+    logged(|lines| {
+        let world = TestWorld::new(63);
+        world.clone().run(async move {
+            let store = manual_store();
+            let (node, _) = start(&world, &store).await;
+            let one = node.connect("a1").await;
+            for away in ["a2", "a3", "a4", "a5", "a6"] {
+                node.connect(away).await;
+            }
+            let (node, _) = start(&world, &Arc::new(store.crash())).await;
+            let started = lines.with("will recover");
+            assert!(started[0].contains("awaited=\"a1 a2 a3 a4 and 2 more\""), "{started:?}");
+            let one = one.follow(&node);
+            one.connect().await.unwrap();
+            let begun = lines.with("recovery begins");
+            assert!(begun[0].contains("a4 and "), "{begun:?}");
+            assert_eq!(lines.with("an operator ends recovery"), [""; 0]);
+            node.target.abort_recovery().await;
+            assert_eq!(lines.with("an operator ends recovery").len(), 1);
+            world.sleep(Duration::from_secs(1)).await;
+            node.target.abort_recovery().await;
+            assert_eq!(lines.with("an operator ends recovery").len(), 1, "it is over");
+        });
+    });
+}
+
+#[test]
 fn recovery_does_not_end_between_two_clients_that_it_gives_up() {
     let timeouts = Timeouts::from_base(Duration::from_secs(20));
     let recovery = Recovery::new(3, Transno(0), timeouts);

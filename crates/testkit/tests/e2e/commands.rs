@@ -203,9 +203,7 @@ fn directories_lie_on_the_one_mdt_and_files_go_by_their_fids() {
                 .is_ok_and(|(_, text)| text.contains(" size: 3 blocks: "))
         })?;
         says(cluster, "lfs getsom -s @sized", 0, "3\n")?;
-        let unversioned = "cannot get version for '";
-        says(cluster, "lfs data_version @sized", 95, unversioned)?;
-        says(cluster, "lfs data_version --write-lock @", 25, unversioned)?;
+        versions_differ_after_changes(cluster)?;
         says(cluster, "lfs getsom @a", 61, "failed to get som xattr: No data available (61)")?;
         // Under all its names.
         let (one, other) = (cluster.mnt().join("a/one"), cluster.mnt().join("b/other"));
@@ -220,6 +218,33 @@ fn directories_lie_on_the_one_mdt_and_files_go_by_their_fids() {
         says(cluster, &format!("lfs rmfid @ {folder}"), 21, "Is a directory")?;
         says(cluster, "lfs rmfid @ bogus", 22, "invalid FID")
     });
+}
+
+/// `lfs data_version`, of a file on OSTs and of one on the MDT, asked for by a mount that has not written it.
+fn versions_differ_after_changes(cluster: &Cluster) -> Outcome {
+    let other = cluster.mount_again()?;
+    says(cluster, "lfs setstripe -E 1M -L mdt @on-mdt", 0, "")?;
+    for name in ["sized", "on-mdt"] {
+        let version = |options: &str| -> Outcome<u64> {
+            let path = other.join(name);
+            let (code, text) =
+                run(cluster, &format!("lfs data_version {options} {}", path.display()))?;
+            let version = text.trim().parse().context(format!("{name} {options}: {text}"))?;
+            ensure(code == 0 && version > 0, || format!("{name} {options}: {text}"))
+                .map(|()| version)
+        };
+        let path = cluster.mnt().join(name);
+        fs::write(&path, "one").context("write")?;
+        let first = version("-r")?;
+        let again = [version("-n")?, version("")?, version("-w")?];
+        ensure(again == [first; 3], || format!("{name}: {first}, {again:?}"))?;
+        // It is in the cache of the mount that has written it: a version that flushes nothing does not count it.
+        fs::write(&path, "other").context("write")?;
+        let flushed = version("")?;
+        ensure(flushed != first && version("-n")? == flushed, || format!("{name}: {flushed}"))?;
+    }
+    says(cluster, "lfs data_version -s @sized", 95, "cannot set version ")?;
+    says(cluster, "lfs data_version --write-lock @", 25, "cannot get version for '")
 }
 
 #[test]

@@ -53,5 +53,6 @@ mod strangers;
 mod surveys;
 mod top;
 mod tree;
+mod waits;
 mod wire;
 mod workloads;

@@ -98,6 +98,41 @@ fn a_line_of_fstab_is_mounted_changed_and_unmounted() {
     });
 }
 
+/// mount(8) passes on what the kernel's table shows, which is FUSE's, too.
+#[test]
+fn a_mount_without_a_line_in_fstab_is_remounted() {
+    const SCRIPT: &str = "
+        : > /etc/fstab
+        shown() { findmnt -n -o OPTIONS $M | sed s/,user_id.*//; }
+        mount -t lustre -o $PORT $SRC $M; shown
+        mount -o remount,ro $M; shown
+        (echo text > $M/f) 2> /dev/null || echo read-only
+        mount -o remount,rw,noatime $M; shown
+        echo text > $M/f; cat $M/f; umount $M";
+    scene("no-fstab", 1, LIMIT, |cluster| {
+        let output = administer(cluster, SCRIPT)?;
+        let (plain, read_only) = ("rw,nosuid,nodev,relatime", "ro,nosuid,nodev,relatime");
+        let wanted = [plain, read_only, "read-only", "rw,nosuid,nodev,noatime", "text"];
+        must_be(&lines(&output), &wanted)
+    });
+}
+
+#[test]
+fn a_file_system_is_mounted_by_its_directory_from_where_that_is_near() {
+    scene("near", 1, LIMIT, |cluster| {
+        let (dir, point) = (cluster.dir(), cluster.mnt().with_file_name("near"));
+        fs::create_dir(&point).context("mkdir")?;
+        let name = dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let mut command = cluster.command(&["mount", &name, &point.to_string_lossy()]);
+        command.current_dir(dir.parent().unwrap_or(&dir));
+        process::must(&mut command, &cluster.logs().join("near"), LIMIT)?;
+        fs::write(cluster.mnt().join("f"), "text").context("write")?;
+        ensure(fs::read_to_string(point.join("f")).context("read")? == "text", || name.clone())?;
+        process::must(Command::new("umount").arg(&point), &cluster.logs().join("umount"), LIMIT)?;
+        cluster.down()
+    });
+}
+
 #[test]
 fn the_helpers_leave_as_mount_8_wants() {
     const SCRIPT: &str = "

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
 use sheen_testkit::cluster::Cluster;
 use sheen_testkit::scene::scene;
 use sheen_workloads::process::{text, wait_until};
@@ -84,7 +85,7 @@ fn work(cluster: &Cluster) -> Outcome {
     fs::write(mnt.join("one"), "1").context("write")?;
     // The OST comes back before the MGS can send it the MDT's NIDs.
     drop((first, second));
-    let _second = serve(cluster, 2, &ost)?;
+    let mut second = serve(cluster, 2, &ost)?;
     std::thread::sleep(Duration::from_secs(2));
     let _first = serve(cluster, 1, &mdt)?;
     reads(&mnt.join("one"), "1")?;
@@ -95,7 +96,24 @@ fn work(cluster: &Cluster) -> Outcome {
     let unmounted =
         Command::new("fusermount3").args(["-u", &*path]).status().context("fusermount3")?;
     ensure(unmounted.success(), || "the mount is in use".to_owned())?;
-    Ok(())
+    stop(&mut second)?;
+    // One that stays would be evicted after minutes, with a warning.
+    let said = "client disconnected target=\"MGS\"";
+    let log = text(&cluster.logs().join("server1.log"));
+    let has_left = |line: &str| line.contains(said) && line.contains(&format!("nid={}", nid(2)));
+    ensure(log.lines().any(has_left), || log.clone())
+}
+
+/// Stops a server as service managers do.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the log leaves out lines that follow each other closely"
+)]
+fn stop(server: &mut Node) -> Outcome {
+    std::thread::sleep(Duration::from_secs(4));
+    kill_process(Pid::from_child(&server.0), Signal::TERM).context("kill")?;
+    let ended = server.0.wait().context("wait")?;
+    ensure(ended.success(), || format!("the server: {ended}"))
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
+use sheen_control::{Answer, Client, Question};
 use sheen_testkit::cluster::Cluster;
 use sheen_testkit::scene::scene;
 use sheen_workloads::process::wait_until;
@@ -22,6 +23,40 @@ fn all_become(cluster: &Cluster, name: &str, count: usize, value: &str) -> Outco
     let wanted = vec![value.to_owned(); count];
     let seen = wait_until(name, SEEN, || values(cluster, name).as_ref() == Ok(&wanted));
     seen.map_err(|error| format!("{error}: {:?} instead of {wanted:?}", values(cluster, name)))
+}
+
+/// Whether each process, the server and the mount, has this value.
+fn each_has(cluster: &Cluster, name: &str, value: &str) -> bool {
+    let question = Question::Get { pattern: name.to_owned() };
+    let has = |mut process: Client| match process.ask(&question) {
+        Ok(Answer::Shown(shown)) => shown.iter().map(|it| it.value.trim()).eq([value]),
+        _ => false,
+    };
+    let all: Vec<bool> = Client::all(cluster.sockets()).into_iter().map(has).collect();
+    all == [true, true]
+}
+
+/// Lustre calls it `sys.timeout`: servers and clients go by it, from now on and after a start.
+#[test]
+fn the_timeout_of_a_file_system_is_that_of_its_servers_and_clients() {
+    scene("sys-timeout", 1, LIMIT, |cluster| {
+        cluster.must(&["lctl", "conf_param", "sheen.sys.timeout=37"])?;
+        wait_until("the timeout", SEEN, || each_has(cluster, "timeout", "37"))?;
+        let instead = cluster.run(&["lctl", "conf_param", "sheen.sys.timeout=soon"])?;
+        ensure(instead.status.code() == Some(22), || instead.output.clone())?;
+        cluster.down()?;
+        cluster.up()?;
+        wait_until("the timeout after a start", SEEN, || each_has(cluster, "timeout", "37"))?;
+        let log = fs::read_to_string(cluster.dir().join("run/server.log")).context("log")?;
+        // What Lustre does not know it takes all the same, and says so in its log.
+        cluster.must(&["lctl", "conf_param", "sheen.bogus.x=1"])?;
+        let says = "ignoring a parameter that is not known";
+        ensure(!log.contains(says), || log.clone())?;
+        let log = fs::read_to_string(cluster.dir().join("run/server.log")).context("log")?;
+        ensure(log.contains(says), || log.clone())?;
+        let of_target = cluster.run(&["lctl", "conf_param", "sheen-OST0000.llite.x=1"])?;
+        ensure(of_target.status.code() == Some(22), || of_target.output.clone())
+    });
 }
 
 #[test]

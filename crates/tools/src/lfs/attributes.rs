@@ -23,6 +23,8 @@ const MIGRATE: &str = "sheen.migrate";
 const SWAP_LAYOUTS: &str = "sheen.swap_layouts";
 /// The heat of a file: flags, reads, writes, bytes read, bytes written. Set: the flags.
 const HEAT: &str = "sheen.heat";
+/// The version of a file's data; a letter behind it says what clients do before.
+const DATA_VERSION: &str = "sheen.data_version.";
 /// The kernel allows no longer value (`XATTR_SIZE_MAX`).
 const VALUE_BYTES_MAX: usize = 64 << 10;
 
@@ -163,6 +165,19 @@ pub(super) fn heat(path: &Path) -> Result<(u64, [u64; 4]), Errno> {
         [flags, reads, writes, read, written] => Ok((flags, [reads, writes, read, written])),
         _ => Err(Errno::EPROTO),
     }
+}
+
+/// The version of a regular file's data, after clients have done what `flush` says: nothing (`n`), have flushed
+/// what is dirty (`r`), or have dropped what is cached, too (`w`).
+///
+/// # Errors
+/// ENOTTY of what has none, or what the servers say.
+pub(super) fn data_version(path: &Path, flush: char) -> Result<u64, Errno> {
+    let bytes = match value(path, &format!("{DATA_VERSION}{flush}")) {
+        Err(Errno::EOPNOTSUPP | Errno::ENODATA) => return Err(Errno::ENOTTY),
+        bytes => bytes?,
+    };
+    std::str::from_utf8(&bytes).ok().and_then(|text| text.parse().ok()).ok_or(Errno::EPROTO)
 }
 
 /// Sets the flags of a file's heat.

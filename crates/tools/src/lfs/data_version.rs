@@ -1,5 +1,4 @@
-//! `lfs data_version`: whether the data of a file changed. What is asked is checked as in Lustre; then it is refused:
-//! servers answer with versions, and the mount does not ask for them yet.
+//! `lfs data_version`: a number that differs after the data of a file has changed. The mount asks the servers for it.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -8,7 +7,7 @@ use clap::Args;
 use sheen_types::Errno;
 
 use super::attributes;
-use crate::output::{Fault, errno_of};
+use crate::output::{Fault, errno_of, line};
 
 /// Options of `data_version`.
 #[derive(Args)]
@@ -38,9 +37,29 @@ pub(super) fn run(options: &DataVersion) -> Result<(), Fault> {
     if let Err(error) = File::open(&options.path) {
         return failed(errno_of(&error), format!("cannot open file '{shown}'"));
     }
-    let what = format!("cannot get version for '{shown}'");
-    if !options.path.is_file() || attributes::fid(&options.path).is_err() {
-        return failed(Errno::ENOTTY, what);
+    let version = match options.path.is_file() {
+        true => attributes::data_version(&options.path, options.flush()),
+        false => Err(Errno::ENOTTY),
+    };
+    let version = match version {
+        Ok(version) => version,
+        Err(errno) => return failed(errno, format!("cannot get version for '{shown}'")),
+    };
+    line(format_args!("{version}"));
+    match options.set_hsm {
+        // Servers have no HSM state to set it in.
+        true => failed(Errno::EOPNOTSUPP, format!("cannot set version {version} for '{shown}'")),
+        false => Ok(()),
     }
-    failed(Errno::EOPNOTSUPP, format!("{what}: mounts of Sheen do not ask servers for it yet"))
+}
+
+impl DataVersion {
+    /// What clients do before the version is taken, by the letter of the option.
+    fn flush(&self) -> char {
+        match (self.write_lock, self.read_lock, self.nosync) {
+            (true, ..) => 'w',
+            (false, false, true) => 'n',
+            _ => 'r',
+        }
+    }
 }
