@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use sheen_client::config::{ClusterMap, LogReader, read_log};
 use sheen_client::locks::CallbackRouter;
-use sheen_io::World;
+use sheen_io::{World, within};
 use sheen_node::rpc::{ImportConfig, ImportKind, RpcNode};
 use sheen_rpc::{Call, Import, NoEvents, RpcError};
 use sheen_types::{Errno, HashSet, Nid, TargetKind, TargetName, Uuid};
@@ -20,6 +20,8 @@ use crate::served::{PlanKind, Role, Served};
 /// How often an MDT looks for OSTs that joined, and how often while it has none.
 const LOOK: Duration = Duration::from_secs(5);
 const LOOK_FIRST: Duration = Duration::from_millis(200);
+/// How long a node that stops waits for the MGS's answer.
+const LEAVES_WITHIN: Duration = Duration::from_secs(5);
 /// The release we announce.
 const VERSION: u32 = version_code(2, 17, 0, 0);
 
@@ -218,8 +220,9 @@ impl Registrar {
         import
     }
 
-    /// Disconnects from the MGS, which would wait for the pings of a node that has stopped.
+    /// Disconnects from the MGS, which would wait for the pings of a node that has stopped. An MGS that does not
+    /// answer evicts it later.
     pub async fn leave(&self) {
-        self.mgs.disconnect().await;
+        within(&*self.world.clock, LEAVES_WITHIN, self.mgs.disconnect()).await;
     }
 }

@@ -25,9 +25,6 @@ use sheen_tools::output::Fault;
 /// Lustre's `obd_timeout`, in seconds.
 const TIMEOUT: u64 = 100;
 
-/// How long the MGS may take to answer that this node leaves.
-const LEAVES_WITHIN: Duration = Duration::from_secs(5);
-
 /// Three ping intervals of a client with Lustre's timeout: clients do not know ours.
 const PING_EVICT_MIN: Duration = Duration::from_secs(75);
 
@@ -166,7 +163,7 @@ fn serve(options: &Server) -> Result<(), Fault> {
     })
 }
 
-/// What the directories hold, the MGS first: the others register with it.
+/// What the directories hold, the MGS first: the other targets register with it.
 fn all_plans(directories: &[PathBuf]) -> Result<Vec<Plan>, Fault> {
     let mut all: Vec<Plan> = Vec::new();
     for directory in directories {
@@ -328,8 +325,7 @@ impl EndSignals {
 
 /// MDTs first: they return unused objects to OSTs that still answer.
 async fn stop(node: &Arc<RpcNode>, registrar: &Registrar, running: &[Arc<Running>]) {
-    // An MGS that does not answer evicts it later.
-    let _ = tokio::time::timeout(LEAVES_WITHIN, registrar.leave()).await;
+    registrar.leave().await;
     for one in running.iter().rev() {
         if let Err(errno) = one.served().target.stop().await {
             tracing::error!(target = one.served().target.name(), %errno, "not everything is durable");

@@ -17,7 +17,7 @@ use super::target::Running;
 use super::{origin, server_state};
 use sheen_tools::output::{Fault, errno_of};
 
-/// What `lctl` and others ask this process: parameters, commands, metrics.
+/// What tools ask this process: parameters, commands, metrics.
 pub(super) struct ServerControl {
     scrubs: Arc<Scrubs>,
     echo: Arc<Echo>,

@@ -215,7 +215,7 @@ impl Server {
             (up.served.clone(), up.node.clone())
         };
         let Some((node, registrar)) = node else { return Err("it has not started".to_owned()) };
-        registrar.close();
+        registrar.leave().await;
         for one in served.iter().rev() {
             let stopped = one.target.stop().await;
             stopped.map_err(|errno| format!("{}: {errno}", one.target.name()))?;
