@@ -22,7 +22,7 @@ fn small_writes_go_out_together_a_second_later() {
         let part = data.slice(at..at + 1000);
         fixture.write(&file, WriteAt::Offset(at as u64), part, CACHED).expect("accepted");
     }
-    assert_eq!(fixture.ost().take_asked(), ["lock Pw 0..=999"]);
+    assert_eq!(fixture.ost().take_asked(), ["lock Pw 0..=4095"], "whole pages, always");
     assert_eq!(fixture.size(&file), 30_000);
     fixture.wait(Duration::from_secs(2));
     assert_eq!(fixture.ost().take_asked(), ["write 0+30000 used 32768"]);
