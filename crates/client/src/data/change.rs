@@ -12,6 +12,7 @@ use sheen_wire::messages::{
 };
 use sheen_wire::ost::{Obdo, ObdoFlags, OstBody};
 
+use super::extents::widened;
 use super::layout_guard::{LayoutVersion, Refusal};
 use super::mdt::NewTimes;
 use super::object::Object;
@@ -137,8 +138,9 @@ impl Object {
         layout_version: &LayoutVersion,
     ) -> Result<(), Refusal> {
         let lock = self.use_lock(extent, LockMode::Pw, None, layout_version).await?;
-        self.flush(extent).await;
         let end = extent.end.saturating_add(1);
+        let (first, last) = widened(extent.start, end);
+        self.flush(Extent { start: first, end: last - 1 }).await;
         let mut oa = self.timed(self.osc.shared.world.clock.wall());
         oa.valid |= Valid::SIZE | Valid::BLOCKS;
         // The last is `o_falloc_mode` here.

@@ -10,6 +10,12 @@ use bytes::Bytes;
 /// Bytes of a block: what an OST needs for any byte in it, and in which grant is counted.
 pub(super) const BLOCK: u64 = 4096;
 
+/// `start..end` widened to whole blocks. An OST of Lustre reads, changes and writes the pages of a write of
+/// half ones, and two such writes of a page at once lose bytes of each other: a client has one under way at most.
+pub(super) fn widened(start: u64, end: u64) -> (u64, u64) {
+    (start / BLOCK * BLOCK, end.div_ceil(BLOCK).saturating_mul(BLOCK))
+}
+
 /// Runs of bytes by offset.
 #[derive(Debug, Default)]
 pub(super) struct Extents {
@@ -37,7 +43,7 @@ impl Extents {
 
     /// How many blocks that overlap `start..end` hold some byte.
     fn blocks_in(&self, start: u64, end: u64) -> u64 {
-        let (first, last) = (start / BLOCK * BLOCK, end.div_ceil(BLOCK).saturating_mul(BLOCK));
+        let (first, last) = widened(start, end);
         let (mut blocks, mut counted) = (0, 0);
         self.each(first, last, |at, run| {
             let from = (at.max(first) / BLOCK).max(counted);
@@ -129,7 +135,8 @@ impl Extents {
     /// nothing any more, too.
     ///
     /// Two groups never share a block: an OST of Lustre locks a page for each piece of a write that
-    /// lies in it, and would wait for itself.
+    /// lies in it, and would wait for itself. Where `bytes` are less than there are, what is taken ends with a
+    /// block if it can, so that the rest need not wait for it.
     pub(super) fn take(
         &mut self,
         range: (u64, u64),
@@ -154,6 +161,9 @@ impl Extents {
             last_end = Some(at + run.len() as u64);
             taken.push((at, run));
         });
+        if let Some(end) = last_end.filter(|end| left == 0 && self.overlaps(*end, end + 1)) {
+            end_at(&mut taken, end / BLOCK * BLOCK);
+        }
         let released = taken.iter().map(|(at, run)| self.release(*at, at + run.len() as u64)).sum();
         (taken, released)
     }
@@ -167,6 +177,17 @@ impl Extents {
         let found = before.or_else(|| self.runs.range(start..end).next());
         found.map(|(at, run)| (*at, run.clone()))
     }
+}
+
+/// Cuts off what lies behind `end`, unless nothing is left then.
+fn end_at(taken: &mut Vec<Run>, end: u64) {
+    if taken.first().is_none_or(|(at, _)| *at >= end) {
+        return;
+    }
+    taken.retain_mut(|(at, run)| {
+        run.truncate(usize::try_from(end.saturating_sub(*at)).unwrap_or(usize::MAX));
+        !run.is_empty()
+    });
 }
 
 #[cfg(test)]
@@ -225,6 +246,21 @@ mod tests {
         assert_eq!(starts(take(&mut extents)), [10, 11, 2 * BLOCK]);
         assert_eq!(starts(take(&mut extents)), [20]);
         assert_eq!(starts(take(&mut extents)), [BLOCK - 1]);
+        assert!(extents.is_empty());
+    }
+
+    #[test]
+    fn what_is_taken_of_more_ends_with_a_block() {
+        let mut extents = Extents::default();
+        for number in 0..12 {
+            extents.insert(100 + number * 1000, vec![1; 1000].into());
+        }
+        let taken = extents.take((0, u64::MAX), 2 * BLOCK, 8, |_, _| false).0;
+        let end = taken.last().map(|(at, run)| at + run.len() as u64);
+        assert_eq!((taken[0].0, end), (100, Some(2 * BLOCK)));
+        assert_eq!(extents.bytes(), 12_100 - 2 * BLOCK);
+        let rest = extents.take((0, u64::MAX), 2 * BLOCK, 8, |_, _| false).0;
+        assert_eq!(rest[0].0, 2 * BLOCK, "and what is taken of all is all");
         assert!(extents.is_empty());
     }
 

@@ -22,6 +22,7 @@ use sheen_wire::ost::{Obdo, OstBody};
 use tokio::sync::Notify;
 
 use super::counts::IoCounts;
+use super::extents::widened;
 use super::flush_queue::FlushQueue;
 use super::grant::Grant;
 use super::negotiated_limits::{NegotiatedLimits, Tuning};
@@ -132,10 +133,15 @@ impl Osc {
         self.locks.get().expect("attached when the OSC was made")
     }
 
-    /// The lock that covers `extent` of an object: at least that.
+    /// The lock that covers `extent` of an object: at least that, in whole pages. An OST of Lustre panics at
+    /// a conflict over any other, and writers of one page have to be one after the other.
     pub(super) fn policy(&self, extent: Extent) -> Policy {
         match self.kind {
-            OscKind::Ost => Policy::extent(extent),
+            OscKind::Ost => {
+                let (start, end) = widened(extent.start, extent.end.saturating_add(1));
+                let end = if extent.end == Extent::EOF { extent.end } else { end - 1 };
+                Policy::extent(Extent { start, end })
+            }
             OscKind::Mdt => Policy::bits(InodeBits::DOM),
         }
     }

@@ -10,7 +10,7 @@ use sheen_wire::md::Valid;
 use sheen_wire::messages::OstWrite;
 use sheen_wire::ost::{BrwFlags, NiobufRemote, ObdIoobj, Obdo, ObdoFlags, OstBody};
 
-use super::extents::Run;
+use super::extents::{Run, widened};
 use super::grant::Shortage;
 use super::layout_guard::{LayoutVersion, Refusal};
 use super::negotiated_limits::max_brw;
@@ -191,8 +191,10 @@ impl Object {
             let ObjectState { dirty, writing, through, .. } = &mut *state;
             let range = (extent.start, end);
             let bulk = self.osc.limits().bulk_bytes;
-            let is_under_way =
-                |from, to| writing.overlaps(from, to) || through.overlaps(from, to, through.last());
+            let is_under_way = |from, to| {
+                let (from, to) = widened(from, to);
+                writing.overlaps(from, to) || through.overlaps(from, to, through.last())
+            };
             let taken = dirty.take(range, bulk, RUNS_MAX, is_under_way);
             for (at, run) in &taken.0 {
                 writing.insert(*at, run.clone());

@@ -19,6 +19,7 @@ use sheen_io::BoxFuture;
 use sheen_types::{Errno, Extent};
 use sheen_wire::ost::BrwFlags;
 
+use super::extents::widened;
 use super::object::Object;
 
 /// The writes of one object that go past its dirty bytes and are not answered. None overlaps another.
@@ -104,13 +105,14 @@ impl Object {
         UntilAnswered { object: Arc::clone(self), write: Some(Box::pin(sent)) }.await
     }
 
-    /// Waits until nothing of the range is dirty or under way, and marks it as being written.
+    /// Waits until nothing of the range's blocks is dirty or under way, and marks it as being written.
     async fn begin_write_through(self: &Arc<Self>, offset: u64, data: &Bytes) -> u64 {
         let end = offset + data.len() as u64;
+        let (first, last) = widened(offset, end);
         loop {
-            self.flush(Extent { start: offset, end: end - 1 }).await;
+            self.flush(Extent { start: first, end: last - 1 }).await;
             let mut state = self.state.lock();
-            if state.has_unwritten(offset, end) {
+            if state.has_unwritten(first, last) {
                 continue;
             }
             state.clean.remove(offset, end);

@@ -24,7 +24,7 @@ const HEAT: &[u8] = b"sheen.heat";
 const DATA_VERSION: &[u8] = b"sheen.data_version.";
 /// What the kernel asks for before a file is first written.
 const CAPABILITY: &[u8] = b"security.capability";
-/// What the MDT knows of the size, which is not among the attributes that it lists.
+/// What the MDT knows of the size. Lustre's MDTs list it, and no client shows it or keeps its value.
 const SOM: &[u8] = b"trusted.som";
 /// A file's access control list, and a directory's for what is made in it.
 const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
@@ -95,6 +95,7 @@ impl FileSystem {
         let has_users = self.0.settings.user_xattrs();
         let visible = |name: &&[u8]| {
             !name.is_empty()
+                && *name != SOM
                 && (who.uid == 0 || !name.starts_with(TRUSTED))
                 && (has_users || !name.starts_with(USER))
         };

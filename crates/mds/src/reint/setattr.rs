@@ -144,8 +144,12 @@ impl Mdt {
         if valid.intersects(AttrValid::SIZE | AttrValid::BLOCKS) {
             let overrides = record.bias.contains(Bias::OWNEROVERRIDE) || has(AttrValid::OVERRIDE);
             let is_theirs = overrides && caller.uid == attributes.uid;
+            // Clients of Lustre say blocks in a chgrp, which a file that may only be read allows its owner.
+            let is_chgrp =
+                patch.gid.is_some_and(|gid| gid != attributes.gid) && !has(AttrValid::SIZE);
+            let may = if is_chgrp && inode.is_regular() { May::READ } else { May::WRITE };
             if !is_theirs {
-                caller.may(&*self.store, inode.fid, attributes, May::WRITE)?;
+                caller.may(&*self.store, inode.fid, attributes, may)?;
             }
         }
         let time = |flag, asked: i64| has(flag).then(|| Timestamp::from_seconds(asked));

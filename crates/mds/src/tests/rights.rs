@@ -636,6 +636,31 @@ fn a_stranger_changes_nothing_whatever_combination_of_changes_is_asked_for() {
     );
 }
 
+/// Clients of Lustre say blocks beside the group (`sanity.sh` 6i).
+#[test]
+fn an_owner_gives_a_file_that_may_only_be_read_to_a_group() {
+    let world = TestWorld::new(98);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 1).await;
+            let root = server.client("c").await;
+            let file = root.make(Fid::ROOT, "f", REGULAR | 0o444).await.unwrap();
+            root.setattr(file, AttrValid::UID, |record| record.uid = 10).await.unwrap();
+            let owner = root.as_user(10, 10);
+            let give = |record: &mut RecSetattr| (record.gid, record.size) = (10, 0);
+            let valid = AttrValid::GID | AttrValid::CTIME | AttrValid::BLOCKS;
+            let cut = owner.setattr(file, valid | AttrValid::SIZE, give).await.map(|_| ());
+            assert_eq!(cut, Err(Errno::EACCES), "a truncate writes");
+            let body = owner.setattr(file, valid, give).await.unwrap();
+            assert_eq!(body.gid, 10);
+            let again = owner.setattr(file, valid, give).await.map(|_| ());
+            assert_eq!(again, Err(Errno::EACCES), "it is the group's already");
+        },
+        &world,
+    );
+}
+
 #[test]
 fn a_close_reports_what_its_open_had_the_right_to_change() {
     let world = TestWorld::new(97);

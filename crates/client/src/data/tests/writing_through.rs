@@ -5,8 +5,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use sheen_types::{Errno, Extent, Timestamp};
 
-use super::{CACHED, DIRECT, Fixture, pattern, resource};
+use super::{CACHED, DIRECT, Fixture, errno, pattern, resource};
 use crate::data::WriteAt;
+use crate::types::Fallocate;
 
 fn nines(length: usize) -> Bytes {
     vec![9; length].into()
@@ -28,6 +29,31 @@ fn a_direct_write_waits_for_an_older_one_of_the_same_bytes() {
     assert_eq!(outcomes, [Some(Ok(0)), Some(Ok(2048)), Some(Ok(8192))]);
     let expected = [&pattern(4096)[..2048], &nines(4096)].concat();
     assert_eq!(fixture.ost().bytes(resource(0))[..6144], expected);
+}
+
+/// An OST of Lustre would lose bytes of one of them.
+#[test]
+fn writes_of_one_page_are_not_under_way_at_once() {
+    let fixture = Fixture::new(1 << 20);
+    let file = fixture.file(1);
+    fixture.ost().script.lock().hold = Some("write");
+    let older = fixture.begin_write(&file, 0, pattern(512), DIRECT);
+    let newer = fixture.begin_write(&file, 1024, nines(512), DIRECT);
+    fixture.write(&file, WriteAt::Offset(2048), nines(100), CACHED).expect("accepted");
+    fixture.write(&file, WriteAt::Offset(4096), nines(100), CACHED).expect("accepted");
+    let punch = fixture.begin(&file, |file| async move {
+        file.fallocate(Fallocate::PunchHole, 3000, 1096).await.map_err(errno)
+    });
+    fixture.wait(Duration::from_secs(3));
+    assert_eq!(fixture.ost().take("write"), ["write 0+512", "write 4096+100 used 4096"]);
+    assert_eq!(fixture.ost().take("fallocate"), Vec::<String>::new());
+    fixture.ost().release_held();
+    fixture.sync(&file).expect("durable");
+    let mut later = fixture.ost().take("write");
+    later.sort();
+    assert_eq!(later, ["write 1024+512", "write 2048+100 used 4096"]);
+    assert_eq!([older.outcome(), newer.outcome()], [Some(Ok(0)), Some(Ok(1024))]);
+    assert_eq!(punch.outcome(), Some(Ok(())));
 }
 
 #[test]
