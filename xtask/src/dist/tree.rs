@@ -23,9 +23,10 @@ pub(super) const LINKS: [(&str, &str); 8] = [
 ];
 
 /// Files of this tree, and the folder that each goes to.
-const FILES: [(&str, &str); 16] = [
+const FILES: [(&str, &str); 17] = [
     ("contrib/systemd/sheen-server@.service", UNITS),
     ("contrib/systemd/sheen-mount@.service", UNITS),
+    ("contrib/systemd/sheen-servers.target", UNITS),
     ("contrib/package/server.conf", "usr/share/doc/sheen/examples"),
     ("contrib/package/mount.conf", "usr/share/doc/sheen/examples"),
     ("contrib/grafana/sheen.json", "usr/share/doc/sheen/grafana"),
