@@ -24,10 +24,11 @@ const MACHINES: [(&str, &str); 4] =
     [("mds1", "10.0.0.1"), ("oss1", "10.0.0.11"), ("oss2", "10.0.0.12"), ("client1", "10.0.0.101")];
 
 /// Lines of a log that say more than that all is well, and may stand there: what the page itself breaks.
-const FACTS: [&str; 3] = [
+const FACTS: [&str; 4] = [
     // It was killed.
     "detached a mount whose process has ended",
     // `abort_recovery`, because the copy of the MDT knows a client that is unmounted.
+    "an operator ends recovery, evicting the clients that have not finished",
     "client did not finish recovery in time, evicting it",
     // What is newer than that copy.
     "objects that clients had written to are destroyed",
