@@ -43,9 +43,7 @@ impl FileSystem {
     ) -> Result<(), Errno> {
         let file = self.0.handles.get(handle)?;
         self.0.file_locks_taken.note();
-        if file.unflushed && !file.lockers.lock().contains(&owner) {
-            file.lockers.lock().push(owner);
-        }
+        file.note_locker(owner);
         let wait = if wait { FlockWait::Wait } else { FlockWait::Try };
         self.0.meta.set_lock(&file.pin, owner, checked(lock)?, wait).await
     }
@@ -88,18 +86,35 @@ impl Mounted {
         self.meta.set_lock(&file.pin, owner, everything, FlockWait::Try).await
     }
 
-    /// Releases the locks that unreported closes of a file should have released: those that were taken
-    /// through it, and those of the process that opened it.
+    /// Releases the locks that no FLUSH has released: those of the open file description itself
+    /// (`F_OFD_SETLK`), of whose end FUSE reports nothing else; and where closes are not reported, those that were
+    /// taken through it, and those of the process that opened it.
     pub(super) async fn unlock_unflushed(&self, file: &OpenFile) -> Result<(), Errno> {
-        if !file.unflushed || !self.file_locks_taken.0.load(Ordering::Relaxed) {
+        if !self.file_locks_taken.0.load(Ordering::Relaxed) {
             return Ok(());
         }
         let mut owners = std::mem::take(&mut *file.lockers.lock());
-        owners.extend(self.meta.lock_owners(&file.pin, file.who.pid)?);
+        if file.unflushed {
+            owners.extend(self.meta.lock_owners(&file.pin, file.who.pid)?);
+        }
         for owner in owners {
             self.unlock_all(file, owner).await?;
         }
         Ok(())
+    }
+}
+
+impl OpenFile {
+    fn note_locker(&self, owner: LockOwner) {
+        let mut lockers = self.lockers.lock();
+        if !lockers.contains(&owner) {
+            lockers.push(owner);
+        }
+    }
+
+    /// A FLUSH has released what `owner` had.
+    pub(super) fn forget_locker(&self, owner: LockOwner) {
+        self.lockers.lock().retain(|locker| *locker != owner);
     }
 }
 

@@ -285,6 +285,7 @@ impl FileSystem {
         let file = self.0.handles.get(handle)?;
         file.pin.state().just_created = false;
         self.0.unlock_all(&file, owner).await?;
+        file.forget_locker(owner);
         if self.0.settings.sync_on_close() && file.modified.load(Ordering::Relaxed) {
             self.0.sync(&file).await?;
         }

@@ -42,7 +42,7 @@ pub(super) struct OpenFile {
     pub(super) unflushed: bool,
     /// Whether its reads and writes bypass the kernel's pages.
     pub(super) bypasses_page_cache: bool,
-    /// Who took file locks through it.
+    /// Who took file locks through it and has not closed it since.
     pub(super) lockers: Mutex<Vec<LockOwner>>,
     /// The position of reading in the directory.
     pub(super) stream: Mutex<DirStream>,

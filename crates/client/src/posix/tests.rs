@@ -550,7 +550,7 @@ fn closes_are_reported_of_what_can_write_and_of_all_once_a_lock_was_taken() {
         Request::LdlmEnqueue(it) => Some(it.dlm_req.desc.policy.as_flock().owner),
         _ => None,
     };
-    for owner in [3, 5] {
+    let expect_unlock = |owner| {
         fixture.mdt.expect(move |request| {
             assert_eq!(unlocked(request), Some(owner));
             let mut lock = lock_reply(FILE, 0x98, LockMode::Nl, InodeBits(0));
@@ -559,13 +559,21 @@ fn closes_are_reported_of_what_can_write_and_of_all_once_a_lock_was_taken() {
             lock.desc.granted_mode = LockMode::Nl.into();
             Ok(LdlmEnqueueReply { dlm_rep: Some(lock), ..Default::default() }.into())
         });
-    }
-    fixture.mdt.answer(MdsCloseReply::default());
-    let files = fixture.files.clone();
-    let release = async move { files.release(reader.handle, None).await };
-    assert_eq!(fixture.world.run(release), Ok(()));
-    fixture.world.settle();
-    assert_eq!(fixture.mdt.take_asked().iter().filter_map(unlocked).collect::<Vec<_>>(), [3, 5]);
+    };
+    let release = |handle| {
+        fixture.mdt.answer(MdsCloseReply::default());
+        let files = fixture.files.clone();
+        let release = async move { files.release(handle, None).await };
+        assert_eq!(fixture.world.run(release), Ok(()));
+        fixture.world.settle();
+        let asked = fixture.mdt.take_asked();
+        asked.iter().filter_map(unlocked).collect::<Vec<_>>()
+    };
+    [3, 5].map(expect_unlock);
+    assert_eq!(release(reader.handle), [3, 5]);
+    // Closes of the writer are reported, but not what an open file description had locked itself.
+    expect_unlock(4);
+    assert_eq!(release(writer.handle), [4]);
 }
 
 #[test]
