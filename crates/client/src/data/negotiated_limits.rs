@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use sheen_types::limits::{BULK_BYTES_MAX, LNET_PAYLOAD_BYTES_MAX};
 use sheen_wire::checksum::Checksum;
-use sheen_wire::connect::{ChecksumTypes, ConnectFlags, ObdConnectData};
+use sheen_wire::connect::{ChecksumTypes, ConnectFlags, ConnectFlags2, ObdConnectData};
 
 use super::osc::Osc;
 
@@ -72,6 +72,9 @@ pub(super) struct NegotiatedLimits {
     pub(super) object_bytes_max: u64,
     /// Whether grant may be returned at any time.
     pub(super) shrinks: bool,
+    /// Whether locks have to be on whole pages: an OST of Lustre panics at a conflict over any other. Ours knows
+    /// bytes, so that writers of neighbouring records do not revoke each other's locks.
+    pub(super) locks_pages: bool,
 }
 
 impl Default for NegotiatedLimits {
@@ -85,6 +88,7 @@ impl Default for NegotiatedLimits {
             checksums: ChecksumTypes::NONE,
             object_bytes_max: u64::MAX,
             shrinks: false,
+            locks_pages: true,
         }
     }
 }
@@ -112,6 +116,8 @@ impl NegotiatedLimits {
             checksum: Checksum::choose(checksums),
             checksums,
             shrinks: has(ConnectFlags::GRANT_SHRINK),
+            // Only OSTs of Sheen know this flag.
+            locks_pages: !data.flags2.contains(ConnectFlags2::MDT_IDENTITY),
             object_bytes_max: if says_max { data.maxbytes } else { OBJECT_BYTES_MAX_DEFAULT },
         }
     }

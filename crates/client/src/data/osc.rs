@@ -133,10 +133,10 @@ impl Osc {
         self.locks.get().expect("attached when the OSC was made")
     }
 
-    /// The lock that covers `extent` of an object: at least that, in whole pages. An OST of Lustre panics at
-    /// a conflict over any other, and writers of one page have to be one after the other.
+    /// The lock that covers `extent` of an object: at least that, in whole pages where the OST needs them.
     pub(super) fn policy(&self, extent: Extent) -> Policy {
         match self.kind {
+            OscKind::Ost if !self.limits.lock().locks_pages => Policy::extent(extent),
             OscKind::Ost => {
                 let (start, end) = widened(extent.start, extent.end.saturating_add(1));
                 let end = if extent.end == Extent::EOF { extent.end } else { end - 1 };

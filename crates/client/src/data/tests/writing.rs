@@ -6,8 +6,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use sheen_layout::{Layout, Raid0, Stripe};
 use sheen_types::{Errno, Extent, Fid};
+use sheen_wire::connect::{ConnectFlags2, ObdConnectData};
 
-use super::{CACHED, DIRECT, Fixture, IoOptions, STRIPE, pattern, resource};
+use super::{CACHED, DIRECT, FakeOst, Fixture, IoOptions, STRIPE, pattern, resource};
 use crate::data::{DataPath, WriteAt};
 use crate::types::Credentials;
 
@@ -22,11 +23,20 @@ fn small_writes_go_out_together_a_second_later() {
         let part = data.slice(at..at + 1000);
         fixture.write(&file, WriteAt::Offset(at as u64), part, CACHED).expect("accepted");
     }
-    assert_eq!(fixture.ost().take_asked(), ["lock Pw 0..=4095"], "whole pages, always");
+    assert_eq!(fixture.ost().take_asked(), ["lock Pw 0..=4095"], "whole pages");
     assert_eq!(fixture.size(&file), 30_000);
     fixture.wait(Duration::from_secs(2));
     assert_eq!(fixture.ost().take_asked(), ["write 0+30000 used 32768"]);
     assert_eq!(fixture.ost().bytes(resource(0)), data);
+}
+
+#[test]
+fn an_ost_that_knows_bytes_is_asked_for_locks_on_these_alone() {
+    let fixture = Fixture::new(1 << 20);
+    let flags2 = ConnectFlags2::MDT_IDENTITY;
+    fixture.osts.connected(0, &ObdConnectData { flags2, ..FakeOst::agreed(1 << 20) });
+    fixture.write(&fixture.file(1), WriteAt::Offset(100), pattern(1000), CACHED).expect("accepted");
+    assert_eq!(fixture.ost().take_asked(), ["lock Pw 100..=1099"]);
 }
 
 #[test]
@@ -239,7 +249,7 @@ fn grant_of_a_failed_write_is_lost_and_the_ost_hears_of_it() {
     assert_eq!((grant.available, grant.dirty, grant.lost), (4096, 0, 4096));
     fixture.write(&file, WriteAt::Offset(0), pattern(10), DIRECT).expect("written");
     assert_eq!(osc.grant().lost, 0, "the write reported it");
-    fixture.osts.connected(0, &super::FakeOst::agreed(20_000));
+    fixture.osts.connected(0, &FakeOst::agreed(20_000));
     assert_eq!(osc.grant().available, 20_000, "a connect says what counts");
 }
 
