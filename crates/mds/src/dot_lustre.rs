@@ -51,7 +51,8 @@ fn attributes(permissions: u32, links: u32, now: Timestamp) -> Attributes {
         links,
         size: DIRECTORY_BYTES,
         blocks: DIRECTORY_BYTES / 512,
-        ..Attributes::of_time(now)
+        born: now,
+        ..Attributes::default()
     }
 }
 

@@ -32,7 +32,9 @@ fn make(store: &dyn Store, config: &MdtConfig) -> Result<(), StoreError> {
         links: 2,
         size: DIRECTORY_BYTES,
         blocks: DIRECTORY_BYTES / 512,
-        ..Attributes::of_time(config.now)
+        // Lustre's root has no other time either before something is made in it.
+        born: config.now,
+        ..Attributes::default()
     };
     let mut transaction = Transaction::new();
     transaction.create(Fid::ROOT, attributes);

@@ -80,14 +80,6 @@ pub struct Attributes {
     pub version: u64,
 }
 
-impl Attributes {
-    /// Of what is made at this time, all else to be said.
-    #[must_use]
-    pub fn of_time(now: Timestamp) -> Self {
-        Self { accessed: now, modified: now, changed: now, born: now, ..Self::default() }
-    }
-}
-
 /// Changes to some attributes, applied where the object lies; counts are added, so that two
 /// patches to one directory need no order between them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -13,6 +13,7 @@ use sheen_target::Timeouts;
 use sheen_types::{Fid, Nid, TargetName};
 
 use super::invalid;
+use super::salvage::now;
 use sheen_tools::mkfs;
 use sheen_tools::output::Fault;
 
@@ -144,7 +145,10 @@ impl Running {
             return Ok(());
         }
         let (uid, gid) = (Some(uid.as_raw()), Some(gid.as_raw()));
+        // Lustre's own root has no times before something is made in it; this one is given to its user now.
+        let now = Some(now());
         let patch = AttributePatch { uid, gid, ..AttributePatch::default() };
+        let patch = AttributePatch { accessed: now, modified: now, changed: now, ..patch };
         let mut transaction = Transaction::new();
         transaction.patch(Fid::ROOT, patch);
         store.apply(transaction).map(drop).map_err(|error| error.to_string())
