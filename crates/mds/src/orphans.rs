@@ -4,12 +4,12 @@
 //! and is destroyed by its last close. After a crash opens are replayed; when recovery has ended,
 //! whatever in the index is not open again is destroyed.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 use sheen_store::{FileKind, Store, StoreError, Transaction};
 use sheen_target::{Target, store_errno};
-use sheen_types::{Errno, Fid, fid_seq};
+use sheen_types::{Errno, Fid, InodeBits, LockMode, ResourceName, fid_seq};
 
 use crate::Mdt;
 use crate::exclusion::Needs;
@@ -66,9 +66,37 @@ impl Mdt {
             let patch = sheen_store::AttributePatch { links_added: links, ..Default::default() };
             transaction.patch(inode.fid, patch);
             transaction.insert(ORPHANS, fid_key(inode.fid), Bytes::new());
+            self.close_cached_opens_of(inode.fid);
             return Ok(());
         }
         self.destroy(transaction, inode)
+    }
+
+    /// An operation that holds the inode is about to take its last name. Once that is done, clients that only keep it
+    /// open for later opens are asked to close it, in a task of its own: the answer waits for no client. Otherwise its
+    /// space would be in use for as long as they have nothing better to cache. Nothing is done if no client does.
+    fn close_cached_opens_of(&self, fid: Fid) {
+        let Some(target) = self.target.get().and_then(Weak::upgrade) else { return };
+        let locks = target.namespace().dump(ResourceName::of_fid(fid));
+        if !locks.iter().any(|lock| lock.desc.policy.inode_bits().contains(InodeBits::OPEN)) {
+            return;
+        }
+        let (mdt, tasks) = (Weak::clone(&self.me), Arc::clone(&target));
+        let close = async move {
+            let Some(mdt) = mdt.upgrade() else { return };
+            {
+                let _held = mdt.exclusion.hold(Needs::new().change_inode(fid)).await;
+                let has_names = mdt.inode(fid).is_ok_and(|inode| inode.attributes.links > 0);
+                if has_names {
+                    // The operation failed after all.
+                    return;
+                }
+            }
+            if let Err(errno) = target.lock_inode(fid, InodeBits::OPEN, LockMode::Ex).await {
+                tracing::debug!(%fid, %errno, "kept open without a name");
+            }
+        };
+        tasks.world().tasks.spawn("close_cached_opens", Box::pin(close));
     }
 
     /// Adds the destruction of an inode and of its objects.

@@ -78,6 +78,8 @@ pub(crate) fn mdt() -> ObdConnectData {
 
 /// To an OST, which is to refuse us if its objects are not those of the MDT that our names come from; as far as that
 /// one has said who it is.
+///
+/// Without `GRANT_PARAM`: what extents cost beside their blocks is not counted here, so an OST of Lustre adds it.
 pub(crate) fn ost(mdt: Option<&ObdConnectData>) -> ObdConnectData {
     let said = |agreed: &&ObdConnectData| agreed.flags2.contains(ConnectFlags2::MDT_IDENTITY);
     let identity = mdt.filter(said).map(|agreed| agreed.identity.clone()).unwrap_or_default();
@@ -88,7 +90,6 @@ pub(crate) fn ost(mdt: Option<&ObdConnectData>) -> ObdConnectData {
     let flags = COMMON
         | ConnectFlags::GRANT
         | ConnectFlags::GRANT_SHRINK
-        | ConnectFlags::GRANT_PARAM
         | ConnectFlags::BRW_SIZE
         | ConnectFlags::CANCELSET
         | ConnectFlags::FID
@@ -103,7 +104,6 @@ pub(crate) fn ost(mdt: Option<&ObdConnectData>) -> ObdConnectData {
         version: VERSION,
         grant: GRANT_BYTES,
         brw_size: BULK_BYTES_MAX as u32,
-        grant_blkbits: PAGE_BITS,
         cksum_types: ChecksumTypes::CRC32C | ChecksumTypes::ADLER,
         flags2,
         identity,

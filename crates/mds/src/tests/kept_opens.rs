@@ -1,5 +1,7 @@
 //! Files that clients keep open under an open lock, and what makes them close these.
 
+use std::time::Duration;
+
 use parking_lot::Mutex;
 use sheen_io::Clock;
 use sheen_target::testing::TestWorld;
@@ -50,6 +52,26 @@ async fn kept(world: &TestWorld, server: &Server, flags: MdsOpenFlags) -> (Opene
 /// No client had to be evicted: each whose lock was revoked has answered in time.
 async fn is_connected(client: &Client) -> bool {
     client.inner.call(ObdPing::default()).await.errno().is_none()
+}
+
+#[test]
+fn what_is_only_kept_open_goes_with_its_last_name() {
+    let world = TestWorld::new(43);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 1).await;
+            let (opened, keeper, other) = kept(&inner, &server, MdsOpenFlags::READ).await;
+            other.unlink(ROOT, "f").await.unwrap();
+            inner.sleep(Duration::from_secs(1)).await;
+            assert_eq!(server.mdt.open_count(), 0);
+            let gone = other.getattr(opened.body.fid1).await.map(|_| ());
+            assert_eq!(gone, Err(Errno::ENOENT));
+            assert!(is_connected(&keeper).await);
+            server.check();
+        },
+        &world,
+    );
 }
 
 #[test]
