@@ -11,20 +11,36 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use sheen_types::Errno;
 
 use super::handles::OpenFile;
+use super::lockers::{Locker, Lockers};
 use super::{FileHandle, FileLock, FileLockMode, FileSystem, FileType, LockOwner, Mounted};
 use crate::meta::FlockWait;
 
 /// The last byte that a file lock can cover: the largest file offset.
 pub(super) const END_MAX: u64 = i64::MAX as u64;
 
-/// Whether any file lock was ever taken.
+/// Which file locks were taken.
 #[derive(Default)]
-pub(crate) struct FileLocksTaken(AtomicBool);
+pub(crate) struct FileLocksTaken {
+    /// Whether any ever was.
+    any: AtomicBool,
+    lockers: Lockers,
+}
 
 impl FileLocksTaken {
     /// One is taken now.
     pub(super) fn note(&self) {
-        self.0.store(true, Ordering::Relaxed);
+        self.any.store(true, Ordering::Relaxed);
+    }
+
+    fn any(&self) -> bool {
+        self.any.load(Ordering::Relaxed)
+    }
+
+    /// A FLUSH has released what `owner` had.
+    pub(super) fn flushed(&self, file: &OpenFile, handle: FileHandle, owner: LockOwner) {
+        if self.any() {
+            self.lockers.forget(file.pin.fid, handle, owner);
+        }
     }
 }
 
@@ -43,7 +59,11 @@ impl FileSystem {
     ) -> Result<(), Errno> {
         let file = self.0.handles.get(handle)?;
         self.0.file_locks_taken.note();
-        file.note_locker(owner);
+        if lock.mode != FileLockMode::Unlock {
+            let newest = self.0.handles.newest();
+            let locker = Locker { handle, owner, is_flock: lock.is_flock, newest };
+            self.0.file_locks_taken.lockers.note(file.pin.fid, locker).await;
+        }
         let wait = if wait { FlockWait::Wait } else { FlockWait::Try };
         self.0.meta.set_lock(&file.pin, owner, checked(lock)?, wait).await
     }
@@ -68,7 +88,7 @@ impl Mounted {
     pub(super) fn needs_no_flush(&self, file: &OpenFile) -> bool {
         !file.flags.writes()
             && file.pin.file_type() == Some(FileType::Regular)
-            && !self.file_locks_taken.0.load(Ordering::Relaxed)
+            && !self.file_locks_taken.any()
     }
 
     /// Releases every lock that `owner` has on the file; no RPC if there is none.
@@ -86,35 +106,32 @@ impl Mounted {
         self.meta.set_lock(&file.pin, owner, everything, FlockWait::Try).await
     }
 
-    /// Releases the locks that no FLUSH has released: those of the open file description itself
-    /// (`F_OFD_SETLK`), of whose end FUSE reports nothing else; and where closes are not reported, those that were
-    /// taken through it, and those of the process that opened it.
-    pub(super) async fn unlock_unflushed(&self, file: &OpenFile) -> Result<(), Errno> {
-        if !self.file_locks_taken.0.load(Ordering::Relaxed) {
+    /// Releases the locks that end with the last close of a file: those of the open file description itself
+    /// (`flock(2)`, whose owner is `flock`, and `F_OFD_SETLK`, of whose end FUSE reports nothing else); and where
+    /// closes are not reported, those that were taken through it, and those of the process that opened it.
+    pub(super) async fn unlock_closed(
+        &self,
+        handle: FileHandle,
+        file: &OpenFile,
+        flock: Option<LockOwner>,
+    ) -> Result<(), Errno> {
+        if flock.is_none() && !self.file_locks_taken.any() {
             return Ok(());
         }
-        let mut owners = std::mem::take(&mut *file.lockers.lock());
-        if file.unflushed {
-            owners.extend(self.meta.lock_owners(&file.pin, file.who.pid)?);
+        let of_process = match file.unflushed {
+            true => self.meta.lock_owners(&file.pin, file.who.pid),
+            false => Ok(Vec::new()),
+        };
+        let (of_process, mut unlocked) = match of_process {
+            Ok(owners) => (owners, Ok(())),
+            Err(errno) => (Vec::new(), Err(errno)),
+        };
+        let lockers = &self.file_locks_taken.lockers;
+        let unlocking = lockers.close(file.pin.fid, handle, flock, of_process);
+        for owner in &unlocking.owners {
+            unlocked = unlocked.and(self.unlock_all(file, *owner).await);
         }
-        for owner in owners {
-            self.unlock_all(file, owner).await?;
-        }
-        Ok(())
-    }
-}
-
-impl OpenFile {
-    fn note_locker(&self, owner: LockOwner) {
-        let mut lockers = self.lockers.lock();
-        if !lockers.contains(&owner) {
-            lockers.push(owner);
-        }
-    }
-
-    /// A FLUSH has released what `owner` had.
-    pub(super) fn forget_locker(&self, owner: LockOwner) {
-        self.lockers.lock().retain(|locker| *locker != owner);
+        unlocked
     }
 }
 

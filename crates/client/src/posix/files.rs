@@ -285,7 +285,7 @@ impl FileSystem {
         let file = self.0.handles.get(handle)?;
         file.pin.state().just_created = false;
         self.0.unlock_all(&file, owner).await?;
-        file.forget_locker(owner);
+        self.0.file_locks_taken.flushed(&file, handle, owner);
         if self.0.settings.sync_on_close() && file.modified.load(Ordering::Relaxed) {
             self.0.sync(&file).await?;
         }
@@ -300,11 +300,28 @@ impl FileSystem {
     /// # Errors
     /// `EBADF`, or what the MDT answered to the release of locks.
     pub async fn release(&self, handle: FileHandle, flock: Option<LockOwner>) -> Result<(), Errno> {
-        let file = self.0.handles.remove(handle)?;
+        self.release_after(handle, flock, std::future::ready(())).await
+    }
+
+    /// The same; the handle is used until `last_use` returns. Locks are released before that.
+    ///
+    /// # Errors
+    /// As [`FileSystem::release`].
+    pub async fn release_after(
+        &self,
+        handle: FileHandle,
+        flock: Option<LockOwner>,
+        last_use: impl Future<Output = ()>,
+    ) -> Result<(), Errno> {
+        let Ok(file) = self.0.handles.get(handle) else {
+            return self.0.handles.remove(handle).map(drop);
+        };
         // The kernel does not say which process closes last: it is counted for the one that opened the file.
-        match file.job.filter(|_| job::current().is_none()) {
-            Some(job) => InJob::new(job, pin!(self.0.released(file, flock))).await,
-            None => self.0.released(file, flock).await,
+        let job = file.job.filter(|_| job::current().is_none());
+        let released = self.0.released((handle, file), flock, last_use);
+        match job {
+            Some(job) => InJob::new(job, pin!(released)).await,
+            None => released.await,
         }
     }
 
@@ -558,13 +575,17 @@ impl Mounted {
         Some(close_attributes)
     }
 
-    async fn released(&self, file: Arc<OpenFile>, flock: Option<LockOwner>) -> Result<(), Errno> {
-        if let Some(owner) = flock {
-            self.unlock_all(&file, owner).await?;
-        }
-        self.unlock_unflushed(&file).await?;
+    async fn released(
+        &self,
+        (handle, file): (FileHandle, Arc<OpenFile>),
+        flock: Option<LockOwner>,
+        last_use: impl Future<Output = ()>,
+    ) -> Result<(), Errno> {
+        let unlocked = self.unlock_closed(handle, &file, flock).await;
+        last_use.await;
+        self.handles.remove(handle)?;
         self.close_in_background(file).await;
-        Ok(())
+        unlocked
     }
 
     /// The kernel sends RELEASE after the close has returned: no program waits for this.

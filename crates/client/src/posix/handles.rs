@@ -8,7 +8,7 @@ use parking_lot::{Mutex, RwLock};
 use sheen_io::job;
 use sheen_types::{Errno, Fid, HashMap, HashSet, JobId};
 
-use super::{Credentials, DirCookie, FileHandle, LockOwner, OpenFlags};
+use super::{Credentials, DirCookie, FileHandle, OpenFlags};
 use crate::cache::{Chunk, Pin, Position};
 use crate::kept::{Keeper, Kept, OpenRecord, Record};
 use crate::meta::OwnOrCachedOpen;
@@ -42,8 +42,6 @@ pub(super) struct OpenFile {
     pub(super) unflushed: bool,
     /// Whether its reads and writes bypass the kernel's pages.
     pub(super) bypasses_page_cache: bool,
-    /// Who took file locks through it and has not closed it since.
-    pub(super) lockers: Mutex<Vec<LockOwner>>,
     /// The position of reading in the directory.
     pub(super) stream: Mutex<DirStream>,
     /// For the mount's next process.
@@ -93,6 +91,11 @@ impl Handles {
     /// New handles lie behind this one.
     pub(super) fn begin_behind(&self, handle: u64) {
         self.last.fetch_max(handle, Ordering::Relaxed);
+    }
+
+    /// The handle that was given last.
+    pub(super) fn newest(&self) -> FileHandle {
+        FileHandle(self.last.load(Ordering::Relaxed))
     }
 
     /// The error for a handle that is not in the table.
@@ -157,7 +160,6 @@ impl OpenFile {
             access_looked: AtomicI64::new(0),
             unflushed: false,
             bypasses_page_cache: false,
-            lockers: Mutex::default(),
             stream: Mutex::default(),
             kept: None,
         }

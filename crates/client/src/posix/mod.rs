@@ -22,6 +22,8 @@ mod dom_tests;
 mod exported;
 mod extents_stats;
 mod file_locks;
+#[cfg(test)]
+mod file_locks_tests;
 mod files;
 mod flags;
 mod handles;
@@ -33,6 +35,7 @@ mod inodes;
 #[cfg(test)]
 mod kernel_tests;
 mod laid_out;
+mod lockers;
 mod migrate;
 mod names;
 mod open_cache;

@@ -474,8 +474,9 @@ impl Filesystem for Adapter {
         let (files, (backs, order)) = (self.files.clone(), self.order_of_all(number));
         self.counted(Call("release", request, number), Operation::Close, async move {
             // A write-back that goes on behind its answer uses the handle.
-            backs.wait_for_earlier(order).await;
-            answer::empty(reply, files.release(handle(opened), by.map(owner)).await);
+            let last_use = backs.wait_for_earlier(order);
+            let released = files.release_after(handle(opened), by.map(owner), last_use);
+            answer::empty(reply, released.await);
         });
     }
 

@@ -1,0 +1,196 @@
+//! Which locks end with the last close of a file, and when.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use sheen_types::{Errno, Fid, InodeBits, LockMode};
+use sheen_wire::messages::{LdlmEnqueueReply, MdsCloseReply, Reply, Request};
+use tokio::sync::Notify;
+
+use super::tests::layout;
+use super::{FileHandle, FileLock, FileLockMode, LockOwner, NodeId, OpenFlags};
+use crate::testing::{Fixture, lock_reply, name, opened};
+
+const FILE: Fid = Fid::new(0x2_0000_0400, 9);
+const READ: u32 = 0;
+const WRITE: u32 = 2;
+const OWNER: u64 = 3;
+const OTHER: u64 = 4;
+
+/// Results of calls that were begun.
+type Done = Arc<Mutex<Vec<Result<(), Errno>>>>;
+
+/// What an MDT that conflicts with nothing answers.
+fn reply(request: &Request) -> Reply {
+    let Request::LdlmEnqueue(enqueue) = request else { return MdsCloseReply::default().into() };
+    let mut lock = lock_reply(FILE, 0x99, LockMode::Pw, InodeBits(0));
+    lock.desc = enqueue.dlm_req.desc.clone();
+    lock.desc.granted_mode = enqueue.dlm_req.desc.req_mode;
+    LdlmEnqueueReply { dlm_rep: Some(lock), ..Default::default() }.into()
+}
+
+fn fixture() -> Fixture {
+    let fixture = Fixture::new();
+    fixture.mdt.serve(|request| (Ok(reply(request)), Vec::new()));
+    fixture
+}
+
+fn open(fixture: &Fixture, flags: u32) -> FileHandle {
+    fixture.mdt.answer(opened(FILE, 1, false, layout()));
+    let (files, flags) = (fixture.files.clone(), OpenFlags(OpenFlags::CREATE | flags));
+    let create =
+        async move { files.create(&Fixture::root(), NodeId::ROOT, &name("f"), 0o644, flags).await };
+    let handle = fixture.world.run(create).expect("opened").1.handle;
+    fixture.mdt.take_asked();
+    handle
+}
+
+/// Runs a call as far as it goes.
+fn begin(
+    fixture: &Fixture,
+    call: impl Future<Output = Result<(), Errno>> + Send + 'static,
+) -> Done {
+    let done = Done::default();
+    let place = Arc::clone(&done);
+    let call = async move {
+        let result = call.await;
+        place.lock().push(result);
+    };
+    fixture.world.world().tasks.spawn("call", Box::pin(call));
+    fixture.world.settle();
+    done
+}
+
+/// What `flock(2)` or `fcntl(2)` begins.
+fn begin_lock(fixture: &Fixture, handle: FileHandle, owner: u64, is_flock: bool) -> Done {
+    let (files, mode) = (fixture.files.clone(), FileLockMode::Write);
+    let wanted = FileLock { start: 0, end: 9, mode, pid: Fixture::root().pid, is_flock };
+    begin(fixture, async move { files.set_lock(handle, LockOwner(owner), wanted, true).await })
+}
+
+fn lock(fixture: &Fixture, handle: FileHandle, owner: u64, is_flock: bool) {
+    let done = begin_lock(fixture, handle, owner, is_flock);
+    assert_eq!(*done.lock(), [Ok(())]);
+    fixture.mdt.take_asked();
+}
+
+fn begin_release(fixture: &Fixture, handle: FileHandle, flock: Option<u64>) -> Done {
+    let files = fixture.files.clone();
+    begin(fixture, async move { files.release(handle, flock.map(LockOwner)).await })
+}
+
+/// What was asked: owner and mode of a lock; `None` is a close.
+fn asked(fixture: &Fixture) -> Vec<Option<(u64, LockMode)>> {
+    let of = |request: &Request| match request {
+        Request::LdlmEnqueue(it) => {
+            let desc = &it.dlm_req.desc;
+            Some((desc.policy.as_flock().owner, desc.req_mode.mode().expect("a mode")))
+        }
+        Request::MdsClose(_) => None,
+        other => panic!("not expected: {other:?}"),
+    };
+    fixture.mdt.take_asked().iter().map(of).collect()
+}
+
+/// The unlock of everything that an owner has.
+fn unlock(owner: u64) -> Option<(u64, LockMode)> {
+    Some((owner, LockMode::Nl))
+}
+
+#[test]
+fn a_late_release_leaves_the_lock_of_the_next_file_at_the_same_address() {
+    for is_flock in [false, true] {
+        let (fixture, flock) = (fixture(), is_flock.then_some(OWNER));
+        let first = open(&fixture, WRITE);
+        lock(&fixture, first, OWNER, is_flock);
+        let next = open(&fixture, WRITE);
+        lock(&fixture, next, OWNER, is_flock);
+        assert_eq!(*begin_release(&fixture, first, flock).lock(), [Ok(())]);
+        assert_eq!(asked(&fixture), [None], "flock: {is_flock}");
+        assert_eq!(*begin_release(&fixture, next, flock).lock(), [Ok(())]);
+        assert_eq!(asked(&fixture), [unlock(OWNER), None], "flock: {is_flock}");
+    }
+}
+
+#[test]
+fn no_lock_is_asked_for_while_the_same_owner_is_unlocked() {
+    let fixture = fixture();
+    let (first, next) = (open(&fixture, WRITE), open(&fixture, WRITE));
+    lock(&fixture, first, OWNER, false);
+    let hold = Arc::new(Notify::new());
+    *fixture.mdt.hold.lock() = Some(Arc::clone(&hold));
+    let released = begin_release(&fixture, first, None);
+    *fixture.mdt.hold.lock() = None;
+    assert_eq!(asked(&fixture), [unlock(OWNER)]);
+    let (same, other) =
+        (begin_lock(&fixture, next, OWNER, false), begin_lock(&fixture, next, OTHER, false));
+    assert_eq!(asked(&fixture), [Some((OTHER, LockMode::Pw))], "that of another goes on");
+    assert_eq!((same.lock().len(), &**other.lock()), (0, &[Ok(())][..]));
+    hold.notify_waiters();
+    fixture.world.settle();
+    assert_eq!((&**released.lock(), &**same.lock()), (&[Ok(())][..], &[Ok(())][..]));
+    let after = asked(&fixture);
+    assert!(after.contains(&Some((OWNER, LockMode::Pw))), "{after:?}");
+}
+
+#[test]
+fn a_release_waits_for_no_lock_that_may_wait_for_it() {
+    let fixture = fixture();
+    let (first, next) = (open(&fixture, WRITE), open(&fixture, WRITE));
+    lock(&fixture, first, OWNER, false);
+    *fixture.mdt.hold.lock() = Some(Arc::new(Notify::new()));
+    let waits = begin_lock(&fixture, next, OTHER, false);
+    *fixture.mdt.hold.lock() = None;
+    assert_eq!(asked(&fixture), [Some((OTHER, LockMode::Pw))]);
+    assert_eq!(*begin_release(&fixture, first, None).lock(), [Ok(())]);
+    assert_eq!((asked(&fixture), waits.lock().len()), (vec![unlock(OWNER), None], 0));
+}
+
+#[test]
+fn a_file_is_closed_though_its_unlock_fails() {
+    let fixture = fixture();
+    let file = open(&fixture, WRITE);
+    lock(&fixture, file, OWNER, false);
+    lock(&fixture, file, OTHER, false);
+    fixture.mdt.refuse(Errno::EIO);
+    assert_eq!(*begin_release(&fixture, file, None).lock(), [Err(Errno::EIO)]);
+    assert_eq!(asked(&fixture), [unlock(OWNER), unlock(OTHER), None]);
+}
+
+#[test]
+fn locks_end_before_the_last_use_of_the_handle() {
+    let fixture = fixture();
+    let file = open(&fixture, WRITE);
+    lock(&fixture, file, OWNER, true);
+    let (files, used) = (fixture.files.clone(), Arc::new(Notify::new()));
+    let last_use = Arc::clone(&used);
+    let released = begin(&fixture, async move {
+        files.release_after(file, Some(LockOwner(OWNER)), last_use.notified()).await
+    });
+    assert_eq!((asked(&fixture), released.lock().len()), (vec![unlock(OWNER)], 0));
+    used.notify_one();
+    fixture.world.settle();
+    assert_eq!((asked(&fixture), &**released.lock()), (vec![None], &[Ok(())][..]));
+    assert_eq!(*begin_release(&fixture, file, None).lock(), [Err(Errno::EBADF)]);
+}
+
+#[test]
+fn a_process_that_closes_one_of_two_files_loses_no_flock_of_the_other() {
+    let fixture = fixture();
+    // Closes of this one are not reported: its RELEASE unlocks what its process has.
+    let (reader, locked) = (open(&fixture, READ), open(&fixture, WRITE));
+    lock(&fixture, locked, OWNER, true);
+    lock(&fixture, locked, OTHER, false);
+    assert_eq!(*begin_release(&fixture, reader, None).lock(), [Ok(())]);
+    assert_eq!(asked(&fixture), [unlock(OTHER), None]);
+}
+
+#[test]
+fn a_process_that_locks_through_two_open_files_loses_all_with_either() {
+    let fixture = fixture();
+    let (first, next) = (open(&fixture, READ), open(&fixture, READ));
+    lock(&fixture, next, OWNER, false);
+    lock(&fixture, first, OWNER, false);
+    assert_eq!(*begin_release(&fixture, first, None).lock(), [Ok(())]);
+    assert_eq!(asked(&fixture), [unlock(OWNER), None]);
+}

@@ -1,0 +1,154 @@
+//! Through which open files locks were taken, and which of them a RELEASE has to unlock.
+//!
+//! The kernel names the owner of a lock of an open file description (`flock(2)`, `F_OFD_SETLK`) after the address
+//! of its `struct file`. That address is free before the RELEASE is here, and is used again at once: a file that
+//! was opened later can lock under the same owner while the RELEASE of the earlier one is still on its way.
+//!
+//! What always holds: a RELEASE leaves an owner alone that has locked through a file opened since, whose own close
+//! covers all that this owner has. And no lock is asked for while a RELEASE unlocks what the same owner had, for
+//! the MDT may see the two in either order. An unlock waits for no request: one that blocks may wait for it.
+
+use parking_lot::Mutex;
+use sheen_types::{Fid, HashMap};
+use tokio::sync::Notify;
+
+use super::{FileHandle, LockOwner};
+
+/// Of all files.
+#[derive(Default)]
+pub(super) struct Lockers {
+    files: Mutex<HashMap<Fid, FileLockers>>,
+    /// An unlock has ended.
+    unlocked: Notify,
+}
+
+/// Of one file.
+#[derive(Default)]
+struct FileLockers {
+    /// Who took locks, and has closed nothing since.
+    known: Vec<Locker>,
+    /// Whose locks are being released.
+    unlocking: Vec<LockOwner>,
+}
+
+/// An owner that took a lock through an open file.
+#[derive(Clone, Copy)]
+pub(super) struct Locker {
+    pub(super) handle: FileHandle,
+    pub(super) owner: LockOwner,
+    /// By `flock(2)`: the owner is no process.
+    pub(super) is_flock: bool,
+    /// The newest open file of the mount when it last did so.
+    pub(super) newest: FileHandle,
+}
+
+/// While it lives, its owners are asked for no locks on the file.
+pub(super) struct Unlocking<'a> {
+    lockers: &'a Lockers,
+    fid: Fid,
+    pub(super) owners: Vec<LockOwner>,
+}
+
+impl Lockers {
+    /// A lock is going to be asked for. Waits for an unlock of the same owner's.
+    pub(super) async fn note(&self, fid: Fid, locker: Locker) {
+        loop {
+            let unlocked = self.unlocked.notified();
+            if self.files.lock().entry(fid).or_default().note(locker) {
+                return;
+            }
+            unlocked.await;
+        }
+    }
+
+    /// What `owner` had has been released.
+    pub(super) fn forget(&self, fid: Fid, handle: FileHandle, owner: LockOwner) {
+        self.change(fid, |file| {
+            file.known.retain(|it| (it.handle, it.owner) != (handle, owner));
+        });
+    }
+
+    /// The file of `handle` was closed: whose locks end with that. `flock` is its owner of `flock(2)` locks, and
+    /// `of_process` are owners whose process has closed it.
+    pub(super) fn close(
+        &self,
+        fid: Fid,
+        handle: FileHandle,
+        flock: Option<LockOwner>,
+        of_process: Vec<LockOwner>,
+    ) -> Unlocking<'_> {
+        let mut files = self.files.lock();
+        let mut owners = Vec::new();
+        if flock.is_some() || !of_process.is_empty() || files.contains_key(&fid) {
+            let file = files.entry(fid).or_default();
+            owners = file.close(handle, flock, of_process);
+            file.unlocking.extend(&owners);
+        }
+        drop(files);
+        Unlocking { lockers: self, fid, owners }
+    }
+
+    /// Does nothing to a file that has no lockers.
+    fn change(&self, fid: Fid, change: impl FnOnce(&mut FileLockers)) {
+        let mut files = self.files.lock();
+        let Some(file) = files.get_mut(&fid) else { return };
+        change(file);
+        if file.known.is_empty() && file.unlocking.is_empty() {
+            files.remove(&fid);
+        }
+    }
+}
+
+impl FileLockers {
+    /// Whether it can be noted now.
+    fn note(&mut self, locker: Locker) -> bool {
+        if self.unlocking.contains(&locker.owner) {
+            return false;
+        }
+        let is_same = |it: &&mut Locker| (it.handle, it.owner) == (locker.handle, locker.owner);
+        match self.known.iter_mut().find(is_same) {
+            Some(known) => {
+                known.newest = known.newest.max(locker.newest);
+                known.is_flock |= locker.is_flock;
+            }
+            None => self.known.push(locker),
+        }
+        true
+    }
+
+    fn close(
+        &mut self,
+        handle: FileHandle,
+        flock: Option<LockOwner>,
+        of_process: Vec<LockOwner>,
+    ) -> Vec<LockOwner> {
+        let mut own: Vec<_> = self.known.extract_if(.., |it| it.handle == handle).collect();
+        if let Some(owner) = flock.filter(|owner| own.iter().all(|it| it.owner != *owner)) {
+            own.push(Locker { handle, owner, is_flock: true, newest: handle });
+        }
+        let is_processes = |owner: &LockOwner| {
+            !own.iter().any(|it| it.owner == *owner)
+                && !self.known.iter().any(|it| it.owner == *owner && it.is_flock)
+        };
+        let ended = own.iter().filter(|it| !self.locks_since(it)).map(|it| it.owner);
+        ended.chain(of_process.into_iter().filter(is_processes)).collect()
+    }
+
+    /// Whether its owner has locked through a file that was opened since. (A process that did so through two files
+    /// that were open at once is not meant: it loses its locks with either.)
+    fn locks_since(&self, closed: &Locker) -> bool {
+        self.known.iter().any(|it| it.owner == closed.owner && it.handle > closed.newest)
+    }
+}
+
+impl Drop for Unlocking<'_> {
+    fn drop(&mut self) {
+        self.lockers.change(self.fid, |file| {
+            for owner in &self.owners {
+                let at = file.unlocking.iter().position(|it| it == owner);
+                at.map(|at| file.unlocking.swap_remove(at));
+            }
+        });
+        self.lockers.unlocked.notify_waiters();
+    }
+}
