@@ -219,7 +219,7 @@ impl Ost {
     /// # Errors
     /// Those of the store.
     pub fn bind_mdt(&self, mdt: &KnownMdt) -> Result<(), Errno> {
-        // Others that are recorded meanwhile are durable with it; they need not wait for the disk.
+        // Held until it is recorded: no connect waits for the disk.
         let recording = self.known_mdts.recording.lock();
         let changed = match &mdt.identity {
             Some(identity) => record(&*self.store, mdt.index, identity),
