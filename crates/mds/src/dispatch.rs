@@ -6,7 +6,7 @@ use bytes::Bytes;
 use sheen_io::BoxFuture;
 use sheen_ldlm::{LockDesc, LockKind};
 use sheen_target::{
-    Context, EnqueueRequest, Export, Leaving, Operations, Outcome, ReplyRecord, Target,
+    Connecting, Context, EnqueueRequest, Export, Leaving, Operations, Outcome, ReplyRecord, Target,
 };
 use sheen_types::{CounterLine, Errno, InodeBits, ResourceName};
 use sheen_wire::connect::{ConnectFlags, ConnectFlags2, ObdConnectData};
@@ -122,6 +122,14 @@ impl Operations for Mdt {
         enqueue: EnqueueRequest,
     ) -> BoxFuture<'a, Result<Outcome, Errno>> {
         Box::pin(async move { self.glimpse(context, &enqueue).await })
+    }
+
+    fn admit<'a>(
+        &'a self,
+        target: &'a Arc<Target>,
+        connecting: &'a Connecting<'a>,
+    ) -> BoxFuture<'a, Result<(), Errno>> {
+        Box::pin(async move { self.admit_client(target, connecting) })
     }
 
     fn connect(

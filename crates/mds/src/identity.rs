@@ -3,7 +3,10 @@
 
 use bytes::Bytes;
 use sheen_store::{Store, StoreError, Transaction};
-use sheen_types::{Fid, Timestamp, Uuid, fid_seq};
+use sheen_target::{Connecting, Target};
+use sheen_types::{Errno, Fid, Timestamp, Uuid, fid_seq};
+
+use crate::Mdt;
 
 /// Index of what the store has only once.
 const IDENTITY: Fid = Fid::new(fid_seq::LOCAL_FILE, 0x205);
@@ -34,6 +37,33 @@ pub(crate) fn load(store: &dyn Store, random: [u8; 16]) -> Result<Uuid, StoreErr
     Ok(identity)
 }
 
+impl Mdt {
+    /// Refuses clients of another MDT, before anything is done for them: names, layouts and open files that they have
+    /// are that one's, and so is what they would replay.
+    ///
+    /// # Errors
+    /// [`Errno::EXDEV`].
+    pub(crate) fn admit_client(
+        &self,
+        target: &Target,
+        connecting: &Connecting<'_>,
+    ) -> Result<(), Errno> {
+        let own = self.identity();
+        let said = connecting.offered.mdt_identity();
+        let Some(other) = said.filter(|said| *said != own.as_str().as_bytes()) else {
+            return Ok(());
+        };
+        let other = Uuid::new(String::from_utf8_lossy(other));
+        // Said once for each, not at every try.
+        let before = self.refused_clients.lock().replace(other.clone());
+        if before.as_ref() != Some(&other) {
+            tracing::error!(target = target.name(), client = %connecting.client, nid = %connecting.nid,
+                "refused clients of MDT {other}: this is {own}. They wait until that one is back, or are unmounted");
+        }
+        Err(Errno::EXDEV)
+    }
+}
+
 fn parse(value: &[u8]) -> Option<Uuid> {
     let text = std::str::from_utf8(value).ok().filter(|text| text.len() == BYTES)?;
     Some(Uuid::new(text))
@@ -50,10 +80,16 @@ fn of_birth(born: Timestamp) -> Uuid {
 mod tests {
     use std::sync::Arc;
 
-    use sheen_store_mem::StoreMem;
+    use sheen_store_mem::{Commits, MemOptions, StoreMem};
 
     use super::*;
-    use crate::{Mdt, MdtConfig};
+    use crate::MdtConfig;
+
+    /// What is not committed is lost in a crash.
+    fn store() -> Arc<StoreMem> {
+        let options = MemOptions { commits: Commits::Manual, ..MemOptions::default() };
+        Arc::new(StoreMem::new(options))
+    }
 
     fn start(store: &Arc<StoreMem>, random: u8, seconds: i64) -> Uuid {
         let now = Timestamp { seconds, nanoseconds: 7 };
@@ -64,7 +100,7 @@ mod tests {
 
     #[test]
     fn a_store_keeps_its_identity_and_each_has_another() {
-        let (store, other) = (Arc::new(StoreMem::default()), Arc::new(StoreMem::default()));
+        let (store, other) = (store(), store());
         let identity = start(&store, 1, 5);
         assert_eq!(identity.as_str().len(), BYTES);
         assert_eq!(start(&store, 2, 6), identity);
@@ -75,7 +111,7 @@ mod tests {
 
     #[test]
     fn copies_of_a_store_that_had_no_identity_get_the_same_one() {
-        let store = Arc::new(StoreMem::default());
+        let store = store();
         start(&store, 1, 5);
         let mut forget = Transaction::new();
         forget.delete(IDENTITY, Bytes::from_static(KEY));
@@ -84,6 +120,6 @@ mod tests {
         let copy = Arc::new(store.crash());
         let identity = start(&store, 2, 6);
         assert_eq!(start(&copy, 3, 7), identity);
-        assert_ne!(identity, start(&Arc::new(StoreMem::default()), 2, 6));
+        assert_ne!(identity, start(&self::store(), 2, 6));
     }
 }

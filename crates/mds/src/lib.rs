@@ -81,6 +81,7 @@ pub use rebuild::{Rebuilt, rebuild, skip_used_objects};
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock, Weak};
 
+use parking_lot::Mutex;
 use sheen_rpc::Channel;
 use sheen_store::{Store, StoreError};
 use sheen_target::{ConnectOffer, Target};
@@ -130,6 +131,8 @@ impl MdtConfig {
 pub struct Mdt {
     me: Weak<Self>,
     identity: Uuid,
+    /// Which other MDT's clients were refused last.
+    refused_clients: Mutex<Option<Uuid>>,
     store: Arc<dyn Store>,
     target: OnceLock<Weak<Target>>,
     exclusion: Exclusion,
@@ -156,6 +159,7 @@ impl Mdt {
         Ok(Arc::new_cyclic(|me| Self {
             me: Weak::clone(me),
             identity,
+            refused_clients: Mutex::default(),
             placement,
             dom: Dom::new(Arc::clone(&store)),
             store,

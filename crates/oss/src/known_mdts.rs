@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use sheen_store::{Entry, Store, StoreError, Transaction, all_entries};
 use sheen_target::{Connecting, Target, store_errno};
 use sheen_types::{Errno, Fid, TargetKind, Uuid, fid_seq};
-use sheen_wire::connect::{ConnectFlags, ConnectFlags2, ObdConnectData};
+use sheen_wire::connect::ConnectFlags;
 
 use crate::Ost;
 
@@ -84,7 +84,8 @@ enum Peer {
 
 impl Peer {
     fn of(connecting: &Connecting<'_>) -> Self {
-        let identity = identity_in(connecting.offered);
+        let identity = connecting.offered.mdt_identity();
+        let identity = identity.map(|text| Uuid::new(String::from_utf8_lossy(text)));
         let offers_mds = connecting.offered.flags.contains(ConnectFlags::MDS);
         let owner = connecting.owner.as_ref();
         match (connecting.is_server, owner, identity) {
@@ -97,14 +98,6 @@ impl Peer {
             _ => Self::Other,
         }
     }
-}
-
-/// The identity that a peer sends.
-fn identity_in(offered: &ObdConnectData) -> Option<Uuid> {
-    let sends = offered.flags.contains(ConnectFlags::FLAGS2)
-        && offered.flags2.contains(ConnectFlags2::MDT_IDENTITY);
-    let text = sends.then(|| offered.identity.to_text())?;
-    (!text.is_empty()).then(|| Uuid::new(text))
 }
 
 impl Ost {
@@ -226,7 +219,8 @@ impl Ost {
     /// # Errors
     /// Those of the store.
     pub fn bind_mdt(&self, mdt: &KnownMdt) -> Result<(), Errno> {
-        let _recording = self.known_mdts.recording.lock();
+        // Held until it is recorded: no connect waits for the disk.
+        let recording = self.known_mdts.recording.lock();
         let changed = match &mdt.identity {
             Some(identity) => record(&*self.store, mdt.index, identity),
             None => {
@@ -238,6 +232,7 @@ impl Ost {
                 }
             }
         };
+        drop(recording);
         changed.and_then(|()| self.store.commit()).map_err(store_errno)?;
         tracing::warn!(%mdt, ost = self.index, "an administrator says whose objects these are");
         Ok(())

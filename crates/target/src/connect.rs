@@ -229,7 +229,8 @@ impl Target {
         let (nid, is_server) = (*from, *is_server);
         let connecting = Connecting { client, nid, offered, is_server, owner };
         let admitted = self.operations.admit(self, &connecting).await;
-        connect.is_explained = admitted.is_err();
+        // The one refusal that a role has reported itself.
+        connect.is_explained = admitted == Err(Errno::EXDEV);
         admitted
     }
 

@@ -311,6 +311,16 @@ wire_struct! {
     }
 }
 
+impl ObdConnectData {
+    /// Which MDT is meant, as far as that is said: the text of its identity.
+    #[must_use]
+    pub fn mdt_identity(&self) -> Option<&[u8]> {
+        let says = self.flags.contains(ConnectFlags::FLAGS2)
+            && self.flags2.contains(ConnectFlags2::MDT_IDENTITY);
+        Some(self.identity.as_bytes()).filter(|text| says && !text.is_empty())
+    }
+}
+
 /// Packs a release into [`ObdConnectData::version`].
 #[must_use]
 pub const fn version_code(major: u8, minor: u8, patch: u8, fix: u8) -> u32 {

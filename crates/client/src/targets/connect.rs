@@ -81,8 +81,8 @@ pub(crate) fn mdt() -> ObdConnectData {
 ///
 /// Without `GRANT_PARAM`: what extents cost beside their blocks is not counted here, so an OST of Lustre adds it.
 pub(crate) fn ost(mdt: Option<&ObdConnectData>) -> ObdConnectData {
-    let said = |agreed: &&ObdConnectData| agreed.flags2.contains(ConnectFlags2::MDT_IDENTITY);
-    let identity = mdt.filter(said).map(|agreed| agreed.identity.clone()).unwrap_or_default();
+    let identity = mdt.filter(|agreed| agreed.mdt_identity().is_some());
+    let identity = identity.map(|agreed| agreed.identity.clone()).unwrap_or_default();
     let flags2 = match identity.as_bytes() {
         [] => ConnectFlags2::NONE,
         _ => ConnectFlags2::MDT_IDENTITY,

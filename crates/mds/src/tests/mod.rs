@@ -8,6 +8,7 @@ mod fake_ost;
 mod fids;
 mod harness;
 mod hsm;
+mod identity;
 mod kept_opens;
 mod known_empty;
 mod layouts;

@@ -227,10 +227,16 @@ impl NodeImport {
     }
 
     fn log_foreign(&self) {
-        let (target, peer) = {
-            let inner = self.inner.lock();
-            (inner.engine.target().clone(), inner.engine.peer())
+        let (target, peer, kind) = {
+            let engine = &self.inner.lock().engine;
+            (engine.target().clone(), engine.peer(), engine.kind())
         };
+        if kind == ImportKind::Mds {
+            tracing::error!(%target, %peer,
+                "another MDT is in the place of {target}: names and open files of this client are of the one before. \
+                 Operations wait until that one is back, or end with this mount (umount -f)");
+            return;
+        }
         tracing::error!(%target, %peer,
             "{target} refuses this node: it holds the objects of another MDT. Its log says which, and what to do");
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use sheen_store::Store;
-use sheen_store_mem::{MemOptions, StoreMem};
+use sheen_store_mem::{Commits, MemOptions, StoreMem};
 use sheen_target::testing::{TestClient, TestTarget, TestWorld, client_offer, server_offer};
 use sheen_target::{TargetConfig, Timeouts};
 use sheen_types::{Errno, Nid, Uuid};
@@ -94,15 +94,21 @@ fn clients_of_another_mdt_are_refused() {
 #[test]
 fn whose_objects_these_are_survives_a_crash() {
     let world = TestWorld::new(5);
+    let manual = MemOptions { commits: Commits::Manual, ..MemOptions::default() };
     world.clone().run(async move {
-        let store = Arc::new(StoreMem::default());
+        let store = Arc::new(StoreMem::new(manual));
         let (ost, node) = restarted(&world, &store).await;
-        mdt(&node, MDT, "").await.expect("one of Lustre's says nothing that could be known");
+        let first = mdt(&node, MDT, "").await.expect("one of Lustre's says nothing to know it by");
         assert_eq!(ost.known_mdts().unwrap(), []);
-        mdt(&node, MDT, FIRST).await.expect("the first one is let in");
-        let (ost, node) = restarted(&world, &Arc::new(store.crash())).await;
+        // It comes back with an identity: its export is there, and no sync for a new one makes this durable.
+        first.connect_with(of(server_offer(), FIRST)).await.expect("the first one is let in");
+        let store = Arc::new(store.crash());
+        let (ost, node) = restarted(&world, &store).await;
         assert_eq!(mdt(&node, MDT, OTHER).await.map(drop), Err(Errno::EXDEV));
         assert_eq!(ost.known_mdts().unwrap(), [known(0, FIRST)]);
+        ost.bind_mdt(&known(0, OTHER)).unwrap();
+        let (ost, _) = restarted(&world, &Arc::new(store.crash())).await;
+        assert_eq!(ost.known_mdts().unwrap(), [known(0, OTHER)], "what an administrator says, too");
     });
 }
 

@@ -166,6 +166,7 @@ impl Engine {
             _ => None,
         };
         match data.filter(|data| self.is_subset(data)) {
+            Some(data) if self.is_other_mdt(&data) => self.foreign(now, actions),
             Some(data) => self.connected(now, body, data, actions),
             None => {
                 let text = "the target agreed to what was not offered".to_owned();
@@ -180,6 +181,17 @@ impl Engine {
         let second =
             !data.flags.contains(ConnectFlags::FLAGS2) || offered.flags2.contains(data.flags2);
         offered.flags.contains(data.flags) && second
+    }
+
+    /// Whether another MDT answers than the one that our names and open files come from, or one that does not say
+    /// which it is. Those that know of identities refuse us themselves; an older one has taken us for its client.
+    fn is_other_mdt(&self, data: &ObdConnectData) -> bool {
+        let known = self.identity.offered.mdt_identity().filter(|_| self.is_to_mdt());
+        known.is_some() && known != data.mdt_identity()
+    }
+
+    fn is_to_mdt(&self) -> bool {
+        self.identity.kind == ImportKind::Mds
     }
 
     fn connect_refused(&mut self, now: Instant, errno: Errno, actions: &mut Vec<Action>) {
@@ -201,8 +213,8 @@ impl Engine {
         }
     }
 
-    /// The target's objects are those of another MDT than this one is, or than the one that this client's names come
-    /// from. An administrator may put the right one in its place, so we ask again. Callers wait for that where it has
+    /// The target is another MDT than the one that this client's names come from, or its objects are those of another MDT
+    /// than that, or than this one is. An administrator may put the right one in its place, so we ask again. Callers wait for that where it has
     /// been ours before, as they would if it were away: they may have what must not be lost.
     fn foreign(&mut self, now: Instant, actions: &mut Vec<Action>) {
         if !std::mem::replace(&mut self.connects.is_foreign, true) {
@@ -248,6 +260,7 @@ impl Engine {
     ) {
         (self.connects.put_off, self.connects.is_foreign) = (None, false);
         self.agree(data);
+        self.kept.commit(body.last_committed);
         self.check_history(body.last_committed, actions);
         let before = std::mem::replace(&mut self.negotiated.export, body.handle);
         let state = self.way_to_full(before, body);
@@ -290,6 +303,10 @@ impl Engine {
     }
 
     fn agree(&mut self, data: ObdConnectData) {
+        // From the first answer on the import is one to this MDT, and to no other.
+        if self.is_to_mdt() && data.mdt_identity().is_some() {
+            self.identity.offered.identity = data.identity.clone();
+        }
         self.negotiated.data = data;
         let numbered = self.negotiated.data.flags.contains(ConnectFlags::MULTIMODRPCS);
         let count = match self.negotiated.data.maxmodrpcs {

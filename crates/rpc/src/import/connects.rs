@@ -19,7 +19,7 @@ pub(super) struct Connects {
     pub(super) waking: bool,
     /// The node at which the target answered the last one with `EBUSY`: it recovers.
     pub(super) put_off: Option<Nid>,
-    /// The target has refused us for its objects are another MDT's.
+    /// The target is another MDT than ours, or has refused us for its objects are another MDT's.
     pub(super) is_foreign: bool,
     by_nid: HashMap<Nid, NidTries>,
 }

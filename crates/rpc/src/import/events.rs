@@ -102,7 +102,7 @@ pub enum Action {
     /// The target has lost what it had reported as durable up to the first: now it claims the second.
     /// What was dropped for that cannot be replayed. Log it for operators; nothing follows.
     WentBack(Transno, Transno),
-    /// The target has the objects of another MDT than ours, and refuses us for that. Log it for operators; it is not
+    /// The target is another MDT than ours, or has the objects of another one and refuses us for that. Log it for operators; it is not
     /// said again before we were connected.
     Foreign,
     /// Ask the owner whether it needs this connection; then [`Event::Unused`] with it.

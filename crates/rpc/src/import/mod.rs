@@ -109,7 +109,7 @@ pub struct Config {
     pub requests_in_flight: usize,
 }
 
-/// What an import is, for as long as it lives.
+/// What an import is, for as long as it lives: also to which MDT, once one has said who it is.
 struct Identity {
     target: Uuid,
     client: Uuid,
@@ -186,7 +186,13 @@ impl Engine {
         self.state.shown()
     }
 
-    /// Whether the target has refused us because its objects are those of another MDT.
+    /// What the import leads to.
+    #[must_use]
+    pub fn kind(&self) -> ImportKind {
+        self.identity.kind
+    }
+
+    /// Whether the target is another MDT than ours, or has refused us because its objects are those of another MDT.
     #[must_use]
     pub fn is_foreign(&self) -> bool {
         self.connects.is_foreign

@@ -51,8 +51,11 @@ impl Engine {
         self.stats.counters.replies += 1;
         self.stats.last_reply = Some(now);
         self.measure(now, xid, &body);
-        self.kept.commit(body.last_committed);
         let kind = flight_kind(&self.flights.by_xid[&xid]);
+        // Of what another MDT has in this one's place, we have nothing: whether it is one a connect's answer says.
+        if kind != Owner::Connect {
+            self.kept.commit(body.last_committed);
+        }
         match kind {
             Owner::Connect => self.connect_reply(now, xid, &wire, &body, actions),
             Owner::Disconnect => self.close(now, actions),

@@ -94,7 +94,7 @@ impl Cluster {
             nids: vec![SERVER, PARTNER],
             kind: ImportKind::Mds,
             data: ObdConnectData {
-                flags: ConnectFlags::AT | ConnectFlags::MULTIMODRPCS,
+                flags: ConnectFlags::AT | ConnectFlags::MULTIMODRPCS | ConnectFlags::FLAGS2,
                 flags2: ConnectFlags2::MDT_IDENTITY,
                 maxmodrpcs: 4,
                 ..ObdConnectData::default()

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use cluster::{Cluster, Faults, PARTNER};
 use proptest::prelude::*;
+use server::Stranger;
 use sheen_rpc::import::Event;
 use sheen_rpc::{Answer, CallKind, ImportState, OwnTimes, RequestHook, RpcError, Time};
 use sheen_types::{Errno, Transno};
@@ -328,6 +329,30 @@ fn a_target_that_has_another_mdts_objects_fails_new_callers_and_is_waited_for_by
     cluster.server.refuses_connects = None;
     cluster.run(30);
     assert_eq!((cluster.answered(), cluster.failures().len()), (2, 1));
+}
+
+/// What it says is not believed: what it has as durable is another history, and what ours may have lost is replayed to ours.
+#[test]
+fn another_mdt_in_the_place_of_ours_is_waited_out() {
+    let other = "99999999-2222-3333-4444-555555555555";
+    for stranger in [Stranger::Refuses, Stranger::Takes(other), Stranger::Takes("")] {
+        let mut cluster = Cluster::new(3, Faults::default());
+        cluster.connect();
+        cluster.server.commits = false;
+        cluster.submit(CallKind::Modifying);
+        cluster.run(2);
+        cluster.server.stranger = Some(stranger);
+        cluster.crash();
+        cluster.submit(CallKind::Normal);
+        cluster.run(60);
+        assert_eq!((cluster.answered(), cluster.failures().len(), cluster.foreign), (1, 0, 1));
+        assert!(cluster.engine.is_foreign() && cluster.engine.counters().connects > 2);
+        cluster.server.stranger = None;
+        cluster.run(60);
+        cluster.check();
+        assert_eq!((cluster.engine.is_foreign(), cluster.went_back.len()), (false, 0));
+        assert_eq!(cluster.invalidations, 0);
+    }
 }
 
 /// What is no answer to a replay, to the word that all is replayed, to a connect or to a disconnect leaves no caller

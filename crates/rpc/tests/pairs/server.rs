@@ -15,6 +15,7 @@ use sheen_wire::opcode::Opcode;
 use sheen_wire::ptlrpc::{
     HeaderFlags, Message, MessageHeader, MsgFlags, MsgType, OpFlags, PtlrpcBody,
 };
+use sheen_wire::text::Chars;
 
 /// A request whose handling ends later.
 type PendingRequest = (Xid, Message, PtlrpcBody);
@@ -24,6 +25,20 @@ pub(crate) struct Answer {
     pub(crate) offset: u32,
     pub(crate) bits: MatchBits,
     pub(crate) payload: Bytes,
+}
+
+/// The model server's identity.
+const IDENTITY: &str = "11111111-2222-3333-4444-555555555555";
+/// What another MDT has as durable: more than the model server gets to.
+const STRANGERS_HISTORY: Transno = Transno(1_000_000);
+
+/// Another MDT in the place of the model server.
+#[derive(Clone, Copy)]
+pub(crate) enum Stranger {
+    /// It refuses clients of other MDTs.
+    Refuses,
+    /// It takes everyone, and says that it is this one.
+    Takes(&'static str),
 }
 
 pub(crate) struct Server {
@@ -50,6 +65,8 @@ pub(crate) struct Server {
     /// Until when it works, but sends no answers.
     pub(crate) mute_until: u64,
     pub(crate) refuses_until: u64,
+    /// Answers connects instead of this server.
+    pub(crate) stranger: Option<Stranger>,
     /// Connects are refused with this.
     pub(crate) refuses_connects: Option<Errno>,
     /// So many requests for data are refused with this.
@@ -81,6 +98,7 @@ impl Server {
             deaf_until: 0,
             mute_until: 0,
             refuses_until: 0,
+            stranger: None,
             refuses_connects: None,
             refuses_data: (0, Errno::EAGAIN),
             data_requests: 0,
@@ -265,9 +283,15 @@ impl Server {
         body: &PtlrpcBody,
         mut cdata: ObdConnectData,
     ) -> Option<(PtlrpcBody, Option<ObdConnectData>)> {
+        if let Some(stranger) = self.stranger {
+            return Some(stranger.connect(cdata));
+        }
         if body.conn_cnt <= self.conn_cnt && self.connected {
             return None;
         }
+        let said = cdata.mdt_identity().unwrap_or(IDENTITY.as_bytes());
+        assert_eq!(said, IDENTITY.as_bytes(), "the client has learnt whose it is");
+        cdata.identity = Chars::new(IDENTITY);
         if let Some(errno) = self.refuses_connects {
             return Some((refusal(errno), None));
         }
@@ -291,6 +315,19 @@ impl Server {
             ..PtlrpcBody::default()
         };
         Some((reply, Some(cdata)))
+    }
+}
+
+impl Stranger {
+    fn connect(self, mut cdata: ObdConnectData) -> (PtlrpcBody, Option<ObdConnectData>) {
+        let last_committed = STRANGERS_HISTORY;
+        let Self::Takes(identity) = self else {
+            assert_eq!(cdata.mdt_identity(), Some(IDENTITY.as_bytes()));
+            return (PtlrpcBody { last_committed, ..refusal(Errno::EXDEV) }, None);
+        };
+        cdata.identity = Chars::new(identity);
+        let (handle, op_flags) = (ObdHandle(1), OpFlags::CONNECT_REPLAYABLE);
+        (PtlrpcBody { handle, op_flags, last_committed, ..PtlrpcBody::default() }, Some(cdata))
     }
 }
 

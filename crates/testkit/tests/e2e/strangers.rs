@@ -2,7 +2,7 @@
 //! nothing and writes over nothing (decision 0016).
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use sheen_store_disk::Config;
@@ -72,6 +72,19 @@ fn replace_mdt(cluster: &Cluster) -> Outcome {
     cluster.must(&[&made[..], &["--mgsnode", nid.trim(), &place]].concat()).map(drop)
 }
 
+/// Puts another file system's MDT in the place of this one's, and says where that lies now.
+fn put_in_place(cluster: &Cluster, strange: &Path) -> Outcome<PathBuf> {
+    let own = cluster.dir().join("mdt0000");
+    let aside = cluster.dir().join("run/aside");
+    fs::rename(&own, &aside).context("aside")?;
+    fs::rename(strange, &own).context("in its place")?;
+    // Which target it is and where its MGS is: an administrator who mistakes a disk changes nothing of its names.
+    for file in ["CONFIG", "CONFIG.copy"] {
+        fs::copy(aside.join(file), own.join(file)).context("configuration")?;
+    }
+    Ok(aside)
+}
+
 /// An administrator who has lost the MDT formats another one, and finds all bytes again.
 #[test]
 fn an_mdt_formatted_anew_over_a_lost_one_removes_no_data() {
@@ -116,14 +129,8 @@ fn an_mdt_of_another_file_system_removes_and_overwrites_nothing() {
         let other = Cluster::start_with("stranger-other", 2, &[])?;
         fill(&other, 40)?;
         other.down()?;
-        let (own, strange) = (cluster.dir().join("mdt0000"), other.dir().join("mdt0000"));
-        let aside = cluster.dir().join("run/aside");
-        fs::rename(&own, &aside).context("aside")?;
-        fs::rename(&strange, &own).context("in its place")?;
-        // Which target it is and where its MGS is: an administrator who mistakes a disk changes nothing of its names.
-        for file in ["CONFIG", "CONFIG.copy"] {
-            fs::copy(aside.join(file), own.join(file)).context("configuration")?;
-        }
+        let own = cluster.dir().join("mdt0000");
+        let aside = put_in_place(cluster, &other.dir().join("mdt0000"))?;
         cluster.up()?;
         must_be_refused(cluster)?;
         // Its names are there, and lead to objects that are another file's.
@@ -141,6 +148,52 @@ fn an_mdt_of_another_file_system_removes_and_overwrites_nothing() {
         fs::remove_dir_all(&own).context("remove")?;
         fs::rename(&aside, &own).context("back")?;
         cluster.up()?;
+        for seed in 1..=FILES {
+            let held = fs::read(cluster.mnt().join(format!("f{seed}"))).context("read")?;
+            ensure(held == content(seed), || format!("f{seed} has other bytes"))?;
+        }
+        fill(cluster, 20)?;
+        other.end();
+        Ok(())
+    });
+}
+
+/// The mount stays while another file system's MDT comes up in the place of its own, which had changes that were not
+/// durable: it waits for that one, and has all of it then.
+#[test]
+fn a_mount_that_stays_waits_for_its_own_mdt() {
+    scene("stranger-mounted", 2, LIMIT, |cluster| {
+        let other = Cluster::start_with("stranger-mounting", 2, &[])?;
+        fill(&other, 40)?;
+        other.down()?;
+        fill(cluster, 1)?;
+        cluster.kill_server()?;
+        let strange = other.dir().join("mdt0000");
+        let aside = put_in_place(cluster, &strange)?;
+        cluster.up()?;
+        let log = |name: &str| fs::read_to_string(cluster.dir().join("run").join(name));
+        let said = "another MDT is in the place of sheen-MDT0000_UUID";
+        wait_until("a mount that waits", SEEN, || {
+            log("mount.log").is_ok_and(|log| log.contains(said))
+        })?;
+        ensure(refusals(cluster, "refused clients of MDT ")? >= 1, || {
+            "the MDT does not say whom it refuses".to_owned()
+        })?;
+        let path = cluster.mnt().join("meanwhile");
+        let create = std::thread::spawn(move || fs::write(path, "meanwhile"));
+        std::thread::sleep(Duration::from_secs(5));
+        ensure(!create.is_finished(), || "the other MDT has made a file".to_owned())?;
+        let lines = log("mount.log").context("the log")?.matches(said).count();
+        ensure(lines == 1, || format!("{lines} lines"))?;
+
+        cluster.kill_server()?;
+        let own = cluster.dir().join("mdt0000");
+        fs::remove_dir_all(&own).context("remove")?;
+        fs::rename(&aside, &own).context("back")?;
+        cluster.up()?;
+        create.join().map_err(|_| "the create has panicked".to_owned())?.context("create")?;
+        let made = fs::read(cluster.mnt().join("meanwhile")).context("read")?;
+        ensure(made == *b"meanwhile", || "the file made meanwhile has other bytes".to_owned())?;
         for seed in 1..=FILES {
             let held = fs::read(cluster.mnt().join(format!("f{seed}"))).context("read")?;
             ensure(held == content(seed), || format!("f{seed} has other bytes"))?;
