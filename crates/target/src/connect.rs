@@ -209,7 +209,7 @@ impl Target {
             agreed => agreed?,
         };
         // The client will send again what it sent before, and believe the answers.
-        self.applied(&export).await;
+        self.wait_until_bytes_applied(&export).await;
         let flag = |flag: OpFlags, on: bool| if on { flag } else { OpFlags::NONE };
         if is_new {
             tracing::info!(target = self.name(), client = %connect.client, nid = %connect.from, "client connected");

@@ -89,12 +89,12 @@ impl Mounted {
     /// Releases the locks that no FLUSH has released: those of the open file description itself
     /// (`F_OFD_SETLK`), of whose end FUSE reports nothing else; and where closes are not reported, those that were
     /// taken through it, and those of the process that opened it.
-    pub(super) async fn unlock_unflushed(&self, file: &OpenFile) -> Result<(), Errno> {
+    pub(super) async fn unlock_at_release(&self, file: &OpenFile) -> Result<(), Errno> {
         if !self.file_locks_taken.0.load(Ordering::Relaxed) {
             return Ok(());
         }
         let mut owners = std::mem::take(&mut *file.lockers.lock());
-        if file.unflushed {
+        if file.sends_no_flush {
             owners.extend(self.meta.lock_owners(&file.pin, file.who.pid)?);
         }
         for owner in owners {
