@@ -557,7 +557,7 @@ impl Target {
         self.stats.evictions.fetch_add(u64::from(is_evicted), Ordering::Relaxed);
         self.exports.remove(export);
         self.leave_export(export);
-        self.applied(export).await;
+        self.wait_until_bytes_applied(export).await;
         self.drop_locks(export);
         export.callbacks().clear();
         self.operations.leave(self, export, why).await;
