@@ -58,9 +58,12 @@ pub(crate) fn build(arguments: &[&str]) -> Result<Vec<Executable>, String> {
     let shown = shell::show(&command);
     eprintln!("$ {shown}");
     let built = command.output().map_err(|error| format!("cannot run {shown}: {error}"))?;
-    match built.status.success() {
-        true => Ok(listed(&String::from_utf8_lossy(&built.stdout))),
-        false => Err(format!("{shown}: {}", built.status)),
+    if !built.status.success() {
+        return Err(format!("{shown}: {}", built.status));
+    }
+    match listed(&String::from_utf8_lossy(&built.stdout)) {
+        none if none.is_empty() => Err(format!("{shown}: names no test executable")),
+        all => Ok(all),
     }
 }
 

@@ -7,7 +7,7 @@ use sheen_client::config::{ClusterMap, LogReader, read_log};
 use sheen_client::locks::CallbackRouter;
 use sheen_io::{World, within};
 use sheen_node::rpc::{ImportConfig, ImportKind, RpcNode};
-use sheen_rpc::{Call, Import, NoEvents, RpcError};
+use sheen_rpc::{Call, Import, NoOwner, RpcError};
 use sheen_types::{Errno, HashSet, Nid, TargetKind, TargetName, Uuid};
 use sheen_wire::connect::{ConnectFlags, ConnectFlags2, ObdConnectData, version_code};
 use sheen_wire::messages::MgsTargetReg;
@@ -202,7 +202,7 @@ impl Registrar {
             kind: ImportKind::Ost,
             data,
             requests_in_flight: 0,
-            events: Arc::new(NoEvents),
+            events: Arc::new(NoOwner),
         });
         if let Role::Mdt(mdt) = &served.role {
             mdt.add_ost(ost.index, Arc::clone(&import) as _);

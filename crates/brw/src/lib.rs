@@ -27,18 +27,18 @@
 pub mod attributes;
 mod grant;
 mod histograms;
+mod lock_value;
 mod punch;
 mod read;
 mod seek;
 mod sync;
 mod transfer;
-mod value;
 mod version;
 mod write;
 
 pub use grant::{BLOCK_BITS, GrantView, Grants, INITIAL_GRANT};
 pub use histograms::{Counts, Transfers};
-pub use value::encode as encode_value;
+pub use lock_value::encode as encode_value;
 
 use std::sync::Arc;
 

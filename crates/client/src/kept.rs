@@ -87,7 +87,7 @@ pub struct OpenRecord {
     /// The process that did.
     pub pid: u32,
     /// Whether the kernel reports none of its closes but the last.
-    pub unflushed: bool,
+    pub sends_no_flush: bool,
     /// Whether it bypasses the kernel's pages.
     pub bypasses_page_cache: bool,
 }
@@ -180,7 +180,7 @@ impl Record {
 impl OpenRecord {
     fn to_words(self) -> Words {
         let first = kind::OPEN
-            | u64::from(self.unflushed) << 8
+            | u64::from(self.sends_no_flush) << 8
             | u64::from(self.bypasses_page_cache) << 9
             | u64::from(self.flags) << 32;
         let owner = pair(self.owner.0, self.owner.1);
@@ -195,7 +195,7 @@ impl OpenRecord {
             flags: high(first),
             owner: (owner as u32, high(owner)),
             pid: pid as u32,
-            unflushed: first >> 8 & 1 != 0,
+            sends_no_flush: first >> 8 & 1 != 0,
             bypasses_page_cache: first >> 9 & 1 != 0,
         }
     }
@@ -279,7 +279,7 @@ mod tests {
             flags: 0o102_002,
             owner: (1000, 1001),
             pid: 4242,
-            unflushed: true,
+            sends_no_flush: true,
             bypasses_page_cache: false,
         };
         let export = FormerExport { handle: ObdHandle(u64::MAX - 1), connection: 3 };
@@ -287,7 +287,7 @@ mod tests {
         for record in [
             Record::Inode { node: NodeId(99), fid, lookups: 4 },
             Record::Open(open),
-            Record::Open(OpenRecord { unflushed: false, bypasses_page_cache: true, ..open }),
+            Record::Open(OpenRecord { sends_no_flush: false, bypasses_page_cache: true, ..open }),
             Record::Unflushed(fid),
             Record::FileLock { fid, owner: LockOwner(u64::MAX), lock },
             Record::FileLock {

@@ -11,7 +11,7 @@
 //! - `data` reads and writes objects, under their own locks.
 //! - `locks` keeps the locks of one target.
 //! - [`kept`] is what the mount's next process needs of this one.
-//! - `join` and `call` drive futures and take replies apart; `types` has the nouns.
+//! - `call` takes replies apart; `types` has the nouns.
 
 pub mod cache;
 mod call;

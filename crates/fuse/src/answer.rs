@@ -77,7 +77,7 @@ fn open_flags(opened: Opened) -> FopenFlags {
     if opened.keep_pages {
         flags |= FopenFlags::KEEP_CACHE;
     }
-    if opened.unflushed {
+    if opened.sends_no_flush {
         flags |= FopenFlags::NOFLUSH;
     }
     if opened.direct {
@@ -202,14 +202,14 @@ mod tests {
             handle,
             keep_pages: false,
             direct: false,
-            unflushed: false,
+            sends_no_flush: false,
             tally: sheen_client::posix::OpenCounts::default(),
         };
-        let (keep, unflushed) = (true, true);
+        let (keep, sends_no_flush) = (true, true);
         let always = FopenFlags::PARALLEL_DIRECT_WRITES;
         assert_eq!(open_flags(plain), always);
         let kept = open_flags(Opened { keep_pages: keep, ..plain });
         assert_eq!(kept, always | FopenFlags::KEEP_CACHE);
-        assert_eq!(open_flags(Opened { unflushed, ..plain }), always | FopenFlags::NOFLUSH);
+        assert_eq!(open_flags(Opened { sends_no_flush, ..plain }), always | FopenFlags::NOFLUSH);
     }
 }

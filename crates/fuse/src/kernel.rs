@@ -4,7 +4,7 @@ use std::fs::File;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use sheen_client::posix::{Invalidated, KernelObserver, NodeId, Raise, Stale};
+use sheen_client::posix::{Invalidated, KernelNotifier, NodeId, Raise, Stale};
 use sheen_fuse_wire::{INodeNo, Notifier};
 use sheen_types::futures::race;
 use sheen_types::{Extent, Name};
@@ -134,7 +134,7 @@ impl Kernel {
     }
 }
 
-impl KernelObserver for Kernel {
+impl KernelNotifier for Kernel {
     /// The kernel takes the directory's lock for it, which a create or lookup in that directory holds while
     /// it waits for the very server that is revoking our lock: while there is such a call this is not waited
     /// for. A lookup of the name then finds the kernel's old entry until that call ends.

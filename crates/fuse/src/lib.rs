@@ -9,6 +9,15 @@
 //! once on the thread that read the request: an answer from the cache never changes threads; only a
 //! call that waits for a server moves to the runtime, when it is woken. Reads copy once if they come
 //! in several pieces, writes copy once out of the request.
+//!
+//! The modules, by what they are for:
+//!
+//! - calls: `adapter` unpacks them, `drive` runs them, `answer`, `convert` and `credentials` translate; `signals` ends
+//!   those of killed processes, `write_backs` answers the kernel's own early, `gate` leaves them to the next process;
+//! - notifications of the kernel: `kernel` says what must go, `notices` delivers, `busy` and `blocked` say where the
+//!   kernel waits itself, `raise`, `raises` and `pending_sizes` keep its sizes right;
+//! - the mount: `mount`, `kernel_mount`, `device`, `threads`, `alive`, `ahead`; `memory` and `resuming` for the next process;
+//! - requests that are no calls of POSIX, or odd ones: `control`, `questions`, `jobs`, `environments`, `special`, `exported`.
 
 mod adapter;
 mod ahead;

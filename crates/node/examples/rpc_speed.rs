@@ -11,7 +11,7 @@ use sheen_io::World;
 use sheen_io_os::Host;
 use sheen_node::net::{LNet, NetConfig};
 use sheen_node::rpc::{ImportConfig, ImportKind, RpcNode};
-use sheen_rpc::{BoxFuture, Call, Handler, Import, IncomingRequest, NoEvents, ReplyHead};
+use sheen_rpc::{BoxFuture, Call, Handler, Import, IncomingRequest, NoOwner, ReplyHead};
 use sheen_types::{Nid, ObdHandle, Uuid};
 use sheen_wire::connect::{ConnectFlags, ObdConnectData};
 use sheen_wire::lnet::Portal;
@@ -67,7 +67,7 @@ async fn connected(world: &World) -> Arc<dyn Import> {
         kind: ImportKind::Mds,
         data: ObdConnectData { flags: ConnectFlags::AT, ..ObdConnectData::default() },
         requests_in_flight: 0,
-        events: Arc::new(NoEvents),
+        events: Arc::new(NoOwner),
     });
     import.connect().await.expect("the server is there");
     // Both live as long as the process.

@@ -17,6 +17,7 @@ mod destroy;
 mod dispatch;
 mod echo;
 mod getattr;
+mod glimpse;
 mod known_mdts;
 mod objects;
 mod rebuild;
@@ -24,7 +25,6 @@ mod setattr;
 mod statfs;
 #[cfg(test)]
 mod tests;
-mod value;
 
 pub use echo::{EchoWorker, echo_clean, is_survey};
 pub use known_mdts::KnownMdt;

@@ -261,7 +261,7 @@ pub struct Answer {
     /// What the target sent as bulk, its parts in order; shorter than the sink if it had less.
     pub bulk: Vec<Bytes>,
     /// Which connection it came over; they are numbered from the first connect (`conn_cnt`): locks that came over one before
-    /// [`crate::ImportEvents::replay_locks`] was asked for are not the target's any more, unless
+    /// [`crate::ImportOwner::replay_locks`] was asked for are not the target's any more, unless
     /// they were among those.
     pub connection: u32,
 }

@@ -29,7 +29,7 @@ pub use incoming::{
     split_parts,
 };
 pub use portals::{BULK_PORTALS, REPLY_PORTALS, bulk_portal, reply_portal, request_portal};
-pub use state::{Counters, ImportEvents, ImportState, LockReplay, NoEvents, StateChange};
+pub use state::{Counters, ImportOwner, ImportState, LockReplay, NoOwner, StateChange};
 pub use subject::subject_of;
 pub use timing::{OwnTimes, Time, Timing};
 pub use xids::Xids;

@@ -111,7 +111,7 @@ pub struct Counters {
 
 /// Notified when an import changes state. Called from the import's tasks with no lock held;
 /// must not block.
-pub trait ImportEvents: Send + Sync {
+pub trait ImportOwner: Send + Sync {
     /// A new state. FULL comes after recovery.
     fn state_changed(&self, state: ImportState, data: &ObdConnectData) {
         let _ = (state, data);
@@ -136,7 +136,7 @@ pub trait ImportEvents: Send + Sync {
     }
 
     /// The target has restarted and our locks are about to be replayed: those that need not be are dropped now.
-    fn before_locks(&self) -> BoxFuture<'static, ()> {
+    fn before_lock_replay(&self) -> BoxFuture<'static, ()> {
         Box::pin(std::future::ready(()))
     }
 
@@ -165,6 +165,6 @@ impl fmt::Debug for LockReplay {
 
 /// An owner that needs no notification.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct NoEvents;
+pub struct NoOwner;
 
-impl ImportEvents for NoEvents {}
+impl ImportOwner for NoOwner {}

@@ -55,7 +55,7 @@ impl Context {
 impl Target {
     /// Waits until none of the client's bytes are being applied. For an export that is gone, or has a new connection,
     /// so that no more are begun.
-    pub(crate) async fn applied(&self, export: &Export) {
+    pub(crate) async fn wait_until_bytes_applied(&self, export: &Export) {
         while export.lock().applying > 0 {
             self.world.clock.sleep_until(self.now() + LOOKS_AGAIN_AFTER).await;
         }

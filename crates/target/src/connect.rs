@@ -209,7 +209,7 @@ impl Target {
             agreed => agreed?,
         };
         // The client will send again what it sent before, and believe the answers.
-        self.applied(&export).await;
+        self.wait_until_bytes_applied(&export).await;
         let flag = |flag: OpFlags, on: bool| if on { flag } else { OpFlags::NONE };
         if is_new {
             tracing::info!(target = self.name(), client = %connect.client, nid = %connect.from, "client connected");
@@ -558,7 +558,7 @@ impl Target {
         self.stats.evictions.fetch_add(u64::from(is_evicted), Ordering::Relaxed);
         self.exports.remove(export);
         self.leave_export(export);
-        self.applied(export).await;
+        self.wait_until_bytes_applied(export).await;
         self.drop_locks(export);
         export.callbacks().clear();
         self.operations.leave(self, export, why).await;

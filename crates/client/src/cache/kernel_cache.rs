@@ -7,7 +7,7 @@ use parking_lot::RwLock;
 use sheen_types::Name;
 use sheen_types::access::Audience;
 
-use super::kernel_observer::KernelObserver;
+use super::kernel_notifier::KernelNotifier;
 use super::page_estimates::{PageEstimates, PagesKept};
 use super::{Inode, InodeTable, Raise};
 use crate::types::{Invalidated, NodeId, Stale};
@@ -15,13 +15,13 @@ use crate::types::{Invalidated, NodeId, Stale};
 /// The kernel's copies. There is at most one observer of them.
 #[derive(Default)]
 pub(crate) struct KernelCache {
-    observer: RwLock<Option<(Arc<dyn KernelObserver>, Audience)>>,
+    observer: RwLock<Option<(Arc<dyn KernelNotifier>, Audience)>>,
     pages: PageEstimates,
 }
 
 impl KernelCache {
     /// From now on `observer` is notified; `audience` is who uses what it keeps.
-    pub(crate) fn watch(&self, observer: Arc<dyn KernelObserver>, audience: Audience) {
+    pub(crate) fn watch(&self, observer: Arc<dyn KernelNotifier>, audience: Audience) {
         *self.observer.write() = Some((observer, audience));
     }
 
@@ -30,7 +30,7 @@ impl KernelCache {
         self.observer.read().is_some()
     }
 
-    fn observer(&self) -> Option<Arc<dyn KernelObserver>> {
+    fn observer(&self) -> Option<Arc<dyn KernelNotifier>> {
         self.observer.read().as_ref().map(|(observer, _)| Arc::clone(observer))
     }
 
@@ -57,7 +57,7 @@ impl KernelCache {
         }
     }
 
-    /// Notifies of an inode, and waits as far as [`KernelObserver::inode`] does.
+    /// Notifies of an inode, and waits as far as [`KernelNotifier::inode`] does.
     pub(crate) async fn inode(&self, inode: &Arc<Inode>, stale: Stale) -> Invalidated {
         if let Stale::Pages(range) = stale {
             self.pages.dropped(inode.node, range);

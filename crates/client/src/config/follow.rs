@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use sheen_io::{BoxFuture, World};
 use sheen_ldlm::{LockFlags, Policy};
-use sheen_rpc::{Channel, Import, ImportEvents};
+use sheen_rpc::{Channel, Import, ImportOwner};
 use sheen_types::{Errno, LockMode, ResourceName};
 use tokio::sync::Notify;
 
@@ -18,7 +18,7 @@ use super::{LOCK_AGE_MAX, LOCKS_UNUSED_MAX, MGS_UUID};
 use crate::data::DataPath;
 use crate::kept::Keeper;
 use crate::locks::{CallbackRouter, ClientNamespace, CoveredCache, LockRequest, Revocation};
-use crate::targets::{Events, Targets};
+use crate::targets::{TargetOwner, Targets};
 
 /// Changes come in bursts; Lustre waits as long before it reads again.
 const SETTLE: Duration = Duration::from_secs(1);
@@ -76,7 +76,7 @@ impl LogReader {
     pub fn new(
         world: &World,
         router: &CallbackRouter,
-        import: impl FnOnce(Arc<dyn ImportEvents>) -> Arc<dyn Import>,
+        import: impl FnOnce(Arc<dyn ImportOwner>) -> Arc<dyn Import>,
     ) -> (Arc<dyn Import>, Arc<Self>) {
         Self::keeping(world, router, &Keeper::default(), import)
     }
@@ -86,10 +86,10 @@ impl LogReader {
         world: &World,
         router: &CallbackRouter,
         keeper: &Keeper,
-        import: impl FnOnce(Arc<dyn ImportEvents>) -> Arc<dyn Import>,
+        import: impl FnOnce(Arc<dyn ImportOwner>) -> Arc<dyn Import>,
     ) -> (Arc<dyn Import>, Arc<Self>) {
-        let events = Arc::new(Events::keeping(keeper.clone()));
-        let import = import(Arc::clone(&events) as Arc<dyn ImportEvents>);
+        let events = Arc::new(TargetOwner::keeping(keeper.clone()));
+        let import = import(Arc::clone(&events) as Arc<dyn ImportOwner>);
         let mgs = Arc::clone(&import) as Arc<dyn Channel>;
         let changed = Arc::new(CoveredConfiguration::default());
         let config = sheen_ldlm::client::Config {

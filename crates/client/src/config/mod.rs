@@ -33,7 +33,7 @@ use crate::locks::CallbackRouter;
 use crate::mdt::{FidSource, Mdc};
 use crate::meta::Meta;
 use crate::posix::{FileSystem, Handles, Mounted, StaleRetry};
-use crate::targets::{Events, Targets, connect, name_of};
+use crate::targets::{TargetOwner, Targets, connect, name_of};
 use crate::types::Credentials;
 use follow::{Config, FSNAME_BYTES_MAX};
 
@@ -183,7 +183,7 @@ async fn assemble(
     if map.mdts.len() > 1 {
         tracing::warn!(count = map.mdts.len(), "only the first MDT is used");
     }
-    let events = Arc::new(Events::keeping(keeper.clone()));
+    let events = Arc::new(TargetOwner::keeping(keeper.clone()));
     let (import, root) = connect_mdt(targets, first, &events, options).await?;
     let inodes = InodeTable::keeping(root, keeper.clone());
     let kernel_cache = Arc::new(KernelCache::default());
@@ -268,7 +268,7 @@ fn cause(failed: Option<Result<(), RpcError>>) -> String {
 async fn connect_mdt(
     targets: &Targets,
     target: &MapTarget,
-    events: &Arc<Events>,
+    events: &Arc<TargetOwner>,
     options: &MountOptions,
 ) -> Result<(Arc<dyn Import>, Fid), MountError> {
     let import = targets.import(target, ServerKind::Mdt, events);
@@ -295,7 +295,7 @@ fn make_mdt(
     targets: &Targets,
     target: &MapTarget,
     import: Arc<dyn Import>,
-    events: &Events,
+    events: &TargetOwner,
     (cache, path): (&Arc<CoveredMetadata>, &Arc<dyn DataPath>),
 ) -> Arc<Mdc> {
     let channel = Arc::clone(&import) as Arc<dyn Channel>;

@@ -134,7 +134,7 @@ impl Extents {
     /// that touch, and none for which `skip` says so. Answers the bytes of the blocks that hold
     /// nothing any more, too.
     ///
-    /// Two groups never share a block: an OST of Lustre locks a page for each piece of a write that
+    /// With `whole_pages` two groups never share a block: an OST of Lustre locks a page for each piece of a write that
     /// lies in it, and would wait for itself. Where `bytes` are less than there are, what is taken ends with a
     /// block if it can, so that the rest need not wait for it.
     pub(super) fn take(
@@ -142,6 +142,7 @@ impl Extents {
         range: (u64, u64),
         bytes: u64,
         groups: usize,
+        whole_pages: bool,
         skip: impl Fn(u64, u64) -> bool,
     ) -> (Vec<Run>, u64) {
         let mut taken: Vec<Run> = Vec::new();
@@ -149,7 +150,7 @@ impl Extents {
         self.over(range.0, range.1, |at, run| {
             let touches = last_end == Some(at);
             let shares_block = last_end.is_some_and(|end| (end - 1) / BLOCK == at / BLOCK);
-            if shares_block && !touches {
+            if whole_pages && shares_block && !touches {
                 return;
             }
             if left == 0 || (!touches && groups_left == 0) || skip(at, at + run.len() as u64) {
@@ -161,7 +162,8 @@ impl Extents {
             last_end = Some(at + run.len() as u64);
             taken.push((at, run));
         });
-        if let Some(end) = last_end.filter(|end| left == 0 && self.overlaps(*end, end + 1)) {
+        let is_cut = |end: &u64| whole_pages && left == 0 && self.overlaps(*end, end + 1);
+        if let Some(end) = last_end.filter(is_cut) {
             end_at(&mut taken, end / BLOCK * BLOCK);
         }
         let released = taken.iter().map(|(at, run)| self.release(*at, at + run.len() as u64)).sum();
@@ -226,10 +228,10 @@ mod tests {
         extents.insert(0, bytes("aaaa"));
         extents.insert(4, bytes("bbbb"));
         extents.insert(100, bytes("cccc"));
-        let taken = extents.take((0, u64::MAX), 6, 1, |_, _| false);
+        let taken = extents.take((0, u64::MAX), 6, 1, true, |_, _| false);
         assert_eq!(taken, (vec![(0, bytes("aaaa")), (4, bytes("bb"))], 0), "a block is left half");
         assert_eq!(shown(&extents), [(6, "bb".into()), (100, "cccc".into())]);
-        let taken = extents.take((0, u64::MAX), 100, 8, |start, _| start == 6);
+        let taken = extents.take((0, u64::MAX), 100, 8, true, |start, _| start == 6);
         assert_eq!(taken.0, [(100, bytes("cccc"))]);
     }
 
@@ -241,7 +243,8 @@ mod tests {
         extents.insert(20, bytes("c"));
         extents.insert(BLOCK - 1, bytes("dd"));
         extents.insert(2 * BLOCK, bytes("e"));
-        let take = |extents: &mut Extents| extents.take((0, u64::MAX), 100, 8, |_, _| false).0;
+        let take =
+            |extents: &mut Extents| extents.take((0, u64::MAX), 100, 8, true, |_, _| false).0;
         let starts = |runs: Vec<Run>| runs.into_iter().map(|(at, _)| at).collect::<Vec<u64>>();
         assert_eq!(starts(take(&mut extents)), [10, 11, 2 * BLOCK]);
         assert_eq!(starts(take(&mut extents)), [20]);
@@ -250,16 +253,27 @@ mod tests {
     }
 
     #[test]
+    fn where_pages_do_not_count_all_runs_go_together() {
+        let mut extents = Extents::default();
+        for number in 0..12 {
+            extents.insert(100 + number * 1000, vec![1; 500].into());
+        }
+        let taken = extents.take((0, u64::MAX), 2900, 8, false, |_, _| false).0;
+        let lengths: Vec<usize> = taken.iter().map(|(_, run)| run.len()).collect();
+        assert_eq!(lengths, [500, 500, 500, 500, 500, 400]);
+    }
+
+    #[test]
     fn what_is_taken_of_more_ends_with_a_block() {
         let mut extents = Extents::default();
         for number in 0..12 {
             extents.insert(100 + number * 1000, vec![1; 1000].into());
         }
-        let taken = extents.take((0, u64::MAX), 2 * BLOCK, 8, |_, _| false).0;
+        let taken = extents.take((0, u64::MAX), 2 * BLOCK, 8, true, |_, _| false).0;
         let end = taken.last().map(|(at, run)| at + run.len() as u64);
         assert_eq!((taken[0].0, end), (100, Some(2 * BLOCK)));
         assert_eq!(extents.bytes(), 12_100 - 2 * BLOCK);
-        let rest = extents.take((0, u64::MAX), 2 * BLOCK, 8, |_, _| false).0;
+        let rest = extents.take((0, u64::MAX), 2 * BLOCK, 8, true, |_, _| false).0;
         assert_eq!(rest[0].0, 2 * BLOCK, "and what is taken of all is all");
         assert!(extents.is_empty());
     }
@@ -297,7 +311,7 @@ mod tests {
                     }
                     1 => charged -= extents.release(at, at + length),
                     _ => {
-                        let (taken, released) = extents.take((at, u64::MAX), length, 2, |_, _| false);
+                        let (taken, released) = extents.take((at, u64::MAX), length, 2, true, |_, _| false);
                         charged -= released;
                         for pair in taken.windows(2) {
                             let (end, next) = (pair[0].0 + pair[0].1.len() as u64, pair[1].0);

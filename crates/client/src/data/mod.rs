@@ -1,9 +1,10 @@
-//! File data: objects on OSTs, the page cache above them, grants, read-ahead.
+//! File data: objects on OSTs, their dirty and read-ahead bytes, grants.
 //!
 //! This file is the narrow face between the rest of the client and the data path. The facade keeps one
 //! [`DataFile`] per inode and layout; all reads, writes and size questions of that file go through it. Locks
-//! on objects are the data path's own business: it enqueues extent locks in each OST's namespace, keeps pages
-//! exactly as long as they are covered, and notifies [`DataEvents`] before it cancels a lock.
+//! on objects are the data path's own business: it enqueues extent locks in each OST's namespace, keeps these
+//! bytes, and lets the kernel keep pages, exactly as long as a lock covers them, and notifies [`DataEvents`] before it
+//! cancels one.
 //!
 //! Costs, counted at both ends (one caller, a lock that is cached):
 //!
@@ -234,7 +235,7 @@ pub trait DataFile: Send + Sync {
     /// times of the change.
     fn truncate(&self, size: u64, time: Timestamp) -> BoxFuture<'_, Result<(), Refusal>>;
 
-    /// Sends all dirty pages that overlap `range` and waits for the OSTs' answers; durable only after
+    /// Sends all dirty bytes that overlap `range` and waits for the OSTs' answers; durable only after
     /// [`DataFile::sync`]. What fails is reported to [`DataEvents::failed`].
     fn flush(&self, range: Extent) -> BoxFuture<'_, ()>;
 
@@ -279,7 +280,7 @@ pub trait DataFile: Send + Sync {
     /// The inode is not in use any more: cached data may stay while locks cover it.
     fn idle(&self);
 
-    /// The file has no name and no opener any more, or its layout changed: pages are dropped (flushed first
+    /// The file has no name and no opener any more, or its layout changed: its bytes are dropped (flushed first
     /// if `flush`), object locks cancelled.
     fn close(&self, flush: bool) -> BoxFuture<'_, ()>;
 

@@ -72,8 +72,9 @@ pub(super) struct NegotiatedLimits {
     pub(super) object_bytes_max: u64,
     /// Whether grant may be returned at any time.
     pub(super) shrinks: bool,
-    /// Whether locks have to be on whole pages: an OST of Lustre panics at a conflict over any other. Ours knows
-    /// bytes, so that writers of neighbouring records do not revoke each other's locks.
+    /// Whether locks have to be on whole pages, and no two pieces of a page may be on their way at once: an OST of
+    /// Lustre panics, hangs or loses bytes otherwise. Ours knows bytes: writers of neighbouring records do not revoke
+    /// each other's locks, and what lies apart in a page goes in one RPC.
     pub(super) locks_pages: bool,
 }
 

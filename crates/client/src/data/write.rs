@@ -190,12 +190,13 @@ impl Object {
             }
             let ObjectState { dirty, writing, through, .. } = &mut *state;
             let range = (extent.start, end);
-            let bulk = self.osc.limits().bulk_bytes;
+            let limits = self.osc.limits();
             let is_under_way = |from, to| {
-                let (from, to) = widened(from, to);
+                let (from, to) = if limits.locks_pages { widened(from, to) } else { (from, to) };
                 writing.overlaps(from, to) || through.overlaps(from, to, through.last())
             };
-            let taken = dirty.take(range, bulk, RUNS_MAX, is_under_way);
+            let taken =
+                dirty.take(range, limits.bulk_bytes, RUNS_MAX, limits.locks_pages, is_under_way);
             for (at, run) in &taken.0 {
                 writing.insert(*at, run.clone());
             }

@@ -3,9 +3,9 @@
 //! What always holds: a handle that the MDT has opened is closed once, with the value that the MDT has for it
 //! at that time (a restart replays the open and gives another).
 
+mod credentials;
 mod fids;
 mod handle;
-mod identity;
 mod open_file;
 
 use std::sync::Arc;
@@ -13,9 +13,9 @@ use std::sync::Arc;
 use sheen_rpc::Channel;
 use sheen_types::Errno;
 
+pub(crate) use credentials::NO_GROUP;
 pub(crate) use fids::FidSource;
 pub(crate) use handle::HandleCell;
-pub(crate) use identity::NO_GROUP;
 pub(crate) use open_file::{CloseAttributes, MdtOpen};
 
 use crate::data::InodeData;

@@ -118,7 +118,7 @@ impl Mounted {
         if flock.is_none() && !self.file_locks_taken.any() {
             return Ok(());
         }
-        let of_process = match file.unflushed {
+        let of_process = match file.sends_no_flush {
             true => self.meta.lock_owners(&file.pin, file.who.pid),
             false => Ok(Vec::new()),
         };

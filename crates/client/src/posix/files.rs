@@ -123,8 +123,8 @@ impl FileSystem {
             Ok(opened) => {
                 child.state().just_created = created;
                 // Its close ends what `just_created` allows.
-                let unflushed = opened.unflushed && !created;
-                let opened = Opened { unflushed, ..opened };
+                let sends_no_flush = opened.sends_no_flush && !created;
+                let opened = Opened { sends_no_flush, ..opened };
                 self.0.answer_and_end_retry(who, Ok((entry, opened)))
             }
             Err(errno) => {
@@ -182,7 +182,8 @@ impl FileSystem {
         if let Some(range) = range.filter(|_| !file.bypasses_page_cache) {
             self.0.after_page_writes(&file.pin, range).await;
         }
-        let pieces = match self.0.with_pages(&file.who, &file.pin, call_pages, read).await? {
+        let pieces = match self.0.with_data_for_call(&file.who, &file.pin, call_pages, read).await?
+        {
             Some(pieces) => pieces,
             None => {
                 self.0.refresh(&file.who, &file.pin).await?;
@@ -261,7 +262,7 @@ impl FileSystem {
                 Ok((offset, it.layout().room(offset).min(length.into()) as u32))
             }
         };
-        let (offset, written) = self.0.writing(&file, call_pages, write).await?;
+        let (offset, written) = self.0.with_data_to_write(&file, call_pages, write).await?;
         drop(through);
         self.0.heat_up(&file, true, written.into());
         match writer {
@@ -360,7 +361,7 @@ impl FileSystem {
         file.note_modified();
         let allocate =
             |it: Arc<dyn DataFile>| async move { it.fallocate(what, offset, length).await };
-        self.0.writing(&file, None, allocate).await
+        self.0.with_data_to_write(&file, None, allocate).await
     }
 
     /// Where the next data or hole from `offset` begins.
@@ -484,9 +485,9 @@ impl Mounted {
         if !keep_pages {
             self.kernel_cache.forget_pages(file.pin.node);
         }
-        let unflushed = self.needs_no_flush(&file);
-        file.unflushed = unflushed;
-        Opened { handle: self.handles.insert(file), keep_pages, direct, unflushed, tally }
+        let sends_no_flush = self.needs_no_flush(&file);
+        file.sends_no_flush = sends_no_flush;
+        Opened { handle: self.handles.insert(file), keep_pages, direct, sends_no_flush, tally }
     }
 
     /// Truncates if that is wanted, and returns the handle.
@@ -533,8 +534,8 @@ impl Mounted {
         }
     }
 
-    /// As [`Mounted::with_pages`], of a file that is being written: the MDT gave it a layout at the open.
-    async fn writing<T, F>(
+    /// As [`Mounted::with_data_for_call`], of a file that is being written: the MDT gave it a layout at the open.
+    async fn with_data_to_write<T, F>(
         &self,
         file: &OpenFile,
         call_pages: Option<CallPages>,
@@ -543,7 +544,7 @@ impl Mounted {
     where
         F: Future<Output = Result<T, Refusal>>,
     {
-        self.with_pages(&file.who, &file.pin, call_pages, call).await?.ok_or_else(|| {
+        self.with_data_for_call(&file.who, &file.pin, call_pages, call).await?.ok_or_else(|| {
             tracing::warn!(file = %file.pin.fid, "open for writing, but without a layout");
             Errno::EIO
         })

@@ -39,7 +39,7 @@ pub(super) struct OpenFile {
     /// The second in which an access was looked at last.
     pub(super) access_looked: AtomicI64,
     /// Whether the kernel sends no FLUSH when a descriptor of it is closed, only the last RELEASE.
-    pub(super) unflushed: bool,
+    pub(super) sends_no_flush: bool,
     /// Whether its reads and writes bypass the kernel's pages.
     pub(super) bypasses_page_cache: bool,
     /// The position of reading in the directory.
@@ -158,7 +158,7 @@ impl OpenFile {
             modified: AtomicBool::new(false),
             accessed: AtomicBool::new(false),
             access_looked: AtomicI64::new(0),
-            unflushed: false,
+            sends_no_flush: false,
             bypasses_page_cache: false,
             stream: Mutex::default(),
             kept: None,
@@ -173,7 +173,7 @@ impl OpenFile {
             flags: self.flags.0,
             owner: (self.who.uid, self.who.gid),
             pid: self.who.pid,
-            unflushed: self.unflushed,
+            sends_no_flush: self.sends_no_flush,
             bypasses_page_cache: self.bypasses_page_cache,
         }
     }

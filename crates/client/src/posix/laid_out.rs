@@ -34,11 +34,11 @@ impl Mounted {
     where
         F: Future<Output = Result<T, Refusal>>,
     {
-        self.with_pages(who, inode, None, call).await
+        self.with_data_for_call(who, inode, None, call).await
     }
 
     /// The same, for a call during which the kernel holds these pages.
-    pub(super) async fn with_pages<T, F>(
+    pub(super) async fn with_data_for_call<T, F>(
         &self,
         who: &Credentials,
         inode: &Inode,

@@ -3,7 +3,7 @@
 //! Every call takes the caller's [`Credentials`] and answers a POSIX `Errno`. An inode is known by its
 //! [`NodeId`] from the lookup that found it until as many lookups have been forgotten; an open file by its
 //! [`FileHandle`] until released. Answers say what the kernel may keep ([`MayKeep`]): exactly what a held lock covers;
-//! [`KernelObserver`] is notified when that lock is revoked.
+//! [`KernelNotifier`] is notified when that lock is revoked.
 //!
 //! A call may be dropped at any await (an interrupted system call): a change that has been sent happens or
 //! not, a lock request is withdrawn. An open that has been sent may stay open on the MDT until the mount ends: FUSE
@@ -42,7 +42,7 @@ mod open_cache;
 #[cfg(test)]
 mod open_cache_tests;
 #[cfg(test)]
-mod own_names;
+mod own_names_tests;
 mod page_handoff;
 mod page_limit;
 mod page_writes;
@@ -77,7 +77,7 @@ use crate::locks::ClientNamespace;
 use crate::meta::Meta;
 use crate::targets::Targets;
 
-pub use crate::cache::{KernelObserver, PagesKept, Raise};
+pub use crate::cache::{KernelNotifier, PagesKept, Raise};
 pub use crate::types::{
     Attributes, Credentials, Fallocate, FileLock, FileLockMode, FileType, Invalidated, LockOwner,
     NodeId, OpenCounts, OpenFlags, Seek, SetAttributes, SetTime, Stale, TYPE_MASK, VersionFlush,
@@ -143,7 +143,7 @@ impl FileSystem {
 
     /// Who is notified when what was answered with [`MayKeep`] goes stale. Until an observer is set, nothing may
     /// be kept and every answer says so. `audience` is who uses what is kept.
-    pub fn watch(&self, observer: Arc<dyn KernelObserver>, audience: Audience) {
+    pub fn watch(&self, observer: Arc<dyn KernelNotifier>, audience: Audience) {
         self.0.kernel_cache.watch(observer, audience);
     }
 

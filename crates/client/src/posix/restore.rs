@@ -267,7 +267,7 @@ impl Mounted {
         let (uid, gid) = record.owner;
         let who = Credentials { uid, gid, pid: record.pid, ..Credentials::root() };
         let mut file = OpenFile::new(pin, flags, &who, open.map(OwnOrCachedOpen::Own));
-        file.unflushed = record.unflushed;
+        file.sends_no_flush = record.sends_no_flush;
         if record.bypasses_page_cache {
             file.bypass_page_cache();
         }

@@ -82,7 +82,7 @@ fn former() -> Vec<Record> {
         flags: 0o101_102,
         owner: (1000, 100),
         pid: 77,
-        unflushed: false,
+        sends_no_flush: false,
         bypasses_page_cache: false,
     };
     let export = FormerExport { handle: ObdHandle(9), connection: 3 };

@@ -521,7 +521,7 @@ fn closes_are_reported_of_what_can_write_and_of_all_once_a_lock_was_taken() {
         fixture.world.run(create).expect("opened").1
     };
     let (reader, writer) = (open(&fixture, 0), open(&fixture, 2));
-    assert_eq!((reader.unflushed, writer.unflushed), (true, false));
+    assert_eq!((reader.sends_no_flush, writer.sends_no_flush), (true, false));
     let lock = |fixture: &Fixture, handle, owner, pid| {
         fixture.mdt.expect(|request| match request {
             Request::LdlmEnqueue(enqueue) => {
@@ -542,7 +542,7 @@ fn closes_are_reported_of_what_can_write_and_of_all_once_a_lock_was_taken() {
     lock(&fixture, reader.handle, 3, opener + 1);
     lock(&fixture, writer.handle, 4, opener + 1);
     lock(&fixture, writer.handle, 5, opener);
-    assert!(!open(&fixture, 0).unflushed, "there are locks now");
+    assert!(!open(&fixture, 0).sends_no_flush, "there are locks now");
     // The kernel did not report the reader's close, so its RELEASE releases what was locked through it, and
     // what the process that opened it has locked.
     fixture.mdt.take_asked();

@@ -12,7 +12,7 @@ pub struct FileHandle(pub u64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DirCookie(pub u64);
 
-/// What the kernel may keep until [`KernelObserver`](super::KernelObserver) says otherwise. What is false
+/// What the kernel may keep until [`KernelNotifier`](super::KernelNotifier) says otherwise. What is false
 /// must be asked for again at the next use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MayKeep {
@@ -73,14 +73,14 @@ pub enum AccessTimes {
 pub struct Opened {
     /// The handle.
     pub handle: FileHandle,
-    /// Whether the kernel may keep pages it has of this file: [`super::KernelObserver`] is notified when they go
+    /// Whether the kernel may keep pages it has of this file: [`super::KernelNotifier`] is notified when they go
     /// stale, so this is true whenever there is an observer.
     pub keep_pages: bool,
     /// Whether reads and writes must come here one by one (`O_DIRECT`).
     pub direct: bool,
     /// Whether [`super::FileSystem::flush`] need not be called when a descriptor is closed: it could
     /// only read, and has no file locks.
-    pub unflushed: bool,
+    pub sends_no_flush: bool,
     /// How the inode was opened so far.
     pub tally: OpenCounts,
 }

@@ -10,8 +10,8 @@ use parking_lot::{Mutex, RwLock};
 use sheen_io::World;
 use sheen_llog::{ClusterMap, MapTarget};
 use sheen_rpc::{
-    BodyExtras, BoxFuture, Call, CallKind, Channel, FormerExport, Import, ImportEvents,
-    ImportState, LockReplay, RpcError,
+    BodyExtras, BoxFuture, Call, CallKind, Channel, FormerExport, Import, ImportOwner, ImportState,
+    LockReplay, RpcError,
 };
 use sheen_types::futures;
 use sheen_types::{Errno, Nid, Uuid};
@@ -49,7 +49,7 @@ pub struct ImportPlan {
     /// What we offer.
     pub data: ObdConnectData,
     /// Who is notified of its states.
-    pub events: Arc<dyn ImportEvents>,
+    pub events: Arc<dyn ImportOwner>,
 }
 
 /// Makes imports; implemented over the node that the client runs on.
@@ -83,7 +83,7 @@ pub(crate) struct Targets {
 /// The observer of a target's restarts and evictions. The namespace needs the import and the other way round,
 /// so it is set later.
 #[derive(Default)]
-pub(crate) struct Events {
+pub(crate) struct TargetOwner {
     pub(crate) locks: OnceLock<Weak<ClientNamespace>>,
     /// Its number, and the data path, which must know its grant.
     pub(crate) data: OnceLock<(ServerKind, u32, Weak<dyn DataPath>)>,
@@ -92,7 +92,7 @@ pub(crate) struct Events {
     kept: Mutex<Option<Kept>>,
 }
 
-impl Events {
+impl TargetOwner {
     /// An observer that keeps it by which exports the targets know the client.
     pub(crate) fn keeping(keeper: Keeper) -> Self {
         Self { keeper, ..Self::default() }
@@ -113,7 +113,7 @@ impl Events {
     }
 }
 
-impl ImportEvents for Events {
+impl ImportOwner for TargetOwner {
     fn state_changed(&self, state: ImportState, data: &ObdConnectData) {
         match state {
             ImportState::Full => self.connected(data),
@@ -148,7 +148,7 @@ impl ImportEvents for Events {
         }
     }
 
-    fn before_locks(&self) -> BoxFuture<'static, ()> {
+    fn before_lock_replay(&self) -> BoxFuture<'static, ()> {
         let locks = self.locks.get().and_then(Weak::upgrade);
         // No lock of the MGS covers a cache that outlives its use.
         let locks = locks.filter(|_| self.data.get().is_some());
@@ -202,7 +202,7 @@ impl Targets {
         &self,
         target: &MapTarget,
         service: ServerKind,
-        events: &Arc<Events>,
+        events: &Arc<TargetOwner>,
     ) -> Arc<dyn Import> {
         let data = match service {
             ServerKind::Mgs => connect::mgs(),
@@ -215,7 +215,7 @@ impl Targets {
             nids: target.nids.clone(),
             service,
             data,
-            events: Arc::clone(events) as Arc<dyn ImportEvents>,
+            events: Arc::clone(events) as Arc<dyn ImportOwner>,
         })
     }
 
@@ -263,7 +263,7 @@ impl Targets {
 
     /// Connects an OST in the background: calls to it wait until it is there.
     pub(crate) fn add_ost(&self, target: &MapTarget, data: &Arc<dyn DataPath>) -> Arc<dyn Import> {
-        let events = Arc::new(Events::keeping(data.keeper()));
+        let events = Arc::new(TargetOwner::keeping(data.keeper()));
         let import = self.import(target, ServerKind::Ost, &events);
         let name = name_of(target);
         let channel = Arc::clone(&import) as Arc<dyn Channel>;

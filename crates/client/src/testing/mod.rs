@@ -23,7 +23,7 @@ use crate::locks::{CallbackRouter, ClientNamespace};
 use crate::mdt::{FidSource, Mdc};
 use crate::meta::Meta;
 use crate::posix::{
-    Audience, Credentials, FileSystem, Handles, Invalidated, KernelObserver, May, Mounted, NodeId,
+    Audience, Credentials, FileSystem, Handles, Invalidated, KernelNotifier, May, Mounted, NodeId,
     Raise, Stale, StaleRetry,
 };
 use crate::targets::{Connector, ImportPlan, Targets};
@@ -63,7 +63,7 @@ impl Watcher {
     }
 }
 
-impl KernelObserver for Watcher {
+impl KernelNotifier for Watcher {
     fn entry(&self, parent: NodeId, name: &Name, _: bool) -> BoxFuture<'static, ()> {
         self.note(format!("entry {} {name}", parent.0))
     }
@@ -162,7 +162,7 @@ impl Fixture {
             former: crate::posix::Former::default(),
         });
         let watcher = Arc::new(Watcher::default());
-        files.watch(Arc::clone(&watcher) as Arc<dyn KernelObserver>, Audience::AnyUser);
+        files.watch(Arc::clone(&watcher) as Arc<dyn KernelNotifier>, Audience::AnyUser);
         let fixture = Self { world, mdt, data, inode_data, locks, files, watcher };
         fixture.know_root();
         fixture

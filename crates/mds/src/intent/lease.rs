@@ -55,7 +55,7 @@ impl Mdt {
 
     /// The lock that an open of an existing file brings its client, and the one that it takes until it is counted
     /// because the file has a lease.
-    pub(super) async fn locks_of_open(
+    pub(super) async fn take_open_locks(
         &self,
         context: &Context,
         opening: &Opening<'_>,
@@ -68,7 +68,8 @@ impl Mdt {
         match self.end_lease(context, opening, inode).await? {
             Some(ended) => Ok([None, Some(ended)]),
             None => {
-                let guard = self.lock_of_open(context, opening, inode, data, InodeBits(0)).await?;
+                let guard =
+                    self.lock_with_data(context, opening, inode, data, InodeBits(0)).await?;
                 Ok([guard, None])
             }
         }

@@ -243,14 +243,14 @@ impl Mdt {
         self.close_kept(&context.target, inode.fid, flags).await?;
         let data = self.dom_open_of(context, opening, inode.fid, layout.as_ref());
         let data = data.filter(|_| !flags.contains(MdsOpenFlags::LEASE));
-        let locks = self.locks_of_open(context, opening, inode, data).await;
+        let locks = self.take_open_locks(context, opening, inode, data).await;
         let [guard, ended] = locks.inspect_err(|_| progress.forget_inode())?;
         if flags.contains(MdsOpenFlags::LEASE) {
             progress.add(Disposition::OPEN_LEASE);
         } else if inode.is_regular() {
             progress.add(of_layout(context, layout.as_ref()));
         }
-        self.count_open(context, opening, inode, None, progress)?;
+        self.record_open(context, opening, inode, None, progress)?;
         drop(ended);
         if was_known_empty {
             self.open_files.note_unwritten(inode.fid);
@@ -295,7 +295,7 @@ impl Mdt {
         let reserved = self.objects_for_new(context, opening, parent.as_ref()).await?;
         let target = &context.target;
         let _lock = target.lock_inode(inode.fid, InodeBits::LAYOUT, LockMode::Ex).await?;
-        self.count_open(context, opening, inode, reserved, progress)?;
+        self.record_open(context, opening, inode, reserved, progress)?;
         progress.add(of_layout(context, None));
         let handle = progress.body.open_handle;
         self.put_inode(context, inode, progress)?;
@@ -304,7 +304,7 @@ impl Mdt {
     }
 
     /// Counts the open and records it, with the objects that the file got.
-    pub(super) fn count_open(
+    pub(super) fn record_open(
         &self,
         context: &Context,
         opening: &Opening<'_>,
@@ -329,7 +329,7 @@ impl Mdt {
             return Err(store_errno(error));
         }
         progress.disposition = done;
-        progress.body.open_handle = self.remember(context, opening, inode)?;
+        progress.body.open_handle = self.give_handle(context, opening, inode)?;
         Ok(())
     }
 
@@ -367,7 +367,7 @@ impl Mdt {
     ///
     /// # Errors
     /// [`Errno::ENOTCONN`] if the client was evicted meanwhile: the file is closed again.
-    pub(super) fn remember(
+    pub(super) fn give_handle(
         &self,
         context: &Context,
         opening: &Opening<'_>,
@@ -478,7 +478,7 @@ fn has_handle(context: &Context, inode: &Inode) -> bool {
 
 /// The lock that goes with an open: for a handle that the client will cache, if it asked for that;
 /// else on whatever of a file's inode is free.
-pub(super) async fn open_lock(
+pub(super) async fn lock_without_data(
     context: &Context,
     opening: &Opening<'_>,
     inode: &Inode,

@@ -7,7 +7,7 @@ use sheen_wire::md::MdsOpenFlags;
 use sheen_wire::messages::{LdlmIntentOpenReply, Reply};
 use sheen_wire::ptlrpc::{MessageHeader, PtlrpcBody};
 
-use super::open::{Opening, Progress, open_lock};
+use super::open::{Opening, Progress, lock_without_data};
 use crate::Mdt;
 use crate::caller::{Caller, May};
 use crate::dom::DomOpen;
@@ -26,7 +26,7 @@ impl Mdt {
     }
 
     /// The lock that goes with an open: with data, if there is data and no lock conflicts.
-    pub(super) async fn lock_of_open(
+    pub(super) async fn lock_with_data(
         &self,
         context: &Context,
         opening: &Opening<'_>,
@@ -38,7 +38,7 @@ impl Mdt {
         let with_data = data.and_then(|data| self.dom_open_lock(context, data, inode.fid, more));
         match with_data {
             Some(guard) => Ok(Some(guard)),
-            None => open_lock(context, opening, inode, more).await,
+            None => lock_without_data(context, opening, inode, more).await,
         }
     }
 

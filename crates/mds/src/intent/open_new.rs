@@ -111,7 +111,7 @@ impl Mdt {
     ) -> Result<(), Errno> {
         // Beside the open that it is.
         context.count_time(counters::MKNOD);
-        let handle = self.remember(context, opening, inode)?;
+        let handle = self.give_handle(context, opening, inode)?;
         self.put_inode_with(context, inode, layout, progress)?;
         self.add_sizes(&mut progress.body);
         progress.body.open_handle = handle;
@@ -124,7 +124,7 @@ impl Mdt {
         };
         let layout = Some(&progress.layout).filter(|layout| !layout.is_empty());
         let data = self.dom_open_of(context, opening, inode.fid, layout);
-        let guard = self.lock_of_open(context, opening, inode, data, more).await?;
+        let guard = self.lock_with_data(context, opening, inode, data, more).await?;
         self.add_data(context, opening, data, guard.as_ref(), inode, progress)?;
         give_lock(context, opening, guard, progress)
     }

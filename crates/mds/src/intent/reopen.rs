@@ -84,7 +84,7 @@ impl Mdt {
                     None if inode.is_regular() => self.placement.restore(opening.layout, None).ok(),
                     _ => None,
                 };
-                self.count_open(context, opening, &inode, reserved, progress)?;
+                self.record_open(context, opening, &inode, reserved, progress)?;
                 let handle = progress.body.open_handle;
                 self.put_inode(context, &inode, progress)?;
                 progress.body.open_handle = handle;

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use sheen_io::Oneshot;
 use sheen_rpc::import::{Action, Config, Engine, Event, ImportKind, Outgoing, OutgoingBulk};
 use sheen_rpc::{
-    Answer, BoxFuture, Call, Channel, Counters, FormerExport, Import, ImportEvents, ImportState,
+    Answer, BoxFuture, Call, Channel, Counters, FormerExport, Import, ImportOwner, ImportState,
     RequestHook, RpcError, StateChange, Then,
 };
 use sheen_types::{HashMap, Instant, MatchBits, Nid, Transno, Uuid, Xid};
@@ -51,14 +51,14 @@ pub(super) struct NodeImport {
     keys: AtomicU64,
     /// In use, or lost without a line in the log about that.
     has_connection: AtomicBool,
-    events: Arc<dyn ImportEvents>,
+    events: Arc<dyn ImportOwner>,
 }
 
 impl NodeImport {
     pub(super) fn new(
         node: &Arc<RpcNode>,
         config: Config,
-        events: Arc<dyn ImportEvents>,
+        events: Arc<dyn ImportOwner>,
     ) -> Arc<Self> {
         let (client, target) = (config.client.clone(), config.target.clone());
         let is_reverse = config.kind == ImportKind::Reverse;
@@ -267,7 +267,7 @@ impl NodeImport {
     fn replay_locks(&self, connection: u32) {
         let Some(import) = self.me.upgrade() else { return };
         let task = async move {
-            import.events.before_locks().await;
+            import.events.before_lock_replay().await;
             // Another connect may have been made meanwhile, which replays all again.
             if !import.inner.lock().engine.awaits_locks(connection) {
                 return;

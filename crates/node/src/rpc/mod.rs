@@ -34,8 +34,8 @@ use sheen_rpc::budget::Budget;
 use sheen_rpc::import::{Config, Event, Traffic};
 use sheen_rpc::service::{Service, Stats};
 use sheen_rpc::{
-    BULK_PORTALS, Call, CallKind, Channel, Counters, Handler, Import, ImportEvents, ImportState,
-    NoEvents, OwnTimes, REPLY_PORTALS, RpcError, StateChange, Time, Timing, Xids, limits,
+    BULK_PORTALS, Call, CallKind, Channel, Counters, Handler, Import, ImportOwner, ImportState,
+    NoOwner, OwnTimes, REPLY_PORTALS, RpcError, StateChange, Time, Timing, Xids, limits,
 };
 use sheen_types::{HashSet, Instant, Nid, ObdHandle, Uuid};
 use sheen_wire::connect::ObdConnectData;
@@ -68,7 +68,7 @@ pub struct ImportConfig {
     /// Requests on the wire at once; 0 for the default.
     pub requests_in_flight: usize,
     /// Notified of the import's states.
-    pub events: Arc<dyn ImportEvents>,
+    pub events: Arc<dyn ImportOwner>,
 }
 
 impl fmt::Debug for ImportConfig {
@@ -229,10 +229,10 @@ impl RpcNode {
             handle,
             requests_in_flight: usize::MAX,
         };
-        self.add(engine, Arc::new(NoEvents))
+        self.add(engine, Arc::new(NoOwner))
     }
 
-    fn add(self: &Arc<Self>, config: Config, events: Arc<dyn ImportEvents>) -> Arc<NodeImport> {
+    fn add(self: &Arc<Self>, config: Config, events: Arc<dyn ImportOwner>) -> Arc<NodeImport> {
         let import = NodeImport::new(self, config, events);
         let mut imports = self.imports.lock();
         imports.retain(|import| import.strong_count() > 0);

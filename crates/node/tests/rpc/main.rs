@@ -17,7 +17,7 @@ use sheen_io_os::Host;
 use sheen_node::net::{LNet, NetConfig};
 use sheen_node::rpc::{ImportConfig, ImportKind, RpcNode};
 use sheen_rpc::{
-    BoxFuture, Bulk, Call, CallKind, Handler, Import, ImportState, IncomingRequest, NoEvents,
+    BoxFuture, Bulk, Call, CallKind, Handler, Import, ImportState, IncomingRequest, NoOwner,
     ReplyHead, RpcError,
 };
 use sheen_types::{Errno, MatchBits, Nid, ObdHandle, Uuid};
@@ -52,7 +52,7 @@ fn import(node: &Arc<RpcNode>, nids: Vec<Nid>) -> Arc<dyn Import> {
         kind: ImportKind::Mds,
         data: data(),
         requests_in_flight: 0,
-        events: Arc::new(NoEvents),
+        events: Arc::new(NoOwner),
     })
 }
 

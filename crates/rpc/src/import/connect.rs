@@ -285,7 +285,7 @@ impl Engine {
                 State::Replay(Replay::default())
             }
             (false, true) if is_same => State::Recover,
-            (false, false) if !self.negotiated.has_grants => State::Recover,
+            (false, false) if !self.negotiated.has_state_there => State::Recover,
             (false, _) => State::Evicted,
         }
     }

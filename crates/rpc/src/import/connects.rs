@@ -88,14 +88,14 @@ pub(super) struct Negotiated {
     pub(super) export: ObdHandle,
     /// What both sides agreed on; before the first connect, what we would offer.
     pub(super) data: ObdConnectData,
-    /// Whether the target has granted us anything that an eviction would take from us.
-    pub(super) has_grants: bool,
+    /// Whether the target has anything of ours, a change or a lock, that an eviction would take.
+    pub(super) has_state_there: bool,
 }
 
 impl Negotiated {
     /// From here on the target is as one that never knew us.
     pub(super) fn forget_target(&mut self) {
-        (self.export, self.has_grants) = (ObdHandle(0), false);
+        (self.export, self.has_state_there) = (ObdHandle(0), false);
     }
 
     /// Whether timeouts may adapt, and early replies come.

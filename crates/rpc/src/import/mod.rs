@@ -155,7 +155,7 @@ impl Engine {
             negotiated: Negotiated {
                 export: if reverse { config.handle } else { ObdHandle(0) },
                 data: config.data.clone(),
-                has_grants: false,
+                has_state_there: false,
             },
             connects: Connects::new(config.nids),
             flights: Flights::new(now, config.requests_in_flight),

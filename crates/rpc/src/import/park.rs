@@ -184,7 +184,7 @@ impl Engine {
     pub(super) fn lose_all(&mut self) {
         self.kept = KeptRequests::default();
         self.slots.clear();
-        self.negotiated.has_grants = false;
+        self.negotiated.has_state_there = false;
     }
 
     /// Whether calls of all kinds wait for a connection that is given up or made on purpose.

@@ -162,7 +162,7 @@ impl Engine {
         actions: &mut Vec<Action>,
     ) {
         if body.transno != Transno(0) || body.opcode == Opcode::LDLM_ENQUEUE {
-            self.negotiated.has_grants = true;
+            self.negotiated.has_state_there = true;
         }
         if let Some(flight) = self.flights.get_mut(xid) {
             flight.answer = Some(Box::new((body, reply)));

@@ -352,12 +352,20 @@ pub(crate) fn say_doing(what: &str) {
     }
 }
 
+/// Why a process ends that no command waits for.
+const ABANDONED: &str = "the command that waited for it has ended";
+
+/// Whether a process ends for that.
+pub(super) fn is_abandonment(fault: &Fault) -> bool {
+    fault.text == ABANDONED
+}
+
 /// Completes when the command has ended that waits for this process to be ready, with the reason to end, too.
 pub(super) async fn abandoned(world: &World) -> Fault {
     while !is_abandoned() {
         world.clock.sleep_until(world.clock.now() + LOOK_FOR_STARTER).await;
     }
-    Fault::new(Errno::EINTR, "the command that waited for it has ended")
+    Fault::new(Errno::EINTR, ABANDONED)
 }
 
 /// Whether the command has ended that started this process in the background.

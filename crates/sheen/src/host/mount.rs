@@ -164,7 +164,8 @@ fn in_foreground(options: &Mount, settings: &Settings) -> Result<(), Fault> {
     if let Err(fault) = &served {
         daemon::say_failed(&fault.text);
     }
-    if served.is_ok() || daemon::is_abandoned() {
+    // What failed keeps its log; the reason of one that was abandoned interests no one.
+    if served.as_ref().err().is_none_or(daemon::is_abandonment) {
         forget_own_folder();
     }
     served

@@ -22,7 +22,7 @@ use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
 use sheen_client::posix::{
     Attributes, Audience, Credentials, Entry, Fallocate, FileHandle, FileSystem, Invalidated,
-    KernelObserver, Lookup, NodeId, OpenFlags, Opened, Raise, SetAttributes, Stale,
+    KernelNotifier, Lookup, NodeId, OpenFlags, Opened, Raise, SetAttributes, Stale,
 };
 use sheen_io::{BoxFuture, World, within};
 use sheen_types::{Errno, Extent, Fid, Instant, Name, PAGE_BYTES as PAGE};
@@ -241,7 +241,7 @@ impl Drop for Locked {
 /// How long a lock may be kept for a page under IO, as on a real mount.
 const PAGES_WAIT: Duration = Duration::from_secs(2);
 
-impl KernelObserver for Watch {
+impl KernelNotifier for Watch {
     fn entry(&self, parent: NodeId, name: &Name, _: bool) -> BoxFuture<'static, ()> {
         self.0.lock().forget_entry(parent, name);
         Box::pin(std::future::ready(()))

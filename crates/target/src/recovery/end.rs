@@ -97,7 +97,7 @@ impl Target {
             "recovery over"
         );
         if self.recovery.is_lossy() {
-            self.revoke_names().await;
+            self.revoke_metadata_locks().await;
             self.recovery.end_revocation();
         }
         self.operations.recovered(self).await;
@@ -106,9 +106,9 @@ impl Target {
     /// Revokes all locks under which clients keep names and attributes: what they saw may be of a
     /// change that a lost client made and that is not replayed. A name whose file is gone would stay
     /// with the lock on that file, and another client could make it anew meanwhile.
-    async fn revoke_names(self: &Arc<Self>) {
-        // Layouts stay: a client that writes under one may wait for an OST.
-        let kept = InodeBits::LOOKUP
+    async fn revoke_metadata_locks(self: &Arc<Self>) {
+        // All but `LAYOUT`: a client that writes under one may wait for an OST.
+        let revoked = InodeBits::LOOKUP
             .union(InodeBits::UPDATE)
             .union(InodeBits::PERM)
             .union(InodeBits::XATTR);
@@ -118,7 +118,7 @@ impl Target {
                 continue;
             }
             let mut lock: BoxFuture<'_, _> =
-                Box::pin(self.lock(resource, Policy::bits(kept), LockMode::Ex));
+                Box::pin(self.lock(resource, Policy::bits(revoked), LockMode::Ex));
             // All callbacks are sent before the first is waited for.
             let is_free =
                 poll_fn(|context| Poll::Ready(lock.as_mut().poll(context).is_ready())).await;

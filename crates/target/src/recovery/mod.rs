@@ -91,7 +91,7 @@ pub(crate) enum Admitted {
     Unordered,
 }
 
-/// What changed, for the target to act upon.
+/// Whether the window has decided by this call that recovery ends: for [`Target::end_recovery_if`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[must_use]
 pub(crate) struct RecoveryEnded(pub(crate) bool);

@@ -31,7 +31,7 @@ const FACTS: [&str; 4] = [
     "an operator ends recovery, evicting the clients that have not finished",
     "client did not finish recovery in time, evicting it",
     // What is newer than that copy.
-    "objects that clients had written to are destroyed",
+    "the MDT knows no file that has these objects, and they hold data: they are kept",
 ];
 
 #[test]

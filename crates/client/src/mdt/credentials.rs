@@ -1,4 +1,4 @@
-//! The caller's identity, as requests carry it.
+//! A caller's credentials, as requests carry them.
 
 use sheen_rpc::{BodyExtras, Call};
 use sheen_types::Fid;

@@ -1,4 +1,4 @@
-//! The one whom the client notifies when a lock is revoked that covered what the kernel keeps.
+//! How the client has the kernel drop what a revoked lock covered.
 
 use sheen_io::BoxFuture;
 use sheen_types::Name;
@@ -13,7 +13,7 @@ use crate::types::{Invalidated, NodeId, Stale};
 /// call until the lock is cancelled. (The kernel's `FUSE_NOTIFY_INVAL_ENTRY` takes the directory's own lock,
 /// which it also holds during create, unlink, rename and lookup in that directory. Send it off, do not wait
 /// for it while such a call is in flight.)
-pub trait KernelObserver: Send + Sync {
+pub trait KernelNotifier: Send + Sync {
     /// `name` in `parent` may now name something else, or nothing, or something instead of nothing.
     /// `is_in_use`: what it named is a directory, or an open file. The kernel must still be able to name such
     /// an inode.
