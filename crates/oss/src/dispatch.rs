@@ -78,7 +78,12 @@ impl Operations for Ost {
         if agreed.flags.contains(ConnectFlags::MAXBYTES) {
             agreed.maxbytes = self.store.object_bytes_max();
         }
+        self.note_identity(export, offered);
         self.brw.connect(export, offered, agreed)
+    }
+
+    fn started<'a>(&'a self, target: &'a Arc<Target>) -> BoxFuture<'a, ()> {
+        Box::pin(async { self.serve(target) })
     }
 
     fn leave<'a>(

@@ -10,14 +10,14 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock, Weak};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 use sheen_store::{Entry, Store, StoreError, Transaction, all_entries};
-use sheen_target::{Connecting, Target, store_errno};
+use sheen_target::{Connecting, Export, Target, store_errno};
 use sheen_types::{Errno, Fid, TargetKind, Uuid, fid_seq};
-use sheen_wire::connect::ConnectFlags;
+use sheen_wire::connect::{ConnectFlags, ObdConnectData};
 
 use crate::Ost;
 
@@ -68,11 +68,17 @@ impl FromStr for KnownMdt {
 pub(crate) struct KnownMdts {
     /// One at a time is compared with what is recorded, and recorded.
     recording: Mutex<()>,
+    /// Whose exports end when an administrator rules their MDT out.
+    target: OnceLock<Weak<Target>>,
     /// The MDT that was refused last, and not let in since.
     refused: Mutex<Option<KnownMdt>>,
     /// The identity that the clients have which were refused last.
     refused_clients: Mutex<Option<Uuid>>,
 }
+
+/// The identity under which an export was let in, if it said one.
+#[derive(Default)]
+struct AdmittedAs(Mutex<Option<Uuid>>);
 
 /// Who connects, as far as this module distinguishes it.
 enum Peer {
@@ -84,8 +90,7 @@ enum Peer {
 
 impl Peer {
     fn of(connecting: &Connecting<'_>) -> Self {
-        let identity = connecting.offered.mdt_identity();
-        let identity = identity.map(|text| Uuid::new(String::from_utf8_lossy(text)));
+        let identity = identity_in(connecting.offered);
         let offers_mds = connecting.offered.flags.contains(ConnectFlags::MDS);
         let owner = connecting.owner.as_ref();
         match (connecting.is_server, owner, identity) {
@@ -100,7 +105,39 @@ impl Peer {
     }
 }
 
+fn identity_in(offered: &ObdConnectData) -> Option<Uuid> {
+    offered.mdt_identity().map(|text| Uuid::new(String::from_utf8_lossy(text)))
+}
+
 impl Ost {
+    pub(crate) fn serve(&self, target: &Arc<Target>) {
+        // A target starts once.
+        let _ = self.known_mdts.target.set(Arc::downgrade(target));
+    }
+
+    /// An export is let in: by what it said an administrator may rule it out.
+    pub(crate) fn note_identity(&self, export: &Export, offered: &ObdConnectData) {
+        *export.role::<AdmittedAs>().0.lock() = identity_in(offered);
+    }
+
+    /// Evicts those that were let in under an identity that none of the recorded MDTs has.
+    fn evict_ruled_out(&self) -> Result<(), Errno> {
+        let known = self.recorded()?;
+        let Some(target) = self.known_mdts.target.get().and_then(Weak::upgrade) else {
+            return Ok(());
+        };
+        for export in target.exports() {
+            let identity = export.role::<AdmittedAs>().0.lock().clone();
+            let is_ruled_out = identity.is_some_and(|it| known.values().all(|known| *known != it));
+            if is_ruled_out && !known.is_empty() {
+                tracing::warn!(target = target.name(), client = %export.uuid(), nid = %export.nid(),
+                    "evicted: these are no longer the objects of its MDT");
+                target.evict_soon(&export);
+            }
+        }
+        Ok(())
+    }
+
     /// Whether these objects are those of the MDT that connects, or of the one that a client's names come from.
     ///
     /// # Errors
@@ -214,7 +251,8 @@ impl Ost {
     }
 
     /// From now on these are the objects of another MDT (`mdt_identity`): what is here is kept, and no id that was
-    /// given out is given out again. Without an identity the next MDT that comes is recorded. Durable when it returns.
+    /// given out is given out again. Without an identity the next MDT that comes is recorded. Durable when it returns; the
+    /// MDT that is ruled out, and clients that have their names from it, are evicted then.
     ///
     /// # Errors
     /// Those of the store.
@@ -235,7 +273,7 @@ impl Ost {
         drop(recording);
         changed.and_then(|()| self.store.commit()).map_err(store_errno)?;
         tracing::warn!(%mdt, ost = self.index, "an administrator says whose objects these are");
-        Ok(())
+        self.evict_ruled_out()
     }
 }
 

@@ -509,7 +509,7 @@ impl Target {
     }
 
     /// As [`Target::evict`], for callers that it may have to wait for.
-    pub(crate) fn evict_soon(self: &Arc<Self>, export: &Arc<Export>) {
+    pub fn evict_soon(self: &Arc<Self>, export: &Arc<Export>) {
         let (target, export) = (Arc::clone(self), Arc::clone(export));
         let task = async move { target.evict(&export).await };
         self.world.tasks.spawn("target_evict", Box::pin(task));

@@ -1,5 +1,6 @@
 //! An OST obeys the MDT whose objects it holds, and no other.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -109,6 +110,29 @@ fn whose_objects_these_are_survives_a_crash() {
         ost.bind_mdt(&known(0, OTHER)).unwrap();
         let (ost, _) = restarted(&world, &Arc::new(store.crash())).await;
         assert_eq!(ost.known_mdts().unwrap(), [known(0, OTHER)], "what an administrator says, too");
+    });
+}
+
+#[test]
+fn an_mdt_that_an_administrator_rules_out_is_evicted_with_its_clients() {
+    let world = TestWorld::new(6);
+    world.clone().run(async move {
+        let (ost, node) = restarted(&world, &Arc::new(StoreMem::default())).await;
+        let clients = || {
+            let exports = node.target.exports();
+            let names = exports.iter().map(|export| export.uuid().to_string());
+            names.collect::<BTreeSet<_>>()
+        };
+        client(&node, "early", OTHER).await.expect("no MDT is known yet");
+        mdt(&node, MDT, FIRST).await.expect("the first one is let in");
+        client(&node, "its", FIRST).await.expect("let in");
+        client(&node, "Lustre's", "").await.expect("let in");
+        ost.bind_mdt(&known(0, FIRST)).unwrap();
+        world.settle().await;
+        assert_eq!(clients(), [MDT, "Lustre's", "its"].map(str::to_owned).into());
+        ost.bind_mdt(&known(0, OTHER)).unwrap();
+        world.settle().await;
+        assert_eq!(clients(), ["Lustre's".to_owned()].into(), "it says none");
     });
 }
 
