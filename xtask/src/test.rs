@@ -88,7 +88,7 @@ impl Count {
 const INPUTS: (&str, &str) = ("PROPTEST_RNG_SEED", "1");
 
 /// End-to-end tests that run at once, whatever the number of processors.
-const E2E_AT_ONCE: &str = "8";
+const E2E_AT_ONCE: &str = "5";
 
 /// So many of the slowest are shown.
 const SLOWEST: usize = 30;

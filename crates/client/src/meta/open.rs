@@ -289,7 +289,19 @@ impl Meta {
         let body = reply.mdt_body.as_ref();
         let inline_data = mdt.take_inline(&lock, body, (&reply.mdt_md, &reply.niobuf_inline));
         let value = data_value(&lock, body);
-        let held = pending.granted_with(&lock, &value, answer.connection).await?;
+        let opens = lock.policy_res1.contains(Disposition::OPEN_OPEN);
+        let held = match pending.granted_with(&lock, &value, answer.connection).await {
+            Ok(held) => held,
+            Err(errno) => {
+                // The lock went with an eviction, and the open may be of the connection after that.
+                if let Some(body) = body.filter(|_| opens) {
+                    handle.set_first(body);
+                    let open = MdtOpen::new(mdt, handle, answer.xid, None);
+                    open.close_in_background(&Credentials::root(), body.fid1, None, ()).await;
+                }
+                return Err(errno);
+            }
+        };
         let inline_data = inline_data.filter(|_| held.is_some());
         let body = call::need(reply.mdt_body)?;
         handle.set_first(&body);
@@ -306,8 +318,7 @@ impl Meta {
             }
             self.changed(answer.body.transno, &[on, &pin]);
         }
-        let open = lock.policy_res1.contains(Disposition::OPEN_OPEN);
-        let open = open.then_some(MdtOpen::new(mdt, handle, answer.xid, inline_data));
+        let open = opens.then_some(MdtOpen::new(mdt, handle, answer.xid, inline_data));
         Ok(OpenedInode { pin, open, created, held })
     }
 
