@@ -508,7 +508,7 @@ impl Target {
         self.drop_export(export, if is_awaited { Leaving::Stale } else { Leaving::Evicted }).await;
     }
 
-    /// As [`Target::evict`], for callers that it may have to wait for.
+    /// As `Target::evict`, for callers that it may have to wait for.
     pub fn evict_soon(self: &Arc<Self>, export: &Arc<Export>) {
         let (target, export) = (Arc::clone(self), Arc::clone(export));
         let task = async move { target.evict(&export).await };
