@@ -106,7 +106,7 @@ fn what_is_set_for_good_reaches_every_mount_and_survives_a_restart() {
 
 #[test]
 fn times_are_set_for_a_process_and_for_one_device() {
-    scene("times", 1, LIMIT, |cluster| {
+    scene("parameter-times", 1, LIMIT, |cluster| {
         let refused = |setting: &str, errno: &str| -> Outcome {
             let refused = cluster.run(&["lctl", "set_param", setting])?;
             ensure(!refused.status.success() && refused.output.contains(errno), || {
@@ -195,7 +195,7 @@ fn an_ost_is_turned_off_and_on_and_left_alone() {
 
 #[test]
 fn all_locks_are_written_into_the_log_when_asked_for() {
-    scene("locks", 1, LIMIT, |cluster| {
+    scene("locks-dump", 1, LIMIT, |cluster| {
         fs::write(cluster.mnt().join("file"), "data").context("write")?;
         let has_locks = |log: &str| {
             let text = fs::read_to_string(cluster.dir().join("run").join(log)).unwrap_or_default();

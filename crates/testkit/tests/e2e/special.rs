@@ -208,7 +208,7 @@ fn the_kernel_judges_where_it_is_asked_to() {
 
 #[test]
 fn a_device_is_opened_by_those_whom_its_mode_lets_where_devices_work() {
-    let cluster = Cluster::start_with("devices", 1, &["-o", "dev"]);
+    let cluster = Cluster::start_with("device-files", 1, &["-o", "dev"]);
     sheen_testkit::scene::play(&std::sync::Arc::new(cluster.unwrap()), LIMIT, |cluster| {
         let mnt = cluster.mnt();
         set_mode(&mnt, 0o755)?;
