@@ -105,10 +105,12 @@ impl Object {
         UntilAnswered { object: Arc::clone(self), write: Some(Box::pin(sent)) }.await
     }
 
-    /// Waits until nothing of the range's blocks is dirty or under way, and marks it as being written.
+    /// Waits until nothing of the range is dirty or under way, of its blocks where the OST needs that, and marks it as
+    /// being written.
     async fn begin_write_through(self: &Arc<Self>, offset: u64, data: &Bytes) -> u64 {
         let end = offset + data.len() as u64;
-        let (first, last) = widened(offset, end);
+        let whole_pages = self.osc.limits().locks_pages;
+        let (first, last) = if whole_pages { widened(offset, end) } else { (offset, end) };
         loop {
             self.flush(Extent { start: first, end: last - 1 }).await;
             let mut state = self.state.lock();
