@@ -6,6 +6,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use clap::Args;
@@ -14,7 +15,7 @@ use crate::executables::{self, Finished};
 use crate::faults::Faults;
 use crate::halved::Halved;
 use crate::shell::{self, Outcome, Profile, cargo, program};
-use crate::{demo, dist, setup, sim, tidy};
+use crate::{beneath, demo, dist, setup, sim, tidy};
 
 /// What to run.
 #[derive(Args, Default)]
@@ -167,21 +168,28 @@ impl Record {
     }
 }
 
-/// The steps that are `wanted`, once.
+/// The steps that are `wanted`, once. Those after the first ones are run beneath `e2e`, whose tests wait more than
+/// they compute; with half of the processors, and at full sizes, one after the other.
 fn run_once(options: &Options, wanted: impl Fn(&str) -> bool) -> (Count, Outcome) {
+    let start = Instant::now();
+    let wanted: Vec<Step> = STEPS.iter().copied().filter(|(name, _)| wanted(name)).collect();
+    let run = |steps: &[Step]| -> Vec<Done> {
+        steps.iter().map(|step| Done::run(options, step)).collect()
+    };
+    let (first, rest): (Vec<_>, Vec<_>) =
+        wanted.into_iter().partition(|(name, _)| BUILDS.contains(name));
+    let (e2e, computing): (Vec<_>, Vec<_>) =
+        rest.iter().copied().partition(|(name, _)| *name == "e2e");
+    let mut done = run(&first);
+    if e2e.is_empty() || options.halved || options.long {
+        done.extend(run(&rest));
+    } else {
+        let (one, other) = beneath::run(|| run(&e2e), || run(&computing));
+        done.extend(one.into_iter().chain(other));
+    }
     let mut table = String::new();
     let mut sum = Count::default();
-    let start = Instant::now();
-    for (name, step) in STEPS.iter().filter(|(name, _)| wanted(name)) {
-        eprintln!("== {name}");
-        let begun = Instant::now();
-        let is_halved = options.halved && !BUILDS.contains(name);
-        let count = match is_halved.then(Halved::begin).transpose() {
-            // It is left when the step is done.
-            Ok(_half) => step(options),
-            Err(error) => Count::of(&Err(error)),
-        };
-        let seconds = begun.elapsed().as_secs();
+    for Done { name, seconds, count } in done {
         let (passed, failed, skipped) = (count.passed, count.failed, count.skipped.len());
         let _ = writeln!(table, "{name:8} {seconds:6} s {passed:6} {failed:6} {skipped:6}");
         let named = |lines: &[String]| lines.iter().map(|it| format!("{name}: {it}")).collect();
@@ -197,6 +205,29 @@ fn run_once(options: &Options, wanted: impl Fn(&str) -> bool) -> (Count, Outcome
     println!("{} passed, {} failed, {} skipped", sum.passed, sum.failed, sum.skipped.len());
     let outcome = verdict(options, &sum);
     (sum, outcome)
+}
+
+/// A step that was run.
+struct Done {
+    name: &'static str,
+    seconds: u64,
+    count: Count,
+}
+
+impl Done {
+    fn run(options: &Options, (name, step): &Step) -> Self {
+        eprintln!("== {name}");
+        let begun = Instant::now();
+        let is_halved = options.halved && !BUILDS.contains(name);
+        let count = match is_halved.then(Halved::begin).transpose() {
+            // It is left when the step is done.
+            Ok(_half) => step(options),
+            Err(error) => Count::of(&Err(error)),
+        };
+        let seconds = begun.elapsed().as_secs();
+        eprintln!("== {name}: {seconds} s");
+        Self { name, seconds, count }
+    }
 }
 
 /// Whether what was counted is a success.
@@ -333,7 +364,9 @@ fn surround(command: &mut Command, options: &Options) {
 
 /// A file of this run for what tests say beside their output.
 fn beside(name: &str) -> PathBuf {
-    shell::root().join(format!("target/{name}-{}", std::process::id()))
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    shell::root().join(format!("target/{name}-{}-{number}", std::process::id()))
 }
 
 /// The lines of such a file, which goes. There is none where no test had anything to say.
