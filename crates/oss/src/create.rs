@@ -9,6 +9,7 @@ use sheen_wire::md::Valid;
 use sheen_wire::messages::{OstCreate, OstCreateReply};
 use sheen_wire::ost::{Obdo, ObdoFlags, OstBody, OstId};
 
+use crate::mdt_progress::{MdtProgress, Reported};
 use crate::{Ost, objects};
 
 /// Objects that one request may create (`OST_MAX_PRECREATE`).
@@ -28,6 +29,17 @@ struct Written {
     bytes: Cell<u64>,
 }
 
+/// What an MDT that came back wants, and what this OST has.
+struct Orphans {
+    sequence: u64,
+    /// The MDT's last id.
+    used: u64,
+    /// Ours.
+    last: u64,
+    /// What is known of the MDT from now on.
+    progress: Option<MdtProgress>,
+}
+
 impl Written {
     fn count(&self, bytes: u64) {
         self.objects.set(self.objects.get() + 1);
@@ -45,9 +57,13 @@ fn bytes_of(store: &dyn Store, object: Fid) -> Result<Option<u64>, StoreError> {
     }
 }
 
+fn put(progress: Option<MdtProgress>, change: &mut Transaction, sequence: u64) {
+    progress.iter().for_each(|progress| progress.put(change, sequence));
+}
+
 impl Ost {
     /// Creates up to the id that the request names and answers with the last one there is; with
-    /// `DELORPHAN` removes those above the id that no client has written to.
+    /// `DELORPHAN` removes those above the id that are no file's.
     pub(crate) async fn create(
         &self,
         context: &Context,
@@ -63,10 +79,15 @@ impl Ost {
             None => objects::last_id(&*self.store, number)?,
         };
         let has_flags = asked.valid.contains(Valid::FLAGS);
+        let known = MdtProgress::load(&*self.store, number).map_err(store_errno)?;
+        let reported = Reported::of(&asked);
         let after = if has_flags && asked.flags.contains(ObdoFlags::DELORPHAN) {
-            self.remove_orphans(context, number, wanted, before)?
+            let progress = MdtProgress::after_restart(known, reported, before);
+            let orphans = Orphans { sequence: number, used: wanted, last: before, progress };
+            self.remove_orphans(context, &orphans)?
         } else {
-            self.create_up_to(context, number, wanted, before)?
+            let progress = reported.map(|it| MdtProgress::after_create(known, it));
+            self.create_up_to(context, number, (before, wanted), progress)?
         };
         *last = Some(after);
         drop(last);
@@ -89,8 +110,8 @@ impl Ost {
         &self,
         context: &Context,
         sequence: u64,
-        wanted: u64,
-        before: u64,
+        (before, wanted): (u64, u64),
+        progress: Option<MdtProgress>,
     ) -> Result<u64, Errno> {
         if wanted <= before {
             return Ok(before);
@@ -103,6 +124,7 @@ impl Ost {
         self.in_steps(context, before + 1, wanted, |change, id| {
             objects::create(change, objects::fid_in(sequence, id, self.index)?, now);
             objects::put_last_id(change, sequence, id);
+            put(progress, change, sequence);
             Ok(())
         })?;
         Ok(wanted)
@@ -110,21 +132,16 @@ impl Ost {
 
     /// After it the MDT and this OST agree on the last id.
     ///
-    /// An object above the MDT's last id that holds data was a file's: the MDT has lost that file, by a crash, because it
-    /// is an older copy or because it is another MDT. Only what was created and never written to is removed; the rest
-    /// is kept for `sheen fsck -y`. Lustre's OST destroys both.
+    /// An object above the MDT's last id that holds data was a file's, which the MDT has lost: by a crash, then no client
+    /// has it either and it is removed, or because the MDT is an older copy or another one, then it is kept for
+    /// `sheen fsck -y` ([`MdtProgress`]). Lustre's OST destroys both.
     ///
     /// An MDT that is ahead has given files objects that this OST does not have. The OST answered for each of them
     /// when it was durable: so they are lost (an older copy of the OST, a salvaged one), or a client has named them
     /// in a replay. They stay missing, and a read of them fails: made again, empty, they would pass for files
     /// without data. Lustre's OST makes the last of them again: there creates are answered before they are durable.
-    fn remove_orphans(
-        &self,
-        context: &Context,
-        sequence: u64,
-        used: u64,
-        last: u64,
-    ) -> Result<u64, Errno> {
+    fn remove_orphans(&self, context: &Context, orphans: &Orphans) -> Result<u64, Errno> {
+        let Orphans { sequence, used, last, progress } = *orphans;
         let target = context.target.name();
         if used > last {
             let missing = last.max(ID_UNUSED) + 1..=used;
@@ -139,7 +156,7 @@ impl Ost {
                         "the target that had this one's place has taken objects of files with it; sheen fsck names the \
                          files"
                     );
-                    return self.skip_ids(context, sequence, used);
+                    return self.skip_ids(context, orphans, used);
                 }
                 tracing::error!(
                     target,
@@ -150,25 +167,41 @@ impl Ost {
                      in a replay; sheen fsck names the files"
                 );
             }
-            return self.skip_ids(context, sequence, used);
+            return self.skip_ids(context, orphans, used);
         }
         if last - used > ORPHANS_MAX {
             tracing::warn!(target, sequence, used, last, "too many orphans: keeping them");
-            return Ok(last);
+            let progress = progress.map(|it| it.keeping(last));
+            return self.skip_ids(context, &Orphans { progress, ..*orphans }, last);
         }
-        let written = Written::default();
+        let (kept, removed) = (Written::default(), Written::default());
+        let keeps = |id| progress.is_none_or(|it| it.keeps(id));
         self.in_steps(context, used + 1, last, |change, id| {
             let fid = objects::fid_in(sequence, id, self.index)?;
+            put(progress, change, sequence);
             match bytes_of(&*self.store, fid) {
-                Ok(None) => objects::destroy(change, fid),
-                Ok(Some(bytes)) => written.count(bytes),
+                Ok(Some(bytes)) if keeps(id) => kept.count(bytes),
+                Ok(bytes) => {
+                    bytes.into_iter().for_each(|bytes| removed.count(bytes));
+                    objects::destroy(change, fid);
+                }
                 Err(StoreError::NoObject(_)) => {}
                 // The MDT asks again; what is passed over now would not be found later.
                 Err(error) => return Err(store_errno(error)),
             }
             Ok(())
         })?;
-        let (objects, bytes) = (written.objects.get(), written.bytes.get());
+        let (objects, bytes) = (removed.objects.get(), removed.bytes.get());
+        if objects > 0 {
+            tracing::info!(
+                target,
+                sequence,
+                objects,
+                bytes,
+                "removed what was written to files whose creation was lost in a crash of the MDT and its clients"
+            );
+        }
+        let (objects, bytes) = (kept.objects.get(), kept.bytes.get());
         if objects > 0 {
             tracing::error!(
                 target,
@@ -186,9 +219,10 @@ impl Ost {
     }
 
     /// Makes `last` the last id without making objects.
-    fn skip_ids(&self, context: &Context, sequence: u64, last: u64) -> Result<u64, Errno> {
+    fn skip_ids(&self, context: &Context, orphans: &Orphans, last: u64) -> Result<u64, Errno> {
         let mut change = Transaction::new();
-        objects::put_last_id(&mut change, sequence, last);
+        objects::put_last_id(&mut change, orphans.sequence, last);
+        put(orphans.progress, &mut change, orphans.sequence);
         let done = context.target.transact(context, change, ReplyRecording::Idempotent);
         done.map(|_| last).map_err(store_errno)
     }

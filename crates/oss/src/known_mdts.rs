@@ -20,6 +20,7 @@ use sheen_types::{Errno, Fid, TargetKind, Uuid, fid_seq};
 use sheen_wire::connect::{ConnectFlags, ObdConnectData};
 
 use crate::Ost;
+use crate::mdt_progress::MdtProgress;
 
 /// Index of the MDTs: number, big-endian, to identity.
 const MDTS: Fid = Fid::new(fid_seq::LOCAL_FILE, 0x102);
@@ -259,21 +260,27 @@ impl Ost {
     pub fn bind_mdt(&self, mdt: &KnownMdt) -> Result<(), Errno> {
         // Held until it is recorded: no connect waits for the disk.
         let recording = self.known_mdts.recording.lock();
-        let changed = match &mdt.identity {
-            Some(identity) => record(&*self.store, mdt.index, identity),
-            None => {
-                let mut change = Transaction::new();
-                change.delete(MDTS, key(mdt.index));
-                match self.store.apply(change) {
-                    Err(StoreError::NoKey(_)) => Ok(()),
-                    changed => changed.map(drop),
-                }
-            }
-        };
+        let changed = self.rebind(mdt);
         drop(recording);
         changed.and_then(|()| self.store.commit()).map_err(store_errno)?;
         tracing::warn!(%mdt, ost = self.index, "an administrator says whose objects these are");
         self.evict_ruled_out()
+    }
+}
+
+impl Ost {
+    fn rebind(&self, mdt: &KnownMdt) -> Result<(), StoreError> {
+        let mut change = Transaction::new();
+        match &mdt.identity {
+            Some(identity) => put(&mut change, mdt.index, identity),
+            None if self.store.lookup(MDTS, &key(mdt.index))?.is_some() => {
+                change.delete(MDTS, key(mdt.index));
+            }
+            None => {}
+        }
+        // Of how far the other MDT's store had come this one's says nothing.
+        MdtProgress::forget_all(&*self.store, &mut change)?;
+        self.store.apply(change).map(drop)
     }
 }
 
@@ -283,6 +290,10 @@ fn key(index: u16) -> Bytes {
 
 fn record(store: &dyn Store, index: u16, identity: &Uuid) -> Result<(), StoreError> {
     let mut change = Transaction::new();
-    change.put(MDTS, key(index), Bytes::copy_from_slice(identity.as_str().as_bytes()));
+    put(&mut change, index, identity);
     store.apply(change).map(drop)
+}
+
+fn put(change: &mut Transaction, index: u16, identity: &Uuid) {
+    change.put(MDTS, key(index), Bytes::copy_from_slice(identity.as_str().as_bytes()));
 }

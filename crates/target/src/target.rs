@@ -385,6 +385,12 @@ impl Target {
         self.history.committed()
     }
 
+    /// The last transaction that was durable when this target started.
+    #[must_use]
+    pub fn durable_at_start(&self) -> Transno {
+        self.history.start()
+    }
+
     /// The newest transaction.
     #[must_use]
     pub fn last_transno(&self) -> Transno {

@@ -17,6 +17,7 @@ use sheen_store::{Store, StoreError, Transaction, all_entries};
 use sheen_target::Target;
 use sheen_types::futures::race;
 use sheen_types::{Errno, Fid, Instant, fid_seq};
+use sheen_wire::connect::ConnectFlags2;
 use sheen_wire::md::{ObdStatfs, StatfsState, Valid};
 use sheen_wire::messages::{OstCreate, OstStatfs, Reply};
 use sheen_wire::ost::{Obdo, ObdoFlags, OstBody, OstId};
@@ -337,7 +338,7 @@ impl Ost {
         self.agree(target).await?;
         self.ask_space(target).await?;
         while let Some((last, batch)) = self.shortage() {
-            match self.create(last + batch, ObdoFlags::NONE).await {
+            match self.create(target, last + batch, ObdoFlags::NONE).await {
                 Ok(last) => self.add(last),
                 Err(RpcError::Errno(Errno::ENOSPC)) => {
                     self.pool.lock().is_full = true;
@@ -364,7 +365,7 @@ impl Ost {
         // The sequence may have been given to this OST a moment ago: it must not be another's after a
         // crash of ours.
         target.sync().await.map_err(RpcError::Errno)?;
-        let last = self.create(used, ObdoFlags::DELORPHAN).await;
+        let last = self.create(target, used, ObdoFlags::DELORPHAN).await;
         let mut pool = self.pool.lock();
         let last = last.inspect_err(|_| pool.agreed = None)?.max(used);
         (pool.next, pool.last) = (last + 1, last);
@@ -393,13 +394,18 @@ impl Ost {
         self.filled.notify_waiters();
     }
 
-    async fn create(&self, id: u64, flags: ObdoFlags) -> Result<u64, RpcError> {
+    /// OSTs that know MDTs learn how far this one's store had come when it started, and has come now.
+    async fn create(&self, target: &Target, id: u64, flags: ObdoFlags) -> Result<u64, RpcError> {
         let mut valid = Valid::ID | Valid::GROUP;
         if flags != ObdoFlags::NONE {
             valid |= Valid::FLAGS;
         }
         let oi = OstId { word0: self.sequence, word1: id };
-        let oa = Obdo { valid, oi, flags, ..Obdo::default() };
+        let mut oa = Obdo { valid, oi, flags, ..Obdo::default() };
+        if self.channel().connect_data().flags2.contains(ConnectFlags2::MDT_IDENTITY) {
+            oa.valid |= Valid::SIZE | Valid::BLOCKS;
+            (oa.size, oa.blocks) = (target.last_committed().0, target.durable_at_start().0);
+        }
         let request = OstCreate { ost_body: OstBody { oa }, ..OstCreate::default() };
         // Kept for replay: an OST that crashes makes the same objects again.
         let call = Call { kind: CallKind::Idempotent, ..Call::new(request) };

@@ -212,6 +212,46 @@ fn objects_that_hold_data_are_no_orphans() {
     });
 }
 
+/// What a crash of the MDT and its clients took is no file any more; what an older copy of the MDT does not know still is
+/// one.
+#[test]
+fn data_of_files_whose_creation_a_crash_took_goes_and_that_of_files_an_older_copy_lacks_stays() {
+    with_ost(MemOptions::default(), |server: Server| async move {
+        let client = server.node.connect("c").await;
+        let mdt = server.node.connect_server("m").await;
+        let says = |mut request: OstCreate, started: u64, committed: u64| {
+            let oa = &mut request.ost_body.oa;
+            oa.valid |= Valid::SIZE | Valid::BLOCKS;
+            (oa.blocks, oa.size) = (started, committed);
+            request
+        };
+        let agree = |used, started| {
+            let mut request = create(fid_seq::OST_MDT0, used);
+            request.ost_body.oa.valid |= Valid::FLAGS;
+            request.ost_body.oa.flags = ObdoFlags::DELORPHAN;
+            says(request, started, started)
+        };
+        let is_there = |id| server.store.record(super::harness::fid(id)).is_ok();
+        let write = async |id| put(&client, id, 0, &Bytes::from_static(b"data")).await;
+        // It comes for the first time, and has 100 durable as it creates more.
+        assert_eq!(refused(&mdt, agree(4, 10)).await, None);
+        assert_eq!(refused(&mdt, says(create(fid_seq::OST_MDT0, 20), 10, 100)).await, None);
+        for id in [6, 8] {
+            write(id).await.expect("written");
+        }
+        // A crash: it knows the file of the first one alone.
+        assert_eq!(refused(&mdt, agree(6, 100)).await, None);
+        assert_eq!([6, 7, 8, 20].map(is_there), [true, false, false, false]);
+        assert_eq!(refused(&mdt, says(create(fid_seq::OST_MDT0, 40), 100, 200)).await, None);
+        write(30).await.expect("written");
+        // A copy of what it was before. Later it has a crash like any other.
+        assert_eq!(refused(&mdt, agree(6, 199)).await, None);
+        assert_eq!([6, 30, 31].map(is_there), [true, true, false]);
+        assert_eq!(refused(&mdt, agree(6, 300)).await, None);
+        assert!(is_there(30));
+    });
+}
+
 /// Objects are made in several transactions, the first of which stay though a later one finds no room.
 #[test]
 fn a_create_that_ends_in_the_middle_for_want_of_room_is_gone_on_with_later() {
