@@ -83,6 +83,18 @@ impl Mdt {
         }
     }
 
+    /// Whether it has no extended attributes but those that this server sets for each inode of its type.
+    pub(crate) fn has_no_xattrs(&self, inode: &Inode) -> Result<bool, Errno> {
+        let names = self.store.xattr_names(inode.fid).map_err(store_errno)?;
+        let is_common = |name: &String| match name.as_str() {
+            xattrs::LINK => true,
+            xattrs::LOV => inode.is_regular(),
+            name => !xattrs::is_shown(name),
+        };
+        // The client names the link attribute by itself.
+        Ok(names.iter().all(is_common) && names.iter().any(|name| name == xattrs::LINK))
+    }
+
     fn xattr_names(&self, inode: &Inode) -> Result<Bytes, Errno> {
         let mut names = Vec::new();
         for name in self.store.xattr_names(inode.fid).map_err(store_errno)? {

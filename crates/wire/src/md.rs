@@ -106,11 +106,17 @@ wire_struct! {
         dom_blocks: u64,
         /// Time of creation.
         btime: i64,
-        /// Which well-known extended attributes are absent.
+        /// Which extended attributes are absent (`MBO_XA_*`), or all of them ([`MdtBody::NO_XATTRS`]).
         xattr_absent: u64,
         /// Unused.
         padding_10: u64,
     }
+}
+
+impl MdtBody {
+    /// In `xattr_absent`: the inode has no extended attributes but those that the MDT sets, and no access control
+    /// lists. Ours; Lustre 2.17 gives numbers to the two lowest bits and sends none.
+    pub const NO_XATTRS: u64 = 1 << 63;
 }
 
 wire_struct! {

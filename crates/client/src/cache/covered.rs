@@ -67,8 +67,8 @@ pub(super) struct UnderPerm {
 pub(super) struct UnderXattr {
     /// All of them, if they were read.
     pub(super) all: Option<Arc<Xattrs>>,
-    /// This client made the inode, and it was given no extended attributes since.
-    pub(super) made_here: bool,
+    /// The MDT said that there are none but those that it sets itself.
+    pub(super) absent: bool,
 }
 
 impl<T: Default> Covered<T> {
@@ -140,13 +140,13 @@ mod tests {
         assert!(covered.update.get_mut().is_none(), "nothing can be noted without a lock");
         covered.hold(InodeBits::UPDATE | InodeBits::XATTR);
         covered.update.get_mut().expect("held").has_attributes = true;
-        covered.xattr.get_mut().expect("held").made_here = true;
+        covered.xattr.get_mut().expect("held").absent = true;
         // A second lock on the same bit.
         covered.hold(InodeBits::UPDATE);
         assert!(covered.update.get().is_some_and(|it| it.has_attributes));
         covered.revoke(InodeBits::UPDATE | InodeBits::LOOKUP);
         assert!(covered.update.get().is_none());
-        assert!(covered.xattr.get().is_some_and(|it| it.made_here), "another bit");
+        assert!(covered.xattr.get().is_some_and(|it| it.absent), "another bit");
         covered.hold(InodeBits::UPDATE);
         assert!(covered.update.get().is_some_and(|it| !it.has_attributes), "there was a gap");
     }

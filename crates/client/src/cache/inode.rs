@@ -208,9 +208,9 @@ impl InodeState {
         }
     }
 
-    /// Whether it is known to have no capabilities: nothing new has.
-    pub(crate) fn has_no_capability(&self) -> bool {
-        self.covered.xattr.get().is_some_and(|it| it.made_here)
+    /// Whether it is known to have no extended attributes but those that the MDT sets.
+    pub(crate) fn has_no_xattrs(&self) -> bool {
+        self.covered.xattr.get().is_some_and(|it| it.absent)
     }
 
     /// Whether the MDT can have removed it though a process here uses it: the MDT knows that a directory is

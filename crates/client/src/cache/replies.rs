@@ -57,6 +57,9 @@ impl Inode {
                 update.has_size = has_layout && vouched;
             }
         }
+        if bits.contains(InodeBits::XATTR) && body.xattr_absent & MdtBody::NO_XATTRS != 0 {
+            state.note_no_xattrs();
+        }
         if bits.contains(InodeBits::PERM)
             && let Some(perm) = state.covered.perm.get_mut()
         {
@@ -139,10 +142,10 @@ impl InodeState {
         }
     }
 
-    /// This client has just made the inode, and a lock that came with it covers its extended attributes.
-    pub(crate) fn note_made_here(&mut self) {
+    /// The inode has no extended attributes, which a lock covers: the MDT says so.
+    fn note_no_xattrs(&mut self) {
         if let Some(known) = self.covered.xattr.get_mut() {
-            known.made_here = true;
+            known.absent = true;
         }
     }
 

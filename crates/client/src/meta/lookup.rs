@@ -30,7 +30,8 @@ pub(crate) enum LookupDepth {
 impl LookupDepth {
     fn intent(self) -> (IntentOp, InodeBits) {
         match self {
-            Self::Attributes => (IntentOp::GETATTR, InodeBits::UPDATE),
+            // With XATTR the MDT may say that there are no extended attributes.
+            Self::Attributes => (IntentOp::GETATTR, InodeBits::UPDATE | InodeBits::XATTR),
             Self::Name => (IntentOp::LOOKUP, InodeBits::LOOKUP),
         }
     }

@@ -310,12 +310,6 @@ impl Meta {
         pin.apply_reply(&attributes, held.as_ref(), &CacheEpoch::UNKNOWN);
         let created = lock.policy_res1.contains(Disposition::OPEN_CREATE);
         if created {
-            let is_covered = held.as_ref().is_some_and(|held| {
-                held.bits().contains(InodeBits::XATTR) && held.resource() == pin.resource()
-            });
-            if is_covered {
-                pin.state().note_made_here();
-            }
             self.changed(answer.body.transno, &[on, &pin]);
         }
         let open = opens.then_some(MdtOpen::new(mdt, handle, answer.xid, inline_data));

@@ -80,7 +80,7 @@ pub(super) fn entry(lookup: Result<Lookup, Errno>) -> Entry {
 }
 
 /// The lock part of the only getattr intent asked.
-fn getattr_request(asked: &[Request]) -> &sheen_wire::messages::LdlmIntentGetattr {
+pub(super) fn getattr_request(asked: &[Request]) -> &sheen_wire::messages::LdlmIntentGetattr {
     match asked {
         [Request::LdlmIntentGetattr(request)] => request,
         other => panic!("expected one getattr, got {other:?}"),

@@ -22,8 +22,8 @@ const SWAP_LAYOUTS: &[u8] = b"sheen.swap_layouts";
 const HEAT: &[u8] = b"sheen.heat";
 /// Read: the version of a file's data. A letter behind it says what clients do before, as for `lfs data_version`.
 const DATA_VERSION: &[u8] = b"sheen.data_version.";
-/// What the kernel asks for before a file is first written.
-const CAPABILITY: &[u8] = b"security.capability";
+/// The names of an inode, which each inode's MDT keeps.
+const LINK: &[u8] = b"trusted.link";
 /// What the MDT knows of the size. Lustre's MDTs list it, and no client shows it or keeps its value.
 const SOM: &[u8] = b"trusted.som";
 /// A file's access control list, and a directory's for what is made in it.
@@ -84,13 +84,9 @@ impl FileSystem {
     /// As `listxattr(2)`.
     pub async fn listxattr(&self, who: &Credentials, node: NodeId) -> Result<Bytes, Errno> {
         let inode = self.0.pin(node)?;
-        let names = match self.0.answer_and_end_retry(who, self.0.meta.xattrs(who, &inode).await)? {
-            Some(xattrs) => {
-                let mut names: Vec<&[u8]> = xattrs.keys().map(|name| &name[..]).collect();
-                names.sort_unstable();
-                names.join(&0)
-            }
-            None => self.0.meta.getxattr(who, &inode, b"").await?.to_vec(),
+        let names = match own_names(&inode) {
+            Some(names) => names,
+            None => self.0.answer_and_end_retry(who, self.0.names_of(who, &inode).await)?,
         };
         let has_users = self.0.settings.user_xattrs();
         let visible = |name: &&[u8]| {
@@ -204,11 +200,11 @@ impl Mounted {
             }
             _ => {}
         }
-        if name == CAPABILITY && inode.state().has_no_capability() {
-            return Err(Errno::ENODATA);
-        }
         if name.starts_with(USER) {
             self.may_read(who, inode).await?;
+        }
+        if inode.state().has_no_xattrs() && name != LINK {
+            return Err(Errno::ENODATA);
         }
         match self.meta.xattrs(who, inode).await? {
             Some(xattrs) => xattrs.get(name).cloned().ok_or(Errno::ENODATA),
@@ -216,17 +212,29 @@ impl Mounted {
         }
     }
 
+    /// The names of all, with NULs between them.
+    async fn names_of(&self, who: &Credentials, inode: &Inode) -> Result<Vec<u8>, Errno> {
+        let Some(xattrs) = self.meta.xattrs(who, inode).await? else {
+            return Ok(self.meta.getxattr(who, inode, b"").await?.to_vec());
+        };
+        let mut names: Vec<&[u8]> = xattrs.keys().map(|name| &name[..]).collect();
+        names.sort_unstable();
+        Ok(names.join(&0))
+    }
+
     /// A file's layout, or a directory's default one, as the MDT has it. It is among the extended attributes, which
     /// the lock on them covers for a directory; a file's changes without it, and is current where it is the one that
     /// is known.
     async fn layout_bytes(&self, who: &Credentials, inode: &Inode) -> Result<Bytes, Errno> {
+        let is_directory = inode.file_type() == Some(FileType::Directory);
+        if is_directory && inode.state().has_no_xattrs() {
+            return Err(Errno::ENODATA);
+        }
         if let Some(xattrs) = self.meta.xattrs(who, inode).await? {
             let stored = xattrs.get(TRUSTED_LOV);
             let state = inode.state();
-            let is_current = match state.file_type() {
-                Some(FileType::Directory) => true,
-                _ => stored.is_some_and(|it| state.layout() == Some(&read_layout(Some(it)))),
-            };
+            let is_known = |it| state.layout() == Some(&read_layout(Some(it)));
+            let is_current = is_directory || stored.is_some_and(is_known);
             if is_current {
                 return stored.cloned().ok_or(Errno::ENODATA);
             }
@@ -259,6 +267,22 @@ impl Mounted {
             }
             _ => Err(Errno::EOPNOTSUPP),
         }
+    }
+}
+
+/// What is listed of an inode that is known to have no extended attributes but those that its MDT sets; `None` if that
+/// is not known.
+fn own_names(inode: &Inode) -> Option<Vec<u8>> {
+    let state = inode.state();
+    if !state.has_no_xattrs() {
+        return None;
+    }
+    match (state.file_type()?, state.layout()) {
+        (FileType::Regular, None) => None,
+        (FileType::Regular, Some(LayoutState::Placed(_) | LayoutState::Foreign)) => {
+            Some([LINK, TRUSTED_LOV].join(&0))
+        }
+        _ => Some(LINK.to_vec()),
     }
 }
 

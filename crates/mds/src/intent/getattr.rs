@@ -76,12 +76,17 @@ impl Mdt {
             true => InodeBits::LAYOUT | self.data_bits(context, &inode)?,
             false => InodeBits(0),
         };
+        let more = match takes_absent_xattrs(enqueue) && self.has_no_xattrs(&inode)? {
+            true => more | InodeBits::XATTR,
+            false => more,
+        };
         let guard = locks::read(context, fid, bits, more).await?;
         // What was read before the lock may have changed.
         let inode = self.inode(fid)?;
         let mut found = self.getattr_of(context, &inode, &request.mdt_body)?;
         // What may fail comes first: a refusal names no lock, so the client would never cancel it.
         dom::add_size_with(guard.policy().inode_bits(), &inode, &mut found.body)?;
+        self.add_absent_xattrs(guard.policy().inode_bits(), &inode, &mut found.body)?;
         let lock = locks::hand_over(context, guard, enqueue)?;
         Ok(described(found, lock, disposition))
     }
@@ -97,13 +102,33 @@ impl Mdt {
         let inode = self.inode(fid)?;
         let mut found = self.getattr_of(context, &inode, asked)?;
         dom::add_size_with(locks::bits_of(&lock), &inode, &mut found.body)?;
+        self.add_absent_xattrs(locks::bits_of(&lock), &inode, &mut found.body)?;
         Ok(described(found, lock, disposition))
+    }
+
+    /// Says that there are none, where a lock that the client gets keeps it true.
+    pub(super) fn add_absent_xattrs(
+        &self,
+        bits: InodeBits,
+        inode: &Inode,
+        body: &mut MdtBody,
+    ) -> Result<(), Errno> {
+        if bits.contains(InodeBits::XATTR) && self.has_no_xattrs(inode)? {
+            body.xattr_absent |= MdtBody::NO_XATTRS;
+        }
+        Ok(())
     }
 
     fn is_quiet(&self, context: &Context, inode: &Inode) -> bool {
         let now = context.target.world().clock.wall().seconds;
         now.saturating_sub(inode.attributes.changed.seconds) > QUIET.as_secs() as i64
     }
+}
+
+/// Whether the client understands that there are no extended attributes: ours asks for a lock on them. Lustre's gets
+/// none, for which its cache of them would count as filled.
+fn takes_absent_xattrs(enqueue: &EnqueueRequest) -> bool {
+    enqueue.policy.inode_bits().contains(InodeBits::XATTR)
 }
 
 fn described(found: Description, mut lock: LdlmReply, disposition: Disposition) -> Outcome {

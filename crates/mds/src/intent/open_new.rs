@@ -126,6 +126,8 @@ impl Mdt {
         let data = self.dom_open_of(context, opening, inode.fid, layout);
         let guard = self.lock_with_data(context, opening, inode, data, more).await?;
         self.add_data(context, opening, data, guard.as_ref(), inode, progress)?;
+        let bits = guard.as_ref().map_or(InodeBits(0), |guard| guard.policy().inode_bits());
+        self.add_absent_xattrs(bits, inode, &mut progress.body)?;
         give_lock(context, opening, guard, progress)
     }
 
