@@ -261,3 +261,30 @@ fn an_eviction_leaves_nothing_that_is_kept() {
     known.close(handle);
     assert!(known.fixture.mdt.is_done());
 }
+
+#[test]
+fn what_the_mdt_has_opened_is_closed_though_its_lock_went_with_an_eviction() {
+    let known = Known::new();
+    let locks = Arc::clone(&known.fixture.locks);
+    // The open is resent over the connection after the eviction, and its lock is forgotten by then.
+    known.fixture.mdt.expect(move |_| {
+        locks.on_evicted();
+        Ok(opened(FILE, 7, false, layout()).into())
+    });
+    known.fixture.mdt.answer(MdsCloseReply::default());
+    let released = known.fixture.mdt.released.lock().len();
+    assert_eq!(known.try_open(Fixture::root(), READ), Err(Errno::EIO));
+    assert_eq!(closes(&known.asked()), [OpenHandle(7)]);
+    let released = known.fixture.mdt.released.lock().len() - released;
+    assert_eq!(released, 1, "no replay of what is closed");
+    // The client goes on as any that has nothing open.
+    known.open_and_close();
+}
+
+fn closes(asked: &[Request]) -> Vec<OpenHandle> {
+    let of_close = |request: &Request| match request {
+        Request::MdsClose(close) => Some(close.mdt_ioepoch.open_handle),
+        _ => None,
+    };
+    asked.iter().filter_map(of_close).collect()
+}
