@@ -4,9 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use sheen_assembly::{
-    CheckError, Consistency, Depth, Problem, ProblemKind, Role, Served, StoreContents,
-};
+use sheen_assembly::{CheckError, Consistency, Depth, Role, Served, StoreContents};
 use sheen_ldlm::server::{Gauges, LockInfo, Namespace};
 use sheen_ldlm::{LockFlags, LockKind, Owner};
 use sheen_target::{RecoveryStatus, Target};
@@ -249,10 +247,9 @@ fn check_disks(sim: &Sim) -> Result<(), String> {
     if let Some(text) = damage::unnamed(sim, &problems).map_err(|error| error.to_string())? {
         return Err(text);
     }
-    let lost_changes = sim.model.lock().lost_changes;
-    let is_kept = |it: &Problem| lost_changes && matches!(it.kind, ProblemKind::Unclaimed(..));
     let mut unexplained = problems.iter().filter(|problem| {
-        !damage::explains(sim, problem) && !restored::explains(sim, problem) && !is_kept(problem)
+        let is_lost = sim.model.lock().lost_objects.explain(problem);
+        !damage::explains(sim, problem) && !restored::explains(sim, problem) && !is_lost
     });
     match unexplained.next() {
         None => Ok(()),
