@@ -62,6 +62,13 @@ pub enum Record {
         /// Which bytes, and how.
         lock: FileLock,
     },
+    /// Locks of a file were taken through this open handle: its last close ends them.
+    Locker {
+        /// The file.
+        fid: Fid,
+        /// Through what.
+        locker: LockerRecord,
+    },
     /// A target knows the client by this.
     Export {
         /// The target.
@@ -92,6 +99,19 @@ pub struct OpenRecord {
     pub bypasses_page_cache: bool,
 }
 
+/// Who has taken locks through an open file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LockerRecord {
+    /// The kernel's number for the open file.
+    pub handle: u64,
+    /// Who.
+    pub owner: LockOwner,
+    /// Whether by `flock(2)`.
+    pub is_flock: bool,
+    /// The newest open file of the mount when it last did so.
+    pub newest: u64,
+}
+
 /// The first word's lowest byte.
 mod kind {
     pub(super) const INODE: u64 = 1;
@@ -100,6 +120,7 @@ mod kind {
     pub(super) const FILE_LOCK: u64 = 4;
     pub(super) const EXPORT: u64 = 5;
     pub(super) const SEQUENCE: u64 = 6;
+    pub(super) const LOCKER: u64 = 7;
 }
 
 impl Record {
@@ -124,6 +145,11 @@ impl Record {
                 };
                 let first = kind::FILE_LOCK | mode << 8 | u64::from(lock.is_flock) << 16;
                 [first, seq, object, owner.0, lock.start, lock.end, lock.pid.into(), 0]
+            }
+            Self::Locker { fid, locker } => {
+                let (seq, object) = of_fid(fid);
+                let first = kind::LOCKER | u64::from(locker.is_flock) << 8;
+                [first, seq, object, locker.handle, locker.owner.0, locker.newest, 0, 0]
             }
             Self::Export { target, export } => {
                 let mut words = [0; RECORD_WORDS];
@@ -172,6 +198,11 @@ impl Record {
                 Self::Export { target, export }
             }
             kind::SEQUENCE => Self::Sequence(one),
+            kind::LOCKER => {
+                let (is_flock, owner) = (first >> 8 & 1 != 0, LockOwner(four));
+                let locker = LockerRecord { handle: three, owner, is_flock, newest: five };
+                Self::Locker { fid: fid(one, two), locker }
+            }
             _ => return None,
         })
     }
@@ -283,6 +314,8 @@ mod tests {
             bypasses_page_cache: false,
         };
         let export = FormerExport { handle: ObdHandle(u64::MAX - 1), connection: 3 };
+        let locker =
+            LockerRecord { handle: 7, owner: LockOwner(u64::MAX), is_flock: true, newest: 1 << 41 };
         let long = "x".repeat(39);
         for record in [
             Record::Inode { node: NodeId(99), fid, lookups: 4 },
@@ -298,6 +331,8 @@ mod tests {
             Record::Export { target: Uuid::new("sheen-OST0000_UUID"), export },
             Record::Export { target: Uuid::new(long), export },
             Record::Sequence(0x2_0000_0402),
+            Record::Locker { fid, locker },
+            Record::Locker { fid, locker: LockerRecord { is_flock: false, ..locker } },
         ] {
             assert_eq!(Record::of(&record.to_words()), Some(record));
         }

@@ -25,6 +25,15 @@ impl Pattern {
         })
     }
 
+    /// Whether the last part of what it matches can be `leaf`.
+    #[must_use]
+    pub fn may_end_in(&self, leaf: &str) -> bool {
+        let last = |parts: &Vec<String>| {
+            parts.last().is_some_and(|part| matches(part.as_bytes(), leaf.as_bytes()))
+        };
+        self.alternatives.iter().any(last)
+    }
+
     /// Whether something at or below `path`, or `path` as far as the pattern goes, can match.
     #[must_use]
     pub(crate) fn may_be_below(&self, path: &[String]) -> bool {

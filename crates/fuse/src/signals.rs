@@ -41,7 +41,7 @@ const UNSEEN_LOOKS: u32 = (UNSEEN_PATIENCE.as_millis() / LOOK_EVERY.as_millis())
 const EARLY_MAX: usize = 64;
 
 /// Calls at once that go on though their callers have their answer. Beyond these they are dropped: servers execute
-/// what was sent all the same, and no one disposes of the result (what was opened stays open until the mount ends).
+/// what was sent all the same. What they have opened the client closes when the answer comes.
 const LATE_MAX: usize = 1024;
 
 /// Which signals end a call.

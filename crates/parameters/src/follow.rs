@@ -3,7 +3,7 @@
 //!
 //! As in Lustre, only what is new is applied: what was set here since stays, and what is deleted on
 //! the MGS keeps its value until the process starts anew. A parameter that the tree does not have
-//! concerns other processes, or none: it is logged and passed over.
+//! concerns other processes, or none: it is logged and passed over. So is an order ([`super::orders`]).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,6 +14,7 @@ use sheen_control::{Pattern, Tree};
 use sheen_types::{Errno, TargetName};
 
 use super::lod::MdtPools;
+use super::orders::order_in;
 
 /// A target whose log is followed.
 pub struct Followed {
@@ -90,6 +91,10 @@ fn apply(tree: &Tree, param: &Param) {
 }
 
 fn set(tree: &Tree, name: &str, value: &str) {
+    if let Some(order) = order_in(name) {
+        tracing::warn!(name, value, order, "not obeying an order that was given for good");
+        return;
+    }
     let fates = tree.set(&Pattern::new(name), value);
     if fates.is_empty() {
         tracing::info!(name, value, "nothing here has this parameter");
@@ -227,6 +232,28 @@ mod tests {
         // The same again is said anew.
         applied.update(&tree, &[param(9, None, "osc.*.x=1")]);
         assert_eq!(*value.lock(), "1");
+    }
+
+    #[test]
+    fn an_order_that_was_given_for_good_is_not_obeyed() {
+        let (tree, obeyed) = (Tree::new(), Arc::new(Mutex::new(Vec::new())));
+        for name in ["mdt.a.evict_client", "obdfilter.a.mdt_identity", "obdfilter.a.degraded"] {
+            let obeyed = Arc::clone(&obeyed);
+            tree.add_order(name, move |_| {
+                obeyed.lock().push(name);
+                Ok(())
+            });
+        }
+        let params = [
+            param(3, None, "mdt.*.evict_client=x"),
+            param(4, Some("a"), "ost.mdt_identity=MDT0000:none"),
+            param(5, Some("a"), "ost.degraded=1"),
+        ];
+        let applied = Applied::default();
+        applied.update(&tree, &params);
+        applied.catch_up(&tree);
+        applied.catch_up_at(&tree, "obdfilter.a.mdt_identity");
+        assert_eq!(*obeyed.lock(), ["obdfilter.a.degraded"; 2]);
     }
 
     #[test]

@@ -22,6 +22,7 @@ mod lov;
 pub mod metrics;
 mod mount;
 mod network;
+mod orders;
 mod server;
 mod stripes;
 mod tables;

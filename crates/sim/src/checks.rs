@@ -247,9 +247,10 @@ fn check_disks(sim: &Sim) -> Result<(), String> {
     if let Some(text) = damage::unnamed(sim, &problems).map_err(|error| error.to_string())? {
         return Err(text);
     }
-    let mut unexplained = problems
-        .iter()
-        .filter(|problem| !damage::explains(sim, problem) && !restored::explains(sim, problem));
+    let mut unexplained = problems.iter().filter(|problem| {
+        let is_lost = sim.model.lock().lost_objects.explain(problem);
+        !damage::explains(sim, problem) && !restored::explains(sim, problem) && !is_lost
+    });
     match unexplained.next() {
         None => Ok(()),
         Some(first) => Err(format!("{} problems on disk, {first}", 1 + unexplained.count())),

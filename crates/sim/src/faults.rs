@@ -8,6 +8,7 @@ use sheen_types::Instant;
 use sheen_vnet::NetworkConditions;
 
 use crate::cluster::Errors;
+use crate::lost_objects;
 use crate::model::Writer;
 use crate::run::Sim;
 use crate::work;
@@ -107,9 +108,12 @@ pub(crate) async fn outage(
     }
     let how = if power { "loses power" } else { "is killed" };
     sim.say(format_args!("FAULT: the server at {} {how} for {time:?}", server.nid));
-    server.crash(&sim.world, power);
-    sim.allow_no_objects(time);
     let is_mdt = number == 0;
+    match is_mdt {
+        true => lost_objects::crash(sim, || server.crash(&sim.world, power)),
+        false => server.crash(&sim.world, power),
+    }
+    sim.allow_no_objects(time);
     if is_mdt && sim.is_someone_missing() {
         sim.model.lock().lose_changes();
     }

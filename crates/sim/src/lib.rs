@@ -25,6 +25,7 @@ mod damage;
 mod evicted;
 mod faults;
 mod hostile;
+mod lost_objects;
 mod model;
 mod restored;
 mod run;

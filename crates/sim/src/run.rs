@@ -16,6 +16,7 @@ use crate::damage::{self, DamagedObjects};
 use crate::evicted::Evicted;
 use crate::faults;
 use crate::hostile;
+use crate::lost_objects::LostObjects;
 use crate::model::{FileLocks, Files, Log, Losses, Marks, Names, Stale, Writer};
 use crate::restored::{self, Lines, Restored};
 use crate::work;
@@ -141,14 +142,13 @@ pub(crate) struct Model {
     pub(crate) locks: FileLocks,
     pub(crate) marks: Marks,
     pub(crate) losses: Losses,
-    /// Files may have been lost with the MDT whose objects OSTs keep.
-    pub(crate) lost_changes: bool,
+    pub(crate) lost_objects: LostObjects,
 }
 
 impl Model {
     /// Changes at the MDT that were not durable may be lost.
     pub(crate) fn lose_changes(&mut self) {
-        self.lost_changes = true;
+        self.lost_objects.note_missing_replay();
         self.names.lose();
         self.marks.lose();
     }

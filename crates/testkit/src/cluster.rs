@@ -15,9 +15,12 @@ use std::time::Duration;
 use sheen_workloads::process::{self, Finished, tail, text, wait_until};
 use sheen_workloads::{Context, Outcome, ensure, root};
 
-/// Longer than any start, stop or recovery takes on a busy machine.
+use crate::claim::Claim;
+
 /// How long a process may take to end whose keeper was killed.
 const DEAD_WITHIN: Duration = Duration::from_secs(10);
+
+/// Longer than any start, stop or recovery takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(180);
 
 /// Longer than a process takes from its fork to its own program.
@@ -38,6 +41,8 @@ pub struct Cluster {
     osts: u32,
     options: Vec<String>,
     mounts: Mutex<Vec<(PathBuf, Child)>>,
+    /// Ends after the folder is removed.
+    _claim: Claim,
 }
 
 impl Cluster {
@@ -66,6 +71,7 @@ impl Cluster {
         let folder = root().join("target/e2e").join(format!("{name}-{own}"));
         // Short, because a socket's path has at most 107 bytes.
         let sockets = std::env::temp_dir().join(format!("sheen-{own}-{number}"));
+        let claim = Claim::of(&folder)?;
         let cluster = Self {
             program: program()?,
             folder,
@@ -73,6 +79,7 @@ impl Cluster {
             osts,
             options: options.iter().map(|option| (*option).to_owned()).collect(),
             mounts: Mutex::default(),
+            _claim: claim,
         };
         for path in [cluster.dir(), cluster.mnt(), cluster.logs(), cluster.sockets.clone()] {
             fs::create_dir_all(&path).context(path.display())?;

@@ -4,6 +4,7 @@
 //! What they do on a file system is in `sheen-workloads`.
 
 pub mod browser;
+mod claim;
 pub mod cluster;
 pub mod scene;
 pub mod suites;

@@ -83,6 +83,7 @@ impl Access {
 impl CachedOpen {
     /// A handle with one user.
     pub(crate) fn new(open: MdtOpen, access: Access, who: &Credentials) -> Self {
+        open.note_owner();
         let users = Users { count: 1, is_cached: true, close_attributes: None };
         Self { open, access, who: who.clone(), users: Mutex::new(users) }
     }

@@ -19,7 +19,6 @@ use sheen_wire::md::Valid;
 use sheen_wire::messages::OstSetGrantInfo;
 use sheen_wire::ost::{Obdo, ObdoFlags, OstBody};
 
-use super::negotiated_limits::NegotiatedLimits;
 use super::osc::Osc;
 use crate::call;
 
@@ -52,7 +51,7 @@ pub(super) enum Shortage {
 impl Osc {
     /// The OST is connected, perhaps anew: its reply says how much grant we hold, dirty bytes included.
     pub fn connected(&self, data: &ObdConnectData) {
-        *self.limits.lock() = NegotiatedLimits::of(data);
+        self.agree(data);
         let mut grant = self.grant.lock();
         grant.available = u64::from(data.grant).saturating_sub(grant.dirty);
         grant.lost = 0;

@@ -72,10 +72,6 @@ pub(super) struct NegotiatedLimits {
     pub(super) object_bytes_max: u64,
     /// Whether grant may be returned at any time.
     pub(super) shrinks: bool,
-    /// Whether locks have to be on whole pages, and no two pieces of a page may be on their way at once: an OST of
-    /// Lustre panics, hangs or loses bytes otherwise. Ours knows bytes: writers of neighbouring records do not revoke
-    /// each other's locks, and what lies apart in a page goes in one RPC.
-    pub(super) locks_pages: bool,
 }
 
 impl Default for NegotiatedLimits {
@@ -89,7 +85,6 @@ impl Default for NegotiatedLimits {
             checksums: ChecksumTypes::NONE,
             object_bytes_max: u64::MAX,
             shrinks: false,
-            locks_pages: true,
         }
     }
 }
@@ -117,14 +112,27 @@ impl NegotiatedLimits {
             checksum: Checksum::choose(checksums),
             checksums,
             shrinks: has(ConnectFlags::GRANT_SHRINK),
-            // Only OSTs of Sheen know this flag.
-            locks_pages: !data.flags2.contains(ConnectFlags2::MDT_IDENTITY),
             object_bytes_max: if says_max { data.maxbytes } else { OBJECT_BYTES_MAX_DEFAULT },
         }
     }
 }
 
 impl Osc {
+    /// Takes over what an answer to a connect says.
+    pub(super) fn agree(&self, data: &ObdConnectData) {
+        *self.limits.lock() = NegotiatedLimits::of(data);
+        // Only OSTs of Sheen know this flag.
+        let knows_bytes = data.flags2.contains(ConnectFlags2::MDT_IDENTITY);
+        self.locks_pages.store(!knows_bytes, Ordering::Relaxed);
+    }
+
+    /// Whether locks have to be on whole pages, and no two pieces of a page may be on their way at once: an OST of
+    /// Lustre panics, hangs or loses bytes otherwise. Ours knows bytes: writers of neighbouring records do not revoke
+    /// each other's locks, and what lies apart in a page goes in one RPC.
+    pub(super) fn locks_pages(&self) -> bool {
+        self.locks_pages.load(Ordering::Relaxed)
+    }
+
     /// The limits negotiated when the OST was last connected, within what operators have set.
     pub(super) fn limits(&self) -> NegotiatedLimits {
         let agreed = *self.limits.lock();

@@ -6,7 +6,7 @@
 //!
 //! Its grant is in [`super::grant`], the limits negotiated with it in [`super::negotiated_limits`].
 
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, OnceLock, Weak};
 
 use bytes::Bytes;
@@ -85,6 +85,8 @@ pub struct Osc {
     locks: OnceLock<Arc<ClientNamespace>>,
     pub(super) grant: Mutex<Grant>,
     pub(super) limits: Mutex<NegotiatedLimits>,
+    /// Beside the limits: every search for a lock asks for it.
+    pub(super) locks_pages: AtomicBool,
     pub(super) flush_queue: FlushQueue,
     objects: Mutex<Objects>,
     /// Objects of files that are gone; see [`super::gone`].
@@ -112,6 +114,7 @@ impl Osc {
             // Nothing is promised before [`Osc::connected`].
             grant: Mutex::default(),
             limits: Mutex::default(),
+            locks_pages: AtomicBool::new(true),
             flush_queue: FlushQueue::default(),
             objects: Mutex::default(),
             gone: Mutex::default(),
@@ -136,7 +139,7 @@ impl Osc {
     /// The lock that covers `extent` of an object: at least that, in whole pages where the OST needs them.
     pub(super) fn policy(&self, extent: Extent) -> Policy {
         match self.kind {
-            OscKind::Ost if !self.limits.lock().locks_pages => Policy::extent(extent),
+            OscKind::Ost if !self.locks_pages() => Policy::extent(extent),
             OscKind::Ost => {
                 let (start, end) = widened(extent.start, extent.end.saturating_add(1));
                 let end = if extent.end == Extent::EOF { extent.end } else { end - 1 };

@@ -190,13 +190,12 @@ impl Object {
             }
             let ObjectState { dirty, writing, through, .. } = &mut *state;
             let range = (extent.start, end);
-            let limits = self.osc.limits();
+            let (bulk, locks_pages) = (self.osc.limits().bulk_bytes, self.osc.locks_pages());
             let is_under_way = |from, to| {
-                let (from, to) = if limits.locks_pages { widened(from, to) } else { (from, to) };
+                let (from, to) = if locks_pages { widened(from, to) } else { (from, to) };
                 writing.overlaps(from, to) || through.overlaps(from, to, through.last())
             };
-            let taken =
-                dirty.take(range, limits.bulk_bytes, RUNS_MAX, limits.locks_pages, is_under_way);
+            let taken = dirty.take(range, bulk, RUNS_MAX, locks_pages, is_under_way);
             for (at, run) in &taken.0 {
                 writing.insert(*at, run.clone());
             }

@@ -21,9 +21,11 @@ use super::PendingLock;
 use crate::call::{TypedReply, TypedRequest, typed_answer};
 
 /// A request under way. Dropped before its answer, it leaves a task that waits for that.
-struct InFlight {
+struct InFlight<F: FnOnce(&Answer) + Send + 'static> {
     answer: Option<BoxFuture<'static, Result<Answer, RpcError>>>,
     pending: Option<PendingLock>,
+    /// Disposes of what else comes with an answer that no caller waits for.
+    dispose: Option<F>,
     /// A request is sent by the first poll of its future.
     is_sent: bool,
 }
@@ -38,8 +40,26 @@ impl PendingLock {
         channel: &Arc<dyn Channel>,
         call: Call,
     ) -> Result<(Self, TypedReply<R>), Errno> {
-        let mut flight =
-            InFlight { answer: Some(channel.call(call)), pending: Some(self), is_sent: false };
+        self.send_or_dispose(channel, call, |_: &Answer| ()).await
+    }
+
+    /// As [`PendingLock::send`]; if this is dropped after it was sent, `dispose` gets the answer when it comes: the
+    /// target may have opened a file.
+    ///
+    /// # Errors
+    /// As [`crate::call::call`].
+    pub(crate) async fn send_or_dispose<R: TypedRequest>(
+        self,
+        channel: &Arc<dyn Channel>,
+        call: Call,
+        dispose: impl FnOnce(&Answer) + Send + 'static,
+    ) -> Result<(Self, TypedReply<R>), Errno> {
+        let mut flight = InFlight {
+            answer: Some(channel.call(call)),
+            pending: Some(self),
+            dispose: Some(dispose),
+            is_sent: false,
+        };
         let answer = poll_fn(|context| {
             flight.is_sent = true;
             let answer = flight.answer.as_mut().expect("it is taken below");
@@ -67,17 +87,19 @@ impl PendingLock {
     }
 }
 
-impl Drop for InFlight {
+impl<F: FnOnce(&Answer) + Send + 'static> Drop for InFlight<F> {
     fn drop(&mut self) {
         let (Some(mut pending), Some(answer), true) =
             (self.pending.take(), self.answer.take(), self.is_sent)
         else {
             return;
         };
+        let dispose = self.dispose.take();
         let tasks = Arc::clone(&pending.namespace.world.tasks);
         let wait = async move {
             if let Ok(answer) = answer.await {
                 pending.note(&answer);
+                dispose.into_iter().for_each(|dispose| dispose(&answer));
             }
         };
         tasks.spawn("lock abandoned", Box::pin(wait));

@@ -57,6 +57,11 @@ impl HandleCell {
         _ = self.handle.compare_exchange(0, new, order, Ordering::Acquire);
     }
 
+    /// The file that was opened.
+    pub(super) fn fid(&self) -> Fid {
+        self.first.lock().fid
+    }
+
     /// The MDT has refused to close it: it has forgotten the handle, and may replay what opened it.
     pub(super) fn note_close_refused(&self) {
         self.is_close_refused.store(true, Ordering::Release);
@@ -112,7 +117,7 @@ impl RequestHook for CloseHandle {
 }
 
 /// The attributes and layout of an answer that opened something.
-fn opened(answer: &Answer) -> Option<(&MdtBody, &Bytes)> {
+pub(super) fn opened(answer: &Answer) -> Option<(&MdtBody, &Bytes)> {
     let Reply::LdlmIntentOpen(reply) = &answer.reply else { return None };
     let lock = reply.dlm_rep.as_ref()?;
     let success = intent_status(lock.policy_res2).is_none();

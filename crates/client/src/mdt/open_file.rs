@@ -1,25 +1,29 @@
 //! Files that are open on an MDT, and their close: one `MDS_CLOSE`, which carries times and the size as far as we know it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use sheen_rpc::{Answer, Call, RpcError};
 use sheen_types::{Errno, Fid, Xid};
 use sheen_wire::md::{AttrValid, Bias, MdtIoepoch, OpenHandle, RecSetattr, ReintOp};
 use sheen_wire::messages::MdsClose;
 
-use super::handle::{CloseHandle, HandleCell};
+use super::handle::{CloseHandle, HandleCell, opened};
 use super::{Mdc, NO_GROUP};
 use crate::call;
 use crate::data::{InlineData, InlineView};
 use crate::types::Credentials;
 
-/// A file that is open on an MDT.
+/// A file that is open on an MDT. Dropped before it has an owner it is closed: its call has failed, or was dropped
+/// itself, before a program got the file.
 pub(crate) struct MdtOpen {
     mdt: Arc<Mdc>,
     handle: Arc<HandleCell>,
     xid: Xid,
     /// The file's data, if it came along.
     inline_data: Option<InlineData>,
+    /// Something closes it that lives longer than a call; or it was closed.
+    has_owner: AtomicBool,
 }
 
 /// The attributes of a file that a close sends to the MDT.
@@ -56,13 +60,27 @@ impl CloseAttributes {
 
 impl MdtOpen {
     /// A file that the MDT has opened, in reply to the request `xid`.
-    pub(crate) fn new(
-        mdt: Arc<Mdc>,
-        handle: Arc<HandleCell>,
-        xid: Xid,
-        inline_data: Option<InlineData>,
-    ) -> Self {
-        Self { mdt, handle, xid, inline_data }
+    pub(crate) fn new(mdt: Arc<Mdc>, handle: Arc<HandleCell>, xid: Xid) -> Self {
+        Self { mdt, handle, xid, inline_data: None, has_owner: AtomicBool::new(false) }
+    }
+
+    /// Closes what an answer says was opened, whose call was dropped.
+    pub(crate) fn close_dropped(mdt: Arc<Mdc>, handle: Arc<HandleCell>, answer: &Answer) {
+        if opened(answer).is_some() {
+            drop(Self::new(mdt, handle, answer.xid));
+        }
+    }
+
+    /// The same with the file's data, which came along.
+    pub(crate) fn with_data(self, inline_data: Option<InlineData>) -> Self {
+        let mut open = self;
+        open.inline_data = inline_data;
+        open
+    }
+
+    /// From now on its owner closes it.
+    pub(crate) fn note_owner(&self) {
+        self.has_owner.store(true, Ordering::Relaxed);
     }
 
     /// The file's bytes, if they came along and may be shown.
@@ -77,6 +95,7 @@ impl MdtOpen {
         fid: Fid,
         attributes: Option<CloseAttributes>,
     ) -> Result<(), Errno> {
+        self.note_owner();
         let call = self.close_call(who, fid, attributes);
         let result = call::call::<MdsClose>(&*self.mdt.channel, call).await;
         self.mdt.channel.release(self.xid);
@@ -99,6 +118,7 @@ impl MdtOpen {
         attributes: Option<CloseAttributes>,
         until_answered: impl Send + 'static,
     ) {
+        self.note_owner();
         let mut call = self.close_call(who, fid, attributes);
         call.may_linger = true;
         let (channel, xid) = (Arc::clone(&self.mdt.channel), self.xid);
@@ -119,6 +139,20 @@ impl MdtOpen {
         let mut call = who.sign(Call::modifying(request));
         call.hook = Some(Arc::new(CloseHandle(Arc::clone(&self.handle))));
         call
+    }
+}
+
+impl Drop for MdtOpen {
+    fn drop(&mut self) {
+        if *self.has_owner.get_mut() {
+            return;
+        }
+        let open = Self::new(Arc::clone(&self.mdt), Arc::clone(&self.handle), self.xid);
+        let close = async move {
+            let fid = open.handle.fid();
+            open.close_in_background(&Credentials::root(), fid, None, ()).await;
+        };
+        self.mdt.locks.world().tasks.spawn("close of a call", Box::pin(close));
     }
 }
 

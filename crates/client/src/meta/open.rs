@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use sheen_ldlm::{LockFlags, Policy};
-use sheen_rpc::{Call, RequestHook};
+use sheen_rpc::{Answer, Call, RequestHook};
 use sheen_types::access::May;
 use sheen_types::{Errno, Fid, InodeBits, LockHandle, LockMode, Name};
 use sheen_wire::ldlm::{IntentOp, LdlmIntent, LdlmReply};
@@ -275,7 +275,10 @@ impl Meta {
         let handle = HandleCell::new(&mdt);
         let mut call = who.sign(Call::modifying(request).with_reply_room(self.reply_room(flags)));
         call.hook = Some(Arc::clone(&handle) as Arc<dyn RequestHook>);
-        let (pending, answer) = pending.send::<LdlmIntentOpen>(&mdt.channel, call).await?;
+        let (opener, cell) = (Arc::clone(&mdt), Arc::clone(&handle));
+        let dispose = move |answer: &Answer| MdtOpen::close_dropped(opener, cell, answer);
+        let (pending, answer) =
+            pending.send_or_dispose::<LdlmIntentOpen>(&mdt.channel, call, dispose).await?;
         let reply = OpenReply { mdt, handle, pending, answer };
         self.note_opened(on, reply).await
     }
@@ -289,22 +292,15 @@ impl Meta {
         let body = reply.mdt_body.as_ref();
         let inline_data = mdt.take_inline(&lock, body, (&reply.mdt_md, &reply.niobuf_inline));
         let value = data_value(&lock, body);
-        let opens = lock.policy_res1.contains(Disposition::OPEN_OPEN);
-        let held = match pending.granted_with(&lock, &value, answer.connection).await {
-            Ok(held) => held,
-            Err(errno) => {
-                // The lock went with an eviction, and the open may be of the connection after that.
-                if let Some(body) = body.filter(|_| opens) {
-                    handle.set_first(body);
-                    let open = MdtOpen::new(mdt, handle, answer.xid, None);
-                    open.close_in_background(&Credentials::root(), body.fid1, None, ()).await;
-                }
-                return Err(errno);
-            }
-        };
-        let inline_data = inline_data.filter(|_| held.is_some());
+        let opened = body.filter(|_| lock.policy_res1.contains(Disposition::OPEN_OPEN));
+        let open = opened.map(|body| {
+            handle.set_first(body);
+            MdtOpen::new(mdt, handle, answer.xid)
+        });
+        // The lock may have gone with an eviction, and the open be of the connection after that.
+        let held = pending.granted_with(&lock, &value, answer.connection).await?;
+        let open = open.map(|open| open.with_data(inline_data.filter(|_| held.is_some())));
         let body = call::need(reply.mdt_body)?;
-        handle.set_first(&body);
         let pin = self.cache.inodes.pin(body.fid1);
         let attributes = ReplyAttributes { body: &body, layout: &reply.mdt_md, acl: &reply.acl };
         pin.apply_reply(&attributes, held.as_ref(), &CacheEpoch::UNKNOWN);
@@ -312,7 +308,6 @@ impl Meta {
         if created {
             self.changed(answer.body.transno, &[on, &pin]);
         }
-        let open = opens.then_some(MdtOpen::new(mdt, handle, answer.xid, inline_data));
         Ok(OpenedInode { pin, open, created, held })
     }
 

@@ -8,18 +8,18 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use sheen_types::Errno;
+use sheen_types::{Errno, Fid};
 
 use super::handles::OpenFile;
 use super::lockers::{Locker, Lockers};
 use super::{FileHandle, FileLock, FileLockMode, FileSystem, FileType, LockOwner, Mounted};
+use crate::kept::{Keeper, LockerRecord};
 use crate::meta::FlockWait;
 
 /// The last byte that a file lock can cover: the largest file offset.
 pub(super) const END_MAX: u64 = i64::MAX as u64;
 
 /// Which file locks were taken.
-#[derive(Default)]
 pub(crate) struct FileLocksTaken {
     /// Whether any ever was.
     any: AtomicBool,
@@ -27,6 +27,16 @@ pub(crate) struct FileLocksTaken {
 }
 
 impl FileLocksTaken {
+    pub(crate) fn new(keeper: Keeper) -> Self {
+        Self { any: AtomicBool::new(false), lockers: Lockers::new(keeper) }
+    }
+
+    /// An earlier process of the mount had locks taken through an open file.
+    pub(super) fn restore(&self, fid: Fid, locker: &LockerRecord) {
+        self.note();
+        self.lockers.restore(fid, locker);
+    }
+
     /// One is taken now.
     pub(super) fn note(&self) {
         self.any.store(true, Ordering::Relaxed);

@@ -21,7 +21,7 @@ const OTHER: u64 = 4;
 type Done = Arc<Mutex<Vec<Result<(), Errno>>>>;
 
 /// What an MDT that conflicts with nothing answers.
-fn reply(request: &Request) -> Reply {
+pub(super) fn reply(request: &Request) -> Reply {
     let Request::LdlmEnqueue(enqueue) = request else { return MdsCloseReply::default().into() };
     let mut lock = lock_reply(FILE, 0x99, LockMode::Pw, InodeBits(0));
     lock.desc = enqueue.dlm_req.desc.clone();

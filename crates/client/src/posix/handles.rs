@@ -141,6 +141,9 @@ impl OpenFile {
         who: &Credentials,
         open: Option<OwnOrCachedOpen>,
     ) -> Self {
+        if let Some(open) = &open {
+            open.mdt_open().note_owner();
+        }
         let (failures_reported, failed_before) = {
             let mut state = pin.state();
             state.opens += 1;

@@ -13,11 +13,14 @@ use sheen_types::{Fid, HashMap};
 use tokio::sync::Notify;
 
 use super::{FileHandle, LockOwner};
+use crate::kept::{Keeper, Kept, LockerRecord, Record};
 
 /// Of all files.
 #[derive(Default)]
 pub(super) struct Lockers {
     files: Mutex<HashMap<Fid, FileLockers>>,
+    /// For the mount's next process, which gets the RELEASE of what is open now.
+    keeper: Keeper,
     /// An unlock has ended.
     unlocked: Notify,
 }
@@ -26,13 +29,19 @@ pub(super) struct Lockers {
 #[derive(Default)]
 struct FileLockers {
     /// Who took locks, and has closed nothing since.
-    known: Vec<Locker>,
+    known: Vec<KnownLocker>,
     /// Whose locks are being released.
     unlocking: Vec<LockOwner>,
 }
 
+/// One of them.
+struct KnownLocker {
+    locker: Locker,
+    kept: Option<Kept>,
+}
+
 /// An owner that took a lock through an open file.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Locker {
     pub(super) handle: FileHandle,
     pub(super) owner: LockOwner,
@@ -47,14 +56,35 @@ pub(super) struct Unlocking<'a> {
     lockers: &'a Lockers,
     fid: Fid,
     pub(super) owners: Vec<LockOwner>,
+    /// Until all is unlocked: the next process of the mount may have to do it.
+    _kept: Vec<Kept>,
 }
 
 impl Lockers {
+    pub(super) fn new(keeper: Keeper) -> Self {
+        Self { keeper, ..Self::default() }
+    }
+
+    /// An earlier process of the mount has noted it.
+    pub(super) fn restore(&self, fid: Fid, record: &LockerRecord) {
+        let LockerRecord { handle, owner, is_flock, newest } = *record;
+        let (handle, newest) = (FileHandle(handle), FileHandle(newest));
+        let locker = Locker { handle, owner, is_flock, newest };
+        // Nothing is being unlocked yet.
+        self.note_now(fid, locker);
+    }
+
+    /// Whether it can be noted now.
+    fn note_now(&self, fid: Fid, locker: Locker) -> bool {
+        let keep = |locker: &Locker| self.keeper.keep(|| locker.record(fid));
+        self.files.lock().entry(fid).or_default().note(locker, keep)
+    }
+
     /// A lock is going to be asked for. Waits for an unlock of the same owner's.
     pub(super) async fn note(&self, fid: Fid, locker: Locker) {
         loop {
             let unlocked = self.unlocked.notified();
-            if self.files.lock().entry(fid).or_default().note(locker) {
+            if self.note_now(fid, locker) {
                 return;
             }
             unlocked.await;
@@ -64,7 +94,7 @@ impl Lockers {
     /// What `owner` had has been released.
     pub(super) fn forget(&self, fid: Fid, handle: FileHandle, owner: LockOwner) {
         self.change(fid, |file| {
-            file.known.retain(|it| (it.handle, it.owner) != (handle, owner));
+            file.known.retain(|it| (it.locker.handle, it.locker.owner) != (handle, owner));
         });
     }
 
@@ -78,14 +108,14 @@ impl Lockers {
         of_process: Vec<LockOwner>,
     ) -> Unlocking<'_> {
         let mut files = self.files.lock();
-        let mut owners = Vec::new();
+        let (mut owners, mut kept) = (Vec::new(), Vec::new());
         if flock.is_some() || !of_process.is_empty() || files.contains_key(&fid) {
             let file = files.entry(fid).or_default();
-            owners = file.close(handle, flock, of_process);
+            (owners, kept) = file.close(handle, flock, of_process);
             file.unlocking.extend(&owners);
         }
         drop(files);
-        Unlocking { lockers: self, fid, owners }
+        Unlocking { lockers: self, fid, owners, _kept: kept }
     }
 
     /// Does nothing to a file that has no lockers.
@@ -101,17 +131,21 @@ impl Lockers {
 
 impl FileLockers {
     /// Whether it can be noted now.
-    fn note(&mut self, locker: Locker) -> bool {
+    fn note(&mut self, locker: Locker, keep: impl FnOnce(&Locker) -> Option<Kept>) -> bool {
         if self.unlocking.contains(&locker.owner) {
             return false;
         }
-        let is_same = |it: &&mut Locker| (it.handle, it.owner) == (locker.handle, locker.owner);
-        match self.known.iter_mut().find(is_same) {
-            Some(known) => {
-                known.newest = known.newest.max(locker.newest);
-                known.is_flock |= locker.is_flock;
-            }
-            None => self.known.push(locker),
+        let same = (locker.handle, locker.owner);
+        let known = self.known.iter_mut().find(|it| (it.locker.handle, it.locker.owner) == same);
+        let Some(known) = known else {
+            self.known.push(KnownLocker { kept: keep(&locker), locker });
+            return true;
+        };
+        let before = known.locker;
+        known.locker.newest = before.newest.max(locker.newest);
+        known.locker.is_flock |= locker.is_flock;
+        if known.locker != before {
+            known.kept = keep(&known.locker);
         }
         true
     }
@@ -121,23 +155,34 @@ impl FileLockers {
         handle: FileHandle,
         flock: Option<LockOwner>,
         of_process: Vec<LockOwner>,
-    ) -> Vec<LockOwner> {
-        let mut own: Vec<_> = self.known.extract_if(.., |it| it.handle == handle).collect();
+    ) -> (Vec<LockOwner>, Vec<Kept>) {
+        let closed = self.known.extract_if(.., |it| it.locker.handle == handle);
+        let (mut own, kept): (Vec<_>, Vec<_>) = closed.map(|it| (it.locker, it.kept)).unzip();
         if let Some(owner) = flock.filter(|owner| own.iter().all(|it| it.owner != *owner)) {
             own.push(Locker { handle, owner, is_flock: true, newest: handle });
         }
         let is_processes = |owner: &LockOwner| {
             !own.iter().any(|it| it.owner == *owner)
-                && !self.known.iter().any(|it| it.owner == *owner && it.is_flock)
+                && !self.known.iter().any(|it| it.locker.owner == *owner && it.locker.is_flock)
         };
         let ended = own.iter().filter(|it| !self.locks_since(it)).map(|it| it.owner);
-        ended.chain(of_process.into_iter().filter(is_processes)).collect()
+        let ended = ended.chain(of_process.into_iter().filter(is_processes)).collect();
+        (ended, kept.into_iter().flatten().collect())
     }
 
     /// Whether its owner has locked through a file that was opened since. (A process that did so through two files
     /// that were open at once is not meant: it loses its locks with either.)
     fn locks_since(&self, closed: &Locker) -> bool {
-        self.known.iter().any(|it| it.owner == closed.owner && it.handle > closed.newest)
+        let is_since = |it: &Locker| it.owner == closed.owner && it.handle > closed.newest;
+        self.known.iter().any(|it| is_since(&it.locker))
+    }
+}
+
+impl Locker {
+    fn record(&self, fid: Fid) -> Record {
+        let Self { handle, owner, is_flock, newest } = *self;
+        let locker = LockerRecord { handle: handle.0, owner, is_flock, newest: newest.0 };
+        Record::Locker { fid, locker }
     }
 }
 

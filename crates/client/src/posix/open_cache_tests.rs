@@ -1,6 +1,8 @@
 //! Files that stay open for later opens: what is asked, and when they are closed after all.
 
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::Poll;
 
 use bytes::Bytes;
 use sheen_types::{Errno, Fid, InodeBits, LockMode};
@@ -260,4 +262,71 @@ fn an_eviction_leaves_nothing_that_is_kept() {
     known.fixture.mdt.answer(MdsCloseReply::default());
     known.close(handle);
     assert!(known.fixture.mdt.is_done());
+}
+
+#[test]
+fn what_the_mdt_has_opened_is_closed_though_its_lock_went_with_an_eviction() {
+    let known = Known::new();
+    let locks = Arc::clone(&known.fixture.locks);
+    // The open is resent over the connection after the eviction, and its lock is forgotten by then.
+    known.fixture.mdt.expect(move |_| {
+        locks.on_evicted();
+        Ok(opened(FILE, 7, false, layout()).into())
+    });
+    known.fixture.mdt.answer(MdsCloseReply::default());
+    let released = known.fixture.mdt.released.lock().len();
+    assert_eq!(known.try_open(Fixture::root(), READ), Err(Errno::EIO));
+    assert_eq!(closes(&known.asked()), [OpenHandle(7)]);
+    let released = known.fixture.mdt.released.lock().len() - released;
+    assert_eq!(released, 1, "no replay of what is closed");
+    // The client goes on as any that has nothing open.
+    known.open_and_close();
+}
+
+/// Begins an open, and drops it at its first wait.
+fn drop_while_it_waits(known: &Known) {
+    let (files, node) = (known.fixture.files.clone(), known.node);
+    known.fixture.world.run(async move {
+        let who = Fixture::root();
+        let mut open = Box::pin(files.open(&who, node, READ));
+        let waits = poll_fn(|context| Poll::Ready(open.as_mut().poll(context).is_pending()));
+        assert!(waits.await);
+    });
+    known.fixture.world.settle();
+}
+
+fn closes(asked: &[Request]) -> Vec<OpenHandle> {
+    let of_close = |request: &Request| match request {
+        Request::MdsClose(close) => Some(close.mdt_ioepoch.open_handle),
+        _ => None,
+    };
+    asked.iter().filter_map(of_close).collect()
+}
+
+#[test]
+fn what_is_opened_for_a_call_that_has_gone_is_closed() {
+    let known = Known::new();
+    let hold = Arc::new(tokio::sync::Notify::new());
+    *known.fixture.mdt.hold.lock() = Some(Arc::clone(&hold));
+    known.fixture.mdt.answer(opened(FILE, 7, false, layout()));
+    drop_while_it_waits(&known);
+    assert_eq!(closes(&known.asked()), [], "the answer is on its way");
+    known.fixture.mdt.answer(MdsCloseReply::default());
+    *known.fixture.mdt.hold.lock() = None;
+    hold.notify_one();
+    known.fixture.world.settle();
+    assert_eq!(closes(&known.asked()), [OpenHandle(7)]);
+    assert_eq!(known.fixture.mdt.released.lock().len(), 1, "no replay of what is closed");
+}
+
+#[test]
+fn what_is_open_while_its_lock_waits_is_closed_when_the_call_goes() {
+    let known = Known::new();
+    let mut reply = opened(FILE, 7, false, layout());
+    reply.dlm_rep.as_mut().unwrap().desc.granted_mode = Default::default();
+    known.fixture.mdt.answer(reply);
+    known.fixture.mdt.answer(MdsCloseReply::default());
+    drop_while_it_waits(&known);
+    assert_eq!(closes(&known.asked()), [OpenHandle(7)]);
+    assert_eq!(known.fixture.mdt.released.lock().len(), 1);
 }

@@ -23,7 +23,7 @@ use super::{
     Credentials, Entry, FileHandle, FileLock, FileSystem, LockOwner, Lookup, Mounted, NodeId,
     OpenFlags, Opened,
 };
-use crate::kept::{Kept, OpenRecord, Record};
+use crate::kept::{Kept, LockerRecord, OpenRecord, Record};
 use crate::meta::{FlockWait, OwnOrCachedOpen};
 
 /// Opens on the wire at once.
@@ -62,6 +62,7 @@ struct Sorted {
     opens: Vec<OpenRecord>,
     unflushed: Vec<Fid>,
     locks: Vec<(Fid, LockOwner, FileLock)>,
+    lockers: Vec<(Fid, LockerRecord)>,
     exports: Vec<(Uuid, FormerExport)>,
     sequences: Vec<u64>,
 }
@@ -88,6 +89,8 @@ impl FileSystem {
         futures::all(both).await;
         restored.opens_lost = lost;
         restored.opens = sorted.opens.len() - lost;
+        let lockers = sorted.lockers.iter();
+        lockers.for_each(|(fid, locker)| self.0.file_locks_taken.restore(*fid, locker));
         restored.locks_lost = self.lock_again(&sorted.locks).await;
         restored.files_unflushed = self.report_unflushed(sorted.unflushed);
         restored
@@ -107,6 +110,7 @@ impl FileSystem {
                 Record::Open(open) => sorted.opens.push(*open),
                 Record::Unflushed(fid) => sorted.unflushed.push(*fid),
                 Record::FileLock { fid, owner, lock } => sorted.locks.push((*fid, *owner, *lock)),
+                Record::Locker { fid, locker } => sorted.lockers.push((*fid, *locker)),
                 Record::Export { target, export } => sorted.exports.push((target.clone(), *export)),
                 Record::Sequence(sequence) => sorted.sequences.push(*sequence),
             }

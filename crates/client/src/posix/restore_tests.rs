@@ -5,9 +5,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use sheen_rpc::FormerExport;
-use sheen_types::{Errno, Fid, InodeBits, ObdHandle, Uuid};
+use sheen_types::{Errno, Fid, InodeBits, LockMode, ObdHandle, Uuid};
 use sheen_wire::messages::{MdsCloseReply, Request};
 
+use super::file_locks_tests::reply;
 use super::*;
 use crate::kept::{Keep, Keeper, OpenRecord, Record, Words};
 use crate::testing::{Fixture, found, name, opened};
@@ -138,5 +139,52 @@ fn a_name_that_an_earlier_process_made_is_known_from_one_of_another_client() {
         });
         let made = made.expect("looked up");
         assert_eq!(made.is_some(), is_ours);
+    }
+}
+
+/// A lock of the open file description (`F_OFD_SETLK`), of whose end FUSE reports no more than the last close.
+#[test]
+fn the_last_close_of_a_file_ends_the_locks_that_an_earlier_process_took_through_it() {
+    let (fixture, records) = keeping();
+    let (owner, mode) = (LockOwner(77), FileLockMode::Write);
+    let lock = FileLock { start: 0, end: 9, mode, pid: 5, is_flock: false };
+    let locked = |fixture: &Fixture, handle| {
+        fixture.mdt.serve(|request| (Ok(reply(request)), Vec::new()));
+        let files = fixture.files.clone();
+        let done =
+            fixture.world.run(async move { files.set_lock(handle, owner, lock, false).await });
+        assert_eq!(done, Ok(()));
+    };
+    fixture.mdt.answer(found(FILE, 0o100_644, 1, WHOLE));
+    fixture.mdt.answer(opened(FILE, 77, false, Bytes::new()));
+    let files = fixture.files.clone();
+    let handle = fixture.world.run(async move {
+        let who = Fixture::root();
+        let found = files.lookup(&who, NodeId::ROOT, &name("file")).await;
+        let Ok(Lookup::Found(entry)) = found else { panic!("not found") };
+        files.open(&who, entry.node, OpenFlags(2)).await.expect("opened").handle
+    });
+    locked(&fixture, handle);
+    // The next process, and one after it.
+    let mut former = records.all();
+    for _ in 0..2 {
+        let (next, records) = keeping();
+        next.mdt.answer(opened(FILE, 77, false, Bytes::new()));
+        next.mdt.serve(|request| (Ok(reply(request)), Vec::new()));
+        let (files, kept) = (next.files.clone(), std::mem::take(&mut former));
+        let restored = next.world.run(async move { files.restore(&kept, 1 << 40).await });
+        assert_eq!((restored.opens, restored.locks_lost), (1, 0));
+        former = records.all();
+        next.mdt.take_asked();
+        let files = next.files.clone();
+        next.world.run(async move { files.release(handle, None).await }).expect("released");
+        let is_unlock = |request: &Request| match request {
+            Request::LdlmEnqueue(enqueue) => enqueue.dlm_req.desc.req_mode == LockMode::Nl.into(),
+            _ => false,
+        };
+        let asked = next.mdt.take_asked();
+        assert_eq!(asked.iter().filter(|it| is_unlock(it)).count(), 1, "{asked:?}");
+        let is_locker = |record: &Record| matches!(record, Record::Locker { .. });
+        assert!(former.iter().any(is_locker) && !records.all().iter().any(is_locker));
     }
 }

@@ -149,7 +149,7 @@ impl Fixture {
             targets: Arc::new(targets),
             inodes,
             kernel_cache,
-            handles: Handles::new(keeper),
+            handles: Handles::new(keeper.clone()),
             stale_retry: StaleRetry::default(),
             migrations: crate::posix::Migrations::default(),
             statistics: Default::default(),
@@ -157,7 +157,7 @@ impl Fixture {
             squash: parking_lot::RwLock::default(),
             access_times: parking_lot::RwLock::default(),
             page_handoff: crate::posix::PageHandoff::default(),
-            file_locks_taken: crate::posix::FileLocksTaken::default(),
+            file_locks_taken: crate::posix::FileLocksTaken::new(keeper),
             closing: crate::posix::PendingCloses::default(),
             former: crate::posix::Former::default(),
         });

@@ -510,6 +510,11 @@ impl Client {
         }
     }
 
+    /// The server's handle of a lock that a callback revokes, once.
+    pub(super) fn revoked(&self, callback: &LdlmBlCallback) -> Option<LockHandle> {
+        revoked(&self.locks, callback)
+    }
+
     /// Stops cancelling locks.
     pub(super) fn hold_on(&self) {
         self.locks.lock().clear();
@@ -566,6 +571,14 @@ impl Client {
     }
 }
 
+fn revoked(
+    locks: &Mutex<HashMap<LockHandle, LockHandle>>,
+    callback: &LdlmBlCallback,
+) -> Option<LockHandle> {
+    let handle = callback.dlm_req.handles.first()?;
+    locks.lock().remove(handle)
+}
+
 /// Cancels every lock that is revoked.
 fn obey(
     world: &TestWorld,
@@ -575,8 +588,7 @@ fn obey(
     let (world, locks, copy) = (world.clone(), Arc::clone(locks), client.clone());
     client.on_callback(Box::new(move |request| {
         if let Request::LdlmBlCallback(callback) = request
-            && let Some(handle) = callback.dlm_req.handles.first()
-            && let Some(server) = locks.lock().remove(handle)
+            && let Some(server) = revoked(&locks, callback)
         {
             let client = copy.clone();
             let cancel = async move {

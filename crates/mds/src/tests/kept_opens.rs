@@ -14,22 +14,27 @@ use super::harness::{Client, Opened, Server, run};
 const ROOT: Fid = Fid::ROOT;
 
 /// Opens a file to keep it so.
-async fn keep(client: &Client, name: &str, flags: MdsOpenFlags) -> Opened {
+pub(super) async fn keep(client: &Client, name: &str, flags: MdsOpenFlags) -> Opened {
     let opened = client.open(ROOT, name, flags | MdsOpenFlags::LOCK).await.unwrap();
     assert!(opened.lock.unwrap().1.contains(InodeBits::OPEN));
     opened
 }
 
-/// As Lustre's clients do, closes the file before it cancels the lock.
+/// As Lustre's clients do, closes the file before it cancels the lock that the file is kept open under. Other locks of
+/// the client are revoked, too: they are only cancelled.
 pub(super) fn close_when_revoked(world: &TestWorld, client: &Client, opened: &Opened) {
     let (world, client, opened) = (world.clone(), client.clone(), opened.clone());
     let lock: LockHandle = opened.lock.unwrap().0;
     client.inner.clone().on_callback(Box::new(move |request| {
-        if let Request::LdlmBlCallback(_) = request {
+        if let Request::LdlmBlCallback(callback) = request
+            && let Some(revoked) = client.revoked(callback)
+        {
             let (client, opened) = (client.clone(), opened.clone());
             let obey = async move {
-                assert_eq!(client.close(&opened).await, Ok(()));
-                client.inner.cancel(&[lock]).await;
+                if revoked == lock {
+                    assert_eq!(client.close(&opened).await, Ok(()));
+                }
+                client.inner.cancel(&[revoked]).await;
             };
             world.world().tasks.spawn("obey", Box::pin(obey));
         }

@@ -6,6 +6,7 @@ use sheen_wire::md::{MdsOpenFlags, MdtBody};
 use sheen_wire::messages::{MdsRmfid, Reply};
 
 use super::harness::{Client, REGULAR, Server, run};
+use super::kept_opens::{close_when_revoked, keep};
 
 /// What the MDT says of each.
 async fn remove(client: &Client, fids: &[Fid]) -> Result<Vec<i32>, Errno> {
@@ -72,10 +73,13 @@ fn other_clients_see_that_a_name_is_gone_and_close_what_they_only_keep_open() {
             let opened = other.open(Fid::ROOT, "f", MdsOpenFlags::READ).await.unwrap();
             assert_eq!(remove(&client, &[file]).await, Ok(vec![failed(Errno::EBUSY)]));
             other.close(&opened).await.unwrap();
+            let kept = keep(&other, "f", MdsOpenFlags::READ).await;
+            close_when_revoked(&inner, &other, &kept);
             let before = other.inner.callbacks().len();
             assert_eq!(remove(&client, &[file]).await, Ok(vec![0]));
             assert!(other.inner.callbacks().len() > before, "it has the name no more");
             assert_eq!(client.getattr(file).await.err(), Some(Errno::ENOENT));
+            assert_eq!(server.mdt.open_count(), 0, "it has closed what it kept open");
             server.check();
         },
         &world,

@@ -9,6 +9,7 @@ use sheen_target::Export;
 use sheen_types::{Errno, Nid, TargetName};
 use sheen_wire::connect::ConnectFlags;
 
+use crate::orders::must_be_setting;
 use crate::{Commands, HostedTarget};
 
 /// What only the MGS can do: parameters that reach everyone.
@@ -20,6 +21,7 @@ pub(super) fn add(commands: &mut Commands, mgs: &Arc<Mgs>) {
     };
     let (one, runtime) = (Arc::clone(mgs), handle.clone());
     let set_param = move |words: &[String]| {
+        words.iter().try_for_each(|text| must_be_setting(text))?;
         said(words.iter().try_for_each(|text| runtime.block_on(one.set_param(text))))
     };
     commands.insert(api::SET_PARAM.to_owned(), Box::new(set_param));
@@ -61,6 +63,7 @@ pub(super) fn add(commands: &mut Commands, mgs: &Arc<Mgs>) {
     commands.insert(api::REPLACE_NIDS.to_owned(), Box::new(replace));
     let one = Arc::clone(mgs);
     let conf_param = move |words: &[String]| {
+        words.iter().try_for_each(|text| must_be_setting(text))?;
         said(words.iter().try_for_each(|text| handle.block_on(one.conf_param(text))))
     };
     commands.insert(api::CONF_PARAM.to_owned(), Box::new(conf_param));

@@ -219,6 +219,17 @@ fn parameters_for_good_are_the_mgs_s_business() {
             ("conf_param sheen-OST0009.ost.x=1", 19, "error: conf_param: No such device"),
             ("conf_param sheen.llite.x", 22, "error: conf_param: Invalid argument"),
             ("set_param -P x", 22, "error: executing set_param: Invalid argument"),
+            (
+                "set_param -P obdfilter.*.mdt_identity=MDT0000:none",
+                22,
+                "executing set_param: Invalid",
+            ),
+            (
+                "conf_param sheen-OST0000.ost.mdt_identity=MDT0000:none",
+                22,
+                "is an order and no setting",
+            ),
+            ("set_param -P -d mdt.*.evict_client", 0, ""),
             ("set_param osc.*.max_dirty_mb=-1", 22, "'osc/*/max_dirty_mb'='-1': Invalid argument"),
             (
                 "set_param osc.*.max_rpcs_in_flight=100000",

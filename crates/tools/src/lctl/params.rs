@@ -363,11 +363,14 @@ fn name_devices_of(fsname: &str, settings: &[String]) -> bool {
     })
 }
 
-/// Has the MGS of this machine do something; says so if there is none.
+/// Has the MGS of this machine do something; says so if there is none, and why it does not, if it says more than the
+/// errno.
 pub(super) fn on_the_mgs(command: &str, words: &[&str]) -> Result<(), Errno> {
-    command_all(command, words).map(|_| ()).map_err(|(errno, _)| {
+    command_all(command, words).map(|_| ()).map_err(|(errno, message)| {
         if errno == Errno::ENODEV && !has_mgs() {
             eprintln!("This command must be run on the MGS.");
+        } else if errno == Errno::EINVAL && message != errno.to_string() {
+            eprintln!("{message}");
         }
         errno
     })

@@ -9,7 +9,8 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::Duration;
 
-use sheen_control::{Answer, Client, Question, Shown};
+use sheen_control::api::SET_PARAM;
+use sheen_control::{Access, Answer, Client, Question, Shown};
 use sheen_testkit::cluster::Cluster;
 use sheen_testkit::scene::scene;
 use sheen_workloads::process::wait_until;
@@ -109,6 +110,35 @@ fn ask(cluster: &Cluster, question: &Question) -> Outcome<BTreeMap<String, Shown
     Ok(all)
 }
 
+/// What can be written and not read is an order: none is taken for good.
+fn orders_are_not_for_good(cluster: &Cluster) -> Outcome {
+    let mut orders = BTreeSet::new();
+    for (mut process, depth) in (1..=5)
+        .flat_map(|depth| Client::all(cluster.sockets()).into_iter().map(move |it| (it, depth)))
+    {
+        let pattern = vec!["*"; depth].join(".");
+        let Answer::Listed(all) = process.ask(&Question::List { pattern }).context("a process")?
+        else {
+            return Err("another answer to a list".into());
+        };
+        orders.extend(
+            all.into_iter().filter(|one| one.access == Some(Access::Write)).map(|one| one.name),
+        );
+    }
+    ensure(orders.len() > 8, || format!("{orders:?}"))?;
+    for name in &orders {
+        let arguments = vec![format!("{name}=1")];
+        let question = Question::Command { name: SET_PARAM.to_owned(), arguments };
+        let mut answers = Vec::new();
+        for mut process in Client::all(cluster.sockets()) {
+            answers.push(process.ask(&question).context("a process")?);
+        }
+        let is_refused = |answer: &Answer| matches!(answer, Answer::Failed { errno: 22, .. });
+        ensure(answers.iter().any(is_refused), || format!("set_param -P {name}: {answers:?}"))?;
+    }
+    Ok(())
+}
+
 /// What is shown of all that match, a line each or more.
 fn shown(cluster: &Cluster, name: &str) -> Outcome<String> {
     let all = ask(cluster, &Question::Get { pattern: name.to_owned() })?;
@@ -154,6 +184,7 @@ fn values_are_taken_and_shown_as_lustres() {
         let faults = all.filter_map(|(name, row)| set_all(cluster, &name, row.values).err());
         let faults: Vec<_> = faults.collect();
         ensure(faults.is_empty(), || faults.join("\n"))?;
+        orders_are_not_for_good(cluster)?;
         headers(cluster)?;
         sessions(cluster)?;
         counted_anew(cluster)
