@@ -1,5 +1,6 @@
 //! Tests of whole operations, through a target, over a store in memory and OSTs that are not real.
 
+mod batch;
 mod dom;
 mod dot_lustre;
 mod echo;
