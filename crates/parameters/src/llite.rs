@@ -317,10 +317,10 @@ fn add_listing(folder: &Folder<'_>, state: &Arc<MountState>) {
     folder.tune(
         "statahead_max",
         state,
-        |it| it.files.settings().lookups_ahead().to_string(),
+        |it| it.files.settings().ahead().max().to_string(),
         |it, text| {
             let count = values::number_of_any_base(text)?.min(LOOKUPS_MAX);
-            it.files.settings().set_lookups_ahead(count as usize);
+            it.files.settings().ahead().set_max(count as usize);
             Ok(())
         },
     );
@@ -328,7 +328,7 @@ fn add_listing(folder: &Folder<'_>, state: &Arc<MountState>) {
         "statahead_stats",
         state,
         |it| {
-            let ahead = it.files.settings().ahead();
+            let ahead = it.files.settings().ahead().counts();
             // A listing brings what its names stand for: it is never wrong about which they are, and no
             // size is asked for ahead.
             format!(
@@ -338,7 +338,7 @@ fn add_listing(folder: &Folder<'_>, state: &Arc<MountState>) {
             )
         },
         |it, _| {
-            it.files.settings().clear_ahead();
+            it.files.settings().ahead().clear_counts();
             Ok(())
         },
     );

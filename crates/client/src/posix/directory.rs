@@ -8,11 +8,13 @@ use sheen_types::futures;
 use sheen_types::{Errno, Name};
 
 use super::handles::OpenFile;
+use super::names::KnownName;
 use super::{
-    Credentials, DirCookie, DirEntry, DirEntryPlus, FileHandle, FileSystem, FileType, May, Mounted,
-    OpenFlags,
+    Credentials, DirCookie, DirEntry, DirEntryPlus, FileHandle, FileSystem, FileType, ListingRoom,
+    May, Mounted, OpenFlags,
 };
-use crate::cache::{Inode, Position, inode_number};
+use crate::cache::{Inode, Pin, Position, inode_number};
+use crate::meta::BatchedName;
 
 /// How long a listing waits for the size of a file that is open here, which only its OSTs know, before it
 /// ends in front of that name. Then the kernel asks for names alone.
@@ -37,10 +39,11 @@ impl FileSystem {
         self.0.names(&file, from, limit).await
     }
 
-    /// As [`FileSystem::readdir`], and looks each name but `.` and `..` up, several at once. A name that was
+    /// As [`FileSystem::readdir`], and looks each name but `.` and `..` up that there is room for. A name that was
     /// removed in the meantime is left out; of one that may not be looked up nothing may be kept. Names that
-    /// the caller has no room for in the end must be forgotten like any lookup. One RPC for each name that no
-    /// lock covers. Ends early in front of a name whose OST does not answer.
+    /// the caller has no room for in the end must be forgotten like any lookup. One RPC for each 64 names that no
+    /// lock covers (`statahead_batch_max`), all at once, or for each name where the MDT takes no batches; and one to the
+    /// OST of each object whose size no lock covers. Ends early in front of a name whose OST does not answer.
     ///
     /// # Errors
     /// As `getdents(2)`.
@@ -49,12 +52,13 @@ impl FileSystem {
         who: &Credentials,
         handle: FileHandle,
         from: DirCookie,
-        limit: usize,
+        room: ListingRoom,
     ) -> Result<Vec<DirEntryPlus>, Errno> {
         let directory = Arc::clone(&self.0.handles.get(handle)?.pin);
         let mut from = from;
         loop {
-            let names = self.readdir(handle, from, limit).await?;
+            let mut names = self.readdir(handle, from, room.names_max()).await?;
+            room.cut(&mut names);
             let Some(last) = names.last() else { return Ok(Vec::new()) };
             from = last.next;
             let whole = self.0.with_entries(who, &directory, names).await;
@@ -120,53 +124,46 @@ impl Mounted {
         Ok(names)
     }
 
-    /// Listed names with what they stand for, but for those that are gone. As many lookups at once as
-    /// operators allow; if none, what is known without.
+    /// Listed names with what they stand for, but for those that are gone; if nothing is to be asked ahead, what is
+    /// known without.
     async fn with_entries(
         &self,
         who: &Credentials,
         directory: &Arc<Inode>,
         names: Vec<DirEntry>,
     ) -> Vec<DirEntryPlus> {
-        let at_once = self.settings.lookups_ahead();
         let mut whole = Vec::with_capacity(names.len());
-        if at_once == 0 {
+        if self.settings.ahead().max() == 0 {
             whole.extend(names.into_iter().map(|entry| self.unseen(directory, entry)));
             return whole;
         }
         let asked = names.len();
+        let listed = self.look_up_listed(who, directory, &names).await;
         let clock = &self.meta.world.clock;
         let until = clock.now() + SIZES_PATIENCE;
-        let mut names = names.into_iter();
-        while names.len() > 0 {
-            let some = names.by_ref().take(at_once);
-            let lookups = some
-                .map(|entry| -> BoxFuture<'_, _> { Box::pin(self.look_up(who, directory, entry)) });
-            let mut several = futures::FutureSet::new(lookups.map(Box::pin).collect());
-            futures::race(several.finish(), clock.sleep_until(until)).await;
-            let may_end = |done: &[Option<Option<DirEntryPlus>>]| {
-                let mut known = done.iter().map_while(Option::as_ref);
-                !whole.is_empty() || known.any(Option::is_some)
-            };
-            if !may_end(several.outputs()) {
-                several.finish().await;
-            }
-            if !self.add_listed(&mut whole, several.into_outputs()) {
-                break;
-            }
+        self.ask_sizes(who, listed.iter().filter_map(Listed::pin), until).await;
+        let finish = names.into_iter().zip(listed).map(|(entry, listed)| -> BoxFuture<'_, _> {
+            Box::pin(self.finish_listed(who, directory, entry, listed))
+        });
+        let mut several = futures::FutureSet::new(finish.collect());
+        futures::race(several.finish(), clock.sleep_until(until)).await;
+        let may_end = several.outputs().iter().map_while(Option::as_ref).any(Option::is_some);
+        if !may_end {
+            several.finish().await;
         }
+        self.add_listed(&mut whole, several.into_outputs());
         let is_kept =
             |entry: &&DirEntryPlus| entry.found.as_ref().is_some_and(|it| it.keep.attributes);
-        self.settings.listed(asked, whole.iter().filter(is_kept).count());
+        self.settings.ahead().listed(asked, whole.iter().filter(is_kept).count());
         whole
     }
 
-    /// Adds what was looked up to a listing, up to the first that is not known yet; whether all is known.
+    /// Adds what was looked up to a listing, up to the first that is not known yet.
     fn add_listed(
         &self,
         whole: &mut Vec<DirEntryPlus>,
         looked_up: Vec<Option<Option<DirEntryPlus>>>,
-    ) -> bool {
+    ) {
         let mut is_whole = true;
         for done in looked_up {
             match done {
@@ -180,7 +177,6 @@ impl Mounted {
                 }
             }
         }
-        is_whole
     }
 
     /// A listed name without a look at what it stands for.
@@ -191,23 +187,92 @@ impl Mounted {
         DirEntryPlus { entry, found }
     }
 
+    /// What listed names stand for.
+    async fn look_up_listed(
+        &self,
+        who: &Credentials,
+        directory: &Arc<Inode>,
+        names: &[DirEntry],
+    ) -> Vec<Listed> {
+        let mut listed = Vec::with_capacity(names.len());
+        let (mut places, mut unknown) = (Vec::new(), Vec::new());
+        let mut may_search = None;
+        for (place, entry) in names.iter().enumerate() {
+            let Ok(name) = Name::new(&entry.name) else {
+                listed.push(Listed::Dots);
+                continue;
+            };
+            let known = self.known_name(directory, &name);
+            if matches!(known, Ok(KnownName::Absent | KnownName::Covered(_)))
+                && may_search.is_none()
+            {
+                may_search = Some(self.may_search(who, directory).await.is_ok());
+            }
+            listed.push(match known {
+                Err(_) => Listed::Unseen,
+                Ok(KnownName::Absent | KnownName::Covered(_)) if may_search == Some(false) => {
+                    Listed::Unseen
+                }
+                Ok(KnownName::Absent) => Listed::Gone,
+                Ok(KnownName::Covered(child)) => Listed::Found(child),
+                Ok(KnownName::Named(_) | KnownName::Unknown(_)) => {
+                    places.push(place);
+                    unknown.push(BatchedName { name, fid: Some(entry.fid) });
+                    Listed::Unseen
+                }
+            });
+        }
+        let found = self.find_all(who, directory, unknown).await;
+        for (place, found) in places.into_iter().zip(found) {
+            listed[place] = match found {
+                Ok(Some(child)) => Listed::Found(child),
+                Ok(None) => Listed::Gone,
+                Err(_) => Listed::Unseen,
+            };
+        }
+        listed
+    }
+
     /// A listed name with what it stands for; nothing if it is gone.
-    async fn look_up(
+    async fn finish_listed(
         &self,
         who: &Credentials,
         parent: &Arc<Inode>,
         entry: DirEntry,
+        listed: Listed,
     ) -> Option<DirEntryPlus> {
+        let child = match listed {
+            Listed::Gone => return None,
+            // The kernel does not look them up.
+            Listed::Dots => return Some(DirEntryPlus { entry, found: None }),
+            Listed::Unseen => return Some(self.unseen(parent, entry)),
+            Listed::Found(child) => child,
+        };
         let Ok(name) = Name::new(&entry.name) else {
-            // `.` and `..`, which the kernel does not look up.
             return Some(DirEntryPlus { entry, found: None });
         };
-        let found = match self.find(who, parent, &name).await {
-            Ok(None) => return None,
-            Ok(Some(child)) => self.entry(who, (parent, &name), &child).await,
-            Err(errno) => Err(errno),
-        };
+        let found = self.entry(who, (parent, &name), &child).await;
         let found = found.unwrap_or_else(|_| self.entry_unseen(parent, &name, &entry));
         Some(DirEntryPlus { entry, found: Some(found) })
+    }
+}
+
+/// What a listed name stands for.
+enum Listed {
+    /// `.` or `..`.
+    Dots,
+    /// It was removed.
+    Gone,
+    /// It could not be looked up.
+    Unseen,
+    Found(Pin),
+}
+
+impl Listed {
+    fn pin(&self) -> Option<&Pin> {
+        match self {
+            Self::Found(pin) => Some(pin),
+            Self::Dots | Self::Gone | Self::Unseen => None,
+        }
     }
 }

@@ -14,7 +14,9 @@ use sheen_rpc::{Channel, Import};
 use sheen_types::{Fid, InodeBits, Name, Uuid};
 
 pub(crate) use data::{FakeData, FakeFile, FakeInodeData};
-pub(crate) use mdt::{FakeMdt, absent, blocking, body, found, lock_reply, opened};
+pub(crate) use mdt::{
+    FakeMdt, absent, batch_reply, blocking, body, found, lock_reply, opened, parts_of,
+};
 pub(crate) use world::TestWorld;
 
 use crate::cache::{CoveredMetadata, InodeTable, KernelCache, NameHasher};
