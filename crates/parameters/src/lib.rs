@@ -23,6 +23,7 @@ pub mod metrics;
 mod mount;
 mod network;
 mod server;
+mod statahead;
 mod stripes;
 mod tables;
 mod text;

@@ -1,12 +1,12 @@
 //! Listing directories.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use sheen_io::BoxFuture;
 use sheen_types::futures;
 use sheen_types::{Errno, Name};
 
+use super::ahead::SIZES_PATIENCE;
 use super::handles::OpenFile;
 use super::names::KnownName;
 use super::{
@@ -16,9 +16,9 @@ use super::{
 use crate::cache::{Inode, Pin, Position, inode_number};
 use crate::meta::BatchedName;
 
-/// How long a listing waits for the size of a file that is open here, which only its OSTs know, before it
-/// ends in front of that name. Then the kernel asks for names alone.
-const SIZES_PATIENCE: Duration = Duration::from_millis(500);
+/// Names that a listing begins with for a process that is not known to look at what it lists: the kernel asks for
+/// their attributes, of which no program may have use.
+const NAMES_AT_FIRST: usize = 16;
 
 impl FileSystem {
     /// Names of an open directory from `from` on, at least one and at most `limit`; none at the end.
@@ -43,7 +43,8 @@ impl FileSystem {
     /// removed in the meantime is left out; of one that may not be looked up nothing may be kept. Names that
     /// the caller has no room for in the end must be forgotten like any lookup. One RPC for each 64 names that no
     /// lock covers (`statahead_batch_max`), all at once, or for each name where the MDT takes no batches; and one to the
-    /// OST of each object whose size no lock covers. Ends early in front of a name whose OST does not answer.
+    /// OST of each object whose size no lock covers. Ends early in front of a name whose OST does not answer. A process that
+    /// is not known to look at what it lists gets few names at first, without a look at those.
     ///
     /// # Errors
     /// As `getdents(2)`.
@@ -54,19 +55,41 @@ impl FileSystem {
         from: DirCookie,
         room: ListingRoom,
     ) -> Result<Vec<DirEntryPlus>, Errno> {
-        let directory = Arc::clone(&self.0.handles.get(handle)?.pin);
+        let file = self.0.handles.get(handle)?;
+        let directory = &file.pin;
+        // The kernel asks for attributes of further names only if a program has looked at some of the first.
+        let looks = from.0 != 0 || self.0.ahead.trusts(who.pid);
+        if from.0 != 0 {
+            self.0.ahead.trust(who.pid);
+        }
         let mut from = from;
         loop {
             let mut names = self.readdir(handle, from, room.names_max()).await?;
             room.cut(&mut names);
             let Some(last) = names.last() else { return Ok(Vec::new()) };
+            if !looks && self.0.asks_at_first(directory, &names) {
+                names.truncate(NAMES_AT_FIRST);
+                self.0.ahead.listed(who.pid, handle, directory.node);
+                return Ok(names.into_iter().map(DirEntryPlus::nameless).collect());
+            }
             from = last.next;
-            let whole = self.0.with_entries(who, &directory, names).await;
+            let whole = self.0.with_entries(who, directory, names).await;
+            if self.0.settings.ahead().max() > 0 && looks {
+                let position = file.stream.lock().position(from)?;
+                self.note_listed(who, directory, handle, position);
+            }
             // No name at all would mean the end.
             if !whole.is_empty() {
                 return Ok(whole);
             }
         }
+    }
+}
+
+impl DirEntryPlus {
+    /// A name of which the kernel is not to keep anything.
+    fn nameless(entry: DirEntry) -> Self {
+        Self { entry, found: None }
     }
 }
 
@@ -137,7 +160,6 @@ impl Mounted {
             whole.extend(names.into_iter().map(|entry| self.unseen(directory, entry)));
             return whole;
         }
-        let asked = names.len();
         let listed = self.look_up_listed(who, directory, &names).await;
         let clock = &self.meta.world.clock;
         let until = clock.now() + SIZES_PATIENCE;
@@ -152,10 +174,19 @@ impl Mounted {
             several.finish().await;
         }
         self.add_listed(&mut whole, several.into_outputs());
-        let is_kept =
-            |entry: &&DirEntryPlus| entry.found.as_ref().is_some_and(|it| it.keep.attributes);
-        self.settings.ahead().listed(asked, whole.iter().filter(is_kept).count());
         whole
+    }
+
+    /// Whether a listing that begins with these names would ask the MDT for some of them.
+    fn asks_at_first(&self, directory: &Arc<Inode>, names: &[DirEntry]) -> bool {
+        let is_unknown = |entry: &DirEntry| {
+            let Ok(name) = Name::new(&entry.name) else { return false };
+            matches!(
+                self.known_name(directory, &name),
+                Ok(KnownName::Unknown(_) | KnownName::Named(_))
+            )
+        };
+        self.settings.ahead().max() > 0 && names.iter().any(is_unknown)
     }
 
     /// Adds what was looked up to a listing, up to the first that is not known yet.
@@ -194,43 +225,24 @@ impl Mounted {
         directory: &Arc<Inode>,
         names: &[DirEntry],
     ) -> Vec<Listed> {
-        let mut listed = Vec::with_capacity(names.len());
-        let (mut places, mut unknown) = (Vec::new(), Vec::new());
-        let mut may_search = None;
-        for (place, entry) in names.iter().enumerate() {
-            let Ok(name) = Name::new(&entry.name) else {
-                listed.push(Listed::Dots);
-                continue;
-            };
-            let known = self.known_name(directory, &name);
-            if matches!(known, Ok(KnownName::Absent | KnownName::Covered(_)))
-                && may_search.is_none()
-            {
-                may_search = Some(self.may_search(who, directory).await.is_ok());
-            }
-            listed.push(match known {
-                Err(_) => Listed::Unseen,
-                Ok(KnownName::Absent | KnownName::Covered(_)) if may_search == Some(false) => {
-                    Listed::Unseen
-                }
-                Ok(KnownName::Absent) => Listed::Gone,
-                Ok(KnownName::Covered(child)) => Listed::Found(child),
-                Ok(KnownName::Named(_) | KnownName::Unknown(_)) => {
-                    places.push(place);
-                    unknown.push(BatchedName { name, fid: Some(entry.fid) });
-                    Listed::Unseen
-                }
-            });
+        let mut asked_ahead = Vec::new();
+        let mut asked = Vec::with_capacity(names.len());
+        for entry in names {
+            // Only `.` and `..` are no names to be looked up.
+            let Ok(name) = Name::new(&entry.name) else { continue };
+            asked_ahead.extend(self.take_ahead(directory, &name).await);
+            asked.push(BatchedName { name, fid: Some(entry.fid) });
         }
-        let found = self.find_all(who, directory, unknown).await;
-        for (place, found) in places.into_iter().zip(found) {
-            listed[place] = match found {
-                Ok(Some(child)) => Listed::Found(child),
-                Ok(None) => Listed::Gone,
-                Err(_) => Listed::Unseen,
-            };
-        }
-        listed
+        let mut found = self.find_all(who, directory, asked).await.into_iter();
+        drop(asked_ahead);
+        let listed = |entry: &DirEntry| match Name::new(&entry.name).ok().and_then(|_| found.next())
+        {
+            None => Listed::Dots,
+            Some(Ok(Some(child))) => Listed::Found(child),
+            Some(Ok(None)) => Listed::Gone,
+            Some(Err(_)) => Listed::Unseen,
+        };
+        names.iter().map(listed).collect()
     }
 
     /// A listed name with what it stands for; nothing if it is gone.

@@ -84,6 +84,7 @@ pub use crate::types::{
     NodeId, OpenCounts, OpenFlags, Seek, SetAttributes, SetTime, Stale, TYPE_MASK, VersionFlush,
     XattrMode,
 };
+pub(crate) use ahead::StatAhead;
 pub use ahead::{AheadCounts, AheadSettings};
 pub(crate) use closing::PendingCloses;
 pub use extents_stats::{Counted as ExtentsCounted, ExtentsStats, Range, SIZES, Sizes};
@@ -117,6 +118,7 @@ pub(crate) struct Mounted {
     pub(crate) migrations: Migrations,
     pub(crate) statistics: Statistics,
     pub(crate) settings: Settings,
+    pub(crate) ahead: StatAhead,
     /// User and group as which root is checked; `None` for root itself.
     pub(crate) squash: RwLock<Option<(u32, u32)>>,
     pub(crate) access_times: RwLock<AccessTimes>,

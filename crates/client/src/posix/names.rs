@@ -28,7 +28,7 @@ impl FileSystem {
         let parent = self.0.pin(parent)?;
         let found = match self.0.stale_retry.tries_again(who) {
             true => self.0.find_and_retain(who, &parent, name).await,
-            false => self.0.find(who, &parent, name).await,
+            false => self.find_ahead(who, &parent, name).await,
         };
         let found = match found {
             // Removed while it is open: it has no names.
@@ -271,7 +271,19 @@ impl Mounted {
         parent: &Arc<Inode>,
         name: &Name,
     ) -> Result<Option<Pin>, Errno> {
-        let depth = match self.known_name(parent, name)? {
+        let known = self.known_name(parent, name)?;
+        self.find_known(who, parent, name, known).await
+    }
+
+    /// The same, with what the cache knows of the name.
+    pub(super) async fn find_known(
+        &self,
+        who: &Credentials,
+        parent: &Arc<Inode>,
+        name: &Name,
+        known: KnownName,
+    ) -> Result<Option<Pin>, Errno> {
+        let depth = match known {
             KnownName::Absent => {
                 self.may_search(who, parent).await?;
                 return Ok(None);

@@ -1,13 +1,23 @@
-//! Attributes that are asked for before a program asks.
+//! Attributes that are asked for before a program asks (Lustre's stat-ahead).
 //!
 //! What is asked ahead is taken over as a lookup's answer is, under the same locks; nothing is shown that a lock does not
-//! cover. Sizes come from OSTs with locks of their own ([`Mounted::ask_sizes`], Lustre's AGL), unless the MDT vouches for
-//! them.
+//! cover. A *run* ([`run`]) asks for names that are expected to be looked up next: those of a listing in its order,
+//! or those that count on ([`numbers`]); [`table`] has the runs, and decides when one is worth while; [`going`] keeps
+//! them ahead. Sizes come from OSTs with locks of their own ([`Mounted::ask_sizes`], Lustre's AGL), unless the MDT
+//! vouches for them.
 //!
-//! Costs of a cold file of a listing, counted: 1/64 RPC to the MDT, and a glimpse where its size is not vouched for;
-//! without batches one RPC and the glimpse.
+//! Costs of a cold file of a long listing, counted: 1/64 RPC to the MDT, and a glimpse where its size is not vouched for;
+//! without batches one RPC and the glimpse. Of a name in the order of its numbers the same. A lookup that has nothing to
+//! do with a run reads one atomic.
 
+mod going;
+mod names_ahead;
+mod numbers;
+mod run;
+#[cfg(test)]
+mod run_tests;
 mod settings;
+mod table;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
@@ -15,12 +25,16 @@ mod tests;
 
 use std::sync::Arc;
 
+use std::time::Duration;
+
 use sheen_io::BoxFuture;
 use sheen_types::futures;
 use sheen_types::{Errno, Instant};
 
 pub use settings::{AheadCounts, AheadSettings};
+pub(crate) use table::StatAhead;
 
+use super::names::KnownName;
 use super::{Credentials, FileType, Mounted};
 use crate::cache::{Inode, LayoutState, Pin};
 use crate::data::DataFile;
@@ -28,13 +42,49 @@ use crate::meta::BatchedName;
 
 /// Lookups under way at once of names that go one by one.
 const LOOKUPS_AT_ONCE: usize = 16;
+/// How long a reply waits for sizes, which only OSTs know: a listing ends in front of a file that is open here and whose
+/// size has not come by then, and the kernel asks for names alone.
+pub(super) const SIZES_PATIENCE: Duration = Duration::from_millis(500);
 /// Sizes that one call asks for at once.
 const SIZES_AT_ONCE: usize = 256;
 
 impl Mounted {
-    /// What names stand for that the cache does not know: in batches, all at once, where the MDT takes those; else one
-    /// by one, several at once.
+    /// What names stand for. Those that the cache does not know are asked for in batches, all at once, where the MDT takes
+    /// those; else one by one, several at once.
     pub(super) async fn find_all(
+        &self,
+        who: &Credentials,
+        directory: &Arc<Inode>,
+        names: Vec<BatchedName>,
+    ) -> Vec<Result<Option<Pin>, Errno>> {
+        let mut may_search = None;
+        let mut found = Vec::with_capacity(names.len());
+        let (mut places, mut unknown) = (Vec::new(), Vec::new());
+        for (place, name) in names.into_iter().enumerate() {
+            let known = match self.known_name(directory, &name.name) {
+                Ok(KnownName::Absent) => Ok(None),
+                Ok(KnownName::Covered(child)) => Ok(Some(child)),
+                Err(errno) => Err(errno),
+                Ok(KnownName::Named(_) | KnownName::Unknown(_)) => {
+                    places.push(place);
+                    unknown.push(name);
+                    found.push(Ok(None));
+                    continue;
+                }
+            };
+            if may_search.is_none() {
+                may_search = Some(self.may_search(who, directory).await);
+            }
+            found.push(may_search.unwrap_or(Ok(())).and(known));
+        }
+        let answers = self.ask_all(who, directory, unknown).await;
+        for (place, answer) in places.into_iter().zip(answers) {
+            found[place] = answer;
+        }
+        found
+    }
+
+    async fn ask_all(
         &self,
         who: &Credentials,
         directory: &Arc<Inode>,

@@ -60,6 +60,7 @@ fn an_mdt_that_takes_no_batches_is_asked_for_each_name() {
 fn only_names_that_there_is_room_for_are_asked_for() {
     let fixture = Fixture::new();
     let directory = Directory::serve(&fixture, numbered(200), false);
+    fixture.files.settings().ahead().set_running_max(0);
     let handle = fixture.open_root();
     let listed = fixture.list(handle, START, 10);
     assert_eq!(names_of(&listed), numbered(10));
@@ -70,8 +71,22 @@ fn only_names_that_there_is_room_for_are_asked_for() {
     assert_eq!(lengths(&directory.asked()), [7]);
     let room = ListingRoom { bytes: 3, entry_bytes: <[u8]>::len };
     let files = fixture.files.clone();
+    files.0.ahead.trust(Fixture::root().pid);
     let list = async move { files.readdir_plus(&Fixture::root(), handle, START, room).await };
     assert_eq!(fixture.world.run(list).map(|listed| listed.len()), Ok(1), "one in any case");
+}
+
+#[test]
+fn names_go_in_requests_as_large_as_operators_say() {
+    for (batch_max, wanted) in [(1024, vec![100]), (30, vec![30, 30, 30, 10]), (0, vec![])] {
+        let fixture = Fixture::new();
+        let directory = Directory::serve(&fixture, numbered(100), false);
+        fixture.files.settings().ahead().set_batch_max(batch_max);
+        assert_eq!(kept(&fixture.list(fixture.open_root(), START, 100)), 100);
+        let asked = directory.asked();
+        let alone = if wanted.is_empty() { 100 } else { 0 };
+        assert_eq!((lengths(&asked), asked.getattrs.len()), (wanted, alone));
+    }
 }
 
 #[test]
@@ -136,6 +151,7 @@ fn locks_of_a_batch_that_no_caller_waits_for_are_cancelled() {
     let files = fixture.files.clone();
     fixture.world.run(async move {
         let (who, room) = (Fixture::root(), ListingRoom::for_names(3));
+        files.0.ahead.trust(who.pid);
         let mut listing = Box::pin(files.readdir_plus(&who, handle, START, room));
         let poll = |context: &mut std::task::Context<'_>| {
             Poll::Ready(listing.as_mut().poll(context).is_pending())
