@@ -113,6 +113,7 @@ const MDT_PORTALS: &[Portal] = &[
     Portal::SEQ_DATA,
     Portal::SEQ_CONTROLLER,
     Portal::FLD_REQUEST,
+    Portal::OUT,
     Portal::LDLM_CANCEL_REQUEST,
 ];
 const OST_PORTALS: &[Portal] =

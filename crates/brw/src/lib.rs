@@ -39,6 +39,7 @@ mod write;
 pub use grant::{BLOCK_BITS, GrantView, Grants, INITIAL_GRANT};
 pub use histograms::{Counts, Transfers};
 pub use lock_value::encode as encode_value;
+pub use transfer::bulk_errno;
 
 use std::sync::Arc;
 

@@ -19,7 +19,8 @@ const PROLONG: Duration = Duration::from_secs(30);
 
 /// Why a bulk has failed. Where no more is known than that it did not come, that is no answer: the client, who would
 /// drop its bytes for it, sends the request again.
-pub(crate) fn bulk_errno(context: &Context, error: &RpcError) -> Errno {
+#[must_use]
+pub fn bulk_errno(context: &Context, error: &RpcError) -> Errno {
     match error {
         RpcError::TimedOut | RpcError::Disconnected => context.leave_unanswered(error.errno()),
         _ => error.errno(),

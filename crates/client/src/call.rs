@@ -40,6 +40,7 @@ typed!(
     LlogOriginHandleNextBlock,
     LlogOriginHandleReadHeader,
     FldQuery,
+    MdsBatch,
     MdsClose,
     MdsFid2path,
     MdsGetRoot,

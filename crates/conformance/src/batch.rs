@@ -1,17 +1,15 @@
 //! Batches: messages inside of one message's buffer or bulk.
 
 use bytes::Bytes;
-use sheen_wire::batch::{BatchHeader, ButUpdateHeader};
+use sheen_wire::batch::{BatchHeader, BatchedMessages, ButUpdateHeader};
 use sheen_wire::messages::{
-    FieldKind, Fields, Format, LdlmIntentGetattr, LdlmIntentGetattrReply, RequestFormat,
+    FieldKind, Fields, Format, LdlmIntentGetattr, LdlmIntentGetattrReply, MdsBatch, RequestFormat,
 };
-use sheen_wire::ptlrpc::{Message, MessageWriter, round8};
+use sheen_wire::ptlrpc::{Message, MessageWriter, message_length};
 use sheen_wire::{ByteOrder, DecodeError, Reader, Wire, Writer};
 
 use crate::opaque::{Content, explain};
 
-/// Bytes before the list of buffer lengths of a message.
-const MESSAGE_FIXED: usize = 32;
 /// Each bulk buffer of a batch starts at a page.
 const PAGE: usize = sheen_types::PAGE_BYTES as usize;
 
@@ -61,19 +59,25 @@ pub(crate) fn replies(bytes: &Bytes) -> Content {
 /// The answers in a `batch_update_reply`, as far as they can be read.
 #[must_use]
 pub fn attributes(bytes: &Bytes) -> Vec<LdlmIntentGetattrReply> {
-    let mut found = Vec::new();
-    let Ok(header) = BatchHeader::decode(&mut Reader::new(bytes, ByteOrder::Little)) else {
-        return found;
+    let messages = BatchedMessages::of_reply(bytes).into_iter().flatten().map_while(Result::ok);
+    messages.filter_map(|message| LdlmIntentGetattrReply::from_message(&message).ok()).collect()
+}
+
+/// The questions of a batch, of which `bulk` is what the client has beside it.
+#[must_use]
+pub fn questions(request: &MdsBatch, bulk: &[Bytes]) -> Vec<LdlmIntentGetattr> {
+    let inline = ButUpdateHeader::split(&request.but_update_header).map(|(_, inline)| inline);
+    let mut rest = Bytes::from(bulk.concat());
+    let buffers: Vec<Bytes> = match inline {
+        Ok(inline) if !inline.is_empty() => vec![inline],
+        _ => {
+            let sizes = request.but_update_buf.iter().map(|buffer| buffer.size as usize);
+            sizes.map(|size| rest.split_to(size.min(rest.len()))).collect()
+        }
     };
-    let mut rest = bytes.slice(BatchHeader::SIZE.min(bytes.len())..);
-    for _ in 0..header.count {
-        let Ok(length) = message_length(&rest) else { break };
-        let length = length.min(rest.len());
-        let Ok(mut message) = Message::decode(&rest.split_to(length)) else { break };
-        message.buffers.insert(0, Bytes::new());
-        found.extend(LdlmIntentGetattrReply::from_message(&message));
-    }
-    found
+    let messages = buffers.iter().filter_map(|it| BatchedMessages::of_request(it).ok()).flatten();
+    let messages = messages.map_while(Result::ok);
+    messages.filter_map(|message| LdlmIntentGetattr::from_message(&message).ok()).collect()
 }
 
 fn typed(
@@ -166,17 +170,4 @@ fn opaque(
         }
     }
     Ok(())
-}
-
-/// Bytes of the message that `bytes` starts with.
-fn message_length(bytes: &Bytes) -> Result<usize, DecodeError> {
-    let mut reader = Reader::new(bytes, ByteOrder::Little);
-    let count = u32::decode(&mut reader)? as usize;
-    reader.bytes(MESSAGE_FIXED - u32::SIZE, "batched message")?;
-    if count > reader.remaining() / u32::SIZE {
-        return Err(DecodeError::Truncated { what: "batched message" });
-    }
-    let lengths = (0..count).map(|_| u32::decode(&mut reader).map(|length| length as usize));
-    let buffers = lengths.map(|length| length.map(round8)).sum::<Result<usize, _>>()?;
-    Ok(MESSAGE_FIXED + round8(count * u32::SIZE) + buffers)
 }

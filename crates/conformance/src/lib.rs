@@ -16,5 +16,5 @@ pub mod rpc;
 pub mod session;
 pub mod tcp;
 
-pub use batch::attributes;
+pub use batch::{attributes, questions};
 pub use opaque::{Content, explain, explain_bulk};

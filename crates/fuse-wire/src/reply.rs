@@ -297,6 +297,18 @@ impl ReplyDirectory {
 }
 
 impl ReplyDirectoryPlus {
+    /// Bytes that it has room for.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        self.room
+    }
+
+    /// What a name takes of them.
+    #[must_use]
+    pub fn entry_bytes(name: &[u8]) -> usize {
+        ENTRY_BYTES + directory_entry_bytes(name)
+    }
+
     /// A name more; `true` if there is no room for it. An inode number of 0 names nothing that the kernel shall look
     /// at.
     #[must_use]
@@ -308,7 +320,7 @@ impl ReplyDirectoryPlus {
         keep: Duration,
         attributes: &FileAttr,
     ) -> bool {
-        let is_full = self.is_full(ENTRY_BYTES + directory_entry_bytes(name));
+        let is_full = self.is_full(Self::entry_bytes(name));
         if !is_full {
             self.listed.entry((node, generation), (keep, keep), attributes);
             self.listed.directory_entry((attributes.ino, next), attributes.mode, name);

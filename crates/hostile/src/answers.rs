@@ -14,8 +14,8 @@ use sheen_client::config::{MountOptions, mount};
 use sheen_client::data::Osts;
 use sheen_client::locks::CallbackRouter;
 use sheen_client::posix::{
-    Credentials, DirCookie, FileHandle, FileSystem, Lookup, NewNode, NodeId, OpenFlags, RenameMode,
-    SetAttributes, XattrMode,
+    Credentials, DirCookie, FileHandle, FileSystem, ListingRoom, Lookup, NewNode, NodeId,
+    OpenFlags, RenameMode, SetAttributes, XattrMode,
 };
 use sheen_io::{BoxFuture, World};
 use sheen_node::net::{LNet, NetConfig};
@@ -253,7 +253,8 @@ async fn call(files: Arc<FileSystem>, input: Arc<Input>, mut seen: Seen) -> Seen
         }
         14 => {
             if let Ok(opened) = files.open(&who, root, OpenFlags(OpenFlags::DIRECTORY)).await {
-                drop(files.readdir_plus(&who, opened.handle, DirCookie(0), 100).await);
+                let (from, room) = (DirCookie(0), ListingRoom::for_names(100));
+                drop(files.readdir_plus(&who, opened.handle, from, room).await);
                 let _ = files.release(opened.handle, None).await;
             }
             let _ = files.statfs().await;

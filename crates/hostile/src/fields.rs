@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use sheen_types::{Fid, LockHandle, LockMode, ResourceName, fid_seq};
 use sheen_wire::Writer;
+use sheen_wire::batch::{self, BatchHeader, ButUpdateHeader};
 use sheen_wire::fld::{LuSeqRange, SeqRangeFlags};
 use sheen_wire::ldlm::{
     IntentOp, LdlmIntent, LdlmLockDesc, LdlmRequest, LdlmResourceDesc, LockFlags, LockType,
@@ -14,11 +15,11 @@ use sheen_wire::md::{
     AttrValid, Bias, CloseData, FileFlags, LayoutIntent, MdtBody, MdtIoepoch, OpenHandle,
     RecCreate, RecLink, RecRename, RecSetattr, RecSetxattr, RecUnlink, Valid,
 };
-use sheen_wire::messages::FieldInfo;
-use sheen_wire::messages::Part;
+use sheen_wire::messages::{FieldInfo, LdlmIntentGetattr, Part};
 use sheen_wire::mgs::{ConfigType, MgsConfigBody, MgsSendParam, MgsTargetInfo, TargetFlags};
 use sheen_wire::opcode::ReintOp;
 use sheen_wire::ost::{BrwFlags, NiobufRemote, ObdIoobj, Obdo, ObdoFlags, OstBody, OstId};
+use sheen_wire::ptlrpc::MessageHeader;
 use sheen_wire::text::{Chars, Text};
 
 use crate::known::Values;
@@ -422,6 +423,7 @@ impl<S: Source> Fields<'_, S> {
         let name = field.type_name.trim_start_matches("Option<").trim_start_matches("Vec<");
         let name = name.trim_end_matches('>').rsplit("::").next().unwrap_or(name);
         Some(match name {
+            "Bytes" if field.name == "but_update_header" => self.batch(),
             "MdtBody" => encoded(&self.mdt_body()),
             "RecSetattr" => encoded(&self.setattr()),
             "RecCreate" => {
@@ -464,6 +466,44 @@ impl<S: Source> Fields<'_, S> {
             }
             _ => return None,
         })
+    }
+
+    /// A batch of getattrs, its parts within it, of which some number is wrong now and then.
+    fn batch(&self) -> Bytes {
+        let parts: Vec<Bytes> = (0..=self.source.below(6)).map(|_| self.batched()).collect();
+        let mut bytes = batch::join(BatchHeader::REQUEST_MAGIC, &parts).to_vec();
+        let rarely = |wrong: u64| if self.source.one_in(16) { self.number() } else { wrong };
+        let header = ButUpdateHeader {
+            magic: ButUpdateHeader::MAGIC,
+            count: rarely(1) as u32,
+            inline_length: rarely(bytes.len() as u64) as u32,
+            reply_size: self.number() as u32,
+            update_count: rarely(parts.len() as u64) as u32,
+            padding: 0,
+        };
+        if self.source.one_in(8) {
+            let at = self.source.below(bytes.len() as u64) as usize;
+            bytes[at] = self.source.below(256) as u8;
+        }
+        [encoded(&header), bytes.into()].concat().into()
+    }
+
+    fn batched(&self) -> Bytes {
+        let opcode = if self.source.one_in(16) { self.number() as u32 } else { batch::GETATTR };
+        let header = MessageHeader { sub_opcode: opcode, ..MessageHeader::default() };
+        let mut dlm_req = self.lock_request();
+        if !self.source.one_in(4) {
+            dlm_req.flags |= LockFlags::HAS_INTENT;
+            dlm_req.desc.resource.kind = LockType::IBITS;
+        }
+        let part = LdlmIntentGetattr {
+            dlm_req,
+            ldlm_intent: LdlmIntent { opc: IntentOp(1 << self.source.below(16)) },
+            mdt_body: self.mdt_body(),
+            name: Some(self.name()),
+            ..LdlmIntentGetattr::default()
+        };
+        batch::batched(&header, &part)
     }
 
     /// A file of any directory is removed.

@@ -62,6 +62,7 @@ impl Operations for Mdt {
                 Request::MdsSwapLayouts(request) => self.swap_layouts(context, &request).await,
                 Request::MdsHsmStateGet(request) => self.hsm_state(&request),
                 Request::MdsHsmStateSet(request) => self.set_hsm_state(&request),
+                Request::MdsBatch(request) => self.batch(context, &request).await,
                 Request::MdsRmfid(request) => self.remove_by_fids(context, &request).await,
                 Request::MdsFid2path(request) => self.fid2path(&request),
                 Request::MdsGetInfo(request) => self.get_info(&request),

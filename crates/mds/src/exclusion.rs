@@ -112,6 +112,20 @@ impl Exclusion {
         ExclusionGuard { _guards: guards }
     }
 
+    /// All of `needs` if it is free now. May be called while holding the result of another call, as it waits for
+    /// none.
+    pub(crate) fn try_hold(&self, needs: Needs) -> Option<ExclusionGuard<'_>> {
+        let hold = |(shard, alone): (usize, bool)| {
+            let lock: &RwLock<()> = &self.shards[shard];
+            Some(match alone {
+                true => ShardGuard::Alone { _guard: lock.try_write().ok()? },
+                false => ShardGuard::Shared { _guard: lock.try_read().ok()? },
+            })
+        };
+        let guards = needs.sorted().into_iter().map(hold).collect::<Option<Vec<_>>>()?;
+        Some(ExclusionGuard { _guards: guards })
+    }
+
     /// Held before anything else by renames of directories across directories.
     pub(crate) async fn rename_of_directory(&self) -> tokio::sync::MutexGuard<'_, ()> {
         while_waiting(Wait::Operation, self.renames.lock()).await

@@ -27,6 +27,7 @@
 
 mod adopt;
 mod answer;
+mod batch;
 mod caller;
 mod check;
 mod close;
@@ -223,6 +224,7 @@ impl Mdt {
                 | ConnectFlags2::LSEEK
                 | ConnectFlags2::DOM_LVB
                 | ConnectFlags2::GETATTR_PFID
+                | ConnectFlags2::BATCH_RPC
                 | ConnectFlags2::ATOMIC_OPEN_LOCK
                 | ConnectFlags2::OWN_NAMES
                 | ConnectFlags2::MDT_IDENTITY,

@@ -52,6 +52,20 @@ pub(crate) async fn read(
     context.target.lock(ResourceName::of_fid(inode), policy, LockMode::Pr).await
 }
 
+/// Takes those of `bits` on which no lock conflicts: revokes none.
+///
+/// # Errors
+/// [`Errno::EBUSY`] if that is no bit.
+pub(crate) fn read_what_is_free(
+    context: &Context,
+    inode: Fid,
+    bits: InodeBits,
+) -> Result<LockGuard, Errno> {
+    let policy = Policy::InodeBits { bits: InodeBits(0), try_bits: bits, gid: 0 };
+    let resource = ResourceName::of_fid(inode);
+    context.target.try_lock(resource, policy, LockMode::Pr).ok_or(Errno::EBUSY)
+}
+
 /// Takes all of `bits`, or else all but `LOOKUP`, which an open file that its client keeps holds, or
 /// name and layout, or nothing: revokes no lock.
 pub(crate) fn read_if_free(

@@ -24,6 +24,7 @@ mod mount;
 mod network;
 mod orders;
 mod server;
+mod statahead;
 mod stripes;
 mod tables;
 mod text;

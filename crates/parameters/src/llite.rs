@@ -14,11 +14,9 @@ use super::folder::{Folder, Number, Switch};
 use super::mount::MountState;
 use super::text::Since;
 use super::values::{self, MIB, U32_MAX};
-use super::{memory_bytes, tables};
+use super::{memory_bytes, statahead, tables};
 use sheen_control::api::Kind;
 
-/// `LL_SA_REQ_MAX`: most lookups of one directory at once; more is cut to it.
-const LOOKUPS_MAX: u64 = 1024;
 /// `PTLRPC_MAX_BRW_SIZE`: the least that is kept of files.
 const CACHED_BYTES_MIN: u64 = 64 << 20;
 /// Bytes of a layout without stripes, and `OBD_MAX_DEFAULT_EA_SIZE`.
@@ -101,7 +99,7 @@ pub(super) fn add(state: &Arc<MountState>) {
     add_statistics(&folder, state);
     add_extents(&folder, state);
     add_read_ahead(&folder, state);
-    add_listing(&folder, state);
+    statahead::add(&folder, state);
     add_block_size(&folder, state);
     add_layouts(&folder, state);
     folder.switches(state, &SWITCHES);
@@ -312,38 +310,6 @@ fn add_read_ahead(folder: &Folder<'_>, state: &Arc<MountState>) {
     );
 }
 
-/// Attributes that come along with the names of a directory.
-fn add_listing(folder: &Folder<'_>, state: &Arc<MountState>) {
-    folder.tune(
-        "statahead_max",
-        state,
-        |it| it.files.settings().lookups_ahead().to_string(),
-        |it, text| {
-            let count = values::number_of_any_base(text)?.min(LOOKUPS_MAX);
-            it.files.settings().set_lookups_ahead(count as usize);
-            Ok(())
-        },
-    );
-    folder.tune(
-        "statahead_stats",
-        state,
-        |it| {
-            let ahead = it.files.settings().ahead();
-            // A listing brings what its names stand for: it is never wrong about which they are, and no
-            // size is asked for ahead.
-            format!(
-                "statahead total: {}\nstatahead wrong: 0\nagl total: 0\nlist_total: {}\n\
-                 fname_total: 0\nhit_total: {}\nmiss_total: {}\n",
-                ahead.listings, ahead.listings, ahead.hits, ahead.misses
-            )
-        },
-        |it, _| {
-            it.files.settings().clear_ahead();
-            Ok(())
-        },
-    );
-}
-
 /// The block size that `stat(2)` shows; 0 is that of the layout.
 fn add_block_size(folder: &Folder<'_>, state: &Arc<MountState>) {
     folder.tune(
@@ -417,6 +383,7 @@ fn flags(state: &MountState) -> String {
         ("user_fid2path", state.options.users_resolve_fids),
         ("user_xattr", settings.user_xattrs()),
         ("64bit_hash", true),
+        ("agl", settings.ahead().asks_sizes()),
         ("acl", true),
         ("hybrid_io", settings.hybrid_io()),
         ("layout", true),

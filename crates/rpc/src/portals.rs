@@ -31,9 +31,11 @@ pub const REPLY_PORTALS: [Portal; 5] = [
 #[must_use]
 pub fn reply_portal(request: Portal) -> Portal {
     match request {
-        Portal::OST_IO | Portal::OST_CREATE | Portal::OST_REQUEST | Portal::SEQ_DATA => {
-            Portal::OSC_REPLY
-        }
+        Portal::OST_IO
+        | Portal::OST_CREATE
+        | Portal::OST_REQUEST
+        | Portal::SEQ_DATA
+        | Portal::OUT => Portal::OSC_REPLY,
         Portal::MGS_REQUEST => Portal::MGC_REPLY,
         Portal::LDLM_CB_REQUEST => Portal::LDLM_CB_REPLY,
         Portal::LDLM_CANCEL_REQUEST => Portal::LDLM_CANCEL_REPLY,

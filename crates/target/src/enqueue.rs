@@ -96,6 +96,29 @@ impl Target {
         }
     }
 
+    /// One question of a batch, with an intent. It does not wait ([`EnqueueRequest::waits`]), cancels no other locks,
+    /// and is no replay.
+    ///
+    /// # Errors
+    /// [`Errno::EPROTO`] if it is something else, and why it is refused.
+    pub async fn enqueue_batched(
+        self: &Arc<Self>,
+        context: &Context,
+        intent: Request,
+    ) -> Result<Outcome, Errno> {
+        let lock = lock_of(&intent).ok_or(Errno::EPROTO)?;
+        let enqueue = EnqueueRequest { waits: false, ..EnqueueRequest::of(lock)? };
+        let has_locks = self.operations.has_locks(&enqueue.resource, enqueue.policy.kind());
+        let is_intent = enqueue.flags.contains(WireFlags::HAS_INTENT);
+        if !has_locks || !is_intent || enqueue.flags.contains(WireFlags::REPLAY) {
+            return Err(Errno::EPROTO);
+        }
+        if context.held_lock(&enqueue).is_none() {
+            self.check_enqueue_budget(context, &enqueue)?;
+        }
+        self.operations.intent(context, intent, enqueue).await
+    }
+
     /// Whether the client may have one more lock of this kind.
     fn check_enqueue_budget(
         self: &Arc<Self>,

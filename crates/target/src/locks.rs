@@ -26,6 +26,9 @@ pub struct EnqueueRequest {
     pub remote_handle: LockHandle,
     /// What the client said about it.
     pub flags: WireFlags,
+    /// Whether it may wait. A part of a batch may not: the client has locks from the parts before it, which
+    /// it cannot cancel before it has the answer to all.
+    pub waits: bool,
 }
 
 impl EnqueueRequest {
@@ -40,6 +43,7 @@ impl EnqueueRequest {
             policy: policy_of(&lock.desc)?,
             remote_handle: lock.handles.first().copied().unwrap_or_default(),
             flags: lock.flags,
+            waits: true,
         })
     }
 }

@@ -279,6 +279,24 @@ impl Message {
     }
 }
 
+/// Bytes of the message that `bytes` starts with, as its numbers say: more may follow, or less be there.
+///
+/// # Errors
+/// See [`DecodeError`].
+pub fn message_length(bytes: &Bytes) -> Result<usize, DecodeError> {
+    let mut reader = Reader::new(bytes, message_order(bytes)?);
+    let count = u32::decode(&mut reader)? as usize;
+    if count > MESSAGE_BUFFERS_MAX {
+        return Err(DecodeError::Illegal { what: "lm_bufcount", value: count as u64 });
+    }
+    reader.bytes(FIXED_BYTES - u32::SIZE, "message")?;
+    let mut length = FIXED_BYTES + round8(count * u32::SIZE);
+    for _ in 0..count {
+        length += round8(u32::decode(&mut reader)? as usize);
+    }
+    Ok(length)
+}
+
 /// The byte order that a message's magic announces.
 fn message_order(bytes: &Bytes) -> Result<ByteOrder, DecodeError> {
     let magic = bytes.get(8..12).ok_or(DecodeError::Truncated { what: "lustre_msg" })?;

@@ -217,6 +217,7 @@ async fn assemble(
         migrations: crate::posix::Migrations::default(),
         statistics: Default::default(),
         settings: Default::default(),
+        ahead: Default::default(),
         squash: parking_lot::RwLock::default(),
         access_times: parking_lot::RwLock::default(),
         page_handoff: crate::posix::PageHandoff::default(),

@@ -8,6 +8,7 @@
 //! Costs: a lock found costs no RPC and no allocation; an enqueue one RPC; cancels that come
 //! together go in one RPC, and those of an operation go in the operation's own request.
 
+mod batch;
 mod callbacks;
 mod held;
 mod router;
@@ -30,6 +31,7 @@ use sheen_wire::ldlm::LdlmRequest;
 use sheen_wire::messages::{LdlmCancel, LdlmConvert, LdlmEnqueue};
 use tokio::sync::oneshot;
 
+pub(crate) use batch::{BatchAnswer, PendingBatch};
 pub use held::{HeldLock, PendingLock};
 pub use router::CallbackRouter;
 pub use sheen_ldlm::client::{CachePolicy, Gauges, Namespace};

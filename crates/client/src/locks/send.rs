@@ -10,7 +10,7 @@
 use std::future::poll_fn;
 use std::sync::Arc;
 
-use sheen_io::BoxFuture;
+use sheen_io::{BoxFuture, Tasks};
 use sheen_ldlm::Policy;
 use sheen_rpc::{Answer, Call, Channel, RpcError};
 use sheen_types::Errno;
@@ -20,14 +20,40 @@ use sheen_wire::messages::Reply;
 use super::PendingLock;
 use crate::call::{TypedReply, TypedRequest, typed_answer};
 
+/// What a request asks for: one lock, or many. Dropped, it withdraws what no answer has granted, and cancels what
+/// one has.
+pub(super) trait Awaited: Send + 'static {
+    /// Notes what an answer grants that no caller takes.
+    fn note_abandoned(&mut self, answer: Answer);
+
+    /// Where a task can wait for the answer.
+    fn tasks(&self) -> Arc<dyn Tasks>;
+}
+
 /// A request under way. Dropped before its answer, it leaves a task that waits for that.
-struct InFlight<F: FnOnce(&Answer) + Send + 'static> {
+struct InFlight<P: Awaited> {
     answer: Option<BoxFuture<'static, Result<Answer, RpcError>>>,
-    pending: Option<PendingLock>,
-    /// Disposes of what else comes with an answer that no caller waits for.
-    dispose: Option<F>,
+    pending: Option<P>,
     /// A request is sent by the first poll of its future.
     is_sent: bool,
+}
+
+/// Sends `call`, which asks for `pending`.
+pub(super) async fn send<P: Awaited>(
+    pending: P,
+    channel: &Arc<dyn Channel>,
+    call: Call,
+) -> (P, Result<Answer, RpcError>) {
+    let mut flight =
+        InFlight { answer: Some(channel.call(call)), pending: Some(pending), is_sent: false };
+    let answer = poll_fn(|context| {
+        flight.is_sent = true;
+        let answer = flight.answer.as_mut().expect("it is taken below");
+        answer.as_mut().poll(context)
+    })
+    .await;
+    flight.answer = None;
+    (flight.pending.take().expect("it is taken here"), answer)
 }
 
 impl PendingLock {
@@ -40,7 +66,10 @@ impl PendingLock {
         channel: &Arc<dyn Channel>,
         call: Call,
     ) -> Result<(Self, TypedReply<R>), Errno> {
-        self.send_or_dispose(channel, call, |_: &Answer| ()).await
+        let (mut pending, answer) = send(self, channel, call).await;
+        let answer = answer.map_err(|error| error.errno())?;
+        pending.note(lock_of(&answer.reply), answer.connection);
+        Ok((pending, typed_answer(answer)?))
     }
 
     /// As [`PendingLock::send`]; if this is dropped after it was sent, `dispose` gets the answer when it comes: the
@@ -54,52 +83,65 @@ impl PendingLock {
         call: Call,
         dispose: impl FnOnce(&Answer) + Send + 'static,
     ) -> Result<(Self, TypedReply<R>), Errno> {
-        let mut flight = InFlight {
-            answer: Some(channel.call(call)),
-            pending: Some(self),
-            dispose: Some(dispose),
-            is_sent: false,
-        };
-        let answer = poll_fn(|context| {
-            flight.is_sent = true;
-            let answer = flight.answer.as_mut().expect("it is taken below");
-            answer.as_mut().poll(context)
-        })
-        .await;
-        flight.answer = None;
-        let mut pending = flight.pending.take().expect("it is taken here");
+        let pending = Disposing { pending: self, dispose: Some(dispose) };
+        let (Disposing { mut pending, .. }, answer) = send(pending, channel, call).await;
         let answer = answer.map_err(|error| error.errno())?;
-        pending.note(&answer);
+        pending.note(lock_of(&answer.reply), answer.connection);
         Ok((pending, typed_answer(answer)?))
     }
 
     /// Notes the lock that an answer grants, or puts into the queue: dropped from now on, this cancels it.
-    fn note(&mut self, answer: &Answer) {
+    pub(super) fn note(&mut self, lock: Option<&LdlmReply>, connection: u32) {
         // One of a process's flocks may have merged with its earlier ones, which are in use; all that it
         // has goes when it ends.
         if matches!(self.request.policy, Policy::Flock { .. }) {
             return;
         }
-        let lock = lock_of(&answer.reply).map(|lock| lock.handle).unwrap_or_default();
-        if !self.namespace.engine.has_replayed_since(answer.connection) {
+        let lock = lock.map(|lock| lock.handle).unwrap_or_default();
+        if !self.namespace.engine.has_replayed_since(connection) {
             self.answered = lock;
         }
     }
 }
 
-impl<F: FnOnce(&Answer) + Send + 'static> Drop for InFlight<F> {
+impl Awaited for PendingLock {
+    fn note_abandoned(&mut self, answer: Answer) {
+        self.note(lock_of(&answer.reply), answer.connection);
+    }
+
+    fn tasks(&self) -> Arc<dyn Tasks> {
+        Arc::clone(&self.namespace.world.tasks)
+    }
+}
+
+/// A lock whose answer brings more than a lock, which is to be disposed of where no caller takes it.
+struct Disposing<F> {
+    pending: PendingLock,
+    dispose: Option<F>,
+}
+
+impl<F: FnOnce(&Answer) + Send + 'static> Awaited for Disposing<F> {
+    fn note_abandoned(&mut self, answer: Answer) {
+        self.dispose.take().into_iter().for_each(|dispose| dispose(&answer));
+        self.pending.note_abandoned(answer);
+    }
+
+    fn tasks(&self) -> Arc<dyn Tasks> {
+        self.pending.tasks()
+    }
+}
+
+impl<P: Awaited> Drop for InFlight<P> {
     fn drop(&mut self) {
         let (Some(mut pending), Some(answer), true) =
             (self.pending.take(), self.answer.take(), self.is_sent)
         else {
             return;
         };
-        let dispose = self.dispose.take();
-        let tasks = Arc::clone(&pending.namespace.world.tasks);
+        let tasks = pending.tasks();
         let wait = async move {
             if let Ok(answer) = answer.await {
-                pending.note(&answer);
-                dispose.into_iter().for_each(|dispose| dispose(&answer));
+                pending.note_abandoned(answer);
             }
         };
         tasks.spawn("lock abandoned", Box::pin(wait));

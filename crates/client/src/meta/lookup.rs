@@ -2,17 +2,17 @@
 
 use sheen_rpc::Call;
 use sheen_types::access::May;
-use sheen_types::{Errno, InodeBits, LockMode, Name};
+use sheen_types::{Errno, Fid, InodeBits, LockMode, Name};
 use sheen_wire::ldlm::{IntentOp, LdlmIntent};
 use sheen_wire::md::{Disposition, Valid};
-use sheen_wire::messages::LdlmIntentGetattr;
+use sheen_wire::messages::{LdlmIntentGetattr, LdlmIntentGetattrReply};
 use sheen_wire::text::Text;
 
 use super::inline::data_value;
 use super::{ACL_ROOM, Meta};
 use crate::cache::{CacheEpoch, Inode, Pin, ReplyAttributes};
 use crate::call;
-use crate::locks::{HeldLock, LockRequest};
+use crate::locks::{HeldLock, LockRequest, PendingLock};
 use crate::mdt::intent_status;
 use crate::types::Credentials;
 use sheen_ldlm::{LockFlags, Policy};
@@ -36,6 +36,27 @@ impl LookupDepth {
         }
     }
 }
+
+/// What was known of a name when it was asked for.
+pub(super) struct NameKnown {
+    fid: Option<Fid>,
+    asked: CacheEpoch,
+}
+
+impl NameKnown {
+    pub(super) fn of(parent: &Inode, name: &Name) -> Self {
+        let state = parent.state();
+        Self { fid: state.directory.children.get(name).copied(), asked: state.epoch() }
+    }
+
+    /// The inode that it stood for.
+    pub(super) fn fid(&self) -> Option<Fid> {
+        self.fid
+    }
+}
+
+/// What was known of an inode when it was asked about, if it was known at all.
+pub(super) struct About(Option<(Fid, CacheEpoch)>);
 
 /// What every getattr asks for.
 pub(super) fn getattr_valid() -> Valid {
@@ -75,32 +96,41 @@ impl Meta {
         name: &Name,
         depth: LookupDepth,
     ) -> Result<Option<Pin>, Errno> {
-        let (known, asked) = {
-            let state = parent.state();
-            (state.directory.children.get(name).copied(), state.epoch())
-        };
+        let known = NameKnown::of(parent, name);
         let found = self.getattr_intent(who, parent, Some(name), depth).await;
-        // The name is sure as long as the lock that came with it is in use.
-        let (child, _held) = match found {
-            Ok(found) => found,
+        match found {
+            Ok(found) => Ok(Some(self.name_found(parent, name, &known, found))),
             Err(Errno::ENOENT) => {
-                self.cache.inodes.forget_name(parent, name);
-                {
-                    let mut state = parent.state();
-                    if state.unbroken_since(&asked) {
-                        state.keep_absent(name);
-                    }
-                }
+                self.name_absent(parent, name, &known);
                 self.learn_names(who, parent).await;
-                return Ok(None);
+                Ok(None)
             }
-            Err(errno) => return Err(errno),
-        };
-        if known.is_some_and(|known| known != child.fid) {
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// Notes what a name stands for. It is sure as long as the lock that came with it is in use.
+    pub(super) fn name_found(
+        &self,
+        parent: &Inode,
+        name: &Name,
+        known: &NameKnown,
+        (child, _held): (Pin, Option<HeldLock>),
+    ) -> Pin {
+        if known.fid.is_some_and(|known| known != child.fid) {
             self.cache.inodes.forget_name(parent, name);
         }
         self.cache.inodes.remember_name(parent, name, &child);
-        Ok(Some(child))
+        child
+    }
+
+    /// Notes that a directory has no such name.
+    pub(super) fn name_absent(&self, parent: &Inode, name: &Name, known: &NameKnown) {
+        self.cache.inodes.forget_name(parent, name);
+        let mut state = parent.state();
+        if state.unbroken_since(&known.asked) {
+            state.keep_absent(name);
+        }
     }
 
     /// The intent itself: of a name in `inode`, or without one of `inode`.
@@ -117,8 +147,7 @@ impl Meta {
             None => Some(inode.fid),
             Some(name) => inode.state().directory.children.get(name).copied(),
         };
-        let about = about.and_then(|fid| self.cache.inodes.by_fid(fid));
-        let asked = about.as_ref().map(|inode| inode.state().epoch());
+        let about = self.about(about);
         let pending = mdt.locks.begin(LockRequest {
             resource: inode.resource(),
             policy: Policy::bits(bits),
@@ -139,7 +168,24 @@ impl Meta {
         };
         let call = who.sign(Call::new(request).with_reply_room(self.layout_room() + ACL_ROOM));
         let (pending, answer) = pending.send::<LdlmIntentGetattr>(&mdt.channel, call).await?;
-        let reply = answer.reply;
+        self.take_attributes(&about, pending, answer.reply, answer.connection).await
+    }
+
+    /// What is known of the inode that a question is about, if its FID is known.
+    pub(super) fn about(&self, fid: Option<Fid>) -> About {
+        let inode = fid.and_then(|fid| self.cache.inodes.by_fid(fid));
+        About(inode.map(|inode| (inode.fid, inode.state().epoch())))
+    }
+
+    /// Takes over what a getattr intent was answered, which came over this connection: attributes, and the lock that
+    /// covers them.
+    pub(super) async fn take_attributes(
+        &self,
+        about: &About,
+        pending: PendingLock,
+        reply: LdlmIntentGetattrReply,
+        connection: u32,
+    ) -> Result<(Pin, Option<HeldLock>), Errno> {
         let lock = call::need(reply.dlm_rep)?;
         if lock.policy_res1.contains(Disposition::LOOKUP_NEG) {
             return Err(Errno::ENOENT);
@@ -148,10 +194,10 @@ impl Meta {
             return Err(errno);
         }
         let value = data_value(&lock, reply.mdt_body.as_ref());
-        let held = pending.granted_with(&lock, &value, answer.connection).await?;
+        let held = pending.granted_with(&lock, &value, connection).await?;
         let body = call::need(reply.mdt_body)?;
         let pin = self.cache.inodes.pin(body.fid1);
-        let asked = asked.filter(|_| about.is_some_and(|about| about.fid == pin.fid));
+        let asked = about.0.filter(|(fid, _)| *fid == pin.fid).map(|(_, epoch)| epoch);
         let asked = asked.unwrap_or(CacheEpoch::UNKNOWN);
         let attributes = ReplyAttributes { body: &body, layout: &reply.mdt_md, acl: &reply.acl };
         pin.apply_reply(&attributes, held.as_ref(), &asked);

@@ -14,6 +14,7 @@
 //! [`Meta::mdt`] is the only place that decides which MDT an inode is on (Lustre's LMV).
 
 mod absent_names;
+mod batch;
 mod create;
 mod fid2path;
 mod flock;
@@ -45,6 +46,7 @@ use sheen_io::World;
 use sheen_types::{Errno, Fid, InodeBits, LockHandle, LockMode, Transno};
 use sheen_wire::ldlm::LdlmRequest;
 
+pub(crate) use batch::BatchedName;
 pub(crate) use create::CreateRequest;
 pub(crate) use flock::FlockWait;
 pub(crate) use lookup::LookupDepth;

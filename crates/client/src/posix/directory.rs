@@ -1,22 +1,24 @@
 //! Listing directories.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use sheen_io::BoxFuture;
 use sheen_types::futures;
 use sheen_types::{Errno, Name};
 
+use super::ahead::SIZES_PATIENCE;
 use super::handles::OpenFile;
+use super::names::KnownName;
 use super::{
-    Credentials, DirCookie, DirEntry, DirEntryPlus, FileHandle, FileSystem, FileType, May, Mounted,
-    OpenFlags,
+    Credentials, DirCookie, DirEntry, DirEntryPlus, FileHandle, FileSystem, FileType, ListingRoom,
+    May, Mounted, OpenFlags,
 };
-use crate::cache::{Inode, Position, inode_number};
+use crate::cache::{Inode, Pin, Position, inode_number};
+use crate::meta::BatchedName;
 
-/// How long a listing waits for the size of a file that is open here, which only its OSTs know, before it
-/// ends in front of that name. Then the kernel asks for names alone.
-const SIZES_PATIENCE: Duration = Duration::from_millis(500);
+/// Names that a listing begins with for a process that is not known to look at what it lists: the kernel asks for
+/// their attributes, of which no program may have use.
+const NAMES_AT_FIRST: usize = 16;
 
 impl FileSystem {
     /// Names of an open directory from `from` on, at least one and at most `limit`; none at the end.
@@ -37,10 +39,12 @@ impl FileSystem {
         self.0.names(&file, from, limit).await
     }
 
-    /// As [`FileSystem::readdir`], and looks each name but `.` and `..` up, several at once. A name that was
+    /// As [`FileSystem::readdir`], and looks each name but `.` and `..` up that there is room for. A name that was
     /// removed in the meantime is left out; of one that may not be looked up nothing may be kept. Names that
-    /// the caller has no room for in the end must be forgotten like any lookup. One RPC for each name that no
-    /// lock covers. Ends early in front of a name whose OST does not answer.
+    /// the caller has no room for in the end must be forgotten like any lookup. One RPC for each 64 names that no
+    /// lock covers (`statahead_batch_max`), all at once, or for each name where the MDT takes no batches; and one to the
+    /// OST of each object whose size no lock covers. Ends early in front of a name whose OST does not answer. A process that
+    /// is not known to look at what it lists gets few names at first, without a look at those.
     ///
     /// # Errors
     /// As `getdents(2)`.
@@ -49,20 +53,43 @@ impl FileSystem {
         who: &Credentials,
         handle: FileHandle,
         from: DirCookie,
-        limit: usize,
+        room: ListingRoom,
     ) -> Result<Vec<DirEntryPlus>, Errno> {
-        let directory = Arc::clone(&self.0.handles.get(handle)?.pin);
+        let file = self.0.handles.get(handle)?;
+        let directory = &file.pin;
+        // The kernel asks for attributes of further names only if a program has looked at some of the first.
+        let looks = from.0 != 0 || self.0.ahead.trusts(who.pid);
+        if from.0 != 0 {
+            self.0.ahead.trust(who.pid);
+        }
         let mut from = from;
         loop {
-            let names = self.readdir(handle, from, limit).await?;
+            let mut names = self.readdir(handle, from, room.names_max()).await?;
+            room.cut(&mut names);
             let Some(last) = names.last() else { return Ok(Vec::new()) };
+            if !looks && self.0.asks_at_first(directory, &names) {
+                names.truncate(NAMES_AT_FIRST);
+                self.0.ahead.listed(who.pid, handle, directory.node);
+                return Ok(names.into_iter().map(DirEntryPlus::nameless).collect());
+            }
             from = last.next;
-            let whole = self.0.with_entries(who, &directory, names).await;
+            let whole = self.0.with_entries(who, directory, names).await;
+            if self.0.settings.ahead().max() > 0 && looks {
+                let position = file.stream.lock().position(from)?;
+                self.note_listed(who, directory, handle, position);
+            }
             // No name at all would mean the end.
             if !whole.is_empty() {
                 return Ok(whole);
             }
         }
+    }
+}
+
+impl DirEntryPlus {
+    /// A name of which the kernel is not to keep anything.
+    fn nameless(entry: DirEntry) -> Self {
+        Self { entry, found: None }
     }
 }
 
@@ -120,53 +147,54 @@ impl Mounted {
         Ok(names)
     }
 
-    /// Listed names with what they stand for, but for those that are gone. As many lookups at once as
-    /// operators allow; if none, what is known without.
+    /// Listed names with what they stand for, but for those that are gone; if nothing is to be asked ahead, what is
+    /// known without.
     async fn with_entries(
         &self,
         who: &Credentials,
         directory: &Arc<Inode>,
         names: Vec<DirEntry>,
     ) -> Vec<DirEntryPlus> {
-        let at_once = self.settings.lookups_ahead();
         let mut whole = Vec::with_capacity(names.len());
-        if at_once == 0 {
+        if self.settings.ahead().max() == 0 {
             whole.extend(names.into_iter().map(|entry| self.unseen(directory, entry)));
             return whole;
         }
-        let asked = names.len();
+        let listed = self.look_up_listed(who, directory, &names).await;
         let clock = &self.meta.world.clock;
         let until = clock.now() + SIZES_PATIENCE;
-        let mut names = names.into_iter();
-        while names.len() > 0 {
-            let some = names.by_ref().take(at_once);
-            let lookups = some
-                .map(|entry| -> BoxFuture<'_, _> { Box::pin(self.look_up(who, directory, entry)) });
-            let mut several = futures::FutureSet::new(lookups.map(Box::pin).collect());
-            futures::race(several.finish(), clock.sleep_until(until)).await;
-            let may_end = |done: &[Option<Option<DirEntryPlus>>]| {
-                let mut known = done.iter().map_while(Option::as_ref);
-                !whole.is_empty() || known.any(Option::is_some)
-            };
-            if !may_end(several.outputs()) {
-                several.finish().await;
-            }
-            if !self.add_listed(&mut whole, several.into_outputs()) {
-                break;
-            }
+        self.ask_sizes(who, listed.iter().filter_map(Listed::pin), until).await;
+        let finish = names.into_iter().zip(listed).map(|(entry, listed)| -> BoxFuture<'_, _> {
+            Box::pin(self.finish_listed(who, directory, entry, listed))
+        });
+        let mut several = futures::FutureSet::new(finish.collect());
+        futures::race(several.finish(), clock.sleep_until(until)).await;
+        let may_end = several.outputs().iter().map_while(Option::as_ref).any(Option::is_some);
+        if !may_end {
+            several.finish().await;
         }
-        let is_kept =
-            |entry: &&DirEntryPlus| entry.found.as_ref().is_some_and(|it| it.keep.attributes);
-        self.settings.listed(asked, whole.iter().filter(is_kept).count());
+        self.add_listed(&mut whole, several.into_outputs());
         whole
     }
 
-    /// Adds what was looked up to a listing, up to the first that is not known yet; whether all is known.
+    /// Whether a listing that begins with these names would ask the MDT for some of them.
+    fn asks_at_first(&self, directory: &Arc<Inode>, names: &[DirEntry]) -> bool {
+        let is_unknown = |entry: &DirEntry| {
+            let Ok(name) = Name::new(&entry.name) else { return false };
+            matches!(
+                self.known_name(directory, &name),
+                Ok(KnownName::Unknown(_) | KnownName::Named(_))
+            )
+        };
+        self.settings.ahead().max() > 0 && names.iter().any(is_unknown)
+    }
+
+    /// Adds what was looked up to a listing, up to the first that is not known yet.
     fn add_listed(
         &self,
         whole: &mut Vec<DirEntryPlus>,
         looked_up: Vec<Option<Option<DirEntryPlus>>>,
-    ) -> bool {
+    ) {
         let mut is_whole = true;
         for done in looked_up {
             match done {
@@ -180,7 +208,6 @@ impl Mounted {
                 }
             }
         }
-        is_whole
     }
 
     /// A listed name without a look at what it stands for.
@@ -191,23 +218,73 @@ impl Mounted {
         DirEntryPlus { entry, found }
     }
 
+    /// What listed names stand for.
+    async fn look_up_listed(
+        &self,
+        who: &Credentials,
+        directory: &Arc<Inode>,
+        names: &[DirEntry],
+    ) -> Vec<Listed> {
+        let mut asked_ahead = Vec::new();
+        let mut asked = Vec::with_capacity(names.len());
+        for entry in names {
+            // Only `.` and `..` are no names to be looked up.
+            let Ok(name) = Name::new(&entry.name) else { continue };
+            asked_ahead.extend(self.take_ahead(directory, &name).await);
+            asked.push(BatchedName { name, fid: Some(entry.fid) });
+        }
+        let mut found = self.find_all(who, directory, asked).await.into_iter();
+        drop(asked_ahead);
+        let listed = |entry: &DirEntry| match Name::new(&entry.name).ok().and_then(|_| found.next())
+        {
+            None => Listed::Dots,
+            Some(Ok(Some(child))) => Listed::Found(child),
+            Some(Ok(None)) => Listed::Gone,
+            Some(Err(_)) => Listed::Unseen,
+        };
+        names.iter().map(listed).collect()
+    }
+
     /// A listed name with what it stands for; nothing if it is gone.
-    async fn look_up(
+    async fn finish_listed(
         &self,
         who: &Credentials,
         parent: &Arc<Inode>,
         entry: DirEntry,
+        listed: Listed,
     ) -> Option<DirEntryPlus> {
+        let child = match listed {
+            Listed::Gone => return None,
+            // The kernel does not look them up.
+            Listed::Dots => return Some(DirEntryPlus { entry, found: None }),
+            Listed::Unseen => return Some(self.unseen(parent, entry)),
+            Listed::Found(child) => child,
+        };
         let Ok(name) = Name::new(&entry.name) else {
-            // `.` and `..`, which the kernel does not look up.
             return Some(DirEntryPlus { entry, found: None });
         };
-        let found = match self.find(who, parent, &name).await {
-            Ok(None) => return None,
-            Ok(Some(child)) => self.entry(who, (parent, &name), &child).await,
-            Err(errno) => Err(errno),
-        };
+        let found = self.entry(who, (parent, &name), &child).await;
         let found = found.unwrap_or_else(|_| self.entry_unseen(parent, &name, &entry));
         Some(DirEntryPlus { entry, found: Some(found) })
+    }
+}
+
+/// What a listed name stands for.
+enum Listed {
+    /// `.` or `..`.
+    Dots,
+    /// It was removed.
+    Gone,
+    /// It could not be looked up.
+    Unseen,
+    Found(Pin),
+}
+
+impl Listed {
+    fn pin(&self) -> Option<&Pin> {
+        match self {
+            Self::Found(pin) => Some(pin),
+            Self::Dots | Self::Gone | Self::Unseen => None,
+        }
     }
 }

@@ -394,6 +394,7 @@ impl FileSystem {
 
     /// Flushes everything, cancels all locks, closes all handles, and disconnects from all targets.
     pub async fn unmount(&self) {
+        self.0.end_all_ahead();
         for file in self.0.handles.take_all() {
             if let Err(errno) = self.0.close(&file).await {
                 tracing::debug!(%errno, "close at unmount");
@@ -585,6 +586,7 @@ impl Mounted {
         let unlocked = self.unlock_closed(handle, &file, flock).await;
         last_use.await;
         self.handles.remove(handle)?;
+        self.end_ahead(handle);
         self.close_in_background(file).await;
         unlocked
     }

@@ -13,6 +13,7 @@
 //! metadata operation, none where a lock covers the answer.
 
 mod access_times;
+mod ahead;
 mod attributes;
 mod closing;
 mod data_version;
@@ -83,6 +84,8 @@ pub use crate::types::{
     NodeId, OpenCounts, OpenFlags, Seek, SetAttributes, SetTime, Stale, TYPE_MASK, VersionFlush,
     XattrMode,
 };
+pub(crate) use ahead::StatAhead;
+pub use ahead::{AheadCounts, AheadSettings};
 pub(crate) use closing::PendingCloses;
 pub use extents_stats::{Counted as ExtentsCounted, ExtentsStats, Range, SIZES, Sizes};
 pub(crate) use file_locks::FileLocksTaken;
@@ -91,12 +94,12 @@ pub(crate) use migrate::Migrations;
 pub(crate) use page_handoff::PageHandoff;
 pub(crate) use restore::Former;
 pub use restore::Restored;
-pub use settings::{Ahead, HeatSettings, OpenCacheSettings, Settings};
+pub use settings::{HeatSettings, OpenCacheSettings, Settings};
 pub(crate) use stale_retry::StaleRetry;
 pub use statistics::{Operation, Statistics, Tracked};
 pub use types::{
-    AccessTimes, DirCookie, DirEntry, DirEntryPlus, Entry, FileHandle, FsStat, Lookup, MayKeep,
-    NewNode, Opened, RenameMode, Stat,
+    AccessTimes, DirCookie, DirEntry, DirEntryPlus, Entry, FileHandle, FsStat, ListingRoom, Lookup,
+    MayKeep, NewNode, Opened, RenameMode, Stat,
 };
 
 /// A mounted file system. Cheap to clone; all clones are one.
@@ -115,6 +118,7 @@ pub(crate) struct Mounted {
     pub(crate) migrations: Migrations,
     pub(crate) statistics: Statistics,
     pub(crate) settings: Settings,
+    pub(crate) ahead: StatAhead,
     /// User and group as which root is checked; `None` for root itself.
     pub(crate) squash: RwLock<Option<(u32, u32)>>,
     pub(crate) access_times: RwLock<AccessTimes>,

@@ -28,7 +28,7 @@ impl FileSystem {
         let parent = self.0.pin(parent)?;
         let found = match self.0.stale_retry.tries_again(who) {
             true => self.0.find_and_retain(who, &parent, name).await,
-            false => self.0.find(who, &parent, name).await,
+            false => self.find_ahead(who, &parent, name).await,
         };
         let found = match found {
             // Removed while it is open: it has no names.
@@ -201,6 +201,18 @@ impl FileSystem {
     }
 }
 
+/// What the cache knows of a name.
+pub(super) enum KnownName {
+    /// It is not there.
+    Absent,
+    /// A lock covers it, and what is wanted of its inode.
+    Covered(Pin),
+    /// A lock covers it, but not its inode's attributes.
+    Named(Pin),
+    /// The MDT is to be asked for so much.
+    Unknown(LookupDepth),
+}
+
 /// Whether a name that is there is listed by its directory: neither `.lustre` is nor what is called by its FID there.
 fn is_listed(parent: &Inode, name: &Name) -> bool {
     match parent.fid {
@@ -259,6 +271,39 @@ impl Mounted {
         parent: &Arc<Inode>,
         name: &Name,
     ) -> Result<Option<Pin>, Errno> {
+        let known = self.known_name(parent, name)?;
+        self.find_known(who, parent, name, known).await
+    }
+
+    /// The same, with what the cache knows of the name.
+    pub(super) async fn find_known(
+        &self,
+        who: &Credentials,
+        parent: &Arc<Inode>,
+        name: &Name,
+        known: KnownName,
+    ) -> Result<Option<Pin>, Errno> {
+        let depth = match known {
+            KnownName::Absent => {
+                self.may_search(who, parent).await?;
+                return Ok(None);
+            }
+            KnownName::Covered(child) => {
+                self.may_search(who, parent).await?;
+                return Ok(Some(child));
+            }
+            KnownName::Named(child) => {
+                self.may_search(who, parent).await?;
+                self.meta.getattr(who, &child).await?;
+                return Ok(Some(child));
+            }
+            KnownName::Unknown(depth) => depth,
+        };
+        self.retry_with_rights(who, &[parent], || self.meta.lookup(who, parent, name, depth)).await
+    }
+
+    /// What the cache knows of a name. No RPC; whether the caller may search the directory is not looked at.
+    pub(super) fn known_name(&self, parent: &Arc<Inode>, name: &Name) -> Result<KnownName, Errno> {
         let hint = {
             let state = parent.state();
             match state.is_absent(name) && is_listed(parent, name) {
@@ -266,20 +311,11 @@ impl Mounted {
                 false => Some(state.directory.children.get(name).copied()),
             }
         };
-        let Some(hint) = hint else {
-            self.may_search(who, parent).await?;
-            return Ok(None);
-        };
+        let Some(hint) = hint else { return Ok(KnownName::Absent) };
         if is_listed(parent, name) && self.meta.knows_absent(parent, name) {
-            self.may_search(who, parent).await?;
-            return Ok(None);
+            return Ok(KnownName::Absent);
         }
-        let Some(fid) = hint else {
-            let depth = LookupDepth::Attributes;
-            return self
-                .retry_with_rights(who, &[parent], || self.meta.lookup(who, parent, name, depth))
-                .await;
-        };
+        let Some(fid) = hint else { return Ok(KnownName::Unknown(LookupDepth::Attributes)) };
         let child = self.inodes.pin(fid);
         let (names, whole, directory, changed) = {
             let state = child.state();
@@ -293,17 +329,11 @@ impl Mounted {
         };
         // The permission bits of a directory are covered with its name; its size and times are not needed
         // until they are asked for.
-        if names {
-            self.may_search(who, parent).await?;
-        }
-        if names && (whole || directory) {
-            return Ok(Some(child));
-        }
-        if names {
-            self.meta.getattr(who, &child).await?;
-            return Ok(Some(child));
-        }
-        let depth = if directory && changed { LookupDepth::Name } else { LookupDepth::Attributes };
-        self.retry_with_rights(who, &[parent], || self.meta.lookup(who, parent, name, depth)).await
+        Ok(match (names, whole || directory) {
+            (true, true) => KnownName::Covered(child),
+            (true, false) => KnownName::Named(child),
+            (false, _) if directory && changed => KnownName::Unknown(LookupDepth::Name),
+            (false, _) => KnownName::Unknown(LookupDepth::Attributes),
+        })
     }
 }

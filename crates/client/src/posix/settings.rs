@@ -1,16 +1,13 @@
-//! What operators set of a mount (`lctl set_param llite.*`), and what it counts of names looked up ahead.
+//! What operators set of a mount (`lctl set_param llite.*`).
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use sheen_types::Instant;
 
-use super::{Attributes, Credentials, FsStat};
+use super::{AheadSettings, Attributes, Credentials, FsStat};
 use crate::cache::{HeatRules, OpenCacheRules};
-
-/// Lookups that the listing of one directory has under way at once, by default.
-const LOOKUPS_AT_ONCE: usize = 16;
 
 /// `SBI_DEFAULT_HEAT_DECAY_WEIGHT`, in percent.
 const HEAT_PERCENT: u32 = 80;
@@ -21,7 +18,7 @@ const ANY_GROUP: u32 = u32::MAX;
 
 /// The settings of one mount.
 pub struct Settings {
-    lookups_ahead: AtomicUsize,
+    ahead: AheadSettings,
     lazy_statfs: AtomicBool,
     sync_on_close: AtomicBool,
     user_xattrs: AtomicBool,
@@ -37,7 +34,6 @@ pub struct Settings {
     layout_group: AtomicU32,
     heat: HeatSettings,
     open_cache: OpenCacheSettings,
-    ahead: [AtomicU64; 3],
 }
 
 /// How the heat of files is counted.
@@ -162,21 +158,10 @@ impl OpenCacheSettings {
     }
 }
 
-/// What was looked up while directories were listed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Ahead {
-    /// Parts of directories listed with what their names stand for.
-    pub listings: u64,
-    /// Names whose attributes came along, under locks that let the kernel keep them.
-    pub hits: u64,
-    /// Names whose attributes must not be kept, or that were gone.
-    pub misses: u64,
-}
-
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            lookups_ahead: AtomicUsize::new(LOOKUPS_AT_ONCE),
+            ahead: AheadSettings::default(),
             lazy_statfs: AtomicBool::new(true),
             sync_on_close: AtomicBool::new(false),
             user_xattrs: AtomicBool::new(true),
@@ -188,21 +173,15 @@ impl Default for Settings {
             layout_group: AtomicU32::new(ANY_GROUP),
             heat: HeatSettings::default(),
             open_cache: OpenCacheSettings::default(),
-            ahead: Default::default(),
         }
     }
 }
 
 impl Settings {
-    /// Lookups that the listing of one directory has under way at once (`statahead_max`).
+    /// What is asked before a program asks.
     #[must_use]
-    pub fn lookups_ahead(&self) -> usize {
-        self.lookups_ahead.load(Ordering::Relaxed)
-    }
-
-    /// From now on so many; with 0, names are listed without a look at what they stand for.
-    pub fn set_lookups_ahead(&self, count: usize) {
-        self.lookups_ahead.store(count, Ordering::Relaxed);
+    pub fn ahead(&self) -> &AheadSettings {
+        &self.ahead
     }
 
     /// Whether statfs leaves OSTs out that cannot be reached (`lazystatfs`), or waits for them.
@@ -337,25 +316,5 @@ impl Settings {
     #[must_use]
     pub fn open_cache(&self) -> &OpenCacheSettings {
         &self.open_cache
-    }
-
-    /// Part of a directory was listed with so many names, of which so many are kept.
-    pub(super) fn listed(&self, names: usize, kept: usize) {
-        let counts = [1, kept as u64, names.saturating_sub(kept) as u64];
-        for (counter, count) in self.ahead.iter().zip(counts) {
-            counter.fetch_add(count, Ordering::Relaxed);
-        }
-    }
-
-    /// What was looked up ahead (`statahead_stats`).
-    #[must_use]
-    pub fn ahead(&self) -> Ahead {
-        let [listings, hits, misses] = [0, 1, 2].map(|at| self.ahead[at].load(Ordering::Relaxed));
-        Ahead { listings, hits, misses }
-    }
-
-    /// Counts anew.
-    pub fn clear_ahead(&self) {
-        self.ahead.iter().for_each(|counter| counter.store(0, Ordering::Relaxed));
     }
 }

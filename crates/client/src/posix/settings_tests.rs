@@ -35,6 +35,7 @@ fn given_back(fixture: &Fixture) -> usize {
 #[test]
 fn locks_that_are_too_many_go_in_batches_as_large_as_operators_say() {
     let fixture = Fixture::new();
+    fixture.files.settings().ahead().set_guesses_names(false);
     for number in 0..10 {
         look_up(&fixture, number).expect("found");
     }

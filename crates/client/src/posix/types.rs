@@ -109,6 +109,39 @@ pub struct DirEntryPlus {
     pub found: Option<Entry>,
 }
 
+/// How much of a listing its caller has room for.
+#[derive(Clone, Copy, Debug)]
+pub struct ListingRoom {
+    /// Bytes in all.
+    pub bytes: usize,
+    /// What a name takes of them, with what comes along.
+    pub entry_bytes: fn(&[u8]) -> usize,
+}
+
+impl ListingRoom {
+    /// Room for so many names, however long.
+    #[must_use]
+    pub fn for_names(count: usize) -> Self {
+        Self { bytes: count, entry_bytes: |_| 1 }
+    }
+
+    /// How many names there is room for at most.
+    pub(super) fn names_max(self) -> usize {
+        (self.bytes / (self.entry_bytes)(b"a").max(1)).max(1)
+    }
+
+    /// Removes the names that there is no room for. One stays in any case: none would mean the end.
+    pub(super) fn cut(self, names: &mut Vec<DirEntry>) {
+        let mut used = 0;
+        let fits = |entry: &&DirEntry| {
+            used += (self.entry_bytes)(&entry.name);
+            used <= self.bytes
+        };
+        let fitting = names.iter().take_while(fits).count();
+        names.truncate(fitting.max(1));
+    }
+}
+
 /// How a rename treats a name that is there already.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RenameMode {

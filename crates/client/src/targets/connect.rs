@@ -63,6 +63,7 @@ pub(crate) fn mdt() -> ObdConnectData {
             | ConnectFlags2::LOCK_CONVERT
             | ConnectFlags2::DOM_LVB
             | ConnectFlags2::ATOMIC_OPEN_LOCK
+            | ConnectFlags2::BATCH_RPC
             | ConnectFlags2::MDT_IDENTITY,
         version: VERSION,
         grant: GRANT_BYTES,

@@ -8,11 +8,12 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use sheen_io::BoxFuture;
 use sheen_rpc::{
-    Answer, Call, Channel, Counters, Import, ImportState, RequestHook, RpcError, StateChange,
+    Answer, Bulk, Call, Channel, Counters, Import, ImportState, RequestHook, RpcError, StateChange,
 };
 use sheen_types::{
     Errno, Fid, InodeBits, LockHandle, LockMode, Nid, ResourceName, Transno, Uuid, Xid,
 };
+use sheen_wire::batch::{BatchHeader, BatchedMessages, ButUpdateHeader, batched, join};
 use sheen_wire::connect::{ConnectFlags2, ObdConnectData};
 use sheen_wire::fld::LuSeqRange;
 use sheen_wire::ldlm::{
@@ -20,9 +21,10 @@ use sheen_wire::ldlm::{
 };
 use sheen_wire::md::{Disposition, MdtBody, Valid};
 use sheen_wire::messages::{
-    LdlmCancelReply, LdlmIntentGetattrReply, LdlmIntentOpenReply, Reply, Request, SeqQueryReply,
+    Fields, LdlmCancelReply, LdlmIntentGetattr, LdlmIntentGetattrReply, LdlmIntentOpenReply,
+    MdsBatch, MdsBatchReply, Reply, Request, SeqQueryReply,
 };
-use sheen_wire::ptlrpc::PtlrpcBody;
+use sheen_wire::ptlrpc::{MessageHeader, PtlrpcBody};
 
 type Script = Box<dyn FnOnce(&Request) -> Result<Reply, Errno> + Send>;
 /// Answers whatever no script is for, with the pages of a bulk.
@@ -37,6 +39,10 @@ pub(crate) struct FakeMdt {
     pub(crate) hold: Mutex<Option<Arc<tokio::sync::Notify>>>,
     /// Whether it leaves a client's own locks on directories that the client changes.
     pub(crate) own_names: AtomicBool,
+    /// Whether it takes batches.
+    pub(crate) takes_batches: AtomicBool,
+    /// The bulk that came with the last request.
+    pub(crate) source: Arc<Mutex<Bytes>>,
     asked: Mutex<Vec<Request>>,
     /// The room for variable parts of the last answer.
     pub(crate) room: AtomicU64,
@@ -137,6 +143,9 @@ impl FakeMdt {
 
 impl Channel for FakeMdt {
     fn call(&self, call: Call) -> BoxFuture<'static, Result<Answer, RpcError>> {
+        if let Bulk::Source(pieces) = &call.bulk {
+            *self.source.lock() = pieces.concat().into();
+        }
         let reply = self.reply(&call.request);
         self.room.store(call.reply_room as u64, Ordering::Relaxed);
         self.asked.lock().push(call.request);
@@ -167,10 +176,15 @@ impl Channel for FakeMdt {
     }
 
     fn connect_data(&self) -> ObdConnectData {
-        let flags2 = match self.own_names.load(Ordering::Relaxed) {
-            true => ConnectFlags2::OWN_NAMES,
-            false => ConnectFlags2::NONE,
-        };
+        let mut flags2 = ConnectFlags2::NONE;
+        for (has, flag) in [
+            (&self.own_names, ConnectFlags2::OWN_NAMES),
+            (&self.takes_batches, ConnectFlags2::BATCH_RPC),
+        ] {
+            if has.load(Ordering::Relaxed) {
+                flags2 |= flag;
+            }
+        }
         ObdConnectData { flags2, ..ObdConnectData::default() }
     }
 
@@ -290,6 +304,37 @@ pub(crate) fn absent() -> LdlmIntentGetattrReply {
         dlm_rep: Some(LdlmReply { policy_res1: disposition, ..LdlmReply::default() }),
         ..LdlmIntentGetattrReply::default()
     }
+}
+
+/// The parts of a batch, of which `source` is the bulk if it has one.
+pub(crate) fn parts_of(request: &MdsBatch, source: &Bytes) -> Vec<LdlmIntentGetattr> {
+    let (header, inline) = ButUpdateHeader::split(&request.but_update_header).expect("a header");
+    let mut source = source.clone();
+    let buffers: Vec<Bytes> = match header.inline_length {
+        0 => {
+            let sizes = request.but_update_buf.iter().map(|buffer| buffer.size as usize);
+            sizes.map(|size| source.split_to(size)).collect()
+        }
+        length => vec![inline.slice(..length as usize)],
+    };
+    assert_eq!(buffers.len(), header.count as usize);
+    let messages = buffers.iter().flat_map(|it| BatchedMessages::of_request(it).expect("parts"));
+    let parts: Vec<_> = messages
+        .map(|message| LdlmIntentGetattr::from_message(&message.expect("a part")).expect("a part"))
+        .collect();
+    assert_eq!(parts.len(), header.update_count as usize);
+    parts
+}
+
+/// The answer to a batch: the result of each part, and its reply.
+pub(crate) fn batch_reply(answers: &[(i32, LdlmIntentGetattrReply)]) -> MdsBatchReply {
+    let message = |(result, reply): &(i32, LdlmIntentGetattrReply)| {
+        let sub_opcode = *result as u32;
+        batched(&MessageHeader { sub_opcode, ..MessageHeader::default() }, reply)
+    };
+    let messages: Vec<Bytes> = answers.iter().map(message).collect();
+    let batch_update_reply = join(BatchHeader::REPLY_MAGIC, &messages);
+    MdsBatchReply { batch_update_reply, ..MdsBatchReply::default() }
 }
 
 /// The reply to an open that succeeded.

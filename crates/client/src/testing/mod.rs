@@ -14,7 +14,9 @@ use sheen_rpc::{Channel, Import};
 use sheen_types::{Fid, InodeBits, Name, Uuid};
 
 pub(crate) use data::{FakeData, FakeFile, FakeInodeData};
-pub(crate) use mdt::{FakeMdt, absent, blocking, body, found, lock_reply, opened};
+pub(crate) use mdt::{
+    FakeMdt, absent, batch_reply, blocking, body, found, lock_reply, opened, parts_of,
+};
 pub(crate) use world::TestWorld;
 
 use crate::cache::{CoveredMetadata, InodeTable, KernelCache, NameHasher};
@@ -154,6 +156,7 @@ impl Fixture {
             migrations: crate::posix::Migrations::default(),
             statistics: Default::default(),
             settings: Default::default(),
+            ahead: Default::default(),
             squash: parking_lot::RwLock::default(),
             access_times: parking_lot::RwLock::default(),
             page_handoff: crate::posix::PageHandoff::default(),

@@ -6,8 +6,12 @@ use std::fmt;
 use bytes::Bytes;
 use sheen_conformance::rpc::Rpc;
 use sheen_conformance::{Content, explain};
-use sheen_wire::messages::{FieldKind, Reply};
-use sheen_wire::ptlrpc::{MsgType, PtlrpcBody};
+use sheen_wire::batch::BatchedMessages;
+use sheen_wire::messages::{
+    FieldKind, Fields, Format, LdlmIntentGetattr, LdlmIntentGetattrReply, MdsBatchReply, Reply,
+    RequestFormat,
+};
+use sheen_wire::ptlrpc::{Message, MsgType, PtlrpcBody};
 
 use crate::fields::{Leaves, flatten, without_indices};
 use crate::mapping::{Mapping, number};
@@ -103,17 +107,57 @@ pub(crate) fn leaves(reply: &Rpc<Reply>, sent: Sent) -> Leaves {
     let mut leaves = Leaves::new();
     flatten("sent", &format!("{sent:?}"), &mut leaves);
     body(&reply.body, &mut leaves);
-    let buffers = reply.format.reply;
-    for (name, text) in reply.typed.dump() {
+    add_buffers(reply.format, reply.typed.dump(), &reply.message, &mut leaves);
+    leaves
+}
+
+fn add_buffers(
+    format: &Format,
+    dumped: Vec<(&'static str, String)>,
+    message: &Message,
+    leaves: &mut Leaves,
+) {
+    let buffers = format.reply;
+    for (name, text) in dumped {
+        // Its parts are compared each.
+        if name == "batch_update_reply" {
+            continue;
+        }
         let index = buffers.iter().position(|field| field.name == name);
         let opaque = index.filter(|index| buffers[*index].kind == FieldKind::Opaque);
-        let bytes = opaque.and_then(|index| reply.message.buffers.get(index + 1));
-        match bytes.map(|bytes| (bytes, explain(reply.format, true, name, bytes))) {
-            Some((bytes, content)) => opaque_field(name, bytes, content, &mut leaves),
-            None => flatten(name, &text, &mut leaves),
+        let bytes = opaque.and_then(|index| message.buffers.get(index + 1));
+        match bytes.map(|bytes| (bytes, explain(format, true, name, bytes))) {
+            Some((bytes, content)) => opaque_field(name, bytes, content, leaves),
+            None => flatten(name, &text, leaves),
         }
     }
-    leaves
+}
+
+/// What differs in the parts of a batch's answer, each as if it were an answer of its own; of those that both have.
+pub(crate) fn compare_parts(
+    place: &str,
+    real: &MdsBatchReply,
+    ours: &MdsBatchReply,
+    mapping: &Mapping,
+) -> Vec<Difference> {
+    let (real, ours) = (parts(real), parts(ours));
+    let name = format!("{} reply", LdlmIntentGetattr::FORMAT.name);
+    let pairs = real.iter().zip(&ours);
+    pairs.flat_map(|(real, ours)| compare(&name, place, real, ours, mapping)).collect()
+}
+
+fn parts(reply: &MdsBatchReply) -> Vec<Leaves> {
+    let messages = BatchedMessages::of_reply(&reply.batch_update_reply).into_iter().flatten();
+    let leaves = messages.map_while(Result::ok).map(|message| {
+        let mut leaves = Leaves::new();
+        // As a request of its own says it.
+        leaves
+            .insert("body.status".to_owned(), message.header.sub_opcode.cast_signed().to_string());
+        let part = LdlmIntentGetattrReply::from_message(&message).unwrap_or_default();
+        add_buffers(&LdlmIntentGetattr::FORMAT, part.dump(), &message, &mut leaves);
+        leaves
+    });
+    leaves.collect()
 }
 
 fn body(body: &PtlrpcBody, leaves: &mut Leaves) {

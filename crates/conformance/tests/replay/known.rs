@@ -249,8 +249,13 @@ pub(crate) const ANSWERED: &[Known] = &[
     ),
     known(
         "MDS_CONNECT reply",
-        &["cdata.flags2.BATCH_RPC", "cdata.flags2.READDIR_OPEN"],
-        "batches of requests, and opens that bring names of directories, are not understood",
+        &["cdata.flags2.READDIR_OPEN"],
+        "opens that bring names of directories are not understood",
+    ),
+    known(
+        "MDS_BATCH reply",
+        &["body.status"],
+        "each part fails alone; there the first that fails ends the batch, and one of a read-only mount fails whole",
     ),
     known("*", &["cdata.flags.LFSCK"], "no LFSCK"),
     known("*", &["cdata.flags.VBR"], "no version based recovery"),

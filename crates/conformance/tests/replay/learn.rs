@@ -5,6 +5,7 @@ use sheen_wire::ldlm::{LdlmReply, LdlmRequest};
 use sheen_wire::messages::{Reply, Request};
 
 use crate::mapping::Mapping;
+use crate::script::Exchange;
 
 /// Learns sequences and open handles.
 pub(crate) fn names(mapping: &mut Mapping, real: &Reply, ours: &Reply) {
@@ -24,15 +25,37 @@ pub(crate) fn names(mapping: &mut Mapping, real: &Reply, ours: &Reply) {
     }
 }
 
-/// The client's name of a lock that was granted, the real server's and ours.
-pub(crate) fn lock(
-    request: &Request,
+/// The locks that were granted: the client's name of each, the real server's and ours.
+pub(crate) fn locks(
+    exchange: &Exchange,
     real: &Reply,
     ours: &Reply,
+) -> Vec<(LockHandle, LockHandle, LockHandle)> {
+    let request = &exchange.request.typed;
+    if let (Request::MdsBatch(request), Reply::MdsBatch(real), Reply::MdsBatch(ours)) =
+        (request, real, ours)
+    {
+        let bulk: Vec<_> = exchange.bulk.iter().map(|(_, data)| data.clone()).collect();
+        let asked = sheen_conformance::questions(request, &bulk);
+        let answers = [real, ours].map(|it| sheen_conformance::attributes(&it.batch_update_reply));
+        let [real, ours] = answers.each_ref().map(|it| it.iter().map(|it| it.dlm_rep.as_ref()));
+        let parts = asked.iter().zip(real.zip(ours));
+        return parts
+            .filter_map(|(asked, (real, ours))| granted(&asked.dlm_req, real?, ours?))
+            .collect();
+    }
+    let whole = || granted(asked(request)?, answered(real)?, answered(ours)?);
+    whole().into_iter().collect()
+}
+
+fn granted(
+    asked: &LdlmRequest,
+    real: &LdlmReply,
+    ours: &LdlmReply,
 ) -> Option<(LockHandle, LockHandle, LockHandle)> {
-    let client = *asked(request)?.handles.first()?;
-    let (real, ours) = (answered(real)?.handle, answered(ours)?.handle);
-    (real.0 != 0 && ours.0 != 0).then_some((client, real, ours))
+    let client = *asked.handles.first()?;
+    let is_lock = real.handle.0 != 0 && ours.handle.0 != 0;
+    is_lock.then_some((client, real.handle, ours.handle))
 }
 
 fn asked(request: &Request) -> Option<&LdlmRequest> {

@@ -30,7 +30,7 @@ use sheen_wire::{ByteOrder, Reader, Wire, Writer};
 use self::returning::{Opened, Reopened};
 use crate::cluster::Machines;
 use crate::common::server_nid;
-use crate::compare::{Difference, compare, leaves};
+use crate::compare::{Difference, compare, compare_parts, leaves};
 use crate::mapping::Mapping;
 use crate::mounts::{Export, Mounts};
 use crate::script::{Exchange, Script, Sent, Step};
@@ -273,7 +273,6 @@ impl Player {
                 (Portal::OST_REQUEST | Portal::OST_CREATE | Portal::OST_IO, None) => {
                     return self.export_without_object(exchange);
                 }
-                (Portal::OUT, _) => return Err("is a batch"),
                 _ => TargetId::Mdt,
             },
         };
@@ -374,7 +373,11 @@ impl Player {
         for (bits, data) in &exchange.bulk {
             let bits = MatchBits(*bits);
             if matches!(body.opcode, Opcode::OST_WRITE | Opcode::MDS_BATCH) {
-                let pieces = vec![data.clone()];
+                // The parts of a batch name what is called otherwise here.
+                let pieces = vec![match body.opcode {
+                    Opcode::MDS_BATCH => self.mapping.translate(data).bytes,
+                    _ => data.clone(),
+                }];
                 offers.push(self.lnet.offer_get(self.server, bulk, bits, pieces));
             } else {
                 sinks.push(self.lnet.expect_put(self.server, bulk, bits, BYTES_MAX));
@@ -423,6 +426,10 @@ impl Player {
         let one = leaves(real, *real_sent);
         let other = leaves(&ours, ours_sent);
         outcome.differences.extend(compare(&name, place, &one, &other, &self.mapping));
+        if let (Reply::MdsBatch(real), Reply::MdsBatch(ours)) = (&real.typed, &ours.typed) {
+            let found = compare_parts(place, real, ours, &self.mapping);
+            outcome.differences.extend(found);
+        }
         self.bulk(exchange, sent.sinks, place, outcome).await;
     }
 
@@ -504,9 +511,7 @@ impl Player {
             self.mapping.learn_transno(real.body.transno, ours.body.transno);
         }
         crate::learn::names(&mut self.mapping, &real.typed, &ours.typed);
-        if let Some((client, real, ours)) =
-            crate::learn::lock(&exchange.request.typed, &real.typed, &ours.typed)
-        {
+        for (client, real, ours) in crate::learn::locks(exchange, &real.typed, &ours.typed) {
             let held = HeldLock { export, handle: ours };
             self.mapping.learn(real.0, ours.0);
             self.locks.insert(real.0, held);

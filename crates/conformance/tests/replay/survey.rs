@@ -28,7 +28,8 @@ const SECOND_MDT: &str = "its files are on a second MDT with other defaults, whi
     minute that it waits for the first";
 const TWO: &str = "two mounts or two nodes; the captured servers answer one";
 const OUTAGE: &str = "a server goes away or throws the client out; the captured servers stay";
-const BATCHES: &str = "most of it are attributes in batches, which our client does not ask for";
+const BATCHES: &str =
+    "most of it are attributes in batches, of other names at a time than our client asks for";
 const PAGES: &str = "the real client moves whole pages, and those between two records; ours the bytes \
     that are used, in other requests";
 const UNWRITTEN: &str = "it is not written down yet what its programs ask of our client";
@@ -111,7 +112,7 @@ const CROSS_RENAMES: &str =
 const RESTRIPE: &str = "directories that are split and merged while they are used (1,218 messages): striped \
     directories are not built";
 const GUESSES: &str = "attributes in batches, by names of a directory over two MDTs that are guessed \
-    (`enable_statahead_fname`, 1,295 messages): neither is built";
+    (1,295 messages): more than one MDT is not built";
 const SIZES: &str = "striped files from before the capture, of which the capture has no layout; \
     `trusted.som` is not shown as an attribute here";
 const LISTED: &str =

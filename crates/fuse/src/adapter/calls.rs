@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use sheen_client::posix::{
-    DirCookie, Fallocate, FileLockMode, FileSystem, FileType, Lookup, May, NewNode, NodeId,
-    OpenFlags, Operation, RenameMode, Seek, SetAttributes, XattrMode,
+    DirCookie, Fallocate, FileLockMode, FileSystem, FileType, ListingRoom, Lookup, May, NewNode,
+    NodeId, OpenFlags, Operation, RenameMode, Seek, SetAttributes, XattrMode,
 };
 use sheen_fuse_wire::{
     self as wire, FileHandle as Handle, Filesystem, INodeNo, KernelConfig, LockOwner as Owner,
@@ -531,7 +531,9 @@ impl Filesystem for Adapter {
         let mut waiting = self.waits.call(request, EndedBy::Fatal);
         self.counted(Call("readdirplus", request, number), Operation::Readdir, async move {
             let from = DirCookie(offset);
-            let mut call = pin!(files.readdir_plus(&who, handle(opened), from, NAMES_AT_ONCE));
+            let entry_bytes = ReplyDirectoryPlus::entry_bytes;
+            let room = ListingRoom { bytes: reply.room(), entry_bytes };
+            let mut call = pin!(files.readdir_plus(&who, handle(opened), from, room));
             let names = waiting.wait(call.as_mut()).await;
             drop(guard);
             answer::directory_plus((&files, special), reply, names);

@@ -20,7 +20,8 @@ use crate::{Mdt, dom, locks};
 const QUIET: Duration = Duration::from_secs(10);
 
 impl Mdt {
-    /// Answers with attributes and a lock that keeps them true; or that there is no such name.
+    /// Answers with attributes and a lock that keeps them true; or that there is no such name. Where it must not wait,
+    /// with a lock on what no other lock conflicts with, or `EBUSY`.
     pub(crate) async fn intent_getattr(
         &self,
         context: &Context,
@@ -42,7 +43,12 @@ impl Mdt {
             });
         }
         // The name must not move on between finding it and locking what it stands for.
-        let _held = self.exclusion.hold(Needs::new().keep_name(asked.fid1, name)).await;
+        let needs = Needs::new().keep_name(asked.fid1, name);
+        let held = match enqueue.waits {
+            true => Some(self.exclusion.hold(needs).await),
+            false => self.exclusion.try_hold(needs),
+        };
+        let Some(_held) = held else { return Ok(refused(executed, Some(Errno::EBUSY))) };
         let fid = match self.resolve(asked, name) {
             Ok(Some(fid)) => fid,
             Ok(None) => return Ok(refused(executed | Disposition::LOOKUP_NEG, None)),
@@ -80,7 +86,10 @@ impl Mdt {
             true => more | InodeBits::XATTR,
             false => more,
         };
-        let guard = locks::read(context, fid, bits, more).await?;
+        let guard = match enqueue.waits {
+            true => locks::read(context, fid, bits, more).await?,
+            false => locks::read_what_is_free(context, fid, bits | more)?,
+        };
         // What was read before the lock may have changed.
         let inode = self.inode(fid)?;
         let mut found = self.getattr_of(context, &inode, &request.mdt_body)?;

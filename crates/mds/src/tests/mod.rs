@@ -1,6 +1,7 @@
 //! Tests of whole operations, through a target, over a store in memory and OSTs that are not real.
 
 mod absent_xattrs;
+mod batch;
 mod dom;
 mod dot_lustre;
 mod echo;

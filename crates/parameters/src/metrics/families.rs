@@ -9,7 +9,7 @@ const fn family(name: &'static str, kind: super::page::Type, help: &'static str)
 }
 
 /// In the order of the page.
-pub(super) static FAMILIES: [Family; 66] = [
+pub(super) static FAMILIES: [Family; 67] = [
     family(
         "lustre_health_healthy",
         Gauge,
@@ -124,6 +124,11 @@ pub(super) static FAMILIES: [Family; 66] = [
         "lustre_mds_mdt_fld_stats",
         Gauge,
         "Requests to the service mdt_fld, and samples of its own lines.",
+    ),
+    family(
+        "lustre_mds_mdt_out_stats",
+        Gauge,
+        "Requests to the service mdt_out, and samples of its own lines.",
     ),
     family(
         "lustre_oss_ost_stats",

@@ -18,13 +18,14 @@ use crate::text::Since;
 type Service = (&'static str, Portal);
 
 /// The services of an MDS.
-const MDS: [Service; 6] = [
+const MDS: [Service; 7] = [
     ("mds.MDS.mdt", Portal::MDS_REQUEST),
     ("mds.MDS.mdt_readpage", Portal::MDS_READPAGE),
     ("mds.MDS.mdt_io", Portal::MDS_IO),
     ("mds.MDS.mdt_seqm", Portal::SEQ_METADATA),
     ("mds.MDS.mdt_seqs", Portal::SEQ_CONTROLLER),
     ("mds.MDS.mdt_fld", Portal::FLD_REQUEST),
+    ("mds.MDS.mdt_out", Portal::OUT),
 ];
 /// Those of an OSS.
 const OSS: [Service; 3] = [

@@ -161,7 +161,8 @@ impl Engine {
         reply: Reply,
         actions: &mut Vec<Action>,
     ) {
-        if body.transno != Transno(0) || body.opcode == Opcode::LDLM_ENQUEUE {
+        let grants = matches!(body.opcode, Opcode::LDLM_ENQUEUE | Opcode::MDS_BATCH);
+        if body.transno != Transno(0) || grants {
             self.negotiated.has_state_there = true;
         }
         if let Some(flight) = self.flights.get_mut(xid) {

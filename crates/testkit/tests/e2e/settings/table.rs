@@ -170,8 +170,39 @@ pub(super) const TABLE: &[Row] = &[
         &[("1048576", "1048576"), ("0", "0")],
         "blocks_are_as_large_as_operators_say",
     ),
-    row("llite.*.statahead_max", &[("0x20", "32"), ("5000", "1024"), ("010", "8")], "listings"),
+    row(
+        "llite.*.enable_statahead_fname",
+        SWITCH,
+        "nothing_is_guessed_of_names_that_are_not_there_or_where_operators_forbid_it",
+    ),
+    row("llite.*.statahead_agl", SWITCH, "sizes_come_along_unless_operators_do_not_want_them"),
+    row(
+        "llite.*.statahead_batch_max",
+        &[("5000", "1024"), ("0x40", "64")],
+        "names_go_in_requests_as_large_as_operators_say",
+    ),
+    row(
+        "llite.*.statahead_fname_{match_hit,predict_hit}",
+        &[("0x9", "9"), ("2", "2")],
+        "names_in_order_are_worth_a_guess_after_the_seventh",
+    ),
+    row("llite.*.statahead_max", &[("0x20", "32"), ("5000", "2048"), ("010", "8")], "listings"),
+    row(
+        "llite.*.statahead_min",
+        &[("5", "5"), ("1", "5"), ("8", "8")],
+        "a_window_begins_small_and_grows_with_hits_to_what_operators_allow",
+    ),
+    row(
+        "llite.*.statahead_running_max",
+        &[("256", "256"), ("0", "0"), ("020", "16")],
+        "there_are_no_more_runs_than_operators_allow",
+    ),
     row("llite.*.statahead_stats", ORDER, "counted_anew"),
+    row(
+        "llite.*.statahead_timeout",
+        &[("7", "7"), ("30", "30")],
+        "what_was_not_used_is_dropped_with_its_listing_or_in_time",
+    ),
     row("llite.*.statfs_max_age", &[("60", "60"), ("0", "0")], "space"),
     row("llite.*.stats", ORDER, "counted_anew"),
     row(

@@ -1,0 +1,233 @@
+//! Many names of one directory in one request, a batch of getattr intents (`MDS_BATCH`).
+//!
+//! What a part brings is taken over exactly as a lookup's answer is: the same locks, under which the same is kept. The
+//! MDT waits for nothing in a batch, so a part may fail where a lookup would not: it is to be asked alone then.
+//!
+//! Cost: one RPC; up to nine names or so go in the request itself, more as bulk.
+
+use bytes::Bytes;
+use sheen_ldlm::{LockFlags, Policy};
+use sheen_rpc::{Bulk, Call};
+use sheen_types::access::May;
+use sheen_types::{Errno, Fid, InodeBits, LockHandle, LockMode, Name};
+use sheen_wire::batch::{
+    self, BUFFER_BYTES, BatchHeader, ButUpdateBuffer, ButUpdateHeader, INLINE_BYTES,
+    REPLY_BYTES_MIN,
+};
+use sheen_wire::codec::{Wire, Writer};
+use sheen_wire::connect::ConnectFlags2;
+use sheen_wire::ldlm::{IntentOp, LdlmIntent, LdlmRequest};
+use sheen_wire::md::MdtBody;
+use sheen_wire::messages::{LdlmIntentGetattr, LdlmIntentGetattrReply, MdsBatch};
+use sheen_wire::ptlrpc::MessageHeader;
+use sheen_wire::text::Text;
+
+use super::Meta;
+use super::lookup::{About, NameKnown, getattr_valid};
+use crate::cache::{Inode, Pin};
+use crate::locks::{BatchAnswer, LockRequest, PendingBatch, PendingLock};
+use crate::mdt::Mdc;
+use crate::types::Credentials;
+
+/// Bytes of a part's answer that a part makes room for, as Lustre's client: with a layout of a few stripes.
+const PART_REPLY_BYTES: usize = 840;
+/// Bytes of a layout that a part makes room for (`MAX_MD_SIZE_OLD`); a larger one arrives, too.
+const PART_LAYOUT_BYTES: u32 = 128;
+
+/// A name to look up, and what it stands for as far as a listing says.
+#[derive(Clone, Debug)]
+pub(crate) struct BatchedName {
+    pub(crate) name: Name,
+    pub(crate) fid: Option<Fid>,
+}
+
+/// What is known of a part's name when it is sent.
+struct PartAsked {
+    known: NameKnown,
+    about: About,
+}
+
+impl Mdc {
+    /// Whether the MDT takes batches.
+    pub(crate) fn takes_batches(&self) -> bool {
+        self.channel.connect_data().flags2.contains(ConnectFlags2::BATCH_RPC)
+    }
+}
+
+impl Meta {
+    /// Looks names of `parent` up. For each, `None` if it is not there, or an error if it must be asked alone. One RPC.
+    pub(crate) async fn lookup_batch(
+        &self,
+        who: &Credentials,
+        parent: &Inode,
+        names: &[BatchedName],
+    ) -> Vec<Result<Option<Pin>, Errno>> {
+        let answered = self.ask_batch(who, parent, names).await;
+        answered.unwrap_or_else(|errno| names.iter().map(|_| Err(errno)).collect())
+    }
+
+    async fn ask_batch(
+        &self,
+        who: &Credentials,
+        parent: &Inode,
+        names: &[BatchedName],
+    ) -> Result<Vec<Result<Option<Pin>, Errno>>, Errno> {
+        if names.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mdt = self.mdt(parent.fid)?;
+        let body = MdtBody {
+            eadatasize: PART_LAYOUT_BYTES,
+            ..who.body(parent.fid, getattr_valid(), who.group_for(parent, May::EXEC))
+        };
+        let (mut asked, mut locks, mut parts) = (Vec::new(), Vec::new(), Parts::default());
+        for name in names {
+            let known = NameKnown::of(parent, &name.name);
+            asked.push(PartAsked { about: self.about(known.fid()), known });
+            let lock = mdt.locks.begin(part_lock(parent));
+            parts.add(&part(&lock, &body, name));
+            locks.push(lock);
+        }
+        let call = who.sign(parts.call());
+        let BatchAnswer { parts, connection } =
+            PendingBatch::new(locks).send(&mdt.channel, call).await?;
+        let mut found = Vec::with_capacity(names.len());
+        for ((asked, name), (lock, answer)) in asked.iter().zip(names).zip(parts) {
+            let taken = match answer {
+                // The parts behind it would wait, too.
+                Ok(reply) if waits(&reply) => Err(Errno::EPROTO),
+                Ok(reply) => self.take_attributes(&asked.about, lock, reply, connection).await,
+                Err(errno) => Err(errno),
+            };
+            found.push(match taken {
+                Ok(child) => Ok(Some(self.name_found(parent, &name.name, &asked.known, child))),
+                Err(Errno::ENOENT) => {
+                    self.name_absent(parent, &name.name, &asked.known);
+                    Ok(None)
+                }
+                Err(errno) => Err(errno),
+            });
+        }
+        Ok(found)
+    }
+}
+
+/// Whether an answer says that its lock will be granted later, which no MDT says in a batch.
+fn waits(reply: &LdlmIntentGetattrReply) -> bool {
+    let lock = reply.dlm_rep.as_ref().filter(|lock| lock.handle != LockHandle(0));
+    lock.is_some_and(|lock| lock.desc.granted_mode.mode().is_none())
+}
+
+/// What a part asks for: as Lustre's client, and as a lookup that there are no extended attributes.
+fn part_lock(parent: &Inode) -> LockRequest {
+    LockRequest {
+        resource: parent.resource(),
+        policy: Policy::bits(InodeBits::LOOKUP | InodeBits::UPDATE | InodeBits::XATTR),
+        mode: LockMode::Cr,
+        flags: LockFlags::HAS_INTENT,
+    }
+}
+
+fn part(lock: &PendingLock, body: &MdtBody, name: &BatchedName) -> LdlmIntentGetattr {
+    LdlmIntentGetattr {
+        dlm_req: LdlmRequest { count: 0, ..lock.request() },
+        ldlm_intent: LdlmIntent { opc: IntentOp::GETATTR },
+        mdt_body: MdtBody { fid2: name.fid.unwrap_or_default(), ..body.clone() },
+        name: Some(Text::from(&name.name)),
+        ..LdlmIntentGetattr::default()
+    }
+}
+
+/// The parts of a request, in buffers as Lustre's client fills them.
+#[derive(Default)]
+struct Parts {
+    /// Those that are full.
+    buffers: Vec<Bytes>,
+    /// Those of the buffer that is being filled, and their bytes.
+    filling: Vec<Bytes>,
+    filled: usize,
+    count: u32,
+}
+
+impl Parts {
+    fn add(&mut self, part: &LdlmIntentGetattr) {
+        let header = MessageHeader {
+            repsize: PART_REPLY_BYTES as u32,
+            sub_opcode: batch::GETATTR,
+            ..MessageHeader::default()
+        };
+        let part = batch::batched(&header, part);
+        if BatchHeader::SIZE + self.filled + part.len() >= BUFFER_BYTES {
+            self.finish_buffer();
+        }
+        self.filled += part.len();
+        self.filling.push(part);
+        self.count += 1;
+    }
+
+    fn finish_buffer(&mut self) {
+        let parts = std::mem::take(&mut self.filling);
+        self.filled = 0;
+        self.buffers.push(batch::join(BatchHeader::REQUEST_MAGIC, &parts));
+    }
+
+    /// The request: with the parts, or with where they are to be fetched.
+    fn call(mut self) -> Call {
+        self.finish_buffer();
+        let room = BatchHeader::SIZE + self.count as usize * PART_REPLY_BYTES;
+        let room = room.max(REPLY_BYTES_MIN);
+        let is_inline = matches!(&self.buffers[..],
+            [only] if only.len() + ButUpdateHeader::SIZE < INLINE_BYTES);
+        let call = match is_inline {
+            true => Call::new(self.inline(room)),
+            false => {
+                let source = self.buffers.iter().map(padded).collect();
+                Call::new(self.announced(room)).with_bulk(Bulk::Source(source))
+            }
+        };
+        call.with_reply_room(room)
+    }
+
+    fn inline(&self, room: usize) -> MdsBatch {
+        let parts = &self.buffers[0];
+        let mut header = self.header(room, 1, parts.len());
+        header.put(parts);
+        MdsBatch {
+            but_update_header: header.into_bytes(),
+            // Lustre's client sends the field, empty.
+            but_update_buf: vec![ButUpdateBuffer::default()],
+            ..MdsBatch::default()
+        }
+    }
+
+    fn announced(&self, room: usize) -> MdsBatch {
+        let pages = |buffer: &Bytes| buffer.len().next_multiple_of(BUFFER_BYTES) as u32;
+        let size = |buffer: &Bytes| ButUpdateBuffer { size: pages(buffer), padding: 0 };
+        MdsBatch {
+            but_update_header: self.header(room, self.buffers.len(), 0).into_bytes(),
+            but_update_buf: self.buffers.iter().map(size).collect(),
+            ..MdsBatch::default()
+        }
+    }
+
+    fn header(&self, room: usize, buffers: usize, inline: usize) -> Writer {
+        let header = ButUpdateHeader {
+            magic: ButUpdateHeader::MAGIC,
+            count: buffers as u32,
+            inline_length: inline as u32,
+            reply_size: room as u32,
+            update_count: self.count,
+            padding: 0,
+        };
+        let mut writer = Writer::with_capacity(ButUpdateHeader::SIZE + inline);
+        header.encode(&mut writer);
+        writer
+    }
+}
+
+/// A buffer as it is fetched: a whole page, whatever of it is filled.
+fn padded(buffer: &Bytes) -> Bytes {
+    let mut bytes = buffer.to_vec();
+    bytes.resize(buffer.len().next_multiple_of(BUFFER_BYTES), 0);
+    bytes.into()
+}
