@@ -21,6 +21,7 @@
 mod ahead;
 mod change;
 mod counts;
+mod data_target;
 mod extents;
 mod file;
 mod flush_queue;
@@ -31,7 +32,6 @@ mod layout_guard;
 mod mdt;
 mod negotiated_limits;
 mod object;
-mod osc;
 mod osts;
 mod page_invalidation;
 mod pieces;
@@ -60,11 +60,11 @@ use crate::types::{Credentials, Fallocate, Invalidated, Seek, Stale, VersionFlus
 
 pub use ahead::Limits as ReadAheadLimits;
 pub use counts::{Direction, IoCounts};
+pub use data_target::DataTarget;
 pub use group_lock::GroupLockedFile;
 pub use layout_guard::{LayoutGuard, LayoutVersion, Refusal};
 pub(crate) use mdt::InlineView;
 pub use mdt::{AddedMdt, InlineData, InodeData, NewTimes, UpdatedTimes};
-pub use osc::Osc;
 pub use osts::Osts;
 pub use waiting_calls::{CallPages, WaitingCall};
 

@@ -63,7 +63,7 @@ pub struct Revocation {
 ///
 /// | of the locks of | | they cover |
 /// |---|---|---|
-/// | an OST | `data::osc::CoveredData` | pages, dirty bytes, sizes of objects |
+/// | an OST | `data::data_target::CoveredData` | pages, dirty bytes, sizes of objects |
 /// | an MDT | `data::mdt::CoveredInodes` | the next for all bits, and `CoveredData` for `DOM` |
 /// | | `cache::CoveredMetadata` | names, attributes, layouts, cached opens |
 /// | the MGS | `config::follow::CoveredConfiguration` | configuration logs |

@@ -70,7 +70,7 @@ impl Shared {
 
 /// What keeps the objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum OscKind {
+pub(super) enum DataTargetKind {
     /// An OST: extent locks.
     Ost,
     /// An MDT: the `DOM` bit of inodes.
@@ -78,8 +78,8 @@ pub(super) enum OscKind {
 }
 
 /// One OST, or an MDT that keeps data.
-pub struct Osc {
-    pub(super) kind: OscKind,
+pub struct DataTarget {
+    pub(super) kind: DataTargetKind,
     pub(super) shared: Arc<Shared>,
     pub(super) channel: Arc<dyn Channel>,
     locks: OnceLock<Arc<ClientNamespace>>,
@@ -104,14 +104,18 @@ struct Objects {
     attributes_unused: HashMap<ResourceName, KnownAttributes>,
 }
 
-impl Osc {
-    pub(super) fn new(kind: OscKind, shared: Arc<Shared>, channel: Arc<dyn Channel>) -> Arc<Self> {
+impl DataTarget {
+    pub(super) fn new(
+        kind: DataTargetKind,
+        shared: Arc<Shared>,
+        channel: Arc<dyn Channel>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             kind,
             shared,
             channel,
             locks: OnceLock::new(),
-            // Nothing is promised before [`Osc::connected`].
+            // Nothing is promised before [`DataTarget::connected`].
             grant: Mutex::default(),
             limits: Mutex::default(),
             locks_pages: AtomicBool::new(true),
@@ -139,13 +143,13 @@ impl Osc {
     /// The lock that covers `extent` of an object: at least that, in whole pages where the OST needs them.
     pub(super) fn policy(&self, extent: Extent) -> Policy {
         match self.kind {
-            OscKind::Ost if !self.locks_pages() => Policy::extent(extent),
-            OscKind::Ost => {
+            DataTargetKind::Ost if !self.locks_pages() => Policy::extent(extent),
+            DataTargetKind::Ost => {
                 let (start, end) = widened(extent.start, extent.end.saturating_add(1));
                 let end = if extent.end == Extent::EOF { extent.end } else { end - 1 };
                 Policy::extent(Extent { start, end })
             }
-            OscKind::Mdt => Policy::bits(InodeBits::DOM),
+            DataTargetKind::Mdt => Policy::bits(InodeBits::DOM),
         }
     }
 
@@ -255,7 +259,7 @@ impl Osc {
                 object.learn(value, |size| extent.contains(&end_of(size)));
             }
             // Locks on the objects of an OST are asked for by objects in use alone.
-            None if self.kind == OscKind::Ost => {}
+            None if self.kind == DataTargetKind::Ost => {}
             None => {
                 if let Some(known) = KnownAttributes::from_lvb(value) {
                     objects.attributes_unused.insert(resource, known);
@@ -279,7 +283,7 @@ impl Osc {
 
 /// What the locks of one OST cover, or the `DOM` bits of an MDT's: pages and attributes of objects. Objects hold the
 /// OST, and it holds its locks: so these do not hold it.
-pub(super) struct CoveredData(pub(super) Weak<Osc>);
+pub(super) struct CoveredData(pub(super) Weak<DataTarget>);
 
 /// What a lock has to cover so that no other client changes the size `size`.
 fn end_of(size: u64) -> Extent {
@@ -296,7 +300,7 @@ fn extent_of(part: &Policy) -> Extent {
 impl CoveredData {
     fn begin_loss(&self, revocation: &Revocation, loss: LockLoss) -> BoxFuture<'static, ()> {
         let object =
-            self.0.upgrade().and_then(|osc| osc.object_for_revocation(revocation.resource));
+            self.0.upgrade().and_then(|target| target.object_for_revocation(revocation.resource));
         match object {
             Some(object) => object.begin_loss(extent_of(&revocation.part), revocation.mode, loss),
             None => Box::pin(std::future::ready(())),
@@ -323,13 +327,13 @@ impl CoveredCache for CoveredData {
     }
 
     fn learn(&self, resource: ResourceName, policy: &Policy, value: &Bytes) {
-        if let Some(osc) = self.0.upgrade() {
-            osc.learn(resource, extent_of(policy), value);
+        if let Some(target) = self.0.upgrade() {
+            target.learn(resource, extent_of(policy), value);
         }
     }
 
     fn is_dirty(&self, resource: ResourceName) -> bool {
-        self.0.upgrade().is_some_and(|osc| osc.is_dirty(resource))
+        self.0.upgrade().is_some_and(|target| target.is_dirty(resource))
     }
 
     fn glimpse(&self, resource: ResourceName) -> Option<Bytes> {
