@@ -1,5 +1,5 @@
-//! One OST, or an MDT that keeps data, as the data path sees it: its channel, its locks, its grant, its
-//! objects in use.
+//! One OST, or an MDT that keeps data (Lustre: OSC, MDC), as the data path sees it: its channel, its locks, its grant,
+//! its objects in use.
 //!
 //! On an OST locks on data are extent locks. On an MDT it is the `DOM` bit of the inode's lock, PR to
 //! read and PW to write, always for the whole object; see [`super::mdt`].
@@ -29,8 +29,8 @@ use super::negotiated_limits::{NegotiatedLimits, Tuning};
 use super::object::{KnownAttributes, Object};
 use super::revocation::LockLoss;
 use crate::call;
-use crate::kept::{Keeper, Kept, Record};
 use crate::locks::{ClientNamespace, CoveredCache, Revocation};
+use crate::records::{Record, Recorded, Recorder};
 
 /// What all OSTs share.
 pub(super) struct Shared {
@@ -46,8 +46,8 @@ pub(super) struct Shared {
     pub(super) dirty_max: AtomicU64,
     /// Dirty bytes were written, or grant has come: anywhere, since there is a limit for all together.
     pub(super) relieved: Notify,
-    /// Where it is kept which files have bytes that are not at their OSTs.
-    pub(super) keeper: OnceLock<Keeper>,
+    /// Where it is recorded which files have bytes that are not at their OSTs.
+    pub(super) recorder: OnceLock<Recorder>,
 }
 
 impl Shared {
@@ -55,9 +55,9 @@ impl Shared {
         self.events.lock().clone()
     }
 
-    /// Keeps it that the file has bytes that are not at its OSTs.
-    pub(super) fn keep_unflushed(&self, file: Fid) -> Option<Kept> {
-        self.keeper.get()?.keep(|| Record::Unflushed(file))
+    /// Records that the file has bytes that are not at its OSTs.
+    pub(super) fn record_unflushed(&self, file: Fid) -> Option<Recorded> {
+        self.recorder.get()?.record(|| Record::Unflushed(file))
     }
 
     /// Passes garbled data to the hook that dumps it, if it `is_wanted`.
@@ -127,17 +127,17 @@ impl DataTarget {
         })
     }
 
-    /// Attaches the namespace, which needs the OSC to be made.
+    /// Attaches the namespace, which needs the target to be made.
     pub(super) fn attach(&self, locks: Arc<ClientNamespace>) {
         let _ = self.locks.set(locks);
     }
 
-    /// This OST's locks.
+    /// Its locks.
     ///
     /// # Panics
-    /// Never: [`super::Osts::add`] attaches them before it hands the OSC out.
+    /// Never: [`super::Osts::add`] attaches them before it hands the target out.
     pub(super) fn locks(&self) -> &Arc<ClientNamespace> {
-        self.locks.get().expect("attached when the OSC was made")
+        self.locks.get().expect("attached when the target was made")
     }
 
     /// The lock that covers `extent` of an object: at least that, in whole pages where the OST needs them.

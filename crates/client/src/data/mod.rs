@@ -54,8 +54,8 @@ use sheen_types::{Errno, Extent, Fid, Timestamp, Uuid};
 use sheen_wire::connect::ObdConnectData;
 use sheen_wire::ost::OstId;
 
-use crate::kept::Keeper;
 use crate::locks::{ClientNamespace, CoveredCache};
+use crate::records::Recorder;
 use crate::types::{Credentials, Fallocate, Invalidated, Seek, Stale, VersionFlush};
 
 pub use ahead::Limits as ReadAheadLimits;
@@ -172,9 +172,9 @@ pub trait DataPath: Send + Sync {
     /// Returns grant that was unused for too long.
     fn return_grant(&self) {}
 
-    /// Where the mount keeps what its next process needs.
-    fn keeper(&self) -> Keeper {
-        Keeper::default()
+    /// Where the mount records what its next process needs.
+    fn recorder(&self) -> Recorder {
+        Recorder::default()
     }
 
     /// Who is notified before object locks are cancelled.

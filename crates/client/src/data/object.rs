@@ -29,8 +29,8 @@ use super::revocation::{LockUse, RevokedExtent};
 use super::waiting_calls::CallPages;
 use super::writes_during_reads::ReadsInFlight;
 use super::writes_through::WritesThrough;
-use crate::kept::Kept;
 use crate::locks::LockRequest;
+use crate::records::Recorded;
 use crate::types::Stale;
 
 /// An object in use.
@@ -51,8 +51,8 @@ pub(super) struct Object {
 pub(super) struct ObjectState {
     pub(super) dirty: Extents,
     pub(super) writing: Extents,
-    /// Kept while any byte is dirty or writing.
-    unflushed: Option<Kept>,
+    /// There while any byte is dirty or writing.
+    unflushed: Option<Recorded>,
     pub(super) clean: Extents,
     /// The writes in flight that go past the dirty bytes.
     pub(super) through: WritesThrough,
@@ -122,10 +122,10 @@ impl ObjectState {
     }
 
     /// Bytes became dirty, or fewer are dirty or writing: the mount's next process must know whether any is.
-    pub(super) fn keep_unflushed(&mut self, keep: impl FnOnce() -> Option<Kept>) {
+    pub(super) fn record_unflushed(&mut self, record: impl FnOnce() -> Option<Recorded>) {
         let is_unflushed = !self.dirty.is_empty() || !self.writing.is_empty();
         match (is_unflushed, &self.unflushed) {
-            (true, None) => self.unflushed = keep(),
+            (true, None) => self.unflushed = record(),
             (false, Some(_)) => self.unflushed = None,
             (true, Some(_)) | (false, None) => {}
         }
@@ -408,7 +408,7 @@ impl Object {
     pub(super) fn discard(&self, start: u64, end: u64) {
         let mut state = self.state.lock();
         let dropped = state.dirty.release(start, end);
-        state.keep_unflushed(|| None);
+        state.record_unflushed(|| None);
         state.clean.remove(start, end);
         state.changes += 1;
         drop(state);

@@ -20,8 +20,8 @@ use super::mdt::{CoveredInodes, MdtData};
 use super::object::{Object, ObjectState};
 use super::waiting_calls::{CallPages, WaitingCall};
 use super::{AddedMdt, DataEvents, DataFile, DataPath, FileLayout, LayoutVersion};
-use crate::kept::Keeper;
 use crate::locks::{ClientNamespace, CoveredCache};
+use crate::records::Recorder;
 
 /// The data path of one mount.
 pub struct Osts {
@@ -43,7 +43,7 @@ impl Osts {
             dirty: AtomicU64::new(0),
             dirty_max: AtomicU64::new(u64::MAX),
             relieved: tokio::sync::Notify::new(),
-            keeper: std::sync::OnceLock::new(),
+            recorder: std::sync::OnceLock::new(),
         });
         Arc::new(Self { shared, table: RwLock::default(), mdts: RwLock::default() })
     }
@@ -59,9 +59,9 @@ impl Osts {
         debug_assert!(first, "set once");
     }
 
-    /// Where it is kept what the mount's next process needs. Set once, before anything is mounted.
-    pub fn keep_in(&self, keeper: Keeper) {
-        let first = self.shared.keeper.set(keeper).is_ok();
+    /// Where it is recorded what the mount's next process needs. Set once, before anything is mounted.
+    pub fn record_in(&self, recorder: Recorder) {
+        let first = self.shared.recorder.set(recorder).is_ok();
         debug_assert!(first, "set once");
     }
 
@@ -168,8 +168,8 @@ impl Osts {
 }
 
 impl DataPath for Osts {
-    fn keeper(&self) -> Keeper {
-        self.shared.keeper.get().cloned().unwrap_or_default()
+    fn recorder(&self) -> Recorder {
+        self.shared.recorder.get().cloned().unwrap_or_default()
     }
 
     fn add_ost(

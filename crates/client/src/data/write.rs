@@ -97,7 +97,7 @@ impl Object {
             let mut state = self.state.lock();
             let is_pressed = self.target.reserve(state.dirty.cost_of(offset, data.len() as u64))?;
             state.dirty.insert(offset, data.clone());
-            state.keep_unflushed(|| self.target.shared.keep_unflushed(self.file));
+            state.record_unflushed(|| self.target.shared.record_unflushed(self.file));
             state.clean.remove(offset, end);
             self.touch(&mut state, offset, data);
             let is_full = state.dirty.bytes() >= self.target.limits().bulk_bytes;
@@ -231,7 +231,7 @@ impl Object {
                 Ok(()) => state.note_unsynced(),
                 Err(_) => state.distrust_size(),
             }
-            state.keep_unflushed(|| None);
+            state.record_unflushed(|| None);
         }
         if sent.is_err() {
             let lost = runs.iter().filter_map(|(at, run)| Extent::of_length(*at, run.len() as u64));

@@ -18,7 +18,6 @@ pub(crate) use mdt::{FakeMdt, absent, blocking, body, found, lock_reply, opened}
 pub(crate) use world::TestWorld;
 
 use crate::cache::{CoveredMetadata, InodeTable, KernelCache, NameHasher};
-use crate::kept::Keeper;
 use crate::locks::{CallbackRouter, ClientNamespace};
 use crate::mdt::{FidSource, Mdc};
 use crate::meta::Meta;
@@ -26,6 +25,7 @@ use crate::posix::{
     Audience, Credentials, FileSystem, Handles, Invalidated, KernelNotifier, May, Mounted, NodeId,
     Raise, Stale, StaleRetry,
 };
+use crate::records::Recorder;
 use crate::targets::{Connector, ImportPlan, Targets};
 
 /// A mounted file system whose MDT says what the test scripts.
@@ -106,14 +106,14 @@ pub(crate) fn lock_config() -> Config {
 
 impl Fixture {
     pub(crate) fn new() -> Self {
-        Self::keeping(Keeper::default())
+        Self::recording(Recorder::default())
     }
 
-    /// The same; what the mount's next process needs is kept.
-    pub(crate) fn keeping(keeper: Keeper) -> Self {
+    /// The same; what the mount's next process needs is recorded.
+    pub(crate) fn recording(recorder: Recorder) -> Self {
         let world = TestWorld::new(7);
         let mdt = FakeMdt::new();
-        let inodes = InodeTable::keeping(Fid::ROOT, keeper.clone());
+        let inodes = InodeTable::recording(Fid::ROOT, recorder.clone());
         let kernel_cache = Arc::new(KernelCache::default());
         let cache = Arc::new(CoveredMetadata {
             inodes: Arc::clone(&inodes),
@@ -130,7 +130,7 @@ impl Fixture {
         );
         let inode_data = Arc::new(FakeInodeData::default());
         let target = Arc::new(Mdc {
-            fids: FidSource::new(Arc::clone(&channel), 0, keeper.clone()),
+            fids: FidSource::new(Arc::clone(&channel), 0, recorder.clone()),
             channel,
             locks: Arc::clone(&locks),
             data: Arc::clone(&inode_data) as Arc<dyn crate::data::InodeData>,
@@ -144,12 +144,12 @@ impl Fixture {
             lock_config(),
         );
         let files = FileSystem::new(Mounted {
-            meta: Meta::new(world.world(), cache, vec![target], keeper.clone()),
+            meta: Meta::new(world.world(), cache, vec![target], recorder.clone()),
             data: Arc::clone(&data) as Arc<dyn crate::data::DataPath>,
             targets: Arc::new(targets),
             inodes,
             kernel_cache,
-            handles: Handles::new(keeper.clone()),
+            handles: Handles::new(recorder.clone()),
             stale_retry: StaleRetry::default(),
             migrations: crate::posix::Migrations::default(),
             statistics: Default::default(),
@@ -157,7 +157,7 @@ impl Fixture {
             squash: parking_lot::RwLock::default(),
             access_times: parking_lot::RwLock::default(),
             page_handoff: crate::posix::PageHandoff::default(),
-            file_locks_taken: crate::posix::FileLocksTaken::new(keeper),
+            file_locks_taken: crate::posix::FileLocksTaken::new(recorder),
             closing: crate::posix::PendingCloses::default(),
             former: crate::posix::Former::default(),
         });
