@@ -148,6 +148,8 @@ impl Drop for MdtOpen {
             return;
         }
         let open = Self::new(Arc::clone(&self.mdt), Arc::clone(&self.handle), self.xid);
+        // A process that ends drops the task before it runs.
+        open.note_owner();
         let close = async move {
             let fid = open.handle.fid();
             open.close_in_background(&Credentials::root(), fid, None, ()).await;
