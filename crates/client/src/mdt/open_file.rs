@@ -216,3 +216,42 @@ fn close_record(who: &Credentials, fid: Fid, attributes: Option<CloseAttributes>
     }
     record
 }
+
+#[cfg(test)]
+mod tests {
+    use sheen_io::{BoxFuture, Tasks, World};
+
+    use super::*;
+    use crate::locks::ClientNamespace;
+    use crate::mdt::FidSource;
+    use crate::records::Recorder;
+    use crate::testing::{CoveredNothing, FakeInodeData, FakeMdt, TestWorld, lock_config};
+
+    /// Of a process that ends.
+    struct Ended;
+
+    impl Tasks for Ended {
+        fn spawn(&self, _name: &'static str, task: BoxFuture<'static, ()>) {
+            drop(task);
+        }
+
+        fn blocking(&self, _job: Box<dyn FnOnce() + Send>) -> BoxFuture<'static, ()> {
+            Box::pin(std::future::pending())
+        }
+    }
+
+    #[test]
+    fn an_open_of_a_call_goes_with_the_process() {
+        let world = World { tasks: Arc::new(Ended), ..TestWorld::new(1).world() };
+        let channel: Arc<dyn sheen_rpc::Channel> = FakeMdt::new();
+        let cache = Arc::new(CoveredNothing);
+        let name = "fs-MDT0000".to_owned();
+        let locks = ClientNamespace::new(name, world, Arc::clone(&channel), lock_config(), cache);
+        let fids = FidSource::new(Arc::clone(&channel), 0, Recorder::default());
+        let data = Arc::new(FakeInodeData::default());
+        let mdt = Arc::new(Mdc { channel, locks, fids, data });
+        let handle = HandleCell::new(&mdt);
+        drop(MdtOpen::new(Arc::clone(&mdt), handle, Xid(1)));
+        assert_eq!(Arc::strong_count(&mdt), 1, "no task holds it");
+    }
+}

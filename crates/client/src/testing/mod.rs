@@ -13,7 +13,7 @@ use sheen_ldlm::client::Config;
 use sheen_rpc::{Channel, Import};
 use sheen_types::{Fid, InodeBits, Name, Uuid};
 
-pub(crate) use data::{FakeData, FakeFile, FakeInodeData};
+pub(crate) use data::{CoveredNothing, FakeData, FakeFile, FakeInodeData};
 pub(crate) use mdt::{FakeMdt, absent, blocking, body, found, lock_reply, opened};
 pub(crate) use world::TestWorld;
 
