@@ -10,18 +10,18 @@
 //! - `targets` keeps the connections to all targets.
 //! - `data` reads and writes objects, under their own locks.
 //! - `locks` keeps the locks of one target.
-//! - [`kept`] is what the mount's next process needs of this one.
+//! - [`records`] is what the mount's next process needs of this one.
 //! - `call` takes replies apart; `types` has the nouns.
 
 pub mod cache;
 mod call;
 pub mod config;
 pub mod data;
-pub mod kept;
 pub mod locks;
 mod mdt;
 mod meta;
 pub mod posix;
+pub mod records;
 mod targets;
 #[cfg(test)]
 mod testing;

@@ -80,7 +80,7 @@ fn open_flags(opened: Opened) -> FopenFlags {
     if opened.sends_no_flush {
         flags |= FopenFlags::NOFLUSH;
     }
-    if opened.direct {
+    if opened.bypasses_page_cache {
         flags |= FopenFlags::DIRECT_IO;
     }
     flags
@@ -201,7 +201,7 @@ mod tests {
         let plain = Opened {
             handle,
             keep_pages: false,
-            direct: false,
+            bypasses_page_cache: false,
             sends_no_flush: false,
             tally: sheen_client::posix::OpenCounts::default(),
         };

@@ -53,7 +53,7 @@ pub use alive::{Said, abort, ask, state};
 pub use device::{Serving, serve};
 pub use jobs::Jobs;
 pub use kernel_mount::{KernelMount, UnmountError};
-pub use memory::{Found, KeptMemory};
+pub use memory::{Found, KeeperMemory};
 pub use mount::{
     FileLocks, FuseMount, FuseMountError, FuseMountOptions, Handover, Resumed, can_resume,
     check_device, is_mount_point, mount, resume,

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 use rustix::fs::{MemfdFlags, fstat, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
-use sheen_client::kept::{Keep, RECORD_WORDS, Record, Words};
+use sheen_client::records::{RECORD_WORDS, Record, RecordMemory, Words};
 use sheen_fuse_wire::Agreement;
 
 /// Says what it is, and in which format.
@@ -49,16 +49,16 @@ mod head {
 const HANDLE_BITS: u32 = 40;
 
 /// The memory.
-pub struct KeptMemory {
+pub struct KeeperMemory {
     file: OwnedFd,
     /// Where it is mapped.
     start: usize,
     places: Mutex<Places>,
 }
 
-impl fmt::Debug for KeptMemory {
+impl fmt::Debug for KeeperMemory {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "KeptMemory({:?})", self.file)
+        write!(out, "KeeperMemory({:?})", self.file)
     }
 }
 
@@ -76,7 +76,7 @@ pub struct Found {
     pub handles_end: u64,
 }
 
-impl KeptMemory {
+impl KeeperMemory {
     /// New memory, of the first process of a mount or of the one after `former`'s.
     ///
     /// # Errors
@@ -190,7 +190,7 @@ impl KeptMemory {
     }
 }
 
-impl Drop for KeptMemory {
+impl Drop for KeeperMemory {
     fn drop(&mut self) {
         let start = std::ptr::with_exposed_provenance_mut(self.start);
         // SAFETY: the mapping of `map`, whole, and nothing that was borrowed of it lives any more.
@@ -200,13 +200,13 @@ impl Drop for KeptMemory {
     }
 }
 
-impl AsFd for KeptMemory {
+impl AsFd for KeeperMemory {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
 }
 
-impl Keep for KeptMemory {
+impl RecordMemory for KeeperMemory {
     fn put(&self, words: &Words) -> Option<u32> {
         let place = {
             let mut places = self.places.lock();
@@ -259,7 +259,7 @@ mod tests {
 
     #[test]
     fn the_next_process_finds_what_was_kept_and_nothing_else() {
-        let memory = KeptMemory::new(None).expect("memory");
+        let memory = KeeperMemory::new(None).expect("memory");
         let inode = |node| [1, node, 0x2_0000_0401, node, 3, 0, 0, 0];
         let places: Vec<u32> = (1..=3).filter_map(|node| memory.put(&inode(node))).collect();
         memory.remove(places[1]);
@@ -268,7 +268,7 @@ mod tests {
         assert_eq!(sequence, places[1], "a place is used again");
         // What a version after this one keeps.
         memory.put(&words(200, 0));
-        let former = KeptMemory::of(memory.file.try_clone().expect("cloned")).expect("the same");
+        let former = KeeperMemory::of(memory.file.try_clone().expect("cloned")).expect("the same");
         let found = former.found();
         let of = |node: u64, lookups| {
             let fid = Fid::new(0x2_0000_0401, node as u32);
@@ -280,12 +280,12 @@ mod tests {
 
     #[test]
     fn what_was_agreed_on_holds_for_all_processes_and_their_handles_differ() {
-        let first = KeptMemory::new(None).expect("memory");
+        let first = KeeperMemory::new(None).expect("memory");
         let agreement = Agreement { offered: 7 << 40, protocol: 44, taken: 5 << 40 };
         first.set_agreement(agreement);
         first.set_device(35);
         first.set_address([127, 1, 2, 3].into());
-        let second = KeptMemory::new(Some(&first)).expect("memory");
+        let second = KeeperMemory::new(Some(&first)).expect("memory");
         assert_eq!((second.agreement(), second.device()), (agreement, 35));
         assert_eq!(second.address(), std::net::Ipv4Addr::new(127, 1, 2, 3));
         assert_eq!(second.found().handles_end, 2 << HANDLE_BITS);
@@ -295,11 +295,11 @@ mod tests {
     #[test]
     fn what_is_no_memory_of_a_mount_is_refused() {
         let file = memfd_create("other", MemfdFlags::CLOEXEC).expect("a file");
-        assert!(KeptMemory::of(file.try_clone().expect("cloned")).is_err(), "empty");
+        assert!(KeeperMemory::of(file.try_clone().expect("cloned")).is_err(), "empty");
         ftruncate(&file, BYTES as u64).expect("as long");
-        assert!(KeptMemory::of(file).is_err(), "zeros");
-        let full = KeptMemory::new(None).expect("memory");
+        assert!(KeeperMemory::of(file).is_err(), "zeros");
+        let full = KeeperMemory::new(None).expect("memory");
         full.store(head::FULL, 1);
-        assert!(KeptMemory::of(full.file.try_clone().expect("cloned")).is_err());
+        assert!(KeeperMemory::of(full.file.try_clone().expect("cloned")).is_err());
     }
 }

@@ -22,7 +22,7 @@ use crate::gate::Gate;
 use crate::jobs::Jobs;
 use crate::kernel::Kernel;
 use crate::kernel_mount::KernelMount;
-use crate::memory::KeptMemory;
+use crate::memory::KeeperMemory;
 use crate::questions::Questions;
 use crate::resuming;
 use crate::threads::Threads;
@@ -82,7 +82,7 @@ pub struct FuseMountOptions {
     /// Who answers what any user asks about the mount.
     pub questions: Questions,
     /// Where it is kept what the mount's next process needs.
-    pub memory: Option<Arc<KeptMemory>>,
+    pub memory: Option<Arc<KeeperMemory>>,
 }
 
 /// What an earlier process of the mount has left.
@@ -302,7 +302,7 @@ pub fn resume(
 
 /// Whether another process can go on with a mount whose memory this is.
 #[must_use]
-pub fn can_resume(memory: &KeptMemory) -> bool {
+pub fn can_resume(memory: &KeeperMemory) -> bool {
     memory.agreement().protocol >= resuming::PROTOCOL_MIN
 }
 

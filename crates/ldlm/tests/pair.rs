@@ -55,7 +55,7 @@ struct Client {
     namespace: client::Namespace,
     users: [User; 3],
     requests: BTreeMap<u64, (Request, u64)>,
-    flushes: Vec<(u64, LockHandle)>,
+    drops: Vec<(u64, LockHandle)>,
     early: Vec<LockHandle>,
 }
 
@@ -85,7 +85,7 @@ impl World {
             namespace.set_convert(number % 2 == 0);
             let users = [User::Idle; 3];
             let requests = BTreeMap::new();
-            Client { namespace, users, requests, flushes: Vec::new(), early: Vec::new() }
+            Client { namespace, users, requests, drops: Vec::new(), early: Vec::new() }
         };
         let callback_timeout = Duration::from_secs(1000);
         Self {
@@ -152,9 +152,9 @@ impl World {
     fn client_actions(&mut self, client: u64, actions: Vec<client::Action>) {
         for action in actions {
             match action {
-                client::Action::Flush { handle, .. } => {
+                client::Action::DropCovered { handle, .. } => {
                     let at = self.now + self.draw(15);
-                    self.clients[client as usize].flushes.push((at, handle));
+                    self.clients[client as usize].drops.push((at, handle));
                 }
                 client::Action::Cancel { remote_handle, .. } => {
                     self.request(client, Request::Cancel { remote: remote_handle });
@@ -325,9 +325,9 @@ impl World {
         let chance = self.draw(50);
         let it = &mut self.clients[client as usize];
         let mut actions = Vec::new();
-        let due = it.flushes.iter().position(|(at, _)| *at <= self.now);
-        if let Some((_, handle)) = due.map(|due| it.flushes.swap_remove(due)) {
-            it.namespace.flushed(now, handle, &mut actions);
+        let due = it.drops.iter().position(|(at, _)| *at <= self.now);
+        if let Some((_, handle)) = due.map(|due| it.drops.swap_remove(due)) {
+            it.namespace.covered_dropped(now, handle, &mut actions);
         }
         // Without this, at the end, only callbacks make locks go.
         if chance == 0 && may_start {
@@ -338,7 +338,7 @@ impl World {
             let resource = ResourceName([2, 0, 0, 0]);
             let bits = InodeBits::UPDATE | InodeBits::LOOKUP;
             it.early = it.namespace.cancel_early(resource, LockMode::Ex, bits, &mut actions);
-        } else if chance < 5 && !it.flushes.iter().any(|(_, handle)| it.early.contains(handle)) {
+        } else if chance < 5 && !it.drops.iter().any(|(_, handle)| it.early.contains(handle)) {
             remote_handles = it.namespace.take_cancelled(&std::mem::take(&mut it.early));
         }
         self.client_actions(client, actions);
@@ -409,7 +409,7 @@ impl World {
     fn quiet(&self) -> bool {
         let idle = |it: &Client| {
             it.requests.is_empty()
-                && it.flushes.is_empty()
+                && it.drops.is_empty()
                 && it.early.is_empty()
                 && it.users.iter().all(|user| matches!(user, User::Idle))
         };
@@ -417,7 +417,7 @@ impl World {
     }
 
     fn unrest(&self) -> String {
-        let users = self.clients.iter().map(|it| (it.users, it.requests.len(), it.flushes.len()));
+        let users = self.clients.iter().map(|it| (it.users, it.requests.len(), it.drops.len()));
         let locks = [1, 2].map(|resource| {
             let name = ResourceName([resource, 0, 0, 0]);
             let of = |it: &Client| it.namespace.dump(name);

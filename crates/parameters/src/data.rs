@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sheen_client::data::Osc;
+use sheen_client::data::DataTarget;
 use sheen_types::limits::BULK_BYTES_MAX;
 use sheen_types::{Errno, PAGE_BYTES};
 use sheen_wire::checksum::Checksum;
@@ -31,18 +31,18 @@ const CHECKSUMS: [(&str, ChecksumTypes); 7] = [
     ("t10crc4K", ChecksumTypes::T10CRC4K),
 ];
 
-type Read = fn(&Osc) -> String;
-type Write = fn(&Osc, &str) -> Result<(), Errno>;
+type Read = fn(&DataTarget) -> String;
+type Write = fn(&DataTarget, &str) -> Result<(), Errno>;
 
 /// What is on or off.
-const SWITCHES: [Switch<Osc>; 3] = [
+const SWITCHES: [Switch<DataTarget>; 3] = [
     ("checksum_dump", |osc| osc.dumps(), |osc, on| osc.set_dumps(on)),
     ("checksums", |osc| osc.checksums(), |osc, on| osc.set_checksums(on)),
     ("grant_shrink", |osc| osc.shrinks_grant(), |osc, on| osc.set_shrinks_grant(on)),
 ];
 
 /// Numbers, in seconds.
-const NUMBERS: [Number<Osc>; 1] = [Number {
+const NUMBERS: [Number<DataTarget>; 1] = [Number {
     leaf: "grant_shrink_interval",
     parse: values::number_of_any_base,
     range: 1..=U32_MAX,
@@ -51,7 +51,7 @@ const NUMBERS: [Number<Osc>; 1] = [Number {
 }];
 
 /// Numbers that only OSTs have.
-const OST_NUMBERS: [Number<Osc>; 1] = [Number {
+const OST_NUMBERS: [Number<DataTarget>; 1] = [Number {
     leaf: "resend_count",
     parse: values::number,
     range: 0..=U32_MAX,
@@ -116,13 +116,13 @@ fn mib(bytes: u64) -> String {
 }
 
 /// What is kept in memory; the objects in use are those that are busy.
-fn cached(osc: &Osc, is_osc: bool) -> String {
+fn cached(osc: &DataTarget, is_osc: bool) -> String {
     let (bytes, busy) = osc.cached();
     let unevictable = if is_osc { "unevict_cnt: 0\n" } else { "" };
     format!("used_mb: {}\nbusy_cnt: {busy}\n{unevictable}reclaim: 0\n", bytes / MIB)
 }
 
-fn set_dirty(osc: &Osc, text: &str) -> Result<(), Errno> {
+fn set_dirty(osc: &DataTarget, text: &str) -> Result<(), Errno> {
     let bytes = values::bytes(text, MIB)?.div_ceil(MIB).saturating_mul(MIB);
     let most = (DIRTY_MIB_MAX * MIB).min(memory_bytes() / 4);
     osc.limit_dirty(values::within(bytes, MIB, most)?);
@@ -130,7 +130,7 @@ fn set_dirty(osc: &Osc, text: &str) -> Result<(), Errno> {
 }
 
 /// In pages; with a unit, or beyond what pages could be, in bytes.
-fn set_pages(osc: &Osc, text: &str) -> Result<(), Errno> {
+fn set_pages(osc: &DataTarget, text: &str) -> Result<(), Errno> {
     let is_count = text.trim().bytes().all(|byte| byte.is_ascii_digit());
     let value = values::bytes(text, 1)?;
     let pages = if is_count && value < MIB { value } else { value / PAGE_BYTES };
@@ -140,23 +140,23 @@ fn set_pages(osc: &Osc, text: &str) -> Result<(), Errno> {
     Ok(())
 }
 
-fn set_read_mib(osc: &Osc, text: &str) -> Result<(), Errno> {
+fn set_read_mib(osc: &DataTarget, text: &str) -> Result<(), Errno> {
     osc.limit_reads(within_agreed(osc, values::bytes(text, MIB)?)?);
     Ok(())
 }
 
-fn set_write_mib(osc: &Osc, text: &str) -> Result<(), Errno> {
+fn set_write_mib(osc: &DataTarget, text: &str) -> Result<(), Errno> {
     osc.limit_writes(within_agreed(osc, values::bytes(text, MIB)?)?);
     Ok(())
 }
 
-fn within_agreed(osc: &Osc, bytes: u64) -> Result<u64, Errno> {
+fn within_agreed(osc: &DataTarget, bytes: u64) -> Result<u64, Errno> {
     let most = osc.bulk_bytes_agreed().min(BULK_BYTES_MAX as u64);
     values::within(bytes / PAGE_BYTES * PAGE_BYTES, PAGE_BYTES, most)
 }
 
 /// The checksums that both sides compute, the one in use in brackets.
-fn checksum_types(osc: &Osc) -> String {
+fn checksum_types(osc: &DataTarget) -> String {
     let (agreed, used) = osc.checksum_types();
     let used = used.map(Checksum::kind);
     let known = CHECKSUMS.iter().filter(|(_, kind)| agreed.contains(*kind));
@@ -169,7 +169,7 @@ fn checksum_types(osc: &Osc) -> String {
         .collect()
 }
 
-fn choose_checksum(osc: &Osc, text: &str) -> Result<(), Errno> {
+fn choose_checksum(osc: &DataTarget, text: &str) -> Result<(), Errno> {
     let known = CHECKSUMS.iter().find(|(name, _)| name.eq_ignore_ascii_case(text.trim()));
     let (_, kind) = known.ok_or(Errno::EINVAL)?;
     if !osc.checksum_types().0.contains(*kind) {

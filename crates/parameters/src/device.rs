@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use sheen_client::data::Osc;
+use sheen_client::data::DataTarget;
 use sheen_node::rpc::ImportReport;
 use sheen_rpc::{OwnTimes, Time};
 use sheen_types::limits::XATTR_VALUE_BYTES_MAX;
@@ -30,7 +30,7 @@ pub(super) struct Device {
     pub(super) state: Arc<MountState>,
     pub(super) target: Target,
     pub(super) uuid: Uuid,
-    pub(super) osc: Option<Arc<Osc>>,
+    pub(super) osc: Option<Arc<DataTarget>>,
     /// Since when its requests are counted.
     since: Since,
     /// Since when its bulk RPCs are, and their latencies.
@@ -97,7 +97,7 @@ pub(super) fn add(state: &Arc<MountState>, target: &Target, report: &ImportRepor
     let osc = match target.kind {
         Kind::Mgs => None,
         Kind::Mdt => state.osts.mdt(target.index.into()),
-        Kind::Ost => state.osts.osc(target.index.into()),
+        Kind::Ost => state.osts.ost(target.index.into()),
     };
     if let Some(osc) = &osc {
         osc.io().limit(report.requests_in_flight_max as u64);

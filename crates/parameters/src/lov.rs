@@ -124,7 +124,7 @@ fn add_space(folder: &Folder<'_>, group: &Arc<Group>) {
         let each = it.targets().into_iter().filter_map(|target| {
             let index = target.index.into();
             let osts = &it.state.osts;
-            if it.kind == Kind::Mdt { osts.mdt(index) } else { osts.osc(index) }
+            if it.kind == Kind::Mdt { osts.mdt(index) } else { osts.ost(index) }
         });
         each.map(|osc| osc.object_bytes_max()).min().unwrap_or(0).to_string()
     });

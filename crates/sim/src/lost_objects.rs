@@ -2,7 +2,7 @@
 //! keep what was written to them.
 //!
 //! What the MDT had applied and not made durable when it died goes with it, and clients replay it. If one of them
-//! is missing then, files that it had made are gone, and their objects belong to no file: those, and no others. An
+//! is missing then, files that it had made are gone, and their objects belong to no file: those, and nothing else. An
 //! object without a file that no crash has taken is a leak.
 
 use std::collections::BTreeSet;

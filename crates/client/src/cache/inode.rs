@@ -14,7 +14,7 @@ use super::inode_names::InodeNames;
 use super::names::CacheEpoch;
 use super::rights::Rights;
 use crate::data::FileLayout;
-use crate::kept::{Keeper, Kept, Record};
+use crate::records::{Record, Recorded, Recorder};
 use crate::types::{Attributes, FileType, NodeId};
 
 /// All extended attributes of an inode that the server lets us see.
@@ -42,7 +42,7 @@ pub(crate) struct Inode {
     /// The kernel's size was raised, or not; a write through the kernel's pages has ended.
     pub(crate) changed: Notify,
     /// For the mount's next process.
-    kept: Option<Kept>,
+    recorded: Option<Recorded>,
 }
 
 /// What is known. Current is only what [`InodeState::covered`] has, or vouches for.
@@ -78,9 +78,9 @@ pub(crate) struct InodeState {
 }
 
 impl Inode {
-    pub(super) fn new(fid: Fid, node: NodeId, keeper: &Keeper) -> Self {
-        let kept = keeper.keep(|| Record::Inode { node, fid, lookups: 0 });
-        Self { fid, node, state: Mutex::default(), changed: Notify::new(), kept }
+    pub(super) fn new(fid: Fid, node: NodeId, recorder: &Recorder) -> Self {
+        let recorded = recorder.record(|| Record::Inode { node, fid, lookups: 0 });
+        Self { fid, node, state: Mutex::default(), changed: Notify::new(), recorded }
     }
 
     /// The kernel has looked it up so often more. Counted before it has the answer.
@@ -91,8 +91,8 @@ impl Inode {
 
     /// The number of lookups was changed.
     pub(super) fn keep_lookups(&self, state: &InodeState) {
-        if let Some(kept) = &self.kept {
-            kept.set_lookups(state.lookups);
+        if let Some(recorded) = &self.recorded {
+            recorded.set_lookups(state.lookups);
         }
     }
 

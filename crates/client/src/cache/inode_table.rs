@@ -7,13 +7,13 @@ use parking_lot::RwLock;
 use sheen_types::{Fid, HashMap, Name};
 
 use super::{Inode, inode_number};
-use crate::kept::Keeper;
+use crate::records::Recorder;
 use crate::types::NodeId;
 
 /// All inodes that are in use.
 pub(crate) struct InodeTable {
     maps: RwLock<Maps>,
-    keeper: Keeper,
+    recorder: Recorder,
 }
 
 #[derive(Default)]
@@ -32,18 +32,18 @@ impl InodeTable {
     /// A table with the root directory in it, which never leaves.
     #[cfg(test)]
     pub(crate) fn new(root: Fid) -> Arc<Self> {
-        Self::keeping(root, Keeper::default())
+        Self::recording(root, Recorder::default())
     }
 
-    /// The same; what the mount's next process needs of inodes that are found later is kept.
-    pub(crate) fn keeping(root: Fid, keeper: Keeper) -> Arc<Self> {
+    /// The same; what the mount's next process needs of inodes that are found later is recorded.
+    pub(crate) fn recording(root: Fid, recorder: Recorder) -> Arc<Self> {
         // The next process finds the root by itself.
-        let inode = Arc::new(Inode::new(root, NodeId::ROOT, &Keeper::default()));
+        let inode = Arc::new(Inode::new(root, NodeId::ROOT, &Recorder::default()));
         inode.state().lookups = 1;
         let mut maps = Maps::default();
         maps.by_fid.insert(root, Arc::clone(&inode));
         maps.by_node.insert(NodeId::ROOT, inode);
-        Arc::new(Self { maps: RwLock::new(maps), keeper })
+        Arc::new(Self { maps: RwLock::new(maps), recorder })
     }
 
     /// Puts an inode into the table under the number that the kernel knows it by. Before anything else is in it.
@@ -52,7 +52,7 @@ impl InodeTable {
         if maps.by_fid.contains_key(&fid) || maps.by_node.contains_key(&node) {
             return;
         }
-        let inode = maps.insert(fid, node, &self.keeper);
+        let inode = maps.insert(fid, node, &self.recorder);
         inode.count_lookups(&mut inode.state(), lookups);
     }
 
@@ -106,7 +106,7 @@ impl InodeTable {
             Some(inode) => Arc::clone(inode),
             None => {
                 let node = maps.free_node(fid);
-                maps.insert(fid, node, &self.keeper)
+                maps.insert(fid, node, &self.recorder)
             }
         };
         inode.state().pins += 1;
@@ -195,8 +195,8 @@ impl InodeTable {
 }
 
 impl Maps {
-    fn insert(&mut self, fid: Fid, node: NodeId, keeper: &Keeper) -> Arc<Inode> {
-        let inode = Arc::new(Inode::new(fid, node, keeper));
+    fn insert(&mut self, fid: Fid, node: NodeId, recorder: &Recorder) -> Arc<Inode> {
+        let inode = Arc::new(Inode::new(fid, node, recorder));
         self.by_fid.insert(fid, Arc::clone(&inode));
         self.by_node.insert(inode.node, Arc::clone(&inode));
         inode

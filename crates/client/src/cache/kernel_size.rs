@@ -191,7 +191,7 @@ mod tests {
     use super::*;
 
     fn inode() -> Arc<Inode> {
-        Arc::new(Inode::new(Fid::new(1, 2), NodeId(3), &crate::kept::Keeper::default()))
+        Arc::new(Inode::new(Fid::new(1, 2), NodeId(3), &crate::records::Recorder::default()))
     }
 
     fn answer_to(inode: &Arc<Inode>, asked: SizeEpoch, size: u64) -> Option<Raise> {

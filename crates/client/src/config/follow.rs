@@ -16,8 +16,8 @@ use sheen_llog::{ClusterMap, LogRecord};
 use super::log::read_log;
 use super::{LOCK_AGE_MAX, LOCKS_UNUSED_MAX, MGS_UUID};
 use crate::data::DataPath;
-use crate::kept::Keeper;
 use crate::locks::{CallbackRouter, ClientNamespace, CoveredCache, LockRequest, Revocation};
+use crate::records::Recorder;
 use crate::targets::{TargetOwner, Targets};
 
 /// Changes come in bursts; Lustre waits as long before it reads again.
@@ -78,17 +78,17 @@ impl LogReader {
         router: &CallbackRouter,
         import: impl FnOnce(Arc<dyn ImportOwner>) -> Arc<dyn Import>,
     ) -> (Arc<dyn Import>, Arc<Self>) {
-        Self::keeping(world, router, &Keeper::default(), import)
+        Self::recording(world, router, &Recorder::default(), import)
     }
 
     /// The same, of a mount whose next process needs to know of the connection.
-    pub(super) fn keeping(
+    pub(super) fn recording(
         world: &World,
         router: &CallbackRouter,
-        keeper: &Keeper,
+        recorder: &Recorder,
         import: impl FnOnce(Arc<dyn ImportOwner>) -> Arc<dyn Import>,
     ) -> (Arc<dyn Import>, Arc<Self>) {
-        let events = Arc::new(TargetOwner::keeping(keeper.clone()));
+        let events = Arc::new(TargetOwner::recording(recorder.clone()));
         let import = import(Arc::clone(&events) as Arc<dyn ImportOwner>);
         let mgs = Arc::clone(&import) as Arc<dyn Channel>;
         let changed = Arc::new(CoveredConfiguration::default());

@@ -28,11 +28,11 @@ pub use sheen_llog::{ClusterMap, LogRecord, LovDesc, MapTarget, Param};
 use crate::cache::{CoveredMetadata, DataEventHandler, InodeTable, KernelCache, NameHasher};
 use crate::call;
 use crate::data::{AddedMdt, DataPath};
-use crate::kept::Keeper;
 use crate::locks::CallbackRouter;
 use crate::mdt::{FidSource, Mdc};
 use crate::meta::Meta;
 use crate::posix::{FileSystem, Handles, Mounted, StaleRetry};
+use crate::records::Recorder;
 use crate::targets::{TargetOwner, Targets, connect, name_of};
 use crate::types::Credentials;
 use follow::{Config, FSNAME_BYTES_MAX};
@@ -168,8 +168,8 @@ async fn assemble(
     options: &MountOptions,
     parameters: Option<ParameterHook>,
 ) -> Result<Mounted, MountError> {
-    let keeper = data.keeper();
-    let config = connect_mgs(targets, options, &keeper).await?;
+    let recorder = data.recorder();
+    let config = connect_mgs(targets, options, &recorder).await?;
     let map = match within(&*targets.world.clock, options.timeout, config.read()).await {
         None => return Err(MountError::MgsUnreachable),
         Some(Err(Errno::ENOENT)) => return Err(MountError::NoSuchFileSystem),
@@ -183,9 +183,9 @@ async fn assemble(
     if map.mdts.len() > 1 {
         tracing::warn!(count = map.mdts.len(), "only the first MDT is used");
     }
-    let events = Arc::new(TargetOwner::keeping(keeper.clone()));
+    let events = Arc::new(TargetOwner::recording(recorder.clone()));
     let (import, root) = connect_mdt(targets, first, &events, options).await?;
-    let inodes = InodeTable::keeping(root, keeper.clone());
+    let inodes = InodeTable::recording(root, recorder.clone());
     let kernel_cache = Arc::new(KernelCache::default());
     let hasher = NameHasher::new(targets.world.random.number());
     let cache = CoveredMetadata {
@@ -207,12 +207,12 @@ async fn assemble(
     targets.world.tasks.spawn("config", Box::pin(follow));
     targets.forget_old_locks(&data);
     Ok(Mounted {
-        meta: Meta::new(targets.world.clone(), cache, vec![mdt], keeper.clone()),
+        meta: Meta::new(targets.world.clone(), cache, vec![mdt], recorder.clone()),
         data,
         targets: Arc::clone(targets),
         inodes,
         kernel_cache,
-        handles: Handles::new(keeper.clone()),
+        handles: Handles::new(recorder.clone()),
         stale_retry: StaleRetry::default(),
         migrations: crate::posix::Migrations::default(),
         statistics: Default::default(),
@@ -221,7 +221,7 @@ async fn assemble(
         squash: parking_lot::RwLock::default(),
         access_times: parking_lot::RwLock::default(),
         page_handoff: crate::posix::PageHandoff::default(),
-        file_locks_taken: crate::posix::FileLocksTaken::new(keeper),
+        file_locks_taken: crate::posix::FileLocksTaken::new(recorder),
         closing: crate::posix::PendingCloses::default(),
         former: crate::posix::Former::default(),
     })
@@ -230,7 +230,7 @@ async fn assemble(
 async fn connect_mgs(
     targets: &Arc<Targets>,
     options: &MountOptions,
-    keeper: &Keeper,
+    recorder: &Recorder,
 ) -> Result<Config, MountError> {
     let plan = |events| ImportPlan {
         target: Uuid::new(MGS_UUID),
@@ -241,8 +241,9 @@ async fn connect_mgs(
         events,
     };
     let (world, router) = (&targets.world, &targets.router);
-    let (import, reader) =
-        LogReader::keeping(world, router, keeper, |events| targets.connector.import(plan(events)));
+    let (import, reader) = LogReader::recording(world, router, recorder, |events| {
+        targets.connector.import(plan(events))
+    });
     match within(&*targets.world.clock, options.timeout, import.connect()).await {
         Some(Ok(())) => {}
         Some(Err(RpcError::Errno(errno))) => return Err(MountError::Refused(errno)),
@@ -316,7 +317,7 @@ fn make_mdt(
     // It was connected before the observer of its states was set.
     events.connected(&import.connect_data());
     let index = u16::try_from(target.index).unwrap_or(u16::MAX);
-    let fids = FidSource::new(Arc::clone(&channel), index, path.keeper());
+    let fids = FidSource::new(Arc::clone(&channel), index, path.recorder());
     Arc::new(Mdc { fids, channel, locks, data })
 }
 

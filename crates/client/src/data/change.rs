@@ -12,11 +12,11 @@ use sheen_wire::messages::{
 };
 use sheen_wire::ost::{Obdo, ObdoFlags, OstBody};
 
+use super::data_target::DataTargetKind;
 use super::extents::widened;
 use super::layout_guard::{LayoutVersion, Refusal};
 use super::mdt::NewTimes;
 use super::object::Object;
-use super::osc::OscKind;
 use crate::call::{self, need};
 use crate::locks::LockRequest;
 use crate::types::{Fallocate, Seek, VersionFlush};
@@ -53,7 +53,7 @@ impl Object {
         oa.valid |= Valid::SIZE | Valid::BLOCKS;
         let request = OstPunch { ost_body: OstBody { oa }, ..OstPunch::default() };
         let call = idempotent(Call::new(request));
-        let answer = call::call::<OstPunch>(&*self.osc.channel, call).await?;
+        let answer = call::call::<OstPunch>(&*self.target.channel, call).await?;
         let oa = need(answer.reply.ost_body)?.oa;
         {
             let mut state = self.state.lock();
@@ -85,7 +85,7 @@ impl Object {
         // The range: its start and its end.
         (oa.size, oa.blocks) = (extent.start, extent.end);
         let request = OstSync { ost_body: OstBody { oa }, ..OstSync::default() };
-        call::call::<OstSync>(&*self.osc.channel, Call::new(request)).await?;
+        call::call::<OstSync>(&*self.target.channel, Call::new(request)).await?;
         if extent == Extent::ALL {
             self.state.lock().note_synced(until);
         }
@@ -100,7 +100,7 @@ impl Object {
         ctime: Timestamp,
     ) -> Result<(), Errno> {
         // An MDT has the inode's times already, and no separate ones for its data.
-        if self.osc.kind == OscKind::Ost {
+        if self.target.kind == DataTargetKind::Ost {
             // Writes that are under way now carry times of their own: they are answered first.
             self.flush(Extent::ALL).await;
             self.send_times(atime, mtime, ctime).await?;
@@ -127,7 +127,7 @@ impl Object {
         }
         let request = OstSetattr { ost_body: OstBody { oa }, ..OstSetattr::default() };
         let call = idempotent(Call::new(request));
-        call::call::<OstSetattr>(&*self.osc.channel, call).await.map(|_| ())
+        call::call::<OstSetattr>(&*self.target.channel, call).await.map(|_| ())
     }
 
     /// Reserves or frees the space of `extent`.
@@ -141,20 +141,20 @@ impl Object {
         let end = extent.end.saturating_add(1);
         let (first, last) = widened(extent.start, end);
         self.flush(Extent { start: first, end: last - 1 }).await;
-        let mut oa = self.timed(self.osc.shared.world.clock.wall());
+        let mut oa = self.timed(self.target.shared.world.clock.wall());
         oa.valid |= Valid::SIZE | Valid::BLOCKS;
         // The last is `o_falloc_mode` here.
         (oa.size, oa.blocks, oa.nlink) = (extent.start, end, what.mode());
         let request = OstFallocate { ost_body: OstBody { oa }, ..OstFallocate::default() };
         let call = idempotent(Call::new(request));
-        let answer = call::call::<OstFallocate>(&*self.osc.channel, call).await?;
+        let answer = call::call::<OstFallocate>(&*self.target.channel, call).await?;
         let oa = need(answer.reply.ost_body)?.oa;
         {
             let mut state = self.state.lock();
             state.clean.remove(extent.start, end);
             state.changes += 1;
             state.known.blocks = oa.blocks;
-            state.known.ctime = self.osc.shared.world.clock.wall();
+            state.known.ctime = self.target.shared.world.clock.wall();
             state.note_unsynced();
             state.version += 1;
             if !what.keeps_size() {
@@ -190,7 +190,7 @@ impl Object {
         // `SEEK_DATA` or `SEEK_HOLE`.
         oa.mode = if what == Seek::Data { DATA } else { HOLE };
         let request = OstSeek { ost_body: OstBody { oa }, ..OstSeek::default() };
-        let answer = call::call::<OstSeek>(&*self.osc.channel, Call::new(request)).await;
+        let answer = call::call::<OstSeek>(&*self.target.channel, Call::new(request)).await;
         match answer {
             Ok(answer) => {
                 let found = need(answer.reply.ost_body)?.oa.size;
@@ -210,18 +210,19 @@ impl Object {
             VersionFlush::All => ObdoFlags::SRVLOCK | ObdoFlags::FLUSH,
         };
         let more = if flush == VersionFlush::None { Valid::NONE } else { Valid::FLAGS };
-        if self.osc.kind == OscKind::Mdt {
+        if self.target.kind == DataTargetKind::Mdt {
             let valid = Valid::DATAVERSION | more;
             let mdt_body = MdtBody { fid1: self.file, valid, flags: flags.0, ..MdtBody::default() };
             let request = MdsGetattr { mdt_body, ..MdsGetattr::default() };
-            let answer = call::call::<MdsGetattr>(&*self.osc.channel, Call::new(request)).await?;
+            let answer =
+                call::call::<MdsGetattr>(&*self.target.channel, Call::new(request)).await?;
             let body = need(answer.reply.mdt_body)?;
             return stated(body.valid, body.version);
         }
         let mut oa = self.obdo();
         (oa.valid, oa.flags) = (Valid::ID | Valid::GROUP | Valid::FID | more, flags);
         let request = OstGetattr { ost_body: OstBody { oa }, ..OstGetattr::default() };
-        let answer = call::call::<OstGetattr>(&*self.osc.channel, Call::new(request)).await?;
+        let answer = call::call::<OstGetattr>(&*self.target.channel, Call::new(request)).await?;
         let oa = need(answer.reply.ost_body)?.oa;
         stated(oa.valid, oa.data_version)
     }
@@ -238,7 +239,7 @@ impl Object {
                 state.version == version || !state.is_from_ost
             };
             if is_news {
-                self.learn(&value, |size| self.osc.covers_end(self.resource, size));
+                self.learn(&value, |size| self.target.covers_end(self.resource, size));
                 return Ok(());
             }
             if self.is_covered() {
@@ -253,14 +254,14 @@ impl Object {
     async fn ask_glimpse(self: &Arc<Self>) -> Result<Option<Bytes>, Errno> {
         let ask = LockRequest {
             resource: self.resource,
-            policy: self.osc.policy(Extent::ALL),
+            policy: self.target.policy(Extent::ALL),
             mode: LockMode::Pr,
             flags: LockFlags::HAS_INTENT,
         };
-        let pending = self.osc.locks().begin(ask);
+        let pending = self.target.locks().begin(ask);
         let dlm_req = pending.plain_request(Vec::new());
         let request = LdlmEnqueue { dlm_req, ..LdlmEnqueue::default() };
-        let answer = pending.send::<LdlmEnqueue>(&self.osc.channel, Call::new(request)).await;
+        let answer = pending.send::<LdlmEnqueue>(&self.target.channel, Call::new(request)).await;
         let (pending, answer) = self.note_presence(answer)?;
         let reply = need(answer.reply.dlm_rep)?;
         let value = answer.reply.dlm_lvb;

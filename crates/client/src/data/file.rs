@@ -220,7 +220,7 @@ impl DataFile for File {
     fn bytes_max(&self) -> u64 {
         // The first byte that does not fit into one of the objects ends what can be written.
         let end = |object: &Arc<Object>| {
-            let first_behind = object.mapping.file_offset(object.osc.limits().object_bytes_max);
+            let first_behind = object.mapping.file_offset(object.target.limits().object_bytes_max);
             if first_behind > object.mapping.extent.end { u64::MAX } else { first_behind }
         };
         self.objects.iter().map(end).min().unwrap_or(u64::MAX).min(i64::MAX as u64)

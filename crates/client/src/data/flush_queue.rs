@@ -16,8 +16,8 @@ use sheen_types::futures;
 use sheen_types::{Extent, Instant};
 use tokio::sync::Notify;
 
+use super::data_target::DataTarget;
 use super::object::Object;
-use super::osc::Osc;
 
 /// How long dirty bytes wait for more before they are flushed anyway.
 const DELAY: Duration = Duration::from_secs(1);
@@ -41,11 +41,11 @@ impl Object {
     /// Has everything dirty flushed a little later. The queue keeps the object alive until then. The caller has
     /// marked it as queued.
     pub(super) fn queue_flush(self: &Arc<Self>) {
-        let osc = &self.osc;
-        let due = osc.shared.world.clock.now() + DELAY;
-        if osc.flush_queue.queue.push([(due, Arc::clone(self))]) {
-            let serve = serve(Arc::clone(osc));
-            osc.shared.world.tasks.spawn("delayed write-back", Box::pin(serve));
+        let target = &self.target;
+        let due = target.shared.world.clock.now() + DELAY;
+        if target.flush_queue.queue.push([(due, Arc::clone(self))]) {
+            let serve = serve(Arc::clone(target));
+            target.shared.world.tasks.spawn("delayed write-back", Box::pin(serve));
         }
     }
 
@@ -57,12 +57,12 @@ impl Object {
         if !self.state.lock().dirty.is_empty() {
             let object = Arc::clone(self);
             let task = async move { object.flush(Extent::ALL).await };
-            self.osc.shared.world.tasks.spawn("write-back", Box::pin(task));
+            self.target.shared.world.tasks.spawn("write-back", Box::pin(task));
         }
     }
 }
 
-impl Osc {
+impl DataTarget {
     /// Too much waits: the first in the queue are to be flushed now.
     pub(super) fn hurry(&self) {
         self.flush_queue.hurry.notify_waiters();
@@ -80,11 +80,11 @@ impl Osc {
     }
 }
 
-async fn serve(osc: Arc<Osc>) {
-    let clock = Arc::clone(&osc.shared.world.clock);
+async fn serve(target: Arc<DataTarget>) {
+    let clock = Arc::clone(&target.shared.world.clock);
     loop {
-        let hurried = osc.flush_queue.hurry.notified();
-        match osc.next_in_queue(clock.now()) {
+        let hurried = target.flush_queue.hurry.notified();
+        match target.next_in_queue(clock.now()) {
             Some(Next::Now(object)) => object.start_flush(),
             Some(Next::At(due)) => {
                 futures::race(clock.sleep_until(due), hurried).await;

@@ -15,13 +15,13 @@ use std::time::Duration;
 
 use sheen_types::ResourceName;
 
-use super::osc::Osc;
+use super::data_target::DataTarget;
 
 /// How long locks wait for more of their kind. An MDT destroys objects when the unlink is durable: after a
 /// second or more.
 const WAIT: Duration = Duration::from_millis(250);
 
-impl Osc {
+impl DataTarget {
     /// Cancels the locks on an object in a while.
     pub(super) fn cancel_soon(self: &Arc<Self>, resource: ResourceName) {
         let mut gone = self.gone.lock();
@@ -30,13 +30,13 @@ impl Osc {
             return;
         }
         drop(gone);
-        let osc = Arc::clone(self);
+        let target = Arc::clone(self);
         let task = async move {
-            let clock = &osc.shared.world.clock;
+            let clock = &target.shared.world.clock;
             clock.sleep_until(clock.now() + WAIT).await;
-            let mut gone = std::mem::take(&mut *osc.gone.lock());
-            gone.retain(|resource| !osc.is_dirty(*resource));
-            osc.locks().cancel_unused_on(&gone).await;
+            let mut gone = std::mem::take(&mut *target.gone.lock());
+            gone.retain(|resource| !target.is_dirty(*resource));
+            target.locks().cancel_unused_on(&gone).await;
         };
         self.shared.world.tasks.spawn("locks of gone files", Box::pin(task));
     }

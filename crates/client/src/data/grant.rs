@@ -19,7 +19,7 @@ use sheen_wire::md::Valid;
 use sheen_wire::messages::OstSetGrantInfo;
 use sheen_wire::ost::{Obdo, ObdoFlags, OstBody};
 
-use super::osc::Osc;
+use super::data_target::DataTarget;
 use crate::call;
 
 /// So few dirty bytes may wait, however little grant there is.
@@ -48,7 +48,7 @@ pub(super) enum Shortage {
     NoGrant,
 }
 
-impl Osc {
+impl DataTarget {
     /// The OST is connected, perhaps anew: its reply says how much grant we hold, dirty bytes included.
     pub fn connected(&self, data: &ObdConnectData) {
         self.agree(data);
@@ -200,9 +200,9 @@ impl Osc {
             OstSetGrantInfo { setinfo_key, ost_body: OstBody { oa }, ..OstSetGrantInfo::default() };
         // A second one would return the grant of a new connection.
         let call = Call { kind: CallKind::NoResend, ..Call::new(request) };
-        let osc = Arc::clone(self);
+        let target = Arc::clone(self);
         let task = async move {
-            if let Err(errno) = call::call::<OstSetGrantInfo>(&*osc.channel, call).await {
+            if let Err(errno) = call::call::<OstSetGrantInfo>(&*target.channel, call).await {
                 tracing::debug!(%errno, "grant did not go back");
             }
         };

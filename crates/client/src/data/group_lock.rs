@@ -17,10 +17,10 @@ use sheen_types::futures;
 use sheen_types::{Errno, Extent, InodeBits, LockMode};
 
 use super::DataAttributes;
+use super::data_target::DataTargetKind;
 use super::file::File;
 use super::layout_guard::Refusal;
 use super::object::Object;
-use super::osc::OscKind;
 use super::read::zeros;
 use crate::locks::{HeldLock, LockRequest};
 use crate::types::Seek;
@@ -58,13 +58,15 @@ impl Drop for GroupLocks {
 impl Object {
     /// A group lock on all of the object.
     async fn group_lock(&self, gid: u64, waits: bool) -> Result<HeldLock, Errno> {
-        let policy = match self.osc.kind {
-            OscKind::Ost => Policy::Extent { extent: Extent::ALL, gid },
-            OscKind::Mdt => Policy::InodeBits { bits: InodeBits::DOM, try_bits: InodeBits(0), gid },
+        let policy = match self.target.kind {
+            DataTargetKind::Ost => Policy::Extent { extent: Extent::ALL, gid },
+            DataTargetKind::Mdt => {
+                Policy::InodeBits { bits: InodeBits::DOM, try_bits: InodeBits(0), gid }
+            }
         };
         let flags = if waits { LockFlags::NONE } else { LockFlags::BLOCK_NOWAIT };
         let ask = LockRequest { resource: self.resource, policy, mode: LockMode::Group, flags };
-        self.osc.locks().enqueue(ask).await
+        self.target.locks().enqueue(ask).await
     }
 }
 

@@ -3,7 +3,7 @@
 //! The `DOM` bit of an inode's lock covers all bytes of its object, their size and their times. It comes with
 //! other bits in one lock, by an open or a getattr, or alone when data is asked for. So an MDT has one
 //! namespace for both: this module passes the revocation of all bits to the inode cache, and that of `DOM` to
-//! the page cache. IO, grants and write-back are those of [`super::osc`].
+//! the page cache. IO, grants and write-back are those of [`super::data_target`].
 //!
 //! Costs beside an OST's: none. Opening a small file to read brings its bytes along; a lock granted by an
 //! open saves the request for one before the first read or write, and the question for the size.
@@ -19,8 +19,8 @@ use sheen_types::{Errno, Extent, Fid, InodeBits, LockMode, ResourceName, Timesta
 use sheen_wire::ost::OstId;
 use tokio::sync::Notify;
 
+use super::data_target::{CoveredData, DataTarget};
 use super::object::{Object, ObjectState};
-use super::osc::{CoveredData, Osc};
 use crate::locks::{ClientNamespace, CoveredCache, HeldLock, Revocation};
 
 /// An MDT that was added to a data path.
@@ -99,12 +99,12 @@ impl InlineData {
     /// The bytes, if they begin the file and nothing has happened to them yet. A revocation of the lock waits
     /// until the view is dropped, and then invalidates the pages made of its bytes.
     pub(crate) fn view(&self) -> Option<InlineView> {
-        let Object { osc, resource, mapping, .. } = &*self.object;
+        let Object { target, resource, mapping, .. } = &*self.object;
         if mapping.file_offset(self.start) != 0 {
             return None;
         }
         let whole = Extent { start: self.start, end: self.end.checked_sub(1)? };
-        let lock = osc.locks().find(*resource, osc.policy(whole), LockMode::Pr)?;
+        let lock = target.locks().find(*resource, target.policy(whole), LockMode::Pr)?;
         let mut runs = Vec::with_capacity(1);
         let state = self.object.state.lock();
         if state.is_dirty() {
@@ -129,7 +129,7 @@ impl Drop for InlineData {
 }
 
 /// The data of one MDT.
-pub(super) struct MdtData(pub(super) Arc<Osc>);
+pub(super) struct MdtData(pub(super) Arc<DataTarget>);
 
 impl MdtData {
     /// The object of an inode; the one that is in use, if it is.
@@ -137,11 +137,11 @@ impl MdtData {
     /// # Errors
     /// `EAGAIN` while bytes are flushed that were accepted when the layout was another.
     pub(super) fn object(&self, fid: Fid, mapping: Mapping) -> Result<Arc<Object>, Errno> {
-        let osc = &self.0;
+        let target = &self.0;
         let resource = ResourceName::of_fid(fid);
-        osc.retire_unless(resource, fid, mapping)?;
-        Ok(osc.object_or_new(resource, |known| Object {
-            osc: Arc::clone(osc),
+        target.retire_unless(resource, fid, mapping)?;
+        Ok(target.object_or_new(resource, |known| Object {
+            target: Arc::clone(target),
             oi: OstId::of_fid(fid),
             resource,
             file: fid,

@@ -21,6 +21,7 @@
 mod ahead;
 mod change;
 mod counts;
+mod data_target;
 mod extents;
 mod file;
 mod flush_queue;
@@ -31,7 +32,6 @@ mod layout_guard;
 mod mdt;
 mod negotiated_limits;
 mod object;
-mod osc;
 mod osts;
 mod page_invalidation;
 mod pieces;
@@ -54,17 +54,17 @@ use sheen_types::{Errno, Extent, Fid, Timestamp, Uuid};
 use sheen_wire::connect::ObdConnectData;
 use sheen_wire::ost::OstId;
 
-use crate::kept::Keeper;
 use crate::locks::{ClientNamespace, CoveredCache};
+use crate::records::Recorder;
 use crate::types::{Credentials, Fallocate, Invalidated, Seek, Stale, VersionFlush};
 
 pub use ahead::Limits as ReadAheadLimits;
 pub use counts::{Direction, IoCounts};
+pub use data_target::DataTarget;
 pub use group_lock::GroupLockedFile;
 pub use layout_guard::{LayoutGuard, LayoutVersion, Refusal};
 pub(crate) use mdt::InlineView;
 pub use mdt::{AddedMdt, InlineData, InodeData, NewTimes, UpdatedTimes};
-pub use osc::Osc;
 pub use osts::Osts;
 pub use waiting_calls::{CallPages, WaitingCall};
 
@@ -172,9 +172,9 @@ pub trait DataPath: Send + Sync {
     /// Returns grant that was unused for too long.
     fn return_grant(&self) {}
 
-    /// Where the mount keeps what its next process needs.
-    fn keeper(&self) -> Keeper {
-        Keeper::default()
+    /// Where the mount records what its next process needs.
+    fn recorder(&self) -> Recorder {
+        Recorder::default()
     }
 
     /// Who is notified before object locks are cancelled.

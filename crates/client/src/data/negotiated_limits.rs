@@ -6,7 +6,7 @@ use sheen_types::limits::{BULK_BYTES_MAX, LNET_PAYLOAD_BYTES_MAX};
 use sheen_wire::checksum::Checksum;
 use sheen_wire::connect::{ChecksumTypes, ConnectFlags, ConnectFlags2, ObdConnectData};
 
-use super::osc::Osc;
+use super::data_target::DataTarget;
 
 /// Dirty bytes towards one OST by default; Lustre's `max_dirty_mb` lies between 32 and 2,000 MiB.
 const DIRTY_BYTES_MAX: u64 = 64 << 20;
@@ -117,7 +117,7 @@ impl NegotiatedLimits {
     }
 }
 
-impl Osc {
+impl DataTarget {
     /// Takes over what an answer to a connect says.
     pub(super) fn agree(&self, data: &ObdConnectData) {
         *self.limits.lock() = NegotiatedLimits::of(data);
@@ -161,7 +161,7 @@ impl Osc {
         (limits.read_bytes, limits.bulk_bytes)
     }
 
-    /// Bytes of one bulk as the OST allows them: what [`Osc::limit_reads`] and the like may go up to.
+    /// Bytes of one bulk as the OST allows them: what [`DataTarget::limit_reads`] and the like may go up to.
     #[must_use]
     pub fn bulk_bytes_agreed(&self) -> u64 {
         self.limits.lock().bulk_bytes

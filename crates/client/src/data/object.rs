@@ -21,21 +21,21 @@ use sheen_wire::codec::{ByteOrder, Reader, Wire, Writer};
 use sheen_wire::ost::{Obdo, OstId, OstLvb};
 use tokio::sync::Notify;
 
+use super::data_target::{DataTarget, DataTargetKind};
 use super::extents::Extents;
 use super::layout_guard::{LayoutVersion, Refusal};
 use super::mdt::NewTimes;
-use super::osc::{Osc, OscKind};
 use super::revocation::{LockUse, RevokedExtent};
 use super::waiting_calls::CallPages;
 use super::writes_during_reads::ReadsInFlight;
 use super::writes_through::WritesThrough;
-use crate::kept::Kept;
 use crate::locks::LockRequest;
+use crate::records::Recorded;
 use crate::types::Stale;
 
 /// An object in use.
 pub(super) struct Object {
-    pub(super) osc: Arc<Osc>,
+    pub(super) target: Arc<DataTarget>,
     pub(super) oi: OstId,
     pub(super) resource: ResourceName,
     /// Whose object it is, and which bytes of the file it has.
@@ -51,8 +51,8 @@ pub(super) struct Object {
 pub(super) struct ObjectState {
     pub(super) dirty: Extents,
     pub(super) writing: Extents,
-    /// Kept while any byte is dirty or writing.
-    unflushed: Option<Kept>,
+    /// There while any byte is dirty or writing.
+    unflushed: Option<Recorded>,
     pub(super) clean: Extents,
     /// The writes in flight that go past the dirty bytes.
     pub(super) through: WritesThrough,
@@ -122,10 +122,10 @@ impl ObjectState {
     }
 
     /// Bytes became dirty, or fewer are dirty or writing: the mount's next process must know whether any is.
-    pub(super) fn keep_unflushed(&mut self, keep: impl FnOnce() -> Option<Kept>) {
+    pub(super) fn record_unflushed(&mut self, record: impl FnOnce() -> Option<Recorded>) {
         let is_unflushed = !self.dirty.is_empty() || !self.writing.is_empty();
         match (is_unflushed, &self.unflushed) {
-            (true, None) => self.unflushed = keep(),
+            (true, None) => self.unflushed = record(),
             (false, Some(_)) => self.unflushed = None,
             (true, Some(_)) | (false, None) => {}
         }
@@ -231,22 +231,22 @@ impl Object {
         mode: LockMode,
         call_pages: Option<CallPages>,
     ) -> Result<LockUse, Errno> {
-        let policy = self.osc.policy(extent);
-        if let Some(lock) = self.osc.locks().find(self.resource, policy, mode) {
+        let policy = self.target.policy(extent);
+        if let Some(lock) = self.target.locks().find(self.resource, policy, mode) {
             return Ok(LockUse::Held(lock));
         }
         if let Some(revoked) = self.use_revoked(extent, mode) {
             return Ok(LockUse::Revoked { _use: revoked });
         }
         let request = LockRequest { resource: self.resource, policy, mode, flags: LockFlags::NONE };
-        let waiting_call =
-            call_pages.map(|call_pages| self.osc.shared.waiting_calls.enter(self.file, call_pages));
-        let lock = match (self.osc.kind, mode) {
+        let waiting_call = call_pages
+            .map(|call_pages| self.target.shared.waiting_calls.enter(self.file, call_pages));
+        let lock = match (self.target.kind, mode) {
             // A PR lock of ours on the same inode is sure to conflict.
-            (OscKind::Mdt, LockMode::Pw) => {
-                self.osc.locks().enqueue_with_early_cancel(request).await
+            (DataTargetKind::Mdt, LockMode::Pw) => {
+                self.target.locks().enqueue_with_early_cancel(request).await
             }
-            _ => self.osc.locks().enqueue(request).await,
+            _ => self.target.locks().enqueue(request).await,
         };
         let lock = self.note_presence(lock)?;
         drop(waiting_call);
@@ -262,7 +262,7 @@ impl Object {
             }
             state.known.size
         };
-        self.osc.covers_end(self.resource, size)
+        self.target.covers_end(self.resource, size)
     }
 
     /// Takes over a lock value block; what we have not written yet counts on top. An OST that cannot read the
@@ -298,7 +298,7 @@ impl Object {
     /// A lock came with a value block that is none. Of an empty one the target has said why in its own log.
     fn note_bad_value(&self, value: &Bytes) {
         if !value.is_empty() {
-            let (target, bytes) = (self.osc.channel.target_uuid(), value.len());
+            let (target, bytes) = (self.target.channel.target_uuid(), value.len());
             tracing::warn!(%target, file = %self.file, bytes, "a lock value block cannot be read");
         }
     }
@@ -312,7 +312,7 @@ impl Object {
     /// Target and object, where the target has none of that name.
     pub(super) fn absent(&self) -> Option<(Uuid, OstId)> {
         let is_absent = self.state.lock().is_absent;
-        is_absent.then(|| (self.osc.channel.target_uuid(), self.oi))
+        is_absent.then(|| (self.target.channel.target_uuid(), self.oi))
     }
 
     /// Takes over what a reply to a data RPC says: the object's blocks.
@@ -352,15 +352,15 @@ impl Object {
     /// may have brought the old bytes back. Called before the write is answered, until when the kernel
     /// holds `call_pages`; the next read gets the new bytes from us.
     pub(super) async fn drop_pages(self: &Arc<Self>, part: Extent, call_pages: Option<CallPages>) {
-        let _waiting_call =
-            call_pages.map(|call_pages| self.osc.shared.waiting_calls.enter(self.file, call_pages));
+        let _waiting_call = call_pages
+            .map(|call_pages| self.target.shared.waiting_calls.enter(self.file, call_pages));
         self.invalidate_pages(part).await;
     }
 
     /// Has the kernel drop pages of bytes that are lost. Not waited for: a write that holds one of them may
     /// wait for those that are under way to end.
     pub(super) fn invalidate_lost_pages(self: &Arc<Self>, part: Extent) {
-        let Some(events) = self.osc.shared.events() else { return };
+        let Some(events) = self.target.shared.events() else { return };
         let Some(range) = self.mapping.file_extent(part) else { return };
         let invalidation = events.invalidate(self.file, Stale::Pages(range));
         self.defer_invalidation(Box::pin(async move { _ = invalidation.await.done().await }));
@@ -373,7 +373,7 @@ impl Object {
             invalidation.await;
             drop(pending);
         };
-        self.osc.shared.world.tasks.spawn("pages in use", Box::pin(task));
+        self.target.shared.world.tasks.spawn("pages in use", Box::pin(task));
     }
 
     /// Whether the kernel still has pages that are to be invalidated. With a size that counts bytes which
@@ -399,7 +399,7 @@ impl Object {
     pub(super) fn note_failure(&self, errno: Errno) {
         // The object is not there: an fsync reports that as lost bytes, not as a missing name.
         let errno = if errno == Errno::ENOENT { Errno::EIO } else { errno };
-        if let Some(events) = self.osc.shared.events() {
+        if let Some(events) = self.target.shared.events() {
             events.failed(self.file, errno);
         }
     }
@@ -408,11 +408,11 @@ impl Object {
     pub(super) fn discard(&self, start: u64, end: u64) {
         let mut state = self.state.lock();
         let dropped = state.dirty.release(start, end);
-        state.keep_unflushed(|| None);
+        state.record_unflushed(|| None);
         state.clean.remove(start, end);
         state.changes += 1;
         drop(state);
-        self.osc.return_discarded(dropped);
+        self.target.return_discarded(dropped);
     }
 }
 
@@ -421,7 +421,7 @@ impl Drop for Object {
         let state = self.state.get_mut();
         let dirty = state.dirty.cost();
         let known = Some(state.known).filter(|_| state.is_vouched && dirty == 0);
-        self.osc.return_discarded(dirty);
-        self.osc.release_object(self.resource, known);
+        self.target.return_discarded(dirty);
+        self.target.release_object(self.resource, known);
     }
 }

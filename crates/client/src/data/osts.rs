@@ -14,20 +14,20 @@ use sheen_wire::connect::ObdConnectData;
 use sheen_wire::ost::OstId;
 
 use super::ahead::Limits;
+use super::data_target::{CoveredData, DataTarget, DataTargetKind, Shared};
 use super::file::File;
 use super::mdt::{CoveredInodes, MdtData};
 use super::object::{Object, ObjectState};
-use super::osc::{CoveredData, Osc, OscKind, Shared};
 use super::waiting_calls::{CallPages, WaitingCall};
 use super::{AddedMdt, DataEvents, DataFile, DataPath, FileLayout, LayoutVersion};
-use crate::kept::Keeper;
 use crate::locks::{ClientNamespace, CoveredCache};
+use crate::records::Recorder;
 
 /// The data path of one mount.
 pub struct Osts {
     shared: Arc<Shared>,
-    table: RwLock<BTreeMap<u32, Arc<Osc>>>,
-    mdts: RwLock<BTreeMap<u32, Arc<Osc>>>,
+    table: RwLock<BTreeMap<u32, Arc<DataTarget>>>,
+    mdts: RwLock<BTreeMap<u32, Arc<DataTarget>>>,
 }
 
 impl Osts {
@@ -43,7 +43,7 @@ impl Osts {
             dirty: AtomicU64::new(0),
             dirty_max: AtomicU64::new(u64::MAX),
             relieved: tokio::sync::Notify::new(),
-            keeper: std::sync::OnceLock::new(),
+            recorder: std::sync::OnceLock::new(),
         });
         Arc::new(Self { shared, table: RwLock::default(), mdts: RwLock::default() })
     }
@@ -59,9 +59,9 @@ impl Osts {
         debug_assert!(first, "set once");
     }
 
-    /// Where it is kept what the mount's next process needs. Set once, before anything is mounted.
-    pub fn keep_in(&self, keeper: Keeper) {
-        let first = self.shared.keeper.set(keeper).is_ok();
+    /// Where it is recorded what the mount's next process needs. Set once, before anything is mounted.
+    pub fn record_in(&self, recorder: Recorder) {
+        let first = self.shared.recorder.set(recorder).is_ok();
         debug_assert!(first, "set once");
     }
 
@@ -74,32 +74,33 @@ impl Osts {
         channel: Arc<dyn Channel>,
         config: Config,
     ) -> Arc<ClientNamespace> {
-        let osc = Osc::new(OscKind::Ost, Arc::clone(&self.shared), Arc::clone(&channel));
-        let protected = Arc::new(CoveredData(Arc::downgrade(&osc)));
+        let target =
+            DataTarget::new(DataTargetKind::Ost, Arc::clone(&self.shared), Arc::clone(&channel));
+        let protected = Arc::new(CoveredData(Arc::downgrade(&target)));
         let world = self.shared.world.clone();
         let locks = ClientNamespace::new(name, world, channel, config, protected);
-        osc.attach(Arc::clone(&locks));
-        self.table.write().insert(index, osc);
+        target.attach(Arc::clone(&locks));
+        self.table.write().insert(index, target);
         locks
     }
 
     /// OST number `index`.
     #[must_use]
-    pub fn osc(&self, index: u32) -> Option<Arc<Osc>> {
+    pub fn ost(&self, index: u32) -> Option<Arc<DataTarget>> {
         self.table.read().get(&index).cloned()
     }
 
     /// MDT number `index`, as the keeper of data.
     #[must_use]
-    pub fn mdt(&self, index: u32) -> Option<Arc<Osc>> {
+    pub fn mdt(&self, index: u32) -> Option<Arc<DataTarget>> {
         self.mdts.read().get(&index).cloned()
     }
 
     /// The object of a file whose first bytes lie on its MDT. With one MDT there is no choice; with more
     /// the sequence's location (FLD) decides here, as for metadata.
     fn mdt_object(&self, fid: Fid, mapping: Mapping) -> Result<Arc<Object>, Errno> {
-        let osc = self.mdts.read().values().next().cloned().ok_or(Errno::ENODEV)?;
-        MdtData(osc).object(fid, mapping)
+        let target = self.mdts.read().values().next().cloned().ok_or(Errno::ENODEV)?;
+        MdtData(target).object(fid, mapping)
     }
 
     /// The file on its objects; every file of the same objects shares them.
@@ -119,8 +120,8 @@ impl Osts {
 
     /// Every OST, with its number.
     #[must_use]
-    pub fn all(&self) -> Vec<(u32, Arc<Osc>)> {
-        self.table.read().iter().map(|(index, osc)| (*index, Arc::clone(osc))).collect()
+    pub fn all(&self) -> Vec<(u32, Arc<DataTarget>)> {
+        self.table.read().iter().map(|(index, target)| (*index, Arc::clone(target))).collect()
     }
 
     /// What is read before it is asked for, at most.
@@ -142,12 +143,12 @@ impl Osts {
     }
 
     fn object(&self, fid: Fid, mapping: Mapping, stripe: Stripe) -> Result<Arc<Object>, Errno> {
-        let osc = self.osc(stripe.ost).ok_or(Errno::ENODEV)?;
+        let target = self.ost(stripe.ost).ok_or(Errno::ENODEV)?;
         let oi = OstId::of_fid(stripe.object);
         let resource = oi.resource();
-        osc.retire_unless(resource, fid, mapping)?;
-        Ok(osc.object_or_new(resource, |known| Object {
-            osc: Arc::clone(&osc),
+        target.retire_unless(resource, fid, mapping)?;
+        Ok(target.object_or_new(resource, |known| Object {
+            target: Arc::clone(&target),
             oi,
             resource,
             file: fid,
@@ -158,15 +159,17 @@ impl Osts {
     }
 
     /// All OSTs, and all MDTs as far as they keep data.
-    fn all_oscs(&self) -> (Vec<Arc<Osc>>, Vec<Arc<Osc>>) {
-        let of = |table: &RwLock<BTreeMap<u32, Arc<Osc>>>| table.read().values().cloned().collect();
+    fn all_targets(&self) -> (Vec<Arc<DataTarget>>, Vec<Arc<DataTarget>>) {
+        let of = |table: &RwLock<BTreeMap<u32, Arc<DataTarget>>>| {
+            table.read().values().cloned().collect()
+        };
         (of(&self.table), of(&self.mdts))
     }
 }
 
 impl DataPath for Osts {
-    fn keeper(&self) -> Keeper {
-        self.shared.keeper.get().cloned().unwrap_or_default()
+    fn recorder(&self) -> Recorder {
+        self.shared.recorder.get().cloned().unwrap_or_default()
     }
 
     fn add_ost(
@@ -180,8 +183,8 @@ impl DataPath for Osts {
     }
 
     fn connected(&self, index: u32, data: &ObdConnectData) {
-        if let Some(osc) = self.osc(index) {
-            osc.connected(data);
+        if let Some(target) = self.ost(index) {
+            target.connected(data);
         }
     }
 
@@ -193,19 +196,20 @@ impl DataPath for Osts {
         config: Config,
         inodes: Arc<dyn CoveredCache>,
     ) -> AddedMdt {
-        let osc = Osc::new(OscKind::Mdt, Arc::clone(&self.shared), Arc::clone(&channel));
+        let target =
+            DataTarget::new(DataTargetKind::Mdt, Arc::clone(&self.shared), Arc::clone(&channel));
         let protected =
-            Arc::new(CoveredInodes { pages: CoveredData(Arc::downgrade(&osc)), inodes });
+            Arc::new(CoveredInodes { pages: CoveredData(Arc::downgrade(&target)), inodes });
         let world = self.shared.world.clone();
         let locks = ClientNamespace::new(name, world, channel, config, protected);
-        osc.attach(Arc::clone(&locks));
-        self.mdts.write().insert(index, Arc::clone(&osc));
-        AddedMdt { locks, data: Arc::new(MdtData(osc)) }
+        target.attach(Arc::clone(&locks));
+        self.mdts.write().insert(index, Arc::clone(&target));
+        AddedMdt { locks, data: Arc::new(MdtData(target)) }
     }
 
     fn mdt_connected(&self, index: u32, data: &ObdConnectData) {
-        if let Some(osc) = self.mdt(index) {
-            osc.connected(data);
+        if let Some(target) = self.mdt(index) {
+            target.connected(data);
         }
     }
 
@@ -215,15 +219,15 @@ impl DataPath for Osts {
 
     fn gone(&self, layout: &FileLayout) {
         for stripe in layout.stripes() {
-            if let Some(osc) = self.osc(stripe.ost) {
-                osc.cancel_soon(OstId::of_fid(stripe.object).resource());
+            if let Some(target) = self.ost(stripe.ost) {
+                target.cancel_soon(OstId::of_fid(stripe.object).resource());
             }
         }
     }
 
     fn return_grant(&self) {
-        let (osts, mdts) = self.all_oscs();
-        osts.iter().chain(&mdts).for_each(Osc::return_grant);
+        let (osts, mdts) = self.all_targets();
+        osts.iter().chain(&mdts).for_each(DataTarget::return_grant);
     }
 
     fn watch(&self, events: Arc<dyn DataEvents>) {
@@ -240,27 +244,27 @@ impl DataPath for Osts {
     }
 
     fn sync_all(&self) -> BoxFuture<'static, Result<(), Errno>> {
-        let (osts, mdts) = self.all_oscs();
+        let (osts, mdts) = self.all_targets();
         Box::pin(async move {
-            for osc in osts.iter().chain(&mdts) {
-                osc.flush_all().await;
+            for target in osts.iter().chain(&mdts) {
+                target.flush_all().await;
             }
             let mut synced = Ok(());
-            for osc in osts {
-                synced = synced.and(osc.sync_all().await);
+            for target in osts {
+                synced = synced.and(target.sync_all().await);
             }
             synced
         })
     }
 
     fn shut_down(&self) -> BoxFuture<'static, ()> {
-        let (osts, mdts) = self.all_oscs();
+        let (osts, mdts) = self.all_targets();
         Box::pin(async move {
-            for osc in osts.iter().chain(&mdts) {
-                osc.flush_all().await;
+            for target in osts.iter().chain(&mdts) {
+                target.flush_all().await;
             }
-            for osc in osts {
-                osc.locks().cancel_unused();
+            for target in osts {
+                target.locks().cancel_unused();
             }
         })
     }

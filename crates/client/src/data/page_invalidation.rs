@@ -39,10 +39,10 @@ impl Object {
     /// calls of ours that wait for a lock: the kernel releases these only when the call ends, and the call
     /// may be waiting for this very lock to be cancelled. See [`super::waiting_calls`].
     pub(super) async fn invalidate_pages(self: &Arc<Self>, extent: Extent) {
-        let Some(events) = self.osc.shared.events() else { return };
+        let Some(events) = self.target.shared.events() else { return };
         let mut left = Vec::from_iter(self.mapping.file_extent(extent));
         while let Some(range) = left.pop() {
-            let (held, free) = self.osc.shared.waiting_calls.split(self.file, range);
+            let (held, free) = self.target.shared.waiting_calls.split(self.file, range);
             for part in held.iter().copied().filter(|part| self.has_some_of(*part)) {
                 let invalidation = events.invalidate(self.file, Stale::Pages(part));
                 left.extend(self.invalidated_or_held(part, invalidation).await);
@@ -68,7 +68,7 @@ impl Object {
     ) -> Option<Extent> {
         let Invalidated::Blocked(rest) = invalidation.await else { return None };
         self.defer_invalidation(Box::pin(async move { _ = rest.await }));
-        let is_held = self.osc.shared.waiting_calls.hold_some_of(self.file, range);
+        let is_held = self.target.shared.waiting_calls.hold_some_of(self.file, range);
         (!is_held).then_some(range)
     }
 
@@ -138,7 +138,7 @@ impl Object {
         invalidation: &mut BoxFuture<'static, T>,
     ) -> Option<T> {
         loop {
-            let waiting_calls = &self.osc.shared.waiting_calls;
+            let waiting_calls = &self.target.shared.waiting_calls;
             let mut added = pin!(waiting_calls.added());
             added.as_mut().enable();
             if waiting_calls.hold_some_of(self.file, range) {

@@ -216,7 +216,7 @@ impl File {
     /// The kernel holds these pages for a call that may have to wait for locks.
     pub(super) fn enter_waiting_call(&self, call_pages: CallPages) -> Option<WaitingCall<'_>> {
         let object = self.objects.first()?;
-        Some(object.osc.shared.waiting_calls.enter(object.file, call_pages))
+        Some(object.target.shared.waiting_calls.enter(object.file, call_pages))
     }
 
     /// Refuses bytes for which there are no objects, now or ever.

@@ -51,7 +51,7 @@ impl Object {
         end: u64,
         options: IoOptions,
     ) -> Result<Vec<Bytes>, Errno> {
-        let _direct = options.direct.then(|| self.osc.io().begin_direct());
+        let _direct = options.direct.then(|| self.target.io().begin_direct());
         if options.direct {
             self.flush(Extent { start, end: end - 1 }).await;
         }
@@ -151,7 +151,7 @@ impl Object {
 
     /// `start..end` from the OST, in RPCs of at most a bulk each, one after the other's request.
     pub(super) async fn fetch(self: &Arc<Self>, start: u64, end: u64) -> Result<Vec<Bytes>, Errno> {
-        let bulk = self.osc.limits().read_bytes;
+        let bulk = self.target.limits().read_bytes;
         let mut parts = Vec::new();
         let mut at = start;
         while at < end {
@@ -173,13 +173,13 @@ impl Object {
     }
 
     async fn fetch_one(&self, offset: u64, length: usize) -> Result<Vec<Bytes>, Errno> {
-        let clock = &self.osc.shared.world.clock;
-        for _ in 0..=self.osc.resends() {
-            let limits = self.osc.limits();
+        let clock = &self.target.shared.world.clock;
+        for _ in 0..=self.target.resends() {
+            let limits = self.target.limits();
             let call = self.read_call(offset, length, &limits);
-            let under_way = self.osc.io().read.begin(offset, length as u64);
+            let under_way = self.target.io().read.begin(offset, length as u64);
             let begin = clock.now();
-            let answer = call::call::<OstRead>(&*self.osc.channel, call).await;
+            let answer = call::call::<OstRead>(&*self.target.channel, call).await;
             let answer = self.note_presence(answer)?;
             let oa = need(answer.reply.ost_body)?.oa;
             let mut pieces = answer.bulk;
@@ -195,7 +195,7 @@ impl Object {
             let Some(sum) = sum.filter(|sum| *sum != oa.nlink) else { return Ok(pieces) };
             tracing::warn!(file = %self.file, offset, "data changed on its way from the OST");
             let end = (offset + got as u64).saturating_sub(1);
-            self.osc.shared.dump(self.osc.dumps(), || Garbled {
+            self.target.shared.dump(self.target.dumps(), || Garbled {
                 file: self.file,
                 extent: Extent { start: offset, end },
                 sums: (sum, oa.nlink),
@@ -213,7 +213,7 @@ impl Object {
     fn read_count(&self, status: i32, received: usize, length: usize) -> Result<usize, Errno> {
         let got = usize::try_from(status).ok().filter(|got| *got <= received.min(length));
         got.ok_or_else(|| {
-            let target = self.osc.channel.target_uuid();
+            let target = self.target.channel.target_uuid();
             tracing::warn!(
                 %target, file = %self.file, object = ?self.oi, status, received, length,
                 "a reply to a read says more bytes than it has or was asked for"

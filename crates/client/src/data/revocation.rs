@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use sheen_io::BoxFuture;
 use sheen_types::{Errno, Extent, LockMode};
 
+use super::data_target::DataTargetKind;
 use super::object::Object;
-use super::osc::OscKind;
 use crate::locks::HeldLock;
 
 /// Why a lock is lost, which decides what becomes of the bytes that are dirty under it.
@@ -108,7 +108,7 @@ impl Object {
             let mut state = self.state.lock();
             state.losses += 1;
             state.changes += 1;
-            state.is_from_ost &= self.osc.kind == OscKind::Ost;
+            state.is_from_ost &= self.target.kind == DataTargetKind::Ost;
             state.is_vouched &= state.is_from_ost && is_covered;
             state.forget_sure_size(extent);
             // One that was being revoked is lost with the rest.
@@ -120,7 +120,7 @@ impl Object {
             }
             (lost_any, state.dirty.release(extent.start, end))
         };
-        self.osc.return_discarded(discarded);
+        self.target.return_discarded(discarded);
         if lost_any {
             tracing::warn!(file = %self.file, "the OST has forgotten us: written data was lost");
             self.note_failure(Errno::EIO);
@@ -136,7 +136,7 @@ impl Object {
             let mut state = self.state.lock();
             state.losses += 1;
             // A lock on an inode may be granted by a reply that says nothing of its data.
-            state.is_from_ost &= self.osc.kind == OscKind::Ost;
+            state.is_from_ost &= self.target.kind == DataTargetKind::Ost;
             state.is_vouched &= state.is_from_ost;
             state.revoked.push(Arc::clone(&revoked));
         }

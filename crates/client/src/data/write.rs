@@ -61,7 +61,7 @@ impl Object {
         options: IoOptions,
     ) -> Result<(), Errno> {
         self.state.lock().owner = owner;
-        let _direct = options.direct.then(|| self.osc.io().begin_direct());
+        let _direct = options.direct.then(|| self.target.io().begin_direct());
         if options.direct || options.sync {
             self.write_through(offset, data, options.sync).await?;
         } else {
@@ -74,7 +74,7 @@ impl Object {
     /// grant for it.
     async fn write_cached(self: &Arc<Self>, offset: u64, data: Bytes) -> Result<(), Errno> {
         loop {
-            let relieved = self.osc.shared.relieved.notified();
+            let relieved = self.target.shared.relieved.notified();
             match self.accept(offset, &data) {
                 Ok(()) => return Ok(()),
                 Err(Shortage::NoGrant) if self.is_idle() => {
@@ -95,12 +95,12 @@ impl Object {
         let end = offset + data.len() as u64;
         let (is_full, is_to_queue, is_pressed) = {
             let mut state = self.state.lock();
-            let is_pressed = self.osc.reserve(state.dirty.cost_of(offset, data.len() as u64))?;
+            let is_pressed = self.target.reserve(state.dirty.cost_of(offset, data.len() as u64))?;
             state.dirty.insert(offset, data.clone());
-            state.keep_unflushed(|| self.osc.shared.keep_unflushed(self.file));
+            state.record_unflushed(|| self.target.shared.record_unflushed(self.file));
             state.clean.remove(offset, end);
             self.touch(&mut state, offset, data);
-            let is_full = state.dirty.bytes() >= self.osc.limits().bulk_bytes;
+            let is_full = state.dirty.bytes() >= self.target.limits().bulk_bytes;
             let is_to_queue = !is_full && !std::mem::replace(&mut state.is_queued, true);
             (is_full, is_to_queue, is_pressed)
         };
@@ -110,7 +110,7 @@ impl Object {
             self.queue_flush();
         }
         if is_pressed {
-            self.osc.hurry();
+            self.target.hurry();
         }
         Ok(())
     }
@@ -119,7 +119,7 @@ impl Object {
     pub(super) fn touch(&self, state: &mut ObjectState, offset: u64, data: &Bytes) {
         let end = offset + data.len() as u64;
         state.reads.note(offset, data);
-        let now = self.osc.shared.world.clock.wall();
+        let now = self.target.shared.world.clock.wall();
         state.version += 1;
         state.known.size = state.known.size.max(end);
         state.sure_size = state.sure_size.max(end);
@@ -137,7 +137,7 @@ impl Object {
     /// queue for more.
     fn start_full_rpcs(self: &Arc<Self>) {
         let object = Arc::clone(self);
-        let bulk = self.osc.limits().bulk_bytes;
+        let bulk = self.target.limits().bulk_bytes;
         let task = async move {
             while object.state.lock().dirty.bytes() >= bulk {
                 if !object.start_write_rpc(Extent::ALL, bulk) {
@@ -152,7 +152,7 @@ impl Object {
                 object.queue_flush();
             }
         };
-        self.osc.shared.world.tasks.spawn("write-back", Box::pin(task));
+        self.target.shared.world.tasks.spawn("write-back", Box::pin(task));
     }
 
     /// Sends everything dirty in `extent` and waits until no write of it is under way, but for writes through
@@ -190,7 +190,7 @@ impl Object {
             }
             let ObjectState { dirty, writing, through, .. } = &mut *state;
             let range = (extent.start, end);
-            let (bulk, locks_pages) = (self.osc.limits().bulk_bytes, self.osc.locks_pages());
+            let (bulk, locks_pages) = (self.target.limits().bulk_bytes, self.target.locks_pages());
             let is_under_way = |from, to| {
                 let (from, to) = if locks_pages { widened(from, to) } else { (from, to) };
                 writing.overlaps(from, to) || through.overlaps(from, to, through.last())
@@ -204,10 +204,10 @@ impl Object {
         if runs.is_empty() {
             return false;
         }
-        self.osc.begin_sending(cost);
+        self.target.begin_sending(cost);
         let object = Arc::clone(self);
         let task = async move { object.send_dirty(runs, cost).await };
-        self.osc.shared.world.tasks.spawn("write", Box::pin(task));
+        self.target.shared.world.tasks.spawn("write", Box::pin(task));
         true
     }
 
@@ -215,7 +215,7 @@ impl Object {
     /// refuses is lost here too, and reported.
     async fn send_dirty(self: &Arc<Self>, runs: Vec<Run>, cost: u64) {
         let sent = self.send(&runs, BrwFlags::FROM_GRANT.union(BrwFlags::ASYNC), cost).await;
-        self.osc.end_sending(cost, sent.is_ok());
+        self.target.end_sending(cost, sent.is_ok());
         if let Err(errno) = sent {
             tracing::warn!(file = %self.file, %errno, "written data was lost");
             self.note_failure(errno);
@@ -231,7 +231,7 @@ impl Object {
                 Ok(()) => state.note_unsynced(),
                 Err(_) => state.distrust_size(),
             }
-            state.keep_unflushed(|| None);
+            state.record_unflushed(|| None);
         }
         if sent.is_err() {
             let lost = runs.iter().filter_map(|(at, run)| Extent::of_length(*at, run.len() as u64));
@@ -251,20 +251,20 @@ impl Object {
         flags: BrwFlags,
         granted: u64,
     ) -> Result<(), Errno> {
-        let clock = &self.osc.shared.world.clock;
+        let clock = &self.target.shared.world.clock;
         let length = runs.iter().map(|(_, run)| run.len() as u64).sum();
         let first = runs.first().map_or(0, |(offset, _)| *offset);
-        let mut resends = self.osc.resends();
+        let mut resends = self.target.resends();
         loop {
             let (call, sum) = self.write_call(runs, flags, granted);
-            let (under_way, begin) = (self.osc.io().write.begin(first, length), clock.now());
-            let answer = call::call::<OstWrite>(&*self.osc.channel, call).await;
+            let (under_way, begin) = (self.target.io().write.begin(first, length), clock.now());
+            let answer = call::call::<OstWrite>(&*self.target.channel, call).await;
             match self.note_presence(answer) {
                 Ok(answer) => {
                     under_way.answered(clock.now().since(begin), length);
                     let oa = need(answer.reply.ost_body)?.oa;
                     let gained = if oa.valid.contains(Valid::GRANT) { oa.grant } else { 0 };
-                    self.osc.add_grant(gained);
+                    self.target.add_grant(gained);
                     // The OST leaves it to us to see that it is wrong; Lustre's have written it.
                     let theirs = oa.valid.contains(Valid::CKSUM).then_some(oa.nlink);
                     if let (Some(sum), Some(theirs)) = (sum, theirs.filter(|_| theirs != sum)) {
@@ -299,7 +299,7 @@ impl Object {
         tracing::warn!(file = %self.file, "data changed on its way to the OST");
         let (Some((start, _)), Some((last, run))) = (runs.first(), runs.last()) else { return };
         let end = last + run.len() as u64;
-        self.osc.shared.dump(self.osc.dumps(), || Garbled {
+        self.target.shared.dump(self.target.dumps(), || Garbled {
             file: self.file,
             extent: Extent { start: *start, end: end.saturating_sub(1) },
             sums,
@@ -312,7 +312,7 @@ impl Object {
         let niobuf_remote = niobufs(runs, flags);
         let pieces: Vec<Bytes> = runs.iter().map(|(_, run)| run.clone()).collect();
         let length: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
-        let limits = self.osc.limits();
+        let limits = self.target.limits();
         let is_short = length <= limits.short_io;
         let mut oa = self.obdo();
         self.fill_grant(&mut oa, granted);
@@ -372,14 +372,14 @@ impl Object {
     /// What we hold, use and would like, in fields that Lustre calls `o_dirty`, `o_grant`, `o_undirty`,
     /// `o_grant_used` and `o_dropped` here.
     fn fill_grant(&self, oa: &mut Obdo, used: u64) {
-        let grant = self.osc.grant();
+        let grant = self.target.grant();
         oa.valid |= Valid::GRANT | Valid::BLOCKS;
         oa.blocks = grant.dirty;
         oa.grant = grant.available;
-        oa.mode = self.osc.wish();
+        oa.mode = self.target.wish();
         oa.data_version = used;
         // What a resend repeats the OST counts twice, which is the safe side.
-        oa.misc = self.osc.take_lost();
+        oa.misc = self.target.take_lost();
     }
 }
 

@@ -109,7 +109,7 @@ impl Object {
     /// being written.
     async fn begin_write_through(self: &Arc<Self>, offset: u64, data: &Bytes) -> u64 {
         let end = offset + data.len() as u64;
-        let whole_pages = self.osc.locks_pages();
+        let whole_pages = self.target.locks_pages();
         let (first, last) = if whole_pages { widened(offset, end) } else { (offset, end) };
         loop {
             self.flush(Extent { start: first, end: last - 1 }).await;
@@ -157,7 +157,7 @@ impl Object {
     /// One RPC after the other.
     async fn send_in_bulks(&self, offset: u64, data: &Bytes, sync: bool) -> Result<(), Errno> {
         let flags = if sync { BrwFlags::SYNC } else { BrwFlags::NONE };
-        let bulk = self.osc.limits().bulk_bytes as usize;
+        let bulk = self.target.limits().bulk_bytes as usize;
         let mut at = 0;
         while at < data.len() {
             let part = data.slice(at..data.len().min(at + bulk));
@@ -193,7 +193,7 @@ impl Drop for UntilAnswered {
     fn drop(&mut self) {
         if let Some(write) = self.write.take() {
             let task = Box::pin(async move { _ = write.await });
-            self.object.osc.shared.world.tasks.spawn("write", task);
+            self.object.target.shared.world.tasks.spawn("write", task);
         }
     }
 }

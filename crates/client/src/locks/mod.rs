@@ -65,7 +65,7 @@ pub struct Revocation {
 ///
 /// | of the locks of | | they cover |
 /// |---|---|---|
-/// | an OST | `data::osc::CoveredData` | pages, dirty bytes, sizes of objects |
+/// | an OST | `data::data_target::CoveredData` | pages, dirty bytes, sizes of objects |
 /// | an MDT | `data::mdt::CoveredInodes` | the next for all bits, and `CoveredData` for `DOM` |
 /// | | `cache::CoveredMetadata` | names, attributes, layouts, cached opens |
 /// | the MGS | `config::follow::CoveredConfiguration` | configuration logs |
@@ -149,7 +149,7 @@ struct Waiter {
     is_completed: bool,
 }
 
-/// Flushes of locks that an operation cancels early. If the operation is dropped before they are done, they
+/// What locks cover that an operation cancels early, still to be dropped. If the operation is dropped before they are done, they
 /// go on by themselves.
 struct EarlyCancels<'a> {
     namespace: &'a Arc<ClientNamespace>,
@@ -343,7 +343,7 @@ impl ClientNamespace {
         for action in actions {
             let (namespace, done) = (Arc::clone(self), Arc::clone(&done));
             let task = async move {
-                namespace.flush_forgone(action).await;
+                namespace.drop_forgone(action).await;
                 drop(done);
             };
             self.world.tasks.spawn("lock before replay", Box::pin(task));
@@ -353,11 +353,11 @@ impl ClientNamespace {
         futures::race(async { drop(dropped.await) }, late).await;
     }
 
-    async fn flush_forgone(self: &Arc<Self>, action: Action) {
-        let Action::Flush { handle, resource, mode, part, discard } = action else { return };
+    async fn drop_forgone(self: &Arc<Self>, action: Action) {
+        let Action::DropCovered { handle, resource, mode, part, discard } = action else { return };
         self.cache.begin_revocation(self, Revocation { resource, mode, part, discard }).await;
         let mut actions = Vec::new();
-        self.engine.flushed(self.world.clock.now(), handle, &mut actions);
+        self.engine.covered_dropped(self.world.clock.now(), handle, &mut actions);
         self.perform(actions);
     }
 
@@ -381,11 +381,12 @@ impl ClientNamespace {
             handles.extend(self.engine.cancel_early(*resource, *mode, *bits, &mut actions));
         }
         let (mine, rest): (Vec<_>, Vec<_>) = actions.into_iter().partition(
-            |action| matches!(action, Action::Flush { handle, .. } if handles.contains(handle)),
+            |action| matches!(action, Action::DropCovered { handle, .. } if handles.contains(handle)),
         );
         self.perform(rest);
         let mut cancels = EarlyCancels { namespace: self, actions: mine };
-        while let Some(Action::Flush { resource, mode, part, discard, .. }) = cancels.actions.last()
+        while let Some(Action::DropCovered { resource, mode, part, discard, .. }) =
+            cancels.actions.last()
         {
             let revocation =
                 Revocation { resource: *resource, mode: *mode, part: *part, discard: *discard };
@@ -449,8 +450,8 @@ impl ClientNamespace {
             match action {
                 Action::Granted { handle, desc } => self.wake(handle, Ok(desc)),
                 Action::Failed { handle, errno } => self.wake(handle, Err(errno)),
-                Action::Flush { handle, resource, mode, part, discard } => {
-                    self.flush(handle, Revocation { resource, mode, part, discard });
+                Action::DropCovered { handle, resource, mode, part, discard } => {
+                    self.drop_covered(handle, Revocation { resource, mode, part, discard });
                 }
                 Action::Cancel { remote_handle, .. } => self.cancel([remote_handle]),
                 Action::Convert { handle, remote_handle, drop, keep } => {
@@ -474,15 +475,15 @@ impl ClientNamespace {
         }
     }
 
-    fn flush(self: &Arc<Self>, handle: LockHandle, revocation: Revocation) {
+    fn drop_covered(self: &Arc<Self>, handle: LockHandle, revocation: Revocation) {
         let namespace = Arc::clone(self);
         let task = async move {
             namespace.cache.begin_revocation(&namespace, revocation).await;
             let mut actions = Vec::new();
-            namespace.engine.flushed(namespace.world.clock.now(), handle, &mut actions);
+            namespace.engine.covered_dropped(namespace.world.clock.now(), handle, &mut actions);
             namespace.perform(actions);
         };
-        self.world.tasks.spawn("lock flush", Box::pin(task));
+        self.world.tasks.spawn("lock revocation", Box::pin(task));
     }
 
     /// Queues cancels; one task at a time sends what has come together.

@@ -9,40 +9,40 @@ use sheen_wire::messages::SeqQuery;
 use tokio::sync::Mutex;
 
 use crate::call;
-use crate::kept::{Keeper, Kept, Record};
+use crate::records::{Record, Recorded, Recorder};
 
 /// `SEQ_ALLOC_META`: a sequence for one client.
 const ALLOC_META: u32 = 1;
 /// Objects of one sequence (`LUSTRE_METADATA_SEQ_MAX_WIDTH`).
 const OBJECTS_MAX: u32 = 0x2_0000;
 
-/// Sequences that are kept for the mount's next process: it looks for what was made in the last moments.
-const SEQUENCES_KEPT: usize = 8;
+/// Sequences that are recorded for the mount's next process: it looks for what was made in the last moments.
+const SEQUENCES_RECORDED: usize = 8;
 
 /// Gives out FIDs on one MDT.
 pub(crate) struct FidSource {
     channel: Arc<dyn Channel>,
     index: u16,
     last: Mutex<Fid>,
-    keeper: Keeper,
+    recorder: Recorder,
     /// The sequences that were used, for the mount's next process.
-    kept: parking_lot::Mutex<Vec<Kept>>,
+    recorded: parking_lot::Mutex<Vec<Recorded>>,
 }
 
 impl FidSource {
     /// FIDs on the MDT of number `index`.
-    pub(crate) fn new(channel: Arc<dyn Channel>, index: u16, keeper: Keeper) -> Self {
+    pub(crate) fn new(channel: Arc<dyn Channel>, index: u16, recorder: Recorder) -> Self {
         // As if a sequence had been used up.
         let last = Mutex::new(Fid::new(0, OBJECTS_MAX));
-        Self { channel, index, last, keeper, kept: parking_lot::Mutex::default() }
+        Self { channel, index, last, recorder, recorded: parking_lot::Mutex::default() }
     }
 
-    /// Keeps it that the mount has made files of this sequence.
-    pub(crate) fn keep(&self, sequence: u64) {
-        let mut kept = self.kept.lock();
-        kept.extend(self.keeper.keep(|| Record::Sequence(sequence)));
-        if kept.len() > SEQUENCES_KEPT {
-            kept.remove(0);
+    /// Records that the mount has made files of this sequence.
+    pub(crate) fn record(&self, sequence: u64) {
+        let mut recorded = self.recorded.lock();
+        recorded.extend(self.recorder.record(|| Record::Sequence(sequence)));
+        if recorded.len() > SEQUENCES_RECORDED {
+            recorded.remove(0);
         }
     }
 
@@ -51,7 +51,7 @@ impl FidSource {
         let mut last = self.last.lock().await;
         if last.oid >= OBJECTS_MAX {
             let sequence = self.sequence().await?;
-            self.keep(sequence);
+            self.record(sequence);
             *last = Fid::new(sequence, 0);
         }
         last.oid += 1;

@@ -148,6 +148,8 @@ impl Drop for MdtOpen {
             return;
         }
         let open = Self::new(Arc::clone(&self.mdt), Arc::clone(&self.handle), self.xid);
+        // A process that ends drops the task before it runs.
+        open.note_owner();
         let close = async move {
             let fid = open.handle.fid();
             open.close_in_background(&Credentials::root(), fid, None, ()).await;
@@ -213,4 +215,43 @@ fn close_record(who: &Credentials, fid: Fid, attributes: Option<CloseAttributes>
         record.bias = Bias::DATA_MODIFIED;
     }
     record
+}
+
+#[cfg(test)]
+mod tests {
+    use sheen_io::{BoxFuture, Tasks, World};
+
+    use super::*;
+    use crate::locks::ClientNamespace;
+    use crate::mdt::FidSource;
+    use crate::records::Recorder;
+    use crate::testing::{CoveredNothing, FakeInodeData, FakeMdt, TestWorld, lock_config};
+
+    /// Of a process that ends.
+    struct Ended;
+
+    impl Tasks for Ended {
+        fn spawn(&self, _name: &'static str, task: BoxFuture<'static, ()>) {
+            drop(task);
+        }
+
+        fn blocking(&self, _job: Box<dyn FnOnce() + Send>) -> BoxFuture<'static, ()> {
+            Box::pin(std::future::pending())
+        }
+    }
+
+    #[test]
+    fn an_open_of_a_call_goes_with_the_process() {
+        let world = World { tasks: Arc::new(Ended), ..TestWorld::new(1).world() };
+        let channel: Arc<dyn sheen_rpc::Channel> = FakeMdt::new();
+        let cache = Arc::new(CoveredNothing);
+        let name = "fs-MDT0000".to_owned();
+        let locks = ClientNamespace::new(name, world, Arc::clone(&channel), lock_config(), cache);
+        let fids = FidSource::new(Arc::clone(&channel), 0, Recorder::default());
+        let data = Arc::new(FakeInodeData::default());
+        let mdt = Arc::new(Mdc { channel, locks, fids, data });
+        let handle = HandleCell::new(&mdt);
+        drop(MdtOpen::new(Arc::clone(&mdt), handle, Xid(1)));
+        assert_eq!(Arc::strong_count(&mdt), 1, "no task holds it");
+    }
 }

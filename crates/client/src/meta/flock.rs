@@ -13,8 +13,8 @@ use sheen_wire::messages::LdlmEnqueue;
 use super::Meta;
 use crate::cache::Inode;
 use crate::call;
-use crate::kept::{Keeper, Kept, Record};
 use crate::locks::LockRequest;
+use crate::records::{Record, Recorded, Recorder};
 use crate::types::{FileLock, FileLockMode, LockOwner};
 
 /// How long to wait.
@@ -27,23 +27,23 @@ pub(crate) enum FlockWait {
 }
 
 /// The file locks that programs hold, for the mount's next process.
-pub(super) struct KeptFileLocks {
-    keeper: Keeper,
-    kept: Mutex<HashMap<(Fid, LockOwner), Vec<Kept>>>,
+pub(super) struct FileLockRecords {
+    recorder: Recorder,
+    recorded: Mutex<HashMap<(Fid, LockOwner), Vec<Recorded>>>,
 }
 
-impl KeptFileLocks {
-    pub(super) fn new(keeper: Keeper) -> Self {
-        Self { keeper, kept: Mutex::default() }
+impl FileLockRecords {
+    pub(super) fn new(recorder: Recorder) -> Self {
+        Self { recorder, recorded: Mutex::default() }
     }
 
-    /// Whether any are kept.
-    fn keeps(&self) -> bool {
-        self.keeper.keeps()
+    /// Whether any are recorded.
+    fn is_on(&self) -> bool {
+        self.recorder.is_on()
     }
 
-    /// Keeps what `owner` has of what is held on a file.
-    fn keep(&self, fid: Fid, owner: LockOwner, is_flock: bool, held: &[LockInfo]) {
+    /// Records what `owner` has of what is held on a file.
+    fn record(&self, fid: Fid, owner: LockOwner, is_flock: bool, held: &[LockInfo]) {
         let record = |lock: &LockInfo| {
             let Policy::Flock { start, end, owner: theirs, pid } = lock.desc.policy else {
                 return None;
@@ -55,13 +55,13 @@ impl KeptFileLocks {
             };
             let lock = FileLock { start, end, mode, pid, is_flock };
             let record = || Record::FileLock { fid, owner, lock };
-            (theirs == owner.0).then(|| self.keeper.keep(record)).flatten()
+            (theirs == owner.0).then(|| self.recorder.record(record)).flatten()
         };
-        let mut kept = self.kept.lock();
-        let now: Vec<Kept> = held.iter().filter_map(record).collect();
+        let mut recorded = self.recorded.lock();
+        let now: Vec<Recorded> = held.iter().filter_map(record).collect();
         match now.is_empty() {
-            true => drop(kept.remove(&(fid, owner))),
-            false => drop(kept.insert((fid, owner), now)),
+            true => drop(recorded.remove(&(fid, owner))),
+            false => drop(recorded.insert((fid, owner), now)),
         }
     }
 }
@@ -95,9 +95,9 @@ impl Meta {
             _ => LockFlags::NONE,
         };
         mdt.locks.enqueue(ask(inode.fid, owner, &lock, flags)).await?;
-        if self.kept_locks.keeps() {
+        if self.lock_records.is_on() {
             let held = mdt.locks.engine().dump(ResourceName::of_flocks(inode.fid));
-            self.kept_locks.keep(inode.fid, owner, lock.is_flock, &held);
+            self.lock_records.record(inode.fid, owner, lock.is_flock, &held);
         }
         Ok(())
     }

@@ -56,8 +56,8 @@ pub(crate) use setattr::{SetattrRight, resolve};
 pub(crate) use statfs::{TargetStat, mdt_statfs, ost_statfs};
 
 use crate::cache::{CoveredMetadata, Inode};
-use crate::kept::Keeper;
 use crate::mdt::Mdc;
+use crate::records::Recorder;
 
 /// Bytes of reply reserved for a layout by default: 170 stripes. A larger one arrives, too.
 const EA_ROOM: usize = 4096;
@@ -72,7 +72,7 @@ pub(crate) struct Meta {
     mdts: Vec<Arc<Mdc>>,
     caches_xattrs: AtomicBool,
     rooms: ReplyRooms,
-    kept_locks: flock::KeptFileLocks,
+    lock_records: flock::FileLockRecords,
 }
 
 /// The room for variable parts of replies that requests announce.
@@ -87,15 +87,15 @@ impl Meta {
         world: World,
         cache: Arc<CoveredMetadata>,
         mdts: Vec<Arc<Mdc>>,
-        keeper: Keeper,
+        recorder: Recorder,
     ) -> Self {
         let rooms = ReplyRooms {
             layout: AtomicUsize::new(EA_ROOM),
             inline: AtomicUsize::new(inline::INLINE_ROOM),
         };
         let caches_xattrs = AtomicBool::new(true);
-        let kept_locks = flock::KeptFileLocks::new(keeper);
-        Self { world, cache, mdts, caches_xattrs, rooms, kept_locks }
+        let lock_records = flock::FileLockRecords::new(recorder);
+        Self { world, cache, mdts, caches_xattrs, rooms, lock_records }
     }
 
     /// Whether extended attributes are kept under their locks.

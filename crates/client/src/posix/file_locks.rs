@@ -13,8 +13,8 @@ use sheen_types::{Errno, Fid};
 use super::handles::OpenFile;
 use super::lockers::{Locker, Lockers};
 use super::{FileHandle, FileLock, FileLockMode, FileSystem, FileType, LockOwner, Mounted};
-use crate::kept::{Keeper, LockerRecord};
 use crate::meta::FlockWait;
+use crate::records::{LockerRecord, Recorder};
 
 /// The last byte that a file lock can cover: the largest file offset.
 pub(super) const END_MAX: u64 = i64::MAX as u64;
@@ -27,8 +27,8 @@ pub(crate) struct FileLocksTaken {
 }
 
 impl FileLocksTaken {
-    pub(crate) fn new(keeper: Keeper) -> Self {
-        Self { any: AtomicBool::new(false), lockers: Lockers::new(keeper) }
+    pub(crate) fn new(recorder: Recorder) -> Self {
+        Self { any: AtomicBool::new(false), lockers: Lockers::new(recorder) }
     }
 
     /// An earlier process of the mount had locks taken through an open file.

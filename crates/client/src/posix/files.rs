@@ -480,7 +480,7 @@ impl Mounted {
         if flags.bypasses_page_cache() || self.writes_bypass_page_cache(&file, is_new) {
             file.bypass_page_cache();
         }
-        let direct = file.bypasses_page_cache;
+        let bypasses_page_cache = file.bypasses_page_cache;
         self.wait_for_handoff(&file);
         let keep_pages = self.kernel_cache.watched() && self.may_keep_pages(&file);
         if !keep_pages {
@@ -488,7 +488,13 @@ impl Mounted {
         }
         let sends_no_flush = self.needs_no_flush(&file);
         file.sends_no_flush = sends_no_flush;
-        Opened { handle: self.handles.insert(file), keep_pages, direct, sends_no_flush, tally }
+        Opened {
+            handle: self.handles.insert(file),
+            keep_pages,
+            bypasses_page_cache,
+            sends_no_flush,
+            tally,
+        }
     }
 
     /// Truncates if that is wanted, and returns the handle.

@@ -10,8 +10,8 @@ use sheen_types::{Errno, Fid, HashMap, HashSet, JobId};
 
 use super::{Credentials, DirCookie, FileHandle, OpenFlags};
 use crate::cache::{Chunk, Pin, Position};
-use crate::kept::{Keeper, Kept, OpenRecord, Record};
 use crate::meta::OwnOrCachedOpen;
+use crate::records::{OpenRecord, Record, Recorded, Recorder};
 
 /// Bit of a cookie that stands for a position among names of one hash.
 const COLLIDED: u64 = 1 << 63;
@@ -45,7 +45,7 @@ pub(super) struct OpenFile {
     /// The position of reading in the directory.
     pub(super) stream: Mutex<DirStream>,
     /// For the mount's next process.
-    kept: Option<Kept>,
+    recorded: Option<Recorded>,
 }
 
 /// A directory being read.
@@ -63,12 +63,12 @@ pub(crate) struct Handles {
     /// Those of an earlier process of the mount that could not be opened again.
     lost: RwLock<HashSet<FileHandle>>,
     last: AtomicU64,
-    keeper: Keeper,
+    recorder: Recorder,
 }
 
 impl Handles {
-    pub(crate) fn new(keeper: Keeper) -> Self {
-        Self { keeper, ..Self::default() }
+    pub(crate) fn new(recorder: Recorder) -> Self {
+        Self { recorder, ..Self::default() }
     }
 
     pub(super) fn insert(&self, file: OpenFile) -> FileHandle {
@@ -79,7 +79,7 @@ impl Handles {
 
     /// Puts a file into the table under the handle that the kernel knows it by.
     pub(super) fn restore(&self, handle: FileHandle, mut file: OpenFile) {
-        file.kept = self.keeper.keep(|| Record::Open(file.record(handle)));
+        file.recorded = self.recorder.record(|| Record::Open(file.record(handle)));
         self.open.write().insert(handle, Arc::new(file));
     }
 
@@ -164,7 +164,7 @@ impl OpenFile {
             sends_no_flush: false,
             bypasses_page_cache: false,
             stream: Mutex::default(),
-            kept: None,
+            recorded: None,
         }
     }
 

@@ -52,8 +52,8 @@ impl Shared {
     }
 
     /// Opens it as by each of `flags`: which of them bypass the pages.
-    fn direct(&self, flags: &[u32]) -> Vec<bool> {
-        flags.iter().map(|flags| self.open(*flags).direct).collect()
+    fn bypassing(&self, flags: &[u32]) -> Vec<bool> {
+        flags.iter().map(|flags| self.open(*flags).bypasses_page_cache).collect()
     }
 
     fn write(&self, opened: Opened, offset: u64) {
@@ -67,16 +67,16 @@ impl Shared {
 #[test]
 fn writers_go_past_the_pages_where_two_signs_say_so() {
     let plain = [READ, WRITE, WRITE, BOTH];
-    assert_eq!(Shared::new(1).direct(&plain), [false, false, true, false]);
+    assert_eq!(Shared::new(1).bypassing(&plain), [false, false, true, false]);
     let striped = [READ, BOTH, BOTH, WRITE, READ];
-    assert_eq!(Shared::new(2).direct(&striped), [false, false, true, true, false]);
-    assert_eq!(Shared::new(2).direct(&[WRITE, READ, BOTH]), [true, false, true]);
+    assert_eq!(Shared::new(2).bypassing(&striped), [false, false, true, true, false]);
+    assert_eq!(Shared::new(2).bypassing(&[WRITE, READ, BOTH]), [true, false, true]);
     // One that is made by this open is read back, as like as not; cut to nothing, as well.
     let new = Shared::new(2);
-    assert!(!new.create().direct && new.open(WRITE).direct);
+    assert!(!new.create().bypasses_page_cache && new.open(WRITE).bypasses_page_cache);
     // Those that ask for it, always.
     let asked = [BOTH | OpenFlags::DIRECT, WRITE | OpenFlags::APPEND, READ | OpenFlags::DIRECT];
-    assert_eq!(Shared::new(1).direct(&asked), [true; 3]);
+    assert_eq!(Shared::new(1).bypassing(&asked), [true; 3]);
 }
 
 #[test]
@@ -91,15 +91,15 @@ fn a_writer_who_has_closed_is_no_second_one() {
         .run(async move { files.release(first.handle, None).await })
         .expect("closed");
     shared.fixture.world.settle();
-    assert!(!shared.open(WRITE).direct);
+    assert!(!shared.open(WRITE).bypasses_page_cache);
 }
 
 #[test]
 fn operators_leave_all_writers_to_the_pages() {
     let shared = Shared::new(2);
     shared.fixture.files.settings().set_hybrid_io(false);
-    assert_eq!(shared.direct(&[WRITE, WRITE, BOTH]), [false; 3]);
-    assert!(shared.open(WRITE | OpenFlags::APPEND).direct, "it asks for it");
+    assert_eq!(shared.bypassing(&[WRITE, WRITE, BOTH]), [false; 3]);
+    assert!(shared.open(WRITE | OpenFlags::APPEND).bypasses_page_cache, "it asks for it");
 }
 
 #[test]

@@ -38,7 +38,7 @@ impl Bench {
             fixture.world.run(open).expect("opened")
         };
         let (writer, reader) = (open(BOTH), open(READ));
-        assert!(!writer.direct && !reader.direct);
+        assert!(!writer.bypasses_page_cache && !reader.bypasses_page_cache);
         let bench = Self { fixture, node, writer, reader };
         bench.write(0, b"0");
         bench.fixture.watcher.take();

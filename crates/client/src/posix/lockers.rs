@@ -13,14 +13,14 @@ use sheen_types::{Fid, HashMap};
 use tokio::sync::Notify;
 
 use super::{FileHandle, LockOwner};
-use crate::kept::{Keeper, Kept, LockerRecord, Record};
+use crate::records::{LockerRecord, Record, Recorded, Recorder};
 
 /// Of all files.
 #[derive(Default)]
 pub(super) struct Lockers {
     files: Mutex<HashMap<Fid, FileLockers>>,
     /// For the mount's next process, which gets the RELEASE of what is open now.
-    keeper: Keeper,
+    recorder: Recorder,
     /// An unlock has ended.
     unlocked: Notify,
 }
@@ -37,7 +37,7 @@ struct FileLockers {
 /// One of them.
 struct KnownLocker {
     locker: Locker,
-    kept: Option<Kept>,
+    recorded: Option<Recorded>,
 }
 
 /// An owner that took a lock through an open file.
@@ -57,12 +57,12 @@ pub(super) struct Unlocking<'a> {
     fid: Fid,
     pub(super) owners: Vec<LockOwner>,
     /// Until all is unlocked: the next process of the mount may have to do it.
-    _kept: Vec<Kept>,
+    _records: Vec<Recorded>,
 }
 
 impl Lockers {
-    pub(super) fn new(keeper: Keeper) -> Self {
-        Self { keeper, ..Self::default() }
+    pub(super) fn new(recorder: Recorder) -> Self {
+        Self { recorder, ..Self::default() }
     }
 
     /// An earlier process of the mount has noted it.
@@ -76,8 +76,8 @@ impl Lockers {
 
     /// Whether it can be noted now.
     fn note_now(&self, fid: Fid, locker: Locker) -> bool {
-        let keep = |locker: &Locker| self.keeper.keep(|| locker.record(fid));
-        self.files.lock().entry(fid).or_default().note(locker, keep)
+        let record = |locker: &Locker| self.recorder.record(|| locker.record(fid));
+        self.files.lock().entry(fid).or_default().note(locker, record)
     }
 
     /// A lock is going to be asked for. Waits for an unlock of the same owner's.
@@ -108,14 +108,14 @@ impl Lockers {
         of_process: Vec<LockOwner>,
     ) -> Unlocking<'_> {
         let mut files = self.files.lock();
-        let (mut owners, mut kept) = (Vec::new(), Vec::new());
+        let (mut owners, mut records) = (Vec::new(), Vec::new());
         if flock.is_some() || !of_process.is_empty() || files.contains_key(&fid) {
             let file = files.entry(fid).or_default();
-            (owners, kept) = file.close(handle, flock, of_process);
+            (owners, records) = file.close(handle, flock, of_process);
             file.unlocking.extend(&owners);
         }
         drop(files);
-        Unlocking { lockers: self, fid, owners, _kept: kept }
+        Unlocking { lockers: self, fid, owners, _records: records }
     }
 
     /// Does nothing to a file that has no lockers.
@@ -131,21 +131,21 @@ impl Lockers {
 
 impl FileLockers {
     /// Whether it can be noted now.
-    fn note(&mut self, locker: Locker, keep: impl FnOnce(&Locker) -> Option<Kept>) -> bool {
+    fn note(&mut self, locker: Locker, record: impl FnOnce(&Locker) -> Option<Recorded>) -> bool {
         if self.unlocking.contains(&locker.owner) {
             return false;
         }
         let same = (locker.handle, locker.owner);
         let known = self.known.iter_mut().find(|it| (it.locker.handle, it.locker.owner) == same);
         let Some(known) = known else {
-            self.known.push(KnownLocker { kept: keep(&locker), locker });
+            self.known.push(KnownLocker { recorded: record(&locker), locker });
             return true;
         };
         let before = known.locker;
         known.locker.newest = before.newest.max(locker.newest);
         known.locker.is_flock |= locker.is_flock;
         if known.locker != before {
-            known.kept = keep(&known.locker);
+            known.recorded = record(&known.locker);
         }
         true
     }
@@ -155,9 +155,10 @@ impl FileLockers {
         handle: FileHandle,
         flock: Option<LockOwner>,
         of_process: Vec<LockOwner>,
-    ) -> (Vec<LockOwner>, Vec<Kept>) {
+    ) -> (Vec<LockOwner>, Vec<Recorded>) {
         let closed = self.known.extract_if(.., |it| it.locker.handle == handle);
-        let (mut own, kept): (Vec<_>, Vec<_>) = closed.map(|it| (it.locker, it.kept)).unzip();
+        let (mut own, records): (Vec<_>, Vec<_>) =
+            closed.map(|it| (it.locker, it.recorded)).unzip();
         if let Some(owner) = flock.filter(|owner| own.iter().all(|it| it.owner != *owner)) {
             own.push(Locker { handle, owner, is_flock: true, newest: handle });
         }
@@ -167,7 +168,7 @@ impl FileLockers {
         };
         let ended = own.iter().filter(|it| !self.locks_since(it)).map(|it| it.owner);
         let ended = ended.chain(of_process.into_iter().filter(is_processes)).collect();
-        (ended, kept.into_iter().flatten().collect())
+        (ended, records.into_iter().flatten().collect())
     }
 
     /// Whether its owner has locked through a file that was opened since. (A process that did so through two files

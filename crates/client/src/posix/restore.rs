@@ -1,4 +1,4 @@
-//! Going on with what an earlier process of the mount had open ([`crate::kept`]).
+//! Going on with what an earlier process of the mount had open ([`crate::records`]).
 //!
 //! The new process is a new client to the servers. In this order: it opens again, by FID, what the kernel has
 //! open, while the earlier client's opens keep orphans from being removed; it has the servers forget the earlier
@@ -23,8 +23,8 @@ use super::{
     Credentials, Entry, FileHandle, FileLock, FileSystem, LockOwner, Lookup, Mounted, NodeId,
     OpenFlags, Opened,
 };
-use crate::kept::{Kept, LockerRecord, OpenRecord, Record};
 use crate::meta::{FlockWait, OwnOrCachedOpen};
+use crate::records::{LockerRecord, OpenRecord, Record, Recorded};
 
 /// Opens on the wire at once.
 const AT_ONCE: usize = 64;
@@ -74,7 +74,7 @@ impl FileSystem {
         let mut restored = Restored::default();
         let sorted = self.sort(records, &mut restored);
         self.0.handles.begin_behind(handles_end);
-        self.keep_sequences(&sorted.sequences);
+        self.record_sequences(&sorted.sequences);
         let opened = Notify::new();
         let mut lost = 0;
         let opens = async {
@@ -119,9 +119,9 @@ impl FileSystem {
     }
 
     /// The next process must know them, too: a call may be sent to it that two before it began.
-    fn keep_sequences(&self, sequences: &[u64]) {
+    fn record_sequences(&self, sequences: &[u64]) {
         for mdt in self.0.meta.mdts() {
-            sequences.iter().for_each(|sequence| mdt.fids.keep(*sequence));
+            sequences.iter().for_each(|sequence| mdt.fids.record(*sequence));
         }
         let first = self.0.former.sequences.set(sequences.to_vec()).is_ok();
         debug_assert!(first, "restored once");
@@ -189,12 +189,12 @@ impl FileSystem {
         files.len()
     }
 
-    /// Keeps it, until what is returned is dropped, that bytes of the file are not at its OSTs which the kernel
+    /// Records, until what is returned is dropped, that bytes of the file are not at its OSTs which the kernel
     /// takes for written.
     #[must_use]
-    pub fn keep_unflushed(&self, node: NodeId) -> Option<Kept> {
+    pub fn record_unflushed(&self, node: NodeId) -> Option<Recorded> {
         let fid = self.fid(node).ok()?;
-        self.0.data.keeper().keep(|| Record::Unflushed(fid))
+        self.0.data.recorder().record(|| Record::Unflushed(fid))
     }
 
     /// Whether an earlier process of the mount has made it.

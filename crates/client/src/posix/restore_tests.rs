@@ -1,4 +1,4 @@
-//! What is kept for the mount's next process, and what that makes of it.
+//! What is recorded for the mount's next process, and what that makes of it.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use sheen_wire::messages::{MdsCloseReply, Request};
 
 use super::file_locks_tests::reply;
 use super::*;
-use crate::kept::{Keep, Keeper, OpenRecord, Record, Words};
+use crate::records::{OpenRecord, Record, RecordMemory, Recorder, Words};
 use crate::testing::{Fixture, found, name, opened};
 
 const FILE: Fid = Fid::new(0x2_0000_0400, 9);
@@ -26,7 +26,7 @@ impl Records {
     }
 }
 
-impl Keep for Records {
+impl RecordMemory for Records {
     fn put(&self, words: &Words) -> Option<u32> {
         let mut all = self.0.lock();
         all.push(Some(*words));
@@ -46,8 +46,8 @@ impl Keep for Records {
 
 fn keeping() -> (Fixture, Arc<Records>) {
     let records = Arc::<Records>::default();
-    let keeper = Keeper::new(Arc::clone(&records) as Arc<dyn Keep>);
-    (Fixture::keeping(keeper), records)
+    let recorder = Recorder::new(Arc::clone(&records) as Arc<dyn RecordMemory>);
+    (Fixture::recording(recorder), records)
 }
 
 #[test]

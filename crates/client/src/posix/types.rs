@@ -76,8 +76,8 @@ pub struct Opened {
     /// Whether the kernel may keep pages it has of this file: [`super::KernelNotifier`] is notified when they go
     /// stale, so this is true whenever there is an observer.
     pub keep_pages: bool,
-    /// Whether reads and writes must come here one by one (`O_DIRECT`).
-    pub direct: bool,
+    /// Whether reads and writes bypass the kernel's page cache: they come here one by one (`O_DIRECT`, hybrid IO).
+    pub bypasses_page_cache: bool,
     /// Whether [`super::FileSystem::flush`] need not be called when a descriptor is closed: it could
     /// only read, and has no file locks.
     pub sends_no_flush: bool,

@@ -19,8 +19,8 @@ use sheen_wire::connect::{ConnectFlags2, ObdConnectData};
 use sheen_wire::messages::{MdsDisconnect, MgsDisconnect, OstDisconnect, Request};
 
 use crate::data::DataPath;
-use crate::kept::{Keeper, Kept, Record};
 use crate::locks::{CallbackRouter, ClientNamespace};
+use crate::records::{Record, Recorded, Recorder};
 
 /// How often unused locks are looked at for their age.
 const AGE_LOOKED_AT: Duration = Duration::from_secs(5);
@@ -87,15 +87,15 @@ pub(crate) struct TargetOwner {
     pub(crate) locks: OnceLock<Weak<ClientNamespace>>,
     /// Its number, and the data path, which must know its grant.
     pub(crate) data: OnceLock<(ServerKind, u32, Weak<dyn DataPath>)>,
-    keeper: Keeper,
+    recorder: Recorder,
     /// The export, for the mount's next process.
-    kept: Mutex<Option<Kept>>,
+    recorded: Mutex<Option<Recorded>>,
 }
 
 impl TargetOwner {
-    /// An observer that keeps it by which exports the targets know the client.
-    pub(crate) fn keeping(keeper: Keeper) -> Self {
-        Self { keeper, ..Self::default() }
+    /// An observer that records by which exports the targets know the client.
+    pub(crate) fn recording(recorder: Recorder) -> Self {
+        Self { recorder, ..Self::default() }
     }
 
     /// The target is connected, perhaps anew, on these terms.
@@ -119,7 +119,7 @@ impl ImportOwner for TargetOwner {
             ImportState::Full => self.connected(data),
             // The grant ended with the connection.
             ImportState::Idle => {
-                *self.kept.lock() = None;
+                *self.recorded.lock() = None;
                 self.connected(&ObdConnectData { grant: 0, ..data.clone() });
             }
             _ => {}
@@ -127,10 +127,10 @@ impl ImportOwner for TargetOwner {
     }
 
     fn exported(&self, target: &Uuid, export: FormerExport) {
-        let mut kept = self.kept.lock();
+        let mut recorded = self.recorded.lock();
         // The one before it first: it may be the same.
-        *kept = None;
-        *kept = self.keeper.keep(|| Record::Export { target: target.clone(), export });
+        *recorded = None;
+        *recorded = self.recorder.record(|| Record::Export { target: target.clone(), export });
     }
 
     fn is_unused(&self) -> bool {
@@ -263,7 +263,7 @@ impl Targets {
 
     /// Connects an OST in the background: calls to it wait until it is there.
     pub(crate) fn add_ost(&self, target: &MapTarget, data: &Arc<dyn DataPath>) -> Arc<dyn Import> {
-        let events = Arc::new(TargetOwner::keeping(data.keeper()));
+        let events = Arc::new(TargetOwner::recording(data.recorder()));
         let import = self.import(target, ServerKind::Ost, &events);
         let name = name_of(target);
         let channel = Arc::clone(&import) as Arc<dyn Channel>;

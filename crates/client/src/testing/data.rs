@@ -71,7 +71,7 @@ impl FakeFile {
 }
 
 /// Guards nothing.
-struct CoveredNothing;
+pub(crate) struct CoveredNothing;
 
 impl CoveredCache for CoveredNothing {
     fn begin_revocation(

@@ -13,14 +13,13 @@ use sheen_ldlm::client::Config;
 use sheen_rpc::{Channel, Import};
 use sheen_types::{Fid, InodeBits, Name, Uuid};
 
-pub(crate) use data::{FakeData, FakeFile, FakeInodeData};
+pub(crate) use data::{CoveredNothing, FakeData, FakeFile, FakeInodeData};
 pub(crate) use mdt::{
     FakeMdt, absent, batch_reply, blocking, body, found, lock_reply, opened, parts_of,
 };
 pub(crate) use world::TestWorld;
 
 use crate::cache::{CoveredMetadata, InodeTable, KernelCache, NameHasher};
-use crate::kept::Keeper;
 use crate::locks::{CallbackRouter, ClientNamespace};
 use crate::mdt::{FidSource, Mdc};
 use crate::meta::Meta;
@@ -28,6 +27,7 @@ use crate::posix::{
     Audience, Credentials, FileSystem, Handles, Invalidated, KernelNotifier, May, Mounted, NodeId,
     Raise, Stale, StaleRetry,
 };
+use crate::records::Recorder;
 use crate::targets::{Connector, ImportPlan, Targets};
 
 /// A mounted file system whose MDT says what the test scripts.
@@ -108,14 +108,14 @@ pub(crate) fn lock_config() -> Config {
 
 impl Fixture {
     pub(crate) fn new() -> Self {
-        Self::keeping(Keeper::default())
+        Self::recording(Recorder::default())
     }
 
-    /// The same; what the mount's next process needs is kept.
-    pub(crate) fn keeping(keeper: Keeper) -> Self {
+    /// The same; what the mount's next process needs is recorded.
+    pub(crate) fn recording(recorder: Recorder) -> Self {
         let world = TestWorld::new(7);
         let mdt = FakeMdt::new();
-        let inodes = InodeTable::keeping(Fid::ROOT, keeper.clone());
+        let inodes = InodeTable::recording(Fid::ROOT, recorder.clone());
         let kernel_cache = Arc::new(KernelCache::default());
         let cache = Arc::new(CoveredMetadata {
             inodes: Arc::clone(&inodes),
@@ -132,7 +132,7 @@ impl Fixture {
         );
         let inode_data = Arc::new(FakeInodeData::default());
         let target = Arc::new(Mdc {
-            fids: FidSource::new(Arc::clone(&channel), 0, keeper.clone()),
+            fids: FidSource::new(Arc::clone(&channel), 0, recorder.clone()),
             channel,
             locks: Arc::clone(&locks),
             data: Arc::clone(&inode_data) as Arc<dyn crate::data::InodeData>,
@@ -146,12 +146,12 @@ impl Fixture {
             lock_config(),
         );
         let files = FileSystem::new(Mounted {
-            meta: Meta::new(world.world(), cache, vec![target], keeper.clone()),
+            meta: Meta::new(world.world(), cache, vec![target], recorder.clone()),
             data: Arc::clone(&data) as Arc<dyn crate::data::DataPath>,
             targets: Arc::new(targets),
             inodes,
             kernel_cache,
-            handles: Handles::new(keeper.clone()),
+            handles: Handles::new(recorder.clone()),
             stale_retry: StaleRetry::default(),
             migrations: crate::posix::Migrations::default(),
             statistics: Default::default(),
@@ -160,7 +160,7 @@ impl Fixture {
             squash: parking_lot::RwLock::default(),
             access_times: parking_lot::RwLock::default(),
             page_handoff: crate::posix::PageHandoff::default(),
-            file_locks_taken: crate::posix::FileLocksTaken::new(keeper),
+            file_locks_taken: crate::posix::FileLocksTaken::new(recorder),
             closing: crate::posix::PendingCloses::default(),
             former: crate::posix::Former::default(),
         });

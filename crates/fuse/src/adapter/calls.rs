@@ -429,8 +429,8 @@ impl Filesystem for Adapter {
                 let call = pin!(
                     backs.after_earlier(order, files.write_back(handle(opened), offset, data))
                 );
-                let keep = || files.keep_unflushed(node(number));
-                return backs.write(order, length, (call, keep), answer).await;
+                let record = || files.record_unflushed(node(number));
+                return backs.write(order, length, (call, record), answer).await;
             }
             let mut call = pin!(backs.after_earlier(order, async {
                 resent.may_write(&files, handle(opened), offset).await?;

@@ -1,4 +1,4 @@
-//! What happens to a lock: granted, revoked, flushed, converted, gone.
+//! What happens to a lock: granted, revoked, converted, gone.
 
 use std::time::Duration;
 
@@ -203,7 +203,7 @@ impl NamespaceInner {
         lock.wanted_bits = lock.wanted_bits.union(bits);
         lock.wanted_whole |= !self.convert || bits.is_empty() || is_old;
         (lock.is_revoked, lock.since) = (true, now);
-        if matches!(lock.phase, Phase::Held | Phase::Flushed) && !lock.is_used() {
+        if matches!(lock.phase, Phase::Held | Phase::CoveredDropped) && !lock.is_used() {
             self.begin_cancel(slot, false, actions);
         }
     }
@@ -261,7 +261,7 @@ impl NamespaceInner {
     }
 
     /// The server is informed at once: no user waits for a waiting lock any more, or no request
-    /// took a flushed one along.
+    /// took one along that covers nothing any more.
     fn abandon(&mut self, slot: u32, actions: &mut Actions) {
         let remote_handle = self.table.lock(slot).remote_handle;
         actions.push(Action::Cancel { handle: self.table.handle(slot), remote_handle });
@@ -270,7 +270,7 @@ impl NamespaceInner {
 
     /// An unused lock leaves: whole, or for a conversion those bits that were wanted.
     pub(super) fn begin_cancel(&mut self, slot: u32, early: bool, actions: &mut Actions) {
-        if self.table.lock(slot).phase == Phase::Flushed {
+        if self.table.lock(slot).phase == Phase::CoveredDropped {
             return self.abandon(slot, actions);
         }
         self.table.leave_found(slot);
@@ -288,12 +288,12 @@ impl NamespaceInner {
             }
         }
         (lock.wanted_bits, lock.wanted_whole) = (InodeBits(0), false);
-        lock.phase = Phase::Flushing { drop: dropped, early };
+        lock.phase = Phase::DroppingCovered { drop: dropped, early };
         let (mode, discard) = (lock.mode, lock.discard);
-        actions.push(Action::Flush { handle, resource, mode, part, discard });
+        actions.push(Action::DropCovered { handle, resource, mode, part, discard });
     }
 
-    pub(super) fn flushed(&mut self, now: Instant, slot: u32, actions: &mut Actions) {
+    pub(super) fn covered_dropped(&mut self, now: Instant, slot: u32, actions: &mut Actions) {
         let handle = self.table.handle(slot);
         let lock = self.table.lock_mut(slot);
         let remote_handle = lock.remote_handle;
@@ -302,15 +302,15 @@ impl NamespaceInner {
         }
         match lock.phase {
             // Should no request take it along, it goes as the oldest unused one.
-            Phase::Flushing { early: true, .. } => {
-                lock.phase = Phase::Flushed;
+            Phase::DroppingCovered { early: true, .. } => {
+                lock.phase = Phase::CoveredDropped;
                 self.table.put_unused(slot, now);
             }
-            Phase::Flushing { drop, .. } if drop.is_empty() => {
+            Phase::DroppingCovered { drop, .. } if drop.is_empty() => {
                 actions.push(Action::Cancel { handle, remote_handle });
                 self.table.remove(slot);
             }
-            Phase::Flushing { drop, .. } => {
+            Phase::DroppingCovered { drop, .. } => {
                 lock.phase = Phase::Converting;
                 let keep = lock.policy.inode_bits().without(drop);
                 if let Policy::InodeBits { bits, .. } = &mut lock.policy {
@@ -355,7 +355,10 @@ impl NamespaceInner {
         for slot in handles.iter().filter_map(|handle| self.table.slot(*handle)).collect::<Vec<_>>()
         {
             let lock = self.table.lock_mut(slot);
-            if matches!(lock.phase, Phase::Flushed | Phase::Flushing { early: true, .. }) {
+            if matches!(
+                lock.phase,
+                Phase::CoveredDropped | Phase::DroppingCovered { early: true, .. }
+            ) {
                 remote_handles.push(lock.remote_handle);
                 self.table.remove(slot);
             }

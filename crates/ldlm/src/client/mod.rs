@@ -2,7 +2,7 @@
 //!
 //! One [`Namespace`] belongs to one import. A lock lives through: in flight ([`Namespace::begin`]),
 //! waiting or granted ([`Namespace::replied`], [`Namespace::completion`]), used and unused
-//! (references), leaving ([`Action::Flush`], then [`Namespace::flushed`]), gone ([`Action::Cancel`]).
+//! (references), leaving ([`Action::DropCovered`], then [`Namespace::covered_dropped`]), gone ([`Action::Cancel`]).
 //! Only a lock that is not leaving and not revoked is found by [`Namespace::find`].
 //!
 //! What always holds: a lock with users is not cancelled; a lock that was revoked gets no new
@@ -197,11 +197,11 @@ impl Namespace {
         }
     }
 
-    /// The upper layer has done what [`Action::Flush`] asked for.
-    pub fn flushed(&self, now: Instant, handle: LockHandle, actions: &mut Vec<Action>) {
+    /// The upper layer has done what [`Action::DropCovered`] asked for.
+    pub fn covered_dropped(&self, now: Instant, handle: LockHandle, actions: &mut Vec<Action>) {
         let mut state = self.state.lock();
         if let Some(slot) = state.table.slot(handle) {
-            state.flushed(now, slot, actions);
+            state.covered_dropped(now, slot, actions);
         }
     }
 
@@ -220,8 +220,8 @@ impl Namespace {
     }
 
     /// Cancels all unused locks of a resource that conflict with an operation in `mode` on `bits`
-    /// which we are about to send (early lock cancel): their flushes go to `actions`; when those
-    /// are done pass the returned handles to [`Namespace::take_cancelled`] and send what that returns
+    /// which we are about to send (early lock cancel): what drops their caches goes to `actions`; when that
+    /// is done pass the returned handles to [`Namespace::take_cancelled`] and send what that returns
     /// with the operation.
     pub fn cancel_early(
         &self,
@@ -242,9 +242,9 @@ impl Namespace {
         handles
     }
 
-    /// Forgets locks that [`Namespace::cancel_early`] named and whose flushes the caller has carried
-    /// out ([`Namespace::flushed`] may be left out for them); returns their handles at the server,
-    /// for a request's cancel list.
+    /// Forgets locks that [`Namespace::cancel_early`] named and under which the caller has dropped all that they covered
+    /// ([`Namespace::covered_dropped`] may be left out for them); returns their handles at the server, for a request's
+    /// cancel list.
     pub fn take_cancelled(&self, handles: &[LockHandle]) -> Vec<LockHandle> {
         self.state.lock().take_cancelled(handles)
     }

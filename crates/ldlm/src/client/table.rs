@@ -23,11 +23,11 @@ pub(super) enum Phase {
     Waiting,
     /// Held.
     Held,
-    /// The upper layer flushes what these bits (or all of it, if none are named) protect. `early`:
+    /// The upper layer flushes and invalidates what these bits cover (or all of it, if none are named). `early`:
     /// the cancel goes with another request (early lock cancel).
-    Flushing { drop: InodeBits, early: bool },
-    /// Flushed, to be named in another request.
-    Flushed,
+    DroppingCovered { drop: InodeBits, early: bool },
+    /// It covers nothing any more, and is to be named in another request.
+    CoveredDropped,
     /// The server is informed that bits are free, which the policy no longer has.
     Converting,
 }

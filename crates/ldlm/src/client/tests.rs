@@ -47,12 +47,12 @@ fn unused(it: &Namespace, policy: Policy, mode: LockMode) -> LockHandle {
     handle
 }
 
-fn flushes(actions: &mut Vec<Action>) -> Vec<(LockHandle, Policy)> {
-    let flush = |action| match action {
-        Action::Flush { handle, part, .. } => (handle, part),
+fn drops(actions: &mut Vec<Action>) -> Vec<(LockHandle, Policy)> {
+    let drop = |action| match action {
+        Action::DropCovered { handle, part, .. } => (handle, part),
         other => panic!("unexpected {other:?}"),
     };
-    actions.drain(..).map(flush).collect()
+    actions.drain(..).map(drop).collect()
 }
 
 #[test]
@@ -90,9 +90,9 @@ fn a_revoked_lock_goes_when_its_last_user_is_done_and_its_data_is_flushed() {
     assert_eq!(actions, []);
     assert_eq!(it.find(&want(policy, LockMode::Pr)), None);
     it.dec_ref(NOW, handle, LockMode::Pw, &mut actions);
-    assert_eq!(flushes(&mut actions), [(handle, policy)]);
+    assert_eq!(drops(&mut actions), [(handle, policy)]);
     assert_eq!(it.replay_list().len(), 1);
-    it.flushed(NOW, handle, &mut actions);
+    it.covered_dropped(NOW, handle, &mut actions);
     assert_eq!(actions, [Action::Cancel { handle, remote_handle: LockHandle(!handle.0) }]);
     let late = it.blocking(NOW, handle, &wanted, NONE, &mut actions);
     assert_eq!(late, Err(UnknownLock));
@@ -154,7 +154,7 @@ fn callbacks_that_overtake_the_reply_count() {
     assert_eq!((info.desc.granted, info.is_revoked), (Some(LockMode::Pr), true));
     assert_eq!(actions.pop(), Some(Action::Granted { handle, desc: granted }));
     it.dec_ref(NOW, handle, LockMode::Pr, &mut actions);
-    assert_eq!(flushes(&mut actions), [(handle, policy)]);
+    assert_eq!(drops(&mut actions), [(handle, policy)]);
 }
 
 #[test]
@@ -165,8 +165,8 @@ fn a_callback_for_some_bits_converts() {
     let mut actions = Vec::new();
     let wanted = desc(Policy::bits(UPDATE), LockMode::Pw, false);
     it.blocking(NOW, handle, &wanted, NONE, &mut actions).unwrap();
-    assert_eq!(flushes(&mut actions), [(handle, Policy::bits(UPDATE))]);
-    it.flushed(NOW, handle, &mut actions);
+    assert_eq!(drops(&mut actions), [(handle, Policy::bits(UPDATE))]);
+    it.covered_dropped(NOW, handle, &mut actions);
     let remote_handle = LockHandle(!handle.0);
     let convert = Action::Convert { handle, remote_handle, drop: UPDATE, keep: LOOKUP };
     assert_eq!(actions.pop(), Some(convert));
@@ -174,7 +174,7 @@ fn a_callback_for_some_bits_converts() {
     let wanted = desc(Policy::bits(LOOKUP), LockMode::Pw, false);
     it.blocking(NOW, handle, &wanted, NONE, &mut actions).unwrap();
     it.converted(NOW, handle, Ok(()), &mut actions);
-    assert_eq!(flushes(&mut actions), [(handle, Policy::bits(LOOKUP))]);
+    assert_eq!(drops(&mut actions), [(handle, Policy::bits(LOOKUP))]);
 }
 
 #[test]
@@ -184,14 +184,14 @@ fn unused_locks_go_by_number_and_age() {
         (0..3).map(|at| unused(&it, bytes(at * 10, at * 10 + 9), LockMode::Pr)).collect();
     let mut actions = Vec::new();
     it.shrink(NOW, 10, &mut actions);
-    assert_eq!(flushes(&mut actions), [(locks[0], bytes(0, 9))]);
+    assert_eq!(drops(&mut actions), [(locks[0], bytes(0, 9))]);
     // Use makes the second the youngest.
     let used = it.find(&want(bytes(10, 19), LockMode::Pr)).unwrap();
     it.dec_ref(NOW, used.handle, used.mode, &mut actions);
     it.shrink(NOW + Duration::from_secs(10), 1, &mut actions);
-    assert_eq!(flushes(&mut actions), [(locks[2], bytes(20, 29))]);
+    assert_eq!(drops(&mut actions), [(locks[2], bytes(20, 29))]);
     it.clear_unused(&mut actions);
-    assert_eq!(flushes(&mut actions), [(locks[1], bytes(10, 19))]);
+    assert_eq!(drops(&mut actions), [(locks[1], bytes(10, 19))]);
 }
 
 #[test]
@@ -202,13 +202,13 @@ fn early_cancels_travel_with_a_request_or_go_alone() {
     let other = unused(&it, Policy::bits(UPDATE), LockMode::Pr);
     let mut actions = Vec::new();
     let handles = it.cancel_early(NAME, LockMode::Ex, LOOKUP, &mut actions);
-    assert_eq!((handles, flushes(&mut actions).len()), (vec![lookup], 1));
+    assert_eq!((handles, drops(&mut actions).len()), (vec![lookup], 1));
     assert_eq!(it.take_cancelled(&[lookup, busy, other]), [LockHandle(!lookup.0)]);
     assert_eq!(it.take_cancelled(&[lookup]), []);
     // One that no request takes along goes when it is revoked.
     it.cancel_early(NAME, LockMode::Ex, UPDATE, &mut actions);
     actions.clear();
-    it.flushed(NOW, other, &mut actions);
+    it.covered_dropped(NOW, other, &mut actions);
     assert_eq!(actions, []);
     let wanted = desc(Policy::bits(UPDATE), LockMode::Ex, false);
     it.blocking(NOW, other, &wanted, NONE, &mut actions).unwrap();
@@ -318,7 +318,7 @@ fn driven_out(it: &Namespace) -> Vec<u64> {
     let mut actions = Vec::new();
     it.shrink(NOW, usize::MAX, &mut actions);
     let gone = |action| match action {
-        Action::Flush { resource, .. } => resource.0[0],
+        Action::DropCovered { resource, .. } => resource.0[0],
         other => panic!("unexpected {other:?}"),
     };
     actions.into_iter().map(gone).collect()
@@ -394,7 +394,7 @@ fn a_privileged_lock_that_is_too_old_goes() {
     it.shrink(NOW + Duration::from_secs(9), 10, &mut actions);
     assert_eq!(actions, []);
     it.shrink(NOW + Duration::from_secs(10), 10, &mut actions);
-    assert_eq!(flushes(&mut actions).len(), 1);
+    assert_eq!(drops(&mut actions).len(), 1);
 }
 
 #[test]
@@ -408,7 +408,7 @@ fn an_old_lock_goes_whole_when_a_part_is_wanted() {
         let mut actions = Vec::new();
         let now = NOW + Duration::from_secs(age);
         it.blocking(now, handle, &wanted, NONE, &mut actions).unwrap();
-        assert_eq!(flushes(&mut actions), [(handle, Policy::bits(part))]);
+        assert_eq!(drops(&mut actions), [(handle, Policy::bits(part))]);
     }
 }
 
@@ -422,7 +422,7 @@ fn an_unused_lock_for_writing_goes_after_a_glimpse() {
         let handle = unused(&it, bytes(0, 99), mode);
         let mut actions = Vec::new();
         it.glimpsed(now, handle, &mut actions);
-        assert_eq!(!flushes(&mut actions).is_empty(), goes);
+        assert_eq!(!drops(&mut actions).is_empty(), goes);
         let used = held(&it, bytes(100, 199), LockMode::Pw);
         it.glimpsed(late, used, &mut actions);
         assert_eq!(actions, []);
@@ -433,7 +433,7 @@ fn an_unused_lock_for_writing_goes_after_a_glimpse() {
     let handle = unused(&it, Policy::bits(LOOKUP | InodeBits::DOM), LockMode::Pw);
     let mut actions = Vec::new();
     it.glimpsed(late, handle, &mut actions);
-    assert_eq!(flushes(&mut actions), [(handle, Policy::bits(InodeBits::DOM))]);
+    assert_eq!(drops(&mut actions), [(handle, Policy::bits(InodeBits::DOM))]);
 }
 
 #[test]
@@ -445,13 +445,13 @@ fn an_unused_lock_that_goes_before_a_replay_is_not_replayed_and_not_cancelled() 
     assert_eq!(it.unused().len(), 2);
     let mut actions = Vec::new();
     it.forgo(&[gone, late, used], &mut actions);
-    assert_eq!(flushes(&mut actions).len(), 2);
-    it.flushed(NOW, gone, &mut actions);
+    assert_eq!(drops(&mut actions).len(), 2);
+    it.covered_dropped(NOW, gone, &mut actions);
     assert_eq!(actions, [], "the server does not know it");
     let replayed: Vec<_> = it.begin_replay(2).into_iter().map(|replay| replay.handle).collect();
     assert_eq!(replayed, [late, used], "what is not flushed yet is held");
     assert!(it.replayed(late, LockHandle(77)));
-    it.flushed(NOW, late, &mut actions);
+    it.covered_dropped(NOW, late, &mut actions);
     assert_eq!(actions, [Action::Cancel { handle: late, remote_handle: LockHandle(77) }]);
     assert!(!it.replayed(late, LockHandle(78)), "it is gone");
 }

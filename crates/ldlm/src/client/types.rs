@@ -71,8 +71,8 @@ pub enum Action {
         errno: Errno,
     },
     /// Protection of this part ends: write dirty data back (or discard it), drop what is cached of
-    /// it, then call `Namespace::flushed`.
-    Flush {
+    /// it, then call `Namespace::covered_dropped`.
+    DropCovered {
         /// Its handle here.
         handle: LockHandle,
         /// On what.

@@ -8,7 +8,7 @@ use sheen_types::{Errno, Extent, InodeBits, Instant, LockHandle, LockMode};
 use super::covered::Covered;
 use super::earlier::EarlierWaiting;
 use super::expand;
-use super::shard::{Lock, LockRequest, LockState, NONE, Shard};
+use super::shard::{Lock, LockState, NONE, Shard, WantedLock};
 use super::types::{Action, Enqueue, Enqueued, Granted};
 use super::waits::{FlockOwner, WaitGraph};
 use crate::mix::LockHandles;
@@ -46,8 +46,8 @@ impl Conflicts {
     }
 }
 
-fn wanted_by(request: &Enqueue) -> LockRequest {
-    LockRequest { policy: request.policy, mode: request.mode, spares: request.spares }
+fn wanted_by(request: &Enqueue) -> WantedLock {
+    WantedLock { policy: request.policy, mode: request.mode, spares: request.spares }
 }
 
 impl ShardCall<'_> {
@@ -91,7 +91,7 @@ impl ShardCall<'_> {
         self.waiting(slot)
     }
 
-    fn add(&mut self, resource: u32, wanted: &LockRequest, request: &Enqueue) -> Option<u32> {
+    fn add(&mut self, resource: u32, wanted: &WantedLock, request: &Enqueue) -> Option<u32> {
         let lock =
             Lock::asked(resource, wanted, request.owner, request.remote_handle, request.flags);
         self.shard.add(lock)
@@ -177,7 +177,7 @@ impl ShardCall<'_> {
         (speculative || (impatient && behind_group)).then_some(Enqueued::Denied(Errno::EAGAIN))
     }
 
-    fn conflicts(&self, resource: u32, wanted: &LockRequest) -> Conflicts {
+    fn conflicts(&self, resource: u32, wanted: &WantedLock) -> Conflicts {
         let mut found = Conflicts::default();
         let _ = self.shard.granted_conflicts(resource, wanted, &mut |slot| {
             found.granted.push(slot);
@@ -383,11 +383,11 @@ impl ShardCall<'_> {
     }
 
     /// The granted extent locks that conflict with one, on these of its bytes.
-    fn conflicts_in(&self, resource: u32, wanted: &LockRequest, parts: Vec<Extent>) -> Vec<u32> {
+    fn conflicts_in(&self, resource: u32, wanted: &WantedLock, parts: Vec<Extent>) -> Vec<u32> {
         let mut granted = Vec::new();
         for extent in parts {
             let gid = wanted.policy.gid();
-            let part = LockRequest { policy: Policy::Extent { extent, gid }, ..*wanted };
+            let part = WantedLock { policy: Policy::Extent { extent, gid }, ..*wanted };
             let _ = self.shard.granted_conflicts(resource, &part, &mut |other| {
                 granted.push(other);
                 ControlFlow::Continue(())

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use sheen_types::{Extent, InodeBits, LockMode};
 
-use super::shard::{Group, Lock, LockRequest, Resource, Shard, tree_of};
+use super::shard::{Group, Lock, Resource, Shard, WantedLock, tree_of};
 use crate::interval::IntervalTree;
 use crate::{Owner, Policy};
 
@@ -13,7 +13,7 @@ impl Shard {
     pub(super) fn granted_conflicts<F>(
         &self,
         resource: u32,
-        wanted: &LockRequest,
+        wanted: &WantedLock,
         visit: &mut F,
     ) -> ControlFlow<()>
     where
@@ -44,7 +44,7 @@ impl Shard {
     pub(super) fn conflicts_by_group(
         &self,
         resource: u32,
-        wanted: &LockRequest,
+        wanted: &WantedLock,
         visited: &mut [bool],
     ) -> Vec<u32> {
         let mut found = Vec::new();
@@ -61,7 +61,7 @@ impl Shard {
 
     /// Whether a lock, once granted, does not conflict because of whose it is. While it waits it
     /// keeps its turn: a stream of changes would never let its own client read.
-    pub(super) fn is_spared(&self, slot: u32, wanted: &LockRequest) -> bool {
+    pub(super) fn is_spared(&self, slot: u32, wanted: &WantedLock) -> bool {
         let Some(export) = wanted.spares else { return false };
         let lock = self.lock(slot);
         lock.requested == LockMode::Pr && lock.owner == Owner::Export(export)
@@ -70,7 +70,7 @@ impl Shard {
     fn tree_conflicts<F>(
         &self,
         resource: &Resource,
-        wanted: &LockRequest,
+        wanted: &WantedLock,
         visit: &mut F,
     ) -> ControlFlow<()>
     where
@@ -103,7 +103,7 @@ impl Shard {
     }
 
     /// Whether it is a group lock and its group has one already: then it overtakes all that wait.
-    pub(super) fn joins_group(&self, resource: u32, wanted: &LockRequest) -> bool {
+    pub(super) fn joins_group(&self, resource: u32, wanted: &WantedLock) -> bool {
         if wanted.mode != LockMode::Group {
             return false;
         }
@@ -122,7 +122,7 @@ impl Shard {
     pub(super) fn waiting_conflicts<F>(
         &self,
         resource: u32,
-        wanted: &LockRequest,
+        wanted: &WantedLock,
         before: u32,
         visit: &mut F,
     ) -> ControlFlow<()>
@@ -148,7 +148,7 @@ impl Shard {
     pub(super) fn free_try_bits(
         &self,
         resource: u32,
-        wanted: &LockRequest,
+        wanted: &WantedLock,
         before: u32,
     ) -> InodeBits {
         let Policy::InodeBits { try_bits, .. } = wanted.policy else { return InodeBits(0) };
@@ -173,7 +173,7 @@ impl Shard {
     }
 
     /// Bits that another lock needs are no longer tried for by those that wait.
-    pub(super) fn strip_try_bits(&mut self, resource: u32, wanted: &LockRequest) {
+    pub(super) fn strip_try_bits(&mut self, resource: u32, wanted: &WantedLock) {
         let needed = wanted.policy.inode_bits();
         let Self { resources, locks, .. } = self;
         for &slot in &resources[resource as usize].waiting {
@@ -190,7 +190,7 @@ impl Shard {
 
 /// Whether a waiting lock must be granted before `wanted` may be. A group lock overtakes all
 /// that are not group locks; flocks overtake each other.
-pub(super) fn goes_first(lock: &Lock, wanted: &LockRequest) -> bool {
+pub(super) fn goes_first(lock: &Lock, wanted: &WantedLock) -> bool {
     let group = LockMode::Group;
     let parts_meet = match (&lock.policy, &wanted.policy) {
         (Policy::Plain, Policy::Plain) => true,
@@ -211,7 +211,7 @@ pub(super) fn goes_first(lock: &Lock, wanted: &LockRequest) -> bool {
 }
 
 impl Group {
-    fn blocks(&self, wanted: &LockRequest) -> bool {
+    fn blocks(&self, wanted: &WantedLock) -> bool {
         let group = LockMode::Group;
         let other_group =
             self.mode == group && wanted.mode == group && self.gid != wanted.policy.gid();

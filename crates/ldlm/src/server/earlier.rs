@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use sheen_types::{InodeBits, LockMode};
 
 use super::covered::Covered;
-use super::shard::{Lock, LockRequest};
+use super::shard::{Lock, WantedLock};
 use crate::Policy;
 
 /// The earlier waiting locks of one resource, by mode.
@@ -54,7 +54,7 @@ impl EarlierWaiting {
     }
 
     /// Whether one of them must be granted before `wanted` may be: as `conflicts::goes_first` says of each.
-    pub(super) fn has_first(&self, wanted: &LockRequest) -> bool {
+    pub(super) fn has_first(&self, wanted: &WantedLock) -> bool {
         let is_group = wanted.mode == LockMode::Group;
         let meets_bits = |bits: InodeBits| match wanted.policy {
             Policy::InodeBits { bits: wanted, .. } => bits.intersects(wanted),
@@ -69,7 +69,7 @@ impl EarlierWaiting {
         clashes_with_group || (!is_group && self.clashes_by_mode(wanted))
     }
 
-    fn clashes_by_mode(&self, wanted: &LockRequest) -> bool {
+    fn clashes_by_mode(&self, wanted: &WantedLock) -> bool {
         LockMode::ALL.iter().zip(&self.modes).any(|(mode, of_mode)| {
             !mode.compatible(wanted.mode)
                 && match wanted.policy {
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
     use crate::{LockFlags, Owner};
 
-    fn wanted(kind: u8, (mode, gid): (usize, u64), (start, length): (u64, u64)) -> LockRequest {
+    fn wanted(kind: u8, (mode, gid): (usize, u64), (start, length): (u64, u64)) -> WantedLock {
         let mode = LockMode::ALL[mode];
         let extent = Extent { start, end: start + length };
         let bits = InodeBits(1 + start % 7);
@@ -100,7 +100,7 @@ mod tests {
             1 => Policy::InodeBits { bits, try_bits: InodeBits(0), gid },
             _ => Policy::Extent { extent, gid },
         };
-        LockRequest { policy, mode, spares: None }
+        WantedLock { policy, mode, spares: None }
     }
 
     proptest! {

@@ -7,7 +7,7 @@ use sheen_types::{Errno, Extent, LockHandle, LockMode};
 
 use super::call::ShardCall;
 use super::flocks::Flocks;
-use super::shard::{Lock, LockRequest};
+use super::shard::{Lock, WantedLock};
 use super::types::{Enqueue, Enqueued};
 use super::waits::FlockOwner;
 use crate::flock::{OwnLock, neighbourhood, plan};
@@ -16,7 +16,7 @@ use crate::{LockFlags, Policy};
 impl ShardCall<'_> {
     /// Answers `fcntl` locks, unlocks (mode NL) and tests, and `flock` on the whole file.
     pub(super) fn enqueue_flock(&mut self, resource: u32, request: &Enqueue) -> Enqueued {
-        let wanted = LockRequest { policy: request.policy, mode: request.mode, spares: None };
+        let wanted = WantedLock { policy: request.policy, mode: request.mode, spares: None };
         let who = FlockOwner::of(request.owner, &request.policy);
         let blocker = self.first_blocker(resource, &wanted, who);
         if request.flags.intersects(LockFlags::TEST_LOCK | LockFlags::INTENT_ONLY) {
@@ -80,7 +80,7 @@ impl ShardCall<'_> {
 
     /// The first in the file of the conflicting granted locks of other owners, which is what
     /// `F_GETLK` returns.
-    fn first_blocker(&self, resource: u32, wanted: &LockRequest, who: FlockOwner) -> Option<u32> {
+    fn first_blocker(&self, resource: u32, wanted: &WantedLock, who: FlockOwner) -> Option<u32> {
         let mut first: Option<(u64, u32)> = None;
         let range = wanted.policy.range();
         let _ = self.shard.resource(resource).incompatible(wanted.mode, &mut |tree, _| {
@@ -163,7 +163,7 @@ impl ShardCall<'_> {
         if let Policy::Flock { start, end, .. } = &mut policy {
             (*start, *end) = (range.start, range.end);
         }
-        let wanted = LockRequest { policy, mode: lock.mode, spares: None };
+        let wanted = WantedLock { policy, mode: lock.mode, spares: None };
         let none = LockHandle(0);
         let twin = Lock::asked(lock.resource, &wanted, lock.owner, none, LockFlags::NONE);
         // A full shard loses the piece, which errs towards admitting other owners to an unlocked

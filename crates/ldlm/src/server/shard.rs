@@ -41,7 +41,7 @@ pub(super) struct Lock {
     pub(super) owner: Owner,
     pub(super) remote_handle: LockHandle,
     pub(super) flags: LockFlags,
-    /// See [`LockRequest::spares`].
+    /// See [`WantedLock::spares`].
     spares: Option<u64>,
     /// Another lock waits for this one and its holder has been informed, or will be with the grant.
     pub(super) is_waited_for: bool,
@@ -62,7 +62,7 @@ pub(super) struct Lock {
 
 /// What a lock wants, before it has a slot or while it waits.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct LockRequest {
+pub(super) struct WantedLock {
     pub(super) policy: Policy,
     pub(super) mode: LockMode,
     /// The export whose `PR` locks do not count.
@@ -526,7 +526,7 @@ impl Lock {
     /// A lock as it is asked for, to be given a slot by [`Shard::add`].
     pub(super) fn asked(
         resource: u32,
-        wanted: &LockRequest,
+        wanted: &WantedLock,
         owner: Owner,
         remote_handle: LockHandle,
         flags: LockFlags,
@@ -560,7 +560,7 @@ impl Lock {
         is_flock.then(|| FlockOwner::of(self.owner, &self.policy))
     }
 
-    pub(super) fn wanted(&self) -> LockRequest {
-        LockRequest { policy: self.policy, mode: self.requested, spares: self.spares }
+    pub(super) fn wanted(&self) -> WantedLock {
+        WantedLock { policy: self.policy, mode: self.requested, spares: self.spares }
     }
 }

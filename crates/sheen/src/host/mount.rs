@@ -11,11 +11,11 @@ use rustix::fs::OFlags;
 use sheen_assembly::{NodeConnector, ReportingConnector};
 use sheen_client::config::{self, ImportPlan, MountOptions, ServerKind};
 use sheen_client::data::Osts;
-use sheen_client::kept::Keeper;
 use sheen_client::locks::CallbackRouter;
 use sheen_client::posix::FileSystem;
+use sheen_client::records::Recorder;
 use sheen_control::VERSION;
-use sheen_fuse::{FuseMountOptions, Jobs, KeptMemory, Questions, UnmountError};
+use sheen_fuse::{FuseMountOptions, Jobs, KeeperMemory, Questions, UnmountError};
 use sheen_io::World;
 use sheen_io_os::Host;
 use sheen_node::rpc::RpcNode;
@@ -345,7 +345,7 @@ fn fuse_options(
     source: &MountSource,
     settings: &Settings,
     (jobs, questions): (&Arc<Jobs>, &Questions),
-    memory: Option<Arc<KeptMemory>>,
+    memory: Option<Arc<KeeperMemory>>,
 ) -> FuseMountOptions {
     FuseMountOptions {
         source: source.shown(settings.mgs_name.as_deref()),
@@ -405,7 +405,7 @@ async fn connect(
     world: &World,
     node: &Arc<RpcNode>,
     (source, target): (&MountSource, &Path),
-    memory: &Option<Arc<KeptMemory>>,
+    memory: &Option<Arc<KeeperMemory>>,
     follower: &Arc<Follower>,
 ) -> Result<(FileSystem, Arc<Osts>), Fault> {
     let router = Arc::new(CallbackRouter::default());
@@ -421,7 +421,7 @@ async fn connect(
     let connector = Arc::new(ReportingConnector(connector, reports(&is_mounted)));
     let data = Osts::new(world.clone());
     if let Some(memory) = memory {
-        data.keep_in(Keeper::new(Arc::clone(memory) as _));
+        data.record_in(Recorder::new(Arc::clone(memory) as _));
     }
     let path = Arc::clone(&data) as _;
     let hook = Some(follower.hook());

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sheen_client::posix::{Credentials, FileSystem};
-use sheen_fuse::{FuseMount, FuseMountOptions, Handover, KeptMemory};
+use sheen_fuse::{FuseMount, FuseMountOptions, Handover, KeeperMemory};
 use sheen_io::World;
 use sheen_types::Nid;
 
@@ -23,11 +23,11 @@ pub(super) fn memory(
     from_keeper: &Option<FromKeeper>,
     former: Option<&Former>,
     nid: Nid,
-) -> Result<Option<Arc<KeptMemory>>, Fault> {
+) -> Result<Option<Arc<KeeperMemory>>, Fault> {
     if from_keeper.is_none() {
         return Ok(None);
     }
-    let memory = KeptMemory::new(former.map(|it| &it.memory)).map_err(|error| {
+    let memory = KeeperMemory::new(former.map(|it| &it.memory)).map_err(|error| {
         Fault::new(errno_of(&error), format!("no memory for the mount's keeper: {error}"))
     })?;
     memory.set_address(nid.address());

@@ -541,7 +541,7 @@ impl Kernel {
         offset: u64,
         length: u64,
     ) -> Result<Vec<u8>, Errno> {
-        if opened.direct {
+        if opened.bypasses_page_cache {
             let pieces =
                 self.files.read_bypassing_page_cache(opened.handle, offset, length as u32).await?;
             return Ok(pieces.concat());
@@ -615,7 +615,7 @@ impl Kernel {
         while at < end {
             let mut owner = self.owner(node);
             let part = data.slice((at - offset) as usize..);
-            let part = match opened.direct {
+            let part = match opened.bypasses_page_cache {
                 true => part,
                 false => part.slice(..self.copy_in(&mut owner, at, &part).await),
             };
@@ -623,7 +623,7 @@ impl Kernel {
             at += part.len() as u64;
             let written = self.files.write(opened.handle, begin, part).await;
             let mut state = self.cache.lock();
-            if opened.direct {
+            if opened.bypasses_page_cache {
                 // What was appended went where only the servers know.
                 state.cut(node);
                 state.drop_pages(node, Extent::ALL);

@@ -14,9 +14,9 @@ use parking_lot::Mutex;
 use sheen_layout::Place;
 use sheen_types::{PAGE_BYTES, futures};
 
+use super::data_target::Shared;
 use super::file::File;
 use super::object::Object;
-use super::osc::Shared;
 use super::waiting_calls::CallPages;
 use limits::DISCARDED;
 use streams::{Arrival, ReadPlan, Streams, WindowLimits, chunk_end};
@@ -44,7 +44,8 @@ impl File {
     pub(super) async fn look_ahead(&self, offset: u64, length: u64, call_pages: Option<CallPages>) {
         // A size that another client may have changed does no harm here: what is not fetched ahead is read.
         let size = self.known_size();
-        let Some(shared) = self.objects.first().map(|object| Arc::clone(&object.osc.shared)) else {
+        let Some(shared) = self.objects.first().map(|object| Arc::clone(&object.target.shared))
+        else {
             return;
         };
         let windows = WindowLimits { max: shared.ahead.per_file(), whole: shared.ahead.whole() };
@@ -87,7 +88,7 @@ impl File {
                 dropped += state.clean.remove(start, end);
             }
             if let Some(object) = self.objects.first() {
-                let counters = &object.osc.shared.ahead.counters;
+                let counters = &object.target.shared.ahead.counters;
                 counters.add_many(DISCARDED, dropped.div_ceil(PAGE_BYTES));
             }
         }

@@ -42,8 +42,8 @@ fn a_write_while_the_kernel_drops_the_pages_of_a_lost_lock_reaches_the_ost_under
         let (file, late) = dirty(&fixture);
         lose(&fixture);
         assert_eq!(fixture.failures(), [Errno::EIO], "at once");
-        let osc = fixture.osts.osc(0).expect("there");
-        assert_eq!(osc.grant().dirty, 0);
+        let target = fixture.osts.ost(0).expect("there");
+        assert_eq!(target.grant().dirty, 0);
         fixture.world.settle();
         fixture.write(&file, WriteAt::Offset(100), nines(200), CACHED).expect("accepted");
         assert_eq!(fixture.ost().take("lock").len(), 1, "not under the lost one");

@@ -282,7 +282,7 @@ fn the_server_has_forgotten_us_and_the_next_fsync_says_what_that_cost() {
     assert_eq!(*fixture.events.invalidated.lock(), [Extent::ALL]);
     assert_eq!(fixture.failures(), [Errno::EIO]);
     assert_eq!(fixture.sync(&file), Ok(()), "there is nothing left");
-    assert_eq!(fixture.osts.osc(0).expect("there").grant().dirty, 0);
+    assert_eq!(fixture.osts.ost(0).expect("there").grant().dirty, 0);
 }
 
 #[test]

@@ -16,17 +16,17 @@ use crate::types::Credentials;
 #[test]
 fn rpcs_are_as_large_as_operators_allow() {
     let fixture = Fixture::new(1 << 20);
-    let (file, osc) = (fixture.file(1), fixture.osts.osc(0).expect("there"));
-    osc.limit_writes(64 << 10);
-    osc.limit_reads(128 << 10);
-    assert_eq!(osc.bulk_bytes(), (128 << 10, 64 << 10));
+    let (file, target) = (fixture.file(1), fixture.osts.ost(0).expect("there"));
+    target.limit_writes(64 << 10);
+    target.limit_reads(128 << 10);
+    assert_eq!(target.bulk_bytes(), (128 << 10, 64 << 10));
     fixture.write(&file, WriteAt::Offset(0), pattern(256 << 10), DIRECT).expect("written");
     assert_eq!(fixture.ost().take("write").len(), 4);
     let read = fixture.read(&file, 0, 256 << 10, DIRECT);
     assert!(read == Ok(pattern(256 << 10)));
     assert_eq!(fixture.ost().take("read"), ["read 0+131072", "read 131072+131072"]);
     // Sixteen pages in each write, 32 in each read.
-    let io = osc.io();
+    let io = target.io();
     assert_eq!((io.write.pages.counts()[4], io.read.pages.counts()[5]), (4, 2));
     assert_eq!((io.write.offsets.counts()[0], io.write.under_way(), io.direct()), (1, 0, 0));
     let bytes = |samples: &Samples| (samples.line.name, samples.count, samples.sum);
@@ -37,22 +37,22 @@ fn rpcs_are_as_large_as_operators_allow() {
 #[test]
 fn without_checksums_none_is_sent_and_none_looked_at() {
     let fixture = Fixture::new(1 << 20);
-    let (file, osc) = (fixture.file(1), fixture.osts.osc(0).expect("there"));
-    osc.set_checksums(false);
+    let (file, target) = (fixture.file(1), fixture.osts.ost(0).expect("there"));
+    target.set_checksums(false);
     fixture.ost().script.lock().garble = 2;
     fixture.write(&file, WriteAt::Offset(0), pattern(100), DIRECT).expect("written");
     assert_eq!(fixture.read(&file, 0, 100, DIRECT), Ok(pattern(100)));
     assert_eq!(fixture.ost().take_asked().iter().filter(|it| !it.starts_with("lock")).count(), 2);
     // What the OST does not compute is not used, even if an operator asks for it.
-    osc.choose_checksum(ChecksumTypes::ADLER);
-    assert_eq!(osc.checksum_types().1.map(|it| it.kind()), Some(ChecksumTypes::CRC32C));
+    target.choose_checksum(ChecksumTypes::ADLER);
+    assert_eq!(target.checksum_types().1.map(|it| it.kind()), Some(ChecksumTypes::CRC32C));
 }
 
 #[test]
 fn data_is_sent_again_as_often_as_operators_allow() {
     let fixture = Fixture::new(1 << 20);
-    let (file, osc) = (fixture.file(1), fixture.osts.osc(0).expect("there"));
-    osc.set_resends(1);
+    let (file, target) = (fixture.file(1), fixture.osts.ost(0).expect("there"));
+    target.set_resends(1);
     fixture.ost().script.lock().garble = 2;
     assert!(fixture.write(&file, WriteAt::Offset(0), pattern(9), DIRECT).is_err());
     assert_eq!(fixture.ost().take("write").len(), 2);
@@ -80,27 +80,27 @@ fn no_more_is_dirty_towards_all_osts_together_than_operators_allow() {
 #[test]
 fn unused_grant_is_returned() {
     let fixture = Fixture::new(8 << 20);
-    let osc = fixture.osts.osc(0).expect("there");
+    let target = fixture.osts.ost(0).expect("there");
     let look = |seconds| {
         fixture.wait(Duration::from_secs(seconds));
         fixture.osts.return_grant();
         fixture.world.settle();
-        (fixture.ost().take("grant").len(), osc.grant_dirty_lost()[0])
+        (fixture.ost().take("grant").len(), target.grant_dirty_lost()[0])
     };
-    let keep = osc.bulk_bytes().1;
+    let keep = target.bulk_bytes().1;
     // Not if it was not agreed on, nor before its time, nor if operators do not want it.
     assert_eq!(look(1300), (0, 8 << 20));
     let flags = FakeOst::agreed(0).flags | ConnectFlags::GRANT_SHRINK;
     fixture.osts.connected(0, &ObdConnectData { flags, ..FakeOst::agreed(8 << 20) });
     assert_eq!(look(1100), (0, 8 << 20));
-    osc.set_shrinks_grant(false);
+    target.set_shrinks_grant(false);
     assert_eq!(look(200), (0, 8 << 20));
-    osc.set_shrinks_grant(true);
+    target.set_shrinks_grant(true);
     assert_eq!(look(0), (1, keep));
     assert_eq!(look(2000), (0, keep), "there is no more");
     // A write uses it, and the next look is later.
     fixture.osts.connected(0, &ObdConnectData { flags, ..FakeOst::agreed(8 << 20) });
-    osc.set_shrink_interval(10);
+    target.set_shrink_interval(10);
     let file = fixture.file(1);
     fixture.wait(Duration::from_secs(9));
     fixture.write(&file, WriteAt::Offset(0), pattern(4096), CACHED).expect("accepted");
@@ -165,35 +165,35 @@ fn small_files_are_read_whole_if_operators_want_it() {
 #[test]
 fn data_goes_with_the_checksum_that_operators_choose() {
     let fixture = Fixture::new(1 << 20);
-    let (file, osc) = (fixture.file(1), fixture.osts.osc(0).expect("there"));
+    let (file, target) = (fixture.file(1), fixture.osts.ost(0).expect("there"));
     let both = Checksum::OFFERED;
     fixture.osts.connected(0, &ObdConnectData { cksum_types: both, ..FakeOst::agreed(1 << 20) });
     let ways = |is_on: bool| {
-        osc.set_checksums(is_on);
+        target.set_checksums(is_on);
         fixture.write(&file, WriteAt::Offset(0), pattern(100), DIRECT).expect("written");
         assert_eq!(fixture.read(&file, 0, 100, DIRECT), Ok(pattern(100)));
         let ways = fixture.ost().take_ways();
         ways.into_iter().map(|(checksum, _)| checksum).collect::<Vec<_>>()
     };
     assert_eq!(ways(true), [Some(Checksum::Crc32c); 2]);
-    osc.choose_checksum(ChecksumTypes::ADLER);
+    target.choose_checksum(ChecksumTypes::ADLER);
     assert_eq!(ways(true), [Some(Checksum::Adler); 2]);
     assert_eq!(ways(false), [None; 2]);
-    osc.choose_checksum(ChecksumTypes::CRC32C);
+    target.choose_checksum(ChecksumTypes::CRC32C);
     assert_eq!(ways(true), [Some(Checksum::Crc32c); 2]);
 }
 
 #[test]
 fn small_data_goes_inside_the_messages_as_far_as_operators_allow() {
     let fixture = Fixture::new(1 << 20);
-    let (file, osc) = (fixture.file(1), fixture.osts.osc(0).expect("there"));
+    let (file, target) = (fixture.file(1), fixture.osts.ost(0).expect("there"));
     for (allowed, length, is_short) in [
         (16 << 10, 16 << 10, true),
         (8 << 10, 16 << 10, false),
         (8 << 10, 8 << 10, true),
         (0, 1, false),
     ] {
-        osc.set_short_io_bytes(allowed);
+        target.set_short_io_bytes(allowed);
         fixture.write(&file, WriteAt::Offset(0), pattern(length), DIRECT).expect("written");
         assert_eq!(fixture.read(&file, 0, length as u32, DIRECT), Ok(pattern(length)));
         let ways = fixture.ost().take_ways();
@@ -206,8 +206,8 @@ fn small_data_goes_inside_the_messages_as_far_as_operators_allow() {
 fn no_more_is_dirty_than_operators_allow() {
     for limit in [2 << 20, 3 << 20] {
         let fixture = Fixture::new(16 << 20);
-        let (file, osc) = (fixture.file(1), fixture.osts.osc(0).expect("there"));
-        osc.limit_dirty(limit);
+        let (file, target) = (fixture.file(1), fixture.osts.ost(0).expect("there"));
+        target.limit_dirty(limit);
         fixture.ost().script.lock().hold = Some("write");
         let writer = Arc::clone(&file);
         let write = async move {
@@ -220,11 +220,11 @@ fn no_more_is_dirty_than_operators_allow() {
         };
         fixture.world.world().tasks.spawn("writes", Box::pin(write));
         fixture.world.settle();
-        assert_eq!(osc.grant_dirty_lost()[1], limit, "the next write waits");
+        assert_eq!(target.grant_dirty_lost()[1], limit, "the next write waits");
         fixture.ost().release_held();
         fixture.world.settle();
         fixture.sync(&file).expect("durable");
-        assert_eq!((osc.grant_dirty_lost()[1], fixture.size(&file)), (0, 4 << 20));
+        assert_eq!((target.grant_dirty_lost()[1], fixture.size(&file)), (0, 4 << 20));
     }
 }
 

@@ -244,13 +244,13 @@ fn grant_of_a_failed_write_is_lost_and_the_ost_hears_of_it() {
     fixture.write(&file, WriteAt::Offset(0), pattern(4096), CACHED).expect("accepted");
     fixture.sync(&file).expect("of what could be written");
     assert_eq!(fixture.failures(), [Errno::EIO]);
-    let osc = fixture.osts.osc(0).expect("there");
-    let grant = osc.grant();
+    let target = fixture.osts.ost(0).expect("there");
+    let grant = target.grant();
     assert_eq!((grant.available, grant.dirty, grant.lost), (4096, 0, 4096));
     fixture.write(&file, WriteAt::Offset(0), pattern(10), DIRECT).expect("written");
-    assert_eq!(osc.grant().lost, 0, "the write reported it");
+    assert_eq!(target.grant().lost, 0, "the write reported it");
     fixture.osts.connected(0, &FakeOst::agreed(20_000));
-    assert_eq!(osc.grant().available, 20_000, "a connect says what counts");
+    assert_eq!(target.grant().available, 20_000, "a connect says what counts");
 }
 
 #[test]
@@ -274,12 +274,12 @@ fn an_ost_that_wrote_other_bytes_than_were_sent_gets_them_again() {
         let mut script = fixture.ost().script.lock();
         (script.garble, script.writes_garbled, script.gain) = (2, true, 1 << 20);
     }
-    let osc = fixture.osts.osc(0).expect("there");
-    let [before, ..] = osc.grant_dirty_lost();
+    let target = fixture.osts.ost(0).expect("there");
+    let [before, ..] = target.grant_dirty_lost();
     fixture.write(&file, WriteAt::Offset(0), pattern(100), DIRECT).expect("the third time");
     assert_eq!(fixture.ost().take("write").len(), 3);
     // What came with each answer counts, whatever the OST wrote; the write itself has cost some of it.
-    let [after, ..] = osc.grant_dirty_lost();
+    let [after, ..] = target.grant_dirty_lost();
     assert!(after > before + (2 << 20), "{before} and then {after}");
 }
 
@@ -300,10 +300,10 @@ fn garbled_data_is_kept_where_operators_want_it() {
     let keep = Arc::clone(&kept);
     fixture.osts.dump_garbled(Box::new(move |garbled| keep.lock().push(garbled)));
     let file = fixture.file(1);
-    let osc = fixture.osts.osc(0).expect("there");
+    let target = fixture.osts.ost(0).expect("there");
     let garble = || fixture.ost().script.lock().garble = 1;
     for wanted in [false, true] {
-        osc.set_dumps(wanted);
+        target.set_dumps(wanted);
         garble();
         fixture.write(&file, WriteAt::Offset(50), pattern(100), DIRECT).expect("written");
         garble();
@@ -327,8 +327,8 @@ fn what_is_dirty_is_written_though_no_call_uses_the_file() {
     drop(file);
     fixture.wait(Duration::from_secs(2));
     assert_eq!(fixture.ost().take("write"), ["write 0+4096 used 4096"]);
-    let osc = fixture.osts.osc(0).expect("there");
-    assert_eq!((osc.grant().dirty, osc.object(resource(0)).is_none()), (0, true));
+    let target = fixture.osts.ost(0).expect("there");
+    assert_eq!((target.grant().dirty, target.object(resource(0)).is_none()), (0, true));
 }
 
 #[test]
@@ -356,7 +356,7 @@ fn too_many_dirty_bytes_make_writers_wait() {
     fixture.world.settle();
     assert!(written.load(std::sync::atomic::Ordering::Relaxed));
     fixture.run(&file, |file| async move { file.flush(Extent::ALL).await });
-    assert_eq!(fixture.osts.osc(0).expect("there").grant().dirty, 0);
+    assert_eq!(fixture.osts.ost(0).expect("there").grant().dirty, 0);
 }
 
 #[test]
@@ -378,7 +378,7 @@ fn the_first_of_many_small_writes_go_when_half_of_the_grant_is_used() {
     assert_eq!(written(&fixture), 1, "the first has gone");
     fixture.wait(Duration::from_secs(2));
     assert_eq!(written(&fixture), 4, "the rest when their time has come");
-    let grant = fixture.osts.osc(0).expect("there").grant();
+    let grant = fixture.osts.ost(0).expect("there").grant();
     assert_eq!((grant.dirty, grant.sending), (0, 0));
 }
 
@@ -400,10 +400,10 @@ fn grant_that_cannot_be_does_not_wrap() {
     let fixture = Fixture::new(1 << 20);
     let file = fixture.file(1);
     fixture.ost().script.lock().gain = u64::MAX;
-    let osc = fixture.osts.osc(0).expect("there");
+    let target = fixture.osts.ost(0).expect("there");
     for _ in 0..2 {
         fixture.write(&file, WriteAt::Offset(0), pattern(100), DIRECT).expect("written");
-        assert_eq!(osc.grant_dirty_lost()[0], u64::MAX);
+        assert_eq!(target.grant_dirty_lost()[0], u64::MAX);
     }
     fixture.write(&file, WriteAt::Offset(0), pattern(8192), CACHED).expect("accepted");
     fixture.sync(&file).expect("durable");

@@ -19,7 +19,7 @@ const DESCRIPTORS: usize = 2;
 pub(super) struct Kept {
     /// The connection to the kernel.
     pub(super) device: OwnedFd,
-    /// The memory ([`sheen_fuse::KeptMemory`]).
+    /// The memory ([`sheen_fuse::KeeperMemory`]).
     pub(super) memory: OwnedFd,
 }
 

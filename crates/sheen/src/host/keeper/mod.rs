@@ -1,7 +1,7 @@
 //! The keeper of a mount: a process that outlives the mount's own, and starts the next one.
 //!
 //! It holds the connection to the kernel and the memory with what the next process needs
-//! ([`sheen_fuse::KeptMemory`]), and starts the process that serves the mount: the first one, and another one when
+//! ([`sheen_fuse::KeeperMemory`]), and starts the process that serves the mount: the first one, and another one when
 //! that ends while the kernel has the mount: it was killed, it crashed, or it asked for a program to go on with
 //! ([`super::upgrade()`]). It does nothing else, has no threads, and ends with the mount. Should it be killed itself,
 //! the process ends with it, and so does the mount.
@@ -34,7 +34,7 @@ use super::server::EndSignals;
 use link::{Kept, Link, Message};
 use processes::{PIDFD_THREAD, hang_up};
 pub(super) use processes::{keeper_of, served_by};
-use sheen_fuse::KeptMemory;
+use sheen_fuse::KeeperMemory;
 use sheen_tools::output::{Fault, errno_of};
 
 /// Set in the environment of a mount's process: its keeper's number.
@@ -73,7 +73,7 @@ pub(super) struct FromKeeper {
 /// An earlier process of the mount.
 pub(super) struct Former {
     pub(super) device: OwnedFd,
-    pub(super) memory: KeptMemory,
+    pub(super) memory: KeeperMemory,
     /// How it has ended.
     pub(super) why: String,
 }
@@ -106,7 +106,7 @@ impl FromKeeper {
         let former = match link.receive().map_err(failed)? {
             Some(Message::Mount) => None,
             Some(Message::GoOn(why, Kept { device, memory })) => {
-                let memory = KeptMemory::of(memory).map_err(failed)?;
+                let memory = KeeperMemory::of(memory).map_err(failed)?;
                 Some(Former { device, memory, why })
             }
             _ => return Err(failed(io::ErrorKind::BrokenPipe.into())),
@@ -115,7 +115,7 @@ impl FromKeeper {
     }
 
     /// From now on another process can go on with the mount.
-    pub(super) fn keep(&self, device: impl AsFd, memory: &KeptMemory) -> Result<(), Fault> {
+    pub(super) fn keep(&self, device: impl AsFd, memory: &KeeperMemory) -> Result<(), Fault> {
         self.link.keep(device.as_fd(), memory.as_fd()).map_err(|error| {
             Fault::new(errno_of(&error), format!("the mount's keeper takes nothing: {error}"))
         })

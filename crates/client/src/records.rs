@@ -1,12 +1,12 @@
 //! What the next process of a mount needs of this one, should this one end while files are open.
 //!
-//! A [`Keep`] is memory that outlives the process (Lustre has nothing like it: its client ends with the kernel).
+//! A [`RecordMemory`] is memory that outlives the process (Lustre has nothing like it: its client ends with the kernel).
 //! A [`Record`] is in it from before the kernel or a server relies on what it says until after that has ended, so
 //! that at any moment, also in the middle of a call, the next process finds all that it must go on with; it may
 //! find too much: a node of which the kernel was not notified, an open whose answer was never sent.
 //!
 //! Cost of a record: one short lock and 64 bytes when it comes and one when it goes; a store for each change of
-//! its number of lookups. No system call. Nothing at all without a keeper.
+//! its number of lookups. No system call. Nothing at all without a keeper process.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::types::{FileLock, FileLockMode, LockOwner, NodeId};
 
 /// Words of a record. The first is never 0.
 pub const RECORD_WORDS: usize = 8;
-/// A record as it is kept.
+/// A record as it lies there.
 pub type Words = [u64; RECORD_WORDS];
 
 /// Words that the name of a target takes: 40 bytes, as on the wire.
@@ -27,17 +27,17 @@ const NAME_WORDS: usize = 5;
 const LOOKUPS: usize = 4;
 
 /// Memory that outlives the process.
-pub trait Keep: Send + Sync {
-    /// Keeps a record; answers its place. `None` if there is no room: the memory is of no use from then on, and
+pub trait RecordMemory: Send + Sync {
+    /// Takes a record; answers its place. `None` if there is no room: the memory is of no use from then on, and
     /// says so to its reader.
     fn put(&self, words: &Words) -> Option<u32>;
     /// Changes one word of the record at a place, at once.
     fn set(&self, place: u32, word: usize, value: u64);
-    /// Keeps it no longer.
+    /// Drops the record at a place.
     fn remove(&self, place: u32);
 }
 
-/// One thing that is kept.
+/// One thing that the next process needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record {
     /// The kernel knows this inode by its number.
@@ -168,7 +168,7 @@ impl Record {
         }
     }
 
-    /// What is kept; `None` for what a later version may keep.
+    /// What is recorded so; `None` for what a later version may record.
     #[must_use]
     pub fn of(words: &Words) -> Option<Self> {
         let [first, one, two, three, four, five, six, _] = *words;
@@ -240,51 +240,50 @@ fn high(word: u64) -> u32 {
     (word >> 32) as u32
 }
 
-/// Where records are kept, if anywhere.
+/// Where records go, if anywhere.
 #[derive(Clone, Default)]
-pub struct Keeper(Option<Arc<dyn Keep>>);
+pub struct Recorder(Option<Arc<dyn RecordMemory>>);
 
-impl fmt::Debug for Keeper {
+impl fmt::Debug for Recorder {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "Keeper({})", if self.0.is_some() { "kept" } else { "nothing" })
+        write!(out, "Recorder({})", if self.0.is_some() { "on" } else { "off" })
     }
 }
 
-impl Keeper {
+impl Recorder {
     /// Into this memory.
     #[must_use]
-    pub fn new(memory: Arc<dyn Keep>) -> Self {
+    pub fn new(memory: Arc<dyn RecordMemory>) -> Self {
         Self(Some(memory))
     }
 
-    /// Whether anything is kept.
-    pub(crate) fn keeps(&self) -> bool {
+    /// Whether records go anywhere.
+    pub(crate) fn is_on(&self) -> bool {
         self.0.is_some()
     }
 
-    /// Keeps a record until what is returned is dropped.
-    pub(crate) fn keep(&self, record: impl FnOnce() -> Record) -> Option<Kept> {
+    /// Records it until what is returned is dropped.
+    pub(crate) fn record(&self, record: impl FnOnce() -> Record) -> Option<Recorded> {
         let memory = self.0.as_ref()?;
         let place = memory.put(&record().to_words())?;
-        Some(Kept { memory: Arc::clone(memory), place })
+        Some(Recorded { memory: Arc::clone(memory), place })
     }
 }
 
-/// A record that is kept.
-/// Dropped when it need not be any more.
-pub struct Kept {
-    memory: Arc<dyn Keep>,
+/// A record that is in the memory: dropped with this, when it need not be there any more.
+pub struct Recorded {
+    memory: Arc<dyn RecordMemory>,
     place: u32,
 }
 
-impl Kept {
+impl Recorded {
     /// An inode's lookups are so many now.
     pub(crate) fn set_lookups(&self, lookups: u64) {
         self.memory.set(self.place, LOOKUPS, lookups);
     }
 }
 
-impl Drop for Kept {
+impl Drop for Recorded {
     fn drop(&mut self) {
         self.memory.remove(self.place);
     }
@@ -295,7 +294,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_kept_is_read_as_it_was() {
+    fn what_is_recorded_is_read_as_it_was() {
         let fid = Fid { seq: 0x2_0000_0401, oid: 7, ver: 3 };
         let lock = FileLock {
             start: 5,

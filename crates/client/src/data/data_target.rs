@@ -1,5 +1,5 @@
-//! One OST, or an MDT that keeps data, as the data path sees it: its channel, its locks, its grant, its
-//! objects in use.
+//! One OST, or an MDT that keeps data (Lustre: OSC, MDC), as the data path sees it: its channel, its locks, its grant,
+//! its objects in use.
 //!
 //! On an OST locks on data are extent locks. On an MDT it is the `DOM` bit of the inode's lock, PR to
 //! read and PW to write, always for the whole object; see [`super::mdt`].
@@ -29,8 +29,8 @@ use super::negotiated_limits::{NegotiatedLimits, Tuning};
 use super::object::{KnownAttributes, Object};
 use super::revocation::LockLoss;
 use crate::call;
-use crate::kept::{Keeper, Kept, Record};
 use crate::locks::{ClientNamespace, CoveredCache, Revocation};
+use crate::records::{Record, Recorded, Recorder};
 
 /// What all OSTs share.
 pub(super) struct Shared {
@@ -46,8 +46,8 @@ pub(super) struct Shared {
     pub(super) dirty_max: AtomicU64,
     /// Dirty bytes were written, or grant has come: anywhere, since there is a limit for all together.
     pub(super) relieved: Notify,
-    /// Where it is kept which files have bytes that are not at their OSTs.
-    pub(super) keeper: OnceLock<Keeper>,
+    /// Where it is recorded which files have bytes that are not at their OSTs.
+    pub(super) recorder: OnceLock<Recorder>,
 }
 
 impl Shared {
@@ -55,9 +55,9 @@ impl Shared {
         self.events.lock().clone()
     }
 
-    /// Keeps it that the file has bytes that are not at its OSTs.
-    pub(super) fn keep_unflushed(&self, file: Fid) -> Option<Kept> {
-        self.keeper.get()?.keep(|| Record::Unflushed(file))
+    /// Records that the file has bytes that are not at its OSTs.
+    pub(super) fn record_unflushed(&self, file: Fid) -> Option<Recorded> {
+        self.recorder.get()?.record(|| Record::Unflushed(file))
     }
 
     /// Passes garbled data to the hook that dumps it, if it `is_wanted`.
@@ -70,7 +70,7 @@ impl Shared {
 
 /// What keeps the objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum OscKind {
+pub(super) enum DataTargetKind {
     /// An OST: extent locks.
     Ost,
     /// An MDT: the `DOM` bit of inodes.
@@ -78,8 +78,8 @@ pub(super) enum OscKind {
 }
 
 /// One OST, or an MDT that keeps data.
-pub struct Osc {
-    pub(super) kind: OscKind,
+pub struct DataTarget {
+    pub(super) kind: DataTargetKind,
     pub(super) shared: Arc<Shared>,
     pub(super) channel: Arc<dyn Channel>,
     locks: OnceLock<Arc<ClientNamespace>>,
@@ -104,14 +104,18 @@ struct Objects {
     attributes_unused: HashMap<ResourceName, KnownAttributes>,
 }
 
-impl Osc {
-    pub(super) fn new(kind: OscKind, shared: Arc<Shared>, channel: Arc<dyn Channel>) -> Arc<Self> {
+impl DataTarget {
+    pub(super) fn new(
+        kind: DataTargetKind,
+        shared: Arc<Shared>,
+        channel: Arc<dyn Channel>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             kind,
             shared,
             channel,
             locks: OnceLock::new(),
-            // Nothing is promised before [`Osc::connected`].
+            // Nothing is promised before [`DataTarget::connected`].
             grant: Mutex::default(),
             limits: Mutex::default(),
             locks_pages: AtomicBool::new(true),
@@ -123,29 +127,29 @@ impl Osc {
         })
     }
 
-    /// Attaches the namespace, which needs the OSC to be made.
+    /// Attaches the namespace, which needs the target to be made.
     pub(super) fn attach(&self, locks: Arc<ClientNamespace>) {
         let _ = self.locks.set(locks);
     }
 
-    /// This OST's locks.
+    /// Its locks.
     ///
     /// # Panics
-    /// Never: [`super::Osts::add`] attaches them before it hands the OSC out.
+    /// Never: [`super::Osts::add`] attaches them before it hands the target out.
     pub(super) fn locks(&self) -> &Arc<ClientNamespace> {
-        self.locks.get().expect("attached when the OSC was made")
+        self.locks.get().expect("attached when the target was made")
     }
 
     /// The lock that covers `extent` of an object: at least that, in whole pages where the OST needs them.
     pub(super) fn policy(&self, extent: Extent) -> Policy {
         match self.kind {
-            OscKind::Ost if !self.locks_pages() => Policy::extent(extent),
-            OscKind::Ost => {
+            DataTargetKind::Ost if !self.locks_pages() => Policy::extent(extent),
+            DataTargetKind::Ost => {
                 let (start, end) = widened(extent.start, extent.end.saturating_add(1));
                 let end = if extent.end == Extent::EOF { extent.end } else { end - 1 };
                 Policy::extent(Extent { start, end })
             }
-            OscKind::Mdt => Policy::bits(InodeBits::DOM),
+            DataTargetKind::Mdt => Policy::bits(InodeBits::DOM),
         }
     }
 
@@ -255,7 +259,7 @@ impl Osc {
                 object.learn(value, |size| extent.contains(&end_of(size)));
             }
             // Locks on the objects of an OST are asked for by objects in use alone.
-            None if self.kind == OscKind::Ost => {}
+            None if self.kind == DataTargetKind::Ost => {}
             None => {
                 if let Some(known) = KnownAttributes::from_lvb(value) {
                     objects.attributes_unused.insert(resource, known);
@@ -279,7 +283,7 @@ impl Osc {
 
 /// What the locks of one OST cover, or the `DOM` bits of an MDT's: pages and attributes of objects. Objects hold the
 /// OST, and it holds its locks: so these do not hold it.
-pub(super) struct CoveredData(pub(super) Weak<Osc>);
+pub(super) struct CoveredData(pub(super) Weak<DataTarget>);
 
 /// What a lock has to cover so that no other client changes the size `size`.
 fn end_of(size: u64) -> Extent {
@@ -296,7 +300,7 @@ fn extent_of(part: &Policy) -> Extent {
 impl CoveredData {
     fn begin_loss(&self, revocation: &Revocation, loss: LockLoss) -> BoxFuture<'static, ()> {
         let object =
-            self.0.upgrade().and_then(|osc| osc.object_for_revocation(revocation.resource));
+            self.0.upgrade().and_then(|target| target.object_for_revocation(revocation.resource));
         match object {
             Some(object) => object.begin_loss(extent_of(&revocation.part), revocation.mode, loss),
             None => Box::pin(std::future::ready(())),
@@ -323,13 +327,13 @@ impl CoveredCache for CoveredData {
     }
 
     fn learn(&self, resource: ResourceName, policy: &Policy, value: &Bytes) {
-        if let Some(osc) = self.0.upgrade() {
-            osc.learn(resource, extent_of(policy), value);
+        if let Some(target) = self.0.upgrade() {
+            target.learn(resource, extent_of(policy), value);
         }
     }
 
     fn is_dirty(&self, resource: ResourceName) -> bool {
-        self.0.upgrade().is_some_and(|osc| osc.is_dirty(resource))
+        self.0.upgrade().is_some_and(|target| target.is_dirty(resource))
     }
 
     fn glimpse(&self, resource: ResourceName) -> Option<Bytes> {
