@@ -64,6 +64,11 @@ const SETTINGS: &[(&str, Show, Change)] = &[
         |settings, text| settings.set_stripeoffset(values::signed_of_any_base(text)?),
     ),
     (
+        "qos_maxage",
+        |settings| settings.qos_maxage().to_string(),
+        |settings, text| settings.set_qos_maxage(values::number_of_any_base(text)?.try_into().map_err(|_| Errno::ERANGE)?),
+    ),
+    (
         "qos_threshold_rr",
         |settings| format!("{}%", settings.qos_threshold_rr()),
         |settings, text| settings.set_qos_threshold_rr(percent(text)?),

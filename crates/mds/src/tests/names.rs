@@ -6,6 +6,7 @@ use sheen_types::limits::LINK_COUNT_MAX;
 use sheen_types::{Errno, Fid, HashSet, InodeBits, LockMode};
 use sheen_wire::codec::{ByteOrder, Reader, Wire};
 use sheen_wire::ldlm::{Disposition, IntentOp};
+use sheen_wire::lmv::LmvEa;
 use sheen_wire::md::{MdsOpenFlags, Valid};
 use sheen_wire::messages::{FldQuery, MdsFid2path, MdsGetRoot, MdsStatfs, Reply, Request};
 
@@ -31,6 +32,24 @@ fn a_mount_finds_its_root() {
             let answer = client.inner.call(query).await;
             let Some(Reply::FldQuery(reply)) = answer.reply else { panic!("no range") };
             assert!(reply.fld_mdfld.unwrap().contains(client.sequence));
+        },
+        &world,
+    );
+}
+
+#[test]
+fn a_directory_elsewhere_is_refused_and_not_made_as_one_of_ours() {
+    let world = TestWorld::new(27);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 1).await;
+            let client = server.client("c").await;
+            let foreign = LmvEa::Foreign { kind: 1, flags: 0xda05, value: "uuid@uuid".into() };
+            let mut request = client.create_request(Fid::ROOT, "d", DIRECTORY | 0o777);
+            request.eadata = foreign.encode();
+            assert_eq!(client.modify(request).await.map(drop), Err(Errno::EOPNOTSUPP));
+            client.mkdir(Fid::ROOT, "d").await.expect("there is none of that name");
         },
         &world,
     );

@@ -160,6 +160,39 @@ fn free_space_decides_as_far_as_operators_let_it() {
 }
 
 #[test]
+fn what_an_ost_said_of_its_space_is_believed_for_as_long_as_operators_say() {
+    let world = TestWorld::new(70);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 2).await;
+            let client = server.client("c").await;
+            let set = |seconds| {
+                server.mdt.change_layout_settings(|settings| settings.set_qos_maxage(seconds))
+            };
+            assert_eq!(set(0), Err(Errno::EINVAL));
+            set(60).unwrap();
+            client.wait(&inner, 61).await;
+            server.osts[1].state.lock().free_blocks = 0;
+            let mut names = 0..;
+            let mut on_second = async || {
+                let mut files = 0;
+                for number in names.by_ref().take(10) {
+                    files += osts_of(&client, Fid::ROOT, &format!("a{number}")).await[0];
+                }
+                files
+            };
+            client.wait(&inner, 20).await;
+            assert_eq!(on_second().await, 5, "in turn");
+            client.wait(&inner, 60).await;
+            assert_eq!(on_second().await, 0, "it is known to be full");
+            server.check();
+        },
+        &world,
+    );
+}
+
+#[test]
 fn directories_pass_their_layout_on() {
     let world = TestWorld::new(61);
     let inner = world.clone();
