@@ -97,6 +97,15 @@ pub fn add(tree: &Tree, name: &TargetName, mdt: &Arc<Mdt>) -> Arc<MdtPools> {
     let root = format!("lod.{name}-mdtlov");
     add_settings(tree, &root, mdt, SETTINGS);
     add_settings(tree, &format!("mdd.{name}"), mdt, APPENDING);
+    let (reader, writer) = (Arc::clone(mdt), Arc::clone(mdt));
+    tree.add_writable(
+        &format!("mdd.{name}.atime_diff"),
+        move || reader.atime_diff().to_string(),
+        move |text| {
+            writer.set_atime_diff(text.trim().parse().map_err(|_| Errno::EINVAL)?);
+            Ok(())
+        },
+    );
     let reader = Arc::clone(mdt);
     tree.add(&format!("{root}.dom_stripesize_cur_kb"), move || {
         (reader.dom_stripesize_now() >> 10).to_string()

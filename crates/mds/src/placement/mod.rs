@@ -12,6 +12,7 @@ mod ost;
 mod ost_updates;
 mod reserved;
 mod settings;
+mod sizes;
 
 pub(crate) use ost::Ost;
 pub use ost::OstView;

@@ -249,6 +249,33 @@ fn a_close_brings_size_and_times() {
 }
 
 #[test]
+fn a_time_of_access_is_kept_where_it_is_newer_by_what_operators_say() {
+    let world = TestWorld::new(73);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 1).await;
+            let client = server.client("c").await;
+            let file = client.make(Fid::ROOT, "f", REGULAR | 0o644).await.unwrap();
+            let before = client.getattr(file).await.unwrap().atime;
+            let read_at = async |atime| {
+                let opened = client.open_fid(file, MdsOpenFlags::READ).await.unwrap();
+                let mut request = client.close_request(file, opened.body.open_handle);
+                (request.rec_reint.valid, request.rec_reint.atime) = (AttrValid::ATIME, atime);
+                client.modify(request).await.unwrap();
+                client.getattr(file).await.unwrap().atime
+            };
+            assert_eq!(read_at(before + 60).await, before);
+            assert_eq!(read_at(before + 61).await, before + 61);
+            server.mdt.set_atime_diff(2);
+            assert_eq!(read_at(before + 63).await, before + 61);
+            assert_eq!(read_at(before + 64).await, before + 64);
+        },
+        &world,
+    );
+}
+
+#[test]
 fn a_file_without_a_name_is_gone_when_closed() {
     let world = TestWorld::new(27);
     let inner = world.clone();

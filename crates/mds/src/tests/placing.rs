@@ -9,7 +9,7 @@ use sheen_rpc::ImportState;
 use sheen_target::testing::TestWorld;
 use sheen_types::{Errno, Fid};
 use sheen_wire::lov::{LovEa, LovMd};
-use sheen_wire::md::{AttrValid, MdsOpenFlags};
+use sheen_wire::md::{AttrValid, MdsOpenFlags, RecSetattr};
 
 use super::fake_ost::FakeOst;
 use super::harness::{Client, REGULAR, Server, run};
@@ -186,6 +186,37 @@ fn what_an_ost_said_of_its_space_is_believed_for_as_long_as_operators_say() {
             assert_eq!(on_second().await, 5, "in turn");
             client.wait(&inner, 60).await;
             assert_eq!(on_second().await, 0, "it is known to be full");
+            server.check();
+        },
+        &world,
+    );
+}
+
+#[test]
+fn a_file_that_was_extended_before_it_had_objects_keeps_its_size_with_them() {
+    let world = TestWorld::new(71);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 2).await;
+            let client = server.client("c").await;
+            server.mdt.change_layout_settings(|settings| {
+                settings.set_stripecount(2).unwrap();
+                settings.set_stripesize(1 << 20).unwrap();
+            });
+            let fid = client.make(Fid::ROOT, "f", REGULAR | 0o644).await.unwrap();
+            let size = |record: &mut RecSetattr| record.size = (1 << 20) + 1000;
+            client.setattr(fid, AttrValid::SIZE, size).await.unwrap();
+            let opened = client.open_fid(fid, MdsOpenFlags::WRITE).await.unwrap();
+            let second = plain(&opened.layout).stripes[1].clone();
+            let shown: Vec<_> =
+                server.osts.iter().map(|ost| ost.state.lock().sizes.clone()).collect();
+            let mut expected = vec![Vec::new(); 2];
+            expected[second.ost_idx as usize] = vec![(second.oi, 1000)];
+            assert_eq!(shown, expected);
+            // One that is empty asks nothing of an OST.
+            client.create(Fid::ROOT, "empty").await.unwrap();
+            assert!(server.osts.iter().all(|ost| ost.state.lock().sizes.len() <= 1));
             server.check();
         },
         &world,
