@@ -143,7 +143,10 @@ fn an_unlinked_file_lives_until_its_last_close() {
             let (client, other) = (server.client("c").await, server.client("o").await);
             let first = client.create(Fid::ROOT, "f").await.unwrap();
             let second = other.open(Fid::ROOT, "f", MdsOpenFlags::READ).await.unwrap();
+            client.getxattr(first.body.fid1, "trusted.link").await.expect("it has a name");
             client.unlink(Fid::ROOT, "f").await.unwrap();
+            let names = client.getxattr(first.body.fid1, "trusted.link").await;
+            assert_eq!(names, Err(Errno::ENODATA));
             let report = server.check();
             assert_eq!((report.orphans.len(), report.objects.len()), (1, 1));
             assert_eq!(client.getattr(first.body.fid1).await.unwrap().nlink, 0);
