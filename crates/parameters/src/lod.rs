@@ -66,7 +66,11 @@ const SETTINGS: &[(&str, Show, Change)] = &[
     (
         "qos_maxage",
         |settings| settings.qos_maxage().to_string(),
-        |settings, text| settings.set_qos_maxage(values::number_of_any_base(text)?.try_into().map_err(|_| Errno::ERANGE)?),
+        |settings, text| {
+            settings.set_qos_maxage(
+                values::number_of_any_base(text)?.try_into().map_err(|_| Errno::ERANGE)?,
+            )
+        },
     ),
     (
         "qos_threshold_rr",
