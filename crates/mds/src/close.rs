@@ -284,12 +284,13 @@ fn update(mdt: &Mdt, transaction: &mut Transaction, inode: &Inode, record: &RecS
             .then(|| Timestamp::from_seconds(reported))
     };
     let changed = newer(AttrValid::CTIME, record.ctime, attributes.changed);
+    let accessed = attributes.accessed.seconds;
     let patch = AttributePatch {
         modified: newer(AttrValid::MTIME, record.mtime, attributes.modified)
             .filter(|_| changed.is_some()),
         changed,
         accessed: newer(AttrValid::ATIME, record.atime, attributes.accessed)
-            .filter(|reported| reported.seconds > attributes.accessed.seconds.saturating_add(60)),
+            .filter(|reported| reported.seconds > accessed.saturating_add(mdt.atime_diff())),
         ..AttributePatch::default()
     };
     if patch != AttributePatch::default() {

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use sheen_target::Outcome;
-use sheen_types::limits::PATH_BYTES_MAX;
+use sheen_types::limits::{PATH_BYTES_MAX, XATTR_VALUE_BYTES_MAX};
 use sheen_types::{Errno, Fid};
 use sheen_wire::codec::{ByteOrder, DecodeError, Reader, Wire, Writer};
 use sheen_wire::messages::{MdsFid2path, MdsFid2pathReply, MdsGetInfo};
@@ -54,7 +54,7 @@ impl Mdt {
             tracing::warn!(%error, "undecodable request for a path");
             Errno::EPROTO
         })?;
-        if asked.length as usize > PATH_BYTES_MAX {
+        if asked.length as usize > XATTR_VALUE_BYTES_MAX {
             return Err(Errno::EOVERFLOW);
         }
         let root = if asked.root.is_zero() { Fid::ROOT } else { asked.root };

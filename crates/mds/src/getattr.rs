@@ -4,13 +4,18 @@ use bytes::Bytes;
 use sheen_layout::plan::Plan;
 use sheen_target::{Context, Outcome, store_errno};
 use sheen_types::{Errno, Fid};
+use sheen_wire::lov::LovEa;
 use sheen_wire::md::{MdtBody, Valid};
 use sheen_wire::messages::{MdsGetattr, MdsGetattrName, MdsGetattrNameReply, MdsGetattrReply};
+use sheen_wire::ost::OstId;
 
 use crate::caller::{Caller, May};
 use crate::directory::Step;
 use crate::inode::Inode;
 use crate::{Mdt, xattrs};
+
+/// `FID_SEQ_LOV_DEFAULT`: whose layout the default of a whole file system is.
+pub(crate) const LOV_DEFAULT: u64 = u64::MAX;
 
 /// Attributes, and what else was asked for.
 pub(crate) struct Description {
@@ -30,17 +35,7 @@ impl Mdt {
         let asked = &request.mdt_body;
         let inode = self.inode(asked.fid1)?;
         let mut found = self.getattr_of(context, &inode, asked)?;
-        // A client that asks how a directory is striped, or is to stripe its directories, takes what it gets for
-        // that: as long as no directory is, there is nothing.
-        let asks_stripes = asked.valid.intersects(Valid::MEA | Valid::DEFAULT_MEA);
-        if inode.is_directory() && asked.valid.contains(Valid::DIREA) && !asks_stripes {
-            let default = self.effective_default_layout(&inode)?;
-            if !default.is_empty() {
-                found.body.valid |= Valid::DIREA;
-                found.body.eadatasize = default.len() as u32;
-                found.extra = default;
-            }
-        }
+        self.put_default_layout(&inode, asked, &mut found)?;
         Ok(Outcome::ok(MdsGetattrReply {
             mdt_body: Some(found.body),
             mdt_md: found.extra,
@@ -58,7 +53,8 @@ impl Mdt {
         let asked = &request.mdt_body;
         let name = request.name.as_ref().map_or(&b""[..], |name| name.as_bytes());
         let inode = self.look_up(asked, name)?.ok_or(Errno::ENOENT)?;
-        let found = self.getattr_of(context, &inode, asked)?;
+        let mut found = self.getattr_of(context, &inode, asked)?;
+        self.put_default_layout(&inode, asked, &mut found)?;
         Ok(Outcome::ok(MdsGetattrNameReply {
             mdt_body: Some(found.body),
             mdt_md: found.extra,
@@ -116,13 +112,46 @@ impl Mdt {
         Ok(Description { body, extra, acl })
     }
 
+    /// Adds a directory's default layout, if the client asks for that.
+    fn put_default_layout(
+        &self,
+        inode: &Inode,
+        asked: &MdtBody,
+        found: &mut Description,
+    ) -> Result<(), Errno> {
+        // A client that asks how a directory is striped, or is to stripe its directories, takes what it gets for
+        // that: as long as no directory is, there is nothing.
+        let asks_stripes = asked.valid.intersects(Valid::MEA | Valid::DEFAULT_MEA);
+        if inode.is_directory() && asked.valid.contains(Valid::DIREA) && !asks_stripes {
+            let default = self.effective_default_layout(inode)?;
+            if !default.is_empty() {
+                found.body.valid |= Valid::DIREA;
+                found.body.eadatasize = default.len() as u32;
+                found.extra = default;
+            }
+        }
+        Ok(())
+    }
+
     /// A directory's default layout; for the root the file system's.
     fn effective_default_layout(&self, inode: &Inode) -> Result<Bytes, Errno> {
         let value = self.store.xattr(inode.fid, xattrs::LOV).map_err(store_errno)?;
         let ours = || match inode.fid == Fid::ROOT {
-            true => Plan::inherited(None, None, &self.placement.defaults()).encode(),
+            true => self.default_of_file_system(),
             false => Bytes::new(),
         };
         Ok(value.unwrap_or_else(ours))
+    }
+
+    /// By its owner a client knows that no directory has it ("(Default)" of `lfs getstripe -v`).
+    fn default_of_file_system(&self) -> Bytes {
+        let default = Plan::inherited(None, None, &self.placement.defaults()).encode();
+        match LovEa::decode(&default) {
+            Ok(LovEa::Plain(mut plain)) => {
+                plain.header.oi = OstId { word0: 0, word1: LOV_DEFAULT };
+                LovEa::Plain(plain).encode()
+            }
+            _ => default,
+        }
     }
 }

@@ -26,6 +26,11 @@ pub(crate) struct AllXattrs {
 /// What names of attributes begin with that Linux protects as it does the data.
 const USER: &str = "user.";
 
+/// Whether clients see an attribute of an inode: the list of its names goes with the last of them.
+fn is_shown(inode: &Inode, name: &str) -> bool {
+    xattrs::is_shown(name) && (name != xattrs::LINK || inode.attributes.links > 0)
+}
+
 impl Mdt {
     /// MDS_GETXATTR. With no room given only the size is answered. A refusal has its buffers, empty.
     pub(crate) fn getxattr(&self, request: &MdsGetxattr) -> Outcome {
@@ -59,7 +64,7 @@ impl Mdt {
 
     fn xattr(&self, caller: &Caller, inode: &Inode, name: &str) -> Result<Option<Bytes>, Errno> {
         // What is known of the size is no attribute of the file's: it is listed with none, and answered by name.
-        if !xattrs::is_shown(name) && name != xattrs::SOM {
+        if !is_shown(inode, name) && name != xattrs::SOM {
             return Ok(None);
         }
         if name.starts_with(USER) {
@@ -98,7 +103,7 @@ impl Mdt {
     fn xattr_names(&self, inode: &Inode) -> Result<Bytes, Errno> {
         let mut names = Vec::new();
         for name in self.store.xattr_names(inode.fid).map_err(store_errno)? {
-            if xattrs::is_shown(&name) {
+            if is_shown(inode, &name) {
                 names.extend_from_slice(name.as_bytes());
                 names.push(0);
             }
@@ -112,7 +117,7 @@ impl Mdt {
         let mut has_user = false;
         for name in self.store.xattr_names(inode.fid).map_err(store_errno)? {
             let value = self.store.xattr(inode.fid, &name).map_err(store_errno)?;
-            let Some(value) = value.filter(|_| xattrs::is_shown(&name)) else { continue };
+            let Some(value) = value.filter(|_| is_shown(inode, &name)) else { continue };
             has_user |= name.starts_with(USER);
             names.extend_from_slice(name.as_bytes());
             names.push(0);

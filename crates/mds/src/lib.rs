@@ -80,6 +80,7 @@ pub use placement::{LayoutSettings, OstUpdateView, OstView};
 pub use rebuild::{Rebuilt, rebuild, skip_used_objects};
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::Mutex;
@@ -100,6 +101,8 @@ use crate::restrictions::Restrictions;
 use crate::sequences::Sequences;
 use crate::squash::Squash;
 
+/// `atime_diff` at first, as in Lustre.
+const ATIME_DIFF: i64 = 60;
 /// Bytes of the largest file (`LLITE_MAXBYTES`, roughly): what one OST object may hold.
 const FILE_BYTES_MAX: u64 = i64::MAX as u64;
 
@@ -144,6 +147,8 @@ pub struct Mdt {
     squash: Squash,
     restrictions: Restrictions,
     dom: Dom,
+    /// Seconds by which a time of access must be newer to be kept (`atime_diff`).
+    atime_diff: AtomicI64,
 }
 
 impl Mdt {
@@ -171,7 +176,19 @@ impl Mdt {
             sequences,
             squash: Squash::default(),
             restrictions: Restrictions::default(),
+            atime_diff: AtomicI64::new(ATIME_DIFF),
         }))
+    }
+
+    /// `atime_diff`: seconds by which a time of access that a close reports must be newer to be kept.
+    #[must_use]
+    pub fn atime_diff(&self) -> i64 {
+        self.atime_diff.load(Ordering::Relaxed)
+    }
+
+    /// Sets it.
+    pub fn set_atime_diff(&self, seconds: i64) {
+        self.atime_diff.store(seconds, Ordering::Relaxed);
     }
 
     /// What an MDT agrees to: exactly what works.

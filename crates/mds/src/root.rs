@@ -50,7 +50,12 @@ impl Mdt {
             if !at.is_directory() {
                 return Err(Errno::ENOTDIR);
             }
-            let found = self.child(&at, &Step::parse(step)?)?.ok_or(Errno::ENOENT)?;
+            // What is mounted is named by the way down to it alone.
+            let step = match Step::parse(step) {
+                Ok(Step::DotDot) => return Err(Errno::EINVAL),
+                step => step?,
+            };
+            let found = self.child(&at, &step)?.ok_or(Errno::ENOENT)?;
             at = self.inode(found.fid)?;
         }
         if !at.is_directory() {

@@ -64,6 +64,15 @@ const SETTINGS: &[(&str, Show, Change)] = &[
         |settings, text| settings.set_stripeoffset(values::signed_of_any_base(text)?),
     ),
     (
+        "qos_maxage",
+        |settings| settings.qos_maxage().to_string(),
+        |settings, text| {
+            settings.set_qos_maxage(
+                values::number_of_any_base(text)?.try_into().map_err(|_| Errno::ERANGE)?,
+            )
+        },
+    ),
+    (
         "qos_threshold_rr",
         |settings| format!("{}%", settings.qos_threshold_rr()),
         |settings, text| settings.set_qos_threshold_rr(percent(text)?),
@@ -92,6 +101,15 @@ pub fn add(tree: &Tree, name: &TargetName, mdt: &Arc<Mdt>) -> Arc<MdtPools> {
     let root = format!("lod.{name}-mdtlov");
     add_settings(tree, &root, mdt, SETTINGS);
     add_settings(tree, &format!("mdd.{name}"), mdt, APPENDING);
+    let (reader, writer) = (Arc::clone(mdt), Arc::clone(mdt));
+    tree.add_writable(
+        &format!("mdd.{name}.atime_diff"),
+        move || reader.atime_diff().to_string(),
+        move |text| {
+            writer.set_atime_diff(text.trim().parse().map_err(|_| Errno::EINVAL)?);
+            Ok(())
+        },
+    );
     let reader = Arc::clone(mdt);
     tree.add(&format!("{root}.dom_stripesize_cur_kb"), move || {
         (reader.dom_stripesize_now() >> 10).to_string()

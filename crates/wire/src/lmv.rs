@@ -222,6 +222,12 @@ impl LmvEa {
 }
 
 /// So many values.
+/// The magic that such an attribute begins with.
+#[must_use]
+pub fn magic_of(bytes: &Bytes) -> Option<LmvMagic> {
+    bytes.first_chunk().map(|magic| LmvMagic(u32::from_le_bytes(*magic)))
+}
+
 fn list<T: Wire>(reader: &mut Reader<'_>, count: u32) -> Result<Vec<T>, DecodeError> {
     if count as usize > reader.remaining() / T::SIZE {
         return Err(DecodeError::Truncated { what: "lmv_stripe_fids" });

@@ -292,7 +292,9 @@ impl Mdt {
             Some(parent) => Some(parent),
             None => self.directory(opening.record.fid1).ok(),
         };
-        let reserved = self.objects_for_new(context, opening, parent.as_ref()).await?;
+        let size = self.reported_size(inode).map_err(store_errno)?.map_or(0, |size| size.size);
+        let reserved =
+            self.objects_for_new(context, opening, inode.fid, parent.as_ref(), size).await?;
         let target = &context.target;
         let _lock = target.lock_inode(inode.fid, InodeBits::LAYOUT, LockMode::Ex).await?;
         self.record_open(context, opening, inode, reserved, progress)?;

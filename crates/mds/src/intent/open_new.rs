@@ -4,7 +4,7 @@ use bytes::Bytes;
 use sheen_layout::plan::Plan;
 use sheen_store::{FileKind, Transaction};
 use sheen_target::{Context, ReplyRecording, store_errno};
-use sheen_types::{Errno, InodeBits, Name};
+use sheen_types::{Errno, Fid, InodeBits, Name};
 use sheen_wire::connect::ConnectFlags;
 use sheen_wire::ldlm::Disposition;
 use sheen_wire::md::MdsOpenFlags;
@@ -44,7 +44,8 @@ impl Mdt {
         let parent = self.directory(opening.record.fid1)?;
         let mut spec = opening.create_spec();
         self.may_add(&spec.caller, &parent, name, FileKind::Regular)?;
-        spec.objects = self.objects_for_new(context, opening, Some(&parent)).await?;
+        spec.objects =
+            self.objects_for_new(context, opening, opening.record.fid2, Some(&parent), 0).await?;
         let new_inode = self.build_inode(context, &parent, spec)?;
         let _lock = locks::change_directory(context, parent.fid).await?;
         let done = progress.disposition | of_new(context, new_inode.layout().as_ref());
@@ -79,7 +80,8 @@ impl Mdt {
         let (fid, flags) = (spec.fid, opening.flags);
         let wanted = May::WRITE.and(May::EXEC);
         spec.caller.may(&*self.store, parent.fid, &parent.attributes, wanted)?;
-        spec.objects = self.objects_for_new(context, opening, Some(&parent)).await?;
+        spec.objects =
+            self.objects_for_new(context, opening, opening.record.fid2, Some(&parent), 0).await?;
         let mut new_inode = self.build_inode(context, &parent, spec)?;
         new_inode.inode.attributes.links = 0;
         self.open_files.open(fid, flags)?;
@@ -131,12 +133,15 @@ impl Mdt {
         give_lock(context, opening, guard, progress)
     }
 
-    /// The objects that a new file gets with its creation; none if it is not written now.
+    /// The objects that a new file gets with its creation, or one that has none yet with an open: those up to its
+    /// `size`, which they show; none if it is not written now.
     pub(super) async fn objects_for_new(
         &self,
         context: &Context,
         opening: &Opening<'_>,
+        file: Fid,
         parent: Option<&Inode>,
+        size: u64,
     ) -> Result<Option<ReservedObjects>, Errno> {
         if context.replay().is_some() {
             return Ok(self.placement.restore(opening.layout, None).ok());
@@ -151,6 +156,8 @@ impl Mdt {
         let appends = opening.creates() && opening.flags.contains(MdsOpenFlags::APPEND);
         let plan = self.plan_in(parent, requested, appends)?;
         let world = context.target.world();
-        self.placement.allocate(world, opening.record.fid2, &plan, 0).await.map(Some)
+        let reserved = self.placement.allocate(world, file, &plan, size).await?;
+        self.placement.show_size(file, &reserved, size).await?;
+        Ok(Some(reserved))
     }
 }

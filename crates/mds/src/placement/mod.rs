@@ -12,6 +12,7 @@ mod ost;
 mod ost_updates;
 mod reserved;
 mod settings;
+mod sizes;
 
 pub(crate) use ost::Ost;
 pub use ost::OstView;
@@ -118,6 +119,7 @@ impl Placement {
         let range = sequences.of(u32::from(index), SeqRangeFlags::OST)?;
         let filled = Arc::clone(&self.filled);
         let ost = Arc::new(Ost::new(&*self.store, index, range.start + 1, channel, filled)?);
+        ost.set_space_age_max(self.settings().qos_maxage());
         if self.recovered.load(Ordering::Acquire) {
             ost.recovered();
         }
@@ -212,6 +214,9 @@ impl Placement {
         let mut settings = self.settings.write();
         let changed = change(&mut settings);
         self.on_mdt.set_most(settings.on_mdt);
+        for ost in self.all().iter() {
+            ost.set_space_age_max(settings.qos_maxage());
+        }
         changed
     }
 

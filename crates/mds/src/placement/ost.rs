@@ -5,7 +5,7 @@
 //! to the OST. Ids are used in order, so "the last used" says everything: what lies above it when
 //! we or the OST come back was never given to a file and is removed.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -35,9 +35,7 @@ const USED_MAX: u64 = u64::MAX >> 1;
 const BATCH_MIN: u64 = 32;
 /// ...doubled each time that the pool ran low, to this.
 const BATCH_MAX: u64 = 2048;
-/// The keeper looks around this often by itself...
-const IDLE: Duration = Duration::from_secs(3);
-/// ...and this often while something waits to become durable.
+/// The keeper looks around this often while something waits to become durable.
 const BUSY: Duration = Duration::from_secs(1);
 /// How long creates wait for an OST that says it recovers: `recovery_time_hard` by default, and time to connect. A
 /// recovery that takes longer, or an OST that refuses us for another reason with the same error, delays no create.
@@ -60,6 +58,8 @@ pub(crate) struct Ost {
     /// is to be done there waits.
     is_active: AtomicBool,
     is_kept: AtomicBool,
+    /// Seconds after which the OST is asked for its space again; so often the keeper looks around by itself.
+    space_age_max: AtomicU32,
     /// Wakes the keeper.
     kick: Notify,
     /// Wakes tasks that wait for objects.
@@ -136,6 +136,7 @@ impl Ost {
             recovered: AtomicBool::new(false),
             is_active: AtomicBool::new(true),
             is_kept: AtomicBool::new(false),
+            space_age_max: AtomicU32::new(1),
             kick: Notify::new(),
             filled,
             ost_updates: OstUpdates::new(index),
@@ -146,6 +147,17 @@ impl Ost {
         *self.channel.write() = channel;
         self.pool.lock().agreed = None;
         self.kick.notify_one();
+    }
+
+    /// Sets how old what is known of its space may be; the keeper takes note at once.
+    pub(super) fn set_space_age_max(&self, seconds: u32) {
+        if self.space_age_max.swap(seconds, Ordering::AcqRel) != seconds {
+            self.kick.notify_one();
+        }
+    }
+
+    fn space_age_max(&self) -> Duration {
+        Duration::from_secs(self.space_age_max.load(Ordering::Acquire).into())
     }
 
     pub(super) fn channel(&self) -> Arc<dyn Channel> {
@@ -314,7 +326,7 @@ impl Ost {
             while let Some((ost, target)) = upgrade(&ost, &weak) {
                 let busy = ost.run_once(&target).await;
                 drop(target);
-                let pause = world.clock.now() + if busy { BUSY } else { IDLE };
+                let pause = world.clock.now() + if busy { BUSY } else { ost.space_age_max() };
                 race(ost.kick.notified(), world.clock.sleep_until(pause)).await;
             }
         };
@@ -418,8 +430,8 @@ impl Ost {
     }
 
     async fn ask_space(&self, target: &Arc<Target>) -> Result<(), RpcError> {
-        let now = target.world().clock.now();
-        let is_fresh = |(at, _): &(Instant, ObdStatfs)| now.since(*at) < IDLE;
+        let (now, age_max) = (target.world().clock.now(), self.space_age_max());
+        let is_fresh = |(at, _): &(Instant, ObdStatfs)| now.since(*at) < age_max;
         if self.pool.lock().space.as_ref().is_some_and(is_fresh) {
             return Ok(());
         }

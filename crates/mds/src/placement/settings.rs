@@ -13,6 +13,8 @@ pub(crate) const STRIPE_SIZE_DEFAULT: u32 = 4 << 20;
 const ON_MDT_DEFAULT: u32 = 1 << 20;
 /// ...and the most that can be set.
 const ON_MDT_MAX: u64 = 1 << 30;
+/// How old what an OST said of its space may be, in seconds (Lustre: 5).
+const SPACE_AGE_MAX: u32 = 3;
 
 /// The settings, with the checks of Lustre's parameters. Percentages and bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +25,8 @@ pub struct LayoutSettings {
     pub(crate) appending: Appending,
     /// Stripes of a file that is to have one on each OST; 0 for just that.
     all_max: u16,
+    /// Seconds for which what an OST said of its space is believed.
+    space_age_max: u32,
 }
 
 impl LayoutSettings {
@@ -34,6 +38,27 @@ impl LayoutSettings {
             on_mdt: ON_MDT_DEFAULT,
             appending: Appending { stripe_count: 1, pool: PoolName::default() },
             all_max: 0,
+            space_age_max: SPACE_AGE_MAX,
+        }
+    }
+
+    /// `qos_maxage`: seconds after which an OST is asked for its space and state again.
+    #[must_use]
+    pub fn qos_maxage(&self) -> u32 {
+        self.space_age_max
+    }
+
+    /// Sets `qos_maxage`.
+    ///
+    /// # Errors
+    /// [`Errno::EINVAL`] for 0.
+    pub fn set_qos_maxage(&mut self, seconds: u32) -> Result<(), Errno> {
+        match seconds {
+            0 => Err(Errno::EINVAL),
+            seconds => {
+                self.space_age_max = seconds;
+                Ok(())
+            }
         }
     }
 

@@ -7,6 +7,7 @@ use sheen_types::limits::{
     LINK_COUNT_MAX, PATH_BYTES_MAX, XATTR_NAME_BYTES_MAX, XATTR_VALUE_BYTES_MAX,
 };
 use sheen_types::{Errno, Fid, Name, Timestamp};
+use sheen_wire::lmv::{self, LmvMagic};
 use sheen_wire::md::{PosixAcl, RecCreate};
 use sheen_wire::messages::{
     MdsReintCreate, MdsReintCreateReply, MdsReintCreateSym, MdsReintCreateSymReply,
@@ -97,12 +98,16 @@ impl NewInode {
 }
 
 impl Mdt {
-    /// MDS_REINT create: a directory, or anything that an open does not make.
+    /// MDS_REINT create: a directory, or anything that an open does not make. A directory elsewhere (foreign) is not
+    /// made as one of ours.
     pub(crate) async fn create(
         &self,
         context: &Context,
         request: &MdsReintCreate,
     ) -> Result<Outcome, Errno> {
+        if lmv::magic_of(&request.eadata) == Some(LmvMagic::FOREIGN) {
+            return Err(Errno::EOPNOTSUPP);
+        }
         let record = &request.rec_reint;
         let mut spec = CreateSpec::of(record);
         spec.security = request.file_secctx_name.as_ref().map(|name| (name, &request.file_secctx));

@@ -195,7 +195,9 @@ impl Mdt {
     ) -> Result<(), Errno> {
         let kills = record.valid.intersects(AttrValid::KILL_SUID | AttrValid::KILL_SGID);
         let has_some = inode.attributes.permissions & (SET_UID | SET_GID) != 0;
-        if !kills || !has_some || has_judged_change(record) || caller.owns(&inode.attributes) {
+        let kills = kills && has_some && !has_judged_change(record);
+        let takes = only_takes_set_id(record, inode.attributes.permissions);
+        if !kills && !takes || caller.owns(&inode.attributes) {
             return Ok(());
         }
         let may = caller.may(&*self.store, inode.fid, &inode.attributes, May::WRITE);
@@ -281,6 +283,14 @@ impl Mdt {
     }
 }
 
+/// Whether the mode is that of before without set-id bits, as a write or a cut leaves it. Lustre believes a client that
+/// says so that no right is needed (`MDS_ATTR_FORCE`); here it is the right to write.
+fn only_takes_set_id(record: &RecSetattr, old: u32) -> bool {
+    let forced = record.valid.contains(AttrValid::FORCE | AttrValid::MODE);
+    let taken = old & !record.mode & (SET_UID | SET_GID);
+    forced && record.mode & 0o7777 == old & !taken
+}
+
 /// Whether a request changes what it needs a right for besides, at least that to write. An owner of -1 is
 /// the one that is: it needs the same right as any other.
 fn has_judged_change(record: &RecSetattr) -> bool {
@@ -337,7 +347,7 @@ fn permissions(
     let old = inode.attributes.permissions;
     let mut new = old;
     if has(AttrValid::MODE) {
-        if !caller.owns(&inode.attributes) {
+        if !caller.owns(&inode.attributes) && !only_takes_set_id(record, old) {
             return Err(Errno::EPERM);
         }
         new = record.mode & 0o7777;

@@ -7,7 +7,7 @@ use sheen_target::{Context, Outcome, ReplyRecording, store_errno};
 use sheen_types::access::AccessList;
 use sheen_types::limits::{XATTR_NAME_BYTES_MAX, XATTR_VALUE_BYTES_MAX};
 use sheen_types::{Errno, InodeBits, LockMode, Timestamp};
-use sheen_wire::lmv::LmvMagic;
+use sheen_wire::lmv::{self, LmvMagic};
 use sheen_wire::md::{RecSetxattr, Valid};
 use sheen_wire::messages::{MdsReintSetxattr, MdsReintSetxattrReply};
 
@@ -176,8 +176,7 @@ impl Mdt {
 
 /// Nothing is done, and that is no error but where it would have been a new striping of a directory.
 fn leave_reserved(caller: &Caller, name: &str, value: &Bytes) -> Result<Outcome, Errno> {
-    let magic = value.first_chunk().map(|magic| LmvMagic(u32::from_le_bytes(*magic)));
-    let is_striping = matches!(magic, Some(LmvMagic::USER | LmvMagic::STRIPE));
+    let is_striping = matches!(lmv::magic_of(value), Some(LmvMagic::USER | LmvMagic::STRIPE));
     match caller.can(Capability::SysAdmin) {
         false => Err(Errno::EPERM),
         true if name == xattrs::LMV && is_striping => Err(Errno::EOPNOTSUPP),

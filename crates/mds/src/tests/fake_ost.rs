@@ -9,7 +9,7 @@ use sheen_types::{Errno, Nid, Transno, Uuid, Xid};
 use sheen_wire::connect::ObdConnectData;
 use sheen_wire::md::{ObdStatfs, Valid};
 use sheen_wire::messages::{
-    OstCreateReply, OstDestroyReply, OstSetattrReply, OstStatfsReply, Reply, Request,
+    OstCreateReply, OstDestroyReply, OstPunchReply, OstSetattrReply, OstStatfsReply, Reply, Request,
 };
 use sheen_wire::ost::{ObdoFlags, OstBody, OstId};
 use sheen_wire::ptlrpc::PtlrpcBody;
@@ -21,6 +21,8 @@ pub(super) struct State {
     pub(super) creates: u32,
     pub(super) destroys: u32,
     pub(super) owners: Vec<(OstId, u32, u32)>,
+    /// Objects that were cut or extended, and where.
+    pub(super) sizes: Vec<(OstId, u64)>,
     pub(super) import: ImportState,
     pub(super) is_put_off: bool,
     /// Another one after each restart.
@@ -40,6 +42,7 @@ impl FakeOst {
             creates: 0,
             destroys: 0,
             owners: Vec::new(),
+            sizes: Vec::new(),
             import: ImportState::Full,
             is_put_off: false,
             connection: 1,
@@ -90,6 +93,11 @@ impl FakeOst {
                 let oa = request.ost_body.oa;
                 state.owners.push((oa.oi, oa.uid, oa.gid));
                 Ok(OstSetattrReply::default().into())
+            }
+            Request::OstPunch(request) => {
+                let oa = request.ost_body.oa;
+                state.sizes.push((oa.oi, oa.size));
+                Ok(OstPunchReply::default().into())
             }
             Request::OstStatfs(_) => {
                 let bavail = state.free_blocks;

@@ -16,8 +16,10 @@ use sheen_wire::lov::{
     CompFlags, LovComp, LovCompEntry, LovComponent, LovEa, LovMagic, LovMd, LovMdHeader, PoolName,
 };
 use sheen_wire::md::{AttrValid, LayoutIntent, LayoutIntentOp, MdsOpenFlags, Valid};
-use sheen_wire::messages::{LdlmIntentLayout, MdsGetattr, MdsSwapLayouts, Reply};
+use sheen_wire::messages::{LdlmIntentLayout, MdsGetattr, MdsGetattrName, MdsSwapLayouts, Reply};
+use sheen_wire::ost::OstId;
 use sheen_wire::ptlrpc::MsgFlags;
+use sheen_wire::text::Text;
 
 use super::fake_ost::FakeOst;
 use super::harness::{Client, Opened, REGULAR, Server, opened, run};
@@ -688,6 +690,39 @@ fn a_directory_that_has_no_stripes_says_so() {
                 assert_eq!(body.valid.contains(Valid::DIREA), has_some, "{asked:?}");
                 assert_eq!((body.eadatasize > 0, reply.mdt_md.is_empty()), (has_some, !has_some));
             }
+        },
+        &world,
+    );
+}
+
+/// `llapi_file_get_stripe` asks for the name, `lfs getstripe -d` for the directory.
+#[test]
+fn a_directory_shows_its_default_layout_by_name_and_the_root_that_of_the_file_system() {
+    let world = TestWorld::new(317);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 2).await;
+            let client = server.client("c").await;
+            let directory = client.mkdir(Fid::ROOT, "d").await.unwrap();
+            let shown = async |name: &str| {
+                let mut mdt_body = client.body(Fid::ROOT);
+                mdt_body.valid = Valid::EASIZE | Valid::DIREA;
+                let name = (!name.is_empty()).then(|| Text::new(name));
+                let request = MdsGetattrName { mdt_body, name, ..MdsGetattrName::default() };
+                let answer = client.inner.call(request).await;
+                let Some(Reply::MdsGetattrName(reply)) = answer.reply else { panic!("{answer:?}") };
+                (reply.mdt_body.expect("a body").valid.contains(Valid::DIREA), reply.mdt_md)
+            };
+            assert_eq!(shown("d").await, (false, Bytes::new()));
+            let wide = Plan::Plain(Striping { stripe_count: 2, ..Striping::default() });
+            client.setxattr(directory, "trusted.lov", Some(&wide.encode()), 0).await.unwrap();
+            let (has_some, default) = shown("d").await;
+            assert!(has_some);
+            assert_eq!(Plan::parse(&default), Ok(wide));
+            let (_, default) = shown("").await;
+            let Ok(LovEa::Plain(plain)) = LovEa::decode(&default) else { panic!("{default:?}") };
+            assert_eq!(plain.header.oi, OstId { word0: 0, word1: crate::getattr::LOV_DEFAULT });
         },
         &world,
     );

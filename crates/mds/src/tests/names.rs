@@ -6,10 +6,15 @@ use sheen_types::limits::LINK_COUNT_MAX;
 use sheen_types::{Errno, Fid, HashSet, InodeBits, LockMode};
 use sheen_wire::codec::{ByteOrder, Reader, Wire};
 use sheen_wire::ldlm::{Disposition, IntentOp};
+use sheen_wire::lmv::LmvEa;
 use sheen_wire::md::{MdsOpenFlags, Valid};
 use sheen_wire::messages::{FldQuery, MdsFid2path, MdsGetRoot, MdsStatfs, Reply, Request};
+use sheen_wire::text::Text;
 
 use super::harness::{DIRECTORY, REGULAR, Server, run};
+
+/// Bytes that a path may have here.
+const PATH_ROOM: u32 = 16384;
 
 #[test]
 fn a_mount_finds_its_root() {
@@ -31,6 +36,24 @@ fn a_mount_finds_its_root() {
             let answer = client.inner.call(query).await;
             let Some(Reply::FldQuery(reply)) = answer.reply else { panic!("no range") };
             assert!(reply.fld_mdfld.unwrap().contains(client.sequence));
+        },
+        &world,
+    );
+}
+
+#[test]
+fn a_directory_elsewhere_is_refused_and_not_made_as_one_of_ours() {
+    let world = TestWorld::new(27);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 1).await;
+            let client = server.client("c").await;
+            let foreign = LmvEa::Foreign { kind: 1, flags: 0xda05, value: "uuid@uuid".into() };
+            let mut request = client.create_request(Fid::ROOT, "d", DIRECTORY | 0o777);
+            request.eadata = foreign.encode();
+            assert_eq!(client.modify(request).await.map(drop), Err(Errno::EOPNOTSUPP));
+            client.mkdir(Fid::ROOT, "d").await.expect("there is none of that name");
         },
         &world,
     );
@@ -147,11 +170,11 @@ async fn path_below(
     fid.encode(&mut key);
     0u64.encode(&mut key);
     link.encode(&mut key);
-    1024u32.encode(&mut key);
+    PATH_ROOM.encode(&mut key);
     root.encode(&mut key);
     let request = MdsFid2path {
         getinfo_key: key.into_bytes(),
-        getinfo_vallen: 1024 + 32,
+        getinfo_vallen: PATH_ROOM + 32,
         ..MdsFid2path::default()
     };
     let answer = client.call(request).await;
@@ -164,6 +187,52 @@ async fn path_below(
     assert_eq!(Fid::decode(&mut reader), Ok(root), "where the path begins");
     let next = u32::from_le_bytes(*reply.getinfo_val[24..].first_chunk().unwrap());
     Ok((next, path[..path.iter().position(|byte| *byte == 0).unwrap()].to_vec()))
+}
+
+/// `lfs fid2path` comes back with more room where a path is longer than a call may name.
+#[test]
+fn a_path_may_be_longer_than_one_that_a_call_names() {
+    let world = TestWorld::new(28);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 1).await;
+            let client = server.client("c").await;
+            let mut at = Fid::ROOT;
+            let name = "n".repeat(200);
+            for _ in 0..30 {
+                at = client.mkdir(at, &name).await.unwrap();
+            }
+            let (_, path) = path_below(&client.inner, (at, 0), Fid::ROOT).await.unwrap();
+            assert_eq!(path.len(), 30 * 201 - 1);
+        },
+        &world,
+    );
+}
+
+#[test]
+fn what_is_mounted_is_not_named_by_a_way_up() {
+    let world = TestWorld::new(29);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 1).await;
+            let client = server.client("c").await;
+            let directory = client.mkdir(Fid::ROOT, "d").await.unwrap();
+            let mounted = async |path: &str| {
+                let name = Some(Text::new(path));
+                let answer = client.inner.call(MdsGetRoot { name, ..Default::default() }).await;
+                match (answer.errno(), answer.reply) {
+                    (None, Some(Reply::MdsGetRoot(reply))) => Ok(reply.mdt_body.unwrap().fid1),
+                    (errno, _) => Err(errno.expect("an error")),
+                }
+            };
+            assert_eq!(mounted("/d").await, Ok(directory));
+            assert_eq!(mounted("/..").await, Err(Errno::EINVAL));
+            assert_eq!(mounted("/d/../d").await, Err(Errno::EINVAL));
+        },
+        &world,
+    );
 }
 
 #[test]

@@ -143,7 +143,10 @@ fn an_unlinked_file_lives_until_its_last_close() {
             let (client, other) = (server.client("c").await, server.client("o").await);
             let first = client.create(Fid::ROOT, "f").await.unwrap();
             let second = other.open(Fid::ROOT, "f", MdsOpenFlags::READ).await.unwrap();
+            client.getxattr(first.body.fid1, "trusted.link").await.expect("it has a name");
             client.unlink(Fid::ROOT, "f").await.unwrap();
+            let names = client.getxattr(first.body.fid1, "trusted.link").await;
+            assert_eq!(names, Err(Errno::ENODATA));
             let report = server.check();
             assert_eq!((report.orphans.len(), report.objects.len()), (1, 1));
             assert_eq!(client.getattr(first.body.fid1).await.unwrap().nlink, 0);
@@ -243,6 +246,33 @@ fn a_close_brings_size_and_times() {
             let body = client.getattr(opened.body.fid1).await.unwrap();
             assert!(body.valid.contains(Valid::LAZYSIZE) && !body.valid.contains(Valid::SIZE));
             assert_eq!((body.size, body.blocks, body.mtime, body.ctime), (5000, 16, 2000, 2001));
+        },
+        &world,
+    );
+}
+
+#[test]
+fn a_time_of_access_is_kept_where_it_is_newer_by_what_operators_say() {
+    let world = TestWorld::new(73);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 1).await;
+            let client = server.client("c").await;
+            let file = client.make(Fid::ROOT, "f", REGULAR | 0o644).await.unwrap();
+            let before = client.getattr(file).await.unwrap().atime;
+            let read_at = async |atime| {
+                let opened = client.open_fid(file, MdsOpenFlags::READ).await.unwrap();
+                let mut request = client.close_request(file, opened.body.open_handle);
+                (request.rec_reint.valid, request.rec_reint.atime) = (AttrValid::ATIME, atime);
+                client.modify(request).await.unwrap();
+                client.getattr(file).await.unwrap().atime
+            };
+            assert_eq!(read_at(before + 60).await, before);
+            assert_eq!(read_at(before + 61).await, before + 61);
+            server.mdt.set_atime_diff(2);
+            assert_eq!(read_at(before + 63).await, before + 61);
+            assert_eq!(read_at(before + 64).await, before + 64);
         },
         &world,
     );

@@ -9,7 +9,7 @@ use sheen_rpc::ImportState;
 use sheen_target::testing::TestWorld;
 use sheen_types::{Errno, Fid};
 use sheen_wire::lov::{LovEa, LovMd};
-use sheen_wire::md::{AttrValid, MdsOpenFlags};
+use sheen_wire::md::{AttrValid, MdsOpenFlags, RecSetattr};
 
 use super::fake_ost::FakeOst;
 use super::harness::{Client, REGULAR, Server, run};
@@ -153,6 +153,70 @@ fn free_space_decides_as_far_as_operators_let_it() {
             // The second has a sixty-fourth of the space.
             assert!(placed(17, 100).await[1] < 8);
             assert_eq!(placed(100, 100).await, [20; 2], "in turn, whatever is free");
+            server.check();
+        },
+        &world,
+    );
+}
+
+#[test]
+fn what_an_ost_said_of_its_space_is_believed_for_as_long_as_operators_say() {
+    let world = TestWorld::new(70);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 2).await;
+            let client = server.client("c").await;
+            let set = |seconds| {
+                server.mdt.change_layout_settings(|settings| settings.set_qos_maxage(seconds))
+            };
+            assert_eq!(set(0), Err(Errno::EINVAL));
+            set(60).unwrap();
+            client.wait(&inner, 61).await;
+            server.osts[1].state.lock().free_blocks = 0;
+            let mut names = 0..;
+            let mut on_second = async || {
+                let mut files = 0;
+                for number in names.by_ref().take(10) {
+                    files += osts_of(&client, Fid::ROOT, &format!("a{number}")).await[0];
+                }
+                files
+            };
+            client.wait(&inner, 20).await;
+            assert_eq!(on_second().await, 5, "in turn");
+            client.wait(&inner, 60).await;
+            assert_eq!(on_second().await, 0, "it is known to be full");
+            server.check();
+        },
+        &world,
+    );
+}
+
+#[test]
+fn a_file_that_was_extended_before_it_had_objects_keeps_its_size_with_them() {
+    let world = TestWorld::new(71);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 2).await;
+            let client = server.client("c").await;
+            server.mdt.change_layout_settings(|settings| {
+                settings.set_stripecount(2).unwrap();
+                settings.set_stripesize(1 << 20).unwrap();
+            });
+            let fid = client.make(Fid::ROOT, "f", REGULAR | 0o644).await.unwrap();
+            let size = |record: &mut RecSetattr| record.size = (1 << 20) + 1000;
+            client.setattr(fid, AttrValid::SIZE, size).await.unwrap();
+            let opened = client.open_fid(fid, MdsOpenFlags::WRITE).await.unwrap();
+            let second = plain(&opened.layout).stripes[1].clone();
+            let shown: Vec<_> =
+                server.osts.iter().map(|ost| ost.state.lock().sizes.clone()).collect();
+            let mut expected = vec![Vec::new(); 2];
+            expected[second.ost_idx as usize] = vec![(second.oi, 1000)];
+            assert_eq!(shown, expected);
+            // One that is empty asks nothing of an OST.
+            client.create(Fid::ROOT, "empty").await.unwrap();
+            assert!(server.osts.iter().all(|ost| ost.state.lock().sizes.len() <= 1));
             server.check();
         },
         &world,

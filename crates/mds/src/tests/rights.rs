@@ -525,6 +525,35 @@ fn nothing_that_is_said_besides_saves_times_and_set_id_bits_from_a_check() {
     );
 }
 
+/// As Linux has Lustre's clients send it, with the mode of after.
+#[test]
+fn a_writer_takes_the_set_id_bits_of_a_file_that_it_may_write_and_changes_no_other_bit() {
+    let world = TestWorld::new(97);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 1).await;
+            let root = server.client("c").await;
+            let file = root.make(Fid::ROOT, "f", REGULAR | 0o666).await.unwrap();
+            let other = root.as_user(5, 5);
+            let takes = AttrValid::MODE | AttrValid::FORCE | AttrValid::CTIME;
+            for valid in [takes, takes | AttrValid::SIZE] {
+                root.setattr(file, AttrValid::MODE, mode(0o6777)).await.unwrap();
+                for (wanted, valid) in [(0o766, valid), (0o777, valid.without(AttrValid::FORCE))] {
+                    let refused = other.setattr(file, valid, mode(wanted)).await.map(drop);
+                    assert_eq!(refused, Err(Errno::EPERM), "{wanted:o}");
+                }
+                let body = other.setattr(file, valid, mode(0o777)).await.unwrap();
+                assert_eq!(body.mode & 0o7777, 0o777);
+                root.setattr(file, AttrValid::MODE, mode(0o6755)).await.unwrap();
+                let refused = other.setattr(file, valid, mode(0o755)).await.map(drop);
+                assert_eq!(refused, Err(Errno::EPERM), "it may not write");
+            }
+        },
+        &world,
+    );
+}
+
 #[test]
 fn values_of_user_attributes_are_for_readers_alone_however_they_are_asked_for() {
     let world = TestWorld::new(95);

@@ -234,6 +234,11 @@ pub(super) const TABLE: &[Row] = &[
         &[("50%", "50%"), ("0x10", "16%"), ("25", "25%")],
         "free_space_decides_as_far_as_operators_let_it",
     ),
+    row(
+        "lod.*.qos_maxage",
+        &[("5", "5"), ("0x3", "3")],
+        "what_an_ost_said_of_its_space_is_believed_for_as_long_as_operators_say",
+    ),
     row("lod.*.stripecount", &[("-1", "-1"), ("0x2", "2"), ("0", "1")], "layouts"),
     row("lod.*.stripeoffset", &[("1", "1"), ("-1", "-1")], "layouts"),
     row(
@@ -318,6 +323,11 @@ pub(super) const TABLE: &[Row] = &[
         "mdd.*.append_stripe_count",
         &[("-1", "-1"), ("0x2", "2")],
         "limits_and_appended_files_are_as_operators_set_them",
+    ),
+    row(
+        "mdd.*.atime_diff",
+        &[("2", "2"), ("60", "60")],
+        "a_time_of_access_is_kept_where_it_is_newer_by_what_operators_say",
     ),
     row("{mdt,obdfilter,mgs}.*.{at_max,at_min}", TIME, "expected_times"),
     row(
