@@ -11,6 +11,7 @@ mod tests;
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use sheen_io::{BoxFuture, World, within};
@@ -318,7 +319,8 @@ fn make_mdt(
     events.connected(&import.connect_data());
     let index = u16::try_from(target.index).unwrap_or(u16::MAX);
     let fids = FidSource::new(Arc::clone(&channel), index, path.recorder());
-    Arc::new(Mdc { fids, channel, locks, data })
+    let refuses_batches = AtomicBool::new(false);
+    Arc::new(Mdc { fids, channel, locks, data, refuses_batches })
 }
 
 /// Begins to connect all OSTs, and waits a little for them.

@@ -9,6 +9,7 @@ mod handle;
 mod open_file;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use sheen_rpc::Channel;
 use sheen_types::Errno;
@@ -31,6 +32,8 @@ pub(crate) struct Mdc {
     pub(crate) fids: FidSource,
     /// File data that lies on it.
     pub(crate) data: Arc<dyn InodeData>,
+    /// Whether it has refused a batch, though it says that it takes them.
+    pub(crate) refuses_batches: AtomicBool,
 }
 
 /// The errno in an intent's result; `None` for success.

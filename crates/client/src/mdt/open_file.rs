@@ -249,7 +249,7 @@ mod tests {
         let locks = ClientNamespace::new(name, world, Arc::clone(&channel), lock_config(), cache);
         let fids = FidSource::new(Arc::clone(&channel), 0, Recorder::default());
         let data = Arc::new(FakeInodeData::default());
-        let mdt = Arc::new(Mdc { channel, locks, fids, data });
+        let mdt = Arc::new(Mdc { channel, locks, fids, data, refuses_batches: false.into() });
         let handle = HandleCell::new(&mdt);
         drop(MdtOpen::new(Arc::clone(&mdt), handle, Xid(1)));
         assert_eq!(Arc::strong_count(&mdt), 1, "no task holds it");

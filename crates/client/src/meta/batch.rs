@@ -5,6 +5,8 @@
 //!
 //! Cost: one RPC; up to nine names or so go in the request itself, more as bulk.
 
+use std::sync::atomic::Ordering;
+
 use bytes::Bytes;
 use sheen_ldlm::{LockFlags, Policy};
 use sheen_rpc::{Bulk, Call};
@@ -48,9 +50,17 @@ struct PartAsked {
 }
 
 impl Mdc {
-    /// Whether the MDT takes batches.
+    /// Whether the MDT takes batches: it says so, and has not refused one whole. Lustre's does that on read-only
+    /// mounts.
     pub(crate) fn takes_batches(&self) -> bool {
-        self.channel.connect_data().flags2.contains(ConnectFlags2::BATCH_RPC)
+        !self.refuses_batches.load(Ordering::Relaxed)
+            && self.channel.connect_data().flags2.contains(ConnectFlags2::BATCH_RPC)
+    }
+
+    fn note_refusal(&self, errno: Errno) {
+        if matches!(errno, Errno::EROFS | Errno::EOPNOTSUPP) {
+            self.refuses_batches.store(true, Ordering::Relaxed);
+        }
     }
 }
 
@@ -89,8 +99,9 @@ impl Meta {
             locks.push(lock);
         }
         let call = who.sign(parts.call());
+        let answer = PendingBatch::new(locks).send(&mdt.channel, call).await;
         let BatchAnswer { parts, connection } =
-            PendingBatch::new(locks).send(&mdt.channel, call).await?;
+            answer.inspect_err(|errno| mdt.note_refusal(*errno))?;
         let mut found = Vec::with_capacity(names.len());
         for ((asked, name), (lock, answer)) in asked.iter().zip(names).zip(parts) {
             let taken = match answer {

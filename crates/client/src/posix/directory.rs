@@ -6,7 +6,7 @@ use sheen_io::BoxFuture;
 use sheen_types::futures;
 use sheen_types::{Errno, Name};
 
-use super::ahead::SIZES_PATIENCE;
+use super::ahead::{IfFailed, SIZES_PATIENCE};
 use super::handles::OpenFile;
 use super::names::KnownName;
 use super::{
@@ -183,7 +183,7 @@ impl Mounted {
             let Ok(name) = Name::new(&entry.name) else { return false };
             matches!(
                 self.known_name(directory, &name),
-                Ok(KnownName::Unknown(_) | KnownName::Named(_))
+                Ok(KnownName::Unknown(..) | KnownName::Named(_))
             )
         };
         self.settings.ahead().max() > 0 && names.iter().any(is_unknown)
@@ -233,7 +233,8 @@ impl Mounted {
             asked_ahead.extend(self.take_ahead(directory, &name).await);
             asked.push(BatchedName { name, fid: Some(entry.fid) });
         }
-        let mut found = self.find_all(who, directory, asked).await.into_iter();
+        let found = self.find_all(who, directory, asked, IfFailed::AskAlone).await;
+        let mut found = found.into_iter();
         drop(asked_ahead);
         let listed = |entry: &DirEntry| match Name::new(&entry.name).ok().and_then(|_| found.next())
         {

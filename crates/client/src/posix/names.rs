@@ -209,8 +209,9 @@ pub(super) enum KnownName {
     Covered(Pin),
     /// A lock covers it, but not its inode's attributes.
     Named(Pin),
-    /// The MDT is to be asked for so much.
-    Unknown(LookupDepth),
+    /// The MDT is to be asked for so much. What the name stood for last is pinned meanwhile: what is dirty of it belongs
+    /// to this inode, which a close that is answered now may be the last to use.
+    Unknown(LookupDepth, Option<Pin>),
 }
 
 /// Whether a name that is there is listed by its directory: neither `.lustre` is nor what is called by its FID there.
@@ -283,7 +284,7 @@ impl Mounted {
         name: &Name,
         known: KnownName,
     ) -> Result<Option<Pin>, Errno> {
-        let depth = match known {
+        let (depth, _pinned) = match known {
             KnownName::Absent => {
                 self.may_search(who, parent).await?;
                 return Ok(None);
@@ -297,7 +298,7 @@ impl Mounted {
                 self.meta.getattr(who, &child).await?;
                 return Ok(Some(child));
             }
-            KnownName::Unknown(depth) => depth,
+            KnownName::Unknown(depth, pinned) => (depth, pinned),
         };
         self.retry_with_rights(who, &[parent], || self.meta.lookup(who, parent, name, depth)).await
     }
@@ -315,7 +316,9 @@ impl Mounted {
         if is_listed(parent, name) && self.meta.knows_absent(parent, name) {
             return Ok(KnownName::Absent);
         }
-        let Some(fid) = hint else { return Ok(KnownName::Unknown(LookupDepth::Attributes)) };
+        let Some(fid) = hint else {
+            return Ok(KnownName::Unknown(LookupDepth::Attributes, None));
+        };
         let child = self.inodes.pin(fid);
         let (names, whole, directory, changed) = {
             let state = child.state();
@@ -332,8 +335,10 @@ impl Mounted {
         Ok(match (names, whole || directory) {
             (true, true) => KnownName::Covered(child),
             (true, false) => KnownName::Named(child),
-            (false, _) if directory && changed => KnownName::Unknown(LookupDepth::Name),
-            (false, _) => KnownName::Unknown(LookupDepth::Attributes),
+            (false, _) if directory && changed => {
+                KnownName::Unknown(LookupDepth::Name, Some(child))
+            }
+            (false, _) => KnownName::Unknown(LookupDepth::Attributes, Some(child)),
         })
     }
 }

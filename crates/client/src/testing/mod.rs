@@ -136,6 +136,7 @@ impl Fixture {
             channel,
             locks: Arc::clone(&locks),
             data: Arc::clone(&inode_data) as Arc<dyn crate::data::InodeData>,
+            refuses_batches: Default::default(),
         });
         let data = Arc::new(FakeData::default());
         let targets = Targets::new(

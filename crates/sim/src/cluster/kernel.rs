@@ -21,8 +21,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
 use sheen_client::posix::{
-    Attributes, Audience, Credentials, Entry, Fallocate, FileHandle, FileSystem, Invalidated,
-    KernelNotifier, Lookup, NodeId, OpenFlags, Opened, Raise, SetAttributes, Stale,
+    Attributes, Audience, Credentials, DirCookie, DirEntry, DirEntryPlus, Entry, Fallocate,
+    FileHandle, FileSystem, Invalidated, KernelNotifier, ListingRoom, Lookup, NodeId, OpenFlags,
+    Opened, Raise, SetAttributes, Stale,
 };
 use sheen_io::{BoxFuture, World, within};
 use sheen_types::{Errno, Extent, Fid, Instant, Name, PAGE_BYTES as PAGE};
@@ -391,6 +392,40 @@ impl Kernel {
         }
         drop(state);
         Ok(known.map(|(node, fid)| self.pin(node, fid)))
+    }
+
+    /// Names of an open directory from `at` on, with what they stand for, which is kept as what lookups find
+    /// (readdirplus).
+    ///
+    /// # Errors
+    /// As the file system says.
+    pub(crate) async fn list_with_attributes(
+        &self,
+        parent: NodeId,
+        handle: FileHandle,
+        at: DirCookie,
+        room: ListingRoom,
+    ) -> Result<Vec<DirEntry>, Errno> {
+        let (changes, versions) = {
+            let state = self.cache.lock();
+            (state.changes(parent), state.versions.clone())
+        };
+        let listed = self.files.readdir_plus(&self.who, handle, at, room).await?;
+        let mut state = self.cache.lock();
+        let is_unchanged = state.changes(parent) == changes;
+        for DirEntryPlus { entry, found } in &listed {
+            let (Some(found), Ok(name)) = (found, Name::new(&entry.name)) else { continue };
+            *state.lookups.entry(found.node).or_default() += 1;
+            let asked_at = versions.get(&found.node).copied().unwrap_or(0);
+            if state.hear_answer(found.node, found.attributes.size, asked_at) {
+                state.hear_attributes(found);
+            }
+            if found.keep.entry && is_unchanged {
+                let known = Some((found.node, found.attributes.fid));
+                state.entries.insert((parent, name), known);
+            }
+        }
+        Ok(listed.into_iter().map(|listed| listed.entry).collect())
     }
 
     /// A call begins to move a name, or to remove it.

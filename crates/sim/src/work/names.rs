@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use sheen_client::posix::{DirCookie, NewNode, OpenFlags, Opened, RenameMode};
+use sheen_client::posix::{DirCookie, ListingRoom, NewNode, OpenFlags, Opened, RenameMode};
 use sheen_types::{Errno, Fid};
 
 use super::{NameInDirectory, Process, is_answer, text};
@@ -297,8 +297,17 @@ impl Process {
         let opened = self.kernel.open(directory.node, OpenFlags::DIRECTORY).await?;
         let mut names = BTreeMap::new();
         let mut at = DirCookie::default();
+        let with_attributes = self.one_in(2);
         let outcome = loop {
-            match self.kernel.files.readdir(opened.handle, at, LIST_STEP).await {
+            let (handle, room) = (opened.handle, ListingRoom::for_names(LIST_STEP));
+            let some = match with_attributes {
+                true => {
+                    let kernel = &self.kernel;
+                    kernel.list_with_attributes(directory.node, handle, at, room).await
+                }
+                false => self.kernel.files.readdir(handle, at, LIST_STEP).await,
+            };
+            match some {
                 Ok(some) if some.is_empty() => break Ok(()),
                 Ok(some) => {
                     for entry in some {

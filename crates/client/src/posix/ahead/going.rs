@@ -9,7 +9,7 @@ use sheen_types::{Errno, Name};
 use super::names_ahead::{ListingAhead, NamesAhead};
 use super::run::Run;
 use super::table::Shown;
-use super::{LOOKUPS_AT_ONCE, SIZES_PATIENCE};
+use super::{IfFailed, LOOKUPS_AT_ONCE, SIZES_PATIENCE};
 use crate::cache::{Inode, Pin, Position};
 use crate::meta::BatchedName;
 use crate::posix::names::KnownName;
@@ -28,7 +28,7 @@ impl FileSystem {
     ) -> Result<Option<Pin>, Errno> {
         let asked = self.0.take_ahead(parent, name).await;
         let known = self.0.known_name(parent, name)?;
-        let is_new = asked.is_none() && matches!(known, KnownName::Unknown(_));
+        let is_new = asked.is_none() && matches!(known, KnownName::Unknown(..));
         let found = self.0.find_known(who, parent, name, known).await?;
         if let (true, Some(child)) = (is_new, &found) {
             self.note_lookup(who, parent, name, child);
@@ -147,7 +147,7 @@ impl FileSystem {
         let directory = Arc::clone(directory);
         let asking = async move {
             let is_guess = run.handle.is_none();
-            let found = files.0.find_all(&who, &directory, names).await;
+            let found = files.0.find_all(&who, &directory, names, IfFailed::LeaveOpen).await;
             let found: Vec<_> = found.into_iter().map(|found| found.ok().flatten()).collect();
             if is_guess && found.iter().all(Option::is_none) {
                 run.exhaust();

@@ -48,39 +48,59 @@ pub(super) const SIZES_PATIENCE: Duration = Duration::from_millis(500);
 /// Sizes that one call asks for at once.
 const SIZES_AT_ONCE: usize = 256;
 
+/// What becomes of a name that a batch has failed to look up.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum IfFailed {
+    /// It is looked up alone.
+    AskAlone,
+    /// Nothing: a program that wants it asks.
+    LeaveOpen,
+}
+
 impl Mounted {
     /// What names stand for. Those that the cache does not know are asked for in batches, all at once, where the MDT takes
-    /// those; else one by one, several at once.
+    /// those; else one by one, several at once. A name that a batch fails for is
+    /// treated as `if_failed` says.
     pub(super) async fn find_all(
         &self,
         who: &Credentials,
         directory: &Arc<Inode>,
         names: Vec<BatchedName>,
+        if_failed: IfFailed,
     ) -> Vec<Result<Option<Pin>, Errno>> {
         let mut may_search = None;
         let mut found = Vec::with_capacity(names.len());
-        let (mut places, mut unknown) = (Vec::new(), Vec::new());
+        let (mut places, mut unknown, mut pinned) = (Vec::new(), Vec::new(), Vec::new());
         for (place, name) in names.into_iter().enumerate() {
             let known = match self.known_name(directory, &name.name) {
-                Ok(KnownName::Absent) => Ok(None),
-                Ok(KnownName::Covered(child)) => Ok(Some(child)),
-                Err(errno) => Err(errno),
-                Ok(KnownName::Named(_) | KnownName::Unknown(_)) => {
-                    places.push(place);
-                    unknown.push(name);
-                    found.push(Ok(None));
-                    continue;
+                Ok(KnownName::Absent) => Some(Ok(None)),
+                Ok(KnownName::Covered(child)) => Some(Ok(Some(child))),
+                Err(errno) => Some(Err(errno)),
+                Ok(KnownName::Named(child)) => {
+                    pinned.push(child);
+                    None
                 }
+                Ok(KnownName::Unknown(_, child)) => {
+                    pinned.extend(child);
+                    None
+                }
+            };
+            let Some(known) = known else {
+                places.push(place);
+                unknown.push(name);
+                found.push(Ok(None));
+                continue;
             };
             if may_search.is_none() {
                 may_search = Some(self.may_search(who, directory).await);
             }
             found.push(may_search.unwrap_or(Ok(())).and(known));
         }
-        let answers = self.ask_all(who, directory, unknown).await;
+        let answers = self.ask_all(who, directory, unknown, if_failed).await;
         for (place, answer) in places.into_iter().zip(answers) {
             found[place] = answer;
         }
+        drop(pinned);
         found
     }
 
@@ -89,6 +109,7 @@ impl Mounted {
         who: &Credentials,
         directory: &Arc<Inode>,
         names: Vec<BatchedName>,
+        if_failed: IfFailed,
     ) -> Vec<Result<Option<Pin>, Errno>> {
         let batch = self.batch_max(directory);
         if batch < 2 || names.len() < 2 {
@@ -99,6 +120,9 @@ impl Mounted {
         });
         let asked = futures::all_pinned(asked.collect()).await;
         let mut found: Vec<_> = asked.into_iter().flatten().collect();
+        if if_failed == IfFailed::LeaveOpen {
+            return found;
+        }
         let failed = |(place, found): (usize, &Result<_, Errno>)| found.is_err().then_some(place);
         let failed: Vec<usize> = found.iter().enumerate().filter_map(failed).collect();
         // A batch waits for no lock, and has room for one group: these are asked as any lookup is.

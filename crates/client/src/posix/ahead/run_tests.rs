@@ -262,6 +262,49 @@ fn revoke_all(locks: &Arc<ClientNamespace>, files: impl Iterator<Item = Fid>) {
     }
 }
 
+/// Dirty data belongs to the inode: what is looked up must not get another one because a close is answered or the kernel
+/// forgets it meanwhile.
+#[test]
+fn what_a_name_stood_for_stays_while_the_mdt_is_asked() {
+    for lists in [false, true] {
+        let fixture = Fixture::new();
+        Directory::serve(&fixture, numbered(2), false);
+        fixture.look("file.0");
+        let fid = Fid::new(0x2_0000_0400, 100);
+        let inode = fixture.files.0.inodes.by_fid(fid).expect("it was looked up");
+        revoke_all(&fixture.locks, [fid].into_iter());
+        fixture.world.settle();
+        let handle = fixture.open_root();
+        let hold = Arc::new(tokio::sync::Notify::new());
+        let (files, holds) = (fixture.files.clone(), Arc::clone(&fixture.mdt));
+        let (waits, node) = (Arc::clone(&hold), inode.node);
+        fixture.world.run(async move {
+            let (who, name, room) = (Fixture::root(), name("file.0"), ListingRoom::for_names(9));
+            files.readdir(handle, START, 9).await.expect("listed");
+            files.0.ahead.trust(who.pid);
+            *holds.hold.lock() = Some(Arc::clone(&waits));
+            let asks = async {
+                match lists {
+                    true => drop(files.readdir_plus(&who, handle, START, room).await),
+                    false => drop(files.lookup(&who, NodeId::ROOT, &name).await),
+                }
+            };
+            let forgets = async {
+                files.forget(node, 1);
+                *holds.hold.lock() = None;
+                waits.notify_waiters();
+            };
+            sheen_types::futures::all::<sheen_io::BoxFuture<'_, ()>>(vec![
+                Box::pin(asks),
+                Box::pin(forgets),
+            ])
+            .await;
+        });
+        let now = fixture.files.0.inodes.by_fid(fid).expect("it was looked up again");
+        assert!(Arc::ptr_eq(&now, &inode), "by a listing: {lists}");
+    }
+}
+
 #[test]
 fn an_unmount_in_the_middle_leaves_no_request_behind() {
     let fixture = Fixture::new();

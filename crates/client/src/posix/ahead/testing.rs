@@ -43,6 +43,8 @@ struct State {
     fails: BTreeMap<String, Errno>,
     /// The MDT stops at a part that fails, as Lustre's.
     stops: bool,
+    /// Batches are refused whole.
+    refuses: Option<Errno>,
     asked: Asked,
     locks: u64,
     has_layout: bool,
@@ -58,6 +60,7 @@ impl Directory {
             listed: names,
             fails: BTreeMap::new(),
             stops: false,
+            refuses: None,
             asked: Asked::default(),
             locks: 1000,
             has_layout,
@@ -81,6 +84,10 @@ impl Directory {
 
     pub(super) fn stop_at_failures(&self) {
         self.0.lock().stops = true;
+    }
+
+    pub(super) fn refuse_batches(&self, errno: Errno) {
+        self.0.lock().refuses = Some(errno);
     }
 
     pub(super) fn asked(&self) -> Asked {
@@ -109,6 +116,11 @@ impl Directory {
                 let name = name_of(request);
                 state.asked.getattrs.push(name.clone());
                 state.look_up(&name).1.into()
+            }
+            Request::MdsBatch(request) if state.refuses.is_some() => {
+                let names = parts_of(request, source).iter().map(name_of).collect();
+                state.asked.batches.push(names);
+                return (Err(state.refuses.unwrap_or(Errno::EROFS)), Vec::new());
             }
             Request::MdsBatch(request) => state.batch(&parts_of(request, source)),
             other => panic!("not expected: {:?}", other.kind()),

@@ -56,6 +56,23 @@ fn an_mdt_that_takes_no_batches_is_asked_for_each_name() {
     assert_eq!((asked.getattrs.len(), asked.batches.len()), (50, 0));
 }
 
+/// As Lustre's MDT does on a read-only mount.
+#[test]
+fn an_mdt_that_refuses_a_batch_whole_is_sent_no_other() {
+    let fixture = Fixture::new();
+    let directory = Directory::serve(&fixture, numbered(20), false);
+    directory.refuse_batches(Errno::EROFS);
+    fixture.files.settings().ahead().set_running_max(0);
+    let handle = fixture.open_root();
+    let listed = fixture.list(handle, START, 10);
+    assert_eq!(kept(&listed), 10);
+    let asked = directory.asked();
+    assert_eq!((asked.batches.len(), asked.getattrs.len()), (1, 10));
+    let next = listed.last().expect("ten").entry.next;
+    assert_eq!(kept(&fixture.list(handle, next, 10)), 10);
+    assert_eq!(directory.asked().batches.len(), 0);
+}
+
 #[test]
 fn only_names_that_there_is_room_for_are_asked_for() {
     let fixture = Fixture::new();
