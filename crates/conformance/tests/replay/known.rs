@@ -609,7 +609,9 @@ pub(crate) const ASKED: &[Known] = &[
     known(
         "LDLM_INTENT_GETATTR",
         &["dlm_req.desc.policy[]", "ldlm_intent.opc.GETATTR", "ldlm_intent.opc.LOOKUP"],
-        "a name is looked up with its attributes",
+        "a name is looked up with its attributes, and the lock on extended attributes is asked for: our MDT then says in \
+         `mdt_body.xattr_absent` (its highest bit, which Lustre leaves unused) that there are none, and no request asks for \
+         them",
     ),
     known(
         "LDLM_ENQUEUE",
