@@ -13,7 +13,7 @@ const SEEDS: [u64; 2] = [1000, 4000];
 const MINUTES: u64 = 10;
 /// Seeds that are run twice, to see that they go the same way.
 const TWICE: u64 = 12;
-/// How long they may take in all, beneath the end-to-end tests, and with `--long`.
+/// How long they may take in all, and with `--long`.
 const SECONDS: [u64; 2] = [900, 1200];
 /// Operations that the reference model is compared over, and with `--long`; `unit` does fewer. Sequences
 /// have lengths of their own, so that some are left: 100,000 are wanted.
