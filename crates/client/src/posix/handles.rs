@@ -34,6 +34,8 @@ pub(super) struct OpenFile {
     pub(super) failed_before: u64,
     /// Whether data was written through it.
     pub(super) modified: AtomicBool,
+    /// Whether its open created or truncated the file: no bytes of the file are older than this handle.
+    pub(super) began_empty: bool,
     /// Whether an access through it was noted.
     pub(super) accessed: AtomicBool,
     /// The second in which an access was looked at last.
@@ -159,6 +161,7 @@ impl OpenFile {
             failures_reported: Mutex::new(failures_reported),
             failed_before,
             modified: AtomicBool::new(false),
+            began_empty: false,
             accessed: AtomicBool::new(false),
             access_looked: AtomicI64::new(0),
             sends_no_flush: false,

@@ -509,6 +509,25 @@ fn fsync_asks_the_mdt_only_for_what_is_not_durable() {
 }
 
 #[test]
+fn fsync_asks_osts_also_for_what_was_written_before_the_file_was_opened() {
+    let synced = |is_created| {
+        let fixture = Fixture::new();
+        fixture.mdt.answer(opened(FILE, 1, is_created, layout()));
+        let files = fixture.files.clone();
+        let flags = OpenFlags(OpenFlags::CREATE | 2);
+        let sync = async move {
+            let (_, opened) =
+                files.create(&Fixture::root(), NodeId::ROOT, &name("f"), 0o644, flags).await?;
+            files.fsync(opened.handle, true).await
+        };
+        fixture.world.run(sync).expect("synced");
+        fixture.data.files.lock().get(&FILE).map(|file| file.done.lock().clone())
+    };
+    assert_eq!(synced(false), Some(vec!["sync".to_owned()]));
+    assert_eq!(synced(true), None, "it has no bytes");
+}
+
+#[test]
 fn closes_are_reported_of_what_can_write_and_of_all_once_a_lock_was_taken() {
     let fixture = Fixture::new();
     let open = |fixture: &Fixture, flags| {
