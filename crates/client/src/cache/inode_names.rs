@@ -56,10 +56,10 @@ impl InodeState {
         }
     }
 
-    /// The kernel may keep this name from now on, if a lock covers it and not too many names of this inode
-    /// are kept: revoking the lock costs a notification for each.
+    /// The kernel may keep this name from now on, if it was seen under the lock that covers it now and not too many
+    /// names of this inode are kept: revoking the lock costs a notification for each.
     pub(crate) fn keep_name(&mut self, parent: NodeId, name: &Name) -> bool {
-        let is_kept = self.names_covered()
+        let is_kept = self.is_named(parent, name)
             && (self.names.kept.len() < KEPT_NAMES_MAX || self.keeps_name(parent, name));
         if is_kept {
             self.name_was_kept(parent, name);
@@ -90,12 +90,63 @@ impl InodeState {
         self.names.kept.retain(|kept| loss.wrapping_sub(kept.since).cast_signed() <= 0);
     }
 
-    /// Notes that the inode does not have this name any more.
+    /// Notes that the inode does not have this name any more, by a call of the kernel's that has changed the name there,
+    /// too.
     pub(crate) fn lose_name(&mut self, parent: NodeId, name: &Name) {
         self.names.kept.retain(|kept| !kept.is(parent, name));
+        self.unsee_name(parent, name);
+    }
+
+    /// Notes that by a reply the inode does not have this name. The reply may be older than what is known, and the
+    /// kernel may never hear of it: a name that it keeps it keeps until the lock is lost.
+    pub(crate) fn unsee_name(&mut self, parent: NodeId, name: &Name) {
         let sure = self.covered.lookup.get_mut().map(|it| &mut it.names);
         for names in [Some(&mut self.names.seen), sure].into_iter().flatten() {
             names.retain(|(node, known)| *node != parent || known != name);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sheen_types::{Fid, InodeBits};
+
+    use super::super::InodeTable;
+    use super::*;
+
+    const ROOT: Fid = Fid::ROOT;
+    const FILE: Fid = Fid::new(0x2_0000_0401, 7);
+
+    #[test]
+    fn a_reply_does_not_undo_that_the_kernel_keeps_a_name() {
+        let inodes = InodeTable::new(ROOT);
+        let (root, file, other) =
+            (inodes.pin(ROOT), inodes.pin(FILE), inodes.pin(Fid::new(0x2_0000_0401, 8)));
+        let name = Name::new(b"f").expect("a name");
+        file.state().covered.hold(InodeBits::LOOKUP);
+        inodes.remember_name(&root, &name, &file);
+        assert!(file.state().keep_name(root.node, &name));
+        // Answers to questions that were sent earlier: one that it is absent, and one that it is another file.
+        inodes.unsee_name(&root, &name);
+        inodes.remember_name(&root, &name, &other);
+        assert_eq!(file.state().kept_names().0.count(), 1);
+        assert!(!file.state().is_named(root.node, &name), "it is asked for");
+        // The kernel's own call has removed it there.
+        inodes.remember_name(&root, &name, &file);
+        inodes.forget_name(&root, &name);
+        assert_eq!(file.state().kept_names().0.count(), 0);
+    }
+
+    #[test]
+    fn the_kernel_keeps_no_name_that_was_seen_before_a_gap() {
+        let inodes = InodeTable::new(ROOT);
+        let (root, file) = (inodes.pin(ROOT), inodes.pin(FILE));
+        let name = Name::new(b"f").expect("a name");
+        file.state().covered.hold(InodeBits::LOOKUP);
+        inodes.remember_name(&root, &name, &file);
+        file.state().covered.revoke(InodeBits::LOOKUP);
+        // Another name has brought a lock.
+        file.state().covered.hold(InodeBits::LOOKUP);
+        assert!(!file.state().keep_name(root.node, &name));
     }
 }

@@ -130,12 +130,23 @@ impl InodeTable {
         }
     }
 
-    /// Forgets the name by which a child was known, in both directions.
+    /// Forgets the name by which a child was known, in both directions: a call of the kernel's changes it.
     pub(crate) fn forget_name(&self, parent: &Inode, name: &Name) {
-        let Some(fid) = parent.state().directory.children.remove(name) else { return };
-        if let Some(child) = self.by_fid(fid) {
+        if let Some(child) = self.take_child(parent, name) {
             child.state().lose_name(parent.node, name);
         }
+    }
+
+    /// As [`InodeTable::forget_name`], by a reply.
+    pub(crate) fn unsee_name(&self, parent: &Inode, name: &Name) {
+        if let Some(child) = self.take_child(parent, name) {
+            child.state().unsee_name(parent.node, name);
+        }
+    }
+
+    fn take_child(&self, parent: &Inode, name: &Name) -> Option<Arc<Inode>> {
+        let fid = parent.state().directory.children.remove(name)?;
+        self.by_fid(fid)
     }
 
     /// Notes that `name` in `parent` is `child`.
@@ -148,7 +159,7 @@ impl InodeTable {
                 return child.state().see_name(parent.node, name);
             }
         }
-        self.forget_name(parent, name);
+        self.unsee_name(parent, name);
         parent.state().directory.children.insert(name.clone(), child.fid);
         child.state().see_name(parent.node, name);
     }

@@ -111,7 +111,7 @@ impl Meta {
                 Err(errno) => Err(errno),
             };
             found.push(match taken {
-                Ok(child) => Ok(Some(self.name_found(parent, &name.name, &asked.known, child))),
+                Ok(child) => Ok(Some(self.name_found(parent, &name.name, child))),
                 Err(Errno::ENOENT) => {
                     self.name_absent(parent, &name.name, &asked.known);
                     Ok(None)

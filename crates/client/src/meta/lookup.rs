@@ -99,7 +99,7 @@ impl Meta {
         let known = NameKnown::of(parent, name);
         let found = self.getattr_intent(who, parent, Some(name), depth).await;
         match found {
-            Ok(found) => Ok(Some(self.name_found(parent, name, &known, found))),
+            Ok(found) => Ok(Some(self.name_found(parent, name, found))),
             Err(Errno::ENOENT) => {
                 self.name_absent(parent, name, &known);
                 self.learn_names(who, parent).await;
@@ -114,19 +114,15 @@ impl Meta {
         &self,
         parent: &Inode,
         name: &Name,
-        known: &NameKnown,
         (child, _held): (Pin, Option<HeldLock>),
     ) -> Pin {
-        if known.fid.is_some_and(|known| known != child.fid) {
-            self.cache.inodes.forget_name(parent, name);
-        }
         self.cache.inodes.remember_name(parent, name, &child);
         child
     }
 
     /// Notes that a directory has no such name.
     pub(super) fn name_absent(&self, parent: &Inode, name: &Name, known: &NameKnown) {
-        self.cache.inodes.forget_name(parent, name);
+        self.cache.inodes.unsee_name(parent, name);
         let mut state = parent.state();
         if state.unbroken_since(&known.asked) {
             state.keep_absent(name);
