@@ -1,7 +1,8 @@
 //! `cargo xtask sim`: whole clusters in one process and in virtual time, from seeds.
 #![allow(clippy::disallowed_methods, reason = "the clock gives a seed")]
 
-use std::process::Command;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Args;
@@ -81,18 +82,47 @@ const KNOWN: &[u64] = &[];
 pub(crate) fn test(long: bool) -> Outcome {
     let mut twice = program(0, TWICE, MINUTES)?;
     twice.arg("--twice");
-    shell::run(twice)?;
+    run_naming(twice)?;
     let mut command = program(0, SEEDS[usize::from(long)], MINUTES)?;
     command.args(["--within", &SECONDS[usize::from(long)].to_string()]);
     for seed in KNOWN {
         command.args(["--known", &seed.to_string()]);
     }
-    shell::run(command)?;
+    run_naming(command)?;
     // One that no run had before, beside those that all have; the model's are random by themselves.
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let seed = since.as_micros() as u64;
     println!("a random seed: cargo xtask sim --seed {seed}");
-    shell::run(program(seed, 1, MINUTES)?)
+    run_naming(program(seed, 1, MINUTES)?)
+}
+
+/// Runs the simulator and shows its output; an error names the seeds that failed, for the end of a run.
+fn run_naming(mut command: Command) -> Outcome {
+    let shown = shell::show(&command);
+    eprintln!("$ {shown}");
+    command.stdout(Stdio::piped());
+    let mut child = command.spawn().map_err(|error| format!("cannot run {shown}: {error}"))?;
+    let output = child.stdout.take().ok_or("no output")?;
+    let mut failed = Vec::new();
+    for line in BufReader::new(output).split(b'\n') {
+        let line = line.map_err(|error| format!("{shown}: {error}"))?;
+        let line = String::from_utf8_lossy(&line).into_owned();
+        // Our own output is closed: then no reader misses the line.
+        let _ = writeln!(std::io::stdout(), "{line}");
+        failed.extend(failed_seed(&line).map(str::to_owned));
+    }
+    let status = child.wait().map_err(|error| format!("{shown}: {error}"))?;
+    match (status.success(), failed.is_empty()) {
+        (true, _) => Ok(()),
+        (false, true) => Err(format!("{shown}: {status}")),
+        (false, false) => Err(format!("seeds {} failed", failed.join(", "))),
+    }
+}
+
+/// The seed in a line that says that it failed.
+fn failed_seed(line: &str) -> Option<&str> {
+    let (seed, _) = line.strip_prefix("seed ")?.split_once(" failed;")?;
+    seed.bytes().all(|digit| digit.is_ascii_digit()).then_some(seed)
 }
 
 /// A whole cluster in one process against a file system in memory.
@@ -113,4 +143,20 @@ fn program(seed: u64, count: u64, minutes: u64) -> Result<Command, String> {
 
 fn built() -> Result<Command, String> {
     shell::build_simulator().map(shell::command)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_seed_that_failed_is_read_from_its_line() {
+        let line = "seed 717 failed; replay: cargo xtask sim --seed 717";
+        assert_eq!(failed_seed(line), Some("717"));
+        assert_eq!(failed_seed("seed 717 failed, as is known; replay: cargo"), None);
+        assert_eq!(
+            failed_seed("1000 of 1000 seeds of 10 virtual minutes, in 299.0 s: 1 failed"),
+            None
+        );
+    }
 }

@@ -34,10 +34,9 @@ pub(crate) struct Options {
     /// The tests with half of the machine's processor time, by a control group; refused where that cannot be
     #[arg(long)]
     halved: bool,
-    /// What computes beneath the end-to-end tests, which wait: shorter by minutes, and busy enough for tests of short
-    /// times to fail
+    /// One step after the other, instead of what computes beneath the end-to-end tests, which wait
     #[arg(long)]
-    together: bool,
+    apart: bool,
     /// Fail if a test is skipped because something that it needs is not here
     #[arg(long)]
     complete: bool,
@@ -172,8 +171,8 @@ impl Record {
     }
 }
 
-/// The steps that are `wanted`, once. With `--together` those after the first ones are run beneath `e2e`, whose tests
-/// wait more than they compute; with half of the processors, and at full sizes, one after the other.
+/// The steps that are `wanted`, once. Those after the first ones are run beneath `e2e`, whose tests wait more than they
+/// compute; with half of the processors, and at full sizes, one after the other.
 fn run_once(options: &Options, wanted: impl Fn(&str) -> bool) -> (Count, Outcome) {
     let start = Instant::now();
     let wanted: Vec<Step> = STEPS.iter().copied().filter(|(name, _)| wanted(name)).collect();
@@ -185,7 +184,7 @@ fn run_once(options: &Options, wanted: impl Fn(&str) -> bool) -> (Count, Outcome
     let (e2e, computing): (Vec<_>, Vec<_>) =
         rest.iter().copied().partition(|(name, _)| *name == "e2e");
     let mut done = run(&first);
-    if e2e.is_empty() || options.halved || options.long || !options.together {
+    if e2e.is_empty() || options.halved || options.long || options.apart {
         done.extend(run(&rest));
     } else {
         let (one, other) = beneath::run(|| run(&e2e), || run(&computing));

@@ -26,8 +26,10 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const SOON: Duration = Duration::from_secs(1);
 /// Longer than anything takes that asks live servers alone, on a busy machine.
 const AT_ONCE: Duration = Duration::from_secs(10);
-/// Long enough for a program to reach the call in which it waits.
+/// Long enough for a program to reach the call in which it waits, on a machine that has nothing else to do.
 const BEGUN: Duration = Duration::from_millis(1500);
+/// The same on a busy one.
+const BEGUN_LATE: Duration = Duration::from_secs(30);
 const BYTES: usize = 300_000;
 /// What programs store there.
 const STORED: u8 = 9;
@@ -226,6 +228,40 @@ impl Drop for Orders {
     }
 }
 
+/// Whether a thread of the process waits in a call to the mount, as far as the kernel lets that be seen.
+fn is_in_call(pid: u32) -> bool {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    threads.map(|thread| text(&thread.path().join("stack"))).any(|stack| stack.contains("fuse"))
+}
+
+/// Gives programs the time to reach the call in which they wait: until all of them are in it, on a busy machine.
+fn let_begin(pids: impl Fn() -> Vec<u32>) {
+    std::thread::sleep(BEGUN);
+    let all_wait = || {
+        let pids = pids();
+        !pids.is_empty() && pids.into_iter().all(is_in_call)
+    };
+    // What does not wait after all is found by what the test does next.
+    let _ = wait_until("programs in their calls", BEGUN_LATE, all_wait);
+}
+
+/// What the process has started.
+fn children(parent: u32) -> Vec<u32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let is_child = |pid: &u32| {
+        let stat = text(Path::new(&format!("/proc/{pid}/stat")));
+        let rest = stat.rsplit_once(')').map(|(_, rest)| rest.to_owned()).unwrap_or_default();
+        rest.split_whitespace().nth(1) == Some(&parent.to_string())
+    };
+    pids.filter(is_child).collect()
+}
+
+/// The processes of programs that wait.
+fn pids_of(waiting: &Waiting) -> Vec<u32> {
+    waiting.iter().map(|(_, child)| child.id()).collect()
+}
+
 /// Names and programs that wait.
 type Waiting = Vec<(String, Child)>;
 
@@ -376,7 +412,8 @@ fn groups_end(apart: &Apart<'_>) -> Outcome {
     let mut leader = command.process_group(0).spawn().context("sh")?;
     let probe = env!("CARGO_BIN_EXE_sheen-probe");
     let mut threads = waiting(apart, &[(probe, &["threads", "read", "@dead/old"])])?;
-    std::thread::sleep(BEGUN);
+    let_begin(|| pids_of(&threads));
+    // The programs of the group were started before.
     let count = members(leader.id());
     ensure(count >= 4, || format!("{count} processes in the group"))?;
     let begin = Instant::now();
@@ -399,7 +436,8 @@ fn typed_interrupts_end(apart: &Apart<'_>) -> Outcome {
         terminal.args(["-qefc", &shown, "/dev/null"]).env("SHELL", "/bin/sh");
         terminal.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         let mut child = terminal.spawn().context("script")?;
-        std::thread::sleep(BEGUN);
+        let script = child.id();
+        let_begin(|| children(script));
         ensure(end_of(&mut child, Duration::ZERO).is_none(), || format!("{line} did not wait"))?;
         let begin = Instant::now();
         let keys = child.stdin.as_mut().ok_or("asked for a pipe")?;
@@ -424,7 +462,7 @@ fn whatever_waits_for_one_dead_ost_can_be_killed_and_nothing_is_lost() {
         for (order, _, program) in &mut opened {
             program.order(order)?;
         }
-        std::thread::sleep(BEGUN);
+        let_begin(|| pids_of(&waiting));
         end_all(&mut waiting, Signal::KILL)?;
         let mut late = Vec::new();
         for (order, must_wait, program) in &mut opened {
@@ -460,7 +498,7 @@ fn what_needs_no_dead_ost_goes_on_and_all_that_waited_ends_well_when_it_is_back(
             program.order(order)?;
             program.finish();
         }
-        std::thread::sleep(BEGUN);
+        let_begin(|| pids_of(&waiting));
         for (program, arguments) in OTHER_PROGRAMS {
             apart.at_once(program, arguments)?;
         }
