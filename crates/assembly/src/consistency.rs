@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use sheen_mds::{Paths, UsedObject};
+use sheen_oss::MdtAtRest;
 use sheen_store::{Damage, FileKind, Finding, Store, StoreError};
 use sheen_types::{Fid, HashMap, HashSet, TargetName};
 
@@ -85,6 +86,8 @@ struct Expected {
     used: HashMap<Fid, (u16, Fid)>,
     /// To be destroyed when servers run again.
     dying: HashSet<Fid>,
+    /// The MDT that creates the objects.
+    mdt: Option<MdtAtRest>,
 }
 
 /// What was looked at, and what is wrong.
@@ -96,6 +99,9 @@ pub struct Findings {
     pub objects: u64,
     /// Objects that no file has: created ahead, to be destroyed, or reported as damaged.
     pub unused: u64,
+    /// Objects with data whose files a crash took, with the clients that could replay them; servers remove them when
+    /// they start.
+    pub given_up: u64,
     /// Files and objects of a survey that did not end, which servers remove when they start.
     pub survey: u64,
     /// What contradicts what.
@@ -158,6 +164,10 @@ impl Consistency {
                     self.problem(name, format!("{place}: its layout names no object: {object:?}"));
                 }
             }
+        }
+        for (ost, last_used) in report.last_used {
+            let expected = self.expected.entry(ost).or_default();
+            expected.mdt = Some(MdtAtRest { transno: report.transno, last_used });
         }
         for (ost, object) in report.dying {
             let expected = self.expected.entry(ost).or_default();
@@ -272,9 +282,10 @@ impl Consistency {
             // Created ahead; or its number was taken for a file that a crash kept from being made.
             if attributes.blocks == 0 && bytes == 0 {
                 self.findings.unused += 1;
+            } else if known.mdt.map_or(Ok(false), |mdt| mdt.gives_up(store, fid))? {
+                self.findings.given_up += 1;
             } else {
-                // Clients write only to what the MDT gave to a file: it has lost that in a crash, or is an
-                // older copy.
+                // Clients write only to what the MDT gave to a file: it has lost that, or is an older copy.
                 let text = format!("(no file): object {fid}: its {bytes} bytes belong to no file");
                 self.problem_of(name, text, ProblemKind::Unclaimed(name.index, fid));
             }

@@ -12,6 +12,8 @@ const UNCLAIMED: Fid = Fid::new(OBJECTS_SEQUENCE, 2);
 const LAST: Fid = Fid::new(OBJECTS_SEQUENCE, 3);
 const AHEAD: Fid = Fid::new(OBJECTS_SEQUENCE, 4);
 const LOST_AND_FOUND: Fid = Fid::new(fid_seq::DOT_LUSTRE, 3);
+/// `LAST_RECV_OID`, where a target keeps its last transaction number.
+const CLIENTS: Fid = Fid::new(fid_seq::LOCAL_FILE, 11);
 const LAYOUT: &str = "trusted.lov";
 const LINK: &str = "trusted.link";
 
@@ -261,4 +263,36 @@ fn a_check_that_is_cancelled_ends() {
         &mut |_, _| false,
     );
     assert_eq!(ended, Err(sheen_assembly::CheckError::Cancelled));
+}
+
+/// What a crash took is no problem: the next start removes it.
+#[test]
+fn an_object_whose_file_a_crash_took_is_counted_and_no_problem() {
+    let scene = Scene::new();
+    scene.object(AHEAD);
+    sheen_oss::rebuild(&scene.ost, &[AHEAD]).expect("it is listed");
+    // The OST has heard from the MDT: transaction 10 was durable when it started, 20 later. Nothing is kept.
+    let record = |numbers: [u64; 3]| numbers.map(u64::to_le_bytes).concat();
+    let report = |numbers| {
+        apply(&scene.ost, |change| {
+            let key = Bytes::copy_from_slice(&OBJECTS_SEQUENCE.to_be_bytes());
+            change.put(Fid::new(fid_seq::LOCAL_FILE, 0x103), key, record(numbers).into());
+        });
+    };
+    // The MDT has come so far.
+    apply(&scene.mdt, |change| {
+        let value = Bytes::copy_from_slice(&20_u64.to_le_bytes());
+        change.put(CLIENTS, Bytes::from_static(b"transno"), value);
+    });
+    report([10, 20, 0]);
+    let found = scene.look();
+    assert_eq!((found.problems, found.given_up), (Vec::new(), 1));
+    // It had come further: this is an older copy of it.
+    report([10, 21, 0]);
+    let found = scene.look();
+    assert_eq!((found.problems.len(), found.given_up), (1, 0));
+    // An older copy once: what was kept then is kept.
+    report([10, 20, AHEAD.oid.into()]);
+    let found = scene.look();
+    assert_eq!((found.problems.len(), found.given_up), (1, 0));
 }

@@ -25,7 +25,7 @@ impl Words {
         }
     }
 
-    /// What is locked, how, and how many locks are given back.
+    /// What is locked, how, and how many locks are cancelled.
     fn lock(self, request: &LdlmRequest) -> Self {
         let desc = &request.desc;
         let mode = desc.req_mode.mode().map_or("none".to_string(), |mode| mode.to_string());

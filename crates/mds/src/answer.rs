@@ -148,7 +148,7 @@ impl Mdt {
     }
 
     /// Adds the size of the largest layout.
-    pub(crate) fn add_sizes(&self, body: &mut MdtBody) {
+    pub(crate) fn add_layout_max(&self, body: &mut MdtBody) {
         body.valid |= Valid::MODEASIZE;
         body.max_mdsize = self.placement.layout_bytes_max();
     }

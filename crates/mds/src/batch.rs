@@ -71,8 +71,12 @@ impl Mdt {
     }
 
     async fn part(&self, context: &Context, part: LdlmIntentGetattr) -> Answered {
-        context.count_time(counters::GETATTR);
-        match context.target.enqueue_batched(context, part.into()).await {
+        let clock = &context.target.world().clock;
+        let begin = clock.now();
+        let answer = context.target.enqueue_batched(context, part.into()).await;
+        let time = clock.now().since(begin).as_micros();
+        context.count(counters::GETATTR, u64::try_from(time).unwrap_or(u64::MAX));
+        match answer {
             Ok(outcome) => Answered::of(outcome),
             Err(errno) => Answered::refused(errno),
         }

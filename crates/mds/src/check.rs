@@ -7,14 +7,14 @@ use std::fmt;
 use sheen_layout::LayoutError;
 use sheen_layout::stored::Stored;
 use sheen_store::{Attributes, FileKind, Store, StoreError};
-use sheen_types::{Fid, HashMap, HashSet};
+use sheen_types::{Fid, HashMap, HashSet, Transno};
 use sheen_wire::md::LinkEa;
 use sheen_wire::ost::OstId;
 
 use crate::directory::{self, Child, parse_key, parse_value};
 use crate::echo::ECHO;
 use crate::placement::destroys;
-use crate::{orphans, sequences, xattrs};
+use crate::{orphans, placement, sequences, xattrs};
 
 /// Entries read at a time.
 const STEP: usize = 1024;
@@ -109,6 +109,10 @@ pub struct Report {
     pub orphans: Vec<Fid>,
     /// Files of a survey that did not end; the server removes them when it starts.
     pub survey: u64,
+    /// The last id used on each OST: what lies above it was created ahead, or a crash took the file.
+    pub last_used: Vec<(u16, u64)>,
+    /// The newest transaction.
+    pub transno: Transno,
     /// Where the inodes lie.
     pub paths: Paths,
 }
@@ -374,6 +378,8 @@ impl Walk<'_> {
             }
         }
         self.report.dying = dying;
+        self.report.last_used = placement::last_used(self.store)?;
+        self.report.transno = sheen_target::transno_at_rest(self.store)?;
         Ok(())
     }
 }

@@ -23,8 +23,8 @@ use sheen_wire::md::{
 use sheen_wire::messages::MdsCloseReply;
 
 use crate::exclusion::{ExclusionGuard, Needs};
-use crate::export::{OpenFile, OpenTable};
 use crate::inode::Inode;
+use crate::open_table::{OpenFile, OpenTable};
 use crate::{Mdt, xattrs};
 
 /// `ms_valid` of a size that may be out of date.

@@ -17,7 +17,7 @@ use sheen_wire::messages::MdsCloseIntent;
 
 use crate::Mdt;
 use crate::caller::Caller;
-use crate::export::{OpenFile, OpenTable};
+use crate::open_table::{OpenFile, OpenTable};
 use crate::swap_layouts::SwappedFile;
 
 /// A swap that is about to be made.

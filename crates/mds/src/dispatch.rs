@@ -15,7 +15,7 @@ use sheen_wire::messages::{
 };
 use sheen_wire::text::Chars;
 
-use crate::export::OpenTable;
+use crate::open_table::OpenTable;
 use crate::set_info::set_info;
 use crate::{Mdt, counters, data_version};
 

@@ -103,7 +103,7 @@ impl Mdt {
             }
         }
         if asked.valid.contains(Valid::MODEASIZE) {
-            self.add_sizes(&mut body);
+            self.add_layout_max(&mut body);
         }
         let acl = match asked.valid.contains(Valid::ACL) {
             true => self.add_acl(context, inode, &mut body)?,

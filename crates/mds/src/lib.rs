@@ -40,7 +40,6 @@ mod dom;
 mod dot_lustre;
 mod echo;
 mod exclusion;
-mod export;
 mod fid2path;
 mod getattr;
 mod getxattr;
@@ -53,6 +52,7 @@ mod layouts;
 mod links;
 mod locks;
 mod open_files;
+mod open_table;
 mod orphans;
 mod placement;
 mod readpage;
@@ -271,7 +271,7 @@ impl Mdt {
     /// The files that a client has open, once for each time, for the parameter tree.
     #[must_use]
     pub fn open_files_of(&self, client: &sheen_target::Export) -> Vec<sheen_types::Fid> {
-        client.role::<export::OpenTable>().fids()
+        client.role::<open_table::OpenTable>().fids()
     }
 
     /// The OSTs and their pools, for the parameter tree.

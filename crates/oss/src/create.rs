@@ -16,7 +16,7 @@ use crate::{Ost, objects};
 const CREATE_MAX: u64 = 20_000;
 /// Objects that one request may remove as orphans: more means that the MDT's or our numbers are
 /// wrong.
-const ORPHANS_MAX: u64 = CREATE_MAX * 3 / 2;
+pub(crate) const ORPHANS_MAX: u64 = CREATE_MAX * 3 / 2;
 /// Objects in one transaction.
 const STEP: u64 = 512;
 /// An MDT counts from here, and gives no file the object of this id.

@@ -29,6 +29,7 @@ mod tests;
 
 pub use echo::{EchoWorker, echo_clean, is_survey};
 pub use known_mdts::KnownMdt;
+pub use mdt_progress::MdtAtRest;
 pub use objects::{ObjectRecord, beyond_last, list_objects, listed, unlisted};
 pub use rebuild::rebuild;
 pub use sheen_brw::{BLOCK_BITS, GrantView, INITIAL_GRANT, Transfers};

@@ -12,7 +12,10 @@ use bytes::Bytes;
 use sheen_store::{Store, StoreError, Transaction, all_entries};
 use sheen_types::{Fid, Transno, fid_seq};
 use sheen_wire::md::Valid;
-use sheen_wire::ost::Obdo;
+use sheen_wire::ost::{Obdo, OstId};
+
+use crate::create::ORPHANS_MAX;
+use crate::objects;
 
 /// Index of what is known: sequence, big-endian, to [`MdtProgress`].
 const PROGRESS: Fid = Fid::new(fid_seq::LOCAL_FILE, 0x103);
@@ -31,6 +34,36 @@ impl Reported {
     pub(crate) fn of(asked: &Obdo) -> Option<Self> {
         let says = asked.valid.contains(Valid::SIZE | Valid::BLOCKS);
         says.then_some(Self { started: Transno(asked.blocks), committed: Transno(asked.size) })
+    }
+}
+
+/// An MDT at rest, as far as an OST depends on it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MdtAtRest {
+    /// Its newest transaction, which is durable.
+    pub transno: Transno,
+    /// The last id of this OST's objects that a file of it has got.
+    pub last_used: u64,
+}
+
+impl MdtAtRest {
+    /// Whether an object of the OST's `store` that no file has goes with the next start, though it holds data: a crash
+    /// took its file with the clients that could replay it. Only looks.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn gives_up(self, store: &dyn Store, object: Fid) -> Result<bool, StoreError> {
+        let Self { transno, last_used } = self;
+        let (sequence, id) = (objects::sequence_of_object(object), OstId::of_fid(object).id());
+        let last = objects::last_ids(store)?.into_iter().find(|(of, _)| *of == sequence);
+        let last = last.map_or(0, |(_, last)| last);
+        if id <= last_used || last.saturating_sub(last_used) > ORPHANS_MAX {
+            return Ok(false);
+        }
+        let reported = Reported { started: transno, committed: transno };
+        let known = MdtProgress::load(store, sequence)?;
+        let after = MdtProgress::after_restart(known, Some(reported), last);
+        Ok(after.is_some_and(|it| !it.keeps(id)))
     }
 }
 

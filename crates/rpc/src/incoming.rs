@@ -149,7 +149,7 @@ pub struct BulkRoom {
 }
 
 impl BulkRoom {
-    /// Room that is given back when `held` is dropped.
+    /// Room that is released when `held` is dropped.
     #[must_use]
     pub fn new(held: impl Send + Sync + 'static) -> Self {
         Self { _held: Some(Box::new(held)) }

@@ -3,7 +3,7 @@
 //! Owns the bookkeeping of requests from arrival to reply; what a request says is the node's (`T`).
 //! Urgent requests (pings, cancels, callbacks) have a limit of their own, so that what frees a lock
 //! never waits behind who waits for it; so have those for data of an MDT, by which a client writes
-//! what a lock covers before it gives it back. A request that arrives again while it still runs is not run
+//! what a lock covers before it cancels it. A request that arrives again while it still runs is not run
 //! twice: the answer goes to where the newest copy waits for it (Lustre's in-progress check). The copy is kept, and
 //! runs if the first ends without an answer: also where its bulk is offered or awaited under other bits, once the node
 //! has abandoned the first. This finds a resend by its sender's NID, handle and xid, before any target sees it; one that

@@ -4,7 +4,7 @@
 //! evicted, or has connected anew and sent it again. What always holds: while a client's bytes are applied, its export
 //! lives and the request's connection is the newest. [`Context::begin_apply`] looks at both under the export's lock
 //! and counts itself there; an eviction, and a reconnect, first change what it looks at and then wait until what was
-//! counted is done ([`Target::applied`]), before the client's locks are granted to other clients, or its connect is
+//! counted is done ([`Target::wait_until_bytes_applied`]), before the client's locks are granted to other clients, or its connect is
 //! answered. (Lustre: `exp_failed` and `conn_cnt`, looked at after the bulk.)
 
 use sheen_types::Errno;

@@ -117,7 +117,7 @@ impl Context {
     }
 
     /// The request ends without an answer, whatever its outcome is: an error would end it at its client, who is to
-    /// send it again. Only for what has changed nothing. Gives `errno` back, to leave the operation with.
+    /// send it again. Only for what has changed nothing. Returns `errno`, to leave the operation with.
     #[must_use]
     pub fn leave_unanswered(&self, errno: Errno) -> Errno {
         self.unanswered.store(true, Ordering::Release);

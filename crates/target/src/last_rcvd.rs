@@ -181,6 +181,14 @@ pub(crate) fn put_epoch(transaction: &mut Transaction, epoch: Epoch) {
     transaction.put(CLIENTS, Bytes::from_static(EPOCH_KEY), encode(&epoch.0));
 }
 
+/// The newest transaction of the store of a target at rest: all there is of it is durable.
+///
+/// # Errors
+/// Those of the store.
+pub fn transno_at_rest(store: &dyn Store) -> Result<Transno, StoreError> {
+    Ok(lookup(store, TRANSNO_KEY)?.unwrap_or_default())
+}
+
 pub(crate) fn put_transno(transaction: &mut Transaction, transno: Transno) {
     transaction.put(CLIENTS, Bytes::from_static(TRANSNO_KEY), encode(&transno));
 }

@@ -55,7 +55,7 @@ wire_bits! {
         TEST_LOCK = 0x8_0000,
         /// Request: match a lock held already.
         MATCH_LOCK = 0x10_0000,
-        /// Request: give it back as soon as a blocking callback comes.
+        /// Request: it is cancelled as soon as a blocking callback comes.
         CANCEL_ON_BLOCK = 0x80_0000,
         /// Request: the other locks in it are being converted.
         CONVERTING = 0x200_0000,
@@ -280,7 +280,7 @@ wire_struct! {
 /// Handles that a request has room for even if it carries fewer.
 const REQUEST_HANDLES: usize = 2;
 
-/// `struct ldlm_request`: a lock asked for, and locks given back with the same request.
+/// `struct ldlm_request`: a lock asked for, and locks cancelled with the same request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LdlmRequest {
     /// `LDLM_FL_*`.

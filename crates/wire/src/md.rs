@@ -136,7 +136,7 @@ wire_struct! {
 wire_struct! {
     /// `struct close_data`: what a close does besides closing (release, swap, merge, resync).
     pub struct CloseData {
-        /// The lease that is given back.
+        /// The lease that is released.
         handle: LockHandle,
         /// The other file.
         fid: Fid,

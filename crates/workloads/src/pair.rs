@@ -283,7 +283,7 @@ pub fn append(a: &Path, b: &Path, rounds: u64) -> Outcome {
     Ok(())
 }
 
-/// A lock held through the one keeps the other out until it is given back, by call or by death: at once
+/// A lock held through the one keeps the other out until it is released, by call or by death: at once
 /// for `fcntl(2)`, for which the kernel has each close wait, and soon for `flock(2)`.
 pub fn locks(a: &Path, b: &Path, probe: &Path) -> Outcome {
     let file = File::create_new(a.join("locked")).context("create")?;
@@ -295,7 +295,7 @@ pub fn locks(a: &Path, b: &Path, probe: &Path) -> Outcome {
             let holder = Holder::start(probe, kind, &first.join("locked"))?;
             ensure(!try_lock(probe, kind, &path)?, || format!("{kind}: held twice"))?;
             holder.release()?;
-            gets_free(probe, kind, &path, "given back")?;
+            gets_free(probe, kind, &path, "released")?;
             let holder = Holder::start(probe, kind, &first.join("locked"))?;
             drop(holder);
             gets_free(probe, kind, &path, "gone with its holder")?;

@@ -20,7 +20,10 @@ const REFUSED: &[(&[&str], &str)] = &[
     ),
     (&["others"], "other clients, the other threads"),
     (&["thrown out", "threw out"], "evicted"),
-    (&["gives back", "give back", "gave back"], "cancels, releases, returns"),
+    (
+        &["gives back", "give back", "gave back", "given back", "gives it back"],
+        "cancels, releases, returns",
+    ),
     (&["takes back", "take back", "calls back"], "revokes"),
     (&["lets go", "let go"], "releases"),
     (&["in the way"], "conflicting"),

@@ -33,11 +33,6 @@ impl KeptName {
 }
 
 impl InodeState {
-    /// Whether a lock covers its names.
-    pub(crate) fn names_covered(&self) -> bool {
-        self.covered.lookup.is_held()
-    }
-
     /// Whether it is the inode that `name` in `parent` stands for, as locks guarantee.
     pub(crate) fn is_named(&self, parent: NodeId, name: &Name) -> bool {
         let is_it = |(node, known): &(NodeId, Name)| *node == parent && known == name;

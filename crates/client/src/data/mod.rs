@@ -127,7 +127,7 @@ pub trait DataPath: Send + Sync {
     ///
     /// # Errors
     /// `EINVAL`, `EOPNOTSUPP` for a layout this client cannot read; `ENODEV` for an OST that the
-    /// configuration does not know, yet.
+    /// configuration does not know, yet; `EAGAIN` if the layout has changed meanwhile.
     fn file(
         &self,
         fid: Fid,

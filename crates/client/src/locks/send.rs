@@ -57,7 +57,7 @@ pub(super) async fn send<P: Awaited>(
 }
 
 impl PendingLock {
-    /// Sends `call`, made from an `R`, which asks for this lock with [`PendingLock::request`].
+    /// Sends `call`, made from an `R`, which asks for this lock: its lock part is one of [`PendingLock`]'s.
     ///
     /// # Errors
     /// As [`crate::call::call`].

@@ -240,8 +240,8 @@ impl FileSystem {
         // More than any call of the kernel has.
         let length = u32::try_from(data.len()).map_err(|_| Errno::EINVAL)?;
         let range = Extent::of_length(offset, length.into());
-        let through = range.filter(|_| !file.bypasses_page_cache);
-        let through = through.map(|range| self.0.begin_page_write(&file.pin, range));
+        let page_write = range.filter(|_| !file.bypasses_page_cache);
+        let page_write = page_write.map(|range| self.0.begin_page_write(&file.pin, range));
         let call_pages = range.and_then(|range| match writer {
             Writer::Kernel => Some(CallPages::of(range)),
             Writer::Program if file.bypasses_page_cache => None,
@@ -263,7 +263,7 @@ impl FileSystem {
             }
         };
         let (offset, written) = self.0.with_data_to_write(&file, call_pages, write).await?;
-        drop(through);
+        drop(page_write);
         self.0.heat_up(&file, true, written.into());
         match writer {
             // The kernel would wait for this very answer before it releases these pages.
@@ -561,7 +561,7 @@ impl Mounted {
     /// Makes durable what was written, and then the inode.
     ///
     /// What was written before the kernel forgot the inode, or through another layout, counts: without data at
-    /// hand each object is asked once, which costs an OST_SYNC of a file that nobody has changed.
+    /// hand each object is asked once, which costs an OST_SYNC of a file that no client has changed.
     async fn sync(&self, file: &OpenFile) -> Result<(), Errno> {
         let may_have_bytes = file.data().is_some() || !file.began_empty;
         if may_have_bytes && file.pin.file_type() == Some(FileType::Regular) {

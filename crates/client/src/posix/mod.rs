@@ -59,6 +59,8 @@ mod settings_tests;
 mod stale_retry;
 mod statistics;
 #[cfg(test)]
+mod sync_tests;
+#[cfg(test)]
 mod tests;
 mod types;
 #[cfg(test)]

@@ -22,8 +22,8 @@ fn look_up(fixture: &Fixture, number: u32) -> Result<Lookup, Errno> {
         .run(async move { files.lookup(&Fixture::root(), NodeId::ROOT, &name(&text)).await })
 }
 
-/// How many locks went back since the last time.
-fn given_back(fixture: &Fixture) -> usize {
+/// How many locks were cancelled since the last time.
+fn cancelled(fixture: &Fixture) -> usize {
     let asked = fixture.mdt.take_asked();
     let count = |request: &Request| match request {
         Request::LdlmCancel(cancel) => cancel.dlm_req.counted().len(),
@@ -39,18 +39,18 @@ fn locks_that_are_too_many_go_in_batches_as_large_as_operators_say() {
     for number in 0..10 {
         look_up(&fixture, number).expect("found");
     }
-    assert_eq!(given_back(&fixture), 0);
+    assert_eq!(cancelled(&fixture), 0);
     // Only what comes later looks at the limit.
     fixture.locks.engine().set_limits(1, Duration::from_secs(3600));
     for batch in [1, 3] {
         fixture.locks.set_shrink_batch(batch);
         look_up(&fixture, 20 + batch as u32).expect("found");
-        assert_eq!(given_back(&fixture), batch);
+        assert_eq!(cancelled(&fixture), batch);
     }
     // Without a limit all that are too many.
     fixture.locks.set_shrink_batch(0);
     look_up(&fixture, 20).expect("found");
-    assert!(given_back(&fixture) > 3);
+    assert!(cancelled(&fixture) > 3);
     assert!(fixture.locks.engine().gauges().unused <= 2);
 }
 

@@ -12,8 +12,7 @@ use sheen_wire::lov::{LovEa, LovMagic, LovMd, LovMdHeader, LovOstData, LovPatter
 use sheen_wire::md::{AttrValid, Bias, MdtBody, OpenHandle, Valid};
 use sheen_wire::messages::{
     LdlmEnqueueReply, LdlmIntentGetattrReply, LdlmIntentGetxattrReply, MdsCloseReply,
-    MdsGetattrReply, MdsReadpageReply, MdsReintSetattrReply, MdsReintUnlinkReply, MdsSyncReply,
-    Request,
+    MdsGetattrReply, MdsReadpageReply, MdsReintSetattrReply, MdsReintUnlinkReply, Request,
 };
 use sheen_wire::ost::OstId;
 
@@ -167,7 +166,7 @@ fn a_part_that_another_lock_covers_is_not_lost() {
     fixture.world.settle();
     let notices = fixture.watcher.take();
     assert!(notices.iter().all(|notice| !notice.starts_with("entry")), "{notices:?}");
-    assert!(pin.state().names_covered() && !pin.state().attributes_covered());
+    assert!(pin.state().is_named(NodeId::ROOT, &name("d")) && !pin.state().attributes_covered());
 }
 
 #[test]
@@ -474,60 +473,6 @@ fn times_of_ones_own_choice_need_the_owner() {
 }
 
 #[test]
-fn fsync_asks_the_mdt_only_for_what_is_not_durable() {
-    let fixture = Fixture::new();
-    fixture.mdt.transno.store(50, std::sync::atomic::Ordering::Relaxed);
-    fixture.mdt.answer(opened(FILE, 1, true, layout()));
-    let files = fixture.files.clone();
-    let handle = fixture
-        .world
-        .run(async move {
-            let flags = OpenFlags(OpenFlags::CREATE | 2);
-            files.create(&Fixture::root(), NodeId::ROOT, &name("f"), 0o644, flags).await
-        })
-        .unwrap()
-        .1
-        .handle;
-    fixture.mdt.take_asked();
-    let sync = |fixture: &Fixture| {
-        let files = fixture.files.clone();
-        fixture.world.run(async move { files.fsync(handle, true).await })
-    };
-    fixture.mdt.answer(MdsSyncReply::default());
-    assert_eq!(sync(&fixture), Ok(()));
-    fixture.mdt.committed.store(50, std::sync::atomic::Ordering::Relaxed);
-    assert_eq!(sync(&fixture), Ok(()));
-    assert_eq!(fixture.mdt.take_asked().len(), 1);
-    // Of everything the client keeps no account.
-    fixture.mdt.answer(MdsSyncReply::default());
-    let files = fixture.files.clone();
-    let all = async move { files.sync_all(&Fixture::root()).await };
-    assert_eq!(fixture.world.run(all), Ok(()));
-    let asked = fixture.mdt.take_asked();
-    let [Request::MdsSync(request)] = &asked[..] else { panic!("{asked:?}") };
-    assert_eq!(request.mdt_body.fid1, Fid::default());
-}
-
-#[test]
-fn fsync_asks_osts_also_for_what_was_written_before_the_file_was_opened() {
-    let synced = |is_created| {
-        let fixture = Fixture::new();
-        fixture.mdt.answer(opened(FILE, 1, is_created, layout()));
-        let files = fixture.files.clone();
-        let flags = OpenFlags(OpenFlags::CREATE | 2);
-        let sync = async move {
-            let (_, opened) =
-                files.create(&Fixture::root(), NodeId::ROOT, &name("f"), 0o644, flags).await?;
-            files.fsync(opened.handle, true).await
-        };
-        fixture.world.run(sync).expect("synced");
-        fixture.data.files.lock().get(&FILE).map(|file| file.done.lock().clone())
-    };
-    assert_eq!(synced(false), Some(vec!["sync".to_owned()]));
-    assert_eq!(synced(true), None, "it has no bytes");
-}
-
-#[test]
 fn closes_are_reported_of_what_can_write_and_of_all_once_a_lock_was_taken() {
     let fixture = Fixture::new();
     let open = |fixture: &Fixture, flags| {
@@ -769,7 +714,7 @@ fn a_size_that_the_mdt_vouches_for_costs_no_glimpse_until_the_file_may_be_writte
     let known = stat(&fixture, entry.node);
     assert_eq!((known.attributes.size, known.keep), (0, true));
     assert_eq!(take_done(&fixture), Vec::<String>::new());
-    // Another client opens it for writing, and the server takes our lock back.
+    // Another client opens it for writing, and the server revokes our lock.
     let asked = fixture.mdt.take_asked();
     fixture.locks.on_blocking(&blocking(&getattr_request(&asked).dlm_req, &lock)).unwrap();
     fixture.world.settle();

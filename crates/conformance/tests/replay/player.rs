@@ -39,7 +39,7 @@ use crate::script::{Exchange, Script, Sent, Step};
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Longer than a message is on its way.
 const ON_ITS_WAY: Duration = Duration::from_millis(100);
-/// How often such locks are given back before an answer is given up.
+/// How often such locks are cancelled before an answer is given up.
 const ROUNDS: usize = 4;
 /// The largest answer or part of a bulk.
 const BYTES_MAX: usize = 4 << 20;

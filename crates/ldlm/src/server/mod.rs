@@ -91,7 +91,7 @@ impl Namespace {
         answer
     }
 
-    /// Gives bits of a granted inodebits lock back and keeps the rest; returns the rest. Without a
+    /// Releases bits of a granted inodebits lock and keeps the rest; returns the rest. Without a
     /// rest the lock is cancelled.
     pub fn convert(
         &self,

@@ -16,8 +16,8 @@ use sheen_wire::md::MdsOpenFlags;
 use super::open::Opening;
 use crate::Mdt;
 use crate::dom::DomOpen;
-use crate::export::OpenTable;
 use crate::inode::Inode;
+use crate::open_table::OpenTable;
 
 impl Mdt {
     /// The lock of a lease. The inode is held, so that no open comes between the look at the opens and the answer.

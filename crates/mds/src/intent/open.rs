@@ -21,8 +21,8 @@ use crate::answer::{LOCK_ABORTED, no_lock};
 use crate::caller::{Caller, May};
 use crate::directory::{Step, parse_name};
 use crate::exclusion::Needs;
-use crate::export::{OpenFile, OpenTable};
 use crate::inode::Inode;
+use crate::open_table::{OpenFile, OpenTable};
 use crate::placement::ReservedObjects;
 use crate::reint::CreateSpec;
 use crate::{Mdt, layouts, locks};
@@ -183,7 +183,7 @@ impl Mdt {
             progress.add(Disposition::LOOKUP_POS);
             let inode = self.inode(found.fid)?;
             self.open_found(context, opening, &inode, progress).await?;
-            self.add_sizes(&mut progress.body);
+            self.add_layout_max(&mut progress.body);
             break false;
         };
         if !absent {

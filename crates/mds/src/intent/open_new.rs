@@ -115,7 +115,7 @@ impl Mdt {
         context.count_time(counters::MKNOD);
         let handle = self.give_handle(context, opening, inode)?;
         self.put_inode_with(context, inode, layout, progress)?;
-        self.add_sizes(&mut progress.body);
+        self.add_layout_max(&mut progress.body);
         progress.body.open_handle = handle;
         // A new file has no attributes to ask for. Only for a client that says it knows: Lustre's
         // would take its cache for filled.

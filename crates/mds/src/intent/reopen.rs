@@ -11,7 +11,7 @@ use sheen_wire::messages::LdlmIntentOpen;
 use super::open::{Opening, Progress, answer, of_intent};
 use crate::directory::parse_name;
 use crate::exclusion::Needs;
-use crate::export::OpenTable;
+use crate::open_table::OpenTable;
 use crate::{Mdt, dom};
 
 impl Mdt {

@@ -97,7 +97,7 @@ impl Engine {
             return;
         }
         self.abandon_flights(actions);
-        // What an eviction took is not given back by a new connection.
+        // A new connection does not restore what an eviction took.
         if !self.is_reverse() && !matches!(self.state, State::Evicted) {
             self.enter(now, State::lost(self.state.stage()), actions);
             self.schedule_connect(now);

@@ -214,7 +214,7 @@ impl Server {
             return None;
         }
         if matches!(request, Request::MdsDisconnect(_)) {
-            assert!(self.locks.is_empty(), "locks are given back first");
+            assert!(self.locks.is_empty(), "locks are cancelled first");
             self.evict();
             self.answers.clear();
         }

@@ -171,7 +171,12 @@ fn report_repaired(found: &Findings, again: &Findings) -> u8 {
 
 /// Prints the counts; the exit code.
 fn summary(found: &Findings, left: usize, repaired: usize) -> u8 {
-    let Findings { inodes, objects, unused, survey, .. } = found;
+    let Findings { inodes, objects, unused, given_up, survey, .. } = found;
+    if *given_up > 0 {
+        output::line(format_args!(
+            "{given_up} objects of files whose creation was lost in a crash; the next start removes them"
+        ));
+    }
     if *survey > 0 {
         output::line(format_args!(
             "{survey} files and objects of a survey that did not end; the next start removes them"

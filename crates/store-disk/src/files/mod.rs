@@ -547,7 +547,7 @@ impl Files {
     }
 
     /// Counts written bytes, and looks at the host's free space now and then.
-    fn note_written(&self, bytes: u64) {
+    fn count_written(&self, bytes: u64) {
         let before = self.unchecked_bytes.fetch_add(bytes, Ordering::Relaxed);
         if before + bytes >= limits::SPACE_CHECK_BYTES {
             self.check_host();
@@ -732,9 +732,9 @@ mod tests {
         let space = (30 << 20, 20 << 20, 10 << 20);
         let later = Instant::now() + std::time::Duration::from_secs(60);
         *files.looked.lock() = HostSpaceReading { at: Some(later), space };
-        files.note_written(1 << 20);
+        files.count_written(1 << 20);
         assert_eq!(files.recent_host_space(), Ok((space, 1 << 20)));
-        files.note_written(limits::SPACE_CHECK_BYTES);
+        files.count_written(limits::SPACE_CHECK_BYTES);
         let (fresh, written) = files.recent_host_space().expect("the host reports it");
         assert_eq!((fresh.0, written), (files.host_space().expect("the host reports it").0, 0));
         *files.looked.lock() =

@@ -273,7 +273,7 @@ impl Files {
         };
         let write = |descriptor: &OwnedFd| {
             let blocks = self.blocks_of(file, descriptor, &parts)?;
-            self.overwrite(file, offset, end)?;
+            self.distrust_blocks(file, offset, end)?;
             let shrinks = file.state.lock().shrinks;
             let outcome = write_pieces(descriptor, offset, pieces);
             match outcome {
@@ -291,12 +291,12 @@ impl Files {
             blocks.into_iter().for_each(|(number, block)| sums.set(number, block));
             sums.grow(end);
         })?;
-        self.note_written(length);
+        self.count_written(length);
         Ok(())
     }
 
     /// Before bytes are overwritten: what is known of their blocks is so no more.
-    fn overwrite(&self, file: &Arc<File>, offset: u64, end: u64) -> Result<(), StoreError> {
+    fn distrust_blocks(&self, file: &Arc<File>, offset: u64, end: u64) -> Result<(), StoreError> {
         let (first, last) = (offset / BLOCK_BYTES, (end - 1) / BLOCK_BYTES);
         self.load_chunks(file, first, last)?;
         self.announce(file, |sums| {

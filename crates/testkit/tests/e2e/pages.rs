@@ -18,7 +18,7 @@ const LIMIT: Duration = Duration::from_secs(900);
 /// Programs at work at once.
 const PROGRAMS: u64 = 2;
 
-/// Runs `work` in [`PROGRAMS`] threads while all locks of the mount are given back again and again.
+/// Runs `work` in [`PROGRAMS`] threads while all locks of the mount are cancelled again and again.
 fn while_locks_go(cluster: &Cluster, work: impl Fn(u64) -> Outcome + Sync) -> Outcome {
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {

@@ -204,7 +204,7 @@ impl Terminal {
     }
 
     /// The settings that a shell expects: lines, echo, signals.
-    fn is_given_back(&self) -> Outcome {
+    fn is_restored(&self) -> Outcome {
         let modes = tcgetattr(&self.other).context("the terminal")?.local_modes;
         let usual = LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG;
         ensure(modes.contains(usual), || format!("the terminal is left as {modes:?}"))?;
@@ -254,7 +254,7 @@ fn on_a_terminal(cluster: &Cluster) -> Outcome {
     terminal.press("q")?;
     let ended = terminal.child.wait().context("sheen top")?;
     ensure(ended.success(), || format!("it ended with {ended}"))?;
-    terminal.is_given_back()?;
+    terminal.is_restored()?;
     for keys in ["\x03", "TERM"] {
         let mut terminal = Terminal::start(top(), size(80, 24))?;
         terminal.wait_for("a screen", |text| text.contains("OPS/s"))?;
@@ -267,13 +267,13 @@ fn on_a_terminal(cluster: &Cluster) -> Outcome {
             keys => terminal.press(keys)?,
         }
         terminal.child.wait().context("sheen top")?;
-        terminal.is_given_back()?;
+        terminal.is_restored()?;
     }
     Ok(())
 }
 
 #[test]
-fn a_terminal_is_taken_over_and_given_back() {
+fn a_terminal_is_taken_over_and_restored() {
     scene("top-terminal", 1, LIMIT, on_a_terminal);
 }
 

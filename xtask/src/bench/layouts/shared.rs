@@ -158,7 +158,7 @@ impl Case {
     }
 }
 
-/// Locks that were asked for, and given back one by one, for each block: what writers take from
+/// Locks that were asked for, and cancelled one by one, for each block: what writers take from
 /// each other.
 fn locks(sample: &Sample) -> [f64; 2] {
     ["ldlm_extent_enqueue", "ldlm_cancel"].map(|kind| {
@@ -178,9 +178,9 @@ impl Shared {
         let mut text = format!(
             "Writers on two mounts, half of them on each, {OSTS} OSTs, stripes of {}, synced at the \
              end; each beside a file for each of one stripe. For each block: RPCs, locks asked for, \
-             locks given back.\n\n\
+             locks cancelled.\n\n\
              | writers | blocks | stripes on each OST | MiB/s | own files | ratio | CPU s/GiB \
-             | own files | RPCs | locks asked | given back |\n\
+             | own files | RPCs | locks asked | cancelled |\n\
              |---:|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n",
             bytes(STRIPE as u64)
         );

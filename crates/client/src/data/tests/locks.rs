@@ -534,7 +534,7 @@ fn we_answer_for_no_size_that_our_locks_do_not_cover() {
 }
 
 #[test]
-fn at_the_end_everything_is_written_and_given_back() {
+fn at_the_end_everything_is_written_and_cancelled() {
     let fixture = Fixture::new(1 << 20);
     let file = fixture.file(2);
     fixture.write(&file, WriteAt::Offset(0), pattern(2 << 20), CACHED).expect("accepted");

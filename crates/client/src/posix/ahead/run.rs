@@ -120,7 +120,7 @@ impl Run {
     }
 
     /// Waits until so many names, or half the window, may be asked for more; how many may be. `None` when the run is over,
-    /// or nothing happens until `patience` has passed.
+    /// or nothing happens by `until`.
     pub(super) async fn room(
         &self,
         batch: usize,

@@ -106,7 +106,7 @@ async fn attributes(it: &Caller, b: NodeId) -> Result<(), Errno> {
     Ok(())
 }
 
-/// b4: many files, listed after all locks were given back, and removed.
+/// b4: many files, listed after all locks were cancelled, and removed.
 async fn many(it: &Caller) -> Result<(), Errno> {
     let many = it.make(NodeId::ROOT, "many", NewNode::Directory).await?;
     for number in 1..=300 {

@@ -1,4 +1,4 @@
-//! What the player asks by itself: locks given back that the script keeps, mounts whose connects were
+//! What the player asks by itself: locks cancelled that the script keeps, mounts whose connects were
 //! not captured, and what was there before the capture.
 
 use bytes::Bytes;

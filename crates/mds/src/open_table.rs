@@ -18,7 +18,7 @@ pub(crate) struct OpenFile {
 #[derive(Default)]
 struct Files {
     open: HashMap<OpenHandle, OpenFile>,
-    /// The handle of today of an open that had another before a restart.
+    /// The current handle of an open that had another before a restart.
     by_old: HashMap<OpenHandle, OpenHandle>,
     by_xid: HashMap<Xid, OpenHandle>,
     /// The client has left: a request of its that is still executed must not add to them.
