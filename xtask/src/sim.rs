@@ -10,7 +10,7 @@ use clap::Args;
 use crate::shell::{self, Outcome};
 
 /// Seeds that the tests run, and with `--long`, of so many virtual minutes each.
-const SEEDS: [u64; 2] = [1000, 4000];
+const SEEDS: [u64; 2] = [800, 4000];
 const MINUTES: u64 = 10;
 /// Seeds that are run twice, to see that they go the same way.
 const TWICE: u64 = 12;
