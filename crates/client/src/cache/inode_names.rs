@@ -34,6 +34,7 @@ impl KeptName {
 
 impl InodeState {
     /// Whether a lock covers its names.
+    #[cfg(test)]
     pub(crate) fn names_covered(&self) -> bool {
         self.covered.lookup.is_held()
     }
