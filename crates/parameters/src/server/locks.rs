@@ -59,8 +59,7 @@ pub(super) fn add(tree: &Tree, one: &Arc<HostedTarget>) {
                 limit(limits).load(Ordering::Relaxed).to_string()
             },
             move |text| {
-                let value = values::number_of_any_base(text)?;
-                let value = values::within(value, 0, u32::MAX.into())?;
+                let value = values::number_within(text, 0, u32::MAX.into())?;
                 let limits = writer.served.target.namespace().contention();
                 limit(limits).store(value, Ordering::Relaxed);
                 Ok(())
