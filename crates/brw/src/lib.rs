@@ -24,6 +24,7 @@
 //! buffer that is sent, one checksum pass, which is the store's where that compares blocks. A write asks for
 //! the file's blocks besides, a system call, unless it lies in what was written before.
 
+mod advise;
 pub mod attributes;
 mod grant;
 mod histograms;

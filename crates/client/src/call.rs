@@ -29,6 +29,7 @@ macro_rules! typed {
 }
 
 typed!(
+    OstLadvise,
     LdlmCancel,
     LdlmConvert,
     LdlmEnqueue,

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use sheen_io::BoxFuture;
 use sheen_types::{Extent, Fid, Timestamp};
+use sheen_wire::ost::LuLadvise;
 
 pub use sheen_types::Fallocate;
 
@@ -208,6 +209,8 @@ impl OpenFlags {
     pub const DSYNC: u32 = 0o1_0000;
     /// `O_DIRECT`.
     pub const DIRECT: u32 = 0o4_0000;
+    /// `O_NONBLOCK`.
+    pub const NONBLOCK: u32 = 0o4000;
     /// `O_DIRECTORY`.
     pub const DIRECTORY: u32 = 0o20_0000;
     /// `O_SYNC` without `O_DSYNC`.
@@ -311,6 +314,49 @@ pub enum VersionFlush {
     Dirty,
     /// They flush, and drop what is cached.
     All,
+}
+
+/// What an OST is advised about bytes (`LU_LADVISE_*`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AdviceKind {
+    /// They will be read.
+    WillRead = LuLadvise::WILLREAD as isize,
+    /// They will not be needed.
+    DontNeed = LuLadvise::DONTNEED as isize,
+}
+
+impl AdviceKind {
+    /// As the wire has it.
+    #[must_use]
+    pub fn number(self) -> u16 {
+        self as u16
+    }
+
+    /// From the wire's number.
+    #[must_use]
+    pub fn from_number(number: u16) -> Option<Self> {
+        [Self::WillRead, Self::DontNeed].into_iter().find(|kind| kind.number() == number)
+    }
+}
+
+/// Advice, and how it is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Advice {
+    /// What.
+    pub kind: AdviceKind,
+    /// The servers' answers are not waited for.
+    pub in_background: bool,
+}
+
+/// What has become of locks that were asked for ahead (`LLA_RESULT_*`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LockedAhead {
+    /// They are there, or have been asked for.
+    Sent = 0,
+    /// A lock that covers more was there.
+    Different = 1,
+    /// The very same lock was there.
+    Same = 2,
 }
 
 /// How an inode was opened so far.

@@ -268,11 +268,10 @@ impl<F: Filesystem> Call<'_, F> {
     fn ioctl(self) -> Option<()> {
         let Self { filesystem: to, request, mut input, .. } = self;
         let (opened, _, command) = (FileHandle(input.u64()?), input.u32()?, input.u32()?);
-        // The caller's argument: a pointer into its memory.
-        input.u64()?;
+        let argument = input.u64()?;
         let (size, room) = (input.u32()?, input.u32()?);
         let data = input.bytes(size as usize)?;
-        to.ioctl(request, request.node, opened, command, data, room, reply!(self));
+        to.ioctl(request, request.node, opened, command, argument, data, room, reply!(self));
         Some(())
     }
 

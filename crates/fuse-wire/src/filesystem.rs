@@ -126,7 +126,9 @@ pub trait Filesystem: Send + Sync + 'static {
         fn fallocate(node: INodeNo, opened: FileHandle, offset: u64, length: u64, mode: u32; ReplyEmpty);
         /// `FUSE_LSEEK`, to data or holes.
         fn lseek(node: INodeNo, opened: FileHandle, offset: i64, whence: i32; ReplyLseek);
-        /// `FUSE_IOCTL`; `room` is for what it returns.
-        fn ioctl(node: INodeNo, opened: FileHandle, command: u32, data: &[u8], room: u32; ReplyIoctl);
+        /// `FUSE_IOCTL`; the argument may be a pointer into the caller's memory, and `room` is for what it returns.
+        fn ioctl(
+            node: INodeNo, opened: FileHandle, command: u32, argument: u64, data: &[u8], room: u32; ReplyIoctl
+        );
     }
 }

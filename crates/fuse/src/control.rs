@@ -1,15 +1,21 @@
-//! The control calls (`ioctl`) by which Linux reads and sets inode flags.
+//! The control calls (`ioctl`) by which Linux reads and sets inode flags, and those of Lustre's that files here have.
+//!
+//! Of a number that says that bytes are handed over the kernel reads them where the argument points to. Lustre's group
+//! locks have their group in the place of that pointer: here it lies where the argument points to.
 
-use sheen_client::posix::{Credentials, FileSystem, NodeId};
+use sheen_client::posix::{Credentials, FileHandle, FileSystem, NodeId};
 use sheen_fuse_wire::ReplyIoctl;
 use sheen_types::Errno;
 
-use crate::convert;
+use crate::{advice, convert};
 
 const FS_IOC_GETFLAGS: u32 = 0x8008_6601;
 const FS_IOC_SETFLAGS: u32 = 0x4008_6602;
 const FS_IOC_FSGETXATTR: u32 = 0x801c_581f;
 const FS_IOC_FSSETXATTR: u32 = 0x401c_5820;
+const LL_IOC_GROUP_LOCK: u32 = 0x4008_669e;
+const LL_IOC_GROUP_UNLOCK: u32 = 0x4008_669f;
+const LL_IOC_LADVISE: u32 = 0x8020_66fa;
 
 /// Bytes of `struct fsxattr`: flags, extent size, extents, project, another extent size, padding.
 const FSXATTR_BYTES: usize = 28;
@@ -18,25 +24,37 @@ const PROJECT: std::ops::Range<usize> = 12..16;
 const XFLAGS: [(u32, u32); 5] =
     [(0x8, 0x10), (0x10, 0x20), (0x20, 0x8), (0x40, 0x80), (0x80, 0x40)];
 
+/// By which open file a call comes, and from which thread.
+#[derive(Clone, Copy)]
+pub(crate) struct CalledBy {
+    pub(crate) handle: FileHandle,
+    pub(crate) pid: u32,
+}
+
 /// What a control call asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Control {
     GetFlags,
     SetFlags(u32),
     GetExtended,
     SetExtended { flags: u32, project: u32 },
+    GroupLock(u64),
+    GroupUnlock(u64),
+    Advise(Vec<u8>),
+    AdviseAt(u64),
 }
 
 impl Control {
-    /// From the call's number and what was sent with it.
+    /// From the call's number, its argument, and what was sent with it.
     ///
     /// # Errors
     /// `ENOTTY` for calls that files here do not have.
-    pub(crate) fn of(number: u32, data: &[u8]) -> Result<Self, Errno> {
+    pub(crate) fn of(number: u32, argument: u64, data: &[u8]) -> Result<Self, Errno> {
         let word = |range: std::ops::Range<usize>| {
             let bytes: Option<[u8; 4]> = data.get(range).and_then(|bytes| bytes.try_into().ok());
             bytes.map(u32::from_ne_bytes).ok_or(Errno::EINVAL)
         };
+        let group = || data.try_into().map(u64::from_ne_bytes).map_err(|_| Errno::EINVAL);
         Ok(match number {
             FS_IOC_GETFLAGS => Self::GetFlags,
             FS_IOC_SETFLAGS => Self::SetFlags(word(0..4)?),
@@ -47,6 +65,10 @@ impl Control {
                 let flags = set.fold(0, |flags, (_, flag)| flags | flag);
                 Self::SetExtended { flags, project: word(PROJECT)? }
             }
+            LL_IOC_GROUP_LOCK => Self::GroupLock(group()?),
+            LL_IOC_GROUP_UNLOCK => Self::GroupUnlock(group()?),
+            LL_IOC_LADVISE => Self::AdviseAt(argument),
+            number if advice::is_by_value(number) => Self::Advise(data.to_vec()),
             _ => return Err(Errno::ENOTTY),
         })
     }
@@ -57,6 +79,7 @@ impl Control {
         files: &FileSystem,
         who: &Credentials,
         node: NodeId,
+        by: CalledBy,
     ) -> Result<Vec<u8>, Errno> {
         match self {
             Self::GetFlags => Ok(files.flags(who, node).await?.to_ne_bytes().to_vec()),
@@ -70,6 +93,14 @@ impl Control {
             Self::SetExtended { flags, .. } => {
                 files.set_flags(who, node, flags).await?;
                 Ok(Vec::new())
+            }
+            Self::GroupLock(group) => files.group_lock(by.handle, group).await.map(|()| Vec::new()),
+            Self::GroupUnlock(group) => {
+                files.group_unlock(by.handle, group).await.map(|()| Vec::new())
+            }
+            Self::Advise(data) => advice::by_value(files, by.handle, &data).await,
+            Self::AdviseAt(address) => {
+                advice::at_address(files, by.handle, (by.pid, address)).await.map(|()| Vec::new())
             }
         }
     }
@@ -98,13 +129,19 @@ mod tests {
 
     #[test]
     fn calls_are_known_by_number_and_their_data_is_looked_at() {
-        assert_eq!(Control::of(FS_IOC_GETFLAGS, &[]), Ok(Control::GetFlags));
+        assert_eq!(Control::of(FS_IOC_GETFLAGS, 0, &[]), Ok(Control::GetFlags));
         let flags = 0x30u32.to_ne_bytes();
-        assert_eq!(Control::of(FS_IOC_SETFLAGS, &flags), Ok(Control::SetFlags(0x30)));
-        assert_eq!(Control::of(FS_IOC_SETFLAGS, &flags[..3]), Err(Errno::EINVAL));
-        assert_eq!(Control::of(0x5401, &[]), Err(Errno::ENOTTY));
+        assert_eq!(Control::of(FS_IOC_SETFLAGS, 0, &flags), Ok(Control::SetFlags(0x30)));
+        assert_eq!(Control::of(FS_IOC_SETFLAGS, 0, &flags[..3]), Err(Errno::EINVAL));
+        let group = 7u64.to_ne_bytes();
+        assert_eq!(Control::of(LL_IOC_GROUP_LOCK, 1, &group), Ok(Control::GroupLock(7)));
+        assert_eq!(Control::of(LL_IOC_GROUP_UNLOCK, 1, &group), Ok(Control::GroupUnlock(7)));
+        assert_eq!(Control::of(LL_IOC_GROUP_LOCK, 1, &group[1..]), Err(Errno::EINVAL));
+        assert_eq!(Control::of(LL_IOC_LADVISE, 77, &[]), Ok(Control::AdviseAt(77)));
+        assert_eq!(Control::of(0xc040_66fa, 77, &[1]), Ok(Control::Advise(vec![1])));
+        assert_eq!(Control::of(0x5401, 0, &[]), Err(Errno::ENOTTY));
         let same = Control::SetExtended { flags: 0x30, project: 0 };
-        assert_eq!(Control::of(FS_IOC_FSSETXATTR, &extended(0x30)), Ok(same));
-        assert_eq!(Control::of(FS_IOC_FSSETXATTR, &[0; 8]), Err(Errno::EINVAL));
+        assert_eq!(Control::of(FS_IOC_FSSETXATTR, 0, &extended(0x30)), Ok(same));
+        assert_eq!(Control::of(FS_IOC_FSSETXATTR, 0, &[0; 8]), Err(Errno::EINVAL));
     }
 }

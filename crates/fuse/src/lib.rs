@@ -17,9 +17,10 @@
 //! - notifications of the kernel: `kernel` says what must go, `notices` delivers, `busy` and `blocked` say where the
 //!   kernel waits itself, `raise`, `raises` and `pending_sizes` keep its sizes right;
 //! - the mount: `mount`, `kernel_mount`, `device`, `threads`, `alive`, `ahead`; `memory` and `resuming` for the next process;
-//! - requests that are no calls of POSIX, or odd ones: `control`, `questions`, `jobs`, `environments`, `special`, `exported`.
+//! - requests that are no calls of POSIX, or odd ones: `control`, `advice`, `questions`, `jobs`, `environments`, `special`, `exported`.
 
 mod adapter;
+mod advice;
 mod ahead;
 mod alive;
 mod answer;
@@ -49,6 +50,7 @@ mod special;
 mod threads;
 mod write_backs;
 
+pub use advice::advise;
 pub use alive::{Said, abort, ask, state};
 pub use device::{Serving, serve};
 pub use jobs::Jobs;

@@ -107,7 +107,7 @@ impl Policy {
 
     /// The group of a group lock.
     #[must_use]
-    pub(crate) const fn gid(&self) -> u64 {
+    pub const fn gid(&self) -> u64 {
         match self {
             Self::Extent { gid, .. } | Self::InodeBits { gid, .. } => *gid,
             Self::Plain | Self::Flock { .. } => 0,

@@ -133,7 +133,10 @@ impl Ost {
                 | ConnectFlags::JOBSTATS
                 | ConnectFlags::EINPROGRESS
                 | ConnectFlags::FLAGS2,
-            flags2: ConnectFlags2::LSEEK | ConnectFlags2::INC_XID | ConnectFlags2::MDT_IDENTITY,
+            flags2: ConnectFlags2::LSEEK
+                | ConnectFlags2::INC_XID
+                | ConnectFlags2::LOCKAHEAD
+                | ConnectFlags2::MDT_IDENTITY,
             brw_size: sheen_types::limits::BULK_BYTES_MAX as u32,
             ibits_known: 0,
             max_easize: 0,

@@ -97,8 +97,8 @@ use std::{
 use bytes::Bytes;
 use parking_lot::Mutex;
 use sheen_store::{
-    Attributes, BlockSums, CommitHook, Entry, FileKind, Integrity, Sequence, Store, StoreError,
-    StoreSpace, Transaction, Verified,
+    Attributes, BlockSums, CommitHook, DataAdvice, Entry, FileKind, Integrity, Sequence, Store,
+    StoreError, StoreSpace, Transaction, Verified,
 };
 use sheen_types::Fid;
 
@@ -666,6 +666,17 @@ impl Store for StoreDisk {
     fn seek(&self, object: Fid, offset: u64, hole: bool) -> Result<Option<u64>, StoreError> {
         let file = self.core.file(object)?;
         self.core.report_damage(object, self.core.files.seek(&file, offset, hole))
+    }
+
+    fn advise(
+        &self,
+        object: Fid,
+        offset: u64,
+        length: u64,
+        advice: DataAdvice,
+    ) -> Result<(), StoreError> {
+        let file = self.core.file(object)?;
+        self.core.report_damage(object, self.core.files.advise(&file, (offset, length), advice))
     }
 
     fn sync_data(&self, object: Fid) -> Result<(), StoreError> {

@@ -14,7 +14,8 @@ use std::{
 
 use bytes::Bytes;
 use sheen_store::{
-    Attributes, BlockSums, Damage, FileKind, Store, StoreError, Transaction, suite::script::Numbers,
+    Attributes, BlockSums, Damage, DataAdvice, FileKind, Store, StoreError, Transaction,
+    suite::script::Numbers,
 };
 use sheen_store_disk::{FormatOptions, OpenOptions, StoreDisk};
 use sheen_types::Fid;
@@ -566,4 +567,39 @@ fn growth_is_distinguished_from_what_was_written_before_a_crash() {
     assert_eq!(scrub(&store, OBJECT), std::slice::from_ref(&long), "while it is open");
     drop(store);
     assert_eq!(damage(open(&killed).read(OBJECT, 0, 10)), long);
+}
+
+/// Whether the kernel has all these bytes in memory; `None` where it does not say.
+fn is_in_memory(path: &Path, length: usize) -> Option<bool> {
+    let file = fs::File::open(path).expect("a file");
+    let mut buffer = vec![0; length];
+    let mut buffers = [std::io::IoSliceMut::new(&mut buffer)];
+    let now = rustix::io::ReadWriteFlags::NOWAIT;
+    match rustix::io::preadv2(&file, &mut buffers, 0, now) {
+        Ok(read) => Some(read == length),
+        Err(rustix::io::Errno::AGAIN) => Some(false),
+        Err(_) => None,
+    }
+}
+
+#[test]
+fn advice_brings_bytes_into_memory_and_out_of_it() {
+    let (_dir, store, data) = stored(2 * MIB);
+    let path = file_of(&store, OBJECT);
+    store.sync_data(OBJECT).expect("sync works");
+    let advise = |advice| store.advise(OBJECT, 0, u64::MAX >> 1, advice).expect("taken");
+    advise(DataAdvice::DontNeed);
+    if is_in_memory(&path, data.len()) != Some(false) {
+        sheen_skip::skip("the file system keeps bytes in memory, or does not say");
+        return;
+    }
+    store.advise(OBJECT, 0, data.len() as u64, DataAdvice::WillRead).expect("taken");
+    let is_there = (0..500).any(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+        is_in_memory(&path, data.len()) == Some(true)
+    });
+    assert!(is_there, "not read ahead");
+    let absent = Fid::new(1, 99);
+    let refused = store.advise(absent, 0, 10, DataAdvice::WillRead);
+    assert!(matches!(refused, Err(StoreError::NoObject(_))), "{refused:?}");
 }

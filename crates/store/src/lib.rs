@@ -58,6 +58,15 @@ pub struct StoreSpace {
     pub objects_free: u64,
 }
 
+/// What a store is advised about bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DataAdvice {
+    /// They will be read.
+    WillRead,
+    /// They will not be needed.
+    DontNeed,
+}
+
 /// One key of an index with its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
@@ -208,6 +217,22 @@ pub trait Store: Send + Sync {
     /// # Errors
     /// [`StoreError::NoObject`], or an IO error.
     fn seek(&self, object: Fid, offset: u64, hole: bool) -> Result<Option<u64>, StoreError>;
+
+    /// Advises the store about `length` bytes at `offset`, which changes none of them: it may bring them into memory, or
+    /// drop what it has of them there.
+    ///
+    /// # Errors
+    /// [`StoreError::NoObject`], or an IO error.
+    fn advise(
+        &self,
+        object: Fid,
+        offset: u64,
+        length: u64,
+        advice: DataAdvice,
+    ) -> Result<(), StoreError> {
+        let _ = (offset, length, advice);
+        self.attributes(object).map(|_| ())
+    }
 
     /// Waits until the bytes of `object` are durable, with the transaction that created it.
     ///

@@ -373,6 +373,16 @@ wire_struct! {
     }
 }
 
+wire_bits! {
+    /// How advice is given (`enum ladvise_flag`).
+    pub struct LadviseFlags: u64 {
+        /// `LF_ASYNC`: the caller does not wait.
+        ASYNC = 0x1,
+        /// `LF_UNSET`: the advice is withdrawn.
+        UNSET = 0x2,
+    }
+}
+
 wire_struct! {
     /// `struct ladvise_hdr`, followed by `count` times [`LuLadvise`].
     pub struct LadviseHdr {
@@ -380,8 +390,8 @@ wire_struct! {
         magic: u32,
         /// How many advices.
         count: u32,
-        /// Flags.
-        flags: u64,
+        /// How they are given.
+        flags: LadviseFlags,
         /// Unused.
         value1: u32,
         /// Unused.
@@ -399,7 +409,7 @@ impl LadviseHdr {
 wire_struct! {
     /// `struct lu_ladvise`: a hint about a range.
     pub struct LuLadvise {
-        /// Which hint: 1 will read, 2 will not need, 3 lock without expansion, 4 lock ahead.
+        /// Which hint: [`LuLadvise::WILLREAD`] and its like.
         advice: u16,
         /// By hint.
         value1: u16,
@@ -467,6 +477,15 @@ wire_struct! {
 }
 
 impl LuLadvise {
+    /// The bytes will be read.
+    pub const WILLREAD: u16 = 1;
+    /// The bytes will not be needed.
+    pub const DONTNEED: u16 = 2;
+    /// The open file's locks do not grow.
+    pub const LOCKNOEXPAND: u16 = 3;
+    /// A lock is asked for ahead.
+    pub const LOCKAHEAD: u16 = 4;
+
     /// The bytes meant; `None` for none.
     #[must_use]
     pub fn extent(&self) -> Option<Extent> {

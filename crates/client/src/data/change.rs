@@ -17,6 +17,7 @@ use super::extents::widened;
 use super::layout_guard::{LayoutVersion, Refusal};
 use super::mdt::NewTimes;
 use super::object::Object;
+use super::{IoOptions, Locking};
 use crate::call::{self, need};
 use crate::locks::LockRequest;
 use crate::types::{Fallocate, Seek, VersionFlush};
@@ -40,10 +41,12 @@ impl Object {
         self: &Arc<Self>,
         size: u64,
         time: Timestamp,
+        locking: Locking,
         layout_version: &LayoutVersion,
     ) -> Result<(), Refusal> {
         let rest = Extent { start: size, end: Extent::EOF };
-        let lock = self.use_lock(rest, LockMode::Pw, None, layout_version).await?;
+        let options = IoOptions { locking, ..IoOptions::default() };
+        let lock = self.use_lock(rest, LockMode::Pw, options, layout_version).await?;
         self.discard(size, u64::MAX);
         // Writes that are under way now are answered before the truncate is sent, also those of callers that are gone.
         self.flush(Extent::ALL).await;
@@ -135,9 +138,11 @@ impl Object {
         self: &Arc<Self>,
         what: Fallocate,
         extent: Extent,
+        locking: Locking,
         layout_version: &LayoutVersion,
     ) -> Result<(), Refusal> {
-        let lock = self.use_lock(extent, LockMode::Pw, None, layout_version).await?;
+        let options = IoOptions { locking, ..IoOptions::default() };
+        let lock = self.use_lock(extent, LockMode::Pw, options, layout_version).await?;
         let end = extent.end.saturating_add(1);
         let (first, last) = widened(extent.start, end);
         self.flush(Extent { start: first, end: last - 1 }).await;
@@ -170,10 +175,12 @@ impl Object {
         self: &Arc<Self>,
         offset: u64,
         what: Seek,
+        locking: Locking,
         layout_version: &LayoutVersion,
     ) -> Result<Option<u64>, Refusal> {
         let rest = Extent { start: offset, end: Extent::EOF };
-        let lock = self.use_lock(rest, LockMode::Pr, None, layout_version).await?;
+        let options = IoOptions { locking, ..IoOptions::default() };
+        let lock = self.use_lock(rest, LockMode::Pr, options, layout_version).await?;
         self.flush(Extent::ALL).await;
         let found = self.seek_held(offset, what).await;
         drop(lock);

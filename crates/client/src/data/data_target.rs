@@ -13,7 +13,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use sheen_io::{BoxFuture, World};
 use sheen_layout::Mapping;
-use sheen_ldlm::Policy;
+use sheen_ldlm::{LockFlags, Policy};
 use sheen_rpc::{Call, Channel};
 use sheen_types::{Errno, Extent, Fid, HashMap, InodeBits, LockMode, ResourceName};
 use sheen_wire::md::Valid;
@@ -21,6 +21,7 @@ use sheen_wire::messages::OstSync;
 use sheen_wire::ost::{Obdo, OstBody};
 use tokio::sync::Notify;
 
+use super::Locking;
 use super::counts::IoCounts;
 use super::extents::widened;
 use super::flush_queue::FlushQueue;
@@ -153,6 +154,28 @@ impl DataTarget {
         }
     }
 
+    /// A group lock on all of an object.
+    pub(super) fn group_policy(&self, gid: u64) -> Policy {
+        match self.kind {
+            DataTargetKind::Ost => Policy::Extent { extent: Extent::ALL, gid },
+            DataTargetKind::Mdt => {
+                Policy::InodeBits { bits: InodeBits::DOM, try_bits: InodeBits(0), gid }
+            }
+        }
+    }
+
+    /// Whether locks are asked for as wide as they are needed. The `DOM` bit covers all bytes anyway.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` of an OST that would let them grow nevertheless.
+    pub(super) fn growth_flags(&self, locking: Locking) -> Result<LockFlags, Errno> {
+        match (locking.is_exact, self.kind) {
+            (false, _) | (true, DataTargetKind::Mdt) => Ok(LockFlags::NONE),
+            (true, DataTargetKind::Ost) if self.limits().locks_ahead => Ok(LockFlags::NO_EXPANSION),
+            (true, DataTargetKind::Ost) => Err(Errno::EOPNOTSUPP),
+        }
+    }
+
     /// What it counts of its bulk RPCs.
     #[must_use]
     pub fn io(&self) -> &IoCounts {
@@ -250,13 +273,16 @@ impl DataTarget {
         self.locks().covers(resource, self.policy(end_of(size)), LockMode::Pr)
     }
 
-    /// Notes what a lock on `extent` that is about to be ours says of an object, in use or not.
-    pub(super) fn learn(&self, resource: ResourceName, extent: Extent, value: &Bytes) {
+    /// Notes what a lock that is about to be ours, and keeps the bytes of `extent` as they are, says of an object, in
+    /// use or not.
+    pub(super) fn learn(&self, resource: ResourceName, extent: Option<Extent>, value: &Bytes) {
         let mut objects = self.objects.lock();
         match objects.in_use.get(&resource).and_then(Weak::upgrade) {
             Some(object) => {
                 drop(objects);
-                object.learn(value, |size| extent.contains(&end_of(size)));
+                object.learn(value, |size| {
+                    extent.is_some_and(|extent| extent.contains(&end_of(size)))
+                });
             }
             // Locks on the objects of an OST are asked for by objects in use alone.
             None if self.kind == DataTargetKind::Ost => {}
@@ -297,6 +323,11 @@ fn extent_of(part: &Policy) -> Extent {
     }
 }
 
+/// What a lock keeps other clients from changing: nothing under a group lock, whose other members may.
+fn kept_by(policy: &Policy) -> Option<Extent> {
+    (policy.gid() == 0).then(|| extent_of(policy))
+}
+
 impl CoveredData {
     fn begin_loss(&self, revocation: &Revocation, loss: LockLoss) -> BoxFuture<'static, ()> {
         let object =
@@ -328,7 +359,7 @@ impl CoveredCache for CoveredData {
 
     fn learn(&self, resource: ResourceName, policy: &Policy, value: &Bytes) {
         if let Some(target) = self.0.upgrade() {
-            target.learn(resource, extent_of(policy), value);
+            target.learn(resource, kept_by(policy), value);
         }
     }
 

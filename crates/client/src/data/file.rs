@@ -6,14 +6,14 @@ use bytes::Bytes;
 use sheen_io::BoxFuture;
 use sheen_layout::Component;
 use sheen_types::futures;
-use sheen_types::{Errno, Extent, Timestamp, Uuid};
+use sheen_types::{Errno, Extent, LockMode, Timestamp, Uuid};
 use sheen_wire::ost::OstId;
 
 use super::ahead::Ahead;
 use super::layout_guard::{LayoutVersion, Refusal};
 use super::object::Object;
-use super::{DataAttributes, DataFile, FileLayout, GroupLockedFile, IoOptions, WriteAt};
-use crate::types::{Credentials, Fallocate, Seek, VersionFlush};
+use super::{DataAttributes, DataFile, FileLayout, GroupLockedFile, IoOptions, Locking, WriteAt};
+use crate::types::{Advice, Credentials, Fallocate, LockedAhead, Seek, VersionFlush};
 
 /// One file's data. Cheap to clone: all that counts is shared.
 #[derive(Clone)]
@@ -149,7 +149,7 @@ impl File {
     }
 
     /// As [`File::parts`], with no byte that is not the file's.
-    fn parts_exactly(&self, range: Extent) -> Vec<(Arc<Object>, Extent)> {
+    pub(super) fn parts_exactly(&self, range: Extent) -> Vec<(Arc<Object>, Extent)> {
         let part = |object: &Arc<Object>| {
             let extent = object.mapping.object_extent(range)?;
             Some((Arc::clone(object), extent))
@@ -174,7 +174,10 @@ impl DataFile for File {
                 if offset.saturating_add(length.into()) > self.known_size() {
                     self.layout_version.layout_guard.note_end_read();
                 }
-                self.look_ahead(offset, u64::from(length), options.call_pages).await;
+                // What is fetched ahead for other calls may wait for the very group lock of this call.
+                if options.locking.group == 0 {
+                    self.look_ahead(offset, u64::from(length), options.call_pages).await;
+                }
             }
             self.read_pieces(offset, u64::from(length), options).await
         })
@@ -226,7 +229,12 @@ impl DataFile for File {
         self.objects.iter().map(end).min().unwrap_or(u64::MAX).min(i64::MAX as u64)
     }
 
-    fn truncate(&self, size: u64, time: Timestamp) -> BoxFuture<'_, Result<(), Refusal>> {
+    fn truncate(
+        &self,
+        size: u64,
+        time: Timestamp,
+        locking: Locking,
+    ) -> BoxFuture<'_, Result<(), Refusal>> {
         Box::pin(async move {
             if let Some(last) = size.checked_sub(1) {
                 self.check_objects(last, 1)?;
@@ -234,7 +242,9 @@ impl DataFile for File {
             let cut = |object: &Arc<Object>| {
                 let size = object.mapping.object_size(size)?;
                 let object = Arc::clone(object);
-                Some(async move { object.truncate(size, time, &self.layout_version).await })
+                Some(
+                    async move { object.truncate(size, time, locking, &self.layout_version).await },
+                )
             };
             futures::all_ok(self.objects.iter().filter_map(cut).collect()).await
         })
@@ -302,33 +312,37 @@ impl DataFile for File {
     fn fallocate(
         &self,
         what: Fallocate,
-        offset: u64,
-        length: u64,
+        range: Extent,
+        locking: Locking,
     ) -> BoxFuture<'_, Result<(), Refusal>> {
         Box::pin(async move {
             if what != Fallocate::PunchHole {
-                self.check_end(offset, length)?;
-            }
-            let range = Extent::of_length(offset, length).ok_or(Errno::EFBIG)?;
-            if what != Fallocate::PunchHole {
-                self.check_objects(offset, length)?;
+                let length = range.end - range.start + 1;
+                self.check_end(range.start, length)?;
+                self.check_objects(range.start, length)?;
             }
             let parts = self.parts_exactly(range);
             let all = parts
                 .iter()
-                .map(|(object, part)| object.fallocate(what, *part, &self.layout_version));
+                .map(|(object, part)| object.fallocate(what, *part, locking, &self.layout_version));
             futures::all_ok(all.collect()).await
         })
     }
 
-    fn seek(&self, offset: u64, what: Seek) -> BoxFuture<'_, Result<u64, Refusal>> {
+    fn seek(
+        &self,
+        offset: u64,
+        what: Seek,
+        locking: Locking,
+    ) -> BoxFuture<'_, Result<u64, Refusal>> {
         Box::pin(async move {
             let size = self.attributes().await?.size;
             if offset >= size {
                 return Err(Errno::ENXIO.into());
             }
             let seeks = self.starts(offset).into_iter().map(|(object, start)| async move {
-                Ok((object.seek(start, what, &self.layout_version).await?, object, start))
+                let found = object.seek(start, what, locking, &self.layout_version).await?;
+                Ok((found, object, start))
             });
             let found = futures::all(seeks.collect()).await.into_iter();
             let best = self.nearest(offset, what, found.collect::<Result<_, Refusal>>()?);
@@ -371,6 +385,19 @@ impl DataFile for File {
         waits: bool,
     ) -> BoxFuture<'_, Result<Arc<dyn GroupLockedFile>, Refusal>> {
         Box::pin(self.group_lock_objects(gid, waits))
+    }
+
+    fn advise(&self, advice: Advice, range: Extent) -> BoxFuture<'_, Result<(), Refusal>> {
+        Box::pin(self.advise_objects(advice, range))
+    }
+
+    fn lock_ahead(
+        &self,
+        range: Extent,
+        mode: LockMode,
+        in_background: bool,
+    ) -> BoxFuture<'_, Result<LockedAhead, Refusal>> {
+        Box::pin(self.lock_objects_ahead(range, mode, in_background))
     }
 
     fn moved_away(&self) -> BoxFuture<'_, ()> {

@@ -1,31 +1,35 @@
-//! Group locks on a whole file, for a call that copies it elsewhere.
+//! Group locks on a whole file: of a call that copies it elsewhere, of a group that is its alone, and of programs
+//! (`LL_IOC_GROUP_LOCK`), which agree among themselves on who writes what.
 //!
-//! There is one on every object, of a group that is the caller's alone (as `lfs migrate` takes one by
-//! `LL_IOC_GROUP_LOCK`): what other clients, and this one, had cached is flushed and invalidated first, and reads
-//! and writes wait until the locks are cancelled. Reads under them bypass the cache.
+//! There is one on every object: what other clients, and this one, had cached is flushed and invalidated first, and
+//! reads and writes of all but the group's members wait until the locks are cancelled. Calls through an open file that
+//! has them name the group in [`Locking`](super::Locking), and use them in place of other locks; what they leave
+//! dirty is flushed when the locks are cancelled. The copying call's reads bypass the cache.
 //!
-//! Cost: an RPC for each object, one after the other in stripe order, as appends take theirs; each
-//! read is one RPC for each object and bulk of it.
+//! A group's locks keep no size: another member may move the end. Nothing is read ahead under them but by the kernel.
+//!
+//! Cost: an RPC for each object, one after the other in stripe order, as appends take theirs; no RPC for a lock of a
+//! call under them. Each read of the copying call is one RPC for each object and bulk of it.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use sheen_io::BoxFuture;
 use sheen_layout::Place;
-use sheen_ldlm::{LockFlags, Policy};
+use sheen_ldlm::LockFlags;
 use sheen_types::futures;
-use sheen_types::{Errno, Extent, InodeBits, LockMode};
+use sheen_types::{Errno, Extent, LockMode};
 
 use super::DataAttributes;
-use super::data_target::DataTargetKind;
 use super::file::File;
 use super::layout_guard::Refusal;
 use super::object::Object;
 use super::read::zeros;
+use super::revocation::LockUse;
 use crate::locks::{HeldLock, LockRequest};
 use crate::types::Seek;
 
-/// A file that only the holder reads or writes until this is dropped.
+/// A file that only the holder's group reads or writes until this is dropped.
 pub trait GroupLockedFile: Send + Sync {
     /// Size, blocks and times. No RPC.
     fn attributes(&self) -> DataAttributes;
@@ -55,23 +59,47 @@ impl Drop for GroupLocks {
     }
 }
 
+/// A group lock that a call has acquired for itself, because an eviction took that of its open file.
+pub(super) struct GroupLockOfCall(Option<HeldLock>);
+
+impl GroupLockOfCall {
+    pub(super) fn is_alive(&self) -> bool {
+        self.0.as_ref().is_some_and(HeldLock::is_alive)
+    }
+}
+
+impl Drop for GroupLockOfCall {
+    fn drop(&mut self) {
+        // Group locks are not revoked: one that is kept unused would keep all other groups out.
+        if let Some(lock) = self.0.take() {
+            lock.cancel();
+        }
+    }
+}
+
 impl Object {
     /// A group lock on all of the object.
     async fn group_lock(&self, gid: u64, waits: bool) -> Result<HeldLock, Errno> {
-        let policy = match self.target.kind {
-            DataTargetKind::Ost => Policy::Extent { extent: Extent::ALL, gid },
-            DataTargetKind::Mdt => {
-                Policy::InodeBits { bits: InodeBits::DOM, try_bits: InodeBits(0), gid }
-            }
-        };
+        let policy = self.target.group_policy(gid);
         let flags = if waits { LockFlags::NONE } else { LockFlags::BLOCK_NOWAIT };
         let ask = LockRequest { resource: self.resource, policy, mode: LockMode::Group, flags };
-        self.target.locks().enqueue(ask).await
+        let lock = self.target.locks().enqueue(ask).await;
+        self.note_presence(lock)
+    }
+
+    /// The group's lock, for a call through an open file that has it.
+    pub(super) async fn use_group_lock(&self, gid: u64) -> Result<LockUse, Errno> {
+        let policy = self.target.group_policy(gid);
+        if let Some(lock) = self.target.locks().find(self.resource, policy, LockMode::Group) {
+            return Ok(LockUse::Held(lock));
+        }
+        let lock = self.group_lock(gid, true).await?;
+        Ok(LockUse::Group(GroupLockOfCall(Some(lock))))
     }
 }
 
 impl File {
-    /// Locks all objects of the file; `gid` is the caller's alone. Waits for the locks of another group if it `waits`.
+    /// Locks all objects of the file for the group `gid`. Waits for the locks of another group if it `waits`.
     ///
     /// # Errors
     /// [`Refusal::Stale`], [`Refusal::NoObjects`]; `EAGAIN` if another group has the file; those of the enqueues.

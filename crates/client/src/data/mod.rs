@@ -18,6 +18,7 @@
 //! each system call, that of a write once more, out of FUSE's buffer. 5,000 reads of 4 KiB at random
 //! places through the kernel's cache are 5,000 RPCs: none is read ahead of them.
 
+mod advice;
 mod ahead;
 mod change;
 mod counts;
@@ -50,13 +51,15 @@ use bytes::Bytes;
 use sheen_io::BoxFuture;
 use sheen_ldlm::client::Config;
 use sheen_rpc::Channel;
-use sheen_types::{Errno, Extent, Fid, Timestamp, Uuid};
+use sheen_types::{Errno, Extent, Fid, LockMode, Timestamp, Uuid};
 use sheen_wire::connect::ObdConnectData;
 use sheen_wire::ost::OstId;
 
 use crate::locks::{ClientNamespace, CoveredCache};
 use crate::records::Recorder;
-use crate::types::{Credentials, Fallocate, Invalidated, Seek, Stale, VersionFlush};
+use crate::types::{
+    Advice, Credentials, Fallocate, Invalidated, LockedAhead, Seek, Stale, VersionFlush,
+};
 
 pub use ahead::Limits as ReadAheadLimits;
 pub use counts::{Direction, IoCounts};
@@ -119,6 +122,17 @@ pub struct IoOptions {
     pub sync: bool,
     /// What the kernel may hold until the call is answered.
     pub call_pages: Option<CallPages>,
+    /// The locks that the call takes.
+    pub locking: Locking,
+}
+
+/// Which locks a call on a file's bytes takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Locking {
+    /// Extent locks are granted as they are asked for and no wider (`LU_LADVISE_LOCKNOEXPAND`).
+    pub is_exact: bool,
+    /// The group whose lock the open file has; 0 for none.
+    pub group: u64,
 }
 
 /// Makes [`DataFile`]s. One per mount.
@@ -233,7 +247,12 @@ pub trait DataFile: Send + Sync {
 
     /// Truncates or extends to `size` on the OSTs. The MDT has the size already. `mtime` and `ctime` are the
     /// times of the change.
-    fn truncate(&self, size: u64, time: Timestamp) -> BoxFuture<'_, Result<(), Refusal>>;
+    fn truncate(
+        &self,
+        size: u64,
+        time: Timestamp,
+        locking: Locking,
+    ) -> BoxFuture<'_, Result<(), Refusal>>;
 
     /// Sends all dirty bytes that overlap `range` and waits for the OSTs' answers; durable only after
     /// [`DataFile::sync`]. What fails is reported to [`DataEvents::failed`].
@@ -263,16 +282,21 @@ pub trait DataFile: Send + Sync {
         ctime: Timestamp,
     ) -> BoxFuture<'_, Result<(), Refusal>>;
 
-    /// Allocates or punches `length` bytes from `offset`.
+    /// Allocates or punches `range`.
     fn fallocate(
         &self,
         what: Fallocate,
-        offset: u64,
-        length: u64,
+        range: Extent,
+        locking: Locking,
     ) -> BoxFuture<'_, Result<(), Refusal>>;
 
     /// The next data or hole from `offset`; `ENXIO` behind the end.
-    fn seek(&self, offset: u64, what: Seek) -> BoxFuture<'_, Result<u64, Refusal>>;
+    fn seek(
+        &self,
+        offset: u64,
+        what: Seek,
+        locking: Locking,
+    ) -> BoxFuture<'_, Result<u64, Refusal>>;
 
     /// The version of the data: it differs after a change, and may without one. One RPC for each object.
     fn data_version(&self, flush: VersionFlush) -> BoxFuture<'_, Result<u64, Refusal>>;
@@ -284,13 +308,26 @@ pub trait DataFile: Send + Sync {
     /// if `flush`), object locks cancelled.
     fn close(&self, flush: bool) -> BoxFuture<'_, ()>;
 
-    /// Group locks that keep all other readers and writers from the file until they are dropped, to copy it. `gid`
-    /// is a number that no other holder has. Unless it `waits`, `EAGAIN` if another holds it.
+    /// Group locks that keep all readers and writers but those of the group `gid` from the file until they are
+    /// dropped. Unless it `waits`, `EAGAIN` if another group holds the file.
     fn group_lock(
         &self,
         gid: u64,
         waits: bool,
     ) -> BoxFuture<'_, Result<Arc<dyn GroupLockedFile>, Refusal>>;
+
+    /// Advises the OSTs about the bytes of `range`. One RPC for each object; they are not waited for if the advice
+    /// is given in the background. An MDT takes no advice about the bytes that it has.
+    fn advise(&self, advice: Advice, range: Extent) -> BoxFuture<'_, Result<(), Refusal>>;
+
+    /// Acquires locks on `range` that are kept unused, exactly so wide. In the background, none is waited for, and
+    /// one that conflicts with another client's is refused.
+    fn lock_ahead(
+        &self,
+        range: Extent,
+        mode: LockMode,
+        in_background: bool,
+    ) -> BoxFuture<'_, Result<LockedAhead, Refusal>>;
 
     /// The file's bytes lie elsewhere now: flushes it, and has the kernel drop its pages.
     fn moved_away(&self) -> BoxFuture<'_, ()>;

@@ -72,6 +72,8 @@ pub(super) struct NegotiatedLimits {
     pub(super) object_bytes_max: u64,
     /// Whether grant may be returned at any time.
     pub(super) shrinks: bool,
+    /// Whether locks that are not to grow do not.
+    pub(super) locks_ahead: bool,
 }
 
 impl Default for NegotiatedLimits {
@@ -85,6 +87,7 @@ impl Default for NegotiatedLimits {
             checksums: ChecksumTypes::NONE,
             object_bytes_max: u64::MAX,
             shrinks: false,
+            locks_ahead: false,
         }
     }
 }
@@ -112,6 +115,7 @@ impl NegotiatedLimits {
             checksum: Checksum::choose(checksums),
             checksums,
             shrinks: has(ConnectFlags::GRANT_SHRINK),
+            locks_ahead: data.flags2.contains(ConnectFlags2::LOCKAHEAD),
             object_bytes_max: if says_max { data.maxbytes } else { OBJECT_BYTES_MAX_DEFAULT },
         }
     }

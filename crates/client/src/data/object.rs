@@ -15,12 +15,12 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use sheen_io::BoxFuture;
 use sheen_layout::Mapping;
-use sheen_ldlm::LockFlags;
 use sheen_types::{Errno, Extent, Fid, LockMode, ResourceName, Timestamp, Uuid};
 use sheen_wire::codec::{ByteOrder, Reader, Wire, Writer};
 use sheen_wire::ost::{Obdo, OstId, OstLvb};
 use tokio::sync::Notify;
 
+use super::IoOptions;
 use super::data_target::{DataTarget, DataTargetKind};
 use super::extents::Extents;
 use super::layout_guard::{LayoutVersion, Refusal};
@@ -208,8 +208,9 @@ impl Drop for PendingInvalidation {
 }
 
 impl Object {
-    /// A lock on `extent`: a cached one, or a new one. No RPC for the former. `call_pages` is what the
-    /// kernel holds until the caller is done; `layout_version` is the layout by which the object is the file's.
+    /// A lock on `extent`: a cached one, or a new one. No RPC for the former. `options` say what the
+    /// kernel holds until the caller is done, and which locks it takes; `layout_version` is the layout by which the
+    /// object is the file's.
     ///
     /// # Errors
     /// [`Refusal::Stale`] if the layout may have changed before the lock was there.
@@ -217,10 +218,13 @@ impl Object {
         self: &Arc<Self>,
         extent: Extent,
         mode: LockMode,
-        call_pages: Option<CallPages>,
+        options: IoOptions,
         layout_version: &LayoutVersion,
     ) -> Result<LockUse, Refusal> {
-        let lock = self.use_lock_unchecked(extent, mode, call_pages).await?;
+        let lock = match options.locking.group {
+            0 => self.use_lock_unchecked(extent, mode, options).await?,
+            group => self.use_group_lock(group).await?,
+        };
         layout_version.check()?;
         Ok(lock)
     }
@@ -229,7 +233,7 @@ impl Object {
         self: &Arc<Self>,
         extent: Extent,
         mode: LockMode,
-        call_pages: Option<CallPages>,
+        options: IoOptions,
     ) -> Result<LockUse, Errno> {
         let policy = self.target.policy(extent);
         if let Some(lock) = self.target.locks().find(self.resource, policy, mode) {
@@ -238,8 +242,10 @@ impl Object {
         if let Some(revoked) = self.use_revoked(extent, mode) {
             return Ok(LockUse::Revoked { _use: revoked });
         }
-        let request = LockRequest { resource: self.resource, policy, mode, flags: LockFlags::NONE };
-        let waiting_call = call_pages
+        let flags = self.target.growth_flags(options.locking)?;
+        let request = LockRequest { resource: self.resource, policy, mode, flags };
+        let waiting_call = options
+            .call_pages
             .map(|call_pages| self.target.shared.waiting_calls.enter(self.file, call_pages));
         let lock = match (self.target.kind, mode) {
             // A PR lock of ours on the same inode is sure to conflict.

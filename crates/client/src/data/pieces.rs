@@ -8,13 +8,13 @@ use sheen_layout::{Place, PlacedPiece};
 use sheen_types::futures;
 use sheen_types::{Errno, Extent, LockMode};
 
-use super::IoOptions;
 use super::file::File;
 use super::layout_guard::Refusal;
 use super::object::{Object, PendingInvalidation};
 use super::read::{trim, zeros};
 use super::revocation::LockUse;
 use super::waiting_calls::{CallPages, WaitingCall};
+use super::{IoOptions, Locking};
 
 impl File {
     /// Reads without looking ahead.
@@ -65,7 +65,7 @@ impl File {
         let range = Extent::of_length(offset, length).ok_or(Errno::EOVERFLOW)?;
         let waiting_call = self.enter_waiting_call(call_pages);
         self.ask_size().await?;
-        let locks = self.use_locks(range, LockMode::Pr).await?;
+        let locks = self.use_locks(range, LockMode::Pr, options.locking).await?;
         let (mut out, _) = self.read_once(offset, length, options, true).await?;
         let there = self.known_size().saturating_sub(offset).min(length);
         drop(waiting_call);
@@ -131,7 +131,7 @@ impl File {
             return Ok(read);
         };
         let waiting_call = self.enter_waiting_call(call_pages);
-        let locks = self.use_locks(range, LockMode::Pr).await?;
+        let locks = self.use_locks(range, LockMode::Pr, options.locking).await?;
         let read = futures::all(all(true).collect()).await;
         drop(waiting_call);
         drop(locks);
@@ -245,7 +245,7 @@ impl File {
     ) -> Result<u64, Refusal> {
         let append_guard = self.layout_version.layout_guard.append.lock().await;
         let losses = self.losses();
-        let locks = self.use_locks(Extent::ALL, LockMode::Pw).await?;
+        let locks = self.use_locks(Extent::ALL, LockMode::Pw, options.locking).await?;
         for object in self.objects.iter() {
             let is_vouched = object.state.lock().is_vouched;
             if !is_vouched {
@@ -275,12 +275,18 @@ impl File {
         Ok(offset)
     }
 
-    async fn use_locks(&self, extent: Extent, mode: LockMode) -> Result<Vec<LockUse>, Refusal> {
+    async fn use_locks(
+        &self,
+        extent: Extent,
+        mode: LockMode,
+        locking: Locking,
+    ) -> Result<Vec<LockUse>, Refusal> {
+        let options = IoOptions { locking, ..IoOptions::default() };
         let mut locks = Vec::with_capacity(self.objects.len());
         // In stripe order: two appenders that each hold what the other waits for would never end.
         for object in self.objects.iter() {
             if let Some(range) = object.mapping.lock_extent(extent) {
-                locks.push(object.use_lock(range, mode, None, &self.layout_version).await?);
+                locks.push(object.use_lock(range, mode, options, &self.layout_version).await?);
             }
         }
         Ok(locks)

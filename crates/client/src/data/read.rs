@@ -37,7 +37,7 @@ impl Object {
         layout_version: &LayoutVersion,
     ) -> Result<Vec<Bytes>, Refusal> {
         let extent = Extent { start, end: end - 1 };
-        let lock = self.use_lock(extent, LockMode::Pr, options.call_pages, layout_version).await?;
+        let lock = self.use_lock(extent, LockMode::Pr, options, layout_version).await?;
         let read = self.read_locked(start, end, options).await;
         drop(lock);
         Ok(read?)
@@ -107,7 +107,8 @@ impl Object {
     ) -> Result<(), Refusal> {
         let extent = Extent { start, end: end - 1 };
         // The kernel has asked for none of it: a read that does, and waits for this, says so itself.
-        let lock = self.use_lock(extent, LockMode::Pr, None, layout_version).await?;
+        let options = IoOptions::default();
+        let lock = self.use_lock(extent, LockMode::Pr, options, layout_version).await?;
         let changes = {
             let state = self.state.lock();
             if state.has_unwritten(start, end) {

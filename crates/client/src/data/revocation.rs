@@ -12,6 +12,7 @@ use sheen_io::BoxFuture;
 use sheen_types::{Errno, Extent, LockMode};
 
 use super::data_target::DataTargetKind;
+use super::group_lock::GroupLockOfCall;
 use super::object::Object;
 use crate::locks::HeldLock;
 
@@ -43,6 +44,8 @@ pub(super) struct RevokedExtent {
 pub(super) enum LockUse {
     /// A lock that is held.
     Held(HeldLock),
+    /// A group lock for this call alone.
+    Group(GroupLockOfCall),
     /// A lock that is being revoked.
     Revoked { _use: RevokedLockUse },
 }
@@ -50,7 +53,11 @@ pub(super) enum LockUse {
 impl LockUse {
     /// Whether an eviction has taken the lock since the call began to use it.
     pub(super) fn is_evicted(&self) -> bool {
-        matches!(self, Self::Held(lock) if !lock.is_alive())
+        match self {
+            Self::Held(lock) => !lock.is_alive(),
+            Self::Group(lock) => !lock.is_alive(),
+            Self::Revoked { .. } => false,
+        }
     }
 }
 

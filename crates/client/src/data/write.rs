@@ -38,13 +38,13 @@ impl Object {
         let extent = Extent::of_length(offset, length).ok_or(Errno::EFBIG)?;
         let losses = self.state.lock().losses;
         let call_pages = options.call_pages;
-        let mut lock = self.use_lock(extent, LockMode::Pw, call_pages, layout_version).await?;
+        let mut lock = self.use_lock(extent, LockMode::Pw, options, layout_version).await?;
         self.write_locked(offset, data, owner, options).await?;
         if self.state.lock().losses != losses {
             self.drop_pages(extent, call_pages).await;
             // What became dirty after an eviction took the lock is covered again before the write is answered.
             while lock.is_evicted() {
-                lock = self.use_lock(extent, LockMode::Pw, call_pages, layout_version).await?;
+                lock = self.use_lock(extent, LockMode::Pw, options, layout_version).await?;
             }
         }
         drop(lock);

@@ -17,7 +17,7 @@ use super::{
     SetAttributes, SetTime, Stat,
 };
 use crate::cache::{Inode, SizeEpoch, SizeReply};
-use crate::data::DataFile;
+use crate::data::{DataFile, Locking};
 use crate::meta::{SetattrRight, TargetStat, mdt_statfs, ost_statfs, resolve};
 
 /// How long a reply waits for the raise of another reply. The kernel raises the size first and waits for a
@@ -74,14 +74,15 @@ impl FileSystem {
         mut changes: SetAttributes,
     ) -> Result<Stat, Errno> {
         let inode = self.0.pin(node)?;
-        let mut right = SetattrRight::Mode;
+        let mut right = (SetattrRight::Mode, Locking::default());
         if let Some(handle) = handle
             && changes.size.is_some()
         {
-            if !self.0.handles.get(handle)?.flags.writes() {
+            let file = self.0.handles.get(handle)?;
+            if !file.flags.writes() {
                 return Err(Errno::EINVAL);
             }
-            right = SetattrRight::Handle;
+            right = (SetattrRight::Handle, file.locking());
         }
         let chosen = |time: Option<SetTime>| matches!(time, Some(SetTime::To(_)));
         if chosen(changes.atime) || chosen(changes.mtime) {
@@ -215,13 +216,13 @@ impl Mounted {
         Ok(inode.state().last_attributes().is_some_and(|known| !owns(known.uid, who)))
     }
 
-    /// Changes attributes on the MDT, then on the OSTs.
+    /// Changes attributes on the MDT, then on the OSTs, under these locks.
     pub(super) async fn change(
         &self,
         who: &Credentials,
         inode: &Inode,
         changes: &SetAttributes,
-        right: SetattrRight,
+        (right, locking): (SetattrRight, Locking),
     ) -> Result<(), Errno> {
         let is_regular = inode.file_type() == Some(FileType::Regular);
         if let Some(size) = changes.size.filter(|size| is_regular && *size > 0) {
@@ -241,7 +242,8 @@ impl Mounted {
             inode.state().ask_osts_for_size();
             self.kernel_cache.cut_pages(inode.node, size);
             let truncating = inode.begin_truncate(size);
-            let cut = |data: Arc<dyn DataFile>| async move { data.truncate(size, now).await };
+            let cut =
+                |data: Arc<dyn DataFile>| async move { data.truncate(size, now, locking).await };
             self.with_data(who, inode, cut).await?;
             inode.raises_done().await;
             drop(truncating);

@@ -15,7 +15,7 @@ use super::{
     OpenFlags, Opened, Seek, SetAttributes,
 };
 use crate::cache::{Access, CachedOpen, Pin};
-use crate::data::{CallPages, DataFile, IoOptions, Refusal, WriteAt};
+use crate::data::{CallPages, DataFile, IoOptions, Locking, Refusal, WriteAt};
 use crate::mdt::CloseAttributes;
 use crate::meta::{OwnOrCachedOpen, SetattrRight};
 use crate::types::OpenCounts;
@@ -354,13 +354,12 @@ impl FileSystem {
         length: u64,
     ) -> Result<(), Errno> {
         let file = self.0.handles.get(handle)?;
-        if length == 0 || offset.checked_add(length).is_none() {
-            return Err(Errno::EINVAL);
-        }
+        let range = Extent::of_length(offset, length).ok_or(Errno::EINVAL)?;
         self.0.check_writable(&file)?;
         file.note_modified();
+        let locking = file.locking();
         let allocate =
-            |it: Arc<dyn DataFile>| async move { it.fallocate(what, offset, length).await };
+            |it: Arc<dyn DataFile>| async move { it.fallocate(what, range, locking).await };
         self.0.with_data_to_write(&file, None, allocate).await
     }
 
@@ -370,7 +369,8 @@ impl FileSystem {
     /// `ENXIO` behind the end.
     pub async fn seek(&self, handle: FileHandle, offset: u64, what: Seek) -> Result<u64, Errno> {
         let file = self.0.handles.get(handle)?;
-        let seek = |data: Arc<dyn DataFile>| async move { data.seek(offset, what).await };
+        let locking = file.locking();
+        let seek = |data: Arc<dyn DataFile>| async move { data.seek(offset, what, locking).await };
         if let Some(at) = self.0.with_data(&file.who, &file.pin, seek).await? {
             return Ok(at);
         }
@@ -422,6 +422,7 @@ impl OpenFile {
             direct: self.flags.has(OpenFlags::DIRECT),
             sync: self.flags.has(OpenFlags::DSYNC) || self.flags.has(OpenFlags::SYNC),
             call_pages: None,
+            locking: self.locking(),
         }
     }
 
@@ -511,7 +512,8 @@ impl Mounted {
             let mode = pin.state().last_attributes().map_or(0, |known| known.mode);
             let kill_set_id = who.uid != 0 && has_set_id(mode);
             let changes = SetAttributes { size: Some(0), kill_set_id, ..SetAttributes::default() };
-            if let Err(errno) = self.change(who, &pin, &changes, SetattrRight::Open).await {
+            let right = (SetattrRight::Open, Locking::default());
+            if let Err(errno) = self.change(who, &pin, &changes, right).await {
                 if let Some(open) = open {
                     self.end_open(who, &pin, open, None).await?;
                 }
@@ -530,7 +532,7 @@ impl Mounted {
             return Ok(());
         }
         let changes = SetAttributes { kill_set_id: true, ..SetAttributes::default() };
-        self.change(&file.who, &file.pin, &changes, SetattrRight::Mode).await
+        self.change(&file.who, &file.pin, &changes, (SetattrRight::Mode, Locking::default())).await
     }
 
     /// Refuses to write through handles that are not for that.
@@ -599,6 +601,7 @@ impl Mounted {
         last_use.await;
         self.handles.remove(handle)?;
         self.end_ahead(handle);
+        file.end_group_lock().await;
         self.close_in_background(file).await;
         unlocked
     }

@@ -4,6 +4,7 @@ use sheen_types::Errno;
 use sheen_wire::md::FileFlags;
 
 use super::{Credentials, FileSystem, NodeId, SetAttributes};
+use crate::data::Locking;
 use crate::meta::SetattrRight;
 
 /// The flags that the mount honours: immutable, append-only, and two that ask for what is so anyway. Flags
@@ -39,6 +40,6 @@ impl FileSystem {
         }
         let inode = self.0.pin(node)?;
         let changes = SetAttributes { flags: Some(flags), ..SetAttributes::default() };
-        self.0.change(who, &inode, &changes, SetattrRight::Mode).await
+        self.0.change(who, &inode, &changes, (SetattrRight::Mode, Locking::default())).await
     }
 }

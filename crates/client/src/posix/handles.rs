@@ -8,6 +8,7 @@ use parking_lot::{Mutex, RwLock};
 use sheen_io::job;
 use sheen_types::{Errno, Fid, HashMap, HashSet, JobId};
 
+use super::group_lock::HeldGroupLock;
 use super::{Credentials, DirCookie, FileHandle, OpenFlags};
 use crate::cache::{Chunk, Pin, Position};
 use crate::meta::OwnOrCachedOpen;
@@ -44,6 +45,11 @@ pub(super) struct OpenFile {
     pub(super) sends_no_flush: bool,
     /// Whether its reads and writes bypass the kernel's pages.
     pub(super) bypasses_page_cache: bool,
+    /// Its group lock; its group beside that, for each call to read: 0 for none.
+    pub(super) group_lock: tokio::sync::Mutex<Option<HeldGroupLock>>,
+    pub(super) group: AtomicU64,
+    /// Whether locks that are asked for through it do not grow.
+    pub(super) locks_exactly: AtomicBool,
     /// The position of reading in the directory.
     pub(super) stream: Mutex<DirStream>,
     /// For the mount's next process.
@@ -166,6 +172,9 @@ impl OpenFile {
             access_looked: AtomicI64::new(0),
             sends_no_flush: false,
             bypasses_page_cache: false,
+            group_lock: tokio::sync::Mutex::default(),
+            group: AtomicU64::new(0),
+            locks_exactly: AtomicBool::new(false),
             stream: Mutex::default(),
             recorded: None,
         }

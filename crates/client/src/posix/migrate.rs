@@ -27,7 +27,7 @@ use tokio::sync::oneshot;
 use super::inodes::merge;
 use super::{Attributes, FileSystem, FileType, Mounted, NodeId, OpenFlags, Seek};
 use crate::cache::{Inode, Pin};
-use crate::data::{DataFile, GroupLockedFile, IoOptions, WriteAt};
+use crate::data::{DataFile, GroupLockedFile, IoOptions, Locking, WriteAt};
 use crate::mdt::MdtOpen;
 use crate::types::Credentials;
 
@@ -304,7 +304,7 @@ impl Mounted {
             let data: Bytes = locked.read(start, length).await?.concat().into();
             let write = |file: Arc<dyn DataFile>| {
                 let data = data.clone();
-                let options = IoOptions { direct: true, sync: false, call_pages: None };
+                let options = IoOptions { direct: true, ..IoOptions::default() };
                 async move { file.write(WriteAt::Offset(start), data, owner, options).await }
             };
             self.with_data(owner, volatile, write).await?.ok_or(Errno::EIO)
@@ -322,7 +322,9 @@ impl Mounted {
         let Attributes { size, atime, mtime, ctime, .. } = *attributes;
         if size > 0 {
             self.prepare_cut(owner, volatile, size).await?;
-            let cut = |data: Arc<dyn DataFile>| async move { data.truncate(size, mtime).await };
+            let locking = Locking::default();
+            let cut =
+                |data: Arc<dyn DataFile>| async move { data.truncate(size, mtime, locking).await };
             self.with_data(owner, volatile, cut).await?.ok_or(Errno::EIO)?;
         }
         let set = |data: Arc<dyn DataFile>| async move {

@@ -13,6 +13,7 @@
 //! metadata operation, none where a lock covers the answer.
 
 mod access_times;
+mod advice;
 mod ahead;
 mod attributes;
 mod closing;
@@ -27,6 +28,7 @@ mod file_locks;
 mod file_locks_tests;
 mod files;
 mod flags;
+mod group_lock;
 mod handles;
 mod heat;
 mod hybrid;

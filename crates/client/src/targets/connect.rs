@@ -84,10 +84,11 @@ pub(crate) fn mdt() -> ObdConnectData {
 pub(crate) fn ost(mdt: Option<&ObdConnectData>) -> ObdConnectData {
     let identity = mdt.filter(|agreed| agreed.mdt_identity().is_some());
     let identity = identity.map(|agreed| agreed.identity.clone()).unwrap_or_default();
-    let flags2 = match identity.as_bytes() {
+    let identity_flag = match identity.as_bytes() {
         [] => ConnectFlags2::NONE,
         _ => ConnectFlags2::MDT_IDENTITY,
     };
+    let flags2 = ConnectFlags2::LOCKAHEAD | identity_flag;
     let flags = COMMON
         | ConnectFlags::GRANT
         | ConnectFlags::GRANT_SHRINK

@@ -8,17 +8,18 @@ use sheen_io::BoxFuture;
 use sheen_layout::Mapping;
 use sheen_ldlm::client::Config;
 use sheen_rpc::Channel;
-use sheen_types::{Errno, Extent, Fid, HashMap, ResourceName, Timestamp, Uuid};
+use sheen_types::{Errno, Extent, Fid, HashMap, LockMode, ResourceName, Timestamp, Uuid};
 use sheen_wire::ost::OstId;
 
 use crate::data::{
     AddedMdt, CallPages, DataAttributes, DataEvents, DataFile, DataPath, FileLayout,
-    GroupLockedFile, InlineData, InodeData, IoOptions, LayoutVersion, NewTimes, Refusal,
+    GroupLockedFile, InlineData, InodeData, IoOptions, LayoutVersion, Locking, NewTimes, Refusal,
     UpdatedTimes, WaitingCall, WriteAt,
 };
 use crate::locks::{ClientNamespace, CoveredCache, Revocation};
 use crate::posix::{Credentials, Fallocate, Seek, VersionFlush};
 use crate::testing::TestWorld;
+use crate::types::{Advice, LockedAhead};
 
 /// All files.
 #[derive(Default)]
@@ -279,7 +280,12 @@ impl DataFile for Shared {
         1 << 44
     }
 
-    fn truncate(&self, size: u64, _time: Timestamp) -> BoxFuture<'_, Result<(), Refusal>> {
+    fn truncate(
+        &self,
+        size: u64,
+        _time: Timestamp,
+        _locking: Locking,
+    ) -> BoxFuture<'_, Result<(), Refusal>> {
         self.0.bytes.lock().resize(size as usize, 0);
         self.0.note(format!("truncate {size}"), ())
     }
@@ -328,13 +334,32 @@ impl DataFile for Shared {
     fn fallocate(
         &self,
         what: Fallocate,
-        offset: u64,
-        length: u64,
+        range: Extent,
+        _locking: Locking,
     ) -> BoxFuture<'_, Result<(), Refusal>> {
-        self.0.note(format!("{what:?} {offset}+{length}"), ())
+        let length = range.end - range.start + 1;
+        self.0.note(format!("{what:?} {}+{length}", range.start), ())
     }
 
-    fn seek(&self, offset: u64, _what: Seek) -> BoxFuture<'_, Result<u64, Refusal>> {
+    fn advise(&self, advice: Advice, range: Extent) -> BoxFuture<'_, Result<(), Refusal>> {
+        self.0.note(format!("{:?} {range}", advice.kind), ())
+    }
+
+    fn lock_ahead(
+        &self,
+        range: Extent,
+        mode: LockMode,
+        _in_background: bool,
+    ) -> BoxFuture<'_, Result<LockedAhead, Refusal>> {
+        self.0.note(format!("lock ahead {mode} {range}"), LockedAhead::Sent)
+    }
+
+    fn seek(
+        &self,
+        offset: u64,
+        _what: Seek,
+        _locking: Locking,
+    ) -> BoxFuture<'_, Result<u64, Refusal>> {
         self.0.note("seek".to_owned(), offset)
     }
 

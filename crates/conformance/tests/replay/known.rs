@@ -266,8 +266,8 @@ pub(crate) const ANSWERED: &[Known] = &[
     ),
     known(
         "OST_CONNECT reply",
-        &["cdata.flags2.LOCKAHEAD", "cdata.flags2.UNALIGNED_DIO"],
-        "no locks ahead; unaligned direct IO is copied by the client",
+        &["cdata.flags2.UNALIGNED_DIO"],
+        "unaligned direct IO is copied by the client",
     ),
     known("OST_CONNECT reply", &["cdata.cksum_types.*"], "CRC32C in place of the T10 kinds"),
     known(

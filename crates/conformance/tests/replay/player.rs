@@ -557,6 +557,7 @@ fn names_object(request: &Request) -> bool {
             | Request::OstPunch(_)
             | Request::OstFallocate(_)
             | Request::OstSeek(_)
+            | Request::OstLadvise(_)
             | Request::OstSync(_)
     )
 }

@@ -21,7 +21,6 @@ const LIMITS: &str =
     "the server's `dom_stripesize` changes in it, of which the capture has nothing";
 const MIRRORS: &str = "moves by way of mirrors, which are not built";
 const CHANGELOG: &str = "changelogs are not built";
-const LOCKAHEAD: &str = "group locks and locks ahead are not built";
 const PARAMETERS: &str = "what happens in it is done at the MGS (parameters, pools); the player does \
     nothing there";
 const SECOND_MDT: &str = "its files are on a second MDT with other defaults, which answers for half a \
@@ -99,7 +98,7 @@ pub(crate) const CAPTURES: &[(&str, How)] = &[
     ("more/s2-statahead-mixed-types", How::Servers(BATCHES)),
     ("more/v1-overstripe", How::Servers(UNWRITTEN)),
     ("more/v3-stripes-2000", How::Servers(UNWRITTEN)),
-    ("more/v5-grouplock-lockahead", How::Not(LOCKAHEAD)),
+    ("more/v5-grouplock-lockahead", How::Servers(TWO)),
     ("more/v7-shared-file-two-mounts", How::Servers(TWO)),
     ("more/v9-two-clients-metadata", How::Servers(TWO)),
 ];

@@ -18,7 +18,7 @@ use sheen_fuse_wire::{
 };
 use sheen_types::{Errno, Name};
 
-use crate::control::{self, Control};
+use crate::control::{self, CalledBy, Control};
 use crate::mount::FileLocks;
 use crate::signals::EndedBy;
 use crate::special::{self, node};
@@ -819,21 +819,23 @@ impl Filesystem for Adapter {
         &self,
         request: &Request,
         number: INodeNo,
-        _: Handle,
+        opened: Handle,
         command: u32,
+        argument: u64,
         data: &[u8],
         room: u32,
         reply: ReplyIoctl,
     ) {
-        let asked = match Control::of(command, data) {
+        let asked = match Control::of(command, argument, data) {
             Ok(asked) => asked,
             Err(errno) => return reply.error(convert::errno(errno)),
         };
         let (files, who) = (self.files.clone(), self.who(request, 0));
+        let by = CalledBy { handle: handle(opened), pid: request.pid() };
         let guard = self.occupy(&[number]);
         let mut waiting = self.waits.call(request, EndedBy::Killed);
         self.counted(Call("ioctl", request, number), Operation::Ioctl, async move {
-            let mut call = pin!(asked.perform(&files, &who, node(number)));
+            let mut call = pin!(asked.perform(&files, &who, node(number), by));
             let done = waiting.wait(call.as_mut()).await;
             drop(guard);
             control::answer(reply, room, done);

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use sheen_types::{Errno, Extent, InodeBits, Instant, LockHandle, LockMode};
 
+use super::contention::ContentionLimits;
 use super::covered::Covered;
 use super::earlier::EarlierWaiting;
 use super::expand;
@@ -22,6 +23,7 @@ pub(super) struct ShardCall<'a> {
     pub(super) recovering: bool,
     pub(super) handles: &'a LockHandles,
     pub(super) waits: &'a WaitGraph,
+    pub(super) contention: &'a ContentionLimits,
     pub(super) actions: &'a mut Vec<Action>,
 }
 
@@ -77,6 +79,11 @@ impl ShardCall<'_> {
         }
         if let Some(refusal) = self.refusal(request, &conflicts) {
             return refusal;
+        }
+        if !conflicts.is_empty()
+            && self.is_denied_for_contention(resource, request, conflicts.all())
+        {
+            return Enqueued::Denied(Errno::EUSERS);
         }
         self.shard.strip_try_bits(resource, &wanted);
         let Some(slot) = self.add(resource, &wanted, request) else {

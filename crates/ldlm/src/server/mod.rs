@@ -20,6 +20,7 @@
 
 mod call;
 mod conflicts;
+mod contention;
 mod covered;
 mod demand;
 mod earlier;
@@ -41,6 +42,7 @@ use parking_lot::Mutex;
 use sheen_types::{Errno, Extent, InodeBits, Instant, LockHandle, LockMode, ResourceName};
 
 use self::call::ShardCall;
+pub use self::contention::ContentionLimits;
 use self::shard::{LockState, Shard};
 pub use self::types::{
     Action, Config, Enqueue, Enqueued, Gauges, GlimpseTarget, Granted, LockError, LockInfo,
@@ -58,6 +60,7 @@ pub struct Namespace {
     waits: WaitGraph,
     callback_timeout: AtomicU64,
     recovering: AtomicBool,
+    contention: ContentionLimits,
 }
 
 impl Namespace {
@@ -73,7 +76,14 @@ impl Namespace {
             waits: WaitGraph::default(),
             callback_timeout: AtomicU64::new(nanoseconds(config.callback_timeout)),
             recovering: AtomicBool::new(false),
+            contention: ContentionLimits::default(),
         }
+    }
+
+    /// When an object is contended, and what is refused then.
+    #[must_use]
+    pub fn contention(&self) -> &ContentionLimits {
+        &self.contention
     }
 
     /// Asks for a lock. Blocking callbacks to the holders of conflicting locks and completions of
@@ -462,6 +472,7 @@ impl Namespace {
             recovering: self.recovering.load(Ordering::Relaxed),
             handles: &self.handles,
             waits: &self.waits,
+            contention: &self.contention,
             actions,
         }
     }

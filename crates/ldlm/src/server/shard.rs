@@ -108,6 +108,8 @@ pub(super) struct Resource {
     pub(super) waiting: Vec<u32>,
     /// What revoked locks had been asked for.
     pub(super) demand: RecentDemand,
+    /// When a request last conflicted with too many locks.
+    pub(super) contended: Option<Instant>,
     /// Granted and waiting locks.
     pub(super) locks: u32,
 }
@@ -227,6 +229,7 @@ impl Shard {
                     flocks: None,
                     waiting: Vec::new(),
                     demand: RecentDemand::default(),
+                    contended: None,
                     locks: 0,
                 });
                 self.resources.len() as u32 - 1
@@ -242,6 +245,7 @@ impl Shard {
         if resource.locks == 0 && self.by_name.get(&resource.name) == Some(&index) {
             self.by_name.remove(&resource.name);
             resource.demand.forget();
+            resource.contended = None;
             resource.flocks = None;
             self.free_resources.push(index);
         }

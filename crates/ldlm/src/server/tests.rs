@@ -1,6 +1,7 @@
 //! Each policy by example, and all of them by random sequences.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -399,6 +400,30 @@ fn an_unaligned_request_keeps_its_ends() {
     granted(bench.ask(client(1), bytes(100_000, 100_010), LockMode::Pw, LockFlags::NO_EXPANSION));
     let (_, policy, _) = granted(bench.ask(client(2), bytes(100, 99_999), LockMode::Pw, NONE));
     assert_eq!(policy.range(), Extent { start: 100, end: 99_999 });
+}
+
+/// 33 clients want the same bytes: the last one's request conflicts with 32 that wait and the one that is granted.
+#[test]
+fn a_short_lock_on_a_contended_object_is_refused_to_who_asks_so() {
+    let mut bench = Bench::new();
+    let (deny, page) = (LockFlags::DENY_ON_CONTENTION, bytes(0, 4095));
+    granted(bench.ask(client(0), page, LockMode::Pw, LockFlags::NO_EXPANSION));
+    bench.namespace.contention().nolock_bytes.store(4095, Ordering::Relaxed);
+    for number in 1..=32 {
+        waiting(bench.ask(client(number), page, LockMode::Pw, deny));
+    }
+    assert_eq!(bench.ask(client(33), page, LockMode::Pw, deny), Enqueued::Denied(Errno::EUSERS));
+    waiting(bench.ask(client(34), page, LockMode::Pw, NONE));
+    waiting(bench.ask(client(34), bytes(0, 8191), LockMode::Pw, deny));
+    granted(bench.ask(
+        client(35),
+        bytes(1 << 40, 1 << 41),
+        LockMode::Pw,
+        deny | LockFlags::NO_EXPANSION,
+    ));
+    bench.namespace.contention().locks.store(1000, Ordering::Relaxed);
+    bench.namespace.contention().seconds.store(0, Ordering::Relaxed);
+    waiting(bench.ask(client(33), page, LockMode::Pw, deny));
 }
 
 #[test]

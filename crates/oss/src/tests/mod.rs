@@ -1,5 +1,6 @@
 //! An OST on a store in memory, asked by clients without a network.
 
+mod advice;
 mod data;
 mod echo;
 mod grants;

@@ -1,15 +1,18 @@
 //! `ldlm.namespaces` of a target: the locks that clients hold on it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use sheen_assembly::PlanKind;
 use sheen_control::Tree;
-use sheen_target::Gauges;
+use sheen_target::{ContentionLimits, Gauges};
 use sheen_types::TargetKind;
 
+use super::values;
 use crate::HostedTarget;
 
 type Read = fn(&Gauges) -> u64;
+type Setting = fn(&ContentionLimits) -> &AtomicU64;
 
 /// What is shown of a namespace.
 const SHOWN: [(&str, Read); 6] = [
@@ -19,6 +22,13 @@ const SHOWN: [(&str, Read); 6] = [
     ("pool.granted", |gauges| gauges.granted.iter().sum()),
     ("pool.grants", |gauges| gauges.grants),
     ("pool.cancels", |gauges| gauges.cancels),
+];
+
+/// What is set of one: when an object is contended, and what is refused then.
+const SET: [(&str, Setting); 3] = [
+    ("contended_locks", |limits| &limits.locks),
+    ("contention_seconds", |limits| &limits.seconds),
+    ("max_nolock_bytes", |limits| &limits.nolock_bytes),
 ];
 
 /// Locks held and waited for.
@@ -39,5 +49,21 @@ pub(super) fn add(tree: &Tree, one: &Arc<HostedTarget>) {
         tree.add(&format!("ldlm.namespaces.{place}.{leaf}"), move || {
             read(&one.served.target.namespace().gauges()).to_string()
         });
+    }
+    for (leaf, limit) in SET {
+        let (reader, writer) = (Arc::clone(one), Arc::clone(one));
+        tree.add_writable(
+            &format!("ldlm.namespaces.{place}.{leaf}"),
+            move || {
+                let limits = reader.served.target.namespace().contention();
+                limit(limits).load(Ordering::Relaxed).to_string()
+            },
+            move |text| {
+                let value = values::number_within(text, 0, u32::MAX.into())?;
+                let limits = writer.served.target.namespace().contention();
+                limit(limits).store(value, Ordering::Relaxed);
+                Ok(())
+            },
+        );
     }
 }

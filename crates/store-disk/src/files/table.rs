@@ -2,16 +2,17 @@
 
 use std::{
     io::IoSlice,
+    num::NonZeroU64,
     os::fd::OwnedFd,
     sync::{Arc, atomic::Ordering},
 };
 
 use bytes::Bytes;
 use rustix::{
-    fs::{FallocateFlags, SeekFrom, fallocate, fdatasync, ftruncate, seek},
+    fs::{Advice, FallocateFlags, SeekFrom, fadvise, fallocate, fdatasync, ftruncate, seek},
     io::{Errno, pwritev},
 };
-use sheen_store::{BlockSums, Damage, StoreError};
+use sheen_store::{BlockSums, Damage, DataAdvice, StoreError};
 
 use super::{
     File, Files, Name, SHARDS,
@@ -475,6 +476,30 @@ impl Files {
         // After the answer: it is of a file that had its length then, or not.
         self.size_on_disk(file)?;
         Ok(found)
+    }
+
+    /// Has the kernel read pages ahead, or drop those that are written. It reads as much at once as one request
+    /// of the disk takes, and that is at least a piece.
+    pub(crate) fn advise(
+        &self,
+        file: &Arc<File>,
+        (offset, length): (u64, u64),
+        advice: DataAdvice,
+    ) -> Result<(), StoreError> {
+        const PIECE: u64 = 128 << 10;
+        let Some(descriptor) = self.descriptor(file, false)? else { return self.nothing(file) };
+        let advise = |at, length, advice| {
+            fadvise(&*descriptor, at, NonZeroU64::new(length), advice)
+                .map_err(|errno| store_error("advise about an object's file", errno))
+        };
+        let end = offset.saturating_add(length).min(i64::MAX as u64);
+        match advice {
+            DataAdvice::DontNeed if offset < end => advise(offset, end - offset, Advice::DontNeed),
+            DataAdvice::DontNeed => Ok(()),
+            DataAdvice::WillRead => (offset..end)
+                .step_by(PIECE as usize)
+                .try_for_each(|at| advise(at, PIECE.min(end - at), Advice::WillNeed)),
+        }
     }
 
     /// Makes the bytes of a file, and its name, durable.

@@ -271,8 +271,13 @@ fn wrong_uses_leave_as_lustres_tools_do() {
         says(cluster, "lctl conf_param sheen", 22, "error: conf_param: Invalid argument")?;
         says(cluster, "lctl set_param lod.*.stripecount=5000", 34, "out of range")?;
         says(cluster, "lctl set_param mdt.*.evict_client=bogus", 2, "No such file")?;
-        says(cluster, "lfs ladvise -a willread @f", 95, "cannot give advice 'willread' to file")?;
-        says(cluster, "lfs ladvise -a willread @", 25, "Inappropriate ioctl")?;
+        says(cluster, "lfs ladvise -a willread @f", 0, "")?;
+        says(cluster, "lfs ladvise -a dontneed -b -s 4k -l 4k @f", 0, "")?;
+        says(cluster, "lfs ladvise -a lockahead -m WRITE -s 0 -e 64k @f", 0, "")?;
+        says(cluster, "lfs ladvise -a lockahead -m READ @f", 0, "")?;
+        says(cluster, "lfs ladvise -a ahead @f", 1, "cannot give advice 'ahead' to file")?;
+        says(cluster, "lfs ladvise -a willread @", 1, "Inappropriate ioctl for device (25)")?;
+        says(cluster, "lfs ladvise -a locknoexpand @f", 4, "it does nothing.")?;
         says(cluster, "lfs ladvise -a willread @nofile", 2, "cannot open file")?;
         says(cluster, "lfs ladvise -a willread -s 10 -e 5 @f", 4, "range [10, 5] is invalid")?;
         says(cluster, "lfs migrate -W abc @f", 4, "bad value for bandwidth 'abc'")

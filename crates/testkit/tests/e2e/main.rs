@@ -5,6 +5,7 @@
 
 mod administration;
 mod admission;
+mod asked_locks;
 mod bench;
 mod collectors;
 mod commands;

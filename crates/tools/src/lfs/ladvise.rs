@@ -1,19 +1,28 @@
-//! `lfs ladvise`: advice to servers about the use of a file. What is advised is checked as in Lustre; then it is
-//! refused, for our servers take no advice, and programs are not to believe that they did.
+//! `lfs ladvise`: advice to servers about the use of a file, and locks that are acquired ahead. What is advised is
+//! checked as in Lustre.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use sheen_types::Errno;
+use sheen_wire::ost::{LadviseFlags, LadviseHdr, LuLadvise};
 
-use super::attributes;
 use super::size::parse_size;
 use crate::output::{Fault, errno_of, worst as outcome};
 
-/// What may be advised.
-const ADVICE: [&str; 5] = ["willread", "dontneed", "locknoexpand", "lockahead", "ahead"];
-const LOCKS_AHEAD: [&str; 2] = ["lockahead", "ahead"];
+/// What may be advised; `ahead` is for directories, and OSTs refuse it.
+const ADVICE: [(&str, u16); 5] = [
+    ("willread", LuLadvise::WILLREAD),
+    ("dontneed", LuLadvise::DONTNEED),
+    ("locknoexpand", LuLadvise::LOCKNOEXPAND),
+    ("lockahead", LuLadvise::LOCKAHEAD),
+    ("ahead", 5),
+];
+/// `MODE_READ_USER` and what follows it.
+const MODES: [&str; 2] = ["READ", "WRITE"];
+/// What Lustre's tool exits with where advice is refused, whatever the reason.
+const REFUSED: Errno = Errno::EPERM;
 
 /// Options of `ladvise`.
 #[derive(Args)]
@@ -24,7 +33,7 @@ pub(super) struct Ladvise {
     /// Do not wait for the servers
     #[arg(short, long)]
     background: bool,
-    /// Withdraw the advice
+    /// Withdraw the advice (no effect on a file that is opened for it)
     #[arg(short, long)]
     unset: bool,
     /// First byte of the range
@@ -49,45 +58,69 @@ fn wrong(text: impl std::fmt::Display) -> Fault {
 }
 
 pub(super) fn run(options: &Ladvise) -> Result<(), Fault> {
-    let advice = checked(options)?;
+    let checked = Checked::of(options)?;
     let mut worst = None;
     for path in &options.paths {
-        if let Err((errno, text)) = give(advice, path) {
-            eprintln!("ladvise: {text}: {errno}");
+        if let Err(errno) = give(&checked, path) {
             worst = worst.or(Some(errno));
         }
     }
     outcome(worst)
 }
 
-/// The advice, if Lustre's tool would give it.
-fn checked(options: &Ladvise) -> Result<&str, Fault> {
-    let valid = format!("Valid types: {}", ADVICE.join(" "));
-    let advice = options.advice.as_deref();
-    let advice = advice.ok_or_else(|| wrong(format!("please give an advice type. {valid}")))?;
-    if !ADVICE.contains(&advice) {
-        return Err(wrong(format!("invalid advice type '{advice}'. {valid}")));
-    }
-    if let Some(mode) = options.mode.as_deref().filter(|mode| !["READ", "WRITE"].contains(mode)) {
-        return Err(wrong(format!("bad mode '{mode}', valid modes are READ or WRITE")));
-    }
-    if advice == "locknoexpand" {
-        return Err(wrong(
-            "locknoexpand applies to an open file descriptor, so it has no effect here",
-        ));
-    }
-    if options.paths.is_empty() {
-        return Err(wrong("please give one or more file names"));
-    }
-    check_range(options)?;
-    match (LOCKS_AHEAD.contains(&advice), options.mode.is_some()) {
-        (false, true) => Err(wrong("mode is only valid with lockahead")),
-        (true, false) => Err(wrong("mode is required with lockahead")),
-        _ => Ok(advice),
+/// Advice that Lustre's tool would give.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Checked {
+    name: &'static str,
+    flags: LadviseFlags,
+    advice: LuLadvise,
+}
+
+impl Checked {
+    fn of(options: &Ladvise) -> Result<Self, Fault> {
+        let valid = || format!("Valid types: {}", ADVICE.map(|(name, _)| name).join(" "));
+        let advice = options.advice.as_deref();
+        let advice =
+            advice.ok_or_else(|| wrong(format!("please give an advice type\n{}", valid())))?;
+        let known = ADVICE.into_iter().find(|(name, _)| *name == advice);
+        let (name, advice) = known.ok_or_else(|| {
+            Fault::usage(format!("lfs: invalid advice type '{advice}'\n{}", valid()))
+        })?;
+        let mode = mode(options.mode.as_deref())?;
+        if advice == LuLadvise::LOCKNOEXPAND {
+            return Err(wrong(
+                "Lock no expand advice is a per file descriptor advice, so when called from lfs, it does nothing.",
+            ));
+        }
+        if options.paths.is_empty() {
+            return Err(wrong("please give one or more file names"));
+        }
+        let (start, end) = range(options)?;
+        let locks = advice == LuLadvise::LOCKAHEAD;
+        match (locks, mode) {
+            (false, 1..) => return Err(wrong("mode is only valid with lockahead")),
+            (true, 0) => return Err(wrong("mode is required with lockahead")),
+            _ => {}
+        }
+        let (background, unset) = (LadviseFlags::ASYNC, LadviseFlags::UNSET);
+        let flags = if options.background { background } else { LadviseFlags::NONE };
+        let flags = if options.unset { flags | unset } else { flags };
+        let value2 = if locks { flags.0 as u32 } else { 0 };
+        let advice = LuLadvise { advice, value1: mode, value2, start, end, ..LuLadvise::default() };
+        Ok(Self { name, flags, advice })
     }
 }
 
-fn check_range(options: &Ladvise) -> Result<(), Fault> {
+/// The mode's number, 0 for none.
+fn mode(name: Option<&str>) -> Result<u16, Fault> {
+    let Some(name) = name else { return Ok(0) };
+    let at = MODES.iter().position(|known| *known == name);
+    at.map(|at| at as u16 + 1)
+        .ok_or_else(|| wrong(format!("bad mode '{name}', valid modes are READ or WRITE")))
+}
+
+/// The first byte and the one behind the last.
+fn range(options: &Ladvise) -> Result<(u64, u64), Fault> {
     let number = |text: &Option<String>, what: &str| {
         let one =
             |text: &String| parse_size(text).ok_or_else(|| wrong(format!("bad {what} '{text}'")));
@@ -104,24 +137,37 @@ fn check_range(options: &Ladvise) -> Result<(), Fault> {
     }
     match end.or(behind).unwrap_or(u64::MAX) {
         end if end <= start => Err(wrong(format!("range [{start}, {end}] is invalid"))),
-        _ => Ok(()),
+        end => Ok((start, end)),
     }
 }
 
-fn give(advice: &str, path: &Path) -> Result<(), (Errno, String)> {
+/// Says what is wrong, as Lustre's library and its tool do each.
+fn give(checked: &Checked, path: &Path) -> Result<(), Errno> {
     let shown = path.display();
-    let opened = File::open(path);
-    opened.map_err(|error| (errno_of(&error), format!("cannot open file '{shown}'")))?;
-    let is_ours = path.is_file() && attributes::fid(path).is_ok();
-    let errno = if is_ours { Errno::EOPNOTSUPP } else { Errno::ENOTTY };
-    Err((errno, format!("cannot give advice '{advice}' to file '{shown}'")))
+    let opened = File::open(path).map_err(|error| {
+        let errno = errno_of(&error);
+        eprintln!("ladvise: cannot open file '{shown}': {errno}");
+        errno
+    })?;
+    let header = LadviseHdr {
+        magic: LadviseHdr::MAGIC,
+        count: 1,
+        flags: checked.flags,
+        ..LadviseHdr::default()
+    };
+    let given = sheen_fuse::advise(&opened, &header, &checked.advice);
+    given.map(|_| ()).map_err(|errno| {
+        eprintln!("lfs ladvise: cannot give advice: {errno} ({})", errno.0);
+        eprintln!("ladvise: cannot give advice '{}' to file '{shown}': {errno}", checked.name);
+        REFUSED
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use clap::Parser;
 
-    use super::{Ladvise, checked};
+    use super::{Checked, Ladvise};
 
     #[derive(Parser)]
     struct Line {
@@ -134,11 +180,12 @@ mod tests {
     fn wrong_advice_is_refused_as_in_lustre() {
         let fault = |line: &str| {
             let words = std::iter::once("ladvise").chain(line.split_whitespace());
-            checked(&Line::parse_from(words).ladvise).err().map(|fault| (fault.code, fault.text))
+            Checked::of(&Line::parse_from(words).ladvise)
+                .err()
+                .map(|fault| (fault.code, fault.text))
         };
         for (line, text) in [
             ("f", "please give an advice type"),
-            ("-a bogus f", "invalid advice type 'bogus'"),
             ("-a willread", "please give one or more file names"),
             ("-a willread -s 10 -e 5 f", "range [10, 5] is invalid"),
             ("-a willread -s x f", "bad start offset 'x'"),
@@ -146,12 +193,23 @@ mod tests {
             ("-a willread -m READ f", "mode is only valid with lockahead"),
             ("-a lockahead f", "mode is required with lockahead"),
             ("-a lockahead -m BOGUS f", "bad mode 'BOGUS', valid modes are READ or WRITE"),
-            ("-a locknoexpand f", "locknoexpand applies to an open file descriptor"),
+            ("-a ahead -m READ f", "mode is only valid with lockahead"),
+            ("-a locknoexpand f", "Lock no expand advice is a per file descriptor advice"),
         ] {
             let (code, said) = fault(line).unwrap_or_else(|| panic!("{line}"));
             assert!(code == 4 && said.starts_with(&format!("ladvise: {text}")), "{line}: {said}");
         }
-        for line in ["-a willread f", "-a dontneed -s 1M -l 1M f g", "-a ahead -m WRITE -e 4k f"] {
+        let (code, said) = fault("-a lockexpand f").expect("refused");
+        assert!(
+            code == 4
+                && said.starts_with("lfs: invalid advice type 'lockexpand'\nValid types: willread")
+        );
+        for line in [
+            "-a willread f",
+            "-a dontneed -s 1M -l 1M f g",
+            "-a lockahead -m WRITE -e 4k f",
+            "-a ahead f",
+        ] {
             assert_eq!(fault(line), None, "{line}");
         }
     }

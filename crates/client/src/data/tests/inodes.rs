@@ -14,7 +14,7 @@ use sheen_types::{Errno, Extent, InodeBits, LockHandle, LockMode, ResourceName, 
 use sheen_wire::ldlm::{LdlmReply, LdlmRequest, Policy as WirePolicy};
 
 use super::ost::FakeOst;
-use super::{CACHED, FILE, Fixture, Layout, errno, pattern};
+use super::{CACHED, FILE, Fixture, GROWING, Layout, errno, pattern};
 use crate::data::{AddedMdt, DataFile, DataPath, InodeData, NewTimes, WriteAt};
 use crate::locks::{ClientNamespace, CoveredCache, HeldLock, LockRequest, Revocation};
 use crate::testing::{TestWorld, lock_config, lock_reply};
@@ -336,7 +336,7 @@ fn a_cut_goes_to_the_mdt_and_times_do_not() {
     it.mdt.set_bytes(resource(), vec![1; 700]);
     let file = it.file();
     let cut = it.fixture.run(&file, |file| async move {
-        file.truncate(300, Timestamp::from_seconds(9)).await.map_err(errno)
+        file.truncate(300, Timestamp::from_seconds(9), GROWING).await.map_err(errno)
     });
     assert_eq!(cut, Ok(()));
     assert_eq!(it.mdt.take_asked(), ["lock Pw 0x40", "punch 300"]);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use sheen_layout::{Body, Layout, Raid0, Stripe};
 use sheen_types::{Errno, Extent, Timestamp};
 
-use super::{CACHED, Fixture, STRIPE, object_fid, pattern, resource};
+use super::{CACHED, Fixture, GROWING, STRIPE, object_fid, pattern, resource};
 use crate::data::{DataFile, Refusal, WriteAt};
 use crate::types::{Credentials, Seek};
 
@@ -52,7 +52,9 @@ fn bytes_go_round_over_components() {
     assert!(runs[..MIB as usize].iter().all(|byte| *byte == 0));
 
     let time = Timestamp::from_seconds(9);
-    let cut = |size| fixture.run(&file, move |file| async move { file.truncate(size, time).await });
+    let cut = |size| {
+        fixture.run(&file, move |file| async move { file.truncate(size, time, GROWING).await })
+    };
     cut(MIB - 7).expect("cut");
     assert_eq!((fixture.size(&file), fixture.fakes[1].bytes(resource(1)).len()), (MIB - 7, 0));
 }
@@ -86,7 +88,9 @@ fn what_lies_behind_the_last_component_is_left_out() {
     assert_eq!(write(&fixture, &file, WriteAt::End(end), 8), refused);
     assert_eq!(write(&fixture, &file, WriteAt::Offset(end), 0), Ok(end));
     let time = Timestamp::from_seconds(9);
-    let cut = |size| fixture.run(&file, move |file| async move { file.truncate(size, time).await });
+    let cut = |size| {
+        fixture.run(&file, move |file| async move { file.truncate(size, time, GROWING).await })
+    };
     cut(before).expect("cut");
     assert_eq!(write(&fixture, &file, WriteAt::End(before), 8), Ok(before));
     assert_eq!(fixture.size(&file), end);

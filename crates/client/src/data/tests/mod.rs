@@ -1,5 +1,6 @@
 //! The data path against scripted OSTs, in virtual time.
 
+mod advice;
 mod evictions;
 mod inodes;
 mod layouts;
@@ -24,7 +25,8 @@ use sheen_types::{Errno, Extent, Fid, ResourceName};
 use sheen_wire::ost::OstId;
 
 use super::{
-    CallPages, DataEvents, DataFile, DataPath, IoOptions, LayoutGuard, Osts, Refusal, WriteAt,
+    CallPages, DataEvents, DataFile, DataPath, IoOptions, LayoutGuard, Locking, Osts, Refusal,
+    WriteAt,
 };
 use crate::locks::ClientNamespace;
 use crate::testing::{TestWorld, lock_config};
@@ -34,8 +36,10 @@ use tokio::sync::Notify;
 
 const FILE: Fid = Fid::new(0x2_0000_0401, 7);
 const STRIPE: u32 = 1 << 20;
-const CACHED: IoOptions = IoOptions { direct: false, sync: false, call_pages: None };
-const DIRECT: IoOptions = IoOptions { direct: true, sync: false, call_pages: None };
+const GROWING: Locking = Locking { is_exact: false, group: 0 };
+const CACHED: IoOptions =
+    IoOptions { direct: false, sync: false, call_pages: None, locking: GROWING };
+const DIRECT: IoOptions = IoOptions { direct: true, ..CACHED };
 
 /// A client's data path with two OSTs.
 struct Fixture {

@@ -12,13 +12,15 @@ use sheen_types::{
 };
 use sheen_wire::checksum::Checksum;
 use sheen_wire::codec::{Wire, Writer};
-use sheen_wire::connect::{ChecksumTypes, ConnectFlags, ObdConnectData};
-use sheen_wire::ldlm::{LdlmReply, LdlmRequest, LockFlags, LockType, Policy as WirePolicy};
+use sheen_wire::connect::{ChecksumTypes, ConnectFlags, ConnectFlags2, ObdConnectData};
+use sheen_wire::ldlm::{
+    ExtentPolicy, LdlmReply, LdlmRequest, LockFlags, LockType, Policy as WirePolicy,
+};
 use sheen_wire::md::Valid;
 use sheen_wire::messages::{
     LdlmCancelReply, LdlmConvertReply, LdlmEnqueue, LdlmEnqueueReply, OstFallocateReply,
-    OstPunchReply, OstRead, OstReadReply, OstSeek, OstSeekReply, OstSetGrantInfoReply,
-    OstSetattrReply, OstSyncReply, OstWrite, OstWriteReply, Reply, Request,
+    OstLadviseReply, OstPunchReply, OstRead, OstReadReply, OstSeek, OstSeekReply,
+    OstSetGrantInfoReply, OstSetattrReply, OstSyncReply, OstWrite, OstWriteReply, Reply, Request,
 };
 use sheen_wire::ost::{BrwFlags, Obdo, ObdoFlags, OstBody, OstLvb};
 use sheen_wire::ptlrpc::PtlrpcBody;
@@ -85,6 +87,7 @@ fn word(request: &Request) -> &'static str {
         Request::OstPunch(_) => "punch",
         Request::OstFallocate(_) => "fallocate",
         Request::OstSeek(_) => "seek",
+        Request::OstLadvise(_) => "advise",
         Request::OstSetattr(_) => "setattr",
         Request::OstSync(_) => "sync",
         Request::OstSetGrantInfo(_) => "grant",
@@ -120,7 +123,9 @@ impl FakeOst {
                 | ConnectFlags::BRW_SIZE
                 | ConnectFlags::CKSUM
                 | ConnectFlags::SHORTIO
-                | ConnectFlags::MAXBYTES,
+                | ConnectFlags::MAXBYTES
+                | ConnectFlags::FLAGS2,
+            flags2: ConnectFlags2::LOCKAHEAD,
             grant,
             brw_size: 1 << 20,
             cksum_types: ChecksumTypes::CRC32C,
@@ -251,8 +256,10 @@ impl FakeOst {
         }
         let mut reply = LdlmReply { desc: asked.desc.clone(), ..LdlmReply::default() };
         reply.desc.granted_mode = asked.desc.req_mode;
-        if !script.narrow {
-            reply.desc.policy = WirePolicy::of_extent(0, Extent::EOF);
+        if !script.narrow && !asked.flags.contains(LockFlags::NO_EXPANSION) {
+            let gid = asked.desc.policy.as_extent().gid;
+            let whole = ExtentPolicy { start: 0, end: Extent::EOF, gid };
+            reply.desc.policy = WirePolicy::extent(&whole);
         }
         drop(script);
         let mut locks = self.locks.lock();
@@ -372,6 +379,10 @@ impl FakeOst {
                 let ost_body = body(request.ost_body.oa.clone());
                 plain(OstFallocateReply { ost_body, ..Default::default() }.into())
             }
+            Request::OstLadvise(request) => {
+                let ost_body = body(request.ost_body.oa.clone());
+                plain(OstLadviseReply { ost_body, ..Default::default() }.into())
+            }
             Request::OstSetattr(request) => {
                 let ost_body = body(request.ost_body.oa.clone());
                 plain(OstSetattrReply { ost_body, ..Default::default() }.into())
@@ -410,7 +421,10 @@ fn described(call: &Call) -> String {
             let extent = desc.policy.as_extent();
             let end = if extent.end == Extent::EOF { "EOF".into() } else { extent.end.to_string() };
             let mode = desc.req_mode.mode().expect("a mode");
-            format!("{kind} {mode:?} {}..={end}", extent.start)
+            let flags = request.dlm_req.flags;
+            let exact = if flags.contains(LockFlags::NO_EXPANSION) { " exact" } else { "" };
+            let ahead = if flags.contains(LockFlags::SPECULATIVE) { " ahead" } else { "" };
+            format!("{kind} {mode:?} {}..={end}{exact}{ahead}", extent.start)
         }
         Request::OstRead(request) => {
             let piece = &request.niobuf_remote[0];
@@ -429,6 +443,10 @@ fn described(call: &Call) -> String {
                 line += " sync";
             }
             line
+        }
+        Request::OstLadvise(request) => {
+            let advice = &request.ladvise[0];
+            format!("{kind} {} {}..{}", advice.advice, advice.start, advice.end)
         }
         Request::OstPunch(request) => format!("{kind} {}", request.ost_body.oa.size),
         Request::OstFallocate(request) => {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use sheen_types::{Errno, Extent, Timestamp};
 
-use super::{CACHED, DIRECT, Fixture, Outcome, STRIPE, errno, pattern, resource};
+use super::{CACHED, DIRECT, Fixture, GROWING, Outcome, STRIPE, errno, pattern, resource};
 use crate::data::{DataFile, WriteAt};
 use crate::types::{Fallocate, Seek};
 
@@ -14,7 +14,10 @@ const MAX: u64 = (1 << 44) - 4096;
 
 fn truncate(fixture: &Fixture, file: &Arc<dyn DataFile>, size: u64) -> Outcome<()> {
     let time = Timestamp::from_seconds(70);
-    fixture.run(file, move |file| async move { file.truncate(size, time).await.map_err(errno) })
+    fixture.run(
+        file,
+        move |file| async move { file.truncate(size, time, GROWING).await.map_err(errno) },
+    )
 }
 
 fn allocate(
@@ -25,12 +28,14 @@ fn allocate(
 ) -> Outcome<()> {
     let (offset, length) = range;
     fixture.run(file, move |file| async move {
-        file.fallocate(what, offset, length).await.map_err(errno)
+        let range = Extent::of_length(offset, length).ok_or(Errno::EFBIG)?;
+        file.fallocate(what, range, GROWING).await.map_err(errno)
     })
 }
 
 fn seek(fixture: &Fixture, file: &Arc<dyn DataFile>, offset: u64, what: Seek) -> Outcome<u64> {
-    fixture.run(file, move |file| async move { file.seek(offset, what).await.map_err(errno) })
+    fixture
+        .run(file, move |file| async move { file.seek(offset, what, GROWING).await.map_err(errno) })
 }
 
 #[test]

@@ -8,11 +8,11 @@ use sheen_layout::{Layout, Raid0, Stripe};
 use sheen_types::{Errno, Extent, Fid};
 use sheen_wire::connect::{ConnectFlags2, ObdConnectData};
 
-use super::{CACHED, DIRECT, FakeOst, Fixture, IoOptions, STRIPE, pattern, resource};
+use super::{CACHED, DIRECT, FakeOst, Fixture, GROWING, IoOptions, STRIPE, pattern, resource};
 use crate::data::{DataPath, WriteAt};
 use crate::types::Credentials;
 
-const SYNC: IoOptions = IoOptions { direct: false, sync: true, call_pages: None };
+const SYNC: IoOptions = IoOptions { sync: true, ..CACHED };
 
 #[test]
 fn small_writes_go_out_together_a_second_later() {
@@ -231,7 +231,7 @@ fn other_calls_do_not_fail_for_an_old_failure() {
     fixture.wait(Duration::from_secs(2));
     fixture.write(&file, WriteAt::Offset(0), pattern(10), DIRECT).expect("another write");
     let time = sheen_types::Timestamp::from_seconds(1);
-    let cut = fixture.run(&file, move |file| async move { file.truncate(0, time).await });
+    let cut = fixture.run(&file, move |file| async move { file.truncate(0, time, GROWING).await });
     assert_eq!(cut, Ok(()), "making room is how to get out of ENOSPC");
     assert_eq!(fixture.failures(), [Errno::ENOSPC], "and it is reported all the same");
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use sheen_types::{Errno, Extent, Timestamp};
 
-use super::{CACHED, DIRECT, Fixture, errno, pattern, resource};
+use super::{CACHED, DIRECT, Fixture, GROWING, errno, pattern, resource};
 use crate::data::WriteAt;
 use crate::types::Fallocate;
 
@@ -42,7 +42,9 @@ fn writes_of_one_page_are_not_under_way_at_once() {
     fixture.write(&file, WriteAt::Offset(2048), nines(100), CACHED).expect("accepted");
     fixture.write(&file, WriteAt::Offset(4096), nines(100), CACHED).expect("accepted");
     let punch = fixture.begin(&file, |file| async move {
-        file.fallocate(Fallocate::PunchHole, 3000, 1096).await.map_err(errno)
+        file.fallocate(Fallocate::PunchHole, Extent { start: 3000, end: 4095 }, GROWING)
+            .await
+            .map_err(errno)
     });
     fixture.wait(Duration::from_secs(3));
     assert_eq!(fixture.ost().take("write"), ["write 0+512", "write 4096+100 used 4096"]);
@@ -104,8 +106,9 @@ fn a_truncate_waits_for_a_direct_write_whose_caller_was_killed() {
     let file = fixture.file(1);
     fixture.ost().script.lock().hold = Some("write");
     fixture.begin_write(&file, 4096, pattern(4096), DIRECT).kill(&fixture);
-    let truncate = fixture
-        .begin(&file, |file| async move { file.truncate(0, Timestamp::from_seconds(1)).await });
+    let truncate = fixture.begin(&file, |file| async move {
+        file.truncate(0, Timestamp::from_seconds(1), GROWING).await
+    });
     assert_eq!(fixture.ost().take("punch"), Vec::<String>::new(), "the write is not answered");
     fixture.ost().release_held();
     fixture.world.settle();

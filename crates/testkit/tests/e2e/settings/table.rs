@@ -66,6 +66,16 @@ pub(super) const TABLE: &[Row] = &[
     ),
     row("ldlm.dump_namespaces", ORDER, "all_locks_are_written_into_the_log_when_asked_for"),
     row(
+        "ldlm.namespaces.*.contended_locks",
+        &[("040", "40"), ("32", "32")],
+        "a_short_lock_on_a_contended_object_is_refused_to_who_asks_so",
+    ),
+    row(
+        "ldlm.namespaces.*.contention_seconds",
+        &[("7", "7"), ("2", "2")],
+        "a_short_lock_on_a_contended_object_is_refused_to_who_asks_so",
+    ),
+    row(
         "ldlm.namespaces.*.dirty_age_limit",
         &[("20", "20"), ("010", "10")],
         "an_unused_lock_for_writing_goes_after_a_glimpse",
@@ -97,6 +107,11 @@ pub(super) const TABLE: &[Row] = &[
         "locks_that_are_used_often_outlive_many_that_are_used_once",
     ),
     row("ldlm.namespaces.*.lru_size", &[("100", "100"), ("300", "300"), ("0", ANY)], "locks"),
+    row(
+        "ldlm.namespaces.*.max_nolock_bytes",
+        &[("4095", "4095"), ("0", "0")],
+        "a_short_lock_on_a_contended_object_is_refused_to_who_asks_so",
+    ),
     row("ldlm_timeout", TIME, "lock_timeout"),
     row(
         "llite.*.{checksums,checksum_pages}",
