@@ -90,14 +90,18 @@ impl Mdt {
 
     /// Whether it has no extended attributes but those that this server sets for each inode of its type.
     pub(crate) fn has_no_xattrs(&self, inode: &Inode) -> Result<bool, Errno> {
-        let names = self.store.xattr_names(inode.fid).map_err(store_errno)?;
-        let is_common = |name: &String| match name.as_str() {
-            xattrs::LINK => true,
-            xattrs::LOV => inode.is_regular(),
-            name => !xattrs::is_shown(name),
-        };
         // The client names the link attribute by itself.
-        Ok(names.iter().all(is_common) && names.iter().any(|name| name == xattrs::LINK))
+        let mut has_link = false;
+        let mut is_own = |name: &str| match name {
+            xattrs::LINK => {
+                has_link = true;
+                false
+            }
+            xattrs::LOV => !inode.is_regular(),
+            name => xattrs::is_shown(name),
+        };
+        let has_own = self.store.has_xattr(inode.fid, &mut is_own).map_err(store_errno)?;
+        Ok(has_link && !has_own)
     }
 
     fn xattr_names(&self, inode: &Inode) -> Result<Bytes, Errno> {
