@@ -70,6 +70,10 @@ impl Mdt {
         if name.starts_with(USER) {
             self.check_user_xattr(caller, inode)?;
         }
+        if name == xattrs::SOM {
+            let record = self.size_record(inode.fid).map_err(store_errno)?;
+            return Ok(record.and_then(|record| record.shown(self.sizes.era())));
+        }
         let name = if name == xattrs::LUSTRE_LOV { xattrs::LOV } else { name };
         self.store.xattr(inode.fid, name).map_err(store_errno)
     }
