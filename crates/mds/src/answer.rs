@@ -4,10 +4,9 @@ use bytes::Bytes;
 use sheen_store::StoreError;
 use sheen_target::{Context, store_errno};
 use sheen_types::Errno;
-use sheen_wire::codec::{ByteOrder, Reader, Wire};
 use sheen_wire::connect::ConnectFlags;
 use sheen_wire::ldlm::{Disposition, LdlmReply};
-use sheen_wire::md::{MdtBody, SomAttrs, Valid};
+use sheen_wire::md::{MdtBody, Valid};
 
 use crate::inode::Inode;
 use crate::{Mdt, xattrs};
@@ -70,7 +69,7 @@ impl Mdt {
             // Where the store fails, no size is reported: it would be taken for the file's.
             if let Ok(recorded) = self.reported_size(inode) {
                 body.valid = body.valid | Valid::SIZE | Valid::BLOCKS;
-                body.size = recorded.map_or(body.size, |recorded| recorded.size);
+                body.size = recorded.map_or(body.size, |(size, _)| size);
             }
         }
         body
@@ -85,22 +84,12 @@ impl Mdt {
         if links == 0 && inode.is_regular() && never_had_one() { 1 } else { links }
     }
 
-    /// Adds the size that a client reported last, of a file whose size the OSTs know.
-    pub(crate) fn add_lazy_size(&self, inode: &Inode, body: &mut MdtBody) {
-        if let Ok(Some(recorded)) = self.reported_size(inode) {
-            body.valid = body.valid | Valid::LAZYSIZE | Valid::LAZYBLOCKS;
-            (body.size, body.blocks) = (recorded.size, recorded.blocks);
-        }
-    }
-
     /// Size and blocks as clients reported them at close.
     ///
     /// # Errors
     /// Those of the store. What is no such record counts as none.
-    pub(crate) fn reported_size(&self, inode: &Inode) -> Result<Option<SomAttrs>, StoreError> {
-        let value = self.store.xattr(inode.fid, xattrs::SOM)?;
-        let decode = |value: Bytes| SomAttrs::decode(&mut Reader::new(&value, ByteOrder::Little));
-        Ok(value.and_then(|value| decode(value).ok()))
+    pub(crate) fn reported_size(&self, inode: &Inode) -> Result<Option<(u64, u64)>, StoreError> {
+        Ok(self.size_record(inode.fid)?.and_then(|record| record.reported))
     }
 
     /// A file's layout; `None` for other inodes and for files without objects.
@@ -114,11 +103,16 @@ impl Mdt {
     }
 
     /// Attributes of an inode, and the layout of a file: with `room` for it, `None` otherwise.
-    pub(crate) fn describe(&self, inode: &Inode, room: bool) -> Result<(MdtBody, Bytes), Errno> {
+    pub(crate) fn describe(
+        &self,
+        context: &Context,
+        inode: &Inode,
+        room: bool,
+    ) -> Result<(MdtBody, Bytes), Errno> {
         let layout = self.layout(inode)?;
         let mut body = self.body(inode, layout.is_some());
         if layout.is_some() {
-            self.add_lazy_size(inode, &mut body);
+            self.put_size(context, inode, &mut body);
         }
         if layout.is_some() && self.known_empty.contains(inode.fid) {
             body.valid = body.valid | Valid::SIZE | Valid::BLOCKS;

@@ -10,25 +10,19 @@ use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use bytes::Bytes;
 use sheen_ldlm::Owner;
 use sheen_store::{AttributePatch, Transaction};
 use sheen_target::{Context, Outcome, ReplyRecord, ReplyRecording, Target, store_errno};
 use sheen_types::futures::before;
 use sheen_types::{Errno, Fid, ResourceName, Timestamp};
-use sheen_wire::codec::{Wire, Writer};
-use sheen_wire::md::{
-    AttrValid, Bias, MdsOpenFlags, MdtBody, OpenHandle, RecSetattr, SomAttrs, Valid,
-};
+use sheen_wire::md::{AttrValid, Bias, MdsOpenFlags, MdtBody, OpenHandle, RecSetattr, Valid};
 use sheen_wire::messages::MdsCloseReply;
 
 use crate::exclusion::{ExclusionGuard, Needs};
 use crate::inode::Inode;
 use crate::open_table::{OpenFile, OpenTable};
+use crate::vouched_sizes::Era;
 use crate::{Mdt, xattrs};
-
-/// `ms_valid` of a size that may be out of date.
-const SOM_LAZY: u16 = 4;
 
 /// When it is tried again to destroy an orphan, first and after many failures.
 const DESTROY_AGAIN: Duration = Duration::from_secs(5);
@@ -75,15 +69,19 @@ impl Mdt {
         if is_writer(file) && reports_writes(record) {
             self.open_files.note_written(file.fid);
         }
+        // Before it is counted: what is true in a later era was not known in this one.
+        let era = self.sizes.era();
         let left = self.open_files.close(file.fid, file.flags);
         if left.is_known_empty {
             self.known_empty.insert(file.fid);
         }
+        let closed_in = era.filter(|_| left.is_closed && !left.is_known_empty);
         // Where nothing may be changed, by this client or by any client, a close only closes.
         let record = Some(record).filter(|_| !self.must_not_change(context));
         let executed = if swap.is_some() { Valid::CLOSE_INTENT_EXECED } else { Valid::NONE };
         let before = swap.unwrap_or_default();
-        let done = self.after_close(before, file.fid, left.opens == 0, record);
+        let done =
+            self.after_close(before, file.fid, left.opens == 0, record.map(|it| (it, closed_in)));
         let done = done.and_then(|transaction| {
             let data = u64::from(executed != Valid::NONE);
             let recording = ReplyRecording::Keep { result: 0, data };
@@ -126,13 +124,18 @@ impl Mdt {
         mut transaction: Transaction,
         fid: Fid,
         is_last: bool,
-        record: Option<&RecSetattr>,
+        record: Option<(&RecSetattr, Option<Era>)>,
     ) -> Result<Transaction, Errno> {
         match (self.inode(fid), record) {
             (Ok(inode), _) if is_last && self.is_orphan(&inode)? => {
                 self.destroy_orphan(&mut transaction, &inode)?;
             }
-            (Ok(inode), Some(record)) => update(self, &mut transaction, &inode, record),
+            (Ok(inode), Some((record, closed))) => {
+                update(self, &mut transaction, &inode, record);
+                if let Some(size) = self.size_at_close(&inode, record, closed) {
+                    transaction.set_xattr(fid, xattrs::SOM, size.encode());
+                }
+            }
             (Ok(_), None) | (Err(Errno::ENOENT), _) => {}
             (Err(errno), _) => return Err(errno),
         }
@@ -197,6 +200,7 @@ impl Mdt {
     ) -> Result<(), Errno> {
         let _held = self.exclusion.hold(Needs::new().change_inode(fid)).await;
         let is_last = !self.open_files.is_open(fid);
+        let record = record.map(|record| (record, None));
         let transaction = self.after_close(Transaction::new(), fid, is_last, record)?;
         if !transaction.changes.is_empty() {
             target.transact_locally(transaction).map_err(store_errno)?;
@@ -230,6 +234,10 @@ impl Mdt {
         file: OpenFile,
     ) -> Result<(), Errno> {
         // It may have written, and may be writing still.
+        if is_writer(&file) {
+            self.sizes.end_confirmation(file.fid);
+            self.open_files.doubt_writers_of(file.fid);
+        }
         self.open_files.close_beside(file.fid, file.flags);
         let done = self.finish_close(target, file.fid, None).await;
         done.inspect_err(|_| self.destroy_later(target, file.fid))
@@ -276,7 +284,7 @@ fn closed(valid: Valid) -> Outcome {
     Outcome::ok(MdsCloseReply { mdt_body, ..MdsCloseReply::default() })
 }
 
-/// Times only move forward, and access times only when they matter; sizes are as reported.
+/// Times only move forward, and access times only when they matter.
 fn update(mdt: &Mdt, transaction: &mut Transaction, inode: &Inode, record: &RecSetattr) {
     let attributes = &inode.attributes;
     let newer = |flag, reported: i64, known: Timestamp| {
@@ -296,26 +304,4 @@ fn update(mdt: &Mdt, transaction: &mut Transaction, inode: &Inode, record: &RecS
     if patch != AttributePatch::default() {
         transaction.patch(inode.fid, patch);
     }
-    let lazy = AttrValid::LSIZE | AttrValid::LBLOCKS;
-    let reports_size = inode.is_regular() && record.valid.intersects(lazy);
-    // A close does not fail for want of a hint: where the store fails, none is written.
-    if reports_size
-        && let (Ok(false), Ok(reported)) = (mdt.is_all_here(inode), mdt.reported_size(inode))
-    {
-        let size = reported.as_ref().map_or(0, |reported| reported.size);
-        // A client knows only of its own writes: a smaller size than another's is no news.
-        let (size, blocks) = match record.valid.contains(AttrValid::LSIZE) {
-            true => (size.max(record.size), record.blocks),
-            false => (size, record.blocks),
-        };
-        transaction.set_xattr(inode.fid, xattrs::SOM, som(size, blocks));
-    }
-}
-
-/// The value of `trusted.som`.
-pub(crate) fn som(size: u64, blocks: u64) -> Bytes {
-    let som = SomAttrs { valid: SOM_LAZY, reserved: [0; 3], size, blocks };
-    let mut writer = Writer::with_capacity(SomAttrs::SIZE);
-    som.encode(&mut writer);
-    writer.into_bytes()
 }

@@ -186,6 +186,9 @@ impl Operations for Mdt {
             if let Err(errno) = self.clean_orphans(target).await {
                 tracing::warn!(%errno, "orphans are left");
             }
+            if let Err(error) = self.settle_sizes(target) {
+                tracing::warn!(%error, "no size is vouched for until the next start");
+            }
             self.clean_echo_soon(target);
             self.placement.recovered();
         })

@@ -90,7 +90,7 @@ impl Mdt {
         inode: &Inode,
         asked: &MdtBody,
     ) -> Result<Description, Errno> {
-        let (mut body, mut extra) = self.describe(inode, asked.eadatasize > 0)?;
+        let (mut body, mut extra) = self.describe(context, inode, asked.eadatasize > 0)?;
         if asked.valid.contains(Valid::LINKNAME) {
             let target = self.store.xattr(inode.fid, xattrs::SYMLINK);
             if let Some(target) = target.map_err(store_errno)? {

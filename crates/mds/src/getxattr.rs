@@ -70,6 +70,10 @@ impl Mdt {
         if name.starts_with(USER) {
             self.check_user_xattr(caller, inode)?;
         }
+        if name == xattrs::SOM {
+            let record = self.size_record(inode.fid).map_err(store_errno)?;
+            return Ok(record.and_then(|record| record.shown(self.sizes.era())));
+        }
         let name = if name == xattrs::LUSTRE_LOV { xattrs::LOV } else { name };
         self.store.xattr(inode.fid, name).map_err(store_errno)
     }
@@ -90,14 +94,18 @@ impl Mdt {
 
     /// Whether it has no extended attributes but those that this server sets for each inode of its type.
     pub(crate) fn has_no_xattrs(&self, inode: &Inode) -> Result<bool, Errno> {
-        let names = self.store.xattr_names(inode.fid).map_err(store_errno)?;
-        let is_common = |name: &String| match name.as_str() {
-            xattrs::LINK => true,
-            xattrs::LOV => inode.is_regular(),
-            name => !xattrs::is_shown(name),
-        };
         // The client names the link attribute by itself.
-        Ok(names.iter().all(is_common) && names.iter().any(|name| name == xattrs::LINK))
+        let mut has_link = false;
+        let mut is_own = |name: &str| match name {
+            xattrs::LINK => {
+                has_link = true;
+                false
+            }
+            xattrs::LOV => !inode.is_regular(),
+            name => xattrs::is_shown(name),
+        };
+        let has_own = self.store.has_xattr(inode.fid, &mut is_own).map_err(store_errno)?;
+        Ok(has_link && !has_own)
     }
 
     fn xattr_names(&self, inode: &Inode) -> Result<Bytes, Errno> {

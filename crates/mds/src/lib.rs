@@ -67,6 +67,7 @@ mod squash;
 mod statfs;
 mod swap_layouts;
 mod sync;
+mod vouched_sizes;
 mod xattrs;
 
 #[cfg(test)]
@@ -100,6 +101,7 @@ use crate::placement::Placement;
 use crate::restrictions::Restrictions;
 use crate::sequences::Sequences;
 use crate::squash::Squash;
+use crate::vouched_sizes::VouchedSizes;
 
 /// `atime_diff` at first, as in Lustre.
 const ATIME_DIFF: i64 = 60;
@@ -142,6 +144,7 @@ pub struct Mdt {
     exclusion: Exclusion,
     open_files: OpenFiles,
     known_empty: KnownEmpty,
+    sizes: VouchedSizes,
     sequences: Sequences,
     placement: Placement,
     squash: Squash,
@@ -159,6 +162,7 @@ impl Mdt {
     pub fn new(store: Arc<dyn Store>, config: MdtConfig) -> Result<Arc<Self>, StoreError> {
         let identity = identity::load(&*store, config.random)?;
         root::format(&*store, &config)?;
+        let sizes = VouchedSizes::load(&*store, config.random)?;
         let settings = LayoutSettings::new(config.stripe_size, config.stripe_count);
         let sequences = Sequences::load(Arc::clone(&store), config.index)?;
         let placement = Placement::new(Arc::clone(&store), settings)?;
@@ -173,6 +177,7 @@ impl Mdt {
             exclusion: Exclusion::new(),
             open_files: OpenFiles::default(),
             known_empty: KnownEmpty::default(),
+            sizes,
             sequences,
             squash: Squash::default(),
             restrictions: Restrictions::default(),

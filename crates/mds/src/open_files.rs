@@ -18,6 +18,9 @@ struct Opens {
     /// All writers since the file was made were seen, and none has written (see
     /// [`crate::known_empty`]).
     is_unwritten: bool,
+    /// All writers since the file was made were seen, and those that are gone have closed it (see
+    /// [`crate::vouched_sizes`]).
+    has_known_writers: bool,
 }
 
 /// What a close leaves.
@@ -27,6 +30,8 @@ pub(crate) struct AfterClose {
     pub(crate) opens: u32,
     /// The last writer has gone, and no client has ever written.
     pub(crate) is_known_empty: bool,
+    /// The last writer has gone, and all that the file ever had have closed it.
+    pub(crate) is_closed: bool,
 }
 
 /// See the module's documentation. Counts of one inode change under its exclusion lock, but for
@@ -78,6 +83,32 @@ impl OpenFiles {
         }
     }
 
+    /// No client but those that have it open for writing, or have closed it, has ever been able to write the file.
+    pub(crate) fn note_known_writers(&self, fid: Fid) {
+        if let Some(opens) = self.shard(fid).lock().get_mut(&fid) {
+            opens.has_known_writers = true;
+        }
+    }
+
+    /// Whether it is open for writing, and [`Self::note_known_writers`] is true of it.
+    pub(crate) fn has_known_writers(&self, fid: Fid) -> bool {
+        self.shard(fid).lock().get(&fid).is_some_and(|opens| opens.has_known_writers)
+    }
+
+    /// A client may write the file, or cut it, that has not got it open, or is lost.
+    pub(crate) fn doubt_writers_of(&self, fid: Fid) {
+        if let Some(opens) = self.shard(fid).lock().get_mut(&fid) {
+            opens.has_known_writers = false;
+        }
+    }
+
+    /// A client was lost, and no one knows what it had open.
+    pub(crate) fn doubt_writers(&self) {
+        for shard in &self.shards {
+            shard.lock().values_mut().for_each(|opens| opens.has_known_writers = false);
+        }
+    }
+
     /// Counts a close while another operation holds the inode. It is then never reported that nothing
     /// was written.
     pub(crate) fn close_beside(&self, fid: Fid, flags: MdsOpenFlags) {
@@ -106,11 +137,13 @@ impl OpenFiles {
         let is_lease = flags.contains(MdsOpenFlags::LEASE);
         opens.leases = opens.leases.saturating_sub(u32::from(is_lease));
         let is_known_empty = opens.writers == 0 && std::mem::take(&mut opens.is_unwritten);
+        let has_closed = writes && opens.writers == 0;
+        let is_closed = has_closed && std::mem::take(&mut opens.has_known_writers);
         let left = opens.count;
         if left == 0 {
             shard.remove(&fid);
         }
-        AfterClose { opens: left, is_known_empty }
+        AfterClose { opens: left, is_known_empty, is_closed }
     }
 
     /// Whether the next close of the file is the last.
@@ -183,8 +216,11 @@ mod tests {
         files.note_unwritten(fid);
         open(write);
         open(MdsOpenFlags::READ);
-        assert_eq!(files.close(fid, write), AfterClose { opens: 2, is_known_empty: false });
-        assert_eq!(files.close(fid, write), AfterClose { opens: 1, is_known_empty: true });
+        assert_eq!(files.close(fid, write), AfterClose { opens: 2, ..AfterClose::default() });
+        assert_eq!(
+            files.close(fid, write),
+            AfterClose { opens: 1, is_known_empty: true, is_closed: false }
+        );
         assert_eq!(files.close(fid, MdsOpenFlags::READ), AfterClose::default(), "said once");
         open(write);
         assert_eq!(
@@ -196,5 +232,26 @@ mod tests {
         files.note_unwritten(fid);
         files.note_written(fid);
         assert_eq!(files.close(fid, write), AfterClose::default());
+    }
+    #[test]
+    fn a_file_is_closed_when_the_last_of_its_known_writers_closes_it() {
+        let files = OpenFiles::default();
+        let (fid, write) = (Fid::new(5, 5), MdsOpenFlags::WRITE);
+        let open = |flags| files.open(fid, flags).unwrap();
+        open(MdsOpenFlags::READ);
+        open(write);
+        files.note_known_writers(fid);
+        open(write);
+        assert!(!files.close(fid, write).is_closed);
+        assert!(files.close(fid, write).is_closed);
+        assert!(!files.close(fid, MdsOpenFlags::READ).is_closed);
+        open(write);
+        assert!(!files.close(fid, write).is_closed, "no one has said who wrote before");
+        for doubt in [OpenFiles::doubt_writers_of, |files: &OpenFiles, _| files.doubt_writers()] {
+            open(write);
+            files.note_known_writers(fid);
+            doubt(&files, fid);
+            assert!(!files.close(fid, write).is_closed);
+        }
     }
 }

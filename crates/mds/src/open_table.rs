@@ -96,6 +96,12 @@ impl OpenTable {
         files.open.get(handle).map(|file| (*handle, file.clone()))
     }
 
+    /// Whether the client has the file open for writing.
+    pub(crate) fn is_writing(&self, fid: Fid) -> bool {
+        let files = self.files.lock();
+        files.open.values().any(|file| file.fid == fid && file.flags.contains(MdsOpenFlags::WRITE))
+    }
+
     /// Which files they are.
     pub(crate) fn fids(&self) -> Vec<Fid> {
         self.files.lock().open.values().map(|file| file.fid).collect()

@@ -18,6 +18,7 @@ use sheen_wire::md::{LinkEa, LinkEntry};
 use crate::directory::{self, Child, parse_key, parse_value};
 use crate::echo::ECHO;
 use crate::inode::DIRECTORY_BYTES;
+use crate::vouched_sizes::forget_era;
 use crate::{dot_lustre, links, orphans, placement, sequences, xattrs};
 
 /// Where goes what nothing leads to.
@@ -69,6 +70,8 @@ pub fn rebuild(
     work.attach(&orphans)?;
     work.counts(&orphans)?;
     work.counters()?;
+    // What was lost may have been that a file was written.
+    forget_era(store)?;
     store.commit()?;
     work.done.inodes = work.inodes.len() as u64;
     Ok(work.done)

@@ -9,7 +9,6 @@
 //!
 //! [`Change::Exchange`]: sheen_store::Change::Exchange
 
-use bytes::Bytes;
 use sheen_layout::stored::Stored;
 use sheen_store::Transaction;
 use sheen_target::{Context, LockGuard, Outcome, ReplyRecording, store_errno};
@@ -22,6 +21,7 @@ use crate::caller::{Caller, Capability, May};
 use crate::exclusion::Needs;
 use crate::inode::Inode;
 use crate::placement::Owner;
+use crate::vouched_sizes::{SizeRecord, Trust};
 use crate::{Mdt, layouts, xattrs};
 
 /// `SWAP_LAYOUTS_MDS_HSM`: the files' states in an archive change hands, too.
@@ -31,7 +31,7 @@ const WITH_ARCHIVE: u64 = 1 << 31;
 pub(crate) struct SwappedFile {
     inode: Inode,
     layout: Option<Stored>,
-    size: Option<Bytes>,
+    size: Option<SizeRecord>,
 }
 
 impl SwappedFile {
@@ -107,7 +107,7 @@ impl Mdt {
         }
         caller.may(&*self.store, fid, &inode.attributes, May::WRITE)?;
         let layout = self.layout(&inode)?.map(|layout| layouts::stored(&layout)).transpose()?;
-        let size = self.store.xattr(fid, xattrs::SOM).map_err(store_errno)?;
+        let size = self.size_record(fid).map_err(store_errno)?;
         Ok(SwappedFile { inode, layout, size })
     }
 
@@ -149,15 +149,32 @@ impl Mdt {
         let differ = owners[0] != owners[1];
         let generations = [first.generation(), second.generation()];
         let files = [first.inode.fid, second.inode.fid];
+        let era = self.sizes.era();
+        let is_closed =
+            [&first, &second].map(|side| side.size.is_some_and(|size| size.is_closed(era)));
+        // A writer of either that is lost may write what is the other's from now on.
+        let are_known = [0, 1]
+            .iter()
+            .all(|at: &usize| is_closed[*at] || self.open_files.has_known_writers(files[*at]));
         for (at, from) in [second, first].into_iter().enumerate() {
             let file = files[at];
             // What was recorded of its size or emptiness was recorded of other data.
             self.known_empty.remove(file);
             self.open_files.note_written(file);
+            if !are_known {
+                self.open_files.doubt_writers_of(file);
+            }
+            self.sizes.end_confirmation(file);
             self.dom.brw.note_changed(&context.target, file);
-            match from.size {
-                Some(size) => transaction.set_xattr(file, xattrs::SOM, size),
-                None => transaction.remove_xattr(file, xattrs::SOM),
+            let closed = era.filter(|_| are_known && is_closed[at]);
+            let trust = closed.map_or(Trust::Lazy, Trust::Closed);
+            let reported = from.size.and_then(|size| size.reported);
+            match closed.is_some() || reported.is_some() {
+                true => {
+                    let size = SizeRecord { trust, reported };
+                    transaction.set_xattr(file, xattrs::SOM, size.encode())
+                }
+                false => transaction.remove_xattr(file, xattrs::SOM),
             };
             let Some(mut layout) = from.layout else {
                 transaction.remove_xattr(file, xattrs::LOV);

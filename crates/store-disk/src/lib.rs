@@ -540,6 +540,14 @@ impl Store for StoreDisk {
         Ok(self.core.record(object)?.xattr_names())
     }
 
+    fn has_xattr(
+        &self,
+        object: Fid,
+        is_meant: &mut dyn FnMut(&str) -> bool,
+    ) -> Result<bool, StoreError> {
+        Ok(self.core.record(object)?.has_xattr(is_meant))
+    }
+
     fn lookup(&self, index: Fid, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
         self.core.overlay.key(&self.core.database, index, key)
     }

@@ -72,6 +72,11 @@ impl Record {
         self.xattrs().iter().map(|(name, _)| name.to_string()).collect()
     }
 
+    /// Whether `is_meant` is true of one of the names, in their order.
+    pub(crate) fn has_xattr(&self, is_meant: &mut dyn FnMut(&str) -> bool) -> bool {
+        self.xattrs().iter().any(|(name, _)| is_meant(name))
+    }
+
     pub(crate) fn xattr(&self, name: &str) -> Option<Bytes> {
         let xattrs = self.xattrs();
         let found = xattrs.binary_search_by(|(held, _)| str::cmp(held, name)).ok()?;

@@ -85,6 +85,14 @@ impl Store for Flaky {
         self.look(|store| store.xattr_names(object))
     }
 
+    fn has_xattr(
+        &self,
+        object: Fid,
+        is_meant: &mut dyn FnMut(&str) -> bool,
+    ) -> Result<bool, StoreError> {
+        self.look(|store| store.has_xattr(object, is_meant))
+    }
+
     fn lookup(&self, index: Fid, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
         self.look(|store| store.lookup(index, key))
     }

@@ -445,6 +445,14 @@ impl Store for StoreMem {
         self.with_object(object, |held| held.xattrs.keys().cloned().collect())
     }
 
+    fn has_xattr(
+        &self,
+        object: Fid,
+        is_meant: &mut dyn FnMut(&str) -> bool,
+    ) -> Result<bool, StoreError> {
+        self.with_object(object, |held| held.xattrs.keys().any(|name| is_meant(name)))
+    }
+
     fn lookup(&self, index: Fid, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
         let shard = self.shards[shard_of(index)].lock();
         Ok(shard.keys.get(&index).and_then(|keys| keys.get(key).cloned()))

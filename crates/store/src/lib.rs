@@ -138,6 +138,17 @@ pub trait Store: Send + Sync {
     /// [`StoreError::NoObject`], or an IO error.
     fn xattr_names(&self, object: Fid) -> Result<Vec<String>, StoreError>;
 
+    /// Whether `is_meant` is true of the name of an extended attribute. Asked in order of the names, up to the first
+    /// that is; it must not use the store. For hot paths, which want no list.
+    ///
+    /// # Errors
+    /// [`StoreError::NoObject`], or an IO error.
+    fn has_xattr(
+        &self,
+        object: Fid,
+        is_meant: &mut dyn FnMut(&str) -> bool,
+    ) -> Result<bool, StoreError>;
+
     /// The value under `key`; `None` if the index has none.
     ///
     /// # Errors

@@ -25,6 +25,7 @@ use crate::inode::Inode;
 use crate::open_table::{OpenFile, OpenTable};
 use crate::placement::ReservedObjects;
 use crate::reint::CreateSpec;
+use crate::vouched_sizes::BeforeWriter;
 use crate::{Mdt, layouts, locks};
 
 /// What an open asks for.
@@ -232,14 +233,10 @@ impl Mdt {
         if inode.is_regular() && layout.is_none() && opening.needs_objects() {
             return self.open_and_place(context, opening, inode, progress).await;
         }
-        let was_known_empty =
-            flags.contains(MdsOpenFlags::WRITE) && self.known_empty.remove(inode.fid);
-        if was_known_empty {
-            // A client to which the file was reported as empty must ask again, once it can be
-            // written.
-            let target = &context.target;
-            drop(target.lock_inode(inode.fid, InodeBits::UPDATE, LockMode::Ex).await?);
-        }
+        let before = match flags.contains(MdsOpenFlags::WRITE) {
+            true => self.admit_writer(&context.target, inode.fid).await?,
+            false => BeforeWriter::default(),
+        };
         self.close_kept(&context.target, inode.fid, flags).await?;
         let data = self.dom_open_of(context, opening, inode.fid, layout.as_ref());
         let data = data.filter(|_| !flags.contains(MdsOpenFlags::LEASE));
@@ -252,8 +249,11 @@ impl Mdt {
         }
         self.record_open(context, opening, inode, None, progress)?;
         drop(ended);
-        if was_known_empty {
+        if before.was_known_empty {
             self.open_files.note_unwritten(inode.fid);
+        }
+        if before.was_closed {
+            self.open_files.note_known_writers(inode.fid);
         }
         // What was read before the lock may have changed.
         let inode = self.inode(inode.fid)?;
@@ -292,7 +292,7 @@ impl Mdt {
             Some(parent) => Some(parent),
             None => self.directory(opening.record.fid1).ok(),
         };
-        let size = self.reported_size(inode).map_err(store_errno)?.map_or(0, |size| size.size);
+        let size = self.reported_size(inode).map_err(store_errno)?.map_or(0, |(size, _)| size);
         let reserved =
             self.objects_for_new(context, opening, inode.fid, parent.as_ref(), size).await?;
         let target = &context.target;
@@ -314,11 +314,14 @@ impl Mdt {
         reserved: Option<ReservedObjects>,
         progress: &mut Progress,
     ) -> Result<(), Errno> {
+        let mut transaction = Transaction::new();
+        if opening.flags.contains(MdsOpenFlags::WRITE) {
+            self.add_writer(&mut transaction, inode.fid).map_err(store_errno)?;
+        }
         self.open_files.open(inode.fid, opening.flags)?;
         let done = progress.disposition | Disposition::OPEN_OPEN;
         let recording = ReplyRecording::Keep { result: 0, data: done.0 };
         let made = context.target.transact_with(context, recording, |_| {
-            let mut transaction = Transaction::new();
             if let Some(reserved) = &reserved {
                 let layout = reserved.layout().clone();
                 transaction.set_xattr(inode.fid, crate::xattrs::LOV, layout);
@@ -329,6 +332,10 @@ impl Mdt {
         if let Err(error) = made {
             self.open_files.close(inode.fid, opening.flags);
             return Err(store_errno(error));
+        }
+        if opening.flags.contains(MdsOpenFlags::WRITE) {
+            // From here on no getattr finds it closed, and has it asked for.
+            self.sizes.end_confirmation(inode.fid);
         }
         progress.disposition = done;
         progress.body.open_handle = self.give_handle(context, opening, inode)?;
@@ -415,7 +422,7 @@ impl Mdt {
     ) -> Result<(), Errno> {
         let mut body = self.body(inode, layout.is_some());
         if layout.is_some() {
-            self.add_lazy_size(inode, &mut body);
+            self.put_size(context, inode, &mut body);
         }
         progress.layout = layout.unwrap_or_default();
         self.placement.note_layout(&progress.layout);

@@ -62,6 +62,9 @@ impl Mdt {
         }
         progress.disposition = done;
         let (inode, layout) = (new_inode.inode.clone(), new_inode.layout());
+        if layout.is_some() {
+            self.open_files.note_known_writers(inode.fid);
+        }
         if context.replay().is_none() && layout.is_some() {
             self.open_files.note_unwritten(inode.fid);
         }
@@ -99,6 +102,9 @@ impl Mdt {
         }
         progress.disposition = done;
         let (inode, layout) = (new_inode.inode.clone(), new_inode.layout());
+        if layout.is_some() {
+            self.open_files.note_known_writers(inode.fid);
+        }
         self.finish_new(context, opening, &inode, layout, progress).await
     }
 

@@ -21,6 +21,7 @@ pub use ost_updates::OstUpdateView;
 pub(crate) use ost_updates::{Owner, destroys};
 pub(crate) use reserved::ReservedObjects;
 pub use settings::LayoutSettings;
+pub(crate) use sizes::FileOnOsts;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};

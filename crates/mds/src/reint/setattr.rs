@@ -13,7 +13,8 @@ use crate::caller::{Caller, Capability, May, access_list};
 use crate::exclusion::Needs;
 use crate::inode::Inode;
 use crate::placement::Owner;
-use crate::{Mdt, close, dot_lustre, layouts, xattrs};
+use crate::vouched_sizes::SizeRecord;
+use crate::{Mdt, dot_lustre, layouts, xattrs};
 
 const SET_UID: u32 = 0o4000;
 const SET_GID: u32 = 0o2000;
@@ -77,6 +78,9 @@ impl Mdt {
         if record.valid.intersects(AttrValid::SIZE | AttrValid::BLOCKS) {
             self.known_empty.remove(inode.fid);
             self.open_files.note_written(inode.fid);
+        }
+        if record.valid.contains(AttrValid::SIZE) {
+            self.note_cut(context, record);
         }
         if record.valid.intersects(AttrValid::ATIME | AttrValid::MTIME | AttrValid::CTIME) {
             self.note_times(context, inode.fid);
@@ -247,7 +251,8 @@ impl Mdt {
         let is_cut = inode.is_regular() && record.valid.contains(AttrValid::SIZE);
         if is_cut && !self.is_all_here(inode)? {
             let blocks = record.size.div_ceil(512);
-            transaction.set_xattr(inode.fid, xattrs::SOM, close::som(record.size, blocks));
+            let hint = SizeRecord::lazy(record.size, blocks);
+            transaction.set_xattr(inode.fid, xattrs::SOM, hint.encode());
         }
         Ok(())
     }

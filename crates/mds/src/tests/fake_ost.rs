@@ -1,4 +1,4 @@
-//! An OST that only counts.
+//! An OST that only counts, and says of each object that it is as large as the last one that was written.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,9 +9,10 @@ use sheen_types::{Errno, Nid, Transno, Uuid, Xid};
 use sheen_wire::connect::ObdConnectData;
 use sheen_wire::md::{ObdStatfs, Valid};
 use sheen_wire::messages::{
-    OstCreateReply, OstDestroyReply, OstPunchReply, OstSetattrReply, OstStatfsReply, Reply, Request,
+    OstCreateReply, OstDestroyReply, OstGetattrReply, OstPunchReply, OstSetattrReply,
+    OstStatfsReply, OstSyncReply, Reply, Request,
 };
-use sheen_wire::ost::{ObdoFlags, OstBody, OstId};
+use sheen_wire::ost::{Obdo, ObdoFlags, OstBody, OstId};
 use sheen_wire::ptlrpc::PtlrpcBody;
 
 /// What the OST holds and has received.
@@ -28,10 +29,24 @@ pub(super) struct State {
     /// Another one after each restart.
     pub(super) connection: u32,
     pub(super) free_blocks: u64,
+    /// What it says of objects: size, blocks and times.
+    pub(super) written: Obdo,
+    /// How often clients had to flush an object, and how often one was made durable.
+    pub(super) flushes: u32,
+    pub(super) syncs: u32,
+}
+
+impl State {
+    fn described(&self, asked: Obdo) -> OstBody {
+        let said = Valid::SIZE | Valid::BLOCKS | Valid::ATIME | Valid::MTIME | Valid::CTIME;
+        OstBody { oa: Obdo { valid: Valid::ID | said, oi: asked.oi, ..self.written.clone() } }
+    }
 }
 
 pub(super) struct FakeOst {
     pub(super) state: Mutex<State>,
+    /// Held by a test, it keeps objects from being made durable.
+    pub(super) disk: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl FakeOst {
@@ -47,12 +62,21 @@ impl FakeOst {
             is_put_off: false,
             connection: 1,
             free_blocks: 1 << 30,
+            written: Obdo::default(),
+            flushes: 0,
+            syncs: 0,
         };
-        Arc::new(Self { state: Mutex::new(state) })
+        Arc::new(Self { state: Mutex::new(state), disk: Arc::default() })
     }
 
     pub(super) fn has(&self, object: &OstId) -> bool {
         self.state.lock().objects.contains(&(object.word0, object.word1))
+    }
+
+    /// What it says of objects from now on.
+    pub(super) fn write(&self, size: u64, blocks: u64, time: i64) {
+        let written = Obdo { size, blocks, mtime: time, ctime: time, ..Obdo::default() };
+        self.state.lock().written = written;
     }
 
     fn answer(&self, request: Request) -> Result<Reply, RpcError> {
@@ -104,6 +128,18 @@ impl FakeOst {
                 let space = ObdStatfs { bavail, bsize: 4096, ffree: 1 << 20, ..Default::default() };
                 Ok(OstStatfsReply { obd_statfs: Some(space), ..Default::default() }.into())
             }
+            Request::OstGetattr(request) => {
+                let asked = request.ost_body.oa;
+                assert!(asked.flags.contains(ObdoFlags::SRVLOCK), "clients flush");
+                state.flushes += 1;
+                Ok(OstGetattrReply { ost_body: Some(state.described(asked)), ..Default::default() }
+                    .into())
+            }
+            Request::OstSync(request) => {
+                state.syncs += 1;
+                let ost_body = Some(state.described(request.ost_body.oa));
+                Ok(OstSyncReply { ost_body, ..Default::default() }.into())
+            }
             _ => Err(RpcError::Errno(Errno::EOPNOTSUPP)),
         }
     }
@@ -111,6 +147,7 @@ impl FakeOst {
 
 impl Channel for FakeOst {
     fn call(&self, call: Call) -> BoxFuture<'static, Result<Answer, RpcError>> {
+        let disk = matches!(call.request, Request::OstSync(_)).then(|| Arc::clone(&self.disk));
         let reply = self.answer(call.request);
         let answer = reply.map(|reply| Answer {
             xid: Xid(1),
@@ -119,7 +156,12 @@ impl Channel for FakeOst {
             bulk: Vec::new(),
             connection: 1,
         });
-        Box::pin(async move { answer })
+        Box::pin(async move {
+            if let Some(disk) = disk {
+                drop(disk.lock().await);
+            }
+            answer
+        })
     }
 
     fn state(&self) -> ImportState {

@@ -23,12 +23,13 @@ const FAR: Nid = Nid(0x2_0000_0a00_0063);
 const INVALID: Result<(), Errno> = Err(Errno::EINVAL);
 
 /// What lies in the MDT's store besides inodes, or could.
-const INTERNAL: [Fid; 9] = [
+const INTERNAL: [Fid; 10] = [
     Fid::new(fid_seq::LOCAL_FILE, 11),
     Fid::new(fid_seq::LOCAL_FILE, 21),
     Fid::new(fid_seq::LOCAL_FILE, 0x200),
     Fid::new(fid_seq::LOCAL_FILE, 0x201),
     Fid::new(fid_seq::LOCAL_FILE, 0x204),
+    Fid::new(fid_seq::LOCAL_FILE, 0x206),
     Fid::new(fid_seq::LLOG, 1),
     Fid::new(fid_seq::ECHO, 1),
     Fid::new(fid_seq::IDIF, 1),

@@ -23,3 +23,4 @@ mod renames;
 mod replays;
 mod rights;
 mod rmfid;
+mod vouched_sizes;

@@ -126,6 +126,12 @@ fn add_mdt(tree: &Tree, root: &str, mdt: &Arc<Mdt>) {
         move || reader.capability_mask().to_string(),
         move |text| writer.set_capability_mask(text),
     );
+    let (reader, writer) = (Arc::clone(mdt), Arc::clone(mdt));
+    tree.add_writable(
+        &format!("{root}.enable_strict_som"),
+        move || u8::from(reader.vouches_for_sizes()).to_string(),
+        move |text| writer.set_vouches_for_sizes(values::switch(text)?),
+    );
 }
 
 /// What operators may forbid on an MDT, and whether opens bring data.

@@ -163,7 +163,14 @@ impl Model {
         }
         same(fid, "attributes", &found, &expected)?;
         let names: Vec<String> = object.xattrs.keys().cloned().collect();
-        same(fid, "xattr names", &store.xattr_names(fid), &Ok(names))?;
+        same(fid, "xattr names", &store.xattr_names(fid), &Ok(names.clone()))?;
+        let mut seen = Vec::new();
+        let mut note = |name: &str| {
+            seen.push(name.to_owned());
+            false
+        };
+        same(fid, "no xattr is meant", &store.has_xattr(fid, &mut note), &Ok(false))?;
+        same(fid, "xattr names seen", &seen, &names)?;
         for (name, value) in &object.xattrs {
             same(fid, "xattr", &store.xattr(fid, name), &Ok(Some(value.clone())))?;
         }

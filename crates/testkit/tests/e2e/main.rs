@@ -54,6 +54,7 @@ mod strangers;
 mod surveys;
 mod top;
 mod tree;
+mod vouched_sizes;
 mod waits;
 mod wire;
 mod workloads;

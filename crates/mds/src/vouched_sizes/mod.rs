@@ -1,0 +1,311 @@
+//! Files with data on OSTs whose size the MDT vouches for (strict SOM): a stat asks no OST.
+//!
+//! Lustre's word for such a size is a strict one (`SOM_FL_STRICT`): a getattr says it as `OBD_MD_FLSIZE`, as it does for
+//! files that were never written ([`crate::known_empty`]). The decision is docs/decisions/0017-strict-sizes.md.
+//!
+//! A file goes through three states, which its [`SizeRecord`] has:
+//!
+//! - *lazy*: a client may write it, or may have been able to when the MDT lost sight of it. An open for writing makes it
+//!   so before its client is answered, and revokes the `UPDATE` locks of clients to which a size was vouched for.
+//! - *closed*: all opens for writing that it ever had were seen, and each was closed by its client
+//!   ([`crate::open_files`]). Dirty bytes may be left at clients, under their locks on the objects.
+//! - *strict*: the OSTs were asked after that, under a lock that makes clients flush, and what they said is
+//!   durable there ([`ask`]).
+//!
+//! Only what is asked for is confirmed: a getattr of a closed file sets it going. A file that no client looks at costs
+//! nothing, and its first stat a glimpse as before.
+//!
+//! Costs: nothing for an open, a close or a getattr but bits in a record that they read or write anyway; one more
+//! local transaction for an open for writing of a strict file. For each written file that is looked at two RPCs to each
+//! of its objects, once.
+
+mod ask;
+mod era;
+mod record;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use sheen_store::{Store, StoreError, Transaction};
+use sheen_target::{Context, RecoveryStatus, Target, store_errno};
+use sheen_types::{Errno, Fid, HashMap, InodeBits, LockMode};
+use sheen_wire::connect::ConnectFlags2;
+use sheen_wire::md::{AttrValid, MdtBody, RecSetattr, Valid};
+use tokio::sync::Semaphore;
+
+pub(crate) use self::era::forget as forget_era;
+pub(crate) use self::record::{Era, SizeRecord, Trust};
+use crate::open_table::OpenTable;
+use crate::inode::Inode;
+use crate::{Mdt, xattrs};
+
+/// Files whose OSTs are about to be asked, at most: of more, the next getattr makes the next try.
+const AWAITED_MAX: usize = 4096;
+/// Files whose OSTs are asked at a time.
+const ASKED_MAX: usize = 16;
+
+/// See the module's documentation.
+pub(crate) struct VouchedSizes {
+    /// The era that the store began with, and after that the next ones.
+    era: Mutex<Era>,
+    /// The era, once recovery has ended; 0 before, and while operators do not want it.
+    settled: AtomicU64,
+    /// Operators do not want it.
+    is_off: AtomicBool,
+    awaited: Mutex<Awaited>,
+    turns: Semaphore,
+}
+
+/// Files whose size is about to be confirmed, each with a number: what ends the confirmation removes it.
+#[derive(Default)]
+struct Awaited {
+    numbers: HashMap<Fid, u64>,
+    next: u64,
+}
+
+/// What was so before an open for writing.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct BeforeWriter {
+    /// Whether the file was known to be empty.
+    pub(crate) was_known_empty: bool,
+    /// Whether all opens for writing that it ever had were seen, and closed by their clients.
+    pub(crate) was_closed: bool,
+}
+
+impl VouchedSizes {
+    /// # Errors
+    /// Those of the store.
+    pub(crate) fn load(store: &dyn Store, random: [u8; 16]) -> Result<Self, StoreError> {
+        Ok(Self {
+            era: Mutex::new(era::load(store, random)?),
+            settled: AtomicU64::new(0),
+            is_off: AtomicBool::new(false),
+            awaited: Mutex::default(),
+            turns: Semaphore::new(ASKED_MAX),
+        })
+    }
+
+    /// The era, by which records count; `None` until recovery has ended.
+    pub(crate) fn era(&self) -> Option<Era> {
+        let settled = self.settled.load(Ordering::Acquire);
+        (settled != 0).then_some(Era(settled))
+    }
+
+    /// A number for a file that is to be confirmed; `None` if it is about to be, or too many are.
+    fn await_confirmation(&self, fid: Fid) -> Option<u64> {
+        let mut awaited = self.awaited.lock();
+        if awaited.numbers.len() >= AWAITED_MAX || awaited.numbers.contains_key(&fid) {
+            return None;
+        }
+        awaited.next += 1;
+        let number = awaited.next;
+        awaited.numbers.insert(fid, number);
+        Some(number)
+    }
+
+    fn is_awaited(&self, fid: Fid, number: u64) -> bool {
+        self.awaited.lock().numbers.get(&fid) == Some(&number)
+    }
+
+    /// What the OSTs said, or are about to say, of the file does not count.
+    pub(crate) fn end_confirmation(&self, fid: Fid) {
+        self.awaited.lock().numbers.remove(&fid);
+    }
+
+    /// As [`Self::end_confirmation`], of that one alone.
+    fn end_own(&self, fid: Fid, number: u64) {
+        let mut awaited = self.awaited.lock();
+        if awaited.numbers.get(&fid) == Some(&number) {
+            awaited.numbers.remove(&fid);
+        }
+    }
+}
+
+impl Mdt {
+    /// Recovery has ended. Where clients were lost in it, or know more than the store, all sizes are in doubt.
+    ///
+    /// # Errors
+    /// Those of the store: no size is vouched for.
+    pub(crate) fn settle_sizes(&self, target: &Target) -> Result<(), StoreError> {
+        let recovery = target.view().recovery;
+        self.settle_era(target, recovery.evicted > 0 || recovery.went_back > 0)
+    }
+
+    /// Begins to vouch for sizes, in a new era if all that is stored is `in_doubt`.
+    fn settle_era(&self, target: &Target, in_doubt: bool) -> Result<(), StoreError> {
+        let mut era = self.sizes.era.lock();
+        let mut settled = *era;
+        if in_doubt {
+            self.open_files.doubt_writers();
+            settled = era::next(settled);
+        }
+        let mut transaction = Transaction::new();
+        era::settle(&mut transaction, settled);
+        target.transact_locally(transaction)?;
+        *era = settled;
+        if !self.sizes.is_off.load(Ordering::Acquire) {
+            self.sizes.settled.store(settled.0, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// Whether sizes of files that were written are vouched for (`enable_strict_som`).
+    #[must_use]
+    pub fn vouches_for_sizes(&self) -> bool {
+        !self.sizes.is_off.load(Ordering::Acquire)
+    }
+
+    /// Sets that. What was vouched for before it was off is not when it is on again: an administrator says so that sizes
+    /// are in doubt.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn set_vouches_for_sizes(&self, wanted: bool) -> Result<(), Errno> {
+        let was_off = self.sizes.is_off.swap(!wanted, Ordering::AcqRel);
+        if !wanted {
+            self.sizes.settled.store(0, Ordering::Release);
+            return Ok(());
+        }
+        let target = self.target.get().and_then(Weak::upgrade);
+        let Some(target) = target.filter(|_| was_off) else { return Ok(()) };
+        let recovers = target.recovery_status() != RecoveryStatus::Complete
+            && target.recovery_status() != RecoveryStatus::Inactive;
+        match recovers {
+            // Its end settles it.
+            true => Ok(()),
+            false => self.settle_era(&target, true).map_err(store_errno),
+        }
+    }
+
+    /// What the MDT knows of a file's size. What is no such record counts as none.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub(crate) fn size_record(&self, fid: Fid) -> Result<Option<SizeRecord>, StoreError> {
+        Ok(self.store.xattr(fid, xattrs::SOM)?.as_ref().and_then(SizeRecord::decode))
+    }
+
+    /// Adds what is known of the size of a file with a layout: a hint, or what the MDT vouches for. Has a file confirmed
+    /// that all writers have closed. Clients of Lustre get hints.
+    pub(crate) fn put_size(&self, context: &Context, inode: &Inode, body: &mut MdtBody) {
+        let Ok(Some(record)) = self.size_record(inode.fid) else { return };
+        if let Some((size, blocks)) = record.reported {
+            body.valid = body.valid | Valid::LAZYSIZE | Valid::LAZYBLOCKS;
+            (body.size, body.blocks) = (size, blocks);
+        }
+        let era = self.sizes.era();
+        if !context.has2(ConnectFlags2::OWN_NAMES) {
+            return;
+        }
+        if record.vouched(era).is_some() {
+            body.valid = body.valid | Valid::SIZE | Valid::BLOCKS;
+        } else if record.is_closed(era) {
+            self.confirm_soon(&context.target, inode.fid);
+        }
+    }
+
+    /// A client is about to be able to write the file: its size is not vouched for any more, and clients that have it
+    /// must ask again. The inode is held.
+    pub(crate) async fn admit_writer(
+        &self,
+        target: &Arc<Target>,
+        fid: Fid,
+    ) -> Result<BeforeWriter, Errno> {
+        let was_known_empty = self.known_empty.remove(fid);
+        let record = self.size_record(fid).map_err(store_errno)?;
+        let was_strict = record.is_some_and(|record| record.is_strict());
+        if let Some(record) = record.filter(|_| was_strict) {
+            // Before the lock: a getattr after it finds no size to vouch for.
+            let mut transaction = Transaction::new();
+            transaction.set_xattr(fid, xattrs::SOM, record.as_closed().encode());
+            target.transact_locally(transaction).map_err(store_errno)?;
+        }
+        if was_known_empty || was_strict {
+            drop(target.lock_inode(fid, InodeBits::UPDATE, LockMode::Ex).await?);
+        }
+        let era = self.sizes.era();
+        let was_closed = was_known_empty || record.is_some_and(|record| record.is_closed(era));
+        Ok(BeforeWriter { was_known_empty, was_closed })
+    }
+
+    /// Adds to the transaction of an open for writing that what is known of the size is no more than a hint.
+    pub(crate) fn add_writer(
+        &self,
+        transaction: &mut Transaction,
+        fid: Fid,
+    ) -> Result<(), StoreError> {
+        if let Some(record) = self.size_record(fid)?
+            && record.trust != Trust::Lazy
+        {
+            transaction.set_xattr(fid, xattrs::SOM, record.as_hint().encode());
+        }
+        Ok(())
+    }
+
+    /// The client of a request is about to cut the file's objects, or to extend it. One that has the file open for writing
+    /// does it before it closes that; when any other has done it, no one knows.
+    pub(crate) fn note_cut(&self, context: &Context, record: &RecSetattr) {
+        self.sizes.end_confirmation(record.fid);
+        let by_handle = record.valid.intersects(AttrValid::FROM_OPEN | AttrValid::OVERRIDE);
+        let table = context.export.role::<OpenTable>();
+        if !(by_handle && table.is_writing(record.fid)) {
+            self.open_files.doubt_writers_of(record.fid);
+        }
+    }
+
+    /// The record for the transaction of a close; `None` to leave it as it is. `closed` says that it was the last one of
+    /// all writers that the file ever had. The inode is held.
+    pub(crate) fn size_at_close(
+        &self,
+        inode: &Inode,
+        record: &RecSetattr,
+        closed: Option<Era>,
+    ) -> Option<SizeRecord> {
+        let reports = record.valid.intersects(AttrValid::LSIZE | AttrValid::LBLOCKS);
+        if !inode.is_regular() || !reports && closed.is_none() {
+            return None;
+        }
+        // A close does not fail for want of a hint: where the store fails, none is written.
+        let (Ok(false), Ok(before)) = (self.is_all_here(inode), self.size_record(inode.fid)) else {
+            return None;
+        };
+        // What a close says late is no news of a file that was confirmed since, and clients rely on that.
+        if before.is_some_and(|before| before.is_strict()) {
+            return None;
+        }
+        let reported = before.and_then(|before| before.reported);
+        let size = reported.map_or(0, |(size, _)| size);
+        // A client knows only of its own writes: a smaller size than another's is no news.
+        let reported = match (reports, record.valid.contains(AttrValid::LSIZE)) {
+            (true, true) => Some((size.max(record.size), record.blocks)),
+            (true, false) => Some((size, record.blocks)),
+            (false, _) => reported,
+        };
+        Some(SizeRecord { trust: closed.map_or(Trust::Lazy, Trust::Closed), reported })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sheen_store_mem::{MemOptions, StoreMem};
+
+    use super::*;
+
+    #[test]
+    fn what_ends_a_confirmation_ends_that_one_only() {
+        let sizes = VouchedSizes::load(&StoreMem::new(MemOptions::default()), [1; 16]).unwrap();
+        assert_eq!(sizes.era(), None, "recovery has not ended");
+        let fid = |number| Fid::new(0x2_0000_0401, number);
+        let first = sizes.await_confirmation(fid(1)).expect("room");
+        assert_eq!(sizes.await_confirmation(fid(1)), None, "it is on its way");
+        sizes.end_confirmation(fid(1));
+        let second = sizes.await_confirmation(fid(1)).expect("room");
+        sizes.end_own(fid(1), first);
+        assert!(sizes.is_awaited(fid(1), second) && !sizes.is_awaited(fid(1), first));
+        for number in 2..=AWAITED_MAX as u32 {
+            sizes.await_confirmation(fid(number)).expect("room");
+        }
+        assert_eq!(sizes.await_confirmation(fid(0)), None, "too many");
+    }
+}
