@@ -18,7 +18,7 @@ impl LockFlags {
     /// Replay: the lock was waiting. Reply: the lock is on the waiting list.
     pub const BLOCK_WAIT: Self = Self(0x8);
     /// Lock ahead: fail with `EAGAIN` on any conflict, revoke nothing.
-    pub(crate) const SPECULATIVE: Self = Self(0x10);
+    pub const SPECULATIVE: Self = Self(0x10);
     /// In a reply or completion callback: a blocking callback is due at once, so cancel as soon as
     /// the lock's user is done.
     pub const AST_SENT: Self = Self(0x20);

@@ -5,6 +5,7 @@
 
 mod administration;
 mod admission;
+mod ahead;
 mod bench;
 mod collectors;
 mod commands;

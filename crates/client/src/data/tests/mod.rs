@@ -1,5 +1,6 @@
 //! The data path against scripted OSTs, in virtual time.
 
+mod ahead;
 mod evictions;
 mod inodes;
 mod layouts;
