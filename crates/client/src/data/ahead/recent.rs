@@ -17,14 +17,20 @@ impl Recent {
         self.0.clear();
     }
 
-    pub(super) fn note(&mut self, read: Span) {
+    /// Takes note of a read. Answers where what was read with it and behind it ends.
+    pub(super) fn note(&mut self, read: Span) -> u64 {
         self.0.retain(|span| span.overlap(read) == 0);
         let touches = |span: &Span| span.start == read.end || read.start == span.end;
-        let before = self.0.iter().rposition(touches).map(|at| self.0.remove(at));
+        let mut whole = read;
+        // One before it, and one behind it.
+        while let Some(at) = self.0.iter().rposition(touches) {
+            whole = whole.with(self.0.remove(at));
+        }
         if self.0.len() >= SPANS_MAX {
             self.0.remove(0);
         }
-        self.0.push(before.map_or(read, |span| span.with(read)));
+        self.0.push(whole);
+        whole.end
     }
 
     /// The part of `within` before the first of these that overlaps it; `Err` with where that ends if it begins before.

@@ -61,12 +61,6 @@ impl Scattered {
         Some(self.reads.remove(at))
     }
 
-    /// Forgets a read that began at `end`, and answers it.
-    pub(super) fn take_behind(&mut self, end: u64) -> Option<Span> {
-        let at = self.reads.iter().rposition(|behind| behind.start == end)?;
-        Some(self.reads.remove(at))
-    }
-
     /// Forgets two reads of about this one's length at the same distance from each other as the later of them from
     /// this one, and answers the earlier and whether the distances are the same to the byte.
     pub(super) fn take_progression(&mut self, read: Span) -> Option<(Span, bool)> {

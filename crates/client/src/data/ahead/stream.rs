@@ -7,8 +7,7 @@ use super::span::Span;
 
 /// Bytes that are fetched at once of a stream whose reads touch: from one multiple of it to the next.
 pub(super) const CHUNK: u64 = 1 << 20;
-/// How far behind the expected place a read of a stream may be: what the kernel has under way at once. Less if less was
-/// read of the stream: reads at random places are not to lead it astray.
+/// How far behind the expected place a read may be of a stream of several readers.
 const SLACK: u64 = 1 << 20;
 /// How far behind a stream what was fetched ahead is kept for reads that come late.
 pub(super) const BEHIND: u64 = 8 << 20;
@@ -28,6 +27,8 @@ pub(super) struct Stream {
     pub(super) bytes: u64,
     /// Whether anything is read ahead of it.
     pub(super) is_believed: bool,
+    /// The number of its last read.
+    pub(super) used: u64,
 }
 
 /// What they have in common.
@@ -77,7 +78,7 @@ impl Stream {
             followed: 1,
             is_together: false,
         };
-        Self { id, course: Course::Forward(course), bytes: read.len(), is_believed }
+        Self { id, course: Course::Forward(course), bytes: read.len(), is_believed, used: 0 }
     }
 
     /// `read` goes on where `before` ended.
@@ -85,14 +86,14 @@ impl Stream {
         let (began, next) = (before.start, read.end);
         let course = Forward { began, next, reached: next, followed: 1, is_together: false };
         let bytes = before.len() + read.len();
-        Self { id, course: Course::Forward(course), bytes, is_believed: false }
+        Self { id, course: Course::Forward(course), bytes, is_believed: false, used: 0 }
     }
 
     /// Most of `piece` was read, in some order.
     pub(super) fn of_piece(id: u32, piece: Span) -> Self {
         let (began, next) = (piece.start, piece.end);
         let course = Forward { began, next, reached: next, followed: 1, is_together: true };
-        Self { id, course: Course::Forward(course), bytes: piece.len(), is_believed: true }
+        Self { id, course: Course::Forward(course), bytes: piece.len(), is_believed: true, used: 0 }
     }
 
     /// `read` is the third at one distance, and begins at another than `first`.
@@ -101,7 +102,7 @@ impl Stream {
         let course =
             Strides { first: first.start, last: read, count: 2, asked: 2, length, whole, is_exact };
         let bytes = 3 * read.len();
-        Self { id, course: Course::Strides(course), bytes, is_believed: false }
+        Self { id, course: Course::Strides(course), bytes, is_believed: false, used: 0 }
     }
 
     /// `read` begins what `first` and `second` are: as much again, at the same distance. They are several reads each.
@@ -116,8 +117,16 @@ impl Stream {
         let (count, asked, is_exact) = (2, 1, off == 0);
         let (first, whole) = (first.start, (2, first.len() + length));
         let course = Strides { first, last: read, count, asked, length, whole, is_exact };
-        let bytes = 2 * length + read.len();
-        Some(Self { id, course: Course::Strides(course), bytes, is_believed: true })
+        // At first the rest of this one is asked for.
+        let bytes = read.len();
+        Some(Self { id, course: Course::Strides(course), bytes, is_believed: true, used: 0 })
+    }
+
+    /// Reads have had what lies before `until`, too.
+    pub(super) fn go_on(&mut self, until: u64) {
+        if let Course::Forward(forward) = &mut self.course {
+            self.is_believed |= forward.go_on(until);
+        }
     }
 
     /// Whether it is believed and its reads touch.
@@ -151,26 +160,23 @@ impl Stream {
     pub(super) fn takes(&self, read: Span, is_hit: bool) -> bool {
         match &self.course {
             Course::Forward(Forward { next, is_together, .. }) => {
-                let (slack, late) = match (self.is_believed, is_together) {
-                    (true, true) => (SLACK, BEHIND),
-                    (true, false) => (SLACK.min(self.bytes / 4), 0),
-                    (false, _) => (0, 0),
-                };
-                let is_expected = is_hit || read.start + late >= *next;
-                is_expected && read.start <= next + slack.max(loose(read))
+                let (slack, late) = if *is_together { (SLACK, BEHIND) } else { (loose(read), 0) };
+                let is_expected = *is_together && is_hit || read.start + late >= *next;
+                is_expected && read.start <= next + slack
             }
             Course::Strides(strides) => strides.strides_to(read, self.is_believed).is_some(),
         }
     }
 
-    /// Takes note of a read that it [`takes`](Self::takes).
-    pub(super) fn advance(&mut self, read: Span) {
+    /// Takes note of a read that it [`takes`](Self::takes). Up to `until` reads have had what lies behind it: the kernel
+    /// sends several at once, which overtake each other.
+    pub(super) fn advance(&mut self, read: Span, until: u64) {
         self.bytes += read.len();
         match &mut self.course {
             Course::Forward(forward) => {
                 forward.followed += u32::from(read.end > forward.next);
                 forward.next = forward.next.max(read.end);
-                self.is_believed |= forward.followed > 1;
+                self.is_believed |= forward.go_on(until);
             }
             Course::Strides(strides) => {
                 strides.advance(read, self.is_believed);
@@ -185,6 +191,15 @@ impl Stream {
             Course::Forward(Forward { next, .. }) => Span::new(0, next.saturating_sub(BEHIND)),
             Course::Strides(strides) => strides.behind(),
         }
+    }
+}
+
+impl Forward {
+    /// Reads have had what lies before `until`, too. Whether that shows that they go on.
+    fn go_on(&mut self, until: u64) -> bool {
+        self.followed += u32::from(until > self.next);
+        self.next = self.next.max(until);
+        self.followed > 1
     }
 }
 

@@ -23,6 +23,9 @@ use sheen_types::PAGE_BYTES as PAGE;
 
 /// Streams of one file at most.
 const STREAMS_MAX: usize = 32;
+/// Other reads of the file after which a stream that was not used takes only what was asked for ahead of it: reads at
+/// random places come by each stream in the end.
+const STALE: u64 = 64;
 /// Reads of one stream that are asked for ahead at most: each may be a request.
 const STRIDES_MAX: u64 = 256;
 /// Bytes between two reads for which it is not worth to ask twice.
@@ -63,6 +66,8 @@ pub(super) struct Streams {
     recent: Recent,
     /// How many streams there were.
     numbered: u32,
+    /// How many reads there were.
+    reads: u64,
 }
 
 impl Streams {
@@ -85,17 +90,24 @@ impl Streams {
         if self.is_all_of_it(read, size) {
             return plan;
         }
-        self.recent.note(read);
+        let until = self.recent.note(read);
+        self.reads += 1;
         let mostly_read = self.scattered.mostly_read(read);
         let hit = self.fetched.read(read, &mut plan.wait);
         let found = self.stream_of(read, hit);
         let is_in_order = found.is_some_and(|at| self.streams[at].is_in_order());
+        if let Some(piece) = mostly_read {
+            self.scattered.follow_piece(piece.start);
+        }
         let found = match (mostly_read.filter(|_| !is_in_order), found) {
             (Some(piece), _) => Some(self.follow_together(piece, &mut plan)),
-            (None, Some(at)) => Some(self.advance(at, read)),
+            (None, Some(at)) => {
+                self.streams[at].advance(read, until);
+                Some(at)
+            }
             // What was asked for ahead says nothing new.
             (None, None) if hit.is_some() => return plan,
-            (None, None) => self.begin(read, size <= limits.whole(), &mut plan),
+            (None, None) => self.begin(read, until, size <= limits.whole(), &mut plan),
         };
         let Some(stream) = found.and_then(|at| self.use_last(at)) else {
             let is_distant = found.is_none();
@@ -116,20 +128,13 @@ impl Streams {
         let is_hit = |stream: &Stream| Some(stream.id) == hit;
         let owner = self.streams.iter().rposition(is_hit);
         let owner = owner.filter(|at| self.streams[*at].takes(read, true));
-        owner.or_else(|| self.streams.iter().rposition(|stream| stream.takes(read, false)))
-    }
-
-    /// A stream goes on with a read. Answers which.
-    fn advance(&mut self, at: usize, read: Span) -> usize {
-        self.streams[at].advance(read);
-        self.absorb(at);
-        at
+        let takes = |stream: &Stream| stream.takes(read, false) && !self.is_stale(stream);
+        owner.or_else(|| self.streams.iter().rposition(takes))
     }
 
     /// Most of `piece` was read, in whatever order, and little behind it: one stream goes on there. It has what other
     /// streams asked for about there.
     fn follow_together(&mut self, piece: Span, plan: &mut ReadPlan) -> usize {
-        self.scattered.follow_piece(piece.start);
         let id = self.next_id();
         let about = Span::new(piece.start.saturating_sub(BEHIND), piece.end.saturating_add(BEHIND));
         let fetched = &mut self.fetched;
@@ -143,30 +148,20 @@ impl Streams {
         self.add(Stream::of_piece(id, piece), plan)
     }
 
-    /// Reads of a new stream may have overtaken each other.
-    fn absorb(&mut self, at: usize) {
-        let stream = &mut self.streams[at];
-        while let Course::Forward(Forward { next, .. }) = stream.course
-            && !stream.is_believed
-            && let Some(behind) = self.scattered.take_behind(next)
-        {
-            stream.advance(behind);
-        }
-    }
-
     /// A read that no stream takes may be the first of one, or show with earlier ones that there is one.
-    fn begin(&mut self, read: Span, is_small: bool, plan: &mut ReadPlan) -> Option<usize> {
-        match self.begun(read, is_small) {
-            Some(stream) => {
-                let at = self.add(stream, plan);
-                self.absorb(at);
-                Some(at)
-            }
-            None => {
-                self.scattered.note(read);
-                None
-            }
-        }
+    fn begin(
+        &mut self,
+        read: Span,
+        until: u64,
+        is_small: bool,
+        plan: &mut ReadPlan,
+    ) -> Option<usize> {
+        let Some(mut stream) = self.begun(read, is_small) else {
+            self.scattered.note(read);
+            return None;
+        };
+        stream.go_on(until);
+        Some(self.add(stream, plan))
     }
 
     fn add(&mut self, stream: Stream, plan: &mut ReadPlan) -> usize {
@@ -195,13 +190,18 @@ impl Streams {
 
     /// Records that are several reads each are streams that go forward, and end at one distance from each other.
     fn next_run(&self, id: u32, read: Span) -> Option<Stream> {
-        let runs = || self.streams.iter().rev().filter_map(Stream::run).take(RUNS_MAX);
+        let recent = || self.streams.iter().rev().filter(|stream| !self.is_stale(stream));
+        let runs = || recent().filter_map(Stream::run).take(RUNS_MAX);
         let before = |second: Span| {
             let firsts = runs().filter(move |first| first.start != second.start);
             firsts.map(move |first| (first, second))
         };
         let mut pairs = runs().flat_map(before);
         pairs.find_map(|(first, second)| Stream::striding_runs(id, first, second, read))
+    }
+
+    fn is_stale(&self, stream: &Stream) -> bool {
+        self.reads - stream.used > STALE
     }
 
     fn next_id(&mut self) -> u32 {
@@ -213,6 +213,7 @@ impl Streams {
     fn use_last(&mut self, at: usize) -> Option<usize> {
         self.streams[at..].rotate_left(1);
         let last = self.streams.len() - 1;
+        self.streams[last].used = self.reads;
         self.streams[last].is_believed.then_some(last)
     }
 

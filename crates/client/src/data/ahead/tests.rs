@@ -291,6 +291,23 @@ fn what_the_kernel_has_dropped_is_fetched_ahead_once_more() {
 }
 
 #[test]
+fn streams_that_were_not_used_for_long_are_no_trap_for_reads_at_random_places() {
+    let mut bench = Bench::new(256 * MIB);
+    for stream in 0..16 {
+        (0..4 * 16).for_each(|at| drop(bench.read(stream * 16 * MIB + at * 64 * KIB, 64 * KIB)));
+    }
+    let (fetched, mut seen) = (bench.fetched, std::collections::BTreeSet::new());
+    for number in scattered(4000) {
+        if seen.insert(number % (256 * MIB / PAGE)) {
+            bench.read(number % (256 * MIB / PAGE) * PAGE, PAGE);
+        }
+    }
+    let more = bench.fetched - fetched;
+    // One of the streams may have taken a read before it was stale.
+    assert!(more <= seen.len() as u64 * PAGE / 10 + 4 * MIB, "{more} ahead");
+}
+
+#[test]
 fn a_file_that_is_read_at_once_costs_nothing() {
     let mut streams = Streams::default();
     let plan = streams.note(Span::new(0, 5000), 5000, &Limits::default());
