@@ -107,6 +107,7 @@ pub(super) fn sample(samples: &Samples) -> String {
     let head = format!("{:<NAME_WIDTH$} {count} samples [{unit}]", line.name);
     match line.unit {
         Unit::Requests | Unit::Pages => format!("{head}\n"),
+        Unit::PageSums => format!("{head} {min} {max} {sum}\n"),
         _ => format!("{head} {min} {max} {sum} {squared}\n"),
     }
 }

@@ -20,6 +20,8 @@ pub enum Unit {
     Seconds,
     /// The same of pages.
     Pages,
+    /// Pages at a time.
+    PageSums,
 }
 
 impl Unit {
@@ -31,7 +33,7 @@ impl Unit {
             Self::Bytes => "bytes",
             Self::Requests | Self::Depth => "reqs",
             Self::Seconds => "secs",
-            Self::Pages => "pages",
+            Self::Pages | Self::PageSums => "pages",
         }
     }
 }

@@ -301,7 +301,7 @@ pub trait DataFile: Send + Sync {
     /// The version of the data: it differs after a change, and may without one. One RPC for each object.
     fn data_version(&self, flush: VersionFlush) -> BoxFuture<'_, Result<u64, Refusal>>;
 
-    /// The inode is not in use any more: cached data may stay while locks cover it.
+    /// No program has the file open any more: cached data may stay while locks cover it, but for what was read ahead.
     fn idle(&self);
 
     /// The file has no name and no opener any more, or its layout changed: its bytes are dropped (flushed first

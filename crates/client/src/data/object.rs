@@ -21,6 +21,7 @@ use sheen_wire::ost::{Obdo, OstId, OstLvb};
 use tokio::sync::Notify;
 
 use super::IoOptions;
+use super::ahead::LockAhead;
 use super::data_target::{DataTarget, DataTargetKind};
 use super::extents::Extents;
 use super::layout_guard::{LayoutVersion, Refusal};
@@ -81,6 +82,7 @@ pub(super) struct ObjectState {
     /// It is in the OST's queue of objects to be flushed.
     pub(super) is_queued: bool,
     pub(super) revoked: Vec<Arc<RevokedExtent>>,
+    pub(super) lock_ahead: LockAhead,
     /// Where the last byte ends that was written here under a lock that we still have, 0 if there is
     /// none: what the OST said before it got that byte cannot make the object smaller.
     pub(super) sure_size: u64,

@@ -55,10 +55,11 @@ impl Object {
         if options.direct {
             self.flush(Extent { start, end: end - 1 }).await;
         }
-        let (cached, reading) = self.take_cached(start, end);
-        let mut out = Output { pieces: Vec::new(), at: start };
+        let (cached, found, reading) = self.take_cached(start, end);
+        let (mut out, mut asked_for) = (Output { pieces: Vec::new(), at: start }, 0);
         for (offset, run) in cached {
             if out.at < offset {
+                asked_for += offset - out.at;
                 let fetched = self.fetch(out.at, offset).await?;
                 out.extend(fetched);
                 // What the OST does not have before bytes of ours is a hole.
@@ -67,8 +68,13 @@ impl Object {
             out.extend(vec![run]);
         }
         if out.at < end {
-            let fetched = self.fetch(out.at, self.end_of_data(out.at, end)).await?;
+            let until = self.end_of_data(out.at, end);
+            asked_for += until - out.at;
+            let fetched = self.fetch(out.at, until).await?;
             out.extend(fetched);
+        }
+        if !options.direct {
+            self.target.shared.ahead.count_read(found, asked_for);
         }
         let end = match self.may_be_filled(out.at) {
             true => Some(self.glimpsed_size().await?),
@@ -105,10 +111,11 @@ impl Object {
         end: u64,
         layout_version: &LayoutVersion,
     ) -> Result<(), Refusal> {
-        let extent = Extent { start, end: end - 1 };
-        // The kernel has asked for none of it: a read that does, and waits for this, says so itself.
-        let options = IoOptions::default();
-        let lock = self.use_lock(extent, LockMode::Pr, options, layout_version).await?;
+        let Some(lock) = self.use_lock_ahead(Extent { start, end: end - 1 }).await else {
+            self.target.shared.ahead.no_lock(end - start);
+            return Ok(());
+        };
+        layout_version.check()?;
         let changes = {
             let state = self.state.lock();
             if state.has_unwritten(start, end) {
@@ -132,14 +139,18 @@ impl Object {
         Ok(())
     }
 
-    /// What we hold of the range, the newest of each byte, in order, and what will collect bytes written
-    /// since. Clean bytes are moved to the caller.
-    fn take_cached(self: &Arc<Self>, start: u64, end: u64) -> (Vec<(u64, Bytes)>, ReadInFlight) {
+    /// What we hold of the range, the newest of each byte, in order; how many bytes of it were clean, which are moved
+    /// to the caller; and what will collect bytes written since.
+    fn take_cached(
+        self: &Arc<Self>,
+        start: u64,
+        end: u64,
+    ) -> (Vec<(u64, Bytes)>, u64, ReadInFlight) {
         let mut state = self.state.lock();
         let mut merged = super::extents::Extents::default();
         let mut insert = |at, run| _ = merged.insert(at, run);
         state.clean.over(start, end, &mut insert);
-        state.clean.remove(start, end);
+        let found = state.clean.remove(start, end);
         state.through.over(start, end, &mut insert);
         state.writing.over(start, end, &mut insert);
         state.dirty.over(start, end, &mut insert);
@@ -147,7 +158,7 @@ impl Object {
         drop(state);
         let mut cached = Vec::new();
         merged.over(start, end, |at, run| cached.push((at, run)));
-        (cached, reading)
+        (cached, found, reading)
     }
 
     /// `start..end` from the OST, in RPCs of at most a bulk each, one after the other's request.

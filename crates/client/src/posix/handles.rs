@@ -206,6 +206,11 @@ impl Drop for OpenFile {
         state.opens -= 1;
         state.file.writers -= u64::from(self.flags.writes());
         state.file.bypassing -= u64::from(self.bypasses_page_cache);
+        let data = state.file.data.clone().filter(|_| state.opens == 0);
+        drop(state);
+        if let Some(data) = data {
+            data.idle();
+        }
     }
 }
 

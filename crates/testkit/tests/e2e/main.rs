@@ -5,6 +5,7 @@
 
 mod administration;
 mod admission;
+mod ahead;
 mod asked_locks;
 mod bench;
 mod collectors;

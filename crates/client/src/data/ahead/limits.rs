@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use sheen_types::{CounterLine, Counters, PAGE_BYTES as PAGE, Samples, Unit};
 
-use super::streams::{CHUNK, ReadSample};
+use super::streams::ReadSample;
 
 /// Bytes ahead of a stream at most, by default.
 const WINDOW_MAX: u64 = 16 << 20;
@@ -18,22 +18,26 @@ const fn pages(name: &'static str) -> CounterLine {
 }
 
 /// What is counted, of Lustre's lines those that can be true here.
-static LINES: [CounterLine; 7] = [
+static LINES: [CounterLine; 9] = [
     pages("hits"),
     pages("misses"),
     pages("readpage_not_consecutive"),
+    pages("failed_lock_match"),
     pages("read_but_discarded"),
     pages("zero_size_window"),
     pages("readahead_to_eof"),
     pages("hit_max_readahead_issue"),
+    CounterLine { name: "readahead_pages", unit: Unit::PageSums },
 ];
 const HIT: usize = 0;
 const MISS: usize = 1;
 const DISTANT: usize = 2;
-pub(super) const DISCARDED: usize = 3;
-const ZERO_WINDOW: usize = 4;
-const TO_THE_END: usize = 5;
-const TOO_MUCH: usize = 6;
+const NO_LOCK: usize = 3;
+const DISCARDED: usize = 4;
+const ZERO_WINDOW: usize = 5;
+const TO_THE_END: usize = 6;
+const TOO_MUCH: usize = 7;
+const ASKED: usize = 8;
 
 /// What a mount reads ahead at most (`max_read_ahead_mb`, `max_read_ahead_per_file_mb`,
 /// `max_read_ahead_whole_mb`), and what it counts of it (`read_ahead_stats`).
@@ -43,7 +47,7 @@ pub struct Limits {
     whole: AtomicU64,
     /// Bytes on their way now.
     loading: AtomicU64,
-    pub(super) counters: Counters,
+    counters: Counters,
 }
 
 impl Default for Limits {
@@ -109,35 +113,49 @@ impl Limits {
         self.counters.clear();
     }
 
-    /// One more chunk would be too many.
-    pub(super) fn refused(&self) {
-        self.counters.add_many(TOO_MUCH, CHUNK / PAGE);
+    /// So many more bytes would be too many.
+    pub(super) fn refused(&self, bytes: u64) {
+        self.counters.add_many(TOO_MUCH, bytes.div_ceil(PAGE));
     }
 
-    pub(super) fn count(&self, read: &ReadSample) {
-        let Self { counters, .. } = self;
-        counters.add_many(HIT, read.hit.div_ceil(PAGE));
-        counters.add_many(MISS, read.missed.div_ceil(PAGE));
+    pub(super) fn count(&self, read: ReadSample) {
         for (line, is_so) in [
             (DISTANT, read.is_distant),
             (ZERO_WINDOW, read.has_no_window),
             (TO_THE_END, read.is_to_the_end),
         ] {
-            counters.add_many(line, u64::from(is_so));
+            self.counters.add_many(line, u64::from(is_so));
         }
     }
 
-    /// Whether one more chunk may be on its way; it is, then, until [`Limits::loaded`].
-    pub(super) fn may_load(&self) -> bool {
-        let before = self.loading.fetch_add(CHUNK, Ordering::Relaxed);
-        let fits = before + CHUNK <= self.total();
-        if !fits {
-            self.loaded();
+    /// A read through the kernel's pages found so many bytes that were read ahead, and asked for so many.
+    pub(in crate::data) fn count_read(&self, found: u64, asked_for: u64) {
+        self.counters.add_many(HIT, found.div_ceil(PAGE));
+        self.counters.add_many(MISS, asked_for.div_ceil(PAGE));
+    }
+
+    /// So many bytes that were read ahead were dropped: no read has asked for them.
+    pub(super) fn discarded(&self, bytes: u64) {
+        self.counters.add_many(DISCARDED, bytes.div_ceil(PAGE));
+    }
+
+    /// So many bytes were not read ahead: another client may have a lock that conflicts.
+    pub(in crate::data) fn no_lock(&self, bytes: u64) {
+        self.counters.add_many(NO_LOCK, bytes.div_ceil(PAGE));
+    }
+
+    /// Whether so many more bytes may be on their way; they are, then, until [`Limits::loaded`].
+    pub(super) fn may_load(&self, bytes: u64) -> bool {
+        let before = self.loading.fetch_add(bytes, Ordering::Relaxed);
+        let fits = before + bytes <= self.total();
+        match fits {
+            true => self.counters.add(ASKED, bytes.div_ceil(PAGE)),
+            false => self.loaded(bytes),
         }
         fits
     }
 
-    pub(super) fn loaded(&self) {
-        self.loading.fetch_sub(CHUNK, Ordering::Relaxed);
+    pub(super) fn loaded(&self, bytes: u64) {
+        self.loading.fetch_sub(bytes, Ordering::Relaxed);
     }
 }

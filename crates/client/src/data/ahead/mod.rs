@@ -1,27 +1,39 @@
-//! Read-ahead: a file that is read in order is fetched before it is asked for.
+//! Read-ahead: what a program is about to read is fetched before it asks.
 //!
-//! The window doubles with each read that goes on where an earlier one ended, up to the limit of a
-//! file; that is the limit of each place of a file that is read in order, as Lustre's is of each open file.
-//! The kernel sends several reads of one stream at once and out of order, so "goes on" allows for a
-//! little distance.
+//! Fetched ahead are reads in order, in strides of any length and direction, and those of several readers that read a
+//! part of the file together, in whatever order. The limit of a file counts for each place of it that is read so, as
+//! Lustre's does for each open file. Reads at random places fetch nothing ahead.
+//!
+//! What is fetched ahead is fetched under extent locks that are held, or that no other client's lock conflicts
+//! with: read-ahead revokes nothing.
 
+mod fetched;
 mod limits;
+mod lock;
+mod recent;
+mod scattered;
+mod span;
+mod stream;
 mod streams;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use sheen_layout::Place;
-use sheen_types::{PAGE_BYTES, futures};
+use sheen_types::futures;
 
 use super::data_target::Shared;
 use super::file::File;
 use super::object::Object;
 use super::waiting_calls::CallPages;
-use limits::DISCARDED;
-use streams::{Arrival, ReadPlan, Streams, WindowLimits, chunk_end};
+use fetched::Arrival;
+use span::Span;
+use streams::{ReadPlan, Streams};
 
 pub use limits::Limits;
+pub(super) use lock::LockAhead;
 
 /// The streams of a file.
 #[derive(Clone, Default)]
@@ -29,12 +41,12 @@ pub(super) struct Ahead {
     state: Arc<Mutex<Streams>>,
 }
 
-/// A chunk on its way; dropped, it has come, or never will.
-struct Loading(Arc<Shared>);
+/// Bytes on their way; dropped, they have come, or never will.
+struct Loading(Arc<Shared>, u64);
 
 impl Drop for Loading {
     fn drop(&mut self) {
-        self.0.ahead.loaded();
+        self.0.ahead.loaded(self.1);
     }
 }
 
@@ -44,22 +56,15 @@ impl File {
     pub(super) async fn look_ahead(&self, offset: u64, length: u64, call_pages: Option<CallPages>) {
         // A size that another client may have changed does no harm here: what is not fetched ahead is read.
         let size = self.known_size();
-        let Some(shared) = self.objects.first().map(|object| Arc::clone(&object.target.shared))
-        else {
-            return;
-        };
-        let windows = WindowLimits { max: shared.ahead.per_file(), whole: shared.ahead.whole() };
-        let steps = self.ahead.state.lock().note(offset, length, size, windows);
-        let ReadPlan { load, wait, drop, read } = steps;
-        shared.ahead.count(&read);
-        self.drop_chunks(drop);
-        for (chunk, done) in load {
-            // A chunk too many is not fetched ahead: a read that waits for it reads it then.
-            if shared.ahead.may_load() {
-                self.load(chunk, done, &shared);
-            } else {
-                shared.ahead.refused();
-            }
+        let Some(object) = self.objects.first() else { return };
+        let shared = Arc::clone(&object.target.shared);
+        let read = Span::new(offset, offset.saturating_add(length));
+        let plan = self.ahead.state.lock().note(read, size, &shared.ahead);
+        let ReadPlan { load, wait, drop, sample } = plan;
+        shared.ahead.count(sample);
+        self.drop_ranges(drop);
+        for (range, arrival) in load {
+            self.load(range, arrival, &shared);
         }
         // What is being fetched may wait for a lock.
         let _waiting_call = call_pages
@@ -68,59 +73,71 @@ impl File {
         for arrived in wait {
             // There, or failed: then the read tries itself.
             arrived.until(|arrived| arrived).await;
-            self.ahead.state.lock().forget_loaded();
         }
     }
 
-    /// No read continues the stream: what was fetched ahead is dropped.
+    /// No read continues a stream: what was fetched ahead is dropped.
     pub(super) fn forget_ahead(&self) {
-        let chunks = self.ahead.state.lock().forget();
-        self.drop_chunks(chunks);
+        let ranges = self.ahead.state.lock().forget();
+        self.drop_ranges(ranges);
+        for object in self.objects.iter() {
+            object.state.lock().lock_ahead.forget_refusal();
+        }
     }
 
-    fn drop_chunks(&self, chunks: impl IntoIterator<Item = u64>) {
-        for chunk in chunks {
-            let mut dropped = 0;
-            for piece in self.layout.pieces(chunk, chunk_end(chunk) - chunk) {
-                let Place::Object(index) = piece.place else { continue };
-                let (start, end) = (piece.object_offset, piece.object_offset + piece.length);
-                let mut state = self.objects[index].state.lock();
-                dropped += state.clean.remove(start, end);
-            }
+    fn drop_ranges(&self, ranges: Vec<Span>) {
+        for range in ranges {
+            let dropped = self.parts_of(range).map(Part::drop_clean).sum();
             if let Some(object) = self.objects.first() {
-                let counters = &object.target.shared.ahead.counters;
-                counters.add_many(DISCARDED, dropped.div_ceil(PAGE_BYTES));
+                object.target.shared.ahead.discarded(dropped);
             }
         }
     }
 
-    fn load(&self, chunk: u64, done: Arrival, shared: &Arc<Shared>) {
-        let pieces = self.layout.pieces(chunk, chunk_end(chunk) - chunk);
-        let parts: Vec<(Arc<Object>, u64, u64)> = pieces
-            .filter_map(|piece| {
-                let Place::Object(index) = piece.place else { return None };
-                let object = Arc::clone(&self.objects[index]);
-                Some((object, piece.object_offset, piece.object_offset + piece.length))
+    fn parts_of(&self, range: Span) -> impl Iterator<Item = Part> {
+        self.layout.pieces(range.start, range.len()).filter_map(|piece| {
+            let Place::Object(index) = piece.place else { return None };
+            let object = Arc::clone(&self.objects[index]);
+            Some(Part {
+                object,
+                start: piece.object_offset,
+                end: piece.object_offset + piece.length,
             })
-            .collect();
-        let tasks = Arc::clone(&shared.world.tasks);
-        let loading = Loading(Arc::clone(shared));
+        })
+    }
+
+    fn load(&self, range: Span, arrival: Arrival, shared: &Arc<Shared>) {
+        let parts: Vec<Part> = self.parts_of(range).collect();
+        let loading = Loading(Arc::clone(shared), range.len());
         let state = Arc::clone(&self.ahead.state);
         let layout_version = self.layout_version.clone();
         let task = async move {
             let fetches = parts
                 .iter()
-                .map(|(object, start, end)| object.prefetch(*start, *end, &layout_version));
+                .map(|Part { object, start, end }| object.prefetch(*start, *end, &layout_version));
             // A failure here shows again when the bytes are asked for.
             let _ = futures::all_ok(fetches.collect()).await;
-            if !state.lock().want(chunk) {
+            if !state.lock().arrived(range) {
                 // The reader reads elsewhere by now.
-                for (object, start, end) in &parts {
-                    object.state.lock().clean.remove(*start, *end);
-                }
+                let dropped = parts.into_iter().map(Part::drop_clean).sum();
+                loading.0.ahead.discarded(dropped);
             }
-            drop((done, loading));
+            drop((arrival, loading));
         };
-        tasks.spawn("read-ahead", Box::pin(task));
+        shared.world.tasks.spawn("read-ahead", Box::pin(task));
+    }
+}
+
+/// A range of one object.
+struct Part {
+    object: Arc<Object>,
+    start: u64,
+    end: u64,
+}
+
+impl Part {
+    /// Drops what was read ahead of it. Answers how many bytes that were.
+    fn drop_clean(self) -> u64 {
+        self.object.state.lock().clean.remove(self.start, self.end)
     }
 }

@@ -1,64 +1,53 @@
-//! Where a file is read in order, and what follows from a read: a decision without any IO.
+//! Which reads of a file belong together, and what is fetched ahead of them: decisions without any IO.
 //!
-//! One file may be read at several places at once, by as many programs or ranks. Each read belongs to the
-//! stream whose end is nearest to it, or begins one; the stream used longest ago is evicted, those first that
-//! never continued. So random reads evict no stream, and two readers of one file do not end each other's.
+//! One file may be read at several places at once, by as many programs or ranks. A read belongs to the stream ahead of
+//! which it was asked for, or to one that expects it; else it may begin one with earlier reads
+//! ([`scattered`](super::scattered)). A stream is believed when its reads have gone on twice, from the beginning of the
+//! file on once; strides, which random reads show more often, when there are four reads. Only then anything is fetched
+//! ahead: as much again as was read of it so far twice, up to the limit of a file.
 //!
-//! Costs: under one mutex of the file, each read compares at most [`STREAMS_MAX`] places and moves its stream
-//! to the end of the list; nothing is allocated but for chunks that begin to load.
+//! The stream used longest ago makes room for a new one, of those that are not believed if there are any. So random
+//! reads evict no stream, and two readers of one file do not end each other's.
+//!
+//! Costs, under one mutex of the file: each read is compared with at most [`STREAMS_MAX`] streams, and with the latest
+//! reads if it is of none of these. Nothing is allocated once the lists are full, but for what begins to load.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use super::fetched::{Arrival, Arrived, Fetched};
+use super::limits::Limits;
+use super::recent::Recent;
+use super::scattered::Scattered;
+use super::span::Span;
+use super::stream::{BEHIND, CHUNK, Course, Forward, Stream, Strides};
 
-use sheen_io::Watched;
+use sheen_types::PAGE_BYTES as PAGE;
 
-/// Bytes fetched by one read-ahead: a chunk ends at a multiple of it, and begins at one unless it is
-/// the first of its stream.
-pub(super) const CHUNK: u64 = 1 << 20;
-/// Bytes ahead when a file is first found to be read in order.
-const WINDOW_FIRST: u64 = 2 << 20;
-/// How far from the expected place a read still belongs to a stream: what the kernel has under way
-/// at once.
-const SLACK: u64 = 1 << 20;
-/// How far behind a stream what was fetched ahead is kept for reads that come late.
-const BEHIND: u64 = 4 << 20;
-/// Places of one file that are read in order at once, at most.
-const STREAMS_MAX: usize = 16;
-
-/// A chunk to load, by its offset, and what signals its arrival.
-pub(super) type Load = (u64, Arrival);
-
-/// Whether a chunk on its way has come, or never will.
-pub(super) type Arrived = Arc<Watched<bool>>;
-
-/// Signals, when it is dropped, that a chunk is not on its way any more.
-pub(super) struct Arrival(Arrived);
-
-impl Drop for Arrival {
-    fn drop(&mut self) {
-        self.0.change(|arrived| *arrived = true);
-    }
-}
+/// Streams of one file at most.
+const STREAMS_MAX: usize = 32;
+/// Other reads of the file after which a stream that was not used takes only what was asked for ahead of it: reads at
+/// random places come by each stream in the end.
+const STALE: u64 = 64;
+/// Reads of one stream that are asked for ahead at most: each may be a request.
+const STRIDES_MAX: u64 = 256;
+/// Bytes between two reads for which it is not worth to ask twice.
+const BRIDGE: u64 = 4 * PAGE;
+/// Streams among which one is looked for whose records are several reads each.
+const RUNS_MAX: usize = 8;
 
 /// What follows from a read.
 #[derive(Default)]
 pub(super) struct ReadPlan {
-    /// Chunks to load ahead.
-    pub(super) load: Vec<Load>,
-    /// Chunks being loaded that the read needs.
+    /// What to load ahead, and what signals its arrival.
+    pub(super) load: Vec<(Span, Arrival)>,
+    /// What is being loaded that the read needs.
     pub(super) wait: Vec<Arrived>,
-    /// Chunks that no read asked for: the reader has their bytes already, or reads elsewhere now.
-    pub(super) drop: Vec<u64>,
-    pub(super) read: ReadSample,
+    /// What no read asked for: the reader has its bytes already, or reads elsewhere now.
+    pub(super) drop: Vec<Span>,
+    pub(super) sample: ReadSample,
 }
 
 /// What there is to count of a read.
-#[derive(Default)]
+#[derive(Clone, Copy, Default)]
 pub(super) struct ReadSample {
-    /// Bytes that had been asked for ahead.
-    pub(super) hit: u64,
-    /// Bytes that had not.
-    pub(super) missed: u64,
     /// It did not go on where an earlier one ended.
     pub(super) is_distant: bool,
     /// Nothing is read ahead of it.
@@ -67,224 +56,305 @@ pub(super) struct ReadSample {
     pub(super) is_to_the_end: bool,
 }
 
-/// How far to read ahead.
-#[derive(Clone, Copy)]
-pub(super) struct WindowLimits {
-    pub(super) max: u64,
-    pub(super) whole: u64,
-}
-
 /// The streams of a file.
 #[derive(Default)]
 pub(super) struct Streams {
     /// The one used last is the last.
     streams: Vec<Stream>,
-    /// Chunks on their way, by offset.
-    loading: BTreeMap<u64, Arrived>,
-}
-
-#[derive(Default)]
-struct Stream {
-    /// Its first read.
-    began: u64,
-    /// Where its next read is expected.
-    next: u64,
-    window: u64,
-    /// Everything before this was asked for, by a read or ahead.
-    reached: u64,
-    /// Chunks that were asked for ahead and may still lie in memory.
-    fetched: BTreeSet<u64>,
-}
-
-/// Where the chunk that begins at `start` ends.
-pub(super) fn chunk_end(start: u64) -> u64 {
-    (start + 1).next_multiple_of(CHUNK)
+    scattered: Scattered,
+    fetched: Fetched,
+    recent: Recent,
+    /// How many streams there were.
+    numbered: u32,
+    /// How many reads there were.
+    reads: u64,
 }
 
 impl Streams {
-    /// All streams end; returns the chunks that no read asked for.
-    pub(super) fn forget(&mut self) -> BTreeSet<u64> {
-        std::mem::take(&mut self.streams).into_iter().flat_map(|stream| stream.fetched).collect()
+    /// All streams end; returns what no read asked for.
+    pub(super) fn forget(&mut self) -> Vec<Span> {
+        self.streams.clear();
+        self.scattered.clear();
+        self.recent.clear();
+        self.fetched.clear()
     }
 
-    /// Whether a chunk may still be of use.
-    pub(super) fn want(&self, chunk: u64) -> bool {
-        self.streams.iter().any(|stream| stream.fetched.contains(&chunk))
+    /// The load of `range` has ended; whether a read may still want it.
+    pub(super) fn arrived(&mut self, range: Span) -> bool {
+        self.fetched.arrived(range)
     }
 
-    /// Notes a read.
-    pub(super) fn note(
+    /// Takes note of a read of a file of `size` bytes.
+    pub(super) fn note(&mut self, read: Span, size: u64, limits: &Limits) -> ReadPlan {
+        let mut plan = ReadPlan::default();
+        if self.is_all_of_it(read, size) {
+            return plan;
+        }
+        let until = self.recent.note(read);
+        self.reads += 1;
+        let mostly_read = self.scattered.mostly_read(read);
+        let hit = self.fetched.read(read, &mut plan.wait);
+        let found = self.stream_of(read, hit);
+        let is_in_order = found.is_some_and(|at| self.streams[at].is_in_order());
+        if let Some(piece) = mostly_read {
+            self.scattered.follow_piece(piece.start);
+        }
+        let found = match (mostly_read.filter(|_| !is_in_order), found) {
+            (Some(piece), _) => Some(self.follow_together(piece, &mut plan)),
+            (None, Some(at)) => {
+                self.streams[at].advance(read, until);
+                Some(at)
+            }
+            // What was asked for ahead says nothing new.
+            (None, None) if hit.is_some() => return plan,
+            (None, None) => self.begin(read, until, size <= limits.whole(), &mut plan),
+        };
+        let Some(stream) = found.and_then(|at| self.use_last(at)) else {
+            let is_distant = found.is_none();
+            plan.sample = ReadSample { is_distant, has_no_window: true, is_to_the_end: false };
+            return plan;
+        };
+        self.extend(stream, size, limits, &mut plan);
+        plan
+    }
+
+    /// Whether there is nothing ahead of the first read of a file.
+    fn is_all_of_it(&self, read: Span, size: u64) -> bool {
+        let is_first = self.streams.is_empty() && self.scattered.is_empty();
+        is_first && read.start == 0 && read.end >= size && size > 0
+    }
+
+    fn stream_of(&self, read: Span, hit: Option<u32>) -> Option<usize> {
+        let is_hit = |stream: &Stream| Some(stream.id) == hit;
+        let owner = self.streams.iter().rposition(is_hit);
+        let owner = owner.filter(|at| self.streams[*at].takes(read, true));
+        let takes = |stream: &Stream| stream.takes(read, false) && !self.is_stale(stream);
+        owner.or_else(|| self.streams.iter().rposition(takes))
+    }
+
+    /// Most of `piece` was read, in whatever order, and little behind it: one stream goes on there. It has what other
+    /// streams asked for about there.
+    fn follow_together(&mut self, piece: Span, plan: &mut ReadPlan) -> usize {
+        let id = self.next_id();
+        let about = Span::new(piece.start.saturating_sub(BEHIND), piece.end.saturating_add(BEHIND));
+        let fetched = &mut self.fetched;
+        self.streams.retain(|stream| {
+            let is_of_them = about.overlap(stream.last()) > 0;
+            if is_of_them {
+                fetched.give(stream.id, id);
+            }
+            !is_of_them
+        });
+        self.add(Stream::of_piece(id, piece), plan)
+    }
+
+    /// A read that no stream takes may be the first of one, or show with earlier ones that there is one.
+    fn begin(
         &mut self,
-        offset: u64,
-        length: u64,
-        size: u64,
-        windows: WindowLimits,
-    ) -> ReadPlan {
-        let end = offset + length;
-        let Some(at) = self.stream_of(offset) else {
-            let drop = self.begin(offset, end);
-            let read = ReadSample { missed: length, is_distant: true, ..ReadSample::default() };
-            return ReadPlan { drop, read, ..ReadPlan::default() };
+        read: Span,
+        until: u64,
+        is_small: bool,
+        plan: &mut ReadPlan,
+    ) -> Option<usize> {
+        let Some(mut stream) = self.begun(read, is_small) else {
+            self.scattered.note(read);
+            return None;
         };
-        let mut stream = self.streams.remove(at);
-        stream.widen(offset, length, size, windows);
-        stream.next = stream.next.max(end);
-        let hit = stream.reached.min(end).saturating_sub(offset).min(length);
-        let mut from = stream.reached.max(end);
-        let until =
-            (end + stream.window).min(size.next_multiple_of(CHUNK)).min(self.next_began(end));
-        let mut load = Vec::new();
-        // What begins at the end is not there.
-        while from < until.min(size) {
-            stream.fetched.insert(from);
-            // Another stream may have it coming.
-            if self.loading.get(&from).is_none_or(|arrived| arrived.get()) {
-                let arrived = Arrived::new(Watched::new(false));
-                self.loading.insert(from, Arc::clone(&arrived));
-                load.push((from, Arrival(arrived)));
-            }
-            from = chunk_end(from);
-        }
-        stream.reached = stream.reached.max(from).max(end);
-        let wait = self.loading.range(offset.saturating_sub(CHUNK - 1)..end);
-        let wait = wait.map(|(_, arrived)| Arc::clone(arrived)).collect();
-        let ahead = stream.fetched.split_off(&stream.next.saturating_sub(BEHIND + CHUNK));
-        let behind = std::mem::replace(&mut stream.fetched, ahead);
-        let read = ReadSample {
-            hit,
-            missed: length - hit,
-            is_distant: false,
-            has_no_window: stream.window == 0,
-            is_to_the_end: !load.is_empty() && from >= size,
-        };
-        self.streams.push(stream);
-        ReadPlan { load, wait, drop: self.unwanted(behind), read }
+        stream.go_on(until);
+        Some(self.add(stream, plan))
     }
 
-    /// The stream that goes on at `offset`, or a little beside it.
-    fn stream_of(&mut self, offset: u64) -> Option<usize> {
-        if self.streams.is_empty() {
-            // One that begins a little behind the beginning.
-            self.streams.push(Stream::default());
-        }
-        let distances = self.streams.iter().map(|stream| stream.next.abs_diff(offset)).enumerate();
-        let nearest = distances.min_by_key(|(_, distance)| *distance);
-        nearest.filter(|(_, distance)| *distance <= SLACK).map(|(at, _)| at)
-    }
-
-    /// Where the next stream behind `end` began: the stream before it most likely ends there, since each
-    /// reader has a part of the file.
-    fn next_began(&self, end: u64) -> u64 {
-        let behind = self.streams.iter().filter(|other| other.window > 0 && other.began >= end);
-        behind.map(|other| other.began).min().unwrap_or(u64::MAX)
-    }
-
-    /// A read that goes on nowhere may be the first of a stream. Returns what no read will ask for any more.
-    fn begin(&mut self, began: u64, end: u64) -> Vec<u64> {
-        let mut gone = BTreeSet::new();
+    fn add(&mut self, stream: Stream, plan: &mut ReadPlan) -> usize {
         if self.streams.len() >= STREAMS_MAX {
-            let still = self.streams.iter().position(|stream| stream.window == 0);
-            gone = self.streams.remove(still.unwrap_or(0)).fetched;
+            let unsure = self.streams.iter().position(|stream| !stream.is_believed);
+            let gone = self.streams.remove(unsure.unwrap_or(0));
+            plan.drop = self.fetched.drop_of(gone.id, Span::ALL);
         }
-        self.streams.push(Stream { began, next: end, reached: end, ..Stream::default() });
-        self.unwanted(gone)
+        self.streams.push(stream);
+        self.streams.len() - 1
     }
 
-    /// Those of the chunks that no stream wants.
-    fn unwanted(&self, chunks: BTreeSet<u64>) -> Vec<u64> {
-        chunks.into_iter().filter(|chunk| !self.want(*chunk)).collect()
+    fn begun(&mut self, read: Span, is_small: bool) -> Option<Stream> {
+        let id = self.next_id();
+        if let Some(before) = self.scattered.take_continued(read) {
+            return Some(Stream::continuing(id, before, read));
+        }
+        if read.start == 0 {
+            return Some(Stream::at_beginning(id, read, is_small));
+        }
+        if let Some((first, is_exact)) = self.scattered.take_progression(read) {
+            return Some(Stream::striding(id, first, read, is_exact));
+        }
+        self.next_run(id, read)
     }
 
-    /// Forgets chunks whose load has ended.
-    pub(super) fn forget_loaded(&mut self) {
-        self.loading.retain(|_, arrived| !arrived.get());
-    }
-}
-
-impl Stream {
-    fn widen(&mut self, offset: u64, length: u64, size: u64, windows: WindowLimits) {
-        let WindowLimits { max, whole } = windows;
-        let first = self.next == 0 && offset == 0;
-        self.window = match self.window {
-            0 if first && length < 16 << 10 => 0,
-            0 if size <= whole => size.next_multiple_of(CHUNK).min(max),
-            0 => WINDOW_FIRST.min(max),
-            window => (window * 2).min(max),
+    /// Records that are several reads each are streams that go forward, and end at one distance from each other.
+    fn next_run(&self, id: u32, read: Span) -> Option<Stream> {
+        let recent = || self.streams.iter().rev().filter(|stream| !self.is_stale(stream));
+        let runs = || recent().filter_map(Stream::run).take(RUNS_MAX);
+        let before = |second: Span| {
+            let firsts = runs().filter(move |first| first.start != second.start);
+            firsts.map(move |first| (first, second))
         };
+        let mut pairs = runs().flat_map(before);
+        pairs.find_map(|(first, second)| Stream::striding_runs(id, first, second, read))
+    }
+
+    fn is_stale(&self, stream: &Stream) -> bool {
+        self.reads - stream.used > STALE
+    }
+
+    fn next_id(&mut self) -> u32 {
+        self.numbered = self.numbered.wrapping_add(1);
+        self.numbered
+    }
+
+    /// Moves a stream to the end of the list. Answers where it is if it is believed.
+    fn use_last(&mut self, at: usize) -> Option<usize> {
+        self.streams[at..].rotate_left(1);
+        let last = self.streams.len() - 1;
+        self.streams[last].used = self.reads;
+        self.streams[last].is_believed.then_some(last)
+    }
+
+    /// Asks for what is to be fetched ahead of a stream now, and drops what lies behind it.
+    fn extend(&mut self, at: usize, size: u64, limits: &Limits, plan: &mut ReadPlan) {
+        let (id, bytes) = (self.streams[at].id, self.streams[at].bytes);
+        let mut window = bytes.saturating_mul(2).min(limits.per_file());
+        if size <= limits.whole() {
+            window = limits.per_file().min(size);
+        }
+        let mut fetch = Fetch { id, limits, size, plan };
+        match &self.streams[at].course {
+            Course::Forward(forward) => {
+                let ends = self.next_began(forward.next);
+                let reached = fetch.forward(forward, window, ends, &mut self.fetched, &self.recent);
+                if let Course::Forward(forward) = &mut self.streams[at].course {
+                    forward.reached = reached;
+                }
+            }
+            Course::Strides(strides) => {
+                let asked = fetch.strides(strides, window, &mut self.fetched, &self.recent);
+                if let Course::Strides(strides) = &mut self.streams[at].course {
+                    strides.asked = asked;
+                }
+            }
+        }
+        plan.sample.has_no_window = window == 0;
+        if !plan.load.is_empty() {
+            plan.drop.extend(self.fetched.drop_of(id, self.streams[at].behind()));
+        }
+    }
+
+    /// Where the next stream behind `next` began: the stream before it most likely ends there, since each reader
+    /// has a part of the file.
+    fn next_began(&self, next: u64) -> u64 {
+        let began = self.streams.iter().filter(|other| other.is_believed).filter_map(|other| {
+            let Course::Forward(forward) = &other.course else { return None };
+            (forward.began >= next).then_some(forward.began)
+        });
+        began.min().unwrap_or(u64::MAX)
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// Asks for ranges ahead of one stream.
+struct Fetch<'a> {
+    id: u32,
+    limits: &'a Limits,
+    size: u64,
+    plan: &'a mut ReadPlan,
+}
 
-    const MIB: u64 = 1 << 20;
-    const WINDOWS: WindowLimits = WindowLimits { max: 16 * MIB, whole: 2 * MIB };
-
-    /// Reads a MiB; what is fetched then, and dropped. All of it comes at once.
-    fn read(streams: &mut Streams, at: u64) -> (Vec<u64>, Vec<u64>, ReadSample) {
-        let ReadPlan { load, drop, read, .. } = streams.note(at * MIB, MIB, 1 << 40, WINDOWS);
-        let fetched = load.into_iter().map(|(chunk, _)| chunk / MIB).collect();
-        streams.forget_loaded();
-        (fetched, drop.into_iter().map(|chunk| chunk / MIB).collect(), read)
+impl Fetch<'_> {
+    /// Answers up to where everything is asked for.
+    fn forward(
+        &mut self,
+        forward: &Forward,
+        window: u64,
+        ends: u64,
+        fetched: &mut Fetched,
+        recent: &Recent,
+    ) -> u64 {
+        let end_of_file = self.size.next_multiple_of(PAGE);
+        let mut until = forward.next.saturating_add(window).min(ends).min(end_of_file);
+        let mut from = forward.reached.max(forward.next);
+        let chunk_end = |from: u64| (from + 1).next_multiple_of(CHUNK).min(end_of_file);
+        if window < CHUNK {
+            if from > forward.next + window / 2 {
+                return from;
+            }
+            until = until.min(chunk_end(from));
+        }
+        // What begins at the end is not there.
+        while from < until.min(self.size) {
+            let to = if window < CHUNK { until } else { chunk_end(from) };
+            if !self.ask(Span::new(from, to), fetched, recent) {
+                return from;
+            }
+            self.plan.sample.is_to_the_end |= to >= self.size;
+            from = to;
+        }
+        from
     }
 
-    #[test]
-    fn readers_at_several_places_are_streams_of_their_own() {
-        let mut streams = Streams::default();
-        let places = [0, 1000, 2000];
-        let mut fetched: [BTreeSet<u64>; 3] = Default::default();
-        for round in 0..50 {
-            for (fetched, place) in fetched.iter_mut().zip(places) {
-                let (new, dropped, seen) = read(&mut streams, place + round);
-                for chunk in new {
-                    assert!(fetched.insert(chunk), "{chunk} is fetched twice");
+    /// Answers up to which stride everything is asked for. Half a window is asked for at once, so that what touches
+    /// is asked for by few requests.
+    fn strides(
+        &mut self,
+        strides: &Strides,
+        window: u64,
+        fetched: &mut Fetched,
+        recent: &Recent,
+    ) -> u64 {
+        let most = (window / strides.length.max(1)).min(STRIDES_MAX);
+        let ahead = strides.asked.saturating_sub(strides.count);
+        if ahead * 2 > most {
+            return strides.asked;
+        }
+        let mut together: Option<Span> = None;
+        let mut asked = strides.asked;
+        for number in strides.asked + 1..=strides.count + most {
+            let Some(place) = strides.place(number, self.size) else { break };
+            match together.and_then(|before| joined(before, place)) {
+                Some(joined) => together = Some(joined),
+                None => {
+                    if together.is_some_and(|before| !self.ask(before, fetched, recent)) {
+                        return asked;
+                    }
+                    together = Some(place);
                 }
-                assert!(dropped.iter().all(|chunk| chunk + 5 <= place + round), "{dropped:?}");
-                assert!(round < 2 || seen.hit == MIB, "{place} in round {round}");
+            }
+            asked = number;
+        }
+        if let Some(rest) = together {
+            self.ask(rest, fetched, recent);
+        }
+        asked
+    }
+
+    /// Asks for what of `range` was neither read just now nor asked for; whether there was room for all.
+    fn ask(&mut self, range: Span, fetched: &mut Fetched, recent: &Recent) -> bool {
+        let mut rest = range;
+        while let Some(gap) = fetched.gap(rest) {
+            match recent.before(gap) {
+                Err(read_until) => rest.start = read_until.min(rest.end),
+                Ok(gap) => {
+                    if !self.limits.may_load(gap.len()) {
+                        self.limits.refused(gap.len());
+                        return false;
+                    }
+                    self.plan.load.push((gap, fetched.insert(gap, self.id)));
+                    rest.start = gap.end;
+                }
             }
         }
+        true
     }
+}
 
-    #[test]
-    fn a_stream_ends_where_another_one_began() {
-        let mut streams = Streams::default();
-        for place in [8, 0] {
-            read(&mut streams, place);
-            read(&mut streams, place + 1);
-        }
-        let fetched: Vec<u64> = (2..8).flat_map(|at| read(&mut streams, at).0).collect();
-        assert_eq!(fetched, [6, 7]);
-        // Unless its reader goes on.
-        assert!(!read(&mut streams, 8).0.is_empty());
-    }
-
-    #[test]
-    fn reads_anywhere_end_no_stream() {
-        let mut streams = Streams::default();
-        let mut missed = 0;
-        for round in 0..50 {
-            let (_, _, seen) = read(&mut streams, round);
-            missed += u64::from(round > 1 && seen.missed > 0);
-            for other in 0..20 {
-                let (fetched, dropped, seen) =
-                    read(&mut streams, 10_000 + (round * 20 + other) * 7);
-                assert!(fetched.is_empty() && dropped.is_empty() && seen.is_distant);
-            }
-        }
-        assert_eq!(missed, 0);
-    }
-
-    #[test]
-    fn the_stream_used_longest_ago_makes_room() {
-        let mut streams = Streams::default();
-        for stream in 0..=STREAMS_MAX as u64 {
-            read(&mut streams, stream * 1000);
-            let (_, dropped, _) = read(&mut streams, stream * 1000 + 1);
-            assert!(dropped.is_empty());
-            assert_eq!(streams.streams.len() as u64, (stream + 1).min(STREAMS_MAX as u64));
-        }
-        let (fetched, _, seen) = read(&mut streams, 2);
-        assert!(fetched.is_empty() && seen.is_distant, "the first one is gone");
-    }
+/// Both as one, if little lies between them and they are not too much for one request.
+fn joined(one: Span, other: Span) -> Option<Span> {
+    let both = one.with(other);
+    let touch = one.start <= other.end + BRIDGE && other.start <= one.end + BRIDGE;
+    (touch && both.len() <= CHUNK).then_some(both)
 }

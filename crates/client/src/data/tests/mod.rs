@@ -1,6 +1,7 @@
 //! The data path against scripted OSTs, in virtual time.
 
 mod advice;
+mod ahead;
 mod evictions;
 mod inodes;
 mod layouts;

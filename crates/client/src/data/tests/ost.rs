@@ -48,6 +48,8 @@ pub(super) struct Script {
     pub(super) late: Option<&'static str>,
     /// Locks cover what was asked for and no more.
     pub(super) narrow: bool,
+    /// Other clients' locks conflict with all that is asked for ahead.
+    pub(super) conflicts: bool,
     /// Another client holds locks: glimpses bring a value and no lock.
     pub(super) busy: bool,
     /// Reads are answered up to the end of the page, with zeros behind the end, as Lustre's OSTs do.
@@ -98,6 +100,10 @@ fn word(request: &Request) -> &'static str {
 fn is_glimpse(request: &LdlmEnqueue) -> bool {
     const HAS_INTENT: u32 = 1 << 12;
     request.dlm_req.flags.0 & HAS_INTENT != 0
+}
+
+fn is_ahead(request: &LdlmEnqueue) -> bool {
+    request.dlm_req.flags.contains(LockFlags::SPECULATIVE)
 }
 
 impl FakeOst {
@@ -233,9 +239,9 @@ impl FakeOst {
     }
 
     pub(super) fn value(&self, resource: ResourceName) -> Bytes {
-        let size = self.bytes(resource).len() as u64;
-        let size = size.max(self.script.lock().size_elsewhere);
-        let blocks = self.bytes(resource).len().div_ceil(512) as u64;
+        let length = self.objects.lock().get(&resource).map_or(0, Vec::len);
+        let size = (length as u64).max(self.script.lock().size_elsewhere);
+        let blocks = length.div_ceil(512) as u64;
         let value = OstLvb { size, mtime: 50, atime: 50, ctime: 50, blocks, ..OstLvb::default() };
         let mut writer = Writer::with_capacity(OstLvb::SIZE);
         value.encode(&mut writer);
@@ -309,16 +315,18 @@ impl FakeOst {
     }
 
     fn read(&self, request: &OstRead) -> (i32, Reply, Vec<Bytes>) {
-        let frozen = self.frozen.lock().clone();
-        let now = || self.bytes(request.obd_ioobj[0].oid.resource());
-        let mut object = frozen.unwrap_or_else(now);
-        if self.script.lock().fills_pages {
-            object.resize(object.len().next_multiple_of(4096), 0);
-        }
+        let (frozen, objects) = (self.frozen.lock(), self.objects.lock());
+        let now = || objects.get(&request.obd_ioobj[0].oid.resource()).map(Vec::as_slice);
+        let object = frozen.as_deref().or_else(now).unwrap_or_default();
+        let fills_pages = self.script.lock().fills_pages;
+        let size = if fills_pages { object.len().next_multiple_of(4096) } else { object.len() };
         let piece = &request.niobuf_remote[0];
-        let start = (piece.offset as usize).min(object.len());
-        let end = (start + piece.len as usize).min(object.len());
-        let data = Bytes::copy_from_slice(&object[start..end]);
+        let start = (piece.offset as usize).min(size);
+        let end = (start + piece.len as usize).min(size);
+        let mut data = object[start.min(object.len())..end.min(object.len())].to_vec();
+        data.resize(end - start, 0);
+        let data = Bytes::from(data);
+        drop((frozen, objects));
         let mut oa = request.ost_body.oa.clone();
         let is_short = oa.flags.contains(ObdoFlags::SHORT_IO);
         let is_garbled = self.garbles();
@@ -365,6 +373,9 @@ impl FakeOst {
         let plain = |reply: Reply| Ok((0, reply, Vec::new()));
         let body = |oa: Obdo| Some(OstBody { oa });
         match &call.request {
+            Request::LdlmEnqueue(request) if is_ahead(request) && self.script.lock().conflicts => {
+                Err(Errno::EAGAIN)
+            }
             Request::LdlmEnqueue(request) => {
                 let (status, reply) = self.lock(request);
                 Ok((status, reply, Vec::new()))
@@ -423,7 +434,7 @@ fn described(call: &Call) -> String {
             let mode = desc.req_mode.mode().expect("a mode");
             let flags = request.dlm_req.flags;
             let exact = if flags.contains(LockFlags::NO_EXPANSION) { " exact" } else { "" };
-            let ahead = if flags.contains(LockFlags::SPECULATIVE) { " ahead" } else { "" };
+            let ahead = if is_ahead(request) { " ahead" } else { "" };
             format!("{kind} {mode:?} {}..={end}{exact}{ahead}", extent.start)
         }
         Request::OstRead(request) => {
