@@ -36,8 +36,8 @@ use tokio::sync::Semaphore;
 
 pub(crate) use self::era::forget as forget_era;
 pub(crate) use self::record::{Era, SizeRecord, Trust};
-use crate::open_table::OpenTable;
 use crate::inode::Inode;
+use crate::open_table::OpenTable;
 use crate::{Mdt, xattrs};
 
 /// Files whose OSTs are about to be asked, at most: of more, the next getattr makes the next try.
