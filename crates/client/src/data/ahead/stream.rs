@@ -13,8 +13,8 @@ const SLACK: u64 = 1 << 20;
 pub(super) const BEHIND: u64 = 8 << 20;
 /// A first read of so many bytes at the beginning of a file is the kernel's, which reads ahead itself.
 const LARGE: u64 = 128 << 10;
-/// The same where all of the file may be read ahead.
-const LARGE_OF_WHOLE: u64 = 16 << 10;
+/// The same where all of the file may be read ahead: more than the kernel asks for if a program looks at the first page.
+const LARGE_OF_WHOLE: u64 = 32 << 10;
 /// Reads that may be missing in a stride: the kernel had their pages.
 const SKIPPED_MAX: i128 = 8;
 

@@ -4,13 +4,17 @@
 //! which it was asked for, or to one that expects it; else it may begin one with earlier reads
 //! ([`scattered`](super::scattered)). A stream is believed when its reads have gone on twice, from the beginning of the
 //! file on once; strides, which random reads show more often, when there are four reads. Only then anything is fetched
-//! ahead: as much again as was read of it so far twice, up to the limit of a file.
+//! ahead: twice as much as was read of it so far, up to the limit of a file.
 //!
 //! The stream used longest ago makes room for a new one, of those that are not believed if there are any. So random
 //! reads evict no stream, and two readers of one file do not end each other's.
 //!
-//! Costs, under one mutex of the file: each read is compared with at most [`STREAMS_MAX`] streams, and with the latest
-//! reads if it is of none of these. Nothing is allocated once the lists are full, but for what begins to load.
+//! What holds: no byte is asked for ahead that was asked for already or that the kernel has by what was read lately
+//! ([`recent`](super::recent)).
+//!
+//! Costs, under one mutex of the file: each read is compared with at most [`STREAMS_MAX`] streams and as many ranges that
+//! were read lately, and with the latest scattered reads if it is of no stream. Nothing is allocated once the lists are
+//! full, but for what begins to load; and nothing at all for a file that is read whole by one read.
 
 use super::fetched::{Arrival, Arrived, Fetched};
 use super::limits::Limits;

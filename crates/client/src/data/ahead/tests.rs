@@ -308,6 +308,15 @@ fn streams_that_were_not_used_for_long_are_no_trap_for_reads_at_random_places() 
 }
 
 #[test]
+fn a_small_file_is_fetched_whole_when_its_second_read_goes_on() {
+    let mut bench = Bench::new(MIB);
+    assert_eq!(bench.read(0, 16 * KIB).0, [], "as the kernel does for a program that reads a page");
+    assert_eq!(bench.read(16 * KIB, 32 * KIB).0, [Span::new(48 * KIB, MIB)]);
+    let mut bench = Bench::new(MIB);
+    assert_eq!(bench.read(0, 256 * KIB).0, [Span::new(256 * KIB, MIB)]);
+}
+
+#[test]
 fn a_file_that_is_read_at_once_costs_nothing() {
     let mut streams = Streams::default();
     let plan = streams.note(Span::new(0, 5000), 5000, &Limits::default());
