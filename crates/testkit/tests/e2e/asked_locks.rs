@@ -139,6 +139,54 @@ fn other_users_wait_for_a_group_lock_that_ends_with_its_open_file() {
     });
 }
 
+/// Holds the group lock 7 on one mount; when a line comes, after an eviction, another group gets the file, and the lock
+/// is released and acquired as any other. The first calls after an eviction may fail.
+const EVICTED: &str = r#"
+use Fcntl;
+sub get { my ($file, $gid) = @_; return ioctl($file, 0x4008669e, my $arg = pack("Q", $gid)); }
+sub put { my ($file, $gid) = @_; return ioctl($file, 0x4008669f, my $arg = pack("Q", $gid)); }
+sub again { my ($call, @arguments) = @_; for (1 .. 40) {
+    return if $call->(@arguments); select(undef, undef, undef, 0.5); } die $!; }
+sysopen(my $m1, $ARGV[0], O_RDWR) or die $!;
+sysopen(my $m2, $ARGV[1], O_RDWR) or die $!;
+get($m1, 7) or die $!;
+$| = 1;
+print "held\n";
+<STDIN>;
+again(\&get, $m2, 9);
+put($m1, 7) or die $!;
+put($m2, 9) or die $!;
+again(\&get, $m1, 7);
+syswrite($m1, "g" x 4096) == 4096 or die $!;
+put($m1, 7) or die $!;
+"#;
+
+#[test]
+fn a_group_lock_ends_with_an_eviction_and_its_open_file_gets_another() {
+    scene("asked-evicted", 1, LIMIT, |cluster| {
+        let other = cluster.mount_again()?;
+        let (path, theirs) = (cluster.mnt().join("g"), other.join("g"));
+        fs::write(&path, [b'0'; 8192]).context("write")?;
+        let mut holder = Command::new("perl");
+        holder.args(["-e", EVICTED]).args([&path, &theirs]);
+        let mut holder =
+            holder.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().context("perl")?;
+        let mut line = [0; 5];
+        let out = holder.stdout.as_mut().ok_or("no output")?;
+        std::io::Read::read_exact(out, &mut line).context("held")?;
+        let uuids = cluster.must(&["lctl", "get_param", "-n", "llite.*.uuid"])?;
+        for uuid in uuids.lines() {
+            let evict = format!("obdfilter.*.evict_client={}", uuid.trim());
+            cluster.must(&["lctl", "set_param", &evict])?;
+        }
+        drop(holder.stdin.take());
+        ensure(holder.wait().context("wait")?.success(), || "the holder failed".to_owned())?;
+        let read = fs::read(&theirs).context("read")?;
+        ensure(read == [[b'g'; 4096], [b'0'; 4096]].concat(), || "other bytes".to_owned())?;
+        same_after_restart(cluster)
+    });
+}
+
 /// Asks ahead for every other block of 64 KiB, by Lustre's own number, with the memory that a program for Lustre would
 /// pass; asks again in the background when a line comes, shows the results, and writes the blocks.
 const AHEAD: &str = r#"
