@@ -44,7 +44,8 @@ fn batches(cluster: &Cluster) -> Outcome {
     let dir = cluster.dir().display().to_string();
     let (before, _) = samples(cluster, "mdt.*.md_stats", "open")?;
     let log = cluster.logs().join("top.txt");
-    let words = ["top", "--dir", &dir, "-d", "0.5", "-b", "8"];
+    // Readings for three times as long as the load takes on a machine that has nothing else to do.
+    let words = ["top", "--dir", &dir, "-d", "0.5", "-b", "24"];
     let out = File::create(&log).context("top.txt")?;
     let mut top = cluster.command(&words).stdout(out).spawn().context("sheen top")?;
     // Wherever the load begins and ends, it lies between two of the readings.
@@ -58,7 +59,7 @@ fn batches(cluster: &Cluster) -> Outcome {
     let ended = top.wait().context("sheen top")?;
     let text = fs::read_to_string(&log).context("top.txt")?;
     let blocks = blocks(&text);
-    ensure(ended.success() && blocks.len() == 8, || text.clone())?;
+    ensure(ended.success() && blocks.len() == 24, || text.clone())?;
     ensure(blocks[0][0].starts_with("processes 2, targets 3, clients "), || text.clone())?;
     let mut sums = [0.0; 4];
     for block in &blocks {

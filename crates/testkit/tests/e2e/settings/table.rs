@@ -361,6 +361,11 @@ pub(super) const TABLE: &[Row] = &[
         "capabilities_that_a_client_claims_for_a_user_are_dropped",
     ),
     row(
+        "mdt.*.enable_strict_som",
+        &[("No", "0"), ("on", "1")],
+        "an_administrator_says_that_sizes_are_in_doubt",
+    ),
+    row(
         "obdfilter.*.mdt_identity",
         // It is shown among those that are known.
         &[("MDT0007:11111111-2222-3333-4444-555555555555", ANY), ("MDT0007:none", ANY)],
