@@ -13,8 +13,10 @@ use sheen_wire::ost::{LadviseFlags, LadviseHdr, LuLadvise, OstBody, OstId};
 
 use crate::{Brw, Objects};
 
-/// How much one advice brings into memory at most: no client is to fill it.
+/// How much one request brings into memory at most: no client is to fill it.
 const WILLREAD_BYTES_MAX: u64 = 1 << 30;
+/// `LAH_COUNT_MAX`: so many are refused.
+const COUNT_MAX: u32 = 1024;
 /// After which other requests have their turn.
 const STEP_BYTES: u64 = 1 << 20;
 
@@ -29,11 +31,13 @@ impl<O: Objects> Brw<O> {
         let oa = request.ost_body.oa;
         let object = self.objects.find(oa.oi)?;
         let size = self.store.attributes(object).map_err(store_errno)?.size;
-        for advice in &request.ladvise {
+        let mut room = WILLREAD_BYTES_MAX;
+        for advice in request.ladvise.iter().take(request.ladvise_hdr.count as usize) {
             let extent = advice.extent().ok_or(Errno::EPROTO)?;
             match advice.advice {
                 LuLadvise::WILLREAD => {
-                    self.will_read(context, (oa.oi, object), extent, size).await?
+                    let bytes = room.min(size.saturating_sub(extent.start));
+                    room -= self.will_read(context, (oa.oi, object), extent, bytes).await?;
                 }
                 LuLadvise::DONTNEED => {
                     let length = extent.end - extent.start + 1;
@@ -47,27 +51,27 @@ impl<O: Objects> Brw<O> {
         Ok(Outcome::ok(OstLadviseReply { ost_body: Some(OstBody { oa }), ..Default::default() }))
     }
 
+    /// Answers how many bytes the store was advised to read, `room` at most.
     async fn will_read(
         &self,
         context: &Context,
         (oi, object): (OstId, Fid),
         extent: Extent,
-        size: u64,
-    ) -> Result<(), Errno> {
+        room: u64,
+    ) -> Result<u64, Errno> {
         let (resource, policy) = self.objects.cover(oi, extent);
         let lock = context.target.lock(resource, policy, LockMode::Pr).await?;
-        let end = extent.end.saturating_add(1).min(size);
-        let end = end.min(extent.start.saturating_add(WILLREAD_BYTES_MAX));
-        let mut at = extent.start;
-        while at < end {
-            let length = STEP_BYTES.min(end - at);
-            let advised = self.store.advise(object, at, length, DataAdvice::WillRead);
+        let length = extent.end.saturating_add(1).saturating_sub(extent.start).min(room);
+        let mut done = 0;
+        while done < length {
+            let (at, step) = (extent.start + done, STEP_BYTES.min(length - done));
+            let advised = self.store.advise(object, at, step, DataAdvice::WillRead);
             advised.map_err(store_errno)?;
-            at += length;
+            done += step;
             yield_once().await;
         }
         drop(lock);
-        Ok(())
+        Ok(length)
     }
 }
 
@@ -75,7 +79,7 @@ fn check(request: &OstLadvise) -> Result<(), Errno> {
     let header = &request.ladvise_hdr;
     let is_sound = request.ost_body.oa.valid.contains(Valid::ID)
         && header.magic == LadviseHdr::MAGIC
-        && header.count >= 1
+        && (1..COUNT_MAX).contains(&header.count)
         && header.count as usize <= request.ladvise.len()
         && (LadviseFlags::ASYNC | LadviseFlags::UNSET).contains(header.flags);
     is_sound.then_some(()).ok_or(Errno::EPROTO)

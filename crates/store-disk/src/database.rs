@@ -1,4 +1,5 @@
-//! fjall as this store uses it: three keyspaces (objects, keys of their indexes, the store's own) and a counter, one writer, atomic synced batches.
+//! fjall as this store uses it: three keyspaces (objects, keys of their indexes, the store's own) and a counter, one
+//! writer, atomic synced batches.
 //!
 //! Each batch begins with its number, in every keyspace, and ends with the store's sequence and a
 //! checksum: by these [`inspect`] knows whether all is there before fjall opens it. After each

@@ -206,7 +206,7 @@ impl Drop for OpenFile {
         state.opens -= 1;
         state.file.writers -= u64::from(self.flags.writes());
         state.file.bypassing -= u64::from(self.bypasses_page_cache);
-        let data = state.file.data.clone().filter(|_| state.opens == 0);
+        let data = (state.opens == 0).then(|| state.file.data.clone()).flatten();
         drop(state);
         if let Some(data) = data {
             data.idle();

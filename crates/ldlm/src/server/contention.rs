@@ -72,6 +72,6 @@ impl ShardCall<'_> {
         is_contended
             && request.flags.contains(LockFlags::DENY_ON_CONTENTION)
             && request.mode != LockMode::Group
-            && asked.end - asked.start <= limits.nolock_bytes.load(Ordering::Relaxed)
+            && asked.end.saturating_sub(asked.start) <= limits.nolock_bytes.load(Ordering::Relaxed)
     }
 }

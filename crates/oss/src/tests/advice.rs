@@ -39,6 +39,9 @@ fn advice_is_taken_or_refused_as_by_lustre() {
         assert_eq!(advise(&client, 1, HEADER, vec![read.clone(), drop.clone()]).await, None);
         let in_background = LadviseHdr { flags: LadviseFlags::ASYNC, ..HEADER };
         assert_eq!(advise(&client, 1, in_background, vec![drop.clone()]).await, None);
+        // What stands behind those that are counted is not looked at.
+        let unknown = LuLadvise { advice: 0, ..read };
+        assert_eq!(advise(&client, 1, HEADER, vec![read.clone(), unknown]).await, None);
         assert_eq!(advise(&client, 99, HEADER, vec![read.clone()]).await, Some(Errno::ENOENT));
         for advice in [0, LuLadvise::LOCKNOEXPAND, LuLadvise::LOCKAHEAD, 5] {
             let unknown = vec![LuLadvise { advice, ..read }];
@@ -48,6 +51,7 @@ fn advice_is_taken_or_refused_as_by_lustre() {
             (LadviseHdr { magic: 1, ..HEADER }, vec![read.clone()]),
             (LadviseHdr { count: 0, ..HEADER }, vec![read.clone()]),
             (LadviseHdr { count: 2, ..HEADER }, vec![read.clone()]),
+            (LadviseHdr { count: 1024, ..HEADER }, vec![read.clone(); 1024]),
             (LadviseHdr { flags: LadviseFlags(4), ..HEADER }, vec![read.clone()]),
             (HEADER, Vec::new()),
             (HEADER, vec![LuLadvise { start: 7, end: 7, ..read }]),
