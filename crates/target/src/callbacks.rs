@@ -254,8 +254,11 @@ impl Target {
                 }
             }
             if self.now() >= give_up {
-                tracing::warn!(target: EACH_LINE, target = self.name(), client = %export.uuid(), nid = %export.nid(),
-                    "client does not answer callbacks, evicting it");
+                // The callbacks for its other locks may have come to the same end at once.
+                if export.begin_logged_eviction() {
+                    tracing::warn!(target: EACH_LINE, target = self.name(), client = %export.uuid(), nid = %export.nid(),
+                        "client does not answer callbacks, evicting it");
+                }
                 self.evict(&export).await;
                 return None;
             }
@@ -275,7 +278,8 @@ impl Target {
     }
 
     fn evict_for_lock(&self, export: ObdHandle, lock: LockHandle) {
-        let Some(export) = self.export(export) else { return };
+        let is_first = |export: &Arc<Export>| export.begin_logged_eviction();
+        let Some(export) = self.export(export).filter(is_first) else { return };
         let held = self.locks.lock(lock);
         tracing::warn!(target: EACH_LINE, target = self.name(), client = %export.uuid(), nid = %export.nid(),
             resource = ?held.map(|lock| lock.desc.resource.to_string()),

@@ -64,6 +64,8 @@ pub(crate) struct ExportInner {
     pub(crate) is_server: bool,
     /// More was reported to it as durable than there is.
     pub(crate) knows_more: bool,
+    /// Why it is being evicted is said: it may be for many of its locks at once.
+    pub(crate) is_eviction_logged: bool,
     pub(crate) last_request: Instant,
     /// How long after the begin of recovery it was back.
     pub(crate) reconnect_delay: Option<Duration>,
@@ -97,6 +99,7 @@ impl Export {
             reverse: None,
             is_server: false,
             knows_more: false,
+            is_eviction_logged: false,
             last_request: Instant(0),
             reconnect_delay: None,
             replies: Replies::default(),
@@ -120,6 +123,11 @@ impl Export {
     /// A client in this process: it is not awaited after a restart, so nothing is recorded of it.
     pub(crate) fn local(uuid: Uuid, handle: ObdHandle, state: ExportState) -> Self {
         Self::new(uuid, handle, Self::LOCAL, state)
+    }
+
+    /// Whether the log is to say why the client is evicted: to the first who asks.
+    pub(crate) fn begin_logged_eviction(&self) -> bool {
+        !std::mem::replace(&mut self.lock().is_eviction_logged, true)
     }
 
     /// Whether the client is one of this process ([`crate::LocalClient`]), which acts for no user of

@@ -103,6 +103,32 @@ fn a_client_that_keeps_a_revoked_lock_has_a_line_before_it_is_evicted() {
 }
 
 #[test]
+fn a_client_that_is_evicted_for_many_locks_at_once_has_one_line() {
+    logged(|lines| {
+        let world = TestWorld::new(64);
+        world.clone().run(async move {
+            let (node, _) = start(&world, &manual_store()).await;
+            let (gone, other) = (node.connect("gone").await, node.connect("other").await);
+            gone.on_callback(Box::new(|_| Some(Err(RpcError::TimedOut))));
+            let lock = |number| {
+                let mut request = inode_lock(LockMode::Ex, u64::from(number));
+                let fid = Fid { oid: number, ..INODE };
+                request.dlm_req.desc.resource.name = ResourceName::of_fid(fid);
+                request
+            };
+            for number in 0..20 {
+                assert_eq!(gone.call(lock(number)).await.errno(), None);
+                assert_eq!(other.call(lock(number)).await.errno(), None);
+            }
+            world.sleep(node.target.timeouts().lock_callback * 2).await;
+            let found = lines.with("evicting");
+            let of_it = found.iter().filter(|line| line.contains("client=gone")).count();
+            assert_eq!(of_it, 1, "{found:?}");
+        });
+    });
+}
+
+#[test]
 fn why_a_store_failed_is_logged_and_an_ordinary_answer_is_not() {
     logged(|lines| {
         let fails = crate::store_errno;
