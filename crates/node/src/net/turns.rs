@@ -10,12 +10,16 @@
 //! A turn that lasts, because its poll waits for something after all, does not block the peer's next: after
 //! [`PATIENCE`] one more may begin. The request that cancels a lock may be behind the one that waits for it.
 //!
+//! With one worker no poll finds another under way, so a turn is followed by one of another peer if there is one to take:
+//! the next poll of the peer that had the last turn *goes round* the runtime's queue once, behind all that is there,
+//! and the rest of its polls wait for that one's turn to end.
+//!
 //! A peer is active if it had a turn in this interval of [`INTERVAL`] or in the one before. A peer that is alone
 //! has all workers. What a peer's requests cost outside of polls (blocking threads, the kernel's network)
 //! is not counted; what they may have there is limited elsewhere (`rpc::limits`).
 //!
 //! Costs a turn: a look at the clock, four atomic operations, and no lock; a poll that must wait takes its peer's
-//! lock twice. With one worker no poll ever waits.
+//! lock twice. One that goes round is polled once or twice more.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -45,6 +49,9 @@ pub(super) struct Turns {
     running: AtomicUsize,
     /// Peers that were active in the last interval or are in this one, whichever are more.
     active: AtomicUsize,
+    /// Whose the last turn was, and how many peers there were.
+    last: AtomicU64,
+    peers: AtomicU64,
     intervals: Mutex<Intervals>,
 }
 
@@ -63,6 +70,7 @@ pub struct PeerTurns(Option<Arc<Share>>);
 /// The part of one peer.
 struct Share {
     turns: Arc<Turns>,
+    number: u64,
     running: AtomicUsize,
     /// The interval of the last turn, plus one; 0 before the first.
     last: AtomicU64,
@@ -75,6 +83,8 @@ struct Share {
     ended: AtomicUsize,
     /// Whether those that wait are looked after.
     is_watched: AtomicBool,
+    /// Whether one of its polls goes round.
+    goes_round: AtomicBool,
 }
 
 /// Polls that wait for a turn, in the order in which they came.
@@ -99,6 +109,8 @@ impl Turns {
             workers,
             running: AtomicUsize::new(0),
             active: AtomicUsize::new(0),
+            last: AtomicU64::new(0),
+            peers: AtomicU64::new(0),
             intervals: Mutex::default(),
         })
     }
@@ -138,6 +150,7 @@ impl PeerTurns {
     pub(super) fn new(turns: &Arc<Turns>) -> Self {
         Self(Some(Arc::new(Share {
             turns: Arc::clone(turns),
+            number: turns.peers.fetch_add(1, SeqCst) + 1,
             running: AtomicUsize::new(0),
             last: AtomicU64::new(0),
             waiting: Mutex::default(),
@@ -145,6 +158,7 @@ impl PeerTurns {
             extra: AtomicUsize::new(0),
             ended: AtomicUsize::new(0),
             is_watched: AtomicBool::new(false),
+            goes_round: AtomicBool::new(false),
         })))
     }
 
@@ -153,7 +167,7 @@ impl PeerTurns {
     pub(crate) async fn run<F: Future>(&self, is_inside: bool, work: F) -> F::Output {
         let Some(share) = &self.0 else { return work.await };
         let mut work = pin!(work);
-        let mut place = Place { share, number: None };
+        let mut place = Place::new(share);
         let mut is_inside = is_inside;
         poll_fn(|context| {
             let _turn = match std::mem::take(&mut is_inside) {
@@ -214,6 +228,7 @@ impl Share {
         let is_alone = self.turns.active.load(SeqCst) <= 1;
         let leaves_one = all + 1 < self.turns.workers;
         if is_alone || own < self.part() || leaves_one {
+            self.turns.last.store(self.number, SeqCst);
             return Some(Turn(self));
         }
         self.running.fetch_sub(1, SeqCst);
@@ -249,14 +264,24 @@ impl Drop for Turn<'_> {
 struct Place<'a> {
     share: &'a Arc<Share>,
     number: Option<u64>,
+    /// It is the one of its peer's that goes round.
+    goes_round: bool,
 }
 
 impl<'a> Place<'a> {
+    fn new(share: &'a Arc<Share>) -> Self {
+        Self { share, number: None, goes_round: false }
+    }
+
     /// A turn, or a place among those that wait.
     fn begin(&mut self, waker: &Waker) -> Option<Turn<'a>> {
+        if self.is_behind_others() && self.goes_round(waker) {
+            return None;
+        }
         loop {
             if let Some(turn) = self.share.begin() {
                 self.leave();
+                self.end_round();
                 return Some(turn);
             }
             self.wait(waker);
@@ -265,6 +290,32 @@ impl<'a> Place<'a> {
                 self.share.watch();
                 return None;
             }
+        }
+    }
+
+    /// Whether others may take the one worker first.
+    fn is_behind_others(&self) -> bool {
+        let turns = &self.share.turns;
+        let is_next = || turns.last.load(SeqCst) == self.share.number;
+        turns.workers == 1 && !self.goes_round && turns.active.load(SeqCst) > 1 && is_next()
+    }
+
+    /// Goes round, or waits for the one of its peer's that does; not if that has just ended.
+    fn goes_round(&mut self, waker: &Waker) -> bool {
+        if !self.share.goes_round.swap(true, SeqCst) {
+            self.goes_round = true;
+            self.leave();
+            // By a task for itself: to the end of the runtime's queue.
+            waker.wake_by_ref();
+            return true;
+        }
+        self.wait(waker);
+        self.share.goes_round.load(SeqCst)
+    }
+
+    fn end_round(&mut self) {
+        if std::mem::take(&mut self.goes_round) {
+            self.share.goes_round.store(false, SeqCst);
         }
     }
 
@@ -289,8 +340,10 @@ impl<'a> Place<'a> {
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        // It was woken and does not go on: the turn is another's.
-        if !self.leave() {
+        // It was woken, or goes round, and does not go on: the turn is another's.
+        let goes_round = self.goes_round;
+        self.end_round();
+        if !self.leave() || goes_round {
             self.share.wake_next();
         }
     }

@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use sheen_lnet::{Local, Opening};
 use sheen_testkit::cluster::Cluster;
 use sheen_testkit::scene::play;
@@ -40,7 +41,7 @@ use sheen_wire::ost::{BrwFlags, NiobufRemote, ObdIoobj, Obdo, OstBody, OstId};
 use sheen_wire::ptlrpc::{MESSAGE_VERSION, Message, MessageHeader, MsgType, PtlrpcBody};
 use sheen_wire::text::Text;
 use sheen_wire::{ByteOrder, Reader, Wire};
-use sheen_workloads::process::{self, text, wait_until};
+use sheen_workloads::process::{text, wait_until};
 use sheen_workloads::{Context, Outcome, ensure};
 
 const LIMIT: Duration = Duration::from_secs(1800);
@@ -365,29 +366,24 @@ fn give_way() {
     assert!(outcome.is_ok_and(|status| status.success()), "chrt of util-linux");
 }
 
-/// The server's process has a processor of its own where there are two, as it has on a machine of its own.
-fn set_apart(cluster: &Cluster) -> Outcome {
-    let count = thread::available_parallelism().map_or(1, usize::from);
-    if count < 2 {
-        return Ok(());
-    }
-    let server = cluster.server_pid()?;
-    let of =
-        |folder: &Path| process::with_environment(&format!("SHEEN_RUN_DIR={}", folder.display()));
-    let mut other_pids = of(cluster.sockets());
-    other_pids.extend(of(&cluster.elsewhere()));
-    other_pids.push(std::process::id().cast_signed());
-    other_pids.retain(|pid| *pid != server);
-    keep_on(server, "0")?;
-    other_pids.into_iter().try_for_each(|pid| keep_on(pid, &format!("1-{}", count - 1)))
+/// The processors for the server, and those for its clients: it has one of its own where there are two, as it has on a
+/// machine of its own.
+fn processors() -> (CpuSet, CpuSet) {
+    let all = sched_getaffinity(None).expect("our own processors");
+    let mut numbers = (0..CpuSet::MAX_CPU).filter(|&number| all.is_set(number));
+    let (Some(first), Some(second)) = (numbers.next(), numbers.next()) else { return (all, all) };
+    let of = |numbers: &mut dyn Iterator<Item = usize>| {
+        let mut set = CpuSet::new();
+        numbers.for_each(|number| set.set(number));
+        set
+    };
+    (of(&mut std::iter::once(first)), of(&mut std::iter::once(second).chain(numbers)))
 }
 
-/// All threads of a process, on these processors.
-fn keep_on(pid: i32, processors: &str) -> Outcome {
-    let mut command = std::process::Command::new("taskset");
-    command.args(["--all-tasks", "--cpu-list", "--pid", processors, &pid.to_string()]);
-    let outcome = command.output().context("taskset")?;
-    ensure(outcome.status.success(), || format!("taskset: {outcome:?}"))
+/// Moves the calling thread alone, as other tests run in this process; what it starts from now on is there too, and
+/// counts its threads by it: two that work on one processor would wait for each other's time slices.
+fn move_to(processors: &CpuSet) {
+    sched_setaffinity(None, processors).expect("they are ours");
 }
 
 /// Rounds of creates, writes, stats and removes that the well-behaved client gets done, of which one is due each
@@ -529,11 +525,12 @@ fn work_beside(
     })
 }
 
-fn all(cluster: &Cluster, turns: Turns, must_keep: bool) -> Outcome {
+fn all(cluster: &Cluster, clients: &CpuSet, turns: Turns, must_keep: bool) -> Outcome {
+    // The mount that came with the server is left aside: it was started on the server's processor.
+    move_to(clients);
     let folder = cluster.mount_by_tcp()?.join("work");
-    let other = cluster.mnt().join("other");
+    let other = cluster.mount_again()?.join("other");
     [&folder, &other].into_iter().try_for_each(fs::create_dir).context("mkdir")?;
-    set_apart(cluster)?;
     work(&folder, turns.time, Duration::ZERO)?;
     let (first, _) = memory(cluster.server_pid()?)?;
     let mut taken = Vec::new();
@@ -572,12 +569,14 @@ fn all(cluster: &Cluster, turns: Turns, must_keep: bool) -> Outcome {
 
 #[test]
 fn a_greedy_client_costs_the_server_its_budget_at_most_and_stops_no_other_client() {
+    let (server, clients) = processors();
+    move_to(&server);
     let cluster =
         Cluster::start_with("greedy", 1, &["--listen", "--accept", "all", "--port", "9988"]);
-    play(&Arc::new(cluster.unwrap()), LIMIT, |cluster| {
+    play(&Arc::new(cluster.unwrap()), LIMIT, move |cluster| {
         let long = std::env::var_os("SHEEN_TEST_LONG").is_some();
         let time = Duration::from_millis(if long { 1500 } else { 500 });
         // Only over many turns does it count more than what else runs on the machine.
-        all(cluster, Turns { time, count: if long { 8 } else { 1 } }, long)
+        all(cluster, &clients, Turns { time, count: if long { 8 } else { 1 } }, long)
     });
 }

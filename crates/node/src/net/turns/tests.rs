@@ -106,7 +106,7 @@ fn who_waits_is_woken_in_order_and_keeps_the_place_when_it_was_in_vain() {
     let (peer, other) = (share(&turns), share(&turns));
     drop(other.begin());
     let turn = peer.begin().expect("a turn");
-    let mut places = [0, 1].map(|_| Place { share: &peer, number: None });
+    let mut places = [0, 1].map(|_| Place::new(&peer));
     let signs = [woken(), woken()];
     for (place, (_, waker)) in places.iter_mut().zip(&signs) {
         assert!(place.begin(waker).is_none());
@@ -130,7 +130,7 @@ fn a_task_that_is_dropped_after_it_was_woken_passes_the_turn_on() {
     let (peer, other) = (share(&turns), share(&turns));
     drop(other.begin());
     let turn = peer.begin().expect("a turn");
-    let [mut first, mut second] = [0, 1].map(|_| Place { share: &peer, number: None });
+    let [mut first, mut second] = [0, 1].map(|_| Place::new(&peer));
     let (signs, sign) = (woken(), woken());
     assert!(first.begin(&signs.1).is_none());
     assert!(second.begin(&sign.1).is_none());
@@ -183,7 +183,11 @@ fn a_turn_that_lasts_does_not_block_the_peers_next() {
 /// Many tasks of several peers on real threads, all of which end: no wake-up is lost.
 #[test]
 fn all_polls_get_their_turn_on_real_threads() {
-    let host = sheen_io_os::Host::start(Some(4)).expect("threads");
+    [1, 4].into_iter().for_each(all_polls_get_their_turn);
+}
+
+fn all_polls_get_their_turn(workers: usize) {
+    let host = sheen_io_os::Host::start(Some(workers)).expect("threads");
     let world = host.world();
     let turns = Turns::new(&world);
     let done = Arc::new(AtomicUsize::new(0));
@@ -215,12 +219,60 @@ fn all_polls_get_their_turn_on_real_threads() {
             world.tasks.spawn("peer", Box::pin(task));
         }
     }
-    let clock = Arc::clone(&world.clock);
+    wait_for(&host, &done, peers * tasks);
+}
+
+/// That all tasks end.
+fn wait_for(host: &sheen_io_os::Host, done: &AtomicUsize, tasks: usize) {
+    let clock = host.world().clock;
     let end = clock.now() + Duration::from_secs(60);
     host.block_on(async {
-        while done.load(SeqCst) < peers * tasks && clock.now() < end {
+        while done.load(SeqCst) < tasks && clock.now() < end {
             clock.sleep_until(clock.now() + Duration::from_millis(5)).await;
         }
     });
-    assert_eq!(done.load(SeqCst), peers * tasks);
+    assert_eq!(done.load(SeqCst), tasks);
+}
+
+/// One worker, a peer with many tasks that are ready all the time, and one with a single task: they take turns.
+#[test]
+fn of_one_worker_a_single_task_has_every_other_turn() {
+    const TASKS: usize = 50;
+    let host = sheen_io_os::Host::start(Some(1)).expect("a thread");
+    let world = host.world();
+    let turns = Turns::new(&world);
+    let (greedy, good) = (PeerTurns::new(&turns), PeerTurns::new(&turns));
+    let (greedy_polls, is_over) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+    let ended = Arc::new(AtomicUsize::new(0));
+    for _ in 0..TASKS {
+        let (peer, polls) = (greedy.clone(), Arc::clone(&greedy_polls));
+        let (is_over, ended) = (Arc::clone(&is_over), Arc::clone(&ended));
+        let work = async move {
+            while !is_over.load(SeqCst) {
+                polls.fetch_add(1, SeqCst);
+                sheen_io::yield_once().await;
+            }
+            ended.fetch_add(1, SeqCst);
+        };
+        world.tasks.spawn("greedy", Box::pin(async move { peer.run(false, work).await }));
+    }
+    let (sender, counts) = std::sync::mpsc::channel();
+    let polls = Arc::clone(&greedy_polls);
+    let work = async move {
+        for _ in 0..1000 {
+            sender.send(polls.load(SeqCst)).expect("heard");
+            sheen_io::yield_once().await;
+        }
+        is_over.store(true, SeqCst);
+    };
+    world.tasks.spawn("good", Box::pin(async move { good.run(false, work).await }));
+    let counts: Vec<usize> = counts.iter().collect();
+    let between = |(one, next): (&usize, &usize)| next - one;
+    let most = counts.iter().zip(&counts[1..]).map(between).skip(100).max();
+    // Two: one that was under way, and one that is before it in the queue.
+    assert!(
+        counts.len() == 1000 && most <= Some(2),
+        "{most:?} turns of the other peer between two"
+    );
+    wait_for(&host, &ended, TASKS);
 }
