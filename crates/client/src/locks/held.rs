@@ -9,7 +9,7 @@ use sheen_types::{Errno, InodeBits, LockHandle, LockMode, ResourceName};
 use sheen_wire::ldlm::{LdlmReply, LdlmRequest};
 use tokio::sync::oneshot;
 
-use super::{ClientNamespace, LockRequest, Waiter, callbacks};
+use super::{ClientNamespace, LockRequest, Waiter};
 
 /// A lock in use. It is not cancelled while this lives; dropping this leaves the lock cached, or lets its
 /// revocation proceed if the target has asked for it. Costs nothing but a map access at both ends.
@@ -137,11 +137,7 @@ impl PendingLock {
             requested: self.request.mode,
             granted: None,
         };
-        LdlmRequest::enqueue(
-            sheen_wire::ldlm::LockFlags(self.request.flags.to_wire()),
-            callbacks::wire_desc(&desc),
-            self.handle,
-        )
+        LdlmRequest::enqueue(self.request.flags.to_wire(), desc.to_wire(), self.handle)
     }
 
     /// The lock part of a request with an intent, which carries the cancels of these locks, too: it counts the lock
@@ -186,12 +182,12 @@ impl PendingLock {
         if reply.handle == LockHandle(0) || self.namespace.engine.has_replayed_since(connection) {
             return Ok(None);
         }
-        let desc = callbacks::desc_of(&reply.desc).ok_or(Errno::EPROTO)?;
+        let desc = LockDesc::from_wire(&reply.desc).ok_or(Errno::EPROTO)?;
         // If the lock has to wait, the reply's value block is older than what its former holder flushed.
         if desc.granted.is_some() && !self.is_completed() {
             self.namespace.cache.learn(desc.resource, &desc.policy, value);
         }
-        let flags = LockFlags(reply.flags.0.into());
+        let flags = LockFlags::from_server(reply.flags);
         let reply = Reply { remote_handle: reply.handle, desc, flags, connection };
         let mut actions = Vec::new();
         let now = self.namespace.world.clock.now();
