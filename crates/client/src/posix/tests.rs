@@ -161,7 +161,7 @@ fn a_part_that_another_lock_covers_is_not_lost() {
     look_up(&fixture, NodeId::ROOT, "d").unwrap();
     let asked = fixture.mdt.take_asked();
     assert_eq!(getattr_request(&asked).ldlm_intent.opc, IntentOp::LOOKUP);
-    pin.state().hold_bits(WHOLE);
+    pin.state().cover_bits(WHOLE);
     fixture.locks.on_blocking(&blocking(&getattr_request(&first).dlm_req, &lock)).unwrap();
     fixture.world.settle();
     let notices = fixture.watcher.take();

@@ -1,4 +1,4 @@
-//! A lock being enqueued, and a lock in use.
+//! A lock being enqueued, and a reference to one in use.
 
 use std::sync::Arc;
 
@@ -11,9 +11,9 @@ use tokio::sync::oneshot;
 
 use super::{ClientNamespace, LockRequest, Waiter};
 
-/// A lock in use. It is not cancelled while this lives; dropping this leaves the lock cached, or lets its
-/// revocation proceed if the target has asked for it. Costs nothing but a map access at both ends.
-pub struct HeldLock {
+/// A reference to a lock in use. The lock is not cancelled while this lives; dropping this leaves it cached, or lets it
+/// be cancelled if it was revoked. Costs nothing but a map access at both ends.
+pub struct LockReference {
     namespace: Arc<ClientNamespace>,
     handle: LockHandle,
     mode: LockMode,
@@ -23,7 +23,7 @@ pub struct HeldLock {
     resource: ResourceName,
 }
 
-impl HeldLock {
+impl LockReference {
     pub(super) fn new(
         namespace: &Arc<ClientNamespace>,
         resource: ResourceName,
@@ -80,7 +80,7 @@ impl HeldLock {
     }
 }
 
-impl Drop for HeldLock {
+impl Drop for LockReference {
     fn drop(&mut self) {
         if self.handle == LockHandle(0) {
             return;
@@ -167,7 +167,7 @@ impl PendingLock {
         self,
         reply: &LdlmReply,
         connection: u32,
-    ) -> Result<Option<HeldLock>, Errno> {
+    ) -> Result<Option<LockReference>, Errno> {
         self.granted_with(reply, &Bytes::new(), connection).await
     }
 
@@ -177,7 +177,7 @@ impl PendingLock {
         reply: &LdlmReply,
         value: &Bytes,
         connection: u32,
-    ) -> Result<Option<HeldLock>, Errno> {
+    ) -> Result<Option<LockReference>, Errno> {
         // The value of a lock that was lost in the restart may be older than what other clients wrote since.
         if reply.handle == LockHandle(0) || self.namespace.engine.has_replayed_since(connection) {
             return Ok(None);
@@ -206,7 +206,7 @@ impl PendingLock {
         let (namespace, handle) = (Arc::clone(&self.namespace), self.handle);
         namespace.shrink();
         let modes = (mode, self.request.mode);
-        Ok(Some(HeldLock::new(&namespace, desc.resource, handle, modes, desc.policy)))
+        Ok(Some(LockReference::new(&namespace, desc.resource, handle, modes, desc.policy)))
     }
 
     /// Why the engine has no such lock any more: a completion callback that overtook the reply may have said so.
