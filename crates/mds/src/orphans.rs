@@ -85,7 +85,7 @@ impl Mdt {
         let close = async move {
             let Some(mdt) = mdt.upgrade() else { return };
             {
-                let _held = mdt.exclusion.hold(Needs::new().change_inode(fid)).await;
+                let _held = mdt.exclusion.acquire(Needs::new().change_inode(fid)).await;
                 let has_names = mdt.inode(fid).is_ok_and(|inode| inode.attributes.links > 0);
                 if has_names {
                     // The operation failed after all.
@@ -138,7 +138,7 @@ impl Mdt {
     /// Destroys all orphans that are not open: recovery has ended.
     pub(crate) async fn clean_orphans(&self, target: &Arc<Target>) -> Result<(), Errno> {
         for fid in list(&*self.store).map_err(store_errno)? {
-            let _held = self.exclusion.hold(Needs::new().change_inode(fid)).await;
+            let _held = self.exclusion.acquire(Needs::new().change_inode(fid)).await;
             if self.open_files.is_open(fid) {
                 continue;
             }
