@@ -15,7 +15,6 @@ use sheen_store::StoreSpace;
 use sheen_target::{Export, ExportState};
 use sheen_types::Errno;
 use sheen_wire::connect::{ConnectFlags, ObdConnectData};
-use sheen_wire::md::Valid;
 use sheen_wire::ost::{Obdo, ObdoFlags};
 
 /// Grant of a client that has just connected: two full-size RPCs.
@@ -146,7 +145,7 @@ impl Grants {
         PendingBytes { grants: self, bytes }
     }
 
-    /// A client says how many bytes it has not sent yet (`o_dirty` lies in the blocks). No more than
+    /// A client says how many bytes it has not sent yet. No more than
     /// it may have: what it says is its own affair, and shown to operators.
     fn note_dirty(&self, held: &ClientGrant, bytes: u64) {
         let bytes = bytes.min(CLIENT_GRANT_MAX);
@@ -230,23 +229,20 @@ impl Grants {
         asked: &Obdo,
         space: impl FnOnce() -> Result<StoreSpace, Errno>,
     ) -> Result<u64, Errno> {
-        if !asked.valid.contains(Valid::GRANT) {
-            return Ok(0);
-        }
+        let Some(report) = asked.grant_report() else { return Ok(0) };
         let role: Arc<ClientGrant> = export.role();
-        self.note_dirty(&role, asked.blocks);
+        self.note_dirty(&role, report.dirty);
         let mut held = role.granted.lock();
-        self.lower(&mut held, u64::from(asked.misc));
+        self.lower(&mut held, u64::from(report.lost));
         if role.has_left.load(Ordering::Relaxed) {
             // A write that ends after its client: what it got would never be reclaimed.
             return Ok(0);
         }
         if asked.flags.contains(ObdoFlags::SHRINK_GRANT) {
-            self.lower(&mut held, asked.grant);
+            self.lower(&mut held, report.available);
             return Ok(0);
         }
-        // What the client wants to be able to keep dirty (`o_undirty` lies in the mode).
-        let wanted = u64::from(asked.mode).min(CLIENT_GRANT_MAX);
+        let wanted = u64::from(report.wanted).min(CLIENT_GRANT_MAX);
         match wanted > *held {
             true => Ok(self.grow(&mut held, wanted, space()?)),
             false => Ok(0),
@@ -256,15 +252,13 @@ impl Grants {
     /// Reclaims what a client lost, and what it returns on its own. A read carries that as well as
     /// a write, and gets nothing for it.
     pub(crate) fn reclaim(&self, export: &Arc<Export>, asked: &Obdo) {
-        if !asked.valid.contains(Valid::GRANT) {
-            return;
-        }
+        let Some(report) = asked.grant_report() else { return };
         let role: Arc<ClientGrant> = export.role();
-        self.note_dirty(&role, asked.blocks);
+        self.note_dirty(&role, report.dirty);
         let mut held = role.granted.lock();
-        self.lower(&mut held, u64::from(asked.misc));
+        self.lower(&mut held, u64::from(report.lost));
         if asked.flags.contains(ObdoFlags::SHRINK_GRANT) {
-            self.lower(&mut held, asked.grant);
+            self.lower(&mut held, report.available);
         }
     }
 

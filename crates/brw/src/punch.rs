@@ -10,14 +10,14 @@ use sheen_wire::ost::{Obdo, OstBody};
 use crate::{Brw, Objects, attributes};
 
 impl<O: Objects> Brw<O> {
-    /// Cuts the object at `size`, or frees bytes `size..blocks` (the fields' other meaning).
+    /// Cuts the object at the start of the range, or frees the range.
     ///
     /// # Errors
     /// [`Errno::EFBIG`], [`Errno::EINVAL`] for a range that is none, those of locks and the store.
     pub async fn punch(&self, context: &Context, request: OstPunch) -> Result<Outcome, Errno> {
         let asked = request.ost_body.oa;
         let object = self.objects.find(asked.oi)?;
-        let (start, end) = (asked.size, asked.blocks);
+        let (start, end) = asked.range();
         if start > self.store.object_bytes_max() {
             return Err(Errno::EFBIG);
         }
@@ -41,7 +41,7 @@ impl<O: Objects> Brw<O> {
         Ok(Outcome::ok(OstPunchReply { ost_body, ..OstPunchReply::default() }))
     }
 
-    /// Reserves or frees bytes `size..blocks`; the mode lies in the link count.
+    /// Reserves or frees the range.
     ///
     /// # Errors
     /// [`Errno::EOPNOTSUPP`] for other modes, else as [`Brw::punch`].
@@ -52,8 +52,8 @@ impl<O: Objects> Brw<O> {
     ) -> Result<Outcome, Errno> {
         let mut asked = request.ost_body.oa;
         let object = self.objects.find(asked.oi)?;
-        let (start, end) = (asked.size, asked.blocks);
-        if asked.nlink == 0 && !asked.valid.contains(Valid::MTIME) {
+        let (start, end) = asked.range();
+        if asked.fallocate_mode() == 0 && !asked.valid.contains(Valid::MTIME) {
             // Lustre's clients bring no times with this; where the file may grow they are those of
             // the OST, as ext4's.
             let now = context.target.world().clock.wall().seconds;
@@ -66,7 +66,7 @@ impl<O: Objects> Brw<O> {
         }
         let extent = Extent { start, end: end - 1 };
         let lock = self.lock_if_asked(context, &asked, extent, LockMode::Pw, false).await?;
-        let what = Fallocate::of_mode(asked.nlink).ok_or(Errno::EOPNOTSUPP)?;
+        let what = Fallocate::of_mode(asked.fallocate_mode()).ok_or(Errno::EOPNOTSUPP)?;
         let applying = context.begin_apply()?;
         let allocate = || self.store.allocate(object, start, length, what.keeps_size());
         let punch = || self.store.punch(object, start, length);

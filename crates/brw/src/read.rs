@@ -24,9 +24,8 @@ impl<O: Objects> Brw<O> {
         let (data, sum) = self.get(context, &transfer)?;
         let length: usize = data.iter().map(Bytes::len).sum();
         self.grants.reclaim(&context.export, &asked);
-        let has_flags = asked.valid.contains(Valid::FLAGS);
-        let oa = answer(&asked, has_flags, &data, sum);
-        let inline = has_flags && asked.flags.contains(ObdoFlags::SHORT_IO);
+        let oa = answer(&asked, &data, sum);
+        let inline = asked.has_flag(ObdoFlags::SHORT_IO);
         let mut reply = OstReadReply { ost_body: Some(OstBody { oa }), ..OstReadReply::default() };
         if inline {
             reply.short_io = joined(data);
@@ -74,13 +73,12 @@ impl<O: Objects> Brw<O> {
 
 /// The checksum, if the client named one (`sum` if it is the one that the store worked out when it
 /// compared the blocks), and no grant: the client adds the answer's grant to what it has.
-fn answer(asked: &Obdo, has_flags: bool, data: &[Bytes], sum: Option<u32>) -> Obdo {
+fn answer(asked: &Obdo, data: &[Bytes], sum: Option<u32>) -> Obdo {
     let mut oa = Obdo { oi: asked.oi, ..Obdo::default() };
-    let wanted = asked.valid.contains(Valid::CKSUM) && has_flags;
+    let wanted = asked.valid.contains(Valid::CKSUM | Valid::FLAGS);
     if let Some(checksum) = Checksum::named(asked.flags).filter(|_| wanted) {
-        oa.valid = Valid::CKSUM | Valid::FLAGS;
         let known = sum.filter(|_| checksum == Checksum::Crc32c);
-        (oa.flags, oa.nlink) = (checksum.flag(), known.unwrap_or_else(|| checksum.of(data)));
+        oa.set_checksum(checksum, known.unwrap_or_else(|| checksum.of(data)));
     }
     if asked.valid.contains(Valid::GRANT) {
         oa.valid |= Valid::GRANT;

@@ -7,7 +7,6 @@ use sheen_rpc::RpcError;
 use sheen_target::{Context, LockGuard};
 use sheen_types::limits::BULK_BYTES_MAX;
 use sheen_types::{Errno, Extent, Fid, LockMode};
-use sheen_wire::md::Valid;
 use sheen_wire::ost::{BrwFlags, NiobufRemote, ObdIoobj, Obdo, ObdoFlags, OstId};
 
 use crate::{Brw, Objects};
@@ -115,7 +114,7 @@ impl<O: Objects> Brw<O> {
         mode: LockMode,
         discarding: bool,
     ) -> Result<Option<LockGuard>, Errno> {
-        if !asked.valid.contains(Valid::FLAGS) || !asked.flags.contains(ObdoFlags::SRVLOCK) {
+        if !asked.has_flag(ObdoFlags::SRVLOCK) {
             return Ok(None);
         }
         let (resource, policy) = self.objects.cover(asked.oi, extent);

@@ -60,9 +60,7 @@ impl<O: Objects> Brw<O> {
         inline: Bytes,
         length: usize,
     ) -> Result<Vec<Bytes>, Errno> {
-        let is_inline =
-            asked.valid.contains(Valid::FLAGS) && asked.flags.contains(ObdoFlags::SHORT_IO);
-        if !is_inline {
+        if !asked.has_flag(ObdoFlags::SHORT_IO) {
             let pulled = while_waiting(Wait::Bulk, context.bulk.pull(length)).await;
             return pulled.map_err(|error| bulk_errno(context, &error));
         }
@@ -81,11 +79,9 @@ impl<O: Objects> Brw<O> {
         transfer: &Transfer,
     ) -> Result<ReservedSpace<'_>, Errno> {
         let coverable = granted_bytes(&transfer.pieces);
-        // What it used (`o_grant_used`, in the data version) counts what the server adds to data, too.
-        let claimed = match asked.data_version {
-            said if said != 0 && asked.valid.contains(Valid::GRANT) => said,
-            _ => coverable,
-        };
+        // What it says counts what the server adds to data, too.
+        let used = asked.grant_report().map(|report| report.used);
+        let claimed = used.filter(|used| *used != 0).unwrap_or(coverable);
         let wanted = WantedSpace { claimed, coverable, length: transfer.length as u64 };
         let free = FreeSpace {
             recent: &|| self.store.recent_space().map_err(store_errno),
@@ -97,7 +93,8 @@ impl<O: Objects> Brw<O> {
     /// The data in runs of pieces that touch. Where the store keeps checksums of blocks, and the client's is of
     /// their kind, one pass gives both.
     fn runs(&self, asked: &Obdo, transfer: &Transfer, data: Vec<Bytes>) -> Vec<Run> {
-        let both = checksum_of(asked) == Some(Checksum::Crc32c) && self.store.has_block_checksums();
+        let is_crc32c = matches!(checksum_of(asked), Some((Checksum::Crc32c, _)));
+        let both = is_crc32c && self.store.has_block_checksums();
         let mut data = Pieces { rest: data.into() };
         let run = |(offset, length)| {
             let pieces = data.take(length);
@@ -187,14 +184,14 @@ struct Run {
     sums: Option<BlockSums>,
 }
 
-/// The kind of checksum that the client has sent.
-fn checksum_of(asked: &Obdo) -> Option<Checksum> {
-    Checksum::named(asked.flags).filter(|_| asked.valid.contains(Valid::CKSUM))
+/// The checksum that the client has sent, and of which kind.
+fn checksum_of(asked: &Obdo) -> Option<(Checksum, u32)> {
+    Some((Checksum::named(asked.flags)?, asked.checksum()?))
 }
 
 /// Our checksum of the data if it differs from the client's.
 fn mismatch(asked: &Obdo, runs: &[Run]) -> Option<u32> {
-    let checksum = checksum_of(asked)?;
+    let (checksum, theirs) = checksum_of(asked)?;
     let summed: Option<Vec<&BlockSums>> = runs.iter().map(|run| run.sums.as_ref()).collect();
     let sum = match summed.filter(|_| checksum == Checksum::Crc32c) {
         Some(runs) => runs.iter().fold(0, |sum, run| joined(sum, run.sum, run.length as usize)),
@@ -203,14 +200,15 @@ fn mismatch(asked: &Obdo, runs: &[Run]) -> Option<u32> {
             checksum.of(&pieces)
         }
     };
-    (sum != asked.nlink).then_some(sum)
+    (sum != theirs).then_some(sum)
 }
 
 /// The client sees by our checksum that the data changed on its way, and sends it again, as it does with
 /// Lustre's OSTs, which write what came and answer the same. An errno would say that of any refusal.
 fn refused(asked: Obdo, sum: u32, pieces: usize) -> Outcome {
     // Nothing was written, and no grant comes with it.
-    let oa = Obdo { nlink: sum, valid: asked.valid.without(Valid::GRANT), ..asked };
+    let mut oa = Obdo { valid: asked.valid.without(Valid::GRANT), ..asked };
+    oa.answer_checksum(sum);
     let (ost_body, rcs) = (Some(OstBody { oa }), vec![0; pieces]);
     Outcome::ok(OstWriteReply { ost_body, rcs, ..OstWriteReply::default() })
 }
@@ -284,12 +282,14 @@ mod tests {
             places.iter().map(run).collect()
         };
         let sum = Checksum::Crc32c.of(std::slice::from_ref(&bytes));
-        let (valid, flags) = (Valid::CKSUM, Checksum::Crc32c.flag());
-        let asked = Obdo { valid, flags, nlink: sum, ..Obdo::default() };
+        let mut asked = Obdo::default();
+        asked.set_checksum(Checksum::Crc32c, sum);
+        let mut other = asked.clone();
+        other.set_checksum(Checksum::Crc32c, !sum);
         for summed in [true, false] {
             assert_eq!(mismatch(&asked, &of(summed)), None);
-            assert_eq!(mismatch(&Obdo { nlink: !sum, ..asked.clone() }, &of(summed)), Some(sum));
-            let unasked = Obdo { valid: Valid(0), nlink: 7, ..asked.clone() };
+            assert_eq!(mismatch(&other, &of(summed)), Some(sum));
+            let unasked = Obdo { valid: Valid(0), ..other.clone() };
             assert_eq!(mismatch(&unasked, &of(summed)), None);
         }
     }

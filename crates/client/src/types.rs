@@ -9,7 +9,7 @@ use sheen_io::BoxFuture;
 use sheen_types::{Extent, Fid, Timestamp};
 use sheen_wire::ost::LuLadvise;
 
-pub use sheen_types::Fallocate;
+pub use sheen_types::{Fallocate, Seek};
 
 /// An inode as long as the kernel has looked it up and not forgotten it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -294,15 +294,6 @@ pub struct FileLock {
     pub pid: u32,
     /// Whether it is a `flock(2)` lock rather than a `fcntl(2)` one.
     pub is_flock: bool,
-}
-
-/// `SEEK_DATA` or `SEEK_HOLE`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Seek {
-    /// The next byte that is data.
-    Data,
-    /// The next byte that is in a hole, or the end.
-    Hole,
 }
 
 /// What clients do before a version of a file's data is taken (`LL_DV_*`).

@@ -237,7 +237,7 @@ impl Adapter {
         });
     }
 
-    fn make(
+    fn create_node(
         &self,
         (request, umask): (&Request, u32),
         parent: INodeNo,
@@ -259,7 +259,7 @@ impl Adapter {
         self.counted(Call(called, request, parent), operation, async move {
             let mut call = pin!(async {
                 let (parent, name) = (node(parent), name?);
-                let made = files.make(&who, parent, &name, mode, new).await;
+                let made = files.create(&who, parent, &name, mode, new).await;
                 let made = resent.made((&files, &who), (parent, &name), made).await?;
                 Ok(special.made(made))
             });

@@ -12,7 +12,7 @@ use tokio::runtime::Handle;
 
 use crate::blocked::{ASLEEP, SleepWatch};
 use crate::busy::Busy;
-use crate::notices::{Deliver, Notices, Subject, What};
+use crate::notices::{Deliver, Notice, Notices, Subject};
 use crate::raise::{self, Unreadable};
 use crate::raises::{Raised, Raises};
 use crate::threads::Threads;
@@ -58,23 +58,21 @@ impl Side {
 }
 
 impl Deliver for Side {
-    fn deliver(&self, subject: Subject, what: &What, expires: bool) {
-        let notified = match (subject, what) {
-            (Subject::Names(parent), What::Name(name)) if expires => {
-                self.notifier.expire_entry(INodeNo(parent), name.as_bytes())
+    fn deliver(&self, notice: &Notice, expires: bool) {
+        let notified = match notice {
+            Notice::Name(parent, name) if expires => {
+                self.notifier.expire_entry(INodeNo(*parent), name.as_bytes())
             }
-            (Subject::Names(parent), What::Name(name)) => {
-                self.notifier.inval_entry(INodeNo(parent), name.as_bytes())
+            Notice::Name(parent, name) => {
+                self.notifier.inval_entry(INodeNo(*parent), name.as_bytes())
             }
-            (Subject::Pages(node, offset, length), _) => {
-                self.notifier.inval_inode(INodeNo(node), offset, length)
+            Notice::Pages(node, offset, length) => {
+                self.notifier.inval_inode(INodeNo(*node), *offset, *length)
             }
-            // Attributes only. It touches no page, but may drop the last reference on an inode that was
+            // It touches no page, but may drop the last reference on an inode that was
             // removed in the meantime, and eviction of the inode waits for reads that are under way: for us,
             // that is.
-            (Subject::Names(node) | Subject::Attributes(node), _) => {
-                self.notifier.inval_inode(INodeNo(node), -1, 0)
-            }
+            Notice::Attributes(node) => self.notifier.inval_inode(INodeNo(*node), -1, 0),
         };
         // The kernel answers ENOENT for what it does not keep: as good as invalidated.
         if let Err(error) = notified {
@@ -117,11 +115,11 @@ impl Kernel {
     fn names(
         &self,
         parent: NodeId,
-        names: impl IntoIterator<Item = (What, bool)>,
+        names: impl IntoIterator<Item = (Name, bool)>,
         patience: Duration,
     ) -> BoxFuture<()> {
         let Some(notices) = self.notices.get() else { return Box::pin(async {}) };
-        let notified = notices.notify(Subject::Names(parent.0), names);
+        let notified = notices.names(parent.0, names);
         let until = tokio::time::Instant::now() + patience;
         let busy = Arc::clone(&self.busy);
         Box::pin(async move {
@@ -139,13 +137,13 @@ impl KernelNotifier for Kernel {
     /// it waits for the very server that is revoking our lock: while there is such a call this is not waited
     /// for. A lookup of the name then finds the kernel's old entry until that call ends.
     fn entry(&self, parent: NodeId, name: &Name, is_in_use: bool) -> BoxFuture<()> {
-        self.names(parent, [(What::Name(name.clone()), is_in_use)], NAME_WAIT)
+        self.names(parent, [(name.clone(), is_in_use)], NAME_WAIT)
     }
 
     /// As [`Kernel::entry`], one after the other: each takes the directory's lock.
     fn children(&self, node: NodeId, names: Vec<Name>) -> BoxFuture<()> {
         let count = u32::try_from(names.len()).unwrap_or(u32::MAX);
-        let names = names.into_iter().map(|name| (What::Name(name), true));
+        let names = names.into_iter().map(|name| (name, true));
         self.names(node, names, NAME_WAIT + EACH_NAME_WAIT * count)
     }
 
@@ -173,18 +171,18 @@ impl KernelNotifier for Kernel {
     }
 
     fn inode(&self, node: NodeId, stale: Stale) -> BoxFuture<Invalidated> {
-        let subject = match stale {
-            Stale::Attributes => Subject::Attributes(node.0),
-            Stale::Pages(extent) => {
-                let (offset, length) = kernel_range(extent);
-                Subject::Pages(node.0, offset, length)
-            }
-        };
         let Some(notices) = self.notices.get().cloned() else {
             return Box::pin(async { Invalidated::Done });
         };
         // Sent at once: a caller with many sends all before it waits for the first.
-        let mut notified = notices.notify(subject, [(What::All, false)]);
+        let (subject, mut notified) = match stale {
+            Stale::Attributes => (Subject::Attributes(node.0), notices.attributes(node.0)),
+            Stale::Pages(extent) => {
+                let (offset, length) = kernel_range(extent);
+                let notified = notices.pages(node.0, offset, length);
+                (Subject::Pages(node.0, offset, length), notified)
+            }
+        };
         Box::pin(async move {
             let looks = Arc::clone(&notices);
             let mut watch = SleepWatch::new(move || looks.sleep(subject));
@@ -193,8 +191,8 @@ impl KernelNotifier for Kernel {
                 return Invalidated::Done;
             }
             // An earlier notice of the same pages may be what is blocked, and was of earlier attributes.
+            let mut dropped = notices.attributes(node.0);
             let attributes = Subject::Attributes(node.0);
-            let mut dropped = notices.notify(attributes, [(What::All, false)]);
             let mut attributes = SleepWatch::new(|| notices.sleep(attributes));
             attributes.notified(&mut dropped, ASLEEP, PAGES_WAIT).await;
             Invalidated::Blocked(Box::pin(async move {

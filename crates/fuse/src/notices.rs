@@ -42,14 +42,25 @@ const AGAIN: Duration = Duration::from_millis(50);
 /// Notices of a subject that are delivered before another subject has its turn.
 const ROUND: usize = 64;
 
-/// What a notice is about.
+/// What the kernel must not go on using.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Notice {
+    /// This name in this directory.
+    Name(u64, Name),
+    /// Attributes of this inode.
+    Attributes(u64),
+    /// Pages of this inode, from this offset on so many bytes, 0 for all.
+    Pages(u64, i64, i64),
+}
+
+/// Notices that are delivered one after the other: all of names in a directory, or those of the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Subject {
     /// Names in this directory.
     Names(u64),
     /// Attributes of this inode.
     Attributes(u64),
-    /// Pages of this inode, from this offset on so many bytes, 0 for all.
+    /// These pages of this inode.
     Pages(u64, i64, i64),
 }
 
@@ -69,19 +80,10 @@ impl Subject {
     }
 }
 
-/// What of its subject the kernel must not go on using.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum What {
-    /// This name.
-    Name(Name),
-    /// All of it.
-    All,
-}
-
 /// Notifies the kernel. The call may block there.
 pub(crate) trait Deliver: Send + Sync + 'static {
     /// One notice; `expires`: a name that is looked up again and not dropped.
-    fn deliver(&self, subject: Subject, what: &What, expires: bool);
+    fn deliver(&self, notice: &Notice, expires: bool);
 }
 
 /// Dropped when the last notice that shares it is delivered; the receiver completes then.
@@ -97,8 +99,8 @@ struct Waiting {
 /// The notices of one subject.
 #[derive(Default)]
 struct Queue {
-    order: VecDeque<What>,
-    waiting: HashMap<What, Waiting>,
+    order: VecDeque<Notice>,
+    waiting: HashMap<Notice, Waiting>,
     /// A thread has it or will take it.
     is_running: bool,
     /// The thread that is in the kernel for it.
@@ -108,19 +110,19 @@ struct Queue {
 }
 
 impl Queue {
-    fn add(&mut self, what: What, expires: bool, delivered: &Delivered) {
-        if !self.waiting.contains_key(&what) {
-            self.order.push_back(what.clone());
+    fn add(&mut self, notice: Notice, expires: bool, delivered: &Delivered) {
+        if !self.waiting.contains_key(&notice) {
+            self.order.push_back(notice.clone());
         }
-        let waiting = self.waiting.entry(what).or_default();
+        let waiting = self.waiting.entry(notice).or_default();
         waiting.expires |= expires;
         waiting.delivered.push(Arc::clone(delivered));
     }
 
-    fn take_round(&mut self) -> Vec<(What, Waiting)> {
+    fn take_round(&mut self) -> Vec<(Notice, Waiting)> {
         let count = self.order.len().min(ROUND);
         let first = self.order.drain(..count);
-        first.filter_map(|what| self.waiting.remove(&what).map(|it| (what, it))).collect()
+        first.filter_map(|notice| self.waiting.remove(&notice).map(|it| (notice, it))).collect()
     }
 }
 
@@ -174,18 +176,45 @@ impl<D: Deliver> Notices<D> {
         &self.kernel
     }
 
-    /// Notifies the kernel of each of `whats`. The returned future ends when all are delivered.
-    pub(crate) fn notify(
+    /// Notifies the kernel of names in a directory, each with whether it is looked up again and not dropped. The
+    /// returned future ends when all are delivered.
+    pub(crate) fn names(
+        self: &Arc<Self>,
+        directory: u64,
+        names: impl IntoIterator<Item = (Name, bool)>,
+    ) -> oneshot::Receiver<()> {
+        let notices = names.into_iter();
+        let notices = notices.map(|(name, expires)| (Notice::Name(directory, name), expires));
+        self.notify(Subject::Names(directory), notices)
+    }
+
+    /// The same of an inode's attributes.
+    pub(crate) fn attributes(self: &Arc<Self>, node: u64) -> oneshot::Receiver<()> {
+        self.notify(Subject::Attributes(node), [(Notice::Attributes(node), false)])
+    }
+
+    /// The same of an inode's pages, from `offset` on so many bytes, 0 for all.
+    pub(crate) fn pages(
+        self: &Arc<Self>,
+        node: u64,
+        offset: i64,
+        length: i64,
+    ) -> oneshot::Receiver<()> {
+        let notice = Notice::Pages(node, offset, length);
+        self.notify(Subject::Pages(node, offset, length), [(notice, false)])
+    }
+
+    fn notify(
         self: &Arc<Self>,
         subject: Subject,
-        whats: impl IntoIterator<Item = (What, bool)>,
+        notices: impl IntoIterator<Item = (Notice, bool)>,
     ) -> oneshot::Receiver<()> {
         let (delivered, delivery) = oneshot::channel();
         let delivered = Arc::new(delivered);
         let mut state = self.state.lock();
         let queue = state.queues.entry(subject).or_default();
-        for (what, expires) in whats {
-            queue.add(what, expires, &delivered);
+        for (notice, expires) in notices {
+            queue.add(notice, expires, &delivered);
         }
         if !queue.is_running && !self.defers(subject) {
             self.start(&mut state, subject);
@@ -296,8 +325,8 @@ impl<D: Deliver> Notices<D> {
         let round = queue.take_round();
         queue.thread = Some(Arc::clone(thread));
         MutexGuard::unlocked(state, || {
-            for (what, waiting) in round {
-                self.kernel.deliver(subject, &what, waiting.expires);
+            for (notice, waiting) in round {
+                self.kernel.deliver(&notice, waiting.expires);
             }
         });
         let Some(queue) = state.queues.get_mut(&subject) else { return };
@@ -323,21 +352,21 @@ mod tests {
 
     /// A kernel that reports each notice, and then blocks until it is released.
     struct Kernel {
-        sender: Mutex<mpsc::Sender<(Subject, What, bool)>>,
+        sender: Mutex<mpsc::Sender<(Notice, bool)>>,
         goes_on: Mutex<mpsc::Receiver<()>>,
         stands: bool,
     }
 
     impl Deliver for Kernel {
-        fn deliver(&self, subject: Subject, what: &What, expires: bool) {
-            _ = self.sender.lock().send((subject, what.clone(), expires));
+        fn deliver(&self, notice: &Notice, expires: bool) {
+            _ = self.sender.lock().send((notice.clone(), expires));
             if self.stands {
                 _ = self.goes_on.lock().recv();
             }
         }
     }
 
-    type Received = mpsc::Receiver<(Subject, What, bool)>;
+    type Received = mpsc::Receiver<(Notice, bool)>;
 
     fn bench(stands: bool) -> (Arc<Notices<Kernel>>, Arc<Busy>, Received, mpsc::Sender<()>) {
         bench_of(stands, Threads::new(runtime()))
@@ -354,8 +383,8 @@ mod tests {
         (Notices::new(kernel, Arc::clone(&busy), threads), busy, received, go_on)
     }
 
-    fn what(text: &str) -> What {
-        What::Name(Name::new(text.as_bytes()).expect("a name"))
+    fn name(text: &str) -> Name {
+        Name::new(text.as_bytes()).expect("a name")
     }
 
     const SOON: Duration = Duration::from_secs(5);
@@ -365,15 +394,15 @@ mod tests {
     fn names_of_a_directory_that_a_call_holds_take_no_thread_until_it_ends() {
         let (notices, busy, received, _go_on) = bench(false);
         let call = Busy::enter(&busy, [1].into_iter());
-        let delivered = notices.notify(Subject::Names(1), [(what("a"), true)]);
+        let delivered = notices.names(1, [(name("a"), true)]);
         assert!(received.recv_timeout(WHILE).is_err());
         assert_eq!(notices.state.lock().lanes[0].threads, 0);
         // Another directory is not delayed.
-        let other = notices.notify(Subject::Names(2), [(what("b"), false)]);
-        assert_eq!(received.recv_timeout(SOON), Ok((Subject::Names(2), what("b"), false)));
+        let other = notices.names(2, [(name("b"), false)]);
+        assert_eq!(received.recv_timeout(SOON), Ok((Notice::Name(2, name("b")), false)));
         assert!(other.blocking_recv().is_err(), "there is nothing to hear but its end");
         drop(call);
-        assert_eq!(received.recv_timeout(SOON), Ok((Subject::Names(1), what("a"), true)));
+        assert_eq!(received.recv_timeout(SOON), Ok((Notice::Name(1, name("a")), true)));
         assert!(delivered.blocking_recv().is_err());
     }
 
@@ -381,16 +410,17 @@ mod tests {
     fn a_directory_in_which_the_kernel_stands_still_has_one_thread_however_many_names_wait() {
         let (notices, _busy, received, go_on) = bench(true);
         for number in 0..2000 {
-            drop(notices.notify(Subject::Names(1), [(what(&format!("n{number}")), true)]));
-            drop(notices.notify(Subject::Names(1), [(what("the same"), true)]));
+            drop(notices.names(1, [(name(&format!("n{number}")), true)]));
+            drop(notices.names(1, [(name("the same"), true)]));
         }
         assert!(received.recv_timeout(SOON).is_ok());
         assert!(received.recv_timeout(WHILE).is_err());
         assert_eq!(notices.state.lock().lanes[0].threads, 1);
         drop(go_on);
-        let delivered = notices.notify(Subject::Names(1), [(what("last"), false)]);
+        let delivered = notices.names(1, [(name("last"), false)]);
         assert!(delivered.blocking_recv().is_err());
-        let same = received.try_iter().filter(|(_, it, _)| *it == what("the same")).count();
+        let same =
+            received.try_iter().filter(|(it, _)| *it == Notice::Name(1, name("the same"))).count();
         assert!(same <= 2, "{same}: once, and once more at most while it was under way");
     }
 
@@ -399,9 +429,9 @@ mod tests {
         let (notices, busy, received, go_on) = bench(true);
         assert_eq!(notices.oldest(), None);
         let call = Busy::enter(&busy, [1].into_iter());
-        drop(notices.notify(Subject::Names(1), [(what("a"), true)]));
+        drop(notices.names(1, [(name("a"), true)]));
         assert_eq!(notices.oldest(), None, "it waits for a call");
-        drop(notices.notify(Subject::Pages(7, 0, 1), [(What::All, false)]));
+        drop(notices.pages(7, 0, 1));
         assert!(received.recv_timeout(SOON).is_ok() && received.recv_timeout(WHILE).is_err());
         let (kind, time) = notices.oldest().expect("one stands still");
         assert!(kind == "pages" && time >= WHILE && time < SOON, "{kind} {time:?}");
@@ -412,16 +442,16 @@ mod tests {
     fn threads_have_a_limit_and_kinds_do_not_hold_each_other_up() {
         let (notices, _busy, received, go_on) = bench(true);
         for number in 0..200 {
-            drop(notices.notify(Subject::Pages(7, number, 1), [(What::All, false)]));
+            drop(notices.pages(7, number, 1));
         }
         for _ in 0..THREADS_MAX[2] {
             assert!(received.recv_timeout(SOON).is_ok());
         }
         assert!(received.recv_timeout(WHILE).is_err());
         assert_eq!(notices.state.lock().lanes[2].threads, THREADS_MAX[2]);
-        drop(notices.notify(Subject::Attributes(1), [(What::All, false)]));
+        drop(notices.attributes(1));
         let next = received.recv_timeout(SOON).map(|(subject, ..)| subject);
-        assert_eq!(next, Ok(Subject::Attributes(1)));
+        assert_eq!(next, Ok(Notice::Attributes(1)));
         drop(go_on);
     }
 
@@ -431,12 +461,12 @@ mod tests {
         let asks = Arc::clone(&refuses);
         let threads = Threads::refused(runtime(), move || asks.load(Ordering::Relaxed));
         let (notices, _busy, received, _go_on) = bench_of(false, threads);
-        let delivered = notices.notify(Subject::Attributes(1), [(What::All, false)]);
+        let delivered = notices.attributes(1);
         assert!(received.recv_timeout(WHILE).is_err());
         assert_eq!(notices.sleep(Subject::Attributes(1)), Some(Sleep::NoThread));
         refuses.store(false, Ordering::Relaxed);
         // Without another notice.
-        assert_eq!(received.recv_timeout(SOON).map(|(it, ..)| it), Ok(Subject::Attributes(1)));
+        assert_eq!(received.recv_timeout(SOON).map(|(it, _)| it), Ok(Notice::Attributes(1)));
         assert!(delivered.blocking_recv().is_err());
         assert_eq!(notices.state.lock().lanes[1].threads, 1);
     }

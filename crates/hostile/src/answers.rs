@@ -217,7 +217,7 @@ async fn call(files: Arc<FileSystem>, input: Arc<Input>, mut seen: Seen) -> Seen
     match input.below(16) {
         0..=2 => {
             let flags = OpenFlags(OpenFlags::CREATE | 2);
-            if let Ok((entry, opened)) = files.create(&who, root, name, 0o644, flags).await {
+            if let Ok((entry, opened)) = files.open_create(&who, root, name, 0o644, flags).await {
                 seen = Seen { node: entry.node, handle: opened.handle };
             }
         }
@@ -239,7 +239,7 @@ async fn call(files: Arc<FileSystem>, input: Arc<Input>, mut seen: Seen) -> Seen
             let changes = SetAttributes { size: Some(offset), ..SetAttributes::default() };
             drop(files.setattr(&who, seen.node, None, changes).await);
         }
-        11 => drop(files.make(&who, root, name, 0o755, NewNode::Directory).await),
+        11 => drop(files.create(&who, root, name, 0o755, NewNode::Directory).await),
         12 => {
             let to = &names[input.below(3) as usize];
             let _ = files.rename(&who, (root, name), (root, to), RenameMode::Replace).await;

@@ -2,9 +2,10 @@
 
 use std::ops::BitOr;
 
-/// `LDLM_FL_*`, as the lock manager knows them: with Lustre's own values, so that the wire's word
-/// (`sheen_wire::ldlm::LockFlags`, which servers import as `WireFlags`) converts by [`Self::from_wire`].
-/// Flags that never cross the wire lie above bit 32.
+use sheen_wire::ldlm::LockFlags as WireFlags;
+
+/// `LDLM_FL_*`, as the lock manager knows them: with Lustre's own values. Flags that never cross the wire
+/// ([`WireFlags`]) lie above bit 32.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct LockFlags(pub u64);
 
@@ -23,7 +24,7 @@ impl LockFlags {
     /// the lock's user is done.
     pub const AST_SENT: Self = Self(0x20);
     /// This enqueue re-creates, after a server restart, a lock that the client holds.
-    pub(crate) const REPLAY: Self = Self(0x100);
+    pub const REPLAY: Self = Self(0x100);
     /// Run the intent, take no lock.
     pub(crate) const INTENT_ONLY: Self = Self(0x200);
     /// The request carries an intent.
@@ -54,7 +55,7 @@ impl LockFlags {
     /// What an enqueue request's `lock_flags` may say; other bits are dropped
     /// (`LDLM_FL_WIRE_REQ_FLAGS_MASK`).
     #[must_use]
-    pub const fn from_wire(word: u32) -> Self {
+    pub const fn from_request(flags: WireFlags) -> Self {
         const REQUEST: u64 = LockFlags::BLOCK_GRANTED.0
             | LockFlags::BLOCK_WAIT.0
             | LockFlags::SPECULATIVE.0
@@ -67,13 +68,19 @@ impl LockFlags {
             | LockFlags::NO_EXPANSION.0
             | LockFlags::DENY_ON_CONTENTION.0
             | LockFlags::AST_DISCARD_DATA.0;
-        Self(word as u64 & REQUEST)
+        Self(flags.0 as u64 & REQUEST)
     }
 
-    /// The word as a reply or callback carries it; our own flags are left out.
+    /// What a server's reply or callback says.
     #[must_use]
-    pub const fn to_wire(self) -> u32 {
-        self.0 as u32
+    pub const fn from_server(flags: WireFlags) -> Self {
+        Self(flags.0 as u64)
+    }
+
+    /// As messages carry them; our own flags are left out.
+    #[must_use]
+    pub const fn to_wire(self) -> WireFlags {
+        WireFlags(self.0 as u32)
     }
 
     /// Whether all of `other` are set.

@@ -4,7 +4,7 @@
 //! caches what one target has granted to us. Both are synchronous: a call takes the time and an
 //! event, changes the state, and appends what has to be done to a list of actions. They know no
 //! RPC, start no task and read no clock. What a lock protects (attributes, pages, lock value
-//! blocks) is not here.
+//! blocks) is not here. How messages describe a lock is: `wire_desc`, for both sides.
 //!
 //! A lock has two handles (Lustre: cookies), one on either side. In each namespace `handle` is the one by which that
 //! namespace itself knows the lock and which it gave out; `remote_handle` is the one by which the other side knows it:
@@ -21,6 +21,7 @@ mod limits;
 mod mix;
 mod policy;
 pub mod server;
+mod wire_desc;
 
 pub use flags::LockFlags;
 pub use policy::{LockDesc, LockKind, Policy};

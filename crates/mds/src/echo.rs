@@ -152,7 +152,7 @@ impl Mdt {
             CreateSpec::of(&RecCreate { mode: FILE_MODE, fid2: fid, ..Default::default() });
         spec.now = context.target.world().clock.wall();
         let needs = Needs::new().change_name(parent, name.as_bytes()).keep_inode(parent);
-        let _held = self.exclusion.hold(needs).await;
+        let _held = self.exclusion.acquire(needs).await;
         let directory = self.directory(parent)?;
         self.may_add(&spec.caller, &directory, name, FileKind::Regular)?;
         if stripes != 0 {

@@ -89,7 +89,7 @@ impl Exclusion {
     }
 
     /// Waits until all of `needs` is free. Never called while holding the result of another call.
-    pub(crate) async fn hold(&self, needs: Needs) -> ExclusionGuard<'_> {
+    pub(crate) async fn acquire(&self, needs: Needs) -> ExclusionGuard<'_> {
         let shards = needs.sorted();
         let mut guards = Vec::with_capacity(shards.len());
         for (shard, alone) in shards {
@@ -114,7 +114,7 @@ impl Exclusion {
 
     /// All of `needs` if it is free now. May be called while holding the result of another call, as it waits for
     /// none.
-    pub(crate) fn try_hold(&self, needs: Needs) -> Option<ExclusionGuard<'_>> {
+    pub(crate) fn try_acquire(&self, needs: Needs) -> Option<ExclusionGuard<'_>> {
         let hold = |(shard, alone): (usize, bool)| {
             let lock: &RwLock<()> = &self.shards[shard];
             Some(match alone {

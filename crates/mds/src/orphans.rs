@@ -7,7 +7,7 @@
 use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
-use sheen_store::{FileKind, Store, StoreError, Transaction};
+use sheen_store::{FileKind, Store, StoreError, Transaction, all_entries};
 use sheen_target::{Target, store_errno};
 use sheen_types::{Errno, Fid, InodeBits, LockMode, ResourceName, fid_seq};
 
@@ -17,8 +17,6 @@ use crate::inode::Inode;
 
 /// Index of orphans: FID, big-endian, to nothing.
 pub(crate) const ORPHANS: Fid = Fid::new(fid_seq::LOCAL_FILE, 0x201);
-/// Entries read at a time.
-const STEP: usize = 256;
 
 /// A FID as a key that sorts.
 pub(crate) fn fid_key(fid: Fid) -> Bytes {
@@ -43,14 +41,8 @@ pub(crate) fn parse_fid_key(key: &[u8]) -> Option<Fid> {
 
 /// All orphans.
 pub(crate) fn list(store: &dyn Store) -> Result<Vec<Fid>, StoreError> {
-    let mut found = Vec::new();
-    let mut from = Vec::new();
-    loop {
-        let entries = store.scan(ORPHANS, &from, STEP)?;
-        let Some(last) = entries.last() else { return Ok(found) };
-        from = [&last.key[..], &[0]].concat();
-        found.extend(entries.iter().filter_map(|entry| parse_fid_key(&entry.key)));
-    }
+    let fids = all_entries(store, ORPHANS, &[]).map(|entry| Ok(parse_fid_key(&entry?.key)));
+    fids.filter_map(Result::transpose).collect()
 }
 
 impl Mdt {
@@ -81,11 +73,11 @@ impl Mdt {
         if !locks.iter().any(|lock| lock.desc.policy.inode_bits().contains(InodeBits::OPEN)) {
             return;
         }
-        let (mdt, tasks) = (Weak::clone(&self.me), Arc::clone(&target));
+        let (mdt, world) = (Weak::clone(&self.me), target.world().clone());
         let close = async move {
             let Some(mdt) = mdt.upgrade() else { return };
             {
-                let _held = mdt.exclusion.hold(Needs::new().change_inode(fid)).await;
+                let _held = mdt.exclusion.acquire(Needs::new().change_inode(fid)).await;
                 let has_names = mdt.inode(fid).is_ok_and(|inode| inode.attributes.links > 0);
                 if has_names {
                     // The operation failed after all.
@@ -96,7 +88,7 @@ impl Mdt {
                 tracing::debug!(%fid, %errno, "kept open without a name");
             }
         };
-        tasks.world().tasks.spawn("close_cached_opens", Box::pin(close));
+        world.tasks.spawn("close_cached_opens", Box::pin(close));
     }
 
     /// Adds the destruction of an inode and of its objects.
@@ -138,7 +130,7 @@ impl Mdt {
     /// Destroys all orphans that are not open: recovery has ended.
     pub(crate) async fn clean_orphans(&self, target: &Arc<Target>) -> Result<(), Errno> {
         for fid in list(&*self.store).map_err(store_errno)? {
-            let _held = self.exclusion.hold(Needs::new().change_inode(fid)).await;
+            let _held = self.exclusion.acquire(Needs::new().change_inode(fid)).await;
             if self.open_files.is_open(fid) {
                 continue;
             }

@@ -80,7 +80,7 @@ impl Mdt {
         }
         let caller = Caller::from(&request.mdt_body);
         let needs = Needs::new().change_inode(first).change_inode(second);
-        let _held = self.exclusion.hold(needs).await;
+        let _held = self.exclusion.acquire(needs).await;
         let sides = self.sides(&caller, first, second)?;
         let _locks = self.lock_both(context, &sides).await?;
         let transaction = self.exchange(context, sides);

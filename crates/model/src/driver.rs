@@ -215,7 +215,7 @@ impl Driver {
     async fn make(&mut self, path: &[&'static str], new: NewNode, mode: u32) -> Result<(), Errno> {
         let place = self.place(path).await?;
         // Linux answers EEXIST before it asks; the file system must say the same.
-        let entry = self.files.make(&self.who, place.parent, &place.name, mode, new).await?;
+        let entry = self.files.create(&self.who, place.parent, &place.name, mode, new).await?;
         self.lookups.push(entry.node);
         Ok(())
     }
@@ -229,7 +229,8 @@ impl Driver {
         }
         let exclusive = if new { OpenFlags::EXCLUSIVE } else { 0 };
         let flags = OpenFlags(OpenFlags::CREATE | exclusive | 1);
-        let made = self.files.create(&self.who, place.parent, &place.name, FILE_MODE, flags).await;
+        let made =
+            self.files.open_create(&self.who, place.parent, &place.name, FILE_MODE, flags).await;
         let (entry, opened) = made?;
         self.lookups.push(entry.node);
         self.release(opened.handle).await

@@ -78,10 +78,9 @@ impl Ost {
             Some(last) => last,
             None => objects::last_id(&*self.store, number)?,
         };
-        let has_flags = asked.valid.contains(Valid::FLAGS);
         let known = MdtProgress::load(&*self.store, number).map_err(store_errno)?;
         let reported = Reported::of(&asked);
-        let after = if has_flags && asked.flags.contains(ObdoFlags::DELORPHAN) {
+        let after = if asked.has_flag(ObdoFlags::DELORPHAN) {
             let progress = MdtProgress::after_restart(known, reported, before);
             let orphans = Orphans { sequence: number, used: wanted, last: before, progress };
             self.remove_orphans(context, &orphans)?

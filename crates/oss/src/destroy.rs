@@ -4,7 +4,6 @@ use sheen_ldlm::LockFlags;
 use sheen_store::{StoreError, Transaction};
 use sheen_target::{Context, Outcome, ReplyRecording, store_errno};
 use sheen_types::{Errno, Extent, LockMode};
-use sheen_wire::md::Valid;
 use sheen_wire::messages::{OstDestroy, OstDestroyReply};
 use sheen_wire::ost::OstBody;
 
@@ -26,10 +25,7 @@ impl Ost {
     ) -> Result<Outcome, Errno> {
         let oa = request.ost_body.oa;
         let (sequence, first) = (objects::sequence_of(oa.oi)?, oa.oi.id());
-        let count = match oa.valid.contains(Valid::OBJCOUNT) {
-            true => oa.misc.clamp(1, COUNT_MAX),
-            false => 1,
-        };
+        let count = oa.object_count().unwrap_or(1).clamp(1, COUNT_MAX);
         let mut change = Transaction::new();
         for id in first..first.saturating_add(u64::from(count)) {
             let object = objects::fid_in(sequence, id, self.index)?;

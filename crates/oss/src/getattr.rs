@@ -22,10 +22,8 @@ impl Ost {
     ) -> Result<Outcome, Errno> {
         let asked = request.ost_body.oa;
         let object = objects::fid_of(asked.oi, self.index)?;
-        let flush = asked.flags.contains(ObdoFlags::FLUSH);
-        let locked = asked.valid.contains(Valid::FLAGS)
-            && asked.flags.intersects(ObdoFlags::SRVLOCK | ObdoFlags::FLUSH);
-        let lock = match locked {
+        let flush = asked.has_flag(ObdoFlags::FLUSH);
+        let lock = match flush || asked.has_flag(ObdoFlags::SRVLOCK) {
             true => {
                 let mode = if flush { LockMode::Pw } else { LockMode::Pr };
                 Some(self.brw.lock_all(context, asked.oi, mode).await?)

@@ -9,7 +9,6 @@ use std::sync::atomic::Ordering;
 
 use sheen_rpc::{Replier, ReplyHead};
 use sheen_types::{Errno, Transno};
-use sheen_wire::ldlm::LdlmReply;
 use sheen_wire::messages::{Kind, Reply};
 
 use crate::context::Context;
@@ -22,7 +21,11 @@ impl Outcome {
     pub(crate) fn error(&self) -> i32 {
         match self.status.min(0) {
             // In 32 bits, whichever sign they are taken for.
-            0 => self.reply.as_ref().and_then(intent_of).map_or(0, |lock| lock.policy_res2 as i32),
+            0 => self
+                .reply
+                .as_ref()
+                .and_then(Reply::enqueued_lock)
+                .map_or(0, |lock| lock.policy_res2 as i32),
             error => error,
         }
     }
@@ -68,20 +71,5 @@ impl Target {
         if outcome.as_ref().map_or(true, |outcome| outcome.error() != 0) {
             context.transno.store(0, Ordering::Release);
         }
-    }
-}
-
-/// The lock's part of the answer to an enqueue with an intent.
-fn intent_of(reply: &Reply) -> Option<&LdlmReply> {
-    match reply {
-        Reply::LdlmIntentOpen(it) => it.dlm_rep.as_ref(),
-        Reply::LdlmIntentCreate(it) => it.dlm_rep.as_ref(),
-        Reply::LdlmIntentGetattr(it) => it.dlm_rep.as_ref(),
-        Reply::LdlmIntentGetxattr(it) => it.dlm_rep.as_ref(),
-        Reply::LdlmIntentLayout(it) => it.dlm_rep.as_ref(),
-        Reply::LdlmIntentQuota(it) => it.dlm_rep.as_ref(),
-        Reply::LdlmIntentBasic(it) => it.dlm_rep.as_ref(),
-        Reply::LdlmEnqueue(it) => it.dlm_rep.as_ref(),
-        _ => None,
     }
 }

@@ -21,10 +21,7 @@ use sheen_rpc::{Call, CallKind, Channel, RpcError};
 use sheen_types::futures::all_pinned;
 use sheen_types::{Errno, HashMap, LockHandle, Nid, ObdHandle, ResourceName, Uuid};
 use sheen_wire::connect::ObdConnectData;
-use sheen_wire::ldlm::{
-    ExtentPolicy, FlockPolicy, InodeBitsPolicy, LdlmGlDesc, LdlmLockDesc, LdlmRequest,
-    LdlmResourceDesc, LockFlags as WireFlags, LockType, ModeNumber, Policy as WirePolicy,
-};
+use sheen_wire::ldlm::{LdlmGlDesc, LdlmRequest};
 use sheen_wire::messages::{LdlmBlCallback, LdlmCpCallback, LdlmGlCallback, Reply, Request};
 use tokio::sync::oneshot;
 
@@ -142,7 +139,12 @@ impl Target {
         let (mut holders, mut asked) = (Vec::new(), Vec::new());
         for holder in self.locks.glimpse_targets(resource) {
             let request = LdlmGlCallback {
-                dlm_req: callback_request(holder.handle, holder.remote_handle, &holder.desc, 0),
+                dlm_req: callback_request(
+                    holder.handle,
+                    holder.remote_handle,
+                    &holder.desc,
+                    LockFlags::NONE,
+                ),
                 dlm_gl_desc: None::<LdlmGlDesc>,
                 ..LdlmGlCallback::default()
             };
@@ -167,7 +169,7 @@ impl Target {
         answers.collect()
     }
 
-    /// Takes away all locks of an export.
+    /// Cancels all locks of an export.
     pub(crate) fn drop_locks(&self, export: &Export) {
         let mut actions = Vec::new();
         self.locks.cancel_owner(self.now(), export.handle().0, &mut actions);
@@ -198,7 +200,7 @@ impl Target {
         let request = match kind {
             CallbackKind::Blocking => blocking_call(lock, remote_handle, &desc, flags),
             CallbackKind::Completion => {
-                let dlm_req = callback_request(lock, remote_handle, &desc, flags.to_wire());
+                let dlm_req = callback_request(lock, remote_handle, &desc, flags);
                 let dlm_lvb = self.value_of(&desc).await;
                 LdlmCpCallback { dlm_req, dlm_lvb, ..LdlmCpCallback::default() }.into()
             }
@@ -299,7 +301,7 @@ fn blocking_call(
     flags: LockFlags,
 ) -> Request {
     LdlmBlCallback {
-        dlm_req: callback_request(handle, remote_handle, wanted, flags.to_wire()),
+        dlm_req: callback_request(handle, remote_handle, wanted, flags),
         ..LdlmBlCallback::default()
     }
     .into()
@@ -310,12 +312,12 @@ fn callback_request(
     handle: LockHandle,
     remote_handle: LockHandle,
     desc: &LockDesc,
-    flags: u32,
+    flags: LockFlags,
 ) -> LdlmRequest {
     LdlmRequest {
-        flags: WireFlags(flags),
+        flags: flags.to_wire(),
         count: 0,
-        desc: wire_desc(desc),
+        desc: desc.to_wire(),
         handles: vec![remote_handle, handle],
     }
 }
@@ -333,61 +335,4 @@ fn is_flock_completion(request: &Request) -> bool {
 
 fn has_layout(policy: &Policy) -> bool {
     policy.inode_bits().intersects(sheen_types::InodeBits::LAYOUT)
-}
-
-/// A lock as messages describe it.
-pub(crate) fn wire_desc(desc: &LockDesc) -> LdlmLockDesc {
-    let policy = match desc.policy {
-        Policy::Plain => WirePolicy::default(),
-        Policy::Extent { extent, gid } => {
-            WirePolicy::extent(&ExtentPolicy { start: extent.start, end: extent.end, gid })
-        }
-        Policy::InodeBits { bits, try_bits, gid } => WirePolicy::inode_bits(&InodeBitsPolicy {
-            bits: bits.0,
-            try_bits: try_bits.0,
-            gid,
-            ..InodeBitsPolicy::default()
-        }),
-        Policy::Flock { start, end, owner, pid } => {
-            WirePolicy::flock(&FlockPolicy { start, end, owner, pid, ..FlockPolicy::default() })
-        }
-    };
-    LdlmLockDesc {
-        resource: LdlmResourceDesc {
-            kind: LockType(desc.policy.kind() as u32),
-            padding: 0,
-            name: desc.resource,
-        },
-        req_mode: desc.requested.into(),
-        granted_mode: desc.granted.map_or(ModeNumber(0), ModeNumber::from),
-        policy,
-    }
-}
-
-/// What a request asks for.
-///
-/// # Errors
-/// [`Errno::EFAULT`] for a kind or mode that is none.
-pub(crate) fn policy_of(desc: &LdlmLockDesc) -> Result<Policy, Errno> {
-    use sheen_ldlm::LockKind;
-    let kind = LockKind::from_wire(desc.resource.kind.0).ok_or(Errno::EFAULT)?;
-    Ok(match kind {
-        LockKind::Plain => Policy::Plain,
-        LockKind::Extent => {
-            let ExtentPolicy { start, end, gid } = desc.policy.as_extent();
-            Policy::Extent { extent: sheen_types::Extent { start, end }, gid }
-        }
-        LockKind::InodeBits => {
-            let policy = desc.policy.as_inode_bits();
-            Policy::InodeBits {
-                bits: sheen_types::InodeBits(policy.bits),
-                try_bits: sheen_types::InodeBits(policy.try_bits),
-                gid: policy.gid,
-            }
-        }
-        LockKind::Flock => {
-            let FlockPolicy { start, end, owner, pid, .. } = desc.policy.as_flock();
-            Policy::Flock { start, end, owner, pid }
-        }
-    })
 }

@@ -288,9 +288,9 @@ impl Target {
         connect: &Connect,
         connecting: &mut Option<ConnectingGuard>,
     ) -> Result<Arc<Export>, Errno> {
-        let client = self.new_number();
+        let number = self.new_number();
         let export =
-            Export::new(connect.client.clone(), self.new_handle(), client, ExportState::Full);
+            Export::new(connect.client.clone(), self.new_handle(), number, ExportState::Full);
         let export = Arc::new(export);
         let account = self.enter_export(connect, &export, self.exports_most(connect.from))?;
         {
@@ -306,7 +306,7 @@ impl Target {
         }
         if self.config.replayable && !connect.offers(ConnectFlags::LIGHTWEIGHT) {
             let record =
-                ClientRecord { uuid: connect.client.clone(), client, instance: self.instance };
+                ClientRecord { uuid: connect.client.clone(), number, instance: self.instance };
             let mut transaction = Transaction::new();
             put_client(&mut transaction, &record);
             let stored = self.store.apply(transaction).map_err(store_errno);
@@ -383,7 +383,7 @@ impl Target {
     /// A number that no client has. They begin anew when all were used: a client that stays keeps its own.
     fn new_number(&self) -> u32 {
         loop {
-            let number = self.next_client.fetch_add(1, Ordering::Relaxed);
+            let number = self.next_number.fetch_add(1, Ordering::Relaxed);
             if number != Export::LOCAL && !self.exports.has_number(number) {
                 return number;
             }
@@ -491,7 +491,7 @@ impl Target {
     /// A client of before the restart: it may come back.
     pub(crate) fn await_client(&self, record: &ClientRecord, replies: Vec<(Slot, ReplyRecord)>) {
         let state = ExportState::Awaited;
-        let export = Export::new(record.uuid.clone(), self.new_handle(), record.client, state);
+        let export = Export::new(record.uuid.clone(), self.new_handle(), record.number, state);
         let replies = Replies::load(replies);
         {
             let mut state = export.lock();
@@ -562,7 +562,7 @@ impl Target {
         self.drop_locks(export);
         export.callbacks().clear();
         self.operations.leave(self, export, why).await;
-        self.end_recovery_if(self.recovery.client_lost(export.handle().0, was));
+        self.end_recovery_if(self.recovery.client_lost(export.handle(), was));
     }
 
     /// Takes the client out of those that are awaited after a restart. Until it is durable the export
@@ -594,7 +594,7 @@ impl Target {
             return Ok(false);
         }
         let (uuid, slots) = (export.uuid(), slots.iter().copied());
-        let transaction = remove_client(&*self.store, uuid, export.client(), slots)?;
+        let transaction = remove_client(&*self.store, uuid, export.number(), slots)?;
         if transaction.changes.is_empty() {
             return Ok(false);
         }

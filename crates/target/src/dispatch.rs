@@ -18,7 +18,6 @@ use std::sync::{Arc, OnceLock};
 
 use sheen_rpc::{BoxFuture, Handler, IncomingRequest, Replier};
 use sheen_types::{Errno, Nid, ObdHandle, Uuid, Xid};
-use sheen_wire::ldlm::LdlmRequest;
 use sheen_wire::messages::{FormatFlags, Kind, Request};
 use sheen_wire::ptlrpc::MsgFlags;
 
@@ -308,27 +307,12 @@ impl Target {
             }
             Request::LdlmConvert(convert) => Ok(self.convert(context, &convert.dlm_req)),
             Request::LdlmCancel(cancel) => Ok(self.cancel(context, &cancel.dlm_req)),
-            _ => match lock_of(&request).cloned() {
+            _ => match request.enqueued_lock().cloned() {
                 Some(lock) => self.enqueue(context, request, &lock).await,
                 None => self.operations.operate(context, request).await,
             },
         }
     }
-}
-
-/// The lock that an enqueue of any kind asks for.
-pub(crate) fn lock_of(request: &Request) -> Option<&LdlmRequest> {
-    Some(match request {
-        Request::LdlmEnqueue(it) => &it.dlm_req,
-        Request::LdlmIntentOpen(it) => &it.dlm_req,
-        Request::LdlmIntentCreate(it) => &it.dlm_req,
-        Request::LdlmIntentGetattr(it) => &it.dlm_req,
-        Request::LdlmIntentGetxattr(it) => &it.dlm_req,
-        Request::LdlmIntentLayout(it) => &it.dlm_req,
-        Request::LdlmIntentQuota(it) => &it.dlm_req,
-        Request::LdlmIntentBasic(it) => &it.dlm_req,
-        _ => return None,
-    })
 }
 
 #[cfg(test)]

@@ -11,7 +11,6 @@ use sheen_wire::ldlm::{
 use sheen_wire::messages::{LdlmConvertReply, LdlmEnqueueReply, Request};
 
 use crate::context::Context;
-use crate::dispatch::lock_of;
 use crate::export::ExportState;
 use crate::locks::{EnqueueRequest, lock_reply};
 use crate::operations::Outcome;
@@ -50,7 +49,7 @@ fn cancelled_early(request: &Request) -> Option<(&LdlmRequest, usize)> {
         Request::MdsReintUnlink(request) => request.dlm_req.as_ref(),
         Request::MdsReintRename(request) => request.dlm_req.as_ref(),
         Request::MdsReintSetxattr(request) => request.dlm_req.as_ref(),
-        _ => return lock_of(request).map(|lock| (lock, 1)),
+        _ => return request.enqueued_lock().map(|lock| (lock, 1)),
     };
     alone.map(|locks| (locks, 0))
 }
@@ -106,7 +105,7 @@ impl Target {
         context: &Context,
         intent: Request,
     ) -> Result<Outcome, Errno> {
-        let lock = lock_of(&intent).ok_or(Errno::EPROTO)?;
+        let lock = intent.enqueued_lock().ok_or(Errno::EPROTO)?;
         let enqueue = EnqueueRequest { waits: false, ..EnqueueRequest::of(lock)? };
         let has_locks = self.operations.has_locks(&enqueue.resource, enqueue.policy.kind());
         let is_intent = enqueue.flags.contains(WireFlags::HAS_INTENT);
@@ -176,7 +175,7 @@ impl Target {
             resource: enqueue.resource,
             policy: enqueue.policy,
             mode: enqueue.mode,
-            flags: LockFlags::from_wire(enqueue.flags.0),
+            flags: LockFlags::from_request(enqueue.flags),
             owner: Owner::Export(context.export.handle().0),
             remote_handle: enqueue.remote_handle,
             spares: None,
@@ -234,7 +233,7 @@ impl Target {
     ) -> Result<Outcome, Errno> {
         let waits = LockFlags::BLOCK_WAIT.when(lock.desc.granted.is_none());
         let sent = LockFlags::AST_SENT.when(lock.is_waited_for);
-        let flags = waits | sent | LockFlags::from_wire(WireFlags::REPLAY.0).when(replays);
+        let flags = waits | sent | LockFlags::REPLAY.when(replays);
         let with_value = !replays && lock.desc.granted.is_some();
         self.answer_lock(lock.handle, &lock.desc, flags, with_value).await
     }
@@ -325,5 +324,5 @@ fn echoed(enqueue: &EnqueueRequest) -> LockFlags {
         | WireFlags::NO_EXPANSION
         | WireFlags::TEST_LOCK
         | WireFlags::REPLAY;
-    LockFlags::from_wire((enqueue.flags & asked).0)
+    LockFlags::from_request(enqueue.flags & asked)
 }

@@ -38,7 +38,7 @@ pub enum ExportState {
 pub struct Export {
     uuid: Uuid,
     handle: ObdHandle,
-    client: u32,
+    number: u32,
     state: Mutex<ExportInner>,
     role: RwLock<Vec<Arc<dyn Any + Send + Sync>>>,
     counters: OnceLock<Counters>,
@@ -86,7 +86,7 @@ impl Export {
     /// The number of clients that have none of their own, because no record is kept of them.
     pub(crate) const LOCAL: u32 = u32::MAX;
 
-    pub(crate) fn new(uuid: Uuid, handle: ObdHandle, client: u32, state: ExportState) -> Self {
+    pub(crate) fn new(uuid: Uuid, handle: ObdHandle, number: u32, state: ExportState) -> Self {
         let state = ExportInner {
             state,
             nid: Nid::ANY,
@@ -112,7 +112,7 @@ impl Export {
         Self {
             uuid,
             handle,
-            client,
+            number,
             state: Mutex::new(state),
             role: RwLock::default(),
             counters: OnceLock::new(),
@@ -134,7 +134,7 @@ impl Export {
     /// another machine.
     #[must_use]
     pub fn is_local(&self) -> bool {
-        self.client == Self::LOCAL
+        self.number == Self::LOCAL
     }
 
     /// Whether the client is a server of the file system, or of this process: see
@@ -197,8 +197,8 @@ impl Export {
 
     /// A small number of the client's own on this target, kept over restarts.
     #[must_use]
-    pub fn client(&self) -> u32 {
-        self.client
+    pub fn number(&self) -> u32 {
+        self.number
     }
 
     /// Where the client is.
@@ -315,7 +315,7 @@ impl ExportTable {
 
     /// Whether a client has this number.
     pub(crate) fn has_number(&self, number: u32) -> bool {
-        self.tables.read().by_handle.values().any(|export| export.client() == number)
+        self.tables.read().by_handle.values().any(|export| export.number() == number)
     }
 
     /// Whether an export is at this node.

@@ -7,8 +7,8 @@
 //! used again only when its reply has arrived, so a slot is overwritten, never cleaned.
 
 use bytes::Bytes;
-use sheen_store::{Store, StoreError, Transaction};
-use sheen_types::{Fid, Transno, Uuid, Xid, fid_seq};
+use sheen_store::{Entry, Store, StoreError, Transaction, all_entries};
+use sheen_types::{Fid, HashMap, Transno, Uuid, Xid, fid_seq};
 use sheen_wire::codec::{ByteOrder, Reader, Wire, Writer};
 use sheen_wire::wire_struct;
 
@@ -28,8 +28,9 @@ const EPOCH_KEY: &[u8] = b"epoch";
 const CLIENT_PREFIX: &[u8] = b"client/";
 /// What we write and read.
 const FORMAT: u32 = 1;
-/// Records read at a time while starting.
-const SCAN_LIMIT: usize = 256;
+
+/// What a client may ask for again.
+type ReplyRecords = Vec<(Slot, ReplyRecord)>;
 
 /// What is stored of a request's answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -72,7 +73,7 @@ wire_struct! {
         /// The client's UUID.
         uuid: Uuid,
         /// Its number on this target.
-        client: u32,
+        number: u32,
         /// The incarnation of the target that saw it first.
         instance: u32,
     }
@@ -101,7 +102,7 @@ pub(crate) struct LastRcvd {
     /// The epoch of the incarnation before; `None` if that kept no record of it.
     pub(crate) epoch: Option<Epoch>,
     /// Which clients were connected, and what each may ask for again.
-    pub(crate) clients: Vec<(ClientRecord, Vec<(Slot, ReplyRecord)>)>,
+    pub(crate) clients: Vec<(ClientRecord, ReplyRecords)>,
 }
 
 impl LastRcvd {
@@ -116,15 +117,13 @@ impl LastRcvd {
             return Err(StoreError::Corrupt(text));
         }
         let transno = lookup(store, TRANSNO_KEY)?.unwrap_or_default();
-        let mut clients = Vec::new();
-        for (_, record) in scan::<ClientRecord>(store, CLIENTS, CLIENT_PREFIX)? {
-            let replies = scan::<ReplyRecord>(store, REPLIES, &record.client.to_be_bytes())?;
-            let slots = replies.into_iter().map(|(key, reply)| {
-                let is_close = key.get(6).is_some_and(|close| *close != 0);
-                ((reply.tag, is_close), reply)
-            });
-            clients.push((record, slots.collect()));
-        }
+        let mut replies = replies_by_client(store)?;
+        let clients = records::<ClientRecord>(store, CLIENTS, CLIENT_PREFIX)?.into_iter();
+        let clients = clients.map(|(_, record)| {
+            let slots = replies.remove(&record.number.to_be_bytes()).unwrap_or_default();
+            (record, slots)
+        });
+        let clients = clients.collect();
         let epoch = lookup(store, EPOCH_KEY)?.map(Epoch);
         Ok(Self { server, transno, epoch, clients })
     }
@@ -163,7 +162,7 @@ impl LastRcvd {
         for (record, _) in self.clients.drain(..) {
             // Its reply records then belong to no client: [`remove_strays`].
             let none = std::iter::empty();
-            let mut forgotten = remove_client(store, &record.uuid, record.client, none)?;
+            let mut forgotten = remove_client(store, &record.uuid, record.number, none)?;
             transaction.changes.append(&mut forgotten.changes);
         }
         self.transno = Transno(0);
@@ -199,11 +198,11 @@ pub(crate) fn put_client(transaction: &mut Transaction, record: &ClientRecord) {
 
 pub(crate) fn put_reply(
     transaction: &mut Transaction,
-    client: u32,
+    number: u32,
     slot: Slot,
     record: &ReplyRecord,
 ) {
-    transaction.put(REPLIES, slot_key(client, slot), encode(record));
+    transaction.put(REPLIES, slot_key(number, slot), encode(record));
 }
 
 /// Forgets reply records that belong to no known client: left by a request that was executed while
@@ -213,8 +212,8 @@ pub(crate) fn remove_strays(
     known: &[u32],
     transaction: &mut Transaction,
 ) -> Result<(), StoreError> {
-    for (key, _) in scan::<ReplyRecord>(store, REPLIES, &[])? {
-        let is_known = known.iter().any(|client| key.starts_with(&client.to_be_bytes()));
+    for (key, _) in records::<ReplyRecord>(store, REPLIES, &[])? {
+        let is_known = known.iter().any(|number| key.starts_with(&number.to_be_bytes()));
         if !is_known {
             transaction.delete(REPLIES, key);
         }
@@ -227,11 +226,11 @@ pub(crate) fn remove_strays(
 pub(crate) fn remove_client(
     store: &dyn Store,
     uuid: &Uuid,
-    client: u32,
+    number: u32,
     slots: impl Iterator<Item = Slot>,
 ) -> Result<Transaction, StoreError> {
     let mut transaction = Transaction::new();
-    let replies = slots.map(|slot| (REPLIES, slot_key(client, slot)));
+    let replies = slots.map(|slot| (REPLIES, slot_key(number, slot)));
     for (table, key) in std::iter::once((CLIENTS, client_key(uuid))).chain(replies) {
         if store.lookup(table, &key)?.is_some() {
             transaction.delete(table, key);
@@ -244,8 +243,8 @@ fn client_key(uuid: &Uuid) -> Bytes {
     [CLIENT_PREFIX, uuid.as_str().as_bytes()].concat().into()
 }
 
-fn slot_key(client: u32, (tag, is_close): Slot) -> Bytes {
-    let [c0, c1, c2, c3] = client.to_be_bytes();
+fn slot_key(number: u32, (tag, is_close): Slot) -> Bytes {
+    let [c0, c1, c2, c3] = number.to_be_bytes();
     let [t0, t1] = tag.to_be_bytes();
     Bytes::copy_from_slice(&[c0, c1, c2, c3, t0, t1, u8::from(is_close)])
 }
@@ -269,26 +268,28 @@ fn lookup<T: Wire>(store: &dyn Store, key: &[u8]) -> Result<Option<T>, StoreErro
     store.lookup(CLIENTS, key)?.as_ref().map(decode).transpose()
 }
 
+/// What each client may ask for again, by its number, with which its keys begin.
+fn replies_by_client(store: &dyn Store) -> Result<HashMap<[u8; 4], ReplyRecords>, StoreError> {
+    let mut replies: HashMap<[u8; 4], ReplyRecords> = HashMap::default();
+    for (key, reply) in records::<ReplyRecord>(store, REPLIES, &[])? {
+        if let Some(number) = key.first_chunk() {
+            let is_close = key.get(6).is_some_and(|close| *close != 0);
+            replies.entry(*number).or_default().push(((reply.tag, is_close), reply));
+        }
+    }
+    Ok(replies)
+}
+
 /// All records of an index whose keys start with `prefix`.
-fn scan<T: Wire>(
+fn records<T: Wire>(
     store: &dyn Store,
     index: Fid,
     prefix: &[u8],
 ) -> Result<Vec<(Bytes, T)>, StoreError> {
-    let mut found = Vec::new();
-    let mut from = prefix.to_vec();
-    loop {
-        let entries = store.scan(index, &from, SCAN_LIMIT)?;
-        let full = entries.len() == SCAN_LIMIT;
-        for entry in entries {
-            if !entry.key.starts_with(prefix) {
-                return Ok(found);
-            }
-            from = [&entry.key[..], &[0]].concat();
-            found.push((entry.key, decode(&entry.value)?));
-        }
-        if !full {
-            return Ok(found);
-        }
-    }
+    let within = |entry: &Result<Entry, StoreError>| {
+        entry.as_ref().map_or(true, |entry| entry.key.starts_with(prefix))
+    };
+    let entries = all_entries(store, index, prefix).take_while(within);
+    let record = |entry: Entry| Ok((entry.key, decode(&entry.value)?));
+    entries.map(|entry| entry.and_then(record)).collect()
 }

@@ -7,7 +7,6 @@ use sheen_ldlm::{LockDesc, LockFlags, Owner, Policy};
 use sheen_types::{Errno, Extent, Fid, InodeBits, LockHandle, LockMode, ResourceName};
 use sheen_wire::ldlm::{LdlmReply, LdlmRequest, LockFlags as WireFlags};
 
-use crate::callbacks::{policy_of, wire_desc};
 use crate::context::Context;
 use crate::export::Export;
 use crate::in_work::{Wait, while_waiting};
@@ -37,10 +36,11 @@ impl EnqueueRequest {
     /// # Errors
     /// [`Errno::EFAULT`] for a kind or mode that is none.
     pub fn of(lock: &LdlmRequest) -> Result<Self, Errno> {
+        let (policy, mode) = LockDesc::wanted_from_wire(&lock.desc).ok_or(Errno::EFAULT)?;
         Ok(Self {
             resource: lock.desc.resource.name,
-            mode: lock.desc.req_mode.mode().ok_or(Errno::EFAULT)?,
-            policy: policy_of(&lock.desc)?,
+            mode,
+            policy,
             remote_handle: lock.handles.first().copied().unwrap_or_default(),
             flags: lock.flags,
             waits: true,
@@ -298,12 +298,7 @@ fn local(resource: ResourceName, policy: Policy, mode: LockMode, flags: LockFlag
 
 /// A lock as the reply to an enqueue describes it.
 pub(crate) fn lock_reply(handle: LockHandle, desc: &LockDesc, flags: LockFlags) -> LdlmReply {
-    LdlmReply {
-        flags: WireFlags(flags.to_wire()),
-        desc: wire_desc(desc),
-        handle,
-        ..LdlmReply::default()
-    }
+    LdlmReply { flags: flags.to_wire(), desc: desc.to_wire(), handle, ..LdlmReply::default() }
 }
 
 impl Drop for LockGuard {

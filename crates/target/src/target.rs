@@ -82,7 +82,7 @@ pub struct Target {
     pub(crate) instance: u32,
     pub(crate) stopping: AtomicBool,
     /// The number of the next new client.
-    pub(crate) next_client: AtomicU32,
+    pub(crate) next_number: AtomicU32,
     /// Wakes the keeper of time: a deadline may have come nearer.
     pub(crate) alarm: Arc<Notify>,
     /// Where servers of the file system are.
@@ -119,7 +119,7 @@ fn begin_incarnation(
     };
     put_server(&mut transaction, instance);
     put_epoch(&mut transaction, epoch);
-    let clients: Vec<u32> = past.clients.iter().map(|(record, _)| record.client).collect();
+    let clients: Vec<u32> = past.clients.iter().map(|(record, _)| record.number).collect();
     remove_strays(store, &clients, &mut transaction)?;
     store.apply(transaction)?;
     Ok((past, Incarnation { instance, epoch }))
@@ -152,8 +152,8 @@ impl Target {
         let (past, incarnation) = begin_incarnation(&*store, &config)?;
         let history = begin_history(&*store, past.transno, incarnation.epoch);
         let known = if config.replayable { past.clients } else { Vec::new() };
-        let numbers = known.iter().map(|(record, _)| record.client.wrapping_add(1));
-        let next_client = numbers.max().unwrap_or(0);
+        let numbers = known.iter().map(|(record, _)| record.number.wrapping_add(1));
+        let next_number = numbers.max().unwrap_or(0);
         let locks = Namespace::new(sheen_ldlm::server::Config {
             seed: world.random.number(),
             callback_timeout: config.timeouts.lock_callback,
@@ -181,7 +181,7 @@ impl Target {
             faults: Faults::default(),
             instance: incarnation.instance,
             stopping: AtomicBool::new(false),
-            next_client: AtomicU32::new(next_client),
+            next_number: AtomicU32::new(next_number),
             alarm: Arc::new(Notify::new()),
             server_nodes: Mutex::new(None),
             refusals: RateLimitedWarning::default(),
@@ -355,7 +355,7 @@ impl Target {
             let mut transaction = build(transno);
             put_transno(&mut transaction, transno.max(self.history.last()));
             if let Some(record) = record(transno) {
-                put_reply(&mut transaction, context.export.client(), slot, &record);
+                put_reply(&mut transaction, context.export.number(), slot, &record);
             }
             transaction
         })?;

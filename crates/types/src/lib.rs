@@ -19,6 +19,7 @@ mod name;
 mod nid;
 mod nid_list;
 mod number;
+mod seek;
 mod statistics;
 mod time;
 
@@ -34,5 +35,6 @@ pub use name::{Name, NameError, TargetKind, TargetName, Uuid};
 pub use nid::{NetType, Nid, ParseNidError};
 pub use nid_list::NidList;
 pub use number::{Generation, LockHandle, MatchBits, ObdHandle, Transno, Xid};
+pub use seek::Seek;
 pub use statistics::{CounterLine, Counters, Samples, Unit};
 pub use time::{Instant, Timestamp};

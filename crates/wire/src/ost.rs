@@ -1,7 +1,11 @@
 //! Objects: what an OST sends and takes apart from locks.
 //!
 //! An object has two names, the old pair of id and group and the FID; [`OstId`] is the sixteen
-//! bytes that hold either.
+//! bytes that hold either. An [`Obdo`] has fields that mean another thing in some requests: `fields` names them.
+
+mod fields;
+
+pub use fields::GrantReport;
 
 use sheen_types::{Extent, Fid, LockHandle, ResourceName, fid_seq};
 

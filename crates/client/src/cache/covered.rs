@@ -1,7 +1,7 @@
 //! What is known of an inode only while a lock covers it: one value for each bit of the lock.
 //!
-//! What always holds: a value can be read only while its bit is held, and is dropped in the same step as the
-//! bit, [`CoveredState::revoke`]. So what a lock covered before a gap is never taken for what the next one covers.
+//! What always holds: a value can be read only while its bit is covered, and is dropped in the same step as the
+//! bit, [`CoveredState::uncover`]. So what a lock covered before a gap is never taken for what the next one covers.
 //!
 //! Two bits are not here: `OPEN` covers handles on the MDT ([`OpenCache`](super::open_cache::OpenCache)), `DOM` the bytes of
 //! [`crate::data`].
@@ -12,13 +12,13 @@ use sheen_types::{HashSet, InodeBits, Name};
 
 use super::dir_pages::DirPages;
 use super::inode::{LayoutState, Xattrs};
-use crate::locks::HeldLock;
+use crate::locks::LockReference;
 use crate::types::NodeId;
 
 /// A value that one bit covers.
 #[derive(Default)]
 pub(super) struct Covered<T> {
-    is_held: bool,
+    is_covered: bool,
     value: T,
 }
 
@@ -73,58 +73,58 @@ pub(super) struct UnderXattr {
 
 impl<T: Default> Covered<T> {
     /// Whether a lock covers the bit.
-    pub(super) fn is_held(&self) -> bool {
-        self.is_held
+    pub(super) fn is_covered(&self) -> bool {
+        self.is_covered
     }
 
     /// The value; `None` if no lock covers it.
     pub(super) fn get(&self) -> Option<&T> {
-        self.is_held.then_some(&self.value)
+        self.is_covered.then_some(&self.value)
     }
 
     /// The value, to be changed; `None` if no lock covers it.
     pub(super) fn get_mut(&mut self) -> Option<&mut T> {
-        self.is_held.then_some(&mut self.value)
+        self.is_covered.then_some(&mut self.value)
     }
 
     /// No lock covers it any more. Returns what was known.
-    fn revoke(&mut self) -> T {
+    fn uncover(&mut self) -> T {
         std::mem::take(self).value
     }
 }
 
 impl CoveredState {
     /// This lock on the inode covers its bits from now on. What another lock covered already stays.
-    pub(super) fn grant(&mut self, held: &HeldLock) {
-        self.hold(held.bits());
+    pub(super) fn note_granted(&mut self, lock: &LockReference) {
+        self.cover(lock.bits());
     }
 
-    /// As [`CoveredState::grant`], by bits. Only tests call it without a lock.
-    pub(super) fn hold(&mut self, bits: InodeBits) {
-        self.lookup.is_held |= bits.contains(InodeBits::LOOKUP);
-        self.update.is_held |= bits.contains(InodeBits::UPDATE);
-        self.perm.is_held |= bits.contains(InodeBits::PERM);
-        self.layout.is_held |= bits.contains(InodeBits::LAYOUT);
-        self.xattr.is_held |= bits.contains(InodeBits::XATTR);
+    /// As [`CoveredState::note_granted`], by bits. Only tests call it without a lock.
+    pub(super) fn cover(&mut self, bits: InodeBits) {
+        self.lookup.is_covered |= bits.contains(InodeBits::LOOKUP);
+        self.update.is_covered |= bits.contains(InodeBits::UPDATE);
+        self.perm.is_covered |= bits.contains(InodeBits::PERM);
+        self.layout.is_covered |= bits.contains(InodeBits::LAYOUT);
+        self.xattr.is_covered |= bits.contains(InodeBits::XATTR);
     }
 
     /// No lock covers `gone` any more: drops what they covered. Returns the names that were known to be absent,
     /// which the kernel may keep.
-    pub(super) fn revoke(&mut self, gone: InodeBits) -> HashSet<Name> {
+    pub(super) fn uncover(&mut self, gone: InodeBits) -> HashSet<Name> {
         if gone.contains(InodeBits::LOOKUP) {
-            self.lookup.revoke();
+            self.lookup.uncover();
         }
         if gone.contains(InodeBits::PERM) {
-            self.perm.revoke();
+            self.perm.uncover();
         }
         if gone.contains(InodeBits::LAYOUT) {
-            self.layout.revoke();
+            self.layout.uncover();
         }
         if gone.contains(InodeBits::XATTR) {
-            self.xattr.revoke();
+            self.xattr.uncover();
         }
         match gone.contains(InodeBits::UPDATE) {
-            true => self.update.revoke().absent,
+            true => self.update.uncover().absent,
             false => HashSet::default(),
         }
     }
@@ -135,19 +135,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_is_there_only_while_its_bit_is_held() {
+    fn a_value_is_there_only_while_its_bit_is_covered() {
         let mut covered = CoveredState::default();
         assert!(covered.update.get_mut().is_none(), "nothing can be noted without a lock");
-        covered.hold(InodeBits::UPDATE | InodeBits::XATTR);
-        covered.update.get_mut().expect("held").has_attributes = true;
-        covered.xattr.get_mut().expect("held").absent = true;
+        covered.cover(InodeBits::UPDATE | InodeBits::XATTR);
+        covered.update.get_mut().expect("covered").has_attributes = true;
+        covered.xattr.get_mut().expect("covered").absent = true;
         // A second lock on the same bit.
-        covered.hold(InodeBits::UPDATE);
+        covered.cover(InodeBits::UPDATE);
         assert!(covered.update.get().is_some_and(|it| it.has_attributes));
-        covered.revoke(InodeBits::UPDATE | InodeBits::LOOKUP);
+        covered.uncover(InodeBits::UPDATE | InodeBits::LOOKUP);
         assert!(covered.update.get().is_none());
         assert!(covered.xattr.get().is_some_and(|it| it.absent), "another bit");
-        covered.hold(InodeBits::UPDATE);
+        covered.cover(InodeBits::UPDATE);
         assert!(covered.update.get().is_some_and(|it| !it.has_attributes), "there was a gap");
     }
 }

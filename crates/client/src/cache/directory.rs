@@ -75,20 +75,20 @@ impl InodeState {
         hasher: &Arc<NameHasher>,
         from: u64,
     ) -> Option<DirectoryRead> {
-        let covered = self.covered.update.is_held();
+        let covered = self.covered.update.is_covered();
         let names = covered.then(|| self.directory.names_mut())?;
         names.begin_reading(hasher, from)
     }
 
     /// Whether all names of the directory are known and this one is not among them.
     pub(crate) fn knows_absent(&mut self, name: NameHash) -> bool {
-        let covered = self.covered.update.is_held();
+        let covered = self.covered.update.is_covered();
         covered && self.directory.names.as_mut().is_some_and(|names| names.is_absent(name))
     }
 
     /// See [`DirectoryNames::missed`]: a page costs a request, and the lock another.
     pub(crate) fn missed(&mut self) -> Option<u64> {
-        let cost = if self.covered.update.is_held() { 1 } else { 2 };
+        let cost = if self.covered.update.is_covered() { 1 } else { 2 };
         self.directory.names_mut().missed(cost)
     }
 

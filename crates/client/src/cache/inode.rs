@@ -116,13 +116,13 @@ impl InodeState {
     /// As if locks had covered `bits` and were lost.
     #[cfg(test)]
     pub(crate) fn lose_bits(&mut self, bits: InodeBits) {
-        self.covered.revoke(bits);
+        self.covered.uncover(bits);
     }
 
     /// As if a lock covered `bits`.
     #[cfg(test)]
-    pub(crate) fn hold_bits(&mut self, bits: InodeBits) {
-        self.covered.hold(bits);
+    pub(crate) fn cover_bits(&mut self, bits: InodeBits) {
+        self.covered.cover(bits);
     }
 
     /// The attributes, to be changed whether locks cover them or not.
@@ -167,13 +167,13 @@ impl InodeState {
 
     /// The state to compare with when the answer to a question has arrived.
     pub(crate) fn epoch(&self) -> CacheEpoch {
-        self.directory.epoch(self.losses, self.covered.update.is_held())
+        self.directory.epoch(self.losses, self.covered.update.is_covered())
     }
 
     /// Whether what was asked at `asked` is still current: `UPDATE` was covered all the time, and no change of
     /// ours to a directory's names overlapped it.
     pub(crate) fn unbroken_since(&self, asked: &CacheEpoch) -> bool {
-        let covered = asked.covered && self.covered.update.is_held();
+        let covered = asked.covered && self.covered.update.is_covered();
         covered && asked.losses == self.losses && self.directory.undisturbed_since(asked)
     }
 
@@ -188,7 +188,7 @@ impl InodeState {
     /// Whether locks cover the attributes, current or not.
     pub(crate) fn attributes_locked(&self) -> bool {
         let CoveredState { lookup, update, perm, .. } = &self.covered;
-        update.is_held() && (perm.is_held() || lookup.is_held())
+        update.is_covered() && (perm.is_covered() || lookup.is_covered())
     }
 
     /// The layout, if it is known and a lock covers it.

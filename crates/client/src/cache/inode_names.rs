@@ -118,7 +118,7 @@ mod tests {
         let (root, file, other) =
             (inodes.pin(ROOT), inodes.pin(FILE), inodes.pin(Fid::new(0x2_0000_0401, 8)));
         let name = Name::new(b"f").expect("a name");
-        file.state().covered.hold(InodeBits::LOOKUP);
+        file.state().covered.cover(InodeBits::LOOKUP);
         inodes.remember_name(&root, &name, &file);
         assert!(file.state().keep_name(root.node, &name));
         // Answers to questions that were sent earlier: one that it is absent, and one that it is another file.
@@ -137,11 +137,11 @@ mod tests {
         let inodes = InodeTable::new(ROOT);
         let (root, file) = (inodes.pin(ROOT), inodes.pin(FILE));
         let name = Name::new(b"f").expect("a name");
-        file.state().covered.hold(InodeBits::LOOKUP);
+        file.state().covered.cover(InodeBits::LOOKUP);
         inodes.remember_name(&root, &name, &file);
-        file.state().covered.revoke(InodeBits::LOOKUP);
+        file.state().covered.uncover(InodeBits::LOOKUP);
         // Another name has brought a lock.
-        file.state().covered.hold(InodeBits::LOOKUP);
+        file.state().covered.cover(InodeBits::LOOKUP);
         assert!(!file.state().keep_name(root.node, &name));
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Owns the table of inodes that the kernel has looked up or opened, and what is known of each: attributes,
 //! names, layout, extended attributes, symbolic link target, directory pages. What always holds:
-//! `InodeState::covered` holds only bits that some granted lock covers; a lock's bits are revoked there, with all
+//! `InodeState::covered` holds only bits that some granted lock covers; a lock's bits are dropped there, with all
 //! that they covered, before the lock is cancelled, and the kernel is notified of what it may no longer keep
 //! before that.
 //!
@@ -21,11 +21,11 @@ mod kernel_cache;
 mod kernel_notifier;
 mod kernel_size;
 mod limits;
+mod lock_loss;
 mod names;
 mod open_cache;
 mod page_estimates;
 mod replies;
-mod revocation;
 mod rights;
 
 pub(crate) use dir_pages::{Chunk, DirPages, Position};
@@ -36,11 +36,11 @@ pub(crate) use kernel_cache::KernelCache;
 pub use kernel_notifier::KernelNotifier;
 pub use kernel_size::Raise;
 pub(crate) use kernel_size::{SizeEpoch, SizeReply};
+pub(crate) use lock_loss::{CoveredMetadata, DataEventHandler};
 pub(crate) use names::{CacheEpoch, ChangeOutcome, DirectoryRead, NameChange, NameHasher};
 pub(crate) use open_cache::{Access, CachedOpen, OpenCacheRules};
 pub use page_estimates::PagesKept;
 pub(crate) use replies::{ReplyAttributes, read_layout};
-pub(crate) use revocation::{CoveredMetadata, DataEventHandler};
 
 use sheen_types::{Fid, fid_seq};
 

@@ -167,8 +167,8 @@ impl OpenCache {
         self.cached.iter().all(Option::is_none)
     }
 
-    /// A lock in this mode, under which opens stay, is revoked. Returns what must be closed before.
-    pub(crate) fn revoke(&mut self, mode: LockMode) -> Vec<Arc<CachedOpen>> {
+    /// A lock in this mode, under which opens stay, is being cancelled. Returns what must be closed before.
+    pub(crate) fn take_under(&mut self, mode: LockMode) -> Vec<Arc<CachedOpen>> {
         let by_mode = |access: &Access| access.mode() == mode;
         match [Access::Read, Access::Write, Access::Exec].into_iter().find(by_mode) {
             Some(access) => self.take(access).into_iter().collect(),

@@ -10,7 +10,7 @@ use super::dir_pages::DirPages;
 use super::inode::{Inode, InodeState, LayoutState, Xattrs};
 use super::inode_number;
 use super::names::CacheEpoch;
-use crate::locks::HeldLock;
+use crate::locks::LockReference;
 use crate::types::{Attributes, FileType, TYPE_MASK};
 
 /// Preferred IO size: one bulk RPC.
@@ -26,18 +26,18 @@ impl Inode {
     pub(crate) fn apply_reply(
         &self,
         attributes: &ReplyAttributes<'_>,
-        held: Option<&HeldLock>,
+        held: Option<&LockReference>,
         asked: &CacheEpoch,
     ) {
         let ReplyAttributes { body, layout: ea, acl } = *attributes;
         let held = held.filter(|held| held.resource() == self.resource());
-        let bits = held.map_or(InodeBits(0), HeldLock::bits);
+        let bits = held.map_or(InodeBits(0), LockReference::bits);
         let mut state = self.state();
         if bits.intersects(InodeBits::UPDATE) || !state.attributes_covered() {
             state.apply_body(self.fid, body, acl, bits);
         }
         if let Some(held) = held {
-            state.covered.grant(held);
+            state.covered.note_granted(held);
         }
         let has_layout = body.valid.contains(Valid::EASIZE) && !ea.is_empty();
         if bits.contains(InodeBits::LAYOUT)
@@ -122,21 +122,21 @@ pub(crate) struct ReplyAttributes<'a> {
 
 impl InodeState {
     /// A lock came without anything that it covers.
-    pub(crate) fn cover(&mut self, held: &HeldLock) {
-        self.covered.grant(held);
+    pub(crate) fn cover(&mut self, held: &LockReference) {
+        self.covered.note_granted(held);
     }
 
     /// A layout came with a lock.
-    pub(crate) fn note_layout(&mut self, held: &HeldLock, layout: LayoutState) {
-        self.covered.grant(held);
+    pub(crate) fn note_layout(&mut self, held: &LockReference, layout: LayoutState) {
+        self.covered.note_granted(held);
         if let Some(known) = self.covered.layout.get_mut() {
             *known = Some(layout);
         }
     }
 
     /// All extended attributes came with a lock.
-    pub(crate) fn note_xattrs(&mut self, held: &HeldLock, xattrs: Arc<Xattrs>) {
-        self.covered.grant(held);
+    pub(crate) fn note_xattrs(&mut self, held: &LockReference, xattrs: Arc<Xattrs>) {
+        self.covered.note_granted(held);
         if let Some(known) = self.covered.xattr.get_mut() {
             known.all = Some(xattrs);
         }
@@ -161,7 +161,7 @@ impl InodeState {
 
     /// Whether a lock covers `UPDATE`: times and size, and the names in a directory.
     pub(crate) fn update_covered(&self) -> bool {
-        self.covered.update.is_held()
+        self.covered.update.is_covered()
     }
 
     /// Takes attributes over, but for those that decide about access where another lock than the one

@@ -16,7 +16,7 @@ use sheen_llog::{ClusterMap, LogRecord};
 use super::log::read_log;
 use super::{LOCK_AGE_MAX, LOCKS_UNUSED_MAX, MGS_UUID};
 use crate::data::DataPath;
-use crate::locks::{CallbackRouter, ClientNamespace, CoveredCache, LockRequest, Revocation};
+use crate::locks::{CallbackRouter, ClientNamespace, CoveredCache, LockRequest, LostLock};
 use crate::records::Recorder;
 use crate::targets::{TargetOwner, Targets};
 
@@ -40,10 +40,10 @@ pub type ParameterHook = Box<dyn Fn(&ClusterMap) + Send + Sync>;
 pub(super) struct CoveredConfiguration(Notify);
 
 impl CoveredCache for CoveredConfiguration {
-    fn begin_revocation(
+    fn begin_cancel(
         &self,
         _locks: &Arc<ClientNamespace>,
-        _revocation: Revocation,
+        _lost: LostLock,
     ) -> BoxFuture<'static, ()> {
         self.0.notify_one();
         Box::pin(std::future::ready(()))
@@ -52,9 +52,9 @@ impl CoveredCache for CoveredConfiguration {
     fn begin_eviction(
         &self,
         locks: &Arc<ClientNamespace>,
-        revocation: Revocation,
+        lost: LostLock,
     ) -> BoxFuture<'static, ()> {
-        self.begin_revocation(locks, revocation)
+        self.begin_cancel(locks, lost)
     }
 
     fn glimpse(&self, _resource: ResourceName) -> Option<Bytes> {

@@ -51,9 +51,7 @@ impl Object {
         // Writes that are under way now are answered before the truncate is sent, also those of callers that are gone.
         self.flush(Extent::ALL).await;
         let mut oa = self.timed(time);
-        // The range to cut off: its start and its end.
-        (oa.size, oa.blocks) = (size, Extent::EOF);
-        oa.valid |= Valid::SIZE | Valid::BLOCKS;
+        oa.set_range(size, Extent::EOF);
         let request = OstPunch { ost_body: OstBody { oa }, ..OstPunch::default() };
         let call = idempotent(Call::new(request));
         let answer = call::call::<OstPunch>(&*self.target.channel, call).await?;
@@ -84,9 +82,8 @@ impl Object {
         self.flush(extent).await;
         let Some(until) = self.state.lock().unsynced() else { return Ok(()) };
         let mut oa = self.obdo();
-        oa.valid = Valid::ID | Valid::GROUP | Valid::FID | Valid::SIZE | Valid::BLOCKS;
-        // The range: its start and its end.
-        (oa.size, oa.blocks) = (extent.start, extent.end);
+        oa.valid = Valid::ID | Valid::GROUP | Valid::FID;
+        oa.set_range(extent.start, extent.end);
         let request = OstSync { ost_body: OstBody { oa }, ..OstSync::default() };
         call::call::<OstSync>(&*self.target.channel, Call::new(request)).await?;
         if extent == Extent::ALL {
@@ -147,9 +144,8 @@ impl Object {
         let (first, last) = widened(extent.start, end);
         self.flush(Extent { start: first, end: last - 1 }).await;
         let mut oa = self.timed(self.target.shared.world.clock.wall());
-        oa.valid |= Valid::SIZE | Valid::BLOCKS;
-        // The last is `o_falloc_mode` here.
-        (oa.size, oa.blocks, oa.nlink) = (extent.start, end, what.mode());
+        oa.set_range(extent.start, end);
+        oa.set_fallocate(what);
         let request = OstFallocate { ost_body: OstBody { oa }, ..OstFallocate::default() };
         let call = idempotent(Call::new(request));
         let answer = call::call::<OstFallocate>(&*self.target.channel, call).await?;
@@ -189,13 +185,9 @@ impl Object {
 
     /// As [`Object::seek`], for a caller that holds a group lock on the object and has nothing to write.
     pub(super) async fn seek_held(&self, offset: u64, what: Seek) -> Result<Option<u64>, Errno> {
-        const DATA: u32 = 3;
-        const HOLE: u32 = 4;
         let mut oa = self.obdo();
-        oa.valid = Valid::ID | Valid::GROUP | Valid::FID | Valid::SIZE | Valid::MODE;
-        oa.size = offset;
-        // `SEEK_DATA` or `SEEK_HOLE`.
-        oa.mode = if what == Seek::Data { DATA } else { HOLE };
+        oa.valid = Valid::ID | Valid::GROUP | Valid::FID;
+        oa.set_seek(what, offset);
         let request = OstSeek { ost_body: OstBody { oa }, ..OstSeek::default() };
         let answer = call::call::<OstSeek>(&*self.target.channel, Call::new(request)).await;
         match answer {

@@ -26,11 +26,11 @@ use super::counts::IoCounts;
 use super::extents::widened;
 use super::flush_queue::FlushQueue;
 use super::grant::Grant;
+use super::lock_loss::LockLoss;
 use super::negotiated_limits::{NegotiatedLimits, Tuning};
 use super::object::{KnownAttributes, Object};
-use super::revocation::LockLoss;
 use crate::call;
-use crate::locks::{ClientNamespace, CoveredCache, Revocation};
+use crate::locks::{ClientNamespace, CoveredCache, LostLock};
 use crate::records::{Record, Recorded, Recorder};
 
 /// What all OSTs share.
@@ -298,9 +298,9 @@ impl DataTarget {
         self.objects.lock().in_use.get(&resource).and_then(Weak::upgrade)
     }
 
-    /// The object in use, for a lock on it that is revoked. What was kept of an object that is not in use is
+    /// The object in use, for a lock on it that is lost. What was kept of an object that is not in use is
     /// dropped.
-    fn object_for_revocation(&self, resource: ResourceName) -> Option<Arc<Object>> {
+    fn object_of_lost_lock(&self, resource: ResourceName) -> Option<Arc<Object>> {
         let mut objects = self.objects.lock();
         objects.attributes_unused.remove(&resource);
         objects.in_use.get(&resource).and_then(Weak::upgrade)
@@ -329,32 +329,23 @@ fn kept_by(policy: &Policy) -> Option<Extent> {
 }
 
 impl CoveredData {
-    fn begin_loss(&self, revocation: &Revocation, loss: LockLoss) -> BoxFuture<'static, ()> {
-        let object =
-            self.0.upgrade().and_then(|target| target.object_for_revocation(revocation.resource));
+    fn begin_loss(&self, lost: LostLock, loss: LockLoss) -> BoxFuture<'static, ()> {
+        let object = self.0.upgrade().and_then(|target| target.object_of_lost_lock(lost.resource));
         match object {
-            Some(object) => object.begin_loss(extent_of(&revocation.part), revocation.mode, loss),
+            Some(object) => object.begin_loss(extent_of(&lost.part), lost.mode, loss),
             None => Box::pin(std::future::ready(())),
         }
     }
 }
 
 impl CoveredCache for CoveredData {
-    fn begin_revocation(
-        &self,
-        _: &Arc<ClientNamespace>,
-        revocation: Revocation,
-    ) -> BoxFuture<'static, ()> {
-        let loss = if revocation.discard { LockLoss::Discarded } else { LockLoss::Revoked };
-        self.begin_loss(&revocation, loss)
+    fn begin_cancel(&self, _: &Arc<ClientNamespace>, lost: LostLock) -> BoxFuture<'static, ()> {
+        let loss = if lost.discard { LockLoss::Discarded } else { LockLoss::Cancelled };
+        self.begin_loss(lost, loss)
     }
 
-    fn begin_eviction(
-        &self,
-        _: &Arc<ClientNamespace>,
-        revocation: Revocation,
-    ) -> BoxFuture<'static, ()> {
-        self.begin_loss(&revocation, LockLoss::Evicted)
+    fn begin_eviction(&self, _: &Arc<ClientNamespace>, lost: LostLock) -> BoxFuture<'static, ()> {
+        self.begin_loss(lost, LockLoss::Evicted)
     }
 
     fn learn(&self, resource: ResourceName, policy: &Policy, value: &Bytes) {

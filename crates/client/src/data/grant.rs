@@ -17,7 +17,7 @@ use sheen_types::Instant;
 use sheen_wire::connect::ObdConnectData;
 use sheen_wire::md::Valid;
 use sheen_wire::messages::OstSetGrantInfo;
-use sheen_wire::ost::{Obdo, ObdoFlags, OstBody};
+use sheen_wire::ost::{GrantReport, Obdo, ObdoFlags, OstBody};
 
 use super::data_target::DataTarget;
 use crate::call;
@@ -153,7 +153,7 @@ impl DataTarget {
     }
 
     /// How much grant to ask for: room for all that may be dirty.
-    pub(super) fn wish(&self) -> u32 {
+    pub(super) fn grant_wanted(&self) -> u32 {
         u32::try_from(self.dirty_bytes_max()).unwrap_or(u32::MAX)
     }
 
@@ -184,7 +184,7 @@ impl DataTarget {
     pub(super) fn return_grant(self: &Arc<Self>) {
         let interval = Duration::from_secs(self.shrink_interval().into());
         let (keep, now) = (self.limits().bulk_bytes, self.shared.world.clock.now());
-        let mut oa = Obdo { valid: Valid::GRANT | Valid::BLOCKS | Valid::FLAGS, ..Obdo::default() };
+        let mut oa = Obdo { valid: Valid::FLAGS, ..Obdo::default() };
         {
             let mut grant = self.grant.lock();
             let is_used = now.since(grant.used_at) < interval || grant.available <= keep;
@@ -192,7 +192,8 @@ impl DataTarget {
                 return;
             }
             oa.flags |= ObdoFlags::SHRINK_GRANT;
-            (oa.grant, oa.blocks) = (grant.available - keep, grant.dirty);
+            let (available, dirty) = (grant.available - keep, grant.dirty);
+            oa.report_grant(GrantReport { available, dirty, ..GrantReport::default() });
             (grant.available, grant.used_at) = (keep, now);
         }
         let setinfo_key = Bytes::from_static(b"grant_shrink");
@@ -203,7 +204,7 @@ impl DataTarget {
         let target = Arc::clone(self);
         let task = async move {
             if let Err(errno) = call::call::<OstSetGrantInfo>(&*target.channel, call).await {
-                tracing::debug!(%errno, "grant did not go back");
+                tracing::debug!(%errno, "grant was not returned");
             }
         };
         self.shared.world.tasks.spawn("grant", Box::pin(task));

@@ -23,10 +23,10 @@ use sheen_types::{Errno, Extent, LockMode};
 use super::DataAttributes;
 use super::file::File;
 use super::layout_guard::Refusal;
+use super::lock_loss::LockUse;
 use super::object::Object;
 use super::read::zeros;
-use super::revocation::LockUse;
-use crate::locks::{HeldLock, LockRequest};
+use crate::locks::{LockReference, LockRequest};
 use crate::types::Seek;
 
 /// A file that only the holder's group reads or writes until this is dropped.
@@ -48,7 +48,7 @@ pub trait GroupLockedFile: Send + Sync {
 struct GroupLocks {
     file: File,
     /// Of all objects, in their order.
-    locks: Vec<HeldLock>,
+    locks: Vec<LockReference>,
 }
 
 impl Drop for GroupLocks {
@@ -60,11 +60,11 @@ impl Drop for GroupLocks {
 }
 
 /// A group lock that a call has acquired for itself, because an eviction took that of its open file.
-pub(super) struct GroupLockOfCall(Option<HeldLock>);
+pub(super) struct GroupLockOfCall(Option<LockReference>);
 
 impl GroupLockOfCall {
     pub(super) fn is_alive(&self) -> bool {
-        self.0.as_ref().is_some_and(HeldLock::is_alive)
+        self.0.as_ref().is_some_and(LockReference::is_alive)
     }
 }
 
@@ -79,7 +79,7 @@ impl Drop for GroupLockOfCall {
 
 impl Object {
     /// A group lock on all of the object.
-    async fn group_lock(&self, gid: u64, waits: bool) -> Result<HeldLock, Errno> {
+    async fn group_lock(&self, gid: u64, waits: bool) -> Result<LockReference, Errno> {
         let policy = self.target.group_policy(gid);
         let flags = if waits { LockFlags::NONE } else { LockFlags::BLOCK_NOWAIT };
         let ask = LockRequest { resource: self.resource, policy, mode: LockMode::Group, flags };
@@ -164,6 +164,6 @@ impl GroupLockedFile for GroupLocks {
     }
 
     fn is_intact(&self) -> bool {
-        self.locks.iter().all(HeldLock::is_alive)
+        self.locks.iter().all(LockReference::is_alive)
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! The `DOM` bit of an inode's lock covers all bytes of its object, their size and their times. It comes with
 //! other bits in one lock, by an open or a getattr, or alone when data is asked for. So an MDT has one
-//! namespace for both: this module passes the revocation of all bits to the inode cache, and that of `DOM` to
+//! namespace for both: this module passes the loss of all bits to the inode cache, and that of `DOM` to
 //! the page cache. IO, grants and write-back are those of [`super::data_target`].
 //!
 //! Costs beside an OST's: none. Opening a small file to read brings its bytes along; a lock granted by an
@@ -21,7 +21,7 @@ use tokio::sync::Notify;
 
 use super::data_target::{CoveredData, DataTarget};
 use super::object::{Object, ObjectState};
-use crate::locks::{ClientNamespace, CoveredCache, HeldLock, Revocation};
+use crate::locks::{ClientNamespace, CoveredCache, LockReference, LostLock};
 
 /// An MDT that was added to a data path.
 pub struct AddedMdt {
@@ -92,7 +92,7 @@ pub struct InlineData {
 /// Bytes of a file from its beginning on, and the lock by which they may be shown.
 pub(crate) struct InlineView {
     pub(crate) bytes: Bytes,
-    _lock: HeldLock,
+    _lock: LockReference,
 }
 
 impl InlineData {
@@ -192,33 +192,29 @@ impl InodeData for MdtData {
     }
 }
 
-/// What an MDT's locks cover: passes their revocations to the inode cache and the page cache.
+/// What an MDT's locks cover: passes the loss of one to the inode cache and the page cache.
 pub(super) struct CoveredInodes {
     pub(super) pages: CoveredData,
     pub(super) inodes: Arc<dyn CoveredCache>,
 }
 
 impl CoveredInodes {
-    /// Whether a revocation invalidates pages: that of the last lock that covers them.
-    fn loses_pages(locks: &ClientNamespace, revocation: &Revocation) -> bool {
+    /// Whether the loss of a lock invalidates pages: that of the last lock that covers them.
+    fn loses_pages(locks: &ClientNamespace, lost: LostLock) -> bool {
         let dom = Policy::bits(InodeBits::DOM);
-        let is_reader = matches!(revocation.mode, LockMode::Pr | LockMode::Cr);
-        revocation.part.inode_bits().contains(InodeBits::DOM)
-            && !(is_reader && locks.covers(revocation.resource, dom, LockMode::Pr))
+        let is_reader = matches!(lost.mode, LockMode::Pr | LockMode::Cr);
+        lost.part.inode_bits().contains(InodeBits::DOM)
+            && !(is_reader && locks.covers(lost.resource, dom, LockMode::Pr))
     }
 }
 
 impl CoveredCache for CoveredInodes {
-    fn begin_revocation(
-        &self,
-        locks: &Arc<ClientNamespace>,
-        revocation: Revocation,
-    ) -> BoxFuture<'static, ()> {
-        let metadata = self.inodes.begin_revocation(locks, revocation);
-        if !Self::loses_pages(locks, &revocation) {
+    fn begin_cancel(&self, locks: &Arc<ClientNamespace>, lost: LostLock) -> BoxFuture<'static, ()> {
+        let metadata = self.inodes.begin_cancel(locks, lost);
+        if !Self::loses_pages(locks, lost) {
             return metadata;
         }
-        let dropped = self.pages.begin_revocation(locks, revocation);
+        let dropped = self.pages.begin_cancel(locks, lost);
         Box::pin(async move {
             dropped.await;
             metadata.await;
@@ -228,13 +224,13 @@ impl CoveredCache for CoveredInodes {
     fn begin_eviction(
         &self,
         locks: &Arc<ClientNamespace>,
-        revocation: Revocation,
+        lost: LostLock,
     ) -> BoxFuture<'static, ()> {
-        let metadata = self.inodes.begin_eviction(locks, revocation);
-        if !revocation.part.inode_bits().contains(InodeBits::DOM) {
+        let metadata = self.inodes.begin_eviction(locks, lost);
+        if !lost.part.inode_bits().contains(InodeBits::DOM) {
             return metadata;
         }
-        let dropped = self.pages.begin_eviction(locks, revocation);
+        let dropped = self.pages.begin_eviction(locks, lost);
         Box::pin(async move {
             dropped.await;
             metadata.await;

@@ -30,6 +30,7 @@ mod gone;
 mod grant;
 mod group_lock;
 mod layout_guard;
+mod lock_loss;
 mod mdt;
 mod negotiated_limits;
 mod object;
@@ -37,7 +38,6 @@ mod osts;
 mod page_invalidation;
 mod pieces;
 mod read;
-mod revocation;
 #[cfg(test)]
 mod tests;
 mod waiting_calls;

@@ -25,8 +25,8 @@ use super::ahead::LockAhead;
 use super::data_target::{DataTarget, DataTargetKind};
 use super::extents::Extents;
 use super::layout_guard::{LayoutVersion, Refusal};
+use super::lock_loss::{CancellingExtent, LockUse};
 use super::mdt::NewTimes;
-use super::revocation::{LockUse, RevokedExtent};
 use super::waiting_calls::CallPages;
 use super::writes_during_reads::ReadsInFlight;
 use super::writes_through::WritesThrough;
@@ -43,7 +43,7 @@ pub(super) struct Object {
     pub(super) file: Fid,
     pub(super) mapping: Mapping,
     pub(super) state: Mutex<ObjectState>,
-    /// Writing bytes became fewer, or a user of a lock that is being revoked ended.
+    /// Writing bytes became fewer, or a user of a lock that is being cancelled ended.
     pub(super) changed: Notify,
 }
 
@@ -81,7 +81,7 @@ pub(super) struct ObjectState {
     pub(super) inline_data: usize,
     /// It is in the OST's queue of objects to be flushed.
     pub(super) is_queued: bool,
-    pub(super) revoked: Vec<Arc<RevokedExtent>>,
+    pub(super) cancelling: Vec<Arc<CancellingExtent>>,
     pub(super) lock_ahead: LockAhead,
     /// Where the last byte ends that was written here under a lock that we still have, 0 if there is
     /// none: what the OST said before it got that byte cannot make the object smaller.
@@ -241,8 +241,8 @@ impl Object {
         if let Some(lock) = self.target.locks().find(self.resource, policy, mode) {
             return Ok(LockUse::Held(lock));
         }
-        if let Some(revoked) = self.use_revoked(extent, mode) {
-            return Ok(LockUse::Revoked { _use: revoked });
+        if let Some(cancelling) = self.use_cancelling(extent, mode) {
+            return Ok(LockUse::Cancelling { _use: cancelling });
         }
         let flags = self.target.growth_flags(options.locking)?;
         let request = LockRequest { resource: self.resource, policy, mode, flags };

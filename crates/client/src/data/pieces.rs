@@ -10,9 +10,9 @@ use sheen_types::{Errno, Extent, LockMode};
 
 use super::file::File;
 use super::layout_guard::Refusal;
+use super::lock_loss::LockUse;
 use super::object::{Object, PendingInvalidation};
 use super::read::{trim, zeros};
-use super::revocation::LockUse;
 use super::waiting_calls::{CallPages, WaitingCall};
 use super::{IoOptions, Locking};
 

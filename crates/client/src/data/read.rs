@@ -202,15 +202,17 @@ impl Object {
             let got = self.read_count(answer.body.status, received, length)?;
             trim(&mut pieces, got as u64);
             under_way.answered(clock.now().since(begin), got as u64);
-            let checksum = limits.checksum.filter(|_| oa.valid.contains(Valid::CKSUM));
-            let sum = checksum.map(|checksum| checksum.of(&pieces));
-            let Some(sum) = sum.filter(|sum| *sum != oa.nlink) else { return Ok(pieces) };
+            let sums = limits.checksum.zip(oa.checksum());
+            let sums = sums.map(|(checksum, theirs)| (checksum.of(&pieces), theirs));
+            let Some(sums) = sums.filter(|(ours, theirs)| ours != theirs) else {
+                return Ok(pieces);
+            };
             tracing::warn!(file = %self.file, offset, "data changed on its way from the OST");
             let end = (offset + got as u64).saturating_sub(1);
             self.target.shared.dump(self.target.dumps(), || Garbled {
                 file: self.file,
                 extent: Extent { start: offset, end },
-                sums: (sum, oa.nlink),
+                sums,
                 data: pieces,
             });
         }
@@ -238,8 +240,7 @@ impl Object {
         let mut oa = self.obdo();
         oa.valid = Valid::ID | Valid::GROUP | Valid::FID | Valid::PARENT | Valid::FLAGS;
         if let Some(checksum) = limits.checksum {
-            oa.valid |= Valid::CKSUM;
-            oa.flags |= checksum.flag();
+            oa.ask_for_checksum(checksum);
         }
         let is_short = length as u64 <= limits.short_io;
         if is_short {

@@ -8,7 +8,7 @@ use sheen_rpc::{Bulk, Call, CallKind};
 use sheen_types::{Errno, Extent, LockMode};
 use sheen_wire::md::Valid;
 use sheen_wire::messages::OstWrite;
-use sheen_wire::ost::{BrwFlags, NiobufRemote, ObdIoobj, Obdo, ObdoFlags, OstBody};
+use sheen_wire::ost::{BrwFlags, GrantReport, NiobufRemote, ObdIoobj, Obdo, ObdoFlags, OstBody};
 
 use super::extents::{Run, widened};
 use super::grant::Shortage;
@@ -263,10 +263,9 @@ impl Object {
                 Ok(answer) => {
                     under_way.answered(clock.now().since(begin), length);
                     let oa = need(answer.reply.ost_body)?.oa;
-                    let gained = if oa.valid.contains(Valid::GRANT) { oa.grant } else { 0 };
-                    self.target.add_grant(gained);
+                    self.target.add_grant(oa.grant_gained());
                     // The OST leaves it to us to see that it is wrong; Lustre's have written it.
-                    let theirs = oa.valid.contains(Valid::CKSUM).then_some(oa.nlink);
+                    let theirs = oa.checksum();
                     if let (Some(sum), Some(theirs)) = (sum, theirs.filter(|_| theirs != sum)) {
                         self.garbled(runs, (sum, theirs));
                         let Some(left) = resends.checked_sub(1) else { break };
@@ -315,13 +314,10 @@ impl Object {
         let limits = self.target.limits();
         let is_short = length <= limits.short_io;
         let mut oa = self.obdo();
-        self.fill_grant(&mut oa, granted);
+        oa.report_grant(self.grant_report(granted));
         let sum = limits.checksum.map(|checksum| checksum.of(&pieces));
         if let (Some(checksum), Some(sum)) = (limits.checksum, sum) {
-            oa.valid |= Valid::CKSUM;
-            oa.flags |= checksum.flag();
-            // `o_cksum`.
-            oa.nlink = sum;
+            oa.set_checksum(checksum, sum);
         }
         let mut request = OstWrite {
             obd_ioobj: vec![ObdIoobj {
@@ -369,17 +365,17 @@ impl Object {
         }
     }
 
-    /// What we hold, use and would like, in fields that Lustre calls `o_dirty`, `o_grant`, `o_undirty`,
-    /// `o_grant_used` and `o_dropped` here.
-    fn fill_grant(&self, oa: &mut Obdo, used: u64) {
+    /// What we have, use and would like.
+    fn grant_report(&self, used: u64) -> GrantReport {
         let grant = self.target.grant();
-        oa.valid |= Valid::GRANT | Valid::BLOCKS;
-        oa.blocks = grant.dirty;
-        oa.grant = grant.available;
-        oa.mode = self.target.wish();
-        oa.data_version = used;
-        // What a resend repeats the OST counts twice, which is the safe side.
-        oa.misc = self.target.take_lost();
+        GrantReport {
+            available: grant.available,
+            dirty: grant.dirty,
+            wanted: self.target.grant_wanted(),
+            used,
+            // What a resend repeats the OST counts twice, which is the safe side.
+            lost: self.target.take_lost(),
+        }
     }
 }
 

@@ -1,16 +1,13 @@
-//! What the target initiates: callbacks, evictions, restarts; and locks as the wire describes them.
+//! What the target initiates: callbacks, evictions, restarts.
 
 use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 use sheen_ldlm::client::Replay;
-use sheen_ldlm::{LockDesc, LockFlags, LockKind, Policy};
+use sheen_ldlm::{LockDesc, LockFlags, Policy};
 use sheen_rpc::{Answer, Call, CallKind, LockReplay, RpcError};
-use sheen_types::{Errno, Extent, InodeBits, LockHandle, LockMode};
-use sheen_wire::ldlm::{
-    ExtentPolicy, FlockPolicy, InodeBitsPolicy, LdlmLockDesc, LdlmReply, LdlmRequest,
-    LdlmResourceDesc, LockType, ModeNumber, Policy as WirePolicy,
-};
+use sheen_types::{Errno, InodeBits, LockHandle, LockMode};
+use sheen_wire::ldlm::{LdlmReply, LdlmRequest};
 use sheen_wire::messages::{LdlmEnqueue, Reply};
 
 use super::ClientNamespace;
@@ -22,13 +19,13 @@ impl ClientNamespace {
     /// `EINVAL` if we have no such lock: it was cancelled already.
     pub fn on_blocking(self: &Arc<Self>, request: &LdlmRequest) -> Result<(), Errno> {
         let handle = first(request)?;
-        let mut wanted = desc_of(&request.desc).ok_or(Errno::EPROTO)?;
+        let mut wanted = LockDesc::from_wire(&request.desc).ok_or(Errno::EPROTO)?;
         if let Some(lock) =
             self.engine.lock(handle).filter(|lock| self.cancels_whole_lock(&lock.desc))
         {
             wanted.policy = lock.desc.policy;
         }
-        let flags = LockFlags(request.flags.0.into());
+        let flags = LockFlags::from_server(request.flags);
         let mut actions = Vec::new();
         let now = self.world.clock.now();
         let known = self.engine.blocking(now, handle, &wanted, flags, &mut actions);
@@ -54,7 +51,7 @@ impl ClientNamespace {
         value: &Bytes,
     ) -> Result<(), Errno> {
         let handle = first(request)?;
-        let desc = desc_of(&request.desc).ok_or(Errno::EPROTO)?;
+        let desc = LockDesc::from_wire(&request.desc).ok_or(Errno::EPROTO)?;
         let waits = match self.waiting.lock().get_mut(&handle) {
             Some(waiter) => !std::mem::replace(&mut waiter.is_completed, true),
             None => false,
@@ -62,7 +59,7 @@ impl ClientNamespace {
         if waits && desc.granted.is_some() {
             self.cache.learn(desc.resource, &desc.policy, value);
         }
-        let flags = LockFlags(request.flags.0.into());
+        let flags = LockFlags::from_server(request.flags);
         let mut actions = Vec::new();
         let now = self.world.clock.now();
         let known = self.engine.completion(now, handle, &desc, flags, &mut actions);
@@ -119,8 +116,8 @@ impl ClientNamespace {
 
     fn replay(self: &Arc<Self>, replay: &Replay) -> LockReplay {
         let handle = replay.handle;
-        let flags = sheen_wire::ldlm::LockFlags(replay.flags.to_wire());
-        let mut dlm_req = LdlmRequest::enqueue(flags, wire_desc(&replay.desc), handle);
+        let (flags, desc) = (replay.flags.to_wire(), replay.desc.to_wire());
+        let mut dlm_req = LdlmRequest::enqueue(flags, desc, handle);
         dlm_req.count = 1;
         if let Some(second) = dlm_req.handles.get_mut(1) {
             *second = replay.remote_handle;
@@ -177,80 +174,6 @@ pub(super) fn convert_request(
     keep: InodeBits,
 ) -> LdlmRequest {
     let policy = Policy::InodeBits { bits: keep, try_bits: drop, gid: 0 };
-    let desc = wire_desc(&LockDesc { policy, ..desc });
+    let desc = LockDesc { policy, ..desc }.to_wire();
     LdlmRequest { count: 1, desc, handles: vec![remote_handle], ..LdlmRequest::default() }
-}
-
-/// A lock as the wire describes it.
-pub(super) fn wire_desc(desc: &LockDesc) -> LdlmLockDesc {
-    let policy = match desc.policy {
-        Policy::Plain => WirePolicy::default(),
-        Policy::Extent { extent, gid } => {
-            WirePolicy::extent(&ExtentPolicy { start: extent.start, end: extent.end, gid })
-        }
-        Policy::InodeBits { bits, try_bits, gid } => WirePolicy::inode_bits(&InodeBitsPolicy {
-            bits: bits.0,
-            try_bits: try_bits.0,
-            gid,
-            ..InodeBitsPolicy::default()
-        }),
-        Policy::Flock { start, end, owner, pid } => {
-            WirePolicy::flock(&FlockPolicy { start, end, owner, pid, padding: 0 })
-        }
-    };
-    LdlmLockDesc {
-        resource: LdlmResourceDesc {
-            kind: LockType(desc.policy.kind() as u32),
-            padding: 0,
-            name: desc.resource,
-        },
-        req_mode: desc.requested.into(),
-        granted_mode: desc.granted.map(Into::into).unwrap_or_default(),
-        policy,
-    }
-}
-
-/// A lock that the wire describes; `None` if kind or modes do not exist: an unknown granted mode would
-/// otherwise read as a lock that waits, and be waited for.
-pub(super) fn desc_of(desc: &LdlmLockDesc) -> Option<LockDesc> {
-    let policy = match LockKind::from_wire(desc.resource.kind.0)? {
-        LockKind::Plain => Policy::Plain,
-        LockKind::Extent => {
-            let wire = desc.policy.as_extent();
-            Policy::Extent { extent: Extent { start: wire.start, end: wire.end }, gid: wire.gid }
-        }
-        LockKind::InodeBits => {
-            let wire = desc.policy.as_inode_bits();
-            let (bits, try_bits) = (InodeBits(wire.bits), InodeBits(wire.try_bits));
-            Policy::InodeBits { bits, try_bits, gid: wire.gid }
-        }
-        LockKind::Flock => {
-            let wire = desc.policy.as_flock();
-            Policy::Flock { start: wire.start, end: wire.end, owner: wire.owner, pid: wire.pid }
-        }
-    };
-    let granted = match desc.granted_mode {
-        ModeNumber(0) => None,
-        mode => Some(mode.mode()?),
-    };
-    let requested = desc.req_mode.mode()?;
-    Some(LockDesc { resource: desc.resource.name, policy, requested, granted })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_mode_granted_that_does_not_exist_is_no_lock_that_waits() {
-        let resource = LdlmResourceDesc { kind: LockType::IBITS, ..LdlmResourceDesc::default() };
-        let granted = |mode| {
-            let resource = resource.clone();
-            let (req_mode, granted_mode) = (ModeNumber(16), ModeNumber(mode));
-            desc_of(&LdlmLockDesc { resource, req_mode, granted_mode, ..LdlmLockDesc::default() })
-        };
-        assert_eq!(granted(0).map(|lock| lock.granted), Some(None));
-        assert_eq!(granted(16).map(|lock| lock.granted), Some(Some(LockMode::Cr)));
-        assert!(granted(8_976).is_none());
-    }
 }

@@ -3,14 +3,14 @@
 //! A [`ClientNamespace`] joins ldlm's [`Namespace`] (the engine, which decides) with the target's channel
 //! (which sends) and a [`CoveredCache`] (which holds what the locks cover: the inode cache, the page cache).
 //! It owns no cached data itself. What always holds: a lock is cancelled only after what
-//! [`CoveredCache::begin_revocation`] began has ended for all it covered, and never while a [`HeldLock`] of it lives.
+//! [`CoveredCache::begin_cancel`] began has ended for all it covered, and never while a [`LockReference`] to it lives.
 //!
 //! Costs: a lock found costs no RPC and no allocation; an enqueue one RPC; cancels that come
 //! together go in one RPC, and those of an operation go in the operation's own request.
 
 mod batch;
 mod callbacks;
-mod held;
+mod reference;
 mod router;
 mod send;
 
@@ -32,9 +32,9 @@ use sheen_wire::messages::{LdlmCancel, LdlmConvert, LdlmEnqueue};
 use tokio::sync::oneshot;
 
 pub(crate) use batch::{BatchAnswer, PendingBatch};
-pub use held::{HeldLock, PendingLock};
+pub use reference::{LockReference, PendingLock};
 pub use router::CallbackRouter;
-pub use sheen_ldlm::client::{CachePolicy, Gauges, Namespace};
+pub use sheen_ldlm::client::{CachePolicy, Gauges, LostLock, Namespace};
 
 use crate::call;
 
@@ -47,20 +47,6 @@ const SHRINK_BATCH: usize = 64;
 /// slow to release what they cover.
 const DROPPED_WITHIN: Duration = Duration::from_secs(1);
 
-/// What is no longer covered when a lock is revoked or cancelled.
-#[derive(Clone, Copy, Debug)]
-pub struct Revocation {
-    /// On what.
-    pub resource: ResourceName,
-    /// The mode it was held in: below PW nothing is dirty. NL for a lock that is void already, after an eviction or
-    /// where the target refused its replay: what is dirty cannot be written.
-    pub mode: LockMode,
-    /// The part that is no longer covered.
-    pub part: Policy,
-    /// Dirty data need not be written.
-    pub discard: bool,
-}
-
 /// Holds what locks cover. Its implementors:
 ///
 /// | of the locks of | | they cover |
@@ -70,22 +56,18 @@ pub struct Revocation {
 /// | | `cache::CoveredMetadata` | names, attributes, layouts, cached opens |
 /// | the MGS | `config::follow::CoveredConfiguration` | configuration logs |
 pub trait CoveredCache: Send + Sync {
-    /// A lock is being revoked or cancelled: flushes what is dirty, drops what no other lock of `locks` covers, and
+    /// A lock is about to be cancelled: flushes what is dirty, drops what no other lock of `locks` covers, and
     /// invalidates the kernel's copies. Acts when it is called, not only when the future is polled: metadata that no
     /// lock covers any more is dropped when this returns. The future does what takes time, and the lock is cancelled
     /// when it is done.
-    fn begin_revocation(
-        &self,
-        locks: &Arc<ClientNamespace>,
-        revocation: Revocation,
-    ) -> BoxFuture<'static, ()>;
+    fn begin_cancel(&self, locks: &Arc<ClientNamespace>, lost: LostLock) -> BoxFuture<'static, ()>;
 
     /// The target has evicted us: everything cached under this is invalid, and nothing can be written. As
-    /// [`CoveredCache::begin_revocation`] acts when it is called.
+    /// [`CoveredCache::begin_cancel`] acts when it is called.
     fn begin_eviction(
         &self,
         locks: &Arc<ClientNamespace>,
-        revocation: Revocation,
+        lost: LostLock,
     ) -> BoxFuture<'static, ()>;
 
     /// A lock on `resource` that covers `policy` was granted with this value block, or with an empty one.
@@ -216,9 +198,9 @@ impl ClientNamespace {
         resource: ResourceName,
         policy: Policy,
         mode: LockMode,
-    ) -> Option<HeldLock> {
+    ) -> Option<LockReference> {
         let matched = self.engine.find(&Want { resource, policy, mode })?;
-        Some(HeldLock::new(
+        Some(LockReference::new(
             self,
             resource,
             matched.handle,
@@ -246,7 +228,7 @@ impl ClientNamespace {
     ///
     /// # Errors
     /// `EAGAIN` if it would wait and must not, `EDEADLK`; what the target answers.
-    pub async fn enqueue(self: &Arc<Self>, request: LockRequest) -> Result<HeldLock, Errno> {
+    pub async fn enqueue(self: &Arc<Self>, request: LockRequest) -> Result<LockReference, Errno> {
         self.enqueue_with(request, Vec::new()).await
     }
 
@@ -258,7 +240,7 @@ impl ClientNamespace {
     pub async fn enqueue_with_early_cancel(
         self: &Arc<Self>,
         request: LockRequest,
-    ) -> Result<HeldLock, Errno> {
+    ) -> Result<LockReference, Errno> {
         let early = self
             .cancel_early(&[(request.resource, request.mode, request.policy.inode_bits())])
             .await;
@@ -269,7 +251,7 @@ impl ClientNamespace {
         self: &Arc<Self>,
         request: LockRequest,
         mut early: Vec<LockHandle>,
-    ) -> Result<HeldLock, Errno> {
+    ) -> Result<LockReference, Errno> {
         loop {
             let pending = self.begin(request);
             let dlm_req = pending.plain_request(std::mem::take(&mut early));
@@ -341,9 +323,10 @@ impl ClientNamespace {
         let (done, dropped) = oneshot::channel::<()>();
         let done = Arc::new(done);
         for action in actions {
+            let Action::DropCovered { handle, lost } = action else { continue };
             let (namespace, done) = (Arc::clone(self), Arc::clone(&done));
             let task = async move {
-                namespace.drop_forgone(action).await;
+                namespace.drop_covered(handle, lost).await;
                 drop(done);
             };
             self.world.tasks.spawn("lock before replay", Box::pin(task));
@@ -351,14 +334,6 @@ impl ClientNamespace {
         drop(done);
         let late = self.world.clock.sleep_until(self.world.clock.now() + DROPPED_WITHIN);
         futures::race(async { drop(dropped.await) }, late).await;
-    }
-
-    async fn drop_forgone(self: &Arc<Self>, action: Action) {
-        let Action::DropCovered { handle, resource, mode, part, discard } = action else { return };
-        self.cache.begin_revocation(self, Revocation { resource, mode, part, discard }).await;
-        let mut actions = Vec::new();
-        self.engine.covered_dropped(self.world.clock.now(), handle, &mut actions);
-        self.perform(actions);
     }
 
     /// As in Lustre, the lock of an open file stays.
@@ -385,12 +360,8 @@ impl ClientNamespace {
         );
         self.perform(rest);
         let mut cancels = EarlyCancels { namespace: self, actions: mine };
-        while let Some(Action::DropCovered { resource, mode, part, discard, .. }) =
-            cancels.actions.last()
-        {
-            let revocation =
-                Revocation { resource: *resource, mode: *mode, part: *part, discard: *discard };
-            self.cache.begin_revocation(self, revocation).await;
+        while let Some(Action::DropCovered { lost, .. }) = cancels.actions.last() {
+            self.cache.begin_cancel(self, *lost).await;
             cancels.actions.pop();
         }
         self.engine.take_cancelled(&handles)
@@ -450,17 +421,17 @@ impl ClientNamespace {
             match action {
                 Action::Granted { handle, desc } => self.wake(handle, Ok(desc)),
                 Action::Failed { handle, errno } => self.wake(handle, Err(errno)),
-                Action::DropCovered { handle, resource, mode, part, discard } => {
-                    self.drop_covered(handle, Revocation { resource, mode, part, discard });
+                Action::DropCovered { handle, lost } => {
+                    let namespace = Arc::clone(self);
+                    let task = async move { namespace.drop_covered(handle, lost).await };
+                    self.world.tasks.spawn("lock revocation", Box::pin(task));
                 }
                 Action::Cancel { remote_handle, .. } => self.cancel([remote_handle]),
                 Action::Convert { handle, remote_handle, drop, keep } => {
                     self.convert(handle, remote_handle, drop, keep);
                 }
-                Action::Invalidate { resource, policy, .. } => {
-                    let mode = LockMode::Nl;
-                    let revocation = Revocation { resource, mode, part: policy, discard: true };
-                    let invalidated = self.cache.begin_eviction(self, revocation);
+                Action::Invalidate { lost, .. } => {
+                    let invalidated = self.cache.begin_eviction(self, lost);
                     self.world.tasks.spawn("lock invalidation", invalidated);
                 }
             }
@@ -475,15 +446,11 @@ impl ClientNamespace {
         }
     }
 
-    fn drop_covered(self: &Arc<Self>, handle: LockHandle, revocation: Revocation) {
-        let namespace = Arc::clone(self);
-        let task = async move {
-            namespace.cache.begin_revocation(&namespace, revocation).await;
-            let mut actions = Vec::new();
-            namespace.engine.covered_dropped(namespace.world.clock.now(), handle, &mut actions);
-            namespace.perform(actions);
-        };
-        self.world.tasks.spawn("lock revocation", Box::pin(task));
+    async fn drop_covered(self: &Arc<Self>, handle: LockHandle, lost: LostLock) {
+        self.cache.begin_cancel(self, lost).await;
+        let mut actions = Vec::new();
+        self.engine.covered_dropped(self.world.clock.now(), handle, &mut actions);
+        self.perform(actions);
     }
 
     /// Queues cancels; one task at a time sends what has come together.

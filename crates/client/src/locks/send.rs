@@ -15,7 +15,6 @@ use sheen_ldlm::Policy;
 use sheen_rpc::{Answer, Call, Channel, RpcError};
 use sheen_types::Errno;
 use sheen_wire::ldlm::LdlmReply;
-use sheen_wire::messages::Reply;
 
 use super::PendingLock;
 use crate::call::{TypedReply, TypedRequest, typed_answer};
@@ -68,7 +67,7 @@ impl PendingLock {
     ) -> Result<(Self, TypedReply<R>), Errno> {
         let (mut pending, answer) = send(self, channel, call).await;
         let answer = answer.map_err(|error| error.errno())?;
-        pending.note(lock_of(&answer.reply), answer.connection);
+        pending.note(answer.reply.enqueued_lock(), answer.connection);
         Ok((pending, typed_answer(answer)?))
     }
 
@@ -86,7 +85,7 @@ impl PendingLock {
         let pending = Disposing { pending: self, dispose: Some(dispose) };
         let (Disposing { mut pending, .. }, answer) = send(pending, channel, call).await;
         let answer = answer.map_err(|error| error.errno())?;
-        pending.note(lock_of(&answer.reply), answer.connection);
+        pending.note(answer.reply.enqueued_lock(), answer.connection);
         Ok((pending, typed_answer(answer)?))
     }
 
@@ -106,7 +105,7 @@ impl PendingLock {
 
 impl Awaited for PendingLock {
     fn note_abandoned(&mut self, answer: Answer) {
-        self.note(lock_of(&answer.reply), answer.connection);
+        self.note(answer.reply.enqueued_lock(), answer.connection);
     }
 
     fn tasks(&self) -> Arc<dyn Tasks> {
@@ -145,18 +144,6 @@ impl<P: Awaited> Drop for InFlight<P> {
             }
         };
         tasks.spawn("lock abandoned", Box::pin(wait));
-    }
-}
-
-/// The lock in the answer to an enqueue, with an intent or without.
-fn lock_of(reply: &Reply) -> Option<&LdlmReply> {
-    match reply {
-        Reply::LdlmEnqueue(reply) => reply.dlm_rep.as_ref(),
-        Reply::LdlmIntentGetattr(reply) => reply.dlm_rep.as_ref(),
-        Reply::LdlmIntentGetxattr(reply) => reply.dlm_rep.as_ref(),
-        Reply::LdlmIntentLayout(reply) => reply.dlm_rep.as_ref(),
-        Reply::LdlmIntentOpen(reply) => reply.dlm_rep.as_ref(),
-        _ => None,
     }
 }
 

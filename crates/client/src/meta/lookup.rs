@@ -12,7 +12,7 @@ use super::inline::data_value;
 use super::{ACL_ROOM, Meta};
 use crate::cache::{CacheEpoch, Inode, Pin, ReplyAttributes};
 use crate::call;
-use crate::locks::{HeldLock, LockRequest, PendingLock};
+use crate::locks::{LockReference, LockRequest, PendingLock};
 use crate::mdt::intent_status;
 use crate::types::Credentials;
 use sheen_ldlm::{LockFlags, Policy};
@@ -114,7 +114,7 @@ impl Meta {
         &self,
         parent: &Inode,
         name: &Name,
-        (child, _held): (Pin, Option<HeldLock>),
+        (child, _held): (Pin, Option<LockReference>),
     ) -> Pin {
         self.cache.inodes.remember_name(parent, name, &child);
         child
@@ -136,7 +136,7 @@ impl Meta {
         inode: &Inode,
         name: Option<&Name>,
         depth: LookupDepth,
-    ) -> Result<(Pin, Option<HeldLock>), Errno> {
+    ) -> Result<(Pin, Option<LockReference>), Errno> {
         let mdt = self.mdt(inode.fid)?;
         let (opc, bits) = depth.intent();
         let about = match name {
@@ -181,7 +181,7 @@ impl Meta {
         pending: PendingLock,
         reply: LdlmIntentGetattrReply,
         connection: u32,
-    ) -> Result<(Pin, Option<HeldLock>), Errno> {
+    ) -> Result<(Pin, Option<LockReference>), Errno> {
         let lock = call::need(reply.dlm_rep)?;
         if lock.policy_res1.contains(Disposition::LOOKUP_NEG) {
             return Err(Errno::ENOENT);

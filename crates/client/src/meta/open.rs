@@ -18,7 +18,7 @@ use super::inline::data_value;
 use super::{ACL_ROOM, Meta};
 use crate::cache::{CacheEpoch, ChangeOutcome, Inode, Pin, ReplyAttributes};
 use crate::call::{self, TypedReply};
-use crate::locks::{HeldLock, LockRequest, PendingLock};
+use crate::locks::{LockReference, LockRequest, PendingLock};
 use crate::mdt::{HandleCell, Mdc, MdtOpen, intent_status};
 use crate::types::{Credentials, FileType, OpenFlags};
 
@@ -34,7 +34,7 @@ pub(crate) struct OpenedInode {
     /// Whether it was made.
     pub(crate) created: bool,
     /// The lock that came with it.
-    pub(super) held: Option<HeldLock>,
+    pub(super) held: Option<LockReference>,
 }
 
 /// What to open.

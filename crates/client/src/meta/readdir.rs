@@ -13,7 +13,7 @@ use sheen_wire::messages::MdsReadpage;
 use super::Meta;
 use crate::cache::{Chunk, DirPages, Inode, Position};
 use crate::call;
-use crate::locks::{HeldLock, LockRequest};
+use crate::locks::{LockReference, LockRequest};
 use crate::mdt::NO_GROUP;
 use crate::types::Credentials;
 
@@ -70,7 +70,7 @@ impl Meta {
     }
 
     /// Enqueues the lock under which pages are kept; `None` if the directory is gone.
-    pub(super) async fn lock_pages(&self, inode: &Inode) -> Result<Option<HeldLock>, Errno> {
+    pub(super) async fn lock_pages(&self, inode: &Inode) -> Result<Option<LockReference>, Errno> {
         let mdt = self.mdt(inode.fid)?;
         let ask = LockRequest {
             resource: inode.resource(),

@@ -38,8 +38,9 @@ fn fixture() -> Fixture {
 fn open(fixture: &Fixture, flags: u32) -> FileHandle {
     fixture.mdt.answer(opened(FILE, 1, false, layout()));
     let (files, flags) = (fixture.files.clone(), OpenFlags(OpenFlags::CREATE | flags));
-    let create =
-        async move { files.create(&Fixture::root(), NodeId::ROOT, &name("f"), 0o644, flags).await };
+    let create = async move {
+        files.open_create(&Fixture::root(), NodeId::ROOT, &name("f"), 0o644, flags).await
+    };
     let handle = fixture.world.run(create).expect("opened").1.handle;
     fixture.mdt.take_asked();
     handle

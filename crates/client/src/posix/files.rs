@@ -76,7 +76,7 @@ impl FileSystem {
     /// # Errors
     /// As `open(2)` with `O_CREAT`; `EEXIST` with [`OpenFlags::EXCLUSIVE`] if the name is there;
     /// `ESTALE` if it names no regular file, so that the caller looks again.
-    pub async fn create(
+    pub async fn open_create(
         &self,
         who: &Credentials,
         parent: NodeId,

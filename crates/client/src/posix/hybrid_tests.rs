@@ -46,7 +46,7 @@ impl Shared {
         self.fixture.mdt.answer(opened(self.fid, 0xabc, true, layout_of(self.stripes)));
         let (files, flags) = (self.fixture.files.clone(), OpenFlags(WRITE | OpenFlags::CREATE));
         let create = async move {
-            files.create(&Fixture::root(), NodeId::ROOT, &name("new"), 0o644, flags).await
+            files.open_create(&Fixture::root(), NodeId::ROOT, &name("new"), 0o644, flags).await
         };
         self.fixture.world.run(create).expect("made").1
     }

@@ -62,7 +62,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// As `mkdir(2)`, `symlink(2)`, `mknod(2)`.
-    pub async fn make(
+    pub async fn create(
         &self,
         who: &Credentials,
         parent: NodeId,
@@ -86,8 +86,8 @@ impl FileSystem {
                 CreateRequest { mode: file_type.mode_bits() | permissions, rdev, target: None }
             }
         };
-        let make = || self.0.meta.create(who, &parent, name, new.clone());
-        let child = self.0.retry_with_rights(who, &[&parent], make).await?;
+        let create = || self.0.meta.create(who, &parent, name, new.clone());
+        let child = self.0.retry_with_rights(who, &[&parent], create).await?;
         self.0.entry(who, (&parent, name), &child).await
     }
 

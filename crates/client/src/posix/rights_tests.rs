@@ -319,7 +319,7 @@ fn set_id_bits_are_taken_by_writers_and_changed_by_owners() {
     let (files, other) = (fixture.files.clone(), user(7, &[]));
     let open = async move {
         let flags = OpenFlags(OpenFlags::CREATE | 2);
-        files.create(&other, NodeId::ROOT, &name("f"), 0o777, flags).await
+        files.open_create(&other, NodeId::ROOT, &name("f"), 0o777, flags).await
     };
     let node = fixture.world.run(open).unwrap().0.node;
     fixture.mdt.take_asked();
@@ -379,7 +379,7 @@ fn a_write_takes_the_set_id_bits_off_once() {
     let work = async move {
         let flags = OpenFlags(OpenFlags::CREATE | OpenFlags::APPEND | 1);
         let who = user(7, &[]);
-        let (_, opened) = files.create(&who, NodeId::ROOT, &name("f"), 0o777, flags).await?;
+        let (_, opened) = files.open_create(&who, NodeId::ROOT, &name("f"), 0o777, flags).await?;
         for _ in 0..2 {
             // There are no objects to write to: this is about what comes before.
             let written = files.write(opened.handle, 0, Bytes::from_static(b"x")).await;

@@ -19,7 +19,7 @@ fn fsync_asks_the_mdt_only_for_what_is_not_durable() {
         .world
         .run(async move {
             let flags = OpenFlags(OpenFlags::CREATE | 2);
-            files.create(&Fixture::root(), NodeId::ROOT, &name("f"), 0o644, flags).await
+            files.open_create(&Fixture::root(), NodeId::ROOT, &name("f"), 0o644, flags).await
         })
         .unwrap()
         .1
@@ -53,7 +53,7 @@ fn fsync_asks_osts_also_for_what_was_written_before_the_file_was_opened() {
         let flags = OpenFlags(OpenFlags::CREATE | 2);
         let sync = async move {
             let (_, opened) =
-                files.create(&Fixture::root(), NodeId::ROOT, &name("f"), 0o644, flags).await?;
+                files.open_create(&Fixture::root(), NodeId::ROOT, &name("f"), 0o644, flags).await?;
             files.fsync(opened.handle, true).await
         };
         fixture.world.run(sync).expect("synced");

@@ -161,7 +161,7 @@ fn a_part_that_another_lock_covers_is_not_lost() {
     look_up(&fixture, NodeId::ROOT, "d").unwrap();
     let asked = fixture.mdt.take_asked();
     assert_eq!(getattr_request(&asked).ldlm_intent.opc, IntentOp::LOOKUP);
-    pin.state().hold_bits(WHOLE);
+    pin.state().cover_bits(WHOLE);
     fixture.locks.on_blocking(&blocking(&getattr_request(&first).dlm_req, &lock)).unwrap();
     fixture.world.settle();
     let notices = fixture.watcher.take();
@@ -213,7 +213,7 @@ fn a_create_is_one_request_that_carries_the_cancels() {
         .world
         .run(async move {
             let flags = OpenFlags(OpenFlags::CREATE | 1);
-            files.create(&Fixture::root(), NodeId::ROOT, &name("f"), 0o640, flags).await
+            files.open_create(&Fixture::root(), NodeId::ROOT, &name("f"), 0o640, flags).await
         })
         .unwrap();
     // The sequence is asked for once.
@@ -273,7 +273,7 @@ fn what_an_mdt_would_not_close_is_closed_when_its_open_was_replayed() {
         .world
         .run(async move {
             let flags = OpenFlags(OpenFlags::CREATE | 1);
-            files.create(&Fixture::root(), NodeId::ROOT, &name("f"), 0o640, flags).await
+            files.open_create(&Fixture::root(), NodeId::ROOT, &name("f"), 0o640, flags).await
         })
         .unwrap();
     let replayed = |handle| sheen_rpc::Answer {
@@ -358,7 +358,7 @@ fn the_data_path_hears_of_a_file_that_lost_its_last_name() {
         let files = fixture.files.clone();
         let create = async move {
             let flags = OpenFlags(OpenFlags::CREATE | 2);
-            files.create(&Fixture::root(), NodeId::ROOT, &name("f"), 0o644, flags).await
+            files.open_create(&Fixture::root(), NodeId::ROOT, &name("f"), 0o644, flags).await
         };
         let (entry, opened) = fixture.world.run(create).unwrap();
         let files = fixture.files.clone();
@@ -480,7 +480,7 @@ fn closes_are_reported_of_what_can_write_and_of_all_once_a_lock_was_taken() {
         let files = fixture.files.clone();
         let flags = OpenFlags(OpenFlags::CREATE | flags);
         let create = async move {
-            files.create(&Fixture::root(), NodeId::ROOT, &name("f"), 0o644, flags).await
+            files.open_create(&Fixture::root(), NodeId::ROOT, &name("f"), 0o644, flags).await
         };
         fixture.world.run(create).expect("opened").1
     };
@@ -575,7 +575,7 @@ fn file_locks_are_replayed_to_a_restarted_mdt() {
         .world
         .run(async move {
             let flags = OpenFlags(OpenFlags::CREATE | 2);
-            files.create(&Fixture::root(), NodeId::ROOT, &name("f"), 0o644, flags).await
+            files.open_create(&Fixture::root(), NodeId::ROOT, &name("f"), 0o644, flags).await
         })
         .unwrap()
         .1

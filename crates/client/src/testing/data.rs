@@ -16,7 +16,7 @@ use crate::data::{
     GroupLockedFile, InlineData, InodeData, IoOptions, LayoutVersion, Locking, NewTimes, Refusal,
     UpdatedTimes, WaitingCall, WriteAt,
 };
-use crate::locks::{ClientNamespace, CoveredCache, Revocation};
+use crate::locks::{ClientNamespace, CoveredCache, LostLock};
 use crate::posix::{Credentials, Fallocate, Seek, VersionFlush};
 use crate::testing::TestWorld;
 use crate::types::{Advice, LockedAhead};
@@ -75,10 +75,10 @@ impl FakeFile {
 pub(crate) struct CoveredNothing;
 
 impl CoveredCache for CoveredNothing {
-    fn begin_revocation(
+    fn begin_cancel(
         &self,
         _locks: &Arc<ClientNamespace>,
-        _revocation: Revocation,
+        _lost: LostLock,
     ) -> BoxFuture<'static, ()> {
         Box::pin(std::future::ready(()))
     }
@@ -86,7 +86,7 @@ impl CoveredCache for CoveredNothing {
     fn begin_eviction(
         &self,
         _locks: &Arc<ClientNamespace>,
-        _revocation: Revocation,
+        _lost: LostLock,
     ) -> BoxFuture<'static, ()> {
         Box::pin(std::future::ready(()))
     }

@@ -707,24 +707,24 @@ fn name(text: &str) -> Name {
 async fn fill(files: &FileSystem) -> Vault {
     let who = Credentials::root();
     let directory = files
-        .make(&who, NodeId::ROOT, &name("vault"), 0o700, NewNode::Directory)
+        .create(&who, NodeId::ROOT, &name("vault"), 0o700, NewNode::Directory)
         .await
         .expect("a directory");
     let flags = OpenFlags(OpenFlags::CREATE | 2);
-    let made = files.create(&who, directory.node, &name("secret"), 0o600, flags).await;
+    let made = files.open_create(&who, directory.node, &name("secret"), 0o600, flags).await;
     let (file, opened) = made.expect("a file");
     files.write(opened.handle, 0, Bytes::from_static(SECRET)).await.expect("it is written");
     files.fsync(opened.handle, false).await.expect("it is durable");
     files.release(opened.handle, None).await.expect("it closes");
     let layout = files.getxattr(&who, file.node, b"lustre.lov").await.expect("a layout");
     let layout = Stored::decode(&layout).expect("a layout");
-    let made = files.create(&who, NodeId::ROOT, &name("shown"), 0o755, flags).await;
+    let made = files.open_create(&who, NodeId::ROOT, &name("shown"), 0o755, flags).await;
     let (shown, opened) = made.expect("a file");
     files.release(opened.handle, None).await.expect("it closes");
     let set_id = SetAttributes { mode: Some(0o6711), ..SetAttributes::default() };
     files.setattr(&who, shown.node, None, set_id).await.expect("its mode is set");
     let public = files
-        .make(&who, NodeId::ROOT, &name("public"), 0o777, NewNode::Directory)
+        .create(&who, NodeId::ROOT, &name("public"), 0o777, NewNode::Directory)
         .await
         .expect("a directory");
     let open_to_all = SetAttributes { mode: Some(0o777), ..SetAttributes::default() };

@@ -78,7 +78,7 @@ async fn mounted_at(io: World, nid: Nid) -> FileSystem {
 async fn own_directory(files: &FileSystem) -> NodeId {
     let name = Name::new(b"neighbour".as_slice()).expect("a name");
     let who = Credentials::root();
-    let made = files.make(&who, NodeId::ROOT, &name, 0o755, NewNode::Directory).await;
+    let made = files.create(&who, NodeId::ROOT, &name, 0o755, NewNode::Directory).await;
     made.expect("a directory").node
 }
 
@@ -95,10 +95,10 @@ async fn work(files: &FileSystem, directory: NodeId, round: u64) {
     let who = Credentials::root();
     let name = Name::new(format!("file-{round}").as_bytes()).expect("a name");
     let flags = OpenFlags(OpenFlags::CREATE | OpenFlags::EXCLUSIVE | 2);
-    let mut made = files.create(&who, directory, &name, 0o644, flags).await;
+    let mut made = files.open_create(&who, directory, &name, 0o644, flags).await;
     if made.as_ref().is_err_and(|errno| *errno == Errno::EPERM) {
         thaw(files, directory).await;
-        made = files.create(&who, directory, &name, 0o644, flags).await;
+        made = files.open_create(&who, directory, &name, 0o644, flags).await;
     }
     let (entry, opened) = made.unwrap_or_else(|errno| panic!("round {round}: create: {errno}"));
     let data: Bytes = (0..20_000u32).map(|at| (at as u64 ^ round) as u8).collect::<Vec<_>>().into();

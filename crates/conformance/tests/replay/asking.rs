@@ -46,7 +46,7 @@ fn name(text: &str) -> Name {
 
 impl Caller {
     async fn make(&self, parent: NodeId, text: &str, new: NewNode) -> Result<NodeId, Errno> {
-        Ok(self.files.make(&self.who, parent, &name(text), 0o777, new).await?.node)
+        Ok(self.files.create(&self.who, parent, &name(text), 0o777, new).await?.node)
     }
 
     /// Creates or, if it is there, opens.
@@ -59,7 +59,7 @@ impl Caller {
     ) -> Result<(NodeId, FileHandle), Errno> {
         let flags = OpenFlags(OpenFlags::CREATE | flags);
         let (entry, opened) =
-            self.files.create(&self.who, parent, &name(text), mode, flags).await?;
+            self.files.open_create(&self.who, parent, &name(text), mode, flags).await?;
         Ok((entry.node, opened.handle))
     }
 

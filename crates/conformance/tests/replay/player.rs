@@ -56,7 +56,7 @@ pub(crate) enum TargetId {
 
 /// A lock that the capture's client holds at our servers.
 #[derive(Clone, Copy)]
-struct HeldLock {
+struct LockReference {
     export: Export,
     handle: LockHandle,
 }
@@ -143,9 +143,9 @@ pub(crate) struct Player {
     down: HashMap<TargetId, u64>,
     pub(crate) mapping: Mapping,
     /// By the real servers' handles.
-    locks: HashMap<u64, HeldLock>,
+    locks: HashMap<u64, LockReference>,
     /// By the client's own names for its locks.
-    by_client: HashMap<u64, HeldLock>,
+    by_client: HashMap<u64, LockReference>,
     /// What is open, by the real servers' handles.
     opens: HashMap<u64, Opened>,
     reopened: Reopened,
@@ -512,7 +512,7 @@ impl Player {
         }
         crate::learn::names(&mut self.mapping, &real.typed, &ours.typed);
         for (client, real, ours) in crate::learn::locks(exchange, &real.typed, &ours.typed) {
-            let held = HeldLock { export, handle: ours };
+            let held = LockReference { export, handle: ours };
             self.mapping.learn(real.0, ours.0);
             self.locks.insert(real.0, held);
             self.by_client.insert(client.0, held);

@@ -144,7 +144,7 @@ impl Filesystem for Adapter {
             return reply.error(Errno::EINVAL);
         };
         let new = NewNode::Node { file_type, rdev };
-        self.make((request, umask), parent, name, mode & 0o7777, new, reply);
+        self.create_node((request, umask), parent, name, mode & 0o7777, new, reply);
     }
 
     fn mkdir(
@@ -156,7 +156,7 @@ impl Filesystem for Adapter {
         umask: u32,
         reply: ReplyEntry,
     ) {
-        self.make((request, umask), parent, name, mode & 0o7777, NewNode::Directory, reply);
+        self.create_node((request, umask), parent, name, mode & 0o7777, NewNode::Directory, reply);
     }
 
     fn symlink(
@@ -168,7 +168,7 @@ impl Filesystem for Adapter {
         reply: ReplyEntry,
     ) {
         let new = NewNode::Symlink(target.as_bytes().into());
-        self.make((request, 0), parent, name, 0o777, new, reply);
+        self.create_node((request, 0), parent, name, 0o777, new, reply);
     }
 
     fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -332,7 +332,7 @@ impl Filesystem for Adapter {
             let (parent, mode) = (node(parent), mode & 0o7777);
             let mut call = pin!(async {
                 let name = name?;
-                let made = files.create(&who, parent, &name, mode, flags).await;
+                let made = files.open_create(&who, parent, &name, mode, flags).await;
                 resent.created((&files, &who), (parent, &name), flags, made).await
             });
             let made = waiting.wait(call.as_mut()).await;

@@ -6,7 +6,7 @@ use sheen_types::{Errno, InodeBits, Instant, LockHandle, LockMode};
 
 use super::privilege::{DEMOTED_AT_ONCE, Privilege};
 use super::table::{Phase, Table};
-use super::types::{Action, LockInfo, Replay, Reply, UnknownLock};
+use super::types::{Action, LockInfo, LostLock, Replay, Reply, UnknownLock};
 use crate::flock::{OwnLock, neighbourhood, plan};
 use crate::{LockDesc, LockFlags, LockKind, Policy};
 
@@ -72,7 +72,7 @@ impl NamespaceInner {
             return Ok(info);
         }
         info.desc.granted = reply.desc.granted;
-        self.hold(now, slot, &reply.desc, actions);
+        self.granted(now, slot, &reply.desc, actions);
         Ok(self.info_or(info))
     }
 
@@ -104,7 +104,7 @@ impl NamespaceInner {
             }
             Phase::Waiting if desc.granted.is_some() => {
                 self.take_flags(slot, flags);
-                self.hold(now, slot, desc, actions);
+                self.granted(now, slot, desc, actions);
             }
             Phase::Waiting => {
                 let errno = match flags {
@@ -120,7 +120,7 @@ impl NamespaceInner {
     }
 
     /// The lock is granted as `desc` says.
-    fn hold(&mut self, now: Instant, slot: u32, desc: &LockDesc, actions: &mut Actions) {
+    fn granted(&mut self, now: Instant, slot: u32, desc: &LockDesc, actions: &mut Actions) {
         self.table.rename(slot, desc.resource);
         let lock = self.table.lock_mut(slot);
         lock.mode = desc.granted.unwrap_or(desc.requested);
@@ -290,7 +290,8 @@ impl NamespaceInner {
         (lock.wanted_bits, lock.wanted_whole) = (InodeBits(0), false);
         lock.phase = Phase::DroppingCovered { drop: dropped, early };
         let (mode, discard) = (lock.mode, lock.discard);
-        actions.push(Action::DropCovered { handle, resource, mode, part, discard });
+        let lost = LostLock { resource, mode, part, discard };
+        actions.push(Action::DropCovered { handle, lost });
     }
 
     pub(super) fn covered_dropped(&mut self, now: Instant, slot: u32, actions: &mut Actions) {
@@ -426,7 +427,9 @@ impl NamespaceInner {
         actions.push(match lock.phase {
             Phase::Flying | Phase::Waiting => Action::Failed { handle, errno: Errno::EIO },
             _ => {
-                Action::Invalidate { handle, resource: self.table.name(slot), policy: lock.policy }
+                let (resource, part) = (self.table.name(slot), lock.policy);
+                let lost = LostLock { resource, mode: LockMode::Nl, part, discard: true };
+                Action::Invalidate { handle, lost }
             }
         });
         self.table.remove(slot);

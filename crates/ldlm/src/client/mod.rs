@@ -31,7 +31,7 @@ pub use self::privilege::CachePolicy;
 use self::privilege::Privilege;
 use self::table::Table;
 pub use self::types::{
-    Action, Config, Gauges, LockInfo, Matched, Replay, Reply, UnknownLock, Want,
+    Action, Config, Gauges, LockInfo, LostLock, Matched, Replay, Reply, UnknownLock, Want,
 };
 use crate::{LockDesc, LockFlags, Policy};
 

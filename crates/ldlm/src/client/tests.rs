@@ -49,7 +49,7 @@ fn unused(it: &Namespace, policy: Policy, mode: LockMode) -> LockHandle {
 
 fn drops(actions: &mut Vec<Action>) -> Vec<(LockHandle, Policy)> {
     let drop = |action| match action {
-        Action::DropCovered { handle, part, .. } => (handle, part),
+        Action::DropCovered { handle, lost } => (handle, lost.part),
         other => panic!("unexpected {other:?}"),
     };
     actions.drain(..).map(drop).collect()
@@ -282,8 +282,8 @@ fn a_lock_that_a_restarted_server_refuses_is_void_and_the_rest_stays() {
     unused(&it, kept, LockMode::Pw);
     let mut actions = Vec::new();
     it.refused(lock, &mut actions);
-    assert!(matches!(actions[..], [Action::Invalidate { handle, policy, .. }]
-        if handle == lock && policy == lost));
+    assert!(matches!(actions[..], [Action::Invalidate { handle, lost: it }]
+        if handle == lock && it.part == lost));
     assert_eq!(it.peek(&want(lost, LockMode::Pr)), None);
     assert!(it.peek(&want(kept, LockMode::Pr)).is_some());
     // Its user ends later and has nothing to release.
@@ -318,7 +318,7 @@ fn driven_out(it: &Namespace) -> Vec<u64> {
     let mut actions = Vec::new();
     it.shrink(NOW, usize::MAX, &mut actions);
     let gone = |action| match action {
-        Action::DropCovered { resource, .. } => resource.0[0],
+        Action::DropCovered { lost, .. } => lost.resource.0[0],
         other => panic!("unexpected {other:?}"),
     };
     actions.into_iter().map(gone).collect()

@@ -53,6 +53,21 @@ pub struct Reply {
     pub connection: u32,
 }
 
+/// A lock that this client loses, or a part of one: it is cancelled or converted, because it was revoked or by the
+/// client itself, or an eviction has taken it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LostLock {
+    /// On what.
+    pub resource: ResourceName,
+    /// The mode it was granted in: below PW nothing is dirty. NL for a lock that is void already, after an eviction or
+    /// where the server refused its replay: what is dirty cannot be written.
+    pub mode: LockMode,
+    /// The part that is no longer covered: for a conversion only the bits being dropped.
+    pub part: Policy,
+    /// Dirty data need not be written.
+    pub discard: bool,
+}
+
 /// What the caller must do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
@@ -75,14 +90,8 @@ pub enum Action {
     DropCovered {
         /// Its handle here.
         handle: LockHandle,
-        /// On what.
-        resource: ResourceName,
-        /// The mode held: below PW there is nothing dirty.
-        mode: LockMode,
-        /// The part that goes: for a conversion only the bits being dropped.
-        part: Policy,
-        /// Dirty data need not be written.
-        discard: bool,
+        /// What ends.
+        lost: LostLock,
     },
     /// Inform the server (`LDLM_CANCEL`, several in one request where they come together). The lock
     /// is gone here already.
@@ -107,10 +116,8 @@ pub enum Action {
     Invalidate {
         /// Its handle here.
         handle: LockHandle,
-        /// On what.
-        resource: ResourceName,
-        /// What it covered.
-        policy: Policy,
+        /// What ends.
+        lost: LostLock,
     },
 }
 

@@ -165,7 +165,7 @@ impl ShardCall<'_> {
             self.merge_flock(slot);
             return Enqueued::Granted(answer);
         }
-        self.shard.hold(slot);
+        self.shard.add_granted(slot);
         self.shard.gauges.grants += 1;
         Enqueued::Granted(self.granted(slot))
     }
@@ -266,7 +266,7 @@ impl ShardCall<'_> {
         }
         let lock = self.shard.lock_mut(slot);
         (lock.policy, lock.flags) = (policy, flags);
-        self.shard.hold(slot);
+        self.shard.add_granted(slot);
         self.shard.gauges.grants += 1;
     }
 
@@ -297,7 +297,7 @@ impl ShardCall<'_> {
     /// Removes a lock, granted or waiting, without granting those that waited for it.
     pub(super) fn remove(&mut self, slot: u32) {
         match self.shard.lock(slot).state {
-            LockState::Granted => self.shard.unhold(slot),
+            LockState::Granted => self.shard.remove_granted(slot),
             LockState::Waiting => {
                 let handle = self.shard.handle(slot, self.handles);
                 let lock = self.shard.lock(slot);
@@ -405,12 +405,12 @@ impl ShardCall<'_> {
 
     /// Changes bits or mode of a granted lock to something weaker.
     pub(super) fn weaken(&mut self, slot: u32, policy: Policy, mode: LockMode) {
-        self.shard.unhold(slot);
+        self.shard.remove_granted(slot);
         self.shard.clear_deadline(slot);
         let lock = self.shard.lock_mut(slot);
         (lock.policy, lock.mode, lock.is_waited_for) = (policy, mode, false);
         let resource = lock.resource;
-        self.shard.hold(slot);
+        self.shard.add_granted(slot);
         self.reprocess(resource, true);
     }
 

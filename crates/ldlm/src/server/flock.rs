@@ -130,7 +130,7 @@ impl ShardCall<'_> {
         if mode == LockMode::Nl || plan.merged_into.is_some() {
             self.shard.free(slot);
         } else {
-            self.shard.hold(slot);
+            self.shard.add_granted(slot);
         }
         self.shard.gauges.grants += u64::from(mode != LockMode::Nl);
         plan.freed
@@ -149,11 +149,11 @@ impl ShardCall<'_> {
     }
 
     fn resize(&mut self, slot: u32, range: Extent) {
-        self.shard.unhold(slot);
+        self.shard.remove_granted(slot);
         if let Policy::Flock { start, end, .. } = &mut self.shard.lock_mut(slot).policy {
             (*start, *end) = (range.start, range.end);
         }
-        self.shard.hold(slot);
+        self.shard.add_granted(slot);
     }
 
     /// A second lock like `slot`, over `range`: the owner knows it by no handle.
@@ -169,7 +169,7 @@ impl ShardCall<'_> {
         // A full shard loses the piece, which errs towards admitting other owners to an unlocked
         // file.
         if let Some(twin) = self.shard.add(twin) {
-            self.shard.hold(twin);
+            self.shard.add_granted(twin);
         }
     }
 

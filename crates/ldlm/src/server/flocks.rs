@@ -35,11 +35,11 @@ pub(super) struct Flocks {
 }
 
 impl Flocks {
-    pub(super) fn hold(&mut self, who: FlockOwner, range: Extent, slot: u32) {
+    pub(super) fn add(&mut self, who: FlockOwner, range: Extent, slot: u32) {
         self.held.insert((who, range.start), (range, slot));
     }
 
-    pub(super) fn unhold(&mut self, who: FlockOwner, range: Extent, slot: u32) {
+    pub(super) fn remove(&mut self, who: FlockOwner, range: Extent, slot: u32) {
         if self.held.get(&(who, range.start)) == Some(&(range, slot)) {
             self.held.remove(&(who, range.start));
         }

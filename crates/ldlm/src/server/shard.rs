@@ -385,7 +385,7 @@ impl Shard {
     }
 
     /// Enters a lock among the granted ones.
-    pub(super) fn hold(&mut self, slot: u32) {
+    pub(super) fn add_granted(&mut self, slot: u32) {
         let lock = &mut self.locks[slot as usize];
         lock.state = LockState::Granted;
         let resource = &mut self.resources[lock.resource as usize];
@@ -395,7 +395,7 @@ impl Shard {
                 let trees = resource.trees.get_or_insert_default();
                 trees[tree_of(lock.mode)].insert(lock.policy.range(), slot);
                 if let (Some(who), range) = (lock.flock_owner(), lock.policy.range()) {
-                    resource.flocks.get_or_insert_default().hold(who, range, slot);
+                    resource.flocks.get_or_insert_default().add(who, range, slot);
                 }
             }
             Policy::Plain | Policy::InodeBits { .. } => lock.place = resource.join(lock, slot),
@@ -403,7 +403,7 @@ impl Shard {
     }
 
     /// Takes a lock out of the granted ones.
-    pub(super) fn unhold(&mut self, slot: u32) {
+    pub(super) fn remove_granted(&mut self, slot: u32) {
         let lock = &self.locks[slot as usize];
         let resource = &mut self.resources[lock.resource as usize];
         self.gauges.granted[index_of(resource.kind)] -= 1;
@@ -413,7 +413,7 @@ impl Shard {
                 let found = trees[tree_of(lock.mode)].remove(lock.policy.range(), slot);
                 debug_assert!(found, "a granted lock is in its mode's tree");
                 if let (Some(who), range) = (lock.flock_owner(), lock.policy.range()) {
-                    resource.flocks.get_or_insert_default().unhold(who, range, slot);
+                    resource.flocks.get_or_insert_default().remove(who, range, slot);
                 }
             }
             Policy::Plain | Policy::InodeBits { .. } => {

@@ -27,7 +27,7 @@ impl Mdt {
         let discard = async move {
             let Some(mdt) = mdt.upgrade() else { return };
             {
-                let _held = mdt.exclusion.hold(Needs::new().change_inode(fid)).await;
+                let _held = mdt.exclusion.acquire(Needs::new().change_inode(fid)).await;
                 if !matches!(mdt.inode(fid), Err(Errno::ENOENT)) {
                     // The operation failed after all.
                     return;

@@ -60,7 +60,7 @@ impl Objects for Files {
         asked: &Obdo,
         before: &Attributes,
     ) -> AttributePatch {
-        if self.late.is_late(context.export.client(), object, context.xid) {
+        if self.late.is_late(context.export.number(), object, context.xid) {
             return AttributePatch::default();
         }
         let AttributePatch { accessed, modified, changed, .. } =

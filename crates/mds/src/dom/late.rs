@@ -16,26 +16,26 @@ pub(crate) struct LateTimes {
 }
 
 struct TimesSet {
-    client: u32,
+    number: u32,
     file: Fid,
     xid: Xid,
 }
 
 impl LateTimes {
     /// A client's request sets the file's times.
-    pub(crate) fn note(&self, client: u32, file: Fid, xid: Xid) {
+    pub(crate) fn note(&self, number: u32, file: Fid, xid: Xid) {
         let mut set = self.set.lock();
-        set.retain(|known| (known.client, known.file) != (client, file));
+        set.retain(|known| (known.number, known.file) != (number, file));
         if set.len() == REMEMBERED_MAX {
             set.pop_front();
         }
-        set.push_back(TimesSet { client, file, xid });
+        set.push_back(TimesSet { number, file, xid });
     }
 
     /// Whether the client sent a request before it set the file's times.
-    pub(crate) fn is_late(&self, client: u32, file: Fid, xid: Xid) -> bool {
+    pub(crate) fn is_late(&self, number: u32, file: Fid, xid: Xid) -> bool {
         let set = self.set.lock();
-        set.iter().any(|known| (known.client, known.file) == (client, file) && xid < known.xid)
+        set.iter().any(|known| (known.number, known.file) == (number, file) && xid < known.xid)
     }
 }
 

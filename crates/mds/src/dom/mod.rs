@@ -184,7 +184,7 @@ impl Mdt {
 
     /// A request sets a file's times: what the client wrote before does not.
     pub(crate) fn note_times(&self, context: &Context, fid: Fid) {
-        self.dom.brw.objects().late.note(context.export.client(), fid, context.xid);
+        self.dom.brw.objects().late.note(context.export.number(), fid, context.xid);
     }
 
     /// Executes a request that OSTs know, on a file's data; or hands any other back.

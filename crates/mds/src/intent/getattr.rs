@@ -45,8 +45,8 @@ impl Mdt {
         // The name must not move on between finding it and locking what it stands for.
         let needs = Needs::new().keep_name(asked.fid1, name);
         let held = match enqueue.waits {
-            true => Some(self.exclusion.hold(needs).await),
-            false => self.exclusion.try_hold(needs),
+            true => Some(self.exclusion.acquire(needs).await),
+            false => self.exclusion.try_acquire(needs),
         };
         let Some(_held) = held else { return Ok(refused(executed, Some(Errno::EBUSY))) };
         let fid = match self.resolve(asked, name) {

@@ -91,7 +91,7 @@ impl Mdt {
     ) -> Result<Option<LockGuard>, Errno> {
         let fid = enqueue.resource.fid();
         let end = request.layout_intent.end;
-        let _held = self.exclusion.hold(Needs::new().change_inode(fid)).await;
+        let _held = self.exclusion.acquire(Needs::new().change_inode(fid)).await;
         let inode = self.inode(fid)?;
         if !inode.is_regular() {
             return Err(Errno::EINVAL);

@@ -150,12 +150,13 @@ impl Mdt {
         }
         progress.add(Disposition::IT_EXECD | Disposition::LOOKUP_EXECD);
         if opening.flags.contains(MdsOpenFlags::VOLATILE) && opening.creates() {
-            let _held = self.exclusion.hold(Needs::new().change_inode(opening.record.fid2)).await;
+            let _held =
+                self.exclusion.acquire(Needs::new().change_inode(opening.record.fid2)).await;
             return self.open_volatile(context, opening, progress).await;
         }
         if opening.flags.contains(MdsOpenFlags::BY_FID) {
             let fid = opening.record.fid2;
-            let _held = self.exclusion.hold(Needs::new().change_inode(fid)).await;
+            let _held = self.exclusion.acquire(Needs::new().change_inode(fid)).await;
             let inode = self.inode(fid).inspect_err(|_| progress.add(Disposition::LOOKUP_NEG))?;
             self.open_found(context, opening, &inode, progress).await?;
             progress.add(Disposition::LOOKUP_POS);
@@ -177,7 +178,7 @@ impl Mdt {
         let absent = loop {
             let Some(found) = self.child(&parent, &step)? else { break true };
             let needs = Needs::new().keep_name(parent.fid, opening.name).change_inode(found.fid);
-            let _held = self.exclusion.hold(needs).await;
+            let _held = self.exclusion.acquire(needs).await;
             if self.child(&parent, &step)? != Some(found) {
                 continue;
             }
@@ -196,7 +197,7 @@ impl Mdt {
         }
         let name = parse_name(opening.name)?;
         let needs = Needs::new().change_name(parent.fid, opening.name).keep_inode(parent.fid);
-        let held = self.exclusion.hold(needs).await;
+        let held = self.exclusion.acquire(needs).await;
         if self.find(parent.fid, &name)?.is_none() {
             return self.open_new(context, opening, &name, progress).await;
         }

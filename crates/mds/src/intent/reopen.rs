@@ -76,7 +76,7 @@ impl Mdt {
         }
         let name = opening.name;
         let needs = Needs::new().change_inode(fid).keep_inode(opening.record.fid1);
-        let _held = self.exclusion.hold(needs.change_name(opening.record.fid1, name)).await;
+        let _held = self.exclusion.acquire(needs.change_name(opening.record.fid1, name)).await;
         match self.inode(fid) {
             Ok(inode) => {
                 progress.add(Disposition::LOOKUP_POS);

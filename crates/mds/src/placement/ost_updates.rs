@@ -237,8 +237,8 @@ fn run_length(entries: &[Entry]) -> usize {
 }
 
 fn destroy_call(object: OstId, count: u32) -> Call {
-    let valid = Valid::ID | Valid::GROUP | Valid::OBJCOUNT;
-    let oa = Obdo { valid, oi: object, misc: count, ..Obdo::default() };
+    let mut oa = Obdo { valid: Valid::ID | Valid::GROUP, oi: object, ..Obdo::default() };
+    oa.set_object_count(count);
     let request = OstDestroy { ost_body: OstBody { oa }, ..OstDestroy::default() };
     Call { kind: CallKind::Idempotent, ..Call::new(request) }
 }

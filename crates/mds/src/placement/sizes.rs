@@ -41,9 +41,9 @@ impl Placement {
     async fn extend_object(&self, stripe: Stripe, bytes: u64) -> Result<(), Errno> {
         let index = u16::try_from(stripe.ost).ok();
         let ost = index.and_then(|index| self.ost(index)).ok_or(Errno::ENODEV)?;
-        let valid = Valid::ID | Valid::GROUP | Valid::SIZE | Valid::BLOCKS;
-        let oi = OstId::of_fid(stripe.object);
-        let oa = Obdo { valid, oi, size: bytes, blocks: Extent::EOF, ..Obdo::default() };
+        let (valid, oi) = (Valid::ID | Valid::GROUP, OstId::of_fid(stripe.object));
+        let mut oa = Obdo { valid, oi, ..Obdo::default() };
+        oa.set_range(bytes, Extent::EOF);
         let request = OstPunch { ost_body: OstBody { oa }, ..OstPunch::default() };
         let call = Call { kind: CallKind::Idempotent, ..Call::new(request) };
         ost.channel().call(call).await.map(drop).map_err(|error| error.errno())
@@ -84,8 +84,8 @@ impl Placement {
         let oa = Obdo { valid, flags: ObdoFlags::SRVLOCK, ..named.clone() };
         let request = OstGetattr { ost_body: OstBody { oa }, ..OstGetattr::default() };
         channel.call(Call::new(request)).await.map_err(|error| error.errno())?;
-        let valid = named.valid | Valid::SIZE | Valid::BLOCKS;
-        let oa = Obdo { valid, size: 0, blocks: Extent::EOF, ..named };
+        let mut oa = named;
+        oa.set_range(0, Extent::EOF);
         let request = OstSync { ost_body: OstBody { oa }, ..OstSync::default() };
         let answer = channel.call(Call::new(request)).await.map_err(|error| error.errno())?;
         let Reply::OstSync(reply) = answer.reply else { return Err(Errno::EPROTO) };

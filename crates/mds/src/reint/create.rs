@@ -165,7 +165,7 @@ impl Mdt {
             return Err(Errno::EPERM);
         }
         let needs = Needs::new().change_name(record.fid1, name.as_bytes()).keep_inode(record.fid1);
-        let _held = self.exclusion.hold(needs).await;
+        let _held = self.exclusion.acquire(needs).await;
         let parent = self.directory(record.fid1)?;
         self.may_add(&caller, &parent, &name, kind)?;
         let new_inode = self.build_inode(context, &parent, spec)?;

@@ -30,7 +30,7 @@ impl Mdt {
             .change_inode(record.fid1)
             .change_name(record.fid2, name.as_bytes())
             .keep_inode(record.fid2);
-        let _held = self.exclusion.hold(needs).await;
+        let _held = self.exclusion.acquire(needs).await;
         let inode = self.inode(record.fid1)?;
         let parent = self.directory(record.fid2)?;
         if inode.is_directory() {

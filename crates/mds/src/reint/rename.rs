@@ -68,7 +68,7 @@ impl Mdt {
             true => Some(self.exclusion.rename_of_directory().await),
             false => None,
         };
-        let held = self.hold_ends(&ends).await?;
+        let held = self.acquire_ends(&ends).await?;
         let (source, victim) = (held.source, held.victim);
         if crosses && is_directory(source) != moves_directory {
             // Replaced by a directory before we held it: the check of circles was not in order.
@@ -95,7 +95,7 @@ impl Mdt {
     }
 
     /// Holds both names, both directories, and both inodes.
-    async fn hold_ends(&self, ends: &RenameNames<'_>) -> Result<RenameEnds<'_>, Errno> {
+    async fn acquire_ends(&self, ends: &RenameNames<'_>) -> Result<RenameEnds<'_>, Errno> {
         let (from, to) = (ends.from, ends.to);
         loop {
             let source = self.find(from.0, from.1)?.ok_or(Errno::ENOENT)?;
@@ -109,7 +109,7 @@ impl Mdt {
             if let Some(victim) = victim {
                 needs = needs.change_inode(victim.fid);
             }
-            let held = self.exclusion.hold(needs).await;
+            let held = self.exclusion.acquire(needs).await;
             let unchanged =
                 self.find(from.0, from.1)? == Some(source) && self.find(to.0, to.1)? == victim;
             if unchanged {

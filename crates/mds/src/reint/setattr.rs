@@ -45,7 +45,7 @@ impl Mdt {
                 .replay_done(context, MdsReintSetattrReply { mdt_body, ..Default::default() });
         }
         dot_lustre::must_not_be(record.fid)?;
-        let _held = self.exclusion.hold(Needs::new().change_inode(record.fid)).await;
+        let _held = self.exclusion.acquire(Needs::new().change_inode(record.fid)).await;
         let inode = self.inode(record.fid)?;
         if record.valid == AttrValid::NONE && !request.eadata.is_empty() {
             return self.set_default_layout(context, request, &inode).await;

@@ -47,7 +47,7 @@ impl Mdt {
         }
         let value = (!removes).then(|| request.eadata.clone());
         dot_lustre::must_not_be(record.fid)?;
-        let _held = self.exclusion.hold(Needs::new().change_inode(record.fid)).await;
+        let _held = self.exclusion.acquire(Needs::new().change_inode(record.fid)).await;
         let inode = self.inode(record.fid)?;
         self.may_set(&Caller::from(record), &inode, name)?;
         if matches!(name, xattrs::LUSTRE_LOV | xattrs::LOV) {

@@ -40,7 +40,7 @@ impl Mdt {
         let caller = Caller::from(record);
         let parent = self.directory(record.fid1)?;
         caller.may(&*self.store, parent.fid, &parent.attributes, May::EXEC)?;
-        let (_held, child) = self.hold_entry(parent.fid, &name).await?;
+        let (_held, child) = self.acquire_entry(parent.fid, &name).await?;
         let parent = self.directory(record.fid1)?;
         let victim = self.inode(child.fid)?;
         let directory = (parent.fid, &parent.attributes);
@@ -61,7 +61,7 @@ impl Mdt {
     }
 
     /// Holds a name, its directory, and the inode it stands for.
-    pub(crate) async fn hold_entry(
+    pub(crate) async fn acquire_entry(
         &self,
         parent: Fid,
         name: &Name,
@@ -72,7 +72,7 @@ impl Mdt {
                 .change_name(parent, name.as_bytes())
                 .keep_inode(parent)
                 .change_inode(found.fid);
-            let held = self.exclusion.hold(needs).await;
+            let held = self.exclusion.acquire(needs).await;
             if self.find(parent, name)? == Some(found) {
                 return Ok((held, found));
             }

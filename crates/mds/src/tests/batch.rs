@@ -155,7 +155,7 @@ fn a_part_that_would_wait_is_refused_and_waits_for_nothing() {
             let whole = target.lock_inode(locked, WHOLE, LockMode::Ex).await.unwrap();
             let part = target.lock_inode(partly, InodeBits::UPDATE, LockMode::Ex).await.unwrap();
             let moving = Needs::new().change_name(Fid::ROOT, b"moving");
-            let moving = server.mdt.exclusion.hold(moving).await;
+            let moving = server.mdt.exclusion.acquire(moving).await;
             let answers = ask(&client, Fid::ROOT, &["locked", "partly", "moving", "free"]).await;
             let busy = Errno::EBUSY.status();
             assert_eq!(results(&answers), [busy, 0, busy, 0]);

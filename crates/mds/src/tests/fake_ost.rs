@@ -84,8 +84,7 @@ impl FakeOst {
         match request {
             Request::OstCreate(request) => {
                 let mut oa = request.ost_body.oa;
-                let orphans =
-                    oa.valid.contains(Valid::FLAGS) && oa.flags.contains(ObdoFlags::DELORPHAN);
+                let orphans = oa.has_flag(ObdoFlags::DELORPHAN);
                 let (sequence, id) = (oa.oi.word0, oa.oi.word1);
                 state.creates += 1;
                 if orphans {

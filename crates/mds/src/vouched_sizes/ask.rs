@@ -50,7 +50,7 @@ impl Mdt {
             true => None,
             false => Some(self.placement.ask_file(&parsed).await?),
         };
-        let _held = self.exclusion.hold(Needs::new().change_inode(fid)).await;
+        let _held = self.exclusion.acquire(Needs::new().change_inode(fid)).await;
         let inode = self.inode(fid)?;
         let Some((record, era)) = self.to_confirm(fid, number)? else { return Ok(()) };
         if self.layout(&inode)?.as_ref() != Some(&layout) {

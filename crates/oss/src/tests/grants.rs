@@ -12,7 +12,7 @@ use sheen_types::Errno;
 use sheen_wire::connect::{ConnectFlags, ObdConnectData, version_code};
 use sheen_wire::md::Valid;
 use sheen_wire::messages::{Kind, OstDisconnect, OstRead, OstWrite, Reply};
-use sheen_wire::ost::{BrwFlags, ObdIoobj, Obdo, ObdoFlags, OstBody, OstId};
+use sheen_wire::ost::{BrwFlags, GrantReport, ObdIoobj, Obdo, ObdoFlags, OstBody, OstId};
 
 use super::harness::{Server, named, obdo_of, piece, put, send, with_ost, write};
 use crate::INITIAL_GRANT;
@@ -27,8 +27,7 @@ fn sized(bytes: u64) -> MemOptions {
 fn granted(id: u64, offset: u64, length: u32, used: u64, wanted: u32, lost: u32) -> OstWrite {
     let mut request = write(id, vec![piece(offset, length, BrwFlags::FROM_GRANT)]);
     let oa = &mut request.ost_body.oa;
-    oa.valid |= Valid::GRANT | Valid::BLOCKS;
-    (oa.data_version, oa.mode, oa.misc) = (used, wanted, lost);
+    oa.report_grant(GrantReport { used, wanted, lost, ..GrantReport::default() });
     request
 }
 

@@ -102,9 +102,7 @@ pub(super) fn inline(mut request: OstWrite, data: &Bytes) -> OstWrite {
 /// The same with a checksum.
 pub(super) fn sealed(mut request: OstWrite, data: &Bytes) -> OstWrite {
     let oa = &mut request.ost_body.oa;
-    oa.valid |= Valid::FLAGS | Valid::CKSUM;
-    oa.flags |= Checksum::Crc32c.flag();
-    oa.nlink = Checksum::Crc32c.of(std::slice::from_ref(data));
+    oa.set_checksum(Checksum::Crc32c, Checksum::Crc32c.of(std::slice::from_ref(data)));
     request
 }
 

@@ -23,8 +23,7 @@ fn limited() -> MemOptions {
 
 async fn punch(client: &TestClient, id: u64, start: u64, end: u64) -> Result<Obdo, Errno> {
     let mut oa = named(id);
-    oa.valid |= Valid::SIZE | Valid::BLOCKS;
-    (oa.size, oa.blocks) = (start, end);
+    oa.set_range(start, end);
     obdo_of(client.call(OstPunch { ost_body: OstBody { oa }, ..OstPunch::default() }).await)
 }
 

@@ -192,7 +192,7 @@ impl Worker for NativeWorker {
             Open::ReadWrite => self.open_flags(path, OpenFlags(READ_WRITE))?,
             Open::Create => self.at(path, |worker, parent, name| {
                 let (name, flags) = (legal(name)?, OpenFlags(READ_WRITE | OpenFlags::CREATE));
-                let create = worker.files.create(&worker.who, parent, &name, FILE_MODE, flags);
+                let create = worker.files.open_create(&worker.who, parent, &name, FILE_MODE, flags);
                 let (entry, opened) = worker.host.block_on(create)?;
                 worker.files.forget(entry.node, 1);
                 Ok(opened.handle)
@@ -257,8 +257,8 @@ impl Worker for NativeWorker {
         self.at(path, |worker, parent, name| {
             let name = legal(name)?;
             let new = NewNode::Directory;
-            let make = worker.files.make(&worker.who, parent, &name, DIRECTORY_MODE, new);
-            let entry = worker.host.block_on(make)?;
+            let create = worker.files.create(&worker.who, parent, &name, DIRECTORY_MODE, new);
+            let entry = worker.host.block_on(create)?;
             worker.files.forget(entry.node, 1);
             Ok(())
         })

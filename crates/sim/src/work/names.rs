@@ -58,7 +58,7 @@ impl Process {
         let flags = OpenFlags(2 | OpenFlags::CREATE | flags);
         let is_new = flags.has(OpenFlags::EXCLUSIVE);
         let (files, who) = (&self.kernel.files, self.kernel.who());
-        let made = files.create(who, place.parent.node, &place.name, 0o644, flags).await;
+        let made = files.open_create(who, place.parent.node, &place.name, 0o644, flags).await;
         let end = self.now();
         let judged = self.model(|model| match &made {
             Ok((entry, _)) if is_new => {
@@ -219,7 +219,7 @@ impl Process {
             model.names.begin_set(place.key(), None, operation, self.client, begin);
         });
         let (files, who) = (&self.kernel.files, self.kernel.who());
-        let made = files.make(who, place.parent.node, &place.name, 0o755, new).await;
+        let made = files.create(who, place.parent.node, &place.name, 0o755, new).await;
         let end = self.now();
         let judged = self.model(|model| match &made {
             Ok(entry) => {

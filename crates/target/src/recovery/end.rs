@@ -58,7 +58,7 @@ impl Target {
             state.state = wanted;
             from
         };
-        self.end_recovery_if(self.recovery.client_moved(export.handle().0, from, wanted));
+        self.end_recovery_if(self.recovery.client_moved(export.handle(), from, wanted));
     }
 
     /// Ends recovery, by a task of its own, if the window has decided so.
@@ -165,7 +165,7 @@ impl Target {
     async fn give_up(self: &Arc<Self>, expired: &Expired, meant: fn(&Uuid) -> bool) {
         for export in self.exports() {
             let state = export.state();
-            if meant(export.uuid()) && expired.gives_up(export.handle().0, state) {
+            if meant(export.uuid()) && expired.gives_up(export.handle(), state) {
                 tracing::warn!(target: EACH_LINE, target = self.name(), client = %export.uuid(), nid = %export.nid(), ?state,
                     "client did not finish recovery in time, evicting it");
                 self.evict(&export).await;

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use sheen_types::{Instant, Timestamp, Transno};
+use sheen_types::{Instant, ObdHandle, Timestamp, Transno};
 use tokio::sync::oneshot;
 
 use self::expired::Expired;
@@ -177,14 +177,14 @@ impl Recovery {
     /// replay keeps.
     pub(crate) fn client_moved(
         &self,
-        client: u64,
+        export: ObdHandle,
         from: ExportState,
         to: ExportState,
     ) -> RecoveryEnded {
         let mut window = self.window.lock();
         if from == ExportState::Replaying {
             decrement(&mut window.replaying);
-            window.unqueue(client);
+            window.unqueue(export);
         }
         if to == ExportState::ReplayedAll {
             decrement(&mut window.replaying_locks);
@@ -193,7 +193,7 @@ impl Recovery {
     }
 
     /// A client that was in `state` is gone.
-    pub(crate) fn client_lost(&self, client: u64, state: ExportState) -> RecoveryEnded {
+    pub(crate) fn client_lost(&self, export: ObdHandle, state: ExportState) -> RecoveryEnded {
         let mut window = self.window.lock();
         if !window.is_running() {
             return RecoveryEnded(false);
@@ -214,8 +214,8 @@ impl Recovery {
         }
         window.lost += 1;
         window.is_lossy |= matches!(state, ExportState::Awaited | ExportState::Replaying);
-        window.unqueue(client);
-        window.locks.retain(|(owner, _)| *owner != client);
+        window.unqueue(export);
+        window.locks.retain(|(owner, _)| *owner != export);
         window.advance()
     }
 
@@ -223,33 +223,33 @@ impl Recovery {
     /// until [`Recovery::end_replay`]. Clients replay one request at a time, so what is still queued of this
     /// one is dropped: with more in the queue it would count for several clients, and other clients would
     /// lose their turn.
-    pub(crate) fn admit_request_replay(&self, client: u64, transno: Transno) -> Admission {
+    pub(crate) fn admit_request_replay(&self, export: ObdHandle, transno: Transno) -> Admission {
         let mut window = self.window.lock();
-        if window.queue.get(&transno).is_some_and(|(owner, _)| *owner != client) {
+        if window.queue.get(&transno).is_some_and(|(owner, _)| *owner != export) {
             return Admission::Duplicate;
         }
-        window.begin_replay(client);
+        window.begin_replay(export);
         if !window.is_running() || transno < window.next {
             return Admission::Now;
         }
         let (sender, receiver) = oneshot::channel();
-        window.unqueue(client);
-        window.queue.insert(transno, (client, sender));
-        window.queued.insert(client, transno);
+        window.unqueue(export);
+        window.queue.insert(transno, (export, sender));
+        window.queued.insert(export, transno);
         // No stage can end by a request that waits.
         let RecoveryEnded(_) = window.advance();
         Admission::Wait(receiver)
     }
 
     /// A client replays a lock, which is under way until [`Recovery::end_replay`].
-    pub(crate) fn admit_lock_replay(&self, client: u64) -> Admission {
+    pub(crate) fn admit_lock_replay(&self, export: ObdHandle) -> Admission {
         let mut window = self.window.lock();
-        window.begin_replay(client);
+        window.begin_replay(export);
         if !window.is_running() || window.replays_locks() {
             return Admission::Now;
         }
         let (sender, receiver) = oneshot::channel();
-        window.locks.push((client, sender));
+        window.locks.push((export, sender));
         Admission::Wait(receiver)
     }
 
@@ -269,12 +269,12 @@ impl Recovery {
     pub(crate) fn end_replay(
         &self,
         now: Instant,
-        client: u64,
+        export: ObdHandle,
         admitted: Option<Admitted>,
         transno: Option<Transno>,
     ) -> RecoveryEnded {
         let mut window = self.window.lock();
-        window.end_replay(client);
+        window.end_replay(export);
         if let (Some(Admitted::InOrder), Some(transno)) = (admitted, transno) {
             window.busy = false;
             window.replayed += 1;

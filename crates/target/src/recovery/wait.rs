@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sheen_types::{Errno, Transno};
+use sheen_types::{Errno, ObdHandle, Transno};
 use sheen_wire::messages::{FormatFlags, Kind, Request};
 use sheen_wire::opcode::Opcode;
 use sheen_wire::ptlrpc::MsgFlags;
@@ -16,7 +16,7 @@ use crate::target::Target;
 /// A replay that is under way. Dropping it reports to the recovery window that it is through, whatever became of it.
 pub(crate) struct ReplayGuard<'a> {
     target: &'a Arc<Target>,
-    client: u64,
+    export: ObdHandle,
     /// That of a request; a lock has none.
     transno: Option<Transno>,
     /// Not before it is.
@@ -25,8 +25,8 @@ pub(crate) struct ReplayGuard<'a> {
 
 impl Drop for ReplayGuard<'_> {
     fn drop(&mut self) {
-        let Self { target, client, transno, admitted } = *self;
-        let ended = target.recovery.end_replay(target.now(), client, admitted, transno);
+        let Self { target, export, transno, admitted } = *self;
+        let ended = target.recovery.end_replay(target.now(), export, admitted, transno);
         target.end_recovery_if(ended);
     }
 }
@@ -100,14 +100,14 @@ impl Target {
         context: &Context,
         kind: Kind,
     ) -> Result<(Admission, Option<Replay>), Option<Errno>> {
-        let (flags, client) = (context.body.flags, context.export.handle().0);
+        let (flags, export) = (context.body.flags, context.export.handle());
         if flags.contains(MsgFlags::LOCK_REPLAY_DONE) {
             Ok((self.recovery.admit_last_ping(), None))
         } else if flags.contains(MsgFlags::REQ_REPLAY_DONE) {
-            Ok((self.recovery.admit_lock_replay(client), Some(Replay::Lock)))
+            Ok((self.recovery.admit_lock_replay(export), Some(Replay::Lock)))
         } else if flags.contains(MsgFlags::REPLAY) {
             let transno = context.body.transno;
-            let admission = self.recovery.admit_request_replay(client, transno);
+            let admission = self.recovery.admit_request_replay(export, transno);
             Ok((admission, Some(Replay::Request(transno))))
         } else if may_run_in_recovery(kind) {
             Ok((Admission::Now, None))
@@ -125,8 +125,8 @@ impl Target {
             Replay::Request(transno) => Some(transno),
             Replay::Lock => None,
         };
-        let client = context.export.handle().0;
-        ReplayGuard { target: self, client, transno, admitted: None }
+        let export = context.export.handle();
+        ReplayGuard { target: self, export, transno, admitted: None }
     }
 }
 

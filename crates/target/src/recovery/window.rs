@@ -1,21 +1,28 @@
-//! The books of the recovery window: which clients replay what, and what may be executed next.
+//! The state of the recovery window: which clients replay what, and what may be executed next. Exports have the
+//! handles that clients know them by.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
-use sheen_types::{HashMap, Instant, Timestamp, Transno};
+use sheen_types::{HashMap, Instant, ObdHandle, Timestamp, Transno};
 use tokio::sync::oneshot;
 
 use super::{Admitted, RecoveryEnded, RecoveryStatus};
 use crate::config::Timeouts;
 
+/// One recovery, from the start of the target to its end and beyond.
 #[derive(Default)]
 pub(super) struct Window {
     pub(super) status: RecoveryStatus,
+    /// Clients of before the restart. Each of them is absent, or counted in one of the next two.
     pub(super) known: usize,
+    /// Those that are back.
     pub(super) connected: usize,
+    /// Those that are waited for no more: they have disconnected, or were evicted.
     pub(super) lost: usize,
+    /// Of the connected ones those that may still replay requests.
     pub(super) replaying: usize,
+    /// Of the connected ones those that may still replay requests or locks.
     pub(super) replaying_locks: usize,
     /// Clients that did not come are not waited for any more.
     pub(super) expired: bool,
@@ -24,24 +31,29 @@ pub(super) struct Window {
     /// How often clients are being given up, one after the other: it does not end in between, or it would count
     /// only the first of them.
     pub(super) giving_up: usize,
+    /// The transaction whose turn it is: all before it are durable, replayed, or will not be replayed.
     pub(super) next: Transno,
     /// Whether a replayed request is being executed.
     pub(super) busy: bool,
-    pub(super) queue: BTreeMap<Transno, (u64, oneshot::Sender<Admitted>)>,
+    /// Replayed requests that wait for their turn, with their clients' exports.
+    pub(super) queue: BTreeMap<Transno, (ObdHandle, oneshot::Sender<Admitted>)>,
     /// Which of them is each client's: it has one at a time.
-    pub(super) queued: HashMap<u64, Transno>,
+    pub(super) queued: HashMap<ObdHandle, Transno>,
     /// Lock replays, until all requests are replayed.
-    pub(super) locks: Vec<(u64, oneshot::Sender<Admitted>)>,
+    pub(super) locks: Vec<(ObdHandle, oneshot::Sender<Admitted>)>,
     /// How many replays of each client wait or are executed (Lustre's `exp_replay_count`).
-    pub(super) under_way: BTreeMap<u64, usize>,
+    pub(super) under_way: BTreeMap<ObdHandle, usize>,
     /// The clients' last pings, until all is over.
     pub(super) done: Vec<oneshot::Sender<Admitted>>,
     /// A client was lost before it had replayed its requests.
     pub(super) is_lossy: bool,
     /// Requests that wait until what clients keep is revoked.
     pub(super) behind_revocation: Vec<oneshot::Sender<Admitted>>,
+    /// Requests that were replayed.
     pub(super) replayed: u64,
+    /// When the first client connected: the clock runs from then on.
     pub(super) started: Option<(Instant, Timestamp)>,
+    /// When those are given up that hold up the stage.
     pub(super) deadline: Option<Instant>,
     pub(super) ended: Option<Instant>,
 }
@@ -62,18 +74,18 @@ impl Window {
     }
 
     /// Drops what waits of a client's.
-    pub(super) fn unqueue(&mut self, client: u64) {
-        if let Some(transno) = self.queued.remove(&client) {
+    pub(super) fn unqueue(&mut self, export: ObdHandle) {
+        if let Some(transno) = self.queued.remove(&export) {
             self.queue.remove(&transno);
         }
     }
 
-    pub(super) fn begin_replay(&mut self, client: u64) {
-        *self.under_way.entry(client).or_default() += 1;
+    pub(super) fn begin_replay(&mut self, export: ObdHandle) {
+        *self.under_way.entry(export).or_default() += 1;
     }
 
-    pub(super) fn end_replay(&mut self, client: u64) {
-        if let Entry::Occupied(mut count) = self.under_way.entry(client) {
+    pub(super) fn end_replay(&mut self, export: ObdHandle) {
+        if let Entry::Occupied(mut count) = self.under_way.entry(export) {
             *count.get_mut() -= 1;
             if *count.get() == 0 {
                 count.remove();
@@ -111,8 +123,8 @@ impl Window {
             if *first != self.next && !gap_is_final {
                 return RecoveryEnded(false);
             }
-            let (transno, (client, sender)) = self.queue.pop_first().expect("just looked at");
-            self.queued.remove(&client);
+            let (transno, (export, sender)) = self.queue.pop_first().expect("just looked at");
+            self.queued.remove(&export);
             self.next = transno;
             if sender.send(Admitted::InOrder).is_ok() {
                 self.busy = true;

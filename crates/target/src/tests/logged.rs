@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use parking_lot::Mutex;
 use sheen_store::StoreError;
-use sheen_types::{Instant, Timestamp, Transno};
+use sheen_types::{Instant, ObdHandle, Timestamp, Transno};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
@@ -204,10 +204,12 @@ fn recovery_does_not_end_between_two_clients_that_it_gives_up() {
     let start = Instant::default();
     recovery.start_clock(start, Timestamp::default());
     assert_eq!(recovery.client_connected(None), Some(RecoveryEnded(false)));
-    assert!(!recovery.client_moved(1, ExportState::Replaying, ExportState::ReplayedAll).0);
+    assert!(
+        !recovery.client_moved(ObdHandle(1), ExportState::Replaying, ExportState::ReplayedAll).0
+    );
     assert!(recovery.expire(start + timeouts.recovery_hard).is_some());
     for absent in [2, 3] {
-        assert!(!recovery.client_lost(absent, ExportState::Awaited).0, "{absent}");
+        assert!(!recovery.client_lost(ObdHandle(absent), ExportState::Awaited).0, "{absent}");
     }
     assert!(recovery.resume().0);
     assert_eq!(recovery.view(start).evicted, 2);

@@ -265,8 +265,8 @@ fn numbers_of_clients_begin_anew_and_are_never_shared() {
     world.clone().run(async move {
         let store = manual_store();
         let mut transaction = Transaction::new();
-        for (uuid, client) in [("old", u32::MAX - 1), ("first", 0)] {
-            let record = ClientRecord { uuid: Uuid::new(uuid), client, instance: 1 };
+        for (uuid, number) in [("old", u32::MAX - 1), ("first", 0)] {
+            let record = ClientRecord { uuid: Uuid::new(uuid), number, instance: 1 };
             put_client(&mut transaction, &record);
         }
         store.apply(transaction).unwrap();
@@ -274,12 +274,12 @@ fn numbers_of_clients_begin_anew_and_are_never_shared() {
         let (node, _) = start(&world, &store).await;
         node.target.abort_recovery().await;
         world.settle().await;
-        let record = ClientRecord { uuid: Uuid::new("stays"), client: 0, instance: 1 };
+        let record = ClientRecord { uuid: Uuid::new("stays"), number: 0, instance: 1 };
         node.target.await_client(&record, Vec::new());
         for uuid in ["a", "b"] {
             node.connect(uuid).await;
         }
-        let mut numbers: Vec<u32> = node.target.exports().iter().map(|it| it.client()).collect();
+        let mut numbers: Vec<u32> = node.target.exports().iter().map(|it| it.number()).collect();
         numbers.sort_unstable();
         assert_eq!(numbers, [0, 1, 2]);
         assert!(numbers.iter().all(|number| *number != Export::LOCAL));

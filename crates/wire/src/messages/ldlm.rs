@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::Select;
+use super::{Reply, Request, Select};
 use crate::ldlm::{IntentOp, LdlmGlDesc, LdlmIntent, LdlmReply, LdlmRequest};
 use crate::md::{LayoutIntent, MdtBody, RecCreate};
 use crate::message;
@@ -256,5 +256,41 @@ message! {
     }
     reply {
         dlm_lvb: Bytes,
+    }
+}
+
+impl Request {
+    /// The lock that an enqueue asks for, with an intent or without.
+    #[must_use]
+    pub fn enqueued_lock(&self) -> Option<&LdlmRequest> {
+        Some(match self {
+            Self::LdlmEnqueue(it) => &it.dlm_req,
+            Self::LdlmIntentOpen(it) => &it.dlm_req,
+            Self::LdlmIntentCreate(it) => &it.dlm_req,
+            Self::LdlmIntentGetattr(it) => &it.dlm_req,
+            Self::LdlmIntentGetxattr(it) => &it.dlm_req,
+            Self::LdlmIntentLayout(it) => &it.dlm_req,
+            Self::LdlmIntentQuota(it) => &it.dlm_req,
+            Self::LdlmIntentBasic(it) => &it.dlm_req,
+            _ => return None,
+        })
+    }
+}
+
+impl Reply {
+    /// The lock that answers an enqueue, with an intent or without.
+    #[must_use]
+    pub fn enqueued_lock(&self) -> Option<&LdlmReply> {
+        match self {
+            Self::LdlmEnqueue(it) => it.dlm_rep.as_ref(),
+            Self::LdlmIntentOpen(it) => it.dlm_rep.as_ref(),
+            Self::LdlmIntentCreate(it) => it.dlm_rep.as_ref(),
+            Self::LdlmIntentGetattr(it) => it.dlm_rep.as_ref(),
+            Self::LdlmIntentGetxattr(it) => it.dlm_rep.as_ref(),
+            Self::LdlmIntentLayout(it) => it.dlm_rep.as_ref(),
+            Self::LdlmIntentQuota(it) => it.dlm_rep.as_ref(),
+            Self::LdlmIntentBasic(it) => it.dlm_rep.as_ref(),
+            _ => None,
+        }
     }
 }

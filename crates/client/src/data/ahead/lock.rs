@@ -11,7 +11,7 @@ use sheen_types::{Extent, LockMode};
 
 use super::super::data_target::DataTargetKind;
 use super::super::object::Object;
-use crate::locks::{HeldLock, LockRequest};
+use crate::locks::{LockReference, LockRequest};
 
 /// Whether an OST is asked for a lock on an object to read it ahead.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -61,7 +61,7 @@ impl Object {
     pub(in crate::data) async fn use_lock_ahead(
         self: &Arc<Self>,
         extent: Extent,
-    ) -> Option<HeldLock> {
+    ) -> Option<LockReference> {
         let policy = self.target.policy(extent);
         loop {
             let mut changed = pin!(self.changed.notified());
@@ -79,7 +79,7 @@ impl Object {
         }
     }
 
-    async fn ask_lock_ahead(&self, policy: Policy) -> Option<HeldLock> {
+    async fn ask_lock_ahead(&self, policy: Policy) -> Option<LockReference> {
         let asking = Asking(self);
         let (mode, flags) = (LockMode::Pr, LockFlags::SPECULATIVE);
         let request = LockRequest { resource: self.resource, policy, mode, flags };

@@ -16,7 +16,7 @@ use sheen_wire::ldlm::{LdlmReply, LdlmRequest, Policy as WirePolicy};
 use super::ost::FakeOst;
 use super::{CACHED, FILE, Fixture, GROWING, Layout, errno, pattern};
 use crate::data::{AddedMdt, DataFile, DataPath, InodeData, NewTimes, WriteAt};
-use crate::locks::{ClientNamespace, CoveredCache, HeldLock, LockRequest, Revocation};
+use crate::locks::{ClientNamespace, CoveredCache, LockReference, LockRequest, LostLock};
 use crate::testing::{TestWorld, lock_config, lock_reply};
 
 /// What an open to read gives.
@@ -28,21 +28,17 @@ const COMPONENT: u64 = 64 << 10;
 struct FakeCovered(Mutex<Vec<InodeBits>>, AtomicBool);
 
 impl CoveredCache for FakeCovered {
-    fn begin_revocation(
-        &self,
-        _: &Arc<ClientNamespace>,
-        revocation: Revocation,
-    ) -> BoxFuture<'static, ()> {
-        self.0.lock().push(revocation.part.inode_bits());
+    fn begin_cancel(&self, _: &Arc<ClientNamespace>, lost: LostLock) -> BoxFuture<'static, ()> {
+        self.0.lock().push(lost.part.inode_bits());
         Box::pin(std::future::ready(()))
     }
 
     fn begin_eviction(
         &self,
         locks: &Arc<ClientNamespace>,
-        revocation: Revocation,
+        lost: LostLock,
     ) -> BoxFuture<'static, ()> {
-        self.begin_revocation(locks, revocation)
+        self.begin_cancel(locks, lost)
     }
 
     /// The file is closed.
@@ -101,7 +97,7 @@ impl OnMdt {
     }
 
     /// A lock with these bits that came with an answer to an intent, and `value` with it.
-    fn given(&self, mode: LockMode, bits: InodeBits, value: Bytes) -> HeldLock {
+    fn given(&self, mode: LockMode, bits: InodeBits, value: Bytes) -> LockReference {
         let locks = Arc::clone(&self.locks);
         let remote = 0x7000 + self.locks.engine().gauges().misses;
         self.world().run(async move {

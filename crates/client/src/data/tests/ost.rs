@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use sheen_io::BoxFuture;
 use sheen_rpc::{Answer, Bulk, Call, Channel, ImportState, RpcError};
 use sheen_types::{
-    Errno, Extent, HashMap, LockHandle, LockMode, Nid, ResourceName, Transno, Uuid, Xid,
+    Errno, Extent, HashMap, LockHandle, LockMode, Nid, ResourceName, Seek, Transno, Uuid, Xid,
 };
 use sheen_wire::checksum::Checksum;
 use sheen_wire::codec::{Wire, Writer};
@@ -283,9 +283,10 @@ impl FakeOst {
         };
         let sum = self.checksum(&oa, &Bytes::from(data.clone()));
         let is_garbled = self.garbles();
-        let is_wrong = oa.valid.contains(Valid::CKSUM) && (sum != oa.nlink || is_garbled);
+        let is_wrong = oa.checksum().is_some_and(|theirs| sum != theirs || is_garbled);
         if is_wrong && !self.script.lock().writes_garbled {
-            let oa = Obdo { nlink: sum ^ u32::from(is_garbled), ..oa };
+            let mut oa = oa;
+            oa.answer_checksum(sum ^ u32::from(is_garbled));
             let ost_body = Some(OstBody { oa });
             return Ok(OstWriteReply { ost_body, ..OstWriteReply::default() }.into());
         }
@@ -302,8 +303,11 @@ impl FakeOst {
         }
         assert_eq!(from, data.len(), "as many bytes as the pieces say");
         let blocks = object.len().div_ceil(512) as u64;
-        let nlink = oa.nlink ^ u32::from(is_wrong);
-        let oa = Obdo { blocks, nlink, grant: self.script.lock().gain, ..oa };
+        let theirs = oa.checksum();
+        let mut oa = Obdo { blocks, grant: self.script.lock().gain, ..oa };
+        if let Some(theirs) = theirs {
+            oa.answer_checksum(theirs ^ u32::from(is_wrong));
+        }
         let mut rcs = vec![0; request.niobuf_remote.len()];
         let busy = &mut self.script.lock().busy_pieces;
         if let (Some(left), Some(last)) = (busy.checked_sub(1), rcs.last_mut()) {
@@ -330,7 +334,7 @@ impl FakeOst {
         let mut oa = request.ost_body.oa.clone();
         let is_short = oa.flags.contains(ObdoFlags::SHORT_IO);
         let is_garbled = self.garbles();
-        oa.nlink = self.checksum(&oa, &data) ^ u32::from(is_garbled);
+        oa.answer_checksum(self.checksum(&oa, &data) ^ u32::from(is_garbled));
         let mut reply = OstReadReply { ost_body: Some(OstBody { oa }), ..OstReadReply::default() };
         let status = data.len() as i32;
         let mut bulk = Vec::new();
@@ -350,13 +354,13 @@ impl FakeOst {
     }
 
     fn seek(&self, request: &OstSeek) -> Reply {
-        const DATA: u32 = 3;
         let mut oa = request.ost_body.oa.clone();
         let object = self.bytes(oa.oi.resource());
         let from = oa.size as usize;
-        let is_found = |byte: &u8| (oa.mode == DATA) == (*byte != 0);
+        let is_found = |byte: &u8| (oa.seek() == Some(Seek::Data)) == (*byte != 0);
         let found = object.iter().skip(from).position(is_found).map(|at| (from + at) as u64);
-        let end = (oa.mode != DATA && from < object.len()).then_some(object.len() as u64);
+        let end =
+            (oa.seek() != Some(Seek::Data) && from < object.len()).then_some(object.len() as u64);
         oa.size = found.or(end).unwrap_or(u64::MAX);
         OstSeekReply { ost_body: Some(OstBody { oa }), ..OstSeekReply::default() }.into()
     }
@@ -448,7 +452,10 @@ fn described(call: &Call) -> String {
             }
             let flags = request.niobuf_remote[0].flags;
             if flags.contains(BrwFlags::FROM_GRANT) {
-                line += &format!(" used {}", request.ost_body.oa.data_version);
+                line += &format!(
+                    " used {}",
+                    request.ost_body.oa.grant_report().map_or(0, |report| report.used)
+                );
             }
             if flags.contains(BrwFlags::SYNC) {
                 line += " sync";

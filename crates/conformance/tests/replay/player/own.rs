@@ -15,7 +15,7 @@ use sheen_wire::messages::{
 use sheen_wire::ost::{BrwFlags, NiobufRemote, ObdIoobj, Obdo, ObdoFlags, OstBody, OstId};
 use sheen_wire::ptlrpc::{MESSAGE_VERSION, Message, MessageHeader, MsgType, PtlrpcBody};
 
-use super::{BYTES_MAX, HeldLock, PATIENCE, Player, TargetId, proper};
+use super::{BYTES_MAX, LockReference, PATIENCE, Player, TargetId, proper};
 use crate::mounts::Export;
 use crate::stage::{Contents, Entry};
 
@@ -61,7 +61,7 @@ impl Player {
         }
     }
 
-    async fn cancel(&mut self, held: HeldLock) {
+    async fn cancel(&mut self, held: LockReference) {
         // There is always room for two.
         let handles = vec![held.handle, LockHandle(0)];
         let dlm_req = LdlmRequest { count: 1, handles, ..LdlmRequest::default() };

@@ -1,4 +1,4 @@
-//! A lock being enqueued, and a lock in use.
+//! A lock being enqueued, and a reference to one in use.
 
 use std::sync::Arc;
 
@@ -9,11 +9,11 @@ use sheen_types::{Errno, InodeBits, LockHandle, LockMode, ResourceName};
 use sheen_wire::ldlm::{LdlmReply, LdlmRequest};
 use tokio::sync::oneshot;
 
-use super::{ClientNamespace, LockRequest, Waiter, callbacks};
+use super::{ClientNamespace, LockRequest, Waiter};
 
-/// A lock in use. It is not cancelled while this lives; dropping this leaves the lock cached, or lets its
-/// revocation proceed if the target has asked for it. Costs nothing but a map access at both ends.
-pub struct HeldLock {
+/// A reference to a lock in use. The lock is not cancelled while this lives; dropping this leaves it cached, or lets it
+/// be cancelled if it was revoked. Costs nothing but a map access at both ends.
+pub struct LockReference {
     namespace: Arc<ClientNamespace>,
     handle: LockHandle,
     mode: LockMode,
@@ -23,7 +23,7 @@ pub struct HeldLock {
     resource: ResourceName,
 }
 
-impl HeldLock {
+impl LockReference {
     pub(super) fn new(
         namespace: &Arc<ClientNamespace>,
         resource: ResourceName,
@@ -80,7 +80,7 @@ impl HeldLock {
     }
 }
 
-impl Drop for HeldLock {
+impl Drop for LockReference {
     fn drop(&mut self) {
         if self.handle == LockHandle(0) {
             return;
@@ -137,11 +137,7 @@ impl PendingLock {
             requested: self.request.mode,
             granted: None,
         };
-        LdlmRequest::enqueue(
-            sheen_wire::ldlm::LockFlags(self.request.flags.to_wire()),
-            callbacks::wire_desc(&desc),
-            self.handle,
-        )
+        LdlmRequest::enqueue(self.request.flags.to_wire(), desc.to_wire(), self.handle)
     }
 
     /// The lock part of a request with an intent, which carries the cancels of these locks, too: it counts the lock
@@ -171,7 +167,7 @@ impl PendingLock {
         self,
         reply: &LdlmReply,
         connection: u32,
-    ) -> Result<Option<HeldLock>, Errno> {
+    ) -> Result<Option<LockReference>, Errno> {
         self.granted_with(reply, &Bytes::new(), connection).await
     }
 
@@ -181,17 +177,17 @@ impl PendingLock {
         reply: &LdlmReply,
         value: &Bytes,
         connection: u32,
-    ) -> Result<Option<HeldLock>, Errno> {
+    ) -> Result<Option<LockReference>, Errno> {
         // The value of a lock that was lost in the restart may be older than what other clients wrote since.
         if reply.handle == LockHandle(0) || self.namespace.engine.has_replayed_since(connection) {
             return Ok(None);
         }
-        let desc = callbacks::desc_of(&reply.desc).ok_or(Errno::EPROTO)?;
+        let desc = LockDesc::from_wire(&reply.desc).ok_or(Errno::EPROTO)?;
         // If the lock has to wait, the reply's value block is older than what its former holder flushed.
         if desc.granted.is_some() && !self.is_completed() {
             self.namespace.cache.learn(desc.resource, &desc.policy, value);
         }
-        let flags = LockFlags(reply.flags.0.into());
+        let flags = LockFlags::from_server(reply.flags);
         let reply = Reply { remote_handle: reply.handle, desc, flags, connection };
         let mut actions = Vec::new();
         let now = self.namespace.world.clock.now();
@@ -210,7 +206,7 @@ impl PendingLock {
         let (namespace, handle) = (Arc::clone(&self.namespace), self.handle);
         namespace.shrink();
         let modes = (mode, self.request.mode);
-        Ok(Some(HeldLock::new(&namespace, desc.resource, handle, modes, desc.policy)))
+        Ok(Some(LockReference::new(&namespace, desc.resource, handle, modes, desc.policy)))
     }
 
     /// Why the engine has no such lock any more: a completion callback that overtook the reply may have said so.

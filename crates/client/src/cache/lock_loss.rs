@@ -1,4 +1,4 @@
-//! What happens to cached metadata when a lock is revoked or cancelled.
+//! The loss of a lock on an inode: what becomes of the metadata that it covers.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use sheen_types::{Errno, Fid, InodeBits, Name, ResourceName};
 
 use super::{CachedOpen, InodeState, InodeTable, KernelCache, NameHasher, Pin};
 use crate::data::DataEvents;
-use crate::locks::{ClientNamespace, CoveredCache, Revocation};
+use crate::locks::{ClientNamespace, CoveredCache, LostLock};
 use crate::types::{FileType, Invalidated, NodeId, Stale};
 
 /// What the locks of MDTs cover of inodes but their data: the inode cache, and the kernel that is notified of it.
@@ -40,7 +40,7 @@ impl InodeState {
     /// Drops what `gone` covered.
     fn drop_covered(&mut self, gone: InodeBits, node: NodeId) -> StaleInKernel {
         let had_attributes = self.attributes_covered();
-        let absent = self.covered.revoke(gone);
+        let absent = self.covered.uncover(gone);
         if !gone.is_empty() {
             self.note_lock_lost(gone);
         }
@@ -66,8 +66,8 @@ impl InodeState {
     }
 }
 
-/// What remains to be done for a lock that is being revoked.
-struct RevokedInode {
+/// What remains to be done before a lock is cancelled.
+struct UncoveredInode {
     inode: Pin,
     stale: StaleInKernel,
     /// Files to be closed.
@@ -75,37 +75,29 @@ struct RevokedInode {
 }
 
 impl CoveredMetadata {
-    fn drop_covered(
-        &self,
-        locks: &Arc<ClientNamespace>,
-        revocation: Revocation,
-    ) -> Option<RevokedInode> {
-        let inode = self.inodes.pin_known(revocation.resource.fid())?;
-        let bits = revocation.part.inode_bits();
-        let gone = bits.without(locks.covered_bits(revocation.resource, bits));
+    fn drop_covered(&self, locks: &Arc<ClientNamespace>, lost: LostLock) -> Option<UncoveredInode> {
+        let inode = self.inodes.pin_known(lost.resource.fid())?;
+        let bits = lost.part.inode_bits();
+        let gone = bits.without(locks.covered_bits(lost.resource, bits));
         let mut state = inode.state();
         let stale = state.drop_covered(gone, inode.node);
         // Even if there are other locks: one in the same mode is for the same file, and rare.
         let closes = match bits.contains(InodeBits::OPEN) {
-            true => state.file.open_cache.revoke(revocation.mode),
+            true => state.file.open_cache.take_under(lost.mode),
             false => Vec::new(),
         };
         drop(state);
-        Some(RevokedInode { inode, stale, closes })
+        Some(UncoveredInode { inode, stale, closes })
     }
 }
 
 impl CoveredCache for CoveredMetadata {
-    fn begin_revocation(
-        &self,
-        locks: &Arc<ClientNamespace>,
-        revocation: Revocation,
-    ) -> BoxFuture<'static, ()> {
+    fn begin_cancel(&self, locks: &Arc<ClientNamespace>, lost: LostLock) -> BoxFuture<'static, ()> {
         // Now, before the future is polled: no call finds any more what is not covered.
-        let revoked = self.drop_covered(locks, revocation);
+        let uncovered = self.drop_covered(locks, lost);
         let kernel_cache = Arc::clone(&self.kernel_cache);
         Box::pin(async move {
-            let Some(RevokedInode { inode, stale, closes }) = revoked else { return };
+            let Some(UncoveredInode { inode, stale, closes }) = uncovered else { return };
             if stale.attributes {
                 kernel_cache.inode(&inode, Stale::Attributes).await.done().await;
             }
@@ -124,9 +116,9 @@ impl CoveredCache for CoveredMetadata {
     fn begin_eviction(
         &self,
         locks: &Arc<ClientNamespace>,
-        revocation: Revocation,
+        lost: LostLock,
     ) -> BoxFuture<'static, ()> {
-        self.begin_revocation(locks, revocation)
+        self.begin_cancel(locks, lost)
     }
 
     /// A file that is not open here will not be written soon.

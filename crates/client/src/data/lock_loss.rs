@@ -1,7 +1,7 @@
 //! The loss of a lock: what becomes of the bytes that it covers, and which calls may use it until then.
 //!
-//! A lock that is revoked is used, until the kernel has dropped its pages, by the calls that the kernel has to
-//! make for that; what they write is flushed with the rest before the lock is cancelled. A lock that an eviction
+//! A lock that is being cancelled (revoked, or not worth keeping) is used, until the kernel has dropped its pages, by
+//! the calls that the kernel has to make for that; what they write is flushed with the rest before the cancel is sent. A lock that an eviction
 //! has taken is used by no call any more. What is dirty under it is discarded and reported in one step, before the
 //! kernel's pages are waited for: so what is accepted while they are is accepted under another lock, and stays.
 
@@ -14,13 +14,13 @@ use sheen_types::{Errno, Extent, LockMode};
 use super::data_target::DataTargetKind;
 use super::group_lock::GroupLockOfCall;
 use super::object::Object;
-use crate::locks::HeldLock;
+use crate::locks::LockReference;
 
 /// Why a lock is lost, which decides what becomes of the bytes that are dirty under it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LockLoss {
-    /// It is revoked or cancelled: they are flushed.
-    Revoked,
+    /// It is cancelled, because it was revoked or by this client itself: they are flushed.
+    Cancelled,
     /// It is revoked because the object is about to be destroyed: no program misses them.
     Discarded,
     /// The target has evicted us, or does not grant the lock again in recovery: they cannot be flushed, and the
@@ -28,26 +28,26 @@ pub(super) enum LockLoss {
     Evicted,
 }
 
-/// A range whose lock is being revoked. The kernel drops its pages of this range; reads and writes that hold
+/// A range whose lock is being cancelled. The kernel drops its pages of this range; reads and writes that hold
 /// such pages must end first, and may use the lock until then.
-pub(super) struct RevokedExtent {
+pub(super) struct CancellingExtent {
     extent: Extent,
     is_writer: bool,
-    /// The calls that use the lock since the revocation began.
+    /// The calls that use the lock since the cancel began.
     users: AtomicUsize,
     /// Whether there was ever one.
     was_used: AtomicBool,
 }
 
-/// The use of a lock on a range by one call: of one that is held, or of one that is being revoked and waits for
+/// The use of a lock on a range by one call: of one that is held, or of one that is being cancelled and waits for
 /// its users.
 pub(super) enum LockUse {
     /// A lock that is held.
-    Held(HeldLock),
+    Held(LockReference),
     /// A group lock for this call alone.
     Group(GroupLockOfCall),
-    /// A lock that is being revoked.
-    Revoked { _use: RevokedLockUse },
+    /// A lock that is being cancelled.
+    Cancelling { _use: CancellingLockUse },
 }
 
 impl LockUse {
@@ -56,40 +56,40 @@ impl LockUse {
         match self {
             Self::Held(lock) => !lock.is_alive(),
             Self::Group(lock) => !lock.is_alive(),
-            Self::Revoked { .. } => false,
+            Self::Cancelling { .. } => false,
         }
     }
 }
 
-/// The use of a lock that is being revoked: its cancel waits for the end of this.
-pub(super) struct RevokedLockUse {
+/// The use of a lock that is being cancelled: its cancel is sent after the end of this.
+pub(super) struct CancellingLockUse {
     object: Arc<Object>,
-    revoked: Arc<RevokedExtent>,
+    cancelling: Arc<CancellingExtent>,
 }
 
-impl Drop for RevokedLockUse {
+impl Drop for CancellingLockUse {
     fn drop(&mut self) {
-        self.revoked.users.fetch_sub(1, Ordering::AcqRel);
+        self.cancelling.users.fetch_sub(1, Ordering::AcqRel);
         self.object.changed.notify_waiters();
     }
 }
 
 impl Object {
-    /// The use of a lock on `extent` that is being revoked, if there is one.
-    pub(super) fn use_revoked(
+    /// The use of a lock on `extent` that is being cancelled, if there is one.
+    pub(super) fn use_cancelling(
         self: &Arc<Self>,
         extent: Extent,
         mode: LockMode,
-    ) -> Option<RevokedLockUse> {
+    ) -> Option<CancellingLockUse> {
         let state = self.state.lock();
-        let fits = |revoked: &&Arc<RevokedExtent>| {
-            revoked.extent.contains(&extent) && (revoked.is_writer || mode == LockMode::Pr)
+        let fits = |cancelling: &&Arc<CancellingExtent>| {
+            cancelling.extent.contains(&extent) && (cancelling.is_writer || mode == LockMode::Pr)
         };
-        let revoked = Arc::clone(state.revoked.iter().find(fits)?);
-        revoked.users.fetch_add(1, Ordering::AcqRel);
-        revoked.was_used.store(true, Ordering::Release);
+        let cancelling = Arc::clone(state.cancelling.iter().find(fits)?);
+        cancelling.users.fetch_add(1, Ordering::AcqRel);
+        cancelling.was_used.store(true, Ordering::Release);
         drop(state);
-        Some(RevokedLockUse { object: Arc::clone(self), revoked })
+        Some(CancellingLockUse { object: Arc::clone(self), cancelling })
     }
 
     /// A lock on `extent` is lost. Acts when it is called on what an eviction takes; the future does what takes time.
@@ -104,7 +104,7 @@ impl Object {
             return Box::pin(async move { self.invalidate_pages(extent).await });
         }
         let is_writer = matches!(mode, LockMode::Pw | LockMode::Ex | LockMode::Group);
-        Box::pin(async move { self.revoke(extent, is_writer, loss).await })
+        Box::pin(async move { self.cancel(extent, is_writer, loss).await })
     }
 
     /// The lock on `extent` is not ours any more, and the OST takes nothing that was written under it.
@@ -118,8 +118,8 @@ impl Object {
             state.is_from_ost &= self.target.kind == DataTargetKind::Ost;
             state.is_vouched &= state.is_from_ost && is_covered;
             state.forget_sure_size(extent);
-            // One that was being revoked is lost with the rest.
-            state.revoked.retain(|revoked| !extent.contains(&revoked.extent));
+            // One that was being cancelled is lost with the rest.
+            state.cancelling.retain(|cancelling| !extent.contains(&cancelling.extent));
             state.clean.remove(extent.start, end);
             let lost_any = state.dirty.overlaps(extent.start, end);
             if lost_any {
@@ -134,22 +134,22 @@ impl Object {
         }
     }
 
-    /// A lock on `extent` is revoked: the kernel drops its pages first (writing what it changed), then what
+    /// A lock on `extent` is cancelled: the kernel drops its pages first (writing what it changed), then what
     /// is dirty is written, then what was read ahead is dropped.
-    async fn revoke(self: &Arc<Self>, extent: Extent, is_writer: bool, loss: LockLoss) {
+    async fn cancel(self: &Arc<Self>, extent: Extent, is_writer: bool, loss: LockLoss) {
         let (users, was_used) = (AtomicUsize::new(0), AtomicBool::new(false));
-        let revoked = Arc::new(RevokedExtent { extent, is_writer, users, was_used });
+        let cancelling = Arc::new(CancellingExtent { extent, is_writer, users, was_used });
         {
             let mut state = self.state.lock();
             state.losses += 1;
             // A lock on an inode may be granted by a reply that says nothing of its data.
             state.is_from_ost &= self.target.kind == DataTargetKind::Ost;
             state.is_vouched &= state.is_from_ost;
-            state.revoked.push(Arc::clone(&revoked));
+            state.cancelling.push(Arc::clone(&cancelling));
         }
         self.invalidate_pages(extent).await;
-        self.end_use_of_revoked(&revoked).await;
-        if revoked.was_used.load(Ordering::Acquire) {
+        self.end_use_of_cancelling(&cancelling).await;
+        if cancelling.was_used.load(Ordering::Acquire) {
             // Their reads may have filled pages of the kernel after it dropped the rest.
             self.invalidate_pages(extent).await;
         }
@@ -159,7 +159,7 @@ impl Object {
         } else if is_writer {
             self.flush(extent).await;
         }
-        // The lock is not found any more, though it is not cancelled yet.
+        // The lock is not found any more, though its cancel is not sent yet.
         let is_covered = self.is_covered();
         let mut state = self.state.lock();
         state.is_vouched &= is_covered;
@@ -169,12 +169,12 @@ impl Object {
         }
     }
 
-    /// From now on no call may use the lock that is being revoked; waits for those that do.
-    async fn end_use_of_revoked(&self, revoked: &Arc<RevokedExtent>) {
-        self.state.lock().revoked.retain(|other| !Arc::ptr_eq(other, revoked));
+    /// From now on no call may use the lock that is being cancelled; waits for those that do.
+    async fn end_use_of_cancelling(&self, cancelling: &Arc<CancellingExtent>) {
+        self.state.lock().cancelling.retain(|other| !Arc::ptr_eq(other, cancelling));
         loop {
             let left = self.changed.notified();
-            if revoked.users.load(Ordering::Acquire) == 0 {
+            if cancelling.users.load(Ordering::Acquire) == 0 {
                 return;
             }
             left.await;
