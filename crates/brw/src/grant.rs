@@ -19,6 +19,9 @@ use sheen_wire::ost::{Obdo, ObdoFlags};
 
 /// Grant of a client that has just connected: two full-size RPCs.
 pub const INITIAL_GRANT: u64 = 2 * sheen_types::limits::BULK_BYTES_MAX as u64;
+/// New grant that comes with one write at most, as in Lustre: two full-size RPCs. Each of the client's next writes
+/// brings as much, so that it has what it wants before it can use that up.
+const GROWTH_MAX: u64 = INITIAL_GRANT;
 /// Largest grant of one client; Lustre's clients ask for at most 2 GiB.
 const CLIENT_GRANT_MAX: u64 = 2 << 30;
 /// Free space is given out in eighths, so that one client cannot take all that is left at once.
@@ -242,7 +245,7 @@ impl Grants {
             self.lower(&mut held, report.available);
             return Ok(0);
         }
-        let wanted = u64::from(report.wanted).min(CLIENT_GRANT_MAX);
+        let wanted = u64::from(report.wanted).min(CLIENT_GRANT_MAX).min(*held + GROWTH_MAX);
         match wanted > *held {
             true => Ok(self.grow(&mut held, wanted, space()?)),
             false => Ok(0),

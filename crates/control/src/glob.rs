@@ -7,10 +7,13 @@ pub struct Pattern {
 }
 
 impl Pattern {
-    /// Parts are separated by `.` or `/`; the dots of a NID (`10.0.0.1@tcp`) separate nothing.
+    /// Parts are separated by `.` or `/`; the dots of a NID (`10.0.0.1@tcp`) separate nothing. Backslashes are left
+    /// out, as by Lustre: scripts put them before the dots of a NID.
     #[must_use]
     pub fn new(text: &str) -> Self {
-        Self { alternatives: braces(text).iter().map(|text| split(text)).collect() }
+        Self {
+            alternatives: braces(&text.replace('\\', "")).iter().map(|text| split(text)).collect(),
+        }
     }
 
     /// Whether the whole `path` matches.
@@ -156,6 +159,10 @@ mod tests {
         assert!(!hit("osc.[!a]", "osc.a"));
         assert!(hit("osc.a[", "osc.a["));
         assert!(hit("*a*b", "xaxxbab"));
+        assert!(hit(
+            r"mdt.*.exports.10\.77\.0\.12@tcp.stats",
+            "mdt.a.exports.10.77.0.12@tcp.stats"
+        ));
     }
 
     #[test]

@@ -1,21 +1,15 @@
 //! MDS_GETATTR and MDS_GETATTR_NAME: attributes without a lock.
 
 use bytes::Bytes;
-use sheen_layout::plan::Plan;
 use sheen_target::{Context, Outcome, store_errno};
 use sheen_types::{Errno, Fid};
-use sheen_wire::lov::LovEa;
 use sheen_wire::md::{MdtBody, Valid};
 use sheen_wire::messages::{MdsGetattr, MdsGetattrName, MdsGetattrNameReply, MdsGetattrReply};
-use sheen_wire::ost::OstId;
 
 use crate::caller::{Caller, May};
 use crate::directory::Step;
 use crate::inode::Inode;
 use crate::{Mdt, xattrs};
-
-/// `FID_SEQ_LOV_DEFAULT`: whose layout the default of a whole file system is.
-pub(crate) const LOV_DEFAULT: u64 = u64::MAX;
 
 /// Attributes, and what else was asked for.
 pub(crate) struct Description {
@@ -123,35 +117,15 @@ impl Mdt {
         // that: as long as no directory is, there is nothing.
         let asks_stripes = asked.valid.intersects(Valid::MEA | Valid::DEFAULT_MEA);
         if inode.is_directory() && asked.valid.contains(Valid::DIREA) && !asks_stripes {
-            let default = self.effective_default_layout(inode)?;
-            if !default.is_empty() {
+            // Its own alone: a client that gets none asks for the root's, and the root has that of the file system
+            // only once it was set. What holds without one it takes from the configuration (`lov.*.stripe*`).
+            let default = self.store.xattr(inode.fid, xattrs::LOV).map_err(store_errno)?;
+            if let Some(default) = default.filter(|default| !default.is_empty()) {
                 found.body.valid |= Valid::DIREA;
                 found.body.eadatasize = default.len() as u32;
                 found.extra = default;
             }
         }
         Ok(())
-    }
-
-    /// A directory's default layout; for the root the file system's.
-    fn effective_default_layout(&self, inode: &Inode) -> Result<Bytes, Errno> {
-        let value = self.store.xattr(inode.fid, xattrs::LOV).map_err(store_errno)?;
-        let ours = || match inode.fid == Fid::ROOT {
-            true => self.default_of_file_system(),
-            false => Bytes::new(),
-        };
-        Ok(value.unwrap_or_else(ours))
-    }
-
-    /// By its owner a client knows that no directory has it ("(Default)" of `lfs getstripe -v`).
-    fn default_of_file_system(&self) -> Bytes {
-        let default = Plan::inherited(None, None, &self.placement.defaults()).encode();
-        match LovEa::decode(&default) {
-            Ok(LovEa::Plain(mut plain)) => {
-                plain.header.oi = OstId { word0: 0, word1: LOV_DEFAULT };
-                LovEa::Plain(plain).encode()
-            }
-            _ => default,
-        }
     }
 }

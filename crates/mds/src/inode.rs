@@ -27,6 +27,11 @@ impl Inode {
         self.attributes.kind == FileKind::Regular
     }
 
+    /// With the next name that it loses it is gone, or kept by who has it open alone.
+    pub(crate) fn has_one_name(&self) -> bool {
+        self.is_directory() || self.attributes.links <= 1
+    }
+
     /// The mode with its type bits.
     pub(crate) fn mode(&self) -> u32 {
         self.attributes.kind.mode_bits() | self.attributes.permissions

@@ -307,6 +307,22 @@ impl Mdt {
         self.placement.set_active(index, is_active)
     }
 
+    /// Sets how many objects of an OST are created at a time (`osp.*.create_count`).
+    ///
+    /// # Errors
+    /// [`Errno::ENODEV`] if there is none of that number, [`Errno::ERANGE`] for too few.
+    pub fn set_ost_create_count(&self, index: u16, count: u64) -> Result<(), Errno> {
+        self.placement.set_create_count(index, count)
+    }
+
+    /// Sets twice as many as those may become (`osp.*.max_create_count`); 0 for no new files on that OST.
+    ///
+    /// # Errors
+    /// [`Errno::ENODEV`] if there is none of that number, [`Errno::ERANGE`] for too few or too many.
+    pub fn set_ost_max_create_count(&self, index: u16, count: u64) -> Result<(), Errno> {
+        self.placement.set_max_create_count(index, count)
+    }
+
     /// What operators have set about layouts, for the parameter tree.
     #[must_use]
     pub fn layout_settings(&self) -> LayoutSettings {

@@ -9,6 +9,8 @@ use sheen_wire::connect::ConnectFlags2;
 use sheen_wire::ldlm::{LdlmReply, LockFlags as WireFlags};
 use sheen_wire::md::MdsOpenFlags;
 
+use crate::inode::Inode;
+
 /// What a getattr hands out.
 pub(crate) const ATTRIBUTES: InodeBits =
     InodeBits::LOOKUP.union(InodeBits::UPDATE).union(InodeBits::PERM);
@@ -26,10 +28,21 @@ pub(crate) async fn change_directory(
     context.target.lock_inode_sparing(directory, bits, mode, spares).await
 }
 
-/// An inode loses a name, or gains one.
+/// An inode loses a name, or gains one: its names are among its extended attributes (`trusted.link`).
 pub(crate) async fn change_links(context: &Context, inode: Fid) -> Result<LockGuard, Errno> {
-    let bits = InodeBits::LOOKUP | InodeBits::UPDATE;
+    let bits = InodeBits::LOOKUP | InodeBits::UPDATE | InodeBits::XATTR;
     context.target.lock_inode(inode, bits, LockMode::Ex).await
+}
+
+/// An inode loses a name, maybe its last: then its extended attributes go with it, and are not revoked apart.
+pub(crate) async fn lose_name(context: &Context, inode: &Inode) -> Result<LockGuard, Errno> {
+    match inode.has_one_name() {
+        true => {
+            let bits = InodeBits::LOOKUP | InodeBits::UPDATE;
+            context.target.lock_inode(inode.fid, bits, LockMode::Ex).await
+        }
+        false => change_links(context, inode.fid).await,
+    }
 }
 
 /// How a client holds the lock by which it keeps a file open: writing and executing exclude each other.

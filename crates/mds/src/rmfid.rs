@@ -77,7 +77,7 @@ impl Mdt {
         }
         // Not as for an unlink: the client that asks does not know the names that it removes.
         let _parent_lock = target.lock_inode(parent.fid, InodeBits::UPDATE, LockMode::Cw).await?;
-        let _lock = locks::change_links(context, fid).await?;
+        let _lock = locks::lose_name(context, &victim).await?;
         let transaction = self.without_name(&parent, &victim, &name, now)?;
         target.transact_locally(transaction).map(drop).map_err(store_errno)
     }

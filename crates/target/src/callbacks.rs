@@ -301,10 +301,20 @@ fn blocking_call(
     flags: LockFlags,
 ) -> Request {
     LdlmBlCallback {
-        dlm_req: callback_request(handle, remote_handle, wanted, flags),
+        dlm_req: callback_request(handle, remote_handle, &conflicting(wanted), flags),
         ..LdlmBlCallback::default()
     }
     .into()
+}
+
+/// A lock that another one waits for, as that one's client is to see it. What a request names as bits that it takes if
+/// they are free, a callback names as those to drop: a client of Lustre whose lock has none of them keeps it whole.
+fn conflicting(wanted: &LockDesc) -> LockDesc {
+    let policy = match wanted.policy {
+        Policy::InodeBits { bits, gid, .. } => Policy::InodeBits { bits, try_bits: bits, gid },
+        policy => policy,
+    };
+    LockDesc { policy, ..*wanted }
 }
 
 /// The client's handle comes first, ours second.

@@ -723,8 +723,11 @@ fn a_conflicting_lock_is_revoked() {
 
         let target = Arc::clone(&node.target);
         let waiting = async move {
-            let mut guard =
-                target.lock_inode(INODE, InodeBits::LOOKUP, LockMode::Ex).await.unwrap();
+            // What it would take besides if it were free, conflicts with nothing.
+            let try_bits = InodeBits::LAYOUT | InodeBits::DOM;
+            let policy = Policy::InodeBits { bits: InodeBits::LOOKUP, try_bits, gid: 0 };
+            let name = ResourceName::of_fid(INODE);
+            let mut guard = target.lock(name, policy, LockMode::Ex).await.unwrap();
             assert!(guard.downgrade(LockMode::Pr).is_ok(), "it is EX");
             drop(guard);
         };
@@ -735,7 +738,14 @@ fn a_conflicting_lock_is_revoked() {
                 panic!("not one blocking callback: {callbacks:?}");
             };
             assert_eq!(callback.dlm_req.handles, [LockHandle(0x11), held]);
-            assert_eq!(callback.dlm_req.desc.req_mode.mode(), Some(LockMode::Ex));
+            let desc = &callback.dlm_req.desc;
+            assert_eq!(desc.req_mode.mode(), Some(LockMode::Ex));
+            let wanted = desc.policy.as_inode_bits();
+            let cancel_bits = InodeBits(wanted.try_bits);
+            assert_eq!(
+                (InodeBits(wanted.bits), cancel_bits),
+                (InodeBits::LOOKUP, InodeBits::LOOKUP)
+            );
             assert_eq!(canceller.cancel(&[held]).await.head.status, 0);
         };
         let later = world.clone();

@@ -22,7 +22,7 @@ impl Meta {
         name: &Name,
     ) -> Result<(), Errno> {
         let mdt = self.mdt(parent.fid)?;
-        let links = InodeBits::LOOKUP | InodeBits::UPDATE;
+        let links = InodeBits::LOOKUP | InodeBits::UPDATE | InodeBits::XATTR;
         let wanted = [(parent, mdt.conflicting_names()), (inode, links)];
         let dlm_req = self.cancel_early(mdt, &wanted).await;
         let changing = self.begin_change(parent, Some(name), None).await;

@@ -28,7 +28,7 @@ impl Meta {
         self.cache.inodes.forget_name(to.0, to.1);
         let names = mdt.conflicting_names();
         let mut wanted = vec![(from.0, names), (to.0, names)];
-        let links = InodeBits::LOOKUP | InodeBits::UPDATE;
+        let links = InodeBits::LOOKUP | InodeBits::UPDATE | InodeBits::XATTR;
         wanted.extend(moved.as_deref().map(|moved| (moved, links)));
         let bits = |replaced| (replaced, mdt.bits_of_unlinked(replaced));
         wanted.extend(replaced.as_deref().map(bits));

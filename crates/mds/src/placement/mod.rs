@@ -148,6 +148,22 @@ impl Placement {
         Ok(())
     }
 
+    /// Sets how many objects of an OST are created at a time.
+    ///
+    /// # Errors
+    /// [`Errno::ENODEV`] if there is none of that number, [`Errno::ERANGE`] for too few.
+    pub(crate) fn set_create_count(&self, index: u16, count: u64) -> Result<(), Errno> {
+        self.ost(index).ok_or(Errno::ENODEV)?.set_create_count(count)
+    }
+
+    /// Sets twice as many as those may become, or that there are none.
+    ///
+    /// # Errors
+    /// [`Errno::ENODEV`] if there is none of that number, [`Errno::ERANGE`] for too few or too many.
+    pub(crate) fn set_max_create_count(&self, index: u16, count: u64) -> Result<(), Errno> {
+        self.ost(index).ok_or(Errno::ENODEV)?.set_max_create_count(count)
+    }
+
     pub(crate) fn all(&self) -> Arc<[Arc<Ost>]> {
         Arc::clone(&self.osts.read())
     }

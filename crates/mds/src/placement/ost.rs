@@ -33,8 +33,10 @@ pub(super) const FIRST_USED: u64 = 1;
 const USED_MAX: u64 = u64::MAX >> 1;
 /// Objects created at a time: from this...
 const BATCH_MIN: u64 = 32;
-/// ...doubled each time that the pool ran low, to this.
-const BATCH_MAX: u64 = 2048;
+/// ...doubled each time that the pool ran low, to half of what operators allow (`osp.*.max_create_count`).
+const CREATE_MAX: u64 = 4096;
+/// `OST_MAX_PRECREATE`: more than that they cannot allow.
+const CREATE_MAX_MAX: u64 = 20_000;
 /// The keeper looks around this often while something waits to become durable.
 const BUSY: Duration = Duration::from_secs(1);
 /// How long creates wait for an OST that says it recovers: `recovery_time_hard` by default, and time to connect. A
@@ -75,12 +77,25 @@ struct Pool {
     /// Ids below `next` that were taken and returned.
     returned: Vec<u64>,
     batch: u64,
+    /// Twice the largest batch; 0 for no new files.
+    create_max: u64,
     /// The connection over which we have agreed on what exists.
     agreed: Option<u32>,
     is_full: bool,
     space: Option<(Instant, ObdStatfs)>,
     /// Since when it recovers, as far as we have looked.
     recovers_since: Option<Instant>,
+}
+
+impl Pool {
+    /// The OST's space, as the MDT sees it: `NOCREATE` where it puts no new files there.
+    fn shown(&self, space: &ObdStatfs) -> ObdStatfs {
+        let mut space = space.clone();
+        if self.create_max == 0 {
+            space.state |= StatfsState::NOCREATE;
+        }
+        space
+    }
 }
 
 /// An OST and its pool, for the parameter tree.
@@ -98,6 +113,10 @@ pub struct OstView {
     pub last_used: u64,
     /// The last id that exists.
     pub last_created: u64,
+    /// Objects that are created at a time.
+    pub create_count: u64,
+    /// Twice as many as those may become; 0 while operators let it have no new files.
+    pub max_create_count: u64,
     /// Whether it takes no new files for want of space.
     pub is_full: bool,
     /// What it said of its space last.
@@ -122,6 +141,7 @@ impl Ost {
             last: used,
             returned: Vec::new(),
             batch: BATCH_MIN,
+            create_max: CREATE_MAX,
             agreed: None,
             is_full: false,
             space: None,
@@ -173,8 +193,10 @@ impl Ost {
             sequence: self.sequence,
             last_used: self.used.load(Ordering::Acquire),
             last_created: pool.last,
+            create_count: pool.batch,
+            max_create_count: pool.create_max,
             is_full: pool.is_full,
-            space: pool.space.as_ref().map(|(_, space)| space.clone()),
+            space: pool.space.as_ref().map(|(_, space)| pool.shown(space)),
         }
     }
 
@@ -203,10 +225,52 @@ impl Ost {
         self.filled.notify_waiters();
     }
 
+    /// Sets how many objects are created at a time: a power of two up to 256, a multiple of it above.
+    ///
+    /// # Errors
+    /// [`Errno::ERANGE`] for fewer than the smallest batch has.
+    pub(super) fn set_create_count(&self, count: u64) -> Result<(), Errno> {
+        if count < BATCH_MIN {
+            return Err(Errno::ERANGE);
+        }
+        let mut pool = self.pool.lock();
+        pool.batch = match count.min(pool.create_max / 2) {
+            0 => 0,
+            count if count > 256 => count & !255,
+            count => 1 << count.ilog2(),
+        };
+        drop(pool);
+        self.kick.notify_one();
+        Ok(())
+    }
+
+    /// Sets twice how many that may become. With 0 new files lie elsewhere; unlike one that is not active, the OST
+    /// is asked for its space and destroys what is to be destroyed there.
+    ///
+    /// # Errors
+    /// [`Errno::ERANGE`] for fewer than the smallest batch has, and for more than Lustre allows.
+    pub(super) fn set_max_create_count(&self, count: u64) -> Result<(), Errno> {
+        if count != 0 && !(BATCH_MIN..=CREATE_MAX_MAX).contains(&count) {
+            return Err(Errno::ERANGE);
+        }
+        let mut pool = self.pool.lock();
+        pool.create_max = count;
+        pool.batch = pool.batch.min(count);
+        if pool.batch == 0 && count != 0 {
+            pool.batch = BATCH_MIN;
+        }
+        drop(pool);
+        self.kick.notify_one();
+        // A create that waits for an object of this one tries another OST.
+        self.filled.notify_waiters();
+        Ok(())
+    }
+
     /// Whether new files may lie here: allowed, connected, in agreement, with space.
     pub(super) fn is_usable(&self) -> bool {
         let pool = self.pool.lock();
         self.is_active()
+            && pool.create_max > 0
             && self.agrees(&pool)
             && !pool.is_full
             && self.channel().state() == ImportState::Full
@@ -225,7 +289,7 @@ impl Ost {
         let state = channel.state();
         let is_away = !self.agrees(&pool) || state != ImportState::Full;
         let comes_back = state != ImportState::Closed && !channel.is_foreign();
-        self.is_active() && is_away && !pool.is_full && comes_back
+        self.is_active() && pool.create_max > 0 && is_away && !pool.is_full && comes_back
     }
 
     /// Whether it was restarted and its clients replay, which ends with its recovery window; if we were, too,
@@ -248,6 +312,9 @@ impl Ost {
     /// An unused object; `None` if there is none ahead.
     pub(super) fn take(&self) -> Option<u64> {
         let mut pool = self.pool.lock();
+        if pool.create_max == 0 {
+            return None;
+        }
         let agrees = self.agrees(&pool);
         if agrees && let Some(id) = pool.returned.pop() {
             return Some(id);
@@ -390,7 +457,8 @@ impl Ost {
 
     /// The last id there is and how many more are wanted; `None` while there are enough.
     fn shortage(&self) -> Option<(u64, u64)> {
-        let pool = self.pool.lock();
+        let mut pool = self.pool.lock();
+        pool.batch = pool.batch.min(pool.create_max / 2);
         let left = (pool.last + 1).saturating_sub(pool.next);
         (!pool.is_full && left < pool.batch / 2).then_some((pool.last, pool.batch))
     }
@@ -399,7 +467,7 @@ impl Ost {
         let mut pool = self.pool.lock();
         // A pool that ran dry while we asked is too small.
         if pool.next > pool.last || pool.last - pool.next < pool.batch / 4 {
-            pool.batch = (pool.batch * 2).min(BATCH_MAX);
+            pool.batch = (pool.batch * 2).min(pool.create_max / 2);
         }
         pool.last = pool.last.max(last);
         drop(pool);

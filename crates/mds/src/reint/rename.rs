@@ -221,7 +221,7 @@ async fn lock_all(context: &Context, moved: &Rename) -> Result<Vec<LockGuard>, E
     }
     guards.push(locks::change_links(context, moved.source.fid).await?);
     if let Some(victim) = &moved.victim {
-        guards.push(locks::change_links(context, victim.fid).await?);
+        guards.push(locks::lose_name(context, victim).await?);
     }
     Ok(guards)
 }

@@ -52,7 +52,7 @@ impl Mdt {
             _ => {}
         }
         let _parent_lock = locks::change_directory(context, parent.fid).await?;
-        let _lock = locks::change_links(context, victim.fid).await?;
+        let _lock = locks::lose_name(context, &victim).await?;
         let now = Timestamp::from_seconds(record.time);
         let transaction = self.without_name(&parent, &victim, &name, now)?;
         let done = context.target.transact(context, transaction, ReplyRecording::Done);
@@ -102,7 +102,7 @@ impl Mdt {
         gone: (Fid, &Name),
         now: Timestamp,
     ) -> Result<(), Errno> {
-        if victim.is_directory() || victim.attributes.links <= 1 {
+        if victim.has_one_name() {
             return self.lose_last_name(transaction, victim);
         }
         transaction.patch(victim.fid, relinked(now, -1));

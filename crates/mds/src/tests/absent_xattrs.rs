@@ -1,10 +1,11 @@
-//! That an inode has no extended attributes comes with its other attributes, under a lock on that.
+//! That an inode has no extended attributes comes with its other attributes, under a lock on that; and what that
+//! lock covers besides.
 
 use sheen_target::testing::TestWorld;
-use sheen_types::{Fid, InodeBits};
-use sheen_wire::ldlm::Policy;
+use sheen_types::{Fid, InodeBits, LockHandle, LockMode};
+use sheen_wire::ldlm::{IntentOp, LdlmIntent, Policy};
 use sheen_wire::md::MdtBody;
-use sheen_wire::messages::{LdlmIntentGetattrReply, Reply};
+use sheen_wire::messages::{LdlmIntentGetattrReply, LdlmIntentGetxattr, Reply};
 
 use super::harness::{Client, Server, run};
 use crate::locks;
@@ -76,5 +77,48 @@ fn a_client_that_does_not_ask_for_the_lock_gets_none() {
         let bits = locks::bits_of(reply.dlm_rep.as_ref().expect("a lock"));
         assert!(bits.contains(InodeBits::UPDATE) && !bits.contains(InodeBits::XATTR));
         assert_eq!(reply.mdt_body.expect("attributes").xattr_absent, 0);
+    });
+}
+
+/// A lock on all extended attributes of an inode, which comes with them.
+async fn lock_xattrs(client: &Client, fid: Fid) -> LockHandle {
+    let dlm_req = client.dlm(fid, LockMode::Pr, InodeBits::XATTR);
+    let mine = dlm_req.handles[0];
+    let request = LdlmIntentGetxattr {
+        dlm_req,
+        ldlm_intent: LdlmIntent { opc: IntentOp::GETXATTR },
+        mdt_body: client.body(fid),
+        ..LdlmIntentGetxattr::default()
+    };
+    let Some(Reply::LdlmIntentGetxattr(reply)) = client.inner.call(request).await.reply else {
+        panic!("all attributes");
+    };
+    let lock = reply.dlm_rep.expect("a lock").handle;
+    client.keep(mine, lock);
+    lock
+}
+
+/// `trusted.link` is one of them: another client's link, rename and unlink change it (sanity 154f).
+#[test]
+fn a_change_of_an_inodes_names_revokes_its_extended_attributes() {
+    test(312, |server| async move {
+        let (one, two) = (server.client("one").await, server.client("two").await);
+        let made = one.create(Fid::ROOT, "a").await.unwrap();
+        one.close(&made).await.unwrap();
+        let fid = made.body.fid1;
+        let is_held = |lock| server.node.target.namespace().lock(lock).is_some();
+        let lock = lock_xattrs(&two, fid).await;
+        assert!(is_held(lock));
+        one.link(fid, Fid::ROOT, "b").await.unwrap();
+        assert!(!is_held(lock), "link");
+        let lock = lock_xattrs(&two, fid).await;
+        one.rename((Fid::ROOT, "a"), (Fid::ROOT, "c")).await.unwrap();
+        assert!(!is_held(lock), "rename");
+        let lock = lock_xattrs(&two, fid).await;
+        one.unlink(Fid::ROOT, "b").await.unwrap();
+        assert!(!is_held(lock), "unlink");
+        let lock = lock_xattrs(&two, fid).await;
+        one.unlink(Fid::ROOT, "c").await.unwrap();
+        assert!(is_held(lock), "there is nothing left to change");
     });
 }

@@ -17,7 +17,6 @@ use sheen_wire::lov::{
 };
 use sheen_wire::md::{AttrValid, LayoutIntent, LayoutIntentOp, MdsOpenFlags, Valid};
 use sheen_wire::messages::{LdlmIntentLayout, MdsGetattr, MdsGetattrName, MdsSwapLayouts, Reply};
-use sheen_wire::ost::OstId;
 use sheen_wire::ptlrpc::MsgFlags;
 use sheen_wire::text::Text;
 
@@ -679,6 +678,8 @@ fn a_directory_that_has_no_stripes_says_so() {
         async move {
             let server = Server::start(&inner, 1).await;
             let client = server.client("c").await;
+            let default = Plan::Plain(Striping { stripe_count: 1, ..Striping::default() }).encode();
+            client.setxattr(Fid::ROOT, "trusted.lov", Some(&default), 0).await.unwrap();
             for asked in [Valid::NONE, Valid::MEA, Valid::DEFAULT_MEA] {
                 let mut mdt_body = client.body(Fid::ROOT);
                 mdt_body.valid = Valid::EASIZE | Valid::DIREA | asked;
@@ -697,7 +698,7 @@ fn a_directory_that_has_no_stripes_says_so() {
 
 /// `llapi_file_get_stripe` asks for the name, `lfs getstripe -d` for the directory.
 #[test]
-fn a_directory_shows_its_default_layout_by_name_and_the_root_that_of_the_file_system() {
+fn a_directory_and_the_root_show_the_default_layout_that_they_were_given_by_name_and_no_other() {
     let world = TestWorld::new(317);
     let inner = world.clone();
     run(
@@ -719,10 +720,12 @@ fn a_directory_shows_its_default_layout_by_name_and_the_root_that_of_the_file_sy
             client.setxattr(directory, "trusted.lov", Some(&wide.encode()), 0).await.unwrap();
             let (has_some, default) = shown("d").await;
             assert!(has_some);
+            assert_eq!(Plan::parse(&default), Ok(wide.clone()));
+            assert_eq!(shown("").await, (false, Bytes::new()), "what holds without one");
+            client.setxattr(Fid::ROOT, "trusted.lov", Some(&wide.encode()), 0).await.unwrap();
+            let (has_some, default) = shown("").await;
+            assert!(has_some);
             assert_eq!(Plan::parse(&default), Ok(wide));
-            let (_, default) = shown("").await;
-            let Ok(LovEa::Plain(plain)) = LovEa::decode(&default) else { panic!("{default:?}") };
-            assert_eq!(plain.header.oi, OstId { word0: 0, word1: crate::getattr::LOV_DEFAULT });
         },
         &world,
     );

@@ -97,6 +97,76 @@ fn an_ost_that_may_not_be_used_gets_no_files_and_is_asked_for_nothing() {
     );
 }
 
+/// Lustre's way to empty an OST (`max_create_count`, sanity 311): unlike one that is not active it goes on destroying.
+#[test]
+fn an_ost_of_which_no_objects_may_be_made_gets_no_files_and_loses_those_that_go() {
+    let world = TestWorld::new(68);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 2).await;
+            let client = server.client("c").await;
+            let mut mine = Vec::new();
+            for number in 0..12 {
+                let name = format!("f{number}");
+                if osts_of(&client, Fid::ROOT, &name).await[0] == 0 {
+                    mine.push(name);
+                }
+            }
+            let set = |count| server.mdt.set_ost_max_create_count(0, count);
+            assert_eq!(set(0), Ok(()));
+            for number in 0..12 {
+                assert_eq!(osts_of(&client, Fid::ROOT, &format!("g{number}")).await, [1]);
+            }
+            let objects = || server.osts[0].state.lock().objects.len();
+            let made = objects();
+            for name in &mine {
+                client.unlink(Fid::ROOT, name).await.unwrap();
+            }
+            client.wait(&inner, 5).await;
+            assert_eq!(objects(), made - mine.len());
+            assert_eq!(
+                [set(31), set(20_001), set(20_000)],
+                [Err(Errno::ERANGE), Err(Errno::ERANGE), Ok(())]
+            );
+            client.wait(&inner, 5).await;
+            let mut osts = std::collections::BTreeSet::new();
+            for number in 0..12 {
+                osts.extend(osts_of(&client, Fid::ROOT, &format!("h{number}")).await);
+            }
+            assert_eq!(osts.len(), 2);
+            server.check();
+        },
+        &world,
+    );
+}
+
+#[test]
+fn objects_are_made_in_batches_of_the_size_that_operators_set() {
+    let world = TestWorld::new(69);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 1).await;
+            let client = server.client("c").await;
+            client.create(Fid::ROOT, "first").await.unwrap();
+            let count = || server.mdt.osts()[0].create_count;
+            let set = |wanted| server.mdt.set_ost_create_count(0, wanted).map(|()| count());
+            let (fewest, most) = (set(32), set(1 << 20));
+            assert_eq!((set(31), fewest, most), (Err(Errno::ERANGE), Ok(32), Ok(2048)));
+            assert_eq!((set(100), set(300), set(1000)), (Ok(64), Ok(256), Ok(768)));
+            client.wait(&inner, 5).await;
+            let view = server.mdt.osts().remove(0);
+            let ahead = view.last_created - view.last_used;
+            assert!(ahead >= 768 / 2, "{ahead}");
+            server.mdt.set_ost_max_create_count(0, 64).unwrap();
+            assert_eq!(count(), 64, "half of it from the next batch on");
+            server.check();
+        },
+        &world,
+    );
+}
+
 /// It is put back from an older copy: what the MDT has of it ahead is not there any more.
 #[test]
 fn an_ost_that_came_back_is_asked_what_it_has_before_files_get_objects_of_it() {

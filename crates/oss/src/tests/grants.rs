@@ -103,6 +103,22 @@ fn what_is_used_comes_off_and_what_is_wanted_comes_on() {
     });
 }
 
+/// As much as two full-size RPCs need with each write (sanity 64f), up to what it wants.
+#[test]
+fn a_write_brings_a_part_of_what_is_wanted() {
+    with_ost(sized(1 << 30), |server| async move {
+        let one = server.node.connect("one").await;
+        let wanted = (5 * INITIAL_GRANT / 2) as u32;
+        let mut brought = Vec::new();
+        for _ in 0..3 {
+            let oa = spend(&one, granted(1, 0, 4096, 4096, wanted, 0)).await.expect("written");
+            brought.push(oa.grant);
+        }
+        let rest = 5 * INITIAL_GRANT / 2 - 2 * INITIAL_GRANT + 2 * 4096;
+        assert_eq!(brought, [INITIAL_GRANT, rest, 4096]);
+    });
+}
+
 #[test]
 fn shrinking_returns_grant() {
     with_ost(sized(1 << 30), |server| async move {

@@ -99,25 +99,56 @@ pub async fn follow_osts(name: TargetName, mdt: Arc<Mdt>, tree: Arc<Tree>, appli
     loop {
         for ost in mdt.osts() {
             if known.insert(ost.index) {
-                let leaf = format!("osp.{}.active", device(&name, ost.index));
-                add_active(&tree, &leaf, &mdt, ost.index);
-                applied.catch_up_at(&tree, &leaf);
+                for (leaf, setting) in SETTINGS {
+                    let leaf = format!("osp.{}.{leaf}", device(&name, ost.index));
+                    add_setting(&tree, &leaf, (&mdt, ost.index), setting);
+                    applied.catch_up_at(&tree, &leaf);
+                }
             }
         }
         mdt.ost_added().await;
     }
 }
 
-fn add_active(tree: &Tree, leaf: &str, mdt: &Arc<Mdt>, index: u16) {
+/// How a setting of an OST is shown and changed.
+type Setting = (fn(&OstView) -> u64, fn(&Mdt, u16, &str) -> Result<(), Errno>);
+
+const SETTINGS: [(&str, Setting); 3] = [
+    (
+        "active",
+        (
+            |ost| ost.is_active.into(),
+            |mdt, index, text| mdt.set_ost_active(index, values::switch(text)?),
+        ),
+    ),
+    (
+        "create_count",
+        (
+            |ost| ost.create_count,
+            |mdt, index, text| mdt.set_ost_create_count(index, values::number_of_any_base(text)?),
+        ),
+    ),
+    (
+        "max_create_count",
+        (
+            |ost| ost.max_create_count,
+            |mdt, index, text| {
+                mdt.set_ost_max_create_count(index, values::number_of_any_base(text)?)
+            },
+        ),
+    ),
+];
+
+fn add_setting(tree: &Tree, leaf: &str, (mdt, index): (&Arc<Mdt>, u16), (show, change): Setting) {
     let (reader, writer) = (Arc::clone(mdt), Arc::clone(mdt));
     tree.add_writable(
         leaf,
         move || {
             let osts = reader.osts();
-            let is_active = osts.iter().any(|ost| ost.index == index && ost.is_active);
-            u8::from(is_active).to_string()
+            let shown = osts.iter().find(|ost| ost.index == index).map(show);
+            shown.unwrap_or_default().to_string()
         },
-        move |text| writer.set_ost_active(index, values::switch(text)?),
+        move |text| change(&writer, index, text),
     );
 }
 
