@@ -275,7 +275,7 @@ impl<'a> Place<'a> {
 
     /// A turn, or a place among those that wait.
     fn begin(&mut self, waker: &Waker) -> Option<Turn<'a>> {
-        if self.is_behind_others() && self.goes_round(waker) {
+        if self.is_behind_other_peers() && self.goes_round(waker) {
             return None;
         }
         loop {
@@ -293,8 +293,8 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// Whether others may take the one worker first.
-    fn is_behind_others(&self) -> bool {
+    /// Whether other peers may take the one worker first.
+    fn is_behind_other_peers(&self) -> bool {
         let turns = &self.share.turns;
         let is_next = || turns.last.load(SeqCst) == self.share.number;
         turns.workers == 1 && !self.goes_round && turns.active.load(SeqCst) > 1 && is_next()
