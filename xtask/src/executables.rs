@@ -53,7 +53,8 @@ pub(crate) struct Finished {
 /// # Errors
 /// They cannot be built.
 pub(crate) fn build(arguments: &[&str]) -> Result<Vec<Executable>, String> {
-    let mut command = cargo(&["test", "--no-run", "--message-format=json-render-diagnostics"]);
+    let mut command = cargo(&["test", "--no-run", "--profile", shell::Profile::Gate.name()]);
+    command.arg("--message-format=json-render-diagnostics");
     command.args(arguments).stderr(Stdio::inherit());
     let shown = shell::show(&command);
     eprintln!("$ {shown}");

@@ -303,10 +303,7 @@ fn golden(options: &Options) -> Count {
 
 /// A million operations, which take 20 minutes without optimisation, and less than one with it.
 fn hostile(options: &Options) -> Count {
-    // With the programs, which have no test of this name: as in `unit`, nothing is built twice.
-    let packages = ["sheen-conformance", "sheen", "sheen-sim"].map(|name| ["--package", name]);
-    let test = ["--profile", Profile::Gate.name(), "--test", "hostile"];
-    let mut command = test_command(options, &[packages.as_flattened(), &test].concat());
+    let mut command = test_command(options, &["--workspace", "--test", "hostile"]);
     command.args(["--nocapture"]).env("SHEEN_TEST_LONG", "1");
     counted(command).unwrap_or_else(|error| Count::of(&Err(error)))
 }
@@ -320,8 +317,7 @@ fn e2e(options: &Options) -> Count {
         Ok(bin) => bin,
         Err(error) => return Count::of(&Err(error)),
     };
-    // They wait more than they compute: for lock callbacks, evictions, syncs. Of the whole workspace, as in
-    // `unit`: alone, the package would have the libraries below it built with other features, once more.
+    // They wait more than they compute: for lock callbacks, evictions, syncs.
     let mut command = test_command(options, &["--workspace", "--test", "e2e"]);
     // Where it is named, the browser must be there: what `setup` installs is not left out by mistake.
     if std::env::var_os("SHEEN_CHROMIUM").is_none() {
@@ -337,7 +333,7 @@ fn suites(options: &Options) -> Count {
         Ok(bin) => bin,
         Err(error) => return Count::of(&Err(error)),
     };
-    let mut command = test_command(options, &["--package", "sheen-testkit", "--test", "suites"]);
+    let mut command = test_command(options, &["--workspace", "--test", "suites"]);
     command.args(["--test-threads", "1", "--nocapture"]).env("SHEEN_SUITES", bin);
     counted(command).unwrap_or_else(|error| Count::of(&Err(error)))
 }
@@ -348,8 +344,11 @@ fn tests(options: &Options, arguments: &[&str]) -> Count {
     counted(command).unwrap_or_else(|error| Count::of(&Err(error)))
 }
 
+/// Of the whole workspace where it can be: alone, a package would have the libraries below it built with other features,
+/// once more.
 fn test_command(options: &Options, arguments: &[&str]) -> Command {
-    let mut command = shell::with_default_signals(&cargo(&["test", "--no-fail-fast"]));
+    let test = cargo(&["test", "--no-fail-fast", "--profile", Profile::Gate.name()]);
+    let mut command = shell::with_default_signals(&test);
     command.args(arguments).arg("--").args(options.filter());
     surround(&mut command, options);
     command
