@@ -43,7 +43,7 @@ impl Mdt {
     ///
     /// # Errors
     /// [`Errno::EXDEV`].
-    pub(crate) fn admit_client(
+    pub(crate) fn check_client(
         &self,
         target: &Target,
         connecting: &Connecting<'_>,

@@ -116,7 +116,7 @@ impl Committer {
     }
 
     /// Waits while the active group is overfull. Called before a transaction is applied.
-    pub(crate) fn admit(&self, active_bytes: usize, core: &Core) -> Result<(), StoreError> {
+    pub(crate) fn wait_for_room(&self, active_bytes: usize, core: &Core) -> Result<(), StoreError> {
         self.check()?;
         if active_bytes < core.group_bytes * limits::GROUP_OVERFILL {
             return Ok(());

@@ -559,7 +559,7 @@ impl Store for StoreDisk {
     fn apply(&self, transaction: Transaction) -> Result<Sequence, StoreError> {
         let core = &*self.core;
         let active_bytes = core.overlay.active_bytes();
-        core.committer.admit(active_bytes, core)?;
+        core.committer.wait_for_room(active_bytes, core)?;
         core.files.look_at_host();
         let room = || core.usage.check(&transaction, active_bytes as u64);
         core.files.ask_again(room)?;
