@@ -528,7 +528,7 @@ impl Store for StoreDisk {
         Ok(attributes)
     }
 
-    fn record(&self, object: Fid) -> Result<Attributes, StoreError> {
+    fn recorded_attributes(&self, object: Fid) -> Result<Attributes, StoreError> {
         Ok(self.core.record(object)?.attributes.clone())
     }
 
