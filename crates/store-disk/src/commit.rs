@@ -230,7 +230,7 @@ impl Committer {
         loop {
             let pending = core.overlay.applied() > self.committed();
             if !pending && state.since.take().is_some() {
-                // A caller that has applied since, and found the mark, is seen in the next round.
+                // A caller that has applied since, and found it set, is seen in the next round.
                 self.group_begun.store(false, Ordering::SeqCst);
                 continue;
             }
