@@ -10,7 +10,7 @@ use clap::Args;
 use rustix::fs::OFlags;
 use sheen_assembly::{NodeConnector, ReportingConnector};
 use sheen_client::config::{self, ImportPlan, MountOptions, ServerKind};
-use sheen_client::data::Osts;
+use sheen_client::data::DataTargets;
 use sheen_client::locks::CallbackRouter;
 use sheen_client::posix::FileSystem;
 use sheen_client::records::Recorder;
@@ -407,7 +407,7 @@ async fn connect(
     (source, target): (&MountSource, &Path),
     memory: &Option<Arc<KeeperMemory>>,
     follower: &Arc<Follower>,
-) -> Result<(FileSystem, Arc<Osts>), Fault> {
+) -> Result<(FileSystem, Arc<DataTargets>), Fault> {
     let router = Arc::new(CallbackRouter::default());
     node.register_callbacks(Arc::clone(&router) as _);
     let plan = MountOptions {
@@ -419,7 +419,7 @@ async fn connect(
     let is_mounted = Arc::new(AtomicBool::new(false));
     let connector = NodeConnector(Arc::clone(node));
     let connector = Arc::new(ReportingConnector(connector, reports(&is_mounted)));
-    let data = Osts::new(world.clone());
+    let data = DataTargets::new(world.clone());
     if let Some(memory) = memory {
         data.record_in(Recorder::new(Arc::clone(memory) as _));
     }
