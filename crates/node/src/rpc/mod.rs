@@ -30,7 +30,7 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 use sheen_io::World;
-use sheen_rpc::budget::Budget;
+use sheen_rpc::budget::ServiceBudget;
 use sheen_rpc::import::{Config, Event, Traffic};
 use sheen_rpc::service::{Service, Stats};
 use sheen_rpc::{
@@ -122,7 +122,7 @@ pub struct RpcNode {
     /// Divided by client, so that clients do not wait for each other.
     services: [Mutex<Service<Box<Arrived>>>; SERVICES],
     /// What each client may use up.
-    budget: Arc<Budget>,
+    budget: Arc<ServiceBudget>,
     rooms: Arc<bulk::Rooms>,
     /// Exports whose clients await replies under match bits of their own (`REP_MBITS`).
     exports_by_bits: RwLock<HashSet<ObdHandle>>,
@@ -147,7 +147,7 @@ impl RpcNode {
         let seconds = u64::try_from(wall.seconds).unwrap_or(0);
         let since_1970 = Duration::new(seconds, wall.nanoseconds);
         let timing = Arc::<Timing>::default();
-        let budget = Arc::<Budget>::default();
+        let budget = Arc::<ServiceBudget>::default();
         let node = Arc::new(Self {
             xids: Arc::new(Xids::new(limits::first_xid(since_1970))),
             routes: Routes::default(),
@@ -415,7 +415,7 @@ impl RpcNode {
 
     /// What each client may use up of this node's services.
     #[must_use]
-    pub fn budget(&self) -> &Budget {
+    pub fn budget(&self) -> &ServiceBudget {
         &self.budget
     }
 
