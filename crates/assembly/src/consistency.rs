@@ -223,7 +223,7 @@ impl Consistency {
         }
         let mut seen = Seen::default();
         for fid in sheen_oss::listed(store)? {
-            let is_there = match store.record(fid) {
+            let is_there = match store.recorded_attributes(fid) {
                 Ok(attributes) => attributes.kind == FileKind::Regular,
                 Err(StoreError::NoObject(_)) => false,
                 Err(error) => return Err(error.into()),

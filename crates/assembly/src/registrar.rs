@@ -52,7 +52,7 @@ impl Registrar {
         let flags = ConnectFlags::VERSION | ConnectFlags::AT | ConnectFlags::FULL20;
         let router = Arc::new(CallbackRouter::default());
         node.register_callbacks(Arc::clone(&router) as _);
-        let (mgs, reader) = LogReader::new(world, &router, |events| {
+        let (mgs, reader) = LogReader::new(world, &router, |owner| {
             node.import(ImportConfig {
                 target: Uuid::new("MGS"),
                 client: Uuid::from_random(uuid),
@@ -60,7 +60,7 @@ impl Registrar {
                 kind: ImportKind::Mgs,
                 data: ObdConnectData { flags, version: VERSION, ..ObdConnectData::default() },
                 requests_in_flight: 0,
-                events,
+                owner,
             })
         });
         Self { node: Arc::clone(node), world: world.clone(), mgs, reader }
@@ -202,7 +202,7 @@ impl Registrar {
             kind: ImportKind::Ost,
             data,
             requests_in_flight: 0,
-            events: Arc::new(NoOwner),
+            owner: Arc::new(NoOwner),
         });
         if let Role::Mdt(mdt) = &served.role {
             mdt.add_ost(ost.index, Arc::clone(&import) as _);

@@ -70,11 +70,11 @@ impl Scene {
         all.extend((1..10).map(|oid| Fid::new(sequence, oid)));
         all.extend((1..10).map(|oid| Fid::new(sequence + 1, oid)));
         all.push(Fid::new(sequence + 100_000, 1));
-        let is_there = |fid: &Fid| self.mdt.record(*fid).is_ok();
+        let is_there = |fid: &Fid| self.mdt.recorded_attributes(*fid).is_ok();
         let objects = all.iter().copied().filter(is_there).collect();
         let has_keys = |fid: &Fid| !self.mdt.scan(*fid, &[], 1).expect("scan").is_empty();
         let indexes = all.iter().copied().filter(has_keys).collect();
-        let is_there = |fid: &Fid| self.ost.record(*fid).is_ok();
+        let is_there = |fid: &Fid| self.ost.recorded_attributes(*fid).is_ok();
         let on_ost = [FIRST, UNCLAIMED, LAST, AHEAD].into_iter().filter(is_there).collect();
         (StoreContents { objects, indexes }, StoreContents { objects: on_ost, indexes: Vec::new() })
     }

@@ -142,7 +142,7 @@ impl Adapter {
     #[inline(always)]
     fn drive(&self, call: Call<'_>, work: impl Future<Output = ()> + Send + 'static) {
         let request = (self.job(call.1), call.span(&self.files));
-        self.admit(request, Box::pin(work), None);
+        self.begin(request, Box::pin(work), None);
     }
 
     /// As [`Adapter::drive`], and counts how long it takes from now on.
@@ -159,17 +159,17 @@ impl Adapter {
         // Made only if the call is counted, which happens when this is dropped.
         let timer = self.is_tracked(call.1).then(timer);
         let request = (self.job(call.1), call.span(&self.files));
-        self.admit(request, work, timer);
+        self.begin(request, work, timer);
     }
 
-    fn admit(
+    fn begin(
         &self,
         request: (Option<JobId>, Span),
         work: drive::Answering,
         timer: Option<CallTimer>,
     ) {
         match Gate::enter(&self.gate) {
-            Some(admitted) => drive::drive(&self.runtime, request, work, (timer, admitted)),
+            Some(call) => drive::drive(&self.runtime, request, work, (timer, call)),
             // Dropped it would answer with an error.
             None => std::mem::forget(work),
         }

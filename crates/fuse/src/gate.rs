@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::Notify;
 
-/// Set when no call is admitted any more; below it the calls under way are counted.
+/// Set when no call begins any more; below it the calls under way are counted.
 const CLOSED: u64 = 1 << 63;
 
 /// Where calls enter.
@@ -21,19 +21,19 @@ pub(crate) struct Gate {
 }
 
 /// A call under way, until it is dropped.
-pub(crate) struct Admitted(Arc<Gate>);
+pub(crate) struct CallUnderWay(Arc<Gate>);
 
 impl Gate {
     /// A call begins; `None` if it is left to the next process.
-    pub(crate) fn enter(gate: &Arc<Self>) -> Option<Admitted> {
-        let admitted = Admitted(Arc::clone(gate));
+    pub(crate) fn enter(gate: &Arc<Self>) -> Option<CallUnderWay> {
+        let call = CallUnderWay(Arc::clone(gate));
         match gate.calls.fetch_add(1, Ordering::AcqRel) & CLOSED {
-            0 => Some(admitted),
+            0 => Some(call),
             _ => None,
         }
     }
 
-    /// Admits no further call.
+    /// No further call begins.
     pub(crate) fn close(&self) {
         self.calls.fetch_or(CLOSED, Ordering::AcqRel);
     }
@@ -50,7 +50,7 @@ impl Gate {
     }
 }
 
-impl Drop for Admitted {
+impl Drop for CallUnderWay {
     fn drop(&mut self) {
         if self.0.calls.fetch_sub(1, Ordering::AcqRel) == CLOSED + 1 {
             self.0.empty.notify_waiters();

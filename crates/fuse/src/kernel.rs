@@ -14,7 +14,7 @@ use crate::blocked::{ASLEEP, SleepWatch};
 use crate::busy::Busy;
 use crate::notices::{Deliver, Notice, Notices, Subject};
 use crate::raise::{self, Unreadable};
-use crate::raises::{Raised, Raises};
+use crate::raise_threads::{RaiseThreads, Raised};
 use crate::threads::Threads;
 
 type BoxFuture<T> = std::pin::Pin<Box<dyn Future<Output = T> + Send>>;
@@ -36,7 +36,7 @@ pub(crate) struct Kernel {
     notices: OnceLock<Arc<Notices<Side>>>,
     busy: Arc<Busy>,
     runtime: Handle,
-    raises: Raises,
+    raises: RaiseThreads,
 }
 
 /// The ways to notify the kernel.
@@ -90,7 +90,7 @@ impl Kernel {
     }
 
     pub(crate) fn new(runtime: Handle, busy: Arc<Busy>) -> Self {
-        let raises = Raises::new(runtime.clone());
+        let raises = RaiseThreads::new(runtime.clone());
         Self { notices: OnceLock::new(), busy, runtime, raises }
     }
 
@@ -147,7 +147,7 @@ impl KernelNotifier for Kernel {
         self.names(node, names, NAME_WAIT + EACH_NAME_WAIT * count)
     }
 
-    /// On a thread of its own, see [`Raises`]. Ends when the kernel has the size, which it raises before it
+    /// On a thread of its own, see [`RaiseThreads`]. Ends when the kernel has the size, which it raises before it
     /// waits for anything; without that after [`PAGES_WAIT`], if too many other threads are stuck: the kernel
     /// may then use the previous size until its next question for attributes, whose reply raises it.
     fn raise(&self, raise: Raise) -> BoxFuture<()> {

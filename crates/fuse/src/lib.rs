@@ -15,7 +15,7 @@
 //! - calls: `adapter` unpacks them, `drive` runs them, `answer`, `convert` and `credentials` translate; `signals` ends
 //!   those of killed processes, `write_backs` answers the kernel's own early, `gate` leaves them to the next process;
 //! - notifications of the kernel: `kernel` says what must go, `notices` delivers, `busy` and `blocked` say where the
-//!   kernel waits itself, `raise`, `raises` and `pending_sizes` keep its sizes right;
+//!   kernel waits itself, `raise`, `raise_threads` and `pending_sizes` keep its sizes right;
 //! - the mount: `mount`, `kernel_mount`, `device`, `threads`, `alive`, `ahead`; `memory` and `resuming` for the next process;
 //! - requests that are no calls of POSIX, or odd ones: `control`, `advice`, `questions`, `jobs`, `environments`, `special`, `exported`.
 
@@ -43,7 +43,7 @@ mod notices;
 mod pending_sizes;
 mod questions;
 mod raise;
-mod raises;
+mod raise_threads;
 mod resuming;
 mod signals;
 mod special;

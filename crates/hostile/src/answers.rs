@@ -11,7 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use sheen_assembly::{NodeConnector, PlanKind};
 use sheen_client::config::{MountOptions, mount};
-use sheen_client::data::Osts;
+use sheen_client::data::DataTargets;
 use sheen_client::locks::CallbackRouter;
 use sheen_client::posix::{
     Credentials, DirCookie, FileHandle, FileSystem, ListingRoom, Lookup, NewNode, NodeId,
@@ -197,7 +197,7 @@ pub(crate) async fn try_mount(io: World, node: Arc<RpcNode>) -> Option<FileSyste
         fileset: None,
         timeout: MOUNT_MAX,
     };
-    let data = Osts::new(io.clone());
+    let data = DataTargets::new(io.clone());
     mount(io, Arc::new(NodeConnector(node)), router, data, options, None).await.ok()
 }
 

@@ -213,7 +213,7 @@ impl Walk<'_> {
                 false => self.entry_fault(directory, &name, child.fid, "a directory's second name"),
             }
         }
-        match self.store.record(child.fid) {
+        match self.store.recorded_attributes(child.fid) {
             Ok(attributes) if attributes.kind == child.kind => {}
             Ok(_) => self.entry_fault(directory, &name, child.fid, "its name has another type"),
             Err(StoreError::NoObject(_)) => {
@@ -249,7 +249,7 @@ impl Walk<'_> {
                 continue;
             }
             self.fault(*fid, "no name leads to it");
-            self.objects_of(*fid, &self.store.record(*fid)?)?;
+            self.objects_of(*fid, &self.store.recorded_attributes(*fid)?)?;
         }
         Ok(())
     }
@@ -257,7 +257,7 @@ impl Walk<'_> {
     /// Names in a directory that is none.
     fn ownerless(&mut self, indexes: &[Fid]) -> Result<(), StoreError> {
         for fid in indexes.iter().filter(|fid| fid.is_namespace()) {
-            match self.store.record(*fid) {
+            match self.store.recorded_attributes(*fid) {
                 Ok(attributes) if attributes.kind == FileKind::Directory => {}
                 // A name that is left of it reports the same.
                 Err(StoreError::NoObject(_)) if self.names.contains_key(fid) => {}
@@ -295,7 +295,7 @@ impl Walk<'_> {
         names.sort_unstable_by_key(|(fid, _)| *fid);
         for (fid, known) in names {
             self.report.inodes += 1;
-            let attributes = match self.store.record(fid) {
+            let attributes = match self.store.recorded_attributes(fid) {
                 Ok(attributes) => attributes,
                 Err(StoreError::NoObject(_)) if fid != Fid::ROOT => continue,
                 Err(error) => return Err(error),

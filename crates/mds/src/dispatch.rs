@@ -125,12 +125,12 @@ impl Operations for Mdt {
         Box::pin(async move { self.glimpse(context, &enqueue).await })
     }
 
-    fn admit<'a>(
+    fn may_connect<'a>(
         &'a self,
         target: &'a Arc<Target>,
         connecting: &'a Connecting<'a>,
     ) -> BoxFuture<'a, Result<(), Errno>> {
-        Box::pin(async move { self.admit_client(target, connecting) })
+        Box::pin(async move { self.check_client(target, connecting) })
     }
 
     fn connect(

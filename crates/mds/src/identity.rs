@@ -24,7 +24,7 @@ pub(crate) fn load(store: &dyn Store, random: [u8; 16]) -> Result<Uuid, StoreErr
     if let Some(known) = store.lookup(IDENTITY, KEY)?.as_deref().and_then(parse) {
         return Ok(known);
     }
-    let identity = match store.record(Fid::ROOT) {
+    let identity = match store.recorded_attributes(Fid::ROOT) {
         Ok(root) => of_birth(root.born),
         Err(StoreError::NoObject(_)) => Uuid::from_random(random),
         Err(error) => return Err(error),
@@ -43,7 +43,7 @@ impl Mdt {
     ///
     /// # Errors
     /// [`Errno::EXDEV`].
-    pub(crate) fn admit_client(
+    pub(crate) fn check_client(
         &self,
         target: &Target,
         connecting: &Connecting<'_>,

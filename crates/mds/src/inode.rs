@@ -50,7 +50,7 @@ impl Mdt {
             return Err(Errno::EINVAL);
         }
         let (attributes, is_damaged) = match self.store.attributes(fid) {
-            Err(StoreError::Damaged(_)) => (self.store.record(fid), true),
+            Err(StoreError::Damaged(_)) => (self.store.recorded_attributes(fid), true),
             attributes => (attributes, false),
         };
         let attributes = attributes.map_err(store_errno)?;

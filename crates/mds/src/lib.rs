@@ -370,7 +370,7 @@ impl Mdt {
         self.open_files.count()
     }
 
-    fn keep(&self, ost: Arc<placement::Ost>) {
+    fn keep(&self, ost: Arc<placement::PlacementOst>) {
         if let Some(target) = self.target.get().and_then(Weak::upgrade) {
             ost.start_keeper(&target);
         }

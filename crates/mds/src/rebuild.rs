@@ -58,7 +58,7 @@ pub fn rebuild(
     let mut work = Rebuild { store, now, done: Rebuilt::default(), inodes: HashMap::default() };
     work.directory(Fid::ROOT)?;
     for fid in objects.iter().filter(|fid| fid.is_namespace()) {
-        let attributes = store.record(*fid)?;
+        let attributes = store.recorded_attributes(*fid)?;
         work.inodes.insert(*fid, Inode { kind: attributes.kind, names: Vec::new() });
     }
     for index in indexes.iter().filter(|fid| fid.is_namespace()) {
@@ -107,7 +107,7 @@ impl Rebuild<'_> {
             return Ok(());
         }
         self.inodes.insert(fid, Inode { kind: FileKind::Directory, names: Vec::new() });
-        match self.store.record(fid) {
+        match self.store.recorded_attributes(fid) {
             Ok(_) => return Ok(()),
             Err(StoreError::NoObject(_)) => {}
             Err(error) => return Err(error),
@@ -358,7 +358,7 @@ impl Rebuild<'_> {
 
     /// Whether something was not as it should be.
     fn correct(&self, fid: Fid, inode: &Inode, links: u32) -> Result<bool, StoreError> {
-        let now = self.store.record(fid)?;
+        let now = self.store.recorded_attributes(fid)?;
         let links_added = links.cast_signed().saturating_sub_unsigned(now.links);
         let recorded = self.links(fid)?;
         let pairs = recorded.entries.iter().map(|entry| (entry.parent, entry.name.clone()));

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use sheen_assembly::{NodeConnector, PlanKind, Registrar, Served};
 use sheen_client::config::{self, MountOptions};
-use sheen_client::data::Osts;
+use sheen_client::data::DataTargets;
 use sheen_client::locks::CallbackRouter;
 use sheen_client::posix::{Credentials, FileSystem, NodeId, XattrMode};
 use sheen_layout::plan::{END_OF_FILE, Part, Plan, Striping};
@@ -102,7 +102,7 @@ async fn mount(world: &sheen_io::World, node: &Arc<RpcNode>) -> FileSystem {
     let connector = Arc::new(NodeConnector(Arc::clone(node)));
     let options =
         MountOptions { fsname: FSNAME.to_owned(), mgs: vec![nid(1)], fileset: None, timeout: BASE };
-    let data = Osts::new(world.clone());
+    let data = DataTargets::new(world.clone());
     let mounted = config::mount(world.clone(), connector, router, data, options, None).await;
     mounted.unwrap_or_else(|error| panic!("mount: {error:?}"))
 }

@@ -67,7 +67,7 @@ async fn connected(world: &World) -> Arc<dyn Import> {
         kind: ImportKind::Mds,
         data: ObdConnectData { flags: ConnectFlags::AT, ..ObdConnectData::default() },
         requests_in_flight: 0,
-        events: Arc::new(NoOwner),
+        owner: Arc::new(NoOwner),
     });
     import.connect().await.expect("the server is there");
     // Both live as long as the process.

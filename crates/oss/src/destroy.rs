@@ -30,7 +30,7 @@ impl Ost {
         for id in first..first.saturating_add(u64::from(count)) {
             let object = objects::fid_in(sequence, id, self.index)?;
             // Lost and damaged data goes as well.
-            match self.store.record(object) {
+            match self.store.recorded_attributes(object) {
                 Ok(_) => objects::destroy(&mut change, object),
                 Err(StoreError::NoObject(_)) => continue,
                 Err(error) => return Err(store_errno(error)),

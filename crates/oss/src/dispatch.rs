@@ -62,12 +62,12 @@ impl Operations for Ost {
         })
     }
 
-    fn admit<'a>(
+    fn may_connect<'a>(
         &'a self,
         target: &'a Arc<Target>,
         connecting: &'a Connecting<'a>,
     ) -> BoxFuture<'a, Result<(), Errno>> {
-        Box::pin(self.admit_peer(target, connecting))
+        Box::pin(self.check_peer(target, connecting))
     }
 
     fn connect(

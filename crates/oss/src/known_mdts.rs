@@ -143,26 +143,26 @@ impl Ost {
     ///
     /// # Errors
     /// [`Errno::EXDEV`] if not, and those of the store.
-    pub(crate) async fn admit_peer(
+    pub(crate) async fn check_peer(
         &self,
         target: &Arc<Target>,
         connecting: &Connecting<'_>,
     ) -> Result<(), Errno> {
         match Peer::of(connecting) {
             Peer::Mdt(mdt) => {
-                self.admit_mdt(target, connecting, &mdt)?;
+                self.check_mdt(target, connecting, &mdt)?;
                 match mdt.identity {
                     // It may have been recorded a moment ago.
                     Some(_) => target.sync().await,
                     None => Ok(()),
                 }
             }
-            Peer::Client(identity) => self.admit_client(target, connecting, &identity),
+            Peer::Client(identity) => self.check_client(target, connecting, &identity),
             Peer::Other => Ok(()),
         }
     }
 
-    fn admit_mdt(
+    fn check_mdt(
         &self,
         target: &Target,
         connecting: &Connecting<'_>,
@@ -205,7 +205,7 @@ impl Ost {
             mdt.index);
     }
 
-    fn admit_client(
+    fn check_client(
         &self,
         target: &Target,
         connecting: &Connecting<'_>,

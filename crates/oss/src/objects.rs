@@ -53,7 +53,8 @@ pub fn listed(store: &dyn Store) -> Result<Vec<Fid>, StoreError> {
 pub fn unlisted(store: &dyn Store, objects: &[Fid]) -> Result<Vec<Fid>, StoreError> {
     let mut found = Vec::new();
     for fid in objects.iter().filter(|fid| fid.is_normal() || fid.is_idif()) {
-        let is_data = || store.record(*fid).map(|record| record.kind == FileKind::Regular);
+        let is_data =
+            || store.recorded_attributes(*fid).map(|record| record.kind == FileKind::Regular);
         if store.lookup(OBJECTS, &key(*fid))?.is_none() && is_data()? {
             found.push(*fid);
         }

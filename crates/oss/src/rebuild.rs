@@ -18,7 +18,7 @@ pub fn rebuild(store: &dyn Store, objects: &[Fid]) -> Result<u64, StoreError> {
     let mut last: HashMap<u64, u64> = last_ids(store)?.into_iter().collect();
     let mut unlisted = 0;
     for fid in objects.iter().filter(is_object) {
-        if store.record(*fid)?.kind != FileKind::Regular {
+        if store.recorded_attributes(*fid)?.kind != FileKind::Regular {
             continue;
         }
         let object = OstId::of_fid(*fid);
@@ -32,7 +32,7 @@ pub fn rebuild(store: &dyn Store, objects: &[Fid]) -> Result<u64, StoreError> {
         }
     }
     for fid in listed(store)? {
-        if matches!(store.record(fid), Err(StoreError::NoObject(_))) {
+        if matches!(store.recorded_attributes(fid), Err(StoreError::NoObject(_))) {
             let mut change = Transaction::new();
             change.delete(OBJECTS, key(fid));
             store.apply(change)?;

@@ -7,13 +7,13 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use sheen_client::data::{Garbled, Osts};
+use sheen_client::data::{DataTargets, Garbled};
 
 /// `LIBCFS_DEBUG_FILE_PATH_DEFAULT`.
 const PLACE: &str = "/tmp/lustre-log";
 
 /// From now on such data is kept; call inside the runtime.
-pub(super) fn keep(osts: &Arc<Osts>) {
+pub(super) fn keep(osts: &Arc<DataTargets>) {
     let runtime = tokio::runtime::Handle::current();
     osts.dump_garbled(Box::new(move |garbled| {
         runtime.spawn_blocking(move || {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use sheen_client::config::{ClusterMap, LovDesc};
-use sheen_client::data::Osts;
+use sheen_client::data::DataTargets;
 use sheen_client::posix::{FileSystem, FsStat};
 use sheen_control::Tree;
 use sheen_fuse::{FileLocks, Jobs, Questions};
@@ -41,7 +41,7 @@ pub struct MountState {
     pub(super) info: MountInfo,
     pub(super) node: Arc<RpcNode>,
     pub(super) files: FileSystem,
-    pub(super) osts: Arc<Osts>,
+    pub(super) osts: Arc<DataTargets>,
     pub(super) tree: Arc<Tree>,
     pub(super) jobs: Arc<Jobs>,
     pub(super) options: ShownOptions,
@@ -62,7 +62,7 @@ impl MountState {
     pub fn new(
         (source, fsname, path): (&str, &str, &Path),
         (world, node): (&World, &Arc<RpcNode>),
-        (files, osts): (&FileSystem, &Arc<Osts>),
+        (files, osts): (&FileSystem, &Arc<DataTargets>),
         (jobs, options): (&Arc<Jobs>, ShownOptions),
     ) -> Arc<Self> {
         let client = node.imports().first().map(|report| report.client.to_string());

@@ -14,7 +14,7 @@ use sheen_wire::messages::{Reply, Request};
 use sheen_wire::ptlrpc::{MsgFlags, PtlrpcBody};
 use sheen_wire::text::Chars;
 
-use crate::state::{Counters, ImportState, StateChange};
+use crate::owner::{Counters, ImportState, StateChange};
 
 pub use sheen_types::futures::BoxFuture;
 

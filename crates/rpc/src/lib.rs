@@ -13,9 +13,9 @@ mod channel;
 pub mod import;
 mod incoming;
 pub mod limits;
+mod owner;
 mod portals;
 pub mod service;
-mod state;
 mod subject;
 mod timing;
 mod xids;
@@ -28,8 +28,10 @@ pub use incoming::{
     BulkMover, BulkPort, BulkRoom, Handler, IncomingRequest, Replier, ReplyHead, connect_target,
     split_parts,
 };
+pub use owner::{
+    Counters, ImportConfig, ImportOwner, ImportState, LockReplay, NoOwner, StateChange,
+};
 pub use portals::{BULK_PORTALS, REPLY_PORTALS, bulk_portal, reply_portal, request_portal};
-pub use state::{Counters, ImportOwner, ImportState, LockReplay, NoOwner, StateChange};
 pub use subject::subject_of;
 pub use timing::{OwnTimes, Time, Timing};
 pub use xids::Xids;

@@ -30,7 +30,7 @@ use sheen_wire::ptlrpc::MsgFlags;
 
 use self::clients::{Clients, Waiting};
 use crate::adaptive::{Estimate, seconds_of};
-use crate::budget::Budget;
+use crate::budget::ServiceBudget;
 use crate::limits;
 use crate::portals;
 use crate::timing::{OwnTimes, Time, Timing};
@@ -237,7 +237,7 @@ impl<T> Service<T> {
     #[must_use]
     pub fn new(
         now: Instant,
-        budget: Arc<Budget>,
+        budget: Arc<ServiceBudget>,
         beginning_max: usize,
         timing: Arc<Timing>,
     ) -> Self {

@@ -116,7 +116,7 @@ impl Committer {
     }
 
     /// Waits while the active group is overfull. Called before a transaction is applied.
-    pub(crate) fn admit(&self, active_bytes: usize, core: &Core) -> Result<(), StoreError> {
+    pub(crate) fn wait_for_room(&self, active_bytes: usize, core: &Core) -> Result<(), StoreError> {
         self.check()?;
         if active_bytes < core.group_bytes * limits::GROUP_OVERFILL {
             return Ok(());
@@ -230,7 +230,7 @@ impl Committer {
         loop {
             let pending = core.overlay.applied() > self.committed();
             if !pending && state.since.take().is_some() {
-                // A caller that has applied since, and found the mark, is seen in the next round.
+                // A caller that has applied since, and found it set, is seen in the next round.
                 self.group_begun.store(false, Ordering::SeqCst);
                 continue;
             }

@@ -3,7 +3,7 @@
 //!
 //! Each batch begins with its number, in every keyspace, and ends with the store's sequence and a
 //! checksum: by these [`inspect`] knows whether all is there before fjall opens it. After each
-//! batch the store's [`Mark`] is written, one `pwrite`: with fjall's writes (of 8 KiB each) and its
+//! batch the store's [`CommitMark`] is written, one `pwrite`: with fjall's writes (of 8 KiB each) and its
 //! `fdatasync` these are all the system calls of a commit.
 //!
 //! The overlay hides every key of a batch until the batch is whole, so readers here may see keys
@@ -29,16 +29,17 @@ use sheen_types::Fid;
 
 use crate::{
     DiskError,
+    commit_mark::{CommitMark, Durable},
     files::{SumsGroup, SumsSource},
     inspect::{self, Inspection, KEYSPACES},
     journal::{self, COMMIT, Checksum, Commit, JournalTail, SEQUENCE, TOMBSTONE, VALUE},
     limits,
-    mark::{Durable, Mark},
     overlay::GroupPart,
     record::{FID_BYTES, Record, SUMS, index_key, object_key, parse_object_key},
 };
 
-pub(crate) const BOOT: &[u8] = b"boot";
+/// How many times the store was opened; stores of before this name have it under the same key.
+pub(crate) const OPENINGS: &[u8] = b"boot";
 const CLEAN: &[u8] = b"clean";
 
 /// The metadata database. It lies in the directory `engine`.
@@ -47,7 +48,7 @@ pub(crate) struct Database {
     objects: Keyspace,
     keys: Keyspace,
     meta: Keyspace,
-    mark: Mark,
+    mark: CommitMark,
     /// The number of the newest commit.
     commit: AtomicU64,
     /// fjall's number of its batch; 0 if unknown.
@@ -88,7 +89,7 @@ pub(crate) struct Opened {
     /// The newest durable transaction.
     pub(crate) sequence: Sequence,
     /// How many times the store was opened, with this one.
-    pub(crate) boot: u64,
+    pub(crate) openings: u64,
     /// Bytes of data files, if the store was closed properly.
     pub(crate) data_bytes: Option<u64>,
     /// Nothing shows whether commits were lost.
@@ -134,7 +135,7 @@ impl Database {
         cache_bytes: usize,
         found: &Inspection,
     ) -> Result<(Self, Opened), DiskError> {
-        let mark = Mark::open(dir)?;
+        let mark = CommitMark::open(dir)?;
         let path = dir.join("engine");
         let broken = |error: fjall::Error| match error {
             fjall::Error::Io(error) => DiskError::io("open", &path)(error),
@@ -159,7 +160,7 @@ impl Database {
         };
         let opened = database.opened(dir, found)?;
         let mut batch = database.batch();
-        batch.insert(&database.meta, BOOT, &opened.boot.to_le_bytes());
+        batch.insert(&database.meta, OPENINGS, &opened.openings.to_le_bytes());
         batch.remove(&database.meta, CLEAN);
         database.write(batch, opened.sequence).map_err(inspect::fault(dir))?;
         database.mark.sync()?;
@@ -171,7 +172,7 @@ impl Database {
         let number = |key| self.number(key).map_err(inspect::fault(dir));
         let opened = Opened {
             sequence: Sequence(number(SEQUENCE)?.unwrap_or(0)),
-            boot: number(BOOT)?.unwrap_or(0) + 1,
+            openings: number(OPENINGS)?.unwrap_or(0) + 1,
             data_bytes: number(CLEAN)?,
             lacks_mark: found.lacks_mark,
         };
@@ -325,9 +326,9 @@ impl Database {
     }
 
     /// Ends a salvage: how often the store had been opened, at least, and its newest transaction.
-    pub(crate) fn restored(&self, boot: u64, sequence: Sequence) -> Result<(), StoreError> {
+    pub(crate) fn restored(&self, openings: u64, sequence: Sequence) -> Result<(), StoreError> {
         let mut batch = self.batch();
-        batch.insert(&self.meta, BOOT, &boot.to_le_bytes());
+        batch.insert(&self.meta, OPENINGS, &openings.to_le_bytes());
         self.write(batch, sequence)?;
         self.mark.sync().map_err(|error| StoreError::Io(self.named(&error)))
     }

@@ -23,7 +23,7 @@ use std::{
 
 use rustix::fs::{FlockOperation, flock};
 
-use crate::{DiskError, database::Database, files::SumsGroup, limits, mark::Mark};
+use crate::{DiskError, commit_mark::CommitMark, database::Database, files::SumsGroup, limits};
 
 /// The newest format this program knows, and the one it makes.
 pub const FORMAT_VERSION: u32 = 3;
@@ -181,7 +181,7 @@ pub(crate) fn format(dir: &Path, options: &FormatOptions) -> Result<(), DiskErro
         fs::remove_file(&path).map_err(DiskError::io("remove", &path))?;
         sync_directory(dir)?;
     } else if !options.reformat
-        && Mark::read(dir).ok().flatten().is_some_and(|durable| durable.sequence > 0)
+        && CommitMark::read(dir).ok().flatten().is_some_and(|durable| durable.sequence > 0)
     {
         let path = dir.join("format");
         let why = "it is gone, and a store that was in use lies beside it: restore it, or format again by name \

@@ -6,7 +6,7 @@
 //!
 //! Every batch writes its number ([`Commit`]) to all three keyspaces. The journals hold the numbers
 //! from some first to some last without a gap, and the tables of each keyspace all up to some
-//! number; together they must reach as far in each keyspace, and as far as the [`Mark`] records.
+//! number; together they must reach as far in each keyspace, and as far as the [`CommitMark`] records.
 //! Losing power takes batches from the end of the newest journal only, and only such as the mark
 //! does not record. Anything else is refused by name.
 
@@ -16,8 +16,8 @@ use sheen_store::StoreError;
 
 use crate::{
     DiskError,
+    commit_mark::{CommitMark, Durable},
     journal::{self, Batch, COMMIT, Commit, JournalTail, SEQUENCE},
-    mark::{Durable, Mark},
     tables::{self, ListedTable},
 };
 
@@ -49,7 +49,7 @@ pub(crate) fn inspect(dir: &Path) -> Result<Inspection, DiskError> {
         sequence: chain.newest.map_or(0, |batch| batch.sequence).max(flushed.sequence),
         number: chain.newest.map_or(0, |batch| batch.number),
     };
-    let mark = Mark::read(dir)?;
+    let mark = CommitMark::read(dir)?;
     check_mark(dir, durable, mark.unwrap_or_default())?;
     Ok(Inspection { durable, torn, lacks_mark: mark.is_none() && reach > 0 })
 }

@@ -72,6 +72,7 @@
 #![allow(clippy::disallowed_methods, reason = "a back end owns the clock of its group commit")]
 
 mod commit;
+mod commit_mark;
 mod database;
 mod error;
 mod files;
@@ -79,7 +80,6 @@ mod format;
 mod inspect;
 mod journal;
 mod limits;
-mod mark;
 mod overlay;
 mod record;
 mod salvage;
@@ -234,10 +234,10 @@ impl StoreDisk {
         let (database, opened) = Database::open(dir, target, cache_bytes / 2)?;
         let usage = Arc::new(Usage::new(capacity));
         let database = Arc::new(database);
-        let incarnations = opened.boot << INCARNATION_BITS;
+        let incarnations = opened.openings << INCARNATION_BITS;
         let opening = FilesOptions {
             incarnations,
-            boot: opened.boot,
+            openings: opened.openings,
             has_crashed: opened.data_bytes.is_none(),
             machine: options.machine.clone().or_else(machine),
             checksums: !options.without_checksums,
@@ -271,7 +271,7 @@ impl StoreDisk {
     /// An IO error.
     pub fn lacks_mark(dir: &Path) -> Result<bool, DiskError> {
         format::check_kinds(dir)?;
-        Ok(mark::Mark::read(dir)?.is_none() && dir.join("engine").exists())
+        Ok(commit_mark::CommitMark::read(dir)?.is_none() && dir.join("engine").exists())
     }
 
     /// Commits what is pending and notes that nothing is open any more, as dropping does: for a process that
@@ -528,7 +528,7 @@ impl Store for StoreDisk {
         Ok(attributes)
     }
 
-    fn record(&self, object: Fid) -> Result<Attributes, StoreError> {
+    fn recorded_attributes(&self, object: Fid) -> Result<Attributes, StoreError> {
         Ok(self.core.record(object)?.attributes.clone())
     }
 
@@ -559,7 +559,7 @@ impl Store for StoreDisk {
     fn apply(&self, transaction: Transaction) -> Result<Sequence, StoreError> {
         let core = &*self.core;
         let active_bytes = core.overlay.active_bytes();
-        core.committer.admit(active_bytes, core)?;
+        core.committer.wait_for_room(active_bytes, core)?;
         core.files.look_at_host();
         let room = || core.usage.check(&transaction, active_bytes as u64);
         core.files.ask_again(room)?;

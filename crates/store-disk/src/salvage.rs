@@ -25,7 +25,7 @@ use sheen_types::{Fid, Timestamp};
 
 use crate::{
     Config, DiskError, FormatOptions, LABEL_KEY,
-    database::{BOOT, Database},
+    database::{Database, OPENINGS},
     files::parse_name,
     format,
     inspect::KEYSPACES,
@@ -41,7 +41,7 @@ const STEP: usize = 1024;
 const HEAD: usize = 9;
 const META: usize = 2;
 /// As the store numbers its openings in incarnations.
-const BOOT_SHIFT: u32 = crate::INCARNATION_BITS;
+const OPENING_SHIFT: u32 = crate::INCARNATION_BITS;
 
 /// What a salvage found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -132,12 +132,12 @@ impl<'a> Salvage<'a> {
         }
         copy_directories(self.from, self.to)?;
         let (database, _) = Database::open(self.to, target, limits::CACHE_BYTES_DEFAULT)?;
-        let mut boot = self.number(BOOT)?;
-        boot = boot.max(self.put_objects(&database)?);
+        let mut openings = self.number(OPENINGS)?;
+        openings = openings.max(self.put_objects(&database)?);
         self.put_keys(&database)?;
-        boot = boot.max(self.put_data(&database)?);
+        openings = openings.max(self.put_data(&database)?);
         let sequence = Sequence(self.number(SEQUENCE)?);
-        database.restored(boot + 1, sequence).map_err(fault)?;
+        database.restored(openings + 1, sequence).map_err(fault)?;
         drop(database);
         let Self { to, sorted, keyspaces, mut found, .. } = self;
         drop((keyspaces, sorted));
@@ -234,10 +234,10 @@ impl<'a> Salvage<'a> {
 
     /// Returns the highest opening in which an object was made.
     fn put_objects(&mut self, database: &Database) -> Result<u64, DiskError> {
-        let (mut boot, mut illegible) = (0, 0);
+        let (mut openings, mut illegible) = (0, 0);
         let count = self.put(database, 0, |key, value| match Record::decode(value) {
             Ok(record) if parse_object_key(key).is_some() => {
-                boot = boot.max(record.incarnation >> BOOT_SHIFT);
+                openings = openings.max(record.incarnation >> OPENING_SHIFT);
                 true
             }
             _ => {
@@ -249,7 +249,7 @@ impl<'a> Salvage<'a> {
             self.found.damaged.push(format!("{illegible} objects cannot be read and are left out"));
         }
         self.found.objects = count;
-        Ok(boot)
+        Ok(openings)
     }
 
     fn put_keys(&mut self, database: &Database) -> Result<(), DiskError> {
@@ -261,12 +261,12 @@ impl<'a> Salvage<'a> {
     /// Returns the highest opening in which a file was made.
     fn put_data(&mut self, database: &Database) -> Result<u64, DiskError> {
         let objects = self.to.join("objects");
-        let (mut boot, mut step) = (0, Vec::new());
+        let (mut openings, mut step) = (0, Vec::new());
         for directory in entries(&objects)? {
             for path in entries(&directory)? {
                 let name = path.file_name().and_then(|name| name.to_str()).and_then(parse_name);
                 let Some(name) = name else { continue };
-                boot = boot.max(name.1 >> BOOT_SHIFT);
+                openings = openings.max(name.1 >> OPENING_SHIFT);
                 let lent = database.value(&index_key(LENT, &name_key(name))).map_err(fault)?;
                 if lent.is_some() || database.object(name.0).map_err(fault)?.is_some() {
                     continue;
@@ -278,7 +278,7 @@ impl<'a> Salvage<'a> {
             database.restore(0, step.drain(..)).map_err(fault)?;
         }
         self.found.objects += self.found.from_data.len() as u64;
-        Ok(boot)
+        Ok(openings)
     }
 }
 

@@ -73,8 +73,8 @@ impl Store for Flaky {
         self.look(|store| store.attributes(object))
     }
 
-    fn record(&self, object: Fid) -> Result<Attributes, StoreError> {
-        self.look(|store| store.record(object))
+    fn recorded_attributes(&self, object: Fid) -> Result<Attributes, StoreError> {
+        self.look(|store| store.recorded_attributes(object))
     }
 
     fn xattr(&self, object: Fid, name: &str) -> Result<Option<Bytes>, StoreError> {

@@ -423,10 +423,10 @@ impl Store for StoreMem {
         self.with_object(object, |held| {
             undamaged(object, held.data.harm().check(held.data.size()))
         })??;
-        self.record(object)
+        self.recorded_attributes(object)
     }
 
-    fn record(&self, object: Fid) -> Result<Attributes, StoreError> {
+    fn recorded_attributes(&self, object: Fid) -> Result<Attributes, StoreError> {
         self.with_object(object, |held| {
             let mut attributes = held.attributes.clone();
             if attributes.kind == FileKind::Regular {

@@ -40,7 +40,7 @@ fn lost_and_cut_data_is_no_empty_object_even_after_a_crash() {
             let found = store.verify(OBJECT, 0).unwrap().findings;
             assert_eq!(found.iter().map(|it| &it.damage).collect::<Vec<_>>(), [&expected]);
             assert_eq!(store.damaged(), [OBJECT]);
-            assert!(store.record(OBJECT).is_ok(), "who removes it finds it");
+            assert!(store.recorded_attributes(OBJECT).is_ok(), "who removes it finds it");
             let mut transaction = Transaction::new();
             transaction.destroy(OBJECT);
             store.apply(transaction).unwrap();

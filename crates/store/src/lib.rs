@@ -122,7 +122,7 @@ pub trait Store: Send + Sync {
     ///
     /// # Errors
     /// [`StoreError::NoObject`], or an IO error.
-    fn record(&self, object: Fid) -> Result<Attributes, StoreError> {
+    fn recorded_attributes(&self, object: Fid) -> Result<Attributes, StoreError> {
         self.attributes(object)
     }
 

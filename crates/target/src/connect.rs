@@ -180,7 +180,7 @@ impl Target {
         let Connect { offered, client, from, is_proven, .. } = &*connect;
         let from = (*from, *is_proven);
         connect.is_server = self.comes_from_server(request, offered, client, from).await?;
-        self.admit(connect).await?;
+        self.ask_role(connect).await?;
         let connect = &*connect;
         let known = self.known_client(connect).await?;
         let light = connect.offers(ConnectFlags::LIGHTWEIGHT);
@@ -222,16 +222,16 @@ impl Target {
         Ok(Accepted { export, agreed, op_flags })
     }
 
-    /// Whether the role admits the client.
-    async fn admit(self: &Arc<Self>, connect: &mut Connect) -> Result<(), Errno> {
+    /// Whether the role lets the client connect.
+    async fn ask_role(self: &Arc<Self>, connect: &mut Connect) -> Result<(), Errno> {
         let Connect { client, from, offered, is_server, .. } = &*connect;
         let owner = is_server.then(|| owner(client)).flatten();
         let (nid, is_server) = (*from, *is_server);
         let connecting = Connecting { client, nid, offered, is_server, owner };
-        let admitted = self.operations.admit(self, &connecting).await;
+        let answer = self.operations.may_connect(self, &connecting).await;
         // The one refusal that a role has reported itself.
-        connect.is_explained = admitted == Err(Errno::EXDEV);
-        admitted
+        connect.is_explained = answer == Err(Errno::EXDEV);
+        answer
     }
 
     /// The export of a client, when no connect makes it any more; and whether one did until now.

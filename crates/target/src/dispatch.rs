@@ -62,6 +62,21 @@ enum Refused {
     FalseReplay(FalseReplay),
 }
 
+/// How a request ends that has no outcome.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Failure {
+    /// It is not answered: it was lost on the way, or its client is to send it again.
+    Lost,
+    /// Its client gets this error.
+    With(Errno),
+}
+
+impl From<Errno> for Failure {
+    fn from(errno: Errno) -> Self {
+        Self::With(errno)
+    }
+}
+
 /// A request's entry among those in progress, until it ends or is dropped.
 struct InProgress {
     export: Arc<Export>,
@@ -146,7 +161,12 @@ impl Target {
         // Before the way back is dropped: a copy that the service keeps is executed then, if this is not answered.
         let newer = progress.end();
         let unanswered = context.unanswered.load(Ordering::Acquire);
-        let Some(outcome) = executed.filter(|_| !unanswered) else { return };
+        let outcome = match executed {
+            _ if unanswered => return,
+            Ok(outcome) => Ok(outcome),
+            Err(Failure::With(errno)) => Err(errno),
+            Err(Failure::Lost) => return,
+        };
         let is_stopping = outcome.is_err() && self.stopping.load(Ordering::Acquire);
         if is_stopping || self.cannot_replay(&context, &outcome) {
             // Not the operation's fault: the client asks again when the target is back.
@@ -236,23 +256,15 @@ impl Target {
         Err(Refused::With(Errno::EPERM))
     }
 
-    /// Executes a request when its time has come; `None` if it is lost on the way.
+    /// Executes a request when its time has come.
     async fn execute(
         self: &Arc<Self>,
         context: &Context,
         kind: Kind,
         request: Request,
-    ) -> Option<Result<Outcome, Errno>> {
-        match self.pass_fault_site(FaultSite::Request(kind)).await {
-            Ok(()) => {}
-            Err(None) => return None,
-            Err(Some(errno)) => return Some(Err(errno)),
-        }
-        let _replay = match self.wait_for_recovery(context, kind, &request).await {
-            Ok(replay) => replay,
-            Err(None) => return None,
-            Err(Some(errno)) => return Some(Err(errno)),
-        };
+    ) -> Result<Outcome, Failure> {
+        self.pass_fault_site(FaultSite::Request(kind)).await?;
+        let _replay = self.wait_for_recovery(context, kind, &request).await?;
         let outcome = match self.record_of(context) {
             Some(record) => {
                 self.stats.reconstructed.fetch_add(1, Ordering::Relaxed);
@@ -264,17 +276,17 @@ impl Target {
             None => self.dispatch(context, request).await,
         };
         match self.pass_fault_site(FaultSite::Reply(kind)).await {
-            Ok(()) => Some(outcome),
-            Err(None) => None,
-            Err(Some(errno)) => Some(Err(context.fails_all_the_same(errno))),
+            Ok(()) => Ok(outcome?),
+            Err(Failure::With(errno)) => Err(context.fails_all_the_same(errno).into()),
+            Err(Failure::Lost) => Err(Failure::Lost),
         }
     }
 
-    async fn pass_fault_site(&self, site: FaultSite) -> Result<(), Option<Errno>> {
+    async fn pass_fault_site(&self, site: FaultSite) -> Result<(), Failure> {
         match self.faults.pass(site) {
             None => Ok(()),
-            Some(FaultAction::Drop) => Err(None),
-            Some(FaultAction::Fail(errno)) => Err(Some(errno)),
+            Some(FaultAction::Drop) => Err(Failure::Lost),
+            Some(FaultAction::Fail(errno)) => Err(errno.into()),
             Some(FaultAction::Delay(time)) => {
                 self.world.clock.sleep_until(self.now() + time).await;
                 Ok(())

@@ -164,7 +164,7 @@ pub trait Operations: Send + Sync + 'static {
     ///
     /// # Errors
     /// The connect's answer.
-    fn admit<'a>(
+    fn may_connect<'a>(
         &'a self,
         target: &'a Arc<Target>,
         connecting: &'a Connecting<'a>,

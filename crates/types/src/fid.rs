@@ -10,7 +10,7 @@ pub struct Fid {
     pub seq: u64,
     /// Object number in the sequence.
     pub oid: u32,
-    /// Version; 0 for all objects of today's Lustre.
+    /// Version; 0 for all objects of current Lustre.
     pub ver: u32,
 }
 

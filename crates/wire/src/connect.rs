@@ -72,7 +72,7 @@ wire_bits! {
         VBR = 0x80000000,
         /// Layouts with a pool name.
         LOV_V3 = 0x100000000,
-        /// Clients give grants back.
+        /// Clients return grants.
         GRANT_SHRINK = 0x200000000,
         /// Object ids are not used again after orphan cleanup.
         SKIP_ORPHAN = 0x400000000,

@@ -47,7 +47,7 @@ wire_bits! {
         FLOCK_DEADLOCK = 0x8000,
         /// Blocking callback: dirty data need not be written.
         DISCARD_DATA = 0x1_0000,
-        /// Request: never evict for not giving this back.
+        /// Request: never evict for not cancelling this.
         NO_TIMEOUT = 0x2_0000,
         /// Request: refuse rather than wait.
         BLOCK_NOWAIT = 0x4_0000,
@@ -300,7 +300,7 @@ impl LdlmRequest {
         Self { flags, count: 1, desc, handles: vec![handle, LockHandle(0)] }
     }
 
-    /// Gives locks back, by the server's handles.
+    /// Cancels locks, by the server's handles.
     #[must_use]
     pub fn cancel(handles: Vec<LockHandle>) -> Self {
         let count = handles.len() as u32;

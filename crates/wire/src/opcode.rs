@@ -119,7 +119,7 @@ wire_enum! {
         LDLM_ENQUEUE = 101,
         /// Change a lock's mode or bits.
         LDLM_CONVERT = 102,
-        /// Give locks back.
+        /// Cancel locks.
         LDLM_CANCEL = 103,
         /// To the client: its lock conflicts with another.
         LDLM_BL_CALLBACK = 104,

@@ -158,7 +158,7 @@ wire_bits! {
         CKSUM_ADLER = 0x2000,
         /// `OBD_FL_CKSUM_CRC32C`: the checksum is a CRC32C.
         CKSUM_CRC32C = 0x4000,
-        /// `OBD_FL_SHRINK_GRANT`: the client gives grant back.
+        /// `OBD_FL_SHRINK_GRANT`: the client returns grant.
         SHRINK_GRANT = 0x2_0000,
         /// `OBD_FL_MMAP`: data may change under the checksum.
         MMAP = 0x4_0000,

@@ -72,7 +72,7 @@ pub struct LogReader {
 
 impl LogReader {
     /// A connection to the MGS, not connected yet, and what reads logs over it. `import` makes the connection
-    /// and reports its states to `events`; `router` must get the node's lock callbacks.
+    /// and reports its states to `owner`; `router` must get the node's lock callbacks.
     pub fn new(
         world: &World,
         router: &CallbackRouter,
@@ -88,8 +88,8 @@ impl LogReader {
         recorder: &Recorder,
         import: impl FnOnce(Arc<dyn ImportOwner>) -> Arc<dyn Import>,
     ) -> (Arc<dyn Import>, Arc<Self>) {
-        let events = Arc::new(TargetOwner::recording(recorder.clone()));
-        let import = import(Arc::clone(&events) as Arc<dyn ImportOwner>);
+        let owner = Arc::new(TargetOwner::recording(recorder.clone()));
+        let import = import(Arc::clone(&owner) as Arc<dyn ImportOwner>);
         let mgs = Arc::clone(&import) as Arc<dyn Channel>;
         let changed = Arc::new(CoveredConfiguration::default());
         let config = sheen_ldlm::client::Config {
@@ -104,8 +104,8 @@ impl LogReader {
             config,
             Arc::clone(&changed) as Arc<dyn CoveredCache>,
         );
-        let first = events.locks.set(Arc::downgrade(&locks)).is_ok();
-        debug_assert!(first, "events are new");
+        let first = owner.locks.set(Arc::downgrade(&locks)).is_ok();
+        debug_assert!(first, "the owner is new");
         router.add(&locks);
         (import, Arc::new(Self { mgs, locks, changed, world: world.clone() }))
     }

@@ -15,13 +15,14 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use sheen_io::{BoxFuture, World, within};
-use sheen_rpc::{Channel, Import, RpcError};
+use sheen_rpc::import::ImportKind;
+use sheen_rpc::{Channel, Import, ImportConfig, RpcError};
 use sheen_types::futures;
 use sheen_types::{Errno, Fid, Nid, TargetKind, Uuid};
 use sheen_wire::messages::MdsGetRoot;
 use sheen_wire::text::Text;
 
-pub use crate::targets::{Connector, ImportPlan, ServerKind};
+pub use crate::targets::Connector;
 pub use follow::{LogReader, ParameterHook};
 pub use log::read_log;
 pub use sheen_llog::{ClusterMap, LogRecord, LovDesc, MapTarget, Param};
@@ -184,8 +185,8 @@ async fn assemble(
     if map.mdts.len() > 1 {
         tracing::warn!(count = map.mdts.len(), "only the first MDT is used");
     }
-    let events = Arc::new(TargetOwner::recording(recorder.clone()));
-    let (import, root) = connect_mdt(targets, first, &events, options).await?;
+    let owner = Arc::new(TargetOwner::recording(recorder.clone()));
+    let (import, root) = connect_mdt(targets, first, &owner, options).await?;
     let inodes = InodeTable::recording(root, recorder.clone());
     let kernel_cache = Arc::new(KernelCache::default());
     let hasher = NameHasher::new(targets.world.random.number());
@@ -195,7 +196,7 @@ async fn assemble(
         hasher,
     };
     let cache = Arc::new(cache);
-    let mdt = make_mdt(targets, first, import, &events, (&cache, &data));
+    let mdt = make_mdt(targets, first, import, &owner, (&cache, &data));
     data.watch(Arc::new(DataEventHandler {
         inodes: Arc::clone(&inodes),
         kernel_cache: Arc::clone(&kernel_cache),
@@ -233,17 +234,18 @@ async fn connect_mgs(
     options: &MountOptions,
     recorder: &Recorder,
 ) -> Result<Config, MountError> {
-    let plan = |events| ImportPlan {
+    let config = |owner| ImportConfig {
         target: Uuid::new(MGS_UUID),
         client: targets.client.clone(),
         nids: options.mgs.clone(),
-        service: ServerKind::Mgs,
+        kind: ImportKind::Mgs,
         data: connect::mgs(),
-        events,
+        requests_in_flight: 0,
+        owner,
     };
     let (world, router) = (&targets.world, &targets.router);
-    let (import, reader) = LogReader::recording(world, router, recorder, |events| {
-        targets.connector.import(plan(events))
+    let (import, reader) = LogReader::recording(world, router, recorder, |owner| {
+        targets.connector.import(config(owner))
     });
     match within(&*targets.world.clock, options.timeout, import.connect()).await {
         Some(Ok(())) => {}
@@ -271,10 +273,10 @@ fn cause(failed: Option<Result<(), RpcError>>) -> String {
 async fn connect_mdt(
     targets: &Targets,
     target: &MapTarget,
-    events: &Arc<TargetOwner>,
+    owner: &Arc<TargetOwner>,
     options: &MountOptions,
 ) -> Result<(Arc<dyn Import>, Fid), MountError> {
-    let import = targets.import(target, ServerKind::Mdt, events);
+    let import = targets.import(target, ImportKind::Mds, owner);
     match within(&*targets.world.clock, options.timeout, import.connect()).await {
         Some(Ok(())) => {}
         Some(Err(RpcError::Errno(errno))) => return Err(MountError::Refused(errno)),
@@ -298,7 +300,7 @@ fn make_mdt(
     targets: &Targets,
     target: &MapTarget,
     import: Arc<dyn Import>,
-    events: &TargetOwner,
+    owner: &TargetOwner,
     (cache, path): (&Arc<CoveredMetadata>, &Arc<dyn DataPath>),
 ) -> Arc<Mdc> {
     let channel = Arc::clone(&import) as Arc<dyn Channel>;
@@ -311,12 +313,12 @@ fn make_mdt(
     );
     targets.router.add(&locks);
     targets.keep_mdt(target, Arc::clone(&import), Arc::clone(&locks));
-    let first = events.locks.set(Arc::downgrade(&locks)).is_ok();
-    debug_assert!(first, "events are new");
-    let first = events.data.set((ServerKind::Mdt, target.index, Arc::downgrade(path))).is_ok();
-    debug_assert!(first, "events are new");
+    let first = owner.locks.set(Arc::downgrade(&locks)).is_ok();
+    debug_assert!(first, "the owner is new");
+    let first = owner.data.set((ImportKind::Mds, target.index, Arc::downgrade(path))).is_ok();
+    debug_assert!(first, "the owner is new");
     // It was connected before the observer of its states was set.
-    events.connected(&import.connect_data());
+    owner.connected(&import.connect_data());
     let index = u16::try_from(target.index).unwrap_or(u16::MAX);
     let fids = FidSource::new(Arc::clone(&channel), index, path.recorder());
     let refuses_batches = AtomicBool::new(false);

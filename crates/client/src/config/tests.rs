@@ -29,11 +29,11 @@ struct Cluster {
 struct Scripted(Arc<FakeMdt>, Arc<FakeMdt>, Arc<FakeMdt>);
 
 impl Connector for Scripted {
-    fn import(&self, plan: ImportPlan) -> Arc<dyn Import> {
-        let target = match plan.service {
-            ServerKind::Mgs => &self.0,
-            ServerKind::Mdt => &self.1,
-            ServerKind::Ost => &self.2,
+    fn import(&self, config: ImportConfig) -> Arc<dyn Import> {
+        let target = match config.kind {
+            ImportKind::Mgs => &self.0,
+            ImportKind::Mds => &self.1,
+            ImportKind::Ost | ImportKind::Reverse => &self.2,
         };
         Arc::clone(target) as Arc<dyn Import>
     }

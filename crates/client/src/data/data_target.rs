@@ -136,7 +136,7 @@ impl DataTarget {
     /// Its locks.
     ///
     /// # Panics
-    /// Never: [`super::Osts::add`] attaches them before it hands the target out.
+    /// Never: [`super::DataTargets::add`] attaches them before it hands the target out.
     pub(super) fn locks(&self) -> &Arc<ClientNamespace> {
         self.locks.get().expect("attached when the target was made")
     }

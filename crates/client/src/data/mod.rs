@@ -23,6 +23,7 @@ mod ahead;
 mod change;
 mod counts;
 mod data_target;
+mod data_targets;
 mod extents;
 mod file;
 mod flush_queue;
@@ -34,7 +35,6 @@ mod lock_loss;
 mod mdt;
 mod negotiated_limits;
 mod object;
-mod osts;
 mod page_invalidation;
 mod pieces;
 mod read;
@@ -64,11 +64,11 @@ use crate::types::{
 pub use ahead::Limits as ReadAheadLimits;
 pub use counts::{Direction, IoCounts};
 pub use data_target::DataTarget;
+pub use data_targets::DataTargets;
 pub use group_lock::GroupLockedFile;
 pub use layout_guard::{LayoutGuard, LayoutVersion, Refusal};
 pub(crate) use mdt::InlineView;
 pub use mdt::{AddedMdt, InlineData, InodeData, NewTimes, UpdatedTimes};
-pub use osts::Osts;
 pub use waiting_calls::{CallPages, WaitingCall};
 
 /// What objects know about a file.

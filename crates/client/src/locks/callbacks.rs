@@ -3,7 +3,7 @@
 use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
-use sheen_ldlm::client::Replay;
+use sheen_ldlm::client::ReplayedLock;
 use sheen_ldlm::{LockDesc, LockFlags, Policy};
 use sheen_rpc::{Answer, Call, CallKind, LockReplay, RpcError};
 use sheen_types::{Errno, InodeBits, LockHandle, LockMode};
@@ -114,7 +114,7 @@ impl ClientNamespace {
             .collect()
     }
 
-    fn replay(self: &Arc<Self>, replay: &Replay) -> LockReplay {
+    fn replay(self: &Arc<Self>, replay: &ReplayedLock) -> LockReplay {
         let handle = replay.handle;
         let (flags, desc) = (replay.flags.to_wire(), replay.desc.to_wire());
         let mut dlm_req = LdlmRequest::enqueue(flags, desc, handle);

@@ -35,7 +35,7 @@ impl Meta {
         let covered = parent.state().update_covered();
         let held = match covered {
             true => None,
-            false => match self.lock_pages(parent).await {
+            false => match self.lock_names(parent).await {
                 Ok(Some(held)) => Some(held),
                 // The lookup has its answer already, and the next one tries again.
                 Ok(None) | Err(_) => return,

@@ -42,7 +42,7 @@ impl Meta {
         }
         let held = match pages {
             Some(_) => None,
-            None => self.lock_pages(inode).await?,
+            None => self.lock_names(inode).await?,
         };
         let learns = self.mdt(inode.fid)?.keeps_own_names();
         let (asked, reading) = {
@@ -70,7 +70,7 @@ impl Meta {
     }
 
     /// Enqueues the lock under which pages are kept; `None` if the directory is gone.
-    pub(super) async fn lock_pages(&self, inode: &Inode) -> Result<Option<LockReference>, Errno> {
+    pub(super) async fn lock_names(&self, inode: &Inode) -> Result<Option<LockReference>, Errno> {
         let mdt = self.mdt(inode.fid)?;
         let ask = LockRequest {
             resource: inode.resource(),

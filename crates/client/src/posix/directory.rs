@@ -70,7 +70,7 @@ impl FileSystem {
             if !looks && self.0.asks_at_first(directory, &names) {
                 names.truncate(NAMES_AT_FIRST);
                 self.0.ahead.listed(who.pid, handle, directory.node);
-                return Ok(names.into_iter().map(DirEntryPlus::nameless).collect());
+                return Ok(names.into_iter().map(DirEntryPlus::name_only).collect());
             }
             from = last.next;
             let whole = self.0.with_entries(who, directory, names).await;
@@ -88,7 +88,7 @@ impl FileSystem {
 
 impl DirEntryPlus {
     /// A name of which the kernel is not to keep anything.
-    fn nameless(entry: DirEntry) -> Self {
+    fn name_only(entry: DirEntry) -> Self {
         Self { entry, found: None }
     }
 }

@@ -49,7 +49,7 @@ impl FileSystem {
             return Err(Errno::ESTALE);
         }
         self.0.refresh(who, &inode).await.map_err(stale)?;
-        self.0.nameless_entry(who, &inode).await
+        self.0.entry_without_name(who, &inode).await
     }
 }
 

@@ -46,7 +46,7 @@ impl Mounted {
 
     /// The entry of an inode that is known by other means than a name. Counts as a lookup. No RPC unless the
     /// file is open.
-    pub(super) async fn nameless_entry(
+    pub(super) async fn entry_without_name(
         &self,
         who: &Credentials,
         inode: &Arc<Inode>,

@@ -9,9 +9,10 @@ use std::time::Duration;
 use parking_lot::{Mutex, RwLock};
 use sheen_io::World;
 use sheen_llog::{ClusterMap, MapTarget};
+use sheen_rpc::import::ImportKind;
 use sheen_rpc::{
-    BodyExtras, BoxFuture, Call, CallKind, Channel, FormerExport, Import, ImportOwner, ImportState,
-    LockReplay, RpcError,
+    BodyExtras, BoxFuture, Call, CallKind, Channel, FormerExport, Import, ImportConfig,
+    ImportOwner, ImportState, LockReplay, RpcError,
 };
 use sheen_types::futures;
 use sheen_types::{Errno, Nid, Uuid};
@@ -25,37 +26,10 @@ use crate::records::{Record, Recorded, Recorder};
 /// How often unused locks are looked at for their age.
 const AGE_LOOKED_AT: Duration = Duration::from_secs(5);
 
-/// Which service a connection is to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ServerKind {
-    /// Configuration.
-    Mgs,
-    /// Metadata.
-    Mdt,
-    /// Objects.
-    Ost,
-}
-
-/// What a mount wants an import to be; its [`Connector`] makes it so, with the rest that a node needs.
-pub struct ImportPlan {
-    /// The target.
-    pub target: Uuid,
-    /// Our UUID towards it.
-    pub client: Uuid,
-    /// Nodes that serve it, the best first.
-    pub nids: Vec<Nid>,
-    /// Its kind.
-    pub service: ServerKind,
-    /// What we offer.
-    pub data: ObdConnectData,
-    /// Who is notified of its states.
-    pub events: Arc<dyn ImportOwner>,
-}
-
 /// Makes imports; implemented over the node that the client runs on.
 pub trait Connector: Send + Sync {
     /// An import that connects on request.
-    fn import(&self, plan: ImportPlan) -> Arc<dyn Import>;
+    fn import(&self, config: ImportConfig) -> Arc<dyn Import>;
 }
 
 /// One connected target.
@@ -80,20 +54,20 @@ pub(crate) struct Targets {
     osts: RwLock<BTreeMap<u32, Arc<Connected>>>,
 }
 
-/// The observer of a target's restarts and evictions. The namespace needs the import and the other way round,
+/// The owner of a target's import: notified of its restarts and evictions. The namespace needs the import and the other way round,
 /// so it is set later.
 #[derive(Default)]
 pub(crate) struct TargetOwner {
     pub(crate) locks: OnceLock<Weak<ClientNamespace>>,
     /// Its number, and the data path, which must know its grant.
-    pub(crate) data: OnceLock<(ServerKind, u32, Weak<dyn DataPath>)>,
+    pub(crate) data: OnceLock<(ImportKind, u32, Weak<dyn DataPath>)>,
     recorder: Recorder,
     /// The export, for the mount's next process.
     recorded: Mutex<Option<Recorded>>,
 }
 
 impl TargetOwner {
-    /// An observer that records by which exports the targets know the client.
+    /// An owner that records by which exports the targets know the client.
     pub(crate) fn recording(recorder: Recorder) -> Self {
         Self { recorder, ..Self::default() }
     }
@@ -104,10 +78,10 @@ impl TargetOwner {
             let flags2 = terms.flags2;
             locks.engine().set_convert(flags2.contains(ConnectFlags2::LOCK_CONVERT));
         }
-        let Some((service, index, path)) = self.data.get() else { return };
+        let Some((kind, index, path)) = self.data.get() else { return };
         let Some(path) = path.upgrade() else { return };
-        match service {
-            ServerKind::Mdt => path.mdt_connected(*index, terms),
+        match kind {
+            ImportKind::Mds => path.mdt_connected(*index, terms),
             _ => path.connected(*index, terms),
         }
     }
@@ -201,21 +175,23 @@ impl Targets {
     pub(crate) fn import(
         &self,
         target: &MapTarget,
-        service: ServerKind,
-        events: &Arc<TargetOwner>,
+        kind: ImportKind,
+        owner: &Arc<TargetOwner>,
     ) -> Arc<dyn Import> {
-        let data = match service {
-            ServerKind::Mgs => connect::mgs(),
-            ServerKind::Mdt => connect::mdt(),
-            ServerKind::Ost => connect::ost(self.first_mdt_terms().as_ref()),
+        let data = match kind {
+            ImportKind::Mgs => connect::mgs(),
+            ImportKind::Mds => connect::mdt(),
+            // A mount has no reverse imports.
+            ImportKind::Ost | ImportKind::Reverse => connect::ost(self.first_mdt_terms().as_ref()),
         };
-        self.connector.import(ImportPlan {
+        self.connector.import(ImportConfig {
             target: target.uuid.clone(),
             client: self.client.clone(),
             nids: target.nids.clone(),
-            service,
+            kind,
             data,
-            events: Arc::clone(events) as Arc<dyn ImportOwner>,
+            requests_in_flight: 0,
+            owner: Arc::clone(owner) as Arc<dyn ImportOwner>,
         })
     }
 
@@ -263,17 +239,17 @@ impl Targets {
 
     /// Connects an OST in the background: calls to it wait until it is there.
     pub(crate) fn add_ost(&self, target: &MapTarget, data: &Arc<dyn DataPath>) -> Arc<dyn Import> {
-        let events = Arc::new(TargetOwner::recording(data.recorder()));
-        let import = self.import(target, ServerKind::Ost, &events);
+        let owner = Arc::new(TargetOwner::recording(data.recorder()));
+        let import = self.import(target, ImportKind::Ost, &owner);
         let name = name_of(target);
         let channel = Arc::clone(&import) as Arc<dyn Channel>;
         let config = self.lock_config();
         let locks = data.add_ost(target.index, name.clone(), channel, config);
         self.router.add(&locks);
-        let first = events.locks.set(Arc::downgrade(&locks)).is_ok();
-        debug_assert!(first, "events are new");
-        let first = events.data.set((ServerKind::Ost, target.index, Arc::downgrade(data))).is_ok();
-        debug_assert!(first, "events are new");
+        let first = owner.locks.set(Arc::downgrade(&locks)).is_ok();
+        debug_assert!(first, "the owner is new");
+        let first = owner.data.set((ImportKind::Ost, target.index, Arc::downgrade(data))).is_ok();
+        debug_assert!(first, "the owner is new");
         let nids = RwLock::new(target.nids.clone());
         let ost = Connected { name, import: Arc::clone(&import), locks, nids };
         self.osts.write().insert(target.index, Arc::new(ost));

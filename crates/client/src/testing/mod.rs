@@ -10,7 +10,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use sheen_io::BoxFuture;
 use sheen_ldlm::client::Config;
-use sheen_rpc::{Channel, Import};
+use sheen_rpc::{Channel, Import, ImportConfig};
 use sheen_types::{Fid, InodeBits, Name, Uuid};
 
 pub(crate) use data::{CoveredNothing, FakeData, FakeFile, FakeInodeData};
@@ -28,7 +28,7 @@ use crate::posix::{
     Raise, Stale, StaleRetry,
 };
 use crate::records::Recorder;
-use crate::targets::{Connector, ImportPlan, Targets};
+use crate::targets::{Connector, Targets};
 
 /// A mounted file system whose MDT says what the test scripts.
 pub(crate) struct Fixture {
@@ -96,7 +96,7 @@ impl KernelNotifier for Watcher {
 struct NoConnector;
 
 impl Connector for NoConnector {
-    fn import(&self, _plan: ImportPlan) -> Arc<dyn Import> {
+    fn import(&self, _: ImportConfig) -> Arc<dyn Import> {
         unreachable!("the fixture connects to nothing")
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use sheen_assembly::{NodeConnector, PlanKind, Registrar, Served};
 use sheen_client::config::{MountOptions, mount};
-use sheen_client::data::Osts;
+use sheen_client::data::DataTargets;
 use sheen_client::locks::CallbackRouter;
 use sheen_client::posix::FileSystem;
 use sheen_io::World;
@@ -128,7 +128,7 @@ pub(crate) fn start(seed: u64) -> Servers {
 }
 
 /// Our client on a node of its own at `nid`, mounted, with `data` for its data path.
-pub(crate) async fn mounted(world: &World, nid: Nid, data: Arc<Osts>) -> FileSystem {
+pub(crate) async fn mounted(world: &World, nid: Nid, data: Arc<DataTargets>) -> FileSystem {
     let lnet = LNet::start(world.clone(), NetConfig::new(nid, PORT)).await;
     let node = RpcNode::start(world.clone(), lnet.expect("the address is free"));
     let router = Arc::new(CallbackRouter::default());

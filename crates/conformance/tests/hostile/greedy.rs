@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use sheen_client::data::Osts;
+use sheen_client::data::DataTargets;
 use sheen_client::posix::{FileSystem, NodeId};
 use sheen_node::net::LNet;
 use sheen_rpc::REPLY_PORTALS;
@@ -134,7 +134,7 @@ fn a_client_that_wants_everything_costs_another_one_a_tenth_at_most() {
     let neighbour = Nid::tcp(Ipv4Addr::new(10, 77, 0, 14));
     let mount = io.clone();
     let files =
-        world.run(async move { mounted(&mount, neighbour, Osts::new(mount.clone())).await });
+        world.run(async move { mounted(&mount, neighbour, DataTargets::new(mount.clone())).await });
     let files = Arc::new(files);
     let mdt = Arc::clone(&cluster.places[1].served.target);
     mdt.budget().set(Limit::Exports, EXPORTS);

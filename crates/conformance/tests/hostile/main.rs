@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use sheen_assembly::{PlanKind, Role, Served};
-use sheen_client::data::Osts;
+use sheen_client::data::DataTargets;
 use sheen_client::posix::{Credentials, FileSystem, NewNode, NodeId, OpenFlags, SetAttributes};
 use sheen_hostile::{Known, Range, Requests, ServerKind};
 use sheen_io::World;
@@ -69,7 +69,7 @@ const RANGE: Range = Range {
 
 /// Our client at `nid`, mounted.
 async fn mounted_at(io: World, nid: Nid) -> FileSystem {
-    let osts = Osts::new(io.clone());
+    let osts = DataTargets::new(io.clone());
     mounted(&io, nid, osts).await
 }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use sheen_client::data::Osts;
+use sheen_client::data::DataTargets;
 use sheen_client::posix::{
     Credentials, DirCookie, FileHandle, FileSystem, LockOwner, Lookup, NewNode, NodeId, OpenFlags,
     SetAttributes, SetTime,
@@ -33,7 +33,7 @@ const READ_WRITE: u32 = 2;
 /// What a kernel asks of our client for the programs of the captured sessions, as root.
 struct Caller {
     files: FileSystem,
-    data: Arc<Osts>,
+    data: Arc<DataTargets>,
     who: Credentials,
     world: World,
     /// What the captured client wrote first, which came from `/dev/urandom`.
@@ -217,7 +217,7 @@ where
     let (answering, ended) = world.run(async move {
         let lnet = LNet::start(io.clone(), NetConfig::new(server_nid(), PORT)).await;
         let answering = serve(&lnet.expect("the address is free"), io.clone(), script);
-        let data = Osts::new(io.clone());
+        let data = DataTargets::new(io.clone());
         let files = mounted(&io, nid, Arc::clone(&data)).await;
         // A shell reopened files after seconds, too late for them to be kept open. Here it is at once.
         files.settings().open_cache().set_count(0);

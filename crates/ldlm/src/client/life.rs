@@ -6,7 +6,7 @@ use sheen_types::{Errno, InodeBits, Instant, LockHandle, LockMode};
 
 use super::privilege::{DEMOTED_AT_ONCE, Privilege};
 use super::table::{Phase, Table};
-use super::types::{Action, LockInfo, LostLock, Replay, Reply, UnknownLock};
+use super::types::{Action, LockInfo, LostLock, ReplayedLock, Reply, UnknownLock};
 use crate::flock::{OwnLock, neighbourhood, plan};
 use crate::{LockDesc, LockFlags, LockKind, Policy};
 
@@ -387,7 +387,7 @@ impl NamespaceInner {
         goes.next().map(|(slot, _)| slot)
     }
 
-    pub(super) fn replays(&self) -> Vec<Replay> {
+    pub(super) fn replays(&self) -> Vec<ReplayedLock> {
         let replay = |slot: u32| {
             let lock = self.table.lock(slot);
             let state_flag = match lock.phase {
@@ -395,7 +395,7 @@ impl NamespaceInner {
                 Phase::Waiting => LockFlags::BLOCK_WAIT,
                 _ => LockFlags::BLOCK_GRANTED,
             };
-            Some(Replay {
+            Some(ReplayedLock {
                 handle: self.table.handle(slot),
                 remote_handle: lock.remote_handle,
                 desc: self.table.desc(slot),

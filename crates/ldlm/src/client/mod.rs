@@ -31,7 +31,7 @@ pub use self::privilege::CachePolicy;
 use self::privilege::Privilege;
 use self::table::Table;
 pub use self::types::{
-    Action, Config, Gauges, LockInfo, LostLock, Matched, Replay, Reply, UnknownLock, Want,
+    Action, Config, Gauges, LockInfo, LostLock, Matched, ReplayedLock, Reply, UnknownLock, Want,
 };
 use crate::{LockDesc, LockFlags, Policy};
 
@@ -319,7 +319,7 @@ impl Namespace {
     /// waits for its task to run. That lock the server does not know; [`Namespace::replied`]
     /// recognizes it by the older connection.
     #[must_use]
-    pub fn begin_replay(&self, connection: u32) -> Vec<Replay> {
+    pub fn begin_replay(&self, connection: u32) -> Vec<ReplayedLock> {
         let mut state = self.state.lock();
         state.replayed_over = connection;
         for slot in state.table.all() {
@@ -356,7 +356,7 @@ impl Namespace {
 
     /// All locks that would be replayed: those the server should know.
     #[must_use]
-    pub fn replay_list(&self) -> Vec<Replay> {
+    pub fn replay_list(&self) -> Vec<ReplayedLock> {
         self.state.lock().replays()
     }
 

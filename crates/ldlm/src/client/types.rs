@@ -145,7 +145,7 @@ pub struct LockInfo {
 
 /// One lock to be replayed to a server that has restarted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Replay {
+pub struct ReplayedLock {
     /// Its handle here, by which the server knows the lock again.
     pub handle: LockHandle,
     /// Its handle at the server before its restart.

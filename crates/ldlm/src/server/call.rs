@@ -6,9 +6,9 @@ use std::time::Duration;
 use sheen_types::{Errno, Extent, InodeBits, Instant, LockHandle, LockMode};
 
 use super::contention::ContentionLimits;
-use super::covered::Covered;
 use super::earlier::EarlierWaiting;
 use super::expand;
+use super::ranges::RangeSet;
 use super::shard::{Lock, LockState, NONE, Shard, WantedLock};
 use super::types::{Action, Enqueue, Enqueued, Granted};
 use super::waits::{FlockOwner, WaitGraph};
@@ -366,7 +366,7 @@ impl ShardCall<'_> {
     /// bytes, its holder has been informed.
     fn announce_all(&mut self, resource: u32) {
         let mut visited_groups = vec![false; self.shard.resource(resource).groups.len()];
-        let mut visited_bytes: Vec<((LockMode, u64), Covered)> = Vec::new();
+        let mut visited_bytes: Vec<((LockMode, u64), RangeSet)> = Vec::new();
         for at in 0..self.shard.resource(resource).waiting.len() {
             let slot = self.shard.resource(resource).waiting[at];
             let wanted = self.shard.lock(slot).wanted();
@@ -378,7 +378,7 @@ impl ShardCall<'_> {
                     let kind = (wanted.mode, gid);
                     let known = visited_bytes.iter().position(|(visited, _)| *visited == kind);
                     let known = known.unwrap_or_else(|| {
-                        visited_bytes.push((kind, Covered::default()));
+                        visited_bytes.push((kind, RangeSet::default()));
                         visited_bytes.len() - 1
                     });
                     self.conflicts_in(resource, &wanted, visited_bytes[known].1.add(extent))

@@ -2,7 +2,7 @@
 //! range of such an object, and its client reads or writes there without a lock of its own.
 //!
 //! An object is contended from when a request conflicts with more locks than operators say (`contended_locks`), for so
-//! long (`contention_seconds`); "short" is `max_nolock_bytes`, 0 by default. No client of today asks so.
+//! long (`contention_seconds`); "short" is `max_nolock_bytes`, 0 by default. No current client asks so.
 //!
 //! Cost: nothing for a request without conflicts; else one look at each, which are announced anyway.
 

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use sheen_types::{InodeBits, LockMode};
 
-use super::covered::Covered;
+use super::ranges::RangeSet;
 use super::shard::{Lock, WantedLock};
 use crate::Policy;
 
@@ -22,7 +22,7 @@ pub(super) struct EarlierWaiting {
 
 #[derive(Default)]
 struct ModeCoverage {
-    bytes: Covered,
+    bytes: RangeSet,
     bits: InodeBits,
     /// A lock on a resource without parts.
     is_whole: bool,

@@ -21,12 +21,12 @@
 mod call;
 mod conflicts;
 mod contention;
-mod covered;
 mod demand;
 mod earlier;
 mod expand;
 mod flock;
 mod flocks;
+mod ranges;
 mod shard;
 #[cfg(test)]
 mod tests;

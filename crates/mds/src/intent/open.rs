@@ -235,7 +235,7 @@ impl Mdt {
             return self.open_and_place(context, opening, inode, progress).await;
         }
         let before = match flags.contains(MdsOpenFlags::WRITE) {
-            true => self.admit_writer(&context.target, inode.fid).await?,
+            true => self.prepare_for_writer(&context.target, inode.fid).await?,
             false => BeforeWriter::default(),
         };
         self.close_kept(&context.target, inode.fid, flags).await?;

@@ -14,7 +14,7 @@ use sheen_target::{Wait, while_waiting};
 use sheen_types::futures::{before, race};
 use sheen_types::{Errno, Fid, Instant};
 
-use super::{Ost, Placement, ReservedObjects};
+use super::{Placement, PlacementOst, ReservedObjects};
 
 /// How long a create waits for objects before it answers that there is no space, or, if an OST that may have some
 /// is away, that its client is to ask again. While an OST recovers it waits on: that ends with the OST's recovery
@@ -29,7 +29,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 const PASSES: usize = 3;
 
 /// Objects by their OST and number.
-type Objects = Vec<(Arc<Ost>, u64)>;
+type Objects = Vec<(Arc<PlacementOst>, u64)>;
 
 /// What objects are taken for.
 struct AllocationRequest {
@@ -90,7 +90,7 @@ impl Placement {
             let request =
                 AllocationRequest { striping, room: stored.stripes_max(part), used: stored.osts() };
             let objects = self.allocate_part(world, deadline, &request).await?;
-            let named = |(ost, id): &(Arc<Ost>, u64)| (ost.index, ost.object(*id));
+            let named = |(ost, id): &(Arc<PlacementOst>, u64)| (ost.index, ost.object(*id));
             stored.place(part, &objects.iter().map(named).collect::<Vec<_>>());
             reserved.add(objects);
         }
@@ -128,11 +128,11 @@ impl Placement {
     }
 
     /// The OSTs that may hold the file.
-    fn wanted(&self, request: &AllocationRequest) -> Vec<Arc<Ost>> {
+    fn wanted(&self, request: &AllocationRequest) -> Vec<Arc<PlacementOst>> {
         let listed = &request.striping.osts;
         let pools = Arc::clone(&self.pools.read());
         let pool = KnownOsts { osts: &[], pools: &pools }.pool(&request.striping.pool);
-        let is_wanted = |ost: &&Arc<Ost>| match listed.is_empty() {
+        let is_wanted = |ost: &&Arc<PlacementOst>| match listed.is_empty() {
             true => pool.is_none_or(|pool| pool.contains(&ost.index)),
             false => listed.contains(&ost.index),
         };
@@ -141,7 +141,7 @@ impl Placement {
 
     /// Whether waiting may help. An MDT that has just started learns of its OSTs from the MGS after
     /// its first clients have come back: until then it knows none, which is no lack of space.
-    fn may_find_objects(&self, now: Instant, osts: &[Arc<Ost>]) -> bool {
+    fn may_find_objects(&self, now: Instant, osts: &[Arc<PlacementOst>]) -> bool {
         let first_asked = *self.first_asked.get_or_init(|| now);
         match osts.is_empty() {
             true => now < first_asked + PATIENCE,
@@ -236,7 +236,7 @@ impl Placement {
     }
 
     /// An object of one OST; waits for its pool while the OST can be used.
-    async fn take(&self, world: &World, deadline: Instant, ost: &Arc<Ost>) -> Option<u64> {
+    async fn take(&self, world: &World, deadline: Instant, ost: &Arc<PlacementOst>) -> Option<u64> {
         while ost.is_usable() {
             let filled = self.filled.notified();
             if let Some(id) = ost.take() {

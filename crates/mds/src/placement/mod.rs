@@ -1,7 +1,7 @@
 //! Where the data of files lies (Lustre's LOD and OSP): which OSTs, which objects, and what is
 //! still to be done there.
 //!
-//! Owns one [`Ost`] per OST with its pool of objects created ahead, the operators' settings and the
+//! Owns one [`PlacementOst`] per OST with its pool of objects created ahead, the operators' settings and the
 //! named pools of OSTs. What a file shall look like and which OSTs are next is decided in
 //! `sheen_layout`; taking an object is a counter under a short lock, and only an empty pool makes an
 //! operation wait.
@@ -14,8 +14,8 @@ mod reserved;
 mod settings;
 mod sizes;
 
-pub(crate) use ost::Ost;
 pub use ost::OstView;
+pub(crate) use ost::PlacementOst;
 pub(crate) use ost::{last_used, put_used};
 pub use ost_updates::OstUpdateView;
 pub(crate) use ost_updates::{Owner, destroys};
@@ -64,7 +64,7 @@ pub(crate) struct BlockCounts {
 pub(crate) struct Placement {
     store: Arc<dyn Store>,
     /// In the order of their numbers.
-    osts: RwLock<Arc<[Arc<Ost>]>>,
+    osts: RwLock<Arc<[Arc<PlacementOst>]>>,
     pools: RwLock<Arc<Pools>>,
     settings: RwLock<LayoutSettings>,
     on_mdt: on_mdt::OnMdt,
@@ -112,14 +112,15 @@ impl Placement {
         index: u16,
         channel: Arc<dyn Channel>,
         sequences: &Sequences,
-    ) -> Result<Arc<Ost>, StoreError> {
+    ) -> Result<Arc<PlacementOst>, StoreError> {
         if let Some(known) = self.ost(index) {
             known.replace_channel(channel);
             return Ok(known);
         }
         let range = sequences.of(u32::from(index), SeqRangeFlags::OST)?;
         let filled = Arc::clone(&self.filled);
-        let ost = Arc::new(Ost::new(&*self.store, index, range.start + 1, channel, filled)?);
+        let ost =
+            Arc::new(PlacementOst::new(&*self.store, index, range.start + 1, channel, filled)?);
         ost.set_space_age_max(self.settings().qos_maxage());
         if self.recovered.load(Ordering::Acquire) {
             ost.recovered();
@@ -164,11 +165,11 @@ impl Placement {
         self.ost(index).ok_or(Errno::ENODEV)?.set_max_create_count(count)
     }
 
-    pub(crate) fn all(&self) -> Arc<[Arc<Ost>]> {
+    pub(crate) fn all(&self) -> Arc<[Arc<PlacementOst>]> {
         Arc::clone(&self.osts.read())
     }
 
-    fn ost(&self, index: u16) -> Option<Arc<Ost>> {
+    fn ost(&self, index: u16) -> Option<Arc<PlacementOst>> {
         self.osts.read().iter().find(|ost| ost.index == index).cloned()
     }
 

@@ -46,7 +46,7 @@ pub(super) const RECOVERY_MAX: Duration = Duration::from_secs(960);
 const RESERVE_BYTES: u64 = 1 << 20;
 
 /// See the module's documentation.
-pub(crate) struct Ost {
+pub(crate) struct PlacementOst {
     pub(crate) index: u16,
     /// Sequence of its objects.
     sequence: u64,
@@ -123,7 +123,7 @@ pub struct OstView {
     pub space: Option<ObdStatfs>,
 }
 
-impl Ost {
+impl PlacementOst {
     pub(super) fn new(
         store: &dyn Store,
         index: u16,
@@ -521,7 +521,10 @@ fn free_bytes(space: &ObdStatfs) -> u64 {
     space.bavail.saturating_mul(u64::from(space.bsize))
 }
 
-fn upgrade(ost: &Weak<Ost>, target: &Weak<Target>) -> Option<(Arc<Ost>, Arc<Target>)> {
+fn upgrade(
+    ost: &Weak<PlacementOst>,
+    target: &Weak<Target>,
+) -> Option<(Arc<PlacementOst>, Arc<Target>)> {
     Some((ost.upgrade()?, target.upgrade()?))
 }
 

@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bytes::Bytes;
 use sheen_store::Transaction;
 
-use super::ost::{self, Ost};
+use super::ost::{self, PlacementOst};
 
 /// A file's new layout and the objects that it adds, not yet recorded. Dropped without having been
 /// recorded, it returns the objects to their pools.
 pub(crate) struct ReservedObjects {
-    objects: Vec<(Arc<Ost>, u64)>,
+    objects: Vec<(Arc<PlacementOst>, u64)>,
     /// On OSTs that are not known yet.
     early: Vec<(u16, u64)>,
     layout: Bytes,
@@ -19,20 +19,20 @@ pub(crate) struct ReservedObjects {
 }
 
 impl ReservedObjects {
-    pub(super) fn new(objects: Vec<(Arc<Ost>, u64)>, layout: Bytes) -> Self {
+    pub(super) fn new(objects: Vec<(Arc<PlacementOst>, u64)>, layout: Bytes) -> Self {
         Self { objects, early: Vec::new(), layout, is_recorded: AtomicBool::new(false) }
     }
 
     /// Objects that a client names in a replay: they are used, whatever becomes of the request.
     pub(super) fn replayed(
-        objects: Vec<(Arc<Ost>, u64)>,
+        objects: Vec<(Arc<PlacementOst>, u64)>,
         early: Vec<(u16, u64)>,
         layout: Bytes,
     ) -> Self {
         Self { objects, early, layout, is_recorded: AtomicBool::new(true) }
     }
 
-    pub(super) fn add(&mut self, more: Vec<(Arc<Ost>, u64)>) {
+    pub(super) fn add(&mut self, more: Vec<(Arc<PlacementOst>, u64)>) {
         self.objects.extend(more);
     }
 
@@ -45,7 +45,7 @@ impl ReservedObjects {
     }
 
     /// The objects: from now on the caller must record or return them.
-    pub(super) fn into_objects(mut self) -> Vec<(Arc<Ost>, u64)> {
+    pub(super) fn into_objects(mut self) -> Vec<(Arc<PlacementOst>, u64)> {
         std::mem::take(&mut self.objects)
     }
 

@@ -207,7 +207,7 @@ impl Mdt {
 
     /// A client is about to be able to write the file: its size is not vouched for any more, and clients that have it
     /// must ask again. The inode is held.
-    pub(crate) async fn admit_writer(
+    pub(crate) async fn prepare_for_writer(
         &self,
         target: &Arc<Target>,
         fid: Fid,

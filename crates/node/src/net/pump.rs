@@ -84,7 +84,7 @@ impl LNet {
         loop {
             match race(stopped.as_mut(), listener.accept()).await {
                 First::Left(()) => return,
-                First::Right(Ok(connection)) if !self.admits(&connection) => {}
+                First::Right(Ok(connection)) if !self.may_connect(&connection) => {}
                 First::Right(Ok(connection)) if !self.has_room() => {
                     self.counters.unused.fetch_add(1, Ordering::Relaxed);
                     let most = self.config.connections_max;
@@ -112,16 +112,16 @@ impl LNet {
     }
 
     /// Lustre's `accept=secure`: decided before a byte is read.
-    fn admits(&self, connection: &Connection) -> bool {
-        let admits = !self.config.secure || connection.is_privileged;
-        if !admits {
+    fn may_connect(&self, connection: &Connection) -> bool {
+        let may = !self.config.secure || connection.is_privileged;
+        if !may {
             tracing::warn!(
                 "refused a connection from {}: any user of that machine may use such a port \
                  (accept=secure)",
                 connection.peer
             );
         }
-        admits
+        may
     }
 
     /// A peer has connected.

@@ -2,7 +2,7 @@
 //!
 //! A transfer takes room for its bytes before memory is used for them and returns it when they are
 //! written, or have left for the client: so one that asks for much and takes nothing keeps no more than
-//! its budget ([`Limit::BulkBytes`]), and its further requests wait, in the order of their arrival.
+//! its budget ([`ServiceLimit::BulkBytes`]), and its further requests wait, in the order of their arrival.
 //!
 //! A client that sends a request again withdraws the bulk of the former copy, and sets up another. So the wait for what
 //! is fetched ends when a copy has come, which is executed then; and a request that has sent its bulk to where the
@@ -19,7 +19,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use sheen_io::{Oneshot, within};
-use sheen_rpc::budget::{Budget, Limit};
+use sheen_rpc::budget::{ServiceBudget, ServiceLimit};
 use sheen_rpc::service::{RequestId, Service};
 use sheen_rpc::{BoxFuture, BulkMover, BulkRoom, RpcError, limits};
 use sheen_types::{HashMap, MatchBits, Nid};
@@ -39,7 +39,7 @@ const COPY_LOOK: Duration = Duration::from_secs(1);
 #[derive(Default)]
 pub(super) struct Rooms {
     clients: Mutex<HashMap<Nid, Taken>>,
-    budget: Arc<Budget>,
+    budget: Arc<ServiceBudget>,
 }
 
 #[derive(Default)]
@@ -49,13 +49,13 @@ struct Taken {
 }
 
 impl Rooms {
-    pub(super) fn new(budget: Arc<Budget>) -> Arc<Self> {
+    pub(super) fn new(budget: Arc<ServiceBudget>) -> Arc<Self> {
         Arc::new(Self { clients: Mutex::default(), budget })
     }
 
     /// Takes room at once, or says where to wait. One transfer goes whatever its size.
     fn take(&self, client: Nid, bytes: usize) -> Option<Arc<Oneshot<()>>> {
-        let most = self.budget.of(Limit::BulkBytes);
+        let most = self.budget.of(ServiceLimit::BulkBytes);
         let mut clients = self.clients.lock();
         let taken = clients.entry(client).or_default();
         if taken.waiting.is_empty() && (taken.bytes == 0 || taken.bytes + bytes <= most) {
@@ -64,13 +64,13 @@ impl Rooms {
         }
         let turn = Oneshot::new();
         taken.waiting.push_back((bytes, Arc::clone(&turn)));
-        self.budget.refuse(Limit::BulkBytes);
+        self.budget.refuse(ServiceLimit::BulkBytes);
         Some(turn)
     }
 
     /// Returns room, for the transfers that wait for it.
     fn give(&self, client: Nid, bytes: usize) {
-        let most = self.budget.of(Limit::BulkBytes);
+        let most = self.budget.of(ServiceLimit::BulkBytes);
         let mut clients = self.clients.lock();
         let Some(taken) = clients.get_mut(&client) else { return };
         taken.bytes -= bytes;

@@ -51,14 +51,14 @@ pub(super) struct NodeImport {
     keys: AtomicU64,
     /// In use, or lost without a line in the log about that.
     has_connection: AtomicBool,
-    events: Arc<dyn ImportOwner>,
+    owner: Arc<dyn ImportOwner>,
 }
 
 impl NodeImport {
     pub(super) fn new(
         node: &Arc<RpcNode>,
         config: Config,
-        events: Arc<dyn ImportOwner>,
+        owner: Arc<dyn ImportOwner>,
     ) -> Arc<Self> {
         let (client, target) = (config.client.clone(), config.target.clone());
         let is_reverse = config.kind == ImportKind::Reverse;
@@ -80,7 +80,7 @@ impl NodeImport {
             offers: Mutex::default(),
             keys: AtomicU64::new(1),
             has_connection: AtomicBool::new(false),
-            events,
+            owner,
         })
     }
 
@@ -133,7 +133,7 @@ impl NodeImport {
             Action::Foreign => self.log_foreign(),
             Action::WentBack(reported, claimed) => self.log_went_back(reported, claimed),
             Action::AskUnused(connection) => {
-                let is_unused = self.events.is_unused();
+                let is_unused = self.owner.is_unused();
                 self.handle(Event::Unused(connection, is_unused));
             }
             Action::ReplayLocks(connection) => self.replay_locks(connection),
@@ -212,7 +212,7 @@ impl NodeImport {
             ImportState::Full => {
                 self.has_connection.store(true, Ordering::Relaxed);
                 tracing::info!(%target, %peer, "connected");
-                self.events.exported(&target, export);
+                self.owner.exported(&target, export);
             }
             // Of a target that does not answer, one line, not one for each try.
             ImportState::Disconn if self.has_connection.swap(false, Ordering::Relaxed) => {
@@ -223,7 +223,7 @@ impl NodeImport {
             }
             _ => tracing::debug!(%target, %peer, %state, "import"),
         }
-        self.events.state_changed(state, &data);
+        self.owner.state_changed(state, &data);
     }
 
     fn log_foreign(&self) {
@@ -258,7 +258,7 @@ impl NodeImport {
         let Some(import) = self.me.upgrade() else { return };
         let task = async move {
             let channel: Arc<dyn Channel> = import.clone();
-            import.events.invalidate(&channel);
+            import.owner.invalidate(&channel);
             import.handle(Event::Invalidated);
         };
         self.node.world.tasks.spawn("rpc invalidation", Box::pin(task));
@@ -267,12 +267,12 @@ impl NodeImport {
     fn replay_locks(&self, connection: u32) {
         let Some(import) = self.me.upgrade() else { return };
         let task = async move {
-            import.events.before_lock_replay().await;
+            import.owner.before_lock_replay().await;
             // Another connect may have been made meanwhile, which replays all again.
             if !import.inner.lock().engine.awaits_locks(connection) {
                 return;
             }
-            let locks = import.events.replay_locks(connection);
+            let locks = import.owner.replay_locks(connection);
             let mut sent: Vec<_> = Vec::with_capacity(locks.len());
             for lock in locks {
                 sent.push((Box::pin(CallFuture::new(Arc::clone(&import), lock.call)), lock.done));

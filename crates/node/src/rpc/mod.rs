@@ -30,7 +30,7 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 use sheen_io::World;
-use sheen_rpc::budget::Budget;
+use sheen_rpc::budget::ServiceBudget;
 use sheen_rpc::import::{Config, Event, Traffic};
 use sheen_rpc::service::{Service, Stats};
 use sheen_rpc::{
@@ -48,34 +48,11 @@ use routes::Routes;
 use server::{Arrived, Registered};
 use timer::Timer;
 
+pub use sheen_rpc::ImportConfig;
 pub use sheen_rpc::import::ImportKind;
 
 /// Into how many parts the services' bookkeeping is divided.
 const SERVICES: usize = 8;
-
-/// What an import is to be.
-pub struct ImportConfig {
-    /// The target.
-    pub target: Uuid,
-    /// Who we are.
-    pub client: Uuid,
-    /// Nodes that serve the target, the best first; at least one.
-    pub nids: Vec<Nid>,
-    /// The target's kind, which says the portals and the connect's opcode.
-    pub kind: ImportKind,
-    /// What we offer in a connect.
-    pub data: ObdConnectData,
-    /// Requests on the wire at once; 0 for the default.
-    pub requests_in_flight: usize,
-    /// Notified of the import's states.
-    pub events: Arc<dyn ImportOwner>,
-}
-
-impl fmt::Debug for ImportConfig {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{} for {} at {:?}", self.target, self.client, self.nids)
-    }
-}
 
 /// An import as operators see it (`lctl get_param *.*.import`, `*.state`, `*.timeouts`).
 #[derive(Clone, Debug)]
@@ -122,7 +99,7 @@ pub struct RpcNode {
     /// Divided by client, so that clients do not wait for each other.
     services: [Mutex<Service<Box<Arrived>>>; SERVICES],
     /// What each client may use up.
-    budget: Arc<Budget>,
+    budget: Arc<ServiceBudget>,
     rooms: Arc<bulk::Rooms>,
     /// Exports whose clients await replies under match bits of their own (`REP_MBITS`).
     exports_by_bits: RwLock<HashSet<ObdHandle>>,
@@ -147,7 +124,7 @@ impl RpcNode {
         let seconds = u64::try_from(wall.seconds).unwrap_or(0);
         let since_1970 = Duration::new(seconds, wall.nanoseconds);
         let timing = Arc::<Timing>::default();
-        let budget = Arc::<Budget>::default();
+        let budget = Arc::<ServiceBudget>::default();
         let node = Arc::new(Self {
             xids: Arc::new(Xids::new(limits::first_xid(since_1970))),
             routes: Routes::default(),
@@ -208,7 +185,7 @@ impl RpcNode {
             handle,
             requests_in_flight,
         };
-        self.add(engine, config.events)
+        self.add(engine, config.owner)
     }
 
     /// The reverse import from a server to a client, for lock callbacks: `handle` is what the client called
@@ -232,8 +209,8 @@ impl RpcNode {
         self.add(engine, Arc::new(NoOwner))
     }
 
-    fn add(self: &Arc<Self>, config: Config, events: Arc<dyn ImportOwner>) -> Arc<NodeImport> {
-        let import = NodeImport::new(self, config, events);
+    fn add(self: &Arc<Self>, config: Config, owner: Arc<dyn ImportOwner>) -> Arc<NodeImport> {
+        let import = NodeImport::new(self, config, owner);
         let mut imports = self.imports.lock();
         imports.retain(|import| import.strong_count() > 0);
         imports.push(Arc::downgrade(&import));
@@ -415,7 +392,7 @@ impl RpcNode {
 
     /// What each client may use up of this node's services.
     #[must_use]
-    pub fn budget(&self) -> &Budget {
+    pub fn budget(&self) -> &ServiceBudget {
         &self.budget
     }
 

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use sheen_io::{Connection, World};
 use sheen_lnet::{Local, Opening};
 use sheen_node::net::{Delivery, LNet, NetConfig, Receiver};
-use sheen_rpc::budget::Limit;
+use sheen_rpc::budget::ServiceLimit;
 use sheen_rpc::{Bulk, Call, REPLY_PORTALS, limits};
 use sheen_types::{MatchBits, Nid, ObdHandle};
 use sheen_vnet::{NetworkConditions, Virtual};
@@ -195,8 +195,8 @@ fn what_waits_of_a_flood_is_bounded_and_counted() {
     network.run(async move {
         let server = node(world.clone(), nid(1), 988).await;
         let _target = serve(&server, 500);
-        server.budget().set(Limit::QueuedBytes, 1 << 20);
-        server.budget().set(Limit::RequestsActive, 64);
+        server.budget().set(ServiceLimit::QueuedBytes, 1 << 20);
+        server.budget().set(ServiceLimit::RequestsActive, 64);
         let raw = Raw::connected(&world, nid(3), nid(1)).await;
         (0..5_000).for_each(|_| raw.send(Opcode::MDS_SET_INFO, order("hang", 0)));
         world.clock.sleep_until(world.clock.now() + Duration::from_secs(60)).await;
@@ -220,7 +220,7 @@ fn bulk_that_is_under_way_is_bounded_and_all_of_it_comes() {
     network.run(async move {
         let server = node(world.clone(), nid(1), 988).await;
         let _target = serve(&server, 500);
-        server.budget().set(Limit::BulkBytes, 8 * MIB);
+        server.budget().set(ServiceLimit::BulkBytes, 8 * MIB);
         let client = node(world.clone(), nid(2), 988).await;
         let import = import(&client, vec![nid(1)]);
         import.connect().await.expect("it connects");
@@ -266,7 +266,7 @@ fn bulk_that_never_comes_ends_its_request_unanswered_after_a_hundred_seconds() {
     network.run(async move {
         let server = node(world.clone(), nid(1), 988).await;
         let _target = serve(&server, 500);
-        server.budget().set(Limit::BulkBytes, 4 * MIB);
+        server.budget().set(ServiceLimit::BulkBytes, 4 * MIB);
         let raw = Raw::connected(&world, nid(3), nid(1)).await;
         let before = raw.answers.load(Ordering::Relaxed);
         raw.send(Opcode::MDS_SET_INFO, order("put", 4 * MIB));
@@ -290,7 +290,7 @@ fn a_client_that_has_very_many_requests_waiting_is_read_slowly_and_loses_none() 
     network.run(async move {
         let server = node(world.clone(), nid(1), 988).await;
         let _target = serve(&server, 500);
-        server.budget().set(Limit::RequestsActive, 1);
+        server.budget().set(ServiceLimit::RequestsActive, 1);
         let raw = Raw::connected(&world, nid(3), nid(1)).await;
         (0..5_000).for_each(|_| raw.send(Opcode::MDS_SET_INFO, order("hang", 0)));
         world.clock.sleep_until(world.clock.now() + Duration::from_millis(20)).await;
@@ -354,7 +354,7 @@ fn a_client_that_takes_no_answers_is_answered_no_more_and_disconnected() {
         let target = serve(&server, 500);
         target.exports.lock().push(ObdHandle(500));
         // So that bulk is not what holds it up.
-        server.budget().set(Limit::BulkBytes, 1 << 40);
+        server.budget().set(ServiceLimit::BulkBytes, 1 << 40);
         let mut connection = deaf(&world, nid(3), nid(1)).await;
         for number in 0..150 {
             say(&mut connection, &framed(nid(3), nid(1), number, order("get", MIB))).await;

@@ -5,7 +5,7 @@ use std::net::SocketAddrV4;
 
 use parking_lot::Mutex;
 use sheen_io::{Connection, Listener, Network};
-use sheen_rpc::budget::Limit;
+use sheen_rpc::budget::ServiceLimit;
 use sheen_rpc::limits::{XID_STEP, first_xid};
 use sheen_rpc::reply_portal;
 use sheen_types::Instant;
@@ -164,8 +164,8 @@ fn a_nid_that_is_claimed_costs_its_owner_nothing() {
         let (server, owner) = (nid(9), nid(3));
         let serving = node(world.clone(), server, 988).await;
         let _target = serve(&serving, 500);
-        serving.budget().set(Limit::RequestsActive, 8);
-        serving.budget().set(Limit::BulkBytes, 4 * MIB);
+        serving.budget().set(ServiceLimit::RequestsActive, 8);
+        serving.budget().set(ServiceLimit::BulkBytes, 4 * MIB);
         let liars = [liar(&world, owner).await, liar(&world, nid(4)).await];
         let imports = liars.each_ref().map(|liar| import(liar, vec![server]));
         for import in &imports {

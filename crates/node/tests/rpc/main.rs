@@ -52,7 +52,7 @@ fn import(node: &Arc<RpcNode>, nids: Vec<Nid>) -> Arc<dyn Import> {
         kind: ImportKind::Mds,
         data: data(),
         requests_in_flight: 0,
-        events: Arc::new(NoOwner),
+        owner: Arc::new(NoOwner),
     })
 }
 

@@ -70,7 +70,7 @@ fn an_mdt_of_another_identity_is_refused_and_removes_nothing() {
         }
         assert_eq!(server.ost.refused_mdt(), Some(KnownMdt { index: 0, identity: None }));
         assert_eq!(server.ost.known_mdts().unwrap(), [known(0, FIRST)]);
-        assert!([1, 2, 3, 4].iter().all(|id| server.store.record(fid(*id)).is_ok()));
+        assert!([1, 2, 3, 4].iter().all(|id| server.store.recorded_attributes(fid(*id)).is_ok()));
         // The refusal has not cost the right one its place.
         mdt(node, MDT, FIRST).await.expect("it comes back");
         assert_eq!(server.ost.refused_mdt(), None);

@@ -205,7 +205,7 @@ fn objects_that_hold_data_are_no_orphans() {
                 panic!("no answer");
             };
             assert_eq!(reply.ost_body.unwrap().oa.oi.id(), 4, "no id is used again");
-            let is_there = |id| server.store.record(super::harness::fid(id)).is_ok();
+            let is_there = |id| server.store.recorded_attributes(super::harness::fid(id)).is_ok();
             assert_eq!([1, 2, 3, 4].map(is_there), [false, true, true, false]);
         }
         assert_eq!(server.bytes(3), data);
@@ -231,7 +231,7 @@ fn data_of_files_whose_creation_a_crash_took_goes_and_that_of_files_an_older_cop
             request.ost_body.oa.flags = ObdoFlags::DELORPHAN;
             says(request, started, started)
         };
-        let is_there = |id| server.store.record(super::harness::fid(id)).is_ok();
+        let is_there = |id| server.store.recorded_attributes(super::harness::fid(id)).is_ok();
         let write = async |id| put(&client, id, 0, &Bytes::from_static(b"data")).await;
         // It comes for the first time, and has 100 durable as it creates more.
         assert_eq!(refused(&mdt, agree(4, 10)).await, None);

@@ -8,25 +8,25 @@ use std::sync::atomic::Ordering;
 use sheen_assembly::Role;
 use sheen_control::Tree;
 use sheen_node::rpc::RpcNode;
-use sheen_rpc::budget::Limit as Served;
-use sheen_target::budget::Limit as Held;
+use sheen_rpc::budget::ServiceLimit;
+use sheen_target::budget::Limit;
 
 use super::values;
 use crate::HostedTarget;
 
 /// Limits of what is served, by name, and the least that a client works with.
-const SERVED: [(&str, Served, u64); 3] = [
-    ("client_requests_active", Served::RequestsActive, 8),
-    ("client_queued_bytes", Served::QueuedBytes, values::MIB),
-    ("client_bulk_bytes", Served::BulkBytes, 4 * values::MIB),
+const SERVED: [(&str, ServiceLimit, u64); 3] = [
+    ("client_requests_active", ServiceLimit::RequestsActive, 8),
+    ("client_queued_bytes", ServiceLimit::QueuedBytes, values::MIB),
+    ("client_bulk_bytes", ServiceLimit::BulkBytes, 4 * values::MIB),
 ];
 
 /// Limits of what a target keeps.
-const HELD: [(&str, Held, u64); 4] = [
-    ("callbacks_per_client", Held::Callbacks, 16),
-    ("exports_per_nid", Held::Exports, 1),
-    ("locks_per_client", Held::Locks, 64),
-    ("opens_per_client", Held::Opens, 16),
+const HELD: [(&str, Limit, u64); 4] = [
+    ("callbacks_per_client", Limit::Callbacks, 16),
+    ("exports_per_nid", Limit::Exports, 1),
+    ("locks_per_client", Limit::Locks, 64),
+    ("opens_per_client", Limit::Opens, 16),
 ];
 
 /// No more than a counter holds.
@@ -53,12 +53,12 @@ pub(super) fn add(tree: &Tree, node: &Arc<RpcNode>) {
 /// What was refused, a line each.
 fn refused(node: &RpcNode) -> String {
     let counters = node.lnet().counters();
-    let queued = node.budget().refused(Served::QueuedBytes);
+    let queued = node.budget().refused(ServiceLimit::QueuedBytes);
     let lines = [
         ("requests_dropped", queued),
         ("requests_dropped_unread", node.over_budget().saturating_sub(queued)),
         ("answers_dropped", counters.answers_dropped.load(Ordering::Relaxed)),
-        ("bulk_waited", node.budget().refused(Served::BulkBytes)),
+        ("bulk_waited", node.budget().refused(ServiceLimit::BulkBytes)),
         ("connections_backlogged", counters.backlogged.load(Ordering::Relaxed)),
         ("connections_unused", counters.unused.load(Ordering::Relaxed)),
         ("protocol_errors", counters.protocol_errors.load(Ordering::Relaxed)),
@@ -72,9 +72,9 @@ fn refused(node: &RpcNode) -> String {
 }
 
 /// Those of a target's kind: files are open on MDTs alone.
-fn held(one: &HostedTarget) -> impl Iterator<Item = (&'static str, Held, u64)> + use<> {
+fn held(one: &HostedTarget) -> impl Iterator<Item = (&'static str, Limit, u64)> + use<> {
     let is_mdt = matches!(one.served.role, Role::Mdt(_));
-    HELD.into_iter().filter(move |(_, limit, _)| is_mdt || *limit != Held::Opens)
+    HELD.into_iter().filter(move |(_, limit, _)| is_mdt || *limit != Limit::Opens)
 }
 
 /// Adds those of a target.

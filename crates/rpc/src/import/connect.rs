@@ -9,7 +9,7 @@ use sheen_wire::ptlrpc::{Message as Wire, MsgType, OpFlags, PtlrpcBody};
 use sheen_wire::text::Text;
 
 use super::flight::{Flight, Owner};
-use super::state::{Connecting, Disconn, Replay, Stage, State};
+use super::state::{Connecting, Disconn, RequestReplay, Stage, State};
 use super::{Action, Engine, ImportKind};
 use crate::channel::{Call, RpcError};
 use crate::limits;
@@ -282,7 +282,7 @@ impl Engine {
             // was lost: nothing that was sent to the one before it is there.
             (true, _) => {
                 self.kept.replayed = Transno(0);
-                State::Replay(Replay::default())
+                State::Replay(RequestReplay::default())
             }
             (false, true) if is_same => State::Recover,
             (false, false) if !self.negotiated.has_state_there => State::Recover,

@@ -23,7 +23,7 @@ impl Estimates {
     }
 
     /// Seconds that the target is expected to take.
-    pub(super) fn service(&self, bounds: &Bounds) -> u32 {
+    pub(super) fn service_estimate(&self, bounds: &Bounds) -> u32 {
         bounds.keep(self.service)
     }
 
@@ -43,7 +43,7 @@ impl Estimates {
     ) {
         if body.timeout != 0 {
             self.service = body.timeout;
-            self.reported.measure(now, self.service(bounds), bounds);
+            self.reported.measure(now, self.service_estimate(bounds), bounds);
         }
         let total = seconds_of(waited);
         // Otherwise the reply is to an earlier try.

@@ -44,7 +44,7 @@ use sheen_wire::connect::ObdConnectData;
 use sheen_wire::lnet::Portal;
 
 use crate::limits;
-use crate::state::{Counters, ImportState, StateChange};
+use crate::owner::{Counters, ImportState, StateChange};
 use crate::timing::{Bounds, OwnTimes, Timing};
 use crate::xids::Xids;
 
@@ -57,7 +57,7 @@ use connects::{Connects, Negotiated};
 use estimates::Estimates;
 use flight::{Flights, Waiting};
 use kept::KeptRequests;
-use park::Policy;
+use park::ConnectionPolicy;
 use slots::Slots;
 use state::{Full, State};
 use stats::Stats;
@@ -89,7 +89,7 @@ impl ImportKind {
     }
 }
 
-/// What an import is to be.
+/// What the engine must know of what an import is to be: a [`crate::ImportConfig`] without its owner, and with a handle.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The target.
@@ -130,7 +130,7 @@ pub struct Engine {
     connects: Connects,
     negotiated: Negotiated,
     /// What decides whether there is to be a connection.
-    policy: Policy,
+    policy: ConnectionPolicy,
     waiting: Waiting,
     flights: Flights,
     slots: Slots,
@@ -172,7 +172,7 @@ impl Engine {
             history: VecDeque::from([StateChange { at: now, state: state.shown() }]),
             state,
             stats: Stats::default(),
-            policy: Policy::default(),
+            policy: ConnectionPolicy::default(),
             waiting: Waiting::default(),
             slots: Slots::new(1),
             kept: KeptRequests::default(),
@@ -265,7 +265,7 @@ impl Engine {
             in_flight: self.flights.len() as u64,
             waiting: self.waiting.calls() as u64,
             kept: self.kept.len() as u64,
-            service_estimate: self.service(),
+            service_estimate: self.service_estimate(),
             ..self.stats.counters
         }
     }
@@ -362,8 +362,8 @@ impl Engine {
     }
 
     /// Seconds that the target is expected to take.
-    fn service(&self) -> u32 {
-        self.estimates.service(&self.bounds())
+    fn service_estimate(&self) -> u32 {
+        self.estimates.service_estimate(&self.bounds())
     }
 
     fn enter(&mut self, now: Instant, state: State, actions: &mut Vec<Action>) {

@@ -138,7 +138,7 @@ impl Engine {
         }
         match &flight.owner {
             Owner::Connect => {
-                body.service_time = self.service();
+                body.service_time = self.service_estimate();
                 body.last_xid = Xid(0);
                 // Lustre's targets do not look at it in a request; ours see whether they have lost it.
                 body.last_committed = self.kept.committed;

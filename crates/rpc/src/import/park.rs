@@ -24,7 +24,7 @@ const TURNED_OFF: RpcError = RpcError::Errno(Errno::EIO);
 
 /// What decides whether there is to be a connection.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Policy {
+pub(super) struct ConnectionPolicy {
     /// How long an unused one is kept; for ever if zero.
     pub(super) idle_timeout: Duration,
     /// Whether a lost one is made again though no caller asks for anything (Lustre's `pinger_recov`).
@@ -33,7 +33,7 @@ pub(super) struct Policy {
     pub(super) active: bool,
 }
 
-impl Default for Policy {
+impl Default for ConnectionPolicy {
     fn default() -> Self {
         Self { idle_timeout: Duration::ZERO, auto_reconnects: true, active: true }
     }

@@ -13,8 +13,8 @@ use super::flight::{Flight, Owner, Phase};
 use super::outgoing::parts_of;
 use super::{Action, Engine, Message};
 use crate::channel::{Answer, Bulk, CallKind, RpcError};
+use crate::owner::ImportState;
 use crate::portals::{BULK_PORTALS, bulk_portal};
-use crate::state::ImportState;
 
 impl Engine {
     pub(super) fn message(&mut self, now: Instant, message: &Message, actions: &mut Vec<Action>) {

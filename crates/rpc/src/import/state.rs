@@ -6,7 +6,7 @@
 use sheen_types::{Instant, Transno};
 
 use crate::channel::RpcError;
-use crate::state::ImportState;
+use crate::owner::ImportState;
 
 /// One state at a time.
 #[derive(Debug)]
@@ -18,7 +18,7 @@ pub(super) enum State {
     /// Something is on its way after which we are connected, or not.
     Connecting(Connecting),
     /// The target recovers: what it had not made durable is replayed, one request at a time.
-    Replay(Replay),
+    Replay(RequestReplay),
     /// Then our locks are, by their owner.
     ReplayLocks,
     /// Then we have said that this was all, and wait for the other clients.
@@ -78,7 +78,7 @@ pub(super) enum Stage {
 
 /// The replay of requests. Which ones, and the last that was replayed, say the requests that are kept.
 #[derive(Debug, Default)]
-pub(super) struct Replay {
+pub(super) struct RequestReplay {
     /// The next one repeats one that the target may have seen.
     pub(super) again: bool,
     /// The one that its owner is shown before it is sent.
@@ -160,7 +160,7 @@ impl Stage {
     /// The state in which an interrupted recovery goes on.
     pub(super) fn resumed(self) -> State {
         match self {
-            Self::Replay => State::Replay(Replay { again: true, preparing: None }),
+            Self::Replay => State::Replay(RequestReplay { again: true, preparing: None }),
             Self::ReplayLocks => State::ReplayLocks,
             Self::ReplayWait => State::ReplayWait,
         }

@@ -9,8 +9,8 @@ use sheen_wire::messages::{Kind, Request};
 use sheen_wire::opcode::Opcode;
 
 use crate::adaptive::Expected;
+use crate::owner::Counters;
 use crate::service::Tally;
-use crate::state::Counters;
 
 /// One kind of requests that were answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -108,7 +108,7 @@ impl Engine {
         flight.timeout = match flight.owner {
             Owner::Connect => self.timing.connect_timeout(),
             Owner::Disconnect | Owner::Park => limits::DISCONNECT_TIMEOUT.as_secs() as u32,
-            _ if self.bounds().adapts() => timeout_of(self.service()),
+            _ if self.bounds().adapts() => timeout_of(self.service_estimate()),
             _ => self.timing.of(Time::Timeout),
         };
         flight.phase = Phase::Sent;

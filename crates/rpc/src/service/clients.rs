@@ -10,7 +10,7 @@ use sheen_types::{HashMap, Nid};
 use sheen_wire::ptlrpc::MsgFlags;
 
 use super::{Arrival, Class, Identity, identity};
-use crate::budget::{Budget, Limit};
+use crate::budget::{ServiceBudget, ServiceLimit};
 use crate::limits;
 
 const CLASSES: usize = Class::ALL.len();
@@ -50,7 +50,7 @@ pub(super) struct Clients<T> {
     places: HashMap<Identity, (Class, u64)>,
     /// Clients of which a request may be able to run, in the order of their turns.
     ring: VecDeque<Nid>,
-    budget: Arc<Budget>,
+    budget: Arc<ServiceBudget>,
     /// Has a request release memory that it only shares.
     compact: fn(&mut T),
 }
@@ -72,7 +72,7 @@ impl<T> Default for Client<T> {
 
 impl<T> Client<T> {
     /// The first class of which a request waits and may run.
-    fn ready(&self, budget: &Budget) -> Option<Class> {
+    fn ready(&self, budget: &ServiceBudget) -> Option<Class> {
         let is_ready = |class: &Class| {
             let first = self.queues[*class as usize].waiting.front();
             first.is_some_and(|(arrival, _)| self.has_room(budget, *class, arrival.bytes))
@@ -81,7 +81,7 @@ impl<T> Client<T> {
     }
 
     /// Whether one more request of a class may run.
-    fn has_room(&self, budget: &Budget, class: Class, bytes: usize) -> bool {
+    fn has_room(&self, budget: &ServiceBudget, class: Class, bytes: usize) -> bool {
         let at = class as usize;
         let fits = self.active_bytes[at] + bytes <= limits::CLIENT_ACTIVE_BYTES;
         self.active[at] < limit(budget, class) && (fits || self.active[at] == 0)
@@ -93,16 +93,16 @@ impl<T> Client<T> {
 }
 
 /// Requests of a class that one client may have running.
-fn limit(budget: &Budget, class: Class) -> usize {
+fn limit(budget: &ServiceBudget, class: Class) -> usize {
     match class {
         Class::Urgent => limits::CLIENT_ACTIVE_URGENT,
-        Class::MdtData | Class::Ordinary => budget.of(Limit::RequestsActive),
+        Class::MdtData | Class::Ordinary => budget.of(ServiceLimit::RequestsActive),
         Class::LockReplay => limits::CLIENT_ACTIVE_LOCK_REPLAYS,
     }
 }
 
 impl<T> Clients<T> {
-    pub(super) fn new(budget: Arc<Budget>) -> Self {
+    pub(super) fn new(budget: Arc<ServiceBudget>) -> Self {
         Self {
             clients: HashMap::default(),
             places: HashMap::default(),
@@ -156,7 +156,7 @@ impl<T> Clients<T> {
         if fits {
             *active = more;
         } else {
-            self.budget.refuse(Limit::QueuedBytes);
+            self.budget.refuse(ServiceLimit::QueuedBytes);
         }
         fits
     }
@@ -183,10 +183,10 @@ impl<T> Clients<T> {
             if let Some(older) = queue.waiting.get_mut(at) {
                 let bytes = client.queued_bytes + arrival.bytes - older.0.bytes;
                 let is_larger = arrival.bytes > older.0.bytes;
-                let is_too_much = is_larger && bytes > self.budget.of(Limit::QueuedBytes);
+                let is_too_much = is_larger && bytes > self.budget.of(ServiceLimit::QueuedBytes);
                 // What goes to another portal is another request, by whose name it makes no sense.
                 if is_too_much || arrival.portal != older.0.portal {
-                    self.budget.refuse(Limit::QueuedBytes);
+                    self.budget.refuse(ServiceLimit::QueuedBytes);
                     return Waiting::TooMany;
                 }
                 if client.queued >= limits::CLIENT_QUEUED_SHARING {
@@ -198,8 +198,8 @@ impl<T> Clients<T> {
             }
         }
         let bytes = client.queued_bytes + arrival.bytes;
-        if client.queued > 0 && bytes > self.budget.of(Limit::QueuedBytes) {
-            self.budget.refuse(Limit::QueuedBytes);
+        if client.queued > 0 && bytes > self.budget.of(ServiceLimit::QueuedBytes) {
+            self.budget.refuse(ServiceLimit::QueuedBytes);
             return Waiting::TooMany;
         }
         if client.queued >= limits::CLIENT_QUEUED_SHARING {

@@ -1,5 +1,5 @@
 use super::*;
-use crate::budget::Limit;
+use crate::budget::ServiceLimit;
 
 fn arrival(xid: u64, opcode: Opcode) -> Arrival {
     Arrival {
@@ -24,8 +24,8 @@ fn service<T>(limit: usize) -> Service<T> {
 }
 
 fn timed<T>(limit: usize, timing: Arc<Timing>) -> Service<T> {
-    let budget = Arc::new(Budget::default());
-    budget.set(Limit::RequestsActive, limit);
+    let budget = Arc::new(ServiceBudget::default());
+    budget.set(ServiceLimit::RequestsActive, limit);
     Service::new(seconds(0), budget, 64, timing)
 }
 
@@ -190,7 +190,7 @@ fn a_client_that_fills_its_limit_holds_up_itself_alone() {
 
 #[test]
 fn clients_take_turns_to_begin() {
-    let budget = Arc::new(Budget::default());
+    let budget = Arc::new(ServiceBudget::default());
     let mut service = Service::new(seconds(0), budget, 1, Arc::default());
     let mut running = None;
     for xid in 0..500 {
@@ -221,8 +221,8 @@ fn clients_take_turns_to_begin() {
 
 #[test]
 fn the_memory_of_waiting_requests_is_bounded_for_each_client() {
-    let budget = Arc::new(Budget::default());
-    budget.set(Limit::QueuedBytes, 100_000);
+    let budget = Arc::new(ServiceBudget::default());
+    budget.set(ServiceLimit::QueuedBytes, 100_000);
     let mut service = Service::new(seconds(0), Arc::clone(&budget), 1, Arc::default());
     let reported = |service: &mut Service<u64>, client, count: u64| {
         let all = (0..count).map(|xid| {
@@ -233,7 +233,7 @@ fn the_memory_of_waiting_requests_is_bounded_for_each_client() {
     };
     // One runs, 100 wait.
     assert_eq!(reported(&mut service, 1, 1_000), 899);
-    assert_eq!((service.stats().dropped, budget.refused(Limit::QueuedBytes)), (899, 899));
+    assert_eq!((service.stats().dropped, budget.refused(ServiceLimit::QueuedBytes)), (899, 899));
     // What the first has is not taken from the second.
     assert_eq!(reported(&mut service, 2, 100), 0);
     // A copy takes the place of what waits.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use sheen_rpc::budget::{Budget, Limit};
+use sheen_rpc::budget::{ServiceBudget, ServiceLimit};
 use sheen_rpc::import::EARLY_REPLY_BYTES;
 use sheen_rpc::service::{Arrival, ReplyRoute, RequestId, Service, Verdict};
 use sheen_types::{Errno, Instant, MatchBits, Nid, ObdHandle, Transno, Xid};
@@ -362,7 +362,7 @@ fn early_answer(route: &ReplyRoute) -> Answer {
 }
 
 fn service<T>(now: Instant) -> Service<T> {
-    let budget = Arc::new(Budget::default());
-    budget.set(Limit::RequestsActive, 4);
+    let budget = Arc::new(ServiceBudget::default());
+    budget.set(ServiceLimit::RequestsActive, 4);
     Service::new(now, budget, 4, Arc::default())
 }

@@ -9,8 +9,8 @@ use std::time::Duration;
 use clap::Args;
 use rustix::fs::OFlags;
 use sheen_assembly::{NodeConnector, ReportingConnector};
-use sheen_client::config::{self, ImportPlan, MountOptions, ServerKind};
-use sheen_client::data::Osts;
+use sheen_client::config::{self, MountOptions};
+use sheen_client::data::DataTargets;
 use sheen_client::locks::CallbackRouter;
 use sheen_client::posix::FileSystem;
 use sheen_client::records::Recorder;
@@ -18,7 +18,7 @@ use sheen_control::VERSION;
 use sheen_fuse::{FuseMountOptions, Jobs, KeeperMemory, Questions, UnmountError};
 use sheen_io::World;
 use sheen_io_os::Host;
-use sheen_node::rpc::RpcNode;
+use sheen_node::rpc::{ImportConfig, ImportKind, RpcNode};
 use sheen_parameters::{self as parameters, Follower, MountState, ShownOptions};
 use sheen_types::{Errno, Nid};
 
@@ -407,7 +407,7 @@ async fn connect(
     (source, target): (&MountSource, &Path),
     memory: &Option<Arc<KeeperMemory>>,
     follower: &Arc<Follower>,
-) -> Result<(FileSystem, Arc<Osts>), Fault> {
+) -> Result<(FileSystem, Arc<DataTargets>), Fault> {
     let router = Arc::new(CallbackRouter::default());
     node.register_callbacks(Arc::clone(&router) as _);
     let plan = MountOptions {
@@ -419,7 +419,7 @@ async fn connect(
     let is_mounted = Arc::new(AtomicBool::new(false));
     let connector = NodeConnector(Arc::clone(node));
     let connector = Arc::new(ReportingConnector(connector, reports(&is_mounted)));
-    let data = Osts::new(world.clone());
+    let data = DataTargets::new(world.clone());
     if let Some(memory) = memory {
         data.record_in(Recorder::new(Arc::clone(memory) as _));
     }
@@ -439,27 +439,27 @@ async fn connect(
 }
 
 /// Reports what a mount waits for, until it is one: of OSTs that are away it waits for no single one.
-fn reports(is_mounted: &Arc<AtomicBool>) -> impl Fn(&ImportPlan) + Send + Sync + use<> {
+fn reports(is_mounted: &Arc<AtomicBool>) -> impl Fn(&ImportConfig) + Send + Sync + use<> {
     let is_mounted = Arc::clone(is_mounted);
-    move |plan| {
+    move |config| {
         if !is_mounted.load(Ordering::Relaxed) {
-            let what = awaited(plan);
+            let what = awaited(config);
             tracing::info!("{what}");
             daemon::say_doing(&what);
         }
     }
 }
 
-fn awaited(plan: &ImportPlan) -> String {
-    let nids = plan.nids.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
-    let (target, seconds) = (plan.target.to_string(), TIMEOUT.as_secs());
+fn awaited(config: &ImportConfig) -> String {
+    let nids = config.nids.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+    let (target, seconds) = (config.target.to_string(), TIMEOUT.as_secs());
     let name = target.strip_suffix("_UUID").unwrap_or(&target);
-    match plan.service {
-        ServerKind::Mgs => format!("waiting up to {seconds} s for the MGS at {nids}"),
-        ServerKind::Mdt => format!(
+    match config.kind {
+        ImportKind::Mgs => format!("waiting up to {seconds} s for the MGS at {nids}"),
+        ImportKind::Mds => format!(
             "waiting up to {seconds} s for {name} at {nids}; after a crash it first waits for its former clients"
         ),
-        ServerKind::Ost => "waiting for the OSTs".to_owned(),
+        ImportKind::Ost | ImportKind::Reverse => "waiting for the OSTs".to_owned(),
     }
 }
 

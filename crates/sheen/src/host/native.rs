@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use sheen_assembly::NodeConnector;
 use sheen_client::config::{self, MountOptions};
-use sheen_client::data::Osts;
+use sheen_client::data::DataTargets;
 use sheen_client::locks::CallbackRouter;
 use sheen_client::posix::FileSystem;
 use sheen_io::World;
@@ -37,7 +37,7 @@ impl NativeClient {
         let router = Arc::new(CallbackRouter::default());
         node.register_callbacks(Arc::clone(&router) as _);
         let connector = Arc::new(NodeConnector(Arc::clone(node)));
-        let data = Osts::new(world.clone());
+        let data = DataTargets::new(world.clone());
         let (fsname, mgs, fileset) =
             (found.fsname.clone(), found.mgs.clone(), found.fileset.clone());
         let plan = MountOptions { fsname, mgs, fileset, timeout: TIMEOUT };

@@ -6,7 +6,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use sheen_assembly::NodeConnector;
 use sheen_client::config::{self, MountOptions};
-use sheen_client::data::Osts;
+use sheen_client::data::DataTargets;
 use sheen_client::locks::CallbackRouter;
 use sheen_client::posix::FileSystem;
 use sheen_io::World;
@@ -100,7 +100,7 @@ impl Client {
             fileset: None,
             timeout: MOUNT_TIMEOUT,
         };
-        let data = Osts::new(world.clone());
+        let data = DataTargets::new(world.clone());
         config::mount(world.clone(), connector, router, data, options, None).await
     }
 

@@ -171,7 +171,7 @@ pub(crate) struct FilesOptions {
     /// Objects made from now on have incarnations from here on.
     pub(crate) incarnations: Incarnation,
     /// How many times the store was opened.
-    pub(crate) boot: u64,
+    pub(crate) openings: u64,
     /// It was not closed properly.
     pub(crate) has_crashed: bool,
     /// Which boot of the machine it is.
@@ -229,9 +229,9 @@ impl Files {
         let syncs_whole = u64::try_from(host.f_type) != Ok(FUSE);
         let broken = crate::inspect::fault(dir);
         let epochs = kept.sums(EPOCHS).map_err(&broken)?;
-        let trust = Trust::open(epochs.as_deref(), opening.machine, opening.boot, syncs_whole);
+        let trust = Trust::open(epochs.as_deref(), opening.machine, opening.openings, syncs_whole);
         let trust = trust.map_err(&broken)?;
-        let last = Trust::last_before(opening.boot);
+        let last = Trust::last_before(opening.openings);
         let marks = Marks::open(dir, opening.has_crashed, epochs.is_some(), last)?;
         // What an earlier process wrote is in no list of ours.
         let unsynced = Unsynced { overflown: trust.has_unsynced(), ..Unsynced::default() };
@@ -676,7 +676,7 @@ mod tests {
         fn open(&self) -> Files {
             let opening = FilesOptions {
                 incarnations: 1,
-                boot: 1,
+                openings: 1,
                 has_crashed: false,
                 machine: None,
                 checksums: true,

@@ -46,17 +46,17 @@ pub(super) struct Trust {
 }
 
 impl Trust {
-    /// `kept` is what [`Self::encode`] gave; `boot` counts openings. `keeps`: bytes in the host's memory
+    /// `kept` is what [`Self::encode`] gave; `openings`: how many there have been, with this one. `keeps`: bytes in the host's memory
     /// can be made durable later, all at once.
     pub(super) fn open(
         kept: Option<&[u8]>,
         machine: Machine,
-        boot: u64,
+        openings: u64,
         keeps: bool,
     ) -> Result<Self, StoreError> {
         let corrupt = || StoreError::Corrupt("the epochs of the store".to_owned());
         let had = kept.map(|bytes| StoredTrust::decode(bytes).ok_or_else(corrupt)).transpose()?;
-        let first = boot << OPENING_BITS;
+        let first = openings << OPENING_BITS;
         let mut kept = had.clone().unwrap_or_default();
         let is_same = keeps && machine.is_some() && kept.machine == machine;
         if had.is_some() && !is_same {
@@ -69,8 +69,8 @@ impl Trust {
     }
 
     /// The last epoch of an opening before this one.
-    pub(super) fn last_before(boot: u64) -> Epoch {
-        (boot << OPENING_BITS) - 1
+    pub(super) fn last_before(openings: u64) -> Epoch {
+        (openings << OPENING_BITS) - 1
     }
 
     /// Whether data may lie in the host's memory that an earlier process wrote.

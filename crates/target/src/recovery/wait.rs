@@ -9,6 +9,7 @@ use sheen_wire::ptlrpc::MsgFlags;
 
 use super::{Admission, Admitted};
 use crate::context::Context;
+use crate::dispatch::Failure;
 use crate::in_work::{Wait, while_waiting};
 use crate::replays::Replay;
 use crate::target::Target;
@@ -36,13 +37,13 @@ impl Target {
     /// clients keep is being revoked. A replay is under way as long as the guard lives.
     ///
     /// # Errors
-    /// The answer to a request that is refused; `None` if it is dropped without one.
+    /// How the request ends if it is not executed.
     pub(crate) async fn wait_for_recovery<'a>(
         self: &'a Arc<Self>,
         context: &Context,
         kind: Kind,
         request: &Request,
-    ) -> Result<Option<ReplayGuard<'a>>, Option<Errno>> {
+    ) -> Result<Option<ReplayGuard<'a>>, Failure> {
         if !self.config.replayable {
             return Ok(None);
         }
@@ -53,12 +54,12 @@ impl Target {
         self.note_progress(&context.export, context.body.flags);
         let (admission, claimed) = self.recovery_admission(context, kind)?;
         if matches!(admission, Admission::Duplicate) {
-            return Err(None);
+            return Err(Failure::Lost);
         }
         let mut guard = claimed.map(|claimed| self.replay_guard(context, claimed));
         let admitted = match admission {
             Admission::Wait(admitted) => {
-                while_waiting(Wait::Recovery, admitted).await.map_err(|_| None)?
+                while_waiting(Wait::Recovery, admitted).await.map_err(|_| Failure::Lost)?
             }
             Admission::Now | Admission::Duplicate => Admitted::Unordered,
         };
@@ -70,7 +71,7 @@ impl Target {
                 _ = context.replay.set(claimed);
             }
             // It is too late: the client connects again, and learns what has become of it.
-            Some(Replay::Request(_)) => return Err(None),
+            Some(Replay::Request(_)) => return Err(Failure::Lost),
             Some(Replay::Lock) | None => {}
         }
         Ok(guard)
@@ -82,14 +83,14 @@ impl Target {
         context: &Context,
         kind: Kind,
         request: &Request,
-    ) -> Result<(), Option<Errno>> {
+    ) -> Result<(), Failure> {
         if self.recovery.is_revoking()
             && shows_names(kind)
             && let Admission::Wait(revoked) = self.recovery.admit_during_revocation()
         {
             // Among them may be what is waited for here: its client has no such lock any more.
             context.cancel_early_of(request);
-            while_waiting(Wait::Recovery, revoked).await.map_err(|_| None)?;
+            while_waiting(Wait::Recovery, revoked).await.map_err(|_| Failure::Lost)?;
         }
         Ok(())
     }
@@ -99,7 +100,7 @@ impl Target {
         &self,
         context: &Context,
         kind: Kind,
-    ) -> Result<(Admission, Option<Replay>), Option<Errno>> {
+    ) -> Result<(Admission, Option<Replay>), Failure> {
         let (flags, export) = (context.body.flags, context.export.handle());
         if flags.contains(MsgFlags::LOCK_REPLAY_DONE) {
             Ok((self.recovery.admit_last_ping(), None))
@@ -112,7 +113,7 @@ impl Target {
         } else if may_run_in_recovery(kind) {
             Ok((Admission::Now, None))
         } else {
-            Err(Some(Errno::EAGAIN))
+            Err(Errno::EAGAIN.into())
         }
     }
 

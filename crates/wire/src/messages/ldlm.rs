@@ -208,7 +208,7 @@ message! {
 }
 
 message! {
-    /// Gives locks back.
+    /// Cancels locks.
     LdlmCancel => LdlmCancelReply = "LDLM_CANCEL";
     on LDLM_CANCEL, Select::Any;
     to LDLM_CANCEL_REQUEST, LDLM_CANCEL_REPLY;

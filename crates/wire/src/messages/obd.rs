@@ -126,7 +126,7 @@ message! {
 }
 
 message! {
-    /// Gives space grant back.
+    /// Returns a grant of space.
     OstSetGrantInfo => OstSetGrantInfoReply = "OST_SET_GRANT_INFO";
     on OST_SET_INFO, Select::Key("grant_shrink");
     to OST_REQUEST, OSC_REPLY;

@@ -26,8 +26,8 @@ use sheen_types::{Errno, Extent, Fid, ResourceName};
 use sheen_wire::ost::OstId;
 
 use super::{
-    CallPages, DataEvents, DataFile, DataPath, IoOptions, LayoutGuard, Locking, Osts, Refusal,
-    WriteAt,
+    CallPages, DataEvents, DataFile, DataPath, DataTargets, IoOptions, LayoutGuard, Locking,
+    Refusal, WriteAt,
 };
 use crate::locks::ClientNamespace;
 use crate::testing::{TestWorld, lock_config};
@@ -45,7 +45,7 @@ const DIRECT: IoOptions = IoOptions { direct: true, ..CACHED };
 /// A client's data path with two OSTs.
 struct Fixture {
     world: TestWorld,
-    osts: Arc<Osts>,
+    osts: Arc<DataTargets>,
     fakes: Vec<Arc<FakeOst>>,
     locks: Vec<Arc<ClientNamespace>>,
     events: Arc<Events>,
@@ -143,7 +143,7 @@ impl Fixture {
     /// Each OST has promised `grant` bytes.
     fn new(grant: u32) -> Self {
         let world = TestWorld::new(11);
-        let osts = Osts::new(world.world());
+        let osts = DataTargets::new(world.world());
         let events = Arc::new(Events::default());
         osts.watch(Arc::clone(&events) as Arc<dyn DataEvents>);
         let fakes = vec![FakeOst::new(), FakeOst::new()];

@@ -275,7 +275,7 @@ pub fn data_is_looked_through(make: Make<'_>) {
         assert!(steps < 100, "holes are passed over");
     }
     assert_eq!(store.integrity().blocks_failed, 0);
-    assert_eq!(store.record(object).expect("there").kind, regular().kind);
+    assert_eq!(store.recorded_attributes(object).expect("there").kind, regular().kind);
     assert_eq!(store.verify(fid(3), 0), Err(StoreError::NoObject(fid(3))));
     assert_eq!(store.keep_block_checksums(false), Ok(()), "none is always possible");
     assert!(!store.has_block_checksums());

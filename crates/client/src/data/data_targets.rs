@@ -1,4 +1,4 @@
-//! All OSTs of a mount, MDTs as far as they keep data, and the files that lie on them.
+//! All data targets of a mount, OSTs and MDTs as far as they keep data, and the files that lie on them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,14 +24,14 @@ use crate::locks::{ClientNamespace, CoveredCache};
 use crate::records::Recorder;
 
 /// The data path of one mount.
-pub struct Osts {
+pub struct DataTargets {
     shared: Arc<Shared>,
-    table: RwLock<BTreeMap<u32, Arc<DataTarget>>>,
+    osts: RwLock<BTreeMap<u32, Arc<DataTarget>>>,
     mdts: RwLock<BTreeMap<u32, Arc<DataTarget>>>,
 }
 
-impl Osts {
-    /// No OST yet.
+impl DataTargets {
+    /// None yet.
     #[must_use]
     pub fn new(world: World) -> Arc<Self> {
         let shared = Arc::new(Shared {
@@ -45,7 +45,7 @@ impl Osts {
             relieved: tokio::sync::Notify::new(),
             recorder: std::sync::OnceLock::new(),
         });
-        Arc::new(Self { shared, table: RwLock::default(), mdts: RwLock::default() })
+        Arc::new(Self { shared, osts: RwLock::default(), mdts: RwLock::default() })
     }
 
     /// Who is notified when object locks are revoked.
@@ -76,18 +76,18 @@ impl Osts {
     ) -> Arc<ClientNamespace> {
         let target =
             DataTarget::new(DataTargetKind::Ost, Arc::clone(&self.shared), Arc::clone(&channel));
-        let protected = Arc::new(CoveredData(Arc::downgrade(&target)));
+        let covered = Arc::new(CoveredData(Arc::downgrade(&target)));
         let world = self.shared.world.clone();
-        let locks = ClientNamespace::new(name, world, channel, config, protected);
+        let locks = ClientNamespace::new(name, world, channel, config, covered);
         target.attach(Arc::clone(&locks));
-        self.table.write().insert(index, target);
+        self.osts.write().insert(index, target);
         locks
     }
 
     /// OST number `index`.
     #[must_use]
     pub fn ost(&self, index: u32) -> Option<Arc<DataTarget>> {
-        self.table.read().get(&index).cloned()
+        self.osts.read().get(&index).cloned()
     }
 
     /// MDT number `index`, as the keeper of data.
@@ -121,7 +121,7 @@ impl Osts {
     /// Every OST, with its number.
     #[must_use]
     pub fn all(&self) -> Vec<(u32, Arc<DataTarget>)> {
-        self.table.read().iter().map(|(index, target)| (*index, Arc::clone(target))).collect()
+        self.osts.read().iter().map(|(index, target)| (*index, Arc::clone(target))).collect()
     }
 
     /// What is read before it is asked for, at most.
@@ -163,11 +163,11 @@ impl Osts {
         let of = |table: &RwLock<BTreeMap<u32, Arc<DataTarget>>>| {
             table.read().values().cloned().collect()
         };
-        (of(&self.table), of(&self.mdts))
+        (of(&self.osts), of(&self.mdts))
     }
 }
 
-impl DataPath for Osts {
+impl DataPath for DataTargets {
     fn recorder(&self) -> Recorder {
         self.shared.recorder.get().cloned().unwrap_or_default()
     }
@@ -198,10 +198,10 @@ impl DataPath for Osts {
     ) -> AddedMdt {
         let target =
             DataTarget::new(DataTargetKind::Mdt, Arc::clone(&self.shared), Arc::clone(&channel));
-        let protected =
+        let covered =
             Arc::new(CoveredInodes { pages: CoveredData(Arc::downgrade(&target)), inodes });
         let world = self.shared.world.clone();
-        let locks = ClientNamespace::new(name, world, channel, config, protected);
+        let locks = ClientNamespace::new(name, world, channel, config, covered);
         target.attach(Arc::clone(&locks));
         self.mdts.write().insert(index, Arc::clone(&target));
         AddedMdt { locks, data: Arc::new(MdtData(target)) }
@@ -231,7 +231,7 @@ impl DataPath for Osts {
     }
 
     fn watch(&self, events: Arc<dyn DataEvents>) {
-        Osts::watch(self, events);
+        DataTargets::watch(self, events);
     }
 
     fn file(

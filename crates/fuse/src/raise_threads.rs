@@ -31,12 +31,12 @@ pub(crate) enum Raised {
 }
 
 /// The threads of one mount.
-pub(crate) struct Raises {
+pub(crate) struct RaiseThreads {
     permits: Arc<Semaphore>,
     runtime: Handle,
 }
 
-impl Raises {
+impl RaiseThreads {
     pub(crate) fn new(runtime: Handle) -> Self {
         Self { permits: Arc::new(Semaphore::new(RAISES_MAX)), runtime }
     }
@@ -96,7 +96,7 @@ mod tests {
     /// What raises do while `occupied` have been taken away, and whether the work is still held then.
     fn raise_beside(occupied: usize, has_thread: bool) -> (Result<Raised, ()>, bool, bool) {
         let runtime = runtime();
-        let raises = Raises::new(runtime.handle().clone());
+        let raises = RaiseThreads::new(runtime.handle().clone());
         let permits = Arc::clone(&raises.permits);
         let _kept = permits.try_acquire_many_owned(occupied as u32).expect("they are free");
         let (go_on, stands) = std::sync::mpsc::channel::<()>();

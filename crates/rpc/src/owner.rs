@@ -1,12 +1,37 @@
-//! States of an import, as operators see them, and the trait that is notified of them.
+//! Whose an import is and what it is to be, its states as operators see them, and the trait that is notified of them.
 
 use std::fmt;
 use std::sync::Arc;
 
-use sheen_types::{Instant, Uuid};
+use sheen_types::{Instant, Nid, Uuid};
 use sheen_wire::connect::ObdConnectData;
 
 use crate::channel::{BoxFuture, Call, Channel, FormerExport};
+use crate::import::ImportKind;
+
+/// What an import is to be, and whose.
+pub struct ImportConfig {
+    /// The target.
+    pub target: Uuid,
+    /// Who we are.
+    pub client: Uuid,
+    /// Nodes that serve the target, the best first; at least one.
+    pub nids: Vec<Nid>,
+    /// The target's kind, which says the portals and the connect's opcode.
+    pub kind: ImportKind,
+    /// What we offer in a connect.
+    pub data: ObdConnectData,
+    /// Requests on the wire at once; 0 for the default.
+    pub requests_in_flight: usize,
+    /// Notified of the import's states.
+    pub owner: Arc<dyn ImportOwner>,
+}
+
+impl fmt::Debug for ImportConfig {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{} for {} at {:?}", self.target, self.client, self.nids)
+    }
+}
 
 /// `LUSTRE_IMP_*`: where an import stands, with Lustre's names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

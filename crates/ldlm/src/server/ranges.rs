@@ -6,9 +6,9 @@ use sheen_types::Extent;
 
 /// Ranges that neither overlap nor touch: the first byte and the last.
 #[derive(Debug, Default)]
-pub(super) struct Covered(BTreeMap<u64, u64>);
+pub(super) struct RangeSet(BTreeMap<u64, u64>);
 
-impl Covered {
+impl RangeSet {
     /// Whether some of a range is among them.
     pub(super) fn overlaps(&self, range: Extent) -> bool {
         self.0.range(..=range.end).next_back().is_some_and(|(_, end)| *end >= range.start)
@@ -48,12 +48,12 @@ mod tests {
     use proptest::prelude::*;
     use sheen_types::Extent;
 
-    use super::Covered;
+    use super::RangeSet;
 
     proptest! {
         #[test]
         fn each_byte_is_new_once(ranges in prop::collection::vec((0_u64..40, 0_u64..12), 1..40)) {
-            let (mut covered, mut bytes) = (Covered::default(), BTreeSet::new());
+            let (mut covered, mut bytes) = (RangeSet::default(), BTreeSet::new());
             for (start, more) in ranges {
                 let meets = (start..=start + more).any(|byte| bytes.contains(&byte));
                 prop_assert_eq!(covered.overlaps(Extent { start, end: start + more }), meets);
@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn the_last_byte_has_none_behind_it() {
-        let mut covered = Covered::default();
+        let mut covered = RangeSet::default();
         assert_eq!(covered.add(Extent { start: 5, end: u64::MAX }).len(), 1);
         assert_eq!(covered.add(Extent::ALL), [Extent { start: 0, end: 4 }]);
         assert_eq!(covered.add(Extent::ALL), []);

@@ -54,12 +54,12 @@ impl Durable {
 
 /// The file of an open store.
 #[derive(Debug)]
-pub(crate) struct Mark {
+pub(crate) struct CommitMark {
     file: File,
     path: PathBuf,
 }
 
-impl Mark {
+impl CommitMark {
     /// What the mark of the store in `dir` records; `None` if it is gone or holds nothing legible.
     pub(crate) fn read(dir: &Path) -> Result<Option<Durable>, DiskError> {
         let path = dir.join("committed");
