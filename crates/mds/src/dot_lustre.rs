@@ -70,7 +70,8 @@ pub(crate) fn refuse_change(directory: Fid, name: &Name) -> Result<(), Errno> {
     }
 }
 
-/// Refuses a change of attributes of one of the directories, as Lustre does.
+/// Refuses a layout or an extended attribute for one of the directories. Mode, owner and times may be set: that is how
+/// users other than root get at files by their FIDs.
 pub(crate) fn must_not_be(fid: Fid) -> Result<(), Errno> {
     if is_it(fid) { Err(Errno::EPERM) } else { Ok(()) }
 }

@@ -85,8 +85,7 @@ impl File {
         for (index, object) in self.objects.iter().enumerate() {
             let state = object.state.lock();
             let known = state.known;
-            let blocks = known.blocks.saturating_add(state.dirty.bytes().div_ceil(512));
-            all.blocks = all.blocks.saturating_add(blocks);
+            all.blocks = all.blocks.saturating_add(state.blocks());
             // Whole seconds: all that the wire carries and that other clients see. The first one counts as it
             // is: all may be from before 1970.
             let latest = |all: Timestamp, one: Timestamp| match index {

@@ -15,7 +15,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use sheen_io::BoxFuture;
 use sheen_layout::Mapping;
-use sheen_types::{Errno, Extent, Fid, LockMode, ResourceName, Timestamp, Uuid};
+use sheen_types::{Errno, Extent, Fid, LockMode, PAGE_BYTES, ResourceName, Timestamp, Uuid};
 use sheen_wire::codec::{ByteOrder, Reader, Wire, Writer};
 use sheen_wire::ost::{Obdo, OstId, OstLvb};
 use tokio::sync::Notify;
@@ -148,6 +148,15 @@ impl ObjectState {
     /// Where the last of these bytes ends; 0 if there is none.
     pub(super) fn unwritten_end(&self) -> u64 {
         self.dirty.end().max(self.writing.end()).max(self.through.end())
+    }
+
+    /// Blocks of 512 bytes: those that the OST has counted, and what is dirty. What is dirty may lie in blocks that
+    /// are counted already, so it makes no more of them than a file without holes has.
+    pub(super) fn blocks(&self) -> u64 {
+        let counted = self.known.blocks;
+        let without_holes = self.known.size.div_ceil(PAGE_BYTES).saturating_mul(PAGE_BYTES / 512);
+        let with_dirty = counted.saturating_add(self.dirty.bytes().div_ceil(512));
+        with_dirty.min(without_holes.max(counted))
     }
 
     /// A lock on `extent` under which bytes may have been written is ours no more.
@@ -343,7 +352,7 @@ impl Object {
             mtime: known.mtime.seconds,
             atime: known.atime.seconds,
             ctime: known.ctime.seconds,
-            blocks: known.blocks.saturating_add(state.dirty.bytes().div_ceil(512)),
+            blocks: state.blocks(),
             mtime_ns: known.mtime.nanoseconds,
             atime_ns: known.atime.nanoseconds,
             ctime_ns: known.ctime.nanoseconds,

@@ -44,7 +44,9 @@ impl Mdt {
             return self
                 .replay_done(context, MdsReintSetattrReply { mdt_body, ..Default::default() });
         }
-        dot_lustre::must_not_be(record.fid)?;
+        if !request.eadata.is_empty() {
+            dot_lustre::must_not_be(record.fid)?;
+        }
         let _held = self.exclusion.acquire(Needs::new().change_inode(record.fid)).await;
         let inode = self.inode(record.fid)?;
         if record.valid == AttrValid::NONE && !request.eadata.is_empty() {

@@ -73,8 +73,6 @@ fn nothing_is_made_moved_or_removed_there() {
                 assert_eq!(client.rmdir(parent, &name).await, refused);
                 assert_eq!(client.rename((Fid::ROOT, "d"), (parent, "x")).await, refused);
                 assert_eq!(client.rename((parent, &name), (Fid::ROOT, "x")).await, refused);
-                let opened = client.setattr(parent, AttrValid::MODE, |it| it.mode = 0o777).await;
-                assert_eq!(opened.map(drop), refused);
                 assert_eq!(client.setxattr(parent, "user.a", Some(b"b"), 0).await, refused);
             }
             let file = client.create(Fid::ROOT, "f").await.unwrap();
@@ -83,6 +81,32 @@ fn nothing_is_made_moved_or_removed_there() {
             assert_eq!(client.rename((Fid::ROOT, "f"), (Fid::ROOT, ".lustre")).await, refused);
             // What is found by its FID works as under its name.
             client.mkdir(directory, "below").await.unwrap();
+            assert_eq!(server.check().faults, []);
+        },
+        &world,
+    );
+}
+
+/// Sanity 154a: with it, users other than root open files by their FIDs.
+#[test]
+fn root_may_open_it_to_users() {
+    let world = TestWorld::new(404);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 1).await;
+            let root = server.client("c").await;
+            let user = root.as_user(7, 7);
+            let whole = root.mkdir(Fid::ROOT, "d").await.unwrap().to_string();
+            let open = async |who: &Client, mode| {
+                let set = who.setattr(Fid::DOT_LUSTRE_FID, AttrValid::MODE, |it| it.mode = mode);
+                set.await.map(drop)
+            };
+            assert_eq!(open(&user, 0o777).await, Err(Errno::EPERM));
+            assert_eq!(open(&root, 0o777).await, Ok(()));
+            assert!(found(&user, Fid::DOT_LUSTRE_FID, &whole).await.is_some());
+            assert_eq!(open(&root, 0o100).await, Ok(()));
+            assert_eq!(found(&user, Fid::DOT_LUSTRE_FID, &whole).await, None);
             assert_eq!(server.check().faults, []);
         },
         &world,

@@ -320,6 +320,38 @@ fn components_are_added_and_removed_by_attributes() {
     );
 }
 
+/// Lustre's clients report a size with each close, also of the file whose components they had open to remove them
+/// (sanity-pfl 3).
+#[test]
+fn a_file_that_lost_its_objects_has_no_size_whatever_its_clients_remember() {
+    let world = TestWorld::new(318);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 1).await;
+            let client = server.client("c").await;
+            let plan = Plan::Composite(vec![part(0, MIB, 1)]);
+            let opened = create_with(&client, "f", &plan).await.unwrap();
+            let file = opened.body.fid1;
+            let reports_size = async |opened: &Opened| {
+                let mut request = client.close_request(file, opened.body.open_handle);
+                request.rec_reint.valid = AttrValid::LSIZE | AttrValid::LBLOCKS;
+                (request.rec_reint.size, request.rec_reint.blocks) = (MIB, MIB / 512);
+                client.modify(request).await.unwrap();
+            };
+            reports_size(&opened).await;
+            let opened = client.open_fid(file, MdsOpenFlags::WRITE).await.unwrap();
+            let all = naming(0, CompFlags::INIT);
+            client.setxattr(file, "lustre.lov.del", Some(&all), 0).await.unwrap();
+            reports_size(&opened).await;
+            let body = client.getattr(file).await.unwrap();
+            assert!(body.valid.contains(Valid::SIZE));
+            assert_eq!((body.size, body.blocks), (0, 0));
+        },
+        &world,
+    );
+}
+
 #[test]
 fn a_file_on_the_mdt_loses_its_data_with_its_layout() {
     let world = TestWorld::new(305);

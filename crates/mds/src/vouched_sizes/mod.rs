@@ -36,6 +36,7 @@ use tokio::sync::Semaphore;
 
 pub(crate) use self::era::forget as forget_era;
 pub(crate) use self::record::{Era, SizeRecord, Trust};
+use crate::dom::part_of;
 use crate::inode::Inode;
 use crate::open_table::OpenTable;
 use crate::{Mdt, xattrs};
@@ -267,9 +268,14 @@ impl Mdt {
             return None;
         }
         // A close does not fail for want of a hint: where the store fails, none is written.
-        let (Ok(false), Ok(before)) = (self.is_all_here(inode), self.size_record(inode.fid)) else {
+        let (Ok(layout), Ok(before)) = (self.layout(inode), self.size_record(inode.fid)) else {
             return None;
         };
+        if layout.as_ref().and_then(part_of).is_some_and(|part| part.is_all) {
+            return None;
+        }
+        // Where there are no objects nothing was written: what a client reports is the size of those that are gone.
+        let reports = reports && layout.is_some();
         // What a close says late is no news of a file that was confirmed since, and clients rely on that.
         if before.is_some_and(|before| before.is_strict()) {
             return None;

@@ -56,6 +56,22 @@ fn full_rpcs_go_out_at_once_to_each_ost() {
     }
 }
 
+/// generic/568: two bytes of a file whose blocks are all there.
+#[test]
+fn dirty_bytes_in_blocks_that_are_counted_make_no_more_of_them() {
+    let fixture = Fixture::new(1 << 20);
+    let file = fixture.file(1);
+    fixture.ost().set_bytes(resource(0), vec![1; 8192]);
+    assert_eq!(fixture.size(&file), 8192);
+    let write = |at| fixture.write(&file, WriteAt::Offset(at), pattern(2), CACHED);
+    write(4095).expect("accepted");
+    assert_eq!(fixture.ost().take("write"), Vec::<String>::new(), "it is dirty");
+    let blocks = || file.attributes_covered().expect("under a lock").blocks;
+    assert_eq!(blocks(), 16);
+    write(8192).expect("accepted");
+    assert_eq!(blocks(), 17, "the next block has bytes now");
+}
+
 #[test]
 fn each_block_costs_once_and_any_byte_costs_a_block() {
     let fixture = Fixture::new(3 * 4096);
