@@ -36,7 +36,7 @@ use tokio::sync::Semaphore;
 
 pub(crate) use self::era::forget as forget_era;
 pub(crate) use self::record::{Era, SizeRecord, Trust};
-use crate::inode::Inode;
+use crate::inode::{Inode, WholeInode};
 use crate::open_table::OpenTable;
 use crate::{Mdt, xattrs};
 
@@ -188,8 +188,14 @@ impl Mdt {
 
     /// Adds what is known of the size of a file with a layout: a hint, or what the MDT vouches for. Has a file confirmed
     /// that all writers have closed. Clients of Lustre get hints.
-    pub(crate) fn put_size(&self, context: &Context, inode: &Inode, body: &mut MdtBody) {
-        let Ok(Some(record)) = self.size_record(inode.fid) else { return };
+    pub(crate) fn put_size(
+        &self,
+        context: &Context,
+        inode: &Inode,
+        record: Option<SizeRecord>,
+        body: &mut MdtBody,
+    ) {
+        let Some(record) = record else { return };
         if let Some((size, blocks)) = record.reported {
             body.valid = body.valid | Valid::LAZYSIZE | Valid::LAZYBLOCKS;
             (body.size, body.blocks) = (size, blocks);
@@ -283,6 +289,13 @@ impl Mdt {
             (false, _) => reported,
         };
         Some(SizeRecord { trust: closed.map_or(Trust::Lazy, Trust::Closed), reported })
+    }
+}
+
+impl WholeInode {
+    /// What the MDT knows of the size, as [`Mdt::size_record`] reads it.
+    pub(crate) fn size_record(&self) -> Option<SizeRecord> {
+        self.xattrs.get(xattrs::SOM).as_ref().and_then(SizeRecord::decode)
     }
 }
 
