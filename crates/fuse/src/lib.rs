@@ -45,6 +45,7 @@ mod questions;
 mod raise;
 mod raises;
 mod resuming;
+mod selinux;
 mod signals;
 mod special;
 mod threads;
