@@ -31,7 +31,7 @@ use crate::signals::{EndedBy, Waits};
 use crate::special::{Special, node};
 use crate::threads::Threads;
 use crate::write_backs::{CallOrder, WriteBacks};
-use crate::{answer, convert, drive};
+use crate::{answer, convert, drive, selinux};
 
 /// Names asked for at once; as many as fit the kernel's 4 KiB to 128 KiB buffers.
 const NAMES_AT_ONCE: usize = 512;
@@ -68,6 +68,8 @@ pub(crate) struct Adapter {
     /// What is written is durable when the call returns (`-o sync`).
     synchronous: bool,
     pub(crate) special: Special,
+    /// Files have labels of SELinux.
+    labels: bool,
     jobs: Arc<Jobs>,
     questions: Questions,
     gate: Arc<Gate>,
@@ -99,6 +101,7 @@ impl Adapter {
             locks,
             synchronous,
             special,
+            labels: selinux::is_on(),
             jobs,
             questions,
             gate: Arc::default(),
@@ -122,6 +125,11 @@ impl Adapter {
     pub(crate) fn who(&self, request: &Request, umask: u32) -> Credentials {
         self.pending_sizes.note_call(request.pid());
         self.groups.credentials(request, umask)
+    }
+
+    /// Whether files have no attribute of this name here, not even where their MDT knows one.
+    fn is_unsupported(&self, name: &OsStr) -> bool {
+        !self.labels && name == selinux::LABEL
     }
 
     /// The flags of an open as this mount has them.

@@ -45,6 +45,7 @@ mod questions;
 mod raise;
 mod raise_threads;
 mod resuming;
+mod selinux;
 mod signals;
 mod special;
 mod threads;

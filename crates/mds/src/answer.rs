@@ -1,14 +1,14 @@
 //! How attributes and intents are put into replies.
 
 use bytes::Bytes;
-use sheen_store::StoreError;
+use sheen_store::{StoreError, Xattrs};
 use sheen_target::{Context, store_errno};
 use sheen_types::Errno;
 use sheen_wire::connect::ConnectFlags;
 use sheen_wire::ldlm::{Disposition, LdlmReply};
 use sheen_wire::md::{MdtBody, Valid};
 
-use crate::inode::Inode;
+use crate::inode::{Inode, WholeInode};
 use crate::{Mdt, xattrs};
 
 /// Status of an intent that was executed and gave no lock (`ELDLM_LOCK_ABORTED`).
@@ -102,43 +102,28 @@ impl Mdt {
         Ok(layout)
     }
 
-    /// Attributes of an inode, and the layout of a file: with `room` for it, `None` otherwise.
+    /// Attributes of an inode, and the layout of a file: with `room` for it, none otherwise.
     pub(crate) fn describe(
         &self,
         context: &Context,
-        inode: &Inode,
+        whole: &WholeInode,
         room: bool,
-    ) -> Result<(MdtBody, Bytes), Errno> {
-        let layout = self.layout(inode)?;
+    ) -> (MdtBody, Bytes) {
+        let (inode, layout) = (&whole.inode, whole.layout());
+        layout.iter().for_each(|layout| self.placement.note_layout(layout));
         let mut body = self.body(inode, layout.is_some());
-        if layout.is_some() {
-            self.put_size(context, inode, &mut body);
-        }
-        if layout.is_some() && self.known_empty.contains(inode.fid) {
+        let Some(layout) = layout else { return (body, Bytes::new()) };
+        self.put_size(context, inode, whole.size_record(), &mut body);
+        if self.known_empty.contains(inode.fid) {
             body.valid = body.valid | Valid::SIZE | Valid::BLOCKS;
             (body.size, body.blocks) = (0, 0);
         }
-        let Some(layout) = layout.filter(|_| room) else { return Ok((body, Bytes::new())) };
+        if !room {
+            return (body, Bytes::new());
+        }
         body.valid |= Valid::EASIZE;
         body.eadatasize = layout.len() as u32;
-        Ok((body, layout))
-    }
-
-    /// Adds the access control list, if the client can read one.
-    pub(crate) fn add_acl(
-        &self,
-        context: &Context,
-        inode: &Inode,
-        body: &mut MdtBody,
-    ) -> Result<Bytes, Errno> {
-        if !context.has(ConnectFlags::ACL) {
-            return Ok(Bytes::new());
-        }
-        let acl = self.store.xattr(inode.fid, xattrs::ACL_ACCESS);
-        let acl = acl.map_err(store_errno)?.unwrap_or_default();
-        body.valid |= Valid::ACL;
-        body.aclsize = acl.len() as u32;
-        Ok(acl)
+        (body, layout)
     }
 
     /// Adds the size of the largest layout.
@@ -146,4 +131,15 @@ impl Mdt {
         body.valid |= Valid::MODEASIZE;
         body.max_mdsize = self.placement.layout_bytes_max();
     }
+}
+
+/// Adds the access control list, if the client can read one.
+pub(crate) fn add_acl(context: &Context, of: &Xattrs, body: &mut MdtBody) -> Bytes {
+    if !context.has(ConnectFlags::ACL) {
+        return Bytes::new();
+    }
+    let acl = of.get(xattrs::ACL_ACCESS).unwrap_or_default();
+    body.valid |= Valid::ACL;
+    body.aclsize = acl.len() as u32;
+    acl
 }

@@ -10,6 +10,11 @@
 //!
 //! Nothing is changed, so a batch that is sent again is executed again; parts whose locks were granted the first time
 //! get those.
+//!
+//! Cost of a part that finds a file with data on OSTs, counted: looks into the store for the directory, the name, and
+//! twice for the inode with all its extended attributes, before its lock is taken and under it
+//! (`Mdt::whole_inode`); no system call, also where the store is cold but for its own reads; two
+//! acquisitions of the locks' mutex, to take the lock and to hand it over; no task, and none is woken.
 
 use bytes::Bytes;
 use sheen_brw::bulk_errno;

@@ -6,9 +6,10 @@ use sheen_types::{Errno, Fid};
 use sheen_wire::md::{MdtBody, Valid};
 use sheen_wire::messages::{MdsGetattr, MdsGetattrName, MdsGetattrNameReply, MdsGetattrReply};
 
+use crate::answer::add_acl;
 use crate::caller::{Caller, May};
 use crate::directory::Step;
-use crate::inode::Inode;
+use crate::inode::{Inode, WholeInode};
 use crate::{Mdt, xattrs};
 
 /// Attributes, and what else was asked for.
@@ -27,9 +28,9 @@ impl Mdt {
         request: &MdsGetattr,
     ) -> Result<Outcome, Errno> {
         let asked = &request.mdt_body;
-        let inode = self.inode(asked.fid1)?;
-        let mut found = self.getattr_of(context, &inode, asked)?;
-        self.put_default_layout(&inode, asked, &mut found)?;
+        let whole = self.whole_inode(asked.fid1)?;
+        let mut found = self.getattr_of(context, &whole, asked)?;
+        self.put_default_layout(&whole.inode, asked, &mut found)?;
         Ok(Outcome::ok(MdsGetattrReply {
             mdt_body: Some(found.body),
             mdt_md: found.extra,
@@ -46,9 +47,9 @@ impl Mdt {
     ) -> Result<Outcome, Errno> {
         let asked = &request.mdt_body;
         let name = request.name.as_ref().map_or(&b""[..], |name| name.as_bytes());
-        let inode = self.look_up(asked, name)?.ok_or(Errno::ENOENT)?;
-        let mut found = self.getattr_of(context, &inode, asked)?;
-        self.put_default_layout(&inode, asked, &mut found)?;
+        let whole = self.look_up(asked, name)?.ok_or(Errno::ENOENT)?;
+        let mut found = self.getattr_of(context, &whole, asked)?;
+        self.put_default_layout(&whole.inode, asked, &mut found)?;
         Ok(Outcome::ok(MdsGetattrNameReply {
             mdt_body: Some(found.body),
             mdt_md: found.extra,
@@ -73,21 +74,20 @@ impl Mdt {
         Ok(self.child(&directory, &step)?.map(|child| child.fid))
     }
 
-    fn look_up(&self, asked: &MdtBody, name: &[u8]) -> Result<Option<Inode>, Errno> {
-        self.resolve(asked, name)?.map(|fid| self.inode(fid)).transpose()
+    fn look_up(&self, asked: &MdtBody, name: &[u8]) -> Result<Option<WholeInode>, Errno> {
+        self.resolve(asked, name)?.map(|fid| self.whole_inode(fid)).transpose()
     }
 
     /// What a getattr of any kind answers.
     pub(crate) fn getattr_of(
         &self,
         context: &Context,
-        inode: &Inode,
+        whole: &WholeInode,
         asked: &MdtBody,
     ) -> Result<Description, Errno> {
-        let (mut body, mut extra) = self.describe(context, inode, asked.eadatasize > 0)?;
+        let (mut body, mut extra) = self.describe(context, whole, asked.eadatasize > 0);
         if asked.valid.contains(Valid::LINKNAME) {
-            let target = self.store.xattr(inode.fid, xattrs::SYMLINK);
-            if let Some(target) = target.map_err(store_errno)? {
+            if let Some(target) = whole.xattrs.get(xattrs::SYMLINK) {
                 let room = (asked.eadatasize as usize).saturating_sub(1);
                 let mut bytes = target[..target.len().min(room)].to_vec();
                 bytes.push(0);
@@ -100,7 +100,7 @@ impl Mdt {
             self.add_layout_max(&mut body);
         }
         let acl = match asked.valid.contains(Valid::ACL) {
-            true => self.add_acl(context, inode, &mut body)?,
+            true => add_acl(context, &whole.xattrs, &mut body),
             false => Bytes::new(),
         };
         Ok(Description { body, extra, acl })

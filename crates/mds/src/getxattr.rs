@@ -92,22 +92,6 @@ impl Mdt {
         }
     }
 
-    /// Whether it has no extended attributes but those that this server sets for each inode of its type.
-    pub(crate) fn has_no_xattrs(&self, inode: &Inode) -> Result<bool, Errno> {
-        // The client names the link attribute by itself.
-        let mut has_link = false;
-        let mut is_own = |name: &str| match name {
-            xattrs::LINK => {
-                has_link = true;
-                false
-            }
-            xattrs::LOV => !inode.is_regular(),
-            name => xattrs::is_shown(name),
-        };
-        let has_own = self.store.has_xattr(inode.fid, &mut is_own).map_err(store_errno)?;
-        Ok(has_link && !has_own)
-    }
-
     fn xattr_names(&self, inode: &Inode) -> Result<Bytes, Errno> {
         let mut names = Vec::new();
         for name in self.store.xattr_names(inode.fid).map_err(store_errno)? {

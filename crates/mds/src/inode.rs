@@ -1,10 +1,11 @@
 //! Inodes as the store has them.
 
-use sheen_store::{AttributePatch, Attributes, FileKind, StoreError};
+use bytes::Bytes;
+use sheen_store::{AttributePatch, Attributes, FileKind, StoreError, WholeObject, Xattrs};
 use sheen_target::store_errno;
 use sheen_types::{Errno, Fid, Timestamp};
 
-use crate::Mdt;
+use crate::{Mdt, dom, xattrs};
 
 /// Bytes that a directory says it has, as ldiskfs's smallest has.
 pub(crate) const DIRECTORY_BYTES: u64 = 4096;
@@ -16,6 +17,31 @@ pub(crate) struct Inode {
     pub(crate) attributes: Attributes,
     /// Its data is lost, cut or grown: size and blocks mean nothing.
     pub(crate) is_damaged: bool,
+}
+
+/// An inode with its extended attributes, read at one moment.
+#[derive(Clone, Debug)]
+pub(crate) struct WholeInode {
+    pub(crate) inode: Inode,
+    pub(crate) xattrs: Xattrs,
+}
+
+impl WholeInode {
+    /// A file's layout.
+    pub(crate) fn layout(&self) -> Option<Bytes> {
+        self.xattrs.get(xattrs::LOV).filter(|_| self.inode.is_regular())
+    }
+
+    /// Whether it has no extended attributes but those that this server sets for each inode of its type.
+    pub(crate) fn has_no_xattrs(&self) -> bool {
+        let is_own = |name: &str| match name {
+            xattrs::LINK => false,
+            xattrs::LOV => !self.inode.is_regular(),
+            name => xattrs::is_shown(name),
+        };
+        // The client names the link attribute by itself.
+        self.xattrs.get(xattrs::LINK).is_some() && !self.xattrs.names().any(is_own)
+    }
 }
 
 impl Inode {
@@ -55,6 +81,26 @@ impl Mdt {
         };
         let attributes = attributes.map_err(store_errno)?;
         Ok(Inode { fid, attributes, is_damaged })
+    }
+
+    /// As [`Mdt::inode`], with all that a getattr says of it: one look into the store. Only of a file that may have bytes
+    /// here are size and blocks looked up; of others they are 0.
+    ///
+    /// # Errors
+    /// As [`Mdt::inode`].
+    pub(crate) fn whole_inode(&self, fid: Fid) -> Result<WholeInode, Errno> {
+        if !fid.is_namespace() {
+            return Err(Errno::EINVAL);
+        }
+        let WholeObject { mut attributes, xattrs } = self.store.whole(fid).map_err(store_errno)?;
+        let is_regular = attributes.kind == FileKind::Regular;
+        if is_regular && xattrs.get(xattrs::LOV).is_none_or(|layout| dom::names_mdt(&layout)) {
+            return Ok(WholeInode { inode: self.inode(fid)?, xattrs });
+        }
+        if is_regular {
+            (attributes.size, attributes.blocks) = (0, 0);
+        }
+        Ok(WholeInode { inode: Inode { fid, attributes, is_damaged: false }, xattrs })
     }
 
     /// Reads a directory.

@@ -98,7 +98,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use sheen_store::{
     Attributes, BlockSums, CommitHook, DataAdvice, Entry, FileKind, Integrity, Sequence, Store,
-    StoreError, StoreSpace, Transaction, Verified,
+    StoreError, StoreSpace, Transaction, Verified, WholeObject,
 };
 use sheen_types::Fid;
 
@@ -533,19 +533,16 @@ impl Store for StoreDisk {
     }
 
     fn xattr(&self, object: Fid, name: &str) -> Result<Option<Bytes>, StoreError> {
-        Ok(self.core.record(object)?.xattr(name))
+        Ok(self.core.record(object)?.xattrs.get(name))
     }
 
     fn xattr_names(&self, object: Fid) -> Result<Vec<String>, StoreError> {
-        Ok(self.core.record(object)?.xattr_names())
+        Ok(self.core.record(object)?.xattrs.names().map(str::to_owned).collect())
     }
 
-    fn has_xattr(
-        &self,
-        object: Fid,
-        is_meant: &mut dyn FnMut(&str) -> bool,
-    ) -> Result<bool, StoreError> {
-        Ok(self.core.record(object)?.has_xattr(is_meant))
+    fn whole(&self, object: Fid) -> Result<WholeObject, StoreError> {
+        let record = self.core.record(object)?;
+        Ok(WholeObject { attributes: record.attributes.clone(), xattrs: record.xattrs.clone() })
     }
 
     fn lookup(&self, index: Fid, key: &[u8]) -> Result<Option<Bytes>, StoreError> {

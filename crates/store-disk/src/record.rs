@@ -4,10 +4,8 @@
 //! all, but once per group, and a create, stat or unlink is one key. All integers little-endian,
 //! but the FIDs of keys big-endian, so that an index lies together and in order.
 
-use std::{cmp::Ordering, sync::Arc};
-
 use bytes::Bytes;
-use sheen_store::{Attributes, FileKind, StoreError};
+use sheen_store::{Attributes, FileKind, StoreError, Xattrs};
 use sheen_types::{Fid, Timestamp};
 
 /// The layout below.
@@ -29,9 +27,6 @@ pub(crate) type Incarnation = u64;
 /// Whose data a file was made for: an object, and which of its name.
 pub(crate) type Name = (Fid, Incarnation);
 
-/// An extended attribute: name and value.
-type Xattr = (Box<str>, Bytes);
-
 /// An object, less its keys and data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Record {
@@ -40,12 +35,12 @@ pub(crate) struct Record {
     pub(crate) incarnation: Incarnation,
     /// The file of its data, if it came by an exchange.
     exchanged: Option<Name>,
-    xattrs: Option<Arc<Vec<Xattr>>>,
+    pub(crate) xattrs: Xattrs,
 }
 
 impl Record {
     pub(crate) fn new(attributes: Attributes, incarnation: Incarnation) -> Self {
-        Self { attributes, incarnation, exchanged: None, xattrs: None }
+        Self { attributes, incarnation, exchanged: None, xattrs: Xattrs::default() }
     }
 
     /// The name of its file; `own` is the object's.
@@ -63,40 +58,9 @@ impl Record {
         (self.exchanged, self.incarnation) = (Some(data), incarnation);
     }
 
-    fn xattrs(&self) -> &[Xattr] {
-        self.xattrs.as_ref().map_or(&[], |xattrs| xattrs)
-    }
-
-    /// Sorted.
-    pub(crate) fn xattr_names(&self) -> Vec<String> {
-        self.xattrs().iter().map(|(name, _)| name.to_string()).collect()
-    }
-
-    /// Whether `is_meant` is true of one of the names, in their order.
-    pub(crate) fn has_xattr(&self, is_meant: &mut dyn FnMut(&str) -> bool) -> bool {
-        self.xattrs().iter().any(|(name, _)| is_meant(name))
-    }
-
-    pub(crate) fn xattr(&self, name: &str) -> Option<Bytes> {
-        let xattrs = self.xattrs();
-        let found = xattrs.binary_search_by(|(held, _)| str::cmp(held, name)).ok()?;
-        Some(xattrs[found].1.clone())
-    }
-
-    pub(crate) fn set_xattr(&mut self, name: &str, value: Option<Bytes>) {
-        let xattrs = Arc::make_mut(self.xattrs.get_or_insert_default());
-        let order = |held: &Xattr| -> Ordering { str::cmp(&held.0, name) };
-        match (xattrs.binary_search_by(order), value) {
-            (Ok(found), Some(value)) => xattrs[found].1 = value,
-            (Err(place), Some(value)) => xattrs.insert(place, (name.into(), value)),
-            (Ok(found), None) => drop(xattrs.remove(found)),
-            (Err(_), None) => {}
-        }
-    }
-
     /// Memory, about.
     pub(crate) fn cost(&self) -> usize {
-        let xattrs = self.xattrs().iter().map(|(name, value)| name.len() + value.len() + 48);
+        let xattrs = self.xattrs.iter().map(|(name, value)| name.len() + value.len() + 80);
         size_of::<Self>() + xattrs.sum::<usize>()
     }
 
@@ -119,7 +83,7 @@ impl Record {
             version,
         } = &self.attributes;
         let xattr_bytes: usize =
-            self.xattrs().iter().map(|(name, value)| name.len() + value.len() + 8).sum();
+            self.xattrs.iter().map(|(name, value)| name.len() + value.len() + 8).sum();
         let mut out = Vec::with_capacity(128 + xattr_bytes);
         out.push(match self.exchanged {
             Some(_) => RECORD_VERSION_EXCHANGED,
@@ -139,7 +103,7 @@ impl Record {
         if let Some(name) = self.exchanged {
             out.extend(name_key(name));
         }
-        for (name, value) in self.xattrs() {
+        for (name, value) in self.xattrs.iter() {
             out.extend((name.len() as u32).to_le_bytes());
             out.extend((value.len() as u32).to_le_bytes());
             out.extend(name.as_bytes());
@@ -197,15 +161,22 @@ impl Record {
             true => Some(parse_name_key(reader.take(NAME_BYTES)?)?),
             false => None,
         };
-        let mut xattrs = Vec::new();
-        while !reader.0.is_empty() {
-            let (name, value) = (reader.narrow()? as usize, reader.narrow()? as usize);
-            let name = str::from_utf8(reader.take(name)?).ok()?;
-            xattrs.push((name.into(), Bytes::copy_from_slice(reader.take(value)?)));
-        }
-        let xattrs = (!xattrs.is_empty()).then(|| Arc::new(xattrs));
+        let xattrs = parse_xattrs(reader.0)?;
         Some(Self { attributes, incarnation, exchanged, xattrs })
     }
+}
+
+/// The extended attributes, all in one piece of memory: a record that is read costs few allocations.
+fn parse_xattrs(bytes: &[u8]) -> Option<Xattrs> {
+    let whole = Bytes::copy_from_slice(bytes);
+    let mut reader = Reader(&whole);
+    let mut parts = Vec::new();
+    while !reader.0.is_empty() {
+        let (name, value) = (reader.narrow()? as usize, reader.narrow()? as usize);
+        let (name, value) = (reader.take(name)?, reader.take(value)?);
+        parts.push((whole.slice_ref(name), whole.slice_ref(value)));
+    }
+    Xattrs::of_parts(parts)
 }
 
 struct Reader<'a>(&'a [u8]);
@@ -286,8 +257,8 @@ mod tests {
             },
             77,
         );
-        record.set_xattr("user.b", Some(Bytes::from("2")));
-        record.set_xattr("trusted.lov", Some(Bytes::from(vec![3; 1000])));
+        record.xattrs.set("user.b", Some(Bytes::from("2")));
+        record.xattrs.set("trusted.lov", Some(Bytes::from(vec![3; 1000])));
         record
     }
 
@@ -312,7 +283,9 @@ mod tests {
         for length in 0..bytes.len() {
             match Record::decode(&bytes[..length]) {
                 Err(StoreError::Corrupt(_)) => {}
-                Ok(shorter) => assert!(shorter.xattr_names().len() < record.xattr_names().len()),
+                Ok(shorter) => {
+                    assert!(shorter.xattrs.names().count() < record.xattrs.names().count())
+                }
                 Err(other) => panic!("{other}"),
             }
         }
@@ -321,10 +294,10 @@ mod tests {
     #[test]
     fn extended_attributes_stay_sorted() {
         let mut record = sample();
-        assert_eq!(record.xattr_names(), ["trusted.lov", "user.b"]);
-        record.set_xattr("trusted.lov", None);
-        record.set_xattr("none", None);
-        assert_eq!(record.xattr("user.b"), Some(Bytes::from("2")));
-        assert_eq!(record.xattr("trusted.lov"), None);
+        assert!(record.xattrs.names().eq(["trusted.lov", "user.b"]));
+        record.xattrs.set("trusted.lov", None);
+        record.xattrs.set("none", None);
+        assert_eq!(record.xattrs.get("user.b"), Some(Bytes::from("2")));
+        assert_eq!(record.xattrs.get("trusted.lov"), None);
     }
 }

@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use sheen_io::Random;
 use sheen_store::{
     Attributes, CommitHook, Entry, Sequence, Store, StoreError, StoreSpace, Transaction, Verified,
+    WholeObject,
 };
 use sheen_types::Fid;
 
@@ -85,12 +86,8 @@ impl Store for Flaky {
         self.look(|store| store.xattr_names(object))
     }
 
-    fn has_xattr(
-        &self,
-        object: Fid,
-        is_meant: &mut dyn FnMut(&str) -> bool,
-    ) -> Result<bool, StoreError> {
-        self.look(|store| store.has_xattr(object, is_meant))
+    fn whole(&self, object: Fid) -> Result<WholeObject, StoreError> {
+        self.look(|store| store.whole(object))
     }
 
     fn lookup(&self, index: Fid, key: &[u8]) -> Result<Option<Bytes>, StoreError> {

@@ -30,7 +30,7 @@ use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
 use sheen_store::{
     Attributes, Change, CommitHook, Damage, Entry, FileKind, Sequence, Store, StoreError,
-    StoreSpace, Transaction, Verified,
+    StoreSpace, Transaction, Verified, WholeObject, Xattrs,
 };
 use sheen_types::{Extent, Fid, HashMap, PAGE_BYTES};
 
@@ -418,6 +418,16 @@ impl Shards for UnlockedShards<'_> {
     }
 }
 
+/// Its attributes, with the size of its bytes.
+fn record_of(held: &Object) -> Attributes {
+    let mut attributes = held.attributes.clone();
+    if attributes.kind == FileKind::Regular {
+        attributes.size = held.data.size();
+        attributes.blocks = held.data.bytes() / 512;
+    }
+    attributes
+}
+
 impl Store for StoreMem {
     fn attributes(&self, object: Fid) -> Result<Attributes, StoreError> {
         self.with_object(object, |held| {
@@ -427,14 +437,7 @@ impl Store for StoreMem {
     }
 
     fn recorded_attributes(&self, object: Fid) -> Result<Attributes, StoreError> {
-        self.with_object(object, |held| {
-            let mut attributes = held.attributes.clone();
-            if attributes.kind == FileKind::Regular {
-                attributes.size = held.data.size();
-                attributes.blocks = held.data.bytes() / 512;
-            }
-            attributes
-        })
+        self.with_object(object, |held| record_of(held))
     }
 
     fn xattr(&self, object: Fid, name: &str) -> Result<Option<Bytes>, StoreError> {
@@ -445,12 +448,12 @@ impl Store for StoreMem {
         self.with_object(object, |held| held.xattrs.keys().cloned().collect())
     }
 
-    fn has_xattr(
-        &self,
-        object: Fid,
-        is_meant: &mut dyn FnMut(&str) -> bool,
-    ) -> Result<bool, StoreError> {
-        self.with_object(object, |held| held.xattrs.keys().any(|name| is_meant(name)))
+    fn whole(&self, object: Fid) -> Result<WholeObject, StoreError> {
+        self.with_object(object, |held| {
+            let mut xattrs = Xattrs::default();
+            held.xattrs.iter().for_each(|(name, value)| xattrs.set(name, Some(value.clone())));
+            WholeObject { attributes: record_of(held), xattrs }
+        })
     }
 
     fn lookup(&self, index: Fid, key: &[u8]) -> Result<Option<Bytes>, StoreError> {

@@ -30,12 +30,14 @@ mod integrity;
 #[cfg(feature = "suite")]
 pub mod suite;
 mod sums;
+mod xattrs;
 
 pub use attributes::{AttributePatch, Attributes, FileKind};
 pub use change::{Change, Sequence, Transaction};
 pub use error::StoreError;
 pub use integrity::{Damage, Finding, Integrity, Verified};
 pub use sums::{BLOCK_BYTES, BlockSum, BlockSums, joined};
+pub use xattrs::{WholeObject, Xattrs};
 
 use bytes::Bytes;
 use sheen_types::Fid;
@@ -138,16 +140,11 @@ pub trait Store: Send + Sync {
     /// [`StoreError::NoObject`], or an IO error.
     fn xattr_names(&self, object: Fid) -> Result<Vec<String>, StoreError>;
 
-    /// Whether `is_meant` is true of the name of an extended attribute. Asked in order of the names, up to the first
-    /// that is; it must not use the store. For hot paths, which want no list.
+    /// The object as it was set, with all its extended attributes: one look for callers that need several of those.
     ///
     /// # Errors
     /// [`StoreError::NoObject`], or an IO error.
-    fn has_xattr(
-        &self,
-        object: Fid,
-        is_meant: &mut dyn FnMut(&str) -> bool,
-    ) -> Result<bool, StoreError>;
+    fn whole(&self, object: Fid) -> Result<WholeObject, StoreError>;
 
     /// The value under `key`; `None` if the index has none.
     ///

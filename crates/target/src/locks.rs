@@ -250,7 +250,10 @@ impl LockGuard {
             .map_err(|error| error.errno())?;
         self.held = false;
         self.target.perform(actions);
-        self.target.lock_timer_changed();
+        // Only a lock that another one waits for has a deadline: a long listing hands over thousands that none does.
+        if granted.flags.contains(LockFlags::AST_SENT) {
+            self.target.lock_timer_changed();
+        }
         // An eviction may have swept the client's locks just before this one became the client's.
         if context.export.state() == crate::ExportState::Gone {
             self.target.drop_late_lock(&context.export);

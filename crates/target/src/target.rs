@@ -1,6 +1,8 @@
 //! The target itself: what it owns, how it starts and stops, and what roles ask of it.
 
 use std::fmt;
+#[cfg(test)]
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -85,6 +87,9 @@ pub struct Target {
     pub(crate) next_number: AtomicU32,
     /// Wakes the keeper of time: a deadline may have come nearer.
     pub(crate) alarm: Arc<Notify>,
+    /// How often the keeper of time has looked.
+    #[cfg(test)]
+    pub(crate) looks: AtomicU64,
     /// Where servers of the file system are.
     pub(crate) server_nodes: Mutex<Option<Arc<dyn ServerNodes>>>,
     /// Lines about what was refused.
@@ -183,6 +188,8 @@ impl Target {
             stopping: AtomicBool::new(false),
             next_number: AtomicU32::new(next_number),
             alarm: Arc::new(Notify::new()),
+            #[cfg(test)]
+            looks: AtomicU64::default(),
             server_nodes: Mutex::new(None),
             refusals: RateLimitedWarning::default(),
         });

@@ -243,6 +243,31 @@ fn an_evicted_client_is_answered_so_and_may_reconnect() {
     });
 }
 
+/// A listing asks for thousands of locks: the keeper of time looks at all locks each time it is woken.
+#[test]
+fn a_lock_that_an_intent_gives_wakes_the_keeper_of_time_only_if_another_lock_waits_for_it() {
+    let world = TestWorld::new(32);
+    world.clone().run(async move {
+        let (node, _) = start(&world, &manual_store()).await;
+        let (one, two) = (node.connect("one").await, node.connect("two").await);
+        let looks = || node.target.looks.load(Ordering::Relaxed);
+        let before = looks();
+        for number in 1..=50 {
+            let mut dlm_req = inode_lock(LockMode::Pr, number).dlm_req;
+            dlm_req.flags = WireFlags::HAS_INTENT;
+            let intent = LdlmIntentGetattr { dlm_req, ..LdlmIntentGetattr::default() };
+            assert_eq!(one.call(intent).await.head.status, 0);
+            world.settle().await;
+        }
+        assert_eq!(looks(), before);
+        // One that is revoked has a deadline.
+        let wanted = async move { _ = two.call(inode_lock(LockMode::Ex, 0x22)).await };
+        world.world().tasks.spawn("wanted", Box::pin(wanted));
+        world.settle().await;
+        assert!(looks() > before);
+    });
+}
+
 #[test]
 fn operators_say_how_often_clients_are_to_ping() {
     let world = TestWorld::new(31);

@@ -605,6 +605,9 @@ impl Filesystem for Adapter {
             REPLACE => XattrMode::Replace,
             _ => return reply.error(Errno::EINVAL),
         };
+        if self.is_unsupported(name) {
+            return reply.error(Errno::EOPNOTSUPP);
+        }
         let (files, who) = (self.files.clone(), self.who(request, 0));
         let (name, value) = (name.as_bytes().to_vec(), Bytes::copy_from_slice(value));
         let guard = self.occupy(&[number]);
@@ -638,6 +641,9 @@ impl Filesystem for Adapter {
     ) {
         if name == alive::ATTRIBUTE {
             return reply.error(convert::errno(Errno::ENODATA));
+        }
+        if self.is_unsupported(name) {
+            return reply.error(Errno::EOPNOTSUPP);
         }
         if name == alive::STATE {
             // A worker answers, or none does.
@@ -679,6 +685,9 @@ impl Filesystem for Adapter {
     }
 
     fn removexattr(&self, request: &Request, number: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        if self.is_unsupported(name) {
+            return reply.error(Errno::EOPNOTSUPP);
+        }
         let (files, who) = (self.files.clone(), self.who(request, 0));
         let name = name.as_bytes().to_vec();
         let guard = self.occupy(&[number]);

@@ -69,6 +69,12 @@ pub(crate) fn part_of(layout: &Bytes) -> Option<DomPart> {
     Some(DomPart { end, is_all: made.all(is_on_mdt) })
 }
 
+/// Whether a layout has a component on the MDT, made or not.
+pub(crate) fn names_mdt(layout: &Bytes) -> bool {
+    let is_on_mdt = |part: &LovComponent| part.layout.header.pattern.contains(LovPattern::MDT);
+    LovComp::decode(layout).is_ok_and(|comp| comp.components.iter().any(is_on_mdt))
+}
+
 /// All that data on the MDT needs.
 pub(crate) struct Dom {
     pub(crate) brw: Brw<Files>,
@@ -163,14 +169,19 @@ impl Mdt {
         self.dom.brw.connect(export, offered, agreed)
     }
 
-    /// The bits that a getattr may bring besides: the DOM bit of a file on the MDT.
-    pub(crate) fn data_bits(&self, context: &Context, inode: &Inode) -> Result<InodeBits, Errno> {
+    /// The bits that a getattr may bring besides, of a file with this layout: the DOM bit of a file on the MDT.
+    pub(crate) fn data_bits(
+        &self,
+        context: &Context,
+        inode: &Inode,
+        layout: Option<&Bytes>,
+    ) -> InodeBits {
         // The holder of the bit knows the size.
         if inode.is_damaged || !knows_dom(context) {
-            return Ok(InodeBits(0));
+            return InodeBits(0);
         }
-        let is_here = self.layout(inode)?.as_ref().and_then(part_of).is_some();
-        Ok(if is_here { InodeBits::DOM } else { InodeBits(0) })
+        let is_here = layout.and_then(part_of).is_some();
+        if is_here { InodeBits::DOM } else { InodeBits(0) }
     }
 
     /// Whether all data of a file lies here, so that its size is known without a report.

@@ -12,7 +12,7 @@ use sheen_wire::messages::{LdlmIntentGetattr, LdlmIntentGetattrReply};
 use crate::answer::{LOCK_ABORTED, no_lock};
 use crate::exclusion::Needs;
 use crate::getattr::Description;
-use crate::inode::Inode;
+use crate::inode::{Inode, WholeInode};
 use crate::{Mdt, dom, locks};
 
 /// An inode left alone for so long is given out with its attributes, even when only its name was
@@ -72,17 +72,20 @@ impl Mdt {
         fid: Fid,
         disposition: Disposition,
     ) -> Result<Outcome, Errno> {
-        let inode = self.inode(fid)?;
+        let before = self.whole_inode(fid)?;
         let asks_attributes = request.ldlm_intent.opc.contains(IntentOp::GETATTR);
-        let bits = match asks_attributes || self.is_quiet(context, &inode) {
+        let bits = match asks_attributes || self.is_quiet(context, &before.inode) {
             true => locks::ATTRIBUTES,
             false => InodeBits::LOOKUP | InodeBits::PERM,
         };
-        let more = match inode.is_regular() {
-            true => InodeBits::LAYOUT | self.data_bits(context, &inode)?,
+        let more = match before.inode.is_regular() {
+            true => {
+                let layout = before.layout();
+                InodeBits::LAYOUT | self.data_bits(context, &before.inode, layout.as_ref())
+            }
             false => InodeBits(0),
         };
-        let more = match takes_absent_xattrs(enqueue) && self.has_no_xattrs(&inode)? {
+        let more = match takes_absent_xattrs(enqueue) && before.has_no_xattrs() {
             true => more | InodeBits::XATTR,
             false => more,
         };
@@ -90,12 +93,9 @@ impl Mdt {
             true => locks::read(context, fid, bits, more).await?,
             false => locks::read_what_is_free(context, fid, bits | more)?,
         };
-        // What was read before the lock may have changed.
-        let inode = self.inode(fid)?;
-        let mut found = self.getattr_of(context, &inode, &request.mdt_body)?;
         // What may fail comes first: a refusal names no lock, so the client would never cancel it.
-        dom::add_size_with(guard.policy().inode_bits(), &inode, &mut found.body)?;
-        self.add_absent_xattrs(guard.policy().inode_bits(), &inode, &mut found.body)?;
+        let found =
+            self.under_lock(context, &request.mdt_body, fid, guard.policy().inode_bits())?;
         let lock = locks::hand_over(context, guard, enqueue)?;
         Ok(described(found, lock, disposition))
     }
@@ -108,29 +108,35 @@ impl Mdt {
         lock: LdlmReply,
         disposition: Disposition,
     ) -> Result<Outcome, Errno> {
-        let inode = self.inode(fid)?;
-        let mut found = self.getattr_of(context, &inode, asked)?;
-        dom::add_size_with(locks::bits_of(&lock), &inode, &mut found.body)?;
-        self.add_absent_xattrs(locks::bits_of(&lock), &inode, &mut found.body)?;
+        let found = self.under_lock(context, asked, fid, locks::bits_of(&lock))?;
         Ok(described(found, lock, disposition))
     }
 
-    /// Says that there are none, where a lock that the client gets keeps it true.
-    pub(super) fn add_absent_xattrs(
+    /// An inode as it is under a lock with these bits: what was read before may have changed.
+    fn under_lock(
         &self,
+        context: &Context,
+        asked: &MdtBody,
+        fid: Fid,
         bits: InodeBits,
-        inode: &Inode,
-        body: &mut MdtBody,
-    ) -> Result<(), Errno> {
-        if bits.contains(InodeBits::XATTR) && self.has_no_xattrs(inode)? {
-            body.xattr_absent |= MdtBody::NO_XATTRS;
-        }
-        Ok(())
+    ) -> Result<Description, Errno> {
+        let whole = self.whole_inode(fid)?;
+        let mut found = self.getattr_of(context, &whole, asked)?;
+        dom::add_size_with(bits, &whole.inode, &mut found.body)?;
+        add_absent_xattrs(bits, &whole, &mut found.body);
+        Ok(found)
     }
 
     fn is_quiet(&self, context: &Context, inode: &Inode) -> bool {
         let now = context.target.world().clock.wall().seconds;
         now.saturating_sub(inode.attributes.changed.seconds) > QUIET.as_secs() as i64
+    }
+}
+
+/// Says that there are none, where a lock that the client gets keeps it true.
+pub(super) fn add_absent_xattrs(bits: InodeBits, whole: &WholeInode, body: &mut MdtBody) {
+    if bits.contains(InodeBits::XATTR) && whole.has_no_xattrs() {
+        body.xattr_absent |= MdtBody::NO_XATTRS;
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 use sheen_ldlm::Policy;
-use sheen_store::{FileKind, Transaction};
+use sheen_store::{FileKind, Transaction, WholeObject};
 use sheen_target::{
     Context, EnqueueRequest, Export, ExportState, LockGuard, Outcome, ReplyRecording, Target,
     store_errno,
@@ -17,11 +17,11 @@ use sheen_wire::messages::{LdlmIntentOpen, LdlmIntentOpenReply, MdsReintOpen, Md
 use sheen_wire::text::Text;
 
 use super::open_new::of_layout;
-use crate::answer::{LOCK_ABORTED, no_lock};
+use crate::answer::{LOCK_ABORTED, add_acl, no_lock};
 use crate::caller::{Caller, May};
 use crate::directory::{Step, parse_name};
 use crate::exclusion::Needs;
-use crate::inode::Inode;
+use crate::inode::{Inode, WholeInode};
 use crate::open_table::{OpenFile, OpenTable};
 use crate::placement::ReservedObjects;
 use crate::reint::CreateSpec;
@@ -422,8 +422,10 @@ impl Mdt {
         progress: &mut Progress,
     ) -> Result<(), Errno> {
         let mut body = self.body(inode, layout.is_some());
+        let WholeObject { xattrs, .. } = self.store.whole(inode.fid).map_err(store_errno)?;
+        let whole = WholeInode { inode: inode.clone(), xattrs };
         if layout.is_some() {
-            self.put_size(context, inode, &mut body);
+            self.put_size(context, inode, whole.size_record(), &mut body);
         }
         progress.layout = layout.unwrap_or_default();
         self.placement.note_layout(&progress.layout);
@@ -431,7 +433,7 @@ impl Mdt {
             body.valid |= sheen_wire::md::Valid::EASIZE;
             body.eadatasize = progress.layout.len() as u32;
         }
-        progress.acl = self.add_acl(context, inode, &mut body)?;
+        progress.acl = add_acl(context, &whole.xattrs, &mut body);
         progress.body = body;
         Ok(())
     }

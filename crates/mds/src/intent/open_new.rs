@@ -2,16 +2,17 @@
 
 use bytes::Bytes;
 use sheen_layout::plan::Plan;
-use sheen_store::{FileKind, Transaction};
+use sheen_store::{FileKind, Transaction, WholeObject};
 use sheen_target::{Context, ReplyRecording, store_errno};
 use sheen_types::{Errno, Fid, InodeBits, Name};
 use sheen_wire::connect::ConnectFlags;
 use sheen_wire::ldlm::Disposition;
 use sheen_wire::md::MdsOpenFlags;
 
+use super::getattr::add_absent_xattrs;
 use super::open::{Opening, Progress, give_lock};
 use crate::caller::May;
-use crate::inode::Inode;
+use crate::inode::{Inode, WholeInode};
 use crate::orphans::{ORPHANS, fid_key};
 use crate::placement::ReservedObjects;
 use crate::{Mdt, counters, locks};
@@ -135,7 +136,11 @@ impl Mdt {
         let guard = self.lock_with_data(context, opening, inode, data, more).await?;
         self.add_data(context, opening, data, guard.as_ref(), inode, progress)?;
         let bits = guard.as_ref().map_or(InodeBits(0), |guard| guard.policy().inode_bits());
-        self.add_absent_xattrs(bits, inode, &mut progress.body)?;
+        if bits.contains(InodeBits::XATTR) {
+            let WholeObject { xattrs, .. } = self.store.whole(inode.fid).map_err(store_errno)?;
+            let whole = WholeInode { inode: inode.clone(), xattrs };
+            add_absent_xattrs(bits, &whole, &mut progress.body);
+        }
         give_lock(context, opening, guard, progress)
     }
 

@@ -8,6 +8,7 @@ use sheen_store::{AttributePatch, Attributes, Transaction};
 use sheen_target::{Target, store_errno};
 use sheen_types::{Errno, Fid, Timestamp};
 
+use super::awaited::{AwaitedFile, Step};
 use super::{Era, SizeRecord, Trust};
 use crate::exclusion::Needs;
 use crate::placement::FileOnOsts;
@@ -23,23 +24,20 @@ const TIMES_SET: i64 = 60;
 impl Mdt {
     /// Has the OSTs asked, unless they are about to be.
     pub(super) fn confirm_soon(&self, target: &Arc<Target>, fid: Fid) {
-        let Some(number) = self.sizes.await_confirmation(fid) else { return };
-        let (mdt, weak) = (Weak::clone(&self.me), Arc::downgrade(target));
-        let clock = Arc::clone(&target.world().clock);
-        let confirm = async move {
-            clock.sleep_until(clock.now() + REST).await;
-            let (Some(mdt), Some(target)) = (mdt.upgrade(), weak.upgrade()) else { return };
-            if let Err(errno) = mdt.confirm(&target, fid, number).await {
-                tracing::debug!(%fid, %errno, "the size is not vouched for");
-            }
-            mdt.sizes.end_own(fid, number);
-        };
-        target.world().tasks.spawn("confirm size", Box::pin(confirm));
+        let due = target.world().clock.now() + REST;
+        if self.sizes.awaited.add(fid, due) {
+            self.begin_asking(target);
+        }
+    }
+
+    /// Begins a task that works at the queue.
+    fn begin_asking(&self, target: &Arc<Target>) {
+        let ask = ask_in_turn(Weak::clone(&self.me), Arc::downgrade(target));
+        target.world().tasks.spawn("confirm size", Box::pin(ask));
     }
 
     /// Asks the OSTs, and vouches for what they say if no client was able to write meanwhile.
     async fn confirm(&self, target: &Target, fid: Fid, number: u64) -> Result<(), Errno> {
-        let _turn = self.sizes.turns.acquire().await.map_err(|_| Errno::ESHUTDOWN)?;
         if self.to_confirm(fid, number)?.is_none() {
             return Ok(());
         }
@@ -81,8 +79,36 @@ impl Mdt {
         let record = self.size_record(fid).map_err(store_errno)?;
         let record = record.filter(|record| record.is_closed(Some(era)) && !record.is_strict());
         let is_written = self.open_files.is_written_besides(fid, 0);
-        let is_awaited = self.sizes.is_awaited(fid, number) && !is_written;
+        let is_awaited = self.sizes.awaited.is_awaited(fid, number) && !is_written;
         Ok(record.filter(|_| is_awaited).map(|record| (record, era)))
+    }
+}
+
+/// Confirms one file after the other until there is nothing left to do, or the target is no more.
+async fn ask_in_turn(mdt: Weak<Mdt>, target: Weak<Target>) {
+    let mut has_slept = false;
+    loop {
+        let (Some(mdt), Some(target)) = (mdt.upgrade(), target.upgrade()) else { return };
+        let clock = Arc::clone(&target.world().clock);
+        let step = mdt.sizes.awaited.step(clock.now(), has_slept);
+        has_slept = false;
+        match step {
+            Step::End => return,
+            Step::Sleep(until) => {
+                drop((mdt, target));
+                clock.sleep_until(until).await;
+                has_slept = true;
+            }
+            Step::Ask { file: AwaitedFile { fid, number, .. }, begins_another } => {
+                if begins_another {
+                    mdt.begin_asking(&target);
+                }
+                if let Err(errno) = mdt.confirm(&target, fid, number).await {
+                    tracing::debug!(%fid, %errno, "the size is not vouched for");
+                }
+                mdt.sizes.awaited.end_own(fid, number);
+            }
+        }
     }
 }
 

@@ -17,9 +17,10 @@
 //!
 //! Costs: nothing for an open, a close or a getattr but bits in a record that they read or write anyway; one more
 //! local transaction for an open for writing of a strict file. For each written file that is looked at two RPCs to each
-//! of its objects, once.
+//! of its objects, once; as many files wait for that as are written in a go, in a queue of bounded memory ([`awaited`]).
 
 mod ask;
+mod awaited;
 mod era;
 mod record;
 
@@ -29,22 +30,17 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 use sheen_store::{Store, StoreError, Transaction};
 use sheen_target::{Context, RecoveryStatus, Target, store_errno};
-use sheen_types::{Errno, Fid, HashMap, InodeBits, LockMode};
+use sheen_types::{Errno, Fid, InodeBits, LockMode};
 use sheen_wire::connect::ConnectFlags2;
 use sheen_wire::md::{AttrValid, MdtBody, RecSetattr, Valid};
-use tokio::sync::Semaphore;
 
+use self::awaited::Awaited;
 pub(crate) use self::era::forget as forget_era;
 pub(crate) use self::record::{Era, SizeRecord, Trust};
 use crate::dom::part_of;
-use crate::inode::Inode;
+use crate::inode::{Inode, WholeInode};
 use crate::open_table::OpenTable;
 use crate::{Mdt, xattrs};
-
-/// Files whose OSTs are about to be asked, at most: of more, the next getattr makes the next try.
-const AWAITED_MAX: usize = 4096;
-/// Files whose OSTs are asked at a time.
-const ASKED_MAX: usize = 16;
 
 /// See the module's documentation.
 pub(crate) struct VouchedSizes {
@@ -54,15 +50,7 @@ pub(crate) struct VouchedSizes {
     settled: AtomicU64,
     /// Operators do not want it.
     is_off: AtomicBool,
-    awaited: Mutex<Awaited>,
-    turns: Semaphore,
-}
-
-/// Files whose size is about to be confirmed, each with a number: what ends the confirmation removes it.
-#[derive(Default)]
-struct Awaited {
-    numbers: HashMap<Fid, u64>,
-    next: u64,
+    awaited: Awaited,
 }
 
 /// What was so before an open for writing.
@@ -82,8 +70,7 @@ impl VouchedSizes {
             era: Mutex::new(era::load(store, random)?),
             settled: AtomicU64::new(0),
             is_off: AtomicBool::new(false),
-            awaited: Mutex::default(),
-            turns: Semaphore::new(ASKED_MAX),
+            awaited: Awaited::default(),
         })
     }
 
@@ -93,33 +80,9 @@ impl VouchedSizes {
         (settled != 0).then_some(Era(settled))
     }
 
-    /// A number for a file that is to be confirmed; `None` if it is about to be, or too many are.
-    fn await_confirmation(&self, fid: Fid) -> Option<u64> {
-        let mut awaited = self.awaited.lock();
-        if awaited.numbers.len() >= AWAITED_MAX || awaited.numbers.contains_key(&fid) {
-            return None;
-        }
-        awaited.next += 1;
-        let number = awaited.next;
-        awaited.numbers.insert(fid, number);
-        Some(number)
-    }
-
-    fn is_awaited(&self, fid: Fid, number: u64) -> bool {
-        self.awaited.lock().numbers.get(&fid) == Some(&number)
-    }
-
     /// What the OSTs said, or are about to say, of the file does not count.
     pub(crate) fn end_confirmation(&self, fid: Fid) {
-        self.awaited.lock().numbers.remove(&fid);
-    }
-
-    /// As [`Self::end_confirmation`], of that one alone.
-    fn end_own(&self, fid: Fid, number: u64) {
-        let mut awaited = self.awaited.lock();
-        if awaited.numbers.get(&fid) == Some(&number) {
-            awaited.numbers.remove(&fid);
-        }
+        self.awaited.end(fid);
     }
 }
 
@@ -189,8 +152,14 @@ impl Mdt {
 
     /// Adds what is known of the size of a file with a layout: a hint, or what the MDT vouches for. Has a file confirmed
     /// that all writers have closed. Clients of Lustre get hints.
-    pub(crate) fn put_size(&self, context: &Context, inode: &Inode, body: &mut MdtBody) {
-        let Ok(Some(record)) = self.size_record(inode.fid) else { return };
+    pub(crate) fn put_size(
+        &self,
+        context: &Context,
+        inode: &Inode,
+        record: Option<SizeRecord>,
+        body: &mut MdtBody,
+    ) {
+        let Some(record) = record else { return };
         if let Some((size, blocks)) = record.reported {
             body.valid = body.valid | Valid::LAZYSIZE | Valid::LAZYBLOCKS;
             (body.size, body.blocks) = (size, blocks);
@@ -292,26 +261,9 @@ impl Mdt {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use sheen_store_mem::{MemOptions, StoreMem};
-
-    use super::*;
-
-    #[test]
-    fn what_ends_a_confirmation_ends_that_one_only() {
-        let sizes = VouchedSizes::load(&StoreMem::new(MemOptions::default()), [1; 16]).unwrap();
-        assert_eq!(sizes.era(), None, "recovery has not ended");
-        let fid = |number| Fid::new(0x2_0000_0401, number);
-        let first = sizes.await_confirmation(fid(1)).expect("room");
-        assert_eq!(sizes.await_confirmation(fid(1)), None, "it is on its way");
-        sizes.end_confirmation(fid(1));
-        let second = sizes.await_confirmation(fid(1)).expect("room");
-        sizes.end_own(fid(1), first);
-        assert!(sizes.is_awaited(fid(1), second) && !sizes.is_awaited(fid(1), first));
-        for number in 2..=AWAITED_MAX as u32 {
-            sizes.await_confirmation(fid(number)).expect("room");
-        }
-        assert_eq!(sizes.await_confirmation(fid(0)), None, "too many");
+impl WholeInode {
+    /// What the MDT knows of the size, as [`Mdt::size_record`] reads it.
+    pub(crate) fn size_record(&self) -> Option<SizeRecord> {
+        self.xattrs.get(xattrs::SOM).as_ref().and_then(SizeRecord::decode)
     }
 }

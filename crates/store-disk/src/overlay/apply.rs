@@ -263,7 +263,7 @@ impl ApplyAttempt<'_> {
             }
             Change::SetXattr { object, name, value } => {
                 let mut record = self.existing(*object)?;
-                Arc::make_mut(&mut record).set_xattr(name, value.clone());
+                Arc::make_mut(&mut record).xattrs.set(name, value.clone());
                 self.set_object(*object, Some(record), false);
             }
             Change::Insert { index, key, value } => {

@@ -164,13 +164,10 @@ impl Model {
         same(fid, "attributes", &found, &expected)?;
         let names: Vec<String> = object.xattrs.keys().cloned().collect();
         same(fid, "xattr names", &store.xattr_names(fid), &Ok(names.clone()))?;
-        let mut seen = Vec::new();
-        let mut note = |name: &str| {
-            seen.push(name.to_owned());
-            false
-        };
-        same(fid, "no xattr is meant", &store.has_xattr(fid, &mut note), &Ok(false))?;
-        same(fid, "xattr names seen", &seen, &names)?;
+        let whole = store.whole(fid).map_err(|error| format!("{fid}: {error}"))?;
+        same(fid, "whole", &whole.attributes.links, &expected.links)?;
+        let pairs = whole.xattrs.iter().map(|(name, value)| (name.to_owned(), value.clone()));
+        same(fid, "xattrs", &pairs.collect(), &object.xattrs)?;
         for (name, value) in &object.xattrs {
             same(fid, "xattr", &store.xattr(fid, name), &Ok(Some(value.clone())))?;
         }

@@ -160,7 +160,14 @@ fn attributes(mnt: &Path) -> Outcome {
     }
     let acl = set("system.posix_acl_access").err();
     // Linux says so of a list of another version.
-    is("what is no access list", acl, Some(Errno::OPNOTSUPP))
+    is("what is no access list", acl, Some(Errno::OPNOTSUPP))?;
+    let label = rustix::fs::getxattr(&path, "security.selinux", &mut [0; 64]).err();
+    // `ls -l` asks one file then, and not each.
+    let unknown = match Path::new("/sys/fs/selinux/enforce").exists() {
+        true => Errno::NODATA,
+        false => Errno::OPNOTSUPP,
+    };
+    is("a label", label, Some(unknown))
 }
 
 /// Who may write a file and does not own it sets its times to now, and to nothing else.

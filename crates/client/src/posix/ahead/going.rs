@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sheen_io::Clock;
 use sheen_types::{Errno, Name};
 
 use super::names_ahead::{ListingAhead, NamesAhead};
@@ -44,7 +43,8 @@ impl FileSystem {
             return;
         }
         let (place, file_type) = ((parent.node, name), child.file_type());
-        match self.0.ahead.looked_up(who.pid, place, file_type, settings.thresholds()) {
+        let now = self.0.meta.world.clock.now();
+        match self.0.ahead.looked_up(now, who.pid, place, file_type, settings.thresholds()) {
             Shown::Nothing => {}
             Shown::Lister(handle) => {
                 self.0.ahead.trust(who.pid);
@@ -111,10 +111,9 @@ impl FileSystem {
         mut names: NamesAhead,
     ) {
         let (settings, clock) = (self.0.settings.ahead(), &*self.0.meta.world.clock);
-        let until = |clock: &dyn Clock| clock.now() + settings.patience();
         loop {
             let batch = self.0.batch_max(directory).clamp(1, settings.max().max(1));
-            let Some(room) = run.room(batch, clock, until(clock)).await else {
+            let Some(room) = run.room(batch, clock, settings.patience()).await else {
                 match run.is_exhausted() {
                     true => break,
                     false => return,
@@ -131,7 +130,9 @@ impl FileSystem {
                 self.ask_ahead(run, directory, who, some.to_vec());
             }
         }
-        while run.unused(clock, until(clock)).await {}
+        // There are no more to ask for.
+        run.exhaust();
+        run.all_used(clock, settings.patience()).await;
     }
 
     /// Asks for these names, in a task of its own.
@@ -171,7 +172,7 @@ impl Mounted {
         let (run, asked) = self.ahead.take(directory.node, name)?;
         let clock = &*self.meta.world.clock;
         let found = asked.wait(clock, clock.now() + NAME_PATIENCE).await;
-        run.used(found.is_some(), self.settings.ahead().max());
+        run.used(clock.now(), found.is_some(), self.settings.ahead().max());
         Some(found)
     }
 

@@ -4,15 +4,20 @@
 //! What always holds: at most as many names are asked ahead as the window has room for. What is not used is dropped
 //! when the run ends: with its listing, at [`Run::end`], where too few of its names are used, or when none has been used
 //! for `statahead_timeout`.
+//!
+//! Cost of a name that is used: one lock. The task that asks ahead is woken once for the names of a request, not for each
+//! that is used.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use sheen_io::Clock;
 use sheen_types::futures::{self, First};
 use sheen_types::{HashMap, Instant, Name};
 use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
 
 use crate::cache::{Pin, Position};
 use crate::posix::{FileHandle, NodeId};
@@ -44,14 +49,21 @@ pub(super) struct Run {
     pub(super) handle: Option<FileHandle>,
     state: Mutex<RunState>,
     changed: Notify,
+    /// How often names that were used have woken the task that asks ahead.
+    #[cfg(test)]
+    wakes: std::sync::atomic::AtomicU64,
 }
 
 struct RunState {
     names: HashMap<Name, AheadName>,
     window: usize,
+    /// Names that the next request is to have.
+    batch: usize,
     hits: u64,
     misses: u64,
     misses_in_a_row: u64,
+    /// When a name was used last, or looked up that it had not asked for.
+    last_use: Instant,
     /// Where the names begin that a listing has not given out.
     listed: Position,
     is_exhausted: bool,
@@ -107,54 +119,83 @@ impl Run {
         let state = RunState {
             names: HashMap::default(),
             window,
+            batch: 1,
             hits: 0,
             misses: 0,
             misses_in_a_row: 0,
+            last_use: Instant(0),
             listed: Position::default(),
             is_exhausted: false,
             is_over: false,
             is_wrong: false,
         };
         let (state, changed) = (Mutex::new(state), Notify::new());
-        Arc::new(Self { directory, pid, handle, state, changed })
+        Arc::new(Self {
+            directory,
+            pid,
+            handle,
+            state,
+            changed,
+            #[cfg(test)]
+            wakes: Default::default(),
+        })
     }
 
     /// Waits until so many names, or half the window, may be asked for more; how many may be. `None` when the run is over,
-    /// or nothing happens by `until`.
+    /// or no name was used for `patience`.
     pub(super) async fn room(
         &self,
         batch: usize,
         clock: &dyn Clock,
-        until: Instant,
+        patience: Duration,
     ) -> Option<usize> {
+        let begin = clock.now();
         loop {
             let changed = self.changed.notified();
             {
-                let state = self.state.lock();
+                let mut state = self.state.lock();
+                state.batch = batch;
                 if state.is_over || state.is_exhausted {
                     return None;
                 }
-                let free = state.window.saturating_sub(state.names.len());
-                if free >= batch.min(state.window.div_ceil(2)).max(1) {
+                if let Some(free) = state.free() {
                     return Some(free);
                 }
             }
-            if futures::race(changed, clock.sleep_until(until)).await == First::Right(()) {
+            if self.is_forgotten(changed, begin, clock, patience).await {
                 return None;
             }
         }
     }
 
-    /// Waits until all its names are used or it is over; not longer than `until`.
-    pub(super) async fn unused(&self, clock: &dyn Clock, until: Instant) -> bool {
-        let changed = self.changed.notified();
-        {
-            let state = self.state.lock();
-            if state.is_over || state.names.is_empty() {
-                return false;
+    /// Waits until all its names are used, it is over, or none was used for `patience`.
+    pub(super) async fn all_used(&self, clock: &dyn Clock, patience: Duration) {
+        let begin = clock.now();
+        loop {
+            let changed = self.changed.notified();
+            {
+                let state = self.state.lock();
+                if state.is_over || state.names.is_empty() {
+                    return;
+                }
+            }
+            if self.is_forgotten(changed, begin, clock, patience).await {
+                return;
             }
         }
-        futures::race(changed, clock.sleep_until(until)).await != First::Right(())
+    }
+
+    /// Waits for a change, or until no name may have been used for `patience`, from `begin` on; whether none was.
+    async fn is_forgotten(
+        &self,
+        changed: Notified<'_>,
+        begin: Instant,
+        clock: &dyn Clock,
+        patience: Duration,
+    ) -> bool {
+        let until = || self.state.lock().last_use.max(begin) + patience;
+        let is_late = futures::race(changed, clock.sleep_until(until())).await == First::Right(());
+        is_late && until() <= clock.now()
     }
 
     /// These names are about to be asked for.
@@ -175,8 +216,9 @@ impl Run {
     }
 
     /// A name that it asked for was used, and was known if `hit`: the window grows up to `max`, or it was in vain.
-    pub(super) fn used(&self, hit: bool, max: usize) {
+    pub(super) fn used(&self, now: Instant, hit: bool, max: usize) {
         let mut state = self.state.lock();
+        state.last_use = now;
         if hit {
             state.hits += 1;
             state.misses_in_a_row = 0;
@@ -184,14 +226,29 @@ impl Run {
         } else {
             state.miss();
         }
+        let wakes = state.wakes();
         drop(state);
-        self.changed.notify_waiters();
+        self.wake(wakes);
     }
 
     /// Its process looked a name up that it had not asked for.
-    pub(super) fn missed(&self) {
-        self.state.lock().miss();
-        self.changed.notify_waiters();
+    pub(super) fn missed(&self, now: Instant) {
+        let wakes = {
+            let mut state = self.state.lock();
+            state.last_use = now;
+            state.miss();
+            state.wakes()
+        };
+        self.wake(wakes);
+    }
+
+    /// Wakes the task that asks ahead.
+    fn wake(&self, wakes: bool) {
+        if wakes {
+            #[cfg(test)]
+            self.wakes.fetch_add(1, Ordering::Relaxed);
+            self.changed.notify_waiters();
+        }
     }
 
     /// The listing has given out all names before `position`.
@@ -246,6 +303,17 @@ impl Run {
 }
 
 impl RunState {
+    /// How many names may be asked for more; `None` if they are too few to be worth a request.
+    fn free(&self) -> Option<usize> {
+        let free = self.window.saturating_sub(self.names.len());
+        (free >= self.batch.min(self.window.div_ceil(2)).max(1)).then_some(free)
+    }
+
+    /// Whether the task that asks ahead has something to do.
+    fn wakes(&self) -> bool {
+        self.is_over || self.names.is_empty() || !self.is_exhausted && self.free().is_some()
+    }
+
     fn miss(&mut self) {
         self.misses += 1;
         self.misses_in_a_row += 1;
@@ -254,5 +322,38 @@ impl RunState {
             self.is_wrong = true;
             self.is_over = true;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(range: std::ops::Range<usize>) -> impl Iterator<Item = Name> {
+        range.map(|number| Name::new(format!("file.{number}").as_bytes()).expect("a name"))
+    }
+
+    #[test]
+    fn names_that_are_used_wake_the_asking_task_once_for_each_request() {
+        const NAMES: usize = 6400;
+        let run = Run::new(NodeId(2), 1, None, 256);
+        run.state.lock().batch = 64;
+        let mut asked = 256;
+        drop(run.asked(names(0..asked)));
+        for name in names(0..NAMES) {
+            run.take(&name).expect("it was asked for");
+            let before = run.wakes.load(Ordering::Relaxed);
+            run.used(Instant(0), true, 256);
+            if run.wakes.load(Ordering::Relaxed) == before {
+                continue;
+            }
+            drop(run.asked(names(asked..NAMES.min(asked + 64))));
+            asked += 64;
+            if asked == NAMES {
+                run.exhaust();
+            }
+        }
+        // The last one says that all are used.
+        assert_eq!(run.wakes.load(Ordering::Relaxed) as usize, (NAMES - 256) / 64 + 1);
     }
 }

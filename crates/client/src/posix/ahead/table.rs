@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
-use sheen_types::Name;
+use sheen_types::{Instant, Name};
 
 use super::numbers::{NumberedName, Patterns, Thresholds};
 use super::run::{AheadName, Run};
@@ -101,6 +101,7 @@ impl StatAhead {
     /// A process has looked a name up, which is there and of this type, and was not asked for ahead.
     pub(super) fn looked_up(
         &self,
+        now: Instant,
         pid: u32,
         (directory, name): (NodeId, &Name),
         file_type: Option<FileType>,
@@ -108,7 +109,7 @@ impl StatAhead {
     ) -> Shown {
         self.change(|state| {
             if let Some(run) = state.runs.iter().find(|run| run.is_of(directory, pid)) {
-                run.missed();
+                run.missed(now);
                 return Shown::Nothing;
             }
             let is_it = |it: &Listing| it.directory == directory && it.pid == pid;

@@ -118,14 +118,11 @@ pub fn extended_attributes(make: Make<'_>) {
     for _ in 0..2 {
         let names = ["trusted.lov", "user.b", "user.empty"].map(str::to_owned).to_vec();
         assert_eq!(store.xattr_names(fid(1)), Ok(names));
-        let mut asked = Vec::new();
-        let mut is_ours = |name: &str| {
-            asked.push(name.to_owned());
-            name == "user.b"
-        };
-        assert_eq!(store.has_xattr(fid(1), &mut is_ours), Ok(true));
-        assert_eq!(asked, ["trusted.lov", "user.b"], "in order, up to the first");
-        assert_eq!(store.has_xattr(fid(1), &mut |name| name == "user"), Ok(false));
+        let whole = store.whole(fid(1)).expect("it is there");
+        assert_eq!(whole.attributes.links, store.record(fid(1)).expect("it is there").links);
+        assert!(whole.xattrs.names().eq(["trusted.lov", "user.b", "user.empty"]));
+        assert_eq!(whole.xattrs.get("user.b"), Some(bytes("2")));
+        assert_eq!(whole.xattrs.get("user"), None);
         assert_eq!(store.xattr(fid(1), "user.b"), Ok(Some(bytes("2"))));
         assert_eq!(store.xattr(fid(1), "user.empty"), Ok(Some(Bytes::new())));
         assert_eq!(store.xattr(fid(1), "trusted.lov"), Ok(Some(big.clone())));
@@ -257,7 +254,7 @@ pub fn errors_are_typed(make: Make<'_>) {
         assert_eq!(store.attributes(fid(9)), Err(none.clone()));
         assert_eq!(store.xattr(fid(9), "user.a"), Err(none.clone()));
         assert_eq!(store.xattr_names(fid(9)), Err(none.clone()));
-        assert_eq!(store.has_xattr(fid(9), &mut |_| true), Err(none.clone()));
+        assert_eq!(store.whole(fid(9)), Err(none.clone()));
         assert_eq!(store.lookup(fid(9), b"k"), Ok(None));
         store.commit().expect("commit works");
     }
