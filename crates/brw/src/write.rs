@@ -33,7 +33,7 @@ impl<O: Objects> Brw<O> {
         let room = while_waiting(Wait::Bulk, context.bulk.reserve(transfer.length)).await;
         let lock = self.transfer_lock(context, &transfer, LockMode::Pw).await?;
         let before = self.store.attributes(transfer.object).map_err(store_errno)?;
-        let reserved = self.reserve(context, &asked, &transfer)?;
+        let reserved = self.reserve_space(context, &asked, &transfer)?;
         let pending = self.grants.begin(transfer.length as u64);
         let data = self.incoming(context, &asked, request.short_io, transfer.length).await?;
         let runs = self.runs(&asked, &transfer, data);
@@ -72,7 +72,7 @@ impl<O: Objects> Brw<O> {
 
     /// The space of a write: out of the client's grant as far as it claims it and has it, the rest out of what
     /// is promised to no other client.
-    fn reserve(
+    fn reserve_space(
         &self,
         context: &Context,
         asked: &Obdo,

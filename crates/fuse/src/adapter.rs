@@ -122,7 +122,8 @@ impl Adapter {
         all.filter(|it| offered.contains(**it)).fold(InitFlags::empty(), |all, it| all | *it)
     }
 
-    pub(crate) fn who(&self, request: &Request, umask: u32) -> Credentials {
+    /// Whose call it is. Notes that the thread is done with its earlier calls.
+    pub(crate) fn note_caller(&self, request: &Request, umask: u32) -> Credentials {
         self.pending_sizes.note_call(request.pid());
         self.groups.credentials(request, umask)
     }
@@ -226,7 +227,7 @@ impl Adapter {
         number: INodeNo,
         answer: impl FnOnce(Result<Stat, Errno>) + Send + 'static,
     ) {
-        let (files, who) = (self.files.clone(), self.who(request, 0));
+        let (files, who) = (self.files.clone(), self.note_caller(request, 0));
         // A directory's, before it is changed: the kernel holds its lock for the change already.
         let (guard, pending_sizes) = (self.occupy(&[number]), Arc::clone(&self.pending_sizes));
         let mut waiting = self.waits.call(request, EndedBy::Fatal);
@@ -254,7 +255,7 @@ impl Adapter {
         new: NewNode,
         reply: ReplyEntry,
     ) {
-        let who = self.who(request, umask);
+        let who = self.note_caller(request, umask);
         let (files, name) = (self.files.clone(), convert::name(name));
         let (guard, special) = (self.occupy(&[parent]), self.special);
         let (called, operation) = match &new {

@@ -38,7 +38,8 @@ impl Adapter {
         relative: Relative,
         reply: ReplyEntry,
     ) {
-        let (files, who, node) = (self.files.clone(), self.who(request, 0), special::node(number));
+        let (files, who, node) =
+            (self.files.clone(), self.note_caller(request, 0), special::node(number));
         let special = self.special;
         let mut waiting = self.waits.call(request, EndedBy::Fatal);
         self.counted(Call("lookup", request, number), Operation::Getattr, async move {

@@ -176,7 +176,7 @@ impl Operations for Mdt {
                 tracing::error!("the operations of an MDT serve one target only");
             }
             for ost in self.placement.all().iter() {
-                ost.start_keeper(target);
+                ost.start_maintenance(target);
             }
         })
     }

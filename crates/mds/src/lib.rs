@@ -268,7 +268,7 @@ impl Mdt {
     /// replaces its channel.
     pub fn add_ost(&self, index: u16, channel: Arc<dyn Channel>) {
         match self.placement.add(index, channel, &self.sequences) {
-            Ok(ost) => self.keep(ost),
+            Ok(ost) => self.maintain(ost),
             Err(error) => tracing::error!(index, %error, "the OST's sequence cannot be recorded"),
         }
     }
@@ -370,9 +370,9 @@ impl Mdt {
         self.open_files.count()
     }
 
-    fn keep(&self, ost: Arc<placement::PlacementOst>) {
+    fn maintain(&self, ost: Arc<placement::PlacementOst>) {
         if let Some(target) = self.target.get().and_then(Weak::upgrade) {
-            ost.start_keeper(&target);
+            ost.start_maintenance(&target);
         }
     }
 }

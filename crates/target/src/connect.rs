@@ -1,11 +1,11 @@
-//! Connect, reconnect, disconnect, eviction.
+//! Connect and reconnect. How a client goes is in `evict`.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use sheen_rpc::{IncomingRequest, Replier, ReplyHead};
-use sheen_store::{StoreError, Transaction};
+use sheen_store::Transaction;
 use sheen_types::{Errno, Nid, ObdHandle, Transno, Uuid, Xid};
 use sheen_wire::connect::{ConnectFlags, ObdConnectData};
 use sheen_wire::messages::{MdsConnectReply, MgsConnectReply, OstConnectReply, Reply, Request};
@@ -14,7 +14,7 @@ use sheen_wire::text::Text;
 
 use crate::budget::{Account, Limit};
 use crate::export::{Export, ExportInner, ExportState};
-use crate::last_rcvd::{ClientRecord, ReplyRecord, Slot, put_client, remove_client};
+use crate::last_rcvd::{ClientRecord, ReplyRecord, Slot, put_client};
 use crate::operations::{Connecting, Leaving};
 use crate::recovery::RecoveryEnded;
 use crate::replies::Replies;
@@ -22,8 +22,6 @@ use crate::servers::owner;
 use crate::store_errno::store_errno;
 use crate::target::Target;
 
-/// How long after a failure it is tried again to forget a client.
-const FORGETS_AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// What an empty target claims to be durable: a number below that of any transaction. A claim of 0 is none to
 /// clients, and one that knew the target before it was emptied would not notice.
 const NOTHING: Transno = Transno(1);
@@ -370,7 +368,7 @@ impl Target {
     }
 
     /// It is no longer where it was.
-    fn leave_export(&self, export: &Export) {
+    pub(crate) fn leave_export(&self, export: &Export) {
         let (nid, account) = {
             let mut state = export.lock();
             (state.nid, state.account.take())
@@ -498,106 +496,5 @@ impl Target {
             (state.tag_max, state.replies) = (replies.tag_max(), replies);
         }
         self.exports.insert(&Arc::new(export));
-    }
-
-    /// Evicts a client: its locks, open handles and records are gone, and it finds out with its
-    /// next request. Other clients get its locks when no restart of ours can bring it back with
-    /// them.
-    pub(crate) async fn evict(self: &Arc<Self>, export: &Arc<Export>) {
-        let is_awaited = export.state() == ExportState::Awaited;
-        self.drop_export(export, if is_awaited { Leaving::Stale } else { Leaving::Evicted }).await;
-    }
-
-    /// As `Target::evict`, for callers that it may have to wait for.
-    pub fn evict_soon(self: &Arc<Self>, export: &Arc<Export>) {
-        let (target, export) = (Arc::clone(self), Arc::clone(export));
-        let task = async move { target.evict(&export).await };
-        self.world.tasks.spawn("target_evict", Box::pin(task));
-    }
-
-    /// Evicts all clients with this UUID or at this NID (`evict_client`). Returns how many there
-    /// were.
-    pub async fn evict_client(self: &Arc<Self>, name: &str) -> usize {
-        let nid = name.strip_prefix("nid:").unwrap_or(name).parse::<Nid>().ok();
-        let uuid = name.strip_prefix("uuid:").unwrap_or(name);
-        let mut count = 0;
-        for export in self.exports() {
-            if export.uuid().as_str() == uuid || Some(export.nid()) == nid {
-                tracing::warn!(target = self.name(), client = %export.uuid(), nid = %export.nid(),
-                    "an operator evicts a client (evict_client)");
-                self.evict(&export).await;
-                count += 1;
-            }
-        }
-        count
-    }
-
-    /// Ends an export. Does nothing if it has ended.
-    pub(crate) async fn drop_export(self: &Arc<Self>, export: &Arc<Export>, why: Leaving) {
-        let (was, slots) = {
-            let mut state = export.lock();
-            let was = std::mem::replace(&mut state.state, ExportState::Gone);
-            if was == ExportState::Gone {
-                return;
-            }
-            state.reverse = None;
-            (was, state.replies.stored())
-        };
-        let is_evicted = matches!(why, Leaving::Evicted | Leaving::Stale);
-        if is_evicted && !self.forget_for_good(export, &slots).await {
-            return;
-        }
-        if why == Leaving::Disconnected {
-            // Before the client may come back by its name: its new record would be taken for the old one.
-            if let Err(error) = self.forget(export, &slots) {
-                tracing::error!(target = self.name(), client = %export.uuid(), %error,
-                    "cannot forget a client");
-            }
-            tracing::info!(target = self.name(), client = %export.uuid(), nid = %export.nid(), "client disconnected");
-        }
-        self.stats.evictions.fetch_add(u64::from(is_evicted), Ordering::Relaxed);
-        self.exports.remove(export);
-        self.leave_export(export);
-        self.wait_until_bytes_applied(export).await;
-        self.drop_locks(export);
-        export.callbacks().clear();
-        self.operations.leave(self, export, why).await;
-        self.end_recovery_if(self.recovery.client_lost(export.handle(), was));
-    }
-
-    /// Takes the client out of those that are awaited after a restart. Until it is durable the export
-    /// keeps its locks and its name: if the record came back, the client would replay locks that
-    /// other clients have had since, and be believed. False if the target stops first.
-    async fn forget_for_good(&self, export: &Export, slots: &[Slot]) -> bool {
-        let mut is_reported = false;
-        loop {
-            let forgotten = match self.forget(export, slots) {
-                Ok(false) => return true,
-                Ok(true) => self.sync().await.map_err(|errno| errno.to_string()),
-                Err(error) => Err(error.to_string()),
-            };
-            let Err(error) = forgotten else { return true };
-            if self.stopping.load(Ordering::Acquire) {
-                return false;
-            }
-            if !std::mem::replace(&mut is_reported, true) {
-                tracing::error!(target = self.name(), client = %export.uuid(), error,
-                    "cannot forget an evicted client: it keeps its locks until the disk works");
-            }
-            self.world.clock.sleep_until(self.now() + FORGETS_AGAIN_AFTER).await;
-        }
-    }
-
-    /// The client is not awaited after a restart any more; whether it would have been.
-    fn forget(&self, export: &Export, slots: &[Slot]) -> Result<bool, StoreError> {
-        if !self.config.replayable {
-            return Ok(false);
-        }
-        let (uuid, slots) = (export.uuid(), slots.iter().copied());
-        let transaction = remove_client(&*self.store, uuid, export.number(), slots)?;
-        if transaction.changes.is_empty() {
-            return Ok(false);
-        }
-        self.store.apply(transaction).map(|_| true)
     }
 }

@@ -32,6 +32,7 @@ mod context;
 mod dispatch;
 mod enqueue;
 mod epoch;
+mod evict;
 mod export;
 mod fault;
 mod housekeeping;

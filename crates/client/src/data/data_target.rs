@@ -46,7 +46,7 @@ pub(super) struct Shared {
     pub(super) dirty: AtomicU64,
     pub(super) dirty_max: AtomicU64,
     /// Dirty bytes were written, or grant has come: anywhere, since there is a limit for all together.
-    pub(super) relieved: Notify,
+    pub(super) room_freed: Notify,
     /// Where it is recorded which files have bytes that are not at their OSTs.
     pub(super) recorder: OnceLock<Recorder>,
 }

@@ -42,7 +42,7 @@ impl DataTargets {
             waiting_calls: super::waiting_calls::WaitingCalls::default(),
             dirty: AtomicU64::new(0),
             dirty_max: AtomicU64::new(u64::MAX),
-            relieved: tokio::sync::Notify::new(),
+            room_freed: tokio::sync::Notify::new(),
             recorder: std::sync::OnceLock::new(),
         });
         Arc::new(Self { shared, osts: RwLock::default(), mdts: RwLock::default() })
@@ -139,7 +139,7 @@ impl DataTargets {
     /// From now on so many.
     pub fn limit_dirty(&self, bytes: u64) {
         self.shared.dirty_max.store(bytes, Ordering::Relaxed);
-        self.shared.relieved.notify_waiters();
+        self.shared.room_freed.notify_waiters();
     }
 
     fn object(&self, fid: Fid, mapping: Mapping, stripe: Stripe) -> Result<Arc<Object>, Errno> {

@@ -28,7 +28,7 @@ pub(super) struct FlushQueue {
     /// The objects that wait, and until when at most.
     queue: TaskQueue<(Instant, Arc<Object>)>,
     /// Half of what may be dirty waits.
-    hurry: Notify,
+    flush_now: Notify,
 }
 
 /// The object to flush next.
@@ -64,14 +64,14 @@ impl Object {
 
 impl DataTarget {
     /// Too much waits: the first in the queue are to be flushed now.
-    pub(super) fn hurry(&self) {
-        self.flush_queue.hurry.notify_waiters();
+    pub(super) fn flush_now(&self) {
+        self.flush_queue.flush_now.notify_waiters();
     }
 
     fn next_in_queue(&self, now: Instant) -> Option<Next> {
         let next = self.flush_queue.queue.serve(|waiting| {
             let due = waiting.front()?.0;
-            if due > now && !self.is_pressed(&self.grant()) {
+            if due > now && !self.needs_room(&self.grant()) {
                 return Some(Next::At(due));
             }
             waiting.pop_front().map(|(_, object)| Next::Now(object))
@@ -83,11 +83,11 @@ impl DataTarget {
 async fn serve(target: Arc<DataTarget>) {
     let clock = Arc::clone(&target.shared.world.clock);
     loop {
-        let hurried = target.flush_queue.hurry.notified();
+        let wanted_now = target.flush_queue.flush_now.notified();
         match target.next_in_queue(clock.now()) {
             Some(Next::Now(object)) => object.start_flush(),
             Some(Next::At(due)) => {
-                futures::race(clock.sleep_until(due), hurried).await;
+                futures::race(clock.sleep_until(due), wanted_now).await;
             }
             None => return,
         }

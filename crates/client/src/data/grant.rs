@@ -23,7 +23,7 @@ use super::data_target::DataTarget;
 use crate::call;
 
 /// So few dirty bytes may wait, however little grant there is.
-const PRESSED_BYTES_MIN: u64 = 1 << 20;
+const FLUSHED_EARLY_BYTES_MIN: u64 = 1 << 20;
 
 /// Grant and dirty bytes.
 #[derive(Clone, Copy, Debug, Default)]
@@ -57,7 +57,7 @@ impl DataTarget {
         grant.lost = 0;
         grant.used_at = self.shared.world.clock.now();
         drop(grant);
-        self.shared.relieved.notify_waiters();
+        self.shared.room_freed.notify_waiters();
     }
 
     /// Bytes that the OST has promised and that are not used (`cur_grant_bytes`), dirty ones
@@ -90,16 +90,16 @@ impl DataTarget {
         grant.dirty += bytes;
         grant.used_at = self.shared.world.clock.now();
         self.shared.dirty.fetch_add(bytes, Ordering::Relaxed);
-        Ok(self.is_pressed(&grant))
+        Ok(self.needs_room(&grant))
     }
 
     /// Whether half of what may be dirty, here or towards all OSTs, waits to be sent, and is enough to be
     /// worth sending early.
-    pub(super) fn is_pressed(&self, grant: &Grant) -> bool {
+    pub(super) fn needs_room(&self, grant: &Grant) -> bool {
         let waiting = grant.dirty.saturating_sub(grant.sending);
         let may_be = self.dirty_bytes_max().min(grant.dirty.saturating_add(grant.available));
         let all = self.shared.dirty.load(Ordering::Relaxed);
-        waiting > PRESSED_BYTES_MIN
+        waiting > FLUSHED_EARLY_BYTES_MIN
             && (waiting > may_be / 2 || all > self.shared.dirty_max.load(Ordering::Relaxed) / 2)
     }
 
@@ -117,7 +117,7 @@ impl DataTarget {
             grant.lost += bytes;
         }
         drop(grant);
-        self.shared.relieved.notify_waiters();
+        self.shared.room_freed.notify_waiters();
     }
 
     fn less_dirty(&self, grant: &mut Grant, bytes: u64) {
@@ -131,7 +131,7 @@ impl DataTarget {
         let mut grant = self.grant.lock();
         grant.available = grant.available.saturating_add(gained);
         drop(grant);
-        self.shared.relieved.notify_waiters();
+        self.shared.room_freed.notify_waiters();
     }
 
     /// Dirty bytes were discarded: their grant was not used, and is available again.
@@ -140,7 +140,7 @@ impl DataTarget {
         self.less_dirty(&mut grant, bytes);
         grant.available = grant.available.saturating_add(bytes);
         drop(grant);
-        self.shared.relieved.notify_waiters();
+        self.shared.room_freed.notify_waiters();
     }
 
     /// The lost grant to report to the OST. If the report is lost, the OST counts the grant as ours until the

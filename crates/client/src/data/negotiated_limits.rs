@@ -238,7 +238,7 @@ impl DataTarget {
     /// they would be.
     pub fn limit_dirty(&self, bytes: u64) {
         self.tuning.dirty_bytes_max.store(bytes, Ordering::Relaxed);
-        self.shared.relieved.notify_waiters();
+        self.shared.room_freed.notify_waiters();
     }
 
     /// Whether bulk data is checksummed, as far as the OST does it (`checksums`).

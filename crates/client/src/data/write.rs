@@ -74,7 +74,7 @@ impl Object {
     /// grant for it.
     async fn write_cached(self: &Arc<Self>, offset: u64, data: Bytes) -> Result<(), Errno> {
         loop {
-            let relieved = self.target.shared.relieved.notified();
+            let room_freed = self.target.shared.room_freed.notified();
             match self.accept(offset, &data) {
                 Ok(()) => return Ok(()),
                 Err(Shortage::NoGrant) if self.is_idle() => {
@@ -83,7 +83,7 @@ impl Object {
                 // Replies to what is dirty now may bring grant.
                 Err(Shortage::NoGrant) => self.flush(Extent::ALL).await,
                 // The dirty bytes are other objects'.
-                Err(Shortage::TooDirty) if self.is_idle() => relieved.await,
+                Err(Shortage::TooDirty) if self.is_idle() => room_freed.await,
                 Err(Shortage::TooDirty) => self.flush(Extent::ALL).await,
             }
         }
@@ -93,24 +93,24 @@ impl Object {
     /// an RPC, else by the queue.
     fn accept(self: &Arc<Self>, offset: u64, data: &Bytes) -> Result<(), Shortage> {
         let end = offset + data.len() as u64;
-        let (is_full, is_to_queue, is_pressed) = {
+        let (is_full, is_to_queue, needs_room) = {
             let mut state = self.state.lock();
-            let is_pressed = self.target.reserve(state.dirty.cost_of(offset, data.len() as u64))?;
+            let needs_room = self.target.reserve(state.dirty.cost_of(offset, data.len() as u64))?;
             state.dirty.insert(offset, data.clone());
             state.record_unflushed(|| self.target.shared.record_unflushed(self.file));
             state.clean.remove(offset, end);
             self.touch(&mut state, offset, data);
             let is_full = state.dirty.bytes() >= self.target.limits().bulk_bytes;
             let is_to_queue = !is_full && !std::mem::replace(&mut state.is_queued, true);
-            (is_full, is_to_queue, is_pressed)
+            (is_full, is_to_queue, needs_room)
         };
         if is_full {
             self.start_full_rpcs();
         } else if is_to_queue {
             self.queue_flush();
         }
-        if is_pressed {
-            self.target.hurry();
+        if needs_room {
+            self.target.flush_now();
         }
         Ok(())
     }

@@ -258,9 +258,7 @@ impl Mdt {
         }
         // What was read before the lock may have changed.
         let inode = self.inode(inode.fid)?;
-        let handle = progress.body.open_handle;
         self.put_inode(context, &inode, progress)?;
-        progress.body.open_handle = handle;
         self.add_data(context, opening, data, guard.as_ref(), &inode, progress)?;
         give_lock(context, opening, guard, progress)
     }
@@ -300,9 +298,7 @@ impl Mdt {
         let _lock = target.lock_inode(inode.fid, InodeBits::LAYOUT, LockMode::Ex).await?;
         self.record_open(context, opening, inode, reserved, progress)?;
         progress.add(of_layout(context, None));
-        let handle = progress.body.open_handle;
         self.put_inode(context, inode, progress)?;
-        progress.body.open_handle = handle;
         Ok(())
     }
 
@@ -404,6 +400,7 @@ impl Mdt {
         Err(Errno::ENOTCONN)
     }
 
+    /// Puts the inode into the answer, as it is now. The handle that is there already stays.
     pub(super) fn put_inode(
         &self,
         context: &Context,
@@ -434,7 +431,7 @@ impl Mdt {
             body.eadatasize = progress.layout.len() as u32;
         }
         progress.acl = add_acl(context, &whole.xattrs, &mut body);
-        progress.body = body;
+        progress.body = MdtBody { open_handle: progress.body.open_handle, ..body };
         Ok(())
     }
 

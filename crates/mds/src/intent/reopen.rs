@@ -85,10 +85,7 @@ impl Mdt {
                     _ => None,
                 };
                 self.record_open(context, opening, &inode, reserved, progress)?;
-                let handle = progress.body.open_handle;
-                self.put_inode(context, &inode, progress)?;
-                progress.body.open_handle = handle;
-                Ok(())
+                self.put_inode(context, &inode, progress)
             }
             // Created, removed and closed before the restart.
             Err(Errno::ENOENT) if context.is_applied_already() => Err(Errno::ESTALE),

@@ -37,7 +37,7 @@ const BATCH_MIN: u64 = 32;
 const CREATE_MAX: u64 = 4096;
 /// `OST_MAX_PRECREATE`: more than that they cannot allow.
 const CREATE_MAX_MAX: u64 = 20_000;
-/// The keeper looks around this often while something waits to become durable.
+/// Its maintenance looks around this often while something waits to become durable.
 const BUSY: Duration = Duration::from_secs(1);
 /// How long creates wait for an OST that says it recovers: `recovery_time_hard` by default, and time to connect. A
 /// recovery that takes longer, or an OST that refuses us for another reason with the same error, delays no create.
@@ -59,10 +59,10 @@ pub(crate) struct PlacementOst {
     /// Operators let us use it. While they do not, nothing is asked of it: no new objects, and what
     /// is to be done there waits.
     is_active: AtomicBool,
-    is_kept: AtomicBool,
-    /// Seconds after which the OST is asked for its space again; so often the keeper looks around by itself.
+    is_maintained: AtomicBool,
+    /// Seconds after which the OST is asked for its space again; so often its maintenance looks around by itself.
     space_age_max: AtomicU32,
-    /// Wakes the keeper.
+    /// Wakes its maintenance.
     kick: Notify,
     /// Wakes tasks that wait for objects.
     filled: Arc<Notify>,
@@ -155,7 +155,7 @@ impl PlacementOst {
             used: AtomicU64::new(used),
             recovered: AtomicBool::new(false),
             is_active: AtomicBool::new(true),
-            is_kept: AtomicBool::new(false),
+            is_maintained: AtomicBool::new(false),
             space_age_max: AtomicU32::new(1),
             kick: Notify::new(),
             filled,
@@ -169,7 +169,7 @@ impl PlacementOst {
         self.kick.notify_one();
     }
 
-    /// Sets how old what is known of its space may be; the keeper takes note at once.
+    /// Sets how old what is known of its space may be; its maintenance takes note at once.
     pub(super) fn set_space_age_max(&self, seconds: u32) {
         if self.space_age_max.swap(seconds, Ordering::AcqRel) != seconds {
             self.kick.notify_one();
@@ -382,14 +382,14 @@ impl PlacementOst {
         self.kick.notify_one();
     }
 
-    /// Starts the keeper, once.
-    pub(crate) fn start_keeper(self: &Arc<Self>, target: &Arc<Target>) {
-        if self.is_kept.swap(true, Ordering::AcqRel) {
+    /// Starts its maintenance, once.
+    pub(crate) fn start_maintenance(self: &Arc<Self>, target: &Arc<Target>) {
+        if self.is_maintained.swap(true, Ordering::AcqRel) {
             return;
         }
         let (ost, weak) = (Arc::downgrade(self), Arc::downgrade(target));
         let world = target.world().clone();
-        let keeper = async move {
+        let maintenance = async move {
             while let Some((ost, target)) = upgrade(&ost, &weak) {
                 let busy = ost.run_once(&target).await;
                 drop(target);
@@ -397,7 +397,7 @@ impl PlacementOst {
                 race(ost.kick.notified(), world.clock.sleep_until(pause)).await;
             }
         };
-        target.world().tasks.spawn("ost pool", Box::pin(keeper));
+        target.world().tasks.spawn("ost pool", Box::pin(maintenance));
     }
 
     /// Does what is to do; whether something waits for the MDT's disk.
@@ -407,13 +407,13 @@ impl PlacementOst {
         }
         // Notes when a recovery has ended.
         self.recovers(target.world().clock.now());
-        if let Err(error) = self.keep_pool(target).await {
+        if let Err(error) = self.maintain_pool(target).await {
             tracing::debug!(ost = self.index, %error, "the pool is not filled");
         }
         self.ost_updates.send_durable(&self.channel(), target).await
     }
 
-    async fn keep_pool(&self, target: &Arc<Target>) -> Result<(), RpcError> {
+    async fn maintain_pool(&self, target: &Arc<Target>) -> Result<(), RpcError> {
         self.agree(target).await?;
         self.ask_space(target).await?;
         while let Some((last, batch)) = self.shortage() {
