@@ -86,15 +86,15 @@ impl Mdt {
         asked: &MdtBody,
     ) -> Result<Description, Errno> {
         let (mut body, mut extra) = self.describe(context, whole, asked.eadatasize > 0);
-        if asked.valid.contains(Valid::LINKNAME) {
-            if let Some(target) = whole.xattrs.get(xattrs::SYMLINK) {
-                let room = (asked.eadatasize as usize).saturating_sub(1);
-                let mut bytes = target[..target.len().min(room)].to_vec();
-                bytes.push(0);
-                body.valid |= Valid::LINKNAME;
-                body.eadatasize = bytes.len() as u32;
-                extra = bytes.into();
-            }
+        if asked.valid.contains(Valid::LINKNAME)
+            && let Some(target) = whole.xattrs.get(xattrs::SYMLINK)
+        {
+            let room = (asked.eadatasize as usize).saturating_sub(1);
+            let mut bytes = target[..target.len().min(room)].to_vec();
+            bytes.push(0);
+            body.valid |= Valid::LINKNAME;
+            body.eadatasize = bytes.len() as u32;
+            extra = bytes.into();
         }
         if asked.valid.contains(Valid::MODEASIZE) {
             self.add_layout_max(&mut body);

@@ -437,7 +437,7 @@ impl Store for StoreMem {
     }
 
     fn recorded_attributes(&self, object: Fid) -> Result<Attributes, StoreError> {
-        self.with_object(object, |held| record_of(held))
+        self.with_object(object, record_of)
     }
 
     fn xattr(&self, object: Fid, name: &str) -> Result<Option<Bytes>, StoreError> {
