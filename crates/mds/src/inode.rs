@@ -84,7 +84,7 @@ impl Mdt {
     }
 
     /// As [`Mdt::inode`], with all that a getattr says of it: one look into the store. Only of a file that may have bytes
-    /// here are size and blocks looked up; of others they are 0.
+    /// here are size and blocks looked up; of other ones they are 0.
     ///
     /// # Errors
     /// As [`Mdt::inode`].
