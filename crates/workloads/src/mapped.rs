@@ -17,6 +17,8 @@ const BYTES: u64 = 1 << 20;
 const PIECE: u64 = 5000;
 /// A client gives the kernel two seconds to release pages: no program is to wait for that here.
 const AT_ONCE: Duration = Duration::from_millis(1500);
+/// Files of which one is stored to, and the other one writes or cuts.
+const STORES: u64 = 6;
 /// `xfs_io` shows no single byte.
 const SHOWN: u64 = 2;
 
@@ -41,7 +43,46 @@ pub fn run(a: &Path, b: &Path, rounds: u64) -> Outcome {
     }
     let (one, other) = (one.all()?, other.all()?);
     ensure(one == other, || "the mappings differ in the end".to_owned())?;
+    (0..rounds.min(STORES)).try_for_each(|round| beside(a, b, round))?;
     around(a)
+}
+
+/// What one has stored into its mapping and not synced, the other one's write to the same page does not lose, nor does
+/// it put back what that has replaced or cut off.
+fn beside(a: &Path, b: &Path, round: u64) -> Outcome {
+    let [path, theirs] = [a, b].map(|folder| folder.join(format!("beside{round}")));
+    std::fs::write(&path, vec![b'.'; BYTES as usize]).context("write")?;
+    let other = File::options().read(true).write(true).open(&theirs).context("open")?;
+    let write = |letters: &[u8; 3]| {
+        other.write_all_at(letters, 7000).and_then(|()| other.sync_all()).context("write")
+    };
+    write(b"old")?;
+    let mut mapping = Mapping::of(&path, &[])?;
+    mapping.read(7000, SHOWN)?;
+    mapping.order("mwrite -S 65 6000 3")?;
+    mapping.read(6000, SHOWN)?;
+    let cuts = round % 2 == 1;
+    match cuts {
+        true => other.set_len(4096).context("truncate")?,
+        false => write(b"NEW")?,
+    }
+    mapping.order("msync -s 4096 4096")?;
+    mapping.order("munmap")?;
+    drop(mapping);
+    let expected = if cuts { 4096 } else { BYTES };
+    for path in [&path, &theirs] {
+        let size = std::fs::metadata(path).context("stat")?.len();
+        ensure(size == expected, || format!("{}: {size} bytes of {expected}", path.display()))?;
+        let mut found = [0; 1003];
+        if !cuts {
+            File::open(path).and_then(|it| it.read_exact_at(&mut found, 6000)).context("read")?;
+            let found = (&found[..3], &found[1000..]);
+            ensure(found == (&b"AAA"[..], &b"NEW"[..]), || {
+                format!("{}: {:?}", path.display(), found)
+            })?;
+        }
+    }
+    Ok(())
 }
 
 /// What is mapped through handles that otherwise go around the kernel's pages, or to the end, is written to

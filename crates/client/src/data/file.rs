@@ -201,7 +201,11 @@ impl DataFile for File {
                 WriteAt::Offset(offset) => {
                     let data = self.within_layout(offset, data)?;
                     self.check_end(offset, data.len() as u64)?;
-                    self.write_pieces(offset, data, owner, options, false).await.map(|()| offset)
+                    let written = match options.is_mapped {
+                        true => self.write_mapped(offset, data, owner, options).await,
+                        false => self.write_pieces(offset, data, owner, options, false).await,
+                    };
+                    written.map(|()| offset)
                 }
             }
         })

@@ -32,6 +32,7 @@ mod grant;
 mod group_lock;
 mod layout_guard;
 mod lock_loss;
+mod mapped;
 mod mdt;
 mod negotiated_limits;
 mod object;
@@ -122,6 +123,8 @@ pub struct IoOptions {
     pub sync: bool,
     /// What the kernel may hold until the call is answered.
     pub call_pages: Option<CallPages>,
+    /// A write of whole pages, of which a program has changed a part through a mapping.
+    pub is_mapped: bool,
     /// The locks that the call takes.
     pub locking: Locking,
 }

@@ -154,7 +154,7 @@ impl File {
         }
     }
 
-    fn object_of(&self, piece: &PlacedPiece) -> Option<&Arc<Object>> {
+    pub(super) fn object_of(&self, piece: &PlacedPiece) -> Option<&Arc<Object>> {
         match piece.place {
             Place::Object(index) => self.objects.get(index),
             Place::Absent => None,
@@ -206,7 +206,7 @@ impl File {
     }
 
     /// See [`Object::drop_pages`]: of all that a call has written; the call knows what the kernel holds.
-    async fn drop_pages(&self, offset: u64, length: u64) {
+    pub(super) async fn drop_pages(&self, offset: u64, length: u64) {
         let range = Extent::of_length(offset, length);
         for (object, part) in range.map(|range| self.parts(range)).unwrap_or_default() {
             object.drop_pages(part, None).await;
@@ -275,7 +275,7 @@ impl File {
         Ok(offset)
     }
 
-    async fn use_locks(
+    pub(super) async fn use_locks(
         &self,
         extent: Extent,
         mode: LockMode,

@@ -254,7 +254,8 @@ impl FileSystem {
             Writer::Program | Writer::Kernel => WriteAt::Offset(offset),
         };
         file.note_modified();
-        let (who, options) = (&file.who, IoOptions { call_pages, ..file.options() });
+        let is_mapped = matches!(writer, Writer::Kernel);
+        let (who, options) = (&file.who, IoOptions { call_pages, is_mapped, ..file.options() });
         let write = |it: Arc<dyn DataFile>| {
             let data = data.clone();
             async move {
@@ -419,6 +420,7 @@ enum Writer {
 impl OpenFile {
     fn options(&self) -> IoOptions {
         IoOptions {
+            is_mapped: false,
             direct: self.flags.has(OpenFlags::DIRECT),
             sync: self.flags.has(OpenFlags::DSYNC) || self.flags.has(OpenFlags::SYNC),
             call_pages: None,

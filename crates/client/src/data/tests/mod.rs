@@ -6,6 +6,7 @@ mod evictions;
 mod inodes;
 mod layouts;
 mod locks;
+mod mapped;
 mod ost;
 mod reading;
 mod sizes;
@@ -39,7 +40,7 @@ const FILE: Fid = Fid::new(0x2_0000_0401, 7);
 const STRIPE: u32 = 1 << 20;
 const GROWING: Locking = Locking { is_exact: false, group: 0 };
 const CACHED: IoOptions =
-    IoOptions { direct: false, sync: false, call_pages: None, locking: GROWING };
+    IoOptions { direct: false, sync: false, call_pages: None, is_mapped: false, locking: GROWING };
 const DIRECT: IoOptions = IoOptions { direct: true, ..CACHED };
 
 /// A client's data path with two OSTs.
