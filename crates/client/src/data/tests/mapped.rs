@@ -25,7 +25,10 @@ fn written_after_another_client(theirs: Vec<u8>) -> Vec<u8> {
     fixture.world.settle();
     assert_eq!(write.outcome(), Some(Ok(0)));
     fixture.sync(&file).expect("written");
-    assert!(fixture.events.has_dropped(Extent { start: 0, end: 4095 }), "it lacks the other's bytes");
+    assert!(
+        fixture.events.has_dropped(Extent { start: 0, end: 4095 }),
+        "it lacks the other's bytes"
+    );
     fixture.ost().bytes(resource(0))
 }
 
