@@ -83,6 +83,9 @@ fn a_full_mdt_says_so_and_loses_nothing() {
         let kept = bytes::content(2, 1_000_000);
         fs::write(cluster.mnt().join("kept"), &kept).context("a first file")?;
         File::open(cluster.mnt().join("kept")).and_then(|file| file.sync_all()).context("fsync")?;
+        // What its objects were made for may not be durable yet: a commit on the full disk would end all changes.
+        thread::sleep(Duration::from_secs(2));
+        cluster.must(&["lctl", "set_param", "osd-sheen.*.force_sync=1"])?;
         let path = cluster.dir().join("filler");
         fill(&path)?;
         let names = cluster.mnt().join("names");

@@ -440,6 +440,16 @@ pub(super) const TABLE: &[Row] = &[
     ),
     row("osd-sheen.*.brw_stats", ORDER, "counted_anew"),
     row("osp.*.active", SWITCH, "inactive"),
+    row(
+        "osp.*.create_count",
+        &[("64", "64"), ("0x80", "128"), ("300", "256"), ("100", "64")],
+        "objects_are_made_in_batches_of_the_size_that_operators_set",
+    ),
+    row(
+        "osp.*.max_create_count",
+        &[("8192", "8192"), ("0", "0"), ("0x1000", "4096")],
+        "an_ost_of_which_no_objects_may_be_made_gets_no_files_and_loses_those_that_go",
+    ),
     row("ping_interval", TIME, "operators_say_how_often_is_pinged"),
     row("timeout", TIME, "operators_say_how_long_a_request_is_waited_for"),
 ];
