@@ -10,8 +10,8 @@
 //! them under locks that they have replayed. So those locks are revoked after recovery's end: until they are,
 //! no request changes anything, or gets a lock, that would show how it is now.
 //!
-//! A target that stops before the end has recovered nobody: [`Recovery::stop`] closes the window, so that no departure
-//! of an export completes it. The next start awaits the same clients with the same transactions, as after a crash.
+//! Where a target stops before the end, [`Recovery::stop`] closes the window, so that no departure of an export
+//! completes it. The next start awaits the same clients with the same transactions, as after a crash.
 
 mod end;
 mod expired;

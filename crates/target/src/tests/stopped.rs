@@ -83,8 +83,8 @@ fn a_stop_before_the_clients_are_back_leaves_them_all_their_replays() {
     });
 }
 
-/// Of three clients the first is absent, the second has replayed all, the last waits with its replay. The stop lets go of
-/// the first, and then waits for bytes of the second.
+/// Of three clients the first is absent, the second has replayed all, the last waits with its replay. The stop drops
+/// the first one's export, and then waits for bytes of the second.
 #[test]
 fn a_replay_that_waits_for_its_turn_when_the_target_stops_is_not_executed() {
     let world = TestWorld::new(92);
@@ -151,7 +151,7 @@ fn a_replay_that_waits_for_its_turn_when_the_target_stops_is_not_executed() {
 
 /// All have replayed but for one, and wait for the end.
 #[test]
-fn a_client_that_waits_for_the_end_of_recovery_is_not_told_so_by_a_stop() {
+fn a_stop_does_not_answer_a_client_that_waits_for_the_end_of_recovery() {
     let world = TestWorld::new(93);
     world.clone().run(async move {
         let store = manual_store();
@@ -184,7 +184,7 @@ fn a_client_that_waits_for_the_end_of_recovery_is_not_told_so_by_a_stop() {
 /// The evictions at the end of the recovery window are under way, the first one waits for the disk. The stop waits for
 /// bytes of the second client meanwhile, and has not come to the third.
 #[test]
-fn a_target_that_stops_goes_on_evicting_nobody() {
+fn a_target_that_stops_evicts_no_further_client() {
     let world = TestWorld::new(94);
     world.clone().run(async move {
         let store = manual_store();
