@@ -158,12 +158,15 @@ impl Operations for Mdt {
     ) -> BoxFuture<'a, ()> {
         Box::pin(async move {
             self.dom.brw.grants().leave(export);
-            for file in export.role::<OpenTable>().end() {
+            let files = export.role::<OpenTable>().end();
+            if why == Leaving::Stopping {
+                // The client will replay its opens. Its files count as open as long as this MDT lives, or another
+                // client's close, or the end of recovery, would take them for orphans that no client has open.
+                return;
+            }
+            for file in files {
                 let fid = file.fid;
-                if why == Leaving::Stopping {
-                    // The client will replay its opens: orphans stay.
-                    self.open_files.close(fid, file.flags);
-                } else if let Err(errno) = self.close_for(target, file).await {
+                if let Err(errno) = self.close_for(target, file).await {
                     tracing::warn!(%fid, %errno, "an open file of a client that left");
                 }
             }

@@ -18,8 +18,11 @@ const FORGETS_AGAIN_AFTER: Duration = Duration::from_secs(1);
 impl Target {
     /// Evicts a client: its locks, open handles and records are gone, and it finds out with its
     /// next request. Other clients get its locks when no restart of ours can bring it back with
-    /// them.
+    /// them. A target that stops evicts no client: the next start finds out which are dead.
     pub(crate) async fn evict(self: &Arc<Self>, export: &Arc<Export>) {
+        if self.stopping.load(Ordering::Acquire) {
+            return;
+        }
         let is_awaited = export.state() == ExportState::Awaited;
         self.drop_export(export, if is_awaited { Leaving::Stale } else { Leaving::Evicted }).await;
     }

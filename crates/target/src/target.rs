@@ -232,12 +232,15 @@ impl Target {
     }
 
     /// Stops: clients stay recorded and are awaited when the target starts again. Everything
-    /// applied is durable afterwards.
+    /// applied is durable afterwards. A recovery that is not over stays as it is: what clients have not
+    /// replayed they replay to the next start.
     ///
     /// # Errors
     /// [`Errno::EIO`] if the store failed.
     pub async fn stop(self: &Arc<Self>) -> Result<(), Errno> {
         self.stopping.store(true, Ordering::Release);
+        // Before the first export goes: their departure would complete the window and end it.
+        self.recovery.stop();
         self.alarm.notify_one();
         for export in self.exports() {
             self.drop_export(&export, Leaving::Stopping).await;

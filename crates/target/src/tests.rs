@@ -35,6 +35,7 @@ mod logged;
 mod recovery_window;
 mod refused;
 mod replays;
+mod stopped;
 mod went_back;
 
 const COUNTS: Fid = Fid::new(0x2_0000_0401, 1);

@@ -197,6 +197,34 @@ fn an_orphan_survives_if_its_open_is_replayed_and_goes_if_not() {
     }
 }
 
+/// The end of an earlier recovery is still cleaning up when the target stops.
+#[test]
+fn an_orphan_that_a_client_has_open_survives_a_stop() {
+    let world = TestWorld::new(102);
+    let inner = world.clone();
+    let stopped = async move {
+        let server = Server::start_on(&inner, manual(), vec![FakeOst::new()]).await;
+        let client = server.client("c").await;
+        let flags = MdsOpenFlags::CREAT | MdsOpenFlags::WRITE;
+        let mut open = client.open_request(Fid::ROOT, "f", flags);
+        let first = client.inner.call_with(TestCall::new(open.clone()).tagged(1)).await.unwrap();
+        let before = opened(first.clone()).unwrap();
+        client.keep(open.dlm_req.handles[0], before.lock.unwrap().0);
+        client.unlink(Fid::ROOT, "f").await.unwrap();
+        server.node.target.stop().await.unwrap();
+        server.mdt.clean_orphans(&server.node.target).await.unwrap();
+        server.store.commit().unwrap();
+        let (server, client) = crash(&inner, server, &client).await;
+        open.rec_reint.fid2 = before.body.fid1;
+        open.rec_reint.open_handle_old = before.body.open_handle;
+        opened(replay(&client, open.into(), &first).await).unwrap();
+        finish_recovery(&client).await;
+        client.wait(&inner, 1).await;
+        assert_eq!(server.check().orphans.len(), 1);
+    };
+    run(stopped, &world);
+}
+
 #[test]
 fn unused_objects_are_removed_and_no_object_is_used_twice() {
     let world = TestWorld::new(102);

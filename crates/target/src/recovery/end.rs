@@ -71,6 +71,10 @@ impl Target {
     }
 
     async fn end_recovery(self: &Arc<Self>) {
+        if self.recovery.is_stopped() {
+            // Decided and not begun: the next start awaits the clients, which have nothing more to replay.
+            return;
+        }
         self.history.begin_epoch();
         let now = self.now();
         for export in self.exports() {
@@ -98,6 +102,10 @@ impl Target {
         );
         if self.recovery.is_lossy() {
             self.revoke_metadata_locks().await;
+            if self.recovery.is_stopped() {
+                // The locks are not revoked, only waited for no more.
+                return;
+            }
             self.recovery.end_revocation();
         }
         self.operations.recovered(self).await;
@@ -166,6 +174,9 @@ impl Target {
         for export in self.exports() {
             let state = export.state();
             if meant(export.uuid()) && expired.gives_up(export.handle(), state) {
+                if self.recovery.is_stopped() {
+                    return;
+                }
                 tracing::warn!(target: EACH_LINE, target = self.name(), client = %export.uuid(), nid = %export.nid(), ?state,
                     "client did not finish recovery in time, evicting it");
                 self.evict(&export).await;

@@ -9,6 +9,9 @@
 //! Where a client was lost with what it had to replay, other clients may have seen its changes, and keep
 //! them under locks that they have replayed. So those locks are revoked after recovery's end: until they are,
 //! no request changes anything, or gets a lock, that would show how it is now.
+//!
+//! Where a target stops before the end, [`Recovery::stop`] closes the window, so that no departure of an export
+//! completes it. The next start awaits the same clients with the same transactions, as after a crash.
 
 mod end;
 mod expired;
@@ -80,6 +83,14 @@ pub(crate) enum Admission {
     Wait(oneshot::Receiver<Admitted>),
     /// Another request claims the same transaction.
     Duplicate,
+}
+
+impl Admission {
+    /// Never: the request is dropped without an answer.
+    fn dropped() -> Self {
+        let (_, receiver) = oneshot::channel();
+        Self::Wait(receiver)
+    }
 }
 
 /// How a request that waited was admitted.
@@ -160,7 +171,7 @@ impl Recovery {
     /// too late: the end is decided, without a client whose eviction is under way.
     pub(crate) fn client_connected(&self, first: Option<Transno>) -> Option<RecoveryEnded> {
         let mut window = self.window.lock();
-        if window.ending || !window.is_running() {
+        if window.ending || window.is_stopped || !window.is_running() {
             return None;
         }
         window.connected += 1;
@@ -195,7 +206,7 @@ impl Recovery {
     /// A client that was in `state` is gone.
     pub(crate) fn client_lost(&self, export: ObdHandle, state: ExportState) -> RecoveryEnded {
         let mut window = self.window.lock();
-        if !window.is_running() {
+        if window.is_stopped || !window.is_running() {
             return RecoveryEnded(false);
         }
         match state {
@@ -229,6 +240,9 @@ impl Recovery {
             return Admission::Duplicate;
         }
         window.begin_replay(export);
+        if window.is_stopped {
+            return Admission::dropped();
+        }
         if !window.is_running() || transno < window.next {
             return Admission::Now;
         }
@@ -245,6 +259,9 @@ impl Recovery {
     pub(crate) fn admit_lock_replay(&self, export: ObdHandle) -> Admission {
         let mut window = self.window.lock();
         window.begin_replay(export);
+        if window.is_stopped {
+            return Admission::dropped();
+        }
         if !window.is_running() || window.replays_locks() {
             return Admission::Now;
         }
@@ -256,6 +273,9 @@ impl Recovery {
     /// A client has replayed everything and waits for the other clients.
     pub(crate) fn admit_last_ping(&self) -> Admission {
         let mut window = self.window.lock();
+        if window.is_stopped {
+            return Admission::dropped();
+        }
         if !window.is_running() {
             return Admission::Now;
         }
@@ -297,7 +317,7 @@ impl Recovery {
     pub(crate) fn expire(&self, now: Instant) -> Option<Expired> {
         let mut window = self.window.lock();
         let deadline = window.deadline.filter(|deadline| *deadline <= now)?;
-        if !window.is_running() {
+        if window.is_stopped || !window.is_running() {
             return None;
         }
         let (started, _) = window.started?;
@@ -336,6 +356,25 @@ impl Recovery {
         window.advance()
     }
 
+    /// The target stops: the window decides and admits nothing more. What waits in it is dropped without an answer, and
+    /// its clients send it again to the next start.
+    pub(crate) fn stop(&self) {
+        let mut window = self.window.lock();
+        window.is_stopped = true;
+        window.queued.clear();
+        let queue = std::mem::take(&mut window.queue);
+        let locks = std::mem::take(&mut window.locks);
+        let pings = std::mem::take(&mut window.done);
+        let behind_revocation = std::mem::take(&mut window.behind_revocation);
+        // Those who wait are woken without the window's lock.
+        drop(window);
+        drop((queue, locks, pings, behind_revocation));
+    }
+
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.window.lock().is_stopped
+    }
+
     /// Whether what clients have seen may be lost, so that what they keep is revoked after the end.
     pub(crate) fn is_lossy(&self) -> bool {
         self.window.lock().is_lossy
@@ -350,6 +389,9 @@ impl Recovery {
         let mut window = self.window.lock();
         if !self.is_revoking() {
             return Admission::Now;
+        }
+        if window.is_stopped {
+            return Admission::dropped();
         }
         let (sender, receiver) = oneshot::channel();
         window.behind_revocation.push(sender);

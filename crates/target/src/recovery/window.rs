@@ -56,6 +56,8 @@ pub(super) struct Window {
     /// When those are given up that hold up the stage.
     pub(super) deadline: Option<Instant>,
     pub(super) ended: Option<Instant>,
+    /// The target stops: nothing more is admitted or decided.
+    pub(super) is_stopped: bool,
 }
 
 /// The number behind `transno`.
@@ -113,7 +115,7 @@ impl Window {
 
     /// Admits the requests whose turn has come.
     pub(super) fn advance(&mut self) -> RecoveryEnded {
-        if !self.is_running() || !self.is_complete() || self.busy {
+        if self.is_stopped || !self.is_running() || !self.is_complete() || self.busy {
             return RecoveryEnded(false);
         }
         while let Some((first, _)) = self.queue.first_key_value() {
