@@ -2,8 +2,9 @@
 //!
 //! A path is no name for a mount: another file system may be mounted over it or in its place, and a user
 //! who may rename a directory above it has it lead elsewhere. The number of the device that the kernel made for the
-//! mount is one, for as long as it is mounted or its process serves it. So what is unmounted is first looked
-//! for by that number, and looked at where it is found.
+//! mount is one, for as long as it is mounted: then the kernel gives it to the next mount. So what is unmounted is first
+//! looked for by that number, and looked at where it is found; and the number alone says which mount it is only while
+//! the connection of its process to the kernel lives ([`Marks`]).
 
 use std::fmt;
 use std::io;
@@ -22,9 +23,24 @@ use crate::mount::{KIND, mounts};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KernelMount {
     path: PathBuf,
-    /// `MAJOR:MINOR`; not known of what an older version mounted.
-    device: Option<String>,
+    marks: Marks,
+    /// Its process has a connection to the kernel that lives: no other mount has its device.
+    is_connected: bool,
 }
+
+/// By what a mount is known, beside its path; what an older version or kernel did not say is missing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Marks {
+    /// `MAJOR:MINOR` of its device, which other mounts get when it is gone.
+    pub device: Option<String>,
+    /// Its source as `mountinfo` has it.
+    pub source: Option<String>,
+    /// Its number that no other mount ever gets (Linux 6.8); a copy of it made by `mount --bind` has one of its own.
+    pub id: Option<u64>,
+}
+
+/// `STATX_MNT_ID_UNIQUE`.
+const UNIQUE_ID: StatxFlags = StatxFlags::from_bits_retain(0x4000);
 
 /// The kernel's names of its flags.
 const FLAGS: [(&str, MountFlags); 10] = [
@@ -96,10 +112,31 @@ impl KernelMount {
         Self::new(path, newest_at(&table(), path))
     }
 
-    /// A mount that was made at `path`, as [`KernelMount::device`] said of it.
+    /// A mount that was made at `path`, whose process is known to be connected.
     #[must_use]
     pub fn new(path: &Path, device: Option<String>) -> Self {
-        Self { path: path.to_owned(), device }
+        Self::marked(path, Marks { device, ..Marks::default() }, true)
+    }
+
+    /// A mount that was made at `path` with these marks. Of one whose process is not connected another mount may have
+    /// the device: then it is only one that has its number, or where that is not known, one at its path.
+    #[must_use]
+    pub fn marked(path: &Path, marks: Marks, is_connected: bool) -> Self {
+        Self { path: path.to_owned(), marks, is_connected }
+    }
+
+    /// By what it is known from now on; it is mounted here.
+    #[must_use]
+    pub fn marks(&self) -> Marks {
+        let table = table();
+        let Some((device, point)) = self.found_in(&table, unique_id) else {
+            return Marks::default();
+        };
+        let line = table
+            .lines()
+            .rfind(|line| mounts(line).any(|(known, at)| known == device && at == point));
+        let source = line.and_then(source_of).map(str::to_owned);
+        Marks { id: unique_id(&device, &point), device: Some(device), source }
     }
 
     /// Where it was mounted.
@@ -108,41 +145,34 @@ impl KernelMount {
         &self.path
     }
 
-    /// `MAJOR:MINOR` of its device.
-    #[must_use]
-    pub fn device(&self) -> Option<&str> {
-        self.device.as_deref()
-    }
-
     /// Where it is mounted now in this process's namespace; asks no file system.
     #[must_use]
     pub fn found(&self) -> Option<PathBuf> {
-        self.found_in(&table()).map(|(_, point)| point)
+        self.found_in(&table(), unique_id).map(|(_, point)| point)
     }
 
     /// Whether it is in `mountinfo`, that of a process.
     #[must_use]
     pub fn is_in(&self, mountinfo: &str) -> bool {
-        self.found_in(&ours(mountinfo)).is_some()
+        // In another namespace its number is another one.
+        self.is_connected && self.found_in(&ours(mountinfo), |_, _| None).is_some()
     }
 
     /// Whether `path` (canonical) leads to it: it is mounted there, and nothing over it.
     #[must_use]
     pub fn is_seen_at(&self, path: &Path) -> bool {
         let table = table();
-        let Some(device) = self.device.clone().or_else(|| newest_at(&table, &self.path)) else {
-            return false;
-        };
-        let mut points = mounts(&table).filter(|(known, _)| *known == device);
-        points.any(|(_, point)| point == path)
-            && look(&device, path).is_ok_and(|above| above.is_some())
+        let Some((device, found)) = self.found_in(&table, unique_id) else { return false };
+        let is_there = found == path
+            || self.is_connected && self.points(&table, &device).iter().any(|at| at == path);
+        is_there && look(&device, path).is_ok_and(|seen| seen.is_some())
     }
 
     /// The flags that it has now, which `mount -o remount` changes; `None` if it is not mounted here.
     #[must_use]
     pub fn flags(&self) -> Option<MountFlags> {
         let table = table();
-        let (device, point) = self.found_in(&table)?;
+        let (device, point) = self.found_in(&table, unique_id)?;
         let line = table
             .lines()
             .rfind(|line| mounts(line).any(|(known, at)| known == device && at == point))?;
@@ -151,16 +181,48 @@ impl KernelMount {
 
     /// The number of its FUSE connection, if it is mounted here.
     pub(crate) fn minor(&self) -> Option<String> {
-        let (device, _) = self.found_in(&table())?;
+        let (device, _) = self.found_in(&table(), unique_id)?;
         Some(device.split_once(':')?.1.to_owned())
     }
 
-    /// The device and the mount point. Of several the one where it was mounted first.
-    fn found_in(&self, table: &str) -> Option<(String, PathBuf)> {
-        let device = self.device.clone().or_else(|| newest_at(table, &self.path))?;
-        let points = || mounts(table).filter(|(known, _)| *known == device).map(|(_, point)| point);
-        let point = points().find(|point| *point == self.path).or_else(|| points().next());
+    /// The device and the mount point. Of several the one where it was mounted first. `id_at` says which number the
+    /// mount of a device at a path has.
+    fn found_in(
+        &self,
+        table: &str,
+        id_at: impl Fn(&str, &Path) -> Option<u64>,
+    ) -> Option<(String, PathBuf)> {
+        let device = self.marks.device.clone().or_else(|| newest_at(table, &self.path))?;
+        let mut points = self.points(table, &device);
+        // Where it was mounted comes first.
+        points.sort_by_key(|point| *point != self.path);
+        let point = match self.is_connected {
+            true => points.into_iter().next(),
+            false => self.surely(points, |point| id_at(&device, point)),
+        };
         point.map(|point| (device, point))
+    }
+
+    /// The one of `points` that is it, though the device may be another mount's by now.
+    fn surely(
+        &self,
+        points: Vec<PathBuf>,
+        id_at: impl Fn(&Path) -> Option<u64>,
+    ) -> Option<PathBuf> {
+        let with_id = |point: PathBuf| (self.marks.id.and_then(|_| id_at(&point)), point);
+        let points: Vec<_> = points.into_iter().map(with_id).collect();
+        let has_its = |(id, _): &&(Option<u64>, PathBuf)| id.is_some() && *id == self.marks.id;
+        let may_be = |(id, point): &&(Option<u64>, PathBuf)| id.is_none() && *point == self.path;
+        let found = points.iter().find(has_its).or_else(|| points.iter().find(may_be));
+        found.map(|(_, point)| point.clone())
+    }
+
+    /// Where something of its device and its source is mounted.
+    fn points(&self, table: &str, device: &str) -> Vec<PathBuf> {
+        let source = self.marks.source.as_deref();
+        let lines = table.lines().filter(|line| source.is_none() || source_of(line) == source);
+        let found = lines.flat_map(mounts).filter(|(known, _)| *known == device);
+        found.map(|(_, point)| point).collect()
     }
 
     /// Unmounts it; `Ok` if it is not mounted.
@@ -191,9 +253,9 @@ impl KernelMount {
     }
 
     fn end(&self, flags: UnmountFlags, helper: &str) -> Result<(), UnmountError> {
-        let Some((device, point)) = self.found_in(&table()) else { return Ok(()) };
+        let Some((device, point)) = self.found_in(&table(), unique_id) else { return Ok(()) };
         let failed = |error: io::Error| UnmountError::Failed(point.clone(), error);
-        let above = look(&device, &point)
+        let (above, _) = look(&device, &point)
             .map_err(|error| failed(error.into()))?
             .ok_or_else(|| UnmountError::Covered(point.clone()))?;
         if !rustix::process::geteuid().is_root() {
@@ -210,9 +272,14 @@ impl KernelMount {
     }
 }
 
-/// The directory in which `point` is, if that is the mount of `device`. Follows no link, and asks no file
-/// system that is mounted there.
-fn look(device: &str, point: &Path) -> Result<Option<OwnedFd>, Errno> {
+/// The number of the mount of `device` that is seen at `point`.
+fn unique_id(device: &str, point: &Path) -> Option<u64> {
+    look(device, point).ok().flatten().and_then(|(_, id)| id)
+}
+
+/// The directory in which `point` is, if that is the mount of `device`, and the number of this mount. Follows no link,
+/// and asks no file system that is mounted there.
+fn look(device: &str, point: &Path) -> Result<Option<(OwnedFd, Option<u64>)>, Errno> {
     let (Some(above), Some(name)) = (point.parent(), point.file_name()) else {
         return Err(Errno::INVAL);
     };
@@ -224,9 +291,15 @@ fn look(device: &str, point: &Path) -> Result<Option<OwnedFd>, Errno> {
         opened => opened?,
     };
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT;
-    let found = rustix::fs::statx(&above, name, flags, StatxFlags::empty())?;
+    let found = rustix::fs::statx(&above, name, flags, UNIQUE_ID)?;
     let is_it = format!("{}:{}", found.stx_dev_major, found.stx_dev_minor) == device;
-    Ok(is_it.then_some(above))
+    let is_unique = found.stx_mask & UNIQUE_ID.bits() != 0;
+    Ok(is_it.then_some((above, is_unique.then_some(found.stx_mnt_id))))
+}
+
+/// The source in a line of `mountinfo`.
+fn source_of(line: &str) -> Option<&str> {
+    line.split_once(" - ")?.1.split(' ').nth(1)
 }
 
 /// The flags in a line of `mountinfo`: those of the mount are its sixth word, those of the file system the last.
@@ -278,7 +351,7 @@ mod tests {
         let found = |path: &str, device: Option<&str>| {
             let mount = KernelMount::new(Path::new(path), device.map(str::to_owned));
             mount
-                .found_in(&ours(TABLE))
+                .found_in(&ours(TABLE), |_, _| None)
                 .map(|(device, point)| (device, point.display().to_string()))
         };
         let at = |device: &str, point: &str| Some((device.to_owned(), point.to_owned()));
@@ -291,12 +364,69 @@ mod tests {
         assert_eq!(found("/mnt", None), None);
     }
 
+    /// Where a mount is found that was made at `/mnt/my files` of device 0:35, where the mounts of this have these
+    /// numbers.
+    fn found_of(
+        source: &str,
+        id: Option<u64>,
+        is_connected: bool,
+        ids: [Option<u64>; 2],
+    ) -> Option<PathBuf> {
+        let (device, source) = (Some("0:35".to_owned()), Some(source.to_owned()));
+        let path = Path::new("/mnt/my files");
+        let mount = KernelMount::marked(path, Marks { device, source, id }, is_connected);
+        let id_at = |_: &str, point: &Path| ids[usize::from(point != path)];
+        mount.found_in(&ours(TABLE), id_at).map(|(_, point)| point)
+    }
+
+    #[test]
+    fn a_mount_that_got_the_device_of_one_that_is_gone_is_not_taken_for_it() {
+        let (own, copy) = (Some(PathBuf::from("/mnt/my files")), Some(PathBuf::from("/copy")));
+        let one = "10.0.0.1@tcp:/one";
+        for is_connected in [false, true] {
+            let of_another = found_of("10.0.0.1@tcp:/other", None, is_connected, [None; 2]);
+            assert_eq!(of_another, None, "of another file system");
+        }
+        let ids = [Some(7), Some(8)];
+        assert_eq!(found_of(one, Some(5), false, ids), None, "both came later");
+        assert_eq!(found_of(one, Some(5), true, ids), own, "its device is its own");
+        assert_eq!(found_of(one, Some(7), false, ids), own);
+        assert_eq!(found_of(one, Some(8), false, ids), copy, "moved");
+        assert_eq!(found_of(one, Some(5), false, [None, Some(8)]), own, "covered");
+        assert_eq!(found_of(one, Some(5), false, [Some(7), None]), None, "at another path");
+        assert_eq!(found_of(one, None, false, ids), own, "an older kernel");
+    }
+
+    #[test]
+    fn a_mount_at_another_path_is_none_whose_process_is_gone() {
+        let found = |is_connected| {
+            let marks = Marks { device: Some("0:36".to_owned()), ..Marks::default() };
+            let mount = KernelMount::marked(Path::new("/mnt/other"), marks, is_connected);
+            mount.found_in(&ours(TABLE), |_, _| None).map(|(_, point)| point)
+        };
+        assert_eq!(found(false), None);
+        assert_eq!(found(true), Some(PathBuf::from("/mnt/my files")), "moved");
+    }
+
+    #[test]
+    fn a_mount_has_a_number_where_the_kernel_gives_one() {
+        let table = std::fs::read_to_string("/proc/self/mountinfo").expect("a table");
+        let device_of = |path: &str| newest_at(&table, Path::new(path)).expect("mounted");
+        let id = |path: &str| unique_id(&device_of(path), Path::new(path));
+        // Of a kernel without them both are unknown.
+        assert!(id("/proc").is_none() || id("/proc") != id("/dev"), "{:?}", id("/proc"));
+        assert_eq!(id("/proc"), id("/proc"));
+    }
+
     #[test]
     fn a_mount_of_our_type_may_name_its_servers_by_names() {
         let line = "45 22 0:40 / /mnt/named rw - fuse.lustre server1:server2:/fs rw\n";
         let mount = KernelMount::new(Path::new("/mnt/named"), None);
-        assert_eq!(mount.found_in(&ours(line)).map(|(device, _)| device).as_deref(), Some("0:40"));
-        assert_eq!(mount.found_in(&ours(&line.replace("lustre", "sshfs"))), None);
+        assert_eq!(
+            mount.found_in(&ours(line), |_, _| None).map(|(device, _)| device).as_deref(),
+            Some("0:40")
+        );
+        assert_eq!(mount.found_in(&ours(&line.replace("lustre", "sshfs")), |_, _| None), None);
     }
 
     #[test]

@@ -55,7 +55,7 @@ pub use advice::advise;
 pub use alive::{Said, abort, ask, state};
 pub use device::{Serving, serve};
 pub use jobs::Jobs;
-pub use kernel_mount::{KernelMount, UnmountError};
+pub use kernel_mount::{KernelMount, Marks, UnmountError};
 pub use memory::{Found, KeeperMemory};
 pub use mount::{
     FileLocks, FuseMount, FuseMountError, FuseMountOptions, Handover, Resumed, can_resume,

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::fs::{FlockOperation, Mode, OFlags};
-use sheen_fuse::KernelMount;
+use sheen_fuse::{KernelMount, Marks};
 use sheen_io_os::SocketFolder;
 use sheen_types::{Errno, Nid, TargetKind};
 
@@ -23,8 +23,9 @@ use super::{io_fault, keeper, private, rediscovery};
 use sheen_tools::mkfs::TargetConfig;
 use sheen_tools::output::Fault;
 
-/// The key of the number of the mount's device.
-pub(super) const MOUNT_DEVICE: &str = "mount.device";
+/// The keys of what the mount is known by: its device, its source, its number, and the mount namespace in which that is
+/// its number.
+const MOUNT_MARKS: [&str; 4] = ["mount.device", "mount.source", "mount.id", "mount.namespace"];
 /// The key of the options of `-o` that it was mounted with.
 pub(super) const MOUNT_OPTIONS: &str = "mount.options";
 /// How long a process may take to end by itself.
@@ -118,7 +119,7 @@ impl Cluster {
         }
         // An `up` that was killed may have begun a mount and not said where.
         if (self.mount().pid().is_none() || self.get("mount").is_none())
-            && let Some((pid, words)) = rediscovery::process("mount", &self.directory)
+            && let Some((pid, words)) = rediscovery::mount(&self.directory)
         {
             self.mount()
                 .adopt(keeper::keeper_of(pid))
@@ -127,7 +128,7 @@ impl Cluster {
             self.values.extend(options.map(|options| (MOUNT_OPTIONS.to_owned(), options)));
             let point = words.into_iter().rev().find(|word| !word.is_empty());
             self.values.extend(point.map(|point| ("mount".to_owned(), point)));
-            self.values.remove(MOUNT_DEVICE);
+            self.mark_mount(Marks::default());
         }
         Ok(())
     }
@@ -238,10 +239,34 @@ impl Cluster {
         liveness::health(&self.mount(), &self.kernel_mount())
     }
 
-    /// Which mount it is.
+    /// Which mount it is. Its device is its own while its process is connected to the kernel, and the next mount's when
+    /// it is gone.
     pub(super) fn kernel_mount(&self) -> KernelMount {
-        let device = self.get(MOUNT_DEVICE).map(str::to_owned);
-        KernelMount::new(Path::new(self.get("mount").unwrap_or_default()), device)
+        let connection = self.mount().pid().and_then(keeper::connection_of);
+        let [device, source, id, namespace] =
+            MOUNT_MARKS.map(|key| self.get(key).map(str::to_owned));
+        let device = device.or_else(|| connection.as_ref()?.device.clone());
+        // A copy of it in another namespace has another number.
+        let id = id.filter(|_| namespace == namespace_here());
+        let marks = Marks { device, source, id: id.and_then(|id| id.parse().ok()) };
+        let path = Path::new(self.get("mount").unwrap_or_default());
+        KernelMount::marked(path, marks, connection.is_some())
+    }
+
+    /// Keeps what the mount is known by, and nothing of an earlier one.
+    pub(super) fn mark_mount(&mut self, marks: Marks) {
+        let namespace = marks.id.and_then(|_| namespace_here());
+        let values = [marks.device, marks.source, marks.id.map(|id| id.to_string()), namespace];
+        for (key, value) in MOUNT_MARKS.into_iter().zip(values) {
+            self.values.remove(key);
+            self.values.extend(value.map(|value| (key.to_owned(), value)));
+        }
+    }
+
+    /// Forgets the mount.
+    pub(super) fn forget_mount(&mut self) {
+        self.mark_mount(Marks::default());
+        self.values.retain(|key, _| !["mount", MOUNT_OPTIONS].contains(&&**key));
     }
 
     /// The targets that are there, MGT first.
@@ -279,6 +304,12 @@ impl Cluster {
         }
         Ok(file)
     }
+}
+
+/// The mount namespace of this process.
+fn namespace_here() -> Option<String> {
+    let name = fs::read_link("/proc/self/ns/mnt").ok()?;
+    Some(name.to_string_lossy().into_owned())
 }
 
 /// What the target in a folder of a file system of `sheen up` is, by the folder's name alone.

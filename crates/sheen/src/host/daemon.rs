@@ -1,8 +1,10 @@
 //! Background processes: starting one and waiting until it is ready, finding and ending it.
 
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -261,6 +263,15 @@ pub(super) fn words(pid: Pid) -> Option<Vec<String>> {
     let words =
         line.split(|byte| *byte == 0).map(|word| String::from_utf8_lossy(word).into_owned());
     Some(words.collect())
+}
+
+/// The value of a variable in the environment that a process was started with.
+pub(super) fn variable(pid: Pid, name: &str) -> Option<OsString> {
+    let environment = fs::read(format!("/proc/{}/environ", pid.as_raw_nonzero())).ok()?;
+    let value = environment
+        .split(|byte| *byte == 0)
+        .find_map(|entry| entry.strip_prefix(name.as_bytes())?.strip_prefix(b"="))?;
+    Some(OsStr::from_bytes(value).to_owned())
 }
 
 /// Whether a process of this user runs as `sheen NAME`, of the program that we are.

@@ -1,19 +1,17 @@
 //! `sheen down`: unmounts a file system of `sheen up` and stops its servers.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Signal, kill_process};
 use sheen_fuse::KernelMount;
 
-use super::cluster::{Cluster, MOUNT_DEVICE, MOUNT_OPTIONS, PATIENCE};
-use super::daemon::{self, Daemon};
+use super::cluster::{Cluster, PATIENCE};
 use super::liveness::{self, Health};
 use super::orphans::Orphans;
 use super::progress::Progress;
-use super::{mount, mount_source};
+use super::{mount, mount_source, other_mounts};
 use sheen_tools::output::Fault;
 
 /// How long a process that makes no progress may take to end.
@@ -64,13 +62,16 @@ pub(crate) fn down(options: &Down) -> Result<(), Fault> {
         _ => {}
     }
     if cluster.get("mount").is_some() {
-        end_mount(&cluster.mount(), health, (&cluster.kernel_mount(), options.force))?;
-        cluster.values.retain(|key, _| !["mount", MOUNT_DEVICE, MOUNT_OPTIONS].contains(&&**key));
+        end_mount(&cluster, health, options.force)?;
+        cluster.forget_mount();
     }
     let patience = if is_still { PATIENCE_FORCED } else { PATIENCE };
     cluster.mount().stop(patience);
     if !is_still {
         await_leaving(&cluster);
+    }
+    if cluster.server().pid().is_some() {
+        report_mounts(&cluster);
     }
     cluster.server().stop(patience);
     if let Some((nid, port)) = cluster.address() {
@@ -79,22 +80,30 @@ pub(crate) fn down(options: &Down) -> Result<(), Fault> {
     cluster.save()
 }
 
-fn end_mount(
-    daemon: &Daemon,
-    health: Health,
-    (kernel_mount, force): (&KernelMount, bool),
-) -> Result<(), Fault> {
+/// Says which mounts stay that `up` did not make: they wait for the servers from now on.
+fn report_mounts(cluster: &Cluster) {
+    for (pid, point) in other_mounts::mounted(cluster) {
+        eprintln!(
+            "{}: still mounted on {} (pid {pid}): what uses that mount waits until its servers run again",
+            cluster.directory.display(),
+            point.display()
+        );
+    }
+}
+
+fn end_mount(cluster: &Cluster, health: Health, force: bool) -> Result<(), Fault> {
+    let (daemon, kernel_mount) = (&cluster.mount(), &cluster.kernel_mount());
     let unmounted = match health {
         Health::Dead => return liveness::detach_dead(kernel_mount),
         Health::Waits => Err(liveness::waits(daemon, kernel_mount.path())),
         Health::Hangs(what) => Err(liveness::hangs(daemon, kernel_mount.path(), &what)),
         Health::Alive(_) if kernel_mount.found().is_none() => {
-            return end_unmounted(daemon, kernel_mount, force);
+            return end_unmounted(cluster, kernel_mount, force);
         }
         Health::Alive(_) => kernel_mount.unmount().map_err(|why| mount::stays(&why)),
     };
     match unmounted {
-        Ok(()) => end_unmounted(daemon, kernel_mount, force),
+        Ok(()) => end_unmounted(cluster, kernel_mount, force),
         Err(_) if force => liveness::force(daemon, kernel_mount),
         Err(fault) => Err(fault),
     }
@@ -102,22 +111,23 @@ fn end_mount(
 
 /// Waits for the process of a mount that is not mounted here any more. It ends by itself, unless another mount
 /// namespace has the mount, or programs that used it when it was unmounted; those are not taken from it but by force.
-fn end_unmounted(daemon: &Daemon, kernel_mount: &KernelMount, force: bool) -> Result<(), Fault> {
+fn end_unmounted(cluster: &Cluster, kernel_mount: &KernelMount, force: bool) -> Result<(), Fault> {
+    let daemon = cluster.mount();
     if daemon.wait(PATIENCE_UNKEPT) {
         return Ok(());
     }
     let Some(pid) = daemon.pid() else { return Ok(()) };
     // Where it was mounted in another namespace, it unmounts that itself.
     let _ = kill_process(pid, Signal::TERM);
-    let patience = match liveness::copies(daemon, kernel_mount).is_empty() {
+    let patience = match liveness::copies(&daemon, kernel_mount).is_empty() {
         _ if force => PATIENCE_FORCED,
         true => PATIENCE,
         false => PATIENCE_COPIES,
     };
-    let why = format!("which runs {}", liveness::keeps(daemon, kernel_mount));
+    let why = format!("which runs {}", liveness::keeps(cluster, kernel_mount));
     match daemon.wait_saying(patience, &why) || force {
         true => Ok(()),
-        false => Err(liveness::elsewhere(daemon, kernel_mount)),
+        false => Err(liveness::elsewhere(cluster, kernel_mount)),
     }
 }
 
@@ -126,34 +136,11 @@ fn end_unmounted(daemon: &Daemon, kernel_mount: &KernelMount, force: bool) -> Re
 #[expect(clippy::disallowed_methods, reason = "a tool that waits for a process")]
 fn await_leaving(cluster: &Cluster) {
     let (begin, mut progress) = (Instant::now(), Progress::new(""));
-    let sources = sources(cluster);
-    while let Some(pid) = daemon::all().find(|pid| is_leaving(*pid, &sources)) {
+    while let Some(pid) = other_mounts::leaving(cluster).next() {
         if begin.elapsed() > PATIENCE_LEAVING {
             return;
         }
         progress.doing(&format!("waiting for a mount process, pid {pid}, that is being unmounted"));
         std::thread::sleep(LOOK);
     }
-}
-
-/// What mounts name that are of it: its directory, and its MGS with its name.
-fn sources(cluster: &Cluster) -> Vec<String> {
-    let named = cluster.address().zip(cluster.fsname());
-    let named = named.map(|((nid, _), fsname)| format!("{nid}:/{fsname}"));
-    [cluster.directory.to_string_lossy().into_owned()].into_iter().chain(named).collect()
-}
-
-/// Whether it is a mount process of one of `sources` that has no mount.
-fn is_leaving(pid: Pid, sources: &[String]) -> bool {
-    if !daemon::runs_as(pid, "mount") {
-        return false;
-    }
-    let words = daemon::words(pid).unwrap_or_default();
-    let is_of = |word: &String| {
-        sources.iter().any(|source| word == source || word.starts_with(&format!("{source}/")))
-    };
-    let point = words.iter().rev().find(|word| !word.is_empty());
-    let table = fs::read_to_string(format!("/proc/{pid}/mountinfo")).unwrap_or_default();
-    words.iter().skip(2).any(is_of)
-        && point.is_some_and(|point| !KernelMount::new(Path::new(point), None).is_in(&table))
 }

@@ -19,6 +19,7 @@ use sheen_control::{Answer, Client, Question};
 use sheen_fuse::KernelMount;
 use sheen_types::Errno;
 
+use super::cluster::Cluster;
 use super::daemon::{self, Daemon};
 use super::progress::Progress;
 use super::{keeper, mount};
@@ -214,19 +215,39 @@ fn words(mut output: ChildStdout) -> String {
 }
 
 /// The error for a mount whose process runs while nothing is mounted at its mount point.
-pub(super) fn elsewhere(daemon: &Daemon, mount: &KernelMount) -> Fault {
-    let pid = number(daemon);
-    let (path, keeps) = (mount.path().display(), keeps(daemon, mount));
+pub(super) fn elsewhere(cluster: &Cluster, mount: &KernelMount) -> Fault {
+    let pid = number(&cluster.mount());
+    let (path, keeps) = (mount.path().display(), keeps(cluster, mount));
+    let end = if waits_to_leave(cluster) { "run `sheen up`" } else { "end those" };
     let text = format!(
-        "{path} is not mounted here, but its mount process, pid {pid}, runs: {keeps}; end those, or run \
+        "{path} is not mounted here, but its mount process, pid {pid}, runs: {keeps}; {end}, or run \
          `sheen down --force`"
     );
     Fault::new(Errno::EBUSY, text)
 }
 
+/// Whether the process has no mount anywhere and no servers: it has files to close there and perhaps bytes to write.
+pub(super) fn waits_to_leave(cluster: &Cluster) -> bool {
+    cluster.server().pid().is_none() && has_left(cluster)
+}
+
+/// Whether the process runs though the kernel has ended its mount, wherever that was.
+pub(super) fn has_left(cluster: &Cluster) -> bool {
+    if cluster.kernel_mount().found().is_some() {
+        return false;
+    }
+    let pid = cluster.mount().pid();
+    pid.is_some_and(|pid| {
+        !is_to_serve(keeper::served_by(pid)) && keeper::connection_of(pid).is_none()
+    })
+}
+
 /// What keeps a mount process that has no mount here.
-pub(super) fn keeps(daemon: &Daemon, mount: &KernelMount) -> String {
-    let copies = copies(daemon, mount);
+pub(super) fn keeps(cluster: &Cluster, mount: &KernelMount) -> String {
+    if waits_to_leave(cluster) {
+        return "for its servers, which are stopped: it closes its files there, and writes back what it holds".to_owned();
+    }
+    let copies = copies(&cluster.mount(), mount);
     let names: Vec<String> =
         copies.iter().map(|(pid, name)| format!("pid {pid} ({name})")).collect();
     match names.is_empty() {

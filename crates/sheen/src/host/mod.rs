@@ -25,6 +25,7 @@ mod native;
 mod notify;
 mod origin;
 mod orphans;
+mod other_mounts;
 mod private;
 mod progress;
 mod rediscovery;

@@ -121,6 +121,10 @@ pub(super) async fn until_ended(
     mut signals: EndSignals,
 ) -> Result<Ended, Fault> {
     let kernel_mount = mounted.kernel_mount().clone();
+    let connection = mounted.device().try_clone_to_owned();
+    let connection = connection.map_err(|error| {
+        Fault::new(errno_of(&error), format!("the mount's connection: {error}"))
+    })?;
     let mut ended = tokio::task::spawn_blocking(move || mounted.wait());
     let mut is_waited_for = false;
     loop {
@@ -129,6 +133,11 @@ pub(super) async fn until_ended(
             program = hand_over.asked() => return Ok(Ended::HandsOver(program)),
             () = signals.wait() => {}
             () = world.clock.sleep_until(world.clock.now() + AGAIN), if is_waited_for => {}
+        }
+        // It may be gone while what programs stored is written back: then its device may be the next mount's.
+        if !keeper::is_live(&connection) {
+            is_waited_for = false;
+            continue;
         }
         let kernel_mount = kernel_mount.clone();
         let unmounted = tokio::task::spawn_blocking(move || kernel_mount.unmount()).await;

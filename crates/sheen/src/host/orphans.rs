@@ -29,7 +29,7 @@ impl Orphans {
         }
         let directory = resolved(directory)?;
         let server = rediscovery::process("server", &directory.join("mgt"));
-        let mount = rediscovery::process("mount", &directory);
+        let mount = rediscovery::mount(&directory);
         let mount = mount.map(|(pid, words)| (keeper::keeper_of(pid), words));
         let runs = server.is_some() || mount.is_some();
         runs.then_some(Self { directory, server, mount })

@@ -9,7 +9,8 @@ use rustix::process::Pid;
 use sheen_store_disk::Config;
 use sheen_types::{Errno, Nid};
 
-use super::daemon;
+use super::daemon::{self, Daemon};
+use super::log::FILE_VARIABLE;
 use sheen_tools::mkfs::TargetConfig;
 use sheen_tools::output::Fault;
 
@@ -79,11 +80,20 @@ pub(super) fn process(name: &str, word: &Path) -> Option<(Pid, Vec<String>)> {
     processes(name, word.as_os_str()).next()
 }
 
+/// The process of the mount that `sheen up` made of the file system in `directory`: the log that it was started with is
+/// in there. That of another mount of it (`sheen mount`) is elsewhere.
+pub(super) fn mount(directory: &Path) -> Option<(Pid, Vec<String>)> {
+    processes("mount", directory.as_os_str()).find(|(pid, _)| is_mount_of_up(*pid, directory))
+}
+
+/// Whether `sheen up` started this process of a mount for the file system in `directory`.
+pub(super) fn is_mount_of_up(pid: Pid, directory: &Path) -> bool {
+    let log = Daemon::new(&directory.join("run"), "mount").log_file();
+    daemon::variable(pid, FILE_VARIABLE).is_some_and(|path| Path::new(&path) == log)
+}
+
 /// All of them.
-pub(super) fn processes<'a>(
-    name: &'a str,
-    word: &'a OsStr,
-) -> impl Iterator<Item = (Pid, Vec<String>)> + 'a {
+fn processes<'a>(name: &'a str, word: &'a OsStr) -> impl Iterator<Item = (Pid, Vec<String>)> + 'a {
     daemon::all().filter_map(move |pid| {
         let words = daemon::words(pid)?;
         let is_it = words.iter().skip(2).any(|found| OsStr::new(found) == word);

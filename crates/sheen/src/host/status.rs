@@ -92,7 +92,7 @@ fn mount(cluster: &Cluster) -> (String, String) {
     match (health, known) {
         (Health::Alive(_), None) => (format!("{state}, begins"), point),
         (Health::Alive(_), Some(known)) if point == "nothing" => {
-            let keeps = liveness::keeps(&daemon, &kernel_mount);
+            let keeps = liveness::keeps(cluster, &kernel_mount);
             (format!("{state}, not mounted here on {known}: it runs {keeps}"), point)
         }
         (Health::Alive(late), Some(known)) if !kernel_mount.is_seen_at(Path::new(known)) => {

@@ -12,14 +12,14 @@ use sheen_io_os::SocketFolder;
 use sheen_store_disk::StoreDisk;
 use sheen_types::{Errno, Nid};
 
-use super::cluster::{Cluster, MOUNT_DEVICE, MOUNT_OPTIONS, PATIENCE, is_ost};
+use super::cluster::{Cluster, MOUNT_OPTIONS, PATIENCE, is_ost};
 use super::liveness::{self, Health};
 use super::progress::Progress;
 use super::server::Accept;
 use super::undo::Undo;
 use super::{
-    PORT, addresses, folder_fault, invalid, io_fault, missing, mount, mount_source, private,
-    rediscovery, status,
+    PORT, addresses, folder_fault, invalid, io_fault, missing, mount, mount_source, other_mounts,
+    private, rediscovery, status,
 };
 use sheen_tools::mkfs;
 use sheen_tools::output::{self, Fault};
@@ -154,6 +154,9 @@ fn bring_up(cluster: &mut Cluster, options: &Up, undo: &mut Undo) -> Result<(), 
     missing::format(cluster, wanted, undo)?;
     report_lost_marks(cluster);
     start_server(cluster, options, undo)?;
+    if undo.has_started() && !other_mounts::mounted(cluster).is_empty() {
+        undo.leave_servers();
+    }
     wait_for_mount(cluster, undo);
     start_mount(cluster, options)?;
     status::report_refusals(cluster);
@@ -161,17 +164,20 @@ fn bring_up(cluster: &mut Cluster, options: &Up, undo: &mut Undo) -> Result<(), 
 }
 
 /// A mount whose process ended with the servers goes on when its next process has found these: they recover first, and
-/// know nothing of that process. Whatever becomes of it, it needs them: they are not stopped for it.
+/// know nothing of that process. One that was unmounted while they were stopped ends when it has closed its files there.
+/// Whatever becomes of it, it needs them: they are not stopped for it.
 #[expect(clippy::disallowed_methods, reason = "a tool that waits for a process")]
 fn wait_for_mount(cluster: &Cluster, undo: &mut Undo) {
     let health = cluster.health();
-    if health != Health::Waits && !(undo.has_started() && health.hangs()) {
+    let has_left = undo.has_started() && liveness::has_left(cluster);
+    if health != Health::Waits && !(undo.has_started() && health.hangs()) && !has_left {
         return;
     }
     undo.leave_servers();
     let begin = Instant::now();
     let mut progress = Progress::new("waiting for the mount's process to go on");
-    while begin.elapsed() < MOUNT_GOES_ON && cluster.health().hangs() {
+    let waits = || cluster.health().hangs() || has_left && liveness::has_left(cluster);
+    while begin.elapsed() < MOUNT_GOES_ON && waits() {
         progress.look();
         std::thread::sleep(Duration::from_millis(200));
     }
@@ -368,14 +374,14 @@ fn start_mount(cluster: &mut Cluster, options: &Up) -> Result<(), Fault> {
         ["mount", "--foreground", "-o", settings, &source, &path_text].map(str::to_owned);
     cluster.mount().start(&arguments)?;
     let place = KernelMount::newest_at(&path);
-    let values = [("mount", Some(&*path_text)), (MOUNT_DEVICE, place.device())];
-    let values = values.into_iter().chain([(MOUNT_OPTIONS, options.options.as_deref())]);
-    cluster.values.remove(MOUNT_OPTIONS);
+    cluster.forget_mount();
+    cluster.mark_mount(place.marks());
+    let values = [("mount", Some(&*path_text)), (MOUNT_OPTIONS, options.options.as_deref())];
     for (key, value) in values {
         cluster.values.extend(value.map(|value| (key.to_owned(), value.to_owned())));
     }
     if !place.is_seen_at(&path) {
-        let fault = liveness::elsewhere(&cluster.mount(), &place);
+        let fault = liveness::elsewhere(cluster, &place);
         cluster.mount().stop(PATIENCE);
         return Err(fault);
     }
@@ -385,11 +391,11 @@ fn start_mount(cluster: &mut Cluster, options: &Up) -> Result<(), Fault> {
 /// That the mount which runs is the one that is asked for, and is seen at its mount point: programs would write into
 /// the directory below.
 fn keep_mount(cluster: &Cluster, path: &Path, options: Option<&str>) -> Result<(), Fault> {
-    let (daemon, place) = (cluster.mount(), cluster.kernel_mount());
+    let place = cluster.kernel_mount();
     let busy = |text: String| Err(Fault::new(Errno::EBUSY, text));
     match (cluster.get("mount"), place.found()) {
         (Some(known), found) if Path::new(known) == path => match found {
-            None => return Err(liveness::elsewhere(&daemon, &place)),
+            None => return Err(liveness::elsewhere(cluster, &place)),
             Some(_) if place.is_seen_at(path) => {}
             Some(at) => {
                 let (path, at) = (path.display(), at.display());

@@ -36,6 +36,7 @@ mod moves;
 mod nodes;
 mod one_ost;
 mod operations;
+mod own_mount;
 mod pages;
 mod pairs;
 mod parameters;

@@ -33,7 +33,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::server::EndSignals;
 use link::{Kept, Link, Message};
 use processes::{PIDFD_THREAD, hang_up};
-pub(super) use processes::{keeper_of, served_by};
+pub(super) use processes::{connection_of, keeper_of, served_by};
 use sheen_fuse::KeeperMemory;
 use sheen_tools::output::{Fault, errno_of};
 
@@ -396,7 +396,12 @@ fn is_ready(link: &Link) -> bool {
 
 /// Whether the kernel has the mount still.
 fn is_connected(kept: &Kept) -> bool {
-    !look(&kept.device, PollFlags::empty()).contains(PollFlags::ERR)
+    is_live(&kept.device)
+}
+
+/// Whether the kernel has the mount whose connection this is.
+pub(super) fn is_live(device: impl AsFd) -> bool {
+    !look(device, PollFlags::empty()).contains(PollFlags::ERR)
 }
 
 fn look(descriptor: impl AsFd, flags: PollFlags) -> PollFlags {

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use rustix::net::{Shutdown, shutdown};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
-use super::KEEPER;
+use super::super::daemon;
+use super::{KEEPER, is_live};
 
 /// `PIDFD_THREAD`: of one thread. It is readable when that has ended, whatever the other threads do; but that of the first
 /// thread not before the last one has.
@@ -37,6 +38,41 @@ fn numbers(folder: &Path) -> impl Iterator<Item = i32> + use<> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
+/// The connection to the kernel that the process `pid` of a mount, or the one that it keeps, has open.
+pub(in super::super) struct Connection {
+    /// `MAJOR:MINOR` of the device that the kernel made for it (Linux 6.16 says it).
+    pub(in super::super) device: Option<String>,
+}
+
+/// The connection that a mount's keeper `pid`, or the process that it keeps, has to the kernel; `None` if it has none, or
+/// the kernel has ended it, as it does when the mount is gone, or this user may not see it.
+pub(in super::super) fn connection_of(pid: Pid) -> Option<Connection> {
+    let processes = [Some(pid), Some(served_by(pid)).filter(|it| *it != pid)];
+    processes.into_iter().flatten().find_map(live_connection)
+}
+
+fn live_connection(pid: Pid) -> Option<Connection> {
+    let place = PathBuf::from(format!("/proc/{}", pid.as_raw_nonzero()));
+    let process = pidfd_open(pid, PidfdFlags::empty()).ok()?;
+    numbers(&place.join("fd")).find_map(|number| {
+        let target = std::fs::read_link(place.join(format!("fd/{number}"))).ok()?;
+        if target.file_name()? != "fuse" {
+            return None;
+        }
+        let device = pidfd_getfd(&process, number, PidfdGetfdFlags::empty()).ok()?;
+        let is_live = is_live(&device);
+        let said =
+            std::fs::read_to_string(place.join(format!("fdinfo/{number}"))).unwrap_or_default();
+        is_live.then(|| Connection { device: device_in(&said) })
+    })
+}
+
+/// The device in what the kernel says of a descriptor.
+fn device_in(fdinfo: &str) -> Option<String> {
+    let minor = fdinfo.lines().find_map(|line| line.strip_prefix("fuse_connection:"))?;
+    Some(format!("0:{}", minor.trim().parse::<u32>().ok()?))
+}
+
 /// The process that serves the mount whose keeper `pid` is; that itself if it keeps none.
 pub(in super::super) fn served_by(pid: Pid) -> Pid {
     let children = format!("/proc/{0}/task/{0}/children", pid.as_raw_nonzero());
@@ -48,11 +84,23 @@ pub(in super::super) fn served_by(pid: Pid) -> Pid {
 
 /// The keeper of the mount that `pid` serves; that itself if it has none.
 pub(in super::super) fn keeper_of(pid: Pid) -> Pid {
-    let environment = std::fs::read(format!("/proc/{}/environ", pid.as_raw_nonzero()));
-    let environment = environment.unwrap_or_default();
-    let value = environment.split(|byte| *byte == 0).find_map(|entry| {
-        let value = entry.strip_prefix(KEEPER.as_bytes())?.strip_prefix(b"=")?;
-        std::str::from_utf8(value).ok()?.parse().ok()
-    });
-    value.and_then(Pid::from_raw).unwrap_or(pid)
+    let keeper = daemon::variable(pid, KEEPER).and_then(|value| value.to_str()?.parse().ok());
+    keeper.and_then(Pid::from_raw).unwrap_or(pid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_device_of_a_connection_is_read_as_the_kernel_shows_it() {
+        let said = "pos:\t0\nflags:\t02100002\nmnt_id:\t63\nfuse_connection:\t42\n";
+        assert_eq!(device_in(said).as_deref(), Some("0:42"));
+        assert_eq!(device_in("pos:\t0\nflags:\t02100002\n"), None);
+    }
+
+    #[test]
+    fn a_process_without_a_mount_has_no_connection() {
+        assert!(connection_of(rustix::process::getpid()).is_none());
+    }
 }

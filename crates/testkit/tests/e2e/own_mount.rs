@@ -1,0 +1,117 @@
+//! Which mount is that of `sheen up`, where another of the same machine could be taken for it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::mount::{UnmountFlags, unmount};
+use rustix::process::{Pid, Signal, kill_process};
+use sheen_testkit::cluster::{Cluster, is_mounted, kill_keeper};
+use sheen_testkit::scene::scene;
+use sheen_workloads::process::{text, wait_until};
+use sheen_workloads::{Context, Outcome, ensure};
+
+const LIMIT: Duration = Duration::from_secs(300);
+
+/// A mount by `sheen mount`, in the background, as a user makes one by the directory of the file system.
+fn mount_beside(cluster: &Cluster) -> Outcome<PathBuf> {
+    let path = cluster.mnt().with_file_name("beside");
+    fs::create_dir_all(&path).context("mkdir")?;
+    cluster.must(&["mount", &at(&cluster.dir()), &at(&path)])?;
+    Ok(path)
+}
+
+/// A process that another test is about to start may use it for a moment.
+fn umount(path: &Path) -> Outcome {
+    wait_until("an unused mount", Duration::from_secs(10), || {
+        unmount(path, UnmountFlags::empty()).is_ok()
+    })
+}
+
+fn at(path: &Path) -> String {
+    path.display().to_string()
+}
+
+/// `MAJOR:MINOR` of what is mounted there.
+fn device_at(path: &Path) -> Outcome<String> {
+    let (table, path) = (text(Path::new("/proc/self/mountinfo")), at(path));
+    let line = table.lines().find(|line| line.split(' ').nth(4) == Some(&path));
+    let device = line.and_then(|line| line.split(' ').nth(2));
+    Ok(device.ok_or_else(|| format!("{path} is not mounted"))?.to_owned())
+}
+
+/// Has `run/cluster` say that the mount of `up` had this device, as if the kernel had given the number to the next mount.
+fn give_device(cluster: &Cluster, device: &str) -> Outcome {
+    let path = cluster.dir().join("run/cluster");
+    let said = text(&path);
+    let lines = said.lines().map(|line| match line.starts_with("mount.device=") {
+        true => format!("mount.device={device}\n"),
+        false => format!("{line}\n"),
+    });
+    fs::write(&path, lines.collect::<String>()).context("write")
+}
+
+#[test]
+fn a_mount_that_got_the_device_of_that_of_up_is_left_alone() {
+    scene("device-again", 1, LIMIT, |cluster| {
+        let dir = at(&cluster.dir());
+        let beside = mount_beside(cluster)?;
+        fs::write(beside.join("f"), "kept").context("write")?;
+        fs::File::open(beside.join("f")).and_then(|file| file.sync_all()).context("sync")?;
+        let process = Pid::from_raw(cluster.mount_pid()?).ok_or("no process of the mount")?;
+        cluster.kill_server()?;
+        // Its process lives on, as one does that has bytes to write back to servers that are gone.
+        kill_process(process, Signal::STOP).context("stop")?;
+        umount(&cluster.mnt())?;
+        give_device(cluster, &device_at(&beside)?)?;
+        let status = cluster.must(&["status", "--dir", &dir])?;
+        ensure(status.contains("mounted on:  nothing"), || status.clone())?;
+        let waits = "it runs for its servers, which are stopped";
+        ensure(status.contains(waits), || format!("no '{waits}' in {status}"))?;
+        let down = cluster.run(&["down", "--dir", &dir])?;
+        ensure(is_mounted(&beside), || format!("unmounted: {}", down.output))?;
+        let waits = "runs: for its servers, which are stopped";
+        ensure(!down.status.success() && down.output.contains(waits), || down.output.clone())?;
+        kill_process(process, Signal::CONT).context("continue")?;
+        // The servers come back: the process ends, and the mount is made again beside the other.
+        cluster.up()?;
+        for mounted in [cluster.mnt(), beside.clone()] {
+            let read = fs::read_to_string(mounted.join("f")).context("read")?;
+            ensure(read == "kept", || read.clone())?;
+        }
+        umount(&beside)
+    });
+}
+
+#[test]
+fn a_mount_of_sheen_mount_is_not_that_of_up_and_keeps_the_servers() {
+    scene("beside-up", 1, LIMIT, |cluster| {
+        let (dir, mnt) = (at(&cluster.dir()), at(&cluster.mnt()));
+        let beside = mount_beside(cluster)?;
+        let (keeper, served) = (cluster.keeper_pid()?, cluster.mount_pid()?);
+        kill_keeper(keeper, served)?;
+        let recorded = text(&cluster.dir().join("run/mount.pid"));
+        let status = cluster.must(&["status", "--dir", &dir])?;
+        ensure(status.contains("mount:       stopped"), || status.clone())?;
+        let now = text(&cluster.dir().join("run/mount.pid"));
+        ensure(now == recorded, || format!("run/mount.pid: {now} instead of {recorded}"))?;
+        cluster.up()?;
+        fs::write(cluster.mnt().join("f"), "both").context("write")?;
+        let read = fs::read_to_string(beside.join("f")).context("read")?;
+        ensure(read == "both", || read.clone())?;
+        // `down` ends its own, and names the other.
+        let down = cluster.must(&["down", "--dir", &dir])?;
+        ensure(is_mounted(&beside) && !is_mounted(&cluster.mnt()), || down.clone())?;
+        let wanted = format!("still mounted on {}", at(&beside));
+        ensure(down.contains(&wanted), || format!("no '{wanted}' in {down}"))?;
+        // A mount that fails takes no servers from the other.
+        let up = cluster.run(&["up", "--dir", &dir, "--mount", &mnt, "-o", "bogus"])?;
+        ensure(!up.status.success() && up.output.contains("bogus"), || up.output.clone())?;
+        let server = cluster.server_pid()?;
+        let read = fs::read_to_string(beside.join("f")).context("read")?;
+        ensure(read == "both", || read.clone())?;
+        cluster.up()?;
+        ensure(cluster.server_pid()? == server, || "another server was started".to_owned())?;
+        umount(&beside)
+    });
+}
