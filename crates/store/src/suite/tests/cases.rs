@@ -119,7 +119,10 @@ pub fn extended_attributes(make: Make<'_>) {
         let names = ["trusted.lov", "user.b", "user.empty"].map(str::to_owned).to_vec();
         assert_eq!(store.xattr_names(fid(1)), Ok(names));
         let whole = store.whole(fid(1)).expect("it is there");
-        assert_eq!(whole.attributes.links, store.recorded_attributes(fid(1)).expect("it is there").links);
+        assert_eq!(
+            whole.attributes.links,
+            store.recorded_attributes(fid(1)).expect("it is there").links
+        );
         assert!(whole.xattrs.names().eq(["trusted.lov", "user.b", "user.empty"]));
         assert_eq!(whole.xattrs.get("user.b"), Some(bytes("2")));
         assert_eq!(whole.xattrs.get("user"), None);
