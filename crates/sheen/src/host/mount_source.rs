@@ -221,7 +221,7 @@ pub(super) fn from_anywhere(source: &str) -> String {
 /// never one: a user who may write here could plant one under a name that other users mount. (`./` makes it one.)
 fn directory(base: &Path, source: &str) -> Option<PathBuf> {
     let path = base.join(source);
-    // One that may not be read is said to be so, by whoever reads it.
+    // One that may not be read is named so when it is read.
     let is_there = || match fs::metadata(path.join("run/cluster")) {
         Err(error) => error.kind() == ErrorKind::PermissionDenied,
         Ok(_) => true,
