@@ -1,6 +1,9 @@
 //! Why a store could not be formatted or opened.
 
-use std::{fmt, io, path::PathBuf};
+use std::{
+    fmt, io,
+    path::{Path, PathBuf},
+};
 
 /// One line for the operator.
 #[derive(Debug)]
@@ -66,7 +69,7 @@ impl DiskError {
     /// For `map_err`: the error of doing `doing` to `path`.
     pub(crate) fn io<E: Into<io::Error>>(
         doing: &str,
-        path: &std::path::Path,
+        path: &Path,
     ) -> impl FnOnce(E) -> Self + use<E> {
         let doing = format!("{doing} {}", path.display());
         move |error| Self::Io { doing, error: error.into() }
@@ -77,6 +80,30 @@ impl DiskError {
         move |error| match error {
             error if target.is_empty() => error,
             error => Self::Of { target: target.to_owned(), error: Box::new(error) },
+        }
+    }
+
+    /// For `map_err`: names files of a copy at `copy` as those of the store in `dir` that was copied.
+    pub(crate) fn of_original<'a>(copy: &'a Path, dir: &'a Path) -> impl Fn(Self) -> Self + 'a {
+        let original = move |path: PathBuf| match path.strip_prefix(copy) {
+            Ok(rest) => dir.join(rest),
+            Err(_) => path,
+        };
+        let in_text =
+            move |text: String| text.replace(&*copy.to_string_lossy(), &dir.to_string_lossy());
+        move |error| match error {
+            Self::NotFormatted(path) => Self::NotFormatted(original(path)),
+            Self::NewerVersion { path, found, known } => {
+                Self::NewerVersion { path: original(path), found, known }
+            }
+            Self::Foreign { path, owner } => Self::Foreign { path: original(path), owner },
+            Self::Missing { path, have, had } => Self::Missing { path: original(path), have, had },
+            Self::Damaged { path, why } => {
+                Self::Damaged { path: original(path), why: in_text(why) }
+            }
+            Self::Io { doing, error } => Self::Io { doing: in_text(doing), error },
+            Self::Database(text) => Self::Database(in_text(text)),
+            error => error,
         }
     }
 

@@ -211,8 +211,9 @@ impl StoreDisk {
         let target = config.values.get(LABEL_KEY).map_or("", |label| label);
         let open = || {
             let lock = format::lock(dir)?;
-            let scratch = Scratch::of(dir, scratch)?;
-            Self::open_as((dir, Some(scratch)), options, &config, lock)
+            let copied = Scratch::of(dir, scratch)?;
+            Self::open_as((dir, Some(copied)), options, &config, lock)
+                .map_err(DiskError::of_original(scratch, dir))
         };
         open().map_err(DiskError::of(target))
     }

@@ -603,3 +603,52 @@ fn advice_brings_bytes_into_memory_and_out_of_it() {
     let refused = store.advise(absent, 0, 10, DataAdvice::WillRead);
     assert!(matches!(refused, Err(StoreError::NoObject(_))), "{refused:?}");
 }
+
+/// A FIFO, a socket, a directory, a link in place of a file: damage of that object, and nothing waits for it.
+#[test]
+fn what_is_no_file_in_the_place_of_one_is_damage() {
+    let make: [fn(&Path); 4] = [
+        |path| {
+            let made = std::process::Command::new("mkfifo").arg(path).status();
+            assert!(made.expect("mkfifo").success());
+        },
+        |path| drop(std::os::unix::net::UnixListener::bind(path).expect("bound")),
+        |path| fs::create_dir(path).expect("made"),
+        |path| std::os::unix::fs::symlink("/dev/null", path).expect("linked"),
+    ];
+    let (dir, store, _) = stored(10_000);
+    let path = file_of(&store, OBJECT);
+    drop(store);
+    for make in make {
+        fs::remove_file(&path).or_else(|_| fs::remove_dir(&path)).expect("removed");
+        make(&path);
+        let scratch = common::kept().join("scratch");
+        let store = StoreDisk::open_to_look(&dir, &scratch, &OpenOptions::default());
+        assert_eq!(scrub(&store.expect("it opens"), OBJECT), [Damage::NoFile]);
+        let store = open(&dir);
+        assert_eq!(scrub(&store, OBJECT), [Damage::NoFile]);
+        assert_eq!(damage(store.attributes(OBJECT)), Damage::NoFile);
+        assert_eq!(damage(store.read(OBJECT, 0, 10)), Damage::NoFile);
+        assert_eq!(damage(store.write(OBJECT, 0, &[bytes(10, 7)])), Damage::NoFile);
+    }
+}
+
+#[test]
+fn what_looking_finds_names_the_store_and_not_its_copy() {
+    let (dir, store, _) = stored(10_000);
+    drop(store);
+    let scratch = common::kept().join("scratch");
+    let said = || {
+        let store = StoreDisk::open_to_look(&dir, &scratch, &OpenOptions::default());
+        store.err().expect("refused").to_string()
+    };
+    for (gone, kept) in [("engine/version", "version"), ("engine/0.jnl", "journal")] {
+        let (path, aside) = (dir.join(gone), common::kept().join(kept));
+        fs::create_dir_all(aside.parent().expect("a parent")).expect("made");
+        fs::rename(&path, &aside).expect("renamed");
+        let said = said();
+        let names_store = said.contains(&*dir.join("engine").to_string_lossy());
+        assert!(names_store && !said.contains("scratch"), "{said}");
+        fs::rename(&aside, &path).expect("renamed");
+    }
+}

@@ -9,6 +9,8 @@ use sheen_types::Fid;
 pub enum Damage {
     /// Its file is gone.
     Lost,
+    /// Something else than a file is in its file's place: a FIFO, a device, a socket, a directory, a link.
+    NoFile,
     /// Its file ends before what was written.
     Short {
         /// Bytes that must be there.
@@ -34,6 +36,9 @@ impl fmt::Display for Damage {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Lost => out.write_str("its data is lost: the file is not there"),
+            Self::NoFile => {
+                out.write_str("its data is lost: what is in the place of its file is no file")
+            }
             Self::Short { expected, found } => {
                 write!(out, "its data is cut: {found} of {expected} bytes are there")
             }

@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::ErrorKind;
 use std::net::SocketAddrV4;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -18,6 +19,7 @@ use sheen_io_os::SocketFolder;
 use sheen_types::{Errno, Nid, TargetKind};
 
 use super::daemon::Daemon;
+use super::folders::of_folder;
 use super::liveness::{self, Health};
 use super::{io_fault, keeper, private, rediscovery};
 use sheen_tools::mkfs::TargetConfig;
@@ -41,8 +43,9 @@ pub(super) struct Cluster {
 
 impl Cluster {
     pub(super) fn open(directory: &Path) -> Result<Self, Fault> {
+        // Whose it is says more than that another user may not read it.
+        private::check(&directory.join("run"))?;
         let cluster = Self::read(directory)?;
-        private::check(&cluster.run())?;
         for target in cluster.targets().iter().filter(|_| cluster.is_traced) {
             private::check(target)?;
         }
@@ -81,7 +84,12 @@ impl Cluster {
     /// As [`Cluster::open`], to look at it only: it may be another user's, who says then what is in it.
     pub(super) fn read(directory: &Path) -> Result<Self, Fault> {
         let directory = directory.canonicalize().map_err(|error| io_fault(directory, &error))?;
-        let text = fs::read_to_string(directory.join("run/cluster")).unwrap_or_default();
+        let text = match fs::read_to_string(directory.join("run/cluster")) {
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+                return Err(io_fault(&directory, &error));
+            }
+            text => text.unwrap_or_default(),
+        };
         let pair = |line: &str| line.split_once('=').map(|(k, v)| (k.to_owned(), v.to_owned()));
         let values = text.lines().filter_map(pair).collect();
         let mut cluster = Self { values, directory, is_traced: false };
@@ -171,7 +179,7 @@ impl Cluster {
             None => fs::remove_file(&path),
         };
         if let Err(error) = restored
-            && error.kind() != std::io::ErrorKind::NotFound
+            && error.kind() != ErrorKind::NotFound
         {
             eprintln!("{}: {error}", path.display());
         }
@@ -269,25 +277,6 @@ impl Cluster {
         self.values.retain(|key, _| !["mount", MOUNT_OPTIONS].contains(&&**key));
     }
 
-    /// The targets that are there, MGT first.
-    pub(super) fn targets(&self) -> Vec<PathBuf> {
-        let mut folders = self.folders();
-        folders.retain(|folder| folder.join("format").exists());
-        folders
-    }
-
-    /// The folders of targets, whatever they hold.
-    pub(super) fn folders(&self) -> Vec<PathBuf> {
-        let entries = fs::read_dir(&self.directory).into_iter().flatten().flatten();
-        let mut names: Vec<String> =
-            entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
-        let rank =
-            |name: &str| ["mgt", "mdt", "ost"].iter().position(|kind| name.starts_with(kind));
-        names.retain(|name| rank(name).is_some());
-        names.sort_by_key(|name| (rank(name), name.clone()));
-        names.iter().map(|name| self.directory.join(name)).collect()
-    }
-
     /// No other process works on the directory while this lives.
     pub(super) fn lock(&self) -> Result<OwnedFd, Fault> {
         if !self.targets().is_empty() {
@@ -310,26 +299,6 @@ impl Cluster {
 fn namespace_here() -> Option<String> {
     let name = fs::read_link("/proc/self/ns/mnt").ok()?;
     Some(name.to_string_lossy().into_owned())
-}
-
-/// What the target in a folder of a file system of `sheen up` is, by the folder's name alone.
-pub(super) fn of_folder(folder: &str, fsname: &str) -> Option<TargetConfig> {
-    if folder == "mgt" {
-        return Some(TargetConfig { mgs: true, ..TargetConfig::default() });
-    }
-    let (kind, index) = folder.split_at_checked(3)?;
-    let kind = match kind {
-        "mdt" => TargetKind::Mdt,
-        "ost" => TargetKind::Ost,
-        _ => return None,
-    };
-    let index = u16::from_str_radix(index, 16).ok()?;
-    let fsname = fsname.to_owned();
-    Some(TargetConfig { kind: Some(kind), fsname, index, ..TargetConfig::default() })
-}
-
-pub(super) fn is_ost(path: &Path) -> bool {
-    path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("ost"))
 }
 
 /// The processes of the file system in `directory`, those that answer.

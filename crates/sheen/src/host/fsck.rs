@@ -18,7 +18,7 @@ use sheen_store_disk::{OpenOptions, StoreDisk};
 use sheen_types::{Fid, HashSet, Nid, TargetKind, TargetName};
 
 use super::cluster::{Cluster, PATIENCE};
-use super::missing::folder_of;
+use super::folders::{folder_of, refuse_doubles};
 use super::salvage::{held, now};
 use super::target::{is_registered, plans};
 use sheen_tools::interrupt;
@@ -130,20 +130,25 @@ fn check(options: &Fsck) -> Result<u8, Fault> {
 fn find(cluster: &Cluster, only_looks: bool) -> Result<Places<'_>, Fault> {
     let (mgts, registered, mdts, osts) = Default::default();
     let mut places = Places { cluster, only_looks, mgts, registered, mdts, osts };
+    cluster.report_copies();
+    cluster.check_targets()?;
+    let mut all = Vec::new();
     for directory in cluster.targets() {
-        for plan in plans(&directory)? {
-            if let PlanKind::Target(name) = &plan.kind
-                && is_registered(&plan.directory)?
-            {
-                places.registered.push(name.clone());
+        all.extend(plans(&directory)?);
+    }
+    refuse_doubles(&all)?;
+    for plan in all {
+        if let PlanKind::Target(name) = &plan.kind
+            && is_registered(&plan.directory)?
+        {
+            places.registered.push(name.clone());
+        }
+        match plan.kind {
+            PlanKind::Target(name) if name.kind == TargetKind::Mdt => {
+                places.mdts.push((name, plan.directory));
             }
-            match plan.kind {
-                PlanKind::Target(name) if name.kind == TargetKind::Mdt => {
-                    places.mdts.push((name, plan.directory));
-                }
-                PlanKind::Target(name) => places.osts.push((name, plan.directory)),
-                PlanKind::Mgs => places.mgts.push(plan.directory),
-            }
+            PlanKind::Target(name) => places.osts.push((name, plan.directory)),
+            PlanKind::Mgs => places.mgts.push(plan.directory),
         }
     }
     Ok(places)

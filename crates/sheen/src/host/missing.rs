@@ -7,7 +7,8 @@ use sheen_store::StoreError;
 use sheen_store_disk::{Config, FormatOptions, OpenOptions, StoreDisk};
 use sheen_types::{Errno, TargetKind, TargetName};
 
-use super::cluster::{Cluster, is_ost};
+use super::cluster::Cluster;
+use super::folders::{folder_of, is_there, of_folder, ost_index};
 use super::progress::Progress;
 use super::salvage::held;
 use super::target::{is_registered, plans};
@@ -59,7 +60,7 @@ pub(super) fn format(cluster: &Cluster, wanted: Wanted, undo: &mut Undo) -> Resu
 fn missing(cluster: &Cluster, osts: Option<u16>) -> Result<Vec<(String, TargetConfig)>, Fault> {
     let there = cluster.targets();
     let has = |name: &str| there.iter().any(|path| path.ends_with(name));
-    let known = there.iter().filter(|path| is_ost(path)).count() as u16;
+    let known = cluster.osts();
     let wanted = osts.unwrap_or(if known == 0 { OSTS } else { known });
     let fsname = cluster.fsname().unwrap_or_default().to_owned();
     let target = |kind, index| TargetConfig {
@@ -76,11 +77,15 @@ fn missing(cluster: &Cluster, osts: Option<u16>) -> Result<Vec<(String, TargetCo
     );
     // They are made in this order: a gap is no beginning that was cut short.
     let last = missing.iter().rposition(|(name, _)| has(name)).unwrap_or(0);
-    if let Some((name, _)) = missing[..last].iter().find(|(name, _)| !has(name)) {
+    let gap = missing[..last].iter().find(|(name, config)| {
+        let may_be_gone = config.kind == Some(TargetKind::Ost) && cluster.lost().is_some();
+        !has(name) && !may_be_gone
+    });
+    if let Some((name, _)) = gap {
         return Err(cluster.gone(name));
     }
-    missing.retain(|(name, _)| !has(name));
-    Ok(missing)
+    let behind = missing.split_off(last);
+    Ok(behind.into_iter().filter(|(name, _)| !has(name)).collect())
 }
 
 /// Refuses to go on without a target that the file system had when it was started last. One that an administrator
@@ -121,16 +126,6 @@ fn lost_of_mgs(cluster: &Cluster) -> Result<Vec<String>, Fault> {
     let named = checked.named.iter().filter(|(_, nids)| nids.contains(&nid));
     let folders = named.map(|(name, _)| folder_of(name));
     Ok(folders.filter(|folder| !is_there(&cluster.directory.join(folder))).collect())
-}
-
-/// The folder of a target.
-pub(super) fn folder_of(name: &TargetName) -> String {
-    let kind = if name.kind == TargetKind::Mdt { "mdt" } else { "ost" };
-    format!("{kind}{:04x}", name.index)
-}
-
-fn is_there(folder: &Path) -> bool {
-    folder.join("format").exists()
 }
 
 /// That new targets have room, and that a size is asked for targets that are made.
@@ -179,7 +174,7 @@ fn size_of(path: &Path) -> Result<Option<u64>, Fault> {
 fn check_free(cluster: &Cluster, missing: &[(String, TargetConfig)]) -> Result<(), Fault> {
     let new = missing.iter().filter(|(_, config)| config.kind == Some(TargetKind::Ost)).count();
     let mut osts = new as u64;
-    for path in cluster.targets().iter().filter(|path| is_ost(path)) {
+    for path in cluster.targets().iter().filter(|path| ost_index(path).is_some()) {
         osts += u64::from(size_of(path)?.is_none());
     }
     let place = &cluster.directory;
@@ -203,6 +198,8 @@ impl Cluster {
     /// not known.
     pub(super) fn lost(&self) -> Option<Vec<String>> {
         let known = rediscovery::targets(&self.mgt())?;
-        Some(known.into_iter().filter(|name| !is_there(&self.directory.join(name))).collect())
+        // An earlier `up` may have served a copy of a target.
+        let targets = known.into_iter().filter(|name| of_folder(name, "").is_some());
+        Some(targets.filter(|name| !is_there(&self.directory.join(name))).collect())
     }
 }

@@ -10,6 +10,7 @@ mod cluster;
 mod daemon;
 mod down;
 mod echo;
+mod folders;
 mod fsck;
 mod keeper;
 mod liveness;

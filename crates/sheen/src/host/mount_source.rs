@@ -221,8 +221,12 @@ pub(super) fn from_anywhere(source: &str) -> String {
 /// never one: a user who may write here could plant one under a name that other users mount. (`./` makes it one.)
 fn directory(base: &Path, source: &str) -> Option<PathBuf> {
     let path = base.join(source);
-    let is_there = !names_nodes(source) && path.join("run/cluster").exists();
-    is_there.then_some(path)
+    // One that may not be read is named so when it is read.
+    let is_there = || match fs::metadata(path.join("run/cluster")) {
+        Err(error) => error.kind() == ErrorKind::PermissionDenied,
+        Ok(_) => true,
+    };
+    (!names_nodes(source) && is_there()).then_some(path)
 }
 
 /// The parts of `MGSNID[:MGSNID]:/FSNAME[/SUBDIR]`; NIDs may have names of hosts.

@@ -10,7 +10,8 @@ use sheen_assembly::{PlanKind, StoreContents};
 use sheen_store_disk::{Config, LABEL_KEY, OpenOptions, Salvaged, StoreDisk};
 use sheen_types::{Errno, Fid, TargetKind, TargetName, Timestamp};
 
-use super::cluster::{self, Cluster};
+use super::cluster::Cluster;
+use super::folders::of_folder;
 use super::target::{REGISTERED, plans};
 use sheen_tools::mkfs::{TargetConfig, disk_fault};
 use sheen_tools::output::{self, Fault, errno_of};
@@ -75,7 +76,7 @@ struct Found {
 fn find(cluster: &Cluster, options: &Salvage) -> Result<Found, Fault> {
     for folder in cluster.folders() {
         let name = folder.file_name().unwrap_or_default().to_string_lossy();
-        let by_name = cluster::of_folder(&name, cluster.fsname().unwrap_or("sheen"));
+        let by_name = of_folder(&name, cluster.fsname().unwrap_or("sheen"));
         let plans = match (plans(&folder), &by_name) {
             (Ok(plans), _) => plans.into_iter().map(|plan| (plan.directory, plan.kind)).collect(),
             // Its configuration cannot be read.

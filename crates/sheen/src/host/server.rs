@@ -17,6 +17,7 @@ use sheen_target::Timeouts;
 use sheen_types::{Errno, Nid, TargetKind};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use super::folders::refuse_doubles;
 use super::server_control::ServerControl;
 use super::target::{Plan, Running, plans, shared_by};
 use super::{PORT, addresses, daemon, folder_fault, mount_source, notify};
@@ -169,6 +170,7 @@ fn all_plans(directories: &[PathBuf]) -> Result<Vec<Plan>, Fault> {
     for directory in directories {
         all.extend(plans(directory)?);
     }
+    refuse_doubles(&all)?;
     all.iter().try_for_each(must_be_the_first_mdt)?;
     all.sort_by_key(|plan| plan.kind != PlanKind::Mgs);
     Ok(all)

@@ -12,7 +12,7 @@ use sheen_io_os::SocketFolder;
 use sheen_store_disk::StoreDisk;
 use sheen_types::{Errno, Nid};
 
-use super::cluster::{Cluster, MOUNT_OPTIONS, PATIENCE, is_ost};
+use super::cluster::{Cluster, MOUNT_OPTIONS, PATIENCE};
 use super::liveness::{self, Health};
 use super::progress::Progress;
 use super::server::Accept;
@@ -149,6 +149,8 @@ fn bring_up(cluster: &mut Cluster, options: &Up, undo: &mut Undo) -> Result<(), 
     if cluster.is_served_elsewhere() {
         return Err(cluster.served_elsewhere());
     }
+    cluster.report_copies();
+    cluster.check_targets()?;
     settle(cluster, options)?;
     let wanted = missing::Wanted { osts: options.osts, size_kib: options.device_size };
     missing::format(cluster, wanted, undo)?;
@@ -196,7 +198,7 @@ fn settle(cluster: &mut Cluster, options: &Up) -> Result<(), Fault> {
         (None, asked) => asked.clone().unwrap_or_else(|| "sheen".to_owned()),
     };
     mkfs::check_fsname(&name)?;
-    let there = cluster.targets().iter().filter(|path| is_ost(path)).count() as u16;
+    let there = cluster.osts();
     if let Some(asked) = options.osts.filter(|asked| *asked < there) {
         let place = cluster.directory.display();
         let text = format!("{place} has {there} OSTs; --osts {asked} would leave some out");

@@ -16,7 +16,7 @@ use rustix::{
 };
 use sheen_store::{Damage, StoreError};
 
-use super::{Files, Name, path_of, store_error, sums::Sums};
+use super::{Files, Name, is_file, path_of, store_error, sums::Sums};
 
 /// What is known of a file's size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -170,7 +170,10 @@ impl Files {
             file.has_none.store(false, Ordering::Relaxed);
         }
         let opened = self.open_path(file.name, create);
-        let opened = opened.map_err(|errno| store_error("open an object's file", errno))?;
+        let opened = opened.map_err(|errno| match errno {
+            Errno::ISDIR | Errno::NXIO => self.damaged(file, Damage::NoFile),
+            errno => store_error("open an object's file", errno),
+        })?;
         let Some(opened) = opened else { return Ok(None) };
         let opened = Arc::new(opened);
         *held = Some(opened.clone());
@@ -245,6 +248,7 @@ impl Files {
             }
         };
         let (size, blocks) = match stat {
+            Ok(stat) if !is_file(&stat) => return Err(self.damaged(file, Damage::NoFile)),
             Ok(stat) => (stat.st_size.cast_unsigned(), stat.st_blocks.cast_unsigned()),
             Err(Errno::NOENT) => {
                 state.known = KnownSize::NoFile;

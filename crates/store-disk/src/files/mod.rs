@@ -41,7 +41,10 @@ use std::{
 
 use parking_lot::{Mutex, RwLock};
 use rustix::{
-    fs::{AtFlags, Mode, OFlags, fstatvfs, mkdirat, openat, renameat, statat, unlinkat},
+    fs::{
+        AtFlags, FileType, Mode, OFlags, Stat, fstat, fstatvfs, mkdirat, openat, renameat, statat,
+        unlinkat,
+    },
     io::Errno,
 };
 use sheen_store::{Damage, Integrity, StoreError};
@@ -271,7 +274,8 @@ impl Files {
         self.bytes_max
     }
 
-    /// Opens a file's descriptor; `None` if there is no file and none is to be made.
+    /// Opens a file's descriptor; `None` if there is no file and none is to be made. `NXIO` or `ISDIR` for what is no
+    /// file: reading a FIFO would wait for ever.
     fn open_path(&self, name: Name, create: bool) -> Result<Option<OwnedFd>, Errno> {
         let path = path_of(name);
         let flags = OFlags::RDWR | OFlags::CLOEXEC;
@@ -283,7 +287,10 @@ impl Files {
             self.make_directories()?;
         }
         match openat(&self.objects, &path, flags, mode) {
-            Ok(descriptor) => Ok(Some(descriptor)),
+            Ok(descriptor) => match is_file(&fstat(&descriptor)?) {
+                true => Ok(Some(descriptor)),
+                false => Err(Errno::NXIO),
+            },
             Err(Errno::NOENT) if !create => Ok(None),
             Err(errno) => Err(errno),
         }
@@ -621,6 +628,10 @@ fn largest(max: u64, fits: impl Fn(u64) -> bool) -> u64 {
         }
     }
     fitting
+}
+
+fn is_file(stat: &Stat) -> bool {
+    FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
 }
 
 /// Names in a directory, less `.` and `..`.

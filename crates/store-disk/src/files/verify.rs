@@ -11,7 +11,7 @@ use sheen_store::{Damage, Finding, StoreError, Verified};
 use super::{
     File, Files, Name,
     checked::read_at,
-    entries, parse_name, path_of, store_error,
+    entries, is_file, parse_name, path_of, store_error,
     sums::{BLOCK_BYTES, Block, CHUNK_BLOCKS, CHUNK_BYTES},
 };
 use rustix::io::Errno;
@@ -25,7 +25,7 @@ impl Files {
         if offset == 0
             && let Some(damage) = self.of_name_or_length(file)?
         {
-            let is_lost = damage == Damage::Lost;
+            let is_lost = matches!(damage, Damage::Lost | Damage::NoFile);
             verified.findings.push(self.found(file, damage));
             if is_lost {
                 return Ok(verified);
@@ -69,6 +69,9 @@ impl Files {
         let Some(named) = named else {
             return Ok((has_file && !file.is_dead()).then_some(Damage::Lost));
         };
+        if !is_file(&named) {
+            return Ok(Some(Damage::NoFile));
+        }
         // Another file under its name: what is written goes to the one without.
         if let Some(open) = self.descriptor(file, false)?
             && fstat(&*open).map_err(failed)?.st_ino != named.st_ino

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use sheen_store::{Store, Transaction};
@@ -191,6 +192,41 @@ fn a_target_that_is_gone_is_named_and_is_no_clean_file_system() {
             fs::rename(&away, &here).context(target)?;
         }
         left_with(0, " 0 problems", &fsck(cluster, &["-n"])?)
+    });
+}
+
+#[test]
+fn a_copy_beside_a_target_is_left_alone_and_one_in_its_place_refused() {
+    scene("fsck-copies", 2, LIMIT, |cluster| {
+        fs::write(cluster.mnt().join("f"), "before").context("write")?;
+        cluster.down()?;
+        let place = |name: &str| cluster.dir().join(name).to_string_lossy().into_owned();
+        for (target, copy) in [("mdt0000", "mdt0000.bak"), ("ost0001", "ost0001.bak")] {
+            let words = ["-a", &place(target), &place(copy)];
+            let done = Command::new("cp").args(words).status().context("cp")?;
+            ensure(done.success(), || "cp".to_owned())?;
+        }
+        let (code, said) = fsck(cluster, &["-n"])?;
+        ensure(code == Some(0), || format!("{code:?}: {said}"))?;
+        reports(&said, &["mdt0000.bak: left alone"])?;
+        cluster.up()?;
+        fs::write(cluster.mnt().join("g"), "after").context("write")?;
+        let shown = cluster.must(&["status", "--dir", &cluster.dir().to_string_lossy()])?;
+        ensure(!shown.contains(".bak") && !shown.contains("OST0002"), || shown.clone())?;
+        cluster.down()?;
+        for copy in ["mdt0000.bak", "ost0001.bak"] {
+            fs::remove_dir_all(place(copy)).context(copy)?;
+        }
+        let (own, other) = (place("ost0000/CONFIG"), place("ost0001/CONFIG"));
+        let kept = fs::read(&own).context("read")?;
+        fs::copy(other, &own).context("copy")?;
+        let (code, said) = fsck(cluster, &["-n"])?;
+        ensure(code == Some(8), || format!("{code:?}: {said}"))?;
+        reports(&said, &[&place("ost0000"), &place("ost0001"), "sheen-OST0001"])?;
+        fs::write(&own, kept).context("write")?;
+        cluster.up()?;
+        let text = fs::read_to_string(cluster.mnt().join("g")).context("read")?;
+        ensure(text == "after", || text)
     });
 }
 

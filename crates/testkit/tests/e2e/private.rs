@@ -78,6 +78,24 @@ fn all_that_a_file_system_keeps_is_closed_and_closed_again() {
     });
 }
 
+#[test]
+fn a_directory_that_another_user_may_not_read_is_said_to_be_so() {
+    scene("private-read", 1, LIMIT, |cluster| {
+        set_mode(&cluster.dir(), 0o700)?;
+        let (program, dir) = (program()?.display().to_string(), cluster.dir());
+        let other = User { cluster, folder: Path::new("/"), uid: MALLORY, groups: &[] };
+        for command in ["status --dir", "down --dir", "mount"] {
+            let more = if command == "mount" { "/mnt" } else { "" };
+            let dir = dir.display();
+            let line = format!("SHEEN_RUN_DIR=$(mktemp -d) {program} {command} {dir} {more}");
+            let (done, said) = other.tries(&line)?;
+            let expected = format!("{dir}: Permission denied");
+            ensure(!done && said.contains(&expected), || format!("{command}: {said}"))?;
+        }
+        Ok(())
+    });
+}
+
 /// What was opened while nothing ran is closed at the next start, and said.
 fn closed_again(cluster: &Cluster, up: &str) -> Outcome {
     let dir = cluster.dir();

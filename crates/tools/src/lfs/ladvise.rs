@@ -27,7 +27,7 @@ const REFUSED: Errno = Errno::EPERM;
 /// Options of `ladvise`.
 #[derive(Args)]
 pub(super) struct Ladvise {
-    /// Advice: willread, dontneed or lockahead
+    /// Advice: willread, dontneed, locknoexpand, lockahead or ahead
     #[arg(short, long, value_name = "ADVICE")]
     advice: Option<String>,
     /// Do not wait for the servers
@@ -165,14 +165,33 @@ fn give(checked: &Checked, path: &Path) -> Result<(), Errno> {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
+    use clap::{CommandFactory, Parser};
 
-    use super::{Checked, Ladvise};
+    use super::{ADVICE, Checked, Ladvise};
 
     #[derive(Parser)]
     struct Line {
         #[command(flatten)]
         ladvise: Ladvise,
+    }
+
+    #[test]
+    fn the_help_names_all_advice_and_refuses_nothing_that_works() {
+        let help = Line::command().render_long_help().to_string();
+        for (name, _) in ADVICE {
+            assert!(help.contains(name), "{name}: {help}");
+        }
+        #[derive(Parser)]
+        struct Tool {
+            #[command(flatten)]
+            lfs: crate::lfs::Lfs,
+        }
+        let tool = Tool::command();
+        for name in ["ladvise", "data_version"] {
+            let about = tool.find_subcommand(name).and_then(|it| it.get_about());
+            let about = about.expect("it is there").to_string();
+            assert!(!about.contains("refused"), "{about}");
+        }
     }
 
     /// The recording e11c-lfs-misc-lctl-mount-errors has most of these.

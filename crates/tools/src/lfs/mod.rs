@@ -82,11 +82,11 @@ enum Command {
     Path2fid(path2fid::PathToFid),
     /// Show the paths of FIDs
     Fid2path(fid2path::FidToPath),
-    /// Give servers advice on how files will be used (refused: Sheen's servers take none)
+    /// Give servers advice on how files will be used
     Ladvise(ladvise::Ladvise),
     /// Show the size and blocks of a file that the MDT has (SOM)
     Getsom(som::GetSom),
-    /// Show the version of a file's data (refused: Sheen's servers keep none)
+    /// Show the version of a file's data
     #[command(name = "data_version")]
     DataVersion(data_version::DataVersion),
     /// Remove files by their FIDs
