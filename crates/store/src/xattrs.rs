@@ -10,7 +10,7 @@ use crate::Attributes;
 /// An object as it was at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WholeObject {
-    /// As [`crate::Store::record`] has them: size and blocks of a data object mean nothing.
+    /// As [`crate::Store::recorded_attributes`] has them: size and blocks of a data object mean nothing.
     pub attributes: Attributes,
     /// All of them.
     pub xattrs: Xattrs,
