@@ -87,6 +87,13 @@ struct Pool {
     recovers_since: Option<Instant>,
 }
 
+/// Objects that are to be created, and the pool's state when that was found.
+struct Shortage {
+    next: u64,
+    last: u64,
+    batch: u64,
+}
+
 impl Pool {
     /// The OST's space, as the MDT sees it: `NOCREATE` where it puts no new files there.
     fn shown(&self, space: &ObdStatfs) -> ObdStatfs {
@@ -416,9 +423,10 @@ impl PlacementOst {
     async fn maintain_pool(&self, target: &Arc<Target>) -> Result<(), RpcError> {
         self.agree(target).await?;
         self.ask_space(target).await?;
-        while let Some((last, batch)) = self.shortage() {
-            match self.create(target, last + batch, ObdoFlags::NONE).await {
-                Ok(last) => self.add(last),
+        while let Some(shortage) = self.shortage() {
+            let wanted = shortage.last + shortage.batch;
+            match self.create(target, wanted, ObdoFlags::NONE).await {
+                Ok(last) => self.add(last, shortage.next),
                 Err(RpcError::Errno(Errno::ENOSPC)) => {
                     self.pool.lock().is_full = true;
                     self.filled.notify_waiters();
@@ -455,18 +463,22 @@ impl PlacementOst {
         Ok(())
     }
 
-    /// The last id there is and how many more are wanted; `None` while there are enough.
-    fn shortage(&self) -> Option<(u64, u64)> {
+    /// What is to be created; `None` while there are enough objects.
+    fn shortage(&self) -> Option<Shortage> {
         let mut pool = self.pool.lock();
         pool.batch = pool.batch.min(pool.create_max / 2);
         let left = (pool.last + 1).saturating_sub(pool.next);
-        (!pool.is_full && left < pool.batch / 2).then_some((pool.last, pool.batch))
+        let Pool { next, last, batch, .. } = *pool;
+        (!pool.is_full && left < batch / 2).then_some(Shortage { next, last, batch })
     }
 
-    fn add(&self, last: u64) {
+    /// Takes objects up to `last` into the pool, whose next one was `next` when they were asked for.
+    fn add(&self, last: u64, next: u64) {
         let mut pool = self.pool.lock();
-        // A pool that ran dry while we asked is too small.
-        if pool.next > pool.last || pool.last - pool.next < pool.batch / 4 {
+        let left = (pool.last + 1).saturating_sub(pool.next);
+        // A pool that ran dry, or that creates nearly emptied while we asked, is too small; one that seems low
+        // because an operator asked for larger batches is not.
+        if left == 0 || (pool.next > next && left <= pool.batch / 4) {
             pool.batch = (pool.batch * 2).min(pool.create_max / 2);
         }
         pool.last = pool.last.max(last);

@@ -141,6 +141,37 @@ fn an_ost_of_which_no_objects_may_be_made_gets_no_files_and_loses_those_that_go(
     );
 }
 
+/// A pool of a small batch seems low by a larger one's measure: that alone must not double what was set.
+#[test]
+fn a_larger_batch_stays_as_operators_set_it_when_it_is_filled() {
+    let world = TestWorld::new(70);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 1).await;
+            let client = server.client("c").await;
+            server.mdt.set_ost_create_count(0, 64).unwrap();
+            let view = || server.mdt.osts().remove(0);
+            for number in 0.. {
+                client.create(Fid::ROOT, &format!("f{number}")).await.unwrap();
+                if view().last_created - view().last_used == 32 {
+                    break;
+                }
+                assert!(number < 200, "{:?}", view());
+            }
+            server.mdt.set_ost_create_count(0, 128).unwrap();
+            client.wait(&inner, 5).await;
+            let filled = view();
+            assert_eq!(
+                (filled.create_count, filled.last_created - filled.last_used),
+                (128, 128 + 32)
+            );
+            server.check();
+        },
+        &world,
+    );
+}
+
 #[test]
 fn objects_are_made_in_batches_of_the_size_that_operators_set() {
     let world = TestWorld::new(69);
