@@ -84,23 +84,10 @@ impl LNet {
         loop {
             match race(stopped.as_mut(), listener.accept()).await {
                 First::Left(()) => return,
-                First::Right(Ok(connection)) if !self.may_connect(&connection) => {}
-                First::Right(Ok(connection)) if !self.has_room() => {
-                    self.counters.unused.fetch_add(1, Ordering::Relaxed);
-                    let most = self.config.connections_max;
-                    tracing::warn!(
-                        "no room for a connection from {}: {most} are open",
-                        connection.peer
-                    );
-                }
                 First::Right(Ok(connection)) => {
-                    let source = connection.peer.source();
-                    let Some(place) = self.begin_opening(source) else { continue };
-                    let task = Arc::clone(&self).welcome(connection);
-                    let task = async move {
-                        let (First::Left(()) | First::Right(())) = race(place.lost(), task).await;
-                    };
-                    self.world.tasks.spawn("lnet-welcome", Box::pin(task));
+                    self.begin_welcome(connection);
+                    // Who connects without end would keep this thread, and fill its queue with welcomes.
+                    sheen_io::yield_once().await;
                 }
                 First::Right(Err(error)) => {
                     tracing::warn!("cannot accept connections at {}: {error}", self.local.nid);
@@ -109,6 +96,25 @@ impl LNet {
                 }
             }
         }
+    }
+
+    /// Welcomes who has connected, if it may and there is room.
+    fn begin_welcome(self: &Arc<Self>, connection: Connection) {
+        if !self.may_connect(&connection) {
+            return;
+        }
+        if !self.has_room() {
+            self.counters.unused.fetch_add(1, Ordering::Relaxed);
+            let most = self.config.connections_max;
+            tracing::warn!("no room for a connection from {}: {most} are open", connection.peer);
+            return;
+        }
+        let Some(place) = self.begin_opening(connection.peer.source()) else { return };
+        let task = Arc::clone(self).welcome(connection);
+        let task = async move {
+            let (First::Left(()) | First::Right(())) = race(place.lost(), task).await;
+        };
+        self.world.tasks.spawn("lnet-welcome", Box::pin(task));
     }
 
     /// Lustre's `accept=secure`: decided before a byte is read.

@@ -55,9 +55,6 @@ const BUDGET_KIB: u64 = (64 + 64 + 96 + 20 + 2 * (128 + 32)) << 10;
 const SILENT: usize = 200;
 /// Of its rate another client keeps at least so much, where the server has time for both.
 const KEPT: f64 = 0.9;
-/// The same beside opens and locks, each of which is work for the MDT as long as the other client's own: it may be at
-/// one when a request of the other client's comes. Less than what was asked for; docs/SECURITY.md says so.
-const KEPT_BESIDE_WORK: f64 = 0.75;
 
 /// One connection that says what it likes.
 struct Raw {
@@ -321,12 +318,6 @@ struct Prey {
 }
 
 /// What another client keeps of half of its rate beside it, at least.
-fn least_kept(what: Harm) -> f64 {
-    match what {
-        Harm::Opens | Harm::Locks => KEPT_BESIDE_WORK,
-        _ => KEPT,
-    }
-}
 
 /// Does it until `is_over`; how many requests it got rid of.
 fn harm(raw: &Raw, what: Harm, prey: Prey, is_over: &AtomicBool) -> u64 {
@@ -552,7 +543,7 @@ fn all(cluster: &Cluster, clients: &CpuSet, turns: Turns, must_keep: bool) -> Ou
             it.grown_kib,
             it.answers
         );
-        if must_keep && it.half.kept() < least_kept(what) {
+        if must_keep && it.half.kept() < KEPT {
             taken.push(format!("{what:?} leaves it {:.2} of half its rate", it.half.kept()));
         }
     }
