@@ -18,7 +18,7 @@ use sheen_types::{Errno, Fid, ResourceName, Timestamp};
 use sheen_wire::md::{AttrValid, Bias, MdsOpenFlags, MdtBody, OpenHandle, RecSetattr, Valid};
 use sheen_wire::messages::MdsCloseReply;
 
-use crate::exclusion::{ExclusionGuard, Needs};
+use crate::hold::Held;
 use crate::inode::Inode;
 use crate::open_table::{OpenFile, OpenTable};
 use crate::vouched_sizes::Era;
@@ -50,7 +50,7 @@ impl Mdt {
             }
             return Ok(Outcome { status: Errno::ESTALE.status(), ..closed(Valid::NONE) });
         };
-        let Some(_held) = self.acquire_unless_awaited(&context.target, &[file.fid]).await else {
+        let Some(_held) = self.hold_unless_awaited(&context.target, &[file.fid]).await else {
             return self.close_beside(context, &file, &of_file(&file, record));
         };
         self.close_held(context, &file, record, None)
@@ -143,13 +143,12 @@ impl Mdt {
     }
 
     /// Holds inodes; `None` while a holder waits for a lock on one, or for longer than a close may wait.
-    pub(crate) async fn acquire_unless_awaited(
+    pub(crate) async fn hold_unless_awaited(
         &self,
         target: &Arc<Target>,
         files: &[Fid],
-    ) -> Option<ExclusionGuard<'_>> {
-        let needs = files.iter().fold(Needs::new(), |needs, fid| needs.change_inode(*fid));
-        let mut held = pin!(self.exclusion.acquire(needs));
+    ) -> Option<Held<'_>> {
+        let mut held = pin!(self.hold_inodes(files));
         let clock = &target.world().clock;
         let until = clock.now() + PATIENCE;
         loop {
@@ -198,7 +197,7 @@ impl Mdt {
         fid: Fid,
         record: Option<&RecSetattr>,
     ) -> Result<(), Errno> {
-        let _held = self.exclusion.acquire(Needs::new().change_inode(fid)).await;
+        let _held = self.hold_inodes(&[fid]).await;
         let is_last = !self.open_files.is_open(fid);
         let record = record.map(|record| (record, None));
         let transaction = self.after_close(Transaction::new(), fid, is_last, record)?;

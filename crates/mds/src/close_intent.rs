@@ -58,7 +58,7 @@ impl Mdt {
         };
         let files = [file.fid, data.fid];
         // An operation that holds the file and waits for a lock on it ends the lease.
-        let Some(held) = self.acquire_unless_awaited(&context.target, &files).await else {
+        let Some(held) = self.hold_unless_awaited(&context.target, &files).await else {
             end_lease(context, data.handle);
             return self.close(context, handle, record).await;
         };

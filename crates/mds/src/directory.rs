@@ -51,6 +51,14 @@ impl Step {
             other => parse_name(other).map(Self::Name),
         }
     }
+
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        match self {
+            Self::Dot => b".",
+            Self::DotDot => b"..",
+            Self::Name(name) => name.as_bytes(),
+        }
+    }
 }
 
 /// Reads a name to create or remove.
@@ -135,18 +143,27 @@ pub(crate) fn find(store: &dyn Store, directory: Fid, name: &[u8]) -> Result<Opt
 impl Mdt {
     /// What a name in a directory stands for, if anything.
     pub(crate) fn child(&self, directory: &Inode, step: &Step) -> Result<Option<Child>, Errno> {
+        self.stands_for(directory.fid, step.as_bytes())
+    }
+
+    /// As [`Mdt::child`], of a name that was read before.
+    pub(crate) fn stands_for(&self, directory: Fid, name: &[u8]) -> Result<Option<Child>, Errno> {
         let kind = FileKind::Directory;
-        match step {
-            Step::Dot => Ok(Some(Child { fid: directory.fid, kind })),
-            Step::DotDot => Ok(Some(Child { fid: self.parent(directory.fid)?, kind })),
-            Step::Name(name) => self.find(directory.fid, name),
+        match name {
+            b"." => Ok(Some(Child { fid: directory, kind })),
+            b".." => Ok(Some(Child { fid: self.parent(directory)?, kind })),
+            name => self.find_ordinary(directory, name),
         }
     }
 
     /// What an ordinary name stands for, if anything.
     pub(crate) fn find(&self, directory: Fid, name: &Name) -> Result<Option<Child>, Errno> {
-        match find(&*self.store, directory, name.as_bytes())? {
-            None => self.unlisted(directory, name.as_bytes()),
+        self.find_ordinary(directory, name.as_bytes())
+    }
+
+    fn find_ordinary(&self, directory: Fid, name: &[u8]) -> Result<Option<Child>, Errno> {
+        match find(&*self.store, directory, name)? {
+            None => self.unlisted(directory, name),
             found => Ok(found),
         }
     }

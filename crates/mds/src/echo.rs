@@ -21,7 +21,7 @@ use sheen_wire::messages::{MdsGetattrName, MdsReintSetxattr, MdsReintUnlink};
 use sheen_wire::text::Text;
 
 use crate::directory::{self, Child, damaged_entry, parse_name, parse_value};
-use crate::exclusion::Needs;
+use crate::hold::{Wanted, WantedName};
 use crate::inode::DIRECTORY_BYTES;
 use crate::reint::CreateSpec;
 use crate::xattrs::LINK;
@@ -151,8 +151,8 @@ impl Mdt {
         let mut spec =
             CreateSpec::of(&RecCreate { mode: FILE_MODE, fid2: fid, ..Default::default() });
         spec.now = context.target.world().clock.wall();
-        let needs = Needs::new().change_name(parent, name.as_bytes()).keep_inode(parent);
-        let _held = self.exclusion.acquire(needs).await;
+        let names = [WantedName::added(parent, name.as_bytes())];
+        let _held = self.hold(Wanted::of_names(&names)).await?;
         let directory = self.directory(parent)?;
         self.may_add(&spec.caller, &directory, name, FileKind::Regular)?;
         if stripes != 0 {

@@ -1,6 +1,6 @@
 //! Which operations of this server exclude each other.
 //!
-//! An operation says up front which names and inodes it changes or relies on; it waits until no
+//! An operation says up front which names and inodes it changes or relies on ([`crate::hold`]); it waits until no
 //! other operation conflicts. A name that is changed and an inode that is changed are held alone; a
 //! directory in which a name changes, and a name that is looked up, are shared.
 //!

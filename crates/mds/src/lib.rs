@@ -10,7 +10,7 @@
 //! - An operation that changes something is one store transaction, with the record of its answer.
 //!   All checks come before it; what follows can fail only where the disk breaks or the client was evicted, and
 //!   is undone then (`intent::open`).
-//! - Two locks guard it. `exclusion` orders operations on this server, by name and by inode, so
+//! - Two locks guard it. `hold` orders operations on this server, by name and by inode, so
 //!   that operations on different names of one directory run side by side. The LDLM lock revokes
 //!   what clients cache; a directory's is taken as CW, which operations share and readers do not.
 //! - An inode without a name is in the orphan index or is gone. Objects on OSTs whose file is gone
@@ -43,6 +43,7 @@ mod exclusion;
 mod fid2path;
 mod getattr;
 mod getxattr;
+mod hold;
 mod hsm;
 mod identity;
 mod inode;

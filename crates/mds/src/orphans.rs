@@ -12,7 +12,6 @@ use sheen_target::{Target, store_errno};
 use sheen_types::{Errno, Fid, InodeBits, LockMode, ResourceName, fid_seq};
 
 use crate::Mdt;
-use crate::exclusion::Needs;
 use crate::inode::Inode;
 
 /// Index of orphans: FID, big-endian, to nothing.
@@ -77,7 +76,7 @@ impl Mdt {
         let close = async move {
             let Some(mdt) = mdt.upgrade() else { return };
             {
-                let _held = mdt.exclusion.acquire(Needs::new().change_inode(fid)).await;
+                let _held = mdt.hold_inodes(&[fid]).await;
                 let has_names = mdt.inode(fid).is_ok_and(|inode| inode.attributes.links > 0);
                 if has_names {
                     // The operation failed after all.
@@ -130,7 +129,7 @@ impl Mdt {
     /// Destroys all orphans that are not open: recovery has ended.
     pub(crate) async fn clean_orphans(&self, target: &Arc<Target>) -> Result<(), Errno> {
         for fid in list(&*self.store).map_err(store_errno)? {
-            let _held = self.exclusion.acquire(Needs::new().change_inode(fid)).await;
+            let _held = self.hold_inodes(&[fid]).await;
             if self.open_files.is_open(fid) {
                 continue;
             }

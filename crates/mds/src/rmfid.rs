@@ -62,7 +62,7 @@ impl Mdt {
     ) -> Result<(), Errno> {
         let (caller, now) = (Caller::from(who), Timestamp::from_seconds(who.ctime));
         let name = parse_name(&link.name)?;
-        let (_held, child) = self.acquire_entry(link.parent, &name).await?;
+        let (_held, child) = self.hold_entry(link.parent, &name).await?;
         if child.fid != fid {
             // Another file has the name by now (Lustre: `EREMCHG`).
             return Err(Errno::ENOENT);

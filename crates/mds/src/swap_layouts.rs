@@ -18,7 +18,6 @@ use sheen_wire::md::SwapLayouts;
 use sheen_wire::messages::{MdsSwapLayouts, MdsSwapLayoutsReply};
 
 use crate::caller::{Caller, Capability, May};
-use crate::exclusion::Needs;
 use crate::inode::Inode;
 use crate::placement::Owner;
 use crate::vouched_sizes::{SizeRecord, Trust};
@@ -79,8 +78,7 @@ impl Mdt {
             return Ok(Outcome::ok(done));
         }
         let caller = Caller::from(&request.mdt_body);
-        let needs = Needs::new().change_inode(first).change_inode(second);
-        let _held = self.exclusion.acquire(needs).await;
+        let _held = self.hold_inodes(&[first, second]).await;
         let sides = self.sides(&caller, first, second)?;
         let _locks = self.lock_both(context, &sides).await?;
         let transaction = self.exchange(context, sides);

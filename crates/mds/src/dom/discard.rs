@@ -6,7 +6,6 @@ use sheen_ldlm::{LockFlags, Policy};
 use sheen_types::{Errno, Fid, InodeBits, LockMode, ResourceName};
 
 use crate::Mdt;
-use crate::exclusion::Needs;
 
 impl Mdt {
     /// An operation that holds the inode is about to destroy it. Once that is done, clients that have
@@ -27,7 +26,7 @@ impl Mdt {
         let discard = async move {
             let Some(mdt) = mdt.upgrade() else { return };
             {
-                let _held = mdt.exclusion.acquire(Needs::new().change_inode(fid)).await;
+                let _held = mdt.hold_inodes(&[fid]).await;
                 if !matches!(mdt.inode(fid), Err(Errno::ENOENT)) {
                     // The operation failed after all.
                     return;

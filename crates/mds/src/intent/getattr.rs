@@ -10,8 +10,8 @@ use sheen_wire::md::{MdtBody, Valid};
 use sheen_wire::messages::{LdlmIntentGetattr, LdlmIntentGetattrReply};
 
 use crate::answer::{LOCK_ABORTED, no_lock};
-use crate::exclusion::Needs;
 use crate::getattr::Description;
+use crate::hold::{Wanted, WantedName};
 use crate::inode::{Inode, WholeInode};
 use crate::{Mdt, dom, locks};
 
@@ -43,10 +43,10 @@ impl Mdt {
             });
         }
         // The name must not move on between finding it and locking what it stands for.
-        let needs = Needs::new().keep_name(asked.fid1, name);
+        let names = [WantedName::kept(asked.fid1, name)];
         let held = match enqueue.waits {
-            true => Some(self.exclusion.acquire(needs).await),
-            false => self.exclusion.try_acquire(needs),
+            true => Some(self.hold(Wanted::of_names(&names)).await?),
+            false => self.try_hold(&names),
         };
         let Some(_held) = held else { return Ok(refused(executed, Some(Errno::EBUSY))) };
         let fid = match self.resolve(asked, name) {

@@ -8,7 +8,6 @@ use sheen_wire::ldlm::Disposition;
 use sheen_wire::md::LayoutIntentOp;
 use sheen_wire::messages::{LdlmIntentLayout, LdlmIntentLayoutReply};
 
-use crate::exclusion::Needs;
 use crate::{Mdt, layouts, locks, xattrs};
 
 impl Mdt {
@@ -91,7 +90,7 @@ impl Mdt {
     ) -> Result<Option<LockGuard>, Errno> {
         let fid = enqueue.resource.fid();
         let end = request.layout_intent.end;
-        let _held = self.exclusion.acquire(Needs::new().change_inode(fid)).await;
+        let _held = self.hold_inodes(&[fid]).await;
         let inode = self.inode(fid)?;
         if !inode.is_regular() {
             return Err(Errno::EINVAL);

@@ -20,7 +20,7 @@ use super::open_new::of_layout;
 use crate::answer::{LOCK_ABORTED, add_acl, no_lock};
 use crate::caller::{Caller, May};
 use crate::directory::{Step, parse_name};
-use crate::exclusion::Needs;
+use crate::hold::{Wanted, WantedName};
 use crate::inode::{Inode, WholeInode};
 use crate::open_table::{OpenFile, OpenTable};
 use crate::placement::ReservedObjects;
@@ -150,13 +150,12 @@ impl Mdt {
         }
         progress.add(Disposition::IT_EXECD | Disposition::LOOKUP_EXECD);
         if opening.flags.contains(MdsOpenFlags::VOLATILE) && opening.creates() {
-            let _held =
-                self.exclusion.acquire(Needs::new().change_inode(opening.record.fid2)).await;
+            let _held = self.hold_inodes(&[opening.record.fid2]).await;
             return self.open_volatile(context, opening, progress).await;
         }
         if opening.flags.contains(MdsOpenFlags::BY_FID) {
             let fid = opening.record.fid2;
-            let _held = self.exclusion.acquire(Needs::new().change_inode(fid)).await;
+            let _held = self.hold_inodes(&[fid]).await;
             let inode = self.inode(fid).inspect_err(|_| progress.add(Disposition::LOOKUP_NEG))?;
             self.open_found(context, opening, &inode, progress).await?;
             progress.add(Disposition::LOOKUP_POS);
@@ -174,21 +173,13 @@ impl Mdt {
         let parent = self.directory(opening.record.fid1)?;
         let caller = Caller::from(opening.record);
         caller.may(&*self.store, parent.fid, &parent.attributes, May::EXEC)?;
-        let step = Step::parse(opening.name)?;
-        let absent = loop {
-            let Some(found) = self.child(&parent, &step)? else { break true };
-            let needs = Needs::new().keep_name(parent.fid, opening.name).change_inode(found.fid);
-            let _held = self.exclusion.acquire(needs).await;
-            if self.child(&parent, &step)? != Some(found) {
-                continue;
-            }
+        Step::parse(opening.name)?;
+        let names = [WantedName::opened(parent.fid, opening.name)];
+        if let Some(held) = self.hold_if_there(Wanted::of_names(&names)).await? {
             progress.add(Disposition::LOOKUP_POS);
-            let inode = self.inode(found.fid)?;
+            let inode = self.inode(held.child(0).ok_or(Errno::ENOENT)?.fid)?;
             self.open_found(context, opening, &inode, progress).await?;
             self.add_layout_max(&mut progress.body);
-            break false;
-        };
-        if !absent {
             return Ok(());
         }
         progress.add(Disposition::LOOKUP_NEG);
@@ -196,8 +187,8 @@ impl Mdt {
             return Err(Errno::ENOENT);
         }
         let name = parse_name(opening.name)?;
-        let needs = Needs::new().change_name(parent.fid, opening.name).keep_inode(parent.fid);
-        let held = self.exclusion.acquire(needs).await;
+        let names = [WantedName::added(parent.fid, opening.name)];
+        let held = self.hold(Wanted::of_names(&names)).await?;
         if self.find(parent.fid, &name)?.is_none() {
             return self.open_new(context, opening, &name, progress).await;
         }

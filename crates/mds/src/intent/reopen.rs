@@ -10,7 +10,7 @@ use sheen_wire::messages::LdlmIntentOpen;
 
 use super::open::{Opening, Progress, answer, of_intent};
 use crate::directory::parse_name;
-use crate::exclusion::Needs;
+use crate::hold::{Wanted, WantedName};
 use crate::open_table::OpenTable;
 use crate::{Mdt, dom};
 
@@ -75,8 +75,9 @@ impl Mdt {
             self.close_for(&context.target, file).await?;
         }
         let name = opening.name;
-        let needs = Needs::new().change_inode(fid).keep_inode(opening.record.fid1);
-        let _held = self.exclusion.acquire(needs.change_name(opening.record.fid1, name)).await;
+        let names = [WantedName::added(opening.record.fid1, name)];
+        let wanted = Wanted { names: &names, inodes: &[fid], ..Wanted::default() };
+        let _held = self.hold(wanted).await?;
         match self.inode(fid) {
             Ok(inode) => {
                 progress.add(Disposition::LOOKUP_POS);

@@ -16,7 +16,7 @@ use sheen_wire::text::Text;
 
 use crate::caller::{Caller, Capability, May, stored_list};
 use crate::directory::{self, Child, parse_name};
-use crate::exclusion::Needs;
+use crate::hold::{Wanted, WantedName};
 use crate::inode::{DIRECTORY_BYTES, Inode, touched};
 use crate::placement::ReservedObjects;
 use crate::xattrs::{ACL_ACCESS, ACL_DEFAULT, LINK, LOV, SYMLINK};
@@ -164,8 +164,8 @@ impl Mdt {
         if is_device && !caller.can(Capability::Mknod) {
             return Err(Errno::EPERM);
         }
-        let needs = Needs::new().change_name(record.fid1, name.as_bytes()).keep_inode(record.fid1);
-        let _held = self.exclusion.acquire(needs).await;
+        let names = [WantedName::added(record.fid1, name.as_bytes())];
+        let _held = self.hold(Wanted::of_names(&names)).await?;
         let parent = self.directory(record.fid1)?;
         self.may_add(&caller, &parent, &name, kind)?;
         let new_inode = self.build_inode(context, &parent, spec)?;

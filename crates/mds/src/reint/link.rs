@@ -9,7 +9,7 @@ use sheen_wire::messages::{MdsReintLink, MdsReintLinkReply};
 
 use crate::caller::Caller;
 use crate::directory::{self, Child, parse_name};
-use crate::exclusion::Needs;
+use crate::hold::{Wanted, WantedName};
 use crate::inode::{relinked, touched};
 use crate::{Mdt, locks};
 
@@ -26,11 +26,9 @@ impl Mdt {
         }
         let name = parse_name(request.name.as_ref().ok_or(Errno::EPROTO)?.as_bytes())?;
         let caller = Caller::from(record);
-        let needs = Needs::new()
-            .change_inode(record.fid1)
-            .change_name(record.fid2, name.as_bytes())
-            .keep_inode(record.fid2);
-        let _held = self.exclusion.acquire(needs).await;
+        let names = [WantedName::added(record.fid2, name.as_bytes())];
+        let wanted = Wanted { names: &names, inodes: &[record.fid1], ..Wanted::default() };
+        let _held = self.hold(wanted).await?;
         let inode = self.inode(record.fid1)?;
         let parent = self.directory(record.fid2)?;
         if inode.is_directory() {

@@ -9,7 +9,7 @@ use sheen_wire::messages::{MdsReintRename, MdsReintRenameReply};
 
 use crate::caller::{Caller, May};
 use crate::directory::{self, Child, parse_name};
-use crate::exclusion::{ExclusionGuard, Needs};
+use crate::hold::{Wanted, WantedName};
 use crate::inode::{Inode, relinked, touched};
 use crate::{Mdt, counters, dot_lustre, locks};
 
@@ -26,19 +26,6 @@ struct Rename {
     source: Inode,
     victim: Option<Inode>,
     now: Timestamp,
-}
-
-/// The names of a rename and what they stand for.
-struct RenameNames<'a> {
-    from: (Fid, &'a Name),
-    to: (Fid, &'a Name),
-}
-
-/// What the names of a rename stand for, while nothing changes that.
-struct RenameEnds<'a> {
-    _held: ExclusionGuard<'a>,
-    source: Child,
-    victim: Option<Child>,
 }
 
 impl Mdt {
@@ -61,15 +48,13 @@ impl Mdt {
             let directory = self.directory(directory)?;
             caller.may(&*self.store, directory.fid, &directory.attributes, May::EXEC)?;
         }
-        let ends = RenameNames { from: (record.fid1, &old), to: (record.fid2, &new) };
         let crosses = record.fid1 != record.fid2;
         let moves_directory = self.find(record.fid1, &old)?.is_some_and(is_directory);
-        let _renames = match crosses && moves_directory {
-            true => Some(self.exclusion.rename_of_directory().await),
-            false => None,
-        };
-        let held = self.acquire_ends(&ends).await?;
-        let (source, victim) = (held.source, held.victim);
+        let names =
+            [WantedName::removed(record.fid1, &old), WantedName::replaced(record.fid2, &new)];
+        let renames = crosses && moves_directory;
+        let held = self.hold(Wanted { names: &names, inodes: &[], renames }).await?;
+        let (source, victim) = (held.child(0).ok_or(Errno::ENOENT)?, held.child(1));
         if crosses && is_directory(source) != moves_directory {
             // Replaced by a directory before we held it: the check of circles was not in order.
             return Err(Errno::ESTALE);
@@ -92,30 +77,6 @@ impl Mdt {
         let time = context.target.world().clock.now().since(context.arrived).as_micros();
         context.count(counters::of_rename(!crosses), u64::try_from(time).unwrap_or(u64::MAX));
         Ok(Outcome::ok(renamed(self.replaced(&moved))))
-    }
-
-    /// Holds both names, both directories, and both inodes.
-    async fn acquire_ends(&self, ends: &RenameNames<'_>) -> Result<RenameEnds<'_>, Errno> {
-        let (from, to) = (ends.from, ends.to);
-        loop {
-            let source = self.find(from.0, from.1)?.ok_or(Errno::ENOENT)?;
-            let victim = self.find(to.0, to.1)?;
-            let mut needs = Needs::new()
-                .change_name(from.0, from.1.as_bytes())
-                .change_name(to.0, to.1.as_bytes())
-                .keep_inode(from.0)
-                .keep_inode(to.0)
-                .change_inode(source.fid);
-            if let Some(victim) = victim {
-                needs = needs.change_inode(victim.fid);
-            }
-            let held = self.exclusion.acquire(needs).await;
-            let unchanged =
-                self.find(from.0, from.1)? == Some(source) && self.find(to.0, to.1)? == victim;
-            if unchanged {
-                return Ok(RenameEnds { _held: held, source, victim });
-            }
-        }
     }
 
     fn may_move(&self, moved: &Rename) -> Result<(), Errno> {

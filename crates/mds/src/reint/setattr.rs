@@ -10,7 +10,6 @@ use sheen_wire::md::{AttrValid, Bias, FileFlags, MdsOpenFlags, MdtBody, PosixAcl
 use sheen_wire::messages::{MdsReintSetattr, MdsReintSetattrReply};
 
 use crate::caller::{Caller, Capability, May, access_list};
-use crate::exclusion::Needs;
 use crate::inode::Inode;
 use crate::placement::Owner;
 use crate::vouched_sizes::SizeRecord;
@@ -47,7 +46,7 @@ impl Mdt {
         if !request.eadata.is_empty() {
             dot_lustre::must_not_be(record.fid)?;
         }
-        let _held = self.exclusion.acquire(Needs::new().change_inode(record.fid)).await;
+        let _held = self.hold_inodes(&[record.fid]).await;
         let inode = self.inode(record.fid)?;
         if record.valid == AttrValid::NONE && !request.eadata.is_empty() {
             return self.set_default_layout(context, request, &inode).await;

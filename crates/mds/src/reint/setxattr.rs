@@ -12,7 +12,6 @@ use sheen_wire::md::{RecSetxattr, Valid};
 use sheen_wire::messages::{MdsReintSetxattr, MdsReintSetxattrReply};
 
 use crate::caller::{Caller, Capability, May, parse_list};
-use crate::exclusion::Needs;
 use crate::inode::Inode;
 use crate::layouts::LayoutChange;
 use crate::{Mdt, dot_lustre, xattrs};
@@ -47,7 +46,7 @@ impl Mdt {
         }
         let value = (!removes).then(|| request.eadata.clone());
         dot_lustre::must_not_be(record.fid)?;
-        let _held = self.exclusion.acquire(Needs::new().change_inode(record.fid)).await;
+        let _held = self.hold_inodes(&[record.fid]).await;
         let inode = self.inode(record.fid)?;
         self.may_set(&Caller::from(record), &inode, name)?;
         if matches!(name, xattrs::LUSTRE_LOV | xattrs::LOV) {

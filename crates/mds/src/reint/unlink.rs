@@ -8,7 +8,7 @@ use sheen_wire::messages::{MdsReintUnlink, MdsReintUnlinkReply};
 
 use crate::caller::{Caller, May};
 use crate::directory::{self, Child, parse_name};
-use crate::exclusion::{ExclusionGuard, Needs};
+use crate::hold::{Held, Wanted, WantedName};
 use crate::inode::{Inode, relinked, touched};
 use crate::{Mdt, dot_lustre, locks};
 
@@ -40,7 +40,7 @@ impl Mdt {
         let caller = Caller::from(record);
         let parent = self.directory(record.fid1)?;
         caller.may(&*self.store, parent.fid, &parent.attributes, May::EXEC)?;
-        let (_held, child) = self.acquire_entry(parent.fid, &name).await?;
+        let (_held, child) = self.hold_entry(parent.fid, &name).await?;
         let parent = self.directory(record.fid1)?;
         let victim = self.inode(child.fid)?;
         let directory = (parent.fid, &parent.attributes);
@@ -61,22 +61,15 @@ impl Mdt {
     }
 
     /// Holds a name, its directory, and the inode it stands for.
-    pub(crate) async fn acquire_entry(
+    pub(crate) async fn hold_entry(
         &self,
         parent: Fid,
         name: &Name,
-    ) -> Result<(ExclusionGuard<'_>, Child), Errno> {
-        loop {
-            let found = self.find(parent, name)?.ok_or(Errno::ENOENT)?;
-            let needs = Needs::new()
-                .change_name(parent, name.as_bytes())
-                .keep_inode(parent)
-                .change_inode(found.fid);
-            let held = self.exclusion.acquire(needs).await;
-            if self.find(parent, name)? == Some(found) {
-                return Ok((held, found));
-            }
-        }
+    ) -> Result<(Held<'_>, Child), Errno> {
+        let names = [WantedName::removed(parent, name)];
+        let held = self.hold(Wanted::of_names(&names)).await?;
+        let child = held.child(0).ok_or(Errno::ENOENT)?;
+        Ok((held, child))
     }
 
     /// What removes a name of `victim`.

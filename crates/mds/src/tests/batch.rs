@@ -14,7 +14,7 @@ use sheen_wire::messages::{Fields, LdlmIntentGetattr, LdlmIntentGetattrReply, Md
 use sheen_wire::ptlrpc::MessageHeader;
 
 use super::harness::{Client, Server, run};
-use crate::exclusion::Needs;
+use crate::hold::{Wanted, WantedName};
 
 const WHOLE: InodeBits = InodeBits(0x13);
 
@@ -154,8 +154,8 @@ fn a_part_that_would_wait_is_refused_and_waits_for_nothing() {
             let target = &server.node.target;
             let whole = target.lock_inode(locked, WHOLE, LockMode::Ex).await.unwrap();
             let part = target.lock_inode(partly, InodeBits::UPDATE, LockMode::Ex).await.unwrap();
-            let moving = Needs::new().change_name(Fid::ROOT, b"moving");
-            let moving = server.mdt.exclusion.acquire(moving).await;
+            let moving = [WantedName::added(Fid::ROOT, b"moving")];
+            let moving = server.mdt.hold(Wanted::of_names(&moving)).await.unwrap();
             let answers = ask(&client, Fid::ROOT, &["locked", "partly", "moving", "free"]).await;
             let busy = Errno::EBUSY.status();
             assert_eq!(results(&answers), [busy, 0, busy, 0]);

@@ -10,7 +10,6 @@ use sheen_types::{Errno, Fid, Timestamp};
 
 use super::awaited::{AwaitedFile, Step};
 use super::{Era, SizeRecord, Trust};
-use crate::exclusion::Needs;
 use crate::placement::FileOnOsts;
 use crate::{Mdt, xattrs};
 
@@ -48,7 +47,7 @@ impl Mdt {
             true => None,
             false => Some(self.placement.ask_file(&parsed).await?),
         };
-        let _held = self.exclusion.acquire(Needs::new().change_inode(fid)).await;
+        let _held = self.hold_inodes(&[fid]).await;
         let inode = self.inode(fid)?;
         let Some((record, era)) = self.to_confirm(fid, number)? else { return Ok(()) };
         if self.layout(&inode)?.as_ref() != Some(&layout) {

@@ -1,0 +1,179 @@
+//! What an operation is about, and holding it: names and inodes, all at once and in one order.
+//!
+//! An operation says first which names and inodes it is about ([`Wanted`]). [`Mdt::hold`] looks up what the names stand
+//! for, waits until no other operation conflicts ([`crate::exclusion`]), and looks again; what it returns, [`Held`],
+//! stays so until that is dropped. Behind it come the checks, the locks of clients ([`crate::locks`]) and the change.
+//!
+//! What a request names by its FID lies on the MDT that the request went to. So holding inodes alone looks up nothing and
+//! does not fail ([`Mdt::hold_inodes`]).
+//!
+//! Cost: as [`crate::exclusion`] says; two looks into the store for each name whose inode is wanted with it.
+
+use sheen_types::{Errno, Fid, Name};
+use tokio::sync::MutexGuard;
+
+use crate::Mdt;
+use crate::directory::Child;
+use crate::exclusion::{ExclusionGuard, Needs};
+
+/// Names of one operation, at most: those of a rename.
+const NAMES_MAX: usize = 2;
+
+/// What an operation is about.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Wanted<'a> {
+    /// At most [`NAMES_MAX`].
+    pub(crate) names: &'a [WantedName<'a>],
+    /// Inodes that are changed, besides those that the names stand for.
+    pub(crate) inodes: &'a [Fid],
+    /// A directory moves to another one: no other such move may change the way to the root meanwhile.
+    pub(crate) renames: bool,
+}
+
+/// A name that an operation is about.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WantedName<'a> {
+    directory: Fid,
+    name: &'a [u8],
+    /// Held alone, and its directory goes on to exist; or shared.
+    is_changed: bool,
+    inode: WantedChild,
+}
+
+/// Whether the inode that a name stands for is changed, too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum WantedChild {
+    No,
+    IfThere,
+    /// Without it the operation has nothing to do.
+    Needed,
+}
+
+impl<'a> WantedName<'a> {
+    /// A name that must not change meanwhile.
+    pub(crate) fn kept(directory: Fid, name: &'a [u8]) -> Self {
+        Self { directory, name, is_changed: false, inode: WantedChild::No }
+    }
+
+    /// A name that must not change meanwhile, and the inode that it stands for.
+    pub(crate) fn opened(directory: Fid, name: &'a [u8]) -> Self {
+        Self { inode: WantedChild::Needed, ..Self::kept(directory, name) }
+    }
+
+    /// A name that is added.
+    pub(crate) fn added(directory: Fid, name: &'a [u8]) -> Self {
+        Self { is_changed: true, ..Self::kept(directory, name) }
+    }
+
+    /// A name that is removed, from the inode that it stands for.
+    pub(crate) fn removed(directory: Fid, name: &'a Name) -> Self {
+        Self { inode: WantedChild::Needed, ..Self::added(directory, name.as_bytes()) }
+    }
+
+    /// A name that is added, or replaced: then the inode that it stood for loses it.
+    pub(crate) fn replaced(directory: Fid, name: &'a Name) -> Self {
+        Self { inode: WantedChild::IfThere, ..Self::added(directory, name.as_bytes()) }
+    }
+}
+
+/// What the wanted names stand for, of those whose inode is wanted with them.
+type Children = [Option<Child>; NAMES_MAX];
+
+impl<'a> Wanted<'a> {
+    /// Names, and what is wanted with them.
+    pub(crate) fn of_names(names: &'a [WantedName<'a>]) -> Self {
+        Self { names, ..Self::default() }
+    }
+
+    fn needs(self, children: &Children) -> Needs {
+        assert!(self.names.len() <= NAMES_MAX, "{} names", self.names.len());
+        let mut needs = Needs::new();
+        for (wanted, child) in self.names.iter().zip(children) {
+            let WantedName { directory, name, .. } = *wanted;
+            needs = match wanted.is_changed {
+                true => needs.change_name(directory, name).keep_inode(directory),
+                false => needs.keep_name(directory, name),
+            };
+            if let Some(child) = child {
+                needs = needs.change_inode(child.fid);
+            }
+        }
+        self.inodes.iter().fold(needs, |needs, inode| needs.change_inode(*inode))
+    }
+}
+
+/// What an operation holds: no other operation changes it until this is dropped.
+#[must_use]
+pub(crate) struct Held<'a> {
+    _guard: ExclusionGuard<'a>,
+    _renames: Option<MutexGuard<'a, ()>>,
+    children: Children,
+}
+
+impl Held<'_> {
+    /// What a name stands for whose inode is held with it, by its place among the names.
+    pub(crate) fn child(&self, name: usize) -> Option<Child> {
+        self.children[name]
+    }
+}
+
+impl Mdt {
+    /// Holds all that an operation is about. Never called by one that holds something already.
+    ///
+    /// # Errors
+    /// [`Errno::ENOENT`] if a name is absent whose inode is needed, or those of the store.
+    pub(crate) async fn hold(&self, wanted: Wanted<'_>) -> Result<Held<'_>, Errno> {
+        self.hold_if_there(wanted).await?.ok_or(Errno::ENOENT)
+    }
+
+    /// As [`Mdt::hold`]; `None`, and nothing is held, if a name is absent whose inode is needed.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub(crate) async fn hold_if_there(
+        &self,
+        wanted: Wanted<'_>,
+    ) -> Result<Option<Held<'_>>, Errno> {
+        let renames = match wanted.renames {
+            true => Some(self.exclusion.rename_of_directory().await),
+            false => None,
+        };
+        loop {
+            let Some(children) = self.children(wanted)? else { return Ok(None) };
+            let guard = self.exclusion.acquire(wanted.needs(&children)).await;
+            if self.children(wanted)? == Some(children) {
+                return Ok(Some(Held { _guard: guard, _renames: renames, children }));
+            }
+        }
+    }
+
+    /// Holds inodes, to change them. Never called by an operation that holds something already.
+    pub(crate) async fn hold_inodes(&self, inodes: &[Fid]) -> Held<'_> {
+        let (wanted, children) = (Wanted { inodes, ..Wanted::default() }, Children::default());
+        let guard = self.exclusion.acquire(wanted.needs(&children)).await;
+        Held { _guard: guard, _renames: None, children }
+    }
+
+    /// Holds names that are only kept, if no other operation conflicts now. May be called by an operation that holds
+    /// something, as it waits for none.
+    pub(crate) fn try_hold(&self, names: &[WantedName<'_>]) -> Option<Held<'_>> {
+        let (wanted, children) = (Wanted::of_names(names), Children::default());
+        let guard = self.exclusion.try_acquire(wanted.needs(&children))?;
+        Some(Held { _guard: guard, _renames: None, children })
+    }
+
+    /// Looks up what the names stand for; `None` if one is absent whose inode is needed.
+    fn children(&self, wanted: Wanted<'_>) -> Result<Option<Children>, Errno> {
+        let mut children = Children::default();
+        for (child, wanted) in children.iter_mut().zip(wanted.names) {
+            if wanted.inode == WantedChild::No {
+                continue;
+            }
+            *child = self.stands_for(wanted.directory, wanted.name)?;
+            if child.is_none() && wanted.inode == WantedChild::Needed {
+                return Ok(None);
+            }
+        }
+        Ok(Some(children))
+    }
+}
