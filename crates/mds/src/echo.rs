@@ -152,7 +152,7 @@ impl Mdt {
             CreateSpec::of(&RecCreate { mode: FILE_MODE, fid2: fid, ..Default::default() });
         spec.now = context.target.world().clock.wall();
         let names = [WantedName::added(parent, name.as_bytes())];
-        let _held = self.hold(Wanted::of_names(&names)).await?;
+        let held = self.hold(Wanted::of_names(&names)).await?;
         let directory = self.directory(parent)?;
         self.may_add(&spec.caller, &directory, name, FileKind::Regular)?;
         if stripes != 0 {
@@ -169,13 +169,9 @@ impl Mdt {
         }
         let new_inode = self.build_inode(context, &directory, spec)?;
         let _lock = locks::change_directory(context, parent).await?;
-        let made = context.target.transact_with(context, ReplyRecording::Done, |_| {
-            let mut transaction = Transaction::new();
-            new_inode.add(&mut transaction, parent, name);
-            transaction
-        });
-        made.map_err(store_errno)?;
-        Ok(())
+        let mut changes = self.change_set();
+        new_inode.add(&mut changes, parent, name);
+        self.execute(context, &held, changes, ReplyRecording::Done).map(drop)
     }
 }
 

@@ -72,12 +72,23 @@ impl Needs {
 /// What an operation holds, until dropped.
 #[must_use]
 pub(crate) struct ExclusionGuard<'a> {
-    _guards: Vec<ShardGuard<'a>>,
+    guards: Vec<(usize, ShardGuard<'a>)>,
 }
 
 enum ShardGuard<'a> {
     Alone { _guard: RwLockWriteGuard<'a, ()> },
     Shared { _guard: RwLockReadGuard<'a, ()> },
+}
+
+impl ExclusionGuard<'_> {
+    /// Whether all of `needs` is held, as far as shards show: a collision of two keys hides that one is not.
+    pub(crate) fn covers(&self, needs: Needs) -> bool {
+        needs.sorted().into_iter().all(|(shard, alone)| {
+            self.guards.iter().any(|(held, guard)| {
+                *held == shard && (!alone || matches!(guard, ShardGuard::Alone { .. }))
+            })
+        })
+    }
 }
 
 impl Exclusion {
@@ -94,7 +105,7 @@ impl Exclusion {
         let mut guards = Vec::with_capacity(shards.len());
         for (shard, alone) in shards {
             let lock = &self.shards[shard];
-            guards.push(match alone {
+            let guard = match alone {
                 true => ShardGuard::Alone {
                     _guard: match lock.try_write() {
                         Ok(guard) => guard,
@@ -107,9 +118,10 @@ impl Exclusion {
                         Err(_) => while_waiting(Wait::Operation, lock.read()).await,
                     },
                 },
-            });
+            };
+            guards.push((shard, guard));
         }
-        ExclusionGuard { _guards: guards }
+        ExclusionGuard { guards }
     }
 
     /// All of `needs` if it is free now. May be called while holding the result of another call, as it waits for
@@ -117,13 +129,14 @@ impl Exclusion {
     pub(crate) fn try_acquire(&self, needs: Needs) -> Option<ExclusionGuard<'_>> {
         let hold = |(shard, alone): (usize, bool)| {
             let lock: &RwLock<()> = &self.shards[shard];
-            Some(match alone {
+            let guard = match alone {
                 true => ShardGuard::Alone { _guard: lock.try_write().ok()? },
                 false => ShardGuard::Shared { _guard: lock.try_read().ok()? },
-            })
+            };
+            Some((shard, guard))
         };
         let guards = needs.sorted().into_iter().map(hold).collect::<Option<Vec<_>>>()?;
-        Some(ExclusionGuard { _guards: guards })
+        Some(ExclusionGuard { guards })
     }
 
     /// Held before anything else by renames of directories across directories.

@@ -2,7 +2,8 @@
 //!
 //! An operation says first which names and inodes it is about ([`Wanted`]). [`Mdt::hold`] looks up what the names stand
 //! for, waits until no other operation conflicts ([`crate::exclusion`]), and looks again; what it returns, [`Held`],
-//! stays so until that is dropped. Behind it come the checks, the locks of clients ([`crate::locks`]) and the change.
+//! stays so until that is dropped. Behind it come the checks, the locks of clients ([`crate::locks`]) and the
+//! change ([`crate::change_set`]).
 //!
 //! What a request names by its FID lies on the MDT that the request went to. So holding inodes alone looks up nothing and
 //! does not fail ([`Mdt::hold_inodes`]).
@@ -105,7 +106,7 @@ impl<'a> Wanted<'a> {
 /// What an operation holds: no other operation changes it until this is dropped.
 #[must_use]
 pub(crate) struct Held<'a> {
-    _guard: ExclusionGuard<'a>,
+    guard: ExclusionGuard<'a>,
     _renames: Option<MutexGuard<'a, ()>>,
     children: Children,
 }
@@ -114,6 +115,11 @@ impl Held<'_> {
     /// What a name stands for whose inode is held with it, by its place among the names.
     pub(crate) fn child(&self, name: usize) -> Option<Child> {
         self.children[name]
+    }
+
+    /// Whether all of `needs` is held, as far as [`ExclusionGuard::covers`] sees.
+    pub(crate) fn covers(&self, needs: Needs) -> bool {
+        self.guard.covers(needs)
     }
 }
 
@@ -142,7 +148,7 @@ impl Mdt {
             let Some(children) = self.children(wanted)? else { return Ok(None) };
             let guard = self.exclusion.acquire(wanted.needs(&children)).await;
             if self.children(wanted)? == Some(children) {
-                return Ok(Some(Held { _guard: guard, _renames: renames, children }));
+                return Ok(Some(Held { guard, _renames: renames, children }));
             }
         }
     }
@@ -151,7 +157,7 @@ impl Mdt {
     pub(crate) async fn hold_inodes(&self, inodes: &[Fid]) -> Held<'_> {
         let (wanted, children) = (Wanted { inodes, ..Wanted::default() }, Children::default());
         let guard = self.exclusion.acquire(wanted.needs(&children)).await;
-        Held { _guard: guard, _renames: None, children }
+        Held { guard, _renames: None, children }
     }
 
     /// Holds names that are only kept, if no other operation conflicts now. May be called by an operation that holds
@@ -159,7 +165,7 @@ impl Mdt {
     pub(crate) fn try_hold(&self, names: &[WantedName<'_>]) -> Option<Held<'_>> {
         let (wanted, children) = (Wanted::of_names(names), Children::default());
         let guard = self.exclusion.try_acquire(wanted.needs(&children))?;
-        Some(Held { _guard: guard, _renames: None, children })
+        Some(Held { guard, _renames: None, children })
     }
 
     /// Looks up what the names stand for; `None` if one is absent whose inode is needed.

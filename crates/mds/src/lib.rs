@@ -7,7 +7,7 @@
 //!
 //! What always holds:
 //!
-//! - An operation that changes something is one store transaction, with the record of its answer.
+//! - An operation that changes something is one store transaction (`change_set`), with the record of its answer.
 //!   All checks come before it; what follows can fail only where the disk breaks or the client was evicted, and
 //!   is undone then (`intent::open`).
 //! - Two locks guard it. `hold` orders operations on this server, by name and by inode, so
@@ -29,6 +29,7 @@ mod adopt;
 mod answer;
 mod batch;
 mod caller;
+mod change_set;
 mod check;
 mod close;
 mod close_intent;

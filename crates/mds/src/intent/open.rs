@@ -150,8 +150,8 @@ impl Mdt {
         }
         progress.add(Disposition::IT_EXECD | Disposition::LOOKUP_EXECD);
         if opening.flags.contains(MdsOpenFlags::VOLATILE) && opening.creates() {
-            let _held = self.hold_inodes(&[opening.record.fid2]).await;
-            return self.open_volatile(context, opening, progress).await;
+            let held = self.hold_inodes(&[opening.record.fid2]).await;
+            return self.open_volatile(context, &held, opening, progress).await;
         }
         if opening.flags.contains(MdsOpenFlags::BY_FID) {
             let fid = opening.record.fid2;
@@ -190,7 +190,7 @@ impl Mdt {
         let names = [WantedName::added(parent.fid, opening.name)];
         let held = self.hold(Wanted::of_names(&names)).await?;
         if self.find(parent.fid, &name)?.is_none() {
-            return self.open_new(context, opening, &name, progress).await;
+            return self.open_new(context, &held, opening, &name, progress).await;
         }
         // Another client was faster: it is an open of what is there.
         drop(held);

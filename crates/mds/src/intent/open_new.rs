@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use sheen_layout::plan::Plan;
-use sheen_store::{FileKind, Transaction, WholeObject};
+use sheen_store::{FileKind, WholeObject};
 use sheen_target::{Context, ReplyRecording, store_errno};
 use sheen_types::{Errno, Fid, InodeBits, Name};
 use sheen_wire::connect::ConnectFlags;
@@ -12,6 +12,7 @@ use sheen_wire::md::MdsOpenFlags;
 use super::getattr::add_absent_xattrs;
 use super::open::{Opening, Progress, give_lock};
 use crate::caller::May;
+use crate::hold::Held;
 use crate::inode::{Inode, WholeInode};
 use crate::orphans::{ORPHANS, fid_key};
 use crate::placement::ReservedObjects;
@@ -34,10 +35,11 @@ pub(super) fn of_layout(context: &Context, layout: Option<&Bytes>) -> Dispositio
 }
 
 impl Mdt {
-    /// Creates and opens. The name is held.
+    /// Creates and opens.
     pub(super) async fn open_new(
         &self,
         context: &Context,
+        held: &Held<'_>,
         opening: &Opening<'_>,
         name: &Name,
         progress: &mut Progress,
@@ -52,15 +54,10 @@ impl Mdt {
         let done = progress.disposition | of_new(context, new_inode.layout().as_ref());
         self.open_files.open(new_inode.inode.fid, opening.flags)?;
         let recording = ReplyRecording::Keep { result: 0, data: done.0 };
-        let made = context.target.transact_with(context, recording, |_| {
-            let mut transaction = Transaction::new();
-            new_inode.add(&mut transaction, parent.fid, name);
-            transaction
-        });
-        if let Err(error) = made {
-            self.open_files.close(new_inode.inode.fid, opening.flags);
-            return Err(store_errno(error));
-        }
+        let mut changes = self.change_set();
+        new_inode.add(&mut changes, parent.fid, name);
+        let made = self.execute(context, held, changes, recording);
+        made.inspect_err(|_| _ = self.open_files.close(new_inode.inode.fid, opening.flags))?;
         progress.disposition = done;
         let (inode, layout) = (new_inode.inode.clone(), new_inode.layout());
         if layout.is_some() {
@@ -72,10 +69,11 @@ impl Mdt {
         self.finish_new(context, opening, &inode, layout, progress).await
     }
 
-    /// A file without a name, gone with its last close. The inode is held.
+    /// A file without a name, gone with its last close.
     pub(super) async fn open_volatile(
         &self,
         context: &Context,
+        held: &Held<'_>,
         opening: &Opening<'_>,
         progress: &mut Progress,
     ) -> Result<(), Errno> {
@@ -91,16 +89,11 @@ impl Mdt {
         self.open_files.open(fid, flags)?;
         let done = progress.disposition | of_new(context, new_inode.layout().as_ref());
         let recording = ReplyRecording::Keep { result: 0, data: done.0 };
-        let made = context.target.transact_with(context, recording, |_| {
-            let mut transaction = Transaction::new();
-            new_inode.add_inode(&mut transaction);
-            transaction.insert(ORPHANS, fid_key(fid), Bytes::new());
-            transaction
-        });
-        if let Err(error) = made {
-            self.open_files.close(fid, flags);
-            return Err(store_errno(error));
-        }
+        let mut changes = self.change_set();
+        new_inode.add_inode(&mut changes);
+        changes.insert_own(ORPHANS, fid_key(fid));
+        let made = self.execute(context, held, changes, recording);
+        made.inspect_err(|_| _ = self.open_files.close(fid, flags))?;
         progress.disposition = done;
         let (inode, layout) = (new_inode.inode.clone(), new_inode.layout());
         if layout.is_some() {

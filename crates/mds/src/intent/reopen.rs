@@ -1,8 +1,7 @@
 //! Opens that were executed before: repeated because the answer got lost, or replayed because the
 //! server restarted.
 
-use sheen_store::Transaction;
-use sheen_target::{Context, EnqueueRequest, Outcome, ReplyRecord, ReplyRecording, store_errno};
+use sheen_target::{Context, EnqueueRequest, Outcome, ReplyRecord, ReplyRecording};
 use sheen_types::{Errno, Fid};
 use sheen_wire::ldlm::Disposition;
 use sheen_wire::md::{MdsOpenFlags, OpenHandle};
@@ -77,7 +76,7 @@ impl Mdt {
         let name = opening.name;
         let names = [WantedName::added(opening.record.fid1, name)];
         let wanted = Wanted { names: &names, inodes: &[fid], ..Wanted::default() };
-        let _held = self.hold(wanted).await?;
+        let held = self.hold(wanted).await?;
         match self.inode(fid) {
             Ok(inode) => {
                 progress.add(Disposition::LOOKUP_POS);
@@ -92,10 +91,10 @@ impl Mdt {
             Err(Errno::ENOENT) if context.is_applied_already() => Err(Errno::ESTALE),
             Err(Errno::ENOENT) if opening.creates() => {
                 if opening.flags.contains(MdsOpenFlags::VOLATILE) {
-                    return self.open_volatile(context, opening, progress).await;
+                    return self.open_volatile(context, &held, opening, progress).await;
                 }
                 progress.add(Disposition::LOOKUP_NEG);
-                self.open_new(context, opening, &parse_name(name)?, progress).await
+                self.open_new(context, &held, opening, &parse_name(name)?, progress).await
             }
             Err(Errno::ENOENT) => Err(Errno::EFAULT),
             Err(errno) => Err(errno),
@@ -114,7 +113,6 @@ impl Mdt {
         progress.add(Disposition::LOOKUP_POS | Disposition::OPEN_OPEN);
         progress.body.open_handle = handle;
         let recording = ReplyRecording::Keep { result: 0, data: progress.disposition.0 };
-        let done = context.target.transact_with(context, recording, |_| Transaction::new());
-        done.map(|_| ()).map_err(store_errno)
+        self.record_answer(context, recording).map(|_| ())
     }
 }

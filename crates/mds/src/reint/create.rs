@@ -1,7 +1,7 @@
 //! Making inodes: mkdir, mknod, symlink; open|create uses the same steps.
 
 use bytes::Bytes;
-use sheen_store::{Attributes, FileKind, Transaction};
+use sheen_store::{Attributes, FileKind};
 use sheen_target::{Context, Outcome, ReplyRecording, store_errno};
 use sheen_types::limits::{
     LINK_COUNT_MAX, PATH_BYTES_MAX, XATTR_NAME_BYTES_MAX, XATTR_VALUE_BYTES_MAX,
@@ -15,9 +15,10 @@ use sheen_wire::messages::{
 use sheen_wire::text::Text;
 
 use crate::caller::{Caller, Capability, May, stored_list};
-use crate::directory::{self, Child, parse_name};
+use crate::change_set::ChangeSet;
+use crate::directory::{Child, parse_name};
 use crate::hold::{Wanted, WantedName};
-use crate::inode::{DIRECTORY_BYTES, Inode, touched};
+use crate::inode::{DIRECTORY_BYTES, Inode};
 use crate::placement::ReservedObjects;
 use crate::xattrs::{ACL_ACCESS, ACL_DEFAULT, LINK, LOV, SYMLINK};
 use crate::{Mdt, dot_lustre, links, locks};
@@ -68,28 +69,25 @@ impl<'a> CreateSpec<'a> {
 
 impl NewInode {
     /// Adds everything about the inode but its name.
-    pub(crate) fn add_inode(&self, transaction: &mut Transaction) {
+    pub(crate) fn add_inode<'a>(&'a self, changes: &mut ChangeSet<'a>) {
         let fid = self.inode.fid;
-        transaction.create(fid, self.inode.attributes.clone());
+        changes.create(&self.inode);
         for (name, value) in &self.xattrs {
-            transaction.set_xattr(fid, name, value.clone());
+            changes.set_xattr(fid, name, value.clone());
         }
         if let Some(objects) = &self.objects {
-            transaction.set_xattr(fid, LOV, objects.layout().clone());
-            objects.record(transaction);
+            changes.use_objects(fid, objects);
         }
     }
 
     /// Adds the inode and its name in `parent`.
-    pub(crate) fn add(&self, transaction: &mut Transaction, parent: Fid, name: &Name) {
-        self.add_inode(transaction);
+    pub(crate) fn add<'a>(&'a self, changes: &mut ChangeSet<'a>, parent: Fid, name: &Name) {
+        self.add_inode(changes);
         let child = Child { fid: self.inode.fid, kind: self.inode.attributes.kind };
-        let name = name.as_bytes();
-        transaction.set_xattr(child.fid, LINK, links::first(parent, name));
-        transaction.insert(parent, directory::key(name), directory::value(child));
+        changes.set_xattr(child.fid, LINK, links::first(parent, name.as_bytes()));
+        changes.insert_name(parent, name, child);
         let subdirectories = i32::from(child.kind == FileKind::Directory);
-        let now = self.inode.attributes.changed;
-        transaction.patch(parent, touched(now, subdirectories));
+        changes.touch(parent, self.inode.attributes.changed, subdirectories);
     }
 
     pub(crate) fn layout(&self) -> Option<Bytes> {
@@ -149,9 +147,7 @@ impl Mdt {
         spec: CreateSpec<'_>,
     ) -> Result<Inode, Errno> {
         if context.is_applied_already() {
-            let nothing = Transaction::new();
-            let done = context.target.transact(context, nothing, ReplyRecording::Done);
-            done.map_err(store_errno)?;
+            self.record_answer(context, ReplyRecording::Done)?;
             // Perhaps removed since, by another client.
             let attributes = Attributes::default();
             let gone = || Inode { fid: record.fid2, attributes, is_damaged: false };
@@ -165,15 +161,14 @@ impl Mdt {
             return Err(Errno::EPERM);
         }
         let names = [WantedName::added(record.fid1, name.as_bytes())];
-        let _held = self.hold(Wanted::of_names(&names)).await?;
+        let held = self.hold(Wanted::of_names(&names)).await?;
         let parent = self.directory(record.fid1)?;
         self.may_add(&caller, &parent, &name, kind)?;
         let new_inode = self.build_inode(context, &parent, spec)?;
         let _lock = locks::change_directory(context, parent.fid).await?;
-        let mut transaction = Transaction::new();
-        new_inode.add(&mut transaction, parent.fid, &name);
-        let done = context.target.transact(context, transaction, ReplyRecording::Done);
-        done.map_err(store_errno)?;
+        let mut changes = self.change_set();
+        new_inode.add(&mut changes, parent.fid, &name);
+        self.execute(context, &held, changes, ReplyRecording::Done)?;
         Ok(new_inode.inode)
     }
 

@@ -9,7 +9,7 @@ mod unlink;
 
 pub(crate) use create::CreateSpec;
 
-use sheen_target::{Context, Outcome, ReplyRecording, store_errno};
+use sheen_target::{Context, Outcome, ReplyRecording};
 use sheen_types::Errno;
 use sheen_wire::md::MdtBody;
 use sheen_wire::messages::{
@@ -63,9 +63,7 @@ impl Mdt {
         context: &Context,
         reply: impl Into<Reply>,
     ) -> Result<Outcome, Errno> {
-        let nothing = sheen_store::Transaction::new();
-        let done = context.target.transact(context, nothing, ReplyRecording::Done);
-        done.map_err(store_errno)?;
+        self.record_answer(context, ReplyRecording::Done)?;
         Ok(Outcome::ok(reply))
     }
 }

@@ -1,0 +1,140 @@
+//! What a change changes, in the words of names and inodes, and its execution.
+//!
+//! An operation that has looked and may go on says here, step by step, what changes, and has [`Mdt::execute`] do all of
+//! it as one transaction with the record of its answer. It shows what it holds ([`crate::hold`]): names and inodes that
+//! are not held do not change, which builds for tests assert.
+//!
+//! A change set *is* the store's transaction that it becomes: nothing is kept twice, nothing copied. What this MDT
+//! alone records of a change (objects that are used, what is to be done on OSTs, orphans) goes into the same transaction.
+
+use bytes::Bytes;
+use sheen_store::{AttributePatch, Change, Transaction};
+use sheen_target::{Context, ReplyRecording, store_errno};
+use sheen_types::{Errno, Fid, Name, Timestamp, Transno};
+
+use crate::directory::{self, Child, parse_key};
+use crate::exclusion::Needs;
+use crate::hold::Held;
+use crate::inode::{Inode, touched};
+use crate::placement::ReservedObjects;
+use crate::{Mdt, xattrs};
+
+/// See the module's documentation.
+pub(crate) struct ChangeSet<'a> {
+    here: Transaction,
+    /// Objects that a file gets. Which is the last that is used of an OST is recorded in the order of transactions.
+    objects: Option<&'a ReservedObjects>,
+}
+
+impl<'a> ChangeSet<'a> {
+    /// A directory gets a name that it has not.
+    pub(crate) fn insert_name(&mut self, directory: Fid, name: &Name, child: Child) {
+        let (key, value) = (directory::key(name.as_bytes()), directory::value(child));
+        self.here.insert(directory, key, value);
+    }
+
+    /// A name changed in a directory, which gains or loses so many subdirectories.
+    pub(crate) fn touch(&mut self, directory: Fid, now: Timestamp, links_added: i32) {
+        self.here.patch(directory, touched(now, links_added));
+    }
+
+    /// There is a new inode.
+    pub(crate) fn create(&mut self, inode: &Inode) {
+        self.here.create(inode.fid, inode.attributes.clone());
+    }
+
+    /// An extended attribute is set.
+    pub(crate) fn set_xattr(&mut self, inode: Fid, name: &str, value: Bytes) {
+        self.here.set_xattr(inode, name, value);
+    }
+
+    /// A file gets a layout with objects that were reserved for it.
+    pub(crate) fn use_objects(&mut self, file: Fid, objects: &'a ReservedObjects) {
+        debug_assert!(self.objects.is_none(), "one file gets objects");
+        self.here.set_xattr(file, xattrs::LOV, objects.layout().clone());
+        self.objects = Some(objects);
+    }
+
+    /// A key of an index that this MDT alone has.
+    pub(crate) fn insert_own(&mut self, index: Fid, key: Bytes) {
+        debug_assert!(!index.is_namespace(), "{index} is a directory");
+        self.here.insert(index, key, Bytes::new());
+    }
+
+    /// What becomes one transaction, in whose order this is called.
+    pub(crate) fn into_transaction(mut self) -> Transaction {
+        if let Some(objects) = self.objects {
+            objects.record(&mut self.here);
+        }
+        self.here
+    }
+
+    /// What must be held for it: its names and inodes, but for inodes that it makes itself, whose FIDs no other operation
+    /// knows. A directory that is only touched is shared: times are taken as they come, and links counted.
+    fn needs(&self) -> Needs {
+        let makes = |fid| {
+            let made =
+                |change: &Change| matches!(change, Change::Create { object, .. } if *object == fid);
+            self.here.changes.iter().any(made)
+        };
+        let change = |needs: Needs, fid: Fid| match makes(fid) {
+            true => needs,
+            false => needs.change_inode(fid),
+        };
+        let named = |needs: Needs, index: Fid, key: &Bytes| match parse_key(key) {
+            Some((_, name)) if index.is_namespace() => needs.change_name(index, &name),
+            _ => needs,
+        };
+        self.here.changes.iter().fold(Needs::new(), |needs, step| match step {
+            Change::Patch { object, patch } if is_touch(patch) => needs.keep_inode(*object),
+            Change::Patch { object, .. }
+            | Change::SetXattr { object, .. }
+            | Change::Destroy { object } => change(needs, *object),
+            Change::Exchange { first, second } => change(change(needs, *first), *second),
+            Change::Insert { index, key, .. }
+            | Change::Put { index, key, .. }
+            | Change::Delete { index, key } => named(needs, *index, key),
+            Change::Create { .. } => needs,
+        })
+    }
+}
+
+impl Mdt {
+    /// Nothing yet.
+    pub(crate) fn change_set(&self) -> ChangeSet<'_> {
+        ChangeSet { here: Transaction::new(), objects: None }
+    }
+
+    /// Executes what a request changes, with the record of its answer: once for each request, after all that may
+    /// refuse it. See [`sheen_target::Target::transact`] for replays.
+    ///
+    /// # Errors
+    /// Those of the store; then nothing was changed.
+    pub(crate) fn execute(
+        &self,
+        context: &Context,
+        held: &Held<'_>,
+        changes: ChangeSet<'_>,
+        recording: ReplyRecording,
+    ) -> Result<Transno, Errno> {
+        debug_assert!(held.covers(changes.needs()), "{:?}", changes.here);
+        let build = |_| changes.into_transaction();
+        context.target.transact_with(context, recording, build).map_err(store_errno)
+    }
+
+    /// Records the answer of a request that changes nothing, or nothing again.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub(crate) fn record_answer(
+        &self,
+        context: &Context,
+        recording: ReplyRecording,
+    ) -> Result<Transno, Errno> {
+        context.target.transact(context, Transaction::new(), recording).map_err(store_errno)
+    }
+}
+
+fn is_touch(patch: &AttributePatch) -> bool {
+    patch.modified.is_some_and(|now| *patch == touched(now, patch.links_added))
+}
