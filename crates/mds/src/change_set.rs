@@ -9,18 +9,19 @@
 
 use bytes::Bytes;
 use sheen_store::{AttributePatch, Change, Transaction};
-use sheen_target::{Context, ReplyRecording, store_errno};
+use sheen_target::{Context, ReplyRecording, Target, store_errno};
 use sheen_types::{Errno, Fid, Name, Timestamp, Transno};
 
 use crate::directory::{self, Child, parse_key};
 use crate::exclusion::Needs;
 use crate::hold::Held;
 use crate::inode::{Inode, touched};
-use crate::placement::ReservedObjects;
+use crate::placement::{Owner, ReservedObjects};
 use crate::{Mdt, xattrs};
 
 /// See the module's documentation.
 pub(crate) struct ChangeSet<'a> {
+    pub(crate) mdt: &'a Mdt,
     here: Transaction,
     /// Objects that a file gets. Which is the last that is used of an OST is recorded in the order of transactions.
     objects: Option<&'a ReservedObjects>,
@@ -33,6 +34,22 @@ impl<'a> ChangeSet<'a> {
         self.here.insert(directory, key, value);
     }
 
+    /// A name stands for this from now on, whether it was there or not.
+    pub(crate) fn put_name(&mut self, directory: Fid, name: &Name, child: Child) {
+        let (key, value) = (directory::key(name.as_bytes()), directory::value(child));
+        self.here.put(directory, key, value);
+    }
+
+    /// A directory loses a name.
+    pub(crate) fn delete_name(&mut self, directory: Fid, name: &Name) {
+        self.here.delete(directory, directory::key(name.as_bytes()));
+    }
+
+    /// A directory loses the name of a key.
+    pub(crate) fn delete_key(&mut self, directory: Fid, key: Bytes) {
+        self.here.delete(directory, key);
+    }
+
     /// A name changed in a directory, which gains or loses so many subdirectories.
     pub(crate) fn touch(&mut self, directory: Fid, now: Timestamp, links_added: i32) {
         self.here.patch(directory, touched(now, links_added));
@@ -43,9 +60,29 @@ impl<'a> ChangeSet<'a> {
         self.here.create(inode.fid, inode.attributes.clone());
     }
 
+    /// An inode is no more, nor anything of it on this MDT.
+    pub(crate) fn destroy_inode(&mut self, inode: Fid) {
+        self.here.destroy(inode);
+    }
+
+    /// Attributes change.
+    pub(crate) fn patch(&mut self, inode: Fid, patch: AttributePatch) {
+        self.here.patch(inode, patch);
+    }
+
     /// An extended attribute is set.
     pub(crate) fn set_xattr(&mut self, inode: Fid, name: &str, value: Bytes) {
         self.here.set_xattr(inode, name, value);
+    }
+
+    /// An extended attribute is removed, if it is there.
+    pub(crate) fn remove_xattr(&mut self, inode: Fid, name: &str) {
+        self.here.remove_xattr(inode, name);
+    }
+
+    /// Two files exchange the data that they have on this MDT.
+    pub(crate) fn exchange_data(&mut self, first: Fid, second: Fid) {
+        self.here.exchange(first, second);
     }
 
     /// A file gets a layout with objects that were reserved for it.
@@ -55,10 +92,30 @@ impl<'a> ChangeSet<'a> {
         self.objects = Some(objects);
     }
 
+    /// The objects of a layout are to be destroyed.
+    pub(crate) fn destroy_objects_of(&mut self, layout: &Bytes) {
+        self.mdt.placement.destroy_later(&mut self.here, layout);
+    }
+
+    /// The objects of a layout are to get an owner.
+    pub(crate) fn set_owner_of_objects(&mut self, layout: &Bytes, owner: Owner) {
+        self.mdt.placement.set_owner_later(&mut self.here, layout, owner);
+    }
+
     /// A key of an index that this MDT alone has.
     pub(crate) fn insert_own(&mut self, index: Fid, key: Bytes) {
         debug_assert!(!index.is_namespace(), "{index} is a directory");
         self.here.insert(index, key, Bytes::new());
+    }
+
+    /// Such a key goes.
+    pub(crate) fn delete_own(&mut self, index: Fid, key: Bytes) {
+        debug_assert!(!index.is_namespace(), "{index} is a directory");
+        self.here.delete(index, key);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.here.changes.is_empty() && self.objects.is_none()
     }
 
     /// What becomes one transaction, in whose order this is called.
@@ -102,11 +159,11 @@ impl<'a> ChangeSet<'a> {
 impl Mdt {
     /// Nothing yet.
     pub(crate) fn change_set(&self) -> ChangeSet<'_> {
-        ChangeSet { here: Transaction::new(), objects: None }
+        ChangeSet { mdt: self, here: Transaction::new(), objects: None }
     }
 
     /// Executes what a request changes, with the record of its answer: once for each request, after all that may
-    /// refuse it. See [`sheen_target::Target::transact`] for replays.
+    /// refuse it. See [`Target::transact`] for replays.
     ///
     /// # Errors
     /// Those of the store; then nothing was changed.
@@ -120,6 +177,20 @@ impl Mdt {
         debug_assert!(held.covers(changes.needs()), "{:?}", changes.here);
         let build = |_| changes.into_transaction();
         context.target.transact_with(context, recording, build).map_err(store_errno)
+    }
+
+    /// Executes a change of the MDT's own: no client will ask for its answer.
+    ///
+    /// # Errors
+    /// As [`Mdt::execute`].
+    pub(crate) fn execute_locally(
+        &self,
+        target: &Target,
+        held: &Held<'_>,
+        changes: ChangeSet<'_>,
+    ) -> Result<Transno, Errno> {
+        debug_assert!(held.covers(changes.needs()), "{:?}", changes.here);
+        target.transact_locally(changes.into_transaction()).map_err(store_errno)
     }
 
     /// Records the answer of a request that changes nothing, or nothing again.

@@ -11,13 +11,14 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use sheen_ldlm::Owner;
-use sheen_store::{AttributePatch, Transaction};
-use sheen_target::{Context, Outcome, ReplyRecord, ReplyRecording, Target, store_errno};
+use sheen_store::AttributePatch;
+use sheen_target::{Context, Outcome, ReplyRecord, ReplyRecording, Target};
 use sheen_types::futures::before;
 use sheen_types::{Errno, Fid, ResourceName, Timestamp};
 use sheen_wire::md::{AttrValid, Bias, MdsOpenFlags, MdtBody, OpenHandle, RecSetattr, Valid};
 use sheen_wire::messages::MdsCloseReply;
 
+use crate::change_set::ChangeSet;
 use crate::hold::Held;
 use crate::inode::Inode;
 use crate::open_table::{OpenFile, OpenTable};
@@ -50,20 +51,20 @@ impl Mdt {
             }
             return Ok(Outcome { status: Errno::ESTALE.status(), ..closed(Valid::NONE) });
         };
-        let Some(_held) = self.hold_unless_awaited(&context.target, &[file.fid]).await else {
+        let Some(held) = self.hold_unless_awaited(&context.target, &[file.fid]).await else {
             return self.close_beside(context, &file, &of_file(&file, record));
         };
-        self.close_held(context, &file, record, None)
+        self.close_held(context, &held, &file, record, None)
     }
 
-    /// Closes a file that the client's table has no more, in one transaction with `swap` if there is one. Its inode
-    /// is held.
+    /// Closes a file that the client's table has no more, in one transaction with `swap` if there is one.
     pub(crate) fn close_held(
         &self,
         context: &Context,
+        held: &Held<'_>,
         file: &OpenFile,
         record: &RecSetattr,
-        swap: Option<Transaction>,
+        swap: Option<ChangeSet<'_>>,
     ) -> Result<Outcome, Errno> {
         let record = &of_file(file, record);
         if is_writer(file) && reports_writes(record) {
@@ -79,13 +80,13 @@ impl Mdt {
         // Where nothing may be changed, by this client or by any client, a close only closes.
         let record = Some(record).filter(|_| !self.must_not_change(context));
         let executed = if swap.is_some() { Valid::CLOSE_INTENT_EXECED } else { Valid::NONE };
-        let before = swap.unwrap_or_default();
-        let done =
-            self.after_close(before, file.fid, left.opens == 0, record.map(|it| (it, closed_in)));
-        let done = done.and_then(|transaction| {
+        let mut changes = swap.unwrap_or_else(|| self.change_set());
+        let record = record.map(|record| (record, closed_in));
+        let done = after_close(&mut changes, file.fid, left.opens == 0, record);
+        let done = done.and_then(|()| {
             let data = u64::from(executed != Valid::NONE);
             let recording = ReplyRecording::Keep { result: 0, data };
-            context.target.transact(context, transaction, recording).map_err(store_errno)
+            self.execute(context, held, changes, recording)
         });
         if let Err(errno) = done {
             if left.opens == 0 {
@@ -109,37 +110,12 @@ impl Mdt {
             return self.close(context, handle, record).await;
         }
         if context.replay().is_some() {
-            let done = context.target.transact(context, Transaction::new(), ReplyRecording::Done);
-            return done.map(|_| closed(Valid::NONE)).map_err(store_errno);
+            let done = self.record_answer(context, ReplyRecording::Done);
+            return done.map(|_| closed(Valid::NONE));
         }
         let executed = before.data == 1 && before.result == 0;
         let executed = if executed { Valid::CLOSE_INTENT_EXECED } else { Valid::NONE };
         Ok(Outcome { status: before.result, ..closed(executed) })
-    }
-
-    /// What a close does besides counting and `transaction`: the last one destroys an orphan, earlier ones record
-    /// what the client has reported. The inode is held.
-    fn after_close(
-        &self,
-        mut transaction: Transaction,
-        fid: Fid,
-        is_last: bool,
-        record: Option<(&RecSetattr, Option<Era>)>,
-    ) -> Result<Transaction, Errno> {
-        match (self.inode(fid), record) {
-            (Ok(inode), _) if is_last && self.is_orphan(&inode)? => {
-                self.destroy_orphan(&mut transaction, &inode)?;
-            }
-            (Ok(inode), Some((record, closed))) => {
-                update(self, &mut transaction, &inode, record);
-                if let Some(size) = self.size_at_close(&inode, record, closed) {
-                    transaction.set_xattr(fid, xattrs::SOM, size.encode());
-                }
-            }
-            (Ok(_), None) | (Err(Errno::ENOENT), _) => {}
-            (Err(errno), _) => return Err(errno),
-        }
-        Ok(transaction)
     }
 
     /// Holds inodes; `None` while a holder waits for a lock on one, or for longer than a close may wait.
@@ -174,7 +150,7 @@ impl Mdt {
         record: &RecSetattr,
     ) -> Result<Outcome, Errno> {
         self.open_files.close_beside(file.fid, file.flags);
-        let done = context.target.transact(context, Transaction::new(), ReplyRecording::Done);
+        let done = self.record_answer(context, ReplyRecording::Done);
         let (mdt, target) = (Weak::clone(&self.me), Arc::clone(&context.target));
         let may_change = !self.must_not_change(context);
         let (fid, record) = (file.fid, may_change.then(|| record.clone()));
@@ -186,23 +162,23 @@ impl Mdt {
             }
         };
         context.target.world().tasks.spawn("close", Box::pin(finish));
-        done.map_err(store_errno)?;
-        Ok(closed(Valid::NONE))
+        done.map(|_| closed(Valid::NONE))
     }
 
-    /// Does [`Mdt::after_close`] without a request.
+    /// Does [`after_close`] without a request.
     async fn finish_close(
         &self,
         target: &Arc<Target>,
         fid: Fid,
         record: Option<&RecSetattr>,
     ) -> Result<(), Errno> {
-        let _held = self.hold_inodes(&[fid]).await;
+        let held = self.hold_inodes(&[fid]).await;
         let is_last = !self.open_files.is_open(fid);
         let record = record.map(|record| (record, None));
-        let transaction = self.after_close(Transaction::new(), fid, is_last, record)?;
-        if !transaction.changes.is_empty() {
-            target.transact_locally(transaction).map_err(store_errno)?;
+        let mut changes = self.change_set();
+        after_close(&mut changes, fid, is_last, record)?;
+        if !changes.is_empty() {
+            self.execute_locally(target, &held, changes)?;
         }
         Ok(())
     }
@@ -283,8 +259,31 @@ fn closed(valid: Valid) -> Outcome {
     Outcome::ok(MdsCloseReply { mdt_body, ..MdsCloseReply::default() })
 }
 
+/// What a close does besides counting: the last one destroys an orphan, earlier ones record what the client has
+/// reported.
+fn after_close(
+    changes: &mut ChangeSet<'_>,
+    fid: Fid,
+    is_last: bool,
+    record: Option<(&RecSetattr, Option<Era>)>,
+) -> Result<(), Errno> {
+    let mdt = changes.mdt;
+    match (mdt.inode(fid), record) {
+        (Ok(inode), _) if is_last && mdt.is_orphan(&inode)? => changes.destroy_orphan(&inode)?,
+        (Ok(inode), Some((record, closed))) => {
+            update(changes, &inode, record);
+            if let Some(size) = mdt.size_at_close(&inode, record, closed) {
+                changes.set_xattr(fid, xattrs::SOM, size.encode());
+            }
+        }
+        (Ok(_), None) | (Err(Errno::ENOENT), _) => {}
+        (Err(errno), _) => return Err(errno),
+    }
+    Ok(())
+}
+
 /// Times only move forward, and access times only when they matter.
-fn update(mdt: &Mdt, transaction: &mut Transaction, inode: &Inode, record: &RecSetattr) {
+fn update(changes: &mut ChangeSet<'_>, inode: &Inode, record: &RecSetattr) {
     let attributes = &inode.attributes;
     let newer = |flag, reported: i64, known: Timestamp| {
         (record.valid.contains(flag) && reported > known.seconds)
@@ -296,11 +295,12 @@ fn update(mdt: &Mdt, transaction: &mut Transaction, inode: &Inode, record: &RecS
         modified: newer(AttrValid::MTIME, record.mtime, attributes.modified)
             .filter(|_| changed.is_some()),
         changed,
-        accessed: newer(AttrValid::ATIME, record.atime, attributes.accessed)
-            .filter(|reported| reported.seconds > accessed.saturating_add(mdt.atime_diff())),
+        accessed: newer(AttrValid::ATIME, record.atime, attributes.accessed).filter(|reported| {
+            reported.seconds > accessed.saturating_add(changes.mdt.atime_diff())
+        }),
         ..AttributePatch::default()
     };
     if patch != AttributePatch::default() {
-        transaction.patch(inode.fid, patch);
+        changes.patch(inode.fid, patch);
     }
 }

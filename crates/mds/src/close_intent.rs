@@ -8,7 +8,6 @@
 //! [`Valid::CLOSE_INTENT_EXECED`]: sheen_wire::md::Valid::CLOSE_INTENT_EXECED
 
 use sheen_ldlm::Owner;
-use sheen_store::Transaction;
 use sheen_target::{Context, LockGuard, Outcome};
 use sheen_types::{Errno, InodeBits, LockHandle, LockMode, ResourceName};
 use sheen_wire::ldlm::LdlmRequest;
@@ -17,13 +16,14 @@ use sheen_wire::messages::MdsCloseIntent;
 
 use crate::Mdt;
 use crate::caller::Caller;
+use crate::change_set::ChangeSet;
 use crate::open_table::{OpenFile, OpenTable};
 use crate::swap_layouts::SwappedFile;
 
 /// A swap that is about to be made.
-struct Swap {
+struct Swap<'a> {
     locks: [LockGuard; 2],
-    transaction: Transaction,
+    changes: ChangeSet<'a>,
     /// Data lies on the MDT, which knows its size.
     is_on_mdt: bool,
 }
@@ -75,8 +75,8 @@ impl Mdt {
         if swap.as_ref().is_some_and(|swap| swap.is_on_mdt) {
             record.valid = record.valid.without(AttrValid::LSIZE | AttrValid::LBLOCKS);
         }
-        let (locks, transaction) = swap.map(|swap| (swap.locks, swap.transaction)).unzip();
-        let done = self.close_held(context, &file, &record, transaction);
+        let (locks, changes) = swap.map(|swap| (swap.locks, swap.changes)).unzip();
+        let done = self.close_held(context, &held, &file, &record, changes);
         drop((locks, held));
         done
     }
@@ -88,7 +88,7 @@ impl Mdt {
         file: &OpenFile,
         record: &RecSetattr,
         data: &CloseData,
-    ) -> Result<Swap, Errno> {
+    ) -> Result<Swap<'_>, Errno> {
         // A replay swaps again what was swapped once: its lease is gone with the target of then.
         let holds = holds_lease(context, file, data.handle) || context.replay().is_some();
         end_lease(context, data.handle);
@@ -105,7 +105,7 @@ impl Mdt {
         }
         let locks = self.lock_both(context, &sides).await?;
         let is_on_mdt = sides.iter().any(SwappedFile::is_on_mdt);
-        Ok(Swap { locks, transaction: self.exchange(context, sides), is_on_mdt })
+        Ok(Swap { locks, changes: self.exchange(context, sides), is_on_mdt })
     }
 }
 

@@ -105,15 +105,16 @@ impl Mdt {
                 let entries = self.store.scan(child.fid, &from, STEP).map_err(errno)?;
                 let Some(last) = entries.last() else { break };
                 from = [&last.key[..], &[0]].concat();
-                let mut transaction = Transaction::new();
+                let mut changes = self.change_set();
                 for entry in entries {
                     let file = parse_value(&entry.value);
                     let file = file.ok_or_else(|| damaged_entry(child.fid, &entry.key))?;
-                    transaction.delete(child.fid, entry.key);
-                    self.destroy(&mut transaction, &self.inode(file.fid)?)?;
+                    changes.delete_key(child.fid, entry.key);
+                    changes.destroy(&self.inode(file.fid)?)?;
                     files += 1;
                 }
-                target.transact_locally(transaction).map_err(errno)?;
+                // Not held: no request reaches these names.
+                target.transact_locally(changes.into_transaction()).map_err(errno)?;
                 sheen_io::yield_once().await;
             }
             let mut transaction = Transaction::new();

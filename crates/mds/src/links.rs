@@ -4,11 +4,13 @@
 //! that do not fit are left out, as in Lustre.
 
 use bytes::Bytes;
-use sheen_store::{StoreError, Transaction};
+use sheen_store::StoreError;
 use sheen_target::store_errno;
-use sheen_types::{Errno, Fid};
+use sheen_types::{Errno, Fid, Name, Timestamp};
 use sheen_wire::md::{LinkEa, LinkEntry};
 
+use crate::change_set::ChangeSet;
+use crate::inode::relinked;
 use crate::{Mdt, xattrs};
 
 /// Bytes of a link EA at most, as Lustre's (`MAX_LINKEA_SIZE`).
@@ -53,27 +55,32 @@ impl Mdt {
         }
         self.links(directory)?.entries.first().map(|entry| entry.parent).ok_or(Errno::ENOENT)
     }
+}
 
-    /// Adds the change of an inode's names: one gone, one new.
+impl ChangeSet<'_> {
+    /// Names of an inode change: one is gone, one has come.
     pub(crate) fn relink(
-        &self,
-        transaction: &mut Transaction,
-        fid: Fid,
-        gone: Option<(Fid, &[u8])>,
-        new: Option<(Fid, &[u8])>,
+        &mut self,
+        inode: Fid,
+        now: Timestamp,
+        gone: Option<(Fid, &Name)>,
+        come: Option<(Fid, &Name)>,
     ) -> Result<(), Errno> {
-        let mut links = self.links(fid)?;
+        self.patch(inode, relinked(now, i32::from(come.is_some()) - i32::from(gone.is_some())));
+        let mut links = self.mdt.links(inode)?;
         if let Some((parent, name)) = gone {
+            let name = name.as_bytes();
             links.entries.retain(|entry| entry.parent != parent || entry.name != name);
         }
-        if let Some((parent, name)) = new {
-            links.entries.push(LinkEntry { parent, name: Bytes::copy_from_slice(name) });
+        if let Some((parent, name)) = come {
+            let name = Bytes::copy_from_slice(name.as_bytes());
+            links.entries.push(LinkEntry { parent, name });
             if links.encode().len() > BYTES_MAX {
                 links.entries.pop();
                 links.overflow_time = u32::MAX;
             }
         }
-        transaction.set_xattr(fid, xattrs::LINK, links.encode());
+        self.set_xattr(inode, xattrs::LINK, links.encode());
         Ok(())
     }
 }

@@ -7,11 +7,12 @@
 use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
-use sheen_store::{FileKind, Store, StoreError, Transaction, all_entries};
+use sheen_store::{AttributePatch, FileKind, Store, StoreError, all_entries};
 use sheen_target::{Target, store_errno};
 use sheen_types::{Errno, Fid, InodeBits, LockMode, ResourceName, fid_seq};
 
 use crate::Mdt;
+use crate::change_set::ChangeSet;
 use crate::inode::Inode;
 
 /// Index of orphans: FID, big-endian, to nothing.
@@ -44,25 +45,49 @@ pub(crate) fn list(store: &dyn Store) -> Result<Vec<Fid>, StoreError> {
     fids.filter_map(Result::transpose).collect()
 }
 
-impl Mdt {
-    /// Adds what becomes of an inode whose last name goes: it waits for its last close, or is
-    /// destroyed, its objects with it.
-    pub(crate) fn lose_last_name(
-        &self,
-        transaction: &mut Transaction,
-        inode: &Inode,
-    ) -> Result<(), Errno> {
-        if self.open_files.is_open(inode.fid) {
-            let links = -i32::try_from(inode.attributes.links).unwrap_or(i32::MAX);
-            let patch = sheen_store::AttributePatch { links_added: links, ..Default::default() };
-            transaction.patch(inode.fid, patch);
-            transaction.insert(ORPHANS, fid_key(inode.fid), Bytes::new());
-            self.close_cached_opens_of(inode.fid);
-            return Ok(());
+impl ChangeSet<'_> {
+    /// The last name of an inode goes: it waits for its last close, or is destroyed, its objects with it.
+    pub(crate) fn lose_last_name(&mut self, inode: &Inode) -> Result<(), Errno> {
+        if !self.mdt.open_files.is_open(inode.fid) {
+            return self.destroy(inode);
         }
-        self.destroy(transaction, inode)
+        let links_added = -i32::try_from(inode.attributes.links).unwrap_or(i32::MAX);
+        self.patch(inode.fid, AttributePatch { links_added, ..AttributePatch::default() });
+        self.add_orphan(inode.fid);
+        self.mdt.close_cached_opens_of(inode.fid);
+        Ok(())
     }
 
+    /// An inode waits without a name for its last close.
+    pub(crate) fn add_orphan(&mut self, inode: Fid) {
+        self.insert_own(ORPHANS, fid_key(inode));
+    }
+
+    /// An orphan is none any more.
+    fn forget_orphan(&mut self, inode: Fid) {
+        self.delete_own(ORPHANS, fid_key(inode));
+    }
+
+    /// An inode goes, and its objects with it.
+    pub(crate) fn destroy(&mut self, inode: &Inode) -> Result<(), Errno> {
+        if inode.attributes.kind == FileKind::Regular
+            && let Some(layout) = self.mdt.layout(inode)?
+        {
+            self.destroy_objects_of(&layout);
+            self.mdt.discard_data_of(inode.fid);
+        }
+        self.destroy_inode(inode.fid);
+        Ok(())
+    }
+
+    /// An orphan goes.
+    pub(crate) fn destroy_orphan(&mut self, inode: &Inode) -> Result<(), Errno> {
+        self.forget_orphan(inode.fid);
+        self.destroy(inode)
+    }
+}
+
+impl Mdt {
     /// An operation that holds the inode is about to take its last name. Once that is done, clients that only keep it
     /// open for later opens are asked to close it, in a task of its own: the answer waits for no client. Otherwise its
     /// space would be in use for as long as they have nothing better to cache. Nothing is done if no client does.
@@ -90,32 +115,6 @@ impl Mdt {
         world.tasks.spawn("close_cached_opens", Box::pin(close));
     }
 
-    /// Adds the destruction of an inode and of its objects.
-    pub(crate) fn destroy(
-        &self,
-        transaction: &mut Transaction,
-        inode: &Inode,
-    ) -> Result<(), Errno> {
-        if inode.attributes.kind == FileKind::Regular
-            && let Some(layout) = self.layout(inode)?
-        {
-            self.placement.destroy_later(transaction, &layout);
-            self.discard_data_of(inode.fid);
-        }
-        transaction.destroy(inode.fid);
-        Ok(())
-    }
-
-    /// Adds the destruction of an orphan.
-    pub(crate) fn destroy_orphan(
-        &self,
-        transaction: &mut Transaction,
-        inode: &Inode,
-    ) -> Result<(), Errno> {
-        transaction.delete(ORPHANS, fid_key(inode.fid));
-        self.destroy(transaction, inode)
-    }
-
     /// Whether an inode is in the orphan index: only then it has no links. No look-up for one that has.
     pub(crate) fn is_orphan(&self, inode: &Inode) -> Result<bool, Errno> {
         if inode.attributes.links > 0 {
@@ -129,17 +128,17 @@ impl Mdt {
     /// Destroys all orphans that are not open: recovery has ended.
     pub(crate) async fn clean_orphans(&self, target: &Arc<Target>) -> Result<(), Errno> {
         for fid in list(&*self.store).map_err(store_errno)? {
-            let _held = self.hold_inodes(&[fid]).await;
+            let held = self.hold_inodes(&[fid]).await;
             if self.open_files.is_open(fid) {
                 continue;
             }
-            let mut transaction = Transaction::new();
+            let mut changes = self.change_set();
             match self.inode(fid) {
-                Ok(inode) => self.destroy_orphan(&mut transaction, &inode)?,
-                Err(Errno::ENOENT) => drop(transaction.delete(ORPHANS, fid_key(fid))),
+                Ok(inode) => changes.destroy_orphan(&inode)?,
+                Err(Errno::ENOENT) => changes.forget_orphan(fid),
                 Err(errno) => return Err(errno),
             }
-            target.transact_locally(transaction).map_err(store_errno)?;
+            self.execute_locally(target, &held, changes)?;
         }
         Ok(())
     }

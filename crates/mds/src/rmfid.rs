@@ -4,7 +4,7 @@
 //! its answer was lost finds files gone (`ENOENT`), and what was interrupted leaves the names that are left. All as in
 //! Lustre. Cost: that of an unlink for each name.
 
-use sheen_target::{Context, Outcome, store_errno};
+use sheen_target::{Context, Outcome};
 use sheen_types::{Errno, Fid, InodeBits, LockMode, Timestamp};
 use sheen_wire::md::{LinkEntry, MdtBody};
 use sheen_wire::messages::{MdsRmfid, MdsRmfidReply};
@@ -62,7 +62,7 @@ impl Mdt {
     ) -> Result<(), Errno> {
         let (caller, now) = (Caller::from(who), Timestamp::from_seconds(who.ctime));
         let name = parse_name(&link.name)?;
-        let (_held, child) = self.hold_entry(link.parent, &name).await?;
+        let (held, child) = self.hold_entry(link.parent, &name).await?;
         if child.fid != fid {
             // Another file has the name by now (Lustre: `EREMCHG`).
             return Err(Errno::ENOENT);
@@ -78,7 +78,8 @@ impl Mdt {
         // Not as for an unlink: the client that asks does not know the names that it removes.
         let _parent_lock = target.lock_inode(parent.fid, InodeBits::UPDATE, LockMode::Cw).await?;
         let _lock = locks::lose_name(context, &victim).await?;
-        let transaction = self.without_name(&parent, &victim, &name, now)?;
-        target.transact_locally(transaction).map(drop).map_err(store_errno)
+        let mut changes = self.change_set();
+        changes.remove_name(&parent, &victim, &name, now)?;
+        self.execute_locally(target, &held, changes).map(drop)
     }
 }

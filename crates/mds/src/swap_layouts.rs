@@ -10,7 +10,6 @@
 //! [`Change::Exchange`]: sheen_store::Change::Exchange
 
 use sheen_layout::stored::Stored;
-use sheen_store::Transaction;
 use sheen_target::{Context, LockGuard, Outcome, ReplyRecording, store_errno};
 use sheen_types::{Errno, Fid, InodeBits, LockMode, ResourceName};
 use sheen_wire::codec::{ByteOrder, Reader, Wire};
@@ -18,6 +17,7 @@ use sheen_wire::md::SwapLayouts;
 use sheen_wire::messages::{MdsSwapLayouts, MdsSwapLayoutsReply};
 
 use crate::caller::{Caller, Capability, May};
+use crate::change_set::ChangeSet;
 use crate::inode::Inode;
 use crate::placement::Owner;
 use crate::vouched_sizes::{SizeRecord, Trust};
@@ -78,11 +78,11 @@ impl Mdt {
             return Ok(Outcome::ok(done));
         }
         let caller = Caller::from(&request.mdt_body);
-        let _held = self.hold_inodes(&[first, second]).await;
+        let held = self.hold_inodes(&[first, second]).await;
         let sides = self.sides(&caller, first, second)?;
         let _locks = self.lock_both(context, &sides).await?;
-        let transaction = self.exchange(context, sides);
-        context.target.transact(context, transaction, ReplyRecording::Done).map_err(store_errno)?;
+        let changes = self.exchange(context, sides);
+        self.execute(context, &held, changes, ReplyRecording::Done)?;
         Ok(Outcome::ok(done))
     }
 
@@ -137,11 +137,11 @@ impl Mdt {
     }
 
     /// What exchanges the layouts of two files whose locks [`Mdt::lock_both`] has.
-    pub(crate) fn exchange(&self, context: &Context, sides: [SwappedFile; 2]) -> Transaction {
+    pub(crate) fn exchange(&self, context: &Context, sides: [SwappedFile; 2]) -> ChangeSet<'_> {
         let [first, second] = sides;
-        let mut transaction = Transaction::new();
+        let mut changes = self.change_set();
         if first.is_on_mdt() || second.is_on_mdt() {
-            transaction.exchange(first.inode.fid, second.inode.fid);
+            changes.exchange_data(first.inode.fid, second.inode.fid);
         }
         let owners = [owner(&first.inode), owner(&second.inode)];
         let differ = owners[0] != owners[1];
@@ -170,22 +170,22 @@ impl Mdt {
             match closed.is_some() || reported.is_some() {
                 true => {
                     let size = SizeRecord { trust, reported };
-                    transaction.set_xattr(file, xattrs::SOM, size.encode())
+                    changes.set_xattr(file, xattrs::SOM, size.encode());
                 }
-                false => transaction.remove_xattr(file, xattrs::SOM),
-            };
+                false => changes.remove_xattr(file, xattrs::SOM),
+            }
             let Some(mut layout) = from.layout else {
-                transaction.remove_xattr(file, xattrs::LOV);
+                changes.remove_xattr(file, xattrs::LOV);
                 continue;
             };
             layout.give_to(file, generations[at]);
             let layout = layout.encode();
             if differ {
-                self.placement.set_owner_later(&mut transaction, &layout, owners[at]);
+                changes.set_owner_of_objects(&layout, owners[at]);
             }
-            transaction.set_xattr(file, xattrs::LOV, layout);
+            changes.set_xattr(file, xattrs::LOV, layout);
         }
-        transaction
+        changes
     }
 }
 

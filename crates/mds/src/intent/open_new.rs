@@ -14,7 +14,6 @@ use super::open::{Opening, Progress, give_lock};
 use crate::caller::May;
 use crate::hold::Held;
 use crate::inode::{Inode, WholeInode};
-use crate::orphans::{ORPHANS, fid_key};
 use crate::placement::ReservedObjects;
 use crate::{Mdt, counters, locks};
 
@@ -91,7 +90,7 @@ impl Mdt {
         let recording = ReplyRecording::Keep { result: 0, data: done.0 };
         let mut changes = self.change_set();
         new_inode.add_inode(&mut changes);
-        changes.insert_own(ORPHANS, fid_key(fid));
+        changes.add_orphan(fid);
         let made = self.execute(context, held, changes, recording);
         made.inspect_err(|_| _ = self.open_files.close(fid, flags))?;
         progress.disposition = done;

@@ -1,16 +1,14 @@
 //! Hard links.
 
-use sheen_store::Transaction;
-use sheen_target::{Context, Outcome, ReplyRecording, store_errno};
+use sheen_target::{Context, Outcome, ReplyRecording};
 use sheen_types::limits::LINK_COUNT_MAX;
 use sheen_types::{Errno, Timestamp};
 use sheen_wire::md::MdtBody;
 use sheen_wire::messages::{MdsReintLink, MdsReintLinkReply};
 
 use crate::caller::Caller;
-use crate::directory::{self, Child, parse_name};
+use crate::directory::{Child, parse_name};
 use crate::hold::{Wanted, WantedName};
-use crate::inode::{relinked, touched};
 use crate::{Mdt, locks};
 
 impl Mdt {
@@ -28,7 +26,7 @@ impl Mdt {
         let caller = Caller::from(record);
         let names = [WantedName::added(record.fid2, name.as_bytes())];
         let wanted = Wanted { names: &names, inodes: &[record.fid1], ..Wanted::default() };
-        let _held = self.hold(wanted).await?;
+        let held = self.hold(wanted).await?;
         let inode = self.inode(record.fid1)?;
         let parent = self.directory(record.fid2)?;
         if inode.is_directory() {
@@ -50,13 +48,11 @@ impl Mdt {
         let _lock = locks::change_links(context, inode.fid).await?;
         let now = Timestamp::from_seconds(record.time);
         let child = Child { fid: inode.fid, kind: inode.attributes.kind };
-        let mut transaction = Transaction::new();
-        transaction.insert(parent.fid, directory::key(name.as_bytes()), directory::value(child));
-        transaction.patch(parent.fid, touched(now, 0));
-        transaction.patch(inode.fid, relinked(now, 1));
-        self.relink(&mut transaction, inode.fid, None, Some((parent.fid, name.as_bytes())))?;
-        let done = context.target.transact(context, transaction, ReplyRecording::Done);
-        done.map_err(store_errno)?;
+        let mut changes = self.change_set();
+        changes.insert_name(parent.fid, &name, child);
+        changes.touch(parent.fid, now, 0);
+        changes.relink(inode.fid, now, None, Some((parent.fid, &name)))?;
+        self.execute(context, &held, changes, ReplyRecording::Done)?;
         // Nothing is said of the inode: the client's attributes of it went with its lock.
         let mdt_body = Some(MdtBody::default());
         Ok(Outcome::ok(MdsReintLinkReply { mdt_body, ..MdsReintLinkReply::default() }))

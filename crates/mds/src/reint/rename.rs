@@ -1,16 +1,16 @@
 //! Rename: within a directory or across, replacing what the new name stands for.
 
-use sheen_store::Transaction;
-use sheen_target::{Context, LockGuard, Outcome, ReplyRecording, store_errno};
+use sheen_target::{Context, LockGuard, Outcome, ReplyRecording};
 use sheen_types::limits::LINK_COUNT_MAX;
 use sheen_types::{Errno, Fid, Name, Timestamp};
 use sheen_wire::md::MdtBody;
 use sheen_wire::messages::{MdsReintRename, MdsReintRenameReply};
 
 use crate::caller::{Caller, May};
-use crate::directory::{self, Child, parse_name};
+use crate::change_set::ChangeSet;
+use crate::directory::{Child, parse_name};
 use crate::hold::{Wanted, WantedName};
-use crate::inode::{Inode, relinked, touched};
+use crate::inode::Inode;
 use crate::{Mdt, counters, dot_lustre, locks};
 
 /// A walk to the root longer than this goes in a circle.
@@ -70,10 +70,9 @@ impl Mdt {
         }
         self.may_move(&moved)?;
         let _locks = lock_all(context, &moved).await?;
-        let mut transaction = Transaction::new();
-        self.add_move(&mut transaction, &moved)?;
-        let done = context.target.transact(context, transaction, ReplyRecording::Done);
-        done.map_err(store_errno)?;
+        let mut changes = self.change_set();
+        add_move(&mut changes, &moved)?;
+        self.execute(context, &held, changes, ReplyRecording::Done)?;
         let time = context.target.world().clock.now().since(context.arrived).as_micros();
         context.count(counters::of_rename(!crosses), u64::try_from(time).unwrap_or(u64::MAX));
         Ok(Outcome::ok(renamed(self.replaced(&moved))))
@@ -127,29 +126,6 @@ impl Mdt {
         Err(Errno::ELOOP)
     }
 
-    fn add_move(&self, transaction: &mut Transaction, moved: &Rename) -> Result<(), Errno> {
-        let Rename { from, to, old, new, source, victim, now, .. } = moved;
-        let child = Child { fid: source.fid, kind: source.attributes.kind };
-        transaction.delete(from.fid, directory::key(old.as_bytes()));
-        transaction.put(to.fid, directory::key(new.as_bytes()), directory::value(child));
-        let gone = Some((from.fid, old.as_bytes()));
-        let come = Some((to.fid, new.as_bytes()));
-        let moved_directory = i32::from(source.is_directory());
-        let lost_directory = victim.as_ref().map_or(0, |victim| i32::from(victim.is_directory()));
-        if from.fid == to.fid {
-            transaction.patch(from.fid, touched(*now, -lost_directory));
-        } else {
-            transaction.patch(from.fid, touched(*now, -moved_directory));
-            transaction.patch(to.fid, touched(*now, moved_directory - lost_directory));
-        }
-        transaction.patch(source.fid, relinked(*now, 0));
-        self.relink(transaction, source.fid, gone, come)?;
-        match victim {
-            Some(victim) => self.lose_name(transaction, victim, (to.fid, new), *now),
-            None => Ok(()),
-        }
-    }
-
     fn replaced(&self, moved: &Rename) -> MdtBody {
         let Some(victim) = &moved.victim else { return MdtBody::default() };
         let mut gone = victim.clone();
@@ -171,6 +147,26 @@ fn parse_end(bytes: &[u8]) -> Result<Name, Errno> {
 
 fn is_directory(child: Child) -> bool {
     child.kind == sheen_store::FileKind::Directory
+}
+
+fn add_move(changes: &mut ChangeSet<'_>, moved: &Rename) -> Result<(), Errno> {
+    let Rename { from, to, old, new, source, victim, now, .. } = moved;
+    let child = Child { fid: source.fid, kind: source.attributes.kind };
+    changes.delete_name(from.fid, old);
+    changes.put_name(to.fid, new, child);
+    let moved_directory = i32::from(source.is_directory());
+    let lost_directory = victim.as_ref().map_or(0, |victim| i32::from(victim.is_directory()));
+    if from.fid == to.fid {
+        changes.touch(from.fid, *now, -lost_directory);
+    } else {
+        changes.touch(from.fid, *now, -moved_directory);
+        changes.touch(to.fid, *now, moved_directory - lost_directory);
+    }
+    changes.relink(source.fid, *now, Some((from.fid, old)), Some((to.fid, new)))?;
+    match victim {
+        Some(victim) => changes.lose_name(victim, (to.fid, new), *now),
+        None => Ok(()),
+    }
 }
 
 /// Both directories, then both inodes. No other operation on this server locks these inodes for

@@ -1,15 +1,15 @@
 //! unlink and rmdir.
 
-use sheen_store::Transaction;
-use sheen_target::{Context, Outcome, ReplyRecording, store_errno};
+use sheen_target::{Context, Outcome, ReplyRecording};
 use sheen_types::{Errno, Fid, Name, Timestamp};
 use sheen_wire::md::MdtBody;
 use sheen_wire::messages::{MdsReintUnlink, MdsReintUnlinkReply};
 
 use crate::caller::{Caller, May};
-use crate::directory::{self, Child, parse_name};
+use crate::change_set::ChangeSet;
+use crate::directory::{Child, parse_name};
 use crate::hold::{Held, Wanted, WantedName};
-use crate::inode::{Inode, relinked, touched};
+use crate::inode::Inode;
 use crate::{Mdt, dot_lustre, locks};
 
 /// The type bits by which a client says that it means a directory.
@@ -40,7 +40,7 @@ impl Mdt {
         let caller = Caller::from(record);
         let parent = self.directory(record.fid1)?;
         caller.may(&*self.store, parent.fid, &parent.attributes, May::EXEC)?;
-        let (_held, child) = self.hold_entry(parent.fid, &name).await?;
+        let (held, child) = self.hold_entry(parent.fid, &name).await?;
         let parent = self.directory(record.fid1)?;
         let victim = self.inode(child.fid)?;
         let directory = (parent.fid, &parent.attributes);
@@ -54,9 +54,9 @@ impl Mdt {
         let _parent_lock = locks::change_directory(context, parent.fid).await?;
         let _lock = locks::lose_name(context, &victim).await?;
         let now = Timestamp::from_seconds(record.time);
-        let transaction = self.without_name(&parent, &victim, &name, now)?;
-        let done = context.target.transact(context, transaction, ReplyRecording::Done);
-        done.map_err(store_errno)?;
+        let mut changes = self.change_set();
+        changes.remove_name(&parent, &victim, &name, now)?;
+        self.execute(context, &held, changes, ReplyRecording::Done)?;
         Ok(Outcome::ok(self.unlinked(&victim)))
     }
 
@@ -72,41 +72,39 @@ impl Mdt {
         Ok((held, child))
     }
 
-    /// What removes a name of `victim`.
-    pub(crate) fn without_name(
-        &self,
-        parent: &Inode,
-        victim: &Inode,
-        name: &Name,
-        now: Timestamp,
-    ) -> Result<Transaction, Errno> {
-        let mut transaction = Transaction::new();
-        transaction.delete(parent.fid, directory::key(name.as_bytes()));
-        transaction.patch(parent.fid, touched(now, -i32::from(victim.is_directory())));
-        self.lose_name(&mut transaction, victim, (parent.fid, name), now)?;
-        Ok(transaction)
-    }
-
-    /// Adds that an inode loses one of its names.
-    pub(crate) fn lose_name(
-        &self,
-        transaction: &mut Transaction,
-        victim: &Inode,
-        gone: (Fid, &Name),
-        now: Timestamp,
-    ) -> Result<(), Errno> {
-        if victim.has_one_name() {
-            return self.lose_last_name(transaction, victim);
-        }
-        transaction.patch(victim.fid, relinked(now, -1));
-        self.relink(transaction, victim.fid, Some((gone.0, gone.1.as_bytes())), None)
-    }
-
     fn unlinked(&self, victim: &Inode) -> MdsReintUnlinkReply {
         let mut gone = victim.clone();
         let links = &mut gone.attributes.links;
         *links = if victim.is_directory() { 0 } else { links.saturating_sub(1) };
         let mdt_body = Some(self.body(&gone, true));
         MdsReintUnlinkReply { mdt_body, ..MdsReintUnlinkReply::default() }
+    }
+}
+
+impl ChangeSet<'_> {
+    /// A name goes, which stands for `victim`.
+    pub(crate) fn remove_name(
+        &mut self,
+        parent: &Inode,
+        victim: &Inode,
+        name: &Name,
+        now: Timestamp,
+    ) -> Result<(), Errno> {
+        self.delete_name(parent.fid, name);
+        self.touch(parent.fid, now, -i32::from(victim.is_directory()));
+        self.lose_name(victim, (parent.fid, name), now)
+    }
+
+    /// An inode loses one of its names.
+    pub(crate) fn lose_name(
+        &mut self,
+        inode: &Inode,
+        name: (Fid, &Name),
+        now: Timestamp,
+    ) -> Result<(), Errno> {
+        match inode.has_one_name() {
+            true => self.lose_last_name(inode),
+            false => self.relink(inode.fid, now, Some(name), None),
+        }
     }
 }
