@@ -11,6 +11,7 @@ use bytes::Bytes;
 use sheen_store::{AttributePatch, Change, Transaction};
 use sheen_target::{Context, ReplyRecording, Target, store_errno};
 use sheen_types::{Errno, Fid, Name, Timestamp, Transno};
+use sheen_wire::ost::OstId;
 
 use crate::directory::{self, Child, parse_key};
 use crate::exclusion::Needs;
@@ -90,6 +91,11 @@ impl<'a> ChangeSet<'a> {
         debug_assert!(self.objects.is_none(), "one file gets objects");
         self.here.set_xattr(file, xattrs::LOV, objects.layout().clone());
         self.objects = Some(objects);
+    }
+
+    /// Objects are to be destroyed.
+    pub(crate) fn destroy_objects(&mut self, objects: &[(u16, OstId)]) {
+        self.mdt.placement.destroy_objects_later(&mut self.here, objects);
     }
 
     /// The objects of a layout are to be destroyed.

@@ -10,12 +10,14 @@ use std::sync::Weak;
 use bytes::Bytes;
 use sheen_layout::plan::Plan;
 use sheen_layout::stored::{Removed, Selection, SetFlags, Stored, errno_of};
-use sheen_store::{StoreError, Transaction};
+use sheen_store::StoreError;
 use sheen_target::{Context, ReplyRecording, store_errno};
 use sheen_types::{Errno, Fid, InodeBits, LockMode};
 use sheen_wire::connect::ConnectFlags2;
 use sheen_wire::ost::OstId;
 
+use crate::change_set::ChangeSet;
+use crate::hold::Held;
 use crate::inode::Inode;
 use crate::placement::default_of;
 use crate::{Mdt, xattrs};
@@ -109,22 +111,6 @@ impl Mdt {
         }
     }
 
-    /// Adds a directory's default layout; one that says nothing is removed.
-    pub(crate) fn add_default_layout(
-        &self,
-        transaction: &mut Transaction,
-        directory: Fid,
-        requested: Plan,
-    ) -> Result<(), Errno> {
-        let old = self.default_layout(directory)?;
-        let plan = self.placement.default_plan(requested, old.as_ref())?;
-        match plan.is_empty() {
-            true => transaction.remove_xattr(directory, xattrs::LOV),
-            false => transaction.set_xattr(directory, xattrs::LOV, plan.encode()),
-        };
-        Ok(())
-    }
-
     /// Sets the layout of a file that has none.
     ///
     /// # Errors
@@ -132,6 +118,7 @@ impl Mdt {
     pub(crate) async fn set_file_layout(
         &self,
         context: &Context,
+        held: &Held<'_>,
         inode: &Inode,
         requested: Plan,
     ) -> Result<(), Errno> {
@@ -143,22 +130,19 @@ impl Mdt {
         let reserved = self.placement.allocate(world, inode.fid, &plan, 0).await?;
         let bits = InodeBits::XATTR | InodeBits::LAYOUT;
         let _lock = context.target.lock_inode(inode.fid, bits, LockMode::Ex).await?;
-        let done = context.target.transact_with(context, ReplyRecording::Done, |_| {
-            let mut transaction = Transaction::new();
-            transaction.set_xattr(inode.fid, xattrs::LOV, reserved.layout().clone());
-            reserved.record(&mut transaction);
-            transaction
-        });
-        done.map(|_| ()).map_err(store_errno)
+        let mut changes = self.change_set();
+        changes.use_objects(inode.fid, &reserved);
+        self.execute(context, held, changes, ReplyRecording::Done).map(|_| ())
     }
 
-    /// Adds, removes or marks components. The inode is held.
+    /// Adds, removes or marks components.
     ///
     /// # Errors
     /// [`Errno::EINVAL`] for a file without components; those of the change.
     pub(crate) async fn change_layout(
         &self,
         context: &Context,
+        held: &Held<'_>,
         inode: &Inode,
         change: LayoutChange,
         value: &Bytes,
@@ -172,18 +156,17 @@ impl Mdt {
         let bits = InodeBits::XATTR | InodeBits::LAYOUT | InodeBits::UPDATE;
         let bits = if changed.loses_data { bits | InodeBits::DOM } else { bits };
         let _lock = context.target.lock_inode(inode.fid, bits, LockMode::Ex).await?;
-        let mut transaction = Transaction::new();
+        let mut changes = self.change_set();
         match &changed.layout {
-            Some(layout) => transaction.set_xattr(inode.fid, xattrs::LOV, layout.encode()),
-            None => transaction.remove_xattr(inode.fid, xattrs::LOV),
-        };
+            Some(layout) => changes.set_xattr(inode.fid, xattrs::LOV, layout.encode()),
+            None => changes.remove_xattr(inode.fid, xattrs::LOV),
+        }
         if change == LayoutChange::Remove {
             // The size that was reported is that of data which is no more.
-            transaction.remove_xattr(inode.fid, xattrs::SOM);
-            self.placement.destroy_objects_later(&mut transaction, &changed.gone);
+            changes.remove_xattr(inode.fid, xattrs::SOM);
+            changes.destroy_objects(&changed.gone);
         }
-        let done = context.target.transact(context, transaction, ReplyRecording::Done);
-        done.map_err(store_errno)?;
+        self.execute(context, held, changes, ReplyRecording::Done)?;
         match changed.loses_data {
             true => {
                 let cut = self.store.truncate(inode.fid, 0);
@@ -222,5 +205,22 @@ impl Mdt {
             }
         }
         Ok(ChangedLayout { layout: Some(before), gone, loses_data: false })
+    }
+}
+
+impl ChangeSet<'_> {
+    /// A directory gets a default layout; one that says nothing is removed.
+    pub(crate) fn set_default_layout(
+        &mut self,
+        directory: Fid,
+        requested: Plan,
+    ) -> Result<(), Errno> {
+        let old = self.mdt.default_layout(directory)?;
+        let plan = self.mdt.placement.default_plan(requested, old.as_ref())?;
+        match plan.is_empty() {
+            true => self.remove_xattr(directory, xattrs::LOV),
+            false => self.set_xattr(directory, xattrs::LOV, plan.encode()),
+        }
+        Ok(())
     }
 }

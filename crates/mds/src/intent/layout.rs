@@ -1,14 +1,13 @@
 //! Intents for the layout: to read it, or to have the objects made that a write needs.
 
 use bytes::Bytes;
-use sheen_store::Transaction;
-use sheen_target::{Context, EnqueueRequest, LockGuard, Outcome, ReplyRecording, store_errno};
+use sheen_target::{Context, EnqueueRequest, LockGuard, Outcome, ReplyRecording};
 use sheen_types::{Errno, InodeBits, LockMode};
 use sheen_wire::ldlm::Disposition;
 use sheen_wire::md::LayoutIntentOp;
 use sheen_wire::messages::{LdlmIntentLayout, LdlmIntentLayoutReply};
 
-use crate::{Mdt, layouts, locks, xattrs};
+use crate::{Mdt, layouts, locks};
 
 impl Mdt {
     /// Answers with the layout under the lock that the client asked for.
@@ -90,7 +89,7 @@ impl Mdt {
     ) -> Result<Option<LockGuard>, Errno> {
         let fid = enqueue.resource.fid();
         let end = request.layout_intent.end;
-        let _held = self.hold_inodes(&[fid]).await;
+        let held = self.hold_inodes(&[fid]).await;
         let inode = self.inode(fid)?;
         if !inode.is_regular() {
             return Err(Errno::EINVAL);
@@ -121,13 +120,9 @@ impl Mdt {
         // shared while they are changed would not keep them current.
         let _attributes = target.lock_inode(fid, InodeBits::UPDATE, LockMode::Ex).await?;
         let lock = target.lock_inode(fid, InodeBits::LAYOUT, LockMode::Ex).await?;
-        let made = target.transact_with(context, ReplyRecording::Done, |_| {
-            let mut transaction = Transaction::new();
-            transaction.set_xattr(fid, xattrs::LOV, reserved.layout().clone());
-            reserved.record(&mut transaction);
-            transaction
-        });
-        made.map_err(store_errno)?;
+        let mut changes = self.change_set();
+        changes.use_objects(fid, &reserved);
+        self.execute(context, &held, changes, ReplyRecording::Done)?;
         Ok(Some(lock))
     }
 }

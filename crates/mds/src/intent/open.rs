@@ -4,7 +4,7 @@ use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 use sheen_ldlm::Policy;
-use sheen_store::{FileKind, Transaction, WholeObject};
+use sheen_store::{FileKind, WholeObject};
 use sheen_target::{
     Context, EnqueueRequest, Export, ExportState, LockGuard, Outcome, ReplyRecording, Target,
     store_errno,
@@ -20,7 +20,7 @@ use super::open_new::of_layout;
 use crate::answer::{LOCK_ABORTED, add_acl, no_lock};
 use crate::caller::{Caller, May};
 use crate::directory::{Step, parse_name};
-use crate::hold::{Wanted, WantedName};
+use crate::hold::{Held, Wanted, WantedName};
 use crate::inode::{Inode, WholeInode};
 use crate::open_table::{OpenFile, OpenTable};
 use crate::placement::ReservedObjects;
@@ -155,9 +155,9 @@ impl Mdt {
         }
         if opening.flags.contains(MdsOpenFlags::BY_FID) {
             let fid = opening.record.fid2;
-            let _held = self.hold_inodes(&[fid]).await;
+            let held = self.hold_inodes(&[fid]).await;
             let inode = self.inode(fid).inspect_err(|_| progress.add(Disposition::LOOKUP_NEG))?;
-            self.open_found(context, opening, &inode, progress).await?;
+            self.open_found(context, &held, opening, &inode, progress).await?;
             progress.add(Disposition::LOOKUP_POS);
             return Ok(());
         }
@@ -178,7 +178,7 @@ impl Mdt {
         if let Some(held) = self.hold_if_there(Wanted::of_names(&names)).await? {
             progress.add(Disposition::LOOKUP_POS);
             let inode = self.inode(held.child(0).ok_or(Errno::ENOENT)?.fid)?;
-            self.open_found(context, opening, &inode, progress).await?;
+            self.open_found(context, &held, opening, &inode, progress).await?;
             self.add_layout_max(&mut progress.body);
             return Ok(());
         }
@@ -198,10 +198,11 @@ impl Mdt {
         Box::pin(self.open_by_name(context, opening, progress)).await
     }
 
-    /// Opens what exists. The inode is held.
+    /// Opens what exists.
     async fn open_found(
         &self,
         context: &Context,
+        held: &Held<'_>,
         opening: &Opening<'_>,
         inode: &Inode,
         progress: &mut Progress,
@@ -223,10 +224,10 @@ impl Mdt {
             layouts::must_be_known(context, layout.as_ref())?;
         }
         if inode.is_regular() && layout.is_none() && opening.needs_objects() {
-            return self.open_and_place(context, opening, inode, progress).await;
+            return self.open_and_place(context, held, opening, inode, progress).await;
         }
         let before = match flags.contains(MdsOpenFlags::WRITE) {
-            true => self.prepare_for_writer(&context.target, inode.fid).await?,
+            true => self.prepare_for_writer(&context.target, held, inode.fid).await?,
             false => BeforeWriter::default(),
         };
         self.close_kept(&context.target, inode.fid, flags).await?;
@@ -239,7 +240,7 @@ impl Mdt {
         } else if inode.is_regular() {
             progress.add(of_layout(context, layout.as_ref()));
         }
-        self.record_open(context, opening, inode, None, progress)?;
+        self.record_open(context, held, opening, inode, None, progress)?;
         drop(ended);
         if before.was_known_empty {
             self.open_files.note_unwritten(inode.fid);
@@ -274,6 +275,7 @@ impl Mdt {
     async fn open_and_place(
         &self,
         context: &Context,
+        held: &Held<'_>,
         opening: &Opening<'_>,
         inode: &Inode,
         progress: &mut Progress,
@@ -287,7 +289,7 @@ impl Mdt {
             self.objects_for_new(context, opening, inode.fid, parent.as_ref(), size).await?;
         let target = &context.target;
         let _lock = target.lock_inode(inode.fid, InodeBits::LAYOUT, LockMode::Ex).await?;
-        self.record_open(context, opening, inode, reserved, progress)?;
+        self.record_open(context, held, opening, inode, reserved, progress)?;
         progress.add(of_layout(context, None));
         self.put_inode(context, inode, progress)?;
         Ok(())
@@ -297,30 +299,24 @@ impl Mdt {
     pub(super) fn record_open(
         &self,
         context: &Context,
+        held: &Held<'_>,
         opening: &Opening<'_>,
         inode: &Inode,
         reserved: Option<ReservedObjects>,
         progress: &mut Progress,
     ) -> Result<(), Errno> {
-        let mut transaction = Transaction::new();
+        let mut changes = self.change_set();
         if opening.flags.contains(MdsOpenFlags::WRITE) {
-            self.add_writer(&mut transaction, inode.fid).map_err(store_errno)?;
+            changes.add_writer(inode.fid)?;
+        }
+        if let Some(reserved) = &reserved {
+            changes.use_objects(inode.fid, reserved);
         }
         self.open_files.open(inode.fid, opening.flags)?;
         let done = progress.disposition | Disposition::OPEN_OPEN;
         let recording = ReplyRecording::Keep { result: 0, data: done.0 };
-        let made = context.target.transact_with(context, recording, |_| {
-            if let Some(reserved) = &reserved {
-                let layout = reserved.layout().clone();
-                transaction.set_xattr(inode.fid, crate::xattrs::LOV, layout);
-                reserved.record(&mut transaction);
-            }
-            transaction
-        });
-        if let Err(error) = made {
-            self.open_files.close(inode.fid, opening.flags);
-            return Err(store_errno(error));
-        }
+        let made = self.execute(context, held, changes, recording);
+        made.inspect_err(|_| _ = self.open_files.close(inode.fid, opening.flags))?;
         if opening.flags.contains(MdsOpenFlags::WRITE) {
             // From here on no getattr finds it closed, and has it asked for.
             self.sizes.end_confirmation(inode.fid);

@@ -84,7 +84,7 @@ impl Mdt {
                     None if inode.is_regular() => self.placement.restore(opening.layout, None).ok(),
                     _ => None,
                 };
-                self.record_open(context, opening, &inode, reserved, progress)?;
+                self.record_open(context, &held, opening, &inode, reserved, progress)?;
                 self.put_inode(context, &inode, progress)
             }
             // Created, removed and closed before the restart.

@@ -1,8 +1,8 @@
 //! chmod, chown, utimes, truncate's part on the MDT, inode flags, and a directory's default layout.
 
 use sheen_layout::plan::Plan;
-use sheen_store::{AttributePatch, Transaction};
-use sheen_target::{Context, Outcome, ReplyRecording, store_errno};
+use sheen_store::AttributePatch;
+use sheen_target::{Context, Outcome, ReplyRecording};
 use sheen_types::{Errno, Fid, InodeBits, LockMode, Timestamp};
 use sheen_wire::codec::{ByteOrder, Reader, Wire};
 use sheen_wire::lov::LovMagic;
@@ -10,6 +10,8 @@ use sheen_wire::md::{AttrValid, Bias, FileFlags, MdsOpenFlags, MdtBody, PosixAcl
 use sheen_wire::messages::{MdsReintSetattr, MdsReintSetattrReply};
 
 use crate::caller::{Caller, Capability, May, access_list};
+use crate::change_set::ChangeSet;
+use crate::hold::Held;
 use crate::inode::Inode;
 use crate::placement::Owner;
 use crate::vouched_sizes::SizeRecord;
@@ -46,10 +48,10 @@ impl Mdt {
         if !request.eadata.is_empty() {
             dot_lustre::must_not_be(record.fid)?;
         }
-        let _held = self.hold_inodes(&[record.fid]).await;
+        let held = self.hold_inodes(&[record.fid]).await;
         let inode = self.inode(record.fid)?;
         if record.valid == AttrValid::NONE && !request.eadata.is_empty() {
-            return self.set_default_layout(context, request, &inode).await;
+            return self.set_default_layout(context, &held, request, &inode).await;
         }
         if record.valid.contains(AttrValid::SIZE) {
             // A caller that may not cut the file does not make clients close it that keep it open
@@ -87,15 +89,14 @@ impl Mdt {
             self.note_times(context, inode.fid);
         }
         let _lock = context.target.lock_inode(inode.fid, bits, LockMode::Pw).await?;
-        let mut transaction = Transaction::new();
-        self.add_owner(&mut transaction, &inode, &patch)?;
-        self.add_size(&mut transaction, &inode, record)?;
+        let mut changes = self.change_set();
+        add_owner(&mut changes, &inode, &patch)?;
+        add_size(&mut changes, &inode, record)?;
         if let Some(permissions) = patch.permissions {
-            self.add_list(&mut transaction, &inode, permissions)?;
+            add_list(&mut changes, &inode, permissions)?;
         }
-        transaction.patch(inode.fid, patch);
-        let done = context.target.transact(context, transaction, ReplyRecording::Done);
-        done.map_err(store_errno)?;
+        changes.patch(inode.fid, patch);
+        self.execute(context, &held, changes, ReplyRecording::Done)?;
         // It is done: where the disk fails to say what has become of the inode, the answer has no
         // attributes.
         let mdt_body = self.setattr_body(inode.fid).unwrap_or_default();
@@ -209,59 +210,11 @@ impl Mdt {
         may.map_err(|_| Errno::EPERM)
     }
 
-    /// Adds that the objects of a file get its new owner.
-    fn add_owner(
-        &self,
-        transaction: &mut Transaction,
-        inode: &Inode,
-        patch: &AttributePatch,
-    ) -> Result<(), Errno> {
-        let changes = patch.uid.is_some() || patch.gid.is_some() || patch.project.is_some();
-        if changes && let Some(layout) = self.layout(inode)? {
-            let owner = Owner {
-                uid: patch.uid.unwrap_or(inode.attributes.uid),
-                gid: patch.gid.unwrap_or(inode.attributes.gid),
-                project: patch.project.unwrap_or(inode.attributes.project),
-            };
-            self.placement.set_owner_later(transaction, &layout, owner);
-        }
-        Ok(())
-    }
-
-    /// Adds that the access control list, if there is one, says what the new mode says.
-    fn add_list(
-        &self,
-        transaction: &mut Transaction,
-        inode: &Inode,
-        permissions: u32,
-    ) -> Result<(), Errno> {
-        if let Some(list) = access_list(&*self.store, inode.fid)? {
-            let list = PosixAcl::from(&list.with_mode(permissions));
-            transaction.set_xattr(inode.fid, xattrs::ACL_ACCESS, list.encode());
-        }
-        Ok(())
-    }
-
-    /// Adds what a truncate says of the size: clients cut the objects, we only remember.
-    fn add_size(
-        &self,
-        transaction: &mut Transaction,
-        inode: &Inode,
-        record: &RecSetattr,
-    ) -> Result<(), Errno> {
-        let is_cut = inode.is_regular() && record.valid.contains(AttrValid::SIZE);
-        if is_cut && !self.is_all_here(inode)? {
-            let blocks = record.size.div_ceil(512);
-            let hint = SizeRecord::lazy(record.size, blocks);
-            transaction.set_xattr(inode.fid, xattrs::SOM, hint.encode());
-        }
-        Ok(())
-    }
-
     /// `lfs setstripe` of a directory.
     async fn set_default_layout(
         &self,
         context: &Context,
+        held: &Held<'_>,
         request: &MdsReintSetattr,
         inode: &Inode,
     ) -> Result<Outcome, Errno> {
@@ -277,16 +230,51 @@ impl Mdt {
         if !caller.owns(&inode.attributes) {
             return Err(Errno::EPERM);
         }
-        let mut transaction = Transaction::new();
-        let plan = Plan::parse(&request.eadata)?;
-        self.add_default_layout(&mut transaction, inode.fid, plan)?;
+        let mut changes = self.change_set();
+        changes.set_default_layout(inode.fid, Plan::parse(&request.eadata)?)?;
         let bits = InodeBits::XATTR;
         let _lock = context.target.lock_inode(inode.fid, bits, LockMode::Pw).await?;
-        let done = context.target.transact(context, transaction, ReplyRecording::Done);
-        done.map_err(store_errno)?;
+        self.execute(context, held, changes, ReplyRecording::Done)?;
         let mdt_body = Some(self.body(inode, false));
         Ok(Outcome::ok(MdsReintSetattrReply { mdt_body, ..Default::default() }))
     }
+}
+
+/// Adds that the objects of a file get its new owner.
+fn add_owner(
+    changes: &mut ChangeSet<'_>,
+    inode: &Inode,
+    patch: &AttributePatch,
+) -> Result<(), Errno> {
+    let is_changed = patch.uid.is_some() || patch.gid.is_some() || patch.project.is_some();
+    if is_changed && let Some(layout) = changes.mdt.layout(inode)? {
+        let owner = Owner {
+            uid: patch.uid.unwrap_or(inode.attributes.uid),
+            gid: patch.gid.unwrap_or(inode.attributes.gid),
+            project: patch.project.unwrap_or(inode.attributes.project),
+        };
+        changes.set_owner_of_objects(&layout, owner);
+    }
+    Ok(())
+}
+
+/// Adds that the access control list, if there is one, says what the new mode says.
+fn add_list(changes: &mut ChangeSet<'_>, inode: &Inode, permissions: u32) -> Result<(), Errno> {
+    if let Some(list) = access_list(&*changes.mdt.store, inode.fid)? {
+        let list = PosixAcl::from(&list.with_mode(permissions));
+        changes.set_xattr(inode.fid, xattrs::ACL_ACCESS, list.encode());
+    }
+    Ok(())
+}
+
+/// Adds what a truncate says of the size: clients cut the objects, we only remember.
+fn add_size(changes: &mut ChangeSet<'_>, inode: &Inode, record: &RecSetattr) -> Result<(), Errno> {
+    let is_cut = inode.is_regular() && record.valid.contains(AttrValid::SIZE);
+    if is_cut && !changes.mdt.is_all_here(inode)? {
+        let hint = SizeRecord::lazy(record.size, record.size.div_ceil(512));
+        changes.set_xattr(inode.fid, xattrs::SOM, hint.encode());
+    }
+    Ok(())
 }
 
 /// Whether the mode is that of before without set-id bits, as a write or a cut leaves it. Lustre believes a client that

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use sheen_layout::plan::Plan;
-use sheen_store::{AttributePatch, Attributes, FileKind, Transaction};
+use sheen_store::{AttributePatch, Attributes, FileKind};
 use sheen_target::{Context, Outcome, ReplyRecording, store_errno};
 use sheen_types::access::AccessList;
 use sheen_types::limits::{XATTR_NAME_BYTES_MAX, XATTR_VALUE_BYTES_MAX};
@@ -12,6 +12,7 @@ use sheen_wire::md::{RecSetxattr, Valid};
 use sheen_wire::messages::{MdsReintSetxattr, MdsReintSetxattrReply};
 
 use crate::caller::{Caller, Capability, May, parse_list};
+use crate::hold::Held;
 use crate::inode::Inode;
 use crate::layouts::LayoutChange;
 use crate::{Mdt, dot_lustre, xattrs};
@@ -46,15 +47,15 @@ impl Mdt {
         }
         let value = (!removes).then(|| request.eadata.clone());
         dot_lustre::must_not_be(record.fid)?;
-        let _held = self.hold_inodes(&[record.fid]).await;
+        let held = self.hold_inodes(&[record.fid]).await;
         let inode = self.inode(record.fid)?;
         self.may_set(&Caller::from(record), &inode, name)?;
         if matches!(name, xattrs::LUSTRE_LOV | xattrs::LOV) {
-            return self.set_layout(context, &inode, value).await;
+            return self.set_layout(context, &held, &inode, value).await;
         }
         if let Some(change) = LayoutChange::of(name)? {
             let value = value.ok_or(Errno::EINVAL)?;
-            self.change_layout(context, &inode, change, &value).await?;
+            self.change_layout(context, &held, &inode, change, &value).await?;
             return Ok(Outcome::ok(done_reply()));
         }
         let old = self.store.xattr(inode.fid, name).map_err(store_errno)?;
@@ -64,15 +65,15 @@ impl Mdt {
             (None, false) if record.flags & REPLACE != 0 => return Err(Errno::ENODATA),
             _ => {}
         }
-        self.apply_xattr(context, &inode, name, value, record).await
+        self.apply_xattr(context, &held, &inode, (name, value), record).await
     }
 
     async fn apply_xattr(
         &self,
         context: &Context,
+        held: &Held<'_>,
         inode: &Inode,
-        name: &str,
-        value: Option<Bytes>,
+        (name, value): (&str, Option<Bytes>),
         record: &RecSetxattr,
     ) -> Result<Outcome, Errno> {
         let mut bits = InodeBits::XATTR;
@@ -97,14 +98,13 @@ impl Mdt {
         }
         let _lock =
             context.target.lock_inode(inode.fid, bits | InodeBits::UPDATE, LockMode::Pw).await?;
-        let mut transaction = Transaction::new();
+        let mut changes = self.change_set();
         match stored {
-            Some(value) => transaction.set_xattr(inode.fid, name, value),
-            None => transaction.remove_xattr(inode.fid, name),
-        };
-        transaction.patch(inode.fid, patch);
-        let done = context.target.transact(context, transaction, ReplyRecording::Done);
-        done.map_err(store_errno)?;
+            Some(value) => changes.set_xattr(inode.fid, name, value),
+            None => changes.remove_xattr(inode.fid, name),
+        }
+        changes.patch(inode.fid, patch);
+        self.execute(context, held, changes, ReplyRecording::Done)?;
         Ok(Outcome::ok(done_reply()))
     }
 
@@ -151,24 +151,24 @@ impl Mdt {
     async fn set_layout(
         &self,
         context: &Context,
+        held: &Held<'_>,
         inode: &Inode,
         value: Option<Bytes>,
     ) -> Result<Outcome, Errno> {
         let plan = value.map(|value| Plan::parse(&value)).transpose()?;
         if inode.is_directory() {
-            let mut transaction = Transaction::new();
-            self.add_default_layout(&mut transaction, inode.fid, plan.unwrap_or_default())?;
+            let mut changes = self.change_set();
+            changes.set_default_layout(inode.fid, plan.unwrap_or_default())?;
             let bits = InodeBits::XATTR | InodeBits::LAYOUT;
             let _lock = context.target.lock_inode(inode.fid, bits, LockMode::Ex).await?;
-            let done = context.target.transact(context, transaction, ReplyRecording::Done);
-            done.map_err(store_errno)?;
+            self.execute(context, held, changes, ReplyRecording::Done)?;
             return Ok(Outcome::ok(done_reply()));
         }
         if !inode.is_regular() {
             return Err(Errno::EOPNOTSUPP);
         }
         // Objects with data are not destroyed in this way.
-        self.set_file_layout(context, inode, plan.ok_or(Errno::EPERM)?).await?;
+        self.set_file_layout(context, held, inode, plan.ok_or(Errno::EPERM)?).await?;
         Ok(Outcome::ok(done_reply()))
     }
 }

@@ -4,7 +4,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use sheen_layout::stored::errno_of;
-use sheen_store::{AttributePatch, Attributes, Transaction};
+use sheen_store::{AttributePatch, Attributes};
 use sheen_target::{Target, store_errno};
 use sheen_types::{Errno, Fid, Timestamp};
 
@@ -47,28 +47,28 @@ impl Mdt {
             true => None,
             false => Some(self.placement.ask_file(&parsed).await?),
         };
-        let _held = self.hold_inodes(&[fid]).await;
+        let held = self.hold_inodes(&[fid]).await;
         let inode = self.inode(fid)?;
         let Some((record, era)) = self.to_confirm(fid, number)? else { return Ok(()) };
         if self.layout(&inode)?.as_ref() != Some(&layout) {
             return Ok(());
         }
-        let mut transaction = Transaction::new();
+        let mut changes = self.change_set();
         match &found {
             // It is not asked again and again.
-            None => transaction.set_xattr(fid, xattrs::SOM, record.as_hint().encode()),
+            None => changes.set_xattr(fid, xattrs::SOM, record.as_hint().encode()),
             Some(found) => {
                 let now = target.world().clock.wall();
                 let times = later_times(&inode.attributes, found, now)?;
                 if times != AttributePatch::default() {
-                    transaction.patch(fid, times);
+                    changes.patch(fid, times);
                 }
                 let reported = Some((found.size, found.blocks));
                 let strict = SizeRecord { trust: Trust::Strict(era), reported };
-                transaction.set_xattr(fid, xattrs::SOM, strict.encode())
+                changes.set_xattr(fid, xattrs::SOM, strict.encode());
             }
-        };
-        target.transact_locally(transaction).map(|_| ()).map_err(store_errno)
+        }
+        self.execute_locally(target, &held, changes).map(|_| ())
     }
 
     /// What is known of a file that is still to be confirmed: all writers have closed it, and none has come since it

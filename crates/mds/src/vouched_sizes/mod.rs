@@ -37,7 +37,9 @@ use sheen_wire::md::{AttrValid, MdtBody, RecSetattr, Valid};
 use self::awaited::Awaited;
 pub(crate) use self::era::forget as forget_era;
 pub(crate) use self::record::{Era, SizeRecord, Trust};
+use crate::change_set::ChangeSet;
 use crate::dom::part_of;
+use crate::hold::Held;
 use crate::inode::{Inode, WholeInode};
 use crate::open_table::OpenTable;
 use crate::{Mdt, xattrs};
@@ -176,10 +178,11 @@ impl Mdt {
     }
 
     /// A client is about to be able to write the file: its size is not vouched for any more, and clients that have it
-    /// must ask again. The inode is held.
+    /// must ask again.
     pub(crate) async fn prepare_for_writer(
         &self,
         target: &Arc<Target>,
+        held: &Held<'_>,
         fid: Fid,
     ) -> Result<BeforeWriter, Errno> {
         let was_known_empty = self.known_empty.remove(fid);
@@ -187,9 +190,9 @@ impl Mdt {
         let was_strict = record.is_some_and(|record| record.is_strict());
         if let Some(record) = record.filter(|_| was_strict) {
             // Before the lock: a getattr after it finds no size to vouch for.
-            let mut transaction = Transaction::new();
-            transaction.set_xattr(fid, xattrs::SOM, record.as_closed().encode());
-            target.transact_locally(transaction).map_err(store_errno)?;
+            let mut changes = self.change_set();
+            changes.set_xattr(fid, xattrs::SOM, record.as_closed().encode());
+            self.execute_locally(target, held, changes)?;
         }
         if was_known_empty || was_strict {
             drop(target.lock_inode(fid, InodeBits::UPDATE, LockMode::Ex).await?);
@@ -197,20 +200,6 @@ impl Mdt {
         let era = self.sizes.era();
         let was_closed = was_known_empty || record.is_some_and(|record| record.is_closed(era));
         Ok(BeforeWriter { was_known_empty, was_closed })
-    }
-
-    /// Adds to the transaction of an open for writing that what is known of the size is no more than a hint.
-    pub(crate) fn add_writer(
-        &self,
-        transaction: &mut Transaction,
-        fid: Fid,
-    ) -> Result<(), StoreError> {
-        if let Some(record) = self.size_record(fid)?
-            && record.trust != Trust::Lazy
-        {
-            transaction.set_xattr(fid, xattrs::SOM, record.as_hint().encode());
-        }
-        Ok(())
     }
 
     /// The client of a request is about to cut the file's objects, or to extend it. One that has the file open for writing
@@ -258,6 +247,18 @@ impl Mdt {
             (false, _) => reported,
         };
         Some(SizeRecord { trust: closed.map_or(Trust::Lazy, Trust::Closed), reported })
+    }
+}
+
+impl ChangeSet<'_> {
+    /// A file is opened for writing: what is known of its size is no more than a hint.
+    pub(crate) fn add_writer(&mut self, fid: Fid) -> Result<(), Errno> {
+        if let Some(record) = self.mdt.size_record(fid).map_err(store_errno)?
+            && record.trust != Trust::Lazy
+        {
+            self.set_xattr(fid, xattrs::SOM, record.as_hint().encode());
+        }
+        Ok(())
     }
 }
 
