@@ -134,7 +134,7 @@ impl<'a> ChangeSet<'a> {
 
     /// What must be held for it: its names and inodes, but for inodes that it makes itself, whose FIDs no other operation
     /// knows. A directory that is only touched is shared: times are taken as they come, and links counted.
-    fn needs(&self) -> Needs {
+    pub(crate) fn needs(&self) -> Needs {
         let makes = |fid| {
             let made =
                 |change: &Change| matches!(change, Change::Create { object, .. } if *object == fid);
@@ -180,7 +180,7 @@ impl Mdt {
         changes: ChangeSet<'_>,
         recording: ReplyRecording,
     ) -> Result<Transno, Errno> {
-        debug_assert!(held.covers(changes.needs()), "{:?}", changes.here);
+        debug_assert!(held.covers(changes.needs()), "is not held: {:?}", changes.here);
         let build = |_| changes.into_transaction();
         context.target.transact_with(context, recording, build).map_err(store_errno)
     }
@@ -195,7 +195,8 @@ impl Mdt {
         held: &Held<'_>,
         changes: ChangeSet<'_>,
     ) -> Result<Transno, Errno> {
-        debug_assert!(held.covers(changes.needs()), "{:?}", changes.here);
+        debug_assert!(held.covers(changes.needs()), "is not held: {:?}", changes.here);
+        debug_assert!(changes.objects.is_none(), "built before its place in the order is known");
         target.transact_locally(changes.into_transaction()).map_err(store_errno)
     }
 

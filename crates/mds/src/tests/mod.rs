@@ -9,6 +9,7 @@ mod errors;
 mod fake_ost;
 mod fids;
 mod harness;
+mod holds;
 mod hsm;
 mod identity;
 mod kept_opens;
