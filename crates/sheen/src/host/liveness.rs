@@ -114,6 +114,44 @@ fn is_to_serve(pid: Pid) -> bool {
     !socket.exists() && !daemon::is_stopped(number)
 }
 
+/// Whether the server process `pid` has begun and does not serve yet: another `up` has started it, which was killed.
+pub(super) fn is_server_to_serve(pid: Pid) -> bool {
+    let number = pid.as_raw_nonzero().get();
+    let socket = super::sockets().join(format!("server-{number}.sock"));
+    !socket.exists() && !daemon::is_stopped(number) && meets_here(pid)
+}
+
+/// Whether the mount process has begun and has no mount yet: so is one that another `up` has started, which was killed.
+pub(super) fn is_to_mount(cluster: &Cluster) -> bool {
+    let Some(pid) = cluster.mount().pid() else { return false };
+    let served = keeper::served_by(pid);
+    cluster.kernel_mount().found().is_none()
+        && keeper::connection_of(pid).is_none()
+        && is_to_serve(served)
+        && meets_here(served)
+}
+
+/// Whether a process has its control socket where this one looks for it.
+fn meets_here(pid: Pid) -> bool {
+    let is_same = |name: &str| daemon::variable(pid, name) == std::env::var_os(name);
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR");
+    let is_below = runtime.is_some_and(|folder| super::sockets().starts_with(folder));
+    let is_of_root = rustix::process::geteuid().is_root() && !is_below;
+    is_same("SHEEN_RUN_DIR") && (is_of_root || is_same("XDG_RUNTIME_DIR"))
+}
+
+/// The error for a server that does not come to serve.
+pub(super) fn does_not_serve(daemon: &Daemon, pid: Pid, patience: Duration) -> Fault {
+    let (pid, log) = (pid.as_raw_nonzero(), daemon.log_file());
+    let text = format!(
+        "the server process, pid {pid}, which another `sheen up` has started, does not serve after {} s: see {}; try \
+         again, or run `sheen down` first",
+        patience.as_secs(),
+        log.display()
+    );
+    Fault::new(Errno::ETIMEDOUT, text)
+}
+
 /// The number by which a fault names the process that serves a mount: not its keeper's.
 fn number(daemon: &Daemon) -> i32 {
     daemon.pid().map_or(0, |pid| keeper::served_by(pid).as_raw_nonzero().get())

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use rustix::process::Pid;
 use sheen_fuse::KernelMount;
 use sheen_io_os::SocketFolder;
 use sheen_store_disk::StoreDisk;
@@ -35,6 +36,10 @@ const RECOVERY: u64 = 15;
 /// are gone for long. Less than a mount waits (`mount::TIMEOUT`), which is let in only after that.
 const RECOVERY_LISTENING: u64 = 45;
 
+/// How long a server may take to serve that another `up` has started.
+const SERVER_BEGINS: Duration = Duration::from_secs(100);
+/// How often we look.
+const LOOK: Duration = Duration::from_millis(100);
 /// How long the next process of a mount may take to find servers that were restarted: it is let in when they have
 /// recovered, and tries for a minute.
 const MOUNT_GOES_ON: Duration = Duration::from_secs(100);
@@ -185,6 +190,35 @@ fn wait_for_mount(cluster: &Cluster, undo: &mut Undo) {
     }
 }
 
+/// The server that runs. Of one that another `up` has begun, which was killed, it is waited for that it serves, or ends.
+#[expect(clippy::disallowed_methods, reason = "a tool that waits for a process")]
+fn running_server(cluster: &Cluster) -> Result<Option<Pid>, Fault> {
+    let (begin, mut progress) = (Instant::now(), Progress::new(""));
+    loop {
+        let Some(pid) = cluster.server().settled(PATIENCE)? else { return Ok(None) };
+        // What is mounted has found it, though its socket is gone.
+        if !liveness::is_server_to_serve(pid) || cluster.kernel_mount().found().is_some() {
+            return Ok(Some(pid));
+        }
+        if begin.elapsed() > SERVER_BEGINS {
+            return Err(liveness::does_not_serve(&cluster.server(), pid, SERVER_BEGINS));
+        }
+        let pid = pid.as_raw_nonzero();
+        progress.doing(&format!("waiting for the server process, pid {pid}, to start"));
+        std::thread::sleep(LOOK);
+    }
+}
+
+/// A mount that another `up` has begun, which was killed, is there soon, or ends for that.
+#[expect(clippy::disallowed_methods, reason = "a tool that waits for a process")]
+fn await_begun_mount(cluster: &Cluster) {
+    let (begin, mut progress) = (Instant::now(), Progress::new(""));
+    while begin.elapsed() < PATIENCE && liveness::is_to_mount(cluster) {
+        progress.doing("waiting for the mount process that another `sheen up` has started");
+        std::thread::sleep(LOOK);
+    }
+}
+
 /// Name and number of targets: what was decided earlier stays.
 fn settle(cluster: &mut Cluster, options: &Up) -> Result<(), Fault> {
     let known = cluster.get("fsname").map(str::to_owned);
@@ -239,7 +273,7 @@ fn report_lost_marks(cluster: &Cluster) {
 fn start_server(cluster: &mut Cluster, options: &Up, undo: &mut Undo) -> Result<(), Fault> {
     let before = cluster.values.clone();
     remember(cluster, options)?;
-    if let Some(pid) = cluster.server().settled(PATIENCE)? {
+    if let Some(pid) = running_server(cluster)? {
         if !cluster.sockets().exists() {
             let text = format!(
                 "{} is missing, and without it no client reaches its server, pid {}: run `sheen down` first",
@@ -358,6 +392,7 @@ fn server_arguments(cluster: &Cluster, nid: Nid, port: u16) -> Vec<String> {
 fn start_mount(cluster: &mut Cluster, options: &Up) -> Result<(), Fault> {
     let path = mount::absolute(&options.mount)?;
     let path_text = path.to_string_lossy().into_owned();
+    await_begun_mount(cluster);
     let known = || cluster.get("mount").map_or_else(|| path.clone(), PathBuf::from);
     match cluster.health() {
         Health::Hangs(what) => return Err(liveness::hangs(&cluster.mount(), &known(), &what)),
