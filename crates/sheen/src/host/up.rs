@@ -19,8 +19,8 @@ use super::progress::Progress;
 use super::server::Accept;
 use super::undo::Undo;
 use super::{
-    PORT, addresses, folder_fault, invalid, io_fault, missing, mount, mount_source, other_mounts,
-    private, rediscovery, status,
+    PORT, addresses, folder_fault, holders, invalid, io_fault, missing, mount, mount_source,
+    other_mounts, private, rediscovery, status,
 };
 use sheen_tools::mkfs;
 use sheen_tools::output::{self, Fault};
@@ -36,6 +36,8 @@ const RECOVERY: u64 = 15;
 /// are gone for long. Less than a mount waits (`mount::TIMEOUT`), which is let in only after that.
 const RECOVERY_LISTENING: u64 = 45;
 
+/// How long the process of a mount that is not here may take to end, once its servers run.
+const DETACHED_ENDS: Duration = Duration::from_secs(10);
 /// How long a server may take to serve that another `up` has started.
 const SERVER_BEGINS: Duration = Duration::from_secs(100);
 /// How often we look.
@@ -165,6 +167,7 @@ fn bring_up(cluster: &mut Cluster, options: &Up, undo: &mut Undo) -> Result<(), 
         undo.leave_servers();
     }
     wait_for_mount(cluster, undo);
+    serve_detached(cluster, undo);
     start_mount(cluster, options)?;
     status::report_refusals(cluster);
     Ok(())
@@ -176,17 +179,36 @@ fn bring_up(cluster: &mut Cluster, options: &Up, undo: &mut Undo) -> Result<(), 
 #[expect(clippy::disallowed_methods, reason = "a tool that waits for a process")]
 fn wait_for_mount(cluster: &Cluster, undo: &mut Undo) {
     let health = cluster.health();
-    let has_left = undo.has_started() && liveness::has_left(cluster);
+    let has_left = undo.has_started() && holders::has_left(cluster);
     if health != Health::Waits && !(undo.has_started() && health.hangs()) && !has_left {
         return;
     }
     undo.leave_servers();
     let begin = Instant::now();
     let mut progress = Progress::new("waiting for the mount's process to go on");
-    let waits = || cluster.health().hangs() || has_left && liveness::has_left(cluster);
+    let waits = || cluster.health().hangs() || has_left && holders::has_left(cluster);
     while begin.elapsed() < MOUNT_GOES_ON && waits() {
         progress.look();
         std::thread::sleep(Duration::from_millis(200));
+    }
+}
+
+/// What was unmounted while programs used it, or has copies in other mount namespaces, needs the servers as it was:
+/// programs there that waited for them go on, and with the last one its process ends. Until then there is no other mount.
+#[expect(clippy::disallowed_methods, reason = "a tool that waits for a process")]
+fn serve_detached(cluster: &Cluster, undo: &mut Undo) {
+    if !undo.has_started() || !holders::is_detached(cluster) {
+        return;
+    }
+    undo.leave_servers();
+    let pid = liveness::number(&cluster.mount());
+    let what = format!("the servers run; waiting for the mount process, pid {pid}, to end");
+    let (begin, mut progress) = (Instant::now(), Progress::new(what));
+    // Behind its last program it closes its files.
+    let runs = || holders::is_detached(cluster) || holders::has_left(cluster);
+    while begin.elapsed() < DETACHED_ENDS && runs() {
+        progress.look();
+        std::thread::sleep(LOOK);
     }
 }
 
@@ -418,7 +440,7 @@ fn start_mount(cluster: &mut Cluster, options: &Up) -> Result<(), Fault> {
         cluster.values.extend(value.map(|value| (key.to_owned(), value.to_owned())));
     }
     if !place.is_seen_at(&path) {
-        let fault = liveness::elsewhere(cluster, &place);
+        let fault = holders::elsewhere(cluster, &place);
         cluster.mount().stop(PATIENCE);
         return Err(fault);
     }
@@ -432,7 +454,7 @@ fn keep_mount(cluster: &Cluster, path: &Path, options: Option<&str>) -> Result<(
     let busy = |text: String| Err(Fault::new(Errno::EBUSY, text));
     match (cluster.get("mount"), place.found()) {
         (Some(known), found) if Path::new(known) == path => match found {
-            None => return Err(liveness::elsewhere(cluster, &place)),
+            None => return Err(holders::elsewhere(cluster, &place)),
             Some(_) if place.is_seen_at(path) => {}
             Some(at) => {
                 let (path, at) = (path.display(), at.display());
