@@ -104,7 +104,7 @@ pub fn state(path: &Path) -> io::Result<Said> {
 /// `ENOTCONN`. Touches no file of the mount.
 ///
 /// # Errors
-/// `ENOENT` if it is not mounted; what the kernel says, if it has no `fusectl` or the mount is another user's.
+/// `ENOENT` if it is not mounted and its connection has ended; what the kernel says, if it has no `fusectl` or the mount is another user's.
 pub fn abort(mount: &KernelMount) -> io::Result<()> {
     let minor = mount.minor().ok_or(io::ErrorKind::NotFound)?;
     let connections = PathBuf::from(CONNECTIONS);

@@ -179,9 +179,16 @@ impl KernelMount {
         Some(flags_of(line))
     }
 
-    /// The number of its FUSE connection, if it is mounted here.
+    /// Its device, if that is its own: its process is connected. It may be mounted nowhere here.
+    #[must_use]
+    pub fn live_device(&self) -> Option<&str> {
+        self.marks.device.as_deref().filter(|_| self.is_connected)
+    }
+
+    /// The number of its FUSE connection, if it is mounted here or its process is connected.
     pub(crate) fn minor(&self) -> Option<String> {
-        let (device, _) = self.found_in(&table(), unique_id)?;
+        let found = self.found_in(&table(), unique_id).map(|(device, _)| device);
+        let device = found.or_else(|| self.live_device().map(str::to_owned))?;
         Some(device.split_once(':')?.1.to_owned())
     }
 

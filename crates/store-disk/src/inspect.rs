@@ -51,6 +51,7 @@ pub(crate) fn inspect(dir: &Path) -> Result<Inspection, DiskError> {
     };
     let mark = CommitMark::read(dir)?;
     check_mark(dir, durable, mark.unwrap_or_default())?;
+    check_not_empty(&database, durable, &chain)?;
     Ok(Inspection { durable, torn, lacks_mark: mark.is_none() && reach > 0 })
 }
 
@@ -158,6 +159,17 @@ fn check_mark(dir: &Path, found: Durable, mark: Durable) -> Result<(), DiskError
         return Err(DiskError::Damaged { path: dir.join("engine"), why });
     }
     Ok(())
+}
+
+/// Refuses a database of which nothing is left: formatting a store commits to it, and the newest journal is always
+/// there. Without the mark nothing else shows that all of it is gone, and fjall would begin anew.
+fn check_not_empty(database: &Path, found: Durable, chain: &Chain) -> Result<(), DiskError> {
+    let is_empty = found.commit == 0 && found.sequence == 0 && chain.newest.is_none();
+    if !is_empty && !journal::files(database)?.is_empty() {
+        return Ok(());
+    }
+    let why = format!("its journal, or what was in it, is gone; {WAY_BACK}");
+    Err(DiskError::Damaged { path: database.to_owned(), why })
 }
 
 /// The batches of all journals, in order.
@@ -327,6 +339,30 @@ mod tests {
         fs::write(place.0.join("committed"), mark).expect("write works");
         let error = place.open().err().expect("refused");
         assert!(matches!(error, DiskError::Missing { had, .. } if had == u64::from(COMMITS)));
+    }
+
+    /// Whatever becomes of its mark.
+    #[test]
+    fn a_store_without_a_journal_does_not_come_up_empty() {
+        for (has_mark, is_cut) in [(false, false), (false, true), (true, false), (true, true)] {
+            let place = TestDir::new();
+            StoreDisk::format(&place.0, &FormatOptions::default()).expect("format works");
+            let store = place.open().expect("open works");
+            let mut transaction = Transaction::new();
+            transaction.create(Fid::new(1, 1), Attributes::default());
+            store.apply(transaction).expect("apply works");
+            drop(store);
+            let journal = place.database("0.jnl");
+            fs::remove_file(&journal).expect("remove works");
+            if is_cut {
+                fs::write(&journal, b"").expect("write works");
+            }
+            if !has_mark {
+                fs::remove_file(place.0.join("committed")).expect("remove works");
+            }
+            let error = place.open().err().expect("refused").to_string();
+            assert!(error.contains("sheen salvage"), "{has_mark} {is_cut}: {error}");
+        }
     }
 
     /// Without its mark a store is believed from its journal, as one of an older program is.

@@ -63,12 +63,12 @@ impl Target {
             (was, state.replies.stored())
         };
         let is_evicted = matches!(why, Leaving::Evicted | Leaving::Stale);
-        if is_evicted && !self.forget_for_good(export, &slots).await {
+        if is_evicted && !self.forget_for_good(export, was, &slots).await {
             return;
         }
         if why == Leaving::Disconnected {
             // Before the client may come back by its name: its new record would be taken for the old one.
-            if let Err(error) = self.forget(export, &slots) {
+            if let Err(error) = self.forget(export, was, &slots) {
                 tracing::error!(target = self.name(), client = %export.uuid(), %error,
                     "cannot forget a client");
             }
@@ -87,10 +87,10 @@ impl Target {
     /// Takes the client out of those that are awaited after a restart. Until it is durable the export
     /// keeps its locks and its name: if the record came back, the client would replay locks that
     /// other clients have had since, and be believed. False if the target stops first.
-    async fn forget_for_good(&self, export: &Export, slots: &[Slot]) -> bool {
+    async fn forget_for_good(&self, export: &Export, was: ExportState, slots: &[Slot]) -> bool {
         let mut is_reported = false;
         loop {
-            let forgotten = match self.forget(export, slots) {
+            let forgotten = match self.forget(export, was, slots) {
                 Ok(false) => return true,
                 Ok(true) => self.sync().await.map_err(|errno| errno.to_string()),
                 Err(error) => Err(error.to_string()),
@@ -107,16 +107,22 @@ impl Target {
         }
     }
 
-    /// The client is not awaited after a restart any more; whether it would have been.
-    fn forget(&self, export: &Export, slots: &[Slot]) -> Result<bool, StoreError> {
+    /// The client, which `was` in this state, is not awaited after a restart any more; whether it would have been.
+    fn forget(
+        &self,
+        export: &Export,
+        was: ExportState,
+        slots: &[Slot],
+    ) -> Result<bool, StoreError> {
         if !self.config.replayable {
             return Ok(false);
         }
         let (uuid, slots) = (export.uuid(), slots.iter().copied());
-        let transaction = remove_client(&*self.store, uuid, export.number(), slots)?;
+        let mut transaction = remove_client(&*self.store, uuid, export.number(), slots)?;
         if transaction.changes.is_empty() {
             return Ok(false);
         }
+        self.recovery.losses_with(was).put(&mut transaction);
         self.store.apply(transaction).map(|_| true)
     }
 }

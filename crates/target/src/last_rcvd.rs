@@ -24,6 +24,10 @@ const SERVER_KEY: &[u8] = b"server";
 const TRANSNO_KEY: &[u8] = b"transno";
 /// Key of the epoch of transaction numbers.
 const EPOCH_KEY: &[u8] = b"epoch";
+/// Keys that are there while a recovery is not over that has lost clients, and changes of theirs. Two, so that of
+/// evictions at the same time none takes back what another one says.
+const LOST_CLIENTS_KEY: &[u8] = b"lost/clients";
+const LOST_CHANGES_KEY: &[u8] = b"lost/changes";
 /// Before the UUID in a client's key.
 const CLIENT_PREFIX: &[u8] = b"client/";
 /// What we write and read.
@@ -89,6 +93,46 @@ wire_struct! {
     }
 }
 
+/// What recoveries have lost since the last one that came to its end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RecoveryLosses {
+    /// Clients: what they had open is not known.
+    pub clients: bool,
+    /// What clients had to replay: other clients may keep what they have seen of it.
+    pub changes: bool,
+}
+
+impl RecoveryLosses {
+    fn load(store: &dyn Store) -> Result<Self, StoreError> {
+        let has = |key: &[u8]| store.lookup(CLIENTS, key).map(|value| value.is_some());
+        Ok(Self { clients: has(LOST_CLIENTS_KEY)?, changes: has(LOST_CHANGES_KEY)? })
+    }
+
+    fn keys(self) -> impl Iterator<Item = &'static [u8]> {
+        let keys = [(LOST_CLIENTS_KEY, self.clients), (LOST_CHANGES_KEY, self.changes)];
+        keys.into_iter().filter(|(_, is_lost)| *is_lost).map(|(key, _)| key)
+    }
+
+    /// Adds a record of them.
+    pub(crate) fn put(self, transaction: &mut Transaction) {
+        for key in self.keys() {
+            transaction.put(CLIENTS, Bytes::from_static(key), Bytes::new());
+        }
+    }
+
+    /// What forgets those of which the store has a record.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub(crate) fn forget(store: &dyn Store) -> Result<Transaction, StoreError> {
+        let mut transaction = Transaction::new();
+        for key in Self::load(store)?.keys() {
+            transaction.delete(CLIENTS, Bytes::from_static(key));
+        }
+        Ok(transaction)
+    }
+}
+
 /// A client's slot: tag, and whether it is the close's of a client without tags.
 pub(crate) type Slot = (u16, bool);
 
@@ -101,6 +145,8 @@ pub(crate) struct LastRcvd {
     pub(crate) transno: Transno,
     /// The epoch of the incarnation before; `None` if that kept no record of it.
     pub(crate) epoch: Option<Epoch>,
+    /// What earlier recoveries have lost that did not come to their end.
+    pub(crate) losses: RecoveryLosses,
     /// Which clients were connected, and what each may ask for again.
     pub(crate) clients: Vec<(ClientRecord, ReplyRecords)>,
 }
@@ -125,7 +171,8 @@ impl LastRcvd {
         });
         let clients = clients.collect();
         let epoch = lookup(store, EPOCH_KEY)?.map(Epoch);
-        Ok(Self { server, transno, epoch, clients })
+        let losses = RecoveryLosses::load(store)?;
+        Ok(Self { server, transno, epoch, losses, clients })
     }
 
     /// How often the target has been started, this start included.

@@ -71,7 +71,7 @@ pub use export::{Export, ExportState};
 pub use fault::{FaultAction, FaultSite, Faults};
 pub use in_work::{RequestView, Wait, while_waiting};
 pub use jobs::JobView;
-pub use last_rcvd::{ReplyRecord, ReplyRecording, transno_at_rest};
+pub use last_rcvd::{RecoveryLosses, ReplyRecord, ReplyRecording, transno_at_rest};
 pub use local::LocalClient;
 pub use locks::{EnqueueRequest, LockGuard};
 pub use operations::{Connecting, Leaving, Operations, Outcome};

@@ -167,7 +167,7 @@ impl Target {
         let jobs = Jobs::new(operations.counters());
         let target = Arc::new_cyclic(|me| Self {
             me: Weak::clone(me),
-            recovery: Recovery::new(known.len(), past.transno, config.timeouts),
+            recovery: Recovery::new(known.len(), past.transno, past.losses, config.timeouts),
             world,
             store,
             offer: Mutex::new(config.offer.clone()),
@@ -223,9 +223,14 @@ impl Target {
                 "started, will recover: waits for the clients of before the restart")
             }
         }
+        if self.recovery.view(self.now()).lost_before.clients {
+            tracing::warn!(target: EACH_LINE, target = self.name(),
+                "an earlier recovery lost clients and did not come to its end: what it has not done is done after this one");
+        }
         if !self.recovery.is_running() {
             self.history.begin_epoch();
             self.operations.recovered(self).await;
+            self.forget_losses();
         }
         self.keep_time();
         Ok(())

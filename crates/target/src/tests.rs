@@ -32,6 +32,7 @@ use crate::{
 
 mod budgets;
 mod logged;
+mod lost_before;
 mod recovery_window;
 mod refused;
 mod replays;

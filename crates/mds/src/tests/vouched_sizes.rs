@@ -378,6 +378,41 @@ fn a_replayed_open_for_writing_ends_it_too() {
     run(body, &world);
 }
 
+/// `one` makes a file and `two` writes it, too; neither is durable. `two` is evicted in the recovery, which a crash ends:
+/// it believes that it has the file open, and `one` alone replays its open.
+#[test]
+fn a_client_that_was_lost_in_a_recovery_that_a_crash_ended_may_write_still() {
+    let world = TestWorld::new(354);
+    let inner = world.clone();
+    let body = async move {
+        let osts = vec![super::fake_ost::FakeOst::new()];
+        let server = Server::start_on(&inner, manual(), osts).await;
+        let (one, two) = (server.client("one").await, server.client("two").await);
+        let known = written(&server, &one, "known").await;
+        assert_eq!(vouched_soon(&one, &inner, known).await, Some((70, 8)));
+        sheen_store::Store::commit(&*server.store).unwrap();
+        let mut open = one.open_request(Fid::ROOT, "f", MdsOpenFlags::CREAT | WRITE);
+        let first = one.inner.call_with(TestCall::new(open.clone()).tagged(1)).await.unwrap();
+        let before = opened(first.clone()).unwrap();
+        two.open(Fid::ROOT, "f", WRITE).await.unwrap();
+        let (server, one) = crash(&inner, server, &one).await;
+        assert_eq!(server.node.target.evict_client("two").await, 1);
+        let (server, one) = crash(&inner, server, &one).await;
+        open.eadata = before.layout.clone();
+        open.rec_reint.fid2 = before.body.fid1;
+        open.rec_reint.open_handle_old = before.body.open_handle;
+        opened(replay(&one, open.into(), &first).await).unwrap();
+        finish_recovery(&one).await;
+        one.wait(&inner, 3).await;
+        assert_eq!(vouched_soon(&one, &inner, known).await, None, "the era has ended");
+        close_written(&one, &before, 70).await;
+        assert_eq!(vouched_soon(&one, &inner, before.body.fid1).await, None);
+        let new = written(&server, &one, "new").await;
+        assert_eq!(vouched_soon(&one, &inner, new).await, Some((70, 8)));
+    };
+    run(body, &world);
+}
+
 #[test]
 fn an_administrator_says_that_sizes_are_in_doubt() {
     test(353, |server, world| async move {

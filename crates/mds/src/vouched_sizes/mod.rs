@@ -89,13 +89,15 @@ impl VouchedSizes {
 }
 
 impl Mdt {
-    /// Recovery has ended. Where clients were lost in it, or know more than the store, all sizes are in doubt.
+    /// Recovery has ended. Where clients were lost in it, or in an earlier one that did not end, or know more than the
+    /// store, all sizes are in doubt, and who writes what was opened since the start.
     ///
     /// # Errors
     /// Those of the store: no size is vouched for.
     pub(crate) fn settle_sizes(&self, target: &Target) -> Result<(), StoreError> {
         let recovery = target.view().recovery;
-        self.settle_era(target, recovery.evicted > 0 || recovery.went_back > 0)
+        let is_lost = recovery.evicted > 0 || recovery.lost_before.clients;
+        self.settle_era(target, is_lost || recovery.went_back > 0)
     }
 
     /// Begins to vouch for sizes, in a new era if all that is stored is `in_doubt`.

@@ -16,15 +16,24 @@ const CLASSES: usize = 32;
 /// imperative one.
 pub(super) fn status(view: &TargetView) -> String {
     let recovery = &view.recovery;
-    let mut text = match recovery.status {
+    let text = match recovery.status {
         RecoveryStatus::Inactive => "status: INACTIVE\n".to_owned(),
         RecoveryStatus::WaitingForClients => "status: WAITING_FOR_CLIENTS\n".to_owned(),
         RecoveryStatus::Recovering => running(recovery),
         RecoveryStatus::Complete => complete(recovery, view.last_transno),
     };
-    // Not among Lustre's, and absent unless something is lost.
+    text + &losses(recovery)
+}
+
+/// Not among Lustre's lines, and absent unless something is lost.
+fn losses(recovery: &RecoveryView) -> String {
+    let mut text = String::new();
     if recovery.went_back > 0 {
         let _ = writeln!(text, "went_back_in_time_clients: {}", recovery.went_back);
+    }
+    if recovery.lost_before.clients {
+        let what = if recovery.lost_before.changes { "clients and changes" } else { "clients" };
+        let _ = writeln!(text, "lost_by_an_unfinished_recovery: {what}");
     }
     text
 }
@@ -150,6 +159,7 @@ fn started(recovery: &RecoveryView) -> i64 {
 mod tests {
     use std::time::Duration;
 
+    use sheen_target::RecoveryLosses;
     use sheen_types::Timestamp;
 
     use super::*;
@@ -169,7 +179,16 @@ mod tests {
             replayed: 7,
             next: Transno(21_474_836_530),
             went_back: 0,
+            lost_before: RecoveryLosses::default(),
         }
+    }
+
+    #[test]
+    fn what_an_unfinished_recovery_has_lost_is_shown() {
+        let lost_before = RecoveryLosses { clients: true, changes: true };
+        let recovery = RecoveryView { lost_before, ..view(RecoveryStatus::Complete) };
+        assert_eq!(losses(&recovery), "lost_by_an_unfinished_recovery: clients and changes\n");
+        assert_eq!(losses(&view(RecoveryStatus::Complete)), "");
     }
 
     #[test]

@@ -11,7 +11,7 @@ use super::cluster::{Cluster, PATIENCE};
 use super::liveness::{self, Health};
 use super::orphans::Orphans;
 use super::progress::Progress;
-use super::{mount, mount_source, other_mounts};
+use super::{holders, mount, mount_source, other_mounts};
 use sheen_tools::output::Fault;
 
 /// How long a process that makes no progress may take to end.
@@ -61,12 +61,15 @@ pub(crate) fn down(options: &Down) -> Result<(), Fault> {
         (true, Health::Alive(_)) => health = Health::Hangs(String::new()),
         _ => {}
     }
+    let mut left = None;
     if cluster.get("mount").is_some() {
-        end_mount(&cluster, health, options.force)?;
-        cluster.forget_mount();
+        left = end_mount(&cluster, health, options.force)?;
     }
     let patience = if is_still { PATIENCE_FORCED } else { PATIENCE };
-    cluster.mount().stop(patience);
+    if left.is_none() {
+        cluster.forget_mount();
+        cluster.mount().stop(patience);
+    }
     if !is_still {
         await_leaving(&cluster);
     }
@@ -77,7 +80,8 @@ pub(crate) fn down(options: &Down) -> Result<(), Fault> {
     if let Some((nid, port)) = cluster.address() {
         mount_source::forget_of(nid, port, &cluster.sockets());
     }
-    cluster.save()
+    cluster.save()?;
+    left.map_or(Ok(()), Err)
 }
 
 /// Says which mounts stay that `up` did not make: they wait for the servers from now on.
@@ -91,10 +95,12 @@ fn report_mounts(cluster: &Cluster) {
     }
 }
 
-fn end_mount(cluster: &Cluster, health: Health, force: bool) -> Result<(), Fault> {
+/// Unmounts, and waits for the end of the process. The fault that is answered is of copies of the mount in other mount
+/// namespaces, which go on; the servers are stopped nevertheless.
+fn end_mount(cluster: &Cluster, health: Health, force: bool) -> Result<Option<Fault>, Fault> {
     let (daemon, kernel_mount) = (&cluster.mount(), &cluster.kernel_mount());
     let unmounted = match health {
-        Health::Dead => return liveness::detach_dead(kernel_mount),
+        Health::Dead => return liveness::detach_dead(kernel_mount).map(|()| None),
         Health::Waits => Err(liveness::waits(daemon, kernel_mount.path())),
         Health::Hangs(what) => Err(liveness::hangs(daemon, kernel_mount.path(), &what)),
         Health::Alive(_) if kernel_mount.found().is_none() => {
@@ -104,30 +110,39 @@ fn end_mount(cluster: &Cluster, health: Health, force: bool) -> Result<(), Fault
     };
     match unmounted {
         Ok(()) => end_unmounted(cluster, kernel_mount, force),
-        Err(_) if force => liveness::force(daemon, kernel_mount),
+        Err(_) if force => liveness::force(daemon, kernel_mount).map(|()| None),
         Err(fault) => Err(fault),
     }
 }
 
 /// Waits for the process of a mount that is not mounted here any more. It ends by itself, unless another mount
 /// namespace has the mount, or programs that used it when it was unmounted; those are not taken from it but by force.
-fn end_unmounted(cluster: &Cluster, kernel_mount: &KernelMount, force: bool) -> Result<(), Fault> {
+/// Any user can have a copy in a namespace: that keeps no servers.
+fn end_unmounted(
+    cluster: &Cluster,
+    kernel_mount: &KernelMount,
+    force: bool,
+) -> Result<Option<Fault>, Fault> {
     let daemon = cluster.mount();
     if daemon.wait(PATIENCE_UNKEPT) {
-        return Ok(());
+        return Ok(None);
     }
-    let Some(pid) = daemon.pid() else { return Ok(()) };
+    let Some(pid) = daemon.pid() else { return Ok(None) };
     // Where it was mounted in another namespace, it unmounts that itself.
     let _ = kill_process(pid, Signal::TERM);
-    let patience = match liveness::copies(&daemon, kernel_mount).is_empty() {
+    let patience = match holders::copies(&daemon, kernel_mount).is_empty() {
         _ if force => PATIENCE_FORCED,
         true => PATIENCE,
         false => PATIENCE_COPIES,
     };
-    let why = format!("which runs {}", liveness::keeps(cluster, kernel_mount));
-    match daemon.wait_saying(patience, &why) || force {
-        true => Ok(()),
-        false => Err(liveness::elsewhere(cluster, kernel_mount)),
+    let why = format!("which runs {}", holders::keeps(cluster, kernel_mount));
+    match daemon.wait_saying(patience, &why) {
+        true => Ok(None),
+        false if force => liveness::force(&daemon, kernel_mount).map(|()| None),
+        false if holders::is_copied(cluster, kernel_mount) => {
+            Ok(Some(holders::left(cluster, kernel_mount)))
+        }
+        false => Err(holders::elsewhere(cluster, kernel_mount)),
     }
 }
 

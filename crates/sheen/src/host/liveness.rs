@@ -5,8 +5,6 @@
 //! then, as a call like any other, the workers, the locks and the notifications to the kernel. It
 //! prints each answer when it has it, so that the one that is missing says what hangs.
 
-use std::collections::BTreeMap;
-use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdout, Command, ExitStatus, Stdio};
@@ -29,8 +27,6 @@ use sheen_tools::output::{self, Fault, errno_of};
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How often the child's answers are read.
 const LOOK: Duration = Duration::from_millis(10);
-/// Processes that are named for which a mount goes on: one of each mount namespace.
-const COPIES_MAX: usize = 4;
 /// How long a mount process may take to end when its connection is gone.
 const END: Duration = Duration::from_secs(30);
 
@@ -108,14 +104,52 @@ pub(super) fn health(daemon: &Daemon, mount: &KernelMount) -> Health {
 }
 
 /// Whether a process of a mount does not serve it yet: it has a socket when it does.
-fn is_to_serve(pid: Pid) -> bool {
+pub(super) fn is_to_serve(pid: Pid) -> bool {
     let number = pid.as_raw_nonzero().get();
     let socket = super::sockets().join(format!("mount-{number}.sock"));
     !socket.exists() && !daemon::is_stopped(number)
 }
 
+/// Whether the server process `pid` has begun and does not serve yet: another `up` has started it, which was killed.
+pub(super) fn is_server_to_serve(pid: Pid) -> bool {
+    let number = pid.as_raw_nonzero().get();
+    let socket = super::sockets().join(format!("server-{number}.sock"));
+    !socket.exists() && !daemon::is_stopped(number) && meets_here(pid)
+}
+
+/// Whether the mount process has begun and has no mount yet: so is one that another `up` has started, which was killed.
+pub(super) fn is_to_mount(cluster: &Cluster) -> bool {
+    let Some(pid) = cluster.mount().pid() else { return false };
+    let served = keeper::served_by(pid);
+    cluster.kernel_mount().found().is_none()
+        && keeper::connection_of(pid).is_none()
+        && is_to_serve(served)
+        && meets_here(served)
+}
+
+/// Whether a process has its control socket where this one looks for it.
+fn meets_here(pid: Pid) -> bool {
+    let is_same = |name: &str| daemon::variable(pid, name) == std::env::var_os(name);
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR");
+    let is_below = runtime.is_some_and(|folder| super::sockets().starts_with(folder));
+    let is_of_root = rustix::process::geteuid().is_root() && !is_below;
+    is_same("SHEEN_RUN_DIR") && (is_of_root || is_same("XDG_RUNTIME_DIR"))
+}
+
+/// The error for a server that does not come to serve.
+pub(super) fn does_not_serve(daemon: &Daemon, pid: Pid, patience: Duration) -> Fault {
+    let (pid, log) = (pid.as_raw_nonzero(), daemon.log_file());
+    let text = format!(
+        "the server process, pid {pid}, which another `sheen up` has started, does not serve after {} s: see {}; try \
+         again, or run `sheen down` first",
+        patience.as_secs(),
+        log.display()
+    );
+    Fault::new(Errno::ETIMEDOUT, text)
+}
+
 /// The number by which a fault names the process that serves a mount: not its keeper's.
-fn number(daemon: &Daemon) -> i32 {
+pub(super) fn number(daemon: &Daemon) -> i32 {
     daemon.pid().map_or(0, |pid| keeper::served_by(pid).as_raw_nonzero().get())
 }
 
@@ -212,68 +246,6 @@ fn words(mut output: ChildStdout) -> String {
         _ = output.read_to_end(&mut said);
     }
     String::from_utf8_lossy(&said).into_owned()
-}
-
-/// The error for a mount whose process runs while nothing is mounted at its mount point.
-pub(super) fn elsewhere(cluster: &Cluster, mount: &KernelMount) -> Fault {
-    let pid = number(&cluster.mount());
-    let (path, keeps) = (mount.path().display(), keeps(cluster, mount));
-    let end = if waits_to_leave(cluster) { "run `sheen up`" } else { "end those" };
-    let text = format!(
-        "{path} is not mounted here, but its mount process, pid {pid}, runs: {keeps}; {end}, or run \
-         `sheen down --force`"
-    );
-    Fault::new(Errno::EBUSY, text)
-}
-
-/// Whether the process has no mount anywhere and no servers: it has files to close there and perhaps bytes to write.
-pub(super) fn waits_to_leave(cluster: &Cluster) -> bool {
-    cluster.server().pid().is_none() && has_left(cluster)
-}
-
-/// Whether the process runs though the kernel has ended its mount, wherever that was.
-pub(super) fn has_left(cluster: &Cluster) -> bool {
-    if cluster.kernel_mount().found().is_some() {
-        return false;
-    }
-    let pid = cluster.mount().pid();
-    pid.is_some_and(|pid| {
-        !is_to_serve(keeper::served_by(pid)) && keeper::connection_of(pid).is_none()
-    })
-}
-
-/// What keeps a mount process that has no mount here.
-pub(super) fn keeps(cluster: &Cluster, mount: &KernelMount) -> String {
-    if waits_to_leave(cluster) {
-        return "for its servers, which are stopped: it closes its files there, and writes back what it holds".to_owned();
-    }
-    let copies = copies(&cluster.mount(), mount);
-    let names: Vec<String> =
-        copies.iter().map(|(pid, name)| format!("pid {pid} ({name})")).collect();
-    match names.is_empty() {
-        true => "for another mount namespace, for programs that used it when it was unmounted, or to write back what \
-                 it holds"
-            .to_owned(),
-        false => format!("for other mount namespaces that hold a copy of the mount: those of {}", names.join(", ")),
-    }
-}
-
-/// A process of each other mount namespace that has the mount, as far as this user may look.
-pub(super) fn copies(daemon: &Daemon, mount: &KernelMount) -> Vec<(Pid, String)> {
-    let (own, here) = (daemon.pid(), fs::read_link("/proc/self/ns/mnt").ok());
-    let mut found: BTreeMap<PathBuf, (Pid, String)> = BTreeMap::new();
-    for pid in daemon::all().filter(|pid| Some(*pid) != own) {
-        let of = PathBuf::from(format!("/proc/{pid}"));
-        let Ok(namespace) = fs::read_link(of.join("ns/mnt")) else { continue };
-        if Some(&namespace) == here.as_ref() || found.contains_key(&namespace) {
-            continue;
-        }
-        if mount.is_in(&fs::read_to_string(of.join("mountinfo")).unwrap_or_default()) {
-            let name = fs::read_to_string(of.join("comm")).unwrap_or_default();
-            found.insert(namespace, (pid, name.trim_end().to_owned()));
-        }
-    }
-    found.into_values().take(COPIES_MAX).collect()
 }
 
 /// Detaches the mount of a dead process. A mount that answers is another one: of the directory that this one is a

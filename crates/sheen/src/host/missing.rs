@@ -25,6 +25,10 @@ const SIZE_KIB_MIN: u64 = 8 << 10;
 /// room for first files.
 const FREE_BYTES_MIN: u64 = 68 << 20;
 
+/// The key of `run/cluster` for how many OSTs are being formatted: an `up` that was killed meanwhile is followed by one
+/// that makes as many.
+const FORMATTING: &str = "formatting.osts";
+
 /// What is asked of the targets that are made.
 #[derive(Clone, Copy)]
 pub(super) struct Wanted {
@@ -35,10 +39,15 @@ pub(super) struct Wanted {
 }
 
 /// Formats the targets that are missing, if none is lost and there is room for them.
-pub(super) fn format(cluster: &Cluster, wanted: Wanted, undo: &mut Undo) -> Result<(), Fault> {
-    let missing = missing(cluster, wanted.osts)?;
+pub(super) fn format(cluster: &mut Cluster, wanted: Wanted, undo: &mut Undo) -> Result<(), Fault> {
+    let osts = osts_wanted(cluster, wanted.osts);
+    let missing = missing(cluster, osts)?;
     refuse_lost(cluster)?;
     check_sizes(cluster, &missing, wanted.size_kib)?;
+    if !missing.is_empty() {
+        cluster.values.insert(FORMATTING.to_owned(), osts.to_string());
+        cluster.save()?;
+    }
     let mut progress = Progress::new("");
     for (name, config) in missing {
         progress.doing(&format!("formatting {name}"));
@@ -53,15 +62,20 @@ pub(super) fn format(cluster: &Cluster, wanted: Wanted, undo: &mut Undo) -> Resu
         undo.will_format(&path, config.mgs);
         StoreDisk::format(&path, &format).map_err(|error| mkfs::disk_fault(&error))?;
     }
+    cluster.values.remove(FORMATTING);
     cluster.save()
 }
 
+/// How many OSTs there are to be.
+fn osts_wanted(cluster: &Cluster, asked: Option<u16>) -> u16 {
+    let (known, begun) = (cluster.osts(), cluster.get(FORMATTING).and_then(|it| it.parse().ok()));
+    asked.or(begun).unwrap_or(if known == 0 { OSTS } else { known }).max(known)
+}
+
 /// Folders of targets that are not there, in the order in which they are made.
-fn missing(cluster: &Cluster, osts: Option<u16>) -> Result<Vec<(String, TargetConfig)>, Fault> {
+fn missing(cluster: &Cluster, osts: u16) -> Result<Vec<(String, TargetConfig)>, Fault> {
     let there = cluster.targets();
     let has = |name: &str| there.iter().any(|path| path.ends_with(name));
-    let known = cluster.osts();
-    let wanted = osts.unwrap_or(if known == 0 { OSTS } else { known });
     let fsname = cluster.fsname().unwrap_or_default().to_owned();
     let target = |kind, index| TargetConfig {
         kind: Some(kind),
@@ -72,9 +86,8 @@ fn missing(cluster: &Cluster, osts: Option<u16>) -> Result<Vec<(String, TargetCo
     let mgs = TargetConfig { mgs: true, ..TargetConfig::default() };
     let mut missing =
         vec![("mgt".to_owned(), mgs), ("mdt0000".to_owned(), target(TargetKind::Mdt, 0))];
-    missing.extend(
-        (0..wanted).map(|index| (format!("ost{index:04x}"), target(TargetKind::Ost, index))),
-    );
+    missing
+        .extend((0..osts).map(|index| (format!("ost{index:04x}"), target(TargetKind::Ost, index))));
     // They are made in this order: a gap is no beginning that was cut short.
     let last = missing.iter().rposition(|(name, _)| has(name)).unwrap_or(0);
     let gap = missing[..last].iter().find(|(name, config)| {

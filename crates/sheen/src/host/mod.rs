@@ -12,6 +12,7 @@ mod down;
 mod echo;
 mod folders;
 mod fsck;
+mod holders;
 mod keeper;
 mod liveness;
 mod log;

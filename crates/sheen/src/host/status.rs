@@ -10,9 +10,9 @@ use sheen_control::{Answer, Client, Question};
 use sheen_store_disk::Config;
 
 use super::cluster::Cluster;
-use super::keeper;
 use super::liveness::{self, Health};
 use super::orphans::Orphans;
+use super::{holders, keeper};
 use sheen_tools::lfs;
 use sheen_tools::output::{self, Fault};
 
@@ -92,7 +92,7 @@ fn mount(cluster: &Cluster) -> (String, String) {
     match (health, known) {
         (Health::Alive(_), None) => (format!("{state}, begins"), point),
         (Health::Alive(_), Some(known)) if point == "nothing" => {
-            let keeps = liveness::keeps(cluster, &kernel_mount);
+            let keeps = holders::keeps(cluster, &kernel_mount);
             (format!("{state}, not mounted here on {known}: it runs {keeps}"), point)
         }
         (Health::Alive(late), Some(known)) if !kernel_mount.is_seen_at(Path::new(known)) => {

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use rustix::process::Pid;
 use sheen_fuse::KernelMount;
 use sheen_io_os::SocketFolder;
 use sheen_store_disk::StoreDisk;
@@ -18,8 +19,8 @@ use super::progress::Progress;
 use super::server::Accept;
 use super::undo::Undo;
 use super::{
-    PORT, addresses, folder_fault, invalid, io_fault, missing, mount, mount_source, other_mounts,
-    private, rediscovery, status,
+    PORT, addresses, folder_fault, holders, invalid, io_fault, missing, mount, mount_source,
+    other_mounts, private, rediscovery, status,
 };
 use sheen_tools::mkfs;
 use sheen_tools::output::{self, Fault};
@@ -35,6 +36,12 @@ const RECOVERY: u64 = 15;
 /// are gone for long. Less than a mount waits (`mount::TIMEOUT`), which is let in only after that.
 const RECOVERY_LISTENING: u64 = 45;
 
+/// How long the process of a mount that is not here may take to end, once its servers run.
+const DETACHED_ENDS: Duration = Duration::from_secs(10);
+/// How long a server may take to serve that another `up` has started.
+const SERVER_BEGINS: Duration = Duration::from_secs(100);
+/// How often we look.
+const LOOK: Duration = Duration::from_millis(100);
 /// How long the next process of a mount may take to find servers that were restarted: it is let in when they have
 /// recovered, and tries for a minute.
 const MOUNT_GOES_ON: Duration = Duration::from_secs(100);
@@ -160,6 +167,7 @@ fn bring_up(cluster: &mut Cluster, options: &Up, undo: &mut Undo) -> Result<(), 
         undo.leave_servers();
     }
     wait_for_mount(cluster, undo);
+    serve_detached(cluster, undo);
     start_mount(cluster, options)?;
     status::report_refusals(cluster);
     Ok(())
@@ -171,17 +179,65 @@ fn bring_up(cluster: &mut Cluster, options: &Up, undo: &mut Undo) -> Result<(), 
 #[expect(clippy::disallowed_methods, reason = "a tool that waits for a process")]
 fn wait_for_mount(cluster: &Cluster, undo: &mut Undo) {
     let health = cluster.health();
-    let has_left = undo.has_started() && liveness::has_left(cluster);
+    let has_left = undo.has_started() && holders::has_left(cluster);
     if health != Health::Waits && !(undo.has_started() && health.hangs()) && !has_left {
         return;
     }
     undo.leave_servers();
     let begin = Instant::now();
     let mut progress = Progress::new("waiting for the mount's process to go on");
-    let waits = || cluster.health().hangs() || has_left && liveness::has_left(cluster);
+    let waits = || cluster.health().hangs() || has_left && holders::has_left(cluster);
     while begin.elapsed() < MOUNT_GOES_ON && waits() {
         progress.look();
         std::thread::sleep(Duration::from_millis(200));
+    }
+}
+
+/// What was unmounted while programs used it, or has copies in other mount namespaces, needs the servers as it was:
+/// programs there that waited for them go on, and with the last one its process ends. Until then there is no other mount.
+#[expect(clippy::disallowed_methods, reason = "a tool that waits for a process")]
+fn serve_detached(cluster: &Cluster, undo: &mut Undo) {
+    if !undo.has_started() || !holders::is_detached(cluster) {
+        return;
+    }
+    undo.leave_servers();
+    let pid = liveness::number(&cluster.mount());
+    let what = format!("the servers run; waiting for the mount process, pid {pid}, to end");
+    let (begin, mut progress) = (Instant::now(), Progress::new(what));
+    // Behind its last program it closes its files.
+    let runs = || holders::is_detached(cluster) || holders::has_left(cluster);
+    while begin.elapsed() < DETACHED_ENDS && runs() {
+        progress.look();
+        std::thread::sleep(LOOK);
+    }
+}
+
+/// The server that runs. Of one that another `up` has begun, which was killed, it is waited for that it serves, or ends.
+#[expect(clippy::disallowed_methods, reason = "a tool that waits for a process")]
+fn running_server(cluster: &Cluster) -> Result<Option<Pid>, Fault> {
+    let (begin, mut progress) = (Instant::now(), Progress::new(""));
+    loop {
+        let Some(pid) = cluster.server().settled(PATIENCE)? else { return Ok(None) };
+        // What is mounted has found it, though its socket is gone.
+        if !liveness::is_server_to_serve(pid) || cluster.kernel_mount().found().is_some() {
+            return Ok(Some(pid));
+        }
+        if begin.elapsed() > SERVER_BEGINS {
+            return Err(liveness::does_not_serve(&cluster.server(), pid, SERVER_BEGINS));
+        }
+        let pid = pid.as_raw_nonzero();
+        progress.doing(&format!("waiting for the server process, pid {pid}, to start"));
+        std::thread::sleep(LOOK);
+    }
+}
+
+/// A mount that another `up` has begun, which was killed, is there soon, or ends for that.
+#[expect(clippy::disallowed_methods, reason = "a tool that waits for a process")]
+fn await_begun_mount(cluster: &Cluster) {
+    let (begin, mut progress) = (Instant::now(), Progress::new(""));
+    while begin.elapsed() < PATIENCE && liveness::is_to_mount(cluster) {
+        progress.doing("waiting for the mount process that another `sheen up` has started");
+        std::thread::sleep(LOOK);
     }
 }
 
@@ -239,7 +295,7 @@ fn report_lost_marks(cluster: &Cluster) {
 fn start_server(cluster: &mut Cluster, options: &Up, undo: &mut Undo) -> Result<(), Fault> {
     let before = cluster.values.clone();
     remember(cluster, options)?;
-    if let Some(pid) = cluster.server().settled(PATIENCE)? {
+    if let Some(pid) = running_server(cluster)? {
         if !cluster.sockets().exists() {
             let text = format!(
                 "{} is missing, and without it no client reaches its server, pid {}: run `sheen down` first",
@@ -358,6 +414,7 @@ fn server_arguments(cluster: &Cluster, nid: Nid, port: u16) -> Vec<String> {
 fn start_mount(cluster: &mut Cluster, options: &Up) -> Result<(), Fault> {
     let path = mount::absolute(&options.mount)?;
     let path_text = path.to_string_lossy().into_owned();
+    await_begun_mount(cluster);
     let known = || cluster.get("mount").map_or_else(|| path.clone(), PathBuf::from);
     match cluster.health() {
         Health::Hangs(what) => return Err(liveness::hangs(&cluster.mount(), &known(), &what)),
@@ -383,7 +440,7 @@ fn start_mount(cluster: &mut Cluster, options: &Up) -> Result<(), Fault> {
         cluster.values.extend(value.map(|value| (key.to_owned(), value.to_owned())));
     }
     if !place.is_seen_at(&path) {
-        let fault = liveness::elsewhere(cluster, &place);
+        let fault = holders::elsewhere(cluster, &place);
         cluster.mount().stop(PATIENCE);
         return Err(fault);
     }
@@ -397,7 +454,7 @@ fn keep_mount(cluster: &Cluster, path: &Path, options: Option<&str>) -> Result<(
     let busy = |text: String| Err(Fault::new(Errno::EBUSY, text));
     match (cluster.get("mount"), place.found()) {
         (Some(known), found) if Path::new(known) == path => match found {
-            None => return Err(liveness::elsewhere(cluster, &place)),
+            None => return Err(holders::elsewhere(cluster, &place)),
             Some(_) if place.is_seen_at(path) => {}
             Some(at) => {
                 let (path, at) = (path.display(), at.display());

@@ -20,6 +20,7 @@ use super::RecoveryEnded;
 use super::expired::Expired;
 use crate::EACH_LINE;
 use crate::export::{Export, ExportState};
+use crate::last_rcvd::RecoveryLosses;
 use crate::servers::is_mdt;
 use crate::target::Target;
 
@@ -109,6 +110,21 @@ impl Target {
             self.recovery.end_revocation();
         }
         self.operations.recovered(self).await;
+        self.forget_losses();
+    }
+
+    /// All is done about what this recovery, and those before it, have lost.
+    pub(crate) fn forget_losses(&self) {
+        let forgotten = RecoveryLosses::forget(&*self.store).and_then(|transaction| {
+            match transaction.changes.is_empty() {
+                true => Ok(()),
+                false => self.store.apply(transaction).map(drop),
+            }
+        });
+        if let Err(error) = forgotten {
+            // It is done again after the next start.
+            tracing::warn!(target = self.name(), %error, "cannot forget that recovery has lost clients");
+        }
     }
 
     /// Revokes all locks under which clients keep names and attributes: what they saw may be of a

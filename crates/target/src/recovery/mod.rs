@@ -8,7 +8,8 @@
 //!
 //! Where a client was lost with what it had to replay, other clients may have seen its changes, and keep
 //! them under locks that they have replayed. So those locks are revoked after recovery's end: until they are,
-//! no request changes anything, or gets a lock, that would show how it is now.
+//! no request changes anything, or gets a lock, that would show how it is now. That a client was lost is recorded with
+//! its eviction, and forgotten when all this is done: a target that dies before knows it at the next start.
 //!
 //! Where a target stops before the end, [`Recovery::stop`] closes the window, so that no departure of an export
 //! completes it. The next start awaits the same clients with the same transactions, as after a crash.
@@ -29,6 +30,7 @@ use self::expired::Expired;
 use self::window::{Window, after, decrement};
 use crate::config::Timeouts;
 use crate::export::ExportState;
+use crate::last_rcvd::RecoveryLosses;
 
 /// Where recovery is (`status` of Lustre's `recovery_status`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -73,6 +75,8 @@ pub struct RecoveryView {
     pub next: Transno,
     /// Connects of clients to which more was reported as durable than there is.
     pub went_back: u64,
+    /// What earlier recoveries have lost, before this start, that did not come to their end.
+    pub lost_before: RecoveryLosses,
 }
 
 /// What a request does in the recovery window.
@@ -102,6 +106,11 @@ pub(crate) enum Admitted {
     Unordered,
 }
 
+/// Whether a client in `state` may have something to replay.
+fn has_replays(state: ExportState) -> bool {
+    matches!(state, ExportState::Awaited | ExportState::Replaying)
+}
+
 /// Whether the window has decided by this call that recovery ends: for [`Target::end_recovery_if`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[must_use]
@@ -116,19 +125,27 @@ pub(crate) struct Recovery {
     /// As operators have set them.
     timeouts: Mutex<Timeouts>,
     went_back: AtomicU64,
+    lost_before: RecoveryLosses,
 }
 
 impl Recovery {
-    /// A window for `known` clients; none if there are none. `last` is durable.
-    pub(crate) fn new(known: usize, last: Transno, timeouts: Timeouts) -> Self {
+    /// A window for `known` clients; none if there are none. `last` is durable. What earlier recoveries have lost is
+    /// revoked after this one, as they did not come to their end.
+    pub(crate) fn new(
+        known: usize,
+        last: Transno,
+        lost_before: RecoveryLosses,
+        timeouts: Timeouts,
+    ) -> Self {
         let status = match known {
             0 => RecoveryStatus::Inactive,
             _ => RecoveryStatus::WaitingForClients,
         };
-        let window = Window { status, known, next: after(last), ..Window::default() };
+        let is_lossy = lost_before.changes;
+        let window = Window { status, known, next: after(last), is_lossy, ..Window::default() };
         let (running, revoking) = (AtomicBool::new(known > 0), AtomicBool::new(false));
         let (window, timeouts) = (Mutex::new(window), Mutex::new(timeouts));
-        Self { running, revoking, window, timeouts, went_back: AtomicU64::new(0) }
+        Self { running, revoking, window, timeouts, went_back: AtomicU64::new(0), lost_before }
     }
 
     /// The times as they are now.
@@ -224,10 +241,17 @@ impl Recovery {
             ExportState::Full | ExportState::Gone => return RecoveryEnded(false),
         }
         window.lost += 1;
-        window.is_lossy |= matches!(state, ExportState::Awaited | ExportState::Replaying);
+        window.is_lossy |= has_replays(state);
         window.unqueue(export);
         window.locks.retain(|(owner, _)| *owner != export);
         window.advance()
+    }
+
+    /// What is lost with a client that is in `state`, if recovery is not over. It has to be recorded no later than that
+    /// the client is not awaited any more: the next start would not know of it.
+    pub(crate) fn losses_with(&self, state: ExportState) -> RecoveryLosses {
+        let clients = self.is_running() && !matches!(state, ExportState::Full | ExportState::Gone);
+        RecoveryLosses { clients, changes: clients && has_replays(state) }
     }
 
     /// A client replays the request that was `transno`. Unless it is a duplicate, the replay is under way
@@ -447,6 +471,7 @@ impl Recovery {
             replayed: window.replayed,
             next: window.next,
             went_back: self.went_back.load(Ordering::Relaxed),
+            lost_before: self.lost_before,
         }
     }
 }

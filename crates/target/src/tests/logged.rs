@@ -200,7 +200,7 @@ fn who_is_waited_for_is_in_one_line_and_an_operator_who_ends_that_in_another() {
 #[test]
 fn recovery_does_not_end_between_two_clients_that_it_gives_up() {
     let timeouts = Timeouts::from_base(Duration::from_secs(20));
-    let recovery = Recovery::new(3, Transno(0), timeouts);
+    let recovery = Recovery::new(3, Transno(0), Default::default(), timeouts);
     let start = Instant::default();
     recovery.start_clock(start, Timestamp::default());
     assert_eq!(recovery.client_connected(None), Some(RecoveryEnded(false)));

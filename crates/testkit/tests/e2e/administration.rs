@@ -183,20 +183,27 @@ fn down_names_who_has_a_copy_of_the_mount_and_ends() {
         let pid = keeper.0.id();
         let table = PathBuf::from(format!("/proc/{pid}/mountinfo"));
         let is_apart = || text(&PathBuf::from(format!("/proc/{pid}/comm"))).trim() == "sleep";
-        wait_until("the other namespace", PATIENCE, || is_apart() && text(&table).contains(&mnt))?;
+        let lists = |table: &Path, mnt: &str| text(table).contains(mnt);
+        wait_until("the other namespace", PATIENCE, || is_apart() && lists(&table, &mnt))?;
         let begun = Instant::now();
         let down = cluster.run(&["down", "--dir", &dir])?;
         let named = format!("pid {pid} (sleep)");
         refused(&down, EBUSY, &["is not mounted here", &named, "--force"])?;
         has(&down.output, &["waiting for the mount process"])?;
         ensure(begun.elapsed() < Duration::from_secs(40), || format!("{:?}", begun.elapsed()))?;
+        refused(&down, EBUSY, &["its servers are stopped"])?;
+        ensure(cluster.server_pid().is_err(), || "its server runs".to_owned())?;
         let status = cluster.must(&["status", "--dir", &dir])?;
         has(&status, &["not mounted here", &named, "mounted on:  nothing"])?;
         let up = cluster.run(&["up", "--dir", &dir, "--mount", &mnt])?;
         refused(&up, EBUSY, &["is not mounted here", &named])?;
         ensure(!is_mounted(&cluster.mnt()), || "mounted".to_owned())?;
+        // For what uses the copy.
+        cluster.server_pid()?;
+        let down = cluster.run(&["down", "--dir", &dir, "--force"])?;
+        ensure(down.status.success() && cluster.keeper_pid().is_err(), || down.output.clone())?;
+        ensure(lists(&table, &mnt), || "the copy is gone".to_owned())?;
         drop(keeper);
-        cluster.down()?;
         cluster.up()
     });
 }

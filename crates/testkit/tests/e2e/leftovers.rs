@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -240,6 +241,50 @@ fn a_mount_of_another_namespace_is_named_and_can_be_ended() {
         ensure(down.contains("end those"), || down.clone())?;
         drop(open);
         cluster.down()
+    });
+}
+
+/// Kills `sheen up`, alone or with its server, once `sign` is there in the directory; what another one makes of that.
+fn up_after_one_killed_at(cluster: &Cluster, sign: &str, with_server: bool) -> Outcome {
+    let dir = cluster.dir();
+    let _ = fs::remove_dir_all(&dir);
+    fs::create_dir_all(&dir).context("mkdir")?;
+    let (at, mnt) = (dir.display().to_string(), cluster.mnt().display().to_string());
+    let mut first = cluster.command(&["up", "--dir", &at, "--mount", &mnt]);
+    first.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut first = first.spawn().context("up")?;
+    let there = process::wait_until(sign, LIMIT, || dir.join(sign).exists());
+    first.kill().and_then(|()| first.wait()).context("kill")?;
+    if let Ok(server) = cluster.server_pid()
+        && with_server
+    {
+        process::kill(server)?;
+    }
+    there?;
+    cluster.must(&["up", "--dir", &at, "--mount", &mnt])?;
+    fs::write(cluster.mnt().join("f"), "kept").context("write")?;
+    let osts = all_below(&dir).iter().filter(|path| path.ends_with("format")).count() - 2;
+    ensure(osts == 4, || format!("{osts} OSTs"))?;
+    cluster.down()
+}
+
+/// While it formats, and while its server or its mount begins.
+#[test]
+fn an_up_after_one_that_was_killed_waits_for_what_that_began_or_begins_anew() {
+    let cluster = Arc::new(Cluster::prepare("killed-early", 4, &[]).unwrap());
+    play(&cluster, LIMIT, |cluster| {
+        for (sign, with_server) in [
+            ("mgt/engine", true),
+            ("ost0000/engine", true),
+            ("run/server.pid", false),
+            ("run/server.pid", true),
+            ("run/mount.pid", false),
+            ("run/mount.pid", true),
+        ] {
+            up_after_one_killed_at(cluster, sign, with_server)
+                .map_err(|error| format!("{sign} {with_server}: {error}"))?;
+        }
+        cluster.up()
     });
 }
 

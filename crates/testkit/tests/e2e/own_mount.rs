@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use rustix::mount::{UnmountFlags, unmount};
@@ -113,5 +114,56 @@ fn a_mount_of_sheen_mount_is_not_that_of_up_and_keeps_the_servers() {
         cluster.up()?;
         ensure(cluster.server_pid()? == server, || "another server was started".to_owned())?;
         umount(&beside)
+    });
+}
+
+/// A program in the mount that makes a file, for which it needs servers, once `go` is there, and then lasts.
+fn program_in(cluster: &Cluster, go: &Path, lasts: &str) -> Outcome<Child> {
+    let line = format!("until [ -e {} ]; do sleep 0.1; done; touch made; {lasts}", at(go));
+    let mut program = Command::new("sh");
+    program.args(["-c", &line]).current_dir(cluster.mnt()).stdin(Stdio::null());
+    program.spawn().context("sh")
+}
+
+/// Unmounts what programs use, and the servers die.
+fn detach(cluster: &Cluster, go: &Path) -> Outcome {
+    cluster.kill_server()?;
+    unmount(cluster.mnt(), UnmountFlags::DETACH).context("umount -l")?;
+    fs::write(go, "").context("write")
+}
+
+fn ends(mut program: Child) -> Outcome {
+    wait_until("the program's end", LIMIT, || program.try_wait().is_ok_and(|it| it.is_some()))
+}
+
+#[test]
+fn a_mount_that_was_unmounted_under_programs_gets_its_servers_and_its_programs_are_named() {
+    scene("detached", 1, LIMIT, |cluster| {
+        let (dir, mnt) = (at(&cluster.dir()), at(&cluster.mnt()));
+        let again = ["up", "--dir", &dir, "--mount", &mnt];
+        fs::write(cluster.mnt().join("g"), "kept").context("write")?;
+        fs::File::open(cluster.mnt().join("g")).and_then(|it| it.sync_all()).context("sync")?;
+        // One that ends when it has its answer: then it is mounted again.
+        let go = cluster.logs().join("go");
+        let program = program_in(cluster, &go, "exit 0")?;
+        detach(cluster, &go)?;
+        cluster.up()?;
+        ends(program)?;
+        fs::remove_file(cluster.mnt().join("made")).context("made")?;
+        // One that stays.
+        let go = cluster.logs().join("go-on");
+        let mut program = program_in(cluster, &go, "exec sleep 300")?;
+        detach(cluster, &go)?;
+        let up = cluster.run(&again);
+        let served = cluster.server_pid();
+        let named = format!("pid {} (sleep)", program.id());
+        program.kill().context("kill")?;
+        ends(program)?;
+        let up = up?;
+        ensure(up.status.code() == Some(16) && up.output.contains(&named), || up.output.clone())?;
+        served.map_err(|error| format!("no server: {error}"))?;
+        cluster.up()?;
+        let read = fs::read_to_string(cluster.mnt().join("g")).context("read")?;
+        ensure(read == "kept", || read.clone())
     });
 }

@@ -1,0 +1,155 @@
+//! What keeps the process of a mount that is not mounted here any more: programs that used it when it was unmounted
+//! (`umount -l`), other mount namespaces that have a copy of it, files that it has to close on servers.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, StatxFlags};
+use rustix::process::Pid;
+use sheen_fuse::KernelMount;
+use sheen_types::Errno;
+
+use super::cluster::Cluster;
+use super::daemon::{self, Daemon};
+use super::keeper;
+use super::liveness::{is_to_serve, number};
+use sheen_tools::output::Fault;
+
+/// Processes that are named: one of each mount namespace, and so many programs.
+const NAMED_MAX: usize = 4;
+
+/// The error for a mount whose process runs while nothing is mounted at its mount point.
+pub(super) fn elsewhere(cluster: &Cluster, mount: &KernelMount) -> Fault {
+    let pid = number(&cluster.mount());
+    let (path, keeps) = (mount.path().display(), keeps(cluster, mount));
+    let end = if waits_to_leave(cluster) { "run `sheen up`" } else { "end those" };
+    let text = format!(
+        "{path} is not mounted here, but its mount process, pid {pid}, runs: {keeps}; {end}, or run \
+         `sheen down --force`"
+    );
+    Fault::new(Errno::EBUSY, text)
+}
+
+/// The error for a mount of which `down` has left copies in other mount namespaces.
+pub(super) fn left(cluster: &Cluster, mount: &KernelMount) -> Fault {
+    let pid = number(&cluster.mount());
+    let (path, keeps) = (mount.path().display(), keeps(cluster, mount));
+    let text = format!(
+        "{path} is not mounted here any more and its servers are stopped, but its mount process, pid {pid}, runs: \
+         {keeps}; what uses that waits until the servers run again; end those, or run `sheen down --force`"
+    );
+    Fault::new(Errno::EBUSY, text)
+}
+
+/// Whether the process has no mount anywhere and no servers: it has files to close there and perhaps bytes to write.
+pub(super) fn waits_to_leave(cluster: &Cluster) -> bool {
+    cluster.server().pid().is_none() && has_left(cluster)
+}
+
+/// Whether the process runs though the kernel has ended its mount, wherever that was.
+pub(super) fn has_left(cluster: &Cluster) -> bool {
+    if cluster.kernel_mount().found().is_some() {
+        return false;
+    }
+    let pid = cluster.mount().pid();
+    pid.is_some_and(|pid| {
+        !is_to_serve(keeper::served_by(pid)) && keeper::connection_of(pid).is_none()
+    })
+}
+
+/// Whether the process serves a mount that is not here: some program or mount namespace has it.
+pub(super) fn is_detached(cluster: &Cluster) -> bool {
+    let pid = cluster.mount().pid();
+    cluster.kernel_mount().found().is_none()
+        && pid.is_some_and(|pid| keeper::connection_of(pid).is_some())
+}
+
+/// Whether other mount namespaces have the mount, and that is why its process runs: any user can make one.
+pub(super) fn is_copied(cluster: &Cluster, mount: &KernelMount) -> bool {
+    let has_copies = || !copies(&cluster.mount(), mount).is_empty();
+    // Of a namespace that is kept without a process no process is seen.
+    is_detached(cluster) && (has_copies() || users(mount).is_empty())
+}
+
+/// What keeps a mount process that has no mount here.
+pub(super) fn keeps(cluster: &Cluster, mount: &KernelMount) -> String {
+    if waits_to_leave(cluster) {
+        return "for its servers, which are stopped: it closes its files there, and writes back what it holds".to_owned();
+    }
+    let (copies, users) = (copies(&cluster.mount(), mount), users(mount));
+    match (copies.is_empty(), users.is_empty()) {
+        (true, true) => "for another mount namespace, for programs that used it when it was unmounted, or to write \
+                         back what it holds"
+            .to_owned(),
+        (true, false) => {
+            format!("for programs that used it when it was unmounted: {}", in_words(&users))
+        }
+        (false, _) => format!(
+            "for other mount namespaces that hold a copy of the mount: those of {}",
+            in_words(&copies)
+        ),
+    }
+}
+
+fn in_words(processes: &[(Pid, String)]) -> String {
+    let names: Vec<String> =
+        processes.iter().map(|(pid, name)| format!("pid {pid} ({name})")).collect();
+    names.join(", ")
+}
+
+/// A process of each other mount namespace that has the mount, as far as this user may look.
+pub(super) fn copies(daemon: &Daemon, mount: &KernelMount) -> Vec<(Pid, String)> {
+    let (own, here) = (daemon.pid(), fs::read_link("/proc/self/ns/mnt").ok());
+    let mut found: BTreeMap<PathBuf, (Pid, String)> = BTreeMap::new();
+    for pid in daemon::all().filter(|pid| Some(*pid) != own) {
+        let of = PathBuf::from(format!("/proc/{pid}"));
+        let Ok(namespace) = fs::read_link(of.join("ns/mnt")) else { continue };
+        if Some(&namespace) == here.as_ref() || found.contains_key(&namespace) {
+            continue;
+        }
+        if mount.is_in(&fs::read_to_string(of.join("mountinfo")).unwrap_or_default()) {
+            found.insert(namespace, (pid, name_of(&of)));
+        }
+    }
+    found.into_values().take(NAMED_MAX).collect()
+}
+
+/// Programs that have files of the mount open, or work in a directory of it, as far as this user may look.
+fn users(mount: &KernelMount) -> Vec<(Pid, String)> {
+    let Some(device) = mount.live_device() else { return Vec::new() };
+    let found = daemon::all().filter_map(|pid| {
+        let of = PathBuf::from(format!("/proc/{pid}"));
+        let files = fs::read_dir(of.join("fd")).into_iter().flatten().flatten();
+        let links = ["cwd", "root", "exe"].map(|name| of.join(name));
+        let mut links = links.into_iter().chain(files.map(|file| file.path()));
+        links.any(|link| is_on(&link, device)).then(|| (pid, name_of(&of)))
+    });
+    found.take(NAMED_MAX).collect()
+}
+
+/// Whether what a link of `/proc` leads to is of `device`. Asks no file system.
+fn is_on(link: &Path, device: &str) -> bool {
+    let flags = AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT;
+    let found = rustix::fs::statx(CWD, link, flags, StatxFlags::empty());
+    found.is_ok_and(|it| format!("{}:{}", it.stx_dev_major, it.stx_dev_minor) == device)
+}
+
+fn name_of(process: &Path) -> String {
+    fs::read_to_string(process.join("comm")).unwrap_or_default().trim_end().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_process_has_open_is_found_by_its_device() {
+        let found = rustix::fs::statx(CWD, "/proc/self/exe", AtFlags::empty(), StatxFlags::empty());
+        let found = found.expect("this program");
+        let device = format!("{}:{}", found.stx_dev_major, found.stx_dev_minor);
+        let link = Path::new("/proc/self/exe");
+        assert!(is_on(link, &device) && !is_on(link, "0:999999"));
+        assert!(!is_on(Path::new("/proc/self/no-such-link"), &device));
+    }
+}
