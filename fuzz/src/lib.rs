@@ -6,6 +6,7 @@
 
 use bytes::Bytes;
 use sheen_wire::dir::{DirPage, PAGE_SIZE};
+use sheen_wire::fld::LuSeqRangeArray;
 use sheen_wire::llog::{LlogLogHdr, LlogRecHdr};
 use sheen_wire::lmv::LmvEa;
 use sheen_wire::lnet::{AcceptorRequest, Hello, KsockHeader, LnetHeader, PingInfo};
@@ -13,7 +14,9 @@ use sheen_wire::lov::LovEa;
 use sheen_wire::md::{LinkEa, PosixAcl};
 use sheen_wire::messages::{Reply, Request, TABLE, find_format};
 use sheen_wire::mgs::{LustreCfg, MgsNidtblEntry};
+use sheen_wire::out::{OutUpdateHeader, UpdateResults, decode_updates, encode_updates};
 use sheen_wire::ptlrpc::{Message, PtlrpcBody};
+use sheen_wire::update_record::UpdateRecord;
 use sheen_wire::{ByteOrder, Reader, Wire};
 
 /// Bytes as clients send them.
@@ -97,11 +100,32 @@ fn values(bytes: &Bytes) {
     if let Ok(striping) = LmvEa::decode(bytes) {
         assert_eq!(LmvEa::decode(&striping.encode()), Ok(striping));
     }
+    if let Ok(array) = LuSeqRangeArray::decode(bytes) {
+        assert_eq!(LuSeqRangeArray::decode(&array.encode()), Ok(array));
+    }
+    updates(bytes);
     if let Ok(acl) = PosixAcl::decode(bytes) {
         assert_eq!(PosixAcl::decode(&acl.encode()), Ok(acl));
     }
     if let Ok(links) = LinkEa::decode(bytes) {
         assert_eq!(LinkEa::decode(&links.encode()), Ok(links));
+    }
+}
+
+/// What MDTs say to each other.
+fn updates(bytes: &Bytes) {
+    let inline = OutUpdateHeader::split(bytes).map(|(_, inline)| inline);
+    if let Ok(updates) = decode_updates(inline.as_ref().unwrap_or(bytes)) {
+        let once = encode_updates(&updates).expect("it was read");
+        assert_eq!(decode_updates(&once), Ok(updates));
+    }
+    if let Ok(results) = UpdateResults::decode(bytes) {
+        let once = results.encode().expect("it was read");
+        assert_eq!(UpdateResults::decode(&once), Ok(results));
+    }
+    if let Ok(record) = UpdateRecord::decode(bytes) {
+        let once = record.encode().expect("it was read");
+        assert_eq!(UpdateRecord::decode(&once), Ok(record));
     }
 }
 

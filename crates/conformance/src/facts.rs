@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 
+use bytes::Bytes;
 use sheen_wire::ldlm::{LdlmReply, LdlmRequest, LockType};
 use sheen_wire::md::{MdtBody, RecCreate, Valid};
 use sheen_wire::messages::{Reply, Request};
@@ -124,6 +125,14 @@ impl Words {
         }
     }
 
+    /// What is done to which object, unless it comes as bulk.
+    fn updates(self, header: &Bytes) -> Self {
+        let updates = crate::out::inline(header).into_iter();
+        updates.fold(self, |words, update| {
+            words.say("update", format_args!("{:?}:{}", update.kind, update.fid))
+        })
+    }
+
     fn join(self) -> String {
         self.0.join(" ")
     }
@@ -236,6 +245,7 @@ fn of_objects(request: &Request, words: Words) -> String {
         Request::MdsConnect(connect) => words.say("target", text(&connect.tgtuuid)),
         Request::OstConnect(connect) => words.say("target", text(&connect.tgtuuid)),
         Request::LlogOriginHandleCreate(open) => words.name(&open.name),
+        Request::OutUpdate(update) => words.updates(&update.out_update_header),
         _ => words,
     }
     .join()

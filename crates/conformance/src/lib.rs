@@ -11,6 +11,7 @@ pub mod dump;
 mod facts;
 pub mod golden;
 mod opaque;
+mod out;
 pub mod pcap;
 pub mod rpc;
 pub mod session;

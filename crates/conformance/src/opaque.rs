@@ -65,6 +65,9 @@ pub fn explain(format: &Format, is_reply: bool, field: &str, bytes: &Bytes) -> C
         ("dlm_lvb", _) => value_block(bytes),
         ("but_update_header", _) => crate::batch::header(bytes),
         ("batch_update_reply", _) => crate::batch::replies(bytes),
+        ("out_update_header", _) => crate::out::header(bytes),
+        ("object_update_reply", _) => crate::out::results(bytes),
+        ("generic_data", Opcode::FLD_READ) => crate::out::ranges(bytes),
         ("hsm_state_set", _) => array::<HsmStateSet>(bytes),
         ("hsm_user_state", _) => array::<HsmUserState>(bytes),
         ("swap_layouts", _) => array::<SwapLayouts>(bytes),
@@ -82,6 +85,7 @@ pub fn explain_bulk(format: Option<&Format>, bytes: &Bytes) -> Content {
         Some(Opcode::MDS_READPAGE) => dir_pages(bytes),
         Some(Opcode::MGS_CONFIG_READ) => nid_table(bytes),
         Some(Opcode::MDS_BATCH) => crate::batch::requests(bytes),
+        Some(Opcode::OUT_UPDATE) => crate::out::updates(bytes),
         Some(Opcode::OST_READ | Opcode::OST_WRITE) => Content::Plain("file data"),
         _ => Content::Untyped,
     }

@@ -19,6 +19,7 @@ use sheen_wire::messages::{FieldInfo, LdlmIntentGetattr, Part};
 use sheen_wire::mgs::{ConfigType, MgsConfigBody, MgsSendParam, MgsTargetInfo, TargetFlags};
 use sheen_wire::opcode::ReintOp;
 use sheen_wire::ost::{BrwFlags, NiobufRemote, ObdIoobj, Obdo, ObdoFlags, OstBody, OstId};
+use sheen_wire::out::{ObjectUpdate, OutUpdateHeader, UpdateType, encode_updates};
 use sheen_wire::ptlrpc::MessageHeader;
 use sheen_wire::text::{Chars, Text};
 
@@ -424,6 +425,7 @@ impl<S: Source> Fields<'_, S> {
         let name = name.trim_end_matches('>').rsplit("::").next().unwrap_or(name);
         Some(match name {
             "Bytes" if field.name == "but_update_header" => self.batch(),
+            "Bytes" if field.name == "out_update_header" => self.updates(),
             "MdtBody" => encoded(&self.mdt_body()),
             "RecSetattr" => encoded(&self.setattr()),
             "RecCreate" => {
@@ -504,6 +506,31 @@ impl<S: Source> Fields<'_, S> {
             ..LdlmIntentGetattr::default()
         };
         batch::batched(&header, &part)
+    }
+
+    /// Updates of one MDT for another, of which some number is wrong now and then.
+    fn updates(&self) -> Bytes {
+        let update = |_| ObjectUpdate {
+            kind: UpdateType(self.source.below(18) as u16 + 0x100 * self.source.below(2) as u16),
+            fid: self.fid(),
+            params: (0..self.source.below(4)).map(|_| self.name().buffer().clone()).collect(),
+            result_bytes: self.number() as u32,
+            ..ObjectUpdate::default()
+        };
+        let updates = (0..=self.source.below(6)).map(update).collect::<Vec<_>>();
+        let mut bytes = encode_updates(&updates).unwrap_or_default().to_vec();
+        let rarely = |wrong: u64| if self.source.one_in(16) { self.number() } else { wrong };
+        let header = OutUpdateHeader {
+            magic: OutUpdateHeader::MAGIC,
+            count: rarely(1) as u32,
+            inline_length: rarely(bytes.len() as u64) as u32,
+            reply_size: self.number() as u32,
+        };
+        if self.source.one_in(8) {
+            let at = self.source.below(bytes.len() as u64) as usize;
+            bytes[at] = self.source.below(256) as u8;
+        }
+        [encoded(&header), bytes.into()].concat().into()
     }
 
     /// A file of any directory is removed.

@@ -1,4 +1,4 @@
-//! Layouts: where the bytes of a file lie. Pure functions.
+//! Layouts: where the bytes of a file lie, and the names of a directory. Pure functions.
 //!
 //! A layout is a list of *components*, each with a range of the file's bytes; a plain layout is one
 //! component for all of them. A component's bytes lie on the MDT, with the inode (Data-on-MDT), or go
@@ -11,12 +11,15 @@
 //!
 //! What an MDT makes of requested layouts is in [`plan`], [`stored`] and [`choose`].
 //!
+//! Where the names of a directory lie is in [`directory`].
+//!
 //! Lustre's names: lov and lod, `lov_offset.c`, `lov_ea.c`, `lov_object.c`.
 
 #[cfg(test)]
 mod captured;
 pub mod choose;
 mod composite;
+pub mod directory;
 mod ea;
 pub mod plan;
 mod raid0;

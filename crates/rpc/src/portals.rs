@@ -87,8 +87,8 @@ pub(crate) fn version(opcode: Opcode) -> u32 {
     let service: u32 = match opcode.0 {
         0..=7 | 10..=23 => 3,
         33..=37 | 40..=64 => 2,
-        // Quota, sequences and their table belong to MDTs; those refuse any other version.
-        601 | 700 | 900 | 901 => 2,
+        // Quota, sequences, their table and updates belong to MDTs; those refuse any other version.
+        601 | 700 | 900 | 901 | 1000 => 2,
         101..=199 => 4,
         501..=599 => 5,
         252..=256 => 6,
@@ -110,6 +110,7 @@ mod tests {
             (Opcode::SEQ_QUERY, 2),
             (Opcode::FLD_QUERY, 2),
             (Opcode::FLD_READ, 2),
+            (Opcode::OUT_UPDATE, 2),
             (Opcode::QUOTA_DQACQ, 2),
             (Opcode::OST_WRITE, 3),
             (Opcode::LDLM_ENQUEUE, 4),

@@ -8,8 +8,9 @@
 
 use bytes::Bytes;
 use sheen_store::{Entry, Store, StoreError, Transaction, all_entries};
-use sheen_types::{Fid, HashMap, Transno, Uuid, Xid, fid_seq};
+use sheen_types::{Fid, HashMap, Transno, Uuid, fid_seq};
 use sheen_wire::codec::{ByteOrder, Reader, Wire, Writer};
+pub use sheen_wire::reply_data::ReplyRecord;
 use sheen_wire::wire_struct;
 
 use crate::epoch::Epoch;
@@ -51,24 +52,6 @@ pub enum ReplyRecording {
         /// The role's own: an open's disposition.
         data: u64,
     },
-}
-
-wire_struct! {
-    /// What was answered to a modifying request (`struct lsd_reply_data`).
-    pub struct ReplyRecord {
-        /// The transaction it became.
-        transno: Transno,
-        /// The request's name at its client.
-        xid: Xid,
-        /// The role's own: an open's disposition.
-        data: u64,
-        /// The reply's status.
-        result: i32,
-        /// The slot it was sent with.
-        tag: u16,
-        /// Unused.
-        padding: u16,
-    }
 }
 
 wire_struct! {

@@ -112,7 +112,7 @@ mod tests {
             ldlm_gl_callback ldlm_set_info mgs_connect mgs_disconnect mgs_target_reg mgs_set_info \
             mgs_config_read obd_ping llog_origin_handle_open llog_origin_handle_next_block \
             llog_origin_handle_read_header llog_origin_handle_prev_block quota_acquire seq_query \
-            fld_query fld_read ldlm_glimpse_enqueue ldlm_plain_enqueue ldlm_extent_enqueue \
+            fld_query fld_read out_update ldlm_glimpse_enqueue ldlm_plain_enqueue ldlm_extent_enqueue \
             ldlm_flock_enqueue ldlm_ibits_enqueue mds_reint_setattr mds_reint_create \
             mds_reint_link mds_reint_unlink mds_reint_rename mds_reint_open mds_reint_setxattr \
             mds_reint_resync mds_fid2path mds_reint_migrate";

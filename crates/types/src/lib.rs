@@ -5,6 +5,7 @@
 //! transaction number cannot be handed over where the handle of a lock belongs.
 
 pub mod access;
+mod change;
 mod errno;
 mod extent;
 mod fallocate;
@@ -23,6 +24,7 @@ mod seek;
 mod statistics;
 mod time;
 
+pub use change::ChangeId;
 pub use errno::Errno;
 pub use extent::{Extent, PAGE_BITS, PAGE_BYTES};
 pub use fallocate::Fallocate;
@@ -34,7 +36,9 @@ pub use lock::{InodeBits, LockMode, ResourceName};
 pub use name::{Name, NameError, TargetKind, TargetName, Uuid};
 pub use nid::{NetType, Nid, ParseNidError};
 pub use nid_list::NidList;
-pub use number::{Generation, LockHandle, MatchBits, ObdHandle, Transno, Xid};
+pub use number::{
+    Generation, LockHandle, LogicalTime, MatchBits, MdtIndex, ObdHandle, Transno, Xid,
+};
 pub use seek::Seek;
 pub use statistics::{CounterLine, Counters, Samples, Unit};
 pub use time::{Instant, Timestamp};

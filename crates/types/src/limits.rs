@@ -19,6 +19,10 @@ pub const MESSAGE_BYTES_MAX: usize = 256 << 10;
 pub const MESSAGE_BUFFERS_MAX: usize = 32;
 /// Stripes of one file (`LOV_MAX_STRIPE_COUNT`).
 pub const STRIPE_COUNT_MAX: usize = 2000;
+/// Stripes of one directory (`LMV_MAX_STRIPE_COUNT`).
+pub const DIRECTORY_STRIPES_MAX: u32 = 2000;
+/// Stripes that one directory may be wished to have on each MDT (`LMV_OVERSTRIPE_COUNT_MAX`).
+pub const DIRECTORY_STRIPES_PER_MDT_MAX: u32 = 5;
 /// Stripe sizes are multiples of this (`LOV_MIN_STRIPE_SIZE`).
 pub const STRIPE_SIZE_MIN: u64 = 65536;
 /// Hard links of one file, as ldiskfs allows and Lustre answers EMLINK beyond.

@@ -35,6 +35,10 @@ numbers! {
     MatchBits(u64);
     /// A layout's or connection's generation.
     Generation(u32);
+    /// Which MDT of a file system.
+    MdtIndex(u16);
+    /// Lamport's, over all MDTs of a file system: larger for a change that depends on another. 0 where there is one MDT.
+    LogicalTime(u64);
 }
 
 impl Xid {

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::codec::{ByteOrder, DecodeError, Reader, Wire, Writer};
+use crate::codec::{DecodeError, Reader, Wire, Writer, order_of};
 use crate::messages::Fields;
 use crate::ptlrpc::{Message, MessageHeader, MessageWriter, message_length};
 use crate::wire_struct;
@@ -162,16 +162,6 @@ pub fn join(magic: u32, messages: &[Bytes]) -> Bytes {
     BatchHeader { magic, count: messages.len() as u16, padding: 0 }.encode(&mut writer);
     messages.iter().for_each(|message| writer.put(message));
     writer.into_bytes()
-}
-
-/// The order in which a peer wrote the magic number at the front.
-fn order_of(bytes: &Bytes, magic: u32, what: &'static str) -> Result<ByteOrder, DecodeError> {
-    let found = u32::decode(&mut Reader::new(bytes, ByteOrder::Little))?;
-    match found {
-        _ if found == magic => Ok(ByteOrder::Little),
-        _ if found.swap_bytes() == magic => Ok(ByteOrder::Big),
-        _ => Err(DecodeError::Illegal { what, value: found.into() }),
-    }
 }
 
 #[cfg(test)]

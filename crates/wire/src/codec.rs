@@ -4,7 +4,8 @@ use std::fmt;
 
 use bytes::Bytes;
 use sheen_types::{
-    Fid, Generation, LockHandle, MatchBits, ObdHandle, ResourceName, Transno, Uuid, Xid,
+    Fid, Generation, LockHandle, LogicalTime, MatchBits, MdtIndex, ObdHandle, ResourceName,
+    Transno, Uuid, Xid,
 };
 
 /// Which end of a number came first on the wire.
@@ -52,6 +53,20 @@ impl fmt::Display for DecodeError {
 }
 
 impl std::error::Error for DecodeError {}
+
+/// The order in which a peer wrote the magic number at the front.
+pub(crate) fn order_of(
+    bytes: &Bytes,
+    magic: u32,
+    what: &'static str,
+) -> Result<ByteOrder, DecodeError> {
+    let found = u32::decode(&mut Reader::new(bytes, ByteOrder::Little))?;
+    match found {
+        _ if found == magic => Ok(ByteOrder::Little),
+        _ if found.swap_bytes() == magic => Ok(ByteOrder::Big),
+        _ => Err(DecodeError::Illegal { what, value: found.into() }),
+    }
+}
 
 /// Reads fields from one buffer, front to back.
 #[derive(Clone)]
@@ -129,6 +144,17 @@ impl<'a> Reader<'a> {
         match self.remaining() {
             0 => Ok(()),
             bytes => Err(DecodeError::Trailing { what, bytes }),
+        }
+    }
+
+    /// Checks that nothing but zeros is left: room that the peer has not used.
+    ///
+    /// # Errors
+    /// [`DecodeError::Trailing`] if something is.
+    pub fn finish_zeros(&mut self, what: &'static str) -> Result<(), DecodeError> {
+        match self.rest() {
+            rest if rest.iter().all(|byte| *byte == 0) => Ok(()),
+            rest => Err(DecodeError::Trailing { what, bytes: rest.len() }),
         }
     }
 }
@@ -244,7 +270,9 @@ wire_newtypes!(
     LockHandle(u64),
     ObdHandle(u64),
     MatchBits(u64),
-    Generation(u32)
+    Generation(u32),
+    MdtIndex(u16),
+    LogicalTime(u64)
 );
 wire_newtypes!(ResourceName([u64; 4]));
 

@@ -22,10 +22,13 @@ pub mod messages;
 pub mod mgs;
 pub mod opcode;
 pub mod ost;
+pub mod out;
 mod portal;
 pub mod ptlrpc;
 pub mod quota;
+pub mod reply_data;
 pub mod text;
+pub mod update_record;
 
 pub use codec::{ByteOrder, DecodeError, Reader, Wire, Writer};
 

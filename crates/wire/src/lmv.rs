@@ -57,6 +57,21 @@ impl LmvHash {
     pub const BAD_TYPE: u32 = 0x2000_0000;
     /// `LMV_HASH_FLAG_MIGRATION`: the directory is moving.
     pub const MIGRATION: u32 = 0x8000_0000;
+    /// `LMV_HASH_FLAG_LAYOUT_CHANGE`: all that say that names are being moved.
+    pub const CHANGE: u32 = Self::MIGRATION | Self::SPLIT | Self::MERGE;
+
+    /// The type without flags.
+    #[must_use]
+    pub const fn without_flags(self) -> Self {
+        Self(self.0 & Self::TYPE_MASK)
+    }
+
+    /// Whether names can be hashed by it (`lmv_is_known_hash_type`).
+    #[must_use]
+    pub const fn is_known(self) -> bool {
+        let kind = self.without_flags().0;
+        kind >= Self::ALL_CHARS.0 && kind <= Self::CRUSH2.0
+    }
 }
 
 wire_struct! {
@@ -183,10 +198,8 @@ impl LmvEa {
                 return Err(DecodeError::Illegal { what: "lmv_magic", value: value.into() });
             }
         };
-        match reader.rest() {
-            rest if rest.iter().all(|byte| *byte == 0) => Ok(value),
-            rest => Err(DecodeError::Trailing { what: "lmv_mds_md", bytes: rest.len() }),
-        }
+        reader.finish_zeros("lmv_mds_md")?;
+        Ok(value)
     }
 
     fn user(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
@@ -221,13 +234,13 @@ impl LmvEa {
     }
 }
 
-/// So many values.
 /// The magic that such an attribute begins with.
 #[must_use]
 pub fn magic_of(bytes: &Bytes) -> Option<LmvMagic> {
     bytes.first_chunk().map(|magic| LmvMagic(u32::from_le_bytes(*magic)))
 }
 
+/// So many values.
 fn list<T: Wire>(reader: &mut Reader<'_>, count: u32) -> Result<Vec<T>, DecodeError> {
     if count as usize > reader.remaining() / T::SIZE {
         return Err(DecodeError::Truncated { what: "lmv_stripe_fids" });

@@ -40,15 +40,17 @@ use sheen_wire::messages::{
     Kind, LdlmEnqueue, LdlmIntentOpen, MdsClose, MdsConnect, MdsDisconnect, MdsGetattr,
     MdsReintCreate, MdsReintLink, MdsReintRename, MdsReintSetattr, MdsReintSetxattr,
     MdsReintUnlink, MgsConnect, MgsTargetReg, ObdPing, OstConnect, OstCreate, OstDestroy,
-    OstGetattr, Reply, Request, SeqQuery,
+    OstGetattr, OutUpdate, Reply, Request, SeqQuery,
 };
 use sheen_wire::mgs::{MgsTargetInfo, TargetFlags};
 use sheen_wire::opcode::{Opcode, ReintOp};
 use sheen_wire::ost::{Obdo, ObdoFlags, OstBody, OstId};
+use sheen_wire::out::{ObjectUpdate, OutUpdateHeader, UpdateType, encode_updates};
 use sheen_wire::ptlrpc::{
     MESSAGE_VERSION, Message, MessageHeader, MsgFlags, MsgType, OpFlags, PtlrpcBody,
 };
 use sheen_wire::text::{Chars, Text};
+use sheen_wire::{Wire, Writer};
 
 use crate::common::{Cluster, OSTS, PORT, Servers, client_nid, server_nid, start};
 use crate::mounted_at;
@@ -537,7 +539,7 @@ impl Intruder {
         let ost_body = |oi: OstId, flags: ObdoFlags| OstBody {
             oa: Obdo { oi, flags, valid: Valid(u64::MAX), ..Obdo::default() },
         };
-        match self.random.below(5) {
+        match self.random.below(6) {
             0 => {
                 let request = OstDestroy {
                     ost_body: ost_body(object, ObdoFlags::NONE),
@@ -572,6 +574,12 @@ impl Intruder {
                 let body = self.body(Opcode::MDS_CONNECT);
                 self.send(Some("a super-sequence for a client"), &request.into(), body);
             }
+            4 => {
+                let request =
+                    OutUpdate { out_update_header: self.update(), ..OutUpdate::default() };
+                let body = self.body(Opcode::MDS_CONNECT);
+                self.send(Some("OUT_UPDATE from a client"), &request.into(), body);
+            }
             _ => {
                 let mut nids = [0; 32];
                 nids[0] = client_nid().0;
@@ -590,6 +598,25 @@ impl Intruder {
                 self.send(Some("a target registered from elsewhere"), &request.into(), body);
             }
         }
+    }
+
+    /// A name in a directory, as one MDT asks another for it.
+    fn update(&self) -> Bytes {
+        let mut fid = Writer::default();
+        Fid::ROOT.encode(&mut fid);
+        let kind = Bytes::copy_from_slice(&0o040_000u32.to_le_bytes());
+        let insert = ObjectUpdate {
+            kind: UpdateType::INDEX_INSERT,
+            fid: self.vault.public,
+            params: vec![Bytes::from_static(b"forged\0"), fid.into_bytes(), kind],
+            ..ObjectUpdate::default()
+        };
+        let updates = encode_updates(&[insert]).expect("it fits");
+        let mut writer = Writer::default();
+        let (magic, inline_length) = (OutUpdateHeader::MAGIC, updates.len() as u32);
+        OutUpdateHeader { magic, count: 1, inline_length, reply_size: 4096 }.encode(&mut writer);
+        writer.put(&updates);
+        writer.into_bytes()
     }
 
     /// A lock of a kind that the directory's resource is not for.

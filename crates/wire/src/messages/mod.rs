@@ -23,6 +23,7 @@ mod mds;
 mod mgs;
 mod obd;
 mod ost;
+mod out;
 mod reint;
 mod slot;
 
@@ -34,6 +35,7 @@ pub use mds::*;
 pub use mgs::*;
 pub use obd::*;
 pub use ost::*;
+pub use out::*;
 pub use reint::*;
 pub use slot::{FieldInfo, FieldKind, Found, Odd, Part, Slot};
 
@@ -244,6 +246,7 @@ table! {
     OstLadvise => OstLadviseReply,
     OstQuotactl => OstQuotactlReply,
     QuotaDqacq => QuotaDqacqReply,
+    OutUpdate => OutUpdateReply,
 }
 
 impl Request {
