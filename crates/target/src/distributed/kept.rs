@@ -1,6 +1,6 @@
 //! What is known of changes over several MDTs that are not complete: their records, and how far their parts are.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use sheen_types::{ChangeId, LogicalTime, MdtIndex, Transno};
@@ -10,22 +10,14 @@ use super::log::{Log, Note};
 use super::{Completion, Incarnation};
 use crate::limits::COMPLETION_EXCEPTIONS_MAX;
 
-/// How far another MDT's part is, as its coordinator knows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum PartState {
-    /// Not known to be applied.
-    Unknown,
-    /// Applied, as this transaction there.
-    Applied(Transno),
-    /// Durable.
-    Durable,
-}
-
 /// A change whose record is kept.
 struct Kept {
     record: Arc<UpdateRecord>,
-    /// The parts of other MDTs, if this MDT coordinates it.
-    elsewhere: BTreeMap<MdtIndex, PartState>,
+    /// What its part became here; 0 if that was before the start, and so is durable.
+    here: Transno,
+    /// The parts of other MDTs that are not known to be durable, if this MDT coordinates it: as which transaction each
+    /// was applied, if that is known.
+    elsewhere: BTreeMap<MdtIndex, Option<Transno>>,
 }
 
 /// See the module's documentation.
@@ -34,6 +26,11 @@ pub(super) struct State {
     /// No smaller than that of any change that has a part here.
     pub(super) time: LogicalTime,
     kept: BTreeMap<ChangeId, Kept>,
+    /// Of those that this MDT coordinates: with parts elsewhere that may not be durable, and without.
+    open: BTreeSet<Transno>,
+    closed: BTreeSet<Transno>,
+    /// Parts that were applied on each other MDT and may not be durable there, in its order.
+    applied: BTreeMap<MdtIndex, BTreeSet<(Transno, ChangeId)>>,
     notes: BTreeMap<MdtIndex, Note>,
     /// The newest incarnation of each MDT that has asked what it lost.
     started: BTreeMap<MdtIndex, u32>,
@@ -51,22 +48,32 @@ impl State {
         let times = log.notes.values().map(|note| note.time);
         let mut state = Self { time: times.max().unwrap_or_default(), ..Self::default() };
         state.notes = log.notes;
-        log.records.into_iter().for_each(|record| state.keep(Arc::new(record), own));
+        for record in log.records {
+            state.keep(Arc::new(record), own, Transno(0));
+        }
         state
     }
 
-    pub(super) fn keep(&mut self, record: Arc<UpdateRecord>, own: MdtIndex) {
+    /// The part of a change was applied here, as this transaction.
+    pub(super) fn keep(&mut self, record: Arc<UpdateRecord>, own: MdtIndex, here: Transno) {
+        let id = record.id;
         self.time = self.time.max(record.time);
-        let is_own = record.id.coordinator == own;
+        let is_own = id.coordinator == own;
         let elsewhere = record.parts.iter().filter(|part| is_own && part.mdt != own);
-        let elsewhere = elsewhere.map(|part| (part.mdt, PartState::Unknown)).collect();
-        self.kept.insert(record.id, Kept { record, elsewhere });
+        let elsewhere: BTreeMap<_, _> = elsewhere.map(|part| (part.mdt, None)).collect();
+        match (is_own, elsewhere.is_empty()) {
+            (false, _) => false,
+            (true, false) => self.open.insert(id.transno),
+            (true, true) => self.closed.insert(id.transno),
+        };
+        self.kept.insert(id, Kept { record, here, elsewhere });
     }
 
-    /// Whether the part of a change was applied here, whatever has become of its record.
-    pub(super) fn knows(&self, id: ChangeId) -> bool {
-        let is_complete = |note: &Note| note.has(id.transno);
-        self.kept.contains_key(&id) || self.notes.get(&id.coordinator).is_some_and(is_complete)
+    /// As what the part of a change was applied here, whatever has become of its record; 0 if that is durable.
+    pub(super) fn applied_as(&self, id: ChangeId) -> Option<Transno> {
+        let is_complete = |note: &&Note| note.has(id.transno);
+        let complete = self.notes.get(&id.coordinator).filter(is_complete).map(|_| Transno(0));
+        complete.or_else(|| self.kept.get(&id).map(|kept| kept.here))
     }
 
     pub(super) fn record(&self, id: ChangeId) -> Option<Arc<UpdateRecord>> {
@@ -84,50 +91,46 @@ impl State {
     pub(super) fn start_anew(&mut self, incarnation: Incarnation) -> Vec<Arc<UpdateRecord>> {
         let Incarnation { mdt, starts } = incarnation;
         let newest = self.started.entry(mdt).or_default();
-        let is_new = starts > *newest;
-        *newest = starts.max(*newest);
-        for kept in self.kept.values_mut().filter(|_| is_new) {
-            if let Some(part @ PartState::Applied(_)) = kept.elsewhere.get_mut(&mdt) {
-                *part = PartState::Unknown;
+        if starts > *newest {
+            *newest = starts;
+            for (_, id) in self.applied.remove(&mdt).into_iter().flatten() {
+                let part = self.kept.get_mut(&id).and_then(|kept| kept.elsewhere.get_mut(&mdt));
+                part.into_iter().for_each(|part| *part = None);
             }
         }
         let named = self.kept.values().filter(|kept| kept.record.part_of(mdt).is_some());
         named.map(|kept| Arc::clone(&kept.record)).collect()
     }
 
+    /// Another MDT has applied its part, as this transaction; 0 if that is durable.
     pub(super) fn part_applied(&mut self, id: ChangeId, mdt: MdtIndex, transno: Transno) {
         let part = self.kept.get_mut(&id).and_then(|kept| kept.elsewhere.get_mut(&mdt));
-        if let Some(part) = part.filter(|part| **part == PartState::Unknown) {
-            *part = PartState::Applied(transno);
+        if let Some(part @ None) = part {
+            *part = Some(transno);
+            self.applied.entry(mdt).or_default().insert((transno, id));
         }
     }
 
+    /// Another MDT is durable up to here.
     pub(super) fn durable_on(&mut self, mdt: MdtIndex, upto: Transno) {
-        for kept in self.kept.values_mut() {
-            if let Some(part) = kept.elsewhere.get_mut(&mdt)
-                && matches!(part, PartState::Applied(transno) if *transno <= upto)
-            {
-                *part = PartState::Durable;
+        let Some(applied) = self.applied.get_mut(&mdt) else { return };
+        while let Some((_, id)) = applied.first().copied().filter(|(at, _)| *at <= upto) {
+            applied.pop_first();
+            let Some(kept) = self.kept.get_mut(&id) else { continue };
+            kept.elsewhere.remove(&mdt);
+            if kept.elsewhere.is_empty() && self.open.remove(&id.transno) {
+                self.closed.insert(id.transno);
             }
         }
     }
 
     /// What can be said of the changes that this MDT, whose transactions are durable up to `durable`, coordinates.
-    pub(super) fn completion(&self, own: MdtIndex, durable: Transno) -> Option<Completion> {
-        let is_complete = |kept: &Kept| {
-            kept.record.id.transno <= durable
-                && kept.elsewhere.values().all(|part| *part == PartState::Durable)
-        };
-        let (mut except, mut upto, mut excepted) = (Vec::new(), None, 0);
-        for (id, kept) in self.kept.range(changes_of(own)) {
-            match is_complete(kept) {
-                true => (upto, excepted) = (Some(id.transno), except.len()),
-                false if except.len() == COMPLETION_EXCEPTIONS_MAX => break,
-                false => except.push(id.transno),
-            }
-        }
-        except.truncate(excepted);
-        upto.map(|upto| Completion { upto, except })
+    pub(super) fn completion(&self, durable: Transno) -> Option<Completion> {
+        let too_many = self.open.iter().nth(COMPLETION_EXCEPTIONS_MAX);
+        let end = too_many.map_or(Transno(u64::MAX), |transno| *transno);
+        let end = end.min(Transno(durable.0.saturating_add(1)));
+        let upto = *self.closed.range(..end).next_back()?;
+        Some(Completion { upto, except: self.open.range(..upto).copied().collect() })
     }
 
     /// The coordinator's note with this said, and the changes whose records go; `None` if it says nothing new.
@@ -149,9 +152,21 @@ impl State {
         (is_new || !gone.is_empty()).then_some((note, gone))
     }
 
-    pub(super) fn remove(&mut self, coordinator: MdtIndex, note: Note, gone: &[ChangeId]) {
+    pub(super) fn remove(
+        &mut self,
+        own: MdtIndex,
+        coordinator: MdtIndex,
+        note: Note,
+        gone: &[ChangeId],
+    ) {
         self.notes.insert(coordinator, note);
-        gone.iter().for_each(|id| _ = self.kept.remove(id));
+        for id in gone {
+            self.kept.remove(id);
+            if coordinator == own {
+                self.open.remove(&id.transno);
+                self.closed.remove(&id.transno);
+            }
+        }
     }
 
     #[cfg(test)]

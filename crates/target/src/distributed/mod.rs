@@ -61,8 +61,8 @@ pub enum Dependencies {
 pub enum PartApplied {
     /// It was applied now, as this transaction.
     Now(Transno),
-    /// It had been applied before.
-    Before,
+    /// It had been applied before, as this transaction; 0 if it is durable.
+    Before(Transno),
     /// It was not: the MDT that sent it has started anew since, and knows what it had lost.
     TooLate,
 }
@@ -93,8 +93,10 @@ impl Distributed {
 enum Refusal {
     /// The store failed, or the change is too large.
     Store(StoreError),
-    /// The part had been applied before.
-    Before,
+    /// The part had been applied before; see [`PartApplied::Before`].
+    Before(Transno),
+    /// Nothing new was said.
+    Known,
     /// An MDT has started anew.
     StartedAnew,
 }
@@ -191,14 +193,15 @@ impl Target {
         };
         let applied = |sequence, (keys, record): (_, Arc<UpdateRecord>)| {
             self.note_written(sequence, keys);
-            self.distributed.0.lock().keep(Arc::clone(&record), self.mdt_index());
+            let here = record.id.transno;
+            self.distributed.0.lock().keep(Arc::clone(&record), self.mdt_index(), here);
             made = Some(record);
         };
         let source = self.source_for(context);
         match self.history.apply(&*self.store, source, build, applied) {
             Ok(transno) => self.keep_answer(context, transno, recording.record(context, transno)),
             Err(Refusal::Store(error)) => return Err(error),
-            Err(Refusal::StartedAnew | Refusal::Before) => return Ok(None),
+            Err(_) => return Ok(None),
         }
         Ok(made)
     }
@@ -228,7 +231,7 @@ impl Target {
         &self,
         context: Option<&Context>,
         sender: Incarnation,
-        record: &UpdateRecord,
+        record: &Arc<UpdateRecord>,
         changes: Transaction,
     ) -> Result<PartApplied, StoreError> {
         let done = ReplyRecording::Done;
@@ -245,11 +248,11 @@ impl Target {
                 }
                 None => put_transno(&mut transaction, transno.max(self.history.last())),
             }
-            Ok((transaction, keys))
+            Ok((transaction, (transno, keys)))
         };
-        let applied = |sequence, keys| {
+        let applied = |sequence, (transno, keys)| {
             self.note_written(sequence, keys);
-            self.distributed.0.lock().keep(Arc::new(record.clone()), self.mdt_index());
+            self.distributed.0.lock().keep(Arc::clone(record), self.mdt_index(), transno);
         };
         let source = context.map_or_else(|| self.transno_source(), |it| self.source_for(it));
         match self.history.apply(&*self.store, source, build, applied) {
@@ -260,23 +263,22 @@ impl Target {
                 Ok(PartApplied::Now(transno))
             }
             Err(Refusal::Store(error)) => Err(error),
-            Err(Refusal::Before) => Ok(PartApplied::Before),
-            Err(Refusal::StartedAnew) => Ok(PartApplied::TooLate),
+            Err(Refusal::Before(transno)) => Ok(PartApplied::Before(transno)),
+            Err(Refusal::StartedAnew | Refusal::Known) => Ok(PartApplied::TooLate),
         }
     }
 
     /// Under the lock of the order.
     fn may_apply(&self, id: ChangeId, sender: Incarnation) -> Result<(), Refusal> {
         let state = self.distributed.0.lock();
-        match state.is_past(sender) {
-            // Also what was applied: it is in the answer that the sender's new incarnation has.
-            true => Err(Refusal::StartedAnew),
-            false if state.knows(id) => Err(Refusal::Before),
-            false => Ok(()),
+        // Also what was applied: it is in the answer that the sender's new incarnation has.
+        if state.is_past(sender) {
+            return Err(Refusal::StartedAnew);
         }
+        state.applied_as(id).map_or(Ok(()), |transno| Err(Refusal::Before(transno)))
     }
 
-    /// Another MDT has applied its part of a change that this one coordinates, as this transaction.
+    /// Another MDT has applied its part of a change that this one coordinates, as this transaction; 0 if that is durable.
     pub fn part_applied(&self, id: ChangeId, mdt: MdtIndex, transno: Transno) {
         self.distributed.0.lock().part_applied(id, mdt, transno);
     }
@@ -291,7 +293,7 @@ impl Target {
     pub fn completion(&self) -> Option<Completion> {
         // A change of before the start is durable here, or it is not known.
         let durable = self.last_committed();
-        self.distributed.0.lock().completion(self.mdt_index(), durable)
+        self.distributed.0.lock().completion(durable)
     }
 
     /// Removes the records of changes that are complete, as their coordinator says: first of all that have a part,
@@ -302,7 +304,7 @@ impl Target {
     pub fn complete(&self, coordinator: MdtIndex, said: &Completion) -> Result<(), StoreError> {
         let build = |transno| {
             let state = self.distributed.0.lock();
-            let (note, gone) = state.completed(coordinator, said).ok_or(Refusal::Before)?;
+            let (note, gone) = state.completed(coordinator, said).ok_or(Refusal::Known)?;
             let mut transaction = Transaction::new();
             gone.iter().for_each(|id| delete_record(&mut transaction, *id));
             put_note(&mut transaction, coordinator, &note);
@@ -310,11 +312,11 @@ impl Target {
             Ok((transaction, (note, gone)))
         };
         let applied = |_, (note, gone): (_, Vec<_>)| {
-            self.distributed.0.lock().remove(coordinator, note, &gone);
+            self.distributed.0.lock().remove(self.mdt_index(), coordinator, note, &gone);
         };
         match self.history.apply(&*self.store, self.transno_source(), build, applied) {
             Err(Refusal::Store(error)) => Err(error),
-            Ok(_) | Err(Refusal::Before | Refusal::StartedAnew) => Ok(()),
+            Ok(_) | Err(_) => Ok(()),
         }
     }
 

@@ -19,6 +19,8 @@ use crate::{Operations, Outcome, TargetConfig};
 const KEYS: Fid = Fid::new(0x2_0000_0401, 1);
 const M0: MdtIndex = MdtIndex(0);
 const M1: MdtIndex = MdtIndex(1);
+/// As what a part was applied that is durable.
+const DURABLE: Transno = Transno(0);
 
 /// Each setattr adds a key on M0 and one on M1, of the same name.
 #[derive(Default)]
@@ -108,7 +110,7 @@ impl Mdt {
     }
 
     /// Applies the part that M1 sends.
-    fn apply(&self, record: &UpdateRecord, starts: u32) -> PartApplied {
+    fn apply(&self, record: &Arc<UpdateRecord>, starts: u32) -> PartApplied {
         let mdt = self.target().mdt_index();
         let sender = Incarnation { mdt: M1, starts };
         let applied = self.target().transact_part(None, sender, record, changes(record, mdt));
@@ -174,15 +176,15 @@ fn a_part_is_applied_once_whatever_is_sent_again() {
         let (m0, m1) = pair(&world).await;
         let client = m1.node.connect("one").await;
         let made = change(&m1, &client).await;
-        assert!(matches!(m0.apply(&made, 1), PartApplied::Now(_)));
-        assert_eq!(m0.apply(&made, 1), PartApplied::Before);
+        let PartApplied::Now(there) = m0.apply(&made, 1) else { panic!("it is new") };
+        assert_eq!(m0.apply(&made, 1), PartApplied::Before(there));
         // F13: lost with its answer; then durable, and its answer lost.
         let m0 = m0.crash(&world).await;
         assert!(matches!(m0.apply(&made, 1), PartApplied::Now(_)));
         m0.store.commit().unwrap();
         // F6: what M1 has lost is in M0's record.
         let m0 = m0.crash(&world).await;
-        assert_eq!(m0.apply(&made, 1), PartApplied::Before);
+        assert_eq!(m0.apply(&made, 1), PartApplied::Before(DURABLE));
         assert_eq!((m0.keys(), m0.has_started(M1, 2)), (1, vec![made]));
     });
 }
@@ -273,7 +275,28 @@ fn a_record_is_kept_until_all_parts_are_durable() {
             assert_eq!((mdt.keys(), mdt.records()), (1, 0));
         }
         assert_eq!(completion(), None);
-        assert_eq!(m0.apply(&made, 1), PartApplied::Before, "the note says so");
+        assert_eq!(m0.apply(&made, 1), PartApplied::Before(DURABLE), "the note says so");
+    });
+}
+
+/// M1 has started anew, and does not know what M0 has applied: it sends the part again.
+#[test]
+fn a_change_of_before_the_start_is_complete_when_its_part_is_found_durable() {
+    let world = TestWorld::new(311);
+    world.clone().run(async move {
+        let (m0, m1) = pair(&world).await;
+        let client = m1.node.connect("one").await;
+        let made = change(&m1, &client).await;
+        m0.apply(&made, 1);
+        m0.store.commit().unwrap();
+        m1.store.commit().unwrap();
+        let (m0, m1) = (m0.crash(&world).await, m1.crash(&world).await);
+        assert_eq!(m1.target().completion(), None);
+        let PartApplied::Before(there) = m0.apply(&made, 2) else { panic!("it is there") };
+        m1.target().part_applied(made.id, M0, there);
+        m1.target().durable_on(M0, m0.target().last_committed());
+        let said = Completion { upto: made.id.transno, except: vec![] };
+        assert_eq!(m1.target().completion(), Some(said));
     });
 }
 
@@ -318,17 +341,17 @@ fn records_and_the_note_that_they_are_complete_change_together() {
         m0.store.commit().unwrap();
         let m0 = m0.crash(&world).await;
         let outcomes = || made.iter().map(|record| m0.apply(record, 1)).collect::<Vec<_>>();
-        assert_eq!((m0.records(), outcomes()), (1, vec![PartApplied::Before; 3]));
+        assert_eq!((m0.records(), outcomes()), (1, vec![PartApplied::Before(DURABLE); 3]));
         // An older message, doubled, makes nothing incomplete, and one that says nothing new is no transaction.
         m0.target().complete(M1, &Completion { upto: first, except: vec![] }).unwrap();
         let last = m0.target().last_transno();
         m0.target().complete(M1, &said).unwrap();
         assert_eq!(
             (m0.target().last_transno(), m0.records(), outcomes()),
-            (last, 1, vec![PartApplied::Before; 3])
+            (last, 1, vec![PartApplied::Before(DURABLE); 3])
         );
         m0.target().complete(M1, &Completion { upto: third, except: vec![] }).unwrap();
-        assert_eq!((m0.records(), outcomes()), (0, vec![PartApplied::Before; 3]));
+        assert_eq!((m0.records(), outcomes()), (0, vec![PartApplied::Before(DURABLE); 3]));
     });
 }
 
