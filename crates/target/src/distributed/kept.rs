@@ -31,6 +31,8 @@ pub(super) struct State {
     closed: BTreeSet<Transno>,
     /// Parts that were applied on each other MDT and may not be durable there, in its order.
     applied: BTreeMap<MdtIndex, BTreeSet<(Transno, ChangeId)>>,
+    /// Whose parts are here, and durable, but whose records cannot be read.
+    unreadable: BTreeSet<ChangeId>,
     notes: BTreeMap<MdtIndex, Note>,
     /// The newest incarnation of each MDT that has asked what it lost.
     started: BTreeMap<MdtIndex, u32>,
@@ -48,6 +50,10 @@ impl State {
         let times = log.notes.values().map(|note| note.time);
         let mut state = Self { time: times.max().unwrap_or_default(), ..Self::default() };
         state.notes = log.notes;
+        // How far the parts of one are that this MDT coordinates is not known: it stays open.
+        let own_ones = log.unreadable.iter().filter(|id| id.coordinator == own);
+        state.open = own_ones.map(|id| id.transno).collect();
+        state.unreadable = log.unreadable.into_iter().collect();
         for record in log.records {
             state.keep(Arc::new(record), own, Transno(0));
         }
@@ -71,9 +77,11 @@ impl State {
 
     /// As what the part of a change was applied here, whatever has become of its record; 0 if that is durable.
     pub(super) fn applied_as(&self, id: ChangeId) -> Option<Transno> {
-        let is_complete = |note: &&Note| note.has(id.transno);
-        let complete = self.notes.get(&id.coordinator).filter(is_complete).map(|_| Transno(0));
-        complete.or_else(|| self.kept.get(&id).map(|kept| kept.here))
+        let is_complete = self.notes.get(&id.coordinator).is_some_and(|note| note.has(id.transno));
+        match is_complete || self.unreadable.contains(&id) {
+            true => Some(Transno(0)),
+            false => self.kept.get(&id).map(|kept| kept.here),
+        }
     }
 
     pub(super) fn record(&self, id: ChangeId) -> Option<Arc<UpdateRecord>> {
@@ -146,8 +154,9 @@ impl State {
         // What was complete stays so, whatever an older message says.
         note.except.extend(said.except.iter().filter(|transno| **transno > before.upto));
         note.upto = before.upto.max(said.upto);
-        let gone = self.kept.range(changes_of(coordinator)).map(|(id, _)| *id);
-        let gone: Vec<_> = gone.filter(|id| note.has(id.transno)).collect();
+        let unreadable = self.unreadable.range(changes_of(coordinator));
+        let gone = self.kept.range(changes_of(coordinator)).map(|(id, _)| id).chain(unreadable);
+        let gone: Vec<_> = gone.copied().filter(|id| note.has(id.transno)).collect();
         let is_new = (note.upto, &note.except) != (before.upto, &before.except);
         (is_new || !gone.is_empty()).then_some((note, gone))
     }
@@ -162,6 +171,7 @@ impl State {
         self.notes.insert(coordinator, note);
         for id in gone {
             self.kept.remove(id);
+            self.unreadable.remove(id);
             if coordinator == own {
                 self.open.remove(&id.transno);
                 self.closed.remove(&id.transno);

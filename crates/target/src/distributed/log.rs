@@ -11,7 +11,7 @@ use sheen_types::{ChangeId, Fid, LogicalTime, MdtIndex, Transno, fid_seq};
 use sheen_wire::codec::{ByteOrder, DecodeError, Reader, Wire, Writer};
 use sheen_wire::update_record::UpdateRecord;
 
-const RECORDS: Fid = Fid::new(fid_seq::LOCAL_FILE, 0x300);
+pub(super) const RECORDS: Fid = Fid::new(fid_seq::LOCAL_FILE, 0x300);
 const NOTES: Fid = Fid::new(fid_seq::LOCAL_FILE, 0x301);
 
 /// Up to where a coordinator's changes are complete.
@@ -53,6 +53,8 @@ impl Note {
 #[derive(Default)]
 pub(super) struct Log {
     pub(super) records: Vec<UpdateRecord>,
+    /// Of changes whose part is here; nothing more is known of them.
+    pub(super) unreadable: Vec<ChangeId>,
     pub(super) notes: BTreeMap<MdtIndex, Note>,
 }
 
@@ -65,12 +67,19 @@ impl Log {
         let mut log = Self::default();
         for entry in all_entries(store, RECORDS, &[]) {
             let entry = entry?;
-            match UpdateRecord::decode(&entry.value) {
-                Ok(record) => log.records.push(record),
-                Err(error) => tracing::error!(target = name, record = %name_of(&entry.key), %error,
-                    "a record of a change over several MDTs cannot be read: this MDT redoes nothing from it; \
-                    check the file system with sheen fsck"),
-            }
+            let error = match UpdateRecord::decode(&entry.value) {
+                Ok(record) => {
+                    log.records.push(record);
+                    continue;
+                }
+                Err(error) => error,
+            };
+            let id = id_of(&entry.key);
+            let record = id.map_or_else(|| format!("{:?}", entry.key), |id| id.to_string());
+            tracing::error!(target = name, record, %error,
+                "a record of a change over several MDTs cannot be read: this MDT redoes nothing from it; \
+                check the file system with sheen fsck");
+            log.unreadable.extend(id);
         }
         for entry in all_entries(store, NOTES, &[]) {
             let entry = entry?;
@@ -106,15 +115,11 @@ fn key_of(id: ChangeId) -> Bytes {
     key.into()
 }
 
-/// What a key says for people.
-fn name_of(key: &Bytes) -> String {
-    let number = key.get(2..).and_then(|rest| rest.first_chunk().copied());
-    match (key.first_chunk(), number) {
-        (Some(coordinator), Some(number)) => ChangeId {
-            coordinator: MdtIndex(u16::from_be_bytes(*coordinator)),
-            transno: Transno(u64::from_be_bytes(number)),
-        }
-        .to_string(),
-        _ => format!("{key:?}"),
-    }
+fn id_of(key: &Bytes) -> Option<ChangeId> {
+    let (coordinator, transno) = key.split_first_chunk()?;
+    let transno = transno.first_chunk()?;
+    Some(ChangeId {
+        coordinator: MdtIndex(u16::from_be_bytes(*coordinator)),
+        transno: Transno(u64::from_be_bytes(*transno)),
+    })
 }

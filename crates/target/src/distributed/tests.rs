@@ -300,6 +300,38 @@ fn a_change_of_before_the_start_is_complete_when_its_part_is_found_durable() {
     });
 }
 
+/// F33: the record is damaged; the part is there all the same.
+#[test]
+fn a_part_whose_record_cannot_be_read_is_not_applied_again() {
+    let world = TestWorld::new(312);
+    world.clone().run(async move {
+        let (m0, m1) = pair(&world).await;
+        let client = m1.node.connect("one").await;
+        let made = change(&m1, &client).await;
+        let later = change(&m1, &client).await;
+        m0.apply(&made, 1);
+        let PartApplied::Now(there) = m0.apply(&later, 1) else { panic!("it is new") };
+        for mdt in [&m0, &m1] {
+            let mut damage = Transaction::new();
+            put_record(&mut damage, made.id, Bytes::from_static(b"damaged"));
+            mdt.store.apply(damage).unwrap();
+            mdt.store.commit().unwrap();
+        }
+        let (m0, m1) = (m0.crash(&world).await, m1.crash(&world).await);
+        assert_eq!(m0.apply(&made, 2), PartApplied::Before(DURABLE));
+        assert_eq!((m0.keys(), m0.has_started(M1, 2)), (2, vec![Arc::clone(&later)]));
+        // Its coordinator never says that it is complete.
+        m1.target().part_applied(later.id, M0, there);
+        m1.target().durable_on(M0, there);
+        let said = Completion { upto: later.id.transno, except: vec![made.id.transno] };
+        assert_eq!(m1.target().completion(), Some(said));
+        let all = Completion { upto: later.id.transno, except: vec![] };
+        m0.target().complete(M1, &all).unwrap();
+        assert_eq!(m0.store.scan(log::RECORDS, &[], 10).unwrap(), []);
+        assert_eq!(m0.apply(&made, 2), PartApplied::Before(DURABLE));
+    });
+}
+
 /// Nothing but M1's own durability is missing.
 #[test]
 fn a_change_is_not_complete_while_its_coordinator_may_lose_it() {
