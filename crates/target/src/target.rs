@@ -158,7 +158,7 @@ impl Target {
     ) -> Result<Arc<Self>, TargetError> {
         let (past, incarnation) = begin_incarnation(&*store, &config)?;
         let history = begin_history(&*store, past.transno, incarnation.epoch);
-        let distributed = Distributed::load(&*store, &config.name, config.index)?;
+        let distributed = Distributed::load(&*store, &config, world.clock.now())?;
         let known = if config.replayable { past.clients } else { Vec::new() };
         let numbers = known.iter().map(|(record, _)| record.number.wrapping_add(1));
         let next_number = numbers.max().unwrap_or(0);

@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use sheen_types::{ChangeId, LogicalTime, MdtIndex, Transno};
+use sheen_types::{ChangeId, Instant, LogicalTime, MdtIndex, Transno};
 use sheen_wire::update_record::UpdateRecord;
 
 use super::log::{Log, Note};
+use super::partners::Partner;
 use super::{Completion, Incarnation};
 use crate::limits::COMPLETION_EXCEPTIONS_MAX;
 
@@ -34,6 +35,8 @@ pub(super) struct State {
     /// Whose parts are here, and durable, but whose records cannot be read.
     unreadable: BTreeSet<ChangeId>,
     notes: BTreeMap<MdtIndex, Note>,
+    /// Those that are noted, or going to be.
+    pub(super) partners: BTreeMap<MdtIndex, Partner>,
     /// The newest incarnation of each MDT that has asked what it lost.
     started: BTreeMap<MdtIndex, u32>,
 }
@@ -45,11 +48,13 @@ fn changes_of(coordinator: MdtIndex) -> std::ops::RangeInclusive<ChangeId> {
 }
 
 impl State {
-    /// What a store has, for the MDT with the index `own`.
-    pub(super) fn of(log: Log, own: MdtIndex) -> Self {
+    /// What a store has, for the MDT with the index `own`, which starts now.
+    pub(super) fn of(log: Log, own: MdtIndex, now: Instant) -> Self {
         let times = log.notes.values().map(|note| note.time);
         let mut state = Self { time: times.max().unwrap_or_default(), ..Self::default() };
         state.notes = log.notes;
+        let partners = log.partners.into_iter();
+        state.partners = partners.map(|mdt| (mdt, Partner::of_before(now))).collect();
         // How far the parts of one are that this MDT coordinates is not known: it stays open.
         let own_ones = log.unreadable.iter().filter(|id| id.coordinator == own);
         state.open = own_ones.map(|id| id.transno).collect();
@@ -177,6 +182,16 @@ impl State {
                 self.closed.remove(&id.transno);
             }
         }
+    }
+
+    /// Partners that have been quiet for so long that they are none any more.
+    pub(super) fn quiet_partners(&self, now: Instant) -> Vec<MdtIndex> {
+        if !self.unreadable.is_empty() {
+            return Vec::new();
+        }
+        let takes_part = |mdt| self.kept.values().any(|kept| kept.record.part_of(mdt).is_some());
+        let quiet = self.partners.iter().filter(|(_, partner)| partner.is_quiet(now));
+        quiet.map(|(mdt, _)| *mdt).filter(|mdt| !takes_part(*mdt)).collect()
     }
 
     #[cfg(test)]

@@ -1,7 +1,8 @@
-//! The update log: two indexes of the store (Lustre: the catalogs `update_log`).
+//! The update log: three indexes of the store (Lustre: the catalogs `update_log`).
 //!
 //! The first has the records of changes that are not complete, as far as this MDT knows, under their names. The second has a
-//! *note* for each coordinator: up to where its changes are complete, and so have no record any more.
+//! *note* for each coordinator: up to where its changes are complete, and so have no record any more. The third has the
+//! [partners](super::partners).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,6 +14,7 @@ use sheen_wire::update_record::UpdateRecord;
 
 pub(super) const RECORDS: Fid = Fid::new(fid_seq::LOCAL_FILE, 0x300);
 const NOTES: Fid = Fid::new(fid_seq::LOCAL_FILE, 0x301);
+const PARTNERS: Fid = Fid::new(fid_seq::LOCAL_FILE, 0x302);
 
 /// Up to where a coordinator's changes are complete.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -56,6 +58,7 @@ pub(super) struct Log {
     /// Of changes whose part is here; nothing more is known of them.
     pub(super) unreadable: Vec<ChangeId>,
     pub(super) notes: BTreeMap<MdtIndex, Note>,
+    pub(super) partners: Vec<MdtIndex>,
 }
 
 impl Log {
@@ -84,11 +87,13 @@ impl Log {
         for entry in all_entries(store, NOTES, &[]) {
             let entry = entry?;
             let note = Note::decode(&entry.value).map_err(|error| error.to_string());
-            let index = entry.key.first_chunk().map(|index| MdtIndex(u16::from_be_bytes(*index)));
-            let (Ok(note), Some(index)) = (note, index) else {
+            let (Ok(note), Some(index)) = (note, mdt_of(&entry.key)) else {
                 return Err(StoreError::Corrupt("a note of complete changes".to_owned()));
             };
             log.notes.insert(index, note);
+        }
+        for entry in all_entries(store, PARTNERS, &[]) {
+            log.partners.extend(mdt_of(&entry?.key));
         }
         Ok(log)
     }
@@ -104,7 +109,23 @@ pub(super) fn delete_record(transaction: &mut Transaction, id: ChangeId) {
 }
 
 pub(super) fn put_note(transaction: &mut Transaction, coordinator: MdtIndex, note: &Note) {
-    transaction.put(NOTES, Bytes::copy_from_slice(&coordinator.0.to_be_bytes()), note.encode());
+    transaction.put(NOTES, mdt_key(coordinator), note.encode());
+}
+
+pub(super) fn put_partner(transaction: &mut Transaction, mdt: MdtIndex) {
+    transaction.put(PARTNERS, mdt_key(mdt), Bytes::new());
+}
+
+pub(super) fn delete_partner(transaction: &mut Transaction, mdt: MdtIndex) {
+    transaction.delete(PARTNERS, mdt_key(mdt));
+}
+
+fn mdt_key(mdt: MdtIndex) -> Bytes {
+    Bytes::copy_from_slice(&mdt.0.to_be_bytes())
+}
+
+fn mdt_of(key: &Bytes) -> Option<MdtIndex> {
+    key.first_chunk().map(|index| MdtIndex(u16::from_be_bytes(*index)))
 }
 
 /// In the order of coordinators, and of each one's numbers.

@@ -18,6 +18,7 @@
 
 mod kept;
 mod log;
+mod partners;
 #[cfg(test)]
 mod tests;
 
@@ -26,12 +27,13 @@ use std::sync::atomic::Ordering;
 
 use parking_lot::Mutex;
 use sheen_store::{Sequence, Store, StoreError, Transaction};
-use sheen_types::{ChangeId, Errno, LogicalTime, MdtIndex, Transno};
+use sheen_types::{ChangeId, Errno, Instant, LogicalTime, MdtIndex, Transno};
 use sheen_wire::out::TooMuch;
 use sheen_wire::update_record::{ClientAnswer, UpdateRecord};
 
 use self::kept::State;
 use self::log::{Log, delete_record, put_note, put_record};
+use crate::config::TargetConfig;
 use crate::context::Context;
 use crate::in_work::{Wait, while_waiting};
 use crate::last_rcvd::{ReplyRecording, put_transno};
@@ -80,12 +82,17 @@ pub struct Completion {
 pub(crate) struct Distributed(Mutex<State>);
 
 impl Distributed {
-    /// What the store of the MDT has.
+    /// What the store of the MDT has, which starts now.
     ///
     /// # Errors
     /// IO errors; [`StoreError::Corrupt`] for a note that is none.
-    pub(crate) fn load(store: &dyn Store, name: &str, index: u16) -> Result<Self, StoreError> {
-        Ok(Self(Mutex::new(State::of(Log::load(store, name)?, MdtIndex(index)))))
+    pub(crate) fn load(
+        store: &dyn Store,
+        config: &TargetConfig,
+        now: Instant,
+    ) -> Result<Self, StoreError> {
+        let log = Log::load(store, &config.name)?;
+        Ok(Self(Mutex::new(State::of(log, MdtIndex(config.index), now))))
     }
 }
 

@@ -464,6 +464,54 @@ fn a_replay_is_made_again_at_its_number_and_what_is_durable_is_not() {
     });
 }
 
+/// What `note_partner` comes to by the time that the test says; `None` while it waits.
+fn note(world: &TestWorld, m1: &Mdt) -> Arc<Mutex<Option<Result<(), Errno>>>> {
+    let noted = Arc::new(Mutex::new(None));
+    let (target, place) = (Arc::clone(m1.target()), Arc::clone(&noted));
+    let note = async move { *place.lock() = Some(target.note_partner(M0).await) };
+    world.world().tasks.spawn("note", Box::pin(note));
+    noted
+}
+
+#[test]
+fn a_partner_is_noted_durably_first_and_forgotten_when_all_is_quiet() {
+    let world = TestWorld::new(313);
+    world.clone().run(async move {
+        let (m0, m1) = pair(&world).await;
+        let (first, second) = (note(&world, &m1), note(&world, &m1));
+        world.settle().await;
+        assert!(m1.store.commit_wanted() && first.lock().is_none() && second.lock().is_none());
+        m1.store.commit().unwrap();
+        world.settle().await;
+        assert_eq!((*first.lock(), *second.lock()), (Some(Ok(())), Some(Ok(()))));
+        // It costs nothing more.
+        let last = m1.target().last_transno();
+        assert_eq!(m1.target().note_partner(M0).await, Ok(()));
+        assert_eq!(m1.target().last_transno(), last);
+        let m1 = m1.crash(&world).await;
+        assert_eq!(m1.target().partners(), [M0]);
+        // A change is not complete.
+        let client = m1.node.connect("one").await;
+        let made = change(&m1, &client).await;
+        world.sleep(Duration::from_secs(61)).await;
+        m1.target().forget_quiet_partners().unwrap();
+        assert_eq!(m1.target().partners(), [M0]);
+        m0.apply(&made, 2);
+        let said = Completion { upto: made.id.transno, except: vec![] };
+        m1.target().complete(M1, &said).unwrap();
+        // Not quiet for long enough.
+        assert_eq!(m1.target().note_partner(M0).await, Ok(()));
+        world.sleep(Duration::from_secs(59)).await;
+        m1.target().forget_quiet_partners().unwrap();
+        assert_eq!(m1.target().partners(), [M0]);
+        world.sleep(Duration::from_secs(1)).await;
+        m1.target().forget_quiet_partners().unwrap();
+        assert_eq!(m1.target().partners(), []);
+        m1.store.commit().unwrap();
+        assert_eq!(m1.crash(&world).await.target().partners(), []);
+    });
+}
+
 #[test]
 fn an_mdt_that_is_alone_keeps_nothing_of_it() {
     let world = TestWorld::new(310);
@@ -473,7 +521,7 @@ fn an_mdt_that_is_alone_keeps_nothing_of_it() {
         let client = node.connect("one").await;
         crate::tests::modify(&client, 1).await;
         let log = Log::load(&*store, "test").unwrap();
-        assert!(log.records.is_empty() && log.notes.is_empty());
+        assert!(log.records.is_empty() && log.notes.is_empty() && log.partners.is_empty());
         assert_eq!(node.target.logical_time(), LogicalTime(0));
         assert_eq!(node.target.undurable.keys_of(&Transaction::new()), None);
     });
