@@ -67,6 +67,8 @@ pub enum PartApplied {
     Before(Transno),
     /// It was not: the MDT that sent it has started anew since, and knows what it had lost.
     TooLate,
+    /// It was not: first [`Target::note_partner`] for the coordinator. It may have been forgotten meanwhile.
+    NotNoted,
 }
 
 /// Which changes of a coordinator are durable on all their participants.
@@ -104,6 +106,8 @@ enum Refusal {
     Before(Transno),
     /// Nothing new was said.
     Known,
+    /// An MDT is no partner yet, or no more.
+    NotNoted,
     /// An MDT has started anew.
     StartedAnew,
 }
@@ -165,7 +169,8 @@ impl Target {
 
     /// Applies this MDT's part of a change that it coordinates, with the record of all parts and that of the answer, as
     /// one transaction. Called exactly once for a request, as [`Target::transact`] is. `None`, and nothing is applied, if
-    /// one of `relied_on` has started anew: its exclusions are gone.
+    /// one of `relied_on` has started anew, so that its exclusions are gone, or if an MDT that takes part is not durably
+    /// noted as a partner: the request begins anew.
     ///
     /// The change's number and its logical time, which is larger than this MDT's own and `above`, are chosen under the
     /// lock of the order. `build` must only build; it leaves the record's answer out.
@@ -189,6 +194,7 @@ impl Target {
         let build = |transno| {
             let time = self.time_of_change(relied_on, above).ok_or(Refusal::StartedAnew)?;
             let (mut transaction, mut record) = build(id(transno), time);
+            self.must_be_noted(record.parts.iter().map(|part| part.mdt))?;
             let keys = self.undurable.keys_of(&transaction);
             let answer = recording.record(context, transno);
             let client = context.export.uuid();
@@ -245,6 +251,7 @@ impl Target {
         let encoded = record.encode().map_err(Refusal::from);
         let build = |transno| {
             self.may_apply(record.id, sender)?;
+            self.must_be_noted([record.id.coordinator])?;
             let mut transaction = changes;
             let keys = self.undurable.keys_of(&transaction);
             put_record(&mut transaction, record.id, encoded?);
@@ -271,6 +278,7 @@ impl Target {
             }
             Err(Refusal::Store(error)) => Err(error),
             Err(Refusal::Before(transno)) => Ok(PartApplied::Before(transno)),
+            Err(Refusal::NotNoted) => Ok(PartApplied::NotNoted),
             Err(Refusal::StartedAnew | Refusal::Known) => Ok(PartApplied::TooLate),
         }
     }

@@ -62,6 +62,19 @@ impl Target {
         }
     }
 
+    /// Whether all of them, but for this one, are partners, and that is durable. Under the lock of the order, as
+    /// [`Self::forget_quiet_partners`] is.
+    pub(super) fn must_be_noted(
+        &self,
+        mdts: impl IntoIterator<Item = MdtIndex>,
+    ) -> Result<(), Refusal> {
+        let (own, committed) = (self.mdt_index(), self.last_committed());
+        let state = self.distributed.0.lock();
+        let is_noted = |mdt| state.partners.get(&mdt).is_some_and(|it| it.noted <= committed);
+        let are_noted = mdts.into_iter().all(|mdt| mdt == own || is_noted(mdt));
+        are_noted.then_some(()).ok_or(Refusal::NotNoted)
+    }
+
     fn use_partner(&self, mdt: MdtIndex) -> Option<Transno> {
         let now = self.now();
         let mut state = self.distributed.0.lock();
@@ -85,7 +98,8 @@ impl Target {
         match self.history.apply(&*self.store, self.transno_source(), build, applied) {
             Ok(transno) | Err(Refusal::Before(transno)) => Ok(transno),
             Err(Refusal::Store(error)) => Err(error),
-            Err(Refusal::Known | Refusal::StartedAnew) => Ok(Transno(0)),
+            // Not of this.
+            Err(Refusal::Known | Refusal::StartedAnew | Refusal::NotNoted) => Ok(Transno(0)),
         }
     }
 

@@ -122,9 +122,18 @@ impl Mdt {
     }
 }
 
+/// Both have noted each other.
 async fn pair(world: &TestWorld) -> (Mdt, Mdt) {
     let m0 = Mdt::start(world, M0, manual_store()).await;
-    (m0, Mdt::start(world, M1, manual_store()).await)
+    let m1 = Mdt::start(world, M1, manual_store()).await;
+    let noted = [note(world, &m0, M1), note(world, &m1, M0)];
+    world.settle().await;
+    for (mdt, noted) in [&m0, &m1].into_iter().zip(noted) {
+        mdt.store.commit().unwrap();
+        world.settle().await;
+        assert_eq!(*noted.lock(), Some(Ok(())));
+    }
+    (m0, m1)
 }
 
 async fn ask(client: &TestClient, tag: u16) -> TestAnswer {
@@ -465,10 +474,10 @@ fn a_replay_is_made_again_at_its_number_and_what_is_durable_is_not() {
 }
 
 /// What `note_partner` comes to by the time that the test says; `None` while it waits.
-fn note(world: &TestWorld, m1: &Mdt) -> Arc<Mutex<Option<Result<(), Errno>>>> {
+fn note(world: &TestWorld, at: &Mdt, partner: MdtIndex) -> Arc<Mutex<Option<Result<(), Errno>>>> {
     let noted = Arc::new(Mutex::new(None));
-    let (target, place) = (Arc::clone(m1.target()), Arc::clone(&noted));
-    let note = async move { *place.lock() = Some(target.note_partner(M0).await) };
+    let (target, place) = (Arc::clone(at.target()), Arc::clone(&noted));
+    let note = async move { *place.lock() = Some(target.note_partner(partner).await) };
     world.world().tasks.spawn("note", Box::pin(note));
     noted
 }
@@ -477,10 +486,14 @@ fn note(world: &TestWorld, m1: &Mdt) -> Arc<Mutex<Option<Result<(), Errno>>>> {
 fn a_partner_is_noted_durably_first_and_forgotten_when_all_is_quiet() {
     let world = TestWorld::new(313);
     world.clone().run(async move {
-        let (m0, m1) = pair(&world).await;
-        let (first, second) = (note(&world, &m1), note(&world, &m1));
+        let m1 = Mdt::start(&world, M1, manual_store()).await;
+        let client = m1.node.connect("one").await;
+        let is_refused = async || ask(&client, 1).await.errno() == Some(Errno::EAGAIN);
+        assert!(is_refused().await, "not noted");
+        let (first, second) = (note(&world, &m1, M0), note(&world, &m1, M0));
         world.settle().await;
         assert!(m1.store.commit_wanted() && first.lock().is_none() && second.lock().is_none());
+        assert!(is_refused().await, "not durably");
         m1.store.commit().unwrap();
         world.settle().await;
         assert_eq!((*first.lock(), *second.lock()), (Some(Ok(())), Some(Ok(()))));
@@ -490,13 +503,13 @@ fn a_partner_is_noted_durably_first_and_forgotten_when_all_is_quiet() {
         assert_eq!(m1.target().last_transno(), last);
         let m1 = m1.crash(&world).await;
         assert_eq!(m1.target().partners(), [M0]);
+        m1.target().abort_recovery().await;
         // A change is not complete.
-        let client = m1.node.connect("one").await;
+        let client = m1.node.connect("two").await;
         let made = change(&m1, &client).await;
         world.sleep(Duration::from_secs(61)).await;
         m1.target().forget_quiet_partners().unwrap();
         assert_eq!(m1.target().partners(), [M0]);
-        m0.apply(&made, 2);
         let said = Completion { upto: made.id.transno, except: vec![] };
         m1.target().complete(M1, &said).unwrap();
         // Not quiet for long enough.
@@ -507,6 +520,12 @@ fn a_partner_is_noted_durably_first_and_forgotten_when_all_is_quiet() {
         world.sleep(Duration::from_secs(1)).await;
         m1.target().forget_quiet_partners().unwrap();
         assert_eq!(m1.target().partners(), []);
+        // A part of M0's that has waited for so long is late.
+        let id = ChangeId { coordinator: M0, transno: Transno(5) };
+        let late = UpdateRecord { id, parts: made.parts.clone(), ..UpdateRecord::default() };
+        let sender = Incarnation { mdt: M0, starts: 1 };
+        let applied = m1.target().transact_part(None, sender, &Arc::new(late), Transaction::new());
+        assert_eq!(applied, Ok(PartApplied::NotNoted));
         m1.store.commit().unwrap();
         assert_eq!(m1.crash(&world).await.target().partners(), []);
     });
