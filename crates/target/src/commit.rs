@@ -59,6 +59,13 @@ struct Order {
     pending: VecDeque<(Sequence, Transno)>,
 }
 
+impl Order {
+    /// The newest transaction, if it is not known to be durable.
+    fn newest(&self) -> Option<Sequence> {
+        self.pending.back().map(|(sequence, _)| *sequence)
+    }
+}
+
 impl History {
     /// Goes on behind `last`, which is durable, in an epoch that lies behind it.
     pub(crate) fn new(last: Transno, epoch: Epoch) -> Self {
@@ -124,7 +131,20 @@ impl History {
     /// Completes when all that was applied so far is durable, or never will be. Not when the newest number
     /// is: that of a new incarnation is no transaction's.
     pub(crate) fn wait_for_all(&self) -> impl Future<Output = Result<(), Errno>> + Send + use<> {
-        let newest = self.order.lock().pending.back().map(|(sequence, _)| *sequence);
+        let newest = self.order.lock().newest();
+        self.wait_for_sequence(newest)
+    }
+
+    /// Everything up to here is durable.
+    pub(crate) fn durable_sequence(&self) -> Sequence {
+        Sequence(self.durable.load(Ordering::Acquire))
+    }
+
+    /// Completes when the transaction, if there is one, is durable, or never will be.
+    pub(crate) fn wait_for_sequence(
+        &self,
+        newest: Option<Sequence>,
+    ) -> impl Future<Output = Result<(), Errno>> + Send + use<> {
         let is_durable = move |now: Progress| newest.is_none_or(|newest| now.sequence >= newest);
         let known = self.progress.until(move |now| is_durable(now) || now.failed.is_some());
         async move {
@@ -143,32 +163,42 @@ impl History {
         self.advance();
     }
 
-    /// Applies what `build` makes for the transaction's number.
+    /// Applies what `build` makes, unless that refuses, and then calls `applied` with what `build` made beside it. Both
+    /// run under the lock of the order.
     ///
     /// # Errors
-    /// Those of [`Store::apply`], and [`StoreError::Io`] when the numbers have come to their end.
-    pub(crate) fn apply(
+    /// Those of `build` and of [`Store::apply`], and [`StoreError::Io`] when the numbers have come to their end.
+    pub(crate) fn apply<T, E: From<StoreError>>(
         &self,
         store: &dyn Store,
         source: TransnoSource,
-        build: impl FnOnce(Transno) -> Transaction,
-    ) -> Result<Transno, StoreError> {
+        build: impl FnOnce(Transno) -> Result<(Transaction, T), E>,
+        applied: impl FnOnce(Sequence, T),
+    ) -> Result<Transno, E> {
         let mut order = self.order.lock();
         let transno = match source {
             TransnoSource::Next => next_after(order.last)?,
             TransnoSource::Same => order.last,
             TransnoSource::Replayed(transno) => transno,
         };
-        let sequence = store.apply(build(transno))?;
+        let (transaction, beside) = build(transno)?;
+        let sequence = store.apply(transaction)?;
         order.last = order.last.max(transno);
         order.pending.push_back((sequence, transno));
         let oldest = order.pending.front().map_or(sequence, |(at, _)| *at);
         self.last.store(order.last.0, Ordering::Release);
+        applied(sequence, beside);
         drop(order);
         if self.durable.load(Ordering::Acquire) >= oldest.0 {
             self.advance();
         }
         Ok(transno)
+    }
+
+    /// Does something while nothing is applied. It is given the newest transaction, if that is not durable.
+    pub(crate) fn in_order<T>(&self, act: impl FnOnce(Option<Sequence>) -> T) -> T {
+        let order = self.order.lock();
+        act(order.newest())
     }
 
     /// The store says that everything up to `sequence` is durable.

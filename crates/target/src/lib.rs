@@ -16,6 +16,8 @@
 //! - No lock of this crate is held across an await or while a role, the store's hooks or a channel
 //!   is called, save [`Target::transact`], which applies under the lock that orders transactions.
 //!
+//! Where there are several MDTs, a change of more than one is a transaction of each, with its record: `distributed`.
+//!
 //! Cost of a modifying request beyond the role's own: two keys in its store transaction (the last
 //! transaction number, the reply record of the client's slot), one short critical section, no
 //! further RPC. A reading request allocates its [`Context`] and nothing else.
@@ -30,6 +32,7 @@ mod config;
 mod connect;
 mod context;
 mod dispatch;
+mod distributed;
 mod enqueue;
 mod epoch;
 mod evict;
@@ -57,6 +60,8 @@ mod target;
 pub mod testing;
 #[cfg(test)]
 mod tests;
+mod transact;
+mod undurable;
 mod view;
 
 /// The target of `tracing` for lines of which each names another target, when it starts and when it recovers, or
@@ -67,6 +72,7 @@ pub use applying::ApplyGuard;
 pub use callbacks::ReverseChannels;
 pub use config::{ConnectOffer, TargetConfig, Timeouts, VERSION};
 pub use context::Context;
+pub use distributed::{Completion, Dependencies, Incarnation, PartApplied};
 pub use export::{Export, ExportState};
 pub use fault::{FaultAction, FaultSite, Faults};
 pub use in_work::{RequestView, Wait, while_waiting};
@@ -81,4 +87,5 @@ pub use sheen_ldlm::server::{ContentionLimits, Gauges};
 pub use stats::{OperationStats, TargetStats};
 pub use store_errno::store_errno;
 pub use target::{Target, TargetError};
+pub use undurable::StoreKey;
 pub use view::{ExportView, TargetView};

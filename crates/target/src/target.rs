@@ -16,17 +16,16 @@ use tokio::sync::Notify;
 use crate::EACH_LINE;
 use crate::budget::Budget;
 use crate::callbacks::{ReverseChannels, Waiters};
-use crate::commit::{History, TransnoSource};
+use crate::commit::History;
 use crate::config::{ConnectOffer, TargetConfig};
-use crate::context::Context;
+use crate::distributed::Distributed;
 use crate::epoch::Epoch;
 use crate::export::{Export, ExportTable};
 use crate::fault::Faults;
 use crate::in_work::{Wait, while_waiting};
 use crate::jobs::Jobs;
 use crate::last_rcvd::{
-    ClientRecord, LastRcvd, ReplyRecord, ReplyRecording, Slot, put_epoch, put_reply, put_server,
-    put_transno, remove_strays,
+    ClientRecord, LastRcvd, ReplyRecord, Slot, put_epoch, put_server, remove_strays,
 };
 use crate::operations::{Leaving, Operations};
 use crate::rate_limit::RateLimitedWarning;
@@ -35,6 +34,7 @@ use crate::servers::ServerNodes;
 use crate::services::Services;
 use crate::stats::Stats;
 use crate::store_errno::store_errno;
+use crate::undurable::Undurable;
 
 /// Why a target does not start.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,6 +71,8 @@ pub struct Target {
     pub(crate) reverse: Arc<dyn ReverseChannels>,
     pub(crate) exports: ExportTable,
     pub(crate) history: Arc<History>,
+    pub(crate) undurable: Undurable,
+    pub(crate) distributed: Distributed,
     pub(crate) recovery: Recovery,
     pub(crate) locks: Namespace,
     pub(crate) budget: Budget,
@@ -156,6 +158,7 @@ impl Target {
     ) -> Result<Arc<Self>, TargetError> {
         let (past, incarnation) = begin_incarnation(&*store, &config)?;
         let history = begin_history(&*store, past.transno, incarnation.epoch);
+        let distributed = Distributed::load(&*store, &config, world.clock.now())?;
         let known = if config.replayable { past.clients } else { Vec::new() };
         let numbers = known.iter().map(|(record, _)| record.number.wrapping_add(1));
         let next_number = numbers.max().unwrap_or(0);
@@ -176,6 +179,8 @@ impl Target {
             reverse,
             exports: ExportTable::default(),
             history,
+            undurable: Undurable::default(),
+            distributed,
             locks,
             budget: Budget::default(),
             lock_waiters: Waiters::default(),
@@ -314,86 +319,6 @@ impl Target {
         &self.faults
     }
 
-    /// Applies what a request changes, as one transaction with the record of its answer. Called
-    /// exactly once per request that changes something, after everything that may refuse it.
-    ///
-    /// A replayed request gets the number it had before. If its effect was durable before the
-    /// restart ([`Context::is_applied_already`]), nothing is applied and that number returned.
-    ///
-    /// # Errors
-    /// Those of [`Store::apply`]; then nothing was changed.
-    pub fn transact(
-        &self,
-        context: &Context,
-        transaction: Transaction,
-        recording: ReplyRecording,
-    ) -> Result<Transno, StoreError> {
-        self.transact_with(context, recording, |_| transaction)
-    }
-
-    /// As [`Target::transact`], for changes that name their own transaction number (versions of
-    /// objects). `build` runs while the order of transactions is locked: it must only build.
-    ///
-    /// # Errors
-    /// As [`Target::transact`].
-    pub fn transact_with(
-        &self,
-        context: &Context,
-        recording: ReplyRecording,
-        build: impl FnOnce(Transno) -> Transaction,
-    ) -> Result<Transno, StoreError> {
-        let replayed = context.replay();
-        if let Some(transno) = replayed.filter(|_| context.is_applied_already()) {
-            context.transno.store(transno.0, Ordering::Release);
-            return Ok(transno);
-        }
-        let slot = context.slot();
-        let is_recorded = !context.export.is_local();
-        let record = |transno| {
-            match recording {
-                _ if !is_recorded => None,
-                ReplyRecording::Idempotent => None,
-                ReplyRecording::Done => Some((0, 0)),
-                ReplyRecording::Keep { result, data } => Some((result, data)),
-            }
-            .map(|(result, data)| ReplyRecord {
-                transno,
-                xid: context.xid,
-                data,
-                result,
-                tag: slot.0,
-                padding: 0,
-            })
-        };
-        let source = replayed.map_or_else(|| self.transno_source(), TransnoSource::Replayed);
-        let transno = self.history.apply(&*self.store, source, |transno| {
-            let mut transaction = build(transno);
-            put_transno(&mut transaction, transno.max(self.history.last()));
-            if let Some(record) = record(transno) {
-                put_reply(&mut transaction, context.export.number(), slot, &record);
-            }
-            transaction
-        })?;
-        context.transno.store(transno.0, Ordering::Release);
-        let mut state = context.export.lock();
-        state.last_transno = state.last_transno.max(transno);
-        if let Some(record) = record(transno) {
-            state.replies.insert(slot, record);
-        }
-        Ok(transno)
-    }
-
-    /// Applies a change of the server's own: no client will ask for its answer again.
-    ///
-    /// # Errors
-    /// Those of [`Store::apply`]; then nothing was changed.
-    pub fn transact_locally(&self, mut transaction: Transaction) -> Result<Transno, StoreError> {
-        self.history.apply(&*self.store, self.transno_source(), |transno| {
-            put_transno(&mut transaction, transno);
-            transaction
-        })
-    }
-
     /// Everything up to here is durable.
     #[must_use]
     pub fn last_committed(&self) -> Transno {
@@ -469,10 +394,6 @@ impl Target {
     #[must_use]
     pub fn exports(&self) -> Vec<Arc<Export>> {
         self.exports.all()
-    }
-
-    fn transno_source(&self) -> TransnoSource {
-        if self.recovery.is_running() { TransnoSource::Same } else { TransnoSource::Next }
     }
 
     pub(crate) fn was_durable_at_start(&self, transno: Transno) -> bool {

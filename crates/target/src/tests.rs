@@ -114,7 +114,7 @@ impl Operations for Counting {
     }
 }
 
-fn config() -> TargetConfig {
+pub(crate) fn config() -> TargetConfig {
     TargetConfig {
         name: "lustre-MDT0000".to_owned(),
         uuid: Uuid::new("lustre-MDT0000_UUID"),

@@ -2,7 +2,7 @@
 
 use sheen_ldlm::Policy;
 use sheen_types::{Errno, Fid, InodeBits, LockMode, Nid, ResourceName, TargetName};
-use sheen_wire::messages::{LdlmConvert, MdsDisconnect, ObdPing, OstCreate, OstDestroy};
+use sheen_wire::messages::{LdlmConvert, MdsDisconnect, ObdPing, OstCreate, OstDestroy, OutUpdate};
 
 use super::*;
 use crate::ExportState;
@@ -110,6 +110,7 @@ fn only_servers_ask_what_servers_ask_of_each_other() {
         let server = node.connect_server("server").await;
         assert_eq!(client.call(OstCreate::default()).await.errno(), Some(Errno::EPERM));
         assert_eq!(client.call(OstDestroy::default()).await.errno(), Some(Errno::EPERM));
+        assert_eq!(client.call(OutUpdate::default()).await.errno(), Some(Errno::EPERM));
         // What the role of these tests says of what it does not know.
         assert_eq!(server.call(OstCreate::default()).await.errno(), Some(Errno::EOPNOTSUPP));
         let local = crate::LocalClient::new(&node.target, "survey").unwrap();

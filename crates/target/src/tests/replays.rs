@@ -1,5 +1,7 @@
 //! Replays that are none, numbers that end, and answers that must not name a transaction.
 
+use sheen_store::StoreError;
+
 use super::*;
 use crate::Export;
 use crate::commit::{History, TransnoSource};
@@ -253,7 +255,8 @@ fn a_damaged_epoch_is_no_reason_to_wrap() {
 fn behind_the_last_number_nothing_is_changed() {
     let store = manual_store();
     let history = History::new(Transno(TRANSNO_MAX.0 - 1), Epoch::FIRST);
-    let next = || history.apply(&*store, TransnoSource::Next, |_| Transaction::new());
+    let build = |_| Ok::<_, StoreError>((Transaction::new(), ()));
+    let next = || history.apply(&*store, TransnoSource::Next, build, |_, ()| {});
     assert_eq!(next(), Ok(TRANSNO_MAX));
     assert!(next().is_err_and(|error| error.errno() == Errno::EIO));
     assert_eq!(history.last(), TRANSNO_MAX);
