@@ -35,7 +35,7 @@ pub(crate) struct Options {
     /// Let nothing fail
     #[arg(long)]
     calm: bool,
-    /// Which faults there are beside those that all seeds have: damage, hostile, restored, or none
+    /// Which faults there are beside those that all seeds have: damage, hostile, restored, stops, or none
     #[arg(long, value_name = "FAULTS")]
     with: Option<String>,
     /// Run each seed twice, and fail where it does not go the same way

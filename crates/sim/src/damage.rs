@@ -17,7 +17,7 @@ use sheen_store_mem::{Injury, StoreMem};
 use sheen_types::{Extent, Fid, Instant, TargetKind, TargetName};
 
 use crate::cluster::Disk;
-use crate::faults;
+use crate::faults::{self, Ending};
 use crate::run::{Model, Sim};
 
 /// How many objects of a seed are damaged, at most.
@@ -217,8 +217,11 @@ async fn damage_now_or_down(sim: &Arc<Sim>, place: ObjectData) {
         return damage(sim, &place, injury);
     };
     let time = Duration::from_millis(sim.more_random().below(DOWN_MAX.as_millis() as u64));
-    let power = sim.more_random().below(3) == 0;
-    faults::outage(sim, number, power, time, || damage(sim, &place, injury)).await;
+    let ending = match sim.more_random().below(3) {
+        0 => Ending::LosesPower,
+        _ => Ending::Killed,
+    };
+    faults::outage(sim, number, ending, time, || damage(sim, &place, injury)).await;
 }
 
 fn damage(sim: &Sim, place: &ObjectData, injury: Injury) {

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sheen_types::Instant;
-use sheen_vnet::NetworkConditions;
+use sheen_vnet::{NetworkConditions, Virtual};
 
-use crate::cluster::Errors;
+use crate::cluster::{Errors, Server};
 use crate::lost_objects;
 use crate::model::Writer;
 use crate::run::Sim;
@@ -91,14 +91,35 @@ async fn kill_server(sim: &Arc<Sim>, power: bool) {
 
 async fn restart_server(sim: &Arc<Sim>, number: usize, power: bool) {
     let time = part(sim, DOWN_MAX);
-    outage(sim, number, power, time, || ()).await;
+    let ending = if power { Ending::LosesPower } else { Ending::Killed };
+    outage(sim, number, ending, time, || ()).await;
 }
 
-/// A server dies, and starts again after `time`; `meanwhile` once it is down.
+/// How a server's process ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    Killed,
+    /// Its machine, too.
+    LosesPower,
+    /// It was stopped in order: all is durable.
+    Stopped,
+}
+
+impl Ending {
+    fn end(self, server: &Server, world: &Virtual) {
+        match self {
+            Self::Killed => server.crash(world, false),
+            Self::LosesPower => server.crash(world, true),
+            Self::Stopped => server.end_stopped(world),
+        }
+    }
+}
+
+/// A server ends, and starts again after `time`; `meanwhile` once it is down.
 pub(crate) async fn outage(
     sim: &Arc<Sim>,
     number: usize,
-    power: bool,
+    ending: Ending,
     time: Duration,
     meanwhile: impl FnOnce(),
 ) {
@@ -106,18 +127,22 @@ pub(crate) async fn outage(
     if !server.is_up() {
         return;
     }
-    let how = if power { "loses power" } else { "is killed" };
+    let how = match ending {
+        Ending::Killed => "is killed",
+        Ending::LosesPower => "loses power",
+        Ending::Stopped => "has stopped",
+    };
     sim.say(format_args!("FAULT: the server at {} {how} for {time:?}", server.nid));
     let is_mdt = number == 0;
     match is_mdt {
-        true => lost_objects::crash(sim, || server.crash(&sim.world, power)),
-        false => server.crash(&sim.world, power),
+        true => lost_objects::crash(sim, || ending.end(server, &sim.world)),
+        false => ending.end(server, &sim.world),
     }
     sim.allow_no_objects(time);
     if is_mdt && sim.is_someone_missing() {
         sim.model.lock().lose_changes();
     }
-    if power && !is_mdt {
+    if ending == Ending::LosesPower && !is_mdt {
         let mut model = sim.model.lock();
         model.files.lose(None);
         model.logs.lose(None);

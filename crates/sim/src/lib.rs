@@ -29,6 +29,7 @@ mod lost_objects;
 mod model;
 mod restored;
 mod run;
+mod stops;
 mod work;
 
 pub use run::{Extras, Failure, Options, Report, run};

@@ -19,7 +19,7 @@ use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::damage;
-use crate::faults;
+use crate::faults::{self, Ending};
 use crate::run::{Model, Sim};
 
 /// Longest pause before the copy is taken.
@@ -165,7 +165,7 @@ pub(crate) async fn inject(sim: &Arc<Sim>, end: Instant) {
     if is_refused {
         sim.say(format_args!("FAULT: the journal of the server {number} is refused for {time:?}"));
         sim.allow_evictions(time);
-        faults::outage(sim, number, false, time, || ()).await;
+        faults::outage(sim, number, Ending::Killed, time, || ()).await;
     } else {
         restore(sim, number, age, time).await;
     }
@@ -195,7 +195,7 @@ async fn restore(sim: &Arc<Sim>, number: usize, age: Duration, time: Duration) {
     }
     sim.allow_evictions(time);
     sim.allow_no_objects(time + BACK_WITHIN);
-    faults::outage(sim, number, false, time, || put_back(sim, number, copy, since)).await;
+    faults::outage(sim, number, Ending::Killed, time, || put_back(sim, number, copy, since)).await;
     let later = Arc::clone(sim);
     let note = async move {
         // The MDT asks the OST when both are there, which other faults may put off.

@@ -19,6 +19,7 @@ use crate::hostile;
 use crate::lost_objects::LostObjects;
 use crate::model::{FileLocks, Files, Log, Losses, Marks, Names, Stale, Writer};
 use crate::restored::{self, Lines, Restored};
+use crate::stops;
 use crate::work;
 
 /// Within this time an operation ends once nothing fails any more: recovery of a target that waits for lost
@@ -66,6 +67,8 @@ pub struct Extras {
     pub hostile: bool,
     /// An OST goes back in time, or is away for long.
     pub restored: bool,
+    /// Servers are stopped in order while they recover.
+    pub stops: bool,
 }
 
 impl Extras {
@@ -74,7 +77,7 @@ impl Extras {
     pub fn of(seed: u64) -> Self {
         let random = SeededRandom::new(seed ^ EXTRAS);
         let has = || random.below(EXTRA_ONE_IN) == 0;
-        Self { damage: has(), hostile: has(), restored: has() }
+        Self { damage: has(), hostile: has(), restored: has(), stops: has() }
     }
 }
 
@@ -537,6 +540,11 @@ async fn drive_all(sim: Arc<Sim>) -> Result<(), String> {
         let restored = Arc::clone(&sim);
         let restore = async move { restored::inject(&restored, end).await };
         sim.world.world().tasks.spawn("restored", Box::pin(restore));
+    }
+    if sim.extras().stops {
+        let stopped = Arc::clone(&sim);
+        let stop = async move { stops::inject(&stopped, end).await };
+        sim.world.world().tasks.spawn("stops", Box::pin(stop));
     }
     if sim.extras().hostile {
         let attacked = Arc::clone(&sim);

@@ -102,7 +102,8 @@ impl Committer {
     /// From now on every change is refused.
     pub(crate) fn fail(&self, what: &str, error: &StoreError) {
         let error = StoreError::Io(format!("the store is read-only: {what} failed: {error}"));
-        tracing::error!(%error, "nothing more is changed until the target starts again");
+        tracing::error!(%error, "nothing more is changed until the target starts again: free space if its disk is full, \
+            then restart its server");
         let is_first = self.failed.set(error.clone()).is_ok();
         {
             // Under the lock, so that no thread is between looking and waiting.

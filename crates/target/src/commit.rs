@@ -5,13 +5,13 @@
 //! lock, or the hook itself if no thread does, moves `committed` forward.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use sheen_io::Watched;
 use sheen_store::{Sequence, Store, StoreError, Transaction};
-use sheen_types::{Errno, Transno};
+use sheen_types::{Errno, Instant, Transno};
 
 use crate::epoch::{Epoch, TRANSNO_MAX};
 
@@ -25,6 +25,8 @@ pub(crate) struct History {
     start: Transno,
     /// The numbers of this incarnation, once recovery is over.
     epoch: Epoch,
+    /// What the store said when nothing more became durable, and when.
+    failure: OnceLock<(Instant, String)>,
 }
 
 /// How far durability has come.
@@ -80,6 +82,7 @@ impl History {
             })),
             start: last,
             epoch,
+            failure: OnceLock::new(),
         }
     }
 
@@ -208,8 +211,14 @@ impl History {
     }
 
     /// The store says that nothing will become durable any more.
-    pub(crate) fn on_failure(&self, errno: Errno) {
-        self.progress.change(|progress| progress.failed = Some(errno));
+    pub(crate) fn on_failure(&self, now: Instant, error: &StoreError) {
+        self.failure.get_or_init(|| (now, error.to_string()));
+        self.progress.change(|progress| progress.failed = Some(error.errno()));
+    }
+
+    /// When it said so, and why.
+    pub(crate) fn failure(&self) -> Option<&(Instant, String)> {
+        self.failure.get()
     }
 
     /// Moves `committed` to where the store is. Never waits: if the order is locked, its holder

@@ -26,7 +26,7 @@ const TRANSNO_KEY: &[u8] = b"transno";
 /// Key of the epoch of transaction numbers.
 const EPOCH_KEY: &[u8] = b"epoch";
 /// Keys that are there while a recovery is not over that has lost clients, and changes of theirs. Two, so that of
-/// evictions at the same time none takes back what another one says.
+/// evictions at the same time none overwrites what another one says.
 const LOST_CLIENTS_KEY: &[u8] = b"lost/clients";
 const LOST_CHANGES_KEY: &[u8] = b"lost/changes";
 /// Before the UUID in a client's key.

@@ -133,12 +133,13 @@ fn begin_incarnation(
 }
 
 /// The history that goes on behind `last` and learns from the store what is durable.
-fn begin_history(store: &dyn Store, last: Transno, epoch: Epoch) -> Arc<History> {
+fn begin_history(world: &World, store: &dyn Store, last: Transno, epoch: Epoch) -> Arc<History> {
+    let clock = Arc::clone(&world.clock);
     let history = Arc::new(History::new(last, epoch));
     let hook = Arc::clone(&history);
     store.on_commit(Box::new(move |committed| match committed {
         Ok(sequence) => hook.on_commit(sequence),
-        Err(error) => hook.on_failure(error.errno()),
+        Err(error) => hook.on_failure(clock.now(), &error),
     }));
     history
 }
@@ -157,7 +158,7 @@ impl Target {
         reverse: Arc<dyn ReverseChannels>,
     ) -> Result<Arc<Self>, TargetError> {
         let (past, incarnation) = begin_incarnation(&*store, &config)?;
-        let history = begin_history(&*store, past.transno, incarnation.epoch);
+        let history = begin_history(&world, &*store, past.transno, incarnation.epoch);
         let distributed = Distributed::load(&*store, &config, world.clock.now())?;
         let known = if config.replayable { past.clients } else { Vec::new() };
         let numbers = known.iter().map(|(record, _)| record.number.wrapping_add(1));

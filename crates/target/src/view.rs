@@ -154,6 +154,13 @@ impl Target {
         !self.history.has_failed()
     }
 
+    /// For how long it takes none, and what its store said then.
+    #[must_use]
+    pub fn failure(&self) -> Option<(Duration, String)> {
+        let (since, why) = self.history.failure()?;
+        Some((self.now().since(*since), why.clone()))
+    }
+
     /// How long requests to `portal` took, by what they asked for.
     #[must_use]
     pub fn service_samples(&self, portal: Portal) -> Vec<Samples> {

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use sheen_parameters::HostedTarget;
 use sheen_store::Store;
+use sheen_target::Target;
 use sheen_types::{Fid, fid_seq};
 use tokio::runtime::Handle;
 
@@ -25,8 +26,29 @@ pub(super) fn command(running: &[Arc<HostedTarget>]) -> sheen_control::Command {
     Box::new(move |_| {
         let targets = running.iter().map(|one| &one.served.target);
         let stores = targets.map(|it| (it.name().to_owned(), Arc::clone(it.store())));
-        Ok(look(&runtime, stores))
+        let failed = running.iter().find_map(|one| failure(&one.served.target));
+        Ok(with(look(&runtime, stores), failed.unwrap_or_default()))
     })
+}
+
+/// Adds a failure to what the command answers.
+fn with(said: String, failed: String) -> String {
+    let between = if said.ends_with('\n') || failed.is_empty() { "" } else { "; " };
+    said + between + &failed
+}
+
+/// That the store of a target takes no more changes, and what can be done about it.
+fn failure(target: &Target) -> Option<String> {
+    let (time, why) = target.failure()?;
+    Some(read_only(target.name(), time, &why))
+}
+
+fn read_only(name: &str, time: Duration, why: &str) -> String {
+    format!(
+        "{name} is read-only for {} s ({why}): free space if its disk is full, then restart its server (`sheen down` \
+         and `sheen up`)",
+        time.as_secs()
+    )
 }
 
 /// What the command answers. A store that fails blocks nothing: its requests are answered with errors.
@@ -92,5 +114,15 @@ mod tests {
         let stands = held.lock();
         assert_eq!(look(), "the store of lustre-OST0001 does not answer\n");
         drop(stands);
+    }
+
+    #[test]
+    fn a_store_that_takes_no_changes_is_named_with_what_helps() {
+        let read_only = || read_only("lustre-OST0001", Duration::from_secs(70), "a commit failed");
+        let said = with("\n".to_owned(), read_only());
+        assert!(said.starts_with("\nlustre-OST0001 is read-only for 70 s (a commit failed): free"));
+        assert!(said.contains("restart its server") && !said.contains("  "), "{said}");
+        assert!(with("\na store fails".to_owned(), read_only()).contains("fails; lustre-OST0001"));
+        assert_eq!(with("\n".to_owned(), String::new()), "\n");
     }
 }

@@ -35,7 +35,7 @@ struct Arguments {
     #[arg(long)]
     calm: bool,
     /// Which faults there are beside those that all seeds have, instead of what each seed says (one in four
-    /// has each): any of damage, hostile and restored, or none
+    /// has each): any of damage, hostile, restored and stops, or none
     #[arg(long, value_name = "FAULTS", value_delimiter = ',')]
     with: Vec<Extra>,
     /// Move files to other layouts, too
@@ -63,6 +63,8 @@ enum Extra {
     Hostile,
     /// An OST comes back with an older copy of its store, or after a long time
     Restored,
+    /// Servers are stopped in order while they recover
+    Stops,
 }
 
 fn extras(chosen: &[Extra]) -> Option<Extras> {
@@ -71,6 +73,7 @@ fn extras(chosen: &[Extra]) -> Option<Extras> {
         damage: has(Extra::Damage),
         hostile: has(Extra::Hostile),
         restored: has(Extra::Restored),
+        stops: has(Extra::Stops),
     })
 }
 

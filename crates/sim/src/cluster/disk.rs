@@ -72,6 +72,15 @@ impl Disk {
         *store = Arc::new(store.kill());
     }
 
+    /// The process that used it has closed it.
+    pub(crate) fn stopped(&self) {
+        let mut store = self.store.lock();
+        if !store.has_failed() {
+            store.commit_through(store.applied());
+        }
+        *store = Arc::new(store.kill());
+    }
+
     /// The machine that used it has lost power: of what was not synced, sectors are there or not.
     pub(crate) fn lost_power(&self, random: &SeededRandom) {
         let mut store = self.store.lock();

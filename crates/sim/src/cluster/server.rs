@@ -50,6 +50,8 @@ struct Up {
     /// Empty until they have started.
     served: Vec<Arc<Served>>,
     node: Option<(Arc<RpcNode>, Arc<Registrar>)>,
+    /// All is registered: it stops in order from now on.
+    is_ready: bool,
 }
 
 /// What every server's timeouts are.
@@ -90,6 +92,11 @@ impl Server {
         up.as_ref().is_some_and(|up| up.served.len() == self.hosted.len() && up.node.is_some())
     }
 
+    /// Whether it has come to the end of its start.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.up.lock().as_ref().is_some_and(|up| up.is_ready)
+    }
+
     /// The scope of its process.
     pub(crate) fn scope(&self) -> Option<Scope> {
         self.up.lock().as_ref().map(|up| up.scope)
@@ -106,7 +113,7 @@ impl Server {
         let mut up = self.up.lock();
         assert!(up.is_none(), "started once");
         self.starts.fetch_add(1, Ordering::Relaxed);
-        *up = Some(Up { scope, served: Vec::new(), node: None });
+        *up = Some(Up { scope, served: Vec::new(), node: None, is_ready: false });
         drop(up);
         let (server, io) = (Arc::clone(self), world.world_of(scope));
         let task = async move {
@@ -148,6 +155,9 @@ impl Server {
         for served in &running {
             let keep = Arc::clone(&registrar).keep_osts(Arc::clone(served));
             world.tasks.spawn("mdt osts", Box::pin(keep));
+        }
+        if let Some(up) = &mut *self.up.lock() {
+            up.is_ready = true;
         }
         Ok(())
     }
@@ -196,6 +206,13 @@ impl Server {
                 false => hosted.disk.killed(world.random()),
             }
         }
+    }
+
+    /// Its process ends, after [`Self::stop`].
+    pub(crate) fn end_stopped(&self, world: &Virtual) {
+        let Some(up) = self.up.lock().take() else { return };
+        world.end(up.scope);
+        self.hosted.iter().for_each(|hosted| hosted.disk.stopped());
     }
 
     /// Once no task runs any more.

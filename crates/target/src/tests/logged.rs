@@ -144,6 +144,22 @@ fn why_a_store_failed_is_logged_and_an_ordinary_answer_is_not() {
 }
 
 #[test]
+fn since_when_a_store_takes_no_changes_is_known_and_why() {
+    let world = TestWorld::new(63);
+    world.clone().run(async move {
+        let store = manual_store();
+        let (node, _) = start(&world, &store).await;
+        assert_eq!(node.target.failure(), None);
+        store.fail();
+        world.sleep(Duration::from_secs(70)).await;
+        store.fail();
+        let (time, why) = node.target.failure().expect("it has failed");
+        assert_eq!((time, node.target.is_healthy()), (Duration::from_secs(70), false));
+        assert!(!why.is_empty(), "it says why");
+    });
+}
+
+#[test]
 fn each_client_that_recovery_gives_up_is_named_and_counted() {
     logged(|lines| {
         let world = TestWorld::new(62);

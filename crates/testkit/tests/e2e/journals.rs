@@ -12,6 +12,11 @@ const LIMIT: Duration = Duration::from_secs(300);
 
 /// The newest journal of the MDT.
 fn journal(cluster: &Cluster) -> Outcome<PathBuf> {
+    journals(cluster)?.pop().ok_or_else(|| "no journal".to_owned())
+}
+
+/// All of them, in order.
+fn journals(cluster: &Cluster) -> Outcome<Vec<PathBuf>> {
     let engine = cluster.dir().join("mdt0000/engine");
     let mut journals = Vec::new();
     for entry in fs::read_dir(engine).context("read")? {
@@ -20,7 +25,8 @@ fn journal(cluster: &Cluster) -> Outcome<PathBuf> {
         let is_journal = path.extension().is_some_and(|extension| extension == "jnl");
         journals.extend(number.filter(|_| is_journal).map(|number| (number, path)));
     }
-    journals.into_iter().max().map(|(_, path)| path).ok_or_else(|| "no journal".to_owned())
+    journals.sort();
+    Ok(journals.into_iter().map(|(_, path)| path).collect())
 }
 
 /// 300 files, stopped, the MDT's journal cut in half.
@@ -49,6 +55,33 @@ fn a_journal_cut_in_half_keeps_the_file_system_down() {
         fs::write(&journal, &whole).context("restore")?;
         cluster.up()?;
         same_after_restart(cluster)
+    });
+}
+
+/// Nothing says then that there ever was one.
+#[test]
+fn an_mdt_without_journal_and_mark_does_not_come_up_empty() {
+    scene("journal-gone", 1, LIMIT, |cluster| {
+        fs::write(cluster.mnt().join("file"), "kept").context("write")?;
+        same_after_restart(cluster)?;
+        cluster.down()?;
+        let mut lost = journals(cluster)?;
+        lost.push(cluster.dir().join("mdt0000/committed"));
+        let whole: Vec<_> = lost.iter().map(fs::read).collect::<Result<_, _>>().context("read")?;
+        lost.iter().try_for_each(fs::remove_file).context("remove")?;
+        let refused = cluster.up().err().ok_or("it came up empty")?;
+        let checked = cluster.fsck().err().ok_or("nothing is wrong with it")?;
+        for said in [refused, checked] {
+            let is_it =
+                |line: &str| line.contains("mdt0000/engine") && line.contains("sheen salvage");
+            ensure(said.lines().any(is_it), || format!("no line names the way back:\n{said}"))?;
+        }
+        for (path, bytes) in lost.iter().zip(whole) {
+            fs::write(path, bytes).context("restore")?;
+        }
+        cluster.up()?;
+        let read = fs::read_to_string(cluster.mnt().join("file")).context("read")?;
+        ensure(read == "kept", || read.clone())
     });
 }
 

@@ -117,19 +117,19 @@ fn a_mount_of_sheen_mount_is_not_that_of_up_and_keeps_the_servers() {
     });
 }
 
-/// A program in the mount that makes a file, for which it needs servers, once `go` is there, and then lasts.
-fn program_in(cluster: &Cluster, go: &Path, lasts: &str) -> Outcome<Child> {
-    let line = format!("until [ -e {} ]; do sleep 0.1; done; touch made; {lasts}", at(go));
+/// A program in the mount that makes a file, for which it needs servers, once `sign` is there, and then lasts.
+fn program_in(cluster: &Cluster, sign: &Path, lasts: &str) -> Outcome<Child> {
+    let line = format!("until [ -e {} ]; do sleep 0.1; done; touch made; {lasts}", at(sign));
     let mut program = Command::new("sh");
     program.args(["-c", &line]).current_dir(cluster.mnt()).stdin(Stdio::null());
     program.spawn().context("sh")
 }
 
 /// Unmounts what programs use, and the servers die.
-fn detach(cluster: &Cluster, go: &Path) -> Outcome {
+fn detach(cluster: &Cluster, sign: &Path) -> Outcome {
     cluster.kill_server()?;
     unmount(cluster.mnt(), UnmountFlags::DETACH).context("umount -l")?;
-    fs::write(go, "").context("write")
+    fs::write(sign, "").context("write")
 }
 
 fn ends(mut program: Child) -> Outcome {
@@ -144,16 +144,16 @@ fn a_mount_that_was_unmounted_under_programs_gets_its_servers_and_its_programs_a
         fs::write(cluster.mnt().join("g"), "kept").context("write")?;
         fs::File::open(cluster.mnt().join("g")).and_then(|it| it.sync_all()).context("sync")?;
         // One that ends when it has its answer: then it is mounted again.
-        let go = cluster.logs().join("go");
-        let program = program_in(cluster, &go, "exit 0")?;
-        detach(cluster, &go)?;
+        let sign = cluster.logs().join("sign");
+        let program = program_in(cluster, &sign, "exit 0")?;
+        detach(cluster, &sign)?;
         cluster.up()?;
         ends(program)?;
         fs::remove_file(cluster.mnt().join("made")).context("made")?;
         // One that stays.
-        let go = cluster.logs().join("go-on");
-        let mut program = program_in(cluster, &go, "exec sleep 300")?;
-        detach(cluster, &go)?;
+        let sign = cluster.logs().join("sign-again");
+        let mut program = program_in(cluster, &sign, "exec sleep 300")?;
+        detach(cluster, &sign)?;
         let up = cluster.run(&again);
         let served = cluster.server_pid();
         let named = format!("pid {} (sleep)", program.id());
