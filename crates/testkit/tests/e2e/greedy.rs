@@ -317,8 +317,6 @@ struct Prey {
     object: OstId,
 }
 
-/// What another client keeps of half of its rate beside it, at least.
-
 /// Does it until `is_over`; how many requests it got rid of.
 fn harm(raw: &Raw, what: Harm, prey: Prey, is_over: &AtomicBool) -> u64 {
     let mut sent = 0;
