@@ -6,10 +6,13 @@ use std::time::Duration;
 
 use sheen_io::within;
 use sheen_target::RecoveryStatus;
+use sheen_types::Instant;
 
 use crate::faults::{self, Ending};
 use crate::run::Sim;
 
+/// The server that hosts the MDT.
+const MDT: usize = 0;
 /// Longest pause before the next one.
 const PAUSE_MAX: Duration = Duration::from_secs(90);
 /// Longest time without the server, when it was killed and when it was stopped.
@@ -20,26 +23,64 @@ const WINDOW_MAX: Duration = Duration::from_secs(12);
 const STOPS_WITHIN: Duration = Duration::from_secs(30);
 /// So often in a row it is started and stopped, at most.
 const STOPS_MAX: u64 = 3;
+/// Where a client comes late: longest time without the server, each time, and longest wait for replays that wait for that
+/// client's. Together less than any server takes to evict it.
+const SHORT_DOWN_MAX: Duration = Duration::from_secs(2);
+const SHORT_WINDOW_MAX: Duration = Duration::from_secs(6);
+/// How often it is looked at whether replays wait.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// Kills servers, and stops them when they recover.
-pub(crate) async fn inject(sim: &Arc<Sim>, end: sheen_types::Instant) {
+pub(crate) async fn inject(sim: &Arc<Sim>, end: Instant) {
     let random = sim.more_random();
-    let part = |most: Duration| Duration::from_millis(random.below(most.as_millis() as u64));
     sim.sleep(faults::PEACE).await;
     loop {
-        sim.sleep(part(PAUSE_MAX)).await;
+        sim.sleep(part(sim, PAUSE_MAX)).await;
         if sim.now() + faults::QUIET > end {
             return;
         }
-        let number = random.below(sim.cluster.servers.len() as u64) as usize;
         sim.breaks();
-        faults::outage(sim, number, Ending::Killed, part(DOWN_MAX), || ()).await;
-        for _ in 0..=random.below(STOPS_MAX) {
-            sim.sleep(part(WINDOW_MAX)).await;
-            stop(sim, number, part(DOWN_MAX)).await;
+        match random.below(2) {
+            0 => stop_while_a_client_is_late(sim).await,
+            _ => stop_some(sim).await,
         }
         sim.mends();
     }
+}
+
+fn part(sim: &Sim, most: Duration) -> Duration {
+    Duration::from_millis(sim.more_random().below(most.as_millis() as u64))
+}
+
+/// Any server, at any time after its start.
+async fn stop_some(sim: &Arc<Sim>) {
+    let number = sim.more_random().below(sim.cluster.servers.len() as u64) as usize;
+    faults::outage(sim, number, Ending::Killed, part(sim, DOWN_MAX), || ()).await;
+    for _ in 0..=sim.more_random().below(STOPS_MAX) {
+        sim.sleep(part(sim, WINDOW_MAX)).await;
+        stop(sim, number, part(sim, DOWN_MAX)).await;
+    }
+}
+
+/// The MDT, while replays wait for those of a client that was cut off just before it died: they must not be executed
+/// without these, which the next start would take for durable then. No eviction is allowed for it.
+async fn stop_while_a_client_is_late(sim: &Arc<Sim>) {
+    let late = sim.more_random().below(sim.cluster.clients.len() as u64 - 1) as usize;
+    let late = sim.cluster.clients[late].nid;
+    sim.say(format_args!("FAULT: {late} comes late to an MDT that is stopped meanwhile"));
+    sim.world.set_cut_off(late.address(), true);
+    faults::outage(sim, MDT, Ending::Killed, part(sim, SHORT_DOWN_MAX), || ()).await;
+    let begin = sim.now();
+    let replays_wait = || {
+        let served = sim.cluster.servers[MDT].served();
+        served.iter().any(|it| it.target.view().recovery.queued > 0)
+    };
+    while sim.now().since(begin) < SHORT_WINDOW_MAX && !replays_wait() {
+        sim.sleep(LOOK).await;
+    }
+    stop(sim, MDT, part(sim, SHORT_DOWN_MAX)).await;
+    sim.world.set_cut_off(late.address(), false);
+    sim.evicted.lock().delays(sim.now());
 }
 
 /// Stops a server in order, and starts it again after `time`. One that has not started yet dies of the signal.
