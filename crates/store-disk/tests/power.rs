@@ -4,6 +4,7 @@
 //! A store lives a story on a file system that records every change and sync. Then for many points
 //! of the record, and several ways to lose what was not synced, the disk as it might have been is
 //! written out and the store opened there. `SHEEN_LONG=1` tries every point.
+#![allow(clippy::disallowed_methods, reason = "a test of real time")]
 
 #[allow(dead_code, reason = "shared with other test binaries")]
 mod common;
@@ -14,7 +15,9 @@ mod recorder;
 mod story;
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 use sheen_fuse_wire::{Config, Running, Session, mount_by_helper};
 use sheen_store::{
@@ -29,6 +32,10 @@ use sheen_types::{Fid, HashMap};
 
 use recorder::{Event, Loss, Recorder, survivors};
 use story::{Deed, History, Which, deed, look_through, perform, stored};
+
+/// How often a mount that is in use is tried again, and after which time.
+const UNMOUNT_TRIES: usize = 200;
+const UNMOUNT_PAUSE: Duration = Duration::from_millis(50);
 
 /// What the store reported, or was asked, at a point of the record.
 #[derive(Clone, Debug)]
@@ -65,7 +72,16 @@ impl RecordedDisk {
     }
 
     fn unmount(self) -> Recorder<Mark> {
-        unmount(&self.place.0, UnmountFlags::empty()).expect("unmount works");
+        // A helper that another test is about to start holds all files that this process has open, until it runs.
+        let unmounted = (0..UNMOUNT_TRIES).find_map(|_| {
+            let unmounted = unmount(&self.place.0, UnmountFlags::empty());
+            if unmounted == Err(Errno::BUSY) {
+                std::thread::sleep(UNMOUNT_PAUSE);
+                return None;
+            }
+            Some(unmounted)
+        });
+        assert_eq!(unmounted, Some(Ok(())), "unmount works");
         self.session.join().expect("it was served to its end");
         self.recorder
     }

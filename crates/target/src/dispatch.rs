@@ -167,7 +167,9 @@ impl Target {
             Err(Failure::With(errno)) => Err(errno),
             Err(Failure::Lost) => return,
         };
-        let is_stopping = outcome.is_err() && self.stopping.load(Ordering::Acquire);
+        // What was in progress when its export went fails for that, which an intent says in an answer of its own.
+        let fails = || outcome.is_err() || context.export.state() == ExportState::Gone;
+        let is_stopping = self.stopping.load(Ordering::Acquire) && fails();
         if is_stopping || self.cannot_replay(&context, &outcome) {
             // Not the operation's fault: the client asks again when the target is back.
             return;

@@ -289,11 +289,6 @@ pub(crate) const ANSWERED: &[Known] = &[
     ),
     known("OST_CONNECT reply", &["cdata.maxbytes"], "another disk; files may be larger"),
     known(
-        "OST_CONNECT reply",
-        &["body.op_flags.CONNECT_RECONNECT"],
-        "two OSTs there are one here, and the client connects to both; or its first connect is not in the capture",
-    ),
-    known(
         "MGS_CONFIG_READ reply",
         &["mgs_config_res.offset", "mgs_config_res.size"],
         "one MDT less in the table of targets, and the other in another place",
@@ -396,6 +391,11 @@ pub(crate) const ANSWERED_UNDER_FAULTS: &[Known] = &[
         "MDS_CONNECT reply",
         &["body.op_flags.CONNECT_RECONNECT"],
         "the client's first connect is not in the capture",
+    ),
+    known(
+        "OST_CONNECT reply",
+        &["body.op_flags.CONNECT_RECONNECT"],
+        "two OSTs there are one here, and the client connects to both; or its first connect is not in the capture",
     ),
 ];
 

@@ -215,3 +215,40 @@ fn a_target_that_stops_evicts_no_further_client() {
         assert_eq!(node.target.view().recovery.known, 2, "one was being evicted before the stop");
     });
 }
+
+/// Its answers say that all went well enough to have buffers, as those of an intent whose operation has failed.
+struct Slow;
+
+impl Operations for Slow {
+    fn operate<'a>(
+        &'a self,
+        context: &'a Context,
+        _: Request,
+    ) -> BoxFuture<'a, Result<Outcome, Errno>> {
+        let clock = &context.target.world().clock;
+        Box::pin(async move {
+            clock.sleep_until(clock.now() + Duration::from_secs(2)).await;
+            Ok(Outcome { status: 301, reply: None })
+        })
+    }
+}
+
+/// What was in progress fails as its locks go; the client asks the next start, and its program sees nothing of it.
+#[test]
+fn a_request_that_a_stop_finds_in_progress_is_not_answered() {
+    let world = TestWorld::new(93);
+    world.clone().run(async move {
+        let store: Arc<dyn Store> = manual_store();
+        let node = TestTarget::start(&world, store, config(), Arc::new(Slow)).await;
+        let one = node.connect("one").await;
+        let answered = one.call_with(setattr(1)).await.expect("it runs");
+        assert_eq!(answered.head.status, 301);
+        let (target, clock) = (Arc::clone(&node.target), world.world().clock);
+        let stop = async move {
+            clock.sleep_until(clock.now() + Duration::from_secs(1)).await;
+            target.stop().await.expect("the store works");
+        };
+        world.world().tasks.spawn("stop", Box::pin(stop));
+        assert!(one.call_with(setattr(2)).await.is_none());
+    });
+}
