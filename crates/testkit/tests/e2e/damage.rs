@@ -267,6 +267,14 @@ fn a_lost_ost_is_replaced_by_an_empty_one() {
         for number in 0..20 {
             fs::write(path(number), format!("{number}")).context("write")?;
         }
+        // Round robin, but for an OST whose pool is not filled yet.
+        let is_kept = |number: &u32| -> Outcome<bool> {
+            let ost =
+                cluster.must(&["lfs", "getstripe", "-i", &path(*number).to_string_lossy()])?;
+            Ok(ost.trim() == "0")
+        };
+        let kept = (0..20).map(|number| is_kept(&number)).collect::<Outcome<Vec<bool>>>()?;
+        ensure((1..20).contains(&kept.iter().filter(|it| **it).count()), || format!("{kept:?}"))?;
         let nid = fs::read_to_string(cluster.dir().join("run/mgs.nid")).context("mgs.nid")?;
         cluster.down()?;
         let lost = cluster.dir().join("ost0001");
@@ -275,11 +283,11 @@ fn a_lost_ost_is_replaced_by_an_empty_one() {
         let made = ["mkfs.lustre", "--ost", "--fsname", "sheen", "--index", "1", "--replace"];
         cluster.must(&[&made[..], &["--mgsnode", nid.trim(), &place]].concat())?;
         cluster.up()?;
-        let left = (0..20).filter(|number| {
-            fs::read_to_string(path(*number)).is_ok_and(|text| text == number.to_string())
-        });
-        let left = left.count();
-        ensure(left == 10, || format!("{left} of 20 files are left"))?;
+        let is_left = |number: u32| {
+            fs::read_to_string(path(number)).is_ok_and(|text| text == number.to_string())
+        };
+        let left: Vec<bool> = (0..20).map(is_left).collect();
+        ensure(left == kept, || format!("{left:?} are left, {kept:?} were elsewhere"))?;
         for number in 20..40 {
             fs::write(path(number), format!("{number}")).context("write anew")?;
         }
