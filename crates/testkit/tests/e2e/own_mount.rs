@@ -147,7 +147,8 @@ fn a_mount_that_was_unmounted_under_programs_gets_its_servers_and_its_programs_a
         let sign = cluster.logs().join("sign");
         let program = program_in(cluster, &sign, "exit 0")?;
         detach(cluster, &sign)?;
-        cluster.up()?;
+        // A namespace of another test's may have a copy for some seconds.
+        wait_until("another mount", LIMIT, || cluster.up().is_ok())?;
         ends(program)?;
         fs::remove_file(cluster.mnt().join("made")).context("made")?;
         // One that stays.
