@@ -77,6 +77,8 @@ struct Pool {
     /// Ids below `next` that were taken and returned.
     returned: Vec<u64>,
     batch: u64,
+    /// A create found no object since the last ones were added.
+    ran_dry: bool,
     /// Twice the largest batch; 0 for no new files.
     create_max: u64,
     /// The connection over which we have agreed on what exists.
@@ -148,6 +150,7 @@ impl PlacementOst {
             last: used,
             returned: Vec::new(),
             batch: BATCH_MIN,
+            ran_dry: false,
             create_max: CREATE_MAX,
             agreed: None,
             is_full: false,
@@ -327,6 +330,7 @@ impl PlacementOst {
             return Some(id);
         }
         if !agrees || pool.next > pool.last {
+            pool.ran_dry |= agrees;
             drop(pool);
             self.kick.notify_one();
             return None;
@@ -426,7 +430,7 @@ impl PlacementOst {
         while let Some(shortage) = self.shortage() {
             let wanted = shortage.last + shortage.batch;
             match self.create(target, wanted, ObdoFlags::NONE).await {
-                Ok(last) => self.add(last, shortage.next),
+                Ok(last) => self.add(last, &shortage),
                 Err(RpcError::Errno(Errno::ENOSPC)) => {
                     self.pool.lock().is_full = true;
                     self.filled.notify_waiters();
@@ -472,15 +476,19 @@ impl PlacementOst {
         (!pool.is_full && left < batch / 2).then_some(Shortage { next, last, batch })
     }
 
-    /// Takes objects up to `last` into the pool, whose next one was `next` when they were asked for.
-    fn add(&self, last: u64, next: u64) {
+    /// Takes objects up to `last` into the pool, which was as `asked` says when they were asked for.
+    fn add(&self, last: u64, asked: &Shortage) {
         let mut pool = self.pool.lock();
         let left = (pool.last + 1).saturating_sub(pool.next);
-        // A pool that ran dry, or that creates nearly emptied while we asked, is too small; one that seems low
-        // because an operator asked for larger batches is not.
-        if left == 0 || (pool.next > next && left <= pool.batch / 4) {
+        // A pool in which a create found nothing, or that creates nearly emptied while we asked, is too small. One
+        // that has nothing because it is new, or seems low because an operator asked for larger batches, is not;
+        // and a batch that an operator set while we asked is none that has proved too small.
+        let is_nearly_empty = pool.next > asked.next && left <= pool.batch / 4;
+        let is_too_small = pool.ran_dry || is_nearly_empty;
+        if is_too_small && pool.batch == asked.batch {
             pool.batch = (pool.batch * 2).min(pool.create_max / 2);
         }
+        pool.ran_dry = false;
         pool.last = pool.last.max(last);
         drop(pool);
         self.filled.notify_waiters();

@@ -172,6 +172,27 @@ fn a_larger_batch_stays_as_operators_set_it_when_it_is_filled() {
     );
 }
 
+/// An OST that comes back has no objects ahead, which says nothing of how many are needed.
+#[test]
+fn a_batch_stays_as_operators_set_it_when_a_new_pool_is_filled() {
+    let world = TestWorld::new(71);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 1).await;
+            let client = server.client("c").await;
+            server.mdt.set_ost_active(0, false).unwrap();
+            server.mdt.set_ost_active(0, true).unwrap();
+            server.mdt.set_ost_create_count(0, 64).unwrap();
+            client.wait(&inner, 5).await;
+            let view = server.mdt.osts().remove(0);
+            assert_eq!(view.create_count, 64, "{view:?}");
+            server.check();
+        },
+        &world,
+    );
+}
+
 #[test]
 fn objects_are_made_in_batches_of_the_size_that_operators_set() {
     let world = TestWorld::new(69);
