@@ -167,7 +167,7 @@ async fn nothing_is_open(sim: &Arc<Sim>) -> Result<(), String> {
         client.kernel().map(|kernel| kernel.files.lock_namespaces()).unwrap_or_default()
     };
     for space in sim.cluster.clients.iter().flat_map(spaces) {
-        space.cancel_unused();
+        drop(space.cancel_unused());
     }
     let limit = sim.now() + STEP_MAX;
     loop {

@@ -264,7 +264,7 @@ impl DataPath for DataTargets {
                 target.flush_all().await;
             }
             for target in osts {
-                target.locks().cancel_unused();
+                drop(target.locks().cancel_unused());
             }
         })
     }

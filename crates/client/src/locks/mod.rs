@@ -138,6 +138,10 @@ struct EarlyCancels<'a> {
     actions: Vec<Action>,
 }
 
+fn is_drop(action: &Action) -> bool {
+    matches!(action, Action::DropCovered { .. })
+}
+
 impl Drop for EarlyCancels<'_> {
     fn drop(&mut self) {
         self.namespace.perform(std::mem::take(&mut self.actions));
@@ -319,21 +323,32 @@ impl ClientNamespace {
         let handles: Vec<LockHandle> = unused.iter().map(|lock| lock.handle).collect();
         let mut actions = Vec::new();
         self.engine.forgo(&handles, &mut actions);
-        // Nothing is sent: it is dropped with the last of the tasks.
+        let (drops, rest): (Vec<_>, Vec<_>) = actions.into_iter().partition(is_drop);
+        self.perform(rest);
+        let dropped = self.begin_drops(drops, "lock before replay");
+        let late = self.world.clock.sleep_until(self.world.clock.now() + DROPPED_WITHIN);
+        futures::race(async { drop(dropped.await) }, late).await;
+    }
+
+    /// Drops what locks cover and the locks with it, each in a task; nothing is sent by what is returned, it is
+    /// closed by the last of them.
+    fn begin_drops(
+        self: &Arc<Self>,
+        drops: Vec<Action>,
+        name: &'static str,
+    ) -> oneshot::Receiver<()> {
         let (done, dropped) = oneshot::channel::<()>();
         let done = Arc::new(done);
-        for action in actions {
+        for action in drops {
             let Action::DropCovered { handle, lost } = action else { continue };
             let (namespace, done) = (Arc::clone(self), Arc::clone(&done));
             let task = async move {
                 namespace.drop_covered(handle, lost).await;
                 drop(done);
             };
-            self.world.tasks.spawn("lock before replay", Box::pin(task));
+            self.world.tasks.spawn(name, Box::pin(task));
         }
-        drop(done);
-        let late = self.world.clock.sleep_until(self.world.clock.now() + DROPPED_WITHIN);
-        futures::race(async { drop(dropped.await) }, late).await;
+        dropped
     }
 
     /// As in Lustre, the lock of an open file stays.
@@ -376,11 +391,14 @@ impl ClientNamespace {
         self.cancel(handles);
     }
 
-    /// Cancels all unused locks, each after what it covered was flushed.
-    pub fn cancel_unused(self: &Arc<Self>) {
+    /// Cancels all unused locks, each after what it covered was flushed. What is returned is closed when nothing is
+    /// cached below them any more; that need not be waited for, and takes as long as their target is away.
+    pub fn cancel_unused(self: &Arc<Self>) -> oneshot::Receiver<()> {
         let mut actions = Vec::new();
         self.engine.clear_unused(&mut actions);
-        self.perform(actions);
+        let (drops, rest): (Vec<_>, Vec<_>) = actions.into_iter().partition(is_drop);
+        self.perform(rest);
+        self.begin_drops(drops, "lock revocation")
     }
 
     /// From now on at most so many unused locks are kept, and for so long (`lru_size`, `lru_max_age`); what

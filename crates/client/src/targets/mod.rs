@@ -327,7 +327,7 @@ impl Targets {
         let mgs: Vec<_> = self.mgs.get().cloned().into_iter().collect();
         for group in [osts, mdts, mgs] {
             for target in &group {
-                target.locks.cancel_unused();
+                drop(target.locks.cancel_unused());
             }
             futures::all(group.iter().map(|target| target.import.disconnect()).collect()).await;
         }

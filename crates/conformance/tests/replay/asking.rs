@@ -134,7 +134,7 @@ impl Caller {
     async fn clear_locks(&self, kind: &str) {
         for space in self.files.lock_namespaces() {
             if space.name().contains(kind) {
-                space.cancel_unused();
+                drop(space.cancel_unused());
             }
         }
         let soon = self.world.clock.now() + Duration::from_millis(100);
