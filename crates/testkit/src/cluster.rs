@@ -133,6 +133,22 @@ impl Cluster {
         ))
     }
 
+    /// Has all mounts drop what they cache below locks, and the locks: also those that a request of a moment ago
+    /// still used when the first order came. Locks of open files of the MDT stay, as with Lustre.
+    pub fn drop_locks(&self) -> Outcome {
+        let is_none_left = || {
+            let space = "ldlm.namespaces";
+            let ordered =
+                self.run(&["lctl", "set_param", "-n", &format!("{space}.*.lru_size=clear")]);
+            let of_osts = format!("{space}.*-osc-*.lock_count");
+            let unused = format!("{space}.*-mdc-*.lock_unused_count");
+            let left = self.run(&["lctl", "get_param", "-n", &of_osts, &unused]);
+            let is_none = |left: Finished| left.output.lines().all(|count| count == "0");
+            ordered.is_ok_and(|it| it.status.success()) && left.is_ok_and(is_none)
+        };
+        wait_until("locks to go", PATIENCE, is_none_left)
+    }
+
     /// `sheen up`: starts what does not run.
     pub fn up(&self) -> Outcome {
         let (dir, mnt) = (self.dir(), self.mnt());

@@ -27,7 +27,7 @@ fn work(cluster: &Cluster) -> Outcome {
     fs::write(mnt.join("data"), vec![7; 2 * MIB]).context("write")?;
     let file = fs::File::open(mnt.join("data")).context("open")?;
     file.sync_all().context("fsync")?;
-    cluster.must(&["lctl", "set_param", "-n", "ldlm.namespaces.*.lru_size=clear"])?;
+    cluster.drop_locks()?;
     let mut bytes = vec![0; 2 * MIB];
     file.read_exact_at(&mut bytes, 0).context("read")?;
     ensure(bytes.iter().all(|byte| *byte == 7), || "other bytes".to_owned())?;

@@ -183,7 +183,7 @@ fn requests_of_a_small_file(cluster: &Cluster, number: u64) -> Outcome {
         ensure(seen.len() == 3000, || format!("{} bytes", seen.len()))
     })?;
     must_ask("stat of what was written", again, &[])?;
-    cluster.must(&["lctl", "set_param", "ldlm.namespaces.*.lru_size=clear"])?;
+    cluster.drop_locks()?;
     // The directory is asked about again, and who may walk through it.
     for _ in 0..2 {
         fs::metadata(mnt.join("1")).context("stat")?;
@@ -261,7 +261,7 @@ fn requests_that_a_caller_waits_for(cluster: &Cluster, number: u64) -> Outcome {
         Ok(())
     })?;
     // One to open each; read and close wait for no answer.
-    cluster.must(&["lctl", "set_param", "ldlm.namespaces.*.lru_size=clear"])?;
+    cluster.drop_locks()?;
     for number in 0..files {
         fs::metadata(name(number)).context("stat")?;
     }
@@ -279,7 +279,7 @@ fn requests_that_a_caller_waits_for(cluster: &Cluster, number: u64) -> Outcome {
     // Attributes of directories may be asked for now and then.
     let few = read.iter().all(|(_, count)| (files..=files + 4).contains(count));
     ensure(only_those && few, || format!("open, read, close: {read:?}"))?;
-    cluster.must(&["lctl", "set_param", "ldlm.namespaces.*.lru_size=clear"])?;
+    cluster.drop_locks()?;
     let file = File::open(name(5)).context("open")?;
     without_servers(cluster, move || {
         let mut read = vec![0; 4096];
@@ -320,7 +320,7 @@ fn bytes_that_come_with_the_open(cluster: &Cluster) -> Outcome {
         file.set_times(times).context("set times")?;
     }
     thread::sleep(SETTLED);
-    cluster.must(&["lctl", "set_param", "ldlm.namespaces.*.lru_size=clear"])?;
+    cluster.drop_locks()?;
     let before = reads(cluster)?;
     for size in sizes {
         let read = fs::read(mnt.join(name(size))).context("read")?;

@@ -179,7 +179,7 @@ fn an_ost_is_turned_off_and_on_and_left_alone() {
                 .is_ok_and(|all| all.iter().all(|line| line.ends_with(state)))
         };
         cluster.must(&["lctl", "set_param", "osc.*.idle_timeout=1"])?;
-        cluster.must(&["lctl", "set_param", "ldlm.namespaces.*osc*.lru_size=clear"])?;
+        cluster.drop_locks()?;
         wait_until("IDLE", Duration::from_secs(30), || is("IDLE"))?;
         let all = values(cluster, "lov.*.activeobd")?;
         ensure(all == ["2"], || format!("idle OSTs are not active: {all:?}"))?;

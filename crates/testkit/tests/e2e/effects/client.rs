@@ -150,7 +150,7 @@ fn listings(cluster: &Cluster) -> Outcome {
     for (ahead, some) in [("16", true), ("0", false)] {
         set(cluster, &format!("llite.*.statahead_max={ahead}"))?;
         set(cluster, "llite.*.statahead_stats=0")?;
-        set(cluster, "ldlm.namespaces.*mdc*.lru_size=clear")?;
+        cluster.drop_locks()?;
         run(cluster, &folder, "ls", &["-l"])?;
         let text = get(cluster, "llite.*.statahead_stats")?;
         ensure(text.contains("list_total: 0") != some, || format!("{ahead}: {text}"))?;
@@ -217,9 +217,9 @@ fn locks(cluster: &Cluster) -> Outcome {
     let (space, unused) =
         ("ldlm.namespaces.*MDT0000-mdc*", "ldlm.namespaces.*MDT0000-mdc*.lock_unused_count");
     let used = || -> Outcome<u64> {
-        set(cluster, &format!("{space}.lru_size=clear"))?;
+        cluster.drop_locks()?;
         names.iter().try_for_each(|name| fs::write(name, "").context("write"))?;
-        set(cluster, &format!("{space}.lru_size=clear"))?;
+        cluster.drop_locks()?;
         names.iter().try_for_each(|name| name.metadata().map(drop).context("stat"))?;
         number(cluster, unused)
     };
@@ -252,7 +252,7 @@ fn locks(cluster: &Cluster) -> Outcome {
 fn reopening(cluster: &Cluster) -> Outcome {
     let file = cluster.mnt().join("reopened");
     fs::write(&file, "text").context("write")?;
-    let drop_locks = || set(cluster, "ldlm.namespaces.*mdc*.lru_size=clear");
+    let drop_locks = || cluster.drop_locks();
     let counted = |line: &str| count(cluster, "mdt.*.md_stats", line);
     // Ten opens: the MDT hears of all, or of one or two. The inode may have been forgotten with its lock, and
     // its opens with it. Closes come a moment later.

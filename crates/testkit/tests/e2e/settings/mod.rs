@@ -243,13 +243,7 @@ fn work(cluster: &Cluster) -> Outcome {
     let path = folder.join("whole");
     fs::write(&path, vec![7; BYTES]).context("write")?;
     fs::File::open(&path).and_then(|file| file.sync_all()).context("fsync")?;
-    set(cluster, "ldlm.namespaces.*.lru_size", "clear")?;
-    // While they go, the kernel may not hear how long the file is (docs/SEMANTICS.md).
-    let are_gone = || {
-        let left = shown(cluster, "ldlm.namespaces.*-osc-*.lock_count");
-        left.is_ok_and(|left| left.lines().all(|count| count == "0"))
-    };
-    wait_until("locks to go", QUIET, are_gone)?;
+    cluster.drop_locks()?;
     let file = fs::File::open(&path).context("open")?;
     let mut piece = vec![0; BYTES / 16];
     for at in 0..16 {
