@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+mod again;
 mod bench;
 mod beneath;
 mod demo;

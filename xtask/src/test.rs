@@ -15,7 +15,7 @@ use crate::executables::{self, Finished};
 use crate::faults::Faults;
 use crate::halved::Halved;
 use crate::shell::{self, Outcome, Profile, cargo, program};
-use crate::{beneath, demo, dist, setup, sim, tidy};
+use crate::{again, beneath, demo, dist, setup, sim, tidy};
 
 /// What to run.
 #[derive(Args, Default)]
@@ -40,6 +40,9 @@ pub(crate) struct Options {
     /// Fail if a test is skipped because something that it needs is not here
     #[arg(long)]
     complete: bool,
+    /// These tests and no others, by their whole names
+    #[arg(skip)]
+    exactly: Vec<String>,
 }
 
 /// How many tests of a step passed and failed, and a line for each that failed or was skipped.
@@ -49,6 +52,8 @@ struct Count {
     failed: u32,
     faults: Vec<String>,
     skipped: Vec<String>,
+    /// What failed beside other tests and passed by itself, with what it said.
+    unsteady: Vec<String>,
 }
 
 impl Count {
@@ -84,6 +89,7 @@ impl Count {
         self.failed += more.failed;
         self.faults.extend(more.faults);
         self.skipped.extend(more.skipped);
+        self.unsteady.extend(more.unsteady);
     }
 }
 
@@ -190,6 +196,9 @@ fn run_once(options: &Options, wanted: impl Fn(&str) -> bool) -> (Count, Outcome
         let (one, other) = beneath::run(|| run(&e2e), || run(&computing));
         done.extend(one.into_iter().chain(other));
     }
+    if !options.halved {
+        done.iter_mut().for_each(|step| step.run_again(options));
+    }
     let mut table = String::new();
     let mut sum = Count::default();
     for Done { name, seconds, count } in done {
@@ -197,7 +206,8 @@ fn run_once(options: &Options, wanted: impl Fn(&str) -> bool) -> (Count, Outcome
         let _ = writeln!(table, "{name:8} {seconds:6} s {passed:6} {failed:6} {skipped:6}");
         let named = |lines: &[String]| lines.iter().map(|it| format!("{name}: {it}")).collect();
         let (faults, skipped) = (named(&count.faults), named(&count.skipped));
-        sum.add(Count { faults, skipped, ..count });
+        let unsteady = named(&count.unsteady);
+        sum.add(Count { faults, skipped, unsteady, ..count });
     }
     println!(
         "\nstep         time   pass   fail   skip\n{table}all      {:6} s",
@@ -205,6 +215,7 @@ fn run_once(options: &Options, wanted: impl Fn(&str) -> bool) -> (Count, Outcome
     );
     sum.faults.iter().for_each(|fault| println!("failed: {fault}"));
     sum.skipped.iter().for_each(|skipped| println!("skipped: {skipped}"));
+    sum.unsteady.iter().for_each(|fault| println!("unsteady, passed by itself: {fault}"));
     println!("{} passed, {} failed, {} skipped", sum.passed, sum.failed, sum.skipped.len());
     let outcome = verdict(options, &sum);
     (sum, outcome)
@@ -232,6 +243,28 @@ impl Done {
         Self { name, seconds, count }
     }
 }
+
+impl Done {
+    /// Runs what failed once more, where that may be a chance (see [`again`]).
+    fn run_again(&mut self, options: &Options) {
+        let step = STEPS.iter().find(|(name, _)| *name == self.name && AGAIN.contains(name));
+        let failed = again::may_be_run(self.count.failed, &self.count.faults);
+        let (Some((name, step)), Some(failed)) = (step, failed) else { return };
+        let exactly: Vec<String> = failed.iter().map(|test| test.name.clone()).collect();
+        eprintln!("== {name} again: {}", exactly.join(" "));
+        let Options { long, complete, .. } = *options;
+        let count = step(&Options { long, complete, exactly, ..Options::default() });
+        if count.failed > 0 || count.passed != self.count.failed {
+            return;
+        }
+        self.count.unsteady.append(&mut self.count.faults);
+        self.count.passed += count.passed;
+        self.count.failed = 0;
+    }
+}
+
+/// Steps whose tests are run again.
+const AGAIN: [&str; 2] = ["unit", "e2e"];
 
 /// Whether what was counted is a success.
 fn verdict(options: &Options, sum: &Count) -> Outcome {
@@ -261,6 +294,16 @@ impl Options {
     fn filter(&self) -> Option<&str> {
         self.only.as_deref().filter(|only| !is_step(only))
     }
+
+    /// What a test executable is given for that.
+    fn choice(&self) -> Vec<&str> {
+        let exactly = (!self.exactly.is_empty()).then_some("--exact");
+        self.filter()
+            .into_iter()
+            .chain(exactly)
+            .chain(self.exactly.iter().map(String::as_str))
+            .collect()
+    }
 }
 
 fn is_step(name: &str) -> bool {
@@ -276,7 +319,9 @@ fn needs_build(step: &str) -> bool {
 fn unit(options: &Options) -> Count {
     let mut count =
         side_by_side(options, &["--workspace"]).unwrap_or_else(|error| Count::of(&Err(error)));
-    count.add(tests(options, &["--workspace", "--doc"]));
+    if options.exactly.is_empty() {
+        count.add(tests(options, &["--workspace", "--doc"]));
+    }
     count
 }
 
@@ -286,7 +331,7 @@ fn side_by_side(options: &Options, arguments: &[&str]) -> Result<Count, String> 
     let at_once = std::thread::available_parallelism().map_or(1, usize::from) + 1;
     let list = beside("skipped");
     let prepare = |command: &mut Command| {
-        command.args(options.filter()).env("SHEEN_TEST_SKIPPED", &list);
+        command.args(options.choice()).env("SHEEN_TEST_SKIPPED", &list);
         surround(command, options);
     };
     let mut count = Count::default();
@@ -323,7 +368,8 @@ fn e2e(options: &Options) -> Count {
     if std::env::var_os("SHEEN_CHROMIUM").is_none() {
         command.env("SHEEN_CHROMIUM", "chromium");
     }
-    command.args(["--test-threads", E2E_AT_ONCE]).env("SHEEN_SUITES", suites);
+    let at_once = if options.exactly.is_empty() { E2E_AT_ONCE } else { "1" };
+    command.args(["--test-threads", at_once]).env("SHEEN_SUITES", suites);
     counted(command).unwrap_or_else(|error| Count::of(&Err(error)))
 }
 
@@ -349,7 +395,7 @@ fn tests(options: &Options, arguments: &[&str]) -> Count {
 fn test_command(options: &Options, arguments: &[&str]) -> Command {
     let test = cargo(&["test", "--no-fail-fast", "--profile", Profile::Gate.name()]);
     let mut command = shell::with_default_signals(&test);
-    command.args(arguments).arg("--").args(options.filter());
+    command.args(arguments).arg("--").args(options.choice());
     surround(&mut command, options);
     command
 }
