@@ -1,4 +1,4 @@
-//! Tests that failed beside all others, once more by themselves.
+//! Tests that failed while the rest ran, once more by themselves.
 //!
 //! End-to-end tests wait for each other's disks and processors, and some of them measure time: one such test that
 //! fails once in a hundred runs says little about the change at hand. It is run again when everything else has
@@ -65,7 +65,7 @@ mod tests {
     fn few_tests_that_judge_no_loss_are_run_again() {
         let one = "settings::values: timeout: 64; 128";
         assert_eq!(asked(1, &[one]), Some(vec!["settings::values".to_owned()]));
-        assert_eq!(asked(1, &[one, "greedy::rates: 0.8"]), None, "one fault is nobody's");
+        assert_eq!(asked(1, &[one, "greedy::rates: 0.8"]), None, "one fault has no name");
         assert_eq!(asked(2, &[one, "kills::a_build: other bytes"]), None);
         assert_eq!(asked(4, &["a::b: 1", "a::c: 2", "a::d: 3", "a::e: 4"]), None);
         assert_eq!(asked(0, &[]), None);

@@ -40,7 +40,7 @@ pub(crate) struct Options {
     /// Fail if a test is skipped because something that it needs is not here
     #[arg(long)]
     complete: bool,
-    /// These tests and no others, by their whole names
+    /// Only these tests, by their whole names
     #[arg(skip)]
     exactly: Vec<String>,
 }

@@ -173,7 +173,7 @@ fn lru_size(space: &Arc<ClientNamespace>) -> String {
     if is_set { gauges.lru_size.to_string() } else { gauges.unused.to_string() }
 }
 
-/// For the thread of a tool, which serves nobody else.
+/// For the thread of a tool, which serves that tool alone.
 fn wait_until_dropped(mut dropped: oneshot::Receiver<()>) {
     let start = Instant::now();
     while dropped.try_recv() == Err(TryRecvError::Empty) && start.elapsed() < CLEARED_WITHIN {

@@ -383,6 +383,11 @@ pub(crate) const ANSWERED_UNDER_FAULTS: &[Known] = &[
         "an object from before the capture",
     ),
     known(
+        "OST_SYNC reply",
+        &["ost_body.oa.size"],
+        "a write that is sent with it is executed first; there after it",
+    ),
+    known(
         "LDLM_ENQUEUE reply",
         &["dlm_lvb"],
         "a lock of another group that is refused is not described; there its object is",
