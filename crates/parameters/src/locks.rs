@@ -3,22 +3,16 @@
 use crate::EACH_LINE;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use sheen_client::config::LOCKS_UNUSED_MAX;
 use sheen_client::locks::{CachePolicy, ClientNamespace, Gauges, Namespace};
 use sheen_types::Errno;
-use tokio::sync::oneshot::{self, error::TryRecvError};
 
 use super::folder::{Folder, Number};
 use super::mount::MountState;
 use super::values::{self, U32_MAX};
 use sheen_control::api::Target;
-
-/// How long `lru_size=clear` waits for what a target that is away keeps dirty.
-const CLEARED_WITHIN: Duration = Duration::from_secs(10);
-/// How often it looks.
-const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
 /// How many unused locks are cancelled at once.
 const BATCH: Number<Arc<ClientNamespace>> = Number {
@@ -173,21 +167,14 @@ fn lru_size(space: &Arc<ClientNamespace>) -> String {
     if is_set { gauges.lru_size.to_string() } else { gauges.unused.to_string() }
 }
 
-/// For the thread of a tool, which serves that tool alone.
-fn wait_until_dropped(mut dropped: oneshot::Receiver<()>) {
-    let start = Instant::now();
-    while dropped.try_recv() == Err(TryRecvError::Empty) && start.elapsed() < CLEARED_WITHIN {
-        std::thread::sleep(LOOK_AGAIN);
-    }
-}
-
 fn set_lru_size(space: &Arc<ClientNamespace>, text: &str) -> Result<(), Errno> {
     if text.trim() == "clear" {
         let dropped = space.cancel_unused();
         // As with Lustre, the caches of an operator who has set it are empty then. What the MGS wants for good is
         // set by a task, which waits for nothing.
         if sheen_control::asker().is_some() {
-            wait_until_dropped(dropped);
+            // This is the thread of a tool, which serves that tool alone. Nothing is sent: it is closed.
+            let _ = dropped.blocking_recv();
         }
         return Ok(());
     }

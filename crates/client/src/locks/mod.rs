@@ -46,6 +46,8 @@ const SHRINK_BATCH: usize = 64;
 /// How long the replay of locks to a restarted target waits for unused ones to be dropped: the kernel may be
 /// slow to release what they cover.
 const DROPPED_WITHIN: Duration = Duration::from_secs(1);
+/// How long `lru_size=clear` waits for what a target that is away keeps dirty.
+const CLEARED_WITHIN: Duration = Duration::from_secs(10);
 
 /// Holds what locks cover. Its implementors:
 ///
@@ -325,18 +327,18 @@ impl ClientNamespace {
         self.engine.forgo(&handles, &mut actions);
         let (drops, rest): (Vec<_>, Vec<_>) = actions.into_iter().partition(is_drop);
         self.perform(rest);
-        let dropped = self.begin_drops(drops, "lock before replay");
-        let late = self.world.clock.sleep_until(self.world.clock.now() + DROPPED_WITHIN);
-        futures::race(async { drop(dropped.await) }, late).await;
+        drop(self.begin_drops(drops, "lock before replay", DROPPED_WITHIN).await);
     }
 
-    /// Drops what locks cover and the locks with it, each in a task; nothing is sent by what is returned, it is
-    /// closed by the last of them.
+    /// Drops what locks cover and the locks with it, each in a task. Nothing is sent by what is returned: it is closed
+    /// by the last of them, or when `limit` has passed.
     fn begin_drops(
         self: &Arc<Self>,
         drops: Vec<Action>,
         name: &'static str,
+        limit: Duration,
     ) -> oneshot::Receiver<()> {
+        let (ended, end) = oneshot::channel::<()>();
         let (done, dropped) = oneshot::channel::<()>();
         let done = Arc::new(done);
         for action in drops {
@@ -348,7 +350,14 @@ impl ClientNamespace {
             };
             self.world.tasks.spawn(name, Box::pin(task));
         }
-        dropped
+        drop(done);
+        let late = self.world.clock.sleep_until(self.world.clock.now() + limit);
+        let task = async move {
+            futures::race(async { drop(dropped.await) }, late).await;
+            drop(ended);
+        };
+        self.world.tasks.spawn("end of drops", Box::pin(task));
+        end
     }
 
     /// As in Lustre, the lock of an open file stays.
@@ -392,13 +401,13 @@ impl ClientNamespace {
     }
 
     /// Cancels all unused locks, each after what it covered was flushed. What is returned is closed when nothing is
-    /// cached below them any more; that need not be waited for, and takes as long as their target is away.
+    /// cached below them any more, or after ten seconds where a target is away; it need not be waited for.
     pub fn cancel_unused(self: &Arc<Self>) -> oneshot::Receiver<()> {
         let mut actions = Vec::new();
         self.engine.clear_unused(&mut actions);
         let (drops, rest): (Vec<_>, Vec<_>) = actions.into_iter().partition(is_drop);
         self.perform(rest);
-        self.begin_drops(drops, "lock revocation")
+        self.begin_drops(drops, "lock revocation", CLEARED_WITHIN)
     }
 
     /// From now on at most so many unused locks are kept, and for so long (`lru_size`, `lru_max_age`); what
