@@ -278,9 +278,9 @@ mod tests {
     fn processes_that_claim_at_the_same_time_get_different_ones() {
         let place = Place::new("same-time");
         for round in 0..3 {
-            let mut others: Vec<Other> = (0..5).map(|_| Other::start(&place.base())).collect();
-            others.iter_mut().for_each(Other::asks);
-            let claimed: Vec<_> = others.iter_mut().map(Other::claimed).collect();
+            let mut children: Vec<Other> = (0..5).map(|_| Other::start(&place.base())).collect();
+            children.iter_mut().for_each(Other::asks);
+            let claimed: Vec<_> = children.iter_mut().map(Other::claimed).collect();
             let addresses: BTreeSet<_> = claimed.iter().map(|(addresses, _)| addresses).collect();
             let folders: BTreeSet<_> = claimed.iter().map(|(_, folder)| folder).collect();
             assert_eq!((addresses.len(), folders.len()), (5, 5), "round {round}: {claimed:?}");
