@@ -1,7 +1,11 @@
 //! A target that stops before its recovery is over: the next start awaits what this one did.
 
+use sheen_types::{Instant, ObdHandle, Timestamp};
+use tokio::sync::oneshot::{self, error::TryRecvError};
+
 use super::*;
-use crate::Target;
+use crate::recovery::{Admission, Admitted, Recovery, RecoveryEnded};
+use crate::{RecoveryLosses, Target};
 
 /// Cleans up after recovery, with a transaction of its own, as an MDT does.
 #[derive(Default)]
@@ -251,4 +255,81 @@ fn a_request_that_a_stop_finds_in_progress_is_not_answered() {
         world.world().tasks.spawn("stop", Box::pin(stop));
         assert!(one.call_with(setattr(2)).await.is_none());
     });
+}
+
+/// A window of three clients: one is absent, one waits with its replay, one has replayed all. Answers what waits in it.
+fn window() -> (Recovery, [oneshot::Receiver<Admitted>; 3]) {
+    let times = Timeouts::from_base(Duration::from_secs(20));
+    let recovery = Recovery::new(3, Transno(1), RecoveryLosses::default(), times);
+    _ = recovery.start_clock(Instant(1), Timestamp::default());
+    for _ in 0..2 {
+        let ended = recovery.client_connected(None);
+        assert_eq!(ended, Some(RecoveryEnded(false)));
+    }
+    let done = recovery.client_moved(THIRD, ExportState::Replaying, ExportState::ReplayedAll);
+    assert_eq!(done, RecoveryEnded(false));
+    let waiting = [
+        recovery.admit_request_replay(SECOND, Transno(3)),
+        recovery.admit_lock_replay(THIRD),
+        recovery.admit_last_ping(),
+    ];
+    let waiting = waiting.map(|admission| match admission {
+        Admission::Wait(receiver) => receiver,
+        Admission::Now | Admission::Duplicate => panic!("recovery is not over"),
+    });
+    (recovery, waiting)
+}
+
+const FIRST: ObdHandle = ObdHandle(1);
+const SECOND: ObdHandle = ObdHandle(2);
+const THIRD: ObdHandle = ObdHandle(3);
+
+fn is_dropped(admission: Admission) -> bool {
+    match admission {
+        Admission::Wait(mut receiver) => receiver.try_recv() == Err(TryRecvError::Closed),
+        Admission::Now | Admission::Duplicate => false,
+    }
+}
+
+#[test]
+fn what_waits_in_a_window_is_dropped_by_a_stop() {
+    let (recovery, mut waiting) = window();
+    let dropped = |it: &mut oneshot::Receiver<Admitted>| it.try_recv() == Err(TryRecvError::Closed);
+    assert_eq!(waiting.each_mut().map(dropped), [false; 3]);
+    recovery.stop();
+    assert_eq!(waiting.each_mut().map(dropped), [true; 3]);
+}
+
+#[test]
+fn a_window_admits_nothing_after_a_stop() {
+    let (recovery, _waiting) = window();
+    recovery.stop();
+    let dropped = [
+        is_dropped(recovery.admit_request_replay(SECOND, Transno(2))),
+        is_dropped(recovery.admit_request_replay(SECOND, Transno(3))),
+        is_dropped(recovery.admit_lock_replay(THIRD)),
+        is_dropped(recovery.admit_last_ping()),
+    ];
+    assert_eq!(dropped, [true; 4]);
+}
+
+/// The clients go with the target, and none of them has done what it was waited for.
+#[test]
+fn a_window_decides_nothing_after_a_stop() {
+    let (recovery, _waiting) = window();
+    recovery.stop();
+    assert!(recovery.client_connected(None).is_none(), "the absent one is too late");
+    let (now, late) = (Instant(1), Instant(1) + Duration::from_secs(100_000));
+    assert!(recovery.expire(late).is_none());
+    let ended = [
+        recovery.end_replay(now, SECOND, None, Some(Transno(3))),
+        recovery.client_moved(SECOND, ExportState::Replaying, ExportState::ReplayedAll),
+        recovery.client_lost(FIRST, ExportState::Awaited),
+        recovery.client_lost(SECOND, ExportState::ReplayedAll),
+        recovery.client_lost(THIRD, ExportState::ReplayedAll),
+        recovery.resume(),
+    ];
+    assert_eq!(ended, [RecoveryEnded(false); 6]);
+    let view = recovery.view(now);
+    assert_eq!((view.status, view.evicted), (RecoveryStatus::Recovering, 0));
 }

@@ -80,6 +80,16 @@ impl Counts {
     fn are_mostly_hits(&self) -> bool {
         self.hits * 10 >= (self.hits + self.misses) * 9
     }
+
+    /// Whether each of `bytes` was asked for once, but for what the kernel asks for again: pages that it has read ahead and
+    /// dropped before the program came to them, as it does with those that seem cold (DAMON) or when memory is short.
+    /// What it asks for are hits and misses.
+    fn are_fetched_once(&self, bytes: u64) -> bool {
+        let again = ((self.hits + self.misses) * PAGE).saturating_sub(bytes);
+        // What is missing of a chunk that was fetched ahead is fetched with what lies about it.
+        let most = if again == 0 { bytes } else { bytes * 21 / 20 + again };
+        (bytes..=most).contains(&self.bytes)
+    }
 }
 
 /// Field number `field` of all lines of that name.
@@ -152,12 +162,14 @@ fn reads_forwards_and_backwards_are_fetched_by_large_requests() {
         let file = File::open(&path).context("open")?;
         let forwards =
             Counts::of(cluster, || blocks().try_for_each(|at| read(&file, at, 64 << 10)))?;
-        ensure(forwards.are_mostly_hits() && forwards.bytes == bytes, || format!("{forwards:?}"))?;
+        ensure(forwards.are_mostly_hits() && forwards.are_fetched_once(bytes), || {
+            format!("{forwards:?}")
+        })?;
         ensure(forwards.requests <= bytes / MIB + 16, || format!("{forwards:?}"))?;
         chill(&path)?;
         let backwards =
             Counts::of(cluster, || blocks().rev().try_for_each(|at| read(&file, at, 64 << 10)))?;
-        ensure(backwards.are_mostly_hits() && backwards.bytes == bytes, || {
+        ensure(backwards.are_mostly_hits() && backwards.are_fetched_once(bytes), || {
             format!("{backwards:?}")
         })?;
         ensure(backwards.requests <= bytes / MIB + 32, || format!("{backwards:?}"))
