@@ -52,6 +52,7 @@ pub(crate) fn salvage(options: &Salvage) -> Result<(), Fault> {
     let found = found.map_err(|error| disk_fault(&error))?;
     let name = &options.target;
     report(name, &found);
+    refuse_several(name, &new, &kind)?;
     in_order(name, &new, &kind)?;
     // All of the new store is durable before it takes the old one's place.
     sync(&new)?;
@@ -170,6 +171,27 @@ fn report(name: &str, found: &Salvaged) {
         "{name}: {objects} objects and {keys} names and records were read, up to transaction {}",
         sequence.0
     ));
+}
+
+/// What other MDTs have would count as lost, and be removed from the names of this one.
+fn refuse_several(name: &str, place: &Path, kind: &PlanKind) -> Result<(), Fault> {
+    let PlanKind::Target(target) = kind else { return Ok(()) };
+    if target.kind != TargetKind::Mdt {
+        return Ok(());
+    }
+    let store = StoreDisk::open(place, &OpenOptions::default()).map_err(|e| disk_fault(&e))?;
+    let knows_others = sheen_mds::has_other_mdts(&store, target.index);
+    let knows_others = knows_others
+        .map_err(|error| Fault { code: Errno::EIO.0 as u8, text: format!("{name}: {error}") })?;
+    if target.index == 0 && !knows_others {
+        return Ok(());
+    }
+    drop(store);
+    // Nothing is to be had of it, and the next try would stumble over it.
+    let _ = std::fs::remove_dir_all(place);
+    let text =
+        format!("{name}: file systems of several metadata targets cannot be salvaged by Sheen yet");
+    Err(Fault::new(Errno::EOPNOTSUPP, text))
 }
 
 /// Lets the role repair what was read.
