@@ -123,7 +123,8 @@ impl Mdt {
         self.sequences.table.learn(std::slice::from_ref(&range))?;
         target.sync().await?;
         self.sequences.open().await;
-        tracing::info!(target = target.name(), start = range.start, "has its range of FIDs");
+        let start = format_args!("{:#x}", range.start);
+        tracing::info!(target = target.name(), %start, "has its range of FIDs");
         self.joining.opened.notify_waiters();
         Ok(())
     }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use sheen_store_disk::Config;
 use sheen_testkit::cluster::Cluster;
+use sheen_testkit::scene::scene;
 use sheen_workloads::process::{text, wait_until};
 use sheen_workloads::{Context, Outcome, ensure};
 
@@ -17,6 +18,7 @@ use crate::nodes::{Node, PORT, format, nid, spawn};
 
 /// Longer than any start or recovery takes here.
 const PATIENCE: Duration = Duration::from_secs(120);
+const LIMIT: Duration = Duration::from_secs(240);
 /// The nodes of the MGS, MDT0000, the OST, MDT0001 and the mount, behind the first one of a test.
 const MGS: u32 = 0;
 const FIRST: u32 = 1;
@@ -96,13 +98,16 @@ impl<'a> Targets<'a> {
         Ok(tried)
     }
 
-    fn unmount(&self) -> Outcome {
+    /// Its process leaves its servers before it ends: killed, it would be awaited at their next start.
+    fn unmount(&self, mut mounted: Node) -> Outcome {
         let mnt = self.cluster.mnt();
         wait_until("an unused mount", PATIENCE, || {
             let unmount =
                 Command::new("fusermount3").arg("-u").arg(&mnt).stderr(Stdio::null()).status();
             unmount.is_ok_and(|status| status.success())
-        })
+        })?;
+        let has_ended = || mounted.0.try_wait().is_ok_and(|ended| ended.is_some());
+        wait_until("the end of the mount", PATIENCE, has_ended)
     }
 }
 
@@ -159,13 +164,12 @@ fn join(cluster: &Cluster) -> Outcome {
     wait_until("the first MDT again", PATIENCE, || targets.know_each_other())?;
 
     // Both stop, and the mount is another one that finds two MDTs.
-    targets.unmount()?;
-    drop(mounted);
+    targets.unmount(mounted)?;
     let mut second = second;
     stop(&mut second)?;
     stop(&mut first)?;
     let (_first, _second) = (targets.serve(FIRST)?, targets.serve(SECOND)?);
-    let _mounted = targets.mount(&log)?;
+    let mounted = targets.mount(&log)?;
     wait_until("both MDTs", PATIENCE, || targets.know_each_other())?;
     goes_on(&mnt, "after")?;
     for node in [FIRST, SECOND, OST] {
@@ -173,7 +177,7 @@ fn join(cluster: &Cluster) -> Outcome {
         let bad = log.lines().find(|line| line.contains("panicked") || line.contains(" ERROR "));
         ensure(bad.is_none(), || format!("server {node}: {bad:?}"))?;
     }
-    targets.unmount()
+    targets.unmount(mounted)
 }
 
 #[test]
@@ -202,4 +206,31 @@ fn a_store_of_the_first_mdt_is_not_served_as_a_second() {
         ensure(is_so, || format!("{}: {}", refused.status, refused.output))
     };
     served().expect("it is refused");
+}
+
+/// What they do not know of they would take for lost.
+#[test]
+fn commands_that_know_one_mdt_refuse_a_file_system_of_several_by_name() {
+    scene("further-refused", 1, LIMIT, |cluster| {
+        cluster.down()?;
+        let nid = fs::read_to_string(cluster.dir().join("run/mgs.nid")).context("mgs.nid")?;
+        let (dir, further) = (cluster.dir(), cluster.dir().join("mdt0001"));
+        let (dir, place) = (dir.to_string_lossy(), further.to_string_lossy());
+        let kind = ["--mdt", "--index", "1", "--fsname", "sheen"];
+        let made = [&["mkfs.lustre", "-q", "--mgsnode", nid.trim()][..], &kind, &[&place]];
+        cluster.must(&made.concat())?;
+        let mnt = cluster.mnt();
+        for (words, code, text) in [
+            (&["fsck", "--dir", &dir, "-y"][..], 8, "sheen-MDT0001: file systems of several"),
+            (&["salvage", "--dir", &dir, "mdt0001"], 95, "mdt0001: file systems of several"),
+            (&["up", "--dir", &dir, "--mount", &mnt.to_string_lossy()], 22, "only one metadata"),
+        ] {
+            let refused = cluster.run(words)?;
+            let is_so = refused.status.code() == Some(code) && refused.output.contains(text);
+            ensure(is_so, || format!("{words:?}: {}: {}", refused.status, refused.output))?;
+        }
+        ensure(!cluster.dir().join("salvaged-mdt0001").exists(), || "a store is left".to_owned())?;
+        fs::remove_dir_all(&further).context("remove")?;
+        cluster.up()
+    });
 }
