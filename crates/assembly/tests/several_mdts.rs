@@ -30,11 +30,14 @@ fn target(name: &str) -> PlanKind {
     PlanKind::Target(format!("lustre-{name}").parse().expect("a name"))
 }
 
+/// The targets of a process, as far as they have started.
+type Started = Arc<Mutex<Vec<Arc<Served>>>>;
+
 /// A process that serves targets at a node, and what it has on disk.
 struct Process {
     node: u8,
     disks: Vec<(PlanKind, Arc<StoreMem>)>,
-    up: Option<(Scope, Arc<Mutex<Vec<Arc<Served>>>>)>,
+    up: Option<(Scope, Started)>,
 }
 
 impl Process {
@@ -46,7 +49,7 @@ impl Process {
     /// Its targets may be known to the MGS, from an earlier start or as another one's replacement.
     fn start(&mut self, world: &Virtual, is_known: bool) {
         let scope = world.scope();
-        let (io, started) = (world.world_of(scope), Arc::<Mutex<Vec<Arc<Served>>>>::default());
+        let (io, started) = (world.world_of(scope), Started::default());
         self.up = Some((scope, Arc::clone(&started)));
         let serving = serve(io.clone(), self.node, self.disks.clone(), is_known, started);
         io.tasks.spawn("server", Box::pin(serving));
@@ -76,7 +79,7 @@ async fn serve(
     node: u8,
     disks: Vec<(PlanKind, Arc<StoreMem>)>,
     is_known: bool,
-    started: Arc<Mutex<Vec<Arc<Served>>>>,
+    started: Started,
 ) {
     let lnet = LNet::start(world.clone(), NetConfig::new(nid(node), PORT)).await;
     let rpc = RpcNode::start(world.clone(), lnet.expect("the address is free"));
