@@ -54,7 +54,7 @@ impl Mdt {
         if index == CONTROLLER {
             self.sequences.set_controller(Arc::clone(&channel));
         }
-        self.others.channels.write().insert(index, channel);
+        self.other_mdts.channels.write().insert(index, channel);
     }
 
     /// The other MDTs to which there are connections, or shall be.
@@ -66,7 +66,7 @@ impl Mdt {
                 state == ImportState::Full && agrees(&terms) && self.is_known(index, &terms);
             MdtView { index, state, is_partner }
         };
-        self.others.channels.read().iter().map(view).collect()
+        self.other_mdts.channels.read().iter().map(view).collect()
     }
 
     /// Whether a peer is let in: an MDT that is the one of its number, or a client whose names are those of this MDT, once
@@ -103,7 +103,7 @@ impl Mdt {
     ) -> Result<(), Errno> {
         let said = connecting.offered.mdt_identity();
         let said = said.map(|text| Uuid::new(String::from_utf8_lossy(text)));
-        let recording = self.others.recording.lock();
+        let recording = self.other_mdts.recording.lock();
         let known = match index == self.index {
             true => Some(self.identity().clone()).filter(|_| said.is_some()),
             false => self.recorded(index).map_err(store_errno)?,
@@ -120,7 +120,7 @@ impl Mdt {
             self.store.apply(change).map_err(store_errno)?;
             tracing::info!(target = target.name(), index, %identity, "knows this MDT from now on");
         }
-        *self.others.refused.lock() = None;
+        *self.other_mdts.refused.lock() = None;
         Ok(())
     }
 
@@ -141,7 +141,7 @@ impl Mdt {
     /// Says so once for each, not at every try.
     fn refuse_mdt(&self, target: &Target, connecting: &Connecting<'_>, mdt: (u16, Option<Uuid>)) {
         let index = mdt.0;
-        if self.others.refused.lock().replace(mdt.clone()) == Some(mdt) {
+        if self.other_mdts.refused.lock().replace(mdt.clone()) == Some(mdt) {
             return;
         }
         tracing::error!(target = target.name(), client = %connecting.client, nid = %connecting.nid,

@@ -289,7 +289,7 @@ fn sections(mgs: &Mgs, log: &str) -> Vec<String> {
 }
 
 #[test]
-fn every_mdt_is_told_of_every_other_one_whichever_comes_first() {
+fn every_mdts_log_names_every_other_one_whichever_comes_first() {
     let world = TestWorld::new(8);
     world.clone().run(async move {
         let (node, mgs) = start(&world, &Arc::new(StoreMem::default())).await;

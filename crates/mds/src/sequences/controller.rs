@@ -137,7 +137,7 @@ impl SequenceController for RemoteController {
             let Reply::FldRead(reply) = answer.reply else { return Err(Errno::EPROTO) };
             let array = LuSeqRangeArray::decode(&reply.generic_data).map_err(|_| Errno::EPROTO)?;
             let has_more = status.is_some();
-            // One that is told "more" and nothing would ask for ever.
+            // One that is answered "more" and nothing would ask for ever.
             match has_more && array.ranges.is_empty() {
                 true => Err(Errno::EPROTO),
                 false => Ok((array.ranges, has_more)),

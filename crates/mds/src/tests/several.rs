@@ -216,8 +216,8 @@ fn every_mdt_says_which_one_has_a_sequence() {
         let third = start(&inner, 2, manual()).await;
         join(&third, &first).await;
         third.mdt.opened().await;
-        let (own, others) = (range_of(&first, 0, MDT), range_of(&first, 2, MDT));
-        assert_eq!(second.mdt.sequences.find(others.start), None, "it came later");
+        let (own, thirds) = (range_of(&first, 0, MDT), range_of(&first, 2, MDT));
+        assert_eq!(second.mdt.sequences.find(thirds.start), None, "it came later");
         for server in [&first, &second, &third] {
             let client = server.client("c").await.inner;
             for (sequence, index) in [
@@ -225,13 +225,13 @@ fn every_mdt_says_which_one_has_a_sequence() {
                 (fid_seq::ROOT, Ok(0)),
                 (fid_seq::DOT_LUSTRE, Ok(0)),
                 (range_of(&first, 1, MDT).start, Ok(1)),
-                (others.end - 1, Ok(2)),
-                (others.end, Err(Errno::ENOENT)),
+                (thirds.end - 1, Ok(2)),
+                (thirds.end, Err(Errno::ENOENT)),
             ] {
                 assert_eq!(holder(&client, sequence).await, index, "{sequence:#x}");
             }
         }
-        assert_eq!(second.mdt.sequences.find(others.start), Some(others), "remembered");
+        assert_eq!(second.mdt.sequences.find(thirds.start), Some(thirds), "remembered");
     };
     run(test, &world);
 }

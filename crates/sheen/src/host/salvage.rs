@@ -193,9 +193,9 @@ fn refuse_first_of_several(name: &str, place: &Path, kind: &PlanKind) -> Result<
         return Ok(());
     }
     let store = StoreDisk::open(place, &OpenOptions::default()).map_err(|e| disk_fault(&e))?;
-    let knows_others = sheen_mds::has_other_mdts(&store, 0)
+    let knows_more = sheen_mds::has_other_mdts(&store, 0)
         .map_err(|error| Fault { code: Errno::EIO.0 as u8, text: format!("{name}: {error}") })?;
-    if !knows_others {
+    if !knows_more {
         return Ok(());
     }
     drop(store);
