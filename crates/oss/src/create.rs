@@ -71,6 +71,7 @@ impl Ost {
     ) -> Result<Outcome, Errno> {
         let asked = request.ost_body.oa;
         let (number, wanted) = (objects::sequence_of(asked.oi)?, asked.oi.id());
+        self.check_sequence(context, number)?;
         let sequence = self.sequences.of(number);
         let mut last = sequence.last.lock().await;
         // If it fails in the middle, what it has made by then is looked up at the next time.
