@@ -26,7 +26,7 @@ impl Meta {
         fid: Fid,
         link: u32,
     ) -> Result<(Bytes, Option<u32>), Errno> {
-        let mdt = self.mdt(fid)?;
+        let mdt = self.mdt(fid).await?;
         let mut key = Writer::default();
         key.put(&KEY);
         fid.encode(&mut key);

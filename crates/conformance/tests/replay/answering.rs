@@ -239,16 +239,27 @@ impl ScriptState {
                 && (subject(&exchange.request.typed) == wanted || names(exchange, &ours.typed))
         };
         let all = self.script.exchanges.iter().enumerate();
-        let fitting: Vec<_> = all.filter(|(_, it)| fits(it)).map(|(index, _)| index).collect();
+        let mut fitting: Vec<_> = all.filter(|(_, it)| fits(it)).map(|(index, _)| index).collect();
+        // Only where it was sent says which MDT is asked for FIDs.
+        let same_target =
+            |index: &usize| self.script.exchanges[*index].request.body.handle == ours.body.handle;
+        if matches!(ours.typed, Request::SeqQuery(_)) && fitting.iter().any(same_target) {
+            fitting.retain(same_target);
+        }
         let fresh = |index: &&usize| **index >= self.reached && !self.used.contains(*index);
         let before = fitting.iter().rev().find(|index| **index < self.reached);
         fitting.iter().find(fresh).or(before).or(fitting.last()).copied()
     }
 }
 
-/// Whether the exchange found by name, or beside its parent, the inode that ours asks for by FID.
+/// Whether the exchange found by name, or beside its parent, the inode that ours asks for by FID; or where the sequence
+/// is that ours asks for.
 fn names(exchange: &Exchange, ours: &Request) -> bool {
     let Some((reply, _)) = &exchange.reply else { return false };
+    if let (Request::FldQuery(asked), Reply::FldQuery(reply)) = (ours, &reply.typed) {
+        // Another sequence of the same range.
+        return reply.fld_mdfld.as_ref().is_some_and(|it| it.contains(asked.fld_mdfld.start));
+    }
     let (by_fid, found, wanted) = match (ours, &reply.typed) {
         (Request::LdlmIntentGetattr(asked), Reply::LdlmIntentGetattr(reply)) => {
             let by_fid = asked.name.as_ref().is_none_or(|name| name.as_bytes().is_empty());
@@ -307,6 +318,7 @@ fn subject(request: &Request) -> String {
         Request::MdsSync(it) => format!("{:?}", it.mdt_body.fid1),
         Request::MdsReintSetxattr(it) => format!("{:?} {:?}", it.rec_reint.fid, it.name),
         Request::MdsGetattr(getattr) => format!("{:?}", getattr.mdt_body.fid1),
+        Request::FldQuery(query) => format!("{:#x}", query.fld_mdfld.start),
         Request::MdsReadpage(page) => {
             format!("{:?} {:#x}", page.mdt_body.fid1, page.mdt_body.size)
         }

@@ -432,7 +432,7 @@ pub(crate) const ASKED: &[Known] = &[
     known(
         "LDLM_INTENT_GETATTR",
         &["mdt_body.valid.DEFAULT_MEA"],
-        "DNE: the default striping of directories is not asked for, as DIR_STRIPE is not offered",
+        "DNE: the default striping of directories is not asked for: new ones are made beside their names",
     ),
     known(
         "LDLM_INTENT_OPEN",

@@ -2,14 +2,51 @@
 //! own: reading a file that was there before, small direct IO, a second node.
 
 use bytes::Bytes;
-use sheen_client::posix::{Fallocate, NodeId, OpenFlags};
-use sheen_types::{Errno, HashMap};
+use sheen_client::posix::{Fallocate, NewNode, NodeId, OpenFlags, RenameMode};
+use sheen_types::{Errno, HashMap, MdtIndex};
 use sheen_wire::lov::LovEa;
 use sheen_wire::messages::{Reply, Request};
 
 use super::sessions::set_stripe;
 use super::{Caller, READ_WRITE, WRITE, name};
 use crate::script::{Exchange, Script};
+
+/// e1: a directory on the second MDT, names of its inodes on the first, and the other way round.
+pub(super) async fn remote(it: &Caller, _: &Script) -> Result<(), Errno> {
+    // Whose group decides about what is made in it.
+    it.files.getattr(&it.who, NodeId::ROOT).await?;
+    let e = it.make(NodeId::ROOT, "e", NewNode::Directory).await?;
+    let m1 = it.make(e, "m1", NewNode::DirectoryOn(MdtIndex(1))).await?;
+    let f = it.touch(m1, "f").await?;
+    it.touch(m1, "g").await?;
+    let rename = async |from, text: &str, new: &str| {
+        let (text, new) = (name(text), name(new));
+        it.files.rename(&it.who, (from, &text), (m1, &new), RenameMode::Replace).await
+    };
+    rename(m1, "g", "h").await?;
+    it.touch(e, "x").await?;
+    rename(e, "x", "x").await?;
+    let linked = it.files.link(&it.who, f, e, &name("hl")).await?;
+    assert_eq!(linked.node, f);
+    it.clear_locks("MDT").await;
+    let sorted = async |directory| {
+        let mut names = it.list(directory).await?;
+        names.sort();
+        Ok::<_, Errno>(names)
+    };
+    assert_eq!(sorted(e).await?, ["hl", "m1"].map(name));
+    assert_eq!(sorted(m1).await?, ["f", "h", "x"].map(name));
+    // Of the second MDT by a name of the first, and of the first by one of the second.
+    assert_eq!(it.look_up(e, "hl").await?, f);
+    let x = it.look_up(m1, "x").await?;
+    assert_eq!(it.files.getattr(&it.who, f).await?.attributes.nlink, 2);
+    assert_eq!(it.files.fid(x)?.seq, 0x2_0000_0402);
+    assert_eq!(it.files.fid(f)?.seq, 0x2_4000_0402);
+    for (directory, text) in [(e, "hl"), (m1, "f"), (m1, "h"), (m1, "x")] {
+        it.files.unlink(&it.who, directory, &name(text)).await?;
+    }
+    it.files.rmdir(&it.who, e, &name("m1")).await
+}
 
 /// i1: a whole file, by pieces of 128 KiB; read-ahead asked for all of it at once behind the first.
 pub(super) async fn ahead(it: &Caller, _: &Script) -> Result<(), Errno> {
