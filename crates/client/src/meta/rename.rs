@@ -38,32 +38,43 @@ impl Meta {
         from: (&Inode, &Name),
         to: (&Inode, &Name),
     ) -> Result<bool, Errno> {
-        let names = self.mdt(to.0.fid).await?;
-        // Their own MDTs, which may conflict.
-        self.mdt(from.0.fid).await?;
         let moved = self.known_child(from.0, from.1);
         let replaced = self.known_child(to.0, to.1);
         self.cache.inodes.forget_name(from.0, from.1);
         self.cache.inodes.forget_name(to.0, to.1);
-        let mut replaced = replaced.as_ref().map(|replaced| replaced.fid);
+        let inodes = (moved.as_deref(), replaced.as_ref().map(|replaced| replaced.fid));
+        let renamed = self.rename_where_it_is(who, (from, to), inodes).await;
+        match renamed {
+            Ok(_) => self.note_moved(who, to, moved.as_deref()).await,
+            Err(_) => {
+                let names = [from, to].map(|(parent, name)| (parent.node, name.clone(), true));
+                self.cache.kernel_cache.entries(names.into()).await;
+            }
+        }
+        renamed
+    }
+
+    /// Asks the MDT of what is replaced as far as is known, else that of the new name, and then the one that the answer
+    /// names.
+    async fn rename_where_it_is(
+        &self,
+        who: &Credentials,
+        (from, to): (Place<'_>, Place<'_>),
+        (moved, mut replaced): (Option<&Inode>, Option<Fid>),
+    ) -> Result<bool, Errno> {
+        let names = self.mdt(to.0.fid).await?;
+        // Its own MDT has locks that may conflict.
+        self.mdt(from.0.fid).await?;
         for _ in 0..SENT_ON_MAX {
             let mdt = match replaced {
                 Some(replaced) => self.mdt(replaced).await?,
                 None => Arc::clone(&names),
             };
-            let inodes = (moved.as_deref(), replaced);
-            match self.rename_on(&mdt, who, (from, to), inodes).await {
-                Renamed::Done(is_gone) => {
-                    self.note_moved(who, to, moved.as_deref()).await;
-                    return Ok(is_gone);
-                }
+            match self.rename_on(&mdt, who, (from, to), (moved, replaced)).await {
+                Renamed::Done(is_gone) => return Ok(is_gone),
                 Renamed::SentOnTo(other) if Some(other) != replaced => replaced = Some(other),
                 Renamed::SentOnTo(_) => break,
-                Renamed::Refused(errno) => {
-                    let names = [from, to].map(|(parent, name)| (parent.node, name.clone(), true));
-                    self.cache.kernel_cache.entries(names.into()).await;
-                    return Err(errno);
-                }
+                Renamed::Refused(errno) => return Err(errno),
             }
         }
         Err(Errno::EXDEV)

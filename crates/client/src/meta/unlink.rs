@@ -54,11 +54,27 @@ impl Meta {
         name: &Name,
         directory: bool,
     ) -> Result<bool, Errno> {
-        let names = self.mdt(parent.fid).await?;
         let child = self.known_child(parent, name);
         // The kernel removes the name itself: it need not be notified.
         self.cache.inodes.forget_name(parent, name);
-        let mut child = child.as_ref().map(|child| child.fid);
+        let child = child.as_ref().map(|child| child.fid);
+        let unlinked = self.unlink_where_it_is(who, (parent, name), (child, directory)).await;
+        if unlinked.is_err() {
+            // It is still there, and nothing covers it any more.
+            self.cache.kernel_cache.entries(vec![(parent.node, name.clone(), true)]).await;
+        }
+        unlinked
+    }
+
+    /// Asks the MDT of the inode that a name stands for as far as is known, else that of the name, and then the one that
+    /// the answer names.
+    async fn unlink_where_it_is(
+        &self,
+        who: &Credentials,
+        (parent, name): (&Inode, &Name),
+        (mut child, directory): (Option<Fid>, bool),
+    ) -> Result<bool, Errno> {
+        let names = self.mdt(parent.fid).await?;
         for _ in 0..SENT_ON_MAX {
             let mdt = match child {
                 Some(child) => self.mdt(child).await?,
@@ -68,12 +84,7 @@ impl Meta {
                 Unlinked::Done(is_gone) => return Ok(is_gone),
                 Unlinked::SentOnTo(other) if Some(other) != child => child = Some(other),
                 Unlinked::SentOnTo(_) => break,
-                Unlinked::Refused(errno) => {
-                    // It is still there, and nothing covers it any more.
-                    let name = (parent.node, name.clone(), true);
-                    self.cache.kernel_cache.entries(vec![name]).await;
-                    return Err(errno);
-                }
+                Unlinked::Refused(errno) => return Err(errno),
             }
         }
         Err(Errno::EREMOTE)

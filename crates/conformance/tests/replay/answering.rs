@@ -48,6 +48,8 @@ struct ScriptState {
     reached: usize,
     /// Exports whose clients await replies under match bits of their own.
     by_bits: HashSet<u64>,
+    /// The targets behind the handles of connections, of which the client's requests name one each.
+    targets: HashMap<u64, String>,
     /// Our client's locks, by the captured client's handles.
     locks: HashMap<u64, LockHandle>,
     heard: Heard,
@@ -62,8 +64,10 @@ pub(crate) struct Answering {
 
 /// Answers at `lnet` from now on.
 pub(crate) fn serve(lnet: &Arc<LNet>, world: World, script: Script) -> Arc<Answering> {
+    let targets = script.exchanges.iter().filter_map(connected).collect();
     let state = ScriptState {
         script,
+        targets,
         used: HashSet::default(),
         reached: 0,
         by_bits: HashSet::default(),
@@ -106,6 +110,16 @@ impl Answering {
             return;
         };
         state.used.insert(index);
+        let target = |handle: u64| state.targets.get(&handle);
+        let real = target(state.script.exchanges[index].request.body.handle.0);
+        let went = target(ours.body.handle.0);
+        if let (Some(real), Some(went)) = (real, went)
+            && real != went
+            && is_for_one_mdt(&ours.typed)
+        {
+            let what = format!("{} {} to {went}", ours.format.name, subject(&ours.typed));
+            *state.heard.strange.entry(what).or_default() += 1;
+        }
         // The real client closes some time after the program did. To ask for a layout changes nothing.
         let elsewhen = matches!(ours.typed, Request::MdsClose(_) | Request::LdlmIntentLayout(_));
         if ours.format.flags.contains(FormatFlags::MODIFYING) && !elsewhen {
@@ -324,6 +338,25 @@ fn subject(request: &Request) -> String {
         }
         _ => String::new(),
     }
+}
+
+/// The handle by which a client knows a target that it has connected to, and the target.
+fn connected(exchange: &Exchange) -> Option<(u64, String)> {
+    let (reply, _) = exchange.reply.as_ref()?;
+    let is_connect = matches!(exchange.request.typed, Request::MdsConnect(_));
+    is_connect.then(|| (reply.body.handle.0, subject(&exchange.request.typed)))
+}
+
+/// Whether it matters which MDT a request goes to: not where clients differ in placing what is new, ask any, or
+/// leave one after the other.
+fn is_for_one_mdt(request: &Request) -> bool {
+    !matches!(
+        request,
+        Request::MdsReintCreate(_)
+            | Request::MdsStatfs(_)
+            | Request::MdsConnect(_)
+            | Request::MdsDisconnect(_)
+    )
 }
 
 /// The first byte of the object that is read or written.

@@ -143,8 +143,9 @@ impl Caller {
 }
 
 /// Captures that are played each for itself.
-pub(crate) const ALONE: [&str; 6] = [
+pub(crate) const ALONE: [&str; 7] = [
     "e1-dne-remote-dir",
+    "more/d1-rename-link-across-mdts",
     "more/i1-cold-seq-read-3M",
     "more/i3-random-4k-read",
     "more/i4-short-io-4k",
@@ -186,10 +187,11 @@ pub(crate) fn run(directory: &Path, mount: &str, names: &[&str]) -> Vec<Played> 
     let with_mount = |name: &str| vec![mount.to_owned(), name.to_owned()];
     let together = std::iter::once(&mount).chain(names).map(|name| (*name).to_owned()).collect();
     let (first, second) = (client_nid(), Nid::tcp(Ipv4Addr::new(10, 77, 0, 13)));
-    let [remote, ahead, scattered, short, room, own_mount] = ALONE;
+    let [remote, across, ahead, scattered, short, room, own_mount] = ALONE;
     vec![
         play(directory, together, first, sessions::all),
         play(directory, with_mount(remote), first, alone::remote),
+        play(directory, with_mount(across), first, alone::across),
         play(directory, with_mount(ahead), first, alone::ahead),
         play(directory, with_mount(scattered), first, alone::scattered),
         play(directory, with_mount(short), first, alone::short),

@@ -69,7 +69,7 @@ pub(crate) const CAPTURES: &[(&str, How)] = &[
     ("f1-two-mounts-contention", How::Servers(TWO)),
     ("f2-glimpse-while-writing", How::Servers(TWO)),
     ("g1-migrate-mirror", How::Not(MIRRORS)),
-    ("more/d1-rename-link-across-mdts", How::Not(DNE)),
+    ("more/d1-rename-link-across-mdts", How::Client(DNE)),
     ("more/d2-striped-dir-hashes", How::Not(DNE)),
     ("more/d3-dirstripe-get-set-options", How::Not(DNE)),
     ("more/d4-migrate-m", How::Not(DNE)),
