@@ -1,5 +1,5 @@
 //! What this client has changed of an inode: the last transaction of each MDT that did, for those who wait until it is
-//! durable. An MDT changes inodes of others, too: the directory of a name that leads to it, say.
+//! durable. An MDT changes inodes of other MDTs, too: the directory of a name that leads to it, say.
 
 use sheen_types::{MdtIndex, Transno};
 
@@ -7,7 +7,7 @@ use sheen_types::{MdtIndex, Transno};
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Changes {
     one: (MdtIndex, Transno),
-    others: Vec<(MdtIndex, Transno)>,
+    further: Vec<(MdtIndex, Transno)>,
 }
 
 impl Changes {
@@ -20,16 +20,16 @@ impl Changes {
             self.one = (mdt, transno);
             return;
         }
-        let mut all = std::iter::once(&mut self.one).chain(&mut self.others);
+        let mut all = std::iter::once(&mut self.one).chain(&mut self.further);
         match all.find(|(known, _)| *known == mdt) {
             Some((_, last)) => *last = transno.max(*last),
-            None => self.others.push((mdt, transno)),
+            None => self.further.push((mdt, transno)),
         }
     }
 
     /// Each MDT with its last change.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (MdtIndex, Transno)> {
-        let all = std::iter::once(&self.one).chain(&self.others);
+        let all = std::iter::once(&self.one).chain(&self.further);
         all.copied().filter(|(_, transno)| *transno != Transno(0))
     }
 }

@@ -48,7 +48,7 @@ pub const LOCKS_UNUSED_MAX: usize = 100_000;
 /// How long an unused lock is kept: Lustre's default.
 const LOCK_AGE_MAX: Duration = Duration::from_secs(3900);
 /// How long a mount waits for OSTs and further MDTs; those that come later are used when they come.
-const OTHERS_WAIT: Duration = Duration::from_secs(5);
+const REST_WAIT: Duration = Duration::from_secs(5);
 
 /// What to mount.
 #[derive(Clone, Debug)]
@@ -204,7 +204,7 @@ async fn assemble(
         inodes: Arc::clone(&inodes),
         kernel_cache: Arc::clone(&kernel_cache),
     }));
-    connect_others(targets, &more, &map, &data).await;
+    connect_rest(targets, &more, &map, &data).await;
     if let Some(hook) = &parameters {
         hook(&map);
     }
@@ -364,7 +364,7 @@ impl MoreMdts {
 }
 
 /// Begins to connect all MDTs but the first, and all OSTs, and waits a little for them.
-async fn connect_others(
+async fn connect_rest(
     targets: &Arc<Targets>,
     more: &MoreMdts,
     map: &ClusterMap,
@@ -375,7 +375,7 @@ async fn connect_others(
     let active = map.osts.iter().filter(|ost| !ost.is_excluded);
     imports.extend(active.map(|ost| targets.add_ost(ost, data)));
     let connects: Vec<BoxFuture<'_, _>> = imports.iter().map(|import| import.connect()).collect();
-    if within(&*targets.world.clock, OTHERS_WAIT, futures::all(connects)).await.is_none() {
+    if within(&*targets.world.clock, REST_WAIT, futures::all(connects)).await.is_none() {
         for import in imports {
             targets.connect_later(import);
         }

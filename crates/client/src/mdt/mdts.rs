@@ -30,7 +30,7 @@ pub(crate) struct Mdts {
     locations: Arc<MdtLocations>,
     /// MDT0000, which has the root.
     first: Arc<Mdc>,
-    others: RwLock<BTreeMap<MdtIndex, Arc<Mdc>>>,
+    further: RwLock<BTreeMap<MdtIndex, Arc<Mdc>>>,
     added: Notify,
     /// Sequences that are being asked for: who has the mutex asks.
     asked: Mutex<HashMap<u64, Arc<tokio::sync::Mutex<()>>>>,
@@ -39,13 +39,13 @@ pub(crate) struct Mdts {
 impl Mdts {
     /// With the one that has the root.
     pub(crate) fn new(world: World, locations: Arc<MdtLocations>, first: Arc<Mdc>) -> Self {
-        let (others, added, asked) = (RwLock::default(), Notify::new(), Mutex::default());
-        Self { world, locations, first, others, added, asked }
+        let (further, added, asked) = (RwLock::default(), Notify::new(), Mutex::default());
+        Self { world, locations, first, further, added, asked }
     }
 
     /// One more.
     pub(crate) fn add(&self, mdt: Arc<Mdc>) {
-        self.others.write().insert(mdt.index, mdt);
+        self.further.write().insert(mdt.index, mdt);
         self.locations.note_several();
         self.added.notify_waiters();
     }
@@ -67,8 +67,8 @@ impl Mdts {
 
     /// All of them, that with the root first.
     pub(crate) fn all(&self) -> Vec<Arc<Mdc>> {
-        let others = self.others.read();
-        std::iter::once(&self.first).chain(others.values()).cloned().collect()
+        let further = self.further.read();
+        std::iter::once(&self.first).chain(further.values()).cloned().collect()
     }
 
     /// The MDT of an inode if it is known. No RPC.
@@ -91,7 +91,7 @@ impl Mdts {
     pub(crate) fn by_index(&self, index: MdtIndex) -> Option<Arc<Mdc>> {
         match index == self.first.index {
             true => Some(Arc::clone(&self.first)),
-            false => self.others.read().get(&index).cloned(),
+            false => self.further.read().get(&index).cloned(),
         }
     }
 

@@ -177,7 +177,7 @@ impl Meta {
     }
 
     /// Cancels locks that conflict with an operation of `mdt` on inodes: those that this MDT has granted in the
-    /// operation's own request, those of others, which may have them or names of them, in requests of their own, which
+    /// operation's own request, those of other MDTs, which may have them or names of them, in requests of their own, which
     /// are not waited for.
     async fn cancel_early(&self, mdt: &Mdc, wanted: &[(&Inode, InodeBits)]) -> Option<LdlmRequest> {
         let wanted: Vec<_> =

@@ -121,9 +121,9 @@ impl FileSystem {
                 |errno: &Errno| tracing::debug!(target = target.name, %errno, "left out of statfs");
             target.stat.clone().inspect_err(left_out).ok()
         };
-        let (first, others) = mdts.split_first().ok_or(Errno::ENODEV)?;
+        let (first, further) = mdts.split_first().ok_or(Errno::ENODEV)?;
         let mut mdts = vec![first.stat.clone()?];
-        mdts.extend(others.iter().filter_map(answered));
+        mdts.extend(further.iter().filter_map(answered));
         let osts: Vec<_> = osts.iter().filter_map(answered).collect();
         let stat = sum(&mdts, &osts);
         settings.learn_statfs(now, stat);

@@ -379,7 +379,7 @@ fn a_directory_is_durable_when_all_are_that_have_changed_it() {
 }
 
 #[test]
-fn an_mdt_that_is_away_keeps_nothing_of_the_others_waiting() {
+fn an_mdt_that_is_away_keeps_nothing_of_the_first_waiting() {
     let two = Two::new();
     let node = two.find_remote();
     *two.second.mdt.hold.lock() = Some(Arc::default());
