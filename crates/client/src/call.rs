@@ -99,6 +99,35 @@ pub(crate) async fn call<R: TypedRequest>(
     typed_answer(answer)
 }
 
+/// A call that was refused, and the buffers of the refusal if it has any.
+pub(crate) struct Refused<R: TypedRequest> {
+    /// Why.
+    pub(crate) errno: Errno,
+    /// What came with it.
+    pub(crate) reply: Option<Box<R::Reply>>,
+}
+
+/// As [`call`]; a refusal comes with its buffers.
+///
+/// # Errors
+/// As [`call`].
+pub(crate) async fn call_with_refusal<R: TypedRequest>(
+    channel: &dyn Channel,
+    call: Call,
+) -> Result<TypedReply<R>, Refused<R>> {
+    let refused = |errno| Refused { errno, reply: None };
+    let call = Call { refusal_as_answer: true, ..call };
+    let answer = channel.call(call).await.map_err(|error| refused(error.errno()))?;
+    let status = Errno::from_status(answer.body.status);
+    let answer = typed_answer::<R>(answer);
+    match status {
+        None => answer.map_err(refused),
+        Some(errno) => {
+            Err(Refused { errno, reply: answer.ok().map(|answer| Box::new(answer.reply)) })
+        }
+    }
+}
+
 /// Takes an answer to an `R` apart.
 ///
 /// # Errors

@@ -259,7 +259,7 @@ impl Adapter {
         let (files, name) = (self.files.clone(), convert::name(name));
         let (guard, special) = (self.occupy(&[parent]), self.special);
         let (called, operation) = match &new {
-            NewNode::Directory => ("mkdir", Operation::Mkdir),
+            NewNode::Directory | NewNode::DirectoryOn(_) => ("mkdir", Operation::Mkdir),
             NewNode::Symlink(_) => ("symlink", Operation::Symlink),
             NewNode::Node { .. } => ("mknod", Operation::Mknod),
         };

@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use sheen_types::{HashSet, InodeBits, Name};
+use sheen_types::{HashSet, InodeBits, MdtIndex, Name};
 
 use super::dir_pages::DirPages;
 use super::inode::{LayoutState, Xattrs};
@@ -22,7 +22,7 @@ pub(super) struct Covered<T> {
     value: T,
 }
 
-/// What locks cover of an inode.
+/// What locks cover of an inode. Those of its own MDT, but for `remote_names`.
 #[derive(Default)]
 pub(super) struct CoveredState {
     pub(super) lookup: Covered<UnderLookup>,
@@ -31,6 +31,9 @@ pub(super) struct CoveredState {
     /// File: its layout, if it was read.
     pub(super) layout: Covered<Option<LayoutState>>,
     pub(super) xattr: Covered<UnderXattr>,
+    /// By which MDT `LOOKUP` is covered that has names of the inode, but not the inode. Such a lock covers those names and
+    /// nothing else.
+    pub(super) remote_names: Vec<(MdtIndex, UnderLookup)>,
 }
 
 /// What `LOOKUP` covers.
@@ -106,6 +109,42 @@ impl CoveredState {
         self.perm.is_covered |= bits.contains(InodeBits::PERM);
         self.layout.is_covered |= bits.contains(InodeBits::LAYOUT);
         self.xattr.is_covered |= bits.contains(InodeBits::XATTR);
+    }
+
+    /// A lock of an MDT that has names of the inode, but not the inode, covers them from now on.
+    pub(super) fn cover_remote_names(&mut self, mdt: MdtIndex) {
+        if !self.remote_names.iter().any(|(known, _)| *known == mdt) {
+            self.remote_names.push((mdt, UnderLookup::default()));
+        }
+    }
+
+    /// None does any more. Returns whether one did.
+    pub(super) fn uncover_remote_names(&mut self, mdt: MdtIndex) -> bool {
+        let before = self.remote_names.len();
+        self.remote_names.retain(|(known, _)| *known != mdt);
+        self.remote_names.len() < before
+    }
+
+    /// The names that a lock of an MDT covers: of the inode's own for `None`.
+    pub(super) fn names_mut(&mut self, remote: Option<MdtIndex>) -> Option<&mut UnderLookup> {
+        match remote {
+            None => self.lookup.get_mut(),
+            Some(mdt) => {
+                let of_mdt = self.remote_names.iter_mut().find(|(known, _)| *known == mdt);
+                of_mdt.map(|(_, names)| names)
+            }
+        }
+    }
+
+    /// All names that some lock covers.
+    pub(super) fn all_names(&self) -> impl Iterator<Item = &UnderLookup> {
+        self.lookup.get().into_iter().chain(self.remote_names.iter().map(|(_, names)| names))
+    }
+
+    /// The same, to be changed.
+    pub(super) fn all_names_mut(&mut self) -> impl Iterator<Item = &mut UnderLookup> {
+        let remote = self.remote_names.iter_mut().map(|(_, names)| names);
+        self.lookup.get_mut().into_iter().chain(remote)
     }
 
     /// No lock covers `gone` any more: drops what they covered. Returns the names that were known to be absent,

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
-use sheen_types::{Fid, HashMap, InodeBits, ResourceName, Timestamp, Transno};
+use sheen_types::{Fid, HashMap, InodeBits, ResourceName, Timestamp};
 use tokio::sync::Notify;
 
+use super::changes::Changes;
 use super::covered::CoveredState;
 use super::directory::DirectoryState;
 use super::file::FileState;
@@ -68,8 +69,8 @@ pub(crate) struct InodeState {
     pub(crate) directory: DirectoryState,
     /// What only a file has.
     pub(crate) file: FileState,
-    /// The last change of this client to it that the MDT has not reported as durable.
-    pub(crate) transno: Transno,
+    /// The last changes of this client to it.
+    pub(crate) changes: Changes,
     /// This client has just made it, and its attributes were not asked for, nor was it written or flushed
     /// since: the next getattr is part of the call that made it.
     pub(crate) just_created: bool,
@@ -187,8 +188,14 @@ impl InodeState {
 
     /// Whether locks cover the attributes, current or not.
     pub(crate) fn attributes_locked(&self) -> bool {
-        let CoveredState { lookup, update, perm, .. } = &self.covered;
-        update.is_covered() && (perm.is_covered() || lookup.is_covered())
+        self.covered.update.is_covered() && self.rights_locked()
+    }
+
+    /// Whether a lock covers mode, owner, group and access control list, current or not. A lock on a name of another MDT
+    /// does not.
+    pub(crate) fn rights_locked(&self) -> bool {
+        let CoveredState { lookup, perm, .. } = &self.covered;
+        perm.is_covered() || lookup.is_covered()
     }
 
     /// The layout, if it is known and a lock covers it.

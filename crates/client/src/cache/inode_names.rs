@@ -1,6 +1,6 @@
 //! The names by which an inode was looked up: what `LOOKUP` covers of them, and which of them the kernel keeps.
 
-use sheen_types::Name;
+use sheen_types::{MdtIndex, Name};
 
 use super::InodeState;
 use super::limits::KEPT_NAMES_MAX;
@@ -36,14 +36,14 @@ impl InodeState {
     /// Whether it is the inode that `name` in `parent` stands for, as locks guarantee.
     pub(crate) fn is_named(&self, parent: NodeId, name: &Name) -> bool {
         let is_it = |(node, known): &(NodeId, Name)| *node == parent && known == name;
-        self.covered.lookup.get().is_some_and(|it| it.names.iter().any(is_it))
+        self.covered.all_names().any(|it| it.names.iter().any(is_it))
     }
 
-    /// Notes a name that was seen now. It is sure only if the caller still holds the lock under which it saw
-    /// the name.
-    pub(crate) fn see_name(&mut self, parent: NodeId, name: &Name) {
+    /// Notes a name that was seen now, and with which MDT it is unless that is the inode's. It is sure only if the
+    /// caller still holds the lock under which it saw the name.
+    pub(crate) fn see_name(&mut self, parent: NodeId, name: &Name, remote: Option<MdtIndex>) {
         self.names.moved_here = false;
-        let sure = self.covered.lookup.get_mut().map(|it| &mut it.names);
+        let sure = self.covered.names_mut(remote).map(|it| &mut it.names);
         for names in [Some(&mut self.names.seen), sure].into_iter().flatten() {
             if !names.iter().any(|(node, known)| *node == parent && known == name) {
                 names.push((parent, name.clone()));
@@ -95,8 +95,8 @@ impl InodeState {
     /// Notes that by a reply the inode does not have this name. The reply may be older than what is known, and the
     /// kernel may never hear of it: a name that it keeps it keeps until the lock is lost.
     pub(crate) fn unsee_name(&mut self, parent: NodeId, name: &Name) {
-        let sure = self.covered.lookup.get_mut().map(|it| &mut it.names);
-        for names in [Some(&mut self.names.seen), sure].into_iter().flatten() {
+        let sure = self.covered.all_names_mut().map(|it| &mut it.names);
+        for names in std::iter::once(&mut self.names.seen).chain(sure) {
             names.retain(|(node, known)| *node != parent || known != name);
         }
     }

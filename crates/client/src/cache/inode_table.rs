@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::RwLock;
-use sheen_types::{Fid, HashMap, Name};
+use sheen_types::{Fid, HashMap, MdtIndex, Name};
 
 use super::{Inode, inode_number};
+use crate::data::MdtLocations;
 use crate::records::Recorder;
 use crate::types::NodeId;
 
@@ -14,6 +15,7 @@ use crate::types::NodeId;
 pub(crate) struct InodeTable {
     maps: RwLock<Maps>,
     recorder: Recorder,
+    locations: Arc<MdtLocations>,
 }
 
 #[derive(Default)]
@@ -32,18 +34,23 @@ impl InodeTable {
     /// A table with the root directory in it, which never leaves.
     #[cfg(test)]
     pub(crate) fn new(root: Fid) -> Arc<Self> {
-        Self::recording(root, Recorder::default())
+        Self::recording(root, Recorder::default(), Arc::default())
     }
 
-    /// The same; what the mount's next process needs of inodes that are found later is recorded.
-    pub(crate) fn recording(root: Fid, recorder: Recorder) -> Arc<Self> {
+    /// The same; what the mount's next process needs of inodes that are found later is recorded. `locations` is where
+    /// they lie.
+    pub(crate) fn recording(
+        root: Fid,
+        recorder: Recorder,
+        locations: Arc<MdtLocations>,
+    ) -> Arc<Self> {
         // The next process finds the root by itself.
         let inode = Arc::new(Inode::new(root, NodeId::ROOT, &Recorder::default()));
         inode.state().lookups = 1;
         let mut maps = Maps::default();
         maps.by_fid.insert(root, Arc::clone(&inode));
         maps.by_node.insert(NodeId::ROOT, inode);
-        Arc::new(Self { maps: RwLock::new(maps), recorder })
+        Arc::new(Self { maps: RwLock::new(maps), recorder, locations })
     }
 
     /// Puts an inode into the table under the number that the kernel knows it by. Before anything else is in it.
@@ -149,19 +156,27 @@ impl InodeTable {
         self.by_fid(fid)
     }
 
-    /// Notes that `name` in `parent` is `child`.
+    /// On which MDT an inode is, if that is known.
+    pub(super) fn mdt_of(&self, fid: Fid) -> Option<MdtIndex> {
+        self.locations.known(fid)
+    }
+
+    /// Notes that `name` in `parent` is `child`. The name is covered by a lock of the directory's MDT.
     pub(crate) fn remember_name(&self, parent: &Inode, name: &Name, child: &Arc<Inode>) {
+        let is_remote =
+            self.locations.has_several() && self.mdt_of(child.fid) != self.mdt_of(parent.fid);
+        let remote = self.mdt_of(parent.fid).filter(|_| is_remote);
         {
             let mut state = parent.state();
             state.forget_absent(name);
             if state.directory.children.get(name) == Some(&child.fid) {
                 drop(state);
-                return child.state().see_name(parent.node, name);
+                return child.state().see_name(parent.node, name, remote);
             }
         }
         self.unsee_name(parent, name);
         parent.state().directory.children.insert(name.clone(), child.fid);
-        child.state().see_name(parent.node, name);
+        child.state().see_name(parent.node, name, remote);
     }
 
     /// A reference on an inode was released.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use sheen_io::BoxFuture;
-use sheen_types::{Errno, Fid, InodeBits, Name, ResourceName};
+use sheen_types::{Errno, Fid, InodeBits, MdtIndex, Name, ResourceName};
 
 use super::{CachedOpen, InodeState, InodeTable, KernelCache, NameHasher, Pin};
 use crate::data::DataEvents;
@@ -37,7 +37,7 @@ impl InodeState {
         self.opens > 0 || self.file_type() == Some(FileType::Directory)
     }
 
-    /// Drops what `gone` covered.
+    /// Drops what `gone` covered, bits of locks of the inode's own MDT.
     fn drop_covered(&mut self, gone: InodeBits, node: NodeId) -> StaleInKernel {
         let had_attributes = self.attributes_covered();
         let absent = self.covered.uncover(gone);
@@ -46,10 +46,7 @@ impl InodeState {
         }
         let mut stale = StaleInKernel::default();
         if gone.contains(InodeBits::LOOKUP) {
-            let is_in_use = self.is_in_use();
-            let (names, loss) = self.kept_names();
-            stale.entries.extend(names.map(|(node, name)| (node, name, is_in_use)));
-            stale.loss = Some(loss);
+            self.lose_kept_names(&mut stale);
         }
         if gone.contains(InodeBits::PERM) {
             stale.children.extend(self.take_kept_children());
@@ -64,6 +61,23 @@ impl InodeState {
         stale.attributes = had_attributes && !self.attributes_covered();
         stale
     }
+
+    /// Drops what a lock covered of an MDT that has names of the inode, but not the inode.
+    fn drop_remote_names(&mut self, mdt: MdtIndex, stale: &mut StaleInKernel) {
+        if self.covered.uncover_remote_names(mdt) {
+            self.note_lock_lost(InodeBits::LOOKUP);
+            self.lose_kept_names(stale);
+        }
+    }
+
+    /// All names that the kernel keeps are stale, whichever lock covered each.
+    fn lose_kept_names(&self, stale: &mut StaleInKernel) {
+        let is_in_use = self.is_in_use();
+        let (names, loss) = self.kept_names();
+        if stale.loss.replace(loss).is_none() {
+            stale.entries.extend(names.map(|(node, name)| (node, name, is_in_use)));
+        }
+    }
 }
 
 /// What remains to be done before a lock is cancelled.
@@ -75,12 +89,25 @@ struct UncoveredInode {
 }
 
 impl CoveredMetadata {
-    fn drop_covered(&self, locks: &Arc<ClientNamespace>, lost: LostLock) -> Option<UncoveredInode> {
+    fn drop_covered(
+        &self,
+        mdt: MdtIndex,
+        locks: &Arc<ClientNamespace>,
+        lost: LostLock,
+    ) -> Option<UncoveredInode> {
         let inode = self.inodes.pin_known(lost.resource.fid())?;
         let bits = lost.part.inode_bits();
         let gone = bits.without(locks.covered_bits(lost.resource, bits));
+        // Of an inode whose MDT is not known the lock may have covered either.
+        let home = self.inodes.mdt_of(inode.fid);
         let mut state = inode.state();
-        let stale = state.drop_covered(gone, inode.node);
+        let mut stale = match home.is_none_or(|home| home == mdt) {
+            true => state.drop_covered(gone, inode.node),
+            false => StaleInKernel::default(),
+        };
+        if home != Some(mdt) && gone.contains(InodeBits::LOOKUP) {
+            state.drop_remote_names(mdt, &mut stale);
+        }
         // Even if there are other locks: one in the same mode is for the same file, and rare.
         let closes = match bits.contains(InodeBits::OPEN) {
             true => state.file.open_cache.take_under(lost.mode),
@@ -91,11 +118,19 @@ impl CoveredMetadata {
     }
 }
 
-impl CoveredCache for CoveredMetadata {
+/// What the locks of one MDT cover: of inodes that it has all but their data, of those of other MDTs their names.
+pub(crate) struct CoveredByMdt {
+    /// Which MDT.
+    pub(crate) mdt: MdtIndex,
+    /// The inodes.
+    pub(crate) metadata: Arc<CoveredMetadata>,
+}
+
+impl CoveredCache for CoveredByMdt {
     fn begin_cancel(&self, locks: &Arc<ClientNamespace>, lost: LostLock) -> BoxFuture<'static, ()> {
         // Now, before the future is polled: no call finds any more what is not covered.
-        let uncovered = self.drop_covered(locks, lost);
-        let kernel_cache = Arc::clone(&self.kernel_cache);
+        let uncovered = self.metadata.drop_covered(self.mdt, locks, lost);
+        let kernel_cache = Arc::clone(&self.metadata.kernel_cache);
         Box::pin(async move {
             let Some(UncoveredInode { inode, stale, closes }) = uncovered else { return };
             if stale.attributes {
@@ -123,7 +158,8 @@ impl CoveredCache for CoveredMetadata {
 
     /// A file that is not open here will not be written soon.
     fn cancels_whole_lock(&self, resource: ResourceName) -> bool {
-        self.inodes.by_fid(resource.fid()).is_none_or(|inode| inode.state().opens == 0)
+        let inode = self.metadata.inodes.by_fid(resource.fid());
+        inode.is_none_or(|inode| inode.state().opens == 0)
     }
 
     fn glimpse(&self, _resource: ResourceName) -> Option<bytes::Bytes> {

@@ -8,6 +8,7 @@
 //!
 //! Costs: a hit costs one map access and one short mutex; nothing is asked of the lock manager.
 
+mod changes;
 mod covered;
 mod dir_pages;
 mod directory;
@@ -36,7 +37,7 @@ pub(crate) use kernel_cache::KernelCache;
 pub use kernel_notifier::KernelNotifier;
 pub use kernel_size::Raise;
 pub(crate) use kernel_size::{SizeEpoch, SizeReply};
-pub(crate) use lock_loss::{CoveredMetadata, DataEventHandler};
+pub(crate) use lock_loss::{CoveredByMdt, CoveredMetadata, DataEventHandler};
 pub(crate) use names::{CacheEpoch, ChangeOutcome, DirectoryRead, NameChange, NameHasher};
 pub(crate) use open_cache::{Access, CachedOpen, OpenCacheRules};
 pub use page_estimates::PagesKept;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use sheen_types::{Fid, InodeBits, Timestamp};
+use sheen_types::{Fid, InodeBits, MdtIndex, Timestamp};
 use sheen_wire::md::{MdtBody, Valid};
 
 use super::dir_pages::DirPages;
@@ -64,6 +64,13 @@ impl Inode {
             && let Some(perm) = state.covered.perm.get_mut()
         {
             perm.has_rights = true;
+        }
+    }
+
+    /// Notes the lock on a name that came from the MDT that has the name, but not the inode.
+    pub(crate) fn note_remote_name(&self, mdt: MdtIndex, held: &LockReference) {
+        if held.resource() == self.resource() && held.bits().contains(InodeBits::LOOKUP) {
+            self.state().covered.cover_remote_names(mdt);
         }
     }
 

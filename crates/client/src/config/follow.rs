@@ -1,7 +1,7 @@
 //! Keeping up with the MGS: configuration is read under a lock, and read again when the MGS revokes that lock
 //! because something has changed.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -14,11 +14,11 @@ use tokio::sync::Notify;
 use sheen_llog::{ClusterMap, LogRecord};
 
 use super::log::read_log;
-use super::{LOCK_AGE_MAX, LOCKS_UNUSED_MAX, MGS_UUID};
+use super::{LOCK_AGE_MAX, LOCKS_UNUSED_MAX, MGS_UUID, MoreMdts};
 use crate::data::DataPath;
 use crate::locks::{CallbackRouter, ClientNamespace, CoveredCache, LockRequest, LostLock};
 use crate::records::Recorder;
-use crate::targets::{TargetOwner, Targets};
+use crate::targets::TargetOwner;
 
 /// Changes come in bursts; Lustre waits as long before it reads again.
 const SETTLE: Duration = Duration::from_secs(1);
@@ -206,16 +206,19 @@ fn name_number(name: &str) -> u64 {
 /// Reads again whenever something has changed, for as long as the mount lives.
 pub(super) async fn follow(
     config: Config,
-    targets: Weak<Targets>,
+    more: MoreMdts,
     data: Arc<dyn DataPath>,
     parameters: Option<ParameterHook>,
 ) {
     loop {
         config.reader.changed().await;
         loop {
-            let Some(targets) = targets.upgrade() else { return };
+            let Some(targets) = more.targets.upgrade() else { return };
             match config.read().await {
                 Ok(map) => {
+                    // Before anything needs them: OSTs may have objects of theirs.
+                    let added = more.add(&map.mdts, &data);
+                    added.into_iter().for_each(|import| targets.connect_later(import));
                     targets.update(&map, &data);
                     if let Some(hook) = &parameters {
                         hook(&map);

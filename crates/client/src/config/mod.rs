@@ -10,15 +10,15 @@ mod log;
 mod tests;
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use sheen_io::{BoxFuture, World, within};
 use sheen_rpc::import::ImportKind;
 use sheen_rpc::{Channel, Import, ImportConfig, RpcError};
 use sheen_types::futures;
-use sheen_types::{Errno, Fid, Nid, TargetKind, Uuid};
+use sheen_types::{Errno, Fid, MdtIndex, Nid, TargetKind, Uuid};
 use sheen_wire::messages::MdsGetRoot;
 use sheen_wire::text::Text;
 
@@ -27,11 +27,13 @@ pub use follow::{LogReader, ParameterHook};
 pub use log::read_log;
 pub use sheen_llog::{ClusterMap, LogRecord, LovDesc, MapTarget, Param};
 
-use crate::cache::{CoveredMetadata, DataEventHandler, InodeTable, KernelCache, NameHasher};
+use crate::cache::{
+    CoveredByMdt, CoveredMetadata, DataEventHandler, InodeTable, KernelCache, NameHasher,
+};
 use crate::call;
-use crate::data::{AddedMdt, DataPath};
+use crate::data::{AddedMdt, DataPath, MdtLocations};
 use crate::locks::CallbackRouter;
-use crate::mdt::{FidSource, Mdc};
+use crate::mdt::{FidSource, Mdc, Mdts};
 use crate::meta::Meta;
 use crate::posix::{FileSystem, Handles, Mounted, StaleRetry};
 use crate::records::Recorder;
@@ -45,8 +47,8 @@ const MGS_UUID: &str = "MGS";
 pub const LOCKS_UNUSED_MAX: usize = 100_000;
 /// How long an unused lock is kept: Lustre's default.
 const LOCK_AGE_MAX: Duration = Duration::from_secs(3900);
-/// How long a mount waits for OSTs; those that come later are used when they come.
-const OSTS_WAIT: Duration = Duration::from_secs(5);
+/// How long a mount waits for OSTs and further MDTs; those that come later are used when they come.
+const REST_WAIT: Duration = Duration::from_secs(5);
 
 /// What to mount.
 #[derive(Clone, Debug)]
@@ -182,12 +184,11 @@ async fn assemble(
     if map.osts.is_empty() {
         return Err(MountError::NoTargets(TargetKind::Ost));
     }
-    if map.mdts.len() > 1 {
-        tracing::warn!(count = map.mdts.len(), "only the first MDT is used");
-    }
     let owner = Arc::new(TargetOwner::recording(recorder.clone()));
     let (import, root) = connect_mdt(targets, first, &owner, options).await?;
-    let inodes = InodeTable::recording(root, recorder.clone());
+    let locations = Arc::new(MdtLocations::new(index_of(first)));
+    data.locate_by(Arc::clone(&locations));
+    let inodes = InodeTable::recording(root, recorder.clone(), Arc::clone(&locations));
     let kernel_cache = Arc::new(KernelCache::default());
     let hasher = NameHasher::new(targets.world.random.number());
     let cache = CoveredMetadata {
@@ -196,20 +197,22 @@ async fn assemble(
         hasher,
     };
     let cache = Arc::new(cache);
-    let mdt = make_mdt(targets, first, import, &owner, (&cache, &data));
+    let mdt = make_mdt(targets, first, &import, &owner, (&cache, &data));
+    let mdts = Arc::new(Mdts::new(targets.world.clone(), locations, mdt));
+    let more = MoreMdts::new(targets, &mdts, &cache);
     data.watch(Arc::new(DataEventHandler {
         inodes: Arc::clone(&inodes),
         kernel_cache: Arc::clone(&kernel_cache),
     }));
-    connect_osts(targets, &map.osts, &data).await;
+    connect_rest(targets, &more, &map, &data).await;
     if let Some(hook) = &parameters {
         hook(&map);
     }
-    let follow = follow::follow(config, Arc::downgrade(targets), Arc::clone(&data), parameters);
+    let follow = follow::follow(config, more, Arc::clone(&data), parameters);
     targets.world.tasks.spawn("config", Box::pin(follow));
     targets.forget_old_locks(&data);
     Ok(Mounted {
-        meta: Meta::new(targets.world.clone(), cache, vec![mdt], recorder.clone()),
+        meta: Meta::new(targets.world.clone(), cache, mdts, recorder.clone()),
         data,
         targets: Arc::clone(targets),
         inodes,
@@ -296,42 +299,83 @@ async fn connect_mdt(
     }
 }
 
+/// The number of an MDT. No configuration has larger ones: names of targets have four digits.
+fn index_of(target: &MapTarget) -> MdtIndex {
+    MdtIndex(u16::try_from(target.index).unwrap_or(u16::MAX))
+}
+
 fn make_mdt(
     targets: &Targets,
     target: &MapTarget,
-    import: Arc<dyn Import>,
+    import: &Arc<dyn Import>,
     owner: &TargetOwner,
     (cache, path): (&Arc<CoveredMetadata>, &Arc<dyn DataPath>),
 ) -> Arc<Mdc> {
-    let channel = Arc::clone(&import) as Arc<dyn Channel>;
+    let channel = Arc::clone(import) as Arc<dyn Channel>;
+    let index = index_of(target);
+    let covered = CoveredByMdt { mdt: index, metadata: Arc::clone(cache) };
     let AddedMdt { locks, data } = path.add_mdt(
         target.index,
         name_of(target),
         Arc::clone(&channel),
         targets.lock_config(),
-        Arc::clone(cache) as Arc<dyn crate::locks::CoveredCache>,
+        Arc::new(covered),
     );
     targets.router.add(&locks);
-    targets.keep_mdt(target, Arc::clone(&import), Arc::clone(&locks));
+    targets.keep_mdt(target, Arc::clone(import), Arc::clone(&locks));
     let first = owner.locks.set(Arc::downgrade(&locks)).is_ok();
     debug_assert!(first, "the owner is new");
     let first = owner.data.set((ImportKind::Mds, target.index, Arc::downgrade(path))).is_ok();
     debug_assert!(first, "the owner is new");
-    // It was connected before the observer of its states was set.
+    // It may have been connected before the observer of its states was set.
     owner.connected(&import.connect_data());
-    let index = u16::try_from(target.index).unwrap_or(u16::MAX);
-    let fids = FidSource::new(Arc::clone(&channel), index, path.recorder());
+    let fids = FidSource::new(Arc::clone(&channel), path.recorder());
     let refuses_batches = AtomicBool::new(false);
-    Arc::new(Mdc { fids, channel, locks, data, refuses_batches })
+    Arc::new(Mdc { index, fids, channel, locks, data, refuses_batches })
 }
 
-/// Begins to connect all OSTs, and waits a little for them.
-async fn connect_osts(targets: &Arc<Targets>, osts: &[MapTarget], data: &Arc<dyn DataPath>) {
+/// The MDTs after the first of a mount, which lists them in its configuration now or later.
+struct MoreMdts {
+    targets: Weak<Targets>,
+    mdts: Weak<Mdts>,
+    cache: Weak<CoveredMetadata>,
+}
+
+impl MoreMdts {
+    fn new(targets: &Arc<Targets>, mdts: &Arc<Mdts>, cache: &Arc<CoveredMetadata>) -> Self {
+        let (targets, mdts) = (Arc::downgrade(targets), Arc::downgrade(mdts));
+        Self { targets, mdts, cache: Arc::downgrade(cache) }
+    }
+
+    /// Adds those that are new, and answers what connects them.
+    fn add(&self, listed: &[MapTarget], path: &Arc<dyn DataPath>) -> Vec<Arc<dyn Import>> {
+        let parts = (self.targets.upgrade(), self.mdts.upgrade(), self.cache.upgrade());
+        let (Some(targets), Some(mdts), Some(cache)) = parts else { return Vec::new() };
+        let is_new =
+            |target: &&MapTarget| !target.is_excluded && mdts.by_index(index_of(target)).is_none();
+        let add = |target: &MapTarget| {
+            let owner = Arc::new(TargetOwner::recording(path.recorder()));
+            let import = targets.import(target, ImportKind::Mds, &owner);
+            mdts.add(make_mdt(&targets, target, &import, &owner, (&cache, path)));
+            import
+        };
+        listed.iter().filter(is_new).map(add).collect()
+    }
+}
+
+/// Begins to connect all MDTs but the first, and all OSTs, and waits a little for them.
+async fn connect_rest(
+    targets: &Arc<Targets>,
+    more: &MoreMdts,
+    map: &ClusterMap,
+    data: &Arc<dyn DataPath>,
+) {
+    let mut imports = more.add(&map.mdts, data);
     // A deactivated OST is not connected; its objects cannot be reached.
-    let active = osts.iter().filter(|ost| !ost.is_excluded);
-    let imports: Vec<_> = active.map(|ost| targets.add_ost(ost, data)).collect();
+    let active = map.osts.iter().filter(|ost| !ost.is_excluded);
+    imports.extend(active.map(|ost| targets.add_ost(ost, data)));
     let connects: Vec<BoxFuture<'_, _>> = imports.iter().map(|import| import.connect()).collect();
-    if within(&*targets.world.clock, OSTS_WAIT, futures::all(connects)).await.is_none() {
+    if within(&*targets.world.clock, REST_WAIT, futures::all(connects)).await.is_none() {
         for import in imports {
             targets.connect_later(import);
         }

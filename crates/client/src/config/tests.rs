@@ -10,7 +10,7 @@ use sheen_wire::llog::LlogdBody;
 use sheen_wire::md::MdtBody;
 use sheen_wire::messages::{
     LdlmEnqueueReply, LlogOriginHandleCreateReply, LlogOriginHandleNextBlockReply,
-    LlogOriginHandleReadHeaderReply, MdsGetRootReply, Reply, Request,
+    LlogOriginHandleReadHeaderReply, MdsGetRootReply, MdsStatfsReply, Reply, Request,
 };
 
 use super::*;
@@ -21,28 +21,34 @@ struct Cluster {
     world: TestWorld,
     mgs: Arc<FakeMdt>,
     mdt: Arc<FakeMdt>,
+    second_mdt: Arc<FakeMdt>,
     ost: Arc<FakeMdt>,
     data: Arc<FakeData>,
     router: Arc<CallbackRouter>,
 }
 
-struct Scripted(Arc<FakeMdt>, Arc<FakeMdt>, Arc<FakeMdt>);
+struct Scripted {
+    mgs: Arc<FakeMdt>,
+    mdts: [Arc<FakeMdt>; 2],
+    ost: Arc<FakeMdt>,
+}
 
 impl Connector for Scripted {
     fn import(&self, config: ImportConfig) -> Arc<dyn Import> {
         let target = match config.kind {
-            ImportKind::Mgs => &self.0,
-            ImportKind::Mds => &self.1,
-            ImportKind::Ost | ImportKind::Reverse => &self.2,
+            ImportKind::Mgs => &self.mgs,
+            ImportKind::Mds => &self.mdts[usize::from(config.target.as_str().contains("MDT0001"))],
+            ImportKind::Ost | ImportKind::Reverse => &self.ost,
         };
         Arc::clone(target) as Arc<dyn Import>
     }
 }
 
-fn log(osts: u16) -> ConfigLog {
+fn log(mdts: u16, osts: u16) -> ConfigLog {
     let node = vec![vec!["10.0.0.1@tcp".parse().unwrap()]];
     let target = |kind, index| TargetName { fsname: "fs".to_owned(), kind, index };
-    let mut sections = vec![add_mdc(&target(TargetKind::Mdt, 0), &node)];
+    let mdts = (0..mdts).map(|index| add_mdc(&target(TargetKind::Mdt, index), &node));
+    let mut sections: Vec<_> = mdts.collect();
     for index in 0..osts {
         sections.push(add_osc(&target(TargetKind::Ost, index), &node, None));
     }
@@ -59,6 +65,7 @@ impl Cluster {
             world: TestWorld::new(3),
             mgs: FakeMdt::new(),
             mdt: FakeMdt::new(),
+            second_mdt: FakeMdt::new(),
             ost: FakeMdt::new(),
             data: Arc::default(),
             router: Arc::default(),
@@ -79,7 +86,12 @@ impl Cluster {
 
     /// Prepares the MGS to list so many OSTs.
     fn list(&self, osts: u16, locks: bool) {
-        let log = log(osts);
+        self.list_with(1, osts, locks);
+    }
+
+    /// The same with so many MDTs.
+    fn list_with(&self, mdts: u16, osts: u16, locks: bool) {
+        let log = log(mdts, osts);
         if locks {
             self.grant_lock(0x11);
         }
@@ -107,9 +119,56 @@ impl Cluster {
         self.mgs.refuse(Errno::ENOENT);
     }
 
+    /// The configuration lists so many targets now, and the MGS wants its lock back.
+    fn change(&self, mdts: u16, osts: u16) {
+        let asked = self.mgs.take_asked();
+        let Some(Request::LdlmEnqueue(enqueue)) = asked.first() else {
+            panic!("a lock comes first")
+        };
+        self.grant_lock(0x13);
+        self.list_with(mdts, osts, false);
+        let callback = sheen_wire::messages::LdlmBlCallback {
+            dlm_req: LdlmRequest {
+                count: 1,
+                desc: enqueue.dlm_req.desc.clone(),
+                handles: enqueue.dlm_req.handles.clone(),
+                ..LdlmRequest::default()
+            },
+            ..Default::default()
+        };
+        self.router.answer((Nid::LOOPBACK, true), Request::from(callback)).unwrap();
+        let world = self.world.world();
+        self.world.run(async move {
+            world.clock.sleep_until(world.clock.now() + Duration::from_secs(3)).await;
+        });
+    }
+
+    fn answer_root(&self) {
+        let mdt_body = Some(MdtBody { fid1: Fid::ROOT, ..MdtBody::default() });
+        self.mdt.answer(MdsGetRootReply { mdt_body, ..Default::default() });
+    }
+
+    /// The MDTs of a mount, by their answers to `statfs`.
+    fn mdts_of(&self, files: &FileSystem) -> Vec<(String, bool)> {
+        for mdt in [&self.mdt, &self.second_mdt] {
+            mdt.serve(|_| {
+                let obd_statfs = Some(sheen_wire::md::ObdStatfs::default());
+                (Ok(MdsStatfsReply { obd_statfs, ..Default::default() }.into()), Vec::new())
+            });
+        }
+        self.ost.serve(|_| (Err(Errno::EIO), Vec::new()));
+        let files = files.clone();
+        let all = self.world.run(async move { files.statfs_targets().await });
+        let all = all.into_iter().map(|(name, stat)| (name, stat.is_ok()));
+        all.filter(|(name, _)| name.contains("MDT")).collect()
+    }
+
     fn mount(&self, fsname: &str) -> Result<FileSystem, MountError> {
-        let connector =
-            Scripted(Arc::clone(&self.mgs), Arc::clone(&self.mdt), Arc::clone(&self.ost));
+        let connector = Scripted {
+            mgs: Arc::clone(&self.mgs),
+            mdts: [Arc::clone(&self.mdt), Arc::clone(&self.second_mdt)],
+            ost: Arc::clone(&self.ost),
+        };
         let options = MountOptions {
             fsname: fsname.to_owned(),
             mgs: vec![Nid::LOOPBACK],
@@ -139,27 +198,42 @@ fn a_mount_reads_the_configuration_and_follows_it() {
     assert_eq!(*cluster.data.osts.lock(), [0, 1]);
 
     // Another OST joins: the MGS wants the configuration lock back.
-    let asked = cluster.mgs.take_asked();
-    let Some(Request::LdlmEnqueue(enqueue)) = asked.first() else { panic!("a lock comes first") };
-    cluster.grant_lock(0x13);
-    cluster.list(3, false);
-    let callback = sheen_wire::messages::LdlmBlCallback {
-        dlm_req: LdlmRequest {
-            count: 1,
-            desc: enqueue.dlm_req.desc.clone(),
-            handles: enqueue.dlm_req.handles.clone(),
-            ..LdlmRequest::default()
-        },
-        ..Default::default()
-    };
-    cluster.router.answer((Nid::LOOPBACK, true), Request::from(callback)).unwrap();
-    let world = cluster.world.world();
-    cluster.world.run(async move {
-        world.clock.sleep_until(world.clock.now() + Duration::from_secs(3)).await;
-    });
+    cluster.change(1, 3);
     assert_eq!(*cluster.data.osts.lock(), [0, 1, 2]);
     cluster.world.run(async move { files.unmount().await });
     assert!(cluster.mgs.left.load(Ordering::Relaxed) && cluster.mdt.left.load(Ordering::Relaxed));
+}
+
+#[test]
+fn every_mdt_that_is_listed_is_connected_and_one_that_comes_later_too() {
+    let names = |count: u16| -> Vec<_> {
+        (0..count).map(|index| (format!("fs-MDT{index:04x}"), true)).collect()
+    };
+    let cluster = Cluster::new();
+    cluster.list_with(2, 1, true);
+    cluster.answer_root();
+    let files = cluster.mount("fs").unwrap();
+    assert_eq!(cluster.mdts_of(&files), names(2));
+    cluster.world.run(async move { files.unmount().await });
+    assert!(cluster.second_mdt.left.load(Ordering::Relaxed));
+
+    let cluster = Cluster::new();
+    cluster.list(1, true);
+    cluster.answer_root();
+    let files = cluster.mount("fs").unwrap();
+    assert_eq!(cluster.mdts_of(&files), names(1));
+    cluster.change(2, 1);
+    assert_eq!(cluster.mdts_of(&files), names(2));
+}
+
+#[test]
+fn a_file_system_is_mounted_though_an_mdt_is_away_that_does_not_have_the_root() {
+    let cluster = Cluster::new();
+    cluster.list_with(2, 1, true);
+    cluster.second_mdt.dead.store(true, Ordering::Relaxed);
+    cluster.answer_root();
+    let files = cluster.mount("fs").unwrap();
+    assert_eq!(cluster.mdts_of(&files).len(), 2);
 }
 
 #[test]

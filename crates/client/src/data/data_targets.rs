@@ -1,15 +1,15 @@
 //! All data targets of a mount, OSTs and MDTs as far as they keep data, and the files that lie on them.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Mutex, RwLock};
 use sheen_io::{BoxFuture, World};
 use sheen_layout::{Mapping, Stripe};
 use sheen_ldlm::client::Config;
 use sheen_rpc::Channel;
-use sheen_types::{Errno, Fid};
+use sheen_types::{Errno, Fid, MdtIndex};
 use sheen_wire::connect::ObdConnectData;
 use sheen_wire::ost::OstId;
 
@@ -19,7 +19,7 @@ use super::file::File;
 use super::mdt::{CoveredInodes, MdtData};
 use super::object::{Object, ObjectState};
 use super::waiting_calls::{CallPages, WaitingCall};
-use super::{AddedMdt, DataEvents, DataFile, DataPath, FileLayout, LayoutVersion};
+use super::{AddedMdt, DataEvents, DataFile, DataPath, FileLayout, LayoutVersion, MdtLocations};
 use crate::locks::{ClientNamespace, CoveredCache};
 use crate::records::Recorder;
 
@@ -28,6 +28,7 @@ pub struct DataTargets {
     shared: Arc<Shared>,
     osts: RwLock<BTreeMap<u32, Arc<DataTarget>>>,
     mdts: RwLock<BTreeMap<u32, Arc<DataTarget>>>,
+    locations: OnceLock<Arc<MdtLocations>>,
 }
 
 impl DataTargets {
@@ -37,15 +38,16 @@ impl DataTargets {
         let shared = Arc::new(Shared {
             world,
             events: Mutex::new(None),
-            dump_garbled: std::sync::OnceLock::new(),
+            dump_garbled: OnceLock::new(),
             ahead: Limits::default(),
             waiting_calls: super::waiting_calls::WaitingCalls::default(),
             dirty: AtomicU64::new(0),
             dirty_max: AtomicU64::new(u64::MAX),
             room_freed: tokio::sync::Notify::new(),
-            recorder: std::sync::OnceLock::new(),
+            recorder: OnceLock::new(),
         });
-        Arc::new(Self { shared, osts: RwLock::default(), mdts: RwLock::default() })
+        let (osts, mdts, locations) = (RwLock::default(), RwLock::default(), OnceLock::new());
+        Arc::new(Self { shared, osts, mdts, locations })
     }
 
     /// Who is notified when object locks are revoked.
@@ -96,10 +98,11 @@ impl DataTargets {
         self.mdts.read().get(&index).cloned()
     }
 
-    /// The object of a file whose first bytes lie on its MDT. With one MDT there is no choice; with more
-    /// the sequence's location (FLD) decides here, as for metadata.
+    /// The object of a file whose first bytes lie on its MDT, which is the one of its metadata: that has been asked
+    /// for the layout, so it is known.
     fn mdt_object(&self, fid: Fid, mapping: Mapping) -> Result<Arc<Object>, Errno> {
-        let target = self.mdts.read().values().next().cloned().ok_or(Errno::ENODEV)?;
+        let index = self.locations.get().map_or(Some(MdtIndex(0)), |it| it.known(fid));
+        let target = index.and_then(|index| self.mdt(index.0.into())).ok_or(Errno::ENODEV)?;
         MdtData(target).object(fid, mapping)
     }
 
@@ -205,6 +208,11 @@ impl DataPath for DataTargets {
         target.attach(Arc::clone(&locks));
         self.mdts.write().insert(index, Arc::clone(&target));
         AddedMdt { locks, data: Arc::new(MdtData(target)) }
+    }
+
+    fn locate_by(&self, locations: Arc<MdtLocations>) {
+        let first = self.locations.set(locations).is_ok();
+        debug_assert!(first, "set once");
     }
 
     fn mdt_connected(&self, index: u32, data: &ObdConnectData) {

@@ -34,6 +34,7 @@ mod layout_guard;
 mod lock_loss;
 mod mapped;
 mod mdt;
+mod mdt_locations;
 mod negotiated_limits;
 mod object;
 mod page_invalidation;
@@ -70,6 +71,7 @@ pub use group_lock::GroupLockedFile;
 pub use layout_guard::{LayoutGuard, LayoutVersion, Refusal};
 pub(crate) use mdt::InlineView;
 pub use mdt::{AddedMdt, InlineData, InodeData, NewTimes, UpdatedTimes};
+pub use mdt_locations::MdtLocations;
 pub use waiting_calls::{CallPages, WaitingCall};
 
 /// What objects know about a file.
@@ -174,6 +176,9 @@ pub trait DataPath: Send + Sync {
         config: Config,
         inodes: Arc<dyn CoveredCache>,
     ) -> AddedMdt;
+
+    /// On which MDT data lies that lies on one. Before the first is added.
+    fn locate_by(&self, locations: Arc<MdtLocations>);
 
     /// MDT number `index` is connected, as [`DataPath::connected`] of an OST.
     fn mdt_connected(&self, index: u32, data: &ObdConnectData);

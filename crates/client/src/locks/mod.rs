@@ -55,7 +55,7 @@ const CLEARED_WITHIN: Duration = Duration::from_secs(10);
 /// |---|---|---|
 /// | an OST | `data::data_target::CoveredData` | pages, dirty bytes, sizes of objects |
 /// | an MDT | `data::mdt::CoveredInodes` | the next for all bits, and `CoveredData` for `DOM` |
-/// | | `cache::CoveredMetadata` | names, attributes, layouts, cached opens |
+/// | | `cache::CoveredByMdt` | names, attributes, layouts, cached opens |
 /// | the MGS | `config::follow::CoveredConfiguration` | configuration logs |
 pub trait CoveredCache: Send + Sync {
     /// A lock is about to be cancelled: flushes what is dirty, drops what no other lock of `locks` covers, and
@@ -292,6 +292,17 @@ impl ClientNamespace {
         match self.cancels_early() {
             true => self.cancel_now(wanted).await,
             false => Vec::new(),
+        }
+    }
+
+    /// The same for an operation that another target executes: the cancels are sent to this one, and not waited for.
+    pub(crate) async fn cancel_early_alone(
+        self: &Arc<Self>,
+        wanted: &[(ResourceName, LockMode, InodeBits)],
+    ) {
+        let handles = self.cancel_early(wanted).await;
+        if !handles.is_empty() {
+            self.cancel(handles);
         }
     }
 

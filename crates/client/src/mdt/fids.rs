@@ -22,7 +22,6 @@ const SEQUENCES_RECORDED: usize = 8;
 /// Gives out FIDs on one MDT.
 pub(crate) struct FidSource {
     channel: Arc<dyn Channel>,
-    index: u16,
     last: Mutex<Fid>,
     recorder: Recorder,
     /// The sequences that were used, for the mount's next process.
@@ -30,11 +29,11 @@ pub(crate) struct FidSource {
 }
 
 impl FidSource {
-    /// FIDs on the MDT of number `index`.
-    pub(crate) fn new(channel: Arc<dyn Channel>, index: u16, recorder: Recorder) -> Self {
+    /// FIDs on the MDT behind `channel`.
+    pub(crate) fn new(channel: Arc<dyn Channel>, recorder: Recorder) -> Self {
         // As if a sequence had been used up.
         let last = Mutex::new(Fid::new(0, OBJECTS_MAX));
-        Self { channel, index, last, recorder, recorded: parking_lot::Mutex::default() }
+        Self { channel, last, recorder, recorded: parking_lot::Mutex::default() }
     }
 
     /// Records that the mount has made files of this sequence.
@@ -59,8 +58,8 @@ impl FidSource {
     }
 
     async fn sequence(&self) -> Result<u64, Errno> {
-        let seq_range =
-            LuSeqRange { start: 0, end: 0, index: self.index.into(), flags: SeqRangeFlags::MDT };
+        // Of whichever MDT is asked: as Lustre's client, whose number says nothing.
+        let seq_range = LuSeqRange { start: 0, end: 0, index: 0, flags: SeqRangeFlags::MDT };
         let request = SeqQuery { seq_opc: ALLOC_META, seq_range, ..SeqQuery::default() };
         let answer = call::call::<SeqQuery>(&*self.channel, Call::new(request)).await?;
         let range = call::need(answer.reply.seq_range)?;

@@ -1,4 +1,4 @@
-//! One MDT: the channel to it, the locks and FIDs that this client has from it, and the files open there.
+//! The MDTs, each with the channel to it, the locks and FIDs that this client has from it, and the files open there.
 //!
 //! What always holds: a handle that the MDT has opened is closed once, with the value that the MDT has for it
 //! at that time (a restart replays the open and gives another).
@@ -6,17 +6,19 @@
 mod credentials;
 mod fids;
 mod handle;
+mod mdts;
 mod open_file;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use sheen_rpc::Channel;
-use sheen_types::Errno;
+use sheen_types::{Errno, MdtIndex};
 
 pub(crate) use credentials::NO_GROUP;
 pub(crate) use fids::FidSource;
 pub(crate) use handle::HandleCell;
+pub(crate) use mdts::Mdts;
 pub(crate) use open_file::{CloseAttributes, MdtOpen};
 
 use crate::data::InodeData;
@@ -24,6 +26,8 @@ use crate::locks::ClientNamespace;
 
 /// One MDT as this client has it, as Lustre's MDC.
 pub(crate) struct Mdc {
+    /// Its number.
+    pub(crate) index: MdtIndex,
     /// The channel to it.
     pub(crate) channel: Arc<dyn Channel>,
     /// What it has granted to us.

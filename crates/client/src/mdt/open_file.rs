@@ -247,9 +247,11 @@ mod tests {
         let cache = Arc::new(CoveredNothing);
         let name = "fs-MDT0000".to_owned();
         let locks = ClientNamespace::new(name, world, Arc::clone(&channel), lock_config(), cache);
-        let fids = FidSource::new(Arc::clone(&channel), 0, Recorder::default());
+        let fids = FidSource::new(Arc::clone(&channel), Recorder::default());
         let data = Arc::new(FakeInodeData::default());
-        let mdt = Arc::new(Mdc { channel, locks, fids, data, refuses_batches: false.into() });
+        let refuses_batches = false.into();
+        let index = Default::default();
+        let mdt = Arc::new(Mdc { index, channel, locks, fids, data, refuses_batches });
         let handle = HandleCell::new(&mdt);
         drop(MdtOpen::new(Arc::clone(&mdt), handle, Xid(1)));
         assert_eq!(Arc::strong_count(&mdt), 1, "no task holds it");

@@ -22,7 +22,7 @@ impl Meta {
             }
             state.keep_absent(name);
         }
-        let Ok(mdt) = self.mdt(parent.fid) else { return false };
+        let Some(mdt) = self.known_mdt(parent.fid) else { return false };
         let policy = Policy::bits(InodeBits::UPDATE);
         mdt.locks.find(parent.resource(), policy, LockMode::Pr).is_some()
     }
@@ -30,7 +30,7 @@ impl Meta {
     /// A lookup in `parent` was asked and found nothing: reads on if that is worth while. At most two
     /// RPCs, for the lock and for some thousand names.
     pub(super) async fn learn_names(&self, who: &Credentials, parent: &Inode) {
-        let keeps = self.mdt(parent.fid).is_ok_and(|mdt| mdt.keeps_own_names());
+        let keeps = self.keeps_own_names(parent);
         let Some(from) = keeps.then(|| parent.state().missed()).flatten() else { return };
         let covered = parent.state().update_covered();
         let held = match covered {

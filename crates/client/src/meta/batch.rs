@@ -24,8 +24,8 @@ use sheen_wire::messages::{LdlmIntentGetattr, LdlmIntentGetattrReply, MdsBatch};
 use sheen_wire::ptlrpc::MessageHeader;
 use sheen_wire::text::Text;
 
-use super::Meta;
 use super::lookup::{About, NameKnown, getattr_valid};
+use super::{LookupDepth, Meta};
 use crate::cache::{Inode, Pin};
 use crate::locks::{BatchAnswer, LockRequest, PendingBatch, PendingLock};
 use crate::mdt::Mdc;
@@ -65,7 +65,8 @@ impl Mdc {
 }
 
 impl Meta {
-    /// Looks names of `parent` up. For each, `None` if it is not there, or an error if it must be asked alone. One RPC.
+    /// Looks names of `parent` up. For each, `None` if it is not there, or an error if it must be asked alone. One RPC, and
+    /// one for each inode that is on another MDT.
     pub(crate) async fn lookup_batch(
         &self,
         who: &Credentials,
@@ -85,7 +86,7 @@ impl Meta {
         if names.is_empty() {
             return Ok(Vec::new());
         }
-        let mdt = self.mdt(parent.fid)?;
+        let mdt = self.mdt(parent.fid).await?;
         let body = MdtBody {
             eadatasize: PART_LAYOUT_BYTES,
             ..who.body(parent.fid, getattr_valid(), who.group_for(parent, May::EXEC))
@@ -107,11 +108,16 @@ impl Meta {
             let taken = match answer {
                 // The parts behind it would wait, too.
                 Ok(reply) if waits(&reply) => Err(Errno::EPROTO),
-                Ok(reply) => self.take_attributes(&asked.about, lock, reply, connection).await,
+                Ok(reply) => {
+                    self.take_attributes(&mdt, &asked.about, lock, (reply, connection)).await
+                }
                 Err(errno) => Err(errno),
             };
             found.push(match taken {
-                Ok(child) => Ok(Some(self.name_found(parent, &name.name, child))),
+                Ok(child) => {
+                    let child = (child, LookupDepth::Attributes);
+                    self.name_found(who, parent, &name.name, child).await
+                }
                 Err(Errno::ENOENT) => {
                     self.name_absent(parent, &name.name, &asked.known);
                     Ok(None)

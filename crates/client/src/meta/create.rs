@@ -1,9 +1,12 @@
 //! Making anything but an open file: one `MDS_REINT` (create).
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use sheen_rpc::Call;
 use sheen_types::access::May;
-use sheen_types::{Errno, Fid, Name};
+use sheen_types::{Errno, Fid, MdtIndex, Name};
+use sheen_wire::lmv::{LmvEa, LmvMagic, LmvUserMd};
 use sheen_wire::md::{Bias, MdsOpenFlags, RecCreate, ReintOp};
 use sheen_wire::messages::{MdsReintCreate, MdsReintCreateSym};
 use sheen_wire::text::Text;
@@ -22,10 +25,12 @@ pub(crate) struct CreateRequest {
     pub(crate) rdev: u32,
     /// Target of a symbolic link.
     pub(crate) target: Option<Bytes>,
+    /// A directory's MDT, if that is chosen.
+    pub(crate) on: Option<MdtIndex>,
 }
 
 impl Meta {
-    /// Makes `name` in `parent`. One RPC.
+    /// Makes `name` in `parent`: on the MDT of the name, or of the new inode if that is chosen. One RPC.
     pub(crate) async fn create(
         &self,
         who: &Credentials,
@@ -33,9 +38,13 @@ impl Meta {
         name: &Name,
         new: CreateRequest,
     ) -> Result<Pin, Errno> {
-        let mdt = self.mdt_for_new(parent)?;
+        let names = self.mdt(parent.fid).await?;
+        let mdt = match new.on {
+            Some(index) => self.mdts.by_index(index).ok_or(Errno::ENODEV)?,
+            None => Arc::clone(&names),
+        };
         let fid = mdt.fids.next().await?;
-        let dlm_req = self.cancel_early(mdt, &[(parent, mdt.conflicting_names())]).await;
+        let dlm_req = self.cancel_early(&mdt, &[(parent, names.conflicting_names())]).await;
         let changing = self.begin_change(parent, Some(name), None).await;
         let rec_reint = self.create_record(who, parent, fid, &new);
         let target = new.target.clone();
@@ -56,6 +65,7 @@ impl Meta {
                 let request = MdsReintCreate {
                     rec_reint,
                     name: Some(Text::from(name)),
+                    eadata: new.on.map_or_else(Bytes::new, wish_for),
                     dlm_req,
                     ..MdsReintCreate::default()
                 };
@@ -73,7 +83,7 @@ impl Meta {
         let attributes = ReplyAttributes { body: &body, layout: &nothing, acl: &nothing };
         pin.apply_reply(&attributes, None, &CacheEpoch::UNKNOWN);
         pin.state().target = target;
-        self.changed(transno, &[parent, &pin]);
+        self.changed(&mdt, transno, &[parent, &pin]);
         self.cache.inodes.remember_name(parent, name, &pin);
         Ok(pin)
     }
@@ -106,6 +116,17 @@ impl Meta {
             // MDS_MKDIR_LMV, which shares its bit with MDS_OPEN_RESYNC.
             record.set_flags(MdsOpenFlags::RESYNC);
         }
+        if new.on.is_some() {
+            record.set_flags(MdsOpenFlags::RESYNC | MdsOpenFlags::CREAT);
+            record.bias = Bias::SETSTRIPE_CREATE;
+        }
         record
     }
+}
+
+/// The wish for a directory that lies in one piece on this MDT, as `lfs mkdir -i` makes it.
+fn wish_for(mdt: MdtIndex) -> Bytes {
+    let header =
+        LmvUserMd { magic: LmvMagic::USER, stripe_offset: mdt.0.into(), ..LmvUserMd::default() };
+    LmvEa::User { header, objects: Vec::new() }.encode()
 }

@@ -88,7 +88,7 @@ impl Meta {
         lock: FileLock,
         wait: FlockWait,
     ) -> Result<(), Errno> {
-        let mdt = self.mdt(inode.fid)?;
+        let mdt = self.mdt(inode.fid).await?;
         let unlock = lock.mode == FileLockMode::Unlock;
         let flags = match wait {
             FlockWait::Try if !unlock => LockFlags::BLOCK_NOWAIT,
@@ -103,22 +103,27 @@ impl Meta {
     }
 
     /// Whether the owner holds any lock on the file. No RPC.
-    pub(crate) fn has_locks(&self, inode: &Inode, owner: LockOwner) -> Result<bool, Errno> {
-        let mdt = self.mdt(inode.fid)?;
-        let held = mdt.locks.engine().dump(ResourceName::of_flocks(inode.fid));
+    pub(crate) fn has_locks(&self, inode: &Inode, owner: LockOwner) -> bool {
+        let held = self.held_flocks(inode);
         let owned = |lock: &LockInfo| matches!(lock.desc.policy, Policy::Flock { owner: theirs, .. } if theirs == owner.0);
-        Ok(held.iter().any(owned))
+        held.iter().any(owned)
     }
 
     /// Owners of locks on the file that a process holds. No RPC.
-    pub(crate) fn lock_owners(&self, inode: &Inode, process: u32) -> Result<Vec<LockOwner>, Errno> {
-        let mdt = self.mdt(inode.fid)?;
-        let held = mdt.locks.engine().dump(ResourceName::of_flocks(inode.fid));
+    pub(crate) fn lock_owners(&self, inode: &Inode, process: u32) -> Vec<LockOwner> {
+        let held = self.held_flocks(inode);
         let owner = |lock: LockInfo| match lock.desc.policy {
             Policy::Flock { owner, pid, .. } if pid == process => Some(LockOwner(owner)),
             _ => None,
         };
-        Ok(held.into_iter().filter_map(owner).collect())
+        held.into_iter().filter_map(owner).collect()
+    }
+
+    /// What its MDT has granted on the file to this client. Where that is not known it was asked when there was one.
+    fn held_flocks(&self, inode: &Inode) -> Vec<LockInfo> {
+        let known = self.known_mdt(inode.fid);
+        let mdt = known.as_ref().unwrap_or(self.mdts.first());
+        mdt.locks.engine().dump(ResourceName::of_flocks(inode.fid))
     }
 
     /// A conflicting lock of another owner. One RPC.
@@ -128,7 +133,7 @@ impl Meta {
         owner: LockOwner,
         lock: FileLock,
     ) -> Result<Option<FileLock>, Errno> {
-        let mdt = self.mdt(inode.fid)?;
+        let mdt = self.mdt(inode.fid).await?;
         let pending = mdt.locks.begin(ask(inode.fid, owner, &lock, LockFlags::TEST_LOCK));
         let dlm_req = pending.plain_request(Vec::new());
         let request = LdlmEnqueue { dlm_req, ..LdlmEnqueue::default() };

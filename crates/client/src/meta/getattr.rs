@@ -8,6 +8,7 @@ use sheen_types::access::May;
 use sheen_wire::messages::MdsGetattr;
 
 use super::lookup::getattr_valid;
+use super::remote::refuse_striped;
 use super::{ACL_ROOM, LookupDepth, Meta};
 use crate::cache::{Inode, ReplyAttributes};
 use crate::call;
@@ -19,20 +20,20 @@ impl Meta {
         if inode.state().attributes_locked() {
             return self.getattr_again(who, inode).await;
         }
-        let (pin, _held) = self.getattr_intent(who, inode, None, LookupDepth::Attributes).await?;
-        if pin.fid == inode.fid { Ok(()) } else { Err(Errno::EPROTO) }
+        let found = self.getattr_intent(who, inode, None, LookupDepth::Attributes).await?;
+        found.is(inode)
     }
 
     /// Asks for mode, owner, group and access control list of `inode`, with a lock on them that
     /// changes of a directory's names leave alone. One RPC.
     pub(crate) async fn rights(&self, who: &Credentials, inode: &Inode) -> Result<(), Errno> {
-        let (pin, _held) = self.getattr_intent(who, inode, None, LookupDepth::Name).await?;
-        if pin.fid == inode.fid { Ok(()) } else { Err(Errno::EPROTO) }
+        let found = self.getattr_intent(who, inode, None, LookupDepth::Name).await?;
+        found.is(inode)
     }
 
     /// Asks for attributes alone: a lock covers them already, and another would only be one more.
     async fn getattr_again(&self, who: &Credentials, inode: &Inode) -> Result<(), Errno> {
-        let mdt = self.mdt(inode.fid)?;
+        let mdt = self.mdt(inode.fid).await?;
         let asked = inode.state().epoch();
         let mut mdt_body = who.body(inode.fid, getattr_valid(), who.group_for(inode, May::EXEC));
         mdt_body.eadatasize = self.layout_room() as u32;
@@ -43,6 +44,7 @@ impl Meta {
         if body.fid1 != inode.fid {
             return Err(Errno::EPROTO);
         }
+        refuse_striped(&body, &answer.reply.mdt_md)?;
         let nothing = Bytes::new();
         let attributes = ReplyAttributes { body: &body, layout: &nothing, acl: &answer.reply.acl };
         inode.apply_unlocked_reply(&attributes, &asked);

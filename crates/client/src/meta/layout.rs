@@ -91,7 +91,7 @@ impl Meta {
         layout_intent: &LayoutIntent,
     ) -> Result<(LayoutState, LayoutVersion), Errno> {
         let op = layout_intent.op;
-        let mdt = self.mdt(inode.fid)?;
+        let mdt = self.mdt(inode.fid).await?;
         let pending = mdt.locks.begin(LockRequest {
             resource: inode.resource(),
             policy: Policy::bits(InodeBits::LAYOUT),
@@ -118,7 +118,7 @@ impl Meta {
         let ea = answer.reply.dlm_lvb;
         let layout = read_layout((!ea.is_empty()).then_some(&ea));
         let mut state = inode.state();
-        state.transno = state.transno.max(answer.body.transno);
+        state.changes.note(mdt.index, answer.body.transno);
         if let Some(held) = held {
             state.note_layout(&held, layout.clone());
         }

@@ -21,10 +21,10 @@ impl Meta {
         parent: &Inode,
         name: &Name,
     ) -> Result<(), Errno> {
-        let mdt = self.mdt(parent.fid)?;
+        let mdt = self.mdt(parent.fid).await?;
         let links = InodeBits::LOOKUP | InodeBits::UPDATE | InodeBits::XATTR;
         let wanted = [(parent, mdt.conflicting_names()), (inode, links)];
-        let dlm_req = self.cancel_early(mdt, &wanted).await;
+        let dlm_req = self.cancel_early(&mdt, &wanted).await;
         let changing = self.begin_change(parent, Some(name), None).await;
         let request = MdsReintLink {
             rec_reint: RecLink {
@@ -48,7 +48,7 @@ impl Meta {
         let not_added = answer.as_ref().is_err_and(|errno| *errno == Errno::EEXIST);
         changing.end(ChangeOutcome { not_added, ..ChangeOutcome::default() });
         let answer = answer?;
-        self.changed(answer.body.transno, &[inode, parent]);
+        self.changed(&mdt, answer.body.transno, &[inode, parent]);
         Ok(())
     }
 }

@@ -4,16 +4,17 @@ use sheen_rpc::Call;
 use sheen_types::access::May;
 use sheen_types::{Errno, Fid, InodeBits, LockMode, Name};
 use sheen_wire::ldlm::{IntentOp, LdlmIntent};
-use sheen_wire::md::{Disposition, Valid};
+use sheen_wire::md::{Disposition, MdtBody, Valid};
 use sheen_wire::messages::{LdlmIntentGetattr, LdlmIntentGetattrReply};
 use sheen_wire::text::Text;
 
 use super::inline::data_value;
+use super::remote::refuse_striped;
 use super::{ACL_ROOM, Meta};
 use crate::cache::{CacheEpoch, Inode, Pin, ReplyAttributes};
 use crate::call;
 use crate::locks::{LockReference, LockRequest, PendingLock};
-use crate::mdt::intent_status;
+use crate::mdt::{Mdc, intent_status};
 use crate::types::Credentials;
 use sheen_ldlm::{LockFlags, Policy};
 
@@ -55,14 +56,31 @@ impl NameKnown {
     }
 }
 
+/// What a name stands for, by its directory's MDT.
+pub(super) struct FoundInode {
+    pub(super) pin: Pin,
+    /// The lock that came with it.
+    pub(super) _held: Option<LockReference>,
+    /// Another MDT has the inode: no attributes came, and the lock is on the name alone.
+    pub(super) is_remote: bool,
+}
+
+impl FoundInode {
+    /// # Errors
+    /// `EPROTO` unless it is this inode, on the MDT that was asked.
+    pub(super) fn is(&self, inode: &Inode) -> Result<(), Errno> {
+        let is_it = self.pin.fid == inode.fid && !self.is_remote;
+        if is_it { Ok(()) } else { Err(Errno::EPROTO) }
+    }
+}
+
 /// What was known of an inode when it was asked about, if it was known at all.
 pub(super) struct About(Option<(Fid, CacheEpoch)>);
 
 /// What every getattr asks for.
 pub(super) fn getattr_valid() -> Valid {
-    // OBD_MD_FLGETATTR, and what comes with it. Not how new directories are striped by default: we make none striped,
-    // and do not say that we know of it (`DIR_STRIPE`), so that an MDT would refuse the whole question. With `MEA` it
-    // refuses it for a directory that is striped, which could not be walked.
+    // OBD_MD_FLGETATTR, and what comes with it. Not how new directories are striped by default: we make none striped.
+    // With `MEA` the MDT says of a directory that it is striped, which cannot be walked.
     Valid::ID
         | Valid::ATIME
         | Valid::MTIME
@@ -88,7 +106,8 @@ pub(super) fn getattr_valid() -> Valid {
 }
 
 impl Meta {
-    /// Looks `name` up in `parent`; `None` if it is not there. One RPC.
+    /// Looks `name` up in `parent`; `None` if it is not there. One RPC, and another if the inode is on another MDT than
+    /// the name.
     pub(crate) async fn lookup(
         &self,
         who: &Credentials,
@@ -99,7 +118,7 @@ impl Meta {
         let known = NameKnown::of(parent, name);
         let found = self.getattr_intent(who, parent, Some(name), depth).await;
         match found {
-            Ok(found) => Ok(Some(self.name_found(parent, name, found))),
+            Ok(found) => self.name_found(who, parent, name, (found, depth)).await,
             Err(Errno::ENOENT) => {
                 self.name_absent(parent, name, &known);
                 self.learn_names(who, parent).await;
@@ -109,15 +128,24 @@ impl Meta {
         }
     }
 
-    /// Notes what a name stands for. It is sure as long as the lock that came with it is in use.
-    pub(super) fn name_found(
+    /// Notes what a name stands for, asks the inode's MDT if that is another, and answers the inode; `None` if that MDT does
+    /// not have it any more. The name is sure as long as the lock that came with it is in use.
+    pub(super) async fn name_found(
         &self,
+        who: &Credentials,
         parent: &Inode,
         name: &Name,
-        (child, _held): (Pin, Option<LockReference>),
-    ) -> Pin {
-        self.cache.inodes.remember_name(parent, name, &child);
-        child
+        (found, depth): (FoundInode, LookupDepth),
+    ) -> Result<Option<Pin>, Errno> {
+        if found.is_remote {
+            match self.attributes_of_remote(who, &found.pin, depth).await {
+                Ok(()) => {}
+                Err(Errno::ENOENT) => return Ok(None),
+                Err(errno) => return Err(errno),
+            }
+        }
+        self.cache.inodes.remember_name(parent, name, &found.pin);
+        Ok(Some(found.pin))
     }
 
     /// Notes that a directory has no such name.
@@ -136,8 +164,23 @@ impl Meta {
         inode: &Inode,
         name: Option<&Name>,
         depth: LookupDepth,
-    ) -> Result<(Pin, Option<LockReference>), Errno> {
-        let mdt = self.mdt(inode.fid)?;
+    ) -> Result<FoundInode, Errno> {
+        let mut body = who.body(inode.fid, getattr_valid(), who.group_for(inode, May::EXEC));
+        if name.is_none() {
+            body.fid2 = inode.fid;
+        }
+        self.getattr_intent_with(who, inode, name, (depth, body)).await
+    }
+
+    /// The same with this `body`.
+    pub(super) async fn getattr_intent_with(
+        &self,
+        who: &Credentials,
+        inode: &Inode,
+        name: Option<&Name>,
+        (depth, body): (LookupDepth, MdtBody),
+    ) -> Result<FoundInode, Errno> {
+        let mdt = self.mdt(inode.fid).await?;
         let (opc, bits) = depth.intent();
         let about = match name {
             None => Some(inode.fid),
@@ -150,21 +193,17 @@ impl Meta {
             mode: LockMode::Cr,
             flags: LockFlags::HAS_INTENT,
         });
-        let mut body = who.body(inode.fid, getattr_valid(), who.group_for(inode, May::EXEC));
-        if name.is_none() {
-            body.fid2 = inode.fid;
-        }
-        body.eadatasize = self.layout_room() as u32;
+        let mdt_body = MdtBody { eadatasize: self.layout_room() as u32, ..body };
         let request = LdlmIntentGetattr {
             dlm_req: pending.request(),
             ldlm_intent: LdlmIntent { opc },
-            mdt_body: body,
+            mdt_body,
             name: Some(name.map(Text::from).unwrap_or_default()),
             ..LdlmIntentGetattr::default()
         };
         let call = who.sign(Call::new(request).with_reply_room(self.layout_room() + ACL_ROOM));
         let (pending, answer) = pending.send::<LdlmIntentGetattr>(&mdt.channel, call).await?;
-        self.take_attributes(&about, pending, answer.reply, answer.connection).await
+        self.take_attributes(&mdt, &about, pending, (answer.reply, answer.connection)).await
     }
 
     /// What is known of the inode that a question is about, if its FID is known.
@@ -173,15 +212,15 @@ impl Meta {
         About(inode.map(|inode| (inode.fid, inode.state().epoch())))
     }
 
-    /// Takes over what a getattr intent was answered, which came over this connection: attributes, and the lock that
-    /// covers them.
+    /// Takes over what `mdt` has answered to a getattr intent, over this connection: attributes, and the lock that covers
+    /// them; or that another MDT has the inode, and the lock that covers its name.
     pub(super) async fn take_attributes(
         &self,
+        mdt: &Mdc,
         about: &About,
         pending: PendingLock,
-        reply: LdlmIntentGetattrReply,
-        connection: u32,
-    ) -> Result<(Pin, Option<LockReference>), Errno> {
+        (reply, connection): (LdlmIntentGetattrReply, u32),
+    ) -> Result<FoundInode, Errno> {
         let lock = call::need(reply.dlm_rep)?;
         if lock.policy_res1.contains(Disposition::LOOKUP_NEG) {
             return Err(Errno::ENOENT);
@@ -189,14 +228,22 @@ impl Meta {
         if let Some(errno) = intent_status(lock.policy_res2) {
             return Err(errno);
         }
+        if let Some(body) = &reply.mdt_body {
+            refuse_striped(body, &reply.mdt_md)?;
+        }
         let value = data_value(&lock, reply.mdt_body.as_ref());
         let held = pending.granted_with(&lock, &value, connection).await?;
         let body = call::need(reply.mdt_body)?;
         let pin = self.cache.inodes.pin(body.fid1);
+        if body.valid.contains(Valid::MDS) {
+            held.iter().for_each(|held| pin.note_remote_name(mdt.index, held));
+            return Ok(FoundInode { pin, _held: held, is_remote: true });
+        }
+        self.mdts.note_answered(mdt, pin.fid);
         let asked = about.0.filter(|(fid, _)| *fid == pin.fid).map(|(_, epoch)| epoch);
         let asked = asked.unwrap_or(CacheEpoch::UNKNOWN);
         let attributes = ReplyAttributes { body: &body, layout: &reply.mdt_md, acl: &reply.acl };
         pin.apply_reply(&attributes, held.as_ref(), &asked);
-        Ok((pin, held))
+        Ok(FoundInode { pin, _held: held, is_remote: false })
     }
 }

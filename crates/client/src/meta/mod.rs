@@ -11,7 +11,10 @@
 //! mutexes. Of an unlink: one RPC, and a lookup that the cache answers: 7 system calls, 39 allocations,
 //! 56 mutexes. Of the first stat of a file: the same RPC and calls, 36 allocations, 66 mutexes.
 //!
-//! [`Meta::mdt`] is the only place that decides which MDT an inode is on (Lustre's LMV).
+//! Each request goes to one MDT: what is about an inode to that inode's ([`Meta::mdt`]); what makes a name to that of
+//! the name's directory; and what removes or replaces one to the MDT of the inode that loses it, which may have to become
+//! an orphan. A name may be with one MDT and its inode with another: the first answer has the FID alone then, and the
+//! second MDT is asked, too ([`remote`]). Where there is one MDT none of this costs anything.
 
 mod absent_names;
 mod batch;
@@ -31,6 +34,7 @@ mod open_cached;
 mod parent;
 mod readdir;
 mod readlink;
+mod remote;
 mod rename;
 mod setattr;
 mod statfs;
@@ -56,7 +60,7 @@ pub(crate) use setattr::{SetattrRight, resolve};
 pub(crate) use statfs::{TargetStat, mdt_statfs, ost_statfs};
 
 use crate::cache::{CoveredMetadata, Inode};
-use crate::mdt::Mdc;
+use crate::mdt::{Mdc, Mdts};
 use crate::records::Recorder;
 
 /// Bytes of reply reserved for a layout by default: 170 stripes. A larger one arrives, too.
@@ -69,7 +73,7 @@ const ACL_ROOM: usize = 1024;
 pub(crate) struct Meta {
     pub(crate) world: World,
     pub(crate) cache: Arc<CoveredMetadata>,
-    mdts: Vec<Arc<Mdc>>,
+    mdts: Arc<Mdts>,
     caches_xattrs: AtomicBool,
     rooms: ReplyRooms,
     lock_records: flock::FileLockRecords,
@@ -82,11 +86,11 @@ struct ReplyRooms {
 }
 
 impl Meta {
-    /// Operations on these MDTs; the first is MDT0000.
+    /// Operations on these MDTs.
     pub(crate) fn new(
         world: World,
         cache: Arc<CoveredMetadata>,
-        mdts: Vec<Arc<Mdc>>,
+        mdts: Arc<Mdts>,
         recorder: Recorder,
     ) -> Self {
         let rooms = ReplyRooms {
@@ -128,24 +132,27 @@ impl Meta {
         self.rooms.inline.store(bytes, Ordering::Relaxed);
     }
 
-    /// All MDTs.
-    pub(crate) fn mdts(&self) -> &[Arc<Mdc>] {
-        &self.mdts
+    /// All MDTs, that with the root first.
+    pub(crate) fn mdts(&self) -> Vec<Arc<Mdc>> {
+        self.mdts.all()
     }
 
-    /// The MDT that holds an inode. With one MDT there is no choice; with more, the sequence's
-    /// location (FLD) decides here.
+    /// The MDT that has an inode. No RPC where there is one MDT, or its sequence is known; one else.
     ///
     /// # Errors
-    /// `ENODEV` if there is none.
-    pub(crate) fn mdt(&self, fid: Fid) -> Result<&Arc<Mdc>, Errno> {
-        let _ = fid;
-        self.mdts.first().ok_or(Errno::ENODEV)
+    /// As [`Mdts::of`].
+    pub(crate) async fn mdt(&self, fid: Fid) -> Result<Arc<Mdc>, Errno> {
+        self.mdts.of(fid).await
     }
 
-    /// The MDT for a new inode under `parent`.
-    pub(crate) fn mdt_for_new(&self, parent: &Inode) -> Result<&Arc<Mdc>, Errno> {
-        self.mdt(parent.fid)
+    /// The same if that is known. No RPC.
+    pub(crate) fn known_mdt(&self, fid: Fid) -> Option<Arc<Mdc>> {
+        self.mdts.known(fid)
+    }
+
+    /// Whether its MDT leaves this client's own locks on a directory that it changes.
+    pub(crate) fn keeps_own_names(&self, directory: &Inode) -> bool {
+        self.known_mdt(directory.fid).is_some_and(|mdt| mdt.keeps_own_names())
     }
 
     /// The calendar's second, as requests carry it.
@@ -153,19 +160,34 @@ impl Meta {
         self.world.clock.wall().seconds
     }
 
-    /// Notes that a change of this client to these inodes became transaction `transno`.
-    fn changed(&self, transno: Transno, inodes: &[&Inode]) {
+    /// Notes that a change of this client to these inodes became transaction `transno` of this MDT.
+    fn changed(&self, mdt: &Mdc, transno: Transno, inodes: &[&Inode]) {
         for inode in inodes {
-            let mut state = inode.state();
-            state.transno = state.transno.max(transno);
+            inode.state().changes.note(mdt.index, transno);
         }
     }
 
-    /// Cancels locks that conflict with an operation on inodes of `mdt`, in the operation's own request.
+    /// Whether the changes of this client that are known to be to `inode` are durable, as far as MDTs have said.
+    pub(crate) fn is_durable(&self, inode: &Inode) -> bool {
+        let changes = inode.state().changes.clone();
+        changes.iter().all(|(mdt, transno)| {
+            let mdt = self.mdts.by_index(mdt);
+            mdt.is_some_and(|mdt| transno <= mdt.channel.last_committed())
+        })
+    }
+
+    /// Cancels locks that conflict with an operation of `mdt` on inodes: those that this MDT has granted in the
+    /// operation's own request, those of other MDTs, which may have them or names of them, in requests of their own, which
+    /// are not waited for.
     async fn cancel_early(&self, mdt: &Mdc, wanted: &[(&Inode, InodeBits)]) -> Option<LdlmRequest> {
         let wanted: Vec<_> =
             wanted.iter().map(|(inode, bits)| (inode.resource(), LockMode::Ex, *bits)).collect();
         let handles: Vec<LockHandle> = mdt.locks.cancel_early(&wanted).await;
+        if self.mdts.has_several() {
+            for other in self.mdts().iter().filter(|other| other.index != mdt.index) {
+                other.locks.cancel_early_alone(&wanted).await;
+            }
+        }
         (!handles.is_empty()).then(|| LdlmRequest::cancel(handles))
     }
 }

@@ -10,11 +10,12 @@ use sheen_rpc::{Answer, Call, RequestHook};
 use sheen_types::access::May;
 use sheen_types::{Errno, Fid, InodeBits, LockHandle, LockMode, Name};
 use sheen_wire::ldlm::{IntentOp, LdlmIntent, LdlmReply};
-use sheen_wire::md::{Disposition, MdsOpenFlags, RecCreate, ReintOp};
+use sheen_wire::md::{Bias, Disposition, MdsOpenFlags, RecCreate, ReintOp, Valid};
 use sheen_wire::messages::LdlmIntentOpen;
 use sheen_wire::text::Text;
 
 use super::inline::data_value;
+use super::remote::refuse_striped;
 use super::{ACL_ROOM, Meta};
 use crate::cache::{CacheEpoch, ChangeOutcome, Inode, Pin, ReplyAttributes};
 use crate::call::{self, TypedReply};
@@ -35,6 +36,15 @@ pub(crate) struct OpenedInode {
     pub(crate) created: bool,
     /// The lock that came with it.
     pub(super) held: Option<LockReference>,
+    /// The lock on its name, if another MDT has that.
+    pub(super) name_held: Option<LockReference>,
+}
+
+/// What an MDT has answered to an open.
+enum OpenAnswer {
+    Opened(OpenedInode),
+    /// Another MDT has what the name stands for, and this lock is on the name.
+    Remote(Pin, Option<LockReference>),
 }
 
 /// What to open.
@@ -46,6 +56,9 @@ pub(super) enum OpenTarget<'a> {
     Name { parent: &'a Inode, name: &'a Name },
     /// A known inode.
     Known(&'a Inode),
+    /// What a name in `parent` stands for, an inode of another MDT than the name's, which has been asked already; by an
+    /// open that `creates` if need be.
+    Remote { inode: &'a Inode, parent: &'a Inode, creates: bool },
 }
 
 /// The MDT's answer to an open, and what waits for it.
@@ -56,25 +69,37 @@ struct OpenReply {
     answer: TypedReply<LdlmIntentOpen>,
 }
 
+impl OpenedInode {
+    /// What it was opened by need not be covered by these locks.
+    fn release_locks(&mut self) {
+        drop((self.held.take(), self.name_held.take()));
+    }
+}
+
 impl<'a> OpenTarget<'a> {
     /// The inode that the request names for the lock. The lock that comes may be on another: a create names the
     /// parent, and an open by name too, and the MDT grants one on the file.
     fn asked_on(&self) -> &'a Inode {
         match self {
-            Self::Create { parent: on, .. } | Self::Name { parent: on, .. } | Self::Known(on) => on,
+            Self::Create { parent: on, .. }
+            | Self::Name { parent: on, .. }
+            | Self::Known(on)
+            | Self::Remote { inode: on, .. } => on,
         }
     }
 
     /// The operation, and which lock is asked for with it.
     fn intent(&self) -> (IntentOp, InodeBits, LockMode) {
         match self {
-            Self::Create { .. } => {
+            Self::Create { .. } | Self::Remote { creates: true, .. } => {
                 // The MDT gives a lock on what it makes; `XATTR` asks for that bit as well, so that
                 // the kernel's question for capabilities before the first write is answered here.
                 let bits = InodeBits::UPDATE | InodeBits::XATTR;
                 (IntentOp::OPEN | IntentOp::CREAT, bits, LockMode::Cw)
             }
-            Self::Name { .. } | Self::Known(_) => (IntentOp::OPEN, InodeBits::LOOKUP, LockMode::Cr),
+            Self::Name { .. } | Self::Known(_) | Self::Remote { .. } => {
+                (IntentOp::OPEN, InodeBits::LOOKUP, LockMode::Cr)
+            }
         }
     }
 
@@ -82,7 +107,7 @@ impl<'a> OpenTarget<'a> {
     fn name(&self) -> Text {
         match self {
             Self::Create { name, .. } | Self::Name { name, .. } => Text::from(*name),
-            Self::Known(_) => Text::default(),
+            Self::Known(_) | Self::Remote { .. } => Text::default(),
         }
     }
 }
@@ -103,7 +128,9 @@ async fn cancel_before_open(
         OpenTarget::Known(_) if flags.contains(MdsOpenFlags::EXEC) => {
             (on, LockMode::Pr, InodeBits::OPEN)
         }
-        OpenTarget::Name { .. } | OpenTarget::Known(_) => return Vec::new(),
+        OpenTarget::Name { .. } | OpenTarget::Known(_) | OpenTarget::Remote { .. } => {
+            return Vec::new();
+        }
     };
     mdt.locks.cancel_early(&[conflicting]).await
 }
@@ -171,7 +198,7 @@ impl Meta {
         Ok(opened.open)
     }
 
-    /// Opens what `name` in `parent` is, to read. One RPC.
+    /// Opens what `name` in `parent` is, to read. One RPC, and another if that is on another MDT than its name.
     pub(crate) async fn open_name(
         &self,
         who: &Credentials,
@@ -182,11 +209,11 @@ impl Meta {
         let mut opened =
             self.open_intent(who, OpenTarget::Name { parent, name }, flags, None).await?;
         self.cache.inodes.remember_name(parent, name, &opened.pin);
-        opened.held = None;
+        opened.release_locks();
         Ok(opened)
     }
 
-    /// Opens `name` in `parent`, creating it if absent. One RPC. With `caches` it asks for the lock that
+    /// Opens `name` in `parent`, creating it if absent. RPCs as [`Meta::open_name`]. With `caches` it asks for the lock that
     /// lets the open stay.
     pub(crate) async fn open_create(
         &self,
@@ -196,7 +223,7 @@ impl Meta {
         mode: u32,
         (flags, caches): (OpenFlags, bool),
     ) -> Result<OpenedInode, Errno> {
-        let fid = self.mdt_for_new(parent)?.fids.next().await?;
+        let fid = self.mdt(parent.fid).await?.fids.next().await?;
         let lock = if caches { MdsOpenFlags::LOCK } else { MdsOpenFlags::NONE };
         let flags = wire_flags(flags) | MdsOpenFlags::CREAT | lock;
         let changing = self.begin_change(parent, Some(name), None).await;
@@ -210,8 +237,9 @@ impl Meta {
         let mut opened = opened?;
         // The name is sure as long as that lock is in use.
         self.cache.inodes.remember_name(parent, name, &opened.pin);
+        drop(opened.name_held.take());
         if !caches {
-            opened.held = None;
+            opened.release_locks();
         }
         Ok(opened)
     }
@@ -224,7 +252,7 @@ impl Meta {
         parent: &Inode,
         layout: Option<Bytes>,
     ) -> Result<OpenedInode, Errno> {
-        let fid = self.mdt_for_new(parent)?.fids.next().await?;
+        let fid = self.mdt(parent.fid).await?.fids.next().await?;
         let name = format!("{VOLATILE}:0000:{:04X}", self.world.random.number() as u16);
         // A legal name: ours.
         let name = Name::new(name.as_bytes()).map_err(|_| Errno::EINVAL)?;
@@ -232,7 +260,7 @@ impl Meta {
         let flags = access | MdsOpenFlags::CREAT | MdsOpenFlags::EXCL | MdsOpenFlags::VOLATILE;
         let target = OpenTarget::Create { parent, name: &name, mode: 0o600, fid };
         let mut opened = self.open_intent(who, target, flags, layout).await?;
-        opened.held = None;
+        opened.release_locks();
         Ok(opened)
     }
 
@@ -254,8 +282,28 @@ impl Meta {
         flags: MdsOpenFlags,
         layout: Option<Bytes>,
     ) -> Result<OpenedInode, Errno> {
+        let parent = target.asked_on();
+        let creates = matches!(target, OpenTarget::Create { .. });
+        let (inode, name_held) = match self.send_open(who, target, flags, layout.clone()).await? {
+            OpenAnswer::Opened(opened) => return Ok(opened),
+            OpenAnswer::Remote(inode, name_held) => (inode, name_held),
+        };
+        let target = OpenTarget::Remote { inode: &inode, parent, creates };
+        match self.send_open(who, target, flags, layout).await? {
+            OpenAnswer::Opened(opened) => Ok(OpenedInode { name_held, ..opened }),
+            OpenAnswer::Remote(..) => Err(Errno::EPROTO),
+        }
+    }
+
+    async fn send_open(
+        &self,
+        who: &Credentials,
+        target: OpenTarget<'_>,
+        flags: MdsOpenFlags,
+        layout: Option<Bytes>,
+    ) -> Result<OpenAnswer, Errno> {
         let on = target.asked_on();
-        let mdt = Arc::clone(self.mdt(on.fid)?);
+        let mdt = self.mdt(on.fid).await?;
         let early = cancel_before_open(&mdt, &target, flags).await;
         let (opc, bits, mode) = target.intent();
         let pending = mdt.locks.begin(LockRequest {
@@ -284,7 +332,7 @@ impl Meta {
     }
 
     /// Takes the MDT's answer over: data and lock first, then what it says of the inode.
-    async fn note_opened(&self, on: &Inode, reply: OpenReply) -> Result<OpenedInode, Errno> {
+    async fn note_opened(&self, on: &Inode, reply: OpenReply) -> Result<OpenAnswer, Errno> {
         let OpenReply { mdt, handle, pending, answer } = reply;
         let reply = answer.reply;
         let lock = call::need(reply.dlm_rep)?;
@@ -295,20 +343,28 @@ impl Meta {
         let opened = body.filter(|_| lock.policy_res1.contains(Disposition::OPEN_OPEN));
         let open = opened.map(|body| {
             handle.set_first(body);
-            MdtOpen::new(mdt, handle, answer.xid)
+            MdtOpen::new(Arc::clone(&mdt), handle, answer.xid)
         });
+        // What was opened all the same is closed.
+        body.map_or(Ok(()), |body| refuse_striped(body, &reply.mdt_md))?;
         // The lock may have gone with an eviction, and the open be of the connection after that.
         let held = pending.granted_with(&lock, &value, answer.connection).await?;
         let open = open.map(|open| open.with_data(inline_data.filter(|_| held.is_some())));
         let body = call::need(reply.mdt_body)?;
         let pin = self.cache.inodes.pin(body.fid1);
+        if body.valid.contains(Valid::MDS) {
+            held.iter().for_each(|held| pin.note_remote_name(mdt.index, held));
+            return Ok(OpenAnswer::Remote(pin, held));
+        }
+        self.mdts.note_answered(&mdt, pin.fid);
         let attributes = ReplyAttributes { body: &body, layout: &reply.mdt_md, acl: &reply.acl };
         pin.apply_reply(&attributes, held.as_ref(), &CacheEpoch::UNKNOWN);
         let created = lock.policy_res1.contains(Disposition::OPEN_CREATE);
         if created {
-            self.changed(answer.body.transno, &[on, &pin]);
+            self.changed(&mdt, answer.body.transno, &[on, &pin]);
         }
-        Ok(OpenedInode { pin, open, created, held })
+        let name_held = None;
+        Ok(OpenAnswer::Opened(OpenedInode { pin, open, created, held, name_held }))
     }
 
     fn open_record(
@@ -344,6 +400,12 @@ impl Meta {
                 (record.suppgid1, record.suppgid2) = who.groups_for(inode, flags.rights());
                 record.fid1 = inode.fid;
                 record.fid2 = inode.fid;
+            }
+            OpenTarget::Remote { inode, parent, .. } => {
+                (record.suppgid1, record.suppgid2) = who.groups_for(inode, flags.rights());
+                record.fid1 = inode.fid;
+                record.fid2 = parent.fid;
+                record.bias = Bias::CROSS_REF;
             }
         }
         let has_layout = if has_layout { MdsOpenFlags::HAS_EA } else { MdsOpenFlags::NONE };

@@ -47,7 +47,7 @@ impl Meta {
     /// Whether the MDT gives that lock with an open that creates, too.
     pub(crate) fn caches_new_opens(&self, parent: &Inode) -> bool {
         let has = |flags2: ConnectFlags2| flags2.contains(ConnectFlags2::ATOMIC_OPEN_LOCK);
-        self.mdt_for_new(parent).is_ok_and(|mdt| has(mdt.channel.connect_data().flags2))
+        self.known_mdt(parent.fid).is_some_and(|mdt| has(mdt.channel.connect_data().flags2))
     }
 }
 

@@ -18,7 +18,7 @@ impl Meta {
         let name = Some(Text::from(".."));
         let request = MdsGetattrName { mdt_body, name, ..MdsGetattrName::default() };
         let call = who.sign(Call::new(request).with_reply_room(self.layout_room() + ACL_ROOM));
-        let mdt = self.mdt(fid)?;
+        let mdt = self.mdt(fid).await?;
         let answer = call::call::<MdsGetattrName>(&*mdt.channel, call).await?;
         Ok(call::need(answer.reply.mdt_body)?.fid1)
     }

@@ -44,7 +44,7 @@ impl Meta {
             Some(_) => None,
             None => self.lock_names(inode).await?,
         };
-        let learns = self.mdt(inode.fid)?.keeps_own_names();
+        let learns = self.keeps_own_names(inode);
         let (asked, reading) = {
             let mut state = inode.state();
             let hasher = learns.then_some(&self.cache.hasher);
@@ -71,7 +71,7 @@ impl Meta {
 
     /// Enqueues the lock under which pages are kept; `None` if the directory is gone.
     pub(super) async fn lock_names(&self, inode: &Inode) -> Result<Option<LockReference>, Errno> {
-        let mdt = self.mdt(inode.fid)?;
+        let mdt = self.mdt(inode.fid).await?;
         let ask = LockRequest {
             resource: inode.resource(),
             policy: Policy::bits(InodeBits::UPDATE),
@@ -96,7 +96,7 @@ impl Meta {
         inode: &Inode,
         hash: u64,
     ) -> Result<Chunk, Errno> {
-        let mdt = self.mdt(inode.fid)?;
+        let mdt = self.mdt(inode.fid).await?;
         let mut mdt_body = who.body(inode.fid, Valid::NONE, NO_GROUP);
         mdt_body.size = hash;
         mdt_body.nlink = CHUNK_BYTES as u32;

@@ -19,7 +19,7 @@ impl Meta {
         if let Some(target) = inode.state().target.clone() {
             return Ok(target);
         }
-        let mdt = self.mdt(inode.fid)?;
+        let mdt = self.mdt(inode.fid).await?;
         let mut mdt_body = who.body(inode.fid, Valid::LINKNAME, NO_GROUP);
         mdt_body.eadatasize = PATH_BYTES_MAX as u32;
         let request = MdsGetattr { mdt_body, ..MdsGetattr::default() };

@@ -1,5 +1,7 @@
 //! Moving a name: one `MDS_REINT` (rename), and a lookup of the new name for the kernel, which keeps names.
 
+use std::sync::Arc;
+
 use sheen_rpc::Call;
 use sheen_types::access::May;
 use sheen_types::{Errno, Fid, InodeBits, Name, Transno};
@@ -7,29 +9,93 @@ use sheen_wire::md::{RecRename, ReintOp};
 use sheen_wire::messages::MdsReintRename;
 use sheen_wire::text::Text;
 
+use super::remote::{SENT_ON_MAX, sent_on_to};
 use super::{LookupDepth, Meta};
 use crate::cache::{ChangeOutcome, Inode};
-use crate::call::{self, TypedReply};
+use crate::call::{self, Refused, TypedReply};
+use crate::mdt::Mdc;
 use crate::types::{Credentials, FileType};
 
+/// What an MDT has answered.
+enum Renamed {
+    /// It has done it; whether that was the last name of what was replaced.
+    Done(bool),
+    /// What is to be replaced is this inode, whose MDT is to be asked.
+    SentOnTo(Fid),
+    Refused(Errno),
+}
+
+/// A name in a directory.
+type Place<'a> = (&'a Inode, &'a Name);
+
 impl Meta {
-    /// Moves a name, replacing what is there. One RPC, and one more if the kernel knows what is moved. The
-    /// attributes of what was replaced are stale after it. Returns whether that was its last name.
+    /// Moves a name, replacing what is there. One RPC, one more if what is replaced is on another MDT than was known, and
+    /// one more if the kernel knows what is moved. The attributes of what was replaced are stale after it. Returns whether
+    /// that was its last name.
     pub(crate) async fn rename(
         &self,
         who: &Credentials,
         from: (&Inode, &Name),
         to: (&Inode, &Name),
     ) -> Result<bool, Errno> {
-        let mdt = self.mdt(from.0.fid)?;
         let moved = self.known_child(from.0, from.1);
         let replaced = self.known_child(to.0, to.1);
         self.cache.inodes.forget_name(from.0, from.1);
         self.cache.inodes.forget_name(to.0, to.1);
-        let names = mdt.conflicting_names();
-        let mut wanted = vec![(from.0, names), (to.0, names)];
+        let inodes = (moved.as_deref(), replaced.as_ref().map(|replaced| replaced.fid));
+        let renamed = self.rename_where_it_is(who, (from, to), inodes).await;
+        match renamed {
+            Ok(_) => self.note_moved(who, to, moved.as_deref()).await,
+            Err(_) => {
+                let names = [from, to].map(|(parent, name)| (parent.node, name.clone(), true));
+                self.cache.kernel_cache.entries(names.into()).await;
+            }
+        }
+        renamed
+    }
+
+    /// Asks the MDT of what is replaced as far as is known, else that of the new name, and then the one that the answer
+    /// names.
+    async fn rename_where_it_is(
+        &self,
+        who: &Credentials,
+        (from, to): (Place<'_>, Place<'_>),
+        (moved, mut replaced): (Option<&Inode>, Option<Fid>),
+    ) -> Result<bool, Errno> {
+        let names = self.mdt(to.0.fid).await?;
+        // Its own MDT has locks that may conflict.
+        self.mdt(from.0.fid).await?;
+        for _ in 0..SENT_ON_MAX {
+            let mdt = match replaced {
+                Some(replaced) => self.mdt(replaced).await?,
+                None => Arc::clone(&names),
+            };
+            match self.rename_on(&mdt, who, (from, to), (moved, replaced)).await {
+                Renamed::Done(is_gone) => return Ok(is_gone),
+                Renamed::SentOnTo(other) if Some(other) != replaced => replaced = Some(other),
+                Renamed::SentOnTo(_) => break,
+                Renamed::Refused(errno) => return Err(errno),
+            }
+        }
+        Err(Errno::EXDEV)
+    }
+
+    /// Asks `mdt` to move a name, of the inode `moved`, to where `replaced` is, as far as those are known.
+    async fn rename_on(
+        &self,
+        mdt: &Arc<Mdc>,
+        who: &Credentials,
+        (from, to): (Place<'_>, Place<'_>),
+        (moved, replaced): (Option<&Inode>, Option<Fid>),
+    ) -> Renamed {
+        let names = |directory: &Inode| {
+            let mdt = self.known_mdt(directory.fid);
+            mdt.map_or(InodeBits::UPDATE, |mdt| mdt.conflicting_names())
+        };
+        let mut wanted = vec![(from.0, names(from.0)), (to.0, names(to.0))];
         let links = InodeBits::LOOKUP | InodeBits::UPDATE | InodeBits::XATTR;
-        wanted.extend(moved.as_deref().map(|moved| (moved, links)));
+        wanted.extend(moved.map(|moved| (moved, links)));
+        let replaced = replaced.and_then(|replaced| self.cache.inodes.by_fid(replaced));
         let bits = |replaced| (replaced, mdt.bits_of_unlinked(replaced));
         wanted.extend(replaced.as_deref().map(bits));
         let dlm_req = self.cancel_early(mdt, &wanted).await;
@@ -40,14 +106,14 @@ impl Meta {
             false => Some(self.begin_change(to.0, Some(to.1), None).await),
         };
         let request = MdsReintRename {
-            rec_reint: self.rename_record(who, (from.0, to.0), moved.as_deref()),
+            rec_reint: self.rename_record(who, (from.0, to.0), moved),
             name: Some(Text::from(from.1)),
             symtgt: Some(Text::from(to.1)),
             dlm_req,
             ..MdsReintRename::default()
         };
         let call = who.sign(Call::modifying(request).with_reply_room(self.layout_room()));
-        let answer = call::call::<MdsReintRename>(&*mdt.channel, call).await;
+        let answer = call::call_with_refusal::<MdsReintRename>(&*mdt.channel, call).await;
         let done = answer.as_ref().map_or_else(|_| ChangeOutcome::default(), outcome);
         leaves.end(done);
         if let Some(arrives) = arrives {
@@ -55,27 +121,29 @@ impl Meta {
         }
         match answer {
             Ok(answer) => {
-                self.changed(answer.body.transno, &[from.0, to.0]);
-                let is_gone =
-                    answer.reply.mdt_body.as_ref().is_some_and(|body| self.note_nameless(body));
-                if let Some(moved) = &moved {
-                    self.changed(answer.body.transno, &[moved]);
-                    if self.cover_moved(who, to, moved).await {
-                        return Ok(is_gone);
-                    }
-                    moved.state().names.moved_here = true;
-                }
-                let is_in_use = moved.as_ref().is_none_or(|it| it.state().is_in_use());
-                let name = vec![(to.0.node, to.1.clone(), is_in_use)];
-                self.cache.kernel_cache.entries(name).await;
-                Ok(is_gone)
+                self.changed(mdt, answer.body.transno, &[from.0, to.0]);
+                self.changed(mdt, answer.body.transno, moved.as_slice());
+                let is_gone = |body| self.note_nameless(body);
+                Renamed::Done(answer.reply.mdt_body.as_ref().is_some_and(is_gone))
             }
-            Err(errno) => {
-                let names = [from, to].map(|(parent, name)| (parent.node, name.clone(), true));
-                self.cache.kernel_cache.entries(names.into()).await;
-                Err(errno)
+            Err(Refused { errno: Errno::EXDEV, reply: Some(reply) }) => {
+                let other = sent_on_to(reply.mdt_body.as_ref());
+                other.map_or(Renamed::Refused(Errno::EXDEV), Renamed::SentOnTo)
             }
+            Err(Refused { errno, .. }) => Renamed::Refused(errno),
         }
+    }
+
+    /// The name was moved: the kernel has it at its new place, too.
+    async fn note_moved(&self, who: &Credentials, to: Place<'_>, moved: Option<&Inode>) {
+        if let Some(moved) = moved {
+            if self.cover_moved(who, to, moved).await {
+                return;
+            }
+            moved.state().names.moved_here = true;
+        }
+        let is_in_use = moved.is_none_or(|it| it.state().is_in_use());
+        self.cache.kernel_cache.entries(vec![(to.0.node, to.1.clone(), is_in_use)]).await;
     }
 
     fn rename_record(

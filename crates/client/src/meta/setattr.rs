@@ -48,7 +48,7 @@ impl Meta {
         {
             bits = bits | InodeBits::LOOKUP | InodeBits::PERM;
         }
-        let updated = self.update_times(inode, changes, now)?;
+        let updated = self.update_times(inode, changes, now).await?;
         let sent = self.send_setattr(who, inode, record, Bytes::new(), bits).await;
         if let (Err(_), Some(updated)) = (&sent, updated) {
             updated.undo();
@@ -57,7 +57,7 @@ impl Meta {
     }
 
     /// Gives data that is still to be written to the MDT the times that are set now.
-    fn update_times(
+    async fn update_times(
         &self,
         inode: &Inode,
         changes: &SetAttributes,
@@ -69,7 +69,7 @@ impl Meta {
         let at = |time: Option<SetTime>| time.map(|time| resolve(time, now));
         let (atime, mtime) = (at(changes.atime), at(changes.mtime));
         let times = NewTimes { atime, mtime, ctime: changes.ctime.unwrap_or(now) };
-        Ok(self.mdt(inode.fid)?.data.update_times(inode.fid, times))
+        Ok(self.mdt(inode.fid).await?.data.update_times(inode.fid, times))
     }
 
     /// Sends a setattr with an extended attribute (a directory's default layout) in it.
@@ -81,13 +81,13 @@ impl Meta {
         eadata: Bytes,
         bits: InodeBits,
     ) -> Result<(), Errno> {
-        let mdt = self.mdt(inode.fid)?;
-        let dlm_req = self.cancel_early(mdt, &[(inode, bits)]).await;
+        let mdt = self.mdt(inode.fid).await?;
+        let dlm_req = self.cancel_early(&mdt, &[(inode, bits)]).await;
         let request = MdsReintSetattr { rec_reint, eadata, dlm_req, ..MdsReintSetattr::default() };
         let call =
             who.sign(Call::modifying(request).with_reply_room(self.layout_room() + ACL_ROOM));
         let answer = call::call::<MdsReintSetattr>(&*mdt.channel, call).await?;
-        self.changed(answer.body.transno, &[inode]);
+        self.changed(&mdt, answer.body.transno, &[inode]);
         if let Some(body) = answer.reply.mdt_body {
             let attributes =
                 ReplyAttributes { body: &body, layout: &Bytes::new(), acl: &answer.reply.acl };

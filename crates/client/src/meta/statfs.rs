@@ -1,4 +1,4 @@
-//! How full the file system is: one `MDS_STATFS` and one `OST_STATFS` per OST, all at once.
+//! How full the file system is: one `MDS_STATFS` per MDT and one `OST_STATFS` per OST, all at once.
 
 use std::sync::Arc;
 
@@ -18,9 +18,10 @@ pub(crate) struct TargetStat {
     pub(crate) stat: Result<ObdStatfs, Errno>,
 }
 
-/// Asks an MDT. One RPC.
-pub(crate) async fn mdt_statfs(channel: Arc<dyn Channel>) -> Result<ObdStatfs, Errno> {
-    let call = Call::new(MdsStatfs::default());
+/// Asks an MDT. One RPC. If `lazy`, one that is down does not delay the answer of the rest.
+pub(crate) async fn mdt_statfs(channel: Arc<dyn Channel>, lazy: bool) -> Result<ObdStatfs, Errno> {
+    let kind = if lazy { CallKind::NoDelay } else { CallKind::Normal };
+    let call = Call { kind, ..Call::new(MdsStatfs::default()) };
     call::need(call::call::<MdsStatfs>(&*channel, call).await?.reply.obd_statfs)
 }
 

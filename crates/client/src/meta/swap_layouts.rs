@@ -23,9 +23,9 @@ impl Meta {
         first: &Inode,
         second: &Inode,
     ) -> Result<(), Errno> {
-        let mdt = self.mdt(first.fid)?;
+        let mdt = self.mdt(first.fid).await?;
         let bits = InodeBits::LAYOUT | InodeBits::XATTR;
-        let dlm_req = self.cancel_early(mdt, &[(first, bits), (second, bits)]).await;
+        let dlm_req = self.cancel_early(&mdt, &[(first, bits), (second, bits)]).await;
         let mut mdt_body = who.body(first.fid, Valid::NONE, NO_GROUP);
         mdt_body.fid2 = second.fid;
         let mut swap = Writer::with_capacity(SwapLayouts::SIZE);
@@ -35,7 +35,7 @@ impl Meta {
             MdsSwapLayouts { mdt_body, swap_layouts, dlm_req, ..MdsSwapLayouts::default() };
         let call = who.sign(Call::modifying(request));
         let answer = call::call::<MdsSwapLayouts>(&*mdt.channel, call).await?;
-        self.changed(answer.body.transno, &[first, second]);
+        self.changed(&mdt, answer.body.transno, &[first, second]);
         Ok(())
     }
 }

@@ -12,15 +12,25 @@ use crate::mdt::{Mdc, NO_GROUP};
 use crate::types::Credentials;
 
 impl Meta {
-    /// Returns when what was done to `inode` is durable. One RPC.
+    /// Returns when what was done to `inode` is durable. One RPC, and one to each other MDT that has changed it.
     pub(crate) async fn sync(&self, who: &Credentials, inode: &Inode) -> Result<(), Errno> {
-        sync(self.mdt(inode.fid)?, who, inode.fid).await
+        let home = self.mdt(inode.fid).await?;
+        sync(&home, who, inode.fid).await?;
+        // What an MDT has done to it that does not have it, a name of another directory's say.
+        let changes = inode.state().changes.clone();
+        for (mdt, transno) in changes.iter().filter(|(mdt, _)| *mdt != home.index) {
+            let mdt = self.mdts.by_index(mdt).ok_or(Errno::ENODEV)?;
+            if transno > mdt.channel.last_committed() {
+                sync(&mdt, who, Fid::default()).await?;
+            }
+        }
+        Ok(())
     }
 
     /// Returns when all that any MDT has is durable there. One RPC for each.
     pub(crate) async fn sync_all(&self, who: &Credentials) -> Result<(), Errno> {
         for mdt in self.mdts() {
-            sync(mdt, who, Fid::default()).await?;
+            sync(&mdt, who, Fid::default()).await?;
         }
         Ok(())
     }

@@ -10,13 +10,23 @@ use sheen_wire::messages::MdsReintUnlink;
 use sheen_wire::text::Text;
 
 use super::Meta;
+use super::remote::{SENT_ON_MAX, sent_on_to};
 use crate::cache::{ChangeOutcome, Inode};
-use crate::call;
+use crate::call::{self, Refused};
 use crate::mdt::Mdc;
 use crate::types::{Credentials, FileType};
 
 /// `MDS_INODELOCK_ELC`: everything but data on the MDT, which may still be dirty.
 const ALL_BUT_DATA: InodeBits = InodeBits(0x3f);
+
+/// What an MDT has answered.
+enum Unlinked {
+    /// It has done it; whether that was the last name of the inode.
+    Done(bool),
+    /// The name stands for this inode, whose MDT is to be asked.
+    SentOnTo(Fid),
+    Refused(Errno),
+}
 
 /// Whether the inode has lost its last name.
 fn is_nameless(body: &MdtBody) -> bool {
@@ -35,8 +45,8 @@ impl Mdc {
 }
 
 impl Meta {
-    /// Removes `name`, which must be a directory or must not. One RPC. The child's attributes are stale after
-    /// it. Returns whether that was its last name.
+    /// Removes `name`, which must be a directory or must not. One RPC, and one more if the inode is on another MDT than was
+    /// known. The child's attributes are stale after it. Returns whether that was its last name.
     pub(crate) async fn unlink(
         &self,
         who: &Credentials,
@@ -44,13 +54,55 @@ impl Meta {
         name: &Name,
         directory: bool,
     ) -> Result<bool, Errno> {
-        let mdt = self.mdt(parent.fid)?;
         let child = self.known_child(parent, name);
         // The kernel removes the name itself: it need not be notified.
         self.cache.inodes.forget_name(parent, name);
-        let mut wanted = vec![(parent, mdt.conflicting_names())];
-        let bits = |child| (child, mdt.bits_of_unlinked(child));
-        wanted.extend(child.as_deref().map(bits));
+        let child = child.as_ref().map(|child| child.fid);
+        let unlinked = self.unlink_where_it_is(who, (parent, name), (child, directory)).await;
+        if unlinked.is_err() {
+            // It is still there, and nothing covers it any more.
+            self.cache.kernel_cache.entries(vec![(parent.node, name.clone(), true)]).await;
+        }
+        unlinked
+    }
+
+    /// Asks the MDT of the inode that a name stands for as far as is known, else that of the name, and then the one that
+    /// the answer names.
+    async fn unlink_where_it_is(
+        &self,
+        who: &Credentials,
+        (parent, name): (&Inode, &Name),
+        (mut child, directory): (Option<Fid>, bool),
+    ) -> Result<bool, Errno> {
+        let names = self.mdt(parent.fid).await?;
+        for _ in 0..SENT_ON_MAX {
+            let mdt = match child {
+                Some(child) => self.mdt(child).await?,
+                None => Arc::clone(&names),
+            };
+            match self.unlink_on(&mdt, who, (parent, name), (child, directory)).await {
+                Unlinked::Done(is_gone) => return Ok(is_gone),
+                Unlinked::SentOnTo(other) if Some(other) != child => child = Some(other),
+                Unlinked::SentOnTo(_) => break,
+                Unlinked::Refused(errno) => return Err(errno),
+            }
+        }
+        Err(Errno::EREMOTE)
+    }
+
+    /// Asks `mdt` to remove a name, which stands for the inode `child` as far as is known.
+    async fn unlink_on(
+        &self,
+        mdt: &Arc<Mdc>,
+        who: &Credentials,
+        (parent, name): (&Inode, &Name),
+        (child, directory): (Option<Fid>, bool),
+    ) -> Unlinked {
+        let names = self.known_mdt(parent.fid);
+        let conflicting = names.map_or(InodeBits::UPDATE, |names| names.conflicting_names());
+        let known = child.and_then(|child| self.cache.inodes.by_fid(child));
+        let mut wanted = vec![(parent, conflicting)];
+        wanted.extend(known.as_deref().map(|child| (child, mdt.bits_of_unlinked(child))));
         let dlm_req = self.cancel_early(mdt, &wanted).await;
         let changing = self.begin_change(parent, None, Some(name)).await;
         let (suppgid1, suppgid2) = who.groups_for(parent, May::WRITE.and(May::EXEC));
@@ -63,7 +115,7 @@ impl Meta {
                 suppgid1,
                 suppgid2,
                 fid1: parent.fid,
-                fid2: child.as_ref().map_or(Fid::ZERO, |child| child.fid),
+                fid2: child.unwrap_or(Fid::ZERO),
                 time: self.seconds(),
                 mode: if directory { FileType::Directory.mode_bits() } else { 0 },
                 ..RecUnlink::default()
@@ -73,19 +125,20 @@ impl Meta {
             ..MdsReintUnlink::default()
         };
         let call = who.sign(Call::modifying(request).with_reply_room(self.layout_room()));
-        let result = call::call::<MdsReintUnlink>(&*mdt.channel, call).await;
+        let result = call::call_with_refusal::<MdsReintUnlink>(&*mdt.channel, call).await;
         let removed = result.as_ref().is_ok_and(|answer| answer.body.transno != Transno(0));
         changing.end(ChangeOutcome { removed, ..ChangeOutcome::default() });
         match result {
             Ok(answer) => {
-                self.changed(answer.body.transno, &[parent]);
-                Ok(answer.reply.mdt_body.as_ref().is_some_and(|body| self.note_nameless(body)))
+                self.changed(mdt, answer.body.transno, &[parent]);
+                let is_gone = |body| self.note_nameless(body);
+                Unlinked::Done(answer.reply.mdt_body.as_ref().is_some_and(is_gone))
             }
-            Err(errno) => {
-                // It is still there, and nothing covers it any more.
-                self.cache.kernel_cache.entries(vec![(parent.node, name.clone(), true)]).await;
-                Err(errno)
+            Err(Refused { errno: Errno::EREMOTE, reply: Some(reply) }) => {
+                let other = sent_on_to(reply.mdt_body.as_ref());
+                other.map_or(Unlinked::Refused(Errno::EREMOTE), Unlinked::SentOnTo)
             }
+            Err(Refused { errno, .. }) => Unlinked::Refused(errno),
         }
     }
 

@@ -57,7 +57,7 @@ impl Meta {
     }
 
     async fn xattr_intent(&self, who: &Credentials, inode: &Inode) -> Result<Arc<Xattrs>, Errno> {
-        let mdt = self.mdt(inode.fid)?;
+        let mdt = self.mdt(inode.fid).await?;
         let pending = mdt.locks.begin(LockRequest {
             resource: inode.resource(),
             policy: Policy::bits(InodeBits::XATTR),
@@ -95,7 +95,7 @@ impl Meta {
         inode: &Inode,
         name: &[u8],
     ) -> Result<Bytes, Errno> {
-        let mdt = self.mdt(inode.fid)?;
+        let mdt = self.mdt(inode.fid).await?;
         let valid = if name.is_empty() { Valid::XATTRLS } else { Valid::XATTR };
         let mut mdt_body = who.body(inode.fid, valid, who.group_for(inode, May::READ));
         mdt_body.eadatasize = XATTR_VALUE_BYTES_MAX as u32;
@@ -117,12 +117,12 @@ impl Meta {
         value: Option<Bytes>,
         mode: XattrMode,
     ) -> Result<(), Errno> {
-        let mdt = self.mdt(inode.fid)?;
+        let mdt = self.mdt(inode.fid).await?;
         let mut bits = InodeBits::XATTR;
         if name == ACL_ACCESS {
             bits = bits | InodeBits::UPDATE | InodeBits::LOOKUP | InodeBits::PERM;
         }
-        let dlm_req = self.cancel_early(mdt, &[(inode, bits)]).await;
+        let dlm_req = self.cancel_early(&mdt, &[(inode, bits)]).await;
         let (valid, flags) = match (&value, mode) {
             (None, _) => (Valid::XATTRRM, REPLACE),
             (_, XattrMode::Any) => (Valid::XATTR, 0),
@@ -152,7 +152,7 @@ impl Meta {
         };
         let call = who.sign(Call::modifying(request));
         let answer = call::call::<MdsReintSetxattr>(&*mdt.channel, call).await?;
-        self.changed(answer.body.transno, &[inode]);
+        self.changed(&mdt, answer.body.transno, &[inode]);
         Ok(())
     }
 }

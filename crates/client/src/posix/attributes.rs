@@ -108,31 +108,32 @@ impl FileSystem {
     /// answer is valid.
     ///
     /// # Errors
-    /// As `statfs(2)`: if the MDT does not answer. OSTs that do not are left out, or waited for, as
+    /// As `statfs(2)`: if MDT0000 does not answer. Other targets that do not are left out, or waited for, as
     /// [`Settings::lazy_statfs`](super::Settings::lazy_statfs) says.
     pub async fn statfs(&self) -> Result<FsStat, Errno> {
         let (now, settings) = (self.0.meta.world.clock.now(), &self.0.settings);
         if let Some(known) = settings.statfs_known(now) {
             return Ok(known);
         }
-        let targets = self.0.statfs_all(settings.lazy_statfs()).await;
-        let (mdts, osts) = targets.split_at(self.0.meta.mdts().len());
-        let mdts: Result<Vec<_>, _> = mdts.iter().map(|target| target.stat.clone()).collect();
+        let (mdts, osts) = self.0.statfs_all(settings.lazy_statfs()).await;
         let answered = |target: &TargetStat| {
             let left_out =
-                |errno: &Errno| tracing::debug!(ost = target.name, %errno, "left out of statfs");
+                |errno: &Errno| tracing::debug!(target = target.name, %errno, "left out of statfs");
             target.stat.clone().inspect_err(left_out).ok()
         };
+        let (first, further) = mdts.split_first().ok_or(Errno::ENODEV)?;
+        let mut mdts = vec![first.stat.clone()?];
+        mdts.extend(further.iter().filter_map(answered));
         let osts: Vec<_> = osts.iter().filter_map(answered).collect();
-        let stat = sum(&mdts?, &osts);
+        let stat = sum(&mdts, &osts);
         settings.learn_statfs(now, stat);
         Ok(stat)
     }
 
     /// Each target's own answer: its name, and space and objects. MDTs first. For `lfs df`.
     pub async fn statfs_targets(&self) -> Vec<(String, Result<ObdStatfs, Errno>)> {
-        let targets = self.0.statfs_all(true).await;
-        targets.into_iter().map(|target| (target.name, target.stat)).collect()
+        let (mdts, osts) = self.0.statfs_all(true).await;
+        mdts.into_iter().chain(osts).map(|target| (target.name, target.stat)).collect()
     }
 
     /// The FID of a node. For `lfs path2fid`.
@@ -283,15 +284,19 @@ impl Mounted {
         Ok(())
     }
 
-    async fn statfs_all(&self, lazy: bool) -> Vec<TargetStat> {
+    /// What all MDTs say, that with the root first, and all OSTs.
+    async fn statfs_all(&self, lazy: bool) -> (Vec<TargetStat>, Vec<TargetStat>) {
         let mut asked: Vec<BoxFuture<'_, TargetStat>> = Vec::new();
         for mdt in self.meta.mdts() {
             let name = mdt.locks.name().to_owned();
             let channel = Arc::clone(&mdt.channel);
-            asked.push(Box::pin(
-                async move { TargetStat { name, stat: mdt_statfs(channel).await } },
-            ));
+            // Without the first there is no file system.
+            let lazy = lazy && !asked.is_empty();
+            asked.push(Box::pin(async move {
+                TargetStat { name, stat: mdt_statfs(channel, lazy).await }
+            }));
         }
+        let mdts = asked.len();
         for ost in self.targets.osts() {
             let name = ost.name.clone();
             let channel: Arc<dyn Channel> = Arc::clone(&ost.import) as Arc<dyn Channel>;
@@ -299,7 +304,9 @@ impl Mounted {
                 TargetStat { name, stat: ost_statfs(channel, lazy).await }
             }));
         }
-        futures::all(asked).await
+        let mut mdts_first = futures::all(asked).await;
+        let osts = mdts_first.split_off(mdts);
+        (mdts_first, osts)
     }
 }
 

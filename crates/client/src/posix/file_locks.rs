@@ -103,7 +103,7 @@ impl Mounted {
 
     /// Releases every lock that `owner` has on the file; no RPC if there is none.
     pub(super) async fn unlock_all(&self, file: &OpenFile, owner: LockOwner) -> Result<(), Errno> {
-        if !self.meta.has_locks(&file.pin, owner)? {
+        if !self.meta.has_locks(&file.pin, owner) {
             return Ok(());
         }
         let everything = FileLock {
@@ -130,12 +130,9 @@ impl Mounted {
         }
         let of_process = match file.sends_no_flush {
             true => self.meta.lock_owners(&file.pin, file.who.pid),
-            false => Ok(Vec::new()),
+            false => Vec::new(),
         };
-        let (of_process, mut unlocked) = match of_process {
-            Ok(owners) => (owners, Ok(())),
-            Err(errno) => (Vec::new(), Err(errno)),
-        };
+        let mut unlocked = Ok(());
         let lockers = &self.file_locks_taken.lockers;
         let unlocking = lockers.close(file.pin.fid, handle, flock, of_process);
         for owner in &unlocking.owners {

@@ -572,9 +572,7 @@ impl Mounted {
             let sync = |data: Arc<dyn DataFile>| async move { Ok(data.sync(Extent::ALL).await?) };
             self.with_data(&file.who, &file.pin, sync).await?;
         }
-        let transno = file.pin.state().transno;
-        let mdt = self.meta.mdt(file.pin.fid)?;
-        if transno <= mdt.channel.last_committed() {
+        if self.meta.is_durable(&file.pin) {
             return Ok(());
         }
         match self.meta.sync(&file.who, &file.pin).await {

@@ -130,6 +130,8 @@ impl Mounted {
         layout: Arc<FileLayout>,
         layout_version: LayoutVersion,
     ) -> Result<Arc<dyn DataFile>, Errno> {
+        // It is known but where the layout was read before there was a second one.
+        self.meta.mdt(inode.fid).await?;
         let clock = &self.meta.world.clock;
         let deadline = clock.now() + NEW_OST_WAIT;
         let data = loop {

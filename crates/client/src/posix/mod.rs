@@ -58,6 +58,8 @@ mod rights_tests;
 mod settings;
 #[cfg(test)]
 mod settings_tests;
+#[cfg(test)]
+mod several_mdts_tests;
 mod stale_retry;
 mod statistics;
 #[cfg(test)]

@@ -61,7 +61,7 @@ impl FileSystem {
     /// lookup. `mode` has permission bits only; the umask of `who` is applied. One RPC.
     ///
     /// # Errors
-    /// As `mkdir(2)`, `symlink(2)`, `mknod(2)`.
+    /// As `mkdir(2)`, `symlink(2)`, `mknod(2)`; `ENODEV` for a directory on an MDT that there is not.
     pub async fn create(
         &self,
         who: &Credentials,
@@ -72,18 +72,18 @@ impl FileSystem {
     ) -> Result<Entry, Errno> {
         let parent = self.0.pin(parent)?;
         let permissions = mode & 0o7777;
+        let directory = FileType::Directory.mode_bits() | permissions;
+        let plain = CreateRequest { mode: directory, rdev: 0, target: None, on: None };
         let new = match new {
-            NewNode::Directory => {
-                let mode = FileType::Directory.mode_bits() | permissions;
-                CreateRequest { mode, rdev: 0, target: None }
-            }
+            NewNode::Directory => plain,
+            NewNode::DirectoryOn(mdt) => CreateRequest { on: Some(mdt), ..plain },
             NewNode::Symlink(target) if target.is_empty() => return Err(Errno::ENOENT),
             NewNode::Symlink(target) => {
                 let mode = FileType::Symlink.mode_bits() | 0o777;
-                CreateRequest { mode, rdev: 0, target: Some(Bytes::from(target)) }
+                CreateRequest { mode, target: Some(Bytes::from(target)), ..plain }
             }
             NewNode::Node { file_type, rdev } => {
-                CreateRequest { mode: file_type.mode_bits() | permissions, rdev, target: None }
+                CreateRequest { mode: file_type.mode_bits() | permissions, rdev, ..plain }
             }
         };
         let create = || self.0.meta.create(who, &parent, name, new.clone());
@@ -320,19 +320,19 @@ impl Mounted {
             return Ok(KnownName::Unknown(LookupDepth::Attributes, None));
         };
         let child = self.inodes.pin(fid);
-        let (names, whole, directory, changed) = {
+        let (names, whole, (directory, has_rights), changed) = {
             let state = child.state();
             let directory = state.file_type() == Some(FileType::Directory);
             let names = state.is_named(parent.node, name);
             // Where our own changes leave the lock, only other clients' changes revoke it.
-            let keeps = self.meta.mdt(child.fid)?.keeps_own_names();
+            let keeps = self.meta.keeps_own_names(&child);
             let changes =
                 state.directory.changed_here && (!keeps || state.directory.is_contended());
-            (names, state.attributes_covered(), directory, changes)
+            (names, state.attributes_covered(), (directory, state.rights_locked()), changes)
         };
-        // The permission bits of a directory are covered with its name; its size and times are not needed
-        // until they are asked for.
-        Ok(match (names, whole || directory) {
+        // The permission bits of a directory are covered with its name, unless that is with another MDT; its size and
+        // times are not needed until they are asked for.
+        Ok(match (names, whole || directory && has_rights) {
             (true, true) => KnownName::Covered(child),
             (true, false) => KnownName::Named(child),
             (false, _) if directory && changed => {

@@ -1,6 +1,6 @@
 //! The types that only the facade uses: what its calls answer.
 
-use sheen_types::Fid;
+use sheen_types::{Fid, MdtIndex};
 
 use crate::types::{Attributes, FileType, NodeId, OpenCounts};
 
@@ -157,8 +157,10 @@ pub enum RenameMode {
 /// What kind of object to make at a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NewNode {
-    /// A directory.
+    /// A directory, on the MDT of its name.
     Directory,
+    /// A directory on this MDT (`lfs mkdir -i`), for which the caller must be privileged.
+    DirectoryOn(MdtIndex),
     /// A symbolic link with this target.
     Symlink(Box<[u8]>),
     /// Anything else but an open file; `rdev` counts for devices.

@@ -49,6 +49,7 @@ pub(crate) fn mdt() -> ObdConnectData {
         | ConnectFlags::FLOCK_DEAD
         | ConnectFlags::DISP_STRIPE
         | ConnectFlags::OPEN_BY_FID
+        | ConnectFlags::DIR_STRIPE
         | ConnectFlags::MULTIMODRPCS
         | ConnectFlags::SUBTREE
         | ConnectFlags::GRANT

@@ -261,15 +261,12 @@ impl Targets {
         sheen_ldlm::client::Config { seed: self.world.random.number(), ..self.locks }
     }
 
-    /// Takes a changed cluster map: new OSTs, and new nodes of known targets.
+    /// Takes a changed cluster map: new OSTs, and new nodes of known targets. New MDTs are `config`'s.
     pub(crate) fn update(&self, map: &ClusterMap, data: &Arc<dyn DataPath>) {
         for target in &map.mdts {
             let known = self.mdts.read().get(&target.index).cloned();
-            match known {
-                Some(known) => known.learn_nids(&target.nids),
-                None => {
-                    tracing::warn!(target = name_of(target), "further MDTs are not supported yet")
-                }
+            if let Some(known) = known {
+                known.learn_nids(&target.nids);
             }
         }
         for target in map.osts.iter().filter(|target| !target.is_excluded) {

@@ -13,8 +13,8 @@ use sheen_wire::ost::OstId;
 
 use crate::data::{
     AddedMdt, CallPages, DataAttributes, DataEvents, DataFile, DataPath, FileLayout,
-    GroupLockedFile, InlineData, InodeData, IoOptions, LayoutVersion, Locking, NewTimes, Refusal,
-    UpdatedTimes, WaitingCall, WriteAt,
+    GroupLockedFile, InlineData, InodeData, IoOptions, LayoutVersion, Locking, MdtLocations,
+    NewTimes, Refusal, UpdatedTimes, WaitingCall, WriteAt,
 };
 use crate::locks::{ClientNamespace, CoveredCache, LostLock};
 use crate::posix::{Credentials, Fallocate, Seek, VersionFlush};
@@ -180,6 +180,8 @@ impl DataPath for FakeData {
         let locks = ClientNamespace::new(name, TestWorld::new(1).world(), channel, config, inodes);
         AddedMdt { locks, data: Arc::new(FakeInodeData::default()) }
     }
+
+    fn locate_by(&self, _: Arc<MdtLocations>) {}
 
     fn mdt_connected(&self, _: u32, _: &sheen_wire::connect::ObdConnectData) {}
 

@@ -15,14 +15,14 @@ use sheen_types::{
 };
 use sheen_wire::batch::{BatchHeader, BatchedMessages, ButUpdateHeader, batched, join};
 use sheen_wire::connect::{ConnectFlags2, ObdConnectData};
-use sheen_wire::fld::LuSeqRange;
+use sheen_wire::fld::{LuSeqRange, SeqRangeFlags};
 use sheen_wire::ldlm::{
     LdlmLockDesc, LdlmReply, LdlmRequest, LdlmResourceDesc, LockType, Policy as WirePolicy,
 };
 use sheen_wire::md::{Disposition, MdtBody, Valid};
 use sheen_wire::messages::{
-    Fields, LdlmCancelReply, LdlmIntentGetattr, LdlmIntentGetattrReply, LdlmIntentOpenReply,
-    MdsBatch, MdsBatchReply, Reply, Request, SeqQueryReply,
+    Fields, FldQueryReply, LdlmCancelReply, LdlmIntentGetattr, LdlmIntentGetattrReply,
+    LdlmIntentOpenReply, MdsBatch, MdsBatchReply, Reply, Request, SeqQueryReply,
 };
 use sheen_wire::ptlrpc::{MessageHeader, PtlrpcBody};
 
@@ -43,6 +43,10 @@ pub(crate) struct FakeMdt {
     pub(crate) takes_batches: AtomicBool,
     /// The bulk that came with the last request.
     pub(crate) source: Arc<Mutex<Bytes>>,
+    /// Which MDT it is.
+    pub(crate) index: AtomicU32,
+    /// Of the next answer.
+    status: Arc<Mutex<i32>>,
     asked: Mutex<Vec<Request>>,
     /// The room for variable parts of the last answer.
     pub(crate) room: AtomicU64,
@@ -84,6 +88,15 @@ impl FakeMdt {
         self.expect(move |_| Err(errno));
     }
 
+    /// The next request is refused, and the refusal has the buffers of a reply.
+    pub(crate) fn refuse_with(&self, errno: Errno, reply: impl Into<Reply>) {
+        let (reply, status) = (reply.into(), Arc::clone(&self.status));
+        self.expect(move |_| {
+            *status.lock() = errno.status();
+            Ok(reply)
+        });
+    }
+
     /// Whatever no script is for is answered by `server`.
     pub(crate) fn serve(
         &self,
@@ -121,9 +134,15 @@ impl FakeMdt {
         match request {
             Request::LdlmCancel(_) => Ok(LdlmCancelReply::default().into()),
             Request::SeqQuery(_) => {
-                let range =
-                    LuSeqRange { start: 0x2_0000_0401, end: 0x2_0000_0402, ..Default::default() };
+                let start = super_range(self.index.load(Ordering::Relaxed)).start + 1;
+                let range = LuSeqRange { start, end: start + 1, ..Default::default() };
                 Ok(SeqQueryReply { seq_range: Some(range), ..Default::default() }.into())
+            }
+            Request::FldQuery(query) => {
+                let sequence = query.fld_mdfld.start;
+                let range = (0..4).map(super_range).find(|range| range.contains(sequence));
+                let fld_mdfld = Some(range.ok_or(Errno::ENOENT)?);
+                Ok(FldQueryReply { fld_mdfld, ..Default::default() }.into())
             }
             _ => {
                 let script = self.scripts.lock().pop_front();
@@ -141,6 +160,22 @@ impl FakeMdt {
     }
 }
 
+/// The sequences of an MDT: the controller has given them out in the order of indexes.
+pub(crate) fn super_range(index: u32) -> LuSeqRange {
+    const WIDTH: u64 = 1 << 30;
+    let start = 0x2_0000_0400 + WIDTH * u64::from(index);
+    LuSeqRange { start, end: start + WIDTH, index, flags: SeqRangeFlags::MDT }
+}
+
+/// What a name stands for, by its MDT, if the inode is on another one.
+pub(crate) fn found_elsewhere(fid: Fid, remote: u64) -> LdlmIntentGetattrReply {
+    LdlmIntentGetattrReply {
+        dlm_rep: Some(lock_reply(fid, remote, LockMode::Pr, InodeBits::LOOKUP)),
+        mdt_body: Some(MdtBody { fid1: fid, valid: Valid::ID | Valid::MDS, ..MdtBody::default() }),
+        ..LdlmIntentGetattrReply::default()
+    }
+}
+
 impl Channel for FakeMdt {
     fn call(&self, call: Call) -> BoxFuture<'static, Result<Answer, RpcError>> {
         if let Bulk::Source(pieces) = &call.bulk {
@@ -149,10 +184,13 @@ impl Channel for FakeMdt {
         let reply = self.reply(&call.request);
         self.room.store(call.reply_room as u64, Ordering::Relaxed);
         self.asked.lock().push(call.request);
+        let status = std::mem::take(&mut *self.status.lock());
+        let refused = Errno::from_status(status).filter(|_| !call.refusal_as_answer);
+        let reply = refused.map_or(reply, Err);
         let answer = reply.map_err(RpcError::Errno).map(|reply| {
             let xid = Xid(self.xid.fetch_add(1, Ordering::Relaxed) + 1);
             let transno = Transno(self.transno.load(Ordering::Relaxed));
-            let body = PtlrpcBody { transno, ..PtlrpcBody::default() };
+            let body = PtlrpcBody { transno, status, ..PtlrpcBody::default() };
             let bulk = std::mem::take(&mut *self.bulk.lock());
             let connection = self.connection.load(Ordering::Relaxed);
             Answer { xid, body, reply, bulk, connection }

@@ -11,17 +11,18 @@ use parking_lot::Mutex;
 use sheen_io::BoxFuture;
 use sheen_ldlm::client::Config;
 use sheen_rpc::{Channel, Import, ImportConfig};
-use sheen_types::{Fid, InodeBits, Name, Uuid};
+use sheen_types::{Fid, InodeBits, MdtIndex, Name, Uuid};
 
 pub(crate) use data::{CoveredNothing, FakeData, FakeFile, FakeInodeData};
 pub(crate) use mdt::{
-    FakeMdt, absent, batch_reply, blocking, body, found, lock_reply, opened, parts_of,
+    FakeMdt, absent, batch_reply, blocking, body, found, found_elsewhere, lock_reply, opened,
+    parts_of, super_range,
 };
 pub(crate) use world::TestWorld;
 
-use crate::cache::{CoveredMetadata, InodeTable, KernelCache, NameHasher};
+use crate::cache::{CoveredByMdt, CoveredMetadata, InodeTable, KernelCache, NameHasher};
 use crate::locks::{CallbackRouter, ClientNamespace};
-use crate::mdt::{FidSource, Mdc};
+use crate::mdt::{FidSource, Mdc, Mdts};
 use crate::meta::Meta;
 use crate::posix::{
     Audience, Credentials, FileSystem, Handles, Invalidated, KernelNotifier, May, Mounted, NodeId,
@@ -40,6 +41,14 @@ pub(crate) struct Fixture {
     pub(crate) locks: Arc<ClientNamespace>,
     pub(crate) files: FileSystem,
     pub(crate) watcher: Arc<Watcher>,
+    mdts: Arc<Mdts>,
+    cache: Arc<CoveredMetadata>,
+}
+
+/// An MDT that was added.
+pub(crate) struct AnotherMdt {
+    pub(crate) mdt: Arc<FakeMdt>,
+    pub(crate) locks: Arc<ClientNamespace>,
 }
 
 /// Notes what it is notified of; a test can delay it.
@@ -115,7 +124,8 @@ impl Fixture {
     pub(crate) fn recording(recorder: Recorder) -> Self {
         let world = TestWorld::new(7);
         let mdt = FakeMdt::new();
-        let inodes = InodeTable::recording(Fid::ROOT, recorder.clone());
+        let locations = Arc::new(crate::data::MdtLocations::default());
+        let inodes = InodeTable::recording(Fid::ROOT, recorder.clone(), Arc::clone(&locations));
         let kernel_cache = Arc::new(KernelCache::default());
         let cache = Arc::new(CoveredMetadata {
             inodes: Arc::clone(&inodes),
@@ -128,16 +138,18 @@ impl Fixture {
             world.world(),
             Arc::clone(&channel),
             lock_config(),
-            Arc::clone(&cache) as Arc<dyn crate::locks::CoveredCache>,
+            Arc::new(CoveredByMdt { mdt: MdtIndex(0), metadata: Arc::clone(&cache) }),
         );
         let inode_data = Arc::new(FakeInodeData::default());
         let target = Arc::new(Mdc {
-            fids: FidSource::new(Arc::clone(&channel), 0, recorder.clone()),
+            index: MdtIndex(0),
+            fids: FidSource::new(Arc::clone(&channel), recorder.clone()),
             channel,
             locks: Arc::clone(&locks),
             data: Arc::clone(&inode_data) as Arc<dyn crate::data::InodeData>,
             refuses_batches: Default::default(),
         });
+        let mdts = Arc::new(Mdts::new(world.world(), locations, target));
         let data = Arc::new(FakeData::default());
         let targets = Targets::new(
             world.world(),
@@ -147,7 +159,7 @@ impl Fixture {
             lock_config(),
         );
         let files = FileSystem::new(Mounted {
-            meta: Meta::new(world.world(), cache, vec![target], recorder.clone()),
+            meta: Meta::new(world.world(), Arc::clone(&cache), Arc::clone(&mdts), recorder.clone()),
             data: Arc::clone(&data) as Arc<dyn crate::data::DataPath>,
             targets: Arc::new(targets),
             inodes,
@@ -167,9 +179,33 @@ impl Fixture {
         });
         let watcher = Arc::new(Watcher::default());
         files.watch(Arc::clone(&watcher) as Arc<dyn KernelNotifier>, Audience::AnyUser);
-        let fixture = Self { world, mdt, data, inode_data, locks, files, watcher };
+        let fixture = Self { world, mdt, data, inode_data, locks, files, watcher, mdts, cache };
         fixture.know_root();
         fixture
+    }
+
+    /// Adds an MDT of the next number.
+    pub(crate) fn add_mdt(&self) -> AnotherMdt {
+        let mdt = FakeMdt::new();
+        let index = MdtIndex(self.mdts.all().len() as u16);
+        mdt.index.store(index.0.into(), std::sync::atomic::Ordering::Relaxed);
+        let channel = Arc::clone(&mdt) as Arc<dyn Channel>;
+        let locks = ClientNamespace::new(
+            format!("fs-MDT{:04x}", index.0),
+            self.world.world(),
+            Arc::clone(&channel),
+            Config { seed: 1 + u64::from(index.0) * 1000, ..lock_config() },
+            Arc::new(CoveredByMdt { mdt: index, metadata: Arc::clone(&self.cache) }),
+        );
+        self.mdts.add(Arc::new(Mdc {
+            index,
+            fids: FidSource::new(Arc::clone(&channel), Recorder::default()),
+            channel,
+            locks: Arc::clone(&locks),
+            data: Arc::clone(&self.inode_data) as Arc<dyn crate::data::InodeData>,
+            refuses_batches: Default::default(),
+        }));
+        AnotherMdt { mdt, locks }
     }
 
     /// Every user may search the root directory, under a lock of its own: what every lookup in it asks first.

@@ -48,6 +48,8 @@ struct ScriptState {
     reached: usize,
     /// Exports whose clients await replies under match bits of their own.
     by_bits: HashSet<u64>,
+    /// The targets behind the handles of connections, of which the client's requests name one each.
+    targets: HashMap<u64, String>,
     /// Our client's locks, by the captured client's handles.
     locks: HashMap<u64, LockHandle>,
     heard: Heard,
@@ -62,8 +64,10 @@ pub(crate) struct Answering {
 
 /// Answers at `lnet` from now on.
 pub(crate) fn serve(lnet: &Arc<LNet>, world: World, script: Script) -> Arc<Answering> {
+    let targets = script.exchanges.iter().filter_map(connected).collect();
     let state = ScriptState {
         script,
+        targets,
         used: HashSet::default(),
         reached: 0,
         by_bits: HashSet::default(),
@@ -106,6 +110,16 @@ impl Answering {
             return;
         };
         state.used.insert(index);
+        let target = |handle: u64| state.targets.get(&handle);
+        let real = target(state.script.exchanges[index].request.body.handle.0);
+        let went = target(ours.body.handle.0);
+        if let (Some(real), Some(went)) = (real, went)
+            && real != went
+            && is_for_one_mdt(&ours.typed)
+        {
+            let what = format!("{} {} to {went}", ours.format.name, subject(&ours.typed));
+            *state.heard.strange.entry(what).or_default() += 1;
+        }
         // The real client closes some time after the program did. To ask for a layout changes nothing.
         let elsewhen = matches!(ours.typed, Request::MdsClose(_) | Request::LdlmIntentLayout(_));
         if ours.format.flags.contains(FormatFlags::MODIFYING) && !elsewhen {
@@ -239,16 +253,27 @@ impl ScriptState {
                 && (subject(&exchange.request.typed) == wanted || names(exchange, &ours.typed))
         };
         let all = self.script.exchanges.iter().enumerate();
-        let fitting: Vec<_> = all.filter(|(_, it)| fits(it)).map(|(index, _)| index).collect();
+        let mut fitting: Vec<_> = all.filter(|(_, it)| fits(it)).map(|(index, _)| index).collect();
+        // Only where it was sent says which MDT is asked for FIDs.
+        let same_target =
+            |index: &usize| self.script.exchanges[*index].request.body.handle == ours.body.handle;
+        if matches!(ours.typed, Request::SeqQuery(_)) && fitting.iter().any(same_target) {
+            fitting.retain(same_target);
+        }
         let fresh = |index: &&usize| **index >= self.reached && !self.used.contains(*index);
         let before = fitting.iter().rev().find(|index| **index < self.reached);
         fitting.iter().find(fresh).or(before).or(fitting.last()).copied()
     }
 }
 
-/// Whether the exchange found by name, or beside its parent, the inode that ours asks for by FID.
+/// Whether the exchange found by name, or beside its parent, the inode that ours asks for by FID; or where the sequence
+/// is that ours asks for.
 fn names(exchange: &Exchange, ours: &Request) -> bool {
     let Some((reply, _)) = &exchange.reply else { return false };
+    if let (Request::FldQuery(asked), Reply::FldQuery(reply)) = (ours, &reply.typed) {
+        // Another sequence of the same range.
+        return reply.fld_mdfld.as_ref().is_some_and(|it| it.contains(asked.fld_mdfld.start));
+    }
     let (by_fid, found, wanted) = match (ours, &reply.typed) {
         (Request::LdlmIntentGetattr(asked), Reply::LdlmIntentGetattr(reply)) => {
             let by_fid = asked.name.as_ref().is_none_or(|name| name.as_bytes().is_empty());
@@ -307,11 +332,31 @@ fn subject(request: &Request) -> String {
         Request::MdsSync(it) => format!("{:?}", it.mdt_body.fid1),
         Request::MdsReintSetxattr(it) => format!("{:?} {:?}", it.rec_reint.fid, it.name),
         Request::MdsGetattr(getattr) => format!("{:?}", getattr.mdt_body.fid1),
+        Request::FldQuery(query) => format!("{:#x}", query.fld_mdfld.start),
         Request::MdsReadpage(page) => {
             format!("{:?} {:#x}", page.mdt_body.fid1, page.mdt_body.size)
         }
         _ => String::new(),
     }
+}
+
+/// The handle by which a client knows a target that it has connected to, and the target.
+fn connected(exchange: &Exchange) -> Option<(u64, String)> {
+    let (reply, _) = exchange.reply.as_ref()?;
+    let is_connect = matches!(exchange.request.typed, Request::MdsConnect(_));
+    is_connect.then(|| (reply.body.handle.0, subject(&exchange.request.typed)))
+}
+
+/// Whether it matters which MDT a request goes to: not where clients differ in placing what is new, ask any, or
+/// leave one after the other.
+fn is_for_one_mdt(request: &Request) -> bool {
+    !matches!(
+        request,
+        Request::MdsReintCreate(_)
+            | Request::MdsStatfs(_)
+            | Request::MdsConnect(_)
+            | Request::MdsDisconnect(_)
+    )
 }
 
 /// The first byte of the object that is read or written.

@@ -17,7 +17,7 @@ use sheen_client::posix::{
 };
 use sheen_io::{World, within};
 use sheen_node::net::{LNet, NetConfig};
-use sheen_types::{Errno, Name, Nid};
+use sheen_types::{Errno, Fid, Name, Nid};
 use sheen_vnet::{NetworkConditions, Virtual};
 use sheen_wire::messages::Request;
 
@@ -143,7 +143,9 @@ impl Caller {
 }
 
 /// Captures that are played each for itself.
-pub(crate) const ALONE: [&str; 5] = [
+pub(crate) const ALONE: [&str; 7] = [
+    "e1-dne-remote-dir",
+    "more/d1-rename-link-across-mdts",
     "more/i1-cold-seq-read-3M",
     "more/i3-random-4k-read",
     "more/i4-short-io-4k",
@@ -159,6 +161,12 @@ const W: &str = "more/i1-cold-seq-read-3M.pcap";
 
 fn asks_fids(exchange: &Exchange) -> bool {
     matches!(exchange.request.typed, Request::SeqQuery(_))
+}
+
+/// Where sequences of clients are; where the root is, each mount asks.
+fn asks_for_mdts(exchange: &Exchange) -> bool {
+    let Request::FldQuery(asked) = &exchange.request.typed else { return false };
+    Fid::new(asked.fld_mdfld.start, 1).is_normal()
 }
 
 fn looks_up_w(exchange: &Exchange) -> bool {
@@ -179,9 +187,11 @@ pub(crate) fn run(directory: &Path, mount: &str, names: &[&str]) -> Vec<Played> 
     let with_mount = |name: &str| vec![mount.to_owned(), name.to_owned()];
     let together = std::iter::once(&mount).chain(names).map(|name| (*name).to_owned()).collect();
     let (first, second) = (client_nid(), Nid::tcp(Ipv4Addr::new(10, 77, 0, 13)));
-    let [ahead, scattered, short, room, own_mount] = ALONE;
+    let [remote, across, ahead, scattered, short, room, own_mount] = ALONE;
     vec![
         play(directory, together, first, sessions::all),
+        play(directory, with_mount(remote), first, alone::remote),
+        play(directory, with_mount(across), first, alone::across),
         play(directory, with_mount(ahead), first, alone::ahead),
         play(directory, with_mount(scattered), first, alone::scattered),
         play(directory, with_mount(short), first, alone::short),
@@ -207,7 +217,8 @@ where
         script.completions.extend(one.completions);
         script.discards.extend(one.discards.into_iter().map(|(at, call)| (before + at, call)));
     }
-    for (kind, from) in [(asks_fids as fn(&Exchange) -> bool, FIDS), (looks_up_w, W)] {
+    let asks: [fn(&Exchange) -> bool; 3] = [asks_fids, asks_for_mdts, looks_up_w];
+    for (kind, from) in asks.into_iter().zip([FIDS, FIDS, W]) {
         if !script.exchanges.iter().any(kind) {
             let elsewhere = script::read(&directory.join(from));
             script.exchanges.splice(0..0, elsewhere.exchanges.into_iter().filter(kind));

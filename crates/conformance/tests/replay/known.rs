@@ -435,9 +435,14 @@ pub(crate) const ASKED: &[Known] = &[
         "more room for a layout, and blocks are asked for as well",
     ),
     known(
+        "FLD_QUERY",
+        &["fld_mdfld.start"],
+        "another sequence of the same range: the client of d1 knew already where it is",
+    ),
+    known(
         "LDLM_INTENT_GETATTR",
         &["mdt_body.valid.DEFAULT_MEA"],
-        "DNE: the default striping of directories is not asked for, as DIR_STRIPE is not offered",
+        "DNE: the default striping of directories is not asked for: new ones are made beside their names",
     ),
     known(
         "LDLM_INTENT_OPEN",

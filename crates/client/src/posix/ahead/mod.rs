@@ -136,7 +136,7 @@ impl Mounted {
 
     /// Names that a batch to the MDT of a directory may have; 0 if it takes none.
     fn batch_max(&self, directory: &Inode) -> usize {
-        let takes = self.meta.mdt(directory.fid).is_ok_and(|mdt| mdt.takes_batches());
+        let takes = self.meta.known_mdt(directory.fid).is_some_and(|mdt| mdt.takes_batches());
         if takes { self.settings.ahead().batch_max() } else { 0 }
     }
 

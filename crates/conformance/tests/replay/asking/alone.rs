@@ -2,14 +2,96 @@
 //! own: reading a file that was there before, small direct IO, a second node.
 
 use bytes::Bytes;
-use sheen_client::posix::{Fallocate, NodeId, OpenFlags};
-use sheen_types::{Errno, HashMap};
+use sheen_client::posix::{Fallocate, NewNode, NodeId, OpenFlags, RenameMode};
+use sheen_types::{Errno, HashMap, MdtIndex};
 use sheen_wire::lov::LovEa;
 use sheen_wire::messages::{Reply, Request};
 
 use super::sessions::set_stripe;
 use super::{Caller, READ_WRITE, WRITE, name};
 use crate::script::{Exchange, Script};
+
+/// e1: a directory on the second MDT, names of its inodes on the first, and the other way round.
+pub(super) async fn remote(it: &Caller, _: &Script) -> Result<(), Errno> {
+    // Whose group decides about what is made in it.
+    it.files.getattr(&it.who, NodeId::ROOT).await?;
+    let e = it.make(NodeId::ROOT, "e", NewNode::Directory).await?;
+    let m1 = it.make(e, "m1", NewNode::DirectoryOn(MdtIndex(1))).await?;
+    let f = it.touch(m1, "f").await?;
+    it.touch(m1, "g").await?;
+    let rename = async |from, text: &str, new: &str| {
+        let (text, new) = (name(text), name(new));
+        it.files.rename(&it.who, (from, &text), (m1, &new), RenameMode::Replace).await
+    };
+    rename(m1, "g", "h").await?;
+    it.touch(e, "x").await?;
+    rename(e, "x", "x").await?;
+    let linked = it.files.link(&it.who, f, e, &name("hl")).await?;
+    assert_eq!(linked.node, f);
+    it.clear_locks("MDT").await;
+    let sorted = async |directory| {
+        let mut names = it.list(directory).await?;
+        names.sort();
+        Ok::<_, Errno>(names)
+    };
+    assert_eq!(sorted(e).await?, ["hl", "m1"].map(name));
+    assert_eq!(sorted(m1).await?, ["f", "h", "x"].map(name));
+    // Of the second MDT by a name of the first, and of the first by one of the second.
+    assert_eq!(it.look_up(e, "hl").await?, f);
+    let x = it.look_up(m1, "x").await?;
+    assert_eq!(it.files.getattr(&it.who, f).await?.attributes.nlink, 2);
+    assert_eq!(it.files.fid(x)?.seq, 0x2_0000_0402);
+    assert_eq!(it.files.fid(f)?.seq, 0x2_4000_0402);
+    for (directory, text) in [(e, "hl"), (m1, "f"), (m1, "h"), (m1, "x")] {
+        it.files.unlink(&it.who, directory, &name(text)).await?;
+    }
+    it.files.rmdir(&it.who, e, &name("m1")).await
+}
+
+/// d1: files and directories that move from one MDT to the other, a link across, and the paths of what it links.
+pub(super) async fn across(it: &Caller, _: &Script) -> Result<(), Errno> {
+    let w = it.look_up(NodeId::ROOT, "w").await?;
+    let on = |mdt| NewNode::DirectoryOn(MdtIndex(mdt));
+    // Placed on the second by round robin there.
+    let dn = it.make(w, "dn", NewNode::Directory).await?;
+    let (m0, m1) = (it.make(dn, "m0", on(0)).await?, it.make(dn, "m1", on(1)).await?);
+    let rename = async |text: &str| {
+        let text = name(text);
+        it.files.rename(&it.who, (m0, &text), (m1, &text), RenameMode::Replace).await
+    };
+    // Not touched: our client asks for the size of what it has set times of, which no program did here.
+    let create = async |directory, text: &str| {
+        let (node, handle) = it.create(directory, text, 0o666, WRITE).await?;
+        it.close(handle).await?;
+        Ok::<_, Errno>(node)
+    };
+    let f = create(m0, "f").await?;
+    rename("f").await?;
+    assert_eq!(it.look_up(m1, "f").await?, f);
+    let d = it.make(m0, "d", NewNode::Directory).await?;
+    create(d, "x").await?;
+    rename("d").await?;
+    assert_eq!(it.files.link(&it.who, f, m0, &name("hl")).await?.node, f);
+    let fid = it.files.fid(f)?;
+    let (first, next) = it.files.fid2path(fid, 0).await?;
+    let (second, last) = it.files.fid2path(fid, next.expect("another link")).await?;
+    assert_eq!((&first[..], &second[..], last), (&b"w/dn/m1/f"[..], &b"w/dn/m0/hl"[..], None));
+    it.files.unlink(&it.who, m1, &name("f")).await?;
+    create(m0, "o").await?;
+    create(m1, "o").await?;
+    rename("o").await?;
+    it.make(m0, "r", on(1)).await?;
+    it.files.rmdir(&it.who, m0, &name("r")).await?;
+    let refused = it.files.rmdir(&it.who, dn, &name("m0")).await;
+    assert_eq!(refused, Err(Errno::ENOTEMPTY));
+    it.files.unlink(&it.who, d, &name("x")).await?;
+    it.files.rmdir(&it.who, m1, &name("d")).await?;
+    it.files.unlink(&it.who, m1, &name("o")).await?;
+    it.files.rmdir(&it.who, dn, &name("m1")).await?;
+    it.files.unlink(&it.who, m0, &name("hl")).await?;
+    it.files.rmdir(&it.who, dn, &name("m0")).await?;
+    it.files.rmdir(&it.who, w, &name("dn")).await
+}
 
 /// i1: a whole file, by pieces of 128 KiB; read-ahead asked for all of it at once behind the first.
 pub(super) async fn ahead(it: &Caller, _: &Script) -> Result<(), Errno> {

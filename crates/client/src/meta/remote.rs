@@ -1,0 +1,65 @@
+//! Inodes that are on another MDT than their name, and directories that are on several.
+//!
+//! A name's MDT answers with the FID alone and a lock on the name (`OBD_MD_MDS`); the inode's MDT has the rest, under a lock of
+//! its own (`MDS_CROSS_REF`). What the first lock covers is the name, what the second one covers are attributes; each is
+//! lost by itself.
+
+use bytes::Bytes;
+use sheen_types::access::May;
+use sheen_types::{Errno, Fid};
+use sheen_wire::codec::{ByteOrder, Reader, Wire};
+use sheen_wire::lmv::LmvMagic;
+use sheen_wire::md::{MdtBody, Valid};
+
+use super::lookup::getattr_valid;
+use super::{LookupDepth, Meta};
+use crate::cache::Inode;
+use crate::types::Credentials;
+
+/// How often a change is sent on at most, to an MDT that another one has named.
+pub(super) const SENT_ON_MAX: usize = 8;
+
+/// Refuses a directory that lies in stripes: its names are not in it, and it would look empty.
+///
+/// # Errors
+/// `EOPNOTSUPP`, as MDTs of Lustre answer clients that do not know stripes.
+pub(super) fn refuse_striped(body: &MdtBody, layout: &Bytes) -> Result<(), Errno> {
+    if !body.valid.contains(Valid::DIREA | Valid::MEA) {
+        return Ok(());
+    }
+    // What cannot be read is no layout of a directory that lies in one piece.
+    if LmvMagic::decode(&mut Reader::new(layout, ByteOrder::Little)) == Ok(LmvMagic::USER) {
+        return Ok(());
+    }
+    tracing::debug!(directory = %body.fid1, "a striped directory, which this client cannot use");
+    Err(Errno::EOPNOTSUPP)
+}
+
+/// The inode that a refusal names (`OBD_MD_MDS`): its MDT is to be asked.
+pub(super) fn sent_on_to(body: Option<&MdtBody>) -> Option<Fid> {
+    let body = body.filter(|body| body.valid.contains(Valid::MDS))?;
+    body.fid1.is_namespace().then_some(body.fid1)
+}
+
+impl Meta {
+    /// Asks the MDT of an inode that another MDT has named. One RPC, none while locks cover what is wanted.
+    pub(super) async fn attributes_of_remote(
+        &self,
+        who: &Credentials,
+        inode: &Inode,
+        depth: LookupDepth,
+    ) -> Result<(), Errno> {
+        let is_known = {
+            let state = inode.state();
+            let for_name = depth == LookupDepth::Name && state.rights_covered();
+            state.attributes_covered() || for_name
+        };
+        if is_known {
+            return Ok(());
+        }
+        let group = who.group_for(inode, May::EXEC);
+        let body = who.body(inode.fid, getattr_valid() | Valid::CROSSREF, group);
+        let found = self.getattr_intent_with(who, inode, None, (depth, body)).await?;
+        found.is(inode)
+    }
+}
