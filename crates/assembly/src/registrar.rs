@@ -1,23 +1,26 @@
-//! What a server says to and hears from the MGS: its targets register, an MDT learns its OSTs.
+//! What a server says to and hears from the MGS: its targets register, an MDT learns its OSTs and the other MDTs.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use sheen_client::config::{ClusterMap, LogReader, read_log};
 use sheen_client::locks::CallbackRouter;
 use sheen_io::{World, within};
+use sheen_mds::Mdt;
 use sheen_node::rpc::{ImportConfig, ImportKind, RpcNode};
 use sheen_rpc::{Call, Import, NoOwner, RpcError};
-use sheen_types::{Errno, HashSet, Nid, TargetKind, TargetName, Uuid};
+use sheen_types::{Errno, Nid, TargetKind, TargetName, Uuid};
 use sheen_wire::connect::{ConnectFlags, ConnectFlags2, ObdConnectData, version_code};
 use sheen_wire::messages::MgsTargetReg;
 use sheen_wire::mgs::{MgsTargetInfo, TargetFlags};
 use sheen_wire::text::Chars;
+use sheen_wire::update_record::FORMAT;
 
 use crate::directory::Directory;
 use crate::served::{PlanKind, Role, Served};
 
-/// How often an MDT looks for OSTs that joined, and how often while it has none.
+/// How often an MDT looks for targets that joined, and how often while it has no OST.
 const LOOK: Duration = Duration::from_secs(5);
 const LOOK_FIRST: Duration = Duration::from_millis(200);
 /// How long a node that stops waits for the MGS's answer.
@@ -134,89 +137,76 @@ impl Registrar {
         self.mgs.call(Call::new(request)).await.map(|_| ())
     }
 
-    /// Connects an MDT to all OSTs of its file system, those that come later too. Runs for ever; when it is
-    /// dropped, the connections are closed without a word, as if the MDT had died.
-    pub async fn keep_osts(self: Arc<Self>, served: Arc<Served>) {
-        let (PlanKind::Target(name), Role::Mdt(_)) = (&served.kind, &served.role) else {
+    /// Connects an MDT to all OSTs of its file system and to all other MDTs, those that come later too. Runs for ever;
+    /// when it is dropped, the connections are closed without a word, as if the MDT had died.
+    pub async fn keep_connections(self: Arc<Self>, served: Arc<Served>) {
+        let (PlanKind::Target(name), Role::Mdt(mdt)) = (&served.kind, &served.role) else {
             return;
         };
-        let mut known: HashSet<_> = HashSet::default();
-        let mut held = Vec::new();
+        let mut known: BTreeMap<TargetName, Closing> = BTreeMap::new();
         loop {
-            match self.osts(&name.fsname).await {
-                Ok(osts) => {
-                    for (ost, nids) in osts {
-                        if known.insert(ost.index) {
-                            held.push(Closing(self.connect_ost(&served, name, &ost, nids)));
-                        }
+            match self.targets(&name.fsname).await {
+                Ok(targets) => {
+                    for (target, nids) in targets.into_iter().filter(|(target, _)| target != name) {
+                        let connect = || Closing(self.connect_target(mdt, name, &target, nids));
+                        known.entry(target.clone()).or_insert_with(connect);
                     }
                 }
                 Err(error) => tracing::debug!(%error, "no configuration yet"),
             }
             let clock = &self.world.clock;
-            let pause = if held.is_empty() { LOOK_FIRST } else { LOOK };
+            let has_ost = known.keys().any(|target| target.kind == TargetKind::Ost);
+            let pause = if has_ost { LOOK } else { LOOK_FIRST };
             clock.sleep_until(clock.now() + pause).await;
         }
     }
 
-    async fn osts(&self, fsname: &str) -> Result<Vec<(TargetName, Vec<Nid>)>, String> {
+    /// All targets of a file system, MDTs first: an MDT may have to ask MDT0000 about OSTs.
+    async fn targets(&self, fsname: &str) -> Result<Vec<(TargetName, Vec<Nid>)>, String> {
         let mut map = ClusterMap::new(fsname);
         let records = read_log(&*self.mgs, &format!("{fsname}-client")).await;
         let records = records.map_err(|errno| errno.to_string())?;
         map.read(&records).map_err(|error| error.to_string())?;
-        let usable = map.osts.into_iter().filter(|target| !target.is_excluded);
-        let named = usable.filter_map(|ost| Some((ost.uuid.as_str().parse().ok()?, ost.nids)));
+        let targets = map.mdts.into_iter().chain(map.osts);
+        let usable = targets.filter(|target| !target.is_excluded);
+        let named = usable.filter_map(|it| Some((it.uuid.as_str().parse().ok()?, it.nids)));
         Ok(named.collect())
     }
 
-    fn connect_ost(
+    fn connect_target(
         &self,
-        served: &Served,
-        mdt: &TargetName,
-        ost: &TargetName,
+        mdt: &Mdt,
+        name: &TargetName,
+        target: &TargetName,
         nids: Vec<Nid>,
     ) -> Arc<dyn Import> {
-        let flags = ConnectFlags::VERSION
-            | ConnectFlags::AT
-            | ConnectFlags::FULL20
-            | ConnectFlags::FID
-            | ConnectFlags::MDS
-            | ConnectFlags::INDEX
-            | ConnectFlags::FLAGS2;
-        let identity = match &served.role {
-            Role::Mdt(mdt) => Chars::new(mdt.identity().as_str()),
-            _ => Chars::default(),
-        };
-        let data = ObdConnectData {
-            flags,
-            flags2: ConnectFlags2::MDT_IDENTITY,
-            version: VERSION,
-            index: u32::from(ost.index),
-            identity,
-            ..ObdConnectData::default()
+        let kind = match target.kind {
+            TargetKind::Mdt => ImportKind::Mds,
+            TargetKind::Ost => ImportKind::Ost,
         };
         let import = self.node.import(ImportConfig {
-            target: ost.uuid(),
-            client: Uuid::new(format!("{mdt}-mdtlov_UUID")),
+            target: target.uuid(),
+            client: Uuid::new(format!("{name}-mdtlov_UUID")),
             nids,
-            kind: ImportKind::Ost,
-            data,
+            kind,
+            data: offer(mdt, target),
             requests_in_flight: 0,
             owner: Arc::new(NoOwner),
         });
-        if let Role::Mdt(mdt) = &served.role {
-            mdt.add_ost(ost.index, Arc::clone(&import) as _);
+        match target.kind {
+            TargetKind::Mdt => mdt.add_mdt(target.index, Arc::clone(&import) as _),
+            TargetKind::Ost => mdt.add_ost(target.index, Arc::clone(&import) as _),
         }
         let connecting = Arc::clone(&import);
-        let name = ost.clone();
+        let target = target.clone();
         let task = async move {
             match connecting.connect().await {
                 // The import has said why.
                 Ok(()) | Err(RpcError::Errno(Errno::EXDEV)) => {}
-                Err(error) => tracing::warn!(ost = %name, %error, "not connected"),
+                Err(error) => tracing::warn!(%target, %error, "not connected"),
             }
         };
-        self.world.tasks.spawn("connect ost", Box::pin(task));
+        self.world.tasks.spawn("connect target", Box::pin(task));
         import
     }
 
@@ -224,5 +214,33 @@ impl Registrar {
     /// answer evicts it later.
     pub async fn leave(&self) {
         within(&*self.world.clock, LEAVES_WITHIN, self.mgs.disconnect()).await;
+    }
+}
+
+/// What an MDT offers an OST, or another MDT: with that it also makes changes together.
+fn offer(mdt: &Mdt, target: &TargetName) -> ObdConnectData {
+    let flags = ConnectFlags::VERSION
+        | ConnectFlags::AT
+        | ConnectFlags::FULL20
+        | ConnectFlags::FID
+        | ConnectFlags::MDS
+        | ConnectFlags::INDEX
+        | ConnectFlags::FLAGS2;
+    let data = ObdConnectData {
+        flags,
+        flags2: ConnectFlags2::MDT_IDENTITY,
+        version: VERSION,
+        index: u32::from(target.index),
+        identity: Chars::new(mdt.identity().as_str()),
+        ..ObdConnectData::default()
+    };
+    match target.kind {
+        TargetKind::Ost => data,
+        TargetKind::Mdt => ObdConnectData {
+            flags: data.flags | ConnectFlags::MDS_MDS,
+            flags2: data.flags2 | ConnectFlags2::MDT_CHANGES,
+            update_format: FORMAT,
+            ..data
+        },
     }
 }

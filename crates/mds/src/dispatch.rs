@@ -17,7 +17,7 @@ use sheen_wire::text::Chars;
 
 use crate::open_table::OpenTable;
 use crate::set_info::set_info;
-use crate::{Mdt, counters, data_version};
+use crate::{Mdt, counters, data_version, other_mdts};
 
 impl Operations for Mdt {
     fn counters(&self) -> &'static [CounterLine] {
@@ -68,7 +68,8 @@ impl Operations for Mdt {
                 Request::MdsGetInfo(request) => self.get_info(&request),
                 Request::MdsSetInfo(request) => set_info(context, &request),
                 Request::SeqQuery(request) => self.seq_query(context, &request).await,
-                Request::FldQuery(request) => self.fld_query(&request),
+                Request::FldQuery(request) => self.fld_query(context, &request).await,
+                Request::FldRead(request) => Ok(self.fld_read(&request)),
                 other => match self.operate_on_data(context, other).await {
                     Ok(done) => done,
                     Err(other) => self.reint(context, other).await,
@@ -130,7 +131,7 @@ impl Operations for Mdt {
         target: &'a Arc<Target>,
         connecting: &'a Connecting<'a>,
     ) -> BoxFuture<'a, Result<(), Errno>> {
-        Box::pin(async move { self.check_client(target, connecting) })
+        Box::pin(self.check_peer(target, connecting))
     }
 
     fn connect(
@@ -139,11 +140,14 @@ impl Operations for Mdt {
         offered: &ObdConnectData,
         agreed: &mut ObdConnectData,
     ) -> Result<(), Errno> {
-        // Without inode bits and FIDs there is no way to talk about inodes at all.
-        let needed = ConnectFlags::IBITS | ConnectFlags::FID;
         if agreed.flags2.contains(ConnectFlags2::MDT_IDENTITY) {
             agreed.identity = Chars::new(self.identity().as_str());
         }
+        if offered.flags.contains(ConnectFlags::MDS_MDS) {
+            return other_mdts::agree(offered, agreed);
+        }
+        // Without inode bits and FIDs there is no way to talk about inodes at all.
+        let needed = ConnectFlags::IBITS | ConnectFlags::FID;
         match agreed.flags.contains(needed) {
             true => self.connect_data(export, offered, agreed),
             false => Err(Errno::EPROTO),
@@ -181,6 +185,7 @@ impl Operations for Mdt {
             for ost in self.placement.all().iter() {
                 ost.start_maintenance(target);
             }
+            self.start_joining(target);
         })
     }
 

@@ -11,6 +11,8 @@ use crate::Mdt;
 /// Index of what the store has only once.
 const IDENTITY: Fid = Fid::new(fid_seq::LOCAL_FILE, 0x205);
 const KEY: &[u8] = b"identity";
+/// Key of the MDT's number, big-endian; absent for MDT0000.
+const INDEX_KEY: &[u8] = b"index";
 /// `8-4-4-4-12` hexadecimal digits.
 const BYTES: usize = 36;
 
@@ -19,8 +21,14 @@ const BYTES: usize = 36;
 /// durable before an OST hears of it. To be asked before the root is made.
 ///
 /// # Errors
-/// Those of the store.
-pub(crate) fn load(store: &dyn Store, random: [u8; 16]) -> Result<Uuid, StoreError> {
+/// Those of the store; [`StoreError::Corrupt`] if it is that of another MDT than number `index`, which has FIDs and
+/// objects of its own.
+pub(crate) fn load(store: &dyn Store, index: u16, random: [u8; 16]) -> Result<Uuid, StoreError> {
+    let recorded = recorded_index(store)?;
+    if let Some(recorded) = recorded.filter(|recorded| *recorded != index) {
+        let text = format!("it is the store of MDT{recorded:04x}, and cannot be MDT{index:04x}'s");
+        return Err(StoreError::Corrupt(text));
+    }
     if let Some(known) = store.lookup(IDENTITY, KEY)?.as_deref().and_then(parse) {
         return Ok(known);
     }
@@ -32,9 +40,28 @@ pub(crate) fn load(store: &dyn Store, random: [u8; 16]) -> Result<Uuid, StoreErr
     let mut transaction = Transaction::new();
     let text = Bytes::copy_from_slice(identity.as_str().as_bytes());
     transaction.put(IDENTITY, Bytes::from_static(KEY), text);
+    if index != 0 {
+        let value = Bytes::copy_from_slice(&index.to_be_bytes());
+        transaction.put(IDENTITY, Bytes::from_static(INDEX_KEY), value);
+    }
     store.apply(transaction)?;
     store.commit()?;
     Ok(identity)
+}
+
+/// Which MDT a store is; `None` for one that is empty.
+fn recorded_index(store: &dyn Store) -> Result<Option<u16>, StoreError> {
+    if let Some(value) = store.lookup(IDENTITY, INDEX_KEY)? {
+        let wrong = |_| StoreError::Corrupt("the number of the MDT".to_owned());
+        return value[..].try_into().map(|bytes| Some(u16::from_be_bytes(bytes))).map_err(wrong);
+    }
+    let has_root = match store.recorded_attributes(Fid::ROOT) {
+        Ok(_) => true,
+        Err(StoreError::NoObject(_)) => false,
+        Err(error) => return Err(error),
+    };
+    let is_first = has_root || store.lookup(IDENTITY, KEY)?.is_some();
+    Ok(is_first.then_some(0))
 }
 
 impl Mdt {
@@ -107,6 +134,24 @@ mod tests {
         // It was durable before any OST could hear of it.
         assert_eq!(start(&Arc::new(store.crash()), 3, 7), identity);
         assert_ne!(start(&other, 4, 5), identity);
+    }
+
+    #[test]
+    fn a_store_of_one_number_is_not_served_as_another() {
+        let open = |store: &Arc<StoreMem>, index| {
+            let config = MdtConfig::new("lustre", index, Timestamp::from_seconds(5), [1; 16]);
+            Mdt::new(Arc::clone(store) as Arc<dyn Store>, config).map(drop)
+        };
+        for first in [0, 1, 7] {
+            let store = store();
+            open(&store, first).expect("an empty one");
+            let copy = Arc::new(store.crash());
+            for other in [0, 1, 2, 7].into_iter().filter(|other| *other != first) {
+                let refused = open(&copy, other).expect_err("another number").to_string();
+                assert!(refused.contains(&format!("the store of MDT{first:04x}")), "{refused}");
+            }
+            open(&copy, first).expect("it is still the same");
+        }
     }
 
     #[test]

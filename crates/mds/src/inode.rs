@@ -2,7 +2,6 @@
 
 use bytes::Bytes;
 use sheen_store::{AttributePatch, Attributes, FileKind, StoreError, WholeObject, Xattrs};
-use sheen_target::store_errno;
 use sheen_types::{Errno, Fid, Timestamp};
 
 use crate::{Mdt, dom, xattrs};
@@ -69,8 +68,8 @@ impl Mdt {
     /// looked up and removed, and only requests for its data or size fail.
     ///
     /// # Errors
-    /// [`Errno::ENOENT`] if there is none, [`Errno::EINVAL`] for a FID that names no inode, or
-    /// those of the store.
+    /// [`Errno::ENOENT`] if there is none, [`Errno::EREMOTE`] if it is another MDT's, [`Errno::EINVAL`] for a FID that
+    /// names no inode, or those of the store.
     pub(crate) fn inode(&self, fid: Fid) -> Result<Inode, Errno> {
         if !fid.is_namespace() {
             return Err(Errno::EINVAL);
@@ -79,7 +78,7 @@ impl Mdt {
             Err(StoreError::Damaged(_)) => (self.store.recorded_attributes(fid), true),
             attributes => (attributes, false),
         };
-        let attributes = attributes.map_err(store_errno)?;
+        let attributes = attributes.map_err(|error| self.inode_errno(fid, error))?;
         Ok(Inode { fid, attributes, is_damaged })
     }
 
@@ -92,7 +91,8 @@ impl Mdt {
         if !fid.is_namespace() {
             return Err(Errno::EINVAL);
         }
-        let WholeObject { mut attributes, xattrs } = self.store.whole(fid).map_err(store_errno)?;
+        let whole = self.store.whole(fid).map_err(|error| self.inode_errno(fid, error))?;
+        let WholeObject { mut attributes, xattrs } = whole;
         let is_regular = attributes.kind == FileKind::Regular;
         if is_regular && xattrs.get(xattrs::LOV).is_none_or(|layout| dom::names_mdt(&layout)) {
             return Ok(WholeInode { inode: self.inode(fid)?, xattrs });

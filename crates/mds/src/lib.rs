@@ -40,6 +40,7 @@ mod dispatch;
 mod dom;
 mod dot_lustre;
 mod echo;
+mod elsewhere;
 mod exclusion;
 mod fid2path;
 mod getattr;
@@ -56,6 +57,7 @@ mod locks;
 mod open_files;
 mod open_table;
 mod orphans;
+mod other_mdts;
 mod placement;
 mod readpage;
 mod rebuild;
@@ -79,10 +81,13 @@ pub use adopt::adopt;
 pub use check::{Fault, Paths, Report, UsedObject, check, check_all};
 pub use dom::DomLock;
 pub use echo::EchoWorker;
+pub use other_mdts::MdtView;
 pub use placement::{LayoutSettings, OstUpdateView, OstView};
 pub use rebuild::{Rebuilt, rebuild, skip_used_objects};
+pub use sequences::has_other_mdts;
 
 use std::collections::BTreeMap;
+use std::pin::pin;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -99,9 +104,10 @@ use crate::dom::Dom;
 use crate::exclusion::Exclusion;
 use crate::known_empty::KnownEmpty;
 use crate::open_files::OpenFiles;
+use crate::other_mdts::OtherMdts;
 use crate::placement::Placement;
 use crate::restrictions::Restrictions;
-use crate::sequences::Sequences;
+use crate::sequences::{Joining, Sequences};
 use crate::squash::Squash;
 use crate::vouched_sizes::VouchedSizes;
 
@@ -138,6 +144,8 @@ impl MdtConfig {
 /// One metadata target's operations.
 pub struct Mdt {
     me: Weak<Self>,
+    /// Its number among the MDTs.
+    index: u16,
     identity: Uuid,
     /// Which other MDT's clients were refused last.
     refused_clients: Mutex<Option<Uuid>>,
@@ -148,6 +156,8 @@ pub struct Mdt {
     known_empty: KnownEmpty,
     sizes: VouchedSizes,
     sequences: Sequences,
+    joining: Arc<Joining>,
+    others: OtherMdts,
     placement: Placement,
     squash: Squash,
     restrictions: Restrictions,
@@ -157,12 +167,13 @@ pub struct Mdt {
 }
 
 impl Mdt {
-    /// Serves the namespace in `store`; an empty store gets a root directory.
+    /// Serves the namespace in `store`; an empty store of MDT0000 gets a root directory. Another MDT takes no clients
+    /// before MDT0000 has given it a range of FIDs ([`Mdt::opened`]).
     ///
     /// # Errors
-    /// Those of the store.
+    /// Those of the store, and one for the store of an MDT of another number.
     pub fn new(store: Arc<dyn Store>, config: MdtConfig) -> Result<Arc<Self>, StoreError> {
-        let identity = identity::load(&*store, config.random)?;
+        let identity = identity::load(&*store, config.index, config.random)?;
         root::format(&*store, &config)?;
         let sizes = VouchedSizes::load(&*store, config.random)?;
         let settings = LayoutSettings::new(config.stripe_size, config.stripe_count);
@@ -170,6 +181,7 @@ impl Mdt {
         let placement = Placement::new(Arc::clone(&store), settings)?;
         Ok(Arc::new_cyclic(|me| Self {
             me: Weak::clone(me),
+            index: config.index,
             identity,
             refused_clients: Mutex::default(),
             placement,
@@ -181,6 +193,8 @@ impl Mdt {
             known_empty: KnownEmpty::default(),
             sizes,
             sequences,
+            joining: Arc::default(),
+            others: OtherMdts::default(),
             squash: Squash::default(),
             restrictions: Restrictions::default(),
             atime_diff: AtomicI64::new(ATIME_DIFF),
@@ -266,12 +280,46 @@ impl Mdt {
         &self.identity
     }
 
-    /// From now on files may lie on OST number `index`, behind `channel`. Adding one again
-    /// replaces its channel.
+    /// From now on files may lie on OST number `index`, behind `channel`, or as soon as MDT0000 has said in which
+    /// sequences its objects are. Adding one again replaces its channel.
     pub fn add_ost(&self, index: u16, channel: Arc<dyn Channel>) {
-        match self.placement.add(index, channel, &self.sequences) {
+        let added = match self.sequences.of_ost(index) {
+            // The first sequence of an OST's range is its own; then each MDT has one.
+            Ok(Some(range)) => {
+                let sequence = range.start + 1 + u64::from(self.index);
+                self.placement.add(index, channel, sequence)
+            }
+            Ok(None) => return self.joining.add_ost(index, channel),
+            Err(error) => Err(error),
+        };
+        match added {
             Ok(ost) => self.maintain(ost),
             Err(error) => tracing::error!(index, %error, "the OST's sequence cannot be recorded"),
+        }
+    }
+
+    /// Its number among the MDTs.
+    #[must_use]
+    pub fn index(&self) -> u16 {
+        self.index
+    }
+
+    /// Whether it takes clients: it has a range of FIDs to give them.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.sequences.is_open()
+    }
+
+    /// Waits until it takes clients. MDT0000 does at once, as does any other one that has been open before.
+    pub async fn opened(&self) {
+        loop {
+            let mut opened = pin!(self.joining.opened.notified());
+            // What comes between the look and the wait counts.
+            opened.as_mut().enable();
+            if self.is_open() {
+                return;
+            }
+            opened.await;
         }
     }
 

@@ -18,7 +18,7 @@ use sheen_wire::messages::{
     MgsConfigRead, MgsSetInfo, MgsTargetReg, Reply, Request,
 };
 use sheen_wire::mgs::{
-    ConfigCommand, ConfigType, MgsConfigBody, MgsSendParam, MgsTargetInfo, TargetFlags,
+    ConfigCommand, ConfigType, MarkerFlags, MgsConfigBody, MgsSendParam, MgsTargetInfo, TargetFlags,
 };
 use sheen_wire::text::{Chars, Text};
 
@@ -249,6 +249,105 @@ fn a_change_revokes_readers_locks_and_they_read_onward() {
         let params = mgs.cluster_map("lustre").unwrap().params;
         let texts: Vec<_> = params.iter().map(|param| param.assignment.as_str()).collect();
         assert_eq!(texts, ["osc.*OST0001*.max_rpcs_in_flight=13"]);
+    });
+}
+
+/// What a real MGS sent a client of two MDTs and four OSTs: header and records, as capture a-mount-umount has them.
+const CAPTURED: &[u8] = include_bytes!("../../llog/tests/data/lustre-client.llog");
+
+#[test]
+fn the_clients_log_of_two_mdts_is_the_captured_one() {
+    let world = TestWorld::new(7);
+    world.clone().run(async move {
+        let (node, mgs) = start(&world, &Arc::new(StoreMem::default())).await;
+        register_all(&server(&node, "server").await).await;
+        let ours = mgs.log("lustre-client").unwrap();
+        let captured = Bytes::from_static(CAPTURED).slice(LLOG_CHUNK_BYTES..);
+        let theirs = LogRecord::from_block(&captured).unwrap();
+        assert_eq!(ours.header().fixed.count, 48, "with the header");
+        assert_eq!((ours.records().len(), theirs.len()), (47, 47));
+        for (ours, theirs) in ours.records().iter().zip(&theirs) {
+            assert_eq!(ours.index, theirs.index);
+            let (Some(our), Some(their)) = (ours.marker(), theirs.marker()) else {
+                assert_eq!(ours.to_bytes(), theirs.to_bytes(), "record {}", ours.index);
+                continue;
+            };
+            // Steps count what was written to logs that the capture does not have; times and releases differ.
+            assert_eq!(our.target.as_bytes(), their.target.as_bytes());
+            assert_eq!(our.comment.as_bytes(), their.comment.as_bytes());
+            assert_eq!(our.flags, their.flags);
+        }
+    });
+}
+
+/// What the sections of a log are about, in order.
+fn sections(mgs: &Mgs, log: &str) -> Vec<String> {
+    let log = mgs.log(log).unwrap();
+    let markers = log.records().iter().filter_map(LogRecord::marker);
+    let starts = markers.filter(|marker| marker.flags.contains(MarkerFlags::START));
+    starts.map(|it| format!("{} {}", it.target.to_text(), it.comment.to_text())).collect()
+}
+
+#[test]
+fn every_mdt_is_told_of_every_other_one_whichever_comes_first() {
+    let world = TestWorld::new(8);
+    world.clone().run(async move {
+        let (node, mgs) = start(&world, &Arc::new(StoreMem::default())).await;
+        let server = server(&node, "server").await;
+        let new = TargetFlags::VIRGIN | TargetFlags::UPDATE | TargetFlags::OPC_REG;
+        for name in ["MDT0000", "OST0000", "MDT0002", "OST0001"] {
+            let answer = register(&server, info(&format!("lustre-{name}"), new)).await;
+            assert_eq!(answer.errno(), None, "{name}");
+        }
+        let client = mount(&node, "client").await;
+        let held = lock(&client, "lustre-client", ConfigType::CONFIG, 7).await;
+        let answer = register(&server, info("lustre-MDT0001", new)).await;
+        assert_eq!(answer.errno(), None, "into the gap");
+        world.settle().await;
+        let callbacks = client.callbacks();
+        assert!(matches!(callbacks[..], [Request::LdlmBlCallback(_)]), "{callbacks:?}");
+        client.cancel(&[held]).await;
+        let of = |words: [&str; 8], used: usize| -> Vec<String> {
+            words[..used].iter().map(|words| format!("lustre-{words}")).collect()
+        };
+        let expected = of(
+            [
+                "clilov lov setup",
+                "clilmv lmv setup",
+                "client mount opts",
+                "MDT0000 add mdc",
+                "OST0000 add osc",
+                "MDT0002 add mdc",
+                "OST0001 add osc",
+                "MDT0001 add mdc",
+            ],
+            8,
+        );
+        assert_eq!(sections(&mgs, "lustre-client"), expected);
+        for (mdt, more) in [
+            (
+                "MDT0000",
+                ["OST0000 add osc", "MDT0002 add osp", "OST0001 add osc", "MDT0001 add osp"],
+            ),
+            (
+                "MDT0001",
+                ["MDT0000 add osp", "MDT0002 add osp", "OST0000 add osc", "OST0001 add osc"],
+            ),
+            (
+                "MDT0002",
+                ["MDT0000 add osp", "OST0000 add osc", "OST0001 add osc", "MDT0001 add osp"],
+            ),
+        ] {
+            let (lov, own) = (format!("{mdt}-mdtlov lov setup"), format!("{mdt} add mdt"));
+            let [a, b, c, d] = more;
+            let expected = of([&lov, &own, a, b, c, d, "", ""], 6);
+            assert_eq!(sections(&mgs, &format!("lustre-{mdt}")), expected);
+        }
+        let log = mgs.log("lustre-MDT0002").unwrap();
+        let added = log.records().iter().rfind(|it| it.config.command == ConfigCommand::ADD_MDC);
+        let config = &added.unwrap().config;
+        let text = |place| String::from_utf8_lossy(config.text(place)).into_owned();
+        assert_eq!([text(0), text(1)], ["lustre-MDT0002-mdtlov", "lustre-MDT0001_UUID"]);
     });
 }
 

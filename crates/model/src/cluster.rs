@@ -90,7 +90,7 @@ async fn serve(world: &sheen_io::World, node: &Arc<RpcNode>) -> Vec<Arc<Served>>
     registrar.connect().await.expect("the MGS is here");
     for one in &served {
         registrar.register(one, "", false).await.expect("it is new");
-        let keep = Arc::clone(&registrar).keep_osts(Arc::clone(one));
+        let keep = Arc::clone(&registrar).keep_connections(Arc::clone(one));
         world.tasks.spawn("mdt osts", Box::pin(keep));
     }
     served

@@ -13,6 +13,8 @@ use sheen_types::{MatchBits, Nid};
 use sheen_wire::lnet::Portal;
 
 const PORT: u16 = 21988;
+/// Longer than anything takes here on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// An address that no other test uses: by process and by call.
 fn address() -> Nid {
@@ -30,6 +32,17 @@ fn start(host: &Host) -> Arc<LNet> {
 fn sleep(host: &Host, milliseconds: u64) {
     let clock = host.world().clock;
     host.block_on(clock.sleep_until(clock.now() + Duration::from_millis(milliseconds)));
+}
+
+fn wait_until(host: &Host, what: &str, mut holds: impl FnMut() -> bool) {
+    let begin = host.world().clock.now();
+    while !holds() {
+        assert!(
+            host.world().clock.now().since(begin) < PATIENCE,
+            "{what}: not so for {PATIENCE:?}"
+        );
+        sleep(host, 10);
+    }
 }
 
 /// Sends every message back to portal + 1.
@@ -143,9 +156,11 @@ fn garbage_costs_its_sender_the_connection_and_other_peers_nothing() {
     let host = Host::start(Some(2)).unwrap();
     let (one, two) = (start(&host), start(&host));
     assert!(host.block_on(one.ping(two.nid())).is_ok());
+    // A ping needs one of them; they are opened one after the other.
+    wait_until(&host, "three connections", || one.peers()[0].kinds.len() == 3);
     for garbage in [&b"GET / HTTP/1.0\r\n\r\n"[..], &[0; 100], &[0xff; 5000]] {
         let mut stranger = std::net::TcpStream::connect((two.nid().address(), PORT)).unwrap();
-        stranger.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        stranger.set_read_timeout(Some(PATIENCE)).unwrap();
         stranger.write_all(garbage).unwrap();
         let mut answer = Vec::new();
         match stranger.read_to_end(&mut answer) {

@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use sheen_store::{Store, StoreError, Transaction};
 use sheen_target::{Context, Outcome, ReplyRecording, store_errno};
-use sheen_types::{Errno, Fid};
+use sheen_types::{Errno, Fid, Transno};
 use sheen_wire::md::Valid;
 use sheen_wire::messages::{OstCreate, OstCreateReply};
 use sheen_wire::ost::{Obdo, ObdoFlags, OstBody, OstId};
@@ -71,6 +71,7 @@ impl Ost {
     ) -> Result<Outcome, Errno> {
         let asked = request.ost_body.oa;
         let (number, wanted) = (objects::sequence_of(asked.oi)?, asked.oi.id());
+        self.check_sequence(context, number)?;
         let sequence = self.sequences.of(number);
         let mut last = sequence.last.lock().await;
         // If it fails in the middle, what it has made by then is looked up at the next time.
@@ -93,7 +94,11 @@ impl Ost {
         // The MDT gives these objects to files as soon as it has the answer, and clients keep no
         // copy of what they wrote and saw answered: an object must not be lost after that. What was
         // written lies in its file, so its record is all that has to be durable.
-        let durable = context.target.wait_until_committed(context.transno()).await;
+        if context.transno() == Transno(0) {
+            // They are there, but perhaps only in memory, from a request that has failed since or still waits.
+            context.target.transact_locally(Transaction::new()).map_err(store_errno)?;
+        }
+        let durable = context.target.wait_until_all_committed().await;
         durable.map_err(|errno| context.fails_all_the_same(errno))?;
         let oi = match number {
             sheen_types::fid_seq::OST_MDT0 => OstId::of_id(after),

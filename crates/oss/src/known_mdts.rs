@@ -15,7 +15,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use sheen_store::{Entry, Store, StoreError, Transaction, all_entries};
-use sheen_target::{Connecting, Export, Target, store_errno};
+use sheen_target::{Connecting, Context, Export, Target, store_errno};
 use sheen_types::{Errno, Fid, TargetKind, Uuid, fid_seq};
 use sheen_wire::connect::{ConnectFlags, ObdConnectData};
 
@@ -26,6 +26,8 @@ use crate::mdt_progress::MdtProgress;
 const MDTS: Fid = Fid::new(fid_seq::LOCAL_FILE, 0x102);
 /// Stands for the identity of an MDT that says none.
 const NONE: &str = "none";
+/// Sequences in a super-range (`LUSTRE_SEQ_SUPER_WIDTH`).
+const SUPER_WIDTH: u64 = 1 << 30;
 /// What the text of an MDT begins with.
 const MDT: &str = "MDT";
 
@@ -110,10 +112,40 @@ fn identity_in(offered: &ObdConnectData) -> Option<Uuid> {
     offered.mdt_identity().map(|text| Uuid::new(String::from_utf8_lossy(text)))
 }
 
+/// The MDT that creates objects in a sequence.
+fn mdt_of(sequence: u64) -> Option<u16> {
+    if sequence == fid_seq::OST_MDT0 {
+        return Some(0);
+    }
+    let place = sequence.checked_sub(fid_seq::NORMAL)? % SUPER_WIDTH;
+    u16::try_from(place.checked_sub(1)?).ok()
+}
+
 impl Ost {
     pub(crate) fn serve(&self, target: &Arc<Target>) {
         // A target starts once.
         let _ = self.known_mdts.target.set(Arc::downgrade(target));
+    }
+
+    /// Whether an MDT may create objects in a sequence, and remove there what it has not used: one that says its identity
+    /// in its own alone. In an OST's super-range, of which all begin at multiples of their width, the first sequence is
+    /// the OST's, and then each MDT has one. An MDT of Lustre's says none; its sequences are given out otherwise.
+    ///
+    /// # Errors
+    /// [`Errno::EPERM`] if not.
+    pub(crate) fn check_sequence(&self, context: &Context, sequence: u64) -> Result<(), Errno> {
+        let export = &context.export;
+        if export.role::<AdmittedAs>().0.lock().is_none() {
+            return Ok(());
+        }
+        // One that only asks for what MDTs ask for is the first.
+        let index = export.owner().map_or(0, |owner| owner.index);
+        if mdt_of(sequence) == Some(index) {
+            return Ok(());
+        }
+        tracing::error!(target = context.target.name(), client = %export.uuid(), sequence,
+            "refused: MDT{index:04x} would create or remove objects of another MDT's sequence");
+        Err(Errno::EPERM)
     }
 
     /// An export is let in: by what it said an administrator may rule it out.

@@ -48,10 +48,17 @@ pub fn reply_portal(request: Portal) -> Portal {
 #[must_use]
 pub fn request_portal(request: &Request, own: Portal) -> Portal {
     match (request.format().request_portal, own) {
+        // The controller of sequences has a service of its own.
+        (Portal::SEQ_METADATA, _) if is_for_controller(request) => Portal::SEQ_CONTROLLER,
         (Portal::OST_REQUEST | Portal::MDS_REQUEST | Portal::MGS_REQUEST, own) => own,
         (Portal::OST_IO, Portal::MDS_REQUEST) => Portal::MDS_IO,
         (portal, _) => portal,
     }
+}
+
+/// Whether a server asks for a super-range of sequences (`SEQ_ALLOC_SUPER`).
+fn is_for_controller(request: &Request) -> bool {
+    matches!(request, Request::SeqQuery(query) if query.seq_opc == 0)
 }
 
 /// Requests that may wait for another client, or that other requests wait for: they do not count against
@@ -119,5 +126,16 @@ mod tests {
         ] {
             assert_eq!(version(opcode), service << 16 | MESSAGE_VERSION, "{opcode:?}");
         }
+    }
+
+    #[test]
+    fn sequences_for_clients_and_ranges_for_servers_are_asked_for_at_portals_of_their_own() {
+        use sheen_wire::messages::{ObdPing, SeqQuery};
+        let portal = |request: Request| request_portal(&request, Portal::MDS_REQUEST);
+        let query = |seq_opc| Request::from(SeqQuery { seq_opc, ..SeqQuery::default() });
+        assert_eq!(portal(query(0)), Portal::SEQ_CONTROLLER);
+        assert_eq!(portal(query(1)), Portal::SEQ_METADATA);
+        assert_eq!(portal(ObdPing::default().into()), Portal::MDS_REQUEST);
+        assert_eq!(reply_portal(Portal::SEQ_CONTROLLER), Portal::MDC_REPLY);
     }
 }

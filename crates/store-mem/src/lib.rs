@@ -97,6 +97,7 @@ pub struct StoreMem {
     bytes: AtomicU64,
     objects: AtomicU64,
     failed: AtomicBool,
+    fails_at_commit: AtomicBool,
 }
 
 fn failure() -> StoreError {
@@ -133,6 +134,7 @@ impl StoreMem {
             bytes: AtomicU64::new(bytes),
             objects: AtomicU64::new(objects),
             failed: AtomicBool::new(false),
+            fails_at_commit: AtomicBool::new(false),
         }
     }
 
@@ -219,6 +221,11 @@ impl StoreMem {
         for hook in hooks {
             hook(Err(failure()));
         }
+    }
+
+    /// As [`StoreMem::fail`], at the next [`Store::commit`]: what is applied before that is not durable, and stays visible.
+    pub fn fail_at_commit(&self) {
+        self.fails_at_commit.store(true, Ordering::SeqCst);
     }
 
     /// Whether it was made to fail.
@@ -518,6 +525,9 @@ impl Store for StoreMem {
     }
 
     fn commit(&self) -> Result<Sequence, StoreError> {
+        if self.fails_at_commit.swap(false, Ordering::SeqCst) {
+            self.fail();
+        }
         self.check()?;
         for shard in &self.shards {
             shard.lock().sync();

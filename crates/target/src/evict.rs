@@ -88,13 +88,9 @@ impl Target {
     /// keeps its locks and its name: if the record came back, the client would replay locks that
     /// other clients have had since, and be believed. False if the target stops first.
     async fn forget_for_good(&self, export: &Export, was: ExportState, slots: &[Slot]) -> bool {
-        let mut is_reported = false;
+        let (mut is_reported, mut is_removed) = (false, false);
         loop {
-            let forgotten = match self.forget(export, was, slots) {
-                Ok(false) => return true,
-                Ok(true) => self.sync().await.map_err(|errno| errno.to_string()),
-                Err(error) => Err(error.to_string()),
-            };
+            let forgotten = self.forget_durably(export, was, slots, &mut is_removed).await;
             let Err(error) = forgotten else { return true };
             if self.stopping.load(Ordering::Acquire) {
                 return false;
@@ -104,6 +100,23 @@ impl Target {
                     "cannot forget an evicted client: it keeps its locks until the disk works");
             }
             self.world.clock.sleep_until(self.now() + FORGETS_AGAIN_AFTER).await;
+        }
+    }
+
+    /// One try of [`Self::forget_for_good`]. What an earlier one has removed, and a commit has not, is not found any
+    /// more and may come back: once something `is_removed` it is the commit that counts.
+    async fn forget_durably(
+        &self,
+        export: &Export,
+        was: ExportState,
+        slots: &[Slot],
+        is_removed: &mut bool,
+    ) -> Result<(), String> {
+        let removed = self.forget(export, was, slots);
+        *is_removed |= removed.map_err(|error| error.to_string())?;
+        match *is_removed {
+            true => self.sync().await.map_err(|errno| errno.to_string()),
+            false => Ok(()),
         }
     }
 

@@ -7,7 +7,8 @@ use std::time::Duration;
 use parking_lot::{Mutex, RwLock};
 use sheen_rpc::Channel;
 use sheen_types::{
-    CounterLine, Counters, HashMap, Instant, Nid, ObdHandle, Samples, Transno, Uuid, Xid,
+    CounterLine, Counters, HashMap, Instant, Nid, ObdHandle, Samples, TargetName, Transno, Uuid,
+    Xid,
 };
 use sheen_wire::connect::{ConnectFlags, ConnectFlags2, ObdConnectData};
 
@@ -15,6 +16,7 @@ use crate::budget::Account;
 use crate::callback_turns::CallbackTurns;
 use crate::in_work::RunningRequest;
 use crate::replies::Replies;
+use crate::servers::owner;
 
 /// How far a client has got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,6 +144,13 @@ impl Export {
     #[must_use]
     pub fn is_server(&self) -> bool {
         self.is_local() || self.state.lock().is_server
+    }
+
+    /// The target that the client is, or has its connection for, if it is a server: an MDT towards OSTs and other MDTs.
+    /// A server of that target's nodes alone can say so.
+    #[must_use]
+    pub fn owner(&self) -> Option<TargetName> {
+        self.is_server().then(|| owner(&self.uuid)).flatten()
     }
 
     /// How long after the begin of recovery the client was back; `None` if it was not awaited, or is not back.

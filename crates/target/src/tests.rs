@@ -31,6 +31,7 @@ use crate::{
 };
 
 mod budgets;
+mod evicted;
 mod logged;
 mod lost_before;
 mod recovery_window;

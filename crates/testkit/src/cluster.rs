@@ -5,7 +5,8 @@
 //! end of a test finds and ends exactly its own processes, also after a failure.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::io::ErrorKind;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -15,6 +16,7 @@ use std::time::Duration;
 use sheen_workloads::process::{self, Finished, tail, text, wait_until};
 use sheen_workloads::{Context, Outcome, ensure, root};
 
+use crate::addresses::Block;
 use crate::claim::Claim;
 
 /// How long a process may take to end whose keeper was killed.
@@ -36,13 +38,12 @@ const LOG_LINES: usize = 40;
 #[derive(Debug)]
 pub struct Cluster {
     program: PathBuf,
-    folder: PathBuf,
     sockets: PathBuf,
     osts: u32,
     options: Vec<String>,
     mounts: Mutex<Vec<(PathBuf, Child)>>,
-    /// Ends after the folder is removed.
-    _claim: Claim,
+    /// Ends after its folder is removed.
+    claim: Claim,
 }
 
 impl Cluster {
@@ -58,51 +59,74 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// All of it but the start: for tests of the start.
+    /// All of it but the start: for tests of the start. Its folder and its addresses are no other cluster's as long as it
+    /// lives.
     pub fn prepare(name: &str, osts: u32, options: &[&str]) -> Outcome<Self> {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
         ensure(Path::new("/dev/fuse").exists(), || {
             "/dev/fuse is missing: load the module (modprobe fuse), or give it to the container \
              (--device /dev/fuse)"
                 .to_owned()
         })?;
-        let own = std::process::id();
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let folder = root().join("target/e2e").join(format!("{name}-{own}"));
-        // Short, because a socket's path has at most 107 bytes.
-        let sockets = std::env::temp_dir().join(format!("sheen-{own}-{number}"));
-        let claim = Claim::of(&folder)?;
+        let folder = format!("{name}-{}", std::process::id());
+        let claim = Claim::of(&root().join("target/e2e").join(folder))?;
         let cluster = Self {
             program: program()?,
-            folder,
-            sockets,
+            sockets: run_folder()?,
             osts,
             options: options.iter().map(|option| (*option).to_owned()).collect(),
             mounts: Mutex::default(),
-            _claim: claim,
+            claim,
         };
-        for path in [cluster.dir(), cluster.mnt(), cluster.logs(), cluster.sockets.clone()] {
+        cluster.clear()?;
+        for path in [cluster.dir(), cluster.mnt(), cluster.logs()] {
             fs::create_dir_all(&path).context(path.display())?;
         }
-        // As a run folder is made; one that is wider is closed with a line.
-        fs::set_permissions(&cluster.sockets, fs::Permissions::from_mode(0o700))
-            .context("chmod")?;
         Ok(cluster)
+    }
+
+    /// Ends and removes what a process that was killed has left in the folder.
+    fn clear(&self) -> Outcome {
+        let folder = self.folder();
+        let entries = fs::read_dir(folder).context(folder.display())?;
+        let left: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+        if self.dir().join("run").exists() {
+            let dir = self.dir();
+            let mut down = self.command(&["down", "--force", "--dir", &dir.to_string_lossy()]);
+            // Of what it could not end the files go all the same.
+            let _ = process::run(&mut down, &self.sockets.join("clear"), PATIENCE);
+        }
+        for path in left {
+            unmount_lazily(&path);
+            let is_folder = fs::symlink_metadata(&path).is_ok_and(|it| it.is_dir());
+            let removed =
+                if is_folder { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+            removed.context(path.display())?;
+        }
+        Ok(())
+    }
+
+    fn folder(&self) -> &Path {
+        self.claim.folder()
+    }
+
+    /// The addresses that `sheen up` takes for it.
+    pub fn addresses(&self) -> &Block {
+        self.claim.addresses()
     }
 
     /// The directory of the targets.
     pub fn dir(&self) -> PathBuf {
-        self.folder.join("dir")
+        self.folder().join("dir")
     }
 
     /// The mount point.
     pub fn mnt(&self) -> PathBuf {
-        self.folder.join("mnt")
+        self.folder().join("mnt")
     }
 
     /// Where the outputs of its commands go.
     pub fn logs(&self) -> PathBuf {
-        self.folder.join("logs")
+        self.folder().join("logs")
     }
 
     /// `sheen ARGUMENTS`, in this file system's surroundings.
@@ -218,7 +242,7 @@ impl Cluster {
         options: &[&str],
     ) -> Outcome<PathBuf> {
         let number = self.lock_mounts().len() + 2;
-        let path = self.folder.join(format!("mnt{number}"));
+        let path = self.folder().join(format!("mnt{number}"));
         fs::create_dir_all(&path).context(path.display())?;
         let source = self.source();
         let log = self.logs().join(format!("mount{number}.log"));
@@ -362,7 +386,7 @@ impl Drop for Cluster {
         self.end();
         if !std::thread::panicking() && std::env::var_os("SHEEN_TEST_KEEP").is_none() {
             // What is left lies below target/ and does no harm.
-            let _ = fs::remove_dir_all(&self.folder);
+            let _ = fs::remove_dir_all(self.folder());
         }
     }
 }
@@ -378,6 +402,22 @@ pub fn served_by(keeper: i32) -> i32 {
     let children = text(Path::new(&format!("/proc/{keeper}/task/{keeper}/children")));
     // One that was killed may not have ended.
     children.split_whitespace().filter_map(|pid| pid.parse().ok()).next_back().unwrap_or(keeper)
+}
+
+/// A folder for control sockets that no other cluster has, also of a process of the same number.
+fn run_folder() -> Outcome<PathBuf> {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    loop {
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        // Short, because a socket's path has at most 107 bytes.
+        let path = std::env::temp_dir().join(format!("sheen-{}-{number}", std::process::id()));
+        // As a run folder is made; one that is wider is closed with a line.
+        match fs::DirBuilder::new().mode(0o700).create(&path) {
+            // Another process has it, or one that was killed has left it.
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            made => return made.map(|()| path.clone()).context(path.display()),
+        }
+    }
 }
 
 /// The program under test: `$SHEEN_BIN`, or what was built last.

@@ -224,6 +224,9 @@ wire_bits! {
         FLR_EC_WR = 0x80000000000,
         /// Performance figures in statfs.
         PERFSTATS = 0x100000000000,
+        /// Sheen's own, in no release of Lustre: MDTs make changes together, whose records have the format that
+        /// `update_format` says. See decision 0018.
+        MDT_CHANGES = 0x1000000000000000,
         /// Sheen's own, in no release of Lustre: the connect data say whose MDT's objects and names are meant. See
         /// decision 0016.
         MDT_IDENTITY = 0x2000000000000000,
@@ -306,8 +309,10 @@ wire_struct! {
         compr_type: u64,
         /// Sheen's own: the identity of an MDT's store, as text; unused in Lustre.
         identity: Chars<40>,
+        /// Sheen's own: the format of records of changes over several MDTs, with `MDT_CHANGES`; unused in Lustre.
+        update_format: u32,
         /// Unused.
-        padding: Chars<56>,
+        padding: Chars<52>,
     }
 }
 

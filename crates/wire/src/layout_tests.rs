@@ -103,6 +103,7 @@ fn offsets_are_lustres() {
             ("flags2", 80),
             // In what Lustre leaves unused.
             ("identity", 96),
+            ("update_format", 136),
         ],
     );
     check(LdlmReply::OFFSETS, &[("desc", 8), ("handle", 88), ("policy_res1", 96)]);

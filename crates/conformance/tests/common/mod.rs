@@ -89,7 +89,7 @@ impl Cluster {
 
     /// Connects the MDT to its OSTs; nothing for other targets.
     pub(crate) fn keep_osts(&self, place: &Place) {
-        let keep = Arc::clone(&self.registrar).keep_osts(Arc::clone(&place.served));
+        let keep = Arc::clone(&self.registrar).keep_connections(Arc::clone(&place.served));
         self.world.world_of(place.scope).tasks.spawn("mdt osts", Box::pin(keep));
     }
 }

@@ -37,12 +37,9 @@ use sheen_store::{Store, StoreError, Transaction};
 use sheen_types::limits::STRIPE_COUNT_MAX;
 use sheen_types::{Errno, HashMap, Instant};
 use sheen_wire::codec::Wire;
-use sheen_wire::fld::SeqRangeFlags;
 use sheen_wire::lov::{LovMdHeader, LovOstData, PoolName};
 use sheen_wire::ost::OstId;
 use tokio::sync::Notify;
-
-use crate::sequences::Sequences;
 
 /// How many objects of one OST files may have got in transactions that a crash took: minutes of creates at a
 /// rate that no MDT has.
@@ -106,21 +103,19 @@ impl Placement {
         })
     }
 
-    /// Adds an OST, or gives a known one another channel.
+    /// Adds an OST on which this MDT's objects lie in `sequence`, or gives a known one another channel.
     pub(crate) fn add(
         &self,
         index: u16,
         channel: Arc<dyn Channel>,
-        sequences: &Sequences,
+        sequence: u64,
     ) -> Result<Arc<PlacementOst>, StoreError> {
         if let Some(known) = self.ost(index) {
             known.replace_channel(channel);
             return Ok(known);
         }
-        let range = sequences.of(u32::from(index), SeqRangeFlags::OST)?;
         let filled = Arc::clone(&self.filled);
-        let ost =
-            Arc::new(PlacementOst::new(&*self.store, index, range.start + 1, channel, filled)?);
+        let ost = Arc::new(PlacementOst::new(&*self.store, index, sequence, channel, filled)?);
         ost.set_space_age_max(self.settings().qos_maxage());
         if self.recovered.load(Ordering::Acquire) {
             ost.recovered();

@@ -200,13 +200,17 @@ impl Mdt {
     /// What a new inode will be: owner, mode and access list as its parent and caller have it.
     ///
     /// # Errors
-    /// [`Errno::EINVAL`] for a FID that is not the client's to give, or those of the store.
+    /// [`Errno::EINVAL`] for a FID that is not the client's to give, [`Errno::EOPNOTSUPP`] for one of another MDT, or those
+    /// of the store.
     pub(crate) fn build_inode(
         &self,
         context: &Context,
         parent: &Inode,
         spec: CreateSpec<'_>,
     ) -> Result<NewInode, Errno> {
+        if self.is_elsewhere(spec.fid) {
+            return Err(Errno::EOPNOTSUPP);
+        }
         if !self.sequences.may_make(spec.fid, &context.export) {
             return Err(Errno::EINVAL);
         }

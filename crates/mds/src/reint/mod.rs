@@ -32,7 +32,10 @@ impl Mdt {
             return Ok(Outcome::failed(Errno::EROFS, refused));
         }
         let nothing = nothing_of(&request, Some(MdtBody::default()));
-        let done = self.reint_one(context, request).await;
+        let done = match self.refuse_elsewhere(&request) {
+            Ok(()) => self.reint_one(context, request).await,
+            refused => refused.map(|()| Outcome::default()),
+        };
         match (done, nothing) {
             (Err(errno), Some(nothing)) => Ok(Outcome::failed(errno, nothing)),
             (done, _) => done,

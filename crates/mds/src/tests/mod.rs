@@ -24,4 +24,5 @@ mod renames;
 mod replays;
 mod rights;
 mod rmfid;
+mod several;
 mod vouched_sizes;

@@ -227,10 +227,15 @@ impl NodeImport {
     }
 
     fn log_foreign(&self) {
-        let (target, peer, kind) = {
+        let (target, peer, kind, is_between_mdts) = {
             let engine = &self.inner.lock().engine;
-            (engine.target().clone(), engine.peer(), engine.kind())
+            (engine.target().clone(), engine.peer(), engine.kind(), engine.is_between_mdts())
         };
+        if is_between_mdts {
+            tracing::error!(%target, %peer,
+                "{target} refuses this node: it knows another MDT of its number. Its log says more");
+            return;
+        }
         if kind == ImportKind::Mds {
             tracing::error!(%target, %peer,
                 "another MDT is in the place of {target}: names and open files of this client are of the one before. \

@@ -9,8 +9,11 @@ use sheen_store::Store;
 use sheen_store_mem::{Commits, MemOptions, StoreMem};
 use sheen_target::testing::{TestClient, TestTarget, TestWorld, client_offer, server_offer};
 use sheen_target::{TargetConfig, Timeouts};
-use sheen_types::{Errno, Nid, Uuid};
+use sheen_types::{Errno, Fid, Nid, Uuid, fid_seq};
 use sheen_wire::connect::ObdConnectData;
+use sheen_wire::md::Valid;
+use sheen_wire::messages::{OstCreate, OstDestroy};
+use sheen_wire::ost::{Obdo, ObdoFlags, OstBody, OstId};
 use sheen_wire::text::Chars;
 
 use super::harness::{Server, fid, put, with_ost};
@@ -76,6 +79,53 @@ fn an_mdt_of_another_identity_is_refused_and_removes_nothing() {
         assert_eq!(server.ost.refused_mdt(), None);
         mdt(node, "lustre-MDT0001-mdtlov_UUID", OTHER).await.expect("another index is another MDT");
         assert_eq!(server.ost.known_mdts().unwrap(), [known(0, FIRST), known(1, OTHER)]);
+    });
+}
+
+async fn create(mdt: &TestClient, sequence: u64, id: u64, flags: ObdoFlags) -> Result<(), Errno> {
+    let oi = match sequence {
+        fid_seq::OST_MDT0 => OstId::of_id(id),
+        sequence => OstId { word0: sequence, word1: id },
+    };
+    let valid = Valid::ID | Valid::GROUP | Valid::FLAGS;
+    let oa = Obdo { valid, oi, flags, ..Obdo::default() };
+    let answer = mdt.call(OstCreate { ost_body: OstBody { oa }, ..OstCreate::default() }).await;
+    answer.errno().map_or(Ok(()), Err)
+}
+
+#[test]
+fn an_mdt_creates_and_cleans_up_in_its_own_sequences_alone() {
+    with_ost(MemOptions::default(), |server: Server| async move {
+        // That of the second target that has asked the controller.
+        let range = fid_seq::NORMAL + (1 << 30);
+        let name = |index: u64| format!("lustre-MDT{index:04x}-mdtlov_UUID");
+        let first = mdt(&server.node, &name(0), FIRST).await.expect("let in");
+        let third = mdt(&server.node, &name(2), OTHER).await.expect("let in");
+        for (mdt, index) in [(&first, 0), (&third, 2)] {
+            create(mdt, range + 1 + index, 5, ObdoFlags::NONE).await.expect("its own");
+            create(mdt, range + 1 + index, 3, ObdoFlags::DELORPHAN).await.expect("its own");
+            for other in (0..5).filter(|other| *other != index + 1) {
+                for flags in [ObdoFlags::NONE, ObdoFlags::DELORPHAN] {
+                    let refused = create(mdt, range + other, 4, flags).await;
+                    assert_eq!(refused, Err(Errno::EPERM), "{index} in {other}");
+                }
+            }
+        }
+        let there = |sequence, id| server.store.recorded_attributes(Fid::new(sequence, id)).is_ok();
+        assert!(there(range + 1, 3) && !there(range + 1, 4) && there(range + 3, 3));
+        assert_eq!(create(&third, fid_seq::OST_MDT0, 9, ObdoFlags::NONE).await, Err(Errno::EPERM));
+        create(&first, fid_seq::OST_MDT0, 9, ObdoFlags::NONE)
+            .await
+            .expect("the old ones are MDT0000's");
+        // Objects of a file that has moved are another MDT's to destroy.
+        let oi = OstId { word0: range + 1, word1: 3 };
+        let ost_body =
+            OstBody { oa: Obdo { valid: Valid::ID | Valid::GROUP, oi, ..Obdo::default() } };
+        let gone = third.call(OstDestroy { ost_body, ..OstDestroy::default() }).await;
+        assert_eq!((gone.errno(), there(range + 1, 3)), (None, false));
+        // Lustre's say no identity, and have sequences of other kinds.
+        let lustres = server.node.connect_server("lustre-MDT0001-mdtlov_UUID").await;
+        create(&lustres, range + 900, 3, ObdoFlags::NONE).await.expect("not known by its identity");
     });
 }
 

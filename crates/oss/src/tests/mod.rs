@@ -1,6 +1,7 @@
 //! An OST on a store in memory, asked by clients without a network.
 
 mod advice;
+mod created;
 mod data;
 mod echo;
 mod grants;

@@ -190,8 +190,9 @@ impl Engine {
         known.is_some() && known != data.mdt_identity()
     }
 
+    /// Whether what is offered says of which MDT our names are. Another MDT offers its own identity, as it does to OSTs.
     fn is_to_mdt(&self) -> bool {
-        self.identity.kind == ImportKind::Mds
+        self.identity.kind == ImportKind::Mds && !self.is_between_mdts()
     }
 
     fn connect_refused(&mut self, now: Instant, errno: Errno, actions: &mut Vec<Action>) {

@@ -40,7 +40,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sheen_types::{Instant, Nid, ObdHandle, Transno, Uuid};
-use sheen_wire::connect::ObdConnectData;
+use sheen_wire::connect::{ConnectFlags, ObdConnectData};
 use sheen_wire::lnet::Portal;
 
 use crate::limits;
@@ -190,6 +190,12 @@ impl Engine {
     #[must_use]
     pub fn kind(&self) -> ImportKind {
         self.identity.kind
+    }
+
+    /// Whether it is an MDT's, to another one.
+    #[must_use]
+    pub fn is_between_mdts(&self) -> bool {
+        self.identity.offered.flags.contains(ConnectFlags::MDS_MDS)
     }
 
     /// Whether the target is another MDT than ours, or has refused us because its objects are those of another MDT.

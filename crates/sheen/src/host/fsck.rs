@@ -114,6 +114,7 @@ fn check(options: &Fsck) -> Result<u8, Fault> {
     if let Some(name) = lacks {
         return Err(failed(cluster.gone(name).text));
     }
+    refuse_several(places.mdts.iter().map(|(name, _)| name))?;
     let stop = interrupt::listen()?;
     let depth = if options.no_checksums { Depth::Sizes } else { Depth::Checksums };
     remove_copies(&cluster.run());
@@ -125,6 +126,17 @@ fn check(options: &Fsck) -> Result<u8, Fault> {
     places.repair(&found.problems)?;
     let again = places.look(Depth::Sizes, stop)?;
     Ok(report_repaired(&found, &again))
+}
+
+/// Names may lead from one MDT to another, of which a check of each by itself knows nothing: it would take them for
+/// faults, and repair them away.
+fn refuse_several<'a>(mut mdts: impl Iterator<Item = &'a TargetName>) -> Result<(), Fault> {
+    match mdts.find(|name| name.index != 0) {
+        None => Ok(()),
+        Some(name) => Err(failed(format!(
+            "{name}: file systems of several metadata targets cannot be checked by Sheen yet"
+        ))),
+    }
 }
 
 fn find(cluster: &Cluster, only_looks: bool) -> Result<Places<'_>, Fault> {
@@ -237,6 +249,8 @@ impl Places<'_> {
             text: format!("{}: {fault}; restore the MGT from a backup", directory.display()),
             kind: ProblemKind::Contradiction,
         };
+        let is_mdt = |name: &&TargetName| name.kind == TargetKind::Mdt;
+        refuse_several(checked.named.iter().map(|(name, _)| name).filter(is_mdt))?;
         found.extend(checked.faults.into_iter().map(problem));
         found.extend(checked.named.iter().filter_map(|(name, nids)| self.lost(name, nids)));
         Ok(found)

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, StatxFlags};
@@ -67,9 +68,12 @@ pub(super) fn is_detached(cluster: &Cluster) -> bool {
 
 /// Whether other mount namespaces have the mount, and that is why its process runs: any user can make one.
 pub(super) fn is_copied(cluster: &Cluster, mount: &KernelMount) -> bool {
-    let has_copies = || !copies(&cluster.mount(), mount).is_empty();
+    if !is_detached(cluster) {
+        return false;
+    }
+    let seen = Seen::of(&cluster.mount(), mount);
     // Of a namespace that is kept without a process no process is seen.
-    is_detached(cluster) && (has_copies() || users(mount).is_empty())
+    !seen.copies.is_empty() || seen.programs.is_empty()
 }
 
 /// What keeps a mount process that has no mount here.
@@ -77,18 +81,50 @@ pub(super) fn keeps(cluster: &Cluster, mount: &KernelMount) -> String {
     if waits_to_leave(cluster) {
         return "for its servers, which are stopped: it closes its files there, and writes back what it holds".to_owned();
     }
-    let (copies, users) = (copies(&cluster.mount(), mount), users(mount));
-    match (copies.is_empty(), users.is_empty()) {
-        (true, true) => "for another mount namespace, for programs that used it when it was unmounted, or to write \
-                         back what it holds"
-            .to_owned(),
-        (true, false) => {
-            format!("for programs that used it when it was unmounted: {}", in_words(&users))
-        }
-        (false, _) => format!(
+    Seen::of(&cluster.mount(), mount).in_words()
+}
+
+/// What can be seen of that.
+struct Seen {
+    copies: Vec<(Pid, String)>,
+    /// Those in a namespace that has a copy go with that.
+    programs: Vec<(Pid, String)>,
+    /// There is no process that this user may not look at.
+    is_all: bool,
+}
+
+impl Seen {
+    fn of(daemon: &Daemon, mount: &KernelMount) -> Self {
+        let copies = namespaces(daemon, mount);
+        let programs = programs(mount, &copies);
+        let copies = copies.into_values().take(NAMED_MAX).collect();
+        Self { copies, programs, is_all: sees_all() }
+    }
+
+    fn in_words(&self) -> String {
+        let copies = format!(
             "for other mount namespaces that hold a copy of the mount: those of {}",
-            in_words(&copies)
-        ),
+            in_words(&self.copies)
+        );
+        let programs = format!(
+            "for programs that used it when it was unmounted: {}",
+            in_words(&self.programs)
+        );
+        let seen = match (self.copies.is_empty(), self.programs.is_empty()) {
+            (true, true) => "for another mount namespace, for programs that used it when it was unmounted, or to \
+                             write back what it holds"
+                .to_owned(),
+            (true, false) => programs,
+            (false, true) => copies,
+            (false, false) => format!("{copies}, and {programs}"),
+        };
+        let unseen = match self.is_all {
+            true => "",
+            false => {
+                " (there may be programs and mount namespaces of other users, which only root can see)"
+            }
+        };
+        format!("{seen}{unseen}")
     }
 }
 
@@ -100,8 +136,13 @@ fn in_words(processes: &[(Pid, String)]) -> String {
 
 /// A process of each other mount namespace that has the mount, as far as this user may look.
 pub(super) fn copies(daemon: &Daemon, mount: &KernelMount) -> Vec<(Pid, String)> {
+    namespaces(daemon, mount).into_values().take(NAMED_MAX).collect()
+}
+
+/// All of these namespaces.
+fn namespaces(daemon: &Daemon, mount: &KernelMount) -> BTreeMap<PathBuf, (Pid, String)> {
     let (own, here) = (daemon.pid(), fs::read_link("/proc/self/ns/mnt").ok());
-    let mut found: BTreeMap<PathBuf, (Pid, String)> = BTreeMap::new();
+    let mut found = BTreeMap::new();
     for pid in daemon::all().filter(|pid| Some(*pid) != own) {
         let of = PathBuf::from(format!("/proc/{pid}"));
         let Ok(namespace) = fs::read_link(of.join("ns/mnt")) else { continue };
@@ -112,20 +153,33 @@ pub(super) fn copies(daemon: &Daemon, mount: &KernelMount) -> Vec<(Pid, String)>
             found.insert(namespace, (pid, name_of(&of)));
         }
     }
-    found.into_values().take(NAMED_MAX).collect()
+    found
 }
 
-/// Programs that have files of the mount open, or work in a directory of it, as far as this user may look.
-fn users(mount: &KernelMount) -> Vec<(Pid, String)> {
+/// Programs that have files of the mount open, or work in a directory of it, as far as this user may look, and are in
+/// none of the namespaces `apart`.
+fn programs(mount: &KernelMount, apart: &BTreeMap<PathBuf, (Pid, String)>) -> Vec<(Pid, String)> {
     let Some(device) = mount.live_device() else { return Vec::new() };
     let found = daemon::all().filter_map(|pid| {
         let of = PathBuf::from(format!("/proc/{pid}"));
+        if fs::read_link(of.join("ns/mnt")).is_ok_and(|namespace| apart.contains_key(&namespace)) {
+            return None;
+        }
         let files = fs::read_dir(of.join("fd")).into_iter().flatten().flatten();
         let links = ["cwd", "root", "exe"].map(|name| of.join(name));
         let mut links = links.into_iter().chain(files.map(|file| file.path()));
         links.any(|link| is_on(&link, device)).then(|| (pid, name_of(&of)))
     });
     found.take(NAMED_MAX).collect()
+}
+
+/// Whether this user may look at all processes. With `hidepid` those of other users are not even listed.
+fn sees_all() -> bool {
+    let is_closed = |pid: Pid| {
+        let files = fs::read_dir(format!("/proc/{pid}/fd"));
+        files.is_err_and(|error| error.kind() == ErrorKind::PermissionDenied)
+    };
+    Path::new("/proc/1").exists() && !daemon::all().any(is_closed)
 }
 
 /// Whether what a link of `/proc` leads to is of `device`. Asks no file system.
@@ -142,6 +196,27 @@ fn name_of(process: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn all_that_keeps_a_mount_is_named_and_what_may_not_be_seen() {
+        let process = |pid, name: &str| (Pid::from_raw(pid).expect("no 0"), name.to_owned());
+        let words = |copies: &[(Pid, String)], programs: &[(Pid, String)], is_all| {
+            let (copies, programs) = (copies.to_vec(), programs.to_vec());
+            Seen { copies, programs, is_all }.in_words()
+        };
+        let (copy, program) = ([process(7, "sleep")], [process(8, "cat"), process(9, "less")]);
+        let copied =
+            "for other mount namespaces that hold a copy of the mount: those of pid 7 (sleep)";
+        let used = "for programs that used it when it was unmounted: pid 8 (cat), pid 9 (less)";
+        assert_eq!(words(&copy, &[], true), copied);
+        assert_eq!(words(&[], &program, true), used);
+        assert_eq!(words(&copy, &program, true), format!("{copied}, and {used}"));
+        for found in [&[][..], &program] {
+            let words = [true, false].map(|is_all| words(&[], found, is_all));
+            assert!(!words[0].contains("only root"), "{}", words[0]);
+            assert!(words[1].starts_with(&words[0]) && words[1].contains("only root can see"));
+        }
+    }
 
     #[test]
     fn what_a_process_has_open_is_found_by_its_device() {

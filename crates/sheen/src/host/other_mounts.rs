@@ -24,11 +24,13 @@ pub(super) fn mounted(cluster: &Cluster) -> Vec<(Pid, PathBuf)> {
     all
 }
 
-/// A process of a mount that has none, as it is being unmounted.
+/// A process of another mount than that of `up` that has none, as it is being unmounted.
 pub(super) fn leaving(cluster: &Cluster) -> impl Iterator<Item = Pid> {
     let sources = sources(cluster);
-    let is_leaving =
-        move |pid: &Pid| point_of(*pid, &sources).is_some_and(|point| !has_mount(*pid, &point));
+    let is_leaving = move |pid: &Pid| {
+        point_of(*pid, &sources).is_some_and(|point| !has_mount(*pid, &point))
+            && !rediscovery::is_mount_of_up(*pid, &cluster.directory)
+    };
     daemon::all().filter(is_leaving)
 }
 

@@ -41,6 +41,9 @@ pub(crate) fn salvage(options: &Salvage) -> Result<(), Fault> {
         return Err(Fault::new(Errno::EBUSY, text));
     }
     let Found { directory, kind, otherwise } = find(&cluster, options)?;
+    if is_mdt(&kind, |index| index != 0) {
+        return Err(several(&options.target));
+    }
     let (new, old) = (beside(&directory, "salvaged"), beside(&directory, "damaged"));
     for path in [&new, &old] {
         if path.exists() {
@@ -52,6 +55,7 @@ pub(crate) fn salvage(options: &Salvage) -> Result<(), Fault> {
     let found = found.map_err(|error| disk_fault(&error))?;
     let name = &options.target;
     report(name, &found);
+    refuse_first_of_several(name, &new, &kind)?;
     in_order(name, &new, &kind)?;
     // All of the new store is durable before it takes the old one's place.
     sync(&new)?;
@@ -170,6 +174,34 @@ fn report(name: &str, found: &Salvaged) {
         "{name}: {objects} objects and {keys} names and records were read, up to transaction {}",
         sequence.0
     ));
+}
+
+/// What other MDTs have would count as lost, and be removed from the names of this one.
+fn several(name: &str) -> Fault {
+    let text =
+        format!("{name}: file systems of several metadata targets cannot be salvaged by Sheen yet");
+    Fault::new(Errno::EOPNOTSUPP, text)
+}
+
+fn is_mdt(kind: &PlanKind, is_wanted: impl Fn(u16) -> bool) -> bool {
+    matches!(kind, PlanKind::Target(it) if it.kind == TargetKind::Mdt && is_wanted(it.index))
+}
+
+/// Refuses MDT0000 of several, as far as what was read of it knows the other ones.
+fn refuse_first_of_several(name: &str, place: &Path, kind: &PlanKind) -> Result<(), Fault> {
+    if !is_mdt(kind, |index| index == 0) {
+        return Ok(());
+    }
+    let store = StoreDisk::open(place, &OpenOptions::default()).map_err(|e| disk_fault(&e))?;
+    let knows_others = sheen_mds::has_other_mdts(&store, 0)
+        .map_err(|error| Fault { code: Errno::EIO.0 as u8, text: format!("{name}: {error}") })?;
+    if !knows_others {
+        return Ok(());
+    }
+    drop(store);
+    // Nothing is to be had of it, and the next try would stumble over it.
+    let _ = std::fs::remove_dir_all(place);
+    Err(several(name))
 }
 
 /// Lets the role repair what was read.

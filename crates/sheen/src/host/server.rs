@@ -14,7 +14,7 @@ use sheen_io_os::{Host, SocketFolder, with_sockets};
 use sheen_node::net::{LNet, NetConfig};
 use sheen_node::rpc::RpcNode;
 use sheen_target::Timeouts;
-use sheen_types::{Errno, Nid, TargetKind};
+use sheen_types::{Errno, Nid};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::folders::refuse_doubles;
@@ -151,11 +151,18 @@ fn serve(options: &Server) -> Result<(), Fault> {
         register(&running, &registrar, &world).await?;
         let parts = (&*registrar, &mgs_nids[..], &running[..]);
         let control = ServerControl::start(options, accept, (&node, &world), parts)?;
-        daemon::say_ready();
-        notify::status(&format!("serves {served} at {}", options.nid));
-        notify::show_life(&world);
-        tracing::info!(nid = %options.nid, "ready");
-        wait_for_signal().await?;
+        let mut signals = EndSignals::new()?;
+        let is_ready = tokio::select! {
+            () = opened(&running) => true,
+            () = signals.wait() => false,
+        };
+        if is_ready {
+            daemon::say_ready();
+            notify::status(&format!("serves {served} at {}", options.nid));
+            notify::show_life(&world);
+            tracing::info!(nid = %options.nid, "ready");
+            signals.wait().await;
+        }
         notify::stopping();
         tracing::info!(nid = %options.nid, "stops: clients stay recorded and are awaited at the next start");
         control.end().await;
@@ -171,7 +178,6 @@ fn all_plans(directories: &[PathBuf]) -> Result<Vec<Plan>, Fault> {
         all.extend(plans(directory)?);
     }
     refuse_doubles(&all)?;
-    all.iter().try_for_each(must_be_the_first_mdt)?;
     all.sort_by_key(|plan| plan.kind != PlanKind::Mgs);
     Ok(all)
 }
@@ -201,7 +207,7 @@ async fn open_targets(
     Ok(running)
 }
 
-/// Registers the targets with the MGS, and has MDTs connect to their OSTs.
+/// Registers the targets with the MGS, and has MDTs connect to their OSTs and to each other.
 async fn register(
     running: &[Arc<Running>],
     registrar: &Arc<Registrar>,
@@ -215,10 +221,24 @@ async fn register(
     }
     // Behind all registrations, so that an MDT finds the OSTs of its own process at once.
     for one in running {
-        let keep = Arc::clone(registrar).keep_osts(Arc::clone(one.served()));
-        world.tasks.spawn("mdt osts", Box::pin(keep));
+        let keep = Arc::clone(registrar).keep_connections(Arc::clone(one.served()));
+        world.tasks.spawn("mdt connections", Box::pin(keep));
     }
     Ok(())
+}
+
+/// Waits until all MDTs take clients: one that is new waits for MDT0000, which gives it its FIDs.
+async fn opened(running: &[Arc<Running>]) {
+    for one in running {
+        let served = one.served();
+        if let Role::Mdt(mdt) = &served.role
+            && !mdt.is_open()
+        {
+            let text = format!("{}: waiting for MDT0000, which gives it its FIDs", served.kind);
+            daemon::say_doing(&text);
+            mdt.opened().await;
+        }
+    }
 }
 
 /// What the log begins with: what runs here, where, and what it serves.
@@ -263,18 +283,6 @@ async fn start_node(
     Ok((world, node))
 }
 
-/// A store of a further MDT, that an older version has formatted, is not served: that MDT would take sequences of
-/// objects that are the first one's, and have the OSTs destroy what it does not know.
-fn must_be_the_first_mdt(plan: &Plan) -> Result<(), Fault> {
-    match &plan.kind {
-        PlanKind::Target(name) if name.kind == TargetKind::Mdt && name.index != 0 => {
-            let text = format!("{name}: further metadata targets are not supported by Sheen yet");
-            Err(Fault::new(Errno::EOPNOTSUPP, text))
-        }
-        _ => Ok(()),
-    }
-}
-
 /// The control socket of this process.
 pub(super) fn control(
     name: &str,
@@ -293,12 +301,6 @@ fn mgs_nids(plans: &[Plan], own: Nid) -> Result<Vec<Nid>, String> {
     }
     let named = plans.iter().find(|plan| !plan.mgs.is_empty()).map(|plan| plan.mgs.clone());
     named.ok_or_else(|| "none of the targets is an MGT or has an --mgsnode".to_owned())
-}
-
-/// Waits for SIGTERM or SIGINT.
-pub(super) async fn wait_for_signal() -> Result<(), Fault> {
-    EndSignals::new()?.wait().await;
-    Ok(())
 }
 
 /// SIGTERM and SIGINT, from when this is made on: none is missed, and none ends the process by itself.

@@ -11,9 +11,10 @@ use rustix::process::Pid;
 use sheen_fuse::KernelMount;
 use sheen_io_os::SocketFolder;
 use sheen_store_disk::StoreDisk;
-use sheen_types::{Errno, Nid};
+use sheen_types::{Errno, Nid, TargetKind};
 
 use super::cluster::{Cluster, MOUNT_OPTIONS, PATIENCE};
+use super::folders::of_folder;
 use super::liveness::{self, Health};
 use super::progress::Progress;
 use super::server::Accept;
@@ -158,6 +159,7 @@ fn bring_up(cluster: &mut Cluster, options: &Up, undo: &mut Undo) -> Result<(), 
     }
     cluster.report_copies();
     cluster.check_targets()?;
+    refuse_further_mdts(cluster)?;
     settle(cluster, options)?;
     let wanted = missing::Wanted { osts: options.osts, size_kib: options.device_size };
     missing::format(cluster, wanted, undo)?;
@@ -171,6 +173,22 @@ fn bring_up(cluster: &mut Cluster, options: &Up, undo: &mut Undo) -> Result<(), 
     start_mount(cluster, options)?;
     status::report_refusals(cluster);
     Ok(())
+}
+
+/// As with `--mdts`: `sheen fsck` and `sheen salvage` could not mend a file system that has one.
+fn refuse_further_mdts(cluster: &Cluster) -> Result<(), Fault> {
+    let is_further = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let config = of_folder(&name, cluster.fsname().unwrap_or_default());
+        config.is_some_and(|it| it.kind == Some(TargetKind::Mdt) && it.index != 0)
+    };
+    match cluster.targets().into_iter().find(is_further) {
+        None => Ok(()),
+        Some(path) => Err(invalid(format!(
+            "{}: only one metadata target is supported by `sheen up` yet",
+            path.display()
+        ))),
+    }
 }
 
 /// A mount whose process ended with the servers goes on when its next process has found these: they recover first, and

@@ -153,7 +153,7 @@ impl Server {
             self.register(world, &registrar, served).await?;
         }
         for served in &running {
-            let keep = Arc::clone(&registrar).keep_osts(Arc::clone(served));
+            let keep = Arc::clone(&registrar).keep_connections(Arc::clone(served));
             world.tasks.spawn("mdt osts", Box::pin(keep));
         }
         if let Some(up) = &mut *self.up.lock() {

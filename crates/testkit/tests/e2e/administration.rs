@@ -171,25 +171,35 @@ fn a_lost_ost_is_an_error_of_up_and_shown_by_status() {
     });
 }
 
-/// A service with mounts of its own that was started meanwhile, for one.
+/// A process in a mount namespace of its own, which has a copy of the mount, as a service with mounts of its own has it
+/// that was started meanwhile.
+fn copy_in_a_namespace(cluster: &Cluster) -> Outcome<Ended> {
+    let (_, mnt) = places(cluster);
+    let line = format!("{}; exec sleep 300", without_other_mounts(&mnt));
+    let mut inside = Command::new("unshare");
+    inside.args(["--mount", "--propagation", "private", "sh", "-c", &line]);
+    let keeper = Ended::start(&mut inside)?;
+    let of = PathBuf::from(format!("/proc/{}", keeper.0.id()));
+    let is_apart = || text(&of.join("comm")).trim() == "sleep";
+    let has_copy = || text(&of.join("mountinfo")).contains(&mnt);
+    wait_until("the other namespace", PATIENCE, || is_apart() && has_copy())?;
+    Ok(keeper)
+}
+
 #[test]
 fn down_names_who_has_a_copy_of_the_mount_and_ends() {
     scene("copied-mount", 1, LIMIT, |cluster| {
         let (dir, mnt) = places(cluster);
-        let line = format!("{}; exec sleep 300", without_other_mounts(&mnt));
-        let mut inside = Command::new("unshare");
-        inside.args(["--mount", "--propagation", "private", "sh", "-c", &line]);
-        let keeper = Ended::start(&mut inside)?;
+        let keeper = copy_in_a_namespace(cluster)?;
         let pid = keeper.0.id();
         let table = PathBuf::from(format!("/proc/{pid}/mountinfo"));
-        let is_apart = || text(&PathBuf::from(format!("/proc/{pid}/comm"))).trim() == "sleep";
-        let lists = |table: &Path, mnt: &str| text(table).contains(mnt);
-        wait_until("the other namespace", PATIENCE, || is_apart() && lists(&table, &mnt))?;
         let begun = Instant::now();
         let down = cluster.run(&["down", "--dir", &dir])?;
         let named = format!("pid {pid} (sleep)");
         refused(&down, EBUSY, &["is not mounted here", &named, "--force"])?;
         has(&down.output, &["waiting for the mount process"])?;
+        let waits_twice = down.output.contains("that is being unmounted");
+        ensure(!waits_twice, || format!("for the same mount:\n{}", down.output))?;
         ensure(begun.elapsed() < Duration::from_secs(40), || format!("{:?}", begun.elapsed()))?;
         refused(&down, EBUSY, &["its servers are stopped"])?;
         ensure(cluster.server_pid().is_err(), || "its server runs".to_owned())?;
@@ -202,8 +212,27 @@ fn down_names_who_has_a_copy_of_the_mount_and_ends() {
         cluster.server_pid()?;
         let down = cluster.run(&["down", "--dir", &dir, "--force"])?;
         ensure(down.status.success() && cluster.keeper_pid().is_err(), || down.output.clone())?;
-        ensure(lists(&table, &mnt), || "the copy is gone".to_owned())?;
+        ensure(text(&table).contains(&mnt), || "the copy is gone".to_owned())?;
         drop(keeper);
+        cluster.up()
+    });
+}
+
+#[test]
+fn down_names_copies_and_programs_that_both_keep_the_mount() {
+    scene("kept-twice", 1, LIMIT, |cluster| {
+        let (dir, mnt) = places(cluster);
+        let program =
+            Ended::start(Command::new("tail").args(["-f", "/dev/null"]).current_dir(&mnt))?;
+        let copy = copy_in_a_namespace(cluster)?;
+        let runs = PathBuf::from(format!("/proc/{}/comm", program.0.id()));
+        wait_until("the program", PATIENCE, || text(&runs).trim() == "tail")?;
+        unmount(&*mnt, UnmountFlags::DETACH).context("umount -l")?;
+        let (copied, used) =
+            (format!("pid {} (sleep)", copy.0.id()), format!("pid {} (tail)", program.0.id()));
+        let down = cluster.run(&["down", "--dir", &dir])?;
+        refused(&down, EBUSY, &["is not mounted here", &copied, &used, "--force"])?;
+        drop((program, copy));
         cluster.up()
     });
 }

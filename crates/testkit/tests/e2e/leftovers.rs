@@ -9,7 +9,7 @@ use std::time::Duration;
 use sheen_testkit::cluster::{Cluster, is_mounted, kill_keeper, program, served_by};
 use sheen_testkit::scene::{play, scene, without_other_mounts};
 use sheen_workloads::process::{self, text};
-use sheen_workloads::{Context, Outcome, ensure};
+use sheen_workloads::{Context, Outcome, ensure, root};
 
 use crate::rights::{Home, UNPRIVILEGED, User, set_mode};
 
@@ -241,6 +241,34 @@ fn a_mount_of_another_namespace_is_named_and_can_be_ended() {
         ensure(down.contains("end those"), || down.clone())?;
         drop(open);
         cluster.down()
+    });
+}
+
+/// One of the same name and number, as processes have them in PID namespaces of their own.
+#[test]
+fn what_a_test_left_that_was_killed_is_ended_and_gone_for_the_next_one() {
+    let name = "left-by-a-test";
+    let folder = root().join("target/e2e").join(format!("{name}-{}", std::process::id()));
+    let (dir, mnt, sockets) = (folder.join("dir"), folder.join("mnt"), folder.join("sockets"));
+    [&dir, &mnt].into_iter().for_each(|path| fs::create_dir_all(path).unwrap());
+    let mut up = std::process::Command::new(program().unwrap());
+    up.args(["up", "--osts", "1", "--dir"]).arg(&dir).arg("--mount").arg(&mnt);
+    up.env("SHEEN_RUN_DIR", &sockets);
+    process::must(&mut up, &folder.join("up"), LIMIT).unwrap();
+    let pids = ["server.pid", "mount.pid"].map(|name| text(&dir.join("run").join(name)));
+    let pids = pids.map(|said| said.split(' ').next().and_then(|pid| pid.parse().ok()).unwrap());
+    let cluster = Arc::new(Cluster::prepare(name, 1, &[]).unwrap());
+    play(&cluster, LIMIT, move |cluster| {
+        ensure(cluster.dir() == dir, || format!("{}", cluster.dir().display()))?;
+        ensure(!pids.into_iter().any(process::is_alive), || "processes run".to_owned())?;
+        ensure(!is_mounted(&mnt) && all_below(&dir).is_empty(), || "it is there".to_owned())?;
+        cluster.up()?;
+        // Its addresses are those that the claim is of.
+        let network = cluster.addresses().nid(0);
+        let network = network.trim_end_matches("0@tcp");
+        ensure(cluster.source().starts_with(network), || {
+            format!("{} is not at {network}", cluster.source())
+        })
     });
 }
 

@@ -20,6 +20,7 @@ mod faults;
 mod flags;
 mod fsck;
 mod full;
+mod further_mdts;
 mod greedy;
 mod handles;
 mod hangs;

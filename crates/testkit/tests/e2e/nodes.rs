@@ -4,9 +4,11 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
+use sheen_testkit::addresses::Block;
 use sheen_testkit::cluster::Cluster;
 use sheen_testkit::scene::scene;
 use sheen_workloads::process::{text, wait_until};
@@ -28,10 +30,10 @@ impl Drop for Node {
     }
 }
 
-/// An address of this machine that no other test has: of this process, as `sheen up` takes other ones.
+/// An address of this machine that no other process has; those of `sheen up` are other ones.
 pub(crate) fn nid(node: u32) -> String {
-    let own = std::process::id();
-    format!("127.{}.{}.{node}@tcp", 200 + own % 50, own / 50 % 250)
+    static OWN: LazyLock<Block> = LazyLock::new(|| Block::free().expect("addresses"));
+    OWN.nid(node)
 }
 
 pub(crate) fn spawn(cluster: &Cluster, arguments: &[&str], log: &Path) -> Outcome<Node> {

@@ -3,14 +3,17 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::{Pid, Signal, kill_process};
-use sheen_testkit::cluster::{Cluster, is_mounted, kill_keeper};
-use sheen_testkit::scene::scene;
+use sheen_testkit::cluster::{Cluster, is_mounted, kill_keeper, program};
+use sheen_testkit::scene::{play, scene};
 use sheen_workloads::process::{text, wait_until};
 use sheen_workloads::{Context, Outcome, ensure};
+
+use crate::rights::{Home, UNPRIVILEGED, User, set_mode};
 
 const LIMIT: Duration = Duration::from_secs(300);
 
@@ -166,5 +169,26 @@ fn a_mount_that_was_unmounted_under_programs_gets_its_servers_and_its_programs_a
         cluster.up()?;
         let read = fs::read_to_string(cluster.mnt().join("g")).context("read")?;
         ensure(read == "kept", || read.clone())
+    });
+}
+
+/// Those of other users he may not look at.
+#[test]
+fn a_user_whose_mount_is_kept_is_reported_that_there_may_be_programs_that_he_cannot_see() {
+    let cluster = Cluster::prepare("unseen", 1, &[]);
+    play(&Arc::new(cluster.unwrap()), LIMIT, |cluster| {
+        set_mode(Path::new("/dev/fuse"), 0o666)?;
+        let home = Home::of(UNPRIVILEGED)?;
+        let user = User { cluster, folder: &home.0, uid: UNPRIVILEGED, groups: &[] };
+        let tool = format!("SHEEN_RUN_DIR={} {}", at(&home.0.join("run")), at(&program()?));
+        user.can(&format!("{tool} up --dir own/fs --mount m --osts 1 && echo mine > m/f"))?;
+        // The shell itself uses it, and `status` inherits that.
+        let kept = format!("exec 9< m/f; fusermount3 -uz m && {tool} status --dir own/fs");
+        let status = user.tries(&kept);
+        user.can(&format!("{tool} down --dir own/fs"))?;
+        let (done, status) = status?;
+        let wanted =
+            ["for programs that used it when it was unmounted: pid", "which only root can see"];
+        ensure(done && wanted.iter().all(|word| status.contains(word)), || status.clone())
     });
 }

@@ -6,7 +6,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use sheen_store_disk::Config;
 use sheen_testkit::cluster::Cluster;
 use sheen_testkit::scene::scene;
 use sheen_workloads::process::wait_until;
@@ -202,24 +201,6 @@ fn a_mount_that_stays_waits_for_its_own_mdt() {
         fill(cluster, 20)?;
         other.end();
         Ok(())
-    });
-}
-
-/// What an older version formatted: a further MDT takes sequences that are the first one's.
-#[test]
-fn a_store_of_a_second_mdt_is_refused_by_name() {
-    scene("stranger-second", 1, LIMIT, |cluster| {
-        cluster.down()?;
-        let place = cluster.dir().join("mdt0000");
-        let mut config = Config::load(&place).context("the configuration")?;
-        config.values.insert("index".to_owned(), "1".to_owned());
-        config.save(&place).context("save")?;
-        let nid = fs::read_to_string(cluster.dir().join("run/mgs.nid")).context("mgs.nid")?;
-        let place = place.to_string_lossy();
-        let refused = cluster.run(&["server", "--nid", nid.trim(), &place])?;
-        let text = "sheen-MDT0001: further metadata targets are not supported";
-        let is_so = refused.status.code() == Some(95) && refused.output.contains(text);
-        ensure(is_so, || format!("{}: {}", refused.status, refused.output))
     });
 }
 

@@ -221,9 +221,6 @@ fn config_of(options: &Mkfs) -> Result<TargetConfig, Fault> {
         None => (String::new(), 0),
         Some(_) => (fsname(options)?, index(options)?),
     };
-    if kind == Some(TargetKind::Mdt) && index != 0 {
-        return Err(one_mdt(index));
-    }
     let comment = options.comment.clone().unwrap_or_default();
     if comment.len() > COMMENT_BYTES_MAX || comment.contains('\n') {
         return Err(wrong(format_args!(
@@ -234,16 +231,6 @@ fn config_of(options: &Mkfs) -> Result<TargetConfig, Fault> {
     let params = params.collect::<Result<_, _>>().map_err(wrong)?;
     let (mgs, replace) = (options.mgs, options.replace);
     Ok(TargetConfig { mgs, kind, fsname, index, mgs_nodes, params, comment, replace })
-}
-
-/// A further MDT would take sequences of objects that are the first one's, and have the OSTs destroy what it does not
-/// know.
-fn one_mdt(index: u16) -> Fault {
-    let text = format!(
-        "mkfs.lustre: MDT{index:04x}: further metadata targets are not supported by Sheen yet; a file system has MDT0000 \
-         alone"
-    );
-    Fault::new(Errno::EOPNOTSUPP, text)
 }
 
 fn fsname(options: &Mkfs) -> Result<String, Fault> {
@@ -345,11 +332,13 @@ Parameters: mgsnode=10.0.0.1@tcp sys.timeout=40
     }
 
     #[test]
-    fn a_second_mdt_is_refused_by_name() {
-        let second = options("--mdt --mgsnode=10.0.0.1@tcp --index=1 --fsname=a");
-        let fault = config_of(&second).unwrap_err();
-        assert_eq!(fault.code, 95);
-        assert!(fault.text.contains("MDT0001: further metadata targets"), "{}", fault.text);
+    fn a_further_mdt_has_its_number_and_the_mgs_of_the_first() {
+        let words = "--mdt --mgsnode=10.0.0.1@tcp --index=0x12 --fsname=a";
+        let config = config_of(&options(words)).unwrap();
+        assert_eq!((config.index, config.mgs), (18, false));
+        assert!(permanent_data(&config).contains("Target:     a:MDT0012\nIndex:      18\n"));
+        let fault = config_of(&options("--mdt --index=1 --fsname=a")).unwrap_err();
+        assert!(fault.text.contains("--mgsnode"), "{}", fault.text);
     }
 
     #[test]

@@ -1,35 +1,40 @@
 //! Sequences of FIDs: the controller that allocates them, and the table of which client has which
 //! (Lustre: `fid`, `fld`).
 //!
-//! MDT0000 is the controller. Each target gets a super-range of 2^30 sequences, recorded under its
-//! first; from its own, an MDT gives each client one sequence at a time. How far it has got is
+//! MDT0000 is the [controller](controller). Each target gets a super-range of 2^30 sequences, recorded under its
+//! first in the [table](table); from its own, an MDT gives each client one sequence at a time. How far it has got is
 //! written ahead by a batch, so a crash skips numbers and repeats none.
 //!
 //! What always holds: an inode that a client makes lies in a sequence that was allocated, and as far as this run of
 //! the MDT allocated it, to this client or its node. Which clients had the sequences of earlier runs is not known,
 //! nor, behind the 65,536th, which had the oldest of the node that took most. No sequence is allocated out of
-//! another target's range. Cost: a create reads a lock that only the allocation of a sequence writes.
+//! another target's range. An MDT without a range of its own, which is one that has never reached the controller, is
+//! not [open](Sequences::is_open). Cost: a create reads a lock that only the allocation of a sequence writes.
+
+mod controller;
+mod join;
+mod requests;
+mod table;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::RwLock;
+use sheen_io::within;
+use sheen_rpc::Channel;
 use sheen_store::{Store, StoreError, Transaction, all_entries};
-use sheen_target::{Context, Export, Outcome, ReplyRecording, store_errno};
+use sheen_target::{Context, Export, ReplyRecording, store_errno};
 use sheen_types::{Errno, Fid, HashMap, Nid, Uuid, fid_seq};
-use sheen_wire::codec::{ByteOrder, Reader, Wire, Writer};
+use sheen_wire::codec::{ByteOrder, Reader, Wire};
 use sheen_wire::fld::{LuSeqRange, SeqRangeFlags};
-use sheen_wire::messages::{FldQuery, FldQueryReply, SeqQuery, SeqQueryReply};
 
-use crate::Mdt;
+use self::controller::{RemoteController, SequenceController};
+use self::table::{NEXT_KEY, RANGES, SUPER_WIDTH, Table};
 
-/// Index of ranges: first sequence, big-endian, to `LuSeqRange`; and the counter.
-const RANGES: Fid = Fid::new(fid_seq::LOCAL_FILE, 0x200);
-/// Key of how far sequences have been given out: sorts behind all ranges.
-const NEXT_KEY: &[u8] = b"\xff\xff\xff\xff\xff\xff\xff\xffnext";
-/// Sequences in a super-range (`LUSTRE_SEQ_SUPER_WIDTH`).
-const SUPER_WIDTH: u64 = 1 << 30;
+pub(crate) use self::join::Joining;
+
 /// Sequences reserved on disk at a time (`LUSTRE_SEQ_BATCH_WIDTH`).
 const BATCH: u64 = 1000;
 /// Sequences whose owners are remembered: some MiB. A client takes one for 2^17 inodes.
@@ -39,15 +44,32 @@ const ALLOC_SUPER: u32 = 0;
 const ALLOC_META: u32 = 1;
 /// `FLD_LOOKUP`.
 const FLD_LOOKUP: u32 = 2;
+/// How long a request waits for the controller. Its client asks again.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// See the module's documentation.
 pub(crate) struct Sequences {
-    store: Arc<dyn Store>,
     index: u16,
-    ranges: Mutex<Vec<LuSeqRange>>,
+    table: Arc<Table>,
+    controller: Controller,
     given: RwLock<Allocated>,
     /// Held while a reservation is written: no sequence is taken from it before it is durable.
     counter: tokio::sync::Mutex<Counter>,
+}
+
+/// Where the controller is.
+enum Controller {
+    Here(Arc<Table>),
+    Remote(RemoteController),
+}
+
+impl Controller {
+    fn get(&self) -> &dyn SequenceController {
+        match self {
+            Self::Here(table) => table,
+            Self::Remote(remote) => remote,
+        }
+    }
 }
 
 /// The sequences that clients may use: those that this run gave out are each one's own.
@@ -107,91 +129,107 @@ struct Counter {
     reserved: u64,
 }
 
+impl Counter {
+    /// The first sequence to be given out of these ranges. Their very first is the MDT's own, as Lustre keeps it.
+    fn begin(&mut self, own: &[LuSeqRange]) -> u64 {
+        let first = own.first().map_or(0, |own| own.start.saturating_add(1));
+        self.next = self.next.max(first);
+        self.reserved = self.next;
+        self.next
+    }
+}
+
 impl Sequences {
     pub(crate) fn load(store: Arc<dyn Store>, index: u16) -> Result<Self, StoreError> {
-        let corrupt = |error: &dyn std::fmt::Display| {
-            StoreError::Corrupt(format!("a range of sequences: {error}"))
-        };
-        let mut ranges = Vec::new();
-        for entry in all_entries(&*store, RANGES, &[]) {
-            let entry = entry?;
-            if entry.key != NEXT_KEY {
-                let mut reader = Reader::new(&entry.value, ByteOrder::Little);
-                ranges.push(LuSeqRange::decode(&mut reader).map_err(|error| corrupt(&error))?);
-            }
-        }
-        let next = match store.lookup(RANGES, NEXT_KEY)? {
-            Some(value) => {
-                u64::from_le_bytes(value[..].try_into().map_err(|error| corrupt(&error))?)
-            }
-            None => 0,
+        let wrong = || StoreError::Corrupt("how far sequences have been given out".to_owned());
+        let parse = |value: Bytes| Some(u64::from_le_bytes(value[..].try_into().ok()?));
+        let next = store.lookup(RANGES, NEXT_KEY)?;
+        let next = next.map(|value| parse(value).ok_or_else(wrong)).transpose()?.unwrap_or(0);
+        let table = Arc::new(Table::load(store, index)?);
+        let controller = match index {
+            0 => Controller::Here(Arc::clone(&table)),
+            _ => Controller::Remote(RemoteController::default()),
         };
         let counter = tokio::sync::Mutex::new(Counter { next, reserved: next });
         let given = RwLock::new(Allocated::new(Vec::new(), 0));
-        let mut this = Self { store, index, ranges: Mutex::new(ranges), given, counter };
-        let own = this.of(u32::from(index), SeqRangeFlags::MDT)?;
-        let ranges = this.own_ranges();
-        let counter = this.counter.get_mut();
-        // The first sequence is the MDT's own, as Lustre keeps it.
-        counter.next = counter.next.max(own.start.saturating_add(1));
-        counter.reserved = counter.next;
-        *this.given.get_mut() = Allocated::new(ranges, counter.next);
+        let mut this = Self { index, table, controller, given, counter };
+        if this.is_controller() {
+            this.of(u32::from(index), SeqRangeFlags::MDT)?;
+        }
+        let own = this.own_ranges();
+        let next = this.counter.get_mut().begin(&own);
+        *this.given.get_mut() = Allocated::new(own, next);
         Ok(this)
     }
 
-    /// The super-range of a target; a new one if it has none yet.
-    pub(crate) fn of(&self, index: u32, kind: SeqRangeFlags) -> Result<LuSeqRange, StoreError> {
-        let mut ranges = self.ranges.lock();
-        let has = |range: &&LuSeqRange| range.index == index && range.flags == kind;
-        if let Some(range) = ranges.iter().find(has) {
-            return Ok(range.clone());
-        }
-        self.add_range(&mut ranges, index, kind)
+    /// Whether this MDT gives out super-ranges.
+    pub(crate) fn is_controller(&self) -> bool {
+        matches!(self.controller, Controller::Here(_))
     }
 
-    /// A new super-range, behind all other ranges.
-    fn add_range(
-        &self,
-        ranges: &mut Vec<LuSeqRange>,
-        index: u32,
-        kind: SeqRangeFlags,
-    ) -> Result<LuSeqRange, StoreError> {
-        let end = ranges.iter().map(|range| range.end).max();
-        let start = end.unwrap_or(fid_seq::NORMAL);
-        let end = start.checked_add(SUPER_WIDTH).ok_or(StoreError::NoSpace)?;
-        let range = LuSeqRange { start, end, index, flags: kind };
-        let mut writer = Writer::with_capacity(LuSeqRange::SIZE);
-        range.encode(&mut writer);
-        let mut transaction = Transaction::new();
-        let key = Bytes::copy_from_slice(&start.to_be_bytes());
-        transaction.put(RANGES, key, writer.into_bytes());
-        self.store.apply(transaction)?;
-        ranges.push(range.clone());
-        Ok(range)
+    /// From now on MDT0000 is behind `channel`.
+    pub(crate) fn set_controller(&self, channel: Arc<dyn Channel>) {
+        if let Controller::Remote(remote) = &self.controller {
+            remote.set_channel(channel);
+        }
+    }
+
+    /// Whether there is a range to give sequences out of, which is durable: from then on always.
+    pub(crate) fn is_open(&self) -> bool {
+        !self.given.read().own.is_empty()
+    }
+
+    /// Goes over to the own ranges that the table has, which are durable.
+    async fn open(&self) {
+        let own = self.own_ranges();
+        let next = self.counter.lock().await.begin(&own);
+        *self.given.write() = Allocated::new(own, next);
+    }
+
+    /// The super-range of a target as the controller has it; a new one if it has none yet.
+    pub(crate) fn of(&self, index: u32, kind: SeqRangeFlags) -> Result<LuSeqRange, StoreError> {
+        debug_assert!(self.is_controller(), "other MDTs ask the controller");
+        self.table.allocate(index, kind, None)
+    }
+
+    /// The super-range of an OST; `None` if the controller must be asked first.
+    pub(crate) fn of_ost(&self, ost: u16) -> Result<Option<LuSeqRange>, StoreError> {
+        let (index, kind) = (u32::from(ost), SeqRangeFlags::OST);
+        match self.is_controller() {
+            true => self.of(index, kind).map(Some),
+            false => Ok(self.table.known(index, kind)),
+        }
+    }
+
+    /// Whether the inodes of a sequence are another MDT's, as far as is known here.
+    pub(crate) fn is_other_mdts(&self, sequence: u64) -> bool {
+        self.table.is_other_mdts(sequence)
     }
 
     /// The ranges of this MDT, in the order in which it got them.
     fn own_ranges(&self) -> Vec<LuSeqRange> {
-        let index = u32::from(self.index);
-        let is_own =
-            |range: &&LuSeqRange| range.index == index && range.flags == SeqRangeFlags::MDT;
-        self.ranges.lock().iter().filter(is_own).cloned().collect()
+        self.table.all_of(u32::from(self.index), SeqRangeFlags::MDT)
     }
 
     /// Where the next sequences come from: the own range that has `next`, or begins behind it; a new one if
     /// all are used up. Behind the end of a range begins another target's.
-    fn range_with(&self, next: u64) -> Result<LuSeqRange, Errno> {
+    async fn range_with(&self, context: &Context, next: u64) -> Result<LuSeqRange, Errno> {
         let own = self.own_ranges();
-        if let Some(range) = own.into_iter().find(|range| next < range.end) {
-            return Ok(range);
+        let last = own.last().cloned().ok_or(Errno::EAGAIN)?;
+        let found = own.into_iter().find(|range| next < range.end);
+        let is_half_used = next >= last.start.saturating_add(SUPER_WIDTH / 2);
+        match found {
+            Some(range) if self.is_controller() || !is_half_used => return Ok(range),
+            // Asked for early: the controller may be away when it is needed.
+            Some(range) => {
+                if let Err(errno) = self.take_another_range(context, last.end).await {
+                    tracing::warn!(%errno, "half of the sequences of FIDs are used up, and MDT0000 gives no more yet");
+                }
+                return Ok(range);
+            }
+            None => {}
         }
-        if self.index != 0 {
-            // Further ranges are the controller's to give.
-            return Err(Errno::ENOSPC);
-        }
-        let mut ranges = self.ranges.lock();
-        let range = self.add_range(&mut ranges, 0, SeqRangeFlags::MDT);
-        let range = range.map_err(store_errno)?;
+        let range = self.take_another_range(context, last.end).await?;
         tracing::warn!(
             start = range.start,
             "all sequences of FIDs are used up; took another range"
@@ -199,16 +237,26 @@ impl Sequences {
         Ok(range)
     }
 
-    /// The super-range that holds a sequence.
+    /// The own range behind the last one.
+    async fn take_another_range(&self, context: &Context, last: u64) -> Result<LuSeqRange, Errno> {
+        let (index, kind) = (u32::from(self.index), SeqRangeFlags::MDT);
+        let asked = self.controller.get().super_range(index, kind, Some(last));
+        let clock = &*context.target.world().clock;
+        let range = within(clock, PATIENCE, asked).await.ok_or(Errno::EINPROGRESS)??;
+        self.table.learn(std::slice::from_ref(&range))?;
+        Ok(range)
+    }
+
+    /// The super-range that holds a sequence, if it is known here.
     pub(crate) fn find(&self, sequence: u64) -> Option<LuSeqRange> {
-        self.ranges.lock().iter().find(|range| range.contains(sequence)).cloned()
+        self.table.find(sequence)
     }
 
     /// The next sequence for a client.
     pub(crate) async fn next(&self, context: &Context) -> Result<u64, Errno> {
         let mut counter = self.counter.lock().await;
         if counter.next >= counter.reserved {
-            let range = self.range_with(counter.next)?;
+            let range = self.range_with(context, counter.next).await?;
             let next = counter.next.max(range.start);
             let reserved = next.saturating_add(BATCH).min(range.end);
             let mut transaction = Transaction::new();
@@ -256,6 +304,22 @@ pub(crate) fn osts(store: &dyn Store) -> Result<Vec<u16>, StoreError> {
     Ok(found)
 }
 
+/// Whether the MDT of a store, on which no target runs, knows another MDT: it has a range of sequences.
+///
+/// # Errors
+/// Those of the store.
+pub fn has_other_mdts(store: &dyn Store, index: u16) -> Result<bool, StoreError> {
+    for entry in all_entries(store, RANGES, &[]) {
+        let entry = entry?;
+        let mut reader = Reader::new(&entry.value, ByteOrder::Little);
+        let range = LuSeqRange::decode(&mut reader).ok().filter(|_| entry.key != NEXT_KEY);
+        if range.is_some_and(|it| it.flags == SeqRangeFlags::MDT && it.index != index.into()) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 /// Takes a whole sequence for new inodes, of a store that no target runs on.
 pub(crate) fn take(store: &dyn Store) -> Result<u64, StoreError> {
     // The first of all is the MDT's own.
@@ -275,62 +339,10 @@ pub(crate) fn note_used(store: &dyn Store, sequence: u64) -> Result<(), StoreErr
     store.apply(transaction).map(drop)
 }
 
-impl Mdt {
-    /// SEQ_QUERY: a sequence for a client, or a super-range for a target.
-    pub(crate) async fn seq_query(
-        &self,
-        context: &Context,
-        request: &SeqQuery,
-    ) -> Result<Outcome, Errno> {
-        let asked = &request.seq_range;
-        let range = match request.seq_opc {
-            ALLOC_META => {
-                let start = self.sequences.next(context).await?;
-                let index = u32::from(self.sequences.index);
-                LuSeqRange { start, end: start + 1, index, flags: SeqRangeFlags::MDT }
-            }
-            ALLOC_SUPER if !context.export.is_server() => return Err(Errno::EPERM),
-            ALLOC_SUPER if self.sequences.index == 0 => {
-                let is_target =
-                    asked.flags == SeqRangeFlags::MDT || asked.flags == SeqRangeFlags::OST;
-                if !is_target || asked.index > u32::from(u16::MAX) {
-                    return Err(Errno::EINVAL);
-                }
-                let range = self.sequences.of(asked.index, asked.flags);
-                let range = range.map_err(store_errno)?;
-                context.target.sync().await?;
-                range
-            }
-            _ => return Err(Errno::EINVAL),
-        };
-        let seq_range = Some(range);
-        Ok(Outcome::ok(SeqQueryReply { seq_range, ..SeqQueryReply::default() }))
-    }
-
-    /// FLD_QUERY: which server holds a sequence.
-    pub(crate) fn fld_query(&self, request: &FldQuery) -> Result<Outcome, Errno> {
-        if request.fld_opc != FLD_LOOKUP {
-            return Err(Errno::EINVAL);
-        }
-        let sequence = request.fld_mdfld.start;
-        let local = LuSeqRange {
-            start: sequence,
-            end: sequence.saturating_add(1),
-            index: 0,
-            flags: SeqRangeFlags::MDT,
-        };
-        let found = match sequence {
-            fid_seq::ROOT | fid_seq::DOT_LUSTRE => local,
-            _ => self.sequences.find(sequence).ok_or(Errno::ENOENT)?,
-        };
-        let fld_mdfld = Some(found);
-        Ok(Outcome::ok(FldQueryReply { fld_mdfld, ..FldQueryReply::default() }))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use sheen_store_mem::{MemOptions, StoreMem};
+    use sheen_wire::codec::Writer;
 
     use super::*;
 

@@ -1,0 +1,180 @@
+//! The other MDTs of the file system, as far as this one has to do with them: the connections to them, what is agreed on
+//! over those, and which MDT each of them is.
+//!
+//! Each MDT is a client of each other one (Lustre: OSP). An MDT says its identity with its connects, as it does to
+//! OSTs; the first of an index that says one is recorded, and an MDT of that index with another identity, or none, is
+//! refused from then on (decision 0016).
+//!
+//! What always holds: a record is durable before a request of its MDT is taken.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parking_lot::{Mutex, RwLock};
+use sheen_rpc::{Channel, ImportState};
+use sheen_store::{StoreError, Transaction};
+use sheen_target::{Connecting, Target, store_errno};
+use sheen_types::{Errno, Fid, TargetKind, Uuid, fid_seq};
+use sheen_wire::connect::{ConnectFlags, ConnectFlags2, ObdConnectData};
+use sheen_wire::update_record::FORMAT;
+
+use crate::Mdt;
+
+/// Index of the other MDTs: number, big-endian, to identity.
+const MDTS: Fid = Fid::new(fid_seq::LOCAL_FILE, 0x207);
+/// The number of the MDT that gives out sequences.
+const CONTROLLER: u16 = 0;
+
+/// See the module's documentation.
+#[derive(Default)]
+pub(crate) struct OtherMdts {
+    channels: RwLock<BTreeMap<u16, Arc<dyn Channel>>>,
+    /// One at a time is compared with what is recorded, and recorded.
+    recording: Mutex<()>,
+    /// The MDT that was refused last, and not let in since.
+    refused: Mutex<Option<(u16, Option<Uuid>)>>,
+}
+
+/// Another MDT.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MdtView {
+    /// Its number.
+    pub index: u16,
+    /// Where the import stands.
+    pub state: ImportState,
+    /// Whether both sides make changes together: they agree on the format of their records, and it is the MDT that is
+    /// known by this number.
+    pub is_partner: bool,
+}
+
+impl Mdt {
+    /// From now on MDT number `index` is behind `channel`. Adding one again replaces its channel.
+    pub fn add_mdt(&self, index: u16, channel: Arc<dyn Channel>) {
+        if index == CONTROLLER {
+            self.sequences.set_controller(Arc::clone(&channel));
+        }
+        self.others.channels.write().insert(index, channel);
+    }
+
+    /// The other MDTs to which there are connections, or shall be.
+    #[must_use]
+    pub fn other_mdts(&self) -> Vec<MdtView> {
+        let view = |(index, channel): (&u16, &Arc<dyn Channel>)| {
+            let (index, state, terms) = (*index, channel.state(), channel.connect_data());
+            let is_partner =
+                state == ImportState::Full && agrees(&terms) && self.is_known(index, &terms);
+            MdtView { index, state, is_partner }
+        };
+        self.others.channels.read().iter().map(view).collect()
+    }
+
+    /// Whether a peer is let in: an MDT that is the one of its number, or a client whose names are those of this MDT, once
+    /// there are FIDs to give it.
+    ///
+    /// # Errors
+    /// [`Errno::EXDEV`] if it is another one, [`Errno::EAGAIN`] for a client that is too early, those of the store.
+    pub(crate) async fn check_peer(
+        &self,
+        target: &Target,
+        connecting: &Connecting<'_>,
+    ) -> Result<(), Errno> {
+        let mdt = connecting.owner.as_ref().filter(|owner| owner.kind == TargetKind::Mdt);
+        if let Some(owner) = mdt.filter(|_| connecting.is_server) {
+            self.check_mdt(target, connecting, owner.index)?;
+            return match connecting.offered.mdt_identity() {
+                // It may have been recorded a moment ago.
+                Some(_) => target.sync().await,
+                None => Ok(()),
+            };
+        }
+        self.check_client(target, connecting)?;
+        match self.is_open() || connecting.is_server {
+            true => Ok(()),
+            false => Err(Errno::EAGAIN),
+        }
+    }
+
+    fn check_mdt(
+        &self,
+        target: &Target,
+        connecting: &Connecting<'_>,
+        index: u16,
+    ) -> Result<(), Errno> {
+        let said = connecting.offered.mdt_identity();
+        let said = said.map(|text| Uuid::new(String::from_utf8_lossy(text)));
+        let recording = self.others.recording.lock();
+        let known = match index == self.index {
+            true => Some(self.identity().clone()).filter(|_| said.is_some()),
+            false => self.recorded(index).map_err(store_errno)?,
+        };
+        if known.is_some() && known != said {
+            drop(recording);
+            self.refuse_mdt(target, connecting, (index, said));
+            return Err(Errno::EXDEV);
+        }
+        if let (None, Some(identity)) = (&known, &said) {
+            let mut change = Transaction::new();
+            let text = Bytes::copy_from_slice(identity.as_str().as_bytes());
+            change.put(MDTS, key(index), text);
+            self.store.apply(change).map_err(store_errno)?;
+            tracing::info!(target = target.name(), index, %identity, "knows this MDT from now on");
+        }
+        *self.others.refused.lock() = None;
+        Ok(())
+    }
+
+    /// Whether the MDT that has answered is the one of its number, as far as one is known.
+    fn is_known(&self, index: u16, answered: &ObdConnectData) -> bool {
+        let said = answered.mdt_identity();
+        let recorded = self.recorded(index);
+        recorded.is_ok_and(|it| it.is_none_or(|it| said == Some(it.as_str().as_bytes())))
+    }
+
+    /// The MDT that is known by a number.
+    fn recorded(&self, index: u16) -> Result<Option<Uuid>, StoreError> {
+        let wrong = || StoreError::Corrupt("a record of an MDT".to_owned());
+        let parse = |value: Bytes| std::str::from_utf8(&value).map(Uuid::new).map_err(|_| wrong());
+        self.store.lookup(MDTS, &key(index))?.map(parse).transpose()
+    }
+
+    /// Says so once for each, not at every try.
+    fn refuse_mdt(&self, target: &Target, connecting: &Connecting<'_>, mdt: (u16, Option<Uuid>)) {
+        let index = mdt.0;
+        if self.others.refused.lock().replace(mdt.clone()) == Some(mdt) {
+            return;
+        }
+        tracing::error!(target = target.name(), client = %connecting.client, nid = %connecting.nid,
+            "refused an MDT{index:04x}: it is not the one that this file system has had so far. Put that one back");
+    }
+}
+
+fn key(index: u16) -> Bytes {
+    Bytes::copy_from_slice(&index.to_be_bytes())
+}
+
+/// Whether a side of a connection between MDTs takes part in changes whose records have our format.
+fn agrees(data: &ObdConnectData) -> bool {
+    data.flags.contains(ConnectFlags::FLAGS2)
+        && data.flags2.contains(ConnectFlags2::MDT_CHANGES)
+        && data.update_format == FORMAT
+}
+
+/// Agrees with another MDT. Where it offers no format of records of changes that is ours, nothing but questions about
+/// sequences is to go over the connection.
+///
+/// # Errors
+/// [`Errno::EPROTO`] for one that does not know FIDs.
+pub(crate) fn agree(offered: &ObdConnectData, agreed: &mut ObdConnectData) -> Result<(), Errno> {
+    if !agreed.flags.contains(ConnectFlags::FID) {
+        return Err(Errno::EPROTO);
+    }
+    // By these it stays one that is not evicted for its silence.
+    agreed.flags |= offered.flags & (ConnectFlags::MDS | ConnectFlags::MDS_MDS);
+    if agrees(offered) {
+        agreed.flags |= ConnectFlags::FLAGS2;
+        agreed.flags2 |= ConnectFlags2::MDT_CHANGES;
+        agreed.update_format = FORMAT;
+    }
+    Ok(())
+}

@@ -1,0 +1,223 @@
+//! The table of super-ranges: which target has which sequences (Lustre: `fld_index.c`).
+//!
+//! On MDT0000, the controller, it is the truth, and ranges are added to it here. On any other MDT it holds what the
+//! controller has said, which never changes: a range stays its target's for ever.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bytes::Bytes;
+use parking_lot::RwLock;
+use sheen_store::{Store, StoreError, Transaction, all_entries};
+use sheen_types::{Errno, Fid, fid_seq};
+use sheen_wire::codec::{ByteOrder, Reader, Wire, Writer};
+use sheen_wire::fld::{LuSeqRange, SeqRangeFlags};
+
+/// Index of ranges: first sequence, big-endian, to `LuSeqRange`; and the counter.
+pub(super) const RANGES: Fid = Fid::new(fid_seq::LOCAL_FILE, 0x200);
+/// Key of how far sequences have been given out: sorts behind all ranges.
+pub(super) const NEXT_KEY: &[u8] = b"\xff\xff\xff\xff\xff\xff\xff\xffnext";
+/// Sequences in a super-range (`LUSTRE_SEQ_SUPER_WIDTH`).
+pub(super) const SUPER_WIDTH: u64 = 1 << 30;
+
+/// See the module's documentation.
+pub(crate) struct Table {
+    store: Arc<dyn Store>,
+    /// The MDT whose store this is.
+    index: u16,
+    /// In the order of their sequences.
+    ranges: RwLock<Vec<LuSeqRange>>,
+    /// Another MDT has one of them.
+    has_other_mdts: AtomicBool,
+}
+
+impl Table {
+    /// Reads it.
+    ///
+    /// # Errors
+    /// Those of the store; [`StoreError::Corrupt`] for a range that is none.
+    pub(super) fn load(store: Arc<dyn Store>, index: u16) -> Result<Self, StoreError> {
+        let mut ranges = Vec::new();
+        for entry in all_entries(&*store, RANGES, &[]) {
+            let entry = entry?;
+            if entry.key != NEXT_KEY {
+                let mut reader = Reader::new(&entry.value, ByteOrder::Little);
+                let range = LuSeqRange::decode(&mut reader);
+                ranges.push(range.map_err(|error| {
+                    StoreError::Corrupt(format!("a range of sequences: {error}"))
+                })?);
+            }
+        }
+        let this = Self { store, index, ranges: RwLock::default(), has_other_mdts: false.into() };
+        ranges.iter().for_each(|range| this.note(range));
+        *this.ranges.write() = ranges;
+        Ok(this)
+    }
+
+    fn note(&self, range: &LuSeqRange) {
+        if is_other_mdts(range, self.index) {
+            self.has_other_mdts.store(true, Ordering::Release);
+        }
+    }
+
+    /// The first range of a target, if it is known here.
+    pub(super) fn known(&self, index: u32, kind: SeqRangeFlags) -> Option<LuSeqRange> {
+        let ranges = self.ranges.read();
+        ranges.iter().find(|range| is_of(range, index, kind)).cloned()
+    }
+
+    /// The ranges of a target, in the order in which it got them.
+    pub(super) fn all_of(&self, index: u32, kind: SeqRangeFlags) -> Vec<LuSeqRange> {
+        let ranges = self.ranges.read();
+        ranges.iter().filter(|range| is_of(range, index, kind)).cloned().collect()
+    }
+
+    /// The range that holds a sequence, if it is known here.
+    pub(super) fn find(&self, sequence: u64) -> Option<LuSeqRange> {
+        self.ranges.read().iter().find(|range| range.contains(sequence)).cloned()
+    }
+
+    /// Up to `most` ranges behind the one that begins at `start`, of those that `is_wanted`.
+    pub(super) fn behind(
+        &self,
+        start: u64,
+        most: usize,
+        is_wanted: impl Fn(&LuSeqRange) -> bool,
+    ) -> Vec<LuSeqRange> {
+        let ranges = self.ranges.read();
+        let behind = ranges.iter().filter(|range| range.start > start && is_wanted(range));
+        behind.take(most).cloned().collect()
+    }
+
+    /// Whether the inodes of a sequence are another MDT's, as far as is known here.
+    pub(super) fn is_other_mdts(&self, sequence: u64) -> bool {
+        if self.index != 0 && matches!(sequence, fid_seq::ROOT | fid_seq::DOT_LUSTRE) {
+            return true;
+        }
+        self.has_other_mdts.load(Ordering::Acquire)
+            && self.find(sequence).is_some_and(|range| is_other_mdts(&range, self.index))
+    }
+
+    /// The first range of a target, a new one if it has none: the controller's. With `behind`, where one of its
+    /// ranges ends, the one that it got next.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub(super) fn allocate(
+        &self,
+        index: u32,
+        kind: SeqRangeFlags,
+        behind: Option<u64>,
+    ) -> Result<LuSeqRange, StoreError> {
+        let mut ranges = self.ranges.write();
+        let mut own = ranges.iter().filter(|range| is_of(range, index, kind));
+        // Where none ends there nothing is meant by it.
+        let last = behind.filter(|end| own.clone().any(|range| range.end == *end));
+        let found = own.find(|range| last.is_none_or(|end| range.start >= end)).cloned();
+        if let Some(found) = found {
+            return Ok(found);
+        }
+        let start = ranges.last().map_or(fid_seq::NORMAL, |range| range.end);
+        let end = start.checked_add(SUPER_WIDTH).ok_or(StoreError::NoSpace)?;
+        let range = LuSeqRange { start, end, index, flags: kind };
+        self.put(&mut ranges, std::slice::from_ref(&range))?;
+        Ok(range)
+    }
+
+    /// Takes over what the controller has said. Not durable when this returns.
+    ///
+    /// # Errors
+    /// [`Errno::EPROTO`] for what is no range, or is part of another one's; those of the store.
+    pub(super) fn learn(&self, said: &[LuSeqRange]) -> Result<(), Errno> {
+        let mut ranges = self.ranges.write();
+        let mut new: Vec<LuSeqRange> = Vec::new();
+        for range in said.iter().filter(|range| !ranges.contains(range)) {
+            let overlaps = |other: &LuSeqRange| range.start < other.end && other.start < range.end;
+            let is_sane = range.start >= fid_seq::NORMAL && range.start < range.end;
+            if !is_sane || ranges.iter().chain(&new).any(overlaps) {
+                tracing::error!(?range, "MDT0000 says of sequences what cannot be");
+                return Err(Errno::EPROTO);
+            }
+            new.push(range.clone());
+        }
+        self.put(&mut ranges, &new).map_err(|error| error.errno())
+    }
+
+    fn put(&self, ranges: &mut Vec<LuSeqRange>, new: &[LuSeqRange]) -> Result<(), StoreError> {
+        if new.is_empty() {
+            return Ok(());
+        }
+        let mut transaction = Transaction::new();
+        for range in new {
+            let mut writer = Writer::with_capacity(LuSeqRange::SIZE);
+            range.encode(&mut writer);
+            let key = Bytes::copy_from_slice(&range.start.to_be_bytes());
+            transaction.put(RANGES, key, writer.into_bytes());
+        }
+        self.store.apply(transaction)?;
+        ranges.extend_from_slice(new);
+        ranges.sort_by_key(|range| range.start);
+        new.iter().for_each(|range| self.note(range));
+        Ok(())
+    }
+}
+
+fn is_of(range: &LuSeqRange, index: u32, kind: SeqRangeFlags) -> bool {
+    range.index == index && range.flags == kind
+}
+
+fn is_other_mdts(range: &LuSeqRange, index: u16) -> bool {
+    range.flags == SeqRangeFlags::MDT && range.index != u32::from(index)
+}
+
+#[cfg(test)]
+mod tests {
+    use sheen_store_mem::{MemOptions, StoreMem};
+
+    use super::*;
+
+    fn table(index: u16) -> Table {
+        Table::load(Arc::new(StoreMem::new(MemOptions::default())), index).expect("loaded")
+    }
+
+    #[test]
+    fn a_target_that_names_the_end_of_its_range_gets_the_next_one_and_again_the_same() {
+        let (table, kind) = (table(0), SeqRangeFlags::MDT);
+        let first = table.allocate(3, kind, None).expect("allocated");
+        let other = table.allocate(4, kind, None).expect("allocated");
+        let second = table.allocate(3, kind, Some(first.end)).expect("allocated");
+        assert_eq!((first.start, other.start), (fid_seq::NORMAL, first.end));
+        assert_eq!(second.start, other.end);
+        assert_eq!(table.allocate(3, kind, Some(first.end)), Ok(second.clone()), "asked again");
+        assert_eq!(table.allocate(3, kind, None), Ok(first.clone()));
+        // What ends none of its ranges takes no range.
+        for end in [0, first.end - 1, other.end, u64::MAX] {
+            assert_eq!(table.allocate(3, kind, Some(end)), Ok(first.clone()), "{end:#x}");
+        }
+        assert_eq!(table.all_of(3, kind), [first, second]);
+    }
+
+    #[test]
+    fn what_the_controller_says_is_kept_unless_it_cannot_be() {
+        let store: Arc<dyn Store> = Arc::new(StoreMem::new(MemOptions::default()));
+        let table = Table::load(Arc::clone(&store), 2).expect("loaded");
+        let range = |start: u64, end: u64, index| LuSeqRange {
+            start: fid_seq::NORMAL + start,
+            end: fid_seq::NORMAL + end,
+            index,
+            flags: SeqRangeFlags::MDT,
+        };
+        assert!(!table.is_other_mdts(fid_seq::NORMAL + 10));
+        table.learn(&[range(10, 20, 0), range(0, 10, 2)]).expect("said");
+        table.learn(&[range(0, 10, 2)]).expect("said again");
+        for wrong in [range(15, 25, 1), range(20, 20, 1), range(30, 25, 1), range(0, 10, 1)] {
+            assert_eq!(table.learn(&[wrong]), Err(Errno::EPROTO));
+        }
+        let below = LuSeqRange { start: fid_seq::ROOT, ..range(0, 10, 0) };
+        assert_eq!(table.learn(&[below]), Err(Errno::EPROTO));
+        let again = Table::load(store, 2).expect("loaded");
+        assert_eq!(again.behind(0, 9, |_| true), [range(0, 10, 2), range(10, 20, 0)]);
+        assert!(again.is_other_mdts(fid_seq::NORMAL + 10) && again.is_other_mdts(fid_seq::ROOT));
+        assert!(!again.is_other_mdts(fid_seq::NORMAL) && !again.is_other_mdts(1 << 50));
+    }
+}
