@@ -334,8 +334,8 @@ impl Grants {
         }
         let left = space.available.saturating_sub(promised.bytes);
         let most = (space.available / CLIENT_SHARE).min(CLIENT_GRANT_MAX);
-        let by_others = promised.held_by(client) - held.bytes;
-        let wanted = wanted.min(most.saturating_sub(by_others));
+        let by_other_exports = promised.held_by(client) - held.bytes;
+        let wanted = wanted.min(most.saturating_sub(by_other_exports));
         let more = wanted.saturating_sub(held.bytes).min(left / SHARE) >> BLOCK_BITS << BLOCK_BITS;
         promised.add(held, more);
         promised.bytes += more;
