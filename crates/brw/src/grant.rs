@@ -2,10 +2,13 @@
 //!
 //! A client reports with each write how many of its bytes came out of its grant, how many it would like to
 //! keep dirty, and what it lost. The server reclaims the used part and gives new grant out of what has been
-//! promised to no other client. Promises never exceed the free space: `total` is at most what the store has
+//! promised to no other client. Promises never exceed the free space: their sum is at most what the store has
 //! available whenever something is added to it. What a client claims out of its grant is taken when the
 //! write begins, as far as it has it: the rest of the write must fit into what is not promised, and counts
 //! as promised while the write goes on.
+//!
+//! How much one client may hold is said of a client as budgets are: of a node, with all of its exports. Said of
+//! each export, it would let one node that connects often enough hold nearly all that is free.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use parking_lot::Mutex;
 use sheen_store::StoreSpace;
 use sheen_target::{Export, ExportState};
-use sheen_types::Errno;
+use sheen_types::{Errno, HashMap, Nid};
 use sheen_wire::connect::{ConnectFlags, ObdConnectData};
 use sheen_wire::ost::{Obdo, ObdoFlags};
 
@@ -22,24 +25,78 @@ pub const INITIAL_GRANT: u64 = 2 * sheen_types::limits::BULK_BYTES_MAX as u64;
 /// New grant that comes with one write at most, as in Lustre: two full-size RPCs. Each of the client's next writes
 /// brings as much, so that it has what it wants before it can use that up.
 const GROWTH_MAX: u64 = INITIAL_GRANT;
-/// Largest grant of one client; Lustre's clients ask for at most 2 GiB.
+/// Largest grant of one client, of all its exports; Lustre's clients ask for at most 2 GiB.
 const CLIENT_GRANT_MAX: u64 = 2 << 30;
 /// Free space is given out in eighths, so that one client cannot take all that is left at once.
 const SHARE: u64 = 8;
-/// One client holds at most this part of the free space: the rest is for other clients, and for
+/// One client holds at most this part of the free space, with all its exports: the rest is for other clients, and for
 /// writes that come without a grant.
 const CLIENT_SHARE: u64 = 4;
 /// Logarithm of the smallest unit of space: data takes whole blocks of 4 KiB.
 pub const BLOCK_BITS: u8 = 12;
 
-/// What one client holds.
+/// What one export of a client holds.
 #[derive(Default)]
 pub(crate) struct ClientGrant {
-    granted: Mutex<u64>,
+    granted: Mutex<Held>,
     /// Bytes that it has not sent yet, as it said last.
     dirty: AtomicU64,
     /// It has left: nothing is returned to it.
     has_left: AtomicBool,
+}
+
+struct Held {
+    bytes: u64,
+    /// Under whom they are counted in [`Promised::by_client`].
+    client: Nid,
+}
+
+impl Default for Held {
+    fn default() -> Self {
+        Self { bytes: 0, client: Nid::ANY }
+    }
+}
+
+/// What is promised.
+#[derive(Default)]
+struct Promised {
+    /// In all, with what writes use that are being carried out.
+    bytes: u64,
+    /// What the exports of each client hold; none of a client without any.
+    by_client: HashMap<Nid, u64>,
+}
+
+impl Promised {
+    fn held_by(&self, client: Nid) -> u64 {
+        self.by_client.get(&client).copied().unwrap_or(0)
+    }
+
+    fn add(&mut self, held: &mut Held, bytes: u64) {
+        held.bytes += bytes;
+        *self.by_client.entry(held.client).or_default() += bytes;
+        self.forget_if_none(held.client);
+    }
+
+    /// At most what it holds.
+    fn remove(&mut self, held: &mut Held, bytes: u64) {
+        held.bytes -= bytes;
+        *self.by_client.entry(held.client).or_default() -= bytes;
+        self.forget_if_none(held.client);
+    }
+
+    /// Counts what an export holds with that of `client`: it may have moved.
+    fn move_to(&mut self, held: &mut Held, client: Nid) {
+        let bytes = held.bytes;
+        self.remove(held, bytes);
+        held.client = client;
+        self.add(held, bytes);
+    }
+
+    fn forget_if_none(&mut self, client: Nid) {
+        if self.held_by(client) == 0 {
+            self.by_client.remove(&client);
+        }
+    }
 }
 
 /// Space that a write uses while it is carried out. Dropped, it returns what came out of the grant: the client
@@ -57,18 +114,18 @@ impl ReservedSpace<'_> {
     /// The write is done: what it took of the grant is used.
     pub(crate) fn use_up(mut self) {
         let used = std::mem::take(&mut self.granted);
-        *self.grants.total.lock() -= used;
+        self.grants.promised.lock().bytes -= used;
     }
 }
 
 impl Drop for ReservedSpace<'_> {
     fn drop(&mut self) {
         let mut held = self.held.granted.lock();
-        let mut total = self.grants.total.lock();
-        *total -= self.other;
+        let mut promised = self.grants.promised.lock();
+        promised.bytes -= self.other;
         match self.held.has_left.load(Ordering::Relaxed) {
-            true => *total -= self.granted,
-            false => *held += self.granted,
+            true => promised.bytes -= self.granted,
+            false => promised.add(&mut held, self.granted),
         }
     }
 }
@@ -84,10 +141,10 @@ pub struct GrantView {
     pub pending: u64,
 }
 
-/// All promises of one server. Lock order: a client's `granted`, then `total`.
+/// All promises of one server. Lock order: a client's `granted`, then `promised`.
 #[derive(Default)]
 pub struct Grants {
-    total: Mutex<u64>,
+    promised: Mutex<Promised>,
     dirty: AtomicU64,
     pending: AtomicU64,
 }
@@ -128,17 +185,17 @@ impl Grants {
     #[must_use]
     pub fn view(&self) -> GrantView {
         GrantView {
-            total: *self.total.lock(),
+            total: self.promised.lock().bytes,
             dirty: self.dirty.load(Ordering::Relaxed),
             pending: self.pending.load(Ordering::Relaxed),
         }
     }
 
-    /// What one client holds.
+    /// What one export of a client holds.
     #[must_use]
     pub fn held_by(&self, export: &Export) -> GrantView {
         let held: Arc<ClientGrant> = export.role();
-        let total = *held.granted.lock();
+        let total = held.granted.lock().bytes;
         GrantView { total, dirty: held.dirty.load(Ordering::Relaxed), pending: 0 }
     }
 
@@ -170,8 +227,10 @@ impl Grants {
         let held: Arc<ClientGrant> = export.role();
         let granted = {
             let mut granted = held.granted.lock();
-            let reserved = wanted.claimed.min(*granted);
-            *granted -= reserved;
+            let reserved = wanted.claimed.min(granted.bytes);
+            if reserved > 0 {
+                self.promised.lock().remove(&mut granted, reserved);
+            }
             reserved
         };
         let mut reserved = ReservedSpace { grants: self, held, granted, other: 0 };
@@ -181,9 +240,9 @@ impl Grants {
         }
         for space in [free.recent, free.now] {
             let available = space()?.available;
-            let mut total = self.total.lock();
-            if other <= available.saturating_sub(*total) {
-                *total += other;
+            let mut promised = self.promised.lock();
+            if other <= available.saturating_sub(promised.bytes) {
+                promised.bytes += other;
                 reserved.other = other;
                 return Ok(reserved);
             }
@@ -206,13 +265,13 @@ impl Grants {
         let mut held = role.granted.lock();
         role.has_left.store(false, Ordering::Relaxed);
         let wanted = INITIAL_GRANT.max(u64::from(offered.grant)).min(CLIENT_GRANT_MAX);
-        self.grow(&mut held, wanted, space);
+        self.grow(export, &mut held, wanted, space);
         if export.state() == ExportState::Gone {
             // It was evicted while it connected: what it gets here would never be reclaimed.
             role.has_left.store(true, Ordering::Relaxed);
             self.lower(&mut held, u64::MAX);
         }
-        agreed.grant = u32::try_from(*held).unwrap_or(u32::MAX);
+        agreed.grant = u32::try_from(held.bytes).unwrap_or(u32::MAX);
     }
 
     /// A client leaves: its promises are void.
@@ -245,9 +304,9 @@ impl Grants {
             self.lower(&mut held, report.available);
             return Ok(0);
         }
-        let wanted = u64::from(report.wanted).min(CLIENT_GRANT_MAX).min(*held + GROWTH_MAX);
-        match wanted > *held {
-            true => Ok(self.grow(&mut held, wanted, space()?)),
+        let wanted = u64::from(report.wanted).min(CLIENT_GRANT_MAX).min(held.bytes + GROWTH_MAX);
+        match wanted > held.bytes {
+            true => Ok(self.grow(export, &mut held, wanted, space()?)),
             false => Ok(0),
         }
     }
@@ -265,20 +324,28 @@ impl Grants {
         }
     }
 
-    /// Raises to `wanted` as far as free space goes; returns by how much.
-    fn grow(&self, held: &mut u64, wanted: u64, space: StoreSpace) -> u64 {
-        let mut total = self.total.lock();
-        let left = space.available.saturating_sub(*total);
-        let wanted = wanted.min(space.available / CLIENT_SHARE);
-        let more = wanted.saturating_sub(*held).min(left / SHARE) >> BLOCK_BITS << BLOCK_BITS;
-        *held += more;
-        *total += more;
+    /// Raises to `wanted` as far as free space goes, and what the client holds by its other exports; returns by how
+    /// much.
+    fn grow(&self, export: &Export, held: &mut Held, wanted: u64, space: StoreSpace) -> u64 {
+        let client = export.account_nid();
+        let mut promised = self.promised.lock();
+        if held.client != client {
+            promised.move_to(held, client);
+        }
+        let left = space.available.saturating_sub(promised.bytes);
+        let most = (space.available / CLIENT_SHARE).min(CLIENT_GRANT_MAX);
+        let by_other_exports = promised.held_by(client) - held.bytes;
+        let wanted = wanted.min(most.saturating_sub(by_other_exports));
+        let more = wanted.saturating_sub(held.bytes).min(left / SHARE) >> BLOCK_BITS << BLOCK_BITS;
+        promised.add(held, more);
+        promised.bytes += more;
         more
     }
 
-    fn lower(&self, held: &mut u64, by: u64) {
-        let less = by.min(*held);
-        *held -= less;
-        *self.total.lock() -= less;
+    fn lower(&self, held: &mut Held, by: u64) {
+        let less = by.min(held.bytes);
+        let mut promised = self.promised.lock();
+        promised.remove(held, less);
+        promised.bytes -= less;
     }
 }

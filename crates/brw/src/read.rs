@@ -11,21 +11,30 @@ use sheen_wire::ost::{Obdo, ObdoFlags, OstBody};
 use crate::transfer::{Transfer, bulk_errno};
 use crate::{Brw, Objects};
 
+/// Bytes of a read that come inside the message: `OST_MAX_SHORT_IO_BYTES` of a client with pages of 4 KiB, the
+/// largest there is. An answer with 1 MiB would be longer than what LNet carries, through which a client of this
+/// process does not go.
+const INLINE_BYTES_MAX: usize = 256 << 10;
+
 impl<O: Objects> Brw<O> {
     /// Reads up to the object's end; what lies behind it is not sent, the status says how much is.
     ///
     /// # Errors
-    /// [`Errno::EPROTO`] for pieces that make no sense, those of locks and the store.
+    /// [`Errno::EPROTO`] for pieces that make no sense, and for more bytes inside the message than Lustre's clients
+    /// ask for; those of locks and the store.
     pub async fn read(&self, context: &Context, request: OstRead) -> Result<Outcome, Errno> {
         let asked = request.ost_body.oa;
         let transfer = self.transfer(&request.obd_ioobj, request.niobuf_remote)?;
+        let inline = asked.has_flag(ObdoFlags::SHORT_IO);
+        if inline && !context.export.is_local() && transfer.length > INLINE_BYTES_MAX {
+            return Err(Errno::EPROTO);
+        }
         let room = while_waiting(Wait::Bulk, context.bulk.reserve(transfer.length)).await;
         let lock = self.transfer_lock(context, &transfer, LockMode::Pr).await?;
         let (data, sum) = self.get(context, &transfer)?;
         let length: usize = data.iter().map(Bytes::len).sum();
         self.grants.reclaim(&context.export, &asked);
         let oa = answer(&asked, &data, sum);
-        let inline = asked.has_flag(ObdoFlags::SHORT_IO);
         let mut reply = OstReadReply { ost_body: Some(OstBody { oa }), ..OstReadReply::default() };
         if inline {
             reply.short_io = joined(data);

@@ -290,7 +290,7 @@ impl Stored {
             Kind::Plain(plain) => {
                 plain.header.layout_gen = plain.header.layout_gen.wrapping_add(1);
             }
-            Kind::Composite(composite) => composite.header.layout_gen += 1,
+            Kind::Composite(composite) => count_change(composite),
         }
     }
 
@@ -354,8 +354,19 @@ fn placeholders(striping: &Striping) -> Vec<LovOstData> {
     }
 }
 
+/// The generation behind this one. A client says what a replayed layout's is, and it may say the largest; 0 is
+/// that of no layout.
+#[must_use]
+pub fn generation_after(generation: u32) -> u32 {
+    generation.checked_add(1).unwrap_or(1)
+}
+
+fn count_change(composite: &mut LovComp) {
+    composite.header.layout_gen = generation_after(composite.header.layout_gen);
+}
+
 fn next_id(composite: &mut LovComp) -> u32 {
-    composite.header.layout_gen += 1;
+    count_change(composite);
     let mut id = composite.header.layout_gen & NUMBER_MAX;
     // Only a file whose layout changed 65,535 times may have given this number out before.
     while id == 0 || composite.components.iter().any(|part| part.entry.id == id) {

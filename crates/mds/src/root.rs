@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use sheen_store::{Attributes, FileKind, Store, StoreError, Transaction};
 use sheen_target::{Context, Outcome};
+use sheen_types::limits::PATH_BYTES_MAX;
 use sheen_types::{Errno, Fid};
 use sheen_wire::md::{MdtBody, Valid};
 use sheen_wire::messages::{MdsGetRoot, MdsGetRootReply};
@@ -45,6 +46,9 @@ impl Mdt {
     /// MDS_GET_ROOT: the root's FID, or that of the directory a client wants to mount.
     pub(crate) fn get_root(&self, _: &Context, request: &MdsGetRoot) -> Result<Outcome, Errno> {
         let path = request.name.as_ref().map_or(&b""[..], |name| name.as_bytes());
+        if path.len() >= PATH_BYTES_MAX {
+            return Err(Errno::ENAMETOOLONG);
+        }
         let mut at = self.inode(Fid::ROOT)?;
         for step in path.split(|byte| *byte == b'/').filter(|step| !step.is_empty()) {
             if !at.is_directory() {

@@ -9,7 +9,7 @@
 //!
 //! [`Change::Exchange`]: sheen_store::Change::Exchange
 
-use sheen_layout::stored::Stored;
+use sheen_layout::stored::{Stored, generation_after};
 use sheen_target::{Context, LockGuard, Outcome, ReplyRecording, store_errno};
 use sheen_types::{Errno, Fid, InodeBits, LockMode, ResourceName};
 use sheen_wire::codec::{ByteOrder, Reader, Wire};
@@ -40,7 +40,7 @@ impl SwappedFile {
 
     /// The generation that its next layout has.
     fn generation(&self) -> u32 {
-        self.layout.as_ref().map_or(0, Stored::generation) + 1
+        generation_after(self.layout.as_ref().map_or(0, Stored::generation))
     }
 
     pub(crate) fn is_on_mdt(&self) -> bool {

@@ -227,7 +227,8 @@ impl Target {
         if body.conn_cnt < state.conn_cnt {
             return Err(Refused::Dropped);
         }
-        self.check_replay(state.state, body).map_err(Refused::FalseReplay)?;
+        let kind = incoming.request.kind();
+        self.check_replay(state.state, kind, body).map_err(Refused::FalseReplay)?;
         state.last_request = self.now();
         if body.last_xid > state.last_xid {
             state.last_xid = body.last_xid;

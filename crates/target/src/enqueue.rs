@@ -49,6 +49,7 @@ fn cancelled_early(request: &Request) -> Option<(&LdlmRequest, usize)> {
         Request::MdsReintUnlink(request) => request.dlm_req.as_ref(),
         Request::MdsReintRename(request) => request.dlm_req.as_ref(),
         Request::MdsReintSetxattr(request) => request.dlm_req.as_ref(),
+        Request::MdsSwapLayouts(request) => request.dlm_req.as_ref(),
         _ => return request.enqueued_lock().map(|lock| (lock, 1)),
     };
     alone.map(|locks| (locks, 0))

@@ -3,6 +3,7 @@
 //! A replay is executed with the number that it brings, and much is not asked of it that is asked of other
 //! requests: whether the user may, whether the target may be changed. So it must be one. It comes
 //!
+//! - as a request that gets a number from this target ([`FormatFlags::REPLAYABLE`]),
 //! - while the recovery window runs,
 //! - from a client of before the restart that has not said yet that it has replayed all,
 //! - with a number that this target may have given out before it started.
@@ -18,6 +19,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use sheen_types::Transno;
+use sheen_wire::messages::{FormatFlags, Kind};
 use sheen_wire::ptlrpc::{MsgFlags, PtlrpcBody};
 
 use crate::budget::Limit;
@@ -40,6 +42,8 @@ pub(crate) enum FalseReplay {
     NoRecovery,
     /// It is no replay, or one of everything at once.
     Contradicts,
+    /// Such a request never gets a number.
+    NeverReplayed(Kind),
     /// The client has nothing to replay, or has reported that it is done.
     NotReplaying(ExportState),
     /// No client was ever given this number.
@@ -58,6 +62,9 @@ impl fmt::Display for FalseReplay {
             }
             Self::Contradicts => {
                 out.write_str("a replay that says that all is replayed, or names no transaction")
+            }
+            Self::NeverReplayed(kind) => {
+                write!(out, "a replay of {}, which gets no transaction number", kind.format().name)
             }
             Self::NotReplaying(state) => write!(out, "a replay from a client that is {state:?}"),
             Self::NeverGiven(transno) => write!(
@@ -81,6 +88,7 @@ impl Target {
     pub(crate) fn check_replay(
         &self,
         state: ExportState,
+        kind: Kind,
         body: &PtlrpcBody,
     ) -> Result<(), FalseReplay> {
         let is_replay = body.flags.contains(MsgFlags::REPLAY);
@@ -94,6 +102,9 @@ impl Target {
         let done = MsgFlags::REQ_REPLAY_DONE | MsgFlags::LOCK_REPLAY_DONE;
         if !is_replay || transno == Transno(0) || body.flags.intersects(done) {
             return Err(FalseReplay::Contradicts);
+        }
+        if !kind.format().flags.contains(FormatFlags::REPLAYABLE) {
+            return Err(FalseReplay::NeverReplayed(kind));
         }
         if state != ExportState::Replaying {
             return Err(FalseReplay::NotReplaying(state));

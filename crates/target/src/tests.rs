@@ -18,8 +18,9 @@ use sheen_wire::ldlm::{
     LdlmRequest, LdlmResourceDesc, LockFlags as WireFlags, LockType, Policy as WirePolicy,
 };
 use sheen_wire::messages::{
-    Kind, LdlmEnqueue, LdlmGlCallbackReply, LdlmIntentGetattr, LdlmIntentGetattrReply,
-    MdsDisconnect, MdsReintSetattr, MdsReintSetattrReply, MdsStatfs, ObdPing, Reply, Request,
+    Kind, LdlmEnqueue, LdlmGlCallbackReply, LdlmIntentGetattr, LdlmIntentGetattrReply, MdsBatch,
+    MdsClose, MdsCloseIntent, MdsDisconnect, MdsReintSetattr, MdsReintSetattrReply, MdsRmfid,
+    MdsStatfs, MdsSwapLayouts, ObdPing, Reply, Request,
 };
 use sheen_wire::ptlrpc::{MsgFlags, OpFlags};
 
@@ -708,10 +709,18 @@ fn what_a_request_cancels_that_waits_for_a_revocation_after_recovery_is_cancelle
         assert!(matches!(one.callbacks()[..], [Request::LdlmBlCallback(_)]));
         let handles = vec![lock_handle(&replayed)];
         let dlm_req = Some(LdlmRequest { count: 1, handles, ..LdlmRequest::default() });
-        let request = MdsReintSetattr { dlm_req, ..MdsReintSetattr::default() };
+        let requests: [(Request, _); 2] = [
+            (
+                MdsSwapLayouts { dlm_req: dlm_req.clone(), ..MdsSwapLayouts::default() }.into(),
+                Some(Errno::EOPNOTSUPP),
+            ),
+            (MdsReintSetattr { dlm_req, ..MdsReintSetattr::default() }.into(), None),
+        ];
         let before = node.target.now();
-        let answer = one.call_with(TestCall::new(request).tagged(1)).await.unwrap();
-        assert_eq!(answer.head.status, 0);
+        for (request, errno) in requests {
+            let answer = one.call_with(TestCall::new(request).tagged(1)).await.unwrap();
+            assert_eq!(answer.errno(), errno);
+        }
         assert!(node.target.now().since(before) < Duration::from_secs(1));
         assert_eq!(node.target.view().recovery.evicted, 1, "two alone");
     });

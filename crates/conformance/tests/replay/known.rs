@@ -216,7 +216,6 @@ pub(crate) const ANSWERED: &[Known] = &[
         &["getinfo_val (path)"],
         "zeros lie behind the path; there old memory",
     ),
-    known("SEQ_QUERY reply", &["body.transno"], "a range is handed out in a transaction"),
     known("FLD_QUERY reply", &["fld_mdfld.*"], "DNE: a sequence of the second MDT"),
     known("MGS_CONNECT reply", &["cdata.flags.BARRIER"], "no barriers for snapshots"),
     known("MGS_CONNECT reply", &["cdata.instance"], "the MGS sends its instance, too"),

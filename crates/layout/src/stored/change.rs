@@ -5,7 +5,7 @@ use sheen_types::{Errno, Fid};
 use sheen_wire::lov::{CompFlags, LovComp, LovCompEntry, LovEa};
 use sheen_wire::ost::OstId;
 
-use super::{Kind, NUMBER_MAX, Stored, push};
+use super::{Kind, NUMBER_MAX, Stored, count_change, push};
 use crate::plan::{Defaults, Part, Plan};
 
 /// Which components are to be removed.
@@ -134,7 +134,7 @@ impl Stored {
         }
         let mut left = composite.clone();
         left.components.truncate(kept);
-        left.header.layout_gen += 1;
+        count_change(&mut left);
         let left = Self { layout: Kind::Composite(left), listed: Vec::new() };
         let before = self.objects();
         let objects = before[left.objects().len()..].to_vec();
@@ -172,7 +172,7 @@ impl Stored {
         if !found {
             return Err(Errno::EINVAL);
         }
-        composite.header.layout_gen += 1;
+        count_change(composite);
         Ok(())
     }
 }

@@ -258,3 +258,25 @@ fn a_replayed_layout_names_what_it_adds() {
     assert_eq!(before.added_by(&after).len(), 4);
     assert_eq!(after.encode(), bytes(PFL_FULL));
 }
+
+/// A client says of a layout that it replays which generation it has.
+#[test]
+fn behind_the_last_generation_comes_the_first() {
+    let last = |bytes: Bytes| {
+        let mut layout = LovComp::decode(&bytes).unwrap();
+        layout.header.layout_gen = u32::MAX;
+        Stored::decode(&LovEa::Composite(layout).encode()).unwrap()
+    };
+    let mut changed = last(bytes(PFL_FULL));
+    changed.changed();
+    assert_eq!(changed.generation(), 1, "0 is that of no layout");
+    let mut again = Stored::decode(&changed.encode()).unwrap();
+    again.changed();
+    assert_eq!(again.generation(), 2);
+    let full = last(bytes(PFL_FULL));
+    let Kind::Composite(composite) = &full.layout else { panic!() };
+    let id = composite.components.last().unwrap().entry.id;
+    let removed = full.remove(Selection::Id(id)).unwrap();
+    assert_eq!(removed.left.map(|left| left.generation()), Some(1));
+    assert_eq!(generation_after(u32::MAX), 1);
+}

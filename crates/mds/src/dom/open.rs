@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use sheen_ldlm::server::LockInfo;
 use sheen_ldlm::{Owner, Policy};
 use sheen_target::{Context, LockGuard, store_errno};
+use sheen_types::limits::LNET_PAYLOAD_BYTES_MAX;
 use sheen_types::{Errno, Fid, HashSet, InodeBits, LockHandle, LockMode, PAGE_BITS, ResourceName};
 use sheen_wire::codec::{Wire, Writer};
 use sheen_wire::connect::ConnectFlags2;
@@ -153,7 +154,7 @@ impl Mdt {
             return Ok(Bytes::new());
         }
         let used = reply_bytes(body) + NiobufRemote::SIZE + ROUNDING;
-        let room = context.reply_bytes_max.saturating_sub(used).min(INLINE_BYTES_MAX) as u64;
+        let room = context.reply_bytes_max.min(REPLY_BYTES_MAX).saturating_sub(used) as u64;
         let page = context.export.role::<PageBits>().page_bytes();
         let Some(offset) = offset_for(size, room, open.part, page) else {
             return Ok(Bytes::new());
@@ -165,9 +166,8 @@ impl Mdt {
     }
 }
 
-/// Most bytes that come with an open, whatever room a client claims to have: they are in memory at
-/// once.
-const INLINE_BYTES_MAX: usize = 1 << 20;
+/// Most bytes of an answer that brings a file's, whatever room a client claims to have: LNet carries no more.
+const REPLY_BYTES_MAX: usize = LNET_PAYLOAD_BYTES_MAX;
 /// Bytes by which buffers grow to whole words, and the table of their lengths with them.
 const ROUNDING: usize = 16;
 

@@ -8,6 +8,7 @@ use sheen_brw::encode_value;
 use sheen_store::{Store, Transaction};
 use sheen_store_mem::{Commits, MemOptions, StoreMem};
 use sheen_target::testing::{TestAnswer, TestCall, TestWorld};
+use sheen_types::limits::LNET_PAYLOAD_BYTES_MAX;
 use sheen_types::{Errno, Fid, InodeBits, LockHandle, LockMode, Timestamp};
 use sheen_wire::codec::{ByteOrder, Reader, Wire};
 use sheen_wire::connect::{ConnectFlags, ConnectFlags2, ObdConnectData};
@@ -19,6 +20,7 @@ use sheen_wire::lov::{
 use sheen_wire::md::{AttrValid, MdsOpenFlags, Valid};
 use sheen_wire::messages::*;
 use sheen_wire::ost::{BrwFlags, NiobufRemote, ObdIoobj, Obdo, ObdoFlags, OstBody, OstId, OstLvb};
+use sheen_wire::ptlrpc::{MessageHeader, PtlrpcBody};
 
 use super::fake_ost::FakeOst;
 use super::harness::{Client, REGULAR, Server, run};
@@ -711,14 +713,19 @@ fn a_client_that_looks_up_before_it_opens_gets_the_bytes_all_the_same_and_once()
 fn an_open_brings_no_more_than_a_mebibyte_whatever_room_there_is() {
     test(417, |server, _| async move {
         let client = server.client("c").await;
-        for (name, size, whole) in [("f", 900_000, true), ("g", 3 << 20, false)] {
+        for (name, size, whole) in
+            [("f", 900_000, true), ("g", 3 << 20, false), ("h", 1 << 20, false)]
+        {
             let fid = make(&server, &client, name).await;
             put(&client, fid, size - 1, b"e").await.expect("written");
             let request = client.open_request(Fid::ROOT, name, MdsOpenFlags::READ);
             let reply_room = Some(u32::MAX as usize);
             let call = TestCall { reply_room, ..TestCall::new(request).tagged(client.next_tag()) };
             let answer = client.inner.call_with(call).await.expect("an answer");
-            let Some(Reply::LdlmIntentOpen(reply)) = answer.reply else { panic!("no answer") };
+            let reply = answer.reply.expect("an answer");
+            let bytes = reply.to_bytes(&MessageHeader::default(), &PtlrpcBody::default()).len();
+            assert!(bytes <= LNET_PAYLOAD_BYTES_MAX, "{name}: {bytes}");
+            let Reply::LdlmIntentOpen(reply) = reply else { panic!("no answer") };
             let inline = inline(&reply).map(|(offset, data)| (offset, data.len() as u64));
             assert_eq!(inline, whole.then_some((0, size)), "{name}");
         }

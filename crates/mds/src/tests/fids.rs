@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use sheen_store::Transaction;
+use sheen_store::{Store, Transaction};
 use sheen_store_mem::{Commits, MemOptions, StoreMem};
 use sheen_target::testing::{TestCall, TestWorld};
-use sheen_types::{Errno, Fid, Nid, fid_seq};
+use sheen_types::{Errno, Fid, Nid, Transno, Xid, fid_seq};
 use sheen_wire::fld::{LuSeqRange, SeqRangeFlags};
 use sheen_wire::md::{AttrValid, MdsOpenFlags};
 use sheen_wire::messages::{
@@ -49,7 +49,7 @@ fn what_is_no_inode_may_not_be_named() {
                 // Even if it were an object with attributes.
                 let mut transaction = Transaction::new();
                 transaction.create(fid, Default::default());
-                sheen_store::Store::apply(&*server.store, transaction).unwrap();
+                server.store.apply(transaction).unwrap();
                 let mode = |record: &mut sheen_wire::md::RecSetattr| record.mode = 0o777;
                 let refused = |done: Result<(), Errno>| assert_eq!(done, INVALID, "{fid}");
                 refused(client.getattr(fid).await.map(drop));
@@ -80,7 +80,7 @@ fn what_is_no_inode_may_not_be_named() {
                 assert!(client.modify(data).await.is_err(), "{fid}");
                 let mut transaction = Transaction::new();
                 transaction.destroy(fid);
-                sheen_store::Store::apply(&*server.store, transaction).unwrap();
+                server.store.apply(transaction).unwrap();
             }
         },
         &world,
@@ -240,6 +240,49 @@ fn no_sequence_comes_out_of_another_targets_range() {
             }
             let foreign = made_as(&given[0], Fid::new(ost.start, 1), "foreign");
             assert_eq!(given[0].modify(foreign).await.map(drop), INVALID);
+        },
+        &world,
+    );
+}
+
+/// Its change would be taken for done, and the sequences that it counts as reserved would be given out again.
+#[test]
+fn a_replayed_query_gets_no_sequence() {
+    let world = TestWorld::new(337);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start_on(&inner, manual(), vec![FakeOst::new()]).await;
+            let client = server.client("c").await;
+            let request = client.create_request(Fid::ROOT, "d", DIRECTORY | 0o755);
+            let made = client.inner.call_with(TestCall::new(request).tagged(1)).await.unwrap();
+            assert_ne!(made.head.transno, Transno(0));
+            server.store.commit().unwrap();
+            let (server, client) = crash(&inner, server, &client).await;
+            let query = SeqQuery { seq_opc: 1, ..SeqQuery::default() };
+            let call = TestCall::new(query).replayed(Xid(0x9_0000), made.head.transno);
+            let answer = client.inner.call_with(call).await.expect("an answer");
+            assert_eq!(answer.errno(), Some(Errno::ENODEV));
+            inner.settle().await;
+            assert_eq!(client.getattr(Fid::ROOT).await.map(drop), Err(Errno::ENOTCONN));
+            server.check();
+        },
+        &world,
+    );
+}
+
+/// No replay holds it up, and none stands for it: it is durable when its client has it.
+#[test]
+fn a_sequence_is_given_out_without_a_transaction_of_its_client() {
+    let world = TestWorld::new(338);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 1).await;
+            let client = server.node.connect("c").await;
+            let query = SeqQuery { seq_opc: 1, ..SeqQuery::default() };
+            let answer = client.call(query).await;
+            assert_eq!((answer.errno(), answer.head.transno), (None, Transno(0)));
         },
         &world,
     );

@@ -230,6 +230,9 @@ fn what_is_mounted_is_not_named_by_a_way_up() {
             assert_eq!(mounted("/d").await, Ok(directory));
             assert_eq!(mounted("/..").await, Err(Errno::EINVAL));
             assert_eq!(mounted("/d/../d").await, Err(Errno::EINVAL));
+            let long = |steps| format!("{}d", "./".repeat(steps));
+            assert_eq!(mounted(&long(2047)).await, Ok(directory), "4095 bytes and a NUL");
+            assert_eq!(mounted(&long(2048)).await, Err(Errno::ENAMETOOLONG));
         },
         &world,
     );

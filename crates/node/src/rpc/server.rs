@@ -14,8 +14,8 @@ use sheen_rpc::{
     BulkPort, Handler, IncomingRequest, OwnTimes, Replier, ReplyHead, bulk_portal, connect_target,
     limits, reply_portal, subject_of,
 };
-use sheen_types::limits::MESSAGE_BYTES_MAX;
-use sheen_types::{Errno, MatchBits, Nid, Uuid, Xid};
+use sheen_types::limits::{LNET_PAYLOAD_BYTES_MAX, MESSAGE_BYTES_MAX};
+use sheen_types::{Errno, MatchBits, Nid, Transno, Uuid, Xid};
 use sheen_wire::codec::Wire;
 use sheen_wire::connect::{ConnectFlags, ConnectFlags2};
 use sheen_wire::lnet::Portal;
@@ -343,11 +343,7 @@ impl RpcNode {
             pre_versions: head.pre_versions,
             ..PtlrpcBody::default()
         };
-        let header = MessageHeader::default();
-        let message = match reply {
-            Some(reply) => reply.to_bytes(&header, &body),
-            None => Reply::from(ObdPingReply::default()).to_bytes(&header, &body),
-        };
+        let message = reply_within_payload(body, reply);
         // A client with early replies takes what comes at the front for one of those.
         let offset = if route.arrival.early { EARLY_REPLY_BYTES } else { 0 };
         let (to, portal) = (route.arrival.from, reply_portal(route.arrival.portal));
@@ -446,5 +442,53 @@ impl Drop for Pending {
             self.node.service(self.account).lock().abandon(self.id);
             self.node.run_waiting(self.account);
         }
+    }
+}
+
+/// A reply's message. What LNet does not carry in one message is refused by name: the client, whose request made it so
+/// long, would ask again for ever. The error names no transaction, for a client of Lustre's panics at one with one.
+fn reply_within_payload(body: PtlrpcBody, reply: Option<&Reply>) -> Bytes {
+    let header = MessageHeader::default();
+    let alone = |body: &PtlrpcBody| Reply::from(ObdPingReply::default()).to_bytes(&header, body);
+    let Some(reply) = reply else { return alone(&body) };
+    let message = reply.to_bytes(&header, &body);
+    if message.len() <= LNET_PAYLOAD_BYTES_MAX {
+        return message;
+    }
+    tracing::warn!(
+        opcode = ?body.opcode,
+        bytes = message.len(),
+        "a reply is longer than LNet carries: refused"
+    );
+    let (kind, status) = (MsgType::ERR, Errno::EOVERFLOW.status());
+    alone(&PtlrpcBody { kind, status, transno: Transno(0), ..body })
+}
+
+#[cfg(test)]
+mod tests {
+    use sheen_wire::messages::OstReadReply;
+
+    use super::*;
+
+    #[test]
+    fn a_reply_longer_than_a_message_is_refused_by_name() {
+        let body = || PtlrpcBody {
+            kind: MsgType::REPLY,
+            version: MESSAGE_VERSION,
+            transno: Transno(7),
+            ..PtlrpcBody::default()
+        };
+        let said = |length: usize| {
+            let short_io = vec![0; length].into();
+            let reply = Reply::from(OstReadReply { short_io, ..OstReadReply::default() });
+            let bytes = reply_within_payload(body(), Some(&reply));
+            assert!(bytes.len() <= LNET_PAYLOAD_BYTES_MAX, "{length}");
+            let said = Message::decode(&bytes).unwrap().body().unwrap();
+            (said.kind, said.status, said.transno)
+        };
+        assert_eq!(said(LNET_PAYLOAD_BYTES_MAX - 4096), (MsgType::REPLY, 0, Transno(7)));
+        let refused = (MsgType::ERR, Errno::EOVERFLOW.status(), Transno(0));
+        assert_eq!(said(LNET_PAYLOAD_BYTES_MAX), refused);
+        assert_eq!(said(4 << 20), refused);
     }
 }

@@ -43,6 +43,12 @@ fn what_is_written_is_read_in_bulk_and_inside_the_message() {
         assert_eq!((answer.head.status, answer.bulk.len()), (4096, 0), "no bulk beside it");
         let Some(Reply::OstRead(reply)) = answer.reply else { panic!("a read's reply") };
         assert_eq!(reply.short_io, data.slice(4096..8192));
+        let most = 256 << 10;
+        let answer = client.call(short(1, 0, most)).await;
+        assert_eq!(answer.head.status, most as i32, "as much as Lustre's clients ask for");
+        for more in [most + 1, 3 << 20] {
+            assert_eq!(client.call(short(1, 0, more)).await.errno(), Some(Errno::EPROTO));
+        }
         let small = pattern(100);
         let request = inline(write(2, vec![piece(10, 100, NONE)]), &small);
         obdo_of(client.call(request).await).expect("written");

@@ -8,7 +8,7 @@ use sheen_store::Store;
 use sheen_store_mem::MemOptions;
 use sheen_target::testing::{TestCall, TestClient};
 use sheen_target::{FaultAction, FaultSite};
-use sheen_types::Errno;
+use sheen_types::{Errno, Nid};
 use sheen_wire::connect::{ConnectFlags, ObdConnectData, version_code};
 use sheen_wire::md::Valid;
 use sheen_wire::messages::{Kind, OstDisconnect, OstRead, OstWrite, Reply};
@@ -283,5 +283,38 @@ fn a_write_that_ends_after_its_client_has_left_promises_nothing() {
             world.clock.sleep_until(world.clock.now() + Duration::from_secs(6)).await;
             assert_eq!(server.ost.grant_view().total, before);
         }
+    });
+}
+
+/// Each of them alone would be given an eighth of what is left.
+#[test]
+fn the_exports_of_a_node_share_what_one_client_may_hold() {
+    with_ost(sized(64 * MIB), |server| async move {
+        let before = server.ost.grant_view().total;
+        let available = server.store.space().expect("known").available;
+        let held = || server.ost.grant_view().total - before;
+        let mut exports = Vec::new();
+        for number in 0..40 {
+            exports.push(server.node.connect(&format!("mount{number}")).await);
+        }
+        assert!(held() <= available / 4, "{} of {available}", held());
+        assert!(held() > available / 8, "one of them holds no less than before");
+        // Nor by asking for more with each write.
+        for client in &exports {
+            spend(client, granted(1, 0, 4096, 0, u32::MAX, 0)).await.expect("written");
+        }
+        assert!(held() <= available / 4, "{} of {available}", held());
+        let other = server.node.client_at("other", Nid::tcp([10, 0, 0, 9].into()));
+        other.connect().await.expect("connects");
+        assert!(u64::from(other.agreed().grant) >= 4 * MIB, "{}", other.agreed().grant);
+        // What one returns another may have.
+        let last = exports.pop().expect("it is there");
+        assert_eq!(last.agreed().grant, 0);
+        for client in exports {
+            assert_eq!(client.call(OstDisconnect::default()).await.errno(), None);
+        }
+        let wanted = INITIAL_GRANT as u32;
+        let oa = spend(&last, granted(1, 0, 4096, 0, wanted, 0)).await.expect("written");
+        assert!(oa.grant >= 4 * MIB, "{}", oa.grant);
     });
 }

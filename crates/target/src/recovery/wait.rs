@@ -131,10 +131,15 @@ impl Target {
     }
 }
 
-/// Requests that change names, or show them under a lock. Not those that a client sends in order to
-/// cancel a lock.
+/// Requests that change names or layouts, or show them under a lock. Not those that a client sends in order to
+/// cancel a lock: no close but one that exchanges layouts.
 fn shows_names(kind: Kind) -> bool {
-    matches!(kind.format().opcode, Opcode::MDS_REINT | Opcode::LDLM_ENQUEUE)
+    let opcode = kind.format().opcode;
+    matches!(opcode, Opcode::MDS_REINT | Opcode::LDLM_ENQUEUE)
+        || matches!(
+            kind,
+            Kind::MdsBatch | Kind::MdsRmfid | Kind::MdsSwapLayouts | Kind::MdsCloseIntent
+        )
 }
 
 /// What is executed while the target recovers though it is no replay: requests by which a client leaves, recovers,

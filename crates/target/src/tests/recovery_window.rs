@@ -81,3 +81,37 @@ fn progress_prolongs_recovery_no_longer_than_operators_say() {
         }
     });
 }
+
+/// Not reints and enqueues alone give locks on names, remove names and change layouts.
+#[test]
+fn all_that_changes_names_or_layouts_or_shows_names_waits_for_what_clients_keep() {
+    let world = TestWorld::new(17);
+    world.clone().run(async move {
+        let (node, one, replayed) = revoking_after_loss(&world).await;
+        let three = node.connect("three").await;
+        let waiting: [Request; 4] = [
+            MdsBatch::default().into(),
+            MdsRmfid::default().into(),
+            MdsSwapLayouts::default().into(),
+            MdsCloseIntent::default().into(),
+        ];
+        let answered = Arc::new(AtomicU32::new(0));
+        for request in waiting {
+            let (count, client) = (Arc::clone(&answered), three.clone());
+            let ask = async move {
+                // The role here knows none of them: they have come as far as it.
+                assert_eq!(client.call(request).await.errno(), Some(Errno::EOPNOTSUPP));
+                count.fetch_add(1, Ordering::Relaxed);
+            };
+            world.world().tasks.spawn("ask", Box::pin(ask));
+        }
+        // What ends the use of a lock does not wait for the end of its use.
+        let closed = three.call(MdsClose::default()).await.errno();
+        assert_eq!(closed, Some(Errno::EOPNOTSUPP));
+        world.sleep(Duration::from_secs(5)).await;
+        assert_eq!(answered.load(Ordering::Relaxed), 0, "the lock may hide what is lost");
+        assert_eq!(one.cancel(&[lock_handle(&replayed)]).await.head.status, 0);
+        world.sleep(Duration::from_secs(1)).await;
+        assert_eq!(answered.load(Ordering::Relaxed), 4);
+    });
+}

@@ -1,6 +1,7 @@
 //! Replays that are none, numbers that end, and answers that must not name a transaction.
 
 use sheen_store::StoreError;
+use sheen_wire::messages::SeqQuery;
 
 use super::*;
 use crate::Export;
@@ -93,6 +94,35 @@ fn a_replay_names_a_transaction_that_was_given_out() {
             assert!(is_evicted(&liar).await);
             assert_eq!(role.executed.load(Ordering::Relaxed), 1);
             assert_eq!(modify(&honest, 1).await.head.transno.0, Epoch(3).start().0 + 1);
+        }
+    });
+}
+
+/// What gets no number is executed as it comes, with all that is asked of it: a replay is not asked.
+#[test]
+fn a_request_that_gets_no_transaction_is_no_replay() {
+    let world = TestWorld::new(212);
+    world.clone().run(async move {
+        let lies: [fn() -> TestCall; 3] = [
+            || TestCall::new(SeqQuery { seq_opc: 1, ..SeqQuery::default() }),
+            || TestCall::new(MdsRmfid::default()),
+            || TestCall::new(MdsStatfs::default()),
+        ];
+        for (number, lie) in lies.into_iter().enumerate() {
+            let store = manual_store();
+            let (node, _) = start(&world, &store).await;
+            let (honest, liar) = (node.connect("honest").await, node.connect("liar").await);
+            let lost = modify(&honest, 1).await;
+            let (_node, role, [honest, liar]) = start_again(&world, &store, [&honest, &liar]).await;
+            honest.connect().await.unwrap();
+            liar.connect().await.unwrap();
+            let answer = claim(&liar, lie().replayed(Xid(0x9_0000), lost.head.transno)).await;
+            assert_eq!(answer, Some(Errno::ENODEV), "lie {number}");
+            let replay = setattr(1).replayed(lost.xid, lost.head.transno);
+            assert_eq!(honest.call_with(replay).await.unwrap().errno(), None);
+            finish_recovery(&honest).await;
+            assert!(is_evicted(&liar).await, "lie {number}");
+            assert_eq!(role.executed.load(Ordering::Relaxed), 1);
         }
     });
 }

@@ -12,9 +12,10 @@ use crate::wire_bits;
 wire_bits! {
     /// What a table entry says about an operation.
     pub struct FormatFlags: u32 {
-        /// A success changes the target and gets a transno.
+        /// A success changes the target.
         MODIFYING = 0x1,
-        /// The client keeps it until the transno is durable and may send it again.
+        /// A success that changes the target gets a transno: the client keeps it until that is durable and may
+        /// send it again as a replay. Nothing else is believed to be one.
         REPLAYABLE = 0x2,
         /// The server reads the client's bulk (LNet GET).
         BULK_READ = 0x4,

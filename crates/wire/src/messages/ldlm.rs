@@ -127,7 +127,7 @@ message! {
     LdlmIntentLayout => LdlmIntentLayoutReply = "LDLM_INTENT_LAYOUT";
     on LDLM_ENQUEUE, Select::Intent(IntentOp::LAYOUT);
     to MDS_REQUEST, MDC_REPLY;
-    flags MODIFYING;
+    flags MODIFYING | REPLAYABLE;
     request {
         dlm_req: LdlmRequest,
         ldlm_intent: LdlmIntent,
