@@ -253,6 +253,8 @@ impl Namespace {
 
     /// Makes a granted local lock the client's, to be named in the reply of an intent. If another
     /// lock waits for it already, the answer carries `AST_SENT` and the deadline runs.
+    ///
+    /// `Unfit` for a flock: it is found by its owner, which names the export.
     pub fn hand_over(
         &self,
         now: Instant,
@@ -263,8 +265,9 @@ impl Namespace {
     ) -> Result<Granted, LockError> {
         self.with(now, handle, actions, |call, slot| {
             let lock = call.shard.lock(slot);
+            let is_flock = lock.policy.kind() == LockKind::Flock;
             match (lock.owner, lock.state) {
-                (Owner::Local, LockState::Granted) => {
+                (Owner::Local, LockState::Granted) if !is_flock => {
                     Ok(call.hand_over(slot, export, remote_handle))
                 }
                 (Owner::Local, _) => Err(LockError::Unfit),
