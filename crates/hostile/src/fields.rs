@@ -289,6 +289,7 @@ impl<S: Source> Fields<'_, S> {
                 let object = self.object();
                 ResourceName([object.word1, object.word0, 0, 0])
             }
+            (_, LockType::FLOCK) => ResourceName::of_flocks(self.fid()),
             _ => ResourceName::of_fid(self.fid()),
         };
         let modes = [1, 2, 4, 8, 16, 32, 64, 3, 0, u32::MAX];
