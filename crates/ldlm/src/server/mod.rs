@@ -48,7 +48,7 @@ pub use self::types::{
     Action, Config, Enqueue, Enqueued, Gauges, GlimpseTarget, Granted, LockError, LockInfo,
     Prolonged,
 };
-use self::waits::WaitGraph;
+use self::waits::{FlockOwner, WaitGraph};
 use crate::mix::{LockHandles, SHARDS, SeededBuildHasher, spread};
 use crate::{LockKind, Owner, Policy};
 
@@ -188,6 +188,16 @@ impl Namespace {
     #[must_use]
     pub fn flocks_of(&self, export: u64) -> usize {
         self.shards.iter().map(|shard| shard.lock().flocks_of(export)).sum()
+    }
+
+    /// Whether a flock request, or an unlock, would cut a lock of its owner in two, so that there is one lock more than
+    /// before. O(log n) of the file's flocks.
+    #[must_use]
+    pub fn cuts_flock(&self, resource: ResourceName, owner: Owner, policy: Policy) -> bool {
+        let shard = self.shard_of(&resource).lock();
+        let found = shard.by_name.get(&resource).map(|&index| shard.resource(index));
+        let flocks = found.and_then(|resource| resource.flocks.as_ref());
+        flocks.is_some_and(|flocks| flocks.cuts(FlockOwner::of(owner, &policy), policy.range()))
     }
 
     /// Revokes some `count` of the locks that an export has had for longest, as if another client wanted

@@ -237,6 +237,30 @@ fn a_flock_touches_only_granted_locks_of_its_owner() {
 }
 
 #[test]
+fn what_cuts_a_flock_in_two_is_known_before() {
+    let mut bench = Bench::new();
+    granted(bench.ask(client(1), flock(7, 10, 19), LockMode::Pw, NONE));
+    let cuts = |bench: &Bench, owner, policy| bench.namespace.cuts_flock(name(1), owner, policy);
+    for (start, end, expected) in [
+        (11, 18, true),
+        (15, 15, true),
+        (10, 15, false),
+        (15, 19, false),
+        (0, Extent::EOF, false),
+        (15, Extent::EOF, false),
+        (0, 5, false),
+        (30, 40, false),
+    ] {
+        assert_eq!(cuts(&bench, client(1), flock(7, start, end)), expected, "{start}-{end}");
+    }
+    assert!(!cuts(&bench, client(2), flock(7, 15, 15)), "another client's owner");
+    assert!(!cuts(&bench, client(1), flock(8, 15, 15)), "another owner");
+    let before = bench.namespace.flocks_of(1);
+    granted(bench.ask(client(1), flock(7, 15, 15), LockMode::Nl, NONE));
+    assert_eq!(bench.namespace.flocks_of(1), before + 1);
+}
+
+#[test]
 fn a_holder_that_is_late_is_named_once_for_each_revocation() {
     let mut bench = Bench::new();
     let policy = Policy::bits(InodeBits::LOOKUP);
