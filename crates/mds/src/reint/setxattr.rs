@@ -49,7 +49,14 @@ impl Mdt {
         dot_lustre::must_not_be(record.fid)?;
         let held = self.hold_inodes(&[record.fid]).await;
         let inode = self.inode(record.fid)?;
-        self.may_set(&Caller::from(record), &inode, name)?;
+        let caller = Caller::from(record);
+        self.may_set(&caller, &inode, name)?;
+        // Its owner would give a program what root may. To take it from there is the owner's right: a kernel does so
+        // when the owner writes the file.
+        let gives_capabilities = name == xattrs::CAPABILITY && !removes;
+        if gives_capabilities && !caller.can(Capability::SetFileCapabilities) {
+            return Err(Errno::EPERM);
+        }
         if matches!(name, xattrs::LUSTRE_LOV | xattrs::LOV) {
             return self.set_layout(context, &held, &inode, value).await;
         }

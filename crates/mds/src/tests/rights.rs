@@ -226,6 +226,56 @@ async fn all_at_once(client: &Client, file: Fid, room: u32) -> (i32, String) {
     (error, String::from_utf8(reply.eadata.to_vec()).unwrap())
 }
 
+/// As on Linux, where it takes CAP_SETFCAP: who owns a program would be root by it.
+#[test]
+fn an_owner_gives_no_program_capabilities() {
+    use sheen_wire::md::{RecCreate, ReintOp};
+    use sheen_wire::messages::MdsReintCreate;
+    let world = TestWorld::new(98);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 1).await;
+            let root = server.client("c").await;
+            let shared = root.mkdir(Fid::ROOT, "tmp").await.unwrap();
+            root.setattr(shared, AttrValid::MODE, mode(0o777)).await.unwrap();
+            let owner = root.as_user(10, 10).with_capabilities();
+            let file = owner.make(shared, "f", REGULAR | 0o755).await.unwrap();
+            let name = "security.capability";
+            let no = Err(Errno::EPERM);
+            assert_eq!(owner.setxattr(file, name, Some(b"1"), 0).await, no);
+            owner.setxattr(file, "security.selinux", Some(b"1"), 0).await.unwrap();
+            root.setxattr(file, name, Some(b"1"), 0).await.unwrap();
+            let stranger = root.as_user(11, 11).with_capabilities();
+            assert_eq!(stranger.setxattr(file, name, None, 0).await, no);
+            owner.setxattr(file, name, None, 0).await.unwrap();
+            let create = async |fsuid, path: &str| {
+                let rec_reint = RecCreate {
+                    opcode: ReintOp::CREATE,
+                    fsuid,
+                    fsgid: fsuid,
+                    cap: u32::MAX,
+                    fid1: shared,
+                    fid2: root.next_fid(),
+                    mode: 0o100_755,
+                    ..RecCreate::default()
+                };
+                let request = MdsReintCreate {
+                    rec_reint,
+                    name: Some(Text::new(path)),
+                    file_secctx_name: Some(Text::new(name)),
+                    file_secctx: Bytes::from_static(b"1"),
+                    ..MdsReintCreate::default()
+                };
+                root.inner.call(request).await.errno()
+            };
+            assert_eq!(create(10, "g").await, Some(Errno::EPERM));
+            assert_eq!(create(0, "h").await, None);
+        },
+        &world,
+    );
+}
+
 #[test]
 fn access_lists_count_and_are_inherited() {
     let world = TestWorld::new(84);
