@@ -289,12 +289,13 @@ impl<S: Source> Fields<'_, S> {
                 let object = self.object();
                 ResourceName([object.word1, object.word0, 0, 0])
             }
+            (_, LockType::FLOCK) => ResourceName::of_flocks(self.fid()),
             _ => ResourceName::of_fid(self.fid()),
         };
         let modes = [1, 2, 4, 8, 16, 32, 64, 3, 0, u32::MAX];
         let (start, end) = self.range();
         let policy = match kind {
-            LockType::IBITS => [self.source.below(256), self.source.below(256), 0, 0],
+            LockType::IBITS => [self.inode_bits(), self.inode_bits(), self.inode_bits(), 0],
             _ => [start, end, self.number(), self.number()],
         };
         let desc = LdlmLockDesc {
@@ -318,6 +319,11 @@ impl<S: Source> Fields<'_, S> {
             desc,
             handles,
         }
+    }
+
+    /// Bits of an inode, now and then with some that mean nothing.
+    fn inode_bits(&self) -> u64 {
+        if self.source.one_in(8) { self.bits() } else { self.source.below(128) }
     }
 
     fn ost_body(&self) -> OstBody {

@@ -96,6 +96,7 @@ impl Operations for Mdt {
     ) -> BoxFuture<'a, Result<Outcome, Errno>> {
         self.squash(context, &mut request);
         Box::pin(async move {
+            must_be_on_inode(&enqueue)?;
             match request {
                 Request::LdlmIntentGetattr(request) => {
                     self.intent_getattr(context, &request, &enqueue).await
@@ -241,6 +242,7 @@ impl Mdt {
         match request {
             Request::LdlmIntentOpen(request) => {
                 let enqueue = EnqueueRequest::of(&request.dlm_req)?;
+                must_be_on_inode(&enqueue)?;
                 if context.replay().is_some() {
                     return self.intent_open(context, &request, &enqueue).await;
                 }
@@ -248,6 +250,7 @@ impl Mdt {
             }
             Request::LdlmIntentLayout(request) => {
                 let enqueue = EnqueueRequest::of(&request.dlm_req)?;
+                must_be_on_inode(&enqueue)?;
                 self.intent_layout(context, &request, &enqueue).await
             }
             Request::MdsClose(request) => {
@@ -279,4 +282,11 @@ impl Mdt {
             _ => Ok(Outcome { status: record.result, reply: None }),
         }
     }
+}
+
+/// An intent is for bits of an inode: the lock that it gives was the server's own first, which a flock must not be, for
+/// it is found by its owner.
+fn must_be_on_inode(enqueue: &EnqueueRequest) -> Result<(), Errno> {
+    let has_bits = enqueue.policy.kind() == LockKind::InodeBits;
+    if has_bits && !enqueue.resource.is_of_flocks() { Ok(()) } else { Err(Errno::EPROTO) }
 }

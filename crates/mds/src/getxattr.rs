@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use sheen_target::{Outcome, store_errno};
 use sheen_types::Errno;
+use sheen_types::limits::MESSAGE_BYTES_MAX;
 use sheen_wire::md::{MdtBody, Valid};
 use sheen_wire::messages::{MdsGetxattr, MdsGetxattrReply};
 
@@ -22,6 +23,10 @@ pub(crate) struct AllXattrs {
     /// Some are only for callers that may read the inode.
     pub(crate) has_user: bool,
 }
+
+/// Bytes of names and values that are answered at once, whatever room a client says it has: a message's, and an eighth
+/// of it for what is beside them.
+const REPLIED_BYTES_MAX: usize = MESSAGE_BYTES_MAX / 8 * 7;
 
 /// What names of attributes begin with that Linux protects as it does the data.
 const USER: &str = "user.";
@@ -103,19 +108,30 @@ impl Mdt {
         Ok(names.into())
     }
 
-    /// All attributes that clients see.
-    pub(crate) fn all_xattrs(&self, inode: &Inode) -> Result<AllXattrs, Errno> {
-        let (mut names, mut values, mut lengths) = (Vec::new(), Vec::new(), Vec::new());
-        let mut has_user = false;
-        for name in self.store.xattr_names(inode.fid).map_err(store_errno)? {
-            let value = self.store.xattr(inode.fid, &name).map_err(store_errno)?;
-            let Some(value) = value.filter(|_| is_shown(inode, &name)) else { continue };
+    /// All attributes that clients see; `None` if names or values take more than `room`, or both together more than
+    /// one reply may. Nothing is copied then.
+    pub(crate) fn all_xattrs(
+        &self,
+        inode: &Inode,
+        room: usize,
+    ) -> Result<Option<AllXattrs>, Errno> {
+        let all = self.store.whole(inode.fid).map_err(store_errno)?.xattrs;
+        let shown = || all.iter().filter(|(name, _)| is_shown(inode, name));
+        let of_names: usize = shown().map(|(name, _)| name.len() + 1).sum();
+        let of_values: usize = shown().map(|(_, value)| value.len()).sum();
+        if of_names.max(of_values) > room || of_names + of_values > REPLIED_BYTES_MAX {
+            return Ok(None);
+        }
+        let mut names = Vec::with_capacity(of_names);
+        let mut values = Vec::with_capacity(of_values);
+        let (mut lengths, mut has_user) = (Vec::new(), false);
+        for (name, value) in shown() {
             has_user |= name.starts_with(USER);
             names.extend_from_slice(name.as_bytes());
             names.push(0);
-            values.extend_from_slice(&value);
+            values.extend_from_slice(value);
             lengths.push(value.len() as u32);
         }
-        Ok(AllXattrs { names: names.into(), values: values.into(), lengths, has_user })
+        Ok(Some(AllXattrs { names: names.into(), values: values.into(), lengths, has_user }))
     }
 }

@@ -12,6 +12,8 @@ pub(crate) const LMV: &str = "trusted.lmv";
 pub(crate) const ACL_ACCESS: &str = "system.posix_acl_access";
 /// What new entries of a directory get as theirs.
 pub(crate) const ACL_DEFAULT: &str = "system.posix_acl_default";
+/// What a program may that is run from the file (Linux: file capabilities).
+pub(crate) const CAPABILITY: &str = "security.capability";
 /// Target of a symbolic link: ours, never shown.
 pub(crate) const SYMLINK: &str = "sheen.symlink";
 /// As clients call [`LOV`].

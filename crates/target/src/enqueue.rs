@@ -126,6 +126,11 @@ impl Target {
         enqueue: &EnqueueRequest,
     ) -> Result<(), Errno> {
         let is_flock = enqueue.policy.kind() == LockKind::Flock;
+        let owner = Owner::Export(context.export.handle().0);
+        // What cuts a lock in two makes one more, beside the one that it asks for itself.
+        if is_flock && self.locks.cuts_flock(enqueue.resource, owner, enqueue.policy) {
+            self.check_flock_budget(&context.export)?;
+        }
         // An unlock of flocks arrives as an enqueue of one more, and must pass above all where there
         // are too many.
         if is_flock && enqueue.mode == LockMode::Nl {

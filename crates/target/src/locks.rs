@@ -34,9 +34,10 @@ impl EnqueueRequest {
     /// What a client's enqueue of any kind asks for.
     ///
     /// # Errors
-    /// [`Errno::EFAULT`] for a kind or mode that is none.
+    /// [`Errno::EFAULT`] for a kind or mode that is none, [`Errno::EPROTO`] for bits of which none is known.
     pub fn of(lock: &LdlmRequest) -> Result<Self, Errno> {
         let (policy, mode) = LockDesc::wanted_from_wire(&lock.desc).ok_or(Errno::EFAULT)?;
+        let policy = of_known_bits(policy, mode)?;
         Ok(Self {
             resource: lock.desc.resource.name,
             mode,
@@ -293,6 +294,19 @@ impl Context {
     }
 }
 
+/// A policy without bits that mean nothing, and without a group where none is asked for. Each combination of these is a
+/// group of its own among the granted locks of an inode, and each check for conflicts looks at all groups.
+fn of_known_bits(policy: Policy, mode: LockMode) -> Result<Policy, Errno> {
+    let Policy::InodeBits { bits, try_bits, gid } = policy else { return Ok(policy) };
+    let known = |bits: InodeBits| bits.intersection(InodeBits::ALL);
+    let asked = bits.union(try_bits);
+    if !asked.is_empty() && known(asked).is_empty() {
+        return Err(Errno::EPROTO);
+    }
+    let gid = if mode == LockMode::Group { gid } else { 0 };
+    Ok(Policy::InodeBits { bits: known(bits), try_bits: known(try_bits), gid })
+}
+
 /// A lock for the server itself.
 fn local(resource: ResourceName, policy: Policy, mode: LockMode, flags: LockFlags) -> Enqueue {
     let remote_handle = LockHandle(0);
@@ -313,5 +327,43 @@ impl Drop for LockGuard {
             self.target.waiters().forget(self.handle);
             self.target.perform(actions);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sheen_wire::ldlm::{
+        InodeBitsPolicy, LdlmLockDesc, LdlmResourceDesc, LockType, Policy as WirePolicy,
+    };
+
+    use super::*;
+
+    /// One of four locks that differ in meaningless bits and groups alone was a group of its own each.
+    #[test]
+    fn a_client_asks_for_no_bits_that_mean_nothing() {
+        let ask = |bits, try_bits, gid, mode: LockMode| {
+            let resource = LdlmResourceDesc { kind: LockType::IBITS, ..Default::default() };
+            let policy = InodeBitsPolicy { bits, try_bits, gid, ..Default::default() };
+            let policy = WirePolicy::inode_bits(&policy);
+            let desc =
+                LdlmLockDesc { resource, policy, req_mode: mode.into(), ..Default::default() };
+            let request = LdlmRequest::enqueue(WireFlags::NONE, desc, LockHandle(1));
+            EnqueueRequest::of(&request).map(|asked| asked.policy)
+        };
+        let known = |bits, try_bits, gid| {
+            let (bits, try_bits) = (InodeBits(bits), InodeBits(try_bits));
+            Ok(Policy::InodeBits { bits, try_bits, gid })
+        };
+        assert_eq!(ask(0x7f, 0, 0, LockMode::Pr), known(0x7f, 0, 0));
+        assert_eq!(ask(1 << 63 | 0x83, 0x180, 0, LockMode::Pr), known(3, 0, 0));
+        assert_eq!(ask(0x80, 0x102, 0, LockMode::Pr), known(0, 2, 0));
+        assert_eq!(ask(0x80, 0x100, 0, LockMode::Pr), Err(Errno::EPROTO));
+        assert_eq!(
+            ask(0, 0, 0, LockMode::Pr),
+            known(0, 0, 0),
+            "an intent that leaves them to the server"
+        );
+        assert_eq!(ask(2, 0, 77, LockMode::Pr), known(2, 0, 0), "no group lock");
+        assert_eq!(ask(0x40, 0, 77, LockMode::Group), known(0x40, 0, 77));
     }
 }

@@ -90,6 +90,14 @@ impl InodeBits {
     pub const XATTR: InodeBits = InodeBits(0x20);
     /// Data of a file on the MDT.
     pub const DOM: InodeBits = InodeBits(0x40);
+    /// All that there are (`MDS_INODELOCK_FULL`).
+    pub const ALL: InodeBits = InodeBits(0x7f);
+
+    /// Those that are in both.
+    #[must_use]
+    pub const fn intersection(self, other: InodeBits) -> InodeBits {
+        InodeBits(self.0 & other.0)
+    }
 
     /// Whether all of `other` is in.
     #[must_use]

@@ -7,7 +7,7 @@ use sheen_types::{Errno, Extent, LockHandle, LockMode};
 
 use super::call::ShardCall;
 use super::flocks::Flocks;
-use super::shard::{Lock, WantedLock};
+use super::shard::{Lock, LockState, WantedLock};
 use super::types::{Enqueue, Enqueued};
 use super::waits::FlockOwner;
 use crate::flock::{OwnLock, neighbourhood, plan};
@@ -145,7 +145,16 @@ impl ShardCall<'_> {
     ) -> Vec<OwnLock> {
         let Some(flocks) = &self.shard.resource(resource).flocks else { return Vec::new() };
         let own = flocks.of_owner(who, neighbourhood(mode, range));
+        // What is entered for an owner and is not its own lock would be another one's that is cut or removed here.
+        let own = own.filter(|&(_, id)| self.is_held_flock(id, resource, who));
         own.map(|(range, id)| OwnLock { id, mode: self.shard.lock(id).mode, range }).collect()
+    }
+
+    /// Whether a slot is a granted flock of this owner on this resource.
+    fn is_held_flock(&self, slot: u32, resource: u32, who: FlockOwner) -> bool {
+        let lock = self.shard.lock(slot);
+        let is_granted_here = lock.state == LockState::Granted && lock.resource == resource;
+        is_granted_here && lock.flock_owner() == Some(who)
     }
 
     fn resize(&mut self, slot: u32, range: Extent) {

@@ -60,6 +60,12 @@ impl Flocks {
         below.into_iter().chain(within).map(|(_, found)| *found)
     }
 
+    /// Whether an owner holds one flock with bytes on both sides of `range`.
+    pub(super) fn cuts(&self, who: FlockOwner, range: Extent) -> bool {
+        let first = self.of_owner(who, range).next();
+        first.is_some_and(|(held, _)| held.start < range.start && held.end > range.end)
+    }
+
     /// Whether one more flock of an owner may wait.
     pub(super) fn may_wait(&self, who: FlockOwner) -> bool {
         self.waiting.get(&who).map_or(0, BTreeMap::len) < FLOCKS_WAITING_PER_OWNER

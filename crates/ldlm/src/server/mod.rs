@@ -48,7 +48,7 @@ pub use self::types::{
     Action, Config, Enqueue, Enqueued, Gauges, GlimpseTarget, Granted, LockError, LockInfo,
     Prolonged,
 };
-use self::waits::WaitGraph;
+use self::waits::{FlockOwner, WaitGraph};
 use crate::mix::{LockHandles, SHARDS, SeededBuildHasher, spread};
 use crate::{LockKind, Owner, Policy};
 
@@ -190,6 +190,16 @@ impl Namespace {
         self.shards.iter().map(|shard| shard.lock().flocks_of(export)).sum()
     }
 
+    /// Whether a flock request, or an unlock, would cut a lock of its owner in two, so that there is one lock more than
+    /// before. O(log n) of the file's flocks.
+    #[must_use]
+    pub fn cuts_flock(&self, resource: ResourceName, owner: Owner, policy: Policy) -> bool {
+        let shard = self.shard_of(&resource).lock();
+        let found = shard.by_name.get(&resource).map(|&index| shard.resource(index));
+        let flocks = found.and_then(|resource| resource.flocks.as_ref());
+        flocks.is_some_and(|flocks| flocks.cuts(FlockOwner::of(owner, &policy), policy.range()))
+    }
+
     /// Revokes some `count` of the locks that an export has had for longest, as if another client wanted
     /// them (Lustre's `ldlm_reclaim`). Walks the export's locks.
     pub fn reclaim(&self, now: Instant, export: u64, count: usize, actions: &mut Vec<Action>) {
@@ -253,6 +263,8 @@ impl Namespace {
 
     /// Makes a granted local lock the client's, to be named in the reply of an intent. If another
     /// lock waits for it already, the answer carries `AST_SENT` and the deadline runs.
+    ///
+    /// `Unfit` for a flock: it is found by its owner, which names the export.
     pub fn hand_over(
         &self,
         now: Instant,
@@ -263,8 +275,9 @@ impl Namespace {
     ) -> Result<Granted, LockError> {
         self.with(now, handle, actions, |call, slot| {
             let lock = call.shard.lock(slot);
+            let is_flock = lock.policy.kind() == LockKind::Flock;
             match (lock.owner, lock.state) {
-                (Owner::Local, LockState::Granted) => {
+                (Owner::Local, LockState::Granted) if !is_flock => {
                     Ok(call.hand_over(slot, export, remote_handle))
                 }
                 (Owner::Local, _) => Err(LockError::Unfit),

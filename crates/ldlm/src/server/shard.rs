@@ -559,7 +559,7 @@ impl Lock {
         }
     }
 
-    fn flock_owner(&self) -> Option<FlockOwner> {
+    pub(super) fn flock_owner(&self) -> Option<FlockOwner> {
         let is_flock = matches!(self.policy, Policy::Flock { .. });
         is_flock.then(|| FlockOwner::of(self.owner, &self.policy))
     }

@@ -7,7 +7,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 use sheen_types::{Errno, Extent, HashMap, InodeBits, Instant, LockHandle, LockMode, ResourceName};
 
-use super::{Action, Config, Enqueue, Enqueued, LockInfo, Namespace};
+use super::waits::FlockOwner;
+use super::{Action, Config, Enqueue, Enqueued, LockError, LockInfo, Namespace};
 use crate::limits::{FLOCKS_WAITING_PER_CLIENT, FLOCKS_WAITING_PER_OWNER};
 use crate::{LockFlags, Owner, Policy};
 
@@ -199,6 +200,64 @@ fn a_local_lock_is_handed_over_with_what_happened_meanwhile() {
     bench.cancel(client(1), local);
     assert_eq!(bench.completed(), [(next, NONE, true)]);
     assert_eq!(bench.namespace.next_deadline(), None);
+}
+
+#[test]
+fn a_flock_is_handed_over_to_no_client() {
+    let mut bench = Bench::new();
+    let (local, ..) = granted(bench.ask(Owner::Local, flock(7, 0, 9), LockMode::Pw, NONE));
+    let given = bench.namespace.hand_over(NOW, local, 1, LockHandle(77), &mut bench.actions);
+    assert_eq!(given, Err(LockError::Unfit));
+    assert_eq!(bench.namespace.flocks_of(1), 0);
+    assert_eq!(bench.cancel(Owner::Local, local), 1);
+    assert_eq!(bench.namespace.gauges().resources, 0);
+}
+
+/// A slot that is entered for an owner whose lock it is no longer: the owner's next lock removed what is there now,
+/// another client's lock.
+#[test]
+fn a_flock_touches_only_granted_locks_of_its_owner() {
+    let mut bench = Bench::new();
+    let (other, ..) = granted(bench.ask(client(2), flock(9, 100, 199), LockMode::Pw, NONE));
+    let policy = flock(7, 0, 9);
+    {
+        let mut shard = bench.namespace.shard_of(&name(1)).lock();
+        let slot = shard.known_as(2, LockHandle(bench.remote)).unwrap();
+        let resource = shard.by_name[&name(1)] as usize;
+        let flocks = shard.resources[resource].flocks.as_mut().unwrap();
+        flocks.add(FlockOwner::of(client(1), &policy), policy.range(), slot);
+    }
+    granted(bench.ask(client(1), policy, LockMode::Pr, NONE));
+    granted(bench.ask(client(1), policy, LockMode::Nl, NONE));
+    let kept = bench.namespace.lock(other).expect("the other client's lock").desc;
+    assert_eq!(
+        (kept.granted, kept.policy.range()),
+        (Some(LockMode::Pw), Extent { start: 100, end: 199 })
+    );
+}
+
+#[test]
+fn what_cuts_a_flock_in_two_is_known_before() {
+    let mut bench = Bench::new();
+    granted(bench.ask(client(1), flock(7, 10, 19), LockMode::Pw, NONE));
+    let cuts = |bench: &Bench, owner, policy| bench.namespace.cuts_flock(name(1), owner, policy);
+    for (start, end, expected) in [
+        (11, 18, true),
+        (15, 15, true),
+        (10, 15, false),
+        (15, 19, false),
+        (0, Extent::EOF, false),
+        (15, Extent::EOF, false),
+        (0, 5, false),
+        (30, 40, false),
+    ] {
+        assert_eq!(cuts(&bench, client(1), flock(7, start, end)), expected, "{start}-{end}");
+    }
+    assert!(!cuts(&bench, client(2), flock(7, 15, 15)), "another client's owner");
+    assert!(!cuts(&bench, client(1), flock(8, 15, 15)), "another owner");
+    let before = bench.namespace.flocks_of(1);
+    granted(bench.ask(client(1), flock(7, 15, 15), LockMode::Nl, NONE));
+    assert_eq!(bench.namespace.flocks_of(1), before + 1);
 }
 
 #[test]

@@ -8,7 +8,6 @@ use sheen_wire::messages::{LdlmIntentGetxattr, LdlmIntentGetxattrReply};
 
 use crate::answer::no_lock;
 use crate::caller::Caller;
-use crate::getxattr::AllXattrs;
 use crate::{Mdt, locks};
 
 impl Mdt {
@@ -33,19 +32,20 @@ impl Mdt {
             }
         };
         let inode = self.inode(fid)?;
-        let mut found = self.all_xattrs(&inode)?;
+        let found = self.all_xattrs(&inode, asked.eadatasize as usize)?;
         let mut lock = match guard {
             Some(guard) => locks::hand_over(context, guard, enqueue)?,
             None => held.unwrap_or_default(),
         };
         lock.flags |= WireFlags::LOCK_CHANGED;
-        let room = asked.eadatasize as usize;
-        let is_hidden = found.has_user && !self.may_read_user(&Caller::from(asked), &inode)?;
-        if is_hidden || room < found.names.len().max(found.values.len()) {
+        let has_user = found.as_ref().is_some_and(|found| found.has_user);
+        let is_hidden = has_user && !self.may_read_user(&Caller::from(asked), &inode)?;
+        let found = found.filter(|_| !is_hidden);
+        if found.is_none() {
             // The client asks for them one by one then: it keeps what it gets here for all of its users.
             lock.policy_res2 = no_lock(Disposition::NONE, Some(Errno::ERANGE)).policy_res2;
-            found = AllXattrs::default();
         }
+        let found = found.unwrap_or_default();
         let body = MdtBody {
             valid: Valid::XATTR,
             eadatasize: found.names.len() as u32,

@@ -20,7 +20,7 @@ use crate::directory::{Child, parse_name};
 use crate::hold::{Wanted, WantedName};
 use crate::inode::{DIRECTORY_BYTES, Inode};
 use crate::placement::ReservedObjects;
-use crate::xattrs::{ACL_ACCESS, ACL_DEFAULT, LINK, LOV, SYMLINK};
+use crate::xattrs::{ACL_ACCESS, ACL_DEFAULT, CAPABILITY, LINK, LOV, SYMLINK};
 use crate::{Mdt, dot_lustre, links, locks};
 
 const SET_GID: u32 = 0o2000;
@@ -243,7 +243,7 @@ impl Mdt {
             xattrs.extend(layout.map(|layout| (LOV.to_owned(), layout)));
         }
         if let Some((name, value)) = spec.security.filter(|(_, value)| !value.is_empty()) {
-            xattrs.push(security_context(name, value)?);
+            xattrs.push(security_context(&spec.caller, name, value)?);
         }
         let size = match (&spec.target, is_directory) {
             (Some(target), _) => target.len() as u64,
@@ -303,9 +303,13 @@ fn inherit_acl(
 /// layouts and links are not a client's to make up.
 ///
 /// # Errors
-/// [`Errno::EINVAL`] for another name, [`Errno::ERANGE`] and [`Errno::E2BIG`] for what is too long.
-fn security_context(name: &Text, value: &Bytes) -> Result<(String, Bytes), Errno> {
+/// [`Errno::EINVAL`] for another name, [`Errno::EPERM`] for a program's capabilities from a caller that may not give
+/// them, [`Errno::ERANGE`] and [`Errno::E2BIG`] for what is too long.
+fn security_context(caller: &Caller, name: &Text, value: &Bytes) -> Result<(String, Bytes), Errno> {
     let name = name.to_text();
+    if name == CAPABILITY && !caller.can(Capability::SetFileCapabilities) {
+        return Err(Errno::EPERM);
+    }
     match name.starts_with("security.") {
         true if name.len() > XATTR_NAME_BYTES_MAX => Err(Errno::ERANGE),
         true if value.len() > XATTR_VALUE_BYTES_MAX => Err(Errno::E2BIG),

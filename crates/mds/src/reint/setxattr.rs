@@ -2,10 +2,10 @@
 
 use bytes::Bytes;
 use sheen_layout::plan::Plan;
-use sheen_store::{AttributePatch, Attributes, FileKind};
+use sheen_store::{AttributePatch, Attributes, FileKind, Xattrs};
 use sheen_target::{Context, Outcome, ReplyRecording, store_errno};
 use sheen_types::access::AccessList;
-use sheen_types::limits::{XATTR_NAME_BYTES_MAX, XATTR_VALUE_BYTES_MAX};
+use sheen_types::limits::{XATTR_NAME_BYTES_MAX, XATTR_VALUE_BYTES_MAX, XATTRS_BYTES_MAX};
 use sheen_types::{Errno, InodeBits, LockMode, Timestamp};
 use sheen_wire::lmv::{self, LmvMagic};
 use sheen_wire::md::{RecSetxattr, Valid};
@@ -49,7 +49,14 @@ impl Mdt {
         dot_lustre::must_not_be(record.fid)?;
         let held = self.hold_inodes(&[record.fid]).await;
         let inode = self.inode(record.fid)?;
-        self.may_set(&Caller::from(record), &inode, name)?;
+        let caller = Caller::from(record);
+        self.may_set(&caller, &inode, name)?;
+        // Its owner would give a program what root may. To take it from there is the owner's right: a kernel does so
+        // when the owner writes the file.
+        let gives_capabilities = name == xattrs::CAPABILITY && !removes;
+        if gives_capabilities && !caller.can(Capability::SetFileCapabilities) {
+            return Err(Errno::EPERM);
+        }
         if matches!(name, xattrs::LUSTRE_LOV | xattrs::LOV) {
             return self.set_layout(context, &held, &inode, value).await;
         }
@@ -58,12 +65,16 @@ impl Mdt {
             self.change_layout(context, &held, &inode, change, &value).await?;
             return Ok(Outcome::ok(done_reply()));
         }
-        let old = self.store.xattr(inode.fid, name).map_err(store_errno)?;
+        let all = self.store.whole(inode.fid).map_err(store_errno)?.xattrs;
+        let old = all.get(name);
         match (&old, removes) {
             (None, true) => return Err(Errno::ENODATA),
             (Some(_), false) if record.flags & CREATE != 0 => return Err(Errno::EEXIST),
             (None, false) if record.flags & REPLACE != 0 => return Err(Errno::ENODATA),
             _ => {}
+        }
+        if let Some(value) = &value {
+            check_room(&all, name, value)?;
         }
         self.apply_xattr(context, &held, &inode, (name, value), record).await
     }
@@ -181,6 +192,19 @@ fn leave_reserved(caller: &Caller, name: &str, value: &Bytes) -> Result<Outcome,
         true if name == xattrs::LMV && is_striping => Err(Errno::EOPNOTSUPP),
         true => Ok(Outcome::ok(done_reply())),
     }
+}
+
+/// Whether an attribute fits in beside the other ones of its inode. One that does not grow always does.
+///
+/// # Errors
+/// [`Errno::ENOSPC`], as Lustre answers where an inode has no room for one more.
+fn check_room(all: &Xattrs, name: &str, value: &Bytes) -> Result<(), Errno> {
+    let of_old = all.get(name).map(|old| old.len());
+    let beside = all.iter().filter(|(other, _)| *other != name);
+    let sum: usize = beside.map(|(name, value)| name.len() + value.len()).sum();
+    let fits = sum + name.len() + value.len() <= XATTRS_BYTES_MAX;
+    let grows = of_old.is_none_or(|old| old < value.len());
+    if fits || !grows { Ok(()) } else { Err(Errno::ENOSPC) }
 }
 
 fn done_reply() -> MdsReintSetxattrReply {

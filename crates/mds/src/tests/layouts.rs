@@ -9,9 +9,9 @@ use sheen_rpc::ImportState;
 use sheen_store::Store;
 use sheen_store_mem::{Commits, MemOptions, StoreMem};
 use sheen_target::testing::{TestAnswer, TestCall, TestWorld};
-use sheen_types::{Errno, Fid, InodeBits, LockMode};
+use sheen_types::{Errno, Fid, InodeBits, LockMode, ResourceName};
 use sheen_wire::connect::{ConnectFlags2, ObdConnectData};
-use sheen_wire::ldlm::{IntentOp, LdlmIntent};
+use sheen_wire::ldlm::{FlockPolicy, IntentOp, LdlmIntent, LockType, Policy};
 use sheen_wire::lov::{
     CompFlags, LovComp, LovCompEntry, LovComponent, LovEa, LovMagic, LovMd, LovMdHeader, PoolName,
 };
@@ -94,6 +94,34 @@ fn naming(id: u32, flags: CompFlags) -> Bytes {
     let entry = LovCompEntry { id, flags, ..LovCompEntry::default() };
     composite.components.push(LovComponent { entry, layout });
     LovEa::Composite(composite).encode()
+}
+
+/// The lock of an intent is the server's own before it is the client's. A flock was left entered for the server when the
+/// client had cancelled it, and its slot was taken for the server's still when another client's lock was there.
+#[test]
+fn an_intent_gives_no_flock() {
+    let world = TestWorld::new(97);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 1).await;
+            let client = server.client("c").await;
+            let file = client.make(Fid::ROOT, "f", REGULAR | 0o644).await.unwrap();
+            let mut request = intent(&client, file, 0);
+            request.layout_intent.op = LayoutIntentOp::ACCESS;
+            let policy = FlockPolicy { start: 0, end: 9, owner: 7, pid: 7, padding: 0 };
+            let desc = &mut request.dlm_req.desc;
+            desc.resource.kind = LockType::FLOCK;
+            desc.resource.name = ResourceName::of_flocks(file);
+            desc.req_mode = LockMode::Pw.into();
+            desc.policy = Policy::flock(&policy);
+            let granted = || server.node.target.namespace().gauges().granted;
+            let before = granted();
+            let answer = client.inner.call(request).await;
+            assert_eq!((answer.errno(), granted()), (Some(Errno::EPROTO), before));
+        },
+        &world,
+    );
 }
 
 #[test]

@@ -175,6 +175,107 @@ fn extended_attributes_come_back() {
     );
 }
 
+/// All are one record: an owner filled the server's memory and disk with those of one file.
+#[test]
+fn an_inode_has_so_many_extended_attributes() {
+    let world = TestWorld::new(99);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 1).await;
+            let client = server.client("c").await;
+            let file = client.make(Fid::ROOT, "f", REGULAR | 0o644).await.unwrap();
+            let value = vec![7; 65_536];
+            let set =
+                async |name: &str, value: &[u8]| client.setxattr(file, name, Some(value), 0).await;
+            for number in 0..15 {
+                set(&format!("user.{number}"), &value).await.unwrap();
+            }
+            assert_eq!(set("user.15", &value).await, Err(Errno::ENOSPC));
+            set("user.15", &value[..60_000]).await.unwrap();
+            assert_eq!(set("user.15", &value).await, Err(Errno::ENOSPC));
+            set("user.14", &value).await.unwrap();
+            set("user.14", b"shorter").await.unwrap();
+            set("user.15", &value).await.unwrap();
+            // Together they are more than a reply holds, whatever room the client says it has.
+            assert_eq!(all_at_once(&client, file, u32::MAX).await.0, Errno::ERANGE.status());
+            for number in 3..16 {
+                client.setxattr(file, &format!("user.{number}"), None, 0).await.unwrap();
+            }
+            let (error, names) = all_at_once(&client, file, u32::MAX).await;
+            assert_eq!((error, &names[..]), (0, "trusted.link\0user.0\0user.1\0user.2\0"));
+        },
+        &world,
+    );
+}
+
+/// Asks for all extended attributes: the status in the lock, and the names.
+async fn all_at_once(client: &Client, file: Fid, room: u32) -> (i32, String) {
+    let request = LdlmIntentGetxattr {
+        dlm_req: client.dlm(file, LockMode::Pr, InodeBits::XATTR),
+        ldlm_intent: LdlmIntent { opc: IntentOp::GETXATTR },
+        mdt_body: MdtBody { eadatasize: room, ..client.body(file) },
+        ..LdlmIntentGetxattr::default()
+    };
+    let mine = request.dlm_req.handles[0];
+    let answer = client.inner.call(request).await;
+    let Some(Reply::LdlmIntentGetxattr(reply)) = answer.reply else { panic!("{:?}", answer.head) };
+    let lock = reply.dlm_rep.unwrap();
+    client.keep(mine, lock.handle);
+    let error = lock.policy_res2 as u32 as i32;
+    (error, String::from_utf8(reply.eadata.to_vec()).unwrap())
+}
+
+/// As on Linux, where it takes CAP_SETFCAP: who owns a program would be root by it.
+#[test]
+fn an_owner_gives_no_program_capabilities() {
+    use sheen_wire::md::{RecCreate, ReintOp};
+    use sheen_wire::messages::MdsReintCreate;
+    let world = TestWorld::new(98);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 1).await;
+            let root = server.client("c").await;
+            let shared = root.mkdir(Fid::ROOT, "tmp").await.unwrap();
+            root.setattr(shared, AttrValid::MODE, mode(0o777)).await.unwrap();
+            let owner = root.as_user(10, 10).with_capabilities();
+            let file = owner.make(shared, "f", REGULAR | 0o755).await.unwrap();
+            let name = "security.capability";
+            let no = Err(Errno::EPERM);
+            assert_eq!(owner.setxattr(file, name, Some(b"1"), 0).await, no);
+            owner.setxattr(file, "security.selinux", Some(b"1"), 0).await.unwrap();
+            root.setxattr(file, name, Some(b"1"), 0).await.unwrap();
+            let stranger = root.as_user(11, 11).with_capabilities();
+            assert_eq!(stranger.setxattr(file, name, None, 0).await, no);
+            owner.setxattr(file, name, None, 0).await.unwrap();
+            let create = async |fsuid, path: &str| {
+                let rec_reint = RecCreate {
+                    opcode: ReintOp::CREATE,
+                    fsuid,
+                    fsgid: fsuid,
+                    cap: u32::MAX,
+                    fid1: shared,
+                    fid2: root.next_fid(),
+                    mode: 0o100_755,
+                    ..RecCreate::default()
+                };
+                let request = MdsReintCreate {
+                    rec_reint,
+                    name: Some(Text::new(path)),
+                    file_secctx_name: Some(Text::new(name)),
+                    file_secctx: Bytes::from_static(b"1"),
+                    ..MdsReintCreate::default()
+                };
+                root.inner.call(request).await.errno()
+            };
+            assert_eq!(create(10, "g").await, Some(Errno::EPERM));
+            assert_eq!(create(0, "h").await, None);
+        },
+        &world,
+    );
+}
+
 #[test]
 fn access_lists_count_and_are_inherited() {
     let world = TestWorld::new(84);

@@ -466,6 +466,39 @@ fn flock(mode: LockMode, (start, end): (u64, u64), client_handle: u64) -> LdlmEn
     request
 }
 
+/// One flock of all bytes and unlocks of every other byte: each made one lock more, and none was counted.
+#[test]
+fn unlocks_that_cut_flocks_in_two_are_counted_and_no_other_unlock_is_refused() {
+    let world = TestWorld::new(54);
+    world.clone().run(async move {
+        let (node, _) = start(&world, &manual_store()).await;
+        node.target.budget().set(Limit::Locks, 1_000);
+        let client = node.connect("one").await;
+        let unlock = |start, end| client.call(flock(LockMode::Nl, (start, end), 0));
+        assert_eq!(client.call(flock(LockMode::Pw, (0, u64::MAX), 1)).await.errno(), None);
+        let mut refused = 0;
+        for number in 0..600 {
+            match unlock(number * 2 + 1, number * 2 + 1).await.errno() {
+                None => assert_eq!(refused, 0, "unlock {number}"),
+                Some(errno) => {
+                    assert_eq!(errno, Errno::ENOLCK);
+                    refused += 1;
+                }
+            }
+        }
+        let held = node.target.namespace().gauges().granted.iter().sum::<u64>();
+        assert_eq!((held, refused), (250, 351));
+        // What is cut is cut by a lock of another mode as well.
+        let read = client.call(flock(LockMode::Pr, (5_000, 5_001), 2)).await;
+        assert_eq!(read.errno(), Some(Errno::ENOLCK));
+        assert_eq!(unlock(5_000, u64::MAX).await.errno(), None, "shorter");
+        assert_eq!(unlock(0, 0).await.errno(), None, "gone");
+        assert_eq!(unlock(700, 701).await.errno(), None, "room for one");
+        assert_eq!(unlock(0, u64::MAX).await.errno(), None, "all of them");
+        assert_eq!(node.target.namespace().gauges().granted.iter().sum::<u64>(), 0);
+    });
+}
+
 /// A program of one user took all locks of its mount: every other program there waited, and what the program
 /// released was refused as one lock more.
 #[test]

@@ -74,6 +74,8 @@ pub enum Capability {
     SysResource = 24,
     /// Make device nodes.
     Mknod = 27,
+    /// Give programs capabilities.
+    SetFileCapabilities = 31,
 }
 
 /// A user or process that asks for access.
