@@ -24,6 +24,10 @@ const SHEEN: &str = env!("CARGO_BIN_EXE_sheen");
 const ROUNDS: u64 = 4;
 /// A run that takes longer hangs: its mount is killed, and the test fails.
 const PATIENCE: Duration = Duration::from_secs(240);
+/// The exit code of `sheen down` where the mount is in use.
+const EBUSY: i32 = 16;
+/// Longer than another test's mount namespace lives.
+const UNUSED_WITHIN: Duration = Duration::from_secs(60);
 /// Names in the directory that is listed all the time.
 const LISTED: usize = 1500;
 
@@ -83,9 +87,21 @@ impl Scene {
         assert!(output.status.success(), "up: {}", String::from_utf8_lossy(&output.stderr));
     }
 
+    /// A test that makes a mount namespace of its own has a copy of this mount for a while: so one that is in use
+    /// is tried again, with its servers, for which its process may wait.
     fn down(&self) {
-        let output = self.sheen(&["down", "--dir"]).arg(self.dir()).output().unwrap();
-        assert!(output.status.success(), "down: {}", String::from_utf8_lossy(&output.stderr));
+        let start = Instant::now();
+        loop {
+            let output = self.sheen(&["down", "--dir"]).arg(self.dir()).output().unwrap();
+            if output.status.success() {
+                return;
+            }
+            let is_used = output.status.code() == Some(EBUSY) && start.elapsed() < UNUSED_WITHIN;
+            assert!(is_used, "down: {}", String::from_utf8_lossy(&output.stderr));
+            if self.pid("server").is_none() {
+                self.up();
+            }
+        }
     }
 
     fn fsck(&self) {
