@@ -3,12 +3,17 @@
 //!
 //! Of version 1 (the `cpu` controller, `cpu.cfs_quota_us`) or 2 (`cpu.max`), a group below our own. It needs
 //! the right to make one, root's as a rule; without it nothing is run at all.
+#![allow(clippy::disallowed_methods, reason = "a control group is emptied in real time")]
 
-use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+use std::{fs, io, thread};
 
 /// In microseconds: of each such time half may be used, by each processor.
 const PERIOD: u64 = 100_000;
+/// So often it is tried again to remove a group in which a program still runs, with this pause.
+const REMOVED_AFTER: u32 = 100;
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// The control group. Dropped, this process leaves it, and it goes.
 pub(crate) struct Halved {
@@ -54,6 +59,19 @@ impl Halved {
         Ok(halved)
     }
 
+    /// A program that this process has started meanwhile stays in the group until it ends.
+    fn remove(&self) -> io::Result<()> {
+        let mut removed = fs::remove_dir(&self.group);
+        for _ in 0..REMOVED_AFTER {
+            if !removed.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::ResourceBusy) {
+                break;
+            }
+            thread::sleep(PAUSE);
+            removed = fs::remove_dir(&self.group);
+        }
+        removed
+    }
+
     fn write(&self, file: &str, value: &str) -> Result<(), String> {
         let path = self.group.join(file);
         fs::write(&path, value).map_err(|error| refusal(&path, &error.to_string()))
@@ -64,7 +82,7 @@ impl Drop for Halved {
     fn drop(&mut self) {
         let own = std::process::id().to_string();
         let left = fs::write(self.above.join("cgroup.procs"), own);
-        if let Err(error) = left.and_then(|()| fs::remove_dir(&self.group)) {
+        if let Err(error) = left.and_then(|()| self.remove()) {
             eprintln!("xtask: {} stays: {error}", self.group.display());
         }
     }

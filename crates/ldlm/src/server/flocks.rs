@@ -60,8 +60,12 @@ impl Flocks {
         below.into_iter().chain(within).map(|(_, found)| *found)
     }
 
-    /// Whether an owner holds one flock with bytes on both sides of `range`.
+    /// Whether an owner holds one flock with bytes on both sides of `range`. One that ends before it begins, which is
+    /// refused later, cuts nothing.
     pub(super) fn cuts(&self, who: FlockOwner, range: Extent) -> bool {
+        if range.start > range.end {
+            return false;
+        }
         let first = self.of_owner(who, range).next();
         first.is_some_and(|(held, _)| held.start < range.start && held.end > range.end)
     }

@@ -250,6 +250,7 @@ fn what_cuts_a_flock_in_two_is_known_before() {
         (15, Extent::EOF, false),
         (0, 5, false),
         (30, 40, false),
+        (16, 14, false),
     ] {
         assert_eq!(cuts(&bench, client(1), flock(7, start, end)), expected, "{start}-{end}");
     }
