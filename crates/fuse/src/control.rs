@@ -94,7 +94,9 @@ impl Control {
                 files.set_flags(who, node, flags).await?;
                 Ok(Vec::new())
             }
-            Self::GroupLock(group) => files.group_lock(by.handle, group).await.map(|()| Vec::new()),
+            Self::GroupLock(group) => {
+                files.group_lock(who, by.handle, group).await.map(|()| Vec::new())
+            }
             Self::GroupUnlock(group) => {
                 files.group_unlock(by.handle, group).await.map(|()| Vec::new())
             }

@@ -13,7 +13,8 @@ use std::sync::atomic::Ordering;
 use sheen_types::Errno;
 
 use super::handles::OpenFile;
-use super::{FileHandle, FileSystem, FileType, OpenFlags};
+use super::permission::owns;
+use super::{Credentials, FileHandle, FileSystem, FileType, Mounted, OpenFlags};
 use crate::data::{DataFile, GroupLockedFile, Locking};
 
 /// What an open file holds.
@@ -29,12 +30,18 @@ impl FileSystem {
     ///
     /// # Errors
     /// `EINVAL` for group 0 and where the open file has such a lock, `EAGAIN` where it would wait and must not,
-    /// `ENOTTY` for what is no regular file.
-    pub async fn group_lock(&self, handle: FileHandle, gid: u64) -> Result<(), Errno> {
+    /// `ENOTTY` for what is no regular file, `EPERM` where `who` may not keep the file's other users out.
+    pub async fn group_lock(
+        &self,
+        who: &Credentials,
+        handle: FileHandle,
+        gid: u64,
+    ) -> Result<(), Errno> {
         let file = self.regular(handle)?;
         if gid == 0 {
             return Err(Errno::EINVAL);
         }
+        self.0.may_keep_out(who, &file).await?;
         let waits = !file.flags.has(OpenFlags::NONBLOCK);
         // Also while it waits for servers: of two calls on one open file the second finds the lock of the first.
         let mut held = match waits {
@@ -73,6 +80,20 @@ impl FileSystem {
             Some(FileType::Regular) => Ok(file),
             _ => Err(Errno::ENOTTY),
         }
+    }
+}
+
+impl Mounted {
+    /// Whether a group lock through `file` is for `who` to take: it keeps all other users out for as long as it is held,
+    /// root's reads too, and no server revokes it. Who only reads could not change the file otherwise; the owner could
+    /// take every right on it away.
+    async fn may_keep_out(&self, who: &Credentials, file: &OpenFile) -> Result<(), Errno> {
+        if file.flags.writes() {
+            return Ok(());
+        }
+        self.refresh(who, &file.pin).await?;
+        let owner = file.pin.state().last_attributes().ok_or(Errno::EIO)?.uid;
+        if owns(owner, who) { Ok(()) } else { Err(Errno::EPERM) }
     }
 }
 

@@ -304,6 +304,32 @@ fn attributes_of_a_users_own_are_read_by_readers_only() {
     assert_eq!(fixture.mdt.take_asked().len(), 1);
 }
 
+/// One keeps root's reads out as well, for as long as its taker likes.
+#[test]
+fn a_group_lock_is_for_writers_the_owner_and_root() {
+    let fixture = Fixture::new();
+    fixture.mdt.answer(owned(FILE, 0o100_644, &[], whole(FILE, 0x77)));
+    let (node, _) = found_at(&fixture, &Fixture::root(), NodeId::ROOT, "f");
+    let lock = |who: Credentials, flags: u32, gid: u64| {
+        let mut reply = opened(FILE, 1, false, Bytes::new());
+        reply.mdt_body.as_mut().unwrap().uid = 5;
+        fixture.mdt.answer(reply);
+        let files = fixture.files.clone();
+        fixture.world.run(async move {
+            let handle = files.open(&who, node, OpenFlags(flags)).await.expect("opened").handle;
+            files.group_lock(&who, handle, gid).await
+        })
+    };
+    for flags in [0, OpenFlags::NONBLOCK] {
+        assert_eq!(lock(user(7, &[50]), flags, 7), Err(Errno::EPERM));
+    }
+    assert_eq!(lock(user(7, &[]), 0, 0), Err(Errno::EINVAL), "as for every other caller");
+    for (who, flags) in [(user(7, &[]), 1), (user(7, &[]), 2), (user(5, &[]), 0)] {
+        assert_eq!(lock(who, flags, 7), Ok(()));
+    }
+    assert_eq!(lock(Fixture::root(), 0, 7), Ok(()));
+}
+
 #[test]
 fn set_id_bits_are_taken_by_writers_and_changed_by_owners() {
     let fixture = Fixture::new();

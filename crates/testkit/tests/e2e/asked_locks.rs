@@ -3,7 +3,7 @@
 #![allow(clippy::disallowed_methods, reason = "programs run side by side, in real time")]
 
 use std::fs::{self, File};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, chown};
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,6 +12,8 @@ use sheen_testkit::cluster::Cluster;
 use sheen_testkit::scene::{same_after_restart, scene};
 use sheen_workloads::process::wait_until;
 use sheen_workloads::{Context, Outcome, ensure};
+
+use crate::rights::{UNPRIVILEGED, User, set_mode};
 
 const LIMIT: Duration = Duration::from_secs(300);
 const SOON: Duration = Duration::from_secs(20);
@@ -137,6 +139,41 @@ fn other_users_wait_for_a_group_lock_that_ends_with_its_open_file() {
         let read = reader.join().map_err(|_| "the reader")?.context("read")?;
         ensure(read.len() == 8192 && read[..4096] == [b'g'; 4096], || "other bytes".to_owned())?;
         same_after_restart(cluster)
+    });
+}
+
+/// The group lock 7 through a descriptor that reads, and one that writes, without waiting; errno, or 0.
+const LOCKS: &str = r#"
+use Fcntl;
+for my $flags (O_RDONLY, O_RDONLY | O_NONBLOCK, O_WRONLY) {
+    my $file;
+    if (!sysopen($file, $ARGV[0], $flags)) { print "not opened\n"; next; }
+    print ioctl($file, 0x4008669e, my $arg = pack("Q", 7)) ? 0 : $!+0, "\n";
+}
+"#;
+
+/// One who could only read a file kept it from root for as long as he liked.
+#[test]
+fn a_group_lock_is_for_who_may_write() {
+    scene("asked-group-rights", 1, LIMIT, |cluster| {
+        let mnt = cluster.mnt();
+        let user = User { cluster, folder: &mnt, uid: UNPRIVILEGED, groups: &[] };
+        fs::write(mnt.join("theirs"), "text").context("write")?;
+        fs::write(mnt.join("own"), "text").context("write")?;
+        chown(mnt.join("own"), Some(UNPRIVILEGED), None).context("chown")?;
+        let line = |name: &str| format!("perl -e '{}' {name}", LOCKS.replace('\n', " "));
+        for (name, mode, expected) in [
+            ("theirs", 0o644, "1 1 not opened"),
+            ("theirs", 0o666, "1 1 0"),
+            ("own", 0o644, "0 0 0"),
+        ] {
+            set_mode(&mnt.join(name), mode)?;
+            let said = user.can(&line(name))?;
+            let said = said.split('\n').collect::<Vec<_>>().join(" ");
+            ensure(said == expected, || format!("{name} {mode:o}: {said}"))?;
+        }
+        let root = perl(LOCKS, &[&mnt.join("own").to_string_lossy()])?;
+        ensure(root == "0\n0\n0\n", || format!("root: {root}"))
     });
 }
 
