@@ -22,6 +22,9 @@ use super::{Placement, PlacementOst, ReservedObjects};
 const PATIENCE: Duration = Duration::from_secs(20);
 /// How often it looks whether an OST is back: one that was only disconnected announces nothing.
 const LOOK: Duration = Duration::from_secs(1);
+/// How long it waits for full OSTs from which objects are being removed. An OST that is full and cannot remove any, as
+/// one that is read-only, delays it so long.
+const FREES_PATIENCE: Duration = Duration::from_secs(5);
 /// How soon it tries again where some OST can be used.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// How often a file goes round the OSTs that work, where other OSTs were to hold several stripes
@@ -38,6 +41,8 @@ struct AllocationRequest {
     room: usize,
     /// OSTs that hold other parts of the file.
     used: Vec<u16>,
+    /// Until when it waits for full OSTs from which objects are being removed.
+    frees_until: Instant,
 }
 
 impl Placement {
@@ -82,13 +87,14 @@ impl Placement {
         stored: &mut Stored,
         end: u64,
     ) -> Result<ReservedObjects, Errno> {
-        let deadline = world.clock.now() + PATIENCE;
+        let now = world.clock.now();
+        let (deadline, frees_until) = (now + PATIENCE, now + FREES_PATIENCE);
         // Objects reserved for one part are returned if there are none for the next.
         let mut reserved = ReservedObjects::new(Vec::new(), Bytes::new());
         for part in stored.lacking(end) {
             let Some(striping) = stored.striping(part) else { continue };
-            let request =
-                AllocationRequest { striping, room: stored.stripes_max(part), used: stored.osts() };
+            let (room, used) = (stored.stripes_max(part), stored.osts());
+            let request = AllocationRequest { striping, room, used, frees_until };
             let objects = self.allocate_part(world, deadline, &request).await?;
             let named = |(ost, id): &(Arc<PlacementOst>, u64)| (ost.index, ost.object(*id));
             stored.place(part, &objects.iter().map(named).collect::<Vec<_>>());
@@ -114,7 +120,8 @@ impl Placement {
             if osts.iter().any(|ost| ost.recovers(now)) {
                 deadline = now + PATIENCE;
             }
-            if now >= deadline || !self.may_find_objects(now, &osts) {
+            let frees = self.free_space(now, request, &osts);
+            if now >= deadline || !(frees || self.may_find_objects(now, &osts)) {
                 // An OST that is away is no lack of space: clients ask again, as long as it takes.
                 let is_away = osts.iter().any(|ost| ost.may_become_usable());
                 return Err(if is_away { Errno::EINPROGRESS } else { Errno::ENOSPC });
@@ -149,6 +156,17 @@ impl Placement {
         }
     }
 
+    /// Whether some of these OSTs are full and may have space in a moment, for which the file waits (Lustre:
+    /// `osp_precreate_reserve`).
+    fn free_space(
+        &self,
+        now: Instant,
+        request: &AllocationRequest,
+        osts: &[Arc<PlacementOst>],
+    ) -> bool {
+        now < request.frees_until && osts.iter().any(|ost| ost.frees_space(&*self.store, now))
+    }
+
     /// Objects of one part; none if no OST has any now.
     async fn try_allocate(
         &self,
@@ -164,11 +182,14 @@ impl Placement {
         let reserved =
             ReservedObjects::new(self.take_all(world, deadline, &choice).await, Bytes::new());
         let now = world.clock.now();
-        let recovers = || self.wanted(request).iter().any(|ost| ost.recovers(now));
+        let comes_back = || {
+            let osts = self.wanted(request);
+            osts.iter().any(|ost| ost.recovers(now)) || self.free_space(now, request, &osts)
+        };
         match reserved.count() {
             0 if !is_listed => Ok(Vec::new()),
             some if some >= choice.least => Ok(reserved.into_objects()),
-            _ if recovers() => Ok(Vec::new()),
+            _ if comes_back() => Ok(Vec::new()),
             0 => Err(Errno::ENOSPC),
             _ if is_listed => Err(Errno::ENOSPC),
             _ => Err(Errno::EFBIG),

@@ -381,6 +381,9 @@ impl Placement {
     ) {
         for (ost, object) in objects {
             ost_updates::destroy(transaction, *ost, *object);
+            if let Some(ost) = self.ost(*ost) {
+                ost.expect_updates();
+            }
         }
     }
 

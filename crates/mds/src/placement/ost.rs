@@ -39,6 +39,9 @@ const CREATE_MAX: u64 = 4096;
 const CREATE_MAX_MAX: u64 = 20_000;
 /// Its maintenance looks around this often while something waits to become durable.
 const BUSY: Duration = Duration::from_secs(1);
+/// How long after an OST has removed objects creates wait for it to say that it has space again: it frees that behind
+/// its answer.
+const FREES_MAX: Duration = Duration::from_secs(2);
 /// How long creates wait for an OST that says it recovers: `recovery_time_hard` by default, and time to connect. A
 /// recovery that takes longer, or an OST that refuses us for another reason with the same error, delays no create.
 pub(super) const RECOVERY_MAX: Duration = Duration::from_secs(960);
@@ -62,6 +65,8 @@ pub(crate) struct PlacementOst {
     is_maintained: AtomicBool,
     /// Seconds after which the OST is asked for its space again; so often its maintenance looks around by itself.
     space_age_max: AtomicU32,
+    /// Objects are about to be removed: its maintenance looks for that within [`BUSY`].
+    expects_updates: AtomicBool,
     /// Wakes its maintenance.
     kick: Notify,
     /// Wakes tasks that wait for objects.
@@ -84,6 +89,8 @@ struct Pool {
     /// The connection over which we have agreed on what exists.
     agreed: Option<u32>,
     is_full: bool,
+    /// When objects were removed there last while it was full.
+    freed: Option<Instant>,
     space: Option<(Instant, ObdStatfs)>,
     /// Since when it recovers, as far as we have looked.
     recovers_since: Option<Instant>,
@@ -154,6 +161,7 @@ impl PlacementOst {
             create_max: CREATE_MAX,
             agreed: None,
             is_full: false,
+            freed: None,
             space: None,
             recovers_since: None,
         };
@@ -167,6 +175,7 @@ impl PlacementOst {
             is_active: AtomicBool::new(true),
             is_maintained: AtomicBool::new(false),
             space_age_max: AtomicU32::new(1),
+            expects_updates: AtomicBool::new(false),
             kick: Notify::new(),
             filled,
             ost_updates: OstUpdates::new(index),
@@ -302,6 +311,25 @@ impl PlacementOst {
         self.is_active() && pool.create_max > 0 && is_away && !pool.is_full && comes_back
     }
 
+    /// Whether it is full, and may have space in a moment: objects that files have lost are still to be removed there, or
+    /// were just now. Its maintenance is woken to do that at once. Reads the store.
+    pub(super) fn frees_space(&self, store: &dyn Store, now: Instant) -> bool {
+        let (is_full, freed) = {
+            let pool = self.pool.lock();
+            (pool.is_full && pool.create_max > 0, pool.freed)
+        };
+        if !is_full || !self.is_active() || self.channel().state() != ImportState::Full {
+            return false;
+        }
+        let was_freed = freed.is_some_and(|freed| now < freed + FREES_MAX);
+        // What cannot be read frees nothing.
+        let frees = was_freed || self.ost_updates.any(store).unwrap_or(false);
+        if frees {
+            self.kick.notify_one();
+        }
+        frees
+    }
+
     /// Whether it was restarted and its clients replay, which ends with its recovery window; if we were, too,
     /// it takes us after that. Then we ask what it has. Not for longer than [`RECOVERY_MAX`] in one go.
     pub(super) fn recovers(&self, now: Instant) -> bool {
@@ -393,6 +421,14 @@ impl PlacementOst {
         self.kick.notify_one();
     }
 
+    /// A transaction that is being made removes objects of it: their space is to be free soon. Wakes its maintenance once
+    /// in [`BUSY`] at most.
+    pub(super) fn expect_updates(&self) {
+        if !self.expects_updates.swap(true, Ordering::AcqRel) {
+            self.kick.notify_one();
+        }
+    }
+
     /// Starts its maintenance, once.
     pub(crate) fn start_maintenance(self: &Arc<Self>, target: &Arc<Target>) {
         if self.is_maintained.swap(true, Ordering::AcqRel) {
@@ -404,8 +440,14 @@ impl PlacementOst {
             while let Some((ost, target)) = upgrade(&ost, &weak) {
                 let busy = ost.run_once(&target).await;
                 drop(target);
-                let pause = world.clock.now() + if busy { BUSY } else { ost.space_age_max() };
+                let expects_updates = ost.expects_updates.load(Ordering::Acquire);
+                // Of a full OST it is to be known soon that it no longer is.
+                let is_near = busy || expects_updates || ost.pool.lock().is_full;
+                let pause = world.clock.now() + if is_near { BUSY } else { ost.space_age_max() };
                 race(ost.kick.notified(), world.clock.sleep_until(pause)).await;
+                if expects_updates {
+                    ost.expects_updates.store(false, Ordering::Release);
+                }
             }
         };
         target.world().tasks.spawn("ost pool", Box::pin(maintenance));
@@ -421,7 +463,28 @@ impl PlacementOst {
         if let Err(error) = self.maintain_pool(target).await {
             tracing::debug!(ost = self.index, %error, "the pool is not filled");
         }
-        self.ost_updates.send_durable(&self.channel(), target).await
+        self.send_updates(target).await
+    }
+
+    /// Sends the OST updates whose cause is durable; whether some are left. Those of a full OST bring space, and what
+    /// causes them is made durable for that.
+    async fn send_updates(&self, target: &Arc<Target>) -> bool {
+        let is_full = self.pool.lock().is_full;
+        let frees = is_full && self.ost_updates.any(&**target.store()).unwrap_or(false);
+        let mut is_left = self.ost_updates.send_durable(&self.channel(), target).await;
+        if !frees {
+            return is_left;
+        }
+        if is_left && target.sync().await.is_ok() {
+            is_left = self.ost_updates.send_durable(&self.channel(), target).await;
+        }
+        if !is_left {
+            self.pool.lock().freed = Some(target.world().clock.now());
+            if let Err(error) = self.maintain_pool(target).await {
+                tracing::debug!(ost = self.index, %error, "the pool is not filled");
+            }
+        }
+        is_left
     }
 
     async fn maintain_pool(&self, target: &Arc<Target>) -> Result<(), RpcError> {
@@ -518,9 +581,8 @@ impl PlacementOst {
     }
 
     async fn ask_space(&self, target: &Arc<Target>) -> Result<(), RpcError> {
-        let (now, age_max) = (target.world().clock.now(), self.space_age_max());
-        let is_fresh = |(at, _): &(Instant, ObdStatfs)| now.since(*at) < age_max;
-        if self.pool.lock().space.as_ref().is_some_and(is_fresh) {
+        let now = target.world().clock.now();
+        if self.knows_space(now) {
             return Ok(());
         }
         let answer = self.channel().call(Call::new(OstStatfs::default())).await?;
@@ -534,6 +596,18 @@ impl PlacementOst {
             pool.space = Some((now, space));
         }
         Ok(())
+    }
+
+    /// Whether what the OST said of its space is not too old. That it is full may change at any time.
+    fn knows_space(&self, now: Instant) -> bool {
+        let pool = self.pool.lock();
+        let frees = pool.freed.is_some_and(|freed| now < freed + FREES_MAX);
+        let age_max = match pool.is_full {
+            true if frees => Duration::ZERO,
+            true => BUSY,
+            false => self.space_age_max(),
+        };
+        pool.space.as_ref().is_some_and(|(at, _)| now.since(*at) < age_max)
     }
 }
 

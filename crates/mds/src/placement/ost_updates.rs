@@ -133,6 +133,13 @@ impl OstUpdates {
         Ok(OstUpdateView { waiting: all.saturating_sub(sent), in_flight })
     }
 
+    /// Whether there are some in the store.
+    pub(super) fn any(&self, store: &dyn Store) -> Result<bool, StoreError> {
+        let prefix = self.ost.to_be_bytes();
+        let first = store.scan(OST_UPDATES, &prefix, 1)?;
+        Ok(first.first().is_some_and(|entry| entry.key.starts_with(&prefix)))
+    }
+
     /// Sends the updates whose cause is durable; returns whether some are left.
     pub(super) async fn send_durable(
         &self,

@@ -29,6 +29,8 @@ pub(super) struct State {
     /// Another one after each restart.
     pub(super) connection: u32,
     pub(super) free_blocks: u64,
+    /// What is free besides after each request that removed objects.
+    pub(super) blocks_freed: u64,
     /// What it says of objects: size, blocks and times.
     pub(super) written: Obdo,
     /// How often clients had to flush an object, and how often one was made durable.
@@ -62,6 +64,7 @@ impl FakeOst {
             is_put_off: false,
             connection: 1,
             free_blocks: 1 << 30,
+            blocks_freed: 0,
             written: Obdo::default(),
             flushes: 0,
             syncs: 0,
@@ -107,6 +110,7 @@ impl FakeOst {
                 for id in oa.oi.word1..oa.oi.word1 + u64::from(oa.misc.max(1)) {
                     found |= state.objects.remove(&(oa.oi.word0, id));
                 }
+                state.free_blocks += if found { state.blocks_freed } else { 0 };
                 match found {
                     true => Ok(OstDestroyReply::default().into()),
                     false => Err(RpcError::Errno(Errno::ENOENT)),

@@ -281,6 +281,58 @@ fn free_space_decides_as_far_as_operators_let_it() {
     );
 }
 
+/// A create was refused for as long as the MDT believed what the OST had said before, and removals waited for that, too.
+#[test]
+fn a_full_ost_is_used_as_soon_as_files_are_removed() {
+    let world = TestWorld::new(73);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 1).await;
+            let client = server.client("c").await;
+            let set = server.mdt.change_layout_settings(|settings| settings.set_qos_maxage(3600));
+            set.unwrap();
+            for name in ["first", "second"] {
+                osts_of(&client, Fid::ROOT, name).await;
+            }
+            {
+                let mut ost = server.osts[0].state.lock();
+                (ost.free_blocks, ost.blocks_freed) = (0, 1 << 20);
+            }
+            client.wait(&inner, 3600).await;
+            let taken = |since| inner.world().clock.now().since(since);
+            let now = || inner.world().clock.now();
+            let before = now();
+            let refused = client.create(Fid::ROOT, "none").await.map(|_| ());
+            assert_eq!(refused, Err(Errno::ENOSPC));
+            assert!(taken(before) < Duration::from_secs(1), "nothing is being removed");
+            client.unlink(Fid::ROOT, "first").await.unwrap();
+            let before = now();
+            osts_of(&client, Fid::ROOT, "third").await;
+            assert!(taken(before) < Duration::from_secs(1), "{:?}", taken(before));
+            // Where the MDT does not know that it is full, its objects go soon, too.
+            let destroys = || server.osts[0].state.lock().destroys;
+            let before = destroys();
+            client.unlink(Fid::ROOT, "second").await.unwrap();
+            inner.sleep(Duration::from_secs(2)).await;
+            assert_eq!(destroys(), before + 1);
+            // Removals that bring nothing delay a create, and end.
+            {
+                let mut ost = server.osts[0].state.lock();
+                (ost.free_blocks, ost.blocks_freed) = (0, 0);
+            }
+            client.wait(&inner, 3600).await;
+            client.unlink(Fid::ROOT, "third").await.unwrap();
+            let before = now();
+            let refused = client.create(Fid::ROOT, "none").await.map(|_| ());
+            assert_eq!(refused, Err(Errno::ENOSPC));
+            assert!(taken(before) <= Duration::from_secs(6), "{:?}", taken(before));
+            server.check();
+        },
+        &world,
+    );
+}
+
 #[test]
 fn what_an_ost_said_of_its_space_is_believed_for_as_long_as_operators_say() {
     let world = TestWorld::new(70);
