@@ -47,13 +47,16 @@ pub(crate) struct ClientGrant {
 
 struct Held {
     bytes: u64,
+    /// Of what it held, what its writes use that are being carried out. It counts as held until they have ended: those
+    /// that fail return it.
+    in_use: u64,
     /// Under whom they are counted in [`Promised::by_client`].
     client: Nid,
 }
 
 impl Default for Held {
     fn default() -> Self {
-        Self { bytes: 0, client: Nid::ANY }
+        Self { bytes: 0, in_use: 0, client: Nid::ANY }
     }
 }
 
@@ -62,7 +65,7 @@ impl Default for Held {
 struct Promised {
     /// In all, with what writes use that are being carried out.
     bytes: u64,
-    /// What the exports of each client hold; none of a client without any.
+    /// What the exports of each client hold, with what their writes use; none of a client without any.
     by_client: HashMap<Nid, u64>,
 }
 
@@ -84,12 +87,27 @@ impl Promised {
         self.forget_if_none(held.client);
     }
 
+    /// A write takes some of what its export holds, which holds so much.
+    fn begin_use(held: &mut Held, bytes: u64) {
+        held.bytes -= bytes;
+        held.in_use += bytes;
+    }
+
+    /// The write has ended: what it took is used, or is returned by what follows.
+    fn end_use(&mut self, held: &mut Held, bytes: u64) {
+        held.in_use -= bytes;
+        *self.by_client.entry(held.client).or_default() -= bytes;
+        self.forget_if_none(held.client);
+    }
+
     /// Counts what an export holds with that of `client`: it may have moved.
     fn move_to(&mut self, held: &mut Held, client: Nid) {
-        let bytes = held.bytes;
-        self.remove(held, bytes);
+        let bytes = held.bytes + held.in_use;
+        *self.by_client.entry(held.client).or_default() -= bytes;
+        self.forget_if_none(held.client);
         held.client = client;
-        self.add(held, bytes);
+        *self.by_client.entry(client).or_default() += bytes;
+        self.forget_if_none(client);
     }
 
     fn forget_if_none(&mut self, client: Nid) {
@@ -114,7 +132,10 @@ impl ReservedSpace<'_> {
     /// The write is done: what it took of the grant is used.
     pub(crate) fn use_up(mut self) {
         let used = std::mem::take(&mut self.granted);
-        self.grants.promised.lock().bytes -= used;
+        let mut held = self.held.granted.lock();
+        let mut promised = self.grants.promised.lock();
+        promised.end_use(&mut held, used);
+        promised.bytes -= used;
     }
 }
 
@@ -123,6 +144,7 @@ impl Drop for ReservedSpace<'_> {
         let mut held = self.held.granted.lock();
         let mut promised = self.grants.promised.lock();
         promised.bytes -= self.other;
+        promised.end_use(&mut held, self.granted);
         match self.held.has_left.load(Ordering::Relaxed) {
             true => promised.bytes -= self.granted,
             false => promised.add(&mut held, self.granted),
@@ -228,9 +250,7 @@ impl Grants {
         let granted = {
             let mut granted = held.granted.lock();
             let reserved = wanted.claimed.min(granted.bytes);
-            if reserved > 0 {
-                self.promised.lock().remove(&mut granted, reserved);
-            }
+            Promised::begin_use(&mut granted, reserved);
             reserved
         };
         let mut reserved = ReservedSpace { grants: self, held, granted, other: 0 };
@@ -324,8 +344,8 @@ impl Grants {
         }
     }
 
-    /// Raises to `wanted` as far as free space goes, and what the client holds by its other exports; returns by how
-    /// much.
+    /// Raises to `wanted` as far as free space goes, and what the client holds by its other exports, and by writes that
+    /// are being carried out; returns by how much.
     fn grow(&self, export: &Export, held: &mut Held, wanted: u64, space: StoreSpace) -> u64 {
         let client = export.account_nid();
         let mut promised = self.promised.lock();
@@ -334,8 +354,8 @@ impl Grants {
         }
         let left = space.available.saturating_sub(promised.bytes);
         let most = (space.available / CLIENT_SHARE).min(CLIENT_GRANT_MAX);
-        let by_other_exports = promised.held_by(client) - held.bytes;
-        let wanted = wanted.min(most.saturating_sub(by_other_exports));
+        let beside = promised.held_by(client) - held.bytes;
+        let wanted = wanted.min(most.saturating_sub(beside));
         let more = wanted.saturating_sub(held.bytes).min(left / SHARE) >> BLOCK_BITS << BLOCK_BITS;
         promised.add(held, more);
         promised.bytes += more;

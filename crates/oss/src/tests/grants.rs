@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use sheen_rpc::RpcError;
 use sheen_store::Store;
 use sheen_store_mem::MemOptions;
 use sheen_target::testing::{TestCall, TestClient};
@@ -316,5 +317,43 @@ fn the_exports_of_a_node_share_what_one_client_may_hold() {
         let wanted = INITIAL_GRANT as u32;
         let oa = spend(&last, granted(1, 0, 4096, 0, wanted, 0)).await.expect("written");
         assert!(oa.grant >= 4 * MIB, "{}", oa.grant);
+    });
+}
+
+/// What a write takes out of the grant is held until the write has ended: one that fails returns it.
+#[test]
+fn what_writes_use_that_fail_counts_as_held_meanwhile() {
+    with_ost(sized(64 * MIB), |server| async move {
+        let before = server.ost.grant_view().total;
+        let most = server.store.space().expect("known").available / 4;
+        let held = || server.ost.grant_view().total - before;
+        let (one, two) = (server.node.connect("one").await, server.node.connect("two").await);
+        for _ in 0..4 {
+            spend(&one, granted(1, 0, 4096, 4096, u32::MAX, 0)).await.expect("written");
+        }
+        let writer = one.clone();
+        let write = async move {
+            let call = TestCall {
+                source_time: Duration::from_secs(5),
+                source_error: Some(RpcError::TimedOut),
+                ..TestCall::new(granted(1, 0, 4096, u64::MAX, 0, 0))
+            };
+            writer.call_with(call).await;
+        };
+        let world = server.node.target.world().clone();
+        world.tasks.spawn("write", Box::pin(write));
+        world.clock.sleep_until(world.clock.now() + Duration::from_secs(1)).await;
+        assert_eq!(server.ost.grant_view().pending, 4096, "it is being carried out");
+        for _ in 0..4 {
+            spend(&two, granted(2, 0, 4096, 4096, u32::MAX, 0)).await.expect("written");
+        }
+        world.clock.sleep_until(world.clock.now() + Duration::from_secs(6)).await;
+        assert_eq!(server.ost.grant_view().pending, 0);
+        assert!(held() <= most, "{} of {most}", held());
+        // Of what was used nothing is left.
+        for client in [one, two] {
+            assert_eq!(client.call(OstDisconnect::default()).await.errno(), None);
+        }
+        assert_eq!(held(), 0);
     });
 }
