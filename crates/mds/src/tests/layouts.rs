@@ -659,6 +659,48 @@ fn two_files_exchange_their_data() {
     );
 }
 
+/// A client that goes by the generation would take the other file's layout for its own.
+#[test]
+fn an_exchange_counts_in_both_files_and_goes_round_behind_the_last_generation() {
+    let world = TestWorld::new(316);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 4).await;
+            let client = server.client("c").await;
+            let (mut files, mut objects) = (Vec::new(), Vec::new());
+            for name in ["one", "two"] {
+                let file = create_with(&client, name, &three()).await.unwrap();
+                objects.push(stored(&file.layout).objects());
+                files.push(file.body.fid1);
+            }
+            let layout = async |fid| stored(&client.getxattr(fid, "lustre.lov").await.unwrap());
+            // As a replay may have brought it along.
+            let LovEa::Composite(mut last) =
+                LovEa::decode(&layout(files[0]).await.encode()).unwrap()
+            else {
+                panic!("three components");
+            };
+            last.header.layout_gen = u32::MAX;
+            let mut change = sheen_store::Transaction::new();
+            let last = LovEa::Composite(last).encode();
+            change.set_xattr(files[0], "trusted.lov", last);
+            server.store.apply(change).unwrap();
+            let before = layout(files[1]).await.generation();
+            for (round, expected) in [(1, 1), (2, 2), (3, 3)] {
+                client.modify(swap(&client, files[0], files[1])).await.unwrap();
+                let now = [layout(files[0]).await, layout(files[1]).await];
+                assert_eq!(now[0].generation(), expected, "0 is that of no layout");
+                assert_eq!(now[1].generation(), before + round);
+                let at = if round % 2 == 1 { [1, 0] } else { [0, 1] };
+                assert_eq!(now.map(|layout| layout.objects()), at.map(|at| objects[at].clone()));
+            }
+            server.check();
+        },
+        &world,
+    );
+}
+
 #[test]
 fn a_resent_layout_intent_is_answered_though_a_change_waits_for_the_lock() {
     let world = TestWorld::new(315);
