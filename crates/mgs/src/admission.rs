@@ -3,10 +3,10 @@
 //! What always holds: only a known target's own nodes and the MGS's node can register it: no client can
 //! move a target to itself, make the MGS forget one, or announce that one has moved. A target that is new
 //! may come from any node while `allow_register` says so, as in Lustre; at the latest then its node is
-//! one of the file system's servers. A node sets no parameters but those of its own targets, and makes so
+//! one of the file system's servers, and a line of the log says so. A node sets no parameters but those of its own targets, and makes so
 //! many targets and file systems ([`crate::limits`]).
 
-use sheen_target::{Context, Target};
+use sheen_target::{Context, EACH_LINE, Target};
 use sheen_types::{Errno, Nid, TargetKind};
 use sheen_wire::mgs::TargetFlags;
 
@@ -63,6 +63,10 @@ impl Mgs {
             None if registration.flags.contains(TargetFlags::OPC_READY) => {
                 refuse(Errno::ENOENT, "it is said to be ready, and has not registered")
             }
+            None if !registration.nids.contains(&peer) => refuse(
+                Errno::EPERM,
+                "it is new, and the node that sent it is not its own but only one that takes over",
+            ),
             None if !self.allows_register() && !self.serves(registration, peer) => {
                 refuse(Errno::EACCES, "no new targets are wanted: `allow_register` is 0")
             }
@@ -70,6 +74,14 @@ impl Mgs {
                 .has_room(&registration.name.fsname, peer)
                 .or_else(|why| refuse(Errno::EDQUOT, why)),
         }
+    }
+
+    /// A line for operators about a target that has just registered for the first time: from now on its node is a server
+    /// of the file system, and clients connect to it.
+    pub(crate) fn note_new(context: &Context, registration: &Registration) {
+        let Registration { name, nids, failover, .. } = registration;
+        let nid = context.export.nid();
+        tracing::warn!(target: EACH_LINE, target = %name, %nid, ?nids, ?failover, "a new target has registered");
     }
 
     /// Whether a node may register one more target; why not.
@@ -101,7 +113,7 @@ impl Mgs {
     }
 
     /// Where the logs say that the target is; `None` for a new one.
-    fn nids_of(&self, registration: &Registration) -> Option<Vec<Nid>> {
+    pub(crate) fn nids_of(&self, registration: &Registration) -> Option<Vec<Nid>> {
         let name = &registration.name;
         if registration.flags.contains(TargetFlags::NEED_INDEX) {
             return None;

@@ -124,12 +124,16 @@ pub(crate) fn register(
         }
         let name = target.name.to_string();
         let is_known = edit.log(&name).is_some();
-        if target.has(TargetFlags::WRITECONF) {
+        let is_rewritten = target.has(TargetFlags::WRITECONF);
+        if is_known && is_rewritten {
             forget(edit, &target.name);
         } else if is_known {
             let claims_new = target.has(TargetFlags::VIRGIN) || target.has(TargetFlags::NEED_INDEX);
             return if claims_new { Err(Errno::EALREADY) } else { Ok(false) };
-        } else if !target.has(TargetFlags::UPDATE) && !target.has(TargetFlags::VIRGIN) {
+        } else if !is_rewritten
+            && !target.has(TargetFlags::UPDATE)
+            && !target.has(TargetFlags::VIRGIN)
+        {
             return Err(Errno::ENOENT);
         }
         write_target(edit, target)?;
@@ -177,7 +181,8 @@ fn free_index(edit: &Edit, name: &TargetName) -> Result<u16, Errno> {
     (0..u16::MAX).find(is_free).ok_or(Errno::ERANGE)
 }
 
-/// Forgets what was written about a target; with MDT0000, about the whole file system.
+/// Forgets what was written about a target that is known; with MDT0000, about the whole file system. One that is not known
+/// makes nothing of other targets forgotten.
 fn forget(edit: &mut Edit, name: &TargetName) {
     if name.kind == TargetKind::Mdt && name.index == 0 {
         for log in edit.names() {

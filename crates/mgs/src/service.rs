@@ -319,7 +319,12 @@ impl Mgs {
         if asked.flags.contains(TargetFlags::OPC_UNREG) {
             return Err(Errno::EINVAL);
         }
-        Ok(self.register(registration).await?.to_info(asked))
+        let is_new = self.nids_of(&registration).is_none();
+        let registered = self.register(registration).await?;
+        if is_new {
+            Self::note_new(context, &registered);
+        }
+        Ok(registered.to_info(asked))
     }
 
     async fn config_read(

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use sheen_llog::{ClusterMap, LogRecord};
 use sheen_store::Store;
 use sheen_store_mem::StoreMem;
-use sheen_target::testing::{TestAnswer, TestCall, TestClient, TestTarget, TestWorld};
+use sheen_target::testing::{TestAnswer, TestCall, TestClient, TestTarget, TestWorld, logged};
 use sheen_types::{Errno, LockHandle, LockMode, Nid};
 use sheen_wire::connect::{ConnectFlags, ConnectFlags2, ObdConnectData};
 use sheen_wire::ldlm::{
@@ -597,6 +597,73 @@ fn a_file_system_whose_name_begins_another_ones_leaves_it_alone() {
         // Of clients, which no target's are.
         let of_target = mgs.conf_param("a-MDT0000.llite.max_cached_mb=64").await;
         assert_eq!(of_target, Err(Errno::EINVAL));
+    });
+}
+
+/// Where new targets may register, each node may make one in a file system that other nodes serve: it adds what is its
+/// own to that one's logs, and changes nothing that is there.
+#[test]
+fn a_new_target_of_another_node_adds_to_the_logs_alone() {
+    logged(|lines| {
+        let world = TestWorld::new(9);
+        world.clone().run(async move {
+            let (node, mgs) = start(&world, &Arc::new(StoreMem::default())).await;
+            let new = TargetFlags::VIRGIN | TargetFlags::UPDATE | TargetFlags::OPC_REG;
+            let erase = TargetFlags::WRITECONF | TargetFlags::OPC_REG;
+            let serving = server(&node, "server").await;
+            for name in ["lustre-OST0000", "lustre-OST0001"] {
+                assert_eq!(register(&serving, info(name, new)).await.errno(), None);
+            }
+            let line = |name: &str, nid: &str| {
+                let found = lines.with("a new target has registered").into_iter();
+                found.filter(|line| line.contains(name) && line.contains(nid)).count()
+            };
+            assert_eq!(line("lustre-OST0001", NID), 1);
+            let own = "10.0.0.7@tcp".parse::<Nid>().unwrap();
+            let stranger = node.client_at("stranger", own);
+            stranger.connect().await.unwrap();
+            let at = |name: &str, flags, params: &str| {
+                let mut info = info(name, flags);
+                info.nids[0] = own.0;
+                info.params = Chars::new(params);
+                info
+            };
+            let all = || {
+                let names = mgs.log_names().into_iter().filter(|name| name.starts_with("lustre-"));
+                names
+                    .map(|name| (mgs.log(&name).unwrap().records().to_vec(), name))
+                    .collect::<Vec<_>>()
+            };
+            // The place of one that is there, whatever it says of it.
+            let before = all();
+            for flags in [new, erase, new | erase] {
+                for params in ["", "failover.node=10.0.0.7@tcp", "ost.x=1"] {
+                    let refused = register(&stranger, at("lustre-OST0001", flags, params)).await;
+                    assert_eq!(refused.errno(), Some(Errno::EPERM), "{flags:?} {params}");
+                }
+            }
+            // Nor a new one at a node of another, with itself as who takes over.
+            let mut theirs = at("lustre-OST0002", new, "failover.node=10.0.0.7@tcp");
+            theirs.nids[0] = NID.parse::<Nid>().unwrap().0;
+            assert_eq!(register(&stranger, theirs).await.errno(), Some(Errno::EPERM));
+            assert!(all() == before);
+            // One of its own is only added, also as the first MDT with a `writeconf` of it all.
+            for (name, flags, params) in [
+                ("lustre-OST0002", new, "failover.node=10.0.0.8@tcp ost.x=1"),
+                ("lustre-MDT0000", erase, ""),
+            ] {
+                let before = all();
+                assert_eq!(register(&stranger, at(name, flags, params)).await.errno(), None);
+                assert_eq!(line(name, "10.0.0.7@tcp"), 1);
+                let after = all();
+                for (records, log) in before {
+                    let now = after.iter().find(|(_, name)| *name == log).unwrap();
+                    assert!(now.0.starts_with(&records), "{name} has changed {log}");
+                }
+            }
+            let known = register(&stranger, at("lustre-MDT0000", TargetFlags::OPC_READY, "")).await;
+            assert_eq!((known.errno(), line("lustre-MDT0000", "")), (None, 1), "known, no new one");
+        });
     });
 }
 

@@ -14,9 +14,11 @@
 //! ```
 
 mod client;
+mod log;
 mod world;
 
 pub use client::{
     Callback, TestAnswer, TestBulk, TestCall, TestClient, TestTarget, client_offer, server_offer,
 };
+pub use log::{Lines, logged};
 pub use world::TestWorld;

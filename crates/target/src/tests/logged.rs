@@ -1,63 +1,12 @@
 //! What the log says: of clients and requests that take long, of a store that fails.
 
-use std::fmt::Write as _;
-
 use parking_lot::Mutex;
 use sheen_store::StoreError;
 use sheen_types::{Instant, ObdHandle, Timestamp, Transno};
-use tracing::field::{Field, Visit};
-use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Metadata, Subscriber};
 
 use super::*;
 use crate::recovery::{Recovery, RecoveryEnded};
-
-/// The lines of this thread's log.
-#[derive(Clone, Default)]
-struct Lines(Arc<Mutex<Vec<String>>>);
-
-struct Line(String);
-
-impl Visit for Line {
-    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
-        write!(self.0, "{}={value:?} ", field.name()).expect("a text");
-    }
-}
-
-impl Subscriber for Lines {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.is_event()
-    }
-
-    fn event(&self, event: &Event<'_>) {
-        let mut line = Line(String::new());
-        event.record(&mut line);
-        self.0.lock().push(line.0);
-    }
-
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
-
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-
-    fn enter(&self, _: &Id) {}
-
-    fn exit(&self, _: &Id) {}
-}
-
-impl Lines {
-    fn with(&self, part: &str) -> Vec<String> {
-        self.0.lock().iter().filter(|line| line.contains(part)).cloned().collect()
-    }
-}
-
-fn logged(work: impl FnOnce(Lines)) {
-    let lines = Lines::default();
-    tracing::subscriber::with_default(lines.clone(), || work(lines));
-}
+use crate::testing::logged;
 
 #[test]
 fn a_request_that_takes_long_has_one_line() {
