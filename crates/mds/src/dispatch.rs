@@ -241,7 +241,7 @@ impl Mdt {
     ) -> Result<Outcome, Errno> {
         match request {
             Request::LdlmIntentOpen(request) => {
-                let enqueue = EnqueueRequest::of(&request.dlm_req)?;
+                let enqueue = EnqueueRequest::of(&request.dlm_req, context.export.known_bits())?;
                 must_be_on_inode(&enqueue)?;
                 if context.replay().is_some() {
                     return self.intent_open(context, &request, &enqueue).await;
@@ -249,7 +249,7 @@ impl Mdt {
                 self.reconstruct_open(context, &request, &enqueue, &record).await
             }
             Request::LdlmIntentLayout(request) => {
-                let enqueue = EnqueueRequest::of(&request.dlm_req)?;
+                let enqueue = EnqueueRequest::of(&request.dlm_req, context.export.known_bits())?;
                 must_be_on_inode(&enqueue)?;
                 self.intent_layout(context, &request, &enqueue).await
             }

@@ -65,7 +65,7 @@ impl Target {
         lock: &LdlmRequest,
     ) -> Result<Outcome, Errno> {
         context.cancel_early(lock, 1);
-        let enqueue = EnqueueRequest::of(lock)?;
+        let enqueue = EnqueueRequest::of(lock, context.export.known_bits())?;
         if !self.operations.has_locks(&enqueue.resource, enqueue.policy.kind()) {
             return Err(Errno::EPROTO);
         }
@@ -107,7 +107,8 @@ impl Target {
         intent: Request,
     ) -> Result<Outcome, Errno> {
         let lock = intent.enqueued_lock().ok_or(Errno::EPROTO)?;
-        let enqueue = EnqueueRequest { waits: false, ..EnqueueRequest::of(lock)? };
+        let asked = EnqueueRequest::of(lock, context.export.known_bits())?;
+        let enqueue = EnqueueRequest { waits: false, ..asked };
         let has_locks = self.operations.has_locks(&enqueue.resource, enqueue.policy.kind());
         let is_intent = enqueue.flags.contains(WireFlags::HAS_INTENT);
         if !has_locks || !is_intent || enqueue.flags.contains(WireFlags::REPLAY) {

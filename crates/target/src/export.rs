@@ -7,8 +7,8 @@ use std::time::Duration;
 use parking_lot::{Mutex, RwLock};
 use sheen_rpc::Channel;
 use sheen_types::{
-    CounterLine, Counters, HashMap, Instant, Nid, ObdHandle, Samples, TargetName, Transno, Uuid,
-    Xid,
+    CounterLine, Counters, HashMap, InodeBits, Instant, Nid, ObdHandle, Samples, TargetName,
+    Transno, Uuid, Xid,
 };
 use sheen_wire::connect::{ConnectFlags, ConnectFlags2, ObdConnectData};
 
@@ -242,6 +242,17 @@ impl Export {
     #[must_use]
     pub fn connect_data(&self) -> ObdConnectData {
         self.state.lock().connect_data.clone()
+    }
+
+    /// The inode bits that the client may ask locks of: those that both sides agreed on, all where inode bits are not
+    /// spoken of (other MDTs, targets without inodes).
+    #[must_use]
+    pub fn known_bits(&self) -> InodeBits {
+        let state = self.state.lock();
+        match state.connect_data.flags.contains(ConnectFlags::IBITS) {
+            true => InodeBits::ALL.intersection(InodeBits(state.connect_data.ibits_known)),
+            false => InodeBits::ALL,
+        }
     }
 
     /// Whether both sides agreed on a feature.

@@ -31,13 +31,14 @@ pub struct EnqueueRequest {
 }
 
 impl EnqueueRequest {
-    /// What a client's enqueue of any kind asks for.
+    /// What an enqueue of any kind asks for, from a client with which these inode bits were agreed on
+    /// ([`Export::known_bits`]).
     ///
     /// # Errors
     /// [`Errno::EFAULT`] for a kind or mode that is none, [`Errno::EPROTO`] for bits of which none is known.
-    pub fn of(lock: &LdlmRequest) -> Result<Self, Errno> {
+    pub fn of(lock: &LdlmRequest, known: InodeBits) -> Result<Self, Errno> {
         let (policy, mode) = LockDesc::wanted_from_wire(&lock.desc).ok_or(Errno::EFAULT)?;
-        let policy = of_known_bits(policy, mode)?;
+        let policy = of_known_bits(policy, mode, known)?;
         Ok(Self {
             resource: lock.desc.resource.name,
             mode,
@@ -294,11 +295,12 @@ impl Context {
     }
 }
 
-/// A policy without bits that mean nothing, and without a group where none is asked for. Each combination of these is a
-/// group of its own among the granted locks of an inode, and each check for conflicts looks at all groups.
-fn of_known_bits(policy: Policy, mode: LockMode) -> Result<Policy, Errno> {
+/// A policy of bits that are known, and without a group where none is asked for. Each combination of these is a group of
+/// its own among the granted locks of an inode, and each check for conflicts looks at all groups. A client that did not
+/// agree on a bit does not know what it covers, and may be one that only claims not to know.
+fn of_known_bits(policy: Policy, mode: LockMode, known: InodeBits) -> Result<Policy, Errno> {
     let Policy::InodeBits { bits, try_bits, gid } = policy else { return Ok(policy) };
-    let known = |bits: InodeBits| bits.intersection(InodeBits::ALL);
+    let known = |bits: InodeBits| bits.intersection(known);
     let asked = bits.union(try_bits);
     if !asked.is_empty() && known(asked).is_empty() {
         return Err(Errno::EPROTO);
@@ -341,15 +343,17 @@ mod tests {
     /// One of four locks that differ in meaningless bits and groups alone was a group of its own each.
     #[test]
     fn a_client_asks_for_no_bits_that_mean_nothing() {
-        let ask = |bits, try_bits, gid, mode: LockMode| {
+        let of = |bits, try_bits, gid, mode: LockMode, bits_known| {
             let resource = LdlmResourceDesc { kind: LockType::IBITS, ..Default::default() };
             let policy = InodeBitsPolicy { bits, try_bits, gid, ..Default::default() };
             let policy = WirePolicy::inode_bits(&policy);
             let desc =
                 LdlmLockDesc { resource, policy, req_mode: mode.into(), ..Default::default() };
             let request = LdlmRequest::enqueue(WireFlags::NONE, desc, LockHandle(1));
-            EnqueueRequest::of(&request).map(|asked| asked.policy)
+            EnqueueRequest::of(&request, bits_known).map(|asked| asked.policy)
         };
+        let old = InodeBits::ALL.without(InodeBits::DOM);
+        let ask = |bits, try_bits, gid, mode| of(bits, try_bits, gid, mode, InodeBits::ALL);
         let known = |bits, try_bits, gid| {
             let (bits, try_bits) = (InodeBits(bits), InodeBits(try_bits));
             Ok(Policy::InodeBits { bits, try_bits, gid })
@@ -365,5 +369,8 @@ mod tests {
         );
         assert_eq!(ask(2, 0, 77, LockMode::Pr), known(2, 0, 0), "no group lock");
         assert_eq!(ask(0x40, 0, 77, LockMode::Group), known(0x40, 0, 77));
+        // Nor such as were not agreed on with it.
+        assert_eq!(of(0x43, 0x44, 0, LockMode::Pr, old), known(3, 4, 0));
+        assert_eq!(of(0x40, 0, 7, LockMode::Group, old), Err(Errno::EPROTO));
     }
 }

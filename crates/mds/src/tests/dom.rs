@@ -379,6 +379,16 @@ fn a_client_that_does_not_know_the_bit_never_gets_it() {
         assert!(!bits(&reply).0.intersects(DATA));
         let (_, reply) = client.lookup(Fid::ROOT, "f").await;
         assert!(!reply.mdt_body.unwrap().valid.contains(Valid::DOM_SIZE));
+        // Nor by asking for it: alone, and with others.
+        let ask = async |bits| {
+            let dlm_req = client.dlm(fid, LockMode::Pr, bits);
+            client.inner.call(LdlmEnqueue { dlm_req, ..LdlmEnqueue::default() }).await
+        };
+        assert_eq!(ask(DATA).await.errno(), Some(Errno::EPROTO));
+        let answer = ask(DATA | InodeBits::LOOKUP).await;
+        let Some(Reply::LdlmEnqueue(reply)) = answer.reply else { panic!("{:?}", answer.reply) };
+        let desc = reply.dlm_rep.expect("a lock").desc;
+        assert_eq!(desc.policy.as_inode_bits().bits, InodeBits::LOOKUP.0);
     });
 }
 
