@@ -5,6 +5,7 @@ use std::sync::Arc;
 use sheen_types::{Errno, ObdHandle, Transno};
 use sheen_wire::messages::{FormatFlags, Kind, Request};
 use sheen_wire::opcode::Opcode;
+use sheen_wire::out::{OutUpdateHeader, UpdateType, decode_updates};
 use sheen_wire::ptlrpc::MsgFlags;
 
 use super::{Admission, Admitted};
@@ -85,7 +86,7 @@ impl Target {
         request: &Request,
     ) -> Result<(), Failure> {
         if self.recovery.is_revoking()
-            && shows_names(kind)
+            && (shows_names(kind) || excludes(request))
             && let Admission::Wait(revoked) = self.recovery.admit_during_revocation()
         {
             // Among them may be what is waited for here: its client has no such lock any more.
@@ -140,6 +141,18 @@ fn shows_names(kind: Kind) -> bool {
             kind,
             Kind::MdsBatch | Kind::MdsRmfid | Kind::MdsSwapLayouts | Kind::MdsCloseIntent
         )
+}
+
+/// Whether another MDT asks to exclude names and inodes ([`UpdateType::EXCLUDE`]) for a change that it begins: the answer
+/// shows how they are, as a client's request would be shown it. Parts of changes (`RECORD`), which may stand beside it in
+/// no request, wait for nothing, nor does what ends exclusions: what they belong to is decided, and MDTs that recover wait
+/// for each other's. An exclusion that comes as bulk is not seen here.
+fn excludes(request: &Request) -> bool {
+    let Request::OutUpdate(request) = request else { return false };
+    let updates = OutUpdateHeader::split(&request.out_update_header)
+        .and_then(|(_, updates)| decode_updates(&updates));
+    // What cannot be read is refused by who executes it.
+    updates.is_ok_and(|updates| updates.iter().any(|update| update.kind == UpdateType::EXCLUDE))
 }
 
 /// What is executed while the target recovers though it is no replay: requests by which a client leaves, recovers,

@@ -1,5 +1,9 @@
 //! How long recovery waits, for whom, and who comes too late.
 
+use sheen_wire::codec::{Wire, Writer};
+use sheen_wire::messages::OutUpdate;
+use sheen_wire::out::{ObjectUpdate, OutUpdateHeader, UpdateType, encode_updates};
+
 use super::*;
 use crate::recovery::RecoveryEnded;
 
@@ -113,5 +117,54 @@ fn all_that_changes_names_or_layouts_or_shows_names_waits_for_what_clients_keep(
         assert_eq!(one.cancel(&[lock_handle(&replayed)]).await.head.status, 0);
         world.sleep(Duration::from_secs(1)).await;
         assert_eq!(answered.load(Ordering::Relaxed), 4);
+    });
+}
+
+/// What another MDT asks for, with these updates in the request.
+fn out_update(kinds: &[UpdateType]) -> OutUpdate {
+    let updates = kinds.iter().map(|kind| ObjectUpdate { kind: *kind, ..ObjectUpdate::default() });
+    let updates = encode_updates(&updates.collect::<Vec<_>>()).expect("they fit");
+    let (magic, inline_length) = (OutUpdateHeader::MAGIC, updates.len() as u32);
+    let mut writer = Writer::default();
+    OutUpdateHeader { magic, count: 1, inline_length, reply_size: 4096 }.encode(&mut writer);
+    writer.put(&updates);
+    OutUpdate { out_update_header: writer.into_bytes(), ..OutUpdate::default() }
+}
+
+/// An exclusion shows the other MDT names as they are. What belongs to a change that is decided waits for nothing.
+#[test]
+fn an_exclusion_waits_for_what_clients_keep_and_a_part_does_not() {
+    let world = TestWorld::new(17);
+    world.clone().run(async move {
+        let (node, one, replayed) = revoking_after_loss(&world).await;
+        let other = node.connect_server("other").await;
+        let parts: [&[UpdateType]; 5] = [
+            &[UpdateType::RECORD, UpdateType::RELEASE],
+            &[UpdateType::RELEASE],
+            &[UpdateType::COMPLETE],
+            &[UpdateType::RECOVER],
+            &[UpdateType::INDEX_LOOKUP],
+        ];
+        for kinds in parts {
+            // The role here knows none of them: they have come as far as it.
+            let answer = other.call(out_update(kinds)).await;
+            assert_eq!(answer.errno(), Some(Errno::EOPNOTSUPP), "{kinds:?}");
+        }
+        let mut unreadable = out_update(&[UpdateType::EXCLUDE]);
+        unreadable.out_update_header.truncate(40);
+        assert_eq!(other.call(unreadable).await.errno(), Some(Errno::EOPNOTSUPP));
+        let answered = Arc::new(AtomicU32::new(0));
+        let count = Arc::clone(&answered);
+        let exclude = async move {
+            let answer = other.call(out_update(&[UpdateType::EXCLUDE])).await;
+            assert_eq!(answer.errno(), Some(Errno::EOPNOTSUPP));
+            count.fetch_add(1, Ordering::Relaxed);
+        };
+        world.world().tasks.spawn("exclude", Box::pin(exclude));
+        world.sleep(Duration::from_secs(5)).await;
+        assert_eq!(answered.load(Ordering::Relaxed), 0, "the lock may hide what is lost");
+        assert_eq!(one.cancel(&[lock_handle(&replayed)]).await.head.status, 0);
+        world.sleep(Duration::from_secs(1)).await;
+        assert_eq!(answered.load(Ordering::Relaxed), 1);
     });
 }
