@@ -85,6 +85,26 @@ impl Config {
         })
     }
 
+    /// What is wrong with the copy of the configuration of the store in `dir`, whose configuration itself is whole:
+    /// [`Config::save`] writes both. Of a store that an older program made none is missed: it gets one when it is opened.
+    ///
+    /// # Errors
+    /// As [`Config::load`].
+    pub fn copy_fault(dir: &Path) -> Result<Option<String>, DiskError> {
+        let config = Self::load(dir)?;
+        if version(dir)? < FORMAT_VERSION {
+            return Ok(None);
+        }
+        let path = dir.join(COPY);
+        let why = match Self::read(&path, false) {
+            Ok(copy) if copy == config => return Ok(None),
+            // A crash between the two writes leaves the older one.
+            Ok(_) => "it differs from CONFIG".to_owned(),
+            Err(why) => why,
+        };
+        Ok(Some(format!("{}: {why}", path.display())))
+    }
+
     /// What is left of the configuration of a damaged store, and what was wrong with it: from `CONFIG`, or its
     /// copy, or `otherwise`.
     pub(crate) fn salvage(dir: &Path, otherwise: &Self) -> (Self, Option<String>) {

@@ -174,6 +174,38 @@ fn a_damaged_configuration_is_refused_by_name() {
     drop(open(&dir).expect("it opens with its copy"));
 }
 
+/// Its copy is of use only where the configuration is damaged: then it is too late to find that it is, too.
+#[test]
+fn a_damaged_copy_of_the_configuration_is_found_and_written_again() {
+    let dir =
+        formatted(&FormatOptions { label: "lustre-OST0001".to_owned(), ..Default::default() });
+    let copy = dir.join("CONFIG.copy");
+    let whole = fs::read(&copy).expect("read works");
+    let fault = || Config::copy_fault(&dir).expect("the configuration is whole");
+    let found = |why: &str| {
+        let fault = fault().expect("found");
+        assert!(fault.contains(&*copy.to_string_lossy()) && fault.ends_with(why), "{fault}");
+        Config::load(&dir).and_then(|config| config.save(&dir)).expect("written");
+        assert_eq!(fs::read(&copy).expect("read works"), whole);
+    };
+    assert_eq!(fault(), None);
+    fs::write(&copy, &whole[1..]).expect("write works");
+    found("its checksum differs");
+    fs::write(&copy, b"").expect("write works");
+    found("its checksum is gone");
+    fs::remove_file(&copy).expect("remove works");
+    found("it is gone");
+    // As a crash between the two leaves them.
+    let mut older = Config::load(&dir).expect("load works");
+    older.values.insert("index".to_owned(), "1".to_owned());
+    older.save(&dir).expect("save works");
+    let newer = fs::read(&copy).expect("read works");
+    fs::write(dir.join("CONFIG"), &whole).expect("write works");
+    found("it differs from CONFIG");
+    assert_ne!(newer, whole);
+    assert_eq!(fault(), None);
+}
+
 /// Data is refused beyond the capacity, rewriting and freeing is not, and the count survives.
 #[test]
 fn capacity_holds_for_data() {

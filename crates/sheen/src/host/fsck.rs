@@ -14,7 +14,7 @@ use clap::Args;
 use parking_lot::Mutex;
 use sheen_assembly::{CheckError, Consistency, Depth, Findings, PlanKind, Problem, ProblemKind};
 use sheen_store::StoreError;
-use sheen_store_disk::{OpenOptions, StoreDisk};
+use sheen_store_disk::{Config, DiskError, OpenOptions, StoreDisk};
 use sheen_types::{Fid, HashSet, Nid, TargetKind, TargetName};
 
 use super::cluster::{Cluster, PATIENCE};
@@ -52,7 +52,8 @@ pub(crate) struct Fsck {
     /// Check only, repair nothing (default)
     #[arg(short = 'n', conflicts_with = "repair")]
     look: bool,
-    /// Repair what can be repaired: names, link counts and lists of objects; files without a name go to /lost+found
+    /// Repair what can be repaired: names, link counts, lists of objects and copies of configurations; files
+    /// without a name go to /lost+found
     #[arg(short = 'y')]
     repair: bool,
     /// Do not read the data to verify checksums: check only presence and length
@@ -211,10 +212,12 @@ impl Places<'_> {
         let mut stray = Vec::new();
         for directory in &self.mgts {
             progress("MGS: configuration logs");
+            stray.extend(lost_copy(MGS, directory)?);
             stray.extend(self.look_at_logs(directory)?);
         }
         for (name, directory) in &self.mdts {
             progress(&format!("{name}: names and inodes"));
+            stray.extend(lost_copy(&name.to_string(), directory)?);
             stray.extend(self.lost_mark(&name.to_string(), directory)?);
             let store = self.open(directory)?;
             let held = held(&store).map_err(|error| broken(name, &error))?;
@@ -225,6 +228,7 @@ impl Places<'_> {
         }
         for (name, directory) in &self.osts {
             progress(&format!("{name}: objects"));
+            stray.extend(lost_copy(&name.to_string(), directory)?);
             stray.extend(self.lost_mark(&name.to_string(), directory)?);
             let store = self.open(directory)?;
             let held = held(&store).map_err(|error| broken(name, &error))?;
@@ -294,9 +298,18 @@ impl Places<'_> {
         opened.map_err(|error| disk_fault(&error))
     }
 
+    /// The directories of all stores.
+    fn directories(&self) -> impl Iterator<Item = &Path> {
+        let targets = self.mdts.iter().chain(&self.osts).map(|(_, directory)| directory);
+        self.mgts.iter().chain(targets).map(PathBuf::as_path)
+    }
+
     /// OSTs first: what they have is made files of. Each change is a transaction, and all are durable at
     /// the end.
     fn repair(&self, problems: &[Problem]) -> Result<(), Fault> {
+        for directory in self.directories() {
+            write_copy(directory).map_err(|error| disk_fault(&error))?;
+        }
         for (name, directory) in &self.osts {
             progress(&format!("{name}: repairing"));
             let store = open(directory)?;
@@ -318,6 +331,21 @@ impl Places<'_> {
         }
         progress("");
         Ok(())
+    }
+}
+
+/// What is wrong with the copy of a store's configuration, which is needed where that is damaged.
+fn lost_copy(target: &str, directory: &Path) -> Result<Option<Problem>, Fault> {
+    let fault = Config::copy_fault(directory).map_err(|error| disk_fault(&error))?;
+    let (target, kind) = (target.to_owned(), ProblemKind::Contradiction);
+    Ok(fault.map(|text| Problem { target, text, kind }))
+}
+
+/// Writes that copy again, if something is wrong with it.
+fn write_copy(directory: &Path) -> Result<(), DiskError> {
+    match Config::copy_fault(directory)? {
+        Some(_) => Config::load(directory)?.save(directory),
+        None => Ok(()),
     }
 }
 

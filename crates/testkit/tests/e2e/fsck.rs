@@ -195,6 +195,40 @@ fn a_target_that_is_gone_is_named_and_is_no_clean_file_system() {
     });
 }
 
+/// It is needed when the configuration itself is damaged, and it is too late then.
+#[test]
+fn a_damaged_copy_of_a_configuration_is_found_and_repaired() {
+    scene("fsck-config", 1, LIMIT, |cluster| {
+        cluster.down()?;
+        let copy = |target: &str| cluster.dir().join(target).join("CONFIG.copy");
+        let targets = ["mgt", "mdt0000", "ost0000"];
+        let whole = |target: &str| fs::read(copy(target)).context("read a copy");
+        let before = targets.map(whole);
+        flip(&copy("mgt"), 3)?;
+        fs::remove_file(copy("mdt0000")).context("remove a copy")?;
+        fs::write(copy("ost0000"), "").context("empty a copy")?;
+        let damaged = targets.map(whole);
+        for _ in 0..2 {
+            let found = fsck(cluster, &["-n"])?;
+            left_with(4, " 3 problems", &found)?;
+            for (target, why) in [
+                ("mgt", "checksum differs"),
+                ("mdt0000", "is gone"),
+                ("ost0000", "checksum is gone"),
+            ] {
+                reports(&found.1, &[&*copy(target).to_string_lossy(), why])?;
+            }
+            ensure(targets.map(whole) == damaged, || "-n changed something".to_owned())?;
+        }
+        let repaired = fsck(cluster, &["-y"])?;
+        left_with(1, " 0 problems", &repaired)?;
+        reports(&repaired.1, &["/mdt0000/CONFIG.copy: it is gone: repaired"])?;
+        ensure(targets.map(whole) == before, || "it is another one".to_owned())?;
+        left_with(0, " 0 problems", &fsck(cluster, &["-n"])?)?;
+        cluster.up()
+    });
+}
+
 #[test]
 fn a_copy_beside_a_target_is_left_alone_and_one_in_its_place_refused() {
     scene("fsck-copies", 2, LIMIT, |cluster| {
