@@ -1,4 +1,4 @@
-//! The data of objects as a server hands it out and takes it in: bulk reads and writes, punch,
+//! Bulk reads and writes (Lustre's `brw`): the data of objects as a server hands it out and takes it in, punch,
 //! allocation, seek, sync, grants, and the values of locks on them (the part of Lustre's `target`
 //! and OFD that its MDT uses as well, for Data-on-MDT).
 //!

@@ -76,8 +76,8 @@ impl Client {
         connected.filter(|client| client.answers_within(patience)).collect()
     }
 
-    /// Whether its process takes questions. One that stands still would have each tool wait for it that asks all
-    /// processes, also for what has nothing to do with it; a line on standard error names it.
+    /// Whether its process answers questions. A process that hangs would delay every tool that asks all processes, so it
+    /// is passed over, and a line on standard error names it.
     fn answers_within(&self, patience: Duration) -> bool {
         let question = Question::Get { pattern: "version".to_owned() };
         let asked = Self::connect_within(&self.path, patience).and_then(|mut it| it.ask(&question));

@@ -17,7 +17,8 @@
 //! - notifications of the kernel: `kernel` says what must go, `notices` delivers, `busy` and `blocked` say where the
 //!   kernel waits itself, `raise`, `raise_threads` and `pending_sizes` keep its sizes right;
 //! - the mount: `mount`, `kernel_mount`, `device`, `threads`, `alive`, `ahead`; `memory` and `resuming` for the next process;
-//! - requests that are no calls of POSIX, or odd ones: `control`, `advice`, `questions`, `jobs`, `environments`, `special`, `exported`.
+//! - requests that are no calls of POSIX, or odd ones: `control`, `advice`, `questions`, `jobs`, `environments`, `special`, `exported`;
+//! - `selinux`: what is done where the kernel asks for security labels.
 
 mod adapter;
 mod advice;

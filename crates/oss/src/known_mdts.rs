@@ -310,7 +310,7 @@ impl Ost {
             }
             None => {}
         }
-        // Of how far the other MDT's store had come this one's says nothing.
+        // How far the other MDT's store had come says nothing about this one's.
         MdtProgress::forget_all(&*self.store, &mut change)?;
         self.store.apply(change).map(drop)
     }

@@ -260,9 +260,9 @@ pub struct Answer {
     pub reply: Reply,
     /// What the target sent as bulk, its parts in order; shorter than the sink if it had less.
     pub bulk: Vec<Bytes>,
-    /// Which connection it came over; they are numbered from the first connect (`conn_cnt`): locks that came over one before
-    /// [`crate::ImportOwner::replay_locks`] was asked for are not the target's any more, unless
-    /// they were among those.
+    /// The number of the connection that the reply came over, counted from the first connect (`conn_cnt`). Locks that were
+    /// granted over a connection older than the last [`crate::ImportOwner::replay_locks`] are lost, unless they were
+    /// replayed then.
     pub connection: u32,
 }
 

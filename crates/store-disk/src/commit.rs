@@ -94,7 +94,7 @@ impl Committer {
         self.failed.get().map_or(Ok(()), |error| Err(error.clone()))
     }
 
-    /// The store is closed: from now on every change is refused. Whether they were not before.
+    /// Closes the store: from now on every change is refused. False if the store had failed before.
     pub(crate) fn close(&self) -> bool {
         self.failed.set(StoreError::Closed).is_ok()
     }

@@ -11,7 +11,7 @@
 //!
 //! What no crash does is refused: fjall takes what it finds, so it opens only what was found to hold
 //! all that was acknowledged (`inspect`), of which the store keeps a mark outside of the database
-//! (`mark`). Each file of a store cut, deleted and changed in many places: `tests/damage.rs`.
+//! (`commit_mark`). Each file of a store cut, deleted and changed in many places: `tests/damage.rs`.
 //!
 //! # What lies where
 //!
@@ -22,7 +22,7 @@
 //! - `database`: fjall, with two keyspaces (objects, keys of indexes) and a few counters.
 //! - `files`: data of objects, in sparse files beside the database and outside the sequence; what their
 //!   lengths and checksums must be lies in the database, and goes down with the groups.
-//! - `inspect`: what is looked at before the database opens, in `journal`, `tables` and `mark`.
+//! - `inspect`: what is looked at before the database opens, in `journal`, `tables` and `commit_mark`.
 //! - `salvage`: what can be read of a store that does not open.
 //! - `scratch`: a store that is only looked at.
 //! - `format`: the directory, its version, its lock, its configuration.

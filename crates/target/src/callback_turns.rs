@@ -29,7 +29,7 @@ pub(crate) struct Callback {
     pub(crate) kind: CallbackKind,
     pub(crate) lock: LockHandle,
     pub(crate) remote_handle: LockHandle,
-    /// Of a blocking callback the lock that cannot be granted, of a completion the lock itself.
+    /// In a blocking callback: the lock that cannot be granted. In a completion: the lock itself.
     pub(crate) desc: LockDesc,
     pub(crate) flags: LockFlags,
 }

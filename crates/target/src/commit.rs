@@ -102,7 +102,7 @@ impl History {
         self.epoch.may_be_earlier_than(transno)
     }
 
-    /// Everything up to here is durable.
+    /// The highest transaction number that is durable, with all before it.
     pub(crate) fn committed(&self) -> Transno {
         self.progress.get().committed
     }
@@ -138,7 +138,7 @@ impl History {
         self.wait_for_sequence(newest)
     }
 
-    /// Everything up to here is durable.
+    /// The store's highest sequence number that is durable, with all before it.
     pub(crate) fn durable_sequence(&self) -> Sequence {
         Sequence(self.durable.load(Ordering::Acquire))
     }

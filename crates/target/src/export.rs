@@ -59,8 +59,7 @@ pub(crate) struct ExportInner {
     /// The client's handle of its import: where callbacks go, and by which a reconnect is known.
     pub(crate) import: ObdHandle,
     pub(crate) reverse: Option<Arc<dyn Channel>>,
-    /// It is new, and its connect is not done: no other client may connect over it, and it may go
-    /// again.
+    /// It is new, and its connect is not done: no other client may connect over it, and it may still be removed.
     pub(crate) is_connecting: bool,
     /// The client is a server, and so is its node.
     pub(crate) is_server: bool,

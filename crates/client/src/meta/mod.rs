@@ -145,7 +145,7 @@ impl Meta {
         self.mdts.of(fid).await
     }
 
-    /// The same if that is known. No RPC.
+    /// The MDT of `fid` if it is known already. No RPC.
     pub(crate) fn known_mdt(&self, fid: Fid) -> Option<Arc<Mdc>> {
         self.mdts.known(fid)
     }

@@ -181,7 +181,7 @@ impl FileSystem {
         self.0.meta.caches_xattrs()
     }
 
-    /// Sets that.
+    /// Turns the caching of extended attributes on or off (`xattr_cache`).
     pub fn set_caches_xattrs(&self, on: bool) {
         self.0.meta.set_caches_xattrs(on);
     }

@@ -372,7 +372,7 @@ impl Filesystem for Adapter {
         self.counted(Call("read", request, number), Operation::Read, async move {
             let opened_as = handle(opened);
             let read = async {
-                // Of one that fills pages it does not say whose it is.
+                // The kernel names no lock owner in reads that fill its page cache.
                 match owner {
                     None => files.read(opened_as, offset, size).await,
                     Some(_) => files.read_bypassing_page_cache(opened_as, offset, size).await,

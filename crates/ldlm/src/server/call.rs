@@ -109,8 +109,8 @@ impl ShardCall<'_> {
         self.add(resource, &wanted_by(request), request)
     }
 
-    /// That a lock waits, clients of Lustre's see by either of `BLOCK_GRANTED` and `BLOCK_WAIT`
-    /// (`LDLM_FL_BLOCKED_MASK`): Lustre says the first in the reply to an enqueue.
+    /// Lustre's clients take a lock for one that waits if its flags have `BLOCK_GRANTED` or `BLOCK_WAIT`
+    /// (`LDLM_FL_BLOCKED_MASK`); Lustre's servers set the first in the reply to an enqueue.
     pub(super) fn waiting(&self, slot: u32) -> Enqueued {
         let kind = self.shard.lock(slot).policy.kind();
         let patient = LockFlags::NO_TIMEOUT.when(kind == LockKind::Extent);

@@ -214,7 +214,7 @@ impl NodeImport {
                 tracing::info!(%target, %peer, "connected");
                 self.owner.exported(&target, export);
             }
-            // Of a target that does not answer, one line, not one for each try.
+            // One line for each target that does not answer, not one for each try.
             ImportState::Disconn if self.has_connection.swap(false, Ordering::Relaxed) => {
                 tracing::info!(%target, %peer, "connection lost: operations wait until it is restored");
             }

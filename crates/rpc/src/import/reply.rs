@@ -52,7 +52,8 @@ impl Engine {
         self.stats.last_reply = Some(now);
         self.measure(now, xid, &body);
         let kind = flight_kind(&self.flights.by_xid[&xid]);
-        // Of what another MDT has in this one's place, we have nothing: whether it is one a connect's answer says.
+        // How far another MDT that came in this one's place is durable says nothing about our requests, and only the
+        // connect's own handling tells whether it is another one.
         if kind != Owner::Connect {
             self.kept.commit(body.last_committed);
         }

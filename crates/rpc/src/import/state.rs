@@ -76,7 +76,7 @@ pub(super) enum Stage {
     ReplayWait,
 }
 
-/// The replay of requests. Which ones, and the last that was replayed, say the requests that are kept.
+/// The replay of requests. Which ones are replayed, and how far that got, the kept requests know.
 #[derive(Debug, Default)]
 pub(super) struct RequestReplay {
     /// The next one repeats one that the target may have seen.

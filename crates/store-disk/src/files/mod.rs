@@ -111,7 +111,7 @@ pub(crate) struct Files {
     looked: Mutex<HostSpaceReading>,
     /// The directory that holds them.
     dir: PathBuf,
-    /// Those stay that [`Files::sweep`] would remove, and count as removed.
+    /// The store is only looked at: files that [`Files::sweep`] would remove stay on disk, and count as removed.
     only_looks: bool,
     passed_over: Mutex<HashSet<Name>>,
     /// The target's name.

@@ -53,7 +53,7 @@ pub(super) struct Window {
     pub(super) replayed: u64,
     /// When the first client connected: the clock runs from then on.
     pub(super) started: Option<(Instant, Timestamp)>,
-    /// When those are given up that hold up the stage.
+    /// When clients that hold up the current stage are evicted.
     pub(super) deadline: Option<Instant>,
     pub(super) ended: Option<Instant>,
     /// The target stops: nothing more is admitted or decided.
