@@ -379,7 +379,7 @@ fn a_client_that_does_not_know_the_bit_never_gets_it() {
         assert!(!bits(&reply).0.intersects(DATA));
         let (_, reply) = client.lookup(Fid::ROOT, "f").await;
         assert!(!reply.mdt_body.unwrap().valid.contains(Valid::DOM_SIZE));
-        // Nor by asking for it: alone, and with others.
+        // Nor by asking for it: alone, and with other bits.
         let ask = async |bits| {
             let dlm_req = client.dlm(fid, LockMode::Pr, bits);
             client.inner.call(LdlmEnqueue { dlm_req, ..LdlmEnqueue::default() }).await

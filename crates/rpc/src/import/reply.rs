@@ -53,7 +53,7 @@ impl Engine {
         self.measure(now, xid, &body);
         let kind = flight_kind(&self.flights.by_xid[&xid]);
         // How far another MDT that came in this one's place is durable says nothing about our requests, and only the
-        // connect's own handling tells whether it is another one.
+        // connect's own handling shows whether it is another one.
         if kind != Owner::Connect {
             self.kept.commit(body.last_committed);
         }
