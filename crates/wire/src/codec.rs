@@ -4,8 +4,8 @@ use std::fmt;
 
 use bytes::Bytes;
 use sheen_types::{
-    Fid, Generation, LockHandle, LogicalTime, MatchBits, MdtIndex, ObdHandle, ResourceName,
-    Transno, Uuid, Xid,
+    Fid, Generation, InodeBits, LockHandle, LogicalTime, MatchBits, MdtIndex, ObdHandle,
+    ResourceName, Transno, Uuid, Xid,
 };
 
 /// Which end of a number came first on the wire.
@@ -272,7 +272,8 @@ wire_newtypes!(
     MatchBits(u64),
     Generation(u32),
     MdtIndex(u16),
-    LogicalTime(u64)
+    LogicalTime(u64),
+    InodeBits(u64)
 );
 wire_newtypes!(ResourceName([u64; 4]));
 

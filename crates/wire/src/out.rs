@@ -3,6 +3,12 @@
 //! The kinds below [`UpdateType::EXCLUDE`] and their parameters are Lustre's; those from there on are ours, and only
 //! MDTs that have agreed on them ask for them.
 
+mod exclude;
+mod update;
+
+pub use self::exclude::*;
+pub use self::update::{CreateRest, Update};
+
 use std::fmt;
 
 use bytes::{Bytes, BytesMut};
@@ -117,6 +123,8 @@ wire_enum! {
         RECOVER = 0x106,
         /// Ours: how far an MDT that recovers has come.
         BOUND = 0x107,
+        /// Ours: the way from a directory to the root, as far as it is known there.
+        PARENTS = 0x108,
     }
 }
 
@@ -446,3 +454,5 @@ fn read_result(bytes: &Bytes, order: ByteOrder) -> Result<UpdateResult, DecodeEr
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod update_tests;
