@@ -237,7 +237,7 @@ fn offer(mdt: &Mdt, target: &TargetName) -> ObdConnectData {
     match target.kind {
         TargetKind::Ost => data,
         TargetKind::Mdt => ObdConnectData {
-            flags: data.flags | ConnectFlags::MDS_MDS,
+            flags: data.flags | ConnectFlags::MDS_MDS | ConnectFlags::MULTIMODRPCS,
             flags2: data.flags2 | ConnectFlags2::MDT_CHANGES,
             update_format: FORMAT,
             ..data

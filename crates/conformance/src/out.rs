@@ -3,10 +3,8 @@
 use bytes::Bytes;
 use sheen_wire::fld::LuSeqRangeArray;
 use sheen_wire::out::{
-    ObjectUpdate, OutUpdateHeader, UpdateResults, UpdateType, encode_updates, from_params,
-    split_updates,
+    ObjectUpdate, OutUpdateHeader, Update, UpdateResults, encode_updates, split_updates,
 };
-use sheen_wire::update_record::UpdateRecord;
 use sheen_wire::{Wire, Writer};
 
 use crate::opaque::Content;
@@ -75,13 +73,14 @@ fn buffers(bytes: &Bytes, shown: &mut Vec<String>, encoded: &mut Writer) -> Opti
     Some(())
 }
 
-/// An update; of a record what it says, and not its bytes.
+/// An update; of ours what it says, and not its bytes.
 fn text(update: &ObjectUpdate) -> String {
-    let record = match update.kind {
-        UpdateType::RECORD => UpdateRecord::decode(&from_params(&update.params)).ok(),
-        _ => None,
-    };
-    record.map_or_else(|| format!("{update:?}"), |record| format!("{record:?}"))
+    match Update::read(update) {
+        Ok(Update::Record(part)) => format!("{part:?}"),
+        Ok(Update::Exclude(exclude)) => format!("{exclude:?}"),
+        Ok(Update::Complete(complete)) => format!("{complete:?}"),
+        _ => format!("{update:?}"),
+    }
 }
 
 fn typed(bytes: &Bytes, read: impl FnOnce() -> Option<Read>) -> Content {
@@ -95,8 +94,8 @@ mod tests {
     use sheen_types::{ChangeId, Fid, MdtIndex, Transno};
     use sheen_wire::fld::LuSeqRange;
     use sheen_wire::messages::{OutUpdate, Request, RequestFormat};
-    use sheen_wire::out::{UpdateResult, in_params};
-    use sheen_wire::update_record::Part;
+    use sheen_wire::out::{SentPart, UpdateResult, UpdateType};
+    use sheen_wire::update_record::{Part, UpdateRecord};
 
     use super::*;
     use crate::{explain, explain_bulk, facts};
@@ -111,8 +110,8 @@ mod tests {
         let id = ChangeId { coordinator: MdtIndex(1), transno: Transno(99) };
         let parts = vec![Part { mdt: MdtIndex(0), updates: vec![inserted()] }];
         let record = UpdateRecord { id, parts, ..UpdateRecord::default() };
-        let params = in_params(&record.encode().expect("it fits"));
-        ObjectUpdate { kind: UpdateType::RECORD, params, ..ObjectUpdate::default() }
+        let part = SentPart { record, ..SentPart::default() };
+        ObjectUpdate::record(&part).expect("it fits")
     }
 
     /// What is shown of bytes that come out as they went in.

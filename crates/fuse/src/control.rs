@@ -7,6 +7,7 @@ use sheen_client::posix::{Credentials, FileHandle, FileSystem, NodeId};
 use sheen_fuse_wire::ReplyIoctl;
 use sheen_types::Errno;
 
+use crate::directory_on::{DirectoryOn, MAKE_DIRECTORY};
 use crate::{advice, convert};
 
 const FS_IOC_GETFLAGS: u32 = 0x8008_6601;
@@ -42,6 +43,7 @@ pub(crate) enum Control {
     GroupUnlock(u64),
     Advise(Vec<u8>),
     AdviseAt(u64),
+    MakeDirectory(DirectoryOn),
 }
 
 impl Control {
@@ -67,10 +69,17 @@ impl Control {
             }
             LL_IOC_GROUP_LOCK => Self::GroupLock(group()?),
             LL_IOC_GROUP_UNLOCK => Self::GroupUnlock(group()?),
+            MAKE_DIRECTORY => Self::MakeDirectory(DirectoryOn::decode(data)?),
             LL_IOC_LADVISE => Self::AdviseAt(argument),
             number if advice::is_by_value(number) => Self::Advise(data.to_vec()),
             _ => return Err(Errno::ENOTTY),
         })
+    }
+
+    /// Whether the kernel may hold the inode's lock for it. For a call that it does not know as a change it holds none, and is
+    /// to be notified at once.
+    pub(crate) fn may_hold_lock(&self) -> bool {
+        !matches!(self, Self::MakeDirectory(_))
     }
 
     /// Does it.
@@ -103,6 +112,9 @@ impl Control {
             Self::Advise(data) => advice::by_value(files, by.handle, &data).await,
             Self::AdviseAt(address) => {
                 advice::at_address(files, by.handle, (by.pid, address)).await.map(|()| Vec::new())
+            }
+            Self::MakeDirectory(DirectoryOn { mdt, mode, name }) => {
+                files.make_directory_on(who, node, &name, mode, mdt).await.map(|()| Vec::new())
             }
         }
     }

@@ -17,7 +17,8 @@
 //! - notifications of the kernel: `kernel` says what must go, `notices` delivers, `busy` and `blocked` say where the
 //!   kernel waits itself, `raise`, `raise_threads` and `pending_sizes` keep its sizes right;
 //! - the mount: `mount`, `kernel_mount`, `device`, `threads`, `alive`, `ahead`; `memory` and `resuming` for the next process;
-//! - requests that are no calls of POSIX, or odd ones: `control`, `advice`, `questions`, `jobs`, `environments`, `special`, `exported`;
+//! - requests that are no calls of POSIX, or odd ones: `control`, `advice`, `directory_on`, `questions`, `jobs`, `environments`,
+//!   `special`, `exported`;
 //! - `selinux`: what is done where the kernel asks for security labels.
 
 mod adapter;
@@ -31,6 +32,7 @@ mod control;
 mod convert;
 mod credentials;
 mod device;
+mod directory_on;
 mod drive;
 mod environments;
 mod exported;
@@ -55,6 +57,7 @@ mod write_backs;
 pub use advice::advise;
 pub use alive::{Said, abort, ask, state};
 pub use device::{Serving, serve};
+pub use directory_on::make_directory;
 pub use jobs::Jobs;
 pub use kernel_mount::{KernelMount, Marks, UnmountError};
 pub use memory::{Found, KeeperMemory};

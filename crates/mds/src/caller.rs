@@ -2,7 +2,7 @@
 //!
 //! Clients are trusted to name their user; the server decides what that user may do.
 
-use sheen_store::{Attributes, FileKind, Store, StoreError};
+use sheen_store::{Attributes, FileKind, StoreError};
 use sheen_target::store_errno;
 use sheen_types::access::{AccessList, Guarded, Subject};
 use sheen_types::{Errno, Fid};
@@ -12,7 +12,7 @@ use sheen_wire::md::{
 
 pub(crate) use sheen_types::access::{Capability, May};
 
-use crate::xattrs;
+use crate::xattrs::{ACL_ACCESS, XattrsOf};
 
 /// A user on a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,7 +98,7 @@ impl Caller {
     /// [`Errno::EACCES`], or those of the store.
     pub(crate) fn may(
         &self,
-        store: &dyn Store,
+        xattrs: &(impl XattrsOf + ?Sized),
         fid: Fid,
         attributes: &Attributes,
         may: May,
@@ -120,7 +120,7 @@ impl Caller {
             return Ok(());
         }
         let list = match guarded.asks_list(self.uid) {
-            true => access_list(store, fid)?,
+            true => access_list(xattrs, fid)?,
             false => None,
         };
         guarded.list = list.as_ref();
@@ -132,12 +132,12 @@ impl Caller {
     /// append-only.
     pub(crate) fn may_remove(
         &self,
-        store: &dyn Store,
+        xattrs: &(impl XattrsOf + ?Sized),
         directory: (Fid, &Attributes),
         victim: &Attributes,
     ) -> Result<(), Errno> {
         const STICKY: u32 = 0o1000;
-        self.may(store, directory.0, directory.1, May::WRITE.and(May::EXEC))?;
+        self.may(xattrs, directory.0, directory.1, May::WRITE.and(May::EXEC))?;
         let appends = sheen_wire::md::FileFlags::APPEND;
         let kept = sheen_wire::md::FileFlags::IMMUTABLE | appends;
         if directory.1.flags & appends.0 != 0 || victim.flags & kept.0 != 0 {
@@ -156,8 +156,11 @@ impl Caller {
 ///
 /// # Errors
 /// [`Errno::EIO`] for one that cannot be read, or those of the store.
-pub(crate) fn access_list(store: &dyn Store, fid: Fid) -> Result<Option<AccessList>, Errno> {
-    let value = store.xattr(fid, xattrs::ACL_ACCESS).map_err(store_errno)?;
+pub(crate) fn access_list(
+    xattrs: &(impl XattrsOf + ?Sized),
+    fid: Fid,
+) -> Result<Option<AccessList>, Errno> {
+    let value = xattrs.xattr_of(fid, ACL_ACCESS)?;
     value.map(|value| stored_list(fid, &value)).transpose()
 }
 

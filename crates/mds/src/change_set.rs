@@ -71,6 +71,11 @@ impl<'a> ChangeSet<'a> {
         self.here.patch(inode, patch);
     }
 
+    /// An inode gains or loses links, by the count alone.
+    pub(crate) fn add_links(&mut self, inode: Fid, links_added: i32) {
+        self.here.patch(inode, AttributePatch { links_added, ..AttributePatch::default() });
+    }
+
     /// An extended attribute is set.
     pub(crate) fn set_xattr(&mut self, inode: Fid, name: &str, value: Bytes) {
         self.here.set_xattr(inode, name, value);

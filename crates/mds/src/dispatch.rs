@@ -16,6 +16,7 @@ use sheen_wire::messages::{
 use sheen_wire::text::Chars;
 
 use crate::open_table::OpenTable;
+use crate::participant::KeyRef;
 use crate::set_info::set_info;
 use crate::{Mdt, counters, data_version, other_mdts};
 
@@ -50,9 +51,20 @@ impl Operations for Mdt {
                 Request::MdsGetattr(request) if data_version::is_asked(&request) => {
                     self.data_version(context, &request.mdt_body).await
                 }
-                Request::MdsGetattr(request) => self.getattr(context, &request),
-                Request::MdsGetattrName(request) => self.getattr_name(context, &request),
-                Request::MdsGetxattr(request) => Ok(self.getxattr(&request)),
+                Request::MdsGetattr(request) => {
+                    let inode = KeyRef::Inode(request.mdt_body.fid1);
+                    self.exclusion.remote.shown(inode, || self.getattr(context, &request)).await
+                }
+                Request::MdsGetattrName(request) => {
+                    let (directory, name) = (request.mdt_body.fid1, request.name.as_ref());
+                    let name = name.map_or(&b""[..], |name| name.as_bytes());
+                    let read = || self.getattr_name(context, &request);
+                    self.exclusion.remote.shown(KeyRef::Name(directory, name), read).await
+                }
+                Request::MdsGetxattr(request) => {
+                    let inode = KeyRef::Inode(request.mdt_body.fid1);
+                    Ok(self.exclusion.remote.shown(inode, || self.getxattr(&request)).await)
+                }
                 Request::MdsReadpage(request) => self.readpage(context, &request).await,
                 Request::MdsSync(request) => self.sync(context, &request).await,
                 Request::MdsClose(request) => {
@@ -70,6 +82,7 @@ impl Operations for Mdt {
                 Request::SeqQuery(request) => self.seq_query(context, &request).await,
                 Request::FldQuery(request) => self.fld_query(context, &request).await,
                 Request::FldRead(request) => Ok(self.fld_read(&request)),
+                Request::OutUpdate(request) => self.out_update(context, &request).await,
                 other => match self.operate_on_data(context, other).await {
                     Ok(done) => done,
                     Err(other) => self.reint(context, other).await,
@@ -187,6 +200,7 @@ impl Operations for Mdt {
                 ost.start_maintenance(target);
             }
             self.start_joining(target);
+            self.note_other_mdts();
         })
     }
 
@@ -261,6 +275,7 @@ impl Mdt {
                 let handle = request.mdt_ioepoch.open_handle;
                 self.close_again(context, handle, &request.rec_reint, &record).await
             }
+            Request::OutUpdate(request) => self.out_update(context, &request).await,
             Request::MdsReintOpen(request) if context.replay().is_some() => {
                 self.reint_open(context, &request).await
             }

@@ -1,14 +1,17 @@
-//! What concerns inodes of other MDTs, as far as it is not built: refused by name, and never done halfway.
-//!
-//! Changes over several MDTs come with step 7 of `docs/design/many-mdts-work.md`. Until then no name leads to another
-//! MDT, and an MDT n has only what is made by its FID alone.
+//! Which inodes are other MDTs', what is said of those, and what this MDT refuses because another one is to be asked.
 
-use sheen_store::StoreError;
-use sheen_target::store_errno;
-use sheen_types::{Errno, Fid};
+use sheen_store::{FileKind, StoreError};
+use sheen_target::{Context, store_errno};
+use sheen_types::{Errno, Fid, MdtIndex, fid_seq};
+use sheen_wire::md::{Bias, MdtBody, Valid};
 use sheen_wire::messages::Request;
 
 use crate::Mdt;
+
+/// What is said of an inode that is another MDT's: that one is to be asked (`OBD_MD_MDS`).
+pub(crate) fn named(fid: Fid) -> MdtBody {
+    MdtBody { fid1: fid, valid: Valid::ID | Valid::MDS, ..MdtBody::default() }
+}
 
 impl Mdt {
     /// Whether an inode is another MDT's, as far as this one knows.
@@ -25,30 +28,86 @@ impl Mdt {
         }
     }
 
-    /// Refuses a change of names or inodes of which some are another MDT's.
+    /// Refuses a change that this MDT does not coordinate. Learns first which MDTs have what the request names.
     ///
     /// # Errors
     /// [`Errno::EXDEV`] for a link and a rename, as between file systems: programs copy then. [`Errno::EOPNOTSUPP`] for
     /// what makes an inode, [`Errno::EREMOTE`] for the rest.
-    pub(crate) fn refuse_elsewhere(&self, request: &Request) -> Result<(), Errno> {
-        let (inodes, errno) = match request {
+    pub(crate) async fn refuse_elsewhere(
+        &self,
+        context: &Context,
+        request: &Request,
+    ) -> Result<(), Errno> {
+        let (inodes, must_be_here, errno) = match request {
+            // A directory may have its name on another MDT.
+            Request::MdsReintCreate(it) if is_directory(it.rec_reint.mode) => {
+                ([it.rec_reint.fid1, it.rec_reint.fid2], [false, true], Errno::EOPNOTSUPP)
+            }
             Request::MdsReintCreate(it) => {
-                ([it.rec_reint.fid1, it.rec_reint.fid2], Errno::EOPNOTSUPP)
+                ([it.rec_reint.fid1, it.rec_reint.fid2], [true; 2], Errno::EOPNOTSUPP)
             }
             Request::MdsReintCreateSym(it) => {
-                ([it.rec_reint.fid1, it.rec_reint.fid2], Errno::EOPNOTSUPP)
+                ([it.rec_reint.fid1, it.rec_reint.fid2], [true; 2], Errno::EOPNOTSUPP)
             }
-            Request::MdsReintOpen(it) => ([it.rec_reint.fid1, it.rec_reint.fid2], Errno::EREMOTE),
-            Request::MdsReintLink(it) => ([it.rec_reint.fid1, it.rec_reint.fid2], Errno::EXDEV),
-            Request::MdsReintRename(it) => ([it.rec_reint.fid1, it.rec_reint.fid2], Errno::EXDEV),
-            Request::MdsReintUnlink(it) => ([it.rec_reint.fid1, Fid::ZERO], Errno::EREMOTE),
-            Request::MdsReintSetattr(it) => ([it.rec_reint.fid, Fid::ZERO], Errno::EREMOTE),
-            Request::MdsReintSetxattr(it) => ([it.rec_reint.fid, Fid::ZERO], Errno::EREMOTE),
+            // The inode is here, and the name is on another MDT.
+            Request::MdsReintOpen(it) if it.rec_reint.bias.contains(Bias::CROSS_REF) => {
+                ([it.rec_reint.fid1, it.rec_reint.fid2], [true, false], Errno::EREMOTE)
+            }
+            Request::MdsReintOpen(it) => {
+                ([it.rec_reint.fid1, it.rec_reint.fid2], [true; 2], Errno::EREMOTE)
+            }
+            Request::MdsReintLink(it) => {
+                ([it.rec_reint.fid1, it.rec_reint.fid2], [false, true], Errno::EXDEV)
+            }
+            Request::MdsReintRename(it) => {
+                ([it.rec_reint.fid1, it.rec_reint.fid2], [false; 2], Errno::EXDEV)
+            }
+            Request::MdsReintUnlink(it) => {
+                ([it.rec_reint.fid1, it.rec_reint.fid2], [false; 2], Errno::EREMOTE)
+            }
+            Request::MdsReintSetattr(it) => {
+                ([it.rec_reint.fid, Fid::ZERO], [true; 2], Errno::EREMOTE)
+            }
+            Request::MdsReintSetxattr(it) => {
+                ([it.rec_reint.fid, Fid::ZERO], [true; 2], Errno::EREMOTE)
+            }
             _ => return Ok(()),
         };
-        match inodes.iter().any(|fid| self.is_elsewhere(*fid)) {
-            true => Err(errno),
-            false => Ok(()),
+        for (fid, must_be_here) in inodes.into_iter().zip(must_be_here) {
+            self.learn_mdt_of(context, fid).await?;
+            let mdt = self.known_mdt_of(fid).filter(|mdt| mdt.0 != self.index);
+            if mdt.is_some_and(|mdt| must_be_here || self.other_mdts.partner(mdt.0).is_none()) {
+                return Err(errno);
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks MDT0000 which MDT has an inode, where that is not known. Nothing is asked where there is one MDT.
+    async fn learn_mdt_of(&self, context: &Context, inode: Fid) -> Result<(), Errno> {
+        let is_known = || self.sequences.find(inode.seq).is_some();
+        if self.other_mdts.are_known() && inode.seq >= fid_seq::NORMAL && !is_known() {
+            match self.holder(context, inode.seq).await {
+                // What has no holder is refused by the operation.
+                Ok(_) | Err(Errno::ENOENT) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+        Ok(())
+    }
+
+    /// Which MDT has an inode, as far as is known here.
+    fn known_mdt_of(&self, inode: Fid) -> Option<MdtIndex> {
+        if !self.is_elsewhere(inode) {
+            return None;
+        }
+        match self.sequences.find(inode.seq) {
+            Some(range) => u16::try_from(range.index).ok().map(MdtIndex),
+            None => Some(MdtIndex(0)),
         }
     }
+}
+
+fn is_directory(mode: u32) -> bool {
+    FileKind::from_mode(mode) == Some(FileKind::Directory)
 }

@@ -15,6 +15,8 @@ use sheen_target::{Wait, while_waiting};
 use sheen_types::{Fid, Keyed};
 use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use crate::participant::RemoteExclusions;
+
 /// Enough that operations seldom collide.
 const SHARDS: usize = 4096;
 
@@ -24,6 +26,8 @@ pub(crate) struct Exclusion {
     /// Held by a rename that moves a directory to another one: while it walks up to see that it
     /// makes no circle, no other such rename may change the way.
     renames: tokio::sync::Mutex<()>,
+    /// What changes over several MDTs exclude: looked at under shards.
+    pub(crate) remote: RemoteExclusions,
 }
 
 /// What an operation needs.
@@ -96,6 +100,7 @@ impl Exclusion {
         Self {
             shards: (0..SHARDS).map(|_| RwLock::new(())).collect(),
             renames: tokio::sync::Mutex::new(()),
+            remote: RemoteExclusions::default(),
         }
     }
 

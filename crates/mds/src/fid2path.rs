@@ -58,7 +58,7 @@ impl Mdt {
             return Err(Errno::EOVERFLOW);
         }
         let root = if asked.root.is_zero() { Fid::ROOT } else { asked.root };
-        let path = match self.path(asked.fid, root, asked.link as usize) {
+        let (path, above) = match self.path(asked.fid, root, asked.link as usize) {
             // It does not lead through the mounted directory: answered with where it ends.
             Err(Errno::ENOENT) if root != Fid::ROOT => {
                 let answer = answer(&asked, Fid::ROOT, asked.link, b"");
@@ -71,8 +71,12 @@ impl Mdt {
         }
         let links = self.links(asked.fid)?.entries.len();
         let more = (asked.link as usize).saturating_add(1) < links;
-        // Where the path begins: of a path that ends at another MDT, where to go on from.
-        Ok(Outcome::ok(answer(&asked, root, asked.link.wrapping_add(more.into()), &path)))
+        let next = asked.link.wrapping_add(more.into());
+        // Where the path begins: of one that comes from another MDT, the directory there.
+        Ok(match above {
+            Some(above) => Outcome::failed(Errno::EREMOTE, answer(&asked, above, next, &path)),
+            None => Outcome::ok(answer(&asked, root, next, &path)),
+        })
     }
 
     /// Other keys have no answer here.
@@ -80,13 +84,18 @@ impl Mdt {
         Err(Errno::EOPNOTSUPP)
     }
 
-    fn path(&self, fid: Fid, root: Fid, link: usize) -> Result<Vec<u8>, Errno> {
+    /// The path from `root`, or from a directory of another MDT, which is named.
+    fn path(&self, fid: Fid, root: Fid, link: usize) -> Result<(Vec<u8>, Option<Fid>), Errno> {
         self.inode(fid)?;
         let mut names: Vec<Bytes> = Vec::new();
         let (mut at, mut which) = (fid, link);
         while at != root {
             if at == Fid::ROOT || names.len() > DEPTH_MAX {
                 return Err(Errno::ENOENT);
+            }
+            if self.is_elsewhere(at) {
+                names.reverse();
+                return Ok((names.join(&b'/'), Some(at)));
             }
             let mut links = self.links(at)?.entries;
             if links.is_empty() {
@@ -98,6 +107,6 @@ impl Mdt {
             (at, which) = (entry.parent, 0);
         }
         names.reverse();
-        Ok(names.join(&b'/'))
+        Ok((names.join(&b'/'), None))
     }
 }

@@ -10,7 +10,7 @@ use crate::answer::add_acl;
 use crate::caller::{Caller, May};
 use crate::directory::Step;
 use crate::inode::{Inode, WholeInode};
-use crate::{Mdt, xattrs};
+use crate::{Mdt, elsewhere, xattrs};
 
 /// Attributes, and what else was asked for.
 pub(crate) struct Description {
@@ -47,7 +47,12 @@ impl Mdt {
     ) -> Result<Outcome, Errno> {
         let asked = &request.mdt_body;
         let name = request.name.as_ref().map_or(&b""[..], |name| name.as_bytes());
-        let whole = self.look_up(asked, name)?.ok_or(Errno::ENOENT)?;
+        let fid = self.resolve(asked, name)?.ok_or(Errno::ENOENT)?;
+        if self.is_elsewhere(fid) && !name.is_empty() {
+            let mdt_body = Some(elsewhere::named(fid));
+            return Ok(Outcome::ok(MdsGetattrNameReply { mdt_body, ..Default::default() }));
+        }
+        let whole = self.whole_inode(fid)?;
         let mut found = self.getattr_of(context, &whole, asked)?;
         self.put_default_layout(&whole.inode, asked, &mut found)?;
         Ok(Outcome::ok(MdsGetattrNameReply {
@@ -72,10 +77,6 @@ impl Mdt {
         let caller = Caller::from(asked);
         caller.may(&*self.store, directory.fid, &directory.attributes, May::EXEC)?;
         Ok(self.child(&directory, &step)?.map(|child| child.fid))
-    }
-
-    fn look_up(&self, asked: &MdtBody, name: &[u8]) -> Result<Option<WholeInode>, Errno> {
-        self.resolve(asked, name)?.map(|fid| self.whole_inode(fid)).transpose()
     }
 
     /// What a getattr of any kind answers.

@@ -5,6 +5,8 @@
 //! stays so until that is dropped. Behind it come the checks, the locks of clients ([`crate::locks`]) and the
 //! change ([`crate::change_set`]).
 //!
+//! What changes over several MDTs exclude is waited for while nothing is held ([`crate::participant`]).
+//!
 //! What a request names by its FID lies on the MDT that the request went to. So holding inodes alone looks up nothing and
 //! does not fail ([`Mdt::hold_inodes`]).
 //!
@@ -16,6 +18,7 @@ use tokio::sync::MutexGuard;
 use crate::Mdt;
 use crate::directory::Child;
 use crate::exclusion::{ExclusionGuard, Needs};
+use crate::participant::{KeyRef, Use};
 
 /// Names of one operation, at most: those of a rename.
 const NAMES_MAX: usize = 2;
@@ -101,6 +104,20 @@ impl<'a> Wanted<'a> {
         }
         self.inodes.iter().fold(needs, |needs, inode| needs.change_inode(*inode))
     }
+
+    /// The same, to be compared with what changes over several MDTs exclude. An open reads its file.
+    fn uses(self, children: &Children) -> impl Iterator<Item = (KeyRef<'a>, Use)> {
+        let named = self.names.iter().zip(children).flat_map(|(wanted, child)| {
+            let WantedName { directory, name, is_changed, .. } = *wanted;
+            let how = if is_changed { Use::Changes } else { Use::Reads };
+            let child = child.map(|child| (KeyRef::Inode(child.fid), how));
+            let parent = is_changed.then_some((KeyRef::Inode(directory), Use::Keeps));
+            [Some((KeyRef::Name(directory, name), how)), parent, child].into_iter().flatten()
+        });
+        let inodes = self.inodes.iter().map(|inode| (KeyRef::Inode(*inode), Use::Changes));
+        let renames = self.renames.then_some((KeyRef::Renames, Use::Changes));
+        named.chain(inodes).chain(renames)
+    }
 }
 
 /// What an operation holds: no other operation changes it until this is dropped.
@@ -140,24 +157,46 @@ impl Mdt {
         &self,
         wanted: Wanted<'_>,
     ) -> Result<Option<Held<'_>>, Errno> {
-        let renames = match wanted.renames {
-            true => Some(self.exclusion.rename_of_directory().await),
-            false => None,
-        };
         loop {
+            let renames = match wanted.renames {
+                true => Some(self.exclusion.rename_of_directory().await),
+                false => None,
+            };
             let Some(children) = self.children(wanted)? else { return Ok(None) };
             let guard = self.exclusion.acquire(wanted.needs(&children)).await;
-            if self.children(wanted)? == Some(children) {
+            if self.children(wanted)? != Some(children) {
+                continue;
+            }
+            if self.exclusion.remote.are_free(|| wanted.uses(&children)) {
                 return Ok(Some(Held { guard, _renames: renames, children }));
             }
+            drop((guard, renames));
+            self.exclusion.remote.until_free(|| wanted.uses(&children)).await;
         }
     }
 
     /// Holds inodes, to change them. Never called by an operation that holds something already.
     pub(crate) async fn hold_inodes(&self, inodes: &[Fid]) -> Held<'_> {
+        self.hold_inodes_for(inodes, Use::Changes).await
+    }
+
+    /// As [`Mdt::hold_inodes`], to open them: they stay as they are, so changes over several MDTs are waited for only where
+    /// they are applied.
+    pub(crate) async fn hold_inodes_to_open(&self, inodes: &[Fid]) -> Held<'_> {
+        self.hold_inodes_for(inodes, Use::Reads).await
+    }
+
+    async fn hold_inodes_for(&self, inodes: &[Fid], how: Use) -> Held<'_> {
         let (wanted, children) = (Wanted { inodes, ..Wanted::default() }, Children::default());
-        let guard = self.exclusion.acquire(wanted.needs(&children)).await;
-        Held { guard, _renames: None, children }
+        let uses = || inodes.iter().map(|inode| (KeyRef::Inode(*inode), how));
+        loop {
+            let guard = self.exclusion.acquire(wanted.needs(&children)).await;
+            if self.exclusion.remote.are_free(uses) {
+                return Held { guard, _renames: None, children };
+            }
+            drop(guard);
+            self.exclusion.remote.until_free(uses).await;
+        }
     }
 
     /// Holds names that are only kept, if no other operation conflicts now. May be called by an operation that holds
@@ -165,7 +204,8 @@ impl Mdt {
     pub(crate) fn try_hold(&self, names: &[WantedName<'_>]) -> Option<Held<'_>> {
         let (wanted, children) = (Wanted::of_names(names), Children::default());
         let guard = self.exclusion.try_acquire(wanted.needs(&children))?;
-        Some(Held { guard, _renames: None, children })
+        let is_free = self.exclusion.remote.are_free(|| wanted.uses(&children));
+        is_free.then_some(Held { guard, _renames: None, children })
     }
 
     /// Looks up what the names stand for; `None` if one is absent whose inode is needed.

@@ -13,6 +13,8 @@
 //! - Two locks guard it. `hold` orders operations on this server, by name and by inode, so
 //!   that operations on different names of one directory run side by side. The LDLM lock revokes
 //!   what clients cache; a directory's is taken as CW, which operations share and readers do not.
+//! - Where names and inodes lie on several MDTs, the one that the client asks has all of them exclude other changes,
+//!   and each applies its part as one transaction with the record of all (`coordinator`, `participant`).
 //! - An inode without a name is in the orphan index or is gone. Objects on OSTs whose file is gone
 //!   are in the index of OST updates (`placement::ost_updates`) until the OST has destroyed them.
 //! - Ids of OST objects are taken from pools created ahead: no operation waits for an OST unless
@@ -33,6 +35,7 @@ mod change_set;
 mod check;
 mod close;
 mod close_intent;
+mod coordinator;
 mod counters;
 mod data_version;
 mod directory;
@@ -58,6 +61,7 @@ mod open_files;
 mod open_table;
 mod orphans;
 mod other_mdts;
+mod participant;
 mod placement;
 mod readpage;
 mod rebuild;
@@ -100,6 +104,7 @@ use sheen_types::{Errno, Timestamp, Uuid};
 use sheen_wire::connect::{ConnectFlags, ConnectFlags2};
 use sheen_wire::lov::PoolName;
 
+use crate::coordinator::Coordinator;
 use crate::dom::Dom;
 use crate::exclusion::Exclusion;
 use crate::known_empty::KnownEmpty;
@@ -158,6 +163,7 @@ pub struct Mdt {
     sequences: Sequences,
     joining: Arc<Joining>,
     other_mdts: OtherMdts,
+    coordinator: Coordinator,
     placement: Placement,
     squash: Squash,
     restrictions: Restrictions,
@@ -195,6 +201,7 @@ impl Mdt {
             sequences,
             joining: Arc::default(),
             other_mdts: OtherMdts::default(),
+            coordinator: Coordinator::default(),
             squash: Squash::default(),
             restrictions: Restrictions::default(),
             atime_diff: AtomicI64::new(ATIME_DIFF),

@@ -22,6 +22,22 @@ pub(crate) fn first(parent: Fid, name: &[u8]) -> Bytes {
     LinkEa { entries: vec![entry], ..LinkEa::default() }.encode()
 }
 
+/// A name is gone.
+pub(crate) fn remove(links: &mut LinkEa, parent: Fid, name: &Name) {
+    let name = name.as_bytes();
+    links.entries.retain(|entry| entry.parent != parent || entry.name != name);
+}
+
+/// A name has come; it is left out if it does not fit.
+pub(crate) fn add(links: &mut LinkEa, parent: Fid, name: &Name) {
+    let name = Bytes::copy_from_slice(name.as_bytes());
+    links.entries.push(LinkEntry { parent, name });
+    if links.encode().len() > BYTES_MAX {
+        links.entries.pop();
+        links.overflow_time = u32::MAX;
+    }
+}
+
 /// The link EA of an inode with these names, as many as fit.
 pub(crate) fn of(names: &[(Fid, Bytes)]) -> Bytes {
     let mut links = LinkEa::default();
@@ -69,16 +85,10 @@ impl ChangeSet<'_> {
         self.patch(inode, relinked(now, i32::from(come.is_some()) - i32::from(gone.is_some())));
         let mut links = self.mdt.links(inode)?;
         if let Some((parent, name)) = gone {
-            let name = name.as_bytes();
-            links.entries.retain(|entry| entry.parent != parent || entry.name != name);
+            remove(&mut links, parent, name);
         }
         if let Some((parent, name)) = come {
-            let name = Bytes::copy_from_slice(name.as_bytes());
-            links.entries.push(LinkEntry { parent, name });
-            if links.encode().len() > BYTES_MAX {
-                links.entries.pop();
-                links.overflow_time = u32::MAX;
-            }
+            add(&mut links, parent, name);
         }
         self.set_xattr(inode, xattrs::LINK, links.encode());
         Ok(())

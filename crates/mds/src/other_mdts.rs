@@ -8,7 +8,7 @@
 //! What always holds: a record is durable before a request of its MDT is taken.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
@@ -23,6 +23,8 @@ use crate::Mdt;
 
 /// Index of the other MDTs: number, big-endian, to identity.
 const MDTS: Fid = Fid::new(fid_seq::LOCAL_FILE, 0x207);
+/// Parts that an MDT may have sent another one and that are not answered: clients' changes do not wait for each other there.
+const PARTS_IN_FLIGHT: u16 = 256;
 /// The number of the MDT that gives out sequences.
 const CONTROLLER: u16 = 0;
 
@@ -34,6 +36,24 @@ pub(crate) struct OtherMdts {
     recording: Mutex<()>,
     /// The MDT that was refused last, and not let in since.
     refused: Mutex<Option<(u16, Option<Uuid>)>>,
+}
+
+impl OtherMdts {
+    /// The way to an MDT with which changes are made together. One that is away is waited for.
+    pub(crate) fn partner(&self, index: u16) -> Option<Arc<dyn Channel>> {
+        let channels = self.channels.read();
+        channels.get(&index).filter(|it| agrees(&it.connect_data())).map(Arc::clone)
+    }
+
+    /// The numbers of all.
+    pub(crate) fn indexes(&self) -> Vec<u16> {
+        self.channels.read().keys().copied().collect()
+    }
+
+    /// Whether there is any.
+    pub(crate) fn are_known(&self) -> bool {
+        !self.channels.read().is_empty()
+    }
 }
 
 /// Another MDT.
@@ -55,6 +75,7 @@ impl Mdt {
             self.sequences.set_controller(Arc::clone(&channel));
         }
         self.other_mdts.channels.write().insert(index, channel);
+        self.note_other_mdts();
     }
 
     /// The other MDTs to which there are connections, or shall be.
@@ -67,6 +88,15 @@ impl Mdt {
             MdtView { index, state, is_partner }
         };
         self.other_mdts.channels.read().iter().map(view).collect()
+    }
+
+    /// From the first other MDT on, it is kept in mind what changes build on, and looked for what is complete.
+    pub(crate) fn note_other_mdts(&self) {
+        let target = self.target.get().and_then(Weak::upgrade);
+        if let Some(target) = target.filter(|_| self.other_mdts.are_known()) {
+            target.track_dependencies();
+            self.start_completing(&target);
+        }
     }
 
     /// Whether a peer is let in: an MDT that is the one of its number, or a client whose names are those of this MDT, once
@@ -175,6 +205,9 @@ pub(crate) fn agree(offered: &ObdConnectData, agreed: &mut ObdConnectData) -> Re
         agreed.flags |= ConnectFlags::FLAGS2;
         agreed.flags2 |= ConnectFlags2::MDT_CHANGES;
         agreed.update_format = FORMAT;
+        if agreed.flags.contains(ConnectFlags::MULTIMODRPCS) {
+            agreed.maxmodrpcs = PARTS_IN_FLIGHT;
+        }
     }
     Ok(())
 }

@@ -10,6 +10,7 @@ use sheen_wire::messages::{MdsReadpage, MdsReadpageReply};
 
 use crate::Mdt;
 use crate::directory::{HASH_DOT, HASH_DOT_DOT, damaged_entry, parse_key, parse_value};
+use crate::participant::KeyRef;
 
 /// Bytes sent at once at most: Lustre's bulk of a directory.
 const BYTES_MAX: usize = 1 << 20;
@@ -123,7 +124,8 @@ impl Mdt {
         }
         let bytes = room * PAGE_SIZE;
         let _memory = while_waiting(Wait::Bulk, context.bulk.reserve(bytes)).await;
-        let pages = self.pages(directory.fid, asked.size, room)?;
+        let read = || self.pages(directory.fid, asked.size, room);
+        let pages = self.exclusion.remote.shown(KeyRef::Listing(directory.fid), read).await?;
         while_waiting(Wait::Bulk, context.bulk.push(pages)).await.map_err(|error| error.errno())?;
         let mdt_body = Some(MdtBody::default());
         Ok(Outcome::ok(MdsReadpageReply { mdt_body, ..MdsReadpageReply::default() }))

@@ -1,5 +1,5 @@
 //! What operators forbid on an MDT: changes (`readonly`), or new directories of other MDTs' making
-//! (`no_create`), which clients read from its statfs.
+//! (`no_create`), which clients read from its statfs; and what they allow: directories whose names lie on other MDTs.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -13,6 +13,7 @@ use crate::Mdt;
 pub(crate) struct Restrictions {
     read_only: AtomicBool,
     no_create: AtomicBool,
+    remote_directories: AtomicBool,
 }
 
 impl Mdt {
@@ -36,6 +37,18 @@ impl Mdt {
     /// Sets whether they are asked so (`no_create`).
     pub fn refuse_directories(&self, refuse: bool) {
         self.restrictions.no_create.store(refuse, Ordering::Relaxed);
+    }
+
+    /// Whether directories are made here whose names lie on other MDTs.
+    #[must_use]
+    pub fn makes_remote_directories(&self) -> bool {
+        self.restrictions.remote_directories.load(Ordering::Relaxed)
+    }
+
+    /// Sets whether they are (`enable_remote_dir`). Off at the start, where Lustre has it on: what an MDT has not made durable
+    /// of a change over several MDTs is not recovered yet when it dies.
+    pub fn make_remote_directories(&self, make: bool) {
+        self.restrictions.remote_directories.store(make, Ordering::Relaxed);
     }
 
     /// Whether a request must change nothing: its client mounts read-only, or the MDT is read-only. What

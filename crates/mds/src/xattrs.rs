@@ -1,5 +1,10 @@
 //! The names of extended attributes, and which are whose business.
 
+use bytes::Bytes;
+use sheen_store::Store;
+use sheen_target::store_errno;
+use sheen_types::{Errno, Fid};
+
 /// Layout of a file; default layout of a directory.
 pub(crate) const LOV: &str = "trusted.lov";
 /// All names of an inode.
@@ -8,6 +13,8 @@ pub(crate) const LINK: &str = "trusted.link";
 pub(crate) const SOM: &str = "trusted.som";
 /// Stripes of a directory.
 pub(crate) const LMV: &str = "trusted.lmv";
+/// What new directories in a directory get as their stripes.
+pub(crate) const DEFAULT_LMV: &str = "trusted.dmv";
 /// Access control list.
 pub(crate) const ACL_ACCESS: &str = "system.posix_acl_access";
 /// What new entries of a directory get as theirs.
@@ -18,6 +25,21 @@ pub(crate) const CAPABILITY: &str = "security.capability";
 pub(crate) const SYMLINK: &str = "sheen.symlink";
 /// As clients call [`LOV`].
 pub(crate) const LUSTRE_LOV: &str = "lustre.lov";
+
+/// Where extended attributes are read: in the store, or in what another MDT has answered.
+pub(crate) trait XattrsOf {
+    /// The value of one of an inode's, if it has it.
+    ///
+    /// # Errors
+    /// Those of the store.
+    fn xattr_of(&self, inode: Fid, name: &str) -> Result<Option<Bytes>, Errno>;
+}
+
+impl XattrsOf for dyn Store + '_ {
+    fn xattr_of(&self, inode: Fid, name: &str) -> Result<Option<Bytes>, Errno> {
+        self.xattr(inode, name).map_err(store_errno)
+    }
+}
 
 /// Attributes of ours that no client has business with.
 pub(crate) fn is_internal(name: &str) -> bool {

@@ -35,10 +35,12 @@ pub enum Wait {
     Disk,
     /// Objects from an OST.
     Objects,
+    /// Another MDT.
+    Mdt,
 }
 
 impl Wait {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::Nothing,
         Self::Recovery,
         Self::Operation,
@@ -46,6 +48,7 @@ impl Wait {
         Self::Bulk,
         Self::Disk,
         Self::Objects,
+        Self::Mdt,
     ];
 
     /// In a word.
@@ -59,6 +62,7 @@ impl Wait {
             Self::Bulk => "bulk",
             Self::Disk => "disk",
             Self::Objects => "objects",
+            Self::Mdt => "mdt",
         }
     }
 }

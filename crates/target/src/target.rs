@@ -386,8 +386,8 @@ impl Target {
     }
 
     /// The client with this UUID.
-    #[cfg(test)]
-    pub(crate) fn export_of(&self, uuid: &sheen_types::Uuid) -> Option<Arc<Export>> {
+    #[must_use]
+    pub fn export_of(&self, uuid: &sheen_types::Uuid) -> Option<Arc<Export>> {
         self.exports.by_uuid(uuid)
     }
 

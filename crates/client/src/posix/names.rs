@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use sheen_types::{Errno, Fid, Name};
+use sheen_types::{Errno, Fid, MdtIndex, Name};
 
 use super::stale_retry::TRIES;
 use super::{
@@ -89,6 +89,26 @@ impl FileSystem {
         let create = || self.0.meta.create(who, &parent, name, new.clone());
         let child = self.0.retry_with_rights(who, &[&parent], create).await?;
         self.0.entry(who, (&parent, name), &child).await
+    }
+
+    /// Makes a directory on an MDT for a caller of whom the kernel does not know that it makes one: it is notified of the
+    /// name. No lookup counts. One RPC.
+    ///
+    /// # Errors
+    /// As [`FileSystem::create`].
+    pub async fn make_directory_on(
+        &self,
+        who: &Credentials,
+        parent: NodeId,
+        name: &Name,
+        mode: u32,
+        mdt: MdtIndex,
+    ) -> Result<(), Errno> {
+        let made = self.create(who, parent, name, mode, NewNode::DirectoryOn(mdt)).await?;
+        self.0.kernel_cache.entries(vec![(parent, name.clone(), false)]).await;
+        self.0.kernel_cache.directory(parent).await;
+        self.forget(made.node, 1);
+        Ok(())
     }
 
     /// The target of a symbolic link. One RPC for each link, once.

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sheen_assembly::{NodeConnector, PlanKind, Registrar, Served};
+use sheen_assembly::{NodeConnector, PlanKind, Registrar, Role, Served};
 use sheen_client::config::{MountOptions, mount};
 use sheen_client::data::DataTargets;
 use sheen_client::locks::CallbackRouter;
@@ -62,7 +62,7 @@ pub(crate) struct Cluster {
     world: Arc<Virtual>,
     pub(crate) node: Arc<RpcNode>,
     registrar: Arc<Registrar>,
-    /// The MGS, the MDT, and the OSTs.
+    /// The MGS, the MDTs, and the OSTs.
     pub(crate) places: Vec<Place>,
 }
 
@@ -84,6 +84,9 @@ impl Cluster {
         let served =
             Served::start(kind, Arc::clone(&store) as _, &self.node, io.clone(), timeouts).await;
         let served = Arc::new(served.expect("a target that starts"));
+        if let Role::Mdt(mdt) = &served.role {
+            mdt.make_remote_directories(true);
+        }
         Place { store, served, scope }
     }
 
@@ -95,7 +98,13 @@ impl Cluster {
 }
 
 /// Starts one node with an MGS, an MDT and OSTs, and a bare LNet for the client.
+#[allow(dead_code, reason = "the replay says how many MDTs")]
 pub(crate) fn start(seed: u64) -> Servers {
+    start_mdts(seed, 1)
+}
+
+/// The same with several MDTs.
+pub(crate) fn start_mdts(seed: u64, mdts: u16) -> Servers {
     let conditions = NetworkConditions { chunks: false, ..NetworkConditions::default() };
     let world = Arc::new(Virtual::new(seed, conditions));
     let (io, owner) = (world.world(), Arc::clone(&world));
@@ -106,7 +115,7 @@ pub(crate) fn start(seed: u64) -> Servers {
         let registrar = Arc::new(Registrar::new(&node, &io, vec![server_nid()]));
         let mut cluster = Cluster { world: owner, node, registrar, places: Vec::new() };
         let mut kinds = vec![PlanKind::Mgs];
-        let mut names = vec!["lustre-MDT0000".to_owned()];
+        let mut names: Vec<_> = (0..mdts).map(|index| format!("lustre-MDT{index:04x}")).collect();
         names.extend((0..OSTS).map(|index| format!("lustre-OST{index:04x}")));
         kinds.extend(names.iter().map(|name| PlanKind::Target(name.parse().expect("a name"))));
         for kind in kinds {

@@ -26,7 +26,9 @@ impl Machines {
     fn index(&self, target: TargetId) -> usize {
         let wanted = |place: &Place| match (&place.served.kind, target) {
             (PlanKind::Mgs, TargetId::Mgs) => true,
-            (PlanKind::Target(name), TargetId::Mdt) => name.kind == TargetKind::Mdt,
+            (PlanKind::Target(name), TargetId::Mdt(index)) => {
+                name.kind == TargetKind::Mdt && name.index == index
+            }
             (PlanKind::Target(name), TargetId::Ost(index)) => {
                 name.kind == TargetKind::Ost && u32::from(name.index) == index
             }

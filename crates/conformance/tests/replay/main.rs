@@ -83,6 +83,8 @@ const LAYOUTS: &[&[&str]] = &[
     &["more/o1-dom-small-file", "more/o2-dom-stat-while-dirty"],
     &["more/o12-dom-two-mounts-append-truncate"],
 ];
+/// Captures of directories and files over two MDTs.
+const OVER_MDTS: &[&str] = &["e1-dne-remote-dir", "more/d1-rename-link-across-mdts"];
 /// Captures of a Lustre under faults, two mounts on a node, that are played each for itself.
 const OF_FAULTS: &[&str] =
     &["n10-migrate-shared-layout", "n7-lockahead-group-two-mounts", "n9-net-cut-60s"];
@@ -91,7 +93,7 @@ const ANSWERS_OF_FAULTS: usize = 1_045;
 /// Captures that are played up to their first rename.
 const UNTIL_RENAME: &[&str] = &["more/o12-dom-two-mounts-append-truncate"];
 /// Answers in them that are compared; the document says so, too.
-const ANSWERS: usize = 8_725;
+const ANSWERS: usize = 8_959;
 /// Requests of our client that are answered from captures; the document says so, too.
 const REQUESTS: usize = 1_466;
 /// The capture of a mount, which connects.
@@ -109,10 +111,20 @@ fn play_of(
     names: &[&str],
     mounts: usize,
 ) -> Vec<(String, Outcome)> {
-    let common::Servers { world, client, cluster } = common::start(1);
-    assert_eq!(cluster.places.len(), 2 + usize::from(common::OSTS));
+    play_on(1, (directory, folder), names, mounts)
+}
+
+/// The same with several MDTs.
+fn play_on(
+    mdts: u16,
+    (directory, folder): (&Path, &Path),
+    names: &[&str],
+    mounts: usize,
+) -> Vec<(String, Outcome)> {
+    let common::Servers { world, client, cluster } = common::start_mdts(1, mdts);
+    assert_eq!(cluster.places.len(), 1 + usize::from(mdts + common::OSTS));
     let machines = Machines::new(&world, cluster);
-    let mut player = Player::new(&client, world.world(), machines);
+    let mut player = Player::new(&client, world.world(), machines, mdts);
     let read = |name: &str| script::read(&folder.join(format!("{name}.pcap")));
     let names: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
     let scripts: Vec<_> = names.iter().map(|name| read(name)).collect();
@@ -125,7 +137,7 @@ fn play_of(
         player.cancel_all().await;
         player.begin(mounts);
         for (name, script) in names.into_iter().zip(scripts) {
-            if mounts > 1 {
+            if mounts > 1 || mdts > 1 {
                 let contents = stage::contents(&script);
                 for entry in stage::entries(&script) {
                     player.make(&entry, &contents).await;
@@ -151,6 +163,9 @@ fn our_servers_answer_as_the_real_ones_did() {
     }
     for names in LAYOUTS {
         outcomes.extend(play(&directory, names, 2).into_iter().skip(1));
+    }
+    for name in OVER_MDTS {
+        outcomes.extend(play_on(2, (&directory, &directory), &[*name], 1).into_iter().skip(1));
     }
     let mut all = Vec::new();
     let mut played = 0;
@@ -230,7 +245,7 @@ fn every_capture_is_accounted_for() {
         all
     };
     let layouts = LAYOUTS.concat();
-    let to_servers = sorted(&[&[MOUNT], SESSION, ALONE, &layouts]);
+    let to_servers = sorted(&[&[MOUNT], SESSION, ALONE, &layouts, OVER_MDTS]);
     assert_eq!(names(How::is_to_servers), to_servers, "played to our servers");
     let to_client = sorted(&[&[MOUNT], SESSION, &asking::ALONE]);
     assert_eq!(names(How::is_to_client), to_client, "played to our client");

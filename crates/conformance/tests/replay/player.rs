@@ -13,7 +13,9 @@ use sheen_conformance::rpc::Rpc;
 use sheen_io::{World, within};
 use sheen_node::net::{Delivery, Expectation, LNet, Offer, Receiver};
 use sheen_rpc::{bulk_portal, reply_portal};
-use sheen_types::{Errno, HashMap, HashSet, LockHandle, MatchBits, Nid, ResourceName};
+use sheen_types::{
+    Errno, Fid, HashMap, HashSet, LockHandle, MatchBits, Nid, ResourceName, fid_seq,
+};
 use sheen_wire::checksum::Checksum;
 use sheen_wire::ldlm::LdlmRequest;
 use sheen_wire::lnet::Portal;
@@ -50,7 +52,7 @@ const OWN_XIDS: u64 = 1 << 60;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum TargetId {
     Mgs,
-    Mdt,
+    Mdt(u16),
     Ost(u32),
 }
 
@@ -139,6 +141,10 @@ pub(crate) struct Player {
     calls: Arc<Calls>,
     mounts: Mounts,
     machines: Machines,
+    /// How many MDTs we have.
+    mdts: u16,
+    /// The MDTs of exports, by the real servers' handles.
+    mdt_of: HashMap<u64, u16>,
     /// Targets that are not there, and the handle of the client that noticed.
     down: HashMap<TargetId, u64>,
     pub(crate) mapping: Mapping,
@@ -155,7 +161,7 @@ pub(crate) struct Player {
 }
 
 impl Player {
-    pub(crate) fn new(lnet: &Arc<LNet>, world: World, machines: Machines) -> Self {
+    pub(crate) fn new(lnet: &Arc<LNet>, world: World, machines: Machines, mdts: u16) -> Self {
         let calls = Arc::new(Calls::default());
         let answering = Answering { lnet: Arc::clone(lnet), calls: Arc::clone(&calls) };
         lnet.serve(Portal::LDLM_CB_REQUEST, Arc::new(answering));
@@ -166,6 +172,8 @@ impl Player {
             calls,
             mounts: Mounts::default(),
             machines,
+            mdts,
+            mdt_of: HashMap::default(),
             down: HashMap::default(),
             mapping: Mapping::default(),
             locks: HashMap::default(),
@@ -191,6 +199,9 @@ impl Player {
         let mut outcome = Outcome::default();
         let mut pending: HashMap<usize, Pending> = HashMap::default();
         self.calls.glimpses.lock().clone_from(&script.glimpses);
+        if self.mdts > 1 {
+            self.mdt_of.extend(mdts_of(script));
+        }
         for step in &script.steps {
             match *step {
                 Step::Send(index) => {
@@ -247,7 +258,9 @@ impl Player {
             return Err("goes to a second MDT");
         }
         let target = match &exchange.request.typed {
-            Request::LdlmIntentOpen(open) if open.rec_reint.bias.contains(Bias::CROSS_REF) => {
+            Request::LdlmIntentOpen(open)
+                if self.mdts == 1 && open.rec_reint.bias.contains(Bias::CROSS_REF) =>
+            {
                 return Err("opens what another MDT has found");
             }
             Request::MdsClose(close)
@@ -255,7 +268,7 @@ impl Player {
             {
                 return Err("closes what was opened before the capture");
             }
-            Request::MdsConnect(connect) if connect.tgtuuid.to_text() != "lustre-MDT0000_UUID" => {
+            Request::MdsConnect(_) if self.is_further_mdt(&exchange.request.typed) => {
                 let handle = exchange.reply.as_ref().map(|(reply, _)| reply.body.handle.0);
                 self.mounts.leave_out(handle.unwrap_or_default());
                 return Err("connects to a second MDT");
@@ -273,7 +286,10 @@ impl Player {
                 (Portal::OST_REQUEST | Portal::OST_CREATE | Portal::OST_IO, None) => {
                     return self.export_without_object(exchange);
                 }
-                _ => TargetId::Mdt,
+                _ => {
+                    let mdt = self.mdt_of.get(&exchange.request.body.handle.0);
+                    TargetId::Mdt(mdt.copied().unwrap_or_default())
+                }
             },
         };
         if is_ping(exchange) && self.mapping.word(exchange.request.body.handle.0).is_none() {
@@ -288,6 +304,11 @@ impl Player {
             return Ok((self.mounts.connecting(target, handle), target));
         }
         Ok((self.mounts.number(target, handle), target))
+    }
+
+    /// Whether a connect is to an MDT that we do not have.
+    fn is_further_mdt(&self, connect: &Request) -> bool {
+        !matches!(target_of_connect(connect), Some(TargetId::Mdt(index)) if index < self.mdts)
     }
 
     fn export_without_object(&mut self, exchange: &Exchange) -> Result<Export, &'static str> {
@@ -321,6 +342,10 @@ impl Player {
     async fn send(&mut self, exchange: &Exchange) -> Result<Pending, &'static str> {
         if exchange.is_cut {
             return Err("was not captured whole");
+        }
+        if self.mdts > 1 && is_batch_refused(exchange) {
+            // Ours executes it, and the client that has no answer there would never cancel its locks.
+            return Err("is a batch that was refused");
         }
         self.note_reopened();
         let request = &exchange.request;
@@ -435,7 +460,7 @@ impl Player {
 
     /// Why an answer is not compared: it depends on what is not here.
     fn elsewhere(&mut self, exchange: &Exchange, real: &Rpc<Reply>) -> Option<&'static str> {
-        if is_remote(&real.typed) || is_path_elsewhere(real) {
+        if self.mdts == 1 && (is_remote(&real.typed) || is_path_elsewhere(real)) {
             return Some("is answered by naming another MDT");
         }
         let Request::LdlmEnqueue(asked) = &exchange.request.typed else { return None };
@@ -507,7 +532,7 @@ impl Player {
             self.mounts.connected(export, real.body.handle.0, ours.body.handle);
             self.mapping.learn(real.body.handle.0, ours.body.handle.0);
         }
-        if export.1 == TargetId::Mdt {
+        if matches!(export.1, TargetId::Mdt(_)) {
             self.mapping.learn_transno(real.body.transno, ours.body.transno);
         }
         crate::learn::names(&mut self.mapping, &real.typed, &ours.typed);
@@ -566,7 +591,33 @@ fn is_ping(exchange: &Exchange) -> bool {
     exchange.request.body.opcode == Opcode::OBD_PING
 }
 
-/// The target that a connect names; none if it is a second MDT.
+/// The second MDT of the captured file system has the range behind that of the first.
+fn is_of_second_mdt(fid: Fid) -> bool {
+    fid.seq >= fid_seq::NORMAL + (1 << 30)
+}
+
+/// Whether attributes were asked for in a batch that was not answered.
+fn is_batch_refused(exchange: &Exchange) -> bool {
+    let is_refused = exchange.reply.as_ref().is_some_and(|(reply, ..)| reply.body.status < 0);
+    matches!(exchange.request.typed, Request::MdsBatch(_)) && is_refused
+}
+
+/// Which MDT each export of a script is of, by the inodes whose attributes were answered there.
+fn mdts_of(script: &Script) -> HashMap<u64, u16> {
+    let of = |exchange: &Exchange| {
+        let body = match &exchange.reply.as_ref()?.0.typed {
+            Reply::LdlmIntentGetattr(it) => it.mdt_body.as_ref(),
+            Reply::LdlmIntentOpen(it) => it.mdt_body.as_ref(),
+            Reply::MdsReintCreate(it) => it.mdt_body.as_ref(),
+            _ => return None,
+        };
+        let fid = body.filter(|body| body.valid.contains(Valid::TYPE))?.fid1;
+        Some((exchange.request.body.handle.0, u16::from(is_of_second_mdt(fid))))
+    };
+    script.exchanges.iter().filter_map(of).collect()
+}
+
+/// The target that a connect names.
 pub(crate) fn target_of_connect(request: &Request) -> Option<TargetId> {
     let name = match request {
         Request::MgsConnect(_) => return Some(TargetId::Mgs),
@@ -574,8 +625,8 @@ pub(crate) fn target_of_connect(request: &Request) -> Option<TargetId> {
         Request::OstConnect(connect) => connect.tgtuuid.to_text(),
         _ => return None,
     };
-    if name == "lustre-MDT0000_UUID" {
-        return Some(TargetId::Mdt);
+    if let Some(index) = name.strip_prefix("lustre-MDT").and_then(|rest| rest.get(..4)) {
+        return u16::from_str_radix(index, 16).ok().map(TargetId::Mdt);
     }
     let index = name.strip_prefix("lustre-OST").and_then(|rest| rest.get(..4))?;
     u32::from_str_radix(index, 16).ok().map(TargetId::Ost)

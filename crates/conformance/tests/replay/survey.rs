@@ -10,8 +10,6 @@ pub(crate) enum How {
     Both,
     /// To our servers; why not to our client.
     Servers(&'static str),
-    /// To our client; why not to our servers.
-    Client(&'static str),
     /// To neither, and why.
     Not(&'static str),
 }
@@ -24,12 +22,12 @@ impl How {
 
     /// Whether it is played to our client.
     pub(crate) fn is_to_client(&self) -> bool {
-        matches!(self, Self::Both | Self::Client(_))
+        matches!(self, Self::Both)
     }
 }
 
 const CUT: &str = "cut at 512 or 300 bytes per packet: its requests are not whole";
-const DNE: &str = "servers of more than one MDT are not built";
+const DNE: &str = "directories over several MDTs, their defaults and their migration are not built";
 const SEL: &str = "self-extending layouts are not built";
 const LIMITS: &str =
     "the server's `dom_stripesize` changes in it, of which the capture has nothing";
@@ -63,13 +61,13 @@ pub(crate) const CAPTURES: &[(&str, How)] = &[
     ("d2-pfl-3comp-dirdefault", How::Servers(UNWRITTEN)),
     ("d3-overstripe-C8", How::Servers(UNWRITTEN)),
     ("d4-self-extending-pool-none", How::Not(SEL)),
-    ("e1-dne-remote-dir", How::Client(DNE)),
+    ("e1-dne-remote-dir", How::Both),
     ("e2-dne-striped-dir", How::Not(DNE)),
     ("e3-dne-default-dirstripe", How::Not(DNE)),
     ("f1-two-mounts-contention", How::Servers(TWO)),
     ("f2-glimpse-while-writing", How::Servers(TWO)),
     ("g1-migrate-mirror", How::Not(MIRRORS)),
-    ("more/d1-rename-link-across-mdts", How::Client(DNE)),
+    ("more/d1-rename-link-across-mdts", How::Both),
     ("more/d2-striped-dir-hashes", How::Not(DNE)),
     ("more/d3-dirstripe-get-set-options", How::Not(DNE)),
     ("more/d4-migrate-m", How::Not(DNE)),
@@ -119,13 +117,14 @@ pub(crate) const CAPTURES: &[(&str, How)] = &[
 
 const OUTAGES: &str = "targets go away one by one or all at once, and requests in it wait for them; our \
     targets are stopped and started for one at a time";
-const MDT_TWO: &str = "most of it goes to a second MDT: more than one is not built";
+const MDT_TWO: &str =
+    "most of it goes to a second MDT, and its targets go away; ours are stopped one at a time";
 const CROSS_RENAMES: &str =
-    "renames between MDTs, and their replay (994 messages): more than one MDT is not built";
+    "renames between MDTs that are replayed (994 messages): their recovery is not built";
 const RESTRIPE: &str = "directories that are split and merged while they are used (1,218 messages): striped \
     directories are not built";
 const GUESSES: &str = "attributes in batches, by names of a directory over two MDTs that are guessed \
-    (1,295 messages): more than one MDT is not built";
+    (1,295 messages): directories over several MDTs are not built";
 const SIZES: &str = "striped files from before the capture, of which the capture has no layout; \
     `trusted.som` is not shown as an attribute here";
 const LISTED: &str =
@@ -161,7 +160,6 @@ pub(crate) fn table(captures: &[(&str, How)]) -> String {
         let (servers, client, why) = match how {
             How::Both => ("yes", "yes", ""),
             How::Servers(why) => ("yes", "no", *why),
-            How::Client(why) => ("no", "yes", *why),
             How::Not(why) => ("no", "no", *why),
         };
         let _ = writeln!(text, "| {name} | {servers} | {client} | {why} |");

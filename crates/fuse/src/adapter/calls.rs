@@ -845,7 +845,7 @@ impl Filesystem for Adapter {
         };
         let (files, who) = (self.files.clone(), self.note_caller(request, 0));
         let by = CalledBy { handle: handle(opened), pid: request.pid() };
-        let guard = self.occupy(&[number]);
+        let guard = asked.may_hold_lock().then(|| self.occupy(&[number]));
         let mut waiting = self.waits.call(request, EndedBy::Killed);
         self.counted(Call("ioctl", request, number), Operation::Ioctl, async move {
             let mut call = pin!(asked.perform(&files, &who, node(number), by));

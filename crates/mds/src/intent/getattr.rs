@@ -13,11 +13,19 @@ use crate::answer::{LOCK_ABORTED, no_lock};
 use crate::getattr::Description;
 use crate::hold::{Wanted, WantedName};
 use crate::inode::{Inode, WholeInode};
-use crate::{Mdt, dom, locks};
+use crate::participant::KeyRef;
+use crate::{Mdt, dom, elsewhere, locks};
 
 /// An inode left alone for so long is given out with its attributes, even when only its name was
 /// looked up (`ctime_age_limit`).
 const QUIET: Duration = Duration::from_secs(10);
+
+/// What has come of an intent.
+enum Seen {
+    Answer(Outcome),
+    /// The inode is part of a change over several MDTs that is not made on all of them yet.
+    Hidden(Fid),
+}
 
 impl Mdt {
     /// Answers with attributes and a lock that keeps them true; or that there is no such name. Where it must not wait,
@@ -29,7 +37,6 @@ impl Mdt {
         enqueue: &EnqueueRequest,
     ) -> Result<Outcome, Errno> {
         let asked = &request.mdt_body;
-        let name = request.name.as_ref().map_or(&b""[..], |name| name.as_bytes());
         let executed = Disposition::IT_EXECD | Disposition::LOOKUP_EXECD;
         // Sent again, and the lock was granted: what the name stood for is known. An operation that moves the
         // name now may hold it and wait for this very lock, which the client cannot cancel before it has the
@@ -37,31 +44,59 @@ impl Mdt {
         if let Some(lock) = context.held_lock(enqueue) {
             let fid = lock.desc.resource.name.fid();
             let disposition = executed | Disposition::LOOKUP_POS;
+            if self.is_elsewhere(fid) {
+                return Ok(lies_elsewhere(fid, lock, disposition));
+            }
             return Ok(match self.described_again(context, asked, fid, lock, disposition) {
                 Ok(outcome) => outcome,
                 Err(errno) => refused(disposition, Some(errno)),
             });
         }
+        loop {
+            match self.getattr_once(context, request, enqueue).await? {
+                Seen::Answer(outcome) => return Ok(outcome),
+                Seen::Hidden(_) if !enqueue.waits => {
+                    return Ok(refused(executed, Some(Errno::EBUSY)));
+                }
+                // Nothing is held any more: what would show it may wait for that.
+                Seen::Hidden(fid) => {
+                    self.exclusion.remote.until_visible(KeyRef::Inode(fid)).await;
+                }
+            }
+        }
+    }
+
+    async fn getattr_once(
+        &self,
+        context: &Context,
+        request: &LdlmIntentGetattr,
+        enqueue: &EnqueueRequest,
+    ) -> Result<Seen, Errno> {
+        let asked = &request.mdt_body;
+        let name = request.name.as_ref().map_or(&b""[..], |name| name.as_bytes());
+        let executed = Disposition::IT_EXECD | Disposition::LOOKUP_EXECD;
+        let answer = |outcome| Ok(Seen::Answer(outcome));
         // The name must not move on between finding it and locking what it stands for.
         let names = [WantedName::kept(asked.fid1, name)];
         let held = match enqueue.waits {
             true => Some(self.hold(Wanted::of_names(&names)).await?),
             false => self.try_hold(&names),
         };
-        let Some(_held) = held else { return Ok(refused(executed, Some(Errno::EBUSY))) };
+        let Some(_held) = held else { return answer(refused(executed, Some(Errno::EBUSY))) };
         let fid = match self.resolve(asked, name) {
             Ok(Some(fid)) => fid,
-            Ok(None) => return Ok(refused(executed | Disposition::LOOKUP_NEG, None)),
-            Err(errno) => return Ok(refused(executed, Some(errno))),
+            Ok(None) => return answer(refused(executed | Disposition::LOOKUP_NEG, None)),
+            Err(errno) => return answer(refused(executed, Some(errno))),
         };
         if !name.is_empty() && asked.valid == Valid::ID {
-            return Ok(raw(fid, executed | Disposition::LOOKUP_POS));
+            return answer(raw(fid, executed | Disposition::LOOKUP_POS));
         }
         let disposition = executed | Disposition::LOOKUP_POS;
-        match self.getattr_locked(context, request, enqueue, fid, disposition).await {
-            Ok(outcome) => Ok(outcome),
-            Err(errno) => Ok(refused(disposition, Some(errno))),
-        }
+        let done = match self.is_elsewhere(fid) && !name.is_empty() {
+            true => self.name_locked(context, enqueue, fid, disposition).await.map(Seen::Answer),
+            false => self.getattr_locked(context, request, enqueue, fid, disposition).await,
+        };
+        done.or_else(|errno| answer(refused(disposition, Some(errno))))
     }
 
     async fn getattr_locked(
@@ -71,7 +106,10 @@ impl Mdt {
         enqueue: &EnqueueRequest,
         fid: Fid,
         disposition: Disposition,
-    ) -> Result<Outcome, Errno> {
+    ) -> Result<Seen, Errno> {
+        if self.exclusion.remote.hides(KeyRef::Inode(fid)) {
+            return Ok(Seen::Hidden(fid));
+        }
         let before = self.whole_inode(fid)?;
         let asks_attributes = request.ldlm_intent.opc.contains(IntentOp::GETATTR);
         let bits = match asks_attributes || self.is_quiet(context, &before.inode) {
@@ -93,11 +131,30 @@ impl Mdt {
             true => locks::read(context, fid, bits, more).await?,
             false => locks::read_what_is_free(context, fid, bits | more)?,
         };
+        // A part may have been applied while the lock was waited for.
+        if self.exclusion.remote.hides(KeyRef::Inode(fid)) {
+            return Ok(Seen::Hidden(fid));
+        }
         // What may fail comes first: a refusal names no lock, so the client would never cancel it.
         let found =
             self.under_lock(context, &request.mdt_body, fid, guard.policy().inode_bits())?;
         let lock = locks::hand_over(context, guard, enqueue)?;
-        Ok(described(found, lock, disposition))
+        Ok(Seen::Answer(described(found, lock, disposition)))
+    }
+
+    /// Answers of a name whose inode is another MDT's: the FID alone, and a lock that keeps the name.
+    async fn name_locked(
+        &self,
+        context: &Context,
+        enqueue: &EnqueueRequest,
+        fid: Fid,
+        disposition: Disposition,
+    ) -> Result<Outcome, Errno> {
+        let guard = match enqueue.waits {
+            true => locks::read(context, fid, InodeBits::LOOKUP, InodeBits(0)).await?,
+            false => locks::read_what_is_free(context, fid, InodeBits::LOOKUP)?,
+        };
+        Ok(lies_elsewhere(fid, locks::hand_over(context, guard, enqueue)?, disposition))
     }
 
     fn described_again(
@@ -153,6 +210,15 @@ fn described(found: Description, mut lock: LdlmReply, disposition: Disposition) 
         mdt_body: Some(found.body),
         mdt_md: found.extra,
         acl: found.acl,
+        ..LdlmIntentGetattrReply::default()
+    })
+}
+
+fn lies_elsewhere(fid: Fid, mut lock: LdlmReply, disposition: Disposition) -> Outcome {
+    lock.policy_res1 = disposition;
+    Outcome::ok(LdlmIntentGetattrReply {
+        dlm_rep: Some(lock),
+        mdt_body: Some(elsewhere::named(fid)),
         ..LdlmIntentGetattrReply::default()
     })
 }

@@ -8,6 +8,7 @@ use sheen_wire::messages::{LdlmIntentGetxattr, LdlmIntentGetxattrReply};
 
 use crate::answer::no_lock;
 use crate::caller::Caller;
+use crate::participant::KeyRef;
 use crate::{Mdt, locks};
 
 impl Mdt {
@@ -21,6 +22,7 @@ impl Mdt {
     ) -> Result<Outcome, Errno> {
         let asked = &request.mdt_body;
         let fid = asked.fid1;
+        self.exclusion.remote.until_visible(KeyRef::Inode(fid)).await;
         self.inode(fid)?;
         let held = context.held_lock(enqueue);
         let guard = match held {
@@ -28,7 +30,8 @@ impl Mdt {
             None => {
                 let policy = sheen_ldlm::Policy::bits(InodeBits::XATTR);
                 let resource = ResourceName::of_fid(fid);
-                Some(context.target.lock(resource, policy, enqueue.mode).await?)
+                let lock = || context.target.lock(resource, policy, enqueue.mode);
+                Some(self.exclusion.remote.lock_shown(KeyRef::Inode(fid), lock).await?)
             }
         };
         let inode = self.inode(fid)?;

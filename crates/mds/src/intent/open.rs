@@ -12,7 +12,7 @@ use sheen_target::{
 use sheen_types::{Errno, Fid, InodeBits, LockMode, ResourceName};
 use sheen_wire::connect::ConnectFlags;
 use sheen_wire::ldlm::{Disposition, LdlmReply};
-use sheen_wire::md::{FileFlags, MdsOpenFlags, MdtBody, OpenHandle, RecCreate};
+use sheen_wire::md::{Bias, FileFlags, MdsOpenFlags, MdtBody, OpenHandle, RecCreate};
 use sheen_wire::messages::{LdlmIntentOpen, LdlmIntentOpenReply, MdsReintOpen, MdsReintOpenReply};
 use sheen_wire::text::Text;
 
@@ -26,7 +26,7 @@ use crate::open_table::{OpenFile, OpenTable};
 use crate::placement::ReservedObjects;
 use crate::reint::CreateSpec;
 use crate::vouched_sizes::BeforeWriter;
-use crate::{Mdt, layouts, locks};
+use crate::{Mdt, elsewhere, layouts, locks};
 
 /// What an open asks for.
 pub(super) struct Opening<'a> {
@@ -153,9 +153,11 @@ impl Mdt {
             let held = self.hold_inodes(&[opening.record.fid2]).await;
             return self.open_volatile(context, &held, opening, progress).await;
         }
-        if opening.flags.contains(MdsOpenFlags::BY_FID) {
-            let fid = opening.record.fid2;
-            let held = self.hold_inodes(&[fid]).await;
+        let is_remote = opening.record.bias.contains(Bias::CROSS_REF);
+        if is_remote || opening.flags.contains(MdsOpenFlags::BY_FID) {
+            // The second step of an open by a name that another MDT has.
+            let fid = if is_remote { opening.record.fid1 } else { opening.record.fid2 };
+            let held = self.hold_inodes_to_open(&[fid]).await;
             let inode = self.inode(fid).inspect_err(|_| progress.add(Disposition::LOOKUP_NEG))?;
             self.open_found(context, &held, opening, &inode, progress).await?;
             progress.add(Disposition::LOOKUP_POS);
@@ -177,7 +179,11 @@ impl Mdt {
         let names = [WantedName::opened(parent.fid, opening.name)];
         if let Some(held) = self.hold_if_there(Wanted::of_names(&names)).await? {
             progress.add(Disposition::LOOKUP_POS);
-            let inode = self.inode(held.child(0).ok_or(Errno::ENOENT)?.fid)?;
+            let child = held.child(0).ok_or(Errno::ENOENT)?;
+            if self.is_elsewhere(child.fid) {
+                return self.name_elsewhere(context, opening, child.fid, progress).await;
+            }
+            let inode = self.inode(child.fid)?;
             self.open_found(context, &held, opening, &inode, progress).await?;
             self.add_layout_max(&mut progress.body);
             return Ok(());
@@ -196,6 +202,29 @@ impl Mdt {
         drop(held);
         progress.disposition = progress.disposition.without(Disposition::LOOKUP_NEG);
         Box::pin(self.open_by_name(context, opening, progress)).await
+    }
+
+    /// The name leads to an inode of another MDT, which is to be asked: the lock keeps the name.
+    async fn name_elsewhere(
+        &self,
+        context: &Context,
+        opening: &Opening<'_>,
+        fid: Fid,
+        progress: &mut Progress,
+    ) -> Result<(), Errno> {
+        if opening.creates() && opening.flags.contains(MdsOpenFlags::EXCL) {
+            return Err(Errno::EEXIST);
+        }
+        progress.body = elsewhere::named(fid);
+        let Some(enqueue) = opening.enqueue else { return Ok(()) };
+        progress.lock = Some(match context.held_lock(enqueue) {
+            Some(lock) => lock,
+            None => {
+                let guard = locks::read(context, fid, InodeBits::LOOKUP, InodeBits(0)).await?;
+                locks::hand_over(context, guard, enqueue)?
+            }
+        });
+        Ok(())
     }
 
     /// Opens what exists.

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use sheen_store::{Attributes, FileKind};
-use sheen_target::{Context, Outcome, ReplyRecording, store_errno};
+use sheen_target::{Context, Outcome, ReplyRecording};
 use sheen_types::limits::{
     LINK_COUNT_MAX, PATH_BYTES_MAX, XATTR_NAME_BYTES_MAX, XATTR_VALUE_BYTES_MAX,
 };
@@ -20,7 +20,7 @@ use crate::directory::{Child, parse_name};
 use crate::hold::{Wanted, WantedName};
 use crate::inode::{DIRECTORY_BYTES, Inode};
 use crate::placement::ReservedObjects;
-use crate::xattrs::{ACL_ACCESS, ACL_DEFAULT, CAPABILITY, LINK, LOV, SYMLINK};
+use crate::xattrs::{ACL_ACCESS, ACL_DEFAULT, CAPABILITY, LINK, LOV, SYMLINK, XattrsOf};
 use crate::{Mdt, dot_lustre, links, locks};
 
 const SET_GID: u32 = 0o2000;
@@ -47,7 +47,7 @@ pub(crate) struct CreateSpec<'a> {
 /// A new inode before it is in the store.
 pub(crate) struct NewInode {
     pub(crate) inode: Inode,
-    xattrs: Vec<(String, Bytes)>,
+    pub(crate) xattrs: Vec<(String, Bytes)>,
     objects: Option<ReservedObjects>,
 }
 
@@ -64,6 +64,11 @@ impl<'a> CreateSpec<'a> {
             security: None,
             objects: None,
         }
+    }
+
+    /// The same of an inode without objects, to be made once more.
+    pub(crate) fn again(&self) -> Self {
+        Self { caller: self.caller.clone(), target: self.target.clone(), objects: None, ..*self }
     }
 }
 
@@ -160,6 +165,9 @@ impl Mdt {
         if is_device && !caller.can(Capability::Mknod) {
             return Err(Errno::EPERM);
         }
+        if self.is_elsewhere(record.fid1) {
+            return self.make_anywhere(context, record.fid1, &name, spec).await;
+        }
         let names = [WantedName::added(record.fid1, name.as_bytes())];
         let held = self.hold(Wanted::of_names(&names)).await?;
         let parent = self.directory(record.fid1)?;
@@ -208,6 +216,19 @@ impl Mdt {
         parent: &Inode,
         spec: CreateSpec<'_>,
     ) -> Result<NewInode, Errno> {
+        self.build_inode_in(context, (parent, &*self.store), spec)
+    }
+
+    /// As [`Mdt::build_inode`], in a directory whose extended attributes may be known from another MDT.
+    ///
+    /// # Errors
+    /// As [`Mdt::build_inode`].
+    pub(crate) fn build_inode_in(
+        &self,
+        context: &Context,
+        (parent, of_parent): (&Inode, &(impl XattrsOf + ?Sized)),
+        spec: CreateSpec<'_>,
+    ) -> Result<NewInode, Errno> {
         if self.is_elsewhere(spec.fid) {
             return Err(Errno::EOPNOTSUPP);
         }
@@ -228,7 +249,7 @@ impl Mdt {
         let mut xattrs = Vec::new();
         let default = match kind {
             FileKind::Symlink => None,
-            _ => self.store.xattr(parent.fid, ACL_DEFAULT).map_err(store_errno)?,
+            _ => of_parent.xattr_of(parent.fid, ACL_DEFAULT)?,
         };
         match default {
             Some(default) => {
@@ -239,7 +260,7 @@ impl Mdt {
             None => {}
         }
         if is_directory && parent.fid != Fid::ROOT {
-            let layout = self.store.xattr(parent.fid, LOV).map_err(store_errno)?;
+            let layout = of_parent.xattr_of(parent.fid, LOV)?;
             xattrs.extend(layout.map(|layout| (LOV.to_owned(), layout)));
         }
         if let Some((name, value)) = spec.security.filter(|(_, value)| !value.is_empty()) {

@@ -9,6 +9,7 @@ use sheen_wire::messages::{MdsReintLink, MdsReintLinkReply};
 use crate::caller::Caller;
 use crate::directory::{Child, parse_name};
 use crate::hold::{Wanted, WantedName};
+use crate::inode::Inode;
 use crate::{Mdt, locks};
 
 impl Mdt {
@@ -24,6 +25,9 @@ impl Mdt {
         }
         let name = parse_name(request.name.as_ref().ok_or(Errno::EPROTO)?.as_bytes())?;
         let caller = Caller::from(record);
+        if self.is_elsewhere(record.fid1) {
+            return self.link_anywhere(context, record, &name).await;
+        }
         let names = [WantedName::added(record.fid2, name.as_bytes())];
         let wanted = Wanted { names: &names, inodes: &[record.fid1], ..Wanted::default() };
         let held = self.hold(wanted).await?;
@@ -33,17 +37,7 @@ impl Mdt {
             return Err(Errno::EPERM);
         }
         self.may_add(&caller, &parent, &name, inode.attributes.kind)?;
-        // What has no name is on its way out.
-        if inode.attributes.links == 0 {
-            return Err(Errno::ENOENT);
-        }
-        if inode.attributes.links >= LINK_COUNT_MAX {
-            return Err(Errno::EMLINK);
-        }
-        let kept = sheen_wire::md::FileFlags::IMMUTABLE | sheen_wire::md::FileFlags::APPEND;
-        if inode.attributes.flags & kept.0 != 0 {
-            return Err(Errno::EPERM);
-        }
+        may_get_link(&inode)?;
         let _parent_lock = locks::change_directory(context, parent.fid).await?;
         let _lock = locks::change_links(context, inode.fid).await?;
         let now = Timestamp::from_seconds(record.time);
@@ -53,8 +47,31 @@ impl Mdt {
         changes.touch(parent.fid, now, 0);
         changes.relink(inode.fid, now, None, Some((parent.fid, &name)))?;
         self.execute(context, &held, changes, ReplyRecording::Done)?;
-        // Nothing is said of the inode: the client's attributes of it went with its lock.
-        let mdt_body = Some(MdtBody::default());
-        Ok(Outcome::ok(MdsReintLinkReply { mdt_body, ..MdsReintLinkReply::default() }))
+        Ok(linked())
+    }
+}
+
+/// Nothing is said of the inode: the client's attributes of it went with its lock.
+pub(crate) fn linked() -> Outcome {
+    let mdt_body = Some(MdtBody::default());
+    Outcome::ok(MdsReintLinkReply { mdt_body, ..MdsReintLinkReply::default() })
+}
+
+/// Whether an inode may have one more name.
+///
+/// # Errors
+/// [`Errno::ENOENT`], [`Errno::EMLINK`], [`Errno::EPERM`].
+pub(crate) fn may_get_link(inode: &Inode) -> Result<(), Errno> {
+    // What has no name is on its way out.
+    if inode.attributes.links == 0 {
+        return Err(Errno::ENOENT);
+    }
+    if inode.attributes.links >= LINK_COUNT_MAX {
+        return Err(Errno::EMLINK);
+    }
+    let kept = sheen_wire::md::FileFlags::IMMUTABLE | sheen_wire::md::FileFlags::APPEND;
+    match inode.attributes.flags & kept.0 {
+        0 => Ok(()),
+        _ => Err(Errno::EPERM),
     }
 }

@@ -1,11 +1,11 @@
 //! MDS_REINT: changes of the namespace and of inodes, one file each.
 
 mod create;
-mod link;
-mod rename;
+pub(crate) mod link;
+pub(crate) mod rename;
 mod setattr;
 mod setxattr;
-mod unlink;
+pub(crate) mod unlink;
 
 pub(crate) use create::CreateSpec;
 
@@ -32,7 +32,7 @@ impl Mdt {
             return Ok(Outcome::failed(Errno::EROFS, refused));
         }
         let nothing = nothing_of(&request, Some(MdtBody::default()));
-        let done = match self.refuse_elsewhere(&request) {
+        let done = match self.refuse_elsewhere(context, &request).await {
             Ok(()) => self.reint_one(context, request).await,
             refused => refused.map(|()| Outcome::default()),
         };

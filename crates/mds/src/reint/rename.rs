@@ -3,7 +3,7 @@
 use sheen_target::{Context, LockGuard, Outcome, ReplyRecording};
 use sheen_types::limits::LINK_COUNT_MAX;
 use sheen_types::{Errno, Fid, Name, Timestamp};
-use sheen_wire::md::MdtBody;
+use sheen_wire::md::{MdtBody, RecRename};
 use sheen_wire::messages::{MdsReintRename, MdsReintRenameReply};
 
 use crate::caller::{Caller, May};
@@ -11,21 +11,22 @@ use crate::change_set::ChangeSet;
 use crate::directory::{Child, parse_name};
 use crate::hold::{Wanted, WantedName};
 use crate::inode::Inode;
+use crate::xattrs::XattrsOf;
 use crate::{Mdt, counters, dot_lustre, locks};
 
 /// A walk to the root longer than this goes in a circle.
-const DEPTH_MAX: usize = 10_000;
+pub(crate) const DEPTH_MAX: usize = 10_000;
 
 /// All that a rename is about.
-struct Rename {
-    caller: Caller,
-    from: Inode,
-    to: Inode,
-    old: Name,
-    new: Name,
-    source: Inode,
-    victim: Option<Inode>,
-    now: Timestamp,
+pub(crate) struct Rename {
+    pub(crate) caller: Caller,
+    pub(crate) from: Inode,
+    pub(crate) to: Inode,
+    pub(crate) old: Name,
+    pub(crate) new: Name,
+    pub(crate) source: Inode,
+    pub(crate) victim: Option<Inode>,
+    pub(crate) now: Timestamp,
 }
 
 impl Mdt {
@@ -43,6 +44,9 @@ impl Mdt {
         let new = parse_end(request.symtgt.as_ref().ok_or(Errno::EPROTO)?.as_bytes())?;
         dot_lustre::refuse_change(record.fid1, &old)?;
         dot_lustre::refuse_change(record.fid2, &new)?;
+        if self.moves_elsewhere(record, &old, &new)? {
+            return self.rename_anywhere(context, record, (old, new)).await;
+        }
         let caller = Caller::from(record);
         for directory in [record.fid1, record.fid2] {
             let directory = self.directory(directory)?;
@@ -59,6 +63,10 @@ impl Mdt {
             // Replaced by a directory before we held it: the check of circles was not in order.
             return Err(Errno::ESTALE);
         }
+        if self.is_elsewhere(source.fid) || victim.is_some_and(|it| self.is_elsewhere(it.fid)) {
+            drop(held);
+            return self.rename_anywhere(context, record, (old, new)).await;
+        }
         let now = Timestamp::from_seconds(record.time);
         let (from, to) = (self.directory(record.fid1)?, self.directory(record.fid2)?);
         let source = self.inode(source.fid)?;
@@ -68,7 +76,8 @@ impl Mdt {
             // Two names of one inode: nothing is to be done.
             return Ok(Outcome::ok(renamed(MdtBody::default())));
         }
-        self.may_move(&moved)?;
+        let circle = || self.refuse_circle(&moved);
+        may_move(&moved, &*self.store, circle, |fid| self.is_empty(fid))?;
         let _locks = lock_all(context, &moved).await?;
         let mut changes = self.change_set();
         add_move(&mut changes, &moved)?;
@@ -78,36 +87,20 @@ impl Mdt {
         Ok(Outcome::ok(renamed(self.replaced(&moved))))
     }
 
-    fn may_move(&self, moved: &Rename) -> Result<(), Errno> {
-        let store = &*self.store;
-        let from = (moved.from.fid, &moved.from.attributes);
-        moved.caller.may_remove(store, from, &moved.source.attributes)?;
-        let source_is_directory = moved.source.is_directory();
-        if source_is_directory && moved.from.fid != moved.to.fid {
-            // Its `..` changes.
-            let attributes = &moved.source.attributes;
-            moved.caller.may(store, moved.source.fid, attributes, May::WRITE)?;
-            self.refuse_circle(moved)?;
+    /// Whether other MDTs are asked: for what lies there, and for the rename lock.
+    fn moves_elsewhere(&self, record: &RecRename, old: &Name, new: &Name) -> Result<bool, Errno> {
+        if !self.other_mdts.are_known() {
+            return Ok(false);
         }
-        let to = (moved.to.fid, &moved.to.attributes);
-        let Some(victim) = &moved.victim else {
-            moved.caller.may(store, to.0, to.1, May::WRITE.and(May::EXEC))?;
-            let gains = source_is_directory && moved.from.fid != moved.to.fid;
-            return match gains && to.1.links >= LINK_COUNT_MAX {
-                true => Err(Errno::EMLINK),
-                false => Ok(()),
-            };
-        };
-        moved.caller.may_remove(store, to, &victim.attributes)?;
-        match (source_is_directory, victim.is_directory()) {
-            (true, false) => return Err(Errno::ENOTDIR),
-            (false, true) => return Err(Errno::EISDIR),
-            _ => {}
+        let directories = [record.fid1, record.fid2];
+        if directories.iter().any(|fid| self.is_elsewhere(*fid)) {
+            return Ok(true);
         }
-        if victim.is_directory() && (victim.fid == moved.from.fid || !self.is_empty(victim.fid)?) {
-            return Err(Errno::ENOTEMPTY);
-        }
-        Ok(())
+        let (source, victim) = (self.find(record.fid1, old)?, self.find(record.fid2, new)?);
+        let lies_elsewhere = |child: Child| self.is_elsewhere(child.fid);
+        let crosses = record.fid1 != record.fid2;
+        Ok(source.is_some_and(|it| lies_elsewhere(it) || crosses && is_directory(it))
+            || victim.is_some_and(lies_elsewhere))
     }
 
     /// A directory must not become its own descendant. No other rename of a directory across
@@ -126,7 +119,8 @@ impl Mdt {
         Err(Errno::ELOOP)
     }
 
-    fn replaced(&self, moved: &Rename) -> MdtBody {
+    /// What is said of what was replaced.
+    pub(crate) fn replaced(&self, moved: &Rename) -> MdtBody {
         let Some(victim) = &moved.victim else { return MdtBody::default() };
         let mut gone = victim.clone();
         gone.attributes.links = match victim.is_directory() {
@@ -137,6 +131,46 @@ impl Mdt {
     }
 }
 
+/// Whether a rename may be made.
+///
+/// # Errors
+/// Those of `rename(2)`.
+pub(crate) fn may_move(
+    moved: &Rename,
+    xattrs: &(impl XattrsOf + ?Sized),
+    refuse_circle: impl FnOnce() -> Result<(), Errno>,
+    is_empty: impl FnOnce(Fid) -> Result<bool, Errno>,
+) -> Result<(), Errno> {
+    let from = (moved.from.fid, &moved.from.attributes);
+    moved.caller.may_remove(xattrs, from, &moved.source.attributes)?;
+    let source_is_directory = moved.source.is_directory();
+    if source_is_directory && moved.from.fid != moved.to.fid {
+        // Its `..` changes.
+        let attributes = &moved.source.attributes;
+        moved.caller.may(xattrs, moved.source.fid, attributes, May::WRITE)?;
+        refuse_circle()?;
+    }
+    let to = (moved.to.fid, &moved.to.attributes);
+    let Some(victim) = &moved.victim else {
+        moved.caller.may(xattrs, to.0, to.1, May::WRITE.and(May::EXEC))?;
+        let gains = source_is_directory && moved.from.fid != moved.to.fid;
+        return match gains && to.1.links >= LINK_COUNT_MAX {
+            true => Err(Errno::EMLINK),
+            false => Ok(()),
+        };
+    };
+    moved.caller.may_remove(xattrs, to, &victim.attributes)?;
+    match (source_is_directory, victim.is_directory()) {
+        (true, false) => return Err(Errno::ENOTDIR),
+        (false, true) => return Err(Errno::EISDIR),
+        _ => {}
+    }
+    if victim.is_directory() && (victim.fid == moved.from.fid || !is_empty(victim.fid)?) {
+        return Err(Errno::ENOTEMPTY);
+    }
+    Ok(())
+}
+
 /// A name that is moved: neither `.` nor `..`.
 fn parse_end(bytes: &[u8]) -> Result<Name, Errno> {
     match bytes {
@@ -145,7 +179,7 @@ fn parse_end(bytes: &[u8]) -> Result<Name, Errno> {
     }
 }
 
-fn is_directory(child: Child) -> bool {
+pub(crate) fn is_directory(child: Child) -> bool {
     child.kind == sheen_store::FileKind::Directory
 }
 
@@ -183,6 +217,6 @@ async fn lock_all(context: &Context, moved: &Rename) -> Result<Vec<LockGuard>, E
     Ok(guards)
 }
 
-fn renamed(body: MdtBody) -> MdsReintRenameReply {
+pub(crate) fn renamed(body: MdtBody) -> MdsReintRenameReply {
     MdsReintRenameReply { mdt_body: Some(body), ..MdsReintRenameReply::default() }
 }

@@ -10,7 +10,7 @@ use crate::change_set::ChangeSet;
 use crate::directory::{Child, parse_name};
 use crate::hold::{Held, Wanted, WantedName};
 use crate::inode::Inode;
-use crate::{Mdt, dot_lustre, locks};
+use crate::{Mdt, dot_lustre, elsewhere, locks};
 
 /// The type bits by which a client says that it means a directory.
 const DIRECTORY_MODE: u32 = 0o040_000;
@@ -37,19 +37,23 @@ impl Mdt {
             name => parse_name(name)?,
         };
         dot_lustre::refuse_change(record.fid1, &name)?;
+        if self.is_elsewhere(record.fid1) {
+            return self.unlink_anywhere(context, record, &name, is_rmdir).await;
+        }
         let caller = Caller::from(record);
         let parent = self.directory(record.fid1)?;
         caller.may(&*self.store, parent.fid, &parent.attributes, May::EXEC)?;
         let (held, child) = self.hold_entry(parent.fid, &name).await?;
+        if self.is_elsewhere(child.fid) {
+            return Ok(lies_elsewhere(child.fid));
+        }
         let parent = self.directory(record.fid1)?;
         let victim = self.inode(child.fid)?;
         let directory = (parent.fid, &parent.attributes);
         caller.may_remove(&*self.store, directory, &victim.attributes)?;
-        match (is_rmdir, victim.is_directory()) {
-            (true, false) => return Err(Errno::ENOTDIR),
-            (false, true) => return Err(Errno::EISDIR),
-            (true, true) if !self.is_empty(victim.fid)? => return Err(Errno::ENOTEMPTY),
-            _ => {}
+        is_meant(is_rmdir, &victim)?;
+        if is_rmdir && !self.is_empty(victim.fid)? {
+            return Err(Errno::ENOTEMPTY);
         }
         let _parent_lock = locks::change_directory(context, parent.fid).await?;
         let _lock = locks::lose_name(context, &victim).await?;
@@ -72,13 +76,31 @@ impl Mdt {
         Ok((held, child))
     }
 
-    fn unlinked(&self, victim: &Inode) -> MdsReintUnlinkReply {
+    pub(crate) fn unlinked(&self, victim: &Inode) -> MdsReintUnlinkReply {
         let mut gone = victim.clone();
         let links = &mut gone.attributes.links;
         *links = if victim.is_directory() { 0 } else { links.saturating_sub(1) };
         let mdt_body = Some(self.body(&gone, true));
         MdsReintUnlinkReply { mdt_body, ..MdsReintUnlinkReply::default() }
     }
+}
+
+/// Whether a client has said rightly that it is a directory, or none.
+///
+/// # Errors
+/// [`Errno::ENOTDIR`], [`Errno::EISDIR`].
+pub(crate) fn is_meant(is_rmdir: bool, victim: &Inode) -> Result<(), Errno> {
+    match (is_rmdir, victim.is_directory()) {
+        (true, false) => Err(Errno::ENOTDIR),
+        (false, true) => Err(Errno::EISDIR),
+        _ => Ok(()),
+    }
+}
+
+/// The MDT of the inode is to be asked.
+pub(crate) fn lies_elsewhere(inode: Fid) -> Outcome {
+    let mdt_body = Some(elsewhere::named(inode));
+    Outcome::failed(Errno::EREMOTE, MdsReintUnlinkReply { mdt_body, ..Default::default() })
 }
 
 impl ChangeSet<'_> {

@@ -65,7 +65,15 @@ impl Mdt {
         Ok(Outcome::ok(FldQueryReply { fld_mdfld, ..FldQueryReply::default() }))
     }
 
-    async fn holder(&self, context: &Context, sequence: u64) -> Result<LuSeqRange, Errno> {
+    /// Which target holds a sequence.
+    ///
+    /// # Errors
+    /// [`Errno::ENOENT`] if none does, [`Errno::EINPROGRESS`] if MDT0000 has to be asked and is away.
+    pub(crate) async fn holder(
+        &self,
+        context: &Context,
+        sequence: u64,
+    ) -> Result<LuSeqRange, Errno> {
         if let Some(range) = self.sequences.find(sequence) {
             return Ok(range);
         }

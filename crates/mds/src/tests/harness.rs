@@ -313,6 +313,10 @@ impl Client {
     }
 
     pub(super) async fn rename(&self, from: (Fid, &str), to: (Fid, &str)) -> Result<(), Errno> {
+        self.modify(self.rename_request(from, to)).await.map(|_| ())
+    }
+
+    pub(super) fn rename_request(&self, from: (Fid, &str), to: (Fid, &str)) -> MdsReintRename {
         let rec_reint = RecRename {
             opcode: ReintOp::RENAME,
             fsuid: self.user.uid,
@@ -326,8 +330,7 @@ impl Client {
             ..RecRename::default()
         };
         let (name, symtgt) = (Some(Text::new(from.1)), Some(Text::new(to.1)));
-        let request = MdsReintRename { rec_reint, name, symtgt, ..Default::default() };
-        self.modify(request).await.map(|_| ())
+        MdsReintRename { rec_reint, name, symtgt, ..Default::default() }
     }
 
     pub(super) async fn setattr(

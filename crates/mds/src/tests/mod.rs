@@ -2,6 +2,7 @@
 
 mod absent_xattrs;
 mod batch;
+mod between;
 mod dom;
 mod dot_lustre;
 mod echo;
@@ -18,6 +19,8 @@ mod layouts;
 mod leases;
 mod names;
 mod opens;
+mod over_mdts;
+mod participant;
 mod placing;
 mod recovery;
 mod renames;

@@ -3,20 +3,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sheen_rpc::{Answer, BoxFuture, Call, Channel, ImportState, RpcError};
+use sheen_rpc::ImportState;
 use sheen_store::Store;
 use sheen_store_mem::StoreMem;
-use sheen_target::testing::{TestCall, TestClient, TestTarget, TestWorld, server_offer};
+use sheen_target::testing::{TestClient, TestTarget, TestWorld, server_offer};
 use sheen_target::{TargetConfig, Timeouts};
-use sheen_types::{Errno, Fid, Nid, Timestamp, Transno, Uuid, Xid, fid_seq};
+use sheen_types::{Errno, Fid, Nid, Timestamp, Uuid, fid_seq};
 use sheen_wire::connect::{ConnectFlags, ConnectFlags2, ObdConnectData};
 use sheen_wire::fld::{LuSeqRange, SeqRangeFlags};
 use sheen_wire::md::{AttrValid, MdsOpenFlags};
 use sheen_wire::messages::{FldQuery, MdsDisconnect, Reply, SeqQuery};
-use sheen_wire::ptlrpc::PtlrpcBody;
 use sheen_wire::text::Chars;
 use sheen_wire::update_record::FORMAT;
 
+use super::between::Between;
 use super::fake_ost::FakeOst;
 use super::harness::{DIRECTORY, REGULAR, Server, run};
 use super::recovery::manual;
@@ -28,57 +28,12 @@ const OTHER: &str = "99999999-2222-3333-4444-555555555555";
 const MDT: SeqRangeFlags = SeqRangeFlags::MDT;
 const OST: SeqRangeFlags = SeqRangeFlags::OST;
 
-/// The way from one MDT to another.
-struct Between(TestClient, Uuid);
-
-impl Channel for Between {
-    fn call(&self, call: Call) -> BoxFuture<'static, Result<Answer, RpcError>> {
-        let client = self.0.clone();
-        Box::pin(async move {
-            let answer = client.call_with(TestCall::new(call.request)).await;
-            let answer = answer.ok_or(RpcError::Disconnected)?;
-            if let Some(errno) = answer.errno().filter(|_| !call.refusal_as_answer) {
-                return Err(RpcError::Errno(errno));
-            }
-            let body = PtlrpcBody { status: answer.head.status, ..PtlrpcBody::default() };
-            let reply = answer.reply.ok_or(RpcError::TimedOut)?;
-            Ok(Answer { xid: answer.xid, body, reply, bulk: Vec::new(), connection: 1 })
-        })
-    }
-
-    fn state(&self) -> ImportState {
-        ImportState::Full
-    }
-
-    fn connect_data(&self) -> ObdConnectData {
-        self.0.agreed()
-    }
-
-    fn connection(&self) -> u32 {
-        1
-    }
-
-    fn peer(&self) -> Nid {
-        Nid::LOOPBACK
-    }
-
-    fn target_uuid(&self) -> Uuid {
-        self.1.clone()
-    }
-
-    fn last_committed(&self) -> Transno {
-        Transno(0)
-    }
-
-    fn release(&self, _: Xid) {}
-}
-
-fn of_mdt(index: u16) -> String {
+pub(super) fn of_mdt(index: u16) -> String {
     format!("lustre-MDT{index:04x}-mdtlov_UUID")
 }
 
 /// What an MDT offers another one.
-fn offer(identity: &str) -> ObdConnectData {
+pub(super) fn offer(identity: &str) -> ObdConnectData {
     let offer = server_offer();
     ObdConnectData {
         flags: offer.flags.without(ConnectFlags::IBITS) | ConnectFlags::MDS_MDS,
@@ -89,11 +44,12 @@ fn offer(identity: &str) -> ObdConnectData {
     }
 }
 
-async fn start(world: &TestWorld, index: u16, store: Arc<StoreMem>) -> Server {
+pub(super) async fn start(world: &TestWorld, index: u16, store: Arc<StoreMem>) -> Server {
     let shared: Arc<dyn Store> = store.clone();
     let random = [index as u8 + 1; 16];
     let config = MdtConfig::new("lustre", index, Timestamp::from_seconds(1_000), random);
     let mdt = Mdt::new(Arc::clone(&shared), config).expect("formats");
+    mdt.make_remote_directories(true);
     let name = format!("lustre-MDT{index:04x}");
     let config = TargetConfig {
         uuid: Uuid::new(format!("{name}_UUID")),
@@ -108,17 +64,27 @@ async fn start(world: &TestWorld, index: u16, store: Arc<StoreMem>) -> Server {
 }
 
 /// Connects one MDT to another, as its client.
-async fn join(from: &Server, to: &Server) -> TestClient {
+pub(super) async fn join(from: &Server, to: &Server) -> TestClient {
+    connect(from, to).await.0
+}
+
+/// The same: the way.
+pub(super) async fn join_by(from: &Server, to: &Server) -> Arc<Between> {
+    connect(from, to).await.1
+}
+
+async fn connect(from: &Server, to: &Server) -> (TestClient, Arc<Between>) {
     let client = to.node.client_at(&of_mdt(from.mdt.index()), Nid::LOOPBACK);
     let offer = offer(from.mdt.identity().as_str());
     client.connect_with(offer).await.expect("another MDT is let in");
     let uuid = to.node.target.config().uuid.clone();
-    from.mdt.add_mdt(to.mdt.index(), Arc::new(Between(client.clone(), uuid)));
-    client
+    let way = Arc::new(Between::new(client.clone(), uuid));
+    from.mdt.add_mdt(to.mdt.index(), way.clone());
+    (client, way)
 }
 
 /// MDT0000 and another one that is open.
-async fn two(world: &TestWorld, index: u16) -> (Server, Server) {
+pub(super) async fn two(world: &TestWorld, index: u16) -> (Server, Server) {
     let first = start(world, 0, manual()).await;
     let second = start(world, index, manual()).await;
     join(&second, &first).await;
@@ -126,7 +92,7 @@ async fn two(world: &TestWorld, index: u16) -> (Server, Server) {
     (first, second)
 }
 
-fn range_of(server: &Server, index: u32, kind: SeqRangeFlags) -> LuSeqRange {
+pub(super) fn range_of(server: &Server, index: u32, kind: SeqRangeFlags) -> LuSeqRange {
     server.mdt.sequences.of(index, kind).expect("a range")
 }
 
@@ -353,7 +319,7 @@ fn an_mdt_gets_no_range_of_another_one() {
 }
 
 #[test]
-fn what_concerns_another_mdt_is_refused_by_name() {
+fn what_only_another_mdt_has_is_refused_by_name() {
     let world = TestWorld::new(408);
     let inner = world.clone();
     let test = async move {
@@ -370,16 +336,14 @@ fn what_concerns_another_mdt_is_refused_by_name() {
             assert_eq!(opened, Err(Errno::EREMOTE));
         }
         assert_eq!(there.create(Fid::ROOT, "x").await.map(drop), Err(Errno::EREMOTE));
-        assert_eq!(there.mkdir(Fid::ROOT, "d").await.map(drop), Err(Errno::EOPNOTSUPP));
         assert_eq!(there.symlink(Fid::ROOT, "s").await, Err(Errno::EOPNOTSUPP));
         assert_eq!(there.unlink(Fid::ROOT, "f").await, Err(Errno::EREMOTE));
         assert_eq!(there.link(file, Fid::ROOT, "l").await, Err(Errno::EXDEV));
-        let moved = there.rename((Fid::ROOT, "f"), (Fid::ROOT, "g")).await;
-        assert_eq!(moved, Err(Errno::EXDEV));
         // Nor does MDT0000 make an inode of MDT0001's, with a name here.
         let mut request = here.create_request(Fid::ROOT, "d", DIRECTORY | 0o755);
         request.rec_reint.fid2 = there.next_fid();
         assert_eq!(here.modify(request).await.map(drop), Err(Errno::EOPNOTSUPP));
+        // MDT0000 has no way to MDT0001 here, so it makes no changes with it.
         let far = here.link(there.next_fid(), Fid::ROOT, "l").await;
         assert_eq!(far, Err(Errno::EXDEV));
         here.mkdir(Fid::ROOT, "own").await.expect("all else goes on");

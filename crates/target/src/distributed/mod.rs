@@ -293,6 +293,12 @@ impl Target {
         state.applied_as(id).map_or(Ok(()), |transno| Err(Refusal::Before(transno)))
     }
 
+    /// As which transaction this MDT's part of a change is here, whatever has become of the record; 0 if that is durable.
+    #[must_use]
+    pub fn part_here(&self, id: ChangeId) -> Option<Transno> {
+        self.distributed.0.lock().applied_as(id)
+    }
+
     /// Another MDT has applied its part of a change that this one coordinates, as this transaction; 0 if that is durable.
     pub fn part_applied(&self, id: ChangeId, mdt: MdtIndex, transno: Transno) {
         self.distributed.0.lock().part_applied(id, mdt, transno);

@@ -3,6 +3,8 @@
 #![allow(clippy::disallowed_methods, reason = "calls wait for a server in real time")]
 
 use std::fs;
+use std::io::Write;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -81,6 +83,14 @@ impl<'a> Targets<'a> {
             })
     }
 
+    /// Before it knows both, it refuses clients that do.
+    fn are_known_to_the_ost(&self) -> bool {
+        let known = ["lctl", "get_param", "-n", "obdfilter.nodes-OST0000.mdt_identity"];
+        self.cluster.run(&known).is_ok_and(|shown| {
+            shown.output.contains("MDT0000:") && shown.output.contains("MDT0001:")
+        })
+    }
+
     fn mount(&self, log: &Path) -> Outcome<Node> {
         let (source, mnt) = (format!("{}:/nodes", nid(self.base + MGS)), self.cluster.mnt());
         let own = nid(self.base + MOUNT);
@@ -146,12 +156,7 @@ fn join(cluster: &Cluster) -> Outcome {
     wait_until("the second MDT", PATIENCE, || targets.is_ready(SECOND))?;
     wait_until("the MDTs to know each other", PATIENCE, || targets.know_each_other())?;
     goes_on(&mnt, "joined")?;
-    let known = ["lctl", "get_param", "-n", "obdfilter.nodes-OST0000.mdt_identity"];
-    wait_until("the OST to know both", PATIENCE, || {
-        cluster.run(&known).is_ok_and(|shown| {
-            shown.output.contains("MDT0000:") && shown.output.contains("MDT0001:")
-        })
-    })?;
+    wait_until("the OST to know both", PATIENCE, || targets.are_known_to_the_ost())?;
 
     // Either dies.
     drop(second);
@@ -184,6 +189,114 @@ fn join(cluster: &Cluster) -> Outcome {
 fn a_further_mdt_joins_and_survives_deaths_and_restarts() {
     let cluster = Cluster::prepare("further-mdt", 1, &[]).expect("a folder");
     join(&cluster).expect("two MDTs");
+}
+
+/// Two MDTs that know each other, and a mount.
+fn with_two(cluster: &Cluster, base: u32, test: impl FnOnce(&Path) -> Outcome) -> Outcome {
+    let targets = Targets::format(cluster, base)?;
+    let nodes = [MGS, FIRST, OST, SECOND].map(|node| targets.serve(node));
+    let nodes = nodes.into_iter().collect::<Outcome<Vec<_>>>()?;
+    wait_until("both MDTs", PATIENCE, || targets.know_each_other())?;
+    wait_until("the OST to know both", PATIENCE, || targets.are_known_to_the_ost())?;
+    let mounted = targets.mount(&cluster.logs().join("mount.log"))?;
+    test(&cluster.mnt())?;
+    targets.unmount(mounted)?;
+    drop(nodes);
+    for node in [FIRST, SECOND, OST] {
+        let log = text(&targets.log(node));
+        let bad = log.lines().find(|line| line.contains("panicked") || line.contains(" ERROR "));
+        ensure(bad.is_none(), || format!("server {node}: {bad:?}"))?;
+    }
+    Ok(())
+}
+
+/// The names in a directory.
+fn names(directory: &Path) -> Outcome<Vec<String>> {
+    let entries = fs::read_dir(directory).context("list")?;
+    let names: Result<Vec<_>, _> = entries.map(|entry| entry.map(|it| it.file_name())).collect();
+    let names = names.context("list")?.into_iter();
+    let mut names: Vec<_> = names.map(|name| name.to_string_lossy().into_owned()).collect();
+    names.sort();
+    Ok(names)
+}
+
+fn is<T: PartialEq + std::fmt::Debug>(found: &T, wanted: &T) -> Outcome {
+    ensure(found == wanted, || format!("{found:?} instead of {wanted:?}"))
+}
+
+/// Makes, fills, lists, renames, links and removes across both.
+fn over_both(cluster: &Cluster, mnt: &Path) -> Outcome {
+    let far = mnt.join("far");
+    // The kernel has seen that it is not there.
+    ensure(!far.exists(), || "it is there".to_owned())?;
+    let early = cluster.run(&["lfs", "mkdir", "-i", "1", &far.to_string_lossy()])?;
+    is(&early.status.code(), &Some(1))?;
+    cluster.must(&["lctl", "set_param", "mdt.*.enable_remote_dir=1"])?;
+    cluster.must(&["lfs", "mkdir", "-i", "1", &far.to_string_lossy()])?;
+    let again = cluster.run(&["lfs", "mkdir", "-i", "1", &far.to_string_lossy()])?;
+    is(&again.status.code(), &Some(17))?;
+    let striped = mnt.join("striped");
+    let striped = cluster.run(&["lfs", "mkdir", "-c", "2", &striped.to_string_lossy()])?;
+    is(&striped.status.code(), &Some(95))?;
+    let links = |path: &Path| fs::metadata(path).context("stat").map(|it| it.nlink());
+    let root = links(mnt)?;
+    let second = mnt.join("second");
+    cluster.must(&["lfs", "setdirstripe", "-i", "1", "-o", "750", &second.to_string_lossy()])?;
+    is(&(links(mnt)?, links(&second)?), &(root + 1, 2))?;
+    is(&(fs::metadata(&second).context("stat")?.permissions().mode() & 0o7777), &0o750)?;
+    fs::create_dir(far.join("below")).context("mkdir")?;
+    for at in 0..20 {
+        fs::write(far.join(format!("f{at}")), format!("data {at}")).context("write")?;
+    }
+    is(&names(&far)?.len(), &21)?;
+    is(&names(mnt)?, &["far", "second"].map(str::to_owned).to_vec())?;
+    // Files go to MDT0000's directory, and stay where they are.
+    for at in 0..10 {
+        fs::rename(far.join(format!("f{at}")), mnt.join(format!("g{at}"))).context("rename")?;
+    }
+    fs::rename(mnt.join("g0"), far.join("f10")).context("rename over another one")?;
+    is(&fs::read_to_string(far.join("f10")).context("read")?, &"data 0".to_owned())?;
+    fs::write(mnt.join("near"), "near").context("write")?;
+    fs::rename(mnt.join("near"), far.join("f11")).context("rename over a remote one")?;
+    is(&fs::read_to_string(far.join("f11")).context("read")?, &"near".to_owned())?;
+    fs::hard_link(mnt.join("g1"), far.join("h1")).context("link")?;
+    fs::hard_link(far.join("f11"), mnt.join("h2")).context("link")?;
+    is(&(links(&mnt.join("g1"))?, links(&mnt.join("h2"))?), &(2, 2))?;
+    fs::remove_file(mnt.join("g1")).context("unlink")?;
+    is(
+        &(links(&far.join("h1"))?, fs::read_to_string(far.join("h1")).context("read")?),
+        &(1, "data 1".to_owned()),
+    )?;
+    fs::OpenOptions::new()
+        .append(true)
+        .open(mnt.join("h2"))
+        .context("open")?
+        .write_all(b"!")
+        .context("write")?;
+    is(&fs::read_to_string(far.join("f11")).context("read")?, &"near!".to_owned())?;
+    fs::set_permissions(far.join("f11"), fs::Permissions::from_mode(0o600)).context("chmod")?;
+    is(&(fs::metadata(mnt.join("h2")).context("stat")?.permissions().mode() & 0o777), &0o600)?;
+    // Directories go to and fro, and not into themselves.
+    fs::rename(far.join("below"), mnt.join("up")).context("rename a directory")?;
+    fs::rename(mnt.join("second"), mnt.join("up/second")).context("rename a remote directory")?;
+    let circle = fs::rename(mnt.join("up"), mnt.join("up/second/x"));
+    is(&circle.err().and_then(|error| error.raw_os_error()), &Some(22))?;
+    let full = fs::remove_dir(mnt.join("up"));
+    is(&full.err().and_then(|error| error.raw_os_error()), &Some(39))?;
+    is(&names(&mnt.join("up"))?, &vec!["second".to_owned()])?;
+    fs::remove_dir(mnt.join("up/second")).context("rmdir")?;
+    fs::remove_dir(mnt.join("up")).context("rmdir")?;
+    fs::remove_dir_all(&far).context("remove all")?;
+    for name in names(mnt)? {
+        fs::remove_file(mnt.join(name)).context("unlink")?;
+    }
+    is(&links(mnt)?, &(root - 1))
+}
+
+#[test]
+fn names_and_inodes_lie_on_two_mdts() {
+    let cluster = Cluster::prepare("further-both", 1, &[]).expect("a folder");
+    with_two(&cluster, 85, |mnt| over_both(&cluster, mnt)).expect("changes over two MDTs");
 }
 
 /// Its FIDs and objects are those of the MDT that it was made for.

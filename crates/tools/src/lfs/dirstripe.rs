@@ -1,13 +1,14 @@
-//! `lfs getdirstripe`, `mkdir` and `setdirstripe` on a file system with one MDT: each directory lies on it, whole.
+//! `lfs getdirstripe`, `mkdir` and `setdirstripe`: each directory lies on one MDT, whole.
 //!
-//! What would lie on other MDTs, or say where new directories are to be made, is refused by name.
+//! What would lie on several MDTs, or say where new directories are to be made, is refused by name.
 
-use std::fs::DirBuilder;
+use std::fs::{DirBuilder, File};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use clap::{ArgAction, Args};
-use sheen_types::{Errno, Fid};
+use sheen_types::{Errno, Fid, MdtIndex, Name};
 
 use super::attributes;
 use super::layout_source::folder_of;
@@ -73,11 +74,17 @@ pub(super) struct Make {
 pub(super) fn make(command: &str, options: &Make) -> Result<(), Fault> {
     let mode = checked(command, options)?;
     let indexes = indexes(command, options.index.as_deref())?;
+    // "As many as exist" is one of one.
+    let count = options.count.as_deref().map_or(Ok(1), str::parse::<u32>).unwrap_or(1);
     let mut worst = None;
     for path in &options.paths {
-        if let Err(errno) = make_one(path, &indexes, mode) {
+        if let Err(errno) = make_one(path, (&indexes, count), mode) {
             let text = match errno {
                 Errno::ENOTTY => format!("'{}' is not on a Lustre filesystem", path.display()),
+                Errno::EPERM if !indexes.is_empty() => format!(
+                    "cannot create dir '{}': MDTs are for root to choose, where mdt.*.enable_remote_dir is 1",
+                    path.display()
+                ),
                 _ => format!("cannot create dir '{}'", path.display()),
             };
             eprintln!("lfs {command}: {text}: {errno}");
@@ -116,7 +123,7 @@ fn indexes(command: &str, text: Option<&str>) -> Result<Vec<u16>, Fault> {
     indexes.map_err(|_| Fault::usage(format!("lfs {command}: invalid MDT target(s) '{text}'")))
 }
 
-fn make_one(path: &Path, indexes: &[u16], mode: Option<u32>) -> Result<(), Errno> {
+fn make_one(path: &Path, (indexes, count): (&[u16], u32), mode: Option<u32>) -> Result<(), Errno> {
     let known = match mdts(folder_of(path)) {
         Err(Errno::ENODEV) => return Err(Errno::ENOTTY),
         known => known?,
@@ -124,11 +131,32 @@ fn make_one(path: &Path, indexes: &[u16], mode: Option<u32>) -> Result<(), Errno
     if indexes.iter().any(|index| !known.contains(index)) {
         return Err(Errno::ENODEV);
     }
-    DirBuilder::new().mode(mode.unwrap_or(0o777)).create(path).map_err(|error| errno_of(&error))?;
+    // Directories in stripes are not there yet.
+    if known.len() > 1 && (count != 1 || indexes.len() > 1) {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    match indexes {
+        [mdt] if known.len() > 1 => make_on(path, MdtIndex(*mdt), mode.unwrap_or(0o777))?,
+        _ => {
+            let made = DirBuilder::new().mode(mode.unwrap_or(0o777)).create(path);
+            made.map_err(|error| errno_of(&error))?;
+        }
+    }
     // A mode that is named is meant, whatever the umask.
     let Some(mode) = mode else { return Ok(()) };
     let mode = std::fs::Permissions::from_mode(mode);
     std::fs::set_permissions(path, mode).map_err(|error| errno_of(&error))
+}
+
+/// Makes a directory on an MDT.
+fn make_on(path: &Path, mdt: MdtIndex, mode: u32) -> Result<(), Errno> {
+    let name = path.file_name().ok_or(Errno::EEXIST)?;
+    let name = Name::new(name.as_bytes()).map_err(|_| Errno::EINVAL)?;
+    let parent = File::open(folder_of(path)).map_err(|error| errno_of(&error))?;
+    // The kernel does not take it off, as it takes this for no mkdir.
+    let umask = rustix::process::umask(rustix::fs::Mode::empty());
+    rustix::process::umask(umask);
+    sheen_fuse::make_directory(&parent, &name, mode & !umask.bits(), mdt)
 }
 
 /// The MDTs of the file system at `path`.

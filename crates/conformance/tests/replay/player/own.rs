@@ -118,7 +118,9 @@ impl Player {
 
     /// Makes what was there before the capture.
     pub(crate) async fn make(&mut self, entry: &Entry, contents: &HashMap<(u64, u64), Contents>) {
-        self.have_sequence((0, TargetId::Mdt), entry.fid.seq).await;
+        let mdt = u16::from(self.mdts > 1 && super::is_of_second_mdt(entry.fid));
+        let (export, portal) = ((0, TargetId::Mdt(mdt)), Portal::MDS_REQUEST);
+        self.have_sequence(export, entry.fid.seq).await;
         let fid = self.named(entry.fid);
         let rec_reint = RecCreate {
             opcode: ReintOp::CREATE,
@@ -128,7 +130,6 @@ impl Player {
             time: entry.time,
             ..RecCreate::default()
         };
-        let (export, portal) = ((0, TargetId::Mdt), Portal::MDS_REQUEST);
         let name = Some(entry.name.clone());
         if entry.is_directory() {
             let request = MdsReintCreate { rec_reint, name, ..MdsReintCreate::default() };

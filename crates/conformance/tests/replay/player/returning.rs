@@ -66,7 +66,7 @@ impl Player {
         }
         let portal = match export.1 {
             TargetId::Mgs => return,
-            TargetId::Mdt => Portal::MDS_REQUEST,
+            TargetId::Mdt(_) => Portal::MDS_REQUEST,
             TargetId::Ost(_) => Portal::OST_REQUEST,
         };
         let ping = Request::from(ObdPing::default());

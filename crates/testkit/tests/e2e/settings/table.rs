@@ -403,6 +403,7 @@ pub(super) const TABLE: &[Row] = &[
     row("mdt.*.max_mod_rpcs_in_flight", &[("0x8", "8"), ("3", "3")], "agreements"),
     row("mdt.*.md_stats", ORDER, "counted_anew"),
     row("mdt.*.{no_create,readonly}", SWITCH, "changes"),
+    row("mdt.*.enable_remote_dir", SWITCH, "names_and_inodes_lie_on_two_mdts"),
     row(
         "{mdt,obdfilter}.*.recovery_time_soft",
         TIME_OF_ANY_BASE,

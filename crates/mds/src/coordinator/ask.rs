@@ -1,0 +1,208 @@
+//! Asking another MDT: `OUT_UPDATE`.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use sheen_rpc::{Answer, Bulk, Call, Channel, RpcError};
+use sheen_target::{Context, Wait, while_waiting};
+use sheen_types::{Errno, Fid, MdtIndex, Name};
+use sheen_wire::codec::{ByteOrder, Reader, Wire, Writer};
+use sheen_wire::messages::{OutUpdate, Reply};
+use sheen_wire::out::{
+    INLINE_BYTES, NamedInode, ObjectUpdate, OutUpdateBuffer, OutUpdateHeader, PARAM_BYTES_MAX,
+    Parents, TooMuch, UpdateResult, UpdateResults, encode_updates,
+};
+
+use crate::Mdt;
+use crate::directory::Child;
+
+/// Bytes set aside for results: of an exclusion, with access lists and layouts; of anything else.
+pub(super) const EXCLUSION_BYTES: u32 = 32 << 10;
+pub(super) const RESULT_BYTES: u32 = 4 << 10;
+
+/// Why another MDT has not done what it was asked for.
+pub(super) enum NotDone {
+    /// It has refused.
+    Refused(Errno),
+    /// No answer, or one that is none: whether it has done it is not known.
+    Unknown,
+}
+
+impl From<NotDone> for Errno {
+    fn from(why: NotDone) -> Self {
+        match why {
+            NotDone::Refused(errno) => errno,
+            NotDone::Unknown => Self::EIO,
+        }
+    }
+}
+
+/// A request with these updates, changing something or not.
+///
+/// # Errors
+/// [`TooMuch`] of anything.
+pub(super) fn request_of(
+    updates: &[ObjectUpdate],
+    result_bytes: u32,
+    is_part: bool,
+) -> Result<Call, TooMuch> {
+    let encoded = encode_updates(updates)?;
+    let is_inline = OutUpdateHeader::SIZE + encoded.len() < INLINE_BYTES;
+    let header = OutUpdateHeader {
+        magic: OutUpdateHeader::MAGIC,
+        count: 1,
+        inline_length: if is_inline { encoded.len() as u32 } else { 0 },
+        reply_size: result_bytes,
+    };
+    let mut writer = Writer::default();
+    header.encode(&mut writer);
+    let mut update_buf = Vec::new();
+    let mut bulk = Bulk::None;
+    match is_inline {
+        true => writer.put(&encoded),
+        false => {
+            let size = u32::try_from(encoded.len());
+            let much = |_| TooMuch { what: "updates", value: encoded.len() };
+            update_buf.push(OutUpdateBuffer { size: size.map_err(much)?, padding: 0 });
+            bulk = Bulk::Source(vec![encoded]);
+        }
+    }
+    let out_update_header = writer.into_bytes();
+    let request = OutUpdate { out_update_header, update_buf, ..OutUpdate::default() };
+    let call = match is_part {
+        true => Call::modifying(request),
+        false => Call::new(request),
+    };
+    Ok(call.with_reply_room(result_bytes as usize).with_bulk(bulk))
+}
+
+/// The results of an answer: all were executed.
+///
+/// # Errors
+/// [`NotDone`].
+pub(super) fn results_of(
+    answer: Result<Answer, RpcError>,
+    asked: usize,
+) -> Result<Vec<UpdateResult>, NotDone> {
+    let answer = answer.map_err(|error| match error {
+        RpcError::Errno(errno) => NotDone::Refused(errno),
+        _ => NotDone::Unknown,
+    })?;
+    let Reply::OutUpdate(reply) = answer.reply else { return Err(NotDone::Unknown) };
+    let results = UpdateResults::decode(&reply.object_update_reply);
+    let results = results.map_err(|_| NotDone::Unknown)?.results;
+    let refused = results.iter().find_map(|result| Errno::from_status(result.status));
+    match refused {
+        Some(errno) => Err(NotDone::Refused(errno)),
+        None if results.len() == asked => Ok(results),
+        None => Err(NotDone::Unknown),
+    }
+}
+
+/// Reads a result that has one form.
+pub(super) fn read<T: Wire>(result: Option<&UpdateResult>) -> Result<T, Errno> {
+    let data = &result.ok_or(Errno::EPROTO)?.data;
+    T::decode(&mut Reader::new(data, ByteOrder::Little)).map_err(|_| Errno::EPROTO)
+}
+
+impl Mdt {
+    /// The way to another MDT with which changes are made together.
+    ///
+    /// # Errors
+    /// [`Errno::EREMOTE`] if there is none.
+    pub(super) fn partner(&self, mdt: MdtIndex) -> Result<Arc<dyn Channel>, Errno> {
+        self.other_mdts.partner(mdt.0).ok_or(Errno::EREMOTE)
+    }
+
+    /// Has another MDT do what changes nothing that lasts, and waits for it as long as it takes.
+    ///
+    /// # Errors
+    /// What that has answered.
+    pub(super) async fn ask(
+        &self,
+        mdt: MdtIndex,
+        updates: &[ObjectUpdate],
+        result_bytes: u32,
+    ) -> Result<Vec<UpdateResult>, Errno> {
+        let channel = self.partner(mdt)?;
+        let call = request_of(updates, result_bytes, false).map_err(|_| Errno::E2BIG)?;
+        let answer = while_waiting(Wait::Mdt, channel.call(call)).await;
+        Ok(results_of(answer, updates.len())?)
+    }
+
+    /// What a name stands for, on whatever MDT it lies. It may change the next moment.
+    ///
+    /// # Errors
+    /// Those of the store, and of the MDT.
+    pub(super) async fn find_anywhere(
+        &self,
+        context: &Context,
+        directory: Fid,
+        name: &Name,
+    ) -> Result<Option<Child>, Errno> {
+        let mdt = self.mdt_of(context, directory).await?;
+        if mdt.0 == self.index {
+            self.directory(directory)?;
+            return self.find(directory, name);
+        }
+        let asked = ObjectUpdate::index_lookup(directory, name);
+        match self.ask(mdt, &[asked], RESULT_BYTES).await {
+            Ok(results) => {
+                let found: NamedInode = read(results.first())?;
+                child_of(&found)
+            }
+            // The directory is gone, too, or the name alone: the same to who asks.
+            Err(Errno::ENOENT) => Ok(None),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// An extended attribute of an inode of another MDT.
+    ///
+    /// # Errors
+    /// Those of the MDT.
+    pub(super) async fn xattr_elsewhere(
+        &self,
+        mdt: MdtIndex,
+        inode: Fid,
+        name: &str,
+    ) -> Result<Option<Bytes>, Errno> {
+        let asked = ObjectUpdate::xattr_get(inode, name);
+        match self.ask(mdt, &[asked], PARAM_BYTES_MAX as u32 + RESULT_BYTES).await {
+            Ok(results) => Ok(results.first().map(|result| result.data.clone())),
+            Err(Errno::ENODATA) => Ok(None),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// The way up from a directory, as far as one MDT knows it: its parent first.
+    ///
+    /// # Errors
+    /// Those of the store, and of the MDT.
+    pub(super) async fn parents_of(
+        &self,
+        context: &Context,
+        directory: Fid,
+    ) -> Result<Vec<Fid>, Errno> {
+        let mdt = self.mdt_of(context, directory).await?;
+        if mdt.0 == self.index {
+            return Ok(vec![self.parent(directory)?]);
+        }
+        let asked = ObjectUpdate::parents(directory);
+        let results = self.ask(mdt, &[asked], EXCLUSION_BYTES).await?;
+        let data: &Bytes = &results.first().ok_or(Errno::EPROTO)?.data;
+        Ok(Parents::decode(data).map_err(|_| Errno::EPROTO)?.above)
+    }
+}
+
+/// What an MDT says that a name stands for.
+///
+/// # Errors
+/// [`Errno::EPROTO`] for what is no inode.
+pub(super) fn child_of(found: &NamedInode) -> Result<Option<Child>, Errno> {
+    if found.fid.is_zero() {
+        return Ok(None);
+    }
+    let kind = sheen_store::FileKind::from_mode(found.mode).ok_or(Errno::EPROTO)?;
+    Ok(Some(Child { fid: found.fid, kind }))
+}

@@ -1,0 +1,74 @@
+//! Saying to all that took part that a change is durable everywhere: then its record may go.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use sheen_rpc::ImportState;
+use sheen_target::{Completion, Target};
+use sheen_types::MdtIndex;
+use sheen_wire::out::{Complete, ObjectUpdate};
+
+use super::ask::RESULT_BYTES;
+use crate::Mdt;
+
+/// How often it is looked for what is complete.
+const EVERY: Duration = Duration::from_secs(5);
+
+impl Mdt {
+    /// Ends changes over several MDTs, for as long as the target runs. Called when another MDT is known; once counts.
+    pub(crate) fn start_completing(&self, target: &Arc<Target>) {
+        if !self.coordinator.begins_completing() {
+            return;
+        }
+        let (mdt, weak) = (Weak::clone(&self.me), Arc::downgrade(target));
+        let world = target.world().clone();
+        let completing = async move {
+            loop {
+                world.clock.sleep_until(world.clock.now() + EVERY).await;
+                let (Some(mdt), Some(target)) = (mdt.upgrade(), weak.upgrade()) else { return };
+                mdt.complete_changes(&target).await;
+            }
+        };
+        target.world().tasks.spawn("complete changes", Box::pin(completing));
+    }
+
+    /// An MDT is durable up to what it has said last.
+    pub(super) fn note_durable(&self, target: &Target, mdt: MdtIndex) {
+        if let Ok(channel) = self.partner(mdt) {
+            target.durable_on(mdt, channel.last_committed());
+        }
+    }
+
+    async fn complete_changes(&self, target: &Arc<Target>) {
+        let partners: Vec<_> = self.other_mdts.indexes().into_iter().map(MdtIndex).collect();
+        if partners.is_empty() {
+            return;
+        }
+        partners.iter().for_each(|mdt| self.note_durable(target, *mdt));
+        if let Some(said) = target.completion() {
+            self.say_complete(target, &partners, &said).await;
+        }
+        if let Err(error) = target.forget_quiet_partners() {
+            tracing::warn!(%error, "MDTs without changes stay noted");
+        }
+    }
+
+    /// All that are noted may have records; this MDT's go last.
+    async fn say_complete(&self, target: &Arc<Target>, partners: &[MdtIndex], said: &Completion) {
+        let complete = Complete { upto: said.upto, except: said.except.clone() };
+        let Ok(update) = ObjectUpdate::complete(&complete) else { return };
+        let noted = target.partners();
+        for mdt in partners.iter().filter(|mdt| noted.contains(mdt)) {
+            // One that is away is informed when it is back.
+            let is_there = self.partner(*mdt).is_ok_and(|it| it.state() == ImportState::Full);
+            if !is_there
+                || self.ask(*mdt, std::slice::from_ref(&update), RESULT_BYTES).await.is_err()
+            {
+                return;
+            }
+        }
+        if let Err(error) = target.complete(target.mdt_index(), said) {
+            tracing::warn!(%error, "records of changes over several MDTs stay");
+        }
+    }
+}

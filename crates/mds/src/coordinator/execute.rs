@@ -1,0 +1,171 @@
+//! Applying a change over several MDTs: here, with the record of all parts, and then on each other MDT.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sheen_rpc::RpcError;
+use sheen_target::{Context, ReplyRecording, Target, Wait, store_errno, while_waiting};
+use sheen_types::{Errno, MdtIndex};
+use sheen_wire::out::{ObjectUpdate, PartAnswer, Release, ReleaseFlags, SentPart};
+use sheen_wire::update_record::{Part, UpdateRecord};
+use tokio::sync::oneshot;
+
+use super::ask::{NotDone, RESULT_BYTES, read, request_of, results_of};
+use super::hold::HeldAnywhere;
+use crate::Mdt;
+
+/// Between a part that was refused and the next try: the MDT's store has failed.
+const PAUSE: Duration = Duration::from_secs(5);
+
+/// What has become of a change.
+#[must_use]
+pub(super) enum Executed {
+    /// It is made, on all MDTs.
+    Done,
+    /// Nothing was changed: an MDT has started anew meanwhile. The operation begins anew, too.
+    Again,
+}
+
+impl Mdt {
+    /// Makes a change with the record of its answer: once for each request, after all that may refuse it. What was excluded
+    /// for it is released.
+    ///
+    /// # Errors
+    /// Those of the store of this MDT; then nothing was changed.
+    pub(super) async fn execute_anywhere(
+        &self,
+        context: &Context,
+        held: HeldAnywhere,
+        parts: Vec<Part>,
+        recording: ReplyRecording,
+    ) -> Result<Executed, Errno> {
+        let target = &context.target;
+        let own = target.incarnation();
+        for part in parts.iter().filter(|part| part.mdt != own.mdt) {
+            target.note_partner(part.mdt).await?;
+        }
+        let here = parts.iter().find(|part| part.mdt == own.mdt);
+        let updates = here.map(|part| &part.updates[..]).unwrap_or_default();
+        let exclusion = held.exclusion_on(own.mdt).map_or(0, |exclusion| exclusion.number);
+        let prepared = self.prepare_part(target, own, exclusion, updates).await?;
+        // Clients see nothing of what changes here before it is there on all.
+        self.note_applied(own, exclusion);
+        let transaction = self.changes_of(updates)?;
+        let build =
+            |id, time| (transaction, UpdateRecord { id, time, parts, ..UpdateRecord::default() });
+        let (relied_on, above) = (&held.relied_on, held.time);
+        let made = target.transact_coordinated(context, relied_on, above, recording, build);
+        drop(prepared);
+        let Some(record) = made.map_err(store_errno)? else { return Ok(Executed::Again) };
+        let (done, all_done) = oneshot::channel();
+        let (mdt, target) = (held.mdt(), Arc::clone(target));
+        let send = async move {
+            mdt.send_parts(&target, held, &record).await;
+            // The client may be gone.
+            _ = done.send(());
+        };
+        context.target.world().tasks.spawn("parts of a change", Box::pin(send));
+        while_waiting(Wait::Mdt, all_done).await.map_err(|_| Errno::ESHUTDOWN)?;
+        Ok(Executed::Done)
+    }
+
+    /// Sends all their parts: first those that have excluded nothing, whose names no client knows yet.
+    async fn send_parts(
+        &self,
+        target: &Arc<Target>,
+        mut held: HeldAnywhere,
+        record: &Arc<UpdateRecord>,
+    ) {
+        // Where one MDT alone excludes, it shows the change as it applies it. Of several none may before all have.
+        let with_release = held.other_mdts() == 1;
+        for waits_for_exclusions in [false, true] {
+            let mdts = record.parts.iter().map(|part| part.mdt).filter(|mdt| {
+                mdt.0 != self.index && held.exclusion_on(*mdt).is_some() == waits_for_exclusions
+            });
+            let mdts: Vec<_> = mdts.collect();
+            let mut sent = Vec::with_capacity(mdts.len());
+            for mdt in &mdts {
+                let exclusion = held.exclusion_on(*mdt).map_or(0, |exclusion| exclusion.number);
+                let release = with_release && exclusion != 0;
+                sent.push(self.send_part(target, record, (*mdt, exclusion), release));
+            }
+            join_all(sent).await;
+            if with_release {
+                mdts.into_iter().for_each(|mdt| held.released_with_part(mdt));
+            }
+        }
+    }
+
+    /// Sends one MDT its part until that has applied it.
+    async fn send_part(
+        &self,
+        target: &Arc<Target>,
+        record: &Arc<UpdateRecord>,
+        (mdt, exclusion): (MdtIndex, u64),
+        release: bool,
+    ) {
+        let starts = target.incarnation().starts;
+        let part = SentPart { starts, exclusion, record: UpdateRecord::clone(record) };
+        let mut updates = Vec::with_capacity(2);
+        match ObjectUpdate::record(&part) {
+            Ok(update) => updates.push(update),
+            // It was encoded before it was applied here.
+            Err(error) => return tracing::error!(%error, "a part of a change is not sent"),
+        }
+        if release {
+            let release = Release { starts, flags: ReleaseFlags::NONE, number: exclusion };
+            updates.push(ObjectUpdate::release(&release));
+        }
+        let mut has_said = false;
+        loop {
+            let refused = match self.try_part(&updates, mdt).await {
+                Ok(applied) => {
+                    target.part_applied(record.id, mdt, applied.transno);
+                    self.note_durable(target, mdt);
+                    return;
+                }
+                Err(None) => return,
+                Err(Some(refused)) => refused,
+            };
+            if !std::mem::replace(&mut has_said, true) {
+                let (mdt, id) = (mdt.0, record.id);
+                tracing::error!(target = target.name(), mdt, ?id, errno = %refused,
+                    "an MDT does not apply its part of a change: names and inodes of it stay locked there");
+            }
+            let clock = &target.world().clock;
+            clock.sleep_until(clock.now() + PAUSE).await;
+        }
+    }
+
+    /// `Err(None)`: this MDT stops.
+    async fn try_part(
+        &self,
+        updates: &[ObjectUpdate],
+        mdt: MdtIndex,
+    ) -> Result<PartAnswer, Option<Errno>> {
+        let channel = self.partner(mdt).map_err(Some)?;
+        let call = request_of(updates, RESULT_BYTES, true).map_err(|_| Some(Errno::E2BIG))?;
+        let answer = channel.call(call).await;
+        if matches!(answer, Err(RpcError::Shutdown)) {
+            return Err(None);
+        }
+        let results = results_of(answer, updates.len()).map_err(|why| match why {
+            NotDone::Refused(errno) => Some(errno),
+            NotDone::Unknown => Some(Errno::EIO),
+        })?;
+        read(results.first()).map_err(Some)
+    }
+}
+
+/// Completes when all have.
+async fn join_all<F: Future<Output = ()>>(futures: Vec<F>) {
+    let mut running: Vec<_> = futures.into_iter().map(Box::pin).collect();
+    std::future::poll_fn(|context| {
+        running.retain_mut(|future| future.as_mut().poll(context).is_pending());
+        match running.is_empty() {
+            true => std::task::Poll::Ready(()),
+            false => std::task::Poll::Pending,
+        }
+    })
+    .await;
+}

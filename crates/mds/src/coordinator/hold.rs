@@ -1,0 +1,298 @@
+//! What a change over several MDTs is about, and excluding it on each of them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use sheen_store::FileKind;
+use sheen_target::{Context, Incarnation, Target};
+use sheen_types::{Errno, Fid, InodeBits, LogicalTime, MdtIndex, Name};
+use sheen_wire::out::{
+    Exclude, ExcludeFlags, ExcludeInode, ExcludeName, Excluded, ExcludedInode, InodeState,
+    NameNeeds, ObjectUpdate, Release, ReleaseFlags,
+};
+
+use super::ask::{EXCLUSION_BYTES, RESULT_BYTES, child_of, request_of};
+use crate::Mdt;
+use crate::directory::Child;
+use crate::inode::Inode;
+use crate::participant::attributes_of;
+use crate::xattrs::{ACL_ACCESS, ACL_DEFAULT, LOV, XattrsOf};
+
+/// The MDT that has the rename lock.
+const RENAMES_ON: MdtIndex = MdtIndex(0);
+/// What clients keep of an inode that gains or loses a name.
+pub(super) const LINKS: InodeBits =
+    InodeBits::LOOKUP.union(InodeBits::UPDATE).union(InodeBits::XATTR);
+
+/// See the module's documentation.
+#[derive(Default)]
+pub(super) struct Wanted {
+    pub(super) names: Vec<ExcludeName>,
+    pub(super) inodes: Vec<Fid>,
+    /// A directory moves to another one.
+    pub(super) renames: bool,
+}
+
+impl Wanted {
+    /// A name that is added.
+    pub(super) fn added(mut self, directory: Fid, name: &Name) -> Self {
+        self.push(directory, name, NameNeeds::CHANGES);
+        self
+    }
+
+    /// A name that is removed from the inode that it stands for.
+    pub(super) fn removed(mut self, directory: Fid, name: &Name) -> Self {
+        self.push(directory, name, NameNeeds::CHANGES | NameNeeds::INODE | NameNeeds::NEEDED);
+        self
+    }
+
+    /// A name that is added, or replaced: then the inode that it stood for loses it.
+    pub(super) fn replaced(mut self, directory: Fid, name: &Name) -> Self {
+        self.push(directory, name, NameNeeds::CHANGES | NameNeeds::INODE);
+        self
+    }
+
+    /// An inode that changes.
+    pub(super) fn inode(mut self, inode: Fid) -> Self {
+        if !self.inodes.contains(&inode) {
+            self.inodes.push(inode);
+        }
+        self
+    }
+
+    fn push(&mut self, directory: Fid, name: &Name, needs: NameNeeds) {
+        let revoked = if needs.contains(NameNeeds::INODE) { LINKS } else { InodeBits(0) };
+        self.names.push(ExcludeName { directory, name: name.clone(), needs, revoked });
+    }
+}
+
+/// An exclusion on one MDT.
+#[derive(Clone, Copy)]
+pub(super) struct Exclusion {
+    pub(super) mdt: MdtIndex,
+    pub(super) number: u64,
+}
+
+/// What is excluded, and what its MDTs have answered of it, until it is dropped.
+#[must_use]
+pub(super) struct HeldAnywhere {
+    mdt: Arc<Mdt>,
+    target: Arc<Target>,
+    /// The rename lock, if it is held, is not among them.
+    exclusions: Vec<Exclusion>,
+    renames: Option<Exclusion>,
+    pub(super) relied_on: Vec<Incarnation>,
+    /// The largest logical time of those that were asked.
+    pub(super) time: LogicalTime,
+    names: Vec<(Fid, Name, Option<Child>)>,
+    inodes: BTreeMap<Fid, ExcludedInode>,
+}
+
+impl Mdt {
+    /// Which MDT has an inode.
+    ///
+    /// # Errors
+    /// [`Errno::ENOENT`] if none has, and those of MDT0000, which may have to be asked.
+    pub(super) async fn mdt_of(&self, context: &Context, inode: Fid) -> Result<MdtIndex, Errno> {
+        if inode.seq == Fid::ROOT.seq || inode.seq == sheen_types::fid_seq::DOT_LUSTRE {
+            return Ok(MdtIndex(0));
+        }
+        let range = self.holder(context, inode.seq).await?;
+        match range.flags == sheen_wire::fld::SeqRangeFlags::MDT {
+            true => u16::try_from(range.index).map(MdtIndex).map_err(|_| Errno::ENOENT),
+            false => Err(Errno::ENOENT),
+        }
+    }
+
+    /// Excludes all other changes of what is wanted, on each MDT, and learns what it is. Never called by an operation
+    /// that holds something.
+    ///
+    /// # Errors
+    /// [`Errno::ENOENT`] if a name is absent that is needed; those of the MDTs.
+    pub(super) async fn hold_anywhere(
+        &self,
+        context: &Context,
+        wanted: Wanted,
+    ) -> Result<HeldAnywhere, Errno> {
+        let mut held = HeldAnywhere {
+            mdt: self.me.upgrade().ok_or(Errno::ESHUTDOWN)?,
+            target: Arc::clone(&context.target),
+            exclusions: Vec::new(),
+            renames: None,
+            relied_on: Vec::new(),
+            time: LogicalTime(0),
+            names: Vec::new(),
+            inodes: BTreeMap::new(),
+        };
+        if wanted.renames {
+            let flags = ExcludeFlags::RENAMES;
+            let exclude = Exclude { flags, ..self.new_exclusion(context) };
+            held.renames = Some(Exclusion { mdt: RENAMES_ON, number: exclude.number });
+            held.exclude(context, RENAMES_ON, exclude).await?;
+        }
+        let mut by_mdt: BTreeMap<MdtIndex, (Vec<ExcludeName>, Vec<ExcludeInode>)> = BTreeMap::new();
+        for name in wanted.names {
+            by_mdt.entry(self.mdt_of(context, name.directory).await?).or_default().0.push(name);
+        }
+        for fid in wanted.inodes {
+            let inodes = &mut by_mdt.entry(self.mdt_of(context, fid).await?).or_default().1;
+            inodes.push(ExcludeInode { fid, revoked: LINKS });
+        }
+        for (mdt, (names, inodes)) in by_mdt {
+            let exclude = Exclude { names, inodes, ..self.new_exclusion(context) };
+            held.exclusions.push(Exclusion { mdt, number: exclude.number });
+            held.exclude(context, mdt, exclude).await?;
+        }
+        Ok(held)
+    }
+
+    fn new_exclusion(&self, context: &Context) -> Exclude {
+        Exclude {
+            starts: context.target.incarnation().starts,
+            number: self.coordinator.next_exclusion(),
+            client: context.export.uuid().clone(),
+            ..Exclude::default()
+        }
+    }
+
+    /// Ends an exclusion; if it is another MDT's, by a task of its own.
+    fn release_anywhere(&self, target: &Arc<Target>, exclusion: Exclusion) {
+        let (own, number) = (target.incarnation(), exclusion.number);
+        if exclusion.mdt == own.mdt {
+            return self.release(own, number);
+        }
+        let Ok(channel) = self.partner(exclusion.mdt) else { return };
+        let release = Release { starts: own.starts, flags: ReleaseFlags::NONE, number };
+        let Ok(call) = request_of(&[ObjectUpdate::release(&release)], RESULT_BYTES, false) else {
+            return;
+        };
+        let answered = channel.call(call);
+        target.world().tasks.spawn("release", Box::pin(async move { _ = answered.await }));
+    }
+}
+
+impl HeldAnywhere {
+    /// Excludes on one MDT. What it is about is noted before: whatever becomes of the request, it is released.
+    async fn exclude(
+        &mut self,
+        context: &Context,
+        mdt: MdtIndex,
+        exclude: Exclude,
+    ) -> Result<(), Errno> {
+        let own = context.target.incarnation();
+        let asked: Vec<_> =
+            exclude.names.iter().map(|it| (it.directory, it.name.clone())).collect();
+        let excluded = match mdt == own.mdt {
+            true => self.mdt.exclude(&context.target, own, &exclude).await?,
+            false => {
+                let update = ObjectUpdate::exclude(&exclude).map_err(|_| Errno::E2BIG)?;
+                let results = self.mdt.ask(mdt, &[update], EXCLUSION_BYTES).await?;
+                let data = &results.first().ok_or(Errno::EPROTO)?.data;
+                Excluded::decode(data).map_err(|_| Errno::EPROTO)?
+            }
+        };
+        if excluded.names.len() != asked.len() {
+            return Err(Errno::EPROTO);
+        }
+        self.relied_on.push(Incarnation { mdt, starts: excluded.starts });
+        self.time = self.time.max(excluded.time);
+        for ((directory, name), found) in asked.into_iter().zip(&excluded.names) {
+            self.names.push((directory, name, child_of(found)?));
+        }
+        for mut inode in excluded.inodes {
+            if inode.state.contains(InodeState::LEFT_OUT) {
+                self.read_left_out(mdt, &mut inode).await?;
+            }
+            self.inodes.insert(inode.fid, inode);
+        }
+        Ok(())
+    }
+
+    /// Reads extended attributes that had no room in the answer.
+    async fn read_left_out(&self, mdt: MdtIndex, inode: &mut ExcludedInode) -> Result<(), Errno> {
+        for name in [ACL_ACCESS, ACL_DEFAULT, LOV] {
+            if inode.xattr(name).is_some() {
+                continue;
+            }
+            let value = match mdt.0 == self.mdt.index {
+                true => self.mdt.store.xattr_of(inode.fid, name)?,
+                false => self.mdt.xattr_elsewhere(mdt, inode.fid, name).await?,
+            };
+            inode.xattrs.extend(value.map(|value| (name.into(), value)));
+        }
+        Ok(())
+    }
+
+    /// Who coordinates.
+    pub(super) fn mdt(&self) -> Arc<Mdt> {
+        Arc::clone(&self.mdt)
+    }
+
+    /// What a name stands for.
+    pub(super) fn child(&self, directory: Fid, name: &Name) -> Option<Child> {
+        let found = self.names.iter().find(|(it, named, _)| *it == directory && named == name);
+        found.and_then(|(.., child)| *child)
+    }
+
+    /// An inode that is excluded, or the directory of a name.
+    ///
+    /// # Errors
+    /// [`Errno::ENOENT`] if it is not there, [`Errno::EPROTO`] if its MDT has said nothing of it.
+    pub(super) fn inode(&self, fid: Fid) -> Result<Inode, Errno> {
+        let found = self.inodes.get(&fid).ok_or(Errno::EPROTO)?;
+        if !found.state.contains(InodeState::EXISTS) {
+            return Err(Errno::ENOENT);
+        }
+        let attributes = attributes_of(&found.attributes).ok_or(Errno::EPROTO)?;
+        Ok(Inode { fid, attributes, is_damaged: false })
+    }
+
+    /// A directory.
+    ///
+    /// # Errors
+    /// [`Errno::ENOTDIR`], or those of [`Self::inode`].
+    pub(super) fn directory(&self, fid: Fid) -> Result<Inode, Errno> {
+        let inode = self.inode(fid)?;
+        match inode.attributes.kind == FileKind::Directory {
+            true => Ok(inode),
+            false => Err(Errno::ENOTDIR),
+        }
+    }
+
+    /// Whether a directory has no names.
+    pub(super) fn is_empty(&self, directory: Fid) -> bool {
+        let found = self.inodes.get(&directory);
+        found.is_some_and(|found| found.state.contains(InodeState::EMPTY))
+    }
+
+    /// The exclusion on an MDT, if there is one besides the rename lock.
+    pub(super) fn exclusion_on(&self, mdt: MdtIndex) -> Option<Exclusion> {
+        self.exclusions.iter().find(|exclusion| exclusion.mdt == mdt).copied()
+    }
+
+    /// How many MDTs other than this one exclude.
+    pub(super) fn other_mdts(&self) -> usize {
+        self.exclusions.iter().filter(|exclusion| exclusion.mdt.0 != self.mdt.index).count()
+    }
+
+    /// That on an MDT is released by the part that it is sent.
+    pub(super) fn released_with_part(&mut self, mdt: MdtIndex) {
+        self.exclusions.retain(|exclusion| exclusion.mdt != mdt);
+    }
+}
+
+impl XattrsOf for HeldAnywhere {
+    fn xattr_of(&self, inode: Fid, name: &str) -> Result<Option<Bytes>, Errno> {
+        Ok(self.inodes.get(&inode).and_then(|inode| inode.xattr(name)).cloned())
+    }
+}
+
+impl Drop for HeldAnywhere {
+    fn drop(&mut self) {
+        let exclusions = self.exclusions.drain(..).rev().chain(self.renames.take());
+        for exclusion in exclusions {
+            self.mdt.release_anywhere(&self.target, exclusion);
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! A name here for an inode of another MDT.
+
+use sheen_target::{Context, Outcome, ReplyRecording};
+use sheen_types::{Errno, Name, Timestamp};
+use sheen_wire::md::RecLink;
+
+use super::execute::Executed;
+use super::hold::Wanted;
+use super::make::may_add;
+use super::parts::Parts;
+use crate::Mdt;
+use crate::caller::Caller;
+use crate::directory::Child;
+use crate::reint::link::{linked, may_get_link};
+
+impl Mdt {
+    /// Gives an inode another name. Two requests to its MDT.
+    ///
+    /// # Errors
+    /// Those of `link(2)`.
+    pub(crate) async fn link_anywhere(
+        &self,
+        context: &Context,
+        record: &RecLink,
+        name: &Name,
+    ) -> Result<Outcome, Errno> {
+        let caller = Caller::from(record);
+        let now = Timestamp::from_seconds(record.time);
+        loop {
+            let wanted = Wanted::default().added(record.fid2, name).inode(record.fid1);
+            let held = self.hold_anywhere(context, wanted).await?;
+            let (inode, parent) = (held.inode(record.fid1)?, held.directory(record.fid2)?);
+            if inode.is_directory() {
+                return Err(Errno::EPERM);
+            }
+            let is_there = held.child(parent.fid, name).is_some();
+            may_add(&caller, (&parent, &held), (name, is_there), inode.attributes.kind)?;
+            may_get_link(&inode)?;
+            let child = Child { fid: inode.fid, kind: inode.attributes.kind };
+            let mut parts = Parts::new(self, context);
+            parts.insert_name(parent.fid, name, child).await?;
+            parts.touch(parent.fid, now, 0).await?;
+            parts.relink(inode.fid, now, None, Some((parent.fid, name))).await?;
+            let (parts, done) = (parts.into_parts(), ReplyRecording::Done);
+            if let Executed::Done = self.execute_anywhere(context, held, parts, done).await? {
+                return Ok(linked());
+            }
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! A directory here whose name lies on another MDT: `lfs mkdir -i`.
+
+use sheen_store::FileKind;
+use sheen_target::{Context, ReplyRecording};
+use sheen_types::limits::LINK_COUNT_MAX;
+use sheen_types::{Errno, Fid, Name};
+
+use super::execute::Executed;
+use super::hold::Wanted;
+use super::parts::Parts;
+use crate::caller::{Caller, Capability, May};
+use crate::directory::Child;
+use crate::inode::Inode;
+use crate::reint::CreateSpec;
+use crate::xattrs::XattrsOf;
+use crate::{Mdt, dot_lustre};
+
+/// Members of this group make directories on other MDTs, too (`enable_remote_dir_gid`, which is 0 in Lustre at first).
+const REMOTE_DIRECTORY_GID: u32 = 0;
+
+impl Mdt {
+    /// Makes a directory. Two requests to the MDT of the name.
+    ///
+    /// # Errors
+    /// Those of `mkdir(2)`; [`Errno::EPERM`] for a caller that may not choose an MDT, and where `enable_remote_dir` is off, [`Errno::EOPNOTSUPP`] for what is no
+    /// directory.
+    pub(crate) async fn make_anywhere(
+        &self,
+        context: &Context,
+        parent: Fid,
+        name: &Name,
+        spec: CreateSpec<'_>,
+    ) -> Result<Inode, Errno> {
+        if FileKind::from_mode(spec.mode) != Some(FileKind::Directory) {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        let caller = &spec.caller;
+        if !self.makes_remote_directories() {
+            return Err(Errno::EPERM);
+        }
+        if !caller.can(Capability::SysAdmin) && caller.gid != REMOTE_DIRECTORY_GID {
+            return Err(Errno::EPERM);
+        }
+        loop {
+            let held = self.hold_anywhere(context, Wanted::default().added(parent, name)).await?;
+            let parent = held.directory(parent)?;
+            let is_there = held.child(parent.fid, name).is_some();
+            may_add(caller, (&parent, &held), (name, is_there), FileKind::Directory)?;
+            let new = self.build_inode_in(context, (&parent, &held), spec.again())?;
+            let child = Child { fid: new.inode.fid, kind: FileKind::Directory };
+            let mut parts = Parts::new(self, context);
+            parts.create(&new.inode, &new.xattrs, (parent.fid, name)).await?;
+            parts.insert_name(parent.fid, name, child).await?;
+            parts.touch(parent.fid, new.inode.attributes.changed, 1).await?;
+            let (parts, done) = (parts.into_parts(), ReplyRecording::Done);
+            if let Executed::Done = self.execute_anywhere(context, held, parts, done).await? {
+                return Ok(new.inode);
+            }
+        }
+    }
+}
+
+/// Whether a name may be added to a directory, which may be another MDT's: see [`Mdt::may_add`].
+///
+/// # Errors
+/// As there.
+pub(super) fn may_add(
+    caller: &Caller,
+    (parent, xattrs): (&Inode, &impl XattrsOf),
+    (name, is_there): (&Name, bool),
+    kind: FileKind,
+) -> Result<(), Errno> {
+    caller.may(xattrs, parent.fid, &parent.attributes, May::EXEC)?;
+    if is_there {
+        return Err(Errno::EEXIST);
+    }
+    dot_lustre::refuse_change(parent.fid, name)?;
+    caller.may(xattrs, parent.fid, &parent.attributes, May::WRITE.and(May::EXEC))?;
+    match kind == FileKind::Directory && parent.attributes.links >= LINK_COUNT_MAX {
+        true => Err(Errno::EMLINK),
+        false => Ok(()),
+    }
+}

@@ -1,0 +1,47 @@
+//! Changes of names and inodes that lie on several MDTs: what the MDT does that a client has asked (Lustre: the master MDT, with
+//! OSP and LOD). What the other ones do is in `participant`; records, logical times and completion are the target's.
+//!
+//! An operation says which names and inodes it is about ([`hold`]); those are excluded, MDT by MDT in the order of their
+//! indexes, on this one as on each other. What they are comes with the answers, so that the checks need no further
+//! request. Then its parts are built ([`parts`]), this MDT's is applied with the record of all, and the other MDTs are sent
+//! theirs ([`execute`]). Later it says to all that the change is complete ([`complete`]).
+//!
+//! What always holds:
+//!
+//! - Nothing is excluded while something is held that is later in the order: the rename lock of MDT0000, then MDT by MDT. Nor
+//!   are shards of [`crate::exclusion`] held while another MDT is asked.
+//! - All that may refuse a change comes before this MDT's part is applied. From then on the change is made, by a task
+//!   of its own, whatever becomes of the client.
+//! - An exclusion is released once, when it is dropped or with a part.
+
+mod ask;
+mod complete;
+mod execute;
+mod hold;
+mod link;
+mod make;
+mod parts;
+mod remove;
+mod rename;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// What the coordinator keeps.
+#[derive(Default)]
+pub(crate) struct Coordinator {
+    /// The number of the last exclusion.
+    exclusions: AtomicU64,
+    /// There is a task that ends changes.
+    completes: AtomicBool,
+}
+
+impl Coordinator {
+    fn next_exclusion(&self) -> u64 {
+        self.exclusions.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Whether it is the first call.
+    fn begins_completing(&self) -> bool {
+        !self.completes.swap(true, Ordering::AcqRel)
+    }
+}

@@ -1,0 +1,63 @@
+//! unlink and rmdir of an inode here whose name lies on another MDT.
+
+use sheen_target::{Context, Outcome, ReplyRecording};
+use sheen_types::{Errno, Name, Timestamp};
+use sheen_wire::md::RecUnlink;
+
+use super::execute::Executed;
+use super::hold::Wanted;
+use super::parts::Parts;
+use crate::Mdt;
+use crate::caller::{Caller, May};
+use crate::reint::unlink::{is_meant, lies_elsewhere};
+
+impl Mdt {
+    /// Removes a name. Two requests to its MDT. The client says for which inode it takes it; where it is another one, whose
+    /// MDT is another one, too, that one is named.
+    ///
+    /// # Errors
+    /// Those of `unlink(2)` and `rmdir(2)`; [`Errno::EREMOTE`] if the client names no inode of this MDT.
+    pub(crate) async fn unlink_anywhere(
+        &self,
+        context: &Context,
+        record: &RecUnlink,
+        name: &Name,
+        is_rmdir: bool,
+    ) -> Result<Outcome, Errno> {
+        let mut victim = record.fid2;
+        if victim.is_zero() || self.is_elsewhere(victim) {
+            return Err(Errno::EREMOTE);
+        }
+        let caller = Caller::from(record);
+        let now = Timestamp::from_seconds(record.time);
+        loop {
+            let wanted = Wanted::default().removed(record.fid1, name).inode(victim);
+            let held = self.hold_anywhere(context, wanted).await?;
+            let parent = held.directory(record.fid1)?;
+            caller.may(&held, parent.fid, &parent.attributes, May::EXEC)?;
+            let found = held.child(parent.fid, name).ok_or(Errno::ENOENT)?;
+            if found.fid != victim {
+                if self.is_elsewhere(found.fid) {
+                    return Ok(lies_elsewhere(found.fid));
+                }
+                victim = found.fid;
+                continue;
+            }
+            let inode = held.inode(victim)?;
+            let directory = (parent.fid, &parent.attributes);
+            caller.may_remove(&held, directory, &inode.attributes)?;
+            is_meant(is_rmdir, &inode)?;
+            if is_rmdir && !held.is_empty(victim) {
+                return Err(Errno::ENOTEMPTY);
+            }
+            let mut parts = Parts::new(self, context);
+            parts.delete_name(parent.fid, name).await?;
+            parts.touch(parent.fid, now, -i32::from(inode.is_directory())).await?;
+            parts.lose_name(&inode, (parent.fid, name), now).await?;
+            let (parts, done) = (parts.into_parts(), ReplyRecording::Done);
+            if let Executed::Done = self.execute_anywhere(context, held, parts, done).await? {
+                return Ok(Outcome::ok(self.unlinked(&inode)));
+            }
+        }
+    }
+}

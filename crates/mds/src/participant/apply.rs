@@ -1,0 +1,242 @@
+//! Applying a part: from its updates to one transaction of the store.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use sheen_store::Transaction;
+use sheen_target::{Context, Incarnation, LockGuard, PartApplied, Target, store_errno};
+use sheen_types::{Errno, Fid, Transno, Uuid};
+use sheen_wire::md::LinkEa;
+use sheen_wire::out::{ObjectUpdate, SentPart, Update};
+
+use super::exclude::{needs_of, revoke};
+use super::reads::{attributes_of, patch_of};
+use super::table::{Entry, Key};
+use crate::change_set::ChangeSet;
+use crate::directory::Child;
+use crate::exclusion::ExclusionGuard;
+use crate::inode::Inode;
+use crate::{Mdt, links, xattrs};
+
+/// Everything that a part changes is held, and clients keep nothing of it, until this is dropped.
+#[must_use]
+pub(crate) struct PartGuard<'a> {
+    _shards: ExclusionGuard<'a>,
+    _locks: Vec<LockGuard>,
+}
+
+/// What is known so far of a part.
+struct Building<'a> {
+    changes: ChangeSet<'a>,
+    created: BTreeSet<Fid>,
+    /// The lists of names that change, of each inode once.
+    links: BTreeMap<Fid, LinkEa>,
+}
+
+impl Mdt {
+    /// Holds what a part changes, and has clients give up what they have kept since it was excluded: nearly always nothing.
+    /// `exclusion` is 0 for a part that only makes inodes, or changes nothing.
+    ///
+    /// # Errors
+    /// [`Errno::ESTALE`] if the exclusion is not there, [`Errno::EPROTO`] for a part that is none or changes what is not
+    /// excluded.
+    pub(crate) async fn prepare_part(
+        &self,
+        target: &Arc<Target>,
+        coordinator: Incarnation,
+        exclusion: u64,
+        updates: &[ObjectUpdate],
+    ) -> Result<PartGuard<'_>, Errno> {
+        let remote = &self.exclusion.remote;
+        let entry = match exclusion {
+            0 => Entry::of_nothing(coordinator),
+            number => remote.entry(coordinator, number)?,
+        };
+        let keys = keys_of(updates)?;
+        if !keys.iter().all(|(key, alone)| entry.covers(key, *alone)) {
+            return Err(Errno::EPROTO);
+        }
+        let shards = self.exclusion.acquire(needs_of(&keys)).await;
+        let locks = revoke(target, &entry.revoked, &entry.client).await?;
+        Ok(PartGuard { _shards: shards, _locks: locks })
+    }
+
+    /// What the updates of a part come to in this store, while all of it is held.
+    ///
+    /// # Errors
+    /// [`Errno::EPROTO`] for a part that is none, [`Errno::ENOENT`] if something of it is not there, those of the store.
+    pub(crate) fn changes_of(&self, updates: &[ObjectUpdate]) -> Result<Transaction, Errno> {
+        let (created, links) = (BTreeSet::new(), BTreeMap::new());
+        let mut building = Building { changes: self.change_set(), created, links };
+        for update in updates {
+            building.add(read(update)?)?;
+        }
+        Ok(building.finish())
+    }
+
+    /// Applies this MDT's part of a change that another one coordinates: once, whatever is sent again. The transaction as
+    /// which it is there, 0 if it is durable.
+    ///
+    /// # Errors
+    /// Those of [`Mdt::prepare_part`] and [`Mdt::changes_of`]; [`Errno::EPROTO`] for a record without a part of this MDT,
+    /// [`Errno::ESTALE`] if the coordinator has started anew since.
+    pub(super) async fn apply_part(
+        &self,
+        context: &Context,
+        coordinator: Incarnation,
+        sent: SentPart,
+    ) -> Result<Transno, Errno> {
+        let SentPart { exclusion, record, .. } = sent;
+        let target = &context.target;
+        let own = target.mdt_index();
+        if record.id.coordinator != coordinator.mdt || coordinator.mdt == own {
+            return Err(Errno::EPROTO);
+        }
+        if let Some(transno) = target.part_here(record.id) {
+            return Ok(transno);
+        }
+        if context.replay().is_some() {
+            // What a restart has lost is redone from records, with the recovery of changes over several MDTs.
+            return Err(Errno::EOPNOTSUPP);
+        }
+        let record = Arc::new(record);
+        let updates = &record.part_of(own).ok_or(Errno::EPROTO)?.updates;
+        loop {
+            target.note_partner(coordinator.mdt).await?;
+            let prepared = self.prepare_part(target, coordinator, exclusion, updates).await?;
+            let changes = self.changes_of(updates)?;
+            self.note_applied(coordinator, exclusion);
+            let applied = target.transact_part(Some(context), coordinator, &record, changes);
+            drop(prepared);
+            return match applied.map_err(store_errno)? {
+                PartApplied::Now(transno) | PartApplied::Before(transno) => Ok(transno),
+                PartApplied::TooLate => Err(Errno::ESTALE),
+                PartApplied::NotNoted => continue,
+            };
+        }
+    }
+}
+
+impl Entry {
+    /// What a part needs that only makes inodes.
+    fn of_nothing(coordinator: Incarnation) -> Self {
+        let (keys, revoked) = (Vec::new(), Vec::new());
+        Self { coordinator, number: 0, keys, revoked, client: Uuid::default(), is_applied: false }
+    }
+
+    /// Whether it is excluded as a part needs it.
+    fn covers(&self, key: &Key, alone: bool) -> bool {
+        self.has_alone(key.borrowed()) || !alone && self.has(key.borrowed())
+    }
+}
+
+fn read(update: &ObjectUpdate) -> Result<Update, Errno> {
+    let said = Update::read(update).map_err(|_| Errno::EPROTO)?;
+    match update.fid.is_namespace() {
+        true => Ok(said),
+        false => Err(Errno::EPROTO),
+    }
+}
+
+/// The names and inodes that a part changes, and those that must only go on to exist, but for inodes that it makes itself: no
+/// one else knows their FIDs.
+///
+/// # Errors
+/// [`Errno::EPROTO`] for updates that are none of a part.
+fn keys_of(updates: &[ObjectUpdate]) -> Result<Vec<(Key, bool)>, Errno> {
+    let said = updates.iter().map(read).collect::<Result<Vec<_>, _>>()?;
+    let makes =
+        |of: Fid| said.iter().any(|it| matches!(it, Update::Create { fid, .. } if *fid == of));
+    let names = |of: Fid| {
+        let is_of = |it: &Update| match it {
+            Update::IndexInsert { directory, .. } | Update::IndexDelete(directory, _) => {
+                *directory == of
+            }
+            _ => false,
+        };
+        said.iter().any(is_of)
+    };
+    let mut keys = Vec::new();
+    for update in &said {
+        match update {
+            Update::IndexInsert { directory, name, .. } | Update::IndexDelete(directory, name) => {
+                if !makes(*directory) {
+                    keys.push((Key::Name(*directory, name.clone()), true));
+                    keys.push((Key::Inode(*directory), false));
+                }
+            }
+            Update::Create { .. } => {}
+            // The times and links of a directory in which a name changes: they come as they come.
+            Update::RefAdd(fid) | Update::RefDel(fid) | Update::AttrSet(fid, _)
+                if names(*fid) || makes(*fid) => {}
+            Update::RefAdd(fid)
+            | Update::RefDel(fid)
+            | Update::AttrSet(fid, _)
+            | Update::Destroy(fid)
+            | Update::XattrSet(fid, ..)
+            | Update::XattrDel(fid, _)
+            | Update::LinkAdd(fid, ..)
+            | Update::LinkDel(fid, ..) => {
+                if !makes(*fid) {
+                    keys.push((Key::Inode(*fid), true));
+                }
+            }
+            _ => return Err(Errno::EPROTO),
+        }
+    }
+    Ok(keys)
+}
+
+impl Building<'_> {
+    fn add(&mut self, update: Update) -> Result<(), Errno> {
+        let mdt = self.changes.mdt;
+        match update {
+            Update::Create { fid, attributes, .. } => {
+                if mdt.is_elsewhere(fid) {
+                    return Err(Errno::EPROTO);
+                }
+                let attributes = attributes_of(&attributes).ok_or(Errno::EPROTO)?;
+                let inode = Inode { fid, attributes, is_damaged: false };
+                self.changes.create(&inode);
+                self.created.insert(fid);
+            }
+            Update::Destroy(fid) => self.changes.lose_last_name(&mdt.inode(fid)?)?,
+            Update::RefAdd(fid) => self.changes.add_links(fid, 1),
+            Update::RefDel(fid) => self.changes.add_links(fid, -1),
+            Update::AttrSet(fid, said) => self.changes.patch(fid, patch_of(&said)),
+            Update::XattrSet(fid, name, value) => {
+                self.changes.set_xattr(fid, &name.to_text(), value);
+            }
+            Update::XattrDel(fid, name) => self.changes.remove_xattr(fid, &name.to_text()),
+            Update::IndexInsert { directory, name, child, mode } => {
+                let kind = sheen_store::FileKind::from_mode(mode).ok_or(Errno::EPROTO)?;
+                self.changes.insert_name(directory, &name, Child { fid: child, kind });
+            }
+            Update::IndexDelete(directory, name) => self.changes.delete_name(directory, &name),
+            Update::LinkAdd(fid, parent, name) => links::add(self.links_of(fid)?, parent, &name),
+            Update::LinkDel(fid, parent, name) => {
+                links::remove(self.links_of(fid)?, parent, &name);
+            }
+            _ => return Err(Errno::EPROTO),
+        }
+        Ok(())
+    }
+
+    fn links_of(&mut self, fid: Fid) -> Result<&mut LinkEa, Errno> {
+        if !self.links.contains_key(&fid) {
+            let known = match self.created.contains(&fid) {
+                true => LinkEa::default(),
+                false => self.changes.mdt.links(fid)?,
+            };
+            self.links.insert(fid, known);
+        }
+        self.links.get_mut(&fid).ok_or(Errno::ENOENT)
+    }
+
+    fn finish(mut self) -> Transaction {
+        for (fid, links) in self.links {
+            self.changes.set_xattr(fid, xattrs::LINK, links.encode());
+        }
+        self.changes.into_transaction()
+    }
+}

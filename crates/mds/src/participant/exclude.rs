@@ -1,0 +1,324 @@
+//! Excluding names and inodes of this MDT for a change, and what its coordinator is answered of them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use sheen_target::{Export, Incarnation, LockGuard, StoreKey, Target, store_errno};
+use sheen_types::{Errno, Fid, InodeBits, LockMode, Uuid};
+use sheen_wire::connect::ConnectFlags2;
+use sheen_wire::out::{
+    Exclude, ExcludeFlags, ExcludeName, Excluded, ExcludedInode, InodeState, NameNeeds, NamedInode,
+};
+
+use super::reads::wire_attributes;
+use super::table::{Entry, Key, NotEntered, Revoked, Use};
+use crate::directory::{self, Child};
+use crate::exclusion::Needs;
+use crate::{Mdt, xattrs};
+
+/// Names, and inodes, of one exclusion.
+const NAMES_MAX: usize = 64;
+/// An attribute that is longer is asked for by itself.
+const XATTR_BYTES_MAX: usize = 4096;
+/// All of an answer together.
+const XATTRS_BYTES_MAX: usize = 24 << 10;
+/// Bytes that only the parts of changes may use, at most; of a small MDT it is [`RESERVED_SHARE`] of all.
+const RESERVED_BYTES: u64 = 64 << 20;
+const RESERVED_SHARE: u64 = 100;
+/// Those by which operations are decided.
+const ANSWERED: [&str; 6] = [
+    xattrs::ACL_ACCESS,
+    xattrs::ACL_DEFAULT,
+    xattrs::LINK,
+    xattrs::LOV,
+    xattrs::LMV,
+    xattrs::DEFAULT_LMV,
+];
+
+/// What the names stand for at this moment.
+type Children = Vec<Option<Child>>;
+
+impl Mdt {
+    /// Excludes names and inodes, all at once: until the coordinator releases them no other change touches them. Clients have
+    /// given up what they kept of them, and all that a part could build on is durable, when this completes.
+    ///
+    /// # Errors
+    /// [`Errno::ENOENT`] if a name is absent whose inode is needed, [`Errno::ESTALE`] for an exclusion that was released before
+    /// it came, [`Errno::ENOSPC`] where parts might find no space, [`Errno::EPROTO`] for what cannot be excluded, those of the
+    /// store. Then nothing is excluded.
+    pub(crate) async fn exclude(
+        &self,
+        target: &Arc<Target>,
+        coordinator: Incarnation,
+        wanted: &Exclude,
+    ) -> Result<Excluded, Errno> {
+        may_be_excluded(wanted)?;
+        self.has_space_for_parts()?;
+        let number = wanted.number;
+        if !self.exclusion.remote.has(coordinator, number) {
+            self.enter(coordinator, wanted).await?;
+        }
+        match self.settle(target, coordinator, wanted).await {
+            Ok(excluded) => Ok(excluded),
+            Err(errno) => {
+                self.release(coordinator, number);
+                Err(errno)
+            }
+        }
+    }
+
+    /// An exclusion ends; one that is not there is no error.
+    pub(crate) fn release(&self, coordinator: Incarnation, number: u64) {
+        self.exclusion.remote.release(coordinator, number);
+    }
+
+    /// The part of a change is about to be applied: from now on until the release, readers wait.
+    pub(crate) fn note_applied(&self, coordinator: Incarnation, number: u64) {
+        self.exclusion.remote.note_applied(coordinator, number);
+    }
+
+    fn has_space_for_parts(&self) -> Result<(), Errno> {
+        let space = self.store.recent_space().map_err(store_errno)?;
+        match space.available < RESERVED_BYTES.min(space.total / RESERVED_SHARE) {
+            true => Err(Errno::ENOSPC),
+            false => Ok(()),
+        }
+    }
+
+    /// Enters the exclusion, under the shards of what it is about.
+    async fn enter(&self, coordinator: Incarnation, wanted: &Exclude) -> Result<(), Errno> {
+        let renames = wanted.flags.contains(ExcludeFlags::RENAMES);
+        loop {
+            let children = self.named(wanted)?;
+            let entry = self.entry_of(coordinator, wanted, &children);
+            let moves = match renames {
+                true => Some(self.exclusion.rename_of_directory().await),
+                false => None,
+            };
+            let guard = self.exclusion.acquire(needs_of(&entry.keys)).await;
+            if self.named(wanted)? != children {
+                continue;
+            }
+            let keys = entry.keys.clone();
+            match self.exclusion.remote.enter(entry) {
+                Ok(()) => return Ok(()),
+                Err(NotEntered::Late) => return Err(Errno::ESTALE),
+                Err(NotEntered::Busy) => {}
+            }
+            drop((guard, moves));
+            let uses = || {
+                let how = |alone: bool| if alone { Use::Changes } else { Use::Keeps };
+                keys.iter().map(move |(key, alone)| (key.borrowed(), how(*alone)))
+            };
+            self.exclusion.remote.until_free(uses).await;
+        }
+    }
+
+    /// What the names stand for.
+    ///
+    /// # Errors
+    /// [`Errno::ENOENT`] if one is absent that must be there, and those of the store.
+    fn named(&self, wanted: &Exclude) -> Result<Children, Errno> {
+        let look = |wanted: &ExcludeName| {
+            let child = self.find(wanted.directory, &wanted.name)?;
+            match child {
+                None if wanted.needs.contains(NameNeeds::NEEDED) => Err(Errno::ENOENT),
+                child => Ok(child),
+            }
+        };
+        wanted.names.iter().map(look).collect()
+    }
+
+    fn entry_of(&self, coordinator: Incarnation, wanted: &Exclude, children: &Children) -> Entry {
+        let (mut keys, mut revoked) = (Vec::new(), Vec::new());
+        if wanted.flags.contains(ExcludeFlags::RENAMES) {
+            keys.push((Key::Renames, true));
+        }
+        for (name, child) in wanted.names.iter().zip(children) {
+            let changes = name.needs.contains(NameNeeds::CHANGES);
+            keys.push((Key::Name(name.directory, name.name.clone()), changes));
+            if changes {
+                keys.push((Key::Inode(name.directory), false));
+                revoked.push(Revoked::Listing(name.directory));
+            }
+            let Some(child) = child else { continue };
+            match self.is_elsewhere(child.fid) {
+                // What clients keep of the name is under a lock of this MDT.
+                true if changes => revoked.push(Revoked::Inode(child.fid, InodeBits::LOOKUP)),
+                true => {}
+                false if name.needs.contains(NameNeeds::INODE) => {
+                    keys.push((Key::Inode(child.fid), true));
+                    revoked.push(Revoked::Inode(child.fid, name.revoked));
+                }
+                false => {}
+            }
+        }
+        for inode in &wanted.inodes {
+            keys.push((Key::Inode(inode.fid), true));
+            revoked.push(Revoked::Inode(inode.fid, inode.revoked));
+        }
+        let (revoked, client) = (merged(revoked), wanted.client.clone());
+        Entry { coordinator, number: wanted.number, keys, revoked, client, is_applied: false }
+    }
+
+    /// What is to be done before an exclusion is answered, and the answer.
+    async fn settle(
+        &self,
+        target: &Arc<Target>,
+        coordinator: Incarnation,
+        wanted: &Exclude,
+    ) -> Result<Excluded, Errno> {
+        if coordinator.mdt != target.mdt_index() {
+            target.note_partner(coordinator.mdt).await?;
+        }
+        let entry = self.exclusion.remote.entry(coordinator, wanted.number)?;
+        // They are not kept: readers go on until the part is applied.
+        drop(revoke(target, &entry.revoked, &entry.client).await?);
+        let dependencies = target.dependencies(&store_keys(&entry.keys));
+        target.wait_until_durable(dependencies).await?;
+        let children = self.named(wanted)?;
+        Ok(Excluded {
+            starts: target.incarnation().starts,
+            time: target.logical_time(),
+            inodes: self.describe_excluded(wanted, &children)?,
+            names: children.into_iter().map(named_inode).collect(),
+        })
+    }
+
+    fn describe_excluded(
+        &self,
+        wanted: &Exclude,
+        children: &Children,
+    ) -> Result<Vec<ExcludedInode>, Errno> {
+        let named = wanted.names.iter().zip(children).flat_map(|(name, child)| {
+            let child = child.filter(|_| name.needs.contains(NameNeeds::INODE));
+            [Some(name.directory), child.map(|child| child.fid)]
+        });
+        let inodes = wanted.inodes.iter().map(|inode| inode.fid);
+        let mut fids: Vec<Fid> = named.flatten().chain(inodes).collect();
+        fids.retain(|fid| !self.is_elsewhere(*fid));
+        fids.sort_unstable();
+        fids.dedup();
+        let mut room = XATTRS_BYTES_MAX;
+        fids.into_iter().map(|fid| self.describe_inode(fid, &mut room)).collect()
+    }
+
+    fn describe_inode(&self, fid: Fid, room: &mut usize) -> Result<ExcludedInode, Errno> {
+        let inode = match self.inode(fid) {
+            Ok(inode) => inode,
+            Err(Errno::ENOENT) => return Ok(ExcludedInode { fid, ..ExcludedInode::default() }),
+            Err(errno) => return Err(errno),
+        };
+        let mut state = InodeState::EXISTS;
+        if inode.is_directory() && self.is_empty(fid)? {
+            state |= InodeState::EMPTY;
+        }
+        if self.open_files.is_open(fid) {
+            state |= InodeState::OPEN;
+        }
+        let mut answered = Vec::new();
+        // A file's layout decides nothing.
+        for name in ANSWERED.into_iter().filter(|name| *name != xattrs::LOV || inode.is_directory())
+        {
+            let Some(value) = self.store.xattr(fid, name).map_err(store_errno)? else { continue };
+            match room.checked_sub(value.len()).filter(|_| value.len() <= XATTR_BYTES_MAX) {
+                Some(left) => {
+                    *room = left;
+                    answered.push((name.into(), value));
+                }
+                None => state |= InodeState::LEFT_OUT,
+            }
+        }
+        let attributes = wire_attributes(&inode.attributes);
+        Ok(ExcludedInode { fid, state, attributes, xattrs: answered })
+    }
+}
+
+/// Whether all of it can be held here at all.
+fn may_be_excluded(wanted: &Exclude) -> Result<(), Errno> {
+    let directories = wanted.names.iter().map(|name| name.directory);
+    let mut fids = directories.chain(wanted.inodes.iter().map(|inode| inode.fid));
+    let is_too_much = wanted.names.len() > NAMES_MAX || wanted.inodes.len() > NAMES_MAX;
+    match is_too_much || !fids.all(|fid| fid.is_namespace()) {
+        true => Err(Errno::EPROTO),
+        false => Ok(()),
+    }
+}
+
+pub(super) fn named_inode(child: Option<Child>) -> NamedInode {
+    let named =
+        |child: Child| NamedInode { fid: child.fid, mode: child.kind.mode_bits(), padding: 0 };
+    child.map(named).unwrap_or_default()
+}
+
+/// Each inode once, in their order: this MDT's own locks of one inode would wait for each other.
+fn merged(revoked: Vec<Revoked>) -> Vec<Revoked> {
+    let mut inodes: BTreeMap<Fid, (bool, InodeBits)> = BTreeMap::new();
+    for what in revoked {
+        match what {
+            Revoked::Listing(directory) => inodes.entry(directory).or_default().0 = true,
+            Revoked::Inode(fid, bits) => {
+                let all = &mut inodes.entry(fid).or_default().1;
+                *all = *all | bits;
+            }
+        }
+    }
+    let one = |(fid, (listing, bits)): (Fid, (bool, InodeBits))| match listing {
+        true if bits == InodeBits(0) => Revoked::Listing(fid),
+        true => Revoked::Inode(fid, bits | InodeBits::UPDATE),
+        false => Revoked::Inode(fid, bits),
+    };
+    inodes.into_iter().map(one).collect()
+}
+
+/// The shards of an exclusion's keys.
+pub(super) fn needs_of(keys: &[(Key, bool)]) -> Needs {
+    keys.iter().fold(Needs::new(), |needs, (key, alone)| match (key, alone) {
+        (Key::Name(directory, name), true) => needs.change_name(*directory, name.as_bytes()),
+        (Key::Name(directory, name), false) => needs.keep_name(*directory, name.as_bytes()),
+        (Key::Inode(fid), true) => needs.change_inode(*fid),
+        (Key::Inode(fid), false) => needs.keep_inode(*fid),
+        (Key::Renames, _) => needs,
+    })
+}
+
+/// What of the store a part would build on.
+fn store_keys(keys: &[(Key, bool)]) -> Vec<StoreKey> {
+    let key = |(key, alone): &(Key, bool)| match key {
+        Key::Name(directory, name) => {
+            vec![StoreKey::Key(*directory, directory::key(name.as_bytes()))]
+        }
+        // A directory that goes was found empty.
+        Key::Inode(fid) if *alone => vec![StoreKey::Object(*fid), StoreKey::AllKeys(*fid)],
+        Key::Inode(fid) => vec![StoreKey::Object(*fid)],
+        Key::Renames => Vec::new(),
+    };
+    keys.iter().flat_map(key).collect()
+}
+
+/// Has clients give up what they keep. No other change takes locks of these inodes meanwhile, so the order is free.
+///
+/// # Errors
+/// [`Errno::ESHUTDOWN`] if the target stops.
+pub(super) async fn revoke(
+    target: &Arc<Target>,
+    revoked: &[Revoked],
+    client: &Uuid,
+) -> Result<Vec<LockGuard>, Errno> {
+    let export = target.export_of(client);
+    let corrects =
+        |export: &Arc<Export>| export.connect_data().flags2.contains(ConnectFlags2::OWN_NAMES);
+    let spared = export.filter(corrects);
+    let mut guards = Vec::with_capacity(revoked.len());
+    for what in revoked {
+        guards.push(match *what {
+            Revoked::Listing(directory) => {
+                let (bits, mode) = (InodeBits::UPDATE, LockMode::Cw);
+                target.lock_inode_sparing(directory, bits, mode, spared.as_deref()).await?
+            }
+            Revoked::Inode(_, InodeBits(0)) => continue,
+            Revoked::Inode(fid, bits) => target.lock_inode(fid, bits, LockMode::Ex).await?,
+        });
+    }
+    Ok(guards)
+}
