@@ -14,10 +14,14 @@ mod code {
     pub(super) const STORE: u32 = 4;
     pub(super) const RESEND: u32 = 7;
     pub(super) const INC_EPOCH: u32 = 8;
+    pub(super) const PRUNE: u32 = 9;
 }
 
 /// A name is looked up again when it is used next, and keeps its place until then (Linux 6.2).
 const EXPIRE_ONLY: u32 = 1;
+
+/// Inodes in one message.
+const PRUNED_AT_ONCE: usize = 4096;
 
 /// Notifies the kernel. Each call is one system call, which waits for what it concerns: locks of directories, pages
 /// under IO. All answer `ENOENT` for what the kernel does not keep.
@@ -89,7 +93,23 @@ impl Notifier {
         self.send(code::RESEND, &[])
     }
 
-    /// Lets all names expire (Linux 6.16).
+    /// Drops all names of these inodes that nothing uses, and with the last one the inode (Linux 6.18). Takes no lock of
+    /// a directory.
+    ///
+    /// # Errors
+    /// The kernel does not know it.
+    pub fn prune(&self, nodes: &[INodeNo]) -> io::Result<()> {
+        for some in nodes.chunks(PRUNED_AT_ONCE) {
+            let count = u32::try_from(some.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+            let mut output = Output::default();
+            output.u32(count).u32(0).u64(0);
+            some.iter().for_each(|node| _ = output.u64(node.0));
+            self.send(code::PRUNE, &[&output.0])?;
+        }
+        Ok(())
+    }
+
+    /// Drops all names (Linux 6.16), each when it is used next: mounts on them, too.
     ///
     /// # Errors
     /// The kernel does not know it.
@@ -132,5 +152,7 @@ mod tests {
         assert_eq!(sent(&|| notifier.store(node, b"ab")), (4, vec![7, 0, 2, name]));
         assert_eq!(sent(&|| notifier.resend()), (7, vec![]));
         assert_eq!(sent(&|| notifier.inc_epoch()), (8, vec![]));
+        let pruned = [node, INodeNo(8)];
+        assert_eq!(sent(&|| notifier.prune(&pruned)), (9, vec![2, 0, 7, 8]));
     }
 }

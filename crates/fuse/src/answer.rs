@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use sheen_client::posix::{
-    DirEntry, DirEntryPlus, Entry, FileSystem, FileType, Lookup, NodeId, Opened, Stat,
+    DirEntry, DirEntryPlus, Entry, FileSystem, FileType, Lookup, NAME_LEASE, NodeId, Opened, Stat,
 };
 use sheen_fuse_wire::{
     FileAttr, FileHandle, FopenFlags, Generation, INodeNo, ReplyAttr, ReplyCreate, ReplyData,
@@ -30,7 +30,7 @@ fn with_attributes(entry: Entry) -> Result<(Entry, FileAttr), Errno> {
 pub(crate) fn entry(reply: ReplyEntry, answer: Result<Entry, Errno>) {
     match answer.and_then(with_attributes) {
         Ok((entry, attributes)) => reply.entry(
-            (time_to_live(entry.keep.entry), time_to_live(entry.keep.attributes)),
+            (convert::name_time_to_live(&entry), time_to_live(entry.keep.attributes)),
             INodeNo(entry.node.0),
             &attributes,
             Generation(entry.generation),
@@ -43,8 +43,7 @@ pub(crate) fn lookup(reply: ReplyEntry, answer: Result<Lookup, Errno>) {
     match answer {
         Ok(Lookup::Found(found)) => entry(reply, Ok(found)),
         Ok(Lookup::Absent { keep: true }) => {
-            let keep = (convert::FOR_EVER, convert::FOR_EVER);
-            reply.entry(keep, INodeNo(0), &FileAttr::default(), Generation(0));
+            reply.entry((NAME_LEASE, NAME_LEASE), INodeNo(0), &FileAttr::default(), Generation(0));
         }
         Ok(Lookup::Absent { keep: false }) => reply.error(Errno::ENOENT),
         Err(errno) => reply.error(convert::errno(errno)),
@@ -97,7 +96,7 @@ pub(crate) fn created(reply: ReplyCreate, answer: Result<(Entry, Opened), Errno>
     let converted = |(entry, opened)| Ok((with_attributes(entry)?, opened));
     match answer.and_then(converted) {
         Ok(((entry, attributes), opened)) => reply.created(
-            convert::joint_time_to_live(entry.keep),
+            convert::joint_time_to_live(&entry),
             (INodeNo(entry.node.0), Generation(entry.generation)),
             &attributes,
             FileHandle(opened.handle.0),
@@ -172,7 +171,7 @@ fn add_plus(reply: &mut ReplyDirectoryPlus, entry: &DirEntry, found: Option<&Ent
             (INodeNo(found.node.0), Generation(found.generation)),
             entry.next.0,
             name,
-            convert::joint_time_to_live(found.keep),
+            convert::joint_time_to_live(found),
             &attributes,
         ),
         // The name is left out: a lookup of it reports the error.

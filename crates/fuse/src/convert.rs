@@ -4,7 +4,9 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
-use sheen_client::posix::{Attributes, FileLock, FileLockMode, FileType, MayKeep, NodeId, SetTime};
+use sheen_client::posix::{
+    Attributes, Entry, FileLock, FileLockMode, FileType, NAME_LEASE, NodeId, SetTime,
+};
 use sheen_fuse_wire::FileAttr;
 use sheen_types::{Errno, Extent, Name, NameError};
 
@@ -16,9 +18,17 @@ pub(crate) fn time_to_live(keep: bool) -> Duration {
     if keep { FOR_EVER } else { Duration::ZERO }
 }
 
+/// How long the kernel may keep the name of an inode.
+pub(crate) fn name_time_to_live(entry: &Entry) -> Duration {
+    match entry.attributes.file_type() {
+        FileType::Directory if entry.keep.entry => NAME_LEASE,
+        _ => time_to_live(entry.keep.entry),
+    }
+}
+
 /// For answers that have one time for the name and the attributes.
-pub(crate) fn joint_time_to_live(keep: MayKeep) -> Duration {
-    time_to_live(keep.entry && keep.attributes)
+pub(crate) fn joint_time_to_live(entry: &Entry) -> Duration {
+    name_time_to_live(entry).min(time_to_live(entry.keep.attributes))
 }
 
 /// An errno as the kernel passes it on. `ENOSYS` is none: the kernel would never ask the mount for

@@ -4,11 +4,12 @@ use std::fs::File;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use sheen_client::posix::{Invalidated, KernelNotifier, NodeId, Raise, Stale};
+use sheen_client::posix::{Invalidated, KernelNotifier, NAME_LEASE, NodeId, Raise, Stale};
 use sheen_fuse_wire::{INodeNo, Notifier};
-use sheen_types::futures::race;
+use sheen_types::futures::{First, race};
 use sheen_types::{Extent, Name};
 use tokio::runtime::Handle;
+use tokio::sync::{Semaphore, oneshot};
 
 use crate::blocked::{ASLEEP, SleepWatch};
 use crate::busy::Busy;
@@ -31,12 +32,16 @@ const NAME_WAIT: Duration = Duration::from_millis(500);
 /// How much longer for each of many names of one directory.
 const EACH_NAME_WAIT: Duration = Duration::from_micros(20);
 
+/// Threads that prune.
+const PRUNERS_MAX: usize = 4;
+
 /// The kernel's side of the mount.
 pub(crate) struct Kernel {
     notices: OnceLock<Arc<Notices<Side>>>,
     busy: Arc<Busy>,
     runtime: Handle,
     raises: RaiseThreads,
+    pruners: Arc<Semaphore>,
 }
 
 /// The ways to notify the kernel.
@@ -91,7 +96,8 @@ impl Kernel {
 
     pub(crate) fn new(runtime: Handle, busy: Arc<Busy>) -> Self {
         let raises = RaiseThreads::new(runtime.clone());
-        Self { notices: OnceLock::new(), busy, runtime, raises }
+        let pruners = Arc::new(Semaphore::new(PRUNERS_MAX));
+        Self { notices: OnceLock::new(), busy, runtime, raises, pruners }
     }
 
     /// As [`Notices::oldest`].
@@ -111,24 +117,57 @@ impl Kernel {
     }
 
     /// Notifies of names in a directory. Ends when the kernel has processed all, after `patience`, or as soon
-    /// as a call holds the directory: the server may wait for our lock before it answers that call.
+    /// as a call holds the directory: the server may wait for our lock before it answers that call. Returns whether
+    /// it has processed all.
     fn names(
         &self,
         parent: NodeId,
         names: impl IntoIterator<Item = (Name, bool)>,
         patience: Duration,
-    ) -> BoxFuture<()> {
-        let Some(notices) = self.notices.get() else { return Box::pin(async {}) };
+    ) -> BoxFuture<bool> {
+        let Some(notices) = self.notices.get() else { return Box::pin(async { true }) };
         let notified = notices.names(parent.0, names);
         let until = tokio::time::Instant::now() + patience;
         let busy = Arc::clone(&self.busy);
         Box::pin(async move {
-            let notified = async { _ = notified.await };
             let wait = race(notified, busy.until_busy(parent.0));
-            if tokio::time::timeout_at(until, wait).await.is_err() {
-                tracing::debug!(directory = parent.0, "names outlive their lock");
+            match tokio::time::timeout_at(until, wait).await {
+                Ok(First::Left(_)) => true,
+                Ok(First::Right(())) => false,
+                Err(_) => {
+                    tracing::debug!(directory = parent.0, "names outlive their lock");
+                    false
+                }
             }
         })
+    }
+}
+
+impl Kernel {
+    /// Has the kernel drop files with all their names, and waits for it as long as for names. It may have to wait for
+    /// pages of a file that it was reading ahead: that is on one of a few threads.
+    fn pruning(&self) -> impl FnOnce(Vec<NodeId>) -> BoxFuture<()> + use<> {
+        let (notices, pruners) = (self.notices.get().cloned(), Arc::clone(&self.pruners));
+        move |files| {
+            let prune = async move {
+                let Some(notices) = notices.filter(|_| !files.is_empty()) else { return };
+                let Ok(turn) = pruners.acquire_owned().await else { return };
+                let (done, is_done) = oneshot::channel::<()>();
+                let nodes: Vec<_> = files.into_iter().map(|node| INodeNo(node.0)).collect();
+                let side = Arc::clone(&notices);
+                let work = move || {
+                    if let Err(error) = side.kernel().notifier.prune(&nodes) {
+                        tracing::debug!(%error, "the kernel prunes nothing");
+                    }
+                    drop((turn, done));
+                };
+                if let Err(error) = notices.threads().start("fuse-prune", Box::new(work)) {
+                    tracing::warn!(%error, "no thread to prune with");
+                }
+                _ = is_done.await;
+            };
+            Box::pin(async move { _ = tokio::time::timeout(NAME_WAIT, prune).await })
+        }
     }
 }
 
@@ -137,14 +176,27 @@ impl KernelNotifier for Kernel {
     /// it waits for the very server that is revoking our lock: while there is such a call this is not waited
     /// for. A lookup of the name then finds the kernel's old entry until that call ends.
     fn entry(&self, parent: NodeId, name: &Name, is_in_use: bool) -> BoxFuture<()> {
-        self.names(parent, [(name.clone(), is_in_use)], NAME_WAIT)
+        let notified = self.names(parent, [(name.clone(), is_in_use)], NAME_WAIT);
+        Box::pin(async { _ = notified.await })
     }
 
     /// As [`Kernel::entry`], one after the other: each takes the directory's lock.
-    fn children(&self, node: NodeId, names: Vec<Name>) -> BoxFuture<()> {
+    fn children(&self, node: NodeId, names: Vec<Name>, files: Vec<NodeId>) -> BoxFuture<()> {
         let count = u32::try_from(names.len()).unwrap_or(u32::MAX);
         let names = names.into_iter().map(|name| (name, true));
-        self.names(node, names, NAME_WAIT + EACH_NAME_WAIT * count)
+        let notified = self.names(node, names, NAME_WAIT + EACH_NAME_WAIT * count);
+        let pruning = self.pruning();
+        Box::pin(async move {
+            if !notified.await {
+                let until = tokio::time::Instant::now() + NAME_LEASE;
+                pruning(files).await;
+                tokio::time::sleep_until(until).await;
+            }
+        })
+    }
+
+    fn shut(&self, files: Vec<NodeId>) -> BoxFuture<()> {
+        self.pruning()(files)
     }
 
     /// On a thread of its own, see [`RaiseThreads`]. Ends when the kernel has the size, which it raises before it

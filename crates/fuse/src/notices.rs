@@ -176,6 +176,11 @@ impl<D: Deliver> Notices<D> {
         &self.kernel
     }
 
+    /// Where its threads come from.
+    pub(crate) fn threads(&self) -> &Threads {
+        &self.threads
+    }
+
     /// Notifies the kernel of names in a directory, each with whether it is looked up again and not dropped. The
     /// returned future ends when all are delivered.
     pub(crate) fn names(

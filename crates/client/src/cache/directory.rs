@@ -55,6 +55,11 @@ impl DirectoryState {
 }
 
 impl InodeState {
+    /// What these names of it were last seen to be.
+    pub(super) fn children_of(&self, names: &[Name]) -> Vec<Fid> {
+        names.iter().filter_map(|name| self.directory.children.get(name).copied()).collect()
+    }
+
     /// This client is about to send a change of names. What is known of the directory's attributes and pages
     /// is stale from now on, even under this client's lock.
     pub(crate) fn begin_change(

@@ -9,7 +9,7 @@ use sheen_types::{Fid, HashMap, MdtIndex, Name};
 use super::{Inode, inode_number};
 use crate::data::MdtLocations;
 use crate::records::Recorder;
-use crate::types::NodeId;
+use crate::types::{FileType, NodeId};
 
 /// All inodes that are in use.
 pub(crate) struct InodeTable {
@@ -76,6 +76,13 @@ impl InodeTable {
     /// The inode of a FID, if it is here.
     pub(crate) fn by_fid(&self, fid: Fid) -> Option<Arc<Inode>> {
         self.maps.read().by_fid.get(&fid).cloned()
+    }
+
+    /// Which of these are files, and not directories.
+    pub(crate) fn files_of(&self, fids: impl IntoIterator<Item = Fid>) -> Vec<NodeId> {
+        let inodes = fids.into_iter().filter_map(|fid| self.by_fid(fid));
+        let files = inodes.filter(|inode| inode.file_type() != Some(FileType::Directory));
+        files.map(|inode| inode.node).collect()
     }
 
     /// The inode of a FID, if it is in the table, pinned: an invalidation must pin it until the kernel has

@@ -40,9 +40,16 @@ impl KernelCache {
     }
 
     /// Notifies that no path walk may use `names` of a directory without a lookup, and waits.
-    pub(crate) async fn children(&self, node: NodeId, names: Vec<Name>) {
+    pub(crate) async fn children(&self, node: NodeId, names: Vec<Name>, files: Vec<NodeId>) {
         if let Some(observer) = self.observer().filter(|_| !names.is_empty()) {
-            observer.children(node, names).await;
+            observer.children(node, names, files).await;
+        }
+    }
+
+    /// As [`KernelNotifier::shut`].
+    pub(crate) async fn shut(&self, files: Vec<NodeId>) {
+        if let Some(observer) = self.observer().filter(|_| !files.is_empty()) {
+            observer.shut(files).await;
         }
     }
 

@@ -1,10 +1,17 @@
 //! How the client has the kernel drop what a revoked lock covered.
 
+use std::time::Duration;
+
 use sheen_io::BoxFuture;
 use sheen_types::Name;
 
 use super::Raise;
 use crate::types::{Invalidated, NodeId, Stale};
+
+/// How long the kernel may keep names of directories, and absent ones, until it asks for them again. To have it drop
+/// one takes the lock of the directory that has the name, which calls of any user may hold without pause: after this
+/// time none is used in spite of that.
+pub const NAME_LEASE: Duration = Duration::from_millis(100);
 
 /// Notifies the kernel, which keeps what the facade answered with `posix::MayKeep`: FUSE does (`fuse::kernel`).
 ///
@@ -20,8 +27,18 @@ pub trait KernelNotifier: Send + Sync {
     fn entry(&self, parent: NodeId, name: &Name, is_in_use: bool) -> BoxFuture<'static, ()>;
 
     /// Who may search the directory `node` is not known any more: these of its names, present and
-    /// absent ones, must be looked up again at their next use. What they name has not changed.
-    fn children(&self, node: NodeId, names: Vec<Name>) -> BoxFuture<'static, ()>;
+    /// absent ones, must be looked up again at their next use. What they name has not changed: `files` and directories.
+    /// Where names cannot be dropped in time, this does [`KernelNotifier::shut`], and waits for [`NAME_LEASE`].
+    fn children(
+        &self,
+        node: NodeId,
+        names: Vec<Name>,
+        files: Vec<NodeId>,
+    ) -> BoxFuture<'static, ()>;
+
+    /// All names of these files that no program has open must be looked up again at their next use, whatever calls are
+    /// under way in their directories: as far as the kernel can do that.
+    fn shut(&self, files: Vec<NodeId>) -> BoxFuture<'static, ()>;
 
     /// The file has no less than these bytes: whatever the kernel does with replies, it uses no smaller size
     /// from now on.

@@ -28,6 +28,8 @@ struct StaleInKernel {
     loss: Option<u32>,
     /// Names of the inode, a directory, that were kept because every user may search it.
     children: Vec<Name>,
+    /// The files among them.
+    files: Vec<NodeId>,
     attributes: bool,
 }
 
@@ -113,7 +115,9 @@ impl CoveredMetadata {
             true => state.file.open_cache.take_under(lost.mode),
             false => Vec::new(),
         };
+        let children = state.children_of(&stale.children);
         drop(state);
+        stale.files = self.inodes.files_of(children);
         Some(UncoveredInode { inode, stale, closes })
     }
 }
@@ -136,7 +140,7 @@ impl CoveredCache for CoveredByMdt {
             if stale.attributes {
                 kernel_cache.inode(&inode, Stale::Attributes).await.done().await;
             }
-            kernel_cache.children(inode.node, stale.children).await;
+            kernel_cache.children(inode.node, stale.children, stale.files).await;
             kernel_cache.entries(stale.entries).await;
             if let Some(loss) = stale.loss {
                 inode.state().kept_names_invalidated(loss);

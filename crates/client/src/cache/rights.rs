@@ -6,7 +6,7 @@
 
 use bytes::Bytes;
 use sheen_types::access::{AccessList, Audience, Guarded, May};
-use sheen_types::{Fid, HashSet, Name};
+use sheen_types::{Fid, HashSet, Instant, Name};
 use sheen_wire::md::{MdtBody, PosixAcl, Valid};
 
 use super::InodeState;
@@ -22,6 +22,8 @@ pub(crate) struct Rights {
     list: KnownList,
     /// Directory: names that the kernel keeps, present and absent ones.
     kept_children: HashSet<Name>,
+    /// Directory: when the last of its names that the kernel keeps for a time only is used no longer.
+    leased_until: Option<Instant>,
 }
 
 /// An access control list.
@@ -89,9 +91,14 @@ impl InodeState {
         (guarded.deciding_group(who.uid, &who.groups, wanted).or(owning), owning)
     }
 
-    /// Directory: whether the kernel may keep `name` for all users without a lookup for each. If so, that is
-    /// noted.
-    pub(crate) fn keep_child(&mut self, name: &Name, audience: Audience) -> bool {
+    /// Directory: whether the kernel may keep `name` for all users without a lookup for each, `until` then if it keeps
+    /// it for a time only. If so, that is noted.
+    pub(crate) fn keep_child(
+        &mut self,
+        name: &Name,
+        audience: Audience,
+        until: Option<Instant>,
+    ) -> bool {
         if !self.rights_covered() || !self.may_search_all(audience) {
             return false;
         }
@@ -101,7 +108,14 @@ impl InodeState {
             }
             self.rights.kept_children.insert(name.clone());
         }
+        self.rights.leased_until = self.rights.leased_until.max(until);
         true
+    }
+
+    /// Directory: until when the kernel may use names that it was not notified of, because it keeps them for a time
+    /// only.
+    pub(crate) fn leased_until(&self) -> Option<Instant> {
+        self.rights.leased_until
     }
 
     /// The kernel does not keep this name any more.
@@ -109,7 +123,8 @@ impl InodeState {
         self.rights.kept_children.remove(name);
     }
 
-    fn may_search_all(&self, audience: Audience) -> bool {
+    /// Whether every user of the mount may search it, by what is known.
+    pub(crate) fn may_search_all(&self, audience: Audience) -> bool {
         let readable = !matches!(self.rights.list, KnownList::Unreadable);
         readable && self.guarded().is_some_and(|it| it.permits_all(audience, May::EXEC))
     }

@@ -97,7 +97,11 @@ impl FileSystem {
         }
         let changed = async {
             if !self.0.changes_nothing(who, &inode, &changes).await? {
-                self.0.change(who, &inode, &changes, right).await?;
+                let change = self.0.change(who, &inode, &changes, right);
+                match changes.mode.is_some() || changes.uid.is_some() || changes.gid.is_some() {
+                    true => self.0.changing_rights(&inode, true, change).await?,
+                    false => change.await?,
+                }
             }
             self.0.stat(who, &inode).await
         };

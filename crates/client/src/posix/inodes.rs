@@ -94,7 +94,8 @@ impl Mounted {
             inode.count_lookups(&mut state, 1);
             state.keep_name(parent.node, name)
         };
-        let entry = covered && self.may_keep_name(parent, name);
+        let is_leased = attributes.file_type() == FileType::Directory;
+        let entry = covered && self.may_keep_name(parent, name, is_leased);
         Entry {
             node: inode.node,
             generation: generation(inode.fid),

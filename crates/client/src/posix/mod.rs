@@ -84,7 +84,7 @@ use crate::locks::ClientNamespace;
 use crate::meta::Meta;
 use crate::targets::Targets;
 
-pub use crate::cache::{KernelNotifier, PagesKept, Raise};
+pub use crate::cache::{KernelNotifier, NAME_LEASE, PagesKept, Raise};
 pub use crate::types::{
     Attributes, Credentials, Fallocate, FileLock, FileLockMode, FileType, Invalidated, LockOwner,
     NodeId, OpenCounts, OpenFlags, Seek, SetAttributes, SetTime, Stale, TYPE_MASK, VersionFlush,

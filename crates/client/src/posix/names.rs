@@ -39,7 +39,7 @@ impl FileSystem {
             Some(child) => Ok(Lookup::Found(self.0.entry(who, (&parent, name), &child).await?)),
             None => {
                 let keep = parent.state().is_absent(name) && is_listed(&parent, name);
-                Ok(Lookup::Absent { keep: keep && self.0.may_keep_name(&parent, name) })
+                Ok(Lookup::Absent { keep: keep && self.0.may_keep_name(&parent, name, true) })
             }
         }
     }
@@ -320,7 +320,15 @@ impl Mounted {
             }
             KnownName::Unknown(depth, pinned) => (depth, pinned),
         };
-        self.retry_with_rights(who, &[parent], || self.meta.lookup(who, parent, name, depth)).await
+        self.refuse_search(who, parent)?;
+        let look_up = || self.meta.lookup(who, parent, name, depth);
+        let found = self.retry_with_rights(who, &[parent], look_up).await;
+        if matches!(found, Err(Errno::EACCES)) {
+            // So that the next ones are refused without an RPC, however many come: the kernel, which is to forget what
+            // it keeps of the directory, waits for each.
+            self.know_rights(who, parent).await?;
+        }
+        found
     }
 
     /// What the cache knows of a name. No RPC; whether the caller may search the directory is not looked at.

@@ -7,12 +7,17 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::time::Duration;
 
 use sheen_types::access::{Capability, May, Subject};
-use sheen_types::{Errno, Name};
+use sheen_types::{Errno, Fid, Name};
 
-use super::{Credentials, FileSystem, Mounted, NodeId};
-use crate::cache::Inode;
+use super::{Credentials, FileSystem, FileType, Mounted, NodeId};
+use crate::cache::{Inode, NAME_LEASE};
+
+/// How long an answer may be on its way to the kernel, which counts [`NAME_LEASE`] from its arrival on and in units of
+/// its own.
+const LEASE_SLACK: Duration = Duration::from_millis(50);
 
 impl Subject for Credentials {
     fn uid(&self) -> u32 {
@@ -81,12 +86,44 @@ impl Mounted {
         self.judge(who, inode, May::READ)
     }
 
-    /// Whether the kernel may keep what was found at `name` in `parent`, for all users of the mount.
-    pub(super) fn may_keep_name(&self, parent: &Inode, name: &Name) -> bool {
-        match self.kernel_cache.audience() {
-            Some(audience) => parent.state().keep_child(name, audience),
-            None => false,
+    /// Refuses who may not search a directory, if locks cover what decides. No RPC.
+    pub(super) fn refuse_search(&self, who: &Credentials, directory: &Inode) -> Result<(), Errno> {
+        let is_covered = directory.state().rights_covered();
+        if is_covered { self.judge(who, directory, May::EXEC) } else { Ok(()) }
+    }
+
+    /// Whether the kernel may keep what was found at `name` in `parent`, for all users of the mount; `is_leased`: for
+    /// [`NAME_LEASE`] only.
+    pub(super) fn may_keep_name(&self, parent: &Inode, name: &Name, is_leased: bool) -> bool {
+        let Some(audience) = self.kernel_cache.audience() else { return false };
+        let until = is_leased.then(|| self.meta.world.clock.now() + NAME_LEASE + LEASE_SLACK);
+        parent.state().keep_child(name, audience, until)
+    }
+
+    /// Does `change`, which may change who may search the directory `inode`; `shows`: its answer says who may. When this returns the kernel admits by
+    /// names that it keeps no user who may not search it any more, except to files that a program has open: those are
+    /// as soon as the kernel can take the directory's lock.
+    ///
+    /// The kernel holds that lock for `change`, too: no notification of a name in it is processed meanwhile.
+    pub(super) async fn changing_rights<T>(
+        &self,
+        inode: &Inode,
+        shows: bool,
+        change: impl Future<Output = Result<T, Errno>>,
+    ) -> Result<T, Errno> {
+        let audience = self.kernel_cache.audience();
+        let audience = audience.filter(|_| inode.file_type() == Some(FileType::Directory));
+        let Some(audience) = audience else { return change.await };
+        let children: Vec<Fid> = inode.state().directory.children.values().copied().collect();
+        let changed = change.await?;
+        if !shows || !inode.state().may_search_all(audience) {
+            self.kernel_cache.shut(self.inodes.files_of(children)).await;
+            let until = inode.state().leased_until();
+            if let Some(until) = until.filter(|until| *until > self.meta.world.clock.now()) {
+                self.meta.world.clock.sleep_until(until).await;
+            }
         }
+        Ok(changed)
     }
 
     /// Sends a request to the MDT; if it is refused and the groups in it were chosen by rights that may be
@@ -115,7 +152,7 @@ impl Mounted {
     }
 
     /// Returns when mode, owner, group and access control list are known as they are now.
-    async fn know_rights(&self, who: &Credentials, inode: &Inode) -> Result<(), Errno> {
+    pub(super) async fn know_rights(&self, who: &Credentials, inode: &Inode) -> Result<(), Errno> {
         if inode.state().rights_covered() {
             return Ok(());
         }

@@ -203,6 +203,26 @@ fn a_chmod_of_our_own_revokes_what_was_kept() {
 }
 
 #[test]
+fn a_chmod_that_shuts_users_out_has_files_dropped_before_it_is_answered() {
+    let Scene { fixture, directory, .. } = scene(0o755, &[]);
+    let file = fixture.files.known_child(directory, &name("f")).expect("the file");
+    let shut = format!("shut {}", file.0);
+    for (mode, is_shut) in [(0o711, false), (0o700, true)] {
+        fixture.watcher.take();
+        fixture.mdt.answer(MdsReintSetattrReply {
+            mdt_body: Some(body(DIRECTORY, 0o040_000 | mode)),
+            ..MdsReintSetattrReply::default()
+        });
+        let files = fixture.files.clone();
+        let changes = SetAttributes { mode: Some(mode), ..SetAttributes::default() };
+        let change = async move { files.setattr(&user(5, &[]), directory, None, changes).await };
+        fixture.world.run(change).unwrap();
+        let notices = fixture.watcher.take();
+        assert_eq!(notices.contains(&shut), is_shut, "{mode:o}: {notices:?}");
+    }
+}
+
+#[test]
 fn access_is_judged_under_the_lock_and_asks_without_it() {
     let Scene { fixture, directory, .. } = scene(0o750, &[]);
     let wanted = May::READ.and(May::EXEC);

@@ -147,7 +147,10 @@ impl FileSystem {
             return self.0.set_layout(who, &inode, value, mode).await;
         }
         let set = || self.0.meta.setxattr(who, &inode, name, Some(value.clone()), mode);
-        self.0.answer_and_end_retry(who, self.0.retry_with_rights(who, &[&inode], set).await)
+        let inodes: [&Inode; 1] = [&inode];
+        let set = self.0.retry_with_rights(who, &inodes, set);
+        let set = self.0.changing_rights_by(name, &inode, set).await;
+        self.0.answer_and_end_retry(who, set)
     }
 
     /// Removes an extended attribute. One RPC.
@@ -167,7 +170,10 @@ impl FileSystem {
         let inode = self.0.pin(node)?;
         let name = if name == LUSTRE_LOV { TRUSTED_LOV } else { name };
         let remove = || self.0.meta.setxattr(who, &inode, name, None, XattrMode::Any);
-        self.0.answer_and_end_retry(who, self.0.retry_with_rights(who, &[&inode], remove).await)
+        let inodes: [&Inode; 1] = [&inode];
+        let remove = self.0.retry_with_rights(who, &inodes, remove);
+        let removed = self.0.changing_rights_by(name, &inode, remove).await;
+        self.0.answer_and_end_retry(who, removed)
     }
 }
 
@@ -182,6 +188,19 @@ impl FileSystem {
 }
 
 impl Mounted {
+    /// Changes the attribute `name`.
+    async fn changing_rights_by(
+        &self,
+        name: &[u8],
+        inode: &Inode,
+        change: impl Future<Output = Result<(), Errno>>,
+    ) -> Result<(), Errno> {
+        match name == ACL_ACCESS {
+            true => self.changing_rights(inode, false, change).await,
+            false => change.await,
+        }
+    }
+
     async fn value_of(
         &self,
         who: &Credentials,

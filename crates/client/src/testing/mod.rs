@@ -79,7 +79,12 @@ impl KernelNotifier for Watcher {
         self.note(format!("entry {} {name}", parent.0))
     }
 
-    fn children(&self, node: NodeId, names: Vec<Name>) -> BoxFuture<'static, ()> {
+    fn shut(&self, files: Vec<NodeId>) -> BoxFuture<'static, ()> {
+        let files: Vec<_> = files.iter().map(|node| node.0.to_string()).collect();
+        self.note(format!("shut {}", files.join(" ")))
+    }
+
+    fn children(&self, node: NodeId, names: Vec<Name>, _: Vec<NodeId>) -> BoxFuture<'static, ()> {
         let mut names: Vec<String> = names.iter().map(Name::to_string).collect();
         names.sort();
         self.note(format!("children {} {}", node.0, names.join(" ")))

@@ -248,7 +248,12 @@ impl KernelNotifier for Watch {
         Box::pin(std::future::ready(()))
     }
 
-    fn children(&self, node: NodeId, names: Vec<Name>) -> BoxFuture<'static, ()> {
+    /// Names are always dropped in time.
+    fn shut(&self, _: Vec<NodeId>) -> BoxFuture<'static, ()> {
+        Box::pin(std::future::ready(()))
+    }
+
+    fn children(&self, node: NodeId, names: Vec<Name>, _: Vec<NodeId>) -> BoxFuture<'static, ()> {
         names.iter().for_each(|name| self.0.lock().forget_entry(node, name));
         Box::pin(std::future::ready(()))
     }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -137,6 +137,58 @@ fn a_directory_that_is_closed_is_closed_to_other_users_at_once() {
         set_mode(&private, 0o701)?;
         bob.can("cat private/b/c/f")?;
         User { groups: &[PROJECT], ..bob }.cannot("cat private/b/c/f")
+    });
+}
+
+/// Names of which the kernel is to be notified one by one, for each of which it takes the directory's lock.
+const MANY: u32 = 2000;
+
+/// Programs that look names up without pause, each of which holds the directory's lock. They end with this.
+struct Readers(Vec<Child>);
+
+impl Readers {
+    fn start(folder: &Path) -> Outcome<Self> {
+        let line = "while :; do i=0; while [ $i -lt 4000 ]; do [ -e no$i ]; i=$((i+1)); done; done";
+        let id = BOB.to_string();
+        let start = |_| {
+            let mut command = Command::new("setpriv");
+            command.args(["--reuid", &id, "--regid", &id, "--clear-groups", "sh", "-c", line]);
+            command.current_dir(folder).stdout(Stdio::null()).stderr(Stdio::null());
+            command.spawn().context("start a reader")
+        };
+        (0..3).map(start).collect::<Outcome<Vec<_>>>().map(Self)
+    }
+}
+
+impl Drop for Readers {
+    fn drop(&mut self) {
+        for reader in &mut self.0 {
+            _ = reader.kill();
+            _ = reader.wait();
+        }
+    }
+}
+
+#[test]
+fn a_directory_that_other_users_read_without_pause_is_closed_at_once_too() {
+    scene("busy-directory", 1, LIMIT, |cluster| {
+        let private = cluster.mnt().join("private");
+        fs::create_dir_all(private.join("b/c")).context("mkdir")?;
+        for number in 0..MANY {
+            fs::write(private.join(format!("f{number}")), "").context("write")?;
+        }
+        let bob = User { cluster, folder: &private, uid: BOB, groups: &[] };
+        let count = format!(
+            "n=0; i=0; while [ $i -lt {MANY} ]; do [ -e f$i ] && n=$((n+1)); i=$((i+1)); done; \
+             [ -e b/c ] && n=$((n+1)); echo $n"
+        );
+        ensure(bob.can(&count)? == (MANY + 1).to_string(), || "they are not seen".to_owned())?;
+        let _readers = Readers::start(&private)?;
+        std::thread::sleep(Duration::from_secs(1));
+        set_mode(&private, 0o700)?;
+        let seen = bob.can(&count)?;
+        ensure(seen == "0", || format!("{seen} names are seen in a directory that is closed"))?;
+        ensure(private.join("b/c").exists() && private.join("f1").exists(), String::new)
     });
 }
 

@@ -46,16 +46,14 @@ pub(super) fn run(options: &Check) -> Result<(), Fault> {
     if mounts.is_empty() {
         return Err(none(Errno::ENODEV));
     }
-    for mut mount in mounts {
-        let targets: Vec<Target> = mount
-            .ask(TARGETS, &[])
-            .map_err(|(errno, text)| Fault::new(errno, format!("lfs check: {text}")))?;
+    mounts.each("check", |mount| {
+        let targets: Vec<Target> = mount.ask(TARGETS, &[])?;
         for kind in kinds {
             for target in targets.iter().filter(|target| target.kind == *kind) {
                 let state = if target.active { "active" } else { "inactive" };
                 line(format_args!("{} {state}.", target.device));
             }
         }
-    }
-    Ok(())
+        Ok(())
+    })
 }

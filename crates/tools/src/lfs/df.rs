@@ -143,18 +143,14 @@ pub(super) fn run(options: &Df) -> Result<(), Fault> {
         return Err(Fault::new(Errno::ENODEV, text));
     }
     let arguments: &[&str] = if options.lazy { &["lazy"] } else { &[] };
-    for mut mount in mounts {
-        let mut targets: Vec<TargetStatfs> = mount
-            .ask(TARGET_STATFS, arguments)
-            .map_err(|(errno, text)| Fault::new(errno, format!("lfs df: {text}")))?;
+    mounts.each("df", |mount| {
+        let mut targets: Vec<TargetStatfs> = mount.ask(TARGET_STATFS, arguments)?;
         if let Some(pool) = &options.pool {
-            let pools = pools::of(&mut mount)
-                .map_err(|(errno, text)| Fault::new(errno, format!("lfs df: {text}")))?;
-            only_pool(&mut targets, &pools, pool);
+            only_pool(&mut targets, &pools::of(mount)?, pool);
         }
         text_out(&table(options, &mount.info.path, &targets));
-    }
-    Ok(())
+        Ok(())
+    })
 }
 
 /// Leaves out the OSTs that are not in the pool; a pool that is not there has none.

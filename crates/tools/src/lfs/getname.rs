@@ -27,10 +27,10 @@ pub(super) struct GetName {
 
 pub(super) fn run(options: &GetName) -> Result<(), Fault> {
     if options.paths.is_empty() {
-        for mount in Mount::all() {
+        return Mount::all().each("getname", |mount| {
             line(format_args!("{} {}", name(options, &mount.info), mount.info.path));
-        }
-        return Ok(());
+            Ok(())
+        });
     }
     let mut worst = None;
     for path in &options.paths {

@@ -1,13 +1,15 @@
 //! The mounts of this machine, as their processes report them.
 
 use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use sheen_control::Client;
 use sheen_types::Errno;
 
 use crate::origins::{self, Home};
-use crate::output::{Fault, errno_of};
+use crate::output::{Fault, errno_of, worst};
 use crate::processes::{self, Failure, command};
 use sheen_control::api::{MOUNT_INFO, MountInfo};
 
@@ -26,9 +28,97 @@ pub(super) struct Mount {
     pub(super) info: MountInfo,
 }
 
+/// How long a mount may take to say who it is, for which it asks no other process.
+const SIGN_WAIT: Duration = Duration::from_secs(15);
+/// How long it may take for another answer, for which it may have to ask a server that is away.
+const ANSWER_WAIT: Duration = Duration::from_secs(120);
+
+/// The mounts that a command is for.
+pub(super) struct Mounts {
+    answering: Vec<Mount>,
+    /// Why the first of those that do not answer does not. A line has named each.
+    failed: Option<Errno>,
+}
+
+impl Mounts {
+    /// Whether there are none at all.
+    pub(super) fn is_empty(&self) -> bool {
+        self.answering.is_empty() && self.failed.is_none()
+    }
+
+    /// Does `work` with each. One that fails gets a line, and the other ones are done.
+    ///
+    /// # Errors
+    /// The first failure.
+    pub(super) fn each(
+        self,
+        command: &str,
+        mut work: impl FnMut(&mut Mount) -> Result<(), Failure>,
+    ) -> Result<(), Fault> {
+        let mut first = self.failed;
+        for mut mount in self.answering {
+            if let Err((errno, text)) = work(&mut mount) {
+                eprintln!("lfs {command}: {text}");
+                first = first.or(Some(errno));
+            }
+        }
+        worst(first)
+    }
+}
+
+/// Asks a mount through itself. The kernel waits for a process that stands still as long as that does: this does not.
+fn ask_inside(
+    path: &Path,
+    question: &str,
+    patience: Duration,
+    ask: fn(&Path, &str) -> Result<String, Errno>,
+) -> Result<String, Errno> {
+    let (sender, answer) = mpsc::channel();
+    let (path, question) = (path.to_owned(), question.to_owned());
+    let work = move || _ = sender.send(ask(&path, &question));
+    let thread = std::thread::Builder::new().spawn(work);
+    thread.map_err(|error| errno_of(&error))?;
+    answer.recv_timeout(patience).unwrap_or(Err(Errno::ETIMEDOUT))
+}
+
+/// Asks mounts through themselves who they are, all at once. Those of other users that do not let us in, and what is
+/// no mount of ours, are left out without a word.
+fn sign_inside(
+    paths: Vec<PathBuf>,
+    patience: Duration,
+    ask: fn(&Path, &str) -> Result<String, Errno>,
+) -> Mounts {
+    let asked = |path: PathBuf| {
+        let of = path.clone();
+        let work = move || ask_inside(&of, MOUNT_INFO, patience, ask);
+        (path, std::thread::spawn(work))
+    };
+    let asked: Vec<_> = paths.into_iter().map(asked).collect();
+    let mut mounts = Mounts { answering: Vec::new(), failed: None };
+    for (path, answer) in asked {
+        match answer.join().unwrap_or(Err(Errno::EIO)) {
+            Ok(text) => {
+                let info = serde_json::from_str(&text).ok();
+                mounts.answering.extend(info.map(|info| Mount { info, way: Way::Inside(path) }));
+            }
+            Err(errno @ (Errno::ENOTCONN | Errno::ECONNABORTED | Errno::ETIMEDOUT)) => {
+                eprintln!("{}: {errno}: the mount is left out", path.display());
+                mounts.failed = mounts.failed.or(Some(errno));
+            }
+            Err(_) => {}
+        }
+    }
+    mounts
+}
+
 impl Mount {
     /// Every mount that answers: those whose processes we may ask, and those of other users that we may use.
-    pub(super) fn all() -> Vec<Self> {
+    pub(super) fn all() -> Mounts {
+        Self::all_at(|_| true)
+    }
+
+    /// The same of those mount points that are `wanted`.
+    fn all_at(wanted: impl Fn(&Path) -> bool) -> Mounts {
         let mount = |mut process: Client| {
             let text = command(&mut process, MOUNT_INFO, &[]).ok()?;
             Some(Self { info: serde_json::from_str(&text).ok()?, way: Way::Process(process) })
@@ -41,15 +131,14 @@ impl Mount {
         } else {
             std::fs::read("/proc/self/mounts").unwrap_or_default()
         };
-        for path in mounted(&String::from_utf8_lossy(&table)) {
-            if all.iter().all(|mount| Path::new(&mount.info.path) != path) {
-                all.extend(Self::inside(path));
-            }
-        }
+        let mut paths = mounted(&String::from_utf8_lossy(&table));
+        paths.retain(|path| wanted(path) && all.iter().all(|it| Path::new(&it.info.path) != path));
+        let Mounts { answering, failed } = sign_inside(paths, SIGN_WAIT, sheen_fuse::question);
+        all.extend(answering);
         if let Some(home) = origins::chosen() {
             all.retain(|mount| home.is(&Home::of_source(&mount.info.source)));
         }
-        all
+        Mounts { answering: all, failed }
     }
 
     /// A mount of the file system of this name, if there is one.
@@ -57,7 +146,7 @@ impl Mount {
     /// # Errors
     /// Several file systems have the name: which is meant.
     pub(super) fn named(command: &str, fsname: &str) -> Result<Option<Self>, Fault> {
-        let mut mounts = Self::all();
+        let mut mounts = Self::all().answering;
         mounts.retain(|mount| mount.info.fsname == fsname);
         let homes = origins::distinct(mounts.iter_mut().map(Self::home));
         match homes.len() {
@@ -73,28 +162,27 @@ impl Mount {
         }
     }
 
-    fn inside(path: PathBuf) -> Option<Self> {
-        let text = sheen_fuse::question(&path, MOUNT_INFO).ok()?;
-        Some(Self { info: serde_json::from_str(&text).ok()?, way: Way::Inside(path) })
-    }
-
     /// The mount that `path` lies on.
     ///
     /// # Errors
     /// What resolving the path met; ENODEV if it lies on no mount of ours.
     pub(super) fn of(path: &Path) -> Result<Self, Errno> {
         let path = std::fs::canonicalize(path).map_err(|error| errno_of(&error))?;
-        let mut mounts = Self::all();
+        let mounts = Self::all_at(|point| path.starts_with(point));
+        let (mut mounts, failed) = (mounts.answering, mounts.failed);
         let paths: Vec<PathBuf> =
             mounts.iter().map(|mount| mount.info.path.clone().into()).collect();
-        let number = longest_prefix(&paths, &path).ok_or(Errno::ENODEV)?;
+        let number = longest_prefix(&paths, &path);
+        let number = number.ok_or(failed.unwrap_or(Errno::ENODEV))?;
         Ok(mounts.swap_remove(number))
     }
 
     /// The mount that `path` lies on; without one, all.
-    pub(super) fn chosen(path: Option<&Path>) -> Result<Vec<Self>, Errno> {
+    pub(super) fn chosen(path: Option<&Path>) -> Result<Mounts, Errno> {
         match path {
-            Some(path) => Self::of(path).map(|mount| vec![mount]),
+            Some(path) => {
+                Self::of(path).map(|mount| Mounts { answering: vec![mount], failed: None })
+            }
             None => Ok(Self::all()),
         }
     }
@@ -106,7 +194,8 @@ impl Mount {
             Way::Inside(path) => {
                 let failed = |errno: Errno| (errno, format!("{}: {errno}", path.display()));
                 let words: Vec<&str> = [name].iter().chain(arguments).copied().collect();
-                sheen_fuse::question(path, &words.join(" ")).map_err(failed)
+                ask_inside(path, &words.join(" "), ANSWER_WAIT, sheen_fuse::question)
+                    .map_err(failed)
             }
         }
     }
@@ -151,9 +240,56 @@ fn longest_prefix(mounts: &[PathBuf], path: &Path) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
+    use super::*;
 
-    use super::{longest_prefix, mounted};
+    /// Stands for the kernel: a mount whose process stands still, one whose connection was aborted, one of another
+    /// user's, one that answers.
+    fn kernel(path: &Path, _: &str) -> Result<String, Errno> {
+        let info = r#"{"path":"/good","fsname":"l","uuid":"u","instance":"i","source":"1@tcp:/l"}"#;
+        match path.to_str() {
+            Some("/stopped") => {
+                std::thread::sleep(Duration::from_secs(60));
+                Err(Errno::EIO)
+            }
+            Some("/aborted") => Err(Errno::ENOTCONN),
+            Some("/private") => Err(Errno::EACCES),
+            _ => Ok(info.to_owned()),
+        }
+    }
+
+    #[test]
+    fn mounts_that_do_not_answer_are_left_out_and_are_the_first_error() {
+        let paths = |paths: &[&str]| paths.iter().map(PathBuf::from).collect::<Vec<_>>();
+        let asked = |of: &[&str]| sign_inside(paths(of), Duration::from_millis(200), kernel);
+        let shown = |mounts: Mounts| {
+            let mut shown = Vec::new();
+            let done = mounts.each("df", |mount| {
+                shown.push(mount.info.path.clone());
+                Ok(())
+            });
+            (shown, done.err().map(|fault| fault.code))
+        };
+        let good = vec!["/good".to_owned()];
+        let began = std::time::Instant::now();
+        let code = |errno: Errno| u8::try_from(errno.0).ok();
+        let all = asked(&["/stopped", "/private", "/aborted", "/good"]);
+        assert_eq!(shown(all), (good.clone(), code(Errno::ETIMEDOUT)));
+        assert!(began.elapsed() < Duration::from_secs(30));
+        assert_eq!(shown(asked(&["/aborted", "/good"])), (good.clone(), code(Errno::ENOTCONN)));
+        assert_eq!(shown(asked(&["/private", "/good"])), (good, None));
+        assert!(asked(&["/private"]).is_empty() && !asked(&["/aborted"]).is_empty());
+    }
+
+    #[test]
+    fn one_mount_that_fails_does_not_keep_the_next_one_from_being_shown() {
+        let mounts = sign_inside(vec!["/a".into(), "/b".into()], SIGN_WAIT, kernel);
+        let mut count = 0;
+        let done = mounts.each("df", |_| {
+            count += 1;
+            Err((if count == 1 { Errno::EIO } else { Errno::ENODEV }, "it fails".to_owned()))
+        });
+        assert_eq!((count, done), (2, Err(Fault::reported(Errno::EIO))));
+    }
 
     #[test]
     fn mounts_are_found_in_the_kernels_table() {

@@ -34,13 +34,11 @@ fn list(options: &List, command: &str, kind: Kind) -> Result<(), Fault> {
         }
         Ok(mounts) => mounts,
     };
-    for mut mount in mounts {
-        let targets: Vec<Target> = mount
-            .ask(TARGETS, &[])
-            .map_err(|(errno, text)| Fault::new(errno, format!("lfs {command}: {text}")))?;
+    mounts.each(command, |mount| {
+        let targets: Vec<Target> = mount.ask(TARGETS, &[])?;
         text_out(&listing(kind, &targets));
-    }
-    Ok(())
+        Ok(())
+    })
 }
 
 fn listing(kind: Kind, targets: &[Target]) -> String {
