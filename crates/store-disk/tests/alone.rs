@@ -7,7 +7,7 @@ mod common;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use sheen_store::{Store, Transaction};
+use sheen_store::{AttributePatch, Attributes, Store, Transaction};
 use sheen_store_disk::{FormatOptions, OpenOptions, StoreDisk};
 use sheen_types::Fid;
 
@@ -56,4 +56,35 @@ fn groups_go_down_by_size() {
     }
     let all = store.scan(Fid::new(1, 1), b"", usize::MAX).expect("scan works");
     assert_eq!(all.len(), COUNT as usize * 2);
+}
+
+/// A change of one attribute writes the whole record, which counts: groups of objects with many extended attributes
+/// were as large as what a client could name in a second.
+#[test]
+fn a_change_counts_with_all_extended_attributes_of_its_object() {
+    const OBJECTS: u32 = 96;
+    // A group is a quarter of it, 1 MiB.
+    let store = open(&OpenOptions { cache_bytes: 4 << 20, ..OpenOptions::default() });
+    for number in 0..OBJECTS {
+        let mut transaction = Transaction::new();
+        transaction.create(Fid::new(2, number), Attributes::default());
+        for name in 0..4 {
+            transaction.set_xattr(
+                Fid::new(2, number),
+                &format!("user.{name}"),
+                vec![7; 65_536].into(),
+            );
+        }
+        store.apply(transaction).expect("create works");
+    }
+    store.commit().expect("commit works");
+    for number in 0..OBJECTS {
+        let mut transaction = Transaction::new();
+        let patch = AttributePatch { permissions: Some(0o600), ..AttributePatch::default() };
+        transaction.patch(Fid::new(2, number), patch);
+        store.apply(transaction).expect("patch works");
+    }
+    // A group goes down while the next one fills to twice its size, and one of that size may go down before it.
+    let waiting = store.applied().0 - store.committed().0;
+    assert!(waiting <= 2 * 8 + 2, "{waiting} records of 256 KiB wait in memory");
 }

@@ -175,8 +175,13 @@ impl Overlay {
 
     fn attempt(&self, plan: ApplyPlan, transaction: &Transaction) -> Result<Sequence, Refusal> {
         let locked = plan.shards.iter().map(|number| (*number, self.shards[*number].lock()));
-        let mut attempt =
-            ApplyAttempt { overlay: self, locked: locked.collect(), plan, undo: Vec::new() };
+        let mut attempt = ApplyAttempt {
+            overlay: self,
+            locked: locked.collect(),
+            plan,
+            undo: Vec::new(),
+            record_bytes: 0,
+        };
         if self.retirements.load(Ordering::Acquire) != attempt.plan.retirements {
             return Err(Refusal::Stale);
         }
@@ -187,7 +192,9 @@ impl Overlay {
                 return Err(refusal);
             }
         }
-        let bytes = transaction.changes.iter().map(change_bytes).sum();
+        let bytes: usize = transaction.changes.iter().map(change_bytes).sum();
+        // The shards are still locked, so this is the group that holds what `record_bytes` takes off again.
+        let bytes = bytes.wrapping_add_signed(attempt.record_bytes);
         self.active_bytes.fetch_add(bytes, Ordering::Relaxed);
         Ok(Sequence(self.applied.fetch_add(1, Ordering::SeqCst) + 1))
     }
@@ -213,21 +220,24 @@ fn creates_directory(transaction: &Transaction, fid: Fid) -> bool {
     })
 }
 
-/// Memory that a change adds to a group, about.
+/// Memory that a change adds to a group beside records, about: those count as they are set.
 fn change_bytes(change: &Change) -> usize {
     CHANGE_OVERHEAD_BYTES
         + match change {
-            Change::Create { .. } | Change::Patch { .. } => size_of::<Record>(),
-            Change::Destroy { .. } => 0,
-            Change::Exchange { .. } => 2 * size_of::<Record>(),
-            Change::SetXattr { name, value, .. } => {
-                size_of::<Record>() + name.len() + value.as_ref().map_or(0, Bytes::len)
-            }
+            Change::Create { .. }
+            | Change::Patch { .. }
+            | Change::Destroy { .. }
+            | Change::Exchange { .. }
+            | Change::SetXattr { .. } => 0,
             Change::Insert { key, value, .. } | Change::Put { key, value, .. } => {
                 key.len() + value.len()
             }
             Change::Delete { key, .. } => key.len(),
         }
+}
+
+fn record_bytes(record: Option<&Record>) -> isize {
+    record.map_or(0, Record::cost).cast_signed()
 }
 
 /// A transaction with its shards locked.
@@ -236,6 +246,9 @@ struct ApplyAttempt<'a> {
     locked: Vec<(usize, MutexGuard<'a, Shard>)>,
     plan: ApplyPlan,
     undo: Vec<Undo>,
+    /// By how much the records of the group grow, with all their extended attributes: a change of one attribute
+    /// holds the whole record in memory and writes it.
+    record_bytes: isize,
 }
 
 impl ApplyAttempt<'_> {
@@ -321,9 +334,12 @@ impl ApplyAttempt<'_> {
         let objects = &mut self.shard(number).active.objects;
         let before = objects.remove(&fid);
         let fresh = before.as_ref().map_or(absent_below, |slot| slot.fresh);
+        let held = before.as_ref().and_then(|slot| slot.value.as_deref());
+        let grows = record_bytes(value.as_deref()) - record_bytes(held);
         if value.is_some() || !fresh {
             objects.insert(fid, Slot { value, fresh });
         }
+        self.record_bytes += grows;
         self.undo.push(Undo::Object(fid, before));
     }
 
