@@ -11,6 +11,9 @@ pub const XATTR_NAME_BYTES_MAX: usize = 255;
 /// Bytes of all extended attributes of one inode, names and values: they are one record, which each change of one of
 /// them writes. Sixteen of the largest, nearly.
 pub const XATTRS_BYTES_MAX: usize = 1 << 20;
+/// Bytes of the names of all extended attributes of one inode, each with its NUL; Linux `XATTR_LIST_MAX`, beyond which
+/// no program can list them.
+pub const XATTR_LIST_BYTES_MAX: usize = 65536;
 /// Bytes of one bulk transfer that we offer and accept: 4 MiB, Lustre's default `brw_size`.
 pub const BULK_BYTES_MAX: usize = 4 << 20;
 /// Bytes of one LNet message's payload (`LNET_MTU` is 1 MiB; a bulk is split in such parts).

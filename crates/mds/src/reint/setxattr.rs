@@ -5,7 +5,9 @@ use sheen_layout::plan::Plan;
 use sheen_store::{AttributePatch, Attributes, FileKind, Xattrs};
 use sheen_target::{Context, Outcome, ReplyRecording, store_errno};
 use sheen_types::access::AccessList;
-use sheen_types::limits::{XATTR_NAME_BYTES_MAX, XATTR_VALUE_BYTES_MAX, XATTRS_BYTES_MAX};
+use sheen_types::limits::{
+    XATTR_LIST_BYTES_MAX, XATTR_NAME_BYTES_MAX, XATTR_VALUE_BYTES_MAX, XATTRS_BYTES_MAX,
+};
 use sheen_types::{Errno, InodeBits, LockMode, Timestamp};
 use sheen_wire::lmv::{self, LmvMagic};
 use sheen_wire::md::{RecSetxattr, Valid};
@@ -202,7 +204,11 @@ fn check_room(all: &Xattrs, name: &str, value: &Bytes) -> Result<(), Errno> {
     let of_old = all.get(name).map(|old| old.len());
     let beside = all.iter().filter(|(other, _)| *other != name);
     let sum: usize = beside.map(|(name, value)| name.len() + value.len()).sum();
-    let fits = sum + name.len() + value.len() <= XATTRS_BYTES_MAX;
+    // Empty ones cost memory and time, too.
+    let names: usize =
+        all.names().filter(|other| *other != name).map(|other| other.len() + 1).sum();
+    let fits = sum + name.len() + value.len() <= XATTRS_BYTES_MAX
+        && names + name.len() < XATTR_LIST_BYTES_MAX;
     let grows = of_old.is_none_or(|old| old < value.len());
     if fits || !grows { Ok(()) } else { Err(Errno::ENOSPC) }
 }

@@ -209,6 +209,37 @@ fn an_inode_has_so_many_extended_attributes() {
     );
 }
 
+/// Empty ones are counted by their names: an owner gave a file 130,000, which no program could list.
+#[test]
+fn an_inode_has_no_more_attributes_than_can_be_listed() {
+    let world = TestWorld::new(98);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 1).await;
+            let client = server.client("c").await;
+            let file = client.make(Fid::ROOT, "f", REGULAR | 0o644).await.unwrap();
+            let set = async |name: &str| client.setxattr(file, name, Some(b""), 0).await;
+            let named = |number: u32| format!("user.{number:0>250}");
+            let mut count = 0;
+            while count < 1000 && set(&named(count)).await.is_ok() {
+                count += 1;
+            }
+            // Beside `trusted.link`.
+            assert_eq!(count, (65_536 - 13) / 256);
+            assert_eq!(set(&named(count)).await, Err(Errno::ENOSPC));
+            let (error, names) = all_at_once(&client, file, u32::MAX).await;
+            assert_eq!((error, names.len() <= 65_536), (0, true));
+            assert_eq!(names.matches('\0').count(), count as usize + 1);
+            // What is there may be set again, and one gives room for another.
+            set(&named(0)).await.unwrap();
+            client.setxattr(file, &named(1), None, 0).await.unwrap();
+            set(&named(count)).await.unwrap();
+        },
+        &world,
+    );
+}
+
 /// Asks for all extended attributes: the status in the lock, and the names.
 async fn all_at_once(client: &Client, file: Fid, room: u32) -> (i32, String) {
     let request = LdlmIntentGetxattr {
