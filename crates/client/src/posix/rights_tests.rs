@@ -260,6 +260,10 @@ fn the_group_that_matters_is_sent() {
     let lines =
         [(1, 7, UNDEFINED), (4, 4, UNDEFINED), (8, 1, 60), (16, 7, UNDEFINED), (32, 0, UNDEFINED)];
     let Scene { fixture, directory, .. } = scene(0o770, &lines);
+    // While a lock covers who may search it the MDT is not asked.
+    assert_eq!(look_up(&fixture, &user(7, &[70]), directory, "new"), Err(Errno::EACCES));
+    assert!(fixture.mdt.take_asked().is_empty());
+    fixture.files.0.pin(directory).unwrap().state().lose_bits(WHOLE);
     let notices = |groups: &[u32]| {
         fixture.mdt.answer(absent());
         let answer = look_up(&fixture, &user(7, groups), directory, "new");
