@@ -57,11 +57,25 @@ impl Mdts {
         self.locations.has_several()
     }
 
-    /// `mdt` has answered as the one that has an inode. Of MDT0000 that is believed, unless it is known otherwise.
-    pub(crate) fn note_answered(&self, mdt: &Mdc, fid: Fid) {
+    /// Whether `mdt`, which has answered as the one that has an inode, is that. Of MDT0000 it is believed, unless it is
+    /// known otherwise; of another one MDT0000 is asked, unless it is known. No RPC where there is one MDT.
+    ///
+    /// # Errors
+    /// `EPROTO` if another one has it; as [`Mdts::of`].
+    pub(crate) async fn check_answered(&self, mdt: &Mdc, fid: Fid) -> Result<(), Errno> {
         if mdt.index == self.first.index {
             self.locations.learn_answered(fid);
         }
+        let home = match self.locations.known(fid) {
+            Some(index) => index,
+            None => self.find(fid).await?.index,
+        };
+        if home == mdt.index {
+            return Ok(());
+        }
+        let (mdt, home) = (mdt.index.0, home.0);
+        tracing::warn!(mdt, home, file = %fid, "an MDT has answered for an inode of another one");
+        Err(Errno::EPROTO)
     }
 
     /// The one that has the root.

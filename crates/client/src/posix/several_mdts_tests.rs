@@ -174,6 +174,44 @@ fn an_mdt_that_says_all_inodes_are_its_own_is_not_asked() {
 }
 
 #[test]
+fn an_answer_for_an_inode_of_another_mdt_is_refused() {
+    let two = Two::new();
+    two.fixture.mdt.answer(found(LOCAL, DIRECTORY, 0x30, WHOLE));
+    let local = entry(two.look_up(NodeId::ROOT, "local")).node;
+    let remote = two.find_remote();
+    two.asked();
+    let refused = |asked: &Two| {
+        let mode = asked.run(move |files, who| async move { files.getattr(&who, local).await });
+        assert_eq!(mode.unwrap().attributes.mode, DIRECTORY, "what is known of it stays");
+        assert_eq!(asked.kinds().0, [""; 0]);
+    };
+
+    two.second.mdt.answer(found(LOCAL, 0o040_777, 0x21, WHOLE));
+    assert_eq!(two.look_up(remote, "d").err(), Some(Errno::EPROTO));
+    refused(&two);
+
+    two.second.mdt.answer(opened(LOCAL, 5, false, Bytes::new()));
+    two.second.mdt.answer(MdsCloseReply::default());
+    let open = two.run(move |files, who| async move {
+        files.open_create(&who, remote, &name("f"), 0o644, OpenFlags(0)).await.map(drop)
+    });
+    assert_eq!(open, Err(Errno::EPROTO));
+    two.fixture.world.settle();
+    assert!(two.second.mdt.is_done(), "what it has opened all the same is closed");
+    refused(&two);
+}
+
+#[test]
+fn of_an_mdt_that_answers_for_an_inode_not_known_the_first_is_asked() {
+    let two = Two::new();
+    let remote = two.find_remote();
+    two.asked();
+    two.second.mdt.answer(found(LOCAL_FILE, FILE, 0x21, WHOLE));
+    assert_eq!(two.look_up(remote, "f").err(), Some(Errno::EPROTO));
+    assert_eq!(two.kinds().0, ["FldQuery"]);
+}
+
+#[test]
 fn a_name_goes_with_the_lock_of_its_mdt_and_attributes_with_that_of_the_inodes() {
     let two = Two::new();
     let node = two.find_remote();
