@@ -81,7 +81,7 @@ impl Mgs {
     pub(crate) fn note_new(context: &Context, registration: &Registration) {
         let Registration { name, nids, failover, .. } = registration;
         let nid = context.export.nid();
-        tracing::warn!(target: EACH_LINE, target = %name, %nid, ?nids, ?failover, "a new target has registered");
+        tracing::info!(target: EACH_LINE, target = %name, %nid, ?nids, ?failover, "a new target has registered");
     }
 
     /// Whether a node may register one more target; why not.

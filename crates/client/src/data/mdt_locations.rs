@@ -1,7 +1,8 @@
 //! On which MDT an inode is, by the sequence of its FID, as far as this client knows (Lustre: the FLD cache of a client).
 //!
-//! What always holds: ranges of sequences never move, so what an MDT has said of one is kept for ever. Where there is one
-//! MDT nothing is looked up. Asking MDTs is [`crate::mdt`]'s.
+//! What always holds: ranges of sequences never move, so what MDT0000 has said of one is kept for ever, and no later
+//! answer changes it. Where there is one MDT nothing is looked up, but what it answers for is noted: it stays there when
+//! others come. Asking MDT0000 is [`crate::mdt`]'s.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -63,27 +64,32 @@ impl MdtLocations {
         (sequence < *end).then_some(*mdt)
     }
 
-    /// Takes over what an MDT has answered about `sequence`; `None` if that says no MDT.
+    /// Takes over what MDT0000 has answered about `sequence`; `None` if that says no MDT, or a range of which another one
+    /// is known to have some.
     pub(crate) fn learn(&self, sequence: u64, range: &LuSeqRange) -> Option<MdtIndex> {
         let mdt = MdtIndex(u16::try_from(range.index).ok()?);
         if range.flags != SeqRangeFlags::MDT || !range.contains(sequence) {
             return None;
         }
         let mut ranges = self.ranges.write();
+        let is_apart = |start: u64, end: u64| end <= range.start || range.end <= start;
+        if ranges.iter().any(|(start, (end, of))| *of != mdt && !is_apart(*start, *end)) {
+            return None;
+        }
         if ranges.len() >= RANGES_MAX {
             ranges.clear();
         }
-        // Of two that overlap the later one counts: it would be asked for again and again otherwise.
-        ranges.retain(|start, (end, _)| *end <= range.start || range.end <= *start);
+        ranges.retain(|start, (end, _)| is_apart(*start, *end));
         ranges.insert(range.start, (range.end, mdt));
         Some(mdt)
     }
 
-    /// An MDT has answered as the one that has an inode: it has all of that sequence.
-    pub(crate) fn learn_answered(&self, fid: Fid, mdt: MdtIndex) {
-        if !fid.is_normal() || !self.has_several() || self.of_sequence(fid.seq).is_some() {
+    /// The first MDT has answered as the one that has an inode: it has all of that sequence.
+    pub(crate) fn learn_answered(&self, fid: Fid) {
+        if !fid.is_normal() || self.of_sequence(fid.seq).is_some() {
             return;
         }
+        let mdt = self.first;
         let (mut start, mut end) = (fid.seq, fid.seq.saturating_add(1));
         let mut ranges = self.ranges.write();
         // Clients get one sequence after the other: what lies side by side is one range.
@@ -148,33 +154,38 @@ mod tests {
     }
 
     #[test]
-    fn the_mdt_that_answers_for_an_inode_has_its_sequence() {
+    fn the_first_mdt_has_the_sequences_that_it_answers_for_also_when_others_come() {
         let locations = MdtLocations::default();
         let (first, second) = (MdtIndex(0), MdtIndex(1));
-        let answered = |seq, mdt| locations.learn_answered(Fid::new(seq, 1), mdt);
-        answered(0x2_0000_0401, first);
-        assert_eq!(locations.ranges(), [], "there is one");
+        let answered = |seq| locations.learn_answered(Fid::new(seq, 1));
+        [0x2_0000_0401, 0x2_0000_0403].into_iter().for_each(answered);
         locations.note_several();
-        for seq in [0x2_0000_0401, 0x2_0000_0403, 0x2_0000_0402, 0x2_0000_0405] {
-            answered(seq, first);
-        }
-        answered(0x2_0000_0404, second);
-        answered(0x2_0000_0402, second);
+        assert_eq!(locations.known(Fid::new(0x2_0000_0403, 9)), Some(first));
+        assert_eq!(locations.known(Fid::new(0x2_0000_0402, 9)), None);
+        assert_eq!(
+            locations.learn(SECOND.seq, &range(SECOND.seq, SECOND.seq + 1, 1)),
+            Some(second)
+        );
+        [0x2_0000_0402, 0x2_0000_0405, SECOND.seq].into_iter().for_each(answered);
         let known = [
             (0x2_0000_0401, 0x2_0000_0404, first),
-            (0x2_0000_0404, 0x2_0000_0405, second),
             (0x2_0000_0405, 0x2_0000_0406, first),
+            (SECOND.seq, SECOND.seq + 1, second),
         ];
         assert_eq!(locations.ranges(), known);
     }
 
     #[test]
-    fn of_ranges_that_overlap_the_later_counts() {
+    fn a_range_of_one_mdt_never_becomes_another_ones() {
         let locations = MdtLocations::default();
         locations.note_several();
         locations.learn(SECOND.seq, &range(SECOND.seq, SECOND.seq + 1, 1));
-        locations.learn(SECOND.seq + 9, &range(SECOND.seq - 1, SECOND.seq + 10, 2));
-        assert_eq!(locations.ranges(), [(SECOND.seq - 1, SECOND.seq + 10, MdtIndex(2))]);
-        assert_eq!(locations.known(SECOND), Some(MdtIndex(2)));
+        let known = locations.ranges();
+        for taken in [range(0, u64::MAX, 2), range(SECOND.seq - 1, SECOND.seq + 10, 0)] {
+            assert_eq!(locations.learn(SECOND.seq + 9, &taken), None);
+        }
+        assert_eq!(locations.ranges(), known);
+        locations.learn(SECOND.seq + 9, &range(SECOND.seq - 1, SECOND.seq + 10, 1));
+        assert_eq!(locations.ranges(), [(SECOND.seq - 1, SECOND.seq + 10, MdtIndex(1))]);
     }
 }

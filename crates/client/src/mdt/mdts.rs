@@ -1,7 +1,9 @@
 //! All MDTs of a mount, and the choice of the one that has an inode (Lustre: LMV).
 //!
-//! Where a FID lies is asked of an MDT once for each range of sequences, one question for all who wait, and kept in
-//! [`MdtLocations`]. With one MDT nothing is asked.
+//! Where a FID lies is asked of MDT0000 once for each range of sequences, one question for all who wait, and kept in
+//! [`MdtLocations`]. With one MDT nothing is asked. No other MDT is asked or believed: MDT0000 gives the ranges out, and
+//! one that may be away, or lie, keeps no inode of another from its users. (Lustre asks the MDT whose index is the
+//! sequence modulo their number.)
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -55,9 +57,25 @@ impl Mdts {
         self.locations.has_several()
     }
 
-    /// `mdt` has answered as the one that has an inode.
-    pub(crate) fn note_answered(&self, mdt: &Mdc, fid: Fid) {
-        self.locations.learn_answered(fid, mdt.index);
+    /// Whether `mdt`, which has answered as the one that has an inode, is that. Of MDT0000 it is believed, unless it is
+    /// known otherwise; of another one MDT0000 is asked, unless it is known. No RPC where there is one MDT.
+    ///
+    /// # Errors
+    /// `EPROTO` if another one has it; as [`Mdts::of`].
+    pub(crate) async fn check_answered(&self, mdt: &Mdc, fid: Fid) -> Result<(), Errno> {
+        if mdt.index == self.first.index {
+            self.locations.learn_answered(fid);
+        }
+        let home = match self.locations.known(fid) {
+            Some(index) => index,
+            None => self.find(fid).await?.index,
+        };
+        if home == mdt.index {
+            return Ok(());
+        }
+        let (mdt, home) = (mdt.index.0, home.0);
+        tracing::warn!(mdt, home, file = %fid, "an MDT has answered for an inode of another one");
+        Err(Errno::EPROTO)
     }
 
     /// The one that has the root.
@@ -125,7 +143,7 @@ impl Mdts {
         if let Some(index) = self.locations.known(fid) {
             return Ok(index);
         }
-        let answer = self.ask(fid.seq).await;
+        let answer = ask(&self.first, fid.seq).await;
         // Those who wait for this turn have the mutex; who comes now finds the answer, or asks anew.
         self.asked.lock().remove(&fid.seq);
         drop(turn);
@@ -134,26 +152,10 @@ impl Mdts {
             tracing::warn!(
                 ?range,
                 sequence = fid.seq,
-                "an MDT has answered of other sequences than was asked"
+                "MDT0000 has answered of other sequences than was asked, or of another MDT's"
             );
             Errno::EPROTO
         })
-    }
-
-    /// Asks the MDT that Lustre's client chooses, and the next one only if this mount is leaving that.
-    async fn ask(&self, sequence: u64) -> Result<LuSeqRange, Errno> {
-        let mut all = self.all();
-        let chosen = sequence % all.len() as u64;
-        let chosen = all.iter().position(|mdt| u64::from(mdt.index.0) == chosen);
-        all.rotate_left(chosen.unwrap_or(0));
-        let mut answer = Err(Errno::ENODEV);
-        for mdt in &all {
-            answer = ask(mdt, sequence).await;
-            if answer != Err(Errno::ESHUTDOWN) {
-                break;
-            }
-        }
-        answer
     }
 }
 

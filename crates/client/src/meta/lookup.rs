@@ -239,7 +239,7 @@ impl Meta {
             held.iter().for_each(|held| pin.note_remote_name(mdt.index, held));
             return Ok(FoundInode { pin, _held: held, is_remote: true });
         }
-        self.mdts.note_answered(mdt, pin.fid);
+        self.mdts.check_answered(mdt, pin.fid).await?;
         let asked = about.0.filter(|(fid, _)| *fid == pin.fid).map(|(_, epoch)| epoch);
         let asked = asked.unwrap_or(CacheEpoch::UNKNOWN);
         let attributes = ReplyAttributes { body: &body, layout: &reply.mdt_md, acl: &reply.acl };

@@ -356,7 +356,7 @@ impl Meta {
             held.iter().for_each(|held| pin.note_remote_name(mdt.index, held));
             return Ok(OpenAnswer::Remote(pin, held));
         }
-        self.mdts.note_answered(&mdt, pin.fid);
+        self.mdts.check_answered(&mdt, pin.fid).await?;
         let attributes = ReplyAttributes { body: &body, layout: &reply.mdt_md, acl: &reply.acl };
         pin.apply_reply(&attributes, held.as_ref(), &CacheEpoch::UNKNOWN);
         let created = lock.policy_res1.contains(Disposition::OPEN_CREATE);

@@ -93,14 +93,13 @@ fn the_mdt_of_a_name_says_where_the_inode_is_and_that_one_has_the_rest() {
     let two = Two::new();
     let node = two.find_remote();
     let (first, second) = two.asked();
-    // Sequences are even and odd alike among two MDTs: this one is asked for at the second.
-    let query = second.iter().find_map(|request| match request {
+    let query = first.iter().find_map(|request| match request {
         Request::FldQuery(query) => Some(query.fld_mdfld.start),
         _ => None,
     });
     assert_eq!(query, Some(REMOTE.seq));
-    assert_eq!(getattr_of(&first, Fid::ROOT).name, Some((&name("d")).into()));
-    let asked = getattr_of(&second[1..], REMOTE);
+    assert_eq!(getattr_of(&first[..1], Fid::ROOT).name, Some((&name("d")).into()));
+    let asked = getattr_of(&second, REMOTE);
     assert!(asked.mdt_body.valid.contains(Valid::CROSSREF));
     assert_eq!(asked.dlm_req.desc.resource.name.fid(), REMOTE);
     assert_eq!(asked.mdt_body.fid2, Fid::ZERO);
@@ -123,7 +122,7 @@ fn where_a_sequence_is_is_asked_once_by_all_who_wait() {
         two.second.mdt.answer(found(file(oid), FILE, 0x100 + u64::from(oid), WITHOUT_NAME));
     }
     let hold = Arc::new(tokio::sync::Notify::new());
-    *two.second.mdt.hold.lock() = Some(Arc::clone(&hold));
+    *two.fixture.mdt.hold_fld.lock() = Some(Arc::clone(&hold));
     let files = two.fixture.files.clone();
     let (one, other) = (files.clone(), files);
     let tasks = two.fixture.world.world().tasks;
@@ -134,11 +133,82 @@ fn where_a_sequence_is_is_asked_once_by_all_who_wait() {
         tasks.spawn("lookup", Box::pin(look));
     }
     two.fixture.world.settle();
-    assert_eq!(two.kinds().1, ["FldQuery"]);
-    *two.second.mdt.hold.lock() = None;
+    let (first, second) = two.kinds();
+    assert_eq!(first, ["LdlmIntentGetattr", "FldQuery", "LdlmIntentGetattr"]);
+    assert_eq!(second, [""; 0]);
+    *two.fixture.mdt.hold_fld.lock() = None;
     hold.notify_waiters();
     two.fixture.world.settle();
-    assert_eq!(two.kinds().1, ["LdlmIntentGetattr", "LdlmIntentGetattr"], "no other question");
+    let (first, second) = two.kinds();
+    assert_eq!(first, [""; 0], "no other question");
+    assert_eq!(second, ["LdlmIntentGetattr", "LdlmIntentGetattr"]);
+}
+
+#[test]
+fn what_was_found_while_there_was_one_mdt_is_asked_of_no_other() {
+    let fixture = Fixture::new();
+    fixture.mdt.answer(found(LOCAL, DIRECTORY, 0x30, InodeBits::LOOKUP));
+    let node = entry(look_up(&fixture, NodeId::ROOT, "d")).node;
+    let two = Two { second: fixture.add_mdt(), fixture };
+    // It is listed, and answers nothing.
+    *two.second.mdt.hold.lock() = Some(Arc::default());
+    two.asked();
+    two.fixture.mdt.answer(found(LOCAL, 0o040_700, 0x31, WHOLE));
+    let stat = two.run(|files, who| async move { files.getattr(&who, node).await }).unwrap();
+    assert_eq!(stat.attributes.mode, 0o040_700);
+    assert_eq!(two.kinds(), (vec!["LdlmIntentGetattr".to_owned()], vec![]));
+}
+
+#[test]
+fn an_mdt_that_says_all_inodes_are_its_own_is_not_asked() {
+    let two = Two::new();
+    let remote = two.find_remote();
+    two.second.mdt.gives_all_to_second.store(true, Ordering::Relaxed);
+    two.asked();
+    two.second.mdt.answer(found_elsewhere(LOCAL_FILE, 0x21));
+    two.fixture.mdt.answer(found(LOCAL_FILE, FILE, 0x31, WITHOUT_NAME));
+    assert_eq!(entry(two.look_up(remote, "f")).attributes.fid, LOCAL_FILE);
+    let (first, second) = two.kinds();
+    assert_eq!(first, ["FldQuery", "LdlmIntentGetattr"]);
+    assert_eq!(second, ["LdlmIntentGetattr"]);
+}
+
+#[test]
+fn an_answer_for_an_inode_of_another_mdt_is_refused() {
+    let two = Two::new();
+    two.fixture.mdt.answer(found(LOCAL, DIRECTORY, 0x30, WHOLE));
+    let local = entry(two.look_up(NodeId::ROOT, "local")).node;
+    let remote = two.find_remote();
+    two.asked();
+    let refused = |asked: &Two| {
+        let mode = asked.run(move |files, who| async move { files.getattr(&who, local).await });
+        assert_eq!(mode.unwrap().attributes.mode, DIRECTORY, "what is known of it stays");
+        assert_eq!(asked.kinds().0, [""; 0]);
+    };
+
+    two.second.mdt.answer(found(LOCAL, 0o040_777, 0x21, WHOLE));
+    assert_eq!(two.look_up(remote, "d").err(), Some(Errno::EPROTO));
+    refused(&two);
+
+    two.second.mdt.answer(opened(LOCAL, 5, false, Bytes::new()));
+    two.second.mdt.answer(MdsCloseReply::default());
+    let open = two.run(move |files, who| async move {
+        files.open_create(&who, remote, &name("f"), 0o644, OpenFlags(0)).await.map(drop)
+    });
+    assert_eq!(open, Err(Errno::EPROTO));
+    two.fixture.world.settle();
+    assert!(two.second.mdt.is_done(), "what it has opened all the same is closed");
+    refused(&two);
+}
+
+#[test]
+fn of_an_mdt_that_answers_for_an_inode_not_known_the_first_is_asked() {
+    let two = Two::new();
+    let remote = two.find_remote();
+    two.asked();
+    two.second.mdt.answer(found(LOCAL_FILE, FILE, 0x21, WHOLE));
+    assert_eq!(two.look_up(remote, "f").err(), Some(Errno::EPROTO));
+    assert_eq!(two.kinds().0, ["FldQuery"]);
 }
 
 #[test]
@@ -150,7 +220,8 @@ fn a_name_goes_with_the_lock_of_its_mdt_and_attributes_with_that_of_the_inodes()
 
     // Another client renames it: the name's MDT revokes what it has granted.
     let lock = lock_reply(REMOTE, 0x10, LockMode::Pr, InodeBits::LOOKUP);
-    two.fixture.locks.on_blocking(&blocking(&getattr_request(&first).dlm_req, &lock)).unwrap();
+    let request = getattr_request(&first[..1]);
+    two.fixture.locks.on_blocking(&blocking(&request.dlm_req, &lock)).unwrap();
     two.fixture.world.settle();
     assert_eq!(two.fixture.watcher.take(), ["entry 1 d"], "attributes stay");
     assert_eq!(two.kinds(), (vec!["LdlmCancel".to_owned()], vec![]));
@@ -160,7 +231,7 @@ fn a_name_goes_with_the_lock_of_its_mdt_and_attributes_with_that_of_the_inodes()
 
     // Another client changes its mode: the inode's MDT does.
     let lock = lock_reply(REMOTE, 0x20, LockMode::Pr, WITHOUT_NAME);
-    let request = getattr_of(&second[1..], REMOTE);
+    let request = getattr_of(&second, REMOTE);
     two.second.locks.on_blocking(&blocking(&request.dlm_req, &lock)).unwrap();
     two.fixture.world.settle();
     let attributes = format!("inode {} Attributes", node.0);

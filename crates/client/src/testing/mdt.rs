@@ -37,6 +37,10 @@ pub(crate) struct FakeMdt {
     server: Mutex<Option<Server>>,
     /// Answers are on their way until it is notified.
     pub(crate) hold: Mutex<Option<Arc<tokio::sync::Notify>>>,
+    /// The same of answers to `FLD_QUERY` alone.
+    pub(crate) hold_fld: Mutex<Option<Arc<tokio::sync::Notify>>>,
+    /// Whether it says that MDT0001 has all sequences.
+    pub(crate) gives_all_to_second: AtomicBool,
     /// Whether it leaves a client's own locks on directories that the client changes.
     pub(crate) own_names: AtomicBool,
     /// Whether it takes batches.
@@ -140,6 +144,11 @@ impl FakeMdt {
             }
             Request::FldQuery(query) => {
                 let sequence = query.fld_mdfld.start;
+                if self.gives_all_to_second.load(Ordering::Relaxed) {
+                    let flags = SeqRangeFlags::MDT;
+                    let all = LuSeqRange { start: 0, end: u64::MAX, index: 1, flags };
+                    return Ok(FldQueryReply { fld_mdfld: Some(all), ..Default::default() }.into());
+                }
                 let range = (0..4).map(super_range).find(|range| range.contains(sequence));
                 let fld_mdfld = Some(range.ok_or(Errno::ENOENT)?);
                 Ok(FldQueryReply { fld_mdfld, ..Default::default() }.into())
@@ -183,6 +192,7 @@ impl Channel for FakeMdt {
         }
         let reply = self.reply(&call.request);
         self.room.store(call.reply_room as u64, Ordering::Relaxed);
+        let is_fld = matches!(call.request, Request::FldQuery(_));
         self.asked.lock().push(call.request);
         let status = std::mem::take(&mut *self.status.lock());
         let refused = Errno::from_status(status).filter(|_| !call.refusal_as_answer);
@@ -201,6 +211,7 @@ impl Channel for FakeMdt {
             self.hooks.lock().push(hook);
         }
         let hold = self.hold.lock().clone();
+        let hold = hold.or_else(|| self.hold_fld.lock().clone().filter(|_| is_fld));
         Box::pin(async move {
             if let Some(hold) = hold {
                 hold.notified().await;

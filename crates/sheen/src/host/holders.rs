@@ -189,8 +189,12 @@ fn is_on(link: &Path, device: &str) -> bool {
     found.is_ok_and(|it| format!("{}:{}", it.stx_dev_major, it.stx_dev_minor) == device)
 }
 
+/// A process's name. Any user chooses that, and root's terminal shows it: control characters become `?`.
 fn name_of(process: &Path) -> String {
-    fs::read_to_string(process.join("comm")).unwrap_or_default().trim_end().to_owned()
+    let name = fs::read(process.join("comm")).unwrap_or_default();
+    // The kernel ends it with a newline; others are its own.
+    let name = String::from_utf8_lossy(name.strip_suffix(b"\n").unwrap_or(&name));
+    name.replace(char::is_control, "?")
 }
 
 #[cfg(test)]
@@ -216,6 +220,14 @@ mod tests {
             assert!(!words[0].contains("only root"), "{}", words[0]);
             assert!(words[1].starts_with(&words[0]) && words[1].contains("only root can see"));
         }
+    }
+
+    #[test]
+    fn a_name_that_is_shown_commands_no_terminal() {
+        let set = rustix::thread::set_name(c"a\x1b[2J\nb\x7f");
+        set.expect("a thread has a name");
+        let own = format!("/proc/self/task/{}", rustix::thread::gettid().as_raw_nonzero());
+        assert_eq!(name_of(Path::new(&own)), "a?[2J?b?");
     }
 
     #[test]
