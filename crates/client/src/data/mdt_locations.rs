@@ -2,7 +2,7 @@
 //!
 //! What always holds: ranges of sequences never move, so what MDT0000 has said of one is kept for ever, and no later
 //! answer changes it. Where there is one MDT nothing is looked up, but what it answers for is noted: it stays there when
-//! others come. Asking MDT0000 is [`crate::mdt`]'s.
+//! other MDTs come. Asking MDT0000 is [`crate::mdt`]'s.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_mdt_has_the_sequences_that_it_answers_for_also_when_others_come() {
+    fn the_first_mdt_has_the_sequences_that_it_answers_for_also_when_more_come() {
         let locations = MdtLocations::default();
         let (first, second) = (MdtIndex(0), MdtIndex(1));
         let answered = |seq| locations.learn_answered(Fid::new(seq, 1));

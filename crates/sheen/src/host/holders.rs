@@ -192,7 +192,7 @@ fn is_on(link: &Path, device: &str) -> bool {
 /// A process's name. Any user chooses that, and root's terminal shows it: control characters become `?`.
 fn name_of(process: &Path) -> String {
     let name = fs::read(process.join("comm")).unwrap_or_default();
-    // The kernel ends it with a newline; others are its own.
+    // The kernel ends it with a newline; any other newline is part of the name.
     let name = String::from_utf8_lossy(name.strip_suffix(b"\n").unwrap_or(&name));
     name.replace(char::is_control, "?")
 }
