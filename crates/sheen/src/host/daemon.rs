@@ -245,14 +245,40 @@ pub(super) fn all() -> impl Iterator<Item = Pid> {
     entries.filter_map(|entry| Pid::from_raw(entry.file_name().to_str()?.parse().ok()?))
 }
 
-/// Asks a process to end and waits; kills it if it has not ended after `patience`.
-pub(super) fn end(pid: Pid, name: &str, patience: Duration) {
-    let started = started_at(pid);
-    for signal in [Signal::TERM, Signal::KILL] {
-        let _ = kill_process(pid, signal);
-        let look = || (started_at(pid) == started && is_alive(pid)).then_some((pid, true));
-        if lasting(name, look, patience).is_ok() {
-            return;
+/// A process that was found: its number may be another one's later, with its start it is this one for ever.
+#[derive(Clone, Debug)]
+pub(super) struct FoundProcess {
+    pid: Pid,
+    started: String,
+}
+
+impl FoundProcess {
+    /// The one of this number that runs with these words.
+    pub(super) fn of(pid: Pid, with: &[String]) -> Option<Self> {
+        let started = started_at(pid)?;
+        // They are looked at after the start: of one that has another start they may not be.
+        (words(pid)? == with).then_some(Self { pid, started })
+    }
+
+    /// Its number.
+    pub(super) fn pid(&self) -> Pid {
+        self.pid
+    }
+
+    fn is_there(&self) -> bool {
+        started_at(self.pid).as_ref() == Some(&self.started) && is_alive(self.pid)
+    }
+
+    /// Asks it to end and waits, if it runs as `sheen NAME`; kills it if it has not ended after `patience`.
+    pub(super) fn end(&self, name: &str, patience: Duration) {
+        for signal in [Signal::TERM, Signal::KILL] {
+            if self.is_there() && runs_as(self.pid, name) {
+                let _ = kill_process(self.pid, signal);
+            }
+            let look = || self.is_there().then_some((self.pid, true));
+            if lasting(name, look, patience).is_ok() {
+                return;
+            }
         }
     }
 }
@@ -407,10 +433,45 @@ fn say(line: &str) {
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
+    use std::io::BufRead;
 
     use super::*;
 
     const PATIENCE: Duration = Duration::from_millis(100);
+    /// Set in the environment of a process that a test starts to be ended.
+    const WAITS: &str = "SHEEN_TEST_WAITS";
+
+    #[test]
+    fn a_number_that_another_process_got_meanwhile_is_sent_no_signal() {
+        const NAME: &str =
+            "host::daemon::tests::a_number_that_another_process_got_meanwhile_is_sent_no_signal";
+        if std::env::var_os(WAITS).is_some() {
+            let _ = io::read_to_string(io::stdin());
+            return;
+        }
+        let mut command = Command::new(std::env::current_exe().expect("this program"));
+        let command = command.args([NAME, "--exact"]).env(WAITS, "1");
+        let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().expect("it starts");
+        // Its words are there when it runs.
+        let mut output = io::BufReader::new(child.stdout.take().expect("its output"));
+        let mut line = String::new();
+        while !line.starts_with("running 1 test") {
+            line.clear();
+            assert_ne!(output.read_line(&mut line).expect("a line"), 0, "it has ended");
+        }
+        let pid = Pid::from_child(&child);
+        let with = words(pid).expect("its words");
+        assert!(FoundProcess::of(pid, &["sheen".to_owned()]).is_none(), "it has other words");
+        let found = FoundProcess::of(pid, &with).expect("it runs");
+
+        let former = FoundProcess { started: "0".to_owned(), ..found.clone() };
+        former.end(NAME, PATIENCE);
+        found.end("server", PATIENCE);
+        assert_eq!(child.try_wait().expect("a child"), None, "it is neither of these");
+        found.end(NAME, Duration::from_secs(5));
+        assert!(!child.wait().expect("a child").success());
+    }
 
     #[test]
     fn a_pipe_that_no_process_reads_is_seen() {

@@ -8,17 +8,18 @@ use rustix::process::Pid;
 use sheen_fuse::KernelMount;
 use sheen_types::Errno;
 
-use super::{daemon, keeper, mount, mount_source, rediscovery};
+use super::daemon::FoundProcess;
+use super::{keeper, mount, mount_source, rediscovery};
 use sheen_tools::output::{self, Fault};
 
 /// How long one may take to end: it has nothing to keep.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// They: the numbers and command lines.
+/// They: the processes and command lines.
 pub(super) struct Orphans {
     directory: PathBuf,
-    server: Option<(Pid, Vec<String>)>,
-    mount: Option<(Pid, Vec<String>)>,
+    server: Option<(FoundProcess, Vec<String>)>,
+    mount: Option<(FoundProcess, Vec<String>)>,
 }
 
 impl Orphans {
@@ -30,7 +31,9 @@ impl Orphans {
         let directory = resolved(directory)?;
         let server = rediscovery::process("server", &directory.join("mgt"));
         let mount = rediscovery::mount(&directory);
+        // A keeper has the words of the process that it keeps.
         let mount = mount.map(|(pid, words)| (keeper::keeper_of(pid), words));
+        let (server, mount) = (server.and_then(found), mount.and_then(found));
         let runs = server.is_some() || mount.is_some();
         runs.then_some(Self { directory, server, mount })
     }
@@ -46,8 +49,8 @@ impl Orphans {
     }
 
     fn names(&self) -> String {
-        let name = |what: &str, process: &Option<(Pid, Vec<String>)>| {
-            process.as_ref().map(|(pid, _)| format!("its {what} (pid {pid})"))
+        let name = |what: &str, process: &Option<(FoundProcess, Vec<String>)>| {
+            process.as_ref().map(|(process, _)| format!("its {what} (pid {})", process.pid()))
         };
         let names = [name("server", &self.server), name("mount", &self.mount)];
         let names: Vec<String> = names.into_iter().flatten().collect();
@@ -59,15 +62,15 @@ impl Orphans {
     /// # Errors
     /// Programs use the mount, and it is not by force.
     pub(super) fn end(&self, force: bool) -> Result<(), Fault> {
-        if let Some((pid, words)) = &self.mount {
+        if let Some((process, words)) = &self.mount {
             let point = words.iter().rev().find(|word| !word.is_empty());
             let place = KernelMount::newest_at(Path::new(point.map_or("", |point| point)));
             let unmounted = if force { place.detach() } else { place.unmount() };
             unmounted.map_err(|why| mount::stays(&why))?;
-            daemon::end(*pid, "mount", PATIENCE);
+            process.end("mount", PATIENCE);
         }
-        if let Some((pid, words)) = &self.server {
-            daemon::end(*pid, "server", PATIENCE);
+        if let Some((process, words)) = &self.server {
+            process.end("server", PATIENCE);
             let value = |option| rediscovery::value_of(words, option);
             let nid = value("--nid").and_then(|nid| nid.parse().ok());
             let port = value("--port").and_then(|port| port.parse().ok());
@@ -79,6 +82,11 @@ impl Orphans {
         output::line(format_args!("{place} is gone, with all its data; its processes were ended"));
         Ok(())
     }
+}
+
+/// The process of this number, if it still has these words.
+fn found((pid, words): (Pid, Vec<String>)) -> Option<(FoundProcess, Vec<String>)> {
+    FoundProcess::of(pid, &words).map(|process| (process, words))
 }
 
 /// The canonical path of what may not be there.
