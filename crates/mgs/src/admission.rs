@@ -3,8 +3,8 @@
 //! What always holds: only a known target's own nodes and the MGS's node can register it: no client can
 //! move a target to itself, make the MGS forget one, or announce that one has moved. A target that is new
 //! may come from any node while `allow_register` says so, as in Lustre; at the latest then its node is
-//! one of the file system's servers, and a line of the log says so. A node sets no parameters but those of its own targets, and makes so
-//! many targets and file systems ([`crate::limits`]).
+//! one of the file system's servers, and a line of the log says so. A node sets no parameters but those of
+//! its own targets, and makes so many targets and file systems ([`crate::limits`]).
 
 use sheen_target::{Context, EACH_LINE, Target};
 use sheen_types::{Errno, Nid, TargetKind};

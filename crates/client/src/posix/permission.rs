@@ -100,11 +100,12 @@ impl Mounted {
         parent.state().keep_child(name, audience, until)
     }
 
-    /// Does `change`, which may change who may search the directory `inode`; `shows`: its answer says who may. When this returns the kernel admits by
-    /// names that it keeps no user who may not search it any more, except to files that a program has open: those are
-    /// as soon as the kernel can take the directory's lock.
+    /// Does `change`, which may change who may search the directory `inode`. With `shows` the answer to it says who may;
+    /// without, the worst is assumed.
     ///
-    /// The kernel holds that lock for `change`, too: no notification of a name in it is processed meanwhile.
+    /// When this returns, the kernel lets no user whom the directory is closed to now pass by names that it keeps, except
+    /// to files that a program has open: those names go as soon as the kernel can take the directory's lock. It holds that
+    /// lock for `change`, too, so no notification of a name in the directory is processed meanwhile.
     pub(super) async fn changing_rights<T>(
         &self,
         inode: &Inode,
