@@ -1,6 +1,5 @@
 //! What the log says: of clients and requests that take long, of a store that fails.
 
-use parking_lot::Mutex;
 use sheen_store::StoreError;
 use sheen_types::{Instant, ObdHandle, Timestamp, Transno};
 
