@@ -119,12 +119,23 @@ pub(super) fn is_server_to_serve(pid: Pid) -> bool {
 
 /// Whether the mount process has begun and has no mount yet: so is one that another `up` has started, which was killed.
 pub(super) fn is_to_mount(cluster: &Cluster) -> bool {
-    let Some(pid) = cluster.mount().pid() else { return false };
-    let served = keeper::served_by(pid);
-    cluster.kernel_mount().found().is_none()
-        && keeper::connection_of(pid).is_none()
-        && is_to_serve(served)
-        && meets_here(served)
+    cluster
+        .mount()
+        .pid()
+        .is_some_and(|pid| keeper::connection_of(pid).is_none() && begins_unseen(cluster, pid))
+}
+
+/// Whether the mount process has begun and the kernel has connected it, a moment before its mount is seen.
+pub(super) fn is_to_be_seen(cluster: &Cluster) -> bool {
+    cluster
+        .mount()
+        .pid()
+        .is_some_and(|pid| keeper::connection_of(pid).is_some() && begins_unseen(cluster, pid))
+}
+
+fn begins_unseen(cluster: &Cluster, keeper: Pid) -> bool {
+    let served = keeper::served_by(keeper);
+    cluster.kernel_mount().found().is_none() && is_to_serve(served) && meets_here(served)
 }
 
 /// Whether a process has its control socket where this one looks for it.

@@ -41,6 +41,9 @@ const RECOVERY_LISTENING: u64 = 45;
 const DETACHED_ENDS: Duration = Duration::from_secs(10);
 /// How long a server may take to serve that another `up` has started.
 const SERVER_BEGINS: Duration = Duration::from_secs(100);
+/// How long after the kernel has connected a mount it may take to be seen. It is a moment; a mount that is not here at
+/// all, whose next process waits for servers, looks the same for as long as that waits.
+const MOUNT_SEEN: Duration = Duration::from_secs(2);
 /// How often we look.
 const LOOK: Duration = Duration::from_millis(100);
 /// How long the next process of a mount may take to find servers that were restarted: it is let in when they have
@@ -253,7 +256,11 @@ fn running_server(cluster: &Cluster) -> Result<Option<Pid>, Fault> {
 #[expect(clippy::disallowed_methods, reason = "a tool that waits for a process")]
 fn await_begun_mount(cluster: &Cluster) {
     let (begin, mut progress) = (Instant::now(), Progress::new(""));
-    while begin.elapsed() < PATIENCE && liveness::is_to_mount(cluster) {
+    let begins = |elapsed| {
+        elapsed < PATIENCE && liveness::is_to_mount(cluster)
+            || elapsed < MOUNT_SEEN && liveness::is_to_be_seen(cluster)
+    };
+    while begins(begin.elapsed()) {
         progress.doing("waiting for the mount process that another `sheen up` has started");
         std::thread::sleep(LOOK);
     }
