@@ -56,6 +56,11 @@ impl Estimate {
         self.counted.load(Ordering::Relaxed).saturating_add(asked)
     }
 
+    /// What was asked for is one more than it seemed.
+    pub(super) fn note_more(&self) {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// So many are gone.
     pub(super) fn note_cancelled(&self, count: usize) {
         let left = |counted: usize| Some(counted.saturating_sub(count));

@@ -220,6 +220,15 @@ impl Target {
         self.refuse_over_budget(export, Limit::Locks, has, Errno::ENOLCK)
     }
 
+    /// A flock of a client begins to wait: it is as many as two, one that it may cut another one in two for when it is
+    /// granted.
+    pub(crate) fn flock_waits(&self, export: &Export) {
+        if let Some(account) = export.account() {
+            account.locks.note_more();
+            account.flocks.note_more();
+        }
+    }
+
     /// How many locks each export of a client has.
     fn locks_of(&self, account: &Account) -> Vec<(u64, usize)> {
         let of = |export: &Arc<Export>| (export.handle().0, self.locks.count_of(export.handle().0));
