@@ -1,6 +1,7 @@
 //! What the MDT keeps for each client: its open files.
 
 use parking_lot::Mutex;
+use sheen_target::budget::OpenedBy;
 use sheen_types::{Fid, HashMap, Xid};
 use sheen_wire::md::{MdsOpenFlags, OpenHandle};
 
@@ -13,6 +14,8 @@ pub(crate) struct OpenFile {
     pub(crate) xid: Xid,
     /// The handle that an open had before the target restarted.
     pub(crate) old: OpenHandle,
+    /// The user for whom it was opened, by the uid as which the MDT took it.
+    pub(crate) user: u32,
 }
 
 #[derive(Default)]
@@ -21,6 +24,8 @@ struct Files {
     /// The current handle of an open that had another before a restart.
     by_old: HashMap<OpenHandle, OpenHandle>,
     by_xid: HashMap<Xid, OpenHandle>,
+    /// How many each user has.
+    of_user: HashMap<u32, u32>,
     /// The client has left: a request of its that is still executed must not add to them.
     ended: bool,
 }
@@ -34,7 +39,17 @@ impl Files {
         if self.by_xid.get(&file.xid) == Some(&handle) {
             self.by_xid.remove(&file.xid);
         }
+        if let Some(count) = self.of_user.get_mut(&file.user) {
+            *count -= 1;
+            if *count == 0 {
+                self.of_user.remove(&file.user);
+            }
+        }
         Some(file)
+    }
+
+    fn count_of_user(&self, user: u32) -> usize {
+        self.of_user.get(&user).map_or(0, |count| *count as usize)
     }
 }
 
@@ -59,13 +74,19 @@ impl OpenTable {
             files.by_old.insert(file.old, handle);
         }
         files.by_xid.insert(file.xid, handle);
+        *files.of_user.entry(file.user).or_default() += 1;
         files.open.insert(handle, file);
         Ok(())
     }
 
     /// How many they are.
-    pub(crate) fn len(&self) -> usize {
-        self.files.lock().open.len()
+    pub(crate) fn count(&self, whose: OpenedBy) -> usize {
+        let files = self.files.lock();
+        match whose {
+            OpenedBy::Client => files.open.len(),
+            OpenedBy::Users => files.open.len() - files.count_of_user(0),
+            OpenedBy::User(user) => files.count_of_user(user),
+        }
     }
 
     /// By its handle, or by the handle it had before a restart.
@@ -112,6 +133,7 @@ impl OpenTable {
         let mut files = self.files.lock();
         files.ended = true;
         (files.by_old, files.by_xid) = (HashMap::default(), HashMap::default());
+        files.of_user = HashMap::default();
         std::mem::take(&mut files.open).into_values().collect()
     }
 }
@@ -122,7 +144,11 @@ mod tests {
 
     fn file(xid: u64, old: u64) -> OpenFile {
         let flags = MdsOpenFlags::READ;
-        OpenFile { fid: Fid::new(5, 5), flags, xid: Xid(xid), old: OpenHandle(old) }
+        OpenFile { fid: Fid::new(5, 5), flags, xid: Xid(xid), old: OpenHandle(old), user: 0 }
+    }
+
+    fn count(table: &OpenTable) -> usize {
+        table.count(OpenedBy::Client)
     }
 
     #[test]
@@ -135,7 +161,30 @@ mod tests {
         assert_eq!(table.remove(OpenHandle(0)).map(|file| file.xid), None);
         assert_eq!(table.remove(OpenHandle(7)).map(|file| file.xid), Some(Xid(20)));
         assert!(!table.contains(OpenHandle(7)) && table.opened_by(Xid(20)).is_none());
-        assert_eq!((table.len(), table.end().len(), table.len()), (1, 1, 0));
+        assert_eq!((count(&table), table.end().len(), count(&table)), (1, 1, 0));
         assert!(table.insert(OpenHandle(3), file(30, 0)).is_err(), "the client has left");
+    }
+
+    #[test]
+    fn open_files_are_counted_by_their_users() {
+        let table = OpenTable::default();
+        let mut handle = 0;
+        for (user, files) in [(0, 3), (7, 2), (8, 1)] {
+            for _ in 0..files {
+                handle += 1;
+                table.insert(OpenHandle(handle), OpenFile { user, ..file(handle, 0) }).unwrap();
+            }
+        }
+        let counts = || {
+            let whose = [OpenedBy::Client, OpenedBy::Users, OpenedBy::User(7), OpenedBy::User(9)];
+            whose.map(|whose| table.count(whose))
+        };
+        assert_eq!(counts(), [6, 3, 2, 0]);
+        for handle in [1, 4, 5, 5] {
+            table.remove(OpenHandle(handle));
+        }
+        assert_eq!(counts(), [3, 1, 0, 0]);
+        table.end();
+        assert_eq!(counts(), [0; 4]);
     }
 }

@@ -424,7 +424,7 @@ impl Target {
             (state.nid, state.is_proven) = (connect.from, connect.is_proven);
             state.is_server = connect.is_server;
             state.conn_cnt = connect.conn_cnt;
-            state.connect_data = agreed.clone();
+            export.agree(&mut state, &agreed);
             state.tag_max = state.tag_max.max(tag_max(&agreed));
             state.import = connect.import;
             state.reverse = Some(reverse);

@@ -189,6 +189,10 @@ impl Target {
         };
         let enqueued = self.locks.enqueue(self.now(), request, &mut actions);
         self.perform(actions);
+        let waits = matches!(enqueued, Enqueued::Waiting { .. });
+        if waits && enqueue.policy.kind() == LockKind::Flock {
+            self.flock_waits(&context.export);
+        }
         if context.export.state() == ExportState::Gone {
             self.drop_late_lock(&context.export);
             return Err(Errno::ENOTCONN);

@@ -1,6 +1,7 @@
 //! Exports: what a target knows of each client.
 
 use std::any::Any;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -45,6 +46,8 @@ pub struct Export {
     role: RwLock<Vec<Arc<dyn Any + Send + Sync>>>,
     counters: OnceLock<Counters>,
     callbacks: CallbackTurns,
+    /// Of `connect_data`, what each enqueue looks at: without the mutex.
+    known_bits: AtomicU64,
 }
 
 pub(crate) struct ExportInner {
@@ -118,6 +121,7 @@ impl Export {
             role: RwLock::default(),
             counters: OnceLock::new(),
             callbacks: CallbackTurns::default(),
+            known_bits: AtomicU64::new(InodeBits::ALL.0),
         }
     }
 
@@ -247,11 +251,17 @@ impl Export {
     /// spoken of (other MDTs, targets without inodes).
     #[must_use]
     pub fn known_bits(&self) -> InodeBits {
-        let state = self.state.lock();
-        match state.connect_data.flags.contains(ConnectFlags::IBITS) {
-            true => InodeBits::ALL.intersection(InodeBits(state.connect_data.ibits_known)),
+        InodeBits(self.known_bits.load(Ordering::Relaxed))
+    }
+
+    /// Both sides have agreed on `agreed`; `state` is this export's.
+    pub(crate) fn agree(&self, state: &mut ExportInner, agreed: &ObdConnectData) {
+        let known = match agreed.flags.contains(ConnectFlags::IBITS) {
+            true => InodeBits::ALL.intersection(InodeBits(agreed.ibits_known)),
             false => InodeBits::ALL,
-        }
+        };
+        self.known_bits.store(known.0, Ordering::Relaxed);
+        state.connect_data = agreed.clone();
     }
 
     /// Whether both sides agreed on a feature.
@@ -399,5 +409,31 @@ impl ExportTable {
         let mut tables = self.tables.write();
         tables.by_uuid.remove(export.uuid());
         tables.by_handle.remove(&export.handle()).is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each enqueue asks for them. (If the mutex were needed, this would wait for ever.)
+    #[test]
+    fn known_bits_are_those_of_the_last_connect_and_need_no_mutex() {
+        let export = Export::new(Uuid::new("c"), ObdHandle(1), 0, ExportState::Full);
+        let mut state = export.lock();
+        assert_eq!(export.known_bits(), InodeBits::ALL);
+        let agree = |state: &mut ExportInner, flags, ibits_known| {
+            let agreed = ObdConnectData { flags, ibits_known, ..ObdConnectData::default() };
+            export.agree(state, &agreed);
+            assert_eq!(state.connect_data.ibits_known, ibits_known);
+        };
+        agree(&mut state, ConnectFlags::IBITS, 0x3f);
+        assert_eq!(export.known_bits(), InodeBits(0x3f));
+        agree(&mut state, ConnectFlags::IBITS, u64::MAX);
+        assert_eq!(export.known_bits(), InodeBits::ALL, "no bit that means nothing");
+        agree(&mut state, ConnectFlags::IBITS, 0x1f);
+        assert_eq!(export.known_bits(), InodeBits(0x1f));
+        agree(&mut state, ConnectFlags::VERSION, 0);
+        assert_eq!(export.known_bits(), InodeBits::ALL, "they are not spoken of");
     }
 }

@@ -37,6 +37,16 @@ pub(crate) const EXPORTS_COUNTED: usize = 16;
 /// default, and `fs.nr_open` a million.
 pub(crate) const OPENS_PER_CLIENT: usize = 128 << 10;
 
+/// The part of a client's open files that one user other than root may have: the programs of a user hold them as long as
+/// they like, and those of other users on that node go on.
+pub(crate) const OPENS_OF_USER: usize = 2;
+
+/// The part that all of them together leave to root.
+pub(crate) const OPENS_OF_ROOT: usize = 8;
+
+/// Users of a client of whose open files there is an estimate: some 100 KiB. Of more all are counted anew.
+pub(crate) const OPENERS_KNOWN: usize = 1024;
+
 /// Callbacks that one client has not answered, shared among its exports: as many as Lustre sends at once
 /// (`ns_max_parallel_ast`), of all clients there. The rest waits.
 pub(crate) const CALLBACKS_PER_CLIENT: usize = 1024;

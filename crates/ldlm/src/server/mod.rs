@@ -178,13 +178,14 @@ impl Namespace {
         count
     }
 
-    /// How many locks an export has, granted and waiting. Visits every shard.
+    /// How many locks an export has, granted and waiting; a flock that waits counts twice, because it may cut another
+    /// one in two when it is granted. Visits every shard.
     #[must_use]
     pub fn count_of(&self, export: u64) -> usize {
         self.shards.iter().map(|shard| shard.lock().count_of(export)).sum()
     }
 
-    /// How many flocks an export has, granted and waiting. Visits every shard.
+    /// How many flocks an export has, granted and, counted twice, waiting ([`Namespace::count_of`]). Visits every shard.
     #[must_use]
     pub fn flocks_of(&self, export: u64) -> usize {
         self.shards.iter().map(|shard| shard.lock().flocks_of(export)).sum()

@@ -77,11 +77,13 @@ struct ExportLocks {
     count: u32,
     /// Those of them that are flocks.
     flocks: u32,
+    /// Those of these that wait: each may cut another one in two when it is granted.
+    waiting_flocks: u32,
 }
 
 impl Default for ExportLocks {
     fn default() -> Self {
-        Self { first: NONE, count: 0, flocks: 0 }
+        Self { first: NONE, count: 0, flocks: 0, waiting_flocks: 0 }
     }
 }
 
@@ -350,13 +352,22 @@ impl Shard {
         }
     }
 
-    /// How many locks an export has.
+    /// How many locks an export has, or will have when all that wait are granted.
     pub(super) fn count_of(&self, export: u64) -> usize {
-        self.exports.get(&export).map_or(0, |of| of.count as usize)
+        self.exports.get(&export).map_or(0, |of| of.count as usize + of.waiting_flocks as usize)
     }
 
+    /// The same of its flocks.
     pub(super) fn flocks_of(&self, export: u64) -> usize {
-        self.exports.get(&export).map_or(0, |of| of.flocks as usize)
+        self.exports.get(&export).map_or(0, |of| of.flocks as usize + of.waiting_flocks as usize)
+    }
+
+    /// A flock of an owner begins to wait (1), or waits no longer (-1).
+    fn count_waiting_flock(&mut self, owner: Owner, change: i32) {
+        let Owner::Export(export) = owner else { return };
+        if let Some(of) = self.exports.get_mut(&export) {
+            of.waiting_flocks = of.waiting_flocks.saturating_add_signed(change);
+        }
     }
 
     /// All locks of an export.
@@ -448,6 +459,7 @@ impl Shard {
         resource.waiting.insert(at, slot);
         if let Some(who) = who {
             resource.flocks.get_or_insert_default().queue(who, slot);
+            self.count_waiting_flock(who.owner, 1);
         }
         self.gauges.waiting[index_of(kind)] += 1;
     }
@@ -463,6 +475,9 @@ impl Shard {
         if let Some(at) = resource.waiting.iter().position(|&other| other == slot) {
             resource.waiting.remove(at);
             self.gauges.waiting[index_of(resource.kind)] -= 1;
+            if let Some(who) = who {
+                self.count_waiting_flock(who.owner, -1);
+            }
         }
     }
 

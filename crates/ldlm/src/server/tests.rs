@@ -261,6 +261,27 @@ fn what_cuts_a_flock_in_two_is_known_before() {
     assert_eq!(bench.namespace.flocks_of(1), before + 1);
 }
 
+/// What it makes of its owner's locks when it is granted was not counted before.
+#[test]
+fn a_flock_that_waits_counts_with_the_one_that_it_may_cut() {
+    let mut bench = Bench::new();
+    let counts = |bench: &Bench| (bench.namespace.flocks_of(1), bench.namespace.count_of(1));
+    granted(bench.ask(client(1), flock(7, 0, 100), LockMode::Pr, NONE));
+    let (other, ..) = granted(bench.ask(client(2), flock(9, 40, 60), LockMode::Pr, NONE));
+    assert_eq!(counts(&bench), (1, 1));
+    waiting(bench.ask(client(1), flock(7, 50, 50), LockMode::Pw, NONE));
+    assert_eq!(counts(&bench), (3, 3));
+    let second = waiting(bench.ask(client(1), flock(8, 60, 60), LockMode::Pw, NONE));
+    assert_eq!(counts(&bench), (5, 5));
+    bench.cancel(client(1), second);
+    assert_eq!(counts(&bench), (3, 3), "it waits no longer");
+    assert_eq!(bench.cancel(client(2), other), 1);
+    assert_eq!(bench.namespace.gauges().granted.iter().sum::<u64>(), 3, "it has cut one in two");
+    assert_eq!(counts(&bench), (3, 3), "and counts no more for that");
+    granted(bench.ask(client(1), flock(7, 0, 100), LockMode::Nl, NONE));
+    assert_eq!(counts(&bench), (0, 0));
+}
+
 #[test]
 fn a_holder_that_is_late_is_named_once_for_each_revocation() {
     let mut bench = Bench::new();

@@ -5,6 +5,7 @@ use std::sync::{Arc, Weak};
 use bytes::Bytes;
 use sheen_ldlm::Policy;
 use sheen_store::{FileKind, WholeObject};
+use sheen_target::budget::Opener;
 use sheen_target::{
     Context, EnqueueRequest, Export, ExportState, LockGuard, Outcome, ReplyRecording, Target,
     store_errno,
@@ -37,6 +38,8 @@ pub(super) struct Opening<'a> {
     pub(super) security: Option<(&'a Text, &'a Bytes)>,
     /// The lock that the client would take; `None` if no lock can be given.
     pub(super) enqueue: Option<&'a EnqueueRequest>,
+    /// It was executed before a restart, and the client did not see the answer.
+    pub(super) is_repeated: bool,
 }
 
 /// The head that says that no bytes of the file come with the answer.
@@ -92,6 +95,7 @@ impl Mdt {
             layout: &request.eadata,
             security: request.file_secctx_name.as_ref().map(|name| (name, &request.file_secctx)),
             enqueue: None,
+            is_repeated: false,
         };
         let mut progress = Progress::default();
         self.open(context, &opening, &mut progress).await?;
@@ -109,8 +113,12 @@ impl Mdt {
         opening: &Opening<'_>,
         progress: &mut Progress,
     ) -> Result<(), Errno> {
-        let open = |export: &Export| export.role::<OpenTable>().len();
-        context.target.check_open_budget(context, open)?;
+        let open = |export: &Export, whose| export.role::<OpenTable>().count(whose);
+        let opener = match opening.is_repeated {
+            true => Opener::Before,
+            false => Opener::User(opening.record.fsuid),
+        };
+        context.target.check_open_budget(context, opener, open)?;
         let opened = self.try_open(context, opening, progress).await;
         if opened.is_err() && progress.disposition.contains(Disposition::OPEN_OPEN) {
             // The client gets no handle to close it by.
@@ -400,7 +408,8 @@ impl Mdt {
             Some(_) => opening.record.open_handle_old,
             None => OpenHandle(0),
         };
-        let file = OpenFile { fid: inode.fid, flags: opening.flags, xid: context.xid, old };
+        let (flags, user) = (opening.flags, opening.record.fsuid);
+        let file = OpenFile { fid: inode.fid, flags, xid: context.xid, old, user };
         let Err(file) = context.export.role::<OpenTable>().insert(handle, file) else {
             return Ok(handle);
         };
@@ -489,6 +498,7 @@ pub(super) fn of_intent<'a>(
         layout: &request.eadata,
         security: request.file_secctx_name.as_ref().map(|name| (name, &request.file_secctx)),
         enqueue: Some(enqueue),
+        is_repeated: false,
     }
 }
 

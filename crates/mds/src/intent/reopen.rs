@@ -43,6 +43,7 @@ impl Mdt {
             opening.flags = opening.flags.without(MdsOpenFlags::EXCL);
             progress.add(Disposition::OPEN_CREATE);
         }
+        opening.is_repeated = true;
         let result = self.open(context, &opening, &mut progress).await;
         answer(context, progress, result)
     }

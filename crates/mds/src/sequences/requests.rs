@@ -29,7 +29,9 @@ impl Mdt {
             ALLOC_SUPER if !context.export.is_server() => return Err(Errno::EPERM),
             ALLOC_SUPER if self.sequences.is_controller() => {
                 may_have(&context.export, asked)?;
-                let behind = Some(asked.start).filter(|start| *start != 0);
+                // An OST's objects are in its first one, whichever MDT asks.
+                let is_mdt = asked.flags == SeqRangeFlags::MDT;
+                let behind = Some(asked.start).filter(|start| is_mdt && *start != 0);
                 let range = self.sequences.table.allocate(asked.index, asked.flags, behind);
                 let range = range.map_err(store_errno)?;
                 context.target.sync().await?;

@@ -2,6 +2,9 @@
 //!
 //! On MDT0000, the controller, it is the truth, and ranges are added to it here. On any other MDT it holds what the
 //! controller has said, which never changes: a range stays its target's for ever.
+//!
+//! Cost: to find a sequence O(log n) of the ranges; to find or to make a target's own a walk over all, which only servers
+//! ask for.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,6 +22,10 @@ pub(super) const RANGES: Fid = Fid::new(fid_seq::LOCAL_FILE, 0x200);
 pub(super) const NEXT_KEY: &[u8] = b"\xff\xff\xff\xff\xff\xff\xff\xffnext";
 /// Sequences in a super-range (`LUSTRE_SEQ_SUPER_WIDTH`).
 pub(super) const SUPER_WIDTH: u64 = 1 << 30;
+
+/// Ranges that one target may have, so that no server fills the table: 2^36 sequences, of which a mount takes one for each
+/// 2^17 inodes that it makes.
+pub(super) const RANGES_OF_TARGET_MAX: usize = 64;
 
 /// See the module's documentation.
 pub(crate) struct Table {
@@ -74,7 +81,10 @@ impl Table {
 
     /// The range that holds a sequence, if it is known here.
     pub(super) fn find(&self, sequence: u64) -> Option<LuSeqRange> {
-        self.ranges.read().iter().find(|range| range.contains(sequence)).cloned()
+        let ranges = self.ranges.read();
+        let behind = ranges.partition_point(|range| range.start <= sequence);
+        let last = behind.checked_sub(1).and_then(|at| ranges.get(at));
+        last.filter(|range| range.contains(sequence)).cloned()
     }
 
     /// Up to `most` ranges behind the one that begins at `start`, of those that `is_wanted`.
@@ -85,7 +95,8 @@ impl Table {
         is_wanted: impl Fn(&LuSeqRange) -> bool,
     ) -> Vec<LuSeqRange> {
         let ranges = self.ranges.read();
-        let behind = ranges.iter().filter(|range| range.start > start && is_wanted(range));
+        let first = ranges.partition_point(|range| range.start <= start);
+        let behind = ranges.iter().skip(first).filter(|range| is_wanted(range));
         behind.take(most).cloned().collect()
     }
 
@@ -102,7 +113,7 @@ impl Table {
     /// ranges ends, the one that it got next.
     ///
     /// # Errors
-    /// Those of the store.
+    /// [`StoreError::NoSpace`] if it has as many as a target may, those of the store.
     pub(super) fn allocate(
         &self,
         index: u32,
@@ -110,12 +121,20 @@ impl Table {
         behind: Option<u64>,
     ) -> Result<LuSeqRange, StoreError> {
         let mut ranges = self.ranges.write();
-        let mut own = ranges.iter().filter(|range| is_of(range, index, kind));
+        let own = ranges.iter().filter(|range| is_of(range, index, kind));
         // Where none ends there nothing is meant by it.
         let last = behind.filter(|end| own.clone().any(|range| range.end == *end));
-        let found = own.find(|range| last.is_none_or(|end| range.start >= end)).cloned();
+        let found = own.clone().find(|range| last.is_none_or(|end| range.start >= end));
         if let Some(found) = found {
-            return Ok(found);
+            return Ok(found.clone());
+        }
+        if own.count() >= RANGES_OF_TARGET_MAX {
+            tracing::error!(
+                index,
+                ?kind,
+                "a target asks for more ranges of FIDs than one may have"
+            );
+            return Err(StoreError::NoSpace);
         }
         let start = ranges.last().map_or(fid_seq::NORMAL, |range| range.end);
         let end = start.checked_add(SUPER_WIDTH).ok_or(StoreError::NoSpace)?;
@@ -131,14 +150,15 @@ impl Table {
     pub(super) fn learn(&self, said: &[LuSeqRange]) -> Result<(), Errno> {
         let mut ranges = self.ranges.write();
         let mut new: Vec<LuSeqRange> = Vec::new();
-        for range in said.iter().filter(|range| !ranges.contains(range)) {
-            let overlaps = |other: &LuSeqRange| range.start < other.end && other.start < range.end;
+        for range in said.iter().filter(|range| !is_known(&ranges, range)) {
+            // In the order of their sequences, as the controller says them.
+            let at = new.partition_point(|other| other.start < range.start);
             let is_sane = range.start >= fid_seq::NORMAL && range.start < range.end;
-            if !is_sane || ranges.iter().chain(&new).any(overlaps) {
+            if !is_sane || !is_free(&ranges, range) || !is_free(&new, range) {
                 tracing::error!(?range, "MDT0000 says of sequences what cannot be");
                 return Err(Errno::EPROTO);
             }
-            new.push(range.clone());
+            new.insert(at, range.clone());
         }
         self.put(&mut ranges, &new).map_err(|error| error.errno())
     }
@@ -160,6 +180,19 @@ impl Table {
         new.iter().for_each(|range| self.note(range));
         Ok(())
     }
+}
+
+/// Whether `ranges`, which are in the order of their sequences, have this one.
+fn is_known(ranges: &[LuSeqRange], range: &LuSeqRange) -> bool {
+    let at = ranges.partition_point(|other| other.start < range.start);
+    ranges.get(at) == Some(range)
+}
+
+/// Whether none of `ranges`, which are in the order of their sequences and apart, has a sequence of this one.
+fn is_free(ranges: &[LuSeqRange], range: &LuSeqRange) -> bool {
+    let behind = ranges.partition_point(|other| other.start < range.end);
+    let last = behind.checked_sub(1).and_then(|at| ranges.get(at));
+    last.is_none_or(|last| last.end <= range.start)
 }
 
 fn is_of(range: &LuSeqRange, index: u32, kind: SeqRangeFlags) -> bool {
@@ -195,6 +228,57 @@ mod tests {
             assert_eq!(table.allocate(3, kind, Some(end)), Ok(first.clone()), "{end:#x}");
         }
         assert_eq!(table.all_of(3, kind), [first, second]);
+    }
+
+    /// A server that names the end of each range that it got had ranges without end.
+    #[test]
+    fn a_target_gets_so_many_ranges_and_the_same_ones_after_a_restart() {
+        let store: Arc<dyn Store> = Arc::new(StoreMem::new(MemOptions::default()));
+        let table = Table::load(Arc::clone(&store), 0).expect("loaded");
+        let kind = SeqRangeFlags::MDT;
+        let mut ends = vec![None];
+        for _ in 0..RANGES_OF_TARGET_MAX {
+            let behind = ends.last().copied().flatten();
+            ends.push(Some(table.allocate(3, kind, behind).expect("allocated").end));
+        }
+        let last = ends.pop().flatten();
+        assert_eq!(table.allocate(3, kind, last), Err(StoreError::NoSpace));
+        let other = table.allocate(4, kind, None).expect("of another target");
+        let again = Table::load(store, 0).expect("loaded");
+        assert_eq!(again.allocate(3, kind, last), Err(StoreError::NoSpace));
+        let had = again.all_of(3, kind);
+        assert_eq!(had.len(), RANGES_OF_TARGET_MAX);
+        let asked = ends.iter().map(|behind| again.allocate(3, kind, *behind).expect("had"));
+        assert_eq!(asked.collect::<Vec<_>>(), had, "each that it had, by what is before it");
+        assert_eq!(again.find(other.start), Some(other));
+    }
+
+    #[test]
+    fn the_range_of_a_sequence_is_found_with_gaps_between_ranges() {
+        let table = table(0);
+        let range = |start: u64, end: u64| LuSeqRange {
+            start: fid_seq::NORMAL + start,
+            end: fid_seq::NORMAL + end,
+            index: start as u32,
+            flags: SeqRangeFlags::OST,
+        };
+        let said = [range(10, 20), range(40, 50), range(20, 30)];
+        table.learn(&said).expect("said");
+        for sequence in 0..60 {
+            let found = table.find(fid_seq::NORMAL + sequence);
+            let expected = said.iter().find(|it| it.contains(fid_seq::NORMAL + sequence));
+            assert_eq!(found.as_ref(), expected, "{sequence}");
+        }
+        for wrong in [range(0, 11), range(15, 16), range(29, 41), range(30, 41), range(9, 60)] {
+            assert_eq!(table.learn(&[wrong]), Err(Errno::EPROTO));
+        }
+        // Of two that overlap each other none is taken.
+        assert_eq!(table.learn(&[range(60, 70), range(65, 75)]), Err(Errno::EPROTO));
+        assert_eq!(table.learn(&[range(65, 75), range(60, 70)]), Err(Errno::EPROTO));
+        table.learn(&[range(30, 40), range(0, 10)]).expect("what is between");
+        let wanted = |range: &LuSeqRange| range.index != 20;
+        let behind = table.behind(fid_seq::NORMAL + 10, 2, wanted);
+        assert_eq!(behind, [range(30, 40), range(40, 50)]);
     }
 
     #[test]

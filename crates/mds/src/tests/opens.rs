@@ -12,7 +12,7 @@ use sheen_wire::lov::LovEa;
 use sheen_wire::md::{AttrValid, MdsOpenFlags, MdtBody, Valid};
 use sheen_wire::messages::{MdsSetInfo, Reply};
 
-use super::harness::{DIRECTORY, REGULAR, Server, opened, run};
+use super::harness::{Client, DIRECTORY, REGULAR, Server, opened, run};
 
 #[test]
 fn open_create_gives_layout_handle_and_lock_as_captured() {
@@ -532,6 +532,55 @@ fn a_client_has_so_many_files_open_and_another_its_own() {
             assert_eq!(target.budget().refused(Limit::Opens), 3);
             hostile.close(&opened[0]).await.unwrap();
             hostile.open(Fid::ROOT, "f", MdsOpenFlags::READ).await.unwrap();
+        },
+        &world,
+    );
+}
+
+/// The programs of one user had all open files that their mount may have, and no other user there opened one, nor root.
+#[test]
+fn no_user_has_all_open_files_of_a_client_and_no_users_those_of_root() {
+    let world = TestWorld::new(131);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 1).await;
+            let root = server.client("c").await;
+            let (alice, bob) = (root.as_user(10, 10), root.as_user(20, 20));
+            let elsewhere = server.client("another export").await.as_user(10, 10);
+            let other_node = server.client_at("g", Nid::tcp([10, 0, 0, 8].into())).await;
+            root.make(Fid::ROOT, "f", REGULAR | 0o644).await.unwrap();
+            let target = &server.node.target;
+            target.budget().set(Limit::Opens, 32);
+            let is_refused = async |client: &Client| {
+                let answer = client.open(Fid::ROOT, "f", MdsOpenFlags::READ).await;
+                answer.map(drop).err()
+            };
+            let opens = async |client: &Client, files: usize| {
+                let mut opened = Vec::new();
+                for _ in 0..files {
+                    opened.push(client.open(Fid::ROOT, "f", MdsOpenFlags::READ).await.unwrap());
+                }
+                opened
+            };
+            let alices = opens(&alice, 16).await;
+            assert_eq!(is_refused(&alice).await, Some(Errno::ENFILE), "half of them");
+            assert_eq!(is_refused(&elsewhere).await, Some(Errno::ENFILE), "the same client");
+            assert_eq!(is_refused(&other_node.as_user(10, 10)).await, None, "another client");
+            opens(&bob, 12).await;
+            assert_eq!(is_refused(&bob).await, Some(Errno::ENFILE), "an eighth is root's");
+            let roots = opens(&root, 4).await;
+            assert_eq!(is_refused(&root).await, Some(Errno::ENFILE), "that is all");
+            alice.close(&alices[0]).await.unwrap();
+            opens(&root, 1).await;
+            assert_eq!(is_refused(&alice).await, Some(Errno::ENFILE), "root has it");
+            root.close(&roots[0]).await.unwrap();
+            opens(&alice, 1).await;
+            assert_eq!(target.budget().refused(Limit::Opens), 5);
+            // Root that is no root is a user as any other.
+            root.close(&roots[1]).await.unwrap();
+            server.mdt.change_root_squash(|squash| squash.set_root("10:10")).unwrap();
+            assert_eq!(is_refused(&root).await, Some(Errno::ENFILE));
         },
         &world,
     );

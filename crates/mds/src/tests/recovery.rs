@@ -363,6 +363,52 @@ fn a_client_replays_no_more_opens_than_it_can_have_had() {
     );
 }
 
+/// Of what a user had open before a restart none is refused, whatever part of its client's it is: neither what is replayed
+/// nor what was durable and is asked again, because the answer did not come.
+#[test]
+fn what_a_user_had_open_is_opened_again_whatever_share_it_is() {
+    let world = TestWorld::new(123);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start_on(&inner, manual(), vec![FakeOst::new()]).await;
+            let root = server.client("c").await;
+            let (alice, bob) = (root.as_user(10, 10), root.as_user(20, 20));
+            let made = root.create(Fid::ROOT, "f").await.unwrap();
+            root.close(&made).await.unwrap();
+            let open = alice.open_request(Fid::ROOT, "f", MdsOpenFlags::READ);
+            let unseen =
+                alice.inner.call_with(TestCall::new(open.clone()).tagged(3)).await.unwrap();
+            server.store.commit().unwrap();
+            let first = alice.inner.call_with(TestCall::new(open.clone()).tagged(1)).await.unwrap();
+            opened(first.clone()).unwrap();
+            let (server, root) = crash(&inner, server, &root).await;
+            let (alice, bob) = (alice.with(root.inner.clone()), bob.with(root.inner.clone()));
+            server.node.target.budget().set(Limit::Opens, 16);
+            for number in 0..10 {
+                let mut open = open.clone();
+                open.rec_reint.fid2 = made.body.fid1;
+                let xid = Xid(first.xid.0 + 0x1_0000 * number);
+                let call = TestCall::new(open).tagged(1).replayed(xid, first.head.transno);
+                opened(alice.inner.call_with(call).await.unwrap()).unwrap();
+            }
+            finish_recovery(&root).await;
+            let again = TestCall::new(open).tagged(3).resent(unseen.xid);
+            opened(alice.inner.call_with(again).await.unwrap()).unwrap();
+            assert_eq!(server.mdt.open_count(), 11);
+            let more = alice.open(Fid::ROOT, "f", MdsOpenFlags::READ).await;
+            assert_eq!(more.map(drop), Err(Errno::ENFILE), "it has more than its half");
+            for _ in 0..3 {
+                bob.open(Fid::ROOT, "f", MdsOpenFlags::READ).await.unwrap();
+            }
+            let more = bob.open(Fid::ROOT, "f", MdsOpenFlags::READ).await;
+            assert_eq!(more.map(drop), Err(Errno::ENFILE), "all users together");
+            root.open(Fid::ROOT, "f", MdsOpenFlags::READ).await.unwrap();
+        },
+        &world,
+    );
+}
+
 /// The client loses its connection in recovery and replays all once more: a close that was executed then is done, and
 /// no error.
 #[test]

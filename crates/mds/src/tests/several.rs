@@ -318,6 +318,45 @@ fn an_mdt_gets_no_range_of_another_one() {
     run(test, &world);
 }
 
+/// It named the end of each range that it got: the table had no end, nor its part of the disk.
+#[test]
+fn a_server_takes_no_ranges_without_end() {
+    let world = TestWorld::new(431);
+    let inner = world.clone();
+    let test = async move {
+        let first = start(&inner, 0, manual()).await;
+        let mdt = first.node.client_at(&of_mdt(1), Nid::LOOPBACK);
+        mdt.connect_with(offer(FIRST)).await.expect("let in");
+        let ask = async |asked: LuSeqRange| {
+            let request = SeqQuery { seq_opc: 0, seq_range: asked, ..SeqQuery::default() };
+            let answer = mdt.call(request).await;
+            match (answer.errno(), answer.reply) {
+                (Some(errno), _) => Err(errno),
+                (None, Some(Reply::SeqQuery(reply))) => Ok(reply.seq_range.expect("a range")),
+                other => panic!("{other:?}"),
+            }
+        };
+        let mut own = LuSeqRange { index: 1, flags: MDT, ..LuSeqRange::default() };
+        let mut ends = Vec::new();
+        let refused = loop {
+            match ask(LuSeqRange { start: own.end, ..own.clone() }).await {
+                Ok(range) => own = range,
+                Err(errno) => break errno,
+            }
+            ends.push(own.end);
+            assert!(ends.len() < 100, "without end");
+        };
+        assert_eq!((refused, ends.len()), (Errno::ENOSPC, 64));
+        let once = LuSeqRange { start: ends[0], ..own.clone() };
+        assert_eq!(ask(once).await.map(|range| range.end), Ok(ends[1]), "what it has it may ask");
+        // An OST has one.
+        let of_ost = LuSeqRange { index: 2, flags: OST, ..LuSeqRange::default() };
+        let range = ask(of_ost.clone()).await.expect("it creates objects there");
+        assert_eq!(ask(LuSeqRange { start: range.end, ..of_ost }).await, Ok(range));
+    };
+    run(test, &world);
+}
+
 #[test]
 fn what_only_another_mdt_has_is_refused_by_name() {
     let world = TestWorld::new(408);

@@ -458,10 +458,19 @@ fn glimpses_wait_for_one_that_answers_none_and_end_when_it_is_evicted() {
     });
 }
 
-fn flock(mode: LockMode, (start, end): (u64, u64), client_handle: u64) -> LdlmEnqueue {
+fn flock(mode: LockMode, range: (u64, u64), client_handle: u64) -> LdlmEnqueue {
+    flock_of(7, mode, range, client_handle)
+}
+
+fn flock_of(
+    owner: u64,
+    mode: LockMode,
+    (start, end): (u64, u64),
+    client_handle: u64,
+) -> LdlmEnqueue {
     let mut request = inode_lock(mode, client_handle);
     request.dlm_req.desc.resource.kind = LockType::FLOCK;
-    let policy = sheen_wire::ldlm::FlockPolicy { start, end, owner: 7, ..Default::default() };
+    let policy = sheen_wire::ldlm::FlockPolicy { start, end, owner, ..Default::default() };
     request.dlm_req.desc.policy = WirePolicy::flock(&policy);
     request
 }
@@ -496,6 +505,65 @@ fn unlocks_that_cut_flocks_in_two_are_counted_and_no_other_unlock_is_refused() {
         assert_eq!(unlock(700, 701).await.errno(), None, "room for one");
         assert_eq!(unlock(0, u64::MAX).await.errno(), None, "all of them");
         assert_eq!(node.target.namespace().gauges().granted.iter().sum::<u64>(), 0);
+    });
+}
+
+#[test]
+fn flocks_are_counted_from_when_they_begin_to_wait() {
+    let world = TestWorld::new(56);
+    world.clone().run(async move {
+        let (node, _) = start(&world, &manual_store()).await;
+        node.target.budget().set(Limit::Locks, 400);
+        let client = node.connect("one").await;
+        let other = node.client_at("other", Nid::tcp([10, 0, 0, 8].into()));
+        other.connect().await.unwrap();
+        let answer = other.call(flock_of(1, LockMode::Pr, (0, u64::MAX), 1)).await;
+        assert_eq!(answer.errno(), None);
+        for number in 0..60 {
+            let wanted = flock_of(10 + number, LockMode::Pw, (number, number), 10 + number);
+            let expected = (number >= 50).then_some(Errno::ENOLCK);
+            assert_eq!(client.call(wanted).await.errno(), expected, "flock {number}");
+        }
+    });
+}
+
+/// Each cut another flock in two when it was granted, so that a client came to twice as many.
+#[test]
+fn flocks_that_wait_count_for_what_they_will_be() {
+    let world = TestWorld::new(55);
+    world.clone().run(async move {
+        let (node, _) = start(&world, &manual_store()).await;
+        node.target.budget().set(Limit::Locks, 400);
+        let client = node.connect("one").await;
+        let other = node.client_at("other", Nid::tcp([10, 0, 0, 8].into()));
+        other.connect().await.unwrap();
+        let all = (0, u64::MAX);
+        assert_eq!(other.call(flock_of(1, LockMode::Pr, all, 1)).await.errno(), None);
+        for owner in 0..5 {
+            let range = (owner * 1_000, owner * 1_000 + 999);
+            let answer = client.call(flock_of(owner + 10, LockMode::Pr, range, owner + 1)).await;
+            assert_eq!(answer.errno(), None);
+        }
+        let mut refused = 0;
+        for number in 0..100 {
+            let at = number % 5 * 1_000 + 10 + 2 * number;
+            let wanted = flock_of(number % 5 + 10, LockMode::Pw, (at, at), 100 + number);
+            match client.call(wanted).await.errno() {
+                None => assert_eq!(refused, 0, "flock {number}"),
+                Some(errno) => {
+                    assert_eq!(errno, Errno::ENOLCK);
+                    refused += 1;
+                }
+            }
+        }
+        // Of a hundred: five, and two for each that waits.
+        assert_eq!(refused, 52);
+        let namespace = node.target.namespace();
+        assert_eq!(namespace.flocks_of(client.handle().0), 101);
+        assert_eq!(other.call(flock_of(1, LockMode::Nl, all, 2)).await.errno(), None);
+        world.settle().await;
+        assert_eq!(namespace.gauges().granted.iter().sum::<u64>(), 101, "all are granted");
+        assert_eq!(namespace.flocks_of(client.handle().0), 101, "and are no more");
     });
 }
 

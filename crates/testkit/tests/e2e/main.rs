@@ -49,6 +49,7 @@ mod rights;
 mod servers;
 mod settings;
 mod several;
+mod shares;
 mod special;
 mod sqlite;
 mod statistics;

@@ -1,5 +1,8 @@
 //! What each client may have of this target, as operators have set it, and how often one wanted more.
 
+mod estimate;
+mod opens;
+
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -7,7 +10,9 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 use sheen_types::{Errno, Instant, Nid};
 
-use crate::context::Context;
+use self::estimate::{Estimate, Usage};
+use self::opens::OpensAccount;
+pub use self::opens::{OpenedBy, Opener};
 use crate::export::Export;
 use crate::limits;
 use crate::replays::FalseReplay;
@@ -103,66 +108,8 @@ pub(crate) struct Account {
     exports: Mutex<BTreeMap<u64, Weak<Export>>>,
     locks: Estimate,
     flocks: Estimate,
-    opens: Estimate,
+    opens: OpensAccount,
     reclaimed: Mutex<Option<Instant>>,
-}
-
-/// How many of something a client has at most: as many as there were when they were counted, and one for each
-/// request since.
-#[derive(Debug, Default)]
-struct Estimate {
-    counted: AtomicUsize,
-    asked: AtomicUsize,
-}
-
-/// What a client has that asks for one more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Usage {
-    /// Not so much that it had to be counted.
-    Few,
-    /// So many.
-    Counted(usize),
-    /// As many as it may have, or more.
-    All(usize),
-}
-
-impl Estimate {
-    /// One more is asked for. They are counted only where there may be more than `near`, and then once in
-    /// [`limits::LOCKS_COUNTED_EVERY`] requests until there may be more than `most`. Of a client that has all they are
-    /// counted once in `patience` requests: what a refusal costs is to be bounded, too.
-    fn ask(
-        &self,
-        near: usize,
-        most: usize,
-        patience: usize,
-        count: impl FnOnce() -> usize,
-    ) -> Usage {
-        let asked = self.asked.fetch_add(1, Ordering::Relaxed) + 1;
-        let counted = self.counted.load(Ordering::Relaxed);
-        let may_have = counted.saturating_add(asked);
-        let is_counted = asked >= limits::LOCKS_COUNTED_EVERY || may_have > most;
-        if may_have <= near || !is_counted {
-            return Usage::Few;
-        }
-        if counted >= most && asked < patience {
-            return Usage::All(counted);
-        }
-        let has = count();
-        self.counted.store(has, Ordering::Relaxed);
-        self.asked.store(usize::from(has < most), Ordering::Relaxed);
-        if has < most { Usage::Counted(has) } else { Usage::All(has) }
-    }
-
-    /// So many are gone.
-    fn note_cancelled(&self, count: usize) {
-        let left = |counted: usize| Some(counted.saturating_sub(count));
-        let _ = self.counted.fetch_update(Ordering::Relaxed, Ordering::Relaxed, left);
-    }
-
-    /// An unknown number has come: the next request counts them.
-    fn forget(&self) {
-        self.asked.store(usize::MAX / 2, Ordering::Relaxed);
-    }
 }
 
 impl Account {
@@ -172,7 +119,7 @@ impl Account {
             exports: Mutex::default(),
             locks: Estimate::default(),
             flocks: Estimate::default(),
-            opens: Estimate::default(),
+            opens: OpensAccount::default(),
             reclaimed: Mutex::default(),
         }
     }
@@ -273,6 +220,15 @@ impl Target {
         self.refuse_over_budget(export, Limit::Locks, has, Errno::ENOLCK)
     }
 
+    /// A flock of a client begins to wait: it is as many as two, one that it may cut another one in two for when it is
+    /// granted.
+    pub(crate) fn flock_waits(&self, export: &Export) {
+        if let Some(account) = export.account() {
+            account.locks.note_more();
+            account.flocks.note_more();
+        }
+    }
+
     /// How many locks each export of a client has.
     fn locks_of(&self, account: &Account) -> Vec<(u64, usize)> {
         let of = |export: &Arc<Export>| (export.handle().0, self.locks.count_of(export.handle().0));
@@ -314,31 +270,6 @@ impl Target {
         }
     }
 
-    /// Whether a client may have one more file open; `open` counts how many one of its exports has.
-    ///
-    /// # Errors
-    /// [`Errno::ENFILE`] if it has too many, [`Errno::ENODEV`] if it replays more than it can have had.
-    pub fn check_open_budget(
-        self: &Arc<Self>,
-        context: &Context,
-        open: impl Fn(&Export) -> usize,
-    ) -> Result<(), Errno> {
-        let export = &context.export;
-        let Some(account) = self.limited(export) else { return Ok(()) };
-        let replays = context.replay().is_some();
-        let most = match replays {
-            true => self.budget.of_replays(Limit::Opens),
-            false => self.budget.of(Limit::Opens),
-        };
-        let has = account
-            .opens
-            .ask(most, most, 1, || account.exports().iter().map(|export| open(export)).sum());
-        match replays {
-            true => self.evict_over_budget(export, Limit::Opens, has),
-            false => self.refuse_over_budget(export, Limit::Opens, has, Errno::ENFILE),
-        }
-    }
-
     fn refuse_over_budget(
         &self,
         export: &Export,
@@ -346,11 +277,18 @@ impl Target {
         has: Usage,
         refusal: Errno,
     ) -> Result<(), Errno> {
-        let Usage::All(has) = has else { return Ok(()) };
+        match has {
+            Usage::All(has) => Err(self.refuse_more(export, limit, has, refusal)),
+            Usage::Few | Usage::Counted(_) => Ok(()),
+        }
+    }
+
+    /// Counts and logs that a client that `has` so many is refused more.
+    fn refuse_more(&self, export: &Export, limit: Limit, has: usize, refusal: Errno) -> Errno {
         self.budget.refuse(limit);
         let (client, nid) = (export.uuid(), export.nid());
         tracing::warn!(target = self.name(), %client, %nid, ?limit, has, "a client has too many");
-        Err(refusal)
+        refusal
     }
 
     /// Revokes the locks that a client has had for longest, of each of its exports in proportion. A client that
@@ -374,51 +312,5 @@ impl Target {
         }
         self.perform(actions);
         self.lock_timer_changed();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_a_client_has_is_counted_where_it_may_be_too_much() {
-        let (estimate, mut counts) = (Estimate::default(), 0);
-        let mut ask = |exports, has| {
-            let mut counted = false;
-            let answer = estimate.ask(1_750, 2_000, exports, || {
-                counted = true;
-                has
-            });
-            counts += usize::from(counted);
-            (answer, counts)
-        };
-        for number in 0..1_750 {
-            assert_eq!(ask(1, number), (Usage::Few, 0));
-        }
-        assert_eq!(ask(1, 1_000), (Usage::Counted(1_000), 1), "it has cancelled some");
-        for _ in 0..749 {
-            assert_eq!(ask(1, 0).0, Usage::Few);
-        }
-        assert_eq!(ask(1, 1_990), (Usage::Counted(1_990), 2));
-        (0..9).for_each(|_| assert_eq!(ask(1, 0), (Usage::Few, 2)));
-        assert_eq!(ask(1, 2_000), (Usage::All(2_000), 3));
-        assert_eq!(ask(1, 2_000), (Usage::All(2_000), 4), "few exports are counted each time");
-        (0..49).for_each(|_| assert_eq!(ask(50, 0), (Usage::All(2_000), 4)));
-        assert_eq!(ask(50, 1_999), (Usage::Counted(1_999), 5), "many, once in as many times");
-        assert_eq!(ask(50, 2_000), (Usage::All(2_000), 6));
-    }
-
-    #[test]
-    fn cancelled_locks_make_room_at_once_and_new_ones_are_counted() {
-        let estimate = Estimate::default();
-        let ask = |has| estimate.ask(1_750, 2_000, 50, || has);
-        estimate.forget();
-        assert_eq!(ask(2_000), Usage::All(2_000));
-        assert_eq!(ask(2_000), Usage::All(2_000), "not counted so soon");
-        estimate.note_cancelled(1);
-        assert_eq!(ask(1_999), Usage::Counted(1_999));
-        estimate.note_cancelled(10_000);
-        assert_eq!(ask(0), Usage::Few);
     }
 }
