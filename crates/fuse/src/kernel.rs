@@ -4,7 +4,7 @@ use std::fs::File;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use sheen_client::posix::{Invalidated, KernelNotifier, NAME_LEASE, NodeId, Raise, Stale};
+use sheen_client::posix::{Invalidated, KernelNotifier, NodeId, Raise, Stale};
 use sheen_fuse_wire::{INodeNo, Notifier};
 use sheen_types::futures::{First, race};
 use sheen_types::{Extent, Name};
@@ -181,17 +181,17 @@ impl KernelNotifier for Kernel {
     }
 
     /// As [`Kernel::entry`], one after the other: each takes the directory's lock.
-    fn children(&self, node: NodeId, names: Vec<Name>, files: Vec<NodeId>) -> BoxFuture<()> {
+    fn children(&self, node: NodeId, names: Vec<Name>, files: Vec<NodeId>) -> BoxFuture<bool> {
         let count = u32::try_from(names.len()).unwrap_or(u32::MAX);
         let names = names.into_iter().map(|name| (name, true));
         let notified = self.names(node, names, NAME_WAIT + EACH_NAME_WAIT * count);
         let pruning = self.pruning();
         Box::pin(async move {
-            if !notified.await {
-                let until = tokio::time::Instant::now() + NAME_LEASE;
+            let is_notified = notified.await;
+            if !is_notified {
                 pruning(files).await;
-                tokio::time::sleep_until(until).await;
             }
+            is_notified
         })
     }
 

@@ -39,10 +39,17 @@ impl KernelCache {
         self.observer.read().as_ref().map(|(_, audience)| *audience)
     }
 
-    /// Notifies that no path walk may use `names` of a directory without a lookup, and waits.
-    pub(crate) async fn children(&self, node: NodeId, names: Vec<Name>, files: Vec<NodeId>) {
-        if let Some(observer) = self.observer().filter(|_| !names.is_empty()) {
-            observer.children(node, names, files).await;
+    /// Notifies that no path walk may use `names` of a directory without a lookup, and waits. Returns whether the kernel
+    /// has processed all, as [`KernelNotifier::children`].
+    pub(crate) async fn children(
+        &self,
+        node: NodeId,
+        names: Vec<Name>,
+        files: Vec<NodeId>,
+    ) -> bool {
+        match self.observer().filter(|_| !names.is_empty()) {
+            Some(observer) => observer.children(node, names, files).await,
+            None => true,
         }
     }
 

@@ -13,6 +13,10 @@ use crate::types::{Invalidated, NodeId, Stale};
 /// time none is used in spite of that.
 pub const NAME_LEASE: Duration = Duration::from_millis(100);
 
+/// How long an answer may be on its way to the kernel, which counts [`NAME_LEASE`] from its arrival on and in units of
+/// its own.
+pub(crate) const LEASE_SLACK: Duration = Duration::from_millis(50);
+
 /// Notifies the kernel, which keeps what the facade answered with `posix::MayKeep`: FUSE does (`fuse::kernel`).
 ///
 /// The client calls this before it cancels a lock, and cancels it when the future is done. A future must not
@@ -28,13 +32,14 @@ pub trait KernelNotifier: Send + Sync {
 
     /// Who may search the directory `node` is not known any more: these of its names, present and
     /// absent ones, must be looked up again at their next use. What they name has not changed: `files` and directories.
-    /// Where names cannot be dropped in time, this does [`KernelNotifier::shut`], and waits for [`NAME_LEASE`].
+    /// Returns whether the kernel has processed all; where it does not in time, after [`KernelNotifier::shut`] of `files`:
+    /// of the other names the kernel uses those that it keeps for a time only until that is over.
     fn children(
         &self,
         node: NodeId,
         names: Vec<Name>,
         files: Vec<NodeId>,
-    ) -> BoxFuture<'static, ()>;
+    ) -> BoxFuture<'static, bool>;
 
     /// All names of these files that no program has open must be looked up again at their next use, whatever calls are
     /// under way in their directories: as far as the kernel can do that.

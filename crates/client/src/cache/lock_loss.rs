@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use sheen_io::BoxFuture;
-use sheen_types::{Errno, Fid, InodeBits, MdtIndex, Name, ResourceName};
+use sheen_io::{BoxFuture, Clock};
+use sheen_types::{Errno, Fid, InodeBits, Instant, MdtIndex, Name, ResourceName};
 
 use super::{CachedOpen, InodeState, InodeTable, KernelCache, NameHasher, Pin};
 use crate::data::DataEvents;
@@ -18,6 +18,8 @@ pub(crate) struct CoveredMetadata {
     pub(crate) kernel_cache: Arc<KernelCache>,
     /// What directories know of their names.
     pub(crate) hasher: Arc<NameHasher>,
+    /// Until when the kernel uses names that it keeps for a time only.
+    pub(crate) clock: Arc<dyn Clock>,
 }
 
 /// What of an inode has become stale in the kernel, which must be notified.
@@ -30,6 +32,10 @@ struct StaleInKernel {
     children: Vec<Name>,
     /// The files among them.
     files: Vec<NodeId>,
+    /// Until when the kernel uses the other ones of them, whatever becomes of the notices.
+    leased_until: Option<Instant>,
+    /// The same of absent names that are not among them: they were lost with `UPDATE` before.
+    outlived_until: Option<Instant>,
     attributes: bool,
 }
 
@@ -52,6 +58,11 @@ impl InodeState {
         }
         if gone.contains(InodeBits::PERM) {
             stale.children.extend(self.take_kept_children());
+            (stale.leased_until, stale.outlived_until) =
+                (self.leased_until(), self.outlived_until());
+        }
+        if !absent.is_empty() {
+            self.note_absent_names_lost();
         }
         for name in absent {
             self.forget_kept_child(&name);
@@ -120,6 +131,18 @@ impl CoveredMetadata {
         stale.files = self.inodes.files_of(children);
         Some(UncoveredInode { inode, stale, closes })
     }
+
+    /// Has the kernel ask for the names of a directory again of which it is not known any more who may search it. When
+    /// this returns no user passes by a name that the kernel kept, except to a file that a program has open.
+    async fn expire_children(&self, node: NodeId, stale: &mut StaleInKernel) {
+        let names = std::mem::take(&mut stale.children);
+        let files = std::mem::take(&mut stale.files);
+        let is_expired = self.kernel_cache.children(node, names, files).await;
+        let until = if is_expired { stale.outlived_until } else { stale.leased_until };
+        if let Some(until) = until.filter(|until| *until > self.clock.now()) {
+            self.clock.sleep_until(until).await;
+        }
+    }
 }
 
 /// What the locks of one MDT cover: of inodes that it has all but their data, of those of other MDTs their names.
@@ -134,13 +157,14 @@ impl CoveredCache for CoveredByMdt {
     fn begin_cancel(&self, locks: &Arc<ClientNamespace>, lost: LostLock) -> BoxFuture<'static, ()> {
         // Now, before the future is polled: no call finds any more what is not covered.
         let uncovered = self.metadata.drop_covered(self.mdt, locks, lost);
-        let kernel_cache = Arc::clone(&self.metadata.kernel_cache);
+        let metadata = Arc::clone(&self.metadata);
         Box::pin(async move {
-            let Some(UncoveredInode { inode, stale, closes }) = uncovered else { return };
+            let kernel_cache = &metadata.kernel_cache;
+            let Some(UncoveredInode { inode, mut stale, closes }) = uncovered else { return };
             if stale.attributes {
                 kernel_cache.inode(&inode, Stale::Attributes).await.done().await;
             }
-            kernel_cache.children(inode.node, stale.children, stale.files).await;
+            metadata.expire_children(inode.node, &mut stale).await;
             kernel_cache.entries(stale.entries).await;
             if let Some(loss) = stale.loss {
                 inode.state().kept_names_invalidated(loss);

@@ -24,6 +24,9 @@ pub(crate) struct Rights {
     kept_children: HashSet<Name>,
     /// Directory: when the last of its names that the kernel keeps for a time only is used no longer.
     leased_until: Option<Instant>,
+    /// Directory: the same of those that are not among `kept_children` any more, though the kernel may not have
+    /// processed that notice.
+    outlived_until: Option<Instant>,
 }
 
 /// An access control list.
@@ -116,6 +119,16 @@ impl InodeState {
     /// only.
     pub(crate) fn leased_until(&self) -> Option<Instant> {
         self.rights.leased_until
+    }
+
+    /// Directory: the same of names of which the notice may not be processed yet, though they do not count as kept.
+    pub(super) fn outlived_until(&self) -> Option<Instant> {
+        self.rights.outlived_until
+    }
+
+    /// Absent names are lost with `UPDATE`. The kernel is notified; a call that looks names up without pause delays that.
+    pub(super) fn note_absent_names_lost(&mut self) {
+        self.rights.outlived_until = self.rights.leased_until;
     }
 
     /// The kernel does not keep this name any more.

@@ -195,6 +195,7 @@ async fn assemble(
         inodes: Arc::clone(&inodes),
         kernel_cache: Arc::clone(&kernel_cache),
         hasher,
+        clock: Arc::clone(&targets.world.clock),
     };
     let cache = Arc::new(cache);
     let mdt = make_mdt(targets, first, &import, &owner, (&cache, &data));

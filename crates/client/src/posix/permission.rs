@@ -7,17 +7,12 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::time::Duration;
 
 use sheen_types::access::{Capability, May, Subject};
 use sheen_types::{Errno, Fid, Name};
 
 use super::{Credentials, FileSystem, FileType, Mounted, NodeId};
-use crate::cache::{Inode, NAME_LEASE};
-
-/// How long an answer may be on its way to the kernel, which counts [`NAME_LEASE`] from its arrival on and in units of
-/// its own.
-const LEASE_SLACK: Duration = Duration::from_millis(50);
+use crate::cache::{Inode, LEASE_SLACK, NAME_LEASE};
 
 impl Subject for Credentials {
     fn uid(&self) -> u32 {

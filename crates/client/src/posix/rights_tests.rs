@@ -1,19 +1,23 @@
 //! Whom the cache admits, what the kernel may keep of it, and which groups the MDT is sent.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use sheen_types::{Errno, Fid, InodeBits, LockMode};
 use sheen_wire::ldlm::LdlmReply;
 use sheen_wire::md::{AclEntry, AttrValid, PosixAcl, Valid};
 use sheen_wire::messages::{
-    LdlmIntentGetattr, LdlmIntentGetattrReply, LdlmIntentGetxattrReply, LdlmIntentLayoutReply,
-    MdsReintSetattrReply, Request,
+    LdlmConvertReply, LdlmIntentGetattr, LdlmIntentGetattrReply, LdlmIntentGetxattrReply,
+    LdlmIntentLayoutReply, MdsReintSetattrReply, Request,
 };
 
 use super::*;
+use crate::cache::LEASE_SLACK;
 use crate::testing::{Fixture, absent, blocking, body, found, lock_reply, name, opened};
 
 const DIRECTORY: Fid = Fid::new(0x2_0000_0400, 8);
 const FILE: Fid = Fid::new(0x2_0000_0400, 9);
+const SUBDIRECTORY: Fid = Fid::new(0x2_0000_0400, 10);
 /// LOOKUP, UPDATE, PERM.
 const WHOLE: InodeBits = InodeBits(0x13);
 const UNDEFINED: u32 = u32::MAX;
@@ -184,6 +188,61 @@ fn what_was_kept_because_all_may_search_goes_before_the_lock() {
     assert_eq!(look_up(&fixture, &other, directory, "f"), Err(Errno::EACCES));
     assert!(!found_at(&fixture, &user(5, &[]), directory, "f").1.entry);
     assert_eq!(fixture.mdt.take_asked().len(), 1);
+}
+
+/// Until the cancel of the directory's lock, which is revoked `after` the kernel was answered what `leases` says, is sent:
+/// nanoseconds from that answer on.
+fn cancelled_after(leases: impl Fn(&Scene), after: Duration, is_busy: bool) -> Duration {
+    let scene = scene(0o755, &[]);
+    let Scene { fixture, request, lock, .. } = &scene;
+    leases(&scene);
+    fixture.mdt.take_asked();
+    fixture.watcher.is_busy.store(is_busy, std::sync::atomic::Ordering::Relaxed);
+    let clock = fixture.world.world().clock;
+    let given = clock.now();
+    let later = Arc::clone(&clock);
+    fixture.world.run(async move { later.sleep_until(given + after).await });
+    fixture.locks.on_blocking(&blocking(&request.dlm_req, lock)).unwrap();
+    fixture.world.settle();
+    let mut at = given + after;
+    while fixture.mdt.take_asked().is_empty() {
+        at = at + Duration::from_millis(1);
+        assert!(at < given + Duration::from_secs(1), "the lock is not cancelled");
+        let (clock, at) = (Arc::clone(&clock), at);
+        fixture.world.run(async move { clock.sleep_until(at).await });
+    }
+    Duration::from_nanos(at.0 - given.0)
+}
+
+#[test]
+fn a_lock_on_a_directory_outlasts_what_the_kernel_keeps_for_a_time() {
+    let ms = Duration::from_millis;
+    let lease = NAME_LEASE + LEASE_SLACK;
+    let directory = |scene: &Scene| {
+        let found = owned(SUBDIRECTORY, 0o040_755, &[], whole(SUBDIRECTORY, 0x79));
+        scene.fixture.mdt.answer(found);
+        assert!(found_at(&scene.fixture, &Fixture::root(), scene.directory, "sub").1.entry);
+    };
+    let absent_name = |scene: &Scene| {
+        scene.fixture.mdt.answer(absent());
+        let answer = look_up(&scene.fixture, &Fixture::root(), scene.directory, "no");
+        assert_eq!(answer, Ok(Lookup::Absent { keep: true }));
+    };
+    assert_eq!(cancelled_after(directory, ms(0), true), lease);
+    assert_eq!(cancelled_after(absent_name, ms(70), true), lease, "the rest of the time");
+    assert_eq!(cancelled_after(directory, ms(200), true), ms(200), "none is used any more");
+    assert_eq!(cancelled_after(|_| {}, ms(0), true), ms(0), "none was given");
+    assert_eq!(cancelled_after(directory, ms(0), false), ms(0), "the kernel has dropped them");
+    // Absent names are lost with `UPDATE`: that they are dropped is not waited for then.
+    let lost_before = |scene: &Scene| {
+        absent_name(scene);
+        scene.fixture.locks.engine().set_convert(true);
+        scene.fixture.mdt.answer(LdlmConvertReply::default());
+        let update = lock_reply(DIRECTORY, 0x77, LockMode::Pr, InodeBits::UPDATE);
+        scene.fixture.locks.on_blocking(&blocking(&scene.request.dlm_req, &update)).unwrap();
+        scene.fixture.world.settle();
+    };
+    assert_eq!(cancelled_after(lost_before, ms(0), false), lease);
 }
 
 #[test]

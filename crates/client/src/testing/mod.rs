@@ -5,6 +5,7 @@ mod mdt;
 mod world;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -56,6 +57,8 @@ pub(crate) struct AnotherMdt {
 pub(crate) struct Watcher {
     pub(crate) notices: Mutex<Vec<String>>,
     pub(crate) hold: Mutex<Option<Arc<tokio::sync::Notify>>>,
+    /// Names of directories are not dropped in time.
+    pub(crate) is_busy: AtomicBool,
 }
 
 impl Watcher {
@@ -84,10 +87,15 @@ impl KernelNotifier for Watcher {
         self.note(format!("shut {}", files.join(" ")))
     }
 
-    fn children(&self, node: NodeId, names: Vec<Name>, _: Vec<NodeId>) -> BoxFuture<'static, ()> {
+    fn children(&self, node: NodeId, names: Vec<Name>, _: Vec<NodeId>) -> BoxFuture<'static, bool> {
         let mut names: Vec<String> = names.iter().map(Name::to_string).collect();
         names.sort();
-        self.note(format!("children {} {}", node.0, names.join(" ")))
+        let noted = self.note(format!("children {} {}", node.0, names.join(" ")));
+        let is_expired = !self.is_busy.load(Ordering::Relaxed);
+        Box::pin(async move {
+            noted.await;
+            is_expired
+        })
     }
 
     fn raise(&self, raise: Raise) -> BoxFuture<'static, ()> {
@@ -136,6 +144,7 @@ impl Fixture {
             inodes: Arc::clone(&inodes),
             kernel_cache: Arc::clone(&kernel_cache),
             hasher: NameHasher::new(11),
+            clock: world.world().clock,
         });
         let channel = Arc::clone(&mdt) as Arc<dyn Channel>;
         let locks = ClientNamespace::new(

@@ -253,9 +253,9 @@ impl KernelNotifier for Watch {
         Box::pin(std::future::ready(()))
     }
 
-    fn children(&self, node: NodeId, names: Vec<Name>, _: Vec<NodeId>) -> BoxFuture<'static, ()> {
+    fn children(&self, node: NodeId, names: Vec<Name>, _: Vec<NodeId>) -> BoxFuture<'static, bool> {
         names.iter().for_each(|name| self.0.lock().forget_entry(node, name));
-        Box::pin(std::future::ready(()))
+        Box::pin(std::future::ready(true))
     }
 
     fn raise(&self, raise: Raise) -> BoxFuture<'static, ()> {

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use sheen_testkit::cluster::{Cluster, program};
 use sheen_testkit::scene::{play, scene};
@@ -193,6 +193,45 @@ fn a_directory_that_other_users_read_without_pause_is_closed_at_once_too() {
         let seen = bob.can(&count)?;
         ensure(seen == "0", || format!("{seen} names are seen in a directory that is closed"))?;
         ensure(private.join("b/c").exists() && private.join("f1").exists(), String::new)
+    });
+}
+
+/// As [`Readers`]; each says when it began with the last look that was not refused.
+fn start_looks(folder: &Path) -> Outcome<Vec<Child>> {
+    let id = BOB.to_string();
+    let start = |_| {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid", &id, "--regid", &id, "--clear-groups"]);
+        command.arg(env!("CARGO_BIN_EXE_sheen-probe")).args(["stats", "until", "."]);
+        command.current_dir(folder).stdout(Stdio::piped()).spawn().context("start a look")
+    };
+    (0..3).map(start).collect()
+}
+
+fn last_look(look: Child) -> Outcome<u128> {
+    let said = look.wait_with_output().context("the end of a look")?;
+    String::from_utf8_lossy(&said.stdout).trim().parse().context("when it was refused")
+}
+
+#[test]
+fn a_directory_that_another_mount_closes_is_closed_when_that_returns() {
+    scene("closed-elsewhere", 1, LIMIT, |cluster| {
+        let (first, second) = (cluster.mnt(), cluster.mount_again()?);
+        let private = first.join("private");
+        fs::create_dir_all(private.join("b")).context("mkdir")?;
+        for round in 0..5 {
+            let looks = start_looks(&private)?;
+            std::thread::sleep(Duration::from_millis(700 + 17 * round));
+            set_mode(&second.join("private"), 0o700)?;
+            let closed = SystemTime::now().duration_since(UNIX_EPOCH).context("now")?.as_nanos();
+            let last = looks.into_iter().map(last_look).collect::<Outcome<Vec<_>>>()?;
+            let late = last.iter().max().map_or(0, |last| last.saturating_sub(closed));
+            ensure(late == 0, || format!("round {round}: open {late} ns after it was closed"))?;
+            let early = last.iter().all(|last| closed - last < 2_000_000_000);
+            ensure(early, || format!("round {round}: refused before it was closed"))?;
+            set_mode(&second.join("private"), 0o755)?;
+        }
+        Ok(())
     });
 }
 
