@@ -152,7 +152,7 @@ impl Meta {
     }
 
     /// The inode that `name` was last seen to be, valid or not.
-    pub(super) fn known_child(&self, parent: &Inode, name: &Name) -> Option<Arc<Inode>> {
+    pub(crate) fn known_child(&self, parent: &Inode, name: &Name) -> Option<Arc<Inode>> {
         let fid = parent.state().directory.children.get(name).copied()?;
         self.cache.inodes.by_fid(fid)
     }

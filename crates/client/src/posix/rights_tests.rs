@@ -364,6 +364,64 @@ fn a_refusal_by_groups_that_are_out_of_date_is_asked_again() {
     assert!(fixture.mdt.is_done(), "now it is covered: once is enough");
 }
 
+/// As [`owned`], of this group.
+fn owned_by_group(fid: Fid, mode: u32, gid: u32, remote: u64) -> LdlmIntentGetattrReply {
+    let mut reply = owned(fid, mode, &[], whole(fid, remote));
+    reply.mdt_body.as_mut().unwrap().gid = gid;
+    reply
+}
+
+#[test]
+fn the_groups_of_a_rename_are_those_of_both_directories_and_of_a_directory_that_changes_its_own() {
+    let groups_of = |mode: u32, gids: [u32; 3]| {
+        let fixture = Fixture::new();
+        let answer = |number: usize| {
+            let (fid, mode, remote) =
+                [(DIRECTORY, 0o040_770, 0x77), (SUBDIRECTORY, 0o040_770, 0x78), (FILE, mode, 0x79)]
+                    [number];
+            fixture.mdt.answer(owned_by_group(fid, mode, gids[number], remote));
+        };
+        let mut nodes = [NodeId::ROOT; 2];
+        for (number, text) in ["from", "to"].into_iter().enumerate() {
+            answer(number);
+            nodes[number] = found_at(&fixture, &Fixture::root(), NodeId::ROOT, text).0;
+        }
+        answer(2);
+        found_at(&fixture, &Fixture::root(), nodes[0], "moved");
+        fixture.mdt.take_asked();
+        // The locks went with the first try: the rights are read, and it is tried again.
+        fixture.mdt.refuse(Errno::EACCES);
+        (0..if mode & 0o040_000 == 0 { 2 } else { 3 }).for_each(answer);
+        fixture.mdt.refuse(Errno::EACCES);
+        let (files, who) = (fixture.files.clone(), user(7, &[60, 61, 62]));
+        let (old, new) = (name("moved"), name("new"));
+        let rename = async move {
+            let [from, to] = nodes;
+            files.rename(&who, (from, &old), (to, &new), RenameMode::Replace).await
+        };
+        assert_eq!(fixture.world.run(rename), Err(Errno::EACCES));
+        assert!(fixture.mdt.is_done());
+        let of_rename = |request: &Request| match request {
+            Request::MdsReintRename(rename) => {
+                let record = &rename.rec_reint;
+                let mut groups = vec![record.fsgid, record.suppgid1, record.suppgid2];
+                groups.retain(|group| *group != UNDEFINED);
+                groups.sort_unstable();
+                Some(groups)
+            }
+            _ => None,
+        };
+        let asked: Vec<_> = fixture.mdt.take_asked().iter().filter_map(of_rename).collect();
+        assert!(asked.len() == 2 && asked[0] == asked[1], "{asked:?}");
+        asked[0].clone()
+    };
+    assert_eq!(groups_of(0o100_660, [60, 61, 62]), [7, 60, 61], "a file keeps no parent");
+    assert_eq!(groups_of(0o040_770, [60, 60, 62]), [7, 60, 62]);
+    assert_eq!(groups_of(0o040_770, [60, 61, 7]), [7, 60, 61]);
+    assert_eq!(groups_of(0o040_770, [60, 61, 62]), [60, 61, 62], "all that there is room for");
+    assert_eq!(groups_of(0o040_777, [60, 61, 62]), [7, 60, 61], "every user may write it");
+}
+
 #[test]
 fn attributes_of_a_users_own_are_read_by_readers_only() {
     let fixture = Fixture::new();
