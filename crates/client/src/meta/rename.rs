@@ -179,8 +179,8 @@ impl Meta {
     }
 
     /// The kernel moves the name to its new place when the call returns, by itself, and would use it there
-    /// until it is notified: this gets the lock that allows that. Returns whether it was granted and the name
-    /// is what it was. One RPC.
+    /// until it is notified: this gets the lock that allows that. Returns whether it was granted, the name
+    /// is what it was, and every user may search the directory. One RPC.
     async fn cover_moved(
         &self,
         who: &Credentials,
@@ -196,8 +196,12 @@ impl Meta {
         };
         let found = self.lookup(who, parent, name, depth).await;
         let is_same = matches!(found, Ok(Some(found)) if found.fid == moved.fid);
+        let is_leased = moved.file_type() == Some(FileType::Directory);
+        if !is_same || !self.cache.may_keep_name(parent, name, is_leased) {
+            return false;
+        }
         let mut state = moved.state();
-        let is_covered = is_same && state.is_named(parent.node, name);
+        let is_covered = state.is_named(parent.node, name);
         if is_covered {
             state.name_was_kept(parent.node, name);
         }

@@ -246,6 +246,26 @@ fn a_lock_on_a_directory_outlasts_what_the_kernel_keeps_for_a_time() {
 }
 
 #[test]
+fn a_directory_is_removed_without_a_wait_for_what_the_kernel_keeps_of_it() {
+    let removed_within = |who: Credentials| {
+        let Scene { fixture, directory, .. } = scene(0o755, &[]);
+        fixture.mdt.answer(absent());
+        let answer = look_up(&fixture, &Fixture::root(), directory, "no");
+        assert_eq!(answer, Ok(Lookup::Absent { keep: true }));
+        fixture.watcher.is_busy.store(true, std::sync::atomic::Ordering::Relaxed);
+        let clock = fixture.world.world().clock;
+        let (files, begun) = (fixture.files.clone(), clock.now());
+        fixture.mdt.refuse(Errno::ENOTEMPTY);
+        let rmdir = async move { files.rmdir(&who, NodeId::ROOT, &name("d")).await };
+        assert_eq!(fixture.world.run(rmdir), Err(Errno::ENOTEMPTY));
+        clock.now().since(begun)
+    };
+    assert_eq!(removed_within(Fixture::root()), Duration::ZERO);
+    // The lock goes with the request, whether that is refused or not.
+    assert_eq!(removed_within(user(7, &[])), NAME_LEASE + LEASE_SLACK, "one who may not remove it");
+}
+
+#[test]
 fn a_chmod_of_our_own_revokes_what_was_kept() {
     let Scene { fixture, directory, .. } = scene(0o755, &[]);
     fixture.watcher.take();
@@ -263,10 +283,10 @@ fn a_chmod_of_our_own_revokes_what_was_kept() {
 
 #[test]
 fn a_chmod_that_shuts_users_out_has_files_dropped_before_it_is_answered() {
-    let Scene { fixture, directory, .. } = scene(0o755, &[]);
-    let file = fixture.files.known_child(directory, &name("f")).expect("the file");
-    let shut = format!("shut {}", file.0);
     for (mode, is_shut) in [(0o711, false), (0o700, true)] {
+        let Scene { fixture, directory, .. } = scene(0o755, &[]);
+        let file = fixture.files.known_child(directory, &name("f")).expect("the file");
+        let shut = format!("shut {}", file.0);
         fixture.watcher.take();
         fixture.mdt.answer(MdsReintSetattrReply {
             mdt_body: Some(body(DIRECTORY, 0o040_000 | mode)),
@@ -279,6 +299,22 @@ fn a_chmod_that_shuts_users_out_has_files_dropped_before_it_is_answered() {
         let notices = fixture.watcher.take();
         assert_eq!(notices.contains(&shut), is_shut, "{mode:o}: {notices:?}");
     }
+}
+
+#[test]
+fn a_chmod_has_no_file_dropped_whose_name_the_kernel_does_not_keep() {
+    let Scene { fixture, directory, .. } = scene(0o700, &[]);
+    fixture.watcher.take();
+    fixture.mdt.answer(MdsReintSetattrReply {
+        mdt_body: Some(body(DIRECTORY, 0o040_500)),
+        ..MdsReintSetattrReply::default()
+    });
+    let files = fixture.files.clone();
+    let changes = SetAttributes { mode: Some(0o500), ..SetAttributes::default() };
+    let change = async move { files.setattr(&user(5, &[]), directory, None, changes).await };
+    fixture.world.run(change).unwrap();
+    let notices = fixture.watcher.take();
+    assert!(!notices.iter().any(|notice| notice.starts_with("shut")), "{notices:?}");
 }
 
 #[test]
@@ -333,35 +369,6 @@ fn the_group_that_matters_is_sent() {
     assert_eq!(notices(&[50, 60, 70]), 60, "it may search");
     assert_eq!(notices(&[50, 70]), 50, "so that it does not count as another user");
     assert_eq!(notices(&[70]), UNDEFINED);
-}
-
-#[test]
-fn a_refusal_by_groups_that_are_out_of_date_is_asked_again() {
-    let Scene { fixture, directory, .. } = scene(0o770, &[]);
-    let pin = fixture.files.0.pin(directory).unwrap();
-    {
-        // Another client has given the directory to group 60; we were not notified.
-        let mut state = pin.state();
-        state.lose_bits(WHOLE);
-        state.directory.children.clear();
-        state.attributes_mut().unwrap().gid = 40;
-    }
-    fixture.mdt.refuse(Errno::EACCES);
-    let rights = lock_reply(DIRECTORY, 0x80, LockMode::Pr, InodeBits::LOOKUP | InodeBits::PERM);
-    fixture.mdt.answer(owned(DIRECTORY, 0o040_770, &[], rights));
-    fixture.mdt.expect(|request| match request {
-        Request::LdlmIntentGetattr(request) => {
-            assert_eq!(request.mdt_body.suppgid, 50);
-            Ok(absent().into())
-        }
-        other => panic!("expected a lookup, got {other:?}"),
-    });
-    let answer = look_up(&fixture, &user(7, &[50]), directory, "x");
-    assert_eq!(answer, Ok(Lookup::Absent { keep: false }));
-    assert!(fixture.mdt.is_done());
-    fixture.mdt.refuse(Errno::EACCES);
-    assert_eq!(look_up(&fixture, &user(7, &[50]), directory, "y"), Err(Errno::EACCES));
-    assert!(fixture.mdt.is_done(), "now it is covered: once is enough");
 }
 
 /// As [`owned`], of this group.
@@ -420,6 +427,35 @@ fn the_groups_of_a_rename_are_those_of_both_directories_and_of_a_directory_that_
     assert_eq!(groups_of(0o040_770, [60, 61, 7]), [7, 60, 61]);
     assert_eq!(groups_of(0o040_770, [60, 61, 62]), [60, 61, 62], "all that there is room for");
     assert_eq!(groups_of(0o040_777, [60, 61, 62]), [7, 60, 61], "every user may write it");
+}
+
+#[test]
+fn a_refusal_by_groups_that_are_out_of_date_is_asked_again() {
+    let Scene { fixture, directory, .. } = scene(0o770, &[]);
+    let pin = fixture.files.0.pin(directory).unwrap();
+    {
+        // Another client has given the directory to group 60; we were not notified.
+        let mut state = pin.state();
+        state.lose_bits(WHOLE);
+        state.directory.children.clear();
+        state.attributes_mut().unwrap().gid = 40;
+    }
+    fixture.mdt.refuse(Errno::EACCES);
+    let rights = lock_reply(DIRECTORY, 0x80, LockMode::Pr, InodeBits::LOOKUP | InodeBits::PERM);
+    fixture.mdt.answer(owned(DIRECTORY, 0o040_770, &[], rights));
+    fixture.mdt.expect(|request| match request {
+        Request::LdlmIntentGetattr(request) => {
+            assert_eq!(request.mdt_body.suppgid, 50);
+            Ok(absent().into())
+        }
+        other => panic!("expected a lookup, got {other:?}"),
+    });
+    let answer = look_up(&fixture, &user(7, &[50]), directory, "x");
+    assert_eq!(answer, Ok(Lookup::Absent { keep: false }));
+    assert!(fixture.mdt.is_done());
+    fixture.mdt.refuse(Errno::EACCES);
+    assert_eq!(look_up(&fixture, &user(7, &[50]), directory, "y"), Err(Errno::EACCES));
+    assert!(fixture.mdt.is_done(), "now it is covered: once is enough");
 }
 
 #[test]
