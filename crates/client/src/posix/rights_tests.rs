@@ -597,6 +597,46 @@ fn a_write_takes_the_set_id_bits_off_once() {
 }
 
 #[test]
+fn a_set_group_id_bit_without_group_execution_is_kept_by_members_of_the_group() {
+    // What a write and an allocation of such a file ask to be taken.
+    let taken = |groups: &[u32], mode: u32| {
+        let fixture = Fixture::new();
+        let mut reply = opened(FILE, 1, true, Bytes::new());
+        let made = reply.mdt_body.as_mut().unwrap();
+        (made.mode, made.gid) = (0o100_000 | mode, 50);
+        fixture.mdt.answer(reply);
+        fixture.mdt.serve(|request| {
+            let reply = match request {
+                // The bits stay: each call asks anew.
+                Request::MdsReintSetattr(_) => Ok(MdsReintSetattrReply::default().into()),
+                _ => Err(Errno::EIO),
+            };
+            (reply, Vec::new())
+        });
+        let (files, who) = (fixture.files.clone(), user(7, groups));
+        let work = async move {
+            let flags = OpenFlags(OpenFlags::CREATE | OpenFlags::APPEND | 1);
+            let (_, opened) =
+                files.open_create(&who, NodeId::ROOT, &name("f"), 0o777, flags).await.unwrap();
+            _ = files.write(opened.handle, 0, Bytes::from_static(b"x")).await;
+            _ = files.fallocate(opened.handle, Fallocate::Allocate, 0, 5).await;
+        };
+        fixture.world.run(work);
+        let valid = |request: &Request| match request {
+            Request::MdsReintSetattr(setattr) => Some(setattr.rec_reint.valid),
+            _ => None,
+        };
+        let asked: Vec<AttrValid> = fixture.mdt.take_asked().iter().filter_map(valid).collect();
+        asked.into_iter().map(|valid| valid.contains(AttrValid::KILL_SGID)).collect::<Vec<_>>()
+    };
+    assert_eq!(taken(&[], 0o2666), [true, true], "the write, and the allocation");
+    assert_eq!(taken(&[50], 0o2666), [false; 0]);
+    assert_eq!(taken(&[50], 0o2676), [true, true], "its group may execute it");
+    assert_eq!(taken(&[50], 0o6666), [false, false], "the other bit goes alone");
+    assert_eq!(taken(&[], 0o666), [false; 0]);
+}
+
+#[test]
 fn a_mount_of_one_user_keeps_what_that_user_may_search() {
     for (uid, kept) in [(5, true), (7, false)] {
         let fixture = Fixture::new();
