@@ -105,6 +105,9 @@ fn make_renames(folder: &Path) -> Outcome {
                     let case = folder.join(number.to_string());
                     fs::create_dir_all(case.join("from")).context("mkdir")?;
                     fs::create_dir(case.join("to")).context("mkdir")?;
+                    // While nothing is in them: a mount waits for users of what it closes.
+                    keep(&case.join("from"), from)?;
+                    keep(&case.join("to"), to)?;
                     make(&case.join("from/x"), moved)?;
                     if let Some((is_directory, is_full, owner)) = replaced {
                         make(&case.join("to/y"), (is_directory, (0o755, owner, owner)))?;
@@ -112,8 +115,6 @@ fn make_renames(folder: &Path) -> Outcome {
                             symlink("nowhere", case.join("to/y/z")).context("symlink")?;
                         }
                     }
-                    keep(&case.join("from"), from)?;
-                    keep(&case.join("to"), to)?;
                 }
             }
         }
