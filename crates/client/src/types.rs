@@ -53,6 +53,15 @@ impl Credentials {
     pub fn is_in_group(&self, group: u32) -> bool {
         self.gid == group || self.groups.contains(&group)
     }
+
+    /// Whether this user's change of a file, of this mode and group, leaves it the set-group-id bit, if it has that. As
+    /// Linux has it: one that its group may not execute keeps it if a member of the group changes it.
+    pub(crate) fn keeps_group_id(&self, mode: u32, group: u32) -> bool {
+        const SET_GID: u32 = 0o2000;
+        const GROUP_EXEC: u32 = 0o010;
+        let is_member = self.uid == 0 || self.is_in_group(group);
+        mode & SET_GID == 0 || mode & GROUP_EXEC == 0 && is_member
+    }
 }
 
 /// What kind of inode.

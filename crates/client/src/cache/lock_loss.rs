@@ -58,8 +58,10 @@ impl InodeState {
         }
         if gone.contains(InodeBits::PERM) {
             stale.children.extend(self.take_kept_children());
-            (stale.leased_until, stale.outlived_until) =
-                (self.leased_until(), self.outlived_until());
+            if !self.directory.is_leaving {
+                (stale.leased_until, stale.outlived_until) =
+                    (self.leased_until(), self.outlived_until());
+            }
         }
         if !absent.is_empty() {
             self.note_absent_names_lost();

@@ -9,7 +9,8 @@ use sheen_types::access::{AccessList, Audience, Guarded, May};
 use sheen_types::{Fid, HashSet, Instant, Name};
 use sheen_wire::md::{MdtBody, PosixAcl, Valid};
 
-use super::InodeState;
+use super::kernel_notifier::{LEASE_SLACK, NAME_LEASE};
+use super::{CoveredMetadata, Inode, InodeState};
 use crate::types::{Credentials, FileType};
 
 /// Names of one directory that the kernel may keep at once. Each costs a notification when the directory's
@@ -38,6 +39,16 @@ enum KnownList {
     Known(AccessList),
     /// There is one, but it cannot be decoded: every user whose rights depend on it is refused.
     Unreadable,
+}
+
+impl CoveredMetadata {
+    /// Whether the kernel may keep what was found at `name` in `parent`, for all users of the mount; `is_leased`: for
+    /// [`NAME_LEASE`] only. If so, that is noted.
+    pub(crate) fn may_keep_name(&self, parent: &Inode, name: &Name, is_leased: bool) -> bool {
+        let Some(audience) = self.kernel_cache.audience() else { return false };
+        let until = is_leased.then(|| self.clock.now() + NAME_LEASE + LEASE_SLACK);
+        parent.state().keep_child(name, audience, until)
+    }
 }
 
 impl InodeState {
@@ -115,6 +126,12 @@ impl InodeState {
         true
     }
 
+    /// Directory: what its names that the kernel keeps were last seen to be. Those that it does not keep cost little.
+    pub(crate) fn kept_children(&self) -> Vec<Fid> {
+        let names = self.rights.kept_children.iter();
+        names.filter_map(|name| self.directory.children.get(name).copied()).collect()
+    }
+
     /// Directory: until when the kernel may use names that it was not notified of, because it keeps them for a time
     /// only.
     pub(crate) fn leased_until(&self) -> Option<Instant> {
@@ -131,7 +148,7 @@ impl InodeState {
         self.rights.outlived_until = self.rights.leased_until;
     }
 
-    /// The kernel does not keep this name any more.
+    /// The kernel does not keep this name any more: it was notified, or its own call has taken the name away.
     pub(crate) fn forget_kept_child(&mut self, name: &Name) {
         self.rights.kept_children.remove(name);
     }

@@ -5,7 +5,7 @@
 //! other MDTs come. Asking MDT0000 is [`crate::mdt`]'s.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::RwLock;
 use sheen_types::{Fid, MdtIndex};
@@ -20,6 +20,9 @@ const RANGES_MAX: usize = 4096;
 pub struct MdtLocations {
     first: MdtIndex,
     has_several: AtomicBool,
+    /// The sequence of the last answer, which is in a range; 0 if none is. Most answers are of the sequence of the one
+    /// before, and take no lock.
+    last_answered: AtomicU64,
     /// By their first sequence: the first one behind, and the MDT.
     ranges: RwLock<BTreeMap<u64, (u64, MdtIndex)>>,
 }
@@ -34,7 +37,12 @@ impl MdtLocations {
     /// With one MDT, which has all inodes and, when there are more, the root.
     #[must_use]
     pub fn new(first: MdtIndex) -> Self {
-        Self { first, has_several: AtomicBool::new(false), ranges: RwLock::default() }
+        Self {
+            first,
+            has_several: AtomicBool::new(false),
+            last_answered: AtomicU64::new(0),
+            ranges: RwLock::default(),
+        }
     }
 
     /// Whether there is more than one MDT.
@@ -78,6 +86,7 @@ impl MdtLocations {
         }
         if ranges.len() >= RANGES_MAX {
             ranges.clear();
+            self.last_answered.store(0, Ordering::Relaxed);
         }
         ranges.retain(|start, (end, _)| is_apart(*start, *end));
         ranges.insert(range.start, (range.end, mdt));
@@ -86,9 +95,17 @@ impl MdtLocations {
 
     /// The first MDT has answered as the one that has an inode: it has all of that sequence.
     pub(crate) fn learn_answered(&self, fid: Fid) {
-        if !fid.is_normal() || self.of_sequence(fid.seq).is_some() {
+        if !fid.is_normal() || self.last_answered.load(Ordering::Relaxed) == fid.seq {
             return;
         }
+        if self.of_sequence(fid.seq).is_none() {
+            self.note_answered(fid);
+        }
+        // If the ranges are cleared meanwhile, the sequence is asked for, as all of them are.
+        self.last_answered.store(fid.seq, Ordering::Relaxed);
+    }
+
+    fn note_answered(&self, fid: Fid) {
         let mdt = self.first;
         let (mut start, mut end) = (fid.seq, fid.seq.saturating_add(1));
         let mut ranges = self.ranges.write();
@@ -106,6 +123,7 @@ impl MdtLocations {
         }
         if ranges.len() >= RANGES_MAX {
             ranges.clear();
+            self.last_answered.store(0, Ordering::Relaxed);
         }
         ranges.insert(start, (end, mdt));
     }
@@ -173,6 +191,25 @@ mod tests {
             (SECOND.seq, SECOND.seq + 1, second),
         ];
         assert_eq!(locations.ranges(), known);
+    }
+
+    #[test]
+    fn answers_about_one_sequence_wait_for_no_lock() {
+        let locations = MdtLocations::default();
+        locations.learn_answered(SECOND);
+        let held = locations.ranges.write();
+        std::thread::scope(|scope| {
+            let (done, is_done) = std::sync::mpsc::channel();
+            let again = &locations;
+            scope.spawn(move || {
+                again.learn_answered(Fid::new(SECOND.seq, 8));
+                done.send(()).unwrap();
+            });
+            let in_time = is_done.recv_timeout(std::time::Duration::from_secs(10));
+            drop(held);
+            assert_eq!(in_time, Ok(()));
+        });
+        assert_eq!(locations.ranges(), [(SECOND.seq, SECOND.seq + 1, MdtIndex(0))]);
     }
 
     #[test]

@@ -31,21 +31,24 @@ type Place<'a> = (&'a Inode, &'a Name);
 impl Meta {
     /// Moves a name, replacing what is there. One RPC, one more if what is replaced is on another MDT than was known, and
     /// one more if the kernel knows what is moved. The attributes of what was replaced are stale after it. Returns whether
-    /// that was its last name.
+    /// that was its last name. `moved` is the inode of the name, as far as it is known.
     pub(crate) async fn rename(
         &self,
         who: &Credentials,
         from: (&Inode, &Name),
         to: (&Inode, &Name),
+        moved: Option<&Inode>,
     ) -> Result<bool, Errno> {
-        let moved = self.known_child(from.0, from.1);
         let replaced = self.known_child(to.0, to.1);
         self.cache.inodes.forget_name(from.0, from.1);
         self.cache.inodes.forget_name(to.0, to.1);
-        let inodes = (moved.as_deref(), replaced.as_ref().map(|replaced| replaced.fid));
+        let inodes = (moved, replaced.as_ref().map(|replaced| replaced.fid));
         let renamed = self.rename_where_it_is(who, (from, to), inodes).await;
         match renamed {
-            Ok(_) => self.note_moved(who, to, moved.as_deref()).await,
+            Ok(_) => {
+                from.0.state().forget_kept_child(from.1);
+                self.note_moved(who, to, moved).await;
+            }
             Err(_) => {
                 let names = [from, to].map(|(parent, name)| (parent.node, name.clone(), true));
                 self.cache.kernel_cache.entries(names.into()).await;
@@ -152,15 +155,21 @@ impl Meta {
         (from, to): (&Inode, &Inode),
         moved: Option<&Inode>,
     ) -> RecRename {
-        let wanted = May::WRITE.and(May::EXEC);
-        let kind = moved.and_then(Inode::file_type);
+        let (names, kind) = (May::WRITE.and(May::EXEC), moved.and_then(Inode::file_type));
+        let mut judged = vec![(from, names), (to, names)];
+        // Its `..` changes.
+        let is_directory = kind == Some(FileType::Directory);
+        judged.extend(
+            moved.filter(|_| is_directory && from.fid != to.fid).map(|it| (it, May::WRITE)),
+        );
+        let groups = who.groups_for_all(&judged);
         RecRename {
             opcode: ReintOp::RENAME,
             cap: who.capabilities(),
             fsuid: who.uid,
-            fsgid: who.gid,
-            suppgid1: who.group_for(from, wanted),
-            suppgid2: who.group_for(to, wanted),
+            fsgid: groups.fsgid,
+            suppgid1: groups.supplementary.0,
+            suppgid2: groups.supplementary.1,
             fid1: from.fid,
             fid2: to.fid,
             time: self.seconds(),
@@ -170,8 +179,8 @@ impl Meta {
     }
 
     /// The kernel moves the name to its new place when the call returns, by itself, and would use it there
-    /// until it is notified: this gets the lock that allows that. Returns whether it was granted and the name
-    /// is what it was. One RPC.
+    /// until it is notified: this gets the lock that allows that. Returns whether it was granted, the name
+    /// is what it was, and every user may search the directory. One RPC.
     async fn cover_moved(
         &self,
         who: &Credentials,
@@ -187,8 +196,12 @@ impl Meta {
         };
         let found = self.lookup(who, parent, name, depth).await;
         let is_same = matches!(found, Ok(Some(found)) if found.fid == moved.fid);
+        let is_leased = moved.file_type() == Some(FileType::Directory);
+        if !is_same || !self.cache.may_keep_name(parent, name, is_leased) {
+            return false;
+        }
         let mut state = moved.state();
-        let is_covered = is_same && state.is_named(parent.node, name);
+        let is_covered = state.is_named(parent.node, name);
         if is_covered {
             state.name_was_kept(parent.node, name);
         }

@@ -148,7 +148,13 @@ fn setattr_record(
         record.bias = Bias::DATA_MODIFIED;
     }
     if changes.kill_set_id {
-        record.valid |= AttrValid::KILL_SUID | AttrValid::KILL_SGID;
+        record.valid |= AttrValid::KILL_SUID;
+        // Of the caller's groups the request names one, which may be another.
+        let state = inode.state();
+        let known = state.last_attributes();
+        if known.is_none_or(|known| !who.keeps_group_id(known.mode, known.gid)) {
+            record.valid |= AttrValid::KILL_SGID;
+        }
     }
     // A time of ones own choice is marked as such: a user with only write permission may only set the current
     // time, and gets another errno for that.

@@ -59,9 +59,12 @@ impl Meta {
         self.cache.inodes.forget_name(parent, name);
         let child = child.as_ref().map(|child| child.fid);
         let unlinked = self.unlink_where_it_is(who, (parent, name), (child, directory)).await;
-        if unlinked.is_err() {
-            // It is still there, and nothing covers it any more.
-            self.cache.kernel_cache.entries(vec![(parent.node, name.clone(), true)]).await;
+        match unlinked {
+            Ok(_) => parent.state().forget_kept_child(name),
+            Err(_) => {
+                // It is still there, and nothing covers it any more.
+                self.cache.kernel_cache.entries(vec![(parent.node, name.clone(), true)]).await;
+            }
         }
         unlinked
     }
@@ -103,7 +106,18 @@ impl Meta {
         let known = child.and_then(|child| self.cache.inodes.by_fid(child));
         let mut wanted = vec![(parent, conflicting)];
         wanted.extend(known.as_deref().map(|child| (child, mdt.bits_of_unlinked(child))));
+        // Nothing has to be refused to the users of a directory that is removed. One who may not remove it must not shorten
+        // the wait of another mount's chmod by trying.
+        let names_change = May::WRITE.and(May::EXEC);
+        let leaves = directory && parent.state().permits(who, names_change) == Some(true);
+        let leaving = known.as_deref().filter(|_| leaves);
+        if let Some(child) = leaving {
+            child.state().directory.is_leaving = true;
+        }
         let dlm_req = self.cancel_early(mdt, &wanted).await;
+        if let Some(child) = leaving {
+            child.state().directory.is_leaving = false;
+        }
         let changing = self.begin_change(parent, None, Some(name)).await;
         let (suppgid1, suppgid2) = who.groups_for(parent, May::WRITE.and(May::EXEC));
         let request = MdsReintUnlink {
@@ -152,7 +166,7 @@ impl Meta {
     }
 
     /// The inode that `name` was last seen to be, valid or not.
-    pub(super) fn known_child(&self, parent: &Inode, name: &Name) -> Option<Arc<Inode>> {
+    pub(crate) fn known_child(&self, parent: &Inode, name: &Name) -> Option<Arc<Inode>> {
         let fid = parent.state().directory.children.get(name).copied()?;
         self.cache.inodes.by_fid(fid)
     }

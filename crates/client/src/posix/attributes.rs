@@ -192,11 +192,12 @@ impl Mounted {
     /// Whether a new mode is not a program's `chmod` but the kernel taking set-id bits off a file that is
     /// chowned, truncated or written. That does not require ownership.
     fn kills_set_id(&self, who: &Credentials, inode: &Inode, changes: &SetAttributes) -> bool {
-        let Some(mode) = changes.mode else { return false };
         if changes.uid.is_some() || changes.gid.is_some() || changes.size.is_some() {
-            // No call of a program's changes the mode with any of these.
-            return true;
+            // No call of a program's changes the mode with any of these. The kernel leaves it to us to take a
+            // set-group-id bit without group execution.
+            return changes.mode.is_some() || loses_set_id(who, inode);
         }
+        let Some(mode) = changes.mode else { return false };
         let (old, owner) = match inode.state().last_attributes() {
             Some(attributes) => (attributes.mode & 0o7777, attributes.uid),
             None => return false,
@@ -314,13 +315,17 @@ impl Mounted {
     }
 }
 
-/// Whether a write clears bits of a mode.
-pub(super) fn has_set_id(mode: u32) -> bool {
-    without_set_id(mode) != mode
+/// Whether a write or cut of a file by `who`, or a change of its owner, clears bits of its mode.
+pub(super) fn loses_set_id(who: &Credentials, inode: &Inode) -> bool {
+    let state = inode.state();
+    let Some(known) = state.last_attributes() else { return false };
+    let is_kept = who.uid == 0 || known.file_type() == FileType::Directory;
+    let takes_group_id = || !who.keeps_group_id(known.mode, known.gid);
+    !is_kept && (without_set_id(known.mode) != known.mode || takes_group_id())
 }
 
-/// What a write leaves of a mode. The set-group-id bit of a file that its group may not execute
-/// means something else.
+/// What the kernel leaves of the mode of a file that is written: the set-group-id bit of one that its group may not
+/// execute it leaves to us.
 fn without_set_id(mode: u32) -> u32 {
     const SET_UID: u32 = 0o4000;
     const RUNS_AS_GROUP: u32 = 0o2010;

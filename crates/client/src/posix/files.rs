@@ -8,7 +8,7 @@ use bytes::Bytes;
 use sheen_io::job::{self, InJob};
 use sheen_types::{Errno, Extent, Name, Timestamp};
 
-use super::attributes::has_set_id;
+use super::attributes::loses_set_id;
 use super::handles::OpenFile;
 use super::{
     Credentials, Entry, Fallocate, FileHandle, FileSystem, FileType, LockOwner, Mounted, NodeId,
@@ -357,6 +357,7 @@ impl FileSystem {
         let file = self.0.handles.get(handle)?;
         let range = Extent::of_length(offset, length).ok_or(Errno::EINVAL)?;
         self.0.check_writable(&file)?;
+        self.0.take_set_id(&file).await?;
         file.note_modified();
         let locking = file.locking();
         let allocate =
@@ -511,8 +512,7 @@ impl Mounted {
         created: bool,
     ) -> Result<Opened, Errno> {
         if flags.has(OpenFlags::TRUNCATE) && !created {
-            let mode = pin.state().last_attributes().map_or(0, |known| known.mode);
-            let kill_set_id = who.uid != 0 && has_set_id(mode);
+            let kill_set_id = loses_set_id(who, &pin);
             let changes = SetAttributes { size: Some(0), kill_set_id, ..SetAttributes::default() };
             let right = (SetattrRight::Open, Locking::default());
             if let Err(errno) = self.change(who, &pin, &changes, right).await {
@@ -527,10 +527,9 @@ impl Mounted {
     }
 
     /// Takes the set-id bits off a file that any user but the superuser writes. The kernel asks for that
-    /// itself only before it writes into its pages.
+    /// itself only before it writes into its pages or allocates, and not for all.
     async fn take_set_id(&self, file: &OpenFile) -> Result<(), Errno> {
-        let mode = |file: &OpenFile| file.pin.state().last_attributes().map_or(0, |it| it.mode);
-        if file.who.uid == 0 || !has_set_id(mode(file)) {
+        if !loses_set_id(&file.who, &file.pin) {
             return Ok(());
         }
         let changes = SetAttributes { kill_set_id: true, ..SetAttributes::default() };

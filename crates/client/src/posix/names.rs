@@ -214,8 +214,12 @@ impl FileSystem {
             RenameMode::Replace => {}
         }
         let replaced = self.0.layout_of(&to_parent, to.1);
-        let rename = || self.0.meta.rename(who, (&from_parent, from.1), (&to_parent, to.1));
-        let is_gone = self.0.retry_with_rights(who, &[&from_parent, &to_parent], rename).await?;
+        let moved = self.0.meta.known_child(&from_parent, from.1);
+        let moved = moved.as_deref();
+        let rename = || self.0.meta.rename(who, (&from_parent, from.1), (&to_parent, to.1), moved);
+        let mut judged: Vec<&Inode> = vec![&from_parent, &to_parent];
+        judged.extend(moved.filter(|moved| moved.file_type() == Some(FileType::Directory)));
+        let is_gone = self.0.retry_with_rights(who, &judged, rename).await?;
         self.0.note_gone(replaced.filter(|_| is_gone));
         Ok(())
     }

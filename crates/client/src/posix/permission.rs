@@ -9,10 +9,10 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use sheen_types::access::{Capability, May, Subject};
-use sheen_types::{Errno, Fid, Name};
+use sheen_types::{Errno, Name};
 
 use super::{Credentials, FileSystem, FileType, Mounted, NodeId};
-use crate::cache::{Inode, LEASE_SLACK, NAME_LEASE};
+use crate::cache::Inode;
 
 impl Subject for Credentials {
     fn uid(&self) -> u32 {
@@ -87,12 +87,9 @@ impl Mounted {
         if is_covered { self.judge(who, directory, May::EXEC) } else { Ok(()) }
     }
 
-    /// Whether the kernel may keep what was found at `name` in `parent`, for all users of the mount; `is_leased`: for
-    /// [`NAME_LEASE`] only.
+    /// As [`CoveredMetadata::may_keep_name`](crate::cache::CoveredMetadata::may_keep_name).
     pub(super) fn may_keep_name(&self, parent: &Inode, name: &Name, is_leased: bool) -> bool {
-        let Some(audience) = self.kernel_cache.audience() else { return false };
-        let until = is_leased.then(|| self.meta.world.clock.now() + NAME_LEASE + LEASE_SLACK);
-        parent.state().keep_child(name, audience, until)
+        self.meta.cache.may_keep_name(parent, name, is_leased)
     }
 
     /// Does `change`, which may change who may search the directory `inode`. With `shows` the answer to it says who may;
@@ -110,7 +107,7 @@ impl Mounted {
         let audience = self.kernel_cache.audience();
         let audience = audience.filter(|_| inode.file_type() == Some(FileType::Directory));
         let Some(audience) = audience else { return change.await };
-        let children: Vec<Fid> = inode.state().directory.children.values().copied().collect();
+        let children = inode.state().kept_children();
         let changed = change.await?;
         if !shows || !inode.state().may_search_all(audience) {
             self.kernel_cache.shut(self.inodes.files_of(children)).await;

@@ -246,6 +246,26 @@ fn a_lock_on_a_directory_outlasts_what_the_kernel_keeps_for_a_time() {
 }
 
 #[test]
+fn a_directory_is_removed_without_a_wait_for_what_the_kernel_keeps_of_it() {
+    let removed_within = |who: Credentials| {
+        let Scene { fixture, directory, .. } = scene(0o755, &[]);
+        fixture.mdt.answer(absent());
+        let answer = look_up(&fixture, &Fixture::root(), directory, "no");
+        assert_eq!(answer, Ok(Lookup::Absent { keep: true }));
+        fixture.watcher.is_busy.store(true, std::sync::atomic::Ordering::Relaxed);
+        let clock = fixture.world.world().clock;
+        let (files, begun) = (fixture.files.clone(), clock.now());
+        fixture.mdt.refuse(Errno::ENOTEMPTY);
+        let rmdir = async move { files.rmdir(&who, NodeId::ROOT, &name("d")).await };
+        assert_eq!(fixture.world.run(rmdir), Err(Errno::ENOTEMPTY));
+        clock.now().since(begun)
+    };
+    assert_eq!(removed_within(Fixture::root()), Duration::ZERO);
+    // The lock goes with the request, whether that is refused or not.
+    assert_eq!(removed_within(user(7, &[])), NAME_LEASE + LEASE_SLACK, "one who may not remove it");
+}
+
+#[test]
 fn a_chmod_of_our_own_revokes_what_was_kept() {
     let Scene { fixture, directory, .. } = scene(0o755, &[]);
     fixture.watcher.take();
@@ -263,10 +283,10 @@ fn a_chmod_of_our_own_revokes_what_was_kept() {
 
 #[test]
 fn a_chmod_that_shuts_users_out_has_files_dropped_before_it_is_answered() {
-    let Scene { fixture, directory, .. } = scene(0o755, &[]);
-    let file = fixture.files.known_child(directory, &name("f")).expect("the file");
-    let shut = format!("shut {}", file.0);
     for (mode, is_shut) in [(0o711, false), (0o700, true)] {
+        let Scene { fixture, directory, .. } = scene(0o755, &[]);
+        let file = fixture.files.known_child(directory, &name("f")).expect("the file");
+        let shut = format!("shut {}", file.0);
         fixture.watcher.take();
         fixture.mdt.answer(MdsReintSetattrReply {
             mdt_body: Some(body(DIRECTORY, 0o040_000 | mode)),
@@ -279,6 +299,22 @@ fn a_chmod_that_shuts_users_out_has_files_dropped_before_it_is_answered() {
         let notices = fixture.watcher.take();
         assert_eq!(notices.contains(&shut), is_shut, "{mode:o}: {notices:?}");
     }
+}
+
+#[test]
+fn a_chmod_has_no_file_dropped_whose_name_the_kernel_does_not_keep() {
+    let Scene { fixture, directory, .. } = scene(0o700, &[]);
+    fixture.watcher.take();
+    fixture.mdt.answer(MdsReintSetattrReply {
+        mdt_body: Some(body(DIRECTORY, 0o040_500)),
+        ..MdsReintSetattrReply::default()
+    });
+    let files = fixture.files.clone();
+    let changes = SetAttributes { mode: Some(0o500), ..SetAttributes::default() };
+    let change = async move { files.setattr(&user(5, &[]), directory, None, changes).await };
+    fixture.world.run(change).unwrap();
+    let notices = fixture.watcher.take();
+    assert!(!notices.iter().any(|notice| notice.starts_with("shut")), "{notices:?}");
 }
 
 #[test]
@@ -333,6 +369,64 @@ fn the_group_that_matters_is_sent() {
     assert_eq!(notices(&[50, 60, 70]), 60, "it may search");
     assert_eq!(notices(&[50, 70]), 50, "so that it does not count as another user");
     assert_eq!(notices(&[70]), UNDEFINED);
+}
+
+/// As [`owned`], of this group.
+fn owned_by_group(fid: Fid, mode: u32, gid: u32, remote: u64) -> LdlmIntentGetattrReply {
+    let mut reply = owned(fid, mode, &[], whole(fid, remote));
+    reply.mdt_body.as_mut().unwrap().gid = gid;
+    reply
+}
+
+#[test]
+fn the_groups_of_a_rename_are_those_of_both_directories_and_of_a_directory_that_changes_its_own() {
+    let groups_of = |mode: u32, gids: [u32; 3]| {
+        let fixture = Fixture::new();
+        let answer = |number: usize| {
+            let (fid, mode, remote) =
+                [(DIRECTORY, 0o040_770, 0x77), (SUBDIRECTORY, 0o040_770, 0x78), (FILE, mode, 0x79)]
+                    [number];
+            fixture.mdt.answer(owned_by_group(fid, mode, gids[number], remote));
+        };
+        let mut nodes = [NodeId::ROOT; 2];
+        for (number, text) in ["from", "to"].into_iter().enumerate() {
+            answer(number);
+            nodes[number] = found_at(&fixture, &Fixture::root(), NodeId::ROOT, text).0;
+        }
+        answer(2);
+        found_at(&fixture, &Fixture::root(), nodes[0], "moved");
+        fixture.mdt.take_asked();
+        // The locks went with the first try: the rights are read, and it is tried again.
+        fixture.mdt.refuse(Errno::EACCES);
+        (0..if mode & 0o040_000 == 0 { 2 } else { 3 }).for_each(answer);
+        fixture.mdt.refuse(Errno::EACCES);
+        let (files, who) = (fixture.files.clone(), user(7, &[60, 61, 62]));
+        let (old, new) = (name("moved"), name("new"));
+        let rename = async move {
+            let [from, to] = nodes;
+            files.rename(&who, (from, &old), (to, &new), RenameMode::Replace).await
+        };
+        assert_eq!(fixture.world.run(rename), Err(Errno::EACCES));
+        assert!(fixture.mdt.is_done());
+        let of_rename = |request: &Request| match request {
+            Request::MdsReintRename(rename) => {
+                let record = &rename.rec_reint;
+                let mut groups = vec![record.fsgid, record.suppgid1, record.suppgid2];
+                groups.retain(|group| *group != UNDEFINED);
+                groups.sort_unstable();
+                Some(groups)
+            }
+            _ => None,
+        };
+        let asked: Vec<_> = fixture.mdt.take_asked().iter().filter_map(of_rename).collect();
+        assert!(asked.len() == 2 && asked[0] == asked[1], "{asked:?}");
+        asked[0].clone()
+    };
+    assert_eq!(groups_of(0o100_660, [60, 61, 62]), [7, 60, 61], "a file keeps no parent");
+    assert_eq!(groups_of(0o040_770, [60, 60, 62]), [7, 60, 62]);
+    assert_eq!(groups_of(0o040_770, [60, 61, 7]), [7, 60, 61]);
+    assert_eq!(groups_of(0o040_770, [60, 61, 62]), [60, 61, 62], "all that there is room for");
+    assert_eq!(groups_of(0o040_777, [60, 61, 62]), [7, 60, 61], "every user may write it");
 }
 
 #[test]
@@ -500,6 +594,46 @@ fn a_write_takes_the_set_id_bits_off_once() {
     let asked = fixture.mdt.take_asked();
     let changes = asked.iter().filter(|asked| matches!(asked, Request::MdsReintSetattr(_)));
     assert_eq!(changes.count(), 1);
+}
+
+#[test]
+fn a_set_group_id_bit_without_group_execution_is_kept_by_members_of_the_group() {
+    // What a write and an allocation of such a file ask to be taken.
+    let taken = |groups: &[u32], mode: u32| {
+        let fixture = Fixture::new();
+        let mut reply = opened(FILE, 1, true, Bytes::new());
+        let made = reply.mdt_body.as_mut().unwrap();
+        (made.mode, made.gid) = (0o100_000 | mode, 50);
+        fixture.mdt.answer(reply);
+        fixture.mdt.serve(|request| {
+            let reply = match request {
+                // The bits stay: each call asks anew.
+                Request::MdsReintSetattr(_) => Ok(MdsReintSetattrReply::default().into()),
+                _ => Err(Errno::EIO),
+            };
+            (reply, Vec::new())
+        });
+        let (files, who) = (fixture.files.clone(), user(7, groups));
+        let work = async move {
+            let flags = OpenFlags(OpenFlags::CREATE | OpenFlags::APPEND | 1);
+            let (_, opened) =
+                files.open_create(&who, NodeId::ROOT, &name("f"), 0o777, flags).await.unwrap();
+            _ = files.write(opened.handle, 0, Bytes::from_static(b"x")).await;
+            _ = files.fallocate(opened.handle, Fallocate::Allocate, 0, 5).await;
+        };
+        fixture.world.run(work);
+        let valid = |request: &Request| match request {
+            Request::MdsReintSetattr(setattr) => Some(setattr.rec_reint.valid),
+            _ => None,
+        };
+        let asked: Vec<AttrValid> = fixture.mdt.take_asked().iter().filter_map(valid).collect();
+        asked.into_iter().map(|valid| valid.contains(AttrValid::KILL_SGID)).collect::<Vec<_>>()
+    };
+    assert_eq!(taken(&[], 0o2666), [true, true], "the write, and the allocation");
+    assert_eq!(taken(&[50], 0o2666), [false; 0]);
+    assert_eq!(taken(&[50], 0o2676), [true, true], "its group may execute it");
+    assert_eq!(taken(&[50], 0o6666), [false, false], "the other bit goes alone");
+    assert_eq!(taken(&[], 0o666), [false; 0]);
 }
 
 #[test]

@@ -134,7 +134,7 @@ impl Mdt {
 /// Whether a rename may be made.
 ///
 /// # Errors
-/// Those of `rename(2)`.
+/// Those of `rename(2)`, in Linux's order.
 pub(crate) fn may_move(
     moved: &Rename,
     xattrs: &(impl XattrsOf + ?Sized),
@@ -144,27 +144,31 @@ pub(crate) fn may_move(
     let from = (moved.from.fid, &moved.from.attributes);
     moved.caller.may_remove(xattrs, from, &moved.source.attributes)?;
     let source_is_directory = moved.source.is_directory();
-    if source_is_directory && moved.from.fid != moved.to.fid {
-        // Its `..` changes.
-        let attributes = &moved.source.attributes;
-        moved.caller.may(xattrs, moved.source.fid, attributes, May::WRITE)?;
+    let changes_parent = source_is_directory && moved.from.fid != moved.to.fid;
+    if changes_parent {
         refuse_circle()?;
     }
     let to = (moved.to.fid, &moved.to.attributes);
+    match &moved.victim {
+        None => moved.caller.may(xattrs, to.0, to.1, May::WRITE.and(May::EXEC))?,
+        Some(victim) => moved.caller.may_remove(xattrs, to, &victim.attributes)?,
+    }
+    match moved.victim.as_ref().map(|victim| (source_is_directory, victim.is_directory())) {
+        Some((true, false)) => return Err(Errno::ENOTDIR),
+        Some((false, true)) => return Err(Errno::EISDIR),
+        _ => {}
+    }
+    if changes_parent {
+        // Its `..` changes.
+        let attributes = &moved.source.attributes;
+        moved.caller.may(xattrs, moved.source.fid, attributes, May::WRITE)?;
+    }
     let Some(victim) = &moved.victim else {
-        moved.caller.may(xattrs, to.0, to.1, May::WRITE.and(May::EXEC))?;
-        let gains = source_is_directory && moved.from.fid != moved.to.fid;
-        return match gains && to.1.links >= LINK_COUNT_MAX {
+        return match changes_parent && to.1.links >= LINK_COUNT_MAX {
             true => Err(Errno::EMLINK),
             false => Ok(()),
         };
     };
-    moved.caller.may_remove(xattrs, to, &victim.attributes)?;
-    match (source_is_directory, victim.is_directory()) {
-        (true, false) => return Err(Errno::ENOTDIR),
-        (false, true) => return Err(Errno::EISDIR),
-        _ => {}
-    }
     if victim.is_directory() && (victim.fid == moved.from.fid || !is_empty(victim.fid)?) {
         return Err(Errno::ENOTEMPTY);
     }

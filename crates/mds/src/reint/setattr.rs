@@ -353,7 +353,10 @@ fn permissions(
     if has(AttrValid::KILL_SUID) {
         new &= !SET_UID;
     }
-    if has(AttrValid::KILL_SGID) && runs_as_group(old) {
+    // As Linux since 6.2: without group execution it stays for members of the group alone.
+    let is_member = caller.is_in_group(inode.attributes.gid) || caller.can(Capability::SetId);
+    let is_taken = runs_as_group(old) || !is_member && !inode.is_directory();
+    if has(AttrValid::KILL_SGID) && is_taken {
         new &= !SET_GID;
     }
     if !inode.is_directory() {

@@ -686,6 +686,37 @@ fn a_writer_takes_the_set_id_bits_of_a_file_that_it_may_write_and_changes_no_oth
     );
 }
 
+/// Linux decides what goes, and before 6.2 also names a bit that stays.
+#[test]
+fn a_set_group_id_bit_without_group_execution_goes_unless_a_member_of_the_group_changes_the_file() {
+    let world = TestWorld::new(99);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 1).await;
+            let root = server.client("c").await;
+            let file = root.make(Fid::ROOT, "f", REGULAR | 0o666).await.unwrap();
+            let owner = |record: &mut RecSetattr| (record.uid, record.gid) = (4, 50);
+            root.setattr(file, AttrValid::UID | AttrValid::GID, owner).await.unwrap();
+            let kill = AttrValid::KILL_SUID | AttrValid::KILL_SGID | AttrValid::CTIME;
+            for (uid, gid, before, after) in [
+                (5, 5, 0o2666, 0o666),
+                (5, 50, 0o2666, 0o2666),
+                (4, 4, 0o6666, 0o666),
+                (4, 50, 0o6666, 0o2666),
+                (0, 0, 0o6666, 0o2666),
+                (5, 50, 0o6676, 0o676),
+            ] {
+                root.setattr(file, AttrValid::MODE, mode(before)).await.unwrap();
+                let who = root.as_user(uid, gid);
+                let body = who.setattr(file, kill, |_| {}).await.unwrap();
+                assert_eq!(body.mode & 0o7777, after, "{before:o} by {uid} of {gid}");
+            }
+        },
+        &world,
+    );
+}
+
 #[test]
 fn values_of_user_attributes_are_for_readers_alone_however_they_are_asked_for() {
     let world = TestWorld::new(95);

@@ -25,6 +25,7 @@ mod greedy;
 mod handles;
 mod hangs;
 mod journals;
+mod judged_alike;
 mod keeper;
 mod kills;
 mod layouts;

@@ -144,6 +144,36 @@ fn a_directory_that_is_closed_is_closed_to_other_users_at_once() {
     });
 }
 
+#[test]
+fn a_file_that_is_moved_into_a_private_directory_is_not_found_there_by_other_users() {
+    scene("moved-private", 1, LIMIT, |cluster| {
+        let mnt = cluster.mnt();
+        let bob = User { cluster, folder: &mnt, uid: BOB, groups: &[] };
+        for (folder, mode) in [("open", 0o755), ("private", 0o700), ("later", 0o755)] {
+            fs::create_dir(mnt.join(folder)).context("mkdir")?;
+            set_mode(&mnt.join(folder), mode)?;
+        }
+        fs::write(mnt.join("open/f"), "text").context("write")?;
+        let moves = |from: &str, to: &str| fs::rename(mnt.join(from), mnt.join(to)).context(from);
+        let refused_soon = || {
+            wait_until("the end of the name", Duration::from_secs(1), || {
+                bob.tries("cat private/f").is_ok_and(|(done, _)| !done)
+            })
+        };
+        bob.can("cat open/f && cat open/f")?;
+        moves("open/f", "private/f")?;
+        refused_soon()?;
+        bob.cannot("cat private/f")?;
+        // Into one that is closed after that.
+        moves("private/f", "open/f")?;
+        bob.can("cat open/f && cat open/f")?;
+        moves("open/f", "later/f")?;
+        bob.can("cat later/f")?;
+        set_mode(&cluster.mount_again()?.join("later"), 0o700)?;
+        bob.cannot("cat later/f")
+    });
+}
+
 /// Names of which the kernel is to be notified one by one, for each of which it takes the directory's lock.
 const MANY: u32 = 2000;
 

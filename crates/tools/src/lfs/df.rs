@@ -8,7 +8,7 @@ use sheen_types::Errno;
 use super::mount::Mount;
 use super::pools;
 use super::size::human;
-use crate::output::{Fault, line, text_out};
+use crate::output::{Fault, line, shown, text_out};
 use sheen_control::api::{Kind, TARGET_STATFS, TargetStatfs};
 
 /// Options of Lustre's `df` that are not here yet.
@@ -148,7 +148,7 @@ pub(super) fn run(options: &Df) -> Result<(), Fault> {
         if let Some(pool) = &options.pool {
             only_pool(&mut targets, &pools::of(mount)?, pool);
         }
-        text_out(&table(options, &mount.info.path, &targets));
+        text_out(&table(options, &shown(&mount.info.path), &targets));
         Ok(())
     })
 }

@@ -6,7 +6,7 @@ use clap::Args;
 use sheen_types::Errno;
 
 use super::mount::Mount;
-use crate::output::{Fault, line, worst as outcome};
+use crate::output::{Fault, line, shown, worst as outcome};
 use sheen_control::api::MountInfo;
 
 /// Options of `getname`.
@@ -28,7 +28,7 @@ pub(super) struct GetName {
 pub(super) fn run(options: &GetName) -> Result<(), Fault> {
     if options.paths.is_empty() {
         return Mount::all().each("getname", |mount| {
-            line(format_args!("{} {}", name(options, &mount.info), mount.info.path));
+            line(format_args!("{} {}", name(options, &mount.info), shown(&mount.info.path)));
             Ok(())
         });
     }
@@ -48,12 +48,12 @@ pub(super) fn run(options: &GetName) -> Result<(), Fault> {
 
 fn name(options: &GetName, info: &MountInfo) -> String {
     if options.uuid {
-        info.uuid.clone()
+        shown(&info.uuid)
     } else if options.instance {
-        info.instance.clone()
+        shown(&info.instance)
     } else if options.fsname {
-        info.fsname.clone()
+        shown(&info.fsname)
     } else {
-        format!("{}-{}", info.fsname, info.instance)
+        shown(&format!("{}-{}", info.fsname, info.instance))
     }
 }

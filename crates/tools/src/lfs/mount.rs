@@ -5,11 +5,12 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use sheen_control::Client;
 use sheen_types::Errno;
 
 use crate::origins::{self, Home};
-use crate::output::{Fault, errno_of, worst};
+use crate::output::{Fault, errno_of, shown, worst};
 use crate::processes::{self, Failure, command};
 use sheen_control::api::{MOUNT_INFO, MountInfo};
 
@@ -58,7 +59,7 @@ impl Mounts {
         let mut first = self.failed;
         for mut mount in self.answering {
             if let Err((errno, text)) = work(&mut mount) {
-                eprintln!("lfs {command}: {text}");
+                eprintln!("lfs {command}: {}", shown(&text));
                 first = first.or(Some(errno));
             }
         }
@@ -102,11 +103,13 @@ fn sign_inside(paths: Vec<PathBuf>, patience: Duration, ask: Ask) -> Mounts {
     for (path, answer) in paths.into_iter().zip(answers) {
         match answer {
             Ok(text) => {
-                let info = serde_json::from_str(&text).ok();
+                let info: Option<MountInfo> = serde_json::from_str(&text).ok();
+                // Another user's process may claim to be elsewhere; the kernel does not.
+                let info = info.map(|info| MountInfo { path: path_text(&path), ..info });
                 mounts.answering.extend(info.map(|info| Mount { info, way: Way::Inside(path) }));
             }
             Err(errno @ (Errno::ENOTCONN | Errno::ECONNABORTED | Errno::ETIMEDOUT)) => {
-                eprintln!("{}: {errno}: the mount is left out", path.display());
+                eprintln!("{}: {errno}: the mount is left out", shown(&path_text(&path)));
                 mounts.failed = mounts.failed.or(Some(errno));
             }
             Err(_) => {}
@@ -214,7 +217,24 @@ impl Mount {
     ) -> Result<T, Failure> {
         let text = self.command(name, arguments)?;
         let odd = |error| (Errno::EPROTO, format!("cannot read the answer to {name}: {error}"));
-        serde_json::from_str(&text).map_err(odd)
+        let answer = serde_json::from_str(&text).map_err(odd)?;
+        serde_json::from_value(shown_in(answer)).map_err(odd)
+    }
+}
+
+fn path_text(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}
+
+/// What another user's process may have answered, with all its texts as they are shown: names of targets and pools.
+fn shown_in(answer: Value) -> Value {
+    match answer {
+        Value::String(text) => Value::String(shown(&text)),
+        Value::Array(values) => Value::Array(values.into_iter().map(shown_in).collect()),
+        Value::Object(fields) => Value::Object(
+            fields.into_iter().map(|(name, value)| (shown(&name), shown_in(value))).collect(),
+        ),
+        other @ (Value::Null | Value::Bool(_) | Value::Number(_)) => other,
     }
 }
 
@@ -281,6 +301,17 @@ mod tests {
         assert_eq!(shown(asked(&["/aborted", "/good"])), (good.clone(), code(Errno::ENOTCONN)));
         assert_eq!(shown(asked(&["/private", "/good"])), (good, None));
         assert!(asked(&["/private"]).is_empty() && !asked(&["/aborted"]).is_empty());
+    }
+
+    #[test]
+    fn what_another_users_mount_answers_commands_no_terminal() {
+        let answer = r#"[{"uuid":"fs-OST0000\u001b[2J","pools":{"a\nb":["\u0007",1,null,true]}}]"#;
+        let shown = shown_in(serde_json::from_str(answer).unwrap());
+        let text = r#"[{"uuid":"fs-OST0000\\033[2J","pools":{"a\\012b":["\\007",1,null,true]}}]"#;
+        assert_eq!(shown, serde_json::from_str::<Value>(text).unwrap());
+        // It is where the kernel has it, whatever it claims.
+        let mounts = sign_inside(vec!["/good\u{1b}".into()], SIGN_WAIT, kernel);
+        assert_eq!(mounts.answering[0].info.path, "/good\u{1b}");
     }
 
     #[test]
