@@ -19,9 +19,11 @@
 mod kept;
 mod log;
 mod partners;
+mod redo;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -30,6 +32,8 @@ use sheen_store::{Sequence, Store, StoreError, Transaction};
 use sheen_types::{ChangeId, Errno, Instant, LogicalTime, MdtIndex, Transno};
 use sheen_wire::out::TooMuch;
 use sheen_wire::update_record::{ClientAnswer, UpdateRecord};
+
+pub use self::redo::Redo;
 
 use self::kept::State;
 use self::log::{Log, delete_record, put_note, put_record};
@@ -95,6 +99,11 @@ impl Distributed {
     ) -> Result<Self, StoreError> {
         let log = Log::load(store, &config.name)?;
         Ok(Self(Mutex::new(State::of(log, MdtIndex(config.index), now))))
+    }
+
+    /// The MDTs that are noted as partners.
+    pub(crate) fn partners(&self) -> BTreeSet<MdtIndex> {
+        self.0.lock().partners.keys().copied().collect()
     }
 }
 
@@ -338,6 +347,15 @@ impl Target {
         match self.history.apply(&*self.store, self.transno_source(), build, applied) {
             Err(Refusal::Store(error)) => Err(error),
             Ok(_) | Err(_) => Ok(()),
+        }
+    }
+
+    /// Another MDT runs in this incarnation, as its connection shows: what it had applied before, and was not known to be
+    /// durable, may be lost.
+    pub fn heard_of(&self, incarnation: Incarnation) {
+        let is_known = self.distributed.0.lock().knows_start(incarnation);
+        if !is_known {
+            drop(self.answer_recover(incarnation));
         }
     }
 
