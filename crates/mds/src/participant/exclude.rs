@@ -11,7 +11,7 @@ use sheen_wire::out::{
 };
 
 use super::reads::wire_attributes;
-use super::table::{Entry, Key, NotEntered, Revoked, Use};
+use super::table::{Entry, Key, KeyRef, NotEntered, Revoked, Use};
 use crate::directory::{self, Child};
 use crate::exclusion::Needs;
 use crate::{Mdt, xattrs};
@@ -106,11 +106,7 @@ impl Mdt {
                 Err(NotEntered::Busy) => {}
             }
             drop((guard, moves));
-            let uses = || {
-                let how = |alone: bool| if alone { Use::Changes } else { Use::Keeps };
-                keys.iter().map(move |(key, alone)| (key.borrowed(), how(*alone)))
-            };
-            self.exclusion.remote.until_free(uses).await;
+            self.exclusion.remote.until_free(|| uses_of(&keys)).await;
         }
     }
 
@@ -252,7 +248,7 @@ pub(super) fn named_inode(child: Option<Child>) -> NamedInode {
 }
 
 /// Each inode once, in their order: this MDT's own locks of one inode would wait for each other.
-fn merged(revoked: Vec<Revoked>) -> Vec<Revoked> {
+pub(super) fn merged(revoked: Vec<Revoked>) -> Vec<Revoked> {
     let mut inodes: BTreeMap<Fid, (bool, InodeBits)> = BTreeMap::new();
     for what in revoked {
         match what {
@@ -269,6 +265,12 @@ fn merged(revoked: Vec<Revoked>) -> Vec<Revoked> {
         false => Revoked::Inode(fid, bits),
     };
     inodes.into_iter().map(one).collect()
+}
+
+/// An exclusion's keys, to be compared with other exclusions.
+pub(super) fn uses_of(keys: &[(Key, bool)]) -> impl Iterator<Item = (KeyRef<'_>, Use)> {
+    let how = |alone: bool| if alone { Use::Changes } else { Use::Keeps };
+    keys.iter().map(move |(key, alone)| (key.borrowed(), how(*alone)))
 }
 
 /// The shards of an exclusion's keys.

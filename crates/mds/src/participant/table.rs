@@ -303,6 +303,20 @@ impl RemoteExclusions {
         entry.cloned().ok_or(Errno::ESTALE)
     }
 
+    /// An exclusion of this MDT's, of whatever start, that has all of these keys as a part needs them.
+    pub(crate) fn covering(&self, coordinator: MdtIndex, keys: &[(Key, bool)]) -> Option<Entry> {
+        let state = self.state.lock();
+        let covers =
+            |entry: &&Entry| entry.coordinator.mdt == coordinator && entry.covers_all(keys);
+        state.entries.iter().find(covers).cloned()
+    }
+
+    /// Which MDTs have exclusions here.
+    pub(crate) fn coordinators(&self) -> BTreeSet<MdtIndex> {
+        let state = self.state.lock();
+        state.entries.iter().map(|entry| entry.coordinator.mdt).collect()
+    }
+
     /// The part is about to be applied: readers wait.
     pub(crate) fn note_applied(&self, coordinator: Incarnation, number: u64) {
         let mut state = self.state.lock();

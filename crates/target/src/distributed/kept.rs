@@ -163,6 +163,12 @@ impl State {
         Some(Completion { upto, except: self.open.range(..upto).copied().collect() })
     }
 
+    /// What was said of a coordinator's changes.
+    pub(super) fn note_of(&self, coordinator: MdtIndex) -> Completion {
+        let note = self.notes.get(&coordinator).cloned().unwrap_or_default();
+        Completion { upto: note.upto, except: note.except.into_iter().collect() }
+    }
+
     /// The coordinator's note with this said, and the changes whose records go; `None` if it says nothing new.
     pub(super) fn completed(
         &self,

@@ -40,7 +40,7 @@ use self::log::{Log, delete_record, put_note, put_record};
 use crate::config::TargetConfig;
 use crate::context::Context;
 use crate::in_work::{Wait, while_waiting};
-use crate::last_rcvd::{ReplyRecording, put_transno};
+use crate::last_rcvd::{RecoveryLosses, ReplyRecording, put_transno};
 use crate::target::Target;
 use crate::undurable::StoreKey;
 
@@ -264,6 +264,9 @@ impl Target {
             let mut transaction = changes;
             let keys = self.undurable.keys_of(&transaction);
             put_record(&mut transaction, record.id, encoded?);
+            if self.recovery.is_running() {
+                RecoveryLosses { clients: false, changes: true }.put(&mut transaction);
+            }
             match context {
                 Some(context) => {
                     let answer = done.record(context, transno);
@@ -324,6 +327,12 @@ impl Target {
         // A change of before the start is durable here, or it is not known.
         let durable = self.last_committed();
         self.distributed.0.lock().completion(durable)
+    }
+
+    /// Which changes that this MDT coordinates were said to be complete.
+    #[must_use]
+    pub fn completed(&self) -> Completion {
+        self.distributed.0.lock().note_of(self.mdt_index())
     }
 
     /// Removes the records of changes that are complete, as their coordinator says: first of all that have a part,

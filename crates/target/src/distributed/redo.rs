@@ -78,6 +78,13 @@ impl Target {
         self.recovery.is_running()
     }
 
+    /// Whether a part that is applied now is applied in recovery: then no client's lock is revoked for it, as those are not
+    /// replayed yet; all that clients keep is revoked after recovery.
+    #[must_use]
+    pub fn applies_in_recovery(&self) -> bool {
+        self.recovery.becomes_lossy()
+    }
+
     /// Records of changes that this MDT coordinates of which another one may lack its part.
     #[must_use]
     pub fn parts_lacking(&self, mdt: MdtIndex) -> Vec<Arc<UpdateRecord>> {

@@ -62,6 +62,14 @@ impl Recovery {
         self.mdts.change(|progress| progress.is_redoing = false);
     }
 
+    /// If the window is open, and no client can have replayed a lock yet: what clients keep is revoked after it.
+    pub(crate) fn becomes_lossy(&self) -> bool {
+        let mut window = self.window.lock();
+        let may = window.is_running() && !window.replays_locks() && !window.ending;
+        window.is_lossy |= may;
+        may
+    }
+
     /// Completes when what was lost is redone, or nothing was.
     pub(crate) fn until_redone(&self) -> impl Future<Output = ()> + Send + use<> {
         let redone = self.mdts.until(|progress| !progress.is_redoing);

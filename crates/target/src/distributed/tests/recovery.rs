@@ -242,7 +242,8 @@ fn f6_f7_f8_what_the_coordinator_has_lost_it_redoes_with_its_answer() {
             let call = TestCall::new(MdsReintSetattr::default()).tagged(1);
             if is_replay {
                 // F8, without a record of the answer: its tag was used again before.
-                let export = m1.target().export_of(&sheen_types::Uuid::new("one")).expect("it is back");
+                let export =
+                    m1.target().export_of(&sheen_types::Uuid::new("one")).expect("it is back");
                 export.lock().replies.forget_seen(answer.xid);
                 let replay = call.replayed(answer.xid, answer.head.transno);
                 let again = client.call_with(replay).await.expect("answered");
