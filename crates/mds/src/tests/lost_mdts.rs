@@ -436,8 +436,10 @@ fn any_die_at_any_moment(seed: u64, mdts: usize) {
             let (home, named) = (random(mdts), format!("n{}", random(4)));
             let key = (home, named.clone());
             let found = model.get(&key).copied();
+            let mut is_local = false;
             let (operation, expected) = match (random(3), found) {
                 (0, Some((mdt, fid))) => {
+                    is_local = mdt == home;
                     model.remove(&key);
                     gone.push((mdt, fid));
                     (cluster.rmdir(mdt, (homes[home], &named), fid), None)
@@ -466,7 +468,8 @@ fn any_die_at_any_moment(seed: u64, mdts: usize) {
             };
             let mut answer = cluster.begin(&operation, false);
             yield_times(random(90) as u64).await;
-            let victims: Vec<usize> = (0..mdts).filter(|_| random(3) == 0).collect();
+            // What is one MDT's alone would have to be replayed, which this client does not.
+            let victims: Vec<usize> = (0..mdts).filter(|_| random(3) == 0 && !is_local).collect();
             victims.iter().for_each(|mdt| cluster.kill(*mdt));
             let is_lost = victims.contains(&operation.mdt) && answer.lock().is_none();
             cluster.restart().await;
@@ -480,7 +483,6 @@ fn any_die_at_any_moment(seed: u64, mdts: usize) {
                 "{victims:?}: {:?}",
                 operation.request
             );
-            // What is one MDT's alone is not replayed by this client.
             cluster.servers[operation.mdt].node.target.sync().await.expect("it is well");
         }
         cluster.settle().await;
@@ -511,10 +513,10 @@ fn any_die_at_any_moment(seed: u64, mdts: usize) {
 
 #[test]
 fn two_mdts_die_at_any_moment() {
-    (450..456).for_each(|seed| any_die_at_any_moment(seed, 2));
+    (450..560).for_each(|seed| any_die_at_any_moment(seed, 2));
 }
 
 #[test]
 fn three_mdts_die_at_any_moment() {
-    (460..464).for_each(|seed| any_die_at_any_moment(seed, 3));
+    (1460..1530).for_each(|seed| any_die_at_any_moment(seed, 3));
 }
