@@ -415,6 +415,61 @@ fn f14_f21_what_participants_lose_they_get_back_also_when_all_are_lost() {
     run(test, &world);
 }
 
+#[test]
+fn f16_a_record_whose_removal_was_lost_goes_again() {
+    let world = TestWorld::new(445);
+    let inner = world.clone();
+    let test = async move {
+        let mut cluster = Cluster::new(&inner, 2).await;
+        cluster.meet().await;
+        cluster.settle().await;
+        let (made, fid) = cluster.mkdir(1, ROOT, "d");
+        assert_eq!(cluster.execute(&made).await, None);
+        cluster.servers[0].store.commit().unwrap();
+        cluster.ways[&(1, 0)].ping().await;
+        cluster.stop_commits(0);
+        for client in &cluster.clients {
+            client.wait(&inner, 9).await;
+        }
+        let left =
+            |cluster: &Cluster, mdt: usize| cluster.servers[mdt].node.target.incomplete_changes();
+        assert_eq!((left(&cluster, 0), left(&cluster, 1)), (0, 0), "it was said");
+        cluster.kill(0);
+        cluster.restart().await;
+        assert_eq!(left(&cluster, 0), 1, "it is back");
+        cluster.finish().await;
+        assert_eq!((left(&cluster, 0), cluster.child(0, ROOT, "d")), (0, Some(fid)));
+        cluster.settle().await;
+    };
+    run(test, &world);
+}
+
+#[test]
+fn f34_a_part_goes_over_the_next_connection_when_one_breaks() {
+    let world = TestWorld::new(446);
+    let inner = world.clone();
+    let test = async move {
+        let cluster = Cluster::new(&inner, 2).await;
+        cluster.meet().await;
+        cluster.hold(1, 0, Some(UpdateType::RECORD));
+        let (made, fid) = cluster.mkdir(1, ROOT, "d");
+        let answer = cluster.begin(&made, false);
+        inner.sleep(Duration::from_secs(1)).await;
+        let way = &cluster.ways[&(1, 0)];
+        way.breaks();
+        inner.sleep(Duration::from_secs(3)).await;
+        let client = way.client().follow(&cluster.servers[0].node);
+        let identity = cluster.servers[1].mdt.identity().clone();
+        client.connect_with(offer(identity.as_str())).await.expect("let in");
+        way.is_there(&inner, client);
+        way.hold(None);
+        assert_eq!(cluster.answer(&answer).await, None);
+        assert_eq!(cluster.child(0, ROOT, "d"), Some(fid));
+        cluster.settle().await;
+    };
+    run(test, &world);
+}
+
 /// Directories are made, moved and removed over all MDTs, one after the other, while any of these die at any moment. Each is
 /// answered as if none had.
 fn any_die_at_any_moment(seed: u64, mdts: usize) {
