@@ -79,6 +79,7 @@ fn text(update: &ObjectUpdate) -> String {
         Ok(Update::Record(part)) => format!("{part:?}"),
         Ok(Update::Exclude(exclude)) => format!("{exclude:?}"),
         Ok(Update::Complete(complete)) => format!("{complete:?}"),
+        Ok(Update::Recover(recover)) => format!("{recover:?}"),
         _ => format!("{update:?}"),
     }
 }

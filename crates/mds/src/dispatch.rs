@@ -6,7 +6,8 @@ use bytes::Bytes;
 use sheen_io::BoxFuture;
 use sheen_ldlm::{LockDesc, LockKind};
 use sheen_target::{
-    Connecting, Context, EnqueueRequest, Export, Leaving, Operations, Outcome, ReplyRecord, Target,
+    Connecting, Context, EnqueueRequest, Export, Leaving, Operations, Outcome, Redo, ReplyRecord,
+    Target,
 };
 use sheen_types::{CounterLine, Errno, InodeBits, ResourceName};
 use sheen_wire::connect::{ConnectFlags, ConnectFlags2, ObdConnectData};
@@ -189,6 +190,10 @@ impl Operations for Mdt {
                 }
             }
         })
+    }
+
+    fn redo(&self) -> Option<&dyn Redo> {
+        Some(self)
     }
 
     fn started<'a>(&'a self, target: &'a Arc<Target>) -> BoxFuture<'a, ()> {

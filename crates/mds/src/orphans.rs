@@ -48,14 +48,19 @@ pub(crate) fn list(store: &dyn Store) -> Result<Vec<Fid>, StoreError> {
 impl ChangeSet<'_> {
     /// The last name of an inode goes: it waits for its last close, or is destroyed, its objects with it.
     pub(crate) fn lose_last_name(&mut self, inode: &Inode) -> Result<(), Errno> {
-        if !self.mdt.open_files.is_open(inode.fid) {
-            return self.destroy(inode);
+        match self.mdt.open_files.is_open(inode.fid) {
+            true => self.become_orphan(inode),
+            false => return self.destroy(inode),
         }
+        Ok(())
+    }
+
+    /// The last name of an inode goes, and it waits for its last close.
+    pub(crate) fn become_orphan(&mut self, inode: &Inode) {
         let links_added = -i32::try_from(inode.attributes.links).unwrap_or(i32::MAX);
         self.patch(inode.fid, AttributePatch { links_added, ..AttributePatch::default() });
         self.add_orphan(inode.fid);
         self.mdt.close_cached_opens_of(inode.fid);
-        Ok(())
     }
 
     /// An inode waits without a name for its last close.

@@ -90,6 +90,12 @@ impl Mdt {
         self.other_mdts.channels.read().iter().map(view).collect()
     }
 
+    /// Whether this MDT recovers.
+    pub(crate) fn is_recovering(&self) -> bool {
+        let target = self.target.get().and_then(Weak::upgrade);
+        target.is_some_and(|target| target.is_recovering())
+    }
+
     /// From the first other MDT on, it is kept in mind what changes build on, and looked for what is complete.
     pub(crate) fn note_other_mdts(&self) {
         let target = self.target.get().and_then(Weak::upgrade);

@@ -9,11 +9,18 @@ use sheen_wire::connect::ConnectFlags;
 use crate::Mdt;
 
 /// It is not kept: an MDT that starts takes changes.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Restrictions {
     read_only: AtomicBool,
     no_create: AtomicBool,
     remote_directories: AtomicBool,
+}
+
+impl Default for Restrictions {
+    fn default() -> Self {
+        let (read_only, no_create) = (AtomicBool::new(false), AtomicBool::new(false));
+        Self { read_only, no_create, remote_directories: AtomicBool::new(true) }
+    }
 }
 
 impl Mdt {
@@ -45,8 +52,7 @@ impl Mdt {
         self.restrictions.remote_directories.load(Ordering::Relaxed)
     }
 
-    /// Sets whether they are (`enable_remote_dir`). Off at the start, where Lustre has it on: what an MDT has not made durable
-    /// of a change over several MDTs is not recovered yet when it dies.
+    /// Sets whether they are (`enable_remote_dir`). They are at the start.
     pub fn make_remote_directories(&self, make: bool) {
         self.restrictions.remote_directories.store(make, Ordering::Relaxed);
     }

@@ -73,11 +73,21 @@ impl Context {
         matches!(self.replay.get(), Some(Replay::Lock))
     }
 
-    /// Whether this is a replay of what was durable before the target restarted: nothing must be
-    /// changed again, only what lived in memory (an open handle) is made anew.
+    /// Whether this is a replay of what was durable before the target restarted, or was redone since as another MDT had
+    /// its record: nothing must be changed again, only what lived in memory (an open handle) is made anew.
     #[must_use]
     pub fn is_applied_already(&self) -> bool {
-        self.replay().is_some_and(|transno| self.target.was_durable_at_start(transno))
+        let target = &self.target;
+        let is_there = |it: Transno| target.was_durable_at_start(it) || target.was_redone(it);
+        self.replay().is_some_and(is_there)
+    }
+
+    /// A replay is answered with its number: what it asks for is there. Where another MDT replays its part of a change, as that
+    /// is found by the change's name.
+    pub fn answer_replay(&self) {
+        if let Some(transno) = self.replay() {
+            self.transno.store(transno.0, Ordering::Release);
+        }
     }
 
     /// Whether the client may have sent this before.

@@ -72,7 +72,7 @@ pub use applying::ApplyGuard;
 pub use callbacks::ReverseChannels;
 pub use config::{ConnectOffer, TargetConfig, Timeouts, VERSION};
 pub use context::Context;
-pub use distributed::{Completion, Dependencies, Incarnation, PartApplied};
+pub use distributed::{Completion, Dependencies, Incarnation, PartApplied, Redo};
 pub use export::{Export, ExportState};
 pub use fault::{FaultAction, FaultSite, Faults};
 pub use in_work::{RequestView, Wait, while_waiting};

@@ -10,6 +10,7 @@ use sheen_wire::connect::ObdConnectData;
 use sheen_wire::messages::{Reply, Request};
 
 use crate::context::Context;
+use crate::distributed::Redo;
 use crate::export::Export;
 use crate::last_rcvd::ReplyRecord;
 use crate::locks::EnqueueRequest;
@@ -194,6 +195,11 @@ pub trait Operations: Send + Sync + 'static {
     ) -> BoxFuture<'a, ()> {
         let _ = (target, export, why);
         Box::pin(async {})
+    }
+
+    /// How changes over several MDTs are redone; `None` for a role that makes none.
+    fn redo(&self) -> Option<&dyn Redo> {
+        None
     }
 
     /// The target serves from now on; recovery may still run.

@@ -1,5 +1,6 @@
 //! The target itself: what it owns, how it starts and stops, and what roles ask of it.
 
+use std::collections::BTreeSet;
 use std::fmt;
 #[cfg(test)]
 use std::sync::atomic::AtomicU64;
@@ -169,9 +170,14 @@ impl Target {
         });
         let counters = Counters::new(operations.counters());
         let jobs = Jobs::new(operations.counters());
+        let partners = match config.replayable && operations.redo().is_some() {
+            true => distributed.partners(),
+            false => BTreeSet::new(),
+        };
+        let recovery = Recovery::new(known.len(), past.transno, past.losses, config.timeouts);
         let target = Arc::new_cyclic(|me| Self {
             me: Weak::clone(me),
-            recovery: Recovery::new(known.len(), past.transno, past.losses, config.timeouts),
+            recovery: recovery.awaiting(partners),
             world,
             store,
             offer: Mutex::new(config.offer.clone()),
@@ -239,6 +245,7 @@ impl Target {
             self.forget_losses();
         }
         self.keep_time();
+        self.begin_recovery_of_changes();
         Ok(())
     }
 

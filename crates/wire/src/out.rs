@@ -4,9 +4,11 @@
 //! MDTs that have agreed on them ask for them.
 
 mod exclude;
+mod recover;
 mod update;
 
 pub use self::exclude::*;
+pub use self::recover::*;
 pub use self::update::{CreateRest, Update};
 
 use std::fmt;
@@ -121,7 +123,8 @@ wire_enum! {
         COMPLETE = 0x105,
         /// Ours: an MDT that starts asks what it has lost.
         RECOVER = 0x106,
-        /// Ours: how far an MDT that recovers has come.
+        /// Ours, and sent by none: how far an MDT that recovers has come. It is for replays of changes that no MDT has any more,
+        /// which there are none of while a coordinator answers when its part is durable.
         BOUND = 0x107,
         /// Ours: the way from a directory to the root, as far as it is known there.
         PARENTS = 0x108,

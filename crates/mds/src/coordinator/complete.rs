@@ -34,8 +34,13 @@ impl Mdt {
 
     /// An MDT is durable up to what it has said last.
     pub(super) fn note_durable(&self, target: &Target, mdt: MdtIndex) {
-        if let Ok(channel) = self.partner(mdt) {
-            target.durable_on(mdt, channel.last_committed());
+        let Ok(channel) = self.partner(mdt) else { return };
+        let connection = channel.connection();
+        self.note_start_of(target, mdt);
+        let durable = channel.last_committed();
+        // Else it may be another start that has said so, which lacks what this one had applied.
+        if channel.connection() == connection {
+            target.durable_on(mdt, durable);
         }
     }
 
@@ -44,6 +49,7 @@ impl Mdt {
         if partners.is_empty() {
             return;
         }
+        self.mend_changes(target, &partners).await;
         partners.iter().for_each(|mdt| self.note_durable(target, *mdt));
         if let Some(said) = target.completion() {
             self.say_complete(target, &partners, &said).await;

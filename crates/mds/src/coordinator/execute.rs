@@ -1,12 +1,12 @@
-//! Applying a change over several MDTs: here, with the record of all parts, and then on each other MDT.
+//! Applying a change over several MDTs: here, with the record of all parts, and when that is durable on each other MDT.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use sheen_rpc::RpcError;
 use sheen_target::{Context, ReplyRecording, Target, Wait, store_errno, while_waiting};
-use sheen_types::{Errno, MdtIndex};
-use sheen_wire::out::{ObjectUpdate, PartAnswer, Release, ReleaseFlags, SentPart};
+use sheen_types::{ChangeId, Errno, MdtIndex};
+use sheen_wire::out::{ObjectUpdate, PartAnswer, Release, ReleaseFlags, SentPart, TooMuch};
 use sheen_wire::update_record::{Part, UpdateRecord};
 use tokio::sync::oneshot;
 
@@ -51,21 +51,36 @@ impl Mdt {
         // Clients see nothing of what changes here before it is there on all.
         self.note_applied(own, exclusion);
         let transaction = self.changes_of(updates)?;
-        let build =
-            |id, time| (transaction, UpdateRecord { id, time, parts, ..UpdateRecord::default() });
+        let mut named = None;
+        let build = |id, time| {
+            // Before it is known to who looks for parts that others lack.
+            named = Some(id);
+            self.coordinator.under_way.lock().insert(id);
+            (transaction, UpdateRecord { id, time, parts, ..UpdateRecord::default() })
+        };
         let (relied_on, above) = (&held.relied_on, held.time);
         let made = target.transact_coordinated(context, relied_on, above, recording, build);
         drop(prepared);
+        let under_way = UnderWay { mdt: held.mdt(), id: named };
         let Some(record) = made.map_err(store_errno)? else { return Ok(Executed::Again) };
         let (done, all_done) = oneshot::channel();
         let (mdt, target) = (held.mdt(), Arc::clone(target));
         let send = async move {
+            let _under_way = under_way;
+            // From then on it is made, whatever is lost: no one has seen it before.
+            if let Err(errno) = target.wait_until_committed(record.id.transno).await {
+                tracing::error!(target = target.name(), change = %record.id, %errno,
+                    "whether a change over several MDTs is durable is not known before this MDT is started anew");
+                return held.keep();
+            }
             mdt.send_parts(&target, held, &record).await;
             // The client may be gone.
             _ = done.send(());
         };
         context.target.world().tasks.spawn("parts of a change", Box::pin(send));
-        while_waiting(Wait::Mdt, all_done).await.map_err(|_| Errno::ESHUTDOWN)?;
+        let done = while_waiting(Wait::Mdt, all_done).await;
+        // It may have been made, or not: the client asks again when this MDT is back.
+        done.map_err(|_| context.leave_unanswered(Errno::ESHUTDOWN))?;
         Ok(Executed::Done)
     }
 
@@ -105,26 +120,43 @@ impl Mdt {
         release: bool,
     ) {
         let starts = target.incarnation().starts;
-        let part = SentPart { starts, exclusion, record: UpdateRecord::clone(record) };
-        let mut updates = Vec::with_capacity(2);
-        match ObjectUpdate::record(&part) {
-            Ok(update) => updates.push(update),
+        let message = |exclusion| {
+            let part = SentPart { starts, exclusion, record: UpdateRecord::clone(record) };
+            let mut updates = vec![ObjectUpdate::record(&part)?];
+            if release {
+                let release = Release { starts, flags: ReleaseFlags::NONE, number: exclusion };
+                updates.push(ObjectUpdate::release(&release));
+            }
+            Ok::<_, TooMuch>(updates)
+        };
+        let mut updates = match message(exclusion) {
+            Ok(updates) => updates,
             // It was encoded before it was applied here.
             Err(error) => return tracing::error!(%error, "a part of a change is not sent"),
-        }
-        if release {
-            let release = Release { starts, flags: ReleaseFlags::NONE, number: exclusion };
-            updates.push(ObjectUpdate::release(&release));
-        }
+        };
         let mut has_said = false;
         loop {
             let refused = match self.try_part(&updates, mdt).await {
                 Ok(applied) => {
+                    self.note_start_of(target, mdt);
                     target.part_applied(record.id, mdt, applied.transno);
                     self.note_durable(target, mdt);
                     return;
                 }
                 Err(None) => return,
+                // It has recovered without this MDT, and has lost what was excluded.
+                Err(Some(Errno::ESTALE)) => {
+                    match message(0) {
+                        Ok(late) => updates = late,
+                        Err(error) => {
+                            return tracing::error!(%error, "a part of a change is not sent");
+                        }
+                    }
+                    Errno::ESTALE
+                }
+                Err(Some(refused)) if is_final(refused) => {
+                    return self.report_late(target, mdt, record.id, refused);
+                }
                 Err(Some(refused)) => refused,
             };
             if !std::mem::replace(&mut has_said, true) {
@@ -154,6 +186,25 @@ impl Mdt {
             NotDone::Unknown => Some(Errno::EIO),
         })?;
         read(results.first()).map_err(Some)
+    }
+}
+
+/// Whether a refusal of a part is not worth another try: it does not fit to what is there.
+pub(super) fn is_final(errno: Errno) -> bool {
+    matches!(errno, Errno::ENOENT | Errno::EEXIST | Errno::ENOTDIR | Errno::EINVAL | Errno::EPROTO)
+}
+
+/// A change of which parts are being sent; or were to be.
+struct UnderWay {
+    mdt: Arc<Mdt>,
+    id: Option<ChangeId>,
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        if let Some(id) = self.id {
+            self.mdt.coordinator.under_way.lock().remove(&id);
+        }
     }
 }
 

@@ -109,12 +109,13 @@ impl Mdt {
     /// that holds something.
     ///
     /// # Errors
-    /// [`Errno::ENOENT`] if a name is absent that is needed; those of the MDTs.
+    /// [`Errno::ENOENT`] if a name is absent that is needed; those of the MDTs and of `may_coordinate`.
     pub(super) async fn hold_anywhere(
         &self,
         context: &Context,
         wanted: Wanted,
     ) -> Result<HeldAnywhere, Errno> {
+        may_coordinate(context)?;
         let mut held = HeldAnywhere {
             mdt: self.me.upgrade().ok_or(Errno::ESHUTDOWN)?,
             target: Arc::clone(&context.target),
@@ -172,7 +173,30 @@ impl Mdt {
     }
 }
 
+/// Whether a change over several MDTs may begin.
+///
+/// # Errors
+/// [`Errno::EAGAIN`] while this MDT recovers: what it coordinates has a number of its own, and those are replays' then.
+/// [`Errno::ESTALE`] for a replay: a client is answered when its change is durable, so one that is not there was never made.
+fn may_coordinate(context: &Context) -> Result<(), Errno> {
+    match context.replay() {
+        Some(transno) => {
+            tracing::warn!(client = %context.export.uuid(), %transno,
+                "a replay of a change over several MDTs that was never made: refused");
+            Err(Errno::ESTALE)
+        }
+        None if context.target.is_recovering() => Err(Errno::EAGAIN),
+        None => Ok(()),
+    }
+}
+
 impl HeldAnywhere {
+    /// Nothing of it is released before this MDT has started anew, and knows what has become of the change.
+    pub(super) fn keep(mut self) {
+        self.exclusions.clear();
+        self.renames = None;
+    }
+
     /// Excludes on one MDT. What it is about is noted before: whatever becomes of the request, it is released.
     async fn exclude(
         &mut self,

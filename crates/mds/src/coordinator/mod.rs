@@ -3,8 +3,9 @@
 //!
 //! An operation says which names and inodes it is about ([`hold`]); those are excluded, MDT by MDT in the order of their
 //! indexes, on this one as on each other. What they are comes with the answers, so that the checks need no further
-//! request. Then its parts are built ([`parts`]), this MDT's is applied with the record of all, and the other MDTs are sent
-//! theirs ([`execute`]). Later it says to all that the change is complete ([`complete`]).
+//! request. Then its parts are built ([`parts`]), this MDT's is applied with the record of all, and when that is durable the
+//! other MDTs are sent theirs ([`execute`]). Later it says to all that the change is complete ([`complete`]). What a restart
+//! leaves to be done is in [`recover`].
 //!
 //! What always holds:
 //!
@@ -12,6 +13,7 @@
 //!   are shards of [`crate::exclusion`] held while another MDT is asked.
 //! - All that may refuse a change comes before this MDT's part is applied. From then on the change is made, by a task
 //!   of its own, whatever becomes of the client.
+//! - No other MDT, and no client, sees a change that this MDT could lose.
 //! - An exclusion is released once, when it is dropped or with a part.
 
 mod ask;
@@ -21,10 +23,18 @@ mod hold;
 mod link;
 mod make;
 mod parts;
+mod recover;
 mod remove;
 mod rename;
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use sheen_types::{ChangeId, MdtIndex};
+
+#[cfg(test)]
+pub(crate) use self::recover::RecordsBeingRead;
 
 /// What the coordinator keeps.
 #[derive(Default)]
@@ -33,6 +43,12 @@ pub(crate) struct Coordinator {
     exclusions: AtomicU64,
     /// There is a task that ends changes.
     completes: AtomicBool,
+    /// Changes whose parts are being sent.
+    under_way: Mutex<BTreeSet<ChangeId>>,
+    /// Parts that do not fit any more where they belong.
+    late: Mutex<BTreeSet<(ChangeId, MdtIndex)>>,
+    /// Where nothing of earlier starts is excluded any more.
+    released: Mutex<BTreeSet<MdtIndex>>,
 }
 
 impl Coordinator {

@@ -5,22 +5,27 @@ use std::sync::Arc;
 
 use sheen_store::Transaction;
 use sheen_target::{Context, Incarnation, LockGuard, PartApplied, Target, store_errno};
-use sheen_types::{Errno, Fid, Transno, Uuid};
+use sheen_types::{Errno, Fid, InodeBits, Transno, Uuid};
 use sheen_wire::md::LinkEa;
 use sheen_wire::out::{ObjectUpdate, SentPart, Update};
 
-use super::exclude::{needs_of, revoke};
+use super::exclude::{merged, needs_of, revoke, uses_of};
 use super::reads::{attributes_of, patch_of};
-use super::table::{Entry, Key};
+use super::table::{Entry, Key, Revoked};
 use crate::change_set::ChangeSet;
 use crate::directory::Child;
 use crate::exclusion::ExclusionGuard;
 use crate::inode::Inode;
 use crate::{Mdt, links, xattrs};
 
+/// What clients keep of an inode that a late part changes.
+const NAMED: InodeBits = InodeBits::LOOKUP.union(InodeBits::UPDATE).union(InodeBits::XATTR);
+
 /// Everything that a part changes is held, and clients keep nothing of it, until this is dropped.
 #[must_use]
 pub(crate) struct PartGuard<'a> {
+    /// The exclusion under which it is applied, if there is one.
+    exclusion: Option<(Incarnation, u64)>,
     _shards: ExclusionGuard<'a>,
     _locks: Vec<LockGuard>,
 }
@@ -35,11 +40,13 @@ struct Building<'a> {
 
 impl Mdt {
     /// Holds what a part changes, and has clients give up what they have kept since it was excluded: nearly always nothing.
-    /// `exclusion` is 0 for a part that only makes inodes, or changes nothing.
+    /// `exclusion` is 0 for a part that only makes inodes, or changes nothing; and for one whose coordinator has started anew
+    /// since: an exclusion of before is as good. Without any the part is late, as an operator had this MDT recover without the
+    /// coordinator: what still fits is applied.
     ///
     /// # Errors
     /// [`Errno::ESTALE`] if the exclusion is not there, [`Errno::EPROTO`] for a part that is none or changes what is not
-    /// excluded.
+    /// excluded, [`Errno::EAGAIN`] for a late one of what another change is about.
     pub(crate) async fn prepare_part(
         &self,
         target: &Arc<Target>,
@@ -48,17 +55,27 @@ impl Mdt {
         updates: &[ObjectUpdate],
     ) -> Result<PartGuard<'_>, Errno> {
         let remote = &self.exclusion.remote;
-        let entry = match exclusion {
-            0 => Entry::of_nothing(coordinator),
-            number => remote.entry(coordinator, number)?,
-        };
         let keys = keys_of(updates)?;
-        if !keys.iter().all(|(key, alone)| entry.covers(key, *alone)) {
+        let entry = match exclusion {
+            0 => remote.covering(coordinator.mdt, &keys),
+            number => Some(remote.entry(coordinator, number)?),
+        };
+        if entry.as_ref().is_some_and(|entry| !entry.covers_all(&keys)) {
             return Err(Errno::EPROTO);
         }
         let shards = self.exclusion.acquire(needs_of(&keys)).await;
-        let locks = revoke(target, &entry.revoked, &entry.client).await?;
-        Ok(PartGuard { _shards: shards, _locks: locks })
+        let exclusion = entry.as_ref().map(|entry| (entry.coordinator, entry.number));
+        if entry.is_none() && !remote.are_free(|| uses_of(&keys)) {
+            return Err(Errno::EAGAIN);
+        }
+        let locks = match target.applies_in_recovery() {
+            true => Vec::new(),
+            false => {
+                let entry = entry.unwrap_or_else(|| Entry::late(coordinator, &keys));
+                revoke(target, &entry.revoked, &entry.client).await?
+            }
+        };
+        Ok(PartGuard { exclusion, _shards: shards, _locks: locks })
     }
 
     /// What the updates of a part come to in this store, while all of it is held.
@@ -92,20 +109,23 @@ impl Mdt {
         if record.id.coordinator != coordinator.mdt || coordinator.mdt == own {
             return Err(Errno::EPROTO);
         }
+        // What it builds on, and what is said to be durable, is so from then on.
+        target.until_redone().await;
         if let Some(transno) = target.part_here(record.id) {
+            context.answer_replay();
             return Ok(transno);
         }
-        if context.replay().is_some() {
-            // What a restart has lost is redone from records, with the recovery of changes over several MDTs.
-            return Err(Errno::EOPNOTSUPP);
-        }
+        // What this MDT had excluded it has lost.
+        let exclusion = if context.replay().is_some() { 0 } else { exclusion };
         let record = Arc::new(record);
         let updates = &record.part_of(own).ok_or(Errno::EPROTO)?.updates;
         loop {
             target.note_partner(coordinator.mdt).await?;
             let prepared = self.prepare_part(target, coordinator, exclusion, updates).await?;
             let changes = self.changes_of(updates)?;
-            self.note_applied(coordinator, exclusion);
+            if let Some((coordinator, number)) = prepared.exclusion {
+                self.note_applied(coordinator, number);
+            }
             let applied = target.transact_part(Some(context), coordinator, &record, changes);
             drop(prepared);
             return match applied.map_err(store_errno)? {
@@ -118,13 +138,23 @@ impl Mdt {
 }
 
 impl Entry {
-    /// What a part needs that only makes inodes.
-    fn of_nothing(coordinator: Incarnation) -> Self {
-        let (keys, revoked) = (Vec::new(), Vec::new());
-        Self { coordinator, number: 0, keys, revoked, client: Uuid::default(), is_applied: false }
+    /// What a part needs that comes without an exclusion.
+    fn late(coordinator: Incarnation, keys: &[(Key, bool)]) -> Self {
+        let revoked = |(key, alone): &(Key, bool)| match key {
+            Key::Name(directory, _) => Some(Revoked::Listing(*directory)),
+            Key::Inode(fid) => alone.then_some(Revoked::Inode(*fid, NAMED)),
+            Key::Renames => None,
+        };
+        let revoked = merged(keys.iter().filter_map(revoked).collect());
+        let (keys, client) = (keys.to_vec(), Uuid::default());
+        Self { coordinator, number: 0, keys, revoked, client, is_applied: false }
     }
 
-    /// Whether it is excluded as a part needs it.
+    /// Whether all of it is excluded as a part needs it.
+    pub(super) fn covers_all(&self, keys: &[(Key, bool)]) -> bool {
+        keys.iter().all(|(key, alone)| self.covers(key, *alone))
+    }
+
     fn covers(&self, key: &Key, alone: bool) -> bool {
         self.has_alone(key.borrowed()) || !alone && self.has(key.borrowed())
     }
@@ -199,6 +229,10 @@ impl Building<'_> {
                 let inode = Inode { fid, attributes, is_damaged: false };
                 self.changes.create(&inode);
                 self.created.insert(fid);
+            }
+            // While clients recover, one of them may be about to open it again.
+            Update::Destroy(fid) if mdt.is_recovering() => {
+                self.changes.become_orphan(&mdt.inode(fid)?);
             }
             Update::Destroy(fid) => self.changes.lose_last_name(&mdt.inode(fid)?)?,
             Update::RefAdd(fid) => self.changes.add_links(fid, 1),

@@ -2,8 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
-use sheen_target::{Export, Incarnation, LockGuard, StoreKey, Target, store_errno};
+use sheen_target::{
+    Export, Incarnation, LockGuard, StoreKey, Target, Wait, store_errno, while_waiting,
+};
 use sheen_types::{Errno, Fid, InodeBits, LockMode, Uuid};
 use sheen_wire::connect::ConnectFlags2;
 use sheen_wire::out::{
@@ -11,11 +14,15 @@ use sheen_wire::out::{
 };
 
 use super::reads::wire_attributes;
-use super::table::{Entry, Key, NotEntered, Revoked, Use};
+use super::table::{Entry, Key, KeyRef, NotEntered, Revoked, Use};
 use crate::directory::{self, Child};
 use crate::exclusion::Needs;
 use crate::{Mdt, xattrs};
 
+/// Changes that are not complete, with their records in memory: with more, none begins.
+const INCOMPLETE_MAX: usize = 65_536;
+/// How often it is looked whether some are complete then.
+const ROOM_LOOK: Duration = Duration::from_millis(100);
 /// Names, and inodes, of one exclusion.
 const NAMES_MAX: usize = 64;
 /// An attribute that is longer is asked for by itself.
@@ -54,6 +61,11 @@ impl Mdt {
     ) -> Result<Excluded, Errno> {
         may_be_excluded(wanted)?;
         self.has_space_for_parts()?;
+        while target.incomplete_changes() >= INCOMPLETE_MAX {
+            // Its partners are slow, or away: their disks decide.
+            let clock = &target.world().clock;
+            while_waiting(Wait::Mdt, clock.sleep_until(clock.now() + ROOM_LOOK)).await;
+        }
         let number = wanted.number;
         if !self.exclusion.remote.has(coordinator, number) {
             self.enter(coordinator, wanted).await?;
@@ -103,14 +115,15 @@ impl Mdt {
             match self.exclusion.remote.enter(entry) {
                 Ok(()) => return Ok(()),
                 Err(NotEntered::Late) => return Err(Errno::ESTALE),
+                Err(NotEntered::Full) => {
+                    drop((guard, moves));
+                    self.exclusion.remote.until_room().await;
+                    continue;
+                }
                 Err(NotEntered::Busy) => {}
             }
             drop((guard, moves));
-            let uses = || {
-                let how = |alone: bool| if alone { Use::Changes } else { Use::Keeps };
-                keys.iter().map(move |(key, alone)| (key.borrowed(), how(*alone)))
-            };
-            self.exclusion.remote.until_free(uses).await;
+            self.exclusion.remote.until_free(|| uses_of(&keys)).await;
         }
     }
 
@@ -252,7 +265,7 @@ pub(super) fn named_inode(child: Option<Child>) -> NamedInode {
 }
 
 /// Each inode once, in their order: this MDT's own locks of one inode would wait for each other.
-fn merged(revoked: Vec<Revoked>) -> Vec<Revoked> {
+pub(super) fn merged(revoked: Vec<Revoked>) -> Vec<Revoked> {
     let mut inodes: BTreeMap<Fid, (bool, InodeBits)> = BTreeMap::new();
     for what in revoked {
         match what {
@@ -269,6 +282,12 @@ fn merged(revoked: Vec<Revoked>) -> Vec<Revoked> {
         false => Revoked::Inode(fid, bits),
     };
     inodes.into_iter().map(one).collect()
+}
+
+/// An exclusion's keys, to be compared with other exclusions.
+pub(super) fn uses_of(keys: &[(Key, bool)]) -> impl Iterator<Item = (KeyRef<'_>, Use)> {
+    let how = |alone: bool| if alone { Use::Changes } else { Use::Keeps };
+    keys.iter().map(move |(key, alone)| (key.borrowed(), how(*alone)))
 }
 
 /// The shards of an exclusion's keys.

@@ -13,6 +13,7 @@ use sheen_wire::out::{
 };
 use sheen_wire::{DecodeError, Wire, Writer};
 
+use super::recover;
 use crate::Mdt;
 
 /// Updates of one message. Those of parts are in records.
@@ -86,6 +87,10 @@ impl Mdt {
                 let said = sheen_target::Completion { upto: said.upto, except: said.except };
                 target.complete(mdt, &said).map_err(sheen_target::store_errno)?;
                 Ok(Bytes::new())
+            }
+            Update::Recover(asked) => {
+                let said = recover::answer(target, since(asked.starts), &asked)?;
+                said.encode().map_err(|_| Errno::E2BIG)
             }
             Update::IndexLookup(directory, name) => {
                 Ok(encoded(&self.read_name(directory, &name).await?))

@@ -11,6 +11,7 @@ mod apply;
 mod exclude;
 mod message;
 mod reads;
+mod recover;
 mod table;
 
 pub(crate) use self::reads::{attributes_of, wire_attributes};

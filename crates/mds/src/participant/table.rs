@@ -8,7 +8,8 @@
 //! What always holds: while shards are held under which an entry conflicts, no such entry comes. Operations that change
 //! something wait from the exclusion on; those that read wait from the apply on, until the release.
 //!
-//! Cost for an operation while no change over several MDTs is under way: one load.
+//! Cost for an operation while no change over several MDTs is under way: one load; else a look for each key that it is about,
+//! whatever else is excluded.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
@@ -16,7 +17,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use sheen_target::{Incarnation, LockGuard, Wait, while_waiting};
-use sheen_types::{Errno, Fid, InodeBits, MdtIndex, Name, Uuid};
+use sheen_types::{Errno, Fid, HashMap, InodeBits, MdtIndex, Name, Uuid};
 use tokio::sync::Notify;
 
 /// Numbers of a coordinator's exclusions of which it is known that they are released, one by one.
@@ -73,11 +74,19 @@ pub(crate) struct Entry {
     pub(crate) is_applied: bool,
 }
 
+/// Exclusions of all MDTs together: more wait until others are released.
+const EXCLUSIONS_MAX: usize = 16_384;
+
+/// By its coordinator and that one's start and number.
+type EntryId = (MdtIndex, u32, u64);
+
 /// Why there is no entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NotEntered {
     /// Another one conflicts.
     Busy,
+    /// There is no room for it: [`RemoteExclusions::until_room`].
+    Full,
     /// It was released before it came, or its coordinator has started anew.
     Late,
 }
@@ -92,9 +101,41 @@ struct Numbers {
     released: BTreeSet<u64>,
 }
 
+/// Which entries are about one key.
+#[derive(Default)]
+struct Holders {
+    alone: BTreeSet<EntryId>,
+    shared: BTreeSet<EntryId>,
+}
+
+impl Holders {
+    fn of(&mut self, alone: bool) -> &mut BTreeSet<EntryId> {
+        if alone { &mut self.alone } else { &mut self.shared }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.alone.is_empty() && self.shared.is_empty()
+    }
+}
+
+/// Which entries are about a FID.
+#[derive(Default)]
+struct OfFid {
+    /// About the inode itself.
+    inode: Holders,
+    /// About each name, if it is a directory.
+    names: HashMap<Box<[u8]>, Holders>,
+    /// Of all of these keys those that readers wait for: held alone, of a part that is applied.
+    hidden: usize,
+}
+
 #[derive(Default)]
 struct State {
-    entries: Vec<Entry>,
+    entries: BTreeMap<EntryId, Entry>,
+    by_fid: HashMap<Fid, OfFid>,
+    renames: Holders,
+    /// Entries whose parts are applied.
+    applied: usize,
     numbers: BTreeMap<MdtIndex, Numbers>,
 }
 
@@ -115,9 +156,6 @@ impl Key {
                 *directory == of && name.as_bytes() == other
             }
             (Self::Inode(fid), KeyRef::Inode(other)) => *fid == other,
-            (Self::Name(directory, _) | Self::Inode(directory), KeyRef::Listing(of)) => {
-                *directory == of
-            }
             (Self::Renames, KeyRef::Renames) => true,
             _ => false,
         }
@@ -133,19 +171,8 @@ impl Key {
 }
 
 impl Entry {
-    fn is_of(&self, coordinator: Incarnation, number: u64) -> bool {
-        (self.coordinator, self.number) == (coordinator, number)
-    }
-
-    fn conflicts(&self, key: KeyRef<'_>, how: Use) -> bool {
-        self.keys.iter().any(|(own, alone)| {
-            own.is(key)
-                && match how {
-                    Use::Reads => *alone && self.is_applied,
-                    Use::Keeps => *alone,
-                    Use::Changes => true,
-                }
-        })
+    fn id(&self) -> EntryId {
+        id_of(self.coordinator, self.number)
     }
 
     /// Whether a key is excluded, alone or not.
@@ -185,12 +212,94 @@ impl Numbers {
     }
 }
 
+fn id_of(coordinator: Incarnation, number: u64) -> EntryId {
+    (coordinator.mdt, coordinator.starts, number)
+}
+
 impl State {
     fn conflicts<'a>(&self, uses: impl IntoIterator<Item = (KeyRef<'a>, Use)>) -> bool {
-        let is_free = |(key, how): (KeyRef<'_>, Use)| {
-            self.entries.iter().all(|entry| !entry.conflicts(key, how))
+        uses.into_iter().any(|(key, how)| self.conflicts_one(key, how))
+    }
+
+    fn conflicts_one(&self, key: KeyRef<'_>, how: Use) -> bool {
+        if let (KeyRef::Listing(directory), Use::Reads) = (key, how) {
+            return self.by_fid.get(&directory).is_some_and(|of| of.hidden > 0);
+        }
+        let Some(holders) = self.holders(key) else { return false };
+        let is_applied = |id: &EntryId| self.entries.get(id).is_some_and(|it| it.is_applied);
+        match how {
+            Use::Reads => holders.alone.iter().any(is_applied),
+            Use::Keeps => !holders.alone.is_empty(),
+            Use::Changes => !holders.is_empty(),
+        }
+    }
+
+    /// Those of a name, an inode, or the way of all directories.
+    fn holders(&self, key: KeyRef<'_>) -> Option<&Holders> {
+        match key {
+            KeyRef::Name(directory, name) => self.by_fid.get(&directory)?.names.get(name),
+            KeyRef::Inode(fid) | KeyRef::Listing(fid) => Some(&self.by_fid.get(&fid)?.inode),
+            KeyRef::Renames => Some(&self.renames),
+        }
+    }
+
+    fn insert(&mut self, entry: Entry) {
+        let id = entry.id();
+        for (key, alone) in &entry.keys {
+            let holders = match key {
+                Key::Name(directory, name) => {
+                    let of = self.by_fid.entry(*directory).or_default();
+                    of.names.entry(name.as_bytes().into()).or_default()
+                }
+                Key::Inode(fid) => &mut self.by_fid.entry(*fid).or_default().inode,
+                Key::Renames => &mut self.renames,
+            };
+            holders.of(*alone).insert(id);
+        }
+        self.entries.insert(id, entry);
+    }
+
+    fn remove(&mut self, id: EntryId) {
+        let Some(entry) = self.entries.remove(&id) else { return };
+        self.applied -= usize::from(entry.is_applied);
+        for (key, alone) in &entry.keys {
+            let (Key::Name(fid, _) | Key::Inode(fid)) = key else {
+                self.renames.of(*alone).remove(&id);
+                continue;
+            };
+            let Some(of) = self.by_fid.get_mut(fid) else { continue };
+            of.hidden -= usize::from(*alone && entry.is_applied);
+            match key {
+                Key::Name(_, name) => {
+                    if let Some(holders) = of.names.get_mut(name.as_bytes()) {
+                        holders.of(*alone).remove(&id);
+                        if holders.is_empty() {
+                            of.names.remove(name.as_bytes());
+                        }
+                    }
+                }
+                _ => _ = of.inode.of(*alone).remove(&id),
+            }
+            if of.inode.is_empty() && of.names.is_empty() {
+                self.by_fid.remove(fid);
+            }
+        }
+    }
+
+    /// From now on readers wait for what the entry holds alone.
+    fn hide(&mut self, id: EntryId) {
+        let Some(entry) = self.entries.get_mut(&id).filter(|entry| !entry.is_applied) else {
+            return;
         };
-        !uses.into_iter().all(is_free)
+        entry.is_applied = true;
+        self.applied += 1;
+        for (key, _) in entry.keys.iter().filter(|(_, alone)| *alone) {
+            if let Key::Name(fid, _) | Key::Inode(fid) = key
+                && let Some(of) = self.by_fid.get_mut(fid)
+            {
+                of.hidden += 1;
+            }
+        }
     }
 }
 
@@ -272,7 +381,7 @@ impl RemoteExclusions {
 
     /// Whether the exclusion is there.
     pub(crate) fn has(&self, coordinator: Incarnation, number: u64) -> bool {
-        self.state.lock().entries.iter().any(|entry| entry.is_of(coordinator, number))
+        self.state.lock().entries.contains_key(&id_of(coordinator, number))
     }
 
     /// Enters an exclusion. Called under the shards of its keys.
@@ -284,11 +393,14 @@ impl RemoteExclusions {
         if numbers.is_late(starts, entry.number) {
             return Err(NotEntered::Late);
         }
+        if state.entries.len() >= EXCLUSIONS_MAX {
+            return Err(NotEntered::Full);
+        }
         let how = |alone: &bool| if *alone { Use::Changes } else { Use::Keeps };
         if state.conflicts(entry.keys.iter().map(|(key, alone)| (key.borrowed(), how(alone)))) {
             return Err(NotEntered::Busy);
         }
-        state.entries.push(entry);
+        state.insert(entry);
         self.entered.store(state.entries.len(), Ordering::Release);
         Ok(())
     }
@@ -299,15 +411,47 @@ impl RemoteExclusions {
     /// [`Errno::ESTALE`] if it is not there.
     pub(crate) fn entry(&self, coordinator: Incarnation, number: u64) -> Result<Entry, Errno> {
         let state = self.state.lock();
-        let entry = state.entries.iter().find(|entry| entry.is_of(coordinator, number));
-        entry.cloned().ok_or(Errno::ESTALE)
+        state.entries.get(&id_of(coordinator, number)).cloned().ok_or(Errno::ESTALE)
+    }
+
+    /// Completes when there is room for another one, for a moment.
+    pub(crate) async fn until_room(&self) {
+        while_waiting(Wait::Operation, async {
+            loop {
+                let mut released = pin!(self.released.notified());
+                released.as_mut().enable();
+                if self.entered.load(Ordering::Acquire) < EXCLUSIONS_MAX {
+                    return;
+                }
+                released.await;
+            }
+        })
+        .await;
+    }
+
+    /// An exclusion of this MDT's, of whatever start, that has all of these keys as a part needs them. None for a part that
+    /// needs none.
+    pub(crate) fn covering(&self, coordinator: MdtIndex, keys: &[(Key, bool)]) -> Option<Entry> {
+        let state = self.state.lock();
+        // What it needs alone one entry has at most.
+        let (first, _) = keys.iter().max_by_key(|(_, alone)| *alone)?;
+        let holders = state.holders(first.borrowed())?;
+        let its =
+            holders.alone.iter().chain(&holders.shared).filter(|(mdt, ..)| *mdt == coordinator);
+        let mut entries = its.filter_map(|id| state.entries.get(id));
+        entries.find(|entry| entry.covers_all(keys)).cloned()
+    }
+
+    /// Which MDTs have exclusions here.
+    pub(crate) fn coordinators(&self) -> BTreeSet<MdtIndex> {
+        let state = self.state.lock();
+        state.entries.keys().map(|(mdt, ..)| *mdt).collect()
     }
 
     /// The part is about to be applied: readers wait.
     pub(crate) fn note_applied(&self, coordinator: Incarnation, number: u64) {
         let mut state = self.state.lock();
-        let entry = state.entries.iter_mut().find(|entry| entry.is_of(coordinator, number));
-        entry.into_iter().for_each(|entry| entry.is_applied = true);
+        state.hide(id_of(coordinator, number));
         self.count_applied(&state);
     }
 
@@ -316,7 +460,7 @@ impl RemoteExclusions {
         let mut state = self.state.lock();
         let Incarnation { mdt, starts } = coordinator;
         state.numbers.entry(mdt).or_default().note_released(starts, number);
-        state.entries.retain(|entry| !entry.is_of(coordinator, number));
+        state.remove(id_of(coordinator, number));
         self.note_removed(state);
     }
 
@@ -325,8 +469,9 @@ impl RemoteExclusions {
         let mut state = self.state.lock();
         let Incarnation { mdt, starts } = coordinator;
         state.numbers.entry(mdt).or_default().note_start(starts);
-        let is_earlier = |of: Incarnation| of.mdt == mdt && of.starts < starts;
-        state.entries.retain(|entry| !is_earlier(entry.coordinator));
+        let earlier = state.entries.range((mdt, 0, 0)..(mdt, starts, 0));
+        let earlier: Vec<EntryId> = earlier.map(|(id, _)| *id).collect();
+        earlier.into_iter().for_each(|id| state.remove(id));
         self.note_removed(state);
     }
 
@@ -338,7 +483,76 @@ impl RemoteExclusions {
     }
 
     fn count_applied(&self, state: &State) {
-        let applied = state.entries.iter().filter(|entry| entry.is_applied).count();
-        self.applied.store(applied, Ordering::Release);
+        self.applied.store(state.applied, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DIRECTORY: Fid = Fid::new(0x2_0000_0401, 1);
+    const M1: Incarnation = Incarnation { mdt: MdtIndex(1), starts: 3 };
+
+    fn name(at: u64) -> Name {
+        Name::new(format!("n{at}").as_bytes()).expect("a name")
+    }
+
+    fn entry(coordinator: Incarnation, number: u64) -> Entry {
+        let keys = vec![
+            (Key::Name(DIRECTORY, name(number)), true),
+            (Key::Inode(DIRECTORY), false),
+            (Key::Inode(Fid::new(0x2_0000_0402, number as u32)), true),
+        ];
+        let (revoked, client) = (Vec::new(), Uuid::default());
+        Entry { coordinator, number, keys, revoked, client, is_applied: false }
+    }
+
+    /// F36.
+    #[test]
+    fn exclusions_are_found_by_their_keys_however_many_there_are_and_are_no_more_than_a_limit() {
+        let table = RemoteExclusions::default();
+        for number in 1..=EXCLUSIONS_MAX as u64 {
+            assert_eq!(table.enter(entry(M1, number)), Ok(()));
+        }
+        assert_eq!(table.enter(entry(M1, 99_999)), Err(NotEntered::Full));
+        let of = |at| KeyRef::Inode(Fid::new(0x2_0000_0402, at));
+        let is_free = |key, how| table.are_free(|| [(key, how)]);
+        let last = EXCLUSIONS_MAX as u32;
+        assert!(!is_free(of(last), Use::Keeps) && is_free(of(last + 1), Use::Changes));
+        assert!(is_free(KeyRef::Inode(DIRECTORY), Use::Keeps));
+        assert!(!is_free(KeyRef::Inode(DIRECTORY), Use::Changes));
+        // One look costs the same beside 16,384 others as beside none: a linear one would be seen here.
+        for _ in 0..200_000 {
+            assert!(!is_free(of(last), Use::Changes));
+        }
+        assert!(!table.hides(KeyRef::Listing(DIRECTORY)));
+        table.note_applied(M1, 7);
+        table.note_applied(M1, 7);
+        assert!(
+            table.hides(KeyRef::Listing(DIRECTORY)) && table.hides(of(7)) && !table.hides(of(8))
+        );
+        table.release(M1, 7);
+        assert!(!table.hides(KeyRef::Listing(DIRECTORY)));
+        assert_eq!(table.enter(entry(M1, 99_999)), Ok(()));
+        table.release_earlier(Incarnation { starts: 4, ..M1 });
+        let state = table.state.lock();
+        assert!(state.entries.is_empty() && state.by_fid.is_empty() && state.applied == 0);
+        drop(state);
+        assert!(table.is_empty());
+    }
+
+    #[test]
+    fn an_exclusion_of_an_earlier_start_covers_a_part_and_none_covers_nothing() {
+        let table = RemoteExclusions::default();
+        table.enter(entry(M1, 5)).expect("it is free");
+        let keys = [(Key::Inode(DIRECTORY), false), (Key::Name(DIRECTORY, name(5)), true)];
+        let found =
+            |mdt, keys: &[(Key, bool)]| table.covering(MdtIndex(mdt), keys).map(|it| it.number);
+        assert_eq!((found(1, &keys), found(2, &keys)), (Some(5), None));
+        assert_eq!(found(1, &[(Key::Inode(DIRECTORY), true)]), None, "it only stays");
+        assert_eq!(found(1, &[(Key::Name(DIRECTORY, name(6)), true)]), None);
+        assert_eq!(found(1, &[]), None);
+        assert_eq!(table.coordinators(), BTreeSet::from([MdtIndex(1)]));
     }
 }

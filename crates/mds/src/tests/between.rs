@@ -5,17 +5,19 @@ use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
+use sheen_io::Watched;
 use sheen_rpc::{Answer, BoxFuture, Bulk, Call, CallKind, Channel, ImportState, RpcError};
-use sheen_target::testing::{TestCall, TestClient};
+use sheen_target::testing::{TestAnswer, TestCall, TestClient, TestWorld};
+use sheen_types::futures::{First, race};
 use sheen_types::{Nid, Transno, Uuid, Xid};
 use sheen_wire::connect::ObdConnectData;
-use sheen_wire::messages::Request;
+use sheen_wire::messages::{ObdPing, Request};
 use sheen_wire::out::{OutUpdateHeader, UpdateType, split_updates};
-use sheen_wire::ptlrpc::PtlrpcBody;
+use sheen_wire::ptlrpc::{MsgFlags, PtlrpcBody};
 
 /// See the module's documentation.
 pub(super) struct Between {
-    client: TestClient,
+    way: Arc<Way>,
     target: Uuid,
     tag: AtomicU16,
     committed: Arc<AtomicU64>,
@@ -23,10 +25,69 @@ pub(super) struct Between {
     sent: Mutex<Vec<Vec<UpdateType>>>,
 }
 
+/// What becomes of it when one of the two dies.
+struct Way {
+    client: Mutex<TestClient>,
+    state: Arc<Watched<WayState>>,
+    /// Messages with this go no further.
+    held: Arc<Watched<Option<UpdateType>>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct WayState {
+    connection: u32,
+    import: ImportState,
+}
+
 impl Between {
     pub(super) fn new(client: TestClient, target: Uuid) -> Self {
         let (tag, committed, sent) = (AtomicU16::new(0), Arc::default(), Mutex::default());
-        Self { client, target, tag, committed, sent }
+        let state = WayState { connection: 1, import: ImportState::Full };
+        let (state, held) = (Arc::new(Watched::new(state)), Arc::new(Watched::new(None)));
+        let way = Arc::new(Way { client: Mutex::new(client), state, held });
+        Self { way, target, tag, committed, sent }
+    }
+
+    /// No message of this kind arrives until others are to be held, or none.
+    pub(super) fn hold(&self, kind: Option<UpdateType>) {
+        self.way.held.change(|held| *held = kind);
+    }
+
+    /// One of the two has died: what is under way is lost.
+    pub(super) fn breaks(&self) {
+        self.way.state.change(|state| {
+            *state = WayState { connection: state.connection + 1, import: ImportState::Disconn };
+        });
+    }
+
+    /// The other one is there again, or this one is, by a connected client. It recovers, maybe.
+    pub(super) fn is_there(&self, world: &TestWorld, client: TestClient) {
+        *self.way.client.lock() = client.clone();
+        self.way.state.change(|state| state.import = ImportState::ReplayWait);
+        let way = Arc::clone(&self.way);
+        let connection = way.state.get().connection;
+        let finish = async move {
+            for flags in [MsgFlags::REQ_REPLAY_DONE, MsgFlags::LOCK_REPLAY_DONE] {
+                client.call_with(TestCall { flags, ..TestCall::new(ObdPing::default()) }).await;
+            }
+            way.state.change(|state| {
+                if state.connection == connection {
+                    state.import = ImportState::Full;
+                }
+            });
+        };
+        world.world().tasks.spawn("finish recovery", Box::pin(finish));
+    }
+
+    /// As imports do: by it this one hears what is durable there.
+    pub(super) async fn ping(&self) {
+        let answer = self.client().call(ObdPing::default()).await;
+        self.committed.fetch_max(answer.head.last_committed.0, Ordering::AcqRel);
+    }
+
+    /// The client that it is over there.
+    pub(super) fn client(&self) -> TestClient {
+        self.way.client.lock().clone()
     }
 
     /// What was sent since the last call.
@@ -44,6 +105,40 @@ fn kinds(request: &Request, source: &Bytes) -> Vec<UpdateType> {
     updates.iter().map(|update| update.kind).collect()
 }
 
+impl Way {
+    async fn send(
+        &self,
+        request: TestCall,
+        kind: CallKind,
+        kinds: &[UpdateType],
+    ) -> Result<TestAnswer, RpcError> {
+        let waits = matches!(kind, CallKind::Normal | CallKind::Modifying);
+        loop {
+            let state = match waits {
+                true => self.state.until(|state| state.import == ImportState::Full).await,
+                false => self.state.get(),
+            };
+            let may_go = state.import == ImportState::Full
+                || kind == CallKind::Recovery && state.import == ImportState::ReplayWait;
+            if !may_go {
+                return Err(RpcError::Disconnected);
+            }
+            let sent = async {
+                let passes = |held: Option<UpdateType>| held.is_none_or(|it| !kinds.contains(&it));
+                self.held.until(passes).await;
+                let client = self.client.lock().clone();
+                client.call_with(request.clone()).await
+            };
+            let breaks = self.state.until(|now| now.connection != state.connection);
+            match race(sent, breaks).await {
+                First::Left(answer) => return answer.ok_or(RpcError::Disconnected),
+                First::Right(_) if waits => {}
+                First::Right(_) => return Err(RpcError::Disconnected),
+            }
+        }
+    }
+}
+
 impl Channel for Between {
     fn call(&self, call: Call) -> BoxFuture<'static, Result<Answer, RpcError>> {
         let source = match &call.bulk {
@@ -57,10 +152,11 @@ impl Channel for Between {
             CallKind::Modifying => self.tag.fetch_add(1, Ordering::Relaxed) % 200 + 1,
             _ => 0,
         };
+        let (kind, kinds) = (call.kind, kinds(&call.request, &source));
         let request = TestCall { source, ..TestCall::new(call.request).tagged(tag) };
-        let (client, committed) = (self.client.clone(), Arc::clone(&self.committed));
+        let (way, committed) = (Arc::clone(&self.way), Arc::clone(&self.committed));
         Box::pin(async move {
-            let answer = client.call_with(request).await.ok_or(RpcError::Disconnected)?;
+            let answer = way.send(request, kind, &kinds).await?;
             committed.fetch_max(answer.head.last_committed.0, Ordering::AcqRel);
             if let Some(errno) = answer.errno().filter(|_| !call.refusal_as_answer) {
                 return Err(RpcError::Errno(errno));
@@ -72,15 +168,15 @@ impl Channel for Between {
     }
 
     fn state(&self) -> ImportState {
-        ImportState::Full
+        self.way.state.get().import
     }
 
     fn connect_data(&self) -> ObdConnectData {
-        self.client.agreed()
+        self.client().agreed()
     }
 
     fn connection(&self) -> u32 {
-        1
+        self.way.state.get().connection
     }
 
     fn peer(&self) -> Nid {

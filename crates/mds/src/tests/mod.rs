@@ -17,6 +17,7 @@ mod kept_opens;
 mod known_empty;
 mod layouts;
 mod leases;
+mod lost_mdts;
 mod names;
 mod opens;
 mod over_mdts;

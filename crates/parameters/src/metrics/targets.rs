@@ -204,6 +204,7 @@ impl Shown<'_> {
         let status = match recovery.status {
             RecoveryStatus::Complete => 0,
             RecoveryStatus::Inactive => 1,
+            RecoveryStatus::WaitingForMdts => 2,
             RecoveryStatus::WaitingForClients => 3,
             RecoveryStatus::Recovering => 4,
         };

@@ -19,6 +19,7 @@ pub(super) fn status(view: &TargetView) -> String {
     let text = match recovery.status {
         RecoveryStatus::Inactive => "status: INACTIVE\n".to_owned(),
         RecoveryStatus::WaitingForClients => "status: WAITING_FOR_CLIENTS\n".to_owned(),
+        RecoveryStatus::WaitingForMdts => waiting(recovery),
         RecoveryStatus::Recovering => running(recovery),
         RecoveryStatus::Complete => complete(recovery, view.last_transno),
     };
@@ -36,6 +37,17 @@ fn losses(recovery: &RecoveryView) -> String {
         let _ = writeln!(text, "lost_by_an_unfinished_recovery: {what}");
     }
     text
+}
+
+/// Other MDTs have not said yet what this one has lost of changes over several.
+fn waiting(recovery: &RecoveryView) -> String {
+    let mdts = recovery.mdts.iter().map(|mdt| format!(" {:04x}", mdt.0));
+    format!(
+        "status: WAITING\nnon-ready MDTs: {}\nrecovery_start: {}\ntime_waited: {}\n",
+        mdts.collect::<String>(),
+        started(recovery),
+        recovery.duration.as_secs()
+    )
 }
 
 fn running(recovery: &RecoveryView) -> String {
@@ -77,7 +89,9 @@ fn complete(recovery: &RecoveryView, last: Transno) -> String {
 pub(super) fn stale(target: &Target) -> String {
     if !matches!(
         target.recovery_status(),
-        RecoveryStatus::WaitingForClients | RecoveryStatus::Recovering
+        RecoveryStatus::WaitingForClients
+            | RecoveryStatus::WaitingForMdts
+            | RecoveryStatus::Recovering
     ) {
         return String::new();
     }
@@ -160,7 +174,7 @@ mod tests {
     use std::time::Duration;
 
     use sheen_target::RecoveryLosses;
-    use sheen_types::Timestamp;
+    use sheen_types::{MdtIndex, Timestamp};
 
     use super::*;
 
@@ -178,6 +192,7 @@ mod tests {
             queued: 5,
             replayed: 7,
             next: Transno(21_474_836_530),
+            mdts: Vec::new(),
             went_back: 0,
             lost_before: RecoveryLosses::default(),
         }
@@ -237,6 +252,20 @@ client_reconnect_histogram:
         assert!(none.ends_with(
             "recovery_finish: 0\nrecovery_time:   0\nreconnect_delay_seconds_samples: 0\n"
         ));
+    }
+
+    /// As Lustre 2.17 writes it (`lprocfs_recovery_status_seq_show`).
+    #[test]
+    fn mdts_that_are_waited_for_are_named() {
+        let mdts = [1, 12].map(MdtIndex).to_vec();
+        let shown = waiting(&RecoveryView { mdts, ..view(RecoveryStatus::WaitingForMdts) });
+        let expected = "\
+status: WAITING
+non-ready MDTs:  0001 000c
+recovery_start: 1795235147
+time_waited: 4
+";
+        assert_eq!(shown, expected);
     }
 
     #[test]

@@ -99,6 +99,11 @@ impl State {
         newest.is_some_and(|newest| *newest > incarnation.starts)
     }
 
+    /// Whether it is not newer than what was heard of.
+    pub(super) fn knows_start(&self, incarnation: Incarnation) -> bool {
+        self.started.get(&incarnation.mdt).is_some_and(|newest| *newest >= incarnation.starts)
+    }
+
     /// An MDT has started anew: what it had applied and was not known to be durable there may be lost. All records of changes
     /// that it has a part in.
     pub(super) fn start_anew(&mut self, incarnation: Incarnation) -> Vec<Arc<UpdateRecord>> {
@@ -137,6 +142,18 @@ impl State {
         }
     }
 
+    /// Records of changes of this MDT's whose part on another one is not known to be applied.
+    pub(super) fn parts_lacking(&self, own: MdtIndex, mdt: MdtIndex) -> Vec<Arc<UpdateRecord>> {
+        let lacks = |kept: &&Kept| matches!(kept.elsewhere.get(&mdt), Some(None));
+        let own_ones = self.kept.range(changes_of(own)).map(|(_, kept)| kept);
+        own_ones.filter(lacks).map(|kept| Arc::clone(&kept.record)).collect()
+    }
+
+    /// How many records there are.
+    pub(super) fn incomplete(&self) -> usize {
+        self.kept.len()
+    }
+
     /// What can be said of the changes that this MDT, whose transactions are durable up to `durable`, coordinates.
     pub(super) fn completion(&self, durable: Transno) -> Option<Completion> {
         let too_many = self.open.iter().nth(COMPLETION_EXCEPTIONS_MAX);
@@ -144,6 +161,12 @@ impl State {
         let end = end.min(Transno(durable.0.saturating_add(1)));
         let upto = *self.closed.range(..end).next_back()?;
         Some(Completion { upto, except: self.open.range(..upto).copied().collect() })
+    }
+
+    /// What was said of a coordinator's changes.
+    pub(super) fn note_of(&self, coordinator: MdtIndex) -> Completion {
+        let note = self.notes.get(&coordinator).cloned().unwrap_or_default();
+        Completion { upto: note.upto, except: note.except.into_iter().collect() }
     }
 
     /// The coordinator's note with this said, and the changes whose records go; `None` if it says nothing new.
@@ -192,10 +215,5 @@ impl State {
         let takes_part = |mdt| self.kept.values().any(|kept| kept.record.part_of(mdt).is_some());
         let quiet = self.partners.iter().filter(|(_, partner)| partner.is_quiet(now));
         quiet.map(|(mdt, _)| *mdt).filter(|mdt| !takes_part(*mdt)).collect()
-    }
-
-    #[cfg(test)]
-    pub(super) fn kept(&self) -> usize {
-        self.kept.len()
     }
 }

@@ -19,9 +19,11 @@
 mod kept;
 mod log;
 mod partners;
+mod redo;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -31,12 +33,14 @@ use sheen_types::{ChangeId, Errno, Instant, LogicalTime, MdtIndex, Transno};
 use sheen_wire::out::TooMuch;
 use sheen_wire::update_record::{ClientAnswer, UpdateRecord};
 
+pub use self::redo::Redo;
+
 use self::kept::State;
 use self::log::{Log, delete_record, put_note, put_record};
 use crate::config::TargetConfig;
 use crate::context::Context;
 use crate::in_work::{Wait, while_waiting};
-use crate::last_rcvd::{ReplyRecording, put_transno};
+use crate::last_rcvd::{RecoveryLosses, ReplyRecording, put_transno};
 use crate::target::Target;
 use crate::undurable::StoreKey;
 
@@ -95,6 +99,11 @@ impl Distributed {
     ) -> Result<Self, StoreError> {
         let log = Log::load(store, &config.name)?;
         Ok(Self(Mutex::new(State::of(log, MdtIndex(config.index), now))))
+    }
+
+    /// The MDTs that are noted as partners.
+    pub(crate) fn partners(&self) -> BTreeSet<MdtIndex> {
+        self.0.lock().partners.keys().copied().collect()
     }
 }
 
@@ -255,6 +264,9 @@ impl Target {
             let mut transaction = changes;
             let keys = self.undurable.keys_of(&transaction);
             put_record(&mut transaction, record.id, encoded?);
+            if self.recovery.is_running() {
+                RecoveryLosses { clients: false, changes: true }.put(&mut transaction);
+            }
             match context {
                 Some(context) => {
                     let answer = done.record(context, transno);
@@ -317,6 +329,12 @@ impl Target {
         self.distributed.0.lock().completion(durable)
     }
 
+    /// Which changes that this MDT coordinates were said to be complete.
+    #[must_use]
+    pub fn completed(&self) -> Completion {
+        self.distributed.0.lock().note_of(self.mdt_index())
+    }
+
     /// Removes the records of changes that are complete, as their coordinator says: first of all that have a part,
     /// last the coordinator itself.
     ///
@@ -338,6 +356,15 @@ impl Target {
         match self.history.apply(&*self.store, self.transno_source(), build, applied) {
             Err(Refusal::Store(error)) => Err(error),
             Ok(_) | Err(_) => Ok(()),
+        }
+    }
+
+    /// Another MDT runs in this incarnation, as its connection shows: what it had applied before, and was not known to be
+    /// durable, may be lost.
+    pub fn heard_of(&self, incarnation: Incarnation) {
+        let is_known = self.distributed.0.lock().knows_start(incarnation);
+        if !is_known {
+            drop(self.answer_recover(incarnation));
         }
     }
 

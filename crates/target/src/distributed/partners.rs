@@ -55,6 +55,9 @@ impl Target {
             Some(noted) => noted,
             None => self.add_partner(mdt).map_err(store_errno)?,
         };
+        if noted == Transno(0) {
+            return Ok(());
+        }
         match self.recovery.is_running() {
             // What is applied then has the number of what was applied before it.
             true => self.wait_until_all_committed().await,
@@ -73,6 +76,11 @@ impl Target {
         let is_noted = |mdt| state.partners.get(&mdt).is_some_and(|it| it.noted <= committed);
         let are_noted = mdts.into_iter().all(|mdt| mdt == own || is_noted(mdt));
         are_noted.then_some(()).ok_or(Refusal::NotNoted)
+    }
+
+    /// An MDT that is noted stays so for another minute: something of its changes is kept here that is no record.
+    pub fn keep_partner(&self, mdt: MdtIndex) {
+        self.use_partner(mdt);
     }
 
     fn use_partner(&self, mdt: MdtIndex) -> Option<Transno> {

@@ -1,5 +1,7 @@
 //! Two MDTs, M0 and M1, of which M1 coordinates. The tests carry what they say to each other.
 
+mod recovery;
+
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
@@ -28,6 +30,10 @@ struct TwoKeys {
     relied_on: Mutex<Vec<Incarnation>>,
     above: AtomicU64,
     made: Mutex<Vec<Arc<UpdateRecord>>>,
+    /// The next change removes this key instead.
+    removes: Mutex<Option<Bytes>>,
+    /// How MDTs ask each other what they have lost, in tests of that.
+    others: Option<recovery::Others>,
 }
 
 fn part(mdt: MdtIndex, key: &Bytes) -> Part {
@@ -39,10 +45,17 @@ fn part(mdt: MdtIndex, key: &Bytes) -> Part {
 /// What the part of an MDT comes to.
 fn changes(record: &UpdateRecord, mdt: MdtIndex) -> Transaction {
     let mut transaction = Transaction::new();
-    for update in &record.part_of(mdt).expect("it takes part").updates {
-        transaction.insert(update.fid, update.params[0].clone(), Bytes::new());
-    }
+    let updates = &record.part_of(mdt).expect("it takes part").updates;
+    updates.iter().for_each(|update| add_update(&mut transaction, update));
     transaction
+}
+
+fn add_update(transaction: &mut Transaction, update: &ObjectUpdate) {
+    let key = update.params[0].clone();
+    match update.kind {
+        UpdateType::INDEX_DELETE => transaction.delete(update.fid, key),
+        _ => transaction.insert(update.fid, key, Bytes::new()),
+    };
 }
 
 impl Operations for TwoKeys {
@@ -55,18 +68,28 @@ impl Operations for TwoKeys {
             let key = Bytes::from(format!("{}", context.xid));
             let above = LogicalTime(self.above.load(Ordering::Relaxed));
             let relied_on = self.relied_on.lock().clone();
+            let removed = self.removes.lock().take();
             let recording = ReplyRecording::Keep { result: 0, data: 7 };
-            let build = |id, time| {
-                let parts = vec![part(M0, &key), part(M1, &key)];
-                let record = UpdateRecord { id, time, parts, ..UpdateRecord::default() };
-                (changes(&record, M1), record)
-            };
             let target = &context.target;
+            let build = |id, time| {
+                let mut parts = vec![part(M0, &key), part(M1, &key)];
+                if let Some(key) = &removed {
+                    parts = vec![part(M0, key), part(M1, key)];
+                    let updates = parts.iter_mut().flat_map(|part| &mut part.updates);
+                    updates.for_each(|update| update.kind = UpdateType::INDEX_DELETE);
+                }
+                let record = UpdateRecord { id, time, parts, ..UpdateRecord::default() };
+                (changes(&record, target.mdt_index()), record)
+            };
             let made = target.transact_coordinated(context, &relied_on, above, recording, build);
             let made = made.map_err(|error| error.errno())?.ok_or(Errno::EAGAIN)?;
             self.made.lock().push(made);
             Ok(Outcome::ok(MdsReintSetattrReply::default()))
         })
+    }
+
+    fn redo(&self) -> Option<&dyn Redo> {
+        self.others.is_some().then_some(self)
     }
 }
 
@@ -82,7 +105,16 @@ struct Mdt {
 
 impl Mdt {
     async fn start(world: &TestWorld, mdt: MdtIndex, store: Arc<StoreMem>) -> Self {
-        let role = Arc::new(TwoKeys::default());
+        Self::start_with(world, mdt, store, None).await
+    }
+
+    async fn start_with(
+        world: &TestWorld,
+        mdt: MdtIndex,
+        store: Arc<StoreMem>,
+        others: Option<recovery::Others>,
+    ) -> Self {
+        let role = Arc::new(TwoKeys { others, ..TwoKeys::default() });
         let operations: Arc<dyn Operations> = role.clone();
         let node = TestTarget::start(world, store.clone(), config_of(mdt), operations).await;
         node.target.track_dependencies();
@@ -105,7 +137,7 @@ impl Mdt {
 
     fn records(&self) -> usize {
         let log = Log::load(&*self.store, "test").expect("it can be read");
-        assert_eq!(log.records.len(), self.target().distributed.0.lock().kept());
+        assert_eq!(log.records.len(), self.target().incomplete_changes());
         log.records.len()
     }
 

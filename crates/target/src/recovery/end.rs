@@ -171,6 +171,7 @@ impl Target {
         if self.recovery.is_running() {
             tracing::warn!(target: EACH_LINE, target = self.name(),
                 "an operator gives up the MDTs that have not finished recovery (abort_recovery_mdt)");
+            self.recovery.give_up_mdts();
             self.give_up(&Expired::Unfinished, is_mdt).await;
         }
     }

@@ -16,17 +16,21 @@
 
 mod end;
 mod expired;
+mod mdts;
 mod wait;
 mod window;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use sheen_types::{Instant, ObdHandle, Timestamp, Transno};
+use sheen_io::Watched;
+use sheen_types::{Instant, MdtIndex, ObdHandle, Timestamp, Transno};
 use tokio::sync::oneshot;
 
 use self::expired::Expired;
+use self::mdts::MdtProgress;
 use self::window::{Window, after, decrement};
 use crate::config::Timeouts;
 use crate::export::ExportState;
@@ -40,6 +44,8 @@ pub enum RecoveryStatus {
     Inactive,
     /// No known client has connected yet.
     WaitingForClients,
+    /// Other MDTs have not said yet what this one has lost.
+    WaitingForMdts,
     /// Clients replay.
     Recovering,
     /// It is over.
@@ -73,6 +79,8 @@ pub struct RecoveryView {
     pub replayed: u64,
     /// The transaction whose turn it is.
     pub next: Transno,
+    /// The MDTs that are waited for.
+    pub mdts: Vec<MdtIndex>,
     /// Connects of clients to which more was reported as durable than there is.
     pub went_back: u64,
     /// What earlier recoveries have lost, before this start, that did not come to their end.
@@ -126,6 +134,7 @@ pub(crate) struct Recovery {
     timeouts: Mutex<Timeouts>,
     went_back: AtomicU64,
     lost_before: RecoveryLosses,
+    mdts: Arc<Watched<MdtProgress>>,
 }
 
 impl Recovery {
@@ -145,7 +154,8 @@ impl Recovery {
         let window = Window { status, known, next: after(last), is_lossy, ..Window::default() };
         let (running, revoking) = (AtomicBool::new(known > 0), AtomicBool::new(false));
         let (window, timeouts) = (Mutex::new(window), Mutex::new(timeouts));
-        Self { running, revoking, window, timeouts, went_back: AtomicU64::new(0), lost_before }
+        let (went_back, mdts) = (AtomicU64::new(0), Arc::new(Watched::new(MdtProgress::default())));
+        Self { running, revoking, window, timeouts, went_back, lost_before, mdts }
     }
 
     /// The times as they are now.
@@ -344,9 +354,14 @@ impl Recovery {
         if window.is_stopped || !window.is_running() {
             return None;
         }
-        let (started, _) = window.started?;
+        let started = window.counted_from()?;
         let with_replays = || window.under_way.keys().copied().collect();
         let timeouts = self.timeouts();
+        if window.awaits_mdts {
+            // It is not the clients that hold it up.
+            window.deadline = Some(now + timeouts.base);
+            return None;
+        }
         let hard = started + timeouts.recovery_hard;
         let expired = if hard <= now {
             Expired::Unfinished
@@ -364,8 +379,9 @@ impl Recovery {
         Some(expired)
     }
 
-    /// No client is waited for any more; returns whether there was anything to wait for.
+    /// No client is waited for any more, and no MDT; returns whether there was anything to wait for.
     pub(crate) fn abort(&self, now: Instant) -> bool {
+        self.give_up_mdts();
         let mut window = self.window.lock();
         window.expired = true;
         window.started = window.started.or(Some((now, Timestamp::default())));
@@ -383,6 +399,7 @@ impl Recovery {
     /// The target stops: the window decides and admits nothing more. What waits in it is dropped without an answer, and
     /// its clients send it again to the next start.
     pub(crate) fn stop(&self) {
+        self.give_up_mdts();
         let mut window = self.window.lock();
         window.is_stopped = true;
         window.queued.clear();
@@ -451,14 +468,14 @@ impl Recovery {
     }
 
     pub(crate) fn status(&self) -> RecoveryStatus {
-        self.window.lock().status
+        self.window.lock().shown_status()
     }
 
     pub(crate) fn view(&self, now: Instant) -> RecoveryView {
         let window = self.window.lock();
         let end = window.ended.unwrap_or(now);
         RecoveryView {
-            status: window.status,
+            status: window.shown_status(),
             started: window.started.map(|(_, wall)| wall),
             duration: window.started.map_or(Duration::ZERO, |(start, _)| end.since(start)),
             remaining: window.deadline.map_or(Duration::ZERO, |deadline| deadline.since(now)),
@@ -470,6 +487,7 @@ impl Recovery {
             queued: window.queue.len(),
             replayed: window.replayed,
             next: window.next,
+            mdts: window.awaited_mdts.iter().copied().collect(),
             went_back: self.went_back.load(Ordering::Relaxed),
             lost_before: self.lost_before,
         }

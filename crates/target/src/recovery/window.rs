@@ -1,10 +1,10 @@
 //! The state of the recovery window: which clients replay what, and what may be executed next. Exports have the
 //! handles that clients know them by.
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 
-use sheen_types::{HashMap, Instant, ObdHandle, Timestamp, Transno};
+use sheen_types::{HashMap, Instant, MdtIndex, ObdHandle, Timestamp, Transno};
 use tokio::sync::oneshot;
 
 use super::{Admitted, RecoveryEnded, RecoveryStatus};
@@ -28,6 +28,12 @@ pub(super) struct Window {
     pub(super) expired: bool,
     /// The end was announced; the target acts upon it.
     pub(super) ending: bool,
+    /// Other MDTs are waited for: nothing is admitted before.
+    pub(super) awaits_mdts: bool,
+    /// Which.
+    pub(super) awaited_mdts: BTreeSet<MdtIndex>,
+    /// When they were there, if that was after the first client connected: its time begins then.
+    pub(super) counted_from: Option<Instant>,
     /// How often clients are being given up, one after the other: it does not end in between, or it would count
     /// only the first of them.
     pub(super) giving_up: usize,
@@ -95,8 +101,25 @@ impl Window {
         }
     }
 
-    /// Whether all clients that will come are there.
+    /// As operators see it.
+    pub(super) fn shown_status(&self) -> RecoveryStatus {
+        match self.awaited_mdts.is_empty() {
+            true => self.status,
+            false => RecoveryStatus::WaitingForMdts,
+        }
+    }
+
+    /// Since when the time of clients runs.
+    pub(super) fn counted_from(&self) -> Option<Instant> {
+        self.counted_from.or(self.started.map(|(started, _)| started))
+    }
+
+    /// Whether all that will come are there.
     pub(super) fn is_complete(&self) -> bool {
+        !self.awaits_mdts && self.has_all_clients()
+    }
+
+    fn has_all_clients(&self) -> bool {
         self.expired || self.connected + self.lost >= self.known
     }
 
@@ -107,7 +130,7 @@ impl Window {
     /// Progress: a client that still replays gets at least the base timeout more, within the hard
     /// limit.
     pub(super) fn prolong(&mut self, now: Instant, timeouts: &Timeouts) {
-        if let (Some(deadline), Some((started, _))) = (self.deadline, self.started) {
+        if let (Some(deadline), Some(started)) = (self.deadline, self.counted_from()) {
             let hard = started + timeouts.recovery_hard;
             self.deadline = Some(deadline.max((now + timeouts.base).min(hard)));
         }

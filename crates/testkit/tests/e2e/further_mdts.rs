@@ -2,11 +2,13 @@
 //! after they have died or stopped. What its clients may not do yet is refused; what is MDT0000's goes on.
 #![allow(clippy::disallowed_methods, reason = "calls wait for a server in real time")]
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -229,8 +231,9 @@ fn over_both(cluster: &Cluster, mnt: &Path) -> Outcome {
     let far = mnt.join("far");
     // The kernel has seen that it is not there.
     ensure(!far.exists(), || "it is there".to_owned())?;
-    let early = cluster.run(&["lfs", "mkdir", "-i", "1", &far.to_string_lossy()])?;
-    is(&early.status.code(), &Some(1))?;
+    cluster.must(&["lctl", "set_param", "mdt.*.enable_remote_dir=0"])?;
+    let refused = cluster.run(&["lfs", "mkdir", "-i", "1", &far.to_string_lossy()])?;
+    is(&refused.status.code(), &Some(1))?;
     cluster.must(&["lctl", "set_param", "mdt.*.enable_remote_dir=1"])?;
     cluster.must(&["lfs", "mkdir", "-i", "1", &far.to_string_lossy()])?;
     let again = cluster.run(&["lfs", "mkdir", "-i", "1", &far.to_string_lossy()])?;
@@ -297,6 +300,117 @@ fn over_both(cluster: &Cluster, mnt: &Path) -> Outcome {
 fn names_and_inodes_lie_on_two_mdts() {
     let cluster = Cluster::prepare("further-both", 1, &[]).expect("a folder");
     with_two(&cluster, 85, |mnt| over_both(&cluster, mnt)).expect("changes over two MDTs");
+}
+
+/// Makes and moves names between a directory of each MDT until it is to stop; how often.
+fn move_to_and_fro(
+    cluster: &Cluster,
+    (near, far): (&Path, &Path),
+    (stops, done): (&AtomicBool, &AtomicUsize),
+) -> Outcome<usize> {
+    let mut at = 0;
+    while !stops.load(Ordering::Relaxed) {
+        let (there, here) = (far.join(format!("d{at}")), near.join(format!("d{at}")));
+        fs::create_dir(&here).context("mkdir")?;
+        fs::rename(&here, &there).context("rename")?;
+        match at % 3 {
+            0 => fs::rename(&there, near.join(format!("e{at}"))).context("rename back")?,
+            1 => fs::remove_dir(&there).context("rmdir")?,
+            _ => {}
+        }
+        let file = near.join("file");
+        fs::write(&file, format!("data {at}")).context("write")?;
+        fs::rename(&file, far.join(format!("f{at}"))).context("rename a file")?;
+        if at % 4 == 0 {
+            let remote = near.join(format!("m{at}"));
+            cluster.must(&["lfs", "mkdir", "-i", "1", &remote.to_string_lossy()])?;
+        }
+        at += 1;
+        done.fetch_add(1, Ordering::Relaxed);
+    }
+    Ok(at)
+}
+
+/// All of it is there that was answered, and nothing else.
+fn is_as_answered((near, far): (&Path, &Path), steps: usize) -> Outcome {
+    let of = |kind: &str, wanted: &dyn Fn(usize) -> bool| {
+        (0..steps).filter(|at| wanted(*at)).map(|at| format!("{kind}{at}")).collect::<Vec<_>>()
+    };
+    let mut expected = [of("e", &|at| at % 3 == 0), of("m", &|at| at % 4 == 0)].concat();
+    expected.sort();
+    is(&names(near)?, &expected)?;
+    is(&(fs::metadata(near).context("stat")?.nlink() as usize), &(2 + expected.len()))?;
+    let moved = of("d", &|at| at % 3 == 2);
+    let mut expected = [moved.clone(), of("f", &|_| true)].concat();
+    expected.sort();
+    is(&names(far)?, &expected)?;
+    is(&(fs::metadata(far).context("stat")?.nlink() as usize), &(2 + moved.len()))?;
+    for at in 0..steps {
+        let held = fs::read_to_string(far.join(format!("f{at}"))).context("read")?;
+        is(&held, &format!("data {at}"))?;
+    }
+    Ok(())
+}
+
+/// Each MDT is killed, and both at once, while a mount makes changes of both.
+fn under_kills(cluster: &Cluster) -> Outcome {
+    let targets = Targets::format(cluster, 90)?;
+    let mut nodes = BTreeMap::new();
+    for node in [MGS, FIRST, OST, SECOND] {
+        nodes.insert(node, targets.serve(node)?);
+    }
+    wait_until("both MDTs", PATIENCE, || targets.know_each_other())?;
+    wait_until("the OST to know both", PATIENCE, || targets.are_known_to_the_ost())?;
+    let mounted = targets.mount(&cluster.logs().join("mount.log"))?;
+    let mnt = cluster.mnt();
+    let (near, far) = (mnt.join("near"), mnt.join("far"));
+    fs::create_dir(&near).context("mkdir")?;
+    cluster.must(&["lfs", "mkdir", "-i", "1", &far.to_string_lossy()])?;
+    let (stops, done) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let steps = std::thread::scope(|scope| -> Outcome<usize> {
+        let work = scope.spawn(|| move_to_and_fro(cluster, (&near, &far), (&stops, &done)));
+        let killed = (|| {
+            for victims in [&[SECOND][..], &[FIRST], &[FIRST, SECOND], &[SECOND, FIRST]] {
+                let before = done.load(Ordering::Relaxed);
+                let goes_on = || done.load(Ordering::Relaxed) > before + 3 || work.is_finished();
+                wait_until("some changes", PATIENCE, goes_on)?;
+                victims.iter().for_each(|node| drop(nodes.remove(node)));
+                for node in victims {
+                    nodes.insert(*node, targets.serve(*node)?);
+                }
+            }
+            let before = done.load(Ordering::Relaxed);
+            let goes_on = || done.load(Ordering::Relaxed) > before + 3 || work.is_finished();
+            wait_until("the last changes", PATIENCE, goes_on)
+        })();
+        stops.store(true, Ordering::Relaxed);
+        let steps = work.join().map_err(|_| "the work panicked".to_owned())?;
+        killed.and(steps)
+    })?;
+    is_as_answered((&near, &far), steps)?;
+    // And once more, for who has kept nothing of it.
+    targets.unmount(mounted)?;
+    for node in [FIRST, SECOND] {
+        drop(nodes.remove(&node));
+    }
+    for node in [SECOND, FIRST] {
+        nodes.insert(node, targets.serve(node)?);
+    }
+    let mounted = targets.mount(&cluster.logs().join("mount.log"))?;
+    is_as_answered((&near, &far), steps)?;
+    targets.unmount(mounted)?;
+    for node in [FIRST, SECOND, OST] {
+        let log = text(&targets.log(node));
+        let bad = log.lines().find(|line| line.contains("panicked") || line.contains("not fit"));
+        ensure(bad.is_none(), || format!("server {node}: {bad:?}"))?;
+    }
+    Ok(())
+}
+
+#[test]
+fn changes_over_two_mdts_survive_kills_of_either_and_of_both() {
+    let cluster = Cluster::prepare("further-kills", 1, &[]).expect("a folder");
+    under_kills(&cluster).expect("what was answered");
 }
 
 /// Its FIDs and objects are those of the MDT that it was made for.

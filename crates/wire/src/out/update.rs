@@ -4,6 +4,7 @@ use bytes::Bytes;
 use sheen_types::{Fid, Name};
 
 use super::exclude::{Complete, Exclude, InodeAttributes, Release, SentPart, legal_name};
+use super::recover::Recover;
 use super::{ObjectUpdate, TooMuch, UpdateType, from_params, in_params};
 use crate::codec::{ByteOrder, DecodeError, Reader, Wire, Writer};
 use crate::ost::Obdo;
@@ -67,6 +68,8 @@ pub enum Update {
     Record(Box<SentPart>),
     /// Changes are durable everywhere.
     Complete(Complete),
+    /// Asks for the records of changes that name the MDT that asks: [`Recovered`](super::Recovered).
+    Recover(Recover),
     /// What MDTs of this version do not do.
     Unknown(UpdateType),
 }
@@ -172,6 +175,7 @@ impl Update {
             UpdateType::RELEASE => Self::Release(params.wire()?),
             UpdateType::RECORD => Self::Record(Box::new(SentPart::decode(&params.joined())?)),
             UpdateType::COMPLETE => Self::Complete(Complete::decode(&params.joined())?),
+            UpdateType::RECOVER => Self::Recover(params.wire()?),
             other => Self::Unknown(other),
         })
     }
@@ -308,6 +312,12 @@ impl ObjectUpdate {
     /// [`TooMuch`] of anything of the record.
     pub fn record(part: &SentPart) -> Result<Self, TooMuch> {
         Ok(Self::with(UpdateType::RECORD, Fid::ZERO, in_params(&part.encode()?)))
+    }
+
+    /// See [`Update::Recover`].
+    #[must_use]
+    pub fn recover(recover: &Recover) -> Self {
+        Self::with(UpdateType::RECOVER, Fid::ZERO, vec![wired(recover)])
     }
 
     /// See [`Update::Complete`].

@@ -55,6 +55,7 @@ fn all() -> Vec<(ObjectUpdate, Update)> {
     let (value, obdo) = (Bytes::from(vec![5; PARAM_BYTES_MAX + 1]), attributes().obdo);
     let complete = Complete { upto: Transno(9), except: vec![Transno(4), Transno(7)] };
     let release = Release { starts: 3, flags: ReleaseFlags::EARLIER, number: 77 };
+    let recover = Recover { starts: 3, transno: Transno(5), offset: 9, ..Recover::default() };
     let create =
         Update::Create { fid: INODE, attributes: Box::new(attributes()), parent: DIRECTORY };
     let insert =
@@ -89,6 +90,7 @@ fn all() -> Vec<(ObjectUpdate, Update)> {
         (ObjectUpdate::release(&release), Update::Release(release)),
         (ObjectUpdate::record(&part()).expect("fits"), Update::Record(Box::new(part()))),
         (ObjectUpdate::complete(&complete).expect("fits"), Update::Complete(complete)),
+        (ObjectUpdate::recover(&recover), Update::Recover(recover)),
     ]
 }
 

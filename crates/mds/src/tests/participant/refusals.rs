@@ -125,7 +125,8 @@ fn a_part_changes_what_is_excluded_for_it_and_nothing_else() {
             (1, vec![insert("far"), ObjectUpdate::destroy(directory)], Errno::EPROTO),
             (1, vec![insert("far"), ObjectUpdate::attr_get(ROOT)], Errno::EPROTO),
             (1, vec![insert("far"), ObjectUpdate::index_delete(log, &name("x"))], Errno::EPROTO),
-            (0, vec![insert("far")], Errno::EPROTO),
+            // What comes without an exclusion must fit to what is there, and be no other change's.
+            (0, vec![insert("d")], Errno::EEXIST),
             (2, vec![insert("far")], Errno::ESTALE),
             (1, vec![ObjectUpdate::index_delete(ROOT, &name("far"))], Errno::EIO),
         ] {
