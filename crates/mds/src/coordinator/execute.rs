@@ -53,7 +53,7 @@ impl Mdt {
         let transaction = self.changes_of(updates)?;
         let mut named = None;
         let build = |id, time| {
-            // Before it is known to who looks for parts that others lack.
+            // Before it is known to who looks for parts that other MDTs lack.
             named = Some(id);
             self.coordinator.under_way.lock().insert(id);
             (transaction, UpdateRecord { id, time, parts, ..UpdateRecord::default() })

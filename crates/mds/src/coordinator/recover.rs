@@ -1,5 +1,5 @@
-//! What this MDT does about changes over several MDTs when it has started anew, and when others have: it asks what it has lost,
-//! sends the parts that others lack of its changes, and releases what its earlier starts have excluded.
+//! What this MDT does about changes over several MDTs when it has started anew, and when other MDTs have: it asks what it has lost,
+//! sends the parts that other MDTs lack of its changes, and releases what its earlier starts have excluded.
 
 use std::sync::Arc;
 use std::time::Duration;

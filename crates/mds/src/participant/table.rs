@@ -74,7 +74,7 @@ pub(crate) struct Entry {
     pub(crate) is_applied: bool,
 }
 
-/// Exclusions of all MDTs together: more wait until others are released.
+/// Exclusions of all MDTs together: more wait until earlier ones are released.
 const EXCLUSIONS_MAX: usize = 16_384;
 
 /// By its coordinator and that one's start and number.
@@ -522,7 +522,7 @@ mod tests {
         assert!(!is_free(of(last), Use::Keeps) && is_free(of(last + 1), Use::Changes));
         assert!(is_free(KeyRef::Inode(DIRECTORY), Use::Keeps));
         assert!(!is_free(KeyRef::Inode(DIRECTORY), Use::Changes));
-        // One look costs the same beside 16,384 others as beside none: a linear one would be seen here.
+        // One look costs the same beside 16,384 exclusions as beside none: a linear one would be seen here.
         for _ in 0..200_000 {
             assert!(!is_free(of(last), Use::Changes));
         }

@@ -48,7 +48,7 @@ impl Between {
         Self { way, target, tag, committed, sent }
     }
 
-    /// No message of this kind arrives until others are to be held, or none.
+    /// No message of this kind arrives until other messages are to be held, or none.
     pub(super) fn hold(&self, kind: Option<UpdateType>) {
         self.way.held.change(|held| *held = kind);
     }

@@ -1,4 +1,4 @@
-//! What an MDT has lost of changes over several MDTs, and gets back from the others (Lustre: `update_recovery.c`).
+//! What an MDT has lost of changes over several MDTs, and gets back from the other MDTs (Lustre: `update_recovery.c`).
 //!
 //! A restarted MDT asks its partners for the records of all changes that are not complete and name it. It redoes its parts in
 //! the order of logical times, before a client replays anything. That is their place: what a part builds on was durable

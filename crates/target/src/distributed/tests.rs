@@ -33,7 +33,7 @@ struct TwoKeys {
     /// The next change removes this key instead.
     removes: Mutex<Option<Bytes>>,
     /// How MDTs ask each other what they have lost, in tests of that.
-    others: Option<recovery::Others>,
+    other_mdts: Option<recovery::OtherMdts>,
 }
 
 fn part(mdt: MdtIndex, key: &Bytes) -> Part {
@@ -89,7 +89,7 @@ impl Operations for TwoKeys {
     }
 
     fn redo(&self) -> Option<&dyn Redo> {
-        self.others.is_some().then_some(self)
+        self.other_mdts.is_some().then_some(self)
     }
 }
 
@@ -112,9 +112,9 @@ impl Mdt {
         world: &TestWorld,
         mdt: MdtIndex,
         store: Arc<StoreMem>,
-        others: Option<recovery::Others>,
+        other_mdts: Option<recovery::OtherMdts>,
     ) -> Self {
-        let role = Arc::new(TwoKeys { others, ..TwoKeys::default() });
+        let role = Arc::new(TwoKeys { other_mdts, ..TwoKeys::default() });
         let operations: Arc<dyn Operations> = role.clone();
         let node = TestTarget::start(world, store.clone(), config_of(mdt), operations).await;
         node.target.track_dependencies();

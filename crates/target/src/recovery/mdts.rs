@@ -11,7 +11,7 @@ use sheen_types::{Instant, MdtIndex};
 
 use super::{Recovery, RecoveryEnded, RecoveryStatus};
 
-/// How far this MDT has come with the others.
+/// How far this MDT has come with the other MDTs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct MdtProgress {
     /// What was lost of changes over several MDTs is not redone yet.

@@ -1,4 +1,4 @@
-//! What an MDT that has started anew asks of the others, and their records of changes. All of it is ours, and little-endian.
+//! What an MDT that has started anew asks of the other MDTs, and their records of changes. All of it is ours, and little-endian.
 
 use bytes::Bytes;
 use sheen_types::{ChangeId, MdtIndex, Transno};

@@ -12,9 +12,9 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 /// The MDTs that run, by the way from each to each.
 #[derive(Clone, Default)]
-pub(super) struct Others(Arc<Mutex<BTreeMap<MdtIndex, Weak<Target>>>>);
+pub(super) struct OtherMdts(Arc<Mutex<BTreeMap<MdtIndex, Weak<Target>>>>);
 
-impl Others {
+impl OtherMdts {
     /// It is found from now on; one that it replaces is dead.
     fn has(&self, mdt: &Mdt) {
         self.0.lock().insert(mdt.target().mdt_index(), Arc::downgrade(mdt.target()));
@@ -37,8 +37,8 @@ impl Others {
 }
 
 impl TwoKeys {
-    fn others(&self) -> &Others {
-        self.others.as_ref().expect("there are some")
+    fn other_mdts(&self) -> &OtherMdts {
+        self.other_mdts.as_ref().expect("there are some")
     }
 }
 
@@ -55,7 +55,7 @@ impl Redo for TwoKeys {
         mdt: MdtIndex,
     ) -> BoxFuture<'a, Vec<UpdateRecord>> {
         Box::pin(async move {
-            let other = self.others().wait_for(target, mdt).await;
+            let other = self.other_mdts().wait_for(target, mdt).await;
             let found = other.answer_recover(target.incarnation());
             found.iter().map(|record| UpdateRecord::clone(record)).collect()
         })
@@ -63,7 +63,7 @@ impl Redo for TwoKeys {
 
     fn send_parts<'a>(&'a self, target: &'a Arc<Target>, mdt: MdtIndex) -> BoxFuture<'a, ()> {
         Box::pin(async move {
-            let other = self.others().wait_for(target, mdt).await;
+            let other = self.other_mdts().wait_for(target, mdt).await;
             other.until_redone().await;
             for record in target.parts_lacking(mdt) {
                 let (sender, changes) = (target.incarnation(), changes(&record, mdt));
@@ -84,7 +84,7 @@ impl Redo for TwoKeys {
 /// MDTs that know each other, and commit when they are asked to.
 struct Several {
     world: TestWorld,
-    others: Others,
+    other_mdts: OtherMdts,
     mdts: BTreeMap<MdtIndex, Mdt>,
 }
 
@@ -104,7 +104,7 @@ impl Several {
     /// All of them are each other's partners.
     async fn new(world: &TestWorld, mdts: &[MdtIndex]) -> Self {
         let mut several =
-            Self { world: world.clone(), others: Others::default(), mdts: BTreeMap::new() };
+            Self { world: world.clone(), other_mdts: OtherMdts::default(), mdts: BTreeMap::new() };
         for mdt in mdts {
             several.start(*mdt, manual_store()).await;
         }
@@ -118,9 +118,9 @@ impl Several {
 
     async fn start(&mut self, mdt: MdtIndex, store: Arc<StoreMem>) {
         commit_when_asked(&self.world, &store);
-        let others = Some(self.others.clone());
-        let started = Mdt::start_with(&self.world, mdt, store, others).await;
-        self.others.has(&started);
+        let other_mdts = Some(self.other_mdts.clone());
+        let started = Mdt::start_with(&self.world, mdt, store, other_mdts).await;
+        self.other_mdts.has(&started);
         self.mdts.insert(mdt, started);
     }
 
@@ -130,7 +130,7 @@ impl Several {
 
     /// What is not durable is gone; what is, is given.
     fn lose(&mut self, mdt: MdtIndex) -> Arc<StoreMem> {
-        self.others.is_away(mdt);
+        self.other_mdts.is_away(mdt);
         let lost = self.mdts.remove(&mdt).expect("it runs");
         lost.target().recovery.stop();
         Arc::new(lost.store.crash())
@@ -266,7 +266,7 @@ fn f6_f7_f8_what_the_coordinator_has_lost_it_redoes_with_its_answer() {
 }
 
 #[test]
-fn f5_a_coordinator_sends_what_others_lack_before_its_clients_go_on() {
+fn f5_a_coordinator_sends_what_other_mdts_lack_before_its_clients_go_on() {
     let world = TestWorld::new(333);
     world.clone().run(async move {
         let mut several = Several::new(&world, &[M0, M1]).await;
@@ -355,8 +355,8 @@ fn f29_an_mdt_is_lost_again_while_it_recovers() {
         several.change(&client).await;
         // Its store commits nothing: what it redoes is lost once more.
         let store = several.lose(M0);
-        let others = Some(several.others.clone());
-        let again = Mdt::start_with(&world, M0, Arc::clone(&store), others).await;
+        let other_mdts = Some(several.other_mdts.clone());
+        let again = Mdt::start_with(&world, M0, Arc::clone(&store), other_mdts).await;
         world.sleep(Duration::from_secs(5)).await;
         assert_eq!((again.keys(), again.target().awaited_mdts()), (1, vec![M1]), "not durable");
         again.target().recovery.stop();
@@ -422,7 +422,7 @@ fn f24_a_part_that_does_not_fit_is_left_out() {
 }
 
 #[test]
-fn parts_that_come_while_others_are_redone_wait_for_those() {
+fn parts_that_come_while_other_mdts_are_redone_wait_for_those() {
     let world = TestWorld::new(339);
     world.clone().run(async move {
         let mut several = Several::new(&world, &[M0, M1]).await;
@@ -448,8 +448,8 @@ fn parts_that_come_while_others_are_redone_wait_for_those() {
 fn an_mdt_without_partners_waits_for_none() {
     let world = TestWorld::new(340);
     world.clone().run(async move {
-        let others = Some(Others::default());
-        let m0 = Mdt::start_with(&world, M0, manual_store(), others).await;
+        let other_mdts = Some(OtherMdts::default());
+        let m0 = Mdt::start_with(&world, M0, manual_store(), other_mdts).await;
         assert_eq!(m0.target().recovery_status(), RecoveryStatus::Inactive);
         m0.target().until_redone().await;
         assert!(!m0.target().is_recovering());
