@@ -35,7 +35,14 @@ impl Credentials {
             groups.retain(|group| *group != self.gid);
         }
         let at = |number: usize| groups.get(number).copied();
-        let supplementary = (at(0).unwrap_or(NO_GROUP), at(1).unwrap_or(NO_GROUP));
+        let of = |number: usize| wanted.get(number).and_then(decide);
+        // Those of the first two inodes in their places, as a client of Lustre names them, if they are all.
+        let (first, second) =
+            match groups.iter().all(|group| [of(0), of(1)].contains(&Some(*group))) {
+                true => (of(0), of(1)),
+                false => (at(0), at(1)),
+            };
+        let supplementary = (first.unwrap_or(NO_GROUP), second.unwrap_or(NO_GROUP));
         RequestGroups { fsgid: at(2).unwrap_or(self.gid), supplementary }
     }
 

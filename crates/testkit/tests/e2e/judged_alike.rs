@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::{chown, symlink};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use sheen_testkit::cluster::Cluster;
@@ -21,8 +22,11 @@ const GROUPS: [u32; 3] = [12_101, 12_102, 12_103];
 struct Tmpfs(PathBuf);
 
 impl Tmpfs {
-    fn new(name: &str) -> Outcome<Self> {
-        let path = Path::new("/dev/shm").join(format!("sheen-{name}-{}", std::process::id()));
+    fn new() -> Outcome<Self> {
+        // Tests of one process run side by side.
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = Path::new("/dev/shm").join(format!("sheen-{}-{number}", std::process::id()));
         fs::create_dir(&path).context("mkdir on tmpfs")?;
         Ok(Self(path))
     }
@@ -49,7 +53,7 @@ fn compare(
     line: &str,
     make: impl Fn(&Path) -> Outcome,
 ) -> Outcome {
-    let (mount, local) = (cluster.mnt().join("table"), Tmpfs::new("table")?);
+    let (mount, local) = (cluster.mnt().join("table"), Tmpfs::new()?);
     let mut printed = Vec::new();
     for folder in [&mount, &local.0] {
         fs::create_dir_all(folder).context("mkdir")?;
