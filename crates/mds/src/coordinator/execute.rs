@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use sheen_rpc::RpcError;
 use sheen_target::{Context, ReplyRecording, Target, Wait, store_errno, while_waiting};
+use sheen_types::futures::all;
 use sheen_types::{ChangeId, Errno, MdtIndex};
 use sheen_wire::out::{ObjectUpdate, PartAnswer, Release, ReleaseFlags, SentPart, TooMuch};
 use sheen_wire::update_record::{Part, UpdateRecord};
@@ -104,7 +105,7 @@ impl Mdt {
                 let release = with_release && exclusion != 0;
                 sent.push(self.send_part(target, record, (*mdt, exclusion), release));
             }
-            join_all(sent).await;
+            all(sent).await;
             if with_release {
                 mdts.into_iter().for_each(|mdt| held.released_with_part(mdt));
             }
@@ -206,17 +207,4 @@ impl Drop for UnderWay {
             self.mdt.coordinator.under_way.lock().remove(&id);
         }
     }
-}
-
-/// Completes when all have.
-async fn join_all<F: Future<Output = ()>>(futures: Vec<F>) {
-    let mut running: Vec<_> = futures.into_iter().map(Box::pin).collect();
-    std::future::poll_fn(|context| {
-        running.retain_mut(|future| future.as_mut().poll(context).is_pending());
-        match running.is_empty() {
-            true => std::task::Poll::Ready(()),
-            false => std::task::Poll::Pending,
-        }
-    })
-    .await;
 }

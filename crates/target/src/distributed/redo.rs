@@ -14,7 +14,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use sheen_io::BoxFuture;
 use sheen_store::{StoreError, Transaction};
-use sheen_types::futures::{First, race};
+use sheen_types::futures::{First, all, race};
 use sheen_types::{ChangeId, Errno, MdtIndex, Transno};
 use sheen_wire::out::ObjectUpdate;
 use sheen_wire::update_record::UpdateRecord;
@@ -132,7 +132,7 @@ impl Target {
             }
         };
         let mut given_up = Box::pin(given_up);
-        let asked = all(partners.iter().map(|mdt| ask(*mdt)));
+        let asked = all(partners.iter().map(|mdt| ask(*mdt)).collect());
         let mut is_given_up = matches!(race(asked, &mut given_up).await, First::Right(()));
         if self.recovery.is_stopped() {
             return;
@@ -156,12 +156,12 @@ impl Target {
     }
 
     async fn send_what_is_lacking(self: &Arc<Self>, redo: &dyn Redo, partners: &[MdtIndex]) {
-        all(partners.iter().map(|mdt| redo.send_parts(self, *mdt))).await;
+        all(partners.iter().map(|mdt| redo.send_parts(self, *mdt)).collect()).await;
         let release = |mdt: MdtIndex| async move {
             redo.release_earlier(self, mdt).await;
             self.recovery.mdt_is_done(mdt);
         };
-        all(partners.iter().map(|mdt| release(*mdt))).await;
+        all(partners.iter().map(|mdt| release(*mdt)).collect()).await;
     }
 
     /// Redoes what is not here of these changes, in their order, and makes it durable.
@@ -248,17 +248,4 @@ fn does_not_fit(error: &StoreError) -> bool {
             | StoreError::NoKey(_)
             | StoreError::WrongKind(_)
     )
-}
-
-/// Completes when all have.
-async fn all<F: Future<Output = ()> + Send>(futures: impl Iterator<Item = F>) {
-    let mut running: Vec<_> = futures.map(Box::pin).collect();
-    std::future::poll_fn(|context| {
-        running.retain_mut(|future| future.as_mut().poll(context).is_pending());
-        match running.is_empty() {
-            true => std::task::Poll::Ready(()),
-            false => std::task::Poll::Pending,
-        }
-    })
-    .await;
 }
