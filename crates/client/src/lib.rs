@@ -26,3 +26,7 @@ mod targets;
 #[cfg(test)]
 mod testing;
 mod types;
+
+// On each `async` method that hosts call: its future is boxed, so that it is compiled once, here. Without that
+// rustc compiles the whole client again in every crate that awaits it. Costs one allocation a call.
+use async_recursion::async_recursion as boxed;

@@ -10,7 +10,7 @@ use crate::{Context, Outcome, Size, ensure};
 
 /// How many files each size has.
 pub fn count(size: Size) -> usize {
-    size.of(500, 50_000, 50_000)
+    size.of(500, 15_000, 100_000)
 }
 
 /// Creates, lists, looks at and removes `count` files in one directory below `top`.

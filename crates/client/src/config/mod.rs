@@ -27,6 +27,7 @@ pub use follow::{LogReader, ParameterHook};
 pub use log::read_log;
 pub use sheen_llog::{ClusterMap, LogRecord, LovDesc, MapTarget, Param};
 
+use crate::boxed;
 use crate::cache::{
     CoveredByMdt, CoveredMetadata, DataEventHandler, InodeTable, KernelCache, NameHasher,
 };
@@ -131,6 +132,7 @@ impl std::error::Error for MountError {}
 ///
 /// # Errors
 /// See [`MountError`]. Nothing stays connected after an error.
+#[boxed]
 pub async fn mount(
     world: World,
     connector: Arc<dyn Connector>,

@@ -9,6 +9,7 @@ use sheen_wire::ost::{LadviseFlags, LadviseHdr, LuLadvise};
 
 use super::handles::OpenFile;
 use super::{FileHandle, FileSystem, Mounted};
+use crate::boxed;
 use crate::data::DataFile;
 use crate::types::{Advice, AdviceKind};
 
@@ -26,6 +27,7 @@ impl FileSystem {
     /// # Errors
     /// `EINVAL` for a wrong header, range, mode or flag, `EFBIG` for too many, `EOPNOTSUPP` for advice that is not
     /// known or that a server does not take, `ENOTTY` for what is no regular file.
+    #[boxed]
     pub async fn advise(
         &self,
         handle: FileHandle,

@@ -16,6 +16,7 @@ use super::{
     Attributes, Credentials, FileHandle, FileSystem, FileType, FsStat, Mounted, NodeId,
     SetAttributes, SetTime, Stat,
 };
+use crate::boxed;
 use crate::cache::{Inode, SizeEpoch, SizeReply};
 use crate::data::{DataFile, Locking};
 use crate::meta::{SetattrRight, TargetStat, mdt_statfs, ost_statfs, resolve};
@@ -34,6 +35,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// As `fstat(2)`.
+    #[boxed]
     pub async fn getattr(&self, who: &Credentials, node: NodeId) -> Result<Stat, Errno> {
         let inode = self.0.pin(node)?;
         let asked_at = inode.state().file.kernel_size.asked();
@@ -66,6 +68,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// As `chmod(2)`, `chown(2)`, `truncate(2)`, `utimensat(2)`.
+    #[boxed]
     pub async fn setattr(
         &self,
         who: &Credentials,
@@ -114,6 +117,7 @@ impl FileSystem {
     /// # Errors
     /// As `statfs(2)`: if MDT0000 does not answer. Other targets that do not are left out, or waited for, as
     /// [`Settings::lazy_statfs`](super::Settings::lazy_statfs) says.
+    #[boxed]
     pub async fn statfs(&self) -> Result<FsStat, Errno> {
         let (now, settings) = (self.0.meta.world.clock.now(), &self.0.settings);
         if let Some(known) = settings.statfs_known(now) {
@@ -135,6 +139,7 @@ impl FileSystem {
     }
 
     /// Each target's own answer: its name, and space and objects. MDTs first. For `lfs df`.
+    #[boxed]
     pub async fn statfs_targets(&self) -> Vec<(String, Result<ObdStatfs, Errno>)> {
         let (mdts, osts) = self.0.statfs_all(true).await;
         mdts.into_iter().chain(osts).map(|target| (target.name, target.stat)).collect()
@@ -153,6 +158,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// `ENOENT` if there is no such object.
+    #[boxed]
     pub async fn fid2path(&self, fid: Fid, link: u32) -> Result<(Bytes, Option<u32>), Errno> {
         let root = self.0.pin(NodeId::ROOT)?.fid;
         self.0.meta.fid2path(root, fid, link).await

@@ -13,6 +13,7 @@ use super::{
     Credentials, DirCookie, DirEntry, DirEntryPlus, FileHandle, FileSystem, FileType, ListingRoom,
     May, Mounted, OpenFlags,
 };
+use crate::boxed;
 use crate::cache::{Inode, Pin, Position, inode_number};
 use crate::meta::BatchedName;
 
@@ -26,6 +27,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// As `getdents(2)`.
+    #[boxed]
     pub async fn readdir(
         &self,
         handle: FileHandle,
@@ -48,6 +50,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// As `getdents(2)`.
+    #[boxed]
     pub async fn readdir_plus(
         &self,
         who: &Credentials,

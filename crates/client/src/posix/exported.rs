@@ -9,6 +9,7 @@
 use sheen_types::{Errno, Fid};
 
 use super::{Credentials, Entry, FileSystem, NodeId};
+use crate::boxed;
 use crate::cache::fid_of_number;
 
 impl FileSystem {
@@ -17,6 +18,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// `ESTALE` if there is no such inode, or no more.
+    #[boxed]
     pub async fn by_number(&self, who: &Credentials, node: NodeId) -> Result<Entry, Errno> {
         let known = self.0.inodes.by_node(node).map(|inode| inode.fid);
         let fid = known.or_else(|| fid_of_number(node.0)).ok_or(Errno::ESTALE)?;
@@ -28,6 +30,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// `ESTALE` if either is no more.
+    #[boxed]
     pub async fn parent_of(&self, who: &Credentials, node: NodeId) -> Result<Entry, Errno> {
         let known = self.0.inodes.by_node(node).map(|inode| inode.fid);
         let fid = known.or_else(|| fid_of_number(node.0)).ok_or(Errno::ESTALE)?;

@@ -13,6 +13,7 @@ use sheen_types::{Errno, Fid};
 use super::handles::OpenFile;
 use super::lockers::{Locker, Lockers};
 use super::{FileHandle, FileLock, FileLockMode, FileSystem, FileType, LockOwner, Mounted};
+use crate::boxed;
 use crate::meta::FlockWait;
 use crate::records::{LockerRecord, Recorder};
 
@@ -60,6 +61,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// As `fcntl(2)` and `flock(2)`: `EAGAIN` if another lock conflicts, `EDEADLK`.
+    #[boxed]
     pub async fn set_lock(
         &self,
         handle: FileHandle,
@@ -82,6 +84,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// As `fcntl(2)`.
+    #[boxed]
     pub async fn get_lock(
         &self,
         handle: FileHandle,

@@ -1,5 +1,6 @@
 //! Which locks end with the last close of a file, and when.
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -166,7 +167,7 @@ fn locks_end_before_the_last_use_of_the_handle() {
     let (files, used) = (fixture.files.clone(), Arc::new(Notify::new()));
     let last_use = Arc::clone(&used);
     let released = begin(&fixture, async move {
-        files.release_after(file, Some(LockOwner(OWNER)), last_use.notified()).await
+        files.release_after(file, Some(LockOwner(OWNER)), &mut pin!(last_use.notified())).await
     });
     assert_eq!((asked(&fixture), released.lock().len()), (vec![unlock(OWNER)], 0));
     used.notify_one();

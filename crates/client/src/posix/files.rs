@@ -14,6 +14,7 @@ use super::{
     Credentials, Entry, Fallocate, FileHandle, FileSystem, FileType, LockOwner, Mounted, NodeId,
     OpenFlags, Opened, Seek, SetAttributes,
 };
+use crate::boxed;
 use crate::cache::{Access, CachedOpen, Pin};
 use crate::data::{CallPages, DataFile, IoOptions, Locking, Refusal, WriteAt};
 use crate::mdt::CloseAttributes;
@@ -29,6 +30,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// As `open(2)`.
+    #[boxed]
     pub async fn open(
         &self,
         who: &Credentials,
@@ -76,6 +78,7 @@ impl FileSystem {
     /// # Errors
     /// As `open(2)` with `O_CREAT`; `EEXIST` with [`OpenFlags::EXCLUSIVE`] if the name is there;
     /// `ESTALE` if it names no regular file, so that the caller looks again.
+    #[boxed]
     pub async fn open_create(
         &self,
         who: &Credentials,
@@ -139,6 +142,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// As `pread(2)`.
+    #[boxed]
     pub async fn read(
         &self,
         handle: FileHandle,
@@ -155,6 +159,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// As `pread(2)`.
+    #[boxed]
     pub async fn read_bypassing_page_cache(
         &self,
         handle: FileHandle,
@@ -210,6 +215,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// As `pwrite(2)`. What fails after the answer is reported by the next flush or fsync.
+    #[boxed]
     pub async fn write(&self, handle: FileHandle, offset: u64, data: Bytes) -> Result<u32, Errno> {
         self.write_for(Writer::Program, handle, offset, data).await
     }
@@ -220,6 +226,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// As `msync(2)`.
+    #[boxed]
     pub async fn write_back(
         &self,
         handle: FileHandle,
@@ -283,6 +290,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// As `close(2)`.
+    #[boxed]
     pub async fn flush(&self, handle: FileHandle, owner: LockOwner) -> Result<(), Errno> {
         let file = self.0.handles.get(handle)?;
         file.pin.state().just_created = false;
@@ -301,19 +309,21 @@ impl FileSystem {
     ///
     /// # Errors
     /// `EBADF`, or what the MDT answered to the release of locks.
+    #[boxed]
     pub async fn release(&self, handle: FileHandle, flock: Option<LockOwner>) -> Result<(), Errno> {
-        self.release_after(handle, flock, std::future::ready(())).await
+        self.release_after(handle, flock, &mut std::future::ready(())).await
     }
 
     /// The same; the handle is used until `last_use` returns. Locks are released before that.
     ///
     /// # Errors
     /// As [`FileSystem::release`].
+    #[boxed]
     pub async fn release_after(
         &self,
         handle: FileHandle,
         flock: Option<LockOwner>,
-        last_use: impl Future<Output = ()>,
+        last_use: &mut (dyn Future<Output = ()> + Send + Unpin),
     ) -> Result<(), Errno> {
         let Ok(file) = self.0.handles.get(handle) else {
             return self.0.handles.remove(handle).map(drop);
@@ -333,6 +343,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// As `fsync(2)`.
+    #[boxed]
     pub async fn fsync(&self, handle: FileHandle, data_only: bool) -> Result<(), Errno> {
         // Without the inode the data is lost, so there is nothing that could be left out.
         let _ = data_only;
@@ -347,6 +358,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// As `fallocate(2)`.
+    #[boxed]
     pub async fn fallocate(
         &self,
         handle: FileHandle,
@@ -369,6 +381,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// `ENXIO` behind the end.
+    #[boxed]
     pub async fn seek(&self, handle: FileHandle, offset: u64, what: Seek) -> Result<u64, Errno> {
         let file = self.0.handles.get(handle)?;
         let locking = file.locking();
@@ -389,12 +402,14 @@ impl FileSystem {
     ///
     /// # Errors
     /// What a target answered.
+    #[boxed]
     pub async fn sync_all(&self, who: &Credentials) -> Result<(), Errno> {
         self.0.data.sync_all().await?;
         self.0.meta.sync_all(who).await
     }
 
     /// Flushes everything, cancels all locks, closes all handles, and disconnects from all targets.
+    #[boxed]
     pub async fn unmount(&self) {
         self.0.end_all_ahead();
         for file in self.0.handles.take_all() {
@@ -594,7 +609,7 @@ impl Mounted {
         &self,
         (handle, file): (FileHandle, Arc<OpenFile>),
         flock: Option<LockOwner>,
-        last_use: impl Future<Output = ()>,
+        last_use: &mut (dyn Future<Output = ()> + Send + Unpin),
     ) -> Result<(), Errno> {
         let unlocked = self.unlock_closed(handle, &file, flock).await;
         last_use.await;

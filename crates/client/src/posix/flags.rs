@@ -4,6 +4,7 @@ use sheen_types::Errno;
 use sheen_wire::md::FileFlags;
 
 use super::{Credentials, FileSystem, NodeId, SetAttributes};
+use crate::boxed;
 use crate::data::Locking;
 use crate::meta::SetattrRight;
 
@@ -18,6 +19,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// As `fstat(2)`.
+    #[boxed]
     pub async fn flags(&self, who: &Credentials, node: NodeId) -> Result<u32, Errno> {
         let inode = self.0.pin(node)?;
         self.0.stale_if_absent(who, self.0.refresh(who, &inode).await)?;
@@ -28,6 +30,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// `EOPNOTSUPP` for a flag that would not be honoured; `EPERM` as `chattr(1)`.
+    #[boxed]
     pub async fn set_flags(
         &self,
         who: &Credentials,

@@ -15,6 +15,7 @@ use sheen_types::Errno;
 use super::handles::OpenFile;
 use super::permission::owns;
 use super::{Credentials, FileHandle, FileSystem, FileType, Mounted, OpenFlags};
+use crate::boxed;
 use crate::data::{DataFile, GroupLockedFile, Locking};
 
 /// What an open file holds.
@@ -31,6 +32,7 @@ impl FileSystem {
     /// # Errors
     /// `EINVAL` for group 0 and where the open file has such a lock, `EAGAIN` where it would wait and must not,
     /// `ENOTTY` for what is no regular file, `EPERM` where `who` may not keep the file's other users out.
+    #[boxed]
     pub async fn group_lock(
         &self,
         who: &Credentials,
@@ -62,6 +64,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// `EINVAL` where the open file has no lock of this group.
+    #[boxed]
     pub async fn group_unlock(&self, handle: FileHandle, gid: u64) -> Result<(), Errno> {
         let file = self.regular(handle)?;
         let mut held = file.group_lock.lock().await;

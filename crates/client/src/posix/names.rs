@@ -9,6 +9,7 @@ use super::stale_retry::TRIES;
 use super::{
     Credentials, Entry, FileSystem, FileType, Lookup, Mounted, NewNode, NodeId, RenameMode,
 };
+use crate::boxed;
 use crate::cache::{Inode, LayoutState, Pin};
 use crate::data::FileLayout;
 use crate::meta::{CreateRequest, LookupDepth};
@@ -19,6 +20,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// As `stat(2)`, but a name that is not there is no error.
+    #[boxed]
     pub async fn lookup(
         &self,
         who: &Credentials,
@@ -62,6 +64,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// As `mkdir(2)`, `symlink(2)`, `mknod(2)`; `ENODEV` for a directory on an MDT that there is not.
+    #[boxed]
     pub async fn create(
         &self,
         who: &Credentials,
@@ -96,6 +99,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// As [`FileSystem::create`].
+    #[boxed]
     pub async fn make_directory_on(
         &self,
         who: &Credentials,
@@ -115,6 +119,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// As `readlink(2)`.
+    #[boxed]
     pub async fn readlink(&self, who: &Credentials, node: NodeId) -> Result<Bytes, Errno> {
         let inode = self.0.pin(node)?;
         match inode.file_type() {
@@ -129,6 +134,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// As `link(2)`.
+    #[boxed]
     pub async fn link(
         &self,
         who: &Credentials,
@@ -167,6 +173,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// As `unlink(2)`.
+    #[boxed]
     pub async fn unlink(
         &self,
         who: &Credentials,
@@ -185,6 +192,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// As `rmdir(2)`.
+    #[boxed]
     pub async fn rmdir(&self, who: &Credentials, parent: NodeId, name: &Name) -> Result<(), Errno> {
         let parent = self.0.pin(parent)?;
         let unlink = || self.0.meta.unlink(who, &parent, name, true);
@@ -195,6 +203,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// As `renameat2(2)`.
+    #[boxed]
     pub async fn rename(
         &self,
         who: &Credentials,

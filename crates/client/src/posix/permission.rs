@@ -12,6 +12,7 @@ use sheen_types::access::{Capability, May, Subject};
 use sheen_types::{Errno, Name};
 
 use super::{Credentials, FileSystem, FileType, Mounted, NodeId};
+use crate::boxed;
 use crate::cache::Inode;
 
 impl Subject for Credentials {
@@ -35,6 +36,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// `EACCES`, or as `stat(2)`.
+    #[boxed]
     pub async fn access(&self, who: &Credentials, node: NodeId, wanted: May) -> Result<(), Errno> {
         let inode = self.0.pin(node)?;
         self.0.stale_if_absent(who, self.0.know_rights(who, &inode).await)?;

@@ -23,6 +23,7 @@ use super::{
     Credentials, Entry, FileHandle, FileLock, FileSystem, LockOwner, Lookup, Mounted, NodeId,
     OpenFlags, Opened,
 };
+use crate::boxed;
 use crate::meta::{FlockWait, OwnOrCachedOpen};
 use crate::records::{LockerRecord, OpenRecord, Record, Recorded};
 
@@ -70,6 +71,7 @@ struct Sorted {
 impl FileSystem {
     /// Takes over what the records of an earlier process say, before any call is answered. New handles get
     /// numbers behind `handles_end`.
+    #[boxed]
     pub async fn restore(&self, records: &[Record], handles_end: u64) -> Restored {
         let mut restored = Restored::default();
         let sorted = self.sort(records, &mut restored);
@@ -209,6 +211,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// As `stat(2)`.
+    #[boxed]
     pub async fn made_before(
         &self,
         who: &Credentials,
@@ -227,6 +230,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// As `open(2)`.
+    #[boxed]
     pub async fn created_before(
         &self,
         who: &Credentials,
@@ -247,6 +251,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// As `fstat(2)`.
+    #[boxed]
     pub async fn may_have_appended(&self, handle: FileHandle, offset: u64) -> Result<bool, Errno> {
         let file = self.0.handles.get(handle)?;
         let (flags, through) = (file.flags, [OpenFlags::DIRECT, OpenFlags::SYNC, OpenFlags::DSYNC]);

@@ -5,6 +5,7 @@ use sheen_types::Errno;
 use sheen_types::limits::{XATTR_NAME_BYTES_MAX, XATTR_VALUE_BYTES_MAX};
 
 use super::{Credentials, FileSystem, FileType, Mounted, NodeId, XattrMode};
+use crate::boxed;
 use crate::cache::{Inode, LayoutState, read_layout};
 
 /// A file's layout, or a directory's default one, as `lfs` and `getfattr` know it.
@@ -49,6 +50,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// As `getxattr(2)`: `ENODATA` if there is none.
+    #[boxed]
     pub async fn getxattr(
         &self,
         who: &Credentials,
@@ -82,6 +84,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// As `listxattr(2)`.
+    #[boxed]
     pub async fn listxattr(&self, who: &Credentials, node: NodeId) -> Result<Bytes, Errno> {
         let inode = self.0.pin(node)?;
         let names = match own_names(&inode) {
@@ -118,6 +121,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// As `setxattr(2)`.
+    #[boxed]
     pub async fn setxattr(
         &self,
         who: &Credentials,
@@ -157,6 +161,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// As `removexattr(2)`.
+    #[boxed]
     pub async fn removexattr(
         &self,
         who: &Credentials,

@@ -478,8 +478,8 @@ impl Filesystem for Adapter {
         let (files, (backs, order)) = (self.files.clone(), self.order_of_all(number));
         self.counted(Call("release", request, number), Operation::Close, async move {
             // A write-back that goes on behind its answer uses the handle.
-            let last_use = backs.wait_for_earlier(order);
-            let released = files.release_after(handle(opened), by.map(owner), last_use);
+            let mut last_use = pin!(backs.wait_for_earlier(order));
+            let released = files.release_after(handle(opened), by.map(owner), &mut last_use);
             answer::empty(reply, released.await);
         });
     }
