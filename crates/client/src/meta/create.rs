@@ -14,6 +14,7 @@ use sheen_wire::text::Text;
 use super::{ACL_ROOM, Meta};
 use crate::cache::{CacheEpoch, ChangeOutcome, Inode, Pin, ReplyAttributes};
 use crate::call;
+use crate::mdt::Mdc;
 use crate::types::{Credentials, FileType, TYPE_MASK};
 
 /// What to make.
@@ -78,6 +79,7 @@ impl Meta {
         changing.end(ChangeOutcome { not_added, ..ChangeOutcome::default() });
         let (body, transno) = made?;
         let body = call::need(body)?;
+        self.check_made(&mdt, fid, body.fid1).await?;
         let pin = self.cache.inodes.pin(body.fid1);
         let nothing = Bytes::new();
         let attributes = ReplyAttributes { body: &body, layout: &nothing, acl: &nothing };
@@ -86,6 +88,20 @@ impl Meta {
         self.changed(&mdt, transno, &[parent, &pin]);
         self.cache.inodes.remember_name(parent, name, &pin);
         Ok(pin)
+    }
+
+    /// Whether an MDT has made the inode that it was asked for, as far as its place goes: in the sequence of `asked`, which
+    /// is one of its own.
+    ///
+    /// # Errors
+    /// `EPROTO` if not; as [`Mdts::check_answered`](crate::mdt::Mdts::check_answered).
+    async fn check_made(&self, mdt: &Mdc, asked: Fid, made: Fid) -> Result<(), Errno> {
+        if made.seq != asked.seq {
+            let mdt = mdt.index.0;
+            tracing::warn!(mdt, %asked, %made, "an MDT has answered that it made another inode");
+            return Err(Errno::EPROTO);
+        }
+        self.mdts.check_answered(mdt, made).await
     }
 
     fn create_record(

@@ -201,6 +201,28 @@ fn an_answer_for_an_inode_of_another_mdt_is_refused() {
     refused(&two);
 }
 
+/// Its attributes would be taken over, and its name remembered.
+#[test]
+fn an_mdt_that_answers_that_it_made_another_inode_is_not_believed() {
+    let two = Two::new();
+    two.fixture.mdt.answer(found(LOCAL, DIRECTORY, 0x30, WHOLE));
+    let local = entry(two.look_up(NodeId::ROOT, "local")).node;
+    let remote = two.find_remote();
+    two.asked();
+    // Of another MDT, and of another client.
+    for fid in [LOCAL, Fid::new(super_range(1).start + 99, 1)] {
+        let mdt_body = Some(body(fid, 0o040_777));
+        let made = MdsReintCreateReply { mdt_body, ..Default::default() };
+        two.second.mdt.answer(made);
+        let made = two.run(move |files, who| async move {
+            files.create(&who, remote, &name("d"), 0o755, NewNode::Directory).await.map(drop)
+        });
+        assert_eq!(made, Err(Errno::EPROTO), "{fid}");
+    }
+    let mode = two.run(move |files, who| async move { files.getattr(&who, local).await });
+    assert_eq!(mode.unwrap().attributes.mode, DIRECTORY, "what is known of it stays");
+}
+
 #[test]
 fn of_an_mdt_that_answers_for_an_inode_not_known_the_first_is_asked() {
     let two = Two::new();

@@ -15,7 +15,7 @@ use sheen_io::World;
 use sheen_node::net::{Delivery, LNet, Receiver};
 use sheen_rpc::import::EARLY_REPLY_BYTES;
 use sheen_rpc::reply_portal;
-use sheen_types::{HashMap, HashSet, LockHandle, MatchBits, Nid};
+use sheen_types::{HashMap, HashSet, LockHandle, MatchBits, Nid, TargetName};
 use sheen_wire::connect::{ConnectFlags, ConnectFlags2, ObdConnectData};
 use sheen_wire::lnet::Portal;
 use sheen_wire::md::{MdsOpenFlags, RecCreate};
@@ -24,6 +24,7 @@ use sheen_wire::ost::{NiobufRemote, OstBody};
 use sheen_wire::ptlrpc::{MESSAGE_VERSION, Message, MessageHeader, MsgType, PtlrpcBody};
 
 use self::data::Bulk;
+use crate::asking::mdt_of;
 use crate::common::REQUEST_PORTALS;
 use crate::compare::{Difference, compare_requests};
 use crate::fields::{Leaves, flatten};
@@ -254,9 +255,11 @@ impl ScriptState {
         };
         let all = self.script.exchanges.iter().enumerate();
         let mut fitting: Vec<_> = all.filter(|(_, it)| fits(it)).map(|(index, _)| index).collect();
-        // Only where it was sent says which MDT is asked for FIDs.
+        // Only where it was sent says which MDT is asked for FIDs, and only what was given who gave it: the captured
+        // client may have asked under another mount's handle.
+        let asked = self.targets.get(&ours.body.handle.0).and_then(|target| mdt_number(target));
         let same_target =
-            |index: &usize| self.script.exchanges[*index].request.body.handle == ours.body.handle;
+            |index: &usize| asked.is_some() && given_by(&self.script.exchanges[*index]) == asked;
         if matches!(ours.typed, Request::SeqQuery(_)) && fitting.iter().any(same_target) {
             fitting.retain(same_target);
         }
@@ -345,6 +348,18 @@ fn connected(exchange: &Exchange) -> Option<(u64, String)> {
     let (reply, _) = exchange.reply.as_ref()?;
     let is_connect = matches!(exchange.request.typed, Request::MdsConnect(_));
     is_connect.then(|| (reply.body.handle.0, subject(&exchange.request.typed)))
+}
+
+/// The number of an MDT, by its UUID.
+fn mdt_number(uuid: &str) -> Option<u64> {
+    uuid.parse::<TargetName>().ok().map(|name| u64::from(name.index))
+}
+
+/// The number of the MDT that gave the sequence of an answer.
+fn given_by(exchange: &Exchange) -> Option<u64> {
+    let (reply, _) = exchange.reply.as_ref()?;
+    let Reply::SeqQuery(reply) = &reply.typed else { return None };
+    Some(mdt_of(reply.seq_range.as_ref()?.start))
 }
 
 /// Whether it matters which MDT a request goes to: not where clients differ in placing what is new, ask any, or

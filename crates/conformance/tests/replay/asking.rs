@@ -17,9 +17,9 @@ use sheen_client::posix::{
 };
 use sheen_io::{World, within};
 use sheen_node::net::{LNet, NetConfig};
-use sheen_types::{Errno, Fid, Name, Nid};
+use sheen_types::{Errno, Fid, Name, Nid, fid_seq};
 use sheen_vnet::{NetworkConditions, Virtual};
-use sheen_wire::messages::Request;
+use sheen_wire::messages::{Reply, Request};
 
 use crate::answering::{Heard, serve};
 use crate::common::{PORT, client_nid, mounted, server_nid};
@@ -169,6 +169,30 @@ fn asks_for_mdts(exchange: &Exchange) -> bool {
     Fid::new(asked.fld_mdfld.start, 1).is_normal()
 }
 
+/// A client that did not ask for FIDs had some left, of another sequence of the same MDT than the one that asked: ours is
+/// given that, so that what is made has the FIDs that were asked for, but for their numbers.
+fn give_sequences_of(own: &Script, script: &mut Script) {
+    let made = own.exchanges.iter().filter_map(|exchange| match &exchange.request.typed {
+        Request::MdsReintCreate(create) => Some(create.rec_reint.fid2.seq),
+        _ => None,
+    });
+    let made: Vec<u64> = made.collect();
+    for exchange in &mut script.exchanges {
+        let Some((reply, _)) = &mut exchange.reply else { continue };
+        let Reply::SeqQuery(reply) = &mut reply.typed else { continue };
+        let Some(given) = &mut reply.seq_range else { continue };
+        let same_mdt = |sequence: &&u64| mdt_of(**sequence) == mdt_of(given.start);
+        if let Some(&sequence) = made.iter().find(same_mdt) {
+            (given.start, given.end) = (sequence, sequence + given.end - given.start);
+        }
+    }
+}
+
+/// The number of the MDT that gave a sequence out, in the captured file system: each has one range of 2^30, in their order.
+pub(crate) fn mdt_of(sequence: u64) -> u64 {
+    (sequence - fid_seq::NORMAL) >> 30
+}
+
 fn looks_up_w(exchange: &Exchange) -> bool {
     let Request::LdlmIntentGetattr(asked) = &exchange.request.typed else { return false };
     asked.name.as_ref().is_some_and(|name| name.to_text() == "w")
@@ -224,6 +248,7 @@ where
             script.exchanges.splice(0..0, elsewhere.exchanges.into_iter().filter(kind));
         }
     }
+    give_sequences_of(&own, &mut script);
     let random = sessions::first_written(&script);
     let (answering, ended) = world.run(async move {
         let lnet = LNet::start(io.clone(), NetConfig::new(server_nid(), PORT)).await;

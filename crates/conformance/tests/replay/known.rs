@@ -456,6 +456,11 @@ pub(crate) const ASKED: &[Known] = &[
         "DNE: the default layout of directories",
     ),
     known(
+        "MDS_REINT_CREATE_ACL",
+        &["rec_reint.bias.SETSTRIPE_CREATE", "rec_reint.flags_l"],
+        "DNE: where a directory is to be is asked for as `lfs mkdir` does, and not chosen by round robin",
+    ),
+    known(
         "LLOG_ORIGIN_HANDLE_CREATE",
         &["mdt_body.capability", "mdt_body.suppgid"],
         "who asks for a log is not said",

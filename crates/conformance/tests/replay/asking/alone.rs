@@ -7,7 +7,7 @@ use sheen_types::{Errno, HashMap, MdtIndex};
 use sheen_wire::lov::LovEa;
 use sheen_wire::messages::{Reply, Request};
 
-use super::sessions::set_stripe;
+use super::sessions::{ON_SECOND, set_stripe};
 use super::{Caller, READ_WRITE, WRITE, name};
 use crate::script::{Exchange, Script};
 
@@ -52,8 +52,7 @@ pub(super) async fn remote(it: &Caller, _: &Script) -> Result<(), Errno> {
 pub(super) async fn across(it: &Caller, _: &Script) -> Result<(), Errno> {
     let w = it.look_up(NodeId::ROOT, "w").await?;
     let on = |mdt| NewNode::DirectoryOn(MdtIndex(mdt));
-    // Placed on the second by round robin there.
-    let dn = it.make(w, "dn", NewNode::Directory).await?;
+    let dn = it.make(w, "dn", ON_SECOND).await?;
     let (m0, m1) = (it.make(dn, "m0", on(0)).await?, it.make(dn, "m1", on(1)).await?);
     let rename = async |text: &str| {
         let text = name(text);
