@@ -457,7 +457,7 @@ pub(crate) const ASKED: &[Known] = &[
     ),
     known(
         "MDS_REINT_CREATE_ACL",
-        &["rec_reint.bias.SETSTRIPE_CREATE", "rec_reint.flags_l"],
+        &["eadata.header.*", "rec_reint.bias.SETSTRIPE_CREATE", "rec_reint.flags_l"],
         "DNE: where a directory is to be is asked for as `lfs mkdir` does, and not chosen by round robin",
     ),
     known(
