@@ -9,9 +9,10 @@ use clap::Args;
 
 use crate::shell::{self, Outcome};
 
-/// Seeds that the tests run, and with `--long`, of so many virtual minutes each.
-const SEEDS: [u64; 2] = [800, 4000];
-const MINUTES: u64 = 10;
+/// Seeds that the tests run, and with `--long`, and how many virtual minutes each has: more file systems show more than
+/// longer lives of fewer.
+const SEEDS: [u64; 2] = [1000, 4000];
+const MINUTES: [u64; 2] = [6, 10];
 /// Seeds that are run twice, to see that they go the same way.
 const TWICE: u64 = 12;
 /// How long they may take in all, and with `--long`.
@@ -30,7 +31,7 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = 1)]
     count: u64,
     /// Virtual minutes of work of each
-    #[arg(long, default_value_t = MINUTES)]
+    #[arg(long, default_value_t = MINUTES[1])]
     minutes: u64,
     /// Let nothing fail
     #[arg(long)]
@@ -80,10 +81,11 @@ const KNOWN: &[u64] = &[];
 
 /// As many seeds as fit; what was reached is printed.
 pub(crate) fn test(long: bool) -> Outcome {
-    let mut twice = program(0, TWICE, MINUTES)?;
+    let (seeds, minutes) = (SEEDS[usize::from(long)], MINUTES[usize::from(long)]);
+    let mut twice = program(0, TWICE, minutes)?;
     twice.arg("--twice");
     run_naming(twice)?;
-    let mut command = program(0, SEEDS[usize::from(long)], MINUTES)?;
+    let mut command = program(0, seeds, minutes)?;
     command.args(["--within", &SECONDS[usize::from(long)].to_string()]);
     for seed in KNOWN {
         command.args(["--known", &seed.to_string()]);
@@ -92,8 +94,8 @@ pub(crate) fn test(long: bool) -> Outcome {
     // One that no run had before, beside those that all have; the model's are random by themselves.
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let seed = since.as_micros() as u64;
-    println!("a random seed: cargo xtask sim --seed {seed}");
-    run_naming(program(seed, 1, MINUTES)?)
+    println!("a random seed: cargo xtask sim --seed {seed} --minutes {minutes}");
+    run_naming(program(seed, 1, minutes)?)
 }
 
 /// Runs the simulator and shows its output; an error names the seeds that failed, for the end of a run.
