@@ -12,7 +12,8 @@
 //! NL, and [`Namespace::dec_ref`] does not cancel them.
 //!
 //! Costs: one mutex per target, held for well under a microsecond; finding a lock is one hash
-//! look-up and O(log n) of the resource's extent locks; no allocation once the tables have grown.
+//! look-up and O(log n) of the resource's extent locks, a change of a flock O(log n) of the resource's flocks and what
+//! it changes; no allocation once the tables have grown but for flocks.
 
 mod life;
 mod privilege;
@@ -24,7 +25,7 @@ mod types;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use sheen_types::{Errno, InodeBits, Instant, LockHandle, LockMode, ResourceName};
+use sheen_types::{Errno, Extent, InodeBits, Instant, LockHandle, LockMode, ResourceName};
 
 use self::life::NamespaceInner;
 pub use self::privilege::CachePolicy;
@@ -33,6 +34,7 @@ use self::table::Table;
 pub use self::types::{
     Action, Config, Gauges, LockInfo, LostLock, Matched, ReplayedLock, Reply, UnknownLock, Want,
 };
+use crate::flock::neighbourhood;
 use crate::{LockDesc, LockFlags, Policy};
 
 /// How long an unused lock is worth keeping in part, by default (`LDLM_DIRTY_AGE_LIMIT`).
@@ -412,6 +414,23 @@ impl Namespace {
     pub fn dump_all(&self) -> Vec<LockInfo> {
         let state = self.state.lock();
         state.table.all().into_iter().map(|slot| state.table.info(slot)).collect()
+    }
+
+    /// The flocks that an owner holds which share a byte with `range` or are next to it: all that a change of `range` may
+    /// have changed.
+    #[must_use]
+    pub fn flocks_near(&self, resource: ResourceName, owner: u64, range: Extent) -> Vec<LockInfo> {
+        let state = self.state.lock();
+        let near = neighbourhood(LockMode::Pw, range);
+        let slots = state.table.flocks_of(resource, owner, near);
+        slots.map(|slot| state.table.info(slot)).collect()
+    }
+
+    /// Whether an owner holds a flock on a resource.
+    #[must_use]
+    pub fn has_flocks(&self, resource: ResourceName, owner: u64) -> bool {
+        let everything = Extent { start: 0, end: u64::MAX };
+        self.state.lock().table.flocks_of(resource, owner, everything).next().is_some()
     }
 
     /// All locks of a resource.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use sheen_types::{Errno, Extent, InodeBits, Instant, LockHandle, LockMode, ResourceName};
 
-use super::{Action, CachePolicy, Config, Namespace, Reply, UnknownLock, Want};
+use super::{Action, CachePolicy, Config, LockInfo, Namespace, Reply, UnknownLock, Want};
 use crate::{LockDesc, LockFlags, Policy};
 
 const NAME: ResourceName = ResourceName([1, 0, 0, 0]);
@@ -231,6 +231,66 @@ fn flocks_merge_as_on_the_server_and_are_replayed() {
     it.dec_ref(NOW, first, LockMode::Pw, &mut actions);
     it.clear_unused(&mut actions);
     assert_eq!(actions, []);
+}
+
+/// Each byte of a file by itself is the model.
+#[test]
+fn flocks_of_several_owners_are_what_each_has_of_each_byte() {
+    const BYTES: u64 = 24;
+    let (it, mut random) = (namespace(), 7_u64);
+    let mut model = [[LockMode::Nl; BYTES as usize]; 3];
+    let mut draw = |below: u64| {
+        random =
+            random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (random >> 33) % below
+    };
+    for _ in 0..20_000 {
+        let (owner, start) = (draw(3), draw(BYTES));
+        let end = start + draw(BYTES - start);
+        let mode = [LockMode::Nl, LockMode::Pr, LockMode::Pw][draw(3) as usize];
+        held(&it, Policy::Flock { start, end, owner, pid: 1 }, mode);
+        model[owner as usize][start as usize..=end as usize].fill(mode);
+        let mut have = [[LockMode::Nl; BYTES as usize]; 3];
+        let held = it.dump(NAME);
+        for lock in &held {
+            let Policy::Flock { start, end, owner, .. } = lock.desc.policy else { panic!() };
+            let bytes = &mut have[owner as usize][start as usize..=end as usize];
+            assert!(bytes.iter().all(|mode| *mode == LockMode::Nl), "{held:?}");
+            bytes.fill(lock.desc.granted.unwrap());
+        }
+        assert_eq!(have, model);
+        let owns = |lock: &&LockInfo, range: Extent| {
+            let theirs = lock.desc.policy.range();
+            matches!(lock.desc.policy, Policy::Flock { owner: it, .. } if it == owner)
+                && theirs.start <= range.end + 1
+                && range.start <= theirs.end + 1
+        };
+        let range = Extent { start, end };
+        let near = it.flocks_near(NAME, owner, range);
+        assert_eq!(near.len(), held.iter().filter(|lock| owns(lock, range)).count());
+        assert_eq!(it.has_flocks(NAME, owner), model[owner as usize] != [LockMode::Nl; 24]);
+    }
+}
+
+/// Each change went through all that the file's owners had.
+#[test]
+fn a_flock_costs_as_much_beside_a_thousand_as_beside_none() {
+    let it = namespace();
+    let flock = |at, owner| Policy::Flock { start: at, end: at, owner, pid: 1 };
+    let looked_at = || it.state.lock().table.flocks_looked_at.replace(0);
+    let (mut first, mut last) = (0, 0);
+    for number in 0..1_000 {
+        for owner in [7, 8] {
+            held(&it, flock(2 * number, owner), LockMode::Pw);
+        }
+        held(&it, flock(0, 7), LockMode::Pr);
+        held(&it, flock(4 * number, 7), LockMode::Nl);
+        let _ = it.flocks_near(NAME, 7, Extent { start: number, end: number });
+        last = looked_at();
+        first = first.max(if number < 10 { last } else { 0 });
+    }
+    assert!(it.gauges().locks > 1_000);
+    assert!((1..=first).contains(&last), "{last} at the end, {first} at the begin");
 }
 
 #[test]
