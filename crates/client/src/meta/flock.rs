@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use sheen_ldlm::client::LockInfo;
+use sheen_ldlm::client::{FlockUser, LockInfo};
 use sheen_ldlm::{LockFlags, Policy};
 use sheen_rpc::Call;
-use sheen_types::{Errno, Extent, Fid, HashMap, LockMode, ResourceName};
+use sheen_types::{Errno, Extent, Fid, HashMap, LockMode, ResourceName, limits};
 use sheen_wire::messages::LdlmEnqueue;
 
 use super::Meta;
@@ -63,7 +63,7 @@ impl FileLockRecords {
         let locks = recorded.entry((fid, owner)).or_default();
         // Recorded once more before the earlier record goes: there may be no moment without one.
         let now = held(range).into_iter().filter_map(|lock| {
-            let lock = file_lock(&lock, changed.is_flock)?;
+            let lock = file_lock(&lock, changed.uid, changed.is_flock)?;
             let record = || Record::FileLock { fid, owner, lock };
             Some((lock.start, (lock.end, self.recorder.record(record))))
         });
@@ -87,15 +87,15 @@ fn take_near(locks: &mut RecordedLocks, range: Extent) -> RecordedLocks {
     near.iter().filter_map(|start| locks.remove_entry(start)).collect()
 }
 
-/// As a program has it; `None` if it is none that is held.
-fn file_lock(lock: &LockInfo, is_flock: bool) -> Option<FileLock> {
+/// As a program of this user has it; `None` if it is none that is held.
+fn file_lock(lock: &LockInfo, uid: u32, is_flock: bool) -> Option<FileLock> {
     let Policy::Flock { start, end, pid, .. } = lock.desc.policy else { return None };
     let mode = match lock.desc.granted {
         Some(LockMode::Pr) => FileLockMode::Read,
         Some(LockMode::Pw) => FileLockMode::Write,
         _ => return None,
     };
-    Some(FileLock { start, end, mode, pid, is_flock })
+    Some(FileLock { start, end, mode, pid, uid, is_flock })
 }
 
 fn ask(fid: Fid, owner: LockOwner, lock: &FileLock, flags: LockFlags) -> LockRequest {
@@ -112,7 +112,8 @@ fn ask(fid: Fid, owner: LockOwner, lock: &FileLock, flags: LockFlags) -> LockReq
 }
 
 impl Meta {
-    /// Acquires, changes or releases a file lock. One RPC; waiting costs no more.
+    /// Acquires, changes or releases a file lock. One RPC; waiting costs no more. `ENOLCK` if the user has the share of
+    /// this client's locks that one may have.
     pub(crate) async fn set_lock(
         &self,
         inode: &Inode,
@@ -121,12 +122,37 @@ impl Meta {
         wait: FlockWait,
     ) -> Result<(), Errno> {
         let mdt = self.mdt(inode.fid).await?;
+        let most = mdt.flocks_most();
+        self.set_lock_of(mdt, inode, owner, lock, wait, most).await
+    }
+
+    /// Acquires one that its owner had before this process of the mount, whatever share of the user's it is.
+    pub(crate) async fn lock_again(
+        &self,
+        inode: &Inode,
+        owner: LockOwner,
+        lock: FileLock,
+    ) -> Result<(), Errno> {
+        let mdt = self.mdt(inode.fid).await?;
+        self.set_lock_of(mdt, inode, owner, lock, FlockWait::Try, None).await
+    }
+
+    async fn set_lock_of(
+        &self,
+        mdt: Arc<Mdc>,
+        inode: &Inode,
+        owner: LockOwner,
+        lock: FileLock,
+        wait: FlockWait,
+        most: Option<usize>,
+    ) -> Result<(), Errno> {
         let unlock = lock.mode == FileLockMode::Unlock;
         let flags = match wait {
             FlockWait::Try if !unlock => LockFlags::BLOCK_NOWAIT,
             _ => LockFlags::NONE,
         };
-        mdt.locks.enqueue(ask(inode.fid, owner, &lock, flags)).await?;
+        let user = FlockUser { uid: lock.uid, most };
+        mdt.locks.enqueue_flock(ask(inode.fid, owner, &lock, flags), user).await?;
         if self.lock_records.is_on() {
             let resource = ResourceName::of_flocks(inode.fid);
             let held = |range| mdt.locks.engine().flocks_near(resource, owner.0, range);
@@ -179,5 +205,13 @@ impl Meta {
         let found =
             FileLock { start: policy.start, end: policy.end, mode, pid: policy.pid, ..lock };
         Ok(Some(found))
+    }
+}
+
+impl Mdc {
+    /// How many file locks it grants this client, unless it is set otherwise; `None` if it has no such limit. An MDT of Lustre's
+    /// has none, nor the extension by which one of ours is known.
+    fn flocks_most(&self) -> Option<usize> {
+        self.keeps_own_names().then_some(limits::FLOCKS_PER_CLIENT)
     }
 }

@@ -168,7 +168,7 @@ fn a_file_lock_is_recorded_once_however_many_its_process_has() {
     let files = fixture.files.clone();
     fixture.world.run(async move {
         let set = async |owner, mode, start, end| {
-            let lock = FileLock { start, end, mode, pid: 5, is_flock: false };
+            let lock = FileLock { start, end, mode, pid: 5, uid: 0, is_flock: false };
             assert_eq!(files.set_lock(handle, LockOwner(owner), lock, false).await, Ok(()));
         };
         let before = records.0.lock().len();
@@ -200,7 +200,7 @@ fn a_file_lock_is_recorded_once_however_many_its_process_has() {
 fn the_last_close_of_a_file_ends_the_locks_that_an_earlier_process_took_through_it() {
     let (fixture, records) = keeping();
     let (owner, mode) = (LockOwner(77), FileLockMode::Write);
-    let lock = FileLock { start: 0, end: 9, mode, pid: 5, is_flock: false };
+    let lock = FileLock { start: 0, end: 9, mode, pid: 5, uid: 0, is_flock: false };
     let locked = |fixture: &Fixture, handle| {
         fixture.mdt.serve(|request| (Ok(reply(request)), Vec::new()));
         let files = fixture.files.clone();

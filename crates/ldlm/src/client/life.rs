@@ -31,6 +31,23 @@ pub(super) struct NamespaceInner {
 type Actions = Vec<Action>;
 
 impl NamespaceInner {
+    /// A lock in flight, with one reference.
+    pub(super) fn begin(
+        &mut self,
+        now: Instant,
+        resource: ResourceName,
+        policy: Policy,
+        mode: LockMode,
+        flags: LockFlags,
+    ) -> u32 {
+        self.misses += 1;
+        let slot = self.table.add(resource, policy, mode, flags);
+        let lock = self.table.lock_mut(slot);
+        lock.since = now;
+        *lock.users(mode) += 1;
+        slot
+    }
+
     /// Whether the answer for a lock in flight came before a restart of the server.
     pub(super) fn is_lost(&self, slot: u32, reply: &Reply) -> bool {
         self.table.lock(slot).phase == Phase::Flying && reply.connection < self.replayed_over
@@ -179,11 +196,13 @@ impl NamespaceInner {
             set_range(&mut policy, rest);
             let twin = self.table.add(name, policy, mode, flags);
             self.table.enter_found(twin);
+            self.table.count_twin(twin, id);
         }
         if mode == LockMode::Nl || plan.merged_into.is_some() {
             self.table.remove(slot);
         } else {
             self.table.enter_found(slot);
+            self.table.count_held(slot);
         }
     }
 

@@ -15,6 +15,7 @@
 //! look-up and O(log n) of the resource's extent locks, a change of a flock O(log n) of the resource's flocks and what
 //! it changes; no allocation once the tables have grown but for flocks.
 
+mod flock_users;
 mod life;
 mod privilege;
 mod table;
@@ -27,6 +28,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use sheen_types::{Errno, Extent, InodeBits, Instant, LockHandle, LockMode, ResourceName};
 
+pub use self::flock_users::FlockUser;
 use self::life::NamespaceInner;
 pub use self::privilege::CachePolicy;
 use self::privilege::Privilege;
@@ -103,12 +105,40 @@ impl Namespace {
         flags: LockFlags,
     ) -> LockHandle {
         let mut state = self.state.lock();
-        state.misses += 1;
-        let slot = state.table.add(resource, policy, mode, flags);
-        let lock = state.table.lock_mut(slot);
-        lock.since = now;
-        *lock.users(mode) += 1;
+        let slot = state.begin(now, resource, policy, mode, flags);
         state.table.handle(slot)
+    }
+
+    /// The same for a flock of a user's, with a reference taken; `None` if that user has no right to one more, or to what an
+    /// unlock leaves of one that it cuts in two. It counts as the user's until it is gone, however that comes.
+    pub fn begin_flock(
+        &self,
+        now: Instant,
+        resource: ResourceName,
+        policy: Policy,
+        mode: LockMode,
+        flags: LockFlags,
+        user: FlockUser,
+    ) -> Option<LockHandle> {
+        let mut state = self.state.lock();
+        let count = match (mode, policy) {
+            (LockMode::Nl, Policy::Flock { owner, .. }) => {
+                u8::from(state.table.cuts_flock(resource, owner, policy.range()))
+            }
+            _ => 2,
+        };
+        if count > 0 && !state.table.flock_counts.may_have_more(user) {
+            return None;
+        }
+        let slot = state.begin(now, resource, policy, mode, flags);
+        state.table.count_for(slot, user.uid, count);
+        Some(state.table.handle(slot))
+    }
+
+    /// How many flocks a user holds and asks for.
+    #[must_use]
+    pub fn flocks_of_user(&self, uid: u32) -> usize {
+        self.state.lock().table.flock_counts.of(uid)
     }
 
     /// The server's answer with a lock, held or waiting (by `desc.granted`). Callbacks that came

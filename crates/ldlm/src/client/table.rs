@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 
 use sheen_types::{Extent, HashMap, InodeBits, Instant, LockHandle, LockMode, ResourceName};
 
+use super::flock_users::FlockCounts;
 use super::types::{LockInfo, Matched, Want};
 use crate::interval::IntervalTree;
 use crate::mix::{LockHandles, LockLocation, SLOTS_MAX, SeededBuildHasher};
@@ -65,6 +66,9 @@ pub(super) struct Lock {
     pub(super) is_forgone: bool,
     /// How often it was used again, for that.
     pub(super) score: u8,
+    /// Of a flock: for whom it was asked, and as how many it counts of that user's.
+    user: u32,
+    counted: u8,
     /// When it was asked for, became unused, or was revoked.
     pub(super) since: Instant,
     previous: u32,
@@ -91,6 +95,7 @@ pub(super) struct Table {
     /// Unused locks, without and with privilege.
     unused: [Unused; 2],
     count: usize,
+    pub(super) flock_counts: FlockCounts,
     #[cfg(test)]
     pub(super) flocks_looked_at: std::cell::Cell<usize>,
 }
@@ -123,6 +128,7 @@ impl Table {
             handles: LockHandles::new(seed),
             unused: [Unused { oldest: NONE, newest: NONE, count: 0 }; 2],
             count: 0,
+            flock_counts: FlockCounts::default(),
             #[cfg(test)]
             flocks_looked_at: std::cell::Cell::default(),
         }
@@ -201,6 +207,8 @@ impl Table {
             privileged: false,
             is_forgone: false,
             score: 0,
+            user: 0,
+            counted: 0,
             since: Instant(0),
             previous: NONE,
             next: NONE,
@@ -226,6 +234,7 @@ impl Table {
     pub(super) fn remove(&mut self, slot: u32) {
         self.leave_found(slot);
         self.leave(slot);
+        self.count_flock(slot, 0);
         let free = self.free;
         let lock = self.lock_mut(slot);
         lock.phase = Phase::Free;
@@ -318,6 +327,40 @@ impl Table {
             (*start, *end) = (range.start, range.end);
         }
         self.enter_found(slot);
+    }
+
+    /// A flock that is asked for is this user's, and counts as so many.
+    pub(super) fn count_for(&mut self, slot: u32, user: u32, count: u8) {
+        self.count_flock(slot, 0);
+        self.lock_mut(slot).user = user;
+        self.count_flock(slot, count);
+    }
+
+    fn count_flock(&mut self, slot: u32, count: u8) {
+        let lock = &mut self.locks[slot as usize];
+        let before = std::mem::replace(&mut lock.counted, count);
+        if before != count {
+            self.flock_counts.change(lock.user, before.into(), count.into());
+        }
+    }
+
+    /// A flock that was counted when it was asked for is held: it is one.
+    pub(super) fn count_held(&mut self, slot: u32) {
+        self.count_flock(slot, self.lock(slot).counted.min(1));
+    }
+
+    /// A flock was cut in two: both are of the same user.
+    pub(super) fn count_twin(&mut self, twin: u32, slot: u32) {
+        let lock = self.lock(slot);
+        self.count_for(twin, lock.user, lock.counted);
+    }
+
+    /// Whether an owner holds one flock with bytes on both sides of `range`.
+    pub(super) fn cuts_flock(&self, name: ResourceName, owner: u64, range: Extent) -> bool {
+        let first = self.flocks_of(name, owner, range).next();
+        first
+            .map(|slot| self.lock(slot).policy.range())
+            .is_some_and(|held| held.start < range.start && held.end > range.end)
     }
 
     /// The held flocks of an owner that share a byte with `range`, by rising start. No other lock is looked at, but

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use sheen_types::{Errno, Extent, InodeBits, Instant, LockHandle, LockMode, ResourceName};
 
-use super::{Action, CachePolicy, Config, LockInfo, Namespace, Reply, UnknownLock, Want};
+use super::{
+    Action, CachePolicy, Config, FlockUser, LockInfo, Namespace, Reply, UnknownLock, Want,
+};
 use crate::{LockDesc, LockFlags, Policy};
 
 const NAME: ResourceName = ResourceName([1, 0, 0, 0]);
@@ -291,6 +293,97 @@ fn a_flock_costs_as_much_beside_a_thousand_as_beside_none() {
     }
     assert!(it.gauges().locks > 1_000);
     assert!((1..=first).contains(&last), "{last} at the end, {first} at the begin");
+}
+
+fn begin_flock(
+    it: &Namespace,
+    uid: u32,
+    (owner, start, end): (u64, u64, u64),
+    mode: LockMode,
+    most: Option<usize>,
+) -> Option<LockHandle> {
+    let policy = Policy::Flock { start, end, owner, pid: 1 };
+    it.begin_flock(NOW, NAME, policy, mode, NONE, FlockUser { uid, most })
+}
+
+/// A flock that was asked for is held, or waits.
+fn answer_flock(it: &Namespace, handle: LockHandle, is_granted: bool) {
+    let asked = it.lock(handle).unwrap().desc;
+    let desc = LockDesc { granted: is_granted.then_some(asked.requested), ..asked };
+    let reply = Reply { remote_handle: LockHandle(!handle.0), desc, flags: NONE, connection: 1 };
+    it.replied(NOW, handle, &reply, &mut Vec::new()).unwrap();
+}
+
+/// One user had all flocks that the target grants a client: no other user had one, nor root.
+#[test]
+fn no_user_has_all_flocks_of_a_client_and_no_users_those_of_root() {
+    let it = namespace();
+    let most = Some(16);
+    let lock = |uid, at| {
+        let handle = begin_flock(&it, uid, (uid.into(), at, at), LockMode::Pw, most)?;
+        answer_flock(&it, handle, true);
+        Some(handle)
+    };
+    let locks = |uid, count: u64| (0..count).all(|number| lock(uid, 2 * number).is_some());
+    assert!(locks(10, 8));
+    assert_eq!(lock(10, 100), None, "half of them");
+    assert!(begin_flock(&it, 10, (10, 100, 100), LockMode::Pw, None).is_some_and(|handle| {
+        it.failed(handle, Errno::EAGAIN, &mut Vec::new());
+        true
+    }));
+    assert!(locks(20, 6));
+    assert_eq!(lock(20, 100), None, "an eighth is root's");
+    assert!(locks(0, 20), "the target says what root may have");
+    // One that is merged is none, and one that becomes free makes room for others.
+    for (start, end) in [(1, 1), (4, 14)] {
+        let handle = begin_flock(&it, 10, (10, start, end), LockMode::Nl, most).unwrap();
+        answer_flock(&it, handle, true);
+    }
+    assert_eq!((it.flocks_of_user(10), it.flocks_of_user(20)), (2, 6));
+    assert!(lock(10, 1).is_some() && lock(10, 3).is_some());
+    assert_eq!(it.flocks_of_user(10), 1, "0 to 3");
+    it.evict(&mut Vec::new());
+    assert_eq!([0, 10, 20].map(|uid| it.flocks_of_user(uid)), [0; 3]);
+    assert!(locks(20, 8));
+}
+
+#[test]
+fn a_flock_that_waits_or_cuts_another_one_in_two_counts_for_what_it_makes() {
+    let it = namespace();
+    let most = Some(8);
+    let begin = |start, end, mode| begin_flock(&it, 10, (7, start, end), mode, most);
+    let whole = begin(0, 99, LockMode::Pr).unwrap();
+    assert_eq!(it.flocks_of_user(10), 2);
+    answer_flock(&it, whole, true);
+    assert_eq!(it.flocks_of_user(10), 1);
+    let waits = begin(10, 10, LockMode::Pw).unwrap();
+    answer_flock(&it, waits, false);
+    assert_eq!(it.flocks_of_user(10), 3);
+    let desc = LockDesc { granted: Some(LockMode::Pw), ..it.lock(waits).unwrap().desc };
+    it.completion(NOW, waits, &desc, NONE, &mut Vec::new()).unwrap();
+    assert_eq!(it.flocks_of_user(10), 3, "three are held");
+    answer_flock(&it, begin(20, 20, LockMode::Nl).unwrap(), true);
+    assert_eq!(it.flocks_of_user(10), 4);
+    assert_eq!(begin(30, 30, LockMode::Nl), None, "its half, and one more with that");
+    assert_eq!(
+        begin_flock(&it, 0, (7, 30, 30), LockMode::Nl, most).map(|handle| {
+            it.failed(handle, Errno::EIO, &mut Vec::new());
+        }),
+        Some(())
+    );
+    assert_eq!(it.flocks_of_user(10), 4);
+    answer_flock(&it, begin(15, 20, LockMode::Nl).unwrap(), true);
+    answer_flock(&it, begin(0, 99, LockMode::Nl).unwrap(), true);
+    assert_eq!((it.flocks_of_user(10), it.gauges().locks), (0, 0));
+    // A wait that is given up, and one that fails.
+    let waits = begin(10, 10, LockMode::Pw).unwrap();
+    answer_flock(&it, waits, false);
+    it.dec_ref(NOW, waits, LockMode::Pw, &mut Vec::new());
+    let waits = begin(10, 10, LockMode::Pw).unwrap();
+    answer_flock(&it, waits, false);
+    let desc = it.lock(waits).unwrap().desc;
+    it.completion(NOW, waits, &desc, LockFlags::FLOCK_DEADLOCK, &mut Vec::new()).unwrap();
+    assert_eq!(it.flocks_of_user(10), 0);
 }
 
 #[test]
