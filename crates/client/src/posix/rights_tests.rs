@@ -548,6 +548,47 @@ fn set_id_bits_are_taken_by_writers_and_changed_by_owners() {
     assert!(set(5, 0o777).contains(AttrValid::MODE), "the owner may");
 }
 
+/// A kernel that leaves judging to us has a mode without the sticky bit, which went with the set-id bits.
+#[test]
+fn a_write_takes_no_sticky_bit_with_the_set_id_bits() {
+    for (writer, owner) in [(7, 5), (5, 5)] {
+        let fixture = Fixture::new();
+        let mut reply = opened(FILE, 1, false, Bytes::new());
+        let notices = reply.mdt_body.as_mut().unwrap();
+        (notices.uid, notices.mode) = (owner, 0o107_777);
+        let mut no_layout = Some(LdlmIntentLayoutReply {
+            dlm_rep: Some(lock_reply(FILE, 0x90, LockMode::Cr, InodeBits::LAYOUT)),
+            ..LdlmIntentLayoutReply::default()
+        });
+        fixture.mdt.answer(reply);
+        let (files, who) = (fixture.files.clone(), user(writer, &[]));
+        let open = async move {
+            let flags = OpenFlags(OpenFlags::CREATE | 2);
+            files.open_create(&who, NodeId::ROOT, &name("f"), 0o777, flags).await
+        };
+        let node = fixture.world.run(open).unwrap().0.node;
+        fixture.mdt.take_asked();
+        let mut set = |mode: u32| {
+            fixture.mdt.answer(MdsReintSetattrReply::default());
+            if let Some(reply) = no_layout.take() {
+                fixture.mdt.answer(reply);
+            }
+            let (files, who) = (fixture.files.clone(), user(writer, &[]));
+            let changes = SetAttributes { mode: Some(mode), ..SetAttributes::default() };
+            let set = async move { files.setattr(&who, node, None, changes).await };
+            fixture.world.run(set).unwrap();
+            match &fixture.mdt.take_asked()[..] {
+                [Request::MdsReintSetattr(request), ..] => request.rec_reint.valid,
+                other => panic!("expected a setattr, got {other:?}"),
+            }
+        };
+        let kills = AttrValid::KILL_SUID | AttrValid::KILL_SGID;
+        let valid = set(0o777);
+        assert!(valid.contains(kills) && !valid.contains(AttrValid::MODE), "{writer} writes");
+        assert!(set(0o755).contains(AttrValid::MODE), "no write does that");
+    }
+}
+
 #[test]
 fn every_user_may_chown_a_file_to_no_owner_and_no_group() {
     let directory = scene(0o755, &[]);
