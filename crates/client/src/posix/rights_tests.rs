@@ -247,8 +247,11 @@ fn a_lock_on_a_directory_outlasts_what_the_kernel_keeps_for_a_time() {
 
 #[test]
 fn a_directory_is_removed_without_a_wait_for_what_the_kernel_keeps_of_it() {
-    let removed_within = |who: Credentials| {
+    let removed_within = |who: Credentials, is_empty: bool| {
         let Scene { fixture, directory, .. } = scene(0o755, &[]);
+        if is_empty {
+            fixture.files.0.pin(directory).unwrap().state().directory.children.clear();
+        }
         fixture.mdt.answer(absent());
         let answer = look_up(&fixture, &Fixture::root(), directory, "no");
         assert_eq!(answer, Ok(Lookup::Absent { keep: true }));
@@ -260,9 +263,26 @@ fn a_directory_is_removed_without_a_wait_for_what_the_kernel_keeps_of_it() {
         assert_eq!(fixture.world.run(rmdir), Err(Errno::ENOTEMPTY));
         clock.now().since(begun)
     };
-    assert_eq!(removed_within(Fixture::root()), Duration::ZERO);
+    assert_eq!(removed_within(Fixture::root(), true), Duration::ZERO);
     // The lock goes with the request, whether that is refused or not.
-    assert_eq!(removed_within(user(7, &[])), NAME_LEASE + LEASE_SLACK, "one who may not remove it");
+    let lease = NAME_LEASE + LEASE_SLACK;
+    assert_eq!(removed_within(user(7, &[]), true), lease, "one who may not remove it");
+    assert_eq!(removed_within(Fixture::root(), false), lease, "it has names");
+}
+
+/// The kernel keeps a name of a directory that cannot be removed for as long as it always does, and so must the lock.
+#[test]
+fn a_removal_of_a_directory_that_has_names_waits_for_what_the_kernel_keeps_of_it() {
+    let scene = scene(0o755, &[]);
+    scene.fixture.mdt.answer(owned(SUBDIRECTORY, 0o040_755, &[], whole(SUBDIRECTORY, 0x79)));
+    assert!(found_at(&scene.fixture, &Fixture::root(), scene.directory, "sub").1.entry);
+    scene.fixture.watcher.is_busy.store(true, std::sync::atomic::Ordering::Relaxed);
+    let clock = scene.fixture.world.world().clock;
+    let (files, begun) = (scene.fixture.files.clone(), clock.now());
+    scene.fixture.mdt.refuse(Errno::ENOTEMPTY);
+    let rmdir = async move { files.rmdir(&Fixture::root(), NodeId::ROOT, &name("d")).await };
+    assert_eq!(scene.fixture.world.run(rmdir), Err(Errno::ENOTEMPTY));
+    assert_eq!(clock.now().since(begun), NAME_LEASE + LEASE_SLACK);
 }
 
 #[test]
