@@ -144,7 +144,16 @@ impl Record {
                     FileLockMode::Unlock => 0,
                 };
                 let first = kind::FILE_LOCK | mode << 8 | u64::from(lock.is_flock) << 16;
-                [first, seq, object, owner.0, lock.start, lock.end, lock.pid.into(), 0]
+                [
+                    first,
+                    seq,
+                    object,
+                    owner.0,
+                    lock.start,
+                    lock.end,
+                    lock.pid.into(),
+                    lock.uid.into(),
+                ]
             }
             Self::Locker { fid, locker } => {
                 let (seq, object) = of_fid(fid);
@@ -171,7 +180,7 @@ impl Record {
     /// What is recorded so; `None` for what a later version may record.
     #[must_use]
     pub fn of(words: &Words) -> Option<Self> {
-        let [first, one, two, three, four, five, six, _] = *words;
+        let [first, one, two, three, four, five, six, seven] = *words;
         let fid = |seq, object: u64| Fid { seq, oid: object as u32, ver: high(object) };
         Some(match first & 0xff {
             kind::INODE => Self::Inode { node: NodeId(one), fid: fid(two, three), lookups: four },
@@ -184,7 +193,9 @@ impl Record {
                     _ => return None,
                 };
                 let is_flock = first >> 16 & 1 != 0;
-                let lock = FileLock { start: four, end: five, mode, pid: six as u32, is_flock };
+                // An earlier version left the user out: these count as root's.
+                let (pid, uid) = (six as u32, seven as u32);
+                let lock = FileLock { start: four, end: five, mode, pid, uid, is_flock };
                 Self::FileLock { fid: fid(one, two), owner: LockOwner(three), lock }
             }
             kind::EXPORT => {
@@ -301,6 +312,7 @@ mod tests {
             end: i64::MAX as u64,
             mode: FileLockMode::Write,
             pid: 77,
+            uid: 1000,
             is_flock: true,
         };
         let open = OpenRecord {

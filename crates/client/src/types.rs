@@ -301,6 +301,8 @@ pub struct FileLock {
     pub mode: FileLockMode,
     /// The process that asked.
     pub pid: u32,
+    /// Its user, among whose flocks it counts.
+    pub uid: u32,
     /// Whether it is a `flock(2)` lock rather than a `fcntl(2)` one.
     pub is_flock: bool,
 }

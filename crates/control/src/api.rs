@@ -6,12 +6,19 @@
 //! | [`TARGETS`] | list of [`Target`] |
 //! | [`TARGET_STATFS`] `[lazy]` | list of [`TargetStatfs`] |
 //! | [`POOLS`] | map of pools' names to their OSTs' UUIDs |
-//! | [`FID_TO_PATH`] `FID [LINKNO]` | lines of `LINKNO PATH` |
+//! | [`FID_TO_PATH`] `FID [LINKNO]` | lines of `LINKNO PATH`, the path as [`shown`] has its bytes |
 //!
 //! With `lazy` the mount does not wait for a target that is not connected. Paths are relative to the mount, `/` is its
 //! root; an unknown FID is ENOENT.
 
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+
 use serde::{Deserialize, Serialize};
+use sheen_types::text::bytes_of_shown;
+#[cfg(doc)]
+use sheen_types::text::shown;
 
 /// Command: what is mounted here.
 pub const MOUNT_INFO: &str = "mount_info";
@@ -58,7 +65,7 @@ pub const SCRUB: &str = "scrub";
 /// A mount.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MountInfo {
-    /// Where, as an absolute path without links.
+    /// Where, as an absolute path without links, as [`shown`] has its bytes.
     pub path: String,
     /// The file system.
     pub fsname: String,
@@ -68,6 +75,14 @@ pub struct MountInfo {
     pub uuid: String,
     /// `MGSNID:/FSNAME`.
     pub source: String,
+}
+
+impl MountInfo {
+    /// Where it is.
+    #[must_use]
+    pub fn point(&self) -> PathBuf {
+        OsString::from_vec(bytes_of_shown(self.path.as_bytes())).into()
+    }
 }
 
 /// Where the file systems of a process come from. Of one name there may be several on a machine: the MGS distinguishes

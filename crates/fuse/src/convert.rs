@@ -87,7 +87,12 @@ pub(crate) fn set_time(from: sheen_fuse_wire::SetTime) -> SetTime {
 }
 
 /// A lock from the kernel: an end at the largest offset means "to the end".
-pub(crate) fn lock(start: u64, end: u64, kind: i32, pid: u32) -> Result<FileLock, Errno> {
+pub(crate) fn lock(
+    start: u64,
+    end: u64,
+    kind: i32,
+    (pid, uid): (u32, u32),
+) -> Result<FileLock, Errno> {
     const READ: i32 = 0;
     const WRITE: i32 = 1;
     const UNLOCK: i32 = 2;
@@ -98,7 +103,7 @@ pub(crate) fn lock(start: u64, end: u64, kind: i32, pid: u32) -> Result<FileLock
         _ => return Err(Errno::EINVAL),
     };
     let end = if end >= i64::MAX as u64 { Extent::EOF } else { end };
-    Ok(FileLock { start, end, mode, pid, is_flock: false })
+    Ok(FileLock { start, end, mode, pid, uid, is_flock: false })
 }
 
 #[cfg(test)]

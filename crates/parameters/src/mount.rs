@@ -1,6 +1,7 @@
 //! The state of a mount that its parameters show, and its commands for `lfs`.
 
 use std::collections::BTreeMap;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,6 +16,7 @@ use sheen_fuse::{FileLocks, Jobs, Questions};
 use sheen_io::World;
 use sheen_node::rpc::{ImportReport, RpcNode};
 use sheen_rpc::ImportState;
+use sheen_types::text::shown;
 use sheen_types::{Errno, Fid, Instant, TargetKind, TargetName};
 
 use super::text::{Clock, today};
@@ -69,7 +71,7 @@ impl MountState {
         let uuid = client.unwrap_or_default();
         let instance: String = format!("ff{}", uuid.replace('-', "")).chars().take(16).collect();
         let info = MountInfo {
-            path: path.to_string_lossy().into_owned(),
+            path: shown(path.as_os_str().as_bytes()),
             fsname: fsname.to_owned(),
             instance,
             uuid,
@@ -229,7 +231,7 @@ impl MountState {
                 Err(_) if !text.is_empty() => break,
                 Err(errno) => return Err((errno, errno.to_string())),
             };
-            text += &format!("{link} {}\n", String::from_utf8_lossy(&path));
+            text += &format!("{link} {}\n", shown(&path));
             next = more.filter(|_| only.is_none());
         }
         Ok(text)

@@ -411,6 +411,7 @@ fn mounted(folder: &Folder, mount: &Path) -> Server {
         "bavail":272620,"bsize":1024,"files":102400,"ffree":101237}]"#;
     let fid2path: Command = Box::new(|words| match words[0].as_str() {
         "[0x200000400:0x1:0x0]" => Ok("0 cfg/f\n1 cfg/g\n".to_owned()),
+        "[0x200000400:0x2:0x0]" => Ok("0 a\\012\\134b\n".to_owned()),
         _ => Err((Errno::ENOENT, "none".to_owned())),
     });
     let ping: Command = Box::new(|words| match words[0].as_str() {
@@ -460,6 +461,7 @@ fn lfs_asks_the_mount() {
         ("lfs getname -u".to_owned(), format!("07e4c342 {at}\n")),
         (format!("lfs fid2path {at} [0x200000400:0x1:0x0]"), format!("{at}/cfg/f\n{at}/cfg/g\n")),
         ("lfs fid2path -n lustre 0x200000400:0x1:0x0".to_owned(), "f\ng\n".to_owned()),
+        ("lfs fid2path -0 lustre 0x200000400:0x2:0x0".to_owned(), "a\n\\b\0".to_owned()),
     ] {
         let said = sheen(&folder, &words);
         assert_eq!((said.out, said.error.as_str(), said.code), (out, "", 0), "{words}");

@@ -56,7 +56,7 @@ pub(crate) const CALLBACKS_PER_CLIENT: usize = 1024;
 pub(crate) const CALLBACKS_OF_EXPORT_MIN: usize = 8;
 
 /// The part of a client's locks that may be flocks: programs hold them as long as they like.
-pub(crate) const FLOCKS_SHARE: usize = 4;
+pub(crate) const FLOCKS_SHARE: usize = LOCKS_PER_CLIENT / sheen_types::limits::FLOCKS_PER_CLIENT;
 
 /// From this age on a request that is not answered has a line in the log: `requests_in_work` shows what it
 /// waits for.

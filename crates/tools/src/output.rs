@@ -1,10 +1,12 @@
 //! What every tool does with its output and its faults.
 
+use std::ffi::OsStr;
 use std::fmt::Display;
 use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 
-use sheen_types::Errno;
+use sheen_types::{Errno, text};
 
 pub use sheen_control::VERSION;
 
@@ -73,20 +75,20 @@ pub fn write_out(bytes: &[u8]) {
     }
 }
 
-/// Text that another user may have chosen, for a terminal: control characters, and the backslash, as octal numbers of
-/// their bytes (`\\033`), as in `/proc/mounts`. Spaces stay, as in Lustre's output.
+/// Text that another user may have chosen, for a terminal: see [`text::shown`].
 pub fn shown(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
-    for character in text.chars() {
-        if !character.is_control() && character != '\\' {
-            shown.push(character);
-            continue;
-        }
-        for byte in character.encode_utf8(&mut [0; 4]).bytes() {
-            shown += &format!("\\{byte:03o}");
-        }
-    }
-    shown
+    text::shown(text.as_bytes())
+}
+
+/// The same of a path, for messages. What scripts read has its bytes as they are.
+pub fn shown_path(path: impl AsRef<OsStr>) -> String {
+    text::shown(path.as_ref().as_bytes())
+}
+
+/// Writes a line of bytes to stdout; a reader that went away ends the program quietly.
+pub fn line_out(mut bytes: Vec<u8>) {
+    bytes.push(b'\n');
+    write_out(&bytes);
 }
 
 /// The system's errno as ours.
@@ -97,16 +99,4 @@ pub fn errno(error: rustix::io::Errno) -> Errno {
 /// The errno in an error of the standard library.
 pub fn errno_of(error: &io::Error) -> Errno {
     rustix::io::Errno::from_io_error(error).map_or(Errno::EIO, errno)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::shown;
-
-    #[test]
-    fn what_is_shown_commands_no_terminal() {
-        assert_eq!(shown("/mnt/my files/\u{e9}"), "/mnt/my files/\u{e9}");
-        assert_eq!(shown("/m\x1b[2J\n\t\\\x7f"), "/m\\033[2J\\012\\011\\134\\177");
-        assert_eq!(shown("\u{9b}2J"), "\\302\\2332J", "an escape sequence begins with it, too");
-    }
 }

@@ -22,6 +22,7 @@ mod nid_list;
 mod number;
 mod seek;
 mod statistics;
+pub mod text;
 mod time;
 
 pub use change::ChangeId;

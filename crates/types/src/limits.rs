@@ -23,6 +23,9 @@ pub const LNET_PAYLOAD_BYTES_MAX: usize = 1 << 20;
 pub const MESSAGE_BYTES_MAX: usize = 256 << 10;
 /// Buffers in one ptlrpc message; Lustre's formats have at most 16 or so.
 pub const MESSAGE_BUFFERS_MAX: usize = 32;
+/// Flocks that an MDT grants one client unless it is set otherwise (`locks_per_client`), by which its mounts share them
+/// among their users.
+pub const FLOCKS_PER_CLIENT: usize = 64 << 10;
 /// Stripes of one file (`LOV_MAX_STRIPE_COUNT`).
 pub const STRIPE_COUNT_MAX: usize = 2000;
 /// Stripes of one directory (`LMV_MAX_STRIPE_COUNT`).

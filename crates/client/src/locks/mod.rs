@@ -22,7 +22,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use sheen_io::{BoxFuture, TaskQueue, World};
-use sheen_ldlm::client::{Action, Config, Want};
+use sheen_ldlm::client::{Action, Config, FlockUser, Want};
 use sheen_ldlm::{LockDesc, LockFlags, Policy};
 use sheen_rpc::{Call, Channel};
 use sheen_types::futures;
@@ -235,7 +235,19 @@ impl ClientNamespace {
     /// # Errors
     /// `EAGAIN` if it would wait and must not, `EDEADLK`; what the target answers.
     pub async fn enqueue(self: &Arc<Self>, request: LockRequest) -> Result<LockReference, Errno> {
-        self.enqueue_with(request, Vec::new()).await
+        self.enqueue_with(|| Ok(self.begin(request)), Vec::new()).await
+    }
+
+    /// The same of a flock for one of the users.
+    ///
+    /// # Errors
+    /// As [`ClientNamespace::enqueue`], and `ENOLCK` if the user has the share of this client's that one may have.
+    pub(crate) async fn enqueue_flock(
+        self: &Arc<Self>,
+        request: LockRequest,
+        user: FlockUser,
+    ) -> Result<LockReference, Errno> {
+        self.enqueue_with(|| self.begin_flock(request, user), Vec::new()).await
     }
 
     /// As [`ClientNamespace::enqueue`], cancelling our own unused conflicting locks with the same request:
@@ -250,16 +262,16 @@ impl ClientNamespace {
         let early = self
             .cancel_early(&[(request.resource, request.mode, request.policy.inode_bits())])
             .await;
-        self.enqueue_with(request, early).await
+        self.enqueue_with(|| Ok(self.begin(request)), early).await
     }
 
     async fn enqueue_with(
         self: &Arc<Self>,
-        request: LockRequest,
+        begin: impl Fn() -> Result<PendingLock, Errno>,
         mut early: Vec<LockHandle>,
     ) -> Result<LockReference, Errno> {
         loop {
-            let pending = self.begin(request);
+            let pending = begin()?;
             let dlm_req = pending.plain_request(std::mem::take(&mut early));
             let request = LdlmEnqueue { dlm_req, ..LdlmEnqueue::default() };
             let (pending, answer) =
@@ -279,7 +291,25 @@ impl ClientNamespace {
     /// Begins to enqueue a lock; its request is sent with an intent of the caller's.
     #[must_use]
     pub fn begin(self: &Arc<Self>, request: LockRequest) -> PendingLock {
-        PendingLock::new(self, request)
+        let LockRequest { resource, policy, mode, flags } = request;
+        let now = self.world.clock.now();
+        PendingLock::new(self, request, self.engine.begin(now, resource, policy, mode, flags))
+    }
+
+    fn begin_flock(
+        self: &Arc<Self>,
+        request: LockRequest,
+        user: FlockUser,
+    ) -> Result<PendingLock, Errno> {
+        let LockRequest { resource, policy, mode, flags } = request;
+        let now = self.world.clock.now();
+        let begun = self.engine.begin_flock(now, resource, policy, mode, flags, user);
+        let Some(handle) = begun else {
+            let (namespace, has) = (self.name(), self.engine.flocks_of_user(user.uid));
+            tracing::warn!(namespace, uid = user.uid, has, "a user has too many file locks");
+            return Err(Errno::ENOLCK);
+        };
+        Ok(PendingLock::new(self, request, handle))
     }
 
     /// Prepares the cancels that an operation carries: all unused locks that conflict with `mode` on these

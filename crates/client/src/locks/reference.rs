@@ -104,15 +104,12 @@ pub struct PendingLock {
 }
 
 impl PendingLock {
-    pub(super) fn new(namespace: &Arc<ClientNamespace>, request: LockRequest) -> Self {
-        let now = namespace.world.clock.now();
-        let handle = namespace.engine.begin(
-            now,
-            request.resource,
-            request.policy,
-            request.mode,
-            request.flags,
-        );
+    /// One that the engine has begun under this handle.
+    pub(super) fn new(
+        namespace: &Arc<ClientNamespace>,
+        request: LockRequest,
+        handle: LockHandle,
+    ) -> Self {
         let (waiter, answer) = oneshot::channel();
         namespace
             .waiting

@@ -3,17 +3,21 @@
 //! The lock manager's client side keeps what we hold, merged and split as the MDT does it, and replays it to
 //! an MDT that has restarted.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use parking_lot::Mutex;
-use sheen_ldlm::client::LockInfo;
+use sheen_ldlm::client::{FlockUser, LockInfo};
 use sheen_ldlm::{LockFlags, Policy};
 use sheen_rpc::Call;
-use sheen_types::{Errno, Fid, HashMap, LockMode, ResourceName};
+use sheen_types::{Errno, Extent, Fid, HashMap, LockMode, ResourceName, limits};
 use sheen_wire::messages::LdlmEnqueue;
 
 use super::Meta;
 use crate::cache::Inode;
 use crate::call;
 use crate::locks::LockRequest;
+use crate::mdt::Mdc;
 use crate::records::{Record, Recorded, Recorder};
 use crate::types::{FileLock, FileLockMode, LockOwner};
 
@@ -26,10 +30,13 @@ pub(crate) enum FlockWait {
     Try,
 }
 
+/// Those of one owner on a file: by their first byte the last one, and the record.
+type RecordedLocks = BTreeMap<u64, (u64, Option<Recorded>)>;
+
 /// The file locks that programs hold, for the mount's next process.
 pub(super) struct FileLockRecords {
     recorder: Recorder,
-    recorded: Mutex<HashMap<(Fid, LockOwner), Vec<Recorded>>>,
+    recorded: Mutex<HashMap<(Fid, LockOwner), RecordedLocks>>,
 }
 
 impl FileLockRecords {
@@ -42,28 +49,53 @@ impl FileLockRecords {
         self.recorder.is_on()
     }
 
-    /// Records what `owner` has of what is held on a file.
-    fn record(&self, fid: Fid, owner: LockOwner, is_flock: bool, held: &[LockInfo]) {
-        let record = |lock: &LockInfo| {
-            let Policy::Flock { start, end, owner: theirs, pid } = lock.desc.policy else {
-                return None;
-            };
-            let mode = match lock.desc.granted {
-                Some(LockMode::Pr) => FileLockMode::Read,
-                Some(LockMode::Pw) => FileLockMode::Write,
-                _ => return None,
-            };
-            let lock = FileLock { start, end, mode, pid, is_flock };
-            let record = || Record::FileLock { fid, owner, lock };
-            (theirs == owner.0).then(|| self.recorder.record(record)).flatten()
-        };
+    /// An owner's locks have changed in these bytes of a file: records what it has there now, as `held` says of an owner's
+    /// locks that share a byte with a range or are next to it. Costs as much as there is of these.
+    fn note(
+        &self,
+        fid: Fid,
+        owner: LockOwner,
+        changed: &FileLock,
+        held: impl FnOnce(Extent) -> Vec<LockInfo>,
+    ) {
+        let range = Extent { start: changed.start, end: changed.end };
         let mut recorded = self.recorded.lock();
-        let now: Vec<Recorded> = held.iter().filter_map(record).collect();
-        match now.is_empty() {
-            true => drop(recorded.remove(&(fid, owner))),
-            false => drop(recorded.insert((fid, owner), now)),
+        let locks = recorded.entry((fid, owner)).or_default();
+        // Recorded once more before the earlier record goes: there may be no moment without one.
+        let now = held(range).into_iter().filter_map(|lock| {
+            let lock = file_lock(&lock, changed.uid, changed.is_flock)?;
+            let record = || Record::FileLock { fid, owner, lock };
+            Some((lock.start, (lock.end, self.recorder.record(record))))
+        });
+        let now: RecordedLocks = now.collect();
+        let before = take_near(locks, range);
+        locks.extend(now);
+        if locks.is_empty() {
+            recorded.remove(&(fid, owner));
         }
+        drop(before);
     }
+}
+
+/// Takes out what shares a byte with `range` or is next to it.
+fn take_near(locks: &mut RecordedLocks, range: Extent) -> RecordedLocks {
+    let from = range.start.saturating_sub(1);
+    let below = locks.range(..from).next_back();
+    let below = below.filter(|(_, (end, _))| *end >= from).map(|(start, _)| *start);
+    let within = locks.range(from..=range.end.saturating_add(1)).map(|(start, _)| *start);
+    let near: Vec<u64> = below.into_iter().chain(within).collect();
+    near.iter().filter_map(|start| locks.remove_entry(start)).collect()
+}
+
+/// As a program of this user has it; `None` if it is none that is held.
+fn file_lock(lock: &LockInfo, uid: u32, is_flock: bool) -> Option<FileLock> {
+    let Policy::Flock { start, end, pid, .. } = lock.desc.policy else { return None };
+    let mode = match lock.desc.granted {
+        Some(LockMode::Pr) => FileLockMode::Read,
+        Some(LockMode::Pw) => FileLockMode::Write,
+        _ => return None,
+    };
+    Some(FileLock { start, end, mode, pid, uid, is_flock })
 }
 
 fn ask(fid: Fid, owner: LockOwner, lock: &FileLock, flags: LockFlags) -> LockRequest {
@@ -80,7 +112,8 @@ fn ask(fid: Fid, owner: LockOwner, lock: &FileLock, flags: LockFlags) -> LockReq
 }
 
 impl Meta {
-    /// Acquires, changes or releases a file lock. One RPC; waiting costs no more.
+    /// Acquires, changes or releases a file lock. One RPC; waiting costs no more. `ENOLCK` if the user has the share of
+    /// this client's locks that one may have.
     pub(crate) async fn set_lock(
         &self,
         inode: &Inode,
@@ -89,29 +122,55 @@ impl Meta {
         wait: FlockWait,
     ) -> Result<(), Errno> {
         let mdt = self.mdt(inode.fid).await?;
+        let most = mdt.flocks_most();
+        self.set_lock_of(mdt, inode, owner, lock, wait, most).await
+    }
+
+    /// Acquires one that its owner had before this process of the mount, whatever share of the user's it is.
+    pub(crate) async fn lock_again(
+        &self,
+        inode: &Inode,
+        owner: LockOwner,
+        lock: FileLock,
+    ) -> Result<(), Errno> {
+        let mdt = self.mdt(inode.fid).await?;
+        self.set_lock_of(mdt, inode, owner, lock, FlockWait::Try, None).await
+    }
+
+    async fn set_lock_of(
+        &self,
+        mdt: Arc<Mdc>,
+        inode: &Inode,
+        owner: LockOwner,
+        lock: FileLock,
+        wait: FlockWait,
+        most: Option<usize>,
+    ) -> Result<(), Errno> {
         let unlock = lock.mode == FileLockMode::Unlock;
         let flags = match wait {
             FlockWait::Try if !unlock => LockFlags::BLOCK_NOWAIT,
             _ => LockFlags::NONE,
         };
-        mdt.locks.enqueue(ask(inode.fid, owner, &lock, flags)).await?;
+        let user = FlockUser { uid: lock.uid, most };
+        mdt.locks.enqueue_flock(ask(inode.fid, owner, &lock, flags), user).await?;
         if self.lock_records.is_on() {
-            let held = mdt.locks.engine().dump(ResourceName::of_flocks(inode.fid));
-            self.lock_records.record(inode.fid, owner, lock.is_flock, &held);
+            let resource = ResourceName::of_flocks(inode.fid);
+            let held = |range| mdt.locks.engine().flocks_near(resource, owner.0, range);
+            self.lock_records.note(inode.fid, owner, &lock, held);
         }
         Ok(())
     }
 
     /// Whether the owner holds any lock on the file. No RPC.
     pub(crate) fn has_locks(&self, inode: &Inode, owner: LockOwner) -> bool {
-        let held = self.held_flocks(inode);
-        let owned = |lock: &LockInfo| matches!(lock.desc.policy, Policy::Flock { owner: theirs, .. } if theirs == owner.0);
-        held.iter().any(owned)
+        let mdt = self.mdt_of_flocks(inode);
+        mdt.locks.engine().has_flocks(ResourceName::of_flocks(inode.fid), owner.0)
     }
 
     /// Owners of locks on the file that a process holds. No RPC.
     pub(crate) fn lock_owners(&self, inode: &Inode, process: u32) -> Vec<LockOwner> {
-        let held = self.held_flocks(inode);
+        let mdt = self.mdt_of_flocks(inode);
+        let held = mdt.locks.engine().dump(ResourceName::of_flocks(inode.fid));
         let owner = |lock: LockInfo| match lock.desc.policy {
             Policy::Flock { owner, pid, .. } if pid == process => Some(LockOwner(owner)),
             _ => None,
@@ -119,11 +178,9 @@ impl Meta {
         held.into_iter().filter_map(owner).collect()
     }
 
-    /// What its MDT has granted on the file to this client. Where that is not known it was asked when there was one.
-    fn held_flocks(&self, inode: &Inode) -> Vec<LockInfo> {
-        let known = self.known_mdt(inode.fid);
-        let mdt = known.as_ref().unwrap_or(self.mdts.first());
-        mdt.locks.engine().dump(ResourceName::of_flocks(inode.fid))
+    /// Which MDT has granted locks on the file to this client. Where that is not known it was asked when there was one.
+    fn mdt_of_flocks(&self, inode: &Inode) -> Arc<Mdc> {
+        self.known_mdt(inode.fid).unwrap_or_else(|| Arc::clone(self.mdts.first()))
     }
 
     /// A conflicting lock of another owner. One RPC.
@@ -148,5 +205,13 @@ impl Meta {
         let found =
             FileLock { start: policy.start, end: policy.end, mode, pid: policy.pid, ..lock };
         Ok(Some(found))
+    }
+}
+
+impl Mdc {
+    /// How many file locks it grants this client, unless it is set otherwise; `None` if it has no such limit. An MDT of Lustre's
+    /// has none, nor the extension by which one of ours is known.
+    fn flocks_most(&self) -> Option<usize> {
+        self.keeps_own_names().then_some(limits::FLOCKS_PER_CLIENT)
     }
 }

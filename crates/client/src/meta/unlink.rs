@@ -106,11 +106,12 @@ impl Meta {
         let known = child.and_then(|child| self.cache.inodes.by_fid(child));
         let mut wanted = vec![(parent, conflicting)];
         wanted.extend(known.as_deref().map(|child| (child, mdt.bits_of_unlinked(child))));
-        // Nothing has to be refused to the users of a directory that is removed. One who may not remove it must not shorten
-        // the wait of another mount's chmod by trying.
+        // Nothing has to be refused to the users of a directory that is removed. One who may not remove it, or tries where
+        // there are names in it, must not shorten the wait of another mount's chmod.
         let names_change = May::WRITE.and(May::EXEC);
         let leaves = directory && parent.state().permits(who, names_change) == Some(true);
-        let leaving = known.as_deref().filter(|_| leaves);
+        let has_none = |child: &&Inode| child.state().directory.children.is_empty();
+        let leaving = known.as_deref().filter(|_| leaves).filter(has_none);
         if let Some(child) = leaving {
             child.state().directory.is_leaving = true;
         }

@@ -28,6 +28,9 @@ const RAISE_WAIT: Duration = Duration::from_secs(2);
 /// The unit of the file system's sizes: that of Lustre's client.
 const STATFS_BLOCK: u32 = 4096;
 
+/// Of regular files it says nothing.
+const STICKY: u32 = 0o1000;
+
 impl FileSystem {
     /// Attributes. Size, blocks and times are current: from the MDT, merged with those of the file's objects
     /// where a client may be writing. No RPC if locks cover them, else one to the MDT and one to each
@@ -209,8 +212,12 @@ impl Mounted {
             None => return false,
         };
         let times = changes.atime.is_some() || changes.mtime.is_some();
-        let only_takes = mode != old && mode == without_set_id(old);
-        only_takes && !times && !owns(owner, who) && self.handles.writes(inode.fid, who.uid)
+        // A kernel that leaves judging to us has no sticky bit in its mode (it would heed it), and so takes it, too.
+        let left = without_set_id(old);
+        let takes_sticky = left != old && left & STICKY != 0 && mode == left & !STICKY;
+        let only_takes = mode != old && mode == left && !owns(owner, who);
+        // Of an owner only this is known from a `chmod`, which takes the sticky bit once more.
+        (only_takes || takes_sticky) && !times && self.handles.writes(inode.fid, who.uid)
     }
 
     /// Whether this is a `chown` that names neither owner nor group, by a user who does not own the file. Every

@@ -60,7 +60,8 @@ impl FileSystem {
     /// dropping the future withdraws the request. One RPC.
     ///
     /// # Errors
-    /// As `fcntl(2)` and `flock(2)`: `EAGAIN` if another lock conflicts, `EDEADLK`.
+    /// As `fcntl(2)` and `flock(2)`: `EAGAIN` if another lock conflicts, `EDEADLK`; `ENOLCK` if the user has the share of
+    /// the mount's locks that one may have.
     #[boxed]
     pub async fn set_lock(
         &self,
@@ -114,6 +115,7 @@ impl Mounted {
             end: END_MAX,
             mode: FileLockMode::Unlock,
             pid: file.who.pid,
+            uid: file.who.uid,
             is_flock: false,
         };
         self.meta.set_lock(&file.pin, owner, everything, FlockWait::Try).await

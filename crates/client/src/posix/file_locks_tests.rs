@@ -2,9 +2,10 @@
 
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use parking_lot::Mutex;
-use sheen_types::{Errno, Fid, InodeBits, LockMode};
+use sheen_types::{Errno, Fid, InodeBits, LockMode, limits};
 use sheen_wire::messages::{LdlmEnqueueReply, MdsCloseReply, Reply, Request};
 use tokio::sync::Notify;
 
@@ -66,7 +67,7 @@ fn begin(
 /// What `flock(2)` or `fcntl(2)` begins.
 fn begin_lock(fixture: &Fixture, handle: FileHandle, owner: u64, is_flock: bool) -> Done {
     let (files, mode) = (fixture.files.clone(), FileLockMode::Write);
-    let wanted = FileLock { start: 0, end: 9, mode, pid: Fixture::root().pid, is_flock };
+    let wanted = FileLock { start: 0, end: 9, mode, pid: Fixture::root().pid, uid: 0, is_flock };
     begin(fixture, async move { files.set_lock(handle, LockOwner(owner), wanted, true).await })
 }
 
@@ -195,4 +196,36 @@ fn a_process_that_locks_through_two_open_files_loses_all_with_either() {
     lock(&fixture, first, OWNER, false);
     assert_eq!(*begin_release(&fixture, first, None).lock(), [Ok(())]);
     assert_eq!(asked(&fixture), [unlock(OWNER), None]);
+}
+
+/// A user's programs had all locks that the MDT grants a mount.
+#[test]
+fn a_user_has_half_of_the_locks_of_a_mount_and_another_one_its_own() {
+    let fixture = fixture();
+    let file = open(&fixture, WRITE);
+    let files = fixture.files.clone();
+    let (mdt, most) = (Arc::clone(&fixture.mdt), limits::FLOCKS_PER_CLIENT as u64);
+    fixture.world.run(async move {
+        let set = async |owner, uid, mode, (start, end)| {
+            let lock = FileLock { start, end, mode, pid: 5, uid, is_flock: false };
+            let set = files.set_lock(file, LockOwner(owner), lock, false).await;
+            mdt.take_asked();
+            set
+        };
+        let lock = async |uid: u32, number: u64| {
+            let range = (2 * number, 2 * number);
+            set(uid.into(), uid, FileLockMode::Write, range).await
+        };
+        let half = most / 2;
+        for number in 0..half {
+            assert_eq!(lock(1000, number).await, Ok(()), "an MDT of Lustre's has no limit");
+        }
+        assert_eq!(lock(1000, half).await, Ok(()));
+        mdt.own_names.store(true, Ordering::Relaxed);
+        assert_eq!(lock(1000, half + 1).await, Err(Errno::ENOLCK));
+        assert_eq!((lock(1001, 0).await, lock(0, 0).await), (Ok(()), Ok(())));
+        let all = (0, u64::MAX >> 1);
+        assert_eq!(set(1000, 1000, FileLockMode::Unlock, all).await, Ok(()));
+        assert_eq!(lock(1000, 7).await, Ok(()));
+    });
 }

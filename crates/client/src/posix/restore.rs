@@ -24,7 +24,7 @@ use super::{
     OpenFlags, Opened,
 };
 use crate::boxed;
-use crate::meta::{FlockWait, OwnOrCachedOpen};
+use crate::meta::OwnOrCachedOpen;
 use crate::records::{LockerRecord, OpenRecord, Record, Recorded};
 
 /// Opens on the wire at once.
@@ -168,7 +168,7 @@ impl FileSystem {
         for (fid, owner, lock) in locks {
             self.0.file_locks_taken.note();
             let Some(pin) = self.0.inodes.pin_known(*fid) else { continue };
-            let Err(errno) = self.0.meta.set_lock(&pin, *owner, *lock, FlockWait::Try).await else {
+            let Err(errno) = self.0.meta.lock_again(&pin, *owner, *lock).await else {
                 continue;
             };
             tracing::warn!(file = %fid, pid = lock.pid, %errno, "a file lock is lost");

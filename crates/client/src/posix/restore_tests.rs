@@ -142,12 +142,65 @@ fn a_name_that_an_earlier_process_made_is_known_from_one_of_another_client() {
     }
 }
 
+/// Each lock had all those recorded anew that its process had on the file.
+#[test]
+fn a_file_lock_is_recorded_once_however_many_its_process_has() {
+    let (fixture, records) = keeping();
+    fixture.mdt.answer(found(FILE, 0o100_644, 1, WHOLE));
+    fixture.mdt.answer(opened(FILE, 77, false, Bytes::new()));
+    let (files, kept) = (fixture.files.clone(), Arc::clone(&records));
+    let handle = fixture.world.run(async move {
+        let who = Fixture::root();
+        let found = files.lookup(&who, NodeId::ROOT, &name("file")).await;
+        let Ok(Lookup::Found(entry)) = found else { panic!("not found") };
+        files.open(&who, entry.node, OpenFlags(2)).await.expect("opened").handle
+    });
+    fixture.mdt.serve(|request| (Ok(reply(request)), Vec::new()));
+    let locks = move || {
+        let of = |record| match record {
+            Record::FileLock { owner, lock, .. } => Some((owner.0, lock.start, lock.end)),
+            _ => None,
+        };
+        let mut locks: Vec<_> = kept.all().into_iter().filter_map(of).collect();
+        locks.sort_unstable();
+        locks
+    };
+    let files = fixture.files.clone();
+    fixture.world.run(async move {
+        let set = async |owner, mode, start, end| {
+            let lock = FileLock { start, end, mode, pid: 5, uid: 0, is_flock: false };
+            assert_eq!(files.set_lock(handle, LockOwner(owner), lock, false).await, Ok(()));
+        };
+        let before = records.0.lock().len();
+        for number in 0..200 {
+            set(1, FileLockMode::Write, 10 * number, 10 * number + 4).await;
+            set(2, FileLockMode::Read, 10 * number, 10 * number + 4).await;
+        }
+        // Two for the file's lockers.
+        assert_eq!(records.0.lock().len() - before, 402);
+        assert_eq!(locks().len(), 400);
+        set(1, FileLockMode::Write, 5, 9).await;
+        set(1, FileLockMode::Unlock, 22, 22).await;
+        set(1, FileLockMode::Read, 33, 60).await;
+        let few: Vec<_> = locks().into_iter().take(6).collect();
+        assert_eq!(
+            few,
+            [(1, 0, 14), (1, 20, 21), (1, 23, 24), (1, 30, 32), (1, 33, 60), (1, 61, 64)]
+        );
+        assert_eq!(records.0.lock().len() - before, 402 + 1 + 2 + 3);
+        set(1, FileLockMode::Unlock, 0, 1 << 40).await;
+        assert!(locks().len() == 200 && locks().iter().all(|(owner, ..)| *owner == 2));
+        set(2, FileLockMode::Unlock, 0, 1 << 40).await;
+        assert_eq!(locks(), []);
+    });
+}
+
 /// A lock of the open file description (`F_OFD_SETLK`), of whose end FUSE reports no more than the last close.
 #[test]
 fn the_last_close_of_a_file_ends_the_locks_that_an_earlier_process_took_through_it() {
     let (fixture, records) = keeping();
     let (owner, mode) = (LockOwner(77), FileLockMode::Write);
-    let lock = FileLock { start: 0, end: 9, mode, pid: 5, is_flock: false };
+    let lock = FileLock { start: 0, end: 9, mode, pid: 5, uid: 0, is_flock: false };
     let locked = |fixture: &Fixture, handle| {
         fixture.mdt.serve(|request| (Ok(reply(request)), Vec::new()));
         let files = fixture.files.clone();

@@ -247,8 +247,11 @@ fn a_lock_on_a_directory_outlasts_what_the_kernel_keeps_for_a_time() {
 
 #[test]
 fn a_directory_is_removed_without_a_wait_for_what_the_kernel_keeps_of_it() {
-    let removed_within = |who: Credentials| {
+    let removed_within = |who: Credentials, is_empty: bool| {
         let Scene { fixture, directory, .. } = scene(0o755, &[]);
+        if is_empty {
+            fixture.files.0.pin(directory).unwrap().state().directory.children.clear();
+        }
         fixture.mdt.answer(absent());
         let answer = look_up(&fixture, &Fixture::root(), directory, "no");
         assert_eq!(answer, Ok(Lookup::Absent { keep: true }));
@@ -260,9 +263,26 @@ fn a_directory_is_removed_without_a_wait_for_what_the_kernel_keeps_of_it() {
         assert_eq!(fixture.world.run(rmdir), Err(Errno::ENOTEMPTY));
         clock.now().since(begun)
     };
-    assert_eq!(removed_within(Fixture::root()), Duration::ZERO);
+    assert_eq!(removed_within(Fixture::root(), true), Duration::ZERO);
     // The lock goes with the request, whether that is refused or not.
-    assert_eq!(removed_within(user(7, &[])), NAME_LEASE + LEASE_SLACK, "one who may not remove it");
+    let lease = NAME_LEASE + LEASE_SLACK;
+    assert_eq!(removed_within(user(7, &[]), true), lease, "one who may not remove it");
+    assert_eq!(removed_within(Fixture::root(), false), lease, "it has names");
+}
+
+/// The kernel keeps a name of a directory that cannot be removed for as long as it always does, and so must the lock.
+#[test]
+fn a_removal_of_a_directory_that_has_names_waits_for_what_the_kernel_keeps_of_it() {
+    let scene = scene(0o755, &[]);
+    scene.fixture.mdt.answer(owned(SUBDIRECTORY, 0o040_755, &[], whole(SUBDIRECTORY, 0x79)));
+    assert!(found_at(&scene.fixture, &Fixture::root(), scene.directory, "sub").1.entry);
+    scene.fixture.watcher.is_busy.store(true, std::sync::atomic::Ordering::Relaxed);
+    let clock = scene.fixture.world.world().clock;
+    let (files, begun) = (scene.fixture.files.clone(), clock.now());
+    scene.fixture.mdt.refuse(Errno::ENOTEMPTY);
+    let rmdir = async move { files.rmdir(&Fixture::root(), NodeId::ROOT, &name("d")).await };
+    assert_eq!(scene.fixture.world.run(rmdir), Err(Errno::ENOTEMPTY));
+    assert_eq!(clock.now().since(begun), NAME_LEASE + LEASE_SLACK);
 }
 
 #[test]
@@ -546,6 +566,47 @@ fn set_id_bits_are_taken_by_writers_and_changed_by_owners() {
     assert!(set(8, 0o777).contains(AttrValid::MODE), "it does not: a chmod, for the MDT to refuse");
     assert!(set(7, 0o2777).contains(AttrValid::MODE), "no write does that");
     assert!(set(5, 0o777).contains(AttrValid::MODE), "the owner may");
+}
+
+/// A kernel that leaves judging to us has a mode without the sticky bit, which went with the set-id bits.
+#[test]
+fn a_write_takes_no_sticky_bit_with_the_set_id_bits() {
+    for (writer, owner) in [(7, 5), (5, 5)] {
+        let fixture = Fixture::new();
+        let mut reply = opened(FILE, 1, false, Bytes::new());
+        let notices = reply.mdt_body.as_mut().unwrap();
+        (notices.uid, notices.mode) = (owner, 0o107_777);
+        let mut no_layout = Some(LdlmIntentLayoutReply {
+            dlm_rep: Some(lock_reply(FILE, 0x90, LockMode::Cr, InodeBits::LAYOUT)),
+            ..LdlmIntentLayoutReply::default()
+        });
+        fixture.mdt.answer(reply);
+        let (files, who) = (fixture.files.clone(), user(writer, &[]));
+        let open = async move {
+            let flags = OpenFlags(OpenFlags::CREATE | 2);
+            files.open_create(&who, NodeId::ROOT, &name("f"), 0o777, flags).await
+        };
+        let node = fixture.world.run(open).unwrap().0.node;
+        fixture.mdt.take_asked();
+        let mut set = |mode: u32| {
+            fixture.mdt.answer(MdsReintSetattrReply::default());
+            if let Some(reply) = no_layout.take() {
+                fixture.mdt.answer(reply);
+            }
+            let (files, who) = (fixture.files.clone(), user(writer, &[]));
+            let changes = SetAttributes { mode: Some(mode), ..SetAttributes::default() };
+            let set = async move { files.setattr(&who, node, None, changes).await };
+            fixture.world.run(set).unwrap();
+            match &fixture.mdt.take_asked()[..] {
+                [Request::MdsReintSetattr(request), ..] => request.rec_reint.valid,
+                other => panic!("expected a setattr, got {other:?}"),
+            }
+        };
+        let kills = AttrValid::KILL_SUID | AttrValid::KILL_SGID;
+        let valid = set(0o777);
+        assert!(valid.contains(kills) && !valid.contains(AttrValid::MODE), "{writer} writes");
+        assert!(set(0o755).contains(AttrValid::MODE), "no write does that");
+    }
 }
 
 #[test]

@@ -498,7 +498,7 @@ fn closes_are_reported_of_what_can_write_and_of_all_once_a_lock_was_taken() {
         });
         let files = fixture.files.clone();
         let mode = FileLockMode::Read;
-        let wanted = FileLock { start: 0, end: 9, mode, pid, is_flock: false };
+        let wanted = FileLock { start: 0, end: 9, mode, pid, uid: 0, is_flock: false };
         let set = async move { files.set_lock(handle, LockOwner(owner), wanted, false).await };
         assert_eq!(fixture.world.run(set), Ok(()));
     };
@@ -580,7 +580,8 @@ fn file_locks_are_replayed_to_a_restarted_mdt() {
         .unwrap()
         .1
         .handle;
-    let wanted = FileLock { start: 0, end: 9, mode: FileLockMode::Write, pid: 5, is_flock: false };
+    let wanted =
+        FileLock { start: 0, end: 9, mode: FileLockMode::Write, pid: 5, uid: 0, is_flock: false };
     let set = |fixture: &Fixture, wait: bool| {
         let files = fixture.files.clone();
         fixture.world.run(async move { files.set_lock(handle, LockOwner(3), wanted, wait).await })

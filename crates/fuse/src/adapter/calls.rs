@@ -724,10 +724,10 @@ impl Filesystem for Adapter {
         if self.locks == FileLocks::Refused {
             return reply.error(Errno::ENOSYS);
         }
-        let files = self.files.clone();
+        let (files, uid) = (self.files.clone(), request.uid());
         let mut waiting = self.waits.call(request, EndedBy::Fatal);
         self.counted(Call("getlk", request, number), Operation::Flock, async move {
-            let wanted = convert::lock(start, end, kind, pid);
+            let wanted = convert::lock(start, end, kind, (pid, uid));
             let mut call = pin!(async { files.get_lock(handle(opened), owner(by), wanted?).await });
             match waiting.wait(call.as_mut()).await {
                 Ok(Some(other)) => {
@@ -758,11 +758,11 @@ impl Filesystem for Adapter {
         if self.locks == FileLocks::Refused {
             return reply.error(Errno::ENOSYS);
         }
-        let files = self.files.clone();
+        let (files, uid) = (self.files.clone(), request.uid());
         let ended_by = if sleep { EndedBy::Any } else { EndedBy::Killed };
         let mut waiting = self.waits.call(request, ended_by);
         self.counted(Call("setlk", request, number), Operation::Flock, async move {
-            let wanted = convert::lock(start, end, kind, pid);
+            let wanted = convert::lock(start, end, kind, (pid, uid));
             // A request whose wait ends is withdrawn before the call is answered: a lock granted later would
             // never be released.
             let done = {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sheen_types::{Errno, InodeBits, Instant, LockHandle, LockMode};
+use sheen_types::{Errno, Extent, InodeBits, Instant, LockHandle, LockMode, ResourceName};
 
 use super::privilege::{DEMOTED_AT_ONCE, Privilege};
 use super::table::{Phase, Table};
@@ -31,6 +31,23 @@ pub(super) struct NamespaceInner {
 type Actions = Vec<Action>;
 
 impl NamespaceInner {
+    /// A lock in flight, with one reference.
+    pub(super) fn begin(
+        &mut self,
+        now: Instant,
+        resource: ResourceName,
+        policy: Policy,
+        mode: LockMode,
+        flags: LockFlags,
+    ) -> u32 {
+        self.misses += 1;
+        let slot = self.table.add(resource, policy, mode, flags);
+        let lock = self.table.lock_mut(slot);
+        lock.since = now;
+        *lock.users(mode) += 1;
+        slot
+    }
+
     /// Whether the answer for a lock in flight came before a restart of the server.
     pub(super) fn is_lost(&self, slot: u32, reply: &Reply) -> bool {
         self.table.lock(slot).phase == Phase::Flying && reply.connection < self.replayed_over
@@ -134,7 +151,11 @@ impl NamespaceInner {
             *try_bits = InodeBits(0);
         }
         let (flock, used, is_revoked) = (lock.is_flock(), lock.is_used(), lock.is_revoked);
-        self.table.enter_found(slot);
+        match flock {
+            // It is found once the other ones of its owner have made room.
+            true => lock.phase = Phase::Held,
+            false => self.table.enter_found(slot),
+        }
         let desc = self.table.desc(slot);
         actions.push(Action::Granted { handle: self.table.handle(slot), desc });
         if flock {
@@ -159,33 +180,39 @@ impl NamespaceInner {
         let lock = self.table.lock(slot);
         let (policy, mode, name) = (lock.policy, lock.mode, self.table.name(slot));
         let Policy::Flock { owner, .. } = policy else { return };
-        let near = neighbourhood(mode, policy.range());
-        let own = self.table.of_resource(name).iter().copied().filter_map(|id| {
-            let lock = self.table.lock(id);
-            let Policy::Flock { owner: theirs, .. } = lock.policy else { return None };
-            let range = lock.policy.range();
-            let mine =
-                id != slot && lock.phase == Phase::Held && theirs == owner && range.overlaps(&near);
-            mine.then_some(OwnLock { id, mode: lock.mode, range })
-        });
-        let own: Vec<OwnLock> = own.collect();
+        let own = self.own_flocks(name, owner, neighbourhood(mode, policy.range()));
         let plan = plan(&own, mode, policy.range());
-        if let Some((id, rest)) = plan.split {
-            let lock = self.table.lock(id);
-            let (mut policy, mode, flags) = (lock.policy, lock.mode, lock.flags);
-            set_range(&mut policy, rest);
-            let twin = self.table.add(name, policy, mode, flags);
-            self.table.enter_found(twin);
-        }
-        for (id, range) in plan.resized {
-            set_range(&mut self.table.lock_mut(id).policy, range);
-        }
+        let cut = plan.split.map(|(id, rest)| (id, self.table.lock(id).policy, rest));
+        // What goes and what shrinks makes room for what comes: of an owner one flock at most begins at a byte.
         for id in plan.gone {
             self.table.remove(id);
         }
+        for (id, range) in plan.resized {
+            self.table.resize_flock(id, range);
+        }
+        if let Some((id, mut policy, rest)) = cut {
+            let lock = self.table.lock(id);
+            let (mode, flags) = (lock.mode, lock.flags);
+            set_range(&mut policy, rest);
+            let twin = self.table.add(name, policy, mode, flags);
+            self.table.enter_found(twin);
+            self.table.count_twin(twin, id);
+        }
         if mode == LockMode::Nl || plan.merged_into.is_some() {
             self.table.remove(slot);
+        } else {
+            self.table.enter_found(slot);
+            self.table.count_held(slot);
         }
+    }
+
+    /// The flocks of an owner that share a byte with `range`.
+    fn own_flocks(&self, name: ResourceName, owner: u64, range: Extent) -> Vec<OwnLock> {
+        let own = |id| {
+            let lock = self.table.lock(id);
+            OwnLock { id, mode: lock.mode, range: lock.policy.range() }
+        };
+        self.table.flocks_of(name, owner, range).map(own).collect()
     }
 
     pub(super) fn blocking(
@@ -456,7 +483,7 @@ impl NamespaceInner {
     }
 }
 
-fn set_range(policy: &mut Policy, range: sheen_types::Extent) {
+fn set_range(policy: &mut Policy, range: Extent) {
     if let Policy::Flock { start, end, .. } = policy {
         (*start, *end) = (range.start, range.end);
     }

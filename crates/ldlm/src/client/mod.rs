@@ -12,8 +12,10 @@
 //! NL, and [`Namespace::dec_ref`] does not cancel them.
 //!
 //! Costs: one mutex per target, held for well under a microsecond; finding a lock is one hash
-//! look-up and O(log n) of the resource's extent locks; no allocation once the tables have grown.
+//! look-up and O(log n) of the resource's extent locks, a change of a flock O(log n) of the resource's flocks and what
+//! it changes; no allocation once the tables have grown but for flocks.
 
+mod flock_users;
 mod life;
 mod privilege;
 mod table;
@@ -24,8 +26,9 @@ mod types;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use sheen_types::{Errno, InodeBits, Instant, LockHandle, LockMode, ResourceName};
+use sheen_types::{Errno, Extent, InodeBits, Instant, LockHandle, LockMode, ResourceName};
 
+pub use self::flock_users::FlockUser;
 use self::life::NamespaceInner;
 pub use self::privilege::CachePolicy;
 use self::privilege::Privilege;
@@ -33,6 +36,7 @@ use self::table::Table;
 pub use self::types::{
     Action, Config, Gauges, LockInfo, LostLock, Matched, ReplayedLock, Reply, UnknownLock, Want,
 };
+use crate::flock::neighbourhood;
 use crate::{LockDesc, LockFlags, Policy};
 
 /// How long an unused lock is worth keeping in part, by default (`LDLM_DIRTY_AGE_LIMIT`).
@@ -101,12 +105,40 @@ impl Namespace {
         flags: LockFlags,
     ) -> LockHandle {
         let mut state = self.state.lock();
-        state.misses += 1;
-        let slot = state.table.add(resource, policy, mode, flags);
-        let lock = state.table.lock_mut(slot);
-        lock.since = now;
-        *lock.users(mode) += 1;
+        let slot = state.begin(now, resource, policy, mode, flags);
         state.table.handle(slot)
+    }
+
+    /// The same for a flock of a user's, with a reference taken; `None` if that user has no right to one more, or to what an
+    /// unlock leaves of one that it cuts in two. It counts as the user's until it is gone, however that comes.
+    pub fn begin_flock(
+        &self,
+        now: Instant,
+        resource: ResourceName,
+        policy: Policy,
+        mode: LockMode,
+        flags: LockFlags,
+        user: FlockUser,
+    ) -> Option<LockHandle> {
+        let mut state = self.state.lock();
+        let count = match (mode, policy) {
+            (LockMode::Nl, Policy::Flock { owner, .. }) => {
+                u8::from(state.table.cuts_flock(resource, owner, policy.range()))
+            }
+            _ => 2,
+        };
+        if count > 0 && !state.table.flock_counts.may_have_more(user) {
+            return None;
+        }
+        let slot = state.begin(now, resource, policy, mode, flags);
+        state.table.count_for(slot, user.uid, count);
+        Some(state.table.handle(slot))
+    }
+
+    /// How many flocks a user holds and asks for.
+    #[must_use]
+    pub fn flocks_of_user(&self, uid: u32) -> usize {
+        self.state.lock().table.flock_counts.of(uid)
     }
 
     /// The server's answer with a lock, held or waiting (by `desc.granted`). Callbacks that came
@@ -412,6 +444,23 @@ impl Namespace {
     pub fn dump_all(&self) -> Vec<LockInfo> {
         let state = self.state.lock();
         state.table.all().into_iter().map(|slot| state.table.info(slot)).collect()
+    }
+
+    /// The flocks that an owner holds which share a byte with `range` or are next to it: all that a change of `range` may
+    /// have changed.
+    #[must_use]
+    pub fn flocks_near(&self, resource: ResourceName, owner: u64, range: Extent) -> Vec<LockInfo> {
+        let state = self.state.lock();
+        let near = neighbourhood(LockMode::Pw, range);
+        let slots = state.table.flocks_of(resource, owner, near);
+        slots.map(|slot| state.table.info(slot)).collect()
+    }
+
+    /// Whether an owner holds a flock on a resource.
+    #[must_use]
+    pub fn has_flocks(&self, resource: ResourceName, owner: u64) -> bool {
+        let everything = Extent { start: 0, end: u64::MAX };
+        self.state.lock().table.flocks_of(resource, owner, everything).next().is_some()
     }
 
     /// All locks of a resource.

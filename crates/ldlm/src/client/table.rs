@@ -1,9 +1,11 @@
 //! The client's locks and the lists that find them: by handle, by resource, by age.
 
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use sheen_types::{Extent, HashMap, InodeBits, Instant, LockHandle, LockMode, ResourceName};
 
+use super::flock_users::FlockCounts;
 use super::types::{LockInfo, Matched, Want};
 use crate::interval::IntervalTree;
 use crate::mix::{LockHandles, LockLocation, SLOTS_MAX, SeededBuildHasher};
@@ -64,6 +66,9 @@ pub(super) struct Lock {
     pub(super) is_forgone: bool,
     /// How often it was used again, for that.
     pub(super) score: u8,
+    /// Of a flock: for whom it was asked, and as how many it counts of that user's.
+    user: u32,
+    counted: u8,
     /// When it was asked for, became unused, or was revoked.
     pub(super) since: Instant,
     previous: u32,
@@ -76,6 +81,8 @@ struct Resource {
     slots: Vec<u32>,
     /// Extent locks that are held and not leaving.
     extents: IntervalTree,
+    /// Held flocks, by owner and first byte: those of one owner never overlap.
+    flocks: BTreeMap<(u64, u64), u32>,
 }
 
 pub(super) struct Table {
@@ -88,6 +95,9 @@ pub(super) struct Table {
     /// Unused locks, without and with privilege.
     unused: [Unused; 2],
     count: usize,
+    pub(super) flock_counts: FlockCounts,
+    #[cfg(test)]
+    pub(super) flocks_looked_at: std::cell::Cell<usize>,
 }
 
 /// A list of unused locks.
@@ -118,6 +128,9 @@ impl Table {
             handles: LockHandles::new(seed),
             unused: [Unused { oldest: NONE, newest: NONE, count: 0 }; 2],
             count: 0,
+            flock_counts: FlockCounts::default(),
+            #[cfg(test)]
+            flocks_looked_at: std::cell::Cell::default(),
         }
     }
 
@@ -194,6 +207,8 @@ impl Table {
             privileged: false,
             is_forgone: false,
             score: 0,
+            user: 0,
+            counted: 0,
             since: Instant(0),
             previous: NONE,
             next: NONE,
@@ -219,6 +234,7 @@ impl Table {
     pub(super) fn remove(&mut self, slot: u32) {
         self.leave_found(slot);
         self.leave(slot);
+        self.count_flock(slot, 0);
         let free = self.free;
         let lock = self.lock_mut(slot);
         lock.phase = Phase::Free;
@@ -241,8 +257,8 @@ impl Table {
             Some(&index) => index,
             None => {
                 let index = self.free_resources.pop().unwrap_or_else(|| {
-                    let extents = IntervalTree::default();
-                    self.resources.push(Resource { name, slots: Vec::new(), extents });
+                    let (extents, flocks) = (IntervalTree::default(), BTreeMap::new());
+                    self.resources.push(Resource { name, slots: Vec::new(), extents, flocks });
                     self.resources.len() as u32 - 1
                 });
                 self.resources[index as usize].name = name;
@@ -269,12 +285,17 @@ impl Table {
         }
     }
 
-    /// A lock is held from now on, and found, if of a kind that is.
+    /// A lock is held from now on, and found, if of a kind that is. A flock shares no byte with others of its owner.
     pub(super) fn enter_found(&mut self, slot: u32) {
         let lock = &mut self.locks[slot as usize];
         lock.phase = Phase::Held;
-        if let Policy::Extent { extent, .. } = lock.policy {
-            self.resources[lock.resource as usize].extents.insert(extent, slot);
+        let resource = &mut self.resources[lock.resource as usize];
+        match lock.policy {
+            Policy::Extent { extent, .. } => resource.extents.insert(extent, slot),
+            Policy::Flock { owner, start, .. } => {
+                resource.flocks.insert((owner, start), slot);
+            }
+            Policy::Plain | Policy::InodeBits { .. } => {}
         }
     }
 
@@ -282,9 +303,88 @@ impl Table {
     pub(super) fn leave_found(&mut self, slot: u32) {
         self.take_unused(slot);
         let lock = &self.locks[slot as usize];
-        if let (Phase::Held, Policy::Extent { extent, .. }) = (lock.phase, lock.policy) {
-            self.resources[lock.resource as usize].extents.remove(extent, slot);
+        if lock.phase != Phase::Held {
+            return;
         }
+        let resource = &mut self.resources[lock.resource as usize];
+        match lock.policy {
+            Policy::Extent { extent, .. } => {
+                resource.extents.remove(extent, slot);
+            }
+            Policy::Flock { owner, start, .. } => {
+                if resource.flocks.get(&(owner, start)) == Some(&slot) {
+                    resource.flocks.remove(&(owner, start));
+                }
+            }
+            Policy::Plain | Policy::InodeBits { .. } => {}
+        }
+    }
+
+    /// A held flock covers these bytes from now on, which no other one of its owner has.
+    pub(super) fn resize_flock(&mut self, slot: u32, range: Extent) {
+        self.leave_found(slot);
+        if let Policy::Flock { start, end, .. } = &mut self.lock_mut(slot).policy {
+            (*start, *end) = (range.start, range.end);
+        }
+        self.enter_found(slot);
+    }
+
+    /// A flock that is asked for is this user's, and counts as so many.
+    pub(super) fn count_for(&mut self, slot: u32, user: u32, count: u8) {
+        self.count_flock(slot, 0);
+        self.lock_mut(slot).user = user;
+        self.count_flock(slot, count);
+    }
+
+    fn count_flock(&mut self, slot: u32, count: u8) {
+        let lock = &mut self.locks[slot as usize];
+        let before = std::mem::replace(&mut lock.counted, count);
+        if before != count {
+            self.flock_counts.change(lock.user, before.into(), count.into());
+        }
+    }
+
+    /// A flock that was counted when it was asked for is held: it is one.
+    pub(super) fn count_held(&mut self, slot: u32) {
+        self.count_flock(slot, self.lock(slot).counted.min(1));
+    }
+
+    /// A flock was cut in two: both are of the same user.
+    pub(super) fn count_twin(&mut self, twin: u32, slot: u32) {
+        let lock = self.lock(slot);
+        self.count_for(twin, lock.user, lock.counted);
+    }
+
+    /// Whether an owner holds one flock with bytes on both sides of `range`.
+    pub(super) fn cuts_flock(&self, name: ResourceName, owner: u64, range: Extent) -> bool {
+        let first = self.flocks_of(name, owner, range).next();
+        first
+            .map(|slot| self.lock(slot).policy.range())
+            .is_some_and(|held| held.start < range.start && held.end > range.end)
+    }
+
+    /// The held flocks of an owner that share a byte with `range`, by rising start. No other lock is looked at, but
+    /// for one before them.
+    pub(super) fn flocks_of(
+        &self,
+        name: ResourceName,
+        owner: u64,
+        range: Extent,
+    ) -> impl Iterator<Item = u32> + '_ {
+        let index = self.by_name.get(&name);
+        let flocks = index.map(|&index| &self.resources[index as usize].flocks);
+        let overlaps = move |slot: &u32| {
+            #[cfg(test)]
+            self.flocks_looked_at.set(self.flocks_looked_at.get() + 1);
+            self.lock(*slot).policy.range().overlaps(&range)
+        };
+        let flocks = flocks.filter(|_| range.start <= range.end);
+        flocks.into_iter().flat_map(move |flocks| {
+            let below = flocks.range((owner, 0)..(owner, range.start)).next_back();
+            let below = below.map(|(_, slot)| *slot).filter(overlaps);
+            let within = flocks.range((owner, range.start)..=(owner, range.end));
+            below.into_iter().chain(within.map(|(_, slot)| *slot).filter(overlaps))
+        })
     }
 
     /// Enters a lock as the newest unused one of its list.

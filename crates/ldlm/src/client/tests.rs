@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use sheen_types::{Errno, Extent, InodeBits, Instant, LockHandle, LockMode, ResourceName};
 
-use super::{Action, CachePolicy, Config, Namespace, Reply, UnknownLock, Want};
+use super::{
+    Action, CachePolicy, Config, FlockUser, LockInfo, Namespace, Reply, UnknownLock, Want,
+};
 use crate::{LockDesc, LockFlags, Policy};
 
 const NAME: ResourceName = ResourceName([1, 0, 0, 0]);
@@ -231,6 +233,157 @@ fn flocks_merge_as_on_the_server_and_are_replayed() {
     it.dec_ref(NOW, first, LockMode::Pw, &mut actions);
     it.clear_unused(&mut actions);
     assert_eq!(actions, []);
+}
+
+/// Each byte of a file by itself is the model.
+#[test]
+fn flocks_of_several_owners_are_what_each_has_of_each_byte() {
+    const BYTES: u64 = 24;
+    let (it, mut random) = (namespace(), 7_u64);
+    let mut model = [[LockMode::Nl; BYTES as usize]; 3];
+    let mut draw = |below: u64| {
+        random =
+            random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (random >> 33) % below
+    };
+    for _ in 0..20_000 {
+        let (owner, start) = (draw(3), draw(BYTES));
+        let end = start + draw(BYTES - start);
+        let mode = [LockMode::Nl, LockMode::Pr, LockMode::Pw][draw(3) as usize];
+        held(&it, Policy::Flock { start, end, owner, pid: 1 }, mode);
+        model[owner as usize][start as usize..=end as usize].fill(mode);
+        let mut have = [[LockMode::Nl; BYTES as usize]; 3];
+        let held = it.dump(NAME);
+        for lock in &held {
+            let Policy::Flock { start, end, owner, .. } = lock.desc.policy else { panic!() };
+            let bytes = &mut have[owner as usize][start as usize..=end as usize];
+            assert!(bytes.iter().all(|mode| *mode == LockMode::Nl), "{held:?}");
+            bytes.fill(lock.desc.granted.unwrap());
+        }
+        assert_eq!(have, model);
+        let owns = |lock: &&LockInfo, range: Extent| {
+            let theirs = lock.desc.policy.range();
+            matches!(lock.desc.policy, Policy::Flock { owner: it, .. } if it == owner)
+                && theirs.start <= range.end + 1
+                && range.start <= theirs.end + 1
+        };
+        let range = Extent { start, end };
+        let near = it.flocks_near(NAME, owner, range);
+        assert_eq!(near.len(), held.iter().filter(|lock| owns(lock, range)).count());
+        assert_eq!(it.has_flocks(NAME, owner), model[owner as usize] != [LockMode::Nl; 24]);
+    }
+}
+
+/// Each change went through all that the file's owners had.
+#[test]
+fn a_flock_costs_as_much_beside_a_thousand_as_beside_none() {
+    let it = namespace();
+    let flock = |at, owner| Policy::Flock { start: at, end: at, owner, pid: 1 };
+    let looked_at = || it.state.lock().table.flocks_looked_at.replace(0);
+    let (mut first, mut last) = (0, 0);
+    for number in 0..1_000 {
+        for owner in [7, 8] {
+            held(&it, flock(2 * number, owner), LockMode::Pw);
+        }
+        held(&it, flock(0, 7), LockMode::Pr);
+        held(&it, flock(4 * number, 7), LockMode::Nl);
+        let _ = it.flocks_near(NAME, 7, Extent { start: number, end: number });
+        last = looked_at();
+        first = first.max(if number < 10 { last } else { 0 });
+    }
+    assert!(it.gauges().locks > 1_000);
+    assert!((1..=first).contains(&last), "{last} at the end, {first} at the begin");
+}
+
+fn begin_flock(
+    it: &Namespace,
+    uid: u32,
+    (owner, start, end): (u64, u64, u64),
+    mode: LockMode,
+    most: Option<usize>,
+) -> Option<LockHandle> {
+    let policy = Policy::Flock { start, end, owner, pid: 1 };
+    it.begin_flock(NOW, NAME, policy, mode, NONE, FlockUser { uid, most })
+}
+
+/// A flock that was asked for is held, or waits.
+fn answer_flock(it: &Namespace, handle: LockHandle, is_granted: bool) {
+    let asked = it.lock(handle).unwrap().desc;
+    let desc = LockDesc { granted: is_granted.then_some(asked.requested), ..asked };
+    let reply = Reply { remote_handle: LockHandle(!handle.0), desc, flags: NONE, connection: 1 };
+    it.replied(NOW, handle, &reply, &mut Vec::new()).unwrap();
+}
+
+/// One user had all flocks that the target grants a client: no other user had one, nor root.
+#[test]
+fn no_user_has_all_flocks_of_a_client_and_no_users_those_of_root() {
+    let it = namespace();
+    let most = Some(16);
+    let lock = |uid, at| {
+        let handle = begin_flock(&it, uid, (uid.into(), at, at), LockMode::Pw, most)?;
+        answer_flock(&it, handle, true);
+        Some(handle)
+    };
+    let locks = |uid, count: u64| (0..count).all(|number| lock(uid, 2 * number).is_some());
+    assert!(locks(10, 8));
+    assert_eq!(lock(10, 100), None, "half of them");
+    assert!(begin_flock(&it, 10, (10, 100, 100), LockMode::Pw, None).is_some_and(|handle| {
+        it.failed(handle, Errno::EAGAIN, &mut Vec::new());
+        true
+    }));
+    assert!(locks(20, 6));
+    assert_eq!(lock(20, 100), None, "an eighth is root's");
+    assert!(locks(0, 20), "the target says what root may have");
+    // One that is merged is none, and one that becomes free makes room for others.
+    for (start, end) in [(1, 1), (4, 14)] {
+        let handle = begin_flock(&it, 10, (10, start, end), LockMode::Nl, most).unwrap();
+        answer_flock(&it, handle, true);
+    }
+    assert_eq!((it.flocks_of_user(10), it.flocks_of_user(20)), (2, 6));
+    assert!(lock(10, 1).is_some() && lock(10, 3).is_some());
+    assert_eq!(it.flocks_of_user(10), 1, "0 to 3");
+    it.evict(&mut Vec::new());
+    assert_eq!([0, 10, 20].map(|uid| it.flocks_of_user(uid)), [0; 3]);
+    assert!(locks(20, 8));
+}
+
+#[test]
+fn a_flock_that_waits_or_cuts_another_one_in_two_counts_for_what_it_makes() {
+    let it = namespace();
+    let most = Some(8);
+    let begin = |start, end, mode| begin_flock(&it, 10, (7, start, end), mode, most);
+    let whole = begin(0, 99, LockMode::Pr).unwrap();
+    assert_eq!(it.flocks_of_user(10), 2);
+    answer_flock(&it, whole, true);
+    assert_eq!(it.flocks_of_user(10), 1);
+    let waits = begin(10, 10, LockMode::Pw).unwrap();
+    answer_flock(&it, waits, false);
+    assert_eq!(it.flocks_of_user(10), 3);
+    let desc = LockDesc { granted: Some(LockMode::Pw), ..it.lock(waits).unwrap().desc };
+    it.completion(NOW, waits, &desc, NONE, &mut Vec::new()).unwrap();
+    assert_eq!(it.flocks_of_user(10), 3, "three are held");
+    answer_flock(&it, begin(20, 20, LockMode::Nl).unwrap(), true);
+    assert_eq!(it.flocks_of_user(10), 4);
+    assert_eq!(begin(30, 30, LockMode::Nl), None, "its half, and one more with that");
+    assert_eq!(
+        begin_flock(&it, 0, (7, 30, 30), LockMode::Nl, most).map(|handle| {
+            it.failed(handle, Errno::EIO, &mut Vec::new());
+        }),
+        Some(())
+    );
+    assert_eq!(it.flocks_of_user(10), 4);
+    answer_flock(&it, begin(15, 20, LockMode::Nl).unwrap(), true);
+    answer_flock(&it, begin(0, 99, LockMode::Nl).unwrap(), true);
+    assert_eq!((it.flocks_of_user(10), it.gauges().locks), (0, 0));
+    // A wait that is given up, and one that fails.
+    let waits = begin(10, 10, LockMode::Pw).unwrap();
+    answer_flock(&it, waits, false);
+    it.dec_ref(NOW, waits, LockMode::Pw, &mut Vec::new());
+    let waits = begin(10, 10, LockMode::Pw).unwrap();
+    answer_flock(&it, waits, false);
+    let desc = it.lock(waits).unwrap().desc;
+    it.completion(NOW, waits, &desc, LockFlags::FLOCK_DEADLOCK, &mut Vec::new()).unwrap();
+    assert_eq!(it.flocks_of_user(10), 0);
 }
 
 #[test]

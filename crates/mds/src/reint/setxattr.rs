@@ -52,7 +52,7 @@ impl Mdt {
         let held = self.hold_inodes(&[record.fid]).await;
         let inode = self.inode(record.fid)?;
         let caller = Caller::from(record);
-        self.may_set(&caller, &inode, name)?;
+        self.may_set(&caller, &inode, name, removes)?;
         // Its owner would give a program what root may. To take it from there is the owner's right: a kernel does so
         // when the owner writes the file.
         let gives_capabilities = name == xattrs::CAPABILITY && !removes;
@@ -69,7 +69,10 @@ impl Mdt {
         }
         let all = self.store.whole(inode.fid).map_err(store_errno)?.xattrs;
         let old = all.get(name);
+        let is_list = matches!(name, xattrs::ACL_ACCESS | xattrs::ACL_DEFAULT);
         match (&old, removes) {
+            // There is nothing to take, as on other file systems of Linux (and so Lustre's MDT on ldiskfs).
+            (None, true) if is_list => return Ok(Outcome::ok(done_reply())),
             (None, true) => return Err(Errno::ENODATA),
             (Some(_), false) if record.flags & CREATE != 0 => return Err(Errno::EEXIST),
             (None, false) if record.flags & REPLACE != 0 => return Err(Errno::ENODATA),
@@ -121,7 +124,13 @@ impl Mdt {
         Ok(Outcome::ok(done_reply()))
     }
 
-    fn may_set(&self, caller: &Caller, inode: &Inode, name: &str) -> Result<(), Errno> {
+    fn may_set(
+        &self,
+        caller: &Caller,
+        inode: &Inode,
+        name: &str,
+        removes: bool,
+    ) -> Result<(), Errno> {
         let attributes = &inode.attributes;
         if xattrs::is_internal(name) {
             return Err(Errno::EPERM);
@@ -152,7 +161,7 @@ impl Mdt {
                     Err(Errno::EPERM)
                 }
                 xattrs::ACL_ACCESS => Ok(()),
-                xattrs::ACL_DEFAULT if is_directory => Ok(()),
+                xattrs::ACL_DEFAULT if is_directory || removes => Ok(()),
                 xattrs::ACL_DEFAULT => Err(Errno::EACCES),
                 _ => Err(Errno::EOPNOTSUPP),
             },

@@ -383,6 +383,35 @@ fn all_extended_attributes_come_at_once() {
     );
 }
 
+/// As tmpfs and ext4 have it.
+#[test]
+fn a_list_that_is_not_there_is_removed_without_an_error_by_the_owner_alone() {
+    let world = TestWorld::new(132);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 1).await;
+            let client = server.client("c").await;
+            let file = client.make(Fid::ROOT, "f", REGULAR | 0o644).await.unwrap();
+            let directory = client.mkdir(Fid::ROOT, "d").await.unwrap();
+            let before = client.getattr(file).await.unwrap().ctime;
+            for (fid, name) in [
+                (file, ACCESS),
+                (file, "system.posix_acl_default"),
+                (directory, ACCESS),
+                (directory, "system.posix_acl_default"),
+            ] {
+                assert_eq!(client.setxattr(fid, name, None, 0).await, Ok(()), "{fid} {name}");
+                let alice = client.as_user(10, 10);
+                assert_eq!(alice.setxattr(fid, name, None, 0).await, Err(Errno::EPERM));
+            }
+            assert_eq!(client.setxattr(file, "user.none", None, 0).await, Err(Errno::ENODATA));
+            assert_eq!(client.getattr(file).await.unwrap().ctime, before);
+        },
+        &world,
+    );
+}
+
 const ACCESS: &str = "system.posix_acl_access";
 
 /// The value of a list: tag, permissions, and the user or group it names.

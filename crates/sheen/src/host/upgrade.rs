@@ -128,7 +128,7 @@ fn process_of(path: &Path) -> Option<Client> {
             return None;
         };
         let info: MountInfo = serde_json::from_str(&text).ok()?;
-        (Path::new(&info.path) == path).then_some(process)
+        (info.point() == path).then_some(process)
     })
 }
 

@@ -341,6 +341,7 @@ impl Process {
             end: i64::MAX as u64,
             mode,
             pid: self.number as u32,
+            uid: 0,
             is_flock: true,
         };
         let mode = if exclusive { FileLockMode::Write } else { FileLockMode::Read };

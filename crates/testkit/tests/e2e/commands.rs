@@ -1,6 +1,9 @@
 //! Commands of `lctl` and `lfs` that speak to one device, one log, one network or one directory.
 
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::time::Duration;
 
 use sheen_testkit::cluster::Cluster;
@@ -245,6 +248,50 @@ fn versions_differ_after_changes(cluster: &Cluster) -> Outcome {
     }
     says(cluster, "lfs data_version -s @sized", 95, "cannot set version ")?;
     says(cluster, "lfs data_version --write-lock @", 25, "cannot get version for '")
+}
+
+/// A name was cut at a newline, and its bytes that are no UTF-8 became other ones.
+#[test]
+fn names_of_any_bytes_are_found_by_fids_and_command_no_terminal() {
+    scene("odd-names", 1, LIMIT, |cluster| {
+        let folder = cluster.mnt().join(OsStr::from_bytes(b"d\xff\n\\"));
+        let (file, missing) = (folder.join(OsStr::from_bytes(b"a\x1b\n\xe9")), folder.join("none"));
+        fs::create_dir(&folder).context("make a directory")?;
+        fs::write(&file, "text").context("write")?;
+        let said = |words: &[&OsStr]| -> Outcome<(Vec<u8>, Vec<u8>)> {
+            let output = cluster.command(&["lfs"]).args(words).output().context("lfs")?;
+            Ok((output.stdout, output.stderr))
+        };
+        let lfs = |words: &str, path: &Path| {
+            let words = words.split(' ').map(OsStr::new);
+            said(&words.chain([path.as_os_str()]).collect::<Vec<_>>())
+        };
+        let (fid, _) = lfs("path2fid", &file)?;
+        let fid = String::from_utf8_lossy(fid.trim_ascii()).into_owned();
+        let mnt = cluster.mnt();
+        let words = ["fid2path", "-0"].map(OsStr::new);
+        let words = [&words[..], &[mnt.as_os_str(), OsStr::new(&fid)]].concat();
+        let (path, error) = said(&words)?;
+        let whole = [file.as_os_str().as_bytes(), b"\0"].concat();
+        ensure(path == whole && error.is_empty(), || format!("{}", path.escape_ascii()))?;
+        let (parents, _) = lfs("path2fid --parents", &file)?;
+        ensure(parents.ends_with(b"]/a\x1b\n\xe9\n"), || format!("{}", parents.escape_ascii()))?;
+        let (layout, _) = lfs("getstripe", &file)?;
+        let first = [file.as_os_str().as_bytes(), b"\nlmm_stripe_count"].concat();
+        ensure(layout.starts_with(&first), || format!("{}", layout.escape_ascii()))?;
+        for words in
+            ["getstripe", "data_version", "path2fid", "find", "ladvise -a willread", "migrate -c 1"]
+        {
+            let (_, error) = lfs(words, &missing)?;
+            let is_text = error.ends_with(b"\n")
+                && !error[..error.len() - 1].iter().any(u8::is_ascii_control);
+            let named = String::from_utf8_lossy(&error).contains("/d\\377\\012\\134/none");
+            ensure(is_text && named, || format!("{words}: {}", error.escape_ascii()))?;
+        }
+        // It goes by its FID, whatever its name is.
+        let removed = said(&[OsStr::new("rmfid"), mnt.as_os_str(), OsStr::new(&fid)])?;
+        ensure(!file.exists(), || format!("rmfid: {}", removed.1.escape_ascii()))
+    })
 }
 
 #[test]

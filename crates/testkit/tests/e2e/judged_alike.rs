@@ -137,7 +137,7 @@ fn renames_are_judged_as_on_tmpfs() {
     });
 }
 
-const MODES: [u32; 7] = [0o2666, 0o2676, 0o4666, 0o6666, 0o6676, 0o6777, 0o666];
+const MODES: [u32; 9] = [0o2666, 0o2676, 0o4666, 0o6666, 0o6676, 0o6777, 0o666, 0o7777, 0o1777];
 const CHANGES: [(&str, &str); 8] = [
     ("write", "echo x 1<>$f"),
     ("append", "echo x >>$f"),

@@ -12,7 +12,7 @@ use sheen_wire::lov::{
 
 use super::attributes::{self, Change};
 use super::layout_request::{ANY_OST, END_OF_FILE, composite, fault_of};
-use crate::output::Fault;
+use crate::output::{Fault, shown_path};
 
 /// Exit code of Lustre's tool for what its library refused.
 pub(super) const LIBRARY_CODE: u8 = 1;
@@ -81,7 +81,7 @@ fn refused(text: String) -> Fault {
 /// # Errors
 /// A fault with Lustre's exit codes.
 pub(super) fn add(path: &Path, request: &LovEa) -> Result<bool, Fault> {
-    let name = path.display();
+    let name = shown_path(path);
     let failed = |errno: Errno| {
         refused(format!("lfs setstripe: Add layout component(s) to {name} failed. {errno}"))
     };
@@ -128,14 +128,14 @@ pub(super) fn delete(path: &Path, id: Option<u32>, flags: Flags) -> Result<(), F
     let entry = LovCompEntry { id, flags, end: END_OF_FILE, ..LovCompEntry::default() };
     attributes::change_layout(path, Change::Delete, &named(vec![entry])).map_err(|errno| {
         let id = if id == 0 { "0".to_owned() } else { format!("{id:#x}") };
-        let name = path.display();
+        let name = shown_path(path);
         refused(format!("lfs setstripe: cannot delete component {id} from '{name}': {errno}"))
     })
 }
 
 /// Sets and clears flags of the component of that id.
 pub(super) fn set(path: &Path, id: u32, flags: Flags) -> Result<(), Fault> {
-    let (name, both) = (path.display(), flags.set | flags.clear);
+    let (name, both) = (shown_path(path), flags.set | flags.clear);
     if flags.clear.contains(CompFlags::STALE) {
         let text = "cannot clear 'stale' flags from component: that takes a resync of mirrors, \
             which Sheen does not support yet";

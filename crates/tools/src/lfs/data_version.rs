@@ -7,7 +7,7 @@ use clap::Args;
 use sheen_types::Errno;
 
 use super::attributes;
-use crate::output::{Fault, errno_of, line};
+use crate::output::{Fault, errno_of, line, shown_path};
 
 /// Options of `data_version`.
 #[derive(Args)]
@@ -30,7 +30,7 @@ pub(super) struct DataVersion {
 }
 
 pub(super) fn run(options: &DataVersion) -> Result<(), Fault> {
-    let shown = options.path.display();
+    let shown = shown_path(&options.path);
     let failed = |errno: Errno, what: String| {
         Err(Fault::new(errno, format!("lfs data_version: {what}: {errno}")))
     };

@@ -8,7 +8,7 @@ use sheen_types::Errno;
 use super::mount::Mount;
 use super::pools;
 use super::size::human;
-use crate::output::{Fault, line, shown, text_out};
+use crate::output::{Fault, line, shown_path, text_out};
 use sheen_control::api::{Kind, TARGET_STATFS, TargetStatfs};
 
 /// Options of Lustre's `df` that are not here yet.
@@ -148,7 +148,7 @@ pub(super) fn run(options: &Df) -> Result<(), Fault> {
         if let Some(pool) = &options.pool {
             only_pool(&mut targets, &pools::of(mount)?, pool);
         }
-        text_out(&table(options, &shown(&mount.info.path), &targets));
+        text_out(&table(options, &mount.info.path, &targets));
         Ok(())
     })
 }
@@ -163,10 +163,10 @@ fn only_pool(targets: &mut Vec<TargetStatfs>, pools: &pools::Pools, pool: &str) 
 /// For another file system Lustre has a line on stdout and an exit code of its own.
 fn no_mount(path: &Path, errno: Errno) -> Fault {
     if errno == Errno::ENODEV {
-        line(format_args!("df:{} Not a Lustre filesystem", path.display()));
+        line(format_args!("df:{} Not a Lustre filesystem", shown_path(path)));
         return Fault::reported(Errno::EOPNOTSUPP);
     }
-    Fault::new(errno, format!("error: invalid path '{}': {errno}", path.display()))
+    Fault::new(errno, format!("error: invalid path '{}': {errno}", shown_path(path)))
 }
 
 fn table(options: &Df, path: &str, targets: &[TargetStatfs]) -> String {

@@ -13,7 +13,7 @@ use sheen_types::{Errno, Fid, MdtIndex, Name};
 use super::attributes;
 use super::layout_source::folder_of;
 use super::mount::Mount;
-use crate::output::{Fault, errno_of, line, text_out, worst as outcome};
+use crate::output::{Fault, errno_of, line_out, shown_path, text_out, worst as outcome};
 use sheen_control::api::{Kind, TARGETS, Target};
 
 /// Options of `mkdir` and `setdirstripe` that only a file system with more MDTs could take.
@@ -80,12 +80,12 @@ pub(super) fn make(command: &str, options: &Make) -> Result<(), Fault> {
     for path in &options.paths {
         if let Err(errno) = make_one(path, (&indexes, count), mode) {
             let text = match errno {
-                Errno::ENOTTY => format!("'{}' is not on a Lustre filesystem", path.display()),
+                Errno::ENOTTY => format!("'{}' is not on a Lustre filesystem", shown_path(path)),
                 Errno::EPERM if !indexes.is_empty() => format!(
                     "cannot create dir '{}': MDTs are for root to choose, where mdt.*.enable_remote_dir is 1",
-                    path.display()
+                    shown_path(path)
                 ),
-                _ => format!("cannot create dir '{}'", path.display()),
+                _ => format!("cannot create dir '{}'", shown_path(path)),
             };
             eprintln!("lfs {command}: {text}: {errno}");
             worst = worst.or(Some(if errno == Errno::ENOTTY { Errno::ENODEV } else { errno }));
@@ -274,7 +274,7 @@ pub(super) fn get(options: &Get) -> Result<(), Fault> {
         let mut below = vec![path.clone()];
         while let Some(folder) = below.pop() {
             if let Err(errno) = show(options, &folder) {
-                eprintln!("lfs: getdirstripe for '{}' failed: {errno}", folder.display());
+                eprintln!("lfs: getdirstripe for '{}' failed: {errno}", shown_path(folder));
                 worst = worst.or(Some(errno));
             } else if options.recursive {
                 below.extend(folders_in(&folder));
@@ -318,7 +318,7 @@ fn show(options: &Get, path: &Path) -> Result<(), Errno> {
         return Ok(());
     }
     if options.recursive {
-        line(path.display());
+        line_out(path.as_os_str().as_bytes().to_vec());
     }
     text_out(&options.text(fid, mdt.index));
     Ok(())

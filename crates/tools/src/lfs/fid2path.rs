@@ -1,12 +1,15 @@
 //! `lfs fid2path`: the paths of FIDs.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
 use clap::Args;
+use sheen_types::text::bytes_of_shown;
 use sheen_types::{Errno, Fid};
 
 use super::mount::Mount;
-use crate::output::{Fault, text_out, worst as outcome};
+use crate::output::{Fault, shown, worst as outcome, write_out};
 use sheen_control::api::FID_TO_PATH;
 
 /// Options of `fid2path`.
@@ -37,21 +40,27 @@ pub(super) struct FidToPath {
 
 /// One line of the process's answer.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Link<'a> {
+pub(super) struct Link {
     number: u32,
     /// Relative to the mount; empty for its root.
-    pub(super) path: &'a str,
+    path: Vec<u8>,
 }
 
-impl<'a> Link<'a> {
-    pub(super) fn parse(line: &'a str) -> Option<Self> {
+impl Link {
+    pub(super) fn parse(line: &str) -> Option<Self> {
         let (number, path) = line.split_once(' ')?;
-        Some(Self { number: number.parse().ok()?, path: path.trim_start_matches('/') })
+        let path = bytes_of_shown(path.trim_start_matches('/').as_bytes());
+        Some(Self { number: number.parse().ok()?, path })
+    }
+
+    /// Relative to the mount; empty for its root.
+    pub(super) fn path(&self) -> &Path {
+        Path::new(OsStr::from_bytes(&self.path))
     }
 
     /// The last part of the path.
-    pub(super) fn name(&self) -> &'a str {
-        self.path.rsplit_once('/').map_or(self.path, |(_, name)| name)
+    pub(super) fn name(&self) -> &[u8] {
+        self.path.rsplit(|byte| *byte == b'/').next().unwrap_or_default()
     }
 }
 
@@ -62,22 +71,29 @@ pub(super) fn run(options: &FidToPath) -> Result<(), Fault> {
         false => Mount::named("lfs fid2path", &options.root)?.ok_or(Errno::ENODEV),
     };
     let mut mount = mount.map_err(|errno| {
-        let text = format!("lfs fid2path: cannot resolve mount point for '{}'", options.root);
+        let text =
+            format!("lfs fid2path: cannot resolve mount point for '{}'", shown(&options.root));
         Fault::new(errno, format!("{text}: {errno}"))
     })?;
-    let prefix =
-        if by_path { format!("{}/", mount.info.path.trim_end_matches('/')) } else { String::new() };
+    let mut prefix = Vec::new();
+    if by_path {
+        prefix = mount.info.point().into_os_string().into_vec();
+        // "/" is the root's.
+        if prefix.last() != Some(&b'/') {
+            prefix.push(b'/');
+        }
+    }
     let mut worst = None;
     for text in &options.fids {
         let Ok(fid) = text.parse::<Fid>() else {
-            eprintln!("lfs fid2path: invalid FID '{text}'");
+            eprintln!("lfs fid2path: invalid FID '{}'", shown(text));
             worst = Some(Errno::EINVAL);
             continue;
         };
         match paths(options, &mut mount, fid, &prefix) {
-            Ok(paths) => text_out(&paths),
+            Ok(paths) => write_out(&paths),
             Err(errno) => {
-                eprintln!("lfs fid2path: cannot find {} {text}: {errno}", options.root);
+                eprintln!("lfs fid2path: cannot find {} {text}: {errno}", shown(&options.root));
                 worst = Some(errno);
             }
         }
@@ -85,7 +101,12 @@ pub(super) fn run(options: &FidToPath) -> Result<(), Fault> {
     outcome(worst)
 }
 
-fn paths(options: &FidToPath, mount: &mut Mount, fid: Fid, prefix: &str) -> Result<String, Errno> {
+fn paths(
+    options: &FidToPath,
+    mount: &mut Mount,
+    fid: Fid,
+    prefix: &[u8],
+) -> Result<Vec<u8>, Errno> {
     let mut arguments = vec![fid.to_string()];
     arguments.extend(options.link.map(|number| number.to_string()));
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
@@ -93,33 +114,35 @@ fn paths(options: &FidToPath, mount: &mut Mount, fid: Fid, prefix: &str) -> Resu
     Ok(answer
         .lines()
         .filter_map(Link::parse)
-        .map(|link| shown(options, fid, &link, prefix))
+        .flat_map(|link| link_out(options, fid, &link, prefix))
         .collect())
 }
 
-/// The root is "/" behind the prefix, which gives "/mnt/l//" as in Lustre.
-fn shown(options: &FidToPath, fid: Fid, link: &Link<'_>, prefix: &str) -> String {
-    let mut text = String::new();
+/// The root is "/" behind the prefix, which gives "/mnt/l//" as in Lustre. All bytes of names are as they are.
+fn link_out(options: &FidToPath, fid: Fid, link: &Link, prefix: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
     if options.print_fid {
-        text += &format!("{fid} ");
+        out.extend(format!("{fid} ").bytes());
     }
     if options.print_link {
-        text += &format!("{} ", link.number);
+        out.extend(format!("{} ", link.number).bytes());
     }
-    match (options.name, link.path) {
-        (true, _) => text += link.name(),
-        (false, "") => text += &format!("{prefix}/"),
-        (false, path) => text += &format!("{prefix}{path}"),
+    match (options.name, &*link.path) {
+        (true, _) => out.extend(link.name()),
+        (false, b"") => out.extend([prefix, b"/"].concat()),
+        (false, path) => out.extend([prefix, path].concat()),
     }
-    text.push(if options.print0 { '\0' } else { '\n' });
-    text
+    out.push(if options.print0 { b'\0' } else { b'\n' });
+    out
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::ffi::OsStrExt;
+
     use sheen_types::Fid;
 
-    use super::{FidToPath, Link, shown};
+    use super::{FidToPath, Link, link_out};
 
     #[test]
     fn paths_are_shown_as_lustre_shows_them() {
@@ -134,16 +157,23 @@ mod tests {
         };
         let link = Link::parse("0 cfg/f").unwrap();
         let fid = Fid::new(0x2_4000_0404, 3);
-        assert_eq!(shown(&options, fid, &link, "/mnt/l/"), "/mnt/l/cfg/f\n");
-        assert_eq!(shown(&options, fid, &link, ""), "cfg/f\n");
+        assert_eq!(link_out(&options, fid, &link, b"/mnt/l/"), b"/mnt/l/cfg/f\n");
+        assert_eq!(link_out(&options, fid, &link, b""), b"cfg/f\n");
         let root = Link::parse("0 /").unwrap();
-        assert_eq!(shown(&options, fid, &root, "/mnt/l/"), "/mnt/l//\n");
-        assert_eq!(shown(&options, fid, &root, ""), "/\n");
+        assert_eq!(link_out(&options, fid, &root, b"/mnt/l/"), b"/mnt/l//\n");
+        assert_eq!(link_out(&options, fid, &root, b""), b"/\n");
         options.print_link = true;
-        assert_eq!(shown(&options, fid, &link, "/mnt/l/"), "0 /mnt/l/cfg/f\n");
+        assert_eq!(link_out(&options, fid, &link, b"/mnt/l/"), b"0 /mnt/l/cfg/f\n");
         (options.print_fid, options.print0) = (true, true);
-        assert_eq!(shown(&options, fid, &link, ""), "[0x240000404:0x3:0x0] 0 cfg/f\0");
+        assert_eq!(link_out(&options, fid, &link, b""), b"[0x240000404:0x3:0x0] 0 cfg/f\0");
+        let odd = Link::parse("1 a\\012b/c\\351\\134").unwrap();
+        assert_eq!(odd.path().as_os_str().as_bytes(), b"a\nb/c\xe9\\");
+        assert_eq!(
+            link_out(&options, fid, &odd, b"/mnt/l/"),
+            b"[0x240000404:0x3:0x0] 1 /mnt/l/a\nb/c\xe9\\\0"
+        );
         options.name = true;
-        assert_eq!(shown(&options, fid, &link, ""), "[0x240000404:0x3:0x0] 0 f\0");
+        assert_eq!(link_out(&options, fid, &odd, b""), b"[0x240000404:0x3:0x0] 1 c\xe9\\\0");
+        assert_eq!(link_out(&options, fid, &link, b""), b"[0x240000404:0x3:0x0] 0 f\0");
     }
 }

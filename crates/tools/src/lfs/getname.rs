@@ -6,7 +6,7 @@ use clap::Args;
 use sheen_types::Errno;
 
 use super::mount::Mount;
-use crate::output::{Fault, line, shown, worst as outcome};
+use crate::output::{Fault, line, shown, shown_path, worst as outcome};
 use sheen_control::api::MountInfo;
 
 /// Options of `getname`.
@@ -28,7 +28,7 @@ pub(super) struct GetName {
 pub(super) fn run(options: &GetName) -> Result<(), Fault> {
     if options.paths.is_empty() {
         return Mount::all().each("getname", |mount| {
-            line(format_args!("{} {}", name(options, &mount.info), shown(&mount.info.path)));
+            line(format_args!("{} {}", name(options, &mount.info), mount.info.path));
             Ok(())
         });
     }
@@ -38,7 +38,7 @@ pub(super) fn run(options: &GetName) -> Result<(), Fault> {
             Ok(mount) => line(name(options, &mount.info)),
             Err(errno) => {
                 let errno = if errno == Errno::ENODEV { Errno::ENOTTY } else { errno };
-                eprintln!("cannot get instance for '{}': {errno}", path.display());
+                eprintln!("cannot get instance for '{}': {errno}", shown_path(path));
                 worst = Some(errno);
             }
         }

@@ -4,6 +4,7 @@
 //! one more, for that of the root.
 
 use std::fs::Metadata;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -13,10 +14,10 @@ use sheen_wire::lov::{LovEa, LovMagic, LovMd, LovMdHeader, LovPattern};
 use super::attributes;
 use super::compare::Bound;
 use super::components::{Flags, parse_id};
-use super::layout_text::{Fields, Filter, Style, text};
+use super::layout_text::{Fields, Filter, Style, text_of_file};
 use super::mount::Mount;
 use super::options::{Dashes, Grammar, HELP, Opt, Part, Takes, Words, refused, wants_help};
-use crate::output::{Fault, errno_of, line, text_out, worst as outcome};
+use crate::output::{Fault, errno_of, shown_path, text_out, worst as outcome, write_out};
 use sheen_control::api::{Kind, TARGETS, Target};
 
 pub(super) const GRAMMAR: Grammar = Grammar {
@@ -275,7 +276,7 @@ pub(super) fn run(words: &Words) -> Result<(), Fault> {
 
 impl Walk<'_> {
     fn failed(&mut self, what: &str, path: &Path, errno: Errno) {
-        eprintln!("lfs getstripe: {what} '{}': {errno} ({})", path.display(), errno.0);
+        eprintln!("lfs getstripe: {what} '{}': {errno} ({})", shown_path(path), errno.0);
         self.worst.get_or_insert(errno);
     }
 
@@ -325,13 +326,13 @@ impl Walk<'_> {
     /// Whether it could be shown, or need not be.
     fn show(&mut self, path: &Path, is_folder: bool) -> bool {
         let shown = match self.options.mdt_index {
-            true => mdt_index(path).map(Some),
+            true => mdt_index(path).map(String::into_bytes),
             false => self.layout_text(path, is_folder),
         };
         match shown {
-            Ok(ref text) => text_out(text.as_deref().unwrap_or_default()),
+            Ok(ref text) => write_out(text),
             Err(errno @ Errno::ENOTTY) => {
-                let text = format!("'{}' is not on a Lustre filesystem", path.display());
+                let text = format!("'{}' is not on a Lustre filesystem", shown_path(path));
                 eprintln!("lfs getstripe: {text}: {errno} ({})", errno.0);
                 self.worst.get_or_insert(errno);
             }
@@ -340,25 +341,22 @@ impl Walk<'_> {
         shown.is_ok()
     }
 
-    fn layout_text(&self, path: &Path, is_folder: bool) -> Result<Option<String>, Errno> {
+    fn layout_text(&self, path: &Path, is_folder: bool) -> Result<Vec<u8>, Errno> {
         let options = self.options;
         let Some(layout) = layout(path, is_folder, options.raw)? else {
-            line(format_args!("{} has no stripe info", path.display()));
-            return Ok(None);
+            return Ok([path.as_os_str().as_bytes(), b" has no stripe info\n"].concat());
         };
-        let name = path.display().to_string();
         let bare = options.itself && !options.recursive;
         let style = Style {
             fields: options.fields,
             filter: options.filter,
             ost: options.ost.as_ref().map(|ost| ost.index.map_or(u32::MAX, u32::from)),
-            name: (!bare).then_some(name.as_str()),
             is_default: is_folder,
             raw: options.raw,
             yaml: options.yaml,
             hex: options.hex,
         };
-        Ok(Some(text(&layout, style)))
+        Ok(text_of_file(&layout, (!bare).then_some(path), style))
     }
 }
 

@@ -6,7 +6,7 @@ use clap::Args;
 use sheen_types::Errno;
 
 use super::attributes;
-use crate::output::{Fault, line, worst as outcome};
+use crate::output::{Fault, line, shown_path, worst as outcome};
 
 /// `LU_HEAT_NAMES`.
 const NAMES: [&str; 4] = ["readsample", "writesample", "readbyte", "writebyte"];
@@ -75,7 +75,7 @@ fn refusal(what: &str, path: &std::path::Path, errno: Errno) -> String {
         Errno::ENOENT | Errno::EACCES => "cannot open",
         _ => what,
     };
-    format!("{what} file '{}': {errno}", path.display())
+    format!("{what} file '{}': {errno}", shown_path(path))
 }
 
 impl Set {

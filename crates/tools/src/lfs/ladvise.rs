@@ -9,7 +9,7 @@ use sheen_types::Errno;
 use sheen_wire::ost::{LadviseFlags, LadviseHdr, LuLadvise};
 
 use super::size::parse_size;
-use crate::output::{Fault, errno_of, worst as outcome};
+use crate::output::{Fault, errno_of, shown_path, worst as outcome};
 
 /// What may be advised; `ahead` is for directories, and OSTs refuse it.
 const ADVICE: [(&str, u16); 5] = [
@@ -143,7 +143,7 @@ fn range(options: &Ladvise) -> Result<(u64, u64), Fault> {
 
 /// Says what is wrong, as Lustre's library and its tool do each.
 fn give(checked: &Checked, path: &Path) -> Result<(), Errno> {
-    let shown = path.display();
+    let shown = shown_path(path);
     let opened = File::open(path).map_err(|error| {
         let errno = errno_of(&error);
         eprintln!("ladvise: cannot open file '{shown}': {errno}");

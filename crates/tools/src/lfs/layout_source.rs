@@ -11,7 +11,7 @@ use super::attributes::{fid, layout};
 use super::layout_request::{self, LayoutRequest};
 use super::layout_yaml;
 use super::options::{Opt, Part, Takes};
-use crate::output::{Fault, errno_of};
+use crate::output::{Fault, errno_of, shown_path};
 
 /// Where a layout may come from, besides options.
 pub(super) const OPTIONS: &[Opt] = &[
@@ -126,7 +126,7 @@ pub(super) fn for_each(
 /// The layout of another file, as a request: its OSTs do not matter, its components do.
 pub(super) fn copied(path: &Path, command: &str) -> Result<LovEa, Fault> {
     let failed = |errno: Errno| {
-        let text = format!("can't create composite layout from file {}: {errno}", path.display());
+        let text = format!("can't create composite layout from file {}: {errno}", shown_path(path));
         Fault::new(errno, format!("{command}: {text}"))
     };
     let found = std::fs::metadata(path).map_err(|error| failed(errno_of(&error)))?;
@@ -175,7 +175,7 @@ fn as_request(found: LovEa) -> Option<LovEa> {
 /// The layout that a template describes.
 fn template(path: &Path, command: &'static str) -> Result<LovEa, Fault> {
     let failed = |what: String| {
-        let text = format!("cannot parse YAML file {}: {what}", path.display());
+        let text = format!("cannot parse YAML file {}: {what}", shown_path(path));
         Fault::new(Errno::EINVAL, format!("{command}: {text}"))
     };
     let text =

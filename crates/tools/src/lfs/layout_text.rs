@@ -1,5 +1,8 @@
 //! Layouts as `lfs getstripe` prints them, as text and as YAML.
 
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
 use sheen_wire::lov::{
     CompFlags, LovComp, LovCompEntry, LovCompHeader, LovComponent, LovEa, LovForeign, LovMagic,
     LovMd, LovOstData, LovPattern,
@@ -112,15 +115,13 @@ impl Filter {
 
 /// How to print.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Style<'a> {
+pub(super) struct Style {
     /// What to print.
     pub(super) fields: Fields,
     /// Of which components.
     pub(super) filter: Filter,
     /// Only what lies on this OST.
     pub(super) ost: Option<u32>,
-    /// The name to print first.
-    pub(super) name: Option<&'a str>,
     /// A directory's default: one line, without what only files have.
     pub(super) is_default: bool,
     /// Zeros stay zeros.
@@ -131,11 +132,15 @@ pub(super) struct Style<'a> {
     pub(super) hex: bool,
 }
 
-impl Style<'_> {
-    fn name_line(&self) -> String {
+impl Style {
+    fn has_name_line(&self) -> bool {
         let alone = self.is_default && self.fields.is_only(Fields::OBJECTS);
-        let name = self.name.filter(|_| !self.yaml && !alone);
-        name.map(|name| format!("{name}\n")).unwrap_or_default()
+        !self.yaml && !alone
+    }
+
+    /// Whether nothing of a layout is printed.
+    fn leaves_out(&self, layout: &LovEa) -> bool {
+        self.ost.is_some_and(|ost| self.is_default || !lies_on(layout, ost))
     }
 
     fn index(&self, index: u32) -> String {
@@ -149,19 +154,28 @@ impl Style<'_> {
     }
 }
 
+/// The text of a layout as [`text`] has it, behind a line with the bytes of the file's name.
+pub(super) fn text_of_file(layout: &LovEa, name: Option<&Path>, style: Style) -> Vec<u8> {
+    let name = name.filter(|_| style.has_name_line() && !style.leaves_out(layout));
+    let mut out = name.map_or(Vec::new(), |name| name.as_os_str().as_bytes().to_vec());
+    out.extend(name.map(|_| b'\n'));
+    out.extend(text(layout, style).bytes());
+    out
+}
+
 /// The text of a layout, an empty line at its end unless it is YAML. Empty if nothing of it lies on
 /// the wanted OST.
 pub(super) fn text(layout: &LovEa, style: Style) -> String {
-    if style.ost.is_some_and(|ost| style.is_default || !lies_on(layout, ost)) {
+    if style.leaves_out(layout) {
         return String::new();
     }
     match layout {
         LovEa::Plain(plain) if style.filter.is_any() || style.fields.chooses_components() => {
             components(&as_composite(plain, style), true, style)
         }
-        LovEa::Plain(plain) => style.name_line() + &plain_text(plain, style, Place::Alone),
+        LovEa::Plain(plain) => plain_text(plain, style, Place::Alone),
         LovEa::Composite(composite) => components(composite, false, style),
-        LovEa::Foreign(foreign) => style.name_line() + &foreign_text(foreign, style),
+        LovEa::Foreign(foreign) => foreign_text(foreign, style),
     }
 }
 
@@ -402,7 +416,7 @@ fn object(stripe: &LovOstData) -> String {
 /// The header and the components that are wanted. `forged` says that it is a plain layout.
 fn components(composite: &LovComp, forged: bool, style: Style) -> String {
     let all = &composite.components;
-    let mut text = style.name_line() + &composite_header(composite, forged, style);
+    let mut text = composite_header(composite, forged, style);
     let on_ost = |part: &LovComponent| match style.ost {
         Some(ost) => {
             is_made(&part.entry) && part.layout.stripes.iter().any(|stripe| stripe.ost_idx == ost)

@@ -1,3 +1,7 @@
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
 use bytes::Bytes;
 use sheen_wire::lov::{
     CompFlags, LovComp, LovCompEntry, LovCompHeader, LovComponent, LovEa, LovMagic, LovMd,
@@ -6,14 +10,14 @@ use sheen_wire::lov::{
 
 use super::super::compare::Bound;
 use super::super::components::Flags;
-use super::{Fields, Filter, Style, text};
+use super::{Fields, Filter, Style, text, text_of_file};
 
 fn bytes(hex: &str) -> Bytes {
     let digit = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
     hex.as_bytes().chunks(2).map(digit).collect::<Vec<u8>>().into()
 }
 
-fn style(fields: Fields, is_default: bool) -> Style<'static> {
+fn style(fields: Fields, is_default: bool) -> Style {
     Style { fields, is_default, ..Style::default() }
 }
 
@@ -152,7 +156,7 @@ const ON_MDT: &str = "d00bd60bd8000000020000000000020000000000000000000000000000
 #[test]
 fn yaml_is_as_lustre_writes_it() {
     let layout = LovEa::decode(&bytes(ON_MDT)).unwrap();
-    let yaml = Style { yaml: true, name: Some("a"), ..style(Fields::USUAL, false) };
+    let yaml = Style { yaml: true, ..style(Fields::USUAL, false) };
     let expected = "lcm_layout_gen:    2
 lcm_mirror_count:  1
 lcm_entry_count:   2
@@ -181,6 +185,12 @@ components:
       lmm_stripe_offset: -1
 ";
     assert_eq!(text(&layout, yaml), expected);
+    let name = Path::new(OsStr::from_bytes(b"a\n\xe9"));
+    assert_eq!(text_of_file(&layout, Some(name), yaml), expected.as_bytes());
+    let plain = style(Fields::USUAL, false);
+    let named = [b"a\n\xe9\n", text(&layout, plain).as_bytes()].concat();
+    assert_eq!(text_of_file(&layout, Some(name), plain), named);
+    assert_eq!(text_of_file(&layout, Some(name), Style { ost: Some(77), ..plain }), b"");
     let plain = LovEa::decode(&bytes(FOUR_STRIPES)).unwrap();
     let shown = text(&plain, yaml);
     let objects = "lmm_objects:\n      - l_ost_idx: 0\n        l_fid:     0x280000400:0x4f:0x0\n";

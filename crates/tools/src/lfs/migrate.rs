@@ -6,7 +6,7 @@
 
 use std::ffi::OsString;
 use std::io::Read;
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -22,7 +22,7 @@ use super::layout_source::{self, RequestedLayout, copied, folder_of, for_each};
 use super::options::{Dashes, Grammar, HELP, Opt, Part, Takes, Words, refused, wants_help};
 use super::size::parse_with_unit;
 use super::{attributes, pools};
-use crate::output::{Fault, errno, errno_of, line, text_out};
+use crate::output::{Fault, errno, errno_of, line, line_out, shown_path, text_out};
 
 pub(super) const GRAMMAR: Grammar = Grammar {
     command: "lfs migrate",
@@ -253,7 +253,7 @@ impl Migrate {
         };
         let list = list.map_err(|error| {
             let errno = errno_of(&error);
-            let name = self.files_from.as_deref().unwrap_or(Path::new("-")).display();
+            let name = shown_path(self.files_from.as_deref().unwrap_or(Path::new("-")));
             Fault::new(
                 errno,
                 format!("lfs migrate: failed to open filelist file '{name}': {errno}"),
@@ -274,12 +274,12 @@ impl Migrate {
                 }
                 errno => errno.to_string(),
             };
-            let name = path.display();
+            let name = shown_path(path);
             Fault::new(errno, format!("lfs migrate: cannot migrate '{name}': {why} ({})", errno.0))
         };
         let found = std::fs::metadata(path).map_err(|error| {
             let errno = errno_of(&error);
-            let name = path.display();
+            let name = shown_path(path);
             Fault::new(errno, format!("lfs migrate: cannot open '{name}': {errno} ({})", errno.0))
         })?;
         if found.is_dir() {
@@ -298,7 +298,7 @@ impl Migrate {
         };
         moved.map_err(failed)?;
         if self.verbose {
-            line(format_args!("{}: migrated", path.display()));
+            line_out([path.as_os_str().as_bytes(), b": migrated"].concat());
         }
         Ok(())
     }
@@ -368,12 +368,13 @@ pub(super) fn swap(options: &Swap) -> Result<(), Fault> {
         let opened = rustix::fs::open(path, flags, Mode::empty());
         opened.map(drop).map_err(|error| {
             let errno = errno(error);
-            let text = format!("cannot open '{}' for write: {errno} ({})", path.display(), errno.0);
+            let text =
+                format!("cannot open '{}' for write: {errno} ({})", shown_path(path), errno.0);
             Fault::new(errno, format!("lfs swap_layouts: error: {text}"))
         })?;
     }
     let failed = |errno: Errno| {
-        let (first, second) = (options.first.display(), options.second.display());
+        let (first, second) = (shown_path(&options.first), shown_path(&options.second));
         let text = format!("cannot swap layouts between '{first}' and '{second}'");
         Fault::new(errno, format!("lfs swap_layouts: error: {text}: {errno} ({})", errno.0))
     };

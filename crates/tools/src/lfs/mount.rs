@@ -1,5 +1,7 @@
 //! The mounts of this machine, as their processes report them.
 
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::Duration;
@@ -8,9 +10,10 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use sheen_control::Client;
 use sheen_types::Errno;
+use sheen_types::text::bytes_of_shown;
 
 use crate::origins::{self, Home};
-use crate::output::{Fault, errno_of, shown, worst};
+use crate::output::{Fault, errno_of, shown, shown_path, worst};
 use crate::processes::{self, Failure, command};
 use sheen_control::api::{MOUNT_INFO, MountInfo};
 
@@ -59,7 +62,7 @@ impl Mounts {
         let mut first = self.failed;
         for mut mount in self.answering {
             if let Err((errno, text)) = work(&mut mount) {
-                eprintln!("lfs {command}: {}", shown(&text));
+                eprintln!("lfs {command}: {text}");
                 first = first.or(Some(errno));
             }
         }
@@ -105,11 +108,11 @@ fn sign_inside(paths: Vec<PathBuf>, patience: Duration, ask: Ask) -> Mounts {
             Ok(text) => {
                 let info: Option<MountInfo> = serde_json::from_str(&text).ok();
                 // Another user's process may claim to be elsewhere; the kernel does not.
-                let info = info.map(|info| MountInfo { path: path_text(&path), ..info });
+                let info = info.map(|info| MountInfo { path: shown_path(&path), ..info });
                 mounts.answering.extend(info.map(|info| Mount { info, way: Way::Inside(path) }));
             }
             Err(errno @ (Errno::ENOTCONN | Errno::ECONNABORTED | Errno::ETIMEDOUT)) => {
-                eprintln!("{}: {errno}: the mount is left out", shown(&path_text(&path)));
+                eprintln!("{}: {errno}: the mount is left out", shown_path(&path));
                 mounts.failed = mounts.failed.or(Some(errno));
             }
             Err(_) => {}
@@ -138,8 +141,8 @@ impl Mount {
         } else {
             std::fs::read("/proc/self/mounts").unwrap_or_default()
         };
-        let mut paths = mounted(&String::from_utf8_lossy(&table));
-        paths.retain(|path| wanted(path) && all.iter().all(|it| Path::new(&it.info.path) != path));
+        let mut paths = mounted(&table);
+        paths.retain(|path| wanted(path) && all.iter().all(|it| it.info.point() != *path));
         let Mounts { answering, failed } = sign_inside(paths, SIGN_WAIT, sheen_fuse::question);
         all.extend(answering);
         if let Some(home) = origins::chosen() {
@@ -177,8 +180,7 @@ impl Mount {
         let path = std::fs::canonicalize(path).map_err(|error| errno_of(&error))?;
         let mounts = Self::all_at(|point| path.starts_with(point));
         let (mut mounts, failed) = (mounts.answering, mounts.failed);
-        let paths: Vec<PathBuf> =
-            mounts.iter().map(|mount| mount.info.path.clone().into()).collect();
+        let paths: Vec<PathBuf> = mounts.iter().map(|mount| mount.info.point()).collect();
         let number = longest_prefix(&paths, &path);
         let number = number.ok_or(failed.unwrap_or(Errno::ENODEV))?;
         Ok(mounts.swap_remove(number))
@@ -197,9 +199,12 @@ impl Mount {
     /// Runs a command in the mount's process.
     pub(super) fn command(&mut self, name: &str, arguments: &[&str]) -> Result<String, Failure> {
         match &mut self.way {
-            Way::Process(process) => command(process, name, arguments),
+            // Another user's process may say anything to root.
+            Way::Process(process) => {
+                command(process, name, arguments).map_err(|(errno, text)| (errno, shown(&text)))
+            }
             Way::Inside(path) => {
-                let failed = |errno: Errno| (errno, format!("{}: {errno}", path.display()));
+                let failed = |errno: Errno| (errno, format!("{}: {errno}", shown_path(&*path)));
                 let words: Vec<&str> = [name].iter().chain(arguments).copied().collect();
                 let question = words.join(" ");
                 let asked = [path.clone()];
@@ -222,10 +227,6 @@ impl Mount {
     }
 }
 
-fn path_text(path: &Path) -> String {
-    path.to_string_lossy().into_owned()
-}
-
 /// What another user's process may have answered, with all its texts as they are shown: names of targets and pools.
 fn shown_in(answer: Value) -> Value {
     match answer {
@@ -240,22 +241,16 @@ fn shown_in(answer: Value) -> Value {
 
 /// The mount points in `/proc/self/mounts` that may be ours: those of our type, and of older
 /// versions those of FUSE whose device is `NID:/FSNAME`.
-fn mounted(table: &str) -> Vec<PathBuf> {
-    let point = |line: &str| {
-        let mut words = line.split(' ');
+fn mounted(table: &[u8]) -> Vec<PathBuf> {
+    let point = |line: &[u8]| {
+        let mut words = line.split(|byte| *byte == b' ');
         let (source, path, kind) = (words.next()?, words.next()?, words.next()?);
+        let (source, kind) = (str::from_utf8(source).ok()?, str::from_utf8(kind).ok()?);
         let (nids, _) = source.split_once(":/")?;
         let is_ours = kind == "fuse.lustre" || kind.starts_with("fuse") && nids.contains('@');
-        is_ours.then(|| unescaped(path).into())
+        is_ours.then(|| OsString::from_vec(bytes_of_shown(path)).into())
     };
-    table.lines().filter_map(point).collect()
-}
-
-/// The kernel writes what would end a word as `\040`.
-fn unescaped(text: &str) -> String {
-    [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")]
-        .iter()
-        .fold(text.to_owned(), |text, (code, character)| text.replace(code, character))
+    table.split(|byte| *byte == b'\n').filter_map(point).collect()
 }
 
 /// A mount may lie below another one: the longest path wins.
@@ -266,6 +261,9 @@ fn longest_prefix(mounts: &[PathBuf], path: &Path) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+
     use super::*;
 
     /// Stands for the kernel: a mount whose process stands still, one whose connection was aborted, one of another
@@ -311,7 +309,8 @@ mod tests {
         assert_eq!(shown, serde_json::from_str::<Value>(text).unwrap());
         // It is where the kernel has it, whatever it claims.
         let mounts = sign_inside(vec!["/good\u{1b}".into()], SIGN_WAIT, kernel);
-        assert_eq!(mounts.answering[0].info.path, "/good\u{1b}");
+        let info = &mounts.answering[0].info;
+        assert_eq!((&*info.path, info.point()), ("/good\\033", "/good\u{1b}".into()));
     }
 
     #[test]
@@ -327,10 +326,10 @@ mod tests {
 
     #[test]
     fn mounts_are_found_in_the_kernels_table() {
-        let table = "proc /proc proc rw 0 0\nme@host:/ /mnt/ssh fuse.sshfs rw 0 0\n\
-                     1@tcp:/l /mnt/my\\040files fuse rw,nosuid 0 0\nserver1:/l /mnt/l fuse.lustre rw 0 0\n";
-        let found = ["/mnt/ssh", "/mnt/my files", "/mnt/l"];
-        assert_eq!(mounted(table), found.map(Path::new));
+        let table = b"proc /proc proc rw 0 0\nme@host:/ /mnt/ssh fuse.sshfs rw 0 0\n\
+                     1@tcp:/l /mnt/my\\040files fuse rw,nosuid 0 0\nserver1:/l /mnt/\xe9 fuse.lustre rw 0 0\n";
+        let found: [&[u8]; 3] = [b"/mnt/ssh", b"/mnt/my files", b"/mnt/\xe9"];
+        assert_eq!(mounted(table), found.map(|bytes| PathBuf::from(OsStr::from_bytes(bytes))));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! `lfs path2fid`: the FIDs of files and of the directories that name them.
 
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -8,7 +9,7 @@ use sheen_types::Errno;
 use super::attributes;
 use super::fid2path::Link;
 use super::mount::Mount;
-use crate::output::{Fault, line, worst as outcome};
+use crate::output::{Fault, line_out, shown_path, worst as outcome};
 use sheen_control::api::FID_TO_PATH;
 
 /// Options of `path2fid`.
@@ -31,13 +32,13 @@ pub(super) fn run(options: &PathToFid) -> Result<(), Fault> {
     for path in &options.paths {
         let text = match options.parents {
             true => parents(path),
-            false => attributes::fid(path).map(|fid| fid.to_string()),
+            false => attributes::fid(path).map(|fid| fid.to_string().into_bytes()),
         };
         match text {
-            Ok(text) if many => line(format_args!("{}: {text}", path.display())),
-            Ok(text) => line(text),
+            Ok(text) if many => line_out([path.as_os_str().as_bytes(), b": ", &text].concat()),
+            Ok(text) => line_out(text),
             Err(errno) => {
-                eprintln!("lfs path2fid: cannot get {what} for '{}': {errno}", path.display());
+                eprintln!("lfs path2fid: cannot get {what} for '{}': {errno}", shown_path(path));
                 worst = Some(errno);
             }
         }
@@ -46,18 +47,19 @@ pub(super) fn run(options: &PathToFid) -> Result<(), Fault> {
 }
 
 /// `[parent]/name` for each link, a tab between them. A root has no parent: ENODATA.
-fn parents(path: &Path) -> Result<String, Errno> {
+fn parents(path: &Path) -> Result<Vec<u8>, Errno> {
     let fid = attributes::fid(path)?;
     let mut mount = Mount::of(path)?;
     let answer = mount.command(FID_TO_PATH, &[&fid.to_string()]).map_err(|(errno, _)| errno)?;
     let mut texts = Vec::new();
     for link in answer.lines().filter_map(Link::parse) {
-        let full = Path::new(&mount.info.path).join(link.path);
-        let (Some(parent), false) = (full.parent(), link.path.is_empty()) else { continue };
-        texts.push(format!("{}/{}", attributes::fid(parent)?, link.name()));
+        let full = mount.info.point().join(link.path());
+        let (Some(parent), false) = (full.parent(), link.name().is_empty()) else { continue };
+        let parent = format!("{}/", attributes::fid(parent)?).into_bytes();
+        texts.push([&*parent, link.name()].concat());
     }
     if texts.is_empty() {
         return Err(Errno::ENODATA);
     }
-    Ok(texts.join("\t"))
+    Ok(texts.join(&b'\t'))
 }

@@ -53,9 +53,9 @@ pub(super) fn run(options: &RemoveFid) -> Result<(), Fault> {
 /// Removes all names of a file. A directory is none (`EISDIR`).
 fn remove(mount: &mut Mount, fid: Fid) -> Result<(), Errno> {
     let answer = mount.command(FID_TO_PATH, &[&fid.to_string()]).map_err(|(errno, _)| errno)?;
-    let root = Path::new(&mount.info.path);
+    let root = mount.info.point();
     let paths: Vec<PathBuf> =
-        answer.lines().filter_map(Link::parse).map(|link| root.join(link.path)).collect();
+        answer.lines().filter_map(Link::parse).map(|link| root.join(link.path())).collect();
     if paths.is_empty() {
         return Err(Errno::ENOENT);
     }

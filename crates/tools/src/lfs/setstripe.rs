@@ -16,7 +16,7 @@ use super::layout_request::{self, fault_of};
 use super::layout_source::{self, RequestedLayout, folder_of, for_each};
 use super::options::{Dashes, Grammar, HELP, Opt, Part, Takes, Words, refused, wants_help};
 use super::pools;
-use crate::output::{Fault, errno, text_out};
+use crate::output::{Fault, errno, shown_path, text_out};
 
 pub(super) const GRAMMAR: Grammar = Grammar {
     command: "lfs setstripe",
@@ -229,7 +229,7 @@ fn usage(text: &str) -> Fault {
 }
 
 fn cannot_set(path: &Path, request: Option<&LovEa>, errno: Errno) -> Fault {
-    let name = path.display();
+    let name = shown_path(path);
     if matches!(request, Some(LovEa::Composite(_))) {
         let what = match path.is_dir() {
             true => "cannot set default composite layout for",
@@ -249,7 +249,7 @@ fn cannot_open(path: &Path, request: Option<&LovEa>, errno: Errno) -> Fault {
     if matches!(request, Some(LovEa::Composite(_))) {
         return cannot_set(path, request, errno);
     }
-    let text = format!("unable to open '{}': {errno} ({})", path.display(), errno.0);
+    let text = format!("unable to open '{}': {errno} ({})", shown_path(path), errno.0);
     Fault::new(errno, format!("lfs setstripe: {text}"))
 }
 
@@ -258,7 +258,7 @@ fn create(path: &Path, request: &LovEa, mode: Option<u32>) -> Result<(), Fault> 
         && let Some(what) = fault_of(&composite.components)
     {
         let errno = Errno::EINVAL;
-        let text = format!("'{}': Invalid layout: {what}: {errno}", path.display());
+        let text = format!("'{}': Invalid layout: {what}: {errno}", shown_path(path));
         let text = format!("lfs setstripe: cannot create composite file {text} ({})", errno.0);
         return Err(Fault { code: LIBRARY_CODE, text });
     }
@@ -288,7 +288,7 @@ fn make(path: &Path, request: &LovEa, mode: Option<u32>) -> Result<(), Fault> {
         .map_err(|error| cannot_open(path, Some(request), errno(error)))?;
     set_layout(path, request).map_err(|failed| {
         if let Err(error) = rustix::fs::unlink(path) {
-            eprintln!("lfs setstripe: cannot remove '{}': {}", path.display(), errno(error));
+            eprintln!("lfs setstripe: cannot remove '{}': {}", shown_path(path), errno(error));
         }
         cannot_set(path, Some(request), failed)
     })
@@ -307,7 +307,7 @@ fn on_our_file_system(path: &Path, request: &LovEa) -> Result<(), Fault> {
 fn say_differences(path: &Path, request: &LovEa) {
     let Ok(Some(made)) = layout(path) else { return };
     for text in differences(request, &made) {
-        eprintln!("lfs setstripe: warning: '{}': {text}", path.display());
+        eprintln!("lfs setstripe: warning: '{}': {text}", shown_path(path));
     }
 }
 

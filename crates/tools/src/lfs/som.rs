@@ -6,7 +6,7 @@ use clap::Args;
 use sheen_wire::md::SomAttrs;
 
 use super::attributes;
-use crate::output::{Fault, line};
+use crate::output::{Fault, line, shown_path};
 
 /// Options of `getsom`.
 #[derive(Args)]
@@ -26,7 +26,7 @@ pub(super) struct GetSom {
 }
 
 pub(super) fn run(options: &GetSom) -> Result<(), Fault> {
-    let path = options.path.display();
+    let path = shown_path(&options.path);
     let som = attributes::som(&options.path).map_err(|errno| {
         let text = format!("{path} failed to get som xattr: {errno} ({})", errno.0);
         Fault::new(errno, text)
@@ -42,7 +42,7 @@ fn text(options: &GetSom, som: &SomAttrs) -> String {
         (_, true, _) => blocks.to_string(),
         (.., true) => format!("{valid:x}"),
         _ => {
-            let path = options.path.display();
+            let path = shown_path(&options.path);
             format!("file: {path} size: {size} blocks: {blocks} flags: {valid:x}")
         }
     }

@@ -6,7 +6,7 @@ use clap::Args;
 use sheen_types::Errno;
 
 use super::mount::Mount;
-use crate::output::{Fault, text_out};
+use crate::output::{Fault, shown_path, text_out};
 use sheen_control::api::{Kind, TARGETS, Target};
 
 /// Options of `osts` and `mdts`.
@@ -29,7 +29,7 @@ fn list(options: &List, command: &str, kind: Kind) -> Result<(), Fault> {
     let mounts = match Mount::chosen(options.path.as_deref()) {
         Err(Errno::ENODEV) => return Ok(()),
         Err(errno) => {
-            let path = options.path.as_deref().unwrap_or(Path::new("")).display();
+            let path = shown_path(options.path.as_deref().unwrap_or(Path::new("")));
             return Err(Fault::new(errno, format!("error: invalid path '{path}': {errno}")));
         }
         Ok(mounts) => mounts,

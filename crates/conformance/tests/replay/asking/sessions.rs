@@ -152,7 +152,8 @@ async fn errors(it: &Caller) -> Result<(), Errno> {
     it.files.unlink(&it.who, x, &name("f")).await?;
     it.files.rmdir(&it.who, b5, &name("x")).await?;
     let (_, handle) = it.create(b5, "lf", 0o666, 0).await?;
-    let lock = |mode| FileLock { start: 0, end: i64::MAX as u64, mode, pid: 1, is_flock: true };
+    let lock =
+        |mode| FileLock { start: 0, end: i64::MAX as u64, mode, pid: 1, uid: 0, is_flock: true };
     it.files.set_lock(handle, LockOwner(7), lock(FileLockMode::Write), true).await?;
     it.files.set_lock(handle, LockOwner(7), lock(FileLockMode::Unlock), true).await?;
     it.close(handle).await

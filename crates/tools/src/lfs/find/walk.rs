@@ -19,7 +19,7 @@ use super::predicates::File;
 use super::{Find, times};
 use crate::lfs::attributes::{self, Xattr};
 use crate::lfs::mount::Mount;
-use crate::output::{Fault, errno_of, worst as outcome, write_out};
+use crate::output::{Fault, errno_of, shown_path, worst as outcome, write_out};
 use sheen_control::api::{Kind, TARGETS, Target};
 
 /// A directory entry, asked for what it is as tests need it.
@@ -148,8 +148,8 @@ impl Walk<'_> {
 
     fn failed(&self, path: &Path, errno: Errno) {
         let text = match errno {
-            Errno::ENOTTY => format!("'{}' is not on a Lustre filesystem", path.display()),
-            _ => format!("failed for '{}'", path.display()),
+            Errno::ENOTTY => format!("'{}' is not on a Lustre filesystem", shown_path(path)),
+            _ => format!("failed for '{}'", shown_path(path)),
         };
         eprintln!("lfs find: {text}: {errno}");
         self.end.lock().worst.get_or_insert(errno);
