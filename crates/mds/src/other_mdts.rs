@@ -90,6 +90,12 @@ impl Mdt {
         self.other_mdts.channels.read().iter().map(view).collect()
     }
 
+    /// Whether a change over several MDTs excludes others here.
+    #[must_use]
+    pub fn has_exclusions(&self) -> bool {
+        !self.exclusion.remote.is_empty()
+    }
+
     /// Whether this MDT recovers, or will when it starts.
     pub(crate) fn is_recovering(&self) -> bool {
         let Some(target) = self.target.get() else { return true };

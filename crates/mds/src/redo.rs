@@ -79,7 +79,7 @@ fn redo<'a>(
     done: &mut Redone,
 ) -> Result<(), StoreError> {
     if !identity::is_known(&**store)? {
-        // It is not made one of its file system by what others have of it.
+        // It is not made one of its file system by what other MDTs have of it.
         for record in lacking {
             done.refused.push(refused(mdt, record, Errno::ENODEV));
         }

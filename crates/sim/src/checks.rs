@@ -17,6 +17,7 @@ use crate::hostile;
 use crate::model::Writer;
 use crate::restored;
 use crate::run::Sim;
+use crate::several_mdts;
 use crate::work;
 
 /// How long the end may take: an unmount, a mount, a stop.
@@ -134,6 +135,7 @@ pub(crate) async fn finish(sim: &Arc<Sim>) -> Result<(), String> {
         hostile::is_gone(sim).await?;
     }
     nothing_is_open(sim).await?;
+    several_mdts::nothing_is_left(sim).await?;
     let last = sim.cluster.clients.len() - 1;
     for (number, client) in sim.cluster.clients[..last].iter().enumerate() {
         let stopping = Arc::clone(client);
