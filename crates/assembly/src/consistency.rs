@@ -7,10 +7,10 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use sheen_mds::{Paths, UsedObject};
+use sheen_mds::{Paths, Progress, UsedObject};
 use sheen_oss::MdtAtRest;
 use sheen_store::{Damage, FileKind, Finding, Store, StoreError};
-use sheen_types::{Fid, HashMap, HashSet, TargetName};
+use sheen_types::{Fid, HashMap, HashSet, MdtIndex, TargetName};
 
 /// Objects listed at a time.
 const STEP: usize = 1024;
@@ -82,12 +82,20 @@ pub type Watch<'a> = &'a mut dyn FnMut(u64, u64) -> bool;
 /// What the MDTs say of the objects of one OST.
 #[derive(Debug, Default)]
 struct Expected {
-    /// In files: object, MDT and file.
-    used: HashMap<Fid, (u16, Fid)>,
+    /// In files: object and file.
+    used: HashMap<Fid, Fid>,
     /// To be destroyed when servers run again.
     dying: HashSet<Fid>,
-    /// The MDT that creates the objects.
-    mdt: Option<MdtAtRest>,
+    /// The MDTs that create the objects.
+    mdts: HashMap<u16, MdtAtRest>,
+}
+
+impl Expected {
+    /// See [`MdtAtRest::gives_up`].
+    fn gives_up(&self, store: &dyn Store, object: Fid) -> Result<bool, StoreError> {
+        let mdt = self.mdts.get(&sheen_oss::mdt_of_object(object));
+        mdt.map_or(Ok(false), |mdt| mdt.gives_up(store, object))
+    }
 }
 
 /// What was looked at, and what is wrong.
@@ -104,6 +112,10 @@ pub struct Findings {
     pub given_up: u64,
     /// Files and objects of a survey that did not end, which servers remove when they start.
     pub survey: u64,
+    /// Changes over several MDTs that servers complete when they start.
+    pub incomplete: u64,
+    /// Names that lead to MDTs which were not checked, and inodes whose names lie there.
+    pub elsewhere: u64,
     /// What contradicts what.
     pub problems: Vec<Problem>,
 }
@@ -112,8 +124,7 @@ pub struct Findings {
 #[derive(Debug, Default)]
 pub struct Consistency {
     expected: BTreeMap<u16, Expected>,
-    /// By the number of the MDT.
-    paths: BTreeMap<u16, Paths>,
+    paths: Paths,
     findings: Findings,
 }
 
@@ -127,47 +138,56 @@ impl Consistency {
     }
 
     /// Path and FID of a file.
-    fn place(&self, (mdt, file): (u16, Fid)) -> String {
-        let path = self.paths.get(&mdt).map_or_else(String::new, |paths| paths.of(file));
-        format!("{path} ({file})")
+    fn place(&self, file: Fid) -> String {
+        format!("{} ({file})", self.paths.of(file))
     }
 
-    /// Names, inodes and layouts of an MDT.
+    /// Names, inodes and layouts of all MDTs.
     ///
     /// # Errors
-    /// Those of the store.
-    pub fn mdt(
+    /// Those of the stores.
+    pub fn mdts(
         &mut self,
-        name: &TargetName,
-        store: &dyn Store,
-        held: &StoreContents,
+        mdts: &[(&TargetName, &dyn Store, &StoreContents)],
     ) -> Result<(), CheckError> {
-        let report = sheen_mds::check_all(store, &held.objects, &held.indexes)?;
+        let report = sheen_mds::check_all(&mdts.iter().map(at_rest).collect::<Vec<_>>())?;
+        let name_of = |mdt: MdtIndex| {
+            let found = mdts.iter().find(|(name, ..)| name.index == mdt.0);
+            found.map_or_else(|| format!("MDT{:04x}", mdt.0), |(name, ..)| name.to_string())
+        };
+        let kind = ProblemKind::Contradiction;
         self.findings.inodes += report.inodes;
         self.findings.survey += report.survey;
+        self.findings.incomplete += report.incomplete.len() as u64;
+        self.findings.elsewhere += report.elsewhere;
+        let problems = &mut self.findings.problems;
         for fault in &report.faults {
-            self.problem(name, fault.to_string());
+            let (target, text) = (name_of(fault.mdt), fault.to_string());
+            problems.push(Problem { target, text, kind: kind.clone() });
         }
-        for orphan in &report.orphans {
+        for (mdt, orphan) in &report.orphans {
             let text = format!("(no name) ({orphan}): it was open and was not released");
-            self.problem(name, text);
+            problems.push(Problem { target: name_of(*mdt), text, kind: kind.clone() });
         }
-        self.paths.insert(name.index, report.paths);
-        for UsedObject { ost, object, file } in report.objects {
+        self.paths = report.paths;
+        for UsedObject { mdt, ost, object, file } in report.objects {
             match object.fid(ost) {
                 Some(object) => {
-                    let expected = self.expected.entry(ost).or_default();
-                    expected.used.entry(object).or_insert((name.index, file));
+                    self.expected.entry(ost).or_default().used.entry(object).or_insert(file);
                 }
                 None => {
-                    let place = self.place((name.index, file));
-                    self.problem(name, format!("{place}: its layout names no object: {object:?}"));
+                    let place = self.place(file);
+                    let text = format!("{place}: its layout names no object: {object:?}");
+                    let (target, kind) = (name_of(mdt), kind.clone());
+                    self.findings.problems.push(Problem { target, text, kind });
                 }
             }
         }
-        for (ost, last_used) in report.last_used {
-            let expected = self.expected.entry(ost).or_default();
-            expected.mdt = Some(MdtAtRest { transno: report.transno, last_used });
+        for Progress { mdt, transno, last_used } in report.progress {
+            for (ost, last_used) in last_used {
+                let expected = self.expected.entry(ost).or_default();
+                expected.mdts.insert(mdt.0, MdtAtRest { transno, last_used });
+            }
         }
         for (ost, object) in report.dying {
             let expected = self.expected.entry(ost).or_default();
@@ -194,7 +214,7 @@ impl Consistency {
             after = Some(*last);
             for file in step {
                 if let Some(finding) = seen.data(store, file, depth, watch)? {
-                    let place = self.place((name.index, file));
+                    let place = self.place(file);
                     self.problem_of(name, format!("{place}: {finding}"), ProblemKind::Data);
                 }
             }
@@ -282,7 +302,7 @@ impl Consistency {
             // Created ahead; or its number was taken for a file that a crash kept from being made.
             if attributes.blocks == 0 && bytes == 0 {
                 self.findings.unused += 1;
-            } else if known.mdt.map_or(Ok(false), |mdt| mdt.gives_up(store, fid))? {
+            } else if known.gives_up(store, fid)? {
                 self.findings.given_up += 1;
             } else {
                 // Clients write only to what the MDT gave to a file: it has lost that, or is an older copy.
@@ -310,6 +330,11 @@ impl Consistency {
         }
         self.findings
     }
+}
+
+fn at_rest<'a>(mdt: &(&TargetName, &'a dyn Store, &'a StoreContents)) -> sheen_mds::MdtAtRest<'a> {
+    let (name, store, StoreContents { objects, indexes }) = *mdt;
+    sheen_mds::MdtAtRest { mdt: MdtIndex(name.index), store, objects, indexes }
 }
 
 /// How much data was looked at.

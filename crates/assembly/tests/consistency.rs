@@ -82,7 +82,7 @@ impl Scene {
     fn look(&self) -> Findings {
         let (on_mdt, on_ost) = self.held();
         let mut check = Consistency::default();
-        check.mdt(&name(TargetKind::Mdt), &self.mdt, &on_mdt).expect("the MDT can be read");
+        check.mdts(&[(&name(TargetKind::Mdt), &self.mdt, &on_mdt)]).expect("the MDT can be read");
         let watch = &mut |_, _| true;
         let ost = name(TargetKind::Ost);
         check.ost(&ost, &self.ost, &on_ost, Depth::Checksums, watch).expect("so can the OST");
@@ -177,7 +177,8 @@ fn an_ost_that_is_not_there_is_missed() {
     let scene = Scene::new();
     let mut check = Consistency::default();
     let mdt = name(TargetKind::Mdt);
-    check.mdt(&mdt, &scene.mdt, &StoreContents::default()).expect("the MDT can be read");
+    let held = StoreContents::default();
+    check.mdts(&[(&mdt, &scene.mdt, &held)]).expect("the MDT can be read");
     let problem = check.finish().problems[0].to_string();
     assert!(
         problem.starts_with("OST0000: /lost+found/") && problem.contains("whole OST"),

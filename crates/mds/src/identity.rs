@@ -49,6 +49,14 @@ pub(crate) fn load(store: &dyn Store, index: u16, random: [u8; 16]) -> Result<Uu
     Ok(identity)
 }
 
+/// Whether a store is that of an MDT which has been started.
+///
+/// # Errors
+/// Those of the store.
+pub(crate) fn is_known(store: &dyn Store) -> Result<bool, StoreError> {
+    Ok(store.lookup(IDENTITY, KEY)?.is_some())
+}
+
 /// Which MDT a store is; `None` for one that is empty.
 fn recorded_index(store: &dyn Store) -> Result<Option<u16>, StoreError> {
     if let Some(value) = store.lookup(IDENTITY, INDEX_KEY)? {

@@ -65,6 +65,7 @@ mod participant;
 mod placement;
 mod readpage;
 mod rebuild;
+mod redo;
 mod reint;
 mod restrictions;
 mod rmfid;
@@ -82,12 +83,15 @@ mod xattrs;
 mod tests;
 
 pub use adopt::adopt;
-pub use check::{Fault, Paths, Report, UsedObject, check, check_all};
+pub use check::{
+    Fault, MdtAtRest, Paths, Progress, Report, UsedObject, check, check_all, check_many,
+};
 pub use dom::DomLock;
 pub use echo::EchoWorker;
 pub use other_mdts::MdtView;
 pub use placement::{LayoutSettings, OstUpdateView, OstView};
 pub use rebuild::{Rebuilt, rebuild, skip_used_objects};
+pub use redo::{Redone, RedonePart, RefusedPart, redo_offline};
 pub use sequences::has_other_mdts;
 
 use std::collections::BTreeMap;

@@ -90,10 +90,16 @@ impl Mdt {
         self.other_mdts.channels.read().iter().map(view).collect()
     }
 
-    /// Whether this MDT recovers.
+    /// Whether a change over several MDTs excludes others here.
+    #[must_use]
+    pub fn has_exclusions(&self) -> bool {
+        !self.exclusion.remote.is_empty()
+    }
+
+    /// Whether this MDT recovers, or will when it starts.
     pub(crate) fn is_recovering(&self) -> bool {
-        let target = self.target.get().and_then(Weak::upgrade);
-        target.is_some_and(|target| target.is_recovering())
+        let Some(target) = self.target.get() else { return true };
+        target.upgrade().is_some_and(|target| target.is_recovering())
     }
 
     /// From the first other MDT on, it is kept in mind what changes build on, and looked for what is complete.

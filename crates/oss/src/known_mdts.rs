@@ -112,6 +112,12 @@ fn identity_in(offered: &ObdConnectData) -> Option<Uuid> {
     offered.mdt_identity().map(|text| Uuid::new(String::from_utf8_lossy(text)))
 }
 
+/// The MDT that creates objects in the sequence of one.
+#[must_use]
+pub fn mdt_of_object(object: Fid) -> u16 {
+    mdt_of(crate::objects::sequence_of_object(object)).unwrap_or(0)
+}
+
 /// The MDT that creates objects in a sequence.
 fn mdt_of(sequence: u64) -> Option<u16> {
     if sequence == fid_seq::OST_MDT0 {

@@ -28,7 +28,7 @@ mod statfs;
 mod tests;
 
 pub use echo::{EchoWorker, echo_clean, is_survey};
-pub use known_mdts::KnownMdt;
+pub use known_mdts::{KnownMdt, mdt_of_object};
 pub use mdt_progress::MdtAtRest;
 pub use objects::{ObjectRecord, beyond_last, list_objects, listed, unlisted};
 pub use rebuild::rebuild;

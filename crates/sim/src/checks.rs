@@ -7,6 +7,7 @@ use std::time::Duration;
 use sheen_assembly::{CheckError, Consistency, Depth, Role, Served, StoreContents};
 use sheen_ldlm::server::{Gauges, LockInfo, Namespace};
 use sheen_ldlm::{LockFlags, LockKind, Owner};
+use sheen_store::Store;
 use sheen_target::{RecoveryStatus, Target};
 use sheen_types::{Instant, TargetKind};
 
@@ -16,6 +17,7 @@ use crate::hostile;
 use crate::model::Writer;
 use crate::restored;
 use crate::run::Sim;
+use crate::several_mdts;
 use crate::work;
 
 /// How long the end may take: an unmount, a mount, a stop.
@@ -133,6 +135,7 @@ pub(crate) async fn finish(sim: &Arc<Sim>) -> Result<(), String> {
         hostile::is_gone(sim).await?;
     }
     nothing_is_open(sim).await?;
+    several_mdts::nothing_is_left(sim).await?;
     let last = sim.cluster.clients.len() - 1;
     for (number, client) in sim.cluster.clients[..last].iter().enumerate() {
         let stopping = Arc::clone(client);
@@ -232,10 +235,13 @@ fn check_disks(sim: &Sim) -> Result<(), String> {
     let broken = |error: CheckError| format!("{error:?}");
     // This kind of store does not list all that it holds.
     let held = StoreContents::default();
-    for (name, disk) in sim.cluster.targets(TargetKind::Mdt) {
-        let store = disk.store();
-        check.mdt(name, &*store, &held).map_err(broken)?;
-        let checked = check.mdt_data(name, &*store, Depth::Checksums, &mut |_, _| true);
+    let mdts: Vec<_> =
+        sim.cluster.targets(TargetKind::Mdt).map(|(name, disk)| (name, disk.store())).collect();
+    let at_rest: Vec<_> =
+        mdts.iter().map(|(name, store)| (*name, &**store as &dyn Store, &held)).collect();
+    check.mdts(&at_rest).map_err(broken)?;
+    for (name, store) in &mdts {
+        let checked = check.mdt_data(name, &**store, Depth::Checksums, &mut |_, _| true);
         checked.map_err(broken)?;
     }
     for (name, disk) in sim.cluster.targets(TargetKind::Ost) {

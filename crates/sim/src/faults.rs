@@ -11,6 +11,7 @@ use crate::cluster::{Errors, Server};
 use crate::lost_objects;
 use crate::model::Writer;
 use crate::run::Sim;
+use crate::several_mdts;
 use crate::work;
 
 /// The last faults end so long before the work does.
@@ -20,9 +21,9 @@ pub(crate) const PEACE: Duration = Duration::from_secs(15);
 /// Longest pause between two faults.
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 /// Longest time without a node.
-const DOWN_MAX: Duration = Duration::from_secs(30);
+pub(crate) const DOWN_MAX: Duration = Duration::from_secs(30);
 /// Longest that a node is disconnected: longer than until a silent client is evicted.
-const CUT_MAX: Duration = Duration::from_secs(100);
+pub(crate) const CUT_MAX: Duration = Duration::from_secs(100);
 /// Longest that a disk is slow, or the network bad.
 const BAD_MAX: Duration = Duration::from_secs(40);
 /// Of a disk that answers with errors, one in so many jobs fails at the least.
@@ -39,6 +40,11 @@ pub(crate) async fn inject(sim: &Arc<Sim>, end: Instant) {
             return;
         }
         sim.breaks();
+        if sim.options.mdts > 1 && sim.random().below(3) == 0 {
+            several_mdts::fail(sim).await;
+            sim.mends();
+            continue;
+        }
         match sim.random().below(12) {
             0 | 1 => break_connections(sim),
             2 | 3 => kill_server(sim, false).await,
@@ -55,7 +61,7 @@ pub(crate) async fn inject(sim: &Arc<Sim>, end: Instant) {
 }
 
 /// A random part of `most`; more often a short one.
-fn part(sim: &Sim, most: Duration) -> Duration {
+pub(crate) fn part(sim: &Sim, most: Duration) -> Duration {
     let most = match sim.random().below(2) {
         0 => most / 10,
         _ => most,
@@ -133,10 +139,13 @@ pub(crate) async fn outage(
         Ending::Stopped => "has stopped",
     };
     sim.say(format_args!("FAULT: the server at {} {how} for {time:?}", server.nid));
-    let is_mdt = number == 0;
+    let is_mdt = sim.cluster.has_mdt(number);
     match is_mdt {
         true => lost_objects::crash(sim, || ending.end(server, &sim.world)),
         false => ending.end(server, &sim.world),
+    }
+    if is_mdt {
+        several_mdts::look_at_cut(sim);
     }
     sim.allow_no_objects(time);
     if is_mdt && sim.is_someone_missing() {
@@ -189,7 +198,7 @@ async fn disk_errors(sim: &Sim) {
     let number = sim.random().below(sim.cluster.servers.len() as u64) as usize;
     let (server, time) = (&sim.cluster.servers[number], part(sim, BAD_MAX));
     // What is replayed and fails is lost.
-    let is_fresh = number == 0 && sim.evicted.lock().is_mdt_fresh(sim.now());
+    let is_fresh = sim.cluster.has_mdt(number) && sim.evicted.lock().is_mdt_fresh(sim.now());
     if !server.is_serving() || is_fresh {
         return;
     }

@@ -15,7 +15,8 @@
 //! - at the end names, inodes and objects agree, and a fresh client sees what must be there.
 //!
 //! Some seeds have faults of other kinds beside ([`Extras`]): damaged data (`damage`), OSTs that go back in
-//! time (`restored`), a hostile node (`hostile`). docs/CONFORMANCE.md says what must hold then.
+//! time (`restored`), a hostile node (`hostile`). With several MDTs ([`Options::mdts`]) any of them die at the same moment,
+//! or do not reach each other (`several_mdts`). docs/CONFORMANCE.md says what must hold then.
 //!
 //! `cargo xtask sim --seed N` replays a seed; `-v` shows its operations and faults.
 
@@ -29,6 +30,7 @@ mod lost_objects;
 mod model;
 mod restored;
 mod run;
+mod several_mdts;
 mod stops;
 mod work;
 

@@ -8,9 +8,10 @@
 use std::collections::BTreeSet;
 
 use sheen_assembly::{Problem, ProblemKind};
-use sheen_store::StoreError;
-use sheen_types::{Fid, TargetKind};
+use sheen_store::{Store, StoreError};
+use sheen_types::{Fid, MdtIndex, TargetKind, TargetName};
 
+use crate::cluster::Disk;
 use crate::run::Sim;
 
 /// OST and object.
@@ -55,11 +56,12 @@ pub(crate) fn crash(sim: &Sim, die: impl FnOnce()) {
 /// The objects that the MDTs' stores name: in files, and to be destroyed.
 fn known(sim: &Sim) -> Result<BTreeSet<Object>, StoreError> {
     let mut all = BTreeSet::new();
-    for (_, disk) in sim.cluster.targets(TargetKind::Mdt) {
-        let report = sheen_mds::check(&*disk.store())?;
-        let used = report.objects.iter().map(|it| (it.ost, it.object));
-        all.extend(used.chain(report.dying).filter_map(|(ost, it)| Some((ost, it.fid(ost)?))));
-    }
+    let of = |(name, disk): (&TargetName, &Disk)| (MdtIndex(name.index), disk.store());
+    let mdts: Vec<_> = sim.cluster.targets(TargetKind::Mdt).map(of).collect();
+    let mdts: Vec<_> = mdts.iter().map(|(mdt, store)| (*mdt, &**store as &dyn Store)).collect();
+    let report = sheen_mds::check_many(&mdts)?;
+    let used = report.objects.iter().map(|it| (it.ost, it.object));
+    all.extend(used.chain(report.dying).filter_map(|(ost, it)| Some((ost, it.fid(ost)?))));
     Ok(all)
 }
 

@@ -90,6 +90,8 @@ pub struct Options {
     pub minutes: u64,
     /// Whether anything fails.
     pub faults: bool,
+    /// MDTs: with more than one, directories lie on any of them, and other things fail.
+    pub mdts: u16,
     /// What else fails, if anything does; by the seed if `None`.
     pub extras: Option<Extras>,
     /// Whether files move to other layouts.
@@ -100,9 +102,11 @@ pub struct Options {
 
 impl Options {
     fn extras(&self) -> Extras {
-        match self.faults {
-            true => self.extras.unwrap_or_else(|| Extras::of(self.seed)),
-            false => Extras::default(),
+        match (self.faults, self.mdts) {
+            (true, 1) => self.extras.unwrap_or_else(|| Extras::of(self.seed)),
+            // The other ones know of one MDT.
+            (true, _) => Extras { stops: Extras::of(self.seed).stops, ..Extras::default() },
+            (false, _) => Extras::default(),
         }
     }
 }
@@ -217,6 +221,7 @@ impl Sim {
         let world = Virtual::new(options.seed, NetworkConditions::default());
         let random = world.random();
         let shape = Shape {
+            mdts: options.mdts,
             osts: 1 + random.below(3) as u16,
             clients: 2 + random.below(2) as u16,
             ost_bytes: is_small(options.seed)
@@ -394,7 +399,9 @@ impl Sim {
         model.logs.lose(Some(number));
         model.locks.lost(number);
         // What it did before an MDT that is recovering went down is not replayed.
-        if self.evicted.lock().is_mdt_fresh(self.now()) || !self.cluster.servers[0].is_up() {
+        let is_mdt_down =
+            self.cluster.mdts().into_iter().any(|mdt| !self.cluster.servers[mdt].is_up());
+        if self.evicted.lock().is_mdt_fresh(self.now()) || is_mdt_down {
             model.lose_changes();
         }
     }

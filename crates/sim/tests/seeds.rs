@@ -3,10 +3,16 @@
 use sheen_sim::{Options, Report, run};
 
 fn report(seed: u64, minutes: u64, faults: bool) -> Report {
-    match run(Options { seed, minutes, faults, extras: None, moves: false, verbose: false }) {
+    report_with(1, seed, minutes, faults)
+}
+
+fn report_with(mdts: u16, seed: u64, minutes: u64, faults: bool) -> Report {
+    let (extras, moves, verbose) = (None, false, false);
+    match run(Options { seed, minutes, faults, mdts, extras, moves, verbose }) {
         Ok(report) => report,
         Err(failure) => {
-            panic!("{failure}\nseed {seed} failed; replay: cargo xtask sim --seed {seed}")
+            let mdts = if mdts == 1 { String::new() } else { format!(" --mdts {mdts}") };
+            panic!("{failure}\nseed {seed} failed; replay: cargo xtask sim --seed {seed}{mdts}")
         }
     }
 }

@@ -72,7 +72,10 @@ pub use applying::ApplyGuard;
 pub use callbacks::ReverseChannels;
 pub use config::{ConnectOffer, TargetConfig, Timeouts, VERSION};
 pub use context::Context;
-pub use distributed::{Completion, Dependencies, Incarnation, PartApplied, Redo};
+pub use distributed::{
+    ChangesAtRest, Completion, Dependencies, Incarnation, PartApplied, Redo, does_not_fit,
+    redo_at_rest,
+};
 pub use export::{Export, ExportState};
 pub use fault::{FaultAction, FaultSite, Faults};
 pub use in_work::{RequestView, Wait, while_waiting};

@@ -212,6 +212,11 @@ impl Virtual {
         self.wires.break_connections(address);
     }
 
+    /// Two nodes do not reach each other from now on, or do again; their connections break.
+    pub fn set_apart(&self, one: Ipv4Addr, two: Ipv4Addr, apart: bool) {
+        self.wires.set_apart(one, two, apart);
+    }
+
     /// Takes `address` off the network, or puts it back: its connections break, and none is made.
     pub fn set_cut_off(&self, address: Ipv4Addr, cut_off: bool) {
         self.wires.set_cut_off(address, cut_off);

@@ -21,6 +21,8 @@ use crate::{NetworkConditions, SeededRandom};
 struct Doors {
     listening: HashMap<SocketAddrV4, Arc<Mutex<Door>>>,
     cut_off: HashSet<Ipv4Addr>,
+    /// Pairs that do not reach each other, the lower address first.
+    apart: HashSet<(Ipv4Addr, Ipv4Addr)>,
     /// Both directions of every connection, by number so that their order is the same each time.
     pipes: BTreeMap<u64, (Ipv4Addr, Ipv4Addr, Weak<Mutex<Pipe>>)>,
     next: u64,
@@ -79,6 +81,10 @@ impl Pipe {
     }
 }
 
+fn pair_of(one: Ipv4Addr, two: Ipv4Addr) -> (Ipv4Addr, Ipv4Addr) {
+    (one.min(two), one.max(two))
+}
+
 struct Shared {
     executor: Arc<Executor>,
     random: Arc<SeededRandom>,
@@ -127,6 +133,21 @@ impl Wires {
         drop(doors);
         if cut_off {
             self.break_connections(address);
+        }
+    }
+
+    pub(crate) fn set_apart(&self, one: Ipv4Addr, two: Ipv4Addr, apart: bool) {
+        let mut doors = self.0.doors.lock();
+        match apart {
+            true => doors.apart.insert(pair_of(one, two)),
+            false => doors.apart.remove(&pair_of(one, two)),
+        };
+        let pipes = doors.pipes.values();
+        let between = pipes.filter(|(from, to, _)| pair_of(*from, *to) == pair_of(one, two));
+        let between: Vec<_> = between.filter_map(|(_, _, pipe)| pipe.upgrade()).collect();
+        drop(doors);
+        for pipe in between.into_iter().filter(|_| apart) {
+            pipe.lock().break_down();
         }
     }
 
@@ -181,7 +202,8 @@ impl Wires {
     /// The connection, if the peer listens and both are on the network.
     fn meet(&self, local: SocketAddrV4, peer: SocketAddrV4) -> io::Result<Connection> {
         let doors = self.0.doors.lock();
-        if doors.cut_off.contains(local.ip()) || doors.cut_off.contains(peer.ip()) {
+        let are_apart = doors.apart.contains(&pair_of(*local.ip(), *peer.ip()));
+        if are_apart || doors.cut_off.contains(local.ip()) || doors.cut_off.contains(peer.ip()) {
             return Err(io::ErrorKind::HostUnreachable.into());
         }
         let door = doors.listening.get(&peer).cloned();

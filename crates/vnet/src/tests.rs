@@ -83,6 +83,29 @@ fn who_is_cut_off_is_not_reached_and_loses_its_connections() {
 }
 
 #[test]
+fn who_are_apart_do_not_reach_each_other_and_reach_all_others() {
+    let world = Virtual::new(1, NetworkConditions::default());
+    let io = world.world();
+    let (mut first, _other, _servers, _listener) = world.run({
+        let io = io.clone();
+        async move {
+            let mut listener = io.network.listen(address(1)).await.unwrap();
+            let first = io.network.connect(address(2), address(1), false).await.unwrap();
+            let other = io.network.connect(address(3), address(1), false).await.unwrap();
+            let servers = (listener.accept().await.unwrap(), listener.accept().await.unwrap());
+            (first, other, servers, listener)
+        }
+    });
+    world.set_apart(*address(1).ip(), *address(2).ip(), true);
+    let read = world.run(async move { read_to_end(&mut first).await });
+    assert_eq!(read.unwrap_err().kind(), std::io::ErrorKind::ConnectionReset);
+    assert!(world.run(io.network.connect(address(2), address(1), false)).is_err());
+    assert!(world.run(io.network.connect(address(3), address(1), false)).is_ok());
+    world.set_apart(*address(2).ip(), *address(1).ip(), false);
+    assert!(world.run(io.network.connect(address(2), address(1), false)).is_ok());
+}
+
+#[test]
 fn hours_pass_at_once() {
     let world = Virtual::new(1, NetworkConditions::default());
     world.pass(Duration::from_secs(3600));

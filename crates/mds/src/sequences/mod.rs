@@ -31,9 +31,10 @@ use sheen_wire::codec::{ByteOrder, Reader, Wire};
 use sheen_wire::fld::{LuSeqRange, SeqRangeFlags};
 
 use self::controller::{RemoteController, SequenceController};
-use self::table::{NEXT_KEY, RANGES, SUPER_WIDTH, Table};
+use self::table::{SUPER_WIDTH, Table};
 
 pub(crate) use self::join::Joining;
+pub(crate) use self::table::{NEXT_KEY, RANGES};
 
 /// Sequences reserved on disk at a time (`LUSTRE_SEQ_BATCH_WIDTH`).
 const BATCH: u64 = 1000;

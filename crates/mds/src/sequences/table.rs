@@ -17,9 +17,9 @@ use sheen_wire::codec::{ByteOrder, Reader, Wire, Writer};
 use sheen_wire::fld::{LuSeqRange, SeqRangeFlags};
 
 /// Index of ranges: first sequence, big-endian, to `LuSeqRange`; and the counter.
-pub(super) const RANGES: Fid = Fid::new(fid_seq::LOCAL_FILE, 0x200);
+pub(crate) const RANGES: Fid = Fid::new(fid_seq::LOCAL_FILE, 0x200);
 /// Key of how far sequences have been given out: sorts behind all ranges.
-pub(super) const NEXT_KEY: &[u8] = b"\xff\xff\xff\xff\xff\xff\xff\xffnext";
+pub(crate) const NEXT_KEY: &[u8] = b"\xff\xff\xff\xff\xff\xff\xff\xffnext";
 /// Sequences in a super-range (`LUSTRE_SEQ_SUPER_WIDTH`).
 pub(super) const SUPER_WIDTH: u64 = 1 << 30;
 

@@ -16,6 +16,7 @@ use sheen_wire::messages::Request;
 use sheen_wire::out::UpdateType;
 
 use super::between::Between;
+use super::checks::cut_is_sound;
 use super::harness::{Client, DIRECTORY, Server, run};
 use super::recovery::finish_recovery;
 use super::several::{of_mdt, offer, start};
@@ -23,11 +24,11 @@ use super::several::{of_mdt, offer, start};
 const ROOT: Fid = Fid::ROOT;
 
 /// The answer to a request, when it is there.
-type Pending = Arc<Mutex<Option<TestAnswer>>>;
+pub(super) type Pending = Arc<Mutex<Option<TestAnswer>>>;
 
 /// A request that is sent again as the same one.
 #[derive(Clone)]
-struct Operation {
+pub(super) struct Operation {
     mdt: usize,
     request: Request,
     xid: Xid,
@@ -35,9 +36,9 @@ struct Operation {
 }
 
 /// MDTs that make changes together and can be killed, and a client of all. They commit when they are asked to.
-struct Cluster {
+pub(super) struct Cluster {
     world: TestWorld,
-    servers: Vec<Server>,
+    pub(super) servers: Vec<Server>,
     commits: Vec<Arc<AtomicBool>>,
     clients: Vec<Client>,
     ways: BTreeMap<(usize, usize), Arc<Between>>,
@@ -70,7 +71,7 @@ async fn yield_times(times: u64) {
 }
 
 impl Cluster {
-    async fn new(world: &TestWorld, mdts: usize) -> Self {
+    pub(super) async fn new(world: &TestWorld, mdts: usize) -> Self {
         let mut cluster = Self {
             world: world.clone(),
             servers: Vec::new(),
@@ -125,25 +126,39 @@ impl Cluster {
         self.ways.insert((from, to), way);
     }
 
-    fn hold(&self, from: usize, to: usize, kind: Option<UpdateType>) {
+    pub(super) fn hold(&self, from: usize, to: usize, kind: Option<UpdateType>) {
         self.ways[&(from, to)].hold(kind);
     }
 
     /// From now on nothing that it applies becomes durable.
-    fn stop_commits(&self, mdt: usize) {
+    pub(super) fn stop_commits(&self, mdt: usize) {
         self.commits[mdt].store(false, Ordering::Relaxed);
     }
 
     /// It loses what is not durable.
-    fn kill(&mut self, mdt: usize) {
+    pub(super) fn kill(&mut self, mdt: usize) {
         let ways = self.ways.iter().filter(|((from, to), _)| *from == mdt || *to == mdt);
         ways.for_each(|(_, way)| way.breaks());
         self.stop_commits(mdt);
         self.dead.insert(mdt, Arc::new(self.servers[mdt].store.crash()));
     }
 
+    /// What is left of those that are dead.
+    pub(super) fn left(&self) -> Vec<Arc<StoreMem>> {
+        self.dead.values().cloned().collect()
+    }
+
+    /// What would be left of all, now.
+    fn durable(&self) -> Vec<Arc<StoreMem>> {
+        let of = |(mdt, server): (usize, &Server)| match self.dead.get(&mdt) {
+            Some(left) => left.crash(),
+            None => server.store.crash(),
+        };
+        self.servers.iter().enumerate().map(of).map(Arc::new).collect()
+    }
+
     /// Those that are dead come back, in this order, and the client with them.
-    async fn restart(&mut self) {
+    pub(super) async fn restart(&mut self) {
         let dead = std::mem::take(&mut self.dead);
         let started: Vec<usize> = dead.keys().copied().collect();
         for (mdt, store) in dead {
@@ -169,7 +184,7 @@ impl Cluster {
         }
     }
 
-    async fn finish(&self) {
+    pub(super) async fn finish(&self) {
         for (client, server) in self.clients.iter().zip(&self.servers) {
             if server.node.target.is_recovering() {
                 finish_recovery(client).await;
@@ -183,20 +198,20 @@ impl Cluster {
         Operation { mdt, request: request.into(), xid, tag }
     }
 
-    fn mkdir(&self, mdt: usize, parent: Fid, named: &str) -> (Operation, Fid) {
+    pub(super) fn mkdir(&self, mdt: usize, parent: Fid, named: &str) -> (Operation, Fid) {
         let request = self.clients[mdt].create_request(parent, named, DIRECTORY | 0o777);
         let fid = request.rec_reint.fid2;
         (self.operation(mdt, request), fid)
     }
 
-    fn rmdir(&self, mdt: usize, (parent, named): (Fid, &str), fid: Fid) -> Operation {
+    pub(super) fn rmdir(&self, mdt: usize, (parent, named): (Fid, &str), fid: Fid) -> Operation {
         let mut request = self.clients[mdt].unlink_request(parent, named, DIRECTORY);
         request.rec_reint.fid2 = fid;
         self.operation(mdt, request)
     }
 
     /// Sends it, for the first time or again.
-    fn begin(&self, operation: &Operation, is_again: bool) -> Pending {
+    pub(super) fn begin(&self, operation: &Operation, is_again: bool) -> Pending {
         let client = self.clients[operation.mdt].inner.clone();
         let call = TestCall::new(operation.request.clone()).tagged(operation.tag);
         let call = match is_again {
@@ -210,7 +225,7 @@ impl Cluster {
         pending
     }
 
-    async fn answer(&self, pending: &Pending) -> Option<Errno> {
+    pub(super) async fn answer(&self, pending: &Pending) -> Option<Errno> {
         for _ in 0..120 {
             if let Some(answer) = pending.lock().as_ref() {
                 return answer.errno();
@@ -220,21 +235,21 @@ impl Cluster {
         panic!("no answer")
     }
 
-    async fn execute(&self, operation: &Operation) -> Option<Errno> {
+    pub(super) async fn execute(&self, operation: &Operation) -> Option<Errno> {
         self.answer(&self.begin(operation, false)).await
     }
 
-    fn child(&self, mdt: usize, directory: Fid, named: &str) -> Option<Fid> {
+    pub(super) fn child(&self, mdt: usize, directory: Fid, named: &str) -> Option<Fid> {
         let child = self.servers[mdt].mdt.find(directory, &name(named)).expect("it can be read");
         child.map(|child| child.fid)
     }
 
-    fn links(&self, mdt: usize, inode: Fid) -> Result<u32, Errno> {
+    pub(super) fn links(&self, mdt: usize, inode: Fid) -> Result<u32, Errno> {
         self.servers[mdt].mdt.inode(inode).map(|inode| inode.attributes.links)
     }
 
     /// Waits until nothing is left of any change: no record, and no exclusion.
-    async fn settle(&self) {
+    pub(super) async fn settle(&self) {
         for _ in 0..12 {
             for client in &self.clients {
                 client.wait(&self.world, 3).await;
@@ -262,7 +277,7 @@ impl Cluster {
     }
 
     /// A first change of each, after which all are noted partners.
-    async fn meet(&self) {
+    pub(super) async fn meet(&self) {
         for mdt in 1..self.servers.len() {
             let (made, _) = self.mkdir(mdt, ROOT, &format!("first{mdt}"));
             assert_eq!(self.execute(&made).await, None);
@@ -526,6 +541,7 @@ fn any_die_at_any_moment(seed: u64, mdts: usize) {
             // What is one MDT's alone would have to be replayed, which this client does not.
             let victims: Vec<usize> = (0..mdts).filter(|_| random(3) == 0 && !is_local).collect();
             victims.iter().for_each(|mdt| cluster.kill(*mdt));
+            cut_is_sound(&cluster.durable());
             let is_lost = victims.contains(&operation.mdt) && answer.lock().is_none();
             cluster.restart().await;
             cluster.finish().await;

@@ -3,6 +3,7 @@
 mod absent_xattrs;
 mod batch;
 mod between;
+mod checks;
 mod dom;
 mod dot_lustre;
 mod echo;

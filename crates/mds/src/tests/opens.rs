@@ -173,7 +173,7 @@ fn a_client_that_leaves_closes_its_files() {
             let (client, other) = (server.client("c").await, server.client("o").await);
             let opened = client.create(Fid::ROOT, "f").await.unwrap();
             other.unlink(Fid::ROOT, "f").await.unwrap();
-            assert_eq!(server.check().orphans, [opened.body.fid1]);
+            assert_eq!(server.check().orphans, [(sheen_types::MdtIndex(0), opened.body.fid1)]);
             client.inner.call(sheen_wire::messages::MdsDisconnect::default()).await;
             assert!(server.check().orphans.is_empty());
             assert_eq!(server.mdt.open_count(), 0);

@@ -22,15 +22,15 @@ const TWO: [&[UpdateType]; 2] =
     [&[UpdateType::EXCLUDE], &[UpdateType::RECORD, UpdateType::RELEASE]];
 
 /// MDTs that make changes together, and a client of all.
-struct Scene {
-    servers: Vec<Server>,
-    clients: Vec<Client>,
+pub(super) struct Scene {
+    pub(super) servers: Vec<Server>,
+    pub(super) clients: Vec<Client>,
     /// From, to, and the way.
     ways: Vec<(usize, usize, Arc<Between>)>,
 }
 
 impl Scene {
-    async fn new(world: &TestWorld, mdts: usize) -> Self {
+    pub(super) async fn new(world: &TestWorld, mdts: usize) -> Self {
         let mut servers = Vec::new();
         for index in 0..mdts {
             let options = MemOptions { commits: Commits::Immediate, ..MemOptions::default() };
@@ -61,12 +61,12 @@ impl Scene {
     }
 
     /// A directory on this MDT, with a name wherever the parent is.
-    async fn mkdir(&self, mdt: usize, parent: Fid, name: &str) -> Fid {
+    pub(super) async fn mkdir(&self, mdt: usize, parent: Fid, name: &str) -> Fid {
         self.clients[mdt].mkdir(parent, name).await.expect("made")
     }
 
     /// Asks an MDT to remove what the client takes for this inode: the body of its answer.
-    async fn remove(
+    pub(super) async fn remove(
         &self,
         mdt: usize,
         (parent, name): (Fid, &str),
@@ -97,7 +97,7 @@ impl Scene {
     }
 
     /// Waits until nothing is left of any change.
-    async fn settle(&self, world: &TestWorld) {
+    pub(super) async fn settle(&self, world: &TestWorld) {
         for _ in 0..8 {
             for client in &self.clients {
                 client.wait(world, 3).await;

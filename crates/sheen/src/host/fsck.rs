@@ -4,18 +4,23 @@
 //! Without `-y` it changes nothing: what opening a store finishes after a crash is done in a copy of all but the data,
 //! in `run`, which is removed. With `-y` it checks, repairs, and checks again: what
 //! is still wrong then was not repaired. Bytes that are lost are never made up: they stay errors.
+//!
+//! All MDTs are looked at together, as names lead from one to another. With `-y` what any of them lacks of a change over
+//! several is redone first. Names that contradict inodes of several MDTs are reported only.
 
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Args;
 use parking_lot::Mutex;
 use sheen_assembly::{CheckError, Consistency, Depth, Findings, PlanKind, Problem, ProblemKind};
-use sheen_store::StoreError;
+use sheen_mds::{RedonePart, RefusedPart};
+use sheen_store::{Store, StoreError};
 use sheen_store_disk::{Config, DiskError, OpenOptions, StoreDisk};
-use sheen_types::{Fid, HashSet, Nid, TargetKind, TargetName};
+use sheen_types::{Fid, HashSet, MdtIndex, Nid, TargetKind, TargetName};
 
 use super::cluster::{Cluster, PATIENCE};
 use super::folders::{folder_of, refuse_doubles};
@@ -115,29 +120,18 @@ fn check(options: &Fsck) -> Result<u8, Fault> {
     if let Some(name) = lacks {
         return Err(failed(cluster.gone(name).text));
     }
-    refuse_several(places.mdts.iter().map(|(name, _)| name))?;
     let stop = interrupt::listen()?;
     let depth = if options.no_checksums { Depth::Sizes } else { Depth::Checksums };
     remove_copies(&cluster.run());
+    let redone = if options.repair { places.redo()? } else { 0 };
     let found = places.look(depth, stop)?;
     if !options.repair || found.problems.is_empty() {
         found.problems.iter().for_each(output::line);
-        return Ok(summary(&found, found.problems.len(), 0));
+        return Ok(summary(&found, found.problems.len(), redone));
     }
     places.repair(&found.problems)?;
     let again = places.look(Depth::Sizes, stop)?;
-    Ok(report_repaired(&found, &again))
-}
-
-/// Names may lead from one MDT to another, of which a check of each by itself knows nothing: it would take them for
-/// faults, and repair them away.
-fn refuse_several<'a>(mut mdts: impl Iterator<Item = &'a TargetName>) -> Result<(), Fault> {
-    match mdts.find(|name| name.index != 0) {
-        None => Ok(()),
-        Some(name) => Err(failed(format!(
-            "{name}: file systems of several metadata targets cannot be checked by Sheen yet"
-        ))),
-    }
+    Ok(report_repaired(&found, &again, redone))
 }
 
 fn find(cluster: &Cluster, only_looks: bool) -> Result<Places<'_>, Fault> {
@@ -168,7 +162,7 @@ fn find(cluster: &Cluster, only_looks: bool) -> Result<Places<'_>, Fault> {
 }
 
 /// Each problem with what became of it. What is lost of data is so still: that is not read again.
-fn report_repaired(found: &Findings, again: &Findings) -> u8 {
+fn report_repaired(found: &Findings, again: &Findings, redone: usize) -> u8 {
     let is_data = |problem: &&Problem| problem.kind == ProblemKind::Data;
     let still: HashSet<&Problem> = again.problems.iter().filter(|p| !is_data(p)).collect();
     let before: HashSet<&Problem> = found.problems.iter().collect();
@@ -184,12 +178,12 @@ fn report_repaired(found: &Findings, again: &Findings) -> u8 {
         output::line(format_args!("{problem}: not repaired"));
     }
     output::line(format_args!("{repaired} problems repaired"));
-    summary(again, left, repaired)
+    summary(again, left, repaired + redone)
 }
 
 /// Prints the counts; the exit code.
 fn summary(found: &Findings, left: usize, repaired: usize) -> u8 {
-    let Findings { inodes, objects, unused, given_up, survey, .. } = found;
+    let Findings { inodes, objects, unused, given_up, survey, incomplete, elsewhere, .. } = found;
     if *given_up > 0 {
         output::line(format_args!(
             "{given_up} objects of files whose creation was lost in a crash; the next start removes them"
@@ -198,6 +192,16 @@ fn summary(found: &Findings, left: usize, repaired: usize) -> u8 {
     if *survey > 0 {
         output::line(format_args!(
             "{survey} files and objects of a survey that did not end; the next start removes them"
+        ));
+    }
+    if *incomplete > 0 {
+        output::line(format_args!(
+            "{incomplete} changes over several metadata targets are not complete; the next start completes them"
+        ));
+    }
+    if *elsewhere > 0 {
+        output::line(format_args!(
+            "{elsewhere} names and inodes belong together with ones of metadata targets that are not here"
         ));
     }
     output::line(format_args!(
@@ -215,17 +219,26 @@ impl Places<'_> {
             stray.extend(lost_copy(MGS, directory)?);
             stray.extend(self.look_at_logs(directory)?);
         }
+        let mut mdts = Vec::new();
         for (name, directory) in &self.mdts {
             progress(&format!("{name}: names and inodes"));
             stray.extend(lost_copy(&name.to_string(), directory)?);
             stray.extend(self.lost_mark(&name.to_string(), directory)?);
             let store = self.open(directory)?;
             let held = held(&store).map_err(|error| broken(name, &error))?;
-            check.mdt(name, &store, &held).map_err(|error| of(name, error))?;
-            let watch = &mut |objects, bytes| on(name, "data", stop, objects, bytes);
-            check.mdt_data(name, &store, depth, watch).map_err(|error| of(name, error))?;
-            stray.extend(strays(name, &store)?);
+            mdts.push((name, store, held));
         }
+        let at_rest: Vec<_> =
+            mdts.iter().map(|(name, store, held)| (*name, store as &dyn Store, held)).collect();
+        if let Some((name, ..)) = mdts.first() {
+            check.mdts(&at_rest).map_err(|error| of(name, error))?;
+        }
+        for (name, store, _) in &mdts {
+            let watch = &mut |objects, bytes| on(name, "data", stop, objects, bytes);
+            check.mdt_data(name, store, depth, watch).map_err(|error| of(name, error))?;
+            stray.extend(strays(name, store)?);
+        }
+        drop(mdts);
         for (name, directory) in &self.osts {
             progress(&format!("{name}: objects"));
             stray.extend(lost_copy(&name.to_string(), directory)?);
@@ -253,8 +266,6 @@ impl Places<'_> {
             text: format!("{}: {fault}; restore the MGT from a backup", directory.display()),
             kind: ProblemKind::Contradiction,
         };
-        let is_mdt = |name: &&TargetName| name.kind == TargetKind::Mdt;
-        refuse_several(checked.named.iter().map(|(name, _)| name).filter(is_mdt))?;
         found.extend(checked.faults.into_iter().map(problem));
         found.extend(checked.named.iter().filter_map(|(name, nids)| self.lost(name, nids)));
         Ok(found)
@@ -304,6 +315,43 @@ impl Places<'_> {
         self.mgts.iter().chain(targets).map(PathBuf::as_path)
     }
 
+    /// Whether names may lead to other MDTs.
+    fn are_several_mdts(&self, store: &StoreDisk) -> Result<bool, StoreError> {
+        let is_further = |(name, _): &Place| name.index != 0;
+        let is_one_of_several = self.mdts.len() > 1 || self.mdts.iter().any(is_further);
+        Ok(is_one_of_several || sheen_mds::has_other_mdts(store, 0)?)
+    }
+
+    /// Redoes what any MDT lacks of changes over several; how many parts.
+    fn redo(&self) -> Result<usize, Fault> {
+        if self.mdts.len() < 2 {
+            return Ok(0);
+        }
+        let mut stores: Vec<(MdtIndex, Arc<dyn Store>)> = Vec::new();
+        for (name, directory) in &self.mdts {
+            progress(&format!("{name}: changes over several metadata targets"));
+            stores.push((MdtIndex(name.index), Arc::new(open(directory)?)));
+        }
+        let done = sheen_mds::redo_offline(&stores).map_err(|error| failed(error.to_string()))?;
+        progress("");
+        let name_of = |mdt: MdtIndex| {
+            let found = self.mdts.iter().find(|(name, _)| name.index == mdt.0);
+            found.map(|(name, _)| name.to_string()).unwrap_or_default()
+        };
+        for RedonePart { mdt, change } in &done.parts {
+            output::line(format_args!("{}: its part of change {change} was redone", name_of(*mdt)));
+        }
+        for RefusedPart { mdt, change, inodes, errno } in &done.refused {
+            let inodes: Vec<_> = inodes.iter().map(Fid::to_string).collect();
+            output::line(format_args!(
+                "{}: its part of change {change} cannot be redone: {errno}; it is about {}",
+                name_of(*mdt),
+                inodes.join(" ")
+            ));
+        }
+        Ok(done.parts.len())
+    }
+
     /// OSTs first: what they have is made files of. Each change is a transaction, and all are durable at
     /// the end.
     fn repair(&self, problems: &[Problem]) -> Result<(), Fault> {
@@ -322,11 +370,15 @@ impl Places<'_> {
             _ => None,
         };
         let unclaimed: Vec<(u16, Fid)> = problems.iter().filter_map(unclaimed).collect();
-        for (name, directory) in self.mdts.iter().take(1) {
+        for (name, directory) in &self.mdts {
             progress(&format!("{name}: repairing"));
             let store = open(directory)?;
-            let done = put_in_order(&store, &unclaimed).map_err(|error| broken(name, &error))?;
-            super::salvage::report_names(&name.to_string(), &done);
+            // What other MDTs say of the same names it would take for faults.
+            if !self.are_several_mdts(&store).map_err(|error| broken(name, &error))? {
+                let done =
+                    put_in_order(&store, &unclaimed).map_err(|error| broken(name, &error))?;
+                super::salvage::report_names(&name.to_string(), &done);
+            }
             set_aside(name, &store)?;
         }
         progress("");

@@ -178,7 +178,7 @@ fn bring_up(cluster: &mut Cluster, options: &Up, undo: &mut Undo) -> Result<(), 
     Ok(())
 }
 
-/// As with `--mdts`: `sheen fsck` and `sheen salvage` could not mend a file system that has one.
+/// As with `--mdts`: `sheen fsck` and `sheen salvage` could not repair a file system that has one.
 fn refuse_further_mdts(cluster: &Cluster) -> Result<(), Fault> {
     let is_further = |path: &PathBuf| {
         let name = path.file_name().unwrap_or_default().to_string_lossy();

@@ -41,6 +41,9 @@ struct Arguments {
     /// Move files to other layouts, too
     #[arg(long)]
     moves: bool,
+    /// MDTs of the file system
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=3))]
+    mdts: u16,
     /// Run each seed twice, and fail where it does not go the same way
     #[arg(long)]
     twice: bool,
@@ -144,6 +147,7 @@ fn simulate(arguments: &Arguments) -> ExitCode {
                         seed,
                         minutes: arguments.minutes,
                         faults: !arguments.calm,
+                        mdts: arguments.mdts,
                         extras: extras(&arguments.with),
                         moves: arguments.moves,
                         verbose: arguments.verbose,
@@ -168,8 +172,12 @@ fn simulate(arguments: &Arguments) -> ExitCode {
                             failed.fetch_add(u64::from(!is_known), Ordering::Relaxed);
                             let moves = if arguments.moves { " --moves" } else { "" };
                             let with = replay_with(&arguments.with);
+                            let mdts = match arguments.mdts {
+                                1 => String::new(),
+                                mdts => format!(" --mdts {mdts}"),
+                            };
                             let known = if is_known { ", as is known" } else { "" };
-                            println!("{failure}\nseed {seed} failed{known}; replay: cargo xtask sim --seed {seed}{moves}{with}\n");
+                            println!("{failure}\nseed {seed} failed{known}; replay: cargo xtask sim --seed {seed}{mdts}{moves}{with}\n");
                         }
                     }
                     done.fetch_add(1, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! The cluster: an MGS with an MDT, OSTs and clients, each a node that can die by itself.
+//! The cluster: an MGS with an MDT, OSTs, further MDTs and clients, each a node that can die by itself.
 
 mod client;
 mod disk;
@@ -35,6 +35,8 @@ const TRUSTED: &str = "10.0.0.[1-199]@tcp";
 /// What there is.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
+    /// MDTs: the first one with the MGS, each further one on a node of its own.
+    pub(crate) mdts: u16,
     /// OSTs, each on a node of its own.
     pub(crate) osts: u16,
     /// Client nodes.
@@ -66,7 +68,7 @@ impl Past {
     }
 }
 
-/// All nodes. The first server has the MGS and the MDT.
+/// All nodes. The first server has the MGS and MDT0000; then come OSTs, then further MDTs.
 pub(crate) struct Cluster {
     /// Server nodes.
     pub(crate) servers: Vec<Arc<Server>>,
@@ -92,6 +94,10 @@ impl Cluster {
         for index in 0..shape.osts {
             let ost = place(target(TargetKind::Ost, index), shape.ost_bytes);
             servers.push(Server::new(nid(10 + index), mgs, vec![ost], squashes));
+        }
+        for index in 1..shape.mdts {
+            let mdt = place(target(TargetKind::Mdt, index), None);
+            servers.push(Server::new(nid(50 + index), mgs, vec![mdt], squashes));
         }
         // One more than work: it comes in the end and looks.
         let clients =
@@ -119,6 +125,17 @@ impl Cluster {
     /// All targets that have started.
     pub(crate) fn served(&self) -> Vec<Arc<Served>> {
         self.servers.iter().flat_map(|server| server.served()).collect()
+    }
+
+    /// Whether a server has an MDT.
+    pub(crate) fn has_mdt(&self, number: usize) -> bool {
+        let is_mdt = |place: &HostedTarget| matches!(&place.kind, PlanKind::Target(name) if name.kind == TargetKind::Mdt);
+        self.servers[number].hosted.iter().any(is_mdt)
+    }
+
+    /// The servers that have MDTs, by their numbers.
+    pub(crate) fn mdts(&self) -> Vec<usize> {
+        (0..self.servers.len()).filter(|number| self.has_mdt(*number)).collect()
     }
 
     /// The targets of a kind, with their disks.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use sheen_client::posix::{DirCookie, ListingRoom, NewNode, OpenFlags, Opened, RenameMode};
-use sheen_types::{Errno, Fid};
+use sheen_types::{Errno, Fid, MdtIndex};
 
 use super::{NameInDirectory, Process, is_answer, text};
 use crate::cluster::Found;
@@ -201,9 +201,15 @@ impl Process {
 
     /// `mkdir`.
     pub(super) async fn make_directory(&self) {
-        if let Some(place) = self.directory_place() {
+        let Some(place) = self.directory_place() else { return };
+        let mdts = u64::from(self.sim.options.mdts);
+        if mdts == 1 {
             self.make_at(&place, "mkdir", NewNode::Directory).await;
+            return;
         }
+        let mdt = MdtIndex(self.random().below(mdts) as u16);
+        let what = format!("mkdir -i {}", mdt.0);
+        self.make_at(&place, &what, NewNode::DirectoryOn(mdt)).await;
     }
 
     /// Makes something that is no file; its FID.

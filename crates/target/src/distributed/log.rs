@@ -67,7 +67,22 @@ impl Log {
     /// # Errors
     /// IO errors; [`StoreError::Corrupt`] for a note that is none.
     pub(super) fn load(store: &dyn Store, name: &str) -> Result<Self, StoreError> {
-        let mut log = Self::default();
+        let (log, errors) = Self::read(store)?;
+        for (record, error) in errors {
+            tracing::error!(
+                target = name,
+                record,
+                error,
+                "a record of a change over several MDTs cannot be read: this MDT redoes nothing from it; \
+                check the file system with sheen fsck"
+            );
+        }
+        Ok(log)
+    }
+
+    /// The same, and which records cannot be read, and why.
+    pub(super) fn read(store: &dyn Store) -> Result<(Self, Vec<(String, String)>), StoreError> {
+        let (mut log, mut errors) = (Self::default(), Vec::new());
         for entry in all_entries(store, RECORDS, &[]) {
             let entry = entry?;
             let error = match UpdateRecord::decode(&entry.value) {
@@ -79,9 +94,7 @@ impl Log {
             };
             let id = id_of(&entry.key);
             let record = id.map_or_else(|| format!("{:?}", entry.key), |id| id.to_string());
-            tracing::error!(target = name, record, %error,
-                "a record of a change over several MDTs cannot be read: this MDT redoes nothing from it; \
-                check the file system with sheen fsck");
+            errors.push((record, error.to_string()));
             log.unreadable.extend(id);
         }
         for entry in all_entries(store, NOTES, &[]) {
@@ -95,7 +108,7 @@ impl Log {
         for entry in all_entries(store, PARTNERS, &[]) {
             log.partners.extend(mdt_of(&entry?.key));
         }
-        Ok(log)
+        Ok((log, errors))
     }
 }
 

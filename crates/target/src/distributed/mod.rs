@@ -16,6 +16,7 @@
 //!
 //! A target that is alone keeps none of it: its logical time is 0.
 
+mod at_rest;
 mod kept;
 mod log;
 mod partners;
@@ -33,7 +34,8 @@ use sheen_types::{ChangeId, Errno, Instant, LogicalTime, MdtIndex, Transno};
 use sheen_wire::out::TooMuch;
 use sheen_wire::update_record::{ClientAnswer, UpdateRecord};
 
-pub use self::redo::Redo;
+pub use self::at_rest::{ChangesAtRest, redo_at_rest};
+pub use self::redo::{Redo, does_not_fit};
 
 use self::kept::State;
 use self::log::{Log, delete_record, put_note, put_record};

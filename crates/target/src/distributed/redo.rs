@@ -240,7 +240,8 @@ impl Target {
 }
 
 /// Whether a change fails because of what is there, not because of the disk.
-fn does_not_fit(error: &StoreError) -> bool {
+#[must_use]
+pub fn does_not_fit(error: &StoreError) -> bool {
     matches!(
         error,
         StoreError::NoObject(_)

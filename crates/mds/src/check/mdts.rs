@@ -1,0 +1,192 @@
+//! Which MDT has what, as their stores say: the tables of sequences, and the records of changes over several MDTs.
+
+use std::collections::BTreeSet;
+
+use sheen_store::{Store, StoreError, all_entries};
+use sheen_target::ChangesAtRest;
+use sheen_types::{ChangeId, Fid, MdtIndex, fid_seq};
+use sheen_wire::codec::{ByteOrder, Reader, Wire};
+use sheen_wire::fld::{LuSeqRange, SeqRangeFlags};
+
+use crate::sequences::{NEXT_KEY, RANGES};
+
+/// An MDT that does not run.
+#[derive(Clone, Copy)]
+pub struct MdtAtRest<'a> {
+    /// Its number.
+    pub mdt: MdtIndex,
+    /// Its store.
+    pub store: &'a dyn Store,
+    /// All objects in it, if they are known.
+    pub objects: &'a [Fid],
+    /// All indexes that have keys, if they are known.
+    pub indexes: &'a [Fid],
+}
+
+/// Where an inode lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Home {
+    /// In the store with this place among those that are checked.
+    Here(usize),
+    /// On an MDT whose store is not among them.
+    Missing,
+}
+
+/// A fault that is not one of a name: the MDT that shows it, what is to be named by it, and what is wrong.
+pub(super) type Said = (MdtIndex, Fid, String);
+
+/// All that are checked.
+pub(super) struct Mdts<'a> {
+    pub(super) all: &'a [MdtAtRest<'a>],
+    /// Of each its table of sequences.
+    tables: Vec<Vec<LuSeqRange>>,
+    /// The ranges of MDTs that any of them knows, in the order of their sequences.
+    ranges: Vec<LuSeqRange>,
+}
+
+impl<'a> Mdts<'a> {
+    /// Reads their tables; what is wrong with those.
+    ///
+    /// # Errors
+    /// Those of the stores.
+    pub(super) fn load(all: &'a [MdtAtRest<'a>]) -> Result<(Self, Vec<Said>), StoreError> {
+        let (mut tables, mut faults) = (Vec::new(), Vec::new());
+        for mdt in all {
+            let table = table_of(mdt, &mut faults)?;
+            overlaps(mdt.mdt, &table, &mut faults);
+            tables.push(table);
+        }
+        let of_mdts = tables.iter().flatten().filter(|it| it.flags == SeqRangeFlags::MDT);
+        let mut ranges: Vec<LuSeqRange> = of_mdts.cloned().collect();
+        ranges.sort_by_key(|range| (range.start, range.end, range.index));
+        ranges.dedup();
+        let mdts = Self { all, tables, ranges };
+        mdts.differ_from_controller(&mut faults);
+        Ok((mdts, faults))
+    }
+
+    /// Whether the store of an MDT that any of them knows is not among them.
+    pub(super) fn are_some_missing(&self) -> bool {
+        self.of(0).is_none() || self.ranges.iter().any(|range| self.of(range.index).is_none())
+    }
+
+    fn of(&self, index: u32) -> Option<usize> {
+        self.all.iter().position(|it| u32::from(it.mdt.0) == index)
+    }
+
+    fn range_of(&self, sequence: u64) -> Option<&LuSeqRange> {
+        self.ranges.iter().find(|range| range.contains(sequence))
+    }
+
+    /// Where an inode lies. What is in no known range is looked for.
+    pub(super) fn home(&self, fid: Fid) -> Home {
+        let index = match fid.seq {
+            fid_seq::ROOT | fid_seq::DOT_LUSTRE => Some(0),
+            sequence => self.range_of(sequence).map(|range| range.index),
+        };
+        let here = match index {
+            Some(index) => self.of(index),
+            None => {
+                let has = |it: &MdtAtRest| it.store.recorded_attributes(fid).is_ok();
+                self.all.iter().position(has).or(Some(0))
+            }
+        };
+        here.filter(|at| *at < self.all.len()).map_or(Home::Missing, Home::Here)
+    }
+
+    /// Why an inode of one of them may not have the FID that it has.
+    pub(super) fn misplaced(&self, at: usize, fid: Fid) -> Option<String> {
+        let own = u32::from(self.all[at].mdt.0);
+        let has_own = |range: &LuSeqRange| range.flags == SeqRangeFlags::MDT && range.index == own;
+        // What is salvaged may have lost its table; then nothing can be said.
+        if !fid.is_normal() || !self.tables[at].iter().any(has_own) {
+            return None;
+        }
+        match self.range_of(fid.seq) {
+            Some(range) if range.index == own => None,
+            Some(range) => Some(format!("its sequence is one of MDT{:04x}", range.index)),
+            None => Some("its sequence is in no range of any MDT".to_owned()),
+        }
+    }
+
+    /// Each other MDT has its ranges from MDT0000.
+    fn differ_from_controller(&self, faults: &mut Vec<Said>) {
+        let Some(first) = self.of(0) else { return };
+        for (at, mdt) in self.all.iter().enumerate().filter(|(at, _)| *at != first) {
+            for range in self.tables[at].iter().filter(|it| !self.tables[first].contains(it)) {
+                let text = format!("{}: MDT0000 does not have that", shown(range));
+                faults.push((mdt.mdt, first_of(range), text));
+            }
+        }
+    }
+
+    /// The changes over several MDTs that are not complete; what is wrong with those.
+    ///
+    /// # Errors
+    /// Those of the stores.
+    pub(super) fn changes(&self) -> Result<(BTreeSet<ChangeId>, Vec<Said>), StoreError> {
+        let (mut incomplete, mut faults, mut known) = (BTreeSet::new(), Vec::new(), Vec::new());
+        for mdt in self.all {
+            let changes = ChangesAtRest::load(mdt.store)?;
+            for id in changes.unreadable() {
+                incomplete.insert(*id);
+                let text = format!("the record of change {id} over several MDTs cannot be read");
+                faults.push((mdt.mdt, Fid::ZERO, text));
+            }
+            known.push(changes);
+        }
+        let mut seen = BTreeSet::new();
+        for record in known.iter().flat_map(ChangesAtRest::records) {
+            incomplete.insert(record.id);
+            for part in &record.parts {
+                let Some(at) = self.of(part.mdt.0.into()) else { continue };
+                if known[at].has(record.id) || !seen.insert((record.id, part.mdt)) {
+                    continue;
+                }
+                let fid = part.updates.first().map_or(Fid::ZERO, |update| update.fid);
+                let text = format!("its part of change {} over several MDTs is missing", record.id);
+                faults.push((part.mdt, fid, text));
+            }
+        }
+        Ok((incomplete, faults))
+    }
+}
+
+fn table_of(mdt: &MdtAtRest, faults: &mut Vec<Said>) -> Result<Vec<LuSeqRange>, StoreError> {
+    let mut table = Vec::new();
+    for entry in all_entries(mdt.store, RANGES, &[]) {
+        let entry = entry?;
+        if entry.key == NEXT_KEY {
+            continue;
+        }
+        match LuSeqRange::decode(&mut Reader::new(&entry.value, ByteOrder::Little)) {
+            Ok(range) => table.push(range),
+            Err(error) => {
+                let text = format!("an entry of its table of sequences cannot be read: {error}");
+                faults.push((mdt.mdt, RANGES, text));
+            }
+        }
+    }
+    table.sort_by_key(|range| range.start);
+    Ok(table)
+}
+
+fn overlaps(mdt: MdtIndex, table: &[LuSeqRange], faults: &mut Vec<Said>) {
+    for pair in table.windows(2) {
+        let [one, other] = pair else { continue };
+        if other.start < one.end {
+            let text = format!("{} and {} overlap", shown(one), shown(other));
+            faults.push((mdt, first_of(other), text));
+        }
+    }
+}
+
+fn first_of(range: &LuSeqRange) -> Fid {
+    Fid::new(range.start, 0)
+}
+
+fn shown(range: &LuSeqRange) -> String {
+    let kind = if range.flags == SeqRangeFlags::OST { "OST" } else { "MDT" };
+    let LuSeqRange { start, end, index, .. } = range;
+    format!("the sequences {start:#x} to {end:#x} of {kind}{index:04x}")
+}

@@ -1,0 +1,119 @@
+//! What fails where there are several MDTs, and what must hold then (docs/design/distributed-changes.md, judges D, R and X).
+//!
+//! - *Cut*: whatever is durable of all MDTs at a moment is sound, once what records say is redone.
+//! - *Records*: where all is quiet no record of a change is left.
+//! - *Exclusions*: nor is anything excluded.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sheen_assembly::Role;
+use sheen_mds::{MdtAtRest, check_all, redo_offline};
+use sheen_store::{Store, StoreError};
+use sheen_store_mem::StoreMem;
+use sheen_types::futures::all;
+use sheen_types::{Fid, MdtIndex, TargetKind};
+
+use crate::faults::{self, CUT_MAX, DOWN_MAX, Ending};
+use crate::run::Sim;
+
+/// How long after all work records may be kept: a round of completion is every 5 s, and each MDT says with its answers how
+/// far it is durable.
+const COMPLETE_WITHIN: Duration = Duration::from_secs(120);
+
+/// One thing that concerns several MDTs.
+pub(crate) async fn fail(sim: &Arc<Sim>) {
+    match sim.random().below(3) {
+        0 => part_two(sim).await,
+        _ => kill_some(sim).await,
+    }
+}
+
+/// Any MDTs die at the same moment, and come back one after the other.
+async fn kill_some(sim: &Arc<Sim>) {
+    let mdts = sim.cluster.mdts();
+    let chosen = 1 + sim.random().below((1 << mdts.len()) - 1);
+    let power = sim.random().below(2) == 0;
+    let ending = if power { Ending::LosesPower } else { Ending::Killed };
+    let dying = mdts.iter().enumerate().filter(|(at, _)| chosen >> at & 1 == 1);
+    let outages = dying.map(|(_, number)| {
+        let time = faults::part(sim, DOWN_MAX);
+        faults::outage(sim, *number, ending, time, || ())
+    });
+    all(outages.collect()).await;
+}
+
+/// Two MDTs do not reach each other; all clients reach both.
+async fn part_two(sim: &Arc<Sim>) {
+    let mut mdts = sim.cluster.mdts();
+    let mut take = || mdts.swap_remove(sim.random().below(mdts.len() as u64) as usize);
+    let (one, two) = (take(), take());
+    let [one, two] = [one, two].map(|number| sim.cluster.servers[number].nid);
+    let time = faults::part(sim, CUT_MAX);
+    sim.say(format_args!("FAULT: {one} and {two} do not reach each other for {time:?}"));
+    sim.world.set_apart(one.address(), two.address(), true);
+    sim.sleep(time).await;
+    sim.world.set_apart(one.address(), two.address(), false);
+    sim.say(format_args!("{one} and {two} reach each other"));
+}
+
+/// The judge *cut*.
+pub(crate) fn look_at_cut(sim: &Sim) {
+    if sim.options.mdts > 1
+        && let Some(text) = check_cut(sim).unwrap_or_else(|error| Some(error.to_string()))
+    {
+        sim.fail(format_args!("what is durable of all MDTs: {text}"));
+    }
+}
+
+fn check_cut(sim: &Sim) -> Result<Option<String>, StoreError> {
+    let of_each = sim.cluster.targets(TargetKind::Mdt);
+    let stores: Vec<(MdtIndex, Arc<StoreMem>)> = of_each
+        .map(|(name, disk)| (MdtIndex(name.index), Arc::new(disk.store().crash())))
+        .collect();
+    let shared = stores.iter().map(|(mdt, store)| (*mdt, Arc::clone(store) as Arc<dyn Store>));
+    let redone = redo_offline(&shared.collect::<Vec<_>>())?;
+    if let Some(refused) = redone.refused.first() {
+        return Ok(Some(format!("{refused:?}")));
+    }
+    let objects: Vec<Vec<Fid>> = stores.iter().map(|(_, store)| store.fids()).collect();
+    let at_rest: Vec<_> = stores
+        .iter()
+        .zip(&objects)
+        .map(|((mdt, store), objects)| MdtAtRest {
+            mdt: *mdt,
+            store: &**store,
+            objects,
+            indexes: &[],
+        })
+        .collect();
+    let faults = check_all(&at_rest)?.faults;
+    let first = faults.first();
+    Ok(first.map(|it| format!("{} faults, MDT{:04x}: {it}; {redone:?}", faults.len(), it.mdt)))
+}
+
+/// The judges *records* and *exclusions*, where no client works any more.
+///
+/// # Errors
+/// What is left.
+pub(crate) async fn nothing_is_left(sim: &Sim) -> Result<(), String> {
+    let limit = sim.now() + COMPLETE_WITHIN;
+    while let Some(left) = left(sim) {
+        if sim.now() > limit {
+            return Err(left);
+        }
+        sim.sleep(Duration::from_secs(1)).await;
+    }
+    Ok(())
+}
+
+fn left(sim: &Sim) -> Option<String> {
+    sim.cluster.served().iter().find_map(|served| {
+        let Role::Mdt(mdt) = &served.role else { return None };
+        let (name, records) = (served.target.name(), served.target.incomplete_changes());
+        if records > 0 {
+            return Some(format!("{name}: records of {records} changes are left"));
+        }
+        mdt.has_exclusions().then(|| format!("{name}: something is excluded still"))
+    })
+}
