@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, StatxFlags};
 use rustix::process::Pid;
-use sheen_fuse::KernelMount;
+use sheen_fuse::{KernelMount, table_of};
 use sheen_types::Errno;
 
 use super::cluster::Cluster;
@@ -149,7 +149,7 @@ fn namespaces(daemon: &Daemon, mount: &KernelMount) -> BTreeMap<PathBuf, (Pid, S
         if Some(&namespace) == here.as_ref() || found.contains_key(&namespace) {
             continue;
         }
-        if mount.is_in(&fs::read_to_string(of.join("mountinfo")).unwrap_or_default()) {
+        if mount.is_in(&table_of(&pid.as_raw_nonzero().to_string())) {
             found.insert(namespace, (pid, name_of(&of)));
         }
     }

@@ -1,6 +1,7 @@
 //! `sheen mount`: a client and its FUSE mount, and the end of one.
 
 use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,6 +21,7 @@ use sheen_io::World;
 use sheen_io_os::Host;
 use sheen_node::rpc::{ImportConfig, ImportKind, RpcNode};
 use sheen_parameters::{self as parameters, Follower, MountState, ShownOptions};
+use sheen_types::text::bytes_of_shown;
 use sheen_types::{Errno, Nid};
 
 use super::daemon::{self, Daemon};
@@ -381,13 +383,13 @@ const TABLE: &str = "/proc/self/mounts";
 
 /// Whether it is listed there.
 fn is_mounted(source: &str, target: &Path) -> bool {
-    let shown = target.display().to_string();
-    let table = std::fs::read_to_string(TABLE).unwrap_or_default();
-    let is_same = |line: &str| {
-        let mut words = line.split(' ');
-        words.next() == Some(source) && words.next() == Some(&shown)
+    let table = std::fs::read(TABLE).unwrap_or_default();
+    let is_same = |line: &[u8]| {
+        let mut words = line.split(|byte| *byte == b' ').map(bytes_of_shown);
+        words.next().is_some_and(|word| word == source.as_bytes())
+            && words.next().is_some_and(|word| word == target.as_os_str().as_bytes())
     };
-    table.lines().any(is_same)
+    table.split(|byte| *byte == b'\n').any(is_same)
 }
 
 /// As Lustre's mount command: the same file system is not mounted on the same place again.

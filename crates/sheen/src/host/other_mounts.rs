@@ -1,11 +1,10 @@
 //! Mounts on this machine of a file system of `sheen up`, beside the one that `up` made: `sheen mount` made them, and
 //! `down` leaves them as they are.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use rustix::process::Pid;
-use sheen_fuse::KernelMount;
+use sheen_fuse::{KernelMount, table_of};
 
 use super::cluster::Cluster;
 use super::{daemon, keeper, rediscovery};
@@ -60,8 +59,7 @@ fn point_in(words: &[String], sources: &[String]) -> Option<PathBuf> {
 
 /// Whether something is mounted at `point` where the process is.
 fn has_mount(pid: Pid, point: &Path) -> bool {
-    let table = fs::read_to_string(format!("/proc/{pid}/mountinfo")).unwrap_or_default();
-    KernelMount::new(point, None).is_in(&table)
+    KernelMount::new(point, None).is_in(&table_of(&pid.as_raw_nonzero().to_string()))
 }
 
 #[cfg(test)]
