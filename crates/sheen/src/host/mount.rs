@@ -483,7 +483,7 @@ pub(super) fn check_point(path: &Path) -> Result<(), Fault> {
     let found = rustix::fs::open(&full, flags, rustix::fs::Mode::empty());
     match found {
         Err(rustix::io::Errno::NOTDIR) => {
-            let text = format!("mount point {}: {}", shown_path(&*path), Errno::ENOTDIR);
+            let text = format!("mount point {}: {}", shown_path(path), Errno::ENOTDIR);
             Err(Fault::new(Errno::ENOTDIR, text))
         }
         _ => Ok(()),
