@@ -9,12 +9,12 @@
 use std::path::Path;
 
 use crate::kernel_mount::newest_at;
+use crate::mount::table_of;
 
 /// Has the kernel read `bytes` ahead on what is mounted at `path` (canonical). After `FUSE_INIT`, whose
 /// answer would lower it again.
 pub(crate) fn raise(path: &Path, bytes: u32) {
-    let text = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    let Some(device) = newest_at(&text, path) else { return };
+    let Some(device) = newest_at(&table_of("self"), path) else { return };
     let parameter = format!("/sys/class/bdi/{device}/read_ahead_kb");
     if let Err(error) = std::fs::write(&parameter, format!("{}", bytes >> 10)) {
         tracing::debug!(parameter, %error, "the kernel reads ahead as far as it does by itself");

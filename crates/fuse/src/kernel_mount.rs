@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 use sheen_types::Nid;
 
-use crate::mount::{KIND, mounts};
+use crate::mount::{KIND, mounts, table_of};
 
 /// A mount as the kernel knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,8 +88,7 @@ impl fmt::Display for UnmountError {
 
 /// The kernel's table, of our kind of mounts alone: numbers of devices are used again.
 fn table() -> String {
-    let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    ours(&table)
+    ours(&table_of("self"))
 }
 
 fn ours(mountinfo: &str) -> String {
@@ -342,6 +341,9 @@ pub(crate) fn newest_at(mountinfo: &str, path: &Path) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+
     use super::*;
 
     const TABLE: &str = "\
@@ -369,6 +371,20 @@ mod tests {
         assert_eq!(found("/mnt/other", Some("0:37")), None, "of another kind");
         assert_eq!(found("/mnt/other", None), None);
         assert_eq!(found("/mnt", None), None);
+    }
+
+    /// Any user may mount at such a place, and nothing was found by a process that could not read the table for that.
+    #[test]
+    fn a_mount_point_of_any_bytes_is_one_and_hides_no_other_mount() {
+        let line = b"45 22 0:39 / /mnt/\xff\\134 rw - fuse.sheen 10.0.0.1@tcp:/odd rw\n";
+        let table = sheen_types::text::with_octal(&[TABLE.as_bytes(), line].concat());
+        let found = |path: &[u8]| {
+            let path = Path::new(OsStr::from_bytes(path));
+            KernelMount::new(path, None).found_in(&ours(&table), |_, _| None)
+        };
+        let odd = PathBuf::from(OsStr::from_bytes(b"/mnt/\xff\\"));
+        assert_eq!(found(b"/mnt/\xff\\"), Some(("0:39".to_owned(), odd)));
+        assert_eq!(found(b"/copy"), Some(("0:35".to_owned(), "/copy".into())));
     }
 
     /// Where a mount is found that was made at `/mnt/my files` of device 0:35, where the mounts of this have these

@@ -63,6 +63,6 @@ pub use kernel_mount::{KernelMount, Marks, UnmountError};
 pub use memory::{Found, KeeperMemory};
 pub use mount::{
     FileLocks, FuseMount, FuseMountError, FuseMountOptions, Handover, Resumed, can_resume,
-    check_device, is_mount_point, mount, resume,
+    check_device, is_mount_point, mount, resume, table_of,
 };
 pub use questions::{Questions, question};

@@ -1,9 +1,10 @@
 //! Mounting, and what can be wrong with it.
 
-use std::ffi::CString;
+use std::ffi::{CString, OsString};
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,6 +15,7 @@ use rustix::process::{getgid, getuid};
 use sheen_client::posix::{Audience, FileSystem, NodeId};
 use sheen_fuse_wire::{Config, HELPER, Running, Session, mount_by_helper};
 use sheen_types::Errno;
+use sheen_types::text::{bytes_of_shown, with_octal};
 
 use crate::adapter::Adapter;
 use crate::ahead;
@@ -416,23 +418,23 @@ fn helper_exists() -> bool {
 /// system.
 #[must_use]
 pub fn is_mount_point(path: &Path) -> bool {
-    let Ok(mounts) = std::fs::read_to_string("/proc/self/mountinfo") else { return false };
-    self::mounts(&mounts).any(|(_, point)| point == path)
+    self::mounts(&table_of("self")).any(|(_, point)| point == path)
+}
+
+/// The `mountinfo` of a process: empty if it may not be read. A mount point may have any bytes, whichever user mounts there:
+/// what is no UTF-8 is octal.
+#[must_use]
+pub fn table_of(process: &str) -> String {
+    let table = std::fs::read(format!("/proc/{process}/mountinfo")).unwrap_or_default();
+    with_octal(&table)
 }
 
 /// Device (`MAJOR:MINOR`) and mount point of each line of a `mountinfo`.
 pub(crate) fn mounts(mountinfo: &str) -> impl Iterator<Item = (&str, PathBuf)> {
     mountinfo.lines().filter_map(|line| {
         let mut fields = line.split(' ').skip(2);
-        Some((fields.next()?, PathBuf::from(unescape(fields.nth(1)?))))
+        Some((fields.next()?, OsString::from_vec(bytes_of_shown(fields.nth(1)?.as_bytes())).into()))
     })
-}
-
-/// Octal escapes of `mountinfo`: blank, tab, newline, backslash.
-fn unescape(text: &str) -> String {
-    [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")]
-        .iter()
-        .fold(text.to_owned(), |text, (from, to)| text.replace(from, to))
 }
 
 fn config() -> Config {

@@ -17,6 +17,18 @@ pub fn shown(bytes: &[u8]) -> String {
     text
 }
 
+/// A text of the kernel's that names files, such as `/proc/mounts`: what is no UTF-8 as octal numbers, as the kernel itself
+/// has some other bytes there.
+#[must_use]
+pub fn with_octal(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        text.push_str(chunk.valid());
+        push_octal(&mut text, chunk.invalid());
+    }
+    text
+}
+
 fn push_octal(text: &mut String, bytes: &[u8]) {
     for byte in bytes {
         let digits = [byte >> 6, byte >> 3 & 7, byte & 7].map(|digit| char::from(b'0' + digit));
@@ -47,7 +59,7 @@ fn octal_byte(digits: &[u8; 3]) -> Option<u8> {
 
 #[cfg(test)]
 mod tests {
-    use super::{bytes_of_shown, shown};
+    use super::{bytes_of_shown, shown, with_octal};
 
     #[test]
     fn what_is_shown_commands_no_terminal() {
@@ -66,6 +78,9 @@ mod tests {
     fn what_is_shown_is_read_as_it_was() {
         let all: Vec<u8> = (0..=255).chain([b'\\', b'0', b'1', b'2', 0xc3, 0xa9]).collect();
         assert_eq!(bytes_of_shown(shown(&all).as_bytes()), all);
+        let table = b"/a\\040b/\xff\n/c\xc3\xa9";
+        assert_eq!(with_octal(table), "/a\\040b/\\377\n/c\u{e9}");
+        assert_eq!(bytes_of_shown(with_octal(table).as_bytes()), b"/a b/\xff\n/c\xc3\xa9");
         assert_eq!(bytes_of_shown(b"a\\04 \\400\\\\040\\"), b"a\\04 \\400\\ \\");
     }
 }

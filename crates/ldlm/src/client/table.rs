@@ -285,7 +285,7 @@ impl Table {
         }
     }
 
-    /// A lock is held from now on, and found, if of a kind that is. A flock shares no byte with others of its owner.
+    /// A lock is held from now on, and found, if of a kind that is. A flock shares no byte with another one of its owner.
     pub(super) fn enter_found(&mut self, slot: u32) {
         let lock = &mut self.locks[slot as usize];
         lock.phase = Phase::Held;

@@ -334,7 +334,7 @@ fn no_user_has_all_flocks_of_a_client_and_no_users_those_of_root() {
     assert!(locks(20, 6));
     assert_eq!(lock(20, 100), None, "an eighth is root's");
     assert!(locks(0, 20), "the target says what root may have");
-    // One that is merged is none, and one that becomes free makes room for others.
+    // One that is merged is none, and one that becomes free makes room.
     for (start, end) in [(1, 1), (4, 14)] {
         let handle = begin_flock(&it, 10, (10, start, end), LockMode::Nl, most).unwrap();
         answer_flock(&it, handle, true);

@@ -135,6 +135,8 @@ impl Cluster {
             let options = rediscovery::value_of(&words, "-o").map(str::to_owned);
             self.values.extend(options.map(|options| (MOUNT_OPTIONS.to_owned(), options)));
             let point = words.into_iter().rev().find(|word| !word.is_empty());
+            // A path that is no text cannot be written down.
+            let point = point.and_then(|point| point.into_string().ok());
             self.values.extend(point.map(|point| ("mount".to_owned(), point)));
             self.mark_mount(Marks::default());
         }

@@ -111,7 +111,7 @@ impl Daemon {
     ///
     /// # Errors
     /// The error that the process reports, with its exit code.
-    pub(crate) fn start(&self, arguments: &[String]) -> Result<(), Fault> {
+    pub(crate) fn start(&self, arguments: &[impl AsRef<OsStr>]) -> Result<(), Fault> {
         private::directory(&self.folder)?;
         let cannot = |error: io::Error| {
             let text = format!("cannot start the {} process: {error}", self.name);
@@ -254,7 +254,7 @@ pub(super) struct FoundProcess {
 
 impl FoundProcess {
     /// The one of this number that runs with these words.
-    pub(super) fn of(pid: Pid, with: &[String]) -> Option<Self> {
+    pub(super) fn of(pid: Pid, with: &[OsString]) -> Option<Self> {
         let started = started_at(pid)?;
         // They are looked at after the start: of one that has another start they may not be.
         (words(pid)? == with).then_some(Self { pid, started })
@@ -284,10 +284,9 @@ impl FoundProcess {
 }
 
 /// The command line of a process.
-pub(super) fn words(pid: Pid) -> Option<Vec<String>> {
+pub(super) fn words(pid: Pid) -> Option<Vec<OsString>> {
     let line = fs::read(format!("/proc/{}/cmdline", pid.as_raw_nonzero())).ok()?;
-    let words =
-        line.split(|byte| *byte == 0).map(|word| String::from_utf8_lossy(word).into_owned());
+    let words = line.split(|byte| *byte == 0).map(|word| OsStr::from_bytes(word).to_owned());
     Some(words.collect())
 }
 
@@ -462,7 +461,7 @@ mod tests {
         }
         let pid = Pid::from_child(&child);
         let with = words(pid).expect("its words");
-        assert!(FoundProcess::of(pid, &["sheen".to_owned()]).is_none(), "it has other words");
+        assert!(FoundProcess::of(pid, &["sheen".into()]).is_none(), "it has other words");
         let found = FoundProcess::of(pid, &with).expect("it runs");
 
         let former = FoundProcess { started: "0".to_owned(), ..found.clone() };

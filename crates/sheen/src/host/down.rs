@@ -12,7 +12,7 @@ use super::liveness::{self, Health};
 use super::orphans::Orphans;
 use super::progress::Progress;
 use super::{holders, mount, mount_source, other_mounts};
-use sheen_tools::output::Fault;
+use sheen_tools::output::{Fault, shown_path};
 
 /// How long a process that makes no progress may take to end.
 const PATIENCE_FORCED: Duration = Duration::from_secs(1);
@@ -89,8 +89,8 @@ fn report_mounts(cluster: &Cluster) {
     for (pid, point) in other_mounts::mounted(cluster) {
         eprintln!(
             "{}: still mounted on {} (pid {pid}): what uses that mount waits until its servers run again",
-            cluster.directory.display(),
-            point.display()
+            shown_path(&cluster.directory),
+            shown_path(point)
         );
     }
 }

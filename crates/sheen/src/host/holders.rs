@@ -8,14 +8,14 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, StatxFlags};
 use rustix::process::Pid;
-use sheen_fuse::KernelMount;
+use sheen_fuse::{KernelMount, table_of};
 use sheen_types::Errno;
 
 use super::cluster::Cluster;
 use super::daemon::{self, Daemon};
 use super::keeper;
 use super::liveness::{is_to_serve, number};
-use sheen_tools::output::Fault;
+use sheen_tools::output::{Fault, shown_path};
 
 /// Processes that are named: one of each mount namespace, and so many programs.
 const NAMED_MAX: usize = 4;
@@ -23,7 +23,7 @@ const NAMED_MAX: usize = 4;
 /// The error for a mount whose process runs while nothing is mounted at its mount point.
 pub(super) fn elsewhere(cluster: &Cluster, mount: &KernelMount) -> Fault {
     let pid = number(&cluster.mount());
-    let (path, keeps) = (mount.path().display(), keeps(cluster, mount));
+    let (path, keeps) = (shown_path(mount.path()), keeps(cluster, mount));
     let end = if waits_to_leave(cluster) { "run `sheen up`" } else { "end those" };
     let text = format!(
         "{path} is not mounted here, but its mount process, pid {pid}, runs: {keeps}; {end}, or run \
@@ -35,7 +35,7 @@ pub(super) fn elsewhere(cluster: &Cluster, mount: &KernelMount) -> Fault {
 /// The error for a mount of which `down` has left copies in other mount namespaces.
 pub(super) fn left(cluster: &Cluster, mount: &KernelMount) -> Fault {
     let pid = number(&cluster.mount());
-    let (path, keeps) = (mount.path().display(), keeps(cluster, mount));
+    let (path, keeps) = (shown_path(mount.path()), keeps(cluster, mount));
     let text = format!(
         "{path} is not mounted here any more and its servers are stopped, but its mount process, pid {pid}, runs: \
          {keeps}; what uses that waits until the servers run again; end those, or run `sheen down --force`"
@@ -149,7 +149,7 @@ fn namespaces(daemon: &Daemon, mount: &KernelMount) -> BTreeMap<PathBuf, (Pid, S
         if Some(&namespace) == here.as_ref() || found.contains_key(&namespace) {
             continue;
         }
-        if mount.is_in(&fs::read_to_string(of.join("mountinfo")).unwrap_or_default()) {
+        if mount.is_in(&table_of(&pid.as_raw_nonzero().to_string())) {
             found.insert(namespace, (pid, name_of(&of)));
         }
     }

@@ -1,6 +1,7 @@
 //! `sheen mount`: a client and its FUSE mount, and the end of one.
 
 use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,6 +21,7 @@ use sheen_io::World;
 use sheen_io_os::Host;
 use sheen_node::rpc::{ImportConfig, ImportKind, RpcNode};
 use sheen_parameters::{self as parameters, Follower, MountState, ShownOptions};
+use sheen_types::text::bytes_of_shown;
 use sheen_types::{Errno, Nid};
 
 use super::daemon::{self, Daemon};
@@ -32,7 +34,7 @@ use super::upgrade::HandOver;
 use super::{
     io_fault, liveness, mount_helper, mount_parameters, notify, origin, private, remount, server,
 };
-use sheen_tools::output::{Fault, errno_of};
+use sheen_tools::output::{Fault, errno_of, shown_path};
 
 /// How long to wait for the MGS and the MDT.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(60);
@@ -44,7 +46,7 @@ pub(crate) struct Mount {
     /// NIDs or host names of the MGS, the file system, and if wanted a directory of it; or the directory of a file
     /// system of `sheen up` on this machine
     #[arg(value_name = "MGSNID[:MGSNID...]:/FSNAME[/SUBDIR]")]
-    source: String,
+    source: OsString,
     /// Where to mount it
     #[arg(value_name = "MNT")]
     target: PathBuf,
@@ -90,12 +92,12 @@ impl Mount {
     }
 
     /// The arguments of a process that serves it at `target`.
-    fn in_foreground(&self, target: &Path) -> Vec<String> {
-        let mut arguments = ["mount", "--foreground", "-o"].map(str::to_owned).to_vec();
-        arguments.push(self.options());
-        arguments.extend(self.sloppy.then(|| "-s".to_owned()));
+    fn in_foreground(&self, target: &Path) -> Vec<OsString> {
+        let mut arguments = ["mount", "--foreground", "-o"].map(OsString::from).to_vec();
+        arguments.push(self.options().into());
+        arguments.extend(self.sloppy.then(|| "-s".into()));
         let source = mount_source::from_anywhere(&self.source);
-        arguments.extend([source, target.to_string_lossy().into_owned()]);
+        arguments.extend([source, target.into()]);
         arguments
     }
 
@@ -130,7 +132,7 @@ fn perform(options: &Mount, settings: &Settings) -> Result<(), Fault> {
         mount_helper::enter(namespace)?;
     }
     if options.verbose {
-        let (source, target) = (&options.source, options.target.display());
+        let (source, target) = (shown_path(&options.source), shown_path(&options.target));
         println!("source = {source}, target = {target}\noptions = {}", options.options());
     }
     if settings.remount {
@@ -174,8 +176,8 @@ fn in_foreground(options: &Mount, settings: &Settings) -> Result<(), Fault> {
 /// Keeps the mount that a process of its own serves, and leaves with that one's exit code.
 fn keep(options: &Mount) -> Result<(), Fault> {
     let target = absolute(&options.target)?;
-    let arguments = options.in_foreground(&target).into_iter().map(OsString::from);
-    match keeper::run(arguments.collect())? {
+    let arguments = options.in_foreground(&target);
+    match keeper::run(arguments)? {
         0 => Ok(()),
         code => std::process::exit(code.into()),
     }
@@ -220,7 +222,7 @@ fn remount(options: &Mount, settings: &Settings) -> Result<(), Fault> {
     let source = MountSource::resolve(&options.source, settings.port, settings.nid)?;
     let (shown, target) = (source.shown(settings.mgs_name.as_deref()), absolute(&options.target)?);
     if !is_mounted(&shown, &target) {
-        let target = target.display();
+        let target = shown_path(target);
         let text = format!(
             "mount.lustre: according to {TABLE} {shown} is not already mounted on {target}"
         );
@@ -278,7 +280,7 @@ fn serve(
         let source_name = &source.name;
         if settings.verbose {
             tracing::info!(version = VERSION, nid = %node.lnet().nid(), source = source_name,
-                at = %target.display(), "mount starts");
+                at = %shown_path(&target), "mount starts");
         }
         let memory = memory(from_keeper, former.as_ref(), node.lnet().nid())?;
         let follower = Arc::new(Follower::default());
@@ -308,9 +310,9 @@ fn serve(
         if !is_resumed {
             daemon::say_ready();
         }
-        notify::status(&format!("{source_name} is mounted on {}", target.display()));
+        notify::status(&format!("{source_name} is mounted on {}", shown_path(&target)));
         if settings.verbose {
-            tracing::info!(source = source_name, at = %target.display(), "mounted");
+            tracing::info!(source = source_name, at = %shown_path(&target), "mounted");
         }
         let handover = mounted.handover();
         let signals = signals.map_or_else(EndSignals::new, Ok)?;
@@ -320,7 +322,7 @@ fn serve(
         }
         notify::stopping();
         if settings.verbose {
-            tracing::info!(source = source_name, at = %target.display(), "unmounted");
+            tracing::info!(source = source_name, at = %shown_path(&target), "unmounted");
         }
         files.unmount().await;
         node.shutdown();
@@ -381,13 +383,13 @@ const TABLE: &str = "/proc/self/mounts";
 
 /// Whether it is listed there.
 fn is_mounted(source: &str, target: &Path) -> bool {
-    let shown = target.display().to_string();
-    let table = std::fs::read_to_string(TABLE).unwrap_or_default();
-    let is_same = |line: &str| {
-        let mut words = line.split(' ');
-        words.next() == Some(source) && words.next() == Some(&shown)
+    let table = std::fs::read(TABLE).unwrap_or_default();
+    let is_same = |line: &[u8]| {
+        let mut words = line.split(|byte| *byte == b' ').map(bytes_of_shown);
+        words.next().is_some_and(|word| word == source.as_bytes())
+            && words.next().is_some_and(|word| word == target.as_os_str().as_bytes())
     };
-    table.lines().any(is_same)
+    table.split(|byte| *byte == b'\n').any(is_same)
 }
 
 /// As Lustre's mount command: the same file system is not mounted on the same place again.
@@ -395,7 +397,7 @@ fn refuse_twice(source: &str, target: &Path) -> Result<(), Fault> {
     if !is_mounted(source, target) {
         return Ok(());
     }
-    let shown = target.display();
+    let shown = shown_path(target);
     let text = format!("mount.lustre: according to {TABLE} {source} is already mounted on {shown}");
     Err(Fault::new(Errno::EEXIST, text))
 }
@@ -432,7 +434,7 @@ async fn connect(
         if error == config::MountError::MgsUnreachable {
             hints = format!("{hints} {}", source.hint());
         }
-        let (source, target) = (&source.name, target.display());
+        let (source, target) = (&source.name, shown_path(target));
         let text = format!("mount.lustre: mount {source} at {target} failed: {error}. {hints}");
         Fault::new(error.errno(), text.trim_end().to_owned())
     })
@@ -467,7 +469,7 @@ fn awaited(config: &ImportConfig) -> String {
 pub(super) fn absolute(path: &Path) -> Result<PathBuf, Fault> {
     path.canonicalize().map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => {
-            let (path, errno) = (path.display(), Errno::ENOENT);
+            let (path, errno) = (shown_path(&*path), Errno::ENOENT);
             Fault::new(errno, format!("mount point {path}: {errno}; make the directory first"))
         }
         _ => io_fault(path, &error),
@@ -481,7 +483,7 @@ pub(super) fn check_point(path: &Path) -> Result<(), Fault> {
     let found = rustix::fs::open(&full, flags, rustix::fs::Mode::empty());
     match found {
         Err(rustix::io::Errno::NOTDIR) => {
-            let text = format!("mount point {}: {}", path.display(), Errno::ENOTDIR);
+            let text = format!("mount point {}: {}", shown_path(path), Errno::ENOTDIR);
             Err(Fault::new(Errno::ENOTDIR, text))
         }
         _ => Ok(()),

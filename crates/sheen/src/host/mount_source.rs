@@ -5,6 +5,7 @@
 //! the user's run folder, `nids/NID-PORT`, that `up` made; root's links are in root's folder, which no other user can
 //! write. Another user's file system is named by its directory instead, which only root may enter.
 
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, SocketAddrV4, ToSocketAddrs, UdpSocket};
@@ -20,7 +21,7 @@ use sheen_types::{Errno, NetType, Nid};
 
 use super::cluster::Cluster;
 use super::{PORT, addresses, folder_fault, invalid};
-use sheen_tools::output::Fault;
+use sheen_tools::output::{Fault, shown_path};
 
 /// How often another address is tried when another process takes the one that was free.
 const TRIES: usize = 16;
@@ -52,13 +53,14 @@ impl MountSource {
     /// # Errors
     /// As [`parse_source`]; `EPERM` for a directory that another user could write.
     pub(super) fn resolve(
-        source: &str,
+        source: &OsStr,
         port: Option<u16>,
         nid: Option<Nid>,
     ) -> Result<Self, Fault> {
         let mut found = match directory(Path::new(""), source) {
             Some(path) => Self::of_directory(&path)?,
-            None => Self::of_address(source, port.unwrap_or(PORT))?,
+            // What is no text is no address, and the refusal shows it.
+            None => Self::of_address(&shown_path(source), port.unwrap_or(PORT))?,
         };
         found.port = port.unwrap_or(found.port);
         if nid.is_some_and(|nid| !nid.address().is_loopback()) {
@@ -212,21 +214,21 @@ impl MountSource {
 }
 
 /// `source` for a process that works elsewhere: a directory's whole path.
-pub(super) fn from_anywhere(source: &str) -> String {
+pub(super) fn from_anywhere(source: &OsStr) -> OsString {
     let path = directory(Path::new(""), source).and_then(|path| path.canonicalize().ok());
-    path.map_or_else(|| source.to_owned(), |path| path.to_string_lossy().into_owned())
+    path.map_or_else(|| source.to_owned(), PathBuf::into_os_string)
 }
 
 /// The directory of a file system that `source` names, seen from `base`. What has the form of nodes' addresses is
 /// never one: a user who may write here could plant one under a name that other users mount. (`./` makes it one.)
-fn directory(base: &Path, source: &str) -> Option<PathBuf> {
+fn directory(base: &Path, source: &OsStr) -> Option<PathBuf> {
     let path = base.join(source);
     // One that may not be read is named so when it is read.
     let is_there = || match fs::metadata(path.join("run/cluster")) {
         Err(error) => error.kind() == ErrorKind::PermissionDenied,
         Ok(_) => true,
     };
-    (!names_nodes(source) && is_there()).then_some(path)
+    (!source.to_str().is_some_and(names_nodes) && is_there()).then_some(path)
 }
 
 /// The parts of `MGSNID[:MGSNID]:/FSNAME[/SUBDIR]`; NIDs may have names of hosts.
@@ -371,6 +373,8 @@ pub(super) fn forget_of(nid: Nid, port: u16, folder: &Path) {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::ffi::OsStrExt;
+
     use super::*;
 
     #[test]
@@ -383,24 +387,30 @@ mod tests {
             fs::create_dir_all(planted.join("run")).unwrap();
             fs::write(planted.join("run/cluster"), "").unwrap();
             let is_address = source != "mine";
-            assert_eq!(directory(&base, source), (!is_address).then_some(planted), "{source}");
+            assert_eq!(
+                directory(&base, source.as_ref()),
+                (!is_address).then_some(planted),
+                "{source}"
+            );
         }
-        assert!(directory(&base, "./10.9.9.9@tcp:/lustre").is_some(), "said to be one");
-        assert_eq!(directory(&base, "nothing"), None);
+        assert!(directory(&base, "./10.9.9.9@tcp:/lustre".as_ref()).is_some(), "said to be one");
+        assert_eq!(directory(&base, "nothing".as_ref()), None);
         fs::remove_dir_all(base).unwrap();
     }
 
     #[test]
     fn a_directory_is_named_by_its_whole_path_and_nothing_else_is_changed() {
-        let base = std::env::temp_dir().join(format!("sheen-anywhere-{}", std::process::id()));
+        let name =
+            [b"sheen-anywhere-\xff".as_slice(), std::process::id().to_string().as_bytes()].concat();
+        let base = std::env::temp_dir().join(OsStr::from_bytes(&name));
         fs::create_dir_all(base.join("run")).unwrap();
         fs::write(base.join("run/cluster"), "").unwrap();
         let (here, base) = (std::env::current_dir().unwrap(), base.canonicalize().unwrap());
         let up = "../".repeat(here.components().count() - 1);
-        let relative = format!("{up}{}", base.strip_prefix("/").unwrap().display());
-        assert_eq!(from_anywhere(&relative), base.to_string_lossy());
+        let relative = Path::new(&up).join(base.strip_prefix("/").unwrap());
+        assert_eq!(from_anywhere(relative.as_os_str()), base.as_os_str());
         for source in ["10.0.0.1@tcp:/sheen/a", "nothing", "..", "/no/such/directory"] {
-            assert_eq!(from_anywhere(source), source);
+            assert_eq!(from_anywhere(source.as_ref()), source);
         }
         fs::remove_dir_all(base).unwrap();
     }

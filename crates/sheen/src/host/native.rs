@@ -31,7 +31,7 @@ impl NativeClient {
         source: &str,
         port: Option<u16>,
     ) -> Result<Self, Fault> {
-        let found = MountSource::resolve(source, port, None)?;
+        let found = MountSource::resolve(source.as_ref(), port, None)?;
         let own = found.start_node(world, None).await?;
         let (world, node) = (&own.world, &own.rpc);
         let router = Arc::new(CallbackRouter::default());

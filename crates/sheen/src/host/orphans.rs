@@ -1,6 +1,7 @@
 //! Processes of a file system whose directory was removed while they ran: what they were started with says whose they
 //! are.
 
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -18,8 +19,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// They: the processes and command lines.
 pub(super) struct Orphans {
     directory: PathBuf,
-    server: Option<(FoundProcess, Vec<String>)>,
-    mount: Option<(FoundProcess, Vec<String>)>,
+    server: Option<(FoundProcess, Vec<OsString>)>,
+    mount: Option<(FoundProcess, Vec<OsString>)>,
 }
 
 impl Orphans {
@@ -49,7 +50,7 @@ impl Orphans {
     }
 
     fn names(&self) -> String {
-        let name = |what: &str, process: &Option<(FoundProcess, Vec<String>)>| {
+        let name = |what: &str, process: &Option<(FoundProcess, Vec<OsString>)>| {
             process.as_ref().map(|(process, _)| format!("its {what} (pid {})", process.pid()))
         };
         let names = [name("server", &self.server), name("mount", &self.mount)];
@@ -64,7 +65,8 @@ impl Orphans {
     pub(super) fn end(&self, force: bool) -> Result<(), Fault> {
         if let Some((process, words)) = &self.mount {
             let point = words.iter().rev().find(|word| !word.is_empty());
-            let place = KernelMount::newest_at(Path::new(point.map_or("", |point| point)));
+            let place =
+                KernelMount::newest_at(Path::new(point.map_or(OsStr::new(""), |point| point)));
             let unmounted = if force { place.detach() } else { place.unmount() };
             unmounted.map_err(|why| mount::stays(&why))?;
             process.end("mount", PATIENCE);
@@ -85,7 +87,7 @@ impl Orphans {
 }
 
 /// The process of this number, if it still has these words.
-fn found((pid, words): (Pid, Vec<String>)) -> Option<(FoundProcess, Vec<String>)> {
+fn found((pid, words): (Pid, Vec<OsString>)) -> Option<(FoundProcess, Vec<OsString>)> {
     FoundProcess::of(pid, &words).map(|process| (process, words))
 }
 

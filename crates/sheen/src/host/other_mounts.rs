@@ -1,11 +1,12 @@
 //! Mounts on this machine of a file system of `sheen up`, beside the one that `up` made: `sheen mount` made them, and
 //! `down` leaves them as they are.
 
-use std::fs;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use rustix::process::Pid;
-use sheen_fuse::KernelMount;
+use sheen_fuse::{KernelMount, table_of};
 
 use super::cluster::Cluster;
 use super::{daemon, keeper, rediscovery};
@@ -35,23 +36,25 @@ pub(super) fn leaving(cluster: &Cluster) -> impl Iterator<Item = Pid> {
 }
 
 /// What mounts name that are of it: its directory, and its MGS with its name.
-fn sources(cluster: &Cluster) -> Vec<String> {
+fn sources(cluster: &Cluster) -> Vec<OsString> {
     let named = cluster.address().zip(cluster.fsname());
-    let named = named.map(|((nid, _), fsname)| format!("{nid}:/{fsname}"));
-    [cluster.directory.to_string_lossy().into_owned()].into_iter().chain(named).collect()
+    let named = named.map(|((nid, _), fsname)| format!("{nid}:/{fsname}").into());
+    [cluster.directory.clone().into_os_string()].into_iter().chain(named).collect()
 }
 
 /// Where a process mounts one of `sources`, if it is one of a mount.
-fn point_of(pid: Pid, sources: &[String]) -> Option<PathBuf> {
+fn point_of(pid: Pid, sources: &[OsString]) -> Option<PathBuf> {
     let words = daemon::runs_as(pid, "mount").then(|| daemon::words(pid)).flatten()?;
     point_in(&words, sources)
 }
 
 /// The same of its command line.
-fn point_in(words: &[String], sources: &[String]) -> Option<PathBuf> {
-    let is_of = |word: &String| {
-        sources.iter().any(|source| word == source || word.starts_with(&format!("{source}/")))
+fn point_in(words: &[OsString], sources: &[OsString]) -> Option<PathBuf> {
+    let is_below = |word: &OsStr, source: &OsStr| {
+        let below = word.as_bytes().strip_prefix(source.as_bytes());
+        below.is_some_and(|below| below.is_empty() || below.starts_with(b"/"))
     };
+    let is_of = |word: &OsString| sources.iter().any(|source| is_below(word, source));
     let (point, before) = words.split_last()?;
     // The kernel ends a command line with an empty word.
     let (point, before) = if point.is_empty() { before.split_last()? } else { (point, before) };
@@ -60,8 +63,7 @@ fn point_in(words: &[String], sources: &[String]) -> Option<PathBuf> {
 
 /// Whether something is mounted at `point` where the process is.
 fn has_mount(pid: Pid, point: &Path) -> bool {
-    let table = fs::read_to_string(format!("/proc/{pid}/mountinfo")).unwrap_or_default();
-    KernelMount::new(point, None).is_in(&table)
+    KernelMount::new(point, None).is_in(&table_of(&pid.as_raw_nonzero().to_string()))
 }
 
 #[cfg(test)]
@@ -70,9 +72,9 @@ mod tests {
 
     #[test]
     fn mounts_of_a_file_system_name_its_directory_or_its_servers() {
-        let sources = ["/data/fs".to_owned(), "127.1.2.3@tcp:/sheen".to_owned()];
+        let sources = ["/data/fs", "127.1.2.3@tcp:/sheen"].map(OsString::from);
         let point = |line: &str| {
-            let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+            let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
             point_in(&words, &sources).map(|point| point.display().to_string())
         };
         let mounted = Some("/mnt/a".to_owned());

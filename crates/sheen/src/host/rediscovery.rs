@@ -2,7 +2,7 @@
 //! the MGT's configuration the address of its servers, and the command lines of processes that still run their
 //! options.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use rustix::process::Pid;
@@ -76,13 +76,13 @@ pub(super) fn note(mgt: &Path, (nid, port): (Nid, u16), paths: &[PathBuf]) -> Re
 }
 
 /// A process of ours that runs as `sheen NAME` with `word` among its arguments, and all of these.
-pub(super) fn process(name: &str, word: &Path) -> Option<(Pid, Vec<String>)> {
+pub(super) fn process(name: &str, word: &Path) -> Option<(Pid, Vec<OsString>)> {
     processes(name, word.as_os_str()).next()
 }
 
 /// The process of the mount that `sheen up` made of the file system in `directory`: the log that it was started with is
 /// in there. That of another mount of it (`sheen mount`) is elsewhere.
-pub(super) fn mount(directory: &Path) -> Option<(Pid, Vec<String>)> {
+pub(super) fn mount(directory: &Path) -> Option<(Pid, Vec<OsString>)> {
     processes("mount", directory.as_os_str()).find(|(pid, _)| is_mount_of_up(*pid, directory))
 }
 
@@ -93,16 +93,19 @@ pub(super) fn is_mount_of_up(pid: Pid, directory: &Path) -> bool {
 }
 
 /// All of them.
-fn processes<'a>(name: &'a str, word: &'a OsStr) -> impl Iterator<Item = (Pid, Vec<String>)> + 'a {
+fn processes<'a>(
+    name: &'a str,
+    word: &'a OsStr,
+) -> impl Iterator<Item = (Pid, Vec<OsString>)> + 'a {
     daemon::all().filter_map(move |pid| {
         let words = daemon::words(pid)?;
-        let is_it = words.iter().skip(2).any(|found| OsStr::new(found) == word);
+        let is_it = words.iter().skip(2).any(|found| found == word);
         (is_it && daemon::runs_as(pid, name)).then_some((pid, words))
     })
 }
 
 /// The value of `option` in the command line of a process.
-pub(super) fn value_of<'a>(words: &'a [String], option: &str) -> Option<&'a str> {
+pub(super) fn value_of<'a>(words: &'a [OsString], option: &str) -> Option<&'a str> {
     let at = words.iter().position(|word| word == option)?;
-    words.get(at + 1).map(String::as_str)
+    words.get(at + 1).and_then(|word| word.to_str())
 }

@@ -3,6 +3,7 @@
 //! The kernel takes a mount of FUSE away at once, while its process still writes back. Lustre's umount waits for that, and
 //! so does this, so that a machine that goes down unmounts before it leaves the network.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -95,7 +96,7 @@ fn place(target: &Path) -> Result<PathBuf, Fault> {
 
 /// Whether it is the process of a mount at `target`.
 fn serves(pid: Pid, target: &Path) -> bool {
-    let names_it = |words: Vec<String>| {
+    let names_it = |words: Vec<OsString>| {
         words.iter().rev().find(|word| !word.is_empty()).is_some_and(|it| Path::new(it) == target)
     };
     daemon::runs_as(pid, "mount") && daemon::words(pid).is_some_and(names_it)

@@ -1,6 +1,8 @@
 //! Which mount is that of `sheen up`, where another of the same machine could be taken for it.
 
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -117,6 +119,38 @@ fn a_mount_of_sheen_mount_is_not_that_of_up_and_keeps_the_servers() {
         cluster.up()?;
         ensure(cluster.server_pid()? == server, || "another server was started".to_owned())?;
         umount(&beside)
+    });
+}
+
+/// Of a place that is no UTF-8 another one was made up, and where it is no process found its mount.
+#[test]
+fn a_mount_at_a_place_of_any_bytes_is_made_found_and_shown_as_text() {
+    scene("odd-place", 1, LIMIT, |cluster| {
+        let place = |name: &[u8]| cluster.mnt().with_file_name(OsStr::from_bytes(name));
+        let (dir, odd) = (place(b"dir-\xff"), place(b"at-\xff\x1b\n"));
+        std::os::unix::fs::symlink(cluster.dir(), &dir).context("link")?;
+        fs::create_dir(&odd).context("mkdir")?;
+        let sheen = |words: &[&OsStr]| -> Outcome<String> {
+            let output = cluster.command(&[]).args(words).output().context("sheen")?;
+            let said = [output.stdout, output.stderr].concat();
+            let said = String::from_utf8(said).map_err(|error| error.to_string())?;
+            ensure(output.status.success(), || said.clone()).map(|()| said)
+        };
+        sheen(&[OsStr::new("mount"), dir.as_os_str(), odd.as_os_str()])?;
+        fs::write(odd.join("f"), "both").context("write")?;
+        ensure(text(&cluster.mnt().join("f")) == "both", || "another file system".to_owned())?;
+        let names = sheen(&["lfs", "getname"].map(OsStr::new))?;
+        ensure(names.contains("/at-\\377\\033\\012\n"), || names.clone())?;
+        let name = sheen(&[OsStr::new("lfs"), OsStr::new("getname"), odd.as_os_str()])?;
+        ensure(name.starts_with("sheen-ff"), || name.clone())?;
+        let status = cluster.must(&["status", "--dir", &at(&cluster.dir())])?;
+        ensure(!status.contains("mount:       stopped"), || status.clone())?;
+        let down = cluster.must(&["down", "--dir", &at(&cluster.dir())])?;
+        ensure(!is_mounted(&cluster.mnt()), || down.clone())?;
+        ensure(down.contains("/at-\\377\\033\\012 (pid "), || down.clone())?;
+        cluster.up()?;
+        ensure(text(&odd.join("f")) == "both", || "it does not go on".to_owned())?;
+        umount(&odd)
     });
 }
 
