@@ -14,6 +14,9 @@ const SEEDS: [u64; 2] = [800, 4000];
 const MINUTES: u64 = 10;
 /// Seeds that are run twice, to see that they go the same way.
 const TWICE: u64 = 12;
+/// Seeds with several MDTs: how many MDTs, how many seeds, of so many virtual minutes each.
+const SEVERAL_MDTS: [(u16, u64); 2] = [(2, 4), (3, 2)];
+const SEVERAL_MDTS_MINUTES: u64 = 6;
 /// How long they may take in all, and with `--long`.
 const SECONDS: [u64; 2] = [900, 1200];
 /// Operations that the reference model is compared over, and with `--long`; `unit` does fewer. Sequences
@@ -38,6 +41,9 @@ pub(crate) struct Options {
     /// Which faults there are beside those that all seeds have: damage, hostile, restored, stops, or none
     #[arg(long, value_name = "FAULTS")]
     with: Option<String>,
+    /// MDTs of the file system; seeds with several go other ways than those with one
+    #[arg(long, default_value_t = 1)]
+    mdts: u16,
     /// Run each seed twice, and fail where it does not go the same way
     #[arg(long)]
     twice: bool,
@@ -66,6 +72,7 @@ pub(crate) fn run(options: &Options) -> Outcome {
     if let Some(with) = &options.with {
         command.args(["--with", with]);
     }
+    command.args(["--mdts", &options.mdts.to_string()]);
     if options.twice {
         command.arg("--twice");
     }
@@ -83,6 +90,11 @@ pub(crate) fn test(long: bool) -> Outcome {
     let mut twice = program(0, TWICE, MINUTES)?;
     twice.arg("--twice");
     run_naming(twice)?;
+    for (mdts, count) in SEVERAL_MDTS {
+        let mut several = program(0, count, SEVERAL_MDTS_MINUTES)?;
+        several.args(["--mdts", &mdts.to_string()]);
+        run_naming(several)?;
+    }
     let mut command = program(0, SEEDS[usize::from(long)], MINUTES)?;
     command.args(["--within", &SECONDS[usize::from(long)].to_string()]);
     for seed in KNOWN {
