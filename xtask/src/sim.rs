@@ -15,6 +15,8 @@ const SEEDS: [u64; 2] = [1000, 4000];
 const MINUTES: [u64; 2] = [6, 10];
 /// Seeds that are run twice, to see that they go the same way.
 const TWICE: u64 = 12;
+/// Seeds with several MDTs: how many MDTs, how many seeds.
+const SEVERAL_MDTS: [(u16, u64); 2] = [(2, 4), (3, 2)];
 /// How long they may take in all, and with `--long`.
 const SECONDS: [u64; 2] = [900, 1200];
 /// Operations that the reference model is compared over, and with `--long`; `unit` does fewer. Sequences
@@ -39,6 +41,9 @@ pub(crate) struct Options {
     /// Which faults there are beside those that all seeds have: damage, hostile, restored, stops, or none
     #[arg(long, value_name = "FAULTS")]
     with: Option<String>,
+    /// MDTs of the file system; seeds with several go other ways than those with one
+    #[arg(long, default_value_t = 1)]
+    mdts: u16,
     /// Run each seed twice, and fail where it does not go the same way
     #[arg(long)]
     twice: bool,
@@ -67,6 +72,7 @@ pub(crate) fn run(options: &Options) -> Outcome {
     if let Some(with) = &options.with {
         command.args(["--with", with]);
     }
+    command.args(["--mdts", &options.mdts.to_string()]);
     if options.twice {
         command.arg("--twice");
     }
@@ -85,6 +91,11 @@ pub(crate) fn test(long: bool) -> Outcome {
     let mut twice = program(0, TWICE, minutes)?;
     twice.arg("--twice");
     run_naming(twice)?;
+    for (mdts, count) in SEVERAL_MDTS {
+        let mut several = program(0, count, minutes)?;
+        several.args(["--mdts", &mdts.to_string()]);
+        run_naming(several)?;
+    }
     let mut command = program(0, seeds, minutes)?;
     command.args(["--within", &SECONDS[usize::from(long)].to_string()]);
     for seed in KNOWN {

@@ -90,7 +90,7 @@ impl Mdt {
         self.other_mdts.channels.read().iter().map(view).collect()
     }
 
-    /// Whether a change over several MDTs excludes others here.
+    /// Whether a change over several MDTs excludes other changes here.
     #[must_use]
     pub fn has_exclusions(&self) -> bool {
         !self.exclusion.remote.is_empty()

@@ -477,6 +477,15 @@ impl Sim {
         record.running.is_empty() && record.operations == operations
     }
 
+    /// Whether some operation is under way that changes names.
+    pub(crate) fn changes_names(&self) -> bool {
+        let record = self.record.lock();
+        let is_one = |text: &str| {
+            ["mkdir", "rmdir", "rename", "link", "unlink"].iter().any(|it| text.starts_with(it))
+        };
+        record.running.values().any(|running| is_one(&running.text))
+    }
+
     fn running(&self) -> Option<String> {
         let record = self.record.lock();
         let Some((number, running)) = record.running.first_key_value() else {

@@ -21,6 +21,12 @@ use crate::run::Sim;
 /// far it is durable.
 const COMPLETE_WITHIN: Duration = Duration::from_secs(120);
 
+/// How long an operation that changes names is waited for, how often it is looked for, and how long it takes at most where
+/// nothing fails: some messages and a commit.
+const CHANGE_WITHIN: Duration = Duration::from_secs(10);
+const LOOK: Duration = Duration::from_micros(200);
+const CHANGE_MAX: Duration = Duration::from_millis(15);
+
 /// One thing that concerns several MDTs.
 pub(crate) async fn fail(sim: &Arc<Sim>) {
     match sim.random().below(3) {
@@ -34,6 +40,7 @@ async fn kill_some(sim: &Arc<Sim>) {
     let mdts = sim.cluster.mdts();
     let chosen = 1 + sim.random().below((1 << mdts.len()) - 1);
     let power = sim.random().below(2) == 0;
+    wait_for_a_change(sim).await;
     let ending = if power { Ending::LosesPower } else { Ending::Killed };
     let dying = mdts.iter().enumerate().filter(|(at, _)| chosen >> at & 1 == 1);
     let outages = dying.map(|(_, number)| {
@@ -41,6 +48,16 @@ async fn kill_some(sim: &Arc<Sim>) {
         faults::outage(sim, *number, ending, time, || ())
     });
     all(outages.collect()).await;
+}
+
+/// Some of the time until an operation that changes names has ended, if one begins soon.
+async fn wait_for_a_change(sim: &Sim) {
+    let limit = sim.now() + CHANGE_WITHIN;
+    while !sim.changes_names() && sim.now() < limit {
+        sim.sleep(LOOK).await;
+    }
+    let most = CHANGE_MAX.as_micros() as u64;
+    sim.sleep(Duration::from_micros(sim.random().below(most))).await;
 }
 
 /// Two MDTs do not reach each other; all clients reach both.

@@ -32,3 +32,12 @@ fn what_nothing_fails_in_goes_well() {
         assert!(report(seed, 1, false).operations > 50);
     }
 }
+
+/// Each has shown a fault: a client kept the lock on a name in use while it asked another MDT for the inode, which waited
+/// until a change was on both; and the name's MDT waited for the lock, and evicted the client.
+#[test]
+fn seeds_with_several_mdts_that_have_failed() {
+    for (mdts, seed) in [(2, 6), (2, 16), (3, 12)] {
+        assert!(report_with(mdts, seed, 6, true).operations > 300);
+    }
+}

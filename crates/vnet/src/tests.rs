@@ -83,7 +83,7 @@ fn who_is_cut_off_is_not_reached_and_loses_its_connections() {
 }
 
 #[test]
-fn who_are_apart_do_not_reach_each_other_and_reach_all_others() {
+fn who_are_apart_do_not_reach_each_other_and_reach_the_rest() {
     let world = Virtual::new(1, NetworkConditions::default());
     let io = world.world();
     let (mut first, _other, _servers, _listener) = world.run({

@@ -103,7 +103,7 @@ impl Meta {
         let answer = PendingBatch::new(locks).send(&mdt.channel, call).await;
         let BatchAnswer { parts, connection } =
             answer.inspect_err(|errno| mdt.note_refusal(*errno))?;
-        let mut found = Vec::with_capacity(names.len());
+        let mut noted = Vec::with_capacity(names.len());
         for ((asked, name), (lock, answer)) in asked.iter().zip(names).zip(parts) {
             let taken = match answer {
                 // The parts behind it would wait, too.
@@ -113,15 +113,24 @@ impl Meta {
                 }
                 Err(errno) => Err(errno),
             };
-            found.push(match taken {
-                Ok(child) => {
-                    let child = (child, LookupDepth::Attributes);
-                    self.name_found(who, parent, &name.name, child).await
-                }
+            noted.push(match taken {
+                Ok(child) => Ok(Some(self.note_name(parent, &name.name, child))),
                 Err(Errno::ENOENT) => {
                     self.name_absent(parent, &name.name, &asked.known);
                     Ok(None)
                 }
+                Err(errno) => Err(errno),
+            });
+        }
+        // Once none of these locks is in use.
+        let mut found = Vec::with_capacity(names.len());
+        for (noted, name) in noted.into_iter().zip(names) {
+            found.push(match noted {
+                Ok(Some(child)) => {
+                    let child = (child, LookupDepth::Attributes);
+                    self.ask_if_remote(who, parent, &name.name, child).await
+                }
+                Ok(None) => Ok(None),
                 Err(errno) => Err(errno),
             });
         }

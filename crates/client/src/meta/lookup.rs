@@ -65,6 +65,12 @@ pub(super) struct FoundInode {
     pub(super) is_remote: bool,
 }
 
+/// What a name stands for, once that is noted and the lock released.
+pub(super) struct NotedName {
+    pin: Pin,
+    is_remote: bool,
+}
+
 impl FoundInode {
     /// # Errors
     /// `EPROTO` unless it is this inode, on the MDT that was asked.
@@ -129,7 +135,8 @@ impl Meta {
     }
 
     /// Notes what a name stands for, asks the inode's MDT if that is another, and answers the inode; `None` if that MDT does
-    /// not have it any more. The name is sure as long as the lock that came with it is in use.
+    /// not have it any more. The name is noted while the lock that came with it is in use, and that may be lost before the
+    /// inode's MDT has answered.
     pub(super) async fn name_found(
         &self,
         who: &Credentials,
@@ -137,15 +144,36 @@ impl Meta {
         name: &Name,
         (found, depth): (FoundInode, LookupDepth),
     ) -> Result<Option<Pin>, Errno> {
-        if found.is_remote {
-            match self.attributes_of_remote(who, &found.pin, depth).await {
-                Ok(()) => {}
-                Err(Errno::ENOENT) => return Ok(None),
-                Err(errno) => return Err(errno),
-            }
-        }
+        let noted = self.note_name(parent, name, found);
+        self.ask_if_remote(who, parent, name, (noted, depth)).await
+    }
+
+    /// Notes what a name stands for, while the lock that came with it is in use, and releases that: the inode's MDT
+    /// answers when a change over both is on both, and the name's MDT may want the lock back for it.
+    pub(super) fn note_name(&self, parent: &Inode, name: &Name, found: FoundInode) -> NotedName {
         self.cache.inodes.remember_name(parent, name, &found.pin);
-        Ok(Some(found.pin))
+        NotedName { pin: found.pin, is_remote: found.is_remote }
+    }
+
+    /// The second part of [`Meta::name_found`].
+    pub(super) async fn ask_if_remote(
+        &self,
+        who: &Credentials,
+        parent: &Inode,
+        name: &Name,
+        (NotedName { pin, is_remote }, depth): (NotedName, LookupDepth),
+    ) -> Result<Option<Pin>, Errno> {
+        if !is_remote {
+            return Ok(Some(pin));
+        }
+        match self.attributes_of_remote(who, &pin, depth).await {
+            Ok(()) => Ok(Some(pin)),
+            Err(Errno::ENOENT) => {
+                self.cache.inodes.unsee_name(parent, name);
+                Ok(None)
+            }
+            Err(errno) => Err(errno),
+        }
     }
 
     /// Notes that a directory has no such name.

@@ -36,8 +36,8 @@ pub(crate) struct OpenedInode {
     pub(crate) created: bool,
     /// The lock that came with it.
     pub(super) held: Option<LockReference>,
-    /// The lock on its name, if another MDT has that.
-    pub(super) name_held: Option<LockReference>,
+    /// Its name was on another MDT, and was noted under the lock that came with it.
+    pub(super) name_noted: bool,
 }
 
 /// What an MDT has answered to an open.
@@ -72,7 +72,7 @@ struct OpenReply {
 impl OpenedInode {
     /// What it was opened by need not be covered by these locks.
     fn release_locks(&mut self) {
-        drop((self.held.take(), self.name_held.take()));
+        drop(self.held.take());
     }
 }
 
@@ -208,7 +208,9 @@ impl Meta {
         let flags = wire_flags(OpenFlags(0));
         let mut opened =
             self.open_intent(who, OpenTarget::Name { parent, name }, flags, None).await?;
-        self.cache.inodes.remember_name(parent, name, &opened.pin);
+        if !opened.name_noted {
+            self.cache.inodes.remember_name(parent, name, &opened.pin);
+        }
         opened.release_locks();
         Ok(opened)
     }
@@ -236,8 +238,9 @@ impl Meta {
         changing.end(ChangeOutcome { not_added, ..ChangeOutcome::default() });
         let mut opened = opened?;
         // The name is sure as long as that lock is in use.
-        self.cache.inodes.remember_name(parent, name, &opened.pin);
-        drop(opened.name_held.take());
+        if !opened.name_noted {
+            self.cache.inodes.remember_name(parent, name, &opened.pin);
+        }
         if !caches {
             opened.release_locks();
         }
@@ -288,9 +291,14 @@ impl Meta {
             OpenAnswer::Opened(opened) => return Ok(opened),
             OpenAnswer::Remote(inode, name_held) => (inode, name_held),
         };
+        if let OpenTarget::Create { name, .. } | OpenTarget::Name { name, .. } = target {
+            self.cache.inodes.remember_name(parent, name, &inode);
+        }
+        // The inode's MDT answers when a change over both is on both, and the name's MDT may want the lock back for it.
+        drop(name_held);
         let target = OpenTarget::Remote { inode: &inode, parent, creates };
         match self.send_open(who, target, flags, layout).await? {
-            OpenAnswer::Opened(opened) => Ok(OpenedInode { name_held, ..opened }),
+            OpenAnswer::Opened(opened) => Ok(OpenedInode { name_noted: true, ..opened }),
             OpenAnswer::Remote(..) => Err(Errno::EPROTO),
         }
     }
@@ -363,8 +371,8 @@ impl Meta {
         if created {
             self.changed(&mdt, answer.body.transno, &[on, &pin]);
         }
-        let name_held = None;
-        Ok(OpenAnswer::Opened(OpenedInode { pin, open, created, held, name_held }))
+        let name_noted = false;
+        Ok(OpenAnswer::Opened(OpenedInode { pin, open, created, held, name_noted }))
     }
 
     fn open_record(

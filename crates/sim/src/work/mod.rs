@@ -152,7 +152,10 @@ impl Process {
         if self.sim.options.moves && self.one_in(MOVES_ONE_IN) {
             return self.move_file().await;
         }
-        match self.random().below(100) {
+        // Where there are several MDTs, half of all operations are those that several may take part in.
+        let first = if self.sim.options.mdts > 1 && self.one_in(2) { 65 } else { 0 };
+        let last = if first == 0 { 100 } else { 86 };
+        match first + self.random().below(last - first) {
             0..22 => self.write().await,
             22..39 => self.read().await,
             39..41 => self.chmod().await,
