@@ -15,7 +15,8 @@ impl Connector for NodeConnector {
     }
 }
 
-/// The same, which reports each import before it makes it: a mount waits for its target next.
+/// Makes node imports as [`NodeConnector`] does, and reports each before it makes it: a mount waits for its target
+/// next.
 pub struct ReportingConnector<F>(pub NodeConnector, pub F);
 
 impl<F: Fn(&ImportConfig) + Send + Sync> Connector for ReportingConnector<F> {

@@ -76,7 +76,7 @@ impl From<StoreError> for CheckError {
     }
 }
 
-/// Hears how many objects and bytes of a target were looked at, and says whether to go on.
+/// Called with how many objects and bytes of a target were looked at; answers whether to go on.
 pub type Watch<'a> = &'a mut dyn FnMut(u64, u64) -> bool;
 
 /// What the MDTs say of the objects of one OST.

@@ -15,4 +15,4 @@ pub use consistency::{
     CheckError, Consistency, Depth, Findings, Problem, ProblemKind, StoreContents, Watch,
 };
 pub use registrar::Registrar;
-pub use served::{PlanKind, Role, Served};
+pub use served::{Role, Served, TargetLabel};

@@ -18,7 +18,7 @@ use sheen_wire::text::Chars;
 use sheen_wire::update_record::FORMAT;
 
 use crate::directory::Directory;
-use crate::served::{PlanKind, Role, Served};
+use crate::served::{Role, Served, TargetLabel};
 
 /// How often an MDT looks for targets that joined, and how often while it has no OST.
 const LOOK: Duration = Duration::from_secs(5);
@@ -90,7 +90,7 @@ impl Registrar {
     /// # Errors
     /// A text that says why the MGS refused.
     pub async fn register(&self, served: &Served, params: &str, known: bool) -> Result<(), String> {
-        let PlanKind::Target(name) = &served.kind else { return Ok(()) };
+        let TargetLabel::Target(name) = &served.kind else { return Ok(()) };
         let directory = Directory::new(&self.world, &name.fsname, &self.mgs);
         served.target.know_servers(Arc::new(directory));
         let kind = match name.kind {
@@ -140,7 +140,7 @@ impl Registrar {
     /// Connects an MDT to all OSTs of its file system and to all other MDTs, those that come later too. Runs for ever;
     /// when it is dropped, the connections are closed without a word, as if the MDT had died.
     pub async fn keep_connections(self: Arc<Self>, served: Arc<Served>) {
-        let (PlanKind::Target(name), Role::Mdt(mdt)) = (&served.kind, &served.role) else {
+        let (TargetLabel::Target(name), Role::Mdt(mdt)) = (&served.kind, &served.role) else {
             return;
         };
         let mut known: BTreeMap<TargetName, Closing> = BTreeMap::new();

@@ -14,16 +14,16 @@ use sheen_types::{Nid, ObdHandle, TargetKind, TargetName, Uuid};
 use sheen_wire::connect::ObdConnectData;
 use sheen_wire::lnet::Portal;
 
-/// Which role.
+/// Which target: the MGS, or an MDT or OST by its name. Shown as Lustre labels its disks.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum PlanKind {
+pub enum TargetLabel {
     /// The MGS.
     Mgs,
     /// An MDT or OST.
     Target(TargetName),
 }
 
-impl PlanKind {
+impl TargetLabel {
     /// Where requests to a target of this kind arrive.
     #[must_use]
     pub fn portals(&self) -> &'static [Portal] {
@@ -35,7 +35,7 @@ impl PlanKind {
     }
 }
 
-impl fmt::Display for PlanKind {
+impl fmt::Display for TargetLabel {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Mgs => out.write_str("MGS"),
@@ -47,7 +47,7 @@ impl fmt::Display for PlanKind {
 /// A target that serves.
 pub struct Served {
     /// Which one.
-    pub kind: PlanKind,
+    pub kind: TargetLabel,
     /// The target.
     pub target: Arc<Target>,
     /// Its role.
@@ -71,14 +71,14 @@ impl Served {
     /// # Errors
     /// A text that says what the store or the target refused.
     pub async fn start(
-        kind: PlanKind,
+        kind: TargetLabel,
         store: Arc<dyn Store>,
         node: &Arc<RpcNode>,
         world: World,
         timeouts: Timeouts,
     ) -> Result<Self, String> {
         let reverse: Arc<dyn ReverseChannels> = Arc::new(Reverse(Arc::clone(node)));
-        let PlanKind::Target(name) = &kind else {
+        let TargetLabel::Target(name) = &kind else {
             let config = MgsConfig { timeouts };
             let started = Mgs::start(world, store, config, reverse).await;
             let (mgs, target) = started.map_err(|error| error.to_string())?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use sheen_assembly::{PlanKind, Registrar, Role, Served};
+use sheen_assembly::{Registrar, Role, Served, TargetLabel};
 use sheen_io::World;
 use sheen_mds::{Mdt, MdtView};
 use sheen_node::net::{LNet, NetConfig};
@@ -26,8 +26,8 @@ fn nid(node: u8) -> Nid {
     Nid::tcp([10, 0, 0, node].into())
 }
 
-fn target(name: &str) -> PlanKind {
-    PlanKind::Target(format!("lustre-{name}").parse().expect("a name"))
+fn target(name: &str) -> TargetLabel {
+    TargetLabel::Target(format!("lustre-{name}").parse().expect("a name"))
 }
 
 /// The targets of a process, as far as they have started.
@@ -36,12 +36,12 @@ type Started = Arc<Mutex<Vec<Arc<Served>>>>;
 /// A process that serves targets at a node, and what it has on disk.
 struct Process {
     node: u8,
-    disks: Vec<(PlanKind, Arc<StoreMem>)>,
+    disks: Vec<(TargetLabel, Arc<StoreMem>)>,
     up: Option<(Scope, Started)>,
 }
 
 impl Process {
-    fn new(node: u8, kinds: Vec<PlanKind>) -> Self {
+    fn new(node: u8, kinds: Vec<TargetLabel>) -> Self {
         let disk = || Arc::new(StoreMem::new(MemOptions::default()));
         Self { node, disks: kinds.into_iter().map(|kind| (kind, disk())).collect(), up: None }
     }
@@ -77,7 +77,7 @@ impl Process {
 async fn serve(
     world: World,
     node: u8,
-    disks: Vec<(PlanKind, Arc<StoreMem>)>,
+    disks: Vec<(TargetLabel, Arc<StoreMem>)>,
     is_known: bool,
     started: Started,
 ) {
@@ -103,7 +103,7 @@ async fn serve(
 }
 
 fn first() -> Process {
-    Process::new(1, vec![PlanKind::Mgs, target("MDT0000"), target("OST0000")])
+    Process::new(1, vec![TargetLabel::Mgs, target("MDT0000"), target("OST0000")])
 }
 
 /// Each MDT has the other one as a partner, and objects ahead in a sequence of its own.

@@ -35,17 +35,17 @@ const CLIENT_SHARE: u64 = 4;
 /// Logarithm of the smallest unit of space: data takes whole blocks of 4 KiB.
 pub const BLOCK_BITS: u8 = 12;
 
-/// What one export of a client holds.
+/// The grant of one export of a client.
 #[derive(Default)]
 pub(crate) struct ClientGrant {
-    granted: Mutex<Held>,
+    granted: Mutex<ExportGrant>,
     /// Bytes that it has not sent yet, as it said last.
     dirty: AtomicU64,
     /// It has left: nothing is returned to it.
     has_left: AtomicBool,
 }
 
-struct Held {
+struct ExportGrant {
     bytes: u64,
     /// Of what it held, what its writes use that are being carried out. It counts as held until they have ended: those
     /// that fail return it.
@@ -54,7 +54,7 @@ struct Held {
     client: Nid,
 }
 
-impl Default for Held {
+impl Default for ExportGrant {
     fn default() -> Self {
         Self { bytes: 0, in_use: 0, client: Nid::ANY }
     }
@@ -74,34 +74,34 @@ impl Promised {
         self.by_client.get(&client).copied().unwrap_or(0)
     }
 
-    fn add(&mut self, held: &mut Held, bytes: u64) {
+    fn add(&mut self, held: &mut ExportGrant, bytes: u64) {
         held.bytes += bytes;
         *self.by_client.entry(held.client).or_default() += bytes;
         self.forget_if_none(held.client);
     }
 
     /// At most what it holds.
-    fn remove(&mut self, held: &mut Held, bytes: u64) {
+    fn remove(&mut self, held: &mut ExportGrant, bytes: u64) {
         held.bytes -= bytes;
         *self.by_client.entry(held.client).or_default() -= bytes;
         self.forget_if_none(held.client);
     }
 
     /// A write takes some of what its export holds, which holds so much.
-    fn begin_use(held: &mut Held, bytes: u64) {
+    fn begin_use(held: &mut ExportGrant, bytes: u64) {
         held.bytes -= bytes;
         held.in_use += bytes;
     }
 
     /// The write has ended: what it took is used, or is returned by what follows.
-    fn end_use(&mut self, held: &mut Held, bytes: u64) {
+    fn end_use(&mut self, held: &mut ExportGrant, bytes: u64) {
         held.in_use -= bytes;
         *self.by_client.entry(held.client).or_default() -= bytes;
         self.forget_if_none(held.client);
     }
 
     /// Counts what an export holds with that of `client`: it may have moved.
-    fn move_to(&mut self, held: &mut Held, client: Nid) {
+    fn move_to(&mut self, held: &mut ExportGrant, client: Nid) {
         let bytes = held.bytes + held.in_use;
         *self.by_client.entry(held.client).or_default() -= bytes;
         self.forget_if_none(held.client);
@@ -294,8 +294,8 @@ impl Grants {
         agreed.grant = u32::try_from(held.bytes).unwrap_or(u32::MAX);
     }
 
-    /// A client leaves: its promises are void.
-    pub fn leave(&self, export: &Arc<Export>) {
+    /// Returns the grant of an export that ends.
+    pub fn end_export(&self, export: &Arc<Export>) {
         let role: Arc<ClientGrant> = export.role();
         self.note_dirty(&role, 0);
         let mut held = role.granted.lock();
@@ -346,7 +346,7 @@ impl Grants {
 
     /// Raises to `wanted` as far as free space goes, and what the client holds by its other exports, and by writes that
     /// are being carried out; returns by how much.
-    fn grow(&self, export: &Export, held: &mut Held, wanted: u64, space: StoreSpace) -> u64 {
+    fn grow(&self, export: &Export, held: &mut ExportGrant, wanted: u64, space: StoreSpace) -> u64 {
         let client = export.account_nid();
         let mut promised = self.promised.lock();
         if held.client != client {
@@ -362,7 +362,7 @@ impl Grants {
         more
     }
 
-    fn lower(&self, held: &mut Held, by: u64) {
+    fn lower(&self, held: &mut ExportGrant, by: u64) {
         let less = by.min(held.bytes);
         let mut promised = self.promised.lock();
         promised.remove(held, less);

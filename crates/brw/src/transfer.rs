@@ -119,6 +119,6 @@ impl<O: Objects> Brw<O> {
         }
         let (resource, policy) = self.objects.cover(asked.oi, extent);
         let flags = LockFlags::AST_DISCARD_DATA.when(discarding);
-        context.target.lock_as(resource, policy, mode, flags).await.map(Some)
+        context.target.lock_with_flags(resource, policy, mode, flags).await.map(Some)
     }
 }

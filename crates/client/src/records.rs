@@ -63,11 +63,11 @@ pub enum Record {
         lock: FileLock,
     },
     /// Locks of a file were taken through this open handle: its last close ends them.
-    Locker {
+    FileLockOwner {
         /// The file.
         fid: Fid,
         /// Through what.
-        locker: LockerRecord,
+        locker: FileLockOwnerRecord,
     },
     /// A target knows the client by this.
     Export {
@@ -101,7 +101,7 @@ pub struct OpenRecord {
 
 /// Who has taken locks through an open file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LockerRecord {
+pub struct FileLockOwnerRecord {
     /// The kernel's number for the open file.
     pub handle: u64,
     /// Who.
@@ -155,7 +155,7 @@ impl Record {
                     lock.uid.into(),
                 ]
             }
-            Self::Locker { fid, locker } => {
+            Self::FileLockOwner { fid, locker } => {
                 let (seq, object) = of_fid(fid);
                 let first = kind::LOCKER | u64::from(locker.is_flock) << 8;
                 [first, seq, object, locker.handle, locker.owner.0, locker.newest, 0, 0]
@@ -211,8 +211,8 @@ impl Record {
             kind::SEQUENCE => Self::Sequence(one),
             kind::LOCKER => {
                 let (is_flock, owner) = (first >> 8 & 1 != 0, LockOwner(four));
-                let locker = LockerRecord { handle: three, owner, is_flock, newest: five };
-                Self::Locker { fid: fid(one, two), locker }
+                let locker = FileLockOwnerRecord { handle: three, owner, is_flock, newest: five };
+                Self::FileLockOwner { fid: fid(one, two), locker }
             }
             _ => return None,
         })
@@ -325,8 +325,12 @@ mod tests {
             bypasses_page_cache: false,
         };
         let export = FormerExport { handle: ObdHandle(u64::MAX - 1), connection: 3 };
-        let locker =
-            LockerRecord { handle: 7, owner: LockOwner(u64::MAX), is_flock: true, newest: 1 << 41 };
+        let locker = FileLockOwnerRecord {
+            handle: 7,
+            owner: LockOwner(u64::MAX),
+            is_flock: true,
+            newest: 1 << 41,
+        };
         let long = "x".repeat(39);
         for record in [
             Record::Inode { node: NodeId(99), fid, lookups: 4 },
@@ -342,8 +346,11 @@ mod tests {
             Record::Export { target: Uuid::new("sheen-OST0000_UUID"), export },
             Record::Export { target: Uuid::new(long), export },
             Record::Sequence(0x2_0000_0402),
-            Record::Locker { fid, locker },
-            Record::Locker { fid, locker: LockerRecord { is_flock: false, ..locker } },
+            Record::FileLockOwner { fid, locker },
+            Record::FileLockOwner {
+                fid,
+                locker: FileLockOwnerRecord { is_flock: false, ..locker },
+            },
         ] {
             assert_eq!(Record::of(&record.to_words()), Some(record));
         }

@@ -229,7 +229,7 @@ impl OpenFlags {
     /// `__FMODE_EXEC`, which the kernel sets when it opens a file to execute it.
     pub const EXEC: u32 = 0x20;
 
-    /// The same, of what is there already.
+    /// The flags of an open of what is there already.
     #[must_use]
     pub(crate) fn without_creation(self) -> Self {
         Self(self.0 & !(Self::CREATE | Self::EXCLUSIVE | Self::TRUNCATE))

@@ -10,7 +10,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::folder::{check_owner, short_path};
 use crate::protocol::LINE_BYTES_MAX;
-use crate::{Answer, Question};
+use crate::{ControlReply, ControlRequest};
 
 /// How long a tool waits for one answer; a command may have to ask a server that is away.
 const ANSWER_SECONDS_MAX: u64 = 120;
@@ -79,7 +79,7 @@ impl Client {
     /// Whether its process answers questions. A process that hangs would delay every tool that asks all processes, so it
     /// is passed over, and a line on standard error names it.
     fn answers_within(&self, patience: Duration) -> bool {
-        let question = Question::Get { pattern: "version".to_owned() };
+        let question = ControlRequest::Get { pattern: "version".to_owned() };
         let asked = Self::connect_within(&self.path, patience).and_then(|mut it| it.ask(&question));
         let stands = asked.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock);
         if stands {
@@ -98,8 +98,8 @@ impl Client {
         Self::connect_within(path, Duration::from_secs(ANSWER_SECONDS_MAX))
     }
 
-    /// The same, and neither connecting nor an answer is waited for any longer than `patience`: `WouldBlock` then. A
-    /// process that stands still answers nothing, and takes no connection when many wait.
+    /// As [`Self::connect`], and neither connecting nor an answer is waited for any longer than `patience`:
+    /// `WouldBlock` then. A process that stands still answers nothing, and takes no connection when many wait.
     ///
     /// # Errors
     /// If no process answers there.
@@ -125,7 +125,7 @@ impl Client {
     ///
     /// # Errors
     /// If the process goes away, does not answer in time or answers no JSON.
-    pub fn ask(&mut self, question: &Question) -> io::Result<Answer> {
+    pub fn ask(&mut self, question: &ControlRequest) -> io::Result<ControlReply> {
         let mut text = serde_json::to_vec(question)?;
         text.push(b'\n');
         self.stream.write_all(&text)?;
@@ -146,7 +146,7 @@ mod tests {
 
     use sheen_types::Errno;
 
-    use crate::{Answer, Client, Command, Question, Server, Tree};
+    use crate::{Client, Command, ControlReply, ControlRequest, Server, Tree};
 
     #[test]
     fn root_of_a_namespace_is_a_user_outside() {
@@ -187,12 +187,12 @@ mod tests {
         let server = Server::start(&folder.join("live.sock"), tree, commands).unwrap();
         let mut clients = Client::all(&folder);
         assert_eq!(clients.len(), 1);
-        let answer = clients[0].ask(&Question::Get { pattern: "vers*".to_owned() }).unwrap();
-        let Answer::Shown(shown) = answer else { panic!("{answer:?}") };
+        let answer = clients[0].ask(&ControlRequest::Get { pattern: "vers*".to_owned() }).unwrap();
+        let ControlReply::Shown(shown) = answer else { panic!("{answer:?}") };
         assert_eq!(shown[0].value, "2.17.0");
-        let question = Question::Command { name: "fail".to_owned(), arguments: vec![] };
+        let question = ControlRequest::Command { name: "fail".to_owned(), arguments: vec![] };
         let answer = clients[0].ask(&question).unwrap();
-        assert_eq!(answer, Answer::Failed { errno: 19, message: "none".to_owned() });
+        assert_eq!(answer, ControlReply::Failed { errno: 19, message: "none".to_owned() });
         drop(server);
         assert!(Client::all(&folder).is_empty());
         std::fs::remove_dir_all(&top).unwrap();

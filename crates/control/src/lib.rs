@@ -24,6 +24,6 @@ pub use client::{Client, run_folder};
 pub use folder::{check_owner, make_private};
 pub use glob::Pattern;
 pub use page::{PageServer, page_address};
-pub use protocol::{Answer, Question, Shown};
+pub use protocol::{ControlReply, ControlRequest, Shown};
 pub use server::{Command, Server, asker};
 pub use tree::{Access, Leaf, Leaves, Listed, Tree};

@@ -138,7 +138,7 @@ fn accept(listener: &TcpListener, kind: &'static str, make: &Arc<Make>, stopped:
             Ok(place) => place,
             Err(stream) => {
                 let _ = stream.set_write_timeout(Some(PATIENCE));
-                let _ = Answer::plain(503, "too many at once").send(&stream, false);
+                let _ = HttpResponse::plain(503, "too many at once").send(&stream, false);
                 continue;
             }
         };
@@ -162,13 +162,13 @@ fn pause() {
 }
 
 /// An answer of HTTP.
-struct Answer {
+struct HttpResponse {
     status: u16,
     kind: &'static str,
     body: String,
 }
 
-impl Answer {
+impl HttpResponse {
     fn plain(status: u16, text: &str) -> Self {
         Self { status, kind: "text/plain; charset=utf-8", body: format!("{text}\n") }
     }
@@ -210,14 +210,16 @@ fn serve(caller: &Caller, kind: &'static str, make: &Make) -> io::Result<()> {
         Head::Asks { method, path } => {
             let path = path.split('?').next().unwrap_or_default();
             let answer = match (method.as_str(), path) {
-                ("GET" | "HEAD", PATH) => Answer { status: 200, kind, body: make() },
-                ("GET" | "HEAD", "/") => Answer::plain(200, PATH),
-                ("GET" | "HEAD", _) => Answer::plain(404, "only /metrics is here"),
-                _ => Answer::plain(405, "only GET and HEAD"),
+                ("GET" | "HEAD", PATH) => HttpResponse { status: 200, kind, body: make() },
+                ("GET" | "HEAD", "/") => HttpResponse::plain(200, PATH),
+                ("GET" | "HEAD", _) => HttpResponse::plain(404, "only /metrics is here"),
+                _ => HttpResponse::plain(405, "only GET and HEAD"),
             };
             (answer, method == "HEAD")
         }
-        Head::Wrong(status) => (Answer::plain(status, "no request that is understood"), false),
+        Head::Wrong(status) => {
+            (HttpResponse::plain(status, "no request that is understood"), false)
+        }
     };
     answer.send(stream, head_only)
 }

@@ -9,7 +9,7 @@ pub(crate) const LINE_BYTES_MAX: u64 = 16 << 20;
 
 /// What a tool asks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Question {
+pub enum ControlRequest {
     /// Which parameters are there.
     List {
         /// With wildcards.
@@ -49,7 +49,7 @@ pub struct Shown {
 
 /// What the process answers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Answer {
+pub enum ControlReply {
     /// To `List`.
     Listed(Vec<Listed>),
     /// To `Get` and `Set`.

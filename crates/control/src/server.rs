@@ -12,7 +12,7 @@ use sheen_types::Errno;
 
 use crate::folder::{make_private, short_path};
 use crate::protocol::LINE_BYTES_MAX;
-use crate::{Answer, Listed, Pattern, Question, Shown, Tree};
+use crate::{ControlReply, ControlRequest, Listed, Pattern, Shown, Tree};
 
 /// A command beside the parameters: takes arguments, answers text or an errno with one line.
 pub type Command = Box<dyn Fn(&[String]) -> Result<String, (Errno, String)> + Send + Sync>;
@@ -145,35 +145,35 @@ fn serve(stream: &UnixStream, shared: &Shared) -> io::Result<()> {
     Ok(())
 }
 
-fn failed(errno: Errno, message: String) -> Answer {
-    Answer::Failed { errno: errno.0, message }
+fn failed(errno: Errno, message: String) -> ControlReply {
+    ControlReply::Failed { errno: errno.0, message }
 }
 
 impl Shared {
-    fn answer(&self, question: Question) -> Answer {
+    fn answer(&self, question: ControlRequest) -> ControlReply {
         match question {
-            Question::List { pattern } => {
+            ControlRequest::List { pattern } => {
                 let listed: Vec<Listed> = self.tree.list(&Pattern::new(&pattern));
-                Answer::Listed(listed)
+                ControlReply::Listed(listed)
             }
-            Question::Get { pattern } => {
+            ControlRequest::Get { pattern } => {
                 let values = self.tree.get(&Pattern::new(&pattern)).into_iter();
                 let shown = |(name, value)| Shown { name, value, errno: 0 };
-                Answer::Shown(values.map(shown).collect())
+                ControlReply::Shown(values.map(shown).collect())
             }
-            Question::Set { pattern, value } => {
+            ControlRequest::Set { pattern, value } => {
                 let fates = self.tree.set(&Pattern::new(&pattern), &value).into_iter();
                 let shown = |(name, fate): (String, Result<(), Errno>)| Shown {
                     name,
                     value: String::new(),
                     errno: fate.err().map_or(0, |errno| errno.0),
                 };
-                Answer::Shown(fates.map(shown).collect())
+                ControlReply::Shown(fates.map(shown).collect())
             }
-            Question::Command { name, arguments } => match self.commands.get(&name) {
+            ControlRequest::Command { name, arguments } => match self.commands.get(&name) {
                 None => failed(Errno::EOPNOTSUPP, format!("no command {name} here")),
                 Some(command) => match command(&arguments) {
-                    Ok(text) => Answer::Text(text),
+                    Ok(text) => ControlReply::Text(text),
                     Err((errno, message)) => failed(errno, message),
                 },
             },

@@ -19,7 +19,7 @@ use tracing::Span;
 mod calls;
 mod resent;
 
-use crate::busy::{Busy, Guard};
+use crate::busy::{BusyDirectories, BusyGuard};
 use crate::credentials::Groups;
 use crate::gate::Gate;
 use crate::jobs::Jobs;
@@ -60,7 +60,7 @@ pub(crate) struct Adapter {
     runtime: tokio::runtime::Handle,
     groups: Groups,
     kernel: Arc<Kernel>,
-    busy: Arc<Busy>,
+    busy: Arc<BusyDirectories>,
     pending_sizes: Arc<PendingSizes>,
     pub(crate) waits: Arc<Waits>,
     backs: Arc<WriteBacks>,
@@ -80,7 +80,7 @@ impl Adapter {
         files: FileSystem,
         runtime: tokio::runtime::Handle,
         kernel: Arc<Kernel>,
-        busy: Arc<Busy>,
+        busy: Arc<BusyDirectories>,
         backs: Arc<WriteBacks>,
         options: &FuseMountOptions,
     ) -> Self {
@@ -108,7 +108,7 @@ impl Adapter {
         }
     }
 
-    /// The same, with this as the place where calls enter.
+    /// The adapter with this as the place where calls enter.
     pub(crate) fn with_gate(self, gate: &Arc<Gate>) -> Self {
         Self { gate: Arc::clone(gate), ..self }
     }
@@ -200,23 +200,23 @@ impl Adapter {
         (Arc::clone(&self.backs), self.backs.order(number.0, extent))
     }
 
-    /// The same for all its bytes.
+    /// As `order`, for all bytes of the file.
     fn order_of_all(&self, number: INodeNo) -> (Arc<WriteBacks>, CallOrder) {
         self.order(number, 0, u64::MAX)
     }
 
     /// The kernel holds the locks of these directories until the guard is dropped.
-    fn occupy(&self, nodes: &[INodeNo]) -> Guard {
-        Busy::enter(&self.busy, nodes.iter().map(|node| node.0))
+    fn mark_busy(&self, nodes: &[INodeNo]) -> BusyGuard {
+        BusyDirectories::enter(&self.busy, nodes.iter().map(|node| node.0))
     }
 
-    /// As [`Adapter::occupy`], for a call that also concerns the directory `name`.
-    fn occupy_child(&self, parent: INodeNo, name: &Result<Name, Errno>) -> Guard {
+    /// As [`Adapter::mark_busy`], for a call that also concerns the directory `name`.
+    fn mark_busy_child(&self, parent: INodeNo, name: &Result<Name, Errno>) -> BusyGuard {
         // A name that is none is refused by the call itself.
         let child = name.as_ref().ok().and_then(|it| self.files.known_child(node(parent), it));
         match child {
-            Some(child) => self.occupy(&[parent, INodeNo(child.0)]),
-            None => self.occupy(&[parent]),
+            Some(child) => self.mark_busy(&[parent, INodeNo(child.0)]),
+            None => self.mark_busy(&[parent]),
         }
     }
 
@@ -229,7 +229,7 @@ impl Adapter {
     ) {
         let (files, who) = (self.files.clone(), self.note_caller(request, 0));
         // A directory's, before it is changed: the kernel holds its lock for the change already.
-        let (guard, pending_sizes) = (self.occupy(&[number]), Arc::clone(&self.pending_sizes));
+        let (guard, pending_sizes) = (self.mark_busy(&[number]), Arc::clone(&self.pending_sizes));
         let mut waiting = self.waits.call(request, EndedBy::Fatal);
         self.counted(Call("getattr", request, number), Operation::Getattr, async move {
             let mut call = pin!(async {
@@ -257,7 +257,7 @@ impl Adapter {
     ) {
         let who = self.note_caller(request, umask);
         let (files, name) = (self.files.clone(), convert::name(name));
-        let (guard, special) = (self.occupy(&[parent]), self.special);
+        let (guard, special) = (self.mark_busy(&[parent]), self.special);
         let (called, operation) = match &new {
             NewNode::Directory | NewNode::DirectoryOn(_) => ("mkdir", Operation::Mkdir),
             NewNode::Symlink(_) => ("symlink", Operation::Symlink),

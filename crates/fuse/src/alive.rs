@@ -33,16 +33,16 @@ const NOTICE_WAIT: Duration = Duration::from_secs(5);
 /// Bytes of an answer to [`STATE`].
 const STATE_BYTES: usize = 1024;
 
-/// What a mount says of itself.
+/// What calls of a mount wait for, as the mount reports it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Said {
+pub struct StuckCalls {
     /// What calls cannot get past; nothing: there is no such thing.
     pub hangs: String,
     /// What is late and may come.
     pub late: String,
 }
 
-impl Said {
+impl StuckCalls {
     /// From the value of [`STATE`]: a line for each.
     fn of(text: &str) -> Self {
         let (hangs, late) = text.split_once('\n').unwrap_or((text, ""));
@@ -51,7 +51,7 @@ impl Said {
 }
 
 /// Looks at what calls need beside the servers; to be asked for by a task of the runtime, so that any answer
-/// shows that its workers run. Two lines, as [`Said`].
+/// shows that its workers run. Two lines, as [`StuckCalls`].
 pub(crate) async fn look(files: FileSystem, kernel: Arc<Kernel>) -> String {
     let locks = tokio::task::spawn_blocking(move || files.stuck_lock(LOCK_WAIT));
     let hangs = match timeout(LOOK_WAIT, locks).await {
@@ -89,14 +89,14 @@ pub fn ask(path: &Path) -> io::Result<()> {
 ///
 /// # Errors
 /// As [`ask`].
-pub fn state(path: &Path) -> io::Result<Said> {
+pub fn state(path: &Path) -> io::Result<StuckCalls> {
     use rustix::io::Errno;
     let mut buffer = [0u8; STATE_BYTES];
     match rustix::fs::getxattr(path, STATE, &mut buffer[..]) {
         Err(error @ (Errno::NOTCONN | Errno::CONNABORTED)) => Err(error.into()),
-        Ok(length) => Ok(Said::of(&String::from_utf8_lossy(&buffer[..length]))),
+        Ok(length) => Ok(StuckCalls::of(&String::from_utf8_lossy(&buffer[..length]))),
         // As there.
-        Err(_) => Ok(Said::default()),
+        Err(_) => Ok(StuckCalls::default()),
     }
 }
 
@@ -121,8 +121,11 @@ mod tests {
 
     #[test]
     fn what_is_late_is_not_taken_for_what_hangs() {
-        let said = |hangs: &str, late: &str| Said { hangs: hangs.into(), late: late.into() };
-        assert_eq!(Said::of("\n"), Said::default());
-        assert_eq!((Said::of("a\nb"), Said::of("\nb")), (said("a", "b"), said("", "b")));
+        let said = |hangs: &str, late: &str| StuckCalls { hangs: hangs.into(), late: late.into() };
+        assert_eq!(StuckCalls::of("\n"), StuckCalls::default());
+        assert_eq!(
+            (StuckCalls::of("a\nb"), StuckCalls::of("\nb")),
+            (said("a", "b"), said("", "b"))
+        );
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use sheen_client::posix::{
-    DirEntry, DirEntryPlus, Entry, FileSystem, FileType, Lookup, NAME_LEASE, NodeId, Opened, Stat,
+    DirEntry, DirEntryPlus, Entry, FileSystem, FileType, Lookup, NAME_TIMEOUT, NodeId, Opened, Stat,
 };
 use sheen_fuse_wire::{
     FileAttr, FileHandle, FopenFlags, Generation, INodeNo, ReplyAttr, ReplyCreate, ReplyData,
@@ -43,7 +43,12 @@ pub(crate) fn lookup(reply: ReplyEntry, answer: Result<Lookup, Errno>) {
     match answer {
         Ok(Lookup::Found(found)) => entry(reply, Ok(found)),
         Ok(Lookup::Absent { keep: true }) => {
-            reply.entry((NAME_LEASE, NAME_LEASE), INodeNo(0), &FileAttr::default(), Generation(0));
+            reply.entry(
+                (NAME_TIMEOUT, NAME_TIMEOUT),
+                INodeNo(0),
+                &FileAttr::default(),
+                Generation(0),
+            );
         }
         Ok(Lookup::Absent { keep: false }) => reply.error(Errno::ENOENT),
         Err(errno) => reply.error(convert::errno(errno)),

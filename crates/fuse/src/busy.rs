@@ -19,7 +19,7 @@ use tokio::sync::Notify;
 
 /// Counts the calls under way by directory.
 #[derive(Default)]
-pub(crate) struct Busy {
+pub(crate) struct BusyDirectories {
     calls: Mutex<HashMap<u64, u32>>,
     came: Notify,
     /// Whether notices wait for a directory to be free.
@@ -28,15 +28,15 @@ pub(crate) struct Busy {
     on_free: OnceLock<Box<dyn Fn(u64) + Send + Sync>>,
 }
 
-/// A call under way.
-pub(crate) struct Guard {
-    busy: Arc<Busy>,
+/// A call that holds the locks of directories; dropped when it does not any more.
+pub(crate) struct BusyGuard {
+    busy: Arc<BusyDirectories>,
     nodes: Vec<u64>,
 }
 
-impl Busy {
+impl BusyDirectories {
     /// A call begins that holds the locks of `nodes` until the guard is dropped, before the answer.
-    pub(crate) fn enter(busy: &Arc<Self>, nodes: impl Iterator<Item = u64>) -> Guard {
+    pub(crate) fn enter(busy: &Arc<Self>, nodes: impl Iterator<Item = u64>) -> BusyGuard {
         let nodes: Vec<u64> = nodes.collect();
         let mut calls = busy.calls.lock();
         for node in &nodes {
@@ -44,10 +44,10 @@ impl Busy {
         }
         drop(calls);
         busy.came.notify_waiters();
-        Guard { busy: Arc::clone(busy), nodes }
+        BusyGuard { busy: Arc::clone(busy), nodes }
     }
 
-    /// From now on `notify` is called for each directory that is free again, after [`Busy::defers`] said that
+    /// From now on `notify` is called for each directory that is free again, after [`BusyDirectories::defers`] said that
     /// it is not.
     pub(crate) fn on_free(&self, notify: impl Fn(u64) + Send + Sync + 'static) {
         _ = self.on_free.set(Box::new(notify));
@@ -75,7 +75,7 @@ impl Busy {
     }
 }
 
-impl Drop for Guard {
+impl Drop for BusyGuard {
     fn drop(&mut self) {
         let mut free = Vec::new();
         let mut calls = self.busy.calls.lock();
@@ -109,16 +109,16 @@ mod tests {
 
     #[test]
     fn a_directory_is_busy_while_any_call_holds_it() {
-        let busy = Arc::new(Busy::default());
+        let busy = Arc::new(BusyDirectories::default());
         let is_busy = || {
             let mut wait = std::pin::pin!(busy.until_busy(1));
             wait.as_mut().poll(&mut Context::from_waker(Waker::noop())) == Poll::Ready(())
         };
         assert!(!is_busy());
-        let other = Busy::enter(&busy, [2].into_iter());
+        let other = BusyDirectories::enter(&busy, [2].into_iter());
         assert!(!is_busy());
-        let first = Busy::enter(&busy, [1, 1].into_iter());
-        let second = Busy::enter(&busy, [1].into_iter());
+        let first = BusyDirectories::enter(&busy, [1, 1].into_iter());
+        let second = BusyDirectories::enter(&busy, [1].into_iter());
         assert!(is_busy());
         drop((other, first));
         assert!(is_busy());

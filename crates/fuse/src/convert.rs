@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
 use sheen_client::posix::{
-    Attributes, Entry, FileLock, FileLockMode, FileType, NAME_LEASE, NodeId, SetTime,
+    Attributes, Entry, FileLock, FileLockMode, FileType, NAME_TIMEOUT, NodeId, SetTime,
 };
 use sheen_fuse_wire::FileAttr;
 use sheen_types::{Errno, Extent, Name, NameError};
@@ -21,7 +21,7 @@ pub(crate) fn time_to_live(keep: bool) -> Duration {
 /// How long the kernel may keep the name of an inode.
 pub(crate) fn name_time_to_live(entry: &Entry) -> Duration {
     match entry.attributes.file_type() {
-        FileType::Directory if entry.keep.entry => NAME_LEASE,
+        FileType::Directory if entry.keep.entry => NAME_TIMEOUT,
         _ => time_to_live(entry.keep.entry),
     }
 }

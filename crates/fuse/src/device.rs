@@ -8,7 +8,7 @@ use sheen_client::posix::{Audience, FileSystem};
 use sheen_fuse_wire::{Config, Running, Session};
 
 use crate::adapter::Adapter;
-use crate::busy::Busy;
+use crate::busy::BusyDirectories;
 use crate::kernel::Kernel;
 use crate::mount::FuseMountOptions;
 
@@ -36,7 +36,7 @@ pub fn serve(
     options: &FuseMountOptions,
     runtime: tokio::runtime::Handle,
 ) -> io::Result<Serving> {
-    let busy = Arc::new(Busy::default());
+    let busy = Arc::new(BusyDirectories::default());
     let kernel = Arc::new(Kernel::new(runtime.clone(), Arc::clone(&busy)));
     file_system.watch(Arc::clone(&kernel) as _, Audience::AnyUser);
     let adapter =

@@ -30,9 +30,9 @@ const THREADS_MAX: usize = 8;
 /// How long a thread waits for more to read before it ends.
 const IDLE: Duration = Duration::from_secs(10);
 
-/// It cannot be said yet.
+/// The environment cannot be known yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Late;
+pub(crate) struct NotReadYet;
 
 /// What was read; `None`: nothing may or can be.
 type Environment = Option<Vec<u8>>;
@@ -71,19 +71,19 @@ impl Environments {
     /// The environment of the process `pid`, as its last `execve` got it.
     ///
     /// # Errors
-    /// [`Late`] after [`WAIT`], and at once for as long as that reading is stuck, or too many other readings
+    /// [`NotReadYet`] after [`WAIT`], and at once for as long as that reading is stuck, or too many other readings
     /// are.
-    pub(crate) fn of(&self, pid: u32) -> Result<Environment, Late> {
+    pub(crate) fn of(&self, pid: u32) -> Result<Environment, NotReadYet> {
         let answer = self.0.ask(pid)?;
         match answer.recv_timeout(WAIT) {
             Ok(environment) => Ok(environment),
-            Err(RecvTimeoutError::Disconnected) => Err(Late),
+            Err(RecvTimeoutError::Disconnected) => Err(NotReadYet),
             Err(RecvTimeoutError::Timeout) => {
                 let mut state = self.0.state.lock();
                 // It is answered under this lock.
                 answer.try_recv().map_err(|_| {
                     state.late.insert(pid);
-                    Late
+                    NotReadYet
                 })
             }
         }
@@ -91,11 +91,11 @@ impl Environments {
 }
 
 impl Shared {
-    fn ask(self: &Arc<Self>, pid: u32) -> Result<Receiver<Environment>, Late> {
+    fn ask(self: &Arc<Self>, pid: u32) -> Result<Receiver<Environment>, NotReadYet> {
         let mut state = self.state.lock();
         let is_full = state.idle <= state.wanted.len() && state.threads >= THREADS_MAX;
         if is_full || state.late.contains(&pid) {
-            return Err(Late);
+            return Err(NotReadYet);
         }
         if state.idle <= state.wanted.len() {
             let shared = Arc::clone(self);
@@ -103,7 +103,7 @@ impl Shared {
             // Where the system has none, jobs are named without it.
             thread.spawn(move || shared.work()).map_err(|error| {
                 tracing::debug!(%error, "no thread to read a process's environment");
-                Late
+                NotReadYet
             })?;
             state.threads += 1;
         }
@@ -159,7 +159,7 @@ mod tests {
         (Environments::new(read), reads, go_on)
     }
 
-    fn is(pid: u32) -> Result<Environment, Late> {
+    fn is(pid: u32) -> Result<Environment, NotReadYet> {
         Ok(Some(format!("PID={pid}").into_bytes()))
     }
 
@@ -169,12 +169,12 @@ mod tests {
         let (environments, reads, go_on) = environments();
         assert_eq!(environments.of(1), is(1));
         let begin = Instant::now();
-        assert_eq!(environments.of(STILL), Err(Late));
+        assert_eq!(environments.of(STILL), Err(NotReadYet));
         assert!(begin.elapsed() >= WAIT);
         assert_eq!(environments.of(2), is(2), "it has another thread");
         let before = reads.load(Ordering::Relaxed);
         for _ in 0..1000 {
-            assert_eq!(environments.of(STILL), Err(Late));
+            assert_eq!(environments.of(STILL), Err(NotReadYet));
         }
         assert_eq!(reads.load(Ordering::Relaxed), before, "it is not read again meanwhile");
         drop(go_on);
@@ -189,9 +189,9 @@ mod tests {
     fn threads_that_are_all_stuck_are_no_more_than_may_be_and_no_call_waits_behind_them() {
         let (environments, reads, go_on) = environments();
         for number in 0..THREADS_MAX as u32 + 50 {
-            assert_eq!(environments.of(STILL + number), Err(Late));
+            assert_eq!(environments.of(STILL + number), Err(NotReadYet));
         }
-        assert_eq!(environments.of(1), Err(Late));
+        assert_eq!(environments.of(1), Err(NotReadYet));
         let state = environments.0.state.lock();
         assert_eq!((state.threads, state.wanted.len()), (THREADS_MAX, 0));
         assert_eq!(reads.load(Ordering::Relaxed), THREADS_MAX);

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Mutex, RwLock};
 use sheen_types::{Errno, HashMap, JobId};
 
-use crate::environments::{Environments, Late};
+use crate::environments::{Environments, NotReadYet};
 
 /// Requests carry no job.
 const DISABLE: &str = "disable";
@@ -207,14 +207,14 @@ impl Jobs {
     /// As `lustre_get_jobid`.
     ///
     /// # Errors
-    /// [`Late`] if its environment is needed and cannot be read now.
-    fn find_out(&self, key: Key, settings: &Settings) -> Result<Option<JobId>, Late> {
+    /// [`NotReadYet`] if its environment is needed and cannot be read now.
+    fn find_out(&self, key: Key, settings: &Settings) -> Result<Option<JobId>, NotReadYet> {
         let process = Process::of(key);
         let is_late = Cell::new(false);
         let own = || match settings.variable.as_str() {
             SESSION => self.of_session(key.0).map(String::into_bytes),
             variable => self.environments.of(key.0).map_or_else(
-                |Late| {
+                |NotReadYet| {
                     is_late.set(true);
                     None
                 },
@@ -229,7 +229,7 @@ impl Jobs {
             _ if settings.name.contains("%j") => interpret(&settings.name, &process, &own),
             _ => own().unwrap_or_else(|| interpret(&settings.name, &process, &own)),
         };
-        if is_late.get() { Err(Late) } else { Ok(JobId::new(&text)) }
+        if is_late.get() { Err(NotReadYet) } else { Ok(JobId::new(&text)) }
     }
 
     fn forget(&self) {

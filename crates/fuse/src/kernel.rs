@@ -4,7 +4,7 @@ use std::fs::File;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use sheen_client::posix::{Invalidated, KernelNotifier, NodeId, Raise, Stale};
+use sheen_client::posix::{Invalidated, KernelNotifier, NodeId, SizeRaise, Stale};
 use sheen_fuse_wire::{INodeNo, Notifier};
 use sheen_types::futures::{First, race};
 use sheen_types::{Extent, Name};
@@ -12,7 +12,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, oneshot};
 
 use crate::blocked::{ASLEEP, SleepWatch};
-use crate::busy::Busy;
+use crate::busy::BusyDirectories;
 use crate::notices::{Deliver, Notice, Notices, Subject};
 use crate::raise::{self, Unreadable};
 use crate::raise_threads::{RaiseThreads, Raised};
@@ -37,15 +37,15 @@ const PRUNERS_MAX: usize = 4;
 
 /// The kernel's side of the mount.
 pub(crate) struct Kernel {
-    notices: OnceLock<Arc<Notices<Side>>>,
-    busy: Arc<Busy>,
+    notices: OnceLock<Arc<Notices<NotifyHandles>>>,
+    busy: Arc<BusyDirectories>,
     runtime: Handle,
     raises: RaiseThreads,
     pruners: Arc<Semaphore>,
 }
 
-/// The ways to notify the kernel.
-struct Side {
+/// What it takes to notify the kernel.
+struct NotifyHandles {
     notifier: Notifier,
     /// The session's device, to which sizes are raised.
     device: File,
@@ -53,8 +53,8 @@ struct Side {
     unreadable: Option<Unreadable>,
 }
 
-impl Side {
-    fn raise(&self, raise: Raise) {
+impl NotifyHandles {
+    fn raise(&self, raise: SizeRaise) {
         let Some(unreadable) = &self.unreadable else { return };
         if raise::raise(&self.device, unreadable, raise.node().0, raise.size()) {
             raise.done();
@@ -62,7 +62,7 @@ impl Side {
     }
 }
 
-impl Deliver for Side {
+impl Deliver for NotifyHandles {
     fn deliver(&self, notice: &Notice, expires: bool) {
         let notified = match notice {
             Notice::Name(parent, name) if expires => {
@@ -94,7 +94,7 @@ impl Kernel {
         notices.kernel().notifier.store(INodeNo(node.0), bytes).is_ok()
     }
 
-    pub(crate) fn new(runtime: Handle, busy: Arc<Busy>) -> Self {
+    pub(crate) fn new(runtime: Handle, busy: Arc<BusyDirectories>) -> Self {
         let raises = RaiseThreads::new(runtime.clone());
         let pruners = Arc::new(Semaphore::new(PRUNERS_MAX));
         Self { notices: OnceLock::new(), busy, runtime, raises, pruners }
@@ -111,7 +111,7 @@ impl Kernel {
         if let Err(error) = &unreadable {
             tracing::warn!(%error, "no memory for a page: sizes cannot be raised in the kernel");
         }
-        let side = Side { notifier, device, unreadable: unreadable.ok() };
+        let side = NotifyHandles { notifier, device, unreadable: unreadable.ok() };
         let threads = Threads::new(self.runtime.clone());
         let _ = self.notices.set(Notices::new(side, Arc::clone(&self.busy), threads));
     }
@@ -195,14 +195,14 @@ impl KernelNotifier for Kernel {
         })
     }
 
-    fn shut(&self, files: Vec<NodeId>) -> BoxFuture<()> {
+    fn prune(&self, files: Vec<NodeId>) -> BoxFuture<()> {
         self.pruning()(files)
     }
 
     /// On a thread of its own, see [`RaiseThreads`]. Ends when the kernel has the size, which it raises before it
     /// waits for anything; without that after [`PAGES_WAIT`], if too many other threads are stuck: the kernel
     /// may then use the previous size until its next question for attributes, whose reply raises it.
-    fn raise(&self, raise: Raise) -> BoxFuture<()> {
+    fn raise(&self, raise: SizeRaise) -> BoxFuture<()> {
         let Some(notices) = self.notices.get().cloned() else { return Box::pin(async {}) };
         let node = raise.node();
         let raised = self.raises.raise(move || notices.kernel().raise(raise), PAGES_WAIT);

@@ -178,7 +178,7 @@ impl KernelMount {
         Some(flags_of(line))
     }
 
-    /// Its device, if that is its own: its process is connected. It may be mounted nowhere here.
+    /// The mount's device, if that is its own: its process is connected. It may be mounted nowhere here.
     #[must_use]
     pub fn live_device(&self) -> Option<&str> {
         self.marks.device.as_deref().filter(|_| self.is_connected)
@@ -204,13 +204,13 @@ impl KernelMount {
         points.sort_by_key(|point| *point != self.path);
         let point = match self.is_connected {
             true => points.into_iter().next(),
-            false => self.surely(points, |point| id_at(&device, point)),
+            false => self.confirmed_point(points, |point| id_at(&device, point)),
         };
         point.map(|point| (device, point))
     }
 
-    /// The one of `points` that is it, though the device may be another mount's by now.
-    fn surely(
+    /// The one of `points` that is certainly this mount, though the device may be another mount's by now.
+    fn confirmed_point(
         &self,
         points: Vec<PathBuf>,
         id_at: impl Fn(&Path) -> Option<u64>,
@@ -247,7 +247,7 @@ impl KernelMount {
         self.end(UnmountFlags::DETACH, "-uz")
     }
 
-    /// The same of one whose process is dead: another mount may have its device's number by now.
+    /// As [`Self::detach`], of a mount whose process is dead: another mount may have its device's number by now.
     ///
     /// # Errors
     /// See [`UnmountError`].

@@ -55,7 +55,7 @@ mod threads;
 mod write_backs;
 
 pub use advice::advise;
-pub use alive::{Said, abort, ask, state};
+pub use alive::{StuckCalls, abort, ask, state};
 pub use device::{Serving, serve};
 pub use directory_on::make_directory;
 pub use jobs::Jobs;

@@ -19,7 +19,7 @@ use sheen_types::text::{bytes_of_shown, with_octal};
 
 use crate::adapter::Adapter;
 use crate::ahead;
-use crate::busy::Busy;
+use crate::busy::BusyDirectories;
 use crate::gate::Gate;
 use crate::jobs::Jobs;
 use crate::kernel::Kernel;
@@ -311,7 +311,7 @@ pub fn can_resume(memory: &KeeperMemory) -> bool {
 /// What a mount is made of, beside its session.
 struct Parts {
     file_system: FileSystem,
-    busy: Arc<Busy>,
+    busy: Arc<BusyDirectories>,
     kernel: Arc<Kernel>,
     backs: Arc<WriteBacks>,
     gate: Arc<Gate>,
@@ -324,7 +324,7 @@ impl Parts {
         options: &FuseMountOptions,
         runtime: tokio::runtime::Handle,
     ) -> Self {
-        let busy = Arc::new(Busy::default());
+        let busy = Arc::new(BusyDirectories::default());
         let kernel = Arc::new(Kernel::new(runtime.clone(), Arc::clone(&busy)));
         // Without `allow_other` the kernel admits only the user who mounts.
         let audience = match options.allow_other {

@@ -7,7 +7,7 @@
 //! of one inode) have at most one thread, and all of a kind at most [`THREADS_MAX`]. Ranges of one inode do
 //! not wait for each other: one may block until the kernel has written its pages back, which needs the lock
 //! that another client holds until it has ours on another range. No thread begins with the names of a
-//! directory that a call is known to hold ([`Busy`]); when that call ends, one does, and takes its turn at
+//! directory that a call is known to hold ([`BusyDirectories`]); when that call ends, one does, and takes its turn at
 //! the kernel's lock. A call that comes before it there does not wait for it.
 //!
 //! Where the system gives no thread, subjects keep their place, and are tried again each [`AGAIN`] and with
@@ -26,7 +26,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::blocked::{Sleep, Status};
-use crate::busy::Busy;
+use crate::busy::BusyDirectories;
 use crate::threads::Threads;
 
 /// Threads for each kind of notice: names, attributes, pages. Further subjects wait for their turn only while
@@ -153,13 +153,13 @@ struct State {
 pub(crate) struct Notices<D> {
     state: Mutex<State>,
     more: [Condvar; LANES],
-    busy: Arc<Busy>,
+    busy: Arc<BusyDirectories>,
     threads: Threads,
     kernel: D,
 }
 
 impl<D: Deliver> Notices<D> {
-    pub(crate) fn new(kernel: D, busy: Arc<Busy>, threads: Threads) -> Arc<Self> {
+    pub(crate) fn new(kernel: D, busy: Arc<BusyDirectories>, threads: Threads) -> Arc<Self> {
         let (state, more) = (Mutex::default(), Default::default());
         let notices = Arc::new(Self { state, more, busy, threads, kernel });
         let weak = Arc::downgrade(&notices);
@@ -193,12 +193,12 @@ impl<D: Deliver> Notices<D> {
         self.notify(Subject::Names(directory), notices)
     }
 
-    /// The same of an inode's attributes.
+    /// Notifies the kernel of an inode's attributes, as [`Self::names`] does of names.
     pub(crate) fn attributes(self: &Arc<Self>, node: u64) -> oneshot::Receiver<()> {
         self.notify(Subject::Attributes(node), [(Notice::Attributes(node), false)])
     }
 
-    /// The same of an inode's pages, from `offset` on so many bytes, 0 for all.
+    /// Notifies the kernel of an inode's pages, from `offset` on so many bytes, 0 for all.
     pub(crate) fn pages(
         self: &Arc<Self>,
         node: u64,
@@ -373,17 +373,19 @@ mod tests {
 
     type Received = mpsc::Receiver<(Notice, bool)>;
 
-    fn bench(stands: bool) -> (Arc<Notices<Kernel>>, Arc<Busy>, Received, mpsc::Sender<()>) {
+    fn bench(
+        stands: bool,
+    ) -> (Arc<Notices<Kernel>>, Arc<BusyDirectories>, Received, mpsc::Sender<()>) {
         bench_of(stands, Threads::new(runtime()))
     }
 
     fn bench_of(
         stands: bool,
         threads: Threads,
-    ) -> (Arc<Notices<Kernel>>, Arc<Busy>, Received, mpsc::Sender<()>) {
+    ) -> (Arc<Notices<Kernel>>, Arc<BusyDirectories>, Received, mpsc::Sender<()>) {
         let (sender, received) = mpsc::channel();
         let (go_on, goes_on) = mpsc::channel();
-        let busy = Arc::new(Busy::default());
+        let busy = Arc::new(BusyDirectories::default());
         let kernel = Kernel { sender: Mutex::new(sender), goes_on: Mutex::new(goes_on), stands };
         (Notices::new(kernel, Arc::clone(&busy), threads), busy, received, go_on)
     }
@@ -398,7 +400,7 @@ mod tests {
     #[test]
     fn names_of_a_directory_that_a_call_holds_take_no_thread_until_it_ends() {
         let (notices, busy, received, _go_on) = bench(false);
-        let call = Busy::enter(&busy, [1].into_iter());
+        let call = BusyDirectories::enter(&busy, [1].into_iter());
         let delivered = notices.names(1, [(name("a"), true)]);
         assert!(received.recv_timeout(WHILE).is_err());
         assert_eq!(notices.state.lock().lanes[0].threads, 0);
@@ -433,7 +435,7 @@ mod tests {
     fn a_notice_that_is_blocked_is_reported_with_its_kind_and_for_how_long() {
         let (notices, busy, received, go_on) = bench(true);
         assert_eq!(notices.oldest(), None);
-        let call = Busy::enter(&busy, [1].into_iter());
+        let call = BusyDirectories::enter(&busy, [1].into_iter());
         drop(notices.names(1, [(name("a"), true)]));
         assert_eq!(notices.oldest(), None, "it waits for a call");
         drop(notices.pages(7, 0, 1));

@@ -10,7 +10,9 @@
 //! covers its rights.
 
 use rustix::mount::MountFlags;
-use sheen_client::posix::{Credentials, Entry, FileSystem, FileType, Lookup, May, MayKeep, NodeId};
+use sheen_client::posix::{
+    Credentials, Entry, FileSystem, FileType, Lookup, May, MayCache, NodeId,
+};
 use sheen_fuse_wire::INodeNo;
 use sheen_types::Errno;
 
@@ -82,7 +84,7 @@ impl Special {
     /// What the maker of a file finds: a socket that is bound is bound to this very inode.
     pub(crate) fn made(self, mut entry: Entry) -> Entry {
         if self.wanted(entry.attributes.file_type()).is_some() {
-            entry.keep = MayKeep { entry: false, attributes: false };
+            entry.keep = MayCache { entry: false, attributes: false };
         }
         entry
     }

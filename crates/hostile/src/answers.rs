@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use sheen_assembly::{NodeConnector, PlanKind};
+use sheen_assembly::{NodeConnector, TargetLabel};
 use sheen_client::config::{MountOptions, mount};
 use sheen_client::data::DataTargets;
 use sheen_client::locks::CallbackRouter;
@@ -172,8 +172,8 @@ fn lie(cluster: &Cluster, input: &Arc<Input>) {
     for place in &cluster.places {
         let kind = &place.served.kind;
         let uuid = match kind {
-            PlanKind::Mgs => Uuid::new("MGS"),
-            PlanKind::Target(name) => name.uuid(),
+            TargetLabel::Mgs => Uuid::new("MGS"),
+            TargetLabel::Target(name) => name.uuid(),
         };
         let target = Arc::clone(&place.served.target);
         let liar = Liar { target, input: Arc::clone(input), victim: Nid::tcp(CLIENT) };

@@ -120,7 +120,7 @@ impl Component {
         }
     }
 
-    /// Its objects on OSTs.
+    /// The component's objects on OSTs.
     #[must_use]
     pub fn stripes(&self) -> &[Stripe] {
         match &self.body {

@@ -50,7 +50,7 @@ pub struct Striping {
     pub pool: PoolName,
 }
 
-/// A component: bytes from `start` to before `end`.
+/// A component of a layout that is asked for: bytes from `start` to before `end`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
     /// First byte, a multiple of 64 KiB.
@@ -140,7 +140,7 @@ impl Striping {
 }
 
 impl Plan {
-    /// Its parts; a plain one is one that goes on for ever.
+    /// How each component is striped; a plain layout is one component that goes on for ever.
     #[must_use]
     pub fn stripings(&self) -> Vec<&Striping> {
         match self {

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use sheen_ldlm::client::{self, Want};
+use sheen_ldlm::client::{self, MatchRequest};
 use sheen_ldlm::server::{self, Enqueue, Enqueued};
 use sheen_ldlm::{LockDesc, LockFlags, Owner, Policy};
 use sheen_types::{Errno, Extent, HashMap, InodeBits, Instant, LockHandle, LockMode, ResourceName};
@@ -256,7 +256,7 @@ impl World {
         }
     }
 
-    fn want(&mut self) -> Want {
+    fn want(&mut self) -> MatchRequest {
         let mode = [LockMode::Pr, LockMode::Pw, LockMode::Cr][self.draw(3) as usize];
         let (resource, policy) = if self.draw(2) == 0 {
             let start = self.draw(16) * 4096;
@@ -267,7 +267,7 @@ impl World {
             let try_bits = InodeBits(self.draw(16)).without(bits);
             (2, Policy::InodeBits { bits, try_bits, gid: 0 })
         };
-        Want { resource: ResourceName([resource, 0, 0, 0]), policy, mode }
+        MatchRequest { resource: ResourceName([resource, 0, 0, 0]), policy, mode }
     }
 
     fn user_turn(&mut self, client: u64, user: usize, may_start: bool) {
@@ -277,7 +277,7 @@ impl World {
         match state {
             User::Idle if may_start && self.draw(20) == 0 => {
                 let want = self.want();
-                let Want { resource, policy, mode, .. } = want;
+                let MatchRequest { resource, policy, mode, .. } = want;
                 let namespace = &self.clients[it].namespace;
                 let state = if let Some(found) = namespace.find(&want) {
                     User::Asking { handle: found.handle, mode: found.mode }

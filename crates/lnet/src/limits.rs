@@ -38,7 +38,8 @@ pub const ROOM_TIME: Duration = Duration::from_millis(100);
 /// Connections from one address whose peer has not said who it is. A node opens its three one after the
 /// other; a machine's mounts that all begin at once are through in milliseconds.
 pub const OPENINGS_PER_ADDRESS: usize = 64;
-/// The same from all addresses: a cluster that comes back at once is served as it comes.
+/// Connections whose handshake is not over, from all addresses: a cluster that comes back at once is served as it
+/// comes.
 pub const OPENINGS_MAX: usize = 1024;
 /// Peers that came by themselves and have no export, nor anything else that they came for, are disconnected
 /// after this: connecting to a target takes a client less than a second, and a client that was disconnected

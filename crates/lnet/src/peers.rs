@@ -19,9 +19,9 @@ use std::time::Duration;
 use sheen_types::{HashMap, Instant, Nid};
 use sheen_wire::lnet::ConnectionType;
 
+use crate::handshake::Partner;
 use crate::limits;
 use crate::message::Frame;
-use crate::opening::Partner;
 
 /// In the order in which they are opened.
 const KINDS: [ConnectionType; 3] =
@@ -31,9 +31,9 @@ const KINDS: [ConnectionType; 3] =
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LinkId(pub u64);
 
-/// What shows that a peer has its NID, the weakest first.
+/// What proves that a peer has its NID, the weakest first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Standing {
+pub enum NidProof {
     /// Its address. But any user of its machine can be the peer.
     #[default]
     AnyUser,
@@ -78,7 +78,7 @@ struct Peer<C> {
     links: Vec<Link<C>>,
     incarnation: u64,
     /// That of its connections; without any, nothing.
-    standing: Standing,
+    nid_proof: NidProof,
     /// We open what is missing. A peer that came to us opens its own.
     initiator: bool,
     /// Imports send, and what the peer has opened is not for them: only what is counts as there.
@@ -98,7 +98,7 @@ impl<C> Default for Peer<C> {
         Self {
             links: Vec::new(),
             incarnation: 0,
-            standing: Standing::default(),
+            nid_proof: NidProof::default(),
             initiator: false,
             is_asked: false,
             connecting: false,
@@ -237,14 +237,14 @@ impl<C: Clone> Peers<C> {
 
     /// Whether a connection would take the place of one whose peer is better shown to have the NID.
     #[must_use]
-    pub fn outranks(&self, nid: Nid, standing: Standing) -> bool {
+    pub fn outranks(&self, nid: Nid, nid_proof: NidProof) -> bool {
         let peer = self.peers.get(&nid);
-        peer.is_some_and(|peer| !peer.links.is_empty() && standing < peer.standing)
+        peer.is_some_and(|peer| !peer.links.is_empty() && nid_proof < peer.nid_proof)
     }
 
     /// Whether to take a connection that a peer opens.
     #[must_use]
-    pub fn accepts(&self, partner: &Partner, standing: Standing) -> bool {
+    pub fn accepts(&self, partner: &Partner, nid_proof: NidProof) -> bool {
         let Some(peer) = self.peers.get(&partner.nid) else {
             return self.peers.len() < limits::PEERS_MAX;
         };
@@ -252,11 +252,11 @@ impl<C: Clone> Peers<C> {
             return false;
         }
         // A user's process has no way into the place of one that had privilege, nor a word into that of an address.
-        if self.outranks(partner.nid, standing) {
+        if self.outranks(partner.nid, nid_proof) {
             return false;
         }
         let same = peer.links.iter().filter(|link| link.kind == partner.kind).count();
-        peer.is_new_life(partner, standing) || same < limits::LINKS_PER_KIND_MAX
+        peer.is_new_incarnation(partner, nid_proof) || same < limits::LINKS_PER_KIND_MAX
     }
 
     /// A connection is there, opened by either side; `is_for_imports`: it leads to the server that has the NID, if
@@ -264,19 +264,19 @@ impl<C: Clone> Peers<C> {
     pub fn established(
         &mut self,
         partner: &Partner,
-        standing: Standing,
+        nid_proof: NidProof,
         is_for_imports: bool,
         id: LinkId,
         connection: C,
     ) -> Established<C> {
-        if self.outranks(partner.nid, standing) {
+        if self.outranks(partner.nid, nid_proof) {
             return Established { frames: Vec::new(), stale: vec![connection], is_refused: true };
         }
         let peer = self.peers.entry(partner.nid).or_default();
         let mut stale = Vec::new();
-        if peer.is_new_life(partner, standing) {
+        if peer.is_new_incarnation(partner, nid_proof) {
             stale = peer.links.drain(..).map(|link| link.connection).collect();
-            (peer.incarnation, peer.standing) = (partner.incarnation, standing);
+            (peer.incarnation, peer.nid_proof) = (partner.incarnation, nid_proof);
         }
         self.links = self.links + 1 - stale.len();
         peer.links.push(Link { id, kind: partner.kind, is_for_imports, connection });
@@ -366,9 +366,9 @@ impl<C: Clone> Peers<C> {
         });
     }
 
-    /// Peers that came to us by themselves, with their connections.
+    /// Peers that connected to us by themselves, with their connections.
     #[must_use]
-    pub fn comers(&self) -> Vec<(Nid, Vec<C>)> {
+    pub fn incoming_peers(&self) -> Vec<(Nid, Vec<C>)> {
         let comers = self.peers.iter().filter(|(_, peer)| !peer.initiator);
         comers.map(|(nid, _)| (*nid, self.connections_of(*nid))).collect()
     }
@@ -404,10 +404,9 @@ impl<C: Clone> Peers<C> {
 }
 
 impl<C> Peer<C> {
-    /// Whether nothing that is there goes on with a new connection: its process is another, or it is better
-    /// shown to be the peer.
-    fn is_new_life(&self, partner: &Partner, standing: Standing) -> bool {
-        let is_other = self.incarnation != partner.incarnation || standing > self.standing;
+    /// Whether a new connection is that of another process, or better proven to be the peer: what is there ends then.
+    fn is_new_incarnation(&self, partner: &Partner, nid_proof: NidProof) -> bool {
+        let is_other = self.incarnation != partner.incarnation || nid_proof > self.nid_proof;
         self.links.is_empty() || is_other
     }
 

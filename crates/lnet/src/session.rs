@@ -13,9 +13,9 @@ use sheen_types::Nid;
 use sheen_wire::lnet::{KsockHeader, KsockType, LnetCommand, LnetHeader};
 use sheen_wire::{ByteOrder, DecodeError, Reader, Wire};
 
+use crate::handshake::Partner;
 use crate::limits;
 use crate::message::{Local, is_keepalive};
-use crate::opening::Partner;
 
 /// An LNet message that has arrived.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,7 +3,9 @@
 use std::net::SocketAddrV4;
 
 use bytes::Bytes;
-use sheen_lnet::{Local, NONE, Opening, OpeningError, Partner, Progress, ReceivedMessage, Session};
+use sheen_lnet::{
+    Handshake, HandshakeError, HandshakeProgress, Local, NONE, Partner, ReceivedMessage, Session,
+};
 use sheen_types::Nid;
 use sheen_wire::lnet::{ConnectionType, GetReply, LnetCommand, Portal, WireHandle};
 
@@ -46,31 +48,35 @@ fn privileged() -> SocketAddrV4 {
     "10.77.0.12:1023".parse().unwrap()
 }
 
-fn feed_opening(opening: &mut Opening, input: &[u8]) {
-    opening.space().extend_from_slice(input);
+fn feed_opening(handshake: &mut Handshake, input: &[u8]) {
+    handshake.space().extend_from_slice(input);
 }
 
 /// A server's session with the client of the capture.
 fn session() -> Session {
-    let mut opening = Opening::passive(server(), privileged());
-    feed_opening(&mut opening, &bytes(CLIENT_OPENING));
-    let Ok(Progress::Known(partner)) = opening.advance() else { panic!("the client is known") };
-    opening.established(partner)
+    let mut handshake = Handshake::passive(server(), privileged());
+    feed_opening(&mut handshake, &bytes(CLIENT_OPENING));
+    let Ok(HandshakeProgress::Known(partner)) = handshake.advance() else {
+        panic!("the client is known")
+    };
+    handshake.established(partner)
 }
 
 #[test]
 fn as_server_we_answer_the_captured_opening_byte_for_byte() {
     let opening_bytes = bytes(CLIENT_OPENING);
     for first in 0..=opening_bytes.len() {
-        let mut opening = Opening::passive(server(), privileged());
-        feed_opening(&mut opening, &opening_bytes[..first]);
-        let mut progress = opening.advance().unwrap();
+        let mut handshake = Handshake::passive(server(), privileged());
+        feed_opening(&mut handshake, &opening_bytes[..first]);
+        let mut progress = handshake.advance().unwrap();
         if first < opening_bytes.len() {
-            assert_eq!(progress, Progress::More, "after {first} bytes");
-            feed_opening(&mut opening, &opening_bytes[first..]);
-            progress = opening.advance().unwrap();
+            assert_eq!(progress, HandshakeProgress::More, "after {first} bytes");
+            feed_opening(&mut handshake, &opening_bytes[first..]);
+            progress = handshake.advance().unwrap();
         }
-        let Progress::Known(partner) = progress else { panic!("not known after {first} bytes") };
+        let HandshakeProgress::Known(partner) = progress else {
+            panic!("not known after {first} bytes")
+        };
         let expected = Partner {
             nid: client().nid,
             pid: 12345,
@@ -78,37 +84,41 @@ fn as_server_we_answer_the_captured_opening_byte_for_byte() {
             kind: ConnectionType::CONTROL,
         };
         assert_eq!(partner, expected);
-        assert_eq!(opening.answer(&partner, true), bytes(SERVER_HELLO));
+        assert_eq!(handshake.answer(&partner, true), bytes(SERVER_HELLO));
     }
 }
 
 #[test]
 fn as_client_we_send_the_captured_opening_byte_for_byte() {
-    let (mut opening, first) = Opening::active(client(), server().nid, ConnectionType::CONTROL);
+    let (mut handshake, first) = Handshake::active(client(), server().nid, ConnectionType::CONTROL);
     assert_eq!(first.concat(), bytes(CLIENT_OPENING));
     let answer = bytes(SERVER_HELLO);
     for byte in &answer[..answer.len() - 1] {
-        feed_opening(&mut opening, &[*byte]);
-        assert_eq!(opening.advance(), Ok(Progress::More));
+        feed_opening(&mut handshake, &[*byte]);
+        assert_eq!(handshake.advance(), Ok(HandshakeProgress::More));
     }
-    feed_opening(&mut opening, &answer[answer.len() - 1..]);
-    let Ok(Progress::Known(partner)) = opening.advance() else { panic!("the server is known") };
+    feed_opening(&mut handshake, &answer[answer.len() - 1..]);
+    let Ok(HandshakeProgress::Known(partner)) = handshake.advance() else {
+        panic!("the server is known")
+    };
     assert_eq!((partner.nid, partner.incarnation), (server().nid, SERVER_INCARNATION));
 }
 
 #[test]
 fn bulk_connections_are_mirrored() {
-    let (_, first) = Opening::active(client(), server().nid, ConnectionType::BULK_IN);
-    let mut opening = Opening::passive(server(), privileged());
-    feed_opening(&mut opening, &first.concat());
-    let Ok(Progress::Known(partner)) = opening.advance() else { panic!("the client is known") };
+    let (_, first) = Handshake::active(client(), server().nid, ConnectionType::BULK_IN);
+    let mut handshake = Handshake::passive(server(), privileged());
+    feed_opening(&mut handshake, &first.concat());
+    let Ok(HandshakeProgress::Known(partner)) = handshake.advance() else {
+        panic!("the client is known")
+    };
     assert_eq!(partner.kind, ConnectionType::BULK_OUT);
     // Refused, it hears "none", which is the mark of a lost race.
-    let refusal = opening.answer(&partner, false);
+    let refusal = handshake.answer(&partner, false);
     assert_eq!(refusal[48..52], NONE.0.to_le_bytes());
-    let (mut active, _) = Opening::active(client(), server().nid, ConnectionType::BULK_IN);
+    let (mut active, _) = Handshake::active(client(), server().nid, ConnectionType::BULK_IN);
     feed_opening(&mut active, &refusal);
-    assert_eq!(active.advance(), Ok(Progress::Refused));
+    assert_eq!(active.advance(), Ok(HandshakeProgress::Refused));
 }
 
 #[test]
@@ -138,9 +148,9 @@ fn the_captured_ping_is_understood_and_answered_byte_for_byte() {
 #[test]
 fn strangers_are_refused_with_what_socklnd_says() {
     let refuse = |input: &[u8], from: SocketAddrV4| {
-        let mut opening = Opening::passive(server(), from);
-        feed_opening(&mut opening, input);
-        opening.advance().unwrap_err()
+        let mut handshake = Handshake::passive(server(), from);
+        feed_opening(&mut handshake, input);
+        handshake.advance().unwrap_err()
     };
     // No magic at all: no answer.
     assert_eq!(refuse(b"GET / HTTP/1.1\r\n", privileged()).answer, None);
@@ -159,17 +169,19 @@ fn strangers_are_refused_with_what_socklnd_says() {
     let mut elsewhere = bytes(CLIENT_OPENING);
     elsewhere[8] = 99;
     let error = refuse(&elsewhere, privileged()).error;
-    assert_eq!(error, OpeningError::WrongTarget("10.77.0.99@tcp".parse().unwrap()));
+    assert_eq!(error, HandshakeError::WrongTarget("10.77.0.99@tcp".parse().unwrap()));
     // From an unprivileged port, in another's name.
     let error = refuse(&bytes(CLIENT_OPENING), "10.77.0.66:40000".parse().unwrap()).error;
-    assert!(matches!(error, OpeningError::WrongSource { claimed, .. } if claimed == client().nid));
+    assert!(
+        matches!(error, HandshakeError::WrongSource { claimed, .. } if claimed == client().nid)
+    );
 }
 
 #[test]
 fn a_long_acceptor_request_is_understood() {
     let mut input = bytes("0071ceac 02000000 0002 0000 0a4d000b 000000000000000000000000");
     input.extend_from_slice(&bytes(CLIENT_OPENING)[16..]);
-    let mut opening = Opening::passive(server(), privileged());
-    feed_opening(&mut opening, &input);
-    assert!(matches!(opening.advance(), Ok(Progress::Known(_))));
+    let mut handshake = Handshake::passive(server(), privileged());
+    feed_opening(&mut handshake, &input);
+    assert!(matches!(handshake.advance(), Ok(HandshakeProgress::Known(_))));
 }

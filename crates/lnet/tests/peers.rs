@@ -1,6 +1,6 @@
 //! Who has a NID that several claim, and what goes to whom.
 
-use sheen_lnet::{Frame, LinkId, Partner, Peers, Sender, Sending, Standing};
+use sheen_lnet::{Frame, LinkId, NidProof, Partner, Peers, Sender, Sending};
 use sheen_types::{Instant, Nid};
 use sheen_wire::lnet::ConnectionType;
 
@@ -14,7 +14,7 @@ fn partner(incarnation: u64) -> Partner {
 /// All that come with the same incarnation, also none at all, as one does who has heard that of another.
 #[test]
 fn who_is_better_shown_to_have_a_nid_has_it_whatever_incarnation_is_claimed() {
-    let ranks = [Standing::AnyUser, Standing::Claimed, Standing::Proven];
+    let ranks = [NidProof::AnyUser, NidProof::Claimed, NidProof::Proven];
     for (first, second) in ranks.into_iter().flat_map(|one| ranks.map(|two| (one, two))) {
         for (before, after) in [(0, 0), (7, 7), (7, 8), (0, 7)] {
             let mut peers = Peers::new(HERE);
@@ -33,9 +33,9 @@ fn who_is_better_shown_to_have_a_nid_has_it_whatever_incarnation_is_claimed() {
             assert_eq!(left, if stays { vec![1, 2] } else { vec![if is_weaker { 1 } else { 2 }] });
             // When it is gone another may come.
             left.iter().for_each(|id| drop(peers.closed(PEER, LinkId(*id))));
-            assert!(peers.accepts(&partner(9), Standing::AnyUser));
-            peers.established(&partner(9), Standing::AnyUser, true, LinkId(3), 3);
-            assert!(!peers.outranks(PEER, Standing::AnyUser));
+            assert!(peers.accepts(&partner(9), NidProof::AnyUser));
+            peers.established(&partner(9), NidProof::AnyUser, true, LinkId(3), 3);
+            assert!(!peers.outranks(PEER, NidProof::AnyUser));
         }
     }
 }
@@ -50,7 +50,7 @@ fn frame(length: usize) -> Frame {
 fn what_imports_send_does_not_go_to_who_only_says_that_it_is_the_server() {
     let mut peers = Peers::new(HERE);
     let now = Instant(1);
-    peers.established(&partner(7), Standing::Claimed, false, LinkId(1), 1_u64);
+    peers.established(&partner(7), NidProof::Claimed, false, LinkId(1), 1_u64);
     // Answers go there, and ask for no connection.
     let (sending, connect) = peers.send(PEER, now, frame(100), Sender::Other);
     assert!(matches!(sending, Sending::Now(1, _)) && !connect);
@@ -60,12 +60,12 @@ fn what_imports_send_does_not_go_to_who_only_says_that_it_is_the_server() {
     assert!(matches!(sending, Sending::Waits) && connect);
     assert_eq!(peers.next_kind(PEER), Some(ConnectionType::CONTROL));
     // Nor when another of its connections comes meanwhile.
-    let second = peers.established(&partner(7), Standing::Claimed, false, LinkId(2), 2);
+    let second = peers.established(&partner(7), NidProof::Claimed, false, LinkId(2), 2);
     assert!(second.frames.is_empty());
     let (sending, _) = peers.send(PEER, now, frame(100), Sender::Other);
     assert!(matches!(sending, Sending::Now(2, _)));
     // The server takes its NID, and what waited for it.
-    let server = peers.established(&partner(8), Standing::Proven, true, LinkId(3), 3);
+    let server = peers.established(&partner(8), NidProof::Proven, true, LinkId(3), 3);
     assert_eq!(server.stale, [1, 2]);
     assert_eq!(server.frames.iter().map(|frame| frame.length).collect::<Vec<_>>(), [200]);
     assert_eq!(peers.route(PEER, now, 100, Sender::Import), Some(3));
@@ -76,7 +76,7 @@ fn what_imports_send_does_not_go_to_who_only_says_that_it_is_the_server() {
 fn an_import_whose_server_is_not_there_is_notified_beside_a_peer_that_claims_its_nid() {
     let mut peers = Peers::new(HERE);
     let now = Instant(1);
-    peers.established(&partner(7), Standing::Claimed, false, LinkId(1), 1_u64);
+    peers.established(&partner(7), NidProof::Claimed, false, LinkId(1), 1_u64);
     assert!(peers.send(PEER, now, frame(200), Sender::Import).1);
     assert_eq!(peers.failed(PEER, now).dropped, 1);
     let (sending, connect) = peers.send(PEER, now, frame(200), Sender::Import);

@@ -1,7 +1,7 @@
 //! Sessions against every way of cutting a stream, and against garbage.
 
 use bytes::{Bytes, BytesMut};
-use sheen_lnet::{Frame, Local, Opening, Progress, Session, SessionError, limits};
+use sheen_lnet::{Frame, Handshake, HandshakeProgress, Local, Session, SessionError, limits};
 use sheen_types::{MatchBits, Nid};
 use sheen_wire::lnet::{ConnectionType, Get, HANDLE_NONE, LnetCommand, Portal, Put};
 
@@ -10,11 +10,11 @@ const THERE: Local = Local { nid: Nid(0x0002_0000_0a00_0002), incarnation: 2 };
 
 /// A session at HERE with THERE.
 fn session() -> Session {
-    let (_, first) = Opening::active(THERE, HERE.nid, ConnectionType::CONTROL);
-    let mut opening = Opening::passive(HERE, "10.0.0.2:1000".parse().unwrap());
-    opening.space().extend_from_slice(&first.concat());
-    let Ok(Progress::Known(partner)) = opening.advance() else { panic!("known") };
-    opening.established(partner)
+    let (_, first) = Handshake::active(THERE, HERE.nid, ConnectionType::CONTROL);
+    let mut handshake = Handshake::passive(HERE, "10.0.0.2:1000".parse().unwrap());
+    handshake.space().extend_from_slice(&first.concat());
+    let Ok(HandshakeProgress::Known(partner)) = handshake.advance() else { panic!("known") };
+    handshake.established(partner)
 }
 
 fn put(payload: Vec<Bytes>) -> LnetCommand {
@@ -149,7 +149,7 @@ fn a_zero_copy_request_is_handed_over() {
 #[test]
 fn garbage_costs_the_connection_and_nothing_else() {
     let good = message(THERE, HERE.nid, 3000);
-    let opening = { Opening::active(THERE, HERE.nid, ConnectionType::CONTROL).1.concat() };
+    let handshake = { Handshake::active(THERE, HERE.nid, ConnectionType::CONTROL).1.concat() };
     for seed in 1..3000 {
         let mut numbers = Numbers(seed);
         // Some bytes of a good stream, changed; or nothing but noise.
@@ -172,15 +172,15 @@ fn garbage_costs_the_connection_and_nothing_else() {
                 break;
             }
         }
-        let mut bytes = opening.clone();
+        let mut bytes = handshake.clone();
         for _ in 0..1 + numbers.next() % 4 {
             let at = numbers.next() as usize % bytes.len();
             bytes[at] ^= 1 << (numbers.next() % 8);
         }
-        let mut opening = Opening::passive(HERE, "10.0.0.2:1000".parse().unwrap());
+        let mut handshake = Handshake::passive(HERE, "10.0.0.2:1000".parse().unwrap());
         for byte in bytes {
-            opening.space().extend_from_slice(&[byte]);
-            if opening.advance() != Ok(Progress::More) {
+            handshake.space().extend_from_slice(&[byte]);
+            if handshake.advance() != Ok(HandshakeProgress::More) {
                 break;
             }
         }
@@ -192,11 +192,11 @@ fn garbage_costs_the_connection_and_nothing_else() {
 fn no_peer_connects_under_our_own_name() {
     for (name, port) in [(HERE.nid, 1000), (HERE.nid, 40_000), (Nid::LOOPBACK, 1000)] {
         let thief = Local { nid: name, incarnation: 7 };
-        let (_, first) = Opening::active(thief, HERE.nid, ConnectionType::CONTROL);
+        let (_, first) = Handshake::active(thief, HERE.nid, ConnectionType::CONTROL);
         // From port 40,000 the address is what counts, and any user may have bound this one.
-        let mut opening = Opening::passive(HERE, format!("10.0.0.1:{port}").parse().unwrap());
-        opening.space().extend_from_slice(&first.concat());
-        assert!(opening.advance().is_err(), "{name} from port {port}");
+        let mut handshake = Handshake::passive(HERE, format!("10.0.0.1:{port}").parse().unwrap());
+        handshake.space().extend_from_slice(&first.concat());
+        assert!(handshake.advance().is_err(), "{name} from port {port}");
     }
 }
 

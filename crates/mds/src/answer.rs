@@ -30,8 +30,8 @@ const ALWAYS: Valid = Valid(
         | Valid::NLINK.0,
 );
 
-/// An intent's answer where no lock is given: how far it got, and its error.
-pub(crate) fn no_lock(disposition: Disposition, error: Option<Errno>) -> LdlmReply {
+/// The lock reply of an intent where no lock is given: how far it got, and its error.
+pub(crate) fn lockless_reply(disposition: Disposition, error: Option<Errno>) -> LdlmReply {
     LdlmReply {
         policy_res1: disposition,
         // As Lustre converts it: the negative number in 32 bits.

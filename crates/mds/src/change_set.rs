@@ -15,7 +15,7 @@ use sheen_wire::ost::OstId;
 
 use crate::directory::{self, Child, parse_key};
 use crate::exclusion::Needs;
-use crate::hold::Held;
+use crate::hold::HoldGuard;
 use crate::inode::{Inode, touched};
 use crate::placement::{Owner, ReservedObjects};
 use crate::{Mdt, xattrs};
@@ -56,7 +56,7 @@ impl<'a> ChangeSet<'a> {
         self.here.patch(directory, touched(now, links_added));
     }
 
-    /// There is a new inode.
+    /// Adds a new inode.
     pub(crate) fn create(&mut self, inode: &Inode) {
         self.here.create(inode.fid, inode.attributes.clone());
     }
@@ -119,7 +119,7 @@ impl<'a> ChangeSet<'a> {
         self.here.insert(index, key, Bytes::new());
     }
 
-    /// Such a key goes.
+    /// Deletes a key of an index that this MDT alone has.
     pub(crate) fn delete_own(&mut self, index: Fid, key: Bytes) {
         debug_assert!(!index.is_namespace(), "{index} is a directory");
         self.here.delete(index, key);
@@ -181,7 +181,7 @@ impl Mdt {
     pub(crate) fn execute(
         &self,
         context: &Context,
-        held: &Held<'_>,
+        held: &HoldGuard<'_>,
         changes: ChangeSet<'_>,
         recording: ReplyRecording,
     ) -> Result<Transno, Errno> {
@@ -197,7 +197,7 @@ impl Mdt {
     pub(crate) fn execute_locally(
         &self,
         target: &Target,
-        held: &Held<'_>,
+        held: &HoldGuard<'_>,
         changes: ChangeSet<'_>,
     ) -> Result<Transno, Errno> {
         debug_assert!(held.covers(changes.needs()), "is not held: {:?}", changes.here);

@@ -19,7 +19,7 @@ use sheen_wire::md::{AttrValid, Bias, MdsOpenFlags, MdtBody, OpenHandle, RecSeta
 use sheen_wire::messages::MdsCloseReply;
 
 use crate::change_set::ChangeSet;
-use crate::hold::Held;
+use crate::hold::HoldGuard;
 use crate::inode::Inode;
 use crate::open_table::{OpenFile, OpenTable};
 use crate::vouched_sizes::Era;
@@ -52,16 +52,17 @@ impl Mdt {
             return Ok(Outcome { status: Errno::ESTALE.status(), ..closed(Valid::NONE) });
         };
         let Some(held) = self.hold_unless_awaited(&context.target, &[file.fid]).await else {
-            return self.close_beside(context, &file, &of_file(&file, record));
+            return self.close_without_hold(context, &file, &of_file(&file, record));
         };
-        self.close_held(context, &held, &file, record, None)
+        self.close_under_hold(context, &held, &file, record, None)
     }
 
-    /// Closes a file that the client's table has no more, in one transaction with `swap` if there is one.
-    pub(crate) fn close_held(
+    /// Closes a file that is not in the client's table any more and whose inode is held, in one transaction with
+    /// `swap` if there is one.
+    pub(crate) fn close_under_hold(
         &self,
         context: &Context,
-        held: &Held<'_>,
+        held: &HoldGuard<'_>,
         file: &OpenFile,
         record: &RecSetattr,
         swap: Option<ChangeSet<'_>>,
@@ -98,7 +99,7 @@ impl Mdt {
     }
 
     /// Answers a close that was executed before. A replay's handle may have been made anew since: it goes.
-    pub(crate) async fn close_again(
+    pub(crate) async fn repeat_close(
         &self,
         context: &Context,
         handle: OpenHandle,
@@ -123,7 +124,7 @@ impl Mdt {
         &self,
         target: &Arc<Target>,
         files: &[Fid],
-    ) -> Option<Held<'_>> {
+    ) -> Option<HoldGuard<'_>> {
         let mut held = pin!(self.hold_inodes(files));
         let clock = &target.world().clock;
         let until = clock.now() + PATIENCE;
@@ -141,15 +142,15 @@ impl Mdt {
         }
     }
 
-    /// Closes while an operation holds the inode. What it finds is a file that is not open any more; if it
-    /// had found it open, and left an orphan, the rest of the close destroys that.
-    fn close_beside(
+    /// Closes while another operation holds the inode. What it finds is a file that is not open any more; if it had
+    /// found it open, and left an orphan, the rest of the close destroys that.
+    fn close_without_hold(
         &self,
         context: &Context,
         file: &OpenFile,
         record: &RecSetattr,
     ) -> Result<Outcome, Errno> {
-        self.open_files.close_beside(file.fid, file.flags);
+        self.open_files.close_without_hold(file.fid, file.flags);
         let done = self.record_answer(context, ReplyRecording::Done);
         let (mdt, target) = (Weak::clone(&self.me), Arc::clone(&context.target));
         let may_change = !self.must_not_change(context);
@@ -202,8 +203,8 @@ impl Mdt {
         target.world().tasks.spawn("destroy orphan", Box::pin(again));
     }
 
-    /// Closes what a client that is gone left open.
-    pub(crate) async fn close_for(
+    /// Closes a file that its client cannot close: the client is gone, or never got the handle.
+    pub(crate) async fn close_for_client(
         &self,
         target: &Arc<Target>,
         file: OpenFile,
@@ -211,9 +212,9 @@ impl Mdt {
         // It may have written, and may be writing still.
         if is_writer(&file) {
             self.sizes.end_confirmation(file.fid);
-            self.open_files.doubt_writers_of(file.fid);
+            self.open_files.forget_known_writers_of(file.fid);
         }
-        self.open_files.close_beside(file.fid, file.flags);
+        self.open_files.close_without_hold(file.fid, file.flags);
         let done = self.finish_close(target, file.fid, None).await;
         done.inspect_err(|_| self.destroy_later(target, file.fid))
     }

@@ -76,7 +76,7 @@ impl Mdt {
             record.valid = record.valid.without(AttrValid::LSIZE | AttrValid::LBLOCKS);
         }
         let (locks, changes) = swap.map(|swap| (swap.locks, swap.changes)).unzip();
-        let done = self.close_held(context, &held, &file, &record, changes);
+        let done = self.close_under_hold(context, &held, &file, &record, changes);
         drop((locks, held));
         done
     }

@@ -163,7 +163,7 @@ impl Mdt {
 
     fn find_ordinary(&self, directory: Fid, name: &[u8]) -> Result<Option<Child>, Errno> {
         match find(&*self.store, directory, name)? {
-            None => self.unlisted(directory, name),
+            None => self.find_unlisted(directory, name),
             found => Ok(found),
         }
     }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use sheen_io::BoxFuture;
 use sheen_ldlm::{LockDesc, LockKind};
 use sheen_target::{
-    Connecting, Context, EnqueueRequest, Export, Leaving, Operations, Outcome, Redo, ReplyRecord,
+    Connecting, Context, EnqueueRequest, Export, ExportEnd, Operations, Outcome, Redo, ReplyRecord,
     Target,
 };
 use sheen_types::{CounterLine, Errno, InodeBits, ResourceName};
@@ -159,7 +159,7 @@ impl Operations for Mdt {
             agreed.identity = Chars::new(self.identity().as_str());
         }
         if offered.flags.contains(ConnectFlags::MDS_MDS) {
-            return other_mdts::agree(offered, agreed);
+            return other_mdts::negotiate(offered, agreed);
         }
         // Without inode bits and FIDs there is no way to talk about inodes at all.
         let needed = ConnectFlags::IBITS | ConnectFlags::FID;
@@ -169,23 +169,23 @@ impl Operations for Mdt {
         }
     }
 
-    fn leave<'a>(
+    fn end_export<'a>(
         &'a self,
         target: &'a Arc<Target>,
         export: &'a Arc<Export>,
-        why: Leaving,
+        why: ExportEnd,
     ) -> BoxFuture<'a, ()> {
         Box::pin(async move {
-            self.dom.brw.grants().leave(export);
+            self.dom.brw.grants().end_export(export);
             let files = export.role::<OpenTable>().end();
-            if why == Leaving::Stopping {
+            if why == ExportEnd::Stopping {
                 // The client will replay its opens. Its files count as open as long as this MDT lives, or another
                 // client's close, or the end of recovery, would take them for orphans that no client has open.
                 return;
             }
             for file in files {
                 let fid = file.fid;
-                if let Err(errno) = self.close_for(target, file).await {
+                if let Err(errno) = self.close_for_client(target, file).await {
                     tracing::warn!(%fid, %errno, "an open file of a client that left");
                 }
             }
@@ -274,11 +274,11 @@ impl Mdt {
             }
             Request::MdsClose(request) => {
                 let handle = request.mdt_ioepoch.open_handle;
-                self.close_again(context, handle, &request.rec_reint, &record).await
+                self.repeat_close(context, handle, &request.rec_reint, &record).await
             }
             Request::MdsCloseIntent(request) => {
                 let handle = request.mdt_ioepoch.open_handle;
-                self.close_again(context, handle, &request.rec_reint, &record).await
+                self.repeat_close(context, handle, &request.rec_reint, &record).await
             }
             Request::OutUpdate(request) => self.out_update(context, &request).await,
             Request::MdsReintOpen(request) if context.replay().is_some() => {

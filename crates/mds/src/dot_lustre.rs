@@ -56,15 +56,15 @@ fn attributes(permissions: u32, links: u32, now: Timestamp) -> Attributes {
     }
 }
 
-/// Whether it is one of the directories.
-pub(crate) fn is_it(fid: Fid) -> bool {
+/// Whether a FID is that of one of the directories.
+pub(crate) fn is_dot_lustre(fid: Fid) -> bool {
     fid == Fid::DOT_LUSTRE || fid == Fid::DOT_LUSTRE_FID
 }
 
 /// Refuses a change of the entry `name` of `directory`, as Lustre does.
 pub(crate) fn refuse_change(directory: Fid, name: &Name) -> Result<(), Errno> {
     let is_its_name = directory == Fid::ROOT && name.as_bytes() == NAME;
-    match is_it(directory) || is_its_name {
+    match is_dot_lustre(directory) || is_its_name {
         true => Err(Errno::EPERM),
         false => Ok(()),
     }
@@ -72,13 +72,17 @@ pub(crate) fn refuse_change(directory: Fid, name: &Name) -> Result<(), Errno> {
 
 /// Refuses a layout or an extended attribute for one of the directories. Mode, owner and times may be set: that is how
 /// users other than root get at files by their FIDs.
-pub(crate) fn must_not_be(fid: Fid) -> Result<(), Errno> {
-    if is_it(fid) { Err(Errno::EPERM) } else { Ok(()) }
+pub(crate) fn refuse_dot_lustre(fid: Fid) -> Result<(), Errno> {
+    if is_dot_lustre(fid) { Err(Errno::EPERM) } else { Ok(()) }
 }
 
 impl Mdt {
-    /// What a name stands for that is in no index.
-    pub(crate) fn unlisted(&self, directory: Fid, name: &[u8]) -> Result<Option<Child>, Errno> {
+    /// Finds what a name stands for that is in no index.
+    pub(crate) fn find_unlisted(
+        &self,
+        directory: Fid,
+        name: &[u8],
+    ) -> Result<Option<Child>, Errno> {
         let fid = match directory {
             Fid::ROOT if name == NAME => Fid::DOT_LUSTRE,
             Fid::DOT_LUSTRE_FID => match named(name) {

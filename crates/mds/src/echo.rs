@@ -84,7 +84,7 @@ impl Mdt {
             target.transact_locally(transaction).map_err(store_errno)?;
             directories.push(fid);
         }
-        client.leave().await;
+        client.disconnect().await;
         Ok(directories)
     }
 
@@ -164,7 +164,7 @@ impl Mdt {
                     Some(Plan::Plain(striping(u16::try_from(count).map_err(|_| Errno::EINVAL)?)))
                 }
             };
-            let plan = self.plan_in(Some(&directory), requested, false)?;
+            let plan = self.plan_new_layout(Some(&directory), requested, false)?;
             let world = context.target.world();
             spec.objects = Some(self.placement.allocate(world, fid, &plan, 0).await?);
         }
@@ -258,8 +258,8 @@ impl EchoWorker {
     }
 
     /// Ends; what it made stays until [`Mdt::echo_clean`].
-    pub async fn leave(self) {
-        self.client.leave().await;
+    pub async fn disconnect(self) {
+        self.client.disconnect().await;
     }
 
     fn resolve(&self, directory: Fid, number: u64) -> Result<Fid, Errno> {

@@ -20,8 +20,8 @@ use crate::participant::RemoteExclusions;
 /// Enough that operations seldom collide.
 const SHARDS: usize = 4096;
 
-/// The table.
-pub(crate) struct Exclusion {
+/// The exclusions of one MDT: names and inodes that operations hold.
+pub(crate) struct ExclusionTable {
     shards: Box<[RwLock<()>]>,
     /// Held by a rename that moves a directory to another one: while it walks up to see that it
     /// makes no circle, no other such rename may change the way.
@@ -95,7 +95,7 @@ impl ExclusionGuard<'_> {
     }
 }
 
-impl Exclusion {
+impl ExclusionTable {
     pub(crate) fn new() -> Self {
         Self {
             shards: (0..SHARDS).map(|_| RwLock::new(())).collect(),
@@ -144,7 +144,7 @@ impl Exclusion {
         Some(ExclusionGuard { guards })
     }
 
-    /// Held before anything else by renames of directories across directories.
+    /// The lock that renames of directories across directories acquire before anything else.
     pub(crate) async fn rename_of_directory(&self) -> tokio::sync::MutexGuard<'_, ()> {
         while_waiting(Wait::Operation, self.renames.lock()).await
     }

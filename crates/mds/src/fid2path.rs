@@ -93,7 +93,7 @@ impl Mdt {
             if at == Fid::ROOT || names.len() > DEPTH_MAX {
                 return Err(Errno::ENOENT);
             }
-            if self.is_elsewhere(at) {
+            if self.is_remote(at) {
                 names.reverse();
                 return Ok((names.join(&b'/'), Some(at)));
             }

@@ -10,7 +10,7 @@ use crate::answer::add_acl;
 use crate::caller::{Caller, May};
 use crate::directory::Step;
 use crate::inode::{Inode, WholeInode};
-use crate::{Mdt, elsewhere, xattrs};
+use crate::{Mdt, remote, xattrs};
 
 /// Attributes, and what else was asked for.
 pub(crate) struct Description {
@@ -48,8 +48,8 @@ impl Mdt {
         let asked = &request.mdt_body;
         let name = request.name.as_ref().map_or(&b""[..], |name| name.as_bytes());
         let fid = self.resolve(asked, name)?.ok_or(Errno::ENOENT)?;
-        if self.is_elsewhere(fid) && !name.is_empty() {
-            let mdt_body = Some(elsewhere::named(fid));
+        if self.is_remote(fid) && !name.is_empty() {
+            let mdt_body = Some(remote::named(fid));
             return Ok(Outcome::ok(MdsGetattrNameReply { mdt_body, ..Default::default() }));
         }
         let whole = self.whole_inode(fid)?;

@@ -1,7 +1,7 @@
 //! What an operation is about, and holding it: names and inodes, all at once and in one order.
 //!
 //! An operation says first which names and inodes it is about ([`Wanted`]). [`Mdt::hold`] looks up what the names stand
-//! for, waits until no other operation conflicts ([`crate::exclusion`]), and looks again; what it returns, [`Held`],
+//! for, waits until no other operation conflicts ([`crate::exclusion`]), and looks again; what it returns, [`HoldGuard`],
 //! stays so until that is dropped. Behind it come the checks, the locks of clients ([`crate::locks`]) and the
 //! change ([`crate::change_set`]).
 //!
@@ -105,7 +105,7 @@ impl<'a> Wanted<'a> {
         self.inodes.iter().fold(needs, |needs, inode| needs.change_inode(*inode))
     }
 
-    /// The same, to be compared with what changes over several MDTs exclude. An open reads its file.
+    /// What it uses, to be compared with what changes over several MDTs exclude. An open reads its file.
     fn uses(self, children: &Children) -> impl Iterator<Item = (KeyRef<'a>, Use)> {
         let named = self.names.iter().zip(children).flat_map(|(wanted, child)| {
             let WantedName { directory, name, is_changed, .. } = *wanted;
@@ -120,15 +120,15 @@ impl<'a> Wanted<'a> {
     }
 }
 
-/// What an operation holds: no other operation changes it until this is dropped.
+/// A guard of what an operation holds: no other operation changes it until this is dropped.
 #[must_use]
-pub(crate) struct Held<'a> {
+pub(crate) struct HoldGuard<'a> {
     guard: ExclusionGuard<'a>,
     _renames: Option<MutexGuard<'a, ()>>,
     children: Children,
 }
 
-impl Held<'_> {
+impl HoldGuard<'_> {
     /// What a name stands for whose inode is held with it, by its place among the names.
     pub(crate) fn child(&self, name: usize) -> Option<Child> {
         self.children[name]
@@ -145,7 +145,7 @@ impl Mdt {
     ///
     /// # Errors
     /// [`Errno::ENOENT`] if a name is absent whose inode is needed, or those of the store.
-    pub(crate) async fn hold(&self, wanted: Wanted<'_>) -> Result<Held<'_>, Errno> {
+    pub(crate) async fn hold(&self, wanted: Wanted<'_>) -> Result<HoldGuard<'_>, Errno> {
         self.hold_if_there(wanted).await?.ok_or(Errno::ENOENT)
     }
 
@@ -156,7 +156,7 @@ impl Mdt {
     pub(crate) async fn hold_if_there(
         &self,
         wanted: Wanted<'_>,
-    ) -> Result<Option<Held<'_>>, Errno> {
+    ) -> Result<Option<HoldGuard<'_>>, Errno> {
         loop {
             let renames = match wanted.renames {
                 true => Some(self.exclusion.rename_of_directory().await),
@@ -168,7 +168,7 @@ impl Mdt {
                 continue;
             }
             if self.exclusion.remote.are_free(|| wanted.uses(&children)) {
-                return Ok(Some(Held { guard, _renames: renames, children }));
+                return Ok(Some(HoldGuard { guard, _renames: renames, children }));
             }
             drop((guard, renames));
             self.exclusion.remote.until_free(|| wanted.uses(&children)).await;
@@ -176,23 +176,23 @@ impl Mdt {
     }
 
     /// Holds inodes, to change them. Never called by an operation that holds something already.
-    pub(crate) async fn hold_inodes(&self, inodes: &[Fid]) -> Held<'_> {
+    pub(crate) async fn hold_inodes(&self, inodes: &[Fid]) -> HoldGuard<'_> {
         self.hold_inodes_for(inodes, Use::Changes).await
     }
 
     /// As [`Mdt::hold_inodes`], to open them: they stay as they are, so changes over several MDTs are waited for only where
     /// they are applied.
-    pub(crate) async fn hold_inodes_to_open(&self, inodes: &[Fid]) -> Held<'_> {
+    pub(crate) async fn hold_inodes_to_open(&self, inodes: &[Fid]) -> HoldGuard<'_> {
         self.hold_inodes_for(inodes, Use::Reads).await
     }
 
-    async fn hold_inodes_for(&self, inodes: &[Fid], how: Use) -> Held<'_> {
+    async fn hold_inodes_for(&self, inodes: &[Fid], how: Use) -> HoldGuard<'_> {
         let (wanted, children) = (Wanted { inodes, ..Wanted::default() }, Children::default());
         let uses = || inodes.iter().map(|inode| (KeyRef::Inode(*inode), how));
         loop {
             let guard = self.exclusion.acquire(wanted.needs(&children)).await;
             if self.exclusion.remote.are_free(uses) {
-                return Held { guard, _renames: None, children };
+                return HoldGuard { guard, _renames: None, children };
             }
             drop(guard);
             self.exclusion.remote.until_free(uses).await;
@@ -201,11 +201,11 @@ impl Mdt {
 
     /// Holds names that are only kept, if no other operation conflicts now. May be called by an operation that holds
     /// something, as it waits for none.
-    pub(crate) fn try_hold(&self, names: &[WantedName<'_>]) -> Option<Held<'_>> {
+    pub(crate) fn try_hold(&self, names: &[WantedName<'_>]) -> Option<HoldGuard<'_>> {
         let (wanted, children) = (Wanted::of_names(names), Children::default());
         let guard = self.exclusion.try_acquire(wanted.needs(&children))?;
         let is_free = self.exclusion.remote.are_free(|| wanted.uses(&children));
-        is_free.then_some(Held { guard, _renames: None, children })
+        is_free.then_some(HoldGuard { guard, _renames: None, children })
     }
 
     /// Looks up what the names stand for; `None` if one is absent whose inode is needed.

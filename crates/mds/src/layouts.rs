@@ -17,7 +17,7 @@ use sheen_wire::connect::ConnectFlags2;
 use sheen_wire::ost::OstId;
 
 use crate::change_set::ChangeSet;
-use crate::hold::Held;
+use crate::hold::HoldGuard;
 use crate::inode::Inode;
 use crate::placement::default_of;
 use crate::{Mdt, xattrs};
@@ -64,7 +64,10 @@ pub(crate) fn stored(layout: &Bytes) -> Result<Stored, Errno> {
 ///
 /// # Errors
 /// [`Errno::EOPNOTSUPP`].
-pub(crate) fn must_be_known(context: &Context, layout: Option<&Bytes>) -> Result<(), Errno> {
+pub(crate) fn refuse_unknown_overstriping(
+    context: &Context,
+    layout: Option<&Bytes>,
+) -> Result<(), Errno> {
     if context.has2(ConnectFlags2::OVERSTRIPING) || context.has2(ConnectFlags2::OWN_NAMES) {
         return Ok(());
     }
@@ -83,12 +86,12 @@ struct ChangedLayout {
 }
 
 impl Mdt {
-    /// What a file in `parent` will look like: as is requested, or inherited. `appends` says that it is
-    /// made to be appended to.
+    /// How a new file in `parent` is to be laid out: as is requested, or inherited. `appends` says that it is made to
+    /// be appended to.
     ///
     /// # Errors
     /// Those of the requested layout, or of the store.
-    pub(crate) fn plan_in(
+    pub(crate) fn plan_new_layout(
         &self,
         parent: Option<&Inode>,
         requested: Option<Plan>,
@@ -118,14 +121,14 @@ impl Mdt {
     pub(crate) async fn set_file_layout(
         &self,
         context: &Context,
-        held: &Held<'_>,
+        held: &HoldGuard<'_>,
         inode: &Inode,
         requested: Plan,
     ) -> Result<(), Errno> {
         if self.layout(inode)?.is_some() {
             return Err(Errno::EEXIST);
         }
-        let plan = self.plan_in(self.parent_of(inode).as_ref(), Some(requested), false)?;
+        let plan = self.plan_new_layout(self.parent_of(inode).as_ref(), Some(requested), false)?;
         let world = context.target.world();
         let reserved = self.placement.allocate(world, inode.fid, &plan, 0).await?;
         let bits = InodeBits::XATTR | InodeBits::LAYOUT;
@@ -142,7 +145,7 @@ impl Mdt {
     pub(crate) async fn change_layout(
         &self,
         context: &Context,
-        held: &Held<'_>,
+        held: &HoldGuard<'_>,
         inode: &Inode,
         change: LayoutChange,
         value: &Bytes,
@@ -171,7 +174,7 @@ impl Mdt {
             true => {
                 let cut = self.store.truncate(inode.fid, 0);
                 self.dom.brw.note_changed(&context.target, inode.fid);
-                cut.map_err(|error| context.fails_all_the_same(error.errno()))
+                cut.map_err(|error| context.fail_after_execution(error.errno()))
             }
             false => Ok(()),
         }

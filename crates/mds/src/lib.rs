@@ -43,7 +43,6 @@ mod dispatch;
 mod dom;
 mod dot_lustre;
 mod echo;
-mod elsewhere;
 mod exclusion;
 mod fid2path;
 mod getattr;
@@ -67,6 +66,7 @@ mod readpage;
 mod rebuild;
 mod redo;
 mod reint;
+mod remote;
 mod restrictions;
 mod rmfid;
 mod root;
@@ -110,7 +110,7 @@ use sheen_wire::lov::PoolName;
 
 use crate::coordinator::Coordinator;
 use crate::dom::Dom;
-use crate::exclusion::Exclusion;
+use crate::exclusion::ExclusionTable;
 use crate::known_empty::KnownEmpty;
 use crate::open_files::OpenFiles;
 use crate::other_mdts::OtherMdts;
@@ -160,7 +160,7 @@ pub struct Mdt {
     refused_clients: Mutex<Option<Uuid>>,
     store: Arc<dyn Store>,
     target: OnceLock<Weak<Target>>,
-    exclusion: Exclusion,
+    exclusion: ExclusionTable,
     open_files: OpenFiles,
     known_empty: KnownEmpty,
     sizes: VouchedSizes,
@@ -198,7 +198,7 @@ impl Mdt {
             dom: Dom::new(Arc::clone(&store)),
             store,
             target: OnceLock::new(),
-            exclusion: Exclusion::new(),
+            exclusion: ExclusionTable::new(),
             open_files: OpenFiles::default(),
             known_empty: KnownEmpty::default(),
             sizes,

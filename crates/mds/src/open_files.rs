@@ -35,7 +35,7 @@ pub(crate) struct AfterClose {
 }
 
 /// See the module's documentation. Counts of one inode change under its exclusion lock, but for
-/// [`OpenFiles::close_beside`].
+/// [`OpenFiles::close_without_hold`].
 pub(crate) struct OpenFiles {
     shards: Box<[Mutex<HashMap<Fid, Opens>>]>,
 }
@@ -95,15 +95,16 @@ impl OpenFiles {
         self.shard(fid).lock().get(&fid).is_some_and(|opens| opens.has_known_writers)
     }
 
-    /// A client may write the file, or cut it, that has not got it open, or is lost.
-    pub(crate) fn doubt_writers_of(&self, fid: Fid) {
+    /// Forgets that the writers of a file are known: a client that has not got it open may write it, or cut it, or is
+    /// lost.
+    pub(crate) fn forget_known_writers_of(&self, fid: Fid) {
         if let Some(opens) = self.shard(fid).lock().get_mut(&fid) {
             opens.has_known_writers = false;
         }
     }
 
-    /// A client was lost, and no one knows what it had open.
-    pub(crate) fn doubt_writers(&self) {
+    /// Forgets of all files that their writers are known: a client was lost, and no one knows what it had open.
+    pub(crate) fn forget_known_writers(&self) {
         for shard in &self.shards {
             shard.lock().values_mut().for_each(|opens| opens.has_known_writers = false);
         }
@@ -111,15 +112,15 @@ impl OpenFiles {
 
     /// Counts a close while another operation holds the inode. It is then never reported that nothing
     /// was written.
-    pub(crate) fn close_beside(&self, fid: Fid, flags: MdsOpenFlags) {
+    pub(crate) fn close_without_hold(&self, fid: Fid, flags: MdsOpenFlags) {
         if flags.contains(MdsOpenFlags::WRITE) {
             self.note_written(fid);
         }
         self.close(fid, flags);
     }
 
-    /// Whether the file cannot be opened so, because it is executed, or written.
-    pub(crate) fn denies(&self, fid: Fid, flags: MdsOpenFlags) -> bool {
+    /// Whether the file cannot be opened with these flags, because it is executed, or written (`ETXTBSY`).
+    pub(crate) fn refuses_open(&self, fid: Fid, flags: MdsOpenFlags) -> bool {
         let (writes, executes) = intents(flags);
         let is_denied =
             |opens: &Opens| (writes && opens.executors > 0) || (executes && opens.writers > 0);
@@ -247,7 +248,9 @@ mod tests {
         assert!(!files.close(fid, MdsOpenFlags::READ).is_closed);
         open(write);
         assert!(!files.close(fid, write).is_closed, "no one has said who wrote before");
-        for doubt in [OpenFiles::doubt_writers_of, |files: &OpenFiles, _| files.doubt_writers()] {
+        for doubt in [OpenFiles::forget_known_writers_of, |files: &OpenFiles, _| {
+            files.forget_known_writers()
+        }] {
             open(write);
             files.note_known_writers(fid);
             doubt(&files, fid);

@@ -128,7 +128,7 @@ impl OpenTable {
         self.files.lock().open.values().map(|file| file.fid).collect()
     }
 
-    /// All of them, once and for all.
+    /// Takes all files out, once and for all.
     pub(crate) fn end(&self) -> Vec<OpenFile> {
         let mut files = self.files.lock();
         files.ended = true;

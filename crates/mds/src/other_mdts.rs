@@ -42,7 +42,7 @@ impl OtherMdts {
     /// The way to an MDT with which changes are made together. One that is away is waited for.
     pub(crate) fn partner(&self, index: u16) -> Option<Arc<dyn Channel>> {
         let channels = self.channels.read();
-        channels.get(&index).filter(|it| agrees(&it.connect_data())).map(Arc::clone)
+        channels.get(&index).filter(|it| shares_record_format(&it.connect_data())).map(Arc::clone)
     }
 
     /// The numbers of all.
@@ -83,8 +83,9 @@ impl Mdt {
     pub fn other_mdts(&self) -> Vec<MdtView> {
         let view = |(index, channel): (&u16, &Arc<dyn Channel>)| {
             let (index, state, terms) = (*index, channel.state(), channel.connect_data());
-            let is_partner =
-                state == ImportState::Full && agrees(&terms) && self.is_known(index, &terms);
+            let is_partner = state == ImportState::Full
+                && shares_record_format(&terms)
+                && self.is_known(index, &terms);
             MdtView { index, state, is_partner }
         };
         self.other_mdts.channels.read().iter().map(view).collect()
@@ -196,7 +197,7 @@ fn key(index: u16) -> Bytes {
 }
 
 /// Whether a side of a connection between MDTs takes part in changes whose records have our format.
-fn agrees(data: &ObdConnectData) -> bool {
+fn shares_record_format(data: &ObdConnectData) -> bool {
     data.flags.contains(ConnectFlags::FLAGS2)
         && data.flags2.contains(ConnectFlags2::MDT_CHANGES)
         && data.update_format == FORMAT
@@ -207,13 +208,16 @@ fn agrees(data: &ObdConnectData) -> bool {
 ///
 /// # Errors
 /// [`Errno::EPROTO`] for one that does not know FIDs.
-pub(crate) fn agree(offered: &ObdConnectData, agreed: &mut ObdConnectData) -> Result<(), Errno> {
+pub(crate) fn negotiate(
+    offered: &ObdConnectData,
+    agreed: &mut ObdConnectData,
+) -> Result<(), Errno> {
     if !agreed.flags.contains(ConnectFlags::FID) {
         return Err(Errno::EPROTO);
     }
     // By these it stays one that is not evicted for its silence.
     agreed.flags |= offered.flags & (ConnectFlags::MDS | ConnectFlags::MDS_MDS);
-    if agrees(offered) {
+    if shares_record_format(offered) {
         agreed.flags |= ConnectFlags::FLAGS2;
         agreed.flags2 |= ConnectFlags2::MDT_CHANGES;
         agreed.update_format = FORMAT;

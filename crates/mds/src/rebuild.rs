@@ -283,7 +283,7 @@ impl Rebuild<'_> {
         // Directories first: what lies below them comes with them.
         fids.sort_unstable_by_key(|fid| (self.kind(*fid) != Some(FileKind::Directory), *fid));
         let is_root =
-            |fid: Fid| fid == Fid::ROOT || fid == LOST_AND_FOUND || dot_lustre::is_it(fid);
+            |fid: Fid| fid == Fid::ROOT || fid == LOST_AND_FOUND || dot_lustre::is_dot_lustre(fid);
         for fid in fids.into_iter().filter(|fid| !is_root(*fid) && !orphans.contains(fid)) {
             if let Some(top) = self.unreached(fid) {
                 self.put_into_lost_and_found(top)?;

@@ -36,7 +36,7 @@ impl Mdt {
     }
 
     async fn remove_by_fid(&self, context: &Context, who: &MdtBody, fid: Fid) -> Result<(), Errno> {
-        dot_lustre::must_not_be(fid)?;
+        dot_lustre::refuse_dot_lustre(fid)?;
         let inode = self.inode(fid)?;
         if inode.is_directory() {
             return Err(Errno::EISDIR);

@@ -160,7 +160,7 @@ impl Mdt {
             self.known_empty.remove(file);
             self.open_files.note_written(file);
             if !are_known {
-                self.open_files.doubt_writers_of(file);
+                self.open_files.forget_known_writers_of(file);
             }
             self.sizes.end_confirmation(file);
             self.dom.brw.note_changed(&context.target, file);

@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sheen_assembly::{NodeConnector, PlanKind, Registrar, Served};
+use sheen_assembly::{NodeConnector, Registrar, Served, TargetLabel};
 use sheen_client::config::{self, MountOptions};
 use sheen_client::data::DataTargets;
 use sheen_client::locks::CallbackRouter;
@@ -75,9 +75,9 @@ impl Cluster {
 
 async fn serve(world: &sheen_io::World, node: &Arc<RpcNode>) -> Vec<Arc<Served>> {
     let name =
-        |kind, index| PlanKind::Target(TargetName { fsname: FSNAME.to_owned(), kind, index });
+        |kind, index| TargetLabel::Target(TargetName { fsname: FSNAME.to_owned(), kind, index });
     let osts = (0..OSTS).map(|index| name(TargetKind::Ost, index));
-    let plan = [PlanKind::Mgs, name(TargetKind::Mdt, 0)].into_iter().chain(osts);
+    let plan = [TargetLabel::Mgs, name(TargetKind::Mdt, 0)].into_iter().chain(osts);
     let mut served = Vec::new();
     for kind in plan {
         node.answer_at(kind.portals());

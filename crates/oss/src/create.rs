@@ -99,7 +99,7 @@ impl Ost {
             context.target.transact_locally(Transaction::new()).map_err(store_errno)?;
         }
         let durable = context.target.wait_until_all_committed().await;
-        durable.map_err(|errno| context.fails_all_the_same(errno))?;
+        durable.map_err(|errno| context.fail_after_execution(errno))?;
         let oi = match number {
             sheen_types::fid_seq::OST_MDT0 => OstId::of_id(after),
             sequence => OstId { word0: sequence, word1: after },

@@ -38,7 +38,7 @@ impl Ost {
             let resource = sheen_wire::ost::OstId::of_fid(object).resource();
             let policy = sheen_ldlm::Policy::extent(Extent::ALL);
             let discard = LockFlags::AST_DISCARD_DATA;
-            drop(context.target.lock_as(resource, policy, LockMode::Pw, discard).await?);
+            drop(context.target.lock_with_flags(resource, policy, LockMode::Pw, discard).await?);
         }
         if change.changes.is_empty() {
             // Gone, but perhaps only in memory.
@@ -50,7 +50,7 @@ impl Ost {
         let done = context.target.transact(context, change, ReplyRecording::Idempotent);
         let transno = done.map_err(store_errno)?;
         let durable = context.target.wait_until_committed(transno).await;
-        durable.map_err(|errno| context.fails_all_the_same(errno))?;
+        durable.map_err(|errno| context.fail_after_execution(errno))?;
         let ost_body = Some(OstBody { oa });
         Ok(Outcome::ok(OstDestroyReply { ost_body, ..OstDestroyReply::default() }))
     }

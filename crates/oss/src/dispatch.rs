@@ -6,7 +6,7 @@ use bytes::Bytes;
 use sheen_io::BoxFuture;
 use sheen_ldlm::{LockDesc, LockKind};
 use sheen_target::{
-    Connecting, Context, EnqueueRequest, Export, Leaving, Operations, Outcome, Target,
+    Connecting, Context, EnqueueRequest, Export, ExportEnd, Operations, Outcome, Target,
 };
 use sheen_types::{CounterLine, Errno, ResourceName};
 use sheen_wire::connect::{ConnectFlags, ObdConnectData};
@@ -87,13 +87,13 @@ impl Operations for Ost {
         Box::pin(async { self.serve(target) })
     }
 
-    fn leave<'a>(
+    fn end_export<'a>(
         &'a self,
         _: &'a Arc<Target>,
         export: &'a Arc<Export>,
-        _: Leaving,
+        _: ExportEnd,
     ) -> BoxFuture<'a, ()> {
-        Box::pin(async { self.brw.grants().leave(export) })
+        Box::pin(async { self.brw.grants().end_export(export) })
     }
 
     fn recovered<'a>(&'a self, target: &'a Arc<Target>) -> BoxFuture<'a, ()> {

@@ -167,8 +167,8 @@ impl EchoWorker {
     }
 
     /// Ends; what it wrote stays until [`echo_clean`].
-    pub async fn leave(self) {
-        self.client.leave().await;
+    pub async fn disconnect(self) {
+        self.client.disconnect().await;
     }
 }
 

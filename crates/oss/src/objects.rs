@@ -46,7 +46,7 @@ pub fn listed(store: &dyn Store) -> Result<Vec<Fid>, StoreError> {
     all_entries(store, OBJECTS, &[]).map(fid).collect()
 }
 
-/// Those of `objects` that are objects of files and are not listed.
+/// The objects of files, of these `objects`, that are not listed.
 ///
 /// # Errors
 /// Those of the store.

@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use sheen_assembly::PlanKind;
+use sheen_assembly::TargetLabel;
 use sheen_control::Tree;
 use sheen_target::RequestView;
 use sheen_types::TargetKind;
@@ -15,9 +15,9 @@ use crate::HostedTarget;
 pub fn add_in_work(tree: &Tree, running: &[Arc<HostedTarget>]) {
     for one in running {
         let root = match &one.served.kind {
-            PlanKind::Mgs => "mgs.MGS".to_owned(),
-            PlanKind::Target(name) if name.kind == TargetKind::Mdt => format!("mdt.{name}"),
-            PlanKind::Target(name) => format!("obdfilter.{name}"),
+            TargetLabel::Mgs => "mgs.MGS".to_owned(),
+            TargetLabel::Target(name) if name.kind == TargetKind::Mdt => format!("mdt.{name}"),
+            TargetLabel::Target(name) => format!("obdfilter.{name}"),
         };
         let one = Arc::clone(one);
         tree.add(&format!("{root}.requests_in_work"), move || {

@@ -18,8 +18,8 @@ use crate::owner::{Counters, ImportState, StateChange};
 
 pub use sheen_types::futures::BoxFuture;
 
-/// What is done with an answer that no caller waits for.
-pub type Then = Box<dyn FnOnce(Result<Answer, RpcError>) + Send>;
+/// Called with the answer to a request that no caller waits for.
+pub type OnAnswer = Box<dyn FnOnce(Result<Answer, RpcError>) + Send>;
 
 /// The way to one target. Behind it an import connects, reconnects, resends and replays.
 pub trait Channel: Send + Sync {
@@ -31,7 +31,7 @@ pub trait Channel: Send + Sync {
     /// Sends a request that no caller waits for, once the future is polled, and calls `then` with its
     /// answer where that is read: `then` must not wait. An import ends the future at once; the call
     /// cannot be given up.
-    fn call_behind(&self, call: Call, then: Then) -> BoxFuture<'static, ()> {
+    fn call_behind(&self, call: Call, then: OnAnswer) -> BoxFuture<'static, ()> {
         let answer = self.call(call);
         Box::pin(async move { then(answer.await) })
     }
@@ -41,12 +41,12 @@ pub trait Channel: Send + Sync {
 
     /// Whether the target refused us last because it recovers, which ends with its recovery window, and takes no
     /// new clients until then (`EBUSY`).
-    fn is_put_off(&self) -> bool {
+    fn is_refused_in_recovery(&self) -> bool {
         false
     }
 
     /// Whether the target has refused us because its objects are those of another MDT: that may last.
-    fn is_foreign(&self) -> bool {
+    fn has_wrong_identity(&self) -> bool {
         false
     }
 

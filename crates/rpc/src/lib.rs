@@ -21,8 +21,8 @@ mod timing;
 mod xids;
 
 pub use channel::{
-    Answer, BodyExtras, BoxFuture, Bulk, Call, CallKind, Channel, FormerExport, Import,
-    RequestHook, RpcError, Then,
+    Answer, BodyExtras, BoxFuture, Bulk, Call, CallKind, Channel, FormerExport, Import, OnAnswer,
+    RequestHook, RpcError,
 };
 pub use incoming::{
     BulkMover, BulkPort, BulkRoom, Handler, IncomingRequest, Replier, ReplyHead, connect_target,

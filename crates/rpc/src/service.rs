@@ -220,11 +220,11 @@ pub struct Service<T> {
     estimate: Estimate,
     timing: Arc<Timing>,
     next_scan: Instant,
-    portals: Vec<AtPortal>,
+    portals: Vec<PortalService>,
 }
 
 /// What came to one portal: a service of Lustre's. There are ten at most.
-struct AtPortal {
+struct PortalService {
     portal: Portal,
     active: u64,
     queued: u64,
@@ -284,10 +284,15 @@ impl<T> Service<T> {
         self.portals.iter().map(|at| (at.portal, at.stats)).collect()
     }
 
-    fn at(&mut self, portal: Portal) -> &mut AtPortal {
+    fn at(&mut self, portal: Portal) -> &mut PortalService {
         let known = self.portals.iter().position(|at| at.portal == portal);
         let place = known.unwrap_or_else(|| {
-            self.portals.push(AtPortal { portal, active: 0, queued: 0, stats: Stats::default() });
+            self.portals.push(PortalService {
+                portal,
+                active: 0,
+                queued: 0,
+                stats: Stats::default(),
+            });
             self.portals.len() - 1
         });
         &mut self.portals[place]
@@ -419,7 +424,7 @@ impl<T> Service<T> {
         self.at(running.arrival.portal).stats.unanswered += 1;
         if let Some(copy) = running.copy {
             self.at(copy.0.portal).queued += 1;
-            self.clients.wait_first(running.class, *copy);
+            self.clients.queue_first(running.class, *copy);
         }
     }
 

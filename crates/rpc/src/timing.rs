@@ -130,7 +130,7 @@ impl Bounds {
         if self.adapts() { seconds.min(self.max) } else { seconds }
     }
 
-    /// The same for the network, which may be as fast as it is.
+    /// As the bounds of services, for the network, which may be as fast as it is.
     pub(crate) fn of_network(self) -> Self {
         Self { min: 1, ..self }
     }

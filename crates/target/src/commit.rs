@@ -20,7 +20,7 @@ pub(crate) struct History {
     /// A copy of the order's last number, to be read without its lock.
     last: AtomicU64,
     durable: AtomicU64,
-    progress: Arc<Watched<Progress>>,
+    progress: Arc<Watched<CommitProgress>>,
     /// What was durable when the target started.
     start: Transno,
     /// The numbers of this incarnation, once recovery is over.
@@ -31,7 +31,7 @@ pub(crate) struct History {
 
 /// How far durability has come.
 #[derive(Clone, Copy)]
-struct Progress {
+struct CommitProgress {
     committed: Transno,
     /// The newest sequence that was found durable of those that were waited for.
     sequence: Sequence,
@@ -75,7 +75,7 @@ impl History {
             order: Mutex::new(Order { last, pending: VecDeque::new() }),
             last: AtomicU64::new(last.0),
             durable: AtomicU64::new(0),
-            progress: Arc::new(Watched::new(Progress {
+            progress: Arc::new(Watched::new(CommitProgress {
                 committed: last,
                 sequence: Sequence(0),
                 failed: None,
@@ -92,7 +92,7 @@ impl History {
     }
 
     /// Whether a client may have been given this number before the target started.
-    pub(crate) fn may_have_given(&self, transno: Transno) -> bool {
+    pub(crate) fn may_have_assigned(&self, transno: Transno) -> bool {
         transno > Transno(0) && transno <= self.epoch.last_before()
     }
 
@@ -122,7 +122,7 @@ impl History {
         &self,
         transno: Transno,
     ) -> impl Future<Output = Result<(), Errno>> + Send + use<> {
-        let known = move |now: Progress| now.committed >= transno || now.failed.is_some();
+        let known = move |now: CommitProgress| now.committed >= transno || now.failed.is_some();
         let known = self.progress.until(known);
         async move {
             let now = known.await;
@@ -148,7 +148,8 @@ impl History {
         &self,
         newest: Option<Sequence>,
     ) -> impl Future<Output = Result<(), Errno>> + Send + use<> {
-        let is_durable = move |now: Progress| newest.is_none_or(|newest| now.sequence >= newest);
+        let is_durable =
+            move |now: CommitProgress| newest.is_none_or(|newest| now.sequence >= newest);
         let known = self.progress.until(move |now| is_durable(now) || now.failed.is_some());
         async move {
             let now = known.await;

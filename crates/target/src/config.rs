@@ -79,7 +79,7 @@ impl ConnectOffer {
     /// What both sides can do. Fields whose flag is not agreed on are 0; a role's hook fills in
     /// the rest (grants, checksums).
     #[must_use]
-    pub(crate) fn agree(&self, offered: &ObdConnectData, index: u16) -> ObdConnectData {
+    pub(crate) fn negotiate(&self, offered: &ObdConnectData, index: u16) -> ObdConnectData {
         let mut flags = offered.flags & (self.flags | FLAGS);
         let flags2 = if flags.contains(ConnectFlags::FLAGS2) {
             offered.flags2 & (self.flags2 | FLAGS2)

@@ -15,7 +15,7 @@ use sheen_wire::text::Text;
 use crate::budget::{Account, Limit};
 use crate::export::{Export, ExportInner, ExportState};
 use crate::last_rcvd::{ClientRecord, ReplyRecord, Slot, put_client};
-use crate::operations::{Connecting, Leaving};
+use crate::operations::{Connecting, ExportEnd};
 use crate::recovery::RecoveryEnded;
 use crate::replies::Replies;
 use crate::servers::owner;
@@ -178,7 +178,7 @@ impl Target {
         let Connect { offered, client, from, is_proven, .. } = &*connect;
         let from = (*from, *is_proven);
         connect.is_server = self.comes_from_server(request, offered, client, from).await?;
-        self.ask_role(connect).await?;
+        self.check_with_role(connect).await?;
         let connect = &*connect;
         let known = self.known_client(connect).await?;
         let light = connect.offers(ConnectFlags::LIGHTWEIGHT);
@@ -201,7 +201,7 @@ impl Target {
         let agreed = match self.accept_connection(connect, &export) {
             Err(errno) if is_new => {
                 // Kept, it would be awaited after the next restart.
-                self.drop_export(&export, Leaving::Disconnected).await;
+                self.drop_export(&export, ExportEnd::Disconnected).await;
                 return Err(errno);
             }
             agreed => agreed?,
@@ -220,8 +220,8 @@ impl Target {
         Ok(Accepted { export, agreed, op_flags })
     }
 
-    /// Whether the role lets the client connect.
-    async fn ask_role(self: &Arc<Self>, connect: &mut Connect) -> Result<(), Errno> {
+    /// Has the role decide whether the client may connect.
+    async fn check_with_role(self: &Arc<Self>, connect: &mut Connect) -> Result<(), Errno> {
         let Connect { client, from, offered, is_server, .. } = &*connect;
         let owner = is_server.then(|| owner(client)).flatten();
         let (nid, is_server) = (*from, *is_server);
@@ -232,8 +232,8 @@ impl Target {
         answer
     }
 
-    /// The export of a client, when no connect makes it any more; and whether one did until now.
-    async fn made_export(&self, client: &Uuid) -> Option<(Arc<Export>, bool)> {
+    /// The export of a client, once no connect makes it any more; and whether one did until now.
+    async fn wait_for_export(&self, client: &Uuid) -> Option<(Arc<Export>, bool)> {
         let mut is_fresh = false;
         loop {
             let export = self.exports.by_uuid(client)?;
@@ -251,7 +251,7 @@ impl Target {
     /// # Errors
     /// [`Errno::EALREADY`] for a second client of the same name, or an old connect that comes late.
     async fn known_client(self: &Arc<Self>, connect: &Connect) -> Result<FoundExport, Errno> {
-        let made = self.made_export(&connect.client).await;
+        let made = self.wait_for_export(&connect.client).await;
         let Some((export, is_fresh)) = made else { return Ok(FoundExport::No) };
         let (is_connected, import, conn_cnt, nid) = {
             let state = export.lock();
@@ -290,7 +290,7 @@ impl Target {
         let export =
             Export::new(connect.client.clone(), self.new_handle(), number, ExportState::Full);
         let export = Arc::new(export);
-        let account = self.enter_export(connect, &export, self.exports_most(connect.from))?;
+        let account = self.charge_export(connect, &export, self.exports_most(connect.from))?;
         {
             let mut state = export.lock();
             (state.nid, state.is_connecting) = (connect.from, true);
@@ -299,7 +299,7 @@ impl Target {
         }
         *connecting = Some(ConnectingGuard(Arc::clone(&export)));
         if !self.exports.insert(&export) {
-            self.leave_export(&export);
+            self.uncharge_export(&export);
             return Err(Errno::EALREADY);
         }
         if self.config.replayable && !connect.offers(ConnectFlags::LIGHTWEIGHT) {
@@ -315,18 +315,19 @@ impl Target {
             };
             if let Err(errno) = stored {
                 self.exports.remove(&export);
-                self.leave_export(&export);
+                self.uncharge_export(&export);
                 return Err(errno);
             }
         }
         Ok(export)
     }
 
-    /// An export comes to where its client connects from, as a new one or from elsewhere, unless there are `most`.
+    /// Counts an export against the account of the node that its client connects from, as a new one or from
+    /// elsewhere, unless there are `most`.
     ///
     /// # Errors
     /// [`Errno::EBUSY`] if the client there has as many as it may.
-    fn enter_export(
+    fn charge_export(
         &self,
         connect: &Connect,
         export: &Arc<Export>,
@@ -357,7 +358,7 @@ impl Target {
             ExportState::Awaited => usize::MAX,
             _ => self.exports_most(connect.from),
         };
-        let account = self.enter_export(connect, export, most)?;
+        let account = self.charge_export(connect, export, most)?;
         account.recount();
         match state.account.replace(account) {
             Some(_) if stays => self.exports.leave_node(state.nid),
@@ -367,8 +368,8 @@ impl Target {
         Ok(())
     }
 
-    /// It is no longer where it was.
-    pub(crate) fn leave_export(&self, export: &Export) {
+    /// Takes an export out of the account of its node.
+    pub(crate) fn uncharge_export(&self, export: &Export) {
         let (nid, account) = {
             let mut state = export.lock();
             (state.nid, state.account.take())
@@ -403,7 +404,7 @@ impl Target {
         connect: &Connect,
         export: &Arc<Export>,
     ) -> Result<ObdConnectData, Errno> {
-        let mut agreed = self.offer.lock().agree(&connect.offered, self.config.index);
+        let mut agreed = self.offer.lock().negotiate(&connect.offered, self.config.index);
         agreed.instance = self.instance;
         self.operations.connect(export, &connect.offered, &mut agreed)?;
         let reverse = self.reverse.reverse(connect.from, connect.import, export.uuid(), &agreed);
@@ -418,13 +419,13 @@ impl Target {
             }
             let ended = match state.state {
                 // Before the export's state is free: an eviction that comes at once counts it out again.
-                ExportState::Awaited => Some(self.rejoin(connect)?),
+                ExportState::Awaited => Some(self.rejoin_recovery(connect)?),
                 _ => None,
             };
             (state.nid, state.is_proven) = (connect.from, connect.is_proven);
             state.is_server = connect.is_server;
             state.conn_cnt = connect.conn_cnt;
-            export.agree(&mut state, &agreed);
+            export.negotiate(&mut state, &agreed);
             state.tag_max = state.tag_max.max(tag_max(&agreed));
             state.import = connect.import;
             state.reverse = Some(reverse);
@@ -444,12 +445,12 @@ impl Target {
         Ok(agreed)
     }
 
-    /// A client of before the restart is back.
+    /// Lets a client of before the restart take part in recovery.
     ///
     /// # Errors
     /// [`Errno::ENODEV`] if its time is over and its eviction under way: it tries again, and begins anew. Let in, it
     /// would replay what other clients no longer wait for, or miss that its locks are gone.
-    fn rejoin(&self, connect: &Connect) -> Result<RecoveryEnded, Errno> {
+    fn rejoin_recovery(&self, connect: &Connect) -> Result<RecoveryEnded, Errno> {
         self.recovery.client_connected(self.first_replay(connect)).ok_or(Errno::ENODEV)
     }
 
@@ -457,7 +458,7 @@ impl Target {
     fn first_replay(&self, connect: &Connect) -> Option<Transno> {
         let first = connect.offered.transno;
         let is_named = connect.op_flags.contains(OpFlags::CONNECT_TRANSNO);
-        let may_be = first > self.last_committed() && self.history.may_have_given(first);
+        let may_be = first > self.last_committed() && self.history.may_have_assigned(first);
         (is_named && may_be).then_some(first)
     }
 
@@ -486,8 +487,8 @@ impl Target {
             self.name(), connect.client, connect.known_committed);
     }
 
-    /// A client of before the restart: it may come back.
-    pub(crate) fn await_client(&self, record: &ClientRecord, replies: Vec<(Slot, ReplyRecord)>) {
+    /// Makes the export of a client of before the restart: it may come back.
+    pub(crate) fn restore_export(&self, record: &ClientRecord, replies: Vec<(Slot, ReplyRecord)>) {
         let state = ExportState::Awaited;
         let export = Export::new(record.uuid.clone(), self.new_handle(), record.number, state);
         let replies = Replies::load(replies);

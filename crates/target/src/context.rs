@@ -121,7 +121,7 @@ impl Context {
     /// then, for a client of Lustre's panics at an error with one. For errors that only a broken disk or an
     /// eviction brings; what else may fail belongs before [`Target::transact`].
     #[must_use]
-    pub fn fails_all_the_same(&self, errno: Errno) -> Errno {
+    pub fn fail_after_execution(&self, errno: Errno) -> Errno {
         self.transno.store(0, Ordering::Release);
         errno
     }

@@ -26,7 +26,7 @@ use crate::export::{Export, ExportState};
 use crate::fault::{FaultAction, FaultSite};
 use crate::in_work::{RunningRequest, followed};
 use crate::last_rcvd::ReplyRecord;
-use crate::operations::{Leaving, Outcome};
+use crate::operations::{ExportEnd, Outcome};
 use crate::replays::FalseReplay;
 use crate::services;
 use crate::target::Target;
@@ -266,7 +266,7 @@ impl Target {
         kind: Kind,
         request: Request,
     ) -> Result<Outcome, Failure> {
-        self.pass_fault_site(FaultSite::Request(kind)).await?;
+        self.check_fault_site(FaultSite::Request(kind)).await?;
         let _replay = self.wait_for_recovery(context, kind, &request).await?;
         let outcome = match self.record_of(context) {
             Some(record) => {
@@ -278,14 +278,14 @@ impl Target {
             }
             None => self.dispatch(context, request).await,
         };
-        match self.pass_fault_site(FaultSite::Reply(kind)).await {
+        match self.check_fault_site(FaultSite::Reply(kind)).await {
             Ok(()) => Ok(outcome?),
-            Err(Failure::With(errno)) => Err(context.fails_all_the_same(errno).into()),
+            Err(Failure::With(errno)) => Err(context.fail_after_execution(errno).into()),
             Err(Failure::Lost) => Err(Failure::Lost),
         }
     }
 
-    async fn pass_fault_site(&self, site: FaultSite) -> Result<(), Failure> {
+    async fn check_fault_site(&self, site: FaultSite) -> Result<(), Failure> {
         match self.faults.pass(site) {
             None => Ok(()),
             Some(FaultAction::Drop) => Err(Failure::Lost),
@@ -317,7 +317,7 @@ impl Target {
         match &request {
             Request::ObdPing(_) => Ok(Outcome::default()),
             Request::MgsDisconnect(_) | Request::MdsDisconnect(_) | Request::OstDisconnect(_) => {
-                self.drop_export(&context.export, Leaving::Disconnected).await;
+                self.drop_export(&context.export, ExportEnd::Disconnected).await;
                 Ok(Outcome::default())
             }
             Request::LdlmConvert(convert) => Ok(self.convert(context, &convert.dlm_req)),

@@ -31,7 +31,7 @@ impl Context {
         }
     }
 
-    /// The same for what any request names.
+    /// As [`Self::cancel_early`], for what any request names.
     pub fn cancel_early_of(&self, request: &Request) {
         if let Some((locks, first)) = cancelled_early(request) {
             self.cancel_early(locks, first);
@@ -114,7 +114,7 @@ impl Target {
         if !has_locks || !is_intent || enqueue.flags.contains(WireFlags::REPLAY) {
             return Err(Errno::EPROTO);
         }
-        if context.held_lock(&enqueue).is_none() {
+        if context.resent_lock(&enqueue).is_none() {
             self.check_enqueue_budget(context, &enqueue)?;
         }
         self.operations.intent(context, intent, enqueue).await

@@ -9,7 +9,7 @@ use sheen_types::Nid;
 
 use crate::export::{Export, ExportState};
 use crate::last_rcvd::{Slot, remove_client};
-use crate::operations::Leaving;
+use crate::operations::ExportEnd;
 use crate::target::Target;
 
 /// How long after a failure it is tried again to forget a client.
@@ -24,7 +24,8 @@ impl Target {
             return;
         }
         let is_awaited = export.state() == ExportState::Awaited;
-        self.drop_export(export, if is_awaited { Leaving::Stale } else { Leaving::Evicted }).await;
+        self.drop_export(export, if is_awaited { ExportEnd::Stale } else { ExportEnd::Evicted })
+            .await;
     }
 
     /// As `Target::evict`, for callers that it may have to wait for.
@@ -52,7 +53,7 @@ impl Target {
     }
 
     /// Ends an export. Does nothing if it has ended.
-    pub(crate) async fn drop_export(self: &Arc<Self>, export: &Arc<Export>, why: Leaving) {
+    pub(crate) async fn drop_export(self: &Arc<Self>, export: &Arc<Export>, why: ExportEnd) {
         let (was, slots) = {
             let mut state = export.lock();
             let was = std::mem::replace(&mut state.state, ExportState::Gone);
@@ -62,11 +63,11 @@ impl Target {
             state.reverse = None;
             (was, state.replies.stored())
         };
-        let is_evicted = matches!(why, Leaving::Evicted | Leaving::Stale);
+        let is_evicted = matches!(why, ExportEnd::Evicted | ExportEnd::Stale);
         if is_evicted && !self.forget_for_good(export, was, &slots).await {
             return;
         }
-        if why == Leaving::Disconnected {
+        if why == ExportEnd::Disconnected {
             // Before the client may come back by its name: its new record would be taken for the old one.
             if let Err(error) = self.forget(export, was, &slots) {
                 tracing::error!(target = self.name(), client = %export.uuid(), %error,
@@ -76,11 +77,11 @@ impl Target {
         }
         self.stats.evictions.fetch_add(u64::from(is_evicted), Ordering::Relaxed);
         self.exports.remove(export);
-        self.leave_export(export);
+        self.uncharge_export(export);
         self.wait_until_bytes_applied(export).await;
         self.drop_locks(export);
         export.callbacks().clear();
-        self.operations.leave(self, export, why).await;
+        self.operations.end_export(self, export, why).await;
         self.end_recovery_if(self.recovery.client_lost(export.handle(), was));
     }
 

@@ -255,7 +255,7 @@ impl Export {
     }
 
     /// Both sides have agreed on `agreed`; `state` is this export's.
-    pub(crate) fn agree(&self, state: &mut ExportInner, agreed: &ObdConnectData) {
+    pub(crate) fn negotiate(&self, state: &mut ExportInner, agreed: &ObdConnectData) {
         let known = match agreed.flags.contains(ConnectFlags::IBITS) {
             true => InodeBits::ALL.intersection(InodeBits(agreed.ibits_known)),
             false => InodeBits::ALL,
@@ -371,7 +371,7 @@ impl ExportTable {
         Some(account)
     }
 
-    /// It is no longer there.
+    /// Takes an export out of those at a node.
     pub(crate) fn leave(&self, export: &Export, nid: Nid, account: &Account) {
         {
             let mut tables = self.tables.write();
@@ -382,7 +382,7 @@ impl ExportTable {
         self.leave_node(nid);
     }
 
-    /// It is at another node, and still the same client's.
+    /// An export of the same client is at another node now.
     pub(crate) fn leave_node(&self, nid: Nid) {
         let mut tables = self.tables.write();
         if let Some(count) = tables.by_nid.get_mut(&nid) {
@@ -422,18 +422,18 @@ mod tests {
         let export = Export::new(Uuid::new("c"), ObdHandle(1), 0, ExportState::Full);
         let mut state = export.lock();
         assert_eq!(export.known_bits(), InodeBits::ALL);
-        let agree = |state: &mut ExportInner, flags, ibits_known| {
+        let negotiate = |state: &mut ExportInner, flags, ibits_known| {
             let agreed = ObdConnectData { flags, ibits_known, ..ObdConnectData::default() };
-            export.agree(state, &agreed);
+            export.negotiate(state, &agreed);
             assert_eq!(state.connect_data.ibits_known, ibits_known);
         };
-        agree(&mut state, ConnectFlags::IBITS, 0x3f);
+        negotiate(&mut state, ConnectFlags::IBITS, 0x3f);
         assert_eq!(export.known_bits(), InodeBits(0x3f));
-        agree(&mut state, ConnectFlags::IBITS, u64::MAX);
+        negotiate(&mut state, ConnectFlags::IBITS, u64::MAX);
         assert_eq!(export.known_bits(), InodeBits::ALL, "no bit that means nothing");
-        agree(&mut state, ConnectFlags::IBITS, 0x1f);
+        negotiate(&mut state, ConnectFlags::IBITS, 0x1f);
         assert_eq!(export.known_bits(), InodeBits(0x1f));
-        agree(&mut state, ConnectFlags::VERSION, 0);
+        negotiate(&mut state, ConnectFlags::VERSION, 0);
         assert_eq!(export.known_bits(), InodeBits::ALL, "they are not spoken of");
     }
 }

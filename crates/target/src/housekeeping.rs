@@ -44,7 +44,7 @@ impl Target {
         if !self.recovery.is_running() {
             self.evict_silent_clients();
         }
-        self.report_late();
+        self.log_slow();
     }
 
     /// Clients ping when they have nothing else to send; one that does not is dead. Servers are

@@ -148,7 +148,7 @@ impl RunningRequest {
     }
 }
 
-/// The same, for people.
+/// A request that is being executed, as operators see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestView {
     /// What it asks for.

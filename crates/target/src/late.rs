@@ -14,10 +14,10 @@ use crate::limits::SLOW_REQUEST_AGE;
 use crate::target::Target;
 
 impl Target {
-    pub(crate) fn report_late(&self) {
+    pub(crate) fn log_slow(&self) {
         let (now, time) = (self.now(), self.timeouts().lock_callback);
         for lock in self.locks.late_holders(now + time / 2) {
-            self.report_late_holder(&lock, now, time);
+            self.log_slow_cancel(&lock, now, time);
         }
         for request in self.slow_requests(now) {
             tracing::warn!(target = self.name(), client = %request.client, nid = %request.nid,
@@ -26,7 +26,7 @@ impl Target {
         }
     }
 
-    fn report_late_holder(&self, lock: &LockInfo, now: Instant, time: Duration) {
+    fn log_slow_cancel(&self, lock: &LockInfo, now: Instant, time: Duration) {
         let (Owner::Export(handle), Some(deadline)) = (lock.owner, lock.deadline) else { return };
         let Some(export) = self.export(ObdHandle(handle)) else { return };
         let left = deadline.since(now);

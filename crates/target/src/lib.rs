@@ -83,7 +83,7 @@ pub use jobs::JobView;
 pub use last_rcvd::{RecoveryLosses, ReplyRecord, ReplyRecording, transno_at_rest};
 pub use local::LocalClient;
 pub use locks::{EnqueueRequest, LockGuard};
-pub use operations::{Connecting, Leaving, Operations, Outcome};
+pub use operations::{Connecting, ExportEnd, Operations, Outcome};
 pub use recovery::{RecoveryStatus, RecoveryView};
 pub use servers::ServerNodes;
 pub use sheen_ldlm::server::{ContentionLimits, Gauges};

@@ -16,7 +16,7 @@ use sheen_wire::ptlrpc::PtlrpcBody;
 
 use crate::context::Context;
 use crate::export::{Export, ExportState};
-use crate::operations::{Leaving, Outcome};
+use crate::operations::{ExportEnd, Outcome};
 use crate::target::Target;
 
 /// See the module's documentation. Many of one target may work side by side, each with requests of one
@@ -88,8 +88,8 @@ impl LocalClient {
     }
 
     /// Leaves: what the role keeps for this client goes.
-    pub async fn leave(self) {
+    pub async fn disconnect(self) {
         let Self { target, export, .. } = self;
-        target.operations.leave(&target, &export, Leaving::Disconnected).await;
+        target.operations.end_export(&target, &export, ExportEnd::Disconnected).await;
     }
 }

@@ -81,7 +81,7 @@ impl Target {
         policy: Policy,
         mode: LockMode,
     ) -> Result<LockGuard, Errno> {
-        self.lock_as(resource, policy, mode, LockFlags::NONE).await
+        self.lock_with_flags(resource, policy, mode, LockFlags::NONE).await
     }
 
     /// Takes a lock on parts of an inode.
@@ -141,14 +141,14 @@ impl Target {
     ///
     /// # Errors
     /// As [`Target::lock`].
-    pub async fn lock_as(
+    pub async fn lock_with_flags(
         self: &Arc<Self>,
         resource: ResourceName,
         policy: Policy,
         mode: LockMode,
         flags: LockFlags,
     ) -> Result<LockGuard, Errno> {
-        self.lock_asked(local(resource, policy, mode, flags)).await
+        self.enqueue_local(local(resource, policy, mode, flags)).await
     }
 
     /// Takes a lock on parts of an inode for a change that `spares` asks for: that client's own
@@ -166,10 +166,10 @@ impl Target {
         let none = LockFlags::NONE;
         let asked = local(ResourceName::of_fid(fid), Policy::bits(bits), mode, none);
         let spares = spares.map(|export| export.handle().0);
-        self.lock_asked(Enqueue { spares, ..asked }).await
+        self.enqueue_local(Enqueue { spares, ..asked }).await
     }
 
-    async fn lock_asked(self: &Arc<Self>, request: Enqueue) -> Result<LockGuard, Errno> {
+    async fn enqueue_local(self: &Arc<Self>, request: Enqueue) -> Result<LockGuard, Errno> {
         let Enqueue { resource, policy, mode, .. } = request;
         let mut actions = Vec::new();
         let enqueued = self.namespace().enqueue(self.now(), request, &mut actions);
@@ -204,7 +204,7 @@ impl Target {
 }
 
 impl LockGuard {
-    /// Its name, which it keeps when it becomes a client's.
+    /// The lock's handle, which it keeps when it becomes a client's.
     #[must_use]
     pub fn handle(&self) -> LockHandle {
         self.handle
@@ -240,7 +240,7 @@ impl LockGuard {
         context: &Context,
         enqueue: &EnqueueRequest,
     ) -> Result<LdlmReply, Errno> {
-        if let Some(held) = context.held_lock(enqueue) {
+        if let Some(held) = context.resent_lock(enqueue) {
             return Ok(held);
         }
         let export = context.export.handle().0;
@@ -279,10 +279,10 @@ impl LockGuard {
 }
 
 impl Context {
-    /// For a request that is sent again: the lock that its first execution gave to the client. It
-    /// must get this one and no other, because the first answer may still arrive.
+    /// The lock that the first execution of a request gave to the client, for a request that is sent again. It must
+    /// get this one and no other, because the first answer may still arrive.
     #[must_use]
-    pub fn held_lock(&self, enqueue: &EnqueueRequest) -> Option<LdlmReply> {
+    pub fn resent_lock(&self, enqueue: &EnqueueRequest) -> Option<LdlmReply> {
         if !self.is_resent() {
             return None;
         }

@@ -49,7 +49,7 @@ impl From<Errno> for Outcome {
 
 /// Why an export ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Leaving {
+pub enum ExportEnd {
     /// The client asked for it.
     Disconnected,
     /// It did not answer in time, or an operator evicted it.
@@ -112,7 +112,7 @@ pub trait Operations: Send + Sync + 'static {
     /// Answers a request that was executed before: its reply got lost, or the target has crashed
     /// since and it comes as a replay ([`Context::replay`]), so that what lived in memory, as an
     /// open handle, must be made anew. `record` is what [`Target::transact`] stored of it. If the
-    /// request asks for a lock, the client may have that lock: [`Context::held_lock`]. The
+    /// request asks for a lock, the client may have that lock: [`Context::resent_lock`]. The
     /// default answers with the recorded result and no buffers, which is right for operations whose
     /// reply says no more.
     fn reconstruct<'a>(
@@ -129,7 +129,7 @@ pub trait Operations: Send + Sync + 'static {
     /// takes the locks it needs ([`Target::lock`]), and may hand one of them to the client
     /// ([`crate::LockGuard::hand_over`]), which gives the reply's `LdlmReply`. When the request is
     /// sent again (`Context::is_resent`), the client may have its lock: see
-    /// [`Context::held_lock`] before taking one that would conflict with it.
+    /// [`Context::resent_lock`] before taking one that would conflict with it.
     fn intent<'a>(
         &'a self,
         context: &'a Context,
@@ -186,12 +186,12 @@ pub trait Operations: Send + Sync + 'static {
         Ok(())
     }
 
-    /// An export ends: open handles are closed, grants return. Its locks are dropped already.
-    fn leave<'a>(
+    /// Ends an export: open handles are closed, grants return. Its locks are dropped already.
+    fn end_export<'a>(
         &'a self,
         target: &'a Arc<Target>,
         export: &'a Arc<Export>,
-        why: Leaving,
+        why: ExportEnd,
     ) -> BoxFuture<'a, ()> {
         let _ = (target, export, why);
         Box::pin(async {})

@@ -109,7 +109,7 @@ impl Target {
         if state != ExportState::Replaying {
             return Err(FalseReplay::NotReplaying(state));
         }
-        match self.history.may_have_given(transno) {
+        match self.history.may_have_assigned(transno) {
             true => Ok(()),
             false => Err(FalseReplay::NeverGiven(transno)),
         }

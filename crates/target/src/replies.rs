@@ -19,7 +19,7 @@ pub(crate) struct Replies {
 }
 
 impl Replies {
-    /// Those that a store has.
+    /// The answers that a store has.
     pub(crate) fn load(records: Vec<(Slot, ReplyRecord)>) -> Self {
         let mut replies = Self::default();
         records.into_iter().for_each(|(slot, record)| replies.insert(slot, record));

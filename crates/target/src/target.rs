@@ -28,7 +28,7 @@ use crate::jobs::Jobs;
 use crate::last_rcvd::{
     ClientRecord, LastRcvd, ReplyRecord, Slot, put_epoch, put_server, remove_strays,
 };
-use crate::operations::{Leaving, Operations};
+use crate::operations::{ExportEnd, Operations};
 use crate::rate_limit::RateLimitedWarning;
 use crate::recovery::Recovery;
 use crate::servers::ServerNodes;
@@ -219,7 +219,7 @@ impl Target {
         }
         let awaited = known.len();
         for (record, replies) in known {
-            self.await_client(&record, replies);
+            self.restore_export(&record, replies);
         }
         self.commit_all().await?;
         self.operations.started(self).await;
@@ -261,13 +261,13 @@ impl Target {
         self.recovery.stop();
         self.alarm.notify_one();
         for export in self.exports() {
-            self.drop_export(&export, Leaving::Stopping).await;
+            self.drop_export(&export, ExportEnd::Stopping).await;
         }
         self.lock_waiters.clear();
         self.sync().await
     }
 
-    /// Its name, as `lustre-MDT0000`.
+    /// The target's name, as `lustre-MDT0000`.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.config.name
@@ -315,7 +315,7 @@ impl Target {
         self.instance
     }
 
-    /// Its locks, for views and for hooks that look before they ask.
+    /// The target's locks, for views and for hooks that look before they ask.
     #[must_use]
     pub fn namespace(&self) -> &Namespace {
         &self.locks

@@ -1,6 +1,6 @@
 //! Asking the Sheen processes of this machine over their control sockets.
 
-use sheen_control::{Answer, Client, Question, run_folder};
+use sheen_control::{Client, ControlReply, ControlRequest, run_folder};
 use sheen_types::Errno;
 
 use crate::origins::{self, Home};
@@ -19,13 +19,13 @@ pub fn all() -> Vec<Client> {
 }
 
 /// Asks every process; those that went away are passed over.
-pub fn ask_all(question: &Question) -> Vec<Answer> {
+pub fn ask_all(question: &ControlRequest) -> Vec<ControlReply> {
     let answer = |mut process: Client| process.ask(question).ok();
     all().into_iter().filter_map(answer).collect()
 }
 
 /// As [`ask_all`], with where each process belongs.
-pub(crate) fn ask_each(question: &Question) -> Vec<(Option<Home>, Answer)> {
+pub(crate) fn ask_each(question: &ControlRequest) -> Vec<(Option<Home>, ControlReply)> {
     let answer = |mut process: Client| {
         let home = origins::home(&mut process);
         Some((home, process.ask(question).ok()?))
@@ -36,10 +36,10 @@ pub(crate) fn ask_each(question: &Question) -> Vec<(Option<Home>, Answer)> {
 /// Runs a named command in one process.
 pub fn command(process: &mut Client, name: &str, arguments: &[&str]) -> Result<String, Failure> {
     let arguments = arguments.iter().map(|&word| word.to_owned()).collect();
-    let question = Question::Command { name: name.to_owned(), arguments };
+    let question = ControlRequest::Command { name: name.to_owned(), arguments };
     match process.ask(&question) {
-        Ok(Answer::Text(text)) => Ok(text),
-        Ok(Answer::Failed { errno, message }) => Err((Errno(errno), message)),
+        Ok(ControlReply::Text(text)) => Ok(text),
+        Ok(ControlReply::Failed { errno, message }) => Err((Errno(errno), message)),
         Ok(other) => Err((Errno::EPROTO, format!("unexpected answer to {name}: {other:?}"))),
         Err(error) => {
             Err((Errno::ENODEV, format!("{} does not answer: {error}", process.path().display())))

@@ -95,8 +95,8 @@ errnos! {
 }
 
 impl Errno {
-    /// As a program may see it. Numbers that Linux has for itself alone, and those of Lustre's lock manager,
-    /// become what they mean to a program; what has no name there becomes [`Errno::EIO`].
+    /// The number as a program may see it. Numbers that Linux has for itself alone, and those of Lustre's lock
+    /// manager, become what they mean to a program; what has no name there becomes [`Errno::EIO`].
     #[must_use]
     pub fn shown(self) -> Self {
         match self.0 {

@@ -46,7 +46,7 @@ pub struct FutureSet<F: Future> {
 }
 
 impl<F: Future + Unpin> FutureSet<F> {
-    /// Of `futures`, none of which is polled yet.
+    /// A set of `futures`, none of which is polled yet.
     pub fn new(futures: Vec<F>) -> Self {
         let outputs = futures.iter().map(|_| None).collect();
         Self { futures, outputs }

@@ -20,13 +20,13 @@ impl Histogram {
     /// How many classes there are.
     pub const CLASSES: usize = CLASSES;
 
-    /// One more of exactly `value`.
+    /// Counts one more of exactly `value`.
     pub fn add(&self, value: u64) {
         let class = usize::try_from(value).unwrap_or(CLASSES).min(CLASSES - 1);
         self.0[class].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// One more of at most 2^n, for the least n.
+    /// Counts one more of at most 2^n, for the least n.
     pub fn add_magnitude(&self, value: u64) {
         self.add(u64::from(u64::BITS - value.saturating_sub(1).leading_zeros()));
     }

@@ -13,7 +13,7 @@ impl JobId {
     /// Bytes of a name, at most.
     pub const LENGTH_MAX: usize = BYTES - 1;
 
-    /// Of this name, cut to what fits into a message; `None` if it is empty, which stands for no job.
+    /// The job of this name, cut to what fits into a message; `None` if it is empty, which stands for no job.
     #[must_use]
     pub fn new(name: &[u8]) -> Option<Self> {
         let length = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());

@@ -93,7 +93,7 @@ impl InodeBits {
     /// All that there are (`MDS_INODELOCK_FULL`).
     pub const ALL: InodeBits = InodeBits(0x7f);
 
-    /// Those that are in both.
+    /// The bits that are in both.
     #[must_use]
     pub const fn intersection(self, other: InodeBits) -> InodeBits {
         InodeBits(self.0 & other.0)
@@ -111,7 +111,7 @@ impl InodeBits {
         self.0 & other.0 != 0
     }
 
-    /// Both together.
+    /// The bits of both together.
     #[must_use]
     pub const fn union(self, other: InodeBits) -> InodeBits {
         InodeBits(self.0 | other.0)

@@ -146,7 +146,7 @@ impl Counters {
         Self { lines, cells: lines.iter().map(|_| Cell::new()).collect() }
     }
 
-    /// One more sample for the line at `place`; a place behind the table counts nothing.
+    /// Counts one more sample for the line at `place`; a place behind the table counts nothing.
     pub fn add(&self, place: usize, value: u64) {
         let Some(cell) = self.cells.get(place) else { return };
         cell.count.fetch_add(1, Ordering::Relaxed);
@@ -156,7 +156,7 @@ impl Counters {
         cell.squared.fetch_add(value.saturating_mul(value), Ordering::Relaxed);
     }
 
-    /// So many more samples of 1 for the line at `place`; none is none.
+    /// Counts so many more samples of 1 for the line at `place`; none is none.
     pub fn add_many(&self, place: usize, count: u64) {
         let Some(cell) = self.cells.get(place).filter(|_| count > 0) else { return };
         cell.count.fetch_add(count, Ordering::Relaxed);

@@ -101,7 +101,7 @@ impl BatchedMessages {
         Self::new(bytes, BatchHeader::REQUEST_MAGIC, "burq_magic")
     }
 
-    /// Those of a reply.
+    /// The messages of a reply.
     ///
     /// # Errors
     /// See [`DecodeError`].

@@ -50,7 +50,7 @@ impl OstId {
         Self { word0: id, word1: fid_seq::OST_MDT0 }
     }
 
-    /// As the wire names an object by FID; an IDIF becomes the old kind (`fid_to_ostid`).
+    /// The id by which the wire names an object of this FID; an IDIF becomes the old kind (`fid_to_ostid`).
     #[must_use]
     pub fn of_fid(fid: Fid) -> Self {
         if fid.is_idif() {

@@ -141,7 +141,7 @@ impl CoveredState {
         self.lookup.get().into_iter().chain(self.remote_names.iter().map(|(_, names)| names))
     }
 
-    /// The same, to be changed.
+    /// As [`Self::all_names`], to be changed.
     pub(super) fn all_names_mut(&mut self) -> impl Iterator<Item = &mut UnderLookup> {
         let remote = self.remote_names.iter_mut().map(|(_, names)| names);
         self.lookup.get_mut().into_iter().chain(remote)

@@ -33,7 +33,7 @@ struct Instance {
 }
 
 impl Heat {
-    /// So many bytes were read or written.
+    /// Counts that so many bytes were read or written.
     pub(crate) fn add(&mut self, rules: Rules, now: u64, is_write: bool, bytes: u64) {
         if self.is_off {
             return;

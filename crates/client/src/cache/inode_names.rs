@@ -41,7 +41,7 @@ impl InodeState {
 
     /// Notes a name that was seen now, and with which MDT it is unless that is the inode's. It is sure only if the
     /// caller still holds the lock under which it saw the name.
-    pub(crate) fn see_name(&mut self, parent: NodeId, name: &Name, remote: Option<MdtIndex>) {
+    pub(crate) fn note_seen_name(&mut self, parent: NodeId, name: &Name, remote: Option<MdtIndex>) {
         self.names.moved_here = false;
         let sure = self.covered.names_mut(remote).map(|it| &mut it.names);
         for names in [Some(&mut self.names.seen), sure].into_iter().flatten() {
@@ -57,13 +57,13 @@ impl InodeState {
         let is_kept = self.is_named(parent, name)
             && (self.names.kept.len() < KEPT_NAMES_MAX || self.keeps_name(parent, name));
         if is_kept {
-            self.name_was_kept(parent, name);
+            self.note_name_moved_by_kernel(parent, name);
         }
         is_kept
     }
 
-    /// The kernel has this name already: it moved its entry to the new place itself.
-    pub(crate) fn name_was_kept(&mut self, parent: NodeId, name: &Name) {
+    /// Notes that the kernel has this name already: it moved its entry to the new place itself.
+    pub(crate) fn note_name_moved_by_kernel(&mut self, parent: NodeId, name: &Name) {
         self.names.kept.retain(|kept| !kept.is(parent, name));
         self.names.kept.push(KeptName { parent, name: name.clone(), since: self.losses });
     }
@@ -87,14 +87,14 @@ impl InodeState {
 
     /// Notes that the inode does not have this name any more, by a call of the kernel's that has changed the name there,
     /// too.
-    pub(crate) fn lose_name(&mut self, parent: NodeId, name: &Name) {
+    pub(crate) fn note_name_removed(&mut self, parent: NodeId, name: &Name) {
         self.names.kept.retain(|kept| !kept.is(parent, name));
-        self.unsee_name(parent, name);
+        self.note_name_absent(parent, name);
     }
 
     /// Notes that by a reply the inode does not have this name. The reply may be older than what is known, and the
     /// kernel may never hear of it: a name that it keeps it keeps until the lock is lost.
-    pub(crate) fn unsee_name(&mut self, parent: NodeId, name: &Name) {
+    pub(crate) fn note_name_absent(&mut self, parent: NodeId, name: &Name) {
         let sure = self.covered.all_names_mut().map(|it| &mut it.names);
         for names in std::iter::once(&mut self.names.seen).chain(sure) {
             names.retain(|(node, known)| *node != parent || known != name);
@@ -122,7 +122,7 @@ mod tests {
         inodes.remember_name(&root, &name, &file);
         assert!(file.state().keep_name(root.node, &name));
         // Answers to questions that were sent earlier: one that it is absent, and one that it is another file.
-        inodes.unsee_name(&root, &name);
+        inodes.note_name_absent(&root, &name);
         inodes.remember_name(&root, &name, &other);
         assert_eq!(file.state().kept_names().0.count(), 1);
         assert!(!file.state().is_named(root.node, &name), "it is asked for");

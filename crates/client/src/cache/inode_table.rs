@@ -37,8 +37,8 @@ impl InodeTable {
         Self::recording(root, Recorder::default(), Arc::default())
     }
 
-    /// The same; what the mount's next process needs of inodes that are found later is recorded. `locations` is where
-    /// they lie.
+    /// As [`Self::new`]; what the mount's next process needs of inodes that are found later is recorded. `locations`
+    /// is where they lie.
     pub(crate) fn recording(
         root: Fid,
         recorder: Recorder,
@@ -64,7 +64,7 @@ impl InodeTable {
     }
 
     /// Whether the table's lock can be had within `limit`; waits in the thread.
-    pub(crate) fn answers(&self, limit: Duration) -> bool {
+    pub(crate) fn is_responsive(&self, limit: Duration) -> bool {
         self.maps.try_write_for(limit).is_some()
     }
 
@@ -92,7 +92,7 @@ impl InodeTable {
         self.pin_if(|maps| maps.by_fid.get(&fid))
     }
 
-    /// The same of the inode that the facade calls `node`.
+    /// As [`Self::pin`], of the inode that the facade calls `node`.
     pub(crate) fn pin_node(self: &Arc<Self>, node: NodeId) -> Option<Pin> {
         self.pin_if(|maps| maps.by_node.get(&node))
     }
@@ -147,14 +147,14 @@ impl InodeTable {
     /// Forgets the name by which a child was known, in both directions: a call of the kernel's changes it.
     pub(crate) fn forget_name(&self, parent: &Inode, name: &Name) {
         if let Some(child) = self.take_child(parent, name) {
-            child.state().lose_name(parent.node, name);
+            child.state().note_name_removed(parent.node, name);
         }
     }
 
     /// As [`InodeTable::forget_name`], by a reply.
-    pub(crate) fn unsee_name(&self, parent: &Inode, name: &Name) {
+    pub(crate) fn note_name_absent(&self, parent: &Inode, name: &Name) {
         if let Some(child) = self.take_child(parent, name) {
-            child.state().unsee_name(parent.node, name);
+            child.state().note_name_absent(parent.node, name);
         }
     }
 
@@ -178,12 +178,12 @@ impl InodeTable {
             state.forget_absent(name);
             if state.directory.children.get(name) == Some(&child.fid) {
                 drop(state);
-                return child.state().see_name(parent.node, name, remote);
+                return child.state().note_seen_name(parent.node, name, remote);
             }
         }
-        self.unsee_name(parent, name);
+        self.note_name_absent(parent, name);
         parent.state().directory.children.insert(name.clone(), child.fid);
-        child.state().see_name(parent.node, name, remote);
+        child.state().note_seen_name(parent.node, name, remote);
     }
 
     /// A reference on an inode was released.

@@ -9,7 +9,7 @@ use sheen_types::access::Audience;
 
 use super::kernel_notifier::KernelNotifier;
 use super::page_estimates::{PageEstimates, PagesKept};
-use super::{Inode, InodeTable, Raise};
+use super::{Inode, InodeTable, SizeRaise};
 use crate::types::{Invalidated, NodeId, Stale};
 
 /// The kernel's copies. There is at most one observer of them.
@@ -53,10 +53,10 @@ impl KernelCache {
         }
     }
 
-    /// As [`KernelNotifier::shut`].
-    pub(crate) async fn shut(&self, files: Vec<NodeId>) {
+    /// As [`KernelNotifier::prune`].
+    pub(crate) async fn prune(&self, files: Vec<NodeId>) {
         if let Some(observer) = self.observer().filter(|_| !files.is_empty()) {
-            observer.shut(files).await;
+            observer.prune(files).await;
         }
     }
 
@@ -96,7 +96,7 @@ impl KernelCache {
     }
 
     /// Has the kernel's size raised to that of a reply about to be sent, and waits.
-    pub(crate) async fn raise(&self, raise: Raise) {
+    pub(crate) async fn raise(&self, raise: SizeRaise) {
         if let Some(observer) = self.observer() {
             observer.raise(raise).await;
         }
@@ -119,7 +119,7 @@ impl KernelCache {
     }
 
     /// The file was truncated to this size.
-    pub(crate) fn cut_pages(&self, node: NodeId, size: u64) {
+    pub(crate) fn truncate_pages(&self, node: NodeId, size: u64) {
         self.pages.cut(node, size);
     }
 

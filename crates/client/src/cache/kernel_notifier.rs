@@ -5,19 +5,19 @@ use std::time::Duration;
 use sheen_io::BoxFuture;
 use sheen_types::Name;
 
-use super::Raise;
+use super::SizeRaise;
 use crate::types::{Invalidated, NodeId, Stale};
 
 /// How long the kernel may keep names of directories, and absent ones, until it asks for them again. To have it drop
 /// one takes the lock of the directory that has the name, which calls of any user may hold without pause: after this
 /// time none is used in spite of that.
-pub const NAME_LEASE: Duration = Duration::from_millis(100);
+pub const NAME_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// How long an answer may be on its way to the kernel, which counts [`NAME_LEASE`] from its arrival on and in units of
+/// How long an answer may be on its way to the kernel, which counts [`NAME_TIMEOUT`] from its arrival on and in units of
 /// its own.
-pub(crate) const LEASE_SLACK: Duration = Duration::from_millis(50);
+pub(crate) const NAME_TIMEOUT_SLACK: Duration = Duration::from_millis(50);
 
-/// Notifies the kernel, which keeps what the facade answered with `posix::MayKeep`: FUSE does (`fuse::kernel`).
+/// Notifies the kernel, which keeps what the facade answered with `posix::MayCache`: FUSE does (`fuse::kernel`).
 ///
 /// The client calls this before it cancels a lock, and cancels it when the future is done. A future must not
 /// wait for anything that itself waits for a call of this file system to end: the server may be holding that
@@ -32,7 +32,7 @@ pub trait KernelNotifier: Send + Sync {
 
     /// Who may search the directory `node` is not known any more: these of its names, present and
     /// absent ones, must be looked up again at their next use. What they name has not changed: `files` and directories.
-    /// Returns whether the kernel has processed all; where it does not in time, after [`KernelNotifier::shut`] of `files`:
+    /// Returns whether the kernel has processed all; where it does not in time, after [`KernelNotifier::prune`] of `files`:
     /// of the other names the kernel uses those that it keeps for a time only until that is over.
     fn children(
         &self,
@@ -43,11 +43,11 @@ pub trait KernelNotifier: Send + Sync {
 
     /// All names of these files that no program has open must be looked up again at their next use, whatever calls are
     /// under way in their directories: as far as the kernel can do that.
-    fn shut(&self, files: Vec<NodeId>) -> BoxFuture<'static, ()>;
+    fn prune(&self, files: Vec<NodeId>) -> BoxFuture<'static, ()>;
 
     /// The file has no less than these bytes: whatever the kernel does with replies, it uses no smaller size
     /// from now on.
-    fn raise(&self, raise: Raise) -> BoxFuture<'static, ()>;
+    fn raise(&self, raise: SizeRaise) -> BoxFuture<'static, ()>;
 
     /// Part of what is known about `node` may have changed. However late the kernel processes the notice,
     /// this does not end before it has: only a caller that knows that the page on which it is blocked is held

@@ -43,7 +43,7 @@ pub(crate) enum SizeReply {
     /// Nothing.
     Nothing,
     /// The kernel's size is to be raised.
-    Raise(Raise),
+    SizeRaise(SizeRaise),
     /// That is being done for another answer: one call to the kernel for each file, which may have to wait
     /// there. The caller asks again when it has ended.
     Wait,
@@ -96,20 +96,20 @@ impl KernelSize {
 
 /// The kernel's size of a file is to be raised. Given to the observer that can do it; a truncate may proceed
 /// when it is dropped.
-pub struct Raise {
+pub struct SizeRaise {
     inode: Arc<Inode>,
     size: u64,
     truncates: u32,
 }
 
-impl Raise {
+impl SizeRaise {
     /// The caller holds the inode's state, in which no other raise is under way.
     fn begin(inode: &Arc<Inode>, kernel_size: &mut KernelSize, size: u64) -> Self {
         kernel_size.is_raising = true;
         Self { inode: Arc::clone(inode), size, truncates: kernel_size.truncates }
     }
 
-    /// Of which file.
+    /// The file.
     #[must_use]
     pub fn node(&self) -> NodeId {
         self.inode.node
@@ -130,7 +130,7 @@ impl Raise {
     }
 }
 
-impl Drop for Raise {
+impl Drop for SizeRaise {
     fn drop(&mut self) {
         self.inode.state().file.kernel_size.is_raising = false;
         self.inode.changed.notify_waiters();
@@ -153,15 +153,15 @@ impl Inode {
         match kernel_size.answer(asked, size) {
             false => SizeReply::Nothing,
             true if kernel_size.is_raising => SizeReply::Wait,
-            true => SizeReply::Raise(Raise::begin(self, kernel_size, size)),
+            true => SizeReply::SizeRaise(SizeRaise::begin(self, kernel_size, size)),
         }
     }
 
     /// As [`KernelSize::begin_invalidation`].
-    pub(super) fn begin_invalidation(self: &Arc<Self>) -> Option<Raise> {
+    pub(super) fn begin_invalidation(self: &Arc<Self>) -> Option<SizeRaise> {
         let kernel_size = &mut self.state().file.kernel_size;
         let size = kernel_size.begin_invalidation()?;
-        Some(Raise::begin(self, kernel_size, size))
+        Some(SizeRaise::begin(self, kernel_size, size))
     }
 
     /// This client begins to truncate the file to `size`; the truncate has ended, done or not, when the guard
@@ -194,15 +194,15 @@ mod tests {
         Arc::new(Inode::new(Fid::new(1, 2), NodeId(3), &crate::records::Recorder::default()))
     }
 
-    fn answer_to(inode: &Arc<Inode>, asked: SizeEpoch, size: u64) -> Option<Raise> {
+    fn answer_to(inode: &Arc<Inode>, asked: SizeEpoch, size: u64) -> Option<SizeRaise> {
         match inode.answer_size(asked, size) {
             SizeReply::Nothing => None,
-            SizeReply::Raise(raise) => Some(raise),
+            SizeReply::SizeRaise(raise) => Some(raise),
             SizeReply::Wait => panic!("one is under way"),
         }
     }
 
-    fn answer(inode: &Arc<Inode>, size: u64) -> Option<Raise> {
+    fn answer(inode: &Arc<Inode>, size: u64) -> Option<SizeRaise> {
         let asked = inode.state().file.kernel_size.asked();
         answer_to(inode, asked, size)
     }

@@ -33,9 +33,9 @@ struct StaleInKernel {
     /// The files among them.
     files: Vec<NodeId>,
     /// Until when the kernel uses the other ones of them, whatever becomes of the notices.
-    leased_until: Option<Instant>,
+    timed_names_until: Option<Instant>,
     /// The same of absent names that are not among them: they were lost with `UPDATE` before.
-    outlived_until: Option<Instant>,
+    unprocessed_names_until: Option<Instant>,
     attributes: bool,
 }
 
@@ -59,8 +59,8 @@ impl InodeState {
         if gone.contains(InodeBits::PERM) {
             stale.children.extend(self.take_kept_children());
             if !self.directory.is_leaving {
-                (stale.leased_until, stale.outlived_until) =
-                    (self.leased_until(), self.outlived_until());
+                (stale.timed_names_until, stale.unprocessed_names_until) =
+                    (self.timed_names_until(), self.unprocessed_names_until());
             }
         }
         if !absent.is_empty() {
@@ -140,7 +140,8 @@ impl CoveredMetadata {
         let names = std::mem::take(&mut stale.children);
         let files = std::mem::take(&mut stale.files);
         let is_expired = self.kernel_cache.children(node, names, files).await;
-        let until = if is_expired { stale.outlived_until } else { stale.leased_until };
+        let until =
+            if is_expired { stale.unprocessed_names_until } else { stale.timed_names_until };
         if let Some(until) = until.filter(|until| *until > self.clock.now()) {
             self.clock.sleep_until(until).await;
         }
@@ -156,7 +157,11 @@ pub(crate) struct CoveredByMdt {
 }
 
 impl CoveredCache for CoveredByMdt {
-    fn begin_cancel(&self, locks: &Arc<ClientNamespace>, lost: LostLock) -> BoxFuture<'static, ()> {
+    fn flush_and_invalidate(
+        &self,
+        locks: &Arc<ClientNamespace>,
+        lost: LostLock,
+    ) -> BoxFuture<'static, ()> {
         // Now, before the future is polled: no call finds any more what is not covered.
         let uncovered = self.metadata.drop_covered(self.mdt, locks, lost);
         let metadata = Arc::clone(&self.metadata);
@@ -178,12 +183,12 @@ impl CoveredCache for CoveredByMdt {
         })
     }
 
-    fn begin_eviction(
+    fn invalidate_evicted(
         &self,
         locks: &Arc<ClientNamespace>,
         lost: LostLock,
     ) -> BoxFuture<'static, ()> {
-        self.begin_cancel(locks, lost)
+        self.flush_and_invalidate(locks, lost)
     }
 
     /// A file that is not open here will not be written soon.

@@ -35,9 +35,9 @@ pub(crate) use inode::{Inode, InodeState, LayoutState, Xattrs};
 pub(crate) use inode_table::{InodeTable, Pin};
 pub(crate) use kernel_cache::KernelCache;
 #[cfg(test)]
-pub(crate) use kernel_notifier::LEASE_SLACK;
-pub use kernel_notifier::{KernelNotifier, NAME_LEASE};
-pub use kernel_size::Raise;
+pub(crate) use kernel_notifier::NAME_TIMEOUT_SLACK;
+pub use kernel_notifier::{KernelNotifier, NAME_TIMEOUT};
+pub use kernel_size::SizeRaise;
 pub(crate) use kernel_size::{SizeEpoch, SizeReply};
 pub(crate) use lock_loss::{CoveredByMdt, CoveredMetadata, DataEventHandler};
 pub(crate) use names::{CacheEpoch, ChangeOutcome, DirectoryRead, NameChange, NameHasher};

@@ -42,7 +42,7 @@ struct Users {
     close_attributes: Option<CloseAttributes>,
 }
 
-/// Of an inode: its cached handles, and how often it was opened.
+/// The cached handles of an inode, and how often it was opened.
 #[derive(Default)]
 pub(crate) struct OpenCache {
     /// Since it was last unused for so long.
@@ -88,7 +88,7 @@ impl CachedOpen {
         Self { open, access, who: who.clone(), users: Mutex::new(users) }
     }
 
-    /// One more user, if it is still cached.
+    /// Adds a user, if the handle is still cached.
     pub(crate) fn join(&self) -> bool {
         let mut users = self.users.lock();
         users.count += usize::from(users.is_cached);

@@ -94,7 +94,7 @@ impl Inode {
 }
 
 impl Attributes {
-    /// Of an object of which nothing is known yet.
+    /// The attributes of an object of which nothing is known yet.
     #[must_use]
     pub fn blank(fid: Fid) -> Self {
         let never = Timestamp::default();

@@ -9,7 +9,7 @@ use sheen_types::access::{AccessList, Audience, Guarded, May};
 use sheen_types::{Fid, HashSet, Instant, Name};
 use sheen_wire::md::{MdtBody, PosixAcl, Valid};
 
-use super::kernel_notifier::{LEASE_SLACK, NAME_LEASE};
+use super::kernel_notifier::{NAME_TIMEOUT, NAME_TIMEOUT_SLACK};
 use super::{CoveredMetadata, Inode, InodeState};
 use crate::types::{Credentials, FileType};
 
@@ -24,10 +24,10 @@ pub(crate) struct Rights {
     /// Directory: names that the kernel keeps, present and absent ones.
     kept_children: HashSet<Name>,
     /// Directory: when the last of its names that the kernel keeps for a time only is used no longer.
-    leased_until: Option<Instant>,
+    timed_names_until: Option<Instant>,
     /// Directory: the same of those that are not among `kept_children` any more, though the kernel may not have
     /// processed that notice.
-    outlived_until: Option<Instant>,
+    unprocessed_names_until: Option<Instant>,
 }
 
 /// An access control list.
@@ -42,11 +42,11 @@ enum KnownList {
 }
 
 impl CoveredMetadata {
-    /// Whether the kernel may keep what was found at `name` in `parent`, for all users of the mount; `is_leased`: for
-    /// [`NAME_LEASE`] only. If so, that is noted.
-    pub(crate) fn may_keep_name(&self, parent: &Inode, name: &Name, is_leased: bool) -> bool {
+    /// Whether the kernel may keep what was found at `name` in `parent`, for all users of the mount; `is_timed`: for
+    /// [`NAME_TIMEOUT`] only. If so, that is noted.
+    pub(crate) fn may_keep_name(&self, parent: &Inode, name: &Name, is_timed: bool) -> bool {
         let Some(audience) = self.kernel_cache.audience() else { return false };
-        let until = is_leased.then(|| self.clock.now() + NAME_LEASE + LEASE_SLACK);
+        let until = is_timed.then(|| self.clock.now() + NAME_TIMEOUT + NAME_TIMEOUT_SLACK);
         parent.state().keep_child(name, audience, until)
     }
 }
@@ -122,7 +122,7 @@ impl InodeState {
             }
             self.rights.kept_children.insert(name.clone());
         }
-        self.rights.leased_until = self.rights.leased_until.max(until);
+        self.rights.timed_names_until = self.rights.timed_names_until.max(until);
         true
     }
 
@@ -133,19 +133,20 @@ impl InodeState {
     }
 
     /// Directory: until when the kernel may use names that it was not notified of, because it keeps them for a time
-    /// only.
-    pub(crate) fn leased_until(&self) -> Option<Instant> {
-        self.rights.leased_until
+    /// only ([`NAME_TIMEOUT`]).
+    pub(crate) fn timed_names_until(&self) -> Option<Instant> {
+        self.rights.timed_names_until
     }
 
-    /// Directory: the same of names of which the notice may not be processed yet, though they do not count as kept.
-    pub(super) fn outlived_until(&self) -> Option<Instant> {
-        self.rights.outlived_until
+    /// Directory: until when the kernel may use names of which it may not have processed the notice yet, though they
+    /// do not count as kept.
+    pub(super) fn unprocessed_names_until(&self) -> Option<Instant> {
+        self.rights.unprocessed_names_until
     }
 
     /// Absent names are lost with `UPDATE`. The kernel is notified; a call that looks names up without pause delays that.
     pub(super) fn note_absent_names_lost(&mut self) {
-        self.rights.outlived_until = self.rights.leased_until;
+        self.rights.unprocessed_names_until = self.rights.timed_names_until;
     }
 
     /// The kernel does not keep this name any more: it was notified, or its own call has taken the name away.

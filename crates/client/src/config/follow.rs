@@ -40,7 +40,7 @@ pub type ParameterHook = Box<dyn Fn(&ClusterMap) + Send + Sync>;
 pub(super) struct CoveredConfiguration(Notify);
 
 impl CoveredCache for CoveredConfiguration {
-    fn begin_cancel(
+    fn flush_and_invalidate(
         &self,
         _locks: &Arc<ClientNamespace>,
         _lost: LostLock,
@@ -49,12 +49,12 @@ impl CoveredCache for CoveredConfiguration {
         Box::pin(std::future::ready(()))
     }
 
-    fn begin_eviction(
+    fn invalidate_evicted(
         &self,
         locks: &Arc<ClientNamespace>,
         lost: LostLock,
     ) -> BoxFuture<'static, ()> {
-        self.begin_cancel(locks, lost)
+        self.flush_and_invalidate(locks, lost)
     }
 
     fn glimpse(&self, _resource: ResourceName) -> Option<Bytes> {
@@ -81,7 +81,7 @@ impl LogReader {
         Self::recording(world, router, &Recorder::default(), import)
     }
 
-    /// The same, of a mount whose next process needs to know of the connection.
+    /// As [`Self::new`], of a mount whose next process needs to know of the connection.
     pub(super) fn recording(
         world: &World,
         router: &CallbackRouter,

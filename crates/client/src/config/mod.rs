@@ -231,7 +231,7 @@ async fn assemble(
         page_handoff: crate::posix::PageHandoff::default(),
         file_locks_taken: crate::posix::FileLocksTaken::new(recorder),
         closing: crate::posix::PendingCloses::default(),
-        former: crate::posix::Former::default(),
+        former: crate::posix::FormerProcess::default(),
     })
 }
 

@@ -118,7 +118,7 @@ impl Default for IoCounts {
 }
 
 impl IoCounts {
-    /// So many RPCs may be on the wire at once (`max_rpcs_in_flight`); the import enforces that.
+    /// Sets how many RPCs may be on the wire at once (`max_rpcs_in_flight`); the import enforces that.
     pub fn limit(&self, most: u64) {
         [&self.read, &self.write].iter().for_each(|one| one.most.store(most, Ordering::Relaxed));
     }

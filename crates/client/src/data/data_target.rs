@@ -133,7 +133,7 @@ impl DataTarget {
         let _ = self.locks.set(locks);
     }
 
-    /// Its locks.
+    /// The target's locks.
     ///
     /// # Panics
     /// Never: [`super::DataTargets::add`] attaches them before it hands the target out.
@@ -329,23 +329,31 @@ fn kept_by(policy: &Policy) -> Option<Extent> {
 }
 
 impl CoveredData {
-    fn begin_loss(&self, lost: LostLock, loss: LockLoss) -> BoxFuture<'static, ()> {
+    fn lock_lost(&self, lost: LostLock, loss: LockLoss) -> BoxFuture<'static, ()> {
         let object = self.0.upgrade().and_then(|target| target.object_of_lost_lock(lost.resource));
         match object {
-            Some(object) => object.begin_loss(extent_of(&lost.part), lost.mode, loss),
+            Some(object) => object.lock_lost(extent_of(&lost.part), lost.mode, loss),
             None => Box::pin(std::future::ready(())),
         }
     }
 }
 
 impl CoveredCache for CoveredData {
-    fn begin_cancel(&self, _: &Arc<ClientNamespace>, lost: LostLock) -> BoxFuture<'static, ()> {
+    fn flush_and_invalidate(
+        &self,
+        _: &Arc<ClientNamespace>,
+        lost: LostLock,
+    ) -> BoxFuture<'static, ()> {
         let loss = if lost.discard { LockLoss::Discarded } else { LockLoss::Cancelled };
-        self.begin_loss(lost, loss)
+        self.lock_lost(lost, loss)
     }
 
-    fn begin_eviction(&self, _: &Arc<ClientNamespace>, lost: LostLock) -> BoxFuture<'static, ()> {
-        self.begin_loss(lost, LockLoss::Evicted)
+    fn invalidate_evicted(
+        &self,
+        _: &Arc<ClientNamespace>,
+        lost: LostLock,
+    ) -> BoxFuture<'static, ()> {
+        self.lock_lost(lost, LockLoss::Evicted)
     }
 
     fn learn(&self, resource: ResourceName, policy: &Policy, value: &Bytes) {

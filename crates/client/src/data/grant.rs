@@ -51,7 +51,7 @@ pub(super) enum Shortage {
 impl DataTarget {
     /// The OST is connected, perhaps anew: its reply says how much grant we hold, dirty bytes included.
     pub fn connected(&self, data: &ObdConnectData) {
-        self.agree(data);
+        self.negotiate(data);
         let mut grant = self.grant.lock();
         grant.available = u64::from(data.grant).saturating_sub(grant.dirty);
         grant.lost = 0;
@@ -108,7 +108,7 @@ impl DataTarget {
         self.grant.lock().sending += bytes;
     }
 
-    /// They were, or that failed: then their grant is lost.
+    /// The bytes were sent, or that failed: then their grant is lost.
     pub(super) fn end_sending(&self, bytes: u64, is_written: bool) {
         let mut grant = self.grant.lock();
         grant.sending = grant.sending.saturating_sub(bytes);

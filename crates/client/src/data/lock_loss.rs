@@ -93,7 +93,7 @@ impl Object {
     }
 
     /// A lock on `extent` is lost. Acts when it is called on what an eviction takes; the future does what takes time.
-    pub(super) fn begin_loss(
+    pub(super) fn lock_lost(
         self: Arc<Self>,
         extent: Extent,
         mode: LockMode,
@@ -117,7 +117,7 @@ impl Object {
             state.changes += 1;
             state.is_from_ost &= self.target.kind == DataTargetKind::Ost;
             state.is_vouched &= state.is_from_ost && is_covered;
-            state.forget_sure_size(extent);
+            state.distrust_size_after_lock(extent);
             // One that was being cancelled is lost with the rest.
             state.cancelling.retain(|cancelling| !extent.contains(&cancelling.extent));
             state.clean.remove(extent.start, end);
@@ -165,7 +165,7 @@ impl Object {
         state.is_vouched &= is_covered;
         state.clean.remove(extent.start, end);
         if is_writer {
-            state.forget_sure_size(extent);
+            state.distrust_size_after_lock(extent);
         }
     }
 

@@ -209,28 +209,32 @@ impl CoveredInodes {
 }
 
 impl CoveredCache for CoveredInodes {
-    fn begin_cancel(&self, locks: &Arc<ClientNamespace>, lost: LostLock) -> BoxFuture<'static, ()> {
-        let metadata = self.inodes.begin_cancel(locks, lost);
+    fn flush_and_invalidate(
+        &self,
+        locks: &Arc<ClientNamespace>,
+        lost: LostLock,
+    ) -> BoxFuture<'static, ()> {
+        let metadata = self.inodes.flush_and_invalidate(locks, lost);
         if !Self::loses_pages(locks, lost) {
             return metadata;
         }
-        let dropped = self.pages.begin_cancel(locks, lost);
+        let dropped = self.pages.flush_and_invalidate(locks, lost);
         Box::pin(async move {
             dropped.await;
             metadata.await;
         })
     }
 
-    fn begin_eviction(
+    fn invalidate_evicted(
         &self,
         locks: &Arc<ClientNamespace>,
         lost: LostLock,
     ) -> BoxFuture<'static, ()> {
-        let metadata = self.inodes.begin_eviction(locks, lost);
+        let metadata = self.inodes.invalidate_evicted(locks, lost);
         if !lost.part.inode_bits().contains(InodeBits::DOM) {
             return metadata;
         }
-        let dropped = self.pages.begin_eviction(locks, lost);
+        let dropped = self.pages.invalidate_evicted(locks, lost);
         Box::pin(async move {
             dropped.await;
             metadata.await;

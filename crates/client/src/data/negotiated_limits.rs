@@ -123,7 +123,7 @@ impl NegotiatedLimits {
 
 impl DataTarget {
     /// Takes over what an answer to a connect says.
-    pub(super) fn agree(&self, data: &ObdConnectData) {
+    pub(super) fn negotiate(&self, data: &ObdConnectData) {
         *self.limits.lock() = NegotiatedLimits::of(data);
         // Only OSTs of Sheen know this flag.
         let knows_bytes = data.flags2.contains(ConnectFlags2::MDT_IDENTITY);
@@ -176,7 +176,7 @@ impl DataTarget {
         self.tuning.read_bytes_max.store(bytes, Ordering::Relaxed);
     }
 
-    /// The same of one that is written (`max_mb_per_rpc_write`).
+    /// As `limit_reads`, of an RPC that writes (`max_mb_per_rpc_write`).
     pub fn limit_writes(&self, bytes: u64) {
         self.tuning.write_bytes_max.store(bytes, Ordering::Relaxed);
     }

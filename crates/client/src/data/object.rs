@@ -160,7 +160,7 @@ impl ObjectState {
     }
 
     /// A lock on `extent` under which bytes may have been written is ours no more.
-    pub(super) fn forget_sure_size(&mut self, extent: Extent) {
+    pub(super) fn distrust_size_after_lock(&mut self, extent: Extent) {
         let last = self.sure_size.checked_sub(1);
         if last.is_some_and(|last| extent.start <= last && last <= extent.end) {
             self.sure_size = 0;

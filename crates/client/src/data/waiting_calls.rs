@@ -42,7 +42,7 @@ impl CallPages {
         (!is_whole).then(|| Self::of(Extent { start: last, end: last }))
     }
 
-    /// Their bytes.
+    /// The bytes of the pages.
     #[must_use]
     pub fn range(self) -> Extent {
         self.0

@@ -3,7 +3,7 @@
 //! A [`ClientNamespace`] joins ldlm's [`Namespace`] (the engine, which decides) with the target's channel
 //! (which sends) and a [`CoveredCache`] (which holds what the locks cover: the inode cache, the page cache).
 //! It owns no cached data itself. What always holds: a lock is cancelled only after what
-//! [`CoveredCache::begin_cancel`] began has ended for all it covered, and never while a [`LockReference`] to it lives.
+//! [`CoveredCache::flush_and_invalidate`] began has ended for all it covered, and never while a [`LockReference`] to it lives.
 //!
 //! Costs: a lock found costs no RPC and no allocation; an enqueue one RPC; cancels that come
 //! together go in one RPC, and those of an operation go in the operation's own request.
@@ -22,7 +22,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use sheen_io::{BoxFuture, TaskQueue, World};
-use sheen_ldlm::client::{Action, Config, FlockUser, Want};
+use sheen_ldlm::client::{Action, Config, FlockUser, MatchRequest};
 use sheen_ldlm::{LockDesc, LockFlags, Policy};
 use sheen_rpc::{Call, Channel};
 use sheen_types::futures;
@@ -62,11 +62,15 @@ pub trait CoveredCache: Send + Sync {
     /// invalidates the kernel's copies. Acts when it is called, not only when the future is polled: metadata that no
     /// lock covers any more is dropped when this returns. The future does what takes time, and the lock is cancelled
     /// when it is done.
-    fn begin_cancel(&self, locks: &Arc<ClientNamespace>, lost: LostLock) -> BoxFuture<'static, ()>;
+    fn flush_and_invalidate(
+        &self,
+        locks: &Arc<ClientNamespace>,
+        lost: LostLock,
+    ) -> BoxFuture<'static, ()>;
 
     /// The target has evicted us: everything cached under this is invalid, and nothing can be written. As
-    /// [`CoveredCache::begin_cancel`] acts when it is called.
-    fn begin_eviction(
+    /// [`CoveredCache::flush_and_invalidate`] acts when it is called.
+    fn invalidate_evicted(
         &self,
         locks: &Arc<ClientNamespace>,
         lost: LostLock,
@@ -205,7 +209,7 @@ impl ClientNamespace {
         policy: Policy,
         mode: LockMode,
     ) -> Option<LockReference> {
-        let matched = self.engine.find(&Want { resource, policy, mode })?;
+        let matched = self.engine.find(&MatchRequest { resource, policy, mode })?;
         Some(LockReference::new(
             self,
             resource,
@@ -218,7 +222,7 @@ impl ClientNamespace {
     /// Whether a cached lock covers this now.
     #[must_use]
     pub fn covers(&self, resource: ResourceName, policy: Policy, mode: LockMode) -> bool {
-        self.engine.peek(&Want { resource, policy, mode }).is_some()
+        self.engine.peek(&MatchRequest { resource, policy, mode }).is_some()
     }
 
     /// Which of `bits` of an inode locks of ours cover, each by some lock.
@@ -325,7 +329,8 @@ impl ClientNamespace {
         }
     }
 
-    /// The same for an operation that another target executes: the cancels are sent to this one, and not waited for.
+    /// Cancels early for an operation that another target executes: the cancels are sent to this one, and not waited
+    /// for.
     pub(crate) async fn cancel_early_alone(
         self: &Arc<Self>,
         wanted: &[(ResourceName, LockMode, InodeBits)],
@@ -426,7 +431,7 @@ impl ClientNamespace {
         self.perform(rest);
         let mut cancels = EarlyCancels { namespace: self, actions: mine };
         while let Some(Action::DropCovered { lost, .. }) = cancels.actions.last() {
-            self.cache.begin_cancel(self, *lost).await;
+            self.cache.flush_and_invalidate(self, *lost).await;
             cancels.actions.pop();
         }
         self.engine.take_cancelled(&handles)
@@ -499,7 +504,7 @@ impl ClientNamespace {
                     self.convert(handle, remote_handle, drop, keep);
                 }
                 Action::Invalidate { lost, .. } => {
-                    let invalidated = self.cache.begin_eviction(self, lost);
+                    let invalidated = self.cache.invalidate_evicted(self, lost);
                     self.world.tasks.spawn("lock invalidation", invalidated);
                 }
             }
@@ -515,7 +520,7 @@ impl ClientNamespace {
     }
 
     async fn drop_covered(self: &Arc<Self>, handle: LockHandle, lost: LostLock) {
-        self.cache.begin_cancel(self, lost).await;
+        self.cache.flush_and_invalidate(self, lost).await;
         let mut actions = Vec::new();
         self.engine.covered_dropped(self.world.clock.now(), handle, &mut actions);
         self.perform(actions);

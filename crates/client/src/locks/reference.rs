@@ -147,7 +147,7 @@ impl PendingLock {
         request
     }
 
-    /// The same of a request without an intent, which counts nothing if it carries no cancels.
+    /// The request of one without an intent, which counts nothing if it carries no cancels.
     pub(crate) fn plain_request(&self, early: Vec<LockHandle>) -> LdlmRequest {
         let has_cancels = !early.is_empty();
         let request = self.intent_request(early);

@@ -83,7 +83,7 @@ impl Mdts {
         &self.first
     }
 
-    /// All of them, that with the root first.
+    /// All MDTs, that with the root first.
     pub(crate) fn all(&self) -> Vec<Arc<Mdc>> {
         let further = self.further.read();
         std::iter::once(&self.first).chain(further.values()).cloned().collect()
@@ -105,7 +105,7 @@ impl Mdts {
         }
     }
 
-    /// That of this number.
+    /// The MDT of this number.
     pub(crate) fn by_index(&self, index: MdtIndex) -> Option<Arc<Mdc>> {
         match index == self.first.index {
             true => Some(Arc::clone(&self.first)),

@@ -71,7 +71,7 @@ impl MdtOpen {
         }
     }
 
-    /// The same with the file's data, which came along.
+    /// The open file with its data, which came along.
     pub(crate) fn with_data(self, inline_data: Option<InlineData>) -> Self {
         let mut open = self;
         open.inline_data = inline_data;

@@ -24,7 +24,7 @@ use sheen_wire::messages::{LdlmIntentGetattr, LdlmIntentGetattrReply, MdsBatch};
 use sheen_wire::ptlrpc::MessageHeader;
 use sheen_wire::text::Text;
 
-use super::lookup::{About, NameKnown, getattr_valid};
+use super::lookup::{InodeSnapshot, NameSnapshot, getattr_valid};
 use super::{LookupDepth, Meta};
 use crate::cache::{Inode, Pin};
 use crate::locks::{BatchAnswer, LockRequest, PendingBatch, PendingLock};
@@ -45,8 +45,8 @@ pub(crate) struct BatchedName {
 
 /// What is known of a part's name when it is sent.
 struct PartAsked {
-    known: NameKnown,
-    about: About,
+    known: NameSnapshot,
+    about: InodeSnapshot,
 }
 
 impl Mdc {
@@ -93,8 +93,8 @@ impl Meta {
         };
         let (mut asked, mut locks, mut parts) = (Vec::new(), Vec::new(), Parts::default());
         for name in names {
-            let known = NameKnown::of(parent, &name.name);
-            asked.push(PartAsked { about: self.about(known.fid()), known });
+            let known = NameSnapshot::of(parent, &name.name);
+            asked.push(PartAsked { about: self.inode_snapshot(known.fid()), known });
             let lock = mdt.locks.begin(part_lock(parent));
             parts.add(&part(&lock, &body, name));
             locks.push(lock);

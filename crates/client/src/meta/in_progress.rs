@@ -13,8 +13,11 @@ const PAUSE_STEP: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(10);
 
 impl Meta {
-    /// Asks until the MDT has another answer. One RPC, but for such an MDT.
-    pub(super) async fn until_done<T, F>(&self, ask: impl Fn() -> F) -> Result<T, Errno>
+    /// Repeats `ask` until the MDT has another answer than `EINPROGRESS`. One RPC, but for such an MDT.
+    pub(super) async fn retry_while_in_progress<T, F>(
+        &self,
+        ask: impl Fn() -> F,
+    ) -> Result<T, Errno>
     where
         F: Future<Output = Result<T, Errno>>,
     {

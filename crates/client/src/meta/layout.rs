@@ -81,7 +81,7 @@ impl Meta {
         inode: &Inode,
         layout_intent: LayoutIntent,
     ) -> Result<(LayoutState, LayoutVersion), Errno> {
-        self.until_done(|| self.layout_intent_once(who, inode, &layout_intent)).await
+        self.retry_while_in_progress(|| self.layout_intent_once(who, inode, &layout_intent)).await
     }
 
     async fn layout_intent_once(

@@ -38,13 +38,13 @@ impl LookupDepth {
     }
 }
 
-/// What was known of a name when it was asked for.
-pub(super) struct NameKnown {
+/// What was known of a name when it was asked for, to compare with when the answer is here.
+pub(super) struct NameSnapshot {
     fid: Option<Fid>,
     asked: CacheEpoch,
 }
 
-impl NameKnown {
+impl NameSnapshot {
     pub(super) fn of(parent: &Inode, name: &Name) -> Self {
         let state = parent.state();
         Self { fid: state.directory.children.get(name).copied(), asked: state.epoch() }
@@ -80,8 +80,9 @@ impl FoundInode {
     }
 }
 
-/// What was known of an inode when it was asked about, if it was known at all.
-pub(super) struct About(Option<(Fid, CacheEpoch)>);
+/// What was known of an inode when it was asked about, if it was known at all, to compare with when the answer is
+/// here.
+pub(super) struct InodeSnapshot(Option<(Fid, CacheEpoch)>);
 
 /// What every getattr asks for.
 pub(super) fn getattr_valid() -> Valid {
@@ -121,7 +122,7 @@ impl Meta {
         name: &Name,
         depth: LookupDepth,
     ) -> Result<Option<Pin>, Errno> {
-        let known = NameKnown::of(parent, name);
+        let known = NameSnapshot::of(parent, name);
         let found = self.getattr_intent(who, parent, Some(name), depth).await;
         match found {
             Ok(found) => self.name_found(who, parent, name, (found, depth)).await,
@@ -169,7 +170,7 @@ impl Meta {
         match self.attributes_of_remote(who, &pin, depth).await {
             Ok(()) => Ok(Some(pin)),
             Err(Errno::ENOENT) => {
-                self.cache.inodes.unsee_name(parent, name);
+                self.cache.inodes.note_name_absent(parent, name);
                 Ok(None)
             }
             Err(errno) => Err(errno),
@@ -177,8 +178,8 @@ impl Meta {
     }
 
     /// Notes that a directory has no such name.
-    pub(super) fn name_absent(&self, parent: &Inode, name: &Name, known: &NameKnown) {
-        self.cache.inodes.unsee_name(parent, name);
+    pub(super) fn name_absent(&self, parent: &Inode, name: &Name, known: &NameSnapshot) {
+        self.cache.inodes.note_name_absent(parent, name);
         let mut state = parent.state();
         if state.unbroken_since(&known.asked) {
             state.keep_absent(name);
@@ -200,7 +201,7 @@ impl Meta {
         self.getattr_intent_with(who, inode, name, (depth, body)).await
     }
 
-    /// The same with this `body`.
+    /// As [`Self::getattr_intent`], with this `body`.
     pub(super) async fn getattr_intent_with(
         &self,
         who: &Credentials,
@@ -214,7 +215,7 @@ impl Meta {
             None => Some(inode.fid),
             Some(name) => inode.state().directory.children.get(name).copied(),
         };
-        let about = self.about(about);
+        let about = self.inode_snapshot(about);
         let pending = mdt.locks.begin(LockRequest {
             resource: inode.resource(),
             policy: Policy::bits(bits),
@@ -235,9 +236,9 @@ impl Meta {
     }
 
     /// What is known of the inode that a question is about, if its FID is known.
-    pub(super) fn about(&self, fid: Option<Fid>) -> About {
+    pub(super) fn inode_snapshot(&self, fid: Option<Fid>) -> InodeSnapshot {
         let inode = fid.and_then(|fid| self.cache.inodes.by_fid(fid));
-        About(inode.map(|inode| (inode.fid, inode.state().epoch())))
+        InodeSnapshot(inode.map(|inode| (inode.fid, inode.state().epoch())))
     }
 
     /// Takes over what `mdt` has answered to a getattr intent, over this connection: attributes, and the lock that covers
@@ -245,7 +246,7 @@ impl Meta {
     pub(super) async fn take_attributes(
         &self,
         mdt: &Mdc,
-        about: &About,
+        about: &InodeSnapshot,
         pending: PendingLock,
         (reply, connection): (LdlmIntentGetattrReply, u32),
     ) -> Result<FoundInode, Errno> {

@@ -275,7 +275,8 @@ impl Meta {
         flags: MdsOpenFlags,
         layout: Option<Bytes>,
     ) -> Result<OpenedInode, Errno> {
-        self.until_done(|| self.open_intent_once(who, target, flags, layout.clone())).await
+        self.retry_while_in_progress(|| self.open_intent_once(who, target, flags, layout.clone()))
+            .await
     }
 
     async fn open_intent_once(

@@ -196,14 +196,14 @@ impl Meta {
         };
         let found = self.lookup(who, parent, name, depth).await;
         let is_same = matches!(found, Ok(Some(found)) if found.fid == moved.fid);
-        let is_leased = moved.file_type() == Some(FileType::Directory);
-        if !is_same || !self.cache.may_keep_name(parent, name, is_leased) {
+        let is_timed = moved.file_type() == Some(FileType::Directory);
+        if !is_same || !self.cache.may_keep_name(parent, name, is_timed) {
             return false;
         }
         let mut state = moved.state();
         let is_covered = state.is_named(parent.node, name);
         if is_covered {
-            state.name_was_kept(parent.node, name);
+            state.note_name_moved_by_kernel(parent.node, name);
         }
         is_covered
     }

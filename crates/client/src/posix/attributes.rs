@@ -178,7 +178,7 @@ impl Mounted {
     }
 
     /// Makes sure that the kernel uses the size in the reply that is about to be sent. Calls the kernel only
-    /// if the inode was ever invalidated: see [`Raise`](super::Raise).
+    /// if the inode was ever invalidated: see [`SizeRaise`](super::Raise).
     async fn show_size(&self, inode: &Arc<Inode>, asked: SizeEpoch, shown: &Attributes) {
         if shown.file_type() != FileType::Regular || !self.kernel_cache.watched() {
             return;
@@ -188,7 +188,7 @@ impl Mounted {
         loop {
             match inode.answer_size(asked, shown.size) {
                 SizeReply::Nothing => return,
-                SizeReply::Raise(raise) => return self.kernel_cache.raise(raise).await,
+                SizeReply::SizeRaise(raise) => return self.kernel_cache.raise(raise).await,
                 SizeReply::Wait if limit.is_some_and(|limit| limit <= clock.now()) => return,
                 SizeReply::Wait => {
                     let limit = *limit.get_or_insert(clock.now() + RAISE_WAIT);
@@ -245,7 +245,7 @@ impl Mounted {
     ) -> Result<(), Errno> {
         let is_regular = inode.file_type() == Some(FileType::Regular);
         if let Some(size) = changes.size.filter(|size| is_regular && *size > 0) {
-            self.prepare_cut(who, inode, size).await?;
+            self.prepare_truncate(who, inode, size).await?;
         }
         let now = self.meta.world.clock.wall();
         let change = || self.meta.setattr(who, inode, changes, now, right);
@@ -259,7 +259,7 @@ impl Mounted {
         }
         if let Some(size) = changes.size {
             inode.state().ask_osts_for_size();
-            self.kernel_cache.cut_pages(inode.node, size);
+            self.kernel_cache.truncate_pages(inode.node, size);
             let truncating = inode.begin_truncate(size);
             let cut =
                 |data: Arc<dyn DataFile>| async move { data.truncate(size, now, locking).await };
@@ -280,7 +280,7 @@ impl Mounted {
 
     /// Makes sure that the file can have `size` bytes, before the MDT is sent that size: no size that objects
     /// cannot have, and the objects that show it.
-    pub(super) async fn prepare_cut(
+    pub(super) async fn prepare_truncate(
         &self,
         who: &Credentials,
         inode: &Inode,

@@ -23,7 +23,7 @@ struct ClosesInFlight {
     ended: Notify,
 }
 
-/// One of them, until it is answered.
+/// A close that is under way, until it is answered.
 pub(super) struct PendingClose(Arc<ClosesInFlight>);
 
 impl PendingCloses {

@@ -10,12 +10,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use sheen_types::{Errno, Fid};
 
+use super::file_lock_owners::{FileLockOwner, FileLockOwners};
 use super::handles::OpenFile;
-use super::lockers::{Locker, Lockers};
 use super::{FileHandle, FileLock, FileLockMode, FileSystem, FileType, LockOwner, Mounted};
 use crate::boxed;
 use crate::meta::FlockWait;
-use crate::records::{LockerRecord, Recorder};
+use crate::records::{FileLockOwnerRecord, Recorder};
 
 /// The last byte that a file lock can cover: the largest file offset.
 pub(super) const END_MAX: u64 = i64::MAX as u64;
@@ -24,18 +24,18 @@ pub(super) const END_MAX: u64 = i64::MAX as u64;
 pub(crate) struct FileLocksTaken {
     /// Whether any ever was.
     any: AtomicBool,
-    lockers: Lockers,
+    file_lock_owners: FileLockOwners,
 }
 
 impl FileLocksTaken {
     pub(crate) fn new(recorder: Recorder) -> Self {
-        Self { any: AtomicBool::new(false), lockers: Lockers::new(recorder) }
+        Self { any: AtomicBool::new(false), file_lock_owners: FileLockOwners::new(recorder) }
     }
 
     /// An earlier process of the mount had locks taken through an open file.
-    pub(super) fn restore(&self, fid: Fid, locker: &LockerRecord) {
+    pub(super) fn restore(&self, fid: Fid, locker: &FileLockOwnerRecord) {
         self.note();
-        self.lockers.restore(fid, locker);
+        self.file_lock_owners.restore(fid, locker);
     }
 
     /// One is taken now.
@@ -50,7 +50,7 @@ impl FileLocksTaken {
     /// A FLUSH has released what `owner` had.
     pub(super) fn flushed(&self, file: &OpenFile, handle: FileHandle, owner: LockOwner) {
         if self.any() {
-            self.lockers.forget(file.pin.fid, handle, owner);
+            self.file_lock_owners.forget(file.pin.fid, handle, owner);
         }
     }
 }
@@ -74,8 +74,8 @@ impl FileSystem {
         self.0.file_locks_taken.note();
         if lock.mode != FileLockMode::Unlock {
             let newest = self.0.handles.newest();
-            let locker = Locker { handle, owner, is_flock: lock.is_flock, newest };
-            self.0.file_locks_taken.lockers.note(file.pin.fid, locker).await;
+            let locker = FileLockOwner { handle, owner, is_flock: lock.is_flock, newest };
+            self.0.file_locks_taken.file_lock_owners.note(file.pin.fid, locker).await;
         }
         let wait = if wait { FlockWait::Wait } else { FlockWait::Try };
         self.0.meta.set_lock(&file.pin, owner, checked(lock)?, wait).await
@@ -138,8 +138,8 @@ impl Mounted {
             false => Vec::new(),
         };
         let mut unlocked = Ok(());
-        let lockers = &self.file_locks_taken.lockers;
-        let unlocking = lockers.close(file.pin.fid, handle, flock, of_process);
+        let file_lock_owners = &self.file_locks_taken.file_lock_owners;
+        let unlocking = file_lock_owners.close(file.pin.fid, handle, flock, of_process);
         for owner in &unlocking.owners {
             unlocked = unlocked.and(self.unlock_all(file, *owner).await);
         }

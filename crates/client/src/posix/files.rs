@@ -154,8 +154,8 @@ impl FileSystem {
         self.read_for(call_pages, handle, offset, length).await
     }
 
-    /// The same for a program's own memory: the kernel holds no page for it. A revocation would take the
-    /// pages of other reads for this one's, and not wait for them.
+    /// As `read`, for a program's own memory: the kernel holds no page for it. A revocation would take the pages of
+    /// other reads for this one's, and not wait for them.
     ///
     /// # Errors
     /// As `pread(2)`.
@@ -220,9 +220,9 @@ impl FileSystem {
         self.write_for(Writer::Program, handle, offset, data).await
     }
 
-    /// The same for bytes of the kernel's own pages, which a program has changed through a mapping: they
-    /// have their place, whatever the handle was opened with, and the pages stay. Through which handle
-    /// the kernel writes them is its own choice.
+    /// As `write`, for bytes of the kernel's own pages, which a program has changed through a mapping: they have
+    /// their place, whatever the handle was opened with, and the pages stay. Through which handle the kernel writes
+    /// them is its own choice.
     ///
     /// # Errors
     /// As `msync(2)`.

@@ -112,7 +112,7 @@ impl Handles {
     }
 
     /// Whether the table's lock can be had within `limit`; waits in the thread.
-    pub(super) fn answers(&self, limit: Duration) -> bool {
+    pub(super) fn is_responsive(&self, limit: Duration) -> bool {
         self.open.try_write_for(limit).is_some()
     }
 

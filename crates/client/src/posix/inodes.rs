@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use sheen_types::{Errno, Name, Timestamp};
 
-use super::{Attributes, Credentials, DirEntry, Entry, FileType, MayKeep, Mounted, NodeId, Stat};
+use super::{Attributes, Credentials, DirEntry, Entry, FileType, MayCache, Mounted, NodeId, Stat};
 use crate::cache::{Inode, LayoutState, Pin, generation};
 use crate::data::{DataAttributes, DataFile};
 
@@ -14,9 +14,13 @@ impl Mounted {
         self.inodes.pin_node(node).ok_or(Errno::ESTALE)
     }
 
-    /// Asks for the attributes of an inode of which none were ever known here: an earlier process of the mount knew
-    /// them.
-    pub(super) async fn know(&self, who: &Credentials, inode: &Inode) -> Result<(), Errno> {
+    /// Asks the MDT for the attributes of an inode of which none were ever known here: an earlier process of the
+    /// mount knew them.
+    pub(super) async fn fetch_unknown_attributes(
+        &self,
+        who: &Credentials,
+        inode: &Inode,
+    ) -> Result<(), Errno> {
         match inode.file_type() {
             Some(_) => Ok(()),
             None => self.refresh(who, inode).await,
@@ -31,7 +35,7 @@ impl Mounted {
         parent_and_name: (&Inode, &Name),
         inode: &Arc<Inode>,
     ) -> Result<Entry, Errno> {
-        self.know(who, inode).await?;
+        self.fetch_unknown_attributes(who, inode).await?;
         let stat = match needs_true_size(inode) {
             true => match self.stat(who, inode).await {
                 // Its data is lost. The name can still be used and removed; a program that asks for attributes is
@@ -51,14 +55,19 @@ impl Mounted {
         who: &Credentials,
         inode: &Arc<Inode>,
     ) -> Result<Entry, Errno> {
-        self.know(who, inode).await?;
+        self.fetch_unknown_attributes(who, inode).await?;
         let Stat { attributes, keep } = match needs_true_size(inode) {
             true => self.stat(who, inode).await?,
             false => self.stat_without_rpc(inode)?,
         };
         inode.count_lookups(&mut inode.state(), 1);
         let (node, generation) = (inode.node, generation(inode.fid));
-        Ok(Entry { node, generation, attributes, keep: MayKeep { entry: false, attributes: keep } })
+        Ok(Entry {
+            node,
+            generation,
+            attributes,
+            keep: MayCache { entry: false, attributes: keep },
+        })
     }
 
     /// The entry of a file that this client has just made and that was not written. Counts as a lookup. No
@@ -84,7 +93,7 @@ impl Mounted {
         });
         let Entry { node, generation, attributes, .. } =
             self.looked_up((parent, name), &inode, Stat { attributes, keep: false });
-        Entry { node, generation, attributes, keep: MayKeep { entry: false, attributes: false } }
+        Entry { node, generation, attributes, keep: MayCache { entry: false, attributes: false } }
     }
 
     fn looked_up(&self, (parent, name): (&Inode, &Name), inode: &Inode, stat: Stat) -> Entry {
@@ -94,12 +103,12 @@ impl Mounted {
             inode.count_lookups(&mut state, 1);
             state.keep_name(parent.node, name)
         };
-        let is_leased = attributes.file_type() == FileType::Directory;
-        let entry = covered && self.may_keep_name(parent, name, is_leased);
+        let is_timed = attributes.file_type() == FileType::Directory;
+        let entry = covered && self.may_keep_name(parent, name, is_timed);
         Entry {
             node: inode.node,
             generation: generation(inode.fid),
-            keep: MayKeep { entry, attributes: keep },
+            keep: MayCache { entry, attributes: keep },
             attributes,
         }
     }
@@ -142,7 +151,7 @@ impl Mounted {
     /// Attributes as they are now, those of the MDT being known: at most a glimpse at each object's
     /// OST, and a layout.
     pub(super) async fn stat(&self, who: &Credentials, inode: &Inode) -> Result<Stat, Errno> {
-        self.know(who, inode).await?;
+        self.fetch_unknown_attributes(who, inode).await?;
         if inode.file_type() != Some(FileType::Regular) || inode.state().size_covered() {
             return self.stat_without_rpc(inode);
         }

@@ -321,7 +321,7 @@ impl Mounted {
     ) -> Result<(), Errno> {
         let Attributes { size, atime, mtime, ctime, .. } = *attributes;
         if size > 0 {
-            self.prepare_cut(owner, volatile, size).await?;
+            self.prepare_truncate(owner, volatile, size).await?;
             let locking = Locking::default();
             let cut =
                 |data: Arc<dyn DataFile>| async move { data.truncate(size, mtime, locking).await };

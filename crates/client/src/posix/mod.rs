@@ -2,7 +2,7 @@
 //!
 //! Every call takes the caller's [`Credentials`] and answers a POSIX `Errno`. An inode is known by its
 //! [`NodeId`] from the lookup that found it until as many lookups have been forgotten; an open file by its
-//! [`FileHandle`] until released. Answers say what the kernel may keep ([`MayKeep`]): exactly what a held lock covers;
+//! [`FileHandle`] until released. Answers say what the kernel may keep ([`MayCache`]): exactly what a held lock covers;
 //! [`KernelNotifier`] is notified when that lock is revoked.
 //!
 //! A call may be dropped at any await (an interrupted system call): a change that has been sent happens or
@@ -23,6 +23,7 @@ mod directory;
 mod dom_tests;
 mod exported;
 mod extents_stats;
+mod file_lock_owners;
 mod file_locks;
 #[cfg(test)]
 mod file_locks_tests;
@@ -38,7 +39,6 @@ mod inodes;
 #[cfg(test)]
 mod kernel_tests;
 mod laid_out;
-mod lockers;
 mod migrate;
 mod names;
 mod open_cache;
@@ -84,7 +84,7 @@ use crate::locks::ClientNamespace;
 use crate::meta::Meta;
 use crate::targets::Targets;
 
-pub use crate::cache::{KernelNotifier, NAME_LEASE, PagesKept, Raise};
+pub use crate::cache::{KernelNotifier, NAME_TIMEOUT, PagesKept, SizeRaise};
 pub use crate::types::{
     Attributes, Credentials, Fallocate, FileLock, FileLockMode, FileType, Invalidated, LockOwner,
     NodeId, OpenCounts, OpenFlags, Seek, SetAttributes, SetTime, Stale, TYPE_MASK, VersionFlush,
@@ -98,14 +98,14 @@ pub(crate) use file_locks::FileLocksTaken;
 pub(crate) use handles::Handles;
 pub(crate) use migrate::Migrations;
 pub(crate) use page_handoff::PageHandoff;
-pub(crate) use restore::Former;
+pub(crate) use restore::FormerProcess;
 pub use restore::Restored;
 pub use settings::{HeatSettings, OpenCacheSettings, Settings};
 pub(crate) use stale_retry::StaleRetry;
 pub use statistics::{Operation, Statistics, Tracked};
 pub use types::{
     AccessTimes, DirCookie, DirEntry, DirEntryPlus, Entry, FileHandle, FsStat, ListingRoom, Lookup,
-    MayKeep, NewNode, Opened, RenameMode, Stat,
+    MayCache, NewNode, Opened, RenameMode, Stat,
 };
 
 /// A mounted file system. Cheap to clone; all clones are one.
@@ -131,7 +131,7 @@ pub(crate) struct Mounted {
     pub(crate) page_handoff: PageHandoff,
     pub(crate) file_locks_taken: FileLocksTaken,
     pub(crate) closing: PendingCloses,
-    pub(crate) former: Former,
+    pub(crate) former: FormerProcess,
 }
 
 impl FileSystem {
@@ -139,7 +139,7 @@ impl FileSystem {
     /// Waits in the thread, twice at most.
     #[must_use]
     pub fn stuck_lock(&self, limit: Duration) -> Option<&'static str> {
-        match (self.0.inodes.answers(limit), self.0.handles.answers(limit)) {
+        match (self.0.inodes.is_responsive(limit), self.0.handles.is_responsive(limit)) {
             (false, _) => Some("the table of inodes"),
             (true, false) => Some("the table of open files"),
             (true, true) => None,
@@ -151,7 +151,7 @@ impl FileSystem {
         Self(Arc::new(mounted))
     }
 
-    /// Who is notified when what was answered with [`MayKeep`] goes stale. Until an observer is set, nothing may
+    /// Who is notified when what was answered with [`MayCache`] goes stale. Until an observer is set, nothing may
     /// be kept and every answer says so. `audience` is who uses what is kept.
     pub fn watch(&self, observer: Arc<dyn KernelNotifier>, audience: Audience) {
         self.0.kernel_cache.watch(observer, audience);

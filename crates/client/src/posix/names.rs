@@ -309,7 +309,7 @@ impl Mounted {
         self.find_known(who, parent, name, known).await
     }
 
-    /// The same, with what the cache knows of the name.
+    /// As `find`, with what the cache knows of the name.
     pub(super) async fn find_known(
         &self,
         who: &Credentials,
@@ -339,7 +339,7 @@ impl Mounted {
         if matches!(found, Err(Errno::EACCES)) {
             // So that the next ones are refused without an RPC, however many come: the kernel, which is to forget what
             // it keeps of the directory, waits for each.
-            self.know_rights(who, parent).await?;
+            self.fetch_rights(who, parent).await?;
         }
         found
     }

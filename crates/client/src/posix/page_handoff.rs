@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use super::handles::OpenFile;
 use super::{FileSystem, Mounted, Opened};
 
-/// Held while the kernel takes bytes.
+/// A guard that lives while the kernel takes bytes.
 #[derive(Default)]
 pub(crate) struct PageHandoff(Mutex<()>);
 

@@ -39,7 +39,7 @@ impl FileSystem {
     #[boxed]
     pub async fn access(&self, who: &Credentials, node: NodeId, wanted: May) -> Result<(), Errno> {
         let inode = self.0.pin(node)?;
-        self.0.stale_if_absent(who, self.0.know_rights(who, &inode).await)?;
+        self.0.stale_if_absent(who, self.0.fetch_rights(who, &inode).await)?;
         self.0.judge(who, &inode, wanted)
     }
 }
@@ -70,7 +70,7 @@ impl Mounted {
         who: &Credentials,
         directory: &Inode,
     ) -> Result<(), Errno> {
-        self.stale_if_absent(who, self.know_rights(who, directory).await)?;
+        self.stale_if_absent(who, self.fetch_rights(who, directory).await)?;
         self.judge(who, directory, May::EXEC)
     }
 
@@ -79,7 +79,7 @@ impl Mounted {
         if self.judged(who).can(Capability::DacOverride) {
             return Ok(());
         }
-        self.know_rights(who, inode).await?;
+        self.fetch_rights(who, inode).await?;
         self.judge(who, inode, May::READ)
     }
 
@@ -90,8 +90,8 @@ impl Mounted {
     }
 
     /// As [`CoveredMetadata::may_keep_name`](crate::cache::CoveredMetadata::may_keep_name).
-    pub(super) fn may_keep_name(&self, parent: &Inode, name: &Name, is_leased: bool) -> bool {
-        self.meta.cache.may_keep_name(parent, name, is_leased)
+    pub(super) fn may_keep_name(&self, parent: &Inode, name: &Name, is_timed: bool) -> bool {
+        self.meta.cache.may_keep_name(parent, name, is_timed)
     }
 
     /// Does `change`, which may change who may search the directory `inode`. With `shows` the answer to it says who may;
@@ -112,8 +112,8 @@ impl Mounted {
         let children = inode.state().kept_children();
         let changed = change.await?;
         if !shows || !inode.state().may_search_all(audience) {
-            self.kernel_cache.shut(self.inodes.files_of(children)).await;
-            let until = inode.state().leased_until();
+            self.kernel_cache.prune(self.inodes.files_of(children)).await;
+            let until = inode.state().timed_names_until();
             if let Some(until) = until.filter(|until| *until > self.meta.world.clock.now()) {
                 self.meta.world.clock.sleep_until(until).await;
             }
@@ -139,7 +139,7 @@ impl Mounted {
         let mut learnt = false;
         for inode in inodes {
             if !inode.state().rights_covered() {
-                self.know_rights(who, inode).await?;
+                self.fetch_rights(who, inode).await?;
                 learnt = true;
             }
         }
@@ -147,7 +147,7 @@ impl Mounted {
     }
 
     /// Returns when mode, owner, group and access control list are known as they are now.
-    pub(super) async fn know_rights(&self, who: &Credentials, inode: &Inode) -> Result<(), Errno> {
+    pub(super) async fn fetch_rights(&self, who: &Credentials, inode: &Inode) -> Result<(), Errno> {
         if inode.state().rights_covered() {
             return Ok(());
         }

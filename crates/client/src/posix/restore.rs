@@ -25,7 +25,7 @@ use super::{
 };
 use crate::boxed;
 use crate::meta::OwnOrCachedOpen;
-use crate::records::{LockerRecord, OpenRecord, Record, Recorded};
+use crate::records::{FileLockOwnerRecord, OpenRecord, Record, Recorded};
 
 /// Opens on the wire at once.
 const AT_ONCE: usize = 64;
@@ -37,7 +37,7 @@ const LEAVE_WAIT: Duration = Duration::from_secs(5);
 
 /// What is known of an earlier process of the mount.
 #[derive(Default)]
-pub(crate) struct Former {
+pub(crate) struct FormerProcess {
     /// The sequences of the FIDs that it made.
     sequences: OnceLock<Vec<u64>>,
 }
@@ -63,7 +63,7 @@ struct Sorted {
     opens: Vec<OpenRecord>,
     unflushed: Vec<Fid>,
     locks: Vec<(Fid, LockOwner, FileLock)>,
-    lockers: Vec<(Fid, LockerRecord)>,
+    file_lock_owners: Vec<(Fid, FileLockOwnerRecord)>,
     exports: Vec<(Uuid, FormerExport)>,
     sequences: Vec<u64>,
 }
@@ -85,14 +85,14 @@ impl FileSystem {
         };
         let leave = async {
             within(&*self.0.targets.world.clock, OPENS_WAIT, opened.notified()).await;
-            self.leave_former(&sorted.exports).await;
+            self.disconnect_former(&sorted.exports).await;
         };
         let both: Vec<BoxFuture<'_, ()>> = vec![Box::pin(opens), Box::pin(leave)];
         futures::all(both).await;
         restored.opens_lost = lost;
         restored.opens = sorted.opens.len() - lost;
-        let lockers = sorted.lockers.iter();
-        lockers.for_each(|(fid, locker)| self.0.file_locks_taken.restore(*fid, locker));
+        let file_lock_owners = sorted.file_lock_owners.iter();
+        file_lock_owners.for_each(|(fid, locker)| self.0.file_locks_taken.restore(*fid, locker));
         restored.locks_lost = self.lock_again(&sorted.locks).await;
         restored.files_unflushed = self.report_unflushed(sorted.unflushed);
         restored
@@ -112,7 +112,9 @@ impl FileSystem {
                 Record::Open(open) => sorted.opens.push(*open),
                 Record::Unflushed(fid) => sorted.unflushed.push(*fid),
                 Record::FileLock { fid, owner, lock } => sorted.locks.push((*fid, *owner, *lock)),
-                Record::Locker { fid, locker } => sorted.lockers.push((*fid, *locker)),
+                Record::FileLockOwner { fid, locker } => {
+                    sorted.file_lock_owners.push((*fid, *locker))
+                }
                 Record::Export { target, export } => sorted.exports.push((target.clone(), *export)),
                 Record::Sequence(sequence) => sorted.sequences.push(*sequence),
             }
@@ -146,13 +148,13 @@ impl FileSystem {
         lost
     }
 
-    async fn leave_former(&self, exports: &[(Uuid, FormerExport)]) {
+    async fn disconnect_former(&self, exports: &[(Uuid, FormerExport)]) {
         let leave = |(target, export): &(Uuid, FormerExport)| {
             let (targets, target, export) = (self.0.targets.clone(), target.clone(), *export);
             let (left, waits) = (std::sync::Arc::new(Notify::new()), self.0.targets.clone());
             let leaves = std::sync::Arc::clone(&left);
             let task = async move {
-                targets.leave_former(&target, export).await;
+                targets.disconnect_former(&target, export).await;
                 leaves.notify_one();
             };
             waits.world.tasks.spawn("leave former", Box::pin(task));
@@ -200,7 +202,7 @@ impl FileSystem {
     }
 
     /// Whether an earlier process of the mount has made it.
-    fn was_made_here(&self, node: NodeId) -> bool {
+    fn was_made_by_former(&self, node: NodeId) -> bool {
         let sequences = self.0.former.sequences.get();
         let fid = self.fid(node).ok();
         fid.zip(sequences).is_some_and(|(fid, sequences)| sequences.contains(&fid.seq))
@@ -212,33 +214,36 @@ impl FileSystem {
     /// # Errors
     /// As `stat(2)`.
     #[boxed]
-    pub async fn made_before(
+    pub async fn entry_made_by_former(
         &self,
         who: &Credentials,
         parent: NodeId,
         name: &Name,
     ) -> Result<Option<Entry>, Errno> {
         let Lookup::Found(entry) = self.lookup(who, parent, name).await? else { return Ok(None) };
-        if self.was_made_here(entry.node) {
+        if self.was_made_by_former(entry.node) {
             return Ok(Some(entry));
         }
         self.forget(entry.node, 1);
         Ok(None)
     }
 
-    /// The same of a file that it has made and opened, whatever its mode says now. Two RPCs.
+    /// As [`Self::entry_made_by_former`], of a file that the earlier process has made and opened, whatever its mode
+    /// says now. Two RPCs.
     ///
     /// # Errors
     /// As `open(2)`.
     #[boxed]
-    pub async fn created_before(
+    pub async fn file_created_by_former(
         &self,
         who: &Credentials,
         parent: NodeId,
         name: &Name,
         flags: OpenFlags,
     ) -> Result<Option<(Entry, Opened)>, Errno> {
-        let Some(entry) = self.made_before(who, parent, name).await? else { return Ok(None) };
+        let Some(entry) = self.entry_made_by_former(who, parent, name).await? else {
+            return Ok(None);
+        };
         let opened = self.0.open_once_more(who, entry.node, flags).await;
         if opened.is_err() {
             self.forget(entry.node, 1);

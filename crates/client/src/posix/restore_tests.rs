@@ -135,7 +135,7 @@ fn a_name_that_an_earlier_process_made_is_known_from_one_of_another_client() {
         let files = fixture.files.clone();
         let made = fixture.world.run(async move {
             files.restore(&[Record::Sequence(sequence)], 0).await;
-            files.made_before(&Fixture::root(), NodeId::ROOT, &name("file")).await
+            files.entry_made_by_former(&Fixture::root(), NodeId::ROOT, &name("file")).await
         });
         let made = made.expect("looked up");
         assert_eq!(made.is_some(), is_ours);
@@ -237,7 +237,7 @@ fn the_last_close_of_a_file_ends_the_locks_that_an_earlier_process_took_through_
         };
         let asked = next.mdt.take_asked();
         assert_eq!(asked.iter().filter(|it| is_unlock(it)).count(), 1, "{asked:?}");
-        let is_locker = |record: &Record| matches!(record, Record::Locker { .. });
+        let is_locker = |record: &Record| matches!(record, Record::FileLockOwner { .. });
         assert!(former.iter().any(is_locker) && !records.all().iter().any(is_locker));
     }
 }

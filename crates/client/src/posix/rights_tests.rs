@@ -12,7 +12,7 @@ use sheen_wire::messages::{
 };
 
 use super::*;
-use crate::cache::LEASE_SLACK;
+use crate::cache::NAME_TIMEOUT_SLACK;
 use crate::testing::{Fixture, absent, blocking, body, found, lock_reply, name, opened};
 
 const DIRECTORY: Fid = Fid::new(0x2_0000_0400, 8);
@@ -66,7 +66,7 @@ fn found_at(
     who: &Credentials,
     parent: NodeId,
     text: &'static str,
-) -> (NodeId, MayKeep) {
+) -> (NodeId, MayCache) {
     match look_up(fixture, who, parent, text) {
         Ok(Lookup::Found(entry)) => (entry.node, entry.keep),
         other => panic!("expected an entry, got {other:?}"),
@@ -92,7 +92,7 @@ struct Scene {
     request: LdlmIntentGetattr,
     lock: LdlmReply,
     directory: NodeId,
-    keep: MayKeep,
+    keep: MayCache,
 }
 
 fn scene(mode: u32, lines: &[(u16, u16, u32)]) -> Scene {
@@ -217,7 +217,7 @@ fn cancelled_after(leases: impl Fn(&Scene), after: Duration, is_busy: bool) -> D
 #[test]
 fn a_lock_on_a_directory_outlasts_what_the_kernel_keeps_for_a_time() {
     let ms = Duration::from_millis;
-    let lease = NAME_LEASE + LEASE_SLACK;
+    let lease = NAME_TIMEOUT + NAME_TIMEOUT_SLACK;
     let directory = |scene: &Scene| {
         let found = owned(SUBDIRECTORY, 0o040_755, &[], whole(SUBDIRECTORY, 0x79));
         scene.fixture.mdt.answer(found);
@@ -265,7 +265,7 @@ fn a_directory_is_removed_without_a_wait_for_what_the_kernel_keeps_of_it() {
     };
     assert_eq!(removed_within(Fixture::root(), true), Duration::ZERO);
     // The lock goes with the request, whether that is refused or not.
-    let lease = NAME_LEASE + LEASE_SLACK;
+    let lease = NAME_TIMEOUT + NAME_TIMEOUT_SLACK;
     assert_eq!(removed_within(user(7, &[]), true), lease, "one who may not remove it");
     assert_eq!(removed_within(Fixture::root(), false), lease, "it has names");
 }
@@ -282,7 +282,7 @@ fn a_removal_of_a_directory_that_has_names_waits_for_what_the_kernel_keeps_of_it
     scene.fixture.mdt.refuse(Errno::ENOTEMPTY);
     let rmdir = async move { files.rmdir(&Fixture::root(), NodeId::ROOT, &name("d")).await };
     assert_eq!(scene.fixture.world.run(rmdir), Err(Errno::ENOTEMPTY));
-    assert_eq!(clock.now().since(begun), NAME_LEASE + LEASE_SLACK);
+    assert_eq!(clock.now().since(begun), NAME_TIMEOUT + NAME_TIMEOUT_SLACK);
 }
 
 #[test]

@@ -149,7 +149,7 @@ impl Statistics {
         self.counters.add(operation as usize, u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
     }
 
-    /// So many bytes were moved; of a count without a measure, any number.
+    /// Counts that so many bytes were moved; of a count without a measure, any number.
     pub fn add(&self, operation: Operation, value: u64) {
         self.counters.add(operation as usize, value);
     }

@@ -93,7 +93,7 @@ fn a_name_is_asked_once_while_its_lock_is_held_and_forgotten_before_it_goes() {
     let lock = reply.dlm_rep.clone().unwrap();
     fixture.mdt.answer(reply);
     let first = entry(look_up(&fixture, NodeId::ROOT, "d"));
-    assert_eq!(first.keep, MayKeep { entry: true, attributes: true });
+    assert_eq!(first.keep, MayCache { entry: true, attributes: true });
     assert_eq!(first.attributes.mode, 0o040_755);
     let asked = fixture.mdt.take_asked();
     let request = getattr_request(&asked);
@@ -657,7 +657,7 @@ fn a_lock_that_was_not_replayed_to_a_restarted_mdt_is_none() {
     hold.notify_waiters();
     fixture.world.settle();
     let entry = entry(looked_up.lock().take().expect("answered"));
-    assert_eq!(entry.keep, MayKeep { entry: false, attributes: false }, "nothing protects it");
+    assert_eq!(entry.keep, MayCache { entry: false, attributes: false }, "nothing protects it");
     assert_eq!(*cookie.lock(), Some(LockHandle(0x99)), "asked again");
     assert!(fixture.mdt.is_done());
 }

@@ -15,7 +15,7 @@ pub struct DirCookie(pub u64);
 /// What the kernel may keep until [`KernelNotifier`](super::KernelNotifier) says otherwise. What is false
 /// must be asked for again at the next use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct MayKeep {
+pub struct MayCache {
     /// The name: a lock covers it (or its absence).
     pub entry: bool,
     /// The attributes, size included: locks cover them.
@@ -32,7 +32,7 @@ pub struct Entry {
     /// Its attributes.
     pub attributes: Attributes,
     /// What may be kept.
-    pub keep: MayKeep,
+    pub keep: MayCache,
 }
 
 /// What a lookup found.

@@ -280,7 +280,7 @@ impl Targets {
 
     /// Has a target forget what an earlier process of this mount was to it, with all that it held there. One RPC;
     /// waits until the target is connected.
-    pub(crate) async fn leave_former(&self, target: &Uuid, export: FormerExport) {
+    pub(crate) async fn disconnect_former(&self, target: &Uuid, export: FormerExport) {
         let Some((import, request)) = self.disconnect_request(target) else { return };
         let body = BodyExtras { former: Some(export), ..BodyExtras::default() };
         let call = Call { kind: CallKind::NoResend, body, ..Call::new(request) };

@@ -75,7 +75,7 @@ impl FakeFile {
 pub(crate) struct CoveredNothing;
 
 impl CoveredCache for CoveredNothing {
-    fn begin_cancel(
+    fn flush_and_invalidate(
         &self,
         _locks: &Arc<ClientNamespace>,
         _lost: LostLock,
@@ -83,7 +83,7 @@ impl CoveredCache for CoveredNothing {
         Box::pin(std::future::ready(()))
     }
 
-    fn begin_eviction(
+    fn invalidate_evicted(
         &self,
         _locks: &Arc<ClientNamespace>,
         _lost: LostLock,

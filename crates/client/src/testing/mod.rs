@@ -27,7 +27,7 @@ use crate::mdt::{FidSource, Mdc, Mdts};
 use crate::meta::Meta;
 use crate::posix::{
     Audience, Credentials, FileSystem, Handles, Invalidated, KernelNotifier, May, Mounted, NodeId,
-    Raise, Stale, StaleRetry,
+    SizeRaise, Stale, StaleRetry,
 };
 use crate::records::Recorder;
 use crate::targets::{Connector, Targets};
@@ -82,7 +82,7 @@ impl KernelNotifier for Watcher {
         self.note(format!("entry {} {name}", parent.0))
     }
 
-    fn shut(&self, files: Vec<NodeId>) -> BoxFuture<'static, ()> {
+    fn prune(&self, files: Vec<NodeId>) -> BoxFuture<'static, ()> {
         let files: Vec<_> = files.iter().map(|node| node.0.to_string()).collect();
         self.note(format!("shut {}", files.join(" ")))
     }
@@ -98,7 +98,7 @@ impl KernelNotifier for Watcher {
         })
     }
 
-    fn raise(&self, raise: Raise) -> BoxFuture<'static, ()> {
+    fn raise(&self, raise: SizeRaise) -> BoxFuture<'static, ()> {
         let noted = self.note(format!("raise {} {}", raise.node().0, raise.size()));
         Box::pin(async move {
             noted.await;
@@ -189,7 +189,7 @@ impl Fixture {
             page_handoff: crate::posix::PageHandoff::default(),
             file_locks_taken: crate::posix::FileLocksTaken::new(recorder),
             closing: crate::posix::PendingCloses::default(),
-            former: crate::posix::Former::default(),
+            former: crate::posix::FormerProcess::default(),
         });
         let watcher = Arc::new(Watcher::default());
         files.watch(Arc::clone(&watcher) as Arc<dyn KernelNotifier>, Audience::AnyUser);

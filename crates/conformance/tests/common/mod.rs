@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sheen_assembly::{NodeConnector, PlanKind, Registrar, Role, Served};
+use sheen_assembly::{NodeConnector, Registrar, Role, Served, TargetLabel};
 use sheen_client::config::{MountOptions, mount};
 use sheen_client::data::DataTargets;
 use sheen_client::locks::CallbackRouter;
@@ -77,7 +77,7 @@ pub(crate) struct Place {
 
 impl Cluster {
     /// Starts a target on its store.
-    pub(crate) async fn serve(&self, kind: PlanKind, store: Arc<StoreMem>) -> Place {
+    pub(crate) async fn serve(&self, kind: TargetLabel, store: Arc<StoreMem>) -> Place {
         let scope = self.world.scope();
         let io = self.world.world_of(scope);
         let timeouts = Timeouts::from_base(Duration::from_secs(100));
@@ -114,10 +114,10 @@ pub(crate) fn start_mdts(seed: u64, mdts: u16) -> Servers {
         let node = RpcNode::start(io.clone(), lnet.expect("the address is free"));
         let registrar = Arc::new(Registrar::new(&node, &io, vec![server_nid()]));
         let mut cluster = Cluster { world: owner, node, registrar, places: Vec::new() };
-        let mut kinds = vec![PlanKind::Mgs];
+        let mut kinds = vec![TargetLabel::Mgs];
         let mut names: Vec<_> = (0..mdts).map(|index| format!("lustre-MDT{index:04x}")).collect();
         names.extend((0..OSTS).map(|index| format!("lustre-OST{index:04x}")));
-        kinds.extend(names.iter().map(|name| PlanKind::Target(name.parse().expect("a name"))));
+        kinds.extend(names.iter().map(|name| TargetLabel::Target(name.parse().expect("a name"))));
         for kind in kinds {
             let options = MemOptions { capacity_bytes: Some(OST_BYTES), ..MemOptions::default() };
             let place = cluster.serve(kind, Arc::new(StoreMem::new(options))).await;

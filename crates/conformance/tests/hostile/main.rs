@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use sheen_assembly::{PlanKind, Role, Served};
+use sheen_assembly::{Role, Served, TargetLabel};
 use sheen_client::data::DataTargets;
 use sheen_client::posix::{Credentials, FileSystem, NewNode, NodeId, OpenFlags, SetAttributes};
 use sheen_hostile::{Known, Range, Requests, ServerKind};
@@ -136,8 +136,8 @@ fn restart(world: &Virtual, mut cluster: Cluster, number: usize) -> Cluster {
     let index = number % cluster.places.len();
     let place = cluster.places.swap_remove(index);
     let uuid = match &place.served.kind {
-        PlanKind::Mgs => Uuid::new("MGS"),
-        PlanKind::Target(name) => name.uuid(),
+        TargetLabel::Mgs => Uuid::new("MGS"),
+        TargetLabel::Target(name) => name.uuid(),
     };
     cluster.node.unregister(&uuid);
     world.end(place.scope);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sheen_assembly::PlanKind;
+use sheen_assembly::TargetLabel;
 use sheen_store_mem::StoreMem;
 use sheen_types::{HashMap, TargetKind, Uuid};
 use sheen_vnet::Virtual;
@@ -25,11 +25,11 @@ impl Machines {
 
     fn index(&self, target: TargetId) -> usize {
         let wanted = |place: &Place| match (&place.served.kind, target) {
-            (PlanKind::Mgs, TargetId::Mgs) => true,
-            (PlanKind::Target(name), TargetId::Mdt(index)) => {
+            (TargetLabel::Mgs, TargetId::Mgs) => true,
+            (TargetLabel::Target(name), TargetId::Mdt(index)) => {
                 name.kind == TargetKind::Mdt && name.index == index
             }
-            (PlanKind::Target(name), TargetId::Ost(index)) => {
+            (TargetLabel::Target(name), TargetId::Ost(index)) => {
                 name.kind == TargetKind::Ost && u32::from(name.index) == index
             }
             _ => false,
@@ -47,8 +47,8 @@ impl Machines {
     pub(crate) async fn stop(&mut self, target: TargetId) {
         let place = &self.cluster.places[self.index(target)];
         let uuid = match &place.served.kind {
-            PlanKind::Mgs => Uuid::new("MGS"),
-            PlanKind::Target(name) => name.uuid(),
+            TargetLabel::Mgs => Uuid::new("MGS"),
+            TargetLabel::Target(name) => name.uuid(),
         };
         place.served.target.stop().await.expect("a store that works");
         self.cluster.node.unregister(&uuid);

@@ -41,7 +41,7 @@ impl Filesystem for Adapter {
         }
         let (files, who, name) =
             (self.files.clone(), self.note_caller(request, 0), convert::name(name));
-        let (guard, pending_sizes) = (self.occupy(&[parent]), Arc::clone(&self.pending_sizes));
+        let (guard, pending_sizes) = (self.mark_busy(&[parent]), Arc::clone(&self.pending_sizes));
         let special = self.special;
         let mut waiting = self.waits.call(request, EndedBy::Fatal);
         self.counted(Call("lookup", request, parent), Operation::Getattr, async move {
@@ -93,7 +93,7 @@ impl Filesystem for Adapter {
             flags: None,
         };
         let (files, who) = (self.files.clone(), self.note_caller(request, 0));
-        let guard = self.occupy(&[number]);
+        let guard = self.mark_busy(&[number]);
         let operation = if size.is_some() { Operation::Truncate } else { Operation::Setattr };
         let (backs, order) = self.order_of_all(number);
         let mut waiting = self.waits.call(request, EndedBy::Killed);
@@ -175,7 +175,7 @@ impl Filesystem for Adapter {
     fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let (files, who, name) =
             (self.files.clone(), self.note_caller(request, 0), convert::name(name));
-        let guard = self.occupy(&[parent]);
+        let guard = self.mark_busy(&[parent]);
         let mut waiting = self.waits.call(request, EndedBy::Killed);
         let resent = Resent::of(request);
         self.counted(Call("unlink", request, parent), Operation::Unlink, async move {
@@ -193,7 +193,7 @@ impl Filesystem for Adapter {
     fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let (files, who, name) =
             (self.files.clone(), self.note_caller(request, 0), convert::name(name));
-        let guard = self.occupy_child(parent, &name);
+        let guard = self.mark_busy_child(parent, &name);
         let mut waiting = self.waits.call(request, EndedBy::Killed);
         let resent = Resent::of(request);
         self.counted(Call("rmdir", request, parent), Operation::Rmdir, async move {
@@ -239,7 +239,7 @@ impl Filesystem for Adapter {
             Err(_) => (None, None),
         };
         let known = |child: Option<NodeId>| child.map_or(parent, |child| INodeNo(child.0));
-        let guard = self.occupy(&[parent, new_parent, known(moved), known(replaced)]);
+        let guard = self.mark_busy(&[parent, new_parent, known(moved), known(replaced)]);
         let mut waiting = self.waits.call(request, EndedBy::Killed);
         let resent = Resent::of(request);
         self.counted(Call("rename", request, parent), Operation::Rename, async move {
@@ -267,7 +267,7 @@ impl Filesystem for Adapter {
         let (files, who, name) =
             (self.files.clone(), self.note_caller(request, 0), convert::name(name));
         self.pending_sizes.note_reply(request.pid(), number.0);
-        let (guard, special) = (self.occupy(&[parent]), self.special);
+        let (guard, special) = (self.mark_busy(&[parent]), self.special);
         let mut waiting = self.waits.call(request, EndedBy::Killed);
         let resent = Resent::of(request);
         self.counted(Call("link", request, number), Operation::Link, async move {
@@ -329,7 +329,7 @@ impl Filesystem for Adapter {
         {
             self.pending_sizes.note_reply(request.pid(), known.0);
         }
-        let (guard, tracked) = (self.occupy(&[parent]), self.is_tracked(request));
+        let (guard, tracked) = (self.mark_busy(&[parent]), self.is_tracked(request));
         let resent = Resent::of(request);
         let mut waiting = self.waits.call(request, EndedBy::Killed);
         self.counted(Call("create", request, parent), Operation::Create, async move {
@@ -511,7 +511,7 @@ impl Filesystem for Adapter {
         reply: ReplyDirectory,
     ) {
         let files = self.files.clone();
-        let guard = self.occupy(&[number]);
+        let guard = self.mark_busy(&[number]);
         let mut waiting = self.waits.call(request, EndedBy::Fatal);
         self.counted(Call("readdir", request, number), Operation::Readdir, async move {
             let mut call = pin!(files.readdir(handle(opened), DirCookie(offset), NAMES_AT_ONCE));
@@ -531,7 +531,7 @@ impl Filesystem for Adapter {
         reply: ReplyDirectoryPlus,
     ) {
         let (files, who) = (self.files.clone(), self.note_caller(request, 0));
-        let (guard, special) = (self.occupy(&[number]), self.special);
+        let (guard, special) = (self.mark_busy(&[number]), self.special);
         let mut waiting = self.waits.call(request, EndedBy::Fatal);
         self.counted(Call("readdirplus", request, number), Operation::Readdir, async move {
             let from = DirCookie(offset);
@@ -614,7 +614,7 @@ impl Filesystem for Adapter {
         }
         let (files, who) = (self.files.clone(), self.note_caller(request, 0));
         let (name, value) = (name.as_bytes().to_vec(), Bytes::copy_from_slice(value));
-        let guard = self.occupy(&[number]);
+        let guard = self.mark_busy(&[number]);
         let is_long = FileSystem::is_long_order(&name);
         let ended_by = if is_long { EndedBy::Any } else { EndedBy::Killed };
         let mut waiting = self.waits.call(request, ended_by);
@@ -694,7 +694,7 @@ impl Filesystem for Adapter {
         }
         let (files, who) = (self.files.clone(), self.note_caller(request, 0));
         let name = name.as_bytes().to_vec();
-        let guard = self.occupy(&[number]);
+        let guard = self.mark_busy(&[number]);
         let mut waiting = self.waits.call(request, EndedBy::Killed);
         let resent = Resent::of(request);
         self.counted(Call("removexattr", request, number), Operation::Removexattr, async move {
@@ -845,7 +845,7 @@ impl Filesystem for Adapter {
         };
         let (files, who) = (self.files.clone(), self.note_caller(request, 0));
         let by = CalledBy { handle: handle(opened), pid: request.pid() };
-        let guard = asked.may_hold_lock().then(|| self.occupy(&[number]));
+        let guard = asked.may_hold_lock().then(|| self.mark_busy(&[number]));
         let mut waiting = self.waits.call(request, EndedBy::Killed);
         self.counted(Call("ioctl", request, number), Operation::Ioctl, async move {
             let mut call = pin!(asked.perform(&files, &who, node(number), by));

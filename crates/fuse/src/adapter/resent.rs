@@ -59,7 +59,7 @@ impl Resent {
         if !self.0 || !matches!(result, Err(Errno::EEXIST)) {
             return result;
         }
-        files.made_before(who, parent, name).await?.map_or(result, Ok)
+        files.entry_made_by_former(who, parent, name).await?.map_or(result, Ok)
     }
 
     /// The result of a link to `node`.
@@ -94,7 +94,7 @@ impl Resent {
         if !self.0 || !matches!(result, Err(Errno::EEXIST | Errno::EACCES)) {
             return result;
         }
-        files.created_before(who, parent, name, flags).await?.map_or(result, Ok)
+        files.file_created_by_former(who, parent, name, flags).await?.map_or(result, Ok)
     }
 
     /// The result of setting an extended attribute that was not there.

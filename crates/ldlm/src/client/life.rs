@@ -50,7 +50,7 @@ impl NamespaceInner {
 
     /// Whether the answer for a lock in flight came before a restart of the server.
     pub(super) fn is_lost(&self, slot: u32, reply: &Reply) -> bool {
-        self.table.lock(slot).phase == Phase::Flying && reply.connection < self.replayed_over
+        self.table.lock(slot).phase == Phase::InFlight && reply.connection < self.replayed_over
     }
 
     pub(super) fn replied(
@@ -61,7 +61,7 @@ impl NamespaceInner {
         actions: &mut Actions,
     ) -> Result<LockInfo, UnknownLock> {
         let lock = self.table.lock_mut(slot);
-        if lock.phase != Phase::Flying {
+        if lock.phase != Phase::InFlight {
             return Ok(self.table.info(slot));
         }
         lock.remote_handle = reply.remote_handle;
@@ -84,7 +84,7 @@ impl NamespaceInner {
         }
         if reply.desc.granted.is_none() {
             if !self.table.lock(slot).is_used() {
-                self.abandon(slot, actions);
+                self.cancel_at_once(slot, actions);
             }
             return Ok(info);
         }
@@ -116,7 +116,7 @@ impl NamespaceInner {
         actions: &mut Actions,
     ) {
         match self.table.lock(slot).phase {
-            Phase::Flying => {
+            Phase::InFlight => {
                 self.table.lock_mut(slot).overtaking = Some((*desc, flags));
             }
             Phase::Waiting if desc.granted.is_some() => {
@@ -154,7 +154,7 @@ impl NamespaceInner {
         match flock {
             // It is found once the other ones of its owner have made room.
             true => lock.phase = Phase::Held,
-            false => self.table.enter_found(slot),
+            false => self.table.add_matchable(slot),
         }
         let desc = self.table.desc(slot);
         actions.push(Action::Granted { handle: self.table.handle(slot), desc });
@@ -195,13 +195,13 @@ impl NamespaceInner {
             let (mode, flags) = (lock.mode, lock.flags);
             set_range(&mut policy, rest);
             let twin = self.table.add(name, policy, mode, flags);
-            self.table.enter_found(twin);
+            self.table.add_matchable(twin);
             self.table.count_twin(twin, id);
         }
         if mode == LockMode::Nl || plan.merged_into.is_some() {
             self.table.remove(slot);
         } else {
-            self.table.enter_found(slot);
+            self.table.add_matchable(slot);
             self.table.count_held(slot);
         }
     }
@@ -281,26 +281,27 @@ impl NamespaceInner {
         match (lock.phase, lock.is_revoked) {
             (Phase::Held, true) => self.begin_cancel(slot, false, actions),
             (Phase::Held, false) => self.put_to_unused(slot, now),
-            (Phase::Flying, _) => lock.is_revoked = true,
-            (Phase::Waiting, _) => self.abandon(slot, actions),
+            (Phase::InFlight, _) => lock.is_revoked = true,
+            (Phase::Waiting, _) => self.cancel_at_once(slot, actions),
             _ => {}
         }
     }
 
-    /// The server is informed at once: no user waits for a waiting lock any more, or no request
-    /// took one along that covers nothing any more.
-    fn abandon(&mut self, slot: u32, actions: &mut Actions) {
+    /// Cancels a lock that covers nothing, at once: no user waits for a waiting lock any more, or no request took one
+    /// along.
+    fn cancel_at_once(&mut self, slot: u32, actions: &mut Actions) {
         let remote_handle = self.table.lock(slot).remote_handle;
         actions.push(Action::Cancel { handle: self.table.handle(slot), remote_handle });
         self.table.remove(slot);
     }
 
-    /// An unused lock leaves: whole, or for a conversion those bits that were wanted.
+    /// Begins to cancel an unused lock, or to convert it: has dropped what it covers, whole or those bits that were
+    /// wanted; the cancel follows.
     pub(super) fn begin_cancel(&mut self, slot: u32, early: bool, actions: &mut Actions) {
         if self.table.lock(slot).phase == Phase::CoveredDropped {
-            return self.abandon(slot, actions);
+            return self.cancel_at_once(slot, actions);
         }
-        self.table.leave_found(slot);
+        self.table.remove_matchable(slot);
         let resource = self.table.name(slot);
         let handle = self.table.handle(slot);
         let lock = self.table.lock_mut(slot);
@@ -370,7 +371,7 @@ impl NamespaceInner {
             lock.wanted_bits = InodeBits(0);
         }
         let is_revoked = lock.is_revoked;
-        self.table.enter_found(slot);
+        self.table.add_matchable(slot);
         if is_revoked {
             self.begin_cancel(slot, false, actions);
         } else {
@@ -400,13 +401,13 @@ impl NamespaceInner {
             (0..DEMOTED_AT_ONCE).all(|_| self.table.demote());
         }
         for _ in 0..batch {
-            let Some(slot) = self.next_to_go(now) else { return };
+            let Some(slot) = self.next_to_cancel(now) else { return };
             self.begin_cancel(slot, false, actions);
         }
     }
 
     /// An unused lock that is too old, or one too many; a privileged one only if there is no other.
-    fn next_to_go(&self, now: Instant) -> Option<u32> {
+    fn next_to_cancel(&self, now: Instant) -> Option<u32> {
         let unused = self.table.unused_count();
         let oldest = [false, true].into_iter().filter_map(|list| self.table.oldest_unused(list));
         let mut goes = oldest
@@ -418,7 +419,7 @@ impl NamespaceInner {
         let replay = |slot: u32| {
             let lock = self.table.lock(slot);
             let state_flag = match lock.phase {
-                Phase::Free | Phase::Flying => return None,
+                Phase::Free | Phase::InFlight => return None,
                 Phase::Waiting => LockFlags::BLOCK_WAIT,
                 _ => LockFlags::BLOCK_GRANTED,
             };
@@ -443,16 +444,16 @@ impl NamespaceInner {
 
     pub(super) fn evict(&mut self, actions: &mut Actions) {
         for slot in self.table.all() {
-            self.void(slot, actions);
+            self.drop_unknown(slot, actions);
         }
     }
 
-    /// The server does not know the lock: its waiters fail, what is cached under it is void.
-    pub(super) fn void(&mut self, slot: u32, actions: &mut Actions) {
+    /// Drops a lock that the server does not know: its waiters fail, what is cached under it is invalid.
+    pub(super) fn drop_unknown(&mut self, slot: u32, actions: &mut Actions) {
         let handle = self.table.handle(slot);
         let lock = self.table.lock(slot);
         actions.push(match lock.phase {
-            Phase::Flying | Phase::Waiting => Action::Failed { handle, errno: Errno::EIO },
+            Phase::InFlight | Phase::Waiting => Action::Failed { handle, errno: Errno::EIO },
             _ => {
                 let (resource, part) = (self.table.name(slot), lock.policy);
                 let lost = LostLock { resource, mode: LockMode::Nl, part, discard: true };

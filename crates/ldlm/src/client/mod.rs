@@ -34,7 +34,8 @@ pub use self::privilege::CachePolicy;
 use self::privilege::Privilege;
 use self::table::Table;
 pub use self::types::{
-    Action, Config, Gauges, LockInfo, LostLock, Matched, ReplayedLock, Reply, UnknownLock, Want,
+    Action, Config, Gauges, LockInfo, LostLock, MatchRequest, Matched, ReplayedLock, Reply,
+    UnknownLock,
 };
 use crate::flock::neighbourhood;
 use crate::{LockDesc, LockFlags, Policy};
@@ -74,7 +75,7 @@ impl Namespace {
 
     /// A cached lock that covers what is wanted, with a reference taken (`ldlm_lock_match`).
     #[must_use]
-    pub fn find(&self, want: &Want) -> Option<Matched> {
+    pub fn find(&self, want: &MatchRequest) -> Option<Matched> {
         let mut state = self.state.lock();
         let slot = state.table.find(want)?;
         state.hits += 1;
@@ -89,7 +90,7 @@ impl Namespace {
 
     /// The same without a reference: is it cached?
     #[must_use]
-    pub fn peek(&self, want: &Want) -> Option<Matched> {
+    pub fn peek(&self, want: &MatchRequest) -> Option<Matched> {
         let state = self.state.lock();
         state.table.find(want).map(|slot| state.table.matched(slot))
     }
@@ -409,7 +410,7 @@ impl Namespace {
     pub fn refused(&self, handle: LockHandle, actions: &mut Vec<Action>) {
         let mut state = self.state.lock();
         if let Some(slot) = state.table.slot(handle) {
-            state.void(slot, actions);
+            state.drop_unknown(slot, actions);
         }
     }
 

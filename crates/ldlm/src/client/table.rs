@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use sheen_types::{Extent, HashMap, InodeBits, Instant, LockHandle, LockMode, ResourceName};
 
 use super::flock_users::FlockCounts;
-use super::types::{LockInfo, Matched, Want};
+use super::types::{LockInfo, MatchRequest, Matched};
 use crate::interval::IntervalTree;
 use crate::mix::{LockHandles, LockLocation, SLOTS_MAX, SeededBuildHasher};
 use crate::{LockDesc, LockFlags, LockKind, Policy};
@@ -20,7 +20,7 @@ pub(super) enum Phase {
     /// The slot has no lock.
     Free,
     /// Asked for, not answered.
-    Flying,
+    InFlight,
     /// On the server's waiting list.
     Waiting,
     /// Held.
@@ -188,7 +188,7 @@ impl Table {
     ) -> u32 {
         let mut lock = Lock {
             generation: 1,
-            phase: Phase::Flying,
+            phase: Phase::InFlight,
             resource: NONE,
             policy,
             requested: mode,
@@ -232,7 +232,7 @@ impl Table {
 
     /// Forgets a lock in whatever phase.
     pub(super) fn remove(&mut self, slot: u32) {
-        self.leave_found(slot);
+        self.remove_matchable(slot);
         self.leave(slot);
         self.count_flock(slot, 0);
         let free = self.free;
@@ -285,8 +285,9 @@ impl Table {
         }
     }
 
-    /// A lock is held from now on, and found, if of a kind that is. A flock shares no byte with another one of its owner.
-    pub(super) fn enter_found(&mut self, slot: u32) {
+    /// Makes a lock one that [`Self::find`] finds, if it is of a kind that is looked for. A flock shares no byte with
+    /// another one of its owner.
+    pub(super) fn add_matchable(&mut self, slot: u32) {
         let lock = &mut self.locks[slot as usize];
         lock.phase = Phase::Held;
         let resource = &mut self.resources[lock.resource as usize];
@@ -299,8 +300,8 @@ impl Table {
         }
     }
 
-    /// A lock is no longer found, if it was, nor unused. Its phase stays: the caller sets the next.
-    pub(super) fn leave_found(&mut self, slot: u32) {
+    /// Has a lock no longer found, if it was, nor unused. Its phase stays: the caller sets the next.
+    pub(super) fn remove_matchable(&mut self, slot: u32) {
         self.take_unused(slot);
         let lock = &self.locks[slot as usize];
         if lock.phase != Phase::Held {
@@ -322,11 +323,11 @@ impl Table {
 
     /// A held flock covers these bytes from now on, which no other one of its owner has.
     pub(super) fn resize_flock(&mut self, slot: u32, range: Extent) {
-        self.leave_found(slot);
+        self.remove_matchable(slot);
         if let Policy::Flock { start, end, .. } = &mut self.lock_mut(slot).policy {
             (*start, *end) = (range.start, range.end);
         }
-        self.enter_found(slot);
+        self.add_matchable(slot);
     }
 
     /// A flock that is asked for is this user's, and counts as so many.
@@ -459,7 +460,7 @@ impl Table {
     }
 
     /// A lock that covers what is wanted.
-    pub(super) fn find(&self, want: &Want) -> Option<u32> {
+    pub(super) fn find(&self, want: &MatchRequest) -> Option<u32> {
         let resource = &self.resources[*self.by_name.get(&want.resource)? as usize];
         let Policy::Extent { extent, .. } = want.policy else {
             let covers =
@@ -479,7 +480,7 @@ impl Table {
         found
     }
 
-    fn covers(&self, slot: u32, want: &Want) -> bool {
+    fn covers(&self, slot: u32, want: &MatchRequest) -> bool {
         let lock = self.lock(slot);
         !lock.is_revoked
             && implies(lock.mode, want.mode)
@@ -503,7 +504,7 @@ impl Table {
 
     pub(super) fn desc(&self, slot: u32) -> LockDesc {
         let lock = self.lock(slot);
-        let held = !matches!(lock.phase, Phase::Flying | Phase::Waiting);
+        let held = !matches!(lock.phase, Phase::InFlight | Phase::Waiting);
         LockDesc {
             resource: self.name(slot),
             policy: lock.policy,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use sheen_types::{Errno, Extent, InodeBits, Instant, LockHandle, LockMode, ResourceName};
 
 use super::{
-    Action, CachePolicy, Config, FlockUser, LockInfo, Namespace, Reply, UnknownLock, Want,
+    Action, CachePolicy, Config, FlockUser, LockInfo, MatchRequest, Namespace, Reply, UnknownLock,
 };
 use crate::{LockDesc, LockFlags, Policy};
 
@@ -23,8 +23,8 @@ fn desc(policy: Policy, mode: LockMode, granted: bool) -> LockDesc {
     LockDesc { resource: NAME, policy, requested: mode, granted: granted.then_some(mode) }
 }
 
-fn want(policy: Policy, mode: LockMode) -> Want {
-    Want { resource: NAME, policy, mode }
+fn want(policy: Policy, mode: LockMode) -> MatchRequest {
+    MatchRequest { resource: NAME, policy, mode }
 }
 
 fn bytes(start: u64, end: u64) -> Policy {
@@ -460,7 +460,7 @@ fn unused_at(it: &Namespace, number: u64, now: Instant) -> LockHandle {
 
 fn use_again(it: &Namespace, number: u64) {
     let resource = ResourceName([number, 0, 0, 0]);
-    let wanted = Want { resource, ..want(Policy::bits(LOOKUP), LockMode::Pr) };
+    let wanted = MatchRequest { resource, ..want(Policy::bits(LOOKUP), LockMode::Pr) };
     let found = it.find(&wanted).expect("a cached lock");
     it.dec_ref(NOW, found.handle, found.mode, &mut Vec::new());
 }

@@ -18,9 +18,9 @@ pub struct Config {
     pub lru_max_age: Duration,
 }
 
-/// What is needed under a lock.
+/// The lock that a caller needs, to find a cached one that will do.
 #[derive(Clone, Copy, Debug)]
-pub struct Want {
+pub struct MatchRequest {
     /// On what.
     pub resource: ResourceName,
     /// What part: a lock that covers more will do.

@@ -94,7 +94,7 @@ impl ShardCall<'_> {
             return Enqueued::Granted(self.granted(slot));
         }
         self.shard.queue(slot);
-        self.announce(slot, &conflicts);
+        self.revoke_conflicting(slot, &conflicts);
         self.waiting(slot)
     }
 
@@ -197,8 +197,8 @@ impl ShardCall<'_> {
         found
     }
 
-    /// Informs the holders of all locks that `slot` has to wait for.
-    fn announce(&mut self, slot: u32, conflicts: &Conflicts) {
+    /// Revokes all locks that `slot` has to wait for.
+    fn revoke_conflicting(&mut self, slot: u32, conflicts: &Conflicts) {
         let desc = self.shard.desc(slot);
         let lock = self.shard.lock(slot);
         let (wanted, discard) = (lock.wanted(), lock.flags.contains(LockFlags::AST_DISCARD_DATA));
@@ -232,7 +232,7 @@ impl ShardCall<'_> {
         let flags = LockFlags::DISCARD_DATA.when(lock.discard);
         let (state, owner, remote_handle) = (lock.state, lock.owner, lock.remote_handle);
         if let (LockState::Granted, Owner::Export(export)) = (state, owner) {
-            self.remember(slot, export);
+            self.note_demand(slot, export);
             self.shard.set_deadline(slot, self.now + self.timeout);
             let handle = self.shard.handle(slot, self.handles);
             let wanted = *wanted;
@@ -240,8 +240,8 @@ impl ShardCall<'_> {
         }
     }
 
-    /// Remembers what a revoked lock was asked for.
-    fn remember(&mut self, slot: u32, export: u64) {
+    /// Notes what a revoked lock was asked for, for the growth of later ones.
+    fn note_demand(&mut self, slot: u32, export: u64) {
         let &Lock { resource, policy, asked, mode, .. } = self.shard.lock(slot);
         if matches!(policy, Policy::Extent { .. }) {
             self.shard.resources[resource as usize].demand.note(self.now, export, mode, asked);
@@ -312,7 +312,7 @@ impl ShardCall<'_> {
         self.shard.free(slot);
     }
 
-    /// Grants the waiting locks that can be granted now, in order. `announce`: the holders of locks
+    /// Grants the waiting locks that can be granted now, in order. `revoke_conflicting`: the holders of locks
     /// that conflict with the rest may not know yet, because a lock changed but stayed.
     pub(super) fn reprocess(&mut self, resource: u32, announce: bool) {
         if self.shard.resource(resource).waiting.is_empty() {
@@ -338,7 +338,7 @@ impl ShardCall<'_> {
             }
         }
         if announce && !self.recovering {
-            self.announce_all(resource);
+            self.revoke_all_conflicting(resource);
         }
     }
 
@@ -361,10 +361,10 @@ impl ShardCall<'_> {
         }
     }
 
-    /// Informs the holders of all locks that conflict with waiting ones. Each granted lock is visited about
-    /// once, however many wait: if an earlier waiting lock that asks for the same has visited its group or
-    /// bytes, its holder has been informed.
-    fn announce_all(&mut self, resource: u32) {
+    /// Revokes all locks that conflict with waiting ones. Each granted lock is visited about once, however many wait:
+    /// if an earlier waiting lock that asks for the same has visited its group or bytes, its holder has been
+    /// informed.
+    fn revoke_all_conflicting(&mut self, resource: u32) {
         let mut visited_groups = vec![false; self.shard.resource(resource).groups.len()];
         let mut visited_bytes: Vec<((LockMode, u64), RangeSet)> = Vec::new();
         for at in 0..self.shard.resource(resource).waiting.len() {
@@ -385,7 +385,7 @@ impl ShardCall<'_> {
                 }
                 Policy::Flock { .. } => continue,
             };
-            self.announce(slot, &Conflicts { granted, waiting: Vec::new() });
+            self.revoke_conflicting(slot, &Conflicts { granted, waiting: Vec::new() });
         }
     }
 
@@ -403,8 +403,8 @@ impl ShardCall<'_> {
         granted
     }
 
-    /// Changes bits or mode of a granted lock to something weaker.
-    pub(super) fn weaken(&mut self, slot: u32, policy: Policy, mode: LockMode) {
+    /// Lowers a granted lock: fewer bits, or a weaker mode.
+    pub(super) fn lower(&mut self, slot: u32, policy: Policy, mode: LockMode) {
         self.shard.remove_granted(slot);
         self.shard.clear_deadline(slot);
         let lock = self.shard.lock_mut(slot);

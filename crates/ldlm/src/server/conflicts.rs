@@ -137,7 +137,7 @@ impl Shard {
                 break;
             }
             let lock = self.lock(slot);
-            if goes_first(lock, wanted) {
+            if precedes(lock, wanted) {
                 visit(slot)?;
             }
         }
@@ -190,7 +190,7 @@ impl Shard {
 
 /// Whether a waiting lock must be granted before `wanted` may be. A group lock overtakes all
 /// that are not group locks; flocks overtake each other.
-pub(super) fn goes_first(lock: &Lock, wanted: &WantedLock) -> bool {
+pub(super) fn precedes(lock: &Lock, wanted: &WantedLock) -> bool {
     let group = LockMode::Group;
     let parts_meet = match (&lock.policy, &wanted.policy) {
         (Policy::Plain, Policy::Plain) => true,

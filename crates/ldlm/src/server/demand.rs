@@ -25,7 +25,7 @@ struct Demand {
     until: Instant,
 }
 
-/// Those of one object.
+/// What locks on one object were asked for lately.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RecentDemand(Vec<Demand>);
 

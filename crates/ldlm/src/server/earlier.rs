@@ -53,7 +53,7 @@ impl EarlierWaiting {
         }
     }
 
-    /// Whether one of them must be granted before `wanted` may be: as `conflicts::goes_first` says of each.
+    /// Whether one of them must be granted before `wanted` may be: as `conflicts::precedes` says of each.
     pub(super) fn has_first(&self, wanted: &WantedLock) -> bool {
         let is_group = wanted.mode == LockMode::Group;
         let meets_bits = |bits: InodeBits| match wanted.policy {
@@ -87,7 +87,7 @@ mod tests {
     use proptest::prelude::*;
     use sheen_types::{Extent, LockHandle};
 
-    use super::super::conflicts::goes_first;
+    use super::super::conflicts::precedes;
     use super::*;
     use crate::{LockFlags, Owner};
 
@@ -112,7 +112,7 @@ mod tests {
             let (mut earlier, mut before) = (EarlierWaiting::default(), Vec::<Lock>::new());
             for (what, range) in locks {
                 let wanted = wanted(kind, what, range);
-                let expected = before.iter().any(|lock| goes_first(lock, &wanted));
+                let expected = before.iter().any(|lock| precedes(lock, &wanted));
                 prop_assert_eq!(earlier.has_first(&wanted), expected);
                 let owner = Owner::Export(1);
                 let lock = Lock::asked(0, &wanted, owner, LockHandle(0), LockFlags::NONE);

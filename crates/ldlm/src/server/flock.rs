@@ -188,7 +188,7 @@ impl ShardCall<'_> {
         let mut all = all;
         loop {
             for slot in self.flocks(resource).take_changed(std::mem::take(&mut all)) {
-                self.look_at_flock(resource, slot);
+                self.reprocess_flock(resource, slot);
             }
             if !self.flocks(resource).is_changed() {
                 break;
@@ -198,7 +198,7 @@ impl ShardCall<'_> {
     }
 
     /// Grants a waiting flock, or finds the owner that it waits for now.
-    fn look_at_flock(&mut self, resource: u32, slot: u32) {
+    fn reprocess_flock(&mut self, resource: u32, slot: u32) {
         let lock = self.shard.lock(slot);
         if self.recovering && lock.flags.contains(LockFlags::REPLAY) {
             return;

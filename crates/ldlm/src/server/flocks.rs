@@ -62,7 +62,7 @@ impl Flocks {
 
     /// Whether an owner holds one flock with bytes on both sides of `range`. One that ends before it begins, which is
     /// refused later, cuts nothing.
-    pub(super) fn cuts(&self, who: FlockOwner, range: Extent) -> bool {
+    pub(super) fn would_split(&self, who: FlockOwner, range: Extent) -> bool {
         if range.start > range.end {
             return false;
         }

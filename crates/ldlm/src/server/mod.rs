@@ -129,7 +129,7 @@ impl Namespace {
                 call.reprocess(resource, false);
             } else if rest != bits {
                 let policy = Policy::InodeBits { bits: rest, try_bits: InodeBits(0), gid };
-                call.weaken(slot, policy, mode);
+                call.lower(slot, policy, mode);
             }
             Ok(rest)
         })
@@ -198,7 +198,9 @@ impl Namespace {
         let shard = self.shard_of(&resource).lock();
         let found = shard.by_name.get(&resource).map(|&index| shard.resource(index));
         let flocks = found.and_then(|resource| resource.flocks.as_ref());
-        flocks.is_some_and(|flocks| flocks.cuts(FlockOwner::of(owner, &policy), policy.range()))
+        flocks.is_some_and(|flocks| {
+            flocks.would_split(FlockOwner::of(owner, &policy), policy.range())
+        })
     }
 
     /// Revokes some `count` of the locks that an export has had for longest, as if another client wanted
@@ -257,7 +259,7 @@ impl Namespace {
             if !weaker || flock || lock.state != LockState::Granted {
                 return Err(LockError::Unfit);
             }
-            call.weaken(slot, lock.policy, mode);
+            call.lower(slot, lock.policy, mode);
             Ok(())
         })
     }
@@ -293,7 +295,7 @@ impl Namespace {
     pub fn find(&self, export: u64, remote_handle: LockHandle) -> Option<LockInfo> {
         self.shards.iter().find_map(|shard| {
             let shard = shard.lock();
-            let slot = shard.known_as(export, remote_handle)?;
+            let slot = shard.newest_by_remote_handle(export, remote_handle)?;
             Some(shard.info(slot, &self.handles))
         })
     }

@@ -310,8 +310,8 @@ impl Shard {
         }
     }
 
-    /// Takes a lock out of those that its export calls by the same handle.
-    fn unname(&mut self, slot: u32, export: u64) {
+    /// Removes a lock from those that its export calls by the same handle.
+    fn remove_remote_handle(&mut self, slot: u32, export: u64) {
         let lock = self.lock(slot);
         let (handle, older, newer) = (lock.remote_handle, lock.older, lock.newer);
         if older != NONE {
@@ -324,8 +324,12 @@ impl Shard {
         }
     }
 
-    /// The newest of the locks that an export knows by this handle.
-    pub(super) fn known_as(&self, export: u64, remote_handle: LockHandle) -> Option<u32> {
+    /// The newest of the locks that an export calls by this handle.
+    pub(super) fn newest_by_remote_handle(
+        &self,
+        export: u64,
+        remote_handle: LockHandle,
+    ) -> Option<u32> {
         self.by_remote_handle.get(&(export, remote_handle)).copied()
     }
 
@@ -334,7 +338,7 @@ impl Shard {
         let Owner::Export(export) = lock.owner else { return };
         let (previous, next) = (lock.previous, lock.next);
         let is_flock = lock.policy.kind() == LockKind::Flock;
-        self.unname(slot, export);
+        self.remove_remote_handle(slot, export);
         if next != NONE {
             self.lock_mut(next).previous = previous;
         }

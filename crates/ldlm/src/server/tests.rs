@@ -224,7 +224,7 @@ fn a_flock_touches_only_granted_locks_of_its_owner() {
     let policy = flock(7, 0, 9);
     {
         let mut shard = bench.namespace.shard_of(&name(1)).lock();
-        let slot = shard.known_as(2, LockHandle(bench.remote)).unwrap();
+        let slot = shard.newest_by_remote_handle(2, LockHandle(bench.remote)).unwrap();
         let resource = shard.by_name[&name(1)] as usize;
         let flocks = shard.resources[resource].flocks.as_mut().unwrap();
         flocks.add(FlockOwner::of(client(1), &policy), policy.range(), slot);

@@ -134,7 +134,7 @@ impl Mdt {
     ///
     /// # Errors
     /// Those of the store, and of the MDT.
-    pub(super) async fn find_anywhere(
+    pub(super) async fn find_on_any_mdt(
         &self,
         context: &Context,
         directory: Fid,
@@ -161,7 +161,7 @@ impl Mdt {
     ///
     /// # Errors
     /// Those of the MDT.
-    pub(super) async fn xattr_elsewhere(
+    pub(super) async fn remote_xattr(
         &self,
         mdt: MdtIndex,
         inode: Fid,

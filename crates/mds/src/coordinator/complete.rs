@@ -36,7 +36,7 @@ impl Mdt {
     pub(super) fn note_durable(&self, target: &Target, mdt: MdtIndex) {
         let Ok(channel) = self.partner(mdt) else { return };
         let connection = channel.connection();
-        self.note_start_of(target, mdt);
+        self.note_incarnation_of(target, mdt);
         let durable = channel.last_committed();
         // Else it may be another start that has said so, which lacks what this one had applied.
         if channel.connection() == connection {
@@ -49,18 +49,23 @@ impl Mdt {
         if partners.is_empty() {
             return;
         }
-        self.mend_changes(target, &partners).await;
+        self.finish_pending_changes(target, &partners).await;
         partners.iter().for_each(|mdt| self.note_durable(target, *mdt));
         if let Some(said) = target.completion() {
-            self.say_complete(target, &partners, &said).await;
+            self.send_completion(target, &partners, &said).await;
         }
-        if let Err(error) = target.forget_quiet_partners() {
+        if let Err(error) = target.forget_idle_partners() {
             tracing::warn!(%error, "MDTs without changes stay noted");
         }
     }
 
-    /// All that are noted may have records; this MDT's go last.
-    async fn say_complete(&self, target: &Arc<Target>, partners: &[MdtIndex], said: &Completion) {
+    /// Reports complete changes to all MDTs that may have their records; the records of this one go last.
+    async fn send_completion(
+        &self,
+        target: &Arc<Target>,
+        partners: &[MdtIndex],
+        said: &Completion,
+    ) {
         let complete = Complete { upto: said.upto, except: said.except.clone() };
         let Ok(update) = ObjectUpdate::complete(&complete) else { return };
         let noted = target.partners();

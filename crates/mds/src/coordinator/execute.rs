@@ -12,7 +12,7 @@ use sheen_wire::update_record::{Part, UpdateRecord};
 use tokio::sync::oneshot;
 
 use super::ask::{NotDone, RESULT_BYTES, read, request_of, results_of};
-use super::hold::HeldAnywhere;
+use super::hold::DistributedHold;
 use crate::Mdt;
 
 /// Between a part that was refused and the next try: the MDT's store has failed.
@@ -33,10 +33,10 @@ impl Mdt {
     ///
     /// # Errors
     /// Those of the store of this MDT; then nothing was changed.
-    pub(super) async fn execute_anywhere(
+    pub(super) async fn execute_distributed(
         &self,
         context: &Context,
-        held: HeldAnywhere,
+        held: DistributedHold,
         parts: Vec<Part>,
         recording: ReplyRecording,
     ) -> Result<Executed, Errno> {
@@ -89,7 +89,7 @@ impl Mdt {
     async fn send_parts(
         &self,
         target: &Arc<Target>,
-        mut held: HeldAnywhere,
+        mut held: DistributedHold,
         record: &Arc<UpdateRecord>,
     ) {
         // Where one MDT alone excludes, it shows the change as it applies it. Of several none may before all have.
@@ -139,7 +139,7 @@ impl Mdt {
         loop {
             let refused = match self.try_part(&updates, mdt).await {
                 Ok(applied) => {
-                    self.note_start_of(target, mdt);
+                    self.note_incarnation_of(target, mdt);
                     target.part_applied(record.id, mdt, applied.transno);
                     self.note_durable(target, mdt);
                     return;
@@ -156,7 +156,7 @@ impl Mdt {
                     Errno::ESTALE
                 }
                 Err(Some(refused)) if is_final(refused) => {
-                    return self.report_late(target, mdt, record.id, refused);
+                    return self.log_misfit(target, mdt, record.id, refused);
                 }
                 Err(Some(refused)) => refused,
             };

@@ -25,16 +25,16 @@ const RENAMES_ON: MdtIndex = MdtIndex(0);
 pub(super) const LINKS: InodeBits =
     InodeBits::LOOKUP.union(InodeBits::UPDATE).union(InodeBits::XATTR);
 
-/// See the module's documentation.
+/// What a change over several MDTs is about, and is to be excluded.
 #[derive(Default)]
-pub(super) struct Wanted {
+pub(super) struct ExclusionRequest {
     pub(super) names: Vec<ExcludeName>,
     pub(super) inodes: Vec<Fid>,
     /// A directory moves to another one.
     pub(super) renames: bool,
 }
 
-impl Wanted {
+impl ExclusionRequest {
     /// A name that is added.
     pub(super) fn added(mut self, directory: Fid, name: &Name) -> Self {
         self.push(directory, name, NameNeeds::CHANGES);
@@ -69,19 +69,19 @@ impl Wanted {
 
 /// An exclusion on one MDT.
 #[derive(Clone, Copy)]
-pub(super) struct Exclusion {
+pub(super) struct MdtExclusion {
     pub(super) mdt: MdtIndex,
     pub(super) number: u64,
 }
 
-/// What is excluded, and what its MDTs have answered of it, until it is dropped.
+/// A guard of what is excluded on several MDTs, with what those have answered of it.
 #[must_use]
-pub(super) struct HeldAnywhere {
+pub(super) struct DistributedHold {
     mdt: Arc<Mdt>,
     target: Arc<Target>,
     /// The rename lock, if it is held, is not among them.
-    exclusions: Vec<Exclusion>,
-    renames: Option<Exclusion>,
+    exclusions: Vec<MdtExclusion>,
+    renames: Option<MdtExclusion>,
     pub(super) relied_on: Vec<Incarnation>,
     /// The largest logical time of those that were asked.
     pub(super) time: LogicalTime,
@@ -110,13 +110,13 @@ impl Mdt {
     ///
     /// # Errors
     /// [`Errno::ENOENT`] if a name is absent that is needed; those of the MDTs and of `may_coordinate`.
-    pub(super) async fn hold_anywhere(
+    pub(super) async fn hold_distributed(
         &self,
         context: &Context,
-        wanted: Wanted,
-    ) -> Result<HeldAnywhere, Errno> {
+        wanted: ExclusionRequest,
+    ) -> Result<DistributedHold, Errno> {
         may_coordinate(context)?;
-        let mut held = HeldAnywhere {
+        let mut held = DistributedHold {
             mdt: self.me.upgrade().ok_or(Errno::ESHUTDOWN)?,
             target: Arc::clone(&context.target),
             exclusions: Vec::new(),
@@ -129,7 +129,7 @@ impl Mdt {
         if wanted.renames {
             let flags = ExcludeFlags::RENAMES;
             let exclude = Exclude { flags, ..self.new_exclusion(context) };
-            held.renames = Some(Exclusion { mdt: RENAMES_ON, number: exclude.number });
+            held.renames = Some(MdtExclusion { mdt: RENAMES_ON, number: exclude.number });
             held.exclude(context, RENAMES_ON, exclude).await?;
         }
         let mut by_mdt: BTreeMap<MdtIndex, (Vec<ExcludeName>, Vec<ExcludeInode>)> = BTreeMap::new();
@@ -142,7 +142,7 @@ impl Mdt {
         }
         for (mdt, (names, inodes)) in by_mdt {
             let exclude = Exclude { names, inodes, ..self.new_exclusion(context) };
-            held.exclusions.push(Exclusion { mdt, number: exclude.number });
+            held.exclusions.push(MdtExclusion { mdt, number: exclude.number });
             held.exclude(context, mdt, exclude).await?;
         }
         Ok(held)
@@ -158,7 +158,7 @@ impl Mdt {
     }
 
     /// Ends an exclusion; if it is another MDT's, by a task of its own.
-    fn release_anywhere(&self, target: &Arc<Target>, exclusion: Exclusion) {
+    fn release_distributed(&self, target: &Arc<Target>, exclusion: MdtExclusion) {
         let (own, number) = (target.incarnation(), exclusion.number);
         if exclusion.mdt == own.mdt {
             return self.release(own, number);
@@ -190,7 +190,7 @@ fn may_coordinate(context: &Context) -> Result<(), Errno> {
     }
 }
 
-impl HeldAnywhere {
+impl DistributedHold {
     /// Nothing of it is released before this MDT has started anew, and knows what has become of the change.
     pub(super) fn keep(mut self) {
         self.exclusions.clear();
@@ -226,7 +226,7 @@ impl HeldAnywhere {
         }
         for mut inode in excluded.inodes {
             if inode.state.contains(InodeState::LEFT_OUT) {
-                self.read_left_out(mdt, &mut inode).await?;
+                self.read_omitted_xattrs(mdt, &mut inode).await?;
             }
             self.inodes.insert(inode.fid, inode);
         }
@@ -234,14 +234,18 @@ impl HeldAnywhere {
     }
 
     /// Reads extended attributes that had no room in the answer.
-    async fn read_left_out(&self, mdt: MdtIndex, inode: &mut ExcludedInode) -> Result<(), Errno> {
+    async fn read_omitted_xattrs(
+        &self,
+        mdt: MdtIndex,
+        inode: &mut ExcludedInode,
+    ) -> Result<(), Errno> {
         for name in [ACL_ACCESS, ACL_DEFAULT, LOV] {
             if inode.xattr(name).is_some() {
                 continue;
             }
             let value = match mdt.0 == self.mdt.index {
                 true => self.mdt.store.xattr_of(inode.fid, name)?,
-                false => self.mdt.xattr_elsewhere(mdt, inode.fid, name).await?,
+                false => self.mdt.remote_xattr(mdt, inode.fid, name).await?,
             };
             inode.xattrs.extend(value.map(|value| (name.into(), value)));
         }
@@ -291,7 +295,7 @@ impl HeldAnywhere {
     }
 
     /// The exclusion on an MDT, if there is one besides the rename lock.
-    pub(super) fn exclusion_on(&self, mdt: MdtIndex) -> Option<Exclusion> {
+    pub(super) fn exclusion_on(&self, mdt: MdtIndex) -> Option<MdtExclusion> {
         self.exclusions.iter().find(|exclusion| exclusion.mdt == mdt).copied()
     }
 
@@ -300,23 +304,23 @@ impl HeldAnywhere {
         self.exclusions.iter().filter(|exclusion| exclusion.mdt.0 != self.mdt.index).count()
     }
 
-    /// That on an MDT is released by the part that it is sent.
+    /// Has what is excluded on an MDT released by the part that it is sent.
     pub(super) fn released_with_part(&mut self, mdt: MdtIndex) {
         self.exclusions.retain(|exclusion| exclusion.mdt != mdt);
     }
 }
 
-impl XattrsOf for HeldAnywhere {
+impl XattrsOf for DistributedHold {
     fn xattr_of(&self, inode: Fid, name: &str) -> Result<Option<Bytes>, Errno> {
         Ok(self.inodes.get(&inode).and_then(|inode| inode.xattr(name)).cloned())
     }
 }
 
-impl Drop for HeldAnywhere {
+impl Drop for DistributedHold {
     fn drop(&mut self) {
         let exclusions = self.exclusions.drain(..).rev().chain(self.renames.take());
         for exclusion in exclusions {
-            self.mdt.release_anywhere(&self.target, exclusion);
+            self.mdt.release_distributed(&self.target, exclusion);
         }
     }
 }

@@ -5,7 +5,7 @@ use sheen_types::{Errno, Name, Timestamp};
 use sheen_wire::md::RecLink;
 
 use super::execute::Executed;
-use super::hold::Wanted;
+use super::hold::ExclusionRequest;
 use super::make::may_add;
 use super::parts::Parts;
 use crate::Mdt;
@@ -18,7 +18,7 @@ impl Mdt {
     ///
     /// # Errors
     /// Those of `link(2)`.
-    pub(crate) async fn link_anywhere(
+    pub(crate) async fn link_distributed(
         &self,
         context: &Context,
         record: &RecLink,
@@ -27,8 +27,8 @@ impl Mdt {
         let caller = Caller::from(record);
         let now = Timestamp::from_seconds(record.time);
         loop {
-            let wanted = Wanted::default().added(record.fid2, name).inode(record.fid1);
-            let held = self.hold_anywhere(context, wanted).await?;
+            let wanted = ExclusionRequest::default().added(record.fid2, name).inode(record.fid1);
+            let held = self.hold_distributed(context, wanted).await?;
             let (inode, parent) = (held.inode(record.fid1)?, held.directory(record.fid2)?);
             if inode.is_directory() {
                 return Err(Errno::EPERM);
@@ -42,7 +42,7 @@ impl Mdt {
             parts.touch(parent.fid, now, 0).await?;
             parts.relink(inode.fid, now, None, Some((parent.fid, name))).await?;
             let (parts, done) = (parts.into_parts(), ReplyRecording::Done);
-            if let Executed::Done = self.execute_anywhere(context, held, parts, done).await? {
+            if let Executed::Done = self.execute_distributed(context, held, parts, done).await? {
                 return Ok(linked());
             }
         }

@@ -6,7 +6,7 @@ use sheen_types::limits::LINK_COUNT_MAX;
 use sheen_types::{Errno, Fid, Name};
 
 use super::execute::Executed;
-use super::hold::Wanted;
+use super::hold::ExclusionRequest;
 use super::parts::Parts;
 use crate::caller::{Caller, Capability, May};
 use crate::directory::Child;
@@ -24,7 +24,7 @@ impl Mdt {
     /// # Errors
     /// Those of `mkdir(2)`; [`Errno::EPERM`] for a caller that may not choose an MDT, and where `enable_remote_dir` is off, [`Errno::EOPNOTSUPP`] for what is no
     /// directory.
-    pub(crate) async fn make_anywhere(
+    pub(crate) async fn make_distributed(
         &self,
         context: &Context,
         parent: Fid,
@@ -42,7 +42,9 @@ impl Mdt {
             return Err(Errno::EPERM);
         }
         loop {
-            let held = self.hold_anywhere(context, Wanted::default().added(parent, name)).await?;
+            let held = self
+                .hold_distributed(context, ExclusionRequest::default().added(parent, name))
+                .await?;
             let parent = held.directory(parent)?;
             let is_there = held.child(parent.fid, name).is_some();
             may_add(caller, (&parent, &held), (name, is_there), FileKind::Directory)?;
@@ -53,7 +55,7 @@ impl Mdt {
             parts.insert_name(parent.fid, name, child).await?;
             parts.touch(parent.fid, new.inode.attributes.changed, 1).await?;
             let (parts, done) = (parts.into_parts(), ReplyRecording::Done);
-            if let Executed::Done = self.execute_anywhere(context, held, parts, done).await? {
+            if let Executed::Done = self.execute_distributed(context, held, parts, done).await? {
                 return Ok(new.inode);
             }
         }

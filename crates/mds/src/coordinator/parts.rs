@@ -41,7 +41,7 @@ impl<'a> Parts<'a> {
         Ok(())
     }
 
-    /// There is a new inode, with a name.
+    /// Adds a new inode, with a name.
     pub(super) async fn create(
         &mut self,
         inode: &Inode,

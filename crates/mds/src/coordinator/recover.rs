@@ -101,8 +101,8 @@ impl Redo for Mdt {
 
     fn send_parts<'a>(&'a self, target: &'a Arc<Target>, mdt: MdtIndex) -> BoxFuture<'a, ()> {
         Box::pin(async move {
-            for record in target.parts_lacking(mdt) {
-                while self.send_lacking(target, mdt, &record).await.is_err() {
+            for record in target.missing_parts(mdt) {
+                while self.send_missing_part(target, mdt, &record).await.is_err() {
                     pause(target).await;
                 }
             }
@@ -156,7 +156,7 @@ impl Mdt {
             let results = self.ask_in_recovery(target, mdt, asked, room).await?;
             let said = Recovered::decode(&results.first().ok_or(Errno::EPROTO)?.data);
             let said = said.map_err(|_| Errno::EPROTO)?;
-            target.heard_of(Incarnation { mdt, starts: said.starts });
+            target.note_incarnation(Incarnation { mdt, starts: said.starts });
             // It may have said so before, and the removal of the records was lost here.
             let Complete { upto, except } = said.complete.clone();
             target.complete(mdt, &Completion { upto, except }).map_err(store_errno)?;
@@ -170,7 +170,7 @@ impl Mdt {
     ///
     /// # Errors
     /// Why it is to be tried again.
-    async fn send_lacking(
+    async fn send_missing_part(
         &self,
         target: &Target,
         mdt: MdtIndex,
@@ -179,7 +179,7 @@ impl Mdt {
         let starts = target.incarnation().starts;
         let part = SentPart { starts, exclusion: 0, record: record.clone() };
         let update = ObjectUpdate::record(&part).map_err(|_| Errno::E2BIG)?;
-        self.note_start_of(target, mdt);
+        self.note_incarnation_of(target, mdt);
         match self.ask_in_recovery(target, mdt, update, RESULT_BYTES).await {
             Ok(results) => {
                 let answer: PartAnswer = read(results.first())?;
@@ -188,7 +188,7 @@ impl Mdt {
                 Ok(())
             }
             Err(errno) if is_final(errno) => {
-                self.report_late(target, mdt, record.id, errno);
+                self.log_misfit(target, mdt, record.id, errno);
                 Ok(())
             }
             Err(errno) => Err(errno),
@@ -196,7 +196,7 @@ impl Mdt {
     }
 
     /// A part does not fit any more to what its MDT has: said once.
-    pub(super) fn report_late(&self, target: &Target, mdt: MdtIndex, id: ChangeId, errno: Errno) {
+    pub(super) fn log_misfit(&self, target: &Target, mdt: MdtIndex, id: ChangeId, errno: Errno) {
         if self.coordinator.late.lock().insert((id, mdt)) {
             tracing::error!(target = target.name(), mdt = mdt.0, change = %id, %errno,
                 "an MDT recovered without this one, and a part of a change does not fit there any more: it stays \
@@ -213,8 +213,8 @@ impl Mdt {
         Ok(())
     }
 
-    /// Now and then: what a start or a death of another MDT has left to be done.
-    pub(super) async fn mend_changes(&self, target: &Arc<Target>, mdts: &[MdtIndex]) {
+    /// Does, now and then, what a start or a death of another MDT has left to be done.
+    pub(super) async fn finish_pending_changes(&self, target: &Arc<Target>, mdts: &[MdtIndex]) {
         for mdt in self.exclusion.remote.coordinators() {
             target.keep_partner(mdt);
         }
@@ -225,13 +225,13 @@ impl Mdt {
             |mdt: &MdtIndex| self.partner(*mdt).is_ok_and(|it| it.state() == ImportState::Full);
         let mut is_all_sent = true;
         for mdt in mdts {
-            for record in target.parts_lacking(*mdt) {
+            for record in target.missing_parts(*mdt) {
                 let is_under_way = self.coordinator.under_way.lock().contains(&record.id);
                 let is_late = self.coordinator.late.lock().contains(&(record.id, *mdt));
                 let is_of_before = record.id.transno <= target.durable_at_start();
                 let is_sent = !is_under_way
                     && is_there(mdt)
-                    && self.send_lacking(target, *mdt, &record).await.is_ok();
+                    && self.send_missing_part(target, *mdt, &record).await.is_ok();
                 is_all_sent &= is_sent || is_late || !is_of_before;
             }
         }
@@ -243,11 +243,11 @@ impl Mdt {
         }
     }
 
-    /// Which start of an MDT it is that answers.
-    pub(super) fn note_start_of(&self, target: &Target, mdt: MdtIndex) {
+    /// Notes with which incarnation of an MDT there is a connection.
+    pub(super) fn note_incarnation_of(&self, target: &Target, mdt: MdtIndex) {
         if let Ok(channel) = self.partner(mdt) {
             let starts = channel.connect_data().instance;
-            target.heard_of(Incarnation { mdt, starts });
+            target.note_incarnation(Incarnation { mdt, starts });
         }
     }
 }

@@ -5,11 +5,11 @@ use sheen_types::{Errno, Name, Timestamp};
 use sheen_wire::md::RecUnlink;
 
 use super::execute::Executed;
-use super::hold::Wanted;
+use super::hold::ExclusionRequest;
 use super::parts::Parts;
 use crate::Mdt;
 use crate::caller::{Caller, May};
-use crate::reint::unlink::{is_meant, lies_elsewhere};
+use crate::reint::unlink::{check_unlink_kind, remote_reply};
 
 impl Mdt {
     /// Removes a name. Two requests to its MDT. The client says for which inode it takes it; where it is another one, whose
@@ -17,7 +17,7 @@ impl Mdt {
     ///
     /// # Errors
     /// Those of `unlink(2)` and `rmdir(2)`; [`Errno::EREMOTE`] if the client names no inode of this MDT.
-    pub(crate) async fn unlink_anywhere(
+    pub(crate) async fn unlink_distributed(
         &self,
         context: &Context,
         record: &RecUnlink,
@@ -25,20 +25,20 @@ impl Mdt {
         is_rmdir: bool,
     ) -> Result<Outcome, Errno> {
         let mut victim = record.fid2;
-        if victim.is_zero() || self.is_elsewhere(victim) {
+        if victim.is_zero() || self.is_remote(victim) {
             return Err(Errno::EREMOTE);
         }
         let caller = Caller::from(record);
         let now = Timestamp::from_seconds(record.time);
         loop {
-            let wanted = Wanted::default().removed(record.fid1, name).inode(victim);
-            let held = self.hold_anywhere(context, wanted).await?;
+            let wanted = ExclusionRequest::default().removed(record.fid1, name).inode(victim);
+            let held = self.hold_distributed(context, wanted).await?;
             let parent = held.directory(record.fid1)?;
             caller.may(&held, parent.fid, &parent.attributes, May::EXEC)?;
             let found = held.child(parent.fid, name).ok_or(Errno::ENOENT)?;
             if found.fid != victim {
-                if self.is_elsewhere(found.fid) {
-                    return Ok(lies_elsewhere(found.fid));
+                if self.is_remote(found.fid) {
+                    return Ok(remote_reply(found.fid));
                 }
                 victim = found.fid;
                 continue;
@@ -46,7 +46,7 @@ impl Mdt {
             let inode = held.inode(victim)?;
             let directory = (parent.fid, &parent.attributes);
             caller.may_remove(&held, directory, &inode.attributes)?;
-            is_meant(is_rmdir, &inode)?;
+            check_unlink_kind(is_rmdir, &inode)?;
             if is_rmdir && !held.is_empty(victim) {
                 return Err(Errno::ENOTEMPTY);
             }
@@ -55,7 +55,7 @@ impl Mdt {
             parts.touch(parent.fid, now, -i32::from(inode.is_directory())).await?;
             parts.lose_name(&inode, (parent.fid, name), now).await?;
             let (parts, done) = (parts.into_parts(), ReplyRecording::Done);
-            if let Executed::Done = self.execute_anywhere(context, held, parts, done).await? {
+            if let Executed::Done = self.execute_distributed(context, held, parts, done).await? {
                 return Ok(Outcome::ok(self.unlinked(&inode)));
             }
         }

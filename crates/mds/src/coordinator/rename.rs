@@ -6,12 +6,12 @@ use sheen_types::{Errno, Fid, Name, Timestamp};
 use sheen_wire::md::{MdtBody, RecRename};
 
 use super::execute::Executed;
-use super::hold::{HeldAnywhere, Wanted};
+use super::hold::{DistributedHold, ExclusionRequest};
 use super::parts::Parts;
 use crate::caller::{Caller, May};
 use crate::directory::Child;
 use crate::reint::rename::{DEPTH_MAX, Rename, is_directory, may_move, renamed};
-use crate::{Mdt, counters, elsewhere};
+use crate::{Mdt, counters, remote};
 
 /// What the two names of a rename stand for.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -26,30 +26,31 @@ impl Mdt {
     ///
     /// # Errors
     /// Those of `rename(2)`; [`Errno::EXDEV`] with a body, see above.
-    pub(crate) async fn rename_anywhere(
+    pub(crate) async fn rename_distributed(
         &self,
         context: &Context,
         record: &RecRename,
         (old, new): (Name, Name),
     ) -> Result<Outcome, Errno> {
         loop {
-            let source = self.find_anywhere(context, record.fid1, &old).await?;
-            let victim = self.find_anywhere(context, record.fid2, &new).await?;
+            let source = self.find_on_any_mdt(context, record.fid1, &old).await?;
+            let victim = self.find_on_any_mdt(context, record.fid2, &new).await?;
             let seen = Children { source: source.ok_or(Errno::ENOENT)?, victim };
             // With two names of one inode nothing is replaced, wherever that lies.
             let replaced = victim.filter(|victim| victim.fid != seen.source.fid);
-            if let Some(victim) = replaced.filter(|victim| self.is_elsewhere(victim.fid)) {
-                return Ok(Outcome::failed(Errno::EXDEV, renamed(elsewhere::named(victim.fid))));
+            if let Some(victim) = replaced.filter(|victim| self.is_remote(victim.fid)) {
+                return Ok(Outcome::failed(Errno::EXDEV, renamed(remote::named(victim.fid))));
             }
             let crosses = record.fid1 != record.fid2;
             let renames = crosses && is_directory(seen.source);
-            let wanted = Wanted { renames, ..Wanted::default() }.removed(record.fid1, &old);
+            let wanted = ExclusionRequest { renames, ..ExclusionRequest::default() }
+                .removed(record.fid1, &old);
             let wanted = wanted.replaced(record.fid2, &new).inode(seen.source.fid);
             let wanted = match victim {
                 Some(victim) => wanted.inode(victim.fid),
                 None => wanted,
             };
-            let held = self.hold_anywhere(context, wanted).await?;
+            let held = self.hold_distributed(context, wanted).await?;
             let source = held.child(record.fid1, &old).ok_or(Errno::ENOENT)?;
             let found = Children { source, victim: held.child(record.fid2, &new) };
             if found != seen {
@@ -61,13 +62,13 @@ impl Mdt {
                 return Ok(Outcome::ok(renamed(MdtBody::default())));
             }
             let circle = match renames {
-                true => self.refuse_circle_anywhere(context, &moved).await,
+                true => self.refuse_distributed_cycle(context, &moved).await,
                 false => Ok(()),
             };
             may_move(&moved, &held, || circle, |fid| Ok(held.is_empty(fid)))?;
             let parts = self.parts_of_move(context, &moved).await?;
             let done = ReplyRecording::Done;
-            if let Executed::Again = self.execute_anywhere(context, held, parts, done).await? {
+            if let Executed::Again = self.execute_distributed(context, held, parts, done).await? {
                 continue;
             }
             let time = context.target.world().clock.now().since(context.arrived).as_micros();
@@ -78,7 +79,11 @@ impl Mdt {
     }
 
     /// A directory must not become its own descendant. The rename lock is held, so the way up stays as it is.
-    async fn refuse_circle_anywhere(&self, context: &Context, moved: &Rename) -> Result<(), Errno> {
+    async fn refuse_distributed_cycle(
+        &self,
+        context: &Context,
+        moved: &Rename,
+    ) -> Result<(), Errno> {
         let mut at = moved.to.fid;
         for _ in 0..DEPTH_MAX {
             if at == moved.source.fid {
@@ -128,7 +133,7 @@ impl Mdt {
 /// All that a rename is about, as its MDTs have answered.
 fn moved(
     record: &RecRename,
-    held: &HeldAnywhere,
+    held: &DistributedHold,
     (old, new): (&Name, &Name),
     found: Children,
 ) -> Result<Rename, Errno> {

@@ -33,7 +33,8 @@ impl Mdt {
                 }
             }
             let (policy, flags) = (Policy::bits(InodeBits::DOM), LockFlags::AST_DISCARD_DATA);
-            if let Err(errno) = target.lock_as(resource, policy, LockMode::Pw, flags).await {
+            if let Err(errno) = target.lock_with_flags(resource, policy, LockMode::Pw, flags).await
+            {
                 tracing::debug!(%fid, %errno, "cached data of a file that has gone");
             }
         };

@@ -32,7 +32,7 @@ impl Mdt {
     ) -> Result<Outcome, Errno> {
         let fid = self.inode(enqueue.resource.fid())?.fid;
         let brw = &self.dom.brw;
-        if let Some(held) = context.held_lock(enqueue) {
+        if let Some(held) = context.resent_lock(enqueue) {
             return Ok(answer(0, held, encode_value(&brw.value(fid)?)));
         }
         let target = &context.target;

@@ -9,19 +9,19 @@ use sheen_wire::ldlm::{Disposition, IntentOp, LdlmReply};
 use sheen_wire::md::{MdtBody, Valid};
 use sheen_wire::messages::{LdlmIntentGetattr, LdlmIntentGetattrReply};
 
-use crate::answer::{LOCK_ABORTED, no_lock};
+use crate::answer::{LOCK_ABORTED, lockless_reply};
 use crate::getattr::Description;
 use crate::hold::{Wanted, WantedName};
 use crate::inode::{Inode, WholeInode};
 use crate::participant::KeyRef;
-use crate::{Mdt, dom, elsewhere, locks};
+use crate::{Mdt, dom, locks, remote};
 
 /// An inode left alone for so long is given out with its attributes, even when only its name was
 /// looked up (`ctime_age_limit`).
 const QUIET: Duration = Duration::from_secs(10);
 
-/// What has come of an intent.
-enum Seen {
+/// What an attempt at an intent has come to.
+enum IntentAnswer {
     Answer(Outcome),
     /// The inode is part of a change over several MDTs that is not made on all of them yet.
     Hidden(Fid),
@@ -41,25 +41,25 @@ impl Mdt {
         // Sent again, and the lock was granted: what the name stood for is known. An operation that moves the
         // name now may hold it and wait for this very lock, which the client cannot cancel before it has the
         // answer.
-        if let Some(lock) = context.held_lock(enqueue) {
+        if let Some(lock) = context.resent_lock(enqueue) {
             let fid = lock.desc.resource.name.fid();
             let disposition = executed | Disposition::LOOKUP_POS;
-            if self.is_elsewhere(fid) {
-                return Ok(lies_elsewhere(fid, lock, disposition));
+            if self.is_remote(fid) {
+                return Ok(remote_reply(fid, lock, disposition));
             }
-            return Ok(match self.described_again(context, asked, fid, lock, disposition) {
+            return Ok(match self.reply_under_lock(context, asked, fid, lock, disposition) {
                 Ok(outcome) => outcome,
                 Err(errno) => refused(disposition, Some(errno)),
             });
         }
         loop {
             match self.getattr_once(context, request, enqueue).await? {
-                Seen::Answer(outcome) => return Ok(outcome),
-                Seen::Hidden(_) if !enqueue.waits => {
+                IntentAnswer::Answer(outcome) => return Ok(outcome),
+                IntentAnswer::Hidden(_) if !enqueue.waits => {
                     return Ok(refused(executed, Some(Errno::EBUSY)));
                 }
                 // Nothing is held any more: what would show it may wait for that.
-                Seen::Hidden(fid) => {
+                IntentAnswer::Hidden(fid) => {
                     self.exclusion.remote.until_visible(KeyRef::Inode(fid)).await;
                 }
             }
@@ -71,11 +71,11 @@ impl Mdt {
         context: &Context,
         request: &LdlmIntentGetattr,
         enqueue: &EnqueueRequest,
-    ) -> Result<Seen, Errno> {
+    ) -> Result<IntentAnswer, Errno> {
         let asked = &request.mdt_body;
         let name = request.name.as_ref().map_or(&b""[..], |name| name.as_bytes());
         let executed = Disposition::IT_EXECD | Disposition::LOOKUP_EXECD;
-        let answer = |outcome| Ok(Seen::Answer(outcome));
+        let answer = |outcome| Ok(IntentAnswer::Answer(outcome));
         // The name must not move on between finding it and locking what it stands for.
         let names = [WantedName::kept(asked.fid1, name)];
         let held = match enqueue.waits {
@@ -89,11 +89,13 @@ impl Mdt {
             Err(errno) => return answer(refused(executed, Some(errno))),
         };
         if !name.is_empty() && asked.valid == Valid::ID {
-            return answer(raw(fid, executed | Disposition::LOOKUP_POS));
+            return answer(fid_only_reply(fid, executed | Disposition::LOOKUP_POS));
         }
         let disposition = executed | Disposition::LOOKUP_POS;
-        let done = match self.is_elsewhere(fid) && !name.is_empty() {
-            true => self.name_locked(context, enqueue, fid, disposition).await.map(Seen::Answer),
+        let done = match self.is_remote(fid) && !name.is_empty() {
+            true => {
+                self.name_locked(context, enqueue, fid, disposition).await.map(IntentAnswer::Answer)
+            }
             false => self.getattr_locked(context, request, enqueue, fid, disposition).await,
         };
         done.or_else(|errno| answer(refused(disposition, Some(errno))))
@@ -106,9 +108,9 @@ impl Mdt {
         enqueue: &EnqueueRequest,
         fid: Fid,
         disposition: Disposition,
-    ) -> Result<Seen, Errno> {
+    ) -> Result<IntentAnswer, Errno> {
         if self.exclusion.remote.hides(KeyRef::Inode(fid)) {
-            return Ok(Seen::Hidden(fid));
+            return Ok(IntentAnswer::Hidden(fid));
         }
         let before = self.whole_inode(fid)?;
         let asks_attributes = request.ldlm_intent.opc.contains(IntentOp::GETATTR);
@@ -133,13 +135,13 @@ impl Mdt {
         };
         // A part may have been applied while the lock was waited for.
         if self.exclusion.remote.hides(KeyRef::Inode(fid)) {
-            return Ok(Seen::Hidden(fid));
+            return Ok(IntentAnswer::Hidden(fid));
         }
         // What may fail comes first: a refusal names no lock, so the client would never cancel it.
         let found =
             self.under_lock(context, &request.mdt_body, fid, guard.policy().inode_bits())?;
         let lock = locks::hand_over(context, guard, enqueue)?;
-        Ok(Seen::Answer(described(found, lock, disposition)))
+        Ok(IntentAnswer::Answer(getattr_reply(found, lock, disposition)))
     }
 
     /// Answers of a name whose inode is another MDT's: the FID alone, and a lock that keeps the name.
@@ -154,10 +156,10 @@ impl Mdt {
             true => locks::read(context, fid, InodeBits::LOOKUP, InodeBits(0)).await?,
             false => locks::read_what_is_free(context, fid, InodeBits::LOOKUP)?,
         };
-        Ok(lies_elsewhere(fid, locks::hand_over(context, guard, enqueue)?, disposition))
+        Ok(remote_reply(fid, locks::hand_over(context, guard, enqueue)?, disposition))
     }
 
-    fn described_again(
+    fn reply_under_lock(
         &self,
         context: &Context,
         asked: &MdtBody,
@@ -166,7 +168,7 @@ impl Mdt {
         disposition: Disposition,
     ) -> Result<Outcome, Errno> {
         let found = self.under_lock(context, asked, fid, locks::bits_of(&lock))?;
-        Ok(described(found, lock, disposition))
+        Ok(getattr_reply(found, lock, disposition))
     }
 
     /// An inode as it is under a lock with these bits: what was read before may have changed.
@@ -203,7 +205,7 @@ fn takes_absent_xattrs(enqueue: &EnqueueRequest) -> bool {
     enqueue.policy.inode_bits().contains(InodeBits::XATTR)
 }
 
-fn described(found: Description, mut lock: LdlmReply, disposition: Disposition) -> Outcome {
+fn getattr_reply(found: Description, mut lock: LdlmReply, disposition: Disposition) -> Outcome {
     lock.policy_res1 = disposition;
     Outcome::ok(LdlmIntentGetattrReply {
         dlm_rep: Some(lock),
@@ -214,11 +216,11 @@ fn described(found: Description, mut lock: LdlmReply, disposition: Disposition) 
     })
 }
 
-fn lies_elsewhere(fid: Fid, mut lock: LdlmReply, disposition: Disposition) -> Outcome {
+fn remote_reply(fid: Fid, mut lock: LdlmReply, disposition: Disposition) -> Outcome {
     lock.policy_res1 = disposition;
     Outcome::ok(LdlmIntentGetattrReply {
         dlm_rep: Some(lock),
-        mdt_body: Some(elsewhere::named(fid)),
+        mdt_body: Some(remote::named(fid)),
         ..LdlmIntentGetattrReply::default()
     })
 }
@@ -228,7 +230,7 @@ fn refused(disposition: Disposition, error: Option<Errno>) -> Outcome {
         status: LOCK_ABORTED,
         reply: Some(
             LdlmIntentGetattrReply {
-                dlm_rep: Some(no_lock(disposition, error)),
+                dlm_rep: Some(lockless_reply(disposition, error)),
                 mdt_body: Some(MdtBody::default()),
                 ..LdlmIntentGetattrReply::default()
             }
@@ -237,11 +239,11 @@ fn refused(disposition: Disposition, error: Option<Errno>) -> Outcome {
     }
 }
 
-/// Only the FID was asked for: no attributes, no lock.
-fn raw(fid: Fid, disposition: Disposition) -> Outcome {
+/// The reply where only the FID was asked for: no attributes, no lock.
+fn fid_only_reply(fid: Fid, disposition: Disposition) -> Outcome {
     let body = MdtBody { fid1: fid, valid: Valid::ID, ..MdtBody::default() };
     let reply = LdlmIntentGetattrReply {
-        dlm_rep: Some(no_lock(disposition, None)),
+        dlm_rep: Some(lockless_reply(disposition, None)),
         mdt_body: Some(body),
         mdt_md: Bytes::new(),
         ..LdlmIntentGetattrReply::default()

@@ -6,7 +6,7 @@ use sheen_wire::ldlm::{Disposition, LockFlags as WireFlags};
 use sheen_wire::md::{MdtBody, Valid};
 use sheen_wire::messages::{LdlmIntentGetxattr, LdlmIntentGetxattrReply};
 
-use crate::answer::no_lock;
+use crate::answer::lockless_reply;
 use crate::caller::Caller;
 use crate::participant::KeyRef;
 use crate::{Mdt, locks};
@@ -24,7 +24,7 @@ impl Mdt {
         let fid = asked.fid1;
         self.exclusion.remote.until_visible(KeyRef::Inode(fid)).await;
         self.inode(fid)?;
-        let held = context.held_lock(enqueue);
+        let held = context.resent_lock(enqueue);
         let guard = match held {
             Some(_) => None,
             None => {
@@ -46,7 +46,7 @@ impl Mdt {
         let found = found.filter(|_| !is_hidden);
         if found.is_none() {
             // The client asks for them one by one then: it keeps what it gets here for all of its users.
-            lock.policy_res2 = no_lock(Disposition::NONE, Some(Errno::ERANGE)).policy_res2;
+            lock.policy_res2 = lockless_reply(Disposition::NONE, Some(Errno::ERANGE)).policy_res2;
         }
         let found = found.unwrap_or_default();
         let body = MdtBody {

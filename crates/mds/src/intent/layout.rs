@@ -19,7 +19,7 @@ impl Mdt {
     ) -> Result<Outcome, Errno> {
         let done = self.place_and_lock(context, request, enqueue).await;
         // The objects may be made, and the client evicted before it could have the lock.
-        done.map_err(|errno| context.fails_all_the_same(errno))
+        done.map_err(|errno| context.fail_after_execution(errno))
     }
 
     async fn place_and_lock(
@@ -32,7 +32,7 @@ impl Mdt {
         // Sent again, and the lock was granted: the objects are made. An operation that makes more now may
         // hold the inode and wait for this very lock, which the client cannot cancel before it has the
         // answer.
-        let held = context.held_lock(enqueue);
+        let held = context.resent_lock(enqueue);
         let mut changed = None;
         match request.layout_intent.op {
             LayoutIntentOp::ACCESS => {}
@@ -111,7 +111,7 @@ impl Mdt {
             (Some(_), before) => self.placement.restore(&request.eadata, before.as_ref())?,
             (None, Some(stored)) => self.placement.extend(world, stored, end).await?,
             (None, None) => {
-                let plan = self.plan_in(self.parent_of(&inode).as_ref(), None, false)?;
+                let plan = self.plan_new_layout(self.parent_of(&inode).as_ref(), None, false)?;
                 self.placement.allocate(world, fid, &plan, end).await?
             }
         };

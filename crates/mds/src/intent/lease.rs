@@ -13,7 +13,7 @@ use sheen_target::{Context, LockGuard};
 use sheen_types::{Errno, InodeBits, LockMode, ResourceName};
 use sheen_wire::md::MdsOpenFlags;
 
-use super::open::Opening;
+use super::open::OpenRequest;
 use crate::Mdt;
 use crate::dom::DomOpen;
 use crate::inode::Inode;
@@ -28,7 +28,7 @@ impl Mdt {
     async fn lease_lock(
         &self,
         context: &Context,
-        opening: &Opening<'_>,
+        opening: &OpenRequest<'_>,
         inode: &Inode,
     ) -> Result<LockGuard, Errno> {
         if !inode.is_regular() {
@@ -58,7 +58,7 @@ impl Mdt {
     pub(super) async fn take_open_locks(
         &self,
         context: &Context,
-        opening: &Opening<'_>,
+        opening: &OpenRequest<'_>,
         inode: &Inode,
         data: Option<DomOpen>,
     ) -> Result<[Option<LockGuard>; 2], Errno> {
@@ -80,7 +80,7 @@ impl Mdt {
     async fn end_lease(
         &self,
         context: &Context,
-        opening: &Opening<'_>,
+        opening: &OpenRequest<'_>,
         inode: &Inode,
     ) -> Result<Option<LockGuard>, Errno> {
         if opening.flags.contains(MdsOpenFlags::LOCK) || !self.open_files.is_leased(inode.fid) {

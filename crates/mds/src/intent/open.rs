@@ -17,20 +17,20 @@ use sheen_wire::md::{Bias, FileFlags, MdsOpenFlags, MdtBody, OpenHandle, RecCrea
 use sheen_wire::messages::{LdlmIntentOpen, LdlmIntentOpenReply, MdsReintOpen, MdsReintOpenReply};
 use sheen_wire::text::Text;
 
-use super::open_new::of_layout;
-use crate::answer::{LOCK_ABORTED, add_acl, no_lock};
+use super::open_new::layout_disposition;
+use crate::answer::{LOCK_ABORTED, add_acl, lockless_reply};
 use crate::caller::{Caller, May};
 use crate::directory::{Step, parse_name};
-use crate::hold::{Held, Wanted, WantedName};
+use crate::hold::{HoldGuard, Wanted, WantedName};
 use crate::inode::{Inode, WholeInode};
 use crate::open_table::{OpenFile, OpenTable};
 use crate::placement::ReservedObjects;
 use crate::reint::CreateSpec;
 use crate::vouched_sizes::BeforeWriter;
-use crate::{Mdt, elsewhere, layouts, locks};
+use crate::{Mdt, layouts, locks, remote};
 
-/// What an open asks for.
-pub(super) struct Opening<'a> {
+/// What an open asks for, as an intent or as a bare REINT.
+pub(super) struct OpenRequest<'a> {
     pub(super) record: &'a RecCreate,
     pub(super) flags: MdsOpenFlags,
     pub(super) name: &'a [u8],
@@ -47,7 +47,7 @@ const NO_DATA: [u8; 16] = [0; 16];
 
 /// How far an open has got: reported to the client even if it fails.
 #[derive(Default)]
-pub(super) struct Progress {
+pub(super) struct OpenProgress {
     pub(super) disposition: Disposition,
     pub(super) body: MdtBody,
     pub(super) layout: Bytes,
@@ -57,7 +57,7 @@ pub(super) struct Progress {
     pub(super) data: Bytes,
 }
 
-impl Progress {
+impl OpenProgress {
     pub(super) fn add(&mut self, more: Disposition) {
         self.disposition |= more;
     }
@@ -77,7 +77,7 @@ impl Mdt {
         enqueue: &EnqueueRequest,
     ) -> Result<Outcome, Errno> {
         let opening = of_intent(request, enqueue);
-        let mut progress = Progress::default();
+        let mut progress = OpenProgress::default();
         let result = self.open(context, &opening, &mut progress).await;
         answer(context, progress, result)
     }
@@ -88,7 +88,7 @@ impl Mdt {
         context: &Context,
         request: &MdsReintOpen,
     ) -> Result<Outcome, Errno> {
-        let opening = Opening {
+        let opening = OpenRequest {
             record: &request.rec_reint,
             flags: request.rec_reint.flags(),
             name: request.name.as_ref().map_or(&b""[..], |name| name.as_bytes()),
@@ -97,7 +97,7 @@ impl Mdt {
             enqueue: None,
             is_repeated: false,
         };
-        let mut progress = Progress::default();
+        let mut progress = OpenProgress::default();
         self.open(context, &opening, &mut progress).await?;
         Ok(Outcome::ok(MdsReintOpenReply {
             mdt_body: Some(progress.body),
@@ -110,8 +110,8 @@ impl Mdt {
     pub(super) async fn open(
         &self,
         context: &Context,
-        opening: &Opening<'_>,
-        progress: &mut Progress,
+        opening: &OpenRequest<'_>,
+        progress: &mut OpenProgress,
     ) -> Result<(), Errno> {
         let open = |export: &Export, whose| export.role::<OpenTable>().count(whose);
         let opener = match opening.is_repeated {
@@ -125,19 +125,19 @@ impl Mdt {
             let table = context.export.role::<OpenTable>();
             let handle = table.opened_by(context.xid).map(|(handle, _)| handle);
             if let Some(file) = handle.and_then(|handle| table.remove(handle))
-                && let Err(errno) = self.close_for(&context.target, file).await
+                && let Err(errno) = self.close_for_client(&context.target, file).await
             {
                 tracing::warn!(%errno, "close of a file whose open has failed");
             }
         }
-        opened.map_err(|errno| context.fails_all_the_same(errno))
+        opened.map_err(|errno| context.fail_after_execution(errno))
     }
 
     async fn try_open(
         &self,
         context: &Context,
-        opening: &Opening<'_>,
-        progress: &mut Progress,
+        opening: &OpenRequest<'_>,
+        progress: &mut OpenProgress,
     ) -> Result<(), Errno> {
         if opening.flags.contains(MdsOpenFlags::HAS_EA) && opening.layout.is_empty() {
             return Err(Errno::EINVAL);
@@ -177,8 +177,8 @@ impl Mdt {
     async fn open_by_name(
         &self,
         context: &Context,
-        opening: &Opening<'_>,
-        progress: &mut Progress,
+        opening: &OpenRequest<'_>,
+        progress: &mut OpenProgress,
     ) -> Result<(), Errno> {
         let parent = self.directory(opening.record.fid1)?;
         let caller = Caller::from(opening.record);
@@ -188,8 +188,8 @@ impl Mdt {
         if let Some(held) = self.hold_if_there(Wanted::of_names(&names)).await? {
             progress.add(Disposition::LOOKUP_POS);
             let child = held.child(0).ok_or(Errno::ENOENT)?;
-            if self.is_elsewhere(child.fid) {
-                return self.name_elsewhere(context, opening, child.fid, progress).await;
+            if self.is_remote(child.fid) {
+                return self.open_remote_name(context, opening, child.fid, progress).await;
             }
             let inode = self.inode(child.fid)?;
             self.open_found(context, &held, opening, &inode, progress).await?;
@@ -213,19 +213,19 @@ impl Mdt {
     }
 
     /// The name leads to an inode of another MDT, which is to be asked: the lock keeps the name.
-    async fn name_elsewhere(
+    async fn open_remote_name(
         &self,
         context: &Context,
-        opening: &Opening<'_>,
+        opening: &OpenRequest<'_>,
         fid: Fid,
-        progress: &mut Progress,
+        progress: &mut OpenProgress,
     ) -> Result<(), Errno> {
         if opening.creates() && opening.flags.contains(MdsOpenFlags::EXCL) {
             return Err(Errno::EEXIST);
         }
-        progress.body = elsewhere::named(fid);
+        progress.body = remote::named(fid);
         let Some(enqueue) = opening.enqueue else { return Ok(()) };
-        progress.lock = Some(match context.held_lock(enqueue) {
+        progress.lock = Some(match context.resent_lock(enqueue) {
             Some(lock) => lock,
             None => {
                 let guard = locks::read(context, fid, InodeBits::LOOKUP, InodeBits(0)).await?;
@@ -239,10 +239,10 @@ impl Mdt {
     async fn open_found(
         &self,
         context: &Context,
-        held: &Held<'_>,
-        opening: &Opening<'_>,
+        held: &HoldGuard<'_>,
+        opening: &OpenRequest<'_>,
         inode: &Inode,
-        progress: &mut Progress,
+        progress: &mut OpenProgress,
     ) -> Result<(), Errno> {
         let flags = opening.flags;
         if flags.contains(MdsOpenFlags::DIRECTORY) && inode.is_regular() {
@@ -258,7 +258,7 @@ impl Mdt {
             return Err(Errno::EEXIST);
         }
         if inode.is_regular() {
-            layouts::must_be_known(context, layout.as_ref())?;
+            layouts::refuse_unknown_overstriping(context, layout.as_ref())?;
         }
         if inode.is_regular() && layout.is_none() && opening.needs_objects() {
             return self.open_and_place(context, held, opening, inode, progress).await;
@@ -267,7 +267,7 @@ impl Mdt {
             true => self.prepare_for_writer(&context.target, held, inode.fid).await?,
             false => BeforeWriter::default(),
         };
-        self.close_kept(&context.target, inode.fid, flags).await?;
+        self.revoke_conflicting_opens(&context.target, inode.fid, flags).await?;
         let data = self.dom_open_of(context, opening, inode.fid, layout.as_ref());
         let data = data.filter(|_| !flags.contains(MdsOpenFlags::LEASE));
         let locks = self.take_open_locks(context, opening, inode, data).await;
@@ -275,9 +275,9 @@ impl Mdt {
         if flags.contains(MdsOpenFlags::LEASE) {
             progress.add(Disposition::OPEN_LEASE);
         } else if inode.is_regular() {
-            progress.add(of_layout(context, layout.as_ref()));
+            progress.add(layout_disposition(context, layout.as_ref()));
         }
-        self.record_open(context, held, opening, inode, None, progress)?;
+        self.execute_open(context, held, opening, inode, None, progress)?;
         drop(ended);
         if before.was_known_empty {
             self.open_files.note_unwritten(inode.fid);
@@ -289,19 +289,18 @@ impl Mdt {
         let inode = self.inode(inode.fid)?;
         self.put_inode(context, &inode, progress)?;
         self.add_data(context, opening, data, guard.as_ref(), &inode, progress)?;
-        give_lock(context, opening, guard, progress)
+        add_open_lock(context, opening, guard, progress)
     }
 
-    /// A file that is open for writing is not executed, nor the other way round: clients that only keep the
-    /// file open in the conflicting way close it, so that an open is refused only where one is really in
-    /// use.
-    pub(crate) async fn close_kept(
+    /// Has clients close what they only keep open, where that conflicts with an open with these `flags`: a file that
+    /// is open for writing is not executed, nor the other way round.
+    pub(crate) async fn revoke_conflicting_opens(
         &self,
         target: &Arc<Target>,
         fid: Fid,
         flags: MdsOpenFlags,
     ) -> Result<(), Errno> {
-        if self.open_files.denies(fid, flags) {
+        if self.open_files.refuses_open(fid, flags) {
             drop(target.lock_inode(fid, InodeBits::OPEN, locks::mode_of_open(flags)).await?);
         }
         Ok(())
@@ -312,10 +311,10 @@ impl Mdt {
     async fn open_and_place(
         &self,
         context: &Context,
-        held: &Held<'_>,
-        opening: &Opening<'_>,
+        held: &HoldGuard<'_>,
+        opening: &OpenRequest<'_>,
         inode: &Inode,
-        progress: &mut Progress,
+        progress: &mut OpenProgress,
     ) -> Result<(), Errno> {
         let parent = match self.parent_of(inode) {
             Some(parent) => Some(parent),
@@ -326,21 +325,21 @@ impl Mdt {
             self.objects_for_new(context, opening, inode.fid, parent.as_ref(), size).await?;
         let target = &context.target;
         let _lock = target.lock_inode(inode.fid, InodeBits::LAYOUT, LockMode::Ex).await?;
-        self.record_open(context, held, opening, inode, reserved, progress)?;
-        progress.add(of_layout(context, None));
+        self.execute_open(context, held, opening, inode, reserved, progress)?;
+        progress.add(layout_disposition(context, None));
         self.put_inode(context, inode, progress)?;
         Ok(())
     }
 
-    /// Counts the open and records it, with the objects that the file got.
-    pub(super) fn record_open(
+    /// Counts the open and executes its transaction: the record of the answer, and the objects that the file got.
+    pub(super) fn execute_open(
         &self,
         context: &Context,
-        held: &Held<'_>,
-        opening: &Opening<'_>,
+        held: &HoldGuard<'_>,
+        opening: &OpenRequest<'_>,
         inode: &Inode,
         reserved: Option<ReservedObjects>,
-        progress: &mut Progress,
+        progress: &mut OpenProgress,
     ) -> Result<(), Errno> {
         let mut changes = self.change_set();
         if opening.flags.contains(MdsOpenFlags::WRITE) {
@@ -359,11 +358,11 @@ impl Mdt {
             self.sizes.end_confirmation(inode.fid);
         }
         progress.disposition = done;
-        progress.body.open_handle = self.give_handle(context, opening, inode)?;
+        progress.body.open_handle = self.add_to_open_table(context, opening, inode)?;
         Ok(())
     }
 
-    fn may_open(&self, opening: &Opening<'_>, inode: &Inode) -> Result<(), Errno> {
+    fn may_open(&self, opening: &OpenRequest<'_>, inode: &Inode) -> Result<(), Errno> {
         let flags = opening.flags;
         if flags.contains(MdsOpenFlags::CREAT) && flags.contains(MdsOpenFlags::EXCL) {
             return Err(Errno::EEXIST);
@@ -393,14 +392,14 @@ impl Mdt {
         caller.may(&*self.store, inode.fid, &inode.attributes, flags.rights())
     }
 
-    /// Gives a file that was counted as open its handle.
+    /// Adds a file that was counted as open to its client's table; its handle.
     ///
     /// # Errors
     /// [`Errno::ENOTCONN`] if the client was evicted meanwhile: the file is closed again.
-    pub(super) fn give_handle(
+    pub(super) fn add_to_open_table(
         &self,
         context: &Context,
-        opening: &Opening<'_>,
+        opening: &OpenRequest<'_>,
         inode: &Inode,
     ) -> Result<OpenHandle, Errno> {
         let handle = OpenHandle(context.target.world().random.number() | 1);
@@ -417,7 +416,7 @@ impl Mdt {
         let (mdt, target) = (Weak::clone(&self.me), Arc::clone(&context.target));
         let close = async move {
             let (Some(mdt), fid) = (mdt.upgrade(), file.fid) else { return };
-            if let Err(errno) = mdt.close_for(&target, file).await {
+            if let Err(errno) = mdt.close_for_client(&target, file).await {
                 tracing::warn!(%fid, %errno, "a file that was opened for a client that had left");
             }
         };
@@ -430,7 +429,7 @@ impl Mdt {
         &self,
         context: &Context,
         inode: &Inode,
-        progress: &mut Progress,
+        progress: &mut OpenProgress,
     ) -> Result<(), Errno> {
         let layout = self.layout(inode)?;
         self.put_inode_with(context, inode, layout, progress)
@@ -441,7 +440,7 @@ impl Mdt {
         context: &Context,
         inode: &Inode,
         layout: Option<Bytes>,
-        progress: &mut Progress,
+        progress: &mut OpenProgress,
     ) -> Result<(), Errno> {
         let mut body = self.body(inode, layout.is_some());
         let WholeObject { xattrs, .. } = self.store.whole(inode.fid).map_err(store_errno)?;
@@ -467,7 +466,7 @@ impl Mdt {
     }
 }
 
-impl Opening<'_> {
+impl OpenRequest<'_> {
     pub(super) fn creates(&self) -> bool {
         self.flags.contains(MdsOpenFlags::CREAT)
     }
@@ -490,8 +489,8 @@ impl Opening<'_> {
 pub(super) fn of_intent<'a>(
     request: &'a LdlmIntentOpen,
     enqueue: &'a EnqueueRequest,
-) -> Opening<'a> {
-    Opening {
+) -> OpenRequest<'a> {
+    OpenRequest {
         record: &request.rec_reint,
         flags: request.rec_reint.flags(),
         name: request.name.as_ref().map_or(&b""[..], |name| name.as_bytes()),
@@ -515,7 +514,7 @@ fn has_handle(context: &Context, inode: &Inode) -> bool {
 /// else on whatever of a file's inode is free.
 pub(super) async fn lock_without_data(
     context: &Context,
-    opening: &Opening<'_>,
+    opening: &OpenRequest<'_>,
     inode: &Inode,
     more: InodeBits,
 ) -> Result<Option<LockGuard>, Errno> {
@@ -543,12 +542,12 @@ pub(super) async fn lock_without_data(
     context.target.lock(resource, policy, mode).await.map(Some)
 }
 
-/// Hands the lock that goes with an open to the client.
-pub(super) fn give_lock(
+/// Makes the lock that goes with an open the client's, and adds it to the answer.
+pub(super) fn add_open_lock(
     context: &Context,
-    opening: &Opening<'_>,
+    opening: &OpenRequest<'_>,
     guard: Option<LockGuard>,
-    progress: &mut Progress,
+    progress: &mut OpenProgress,
 ) -> Result<(), Errno> {
     let (Some(guard), Some(enqueue)) = (guard, opening.enqueue) else { return Ok(()) };
     progress.lock = Some(locks::hand_over(context, guard, enqueue)?);
@@ -564,13 +563,13 @@ pub(super) fn give_lock(
 /// [`Errno::ENOTCONN`] to a client that was evicted meanwhile: it is not the open that has failed.
 pub(super) fn answer(
     context: &Context,
-    progress: Progress,
+    progress: OpenProgress,
     result: Result<(), Errno>,
 ) -> Result<Outcome, Errno> {
     if result.is_err() && context.export.state() == ExportState::Gone {
-        return Err(context.fails_all_the_same(Errno::ENOTCONN));
+        return Err(context.fail_after_execution(Errno::ENOTCONN));
     }
-    let Progress { mut disposition, body, layout, acl, lock, data } = progress;
+    let OpenProgress { mut disposition, body, layout, acl, lock, data } = progress;
     let mut error = result.err();
     // Also where it was made by an earlier sending of the request and is found now.
     let is_new = disposition.contains(Disposition::OPEN_CREATE);
@@ -583,7 +582,7 @@ pub(super) fn answer(
         && !disposition.contains(Disposition::OPEN_CREATE);
     error = error.filter(|errno| *errno != Errno::ENOENT || !is_absent);
     let status = if lock.is_some() { 0 } else { LOCK_ABORTED };
-    let mut dlm_rep = lock.unwrap_or_else(|| no_lock(disposition, error));
+    let mut dlm_rep = lock.unwrap_or_else(|| lockless_reply(disposition, error));
     dlm_rep.policy_res1 = disposition;
     let reply = LdlmIntentOpenReply {
         dlm_rep: Some(dlm_rep),

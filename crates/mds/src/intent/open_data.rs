@@ -7,7 +7,7 @@ use sheen_wire::md::MdsOpenFlags;
 use sheen_wire::messages::{LdlmIntentOpenReply, Reply};
 use sheen_wire::ptlrpc::{MessageHeader, PtlrpcBody};
 
-use super::open::{Opening, Progress, lock_without_data};
+use super::open::{OpenProgress, OpenRequest, lock_without_data};
 use crate::Mdt;
 use crate::caller::{Caller, May};
 use crate::dom::DomOpen;
@@ -18,7 +18,7 @@ impl Mdt {
     pub(super) fn dom_open_of(
         &self,
         context: &Context,
-        opening: &Opening<'_>,
+        opening: &OpenRequest<'_>,
         fid: Fid,
         layout: Option<&Bytes>,
     ) -> Option<DomOpen> {
@@ -29,7 +29,7 @@ impl Mdt {
     pub(super) async fn lock_with_data(
         &self,
         context: &Context,
-        opening: &Opening<'_>,
+        opening: &OpenRequest<'_>,
         inode: &Inode,
         data: Option<DomOpen>,
         more: InodeBits,
@@ -47,15 +47,15 @@ impl Mdt {
     pub(super) fn add_data(
         &self,
         context: &Context,
-        opening: &Opening<'_>,
+        opening: &OpenRequest<'_>,
         data: Option<DomOpen>,
         guard: Option<&LockGuard>,
         inode: &Inode,
-        progress: &mut Progress,
+        progress: &mut OpenProgress,
     ) -> Result<(), Errno> {
         let (Some(data), Some(guard)) = (data, guard) else { return Ok(()) };
         let data = if self.may_have_bytes(opening, inode) { data } else { data.without_bytes() };
-        let Progress { body, layout, acl, .. } = progress;
+        let OpenProgress { body, layout, acl, .. } = progress;
         let bytes_without = |body: &_| {
             let reply = LdlmIntentOpenReply {
                 dlm_rep: Some(Default::default()),
@@ -71,7 +71,7 @@ impl Mdt {
         Ok(())
     }
 
-    fn may_have_bytes(&self, opening: &Opening<'_>, inode: &Inode) -> bool {
+    fn may_have_bytes(&self, opening: &OpenRequest<'_>, inode: &Inode) -> bool {
         let asks = MdsOpenFlags::READ | MdsOpenFlags::WRITE | MdsOpenFlags::EXEC;
         let caller = Caller::from(opening.record);
         let may = || caller.may(&*self.store, inode.fid, &inode.attributes, May::READ);

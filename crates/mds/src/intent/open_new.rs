@@ -10,23 +10,23 @@ use sheen_wire::ldlm::Disposition;
 use sheen_wire::md::MdsOpenFlags;
 
 use super::getattr::add_absent_xattrs;
-use super::open::{Opening, Progress, give_lock};
+use super::open::{OpenProgress, OpenRequest, add_open_lock};
 use crate::caller::May;
-use crate::hold::Held;
+use crate::hold::HoldGuard;
 use crate::inode::{Inode, WholeInode};
 use crate::placement::ReservedObjects;
 use crate::{Mdt, counters, locks};
 
-/// What an answer says of a new file. It had no name, also where it gets none: the client's kernel
-/// panics at a file that is new and was there.
-fn of_new(context: &Context, layout: Option<&Bytes>) -> Disposition {
+/// What an answer says of a new file. It had no name, also where it gets none: the client's kernel panics at a file
+/// that is new and was there.
+fn new_file_disposition(context: &Context, layout: Option<&Bytes>) -> Disposition {
     let new = Disposition::LOOKUP_NEG | Disposition::OPEN_CREATE | Disposition::OPEN_OPEN;
-    new | of_layout(context, layout)
+    new | layout_disposition(context, layout)
 }
 
 /// The bit by which a client knows that a regular file had no layout when it was opened: its open is
 /// replayed until it is durable, as a create is.
-pub(super) fn of_layout(context: &Context, layout: Option<&Bytes>) -> Disposition {
+pub(super) fn layout_disposition(context: &Context, layout: Option<&Bytes>) -> Disposition {
     match layout.is_none() && context.has(ConnectFlags::DISP_STRIPE) {
         true => Disposition::OPEN_STRIPE,
         false => Disposition::default(),
@@ -38,10 +38,10 @@ impl Mdt {
     pub(super) async fn open_new(
         &self,
         context: &Context,
-        held: &Held<'_>,
-        opening: &Opening<'_>,
+        held: &HoldGuard<'_>,
+        opening: &OpenRequest<'_>,
         name: &Name,
-        progress: &mut Progress,
+        progress: &mut OpenProgress,
     ) -> Result<(), Errno> {
         let parent = self.directory(opening.record.fid1)?;
         let mut spec = opening.create_spec();
@@ -50,7 +50,8 @@ impl Mdt {
             self.objects_for_new(context, opening, opening.record.fid2, Some(&parent), 0).await?;
         let new_inode = self.build_inode(context, &parent, spec)?;
         let _lock = locks::change_directory(context, parent.fid).await?;
-        let done = progress.disposition | of_new(context, new_inode.layout().as_ref());
+        let done =
+            progress.disposition | new_file_disposition(context, new_inode.layout().as_ref());
         self.open_files.open(new_inode.inode.fid, opening.flags)?;
         let recording = ReplyRecording::Keep { result: 0, data: done.0 };
         let mut changes = self.change_set();
@@ -72,9 +73,9 @@ impl Mdt {
     pub(super) async fn open_volatile(
         &self,
         context: &Context,
-        held: &Held<'_>,
-        opening: &Opening<'_>,
-        progress: &mut Progress,
+        held: &HoldGuard<'_>,
+        opening: &OpenRequest<'_>,
+        progress: &mut OpenProgress,
     ) -> Result<(), Errno> {
         let parent = self.directory(opening.record.fid1)?;
         let mut spec = opening.create_spec();
@@ -86,7 +87,8 @@ impl Mdt {
         let mut new_inode = self.build_inode(context, &parent, spec)?;
         new_inode.inode.attributes.links = 0;
         self.open_files.open(fid, flags)?;
-        let done = progress.disposition | of_new(context, new_inode.layout().as_ref());
+        let done =
+            progress.disposition | new_file_disposition(context, new_inode.layout().as_ref());
         let recording = ReplyRecording::Keep { result: 0, data: done.0 };
         let mut changes = self.change_set();
         new_inode.add_inode(&mut changes);
@@ -105,14 +107,14 @@ impl Mdt {
     async fn finish_new(
         &self,
         context: &Context,
-        opening: &Opening<'_>,
+        opening: &OpenRequest<'_>,
         inode: &Inode,
         layout: Option<Bytes>,
-        progress: &mut Progress,
+        progress: &mut OpenProgress,
     ) -> Result<(), Errno> {
         // Beside the open that it is.
         context.count_time(counters::MKNOD);
-        let handle = self.give_handle(context, opening, inode)?;
+        let handle = self.add_to_open_table(context, opening, inode)?;
         self.put_inode_with(context, inode, layout, progress)?;
         self.add_layout_max(&mut progress.body);
         progress.body.open_handle = handle;
@@ -133,7 +135,7 @@ impl Mdt {
             let whole = WholeInode { inode: inode.clone(), xattrs };
             add_absent_xattrs(bits, &whole, &mut progress.body);
         }
-        give_lock(context, opening, guard, progress)
+        add_open_lock(context, opening, guard, progress)
     }
 
     /// The objects that a new file gets with its creation, or one that has none yet with an open: those up to its
@@ -141,7 +143,7 @@ impl Mdt {
     pub(super) async fn objects_for_new(
         &self,
         context: &Context,
-        opening: &Opening<'_>,
+        opening: &OpenRequest<'_>,
         file: Fid,
         parent: Option<&Inode>,
         size: u64,
@@ -157,7 +159,7 @@ impl Mdt {
             false => None,
         };
         let appends = opening.creates() && opening.flags.contains(MdsOpenFlags::APPEND);
-        let plan = self.plan_in(parent, requested, appends)?;
+        let plan = self.plan_new_layout(parent, requested, appends)?;
         let world = context.target.world();
         let reserved = self.placement.allocate(world, file, &plan, size).await?;
         self.placement.show_size(file, &reserved, size).await?;

@@ -7,7 +7,7 @@ use sheen_wire::ldlm::Disposition;
 use sheen_wire::md::{MdsOpenFlags, OpenHandle};
 use sheen_wire::messages::LdlmIntentOpen;
 
-use super::open::{Opening, Progress, answer, of_intent};
+use super::open::{OpenProgress, OpenRequest, answer, of_intent};
 use crate::directory::parse_name;
 use crate::hold::{Wanted, WantedName};
 use crate::open_table::OpenTable;
@@ -24,7 +24,7 @@ impl Mdt {
         record: &ReplyRecord,
     ) -> Result<Outcome, Errno> {
         let mut opening = of_intent(request, enqueue);
-        let mut progress = Progress::default();
+        let mut progress = OpenProgress::default();
         let before = Disposition(record.data);
         let table = context.export.role::<OpenTable>();
         if let Some((handle, file)) = table.opened_by(context.xid) {
@@ -32,7 +32,7 @@ impl Mdt {
             let inode = self.inode(file.fid)?;
             self.put_inode(context, &inode, &mut progress)?;
             progress.body.open_handle = handle;
-            progress.lock = context.held_lock(enqueue);
+            progress.lock = context.resent_lock(enqueue);
             if let Some(lock) = &progress.lock {
                 dom::add_size_with(crate::locks::bits_of(lock), &inode, &mut progress.body)?;
             }
@@ -53,8 +53,8 @@ impl Mdt {
     pub(super) async fn replay_open(
         &self,
         context: &Context,
-        opening: &Opening<'_>,
-        progress: &mut Progress,
+        opening: &OpenRequest<'_>,
+        progress: &mut OpenProgress,
     ) -> Result<(), Errno> {
         let fid = opening.record.fid2;
         progress.add(Disposition::IT_EXECD | Disposition::LOOKUP_EXECD);
@@ -72,7 +72,7 @@ impl Mdt {
         if table.contains(old)
             && let Some(file) = table.remove(old)
         {
-            self.close_for(&context.target, file).await?;
+            self.close_for_client(&context.target, file).await?;
         }
         let name = opening.name;
         let names = [WantedName::added(opening.record.fid1, name)];
@@ -85,7 +85,7 @@ impl Mdt {
                     None if inode.is_regular() => self.placement.restore(opening.layout, None).ok(),
                     _ => None,
                 };
-                self.record_open(context, &held, opening, &inode, reserved, progress)?;
+                self.execute_open(context, &held, opening, &inode, reserved, progress)?;
                 self.put_inode(context, &inode, progress)
             }
             // Created, removed and closed before the restart.
@@ -107,7 +107,7 @@ impl Mdt {
         context: &Context,
         handle: OpenHandle,
         fid: Fid,
-        progress: &mut Progress,
+        progress: &mut OpenProgress,
     ) -> Result<(), Errno> {
         let inode = self.inode(fid)?;
         self.put_inode(context, &inode, progress)?;

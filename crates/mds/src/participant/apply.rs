@@ -222,7 +222,7 @@ impl Building<'_> {
         let mdt = self.changes.mdt;
         match update {
             Update::Create { fid, attributes, .. } => {
-                if mdt.is_elsewhere(fid) {
+                if mdt.is_remote(fid) {
                     return Err(Errno::EPROTO);
                 }
                 let attributes = attributes_of(&attributes).ok_or(Errno::EPROTO)?;

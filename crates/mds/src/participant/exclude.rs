@@ -155,7 +155,7 @@ impl Mdt {
                 revoked.push(Revoked::Listing(name.directory));
             }
             let Some(child) = child else { continue };
-            match self.is_elsewhere(child.fid) {
+            match self.is_remote(child.fid) {
                 // What clients keep of the name is under a lock of this MDT.
                 true if changes => revoked.push(Revoked::Inode(child.fid, InodeBits::LOOKUP)),
                 true => {}
@@ -209,7 +209,7 @@ impl Mdt {
         });
         let inodes = wanted.inodes.iter().map(|inode| inode.fid);
         let mut fids: Vec<Fid> = named.flatten().chain(inodes).collect();
-        fids.retain(|fid| !self.is_elsewhere(*fid));
+        fids.retain(|fid| !self.is_remote(*fid));
         fids.sort_unstable();
         fids.dedup();
         let mut room = XATTRS_BYTES_MAX;

@@ -128,7 +128,7 @@ impl Mdt {
         self.exclusion.remote.until_visible(KeyRef::Inode(from)).await;
         let (mut above, mut at) = (Vec::new(), from);
         let mut keys = Vec::new();
-        while at != Fid::ROOT && !self.is_elsewhere(at) && above.len() < PARENTS_MAX {
+        while at != Fid::ROOT && !self.is_remote(at) && above.len() < PARENTS_MAX {
             self.directory(at)?;
             keys.push(StoreKey::Object(at));
             at = self.parent(at)?;

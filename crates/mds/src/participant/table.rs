@@ -234,7 +234,7 @@ impl State {
         }
     }
 
-    /// Those of a name, an inode, or the way of all directories.
+    /// The entries about a name, an inode, or the way of all directories.
     fn holders(&self, key: KeyRef<'_>) -> Option<&Holders> {
         match key {
             KeyRef::Name(directory, name) => self.by_fid.get(&directory)?.names.get(name),

@@ -117,7 +117,7 @@ impl Placement {
                 return Ok(objects);
             }
             let (now, osts) = (clock.now(), self.wanted(request));
-            if osts.iter().any(|ost| ost.recovers(now)) {
+            if osts.iter().any(|ost| ost.waits_for_recovery(now)) {
                 deadline = now + PATIENCE;
             }
             let frees = self.free_space(now, request, &osts);
@@ -164,7 +164,7 @@ impl Placement {
         request: &AllocationRequest,
         osts: &[Arc<PlacementOst>],
     ) -> bool {
-        now < request.frees_until && osts.iter().any(|ost| ost.frees_space(&*self.store, now))
+        now < request.frees_until && osts.iter().any(|ost| ost.is_freeing_space(&*self.store, now))
     }
 
     /// Objects of one part; none if no OST has any now.
@@ -184,7 +184,8 @@ impl Placement {
         let now = world.clock.now();
         let comes_back = || {
             let osts = self.wanted(request);
-            osts.iter().any(|ost| ost.recovers(now)) || self.free_space(now, request, &osts)
+            osts.iter().any(|ost| ost.waits_for_recovery(now))
+                || self.free_space(now, request, &osts)
         };
         match reserved.count() {
             0 if !is_listed => Ok(Vec::new()),

@@ -57,7 +57,7 @@ impl OnMdt {
         state.now.min(most)
     }
 
-    /// The same, without a look at the space.
+    /// As [`Self::limit`], without a look at the space.
     pub(super) fn limit_known(&self, most: u32) -> u32 {
         let state = self.0.lock();
         if state.threshold == 0 { most } else { state.now.min(most) }

@@ -290,13 +290,13 @@ impl PlacementOst {
         let pool = self.pool.lock();
         self.is_active()
             && pool.create_max > 0
-            && self.agrees(&pool)
+            && self.is_pool_current(&pool)
             && !pool.is_full
             && self.channel().state() == ImportState::Full
     }
 
     /// Whether what the pool has exists: the OST may have come back without it.
-    fn agrees(&self, pool: &Pool) -> bool {
+    fn is_pool_current(&self, pool: &Pool) -> bool {
         pool.agreed == Some(self.channel().connection())
     }
 
@@ -306,14 +306,14 @@ impl PlacementOst {
         let pool = self.pool.lock();
         let channel = self.channel();
         let state = channel.state();
-        let is_away = !self.agrees(&pool) || state != ImportState::Full;
-        let comes_back = state != ImportState::Closed && !channel.is_foreign();
+        let is_away = !self.is_pool_current(&pool) || state != ImportState::Full;
+        let comes_back = state != ImportState::Closed && !channel.has_wrong_identity();
         self.is_active() && pool.create_max > 0 && is_away && !pool.is_full && comes_back
     }
 
-    /// Whether it is full, and may have space in a moment: objects that files have lost are still to be removed there, or
-    /// were just now. Its maintenance is woken to do that at once. Reads the store.
-    pub(super) fn frees_space(&self, store: &dyn Store, now: Instant) -> bool {
+    /// Whether the OST is full, and may have space in a moment: objects that files have lost are still to be removed
+    /// there, or were just now. Its maintenance is woken to do that at once. Reads the store.
+    pub(super) fn is_freeing_space(&self, store: &dyn Store, now: Instant) -> bool {
         let (is_full, freed) = {
             let pool = self.pool.lock();
             (pool.is_full && pool.create_max > 0, pool.freed)
@@ -330,17 +330,17 @@ impl PlacementOst {
         frees
     }
 
-    /// Whether it was restarted and its clients replay, which ends with its recovery window; if we were, too,
-    /// it takes us after that. Then we ask what it has. Not for longer than [`RECOVERY_MAX`] in one go.
-    pub(super) fn recovers(&self, now: Instant) -> bool {
+    /// Whether the OST was restarted and its clients replay, which ends with its recovery window; if we were, too, it
+    /// takes us after that. Then we ask what it has. Not for longer than [`RECOVERY_MAX`] in one go.
+    pub(super) fn waits_for_recovery(&self, now: Instant) -> bool {
         use ImportState::{Full, Recover, Replay, ReplayLocks, ReplayWait};
         let channel = self.channel();
         let state = channel.state();
         let replays = matches!(state, Replay | ReplayLocks | ReplayWait | Recover);
         let may_become_usable = self.may_become_usable();
         let mut pool = self.pool.lock();
-        let is_asked = state == Full && pool.agreed.is_some() && !self.agrees(&pool);
-        if !(may_become_usable && (replays || is_asked || channel.is_put_off())) {
+        let is_asked = state == Full && pool.agreed.is_some() && !self.is_pool_current(&pool);
+        if !(may_become_usable && (replays || is_asked || channel.is_refused_in_recovery())) {
             pool.recovers_since = None;
             return false;
         }
@@ -353,7 +353,7 @@ impl PlacementOst {
         if pool.create_max == 0 {
             return None;
         }
-        let agrees = self.agrees(&pool);
+        let agrees = self.is_pool_current(&pool);
         if agrees && let Some(id) = pool.returned.pop() {
             return Some(id);
         }
@@ -438,7 +438,7 @@ impl PlacementOst {
         let world = target.world().clone();
         let maintenance = async move {
             while let Some((ost, target)) = upgrade(&ost, &weak) {
-                let busy = ost.run_once(&target).await;
+                let busy = ost.maintain_once(&target).await;
                 drop(target);
                 let expects_updates = ost.expects_updates.load(Ordering::Acquire);
                 // Of a full OST it is to be known soon that it no longer is.
@@ -453,13 +453,13 @@ impl PlacementOst {
         target.world().tasks.spawn("ost pool", Box::pin(maintenance));
     }
 
-    /// Does what is to do; whether something waits for the MDT's disk.
-    async fn run_once(&self, target: &Arc<Target>) -> bool {
+    /// Does what is to be done now; answers whether something waits for the MDT's disk.
+    async fn maintain_once(&self, target: &Arc<Target>) -> bool {
         if !self.recovered.load(Ordering::Acquire) || !self.is_active() {
             return false;
         }
         // Notes when a recovery has ended.
-        self.recovers(target.world().clock.now());
+        self.waits_for_recovery(target.world().clock.now());
         if let Err(error) = self.maintain_pool(target).await {
             tracing::debug!(ost = self.index, %error, "the pool is not filled");
         }
@@ -488,7 +488,7 @@ impl PlacementOst {
     }
 
     async fn maintain_pool(&self, target: &Arc<Target>) -> Result<(), RpcError> {
-        self.agree(target).await?;
+        self.clean_up_orphans(target).await?;
         self.ask_space(target).await?;
         while let Some(shortage) = self.shortage() {
             let wanted = shortage.last + shortage.batch;
@@ -505,8 +505,8 @@ impl PlacementOst {
         Ok(())
     }
 
-    /// After we or the OST came back: removes what was created and never used.
-    async fn agree(&self, target: &Arc<Target>) -> Result<(), RpcError> {
+    /// Removes on the OST what was created and never used, after we or the OST came back (Lustre: orphan cleanup).
+    async fn clean_up_orphans(&self, target: &Arc<Target>) -> Result<(), RpcError> {
         // From when this connection is replaced, no object is taken; those that were count as used.
         let connection = self.channel().connection();
         let used = {

@@ -66,7 +66,7 @@ impl<'a> CreateSpec<'a> {
         }
     }
 
-    /// The same of an inode without objects, to be made once more.
+    /// A copy, of an inode without objects, to be made once more.
     pub(crate) fn again(&self) -> Self {
         Self { caller: self.caller.clone(), target: self.target.clone(), objects: None, ..*self }
     }
@@ -165,8 +165,8 @@ impl Mdt {
         if is_device && !caller.can(Capability::Mknod) {
             return Err(Errno::EPERM);
         }
-        if self.is_elsewhere(record.fid1) {
-            return self.make_anywhere(context, record.fid1, &name, spec).await;
+        if self.is_remote(record.fid1) {
+            return self.make_distributed(context, record.fid1, &name, spec).await;
         }
         let names = [WantedName::added(record.fid1, name.as_bytes())];
         let held = self.hold(Wanted::of_names(&names)).await?;
@@ -229,7 +229,7 @@ impl Mdt {
         (parent, of_parent): (&Inode, &(impl XattrsOf + ?Sized)),
         spec: CreateSpec<'_>,
     ) -> Result<NewInode, Errno> {
-        if self.is_elsewhere(spec.fid) {
+        if self.is_remote(spec.fid) {
             return Err(Errno::EOPNOTSUPP);
         }
         if !self.sequences.may_make(spec.fid, &context.export) {

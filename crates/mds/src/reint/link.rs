@@ -25,8 +25,8 @@ impl Mdt {
         }
         let name = parse_name(request.name.as_ref().ok_or(Errno::EPROTO)?.as_bytes())?;
         let caller = Caller::from(record);
-        if self.is_elsewhere(record.fid1) {
-            return self.link_anywhere(context, record, &name).await;
+        if self.is_remote(record.fid1) {
+            return self.link_distributed(context, record, &name).await;
         }
         let names = [WantedName::added(record.fid2, name.as_bytes())];
         let wanted = Wanted { names: &names, inodes: &[record.fid1], ..Wanted::default() };

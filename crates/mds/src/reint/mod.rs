@@ -28,11 +28,11 @@ impl Mdt {
     ) -> Result<Outcome, Errno> {
         context.cancel_early_of(&request);
         if self.must_not_change(context) && !matches!(request, Request::MdsReintOpen(_)) {
-            let refused = nothing_of(&request, None).ok_or(Errno::EROFS)?;
+            let refused = empty_reply(&request, None).ok_or(Errno::EROFS)?;
             return Ok(Outcome::failed(Errno::EROFS, refused));
         }
-        let nothing = nothing_of(&request, Some(MdtBody::default()));
-        let done = match self.refuse_elsewhere(context, &request).await {
+        let nothing = empty_reply(&request, Some(MdtBody::default()));
+        let done = match self.refuse_remote(context, &request).await {
             Ok(()) => self.reint_one(context, request).await,
             refused => refused.map(|()| Outcome::default()),
         };
@@ -71,9 +71,9 @@ impl Mdt {
     }
 }
 
-/// A refused change is answered with its buffers, and nothing in them; where all changes are refused
-/// there are no buffers.
-fn nothing_of(request: &Request, mdt_body: Option<MdtBody>) -> Option<Reply> {
+/// The reply to a refused change: its buffers, and nothing in them; where all changes are refused there are no
+/// buffers.
+fn empty_reply(request: &Request, mdt_body: Option<MdtBody>) -> Option<Reply> {
     Some(match request {
         Request::MdsReintSetattr(_) => {
             MdsReintSetattrReply { mdt_body, ..Default::default() }.into()

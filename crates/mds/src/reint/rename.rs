@@ -44,8 +44,8 @@ impl Mdt {
         let new = parse_end(request.symtgt.as_ref().ok_or(Errno::EPROTO)?.as_bytes())?;
         dot_lustre::refuse_change(record.fid1, &old)?;
         dot_lustre::refuse_change(record.fid2, &new)?;
-        if self.moves_elsewhere(record, &old, &new)? {
-            return self.rename_anywhere(context, record, (old, new)).await;
+        if self.moves_remote(record, &old, &new)? {
+            return self.rename_distributed(context, record, (old, new)).await;
         }
         let caller = Caller::from(record);
         for directory in [record.fid1, record.fid2] {
@@ -63,9 +63,9 @@ impl Mdt {
             // Replaced by a directory before we held it: the check of circles was not in order.
             return Err(Errno::ESTALE);
         }
-        if self.is_elsewhere(source.fid) || victim.is_some_and(|it| self.is_elsewhere(it.fid)) {
+        if self.is_remote(source.fid) || victim.is_some_and(|it| self.is_remote(it.fid)) {
             drop(held);
-            return self.rename_anywhere(context, record, (old, new)).await;
+            return self.rename_distributed(context, record, (old, new)).await;
         }
         let now = Timestamp::from_seconds(record.time);
         let (from, to) = (self.directory(record.fid1)?, self.directory(record.fid2)?);
@@ -76,7 +76,7 @@ impl Mdt {
             // Two names of one inode: nothing is to be done.
             return Ok(Outcome::ok(renamed(MdtBody::default())));
         }
-        let circle = || self.refuse_circle(&moved);
+        let circle = || self.refuse_cycle(&moved);
         may_move(&moved, &*self.store, circle, |fid| self.is_empty(fid))?;
         let _locks = lock_all(context, &moved).await?;
         let mut changes = self.change_set();
@@ -88,16 +88,16 @@ impl Mdt {
     }
 
     /// Whether other MDTs are asked: for what lies there, and for the rename lock.
-    fn moves_elsewhere(&self, record: &RecRename, old: &Name, new: &Name) -> Result<bool, Errno> {
+    fn moves_remote(&self, record: &RecRename, old: &Name, new: &Name) -> Result<bool, Errno> {
         if !self.other_mdts.are_known() {
             return Ok(false);
         }
         let directories = [record.fid1, record.fid2];
-        if directories.iter().any(|fid| self.is_elsewhere(*fid)) {
+        if directories.iter().any(|fid| self.is_remote(*fid)) {
             return Ok(true);
         }
         let (source, victim) = (self.find(record.fid1, old)?, self.find(record.fid2, new)?);
-        let lies_elsewhere = |child: Child| self.is_elsewhere(child.fid);
+        let lies_elsewhere = |child: Child| self.is_remote(child.fid);
         let crosses = record.fid1 != record.fid2;
         Ok(source.is_some_and(|it| lies_elsewhere(it) || crosses && is_directory(it))
             || victim.is_some_and(lies_elsewhere))
@@ -105,7 +105,7 @@ impl Mdt {
 
     /// A directory must not become its own descendant. No other rename of a directory across
     /// directories is under way, so the walk up stays true.
-    fn refuse_circle(&self, moved: &Rename) -> Result<(), Errno> {
+    fn refuse_cycle(&self, moved: &Rename) -> Result<(), Errno> {
         let mut at = moved.to.fid;
         for _ in 0..DEPTH_MAX {
             if at == moved.source.fid {
@@ -138,7 +138,7 @@ impl Mdt {
 pub(crate) fn may_move(
     moved: &Rename,
     xattrs: &(impl XattrsOf + ?Sized),
-    refuse_circle: impl FnOnce() -> Result<(), Errno>,
+    refuse_cycle: impl FnOnce() -> Result<(), Errno>,
     is_empty: impl FnOnce(Fid) -> Result<bool, Errno>,
 ) -> Result<(), Errno> {
     let from = (moved.from.fid, &moved.from.attributes);
@@ -146,7 +146,7 @@ pub(crate) fn may_move(
     let source_is_directory = moved.source.is_directory();
     let changes_parent = source_is_directory && moved.from.fid != moved.to.fid;
     if changes_parent {
-        refuse_circle()?;
+        refuse_cycle()?;
     }
     let to = (moved.to.fid, &moved.to.attributes);
     match &moved.victim {

@@ -11,7 +11,7 @@ use sheen_wire::messages::{MdsReintSetattr, MdsReintSetattrReply};
 
 use crate::caller::{Caller, Capability, May, access_list};
 use crate::change_set::ChangeSet;
-use crate::hold::Held;
+use crate::hold::HoldGuard;
 use crate::inode::Inode;
 use crate::placement::Owner;
 use crate::vouched_sizes::SizeRecord;
@@ -46,7 +46,7 @@ impl Mdt {
                 .replay_done(context, MdsReintSetattrReply { mdt_body, ..Default::default() });
         }
         if !request.eadata.is_empty() {
-            dot_lustre::must_not_be(record.fid)?;
+            dot_lustre::refuse_dot_lustre(record.fid)?;
         }
         let held = self.hold_inodes(&[record.fid]).await;
         let inode = self.inode(record.fid)?;
@@ -58,10 +58,10 @@ impl Mdt {
             // either.
             self.patch_of(record, &inode)?;
             if inode.is_regular() {
-                layouts::must_be_known(context, self.layout(&inode)?.as_ref())?;
+                layouts::refuse_unknown_overstriping(context, self.layout(&inode)?.as_ref())?;
             }
-            self.close_kept(&context.target, inode.fid, MdsOpenFlags::WRITE).await?;
-            self.end_lease_of_cut(context, record).await?;
+            self.revoke_conflicting_opens(&context.target, inode.fid, MdsOpenFlags::WRITE).await?;
+            self.end_lease_of_truncated(context, record).await?;
             if self.open_files.is_executed(inode.fid) {
                 return Err(Errno::ETXTBSY);
             }
@@ -83,7 +83,7 @@ impl Mdt {
             self.open_files.note_written(inode.fid);
         }
         if record.valid.contains(AttrValid::SIZE) {
-            self.note_cut(context, record);
+            self.note_truncate(context, record);
         }
         if record.valid.intersects(AttrValid::ATIME | AttrValid::MTIME | AttrValid::CTIME) {
             self.note_times(context, inode.fid);
@@ -105,7 +105,11 @@ impl Mdt {
     }
 
     /// A file that is cut has no lease any more, unless its holder cuts it.
-    async fn end_lease_of_cut(&self, context: &Context, record: &RecSetattr) -> Result<(), Errno> {
+    async fn end_lease_of_truncated(
+        &self,
+        context: &Context,
+        record: &RecSetattr,
+    ) -> Result<(), Errno> {
         let keeps = record.bias.contains(Bias::TRUNC_KEEP_LEASE);
         if !keeps && self.open_files.is_leased(record.fid) {
             drop(context.target.lock_inode(record.fid, InodeBits::OPEN, LockMode::Cw).await?);
@@ -214,7 +218,7 @@ impl Mdt {
     async fn set_default_layout(
         &self,
         context: &Context,
-        held: &Held<'_>,
+        held: &HoldGuard<'_>,
         request: &MdsReintSetattr,
         inode: &Inode,
     ) -> Result<Outcome, Errno> {

@@ -14,7 +14,7 @@ use sheen_wire::md::{RecSetxattr, Valid};
 use sheen_wire::messages::{MdsReintSetxattr, MdsReintSetxattrReply};
 
 use crate::caller::{Caller, Capability, May, parse_list};
-use crate::hold::Held;
+use crate::hold::HoldGuard;
 use crate::inode::Inode;
 use crate::layouts::LayoutChange;
 use crate::{Mdt, dot_lustre, xattrs};
@@ -45,10 +45,10 @@ impl Mdt {
             return Err(Errno::E2BIG);
         }
         if xattrs::is_reserved(name) {
-            return leave_reserved(&Caller::from(record), name, &request.eadata);
+            return ignore_reserved(&Caller::from(record), name, &request.eadata);
         }
         let value = (!removes).then(|| request.eadata.clone());
-        dot_lustre::must_not_be(record.fid)?;
+        dot_lustre::refuse_dot_lustre(record.fid)?;
         let held = self.hold_inodes(&[record.fid]).await;
         let inode = self.inode(record.fid)?;
         let caller = Caller::from(record);
@@ -87,7 +87,7 @@ impl Mdt {
     async fn apply_xattr(
         &self,
         context: &Context,
-        held: &Held<'_>,
+        held: &HoldGuard<'_>,
         inode: &Inode,
         (name, value): (&str, Option<Bytes>),
         record: &RecSetxattr,
@@ -173,7 +173,7 @@ impl Mdt {
     async fn set_layout(
         &self,
         context: &Context,
-        held: &Held<'_>,
+        held: &HoldGuard<'_>,
         inode: &Inode,
         value: Option<Bytes>,
     ) -> Result<Outcome, Errno> {
@@ -195,8 +195,8 @@ impl Mdt {
     }
 }
 
-/// Nothing is done, and that is no error but where it would have been a new striping of a directory.
-fn leave_reserved(caller: &Caller, name: &str, value: &Bytes) -> Result<Outcome, Errno> {
+/// Answers without doing anything, and without an error but where it would have been a new striping of a directory.
+fn ignore_reserved(caller: &Caller, name: &str, value: &Bytes) -> Result<Outcome, Errno> {
     let is_striping = matches!(lmv::magic_of(value), Some(LmvMagic::USER | LmvMagic::STRIPE));
     match caller.can(Capability::SysAdmin) {
         false => Err(Errno::EPERM),

@@ -8,9 +8,9 @@ use sheen_wire::messages::{MdsReintUnlink, MdsReintUnlinkReply};
 use crate::caller::{Caller, May};
 use crate::change_set::ChangeSet;
 use crate::directory::{Child, parse_name};
-use crate::hold::{Held, Wanted, WantedName};
+use crate::hold::{HoldGuard, Wanted, WantedName};
 use crate::inode::Inode;
-use crate::{Mdt, dot_lustre, elsewhere, locks};
+use crate::{Mdt, dot_lustre, locks, remote};
 
 /// The type bits by which a client says that it means a directory.
 const DIRECTORY_MODE: u32 = 0o040_000;
@@ -37,21 +37,21 @@ impl Mdt {
             name => parse_name(name)?,
         };
         dot_lustre::refuse_change(record.fid1, &name)?;
-        if self.is_elsewhere(record.fid1) {
-            return self.unlink_anywhere(context, record, &name, is_rmdir).await;
+        if self.is_remote(record.fid1) {
+            return self.unlink_distributed(context, record, &name, is_rmdir).await;
         }
         let caller = Caller::from(record);
         let parent = self.directory(record.fid1)?;
         caller.may(&*self.store, parent.fid, &parent.attributes, May::EXEC)?;
         let (held, child) = self.hold_entry(parent.fid, &name).await?;
-        if self.is_elsewhere(child.fid) {
-            return Ok(lies_elsewhere(child.fid));
+        if self.is_remote(child.fid) {
+            return Ok(remote_reply(child.fid));
         }
         let parent = self.directory(record.fid1)?;
         let victim = self.inode(child.fid)?;
         let directory = (parent.fid, &parent.attributes);
         caller.may_remove(&*self.store, directory, &victim.attributes)?;
-        is_meant(is_rmdir, &victim)?;
+        check_unlink_kind(is_rmdir, &victim)?;
         if is_rmdir && !self.is_empty(victim.fid)? {
             return Err(Errno::ENOTEMPTY);
         }
@@ -69,7 +69,7 @@ impl Mdt {
         &self,
         parent: Fid,
         name: &Name,
-    ) -> Result<(Held<'_>, Child), Errno> {
+    ) -> Result<(HoldGuard<'_>, Child), Errno> {
         let names = [WantedName::removed(parent, name)];
         let held = self.hold(Wanted::of_names(&names)).await?;
         let child = held.child(0).ok_or(Errno::ENOENT)?;
@@ -85,11 +85,11 @@ impl Mdt {
     }
 }
 
-/// Whether a client has said rightly that it is a directory, or none.
+/// Refuses to remove a directory as a file, or the other way round.
 ///
 /// # Errors
 /// [`Errno::ENOTDIR`], [`Errno::EISDIR`].
-pub(crate) fn is_meant(is_rmdir: bool, victim: &Inode) -> Result<(), Errno> {
+pub(crate) fn check_unlink_kind(is_rmdir: bool, victim: &Inode) -> Result<(), Errno> {
     match (is_rmdir, victim.is_directory()) {
         (true, false) => Err(Errno::ENOTDIR),
         (false, true) => Err(Errno::EISDIR),
@@ -97,9 +97,9 @@ pub(crate) fn is_meant(is_rmdir: bool, victim: &Inode) -> Result<(), Errno> {
     }
 }
 
-/// The MDT of the inode is to be asked.
-pub(crate) fn lies_elsewhere(inode: Fid) -> Outcome {
-    let mdt_body = Some(elsewhere::named(inode));
+/// The reply that names the MDT of the inode as the one to be asked.
+pub(crate) fn remote_reply(inode: Fid) -> Outcome {
+    let mdt_body = Some(remote::named(inode));
     Outcome::failed(Errno::EREMOTE, MdsReintUnlinkReply { mdt_body, ..Default::default() })
 }
 

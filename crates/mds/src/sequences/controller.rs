@@ -106,8 +106,8 @@ impl SequenceController for RemoteController {
         Box::pin(async move {
             let answer = self.call(Call::new(request)).await?;
             let Reply::SeqQuery(reply) = answer.reply else { return Err(Errno::EPROTO) };
-            let is_it = |range: &LuSeqRange| range.index == index && range.flags == kind;
-            reply.seq_range.filter(is_it).ok_or(Errno::EPROTO)
+            let is_dot_lustre = |range: &LuSeqRange| range.index == index && range.flags == kind;
+            reply.seq_range.filter(is_dot_lustre).ok_or(Errno::EPROTO)
         })
     }
 

@@ -37,7 +37,7 @@ fn a_survey_makes_finds_and_removes_files_that_no_client_sees() {
         assert_eq!((report.survey, report.objects.len()), (2 + 5, 10));
         worker.destroy(made[1], 3).await.expect("removed");
         assert_eq!(worker.destroy(made[1], 3).await, Err(Errno::ENOENT));
-        worker.leave().await;
+        worker.disconnect().await;
         for (name, wanted) in [("mknod", 5), ("getattr", 6), ("unlink", 2)] {
             assert_eq!(counted(&server, name), wanted, "{name}");
         }

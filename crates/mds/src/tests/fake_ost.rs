@@ -25,7 +25,7 @@ pub(super) struct State {
     /// Objects that were cut or extended, and where.
     pub(super) sizes: Vec<(OstId, u64)>,
     pub(super) import: ImportState,
-    pub(super) is_put_off: bool,
+    pub(super) is_refused_in_recovery: bool,
     /// Another one after each restart.
     pub(super) connection: u32,
     pub(super) free_blocks: u64,
@@ -61,7 +61,7 @@ impl FakeOst {
             owners: Vec::new(),
             sizes: Vec::new(),
             import: ImportState::Full,
-            is_put_off: false,
+            is_refused_in_recovery: false,
             connection: 1,
             free_blocks: 1 << 30,
             blocks_freed: 0,
@@ -171,8 +171,8 @@ impl Channel for FakeOst {
         self.state.lock().import
     }
 
-    fn is_put_off(&self) -> bool {
-        self.state.lock().is_put_off
+    fn is_refused_in_recovery(&self) -> bool {
+        self.state.lock().is_refused_in_recovery
     }
 
     fn connect_data(&self) -> ObdConnectData {

@@ -11,7 +11,7 @@ use sheen_types::{Errno, Fid, Name, Timestamp};
 use super::harness::{Server, run};
 use crate::change_set::ChangeSet;
 use crate::directory::Child;
-use crate::hold::{Held, Wanted, WantedName};
+use crate::hold::{HoldGuard, Wanted, WantedName};
 use crate::inode::Inode;
 
 fn name(name: &str) -> Name {
@@ -31,7 +31,7 @@ fn a_name_that_moves_while_it_is_waited_for_is_looked_up_again() {
             let (a, b, mdt) = (name("a"), name("b"), &server.mdt);
             let moved = [WantedName::removed(Fid::ROOT, &b), WantedName::replaced(Fid::ROOT, &a)];
             let held = mdt.hold(Wanted::of_names(&moved)).await.unwrap();
-            let fid = |held: &Held<'_>, at| held.child(at).map(|child| child.fid);
+            let fid = |held: &HoldGuard<'_>, at| held.child(at).map(|child| child.fid);
             assert_eq!((fid(&held, 0), fid(&held, 1)), (Some(second), Some(first)));
             let lost = [WantedName::removed(Fid::ROOT, &a)];
             let mut waiting = pin!(mdt.hold(Wanted::of_names(&lost)));

@@ -576,7 +576,7 @@ fn any_die_at_any_moment(seed: u64, mdts: usize) {
         }
         let index = |mdt: usize| MdtIndex(mdt as u16);
         for server in &cluster.servers {
-            assert!((0..mdts).all(|mdt| server.node.target.parts_lacking(index(mdt)).is_empty()));
+            assert!((0..mdts).all(|mdt| server.node.target.missing_parts(index(mdt)).is_empty()));
         }
     };
     run(test, &world);

@@ -585,7 +585,7 @@ fn a_create_waits_for_osts_that_recover_and_for_one_that_was_disconnected() {
         (ImportState::Disconn, true, 90, None),
         (ImportState::Disconn, false, 10, None),
     ];
-    for (import, is_put_off, seconds, listed) in cases {
+    for (import, is_refused_in_recovery, seconds, listed) in cases {
         let world = TestWorld::new(59);
         let inner = world.clone();
         run(
@@ -604,7 +604,7 @@ fn a_create_waits_for_osts_that_recover_and_for_one_that_was_disconnected() {
                 }
                 for ost in &server.osts {
                     let mut state = ost.state.lock();
-                    (state.import, state.is_put_off) = (import, is_put_off);
+                    (state.import, state.is_refused_in_recovery) = (import, is_refused_in_recovery);
                 }
                 let (later, back) = (inner.clone(), server.osts[1].clone());
                 let coming = async move {
@@ -639,9 +639,9 @@ fn a_create_does_not_wait_for_ever_for_an_ost_that_says_it_recovers() {
             let (pinging, during) = (client.clone(), inner.clone());
             let pings = async move { pinging.wait(&during, 4_000).await };
             inner.spawn("pings", Box::pin(pings));
-            let set = |import, is_put_off| {
+            let set = |import, is_refused_in_recovery| {
                 let mut state = server.osts[0].state.lock();
-                (state.import, state.is_put_off) = (import, is_put_off);
+                (state.import, state.is_refused_in_recovery) = (import, is_refused_in_recovery);
             };
             set(ImportState::Disconn, true);
             for (name, least, most) in [("one", 900, 990), ("two", 0, 30)] {

@@ -39,7 +39,7 @@ pub(crate) use self::era::forget as forget_era;
 pub(crate) use self::record::{Era, SizeRecord, Trust};
 use crate::change_set::ChangeSet;
 use crate::dom::part_of;
-use crate::hold::Held;
+use crate::hold::HoldGuard;
 use crate::inode::{Inode, WholeInode};
 use crate::open_table::OpenTable;
 use crate::{Mdt, xattrs};
@@ -105,7 +105,7 @@ impl Mdt {
         let mut era = self.sizes.era.lock();
         let mut settled = *era;
         if in_doubt {
-            self.open_files.doubt_writers();
+            self.open_files.forget_known_writers();
             settled = era::next(settled);
         }
         let mut transaction = Transaction::new();
@@ -184,7 +184,7 @@ impl Mdt {
     pub(crate) async fn prepare_for_writer(
         &self,
         target: &Arc<Target>,
-        held: &Held<'_>,
+        held: &HoldGuard<'_>,
         fid: Fid,
     ) -> Result<BeforeWriter, Errno> {
         let was_known_empty = self.known_empty.remove(fid);
@@ -206,12 +206,12 @@ impl Mdt {
 
     /// The client of a request is about to cut the file's objects, or to extend it. One that has the file open for writing
     /// does it before it closes that; when any other has done it, no one knows.
-    pub(crate) fn note_cut(&self, context: &Context, record: &RecSetattr) {
+    pub(crate) fn note_truncate(&self, context: &Context, record: &RecSetattr) {
         self.sizes.end_confirmation(record.fid);
         let by_handle = record.valid.intersects(AttrValid::FROM_OPEN | AttrValid::OVERRIDE);
         let table = context.export.role::<OpenTable>();
         if !(by_handle && table.is_writing(record.fid)) {
-            self.open_files.doubt_writers_of(record.fid);
+            self.open_files.forget_known_writers_of(record.fid);
         }
     }
 

@@ -75,12 +75,12 @@ impl SizeRecord {
         self.reported.filter(|_| self.is_strict() && self.is_closed(era))
     }
 
-    /// The same, no more than a hint.
+    /// The record as a mere hint.
     pub(crate) fn as_hint(self) -> Self {
         Self { trust: Trust::Lazy, ..self }
     }
 
-    /// The same, no more to be trusted than a file that was closed.
+    /// The record as that of a file that was closed: no more to be trusted.
     pub(crate) fn as_closed(self) -> Self {
         match self.trust {
             Trust::Strict(era) => Self { trust: Trust::Closed(era), ..self },

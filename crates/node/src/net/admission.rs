@@ -24,10 +24,10 @@ pub type Usefulness = Arc<dyn Fn(Nid) -> bool + Send + Sync>;
 
 /// Connections whose peer is not known yet.
 #[derive(Default)]
-pub(super) struct Openings(Mutex<OpeningConnections>);
+pub(super) struct Handshakes(Mutex<PendingHandshakes>);
 
 #[derive(Default)]
-struct OpeningConnections {
+struct PendingHandshakes {
     next: u64,
     /// In the order of their coming: from where, and what ends it.
     under_way: BTreeMap<u64, (u64, Queue<()>)>,
@@ -50,11 +50,11 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.lnet.openings.0.lock().end(self.number);
+        self.lnet.handshakes.0.lock().end(self.number);
     }
 }
 
-impl OpeningConnections {
+impl PendingHandshakes {
     fn end(&mut self, number: u64) -> Option<Queue<()>> {
         let (source, stop) = self.under_way.remove(&number)?;
         if let Some(count) = self.by_source.get_mut(&source) {
@@ -89,10 +89,10 @@ impl OpeningConnections {
 
 impl LNet {
     /// A connection has come from `source`, an address: `None` if it is not to be kept.
-    pub(super) fn begin_opening(self: &Arc<Self>, source: u64) -> Option<Place> {
+    pub(super) fn begin_handshake(self: &Arc<Self>, source: u64) -> Option<Place> {
         let stop = Queue::new();
         let most = limits::OPENINGS_MAX.min(self.unused_max());
-        let begun = self.openings.0.lock().begin(source, stop.clone(), most);
+        let begun = self.handshakes.0.lock().begin(source, stop.clone(), most);
         let Some((number, oldest)) = begun else {
             self.counters.unused.fetch_add(1, Ordering::Relaxed);
             return None;
@@ -111,8 +111,8 @@ impl LNet {
 
     /// Whether there is room for another connection. If not, unused ones go, so that there soon is.
     pub(super) fn has_room(&self) -> bool {
-        let openings = self.openings.0.lock().under_way.len();
-        if openings + self.peers.read().count() < self.config.connections_max {
+        let handshakes = self.handshakes.0.lock().under_way.len();
+        if handshakes + self.peers.read().count() < self.config.connections_max {
             return true;
         }
         let now = self.now();
@@ -134,7 +134,7 @@ impl LNet {
     /// yet if they are many.
     pub(super) fn close_unused(&self, now: Instant) {
         let Some(useful) = self.usefulness.read().clone() else { return };
-        let comers = self.peers.read().comers();
+        let comers = self.peers.read().incoming_peers();
         let since = |links: &[Arc<Link>]| links.iter().map(|link| link.since).min();
         let mut unused: Vec<_> = comers
             .into_iter()

@@ -51,7 +51,7 @@ impl Offered {
         pieces
     }
 
-    /// The same in one piece, for a fetch within the node; copies unless it is one already.
+    /// As [`Self::fetched`], in one piece, for a fetch within the node; copies unless it is one already.
     pub(super) fn fetched_by_self(self, length: u32) -> Bytes {
         joined(&self.fetched(length))
     }
@@ -261,7 +261,7 @@ impl LNet {
             offset: put.offset,
             backlog: link.backlog(),
             prompt,
-            turns: link.of_peer.turns.clone(),
+            turns: link.shared_of_peer.turns.clone(),
             payload,
         };
         let taken = pushed || self.deliver_from_peer(delivery);

@@ -35,7 +35,7 @@ impl KindCounts {
         self.0[kind as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Of PUT, GET, REPLY, ACK and HELLO.
+    /// The counts of PUT, GET, REPLY, ACK and HELLO.
     #[must_use]
     pub fn counts(&self) -> [u64; 5] {
         self.0.each_ref().map(|count| count.load(Ordering::Relaxed))

@@ -64,13 +64,13 @@ pub(super) struct Trust {
 
 /// What all connections of a peer have in common, under whatever NIDs.
 #[derive(Default)]
-pub(super) struct OfPeer {
+pub(super) struct PeerShared {
     /// Bytes that wait for any of its sockets.
     backlog: AtomicUsize,
     pub(super) turns: PeerTurns,
 }
 
-impl OfPeer {
+impl PeerShared {
     pub(super) fn new(turns: PeerTurns) -> Self {
         Self { backlog: AtomicUsize::new(0), turns }
     }
@@ -86,7 +86,7 @@ pub(super) struct Link {
     reader_task: Mutex<Option<Waker>>,
     closed: AtomicBool,
     sent_at: AtomicU64,
-    pub(super) of_peer: Arc<OfPeer>,
+    pub(super) shared_of_peer: Arc<PeerShared>,
     /// Nothing is read before this; 0 mostly.
     paused_until: AtomicU64,
 }
@@ -102,7 +102,7 @@ impl Link {
         id: LinkId,
         (partner, trust): (Partner, Trust),
         writer: Box<dyn WriteStream>,
-        of_peer: Arc<OfPeer>,
+        shared_of_peer: Arc<PeerShared>,
         now: Instant,
     ) -> Self {
         let outbox = Outbox {
@@ -125,7 +125,7 @@ impl Link {
             reader_task: Mutex::new(None),
             closed: AtomicBool::new(false),
             sent_at: AtomicU64::new(now.0),
-            of_peer,
+            shared_of_peer,
             paused_until: AtomicU64::new(0),
         }
     }
@@ -190,17 +190,17 @@ impl Link {
         outbox.queue.extend(frame.payload.into_iter().filter(|piece| !piece.is_empty()));
         let cost = frame.length + (outbox.queue.len() - before) * PIECE_OVERHEAD_BYTES;
         outbox.queued_bytes += cost;
-        self.of_peer.backlog.fetch_add(cost, Ordering::Relaxed);
+        self.shared_of_peer.backlog.fetch_add(cost, Ordering::Relaxed);
         true
     }
 
     fn is_full(&self, more: usize) -> bool {
-        self.of_peer.backlog.load(Ordering::Relaxed) + more > limits::WAITING_BYTES_MAX
+        self.shared_of_peer.backlog.load(Ordering::Relaxed) + more > limits::WAITING_BYTES_MAX
     }
 
     /// Bytes that wait for the peer, at all its connections.
     pub(super) fn backlog(&self) -> usize {
-        self.of_peer.backlog.load(Ordering::Relaxed)
+        self.shared_of_peer.backlog.load(Ordering::Relaxed)
     }
 
     /// Whether a frame was refused because too much waits, and the link should be closed for it.
@@ -276,7 +276,7 @@ impl Link {
         let mut outbox = self.outbox.lock();
         outbox.queue.clear();
         let queued = std::mem::take(&mut outbox.queued_bytes);
-        self.of_peer.backlog.fetch_sub(queued, Ordering::Relaxed);
+        self.shared_of_peer.backlog.fetch_sub(queued, Ordering::Relaxed);
         let writer = outbox.writer.take();
         let writer_task = outbox.writer_task.take();
         drop(outbox);
@@ -323,7 +323,7 @@ impl Link {
             // Less, where the link was closed meanwhile.
             let written = written.min(outbox.queued_bytes);
             outbox.queued_bytes -= written;
-            self.of_peer.backlog.fetch_sub(written, Ordering::Relaxed);
+            self.shared_of_peer.backlog.fetch_sub(written, Ordering::Relaxed);
             match result {
                 Written::All => {}
                 Written::Blocked => {

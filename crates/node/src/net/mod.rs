@@ -48,10 +48,10 @@ pub use wait::{Expectation, Fetch, NetError, Offer, Unlinked};
 
 pub use admission::Usefulness;
 
-use admission::Openings;
+use admission::Handshakes;
 use deliver::{Tables, Upcall};
 use kinds::Kind;
-use link::{Link, OfPeer};
+use link::{Link, PeerShared};
 use queue::Queue;
 use turns::Turns;
 
@@ -75,7 +75,7 @@ pub struct LNet {
     local: Local,
     peers: RwLock<Peers<Arc<Link>>>,
     /// Of each peer that has connections, by whose budget they use up.
-    of_peers: Mutex<HashMap<Nid, Weak<OfPeer>>>,
+    of_peers: Mutex<HashMap<Nid, Weak<PeerShared>>>,
     tables: Tables,
     upcalls: Queue<()>,
     upcall_queue: Mutex<Vec<Upcall>>,
@@ -87,7 +87,7 @@ pub struct LNet {
     stopping: AtomicBool,
     stops: Mutex<Vec<Queue<()>>>,
     insecure: Mutex<Option<Insecure>>,
-    openings: Openings,
+    handshakes: Handshakes,
     turns: Option<Arc<Turns>>,
     /// When room for connections was made last.
     room_made_at: AtomicU64,
@@ -131,7 +131,7 @@ impl LNet {
             stopping: AtomicBool::new(false),
             stops: Mutex::default(),
             insecure: Mutex::default(),
-            openings: Openings::default(),
+            handshakes: Handshakes::default(),
             turns,
             room_made_at: AtomicU64::new(0),
             usefulness: RwLock::default(),

@@ -9,13 +9,15 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use sheen_io::{Connection, Listener, PeerAddress, ReadStream, within};
-use sheen_lnet::{LinkId, Opening, Partner, Progress, ReceivedMessage, Session, Standing, limits};
+use sheen_lnet::{
+    Handshake, HandshakeProgress, LinkId, NidProof, Partner, ReceivedMessage, Session, limits,
+};
 use sheen_types::Nid;
 use sheen_types::futures::{First, race};
 use sheen_wire::lnet::ConnectionType;
 
 use super::deliver::Upcall;
-use super::link::{Link, OfPeer, Trust};
+use super::link::{Link, PeerShared, Trust};
 use super::queue::Queue;
 use super::streams::{open, write_all};
 use super::turns::PeerTurns;
@@ -38,8 +40,8 @@ const MESSAGES_AT_ONCE: usize = 8;
 const PEERS_LOOKED_AT: usize = 1024;
 
 /// What is known of who is at the other end of a connection.
-struct Shown {
-    standing: Standing,
+struct PeerIdentity {
+    nid_proof: NidProof,
     /// It leads to the server that has the NID, if there is one.
     is_for_imports: bool,
     /// Requests to targets are taken from there.
@@ -58,7 +60,7 @@ impl LNet {
     pub(super) fn run(self: &Arc<Self>, listener: Option<Box<dyn Listener>>) {
         let tasks = &self.world.tasks;
         tasks.spawn("lnet-upcall", Box::pin(Arc::clone(self).make_upcalls()));
-        tasks.spawn("lnet-care", Box::pin(Arc::clone(self).care()));
+        tasks.spawn("lnet-care", Box::pin(Arc::clone(self).run_keepalive()));
         if let Some(listener) = listener {
             tasks.spawn("lnet-accept", Box::pin(Arc::clone(self).accept(listener)));
         }
@@ -85,7 +87,7 @@ impl LNet {
             match race(stopped.as_mut(), listener.accept()).await {
                 First::Left(()) => return,
                 First::Right(Ok(connection)) => {
-                    self.begin_welcome(connection);
+                    self.begin_accept(connection);
                     // Who connects without end would keep this thread, and fill its queue with welcomes.
                     sheen_io::yield_once().await;
                 }
@@ -99,7 +101,7 @@ impl LNet {
     }
 
     /// Welcomes who has connected, if it may and there is room.
-    fn begin_welcome(self: &Arc<Self>, connection: Connection) {
+    fn begin_accept(self: &Arc<Self>, connection: Connection) {
         if !self.may_connect(&connection) {
             return;
         }
@@ -109,8 +111,8 @@ impl LNet {
             tracing::warn!("no room for a connection from {}: {most} are open", connection.peer);
             return;
         }
-        let Some(place) = self.begin_opening(connection.peer.source()) else { return };
-        let task = Arc::clone(self).welcome(connection);
+        let Some(place) = self.begin_handshake(connection.peer.source()) else { return };
+        let task = Arc::clone(self).accept_peer(connection);
         let task = async move {
             let (First::Left(()) | First::Right(())) = race(place.lost(), task).await;
         };
@@ -131,26 +133,26 @@ impl LNet {
     }
 
     /// A peer has connected.
-    async fn welcome(self: Arc<Self>, mut connection: Connection) {
+    async fn accept_peer(self: Arc<Self>, mut connection: Connection) {
         let unprivileged = match connection.peer {
             PeerAddress::Tcp(address) if !connection.is_privileged => Some(address),
             PeerAddress::Tcp(_) | PeerAddress::Unix { .. } => None,
         };
-        let mut opening = Opening::passive_from(self.local, unprivileged);
-        let known = open(&mut opening, &mut connection);
+        let mut handshake = Handshake::passive_from(self.local, unprivileged);
+        let known = open(&mut handshake, &mut connection);
         let clock = self.world.clock.as_ref();
         let partner = match within(clock, limits::OPENING_TIME_MAX, known).await {
-            Some(Ok(Progress::Known(partner))) => partner,
+            Some(Ok(HandshakeProgress::Known(partner))) => partner,
             Some(Ok(_)) | None => return,
-            Some(Err(error)) => return self.opening_failed(connection.peer, &error),
+            Some(Err(error)) => return self.handshake_failed(connection.peer, &error),
         };
         let now = self.now();
-        let shown = self.shown_by_comer(&connection, partner.nid);
-        let standing = shown.standing;
+        let shown = self.identify_incoming(&connection, partner.nid);
+        let nid_proof = shown.nid_proof;
         let (accepted, is_taken) = {
             let peers = self.peers.read();
-            let accepted = !self.is_stopping() && peers.accepts(&partner, standing);
-            (accepted, peers.outranks(partner.nid, standing))
+            let accepted = !self.is_stopping() && peers.accepts(&partner, nid_proof);
+            (accepted, peers.outranks(partner.nid, nid_proof))
         };
         if is_taken {
             tracing::warn!(
@@ -159,7 +161,7 @@ impl LNet {
                 partner.nid
             );
         }
-        let answer = opening.answer(&partner, accepted);
+        let answer = handshake.answer(&partner, accepted);
         let answered = within(
             clock,
             limits::OPENING_TIME_MAX,
@@ -169,47 +171,49 @@ impl LNet {
             Some(Ok(())) if accepted => {}
             _ => return,
         }
-        let session = opening.established(partner);
+        let session = handshake.established(partner);
         self.establish(now, (partner, shown), session, connection);
     }
 
-    /// Of one that came to us. At a port where any user may listen imports use what we open alone: the other side
-    /// does not know who is here, and takes no requests over a connection that it has opened to such a port.
-    fn shown_by_comer(&self, connection: &Connection, nid: Nid) -> Shown {
-        let standing = self.standing(connection, nid);
+    /// Who is at the other end of a connection that came to us. At a port where any user may listen imports use what
+    /// we open alone: the other side does not know who is here, and takes no requests over a connection that it has
+    /// opened to such a port.
+    fn identify_incoming(&self, connection: &Connection, nid: Nid) -> PeerIdentity {
+        let nid_proof = self.nid_proof(connection, nid);
         let own = SocketAddrV4::new(self.local.nid.address(), self.config.port);
         let is_open = || !self.world.network.needs_privilege(own);
         let is_for_imports = match connection.peer {
             PeerAddress::Unix { .. } => true,
-            PeerAddress::Tcp(_) => standing == Standing::Proven && !is_open(),
+            PeerAddress::Tcp(_) => nid_proof == NidProof::Proven && !is_open(),
         };
-        Shown { standing, is_for_imports, may_ask: true }
+        PeerIdentity { nid_proof, is_for_imports, may_ask: true }
     }
 
-    /// Of one that we went to: it is at its address, but where any user may listen it may be any.
-    fn shown_by_host(&self, connection: &Connection) -> Shown {
+    /// Who is at the other end of a connection that we opened: the peer is at its address, but where any user may
+    /// listen it may be any.
+    fn identify_outgoing(&self, connection: &Connection) -> PeerIdentity {
         let may_ask = match connection.peer {
             PeerAddress::Unix { .. } => true,
             PeerAddress::Tcp(at) => !self.config.secure || self.world.network.needs_privilege(at),
         };
-        Shown { standing: Standing::Proven, is_for_imports: true, may_ask }
+        PeerIdentity { nid_proof: NidProof::Proven, is_for_imports: true, may_ask }
     }
 
     /// What shows that who has connected is at the NID that it says. A socket in a folder of this user's is as good as
     /// the address.
-    fn standing(&self, connection: &Connection, nid: Nid) -> Standing {
-        let PeerAddress::Tcp(address) = connection.peer else { return Standing::Proven };
+    fn nid_proof(&self, connection: &Connection, nid: Nid) -> NidProof {
+        let PeerAddress::Tcp(address) = connection.peer else { return NidProof::Proven };
         if !connection.is_privileged {
-            return Standing::AnyUser;
+            return NidProof::AnyUser;
         }
         match nid == self.nid_at(address) || self.config.believes_nids {
-            true => Standing::Proven,
+            true => NidProof::Proven,
             false => {
                 tracing::info!(
                     "{} says that it is {nid}: it gets no rights of that",
                     connection.peer
                 );
-                Standing::Claimed
+                NidProof::Claimed
             }
         }
     }
@@ -221,22 +225,22 @@ impl LNet {
     }
 
     /// What a peer's connections have in common, by whose budget they use up.
-    fn of_peer(&self, account: Nid) -> Arc<OfPeer> {
+    fn shared_of_peer(&self, account: Nid) -> Arc<PeerShared> {
         let mut of_peers = self.of_peers.lock();
         if let Some(known) = of_peers.get(&account).and_then(Weak::upgrade) {
             return known;
         }
         // Those of peers that have gone are found when there are many.
         if of_peers.len() >= PEERS_LOOKED_AT && of_peers.len().is_power_of_two() {
-            of_peers.retain(|_, of_peer| of_peer.strong_count() > 0);
+            of_peers.retain(|_, shared_of_peer| shared_of_peer.strong_count() > 0);
         }
         let turns = self.turns.as_ref().map(PeerTurns::new).unwrap_or_default();
-        let of_peer = Arc::new(OfPeer::new(turns));
-        of_peers.insert(account, Arc::downgrade(&of_peer));
-        of_peer
+        let shared_of_peer = Arc::new(PeerShared::new(turns));
+        of_peers.insert(account, Arc::downgrade(&shared_of_peer));
+        shared_of_peer
     }
 
-    fn opening_failed(&self, peer: PeerAddress, error: &io::Error) {
+    fn handshake_failed(&self, peer: PeerAddress, error: &io::Error) {
         if error.kind() == io::ErrorKind::InvalidData {
             self.counters.protocol_errors.fetch_add(1, Ordering::Relaxed);
             tracing::warn!("refused a connection from {peer}: {error}");
@@ -254,7 +258,7 @@ impl LNet {
             let attempt = within(clock.as_ref(), limits::OPENING_TIME_MAX, self.attempt(nid, kind));
             match attempt.await.unwrap_or_else(|| Attempt::Failed("no answer".into())) {
                 Attempt::Connected(partner, session, connection) => {
-                    let who = (partner, self.shown_by_host(&connection));
+                    let who = (partner, self.identify_outgoing(&connection));
                     self.establish(clock.now(), who, session, connection);
                 }
                 Attempt::Refused => {
@@ -289,15 +293,15 @@ impl LNet {
             Ok(connection) => connection,
             Err(error) => return Attempt::Failed(error.to_string()),
         };
-        let (mut opening, first) = Opening::active(self.local, nid, kind);
+        let (mut handshake, first) = Handshake::active(self.local, nid, kind);
         let answered = match write_all(&mut connection.writer, first).await {
-            Ok(()) => open(&mut opening, &mut connection).await,
+            Ok(()) => open(&mut handshake, &mut connection).await,
             Err(error) => Err(error),
         };
         self.note_insecure(nid, answered.is_err() && !connection.is_privileged);
         match answered {
-            Ok(Progress::Known(partner)) => {
-                Attempt::Connected(partner, opening.established(partner), connection)
+            Ok(HandshakeProgress::Known(partner)) => {
+                Attempt::Connected(partner, handshake.established(partner), connection)
             }
             Ok(_) => Attempt::Refused,
             Err(error) => Attempt::Failed(error.to_string()),
@@ -314,23 +318,24 @@ impl LNet {
     fn establish(
         self: &Arc<Self>,
         now: sheen_types::Instant,
-        (partner, shown): (Partner, Shown),
+        (partner, shown): (Partner, PeerIdentity),
         session: Session,
         connection: Connection,
     ) {
         let id = LinkId(self.next.fetch_add(1, Ordering::Relaxed));
-        let Shown { standing, is_for_imports, may_ask } = shown;
-        let is_proven = standing != Standing::Claimed;
+        let PeerIdentity { nid_proof, is_for_imports, may_ask } = shown;
+        let is_proven = nid_proof != NidProof::Claimed;
         let account = match connection.peer {
             PeerAddress::Tcp(address) if !is_proven => self.nid_at(address),
             _ => partner.nid,
         };
-        let of_peer = self.of_peer(account);
+        let shared_of_peer = self.shared_of_peer(account);
         let trust = Trust { is_proven, may_ask, account };
-        let link = Arc::new(Link::new(id, (partner, trust), connection.writer, of_peer, now));
+        let link =
+            Arc::new(Link::new(id, (partner, trust), connection.writer, shared_of_peer, now));
         let established = self.peers.write().established(
             &partner,
-            standing,
+            nid_proof,
             is_for_imports,
             id,
             Arc::clone(&link),
@@ -348,7 +353,7 @@ impl LNet {
         if self.is_stopping() {
             link.close();
         }
-        let turns = link.of_peer.turns.clone();
+        let turns = link.shared_of_peer.turns.clone();
         let reading = Arc::clone(self).read(Arc::clone(&link), session, connection.reader);
         let reading = async move { turns.run(false, reading).await };
         self.world.tasks.spawn("lnet-read", Box::pin(reading));
@@ -442,7 +447,7 @@ impl LNet {
     }
 
     /// Keeps idle connections alive and ends those that take nothing.
-    async fn care(self: Arc<Self>) {
+    async fn run_keepalive(self: Arc<Self>) {
         let clock = Arc::clone(&self.world.clock);
         let mut stopped = Box::pin(self.stopped());
         loop {

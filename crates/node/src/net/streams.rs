@@ -5,16 +5,16 @@ use std::io;
 
 use bytes::{Buf, Bytes};
 use sheen_io::{Connection, WriteStream};
-use sheen_lnet::{Opening, Progress, Refusal};
+use sheen_lnet::{Handshake, HandshakeProgress, Refusal};
 
 /// Reads until the peer is known; says its last words if it never will be.
 pub(super) async fn open(
-    opening: &mut Opening,
+    handshake: &mut Handshake,
     connection: &mut Connection,
-) -> io::Result<Progress> {
+) -> io::Result<HandshakeProgress> {
     loop {
-        match opening.advance() {
-            Ok(Progress::More) => {}
+        match handshake.advance() {
+            Ok(HandshakeProgress::More) => {}
             Ok(progress) => return Ok(progress),
             Err(Refusal { error, answer }) => {
                 if let Some(answer) = answer {
@@ -24,7 +24,8 @@ pub(super) async fn open(
                 return Err(io::Error::new(io::ErrorKind::InvalidData, error));
             }
         }
-        let read = poll_fn(|context| connection.reader.poll_read(context, opening.space())).await?;
+        let read =
+            poll_fn(|context| connection.reader.poll_read(context, handshake.space())).await?;
         if read == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 
 use sheen_io::{Oneshot, job};
 use sheen_rpc::import::Event;
-use sheen_rpc::{Answer, Call, RpcError, Then, subject_of};
+use sheen_rpc::{Answer, Call, OnAnswer, RpcError, subject_of};
 use sheen_wire::text::Chars;
 use tracing::{Span, field};
 
@@ -19,7 +19,7 @@ pub(super) type PendingAnswer = Arc<Oneshot<Result<Answer, RpcError>>>;
 /// Who gets a call's answer.
 pub(super) enum Waiter {
     Caller(PendingAnswer),
-    Unawaited(Then),
+    Unawaited(OnAnswer),
 }
 
 impl Waiter {

@@ -13,7 +13,7 @@ use sheen_io::Oneshot;
 use sheen_rpc::import::{Action, Config, Engine, Event, ImportKind, Outgoing, OutgoingBulk};
 use sheen_rpc::{
     Answer, BoxFuture, Call, Channel, Counters, FormerExport, Import, ImportOwner, ImportState,
-    RequestHook, RpcError, StateChange, Then,
+    OnAnswer, RequestHook, RpcError, StateChange,
 };
 use sheen_types::{HashMap, Instant, MatchBits, Nid, Transno, Uuid, Xid};
 use sheen_wire::connect::ObdConnectData;
@@ -400,7 +400,7 @@ impl Channel for NodeImport {
         }
     }
 
-    fn call_behind(&self, call: Call, then: Then) -> BoxFuture<'static, ()> {
+    fn call_behind(&self, call: Call, then: OnAnswer) -> BoxFuture<'static, ()> {
         let (import, call) = (self.me.upgrade(), Box::new(for_current_job(call)));
         Box::pin(async move {
             let Some(import) = import else { return then(Err(RpcError::Shutdown)) };
@@ -414,12 +414,12 @@ impl Channel for NodeImport {
         self.inner.lock().engine.state()
     }
 
-    fn is_foreign(&self) -> bool {
-        self.inner.lock().engine.is_foreign()
+    fn has_wrong_identity(&self) -> bool {
+        self.inner.lock().engine.has_wrong_identity()
     }
 
-    fn is_put_off(&self) -> bool {
-        self.inner.lock().engine.is_put_off()
+    fn is_refused_in_recovery(&self) -> bool {
+        self.inner.lock().engine.is_refused_in_recovery()
     }
 
     fn connect_data(&self) -> ObdConnectData {

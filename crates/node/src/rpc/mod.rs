@@ -258,7 +258,7 @@ impl RpcNode {
         reports
     }
 
-    /// One of them.
+    /// The import to one target.
     #[must_use]
     pub fn import_of(&self, target: &Uuid) -> Option<ImportReport> {
         let mut report = None;
@@ -272,7 +272,7 @@ impl RpcNode {
         self.each_import_to(target, |import| import.handle(Event::Limit(requests)));
     }
 
-    /// The same of modifying requests (`lctl set_param mdc.*.max_mod_rpcs_in_flight`).
+    /// As [`Self::limit_requests`], of modifying requests (`lctl set_param mdc.*.max_mod_rpcs_in_flight`).
     pub fn limit_modifying(&self, target: &Uuid, requests: usize) {
         self.each_import_to(target, |import| import.handle(Event::LimitModifying(requests)));
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use sheen_io::{Connection, World};
-use sheen_lnet::{Local, Opening};
+use sheen_lnet::{Handshake, Local};
 use sheen_node::net::{Delivery, LNet, NetConfig, Receiver};
 use sheen_rpc::budget::ServiceLimit;
 use sheen_rpc::{Bulk, Call, REPLY_PORTALS, limits};
@@ -309,7 +309,7 @@ async fn deaf(world: &World, from: Nid, to: Nid) -> Connection {
     let local = SocketAddrV4::new(from.address(), 0);
     let mut connection = world.network.connect(local, server, false).await.expect("accepted");
     let own = Local { nid: from, incarnation: 1 };
-    let (_, first) = Opening::active(own, to, ConnectionType::ANY);
+    let (_, first) = Handshake::active(own, to, ConnectionType::ANY);
     say(&mut connection, &first.concat()).await;
     world.clock.sleep_until(world.clock.now() + Duration::from_secs(1)).await;
     connection

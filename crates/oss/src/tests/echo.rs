@@ -29,7 +29,7 @@ fn a_survey_writes_and_reads_objects_of_its_own() {
         assert_eq!(written, Some((1, 8192)));
         assert_eq!(line("read_bytes").map(|samples| samples.sum), Some(8192 + 4096));
         assert_eq!(target.exports().len(), 1, "only the maker of objects is a client");
-        worker.leave().await;
+        worker.disconnect().await;
         assert_eq!(echo_clean(&target).await, Ok(700));
         let left = list_objects(&*server.store).expect("a list");
         assert_eq!(left.len(), before);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sheen_assembly::{PlanKind, Role};
+use sheen_assembly::{Role, TargetLabel};
 use sheen_mds::Mdt;
 use sheen_node::rpc::RpcNode;
 use sheen_types::{TargetName, Uuid};
@@ -28,7 +28,7 @@ pub(super) fn lines(all: &[Arc<HostedTarget>], node: &RpcNode) -> Vec<String> {
         lines.push(format!("UP osd-{KIND} {name}-osd {name}-osd_UUID 5\n"));
         let device = |kind: &str| format!("UP {kind} {name} {uuid} {references}\n");
         match (&one.served.kind, &one.served.role) {
-            (PlanKind::Target(mdt), Role::Mdt(role)) => {
+            (TargetLabel::Target(mdt), Role::Mdt(role)) => {
                 lines.push("UP mds MDS MDS_uuid 2\n".to_owned());
                 lines.push(format!("UP lod {name}-mdtlov {name}-mdtlov_UUID 3\n"));
                 lines.push(device("mdt"));

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use sheen_assembly::PlanKind;
+use sheen_assembly::TargetLabel;
 use sheen_control::Tree;
 use sheen_target::{ContentionLimits, Gauges};
 use sheen_types::TargetKind;
@@ -40,9 +40,9 @@ pub(crate) fn count(gauges: &Gauges) -> u64 {
 pub(super) fn add(tree: &Tree, one: &Arc<HostedTarget>) {
     let name = one.served.target.name();
     let place = match &one.served.kind {
-        PlanKind::Mgs => "MGS".to_owned(),
-        PlanKind::Target(target) if target.kind == TargetKind::Mdt => format!("mdt-{name}_UUID"),
-        PlanKind::Target(_) => format!("filter-{name}_UUID"),
+        TargetLabel::Mgs => "MGS".to_owned(),
+        TargetLabel::Target(target) if target.kind == TargetKind::Mdt => format!("mdt-{name}_UUID"),
+        TargetLabel::Target(_) => format!("filter-{name}_UUID"),
     };
     for (leaf, read) in SHOWN {
         let one = Arc::clone(one);

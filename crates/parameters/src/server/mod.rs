@@ -24,7 +24,7 @@ pub(crate) use store::transfers;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sheen_assembly::{PlanKind, Role};
+use sheen_assembly::{Role, TargetLabel};
 use sheen_control::Tree;
 use sheen_mgs::Mgs;
 use sheen_node::rpc::RpcNode;
@@ -59,9 +59,9 @@ pub fn add_server(tree: &Tree, node: &Arc<RpcNode>, running: &[Arc<HostedTarget>
 /// Where a target's parameters stand.
 fn root_of(one: &HostedTarget) -> String {
     match &one.served.kind {
-        PlanKind::Mgs => "mgs.MGS".to_owned(),
-        PlanKind::Target(name) if name.kind == TargetKind::Mdt => format!("mdt.{name}"),
-        PlanKind::Target(name) => format!("obdfilter.{name}"),
+        TargetLabel::Mgs => "mgs.MGS".to_owned(),
+        TargetLabel::Target(name) if name.kind == TargetKind::Mdt => format!("mdt.{name}"),
+        TargetLabel::Target(name) => format!("obdfilter.{name}"),
     }
 }
 

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use sheen_assembly::{PlanKind, Role};
+use sheen_assembly::{Role, TargetLabel};
 use sheen_control::{Leaf, Leaves, Tree};
 use sheen_mds::{Mdt, OstUpdateView, OstView};
 use sheen_node::rpc::{ImportReport, RpcNode};
@@ -63,7 +63,7 @@ fn kib(space: &ObdStatfs, blocks: u64) -> String {
 /// Adds them; each reading shows those of that moment.
 pub(super) fn add(tree: &Tree, node: &Arc<RpcNode>, running: &[Arc<HostedTarget>]) {
     let mdt = |one: &Arc<HostedTarget>| match (&one.served.kind, &one.served.role) {
-        (PlanKind::Target(name), Role::Mdt(mdt)) => {
+        (TargetLabel::Target(name), Role::Mdt(mdt)) => {
             Some((name.clone(), Arc::clone(mdt), Arc::clone(one)))
         }
         _ => None,

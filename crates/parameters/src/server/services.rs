@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use sheen_assembly::PlanKind;
+use sheen_assembly::TargetLabel;
 use sheen_control::Tree;
 use sheen_node::rpc::RpcNode;
 use sheen_rpc::service::{Stats, Tally};
@@ -42,8 +42,8 @@ const ALL: [Service; 1] = [("ldlm.services.ldlm_canceld", Portal::LDLM_CANCEL_RE
 pub(crate) fn services(running: &[Arc<HostedTarget>]) -> Vec<Service> {
     let has = |kind: Option<TargetKind>| {
         running.iter().any(|one| match &one.served.kind {
-            PlanKind::Target(name) => Some(name.kind) == kind,
-            PlanKind::Mgs => kind.is_none(),
+            TargetLabel::Target(name) => Some(name.kind) == kind,
+            TargetLabel::Mgs => kind.is_none(),
         })
     };
     let mut services = ALL.to_vec();

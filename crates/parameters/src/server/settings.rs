@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sheen_assembly::{PlanKind, Role};
+use sheen_assembly::{Role, TargetLabel};
 use sheen_control::Tree;
 use sheen_mds::{Mdt, OstView};
 use sheen_oss::{GrantView, Ost};
@@ -38,7 +38,7 @@ pub(super) fn add(tree: &Tree, root: &str, one: &Arc<HostedTarget>) {
             add_data(tree, root, mdt);
             let reader = Arc::clone(mdt);
             add_grants(tree, root, move || reader.grant_view());
-            if let PlanKind::Target(name) = &one.served.kind {
+            if let TargetLabel::Target(name) = &one.served.kind {
                 add_osts(tree, name, mdt);
             }
         }

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use sheen_assembly::{PlanKind, Role};
+use sheen_assembly::{Role, TargetLabel};
 use sheen_control::Tree;
 use sheen_oss::Transfers;
 use sheen_store::{Integrity, StoreSpace};
@@ -94,7 +94,7 @@ fn add_layers(tree: &Tree, one: &Arc<HostedTarget>) {
         let uuid = uuid.clone();
         tree.add(&format!("{lod}.{leaf}"), move || uuid.clone());
     }
-    if let PlanKind::Target(name) = &one.served.kind {
+    if let TargetLabel::Target(name) = &one.served.kind {
         let uuid = format!("{}-MDD{:04x}_UUID", name.fsname, name.index);
         tree.add(&format!("mdd.{name}.uuid"), move || uuid.clone());
     }

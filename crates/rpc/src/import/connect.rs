@@ -8,7 +8,7 @@ use sheen_wire::messages::{
 use sheen_wire::ptlrpc::{Message as Wire, MsgType, OpFlags, PtlrpcBody};
 use sheen_wire::text::Text;
 
-use super::flight::{Flight, Owner};
+use super::flight::{Flight, FlightOwner};
 use super::state::{Connecting, Disconn, RequestReplay, Stage, State};
 use super::{Action, Engine, ImportKind};
 use crate::channel::{Call, RpcError};
@@ -39,14 +39,14 @@ impl Engine {
     pub(super) fn connect(&mut self, now: Instant, actions: &mut Vec<Action>) {
         let resume = match &self.state {
             State::New | State::Idle | State::Disconn(Disconn::Denied(_)) => Stage::Replay,
-            State::Disconn(Disconn::Lost(lost)) => lost.resume,
+            State::Disconn(Disconn::LostConnection(lost)) => lost.resume,
             _ => return,
         };
         self.enter(now, State::Connecting(Connecting::Connect(resume)), actions);
         self.connects.begin(now);
         self.stats.counters.connects += 1;
         let request = self.connect_request();
-        self.launch(now, Flight::new(Owner::Connect, Call::new(request)), actions);
+        self.start_flight(now, Flight::new(FlightOwner::Connect, Call::new(request)), actions);
     }
 
     fn connect_request(&self) -> Request {
@@ -85,8 +85,8 @@ impl Engine {
             0 => std::time::Duration::ZERO,
             _ => (limits::RECONNECT_PAUSE_MIN * (1 << doubled)).min(limits::RECONNECT_PAUSE_MAX),
         };
-        let retry = self.seeks_connection().then(|| now + pause);
-        if let State::Disconn(Disconn::Lost(lost)) = &mut self.state {
+        let retry = self.should_reconnect().then(|| now + pause);
+        if let State::Disconn(Disconn::LostConnection(lost)) = &mut self.state {
             lost.retry = retry;
         }
     }
@@ -116,9 +116,9 @@ impl Engine {
         }
         match &self.state {
             // It heard the good-bye or will not: the connection is gone either way.
-            State::Connecting(Connecting::Parking) => {
+            State::Connecting(Connecting::Suspending) => {
                 self.abandon_flights(actions);
-                self.parked(now, actions);
+                self.suspended(now, actions);
             }
             State::Connecting(Connecting::Connect(_)) => {
                 self.abandon_flights(actions);
@@ -132,7 +132,7 @@ impl Engine {
 
     pub(super) fn reconnect(&mut self, now: Instant, actions: &mut Vec<Action>) {
         let is_over = self.state.is_over() || matches!(self.state, State::Evicted);
-        if self.is_reverse() || is_over || !self.policy.active || self.state.is_parking() {
+        if self.is_reverse() || is_over || !self.policy.active || self.state.is_suspending() {
             return;
         }
         self.connects.tries = 0;
@@ -149,7 +149,7 @@ impl Engine {
         actions: &mut Vec<Action>,
     ) {
         let kind = self.flights.by_xid[&xid].call.request.kind();
-        self.land(xid, actions);
+        self.take_flight(xid, actions);
         if !matches!(self.state, State::Connecting(Connecting::Connect(_))) {
             return;
         }
@@ -166,7 +166,7 @@ impl Engine {
             _ => None,
         };
         match data.filter(|data| self.is_subset(data)) {
-            Some(data) if self.is_other_mdt(&data) => self.foreign(now, actions),
+            Some(data) if self.is_other_mdt(&data) => self.wrong_identity(now, actions),
             Some(data) => self.connected(now, body, data, actions),
             None => {
                 let text = "the target agreed to what was not offered".to_owned();
@@ -204,12 +204,13 @@ impl Engine {
             | Errno::EINVAL
             | Errno::EOPNOTSUPP
             | Errno::ENOTSUPP => self.deny(now, &RpcError::Errno(errno), actions),
-            Errno::EXDEV if self.says_identity() => self.foreign(now, actions),
+            Errno::EXDEV if self.sends_identity() => self.wrong_identity(now, actions),
             _ => {
                 let peer = self.peer();
                 self.connect_failed(now, actions);
-                let is_put_off = errno == Errno::EBUSY;
-                self.connects.put_off = self.connects.put_off.or(is_put_off.then_some(peer));
+                let is_refused_in_recovery = errno == Errno::EBUSY;
+                self.connects.refused_in_recovery =
+                    self.connects.refused_in_recovery.or(is_refused_in_recovery.then_some(peer));
             }
         }
     }
@@ -217,8 +218,8 @@ impl Engine {
     /// The target is another MDT than the one that this client's names come from, or its objects are those of another MDT
     /// than that, or than this one is. An administrator may put the right one in its place, so we ask again. Callers wait for that where it has
     /// been ours before, as they would if it were away: they may have what must not be lost.
-    fn foreign(&mut self, now: Instant, actions: &mut Vec<Action>) {
-        if !std::mem::replace(&mut self.connects.is_foreign, true) {
+    fn wrong_identity(&mut self, now: Instant, actions: &mut Vec<Action>) {
+        if !std::mem::replace(&mut self.connects.has_wrong_identity, true) {
             actions.push(Action::Foreign);
         }
         if self.negotiated.export == ObdHandle(0) {
@@ -232,7 +233,7 @@ impl Engine {
     }
 
     /// Whether we say which MDT we are, or have our names from.
-    fn says_identity(&self) -> bool {
+    fn sends_identity(&self) -> bool {
         self.identity.offered.flags2.contains(ConnectFlags2::MDT_IDENTITY)
     }
 
@@ -242,7 +243,7 @@ impl Engine {
         self.enter(now, State::Disconn(Disconn::Denied(error.clone())), actions);
         self.fail_all(error, actions);
         if self.negotiated.export != ObdHandle(0) {
-            self.lose_all();
+            self.discard_replays();
             self.negotiated.forget_target();
             actions.push(Action::Invalidate);
         }
@@ -259,18 +260,18 @@ impl Engine {
         data: ObdConnectData,
         actions: &mut Vec<Action>,
     ) {
-        (self.connects.put_off, self.connects.is_foreign) = (None, false);
-        self.agree(data);
+        (self.connects.refused_in_recovery, self.connects.has_wrong_identity) = (None, false);
+        self.negotiate(data);
         self.kept.commit(body.last_committed);
         self.check_history(body.last_committed, actions);
         let before = std::mem::replace(&mut self.negotiated.export, body.handle);
-        let state = self.way_to_full(before, body);
+        let state = self.state_after_connect(before, body);
         self.enter(now, state, actions);
         self.advance(now, actions);
     }
 
-    /// Which way to FULL depends on what the target remembers of us.
-    fn way_to_full(&mut self, before: ObdHandle, body: &PtlrpcBody) -> State {
+    /// The state that a connect leads to: it depends on what the target remembers of us.
+    fn state_after_connect(&mut self, before: ObdHandle, body: &PtlrpcBody) -> State {
         let recovering = body.op_flags.contains(OpFlags::CONNECT_RECOVERING);
         let known = body.op_flags.contains(OpFlags::CONNECT_RECONNECT);
         let is_same = before == body.handle;
@@ -303,7 +304,7 @@ impl Engine {
         }
     }
 
-    fn agree(&mut self, data: ObdConnectData) {
+    fn negotiate(&mut self, data: ObdConnectData) {
         // From the first answer on the import is one to this MDT, and to no other.
         if self.is_to_mdt() && data.mdt_identity().is_some() {
             self.identity.offered.identity = data.identity.clone();
@@ -329,7 +330,7 @@ impl Engine {
         let request = self.disconnect_request();
         // Calls that come from now on wait, and end with the import.
         self.enter(now, State::Disconn(Disconn::Leaving(key)), actions);
-        self.launch(now, Flight::new(Owner::Disconnect, Call::new(request)), actions);
+        self.start_flight(now, Flight::new(FlightOwner::Disconnect, Call::new(request)), actions);
     }
 
     pub(super) fn disconnect_request(&self) -> Request {

@@ -18,9 +18,9 @@ pub(super) struct Connects {
     /// Whether they began because a caller needs an idle import, and none has failed yet.
     pub(super) waking: bool,
     /// The node at which the target answered the last one with `EBUSY`: it recovers.
-    pub(super) put_off: Option<Nid>,
+    pub(super) refused_in_recovery: Option<Nid>,
     /// The target is another MDT than ours, or has refused us for its objects are another MDT's.
-    pub(super) is_foreign: bool,
+    pub(super) has_wrong_identity: bool,
     by_nid: HashMap<Nid, NidTries>,
 }
 
@@ -33,8 +33,8 @@ impl Connects {
             connection: 0,
             tries: 0,
             waking: false,
-            put_off: None,
-            is_foreign: false,
+            refused_in_recovery: None,
+            has_wrong_identity: false,
             by_nid: HashMap::default(),
         }
     }
@@ -50,7 +50,7 @@ impl Connects {
         }
     }
 
-    /// One more is sent.
+    /// Counts that a connect is sent.
     pub(super) fn begin(&mut self, now: Instant) {
         self.connection += 1;
         self.tries += 1;
@@ -62,10 +62,10 @@ impl Connects {
         self.by_nid.entry(self.peer()).or_default().replied += 1;
     }
 
-    /// It came to nothing: the next one goes to the next node.
+    /// Counts that a connect came to nothing: the next one goes to the next node.
     pub(super) fn failed(&mut self) {
         let peer = self.peer();
-        self.put_off.take_if(|nid| *nid == peer);
+        self.refused_in_recovery.take_if(|nid| *nid == peer);
         self.current = (self.current + 1) % self.nids.len();
         self.waking = false;
     }

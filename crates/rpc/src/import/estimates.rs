@@ -53,7 +53,7 @@ impl Estimates {
         }
     }
 
-    /// Of the network and of the target, for operators.
+    /// The estimates of the network and of the target, for operators.
     pub(super) fn expected(&self, bounds: &Bounds) -> (Expected, Expected) {
         (self.latency.expected(&bounds.of_network()), self.reported.expected(bounds))
     }

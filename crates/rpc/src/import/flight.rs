@@ -12,9 +12,9 @@ use super::Action;
 use crate::channel::{Call, CallKind};
 use crate::limits;
 
-/// Who wants the answer.
+/// What gets the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Owner {
+pub(super) enum FlightOwner {
     /// A call, by the node's key.
     Caller(u64),
     /// The state machine, to connect.
@@ -28,7 +28,7 @@ pub(super) enum Owner {
     /// The caller that closes the import.
     Disconnect,
     /// The state machine, to give up the connection for a while.
-    Park,
+    Suspend,
 }
 
 /// Where a flight stands.
@@ -44,7 +44,7 @@ pub(super) enum Phase {
 
 /// A request that has an xid.
 pub(super) struct Flight {
-    pub(super) owner: Owner,
+    pub(super) owner: FlightOwner,
     pub(super) call: Call,
     pub(super) phase: Phase,
     /// Slot of a modifying request.
@@ -73,7 +73,7 @@ pub(super) struct Flight {
 }
 
 impl Flight {
-    pub(super) fn new(owner: Owner, call: Call) -> Self {
+    pub(super) fn new(owner: FlightOwner, call: Call) -> Self {
         Self {
             owner,
             call,
@@ -95,8 +95,8 @@ impl Flight {
     }
 
     /// Whether it waits for the next connection when this one breaks.
-    pub(super) fn survives(&self) -> bool {
-        matches!(self.owner, Owner::Caller(_))
+    pub(super) fn survives_disconnect(&self) -> bool {
+        matches!(self.owner, FlightOwner::Caller(_))
             && matches!(
                 self.call.kind,
                 CallKind::Normal | CallKind::Modifying | CallKind::Idempotent

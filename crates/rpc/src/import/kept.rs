@@ -22,7 +22,7 @@ pub(super) struct KeptRequest {
     pub(super) until_release: bool,
 }
 
-/// All of them, in the order of their transactions.
+/// The kept requests, in the order of their transactions.
 #[derive(Default)]
 pub(super) struct KeptRequests {
     /// Boxed: these come and go in order, and a node of the tree moves all that it has each time.

@@ -26,13 +26,13 @@ mod events;
 mod flight;
 mod kept;
 mod outgoing;
-mod park;
 mod recovery;
 mod reply;
 mod slots;
 mod state;
 mod stats;
 mod submit;
+mod suspend;
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -57,10 +57,10 @@ use connects::{Connects, Negotiated};
 use estimates::Estimates;
 use flight::{Flights, Waiting};
 use kept::KeptRequests;
-use park::ConnectionPolicy;
 use slots::Slots;
 use state::{Full, State};
 use stats::Stats;
+use suspend::ConnectionPolicy;
 
 /// What an import leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -200,14 +200,14 @@ impl Engine {
 
     /// Whether the target is another MDT than ours, or has refused us because its objects are those of another MDT.
     #[must_use]
-    pub fn is_foreign(&self) -> bool {
-        self.connects.is_foreign
+    pub fn has_wrong_identity(&self) -> bool {
+        self.connects.has_wrong_identity
     }
 
     /// Whether the target takes no new clients before its recovery has ended.
     #[must_use]
-    pub fn is_put_off(&self) -> bool {
-        self.connects.put_off.is_some()
+    pub fn is_refused_in_recovery(&self) -> bool {
+        self.connects.refused_in_recovery.is_some()
     }
 
     /// The states it went through.
@@ -297,7 +297,7 @@ impl Engine {
     #[must_use]
     pub fn next_wake(&self) -> Option<Instant> {
         let scan = (!self.flights.is_empty()).then_some(self.flights.next_scan);
-        let times = [scan, self.ping_at(), self.state.next_connect(), self.idle_at()];
+        let times = [scan, self.ping_at(), self.state.next_connect(), self.idle_deadline()];
         times.into_iter().flatten().min()
     }
 
@@ -427,7 +427,7 @@ impl Engine {
             self.flights.next_scan = now + limits::SCAN_INTERVAL;
             self.scan(now, actions);
         }
-        if self.idle_at().is_some_and(|at| at <= now) {
+        if self.idle_deadline().is_some_and(|at| at <= now) {
             self.ask_unused(now, actions);
         }
         if self.ping_at().is_some_and(|at| at <= now) {

@@ -14,7 +14,7 @@ use sheen_wire::ptlrpc::{
 };
 
 use super::Engine;
-use super::flight::{Flight, Owner};
+use super::flight::{Flight, FlightOwner};
 use crate::channel::{Bulk, Call};
 use crate::incoming::split_parts;
 use crate::limits::{self, XID_STEP};
@@ -80,7 +80,7 @@ impl Engine {
     pub(super) fn encode(&self, xid: Xid, flight: &mut Flight) -> Outgoing {
         let call = &flight.call;
         let opcode = call.request.format().opcode;
-        let is_connect = matches!(flight.owner, Owner::Connect);
+        let is_connect = matches!(flight.owner, FlightOwner::Connect);
         let bulk_bits = self.negotiated.has_bulk_bits() && !is_connect;
         let parts = parts_of(&call.bulk) as u64;
         let base = if flight.tries > 0 && bulk_bits { self.xids.next() } else { xid };
@@ -137,7 +137,7 @@ impl Engine {
             body.flags |= MsgFlags::RESENT;
         }
         match &flight.owner {
-            Owner::Connect => {
+            FlightOwner::Connect => {
                 body.service_time = self.service_estimate();
                 body.last_xid = Xid(0);
                 // Lustre's targets do not look at it in a request; ours see whether they have lost it.
@@ -149,7 +149,7 @@ impl Engine {
                     body.op_flags |= OpFlags::CONNECT_TRANSNO;
                 }
             }
-            Owner::Replay { transno, again } => {
+            FlightOwner::Replay { transno, again } => {
                 body.transno = *transno;
                 body.flags |= MsgFlags::REPLAY;
                 body.last_xid = Xid(0);
@@ -157,17 +157,20 @@ impl Engine {
                     body.flags |= MsgFlags::RESENT;
                 }
             }
-            Owner::AllReplayed => {
+            FlightOwner::AllReplayed => {
                 let done = MsgFlags::REQ_REPLAY_DONE | MsgFlags::LOCK_REPLAY_DONE;
                 body.flags |= done;
             }
             // Not REPLAY, which with no transaction would be executed at once: the target is to
             // hold it back until the changes of all clients are replayed, for those take locks
             // that this one must not block.
-            Owner::Caller(_) if flight.is_lock_replay => {
+            FlightOwner::Caller(_) if flight.is_lock_replay => {
                 body.flags |= MsgFlags::REQ_REPLAY_DONE;
             }
-            Owner::Caller(_) | Owner::Ping | Owner::Disconnect | Owner::Park => {}
+            FlightOwner::Caller(_)
+            | FlightOwner::Ping
+            | FlightOwner::Disconnect
+            | FlightOwner::Suspend => {}
         }
         body
     }

@@ -6,7 +6,7 @@ use sheen_types::{Instant, Transno, Xid};
 use sheen_wire::messages::{ObdPing, Request};
 use sheen_wire::ptlrpc::PtlrpcBody;
 
-use super::flight::{Flight, Owner};
+use super::flight::{Flight, FlightOwner};
 use super::kept::KeptRequest;
 use super::state::{Full, State};
 use super::{Action, Engine};
@@ -110,7 +110,7 @@ impl Engine {
         if let Bulk::Sink(_) = call.bulk {
             call.bulk = Bulk::None;
         }
-        let owner = Owner::Replay { transno, again: std::mem::take(&mut replay.again) };
+        let owner = FlightOwner::Replay { transno, again: std::mem::take(&mut replay.again) };
         let flight = Flight { tag: kept.tag, ..Flight::new(owner, call) };
         self.stats.counters.replayed += 1;
         self.transmit(now, xid, flight, actions);
@@ -168,11 +168,11 @@ impl Engine {
     }
 
     fn signal_all_replayed(&mut self, now: Instant, actions: &mut Vec<Action>) {
-        let flight = Flight::new(Owner::AllReplayed, Call::new(ObdPing::default()));
-        self.launch(now, flight, actions);
+        let flight = Flight::new(FlightOwner::AllReplayed, Call::new(ObdPing::default()));
+        self.start_flight(now, flight, actions);
     }
 
-    /// The target's recovery is over: it has answered [`Owner::AllReplayed`].
+    /// The target's recovery is over: it has answered [`FlightOwner::AllReplayed`].
     pub(super) fn recovery_ended(&mut self, now: Instant, actions: &mut Vec<Action>) {
         if matches!(self.state, State::ReplayWait) {
             self.enter(now, State::Recover, actions);
@@ -184,7 +184,7 @@ impl Engine {
     fn evicted(&mut self, actions: &mut Vec<Action>) {
         self.stats.counters.evictions += 1;
         self.fail_all(&RpcError::Evicted, actions);
-        self.lose_all();
+        self.discard_replays();
         actions.push(Action::Invalidate);
     }
 

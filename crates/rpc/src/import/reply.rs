@@ -9,7 +9,7 @@ use sheen_wire::messages::Reply;
 use sheen_wire::opcode::Opcode;
 use sheen_wire::ptlrpc::{Message as Wire, MsgType, PtlrpcBody};
 
-use super::flight::{Flight, Owner, Phase};
+use super::flight::{Flight, FlightOwner, Phase};
 use super::outgoing::parts_of;
 use super::{Action, Engine, Message};
 use crate::channel::{Answer, Bulk, CallKind, RpcError};
@@ -54,15 +54,15 @@ impl Engine {
         let kind = flight_kind(&self.flights.by_xid[&xid]);
         // How far another MDT that came in this one's place is durable says nothing about our requests, and only the
         // connect's own handling shows whether it is another one.
-        if kind != Owner::Connect {
+        if kind != FlightOwner::Connect {
             self.kept.commit(body.last_committed);
         }
         match kind {
-            Owner::Connect => self.connect_reply(now, xid, &wire, &body, actions),
-            Owner::Disconnect => self.close(now, actions),
-            Owner::Park => {
-                self.land(xid, actions);
-                self.parked(now, actions);
+            FlightOwner::Connect => self.connect_reply(now, xid, &wire, &body, actions),
+            FlightOwner::Disconnect => self.close(now, actions),
+            FlightOwner::Suspend => {
+                self.take_flight(xid, actions);
+                self.suspended(now, actions);
             }
             _ if self.is_refusal_of_connection(&body) && !self.is_of_former_export(xid) => {
                 self.unknown_to_target(now, actions);
@@ -82,19 +82,19 @@ impl Engine {
     /// taken for refused, so that the next one follows.
     fn unreadable(&mut self, now: Instant, xid: Xid, text: String, actions: &mut Vec<Action>) {
         let Some(owner) = self.flights.get(xid).map(flight_kind) else { return };
-        if owner == Owner::Disconnect {
+        if owner == FlightOwner::Disconnect {
             return self.close(now, actions);
         }
         self.fail(xid, RpcError::Protocol(text), actions);
         match owner {
-            Owner::Caller(_) | Owner::Ping => self.pump(now, actions),
-            Owner::Connect if self.state() == ImportState::Connecting => {
+            FlightOwner::Caller(_) | FlightOwner::Ping => self.pump(now, actions),
+            FlightOwner::Connect if self.state() == ImportState::Connecting => {
                 self.connect_failed(now, actions);
             }
-            Owner::Connect | Owner::Disconnect => {}
-            Owner::Park => self.parked(now, actions),
-            Owner::Replay { transno, .. } => self.one_replay_ended(now, transno, actions),
-            Owner::AllReplayed => self.recovery_ended(now, actions),
+            FlightOwner::Connect | FlightOwner::Disconnect => {}
+            FlightOwner::Suspend => self.suspended(now, actions),
+            FlightOwner::Replay { transno, .. } => self.one_replay_ended(now, transno, actions),
+            FlightOwner::AllReplayed => self.recovery_ended(now, actions),
         }
     }
 
@@ -133,7 +133,7 @@ impl Engine {
     /// is an answer.
     fn is_busy(&self, xid: Xid, body: &PtlrpcBody) -> bool {
         let waits = |flight: &Flight| {
-            matches!(flight.owner, Owner::Caller(_))
+            matches!(flight.owner, FlightOwner::Caller(_))
                 && !matches!(flight.call.kind, CallKind::NoResend | CallKind::NoDelay)
         };
         let is_of_data = |flight: &Flight| moves_data(flight.call.request.format().opcode);
@@ -199,17 +199,22 @@ impl Engine {
         if !self.flights.get(xid).is_some_and(is_whole) {
             return;
         }
-        let Some(mut flight) = self.land(xid, actions) else { return };
+        let Some(mut flight) = self.take_flight(xid, actions) else { return };
         let Some(boxed) = flight.answer.take() else { return };
         let (body, reply) = *boxed;
         let bulk: Vec<Bytes> =
             flight.parts.drain(..).flatten().filter(|part| !part.is_empty()).collect();
         let answer = Answer { xid, body, reply, bulk, connection: self.connects.connection };
         match flight.owner {
-            Owner::Caller(_) => self.answer(now, xid, flight, answer, actions),
-            Owner::Replay { transno, .. } => self.replay_answered(now, transno, answer, actions),
-            Owner::AllReplayed => self.recovery_ended(now, actions),
-            Owner::Ping | Owner::Connect | Owner::Disconnect | Owner::Park => {}
+            FlightOwner::Caller(_) => self.answer(now, xid, flight, answer, actions),
+            FlightOwner::Replay { transno, .. } => {
+                self.replay_answered(now, transno, answer, actions)
+            }
+            FlightOwner::AllReplayed => self.recovery_ended(now, actions),
+            FlightOwner::Ping
+            | FlightOwner::Connect
+            | FlightOwner::Disconnect
+            | FlightOwner::Suspend => {}
         }
     }
 }
@@ -228,7 +233,7 @@ fn moves_data(opcode: Opcode) -> bool {
     )
 }
 
-fn flight_kind(flight: &Flight) -> Owner {
+fn flight_kind(flight: &Flight) -> FlightOwner {
     flight.owner
 }
 

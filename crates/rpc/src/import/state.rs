@@ -39,7 +39,7 @@ pub(super) enum State {
 #[derive(Debug)]
 pub(super) enum Disconn {
     /// It broke, or a connect failed.
-    Lost(Lost),
+    LostConnection(LostConnection),
     /// The target refused us for good, or operators turned the import off: calls end with this.
     Denied(RpcError),
     /// Our disconnect is on its way, for the caller with this key. CLOSED comes next, whatever happens.
@@ -48,7 +48,7 @@ pub(super) enum Disconn {
 
 /// A connection that is made again.
 #[derive(Debug)]
-pub(super) struct Lost {
+pub(super) struct LostConnection {
     /// When; if not by itself, then when a caller asks for anything.
     pub(super) retry: Option<Instant>,
     /// How far the recovery had come.
@@ -61,7 +61,7 @@ pub(super) enum Connecting {
     /// A connect. If the target is still in the same recovery, it goes on from here.
     Connect(Stage),
     /// The disconnect from a target that we do without for a while.
-    Parking,
+    Suspending,
 }
 
 /// How far the recovery of a target has come.
@@ -97,7 +97,7 @@ pub(super) struct Full {
 impl State {
     /// Not connected, and to be connected again at a time that is still to be set.
     pub(super) fn lost(resume: Stage) -> Self {
-        Self::Disconn(Disconn::Lost(Lost { retry: None, resume }))
+        Self::Disconn(Disconn::LostConnection(LostConnection { retry: None, resume }))
     }
 
     /// What operators see.
@@ -127,27 +127,27 @@ impl State {
     }
 
     /// Whether a disconnect from a target that we do without is on its way.
-    pub(super) fn is_parking(&self) -> bool {
-        matches!(self, Self::Connecting(Connecting::Parking))
+    pub(super) fn is_suspending(&self) -> bool {
+        matches!(self, Self::Connecting(Connecting::Suspending))
     }
 
     /// When a connect is due.
     pub(super) fn next_connect(&self) -> Option<Instant> {
         match self {
-            Self::Disconn(Disconn::Lost(lost)) => lost.retry,
+            Self::Disconn(Disconn::LostConnection(lost)) => lost.retry,
             _ => None,
         }
     }
 
     /// Whether a connection was lost that is made again when a caller asks for anything.
     pub(super) fn awaits_caller(&self) -> bool {
-        matches!(self, Self::Disconn(Disconn::Lost(Lost { retry: None, .. })))
+        matches!(self, Self::Disconn(Disconn::LostConnection(LostConnection { retry: None, .. })))
     }
 
     /// Where the recovery goes on if this connection breaks, or is made.
     pub(super) fn stage(&self) -> Stage {
         match self {
-            Self::Disconn(Disconn::Lost(lost)) => lost.resume,
+            Self::Disconn(Disconn::LostConnection(lost)) => lost.resume,
             Self::Connecting(Connecting::Connect(resume)) => *resume,
             Self::ReplayLocks => Stage::ReplayLocks,
             Self::ReplayWait => Stage::ReplayWait,

@@ -4,7 +4,7 @@ use sheen_types::{Instant, Xid};
 use sheen_wire::messages::ObdPing;
 use sheen_wire::opcode::Opcode;
 
-use super::flight::{Flight, Owner, Phase, forget};
+use super::flight::{Flight, FlightOwner, Phase, forget};
 use super::state::State;
 use super::{Action, Engine, ImportKind};
 use crate::adaptive::timeout_of;
@@ -28,7 +28,7 @@ impl Engine {
                 self.start(now, key, *call, actions);
                 return;
             }
-            (_, CallKind::NoDelay) if self.is_resting() => self.refusal(),
+            (_, CallKind::NoDelay) if self.queues_all_calls() => self.refusal(),
             (_, CallKind::NoDelay | CallKind::Recovery) => Some(RpcError::Disconnected),
             _ => self.refusal(),
         };
@@ -38,7 +38,7 @@ impl Engine {
         }
         let opcode = call.request.format().opcode;
         if opcode != Opcode::OBD_PING {
-            self.use_now(now);
+            self.note_use(now);
         }
         match call.kind {
             CallKind::Modifying => self.waiting.modifying.push_back((key, call)),
@@ -57,8 +57,8 @@ impl Engine {
         while self.state.is_full() && !self.waiting.modifying.is_empty() {
             let Some((tag, (key, call))) = self.next_modifying() else { break };
             self.stats.modifies(self.slots.taken());
-            let flight = Flight { tag, ..Flight::new(Owner::Caller(key), *call) };
-            self.launch(now, flight, actions);
+            let flight = Flight { tag, ..Flight::new(FlightOwner::Caller(key), *call) };
+            self.start_flight(now, flight, actions);
         }
         while self.state.is_full() && self.flights.counted < self.flights.counted_max {
             let Some((key, call)) = self.waiting.calls.pop_front() else { break };
@@ -84,14 +84,15 @@ impl Engine {
         let is_lock_replay =
             call.kind == CallKind::Recovery && matches!(self.state, State::ReplayLocks);
         self.flights.counted += usize::from(counted);
-        let flight = Flight { counted, is_lock_replay, ..Flight::new(Owner::Caller(key), call) };
-        self.launch(now, flight, actions);
+        let flight =
+            Flight { counted, is_lock_replay, ..Flight::new(FlightOwner::Caller(key), call) };
+        self.start_flight(now, flight, actions);
     }
 
     /// Gives a flight its xid and sends it.
-    pub(super) fn launch(&mut self, now: Instant, flight: Flight, actions: &mut Vec<Action>) {
+    pub(super) fn start_flight(&mut self, now: Instant, flight: Flight, actions: &mut Vec<Action>) {
         let xid = self.xids.next();
-        if let Owner::Caller(key) = flight.owner {
+        if let FlightOwner::Caller(key) = flight.owner {
             self.flights.by_key.insert(key, xid);
         }
         self.transmit(now, xid, flight, actions);
@@ -106,8 +107,10 @@ impl Engine {
         actions: &mut Vec<Action>,
     ) {
         flight.timeout = match flight.owner {
-            Owner::Connect => self.timing.connect_timeout(),
-            Owner::Disconnect | Owner::Park => limits::DISCONNECT_TIMEOUT.as_secs() as u32,
+            FlightOwner::Connect => self.timing.connect_timeout(),
+            FlightOwner::Disconnect | FlightOwner::Suspend => {
+                limits::DISCONNECT_TIMEOUT.as_secs() as u32
+            }
             _ if self.bounds().adapts() => timeout_of(self.service_estimate()),
             _ => self.timing.of(Time::Timeout),
         };
@@ -131,13 +134,13 @@ impl Engine {
         actions.push(Action::Send(Box::new(outgoing)));
     }
 
-    /// Takes a flight out; nothing that answers it is expected any more.
-    pub(super) fn land(&mut self, xid: Xid, actions: &mut Vec<Action>) -> Option<Flight> {
+    /// Takes a flight out of those under way; nothing that answers it is expected any more.
+    pub(super) fn take_flight(&mut self, xid: Xid, actions: &mut Vec<Action>) -> Option<Flight> {
         let flight = self.flights.by_xid.remove(&xid)?;
         if flight.phase == Phase::Sent {
             forget(xid, &flight, actions);
         }
-        if let Owner::Caller(key) = flight.owner {
+        if let FlightOwner::Caller(key) = flight.owner {
             self.flights.by_key.remove(&key);
             self.flights.counted -= usize::from(flight.counted);
             if flight.call.kind == CallKind::Modifying {
@@ -149,8 +152,8 @@ impl Engine {
 
     /// Ends a call without an answer.
     pub(super) fn fail(&mut self, xid: Xid, error: RpcError, actions: &mut Vec<Action>) {
-        let Some(flight) = self.land(xid, actions) else { return };
-        if let Owner::Caller(key) = flight.owner {
+        let Some(flight) = self.take_flight(xid, actions) else { return };
+        if let FlightOwner::Caller(key) = flight.owner {
             actions.push(Action::Complete(key, Err(error), None));
         }
     }
@@ -186,7 +189,7 @@ impl Engine {
         };
         let modifies = |flight: &Flight| flight.call.kind.may_modify();
         if !self.flights.get(xid).is_some_and(modifies) {
-            self.land(xid, actions);
+            self.take_flight(xid, actions);
             self.pump(now, actions);
         }
     }
@@ -215,7 +218,7 @@ impl Engine {
         }
         // A new xid, so that the target does not take it for a resend of what it refused.
         if let Some(flight) = self.flights.by_xid.remove(&xid) {
-            self.launch(now, Flight { tries: 0, ..flight }, actions);
+            self.start_flight(now, Flight { tries: 0, ..flight }, actions);
         }
     }
 
@@ -223,20 +226,20 @@ impl Engine {
         let Some(flight) = self.flights.get(xid) else { return };
         self.stats.counters.timeouts += 1;
         let owner = flight.owner;
-        let fails = matches!(owner, Owner::Caller(_))
-            && (!flight.survives() || self.identity.kind == ImportKind::Reverse);
+        let fails = matches!(owner, FlightOwner::Caller(_))
+            && (!flight.survives_disconnect() || self.identity.kind == ImportKind::Reverse);
         if fails {
             self.fail(xid, RpcError::TimedOut, actions);
         }
         match owner {
-            Owner::Disconnect => self.close(now, actions),
-            Owner::Park => {
-                self.land(xid, actions);
-                self.parked(now, actions);
+            FlightOwner::Disconnect => self.close(now, actions),
+            FlightOwner::Suspend => {
+                self.take_flight(xid, actions);
+                self.suspended(now, actions);
             }
             _ if self.identity.kind == ImportKind::Reverse => {}
-            Owner::Connect => {
-                self.land(xid, actions);
+            FlightOwner::Connect => {
+                self.take_flight(xid, actions);
                 self.connect_failed(now, actions);
             }
             _ => self.disconnected(now, actions),
@@ -247,7 +250,7 @@ impl Engine {
     pub(super) fn abandon_flights(&mut self, actions: &mut Vec<Action>) {
         for xid in self.flights.xids(|_| true) {
             let Some(flight) = self.flights.get_mut(xid) else { continue };
-            if self.identity.kind == ImportKind::Reverse || !flight.survives() {
+            if self.identity.kind == ImportKind::Reverse || !flight.survives_disconnect() {
                 self.fail(xid, RpcError::Disconnected, actions);
                 continue;
             }
@@ -272,8 +275,8 @@ impl Engine {
     }
 
     pub(super) fn ping(&mut self, now: Instant, actions: &mut Vec<Action>) {
-        let flight = Flight::new(Owner::Ping, Call::new(ObdPing::default()));
-        self.launch(now, flight, actions);
+        let flight = Flight::new(FlightOwner::Ping, Call::new(ObdPing::default()));
+        self.start_flight(now, flight, actions);
     }
 
     /// Ends a call with its answer.
@@ -285,7 +288,7 @@ impl Engine {
         answer: Answer,
         actions: &mut Vec<Action>,
     ) {
-        let Owner::Caller(key) = flight.owner else { return };
+        let FlightOwner::Caller(key) = flight.owner else { return };
         let as_answer = flight.call.refusal_as_answer;
         let hook = self.keep(now, xid, flight.tag, flight.call, &answer.body);
         let refused = sheen_types::Errno::from_status(answer.body.status);

@@ -216,7 +216,7 @@ impl<T> Clients<T> {
     }
 
     /// A request waits, before all other requests of its class and client.
-    pub(super) fn wait_first(&mut self, class: Class, request: (Arrival, T)) {
+    pub(super) fn queue_first(&mut self, class: Class, request: (Arrival, T)) {
         let account = request.0.account;
         let client = self.clients.entry(account).or_default();
         client.queued += 1;

@@ -276,15 +276,18 @@ fn a_target_that_recovers_and_takes_no_new_clients_is_distinguished_from_one_tha
     cluster.feed(Event::Connect(1));
     cluster.run(30);
     assert_ne!(cluster.engine.state(), ImportState::Full);
-    assert!(cluster.engine.is_put_off());
+    assert!(cluster.engine.is_refused_in_recovery());
     cluster.server.refuses_until = cluster.seconds() + 120;
     cluster.run(119);
-    assert!(!cluster.engine.is_put_off(), "no answer says so any more");
+    assert!(!cluster.engine.is_refused_in_recovery(), "no answer says so any more");
     cluster.run(60);
-    assert!(cluster.engine.is_put_off());
+    assert!(cluster.engine.is_refused_in_recovery());
     cluster.server.refuses_connects = None;
     cluster.run(60);
-    assert_eq!((cluster.engine.state(), cluster.engine.is_put_off()), (ImportState::Full, false));
+    assert_eq!(
+        (cluster.engine.state(), cluster.engine.is_refused_in_recovery()),
+        (ImportState::Full, false)
+    );
 }
 
 #[test]
@@ -314,10 +317,13 @@ fn a_target_that_has_another_mdts_objects_fails_new_callers_and_is_waited_for_by
     cluster.run(30);
     assert_eq!(cluster.failures(), [RpcError::Errno(Errno::EIO)]);
     assert_eq!((cluster.settled.len(), cluster.foreign), (1, 1));
-    assert!(cluster.engine.is_foreign());
+    assert!(cluster.engine.has_wrong_identity());
     cluster.server.refuses_connects = None;
     cluster.run(5);
-    assert_eq!((cluster.engine.state(), cluster.engine.is_foreign()), (ImportState::Full, false));
+    assert_eq!(
+        (cluster.engine.state(), cluster.engine.has_wrong_identity()),
+        (ImportState::Full, false)
+    );
     cluster.submit(CallKind::Modifying);
     cluster.run(5);
     cluster.server.refuses_connects = Some(Errno::EXDEV);
@@ -346,11 +352,11 @@ fn another_mdt_in_the_place_of_ours_is_waited_out() {
         cluster.submit(CallKind::Normal);
         cluster.run(60);
         assert_eq!((cluster.answered(), cluster.failures().len(), cluster.foreign), (1, 0, 1));
-        assert!(cluster.engine.is_foreign() && cluster.engine.counters().connects > 2);
+        assert!(cluster.engine.has_wrong_identity() && cluster.engine.counters().connects > 2);
         cluster.server.stranger = None;
         cluster.run(60);
         cluster.check();
-        assert_eq!((cluster.engine.is_foreign(), cluster.went_back.len()), (false, 0));
+        assert_eq!((cluster.engine.has_wrong_identity(), cluster.went_back.len()), (false, 0));
         assert_eq!(cluster.invalidations, 0);
     }
 }

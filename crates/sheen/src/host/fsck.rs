@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use parking_lot::Mutex;
-use sheen_assembly::{CheckError, Consistency, Depth, Findings, PlanKind, Problem, ProblemKind};
+use sheen_assembly::{CheckError, Consistency, Depth, Findings, Problem, ProblemKind, TargetLabel};
 use sheen_mds::{RedonePart, RefusedPart};
 use sheen_store::{Store, StoreError};
 use sheen_store_disk::{Config, DiskError, OpenOptions, StoreDisk};
@@ -145,17 +145,17 @@ fn find(cluster: &Cluster, only_looks: bool) -> Result<Places<'_>, Fault> {
     }
     refuse_doubles(&all)?;
     for plan in all {
-        if let PlanKind::Target(name) = &plan.kind
+        if let TargetLabel::Target(name) = &plan.kind
             && is_registered(&plan.directory)?
         {
             places.registered.push(name.clone());
         }
         match plan.kind {
-            PlanKind::Target(name) if name.kind == TargetKind::Mdt => {
+            TargetLabel::Target(name) if name.kind == TargetKind::Mdt => {
                 places.mdts.push((name, plan.directory));
             }
-            PlanKind::Target(name) => places.osts.push((name, plan.directory)),
-            PlanKind::Mgs => places.mgts.push(plan.directory),
+            TargetLabel::Target(name) => places.osts.push((name, plan.directory)),
+            TargetLabel::Mgs => places.mgts.push(plan.directory),
         }
     }
     Ok(places)

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use rustix::fs::OFlags;
 use rustix::process::{Pid, Signal, kill_process};
-use sheen_control::{Answer, Client, Question};
+use sheen_control::{Client, ControlReply, ControlRequest};
 use sheen_fuse::KernelMount;
 use sheen_types::Errno;
 
@@ -182,14 +182,16 @@ fn health_of(said: &str, ended: Option<bool>) -> Health {
 pub(super) fn server_health(daemon: &Daemon) -> Health {
     let Some(pid) = daemon.pid() else { return Health::Dead };
     let path = super::sockets().join(format!("server-{}.sock", pid.as_raw_nonzero()));
-    let question =
-        Question::Command { name: sheen_control::api::STATE.to_owned(), arguments: Vec::new() };
+    let question = ControlRequest::Command {
+        name: sheen_control::api::STATE.to_owned(),
+        arguments: Vec::new(),
+    };
     let asked = Client::connect_within(&path, PATIENCE).and_then(|mut it| it.ask(&question));
     match asked {
         Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
             Health::Hangs(String::new())
         }
-        Ok(Answer::Text(said)) => match said.split_once('\n') {
+        Ok(ControlReply::Text(said)) => match said.split_once('\n') {
             Some(("", fails)) => Health::Alive(fails.to_owned()),
             Some((what, _)) => Health::Hangs(what.to_owned()),
             None => Health::Alive(String::new()),

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use sheen_assembly::PlanKind;
+use sheen_assembly::TargetLabel;
 use sheen_store::StoreError;
 use sheen_store_disk::{Config, FormatOptions, OpenOptions, StoreDisk};
 use sheen_types::{Errno, TargetKind, TargetName};
@@ -123,7 +123,7 @@ fn lost_of_mgs(cluster: &Cluster) -> Result<Vec<String>, Fault> {
     let mut registered: Vec<TargetName> = Vec::new();
     for directory in cluster.targets() {
         for plan in plans(&directory)? {
-            if let PlanKind::Target(name) = plan.kind
+            if let TargetLabel::Target(name) = plan.kind
                 && is_registered(&plan.directory)?
             {
                 registered.push(name);

@@ -25,7 +25,7 @@ use sheen_types::text::bytes_of_shown;
 use sheen_types::{Errno, Nid};
 
 use super::daemon::{self, Daemon};
-use super::keeper::{self, Former, FromKeeper};
+use super::keeper::{self, FormerProcess, FromKeeper};
 use super::mount_options::{self, Settings};
 use super::mount_service::{Ended, attach, leave_to, memory, until_ended};
 use super::mount_source::{self, MountSource, OwnNode};
@@ -262,7 +262,7 @@ fn sweep(folder: &Path) {
 fn serve(
     options: &Mount,
     settings: &Settings,
-    (from_keeper, former): (&Option<FromKeeper>, Option<Former>),
+    (from_keeper, former): (&Option<FromKeeper>, Option<FormerProcess>),
 ) -> Result<(), Fault> {
     let (source, target) = match &former {
         // The mount answers nothing yet.
@@ -368,7 +368,7 @@ fn fuse_options(
 async fn start_node(
     source: &MountSource,
     world: &World,
-    (asked, former): (Option<Nid>, Option<&Former>),
+    (asked, former): (Option<Nid>, Option<&FormerProcess>),
 ) -> Result<OwnNode, Fault> {
     match former {
         Some(former) if asked.is_none() => {

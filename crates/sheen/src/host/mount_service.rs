@@ -9,7 +9,7 @@ use sheen_fuse::{FuseMount, FuseMountOptions, Handover, KeeperMemory};
 use sheen_io::World;
 use sheen_types::Nid;
 
-use super::keeper::{self, Former, FromKeeper};
+use super::keeper::{self, FormerProcess, FromKeeper};
 use super::notify;
 use super::server::EndSignals;
 use super::upgrade::{self, HandOver};
@@ -21,7 +21,7 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// The memory in which it is kept what the next process needs, if a keeper can have one go on.
 pub(super) fn memory(
     from_keeper: &Option<FromKeeper>,
-    former: Option<&Former>,
+    former: Option<&FormerProcess>,
     nid: Nid,
 ) -> Result<Option<Arc<KeeperMemory>>, Fault> {
     if from_keeper.is_none() {
@@ -40,7 +40,7 @@ pub(super) async fn attach<'a>(
     files: &FileSystem,
     target: &Path,
     options: &FuseMountOptions,
-    (keeper, former): (Option<&'a FromKeeper>, Option<Former>),
+    (keeper, former): (Option<&'a FromKeeper>, Option<FormerProcess>),
 ) -> Result<(FuseMount, Option<&'a FromKeeper>), Fault> {
     let runtime = tokio::runtime::Handle::current();
     let kept = keeper.zip(options.memory.as_deref());
@@ -48,7 +48,7 @@ pub(super) async fn attach<'a>(
         None => sheen_fuse::mount(files.clone(), target, options, runtime),
         Some(former) => {
             let is_in_order = former.is_in_order();
-            let Former { device, memory, why } = former;
+            let FormerProcess { device, memory, why } = former;
             let found = memory.found();
             let restored = files.restore(&found.records, found.handles_end).await;
             let goes_on = format!(

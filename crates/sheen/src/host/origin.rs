@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use sheen_assembly::{PlanKind, Role};
+use sheen_assembly::{Role, TargetLabel};
 use sheen_control::api::Origin;
 use sheen_parameters::HostedTarget;
 use sheen_types::{Errno, Nid};
@@ -44,12 +44,12 @@ fn texts(nids: &[Nid]) -> Vec<String> {
 
 fn names(one: &Arc<HostedTarget>) -> Vec<String> {
     match (&one.served.kind, &one.served.role) {
-        (PlanKind::Target(name), _) => vec![name.fsname.clone()],
-        (PlanKind::Mgs, Role::Mgs(mgs)) => {
+        (TargetLabel::Target(name), _) => vec![name.fsname.clone()],
+        (TargetLabel::Mgs, Role::Mgs(mgs)) => {
             let logs = mgs.log_names();
             logs.iter().filter_map(|log| log.strip_suffix("-client")).map(str::to_owned).collect()
         }
-        (PlanKind::Mgs, _) => Vec::new(),
+        (TargetLabel::Mgs, _) => Vec::new(),
     }
 }
 

@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use sheen_assembly::{PlanKind, StoreContents};
+use sheen_assembly::{StoreContents, TargetLabel};
 use sheen_store_disk::{Config, LABEL_KEY, OpenOptions, Salvaged, StoreDisk};
 use sheen_types::{Errno, Fid, TargetKind, TargetName, Timestamp};
 
@@ -72,7 +72,7 @@ pub(crate) fn salvage(options: &Salvage) -> Result<(), Fault> {
 /// The target that is meant.
 struct Found {
     directory: PathBuf,
-    kind: PlanKind,
+    kind: TargetLabel,
     /// Its configuration as `sheen up` makes it, should nothing be left of its own.
     otherwise: Config,
 }
@@ -90,8 +90,8 @@ fn find(cluster: &Cluster, options: &Salvage) -> Result<Found, Fault> {
         };
         for (directory, kind) in plans {
             let is_named = match &kind {
-                PlanKind::Target(name) => name.to_string() == options.target,
-                PlanKind::Mgs => options.target == "MGS",
+                TargetLabel::Target(name) => name.to_string() == options.target,
+                TargetLabel::Mgs => options.target == "MGS",
             };
             if is_named || name == options.target {
                 let config = by_name.unwrap_or_default();
@@ -107,12 +107,12 @@ fn find(cluster: &Cluster, options: &Salvage) -> Result<Found, Fault> {
     Err(Fault::new(Errno::ENOENT, text))
 }
 
-fn kind_of(config: &TargetConfig) -> PlanKind {
+fn kind_of(config: &TargetConfig) -> TargetLabel {
     match config.kind {
-        None => PlanKind::Mgs,
+        None => TargetLabel::Mgs,
         Some(kind) => {
             let TargetConfig { fsname, index, .. } = config.clone();
-            PlanKind::Target(TargetName { fsname, kind, index })
+            TargetLabel::Target(TargetName { fsname, kind, index })
         }
     }
 }
@@ -183,12 +183,12 @@ fn several(name: &str) -> Fault {
     Fault::new(Errno::EOPNOTSUPP, text)
 }
 
-fn is_mdt(kind: &PlanKind, is_wanted: impl Fn(u16) -> bool) -> bool {
-    matches!(kind, PlanKind::Target(it) if it.kind == TargetKind::Mdt && is_wanted(it.index))
+fn is_mdt(kind: &TargetLabel, is_wanted: impl Fn(u16) -> bool) -> bool {
+    matches!(kind, TargetLabel::Target(it) if it.kind == TargetKind::Mdt && is_wanted(it.index))
 }
 
 /// Refuses MDT0000 of several, as far as what was read of it knows the other ones.
-fn refuse_first_of_several(name: &str, place: &Path, kind: &PlanKind) -> Result<(), Fault> {
+fn refuse_first_of_several(name: &str, place: &Path, kind: &TargetLabel) -> Result<(), Fault> {
     if !is_mdt(kind, |index| index == 0) {
         return Ok(());
     }
@@ -205,7 +205,7 @@ fn refuse_first_of_several(name: &str, place: &Path, kind: &PlanKind) -> Result<
 }
 
 /// Lets the role repair what was read.
-fn in_order(name: &str, place: &Path, kind: &PlanKind) -> Result<(), Fault> {
+fn in_order(name: &str, place: &Path, kind: &TargetLabel) -> Result<(), Fault> {
     let store = StoreDisk::open(place, &OpenOptions::default()).map_err(|e| disk_fault(&e))?;
     let broken = |error: sheen_store::StoreError| Fault {
         code: Errno::EIO.0 as u8,
@@ -213,16 +213,16 @@ fn in_order(name: &str, place: &Path, kind: &PlanKind) -> Result<(), Fault> {
     };
     let StoreContents { objects, indexes } = held(&store).map_err(broken)?;
     match kind {
-        PlanKind::Target(target) if target.kind == TargetKind::Mdt => {
+        TargetLabel::Target(target) if target.kind == TargetKind::Mdt => {
             let done = sheen_mds::rebuild(&store, &objects, &indexes, now()).map_err(broken)?;
             sheen_mds::skip_used_objects(&store).map_err(broken)?;
             report_names(name, &done);
         }
-        PlanKind::Target(_) => {
+        TargetLabel::Target(_) => {
             let unlisted = sheen_oss::rebuild(&store, &objects).map_err(broken)?;
             output::line(format_args!("{name}: {unlisted} objects were added to the list again"));
         }
-        PlanKind::Mgs => {}
+        TargetLabel::Mgs => {}
     }
     Ok(())
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use sheen_assembly::{PlanKind, Registrar, Role};
+use sheen_assembly::{Registrar, Role, TargetLabel};
 use sheen_control::{Tree, VERSION};
 use sheen_io::World;
 use sheen_io_os::{Host, SocketFolder, with_sockets};
@@ -178,7 +178,7 @@ fn all_plans(directories: &[PathBuf]) -> Result<Vec<Plan>, Fault> {
         all.extend(plans(directory)?);
     }
     refuse_doubles(&all)?;
-    all.sort_by_key(|plan| plan.kind != PlanKind::Mgs);
+    all.sort_by_key(|plan| plan.kind != TargetLabel::Mgs);
     Ok(all)
 }
 
@@ -296,7 +296,7 @@ pub(super) fn control(
 
 /// Where the MGS is: here, or at the `--mgsnode` of the targets.
 fn mgs_nids(plans: &[Plan], own: Nid) -> Result<Vec<Nid>, String> {
-    if plans.iter().any(|plan| plan.kind == PlanKind::Mgs) {
+    if plans.iter().any(|plan| plan.kind == TargetLabel::Mgs) {
         return Ok(vec![own]);
     }
     let named = plans.iter().find(|plan| !plan.mgs.is_empty()).map(|plan| plan.mgs.clone());

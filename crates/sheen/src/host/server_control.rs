@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use sheen_assembly::{PlanKind, Registrar, Role};
+use sheen_assembly::{Registrar, Role, TargetLabel};
 use sheen_control::{Tree, api};
 use sheen_io::World;
 use sheen_node::rpc::RpcNode;
@@ -69,7 +69,7 @@ fn follow(world: &World, registrar: &Registrar, running: &[Arc<Running>], tree: 
     let applied = Arc::new(parameters::Applied::default());
     let mut targets = Vec::new();
     for one in running {
-        let PlanKind::Target(name) = &one.plan.kind else { continue };
+        let TargetLabel::Target(name) = &one.plan.kind else { continue };
         let mut pools = None;
         if let Role::Mdt(mdt) = &one.served().role {
             pools = Some(parameters::add_lod(tree, name, mdt));

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 use rustix::process::Pid;
-use sheen_control::{Answer, Client, Question};
+use sheen_control::{Client, ControlReply, ControlRequest};
 use sheen_store_disk::Config;
 
 use super::cluster::Cluster;
@@ -161,12 +161,12 @@ impl Shown {
             "state",
             "mdt_identity",
         ] {
-            let question = Question::Get { pattern: format!("*.*.{leaf}") };
-            let Ok(Answer::Shown(shown)) = client.ask(&question) else { break };
+            let question = ControlRequest::Get { pattern: format!("*.*.{leaf}") };
+            let Ok(ControlReply::Shown(shown)) = client.ask(&question) else { break };
             all.extend(shown.into_iter().map(|it| (it.name, it.value)));
         }
-        let question = Question::Get { pattern: "health_check".to_owned() };
-        if let Ok(Answer::Shown(shown)) = client.ask(&question) {
+        let question = ControlRequest::Get { pattern: "health_check".to_owned() };
+        if let Ok(ControlReply::Shown(shown)) = client.ask(&question) {
             all.extend(shown.into_iter().map(|it| (it.name, it.value)));
         }
         Self(all)

@@ -4,7 +4,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use sheen_assembly::{PlanKind, Registrar, Role, Served};
+use sheen_assembly::{Registrar, Role, Served, TargetLabel};
 use sheen_node::rpc::RpcNode;
 use sheen_parameters::HostedTarget;
 use sheen_store::{AttributePatch, Store, Transaction};
@@ -24,7 +24,7 @@ const CACHE_BYTES: usize = 128 << 20;
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     pub(super) directory: PathBuf,
-    pub(super) kind: PlanKind,
+    pub(super) kind: TargetLabel,
     /// Where the MGS is, for targets that are not on its node.
     pub(super) mgs: Vec<Nid>,
     /// `mkfs.lustre --param`.
@@ -54,11 +54,11 @@ pub(super) fn plans(directory: &Path) -> Result<Vec<Plan>, Fault> {
             Some(_) => inner_mgt(directory)?,
             None => directory.to_owned(),
         };
-        plans.push(plan(place, PlanKind::Mgs));
+        plans.push(plan(place, TargetLabel::Mgs));
     }
     if let Some(kind) = config.kind {
         let name = TargetName { fsname: config.fsname, kind, index: config.index };
-        plans.push(plan(directory.to_owned(), PlanKind::Target(name)));
+        plans.push(plan(directory.to_owned(), TargetLabel::Target(name)));
     }
     Ok(plans)
 }
@@ -82,7 +82,7 @@ fn inner_mgt(directory: &Path) -> Result<PathBuf, Fault> {
 /// system that have no size of their own.
 pub(super) fn shared_by(plans: &[Plan]) -> Vec<u32> {
     let place = |plan: &Plan| {
-        let PlanKind::Target(name) = &plan.kind else { return None };
+        let TargetLabel::Target(name) = &plan.kind else { return None };
         let config = Config::load(&plan.directory).ok()?;
         let device = std::fs::metadata(&plan.directory).ok()?.dev();
         config.capacity_bytes(&plan.directory).ok()?.is_none().then_some((name.kind, device))
@@ -160,7 +160,7 @@ impl Running {
 
     /// Registers it with the MGS.
     pub(super) async fn register(&self, registrar: &Registrar) -> Result<(), String> {
-        if self.plan.kind == PlanKind::Mgs {
+        if self.plan.kind == TargetLabel::Mgs {
             return Ok(());
         }
         let known = self.mark_registered()? || self.plan.replaces;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use sheen_control::api::{MOUNT_INFO, MountInfo};
-use sheen_control::{Answer, Client, Command, Question};
+use sheen_control::{Client, Command, ControlReply, ControlRequest};
 use sheen_types::Errno;
 use tokio::sync::Notify;
 
@@ -84,8 +84,10 @@ pub(crate) fn upgrade(options: &Upgrade) -> Result<(), Fault> {
     };
     let arguments = vec![program.to_string_lossy().into_owned()];
     let former = match ask(&mut process, HAND_OVER, arguments) {
-        Some(Answer::Text(number)) => number,
-        Some(Answer::Failed { errno, message }) => return Err(Fault::new(Errno(errno), message)),
+        Some(ControlReply::Text(number)) => number,
+        Some(ControlReply::Failed { errno, message }) => {
+            return Err(Fault::new(Errno(errno), message));
+        }
         _ => return Err(Fault::new(Errno::EIO, "the mount's process does not answer")),
     };
     let begin = Instant::now();
@@ -124,7 +126,7 @@ fn number_of(process: &Client) -> Option<String> {
 /// The process of the mount at `path`.
 fn process_of(path: &Path) -> Option<Client> {
     Client::all(&super::sockets()).into_iter().find_map(|mut process| {
-        let Some(Answer::Text(text)) = ask(&mut process, MOUNT_INFO, Vec::new()) else {
+        let Some(ControlReply::Text(text)) = ask(&mut process, MOUNT_INFO, Vec::new()) else {
             return None;
         };
         let info: MountInfo = serde_json::from_str(&text).ok()?;
@@ -132,6 +134,6 @@ fn process_of(path: &Path) -> Option<Client> {
     })
 }
 
-fn ask(process: &mut Client, name: &str, arguments: Vec<String>) -> Option<Answer> {
-    process.ask(&Question::Command { name: name.to_owned(), arguments }).ok()
+fn ask(process: &mut Client, name: &str, arguments: Vec<String>) -> Option<ControlReply> {
+    process.ask(&ControlRequest::Command { name: name.to_owned(), arguments }).ok()
 }

@@ -23,7 +23,7 @@ use parking_lot::{Mutex, MutexGuard};
 use sheen_client::posix::{
     Attributes, Audience, Credentials, DirCookie, DirEntry, DirEntryPlus, Entry, Fallocate,
     FileHandle, FileSystem, Invalidated, KernelNotifier, ListingRoom, Lookup, NodeId, OpenFlags,
-    Opened, Raise, SetAttributes, Stale,
+    Opened, SetAttributes, SizeRaise, Stale,
 };
 use sheen_io::{BoxFuture, World, within};
 use sheen_types::{Errno, Extent, Fid, Instant, Name, PAGE_BYTES as PAGE};
@@ -85,7 +85,7 @@ impl State {
         *self.versions.entry(node).or_default() += 1;
         let before = self.sizes.insert(node, size);
         if before.is_some_and(|before| before != size) {
-            self.cut_pages(node, size);
+            self.truncate_pages(node, size);
         }
     }
 
@@ -118,7 +118,7 @@ impl State {
     }
 
     /// Drops the pages behind the end, and the bytes behind it in the last page.
-    fn cut_pages(&mut self, node: NodeId, size: u64) {
+    fn truncate_pages(&mut self, node: NodeId, size: u64) {
         self.pages.retain(|(of, page), _| *of != node || page * PAGE < size);
         if let Some(last) = self.pages.get_mut(&(node, size / PAGE)) {
             last[(size % PAGE) as usize..].fill(0);
@@ -249,7 +249,7 @@ impl KernelNotifier for Watch {
     }
 
     /// Names are always dropped in time.
-    fn shut(&self, _: Vec<NodeId>) -> BoxFuture<'static, ()> {
+    fn prune(&self, _: Vec<NodeId>) -> BoxFuture<'static, ()> {
         Box::pin(std::future::ready(()))
     }
 
@@ -258,7 +258,7 @@ impl KernelNotifier for Watch {
         Box::pin(std::future::ready(true))
     }
 
-    fn raise(&self, raise: Raise) -> BoxFuture<'static, ()> {
+    fn raise(&self, raise: SizeRaise) -> BoxFuture<'static, ()> {
         let cache = Arc::clone(&self.0);
         Box::pin(async move {
             cache.late().await;

@@ -9,7 +9,7 @@ use std::net::Ipv4Addr;
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
-use sheen_assembly::{PlanKind, Served};
+use sheen_assembly::{Served, TargetLabel};
 use sheen_node::rpc::RpcNode;
 use sheen_types::{Nid, TargetKind, TargetName};
 use sheen_vnet::Virtual;
@@ -84,11 +84,12 @@ fn nid(last: u16) -> Nid {
 impl Cluster {
     /// Nodes that are down, with empty disks.
     pub(crate) fn new(shape: Shape) -> Self {
-        let target =
-            |kind, index| PlanKind::Target(TargetName { fsname: FSNAME.to_owned(), kind, index });
+        let target = |kind, index| {
+            TargetLabel::Target(TargetName { fsname: FSNAME.to_owned(), kind, index })
+        };
         let mgs = nid(1);
         let place = |kind, bytes| HostedTarget { kind, disk: Disk::new(bytes) };
-        let first = vec![place(PlanKind::Mgs, None), place(target(TargetKind::Mdt, 0), None)];
+        let first = vec![place(TargetLabel::Mgs, None), place(target(TargetKind::Mdt, 0), None)];
         let squashes = shape.squashes;
         let mut servers = vec![Server::new(mgs, mgs, first, squashes)];
         for index in 0..shape.osts {
@@ -129,7 +130,7 @@ impl Cluster {
 
     /// Whether a server has an MDT.
     pub(crate) fn has_mdt(&self, number: usize) -> bool {
-        let is_mdt = |place: &HostedTarget| matches!(&place.kind, PlanKind::Target(name) if name.kind == TargetKind::Mdt);
+        let is_mdt = |place: &HostedTarget| matches!(&place.kind, TargetLabel::Target(name) if name.kind == TargetKind::Mdt);
         self.servers[number].hosted.iter().any(is_mdt)
     }
 
@@ -143,7 +144,7 @@ impl Cluster {
         self.servers.iter().flat_map(|server| &server.hosted).filter_map(move |place| match &place
             .kind
         {
-            PlanKind::Target(name) if name.kind == kind => Some((name, &place.disk)),
+            TargetLabel::Target(name) if name.kind == kind => Some((name, &place.disk)),
             _ => None,
         })
     }

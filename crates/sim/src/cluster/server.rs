@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use sheen_assembly::{PlanKind, Registrar, Role, Served};
+use sheen_assembly::{Registrar, Role, Served, TargetLabel};
 use sheen_node::net::{LNet, NetConfig};
 use sheen_node::rpc::RpcNode;
 use sheen_target::Timeouts;
@@ -26,7 +26,7 @@ const REGISTERS_WITHIN: Duration = Duration::from_secs(150);
 /// A target and its disk.
 pub(crate) struct HostedTarget {
     /// Which target.
-    pub(crate) kind: PlanKind,
+    pub(crate) kind: TargetLabel,
     /// Where everything of it lies.
     pub(crate) disk: Disk,
 }
@@ -76,8 +76,8 @@ impl Server {
     /// Its first target, unless that is the MGS.
     pub(crate) fn target(&self) -> Option<TargetName> {
         match &self.hosted.first()?.kind {
-            PlanKind::Mgs => None,
-            PlanKind::Target(name) => Some(name.clone()),
+            TargetLabel::Mgs => None,
+            TargetLabel::Target(name) => Some(name.clone()),
         }
     }
 

@@ -124,7 +124,7 @@ impl Account {
         }
     }
 
-    /// One more export, unless there are `most`.
+    /// Counts one more export, unless there are `most`.
     pub(crate) fn enter(&self, export: &Arc<Export>, most: usize) -> bool {
         let mut exports = self.exports.lock();
         let enters = exports.len() < most;

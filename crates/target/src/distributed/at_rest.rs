@@ -5,11 +5,11 @@ use sheen_types::{ChangeId, MdtIndex};
 use sheen_wire::update_record::UpdateRecord;
 
 use super::Refusal;
-use super::log::{Log, put_record};
+use super::log::{DistributedLog, put_record};
 use crate::last_rcvd::{RecoveryLosses, put_transno, transno_at_rest};
 
 /// What such a store has of changes over several MDTs.
-pub struct ChangesAtRest(Log);
+pub struct ChangesAtRest(DistributedLog);
 
 impl ChangesAtRest {
     /// Reads all of it.
@@ -17,7 +17,7 @@ impl ChangesAtRest {
     /// # Errors
     /// IO errors; [`StoreError::Corrupt`] for a note that is none.
     pub fn load(store: &dyn Store) -> Result<Self, StoreError> {
-        Ok(Self(Log::read(store)?.0))
+        Ok(Self(DistributedLog::read(store)?.0))
     }
 
     /// The records of changes that are not complete, as far as this MDT knows.

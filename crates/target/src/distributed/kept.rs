@@ -6,13 +6,13 @@ use std::sync::Arc;
 use sheen_types::{ChangeId, Instant, LogicalTime, MdtIndex, Transno};
 use sheen_wire::update_record::UpdateRecord;
 
-use super::log::{Log, Note};
+use super::log::{CompletionNote, DistributedLog};
 use super::partners::Partner;
 use super::{Completion, Incarnation};
 use crate::limits::COMPLETION_EXCEPTIONS_MAX;
 
 /// A change whose record is kept.
-struct Kept {
+struct KeptChange {
     record: Arc<UpdateRecord>,
     /// What its part became here; 0 if that was before the start, and so is durable.
     here: Transno,
@@ -26,7 +26,7 @@ struct Kept {
 pub(super) struct State {
     /// No smaller than that of any change that has a part here.
     pub(super) time: LogicalTime,
-    kept: BTreeMap<ChangeId, Kept>,
+    kept: BTreeMap<ChangeId, KeptChange>,
     /// Of those that this MDT coordinates: with parts elsewhere that may not be durable, and without.
     open: BTreeSet<Transno>,
     closed: BTreeSet<Transno>,
@@ -34,7 +34,7 @@ pub(super) struct State {
     applied: BTreeMap<MdtIndex, BTreeSet<(Transno, ChangeId)>>,
     /// Whose parts are here, and durable, but whose records cannot be read.
     unreadable: BTreeSet<ChangeId>,
-    notes: BTreeMap<MdtIndex, Note>,
+    notes: BTreeMap<MdtIndex, CompletionNote>,
     /// Those that are noted, or going to be.
     pub(super) partners: BTreeMap<MdtIndex, Partner>,
     /// The newest incarnation of each MDT that has asked what it lost.
@@ -49,7 +49,7 @@ fn changes_of(coordinator: MdtIndex) -> std::ops::RangeInclusive<ChangeId> {
 
 impl State {
     /// What a store has, for the MDT with the index `own`, which starts now.
-    pub(super) fn of(log: Log, own: MdtIndex, now: Instant) -> Self {
+    pub(super) fn of(log: DistributedLog, own: MdtIndex, now: Instant) -> Self {
         let times = log.notes.values().map(|note| note.time);
         let mut state = Self { time: times.max().unwrap_or_default(), ..Self::default() };
         state.notes = log.notes;
@@ -77,7 +77,7 @@ impl State {
             (true, false) => self.open.insert(id.transno),
             (true, true) => self.closed.insert(id.transno),
         };
-        self.kept.insert(id, Kept { record, here, elsewhere });
+        self.kept.insert(id, KeptChange { record, here, elsewhere });
     }
 
     /// As what the part of a change was applied here, whatever has become of its record; 0 if that is durable.
@@ -143,8 +143,8 @@ impl State {
     }
 
     /// Records of changes of this MDT's whose part on another one is not known to be applied.
-    pub(super) fn parts_lacking(&self, own: MdtIndex, mdt: MdtIndex) -> Vec<Arc<UpdateRecord>> {
-        let lacks = |kept: &&Kept| matches!(kept.elsewhere.get(&mdt), Some(None));
+    pub(super) fn missing_parts(&self, own: MdtIndex, mdt: MdtIndex) -> Vec<Arc<UpdateRecord>> {
+        let lacks = |kept: &&KeptChange| matches!(kept.elsewhere.get(&mdt), Some(None));
         let own_ones = self.kept.range(changes_of(own)).map(|(_, kept)| kept);
         own_ones.filter(lacks).map(|kept| Arc::clone(&kept.record)).collect()
     }
@@ -174,9 +174,9 @@ impl State {
         &self,
         coordinator: MdtIndex,
         said: &Completion,
-    ) -> Option<(Note, Vec<ChangeId>)> {
+    ) -> Option<(CompletionNote, Vec<ChangeId>)> {
         let before = self.notes.get(&coordinator).cloned().unwrap_or_default();
-        let mut note = Note { time: self.time.max(before.time), ..before.clone() };
+        let mut note = CompletionNote { time: self.time.max(before.time), ..before.clone() };
         let still = |transno: &Transno| *transno > said.upto || said.except.contains(transno);
         note.except.retain(still);
         // What was complete stays so, whatever an older message says.
@@ -193,7 +193,7 @@ impl State {
         &mut self,
         own: MdtIndex,
         coordinator: MdtIndex,
-        note: Note,
+        note: CompletionNote,
         gone: &[ChangeId],
     ) {
         self.notes.insert(coordinator, note);
@@ -208,12 +208,12 @@ impl State {
     }
 
     /// Partners that have been quiet for so long that they are none any more.
-    pub(super) fn quiet_partners(&self, now: Instant) -> Vec<MdtIndex> {
+    pub(super) fn idle_partners(&self, now: Instant) -> Vec<MdtIndex> {
         if !self.unreadable.is_empty() {
             return Vec::new();
         }
         let takes_part = |mdt| self.kept.values().any(|kept| kept.record.part_of(mdt).is_some());
-        let quiet = self.partners.iter().filter(|(_, partner)| partner.is_quiet(now));
+        let quiet = self.partners.iter().filter(|(_, partner)| partner.is_idle(now));
         quiet.map(|(mdt, _)| *mdt).filter(|mdt| !takes_part(*mdt)).collect()
     }
 }

@@ -18,7 +18,7 @@ const PARTNERS: Fid = Fid::new(fid_seq::LOCAL_FILE, 0x302);
 
 /// Up to where a coordinator's changes are complete.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Note {
+pub(super) struct CompletionNote {
     /// All of them.
     pub(super) upto: Transno,
     /// But these.
@@ -27,7 +27,7 @@ pub(super) struct Note {
     pub(super) time: LogicalTime,
 }
 
-impl Note {
+impl CompletionNote {
     pub(super) fn has(&self, transno: Transno) -> bool {
         transno <= self.upto && !self.except.contains(&transno)
     }
@@ -53,15 +53,15 @@ impl Note {
 
 /// What a store has of changes over several MDTs.
 #[derive(Default)]
-pub(super) struct Log {
+pub(super) struct DistributedLog {
     pub(super) records: Vec<UpdateRecord>,
     /// Of changes whose part is here; nothing more is known of them.
     pub(super) unreadable: Vec<ChangeId>,
-    pub(super) notes: BTreeMap<MdtIndex, Note>,
+    pub(super) notes: BTreeMap<MdtIndex, CompletionNote>,
     pub(super) partners: Vec<MdtIndex>,
 }
 
-impl Log {
+impl DistributedLog {
     /// Reads all of it. A record that cannot be read is left where it is, and reported: other participants have it.
     ///
     /// # Errors
@@ -99,7 +99,7 @@ impl Log {
         }
         for entry in all_entries(store, NOTES, &[]) {
             let entry = entry?;
-            let note = Note::decode(&entry.value).map_err(|error| error.to_string());
+            let note = CompletionNote::decode(&entry.value).map_err(|error| error.to_string());
             let (Ok(note), Some(index)) = (note, mdt_of(&entry.key)) else {
                 return Err(StoreError::Corrupt("a note of complete changes".to_owned()));
             };
@@ -121,7 +121,11 @@ pub(super) fn delete_record(transaction: &mut Transaction, id: ChangeId) {
     transaction.delete(RECORDS, key_of(id));
 }
 
-pub(super) fn put_note(transaction: &mut Transaction, coordinator: MdtIndex, note: &Note) {
+pub(super) fn put_note(
+    transaction: &mut Transaction,
+    coordinator: MdtIndex,
+    note: &CompletionNote,
+) {
     transaction.put(NOTES, mdt_key(coordinator), note.encode());
 }
 

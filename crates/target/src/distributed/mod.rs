@@ -38,7 +38,7 @@ pub use self::at_rest::{ChangesAtRest, redo_at_rest};
 pub use self::redo::{Redo, does_not_fit};
 
 use self::kept::State;
-use self::log::{Log, delete_record, put_note, put_record};
+use self::log::{DistributedLog, delete_record, put_note, put_record};
 use crate::config::TargetConfig;
 use crate::context::Context;
 use crate::in_work::{Wait, while_waiting};
@@ -99,7 +99,7 @@ impl Distributed {
         config: &TargetConfig,
         now: Instant,
     ) -> Result<Self, StoreError> {
-        let log = Log::load(store, &config.name)?;
+        let log = DistributedLog::load(store, &config.name)?;
         Ok(Self(Mutex::new(State::of(log, MdtIndex(config.index), now))))
     }
 
@@ -363,7 +363,7 @@ impl Target {
 
     /// Another MDT runs in this incarnation, as its connection shows: what it had applied before, and was not known to be
     /// durable, may be lost.
-    pub fn heard_of(&self, incarnation: Incarnation) {
+    pub fn note_incarnation(&self, incarnation: Incarnation) {
         let is_known = self.distributed.0.lock().knows_start(incarnation);
         if !is_known {
             drop(self.answer_recover(incarnation));

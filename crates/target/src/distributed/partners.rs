@@ -28,12 +28,12 @@ pub(super) struct Partner {
 }
 
 impl Partner {
-    /// One of before the start, which is now.
+    /// A partner of before the start, which is now.
     pub(super) fn of_before(now: Instant) -> Self {
         Self { noted: Transno(0), used: now }
     }
 
-    pub(super) fn is_quiet(self, now: Instant) -> bool {
+    pub(super) fn is_idle(self, now: Instant) -> bool {
         self.used + QUIET <= now
     }
 }
@@ -66,7 +66,7 @@ impl Target {
     }
 
     /// Whether all of them, but for this one, are partners, and that is durable. Under the lock of the order, as
-    /// [`Self::forget_quiet_partners`] is.
+    /// [`Self::forget_idle_partners`] is.
     pub(super) fn must_be_noted(
         &self,
         mdts: impl IntoIterator<Item = MdtIndex>,
@@ -116,12 +116,12 @@ impl Target {
     ///
     /// # Errors
     /// Those of [`sheen_store::Store::apply`]; then nothing was changed.
-    pub fn forget_quiet_partners(&self) -> Result<(), StoreError> {
+    pub fn forget_idle_partners(&self) -> Result<(), StoreError> {
         if self.recovery.is_running() || self.partners().is_empty() {
             return Ok(());
         }
         let build = |transno| {
-            let quiet = self.distributed.0.lock().quiet_partners(self.now());
+            let quiet = self.distributed.0.lock().idle_partners(self.now());
             if quiet.is_empty() {
                 return Err(Refusal::Known);
             }

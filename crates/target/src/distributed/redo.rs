@@ -42,7 +42,7 @@ pub trait Redo: Send + Sync {
         mdt: MdtIndex,
     ) -> BoxFuture<'a, Vec<UpdateRecord>>;
 
-    /// Sends another MDT the parts that it lacks of changes which this one coordinates ([`Target::parts_lacking`]), as long
+    /// Sends another MDT the parts that it lacks of changes which this one coordinates ([`Target::missing_parts`]), as long
     /// as it takes.
     fn send_parts<'a>(&'a self, target: &'a Arc<Target>, mdt: MdtIndex) -> BoxFuture<'a, ()>;
 
@@ -87,8 +87,8 @@ impl Target {
 
     /// Records of changes that this MDT coordinates of which another one may lack its part.
     #[must_use]
-    pub fn parts_lacking(&self, mdt: MdtIndex) -> Vec<Arc<UpdateRecord>> {
-        self.distributed.0.lock().parts_lacking(self.mdt_index(), mdt)
+    pub fn missing_parts(&self, mdt: MdtIndex) -> Vec<Arc<UpdateRecord>> {
+        self.distributed.0.lock().missing_parts(self.mdt_index(), mdt)
     }
 
     /// Changes that are not complete, as far as this MDT knows.
@@ -144,7 +144,7 @@ impl Target {
             return;
         }
         if !is_given_up {
-            let finished = self.send_what_is_lacking(redo, &partners);
+            let finished = self.send_missing_parts(redo, &partners);
             is_given_up = matches!(race(finished, &mut given_up).await, First::Right(()));
         }
         if is_given_up && !self.recovery.is_stopped() {
@@ -155,7 +155,7 @@ impl Target {
         self.end_recovery_if(self.recovery.end_wait_for_mdts(self.now()));
     }
 
-    async fn send_what_is_lacking(self: &Arc<Self>, redo: &dyn Redo, partners: &[MdtIndex]) {
+    async fn send_missing_parts(self: &Arc<Self>, redo: &dyn Redo, partners: &[MdtIndex]) {
         all(partners.iter().map(|mdt| redo.send_parts(self, *mdt)).collect()).await;
         let release = |mdt: MdtIndex| async move {
             redo.release_earlier(self, mdt).await;

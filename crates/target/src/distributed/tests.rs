@@ -136,7 +136,7 @@ impl Mdt {
     }
 
     fn records(&self) -> usize {
-        let log = Log::load(&*self.store, "test").expect("it can be read");
+        let log = DistributedLog::load(&*self.store, "test").expect("it can be read");
         assert_eq!(log.records.len(), self.target().incomplete_changes());
         log.records.len()
     }
@@ -540,17 +540,17 @@ fn a_partner_is_noted_durably_first_and_forgotten_when_all_is_quiet() {
         let client = m1.node.connect("two").await;
         let made = change(&m1, &client).await;
         world.sleep(Duration::from_secs(61)).await;
-        m1.target().forget_quiet_partners().unwrap();
+        m1.target().forget_idle_partners().unwrap();
         assert_eq!(m1.target().partners(), [M0]);
         let said = Completion { upto: made.id.transno, except: vec![] };
         m1.target().complete(M1, &said).unwrap();
         // Not quiet for long enough.
         assert_eq!(m1.target().note_partner(M0).await, Ok(()));
         world.sleep(Duration::from_secs(59)).await;
-        m1.target().forget_quiet_partners().unwrap();
+        m1.target().forget_idle_partners().unwrap();
         assert_eq!(m1.target().partners(), [M0]);
         world.sleep(Duration::from_secs(1)).await;
-        m1.target().forget_quiet_partners().unwrap();
+        m1.target().forget_idle_partners().unwrap();
         assert_eq!(m1.target().partners(), []);
         // A part of M0's that has waited for so long is late.
         let id = ChangeId { coordinator: M0, transno: Transno(5) };
@@ -571,7 +571,7 @@ fn an_mdt_that_is_alone_keeps_nothing_of_it() {
         let (node, _) = crate::tests::start(&world, &store).await;
         let client = node.connect("one").await;
         crate::tests::modify(&client, 1).await;
-        let log = Log::load(&*store, "test").unwrap();
+        let log = DistributedLog::load(&*store, "test").unwrap();
         assert!(log.records.is_empty() && log.notes.is_empty() && log.partners.is_empty());
         assert_eq!(node.target.logical_time(), LogicalTime(0));
         assert_eq!(node.target.undurable.keys_of(&Transaction::new()), None);

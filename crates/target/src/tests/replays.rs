@@ -308,7 +308,7 @@ fn numbers_of_clients_begin_anew_and_are_never_shared() {
         node.target.abort_recovery().await;
         world.settle().await;
         let record = ClientRecord { uuid: Uuid::new("stays"), number: 0, instance: 1 };
-        node.target.await_client(&record, Vec::new());
+        node.target.restore_export(&record, Vec::new());
         for uuid in ["a", "b"] {
             node.connect(uuid).await;
         }

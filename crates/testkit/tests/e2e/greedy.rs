@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-use sheen_lnet::{Local, Opening};
+use sheen_lnet::{Handshake, Local};
 use sheen_testkit::cluster::Cluster;
 use sheen_testkit::scene::play;
 use sheen_types::{Fid, InodeBits, LockHandle, LockMode, MatchBits, Nid, ObdHandle, ResourceName};
@@ -89,7 +89,7 @@ impl Raw {
         let (address, server) = (SocketAddrV4::new(server, port), Nid::tcp(server));
         let mut stream = TcpStream::connect(address).context(address)?;
         stream.set_write_timeout(Some(Duration::from_millis(100))).context("socket")?;
-        let (_, first) = Opening::active(own, server, ConnectionType::ANY);
+        let (_, first) = Handshake::active(own, server, ConnectionType::ANY);
         stream.write_all(&first.concat()).context("HELLO")?;
         stream.read_exact(&mut [0; HELLO_BYTES]).context("its HELLO")?;
         let reader = stream.try_clone().context("socket")?;

@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
-use sheen_control::{Answer, Client, Question};
+use sheen_control::{Client, ControlReply, ControlRequest};
 use sheen_testkit::cluster::Cluster;
 use sheen_testkit::scene::scene;
 use sheen_workloads::process::wait_until;
@@ -27,9 +27,9 @@ fn all_become(cluster: &Cluster, name: &str, count: usize, value: &str) -> Outco
 
 /// Whether each process, the server and the mount, has this value.
 fn each_has(cluster: &Cluster, name: &str, value: &str) -> bool {
-    let question = Question::Get { pattern: name.to_owned() };
+    let question = ControlRequest::Get { pattern: name.to_owned() };
     let has = |mut process: Client| match process.ask(&question) {
-        Ok(Answer::Shown(shown)) => shown.iter().map(|it| it.value.trim()).eq([value]),
+        Ok(ControlReply::Shown(shown)) => shown.iter().map(|it| it.value.trim()).eq([value]),
         _ => false,
     };
     let all: Vec<bool> = Client::all(cluster.sockets()).into_iter().map(has).collect();

@@ -2,7 +2,7 @@
 //! `abort_recovery_mdt`.
 
 use clap::Args;
-use sheen_control::{Answer, Client, Question};
+use sheen_control::{Client, ControlReply, ControlRequest};
 use sheen_types::Errno;
 
 use crate::origins::{self, Home};
@@ -97,10 +97,10 @@ impl Device {
     /// Sets a parameter of the device.
     fn set(&mut self, leaf: &str, value: &str) -> Result<(), Errno> {
         let pattern = format!("{}.{}.{leaf}", self.kind, self.name);
-        let answer = self.process.ask(&Question::Set { pattern, value: value.to_owned() });
+        let answer = self.process.ask(&ControlRequest::Set { pattern, value: value.to_owned() });
         match answer {
-            Ok(Answer::Shown(shown)) if shown.is_empty() => Err(Errno::EOPNOTSUPP),
-            Ok(Answer::Shown(shown)) => match shown.iter().find(|it| it.errno != 0) {
+            Ok(ControlReply::Shown(shown)) if shown.is_empty() => Err(Errno::EOPNOTSUPP),
+            Ok(ControlReply::Shown(shown)) => match shown.iter().find(|it| it.errno != 0) {
                 Some(it) => Err(Errno(it.errno)),
                 None => Ok(()),
             },

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use clap::Args;
-use sheen_control::{Access, Answer, Listed, Question, Shown};
+use sheen_control::{Access, ControlReply, ControlRequest, Listed, Shown};
 use sheen_types::Errno;
 
 use super::conf_param::assignment;
@@ -162,8 +162,8 @@ fn patterns(name: &str, recursive: bool) -> Vec<String> {
 fn listed(name: &str, recursive: bool) -> BTreeMap<String, Found> {
     let mut found = BTreeMap::new();
     for pattern in patterns(name, recursive) {
-        for answer in ask_all(&Question::List { pattern }) {
-            let Answer::Listed(entries) = answer else { continue };
+        for answer in ask_all(&ControlRequest::List { pattern }) {
+            let ControlReply::Listed(entries) = answer else { continue };
             let one = |Listed { name, access, is_link }| (name, Found { access, is_link });
             found.extend(entries.into_iter().map(one));
         }
@@ -178,8 +178,8 @@ fn listed(name: &str, recursive: bool) -> BTreeMap<String, Found> {
 fn values(name: &str, recursive: bool) -> Result<BTreeMap<String, String>, Fault> {
     let mut found: BTreeMap<String, (Option<Home>, String)> = BTreeMap::new();
     for pattern in patterns(name, recursive) {
-        for (home, answer) in ask_each(&Question::Get { pattern }) {
-            let Answer::Shown(shown) = answer else { continue };
+        for (home, answer) in ask_each(&ControlRequest::Get { pattern }) {
+            let ControlReply::Shown(shown) = answer else { continue };
             for Shown { name, value, .. } in shown {
                 let (first, known) = found.entry(name).or_insert((home.clone(), value.clone()));
                 let homes = origins::distinct([first.clone(), home.clone()]);
@@ -195,8 +195,8 @@ fn values(name: &str, recursive: bool) -> Result<BTreeMap<String, String>, Fault
 /// Refuses to set what several file systems have.
 fn check_home(pattern: &str) -> Result<(), Fault> {
     let mut owners: BTreeMap<String, Vec<Option<Home>>> = BTreeMap::new();
-    for (home, answer) in ask_each(&Question::List { pattern: pattern.to_owned() }) {
-        let Answer::Listed(listed) = answer else { continue };
+    for (home, answer) in ask_each(&ControlRequest::List { pattern: pattern.to_owned() }) {
+        let ControlReply::Listed(listed) = answer else { continue };
         for Listed { name, .. } in listed {
             owners.entry(name).or_default().push(home.clone());
         }
@@ -296,10 +296,10 @@ fn pairs(words: &[String]) -> Vec<(&str, Option<&str>)> {
 }
 
 fn set_one(options: &Set, name: &str, value: &str) -> Result<(), Errno> {
-    let question = Question::Set { pattern: name.to_owned(), value: value.to_owned() };
+    let question = ControlRequest::Set { pattern: name.to_owned(), value: value.to_owned() };
     let mut fates = BTreeMap::new();
     for answer in ask_all(&question) {
-        let Answer::Shown(shown) = answer else { continue };
+        let ControlReply::Shown(shown) = answer else { continue };
         for parameter in shown {
             let fate = fates.entry(parameter.name).or_insert(None);
             if parameter.errno != 0 {

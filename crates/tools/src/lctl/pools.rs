@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use sheen_control::{Answer, Question};
+use sheen_control::{ControlReply, ControlRequest};
 use sheen_types::Errno;
 
 use super::params::on_the_mgs;
@@ -227,10 +227,12 @@ fn settle(options: &Pool, fsname: &str, pool: &str, done: impl Fn(Option<&str>) 
 /// The values of parameters in each process that has some.
 pub(crate) fn parameters(pattern: &str) -> Vec<Vec<(String, String)>> {
     let shown = |answer| match answer {
-        Answer::Shown(shown) => shown.into_iter().map(|shown| (shown.name, shown.value)).collect(),
+        ControlReply::Shown(shown) => {
+            shown.into_iter().map(|shown| (shown.name, shown.value)).collect()
+        }
         _ => Vec::new(),
     };
-    ask_all(&Question::Get { pattern: pattern.to_owned() }).into_iter().map(shown).collect()
+    ask_all(&ControlRequest::Get { pattern: pattern.to_owned() }).into_iter().map(shown).collect()
 }
 
 #[cfg(test)]

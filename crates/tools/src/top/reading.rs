@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use sheen_control::{Answer, Client, Question};
+use sheen_control::{Client, ControlReply, ControlRequest};
 
 /// What is read, each from every process; a process has those of its kind.
 const PATTERNS: [&str; 9] = [
@@ -101,8 +101,8 @@ impl Reading {
         for mut process in processes {
             let mut shown: BTreeMap<String, String> = BTreeMap::new();
             for pattern in PATTERNS {
-                let question = Question::Get { pattern: pattern.to_owned() };
-                let Ok(Answer::Shown(found)) = process.ask(&question) else { break };
+                let question = ControlRequest::Get { pattern: pattern.to_owned() };
+                let Ok(ControlReply::Shown(found)) = process.ask(&question) else { break };
                 shown.extend(found.into_iter().map(|one| (one.name, one.value)));
             }
             reading.processes += usize::from(!shown.is_empty());

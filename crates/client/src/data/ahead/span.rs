@@ -18,7 +18,7 @@ impl Span {
         self.end - self.start
     }
 
-    /// Both, with what lies between them.
+    /// The range of both, with what lies between them.
     pub(super) fn with(self, other: Self) -> Self {
         Self::new(self.start.min(other.start), self.end.max(other.end))
     }

@@ -18,11 +18,11 @@ const LARGE_OF_WHOLE: u64 = 32 << 10;
 /// Reads that may be missing in a stride: the kernel had their pages.
 const SKIPPED_MAX: i128 = 8;
 
-/// Reads that have something in common.
+/// Reads of one file that follow one access pattern.
 pub(super) struct Stream {
     /// Whose ranges are whose in [`super::fetched::Fetched`].
     pub(super) id: u32,
-    pub(super) course: Course,
+    pub(super) course: AccessPattern,
     /// Bytes that were read of it.
     pub(super) bytes: u64,
     /// Whether anything is read ahead of it.
@@ -31,14 +31,14 @@ pub(super) struct Stream {
     pub(super) used: u64,
 }
 
-/// What they have in common.
-pub(super) enum Course {
-    Forward(Forward),
-    Strides(Strides),
+/// The pattern that a stream's reads follow.
+pub(super) enum AccessPattern {
+    SequentialReads(SequentialReads),
+    StridedReads(StridedReads),
 }
 
-/// Each begins where an earlier one ended, or a little behind that.
-pub(super) struct Forward {
+/// Sequential reads: each begins where an earlier one ended, or a little behind that.
+pub(super) struct SequentialReads {
     pub(super) began: u64,
     /// Where the next is expected.
     pub(super) next: u64,
@@ -50,8 +50,8 @@ pub(super) struct Forward {
     is_together: bool,
 }
 
-/// They are at a fixed distance from each other, which is negative for reads that go backwards.
-pub(super) struct Strides {
+/// Strided reads: they are at a fixed distance from each other, which is negative for reads that go backwards.
+pub(super) struct StridedReads {
     /// Where the first began.
     first: u64,
     pub(super) last: Span,
@@ -71,38 +71,64 @@ impl Stream {
     /// The reads at the beginning of a file: it need not be shown that they go on there.
     pub(super) fn at_beginning(id: u32, read: Span, is_small_file: bool) -> Self {
         let is_believed = read.len() >= if is_small_file { LARGE_OF_WHOLE } else { LARGE };
-        let course = Forward {
+        let course = SequentialReads {
             began: 0,
             next: read.end,
             reached: read.end,
             followed: 1,
             is_together: false,
         };
-        Self { id, course: Course::Forward(course), bytes: read.len(), is_believed, used: 0 }
+        Self {
+            id,
+            course: AccessPattern::SequentialReads(course),
+            bytes: read.len(),
+            is_believed,
+            used: 0,
+        }
     }
 
     /// `read` goes on where `before` ended.
     pub(super) fn continuing(id: u32, before: Span, read: Span) -> Self {
         let (began, next) = (before.start, read.end);
-        let course = Forward { began, next, reached: next, followed: 1, is_together: false };
+        let course =
+            SequentialReads { began, next, reached: next, followed: 1, is_together: false };
         let bytes = before.len() + read.len();
-        Self { id, course: Course::Forward(course), bytes, is_believed: false, used: 0 }
+        Self {
+            id,
+            course: AccessPattern::SequentialReads(course),
+            bytes,
+            is_believed: false,
+            used: 0,
+        }
     }
 
     /// Most of `piece` was read, in some order.
     pub(super) fn of_piece(id: u32, piece: Span) -> Self {
         let (began, next) = (piece.start, piece.end);
-        let course = Forward { began, next, reached: next, followed: 1, is_together: true };
-        Self { id, course: Course::Forward(course), bytes: piece.len(), is_believed: true, used: 0 }
+        let course = SequentialReads { began, next, reached: next, followed: 1, is_together: true };
+        Self {
+            id,
+            course: AccessPattern::SequentialReads(course),
+            bytes: piece.len(),
+            is_believed: true,
+            used: 0,
+        }
     }
 
     /// `read` is the third at one distance, and begins at another than `first`.
     pub(super) fn striding(id: u32, first: Span, read: Span, is_exact: bool) -> Self {
         let (length, whole) = (first.len().max(read.len()), (2, first.len() + read.len()));
-        let course =
-            Strides { first: first.start, last: read, count: 2, asked: 2, length, whole, is_exact };
+        let course = StridedReads {
+            first: first.start,
+            last: read,
+            count: 2,
+            asked: 2,
+            length,
+            whole,
+            is_exact,
+        };
         let bytes = 3 * read.len();
-        Self { id, course: Course::Strides(course), bytes, is_believed: false, used: 0 }
+        Self { id, course: AccessPattern::StridedReads(course), bytes, is_believed: false, used: 0 }
     }
 
     /// `read` begins what `first` and `second` are: as much again, at the same distance. They are several reads each.
@@ -116,15 +142,21 @@ impl Stream {
         }
         let (count, asked, is_exact) = (2, 1, off == 0);
         let (first, whole) = (first.start, (2, first.len() + length));
-        let course = Strides { first, last: read, count, asked, length, whole, is_exact };
+        let course = StridedReads { first, last: read, count, asked, length, whole, is_exact };
         // At first the rest of this one is asked for.
         let bytes = read.len();
-        Some(Self { id, course: Course::Strides(course), bytes, is_believed: true, used: 0 })
+        Some(Self {
+            id,
+            course: AccessPattern::StridedReads(course),
+            bytes,
+            is_believed: true,
+            used: 0,
+        })
     }
 
     /// Reads have had what lies before `until`, too.
     pub(super) fn go_on(&mut self, until: u64) {
-        if let Course::Forward(forward) = &mut self.course {
+        if let AccessPattern::SequentialReads(forward) = &mut self.course {
             self.is_believed |= forward.go_on(until);
         }
     }
@@ -132,8 +164,10 @@ impl Stream {
     /// Whether it is believed and its reads touch.
     pub(super) fn is_in_order(&self) -> bool {
         let touch = match &self.course {
-            Course::Forward(_) => true,
-            Course::Strides(strides) => strides.stride().unsigned_abs() <= strides.length.into(),
+            AccessPattern::SequentialReads(_) => true,
+            AccessPattern::StridedReads(strides) => {
+                strides.stride().unsigned_abs() <= strides.length.into()
+            }
         };
         self.is_believed && touch
     }
@@ -141,15 +175,17 @@ impl Stream {
     /// About its last read.
     pub(super) fn last(&self) -> Span {
         match &self.course {
-            Course::Forward(Forward { next, .. }) => Span::new(next.saturating_sub(1), *next),
-            Course::Strides(Strides { last, .. }) => *last,
+            AccessPattern::SequentialReads(SequentialReads { next, .. }) => {
+                Span::new(next.saturating_sub(1), *next)
+            }
+            AccessPattern::StridedReads(StridedReads { last, .. }) => *last,
         }
     }
 
     /// All of a stream whose reads touch, if there were several.
     pub(super) fn run(&self) -> Option<Span> {
         match &self.course {
-            Course::Forward(forward) if forward.followed > 1 => {
+            AccessPattern::SequentialReads(forward) if forward.followed > 1 => {
                 Some(Span::new(forward.began, forward.next))
             }
             _ => None,
@@ -159,12 +195,14 @@ impl Stream {
     /// Whether a read is one of this stream; `is_hit` if it was asked for ahead of it.
     pub(super) fn takes(&self, read: Span, is_hit: bool) -> bool {
         match &self.course {
-            Course::Forward(Forward { next, is_together, .. }) => {
+            AccessPattern::SequentialReads(SequentialReads { next, is_together, .. }) => {
                 let (slack, late) = if *is_together { (SLACK, BEHIND) } else { (loose(read), 0) };
                 let is_expected = *is_together && is_hit || read.start + late >= *next;
                 is_expected && read.start <= next + slack
             }
-            Course::Strides(strides) => strides.strides_to(read, self.is_believed).is_some(),
+            AccessPattern::StridedReads(strides) => {
+                strides.strides_to(read, self.is_believed).is_some()
+            }
         }
     }
 
@@ -173,12 +211,12 @@ impl Stream {
     pub(super) fn advance(&mut self, read: Span, until: u64) {
         self.bytes += read.len();
         match &mut self.course {
-            Course::Forward(forward) => {
+            AccessPattern::SequentialReads(forward) => {
                 forward.followed += u32::from(read.end > forward.next);
                 forward.next = forward.next.max(read.end);
                 self.is_believed |= forward.go_on(until);
             }
-            Course::Strides(strides) => {
+            AccessPattern::StridedReads(strides) => {
                 strides.advance(read, self.is_believed);
                 self.is_believed |= strides.count > 2;
             }
@@ -188,13 +226,15 @@ impl Stream {
     /// What lies so far behind its reads that none is expected there any more.
     pub(super) fn behind(&self) -> Span {
         match &self.course {
-            Course::Forward(Forward { next, .. }) => Span::new(0, next.saturating_sub(BEHIND)),
-            Course::Strides(strides) => strides.behind(),
+            AccessPattern::SequentialReads(SequentialReads { next, .. }) => {
+                Span::new(0, next.saturating_sub(BEHIND))
+            }
+            AccessPattern::StridedReads(strides) => strides.behind(),
         }
     }
 }
 
-impl Forward {
+impl SequentialReads {
     /// Reads have had what lies before `until`, too. Whether that shows that they go on.
     fn go_on(&mut self, until: u64) -> bool {
         self.followed += u32::from(until > self.next);
@@ -203,7 +243,7 @@ impl Forward {
     }
 }
 
-impl Strides {
+impl StridedReads {
     /// How many strides `read` lies behind the last; `Some(0)` is a part of that one.
     fn strides_to(&self, read: Span, is_believed: bool) -> Option<u64> {
         let (distance, stride) =

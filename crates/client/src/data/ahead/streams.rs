@@ -21,7 +21,7 @@ use super::limits::Limits;
 use super::recent::Recent;
 use super::scattered::Scattered;
 use super::span::Span;
-use super::stream::{BEHIND, CHUNK, Course, Forward, Stream, Strides};
+use super::stream::{AccessPattern, BEHIND, CHUNK, SequentialReads, Stream, StridedReads};
 
 use sheen_types::PAGE_BYTES as PAGE;
 
@@ -230,16 +230,16 @@ impl Streams {
         }
         let mut fetch = Fetch { id, limits, size, plan };
         match &self.streams[at].course {
-            Course::Forward(forward) => {
+            AccessPattern::SequentialReads(forward) => {
                 let ends = self.next_began(forward.next);
                 let reached = fetch.forward(forward, window, ends, &mut self.fetched, &self.recent);
-                if let Course::Forward(forward) = &mut self.streams[at].course {
+                if let AccessPattern::SequentialReads(forward) = &mut self.streams[at].course {
                     forward.reached = reached;
                 }
             }
-            Course::Strides(strides) => {
+            AccessPattern::StridedReads(strides) => {
                 let asked = fetch.strides(strides, window, &mut self.fetched, &self.recent);
-                if let Course::Strides(strides) = &mut self.streams[at].course {
+                if let AccessPattern::StridedReads(strides) = &mut self.streams[at].course {
                     strides.asked = asked;
                 }
             }
@@ -254,7 +254,7 @@ impl Streams {
     /// has a part of the file.
     fn next_began(&self, next: u64) -> u64 {
         let began = self.streams.iter().filter(|other| other.is_believed).filter_map(|other| {
-            let Course::Forward(forward) = &other.course else { return None };
+            let AccessPattern::SequentialReads(forward) = &other.course else { return None };
             (forward.began >= next).then_some(forward.began)
         });
         began.min().unwrap_or(u64::MAX)
@@ -273,7 +273,7 @@ impl Fetch<'_> {
     /// Answers up to where everything is asked for.
     fn forward(
         &mut self,
-        forward: &Forward,
+        forward: &SequentialReads,
         window: u64,
         ends: u64,
         fetched: &mut Fetched,
@@ -305,7 +305,7 @@ impl Fetch<'_> {
     /// is asked for by few requests.
     fn strides(
         &mut self,
-        strides: &Strides,
+        strides: &StridedReads,
         window: u64,
         fetched: &mut Fetched,
         recent: &Recent,

@@ -28,17 +28,21 @@ const COMPONENT: u64 = 64 << 10;
 struct FakeCovered(Mutex<Vec<InodeBits>>, AtomicBool);
 
 impl CoveredCache for FakeCovered {
-    fn begin_cancel(&self, _: &Arc<ClientNamespace>, lost: LostLock) -> BoxFuture<'static, ()> {
+    fn flush_and_invalidate(
+        &self,
+        _: &Arc<ClientNamespace>,
+        lost: LostLock,
+    ) -> BoxFuture<'static, ()> {
         self.0.lock().push(lost.part.inode_bits());
         Box::pin(std::future::ready(()))
     }
 
-    fn begin_eviction(
+    fn invalidate_evicted(
         &self,
         locks: &Arc<ClientNamespace>,
         lost: LostLock,
     ) -> BoxFuture<'static, ()> {
-        self.begin_cancel(locks, lost)
+        self.flush_and_invalidate(locks, lost)
     }
 
     /// The file is closed.

@@ -54,9 +54,9 @@ impl FileSystem {
                     skips: Some(name.clone()),
                     with_hidden: name.as_bytes().starts_with(b"."),
                 };
-                self.go_ahead(who, parent, Some(handle), NamesAhead::Listing(listing));
+                self.start_run(who, parent, Some(handle), NamesAhead::Listing(listing));
             }
-            Shown::Numbers(last) => self.go_ahead(who, parent, None, NamesAhead::Numbers(last)),
+            Shown::Numbers(last) => self.start_run(who, parent, None, NamesAhead::Numbers(last)),
         }
     }
 
@@ -73,12 +73,12 @@ impl FileSystem {
         }
         if position != Position::END {
             let listing = ListingAhead { position, last: None, skips: None, with_hidden: true };
-            self.go_ahead(who, directory, Some(handle), NamesAhead::Listing(listing));
+            self.start_run(who, directory, Some(handle), NamesAhead::Listing(listing));
         }
     }
 
     /// Begins a run.
-    fn go_ahead(
+    fn start_run(
         &self,
         who: &Credentials,
         directory: &Arc<Inode>,

@@ -129,7 +129,7 @@ impl Metadata {
                 break;
             }
         }
-        worker.leave().await;
+        worker.disconnect().await;
         done
     }
 }
@@ -162,7 +162,7 @@ impl Data {
                 break;
             }
         }
-        worker.leave().await;
+        worker.disconnect().await;
         done
     }
 

@@ -67,18 +67,18 @@ const IN_ORDER: &str = "handed over";
 pub(super) struct FromKeeper {
     link: Link,
     /// What an earlier process has left.
-    pub(super) former: Option<Former>,
+    pub(super) former: Option<FormerProcess>,
 }
 
 /// An earlier process of the mount.
-pub(super) struct Former {
+pub(super) struct FormerProcess {
     pub(super) device: OwnedFd,
     pub(super) memory: KeeperMemory,
     /// How it has ended.
     pub(super) why: String,
 }
 
-impl Former {
+impl FormerProcess {
     /// Whether it ended because another process was to go on.
     pub(super) fn is_in_order(&self) -> bool {
         self.why.ends_with(IN_ORDER)
@@ -107,7 +107,7 @@ impl FromKeeper {
             Some(Message::Mount) => None,
             Some(Message::GoOn(why, Kept { device, memory })) => {
                 let memory = KeeperMemory::of(memory).map_err(failed)?;
-                Some(Former { device, memory, why })
+                Some(FormerProcess { device, memory, why })
             }
             _ => return Err(failed(io::ErrorKind::BrokenPipe.into())),
         };

@@ -65,7 +65,7 @@ impl Redo for TwoKeys {
         Box::pin(async move {
             let other = self.other_mdts().wait_for(target, mdt).await;
             other.until_redone().await;
-            for record in target.parts_lacking(mdt) {
+            for record in target.missing_parts(mdt) {
                 let (sender, changes) = (target.incarnation(), changes(&record, mdt));
                 let applied = other.transact_part(None, sender, &record, changes).unwrap();
                 let (PartApplied::Now(there) | PartApplied::Before(there)) = applied else {
@@ -277,7 +277,7 @@ fn f5_a_coordinator_sends_what_other_mdts_lack_before_its_clients_go_on() {
         several.restart(M1).await;
         several.settle().await;
         assert_eq!((several.of(M0).keys(), several.of(M0).records()), (1, 1));
-        assert_eq!(several.of(M1).target().parts_lacking(M0), []);
+        assert_eq!(several.of(M1).target().missing_parts(M0), []);
         // F13a: what the start before had sent comes too late.
         assert_eq!(several.of(M0).apply(&made, 1), PartApplied::TooLate);
         let status = several.of(M1).target().view().recovery.status;

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use sheen_control::api::SET_PARAM;
-use sheen_control::{Access, Answer, Client, Question, Shown};
+use sheen_control::{Access, Client, ControlReply, ControlRequest, Shown};
 use sheen_testkit::cluster::Cluster;
 use sheen_testkit::scene::scene;
 use sheen_workloads::process::wait_until;
@@ -97,10 +97,10 @@ fn whatever_can_be_set_has_a_test_of_its_effect() {
 
 /// What all processes answer, of those that have the same parameter the first one: as `lctl`, of which there
 /// would be a thousand.
-fn ask(cluster: &Cluster, question: &Question) -> Outcome<BTreeMap<String, Shown>> {
+fn ask(cluster: &Cluster, question: &ControlRequest) -> Outcome<BTreeMap<String, Shown>> {
     let mut all = BTreeMap::new();
     for mut process in Client::all(cluster.sockets()) {
-        let Answer::Shown(shown) = process.ask(question).context("a process")? else {
+        let ControlReply::Shown(shown) = process.ask(question).context("a process")? else {
             return Err(format!("{question:?}: another answer"));
         };
         for one in shown {
@@ -117,7 +117,8 @@ fn orders_are_not_for_good(cluster: &Cluster) -> Outcome {
         .flat_map(|depth| Client::all(cluster.sockets()).into_iter().map(move |it| (it, depth)))
     {
         let pattern = vec!["*"; depth].join(".");
-        let Answer::Listed(all) = process.ask(&Question::List { pattern }).context("a process")?
+        let ControlReply::Listed(all) =
+            process.ask(&ControlRequest::List { pattern }).context("a process")?
         else {
             return Err("another answer to a list".into());
         };
@@ -128,12 +129,13 @@ fn orders_are_not_for_good(cluster: &Cluster) -> Outcome {
     ensure(orders.len() > 8, || format!("{orders:?}"))?;
     for name in &orders {
         let arguments = vec![format!("{name}=1")];
-        let question = Question::Command { name: SET_PARAM.to_owned(), arguments };
+        let question = ControlRequest::Command { name: SET_PARAM.to_owned(), arguments };
         let mut answers = Vec::new();
         for mut process in Client::all(cluster.sockets()) {
             answers.push(process.ask(&question).context("a process")?);
         }
-        let is_refused = |answer: &Answer| matches!(answer, Answer::Failed { errno: 22, .. });
+        let is_refused =
+            |answer: &ControlReply| matches!(answer, ControlReply::Failed { errno: 22, .. });
         ensure(answers.iter().any(is_refused), || format!("set_param -P {name}: {answers:?}"))?;
     }
     Ok(())
@@ -141,14 +143,15 @@ fn orders_are_not_for_good(cluster: &Cluster) -> Outcome {
 
 /// What is shown of all that match, a line each or more.
 fn shown(cluster: &Cluster, name: &str) -> Outcome<String> {
-    let all = ask(cluster, &Question::Get { pattern: name.to_owned() })?;
+    let all = ask(cluster, &ControlRequest::Get { pattern: name.to_owned() })?;
     ensure(!all.is_empty(), || format!("{name}: nothing"))?;
     let texts = all.values().map(|one| format!("{}\n", one.value.trim_end_matches('\n')));
     Ok(texts.collect())
 }
 
 fn set(cluster: &Cluster, name: &str, value: &str) -> Outcome {
-    let all = ask(cluster, &Question::Set { pattern: name.to_owned(), value: value.to_owned() })?;
+    let all =
+        ask(cluster, &ControlRequest::Set { pattern: name.to_owned(), value: value.to_owned() })?;
     let wrong = all.values().find(|one| one.errno != 0).map(|one| (&one.name, one.errno));
     ensure(!all.is_empty() && wrong.is_none(), || format!("{name}={value}: {wrong:?}"))
 }

@@ -1,6 +1,6 @@
 //! Connections that are not there on purpose: unused ones, and those that operators do without.
 //!
-//! To park is to disconnect for a while. An unused connection is given up so, once the owner says that it holds nothing there:
+//! To suspend is to disconnect for a while. An unused connection is given up so, once the owner says that it holds nothing there:
 //! no lock, and hence nothing cached. Nothing is kept for replay then, so that the next request finds the
 //! target as a new client does (Lustre's IDLE). One that operators turn off ends in the same way, but what
 //! the owner has is lost, as with an eviction.
@@ -12,15 +12,15 @@ use std::time::Duration;
 
 use sheen_types::{Errno, Instant};
 
-use super::flight::{Flight, Owner};
+use super::flight::{Flight, FlightOwner};
 use super::kept::KeptRequests;
 use super::state::{Connecting, Disconn, State};
 use super::{Action, Engine};
 use crate::channel::{Call, RpcError};
 use crate::limits;
 
-/// What calls end with while operators have the import turned off.
-const TURNED_OFF: RpcError = RpcError::Errno(Errno::EIO);
+/// What calls end with while operators have the import deactivated.
+const DEACTIVATED: RpcError = RpcError::Errno(Errno::EIO);
 
 /// What decides whether there is to be a connection.
 #[derive(Clone, Copy, Debug)]
@@ -41,14 +41,14 @@ impl Default for ConnectionPolicy {
 
 impl Engine {
     /// A caller asks for something.
-    pub(super) fn use_now(&mut self, now: Instant) {
+    pub(super) fn note_use(&mut self, now: Instant) {
         if let State::Full(full) = &mut self.state {
             full.used_at = now;
         }
     }
 
     /// When the owner is to be asked whether it needs the connection.
-    pub(super) fn idle_at(&self) -> Option<Instant> {
+    pub(super) fn idle_deadline(&self) -> Option<Instant> {
         let State::Full(full) = &self.state else { return None };
         let may = !self.policy.idle_timeout.is_zero() && !self.is_reverse();
         may.then(|| full.used_at + self.policy.idle_timeout)
@@ -56,8 +56,8 @@ impl Engine {
 
     pub(super) fn ask_unused(&mut self, now: Instant, actions: &mut Vec<Action>) {
         // Asked again as late, unless it goes.
-        self.use_now(now);
-        if self.is_unburdened() {
+        self.note_use(now);
+        if self.is_drained() {
             actions.push(Action::AskUnused(self.connects.connection));
         } else {
             // The answer to a ping reports what is durable.
@@ -66,7 +66,7 @@ impl Engine {
     }
 
     /// Whether nothing is under way, waits, or would have to be replayed.
-    fn is_unburdened(&self) -> bool {
+    fn is_drained(&self) -> bool {
         self.flights.is_empty() && !self.has_callers() && self.kept.is_empty()
     }
 
@@ -82,21 +82,21 @@ impl Engine {
         actions: &mut Vec<Action>,
     ) {
         let is_this = self.state.is_full() && connection == self.connects.connection;
-        if is_so && is_this && self.is_unburdened() && !self.policy.idle_timeout.is_zero() {
-            self.park(now, actions);
+        if is_so && is_this && self.is_drained() && !self.policy.idle_timeout.is_zero() {
+            self.suspend(now, actions);
         }
     }
 
-    /// Says good-bye.
-    fn park(&mut self, now: Instant, actions: &mut Vec<Action>) {
+    /// Disconnects for a while.
+    fn suspend(&mut self, now: Instant, actions: &mut Vec<Action>) {
         let request = self.disconnect_request();
-        self.enter(now, State::Connecting(Connecting::Parking), actions);
-        self.launch(now, Flight::new(Owner::Park, Call::new(request)), actions);
+        self.enter(now, State::Connecting(Connecting::Suspending), actions);
+        self.start_flight(now, Flight::new(FlightOwner::Suspend, Call::new(request)), actions);
         self.negotiated.forget_target();
     }
 
-    /// The target has answered the good-bye, or will not.
-    pub(super) fn parked(&mut self, now: Instant, actions: &mut Vec<Action>) {
+    /// The target has answered that disconnect, or will not.
+    pub(super) fn suspended(&mut self, now: Instant, actions: &mut Vec<Action>) {
         let state = match self.refusal() {
             Some(error) => State::Disconn(Disconn::Denied(error)),
             None => State::Idle,
@@ -117,7 +117,7 @@ impl Engine {
     }
 
     /// Whether a lost connection is to be made again now.
-    pub(super) fn seeks_connection(&self) -> bool {
+    pub(super) fn should_reconnect(&self) -> bool {
         self.policy.active && (self.policy.auto_reconnects || self.has_callers())
     }
 
@@ -125,7 +125,7 @@ impl Engine {
     pub(super) fn refusal(&self) -> Option<RpcError> {
         match &self.state {
             State::Disconn(Disconn::Denied(error)) => Some(error.clone()),
-            _ if !self.policy.active => Some(TURNED_OFF),
+            _ if !self.policy.active => Some(DEACTIVATED),
             _ => None,
         }
     }
@@ -137,7 +137,7 @@ impl Engine {
         actions: &mut Vec<Action>,
     ) {
         self.policy.idle_timeout = time;
-        self.use_now(now);
+        self.note_use(now);
         if time.is_zero() {
             self.wake(now, actions);
         }
@@ -161,34 +161,34 @@ impl Engine {
             // While the good-bye is on its way, nothing: callers are looked for once it is answered.
             self.connect(now, actions);
         } else {
-            self.turn_off(now, actions);
+            self.deactivate(now, actions);
         }
     }
 
-    fn turn_off(&mut self, now: Instant, actions: &mut Vec<Action>) {
-        self.fail_all(&TURNED_OFF, actions);
-        self.lose_all();
+    fn deactivate(&mut self, now: Instant, actions: &mut Vec<Action>) {
+        self.fail_all(&DEACTIVATED, actions);
+        self.discard_replays();
         actions.push(Action::Invalidate);
         if self.state.is_full() {
-            self.park(now, actions);
+            self.suspend(now, actions);
         } else {
             self.negotiated.forget_target();
-            self.enter(now, State::Disconn(Disconn::Denied(TURNED_OFF)), actions);
+            self.enter(now, State::Disconn(Disconn::Denied(DEACTIVATED)), actions);
         }
         for key in self.waiting.connects.drain(..) {
-            actions.push(Action::Settled(key, Err(TURNED_OFF)));
+            actions.push(Action::Settled(key, Err(DEACTIVATED)));
         }
     }
 
-    /// What would have been replayed is not.
-    pub(super) fn lose_all(&mut self) {
+    /// Discards what would have been replayed.
+    pub(super) fn discard_replays(&mut self) {
         self.kept = KeptRequests::default();
         self.slots.clear();
         self.negotiated.has_state_there = false;
     }
 
-    /// Whether calls of all kinds wait for a connection that is given up or made on purpose.
-    pub(super) fn is_resting(&self) -> bool {
-        matches!(self.state, State::Idle) || self.state.is_parking() || self.connects.waking
+    /// Whether calls of all kinds wait, for a connection that is given up or made on purpose.
+    pub(super) fn queues_all_calls(&self) -> bool {
+        matches!(self.state, State::Idle) || self.state.is_suspending() || self.connects.waking
     }
 }

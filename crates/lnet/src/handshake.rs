@@ -23,7 +23,7 @@ pub const NONE: ConnectionType = ConnectionType(u32::MAX);
 const PORT_UNPRIVILEGED_MIN: u16 = 1024;
 /// Magic and version, which decide how much follows.
 const HEAD_BYTES: usize = 8;
-/// Both sides' openings fit.
+/// What either side sends in a handshake fits.
 const BUFFER_BYTES: usize = 128;
 
 /// Who is at the other end, and what the connection is for as this side sees it.
@@ -39,29 +39,29 @@ pub struct Partner {
     pub kind: ConnectionType,
 }
 
-/// How far the opening is.
+/// How far the handshake is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Progress {
+pub enum HandshakeProgress {
     /// More bytes are needed.
     More,
-    /// The peer is known. An accepting host now answers ([`Opening::answer`]).
+    /// The peer is known. An accepting host now answers ([`Handshake::answer`]).
     Known(Partner),
     /// The peer answered that it does not want this connection now.
     Refused,
 }
 
-/// Why an opening failed, and what to answer the peer before the connection is closed.
+/// Why a handshake failed, and what to answer the peer before the connection is closed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// Says what was wrong.
-    pub error: OpeningError,
+    pub error: HandshakeError,
     /// Last words.
     pub answer: Option<Bytes>,
 }
 
-/// What was wrong with an opening; always the peer's fault.
+/// What was wrong with a handshake; always the peer's fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OpeningError {
+pub enum HandshakeError {
     /// Its bytes.
     Undecodable(DecodeError),
     /// It wants to reach another node.
@@ -87,7 +87,7 @@ impl Partner {
     }
 }
 
-impl fmt::Display for OpeningError {
+impl fmt::Display for HandshakeError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Undecodable(error) => write!(out, "undecodable opening: {error}"),
@@ -101,7 +101,7 @@ impl fmt::Display for OpeningError {
     }
 }
 
-impl std::error::Error for OpeningError {}
+impl std::error::Error for HandshakeError {}
 
 enum Stage {
     /// Accepting: nothing understood yet.
@@ -112,8 +112,8 @@ enum Stage {
     ActiveHello { peer: Nid, kind: ConnectionType },
 }
 
-/// A connection before both sides know each other.
-pub struct Opening {
+/// The handshake of a connection: from its first byte until both sides know each other.
+pub struct Handshake {
     local: Local,
     /// Where a peer connected from that any user of its machine can be.
     unprivileged: Option<SocketAddrV4>,
@@ -123,19 +123,19 @@ pub struct Opening {
     input: BytesMut,
 }
 
-impl Opening {
-    /// The connecting side's opening, and the bytes to send first.
+impl Handshake {
+    /// The connecting side's handshake, and the bytes to send first.
     #[must_use]
     pub fn active(local: Local, peer: Nid, kind: ConnectionType) -> (Self, Vec<Bytes>) {
         let request = AcceptorRequest { version: 1, target: peer }.encode();
         let stage = Stage::ActiveHello { peer, kind };
         let input = BytesMut::with_capacity(BUFFER_BYTES);
         let order = ByteOrder::Little;
-        let opening = Self { local, unprivileged: None, stage, order, input };
-        (opening, vec![request, hello(local, peer, kind)])
+        let handshake = Self { local, unprivileged: None, stage, order, input };
+        (handshake, vec![request, hello(local, peer, kind)])
     }
 
-    /// The accepting side's opening, of a connection from `from`: its port says whether any user of that
+    /// The accepting side's handshake, of a connection from `from`: its port says whether any user of that
     /// machine can be the peer.
     #[must_use]
     pub fn passive(local: Local, from: SocketAddrV4) -> Self {
@@ -144,7 +144,7 @@ impl Opening {
 
     /// The accepting side's opening. `unprivileged`: where a peer connected from that any user of its machine
     /// can be; its address then decides who it is. Other peers are who they say they are, as far as that goes: see
-    /// [`crate::Standing`].
+    /// [`crate::NidProof`].
     #[must_use]
     pub fn passive_from(local: Local, unprivileged: Option<SocketAddrV4>) -> Self {
         let input = BytesMut::with_capacity(BUFFER_BYTES);
@@ -161,12 +161,12 @@ impl Opening {
     ///
     /// # Errors
     /// The peer's fault; the connection is to be closed behind the last words.
-    pub fn advance(&mut self) -> Result<Progress, Refusal> {
+    pub fn advance(&mut self) -> Result<HandshakeProgress, Refusal> {
         if matches!(self.stage, Stage::Acceptor) {
             let head = Bytes::copy_from_slice(&self.input[..self.input.len().min(HEAD_BYTES)]);
             match self.acceptor(&head) {
                 Ok(true) => self.stage = Stage::PassiveHello,
-                Ok(false) => return Ok(Progress::More),
+                Ok(false) => return Ok(HandshakeProgress::More),
                 Err(refusal) => return Err(refusal),
             }
         }
@@ -177,7 +177,7 @@ impl Opening {
                 self.order = order;
                 hello
             }
-            Err(DecodeError::Truncated { .. }) => return Ok(Progress::More),
+            Err(DecodeError::Truncated { .. }) => return Ok(HandshakeProgress::More),
             Err(error) => return Err(self.refuse_hello(error)),
         };
         let _ = self.input.split_to(length);
@@ -190,7 +190,7 @@ impl Opening {
         hello(self.local, partner.nid, if accepted { partner.kind } else { NONE })
     }
 
-    /// The connection's life after the opening; keeps what was read ahead.
+    /// The connection's life after the handshake; keeps what was read ahead.
     #[must_use]
     pub fn established(self, partner: Partner) -> Session {
         Session::new(self.local, partner, self.order, self.input)
@@ -207,9 +207,9 @@ impl Opening {
             return Ok(false);
         }
         let request = AcceptorRequest::decode(&self.input.split_to(length).freeze())
-            .map_err(|error| Refusal { error: OpeningError::Undecodable(error), answer: None })?;
+            .map_err(|error| Refusal { error: HandshakeError::Undecodable(error), answer: None })?;
         if request.target != self.local.nid {
-            let error = OpeningError::WrongTarget(request.target);
+            let error = HandshakeError::WrongTarget(request.target);
             return Err(Refusal { error, answer: None });
         }
         Ok(true)
@@ -222,7 +222,7 @@ impl Opening {
         let query =
             starts_as_hello || matches!(error, DecodeError::Illegal { what: "acr_version", .. });
         let answer = query.then(|| AcceptorRequest { version: 1, target: Nid(0) }.encode());
-        Refusal { error: OpeningError::Undecodable(error), answer }
+        Refusal { error: HandshakeError::Undecodable(error), answer }
     }
 
     /// An accepting side answers an unknown version with its own HELLO, as socklnd does.
@@ -230,10 +230,10 @@ impl Opening {
         let unknown = matches!(error, DecodeError::Illegal { what: "kshm_version", .. });
         let passive = matches!(self.stage, Stage::PassiveHello);
         let answer = (unknown && passive).then(|| hello(self.local, self.local.nid, NONE));
-        Refusal { error: OpeningError::Undecodable(error), answer }
+        Refusal { error: HandshakeError::Undecodable(error), answer }
     }
 
-    fn partner(&self, hello: &Hello) -> Result<Progress, Refusal> {
+    fn partner(&self, hello: &Hello) -> Result<HandshakeProgress, Refusal> {
         let refuse = |error| Err(Refusal { error, answer: None });
         let expected = match (&self.stage, self.unprivileged) {
             (Stage::ActiveHello { peer, .. }, _) => *peer,
@@ -244,28 +244,28 @@ impl Opening {
         };
         // What comes under our own name was sent in this process, and is believed for that.
         if hello.source == self.local.nid || hello.source.is_loopback() {
-            return refuse(OpeningError::OurName(hello.source));
+            return refuse(HandshakeError::OurName(hello.source));
         }
         if hello.source != expected || hello.source == Nid::ANY {
-            return refuse(OpeningError::WrongSource { claimed: hello.source, expected });
+            return refuse(HandshakeError::WrongSource { claimed: hello.source, expected });
         }
         let kind = hello.connection_type.flipped();
         let mut pid = hello.source_pid;
         match self.stage {
             Stage::ActiveHello { .. } if hello.connection_type == NONE => {
-                return Ok(Progress::Refused);
+                return Ok(HandshakeProgress::Refused);
             }
             Stage::ActiveHello { kind: ours, .. } if ours != kind => {
-                return refuse(OpeningError::WrongType(hello.connection_type));
+                return refuse(HandshakeError::WrongType(hello.connection_type));
             }
             Stage::ActiveHello { .. } => {}
             _ if kind.0 > ConnectionType::BULK_OUT.0 => {
-                return refuse(OpeningError::WrongType(hello.connection_type));
+                return refuse(HandshakeError::WrongType(hello.connection_type));
             }
             _ => pid = self.unprivileged.map_or(pid, |it| u32::from(it.port()) | PID_USER_FLAG),
         }
         let (nid, incarnation) = (hello.source, hello.source_incarnation);
-        Ok(Progress::Known(Partner { nid, pid, incarnation, kind }))
+        Ok(HandshakeProgress::Known(Partner { nid, pid, incarnation, kind }))
     }
 }
 

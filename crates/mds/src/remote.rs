@@ -8,14 +8,14 @@ use sheen_wire::messages::Request;
 
 use crate::Mdt;
 
-/// What is said of an inode that is another MDT's: that one is to be asked (`OBD_MD_MDS`).
+/// The body that says only that an inode is another MDT's: that one is to be asked (`OBD_MD_MDS`).
 pub(crate) fn named(fid: Fid) -> MdtBody {
     MdtBody { fid1: fid, valid: Valid::ID | Valid::MDS, ..MdtBody::default() }
 }
 
 impl Mdt {
-    /// Whether an inode is another MDT's, as far as this one knows.
-    pub(crate) fn is_elsewhere(&self, fid: Fid) -> bool {
+    /// Whether an inode is on another MDT, as far as this one knows.
+    pub(crate) fn is_remote(&self, fid: Fid) -> bool {
         self.sequences.is_other_mdts(fid.seq)
     }
 
@@ -23,7 +23,7 @@ impl Mdt {
     /// MDT's.
     pub(crate) fn inode_errno(&self, fid: Fid, error: StoreError) -> Errno {
         match error {
-            StoreError::NoObject(_) if self.is_elsewhere(fid) => Errno::EREMOTE,
+            StoreError::NoObject(_) if self.is_remote(fid) => Errno::EREMOTE,
             error => store_errno(error),
         }
     }
@@ -33,7 +33,7 @@ impl Mdt {
     /// # Errors
     /// [`Errno::EXDEV`] for a link and a rename, as between file systems: programs copy then. [`Errno::EOPNOTSUPP`] for
     /// what makes an inode, [`Errno::EREMOTE`] for the rest.
-    pub(crate) async fn refuse_elsewhere(
+    pub(crate) async fn refuse_remote(
         &self,
         context: &Context,
         request: &Request,
@@ -98,7 +98,7 @@ impl Mdt {
 
     /// Which MDT has an inode, as far as is known here.
     fn known_mdt_of(&self, inode: Fid) -> Option<MdtIndex> {
-        if !self.is_elsewhere(inode) {
+        if !self.is_remote(inode) {
             return None;
         }
         match self.sequences.find(inode.seq) {

@@ -13,36 +13,36 @@ use sheen_types::{Fid, HashMap};
 use tokio::sync::Notify;
 
 use super::{FileHandle, LockOwner};
-use crate::records::{LockerRecord, Record, Recorded, Recorder};
+use crate::records::{FileLockOwnerRecord, Record, Recorded, Recorder};
 
-/// Of all files.
+/// The owners of file locks that were taken through open files, of all files.
 #[derive(Default)]
-pub(super) struct Lockers {
-    files: Mutex<HashMap<Fid, FileLockers>>,
+pub(super) struct FileLockOwners {
+    files: Mutex<HashMap<Fid, OwnersOfFile>>,
     /// For the mount's next process, which gets the RELEASE of what is open now.
     recorder: Recorder,
     /// An unlock has ended.
     unlocked: Notify,
 }
 
-/// Of one file.
+/// The owners of locks on one file.
 #[derive(Default)]
-struct FileLockers {
+struct OwnersOfFile {
     /// Who took locks, and has closed nothing since.
-    known: Vec<KnownLocker>,
+    known: Vec<KnownFileLockOwner>,
     /// Whose locks are being released.
     unlocking: Vec<LockOwner>,
 }
 
-/// One of them.
-struct KnownLocker {
-    locker: Locker,
+/// An owner that took a lock, and its record.
+struct KnownFileLockOwner {
+    locker: FileLockOwner,
     recorded: Option<Recorded>,
 }
 
 /// An owner that took a lock through an open file.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct Locker {
+pub(super) struct FileLockOwner {
     pub(super) handle: FileHandle,
     pub(super) owner: LockOwner,
     /// By `flock(2)`: the owner is no process.
@@ -53,35 +53,35 @@ pub(super) struct Locker {
 
 /// While it lives, its owners are asked for no locks on the file.
 pub(super) struct Unlocking<'a> {
-    lockers: &'a Lockers,
+    file_lock_owners: &'a FileLockOwners,
     fid: Fid,
     pub(super) owners: Vec<LockOwner>,
     /// Until all is unlocked: the next process of the mount may have to do it.
     _records: Vec<Recorded>,
 }
 
-impl Lockers {
+impl FileLockOwners {
     pub(super) fn new(recorder: Recorder) -> Self {
         Self { recorder, ..Self::default() }
     }
 
-    /// An earlier process of the mount has noted it.
-    pub(super) fn restore(&self, fid: Fid, record: &LockerRecord) {
-        let LockerRecord { handle, owner, is_flock, newest } = *record;
+    /// Notes what an earlier process of the mount has noted.
+    pub(super) fn restore(&self, fid: Fid, record: &FileLockOwnerRecord) {
+        let FileLockOwnerRecord { handle, owner, is_flock, newest } = *record;
         let (handle, newest) = (FileHandle(handle), FileHandle(newest));
-        let locker = Locker { handle, owner, is_flock, newest };
+        let locker = FileLockOwner { handle, owner, is_flock, newest };
         // Nothing is being unlocked yet.
         self.note_now(fid, locker);
     }
 
     /// Whether it can be noted now.
-    fn note_now(&self, fid: Fid, locker: Locker) -> bool {
-        let record = |locker: &Locker| self.recorder.record(|| locker.record(fid));
+    fn note_now(&self, fid: Fid, locker: FileLockOwner) -> bool {
+        let record = |locker: &FileLockOwner| self.recorder.record(|| locker.record(fid));
         self.files.lock().entry(fid).or_default().note(locker, record)
     }
 
     /// A lock is going to be asked for. Waits for an unlock of the same owner's.
-    pub(super) async fn note(&self, fid: Fid, locker: Locker) {
+    pub(super) async fn note(&self, fid: Fid, locker: FileLockOwner) {
         loop {
             let unlocked = self.unlocked.notified();
             if self.note_now(fid, locker) {
@@ -115,11 +115,11 @@ impl Lockers {
             file.unlocking.extend(&owners);
         }
         drop(files);
-        Unlocking { lockers: self, fid, owners, _records: records }
+        Unlocking { file_lock_owners: self, fid, owners, _records: records }
     }
 
-    /// Does nothing to a file that has no lockers.
-    fn change(&self, fid: Fid, change: impl FnOnce(&mut FileLockers)) {
+    /// Does nothing to a file of which no owner is known.
+    fn change(&self, fid: Fid, change: impl FnOnce(&mut OwnersOfFile)) {
         let mut files = self.files.lock();
         let Some(file) = files.get_mut(&fid) else { return };
         change(file);
@@ -129,16 +129,20 @@ impl Lockers {
     }
 }
 
-impl FileLockers {
+impl OwnersOfFile {
     /// Whether it can be noted now.
-    fn note(&mut self, locker: Locker, record: impl FnOnce(&Locker) -> Option<Recorded>) -> bool {
+    fn note(
+        &mut self,
+        locker: FileLockOwner,
+        record: impl FnOnce(&FileLockOwner) -> Option<Recorded>,
+    ) -> bool {
         if self.unlocking.contains(&locker.owner) {
             return false;
         }
         let same = (locker.handle, locker.owner);
         let known = self.known.iter_mut().find(|it| (it.locker.handle, it.locker.owner) == same);
         let Some(known) = known else {
-            self.known.push(KnownLocker { recorded: record(&locker), locker });
+            self.known.push(KnownFileLockOwner { recorded: record(&locker), locker });
             return true;
         };
         let before = known.locker;
@@ -160,7 +164,7 @@ impl FileLockers {
         let (mut own, records): (Vec<_>, Vec<_>) =
             closed.map(|it| (it.locker, it.recorded)).unzip();
         if let Some(owner) = flock.filter(|owner| own.iter().all(|it| it.owner != *owner)) {
-            own.push(Locker { handle, owner, is_flock: true, newest: handle });
+            own.push(FileLockOwner { handle, owner, is_flock: true, newest: handle });
         }
         let is_processes = |owner: &LockOwner| {
             !own.iter().any(|it| it.owner == *owner)
@@ -173,28 +177,28 @@ impl FileLockers {
 
     /// Whether its owner has locked through a file that was opened since. (A process that did so through two files
     /// that were open at once is not meant: it loses its locks with either.)
-    fn locks_since(&self, closed: &Locker) -> bool {
-        let is_since = |it: &Locker| it.owner == closed.owner && it.handle > closed.newest;
+    fn locks_since(&self, closed: &FileLockOwner) -> bool {
+        let is_since = |it: &FileLockOwner| it.owner == closed.owner && it.handle > closed.newest;
         self.known.iter().any(|it| is_since(&it.locker))
     }
 }
 
-impl Locker {
+impl FileLockOwner {
     fn record(&self, fid: Fid) -> Record {
         let Self { handle, owner, is_flock, newest } = *self;
-        let locker = LockerRecord { handle: handle.0, owner, is_flock, newest: newest.0 };
-        Record::Locker { fid, locker }
+        let locker = FileLockOwnerRecord { handle: handle.0, owner, is_flock, newest: newest.0 };
+        Record::FileLockOwner { fid, locker }
     }
 }
 
 impl Drop for Unlocking<'_> {
     fn drop(&mut self) {
-        self.lockers.change(self.fid, |file| {
+        self.file_lock_owners.change(self.fid, |file| {
             for owner in &self.owners {
                 let at = file.unlocking.iter().position(|it| it == owner);
                 at.map(|at| file.unlocking.swap_remove(at));
             }
         });
-        self.lockers.unlocked.notify_waiters();
+        self.file_lock_owners.unlocked.notify_waiters();
     }
 }
