@@ -114,8 +114,11 @@ pub struct Findings {
     pub survey: u64,
     /// Changes over several MDTs that servers complete when they start.
     pub incomplete: u64,
-    /// Names that lead to MDTs which were not checked, and inodes whose names lie there.
+    /// Names that lead to MDTs which were not checked, inodes whose names lie there, and objects that are those MDTs'.
     pub elsewhere: u64,
+    /// Of several MDTs the inodes that have lost their last name, by a change that was redone or while they were open;
+    /// servers remove them when they start.
+    pub orphans: u64,
     /// What contradicts what.
     pub problems: Vec<Problem>,
 }
@@ -125,6 +128,8 @@ pub struct Findings {
 pub struct Consistency {
     expected: BTreeMap<u16, Expected>,
     paths: Paths,
+    /// See [`sheen_mds::Report::some_missing`].
+    some_mdts_missing: bool,
     findings: Findings,
 }
 
@@ -165,7 +170,12 @@ impl Consistency {
             let (target, text) = (name_of(fault.mdt), fault.to_string());
             problems.push(Problem { target, text, kind: kind.clone() });
         }
-        for (mdt, orphan) in &report.orphans {
+        self.some_mdts_missing = report.some_missing;
+        let are_several = mdts.len() > 1 || report.some_missing;
+        if are_several {
+            self.findings.orphans += report.orphans.len() as u64;
+        }
+        for (mdt, orphan) in report.orphans.iter().filter(|_| !are_several) {
             let text = format!("(no name) ({orphan}): it was open and was not released");
             problems.push(Problem { target: name_of(*mdt), text, kind: kind.clone() });
         }
@@ -304,6 +314,10 @@ impl Consistency {
                 self.findings.unused += 1;
             } else if known.gives_up(store, fid)? {
                 self.findings.given_up += 1;
+            } else if self.some_mdts_missing
+                && !known.mdts.contains_key(&sheen_oss::mdt_of_object(fid))
+            {
+                self.findings.elsewhere += 1;
             } else {
                 // Clients write only to what the MDT gave to a file: it has lost that, or is an older copy.
                 let text = format!("(no file): object {fid}: its {bytes} bytes belong to no file");

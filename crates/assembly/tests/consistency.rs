@@ -1,7 +1,7 @@
 //! Each kind of damage of a whole file system is found, reported with its place, and repaired where it can be.
 
 use bytes::Bytes;
-use sheen_assembly::{Consistency, Depth, Findings, ProblemKind, StoreContents};
+use sheen_assembly::{Consistency, Depth, Findings, Problem, ProblemKind, StoreContents};
 use sheen_store::{AttributePatch, Attributes, FileKind, Store, Transaction};
 use sheen_store_mem::{MemOptions, StoreMem};
 use sheen_types::{Fid, TargetKind, TargetName, Timestamp, fid_seq};
@@ -296,4 +296,23 @@ fn an_object_whose_file_a_crash_took_is_counted_and_no_problem() {
     report([10, 20, AHEAD.oid.into()]);
     let found = scene.look();
     assert_eq!((found.problems.len(), found.given_up), (1, 0));
+}
+
+/// Its MDT knows whose they are.
+#[test]
+fn objects_of_an_mdt_that_is_not_there_are_counted_and_no_problem() {
+    let scene = Scene::new();
+    scene.object(AHEAD);
+    sheen_oss::rebuild(&scene.ost, &[AHEAD]).expect("it is listed");
+    let (on_mdt, on_ost) = scene.held();
+    let further = TargetName { index: 1, ..name(TargetKind::Mdt) };
+    let mut check = Consistency::default();
+    check.mdts(&[(&further, &scene.mdt, &on_mdt)]).expect("the MDT can be read");
+    let watch = &mut |_, _| true;
+    let ost = name(TargetKind::Ost);
+    check.ost(&ost, &scene.ost, &on_ost, Depth::Checksums, watch).expect("so can the OST");
+    let found = check.finish();
+    let is_unclaimed = |problem: &Problem| matches!(problem.kind, ProblemKind::Unclaimed(..));
+    assert_eq!(found.problems.iter().find(|it| is_unclaimed(it)), None);
+    assert!(found.elsewhere > 0);
 }

@@ -5,7 +5,8 @@
 //! covers; when such a lock is revoked, `kernel` drops it there before the lock is cancelled.
 //!
 //! Costs of a request, counted: one read and one write of `/dev/fuse`; two allocations, for the
-//! future and for what wakes it, and a third where the caller's rights count. The future is polled
+//! future and for what wakes it, a third where the caller's rights count, and the client's for the future of its
+//! call. The future is polled
 //! once on the thread that read the request: an answer from the cache never changes threads; only a
 //! call that waits for a server moves to the runtime, when it is woken. Reads copy once if they come
 //! in several pieces, writes copy once out of the request.

@@ -2,7 +2,8 @@
 //!
 //! After a crash of several MDTs one of them may have its part of a change, and another one not. A start of all of them redoes
 //! it from the records (`sheen_target::distributed`), and so does this, before a check: a change that is on some of them
-//! alone would look like damage. What it redoes and what the next start would redo are the same.
+//! alone would look like damage. What it redoes the next start would redo; the MDT's sizes are in doubt after it, as after a
+//! crash (`era`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

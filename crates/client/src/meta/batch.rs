@@ -24,7 +24,7 @@ use sheen_wire::messages::{LdlmIntentGetattr, LdlmIntentGetattrReply, MdsBatch};
 use sheen_wire::ptlrpc::MessageHeader;
 use sheen_wire::text::Text;
 
-use super::lookup::{InodeSnapshot, NameSnapshot, getattr_valid};
+use super::lookup::{InodeSnapshot, NameSnapshot, NotedName, getattr_valid};
 use super::{LookupDepth, Meta};
 use crate::cache::{Inode, Pin};
 use crate::locks::{BatchAnswer, LockRequest, PendingBatch, PendingLock};
@@ -126,15 +126,27 @@ impl Meta {
         let mut found = Vec::with_capacity(names.len());
         for (noted, name) in noted.into_iter().zip(names) {
             found.push(match noted {
-                Ok(Some(child)) => {
-                    let child = (child, LookupDepth::Attributes);
-                    self.ask_if_remote(who, parent, &name.name, child).await
-                }
+                Ok(Some(child)) => self.find_noted(who, parent, &name.name, child).await,
                 Ok(None) => Ok(None),
                 Err(errno) => Err(errno),
             });
         }
         Ok(found)
+    }
+
+    async fn find_noted(
+        &self,
+        who: &Credentials,
+        parent: &Inode,
+        name: &Name,
+        noted: NotedName,
+    ) -> Result<Option<Pin>, Errno> {
+        let depth = LookupDepth::Attributes;
+        match self.ask_if_remote(who, parent, name, (noted, depth)).await {
+            // See there.
+            Ok(None) => self.find_name(who, parent, name, depth).await,
+            found => found,
+        }
     }
 }
 

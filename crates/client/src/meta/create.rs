@@ -79,19 +79,21 @@ impl Meta {
         changing.end(ChangeOutcome { not_added, ..ChangeOutcome::default() });
         let (body, transno) = made?;
         let body = call::need(body)?;
+        // It is made, whatever it is.
+        self.changed(&mdt, transno, &[parent]);
         self.check_made(&mdt, fid, body.fid1).await?;
         let pin = self.cache.inodes.pin(body.fid1);
         let nothing = Bytes::new();
         let attributes = ReplyAttributes { body: &body, layout: &nothing, acl: &nothing };
         pin.apply_reply(&attributes, None, &CacheEpoch::UNKNOWN);
         pin.state().target = target;
-        self.changed(&mdt, transno, &[parent, &pin]);
+        self.changed(&mdt, transno, &[&pin]);
         self.cache.inodes.remember_name(parent, name, &pin);
         Ok(pin)
     }
 
     /// Whether an MDT has made the inode that it was asked for, as far as its place goes: in the sequence of `asked`, which
-    /// is one of its own.
+    /// is one of its own. One RPC to MDT0000 for each sequence of another MDT.
     ///
     /// # Errors
     /// `EPROTO` if not; as [`Mdts::check_answered`](crate::mdt::Mdts::check_answered).

@@ -122,31 +122,40 @@ impl Meta {
         name: &Name,
         depth: LookupDepth,
     ) -> Result<Option<Pin>, Errno> {
-        let known = NameSnapshot::of(parent, name);
-        let found = self.getattr_intent(who, parent, Some(name), depth).await;
-        match found {
-            Ok(found) => self.name_found(who, parent, name, (found, depth)).await,
-            Err(Errno::ENOENT) => {
-                self.name_absent(parent, name, &known);
-                self.learn_names(who, parent).await;
-                Ok(None)
-            }
-            Err(errno) => Err(errno),
+        let found = self.find_name(who, parent, name, depth).await?;
+        if found.is_none() {
+            self.learn_names(who, parent).await;
         }
+        Ok(found)
     }
 
-    /// Notes what a name stands for, asks the inode's MDT if that is another, and answers the inode; `None` if that MDT does
-    /// not have it any more. The name is noted while the lock that came with it is in use, and that may be lost before the
-    /// inode's MDT has answered.
-    pub(super) async fn name_found(
+    /// The same, of this name alone. The lock on a name is released before the MDT of its inode is asked: another client may
+    /// give the name to another inode meanwhile, and destroy this one. The name is asked for again then, as often as it
+    /// stands for another inode than before.
+    pub(super) async fn find_name(
         &self,
         who: &Credentials,
         parent: &Inode,
         name: &Name,
-        (found, depth): (FoundInode, LookupDepth),
+        depth: LookupDepth,
     ) -> Result<Option<Pin>, Errno> {
-        let noted = self.note_name(parent, name, found);
-        self.ask_if_remote(who, parent, name, (noted, depth)).await
+        let mut gone = None;
+        loop {
+            let known = NameSnapshot::of(parent, name);
+            let noted = match self.getattr_intent(who, parent, Some(name), depth).await {
+                Ok(found) => self.note_name(parent, name, found),
+                Err(Errno::ENOENT) => {
+                    self.name_absent(parent, name, &known);
+                    return Ok(None);
+                }
+                Err(errno) => return Err(errno),
+            };
+            let fid = noted.pin.fid;
+            let found = self.ask_if_remote(who, parent, name, (noted, depth)).await?;
+            if found.is_some() || gone.replace(fid) == Some(fid) {
+                return Ok(found);
+            }
+        }
     }
 
     /// Notes what a name stands for, while the lock that came with it is in use, and releases that: the inode's MDT
@@ -156,7 +165,8 @@ impl Meta {
         NotedName { pin: found.pin, is_remote: found.is_remote }
     }
 
-    /// The second part of [`Meta::name_found`].
+    /// Asks the inode's MDT if that is another than the name's, and answers the inode; `None` if that MDT does not have it
+    /// any more.
     pub(super) async fn ask_if_remote(
         &self,
         who: &Credentials,

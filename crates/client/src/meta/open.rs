@@ -288,19 +288,30 @@ impl Meta {
     ) -> Result<OpenedInode, Errno> {
         let parent = target.asked_on();
         let creates = matches!(target, OpenTarget::Create { .. });
-        let (inode, name_held) = match self.send_open(who, target, flags, layout.clone()).await? {
-            OpenAnswer::Opened(opened) => return Ok(opened),
-            OpenAnswer::Remote(inode, name_held) => (inode, name_held),
-        };
-        if let OpenTarget::Create { name, .. } | OpenTarget::Name { name, .. } = target {
+        let mut gone = None;
+        loop {
+            let answer = self.send_open(who, target, flags, layout.clone()).await?;
+            let (inode, name_held) = match answer {
+                OpenAnswer::Opened(opened) => return Ok(opened),
+                OpenAnswer::Remote(inode, name_held) => (inode, name_held),
+            };
+            let (OpenTarget::Create { name, .. } | OpenTarget::Name { name, .. }) = target else {
+                return Err(Errno::EPROTO);
+            };
             self.cache.inodes.remember_name(parent, name, &inode);
-        }
-        // The inode's MDT answers when a change over both is on both, and the name's MDT may want the lock back for it.
-        drop(name_held);
-        let target = OpenTarget::Remote { inode: &inode, parent, creates };
-        match self.send_open(who, target, flags, layout).await? {
-            OpenAnswer::Opened(opened) => Ok(OpenedInode { name_noted: true, ..opened }),
-            OpenAnswer::Remote(..) => Err(Errno::EPROTO),
+            // The inode's MDT answers when a change over both is on both, and the name's MDT may want the lock back for it.
+            drop(name_held);
+            let remote = OpenTarget::Remote { inode: &inode, parent, creates };
+            match self.send_open(who, remote, flags, layout.clone()).await {
+                Ok(OpenAnswer::Opened(opened)) => {
+                    return Ok(OpenedInode { name_noted: true, ..opened });
+                }
+                Ok(OpenAnswer::Remote(..)) => return Err(Errno::EPROTO),
+                // As in `find_name`: it stands for another inode by now, or for none.
+                Err(Errno::ENOENT) if gone != Some(inode.fid) => gone = Some(inode.fid),
+                Err(errno) => return Err(errno),
+            }
+            self.cache.inodes.note_name_absent(parent, name);
         }
     }
 

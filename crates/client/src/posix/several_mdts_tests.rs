@@ -264,12 +264,39 @@ fn a_name_goes_with_the_lock_of_its_mdt_and_attributes_with_that_of_the_inodes()
     assert_eq!(two.kinds(), (vec![], vec!["LdlmIntentGetattr".to_owned()]), "attributes alone");
 }
 
+/// A name that leads to nothing is asked for twice, and not for ever.
 #[test]
 fn an_inode_that_is_gone_from_its_mdt_has_no_name() {
     let two = Two::new();
+    for _ in 0..2 {
+        two.fixture.mdt.answer(found_elsewhere(REMOTE, 0x10));
+        two.second.mdt.answer(absent());
+    }
+    assert!(matches!(two.look_up(NodeId::ROOT, "d"), Ok(Lookup::Absent { keep: false })));
+    assert!(two.fixture.mdt.is_done() && two.second.mdt.is_done());
+}
+
+/// Another client renames a file over it between the two questions: there is no moment at which the name is absent.
+#[test]
+fn a_name_that_is_given_to_another_inode_while_the_first_is_asked_for_is_there() {
+    let two = Two::new();
     two.fixture.mdt.answer(found_elsewhere(REMOTE, 0x10));
     two.second.mdt.answer(absent());
-    assert!(matches!(two.look_up(NodeId::ROOT, "d"), Ok(Lookup::Absent { keep: false })));
+    two.fixture.mdt.answer(found(LOCAL_FILE, FILE, 0x31, WHOLE));
+    assert_eq!(entry(two.look_up(NodeId::ROOT, "f")).attributes.fid, LOCAL_FILE);
+
+    let two = Two::new();
+    two.fixture.mdt.expect(|_| {
+        let LdlmIntentGetattrReply { dlm_rep, mdt_body, .. } = found_elsewhere(REMOTE_FILE, 0x10);
+        let reply = opened(REMOTE_FILE, 0, false, Bytes::new());
+        Ok(sheen_wire::messages::LdlmIntentOpenReply { dlm_rep, mdt_body, ..reply }.into())
+    });
+    two.second.mdt.refuse(Errno::ENOENT);
+    two.fixture.mdt.answer(opened(LOCAL_FILE, 5, true, Bytes::new()));
+    let made = two.run(|files, who| async move {
+        files.open_create(&who, NodeId::ROOT, &name("f"), 0o644, OpenFlags(1)).await
+    });
+    assert_eq!(made.unwrap().0.attributes.fid, LOCAL_FILE);
 }
 
 #[test]

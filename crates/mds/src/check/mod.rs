@@ -123,6 +123,8 @@ pub struct Report {
     pub progress: Vec<Progress>,
     /// Changes over several MDTs whose records are kept: a start of the MDTs completes them.
     pub incomplete: Vec<ChangeId>,
+    /// Whether any of them knows an MDT whose store was not among those that were checked.
+    pub some_missing: bool,
     /// Names that lead to an MDT whose store was not among those that were checked, and inodes whose names lie there.
     pub elsewhere: u64,
     /// Where the inodes lie.
@@ -171,11 +173,13 @@ pub fn check_many(stores: &[(MdtIndex, &dyn Store)]) -> Result<Report, StoreErro
 /// Those of the stores.
 pub fn check_all(stores: &[MdtAtRest<'_>]) -> Result<Report, StoreError> {
     let (mdts, said) = Mdts::load(stores)?;
-    let mut walk = Walk { mdts, report: Report::default(), names: HashMap::default() };
+    let report = Report { some_missing: mdts.are_some_missing(), ..Report::default() };
+    let (names, orphans) = (HashMap::default(), HashSet::default());
+    let mut walk = Walk { mdts, report, names, orphans };
     walk.report(said);
     walk.tree()?;
-    walk.below_missing()?;
     walk.orphans()?;
+    walk.below_missing()?;
     walk.nameless()?;
     walk.ownerless()?;
     walk.sequences()?;
@@ -190,6 +194,8 @@ struct Walk<'a> {
     report: Report,
     /// Names found of each inode, and subdirectories of each directory.
     names: HashMap<Fid, Names>,
+    /// What their link EAs say is past.
+    orphans: HashSet<Fid>,
 }
 
 /// A name in a directory of the MDT at a place.
@@ -275,7 +281,7 @@ impl Walk<'_> {
 
     /// How many names an inode says it has on MDTs that are missing.
     fn names_on_missing(&self, fid: Fid) -> Result<u32, StoreError> {
-        if !self.mdts.are_some_missing() {
+        if !self.mdts.are_some_missing() || self.orphans.contains(&fid) {
             return Ok(0);
         }
         let Some((_, store)) = self.store_of(fid) else { return Ok(0) };
@@ -381,8 +387,10 @@ impl Walk<'_> {
             for fid in indexes.iter().filter(|fid| fid.is_namespace()) {
                 match store.recorded_attributes(*fid) {
                     Ok(attributes) if attributes.kind == FileKind::Directory => {}
-                    // A name that is left of it reports the same.
-                    Err(StoreError::NoObject(_)) if self.names.contains_key(fid) => {}
+                    // A name that is left of it reports the same, where its inode would be.
+                    Err(StoreError::NoObject(_))
+                        if self.names.contains_key(fid)
+                            && !matches!(self.mdts.home(*fid), Home::Here(home) if home != at) => {}
                     Ok(_) | Err(StoreError::NoObject(_)) => {
                         self.fault(at, *fid, "it has entries and is no directory");
                     }
@@ -421,6 +429,7 @@ impl Walk<'_> {
                     self.fault(at, fid, "it is in the list of orphans and has a name");
                 }
                 self.names.entry(fid).or_default();
+                self.orphans.insert(fid);
                 self.report.orphans.push((self.mdt(at), fid));
             }
         }

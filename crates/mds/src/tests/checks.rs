@@ -17,6 +17,7 @@ use super::harness::{DIRECTORY, REGULAR, run};
 use super::lost_mdts::Cluster;
 use super::over_mdts::Scene;
 use crate::directory::key;
+use crate::orphans::{ORPHANS, fid_key};
 use crate::sequences::RANGES;
 use crate::{Fault, MdtAtRest, Redone, Report, check_all, check_many, redo_offline, xattrs};
 
@@ -27,14 +28,15 @@ type Stores = Vec<Arc<StoreMem>>;
 /// With all that is in the stores, of which those in `missing` are not looked at.
 fn check_without(stores: &[Arc<StoreMem>], missing: &[usize]) -> Report {
     let objects: Vec<Vec<Fid>> = stores.iter().map(|store| store.fids()).collect();
-    let indexes: Vec<Vec<Fid>> = stores
-        .iter()
-        .zip(&objects)
-        .map(|(store, objects)| {
-            let has_keys = |fid: &&Fid| !store.scan(**fid, &[], 1).expect("a scan").is_empty();
-            objects.iter().filter(has_keys).copied().collect()
-        })
-        .collect();
+    // Keys may be where no object is.
+    let mut all = objects.concat();
+    all.sort_unstable();
+    all.dedup();
+    let indexes = stores.iter().map(|store| {
+        let has_keys = |fid: &&Fid| !store.scan(**fid, &[], 1).expect("a scan").is_empty();
+        all.iter().filter(has_keys).copied().collect()
+    });
+    let indexes: Vec<Vec<Fid>> = indexes.collect();
     let at_rest = |at: usize| MdtAtRest {
         mdt: MdtIndex(at as u16),
         store: &*stores[at],
@@ -126,6 +128,37 @@ fn what_leads_to_an_mdt_that_is_not_there_is_counted_and_no_fault() {
         // `below` and `g`; and `d` and `m`, whose names are in the root.
         let second = check_without(&made.stores, &[0]);
         assert_eq!((second.faults, second.elsewhere), (vec![], 4));
+    });
+}
+
+#[test]
+fn an_orphan_whose_name_was_on_an_mdt_that_is_not_there_is_no_fault() {
+    with_two_mdts(491, |made| {
+        let Made { stores, moved, .. } = made;
+        // Its last name went while it was open: what it says of names is past.
+        apply(&stores[0], |change| {
+            change.delete(ROOT, key(b"m"));
+        });
+        apply(&stores[1], |change| {
+            change.patch(moved, AttributePatch { links_added: -1, ..AttributePatch::default() });
+            change.put(ORPHANS, fid_key(moved), Bytes::new());
+        });
+        for missing in [&[][..], &[0]] {
+            let found = check_without(&stores, missing);
+            assert_eq!((found.faults, found.orphans.len()), (vec![], 1), "without {missing:?}");
+        }
+    });
+}
+
+#[test]
+fn entries_on_another_mdt_than_their_directorys_are_reported() {
+    with_two_mdts(492, |made| {
+        let Made { stores, below, .. } = made;
+        let entry = stores[0].scan(ROOT, &[], 1).expect("a scan").remove(0);
+        apply(&stores[1], |change| {
+            change.put(below, entry.key, entry.value);
+        });
+        says(&faults(&stores), 1, below, "it has entries and is no directory");
     });
 }
 

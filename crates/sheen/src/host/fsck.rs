@@ -183,7 +183,8 @@ fn report_repaired(found: &Findings, again: &Findings, redone: usize) -> u8 {
 
 /// Prints the counts; the exit code.
 fn summary(found: &Findings, left: usize, repaired: usize) -> u8 {
-    let Findings { inodes, objects, unused, given_up, survey, incomplete, elsewhere, .. } = found;
+    let Findings { inodes, objects, unused, given_up, survey, incomplete, orphans, .. } = found;
+    let elsewhere = &found.elsewhere;
     if *given_up > 0 {
         output::line(format_args!(
             "{given_up} objects of files whose creation was lost in a crash; the next start removes them"
@@ -199,9 +200,12 @@ fn summary(found: &Findings, left: usize, repaired: usize) -> u8 {
             "{incomplete} changes over several metadata targets are not complete; the next start completes them"
         ));
     }
+    if *orphans > 0 {
+        output::line(format_args!("{orphans} inodes without a name; the next start removes them"));
+    }
     if *elsewhere > 0 {
         output::line(format_args!(
-            "{elsewhere} names and inodes belong together with ones of metadata targets that are not here"
+            "{elsewhere} names, inodes and objects belong together with ones of metadata targets that are not here"
         ));
     }
     output::line(format_args!(
@@ -315,11 +319,23 @@ impl Places<'_> {
         self.mgts.iter().chain(targets).map(PathBuf::as_path)
     }
 
-    /// Whether names may lead to other MDTs.
-    fn are_several_mdts(&self, store: &StoreDisk) -> Result<bool, StoreError> {
-        let is_further = |(name, _): &Place| name.index != 0;
-        let is_one_of_several = self.mdts.len() > 1 || self.mdts.iter().any(is_further);
-        Ok(is_one_of_several || sheen_mds::has_other_mdts(store, 0)?)
+    /// Whether names may lead to other MDTs: by the targets that are here, by what the MGS lists, and by what the MDT knows.
+    fn are_several_mdts(&self, mdt: &TargetName, store: &StoreDisk) -> Result<bool, Fault> {
+        let is_further = |name: &TargetName| name.kind == TargetKind::Mdt && name.index != 0;
+        if self.mdts.len() > 1 || self.mdts.iter().any(|(name, _)| is_further(name)) {
+            return Ok(true);
+        }
+        for directory in &self.mgts {
+            let logs = open(directory)?;
+            let broken = |error: StoreError| failed(format!("{MGS}: {error}"));
+            let held = held(&logs).map_err(broken)?;
+            let checked =
+                sheen_mgs::check(&logs, &held.indexes, &self.registered).map_err(broken)?;
+            if checked.named.iter().any(|(name, _)| is_further(name)) {
+                return Ok(true);
+            }
+        }
+        sheen_mds::has_other_mdts(store, 0).map_err(|error| broken(mdt, &error))
     }
 
     /// Redoes what any MDT lacks of changes over several; how many parts.
@@ -374,7 +390,11 @@ impl Places<'_> {
             progress(&format!("{name}: repairing"));
             let store = open(directory)?;
             // What other MDTs say of the same names it would take for faults.
-            if !self.are_several_mdts(&store).map_err(|error| broken(name, &error))? {
+            if self.are_several_mdts(name, &store)? {
+                output::line(format_args!(
+                    "{name}: its names are not repaired: the file system has several metadata targets"
+                ));
+            } else {
                 let done =
                     put_in_order(&store, &unclaimed).map_err(|error| broken(name, &error))?;
                 super::salvage::report_names(&name.to_string(), &done);

@@ -5,6 +5,7 @@
 //! the user's run folder, `nids/NID-PORT`, that `up` made; root's links are in root's folder, which no other user can
 //! write. Another user's file system is named by its directory instead, which only root may enter.
 
+use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::ErrorKind;
@@ -59,8 +60,7 @@ impl MountSource {
     ) -> Result<Self, Fault> {
         let mut found = match directory(Path::new(""), source) {
             Some(path) => Self::of_directory(&path)?,
-            // What is no text is no address, and the refusal shows it.
-            None => Self::of_address(&shown_path(source), port.unwrap_or(PORT))?,
+            None => Self::of_address(&address(source)?, port.unwrap_or(PORT))?,
         };
         found.port = port.unwrap_or(found.port);
         if nid.is_some_and(|nid| !nid.address().is_loopback()) {
@@ -219,6 +219,21 @@ pub(super) fn from_anywhere(source: &OsStr) -> OsString {
     path.map_or_else(|| source.to_owned(), PathBuf::into_os_string)
 }
 
+/// What is no directory's path, as text: shown as octal numbers what is none, if it is no address either.
+///
+/// # Errors
+/// `EINVAL` for an address whose bytes are no UTF-8.
+fn address(source: &OsStr) -> Result<Cow<'_, str>, Fault> {
+    if let Some(text) = source.to_str() {
+        return Ok(Cow::Borrowed(text));
+    }
+    let shown = shown_path(source);
+    match names_nodes(&source.to_string_lossy()) {
+        true => Err(invalid(format!("mount.lustre: '{shown}': SUBDIR is no UTF-8; {EXPECTED}"))),
+        false => Ok(Cow::Owned(shown)),
+    }
+}
+
 /// The directory of a file system that `source` names, seen from `base`. What has the form of nodes' addresses is
 /// never one: a user who may write here could plant one under a name that other users mount. (`./` makes it one.)
 fn directory(base: &Path, source: &OsStr) -> Option<PathBuf> {
@@ -228,7 +243,7 @@ fn directory(base: &Path, source: &OsStr) -> Option<PathBuf> {
         Err(error) => error.kind() == ErrorKind::PermissionDenied,
         Ok(_) => true,
     };
-    (!source.to_str().is_some_and(names_nodes) && is_there()).then_some(path)
+    (!names_nodes(&source.to_string_lossy()) && is_there()).then_some(path)
 }
 
 /// The parts of `MGSNID[:MGSNID]:/FSNAME[/SUBDIR]`; NIDs may have names of hosts.
@@ -395,6 +410,20 @@ mod tests {
         }
         assert!(directory(&base, "./10.9.9.9@tcp:/lustre".as_ref()).is_some(), "said to be one");
         assert_eq!(directory(&base, "nothing".as_ref()), None);
+        fs::remove_dir_all(base).unwrap();
+    }
+
+    #[test]
+    fn an_address_is_text_and_stays_as_it_is() {
+        let text = "10.9.9.9@tcp:/fs/a\\b";
+        assert_eq!(address(text.as_ref()).unwrap(), text);
+        let odd = OsStr::from_bytes(b"10.9.9.9@tcp:/fs/\xff");
+        let fault = address(odd).unwrap_err();
+        assert!(fault.code == 22 && fault.text.contains("/fs/\\377"), "{fault:?}");
+        let base = std::env::temp_dir().join(format!("sheen-odd-{}", std::process::id()));
+        fs::create_dir_all(base.join(odd).join("run")).unwrap();
+        fs::write(base.join(odd).join("run/cluster"), "").unwrap();
+        assert_eq!(directory(&base, odd), None, "an address, whatever is planted");
         fs::remove_dir_all(base).unwrap();
     }
 

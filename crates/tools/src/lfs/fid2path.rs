@@ -49,8 +49,10 @@ pub(super) struct Link {
 impl Link {
     pub(super) fn parse(line: &str) -> Option<Self> {
         let (number, path) = line.split_once(' ')?;
-        let path = bytes_of_shown(path.trim_start_matches('/').as_bytes());
-        Some(Self { number: number.parse().ok()?, path })
+        let path = bytes_of_shown(path.as_bytes());
+        // Whatever an answer says, it leads to nothing outside of the mount.
+        let from = path.iter().position(|byte| *byte != b'/').unwrap_or(path.len());
+        Some(Self { number: number.parse().ok()?, path: path[from..].to_vec() })
     }
 
     /// Relative to the mount; empty for its root.
@@ -172,6 +174,8 @@ mod tests {
             link_out(&options, fid, &odd, b"/mnt/l/"),
             b"[0x240000404:0x3:0x0] 1 /mnt/l/a\nb/c\xe9\\\0"
         );
+        let outside = Link::parse("0 \\057etc").unwrap();
+        assert_eq!(outside.path(), Path::new("etc"), "below the mount");
         options.name = true;
         assert_eq!(link_out(&options, fid, &odd, b""), b"[0x240000404:0x3:0x0] 1 c\xe9\\\0");
         assert_eq!(link_out(&options, fid, &link, b""), b"[0x240000404:0x3:0x0] 0 f\0");

@@ -131,7 +131,10 @@ impl Mount {
     fn all_at(wanted: impl Fn(&Path) -> bool) -> Mounts {
         let mount = |mut process: Client| {
             let text = command(&mut process, MOUNT_INFO, &[]).ok()?;
-            Some(Self { info: serde_json::from_str(&text).ok()?, way: Way::Process(process) })
+            let mut info: MountInfo = serde_json::from_str(&text).ok()?;
+            // The process of an earlier version has it as it is.
+            info.path = sheen_types::text::shown(&bytes_of_shown(info.path.as_bytes()));
+            Some(Self { info, way: Way::Process(process) })
         };
         let mut all: Vec<Self> = processes::all().into_iter().filter_map(mount).collect();
         // Root's processes answer root, and the kernel keeps root out of what a user keeps for himself.
