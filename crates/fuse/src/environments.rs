@@ -167,11 +167,13 @@ mod tests {
     #[expect(clippy::disallowed_methods, reason = "threads that stand still in real time")]
     fn a_process_whose_memory_is_locked_holds_up_a_call_once_and_no_other_process() {
         let (environments, reads, go_on) = environments();
-        assert_eq!(environments.of(1), is(1));
+        // On a busy machine a reading may take longer than it is waited for.
+        let is_read = |pid| (0..100).any(|_| environments.of(pid) == is(pid));
+        assert!(is_read(1));
         let begin = Instant::now();
         assert_eq!(environments.of(STILL), Err(NotReadYet));
         assert!(begin.elapsed() >= WAIT);
-        assert_eq!(environments.of(2), is(2), "it has another thread");
+        assert!(is_read(2), "it has another thread");
         let before = reads.load(Ordering::Relaxed);
         for _ in 0..1000 {
             assert_eq!(environments.of(STILL), Err(NotReadYet));
