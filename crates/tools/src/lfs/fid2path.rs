@@ -141,6 +141,7 @@ fn link_out(options: &FidToPath, fid: Fid, link: &Link, prefix: &[u8]) -> Vec<u8
 #[cfg(test)]
 mod tests {
     use std::os::unix::ffi::OsStrExt;
+    use std::path::Path;
 
     use sheen_types::Fid;
 
