@@ -224,7 +224,7 @@ fn io500(cluster: &Cluster) -> Outcome {
         let (results, name) = (shown(&cluster.logs()), format!("run{number}"));
         clear(cluster)?;
         let words = format!(
-            "io500 {} -np 2 --stonewall 10 --datadir {}/io500 --resultdir {results} --timestamp {name}",
+            "io500 {} -np 2 --stonewall 2 --datadir {}/io500 --resultdir {results} --timestamp {name}",
             shown(&ini),
             place.prefix
         );
@@ -258,7 +258,7 @@ fn io500_extended(cluster: &Cluster) -> Outcome {
         let (results, name) = (cluster.logs(), format!("extended{number}"));
         clear(cluster)?;
         let words = format!(
-            "io500 {} -np 2 --mode extended --stonewall 10 --datadir {}/io500 --resultdir {} --timestamp {name}",
+            "io500 {} -np 2 --mode extended --stonewall 2 --datadir {}/io500 --resultdir {} --timestamp {name}",
             ini.display(),
             place.prefix,
             results.display(),

@@ -260,6 +260,9 @@ fn work(cluster: &Cluster) -> Outcome {
 
 /// Whatever is written to statistics, they begin anew.
 fn counted_anew(cluster: &Cluster) -> Outcome {
+    // The MDT may have heard of the OSTs while they were set to take no new objects, and believes that for a moment.
+    let probe = cluster.mnt().join("probe");
+    wait_until("OSTs that take objects", QUIET, || fs::write(&probe, "x").is_ok())?;
     work(cluster)?;
     let rows = TABLE.iter().filter(|row| row.effect == "counted_anew");
     let names: Vec<String> = rows.flat_map(|row| expanded(row.name)).collect();
