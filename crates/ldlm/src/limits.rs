@@ -4,6 +4,9 @@
 /// those that wait for its owner: so many take a millisecond. Programs wait with a thread each.
 pub(crate) const FLOCKS_WAITING_PER_CLIENT: usize = 4096;
 
+/// Other locks on one resource that one client waits for; then `EAGAIN`.
+pub(crate) const LOCKS_WAITING_PER_CLIENT: usize = 4096;
+
 /// Flocks on one resource that one owner (a process, or an open file) waits for: its threads. Each is looked at
 /// among all locks that the owner has itself.
 pub(crate) const FLOCKS_WAITING_PER_OWNER: usize = 32;

@@ -141,7 +141,8 @@ impl Mdt {
     /// Adds, removes or marks components.
     ///
     /// # Errors
-    /// [`Errno::EINVAL`] for a file without components; those of the change.
+    /// [`Errno::EINVAL`] for a file without components, [`Errno::EBUSY`] if a group has locked the data that would go;
+    /// those of the change.
     pub(crate) async fn change_layout(
         &self,
         context: &Context,
@@ -158,7 +159,10 @@ impl Mdt {
         let changed = self.changed(inode.fid, before, change, value)?;
         let bits = InodeBits::XATTR | InodeBits::LAYOUT | InodeBits::UPDATE;
         let bits = if changed.loses_data { bits | InodeBits::DOM } else { bits };
-        let _lock = context.target.lock_inode(inode.fid, bits, LockMode::Ex).await?;
+        // A group has the data as long as it likes; the inode is not held for so long.
+        let busy = |errno| if errno == Errno::EAGAIN { Errno::EBUSY } else { errno };
+        let lock = context.target.lock_inode(inode.fid, bits, LockMode::Ex).await;
+        let _lock = lock.map_err(busy)?;
         let mut changes = self.change_set();
         match &changed.layout {
             Some(layout) => changes.set_xattr(inode.fid, xattrs::LOV, layout.encode()),

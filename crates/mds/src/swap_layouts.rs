@@ -11,7 +11,7 @@
 
 use sheen_layout::stored::{Stored, generation_after};
 use sheen_target::{Context, LockGuard, Outcome, ReplyRecording, store_errno};
-use sheen_types::{Errno, Fid, InodeBits, LockMode, ResourceName};
+use sheen_types::{Errno, Fid, InodeBits, LockMode};
 use sheen_wire::codec::{ByteOrder, Reader, Wire};
 use sheen_wire::md::SwapLayouts;
 use sheen_wire::messages::{MdsSwapLayouts, MdsSwapLayoutsReply};
@@ -120,16 +120,22 @@ impl Mdt {
     ) -> Result<[LockGuard; 2], Errno> {
         let [first, second] = sides;
         let exchanges_data = first.is_on_mdt() || second.is_on_mdt();
-        let bits = |side: &SwappedFile| {
-            let bits = InodeBits::LAYOUT | InodeBits::XATTR | InodeBits::UPDATE;
-            let takes_data = exchanges_data && !is_held_by_group(context, side.inode.fid);
-            if takes_data { bits | InodeBits::DOM } else { bits }
+        let bits = InodeBits::LAYOUT | InodeBits::XATTR | InodeBits::UPDATE;
+        let lock = async |side: &SwappedFile| {
+            let lock = |bits| context.target.lock_inode(side.inode.fid, bits, LockMode::Ex);
+            match exchanges_data {
+                false => lock(bits).await,
+                true => match lock(bits | InodeBits::DOM).await {
+                    // A group has it.
+                    Err(Errno::EAGAIN) => lock(bits).await,
+                    taken => taken,
+                },
+            }
         };
         let mut both = [first, second];
         both.sort_by_key(|side| side.inode.fid);
-        let [low, high] = both.map(|side| (side.inode.fid, bits(side)));
-        let low = context.target.lock_inode(low.0, low.1, LockMode::Ex).await?;
-        let high = context.target.lock_inode(high.0, high.1, LockMode::Ex).await?;
+        let [low, high] = both;
+        let (low, high) = (lock(low).await?, lock(high).await?);
         for side in sides.iter().filter(|side| side.is_on_mdt()) {
             self.dom.brw.make_durable(context, side.inode.fid).await?;
         }
@@ -204,11 +210,6 @@ fn may_exchange(caller: &Caller, first: &Inode, second: &Inode) -> Result<(), Er
         true => Ok(()),
         false => Err(Errno::EPERM),
     }
-}
-
-fn is_held_by_group(context: &Context, file: Fid) -> bool {
-    let locks = context.target.namespace().dump(ResourceName::of_fid(file));
-    locks.iter().any(|lock| lock.desc.granted == Some(LockMode::Group))
 }
 
 #[cfg(test)]

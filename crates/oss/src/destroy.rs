@@ -38,7 +38,11 @@ impl Ost {
             let resource = sheen_wire::ost::OstId::of_fid(object).resource();
             let policy = sheen_ldlm::Policy::extent(Extent::ALL);
             let discard = LockFlags::AST_DISCARD_DATA;
-            drop(context.target.lock_with_flags(resource, policy, LockMode::Pw, discard).await?);
+            match context.target.lock_with_flags(resource, policy, LockMode::Pw, discard).await {
+                // Its group has the object as long as it likes, and no other client has anything of it.
+                Ok(_) | Err(Errno::EAGAIN) => {}
+                Err(errno) => return Err(errno),
+            }
         }
         if change.changes.is_empty() {
             // Gone, but perhaps only in memory.

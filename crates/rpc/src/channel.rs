@@ -120,6 +120,9 @@ pub struct Call {
     pub hook: Option<Arc<dyn RequestHook>>,
     /// No caller waits for it: it may be sent a moment later, together with what is sent next.
     pub may_linger: bool,
+    /// Requests that count against those in flight may wait for what this one does, which waits for none of them: it does
+    /// not count, and goes out ahead of those that wait for their turn.
+    pub is_awaited: bool,
     /// Answer a refused request with [`Answer`] too, the errno in its body's `status`, instead of
     /// [`RpcError::Errno`]; for operations whose refusals carry buffers.
     pub refusal_as_answer: bool,
@@ -137,6 +140,7 @@ impl Call {
             kind: CallKind::Normal,
             hook: None,
             may_linger: false,
+            is_awaited: false,
             refusal_as_answer: false,
         }
     }

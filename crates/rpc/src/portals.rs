@@ -67,7 +67,12 @@ fn is_for_controller(request: &Request) -> bool {
 pub(crate) fn is_exempt(opcode: Opcode) -> bool {
     matches!(
         opcode,
-        Opcode::LDLM_ENQUEUE | Opcode::LDLM_CONVERT | Opcode::LDLM_CANCEL | Opcode::OBD_PING
+        Opcode::LDLM_ENQUEUE
+            | Opcode::LDLM_CONVERT
+            | Opcode::LDLM_CANCEL
+            | Opcode::OBD_PING
+            | Opcode::FLD_QUERY
+            | Opcode::SEQ_QUERY
     )
 }
 

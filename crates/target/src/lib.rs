@@ -81,6 +81,7 @@ pub use fault::{FaultAction, FaultSite, Faults};
 pub use in_work::{RequestView, Wait, while_waiting};
 pub use jobs::JobView;
 pub use last_rcvd::{RecoveryLosses, ReplyRecord, ReplyRecording, transno_at_rest};
+pub use limits::COMPLETION_EXCEPTIONS_MAX;
 pub use local::LocalClient;
 pub use locks::{EnqueueRequest, LockGuard};
 pub use operations::{Connecting, ExportEnd, Operations, Outcome};

@@ -66,4 +66,4 @@ pub(crate) const SLOW_REQUEST_AGE: Duration = Duration::from_secs(10);
 pub(crate) const LATE_LOOK_PAUSE: Duration = Duration::from_secs(5);
 
 /// Changes over several MDTs that are not complete, below one that is, that one message names: 32 KiB of numbers.
-pub(crate) const COMPLETION_EXCEPTIONS_MAX: usize = 4096;
+pub const COMPLETION_EXCEPTIONS_MAX: usize = 4096;

@@ -73,8 +73,8 @@ impl Target {
     /// No RPC and no wait if no lock conflicts.
     ///
     /// # Errors
-    /// [`Errno::EAGAIN`] only for policies that refuse (a group lock); [`Errno::ESHUTDOWN`] if the
-    /// target stops.
+    /// [`Errno::EAGAIN`] if it conflicts with a group lock: those are not revoked, and their clients have them as long as they
+    /// like. Nor does one that is asked for later overtake this lock. [`Errno::ESHUTDOWN`] if the target stops.
     pub async fn lock(
         self: &Arc<Self>,
         resource: ResourceName,

@@ -12,6 +12,7 @@ use super::ranges::RangeSet;
 use super::shard::{Lock, LockState, NONE, Shard, WantedLock};
 use super::types::{Action, Enqueue, Enqueued, Granted};
 use super::waits::{FlockOwner, WaitGraph};
+use crate::limits::LOCKS_WAITING_PER_CLIENT;
 use crate::mix::LockHandles;
 use crate::{LockDesc, LockFlags, LockKind, Owner, Policy};
 
@@ -79,6 +80,9 @@ impl ShardCall<'_> {
         }
         if let Some(refusal) = self.refusal(request, &conflicts) {
             return refusal;
+        }
+        if !conflicts.is_empty() && self.has_too_many_waiting(resource, request.owner) {
+            return Enqueued::Denied(Errno::EAGAIN);
         }
         if !conflicts.is_empty()
             && self.is_denied_for_contention(resource, request, conflicts.all())
@@ -180,8 +184,19 @@ impl ShardCall<'_> {
         let speculative = request.flags.contains(LockFlags::SPECULATIVE);
         let group = LockMode::Group;
         let behind_group = conflicts.all().any(|slot| self.shard.lock(slot).requested == group);
-        let impatient = request.flags.contains(LockFlags::BLOCK_NOWAIT);
+        let impatient =
+            request.flags.contains(LockFlags::BLOCK_NOWAIT) || request.owner == Owner::Local;
         (speculative || (impatient && behind_group)).then_some(Enqueued::Denied(Errno::EAGAIN))
+    }
+
+    /// Whether so many of the client's locks wait for the resource that no further one may: each lock that comes or goes is
+    /// compared with those that wait.
+    fn has_too_many_waiting(&self, resource: u32, owner: Owner) -> bool {
+        let waiting = &self.shard.resource(resource).waiting;
+        let is_own = |slot: &&u32| self.shard.lock(**slot).owner == owner;
+        waiting.len() >= LOCKS_WAITING_PER_CLIENT
+            && owner != Owner::Local
+            && waiting.iter().filter(is_own).count() >= LOCKS_WAITING_PER_CLIENT
     }
 
     fn conflicts(&self, resource: u32, wanted: &WantedLock) -> Conflicts {

@@ -189,13 +189,16 @@ impl Shard {
 }
 
 /// Whether a waiting lock must be granted before `wanted` may be. A group lock overtakes all
-/// that are not group locks; flocks overtake each other.
+/// that are not group locks, but the server's own: those wait for no group. Flocks overtake each other.
 pub(super) fn precedes(lock: &Lock, wanted: &WantedLock) -> bool {
     let group = LockMode::Group;
+    let is_ahead_of_groups = lock.owner == Owner::Local;
     let parts_meet = match (&lock.policy, &wanted.policy) {
         (Policy::Plain, Policy::Plain) => true,
         (Policy::Extent { .. }, Policy::Extent { .. }) => {
-            lock.requested == group || lock.policy.range().overlaps(&wanted.policy.range())
+            lock.requested == group
+                || (is_ahead_of_groups && wanted.mode == group)
+                || lock.policy.range().overlaps(&wanted.policy.range())
         }
         (Policy::InodeBits { bits, .. }, Policy::InodeBits { bits: wanted, .. }) => {
             bits.intersects(*wanted)
@@ -204,7 +207,7 @@ pub(super) fn precedes(lock: &Lock, wanted: &WantedLock) -> bool {
     };
     let modes_clash = match (lock.requested == group, wanted.mode == group) {
         (true, true) => lock.policy.gid() != wanted.policy.gid(),
-        (false, true) => false,
+        (false, true) if !is_ahead_of_groups => false,
         _ => !lock.requested.compatible(wanted.mode),
     };
     parts_meet && modes_clash

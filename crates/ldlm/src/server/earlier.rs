@@ -9,7 +9,7 @@ use sheen_types::{InodeBits, LockMode};
 
 use super::ranges::RangeSet;
 use super::shard::{Lock, WantedLock};
-use crate::Policy;
+use crate::{Owner, Policy};
 
 /// The earlier waiting locks of one resource, by mode.
 #[derive(Default)]
@@ -18,6 +18,8 @@ pub(super) struct EarlierWaiting {
     modes: [ModeCoverage; LockMode::ALL.len()],
     /// Group locks by group: the bits that they want, all of them on what has no bits.
     groups: BTreeMap<u64, InodeBits>,
+    /// The server's own, which group locks do not overtake, by mode: the bits that they want, all of them on what has no bits.
+    own: [InodeBits; LockMode::ALL.len()],
 }
 
 #[derive(Default)]
@@ -31,20 +33,22 @@ struct ModeCoverage {
 impl EarlierWaiting {
     /// One stays waiting.
     pub(super) fn add(&mut self, lock: &Lock) {
+        let bits = match lock.policy {
+            Policy::InodeBits { bits, .. } => bits,
+            _ => InodeBits(u64::MAX),
+        };
         if lock.requested == LockMode::Group {
-            let bits = match lock.policy {
-                Policy::InodeBits { bits, .. } => bits,
-                _ => InodeBits(u64::MAX),
-            };
             let known = self.groups.entry(lock.policy.gid()).or_default();
             *known = *known | bits;
             return;
         }
-        let modes = LockMode::ALL.iter().zip(&mut self.modes);
-        let Some((_, of_mode)) = modes.into_iter().find(|(mode, _)| **mode == lock.requested)
-        else {
+        let Some(place) = LockMode::ALL.iter().position(|mode| *mode == lock.requested) else {
             return;
         };
+        if lock.owner == Owner::Local {
+            self.own[place] = self.own[place] | bits;
+        }
+        let of_mode = &mut self.modes[place];
         match lock.policy {
             Policy::Plain => of_mode.is_whole = true,
             Policy::InodeBits { bits, .. } => of_mode.bits = of_mode.bits | bits,
@@ -65,8 +69,12 @@ impl EarlierWaiting {
             let clashes = if is_group { *other != gid } else { !group.compatible(wanted.mode) };
             clashes && meets_bits(*bits)
         });
-        // A group lock overtakes all that are not group locks.
-        clashes_with_group || (!is_group && self.clashes_by_mode(wanted))
+        let clashes_with_own = is_group
+            && LockMode::ALL.iter().zip(&self.own).any(|(mode, bits)| {
+                !mode.compatible(group) && !bits.is_empty() && meets_bits(*bits)
+            });
+        // A group lock overtakes all else.
+        clashes_with_group || clashes_with_own || (!is_group && self.clashes_by_mode(wanted))
     }
 
     fn clashes_by_mode(&self, wanted: &WantedLock) -> bool {
@@ -89,7 +97,7 @@ mod tests {
 
     use super::super::conflicts::precedes;
     use super::*;
-    use crate::{LockFlags, Owner};
+    use crate::LockFlags;
 
     fn wanted(kind: u8, (mode, gid): (usize, u64), (start, length): (u64, u64)) -> WantedLock {
         let mode = LockMode::ALL[mode];
@@ -107,14 +115,15 @@ mod tests {
         #[test]
         fn all_of_them_together_say_what_each_says(
             kind in 0_u8..3,
-            locks in prop::collection::vec(((0_usize..7, 0_u64..3), (0_u64..20, 0_u64..6)), 1..30),
+            locks in prop::collection::vec(((0_usize..7, 0_u64..3), (0_u64..20, 0_u64..6), prop::bool::ANY), 1..30),
         ) {
             let (mut earlier, mut before) = (EarlierWaiting::default(), Vec::<Lock>::new());
-            for (what, range) in locks {
+            for (what, range, is_own) in locks {
                 let wanted = wanted(kind, what, range);
                 let expected = before.iter().any(|lock| precedes(lock, &wanted));
                 prop_assert_eq!(earlier.has_first(&wanted), expected);
-                let owner = Owner::Export(1);
+                let is_own = is_own && wanted.mode != LockMode::Group;
+                let owner = if is_own { Owner::Local } else { Owner::Export(1) };
                 let lock = Lock::asked(0, &wanted, owner, LockHandle(0), LockFlags::NONE);
                 earlier.add(&lock);
                 before.push(lock);

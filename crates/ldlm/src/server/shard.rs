@@ -440,7 +440,7 @@ impl Shard {
         }
     }
 
-    /// Puts a lock into the queue: group locks before all other locks, those of a group together.
+    /// Puts a lock into the queue: group locks before all other locks but the server's own, those of a group together.
     pub(super) fn queue(&mut self, slot: u32) {
         let lock = &self.locks[slot as usize];
         let resource = &self.resources[lock.resource as usize];
@@ -450,11 +450,13 @@ impl Shard {
                 let other = &self.locks[other as usize];
                 other.requested == LockMode::Group && other.policy.gid() == gid
             });
-            let newer = resource
-                .waiting
+            let own = |&other: &u32| self.locks[other as usize].owner == Owner::Local;
+            let after_own = resource.waiting.iter().rposition(own).map_or(0, |at| at + 1);
+            let newer = resource.waiting[after_own..]
                 .iter()
                 .position(|&other| self.locks[other as usize].requested != LockMode::Group);
-            mate.map(|at| at + 1).or(newer).unwrap_or(resource.waiting.len())
+            let last = resource.waiting.len();
+            mate.map(|at| at + 1).unwrap_or(newer.map_or(last, |at| after_own + at))
         } else {
             resource.waiting.len()
         };

@@ -9,7 +9,9 @@ use sheen_types::{Errno, Extent, HashMap, InodeBits, Instant, LockHandle, LockMo
 
 use super::waits::FlockOwner;
 use super::{Action, Config, Enqueue, Enqueued, LockError, LockInfo, Namespace};
-use crate::limits::{FLOCKS_WAITING_PER_CLIENT, FLOCKS_WAITING_PER_OWNER};
+use crate::limits::{
+    FLOCKS_WAITING_PER_CLIENT, FLOCKS_WAITING_PER_OWNER, LOCKS_WAITING_PER_CLIENT,
+};
 use crate::{LockFlags, Owner, Policy};
 
 mod flocks;
@@ -511,6 +513,50 @@ fn group_locks_share_by_group_and_overtake() {
 }
 
 #[test]
+fn the_servers_own_locks_wait_for_no_group() {
+    let group = |policy: Policy| match policy {
+        Policy::InodeBits { bits, try_bits, .. } => Policy::InodeBits { bits, try_bits, gid: 5 },
+        _ => Policy::Extent { extent: Extent::ALL, gid: 5 },
+    };
+    for policy in [bytes(0, 4095), Policy::bits(InodeBits::DOM)] {
+        let mut bench = Bench::new();
+        let held = granted(bench.ask(client(1), group(policy), LockMode::Group, NONE)).0;
+        let denied = Enqueued::Denied(Errno::EAGAIN);
+        assert_eq!(bench.ask(Owner::Local, policy, LockMode::Ex, NONE), denied);
+        bench.cancel(client(1), held);
+        let writer = granted(bench.ask(client(1), policy, LockMode::Pw, NONE)).0;
+        let reader = waiting(bench.ask(client(2), policy, LockMode::Pr, NONE));
+        let own = waiting(bench.ask(Owner::Local, policy, LockMode::Ex, NONE));
+        let late = waiting(bench.ask(client(3), group(policy), LockMode::Group, NONE));
+        let joins = waiting(bench.ask(client(4), group(policy), LockMode::Group, NONE));
+        bench.actions.clear();
+        bench.cancel(client(1), writer);
+        assert_eq!(bench.completed(), [(reader, LockFlags::AST_SENT, true)], "it was first");
+        bench.cancel(client(2), reader);
+        let ours = |action: &Action| matches!(action, Action::LocalGranted { handle, .. } if *handle == own);
+        assert!(bench.actions.iter().any(ours), "{:?}", bench.actions);
+        assert_eq!(bench.completed(), []);
+        bench.cancel(Owner::Local, own);
+        assert_eq!(bench.completed(), [(late, NONE, true), (joins, NONE, true)]);
+    }
+}
+
+#[test]
+fn a_client_waits_for_a_resource_with_so_many_locks_and_no_more() {
+    let mut bench = Bench::new();
+    let group = |gid| Policy::Extent { extent: Extent::ALL, gid };
+    granted(bench.ask(client(1), group(5), LockMode::Group, NONE));
+    for _ in 0..LOCKS_WAITING_PER_CLIENT {
+        waiting(bench.ask(client(1), bytes(0, 4095), LockMode::Pw, NONE));
+    }
+    let denied = Enqueued::Denied(Errno::EAGAIN);
+    assert_eq!(bench.ask(client(1), bytes(0, 4095), LockMode::Pw, NONE), denied);
+    waiting(bench.ask(client(2), bytes(0, 4095), LockMode::Pw, NONE));
+    bench.namespace.cancel_owner(NOW, 1, &mut bench.actions);
+    assert_eq!(bench.completed().len(), 1);
+}
+
+#[test]
 fn speculative_and_try_leave_no_trace() {
     let mut bench = Bench::new();
     granted(bench.ask(client(1), bytes(0, 4095), LockMode::Pw, NONE));
@@ -948,12 +994,12 @@ fn a_request_that_cancels_many_looks_once_at_the_waiting_locks() {
     const PAGE: u64 = sheen_types::PAGE_BYTES;
     let mut bench = Bench::new();
     let pages = |first: u64, count: u64| bytes(first * PAGE, (first + count) * PAGE - 1);
-    let mut ask = |first, count| {
-        bench.ask(client(2), pages(first, count), LockMode::Pw, LockFlags::NO_EXPANSION)
+    let mut ask = |number, first, count| {
+        bench.ask(client(number), pages(first, count), LockMode::Pw, LockFlags::NO_EXPANSION)
     };
-    let held: Vec<_> = (0..COUNT).map(|it| granted(ask(2 * it, 1)).0).rev().collect();
-    (0..COUNT).for_each(|it| _ = waiting(ask(2 * it, 2)));
-    (0..COUNT).for_each(|it| _ = waiting(ask(2 * it + 1, 1)));
+    let held: Vec<_> = (0..COUNT).map(|it| granted(ask(2, 2 * it, 1)).0).rev().collect();
+    (0..COUNT).for_each(|it| _ = waiting(ask(2, 2 * it, 2)));
+    (0..COUNT).for_each(|it| _ = waiting(ask(3, 2 * it + 1, 1)));
     let begin = std::time::Instant::now();
     let count = bench.namespace.cancel(NOW, client(2), &held, &mut bench.actions);
     let granted = |action: &&Action| matches!(action, Action::Completion { .. });

@@ -20,6 +20,21 @@ use crate::directory::Child;
 pub(super) const EXCLUSION_BYTES: u32 = 32 << 10;
 pub(super) const RESULT_BYTES: u32 = 4 << 10;
 
+/// How a request goes out, as to what waits for what.
+///
+/// Exclusions of names and lookups may wait for changes that other requests of this MDT are to end. They go in turn, as many at
+/// a time as an import sends; those requests go past them: else all places could be taken by what waits for a request that waits
+/// for a place.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Order {
+    /// In a slot of modifying requests.
+    Part,
+    /// In its turn. It may wait for other changes.
+    InTurn,
+    /// At once: of a change that has excluded something, for whose end others wait.
+    Awaited,
+}
+
 /// Why another MDT has not done what it was asked for.
 pub(super) enum NotDone {
     /// It has refused.
@@ -37,14 +52,14 @@ impl From<NotDone> for Errno {
     }
 }
 
-/// A request with these updates, changing something or not.
+/// A request with these updates.
 ///
 /// # Errors
 /// [`TooMuch`] of anything.
 pub(super) fn request_of(
     updates: &[ObjectUpdate],
     result_bytes: u32,
-    is_part: bool,
+    order: Order,
 ) -> Result<Call, TooMuch> {
     let encoded = encode_updates(updates)?;
     let is_inline = OutUpdateHeader::SIZE + encoded.len() < INLINE_BYTES;
@@ -69,10 +84,11 @@ pub(super) fn request_of(
     }
     let out_update_header = writer.into_bytes();
     let request = OutUpdate { out_update_header, update_buf, ..OutUpdate::default() };
-    let call = match is_part {
-        true => Call::modifying(request),
-        false => Call::new(request),
+    let call = match order {
+        Order::Part => Call::modifying(request),
+        Order::InTurn | Order::Awaited => Call::new(request),
     };
+    let call = Call { is_awaited: order == Order::Awaited, ..call };
     Ok(call.with_reply_room(result_bytes as usize).with_bulk(bulk))
 }
 
@@ -123,9 +139,10 @@ impl Mdt {
         mdt: MdtIndex,
         updates: &[ObjectUpdate],
         result_bytes: u32,
+        order: Order,
     ) -> Result<Vec<UpdateResult>, Errno> {
         let channel = self.partner(mdt)?;
-        let call = request_of(updates, result_bytes, false).map_err(|_| Errno::E2BIG)?;
+        let call = request_of(updates, result_bytes, order).map_err(|_| Errno::E2BIG)?;
         let answer = while_waiting(Wait::Mdt, channel.call(call)).await;
         Ok(results_of(answer, updates.len())?)
     }
@@ -146,7 +163,7 @@ impl Mdt {
             return self.find(directory, name);
         }
         let asked = ObjectUpdate::index_lookup(directory, name);
-        match self.ask(mdt, &[asked], RESULT_BYTES).await {
+        match self.ask(mdt, &[asked], RESULT_BYTES, Order::InTurn).await {
             Ok(results) => {
                 let found: NamedInode = read(results.first())?;
                 child_of(&found)
@@ -157,7 +174,7 @@ impl Mdt {
         }
     }
 
-    /// An extended attribute of an inode of another MDT.
+    /// An extended attribute of an inode of another MDT, which is excluded.
     ///
     /// # Errors
     /// Those of the MDT.
@@ -168,14 +185,15 @@ impl Mdt {
         name: &str,
     ) -> Result<Option<Bytes>, Errno> {
         let asked = ObjectUpdate::xattr_get(inode, name);
-        match self.ask(mdt, &[asked], PARAM_BYTES_MAX as u32 + RESULT_BYTES).await {
+        let room = PARAM_BYTES_MAX as u32 + RESULT_BYTES;
+        match self.ask(mdt, &[asked], room, Order::Awaited).await {
             Ok(results) => Ok(results.first().map(|result| result.data.clone())),
             Err(Errno::ENODATA) => Ok(None),
             Err(errno) => Err(errno),
         }
     }
 
-    /// The way up from a directory, as far as one MDT knows it: its parent first.
+    /// The way up from a directory, as far as one MDT knows it: its parent first. Under the rename lock.
     ///
     /// # Errors
     /// Those of the store, and of the MDT.
@@ -189,7 +207,7 @@ impl Mdt {
             return Ok(vec![self.parent(directory)?]);
         }
         let asked = ObjectUpdate::parents(directory);
-        let results = self.ask(mdt, &[asked], EXCLUSION_BYTES).await?;
+        let results = self.ask(mdt, &[asked], EXCLUSION_BYTES, Order::Awaited).await?;
         let data: &Bytes = &results.first().ok_or(Errno::EPROTO)?.data;
         Ok(Parents::decode(data).map_err(|_| Errno::EPROTO)?.above)
     }

@@ -8,7 +8,7 @@ use sheen_target::{Completion, Target};
 use sheen_types::MdtIndex;
 use sheen_wire::out::{Complete, ObjectUpdate};
 
-use super::ask::RESULT_BYTES;
+use super::ask::{Order, RESULT_BYTES};
 use crate::Mdt;
 
 /// How often it is looked for what is complete.
@@ -73,7 +73,10 @@ impl Mdt {
             // One that is away is informed when it is back.
             let is_there = self.partner(*mdt).is_ok_and(|it| it.state() == ImportState::Full);
             if !is_there
-                || self.ask(*mdt, std::slice::from_ref(&update), RESULT_BYTES).await.is_err()
+                || self
+                    .ask(*mdt, std::slice::from_ref(&update), RESULT_BYTES, Order::InTurn)
+                    .await
+                    .is_err()
             {
                 return;
             }

@@ -11,8 +11,9 @@ use sheen_wire::out::{ObjectUpdate, PartAnswer, Release, ReleaseFlags, SentPart,
 use sheen_wire::update_record::{Part, UpdateRecord};
 use tokio::sync::oneshot;
 
-use super::ask::{NotDone, RESULT_BYTES, read, request_of, results_of};
+use super::ask::{NotDone, Order, RESULT_BYTES, read, request_of, results_of};
 use super::hold::DistributedHold;
+use super::recover::pause;
 use crate::Mdt;
 
 /// Between a part that was refused and the next try: the MDT's store has failed.
@@ -63,7 +64,16 @@ impl Mdt {
         let made = target.transact_coordinated(context, relied_on, above, recording, build);
         drop(prepared);
         let under_way = UnderWay { mdt: held.mdt(), id: named };
-        let Some(record) = made.map_err(store_errno)? else { return Ok(Executed::Again) };
+        let Some(record) = made.map_err(store_errno)? else {
+            drop((held, under_way));
+            // Not at once: an MDT may be older than it was, from a backup, and then it is so each time.
+            tracing::info!(
+                target = target.name(),
+                "an MDT has started anew while a change over several MDTs was made: the change begins anew"
+            );
+            pause(target).await;
+            return Ok(Executed::Again);
+        };
         let (done, all_done) = oneshot::channel();
         let (mdt, target) = (held.mdt(), Arc::clone(target));
         let send = async move {
@@ -177,7 +187,8 @@ impl Mdt {
         mdt: MdtIndex,
     ) -> Result<PartAnswer, Option<Errno>> {
         let channel = self.partner(mdt).map_err(Some)?;
-        let call = request_of(updates, RESULT_BYTES, true).map_err(|_| Some(Errno::E2BIG))?;
+        let call =
+            request_of(updates, RESULT_BYTES, Order::Part).map_err(|_| Some(Errno::E2BIG))?;
         let answer = channel.call(call).await;
         if matches!(answer, Err(RpcError::Shutdown)) {
             return Err(None);

@@ -5,14 +5,15 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use sheen_store::FileKind;
-use sheen_target::{Context, Incarnation, Target};
+use sheen_target::{Context, Incarnation, Target, Wait, while_waiting};
 use sheen_types::{Errno, Fid, InodeBits, LogicalTime, MdtIndex, Name};
 use sheen_wire::out::{
     Exclude, ExcludeFlags, ExcludeInode, ExcludeName, Excluded, ExcludedInode, InodeState,
     NameNeeds, ObjectUpdate, Release, ReleaseFlags,
 };
+use tokio::sync::OwnedMutexGuard;
 
-use super::ask::{EXCLUSION_BYTES, RESULT_BYTES, child_of, request_of};
+use super::ask::{EXCLUSION_BYTES, Order, RESULT_BYTES, child_of, request_of};
 use crate::Mdt;
 use crate::directory::Child;
 use crate::inode::Inode;
@@ -82,6 +83,8 @@ pub(super) struct DistributedHold {
     /// The rename lock, if it is held, is not among them.
     exclusions: Vec<MdtExclusion>,
     renames: Option<MdtExclusion>,
+    /// Of the renames of this MDT that want the rename lock, it is this one's turn.
+    turn: Option<OwnedMutexGuard<()>>,
     pub(super) relied_on: Vec<Incarnation>,
     /// The largest logical time of those that were asked.
     pub(super) time: LogicalTime,
@@ -121,12 +124,15 @@ impl Mdt {
             target: Arc::clone(&context.target),
             exclusions: Vec::new(),
             renames: None,
+            turn: None,
             relied_on: Vec::new(),
             time: LogicalTime(0),
             names: Vec::new(),
             inodes: BTreeMap::new(),
         };
         if wanted.renames {
+            let turns = Arc::clone(&self.coordinator.renames);
+            held.turn = Some(while_waiting(Wait::Operation, turns.lock_owned()).await);
             let flags = ExcludeFlags::RENAMES;
             let exclude = Exclude { flags, ..self.new_exclusion(context) };
             held.renames = Some(MdtExclusion { mdt: RENAMES_ON, number: exclude.number });
@@ -165,7 +171,8 @@ impl Mdt {
         }
         let Ok(channel) = self.partner(exclusion.mdt) else { return };
         let release = Release { starts: own.starts, flags: ReleaseFlags::NONE, number };
-        let Ok(call) = request_of(&[ObjectUpdate::release(&release)], RESULT_BYTES, false) else {
+        let Ok(call) = request_of(&[ObjectUpdate::release(&release)], RESULT_BYTES, Order::Awaited)
+        else {
             return;
         };
         let answered = channel.call(call);
@@ -211,7 +218,12 @@ impl DistributedHold {
             true => self.mdt.exclude(&context.target, own, &exclude).await?,
             false => {
                 let update = ObjectUpdate::exclude(&exclude).map_err(|_| Errno::E2BIG)?;
-                let results = self.mdt.ask(mdt, &[update], EXCLUSION_BYTES).await?;
+                // The rename lock waits for no place: what has it excludes names, which does, and one asks for it at a time.
+                let order = match exclude.flags.contains(ExcludeFlags::RENAMES) {
+                    true => Order::Awaited,
+                    false => Order::InTurn,
+                };
+                let results = self.mdt.ask(mdt, &[update], EXCLUSION_BYTES, order).await?;
                 let data = &results.first().ok_or(Errno::EPROTO)?.data;
                 Excluded::decode(data).map_err(|_| Errno::EPROTO)?
             }

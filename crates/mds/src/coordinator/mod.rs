@@ -28,6 +28,7 @@ mod remove;
 mod rename;
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
@@ -41,6 +42,8 @@ pub(crate) use self::recover::RecordsBeingRead;
 pub(crate) struct Coordinator {
     /// The number of the last exclusion.
     exclusions: AtomicU64,
+    /// Held by the change that has the rename lock of MDT0000, or asks for it.
+    renames: Arc<tokio::sync::Mutex<()>>,
     /// There is a task that ends changes.
     completes: AtomicBool,
     /// Changes whose parts are being sent.

@@ -11,12 +11,12 @@ use sheen_store::Transaction;
 use sheen_target::{Completion, Incarnation, Redo, Target, store_errno};
 use sheen_types::{ChangeId, Errno, MdtIndex};
 use sheen_wire::out::{
-    Complete, ObjectUpdate, PARAM_BYTES_MAX, PartAnswer, Recover, Recovered, Release, ReleaseFlags,
-    SentPart, UpdateResult,
+    BUFFER_BYTES_MAX, Complete, ObjectUpdate, PARAM_BYTES_MAX, PartAnswer, Recover, Recovered,
+    Release, ReleaseFlags, SentPart, UpdateResult,
 };
 use sheen_wire::update_record::UpdateRecord;
 
-use super::ask::{RESULT_BYTES, read, request_of, results_of};
+use super::ask::{Order, RESULT_BYTES, read, request_of, results_of};
 use super::execute::is_final;
 use crate::Mdt;
 
@@ -55,6 +55,9 @@ impl RecordsBeingRead {
         for piece in said.pieces {
             let is_next = piece.offset as usize == self.begun.len()
                 && (self.begun.is_empty() || piece.id == self.id);
+            if piece.total as usize > BUFFER_BYTES_MAX {
+                return Err(Errno::EPROTO);
+            }
             if !is_next || piece.bytes.is_empty() || piece.id <= self.after {
                 // That which had begun is complete meanwhile, and gone. Unless something had, nothing new is said.
                 let had_begun = !std::mem::take(&mut self.begun).is_empty();
@@ -118,7 +121,8 @@ impl Redo for Mdt {
     }
 }
 
-async fn pause(target: &Target) {
+/// Before something is tried again that depends on other MDTs.
+pub(super) async fn pause(target: &Target) {
     let clock = &target.world().clock;
     clock.sleep_until(clock.now() + PAUSE).await;
 }
@@ -137,7 +141,7 @@ impl Mdt {
             ImportState::Full => CallKind::NoResend,
             _ => CallKind::Recovery,
         };
-        let call = request_of(&[update], result_bytes, false).map_err(|_| Errno::E2BIG)?;
+        let call = request_of(&[update], result_bytes, Order::Awaited).map_err(|_| Errno::E2BIG)?;
         let answer = channel.call(Call { kind, ..call });
         let answer = within(&*target.world().clock, ANSWERS_WITHIN, answer).await;
         // What was agreed on before is not known to hold on.

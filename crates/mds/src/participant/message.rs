@@ -84,6 +84,9 @@ impl Mdt {
                 Ok(encoded(&PartAnswer { transno }))
             }
             Update::Complete(said) => {
+                if said.except.len() > sheen_target::COMPLETION_EXCEPTIONS_MAX {
+                    return Err(Errno::EPROTO);
+                }
                 let said = sheen_target::Completion { upto: said.upto, except: said.except };
                 target.complete(mdt, &said).map_err(sheen_target::store_errno)?;
                 Ok(Bytes::new())

@@ -15,6 +15,9 @@ use sheen_wire::messages::{ObdPing, Request};
 use sheen_wire::out::{OutUpdateHeader, UpdateType, split_updates};
 use sheen_wire::ptlrpc::{MsgFlags, PtlrpcBody};
 
+/// Requests in flight at once, of those that count: few, so that tests meet the limit of imports.
+const PLACES: usize = 4;
+
 /// See the module's documentation.
 pub(super) struct Between {
     way: Arc<Way>,
@@ -29,6 +32,8 @@ pub(super) struct Between {
 struct Way {
     client: Mutex<TestClient>,
     state: Arc<Watched<WayState>>,
+    /// Of requests that count against those in flight.
+    places: tokio::sync::Semaphore,
     /// Messages with this go no further.
     held: Arc<Watched<Option<UpdateType>>>,
 }
@@ -44,7 +49,12 @@ impl Between {
         let (tag, committed, sent) = (AtomicU16::new(0), Arc::default(), Mutex::default());
         let state = WayState { connection: 1, import: ImportState::Full };
         let (state, held) = (Arc::new(Watched::new(state)), Arc::new(Watched::new(None)));
-        let way = Arc::new(Way { client: Mutex::new(client), state, held });
+        let way = Arc::new(Way {
+            client: Mutex::new(client),
+            state,
+            held,
+            places: tokio::sync::Semaphore::new(PLACES),
+        });
         Self { way, target, tag, committed, sent }
     }
 
@@ -153,9 +163,14 @@ impl Channel for Between {
             _ => 0,
         };
         let (kind, kinds) = (call.kind, kinds(&call.request, &source));
+        let is_counted = kind == CallKind::Normal && !call.is_awaited && !kinds.is_empty();
         let request = TestCall { source, ..TestCall::new(call.request).tagged(tag) };
         let (way, committed) = (Arc::clone(&self.way), Arc::clone(&self.committed));
         Box::pin(async move {
+            let _place = match is_counted {
+                true => way.places.acquire().await.ok(),
+                false => None,
+            };
             let answer = way.send(request, kind, &kinds).await?;
             committed.fetch_max(answer.head.last_committed.0, Ordering::AcqRel);
             if let Some(errno) = answer.errno().filter(|_| !call.refusal_as_answer) {

@@ -393,3 +393,40 @@ fn changes_of_the_same_names_by_way_of_two_mdts_wait_for_each_other() {
     };
     run(test, &world);
 }
+
+/// Exclusions wait for changes whose release must not wait behind them for a place among the requests in flight.
+#[test]
+fn many_changes_that_wait_for_each_other_at_another_mdt_all_end() {
+    const CHANGES: usize = 24;
+    let world = TestWorld::new(435);
+    let inner = world.clone();
+    let test = async move {
+        let scene = Arc::new(Scene::new(&inner, 2).await);
+        let from = scene.mkdir(1, ROOT, "from").await;
+        let to = scene.mkdir(1, ROOT, "to").await;
+        for at in 0..CHANGES {
+            scene.clients[1].mkdir(from, &format!("d{at}")).await.expect("made");
+        }
+        let mut ends = Vec::new();
+        for at in 0..CHANGES {
+            let (scene, ended) = (Arc::clone(&scene), Arc::new(tokio::sync::Notify::new()));
+            ends.push(Arc::clone(&ended));
+            let work = async move {
+                let (name, there) = (format!("d{at}"), &scene.clients[1]);
+                // The rename lock is MDT0000's.
+                rename(there, (from, &name), (to, &name)).await.expect("moved");
+                // So is this name.
+                assert_eq!(there.mkdir(ROOT, "to").await, Err(Errno::EEXIST));
+                ended.notify_one();
+            };
+            inner.world().tasks.spawn("change", Box::pin(work));
+        }
+        for ended in ends {
+            ended.notified().await;
+        }
+        assert_eq!(scene.names(1, from).await, [] as [String; 0]);
+        assert_eq!(scene.names(1, to).await.len(), CHANGES);
+        scene.settle(&inner).await;
+    };
+    run(test, &world);
+}

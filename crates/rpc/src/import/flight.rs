@@ -172,29 +172,36 @@ impl Flights {
 pub(super) struct Waiting {
     /// For the import to become FULL.
     pub(super) connects: Vec<u64>,
+    /// For nothing else.
+    pub(super) uncounted: VecDeque<(u64, Box<Call>)>,
+    /// For a place among the requests in flight.
     pub(super) calls: VecDeque<(u64, Box<Call>)>,
+    /// For a slot.
     pub(super) modifying: VecDeque<(u64, Box<Call>)>,
 }
 
 impl Waiting {
     pub(super) fn is_empty(&self) -> bool {
-        self.connects.is_empty() && self.calls.is_empty() && self.modifying.is_empty()
+        self.connects.is_empty() && self.calls() == 0
     }
 
     /// How many calls.
     pub(super) fn calls(&self) -> usize {
-        self.calls.len() + self.modifying.len()
+        self.uncounted.len() + self.calls.len() + self.modifying.len()
     }
 
     /// Gives up a call.
     pub(super) fn remove(&mut self, key: u64) {
+        self.uncounted.retain(|(waiting, _)| *waiting != key);
         self.calls.retain(|(waiting, _)| *waiting != key);
         self.modifying.retain(|(waiting, _)| *waiting != key);
     }
 
     /// The keys of all calls, which do not wait any more.
     pub(super) fn drain_calls(&mut self) -> impl Iterator<Item = u64> {
-        self.calls.drain(..).chain(self.modifying.drain(..)).map(|(key, _)| key)
+        let uncounted = self.uncounted.drain(..);
+        let counted = self.calls.drain(..).chain(self.modifying.drain(..));
+        uncounted.chain(counted).map(|(key, _)| key)
     }
 
     /// Where the first close is among the modifying calls.

@@ -13,6 +13,11 @@ use crate::limits;
 use crate::portals;
 use crate::timing::Time;
 
+/// Whether a call takes one of the places of requests in flight, if it has no slot.
+fn is_counted(call: &Call) -> bool {
+    !call.is_awaited && !portals::is_exempt(call.request.format().opcode)
+}
+
 impl Engine {
     pub(super) fn submit(
         &mut self,
@@ -42,10 +47,7 @@ impl Engine {
         }
         match call.kind {
             CallKind::Modifying => self.waiting.modifying.push_back((key, call)),
-            _ if self.state.is_full() && portals::is_exempt(opcode) => {
-                self.start(now, key, *call, actions);
-                return;
-            }
+            _ if !is_counted(&call) => self.waiting.uncounted.push_back((key, call)),
             _ => self.waiting.calls.push_back((key, call)),
         }
         self.wake(now, actions);
@@ -54,6 +56,10 @@ impl Engine {
 
     /// Sends what waits, as far as the limits allow.
     pub(super) fn pump(&mut self, now: Instant, actions: &mut Vec<Action>) {
+        while self.state.is_full() {
+            let Some((key, call)) = self.waiting.uncounted.pop_front() else { break };
+            self.start(now, key, *call, actions);
+        }
         while self.state.is_full() && !self.waiting.modifying.is_empty() {
             let Some((tag, (key, call))) = self.next_modifying() else { break };
             self.stats.modifies(self.slots.taken());
@@ -79,8 +85,7 @@ impl Engine {
     }
 
     fn start(&mut self, now: Instant, key: u64, call: Call, actions: &mut Vec<Action>) {
-        let opcode = call.request.format().opcode;
-        let counted = call.kind != CallKind::Recovery && !portals::is_exempt(opcode);
+        let counted = call.kind != CallKind::Recovery && is_counted(&call);
         let is_lock_replay =
             call.kind == CallKind::Recovery && matches!(self.state, State::ReplayLocks);
         self.flights.counted += usize::from(counted);
@@ -170,13 +175,14 @@ impl Engine {
 
     /// There was no connection when it was tried: calls that may not wait for another try do not.
     pub(super) fn fail_impatient(&mut self, actions: &mut Vec<Action>) {
-        let calls = std::mem::take(&mut self.waiting.calls);
-        for (key, call) in calls {
-            if call.kind == CallKind::NoDelay {
-                actions.push(Action::Complete(key, Err(RpcError::Disconnected), None));
-            } else {
-                self.waiting.calls.push_back((key, call));
-            }
+        for queue in [&mut self.waiting.uncounted, &mut self.waiting.calls] {
+            queue.retain(|(key, call)| {
+                let stays = call.kind != CallKind::NoDelay;
+                if !stays {
+                    actions.push(Action::Complete(*key, Err(RpcError::Disconnected), None));
+                }
+                stays
+            });
         }
     }
 

@@ -160,6 +160,14 @@ impl Cluster {
         self.feed(Event::Submit(self.calls, Box::new(call)));
     }
 
+    /// What other requests wait for.
+    pub(crate) fn submit_awaited(&mut self) {
+        self.calls += 1;
+        let call = call_of("look", self.calls, CallKind::Normal);
+        let call = Call { is_awaited: true, ..call };
+        self.feed(Event::Submit(self.calls, Box::new(call)));
+    }
+
     /// A request for data.
     pub(crate) fn submit_data(&mut self, kind: CallKind) {
         self.calls += 1;

@@ -66,6 +66,26 @@ fn a_request_without_a_waiting_caller_lingers_in_no_slot_that_another_may_need()
 }
 
 #[test]
+fn what_requests_in_flight_may_wait_for_goes_past_them() {
+    let mut cluster = Cluster::new(9, Faults { work_seconds_max: 0, ..Faults::default() });
+    cluster.connect();
+    cluster.server.work_seconds = Some(30);
+    // All places, and one more that waits for a place.
+    let places = cluster.engine.requests_in_flight();
+    (0..=places).for_each(|_| cluster.submit(CallKind::Normal));
+    assert_eq!(cluster.engine.counters().waiting, 1);
+    cluster.submit_awaited();
+    assert_eq!(cluster.engine.counters().waiting, 1);
+    // Also what was asked for while there was no connection.
+    cluster.break_connection();
+    cluster.submit_awaited();
+    cluster.server.work_seconds = None;
+    cluster.run(120);
+    cluster.check();
+    assert_eq!(cluster.answered(), places + 3);
+}
+
+#[test]
 fn a_slow_request_is_kept_alive_by_early_replies() {
     let mut cluster = Cluster::new(2, Faults { work_seconds_max: 0, ..Faults::default() });
     cluster.connect();

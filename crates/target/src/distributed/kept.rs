@@ -180,7 +180,8 @@ impl State {
         let still = |transno: &Transno| *transno > said.upto || said.except.contains(transno);
         note.except.retain(still);
         // What was complete stays so, whatever an older message says.
-        note.except.extend(said.except.iter().filter(|transno| **transno > before.upto));
+        let is_new = |transno: &Transno| before.upto < *transno && *transno <= said.upto;
+        note.except.extend(said.except.iter().filter(|transno| is_new(transno)));
         note.upto = before.upto.max(said.upto);
         let unreadable = self.unreadable.range(changes_of(coordinator));
         let gone = self.kept.range(changes_of(coordinator)).map(|(id, _)| id).chain(unreadable);
