@@ -9,14 +9,16 @@ use sheen_rpc::ImportState;
 use sheen_store::Store;
 use sheen_store_mem::{Commits, MemOptions, StoreMem};
 use sheen_target::testing::{TestAnswer, TestCall, TestWorld};
-use sheen_types::{Errno, Fid, InodeBits, LockMode, ResourceName};
+use sheen_types::{Errno, Fid, InodeBits, LockHandle, LockMode, ResourceName};
 use sheen_wire::connect::{ConnectFlags2, ObdConnectData};
-use sheen_wire::ldlm::{FlockPolicy, IntentOp, LdlmIntent, LockType, Policy};
+use sheen_wire::ldlm::{FlockPolicy, InodeBitsPolicy, IntentOp, LdlmIntent, LockType, Policy};
 use sheen_wire::lov::{
     CompFlags, LovComp, LovCompEntry, LovComponent, LovEa, LovMagic, LovMd, LovMdHeader, PoolName,
 };
 use sheen_wire::md::{AttrValid, LayoutIntent, LayoutIntentOp, MdsOpenFlags, Valid};
-use sheen_wire::messages::{LdlmIntentLayout, MdsGetattr, MdsGetattrName, MdsSwapLayouts, Reply};
+use sheen_wire::messages::{
+    LdlmEnqueue, LdlmIntentLayout, MdsGetattr, MdsGetattrName, MdsSwapLayouts, Reply,
+};
 use sheen_wire::ptlrpc::MsgFlags;
 use sheen_wire::text::Text;
 
@@ -94,6 +96,37 @@ fn naming(id: u32, flags: CompFlags) -> Bytes {
     let entry = LovCompEntry { id, flags, ..LovCompEntry::default() };
     composite.components.push(LovComponent { entry, layout });
     LovEa::Composite(composite).encode()
+}
+
+/// A client has a group lock as long as it likes, and a change of the layout excludes other operations on the inode.
+#[test]
+fn data_that_a_group_has_locked_is_not_removed_with_its_component() {
+    let world = TestWorld::new(98);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 4).await;
+            let client = server.client("c").await;
+            let plan = Plan::Composite(vec![on_mdt(1 << 16)]);
+            let file = create_with(&client, "f", &plan).await.unwrap().body.fid1;
+            let mut dlm_req = client.dlm(file, LockMode::Group, InodeBits::DOM);
+            let policy = InodeBitsPolicy { bits: InodeBits::DOM.0, gid: 5, ..Default::default() };
+            dlm_req.desc.policy = Policy::inode_bits(&policy);
+            let answer = client.inner.call(LdlmEnqueue { dlm_req, ..Default::default() }).await;
+            assert_eq!(answer.errno(), None);
+            let Some(Reply::LdlmEnqueue(reply)) = answer.reply else { panic!("no lock") };
+            let group = reply.dlm_rep.expect("a lock").handle;
+            assert_ne!(group, LockHandle(0));
+            let all = naming(0, CompFlags::INIT);
+            let remove = async || client.setxattr(file, "lustre.lov.del", Some(&all), 0).await;
+            assert_eq!(remove().await, Err(Errno::EBUSY));
+            client.getattr(file).await.expect("is not excluded");
+            client.inner.cancel(&[group]).await;
+            assert_eq!(remove().await, Ok(()));
+            server.check();
+        },
+        &world,
+    );
 }
 
 /// The lock of an intent is the server's own before it is the client's. A flock was left entered for the server when the

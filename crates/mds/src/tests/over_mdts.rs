@@ -413,10 +413,9 @@ fn many_changes_that_wait_for_each_other_at_another_mdt_all_end() {
             ends.push(Arc::clone(&ended));
             let work = async move {
                 let (name, there) = (format!("d{at}"), &scene.clients[1]);
-                // The rename lock is MDT0000's.
-                rename(there, (from, &name), (to, &name)).await.expect("moved");
-                // So is this name.
+                // This name is MDT0000's, and so is the rename lock.
                 assert_eq!(there.mkdir(ROOT, "to").await, Err(Errno::EEXIST));
+                rename(there, (from, &name), (to, &name)).await.expect("moved");
                 ended.notify_one();
             };
             inner.world().tasks.spawn("change", Box::pin(work));

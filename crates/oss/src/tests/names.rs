@@ -6,7 +6,8 @@ use sheen_store_mem::MemOptions;
 use sheen_target::testing::{TestCall, TestClient};
 use sheen_types::{Errno, Fid, LockHandle, LockMode, ResourceName, fid_seq};
 use sheen_wire::ldlm::{
-    LdlmLockDesc, LdlmRequest, LdlmResourceDesc, LockFlags as WireFlags, LockType,
+    ExtentPolicy, LdlmLockDesc, LdlmRequest, LdlmResourceDesc, LockFlags as WireFlags, LockType,
+    Policy,
 };
 use sheen_wire::md::Valid;
 use sheen_wire::messages::{
@@ -121,6 +122,28 @@ fn a_client_makes_no_object_come_or_go() {
             assert_eq!(refused(&client, request).await, Some(Errno::ENOENT), "{kind:?}");
         }
         assert!(server.store.attributes(super::harness::fid(999_999)).is_err());
+    });
+}
+
+/// A client has a group lock as long as it likes: nothing that the MDT asks for waits for its end.
+#[test]
+fn an_object_that_a_group_has_locked_is_destroyed_and_is_not_waited_for() {
+    with_ost(MemOptions::default(), |server: Server| async move {
+        let client = server.node.connect("c").await;
+        let mdt = server.node.connect_server("m").await;
+        let mut group = lock(named(1).oi.resource());
+        group.dlm_req.desc.req_mode = LockMode::Group.into();
+        let all = ExtentPolicy { start: 0, end: u64::MAX, gid: 5 };
+        group.dlm_req.desc.policy = Policy::extent(&all);
+        assert_eq!(refused(&client, group).await, None);
+        let oa = named(1);
+        let valid = oa.valid | Valid::FLAGS;
+        let oa = Obdo { valid, flags: ObdoFlags::SRVLOCK, ..oa };
+        let size = OstGetattr { ost_body: body(oa), ..Default::default() };
+        assert_eq!(refused(&mdt, size).await, Some(Errno::EAGAIN));
+        let destroy = OstDestroy { ost_body: body(named(1)), ..Default::default() };
+        assert_eq!(refused(&mdt, destroy).await, None);
+        assert!(server.store.attributes(super::harness::fid(1)).is_err());
     });
 }
 
