@@ -11,7 +11,9 @@ use sheen_store_mem::{Commits, MemOptions, StoreMem};
 use sheen_target::testing::{TestAnswer, TestCall, TestWorld};
 use sheen_types::{Errno, Fid, InodeBits, LockHandle, LockMode, ResourceName};
 use sheen_wire::connect::{ConnectFlags2, ObdConnectData};
-use sheen_wire::ldlm::{FlockPolicy, InodeBitsPolicy, IntentOp, LdlmIntent, LockType, Policy};
+use sheen_wire::ldlm::{
+    FlockPolicy, InodeBitsPolicy, IntentOp, LdlmIntent, LockFlags, LockType, Policy,
+};
 use sheen_wire::lov::{
     CompFlags, LovComp, LovCompEntry, LovComponent, LovEa, LovMagic, LovMd, LovMdHeader, PoolName,
 };
@@ -110,6 +112,7 @@ fn data_that_a_group_has_locked_is_not_removed_with_its_component() {
             let plan = Plan::Composite(vec![on_mdt(1 << 16)]);
             let file = create_with(&client, "f", &plan).await.unwrap().body.fid1;
             let mut dlm_req = client.dlm(file, LockMode::Group, InodeBits::DOM);
+            dlm_req.flags = LockFlags::NONE;
             let policy = InodeBitsPolicy { bits: InodeBits::DOM.0, gid: 5, ..Default::default() };
             dlm_req.desc.policy = Policy::inode_bits(&policy);
             let answer = client.inner.call(LdlmEnqueue { dlm_req, ..Default::default() }).await;
