@@ -3,14 +3,12 @@
 //! The lock manager's client side keeps what we hold, merged and split as the MDT does it, and replays it to
 //! an MDT that has restarted.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
 use sheen_ldlm::client::{FlockUser, LockInfo};
 use sheen_ldlm::{LockFlags, Policy};
 use sheen_rpc::Call;
-use sheen_types::{Errno, Extent, Fid, HashMap, LockMode, ResourceName, limits};
+use sheen_types::{Errno, Fid, LockMode, ResourceName, limits};
 use sheen_wire::messages::LdlmEnqueue;
 
 use super::Meta;
@@ -18,7 +16,6 @@ use crate::cache::Inode;
 use crate::call;
 use crate::locks::LockRequest;
 use crate::mdt::Mdc;
-use crate::records::{Record, Recorded, Recorder};
 use crate::types::{FileLock, FileLockMode, LockOwner};
 
 /// How long to wait.
@@ -28,74 +25,6 @@ pub(crate) enum FlockWait {
     Wait,
     /// Not at all: `EAGAIN`.
     Try,
-}
-
-/// Those of one owner on a file: by their first byte the last one, and the record.
-type RecordedLocks = BTreeMap<u64, (u64, Option<Recorded>)>;
-
-/// The file locks that programs hold, for the mount's next process.
-pub(super) struct FileLockRecords {
-    recorder: Recorder,
-    recorded: Mutex<HashMap<(Fid, LockOwner), RecordedLocks>>,
-}
-
-impl FileLockRecords {
-    pub(super) fn new(recorder: Recorder) -> Self {
-        Self { recorder, recorded: Mutex::default() }
-    }
-
-    /// Whether any are recorded.
-    fn is_on(&self) -> bool {
-        self.recorder.is_on()
-    }
-
-    /// An owner's locks have changed in these bytes of a file: records what it has there now, as `held` says of an owner's
-    /// locks that share a byte with a range or are next to it. Costs as much as there is of these.
-    fn note(
-        &self,
-        fid: Fid,
-        owner: LockOwner,
-        changed: &FileLock,
-        held: impl FnOnce(Extent) -> Vec<LockInfo>,
-    ) {
-        let range = Extent { start: changed.start, end: changed.end };
-        let mut recorded = self.recorded.lock();
-        let locks = recorded.entry((fid, owner)).or_default();
-        // Recorded once more before the earlier record goes: there may be no moment without one.
-        let now = held(range).into_iter().filter_map(|lock| {
-            let lock = file_lock(&lock, changed.uid, changed.is_flock)?;
-            let record = || Record::FileLock { fid, owner, lock };
-            Some((lock.start, (lock.end, self.recorder.record(record))))
-        });
-        let now: RecordedLocks = now.collect();
-        let before = take_near(locks, range);
-        locks.extend(now);
-        if locks.is_empty() {
-            recorded.remove(&(fid, owner));
-        }
-        drop(before);
-    }
-}
-
-/// Takes out what shares a byte with `range` or is next to it.
-fn take_near(locks: &mut RecordedLocks, range: Extent) -> RecordedLocks {
-    let from = range.start.saturating_sub(1);
-    let below = locks.range(..from).next_back();
-    let below = below.filter(|(_, (end, _))| *end >= from).map(|(start, _)| *start);
-    let within = locks.range(from..=range.end.saturating_add(1)).map(|(start, _)| *start);
-    let near: Vec<u64> = below.into_iter().chain(within).collect();
-    near.iter().filter_map(|start| locks.remove_entry(start)).collect()
-}
-
-/// As a program of this user has it; `None` if it is none that is held.
-fn file_lock(lock: &LockInfo, uid: u32, is_flock: bool) -> Option<FileLock> {
-    let Policy::Flock { start, end, pid, .. } = lock.desc.policy else { return None };
-    let mode = match lock.desc.granted {
-        Some(LockMode::Pr) => FileLockMode::Read,
-        Some(LockMode::Pw) => FileLockMode::Write,
-        _ => return None,
-    };
-    Some(FileLock { start, end, mode, pid, uid, is_flock })
 }
 
 fn ask(fid: Fid, owner: LockOwner, lock: &FileLock, flags: LockFlags) -> LockRequest {
@@ -153,11 +82,7 @@ impl Meta {
         };
         let user = FlockUser { uid: lock.uid, most };
         mdt.locks.enqueue_flock(ask(inode.fid, owner, &lock, flags), user).await?;
-        if self.lock_records.is_on() {
-            let resource = ResourceName::of_flocks(inode.fid);
-            let held = |range| mdt.locks.engine().flocks_near(resource, owner.0, range);
-            self.lock_records.note(inode.fid, owner, &lock, held);
-        }
+        self.cache.file_locks.note(mdt.locks.engine(), inode.fid, owner, &lock);
         Ok(())
     }
 
