@@ -8,7 +8,7 @@ use std::sync::Arc;
 use sheen_ldlm::client::{FlockUser, LockInfo};
 use sheen_ldlm::{LockFlags, Policy};
 use sheen_rpc::Call;
-use sheen_types::{Errno, Fid, LockMode, ResourceName, limits};
+use sheen_types::{Errno, Fid, LockMode, ResourceName};
 use sheen_wire::messages::LdlmEnqueue;
 
 use super::Meta;
@@ -42,7 +42,7 @@ fn ask(fid: Fid, owner: LockOwner, lock: &FileLock, flags: LockFlags) -> LockReq
 
 impl Meta {
     /// Acquires, changes or releases a file lock. One RPC; waiting costs no more. `ENOLCK` if the user has the share of
-    /// this client's locks that one may have.
+    /// this client's locks, or of its waits for locks on the file, that one may have.
     pub(crate) async fn set_lock(
         &self,
         inode: &Inode,
@@ -134,9 +134,9 @@ impl Meta {
 }
 
 impl Mdc {
-    /// How many file locks it grants this client, unless it is set otherwise; `None` if it has no such limit. An MDT of Lustre's
+    /// How many file locks it grants this client, as far as is known here; `None` if it has no such limit. An MDT of Lustre's
     /// has none, nor the extension by which one of ours is known.
     fn flocks_most(&self) -> Option<usize> {
-        self.keeps_own_names().then_some(limits::FLOCKS_PER_CLIENT)
+        self.keeps_own_names().then(|| self.locks.flocks_granted())
     }
 }

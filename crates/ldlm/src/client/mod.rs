@@ -110,8 +110,9 @@ impl Namespace {
         state.table.handle(slot)
     }
 
-    /// The same for a flock of a user's, with a reference taken; `None` if that user has no right to one more, or to what an
-    /// unlock leaves of one that it cuts in two. It counts as the user's until it is gone, however that comes.
+    /// The same for a flock of a user's, with a reference taken; `None` if that user has no right to one more, to one more
+    /// that may have to wait on this resource, or to what an unlock leaves of one that it cuts in two. It counts as the
+    /// user's until it is gone, however that comes.
     pub fn begin_flock(
         &self,
         now: Instant,
@@ -131,8 +132,12 @@ impl Namespace {
         if count > 0 && !state.table.flock_counts.may_have_more(user) {
             return None;
         }
+        let waits = mode != LockMode::Nl && !flags.contains(LockFlags::BLOCK_NOWAIT);
+        if waits && !state.table.may_wait(resource, user) {
+            return None;
+        }
         let slot = state.begin(now, resource, policy, mode, flags);
-        state.table.count_for(slot, user.uid, count);
+        state.table.count_for(slot, user.uid, count, waits);
         Some(state.table.handle(slot))
     }
 

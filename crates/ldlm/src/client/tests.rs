@@ -347,6 +347,43 @@ fn no_user_has_all_flocks_of_a_client_and_no_users_those_of_root() {
     assert!(locks(20, 8));
 }
 
+/// The threads of one user's processes waited for all flocks on a file that the server lets a client wait for.
+#[test]
+fn no_user_waits_for_all_flocks_on_a_file_and_no_users_for_those_of_root() {
+    let it = namespace();
+    let all = crate::limits::FLOCKS_WAITING_PER_CLIENT as u64;
+    let begin = |name, uid: u32, owner, flags, most| {
+        let policy = Policy::Flock { start: 0, end: 9, owner, pid: 1 };
+        it.begin_flock(NOW, name, policy, LockMode::Pw, flags, FlockUser { uid, most })
+    };
+    let many = Some(1 << 20);
+    let wait = |uid, owner| begin(NAME, uid, owner, NONE, many);
+    let waits = |uid, owners: std::ops::Range<u64>| -> Vec<LockHandle> {
+        owners.map_while(|owner| wait(uid, owner)).collect()
+    };
+    let ten = waits(10, 0..all);
+    assert_eq!(ten.len() as u64, all / 2, "half of them");
+    for handle in &ten[1..] {
+        answer_flock(&it, *handle, false);
+    }
+    assert_eq!(wait(10, all), None, "also while they wait at the server");
+    let elsewhere = ResourceName([7, 7, 7, 7]);
+    let (other_file, tried) =
+        (begin(elsewhere, 10, 1, NONE, many), begin(NAME, 10, all, LockFlags::BLOCK_NOWAIT, many));
+    assert!(other_file.is_some() && tried.is_some(), "on another file, and without a wait");
+    assert!(begin(NAME, 10, all, NONE, None).is_some(), "a server of Lustre's");
+    assert_eq!(waits(20, all..2 * all).len() as u64, 3 * all / 8 - 1, "an eighth is root's");
+    assert_eq!(waits(0, 2 * all..3 * all).len() as u64, all, "the server says what root may");
+    // One that is granted, one that fails and one that is given up wait no more.
+    answer_flock(&it, ten[0], true);
+    it.failed(ten[1], Errno::EIO, &mut Vec::new());
+    it.dec_ref(NOW, ten[2], LockMode::Pw, &mut Vec::new());
+    // The one that did not count against the limit is one of them.
+    assert_eq!(waits(10, 3 * all..4 * all).len(), 2);
+    it.evict(&mut Vec::new());
+    assert_eq!(waits(10, 0..all).len() as u64, all / 2);
+}
+
 #[test]
 fn a_flock_that_waits_or_cuts_another_one_in_two_counts_for_what_it_makes() {
     let it = namespace();
