@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use sheen_ldlm::client::{FlockUser, LockInfo};
+use sheen_ldlm::client::FlockUser;
 use sheen_ldlm::{LockFlags, Policy};
 use sheen_rpc::Call;
 use sheen_types::{Errno, Fid, LockMode, ResourceName};
@@ -92,15 +92,11 @@ impl Meta {
         mdt.locks.engine().has_flocks(ResourceName::of_flocks(inode.fid), owner.0)
     }
 
-    /// Owners of locks on the file that a process holds. No RPC.
+    /// Owners of locks on the file that a process holds, each once. No RPC. Costs as much as there are locks on the file.
     pub(crate) fn lock_owners(&self, inode: &Inode, process: u32) -> Vec<LockOwner> {
         let mdt = self.mdt_of_flocks(inode);
-        let held = mdt.locks.engine().dump(ResourceName::of_flocks(inode.fid));
-        let owner = |lock: LockInfo| match lock.desc.policy {
-            Policy::Flock { owner, pid, .. } if pid == process => Some(LockOwner(owner)),
-            _ => None,
-        };
-        held.into_iter().filter_map(owner).collect()
+        let owners = mdt.locks.engine().flock_owners(ResourceName::of_flocks(inode.fid), process);
+        owners.into_iter().map(LockOwner).collect()
     }
 
     /// Which MDT has granted locks on the file to this client. Where that is not known it was asked when there was one.

@@ -469,6 +469,12 @@ impl Namespace {
         self.state.lock().table.flocks_of(resource, owner, everything).next().is_some()
     }
 
+    /// The owners of flocks on a resource that a process holds, each once, by rising number.
+    #[must_use]
+    pub fn flock_owners(&self, resource: ResourceName, process: u32) -> Vec<u64> {
+        self.state.lock().table.flock_owners(resource, process)
+    }
+
     /// All locks of a resource.
     #[must_use]
     pub fn dump(&self, resource: ResourceName) -> Vec<LockInfo> {

@@ -422,6 +422,17 @@ impl Table {
         })
     }
 
+    /// The owners of held flocks of a process, each once, by rising number. Looks at all held flocks of the resource.
+    pub(super) fn flock_owners(&self, name: ResourceName, process: u32) -> Vec<u64> {
+        let index = self.by_name.get(&name);
+        let flocks = index.map(|&index| &self.resources[index as usize].flocks);
+        let is_its = |slot: u32| matches!(self.lock(slot).policy, Policy::Flock { pid, .. } if pid == process);
+        let its = flocks.into_iter().flatten().filter(|(_, slot)| is_its(**slot));
+        let mut owners: Vec<u64> = its.map(|((owner, _), _)| *owner).collect();
+        owners.dedup();
+        owners
+    }
+
     /// Enters a lock as the newest unused one of its list.
     pub(super) fn put_unused(&mut self, slot: u32, now: Instant) {
         self.take_unused(slot);

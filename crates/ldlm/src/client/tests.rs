@@ -295,6 +295,19 @@ fn a_flock_costs_as_much_beside_a_thousand_as_beside_none() {
     assert!((1..=first).contains(&last), "{last} at the end, {first} at the begin");
 }
 
+/// A process with many flocks was named once for each.
+#[test]
+fn an_owner_of_many_flocks_is_named_once() {
+    let it = namespace();
+    let flock = |at, owner, pid| Policy::Flock { start: at, end: at, owner, pid };
+    for at in 0..10 {
+        held(&it, flock(3 * at, 9, 1), LockMode::Pw);
+        held(&it, flock(3 * at, 7, 1), LockMode::Pr);
+        held(&it, flock(3 * at, 8, 2), LockMode::Pr);
+    }
+    assert_eq!([1, 2, 3].map(|pid| it.flock_owners(NAME, pid)), [vec![7, 9], vec![8], vec![]]);
+}
+
 fn begin_flock(
     it: &Namespace,
     uid: u32,
