@@ -61,10 +61,8 @@ impl InodeState {
         }
         if gone.contains(InodeBits::PERM) {
             stale.children.extend(self.take_kept_children());
-            if !self.directory.is_leaving {
-                (stale.timed_names_until, stale.unprocessed_names_until) =
-                    (self.timed_names_until(), self.unprocessed_names_until());
-            }
+            (stale.timed_names_until, stale.unprocessed_names_until) =
+                (self.timed_names_until(), self.unprocessed_names_until());
         }
         if !absent.is_empty() {
             self.note_absent_names_lost();
