@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 use sheen_types::Nid;
 
-use crate::mount::{KIND, mounts, table_of};
+use crate::mount::{KIND, mounts, shown_path, table_of};
 
 /// A mount as the kernel knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,17 +71,17 @@ impl fmt::Display for UnmountError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Busy(path) => {
-                let path = path.display();
+                let path = shown_path(path);
                 write!(out, "{path} is in use: a program works in it; end it and try again")
             }
             Self::Covered(path) => {
-                let path = path.display();
+                let path = shown_path(path);
                 write!(
                     out,
                     "{path}: another file system is mounted over the mount; unmount that first"
                 )
             }
-            Self::Failed(path, error) => write!(out, "{}: {error}", path.display()),
+            Self::Failed(path, error) => write!(out, "{}: {error}", shown_path(path)),
         }
     }
 }
@@ -354,6 +354,17 @@ mod tests {
 43 22 0:35 / /copy rw - fuse.sheen 10.0.0.1@tcp:/one rw
 44 22 0:38 / /mnt/other rw - fuse.sshfs me@host:/home rw
 ";
+
+    #[test]
+    fn a_place_that_is_shown_commands_no_terminal() {
+        let place = || Path::new("/mnt/\x1b[2J\n").to_owned();
+        let failed = UnmountError::Failed(place(), io::ErrorKind::NotFound.into());
+        for why in [UnmountError::Busy(place()), UnmountError::Covered(place()), failed] {
+            let text = why.to_string();
+            assert!(text.starts_with("/mnt/\\033[2J\\012"), "{text}");
+            assert!(!text.chars().any(char::is_control), "{text:?}");
+        }
+    }
 
     #[test]
     fn a_mount_is_found_by_its_device_wherever_it_is() {

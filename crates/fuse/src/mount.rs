@@ -4,7 +4,7 @@ use std::ffi::{CString, OsString};
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use rustix::process::{getgid, getuid};
 use sheen_client::posix::{Audience, FileSystem, NodeId};
 use sheen_fuse_wire::{Config, HELPER, Running, Session, mount_by_helper};
 use sheen_types::Errno;
-use sheen_types::text::{bytes_of_shown, with_octal};
+use sheen_types::text::{bytes_of_shown, shown, with_octal};
 
 use crate::adapter::Adapter;
 use crate::ahead;
@@ -162,16 +162,21 @@ impl fmt::Display for FuseMountError {
                  fuse3'",
             ),
             Self::NoDirectory(path, error) => {
-                write!(out, "mount point {}: {error}; make the directory first", path.display())
+                write!(out, "mount point {}: {error}; make the directory first", shown_path(path))
             }
             Self::Busy(path) => write!(
                 out,
                 "{} is already a mount point; unmount it or choose another directory",
-                path.display()
+                shown_path(path)
             ),
-            Self::Refused(path, error) => write!(out, "cannot mount {}: {error}", path.display()),
+            Self::Refused(path, error) => write!(out, "cannot mount {}: {error}", shown_path(path)),
         }
     }
+}
+
+/// A path as messages have it.
+pub(crate) fn shown_path(path: &Path) -> String {
+    shown(path.as_os_str().as_bytes())
 }
 
 impl std::error::Error for FuseMountError {}

@@ -15,8 +15,9 @@ pub(crate) const FLOCKS_WAITING_PER_OWNER: usize = 32;
 /// gives up after 10.
 pub(crate) const CIRCLE_OWNERS_MAX: usize = 1024;
 
-/// The part of the flocks which a target grants a client that one user other than root may hold and wait for: programs
-/// hold them as long as they like, and those of other users on that node go on.
+/// The part of the flocks which a target grants a client that one user other than root may hold and wait for, and of those
+/// that it lets a client wait for on one resource: programs hold them as long as they like, and those of other users on
+/// that node go on.
 pub(crate) const FLOCKS_OF_USER: usize = 2;
 
 /// The part that all of them together leave to root.

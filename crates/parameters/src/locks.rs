@@ -12,7 +12,7 @@ use sheen_types::Errno;
 use super::folder::{Folder, Number};
 use super::mount::MountState;
 use super::values::{self, U32_MAX};
-use sheen_control::api::Target;
+use sheen_control::api::{Kind, Target};
 
 /// How many unused locks are cancelled at once.
 const BATCH: Number<Arc<ClientNamespace>> = Number {
@@ -21,6 +21,15 @@ const BATCH: Number<Arc<ClientNamespace>> = Number {
     range: 0..=U32_MAX,
     read: |space| space.shrink_batch() as u64,
     write: |space, count| space.set_shrink_batch(count as usize),
+};
+
+/// How many flocks an MDT grants, of which each user has a share.
+const FLOCKS: Number<Arc<ClientNamespace>> = Number {
+    leaf: "flocks_per_client",
+    parse: values::number_of_any_base,
+    range: 16..=1 << 40,
+    read: |space| space.flocks_granted() as u64,
+    write: |space, count| space.set_flocks_granted(usize::try_from(count).unwrap_or(usize::MAX)),
 };
 
 /// Adds what is about all of them.
@@ -52,6 +61,9 @@ pub(super) fn add(state: &Arc<MountState>, target: &Target) {
     space.set_forgoes_unused(state.cancels_before_replay());
     // The methods that cancel locks need the pointer.
     let space = Arc::new(space);
+    if target.kind == Kind::Mdt {
+        Folder::new(&state.tree, format!("mdc.{}", target.device)).numbers(&space, &[FLOCKS]);
+    }
     let folder = Folder::new(&state.tree, format!("ldlm.namespaces.{}", target.device));
     type Read = fn(&Gauges) -> u64;
     let shown: [(&str, Read); 6] = [

@@ -18,8 +18,6 @@ pub(crate) struct DirectoryState {
     names: Option<Box<DirectoryNames>>,
     /// This client has removed it. A process that still has it open, or works in it, sees a link count of 0.
     pub(crate) removed: bool,
-    /// This client is about to remove it, for a caller who may: no program is waited for that uses its names until then.
-    pub(crate) is_leaving: bool,
     /// Whether we ourselves have changed its names since its attributes were last asked.
     pub(crate) changed_here: bool,
 }

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use sheen_io::{BoxFuture, Clock};
-use sheen_types::{Errno, Fid, InodeBits, Instant, MdtIndex, Name, ResourceName};
+use sheen_ldlm::Policy;
+use sheen_types::{Errno, Extent, Fid, InodeBits, Instant, MdtIndex, Name, ResourceName};
 
-use super::{CachedOpen, InodeState, InodeTable, KernelCache, NameHasher, Pin};
+use super::{CachedOpen, FileLockRecords, InodeState, InodeTable, KernelCache, NameHasher, Pin};
 use crate::data::DataEvents;
 use crate::locks::{ClientNamespace, CoveredCache, LostLock};
-use crate::types::{FileType, Invalidated, NodeId, Stale};
+use crate::types::{FileType, Invalidated, LockOwner, NodeId, Stale};
 
 /// What the locks of MDTs cover of inodes but their data: the inode cache, and the kernel that is notified of it.
 pub(crate) struct CoveredMetadata {
@@ -18,6 +19,8 @@ pub(crate) struct CoveredMetadata {
     pub(crate) kernel_cache: Arc<KernelCache>,
     /// What directories know of their names.
     pub(crate) hasher: Arc<NameHasher>,
+    /// The file locks of which the mount's next process must know.
+    pub(crate) file_locks: FileLockRecords,
     /// Until when the kernel uses names that it keeps for a time only.
     pub(crate) clock: Arc<dyn Clock>,
 }
@@ -58,10 +61,8 @@ impl InodeState {
         }
         if gone.contains(InodeBits::PERM) {
             stale.children.extend(self.take_kept_children());
-            if !self.directory.is_leaving {
-                (stale.timed_names_until, stale.unprocessed_names_until) =
-                    (self.timed_names_until(), self.unprocessed_names_until());
-            }
+            (stale.timed_names_until, stale.unprocessed_names_until) =
+                (self.timed_names_until(), self.unprocessed_names_until());
         }
         if !absent.is_empty() {
             self.note_absent_names_lost();
@@ -188,6 +189,12 @@ impl CoveredCache for CoveredByMdt {
         locks: &Arc<ClientNamespace>,
         lost: LostLock,
     ) -> BoxFuture<'static, ()> {
+        if let Policy::Flock { start, end, owner, .. } = lost.part {
+            let (fid, owner, range) =
+                (lost.resource.fid(), LockOwner(owner), Extent { start, end });
+            self.metadata.file_locks.lost(locks.engine(), fid, owner, range);
+            return Box::pin(std::future::ready(()));
+        }
         self.flush_and_invalidate(locks, lost)
     }
 

@@ -14,6 +14,7 @@ mod dir_pages;
 mod directory;
 mod failures;
 mod file;
+mod file_lock_records;
 mod heat;
 mod inode;
 mod inode_names;
@@ -30,6 +31,7 @@ mod replies;
 mod rights;
 
 pub(crate) use dir_pages::{Chunk, DirPages, Position};
+pub(crate) use file_lock_records::FileLockRecords;
 pub(crate) use heat::{Heat, Rules as HeatRules};
 pub(crate) use inode::{Inode, InodeState, LayoutState, Xattrs};
 pub(crate) use inode_table::{InodeTable, Pin};

@@ -29,7 +29,8 @@ pub use sheen_llog::{ClusterMap, LogRecord, LovDesc, MapTarget, Param};
 
 use crate::boxed;
 use crate::cache::{
-    CoveredByMdt, CoveredMetadata, DataEventHandler, InodeTable, KernelCache, NameHasher,
+    CoveredByMdt, CoveredMetadata, DataEventHandler, FileLockRecords, InodeTable, KernelCache,
+    NameHasher,
 };
 use crate::call;
 use crate::data::{AddedMdt, DataPath, MdtLocations};
@@ -197,6 +198,7 @@ async fn assemble(
         inodes: Arc::clone(&inodes),
         kernel_cache: Arc::clone(&kernel_cache),
         hasher,
+        file_locks: FileLockRecords::new(recorder.clone()),
         clock: Arc::clone(&targets.world.clock),
     };
     let cache = Arc::new(cache);
@@ -215,7 +217,7 @@ async fn assemble(
     targets.world.tasks.spawn("config", Box::pin(follow));
     targets.forget_old_locks(&data);
     Ok(Mounted {
-        meta: Meta::new(targets.world.clone(), cache, mdts, recorder.clone()),
+        meta: Meta::new(targets.world.clone(), cache, mdts),
         data,
         targets: Arc::clone(targets),
         inodes,

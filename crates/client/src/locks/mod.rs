@@ -26,7 +26,7 @@ use sheen_ldlm::client::{Action, Config, FlockUser, MatchRequest};
 use sheen_ldlm::{LockDesc, LockFlags, Policy};
 use sheen_rpc::{Call, Channel};
 use sheen_types::futures;
-use sheen_types::{Errno, HashMap, InodeBits, LockHandle, LockMode, ResourceName};
+use sheen_types::{Errno, HashMap, InodeBits, LockHandle, LockMode, ResourceName, limits};
 use sheen_wire::ldlm::LdlmRequest;
 use sheen_wire::messages::{LdlmCancel, LdlmConvert, LdlmEnqueue};
 use tokio::sync::oneshot;
@@ -125,6 +125,7 @@ pub struct ClientNamespace {
     /// Handles of locks that are dropped here and whose cancels are not sent yet.
     cancels: TaskQueue<LockHandle>,
     shrink_batch: AtomicUsize,
+    flocks_granted: AtomicUsize,
     cancels_early: AtomicBool,
     forgoes_unused: AtomicBool,
 }
@@ -173,6 +174,7 @@ impl ClientNamespace {
             waiting: Mutex::default(),
             cancels: TaskQueue::default(),
             shrink_batch: AtomicUsize::new(SHRINK_BATCH),
+            flocks_granted: AtomicUsize::new(limits::FLOCKS_PER_CLIENT),
             cancels_early: AtomicBool::new(true),
             forgoes_unused: AtomicBool::new(true),
         })
@@ -245,7 +247,8 @@ impl ClientNamespace {
     /// The same of a flock for one of the users.
     ///
     /// # Errors
-    /// As [`ClientNamespace::enqueue`], and `ENOLCK` if the user has the share of this client's that one may have.
+    /// As [`ClientNamespace::enqueue`], and `ENOLCK` if the user has the share of this client's that one may have, or waits
+    /// for that of those on the file that this client may wait for.
     pub(crate) async fn enqueue_flock(
         self: &Arc<Self>,
         request: LockRequest,
@@ -310,7 +313,12 @@ impl ClientNamespace {
         let begun = self.engine.begin_flock(now, resource, policy, mode, flags, user);
         let Some(handle) = begun else {
             let (namespace, has) = (self.name(), self.engine.flocks_of_user(user.uid));
-            tracing::warn!(namespace, uid = user.uid, has, "a user has too many file locks");
+            tracing::warn!(
+                namespace,
+                uid = user.uid,
+                has,
+                "a user has too many file locks, or waits for too many"
+            );
             return Err(Errno::ENOLCK);
         };
         Ok(PendingLock::new(self, request, handle))
@@ -479,6 +487,18 @@ impl ClientNamespace {
     /// From now on so many; as Lustre takes it, 0 is no limit.
     pub fn set_shrink_batch(&self, count: usize) {
         self.shrink_batch.store(if count == 0 { usize::MAX } else { count }, Ordering::Relaxed);
+    }
+
+    /// How many flocks the target grants this client, if it has such a limit (`flocks_per_client`): what users' shares are
+    /// of. The target does not say it.
+    #[must_use]
+    pub fn flocks_granted(&self) -> usize {
+        self.flocks_granted.load(Ordering::Relaxed)
+    }
+
+    /// From now on so many. What users have is not less for that.
+    pub fn set_flocks_granted(&self, count: usize) {
+        self.flocks_granted.store(count, Ordering::Relaxed);
     }
 
     /// Cancels unused locks if there are too many or they are too old.

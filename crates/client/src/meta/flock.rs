@@ -3,14 +3,12 @@
 //! The lock manager's client side keeps what we hold, merged and split as the MDT does it, and replays it to
 //! an MDT that has restarted.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
-use sheen_ldlm::client::{FlockUser, LockInfo};
+use sheen_ldlm::client::FlockUser;
 use sheen_ldlm::{LockFlags, Policy};
 use sheen_rpc::Call;
-use sheen_types::{Errno, Extent, Fid, HashMap, LockMode, ResourceName, limits};
+use sheen_types::{Errno, Fid, LockMode, ResourceName};
 use sheen_wire::messages::LdlmEnqueue;
 
 use super::Meta;
@@ -18,7 +16,6 @@ use crate::cache::Inode;
 use crate::call;
 use crate::locks::LockRequest;
 use crate::mdt::Mdc;
-use crate::records::{Record, Recorded, Recorder};
 use crate::types::{FileLock, FileLockMode, LockOwner};
 
 /// How long to wait.
@@ -28,74 +25,6 @@ pub(crate) enum FlockWait {
     Wait,
     /// Not at all: `EAGAIN`.
     Try,
-}
-
-/// Those of one owner on a file: by their first byte the last one, and the record.
-type RecordedLocks = BTreeMap<u64, (u64, Option<Recorded>)>;
-
-/// The file locks that programs hold, for the mount's next process.
-pub(super) struct FileLockRecords {
-    recorder: Recorder,
-    recorded: Mutex<HashMap<(Fid, LockOwner), RecordedLocks>>,
-}
-
-impl FileLockRecords {
-    pub(super) fn new(recorder: Recorder) -> Self {
-        Self { recorder, recorded: Mutex::default() }
-    }
-
-    /// Whether any are recorded.
-    fn is_on(&self) -> bool {
-        self.recorder.is_on()
-    }
-
-    /// An owner's locks have changed in these bytes of a file: records what it has there now, as `held` says of an owner's
-    /// locks that share a byte with a range or are next to it. Costs as much as there is of these.
-    fn note(
-        &self,
-        fid: Fid,
-        owner: LockOwner,
-        changed: &FileLock,
-        held: impl FnOnce(Extent) -> Vec<LockInfo>,
-    ) {
-        let range = Extent { start: changed.start, end: changed.end };
-        let mut recorded = self.recorded.lock();
-        let locks = recorded.entry((fid, owner)).or_default();
-        // Recorded once more before the earlier record goes: there may be no moment without one.
-        let now = held(range).into_iter().filter_map(|lock| {
-            let lock = file_lock(&lock, changed.uid, changed.is_flock)?;
-            let record = || Record::FileLock { fid, owner, lock };
-            Some((lock.start, (lock.end, self.recorder.record(record))))
-        });
-        let now: RecordedLocks = now.collect();
-        let before = take_near(locks, range);
-        locks.extend(now);
-        if locks.is_empty() {
-            recorded.remove(&(fid, owner));
-        }
-        drop(before);
-    }
-}
-
-/// Takes out what shares a byte with `range` or is next to it.
-fn take_near(locks: &mut RecordedLocks, range: Extent) -> RecordedLocks {
-    let from = range.start.saturating_sub(1);
-    let below = locks.range(..from).next_back();
-    let below = below.filter(|(_, (end, _))| *end >= from).map(|(start, _)| *start);
-    let within = locks.range(from..=range.end.saturating_add(1)).map(|(start, _)| *start);
-    let near: Vec<u64> = below.into_iter().chain(within).collect();
-    near.iter().filter_map(|start| locks.remove_entry(start)).collect()
-}
-
-/// As a program of this user has it; `None` if it is none that is held.
-fn file_lock(lock: &LockInfo, uid: u32, is_flock: bool) -> Option<FileLock> {
-    let Policy::Flock { start, end, pid, .. } = lock.desc.policy else { return None };
-    let mode = match lock.desc.granted {
-        Some(LockMode::Pr) => FileLockMode::Read,
-        Some(LockMode::Pw) => FileLockMode::Write,
-        _ => return None,
-    };
-    Some(FileLock { start, end, mode, pid, uid, is_flock })
 }
 
 fn ask(fid: Fid, owner: LockOwner, lock: &FileLock, flags: LockFlags) -> LockRequest {
@@ -113,7 +42,7 @@ fn ask(fid: Fid, owner: LockOwner, lock: &FileLock, flags: LockFlags) -> LockReq
 
 impl Meta {
     /// Acquires, changes or releases a file lock. One RPC; waiting costs no more. `ENOLCK` if the user has the share of
-    /// this client's locks that one may have.
+    /// this client's locks, or of its waits for locks on the file, that one may have.
     pub(crate) async fn set_lock(
         &self,
         inode: &Inode,
@@ -153,11 +82,7 @@ impl Meta {
         };
         let user = FlockUser { uid: lock.uid, most };
         mdt.locks.enqueue_flock(ask(inode.fid, owner, &lock, flags), user).await?;
-        if self.lock_records.is_on() {
-            let resource = ResourceName::of_flocks(inode.fid);
-            let held = |range| mdt.locks.engine().flocks_near(resource, owner.0, range);
-            self.lock_records.note(inode.fid, owner, &lock, held);
-        }
+        self.cache.file_locks.note(mdt.locks.engine(), inode.fid, owner, &lock);
         Ok(())
     }
 
@@ -167,15 +92,11 @@ impl Meta {
         mdt.locks.engine().has_flocks(ResourceName::of_flocks(inode.fid), owner.0)
     }
 
-    /// Owners of locks on the file that a process holds. No RPC.
+    /// Owners of locks on the file that a process holds, each once. No RPC. Costs as much as there are locks on the file.
     pub(crate) fn lock_owners(&self, inode: &Inode, process: u32) -> Vec<LockOwner> {
         let mdt = self.mdt_of_flocks(inode);
-        let held = mdt.locks.engine().dump(ResourceName::of_flocks(inode.fid));
-        let owner = |lock: LockInfo| match lock.desc.policy {
-            Policy::Flock { owner, pid, .. } if pid == process => Some(LockOwner(owner)),
-            _ => None,
-        };
-        held.into_iter().filter_map(owner).collect()
+        let owners = mdt.locks.engine().flock_owners(ResourceName::of_flocks(inode.fid), process);
+        owners.into_iter().map(LockOwner).collect()
     }
 
     /// Which MDT has granted locks on the file to this client. Where that is not known it was asked when there was one.
@@ -209,9 +130,9 @@ impl Meta {
 }
 
 impl Mdc {
-    /// How many file locks it grants this client, unless it is set otherwise; `None` if it has no such limit. An MDT of Lustre's
+    /// How many file locks it grants this client, as far as is known here; `None` if it has no such limit. An MDT of Lustre's
     /// has none, nor the extension by which one of ours is known.
     fn flocks_most(&self) -> Option<usize> {
-        self.keeps_own_names().then_some(limits::FLOCKS_PER_CLIENT)
+        self.keeps_own_names().then(|| self.locks.flocks_granted())
     }
 }

@@ -62,7 +62,6 @@ pub(crate) use statfs::{TargetStat, mdt_statfs, ost_statfs};
 
 use crate::cache::{CoveredMetadata, Inode};
 use crate::mdt::{Mdc, Mdts};
-use crate::records::Recorder;
 
 /// Bytes of reply reserved for a layout by default: 170 stripes. A larger one arrives, too.
 const EA_ROOM: usize = 4096;
@@ -77,7 +76,6 @@ pub(crate) struct Meta {
     mdts: Arc<Mdts>,
     caches_xattrs: AtomicBool,
     rooms: ReplyRooms,
-    lock_records: flock::FileLockRecords,
 }
 
 /// The room for variable parts of replies that requests announce.
@@ -88,19 +86,13 @@ struct ReplyRooms {
 
 impl Meta {
     /// Operations on these MDTs.
-    pub(crate) fn new(
-        world: World,
-        cache: Arc<CoveredMetadata>,
-        mdts: Arc<Mdts>,
-        recorder: Recorder,
-    ) -> Self {
+    pub(crate) fn new(world: World, cache: Arc<CoveredMetadata>, mdts: Arc<Mdts>) -> Self {
         let rooms = ReplyRooms {
             layout: AtomicUsize::new(EA_ROOM),
             inline: AtomicUsize::new(inline::INLINE_ROOM),
         };
         let caches_xattrs = AtomicBool::new(true);
-        let lock_records = flock::FileLockRecords::new(recorder);
-        Self { world, cache, mdts, caches_xattrs, rooms, lock_records }
+        Self { world, cache, mdts, caches_xattrs, rooms }
     }
 
     /// Whether extended attributes are kept under their locks.

@@ -106,19 +106,10 @@ impl Meta {
         let known = child.and_then(|child| self.cache.inodes.by_fid(child));
         let mut wanted = vec![(parent, conflicting)];
         wanted.extend(known.as_deref().map(|child| (child, mdt.bits_of_unlinked(child))));
-        // Nothing has to be refused to the users of a directory that is removed. One who may not remove it, or tries where
-        // there are names in it, must not shorten the wait of another mount's chmod.
-        let names_change = May::WRITE.and(May::EXEC);
-        let leaves = directory && parent.state().permits(who, names_change) == Some(true);
-        let has_none = |child: &&Inode| child.state().directory.children.is_empty();
-        let leaving = known.as_deref().filter(|_| leaves).filter(has_none);
-        if let Some(child) = leaving {
-            child.state().directory.is_leaving = true;
-        }
+        // A directory's lock goes with the request, whether that is refused or not. So what the kernel keeps of it is waited
+        // for as at any other loss: another mount's chmod may be what comes next. Of one that this mount has emptied it
+        // keeps nothing.
         let dlm_req = self.cancel_early(mdt, &wanted).await;
-        if let Some(child) = leaving {
-            child.state().directory.is_leaving = false;
-        }
         let changing = self.begin_change(parent, None, Some(name)).await;
         let (suppgid1, suppgid2) = who.groups_for(parent, May::WRITE.and(May::EXEC));
         let request = MdsReintUnlink {

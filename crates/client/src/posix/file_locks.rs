@@ -61,7 +61,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// As `fcntl(2)` and `flock(2)`: `EAGAIN` if another lock conflicts, `EDEADLK`; `ENOLCK` if the user has the share of
-    /// the mount's locks that one may have.
+    /// the mount's locks that one may have, or that of its waits for locks on the file.
     #[boxed]
     pub async fn set_lock(
         &self,

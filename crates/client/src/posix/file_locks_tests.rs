@@ -229,3 +229,42 @@ fn a_user_has_half_of_the_locks_of_a_mount_and_another_one_its_own() {
         assert_eq!(lock(1000, 7).await, Ok(()));
     });
 }
+
+/// The shares were those of what an MDT grants by default, whatever it had been set to.
+#[test]
+fn shares_are_of_what_operators_say_that_the_mdt_grants() {
+    let fixture = fixture();
+    fixture.mdt.own_names.store(true, Ordering::Relaxed);
+    let file = open(&fixture, WRITE);
+    let lock = |number: u64| {
+        let (files, mode) = (fixture.files.clone(), FileLockMode::Write);
+        let (start, end) = (2 * number, 2 * number);
+        let lock = FileLock { start, end, mode, pid: 5, uid: 1000, is_flock: false };
+        fixture.world.run(async move { files.set_lock(file, LockOwner(7), lock, false).await })
+    };
+    fixture.locks.set_flocks_granted(16);
+    let before: Vec<_> = (0..9).map(lock).collect();
+    assert_eq!((&before[..8], before[8]), (&[Ok(()); 8][..], Err(Errno::ENOLCK)));
+    fixture.locks.set_flocks_granted(32);
+    let raised: Vec<_> = (10..19).map(lock).collect();
+    assert_eq!((&raised[..8], raised[8]), (&[Ok(()); 8][..], Err(Errno::ENOLCK)));
+}
+
+/// One user's programs waited for all locks on a file that the MDT lets a mount wait for.
+#[test]
+fn a_user_that_waits_for_all_it_can_leaves_another_one_its_waits() {
+    let fixture = fixture();
+    fixture.mdt.own_names.store(true, Ordering::Relaxed);
+    let file = open(&fixture, WRITE);
+    let wait = |owner: u64, uid| {
+        let (files, mode) = (fixture.files.clone(), FileLockMode::Write);
+        let lock = FileLock { start: 0, end: 9, mode, pid: 5, uid, is_flock: false };
+        begin(&fixture, async move { files.set_lock(file, LockOwner(owner), lock, true).await })
+    };
+    *fixture.mdt.hold.lock() = Some(Arc::new(Notify::new()));
+    let alices: Vec<Done> = (1..=2049).map(|owner| wait(owner, 1000)).collect();
+    let answered = |done: &Done| done.lock().first().copied();
+    assert!(alices[..2048].iter().all(|done| answered(done).is_none()), "half of 4,096 wait");
+    assert_eq!(answered(&alices[2048]), Some(Err(Errno::ENOLCK)));
+    assert_eq!(answered(&wait(3000, 1001)), None, "and another user's");
+}

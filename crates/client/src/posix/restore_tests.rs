@@ -195,6 +195,47 @@ fn a_file_lock_is_recorded_once_however_many_its_process_has() {
     });
 }
 
+/// The next process acquired them, from whom the MDT had granted them to since.
+#[test]
+fn file_locks_that_an_eviction_took_are_recorded_no_more_and_are_asked_for_anew() {
+    let (fixture, records) = keeping();
+    fixture.mdt.answer(found(FILE, 0o100_644, 1, WHOLE));
+    fixture.mdt.answer(opened(FILE, 77, false, Bytes::new()));
+    let files = fixture.files.clone();
+    let handle = fixture.world.run(async move {
+        let who = Fixture::root();
+        let found = files.lookup(&who, NodeId::ROOT, &name("file")).await;
+        let Ok(Lookup::Found(entry)) = found else { panic!("not found") };
+        files.open(&who, entry.node, OpenFlags(2)).await.expect("opened").handle
+    });
+    fixture.mdt.serve(|request| (Ok(reply(request)), Vec::new()));
+    let set = |owner, mode, start, end| {
+        let lock = FileLock { start, end, mode, pid: 5, uid: 0, is_flock: false };
+        let files = fixture.files.clone();
+        let set = async move { files.set_lock(handle, LockOwner(owner), lock, false).await };
+        assert_eq!(fixture.world.run(set), Ok(()));
+    };
+    let recorded = || {
+        let of = |record| match record {
+            Record::FileLock { owner, lock, .. } => Some((owner.0, lock.start, lock.end)),
+            _ => None,
+        };
+        records.all().into_iter().filter_map(of).collect::<Vec<_>>()
+    };
+    set(1, FileLockMode::Write, 0, 9);
+    set(1, FileLockMode::Write, 20, 29);
+    set(2, FileLockMode::Read, 40, 49);
+    assert_eq!(recorded().len(), 3);
+    fixture.locks.on_evicted();
+    fixture.world.settle();
+    assert_eq!(recorded(), []);
+    fixture.mdt.take_asked();
+    set(1, FileLockMode::Write, 0, 9);
+    let asked = fixture.mdt.take_asked();
+    assert!(matches!(&asked[..], [Request::LdlmEnqueue(_)]), "{asked:?}");
+    assert_eq!(recorded(), [(1, 0, 9)]);
+}
+
 /// A lock of the open file description (`F_OFD_SETLK`), of whose end FUSE reports no more than the last close.
 #[test]
 fn the_last_close_of_a_file_ends_the_locks_that_an_earlier_process_took_through_it() {

@@ -21,7 +21,9 @@ pub(crate) use mdt::{
 };
 pub(crate) use world::TestWorld;
 
-use crate::cache::{CoveredByMdt, CoveredMetadata, InodeTable, KernelCache, NameHasher};
+use crate::cache::{
+    CoveredByMdt, CoveredMetadata, FileLockRecords, InodeTable, KernelCache, NameHasher,
+};
 use crate::locks::{CallbackRouter, ClientNamespace};
 use crate::mdt::{FidSource, Mdc, Mdts};
 use crate::meta::Meta;
@@ -144,6 +146,7 @@ impl Fixture {
             inodes: Arc::clone(&inodes),
             kernel_cache: Arc::clone(&kernel_cache),
             hasher: NameHasher::new(11),
+            file_locks: FileLockRecords::new(recorder.clone()),
             clock: world.world().clock,
         });
         let channel = Arc::clone(&mdt) as Arc<dyn Channel>;
@@ -173,7 +176,7 @@ impl Fixture {
             lock_config(),
         );
         let files = FileSystem::new(Mounted {
-            meta: Meta::new(world.world(), Arc::clone(&cache), Arc::clone(&mdts), recorder.clone()),
+            meta: Meta::new(world.world(), Arc::clone(&cache), Arc::clone(&mdts)),
             data: Arc::clone(&data) as Arc<dyn crate::data::DataPath>,
             targets: Arc::new(targets),
             inodes,

@@ -2,7 +2,7 @@
 
 use sheen_types::HashMap;
 
-use crate::limits::{FLOCKS_OF_ROOT, FLOCKS_OF_USER};
+use crate::limits::{FLOCKS_OF_ROOT, FLOCKS_OF_USER, FLOCKS_WAITING_PER_CLIENT};
 
 /// For whom a flock is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,12 +10,13 @@ pub struct FlockUser {
     /// The user, by uid.
     pub uid: u32,
     /// How many flocks the target grants this client, of all its users, which they share: one other than root may have a
-    /// half of them, all but root seven eighths. `None` if it has no such limit, or if the user had this one before.
+    /// half of them, all but root seven eighths. `None` if it has no such limit, or if the user had this one before. With
+    /// one it also lets this client wait for so many flocks on a resource and no more, which are shared alike.
     pub most: Option<usize>,
 }
 
-/// What is counted: a flock that is held once; one that is asked for as what it may come to, for it may cut another one
-/// in two when it is granted.
+/// What is counted of each user's flocks: for all resources of a target those that are held or asked for, and for each
+/// resource those that may have to wait.
 #[derive(Debug, Default)]
 pub(super) struct FlockCounts {
     of_user: HashMap<u32, usize>,
@@ -26,8 +27,24 @@ pub(super) struct FlockCounts {
 impl FlockCounts {
     /// Whether this user may have one more.
     pub(super) fn may_have_more(&self, user: FlockUser) -> bool {
-        let Some(most) = user.most.filter(|_| user.uid != 0) else { return true };
-        self.of(user.uid) < most / FLOCKS_OF_USER && self.of_users < most - most / FLOCKS_OF_ROOT
+        user.most.is_none_or(|most| self.is_below(user.uid, most))
+    }
+
+    /// Whether this user may have one more wait, of those that are counted here.
+    pub(super) fn may_wait(&self, user: FlockUser) -> bool {
+        user.most.is_none() || self.is_below(user.uid, FLOCKS_WAITING_PER_CLIENT)
+    }
+
+    /// Whether a user has less than one may have of `most`.
+    fn is_below(&self, uid: u32, most: usize) -> bool {
+        let is_below =
+            || self.of(uid) < most / FLOCKS_OF_USER && self.of_users < most - most / FLOCKS_OF_ROOT;
+        uid == 0 || is_below()
+    }
+
+    /// Whether nothing is counted.
+    pub(super) fn is_empty(&self) -> bool {
+        self.of_user.is_empty()
     }
 
     /// How many a user has.

@@ -110,8 +110,9 @@ impl Namespace {
         state.table.handle(slot)
     }
 
-    /// The same for a flock of a user's, with a reference taken; `None` if that user has no right to one more, or to what an
-    /// unlock leaves of one that it cuts in two. It counts as the user's until it is gone, however that comes.
+    /// The same for a flock of a user's, with a reference taken; `None` if that user has no right to one more, to one more
+    /// that may have to wait on this resource, or to what an unlock leaves of one that it cuts in two. It counts as the
+    /// user's until it is gone, however that comes.
     pub fn begin_flock(
         &self,
         now: Instant,
@@ -131,8 +132,12 @@ impl Namespace {
         if count > 0 && !state.table.flock_counts.may_have_more(user) {
             return None;
         }
+        let waits = mode != LockMode::Nl && !flags.contains(LockFlags::BLOCK_NOWAIT);
+        if waits && !state.table.may_wait(resource, user) {
+            return None;
+        }
         let slot = state.begin(now, resource, policy, mode, flags);
-        state.table.count_for(slot, user.uid, count);
+        state.table.count_for(slot, user.uid, count, waits);
         Some(state.table.handle(slot))
     }
 
@@ -462,6 +467,12 @@ impl Namespace {
     pub fn has_flocks(&self, resource: ResourceName, owner: u64) -> bool {
         let everything = Extent { start: 0, end: u64::MAX };
         self.state.lock().table.flocks_of(resource, owner, everything).next().is_some()
+    }
+
+    /// The owners of flocks on a resource that a process holds, each once, by rising number.
+    #[must_use]
+    pub fn flock_owners(&self, resource: ResourceName, process: u32) -> Vec<u64> {
+        self.state.lock().table.flock_owners(resource, process)
     }
 
     /// All locks of a resource.

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 
 use sheen_types::{Extent, HashMap, InodeBits, Instant, LockHandle, LockMode, ResourceName};
 
-use super::flock_users::FlockCounts;
+use super::flock_users::{FlockCounts, FlockUser};
 use super::types::{LockInfo, MatchRequest, Matched};
 use crate::interval::IntervalTree;
 use crate::mix::{LockHandles, LockLocation, SLOTS_MAX, SeededBuildHasher};
@@ -69,6 +69,8 @@ pub(super) struct Lock {
     /// Of a flock: for whom it was asked, and as how many it counts of that user's.
     user: u32,
     counted: u8,
+    /// Whether it counts as one of the user's that may have to wait.
+    waits: bool,
     /// When it was asked for, became unused, or was revoked.
     pub(super) since: Instant,
     previous: u32,
@@ -95,7 +97,11 @@ pub(super) struct Table {
     /// Unused locks, without and with privilege.
     unused: [Unused; 2],
     count: usize,
+    /// A flock that is held counts once; one that is asked for as what it may come to, for it may cut another one in two
+    /// when it is granted.
     pub(super) flock_counts: FlockCounts,
+    /// Of each resource the flocks that may have to wait.
+    flock_waits: HashMap<ResourceName, FlockCounts, SeededBuildHasher>,
     #[cfg(test)]
     pub(super) flocks_looked_at: std::cell::Cell<usize>,
 }
@@ -129,6 +135,7 @@ impl Table {
             unused: [Unused { oldest: NONE, newest: NONE, count: 0 }; 2],
             count: 0,
             flock_counts: FlockCounts::default(),
+            flock_waits: HashMap::with_hasher(SeededBuildHasher(seed)),
             #[cfg(test)]
             flocks_looked_at: std::cell::Cell::default(),
         }
@@ -209,6 +216,7 @@ impl Table {
             score: 0,
             user: 0,
             counted: 0,
+            waits: false,
             since: Instant(0),
             previous: NONE,
             next: NONE,
@@ -233,8 +241,9 @@ impl Table {
     /// Forgets a lock in whatever phase.
     pub(super) fn remove(&mut self, slot: u32) {
         self.remove_matchable(slot);
-        self.leave(slot);
         self.count_flock(slot, 0);
+        self.count_wait(slot, false);
+        self.leave(slot);
         let free = self.free;
         let lock = self.lock_mut(slot);
         lock.phase = Phase::Free;
@@ -247,8 +256,11 @@ impl Table {
     /// An intent made the lock one of another resource.
     pub(super) fn rename(&mut self, slot: u32, name: ResourceName) {
         if self.name(slot) != name {
+            let waits = self.lock(slot).waits;
+            self.count_wait(slot, false);
             self.leave(slot);
             self.enter(slot, name);
+            self.count_wait(slot, waits);
         }
     }
 
@@ -330,11 +342,32 @@ impl Table {
         self.add_matchable(slot);
     }
 
-    /// A flock that is asked for is this user's, and counts as so many.
-    pub(super) fn count_for(&mut self, slot: u32, user: u32, count: u8) {
+    /// A flock that is asked for is this user's, counts as so many, and may have to wait.
+    pub(super) fn count_for(&mut self, slot: u32, user: u32, count: u8, waits: bool) {
         self.count_flock(slot, 0);
+        self.count_wait(slot, false);
         self.lock_mut(slot).user = user;
         self.count_flock(slot, count);
+        self.count_wait(slot, waits);
+    }
+
+    fn count_wait(&mut self, slot: u32, waits: bool) {
+        let name = self.name(slot);
+        let lock = &mut self.locks[slot as usize];
+        let before = std::mem::replace(&mut lock.waits, waits);
+        if before == waits {
+            return;
+        }
+        let counts = self.flock_waits.entry(name).or_default();
+        counts.change(lock.user, before.into(), waits.into());
+        if counts.is_empty() {
+            self.flock_waits.remove(&name);
+        }
+    }
+
+    /// Whether one more flock of a user may wait on a resource.
+    pub(super) fn may_wait(&self, name: ResourceName, user: FlockUser) -> bool {
+        self.flock_waits.get(&name).is_none_or(|counts| counts.may_wait(user))
     }
 
     fn count_flock(&mut self, slot: u32, count: u8) {
@@ -345,15 +378,16 @@ impl Table {
         }
     }
 
-    /// A flock that was counted when it was asked for is held: it is one.
+    /// A flock that was counted when it was asked for is held: it is one, and waits no more.
     pub(super) fn count_held(&mut self, slot: u32) {
         self.count_flock(slot, self.lock(slot).counted.min(1));
+        self.count_wait(slot, false);
     }
 
     /// A flock was cut in two: both are of the same user.
     pub(super) fn count_twin(&mut self, twin: u32, slot: u32) {
         let lock = self.lock(slot);
-        self.count_for(twin, lock.user, lock.counted);
+        self.count_for(twin, lock.user, lock.counted, false);
     }
 
     /// Whether an owner holds one flock with bytes on both sides of `range`.
@@ -386,6 +420,17 @@ impl Table {
             let within = flocks.range((owner, range.start)..=(owner, range.end));
             below.into_iter().chain(within.map(|(_, slot)| *slot).filter(overlaps))
         })
+    }
+
+    /// The owners of held flocks of a process, each once, by rising number. Looks at all held flocks of the resource.
+    pub(super) fn flock_owners(&self, name: ResourceName, process: u32) -> Vec<u64> {
+        let index = self.by_name.get(&name);
+        let flocks = index.map(|&index| &self.resources[index as usize].flocks);
+        let is_its = |slot: u32| matches!(self.lock(slot).policy, Policy::Flock { pid, .. } if pid == process);
+        let its = flocks.into_iter().flatten().filter(|(_, slot)| is_its(**slot));
+        let mut owners: Vec<u64> = its.map(|((owner, _), _)| *owner).collect();
+        owners.dedup();
+        owners
     }
 
     /// Enters a lock as the newest unused one of its list.

@@ -295,6 +295,19 @@ fn a_flock_costs_as_much_beside_a_thousand_as_beside_none() {
     assert!((1..=first).contains(&last), "{last} at the end, {first} at the begin");
 }
 
+/// A process with many flocks was named once for each.
+#[test]
+fn an_owner_of_many_flocks_is_named_once() {
+    let it = namespace();
+    let flock = |at, owner, pid| Policy::Flock { start: at, end: at, owner, pid };
+    for at in 0..10 {
+        held(&it, flock(3 * at, 9, 1), LockMode::Pw);
+        held(&it, flock(3 * at, 7, 1), LockMode::Pr);
+        held(&it, flock(3 * at, 8, 2), LockMode::Pr);
+    }
+    assert_eq!([1, 2, 3].map(|pid| it.flock_owners(NAME, pid)), [vec![7, 9], vec![8], vec![]]);
+}
+
 fn begin_flock(
     it: &Namespace,
     uid: u32,
@@ -345,6 +358,43 @@ fn no_user_has_all_flocks_of_a_client_and_no_users_those_of_root() {
     it.evict(&mut Vec::new());
     assert_eq!([0, 10, 20].map(|uid| it.flocks_of_user(uid)), [0; 3]);
     assert!(locks(20, 8));
+}
+
+/// The threads of one user's processes waited for all flocks on a file that the server lets a client wait for.
+#[test]
+fn no_user_waits_for_all_flocks_on_a_file_and_no_users_for_those_of_root() {
+    let it = namespace();
+    let all = crate::limits::FLOCKS_WAITING_PER_CLIENT as u64;
+    let begin = |name, uid: u32, owner, flags, most| {
+        let policy = Policy::Flock { start: 0, end: 9, owner, pid: 1 };
+        it.begin_flock(NOW, name, policy, LockMode::Pw, flags, FlockUser { uid, most })
+    };
+    let many = Some(1 << 20);
+    let wait = |uid, owner| begin(NAME, uid, owner, NONE, many);
+    let waits = |uid, owners: std::ops::Range<u64>| -> Vec<LockHandle> {
+        owners.map_while(|owner| wait(uid, owner)).collect()
+    };
+    let ten = waits(10, 0..all);
+    assert_eq!(ten.len() as u64, all / 2, "half of them");
+    for handle in &ten[1..] {
+        answer_flock(&it, *handle, false);
+    }
+    assert_eq!(wait(10, all), None, "also while they wait at the server");
+    let elsewhere = ResourceName([7, 7, 7, 7]);
+    let (other_file, tried) =
+        (begin(elsewhere, 10, 1, NONE, many), begin(NAME, 10, all, LockFlags::BLOCK_NOWAIT, many));
+    assert!(other_file.is_some() && tried.is_some(), "on another file, and without a wait");
+    assert!(begin(NAME, 10, all, NONE, None).is_some(), "a server of Lustre's");
+    assert_eq!(waits(20, all..2 * all).len() as u64, 3 * all / 8 - 1, "an eighth is root's");
+    assert_eq!(waits(0, 2 * all..3 * all).len() as u64, all, "the server says what root may");
+    // One that is granted, one that fails and one that is given up wait no more.
+    answer_flock(&it, ten[0], true);
+    it.failed(ten[1], Errno::EIO, &mut Vec::new());
+    it.dec_ref(NOW, ten[2], LockMode::Pw, &mut Vec::new());
+    // The one that did not count against the limit is one of them.
+    assert_eq!(waits(10, 3 * all..4 * all).len(), 2);
+    it.evict(&mut Vec::new());
+    assert_eq!(waits(10, 0..all).len() as u64, all / 2);
 }
 
 #[test]

@@ -6,16 +6,19 @@
 //! other users.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs;
 use std::io::ErrorKind;
 use std::net::SocketAddrV4;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use sheen_fuse::{KernelMount, Marks};
 use sheen_io_os::SocketFolder;
+use sheen_types::text::bytes_of_shown;
 use sheen_types::{Errno, Nid, TargetKind};
 
 use super::daemon::Daemon;
@@ -23,7 +26,7 @@ use super::folders::of_folder;
 use super::liveness::{self, Health};
 use super::{io_fault, keeper, private, rediscovery};
 use sheen_tools::mkfs::TargetConfig;
-use sheen_tools::output::Fault;
+use sheen_tools::output::{Fault, shown_path};
 
 /// The keys of what the mount is known by: its device, its source, its number, and the mount namespace in which that is
 /// its number.
@@ -76,7 +79,7 @@ impl Cluster {
             eprintln!(
                 "{}/cluster is gone: file system {fsname}, as its targets say; the options --listen, --accept \
                  and --metrics of earlier starts are lost",
-                self.run().display()
+                shown_path(self.run())
             );
         }
     }
@@ -134,24 +137,23 @@ impl Cluster {
                 .map_err(|error| io_fault(&self.run(), &error))?;
             let options = rediscovery::value_of(&words, "-o").map(str::to_owned);
             self.values.extend(options.map(|options| (MOUNT_OPTIONS.to_owned(), options)));
-            let point = words.into_iter().rev().find(|word| !word.is_empty());
-            // A path that is no text cannot be written down.
-            let point = point.and_then(|point| point.into_string().ok());
-            self.values.extend(point.map(|point| ("mount".to_owned(), point)));
+            if let Some(point) = words.iter().rev().find(|word| !word.is_empty()) {
+                self.set_mount_point(Path::new(point));
+            }
             self.mark_mount(Marks::default());
         }
         Ok(())
     }
 
     pub(super) fn nothing(&self) -> Fault {
-        let text = format!("{}: no file system of `sheen up`", self.directory.display());
+        let text = format!("{}: no file system of `sheen up`", shown_path(&self.directory));
         Fault::new(Errno::ENOENT, text)
     }
 
     /// A target is not there; what can be done about it.
     pub(super) fn gone(&self, name: &str) -> Fault {
         let path = self.directory.join(name);
-        let (path, fsname) = (path.display(), self.fsname().unwrap_or_default());
+        let (path, fsname) = (shown_path(&path), self.fsname().unwrap_or_default());
         let otherwise = match of_folder(name, fsname) {
             Some(TargetConfig { kind: Some(TargetKind::Ost), index, .. }) => {
                 let nid = self.get("nid").unwrap_or("NID");
@@ -183,7 +185,7 @@ impl Cluster {
         if let Err(error) = restored
             && error.kind() != ErrorKind::NotFound
         {
-            eprintln!("{}: {error}", path.display());
+            eprintln!("{}: {error}", shown_path(&path));
         }
     }
 
@@ -239,7 +241,7 @@ impl Cluster {
     pub(super) fn served_elsewhere(&self) -> Fault {
         let text = format!(
             "{}: its server runs in another PID namespace, perhaps that of a container: run this command there",
-            self.directory.display()
+            shown_path(&self.directory)
         );
         Fault::new(Errno::EBUSY, text)
     }
@@ -259,8 +261,20 @@ impl Cluster {
         // A copy of it in another namespace has another number.
         let id = id.filter(|_| namespace == namespace_here());
         let marks = Marks { device, source, id: id.and_then(|id| id.parse().ok()) };
-        let path = Path::new(self.get("mount").unwrap_or_default());
-        KernelMount::marked(path, marks, connection.is_some())
+        let path = self.mount_point().unwrap_or_default();
+        KernelMount::marked(&path, marks, connection.is_some())
+    }
+
+    /// Where it was mounted, if it was.
+    pub(super) fn mount_point(&self) -> Option<PathBuf> {
+        let bytes = bytes_of_shown(self.get("mount")?.as_bytes());
+        Some(OsString::from_vec(bytes).into())
+    }
+
+    /// Keeps where it is mounted. A path is written as the kernel's tables have it: one with the end of a line in it would
+    /// set other values.
+    pub(super) fn set_mount_point(&mut self, path: &Path) {
+        self.values.insert("mount".to_owned(), shown_path(path));
     }
 
     /// Keeps what the mount is known by, and nothing of an earlier one.
@@ -289,7 +303,7 @@ impl Cluster {
         let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC;
         let file = rustix::fs::open(&path, flags, Mode::from_raw_mode(0o600)).map_err(failed)?;
         if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
-            let place = self.directory.display();
+            let place = shown_path(&self.directory);
             eprintln!("waiting for another `sheen up`, `down` or `fsck` on {place} ...");
             rustix::fs::flock(&file, FlockOperation::LockExclusive).map_err(failed)?;
         }

@@ -16,7 +16,7 @@ use super::{keeper, log, notify, private};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use sheen_io::World;
-use sheen_tools::output::{Fault, errno_of};
+use sheen_tools::output::{Fault, errno_of, shown_path};
 use sheen_types::Errno;
 
 /// The line of a process that is ready.
@@ -147,7 +147,7 @@ impl Daemon {
         let code = ended.code().and_then(|code| u8::try_from(code).ok());
         let text = match said.strip_prefix(FAILED) {
             Some(why) => why.to_owned(),
-            None => format!("the {} process died; see {}", self.name, self.log_file().display()),
+            None => format!("the {} process died; see {}", self.name, shown_path(self.log_file())),
         };
         Err(Fault { code: code.filter(|code| *code != 0).unwrap_or(1), text })
     }

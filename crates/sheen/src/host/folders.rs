@@ -13,7 +13,7 @@ use super::cluster::Cluster;
 use super::invalid;
 use super::target::Plan;
 use sheen_tools::mkfs::TargetConfig;
-use sheen_tools::output::Fault;
+use sheen_tools::output::{Fault, shown_path};
 
 /// What the names of directories of targets begin with, in the order in which targets start.
 const KINDS: [&str; 3] = ["mgt", "mdt", "ost"];
@@ -65,7 +65,7 @@ pub(super) fn refuse_doubles(plans: &[Plan]) -> Result<(), Fault> {
             continue;
         };
         let (first, second, name) =
-            (first.directory.display(), second.directory.display(), &second.kind);
+            (shown_path(&first.directory), shown_path(&second.directory), &second.kind);
         return Err(invalid(format!(
             "{first} and {second} both say that they are {name}: only one of them can be served"
         )));
@@ -114,7 +114,7 @@ impl Cluster {
         for copy in self.copies() {
             eprintln!(
                 "{}: left alone: its name is none of a target (mgt, mdt0000, ost0000 ...)",
-                copy.display()
+                shown_path(&copy)
             );
         }
     }
@@ -142,19 +142,22 @@ impl Cluster {
 
     /// The error for a directory that says it is the target `found`.
     fn mixed_up(&self, path: &Path, found: &TargetConfig) -> Fault {
-        let (name, path) = (found.name(), path.display());
+        let (name, path) = (found.name(), shown_path(path));
         let place = match found.kind {
             _ if self
                 .fsname()
                 .is_some_and(|fsname| found.kind.is_some() && fsname != found.fsname) =>
             {
-                format!("of another file system than {}", self.directory.display())
+                format!("of another file system than {}", shown_path(&self.directory))
             }
             Some(kind) => {
                 let target = TargetName { fsname: String::new(), kind, index: found.index };
-                format!("whose directory is {}", self.directory.join(folder_of(&target)).display())
+                format!(
+                    "whose directory is {}",
+                    shown_path(self.directory.join(folder_of(&target)))
+                )
             }
-            None => format!("whose directory is {}", self.mgt().display()),
+            None => format!("whose directory is {}", shown_path(self.mgt())),
         };
         invalid(format!(
             "{path}: its CONFIG says that it is {name}, {place}: put its own there again (CONFIG.copy, unless that \

@@ -21,7 +21,7 @@ use super::cluster::Cluster;
 use super::daemon::{self, Daemon};
 use super::progress::Progress;
 use super::{keeper, mount};
-use sheen_tools::output::{self, Fault, errno_of};
+use sheen_tools::output::{self, Fault, errno_of, shown_path};
 
 /// How long a mount may take to answer. It needs no server for it.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -154,7 +154,7 @@ pub(super) fn does_not_serve(daemon: &Daemon, pid: Pid, patience: Duration) -> F
         "the server process, pid {pid}, which another `sheen up` has started, does not serve after {} s: see {}; try \
          again, or run `sheen down` first",
         patience.as_secs(),
-        log.display()
+        shown_path(&log)
     );
     Fault::new(Errno::ETIMEDOUT, text)
 }
@@ -235,7 +235,7 @@ fn asked(path: &Path) -> Option<(String, Option<ExitStatus>)> {
     asker.arg("sign").arg(path).stdin(Stdio::null());
     let mut asker = asker.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().ok()?;
     let begin = Instant::now();
-    let mut progress = Progress::new(format!("asking the mount at {}", path.display()));
+    let mut progress = Progress::new(format!("asking the mount at {}", shown_path(path)));
     let ended = loop {
         if let Ok(Some(status)) = asker.try_wait() {
             break Some(status);
@@ -281,13 +281,13 @@ pub(super) fn detach_ended(path: &Path) -> Result<(), Fault> {
     if mount.found().is_none() || !has_ended(path) {
         return Ok(());
     }
-    tracing::warn!(at = %path.display(), "detached a mount whose process has ended");
+    tracing::warn!(at = %shown_path(path), "detached a mount whose process has ended");
     mount.detach().map_err(|why| mount::stays(&why))
 }
 
 /// The error for a mount that hangs.
 pub(super) fn hangs(daemon: &Daemon, path: &Path, what: &str) -> Fault {
-    let (what, pid, path) = (in_brackets(what), number(daemon), path.display());
+    let (what, pid, path) = (in_brackets(what), number(daemon), shown_path(path));
     let text = format!(
         "{path}: the mount process, pid {pid}, does not answer{what}; `sheen down --force` ends it, and every \
          call that waits for it with an error"
@@ -297,7 +297,7 @@ pub(super) fn hangs(daemon: &Daemon, path: &Path, what: &str) -> Fault {
 
 /// The error for a mount whose process has not found its servers.
 pub(super) fn waits(daemon: &Daemon, path: &Path) -> Fault {
-    let (pid, path) = (number(daemon), path.display());
+    let (pid, path) = (number(daemon), shown_path(path));
     let text = format!(
         "{path}: the mount process, pid {pid}, waits for the servers: `sheen up` starts them where they are stopped; \
          `sheen down --force` ends it, and every call that waits for it with an error"
@@ -314,7 +314,7 @@ pub(super) fn force(daemon: &Daemon, mount: &KernelMount) -> Result<(), Fault> {
         let text = format!(
             "{}: cannot end its FUSE connection: {error}; as root: mount -t fusectl none \
              /sys/fs/fuse/connections, and try again",
-            path.display()
+            shown_path(path)
         );
         return Err(Fault::new(errno_of(&error), text));
     }

@@ -15,7 +15,7 @@ use super::target::{is_registered, plans};
 use super::undo::Undo;
 use super::{invalid, io_fault, rediscovery};
 use sheen_tools::mkfs::{self, TargetConfig};
-use sheen_tools::output::Fault;
+use sheen_tools::output::{Fault, shown_path};
 
 /// OSTs of a new file system by default.
 const OSTS: u16 = 4;
@@ -133,7 +133,8 @@ fn lost_of_mgs(cluster: &Cluster) -> Result<Vec<String>, Fault> {
     let mgt = cluster.mgt();
     let store = StoreDisk::open(&mgt, &OpenOptions::default());
     let store = store.map_err(|error| mkfs::disk_fault(&error))?;
-    let failed = |error: StoreError| Fault::new(Errno::EIO, format!("{}: {error}", mgt.display()));
+    let failed =
+        |error: StoreError| Fault::new(Errno::EIO, format!("{}: {error}", shown_path(&mgt)));
     let held = held(&store).map_err(failed)?;
     let checked = sheen_mgs::check(&store, &held.indexes, &registered).map_err(failed)?;
     let named = checked.named.iter().filter(|(_, nids)| nids.contains(&nid));
@@ -170,7 +171,7 @@ fn refuse_other_size(cluster: &Cluster, kib: u64) -> Result<(), Fault> {
             let has = size.map_or("that of its disk".to_owned(), |it| format!("{} KiB", it >> 10));
             let text = format!(
                 "--device-size {kib}: only new targets get this size, and none is created; the size of {} is {has}",
-                path.display()
+                shown_path(path)
             );
             return Err(invalid(text));
         }
@@ -199,7 +200,7 @@ fn check_free(cluster: &Cluster, missing: &[(String, TargetConfig)]) -> Result<(
     let text = format!(
         "{}: its disk has {} MiB free, and {osts} OSTs need at least {} MiB; use fewer (--osts), or give them a size \
          (--device-size)",
-        place.display(),
+        shown_path(place),
         free >> 20,
         needed >> 20
     );

@@ -64,7 +64,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use sheen_control::run_folder;
 use sheen_types::Errno;
 
-use sheen_tools::output::{Fault, errno_of};
+use sheen_tools::output::{Fault, errno_of, shown_path};
 
 /// Lustre's port.
 pub(crate) const PORT: u16 = 988;
@@ -112,14 +112,14 @@ pub(crate) fn invalid(text: impl Into<String>) -> Fault {
 fn folder_fault(path: &Path, error: &std::io::Error) -> Fault {
     match error.raw_os_error() {
         Some(_) => io_fault(path, error),
-        None => Fault::new(Errno::EPERM, format!("{}: {error}", path.display())),
+        None => Fault::new(Errno::EPERM, format!("{}: {error}", shown_path(path))),
     }
 }
 
 /// The system refused something about a file.
 pub(crate) fn io_fault(path: &Path, error: &std::io::Error) -> Fault {
     let errno = errno_of(error);
-    Fault::new(errno, format!("{}: {errno}", path.display()))
+    Fault::new(errno, format!("{}: {errno}", shown_path(path)))
 }
 
 #[cfg(test)]

@@ -193,7 +193,7 @@ fn start(options: &Mount) -> Result<(), Fault> {
     let daemon = Daemon::unnamed(&folder);
     daemon.start(&arguments).inspect_err(|fault| {
         let place = daemon.folder();
-        if !fault.text.contains(&*place.to_string_lossy()) {
+        if !fault.text.contains(&shown_path(place)) {
             // All is said, and a next mount sweeps it.
             let _ = std::fs::remove_dir_all(place);
         }

@@ -13,7 +13,7 @@ use super::keeper::{self, FormerProcess, FromKeeper};
 use super::notify;
 use super::server::EndSignals;
 use super::upgrade::{self, HandOver};
-use sheen_tools::output::{Fault, errno_of};
+use sheen_tools::output::{Fault, errno_of, shown_path};
 
 /// How often a mount that is in use is tried again.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -98,7 +98,7 @@ pub(super) async fn leave_to(
     if let Err(errno) = files.sync_all(&Credentials::root()).await {
         tracing::warn!(%errno, "not everything could be flushed");
     }
-    tracing::info!(program = %program.display(), "hands over");
+    tracing::info!(program = %shown_path(program), "hands over");
     // No destructor runs: the next process needs what they would give up.
     std::process::exit(keeper::HANDED_OVER.into())
 }

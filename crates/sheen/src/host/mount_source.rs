@@ -100,7 +100,7 @@ impl MountSource {
 
     fn of_directory(directory: &Path) -> Result<Self, Fault> {
         let cluster = Cluster::read(directory)?;
-        let missing = || invalid(format!("{}: it was never started", directory.display()));
+        let missing = || invalid(format!("{}: it was never started", shown_path(directory)));
         let (nid, port) = cluster.address().ok_or_else(missing)?;
         let source = format!("{nid}:/{}", cluster.fsname().ok_or_else(missing)?);
         let (mgs, fsname, fileset) = parse_source(&source)?;
@@ -180,7 +180,7 @@ impl MountSource {
         addresses::last_free_in(block, |address: Ipv4Addr| {
             !folder.is_live(SocketAddrV4::new(address, self.port))
         })
-        .ok_or_else(|| format!("no free address in {}", folder.path().display()))
+        .ok_or_else(|| format!("no free address in {}", shown_path(folder.path())))
     }
 
     /// A hint for the user if no server answers.

@@ -11,7 +11,7 @@ use sheen_types::Errno;
 
 use super::daemon::FoundProcess;
 use super::{keeper, mount, mount_source, rediscovery};
-use sheen_tools::output::{self, Fault};
+use sheen_tools::output::{self, Fault, shown_path};
 
 /// How long one may take to end: it has nothing to keep.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -41,7 +41,7 @@ impl Orphans {
 
     /// The error for a command that can do nothing for it.
     pub(super) fn fault(&self) -> Fault {
-        let place = self.directory.display();
+        let place = shown_path(&self.directory);
         let text = format!(
             "{place}: the file system is gone, but {} still: `sheen down --dir {place}` ends it",
             self.names()
@@ -80,7 +80,7 @@ impl Orphans {
                 mount_source::forget_of(nid, port, &self.directory.join("run/lnet"));
             }
         }
-        let place = self.directory.display();
+        let place = shown_path(&self.directory);
         output::line(format_args!("{place} is gone, with all its data; its processes were ended"));
         Ok(())
     }

@@ -13,7 +13,7 @@ use sheen_control::{check_owner, make_private};
 use sheen_types::Errno;
 
 use super::{folder_fault, io_fault};
-use sheen_tools::output::Fault;
+use sheen_tools::output::{Fault, shown_path};
 
 /// What this process makes from now on is its user's alone.
 pub(crate) fn set_umask() {
@@ -45,7 +45,7 @@ pub(crate) fn top(path: &Path) -> Result<(), Fault> {
     let closed = mode & !WRITE;
     fs::set_permissions(path, fs::Permissions::from_mode(closed))
         .map_err(|error| io_fault(path, &error))?;
-    let place = path.display();
+    let place = shown_path(path);
     eprintln!("{place} was writable by other users (mode {mode:o}): closed (mode {closed:o})");
     Ok(())
 }
@@ -59,8 +59,10 @@ pub(super) fn check(path: &Path) -> Result<(), Fault> {
 }
 
 fn foreign(path: &Path, why: &str) -> Fault {
-    let text =
-        format!("{}: {why}: run this as its owner, or use a directory of your own", path.display());
+    let text = format!(
+        "{}: {why}: run this as its owner, or use a directory of your own",
+        shown_path(path)
+    );
     Fault::new(Errno::EPERM, text)
 }
 

@@ -12,7 +12,7 @@ use sheen_types::{Errno, Nid};
 use super::daemon::{self, Daemon};
 use super::log::FILE_VARIABLE;
 use sheen_tools::mkfs::TargetConfig;
-use sheen_tools::output::Fault;
+use sheen_tools::output::{Fault, shown_path};
 
 /// Keys in the MGT's configuration, beside those of `mkfs.lustre`.
 const NID: &str = "up.nid";
@@ -32,7 +32,7 @@ pub(super) fn fsname(targets: &[PathBuf]) -> Result<Option<String>, Fault> {
         }
         match &known {
             Some((name, first)) if *name != config.fsname => {
-                let (first, path, other) = (first.display(), path.display(), &config.fsname);
+                let (first, path, other) = (shown_path(first), shown_path(path), &config.fsname);
                 let text = format!(
                     "{first} belongs to file system {name}, {path} to {other}: a directory holds only one"
                 );

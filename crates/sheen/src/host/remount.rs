@@ -14,7 +14,7 @@ use sheen_fuse::KernelMount;
 use sheen_types::Errno;
 
 use super::mount_options::{Settings, access_times};
-use sheen_tools::output::{Fault, errno};
+use sheen_tools::output::{Fault, errno, shown_path};
 
 /// Has the mount at `target` the flags that `options` say, and those that it has where they say nothing. With
 /// `fake` the kernel is not asked.
@@ -23,7 +23,7 @@ use sheen_tools::output::{Fault, errno};
 /// As [`Settings::parse`], or what the kernel says.
 pub(super) fn change(target: &Path, options: &str, fake: bool) -> Result<(), Fault> {
     let failed = |errno: Errno| {
-        let text = format!("mount.lustre: remount of {} failed: {errno}", target.display());
+        let text = format!("mount.lustre: remount of {} failed: {errno}", shown_path(target));
         Fault::new(errno, text)
     };
     let flags = KernelMount::newest_at(target).flags().ok_or_else(|| failed(Errno::ENOENT))?;

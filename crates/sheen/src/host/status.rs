@@ -14,7 +14,7 @@ use super::liveness::{self, Health};
 use super::orphans::Orphans;
 use super::{holders, keeper};
 use sheen_tools::lfs;
-use sheen_tools::output::{self, Fault};
+use sheen_tools::output::{self, Fault, shown_path};
 
 /// How long the server may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -52,11 +52,11 @@ pub(crate) fn status(options: &Status) -> Result<(), Fault> {
     for path in cluster.targets() {
         let label = label(&path).unwrap_or_default();
         let state = shown.target(&label);
-        output::line(format_args!("target:      {label:<16} {}{state}", path.display()));
+        output::line(format_args!("target:      {label:<16} {}{state}", shown_path(&path)));
     }
     for name in cluster.lost().unwrap_or_default() {
         let path = cluster.directory.join(&name);
-        output::line(format_args!("target:      {:<16} {}, LOST", "", path.display()));
+        output::line(format_args!("target:      {:<16} {}, LOST", "", shown_path(&path)));
     }
     Ok(())
 }
@@ -88,14 +88,14 @@ fn mount(cluster: &Cluster) -> (String, String) {
     let (health, found) = (cluster.health(), kernel_mount.found());
     let state = kept(daemon.pid());
     let known = cluster.get("mount");
-    let point = found.map_or("nothing".to_owned(), |at| at.display().to_string());
+    let point = found.map_or("nothing".to_owned(), shown_path);
     match (health, known) {
         (Health::Alive(_), None) => (format!("{state}, begins"), point),
         (Health::Alive(_), Some(known)) if point == "nothing" => {
             let keeps = holders::keeps(cluster, &kernel_mount);
             (format!("{state}, not mounted here on {known}: it runs {keeps}"), point)
         }
-        (Health::Alive(late), Some(known)) if !kernel_mount.is_seen_at(Path::new(known)) => {
+        (Health::Alive(late), Some(known)) if !kernel_mount.is_seen_at(kernel_mount.path()) => {
             let hint = Health::Alive(late).hint();
             (format!("{state}{hint}, not seen on {known}"), point)
         }

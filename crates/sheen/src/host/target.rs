@@ -15,7 +15,7 @@ use sheen_types::{Fid, Nid, TargetName};
 use super::invalid;
 use super::salvage::now;
 use sheen_tools::mkfs;
-use sheen_tools::output::Fault;
+use sheen_tools::output::{Fault, shown_path};
 
 /// Memory that the stores of one process may use for caches together.
 const CACHE_BYTES: usize = 128 << 20;
@@ -37,7 +37,7 @@ pub(super) struct Plan {
 pub(super) fn plans(directory: &Path) -> Result<Vec<Plan>, Fault> {
     let stored = Config::load(directory).map_err(|error| mkfs::disk_fault(&error))?;
     let config = mkfs::TargetConfig::from_values(&stored.values)
-        .map_err(|error| invalid(format!("{}: {error}", directory.display())))?;
+        .map_err(|error| invalid(format!("{}: {error}", shown_path(directory))))?;
     let params = config.params.iter().map(|(key, value)| format!("{key}={value}"));
     let params = params.collect::<Vec<_>>().join(" ");
     let mgs: Vec<Nid> = config.mgs_nodes.concat();
@@ -117,7 +117,7 @@ impl Running {
         let started = Arc::clone(&store) as Arc<dyn Store>;
         let served = Served::start(plan.kind.clone(), started, node, world, timeouts).await;
         let place = plan.directory.clone();
-        let said = |text: String| invalid(format!("{}: {text}", place.display()));
+        let said = |text: String| invalid(format!("{}: {text}", shown_path(&place)));
         let served = served.map_err(said)?;
         let hosted = HostedTarget { served: Arc::new(served), directory: plan.directory.clone() };
         let running = Self { plan, hosted: Arc::new(hosted), store };

@@ -1,7 +1,11 @@
 //! What an `up` that fails undoes: what it made itself, and nothing that was there.
 
+use std::ffi::OsString;
 use std::fs;
+use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
+
+use sheen_types::text::bytes_of_shown;
 
 use super::cluster::Cluster;
 use super::cluster::PATIENCE;
@@ -116,7 +120,8 @@ impl Undo {
 /// If the fault refers to a log that is about to be removed, the end of the log becomes part of the fault.
 fn keep_log(below: &Path, fault: &mut Fault) {
     let Some((said, log)) = fault.text.rsplit_once("; see ") else { return };
-    if !Path::new(log).starts_with(below) {
+    let log = PathBuf::from(OsString::from_vec(bytes_of_shown(log.as_bytes())));
+    if !log.starts_with(below) {
         return;
     }
     let text = fs::read_to_string(log).unwrap_or_default();
@@ -127,6 +132,10 @@ fn keep_log(below: &Path, fault: &mut Fault) {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt as _;
+
+    use sheen_tools::output::shown_path;
     use sheen_types::Errno;
 
     use super::*;
@@ -135,12 +144,12 @@ mod tests {
     fn what_was_made_goes_and_what_was_there_stays() {
         let top = std::env::temp_dir().join(format!("sheen-undo-{}", std::process::id()));
         fs::create_dir_all(&top).unwrap();
-        let directory = top.join("a/b/fs");
+        let directory = top.join(OsStr::from_bytes(b"a/b/f\xff\n\\s"));
         let undo = Undo::of(&directory);
         fs::create_dir_all(directory.join("run")).unwrap();
         fs::write(directory.join("run/server.log"), "one\ntwo\n").unwrap();
         let log = directory.join("run/server.log");
-        let fault = Fault::new(Errno::EIO, format!("it died; see {}", log.display()));
+        let fault = Fault::new(Errno::EIO, format!("it died; see {}", shown_path(&log)));
         assert_eq!(undo.run(None, fault).text, "it died: one; two");
         assert!(!top.join("a").exists());
         let undo = Undo::of(&directory);

@@ -15,7 +15,7 @@ use sheen_types::Errno;
 
 use super::progress::Progress;
 use super::{daemon, io_fault, mount, mount_helper};
-use sheen_tools::output::{Fault, errno};
+use sheen_tools::output::{Fault, errno, shown_path};
 
 /// How long the mount's process may take: as long as a client waits for a server that is gone.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -63,7 +63,7 @@ fn unmount(options: &Unmount) -> Result<(), Fault> {
     let target = place(&options.target)?;
     let mount = KernelMount::newest_at(&target);
     if mount.found().is_none() {
-        let text = format!("umount.lustre: {}: not mounted", target.display());
+        let text = format!("umount.lustre: {}: not mounted", shown_path(&target));
         return Err(Fault::new(Errno::EINVAL, text));
     }
     let served: Vec<Pid> = daemon::all().filter(|pid| serves(*pid, &target)).collect();
@@ -77,7 +77,7 @@ fn unmount(options: &Unmount) -> Result<(), Fault> {
         unmounted => unmounted.map_err(|why| mount::stays(&why))?,
     }
     if options.verbose {
-        println!("umount.lustre: {} unmounted", target.display());
+        println!("umount.lustre: {} unmounted", shown_path(&target));
     }
     match options.lazy {
         true => Ok(()),
@@ -106,7 +106,7 @@ fn made_read_only(mount: &KernelMount, target: &Path) -> Result<(), Fault> {
     let flags = mount.flags().unwrap_or(MountFlags::empty()) | MountFlags::RDONLY;
     let refused = |error| {
         let errno = errno(error);
-        Fault::new(errno, format!("umount.lustre: {}: {errno}", target.display()))
+        Fault::new(errno, format!("umount.lustre: {}: {errno}", shown_path(target)))
     };
     mount_remount(target, flags, c"").map_err(refused)
 }

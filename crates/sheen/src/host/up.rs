@@ -1,6 +1,7 @@
 //! `sheen up`: formats what is missing, starts what does not run, mounts.
 
 use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -24,7 +25,7 @@ use super::{
     other_mounts, private, rediscovery, status,
 };
 use sheen_tools::mkfs;
-use sheen_tools::output::{self, Fault};
+use sheen_tools::output::{self, Fault, shown_path};
 
 /// Port for those who may not use Lustre's.
 const PORT_UNPRIVILEGED: u16 = 9988;
@@ -189,7 +190,7 @@ fn refuse_further_mdts(cluster: &Cluster) -> Result<(), Fault> {
         None => Ok(()),
         Some(path) => Err(invalid(format!(
             "{}: only one metadata target is supported by `sheen up` yet",
-            path.display()
+            shown_path(&path)
         ))),
     }
 }
@@ -271,7 +272,7 @@ fn settle(cluster: &mut Cluster, options: &Up) -> Result<(), Fault> {
     let known = cluster.get("fsname").map(str::to_owned);
     let name = match (&known, &options.fsname) {
         (Some(known), Some(asked)) if known != asked => {
-            let place = cluster.directory.display();
+            let place = shown_path(&cluster.directory);
             let text = format!("{place} holds file system {known}, not {asked}");
             return Err(invalid(text));
         }
@@ -281,7 +282,7 @@ fn settle(cluster: &mut Cluster, options: &Up) -> Result<(), Fault> {
     mkfs::check_fsname(&name)?;
     let there = cluster.osts();
     if let Some(asked) = options.osts.filter(|asked| *asked < there) {
-        let place = cluster.directory.display();
+        let place = shown_path(&cluster.directory);
         let text = format!("{place} has {there} OSTs; --osts {asked} would leave some out");
         return Err(invalid(text));
     }
@@ -311,7 +312,7 @@ fn report_lost_marks(cluster: &Cluster) {
     {
         output::line(format_args!(
             "{}: missing or damaged: cannot verify that all that was acknowledged as durable is there",
-            folder.join("committed").display()
+            shown_path(folder.join("committed"))
         ));
     }
 }
@@ -324,7 +325,7 @@ fn start_server(cluster: &mut Cluster, options: &Up, undo: &mut Undo) -> Result<
         if !cluster.sockets().exists() {
             let text = format!(
                 "{} is missing, and without it no client reaches its server, pid {}: run `sheen down` first",
-                cluster.sockets().display(),
+                shown_path(cluster.sockets()),
                 pid.as_raw_nonzero()
             );
             return Err(Fault::new(Errno::EBUSY, text));
@@ -410,17 +411,14 @@ fn settle_address(
     Ok((nid, port))
 }
 
-fn server_arguments(cluster: &Cluster, nid: Nid, port: u16) -> Vec<String> {
-    let mut arguments = vec!["server".to_owned()];
-    let mut add = |option: &str, value: &str| {
-        arguments.extend([option.to_owned(), value.to_owned()]);
-    };
+fn server_arguments(cluster: &Cluster, nid: Nid, port: u16) -> Vec<OsString> {
+    let mut arguments = vec![OsString::from("server")];
+    let mut add = |option: &str, value: &str| arguments.extend([option.into(), value.into()]);
     add("--nid", &nid.to_string());
     add("--port", &port.to_string());
     add("--timeout", &TIMEOUT.to_string());
     let recovery = if cluster.get("listen").is_some() { RECOVERY_LISTENING } else { RECOVERY };
     add("--recovery-time-soft", &recovery.to_string());
-    add("--sockets", &cluster.sockets().to_string_lossy());
     match (cluster.get("listen"), cluster.get("accept")) {
         (None, _) => add("--accept", Accept::None.word()),
         (Some(_), Some(accept)) => add("--accept", accept),
@@ -429,18 +427,18 @@ fn server_arguments(cluster: &Cluster, nid: Nid, port: u16) -> Vec<String> {
     if let Some(address) = cluster.get("metrics") {
         add("--metrics", address);
     }
+    arguments.extend(["--sockets".into(), cluster.sockets().into()]);
     // All its targets are in this one process.
-    arguments.push("--no-new-targets".to_owned());
-    arguments.extend(cluster.targets().iter().map(|path| path.to_string_lossy().into_owned()));
+    arguments.push("--no-new-targets".into());
+    arguments.extend(cluster.targets().into_iter().map(OsString::from));
     arguments
 }
 
 /// Mounts unless it is mounted there already.
 fn start_mount(cluster: &mut Cluster, options: &Up) -> Result<(), Fault> {
     let path = mount::absolute(&options.mount)?;
-    let path_text = path.to_string_lossy().into_owned();
     await_begun_mount(cluster);
-    let known = || cluster.get("mount").map_or_else(|| path.clone(), PathBuf::from);
+    let known = || cluster.mount_point().unwrap_or_else(|| path.clone());
     match cluster.health() {
         Health::Hangs(what) => return Err(liveness::hangs(&cluster.mount(), &known(), &what)),
         Health::Waits => return Err(liveness::waits(&cluster.mount(), &known())),
@@ -448,22 +446,20 @@ fn start_mount(cluster: &mut Cluster, options: &Up) -> Result<(), Fault> {
         Health::Dead => {}
     }
     // A mount process that was killed leaves a mount point that answers nothing.
-    if cluster.get("mount") == Some(&path_text) {
+    if cluster.mount_point().as_ref() == Some(&path) {
         liveness::detach_dead(&cluster.kernel_mount())?;
     }
     // By the directory, as another file system may have taken its place at the address by now.
-    let source = cluster.directory.to_string_lossy().into_owned();
     let settings = options.options.as_deref().unwrap_or_default();
-    let arguments =
-        ["mount", "--foreground", "-o", settings, &source, &path_text].map(str::to_owned);
+    let mut arguments = ["mount", "--foreground", "-o", settings].map(OsString::from).to_vec();
+    arguments.extend([cluster.directory.clone().into(), path.clone().into()]);
     cluster.mount().start(&arguments)?;
     let place = KernelMount::newest_at(&path);
     cluster.forget_mount();
     cluster.mark_mount(place.marks());
-    let values = [("mount", Some(&*path_text)), (MOUNT_OPTIONS, options.options.as_deref())];
-    for (key, value) in values {
-        cluster.values.extend(value.map(|value| (key.to_owned(), value.to_owned())));
-    }
+    cluster.set_mount_point(&path);
+    let known = options.options.clone().map(|options| (MOUNT_OPTIONS.to_owned(), options));
+    cluster.values.extend(known);
     if !place.is_seen_at(&path) {
         let fault = holders::elsewhere(cluster, &place);
         cluster.mount().stop(PATIENCE);
@@ -477,12 +473,12 @@ fn start_mount(cluster: &mut Cluster, options: &Up) -> Result<(), Fault> {
 fn keep_mount(cluster: &Cluster, path: &Path, options: Option<&str>) -> Result<(), Fault> {
     let place = cluster.kernel_mount();
     let busy = |text: String| Err(Fault::new(Errno::EBUSY, text));
-    match (cluster.get("mount"), place.found()) {
-        (Some(known), found) if Path::new(known) == path => match found {
+    match (cluster.mount_point(), place.found()) {
+        (Some(known), found) if known == path => match found {
             None => return Err(holders::elsewhere(cluster, &place)),
             Some(_) if place.is_seen_at(path) => {}
             Some(at) => {
-                let (path, at) = (path.display(), at.display());
+                let (path, at) = (shown_path(path), shown_path(&at));
                 return busy(format!(
                     "{path} does not show the file system, which is mounted on {at}: something else is mounted over \
                      it, or it was moved; undo that, or run `sheen down` first"
@@ -490,7 +486,7 @@ fn keep_mount(cluster: &Cluster, path: &Path, options: Option<&str>) -> Result<(
             }
         },
         (known, _) => {
-            let known = known.unwrap_or("elsewhere");
+            let known = known.map_or("elsewhere".to_owned(), shown_path);
             return busy(format!("it is mounted on {known}; run `sheen down` first"));
         }
     }
@@ -520,7 +516,7 @@ mod tests {
         let window = |cluster: &Cluster| {
             let arguments = server_arguments(cluster, nid, 988);
             let at = arguments.iter().position(|it| it == "--recovery-time-soft").expect("said");
-            arguments[at + 1].parse::<u64>().expect("seconds")
+            arguments[at + 1].to_str().expect("text").parse::<u64>().expect("seconds")
         };
         assert_eq!(window(&cluster), 15, "all are on this machine");
         cluster.values.insert("listen".to_owned(), "10.0.0.1@tcp".to_owned());

@@ -12,7 +12,7 @@ use sheen_types::Errno;
 use tokio::sync::Notify;
 
 use super::keeper;
-use sheen_tools::output::{self, Fault, errno_of};
+use sheen_tools::output::{self, Fault, errno_of, shown_path};
 
 /// Command of a mount: `PROGRAM` goes on with it; the answer is the number of the process that ends.
 const HAND_OVER: &str = "hand_over";
@@ -79,7 +79,7 @@ pub(crate) fn upgrade(options: &Upgrade) -> Result<(), Fault> {
         Fault::new(errno_of(&error), format!("cannot find this program: {error}"))
     })?;
     let Some(mut process) = process_of(&path) else {
-        let text = format!("{}: no mount of this user's is there that answers", path.display());
+        let text = format!("{}: no mount of this user's is there that answers", shown_path(&path));
         return Err(Fault::new(Errno::ENODEV, text));
     };
     let arguments = vec![program.to_string_lossy().into_owned()];
@@ -98,22 +98,23 @@ pub(crate) fn upgrade(options: &Upgrade) -> Result<(), Fault> {
             None => std::thread::sleep(LOOK),
         }
     }
-    let text = format!("{}: no process goes on with it yet; see the mount's log", path.display());
+    let text =
+        format!("{}: no process goes on with it yet; see the mount's log", shown_path(&path));
     Err(Fault::new(Errno::ETIMEDOUT, text))
 }
 
 /// What the number of the process that serves the mount now means: one that could not leaves it to the program of
 /// before.
 fn served(path: &Path, program: &Path, number: &str) -> Result<(), Fault> {
-    let path = path.display();
+    let path = shown_path(path);
     if std::fs::read_link(format!("/proc/{number}/exe")).is_ok_and(|served| served != program) {
-        let program = program.display();
+        let program = shown_path(program);
         let text = format!(
             "{path}: {program} could not go on with it, and the program of before does; see the mount's log"
         );
         return Err(Fault::new(Errno::EPROTO, text));
     }
-    output::line(format_args!("{path}: served by {}, pid {number}", program.display()));
+    output::line(format_args!("{path}: served by {}, pid {number}", shown_path(program)));
     Ok(())
 }
 

@@ -154,6 +154,46 @@ fn a_mount_at_a_place_of_any_bytes_is_made_found_and_shown_as_text() {
     });
 }
 
+/// `sheen up` made other bytes of those that are no UTF-8, and a line of `run/cluster` of the end of a line.
+#[test]
+fn a_file_system_at_places_of_any_bytes_is_started_shown_and_stopped() {
+    let cluster = Cluster::prepare("odd-up", 1, &[]);
+    play(&Arc::new(cluster.unwrap()), LIMIT, |cluster| {
+        let place = |name: &[u8]| cluster.mnt().with_file_name(OsStr::from_bytes(name));
+        let (dir, mnt) = (place(b"fs-\xff\x1b\nfsname=evil"), place(b"at-\xff\x1b\nport=1"));
+        fs::create_dir(&mnt).context("mkdir")?;
+        let sheen = |words: &[&OsStr]| -> Outcome<String> {
+            let output = cluster.command(&[]).args(words).output().context("sheen")?;
+            let said = [output.stdout, output.stderr].concat();
+            let said = String::from_utf8(said).map_err(|error| error.to_string())?;
+            let is_text = said.chars().all(|it| it == '\n' || !it.is_control());
+            ensure(output.status.success() && is_text, || said.clone()).map(|()| said)
+        };
+        let of =
+            |command: &'static str| [OsStr::new(command), OsStr::new("--dir"), dir.as_os_str()];
+        let mount = [OsStr::new("--mount"), mnt.as_os_str()];
+        let one = ["--osts", "1"].map(OsStr::new);
+        let up = [&of("up")[..], &mount, &one].concat();
+        sheen(&up)?;
+        fs::write(mnt.join("f"), "kept").context("write")?;
+        sheen(&up)?;
+        let status = sheen(&of("status"))?;
+        for wanted in [
+            "file system: sheen\n",
+            "/at-\\377\\033\\012port=1\n",
+            "/fs-\\377\\033\\012fsname=evil/ost0000",
+        ] {
+            ensure(status.contains(wanted), || format!("no '{wanted}' in {status}"))?;
+        }
+        sheen(&of("down"))?;
+        ensure(!mnt.join("f").exists(), || "still mounted".to_owned())?;
+        sheen(&up)?;
+        let read = fs::read_to_string(mnt.join("f")).context("read")?;
+        ensure(read == "kept", || read.clone())?;
+        sheen(&of("down")).map(drop)
+    });
+}
+
 /// A program in the mount that makes a file, for which it needs servers, once `sign` is there, and then lasts.
 fn program_in(cluster: &Cluster, sign: &Path, lasts: &str) -> Outcome<Child> {
     let line = format!("until [ -e {} ]; do sleep 0.1; done; touch made; {lasts}", at(sign));

@@ -292,6 +292,11 @@ pub(super) const TABLE: &[Row] = &[
         &[("0x1000", "4096"), ("010000", "4096")],
         "answers_have_the_room_that_operators_give_them",
     ),
+    row(
+        "mdc.*.flocks_per_client",
+        &[("0x10000", "65536"), ("4096", "4096"), ("65536", "65536")],
+        "shares_are_of_what_operators_say_that_the_mdt_grants",
+    ),
     row("{mdc,osc}.*.grant_shrink", SWITCH, "unused_grant_is_returned"),
     row("{mdc,osc}.*.grant_shrink_interval", TIME_OF_ANY_BASE, "unused_grant_is_returned"),
     row("{mdc,osc,mgc}.*.import", ORDER, "connections"),
