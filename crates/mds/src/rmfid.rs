@@ -4,6 +4,7 @@
 //! its answer was lost finds files gone (`ENOENT`), and what was interrupted leaves the names that are left. All as in
 //! Lustre. Cost: that of an unlink for each name.
 
+use sheen_io::yield_once;
 use sheen_target::{Context, Outcome};
 use sheen_types::{Errno, Fid, InodeBits, LockMode, Timestamp};
 use sheen_wire::md::{LinkEntry, MdtBody};
@@ -28,6 +29,8 @@ impl Mdt {
         }
         let mut rcs = Vec::with_capacity(request.fid_array.len());
         for fid in &request.fid_array {
+            // There may be thousands, none of which waits for anything.
+            yield_once().await;
             let removed = self.remove_by_fid(context, &request.mdt_body, *fid).await;
             rcs.push(removed.map_or_else(|errno| 0u32.wrapping_sub(errno.0.into()), |()| 0));
         }

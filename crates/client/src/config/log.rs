@@ -70,6 +70,9 @@ async fn read_block(mgs: &dyn Channel, at: &mut LlogdBody) -> Result<Bytes, Errn
     let call = Call::new(request).with_reply_room(BLOCK_BYTES as usize);
     let reply = call::call::<LlogOriginHandleNextBlock>(mgs, call).await?.reply;
     let reached = call::need(reply.llogd_body)?;
+    if reply.eadata.len() > BLOCK_BYTES as usize {
+        return Err(Errno::EPROTO);
+    }
     at.saved_index = reached.saved_index;
     // Blocks start at multiples of their size, wherever in the last one the log ends.
     at.offset = reached.offset / u64::from(BLOCK_BYTES) * u64::from(BLOCK_BYTES);
@@ -94,8 +97,10 @@ fn take_records(
 ) -> Result<u32, LogError> {
     let mut next = wanted;
     for record in LogRecord::from_block(block)? {
+        // Each number counts once, so there are no more records than numbers.
+        let is_new = record.index >= next;
         next = next.max(record.index.saturating_add(1));
-        if record.index >= wanted && header.is_used(record.index) {
+        if is_new && header.is_used(record.index) {
             records.push(record);
         }
     }
