@@ -25,7 +25,7 @@ pub struct MdtAtRest<'a> {
 
 /// Where an inode lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Home {
+pub(crate) enum Home {
     /// In the store with this place among those that are checked.
     Here(usize),
     /// On an MDT whose store is not among them.
@@ -33,10 +33,11 @@ pub(super) enum Home {
 }
 
 /// A fault that is not one of a name: the MDT that shows it, what is to be named by it, and what is wrong.
-pub(super) type Said = (MdtIndex, Fid, String);
+pub(crate) type Said = (MdtIndex, Fid, String);
 
 /// All that are checked.
-pub(super) struct Mdts<'a> {
+#[derive(Default)]
+pub(crate) struct Mdts<'a> {
     pub(super) all: &'a [MdtAtRest<'a>],
     /// Of each its table of sequences.
     tables: Vec<Vec<LuSeqRange>>,
@@ -49,7 +50,7 @@ impl<'a> Mdts<'a> {
     ///
     /// # Errors
     /// Those of the stores.
-    pub(super) fn load(all: &'a [MdtAtRest<'a>]) -> Result<(Self, Vec<Said>), StoreError> {
+    pub(crate) fn load(all: &'a [MdtAtRest<'a>]) -> Result<(Self, Vec<Said>), StoreError> {
         let (mut tables, mut faults) = (Vec::new(), Vec::new());
         for mdt in all {
             let table = table_of(mdt, &mut faults)?;
@@ -67,7 +68,15 @@ impl<'a> Mdts<'a> {
 
     /// Whether the store of an MDT that any of them knows is not among them.
     pub(super) fn are_some_missing(&self) -> bool {
-        self.of(0).is_none() || self.ranges.iter().any(|range| self.of(range.index).is_none())
+        !self.missing().is_empty()
+    }
+
+    /// MDTs that any of them knows, and MDT0000, whose stores are not among them.
+    pub(crate) fn missing(&self) -> Vec<MdtIndex> {
+        let known = self.ranges.iter().map(|range| range.index).chain([0]);
+        let missing = known.filter(|index| self.of(*index).is_none());
+        let missing: BTreeSet<_> = missing.filter_map(|it| u16::try_from(it).ok()).collect();
+        missing.into_iter().map(MdtIndex).collect()
     }
 
     fn of(&self, index: u32) -> Option<usize> {
@@ -79,7 +88,7 @@ impl<'a> Mdts<'a> {
     }
 
     /// Where an inode lies. What is in no known range is looked for.
-    pub(super) fn home(&self, fid: Fid) -> Home {
+    pub(crate) fn home(&self, fid: Fid) -> Home {
         let index = match fid.seq {
             fid_seq::ROOT | fid_seq::DOT_LUSTRE => Some(0),
             sequence => self.range_of(sequence).map(|range| range.index),
@@ -95,7 +104,7 @@ impl<'a> Mdts<'a> {
     }
 
     /// Why an inode of one of them may not have the FID that it has.
-    pub(super) fn misplaced(&self, at: usize, fid: Fid) -> Option<String> {
+    pub(crate) fn misplaced(&self, at: usize, fid: Fid) -> Option<String> {
         let own = u32::from(self.all[at].mdt.0);
         let has_own = |range: &LuSeqRange| range.flags == SeqRangeFlags::MDT && range.index == own;
         // What is salvaged may have lost its table; then nothing can be said.

@@ -16,7 +16,9 @@ use sheen_wire::ost::OstId;
 
 pub use self::mdts::MdtAtRest;
 
-use self::mdts::{Home, Mdts, Said};
+pub(crate) use self::mdts::{Home, Mdts};
+
+use self::mdts::Said;
 use crate::directory::{self, Child, parse_key, parse_value};
 use crate::echo::ECHO;
 use crate::placement::destroys;
