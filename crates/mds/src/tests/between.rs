@@ -23,6 +23,8 @@ pub(super) struct Between {
     committed: Arc<AtomicU64>,
     /// The kinds of the updates of each `OUT_UPDATE`.
     sent: Mutex<Vec<Vec<UpdateType>>>,
+    /// The next message with this is answered by an eviction, executed or not.
+    evicts: Arc<Mutex<Option<(UpdateType, bool)>>>,
 }
 
 /// What becomes of it when one of the two dies.
@@ -45,7 +47,17 @@ impl Between {
         let state = WayState { connection: 1, import: ImportState::Full };
         let (state, held) = (Arc::new(Watched::new(state)), Arc::new(Watched::new(None)));
         let way = Arc::new(Way { client: Mutex::new(client), state, held });
-        Self { way, target, tag, committed, sent }
+        Self { way, target, tag, committed, sent, evicts: Arc::default() }
+    }
+
+    /// The next message of this kind is executed, or not; then the other one has evicted this one.
+    pub(super) fn evict_at(&self, kind: UpdateType, is_executed: bool) {
+        *self.evicts.lock() = Some((kind, is_executed));
+    }
+
+    /// Whether that has been.
+    pub(super) fn has_evicted(&self) -> bool {
+        self.evicts.lock().is_none()
     }
 
     /// No message of this kind arrives until other messages are to be held, or none.
@@ -155,7 +167,15 @@ impl Channel for Between {
         let (kind, kinds) = (call.kind, kinds(&call.request, &source));
         let request = TestCall { source, ..TestCall::new(call.request).tagged(tag) };
         let (way, committed) = (Arc::clone(&self.way), Arc::clone(&self.committed));
+        let evicts = Arc::clone(&self.evicts);
         Box::pin(async move {
+            let evicted = evicts.lock().take_if(|(kind, _)| kinds.contains(kind));
+            if let Some((_, is_executed)) = evicted {
+                if is_executed {
+                    way.send(request, kind, &kinds).await?;
+                }
+                return Err(RpcError::Evicted);
+            }
             let answer = way.send(request, kind, &kinds).await?;
             committed.fetch_max(answer.head.last_committed.0, Ordering::AcqRel);
             if let Some(errno) = answer.errno().filter(|_| !call.refusal_as_answer) {

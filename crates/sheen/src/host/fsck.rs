@@ -17,7 +17,9 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use parking_lot::Mutex;
-use sheen_assembly::{CheckError, Consistency, Depth, Findings, Problem, ProblemKind, StoreContents, TargetLabel};
+use sheen_assembly::{
+    CheckError, Consistency, Depth, Findings, Problem, ProblemKind, StoreContents, TargetLabel,
+};
 use sheen_mds::{Redone, RedonePart, RefusedPart};
 use sheen_store::{Store, StoreError};
 use sheen_store_disk::{Config, DiskError, OpenOptions, StoreDisk};
@@ -363,9 +365,9 @@ impl Places<'_> {
             return Ok(Redone::default());
         }
         progress("changes over several metadata targets");
-        let shared = stores.iter().map(|(name, store)| {
-            (MdtIndex(name.index), Arc::clone(store) as Arc<dyn Store>)
-        });
+        let shared = stores
+            .iter()
+            .map(|(name, store)| (MdtIndex(name.index), Arc::clone(store) as Arc<dyn Store>));
         let done = sheen_mds::redo_offline(&shared.collect::<Vec<_>>());
         done.map_err(|error| failed(error.to_string()))
     }
@@ -460,11 +462,12 @@ fn write_copy(directory: &Path) -> Result<(), DiskError> {
 fn at_rest<'a>(
     mdts: &[(&TargetName, &'a StoreDisk, Option<&'a StoreContents>)],
 ) -> Vec<sheen_mds::MdtAtRest<'a>> {
-    let at_rest = |(name, store, held): &(&TargetName, &'a StoreDisk, Option<&'a StoreContents>)| {
-        let (objects, indexes) =
-            held.map_or((&[][..], &[][..]), |held| (&held.objects[..], &held.indexes[..]));
-        sheen_mds::MdtAtRest { mdt: MdtIndex(name.index), store: *store, objects, indexes }
-    };
+    let at_rest =
+        |(name, store, held): &(&TargetName, &'a StoreDisk, Option<&'a StoreContents>)| {
+            let (objects, indexes) =
+                held.map_or((&[][..], &[][..]), |held| (&held.objects[..], &held.indexes[..]));
+            sheen_mds::MdtAtRest { mdt: MdtIndex(name.index), store: *store, objects, indexes }
+        };
     mdts.iter().map(at_rest).collect()
 }
 
