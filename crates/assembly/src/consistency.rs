@@ -66,6 +66,8 @@ impl fmt::Display for Problem {
 pub enum CheckError {
     /// The store failed.
     Store(StoreError),
+    /// That of one of several MDTs.
+    OfMdt(sheen_mds::FailedStore),
     /// The caller did not want to go on.
     Cancelled,
 }
@@ -157,7 +159,8 @@ impl Consistency {
         &mut self,
         mdts: &[(&TargetName, &dyn Store, &StoreContents)],
     ) -> Result<(), CheckError> {
-        let report = sheen_mds::check_all(&mdts.iter().map(at_rest).collect::<Vec<_>>())?;
+        let report = sheen_mds::check_all(&mdts.iter().map(at_rest).collect::<Vec<_>>());
+        let report = report.map_err(CheckError::OfMdt)?;
         let name_of = |mdt: MdtIndex| {
             let found = mdts.iter().find(|(name, ..)| name.index == mdt.0);
             found.map_or_else(|| format!("MDT{:04x}", mdt.0), |(name, ..)| name.to_string())

@@ -84,7 +84,8 @@ mod tests;
 
 pub use adopt::adopt;
 pub use check::{
-    Fault, MdtAtRest, Paths, Progress, Report, UsedObject, check, check_all, check_many,
+    FailedStore, Fault, MdtAtRest, Paths, Progress, Report, UsedObject, check, check_all,
+    check_many,
 };
 pub use dom::DomLock;
 pub use echo::EchoWorker;

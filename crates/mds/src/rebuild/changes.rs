@@ -6,7 +6,7 @@
 use sheen_store::{StoreError, Transaction};
 use sheen_target::{ChangesAtRest, forget_at_rest, redo_at_rest};
 
-use crate::check::MdtAtRest;
+use crate::check::{MdtAtRest, Reading};
 use crate::identity;
 
 /// After it each of these MDTs has its part of each change of which there is a record, and no record cannot be read. The
@@ -14,12 +14,14 @@ use crate::identity;
 ///
 /// # Errors
 /// Those of the stores.
-pub(super) fn give_up(mdts: &[MdtAtRest<'_>]) -> Result<(), StoreError> {
+pub(super) fn give_up(mdts: &[MdtAtRest<'_>], reading: &Reading) -> Result<(), StoreError> {
     let mut known = Vec::new();
     for mdt in mdts {
+        reading.note(mdt.mdt);
         known.push(ChangesAtRest::load(mdt.store)?);
     }
     for (mdt, changes) in mdts.iter().zip(&known) {
+        reading.note(mdt.mdt);
         if !identity::is_known(mdt.store)? {
             continue;
         }

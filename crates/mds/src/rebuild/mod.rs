@@ -22,7 +22,7 @@ use sheen_types::{Fid, HashMap, HashSet, MdtIndex, Timestamp, fid_seq};
 use sheen_wire::md::{LinkEa, LinkEntry};
 use sheen_wire::ost::OstId;
 
-use crate::check::{Home, MdtAtRest, Mdts};
+use crate::check::{FailedStore, Home, MdtAtRest, Mdts, Reading};
 use crate::directory::{self, Child, parse_key, parse_value};
 use crate::echo::ECHO;
 use crate::inode::DIRECTORY_BYTES;
@@ -63,8 +63,9 @@ pub fn rebuild(
     indexes: &[Fid],
     now: Timestamp,
 ) -> Result<Rebuilt, StoreError> {
-    let all = [MdtAtRest { mdt: MdtIndex(0), store, objects, indexes }];
-    let mut done = rebuild_here(&all, Mdts::default(), now)?;
+    let (all, reading) =
+        ([MdtAtRest { mdt: MdtIndex(0), store, objects, indexes }], Reading::default());
+    let mut done = rebuild_here(&all, Mdts::unknown(&all, &reading), now)?;
     Ok(done.pop().unwrap_or_default())
 }
 
@@ -75,13 +76,23 @@ pub fn rebuild(
 ///
 /// # Errors
 /// Those of the stores; then some of it may be done, and another run does the rest.
-pub fn rebuild_all(mdts: &[MdtAtRest<'_>], now: Timestamp) -> Result<Vec<Rebuilt>, StoreError> {
-    let (known, _) = Mdts::load(mdts)?;
+pub fn rebuild_all(mdts: &[MdtAtRest<'_>], now: Timestamp) -> Result<Vec<Rebuilt>, FailedStore> {
+    let reading = Reading::default();
+    let done = rebuild_known(mdts, &reading, now);
+    done.map_err(|error| FailedStore { mdt: reading.mdt(), error })
+}
+
+fn rebuild_known(
+    mdts: &[MdtAtRest<'_>],
+    reading: &Reading,
+    now: Timestamp,
+) -> Result<Vec<Rebuilt>, StoreError> {
+    let (known, _) = Mdts::load(mdts, reading)?;
     if !known.missing().is_empty() {
         return Ok(Vec::new());
     }
     let done = rebuild_here(mdts, known, now)?;
-    changes::give_up(mdts)?;
+    changes::give_up(mdts, reading)?;
     Ok(done)
 }
 
@@ -89,8 +100,11 @@ pub fn rebuild_all(mdts: &[MdtAtRest<'_>], now: Timestamp) -> Result<Vec<Rebuilt
 ///
 /// # Errors
 /// Those of the stores.
-pub fn missing_mdts(mdts: &[MdtAtRest<'_>]) -> Result<Vec<MdtIndex>, StoreError> {
-    Ok(Mdts::load(mdts)?.0.missing())
+pub fn missing_mdts(mdts: &[MdtAtRest<'_>]) -> Result<Vec<MdtIndex>, FailedStore> {
+    let reading = Reading::default();
+    let known = Mdts::load(mdts, &reading);
+    let known = known.map(|(known, _)| known.missing());
+    known.map_err(|error| FailedStore { mdt: reading.mdt(), error })
 }
 
 fn rebuild_here(
@@ -106,7 +120,7 @@ fn rebuild_here(
             if work.at(*fid) != at {
                 continue;
             }
-            let kind = mdt.store.recorded_attributes(*fid)?.kind;
+            let kind = work.mdts.store(at).recorded_attributes(*fid)?.kind;
             work.inodes.entry(*fid).or_insert(Inode { kind, names: Vec::new() });
         }
     }
@@ -118,18 +132,18 @@ fn rebuild_here(
         }
     }
     let mut orphans = HashSet::default();
-    for mdt in all {
-        orphans.extend(orphans::list(mdt.store)?);
+    for at in 0..all.len() {
+        orphans.extend(orphans::list(work.mdts.store(at))?);
     }
     work.inodes_of_names()?;
     work.names_of_inodes(&orphans)?;
     work.attach(&orphans)?;
     work.counts(&orphans)?;
     work.counters()?;
-    for mdt in all {
+    for at in 0..all.len() {
         // What was lost may have been that a file was written.
-        forget_era(mdt.store)?;
-        mdt.store.commit()?;
+        forget_era(work.mdts.store(at))?;
+        work.mdts.store(at).commit()?;
     }
     for fid in work.inodes.keys() {
         let at = work.at(*fid);
@@ -162,7 +176,7 @@ impl Rebuild<'_> {
     ) -> Result<Sequence, StoreError> {
         let mut transaction = Transaction::new();
         change(&mut transaction);
-        self.all[at].store.apply(transaction)
+        self.mdts.store(at).apply(transaction)
     }
 
     fn are_several(&self) -> bool {
@@ -183,7 +197,7 @@ impl Rebuild<'_> {
     }
 
     fn store(&self, fid: Fid) -> &dyn Store {
-        self.all[self.at(fid)].store
+        self.mdts.store(self.at(fid))
     }
 
     fn kind(&self, fid: Fid) -> Option<FileKind> {
@@ -236,7 +250,7 @@ impl Rebuild<'_> {
         while let Some((at, parent)) = waiting.pop() {
             let mut from = Vec::new();
             loop {
-                let entries = self.all[at].store.scan(parent, &from, STEP)?;
+                let entries = self.mdts.store(at).scan(parent, &from, STEP)?;
                 let Some(last) = entries.last() else { break };
                 from = [&last.key[..], &[0]].concat();
                 for entry in &entries {
@@ -493,8 +507,8 @@ impl Rebuild<'_> {
     /// Nothing that is in use is given out again.
     fn counters(&self) -> Result<(), StoreError> {
         let mut used: Vec<HashMap<u16, u64>> = Vec::new();
-        for mdt in self.all {
-            used.push(placement::last_used(mdt.store)?.into_iter().collect());
+        for at in 0..self.all.len() {
+            used.push(placement::last_used(self.mdts.store(at))?.into_iter().collect());
         }
         for fid in self.inodes.keys() {
             let layout = self.store(*fid).xattr(*fid, xattrs::LOV)?.unwrap_or_default();
@@ -514,7 +528,7 @@ impl Rebuild<'_> {
             })?;
             let own = self.inodes.keys().filter(|fid| fid.is_normal() && self.at(**fid) == at);
             if let Some(highest) = own.map(|fid| fid.seq).max() {
-                sequences::note_used(self.all[at].store, highest)?;
+                sequences::note_used(self.mdts.store(at), highest)?;
             }
         }
         Ok(())

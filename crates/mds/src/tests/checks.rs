@@ -347,3 +347,25 @@ fn what_was_redone_is_known_to_the_mdts_when_they_start() {
     };
     run(test, &world);
 }
+
+#[test]
+fn an_error_of_a_store_is_that_mdts() {
+    with_two_mdts(493, |made| {
+        let notes = Fid::new(sheen_types::fid_seq::LOCAL_FILE, 0x301);
+        apply(&made.stores[1], |change| {
+            change.put(notes, Bytes::from_static(&[0, 0]), Bytes::from("none"));
+        });
+        let stores =
+            [0, 1].map(|at| (MdtIndex(at), Arc::clone(&made.stores[usize::from(at)]) as Arc<_>));
+        let failed = redo_offline(&stores).expect_err("a note that is none");
+        assert_eq!(failed.mdt, MdtIndex(1));
+        let at_rest = stores.each_ref().map(|(mdt, store): &(_, Arc<dyn Store>)| MdtAtRest {
+            mdt: *mdt,
+            store: &**store,
+            objects: &[],
+            indexes: &[],
+        });
+        assert_eq!(check_all(&at_rest), Err(failed.clone()));
+        assert!(failed.to_string().starts_with("MDT0001: "), "{failed}");
+    });
+}

@@ -549,6 +549,9 @@ fn broken(name: &TargetName, error: &dyn std::fmt::Display) -> Fault {
 fn of(name: &TargetName, error: CheckError) -> Fault {
     match error {
         CheckError::Store(error) => broken(name, &error),
+        CheckError::OfMdt(failed) => {
+            broken(&TargetName { index: failed.mdt.0, ..name.clone() }, &failed.error)
+        }
         CheckError::Cancelled => Fault { code: CANCELLED, text: format!("{name}: cancelled") },
     }
 }
