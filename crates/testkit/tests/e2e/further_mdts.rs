@@ -17,7 +17,7 @@ use sheen_store::{AttributePatch, Store, Transaction};
 use sheen_store_disk::{Config, OpenOptions, StoreDisk};
 use sheen_testkit::cluster::Cluster;
 use sheen_testkit::scene::scene;
-use sheen_types::Fid;
+use sheen_types::{Fid, fid_seq};
 use sheen_workloads::process::{text, wait_until};
 use sheen_workloads::{Context, Outcome, ensure};
 
@@ -427,6 +427,61 @@ fn repaired(cluster: &Cluster) -> Outcome {
 fn names_that_are_lost_between_two_mdts_come_back_or_go_to_lost_and_found() {
     let cluster = Cluster::prepare("further-fsck", 1, &[]).expect("a folder");
     repaired(&cluster).expect("a repair over two MDTs");
+}
+
+/// Of a change that both have made one has lost its part: the name of the directory, and that it knows of it.
+fn lose_part(targets: &Targets<'_>) -> Outcome {
+    let records = Fid::new(fid_seq::LOCAL_FILE, 0x300);
+    let second = StoreDisk::open(&targets.second, &OpenOptions::default()).context("open")?;
+    ensure(!second.scan(records, &[], 10).context("scan")?.is_empty(), || "no record".to_owned())?;
+    drop(second);
+    change(&targets.first, |store, lost| {
+        for entry in store.scan(records, &[], 10).context("scan")? {
+            lost.delete(records, entry.key);
+        }
+        if let Ok(key) = key_of(store, "far") {
+            let links_added = -1;
+            lost.delete(Fid::ROOT, key);
+            lost.patch(Fid::ROOT, AttributePatch { links_added, ..AttributePatch::default() });
+        }
+        Ok(())
+    })
+}
+
+fn redone_to_look(cluster: &Cluster) -> Outcome {
+    let mut targets = Targets::format(cluster, 100)?;
+    let nodes = [MGS, OST, FIRST, SECOND].map(|node| targets.serve(node));
+    let mut nodes = nodes.into_iter().collect::<Outcome<Vec<_>>>()?;
+    wait_until("both MDTs", PATIENCE, || targets.know_each_other())?;
+    wait_until("the OST to know both", PATIENCE, || targets.are_known_to_the_ost())?;
+    let mounted = targets.mount(&cluster.logs().join("mount.log"))?;
+    let far = cluster.mnt().join("far");
+    cluster.must(&["lfs", "mkdir", "-i", "1", &far.to_string_lossy()])?;
+    // Both are killed before it is complete.
+    nodes.truncate(2);
+    drop(mounted);
+    for mut node in nodes.into_iter().rev() {
+        stop(&mut node)?;
+    }
+    targets.bring_together()?;
+    lose_part(&targets)?;
+    let look = targets.fsck(&["-n"])?;
+    let is_so = look.1.contains("1 parts of changes over several metadata targets were lost")
+        && look.1.trim_end().ends_with(" 0 problems");
+    ensure(look.0 == Some(0) && is_so, || format!("{look:?}"))?;
+    is(&targets.fsck(&["-n"])?, &look)?;
+    let (code, said) = targets.fsck(&["-y"])?;
+    let is_so = said.contains("nodes-MDT0000: its part of change MDT0001:")
+        && said.trim_end().ends_with(" 0 problems");
+    ensure(code == Some(1) && is_so, || format!("{code:?}: {said}"))?;
+    targets.are_sound()
+}
+
+/// It redoes in its copies what the next start redoes.
+#[test]
+fn a_look_takes_what_the_next_start_redoes_for_no_problem() {
+    let cluster = Cluster::prepare("further-look", 1, &[]).expect("a folder");
+    redone_to_look(&cluster).expect("no problem");
 }
 
 /// Makes and moves names between a directory of each MDT until it is to stop; how often.
