@@ -66,6 +66,8 @@ impl fmt::Display for Problem {
 pub enum CheckError {
     /// The store failed.
     Store(StoreError),
+    /// That of one of several MDTs.
+    OfMdt(sheen_mds::FailedStore),
     /// The caller did not want to go on.
     Cancelled,
 }
@@ -114,6 +116,8 @@ pub struct Findings {
     pub survey: u64,
     /// Changes over several MDTs that servers complete when they start.
     pub incomplete: u64,
+    /// Parts of such changes that are lost, and that servers redo when they start; whoever redid them before the check says so.
+    pub to_redo: u64,
     /// Names that lead to MDTs which were not checked, inodes whose names lie there, and objects that are those MDTs'.
     pub elsewhere: u64,
     /// Of several MDTs the inodes that have lost their last name, by a change that was redone or while they were open;
@@ -155,7 +159,8 @@ impl Consistency {
         &mut self,
         mdts: &[(&TargetName, &dyn Store, &StoreContents)],
     ) -> Result<(), CheckError> {
-        let report = sheen_mds::check_all(&mdts.iter().map(at_rest).collect::<Vec<_>>())?;
+        let report = sheen_mds::check_all(&mdts.iter().map(at_rest).collect::<Vec<_>>());
+        let report = report.map_err(CheckError::OfMdt)?;
         let name_of = |mdt: MdtIndex| {
             let found = mdts.iter().find(|(name, ..)| name.index == mdt.0);
             found.map_or_else(|| format!("MDT{:04x}", mdt.0), |(name, ..)| name.to_string())

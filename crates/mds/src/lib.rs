@@ -84,13 +84,14 @@ mod tests;
 
 pub use adopt::adopt;
 pub use check::{
-    Fault, MdtAtRest, Paths, Progress, Report, UsedObject, check, check_all, check_many,
+    FailedStore, Fault, MdtAtRest, Paths, Progress, Report, UsedObject, check, check_all,
+    check_many,
 };
 pub use dom::DomLock;
 pub use echo::EchoWorker;
 pub use other_mdts::MdtView;
 pub use placement::{LayoutSettings, OstUpdateView, OstView};
-pub use rebuild::{Rebuilt, rebuild, skip_used_objects};
+pub use rebuild::{Rebuilt, missing_mdts, rebuild, rebuild_all, skip_used_objects};
 pub use redo::{Redone, RedonePart, RefusedPart, redo_offline};
 pub use sequences::has_other_mdts;
 

@@ -13,6 +13,7 @@ use sheen_target::{ChangesAtRest, redo_at_rest};
 use sheen_types::{ChangeId, Errno, Fid, LogicalTime, MdtIndex, Timestamp};
 use sheen_wire::update_record::UpdateRecord;
 
+use crate::check::{FailedStore, Reading};
 use crate::{Mdt, MdtConfig, identity};
 
 /// A part that is there now.
@@ -51,13 +52,23 @@ pub struct Redone {
 ///
 /// # Errors
 /// Those of the stores; then some parts may be redone.
-pub fn redo_offline(stores: &[(MdtIndex, Arc<dyn Store>)]) -> Result<Redone, StoreError> {
+pub fn redo_offline(stores: &[(MdtIndex, Arc<dyn Store>)]) -> Result<Redone, FailedStore> {
+    let reading = Reading::default();
+    redo_all(stores, &reading).map_err(|error| FailedStore { mdt: reading.mdt(), error })
+}
+
+fn redo_all(
+    stores: &[(MdtIndex, Arc<dyn Store>)],
+    reading: &Reading,
+) -> Result<Redone, StoreError> {
     let mut known = Vec::new();
     for (mdt, store) in stores {
+        reading.note(*mdt);
         known.push((*mdt, store, ChangesAtRest::load(&**store)?));
     }
     let mut done = Redone::default();
     for (mdt, store, changes) in &known {
+        reading.note(*mdt);
         let mut lacking: BTreeMap<(LogicalTime, ChangeId), &UpdateRecord> = BTreeMap::new();
         for record in known.iter().flat_map(|(_, _, changes)| changes.records()) {
             if record.part_of(*mdt).is_some() && !changes.has(record.id) {

@@ -74,7 +74,7 @@ pub use config::{ConnectOffer, TargetConfig, Timeouts, VERSION};
 pub use context::Context;
 pub use distributed::{
     ChangesAtRest, Completion, Dependencies, Incarnation, PartApplied, Redo, does_not_fit,
-    redo_at_rest,
+    forget_at_rest, redo_at_rest,
 };
 pub use export::{Export, ExportState};
 pub use fault::{FaultAction, FaultSite, Faults};

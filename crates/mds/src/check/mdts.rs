@@ -1,6 +1,8 @@
 //! Which MDT has what, as their stores say: the tables of sequences, and the records of changes over several MDTs.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
+use std::fmt;
 
 use sheen_store::{Store, StoreError, all_entries};
 use sheen_target::ChangesAtRest;
@@ -25,19 +27,56 @@ pub struct MdtAtRest<'a> {
 
 /// Where an inode lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Home {
+pub(crate) enum Home {
     /// In the store with this place among those that are checked.
     Here(usize),
     /// On an MDT whose store is not among them.
     Missing,
 }
 
+/// An error of the store of one of several MDTs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FailedStore {
+    /// Whose.
+    pub mdt: MdtIndex,
+    /// What has failed.
+    pub error: StoreError,
+}
+
+impl fmt::Display for FailedStore {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "MDT{:04x}: {}", self.mdt.0, self.error)
+    }
+}
+
+/// For who has one store, or has named it.
+impl From<FailedStore> for StoreError {
+    fn from(failed: FailedStore) -> Self {
+        failed.error
+    }
+}
+
+/// Which store is read: the one that an error is of.
+#[derive(Debug, Default)]
+pub(crate) struct Reading(Cell<MdtIndex>);
+
+impl Reading {
+    pub(crate) fn mdt(&self) -> MdtIndex {
+        self.0.get()
+    }
+
+    pub(crate) fn note(&self, mdt: MdtIndex) {
+        self.0.set(mdt);
+    }
+}
+
 /// A fault that is not one of a name: the MDT that shows it, what is to be named by it, and what is wrong.
-pub(super) type Said = (MdtIndex, Fid, String);
+pub(crate) type Said = (MdtIndex, Fid, String);
 
 /// All that are checked.
-pub(super) struct Mdts<'a> {
+pub(crate) struct Mdts<'a> {
     pub(super) all: &'a [MdtAtRest<'a>],
+    reading: &'a Reading,
     /// Of each its table of sequences.
     tables: Vec<Vec<LuSeqRange>>,
     /// The ranges of MDTs that any of them knows, in the order of their sequences.
@@ -49,9 +88,13 @@ impl<'a> Mdts<'a> {
     ///
     /// # Errors
     /// Those of the stores.
-    pub(super) fn load(all: &'a [MdtAtRest<'a>]) -> Result<(Self, Vec<Said>), StoreError> {
+    pub(crate) fn load(
+        all: &'a [MdtAtRest<'a>],
+        reading: &'a Reading,
+    ) -> Result<(Self, Vec<Said>), StoreError> {
         let (mut tables, mut faults) = (Vec::new(), Vec::new());
         for mdt in all {
+            reading.note(mdt.mdt);
             let table = table_of(mdt, &mut faults)?;
             overlaps(mdt.mdt, &table, &mut faults);
             tables.push(table);
@@ -60,14 +103,33 @@ impl<'a> Mdts<'a> {
         let mut ranges: Vec<LuSeqRange> = of_mdts.cloned().collect();
         ranges.sort_by_key(|range| (range.start, range.end, range.index));
         ranges.dedup();
-        let mdts = Self { all, tables, ranges };
+        let mdts = Self { all, reading, tables, ranges };
         mdts.differ_from_controller(&mut faults);
         Ok((mdts, faults))
     }
 
+    /// Some of which nothing is known of other MDTs.
+    pub(crate) fn unknown(all: &'a [MdtAtRest<'a>], reading: &'a Reading) -> Self {
+        Self { all, reading, tables: Vec::new(), ranges: Vec::new() }
+    }
+
+    /// The store at a place, to be read now.
+    pub(crate) fn store(&self, at: usize) -> &'a dyn Store {
+        self.reading.note(self.all[at].mdt);
+        self.all[at].store
+    }
+
     /// Whether the store of an MDT that any of them knows is not among them.
     pub(super) fn are_some_missing(&self) -> bool {
-        self.of(0).is_none() || self.ranges.iter().any(|range| self.of(range.index).is_none())
+        !self.missing().is_empty()
+    }
+
+    /// MDTs that any of them knows, and MDT0000, whose stores are not among them.
+    pub(crate) fn missing(&self) -> Vec<MdtIndex> {
+        let known = self.ranges.iter().map(|range| range.index).chain([0]);
+        let missing = known.filter(|index| self.of(*index).is_none());
+        let missing: BTreeSet<_> = missing.filter_map(|it| u16::try_from(it).ok()).collect();
+        missing.into_iter().map(MdtIndex).collect()
     }
 
     fn of(&self, index: u32) -> Option<usize> {
@@ -79,7 +141,7 @@ impl<'a> Mdts<'a> {
     }
 
     /// Where an inode lies. What is in no known range is looked for.
-    pub(super) fn home(&self, fid: Fid) -> Home {
+    pub(crate) fn home(&self, fid: Fid) -> Home {
         let index = match fid.seq {
             fid_seq::ROOT | fid_seq::DOT_LUSTRE => Some(0),
             sequence => self.range_of(sequence).map(|range| range.index),
@@ -95,7 +157,7 @@ impl<'a> Mdts<'a> {
     }
 
     /// Why an inode of one of them may not have the FID that it has.
-    pub(super) fn misplaced(&self, at: usize, fid: Fid) -> Option<String> {
+    pub(crate) fn misplaced(&self, at: usize, fid: Fid) -> Option<String> {
         let own = u32::from(self.all[at].mdt.0);
         let has_own = |range: &LuSeqRange| range.flags == SeqRangeFlags::MDT && range.index == own;
         // What is salvaged may have lost its table; then nothing can be said.
@@ -127,6 +189,7 @@ impl<'a> Mdts<'a> {
     pub(super) fn changes(&self) -> Result<(BTreeSet<ChangeId>, Vec<Said>), StoreError> {
         let (mut incomplete, mut faults, mut known) = (BTreeSet::new(), Vec::new(), Vec::new());
         for mdt in self.all {
+            self.reading.note(mdt.mdt);
             let changes = ChangesAtRest::load(mdt.store)?;
             for id in changes.unreadable() {
                 incomplete.insert(*id);

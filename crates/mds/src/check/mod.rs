@@ -16,7 +16,11 @@ use sheen_wire::ost::OstId;
 
 pub use self::mdts::MdtAtRest;
 
-use self::mdts::{Home, Mdts, Said};
+pub(crate) use self::mdts::{Home, Mdts};
+
+pub use self::mdts::FailedStore;
+pub(crate) use self::mdts::Reading;
+use self::mdts::Said;
 use crate::directory::{self, Child, parse_key, parse_value};
 use crate::echo::ECHO;
 use crate::placement::destroys;
@@ -163,7 +167,7 @@ pub fn check_many(stores: &[(MdtIndex, &dyn Store)]) -> Result<Report, StoreErro
         objects: &[],
         indexes: &[],
     };
-    check_all(&stores.iter().map(at_rest).collect::<Vec<_>>())
+    Ok(check_all(&stores.iter().map(at_rest).collect::<Vec<_>>())?)
 }
 
 /// As [`check_many`], and whether a name leads to each of their objects, and whether each index that has keys is that of a
@@ -171,8 +175,13 @@ pub fn check_many(stores: &[(MdtIndex, &dyn Store)]) -> Result<Report, StoreErro
 ///
 /// # Errors
 /// Those of the stores.
-pub fn check_all(stores: &[MdtAtRest<'_>]) -> Result<Report, StoreError> {
-    let (mdts, said) = Mdts::load(stores)?;
+pub fn check_all(stores: &[MdtAtRest<'_>]) -> Result<Report, FailedStore> {
+    let reading = Reading::default();
+    checked(stores, &reading).map_err(|error| FailedStore { mdt: reading.mdt(), error })
+}
+
+fn checked(stores: &[MdtAtRest<'_>], reading: &Reading) -> Result<Report, StoreError> {
+    let (mdts, said) = Mdts::load(stores, reading)?;
     let report = Report { some_missing: mdts.are_some_missing(), ..Report::default() };
     let (names, orphans) = (HashMap::default(), HashSet::default());
     let mut walk = Walk { mdts, report, names, orphans };
@@ -241,7 +250,7 @@ impl Walk<'_> {
     /// The store that has an inode, or should have it.
     fn store_of(&self, fid: Fid) -> Option<(usize, &dyn Store)> {
         match self.mdts.home(fid) {
-            Home::Here(at) => Some((at, self.mdts.all[at].store)),
+            Home::Here(at) => Some((at, self.mdts.store(at))),
             Home::Missing => None,
         }
     }
@@ -266,9 +275,9 @@ impl Walk<'_> {
             return Ok(());
         }
         for at in 0..self.mdts.all.len() {
-            let MdtAtRest { store, objects, .. } = self.mdts.all[at];
-            for fid in objects.iter().filter(|fid| fid.is_normal()) {
-                let is_directory = store.recorded_attributes(*fid)?.kind == FileKind::Directory;
+            for fid in self.mdts.all[at].objects.iter().filter(|fid| fid.is_normal()) {
+                let attributes = self.mdts.store(at).recorded_attributes(*fid)?;
+                let is_directory = attributes.kind == FileKind::Directory;
                 if is_directory && self.names_on_missing(*fid)? > 0 && !self.names.contains_key(fid)
                 {
                     self.report.elsewhere += 1;
@@ -323,7 +332,7 @@ impl Walk<'_> {
                 false => self.entry_fault(&entry, "a directory's second name"),
             }
         }
-        match self.mdts.all[home].store.recorded_attributes(child.fid) {
+        match self.mdts.store(home).recorded_attributes(child.fid) {
             Ok(attributes) if attributes.kind == child.kind => {}
             Ok(_) => self.entry_fault(&entry, "its name has another type"),
             Err(StoreError::NoObject(_)) if home == at => {
@@ -343,7 +352,7 @@ impl Walk<'_> {
         let mut found = Vec::new();
         let mut from = Vec::new();
         loop {
-            let entries = self.mdts.all[at].store.scan(directory, &from, STEP)?;
+            let entries = self.mdts.store(at).scan(directory, &from, STEP)?;
             let Some(last) = entries.last() else { return Ok(found) };
             from = [&last.key[..], &[0]].concat();
             for entry in entries {
@@ -360,8 +369,7 @@ impl Walk<'_> {
     /// Inodes that nothing leads to, or that lie where they may not.
     fn nameless(&mut self) -> Result<(), StoreError> {
         for at in 0..self.mdts.all.len() {
-            let MdtAtRest { store, objects, .. } = self.mdts.all[at];
-            for fid in objects.iter().filter(|fid| fid.is_normal()) {
+            for fid in self.mdts.all[at].objects.iter().filter(|fid| fid.is_normal()) {
                 if let Some(text) = self.mdts.misplaced(at, *fid) {
                     self.fault(at, *fid, text);
                 }
@@ -374,7 +382,8 @@ impl Walk<'_> {
                     continue;
                 }
                 self.fault(at, *fid, "no name leads to it");
-                self.objects_of(at, *fid, &store.recorded_attributes(*fid)?)?;
+                let attributes = self.mdts.store(at).recorded_attributes(*fid)?;
+                self.objects_of(at, *fid, &attributes)?;
             }
         }
         Ok(())
@@ -383,9 +392,8 @@ impl Walk<'_> {
     /// Names in a directory that is none.
     fn ownerless(&mut self) -> Result<(), StoreError> {
         for at in 0..self.mdts.all.len() {
-            let MdtAtRest { store, indexes, .. } = self.mdts.all[at];
-            for fid in indexes.iter().filter(|fid| fid.is_namespace()) {
-                match store.recorded_attributes(*fid) {
+            for fid in self.mdts.all[at].indexes.iter().filter(|fid| fid.is_namespace()) {
+                match self.mdts.store(at).recorded_attributes(*fid) {
                     Ok(attributes) if attributes.kind == FileKind::Directory => {}
                     // A name that is left of it reports the same, where its inode would be.
                     Err(StoreError::NoObject(_))
@@ -404,9 +412,8 @@ impl Walk<'_> {
     /// What would be given out a second time.
     fn sequences(&mut self) -> Result<(), StoreError> {
         for at in 0..self.mdts.all.len() {
-            let MdtAtRest { store, objects, .. } = self.mdts.all[at];
-            let Some(next) = sequences::next(store)? else { continue };
-            for fid in objects.iter().filter(|fid| fid.seq >= next) {
+            let Some(next) = sequences::next(self.mdts.store(at))? else { continue };
+            for fid in self.mdts.all[at].objects.iter().filter(|fid| fid.seq >= next) {
                 let text = "its sequence was never given out, and would be given out again";
                 self.fault(at, *fid, text);
             }
@@ -424,7 +431,7 @@ impl Walk<'_> {
 
     fn orphans(&mut self) -> Result<(), StoreError> {
         for at in 0..self.mdts.all.len() {
-            for fid in orphans::list(self.mdts.all[at].store)? {
+            for fid in orphans::list(self.mdts.store(at))? {
                 if self.names.contains_key(&fid) {
                     self.fault(at, fid, "it is in the list of orphans and has a name");
                 }
@@ -442,7 +449,7 @@ impl Walk<'_> {
         for (fid, known) in names {
             self.report.inodes += 1;
             let Home::Here(at) = self.mdts.home(fid) else { continue };
-            let attributes = match self.mdts.all[at].store.recorded_attributes(fid) {
+            let attributes = match self.mdts.store(at).recorded_attributes(fid) {
                 Ok(attributes) => attributes,
                 Err(StoreError::NoObject(_)) if fid != Fid::ROOT => continue,
                 Err(error) => return Err(error),
@@ -475,7 +482,7 @@ impl Walk<'_> {
         if attributes.kind != FileKind::Regular {
             return Ok(());
         }
-        let Some(layout) = self.mdts.all[at].store.xattr(file, xattrs::LOV)? else { return Ok(()) };
+        let Some(layout) = self.mdts.store(at).xattr(file, xattrs::LOV)? else { return Ok(()) };
         match Stored::decode(&layout) {
             Ok(stored) => {
                 let (used, mdt) = (stored.objects().into_iter(), self.mdt(at));
@@ -495,7 +502,7 @@ impl Walk<'_> {
         fid: Fid,
         mut names: Vec<(Fid, Vec<u8>)>,
     ) -> Result<(), StoreError> {
-        let value = self.mdts.all[at].store.xattr(fid, xattrs::LINK)?.unwrap_or_default();
+        let value = self.mdts.store(at).xattr(fid, xattrs::LINK)?.unwrap_or_default();
         let Ok(ea) = LinkEa::decode(&value) else {
             self.fault(at, fid, "it has no link EA");
             return Ok(());
@@ -529,7 +536,7 @@ impl Walk<'_> {
         }
         let mut waiting: HashSet<_> = HashSet::default();
         for at in 0..self.mdts.all.len() {
-            let MdtAtRest { mdt, store, .. } = self.mdts.all[at];
+            let (mdt, store) = (self.mdt(at), self.mdts.store(at));
             let dying = destroys(store)
                 .map_err(|errno| StoreError::Io(format!("the ost_updates: {errno}")))?;
             for (ost, object) in &dying {

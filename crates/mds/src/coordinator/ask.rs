@@ -130,7 +130,9 @@ impl Mdt {
         self.other_mdts.partner(mdt.0).ok_or(Errno::EREMOTE)
     }
 
-    /// Has another MDT do what changes nothing that lasts, and waits for it as long as it takes.
+    /// Has another MDT do what changes nothing that lasts, and waits for it as long as it takes. Where that has evicted this
+    /// MDT, which it does if it has recovered without it, it is asked again: what it was asked before it has not lost, and
+    /// an exclusion that it has is the same one.
     ///
     /// # Errors
     /// What that has answered.
@@ -142,8 +144,9 @@ impl Mdt {
         order: Order,
     ) -> Result<Vec<UpdateResult>, Errno> {
         let channel = self.partner(mdt)?;
-        let call = request_of(updates, result_bytes, order).map_err(|_| Errno::E2BIG)?;
-        let answer = while_waiting(Wait::Mdt, channel.call(call)).await;
+        let request = || request_of(updates, result_bytes, order).map_err(|_| Errno::E2BIG);
+        let answer = call_until_let_in(&*channel, request()?, request);
+        let answer = while_waiting(Wait::Mdt, answer).await;
         Ok(results_of(answer, updates.len())?)
     }
 
@@ -211,6 +214,20 @@ impl Mdt {
         let data: &Bytes = &results.first().ok_or(Errno::EPROTO)?.data;
         Ok(Parents::decode(data).map_err(|_| Errno::EPROTO)?.above)
     }
+}
+
+/// Calls another MDT, and again as often as that has evicted this one.
+pub(super) async fn call_until_let_in<E>(
+    channel: &dyn Channel,
+    first: Call,
+    again: impl Fn() -> Result<Call, E>,
+) -> Result<Answer, RpcError> {
+    let mut answer = channel.call(first).await;
+    while matches!(answer, Err(RpcError::Evicted)) {
+        let Ok(call) = again() else { break };
+        answer = channel.call(call).await;
+    }
+    answer
 }
 
 /// What an MDT says that a name stands for.

@@ -13,7 +13,7 @@ use sheen_wire::out::{
 };
 use tokio::sync::OwnedMutexGuard;
 
-use super::ask::{EXCLUSION_BYTES, Order, RESULT_BYTES, child_of, request_of};
+use super::ask::{EXCLUSION_BYTES, Order, RESULT_BYTES, call_until_let_in, child_of, request_of};
 use crate::Mdt;
 use crate::directory::Child;
 use crate::inode::Inode;
@@ -171,12 +171,12 @@ impl Mdt {
         }
         let Ok(channel) = self.partner(exclusion.mdt) else { return };
         let release = Release { starts: own.starts, flags: ReleaseFlags::NONE, number };
-        let Ok(call) = request_of(&[ObjectUpdate::release(&release)], RESULT_BYTES, Order::Awaited)
-        else {
-            return;
-        };
-        let answered = channel.call(call);
-        target.world().tasks.spawn("release", Box::pin(async move { _ = answered.await }));
+        let request =
+            move || request_of(&[ObjectUpdate::release(&release)], RESULT_BYTES, Order::Awaited);
+        let Ok(call) = request() else { return };
+        // Else it would be excluded there until this MDT is started anew.
+        let released = async move { _ = call_until_let_in(&*channel, call, request).await };
+        target.world().tasks.spawn("release", Box::pin(released));
     }
 }
 

@@ -100,7 +100,7 @@ impl Mdt {
     /// Enters the exclusion, under the shards of what it is about.
     async fn enter(&self, coordinator: Incarnation, wanted: &Exclude) -> Result<(), Errno> {
         let renames = wanted.flags.contains(ExcludeFlags::RENAMES);
-        loop {
+        while !self.exclusion.remote.has(coordinator, wanted.number) {
             let children = self.named(wanted)?;
             let entry = self.entry_of(coordinator, wanted, &children);
             let moves = match renames {
@@ -123,8 +123,12 @@ impl Mdt {
                 Err(NotEntered::Busy) => {}
             }
             drop((guard, moves));
-            self.exclusion.remote.until_free(|| uses_of(&keys)).await;
+            // The same request may be under way twice, where its coordinator was evicted meanwhile: the other one has entered it.
+            let remote = &self.exclusion.remote;
+            let is_entered = || remote.has(coordinator, wanted.number);
+            remote.until_free_or(is_entered, || uses_of(&keys)).await;
         }
+        Ok(())
     }
 
     /// What the names stand for.

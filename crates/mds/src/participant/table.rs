@@ -323,12 +323,23 @@ impl RemoteExclusions {
     where
         I: IntoIterator<Item = (KeyRef<'a>, Use)>,
     {
+        self.until_free_or(|| false, uses).await;
+    }
+
+    /// The same, or until something else has been said when an exclusion was entered or ended.
+    pub(crate) async fn until_free_or<'a, I>(
+        &self,
+        is_said: impl Fn() -> bool,
+        uses: impl Fn() -> I,
+    ) where
+        I: IntoIterator<Item = (KeyRef<'a>, Use)>,
+    {
         while_waiting(Wait::Operation, async {
             loop {
                 let mut released = pin!(self.released.notified());
                 // What is released between the look and the wait counts.
                 released.as_mut().enable();
-                if self.are_free(&uses) {
+                if self.are_free(&uses) || is_said() {
                     return;
                 }
                 released.await;

@@ -26,9 +26,10 @@ use sheen_io::within;
 use sheen_rpc::Channel;
 use sheen_store::{Store, StoreError, Transaction, all_entries};
 use sheen_target::{Context, Export, store_errno};
-use sheen_types::{Errno, Fid, HashMap, Nid, Uuid, fid_seq};
+use sheen_types::{Errno, Fid, HashMap, MdtIndex, Nid, Uuid, fid_seq};
 use sheen_wire::codec::{ByteOrder, Reader, Wire};
 use sheen_wire::fld::{LuSeqRange, SeqRangeFlags};
+use sheen_wire::ost::OstId;
 
 use self::controller::{RemoteController, SequenceController};
 use self::table::{SUPER_WIDTH, Table};
@@ -318,6 +319,15 @@ pub fn has_other_mdts(store: &dyn Store, index: u16) -> Result<bool, StoreError>
         }
     }
     Ok(false)
+}
+
+/// The MDT in whose sequence an object lies: the one of its number in the range of the OST, behind the OST's own.
+pub(crate) fn mdt_of_objects(object: &OstId) -> Option<MdtIndex> {
+    if object.word1 == fid_seq::OST_MDT0 {
+        return Some(MdtIndex(0));
+    }
+    let place = object.word0.checked_sub(fid_seq::NORMAL)? % SUPER_WIDTH;
+    u16::try_from(place.checked_sub(1)?).ok().map(MdtIndex)
 }
 
 /// Takes a whole sequence for new inodes, of a store that no target runs on.

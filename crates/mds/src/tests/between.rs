@@ -26,6 +26,8 @@ pub(super) struct Between {
     committed: Arc<AtomicU64>,
     /// The kinds of the updates of each `OUT_UPDATE`.
     sent: Mutex<Vec<Vec<UpdateType>>>,
+    /// The next message with this is answered by an eviction, executed or not.
+    evicts: Arc<Mutex<Option<(UpdateType, bool)>>>,
 }
 
 /// What becomes of it when one of the two dies.
@@ -55,7 +57,17 @@ impl Between {
             held,
             places: tokio::sync::Semaphore::new(PLACES),
         });
-        Self { way, target, tag, committed, sent }
+        Self { way, target, tag, committed, sent, evicts: Arc::default() }
+    }
+
+    /// The next message of this kind is executed, or not; then the other one has evicted this one.
+    pub(super) fn evict_at(&self, kind: UpdateType, is_executed: bool) {
+        *self.evicts.lock() = Some((kind, is_executed));
+    }
+
+    /// Whether that has been.
+    pub(super) fn has_evicted(&self) -> bool {
+        self.evicts.lock().is_none()
     }
 
     /// No message of this kind arrives until other messages are to be held, or none.
@@ -166,7 +178,15 @@ impl Channel for Between {
         let is_counted = kind == CallKind::Normal && !call.is_awaited && !kinds.is_empty();
         let request = TestCall { source, ..TestCall::new(call.request).tagged(tag) };
         let (way, committed) = (Arc::clone(&self.way), Arc::clone(&self.committed));
+        let evicts = Arc::clone(&self.evicts);
         Box::pin(async move {
+            let evicted = evicts.lock().take_if(|(kind, _)| kinds.contains(kind));
+            if let Some((_, is_executed)) = evicted {
+                if is_executed {
+                    way.send(request, kind, &kinds).await?;
+                }
+                return Err(RpcError::Evicted);
+            }
             let _place = match is_counted {
                 true => way.places.acquire().await.ok(),
                 false => None,

@@ -23,10 +23,10 @@ use crate::{Fault, MdtAtRest, Redone, Report, check_all, check_many, redo_offlin
 
 const ROOT: Fid = Fid::ROOT;
 
-type Stores = Vec<Arc<StoreMem>>;
+pub(super) type Stores = Vec<Arc<StoreMem>>;
 
 /// With all that is in the stores, of which those in `missing` are not looked at.
-fn check_without(stores: &[Arc<StoreMem>], missing: &[usize]) -> Report {
+pub(super) fn check_without(stores: &[Arc<StoreMem>], missing: &[usize]) -> Report {
     let objects: Vec<Vec<Fid>> = stores.iter().map(|store| store.fids()).collect();
     // Keys may be where no object is.
     let mut all = objects.concat();
@@ -48,11 +48,11 @@ fn check_without(stores: &[Arc<StoreMem>], missing: &[usize]) -> Report {
     check_all(&looked).expect("they can be read")
 }
 
-fn faults(stores: &[Arc<StoreMem>]) -> Vec<Fault> {
+pub(super) fn faults(stores: &[Arc<StoreMem>]) -> Vec<Fault> {
     check_without(stores, &[]).faults
 }
 
-fn apply(store: &StoreMem, change: impl FnOnce(&mut Transaction)) {
+pub(super) fn apply(store: &StoreMem, change: impl FnOnce(&mut Transaction)) {
     let mut transaction = Transaction::new();
     change(&mut transaction);
     store.apply(transaction).expect("applied");
@@ -65,15 +65,15 @@ fn says(found: &[Fault], mdt: u16, fid: Fid, what: &str) {
 }
 
 /// What operations over two MDTs have made.
-struct Made {
-    stores: Stores,
+pub(super) struct Made {
+    pub(super) stores: Stores,
     /// On MDT0001, named in the root: and below it one of MDT0000.
-    directory: Fid,
-    below: Fid,
+    pub(super) directory: Fid,
+    pub(super) below: Fid,
     /// On MDT0000, with names in the root and in `directory`.
-    file: Fid,
+    pub(super) file: Fid,
     /// On MDT0001, named in the root.
-    moved: Fid,
+    pub(super) moved: Fid,
 }
 
 async fn make(world: &TestWorld) -> Made {
@@ -92,7 +92,7 @@ async fn make(world: &TestWorld) -> Made {
     Made { stores, directory, below, file, moved }
 }
 
-fn with_two_mdts(seed: u64, test: impl FnOnce(Made) + Send + 'static) {
+pub(super) fn with_two_mdts(seed: u64, test: impl FnOnce(Made) + Send + 'static) {
     let world = TestWorld::new(seed);
     let inner = world.clone();
     let all = async move {
@@ -245,7 +245,7 @@ fn ranges_that_overlap_or_that_mdt0000_has_not_are_reported() {
     });
 }
 
-fn redo(stores: &[Arc<StoreMem>]) -> Redone {
+pub(super) fn redo(stores: &[Arc<StoreMem>]) -> Redone {
     let shared = |(at, store): (usize, &Arc<StoreMem>)| {
         (MdtIndex(at as u16), Arc::clone(store) as Arc<dyn Store>)
     };
@@ -260,12 +260,12 @@ pub(super) fn cut_is_sound(stores: &[Arc<StoreMem>]) {
 }
 
 /// What would be left of all of them, now.
-fn crashed(cluster: &Cluster) -> Stores {
+pub(super) fn crashed(cluster: &Cluster) -> Stores {
     cluster.servers.iter().map(|server| Arc::new(server.store.crash())).collect()
 }
 
 /// MDT0001 has its part of a mkdir durable, and MDT0000 has none.
-async fn cut(world: &TestWorld) -> (Cluster, Fid) {
+pub(super) async fn cut(world: &TestWorld) -> (Cluster, Fid) {
     let cluster = Cluster::new(world, 2).await;
     cluster.meet().await;
     cluster.hold(1, 0, Some(UpdateType::RECORD));
@@ -346,4 +346,26 @@ fn what_was_redone_is_known_to_the_mdts_when_they_start() {
         assert_eq!(faults(&stores.collect::<Vec<_>>()), []);
     };
     run(test, &world);
+}
+
+#[test]
+fn an_error_of_a_store_is_that_mdts() {
+    with_two_mdts(493, |made| {
+        let notes = Fid::new(sheen_types::fid_seq::LOCAL_FILE, 0x301);
+        apply(&made.stores[1], |change| {
+            change.put(notes, Bytes::from_static(&[0, 0]), Bytes::from("none"));
+        });
+        let stores =
+            [0, 1].map(|at| (MdtIndex(at), Arc::clone(&made.stores[usize::from(at)]) as Arc<_>));
+        let failed = redo_offline(&stores).expect_err("a note that is none");
+        assert_eq!(failed.mdt, MdtIndex(1));
+        let at_rest = stores.each_ref().map(|(mdt, store): &(_, Arc<dyn Store>)| MdtAtRest {
+            mdt: *mdt,
+            store: &**store,
+            objects: &[],
+            indexes: &[],
+        });
+        assert_eq!(check_all(&at_rest), Err(failed.clone()));
+        assert!(failed.to_string().starts_with("MDT0001: "), "{failed}");
+    });
 }

@@ -26,6 +26,7 @@ mod participant;
 mod placing;
 mod recovery;
 mod renames;
+mod repairs;
 mod replays;
 mod rights;
 mod rmfid;

@@ -56,6 +56,11 @@ impl Scene {
         way.expect("a way").2.sent()
     }
 
+    fn way(&self, from: usize, to: usize) -> &Between {
+        let way = self.ways.iter().find(|(it, other, _)| (*it, *other) == (from, to));
+        &way.expect("a way").2
+    }
+
     fn forget_sent(&self) {
         self.ways.iter().for_each(|(.., way)| drop(way.sent()));
     }
@@ -428,4 +433,33 @@ fn many_changes_that_wait_for_each_other_at_another_mdt_all_end() {
         scene.settle(&inner).await;
     };
     run(test, &world);
+}
+
+/// An MDT that has recovered without another one evicts it. That asks again, and no client hears of it.
+#[test]
+fn what_is_asked_of_an_mdt_that_evicts_meanwhile_is_asked_again() {
+    for (at, kind) in [UpdateType::EXCLUDE, UpdateType::RELEASE].into_iter().enumerate() {
+        for is_executed in [false, true] {
+            let world = TestWorld::new(620 + at as u64);
+            let inner = world.clone();
+            let test = async move {
+                let scene = Scene::new(&inner, 2).await;
+                scene.mkdir(1, ROOT, "first").await;
+                scene.settle(&inner).await;
+                scene.way(1, 0).evict_at(kind, is_executed);
+                // What is refused releases by a message of its own.
+                let refused = scene.clients[1].mkdir(ROOT, "first").await;
+                assert_eq!(refused.err(), Some(Errno::EEXIST), "{kind:?}");
+                scene.settle(&inner).await;
+                assert!(scene.way(1, 0).has_evicted(), "{kind:?}");
+                for server in &scene.servers {
+                    assert!(!server.mdt.has_exclusions(), "{kind:?}, executed: {is_executed}");
+                }
+                let made = scene.mkdir(1, ROOT, "second").await;
+                let found = scene.clients[0].lookup(ROOT, "second").await;
+                assert_eq!(found.1.mdt_body.expect("found").fid1, made);
+            };
+            run(test, &world);
+        }
+    }
 }

@@ -5,9 +5,10 @@
 //! in `run`, which is removed. With `-y` it checks, repairs, and checks again: what
 //! is still wrong then was not repaired. Bytes that are lost are never made up: they stay errors.
 //!
-//! All MDTs are looked at together, as names lead from one to another. With `-y` what any of them lacks of a change over
-//! several is redone first. Names that contradict inodes of several MDTs are reported only.
+//! All MDTs are looked at together, as names lead from one to another. What any of them lacks of a change over several is
+//! redone first, as their next start does: without `-y` in the copies. Their names are repaired where all of them are there.
 
+use std::collections::BTreeSet;
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,8 +17,10 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use parking_lot::Mutex;
-use sheen_assembly::{CheckError, Consistency, Depth, Findings, Problem, ProblemKind, TargetLabel};
-use sheen_mds::{RedonePart, RefusedPart};
+use sheen_assembly::{
+    CheckError, Consistency, Depth, Findings, Problem, ProblemKind, StoreContents, TargetLabel,
+};
+use sheen_mds::{Redone, RedonePart, RefusedPart};
 use sheen_store::{Store, StoreError};
 use sheen_store_disk::{Config, DiskError, OpenOptions, StoreDisk};
 use sheen_types::{Fid, HashSet, MdtIndex, Nid, TargetKind, TargetName};
@@ -68,6 +71,8 @@ pub(crate) struct Fsck {
 
 /// A target and its store's directory.
 type Place = (TargetName, PathBuf);
+/// An MDT, its store, and what is in it.
+type OpenMdt<'a> = (&'a TargetName, Arc<StoreDisk>, StoreContents);
 
 struct Places<'a> {
     cluster: &'a Cluster,
@@ -184,7 +189,7 @@ fn report_repaired(found: &Findings, again: &Findings, redone: usize) -> u8 {
 /// Prints the counts; the exit code.
 fn summary(found: &Findings, left: usize, repaired: usize) -> u8 {
     let Findings { inodes, objects, unused, given_up, survey, incomplete, orphans, .. } = found;
-    let elsewhere = &found.elsewhere;
+    let Findings { elsewhere, to_redo, .. } = found;
     if *given_up > 0 {
         output::line(format_args!(
             "{given_up} objects of files whose creation was lost in a crash; the next start removes them"
@@ -198,6 +203,11 @@ fn summary(found: &Findings, left: usize, repaired: usize) -> u8 {
     if *incomplete > 0 {
         output::line(format_args!(
             "{incomplete} changes over several metadata targets are not complete; the next start completes them"
+        ));
+    }
+    if *to_redo > 0 {
+        output::line(format_args!(
+            "{to_redo} parts of changes over several metadata targets were lost in a crash; the next start redoes them"
         ));
     }
     if *orphans > 0 {
@@ -223,23 +233,18 @@ impl Places<'_> {
             stray.extend(lost_copy(MGS, directory)?);
             stray.extend(self.look_at_logs(directory)?);
         }
-        let mut mdts = Vec::new();
         for (name, directory) in &self.mdts {
-            progress(&format!("{name}: names and inodes"));
             stray.extend(lost_copy(&name.to_string(), directory)?);
             stray.extend(self.lost_mark(&name.to_string(), directory)?);
-            let store = self.open(directory)?;
-            let held = held(&store).map_err(|error| broken(name, &error))?;
-            mdts.push((name, store, held));
         }
-        let at_rest: Vec<_> =
-            mdts.iter().map(|(name, store, held)| (*name, store as &dyn Store, held)).collect();
+        let (mdts, to_redo) = self.open_mdts()?;
         if let Some((name, ..)) = mdts.first() {
-            check.mdts(&at_rest).map_err(|error| of(name, error))?;
+            let at_rest = mdts.iter().map(|(name, store, held)| (*name, &**store as _, held));
+            check.mdts(&at_rest.collect::<Vec<_>>()).map_err(|error| of(name, error))?;
         }
         for (name, store, _) in &mdts {
             let watch = &mut |objects, bytes| on(name, "data", stop, objects, bytes);
-            check.mdt_data(name, store, depth, watch).map_err(|error| of(name, error))?;
+            check.mdt_data(name, &**store, depth, watch).map_err(|error| of(name, error))?;
             stray.extend(strays(name, store)?);
         }
         drop(mdts);
@@ -255,8 +260,26 @@ impl Places<'_> {
         }
         progress("");
         let mut found = check.finish();
+        found.to_redo = to_redo as u64;
         found.problems.extend(stray);
         Ok(found)
+    }
+
+    /// Opens the stores of all MDTs. Where nothing is to be changed, what these are copies of lacks of changes over several
+    /// MDTs is redone in them, which destroys no inode and so touches no data; how many parts.
+    fn open_mdts(&self) -> Result<(Vec<OpenMdt<'_>>, usize), Fault> {
+        let mut stores = Vec::new();
+        for (name, directory) in &self.mdts {
+            progress(&format!("{name}: names and inodes"));
+            stores.push((name, Arc::new(self.open(directory)?)));
+        }
+        let lacked = if self.only_looks { self.redo_in(&stores)?.parts.len() } else { 0 };
+        let mut mdts = Vec::new();
+        for (name, store) in stores {
+            let held = held(&store).map_err(|error| broken(name, &error))?;
+            mdts.push((name, store, held));
+        }
+        Ok((mdts, lacked))
     }
 
     fn look_at_logs(&self, directory: &Path) -> Result<Vec<Problem>, Fault> {
@@ -319,36 +342,43 @@ impl Places<'_> {
         self.mgts.iter().chain(targets).map(PathBuf::as_path)
     }
 
-    /// Whether names may lead to other MDTs: by the targets that are here, by what the MGS lists, and by what the MDT knows.
-    fn are_several_mdts(&self, mdt: &TargetName, store: &StoreDisk) -> Result<bool, Fault> {
-        let is_further = |name: &TargetName| name.kind == TargetKind::Mdt && name.index != 0;
-        if self.mdts.len() > 1 || self.mdts.iter().any(|(name, _)| is_further(name)) {
-            return Ok(true);
-        }
+    /// MDTs to which names may lead and whose stores are not here: those that the MGS lists, and those that MDTs know.
+    fn missing_mdts(&self, here: &[sheen_mds::MdtAtRest<'_>]) -> Result<Vec<MdtIndex>, Fault> {
+        let mut missing: BTreeSet<MdtIndex> = BTreeSet::new();
         for directory in &self.mgts {
             let logs = open(directory)?;
             let broken = |error: StoreError| failed(format!("{MGS}: {error}"));
             let held = held(&logs).map_err(broken)?;
             let checked =
                 sheen_mgs::check(&logs, &held.indexes, &self.registered).map_err(broken)?;
-            if checked.named.iter().any(|(name, _)| is_further(name)) {
-                return Ok(true);
-            }
+            let mdts = checked.named.iter().filter(|(name, _)| name.kind == TargetKind::Mdt);
+            missing.extend(mdts.map(|(name, _)| MdtIndex(name.index)));
         }
-        sheen_mds::has_other_mdts(store, 0).map_err(|error| broken(mdt, &error))
+        let known = sheen_mds::missing_mdts(here).map_err(|error| failed(error.to_string()))?;
+        missing.extend(known);
+        Ok(missing.into_iter().filter(|mdt| here.iter().all(|it| it.mdt != *mdt)).collect())
+    }
+
+    /// Redoes in these stores what any of them lacks of changes over several.
+    fn redo_in(&self, stores: &[(&TargetName, Arc<StoreDisk>)]) -> Result<Redone, Fault> {
+        if stores.len() < 2 {
+            return Ok(Redone::default());
+        }
+        progress("changes over several metadata targets");
+        let shared = stores
+            .iter()
+            .map(|(name, store)| (MdtIndex(name.index), Arc::clone(store) as Arc<dyn Store>));
+        let done = sheen_mds::redo_offline(&shared.collect::<Vec<_>>());
+        done.map_err(|error| failed(error.to_string()))
     }
 
     /// Redoes what any MDT lacks of changes over several; how many parts.
     fn redo(&self) -> Result<usize, Fault> {
-        if self.mdts.len() < 2 {
-            return Ok(0);
+        let mut stores = Vec::new();
+        for (name, directory) in self.mdts.iter().filter(|_| self.mdts.len() > 1) {
+            stores.push((name, Arc::new(open(directory)?)));
         }
-        let mut stores: Vec<(MdtIndex, Arc<dyn Store>)> = Vec::new();
-        for (name, directory) in &self.mdts {
-            progress(&format!("{name}: changes over several metadata targets"));
-            stores.push((MdtIndex(name.index), Arc::new(open(directory)?)));
-        }
-        let done = sheen_mds::redo_offline(&stores).map_err(|error| failed(error.to_string()))?;
+        let done = self.redo_in(&stores)?;
         progress("");
         let name_of = |mdt: MdtIndex| {
             let found = self.mdts.iter().find(|(name, _)| name.index == mdt.0);
@@ -386,22 +416,29 @@ impl Places<'_> {
             _ => None,
         };
         let unclaimed: Vec<(u16, Fid)> = problems.iter().filter_map(unclaimed).collect();
+        self.repair_names(&unclaimed)?;
+        progress("");
+        Ok(())
+    }
+
+    /// Those of all MDTs together, as one's may lead to another's.
+    fn repair_names(&self, unclaimed: &[(u16, Fid)]) -> Result<(), Fault> {
+        let mut stores = Vec::new();
         for (name, directory) in &self.mdts {
             progress(&format!("{name}: repairing"));
-            let store = open(directory)?;
-            // What other MDTs say of the same names it would take for faults.
-            if self.are_several_mdts(name, &store)? {
-                output::line(format_args!(
-                    "{name}: its names are not repaired: the file system has several metadata targets"
-                ));
-            } else {
-                let done =
-                    put_in_order(&store, &unclaimed).map_err(|error| broken(name, &error))?;
-                super::salvage::report_names(&name.to_string(), &done);
-            }
-            set_aside(name, &store)?;
+            stores.push((name, open(directory)?));
         }
-        progress("");
+        let none: Vec<_> = stores.iter().map(|(name, store)| (*name, store, None)).collect();
+        let missing = self.missing_mdts(&at_rest(&none))?;
+        if let Some(mdt) = missing.first() {
+            // Names that lead there it would take for faults.
+            output::line(format_args!("names are not repaired: MDT{:04x} is not here", mdt.0));
+        } else {
+            put_in_order(&stores, unclaimed)?;
+        }
+        for (name, store) in &stores {
+            set_aside(name, store)?;
+        }
         Ok(())
     }
 }
@@ -421,13 +458,49 @@ fn write_copy(directory: &Path) -> Result<(), DiskError> {
     }
 }
 
+/// As a check of the MDTs takes them.
+fn at_rest<'a>(
+    mdts: &[(&TargetName, &'a StoreDisk, Option<&'a StoreContents>)],
+) -> Vec<sheen_mds::MdtAtRest<'a>> {
+    let at_rest =
+        |(name, store, held): &(&TargetName, &'a StoreDisk, Option<&'a StoreContents>)| {
+            let (objects, indexes) =
+                held.map_or((&[][..], &[][..]), |held| (&held.objects[..], &held.indexes[..]));
+            sheen_mds::MdtAtRest { mdt: MdtIndex(name.index), store: *store, objects, indexes }
+        };
+    mdts.iter().map(at_rest).collect()
+}
+
+/// Makes files of objects that no file has, on the first MDT, and puts the names of all in order.
 fn put_in_order(
-    store: &StoreDisk,
+    stores: &[(&TargetName, StoreDisk)],
     unclaimed: &[(u16, Fid)],
-) -> Result<sheen_mds::Rebuilt, StoreError> {
-    sheen_mds::adopt(store, unclaimed, now())?;
-    let held = held(store)?;
-    sheen_mds::rebuild(store, &held.objects, &held.indexes, now())
+) -> Result<(), Fault> {
+    let first = stores.iter().find(|(name, _)| name.index == 0);
+    if let Some((name, store)) = first {
+        sheen_mds::adopt(store, unclaimed, now()).map_err(|error| broken(name, &error))?;
+    }
+    let mut contents = Vec::new();
+    for (name, store) in stores {
+        contents.push(held(store).map_err(|error| broken(name, &error))?);
+    }
+    let all: Vec<_> = stores
+        .iter()
+        .zip(&contents)
+        .map(|((name, store), held)| (*name, store, Some(held)))
+        .collect();
+    let done = match (&stores, &contents[..]) {
+        ([(name, store)], [held]) => {
+            let done = sheen_mds::rebuild(store, &held.objects, &held.indexes, now());
+            vec![done.map_err(|error| broken(name, &error))?]
+        }
+        _ => sheen_mds::rebuild_all(&at_rest(&all), now())
+            .map_err(|error| failed(error.to_string()))?,
+    };
+    for ((name, _), done) in stores.iter().zip(&done) {
+        super::salvage::report_names(&name.to_string(), done);
+    }
+    Ok(())
 }
 
 /// Files of data that no object has.
@@ -476,6 +549,9 @@ fn broken(name: &TargetName, error: &dyn std::fmt::Display) -> Fault {
 fn of(name: &TargetName, error: CheckError) -> Fault {
     match error {
         CheckError::Store(error) => broken(name, &error),
+        CheckError::OfMdt(failed) => {
+            broken(&TargetName { index: failed.mdt.0, ..name.clone() }, &failed.error)
+        }
         CheckError::Cancelled => Fault { code: CANCELLED, text: format!("{name}: cancelled") },
     }
 }

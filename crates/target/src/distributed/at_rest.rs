@@ -1,15 +1,19 @@
 //! Changes over several MDTs in the store of an MDT that does not run.
 
 use sheen_store::{Store, StoreError, Transaction};
-use sheen_types::{ChangeId, MdtIndex};
+use sheen_types::{ChangeId, HashSet, MdtIndex};
 use sheen_wire::update_record::UpdateRecord;
 
 use super::Refusal;
-use super::log::{DistributedLog, put_record};
+use super::log::{DistributedLog, delete_record, put_record};
 use crate::last_rcvd::{RecoveryLosses, put_transno, transno_at_rest};
 
 /// What such a store has of changes over several MDTs.
-pub struct ChangesAtRest(DistributedLog);
+pub struct ChangesAtRest {
+    log: DistributedLog,
+    /// Of all that there are records of, readable or not.
+    recorded: HashSet<ChangeId>,
+}
 
 impl ChangesAtRest {
     /// Reads all of it.
@@ -17,27 +21,28 @@ impl ChangesAtRest {
     /// # Errors
     /// IO errors; [`StoreError::Corrupt`] for a note that is none.
     pub fn load(store: &dyn Store) -> Result<Self, StoreError> {
-        Ok(Self(DistributedLog::read(store)?.0))
+        let (log, _) = DistributedLog::read(store)?;
+        let recorded =
+            log.records.iter().map(|record| record.id).chain(log.unreadable.iter().copied());
+        Ok(Self { recorded: recorded.collect(), log })
     }
 
     /// The records of changes that are not complete, as far as this MDT knows.
     pub fn records(&self) -> impl Iterator<Item = &UpdateRecord> {
-        self.0.records.iter()
+        self.log.records.iter()
     }
 
     /// Changes whose part is there, and whose record cannot be read.
     #[must_use]
     pub fn unreadable(&self) -> &[ChangeId] {
-        &self.0.unreadable
+        &self.log.unreadable
     }
 
     /// Whether this MDT's part of a change is there: it has the record, or a note that the change is complete.
     #[must_use]
     pub fn has(&self, id: ChangeId) -> bool {
-        let is_complete = self.0.notes.get(&id.coordinator).is_some_and(|it| it.has(id.transno));
-        is_complete
-            || self.0.unreadable.contains(&id)
-            || self.0.records.iter().any(|record| record.id == id)
+        let note = self.log.notes.get(&id.coordinator);
+        self.recorded.contains(&id) || note.is_some_and(|note| note.has(id.transno))
     }
 }
 
@@ -65,5 +70,15 @@ pub fn redo_at_rest(
     put_transno(&mut transaction, if is_own { last.max(record.id.transno) } else { last });
     // Clients that come back may keep what was before.
     RecoveryLosses { clients: false, changes: true }.put(&mut transaction);
+    store.apply(transaction).map(drop)
+}
+
+/// Removes a record, of a change that no store has a readable record of: nothing is redone from it.
+///
+/// # Errors
+/// Those of [`Store::apply`]; then nothing was changed.
+pub fn forget_at_rest(store: &dyn Store, id: ChangeId) -> Result<(), StoreError> {
+    let mut transaction = Transaction::new();
+    delete_record(&mut transaction, id);
     store.apply(transaction).map(drop)
 }

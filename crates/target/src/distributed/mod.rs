@@ -34,7 +34,7 @@ use sheen_types::{ChangeId, Errno, Instant, LogicalTime, MdtIndex, Transno};
 use sheen_wire::out::TooMuch;
 use sheen_wire::update_record::{ClientAnswer, UpdateRecord};
 
-pub use self::at_rest::{ChangesAtRest, redo_at_rest};
+pub use self::at_rest::{ChangesAtRest, forget_at_rest, redo_at_rest};
 pub use self::redo::{Redo, does_not_fit};
 
 use self::kept::State;

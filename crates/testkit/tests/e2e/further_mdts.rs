@@ -11,10 +11,13 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use bytes::Bytes;
 use rustix::process::{Pid, Signal, kill_process};
-use sheen_store_disk::Config;
+use sheen_store::{AttributePatch, Store, Transaction};
+use sheen_store_disk::{Config, OpenOptions, StoreDisk};
 use sheen_testkit::cluster::Cluster;
 use sheen_testkit::scene::scene;
+use sheen_types::{Fid, fid_seq};
 use sheen_workloads::process::{text, wait_until};
 use sheen_workloads::{Context, Outcome, ensure};
 
@@ -110,22 +113,37 @@ impl<'a> Targets<'a> {
         Ok(tried)
     }
 
-    /// Brought together as for `sheen up`, `sheen fsck` finds nothing to repair.
-    fn are_sound(&self) -> Outcome {
+    /// Brings them together as for `sheen up`.
+    fn bring_together(&mut self) -> Outcome {
         let all = self.cluster.dir().join("all");
         fs::create_dir(&all).context("mkdir")?;
         for (target, folder) in [
-            (&self.mgt, "mgt"),
-            (&self.first, "mdt0000"),
-            (&self.second, "mdt0001"),
-            (&self.ost, "ost0000"),
+            (&mut self.mgt, "mgt"),
+            (&mut self.first, "mdt0000"),
+            (&mut self.second, "mdt0001"),
+            (&mut self.ost, "ost0000"),
         ] {
-            fs::rename(target, all.join(folder)).context("move a target")?;
+            let place = all.join(folder);
+            fs::rename(&target, &place).context("move a target")?;
+            *target = place;
         }
-        let all = all.to_string_lossy();
+        Ok(())
+    }
+
+    /// How `sheen fsck` leaves, and what it says.
+    fn fsck(&self, more: &[&str]) -> Outcome<(Option<i32>, String)> {
+        let all = self.cluster.dir().join("all");
+        let done =
+            self.cluster.run(&[&["fsck", "--dir", &all.to_string_lossy()], more].concat())?;
+        Ok((done.status.code(), done.output))
+    }
+
+    /// `sheen fsck` finds nothing to repair.
+    fn are_sound(&self) -> Outcome {
         for more in [&[][..], &["-y"]] {
-            let said = self.cluster.must(&[&["fsck", "--dir", &all], more].concat())?;
-            ensure(said.trim_end().ends_with(" 0 problems"), || said.clone())?;
+            let (code, said) = self.fsck(more)?;
+            let is_so = code == Some(0) && said.trim_end().ends_with(" 0 problems");
+            ensure(is_so, || format!("{code:?}: {said}"))?;
         }
         Ok(())
     }
@@ -215,7 +233,16 @@ fn a_further_mdt_joins_and_survives_deaths_and_restarts() {
 
 /// Two MDTs that know each other, and a mount.
 fn with_two(cluster: &Cluster, base: u32, test: impl FnOnce(&Path) -> Outcome) -> Outcome {
-    let targets = Targets::format(cluster, base)?;
+    made_by_two(cluster, base, test).map(drop)
+}
+
+/// What those leave, stopped and sound.
+fn made_by_two<'a>(
+    cluster: &'a Cluster,
+    base: u32,
+    test: impl FnOnce(&Path) -> Outcome,
+) -> Outcome<Targets<'a>> {
+    let mut targets = Targets::format(cluster, base)?;
     let nodes = [MGS, FIRST, OST, SECOND].map(|node| targets.serve(node));
     let nodes = nodes.into_iter().collect::<Outcome<Vec<_>>>()?;
     wait_until("both MDTs", PATIENCE, || targets.know_each_other())?;
@@ -226,13 +253,14 @@ fn with_two(cluster: &Cluster, base: u32, test: impl FnOnce(&Path) -> Outcome) -
     for mut node in nodes.into_iter().rev() {
         stop(&mut node)?;
     }
+    targets.bring_together()?;
     targets.are_sound()?;
     for node in [FIRST, SECOND, OST] {
         let log = text(&targets.log(node));
         let bad = log.lines().find(|line| line.contains("panicked") || line.contains(" ERROR "));
         ensure(bad.is_none(), || format!("server {node}: {bad:?}"))?;
     }
-    Ok(())
+    Ok(targets)
 }
 
 /// The names in a directory.
@@ -323,6 +351,137 @@ fn over_both(cluster: &Cluster, mnt: &Path) -> Outcome {
 fn names_and_inodes_lie_on_two_mdts() {
     let cluster = Cluster::prepare("further-both", 1, &[]).expect("a folder");
     with_two(&cluster, 85, |mnt| over_both(&cluster, mnt)).expect("changes over two MDTs");
+}
+
+/// Changes a store as nothing in the program does.
+fn change(target: &Path, change: impl FnOnce(&StoreDisk, &mut Transaction) -> Outcome) -> Outcome {
+    let store = StoreDisk::open(target, &OpenOptions::default()).context("open the store")?;
+    let mut transaction = Transaction::new();
+    change(&store, &mut transaction)?;
+    store.apply(transaction).context("apply")?;
+    store.commit().map(drop).context("commit")
+}
+
+/// The key of a name in the root.
+fn key_of(store: &StoreDisk, name: &str) -> Outcome<Bytes> {
+    let entries = store.scan(Fid::ROOT, &[], 1000).context("scan")?;
+    let entry = entries.into_iter().find(|entry| entry.key[8..] == *name.as_bytes());
+    entry.map(|entry| entry.key).ok_or_else(|| format!("no name {name}"))
+}
+
+/// The names of two directories of MDT0001 are lost in the root, one for good; and counts are wrong on both.
+fn lose_names(targets: &Targets<'_>, far: Fid, other: Fid) -> Outcome {
+    let links = |links_added| AttributePatch { links_added, ..AttributePatch::default() };
+    change(&targets.first, |store, lost| {
+        lost.delete(Fid::ROOT, key_of(store, "far")?).delete(Fid::ROOT, key_of(store, "other")?);
+        lost.patch(Fid::ROOT, links(5));
+        Ok(())
+    })?;
+    change(&targets.second, |_, lost| {
+        lost.remove_xattr(far, "trusted.link").patch(other, links(1));
+        Ok(())
+    })
+}
+
+fn repaired(cluster: &Cluster) -> Outcome {
+    let (mut far, mut other) = (Fid::ZERO, Fid::ZERO);
+    let targets = made_by_two(cluster, 95, |mnt| {
+        for (name, fid) in [("far", &mut far), ("other", &mut other)] {
+            let path = mnt.join(name);
+            cluster.must(&["lfs", "mkdir", "-i", "1", &path.to_string_lossy()])?;
+            fs::write(path.join("file"), name).context("write")?;
+            let said = cluster.must(&["lfs", "path2fid", &path.to_string_lossy()])?;
+            *fid = said.trim().parse().map_err(|_| format!("no FID: {said}"))?;
+        }
+        Ok(())
+    })?;
+    lose_names(&targets, far, other)?;
+    let (code, said) = targets.fsck(&["-n"])?;
+    let shown = format!("nodes-MDT0001: (no name) ({far}): no name leads to it");
+    ensure(code == Some(4) && said.contains(&shown), || format!("{code:?}: {said}"))?;
+    is(&targets.fsck(&["-n"])?, &(code, said))?;
+    let (code, said) = targets.fsck(&["-y"])?;
+    let found = format!("nodes-MDT0001: {far} is in /lost+found");
+    let is_so = said.contains(&found) && said.trim_end().ends_with(" 0 problems");
+    ensure(code == Some(1) && is_so, || format!("{code:?}: {said}"))?;
+    targets.are_sound()?;
+    // And all of it is there.
+    let nodes = [MGS, FIRST, OST, SECOND].map(|node| targets.serve(node));
+    let _nodes = nodes.into_iter().collect::<Outcome<Vec<_>>>()?;
+    wait_until("both MDTs", PATIENCE, || targets.know_each_other())?;
+    let mounted = targets.mount(&cluster.logs().join("mount.log"))?;
+    let mnt = cluster.mnt();
+    is(&names(&mnt)?, &vec!["lost+found".to_owned(), "other".to_owned()])?;
+    for (place, held) in [(format!("lost+found/{far}"), "far"), ("other".to_owned(), "other")] {
+        let found = fs::read_to_string(mnt.join(place).join("file")).context("read")?;
+        is(&found, &held.to_owned())?;
+    }
+    fs::create_dir(mnt.join("other/more")).context("mkdir")?;
+    fs::rename(mnt.join(format!("lost+found/{far}")), mnt.join("far")).context("rename")?;
+    is(&fs::metadata(&mnt).context("stat")?.nlink(), &5)?;
+    targets.unmount(mounted)
+}
+
+/// What two MDTs say of each other's names and inodes is repaired by both.
+#[test]
+fn names_that_are_lost_between_two_mdts_come_back_or_go_to_lost_and_found() {
+    let cluster = Cluster::prepare("further-fsck", 1, &[]).expect("a folder");
+    repaired(&cluster).expect("a repair over two MDTs");
+}
+
+/// Of a change that both have made one has lost its part: the name of the directory, and that it knows of it.
+fn lose_part(targets: &Targets<'_>) -> Outcome {
+    let records = Fid::new(fid_seq::LOCAL_FILE, 0x300);
+    let second = StoreDisk::open(&targets.second, &OpenOptions::default()).context("open")?;
+    ensure(!second.scan(records, &[], 10).context("scan")?.is_empty(), || "no record".to_owned())?;
+    drop(second);
+    change(&targets.first, |store, lost| {
+        for entry in store.scan(records, &[], 10).context("scan")? {
+            lost.delete(records, entry.key);
+        }
+        if let Ok(key) = key_of(store, "far") {
+            let links_added = -1;
+            lost.delete(Fid::ROOT, key);
+            lost.patch(Fid::ROOT, AttributePatch { links_added, ..AttributePatch::default() });
+        }
+        Ok(())
+    })
+}
+
+fn redone_to_look(cluster: &Cluster) -> Outcome {
+    let mut targets = Targets::format(cluster, 100)?;
+    let nodes = [MGS, OST, FIRST, SECOND].map(|node| targets.serve(node));
+    let mut nodes = nodes.into_iter().collect::<Outcome<Vec<_>>>()?;
+    wait_until("both MDTs", PATIENCE, || targets.know_each_other())?;
+    wait_until("the OST to know both", PATIENCE, || targets.are_known_to_the_ost())?;
+    let mounted = targets.mount(&cluster.logs().join("mount.log"))?;
+    let far = cluster.mnt().join("far");
+    cluster.must(&["lfs", "mkdir", "-i", "1", &far.to_string_lossy()])?;
+    // Both are killed before it is complete.
+    nodes.truncate(2);
+    drop(mounted);
+    for mut node in nodes.into_iter().rev() {
+        stop(&mut node)?;
+    }
+    targets.bring_together()?;
+    lose_part(&targets)?;
+    let look = targets.fsck(&["-n"])?;
+    let is_so = look.1.contains("1 parts of changes over several metadata targets were lost")
+        && look.1.trim_end().ends_with(" 0 problems");
+    ensure(look.0 == Some(0) && is_so, || format!("{look:?}"))?;
+    is(&targets.fsck(&["-n"])?, &look)?;
+    let (code, said) = targets.fsck(&["-y"])?;
+    let is_so = said.contains("nodes-MDT0000: its part of change MDT0001:")
+        && said.trim_end().ends_with(" 0 problems");
+    ensure(code == Some(1) && is_so, || format!("{code:?}: {said}"))?;
+    targets.are_sound()
+}
+
+/// It redoes in its copies what the next start redoes.
+#[test]
+fn a_look_takes_what_the_next_start_redoes_for_no_problem() {
+    let cluster = Cluster::prepare("further-look", 1, &[]).expect("a folder");
+    redone_to_look(&cluster).expect("no problem");
 }
 
 /// Makes and moves names between a directory of each MDT until it is to stop; how often.

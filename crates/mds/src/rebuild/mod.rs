@@ -9,12 +9,20 @@
 //!
 //! It only adds and corrects what contradicts what: where an older version of a name came back with
 //! the salvage, the name stays. Memory: a record per name. The target must not run.
+//!
+//! Of several MDTs all must be there: each name is put where its directory lies, each count and link EA where its inode does,
+//! and `lost+found` is MDT0000's, with names for inodes of other MDTs, too. That is several transactions; a repair that ended
+//! in between is made whole by the next one. An inode that lies where its FID does not belong stays as it is.
+
+mod changes;
 
 use bytes::Bytes;
 use sheen_store::{AttributePatch, Attributes, FileKind, Sequence, Store, StoreError, Transaction};
-use sheen_types::{Fid, HashMap, HashSet, Timestamp, fid_seq};
+use sheen_types::{Fid, HashMap, HashSet, MdtIndex, Timestamp, fid_seq};
 use sheen_wire::md::{LinkEa, LinkEntry};
+use sheen_wire::ost::OstId;
 
+use crate::check::{FailedStore, Home, MdtAtRest, Mdts, Reading};
 use crate::directory::{self, Child, parse_key, parse_value};
 use crate::echo::ECHO;
 use crate::inode::DIRECTORY_BYTES;
@@ -55,25 +63,92 @@ pub fn rebuild(
     indexes: &[Fid],
     now: Timestamp,
 ) -> Result<Rebuilt, StoreError> {
-    let mut work = Rebuild { store, now, done: Rebuilt::default(), inodes: HashMap::default() };
+    let (all, reading) =
+        ([MdtAtRest { mdt: MdtIndex(0), store, objects, indexes }], Reading::default());
+    let mut done = rebuild_here(&all, Mdts::unknown(&all, &reading), now)?;
+    Ok(done.pop().unwrap_or_default())
+}
+
+/// The same over all MDTs of a file system; what was done on each of them. Parts of changes over several MDTs that one lacks
+/// and that could not be redone ([`crate::redo_offline`]) are given up: the names are put in order without them.
+///
+/// Nothing is done, and nothing returned, where one of them is missing ([`missing_mdts`]).
+///
+/// # Errors
+/// Those of the stores; then some of it may be done, and another run does the rest.
+pub fn rebuild_all(mdts: &[MdtAtRest<'_>], now: Timestamp) -> Result<Vec<Rebuilt>, FailedStore> {
+    let reading = Reading::default();
+    let done = rebuild_known(mdts, &reading, now);
+    done.map_err(|error| FailedStore { mdt: reading.mdt(), error })
+}
+
+fn rebuild_known(
+    mdts: &[MdtAtRest<'_>],
+    reading: &Reading,
+    now: Timestamp,
+) -> Result<Vec<Rebuilt>, StoreError> {
+    let (known, _) = Mdts::load(mdts, reading)?;
+    if !known.missing().is_empty() {
+        return Ok(Vec::new());
+    }
+    let done = rebuild_here(mdts, known, now)?;
+    changes::give_up(mdts, reading)?;
+    Ok(done)
+}
+
+/// The MDTs that any of these knows and that are not among them; MDT0000, if it is not.
+///
+/// # Errors
+/// Those of the stores.
+pub fn missing_mdts(mdts: &[MdtAtRest<'_>]) -> Result<Vec<MdtIndex>, FailedStore> {
+    let reading = Reading::default();
+    let known = Mdts::load(mdts, &reading);
+    let known = known.map(|(known, _)| known.missing());
+    known.map_err(|error| FailedStore { mdt: reading.mdt(), error })
+}
+
+fn rebuild_here(
+    all: &[MdtAtRest<'_>],
+    mdts: Mdts<'_>,
+    now: Timestamp,
+) -> Result<Vec<Rebuilt>, StoreError> {
+    let done = vec![Rebuilt::default(); all.len()];
+    let mut work = Rebuild { all, mdts, now, done, inodes: HashMap::default() };
     work.directory(Fid::ROOT)?;
-    for fid in objects.iter().filter(|fid| fid.is_namespace()) {
-        let attributes = store.recorded_attributes(*fid)?;
-        work.inodes.insert(*fid, Inode { kind: attributes.kind, names: Vec::new() });
+    for (at, mdt) in all.iter().enumerate() {
+        for fid in mdt.objects.iter().filter(|fid| fid.is_namespace()) {
+            if work.at(*fid) != at {
+                continue;
+            }
+            let kind = work.mdts.store(at).recorded_attributes(*fid)?.kind;
+            work.inodes.entry(*fid).or_insert(Inode { kind, names: Vec::new() });
+        }
     }
-    for index in indexes.iter().filter(|fid| fid.is_namespace()) {
-        work.directory(*index)?;
+    for (at, mdt) in all.iter().enumerate() {
+        for index in mdt.indexes.iter().filter(|fid| fid.is_namespace()) {
+            if work.at(*index) == at {
+                work.directory(*index)?;
+            }
+        }
     }
-    let orphans: HashSet<Fid> = orphans::list(store)?.into_iter().collect();
+    let mut orphans = HashSet::default();
+    for at in 0..all.len() {
+        orphans.extend(orphans::list(work.mdts.store(at))?);
+    }
     work.inodes_of_names()?;
-    work.names_of_inodes()?;
+    work.names_of_inodes(&orphans)?;
     work.attach(&orphans)?;
     work.counts(&orphans)?;
     work.counters()?;
-    // What was lost may have been that a file was written.
-    forget_era(store)?;
-    store.commit()?;
-    work.done.inodes = work.inodes.len() as u64;
+    for at in 0..all.len() {
+        // What was lost may have been that a file was written.
+        forget_era(work.mdts.store(at))?;
+        work.mdts.store(at).commit()?;
+    }
+    for fid in work.inodes.keys() {
+        let at = work.at(*fid);
+        work.done[at].inodes += 1;
+    }
     Ok(work.done)
 }
 
@@ -84,30 +159,60 @@ struct Inode {
 }
 
 struct Rebuild<'a> {
-    store: &'a dyn Store,
+    all: &'a [MdtAtRest<'a>],
+    mdts: Mdts<'a>,
     now: Timestamp,
-    done: Rebuilt,
+    /// Of each MDT.
+    done: Vec<Rebuilt>,
     inodes: HashMap<Fid, Inode>,
 }
 
 impl Rebuild<'_> {
-    fn apply(&self, change: impl FnOnce(&mut Transaction)) -> Result<Sequence, StoreError> {
+    /// Changes the store of the MDT at a place.
+    fn apply(
+        &self,
+        at: usize,
+        change: impl FnOnce(&mut Transaction),
+    ) -> Result<Sequence, StoreError> {
         let mut transaction = Transaction::new();
         change(&mut transaction);
-        self.store.apply(transaction)
+        self.mdts.store(at).apply(transaction)
+    }
+
+    fn are_several(&self) -> bool {
+        self.all.len() > 1
+    }
+
+    /// The place of the MDT that an inode belongs to.
+    fn at(&self, fid: Fid) -> usize {
+        match self.mdts.home(fid) {
+            Home::Here(at) if self.are_several() => at,
+            _ => 0,
+        }
+    }
+
+    /// The same of a name. A survey's lie beside their inodes.
+    fn at_name(&self, parent: Fid, child: Fid) -> usize {
+        self.at(if parent == ECHO { child } else { parent })
+    }
+
+    fn store(&self, fid: Fid) -> &dyn Store {
+        self.mdts.store(self.at(fid))
     }
 
     fn kind(&self, fid: Fid) -> Option<FileKind> {
         self.inodes.get(&fid).map(|inode| inode.kind)
     }
 
-    /// Makes a directory, unless an inode of that name is there.
+    /// Makes a directory, unless an inode of that name is there, or none of the MDTs may have one.
     fn directory(&mut self, fid: Fid) -> Result<(), StoreError> {
-        if self.inodes.contains_key(&fid) {
+        let at = self.at(fid);
+        let is_misplaced = self.are_several() && self.mdts.misplaced(at, fid).is_some();
+        if self.inodes.contains_key(&fid) || is_misplaced {
             return Ok(());
         }
         self.inodes.insert(fid, Inode { kind: FileKind::Directory, names: Vec::new() });
-        match self.store.recorded_attributes(fid) {
+        match self.store(fid).recorded_attributes(fid) {
             Ok(_) => return Ok(()),
             Err(StoreError::NoObject(_)) => {}
             Err(error) => return Err(error),
@@ -124,11 +229,11 @@ impl Rebuild<'_> {
             born: self.now,
             ..Attributes::default()
         };
-        self.apply(|change| {
+        self.apply(at, |change| {
             change.create(fid, attributes);
         })?;
         if fid != LOST_AND_FOUND {
-            self.done.directories.push(fid);
+            self.done[at].directories.push(fid);
         }
         Ok(())
     }
@@ -139,11 +244,13 @@ impl Rebuild<'_> {
             |(fid, inode): (&Fid, &Inode)| (inode.kind == FileKind::Directory).then_some(*fid);
         let mut waiting: Vec<Fid> = self.inodes.iter().filter_map(is_directory).collect();
         waiting.sort_unstable();
-        waiting.push(ECHO);
-        while let Some(parent) = waiting.pop() {
+        let mut waiting: Vec<_> = waiting.into_iter().map(|fid| (self.at(fid), fid)).collect();
+        // Each MDT has one of its own.
+        waiting.extend((0..self.all.len()).map(|at| (at, ECHO)));
+        while let Some((at, parent)) = waiting.pop() {
             let mut from = Vec::new();
             loop {
-                let entries = self.store.scan(parent, &from, STEP)?;
+                let entries = self.mdts.store(at).scan(parent, &from, STEP)?;
                 let Some(last) = entries.last() else { break };
                 from = [&last.key[..], &[0]].concat();
                 for entry in &entries {
@@ -153,11 +260,13 @@ impl Rebuild<'_> {
                     });
                     let parsed = named.zip(parse_value(&entry.value));
                     let Some(((_, name), child)) = parsed else {
-                        self.remove_lost_name(parent, &entry.key, "an entry that cannot be read")?;
+                        let what = "an entry that cannot be read";
+                        self.remove_lost_name(at, parent, &entry.key, what)?;
                         continue;
                     };
-                    let is_new = self.name(parent, &entry.key, name, child)?;
-                    waiting.extend(is_new.then_some(child.fid));
+                    if self.name(at, parent, &entry.key, name, child)? {
+                        waiting.push((self.at(child.fid), child.fid));
+                    }
                 }
             }
         }
@@ -167,6 +276,7 @@ impl Rebuild<'_> {
     /// Notes a name. True if a directory was made for it, which may have entries.
     fn name(
         &mut self,
+        at: usize,
         parent: Fid,
         key: &Bytes,
         name: Bytes,
@@ -178,7 +288,7 @@ impl Rebuild<'_> {
             self.directory(child.fid)?;
         }
         let Some(kind) = self.kind(child.fid) else {
-            self.remove_lost_name(parent, key, &String::from_utf8_lossy(&name))?;
+            self.remove_lost_name(at, parent, key, &String::from_utf8_lossy(&name))?;
             return Ok(false);
         };
         let has_other = self.inodes[&child.fid].names.iter().any(|(other, _)| *other != ECHO);
@@ -187,10 +297,10 @@ impl Rebuild<'_> {
         }
         if kind != child.kind {
             let value = directory::value(Child { kind, ..child });
-            self.apply(|change| {
+            self.apply(at, |change| {
                 change.put(parent, key.clone(), value);
             })?;
-            self.done.corrected += 1;
+            self.done[at].corrected += 1;
         }
         let inode = self.inodes.get_mut(&child.fid);
         inode.into_iter().for_each(|inode| inode.names.push((parent, name.clone())));
@@ -218,31 +328,42 @@ impl Rebuild<'_> {
             }
             _ => (parent, key.clone()),
         };
-        self.apply(|change| {
+        let at = self.at_name(gone.0, fid);
+        self.apply(at, |change| {
             change.delete(gone.0, gone.1);
         })?;
-        self.done.corrected += 1;
+        self.done[at].corrected += 1;
         Ok(())
     }
 
-    fn remove_lost_name(&mut self, parent: Fid, key: &Bytes, name: &str) -> Result<(), StoreError> {
-        self.apply(|change| {
+    fn remove_lost_name(
+        &mut self,
+        at: usize,
+        parent: Fid,
+        key: &Bytes,
+        name: &str,
+    ) -> Result<(), StoreError> {
+        self.apply(at, |change| {
             change.delete(parent, key.clone());
         })?;
-        self.done.lost.push((parent, name.to_owned()));
+        self.done[at].lost.push((parent, name.to_owned()));
         Ok(())
     }
 
     fn links(&self, fid: Fid) -> Result<LinkEa, StoreError> {
-        let value = self.store.xattr(fid, xattrs::LINK)?.unwrap_or_default();
+        let value = self.store(fid).xattr(fid, xattrs::LINK)?.unwrap_or_default();
         Ok(LinkEa::decode(&value).unwrap_or_default())
     }
 
-    /// Restores the names that inodes record and no directory has.
-    fn names_of_inodes(&mut self) -> Result<(), StoreError> {
+    /// Restores the names that inodes record and no directory has. Of several MDTs an orphan stays one: the next start
+    /// removes it.
+    fn names_of_inodes(&mut self, orphans: &HashSet<Fid>) -> Result<(), StoreError> {
         let mut fids: Vec<Fid> = self.inodes.keys().copied().collect();
+        fids.retain(|fid| !self.are_several() || !orphans.contains(fid));
         fids.sort_unstable();
-        for fid in fids.into_iter().filter(|fid| *fid != Fid::ROOT) {
+        // The name `.lustre` is in no index.
+        let has_none = |fid: Fid| fid == Fid::ROOT || fid == Fid::DOT_LUSTRE;
+        for fid in fids.into_iter().filter(|fid| !has_none(*fid)) {
             for LinkEntry { parent, name } in self.links(fid)?.entries {
                 let has_one = !self.inodes[&fid].names.is_empty();
                 let is_directory = self.kind(fid) == Some(FileKind::Directory);
@@ -264,16 +385,17 @@ impl Rebuild<'_> {
             return Ok(false);
         }
         let key = directory::key(&name);
-        if let Some(taken) = self.store.lookup(parent, &key)? {
+        if let Some(taken) = self.store(parent).lookup(parent, &key)? {
             return Ok(parse_value(&taken).is_some_and(|child| child.fid == fid));
         }
         let Some(inode) = self.inodes.get_mut(&fid) else { return Ok(false) };
         inode.names.push((parent, name));
         let value = directory::value(Child { fid, kind: inode.kind });
-        self.apply(|change| {
+        let at = self.at(parent);
+        self.apply(at, |change| {
             change.insert(parent, key, value);
         })?;
-        self.done.names += 1;
+        self.done[at].names += 1;
         Ok(true)
     }
 
@@ -321,13 +443,14 @@ impl Rebuild<'_> {
             _ => Vec::new(),
         };
         for (parent, name) in stale {
-            self.apply(|change| {
+            self.apply(self.at_name(parent, fid), |change| {
                 change.delete(parent, directory::key(&name));
             })?;
         }
         let name = Bytes::from(fid.to_string());
         if self.put_name(LOST_AND_FOUND, name, fid)? {
-            self.done.found.push(fid);
+            let at = self.at(fid);
+            self.done[at].found.push(fid);
         }
         Ok(())
     }
@@ -339,10 +462,11 @@ impl Rebuild<'_> {
             let parents = inode.names.iter().map(|(parent, _)| *parent);
             parents.for_each(|parent| *subdirectories.entry(parent).or_default() += 1);
         }
+        let mut corrected = vec![0; self.all.len()];
         for (fid, inode) in &self.inodes {
             if orphans.contains(fid) && !inode.names.is_empty() {
                 let key = orphans::fid_key(*fid);
-                self.apply(|change| {
+                self.apply(self.at(*fid), |change| {
                     change.delete(orphans::ORPHANS, key);
                 })?;
             }
@@ -351,14 +475,15 @@ impl Rebuild<'_> {
                 (_, FileKind::Directory) => 2 + subdirectories.get(fid).copied().unwrap_or(0),
                 (names, _) => names,
             };
-            self.done.corrected += u64::from(self.correct(*fid, inode, links)?);
+            corrected[self.at(*fid)] += u64::from(self.correct(*fid, inode, links)?);
         }
+        self.done.iter_mut().zip(corrected).for_each(|(done, more)| done.corrected += more);
         Ok(())
     }
 
     /// Whether something was not as it should be.
     fn correct(&self, fid: Fid, inode: &Inode, links: u32) -> Result<bool, StoreError> {
-        let now = self.store.recorded_attributes(fid)?;
+        let now = self.store(fid).recorded_attributes(fid)?;
         let links_added = links.cast_signed().saturating_sub_unsigned(now.links);
         let recorded = self.links(fid)?;
         let pairs = recorded.entries.iter().map(|entry| (entry.parent, entry.name.clone()));
@@ -370,7 +495,7 @@ impl Rebuild<'_> {
         if agrees && links_added == 0 {
             return Ok(false);
         }
-        self.apply(|change| {
+        self.apply(self.at(fid), |change| {
             change.patch(fid, AttributePatch { links_added, ..AttributePatch::default() });
             if !agrees {
                 change.set_xattr(fid, xattrs::LINK, links::of(&names));
@@ -381,22 +506,41 @@ impl Rebuild<'_> {
 
     /// Nothing that is in use is given out again.
     fn counters(&self) -> Result<(), StoreError> {
-        let highest = self.inodes.keys().filter(|fid| fid.is_normal()).map(|fid| fid.seq).max();
-        let mut used: HashMap<u16, u64> = placement::last_used(self.store)?.into_iter().collect();
+        let mut used: Vec<HashMap<u16, u64>> = Vec::new();
+        for at in 0..self.all.len() {
+            used.push(placement::last_used(self.mdts.store(at))?.into_iter().collect());
+        }
         for fid in self.inodes.keys() {
-            let layout = self.store.xattr(*fid, xattrs::LOV)?.unwrap_or_default();
+            let layout = self.store(*fid).xattr(*fid, xattrs::LOV)?.unwrap_or_default();
             for (ost, object) in placement::objects_of(&layout) {
-                let id = object.fid(ost).map_or(0, |fid| u64::from(fid.oid));
-                let known = used.entry(ost).or_default();
-                *known = id.max(*known);
+                if let Some(used) = self.creator(&object).and_then(|at| used.get_mut(at)) {
+                    let id = object.fid(ost).map_or(0, |fid| u64::from(fid.oid));
+                    let known = used.entry(ost).or_default();
+                    *known = id.max(*known);
+                }
             }
         }
-        self.apply(|change| {
-            for (ost, id) in used {
-                placement::put_used(change, ost, id);
+        for (at, used) in used.into_iter().enumerate() {
+            self.apply(at, |change| {
+                for (ost, id) in used {
+                    placement::put_used(change, ost, id);
+                }
+            })?;
+            let own = self.inodes.keys().filter(|fid| fid.is_normal() && self.at(**fid) == at);
+            if let Some(highest) = own.map(|fid| fid.seq).max() {
+                sequences::note_used(self.mdts.store(at), highest)?;
             }
-        })?;
-        highest.map_or(Ok(()), |highest| sequences::note_used(self.store, highest))
+        }
+        Ok(())
+    }
+
+    /// The place of the MDT that has had an object created: each has its own sequence on an OST.
+    fn creator(&self, object: &OstId) -> Option<usize> {
+        if !self.are_several() {
+            return Some(0);
+        }
+        let mdt = sequences::mdt_of_objects(object)?;
+        self.all.iter().position(|it| it.mdt == mdt)
     }
 }
 
@@ -429,212 +573,4 @@ pub fn skip_used_objects(store: &dyn Store) -> Result<(), StoreError> {
 }
 
 #[cfg(test)]
-mod tests {
-    use sheen_store_mem::{MemOptions, StoreMem};
-
-    use super::*;
-    use crate::check;
-
-    const A: Fid = Fid::new(fid_seq::NORMAL + 1, 1);
-    const B: Fid = Fid::new(fid_seq::NORMAL + 1, 2);
-    const C: Fid = Fid::new(fid_seq::NORMAL + 1, 3);
-    const F: Fid = Fid::new(fid_seq::NORMAL + 7, 4);
-    const G: Fid = Fid::new(fid_seq::NORMAL + 1, 5);
-
-    struct TestTree {
-        store: StoreMem,
-    }
-
-    impl TestTree {
-        /// `/a/b/c`, the file `/a/b/f` that is `/g` as well, the file `/a/g`.
-        fn new() -> Self {
-            let tree = Self { store: StoreMem::new(MemOptions::default()) };
-            let config = crate::MdtConfig::new("lustre", 0, Timestamp::default(), [0; 16]);
-            crate::root::format(&tree.store, &config).expect("a root is made");
-            tree.make(A, FileKind::Directory, &[(Fid::ROOT, "a")]);
-            tree.make(B, FileKind::Directory, &[(A, "b")]);
-            tree.make(C, FileKind::Directory, &[(B, "c")]);
-            tree.make(F, FileKind::Regular, &[(B, "f"), (Fid::ROOT, "g")]);
-            tree.make(G, FileKind::Regular, &[(A, "g")]);
-            assert_eq!(tree.faults(), []);
-            tree
-        }
-
-        fn apply(&self, change: impl FnOnce(&mut Transaction)) {
-            let mut transaction = Transaction::new();
-            change(&mut transaction);
-            self.store.apply(transaction).expect("apply works");
-        }
-
-        fn make(&self, fid: Fid, kind: FileKind, names: &[(Fid, &'static str)]) {
-            let links = if kind == FileKind::Directory { 2 } else { names.len() as u32 };
-            let names = names.iter().map(|(parent, name)| (*parent, Bytes::from(*name)));
-            let names: Vec<_> = names.collect();
-            self.apply(|change| {
-                change.create(fid, Attributes { kind, links, ..Attributes::default() });
-                change.set_xattr(fid, xattrs::LINK, links::of(&names));
-                for (parent, name) in names {
-                    let value = directory::value(Child { fid, kind });
-                    change.insert(parent, directory::key(&name), value);
-                    if kind == FileKind::Directory {
-                        let links_added = 1;
-                        let patch = AttributePatch { links_added, ..AttributePatch::default() };
-                        change.patch(parent, patch);
-                    }
-                }
-            });
-        }
-
-        fn unname(&self, parent: Fid, name: &'static str) {
-            self.apply(|change| {
-                change.delete(parent, directory::key(name.as_bytes()));
-            });
-        }
-
-        fn destroy(&self, fid: Fid) {
-            self.apply(|change| {
-                change.destroy(fid);
-            });
-        }
-
-        fn faults(&self) -> Vec<crate::Fault> {
-            check(&self.store).expect("the check runs").faults
-        }
-
-        fn rebuild(&self) -> Rebuilt {
-            let all = [Fid::ROOT, A, B, C, F, G];
-            let is_there = |fid: &Fid| self.store.attributes(*fid).is_ok();
-            let objects: Vec<Fid> = all.into_iter().filter(is_there).collect();
-            let has_keys = |fid: &Fid| !self.store.scan(*fid, &[], 1).expect("scan").is_empty();
-            let indexes: Vec<Fid> = all.into_iter().filter(has_keys).collect();
-            let done = rebuild(&self.store, &objects, &indexes, Timestamp::default());
-            let done = done.expect("rebuild works");
-            let report = check(&self.store).expect("the check runs");
-            assert_eq!(report.faults, [], "{done:?}");
-            assert_eq!(report.inodes, done.inodes, "the root leads to all");
-            done
-        }
-
-        fn at(&self, path: &str) -> Option<Fid> {
-            path.split('/').try_fold(Fid::ROOT, |at, name| {
-                let found = directory::find(&self.store, at, name.as_bytes());
-                found.expect("lookup works").map(|child| child.fid)
-            })
-        }
-    }
-
-    #[test]
-    fn what_is_in_order_stays_as_it_is() {
-        let tree = TestTree::new();
-        let done = tree.rebuild();
-        assert_eq!(done, Rebuilt { inodes: 6, ..Rebuilt::default() });
-    }
-
-    #[test]
-    fn names_come_back_from_the_inodes_that_know_them() {
-        let tree = TestTree::new();
-        for (parent, name) in [(Fid::ROOT, "a"), (B, "c"), (B, "f"), (Fid::ROOT, "g"), (A, "g")] {
-            tree.unname(parent, name);
-        }
-        let done = tree.rebuild();
-        assert_eq!((done.names, done.found.len(), done.lost.len()), (5, 0, 0));
-        assert_eq!((tree.at("a/b/f"), tree.at("g")), (Some(F), Some(F)));
-        assert_eq!((tree.at("a/b/c"), tree.at("a/g")), (Some(C), Some(G)));
-    }
-
-    #[test]
-    fn a_directory_that_is_lost_is_made_again_of_those_that_name_it() {
-        let tree = TestTree::new();
-        // With them go their entries: only those below say where they lay.
-        tree.destroy(B);
-        tree.destroy(A);
-        tree.unname(Fid::ROOT, "a");
-        let done = tree.rebuild();
-        assert_eq!((done.directories.len(), done.lost.len()), (2, 0));
-        // Nothing records what they were called.
-        assert_eq!(done.found, [A, B]);
-        assert_eq!(tree.at(&format!("lost+found/{B}/c")), Some(C));
-        assert_eq!(tree.at(&format!("lost+found/{A}/g")), Some(G));
-        assert_eq!(tree.at("g"), Some(F));
-    }
-
-    #[test]
-    fn what_nothing_names_is_found_and_names_of_nothing_go() {
-        let tree = TestTree::new();
-        tree.unname(A, "g");
-        tree.apply(|change| {
-            change.remove_xattr(G, xattrs::LINK);
-        });
-        tree.destroy(F);
-        tree.unname(Fid::ROOT, "a");
-        tree.apply(|change| {
-            change.remove_xattr(A, xattrs::LINK);
-        });
-        let done = tree.rebuild();
-        assert_eq!(done.found, [A, G]);
-        let lost: Vec<_> = done.lost.iter().map(|(parent, name)| (*parent, &name[..])).collect();
-        assert_eq!(lost.len(), 2);
-        assert!(lost.contains(&(B, "f")) && lost.contains(&(Fid::ROOT, "g")), "{lost:?}");
-        assert_eq!(tree.at(&format!("lost+found/{A}/b/c")), Some(C));
-    }
-
-    #[test]
-    fn an_entry_that_is_not_where_its_name_belongs_gives_way_to_the_name_of_its_inode() {
-        let tree = TestTree::new();
-        tree.unname(A, "g");
-        let key = directory::key(b"g").to_vec();
-        let key: Bytes = [&key[..8], b"w"].concat().into();
-        let value = directory::value(Child { fid: G, kind: FileKind::Regular });
-        tree.apply(|change| {
-            change.insert(A, key, value);
-        });
-        let done = tree.rebuild();
-        assert_eq!((done.names, done.lost.len()), (1, 1));
-        assert_eq!(tree.at("a/g"), Some(G));
-    }
-
-    #[test]
-    fn a_circle_of_directories_is_opened_and_a_second_name_taken() {
-        let tree = TestTree::new();
-        let value = |fid| directory::value(Child { fid, kind: FileKind::Directory });
-        tree.unname(Fid::ROOT, "a");
-        tree.apply(|change| {
-            change.insert(C, directory::key(b"up"), value(A));
-            change.insert(Fid::ROOT, directory::key(b"b-too"), value(B));
-            let names = [(C, Bytes::from("up"))];
-            change.set_xattr(A, xattrs::LINK, links::of(&names));
-        });
-        // The check within finds one name of each directory, and a way from the root to all.
-        let done = tree.rebuild();
-        assert_eq!((done.inodes, done.lost.len()), (7, 0), "with lost+found");
-        assert_eq!(tree.at("g"), Some(F));
-    }
-
-    /// All files of an OST were lost, and the record of the last object with them.
-    #[test]
-    fn objects_of_an_ost_that_nothing_is_known_of_are_passed_over_too() {
-        let tree = TestTree::new();
-        let store: std::sync::Arc<dyn Store> = std::sync::Arc::new(tree.store);
-        let load = || crate::sequences::Sequences::load(std::sync::Arc::clone(&store), 0);
-        let range = load().unwrap().of(3, sheen_wire::fld::SeqRangeFlags::OST).unwrap();
-        let mut change = Transaction::new();
-        placement::put_used(&mut change, 5, 70);
-        store.apply(change).unwrap();
-        skip_used_objects(&*store).unwrap();
-        let mut used = placement::last_used(&*store).unwrap();
-        used.sort_unstable();
-        assert_eq!(used, [(3, SKIPPED_IDS), (5, SKIPPED_IDS + 70)]);
-        assert_eq!(load().unwrap().of(3, sheen_wire::fld::SeqRangeFlags::OST).unwrap(), range);
-    }
-
-    #[test]
-    fn no_sequence_or_object_in_use_is_given_out_again() {
-        let tree = TestTree::new();
-        tree.rebuild();
-        let next = tree
-            .store
-            .lookup(Fid::new(fid_seq::LOCAL_FILE, 0x200), b"\xff\xff\xff\xff\xff\xff\xff\xffnext");
-        let next = next.expect("lookup works").expect("it is noted");
-        assert_eq!(u64::from_le_bytes(next[..].try_into().expect("a number")), F.seq + 1);
-    }
-}
+mod tests;

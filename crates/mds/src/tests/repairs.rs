@@ -1,0 +1,275 @@
+//! What a repair over several MDTs puts in order: after it the check finds nothing, and a second one changes nothing.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use sheen_store::{AttributePatch, Attributes, FileKind, Store};
+use sheen_store_mem::StoreMem;
+use sheen_target::ChangesAtRest;
+use sheen_target::testing::TestWorld;
+use sheen_types::{Fid, MdtIndex, Timestamp, fid_seq};
+
+use super::checks::{Made, apply, check_without, crashed, cut, faults, redo, with_two_mdts};
+use super::harness::run;
+use crate::directory::{self, Child, key};
+use crate::orphans::{ORPHANS, fid_key};
+use crate::{MdtAtRest, Rebuilt, missing_mdts, rebuild_all, xattrs};
+
+const ROOT: Fid = Fid::ROOT;
+const LOST_AND_FOUND: Fid = Fid { seq: fid_seq::DOT_LUSTRE, oid: 3, ver: 0 };
+
+/// All of them, with what is in the stores, as `fsck` knows it.
+fn repair_once(stores: &[Arc<StoreMem>]) -> Vec<Rebuilt> {
+    let objects: Vec<Vec<Fid>> = stores.iter().map(|store| store.fids()).collect();
+    let mut all = objects.concat();
+    all.sort_unstable();
+    all.dedup();
+    let indexes = stores.iter().map(|store| {
+        let has_keys = |fid: &&Fid| !store.scan(**fid, &[], 1).expect("a scan").is_empty();
+        all.iter().filter(has_keys).copied().collect()
+    });
+    let indexes: Vec<Vec<Fid>> = indexes.collect();
+    let at_rest = |at: usize| MdtAtRest {
+        mdt: MdtIndex(at as u16),
+        store: &*stores[at],
+        objects: &objects[at],
+        indexes: &indexes[at],
+    };
+    let all: Vec<_> = (0..stores.len()).map(at_rest).collect();
+    rebuild_all(&all, Timestamp::default()).expect("repaired")
+}
+
+/// Repairs, and finds nothing any more, whatever is lost of what the stores have not been told to keep.
+fn repair(stores: &[Arc<StoreMem>]) -> Vec<Rebuilt> {
+    let done = repair_once(stores);
+    assert_eq!(faults(stores), [], "{done:?}");
+    let left: Vec<_> = stores.iter().map(|store| Arc::new(store.crash())).collect();
+    assert_eq!(faults(&left), [], "it is durable");
+    for again in repair_once(&left) {
+        assert_eq!(again, Rebuilt { inodes: again.inodes, ..Rebuilt::default() });
+    }
+    done
+}
+
+fn child(stores: &[Arc<StoreMem>], mdt: usize, directory: Fid, name: &str) -> Option<Fid> {
+    let found = directory::find(&*stores[mdt], directory, name.as_bytes());
+    found.expect("a lookup").map(|child| child.fid)
+}
+
+#[test]
+fn what_is_in_order_on_two_mdts_stays_as_it_is() {
+    with_two_mdts(600, |made| {
+        let done = repair(&made.stores);
+        // The root, `.lustre` and what is in it, `below` and the file; `d`, and what was moved.
+        assert_eq!((done[0].inodes, done[1].inodes), (5, 2));
+        for done in &done {
+            assert_eq!(done, &Rebuilt { inodes: done.inodes, ..Rebuilt::default() });
+        }
+    });
+}
+
+#[test]
+fn names_that_lead_to_nothing_on_another_mdt_go() {
+    with_two_mdts(601, |made| {
+        let Made { stores, directory, below, moved, .. } = made;
+        apply(&stores[0], |change| {
+            change.destroy(below);
+        });
+        apply(&stores[1], |change| {
+            change.destroy(moved);
+        });
+        let done = repair(&stores);
+        // A directory is made again where it was; of a file nothing is left.
+        assert_eq!(done[0].directories, [below]);
+        assert_eq!(done[0].lost, [(ROOT, "m".to_owned())]);
+        assert_eq!(child(&stores, 1, directory, "below"), Some(below));
+        assert_eq!(child(&stores, 0, ROOT, "m"), None);
+    });
+}
+
+#[test]
+fn names_come_back_from_inodes_of_another_mdt() {
+    with_two_mdts(602, |made| {
+        let Made { stores, directory, file, moved, .. } = made;
+        apply(&stores[0], |change| {
+            change.delete(ROOT, key(b"m")).delete(ROOT, key(b"d"));
+        });
+        apply(&stores[1], |change| {
+            change.delete(directory, key(b"g"));
+        });
+        let done = repair(&stores);
+        assert_eq!((done[0].names, done[1].names), (2, 1));
+        assert_eq!(child(&stores, 0, ROOT, "m"), Some(moved));
+        assert_eq!(child(&stores, 0, ROOT, "d"), Some(directory));
+        assert_eq!(child(&stores, 1, directory, "g"), Some(file));
+    });
+}
+
+#[test]
+fn inodes_without_a_name_on_any_mdt_go_to_the_lost_and_found_of_mdt0000() {
+    with_two_mdts(603, |made| {
+        let Made { stores, directory, below, moved, .. } = made;
+        apply(&stores[0], |change| {
+            change.delete(ROOT, key(b"m")).delete(ROOT, key(b"d"));
+        });
+        apply(&stores[1], |change| {
+            change.remove_xattr(moved, xattrs::LINK).remove_xattr(directory, xattrs::LINK);
+        });
+        let done = repair(&stores);
+        let mut found = [directory, moved];
+        found.sort_unstable();
+        let mut said = done[1].found.clone();
+        said.sort_unstable();
+        assert_eq!(said, found);
+        for fid in found {
+            assert_eq!(child(&stores, 0, LOST_AND_FOUND, &fid.to_string()), Some(fid));
+        }
+        let path = check_without(&stores, &[]).paths.of(below);
+        assert_eq!(path, format!("/lost+found/{directory}/below"));
+    });
+}
+
+#[test]
+fn counts_and_link_eas_are_corrected_on_the_mdt_of_the_inode() {
+    with_two_mdts(604, |made| {
+        let Made { stores, directory, below, file, moved, .. } = made;
+        let links = |links_added| AttributePatch { links_added, ..AttributePatch::default() };
+        let elsewhere = [(moved, Bytes::from("nowhere"))];
+        apply(&stores[0], |change| {
+            change.patch(file, links(-1)).patch(ROOT, links(1));
+            // `..` of a directory whose name is on MDT0001.
+            change.set_xattr(below, xattrs::LINK, crate::links::of(&elsewhere));
+        });
+        apply(&stores[1], |change| {
+            change.patch(directory, links(1)).remove_xattr(moved, xattrs::LINK);
+        });
+        let done = repair(&stores);
+        assert_eq!((done[0].corrected, done[1].corrected), (3, 2), "{done:?}");
+        let first = crate::Mdt::new(
+            Arc::clone(&stores[0]) as Arc<dyn Store>,
+            crate::MdtConfig::new("", 0, Timestamp::default(), [0; 16]),
+        );
+        assert_eq!(first.expect("loaded").parent(below), Ok(directory));
+    });
+}
+
+#[test]
+fn a_directory_with_names_on_two_mdts_keeps_that_of_its_link_ea() {
+    with_two_mdts(605, |made| {
+        let Made { stores, directory, below, .. } = made;
+        let value = directory::value(Child { fid: below, kind: FileKind::Directory });
+        apply(&stores[0], |change| {
+            change.insert(ROOT, key(b"too"), value);
+        });
+        let done = repair(&stores);
+        assert_eq!(done[0].corrected, 1);
+        assert_eq!(child(&stores, 0, ROOT, "too"), None);
+        assert_eq!(child(&stores, 1, directory, "below"), Some(below));
+    });
+}
+
+/// What its link EA says of names is past: it does not get them back.
+#[test]
+fn an_orphan_stays_one() {
+    with_two_mdts(606, |made| {
+        let Made { stores, moved, .. } = made;
+        apply(&stores[0], |change| {
+            change.delete(ROOT, key(b"m"));
+        });
+        apply(&stores[1], |change| {
+            change.patch(moved, AttributePatch { links_added: -1, ..AttributePatch::default() });
+            change.put(ORPHANS, fid_key(moved), Bytes::new());
+        });
+        repair(&stores);
+        assert_eq!(child(&stores, 0, ROOT, "m"), None);
+        assert_eq!(check_without(&stores, &[]).orphans, [(MdtIndex(1), moved)]);
+    });
+}
+
+/// They could be what another MDT says they are.
+#[test]
+fn nothing_is_repaired_where_an_mdt_is_missing() {
+    with_two_mdts(607, |made| {
+        let stores = made.stores;
+        let one = |at: usize| MdtAtRest {
+            mdt: MdtIndex(at as u16),
+            store: &*stores[at],
+            objects: &[],
+            indexes: &[],
+        };
+        for (here, missing) in [(0, 1), (1, 0)] {
+            assert_eq!(missing_mdts(&[one(here)]), Ok(vec![MdtIndex(missing)]));
+            assert_eq!(rebuild_all(&[one(here)], Timestamp::default()), Ok(vec![]));
+        }
+        assert_eq!(missing_mdts(&[one(0), one(1)]), Ok(vec![]));
+        assert_eq!(faults(&stores), []);
+    });
+}
+
+/// No MDT has the sequence, so none may have the directory.
+#[test]
+fn a_directory_that_no_mdt_may_have_is_not_made_again() {
+    with_two_mdts(608, |made| {
+        let fid = Fid::new(1 << 60, 1);
+        let value = directory::value(Child { fid, kind: FileKind::Directory });
+        apply(&made.stores[0], |change| {
+            change.insert(ROOT, key(b"nowhere"), value);
+        });
+        let done = repair(&made.stores);
+        assert_eq!(done[0].lost, [(ROOT, "nowhere".to_owned())]);
+    });
+}
+
+/// It would be applied later, when its name is free again.
+#[test]
+fn a_part_that_does_not_fit_is_given_up_once_names_are_in_order() {
+    let world = TestWorld::new(609);
+    let inner = world.clone();
+    let test = async move {
+        let (cluster, fid) = cut(&inner).await;
+        let stores = crashed(&cluster);
+        let other = Fid::new(stores[0].fids().last().expect("one").seq, 77);
+        let kind = FileKind::Fifo;
+        apply(&stores[0], |change| {
+            change.create(other, Attributes { kind, links: 1, ..Attributes::default() });
+            change.set_xattr(other, xattrs::LINK, crate::links::first(ROOT, b"d"));
+            change.insert(ROOT, key(b"d"), directory::value(Child { fid: other, kind }));
+        });
+        assert_eq!(redo(&stores).refused.len(), 1);
+        let done = repair(&stores);
+        assert_eq!(done[1].found, [fid]);
+        assert_eq!(child(&stores, 0, ROOT, "d"), Some(other));
+        apply(&stores[0], |change| {
+            change.delete(ROOT, key(b"d"));
+        });
+        assert_eq!(redo(&stores), crate::Redone::default());
+        assert_eq!(child(&stores, 0, ROOT, "d"), None);
+    };
+    run(test, &world);
+}
+
+#[test]
+fn records_that_cannot_be_read_go_once_names_are_in_order() {
+    let world = TestWorld::new(610);
+    let inner = world.clone();
+    let test = async move {
+        let (cluster, fid) = cut(&inner).await;
+        let stores = crashed(&cluster);
+        let records = Fid::new(fid_seq::LOCAL_FILE, 0x300);
+        for store in &stores {
+            for entry in store.scan(records, &[], 10).expect("a scan") {
+                apply(store, |change| {
+                    change.put(records, entry.key, Bytes::from("no record"));
+                });
+            }
+        }
+        assert!(!faults(&stores).is_empty());
+        let done = repair(&stores);
+        assert!(done[1].found.contains(&fid) || done[0].names > 0, "{done:?}");
+        for store in &stores {
+            let changes = ChangesAtRest::load(&**store).expect("it can be read");
+            assert_eq!((changes.records().count(), changes.unreadable().len()), (0, 0));
+        }
+    };
+    run(test, &world);
+}
