@@ -1,6 +1,6 @@
 //! Calls with typed replies, and how a failed call becomes an errno.
 //!
-//! The only place of this crate that takes [`Answer`]s apart. One call costs one RPC; the reply is
+//! Here answers get the types of their replies; hooks of requests and replays of locks look at [`Answer`]s themselves. One call costs one RPC; the reply is
 //! moved out of the channel's answer without a copy.
 
 use bytes::Bytes;

@@ -35,7 +35,7 @@ const FAILURES_MAX: usize = 4096;
 /// The write-backs of a mount.
 #[derive(Default)]
 pub(crate) struct WriteBacks {
-    /// Orders calls: the number of the next write-back.
+    /// Orders calls: the number of the next one.
     next: AtomicU64,
     /// How many were answered early and go on: read before the table is locked.
     count: AtomicUsize,

@@ -10,7 +10,7 @@
 //! lets an interrupted one go on and releases what it opened.
 //!
 //! Costs, in RPCs: the module of each operation in `crate::meta` says; at most one for each
-//! metadata operation, none where a lock covers the answer.
+//! metadata operation, none where a lock covers the answer; one more for a name of an inode of another MDT.
 
 mod access_times;
 mod advice;
