@@ -116,7 +116,7 @@ pub struct Findings {
     pub survey: u64,
     /// Changes over several MDTs that servers complete when they start.
     pub incomplete: u64,
-    /// Parts of such changes that are lost, and that servers redo when they start; whoever redid them before the check says so.
+    /// Parts of such changes that are lost, and that servers redo when they start; the caller that redid them before the check sets it.
     pub to_redo: u64,
     /// Names that lead to MDTs which were not checked, inodes whose names lie there, and objects that are those MDTs'.
     pub elsewhere: u64,

@@ -31,7 +31,7 @@ pub(super) enum Order {
     Part,
     /// In its turn. It may wait for other changes.
     InTurn,
-    /// At once: of a change that has excluded something, for whose end others wait.
+    /// At once: of a change that has excluded something, for whose end other requests wait.
     Awaited,
 }
 

@@ -39,7 +39,7 @@ fn repair_once(stores: &[Arc<StoreMem>]) -> Vec<Rebuilt> {
     rebuild_all(&all, Timestamp::default()).expect("repaired")
 }
 
-/// Repairs, and finds nothing any more, whatever is lost of what the stores have not been told to keep.
+/// Repairs, and finds nothing any more, whatever is lost of what the stores were not asked to commit.
 fn repair(stores: &[Arc<StoreMem>]) -> Vec<Rebuilt> {
     let done = repair_once(stores);
     assert_eq!(faults(stores), [], "{done:?}");
