@@ -60,7 +60,11 @@ impl<O: Objects> Brw<O> {
         room: u64,
     ) -> Result<u64, Errno> {
         let (resource, policy) = self.objects.cover(oi, extent);
-        let lock = context.target.lock(resource, policy, LockMode::Pr).await?;
+        let lock = match context.target.lock(resource, policy, LockMode::Pr).await {
+            // A group writes it, and what was read ahead would not be what its members read.
+            Err(Errno::EAGAIN) => return Ok(0),
+            lock => lock?,
+        };
         let length = extent.end.saturating_add(1).saturating_sub(extent.start).min(room);
         let mut done = 0;
         while done < length {

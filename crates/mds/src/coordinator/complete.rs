@@ -3,6 +3,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use sheen_io::within;
 use sheen_rpc::ImportState;
 use sheen_target::{Completion, Target};
 use sheen_types::MdtIndex;
@@ -10,6 +11,9 @@ use sheen_wire::out::{Complete, ObjectUpdate};
 
 use super::ask::{Order, RESULT_BYTES};
 use crate::Mdt;
+
+/// How long one that is there is waited for.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
 
 /// How often it is looked for what is complete.
 const EVERY: Duration = Duration::from_secs(5);
@@ -72,13 +76,15 @@ impl Mdt {
         for mdt in partners.iter().filter(|mdt| noted.contains(mdt)) {
             // One that is away is informed when it is back.
             let is_there = self.partner(*mdt).is_ok_and(|it| it.state() == ImportState::Full);
-            if !is_there
-                || self
-                    .ask(*mdt, std::slice::from_ref(&update), RESULT_BYTES, Order::InTurn)
-                    .await
-                    .is_err()
-            {
+            if !is_there {
                 return;
+            }
+            // Exclusions there may wait for records to go. One that goes away meanwhile does not hold up those that are there.
+            let updates = std::slice::from_ref(&update);
+            let asked = self.ask(*mdt, updates, RESULT_BYTES, Order::Awaited);
+            match within(&*target.world().clock, ANSWERS_WITHIN, asked).await {
+                Some(Ok(_)) => {}
+                Some(Err(_)) | None => return,
             }
         }
         if let Err(error) = target.complete(target.mdt_index(), said) {

@@ -11,7 +11,7 @@ use sheen_wire::out::{ObjectUpdate, PartAnswer, Release, ReleaseFlags, SentPart,
 use sheen_wire::update_record::{Part, UpdateRecord};
 use tokio::sync::oneshot;
 
-use super::ask::{NotDone, Order, RESULT_BYTES, read, request_of, results_of};
+use super::ask::{NotDone, Order, RESULT_BYTES, call_until_let_in, read, request_of, results_of};
 use super::hold::DistributedHold;
 use super::recover::pause;
 use crate::Mdt;
@@ -69,7 +69,7 @@ impl Mdt {
             // Not at once: an MDT may be older than it was, from a backup, and then it is so each time.
             tracing::info!(
                 target = target.name(),
-                "an MDT has started anew while a change over several MDTs was made: the change begins anew"
+                "an MDT that a change over several MDTs relied on is not what it was: the change begins anew"
             );
             pause(target).await;
             return Ok(Executed::Again);
@@ -187,9 +187,9 @@ impl Mdt {
         mdt: MdtIndex,
     ) -> Result<PartAnswer, Option<Errno>> {
         let channel = self.partner(mdt).map_err(Some)?;
-        let call =
-            request_of(updates, RESULT_BYTES, Order::Part).map_err(|_| Some(Errno::E2BIG))?;
-        let answer = channel.call(call).await;
+        let request = || request_of(updates, RESULT_BYTES, Order::Part);
+        let call = request().map_err(|_| Some(Errno::E2BIG))?;
+        let answer = call_until_let_in(&*channel, call, request).await;
         if matches!(answer, Err(RpcError::Shutdown)) {
             return Err(None);
         }

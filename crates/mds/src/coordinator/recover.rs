@@ -65,6 +65,9 @@ impl RecordsBeingRead {
             }
             self.id = piece.id;
             self.begun.extend_from_slice(&piece.bytes);
+            if self.begun.len() > piece.total as usize {
+                return Err(Errno::EPROTO);
+            }
             if self.begun.len() == piece.total as usize {
                 let whole: Bytes = std::mem::take(&mut self.begun).freeze();
                 self.records.push(UpdateRecord::decode(&whole).map_err(|_| Errno::EPROTO)?);

@@ -100,6 +100,7 @@ impl Mdt {
     /// Enters the exclusion, under the shards of what it is about.
     async fn enter(&self, coordinator: Incarnation, wanted: &Exclude) -> Result<(), Errno> {
         let renames = wanted.flags.contains(ExcludeFlags::RENAMES);
+        let _waiting = self.exclusion.remote.wait_with(coordinator, wanted.number);
         while !self.exclusion.remote.has(coordinator, wanted.number) {
             let children = self.named(wanted)?;
             let entry = self.entry_of(coordinator, wanted, &children);

@@ -22,6 +22,8 @@ use tokio::sync::Notify;
 
 /// Numbers of a coordinator's exclusions of which it is known that they are released, one by one.
 const RELEASED_MAX: usize = 4096;
+/// The same while an earlier one waits, of which only that shows that it is not released: some MiB.
+const RELEASED_MAX_BEHIND_WAITING: usize = 1 << 17;
 
 /// What an entry is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,6 +101,8 @@ struct Numbers {
     /// All below are released.
     floor: u64,
     released: BTreeSet<u64>,
+    /// Those that wait to be entered, by how many requests.
+    waiting: BTreeMap<u64, usize>,
 }
 
 /// Which entries are about one key.
@@ -147,6 +151,30 @@ pub(crate) struct RemoteExclusions {
     applied: AtomicUsize,
     state: Mutex<State>,
     released: Notify,
+}
+
+/// An exclusion that waits to be entered.
+pub(crate) struct WaitingNumber<'a> {
+    table: &'a RemoteExclusions,
+    coordinator: Incarnation,
+    number: u64,
+}
+
+impl Drop for WaitingNumber<'_> {
+    fn drop(&mut self) {
+        let mut state = self.table.state.lock();
+        let Some(numbers) = state.numbers.get_mut(&self.coordinator.mdt) else { return };
+        if numbers.starts != self.coordinator.starts {
+            // Those of that start went with it.
+            return;
+        }
+        if let Some(requests) = numbers.waiting.get_mut(&self.number) {
+            *requests -= 1;
+            if *requests == 0 {
+                numbers.waiting.remove(&self.number);
+            }
+        }
+    }
 }
 
 impl Key {
@@ -204,9 +232,11 @@ impl Numbers {
             return;
         }
         self.released.insert(number);
-        if self.released.len() > RELEASED_MAX
-            && let Some(least) = self.released.pop_first()
-        {
+        let Some(least) = self.released.first().copied() else { return };
+        let is_behind = self.waiting.range(..least).next().is_some();
+        let most = if is_behind { RELEASED_MAX_BEHIND_WAITING } else { RELEASED_MAX };
+        if self.released.len() > most {
+            self.released.pop_first();
             self.floor = least + 1;
         }
     }
@@ -413,7 +443,23 @@ impl RemoteExclusions {
         }
         state.insert(entry);
         self.entered.store(state.entries.len(), Ordering::Release);
+        drop(state);
+        // The same one may wait a second time.
+        self.released.notify_waiters();
         Ok(())
+    }
+
+    /// An exclusion is going to wait until it can be entered: as long as the guard lives it is not taken for a released one,
+    /// however many later ones are released.
+    pub(crate) fn wait_with(&self, coordinator: Incarnation, number: u64) -> WaitingNumber<'_> {
+        let mut state = self.state.lock();
+        let Incarnation { mdt, starts } = coordinator;
+        let numbers = state.numbers.entry(mdt).or_default();
+        numbers.note_start(starts);
+        if numbers.starts == starts {
+            *numbers.waiting.entry(number).or_default() += 1;
+        }
+        WaitingNumber { table: self, coordinator, number }
     }
 
     /// An exclusion as it was entered.
@@ -565,5 +611,25 @@ mod tests {
         assert_eq!(found(1, &[(Key::Name(DIRECTORY, name(6)), true)]), None);
         assert_eq!(found(1, &[]), None);
         assert_eq!(table.coordinators(), BTreeSet::from([MdtIndex(1)]));
+    }
+
+    #[test]
+    fn an_exclusion_that_waits_is_not_late_whatever_is_released_meanwhile() {
+        let table = RemoteExclusions::default();
+        let waiting = table.wait_with(M1, 5);
+        (6..6 + 2 * RELEASED_MAX as u64).for_each(|number| table.release(M1, number));
+        assert_eq!(
+            table.enter(entry(M1, 6)),
+            Err(NotEntered::Late),
+            "a copy of one that was released"
+        );
+        assert_eq!(table.enter(entry(M1, 5)), Ok(()));
+        drop(waiting);
+        table.release(M1, 5);
+        assert_eq!(table.enter(entry(M1, 5)), Err(NotEntered::Late));
+        // Nothing waits any more: only so many are known one by one.
+        (0..2 * RELEASED_MAX as u64).for_each(|number| table.release(M1, 20_000 + number));
+        let state = table.state.lock();
+        assert!(state.numbers[&MdtIndex(1)].released.len() <= 2 * RELEASED_MAX + 1);
     }
 }

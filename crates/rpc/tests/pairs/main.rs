@@ -79,6 +79,9 @@ fn what_requests_in_flight_may_wait_for_goes_past_them() {
     // Also what was asked for while there was no connection.
     cluster.break_connection();
     cluster.submit_awaited();
+    assert_eq!(cluster.engine.counters().waiting, 2);
+    cluster.run(5);
+    assert_eq!((cluster.engine.state(), cluster.engine.counters().waiting), (ImportState::Full, 1));
     cluster.server.work_seconds = None;
     cluster.run(120);
     cluster.check();
