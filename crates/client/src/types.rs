@@ -307,6 +307,11 @@ pub struct FileLock {
     pub is_flock: bool,
 }
 
+impl FileLock {
+    /// The last byte that one can cover: the largest file offset.
+    pub const END_MAX: u64 = i64::MAX as u64;
+}
+
 /// What clients do before a version of a file's data is taken (`LL_DV_*`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VersionFlush {

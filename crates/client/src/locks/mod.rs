@@ -26,7 +26,7 @@ use sheen_ldlm::client::{Action, Config, FlockUser, MatchRequest};
 use sheen_ldlm::{LockDesc, LockFlags, Policy};
 use sheen_rpc::{Call, Channel};
 use sheen_types::futures;
-use sheen_types::{Errno, HashMap, InodeBits, LockHandle, LockMode, ResourceName, limits};
+use sheen_types::{Errno, HashMap, HashSet, InodeBits, LockHandle, LockMode, ResourceName, limits};
 use sheen_wire::ldlm::LdlmRequest;
 use sheen_wire::messages::{LdlmCancel, LdlmConvert, LdlmEnqueue};
 use tokio::sync::oneshot;
@@ -122,6 +122,9 @@ pub struct ClientNamespace {
     engine: Namespace,
     cache: Arc<dyn CoveredCache>,
     waiting: Mutex<HashMap<LockHandle, Waiter>>,
+    /// Owners of flocks whose callers have gone before the answer: the target may have granted what is not known here, and
+    /// has then merged it with what the owner has.
+    uncertain_flocks: Mutex<HashSet<(ResourceName, u64)>>,
     /// Handles of locks that are dropped here and whose cancels are not sent yet.
     cancels: TaskQueue<LockHandle>,
     shrink_batch: AtomicUsize,
@@ -172,6 +175,7 @@ impl ClientNamespace {
             engine: Namespace::new(config),
             cache,
             waiting: Mutex::default(),
+            uncertain_flocks: Mutex::default(),
             cancels: TaskQueue::default(),
             shrink_batch: AtomicUsize::new(SHRINK_BATCH),
             flocks_granted: AtomicUsize::new(limits::FLOCKS_PER_CLIENT),
@@ -255,6 +259,22 @@ impl ClientNamespace {
         user: FlockUser,
     ) -> Result<LockReference, Errno> {
         self.enqueue_with(|| self.begin_flock(request, user), Vec::new()).await
+    }
+
+    /// The target may have granted a flock of this owner that is not known here.
+    pub(super) fn note_uncertain_flock(&self, resource: ResourceName, owner: u64) {
+        self.uncertain_flocks.lock().insert((resource, owner));
+    }
+
+    /// Whether the owner has flocks on the resource, or may have.
+    pub(crate) fn may_have_flocks(&self, resource: ResourceName, owner: u64) -> bool {
+        self.engine.has_flocks(resource, owner)
+            || self.uncertain_flocks.lock().contains(&(resource, owner))
+    }
+
+    /// All that the owner has on the resource is unlocked.
+    pub(crate) fn note_unlocked(&self, resource: ResourceName, owner: u64) {
+        self.uncertain_flocks.lock().remove(&(resource, owner));
     }
 
     /// As [`ClientNamespace::enqueue`], cancelling our own unused conflicting locks with the same request:

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use sheen_io::{BoxFuture, Tasks};
 use sheen_ldlm::Policy;
 use sheen_rpc::{Answer, Call, Channel, RpcError};
-use sheen_types::Errno;
+use sheen_types::{Errno, LockMode};
 use sheen_wire::ldlm::LdlmReply;
 
 use super::PendingLock;
@@ -22,6 +22,9 @@ use crate::call::{TypedReply, TypedRequest, typed_answer};
 /// What a request asks for: one lock, or many. Dropped, it withdraws what no answer has granted, and cancels what
 /// one has.
 pub(super) trait Awaited: Send + 'static {
+    /// The caller has gone before the answer to what it has sent.
+    fn note_gone(&mut self) {}
+
     /// Notes what an answer grants that no caller takes.
     fn note_abandoned(&mut self, answer: Answer);
 
@@ -104,8 +107,22 @@ impl PendingLock {
 }
 
 impl Awaited for PendingLock {
+    fn note_gone(&mut self) {
+        if let (Policy::Flock { owner, .. }, false) =
+            (self.request.policy, self.request.mode == LockMode::Nl)
+        {
+            self.namespace.note_uncertain_flock(self.request.resource, owner);
+        }
+    }
+
     fn note_abandoned(&mut self, answer: Answer) {
-        self.note(answer.reply.enqueued_lock(), answer.connection);
+        let lock = answer.reply.enqueued_lock();
+        let is_flock = matches!(self.request.policy, Policy::Flock { .. });
+        match lock.filter(|lock| is_flock && lock.desc.granted_mode.mode().is_none()) {
+            // It waits there, and is part of no other one.
+            Some(waits) => self.answered = waits.handle,
+            None => self.note(lock, answer.connection),
+        }
     }
 
     fn tasks(&self) -> Arc<dyn Tasks> {
@@ -137,6 +154,7 @@ impl<P: Awaited> Drop for InFlight<P> {
         else {
             return;
         };
+        pending.note_gone();
         let tasks = pending.tasks();
         let wait = async move {
             if let Ok(answer) = answer.await {

@@ -81,15 +81,19 @@ impl Meta {
             _ => LockFlags::NONE,
         };
         let user = FlockUser { uid: lock.uid, most };
-        mdt.locks.enqueue_flock(ask(inode.fid, owner, &lock, flags), user).await?;
+        let asked = ask(inode.fid, owner, &lock, flags);
+        mdt.locks.enqueue_flock(asked, user).await?;
+        if unlock && lock.start == 0 && lock.end >= FileLock::END_MAX {
+            mdt.locks.note_unlocked(asked.resource, owner.0);
+        }
         self.cache.file_locks.note(mdt.locks.engine(), inode.fid, owner, &lock);
         Ok(())
     }
 
-    /// Whether the owner holds any lock on the file. No RPC.
-    pub(crate) fn has_locks(&self, inode: &Inode, owner: LockOwner) -> bool {
+    /// Whether the owner holds any lock on the file, or may: it was asked for, and its caller has gone before the answer. No RPC.
+    pub(crate) fn may_have_locks(&self, inode: &Inode, owner: LockOwner) -> bool {
         let mdt = self.mdt_of_flocks(inode);
-        mdt.locks.engine().has_flocks(ResourceName::of_flocks(inode.fid), owner.0)
+        mdt.locks.may_have_flocks(ResourceName::of_flocks(inode.fid), owner.0)
     }
 
     /// Owners of locks on the file that a process holds, each once. No RPC. Costs as much as there are locks on the file.

@@ -17,9 +17,6 @@ use crate::boxed;
 use crate::meta::FlockWait;
 use crate::records::{FileLockOwnerRecord, Recorder};
 
-/// The last byte that a file lock can cover: the largest file offset.
-pub(super) const END_MAX: u64 = i64::MAX as u64;
-
 /// Which file locks were taken.
 pub(crate) struct FileLocksTaken {
     /// Whether any ever was.
@@ -107,12 +104,12 @@ impl Mounted {
 
     /// Releases every lock that `owner` has on the file; no RPC if there is none.
     pub(super) async fn unlock_all(&self, file: &OpenFile, owner: LockOwner) -> Result<(), Errno> {
-        if !self.meta.has_locks(&file.pin, owner) {
+        if !self.meta.may_have_locks(&file.pin, owner) {
             return Ok(());
         }
         let everything = FileLock {
             start: 0,
-            end: END_MAX,
+            end: FileLock::END_MAX,
             mode: FileLockMode::Unlock,
             pid: file.who.pid,
             uid: file.who.uid,
@@ -148,6 +145,6 @@ impl Mounted {
 }
 
 fn checked(lock: FileLock) -> Result<FileLock, Errno> {
-    let end = lock.end.min(END_MAX);
+    let end = lock.end.min(FileLock::END_MAX);
     if lock.start > end { Err(Errno::EINVAL) } else { Ok(FileLock { end, ..lock }) }
 }

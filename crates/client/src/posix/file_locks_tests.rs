@@ -1,8 +1,10 @@
 //! Which locks end with the last close of a file, and when.
 
+use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::task::Poll;
 
 use parking_lot::Mutex;
 use sheen_types::{Errno, Fid, InodeBits, LockMode, limits};
@@ -147,6 +149,34 @@ fn a_release_waits_for_no_lock_that_may_wait_for_it() {
     assert_eq!(asked(&fixture), [Some((OTHER, LockMode::Pw))]);
     assert_eq!(*begin_release(&fixture, first, None).lock(), [Ok(())]);
     assert_eq!((asked(&fixture), waits.lock().len()), (vec![unlock(OWNER), None], 0));
+}
+
+/// A program is ended while the MDT, which is away, has its request. What that grants when it is back remained for ever.
+#[test]
+fn a_lock_that_may_have_been_granted_after_its_caller_went_is_unlocked_by_the_close() {
+    for is_flock in [false, true] {
+        let (fixture, flock) = (fixture(), is_flock.then_some(OWNER));
+        let file = open(&fixture, WRITE);
+        let hold = Arc::new(Notify::new());
+        *fixture.mdt.hold.lock() = Some(Arc::clone(&hold));
+        let (files, mode) = (fixture.files.clone(), FileLockMode::Write);
+        let wanted = FileLock { start: 0, end: 9, mode, pid: 1, uid: 0, is_flock };
+        fixture.world.run(async move {
+            let mut call = Box::pin(files.set_lock(file, LockOwner(OWNER), wanted, true));
+            let first = poll_fn(|context| Poll::Ready(call.as_mut().poll(context).is_pending()));
+            assert!(first.await, "it is on its way");
+        });
+        *fixture.mdt.hold.lock() = None;
+        hold.notify_one();
+        fixture.world.settle();
+        assert_eq!(asked(&fixture), [Some((OWNER, LockMode::Pw))]);
+        assert_eq!(*begin_release(&fixture, file, flock).lock(), [Ok(())]);
+        assert_eq!(asked(&fixture), [unlock(OWNER), None], "flock: {is_flock}");
+        // Once.
+        let next = open(&fixture, WRITE);
+        assert_eq!(*begin_release(&fixture, next, flock).lock(), [Ok(())]);
+        assert_eq!(asked(&fixture), [None], "flock: {is_flock}");
+    }
 }
 
 #[test]
