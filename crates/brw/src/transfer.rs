@@ -82,7 +82,7 @@ impl<O: Objects> Brw<O> {
     ) -> Result<Option<LockGuard>, Errno> {
         let (resource, policy) = self.objects.cover(transfer.oi, transfer.extent);
         if transfer.pieces[0].flags.contains(BrwFlags::SRVLOCK) {
-            return context.target.lock(resource, policy, mode).await.map(Some);
+            return context.target.lock(resource, policy, mode).await.map(Some).map_err(try_later);
         }
         let now = context.target.world().clock.now();
         let export = context.export.handle().0;
@@ -119,6 +119,13 @@ impl<O: Objects> Brw<O> {
         }
         let (resource, policy) = self.objects.cover(asked.oi, extent);
         let flags = LockFlags::AST_DISCARD_DATA.when(discarding);
-        context.target.lock_with_flags(resource, policy, mode, flags).await.map(Some)
+        let lock = context.target.lock_with_flags(resource, policy, mode, flags).await;
+        lock.map(Some).map_err(try_later)
     }
+}
+
+/// What a client hears whose request needs a lock of the server's own that a group holds up: it asks again, as often as
+/// that takes, and takes no place meanwhile. `EAGAIN` Lustre's clients take for an end after some tries.
+fn try_later(errno: Errno) -> Errno {
+    if errno == Errno::EAGAIN { Errno::EINPROGRESS } else { errno }
 }

@@ -112,7 +112,7 @@ impl Mdt {
     /// The locks by which clients learn that data lies elsewhere, in the order of FIDs. If one has data
     /// on the MDT then both exchange it: a client that waited for the lock on such data while it was
     /// moved away keeps that lock, and knows that the file has none. That data is durable then. What a group
-    /// has locked is left to that group, which knows what it does: its lock excludes all other clients.
+    /// has locked, or waits for, is left to that group, which knows what it does: its lock excludes all other clients.
     pub(crate) async fn lock_both(
         &self,
         context: &Context,

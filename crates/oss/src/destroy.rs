@@ -39,7 +39,8 @@ impl Ost {
             let policy = sheen_ldlm::Policy::extent(Extent::ALL);
             let discard = LockFlags::AST_DISCARD_DATA;
             match context.target.lock_with_flags(resource, policy, LockMode::Pw, discard).await {
-                // Its group has the object as long as it likes, and no other client has anything of it.
+                // A group has the object as long as it likes, or is about to: what another client has written and not sent
+                // yet is refused then as it comes, instead of discarded there.
                 Ok(_) | Err(Errno::EAGAIN) => {}
                 Err(errno) => return Err(errno),
             }

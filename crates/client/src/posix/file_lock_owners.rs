@@ -8,7 +8,8 @@
 //! covers all that this owner has. And no lock is asked for while a RELEASE unlocks what the same owner had, for
 //! the MDT may see the two in either order. An unlock waits for no request: one that blocks may wait for it.
 //!
-//! A lock and a RELEASE cost O(log n) of the owners on the file, and a RELEASE what was locked through its open file.
+//! A lock and a RELEASE cost O(log n) of the owners on the file, and a RELEASE what was locked through its open file; but of a
+//! file that was opened before any lock was taken on the mount, it looks at all that are on the file.
 
 use std::collections::{BTreeMap, BTreeSet};
 

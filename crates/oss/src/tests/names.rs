@@ -141,6 +141,10 @@ fn an_object_that_a_group_has_locked_is_destroyed_and_is_not_waited_for() {
         let oa = Obdo { valid, flags: ObdoFlags::SRVLOCK, ..oa };
         let size = OstGetattr { ost_body: body(oa), ..Default::default() };
         assert_eq!(refused(&mdt, size).await, Some(Errno::EAGAIN));
+        // As a Lustre client writes directly: it asks again.
+        let direct = write(1, vec![piece(0, 4, BrwFlags::SRVLOCK)]);
+        let direct = inline(direct, &Bytes::from_static(b"data"));
+        assert_eq!(refused(&client, direct).await, Some(Errno::EINPROGRESS));
         let destroy = OstDestroy { ost_body: body(named(1)), ..Default::default() };
         assert_eq!(refused(&mdt, destroy).await, None);
         assert!(server.store.attributes(super::harness::fid(1)).is_err());

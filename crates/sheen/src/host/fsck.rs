@@ -31,7 +31,7 @@ use super::salvage::{held, now};
 use super::target::{is_registered, plans};
 use sheen_tools::interrupt;
 use sheen_tools::mkfs::disk_fault;
-use sheen_tools::output::{self, Fault};
+use sheen_tools::output::{self, Fault, shown_path};
 
 /// Exit codes as fsck(8) has them; the first two add up.
 const CORRECTED: u8 = 1;
@@ -102,7 +102,7 @@ fn code_of(fault: &Fault) -> u8 {
 
 fn check(options: &Fsck) -> Result<u8, Fault> {
     let cluster = Cluster::open(&options.dir)?;
-    let place = options.dir.display();
+    let place = shown_path(&options.dir);
     let _lock = cluster.lock()?;
     let server = cluster.server().settled(PATIENCE).map_err(|fault| failed(fault.text))?;
     if cluster.is_served_elsewhere() {
@@ -290,7 +290,7 @@ impl Places<'_> {
         let checked = sheen_mgs::check(&store, &held.indexes, &self.registered).map_err(broken)?;
         let problem = |fault: String| Problem {
             target: MGS.to_owned(),
-            text: format!("{}: {fault}; restore the MGT from a backup", directory.display()),
+            text: format!("{}: {fault}; restore the MGT from a backup", shown_path(&directory)),
             kind: ProblemKind::Contradiction,
         };
         found.extend(checked.faults.into_iter().map(problem));
@@ -319,7 +319,7 @@ impl Places<'_> {
             target: name.to_owned(),
             text: format!(
                 "{}: missing or damaged: cannot verify that all that was acknowledged as durable is there; {when}",
-                directory.join("committed").display()
+                shown_path(&directory.join("committed"))
             ),
             kind: ProblemKind::Contradiction,
         }))
@@ -508,7 +508,7 @@ fn strays(name: &TargetName, store: &StoreDisk) -> Result<Vec<Problem>, Fault> {
     let files = store.data_files().map_err(|error| broken(name, &error))?;
     let stray = files.into_iter().filter(|file| file.object.is_none()).map(|file| Problem {
         target: name.to_string(),
-        text: format!("{}: data file that belongs to no object", file.path.display()),
+        text: format!("{}: data file that belongs to no object", shown_path(&file.path)),
         kind: ProblemKind::Contradiction,
     });
     Ok(stray.collect())
@@ -518,7 +518,7 @@ fn set_aside(name: &TargetName, store: &StoreDisk) -> Result<(), Fault> {
     let moved = store.set_strays_aside().map_err(|error| broken(name, &error))?;
     if moved > 0 {
         let place = store.dir().join("lost+found");
-        output::line(format_args!("{name}: {moved} files of data are in {}", place.display()));
+        output::line(format_args!("{name}: {moved} files of data are in {}", shown_path(&place)));
     }
     Ok(())
 }

@@ -14,7 +14,7 @@ use super::cluster::Cluster;
 use super::folders::of_folder;
 use super::target::{REGISTERED, plans};
 use sheen_tools::mkfs::{TargetConfig, disk_fault};
-use sheen_tools::output::{self, Fault, errno_of};
+use sheen_tools::output::{self, Fault, errno_of, shown_path};
 
 /// Objects listed at a time.
 const STEP: usize = 4096;
@@ -33,7 +33,7 @@ pub(crate) struct Salvage {
 /// Prints what was found, and what was not.
 pub(crate) fn salvage(options: &Salvage) -> Result<(), Fault> {
     let cluster = Cluster::open(&options.dir)?;
-    let place = options.dir.display();
+    let place = shown_path(&options.dir);
     let _lock = cluster.lock()?;
     if cluster.server().pid().is_some() {
         let text =
@@ -47,7 +47,7 @@ pub(crate) fn salvage(options: &Salvage) -> Result<(), Fault> {
     let (new, old) = (beside(&directory, "salvaged"), beside(&directory, "damaged"));
     for path in [&new, &old] {
         if path.exists() {
-            let text = format!("{} is left from an earlier salvage: remove it", path.display());
+            let text = format!("{} is left from an earlier salvage: remove it", shown_path(&path));
             return Err(Fault::new(Errno::EEXIST, text));
         }
     }
@@ -64,7 +64,7 @@ pub(crate) fn salvage(options: &Salvage) -> Result<(), Fault> {
     sync(parent(&directory))?;
     output::line(format_args!(
         "{name}: the damaged store is kept as {}; check the new one with `sheen fsck`",
-        old.display()
+        shown_path(&old)
     ));
     Ok(())
 }
@@ -103,7 +103,7 @@ fn find(cluster: &Cluster, options: &Salvage) -> Result<Found, Fault> {
             }
         }
     }
-    let text = format!("{}: there is no target {}", options.dir.display(), options.target);
+    let text = format!("{}: there is no target {}", shown_path(&options.dir), options.target);
     Err(Fault::new(Errno::ENOENT, text))
 }
 
@@ -140,8 +140,11 @@ fn exchange(new: &Path, directory: &Path) -> Result<(), Fault> {
         }
         Err(errno) => {
             let error = std::io::Error::from(errno);
-            let text =
-                format!("cannot exchange {} and {}: {error}", new.display(), directory.display());
+            let text = format!(
+                "cannot exchange {} and {}: {error}",
+                shown_path(&new),
+                shown_path(&directory)
+            );
             Err(Fault::new(errno_of(&error), text))
         }
     }
@@ -150,14 +153,14 @@ fn exchange(new: &Path, directory: &Path) -> Result<(), Fault> {
 fn sync(directory: &Path) -> Result<(), Fault> {
     let synced = std::fs::File::open(directory).and_then(|opened| opened.sync_all());
     synced.map_err(|error| {
-        let text = format!("cannot make {} durable: {error}", directory.display());
+        let text = format!("cannot make {} durable: {error}", shown_path(&directory));
         Fault::new(errno_of(&error), text)
     })
 }
 
 fn rename(from: &Path, to: &Path) -> Result<(), Fault> {
     let failed = |error: std::io::Error| {
-        Fault::new(errno_of(&error), format!("cannot rename {}: {error}", from.display()))
+        Fault::new(errno_of(&error), format!("cannot rename {}: {error}", shown_path(&from)))
     };
     std::fs::rename(from, to).map_err(failed)
 }
