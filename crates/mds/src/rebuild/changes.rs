@@ -7,7 +7,6 @@ use sheen_store::{StoreError, Transaction};
 use sheen_target::{ChangesAtRest, forget_at_rest, redo_at_rest};
 
 use crate::check::{MdtAtRest, Reading};
-use crate::identity;
 
 /// After it each of these MDTs has its part of each change of which there is a record, and no record cannot be read. The
 /// next start completes those changes.
@@ -22,9 +21,6 @@ pub(super) fn give_up(mdts: &[MdtAtRest<'_>], reading: &Reading) -> Result<(), S
     }
     for (mdt, changes) in mdts.iter().zip(&known) {
         reading.note(mdt.mdt);
-        if !identity::is_known(mdt.store)? {
-            continue;
-        }
         for id in changes.unreadable() {
             forget_at_rest(mdt.store, *id)?;
         }

@@ -10,11 +10,12 @@
 //! It only adds and corrects what contradicts what: where an older version of a name came back with
 //! the salvage, the name stays. Memory: a record per name. The target must not run.
 //!
-//! Of several MDTs all must be there: each name is put where its directory lies, each count and link EA where its inode does,
+//! Of several MDTs all must be there, and each must be the one that the others know by its identity: each name is put where its directory lies, each count and link EA where its inode does,
 //! and `lost+found` is MDT0000's, with names for inodes of other MDTs, too. That is several transactions; a repair that ended
 //! in between is made whole by the next one. An inode that lies where its FID does not belong stays as it is.
 
 mod changes;
+mod obstacle;
 
 use bytes::Bytes;
 use sheen_store::{AttributePatch, Attributes, FileKind, Sequence, Store, StoreError, Transaction};
@@ -22,6 +23,7 @@ use sheen_types::{Fid, HashMap, HashSet, MdtIndex, Timestamp, fid_seq};
 use sheen_wire::md::{LinkEa, LinkEntry};
 use sheen_wire::ost::OstId;
 
+pub use self::obstacle::{Obstacle, repair_obstacle};
 use crate::check::{FailedStore, Home, MdtAtRest, Mdts, Reading};
 use crate::directory::{self, Child, parse_key, parse_value};
 use crate::echo::ECHO;
@@ -72,7 +74,7 @@ pub fn rebuild(
 /// The same over all MDTs of a file system; what was done on each of them. Parts of changes over several MDTs that one lacks
 /// and that could not be redone ([`crate::redo_offline`]) are given up: the names are put in order without them.
 ///
-/// Nothing is done, and nothing returned, where one of them is missing ([`missing_mdts`]).
+/// Nothing is done, and nothing returned, where there is an [`Obstacle`].
 ///
 /// # Errors
 /// Those of the stores; then some of it may be done, and another run does the rest.
@@ -87,24 +89,13 @@ fn rebuild_known(
     reading: &Reading,
     now: Timestamp,
 ) -> Result<Vec<Rebuilt>, StoreError> {
-    let (known, _) = Mdts::load(mdts, reading)?;
-    if !known.missing().is_empty() {
+    if obstacle::obstacle(mdts, reading)?.is_some() {
         return Ok(Vec::new());
     }
+    let (known, _) = Mdts::load(mdts, reading)?;
     let done = rebuild_here(mdts, known, now)?;
     changes::give_up(mdts, reading)?;
     Ok(done)
-}
-
-/// The MDTs that any of these knows and that are not among them; MDT0000, if it is not.
-///
-/// # Errors
-/// Those of the stores.
-pub fn missing_mdts(mdts: &[MdtAtRest<'_>]) -> Result<Vec<MdtIndex>, FailedStore> {
-    let reading = Reading::default();
-    let known = Mdts::load(mdts, &reading);
-    let known = known.map(|(known, _)| known.missing());
-    known.map_err(|error| FailedStore { mdt: reading.mdt(), error })
 }
 
 fn rebuild_here(

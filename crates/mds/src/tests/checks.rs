@@ -59,7 +59,7 @@ pub(super) fn apply(store: &StoreMem, change: impl FnOnce(&mut Transaction)) {
 }
 
 /// Some fault is of this MDT and inode and says this.
-fn says(found: &[Fault], mdt: u16, fid: Fid, what: &str) {
+pub(super) fn says(found: &[Fault], mdt: u16, fid: Fid, what: &str) {
     let is_it = |it: &Fault| it.mdt.0 == mdt && it.fid == fid && it.what.contains(what);
     assert!(found.iter().any(is_it), "{what} of {fid} on MDT{mdt:04x}: {found:?}");
 }

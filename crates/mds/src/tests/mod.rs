@@ -31,4 +31,5 @@ mod replays;
 mod rights;
 mod rmfid;
 mod several;
+mod strangers;
 mod vouched_sizes;

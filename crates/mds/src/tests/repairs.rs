@@ -13,13 +13,13 @@ use super::checks::{Made, apply, check_without, crashed, cut, faults, redo, with
 use super::harness::run;
 use crate::directory::{self, Child, key};
 use crate::orphans::{ORPHANS, fid_key};
-use crate::{MdtAtRest, Rebuilt, missing_mdts, rebuild_all, xattrs};
+use crate::{MdtAtRest, Obstacle, Rebuilt, rebuild_all, repair_obstacle, xattrs};
 
 const ROOT: Fid = Fid::ROOT;
 const LOST_AND_FOUND: Fid = Fid { seq: fid_seq::DOT_LUSTRE, oid: 3, ver: 0 };
 
 /// All of them, with what is in the stores, as `fsck` knows it.
-fn repair_once(stores: &[Arc<StoreMem>]) -> Vec<Rebuilt> {
+pub(super) fn repair_once(stores: &[Arc<StoreMem>]) -> Vec<Rebuilt> {
     let objects: Vec<Vec<Fid>> = stores.iter().map(|store| store.fids()).collect();
     let mut all = objects.concat();
     all.sort_unstable();
@@ -40,7 +40,7 @@ fn repair_once(stores: &[Arc<StoreMem>]) -> Vec<Rebuilt> {
 }
 
 /// Repairs, and finds nothing any more, whatever is lost of what the stores were not asked to commit.
-fn repair(stores: &[Arc<StoreMem>]) -> Vec<Rebuilt> {
+pub(super) fn repair(stores: &[Arc<StoreMem>]) -> Vec<Rebuilt> {
     let done = repair_once(stores);
     assert_eq!(faults(stores), [], "{done:?}");
     let left: Vec<_> = stores.iter().map(|store| Arc::new(store.crash())).collect();
@@ -51,7 +51,7 @@ fn repair(stores: &[Arc<StoreMem>]) -> Vec<Rebuilt> {
     done
 }
 
-fn child(stores: &[Arc<StoreMem>], mdt: usize, directory: Fid, name: &str) -> Option<Fid> {
+pub(super) fn child(stores: &[Arc<StoreMem>], mdt: usize, directory: Fid, name: &str) -> Option<Fid> {
     let found = directory::find(&*stores[mdt], directory, name.as_bytes());
     found.expect("a lookup").map(|child| child.fid)
 }
@@ -198,10 +198,11 @@ fn nothing_is_repaired_where_an_mdt_is_missing() {
             indexes: &[],
         };
         for (here, missing) in [(0, 1), (1, 0)] {
-            assert_eq!(missing_mdts(&[one(here)]), Ok(vec![MdtIndex(missing)]));
+            let obstacle = Obstacle::Missing(MdtIndex(missing));
+            assert_eq!(repair_obstacle(&[one(here)]), Ok(Some(obstacle)));
             assert_eq!(rebuild_all(&[one(here)], Timestamp::default()), Ok(vec![]));
         }
-        assert_eq!(missing_mdts(&[one(0), one(1)]), Ok(vec![]));
+        assert_eq!(repair_obstacle(&[one(0), one(1)]), Ok(None));
         assert_eq!(faults(&stores), []);
     });
 }

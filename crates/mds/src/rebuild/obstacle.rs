@@ -1,0 +1,46 @@
+//! Why the names of several MDTs cannot be put in order: what is missing would be taken for lost.
+
+use std::fmt;
+
+use sheen_store::StoreError;
+use sheen_types::MdtIndex;
+
+use crate::check::{FailedStore, MdtAtRest, Mdts, Reading, strangers};
+
+/// Why no names are put in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Obstacle {
+    /// The store of an MDT that any of them knows is not among them, or that of MDT0000.
+    Missing(MdtIndex),
+    /// The store in the place of this MDT is not the one that another of them knows by its identity.
+    Stranger(MdtIndex),
+}
+
+impl fmt::Display for Obstacle {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Missing(mdt) => write!(out, "MDT{:04x} is not here", mdt.0),
+            Self::Stranger(mdt) => write!(out, "MDT{:04x} is another one", mdt.0),
+        }
+    }
+}
+
+/// What keeps [`crate::rebuild_all`] from putting the names of these MDTs in order.
+///
+/// # Errors
+/// Those of the stores.
+pub fn repair_obstacle(mdts: &[MdtAtRest<'_>]) -> Result<Option<Obstacle>, FailedStore> {
+    let reading = Reading::default();
+    obstacle(mdts, &reading).map_err(|error| FailedStore { mdt: reading.mdt(), error })
+}
+
+pub(super) fn obstacle(
+    mdts: &[MdtAtRest<'_>],
+    reading: &Reading,
+) -> Result<Option<Obstacle>, StoreError> {
+    if let Some(stranger) = strangers(mdts, reading)?.first() {
+        return Ok(Some(Obstacle::Stranger(stranger.mdt)));
+    }
+    let (known, _) = Mdts::load(mdts, reading)?;
+    Ok(known.missing().first().copied().map(Obstacle::Missing))
+}
