@@ -12,7 +12,8 @@
 //!
 //! Of several MDTs all must be there, and each must be the one that the others know by its identity: each name is put where its directory lies, each count and link EA where its inode does,
 //! and `lost+found` is MDT0000's, with names for inodes of other MDTs, too. That is several transactions; a repair that ended
-//! in between is made whole by the next one. An inode that lies where its FID does not belong stays as it is.
+//! in between is made whole by the next one. Where their tables of sequences contradict each other nothing is done. An inode
+//! that lies where its FID does not belong stays as it is, and so do the names that lead to it.
 
 mod changes;
 mod obstacle;
@@ -104,7 +105,8 @@ fn rebuild_here(
     now: Timestamp,
 ) -> Result<Vec<Rebuilt>, StoreError> {
     let done = vec![Rebuilt::default(); all.len()];
-    let mut work = Rebuild { all, mdts, now, done, inodes: HashMap::default() };
+    let (inodes, misplaced) = Default::default();
+    let mut work = Rebuild { all, mdts, now, done, inodes, misplaced };
     work.directory(Fid::ROOT)?;
     for (at, mdt) in all.iter().enumerate() {
         for fid in mdt.objects.iter().filter(|fid| fid.is_namespace()) {
@@ -156,6 +158,8 @@ struct Rebuild<'a> {
     /// Of each MDT.
     done: Vec<Rebuilt>,
     inodes: HashMap<Fid, Inode>,
+    /// How many names of misplaced directories a directory has.
+    misplaced: HashMap<Fid, u32>,
 }
 
 impl Rebuild<'_> {
@@ -195,11 +199,24 @@ impl Rebuild<'_> {
         self.inodes.get(&fid).map(|inode| inode.kind)
     }
 
+    /// Whether the store of an MDT that an inode does not belong to has it.
+    fn is_misplaced(&self, fid: Fid) -> Result<bool, StoreError> {
+        let home = self.at(fid);
+        for at in (0..self.all.len()).filter(|at| *at != home && fid.is_normal()) {
+            match self.mdts.store(at).recorded_attributes(fid) {
+                Ok(_) => return Ok(true),
+                Err(StoreError::NoObject(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(false)
+    }
+
     /// Makes a directory, unless an inode of that name is there, or none of the MDTs may have one.
     fn directory(&mut self, fid: Fid) -> Result<(), StoreError> {
         let at = self.at(fid);
-        let is_misplaced = self.are_several() && self.mdts.misplaced(at, fid).is_some();
-        if self.inodes.contains_key(&fid) || is_misplaced {
+        let may_not = self.are_several() && self.mdts.misplaced(at, fid).is_some();
+        if self.inodes.contains_key(&fid) || may_not || self.is_misplaced(fid)? {
             return Ok(());
         }
         self.inodes.insert(fid, Inode { kind: FileKind::Directory, names: Vec::new() });
@@ -279,6 +296,11 @@ impl Rebuild<'_> {
             self.directory(child.fid)?;
         }
         let Some(kind) = self.kind(child.fid) else {
+            if self.is_misplaced(child.fid)? {
+                let is_directory = child.kind == FileKind::Directory;
+                *self.misplaced.entry(parent).or_default() += u32::from(is_directory);
+                return Ok(false);
+            }
             self.remove_lost_name(at, parent, key, &String::from_utf8_lossy(&name))?;
             return Ok(false);
         };
@@ -452,6 +474,9 @@ impl Rebuild<'_> {
         for inode in self.inodes.values().filter(|inode| inode.kind == FileKind::Directory) {
             let parents = inode.names.iter().map(|(parent, _)| *parent);
             parents.for_each(|parent| *subdirectories.entry(parent).or_default() += 1);
+        }
+        for (parent, names) in &self.misplaced {
+            *subdirectories.entry(*parent).or_default() += names;
         }
         let mut corrected = vec![0; self.all.len()];
         for (fid, inode) in &self.inodes {

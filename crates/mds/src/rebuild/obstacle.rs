@@ -14,6 +14,9 @@ pub enum Obstacle {
     Missing(MdtIndex),
     /// The store in the place of this MDT is not the one that another of them knows by its identity.
     Stranger(MdtIndex),
+    /// What this MDT has of sequences contradicts itself or what MDT0000 has, or cannot be read: where an inode belongs is
+    /// not certain.
+    Sequences(MdtIndex, String),
 }
 
 impl fmt::Display for Obstacle {
@@ -21,6 +24,7 @@ impl fmt::Display for Obstacle {
         match self {
             Self::Missing(mdt) => write!(out, "MDT{:04x} is not here", mdt.0),
             Self::Stranger(mdt) => write!(out, "MDT{:04x} is another one", mdt.0),
+            Self::Sequences(mdt, what) => write!(out, "MDT{:04x}: {what}", mdt.0),
         }
     }
 }
@@ -41,6 +45,11 @@ pub(super) fn obstacle(
     if let Some(stranger) = strangers(mdts, reading)?.first() {
         return Ok(Some(Obstacle::Stranger(stranger.mdt)));
     }
-    let (known, _) = Mdts::load(mdts, reading)?;
-    Ok(known.missing().first().copied().map(Obstacle::Missing))
+    let (known, said) = Mdts::load(mdts, reading)?;
+    if let Some(mdt) = known.missing().first() {
+        return Ok(Some(Obstacle::Missing(*mdt)));
+    }
+    // All that a single one has is its own.
+    let said = said.into_iter().find(|_| mdts.len() > 1);
+    Ok(said.map(|(mdt, _, what)| Obstacle::Sequences(mdt, what)))
 }

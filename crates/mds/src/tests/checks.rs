@@ -203,7 +203,7 @@ fn wrong_links_are_reported_on_the_mdt_of_the_inode() {
     });
 }
 
-fn put_range(store: &StoreMem, range: &LuSeqRange) {
+pub(super) fn put_range(store: &StoreMem, range: &LuSeqRange) {
     let mut writer = Writer::default();
     range.encode(&mut writer);
     let key = Bytes::copy_from_slice(&range.start.to_be_bytes());

@@ -8,9 +8,13 @@ use sheen_store_mem::StoreMem;
 use sheen_target::ChangesAtRest;
 use sheen_target::testing::TestWorld;
 use sheen_types::{Fid, MdtIndex, Timestamp, fid_seq};
+use sheen_wire::fld::{LuSeqRange, SeqRangeFlags};
 
-use super::checks::{Made, apply, check_without, crashed, cut, faults, redo, with_two_mdts};
+use super::checks::{
+    Made, apply, check_without, crashed, cut, faults, put_range, redo, with_two_mdts,
+};
 use super::harness::run;
+use super::strangers::obstacle;
 use crate::directory::{self, Child, key};
 use crate::orphans::{ORPHANS, fid_key};
 use crate::{MdtAtRest, Obstacle, Rebuilt, rebuild_all, repair_obstacle, xattrs};
@@ -218,6 +222,51 @@ fn a_directory_that_no_mdt_may_have_is_not_made_again() {
         });
         let done = repair(&made.stores);
         assert_eq!(done[0].lost, [(ROOT, "nowhere".to_owned())]);
+    });
+}
+
+/// The inodes of one of two that have the same range would be taken for lost, and their names removed.
+#[test]
+fn nothing_is_repaired_where_tables_of_sequences_contradict_each_other() {
+    with_two_mdts(617, |made| {
+        let stores = made.stores;
+        let start = made.directory.seq + 1000;
+        let range = LuSeqRange { start, end: start + 10, index: 1, flags: SeqRangeFlags::MDT };
+        put_range(&stores[1], &range);
+        let said = obstacle(&stores);
+        assert!(matches!(said, Some(Obstacle::Sequences(MdtIndex(1), _))), "{said:?}");
+        let before: Vec<_> = stores.iter().map(|store| store.applied()).collect();
+        assert_eq!(repair_once(&stores), []);
+        assert_eq!(before, stores.iter().map(|store| store.applied()).collect::<Vec<_>>());
+    });
+}
+
+/// It is there, if not where it belongs.
+#[test]
+fn names_of_inodes_in_another_mdts_store_stay_as_they_are() {
+    with_two_mdts(618, |made| {
+        let stores = made.stores;
+        let seq = made.below.seq;
+        let misplaced = [("file", Fid::new(seq, 90), FileKind::Fifo),
+            ("directory", Fid::new(seq, 91), FileKind::Directory)];
+        for (name, fid, kind) in misplaced {
+            apply(&stores[1], |change| {
+                change.create(fid, Attributes { kind, links: 1, ..Attributes::default() });
+            });
+            apply(&stores[0], |change| {
+                change.insert(ROOT, key(name.as_bytes()), directory::value(Child { fid, kind }));
+            });
+        }
+        let done = repair_once(&stores);
+        assert_eq!((done[0].lost.len(), done[0].directories.len()), (0, 0), "{done:?}");
+        for (name, fid, _) in misplaced {
+            assert_eq!(child(&stores, 0, ROOT, name), Some(fid));
+            assert!(stores[1].has(fid) && !stores[0].has(fid), "{name}");
+        }
+        let again = repair_once(&stores);
+        assert_eq!(again[0], Rebuilt { inodes: again[0].inodes, ..Rebuilt::default() });
+        let root = faults(&stores).into_iter().filter(|fault| fault.fid == ROOT);
+        assert_eq!(root.collect::<Vec<_>>(), [], "its links are right");
     });
 }
 

@@ -40,13 +40,14 @@ fn lose_identity(store: &StoreMem) {
     });
 }
 
-fn obstacle(stores: &Stores) -> Option<Obstacle> {
-    let at_rest = |(at, store): (usize, &'_ Arc<StoreMem>)| (MdtIndex(at as u16), store.clone());
-    let all: Vec<_> = stores.iter().enumerate().map(at_rest).collect();
-    let all: Vec<_> = all
-        .iter()
-        .map(|(mdt, store)| MdtAtRest { mdt: *mdt, store: &**store, objects: &[], indexes: &[] })
-        .collect();
+pub(super) fn obstacle(stores: &Stores) -> Option<Obstacle> {
+    let at_rest = |at: usize| MdtAtRest {
+        mdt: MdtIndex(at as u16),
+        store: &*stores[at],
+        objects: &[],
+        indexes: &[],
+    };
+    let all: Vec<_> = (0..stores.len()).map(at_rest).collect();
     repair_obstacle(&all).expect("they can be read")
 }
 
