@@ -215,7 +215,10 @@ impl<'a> Mdts<'a> {
     }
 }
 
-pub(super) fn table_of(mdt: &MdtAtRest, faults: &mut Vec<Said>) -> Result<Vec<LuSeqRange>, StoreError> {
+pub(super) fn table_of(
+    mdt: &MdtAtRest,
+    faults: &mut Vec<Said>,
+) -> Result<Vec<LuSeqRange>, StoreError> {
     let mut table = Vec::new();
     for entry in all_entries(mdt.store, RANGES, &[]) {
         let entry = entry?;

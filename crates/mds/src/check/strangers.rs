@@ -72,10 +72,7 @@ pub(crate) fn strangers(
 }
 
 /// The others.
-pub(crate) fn familiar<'a>(
-    all: &[MdtAtRest<'a>],
-    strangers: &[Stranger],
-) -> Vec<MdtAtRest<'a>> {
+pub(crate) fn familiar<'a>(all: &[MdtAtRest<'a>], strangers: &[Stranger]) -> Vec<MdtAtRest<'a>> {
     let is_one = |mdt: MdtIndex| strangers.iter().any(|stranger| stranger.mdt == mdt);
     all.iter().filter(|it| !is_one(it.mdt)).copied().collect()
 }

@@ -16,25 +16,24 @@
 //! that lies where its FID does not belong stays as it is, and so do the names that lead to it.
 
 mod changes;
+mod lost_and_found;
 mod obstacle;
 
 use bytes::Bytes;
 use sheen_store::{AttributePatch, Attributes, FileKind, Sequence, Store, StoreError, Transaction};
-use sheen_types::{Fid, HashMap, HashSet, MdtIndex, Timestamp, fid_seq};
+use sheen_types::{Fid, HashMap, HashSet, MdtIndex, Timestamp};
 use sheen_wire::md::{LinkEa, LinkEntry};
 use sheen_wire::ost::OstId;
 
+use self::lost_and_found::LOST_AND_FOUND;
 pub use self::obstacle::{Obstacle, repair_obstacle};
 use crate::check::{FailedStore, Home, MdtAtRest, Mdts, Reading};
 use crate::directory::{self, Child, parse_key, parse_value};
 use crate::echo::ECHO;
 use crate::inode::DIRECTORY_BYTES;
 use crate::vouched_sizes::forget_era;
-use crate::{dot_lustre, links, orphans, placement, sequences, xattrs};
+use crate::{links, orphans, placement, sequences, xattrs};
 
-/// Where goes what nothing leads to.
-const LOST_AND_FOUND: Fid = Fid { seq: fid_seq::DOT_LUSTRE, oid: 3, ver: 0 };
-const LOST_AND_FOUND_NAME: &[u8] = b"lost+found";
 /// Entries read at a time.
 const STEP: usize = 1024;
 
@@ -410,62 +409,6 @@ impl Rebuild<'_> {
         })?;
         self.done[at].names += 1;
         Ok(true)
-    }
-
-    /// Whatever cannot be reached from the root goes to `lost+found`.
-    fn attach(&mut self, orphans: &HashSet<Fid>) -> Result<(), StoreError> {
-        let mut fids: Vec<Fid> = self.inodes.keys().copied().collect();
-        // Directories first: what lies below them comes with them.
-        fids.sort_unstable_by_key(|fid| (self.kind(*fid) != Some(FileKind::Directory), *fid));
-        let is_root =
-            |fid: Fid| fid == Fid::ROOT || fid == LOST_AND_FOUND || dot_lustre::is_dot_lustre(fid);
-        for fid in fids.into_iter().filter(|fid| !is_root(*fid) && !orphans.contains(fid)) {
-            if let Some(top) = self.unreached(fid) {
-                self.put_into_lost_and_found(top)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Where the way up from an inode ends, unless it leads to the root or to a survey: at what has no
-    /// name, or in a circle.
-    fn unreached(&self, fid: Fid) -> Option<Fid> {
-        let (mut at, mut passed): (Fid, HashSet<Fid>) = (fid, HashSet::default());
-        while passed.insert(at) {
-            match self.inodes.get(&at).and_then(|inode| inode.names.first()) {
-                Some((Fid::ROOT | ECHO, _)) => return None,
-                Some((parent, _)) => at = *parent,
-                None => return Some(at),
-            }
-        }
-        Some(at)
-    }
-
-    fn put_into_lost_and_found(&mut self, fid: Fid) -> Result<(), StoreError> {
-        self.directory(LOST_AND_FOUND)?;
-        if self.inodes[&LOST_AND_FOUND].names.is_empty() {
-            let name = Bytes::from_static(LOST_AND_FOUND_NAME);
-            if !self.put_name(Fid::ROOT, name, LOST_AND_FOUND)? {
-                // A user has made something of that name.
-                let name = Bytes::from(format!("lost+found-{LOST_AND_FOUND}"));
-                self.put_name(Fid::ROOT, name, LOST_AND_FOUND)?;
-            }
-        }
-        let stale = match self.inodes.get_mut(&fid) {
-            Some(inode) if inode.kind == FileKind::Directory => std::mem::take(&mut inode.names),
-            _ => Vec::new(),
-        };
-        for (parent, name) in stale {
-            self.apply(self.at_name(parent, fid), |change| {
-                change.delete(parent, directory::key(&name));
-            })?;
-        }
-        let name = Bytes::from(fid.to_string());
-        if self.put_name(LOST_AND_FOUND, name, fid)? {
-            let at = self.at(fid);
-            self.done[at].found.push(fid);
-        }
-        Ok(())
     }
 
     /// Link counts and link EAs follow the names.

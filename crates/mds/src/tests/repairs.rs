@@ -55,7 +55,12 @@ pub(super) fn repair(stores: &[Arc<StoreMem>]) -> Vec<Rebuilt> {
     done
 }
 
-pub(super) fn child(stores: &[Arc<StoreMem>], mdt: usize, directory: Fid, name: &str) -> Option<Fid> {
+pub(super) fn child(
+    stores: &[Arc<StoreMem>],
+    mdt: usize,
+    directory: Fid,
+    name: &str,
+) -> Option<Fid> {
     let found = directory::find(&*stores[mdt], directory, name.as_bytes());
     found.expect("a lookup").map(|child| child.fid)
 }
@@ -247,8 +252,10 @@ fn names_of_inodes_in_another_mdts_store_stay_as_they_are() {
     with_two_mdts(618, |made| {
         let stores = made.stores;
         let seq = made.below.seq;
-        let misplaced = [("file", Fid::new(seq, 90), FileKind::Fifo),
-            ("directory", Fid::new(seq, 91), FileKind::Directory)];
+        let misplaced = [
+            ("file", Fid::new(seq, 90), FileKind::Fifo),
+            ("directory", Fid::new(seq, 91), FileKind::Directory),
+        ];
         for (name, fid, kind) in misplaced {
             apply(&stores[1], |change| {
                 change.create(fid, Attributes { kind, links: 1, ..Attributes::default() });

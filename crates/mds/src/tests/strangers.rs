@@ -8,7 +8,9 @@ use sheen_store_mem::{MemOptions, StoreMem};
 use sheen_target::testing::TestWorld;
 use sheen_types::{Fid, MdtIndex, Timestamp, Uuid, fid_seq};
 
-use super::checks::{Stores, apply, check_without, crashed, cut, faults, redo, says, with_two_mdts};
+use super::checks::{
+    Stores, apply, check_without, crashed, cut, faults, redo, says, with_two_mdts,
+};
 use super::harness::run;
 use super::repairs::{child, repair, repair_once};
 use crate::identity::{self, IDENTITY};
