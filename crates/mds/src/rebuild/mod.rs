@@ -93,9 +93,9 @@ fn rebuild_known(
         return Ok(Vec::new());
     }
     let (known, _) = Mdts::load(mdts, reading)?;
-    let done = rebuild_here(mdts, known, now)?;
+    // Durably, and first: names that were put in order could make a part fit, and the next start would redo it over them.
     changes::give_up(mdts, reading)?;
-    Ok(done)
+    rebuild_here(mdts, known, now)
 }
 
 fn rebuild_here(

@@ -279,7 +279,7 @@ fn names_of_inodes_in_another_mdts_store_stay_as_they_are() {
 
 /// It would be applied later, when its name is free again.
 #[test]
-fn a_part_that_does_not_fit_is_given_up_once_names_are_in_order() {
+fn a_part_that_does_not_fit_is_given_up() {
     let world = TestWorld::new(609);
     let inner = world.clone();
     let test = async move {
@@ -305,8 +305,33 @@ fn a_part_that_does_not_fit_is_given_up_once_names_are_in_order() {
     run(test, &world);
 }
 
+/// The next start would redo it, over names that were put in order without it.
 #[test]
-fn records_that_cannot_be_read_go_once_names_are_in_order() {
+fn a_part_is_given_up_for_good_before_any_name_is_repaired() {
+    let world = TestWorld::new(619);
+    let inner = world.clone();
+    let test = async move {
+        let (cluster, fid) = cut(&inner).await;
+        let stores = crashed(&cluster);
+        // What the store lists and does not have ends the repair.
+        let objects = [fid, Fid::new(fid.seq, 5000)];
+        let one = |at: usize, objects| MdtAtRest {
+            mdt: MdtIndex(at as u16),
+            store: &*stores[at],
+            objects,
+            indexes: &[],
+        };
+        rebuild_all(&[one(0, &[ROOT]), one(1, &objects)], Timestamp::default())
+            .expect_err("one is not there");
+        let left: Vec<_> = stores.iter().map(|store| Arc::new(store.crash())).collect();
+        assert_eq!(redo(&left), crate::Redone::default());
+        assert_eq!(child(&left, 0, ROOT, "d"), None);
+    };
+    run(test, &world);
+}
+
+#[test]
+fn records_that_cannot_be_read_go() {
     let world = TestWorld::new(610);
     let inner = world.clone();
     let test = async move {
