@@ -1,4 +1,4 @@
-//! What no name leads to goes to `lost+found` in the root, under its FID.
+//! What no name leads to goes to `lost+found` in the root, under its FID, or `FID.1` and so on where something else is called so.
 
 use bytes::Bytes;
 use sheen_store::{FileKind, StoreError};
@@ -54,24 +54,38 @@ impl Rebuild<'_> {
             return Ok(());
         }
         self.forget_names(LOST_AND_FOUND)?;
-        let name = Bytes::from_static(LOST_AND_FOUND_NAME.as_bytes());
-        if !self.put_name(Fid::ROOT, name, LOST_AND_FOUND)? {
-            let name = Bytes::from(format!("{LOST_AND_FOUND_NAME}-{LOST_AND_FOUND}"));
-            self.put_name(Fid::ROOT, name, LOST_AND_FOUND)?;
+        let mut name = Bytes::from_static(LOST_AND_FOUND_NAME.as_bytes());
+        if self.is_taken(Fid::ROOT, &name)? {
+            let longer = format!("{LOST_AND_FOUND_NAME}-{LOST_AND_FOUND}");
+            name = self.free_name(Fid::ROOT, &longer)?;
         }
-        Ok(())
+        self.put_name(Fid::ROOT, name, LOST_AND_FOUND).map(drop)
     }
 
     fn put_into_lost_and_found(&mut self, fid: Fid) -> Result<(), StoreError> {
         if self.kind(fid) == Some(FileKind::Directory) {
             self.forget_names(fid)?;
         }
-        let name = Bytes::from(fid.to_string());
+        let name = self.free_name(LOST_AND_FOUND, &fid.to_string())?;
         if self.put_name(LOST_AND_FOUND, name, fid)? {
             let at = self.at(fid);
             self.done[at].found.push(fid);
         }
         Ok(())
+    }
+
+    /// A name, or that with the first number behind it by which nothing is called there.
+    fn free_name(&self, parent: Fid, name: &str) -> Result<Bytes, StoreError> {
+        let (mut free, mut number) = (Bytes::from(name.to_owned()), 0_u64);
+        while self.is_taken(parent, &free)? {
+            number += 1;
+            free = Bytes::from(format!("{name}.{number}"));
+        }
+        Ok(free)
+    }
+
+    fn is_taken(&self, parent: Fid, name: &[u8]) -> Result<bool, StoreError> {
+        Ok(self.store(parent).lookup(parent, &directory::key(name))?.is_some())
     }
 
     /// Takes all names from a directory that nothing leads to.

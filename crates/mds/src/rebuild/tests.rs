@@ -237,6 +237,30 @@ fn lost_and_found_in_a_circle_is_taken_out_of_it() {
     assert_eq!(tree.at(&format!("lost+found/{A}/b/c")), Some(C));
 }
 
+#[test]
+fn what_is_found_gets_another_name_where_its_own_is_taken() {
+    let tree = with_lost_and_found();
+    for name in [format!("{G}"), format!("{G}.1"), format!("{B}")] {
+        let value = directory::value(Child { fid: F, kind: FileKind::Regular });
+        tree.apply(|change| {
+            change.insert(LOST_AND_FOUND, directory::key(name.as_bytes()), value);
+        });
+    }
+    // A file without a name, and a circle of two directories.
+    tree.unname(A, "g");
+    tree.unname(A, "b");
+    tree.apply(|change| {
+        change.remove_xattr(G, xattrs::LINK);
+        let value = directory::value(Child { fid: B, kind: FileKind::Directory });
+        change.insert(C, directory::key(b"up"), value);
+        change.set_xattr(B, xattrs::LINK, links::first(C, b"up"));
+    });
+    assert_eq!(tree.rebuild().found, [B, G]);
+    assert_eq!(tree.at(&format!("lost+found/{G}.2")), Some(G));
+    assert_eq!(tree.at(&format!("lost+found/{B}.1/c")), Some(C));
+    assert_eq!(tree.at(&format!("lost+found/{G}")), Some(F), "it stays");
+}
+
 /// All files of an OST were lost, and the record of the last object with them.
 #[test]
 fn objects_of_an_ost_that_nothing_is_known_of_are_passed_over_too() {
