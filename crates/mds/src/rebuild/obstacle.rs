@@ -10,8 +10,9 @@ use crate::check::{FailedStore, MdtAtRest, Mdts, Reading, strangers};
 /// Why no names are put in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Obstacle {
-    /// The store of an MDT that any of them knows is not among them, or that of MDT0000.
-    Missing(MdtIndex),
+    /// The store of an MDT that any of them knows is not among them, or that of MDT0000. Its number is as the
+    /// tables of sequences have it: no MDT has one above 65,535.
+    Missing(u32),
     /// The store in the place of this MDT is not the one that another of them knows by its identity.
     Stranger(MdtIndex),
     /// What this MDT has of sequences contradicts itself or what MDT0000 has, or cannot be read: where an inode belongs is
@@ -22,7 +23,7 @@ pub enum Obstacle {
 impl fmt::Display for Obstacle {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Missing(mdt) => write!(out, "MDT{:04x} is not here", mdt.0),
+            Self::Missing(mdt) => write!(out, "MDT{mdt:04x} is not here"),
             Self::Stranger(mdt) => write!(out, "MDT{:04x} is another one", mdt.0),
             Self::Sequences(mdt, what) => write!(out, "MDT{:04x}: {what}", mdt.0),
         }

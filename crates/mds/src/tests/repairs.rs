@@ -207,7 +207,7 @@ fn nothing_is_repaired_where_an_mdt_is_missing() {
             indexes: &[],
         };
         for (here, missing) in [(0, 1), (1, 0)] {
-            let obstacle = Obstacle::Missing(MdtIndex(missing));
+            let obstacle = Obstacle::Missing(missing);
             assert_eq!(repair_obstacle(&[one(here)]), Ok(Some(obstacle)));
             assert_eq!(rebuild_all(&[one(here)], Timestamp::default()), Ok(vec![]));
         }
@@ -243,6 +243,24 @@ fn nothing_is_repaired_where_tables_of_sequences_contradict_each_other() {
         let before: Vec<_> = stores.iter().map(|store| store.applied()).collect();
         assert_eq!(repair_once(&stores), []);
         assert_eq!(before, stores.iter().map(|store| store.applied()).collect::<Vec<_>>());
+    });
+}
+
+/// What a damaged table says lies there is not taken for lost, of one MDT either.
+#[test]
+fn nothing_is_repaired_where_an_mdt_of_an_impossible_number_is_known() {
+    with_two_mdts(620, |made| {
+        let stores = made.stores;
+        let (start, flags) = (1 << 50, SeqRangeFlags::MDT);
+        put_range(&stores[0], &LuSeqRange { start, end: start + 10, index: 0x1_0001, flags });
+        let value = directory::value(Child { fid: Fid::new(start, 1), kind: FileKind::Fifo });
+        apply(&stores[0], |change| {
+            change.insert(ROOT, key(b"there"), value);
+        });
+        assert_eq!(obstacle(&stores), Some(Obstacle::Missing(0x1_0001)));
+        assert_eq!(repair_once(&stores), []);
+        assert!(check_without(&stores, &[]).some_missing);
+        assert_eq!(child(&stores, 0, ROOT, "there"), Some(Fid::new(start, 1)));
     });
 }
 

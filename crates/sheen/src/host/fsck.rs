@@ -356,9 +356,9 @@ impl Places<'_> {
             let checked =
                 sheen_mgs::check(&logs, &held.indexes, &self.registered).map_err(broken)?;
             let mdts = checked.named.iter().filter(|(name, _)| name.kind == TargetKind::Mdt);
-            let is_missing = |mdt: &MdtIndex| here.iter().all(|it| it.mdt != *mdt);
-            if let Some(mdt) = mdts.map(|(name, _)| MdtIndex(name.index)).find(is_missing) {
-                return Ok(Some(Obstacle::Missing(mdt)));
+            let is_missing = |mdt: &u16| here.iter().all(|it| it.mdt.0 != *mdt);
+            if let Some(mdt) = mdts.map(|(name, _)| name.index).find(is_missing) {
+                return Ok(Some(Obstacle::Missing(mdt.into())));
             }
         }
         Ok(None)
