@@ -13,7 +13,7 @@ use sheen_target::{ChangesAtRest, redo_at_rest};
 use sheen_types::{ChangeId, Errno, Fid, LogicalTime, MdtIndex, Timestamp};
 use sheen_wire::update_record::UpdateRecord;
 
-use crate::check::{FailedStore, MdtAtRest, Reading, strangers};
+use crate::check::{FailedStore, MdtAtRest, Reading, mismatches};
 use crate::{Mdt, MdtConfig};
 
 /// A part that is there now.
@@ -65,10 +65,10 @@ fn redo_all(
         .iter()
         .map(|(mdt, store)| MdtAtRest { mdt: *mdt, store: &**store, objects: &[], indexes: &[] })
         .collect();
-    let strangers = strangers(&all, reading)?;
-    let is_familiar = |mdt: MdtIndex| strangers.iter().all(|stranger| stranger.mdt != mdt);
+    let mismatches = mismatches(&all, reading)?;
+    let is_matching = |mdt: MdtIndex| mismatches.iter().all(|it| it.mdt != mdt);
     let mut known = Vec::new();
-    for (mdt, store) in stores.iter().filter(|(mdt, _)| is_familiar(*mdt)) {
+    for (mdt, store) in stores.iter().filter(|(mdt, _)| is_matching(*mdt)) {
         reading.note(*mdt);
         known.push((*mdt, store, ChangesAtRest::load(&**store)?));
     }

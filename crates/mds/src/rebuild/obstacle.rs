@@ -5,7 +5,7 @@ use std::fmt;
 use sheen_store::StoreError;
 use sheen_types::MdtIndex;
 
-use crate::check::{FailedStore, MdtAtRest, Mdts, Reading, strangers};
+use crate::check::{FailedStore, MdtAtRest, Mdts, Reading, mismatches};
 
 /// Why no names are put in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,7 +14,7 @@ pub enum Obstacle {
     /// tables of sequences have it: no MDT has one above 65,535.
     Missing(u32),
     /// The store in the place of this MDT is not the one that another of them knows by its identity.
-    Stranger(MdtIndex),
+    IdentityMismatch(MdtIndex),
     /// What this MDT has of sequences contradicts itself or what MDT0000 has, or cannot be read: where an inode belongs is
     /// not certain.
     Sequences(MdtIndex, String),
@@ -24,7 +24,7 @@ impl fmt::Display for Obstacle {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Missing(mdt) => write!(out, "MDT{mdt:04x} is not here"),
-            Self::Stranger(mdt) => write!(out, "MDT{:04x} is another one", mdt.0),
+            Self::IdentityMismatch(mdt) => write!(out, "MDT{:04x} is another one", mdt.0),
             Self::Sequences(mdt, what) => write!(out, "MDT{:04x}: {what}", mdt.0),
         }
     }
@@ -43,8 +43,8 @@ pub(super) fn obstacle(
     mdts: &[MdtAtRest<'_>],
     reading: &Reading,
 ) -> Result<Option<Obstacle>, StoreError> {
-    if let Some(stranger) = strangers(mdts, reading)?.first() {
-        return Ok(Some(Obstacle::Stranger(stranger.mdt)));
+    if let Some(mismatch) = mismatches(mdts, reading)?.first() {
+        return Ok(Some(Obstacle::IdentityMismatch(mismatch.mdt)));
     }
     let (known, said) = Mdts::load(mdts, reading)?;
     if let Some(mdt) = known.missing().first() {

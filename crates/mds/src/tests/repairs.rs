@@ -14,7 +14,7 @@ use super::checks::{
     Made, apply, check_without, crashed, cut, faults, put_range, redo, with_two_mdts,
 };
 use super::harness::run;
-use super::strangers::obstacle;
+use super::mismatches::obstacle;
 use crate::directory::{self, Child, key};
 use crate::orphans::{ORPHANS, fid_key};
 use crate::{MdtAtRest, Obstacle, Rebuilt, rebuild_all, repair_obstacle, xattrs};

@@ -8,9 +8,7 @@ use sheen_store_mem::{MemOptions, StoreMem};
 use sheen_target::testing::TestWorld;
 use sheen_types::{Fid, MdtIndex, Timestamp, Uuid, fid_seq};
 
-use super::checks::{
-    Stores, apply, check_without, crashed, cut, faults, redo, says, with_two_mdts,
-};
+use super::checks::{apply, check_without, crashed, cut, faults, redo, says, with_two_mdts};
 use super::harness::run;
 use super::repairs::{child, repair, repair_once};
 use crate::identity::{self, IDENTITY};
@@ -42,7 +40,7 @@ fn lose_identity(store: &StoreMem) {
     });
 }
 
-pub(super) fn obstacle(stores: &Stores) -> Option<Obstacle> {
+pub(super) fn obstacle(stores: &[Arc<StoreMem>]) -> Option<Obstacle> {
     let at_rest = |at: usize| MdtAtRest {
         mdt: MdtIndex(at as u16),
         store: &*stores[at],
@@ -54,12 +52,12 @@ pub(super) fn obstacle(stores: &Stores) -> Option<Obstacle> {
 }
 
 /// The one fault: another MDT is in the place of this one. And neither a redo nor a repair changes anything.
-fn is_refused(stores: &Stores, mdt: u16) -> Fault {
+fn is_refused(stores: &[Arc<StoreMem>], mdt: u16) -> Fault {
     let report = check_without(stores, &[]);
     assert_eq!(report.faults.len(), 1, "{:?}", report.faults);
     says(&report.faults, mdt, IDENTITY, "it is another MDT");
     assert!(report.some_missing);
-    assert_eq!(obstacle(stores), Some(Obstacle::Stranger(MdtIndex(mdt))));
+    assert_eq!(obstacle(stores), Some(Obstacle::IdentityMismatch(MdtIndex(mdt))));
     let before: Vec<_> = stores.iter().map(|store| store.applied()).collect();
     assert_eq!(redo(stores), Redone::default());
     assert_eq!(repair_once(stores), []);
@@ -88,7 +86,7 @@ fn an_mdt_that_is_formatted_anew_counts_as_missing() {
 #[test]
 fn an_mdt_that_is_formatted_anew_is_not_taken_for_mdt0000() {
     with_two_mdts(612, |made| {
-        let fault = is_refused(&vec![new_mdt(0), made.stores[1].clone()], 0);
+        let fault = is_refused(&[new_mdt(0), made.stores[1].clone()], 0);
         assert!(fault.what.contains("MDT0001 knows MDT0000 as"), "{fault}");
     });
 }
@@ -102,7 +100,7 @@ fn an_mdt_of_another_file_system_counts_as_missing() {
             let other = Bytes::from_static(b"99999999-2222-3333-4444-555555555555");
             change.put(MDTS, Bytes::from_static(&[0, 0]), other);
         });
-        is_refused(&vec![made.stores[0].clone(), foreign], 1);
+        is_refused(&[made.stores[0].clone(), foreign], 1);
     });
 }
 
@@ -119,7 +117,7 @@ fn an_mdt_that_has_lost_its_identity_counts_as_missing() {
         });
         let fault = is_refused(&stores, 1);
         assert!(fault.what.contains("it has no identity, and MDT0000 has met"), "{fault}");
-        is_refused(&vec![stores[0].clone(), empty()], 1);
+        is_refused(&[stores[0].clone(), empty()], 1);
     });
 }
 

@@ -15,7 +15,7 @@ use crate::identity;
 use crate::other_mdts::recorded_at_rest;
 
 /// A store in the place of an MDT that is another one's.
-pub(crate) struct Stranger {
+pub(crate) struct IdentityMismatch {
     /// In whose place.
     pub(crate) mdt: MdtIndex,
     /// What it would start with, if it has any.
@@ -26,7 +26,7 @@ pub(crate) struct Stranger {
     recorded: Option<Uuid>,
 }
 
-impl Stranger {
+impl IdentityMismatch {
     /// As a fault.
     pub(crate) fn said(&self) -> Said {
         let Self { mdt, identity, known_by, recorded } = self;
@@ -52,43 +52,47 @@ impl Stranger {
 ///
 /// # Errors
 /// Those of the stores.
-pub(crate) fn strangers(
+pub(crate) fn mismatches(
     all: &[MdtAtRest<'_>],
     reading: &Reading,
-) -> Result<Vec<Stranger>, StoreError> {
-    let mut doubts = Vec::new();
+) -> Result<Vec<IdentityMismatch>, StoreError> {
+    let mut mismatches = Vec::new();
     for by in all {
         for of in all.iter().filter(|of| of.mdt != by.mdt) {
-            doubts.extend(doubt(by, of, reading)?);
+            mismatches.extend(mismatch(by, of, reading)?);
         }
     }
     let mut found = Vec::new();
-    while let Some(mdt) = most_doubted(&doubts) {
-        let (of_it, others): (Vec<_>, Vec<_>) = doubts.into_iter().partition(|it| it.mdt == mdt);
+    while let Some(mdt) = most_mismatched(&mismatches) {
+        let (of_it, others): (Vec<_>, Vec<_>) =
+            mismatches.into_iter().partition(|it| it.mdt == mdt);
         found.extend(of_it.into_iter().next());
-        doubts = others.into_iter().filter(|doubt| doubt.known_by != mdt).collect();
+        mismatches = others.into_iter().filter(|it| it.known_by != mdt).collect();
     }
     Ok(found)
 }
 
 /// The others.
-pub(crate) fn familiar<'a>(all: &[MdtAtRest<'a>], strangers: &[Stranger]) -> Vec<MdtAtRest<'a>> {
-    let is_one = |mdt: MdtIndex| strangers.iter().any(|stranger| stranger.mdt == mdt);
+pub(crate) fn matching<'a>(
+    all: &[MdtAtRest<'a>],
+    mismatches: &[IdentityMismatch],
+) -> Vec<MdtAtRest<'a>> {
+    let is_one = |mdt: MdtIndex| mismatches.iter().any(|it| it.mdt == mdt);
     all.iter().filter(|it| !is_one(it.mdt)).copied().collect()
 }
 
-fn most_doubted(doubts: &[Stranger]) -> Option<MdtIndex> {
+fn most_mismatched(mismatches: &[IdentityMismatch]) -> Option<MdtIndex> {
     let mut times: BTreeMap<MdtIndex, usize> = BTreeMap::new();
-    doubts.iter().for_each(|doubt| *times.entry(doubt.mdt).or_default() += 1);
+    mismatches.iter().for_each(|it| *times.entry(it.mdt).or_default() += 1);
     times.into_iter().max_by_key(|(mdt, times)| (*times, *mdt)).map(|(mdt, _)| mdt)
 }
 
 /// Whether what one MDT knows of another one's number speaks against its store.
-fn doubt(
+fn mismatch(
     by: &MdtAtRest<'_>,
     of: &MdtAtRest<'_>,
     reading: &Reading,
-) -> Result<Option<Stranger>, StoreError> {
+) -> Result<Option<IdentityMismatch>, StoreError> {
     reading.note(of.mdt);
     let identity = identity::at_rest(of.store)?;
     reading.note(by.mdt);
@@ -100,7 +104,7 @@ fn doubt(
         (None, None) => has_met(by, of.mdt)?,
     };
     let (mdt, known_by) = (of.mdt, by.mdt);
-    Ok(is_another.then_some(Stranger { mdt, identity, known_by, recorded }))
+    Ok(is_another.then_some(IdentityMismatch { mdt, identity, known_by, recorded }))
 }
 
 /// Whether an MDT has had to do with another one, which then had an identity.
