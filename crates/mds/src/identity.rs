@@ -24,8 +24,8 @@ const BYTES: usize = 36;
 /// Those of the store; [`StoreError::Corrupt`] if it is that of another MDT than number `index`, which has FIDs and
 /// objects of its own.
 pub(crate) fn load(store: &dyn Store, index: u16, random: [u8; 16]) -> Result<Uuid, StoreError> {
-    let recorded = recorded_index(store)?;
-    if let Some(recorded) = recorded.filter(|recorded| *recorded != index) {
+    let number = recorded_index(store)?;
+    if let Some(recorded) = number.filter(|recorded| *recorded != index) {
         let text = format!("it is the store of MDT{recorded:04x}, and cannot be MDT{index:04x}'s");
         return Err(StoreError::Corrupt(text));
     }
