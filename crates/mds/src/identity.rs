@@ -9,7 +9,7 @@ use sheen_types::{Errno, Fid, Timestamp, Uuid, fid_seq};
 use crate::Mdt;
 
 /// Index of what the store has only once.
-const IDENTITY: Fid = Fid::new(fid_seq::LOCAL_FILE, 0x205);
+pub(crate) const IDENTITY: Fid = Fid::new(fid_seq::LOCAL_FILE, 0x205);
 const KEY: &[u8] = b"identity";
 /// Key of the MDT's number, big-endian; absent for MDT0000.
 const INDEX_KEY: &[u8] = b"index";
@@ -24,19 +24,15 @@ const BYTES: usize = 36;
 /// Those of the store; [`StoreError::Corrupt`] if it is that of another MDT than number `index`, which has FIDs and
 /// objects of its own.
 pub(crate) fn load(store: &dyn Store, index: u16, random: [u8; 16]) -> Result<Uuid, StoreError> {
-    let recorded = recorded_index(store)?;
-    if let Some(recorded) = recorded.filter(|recorded| *recorded != index) {
+    let number = recorded_index(store)?;
+    if let Some(recorded) = number.filter(|recorded| *recorded != index) {
         let text = format!("it is the store of MDT{recorded:04x}, and cannot be MDT{index:04x}'s");
         return Err(StoreError::Corrupt(text));
     }
-    if let Some(known) = store.lookup(IDENTITY, KEY)?.as_deref().and_then(parse) {
+    if let Some(known) = recorded(store)? {
         return Ok(known);
     }
-    let identity = match store.recorded_attributes(Fid::ROOT) {
-        Ok(root) => of_birth(root.born),
-        Err(StoreError::NoObject(_)) => Uuid::from_random(random),
-        Err(error) => return Err(error),
-    };
+    let identity = at_rest(store)?.unwrap_or_else(|| Uuid::from_random(random));
     let mut transaction = Transaction::new();
     let text = Bytes::copy_from_slice(identity.as_str().as_bytes());
     transaction.put(IDENTITY, Bytes::from_static(KEY), text);
@@ -49,12 +45,24 @@ pub(crate) fn load(store: &dyn Store, index: u16, random: [u8; 16]) -> Result<Uu
     Ok(identity)
 }
 
-/// Whether a store is that of an MDT which has been started.
+/// The identity that the MDT in `store`, which does not run, will have; `None` if its start makes a new one: it was never
+/// started, or has lost it.
 ///
 /// # Errors
 /// Those of the store.
-pub(crate) fn is_known(store: &dyn Store) -> Result<bool, StoreError> {
-    Ok(store.lookup(IDENTITY, KEY)?.is_some())
+pub(crate) fn at_rest(store: &dyn Store) -> Result<Option<Uuid>, StoreError> {
+    if let Some(known) = recorded(store)? {
+        return Ok(Some(known));
+    }
+    match store.recorded_attributes(Fid::ROOT) {
+        Ok(root) => Ok(Some(of_birth(root.born))),
+        Err(StoreError::NoObject(_)) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn recorded(store: &dyn Store) -> Result<Option<Uuid>, StoreError> {
+    Ok(store.lookup(IDENTITY, KEY)?.as_deref().and_then(parse))
 }
 
 /// Which MDT a store is; `None` for one that is empty.

@@ -91,7 +91,7 @@ pub use dom::DomLock;
 pub use echo::EchoWorker;
 pub use other_mdts::MdtView;
 pub use placement::{LayoutSettings, OstUpdateView, OstView};
-pub use rebuild::{Rebuilt, missing_mdts, rebuild, rebuild_all, skip_used_objects};
+pub use rebuild::{Obstacle, Rebuilt, rebuild, rebuild_all, repair_obstacle, skip_used_objects};
 pub use redo::{Redone, RedonePart, RefusedPart, redo_offline};
 pub use sequences::has_other_mdts;
 

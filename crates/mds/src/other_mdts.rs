@@ -13,7 +13,7 @@ use std::sync::{Arc, Weak};
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use sheen_rpc::{Channel, ImportState};
-use sheen_store::{StoreError, Transaction};
+use sheen_store::{Store, StoreError, Transaction};
 use sheen_target::{Connecting, Target, store_errno};
 use sheen_types::{Errno, Fid, TargetKind, Uuid, fid_seq};
 use sheen_wire::connect::{ConnectFlags, ConnectFlags2, ObdConnectData};
@@ -190,6 +190,16 @@ impl Mdt {
         tracing::error!(target = target.name(), client = %connecting.client, nid = %connecting.nid,
             "refused an MDT{index:04x}: it is not the one that this file system has had so far. Put that one back");
     }
+}
+
+/// The identity by which the MDT of a store at rest knows number `index`.
+///
+/// # Errors
+/// Those of the store.
+pub(crate) fn recorded_at_rest(store: &dyn Store, index: u16) -> Result<Option<Uuid>, StoreError> {
+    let value = store.lookup(MDTS, &key(index))?;
+    // What is no text is no MDT's, and differs from all.
+    Ok(value.map(|value| Uuid::new(String::from_utf8_lossy(&value))))
 }
 
 fn key(index: u16) -> Bytes {

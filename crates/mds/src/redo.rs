@@ -13,8 +13,8 @@ use sheen_target::{ChangesAtRest, redo_at_rest};
 use sheen_types::{ChangeId, Errno, Fid, LogicalTime, MdtIndex, Timestamp};
 use sheen_wire::update_record::UpdateRecord;
 
-use crate::check::{FailedStore, Reading};
-use crate::{Mdt, MdtConfig, identity};
+use crate::check::{FailedStore, MdtAtRest, Reading, mismatches};
+use crate::{Mdt, MdtConfig};
 
 /// A part that is there now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -48,7 +48,7 @@ pub struct Redone {
 }
 
 /// Redoes what each of these MDTs, none of which runs, lacks of changes that any of them has a record of. Again, it finds
-/// nothing more to do.
+/// nothing more to do. From and in a store that is not that of the MDT which the others know by its number nothing is redone.
 ///
 /// # Errors
 /// Those of the stores; then some parts may be redone.
@@ -61,8 +61,14 @@ fn redo_all(
     stores: &[(MdtIndex, Arc<dyn Store>)],
     reading: &Reading,
 ) -> Result<Redone, StoreError> {
+    let all: Vec<_> = stores
+        .iter()
+        .map(|(mdt, store)| MdtAtRest { mdt: *mdt, store: &**store, objects: &[], indexes: &[] })
+        .collect();
+    let mismatches = mismatches(&all, reading)?;
+    let is_matching = |mdt: MdtIndex| mismatches.iter().all(|it| it.mdt != mdt);
     let mut known = Vec::new();
-    for (mdt, store) in stores {
+    for (mdt, store) in stores.iter().filter(|(mdt, _)| is_matching(*mdt)) {
         reading.note(*mdt);
         known.push((*mdt, store, ChangesAtRest::load(&**store)?));
     }
@@ -90,13 +96,6 @@ fn redo<'a>(
     lacking: impl Iterator<Item = &'a UpdateRecord>,
     done: &mut Redone,
 ) -> Result<(), StoreError> {
-    if !identity::is_known(&**store)? {
-        // It is not made one of its file system by what other MDTs have of it.
-        for record in lacking {
-            done.refused.push(refused(mdt, record, Errno::ENODEV));
-        }
-        return Ok(());
-    }
     let config = MdtConfig::new(String::new(), mdt.0, Timestamp::default(), [0; 16]);
     let role = Mdt::new(Arc::clone(store), config)?;
     for record in lacking {

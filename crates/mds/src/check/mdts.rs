@@ -124,12 +124,11 @@ impl<'a> Mdts<'a> {
         !self.missing().is_empty()
     }
 
-    /// MDTs that any of them knows, and MDT0000, whose stores are not among them.
-    pub(crate) fn missing(&self) -> Vec<MdtIndex> {
+    /// The numbers of MDTs that any of them knows, and of MDT0000, whose stores are not among them. A table that is
+    /// damaged may have numbers that no MDT has.
+    pub(crate) fn missing(&self) -> BTreeSet<u32> {
         let known = self.ranges.iter().map(|range| range.index).chain([0]);
-        let missing = known.filter(|index| self.of(*index).is_none());
-        let missing: BTreeSet<_> = missing.filter_map(|it| u16::try_from(it).ok()).collect();
-        missing.into_iter().map(MdtIndex).collect()
+        known.filter(|index| self.of(*index).is_none()).collect()
     }
 
     fn of(&self, index: u32) -> Option<usize> {
@@ -215,7 +214,10 @@ impl<'a> Mdts<'a> {
     }
 }
 
-fn table_of(mdt: &MdtAtRest, faults: &mut Vec<Said>) -> Result<Vec<LuSeqRange>, StoreError> {
+pub(super) fn table_of(
+    mdt: &MdtAtRest,
+    faults: &mut Vec<Said>,
+) -> Result<Vec<LuSeqRange>, StoreError> {
     let mut table = Vec::new();
     for entry in all_entries(mdt.store, RANGES, &[]) {
         let entry = entry?;

@@ -1,9 +1,10 @@
 //! A check of the whole namespace, on however many MDTs it lies, for tests after crashes and for operators.
 //!
 //! A name may lead to an inode of another MDT; links are counted over all of them. Where the store of an MDT is missing, what
-//! leads there is counted, and is no fault. Changes nothing. Memory: a record per name.
+//! leads there is counted, and is no fault. So it is where another MDT's store lies in its place, which is a fault. Changes nothing. Memory: a record per name.
 
 mod mdts;
+mod mismatches;
 
 use std::fmt;
 
@@ -21,6 +22,7 @@ pub(crate) use self::mdts::{Home, Mdts};
 pub use self::mdts::FailedStore;
 pub(crate) use self::mdts::Reading;
 use self::mdts::Said;
+pub(crate) use self::mismatches::{IdentityMismatch, matching, mismatches};
 use crate::directory::{self, Child, parse_key, parse_value};
 use crate::echo::ECHO;
 use crate::placement::destroys;
@@ -181,10 +183,14 @@ pub fn check_all(stores: &[MdtAtRest<'_>]) -> Result<Report, FailedStore> {
 }
 
 fn checked(stores: &[MdtAtRest<'_>], reading: &Reading) -> Result<Report, StoreError> {
-    let (mdts, said) = Mdts::load(stores, reading)?;
-    let report = Report { some_missing: mdts.are_some_missing(), ..Report::default() };
+    let mismatches = mismatches(stores, reading)?;
+    let stores = matching(stores, &mismatches);
+    let (mdts, said) = Mdts::load(&stores, reading)?;
+    let some_missing = mdts.are_some_missing() || !mismatches.is_empty();
+    let report = Report { some_missing, ..Report::default() };
     let (names, orphans) = (HashMap::default(), HashSet::default());
     let mut walk = Walk { mdts, report, names, orphans };
+    walk.report(mismatches.iter().map(IdentityMismatch::said).collect());
     walk.report(said);
     walk.tree()?;
     walk.orphans()?;

@@ -1,4 +1,4 @@
-//! What becomes of the records of changes over several MDTs, once the names are put in order.
+//! What becomes of the records of changes over several MDTs, before the names are put in order.
 //!
 //! A part that one MDT lacks and that did not fit is given up: were it kept, it would be applied when it fits again, which is
 //! when the name that was in its way is removed, and an inode would have a second name or none.
@@ -7,10 +7,9 @@ use sheen_store::{StoreError, Transaction};
 use sheen_target::{ChangesAtRest, forget_at_rest, redo_at_rest};
 
 use crate::check::{MdtAtRest, Reading};
-use crate::identity;
 
 /// After it each of these MDTs has its part of each change of which there is a record, and no record cannot be read. The
-/// next start completes those changes.
+/// next start completes those changes. All of it is durable when this returns.
 ///
 /// # Errors
 /// Those of the stores.
@@ -22,9 +21,6 @@ pub(super) fn give_up(mdts: &[MdtAtRest<'_>], reading: &Reading) -> Result<(), S
     }
     for (mdt, changes) in mdts.iter().zip(&known) {
         reading.note(mdt.mdt);
-        if !identity::is_known(mdt.store)? {
-            continue;
-        }
         for id in changes.unreadable() {
             forget_at_rest(mdt.store, *id)?;
         }

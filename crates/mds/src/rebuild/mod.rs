@@ -10,28 +10,30 @@
 //! It only adds and corrects what contradicts what: where an older version of a name came back with
 //! the salvage, the name stays. Memory: a record per name. The target must not run.
 //!
-//! Of several MDTs all must be there: each name is put where its directory lies, each count and link EA where its inode does,
+//! Of several MDTs all must be there, and each must be the one that the others know by its identity: each name is put where its directory lies, each count and link EA where its inode does,
 //! and `lost+found` is MDT0000's, with names for inodes of other MDTs, too. That is several transactions; a repair that ended
-//! in between is made whole by the next one. An inode that lies where its FID does not belong stays as it is.
+//! in between is made whole by the next one. Where their tables of sequences contradict each other nothing is done. An inode
+//! that lies where its FID does not belong stays as it is, and so do the names that lead to it.
 
 mod changes;
+mod lost_and_found;
+mod obstacle;
 
 use bytes::Bytes;
 use sheen_store::{AttributePatch, Attributes, FileKind, Sequence, Store, StoreError, Transaction};
-use sheen_types::{Fid, HashMap, HashSet, MdtIndex, Timestamp, fid_seq};
+use sheen_types::{Fid, HashMap, HashSet, MdtIndex, Timestamp};
 use sheen_wire::md::{LinkEa, LinkEntry};
 use sheen_wire::ost::OstId;
 
+use self::lost_and_found::LOST_AND_FOUND;
+pub use self::obstacle::{Obstacle, repair_obstacle};
 use crate::check::{FailedStore, Home, MdtAtRest, Mdts, Reading};
 use crate::directory::{self, Child, parse_key, parse_value};
 use crate::echo::ECHO;
 use crate::inode::DIRECTORY_BYTES;
 use crate::vouched_sizes::forget_era;
-use crate::{dot_lustre, links, orphans, placement, sequences, xattrs};
+use crate::{links, orphans, placement, sequences, xattrs};
 
-/// Where goes what nothing leads to.
-const LOST_AND_FOUND: Fid = Fid { seq: fid_seq::DOT_LUSTRE, oid: 3, ver: 0 };
-const LOST_AND_FOUND_NAME: &[u8] = b"lost+found";
 /// Entries read at a time.
 const STEP: usize = 1024;
 
@@ -72,7 +74,7 @@ pub fn rebuild(
 /// The same over all MDTs of a file system; what was done on each of them. Parts of changes over several MDTs that one lacks
 /// and that could not be redone ([`crate::redo_offline`]) are given up: the names are put in order without them.
 ///
-/// Nothing is done, and nothing returned, where one of them is missing ([`missing_mdts`]).
+/// Nothing is done, and nothing returned, where there is an [`Obstacle`].
 ///
 /// # Errors
 /// Those of the stores; then some of it may be done, and another run does the rest.
@@ -87,24 +89,13 @@ fn rebuild_known(
     reading: &Reading,
     now: Timestamp,
 ) -> Result<Vec<Rebuilt>, StoreError> {
-    let (known, _) = Mdts::load(mdts, reading)?;
-    if !known.missing().is_empty() {
+    if obstacle::obstacle(mdts, reading)?.is_some() {
         return Ok(Vec::new());
     }
-    let done = rebuild_here(mdts, known, now)?;
+    let (known, _) = Mdts::load(mdts, reading)?;
+    // Durably, and first: names that were put in order could make a part fit, and the next start would redo it over them.
     changes::give_up(mdts, reading)?;
-    Ok(done)
-}
-
-/// The MDTs that any of these knows and that are not among them; MDT0000, if it is not.
-///
-/// # Errors
-/// Those of the stores.
-pub fn missing_mdts(mdts: &[MdtAtRest<'_>]) -> Result<Vec<MdtIndex>, FailedStore> {
-    let reading = Reading::default();
-    let known = Mdts::load(mdts, &reading);
-    let known = known.map(|(known, _)| known.missing());
-    known.map_err(|error| FailedStore { mdt: reading.mdt(), error })
+    rebuild_here(mdts, known, now)
 }
 
 fn rebuild_here(
@@ -113,7 +104,8 @@ fn rebuild_here(
     now: Timestamp,
 ) -> Result<Vec<Rebuilt>, StoreError> {
     let done = vec![Rebuilt::default(); all.len()];
-    let mut work = Rebuild { all, mdts, now, done, inodes: HashMap::default() };
+    let (inodes, misplaced) = Default::default();
+    let mut work = Rebuild { all, mdts, now, done, inodes, misplaced };
     work.directory(Fid::ROOT)?;
     for (at, mdt) in all.iter().enumerate() {
         for fid in mdt.objects.iter().filter(|fid| fid.is_namespace()) {
@@ -165,6 +157,8 @@ struct Rebuild<'a> {
     /// Of each MDT.
     done: Vec<Rebuilt>,
     inodes: HashMap<Fid, Inode>,
+    /// How many names of misplaced directories a directory has.
+    misplaced: HashMap<Fid, u32>,
 }
 
 impl Rebuild<'_> {
@@ -204,11 +198,24 @@ impl Rebuild<'_> {
         self.inodes.get(&fid).map(|inode| inode.kind)
     }
 
+    /// Whether the store of an MDT that an inode does not belong to has it.
+    fn is_misplaced(&self, fid: Fid) -> Result<bool, StoreError> {
+        let home = self.at(fid);
+        for at in (0..self.all.len()).filter(|at| *at != home && fid.is_normal()) {
+            match self.mdts.store(at).recorded_attributes(fid) {
+                Ok(_) => return Ok(true),
+                Err(StoreError::NoObject(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(false)
+    }
+
     /// Makes a directory, unless an inode of that name is there, or none of the MDTs may have one.
     fn directory(&mut self, fid: Fid) -> Result<(), StoreError> {
         let at = self.at(fid);
-        let is_misplaced = self.are_several() && self.mdts.misplaced(at, fid).is_some();
-        if self.inodes.contains_key(&fid) || is_misplaced {
+        let may_not = self.are_several() && self.mdts.misplaced(at, fid).is_some();
+        if self.inodes.contains_key(&fid) || may_not || self.is_misplaced(fid)? {
             return Ok(());
         }
         self.inodes.insert(fid, Inode { kind: FileKind::Directory, names: Vec::new() });
@@ -288,6 +295,11 @@ impl Rebuild<'_> {
             self.directory(child.fid)?;
         }
         let Some(kind) = self.kind(child.fid) else {
+            if self.is_misplaced(child.fid)? {
+                let is_directory = child.kind == FileKind::Directory;
+                *self.misplaced.entry(parent).or_default() += u32::from(is_directory);
+                return Ok(false);
+            }
             self.remove_lost_name(at, parent, key, &String::from_utf8_lossy(&name))?;
             return Ok(false);
         };
@@ -399,68 +411,15 @@ impl Rebuild<'_> {
         Ok(true)
     }
 
-    /// Whatever cannot be reached from the root goes to `lost+found`.
-    fn attach(&mut self, orphans: &HashSet<Fid>) -> Result<(), StoreError> {
-        let mut fids: Vec<Fid> = self.inodes.keys().copied().collect();
-        // Directories first: what lies below them comes with them.
-        fids.sort_unstable_by_key(|fid| (self.kind(*fid) != Some(FileKind::Directory), *fid));
-        let is_root =
-            |fid: Fid| fid == Fid::ROOT || fid == LOST_AND_FOUND || dot_lustre::is_dot_lustre(fid);
-        for fid in fids.into_iter().filter(|fid| !is_root(*fid) && !orphans.contains(fid)) {
-            if let Some(top) = self.unreached(fid) {
-                self.put_into_lost_and_found(top)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Where the way up from an inode ends, unless it leads to the root or to a survey: at what has no
-    /// name, or in a circle.
-    fn unreached(&self, fid: Fid) -> Option<Fid> {
-        let (mut at, mut passed): (Fid, HashSet<Fid>) = (fid, HashSet::default());
-        while passed.insert(at) {
-            match self.inodes.get(&at).and_then(|inode| inode.names.first()) {
-                Some((Fid::ROOT | ECHO, _)) => return None,
-                Some((parent, _)) => at = *parent,
-                None => return Some(at),
-            }
-        }
-        Some(at)
-    }
-
-    fn put_into_lost_and_found(&mut self, fid: Fid) -> Result<(), StoreError> {
-        self.directory(LOST_AND_FOUND)?;
-        if self.inodes[&LOST_AND_FOUND].names.is_empty() {
-            let name = Bytes::from_static(LOST_AND_FOUND_NAME);
-            if !self.put_name(Fid::ROOT, name, LOST_AND_FOUND)? {
-                // A user has made something of that name.
-                let name = Bytes::from(format!("lost+found-{LOST_AND_FOUND}"));
-                self.put_name(Fid::ROOT, name, LOST_AND_FOUND)?;
-            }
-        }
-        let stale = match self.inodes.get_mut(&fid) {
-            Some(inode) if inode.kind == FileKind::Directory => std::mem::take(&mut inode.names),
-            _ => Vec::new(),
-        };
-        for (parent, name) in stale {
-            self.apply(self.at_name(parent, fid), |change| {
-                change.delete(parent, directory::key(&name));
-            })?;
-        }
-        let name = Bytes::from(fid.to_string());
-        if self.put_name(LOST_AND_FOUND, name, fid)? {
-            let at = self.at(fid);
-            self.done[at].found.push(fid);
-        }
-        Ok(())
-    }
-
     /// Link counts and link EAs follow the names.
     fn counts(&mut self, orphans: &HashSet<Fid>) -> Result<(), StoreError> {
         let mut subdirectories: HashMap<Fid, u32> = HashMap::default();
         for inode in self.inodes.values().filter(|inode| inode.kind == FileKind::Directory) {
             let parents = inode.names.iter().map(|(parent, _)| *parent);
             parents.for_each(|parent| *subdirectories.entry(parent).or_default() += 1);
+        }
+        for (parent, names) in &self.misplaced {
+            *subdirectories.entry(*parent).or_default() += names;
         }
         let mut corrected = vec![0; self.all.len()];
         for (fid, inode) in &self.inodes {

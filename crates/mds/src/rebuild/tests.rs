@@ -1,4 +1,5 @@
 use sheen_store_mem::{MemOptions, StoreMem};
+use sheen_types::fid_seq;
 
 use super::*;
 use crate::check;
@@ -8,6 +9,8 @@ const B: Fid = Fid::new(fid_seq::NORMAL + 1, 2);
 const C: Fid = Fid::new(fid_seq::NORMAL + 1, 3);
 const F: Fid = Fid::new(fid_seq::NORMAL + 7, 4);
 const G: Fid = Fid::new(fid_seq::NORMAL + 1, 5);
+/// Not there at first.
+const MORE: Fid = Fid::new(fid_seq::NORMAL + 1, 6);
 
 struct TestTree {
     store: StoreMem,
@@ -70,7 +73,7 @@ impl TestTree {
     }
 
     fn rebuild(&self) -> Rebuilt {
-        let all = [Fid::ROOT, A, B, C, F, G];
+        let all = [Fid::ROOT, LOST_AND_FOUND, A, B, C, F, G, MORE];
         let is_there = |fid: &Fid| self.store.attributes(*fid).is_ok();
         let objects: Vec<Fid> = all.into_iter().filter(is_there).collect();
         let has_keys = |fid: &Fid| !self.store.scan(*fid, &[], 1).expect("scan").is_empty();
@@ -176,6 +179,86 @@ fn a_circle_of_directories_is_opened_and_a_second_name_taken() {
     let done = tree.rebuild();
     assert_eq!((done.inodes, done.lost.len()), (7, 0), "with lost+found");
     assert_eq!(tree.at("g"), Some(F));
+}
+
+/// `/lost+found`, with `/a` in it by its FID.
+fn with_lost_and_found() -> TestTree {
+    let tree = TestTree::new();
+    tree.unname(Fid::ROOT, "a");
+    tree.apply(|change| {
+        change.remove_xattr(A, xattrs::LINK);
+    });
+    assert_eq!(tree.rebuild().found, [A]);
+    tree
+}
+
+#[test]
+fn lost_and_found_that_has_lost_its_name_gets_one_and_is_not_put_into_itself() {
+    let tree = with_lost_and_found();
+    tree.unname(Fid::ROOT, "lost+found");
+    // Its name is another inode's, and it does not know a name.
+    tree.make(MORE, FileKind::Regular, &[(Fid::ROOT, "lost+found")]);
+    tree.apply(|change| {
+        change.remove_xattr(LOST_AND_FOUND, xattrs::LINK);
+    });
+    let done = tree.rebuild();
+    assert_eq!((done.found, done.names), (vec![], 1), "all that is in it is reached again");
+    assert_eq!(tree.at("lost+found"), Some(MORE));
+    assert_eq!(tree.at(&format!("lost+found-{LOST_AND_FOUND}/{A}/b/c")), Some(C));
+    assert_eq!(tree.rebuild().names, 0);
+}
+
+#[test]
+fn lost_and_found_in_a_directory_that_is_lost_gets_a_name_in_the_root() {
+    let tree = with_lost_and_found();
+    tree.unname(Fid::ROOT, "lost+found");
+    tree.make(MORE, FileKind::Directory, &[]);
+    let value = directory::value(Child { fid: LOST_AND_FOUND, kind: FileKind::Directory });
+    tree.apply(|change| {
+        change.insert(MORE, directory::key(b"moved"), value);
+        change.set_xattr(LOST_AND_FOUND, xattrs::LINK, links::first(MORE, b"moved"));
+    });
+    assert_eq!(tree.rebuild().found, [MORE]);
+    assert_eq!(tree.at(&format!("lost+found/{A}/b/c")), Some(C));
+    assert_eq!(tree.at(&format!("lost+found/{MORE}")), Some(MORE));
+    assert_eq!(tree.at(&format!("lost+found/{MORE}/moved")), None);
+}
+
+#[test]
+fn lost_and_found_in_a_circle_is_taken_out_of_it() {
+    let tree = with_lost_and_found();
+    tree.unname(Fid::ROOT, "lost+found");
+    let value = directory::value(Child { fid: LOST_AND_FOUND, kind: FileKind::Directory });
+    tree.apply(|change| {
+        change.insert(C, directory::key(b"up"), value);
+        change.set_xattr(LOST_AND_FOUND, xattrs::LINK, links::first(C, b"up"));
+    });
+    assert_eq!(tree.rebuild().found, [] as [Fid; 0]);
+    assert_eq!(tree.at(&format!("lost+found/{A}/b/c")), Some(C));
+}
+
+#[test]
+fn what_is_found_gets_another_name_where_its_own_is_taken() {
+    let tree = with_lost_and_found();
+    for name in [format!("{G}"), format!("{G}.1"), format!("{B}")] {
+        let value = directory::value(Child { fid: F, kind: FileKind::Regular });
+        tree.apply(|change| {
+            change.insert(LOST_AND_FOUND, directory::key(name.as_bytes()), value);
+        });
+    }
+    // A file without a name, and a circle of two directories.
+    tree.unname(A, "g");
+    tree.unname(A, "b");
+    tree.apply(|change| {
+        change.remove_xattr(G, xattrs::LINK);
+        let value = directory::value(Child { fid: B, kind: FileKind::Directory });
+        change.insert(C, directory::key(b"up"), value);
+        change.set_xattr(B, xattrs::LINK, links::first(C, b"up"));
+    });
+    assert_eq!(tree.rebuild().found, [B, G]);
+    assert_eq!(tree.at(&format!("lost+found/{G}.2")), Some(G));
+    assert_eq!(tree.at(&format!("lost+found/{B}.1/c")), Some(C));
+    assert_eq!(tree.at(&format!("lost+found/{G}")), Some(F), "it stays");
 }
 
 /// All files of an OST were lost, and the record of the last object with them.

@@ -59,7 +59,7 @@ pub(super) fn apply(store: &StoreMem, change: impl FnOnce(&mut Transaction)) {
 }
 
 /// Some fault is of this MDT and inode and says this.
-fn says(found: &[Fault], mdt: u16, fid: Fid, what: &str) {
+pub(super) fn says(found: &[Fault], mdt: u16, fid: Fid, what: &str) {
     let is_it = |it: &Fault| it.mdt.0 == mdt && it.fid == fid && it.what.contains(what);
     assert!(found.iter().any(is_it), "{what} of {fid} on MDT{mdt:04x}: {found:?}");
 }
@@ -203,7 +203,7 @@ fn wrong_links_are_reported_on_the_mdt_of_the_inode() {
     });
 }
 
-fn put_range(store: &StoreMem, range: &LuSeqRange) {
+pub(super) fn put_range(store: &StoreMem, range: &LuSeqRange) {
     let mut writer = Writer::default();
     range.encode(&mut writer);
     let key = Bytes::copy_from_slice(&range.start.to_be_bytes());

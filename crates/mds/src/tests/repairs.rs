@@ -8,18 +8,22 @@ use sheen_store_mem::StoreMem;
 use sheen_target::ChangesAtRest;
 use sheen_target::testing::TestWorld;
 use sheen_types::{Fid, MdtIndex, Timestamp, fid_seq};
+use sheen_wire::fld::{LuSeqRange, SeqRangeFlags};
 
-use super::checks::{Made, apply, check_without, crashed, cut, faults, redo, with_two_mdts};
+use super::checks::{
+    Made, apply, check_without, crashed, cut, faults, put_range, redo, with_two_mdts,
+};
 use super::harness::run;
+use super::mismatches::obstacle;
 use crate::directory::{self, Child, key};
 use crate::orphans::{ORPHANS, fid_key};
-use crate::{MdtAtRest, Rebuilt, missing_mdts, rebuild_all, xattrs};
+use crate::{MdtAtRest, Obstacle, Rebuilt, rebuild_all, repair_obstacle, xattrs};
 
 const ROOT: Fid = Fid::ROOT;
 const LOST_AND_FOUND: Fid = Fid { seq: fid_seq::DOT_LUSTRE, oid: 3, ver: 0 };
 
 /// All of them, with what is in the stores, as `fsck` knows it.
-fn repair_once(stores: &[Arc<StoreMem>]) -> Vec<Rebuilt> {
+pub(super) fn repair_once(stores: &[Arc<StoreMem>]) -> Vec<Rebuilt> {
     let objects: Vec<Vec<Fid>> = stores.iter().map(|store| store.fids()).collect();
     let mut all = objects.concat();
     all.sort_unstable();
@@ -40,7 +44,7 @@ fn repair_once(stores: &[Arc<StoreMem>]) -> Vec<Rebuilt> {
 }
 
 /// Repairs, and finds nothing any more, whatever is lost of what the stores were not asked to commit.
-fn repair(stores: &[Arc<StoreMem>]) -> Vec<Rebuilt> {
+pub(super) fn repair(stores: &[Arc<StoreMem>]) -> Vec<Rebuilt> {
     let done = repair_once(stores);
     assert_eq!(faults(stores), [], "{done:?}");
     let left: Vec<_> = stores.iter().map(|store| Arc::new(store.crash())).collect();
@@ -51,7 +55,12 @@ fn repair(stores: &[Arc<StoreMem>]) -> Vec<Rebuilt> {
     done
 }
 
-fn child(stores: &[Arc<StoreMem>], mdt: usize, directory: Fid, name: &str) -> Option<Fid> {
+pub(super) fn child(
+    stores: &[Arc<StoreMem>],
+    mdt: usize,
+    directory: Fid,
+    name: &str,
+) -> Option<Fid> {
     let found = directory::find(&*stores[mdt], directory, name.as_bytes());
     found.expect("a lookup").map(|child| child.fid)
 }
@@ -198,10 +207,11 @@ fn nothing_is_repaired_where_an_mdt_is_missing() {
             indexes: &[],
         };
         for (here, missing) in [(0, 1), (1, 0)] {
-            assert_eq!(missing_mdts(&[one(here)]), Ok(vec![MdtIndex(missing)]));
+            let obstacle = Obstacle::Missing(missing);
+            assert_eq!(repair_obstacle(&[one(here)]), Ok(Some(obstacle)));
             assert_eq!(rebuild_all(&[one(here)], Timestamp::default()), Ok(vec![]));
         }
-        assert_eq!(missing_mdts(&[one(0), one(1)]), Ok(vec![]));
+        assert_eq!(repair_obstacle(&[one(0), one(1)]), Ok(None));
         assert_eq!(faults(&stores), []);
     });
 }
@@ -220,9 +230,74 @@ fn a_directory_that_no_mdt_may_have_is_not_made_again() {
     });
 }
 
+/// The inodes of one of two that have the same range would be taken for lost, and their names removed.
+#[test]
+fn nothing_is_repaired_where_tables_of_sequences_contradict_each_other() {
+    with_two_mdts(617, |made| {
+        let stores = made.stores;
+        let start = made.directory.seq + 1000;
+        let range = LuSeqRange { start, end: start + 10, index: 1, flags: SeqRangeFlags::MDT };
+        put_range(&stores[1], &range);
+        let said = obstacle(&stores);
+        assert!(matches!(said, Some(Obstacle::Sequences(MdtIndex(1), _))), "{said:?}");
+        let before: Vec<_> = stores.iter().map(|store| store.applied()).collect();
+        assert_eq!(repair_once(&stores), []);
+        assert_eq!(before, stores.iter().map(|store| store.applied()).collect::<Vec<_>>());
+    });
+}
+
+/// What a damaged table says lies there is not taken for lost, of one MDT either.
+#[test]
+fn nothing_is_repaired_where_an_mdt_of_an_impossible_number_is_known() {
+    with_two_mdts(620, |made| {
+        let stores = made.stores;
+        let (start, flags) = (1 << 50, SeqRangeFlags::MDT);
+        put_range(&stores[0], &LuSeqRange { start, end: start + 10, index: 0x1_0001, flags });
+        let value = directory::value(Child { fid: Fid::new(start, 1), kind: FileKind::Fifo });
+        apply(&stores[0], |change| {
+            change.insert(ROOT, key(b"there"), value);
+        });
+        assert_eq!(obstacle(&stores), Some(Obstacle::Missing(0x1_0001)));
+        assert_eq!(repair_once(&stores), []);
+        assert!(check_without(&stores, &[]).some_missing);
+        assert_eq!(child(&stores, 0, ROOT, "there"), Some(Fid::new(start, 1)));
+    });
+}
+
+/// It is there, if not where it belongs.
+#[test]
+fn names_of_inodes_in_another_mdts_store_stay_as_they_are() {
+    with_two_mdts(618, |made| {
+        let stores = made.stores;
+        let seq = made.below.seq;
+        let misplaced = [
+            ("file", Fid::new(seq, 90), FileKind::Fifo),
+            ("directory", Fid::new(seq, 91), FileKind::Directory),
+        ];
+        for (name, fid, kind) in misplaced {
+            apply(&stores[1], |change| {
+                change.create(fid, Attributes { kind, links: 1, ..Attributes::default() });
+            });
+            apply(&stores[0], |change| {
+                change.insert(ROOT, key(name.as_bytes()), directory::value(Child { fid, kind }));
+            });
+        }
+        let done = repair_once(&stores);
+        assert_eq!((done[0].lost.len(), done[0].directories.len()), (0, 0), "{done:?}");
+        for (name, fid, _) in misplaced {
+            assert_eq!(child(&stores, 0, ROOT, name), Some(fid));
+            assert!(stores[1].has(fid) && !stores[0].has(fid), "{name}");
+        }
+        let again = repair_once(&stores);
+        assert_eq!(again[0], Rebuilt { inodes: again[0].inodes, ..Rebuilt::default() });
+        let root = faults(&stores).into_iter().filter(|fault| fault.fid == ROOT);
+        assert_eq!(root.collect::<Vec<_>>(), [], "its links are right");
+    });
+}
+
 /// It would be applied later, when its name is free again.
 #[test]
-fn a_part_that_does_not_fit_is_given_up_once_names_are_in_order() {
+fn a_part_that_does_not_fit_is_given_up() {
     let world = TestWorld::new(609);
     let inner = world.clone();
     let test = async move {
@@ -248,8 +323,33 @@ fn a_part_that_does_not_fit_is_given_up_once_names_are_in_order() {
     run(test, &world);
 }
 
+/// The next start would redo it, over names that were put in order without it.
 #[test]
-fn records_that_cannot_be_read_go_once_names_are_in_order() {
+fn a_part_is_given_up_for_good_before_any_name_is_repaired() {
+    let world = TestWorld::new(619);
+    let inner = world.clone();
+    let test = async move {
+        let (cluster, fid) = cut(&inner).await;
+        let stores = crashed(&cluster);
+        // What the store lists and does not have ends the repair.
+        let objects = [fid, Fid::new(fid.seq, 5000)];
+        let one = |at: usize, objects| MdtAtRest {
+            mdt: MdtIndex(at as u16),
+            store: &*stores[at],
+            objects,
+            indexes: &[],
+        };
+        rebuild_all(&[one(0, &[ROOT]), one(1, &objects)], Timestamp::default())
+            .expect_err("one is not there");
+        let left: Vec<_> = stores.iter().map(|store| Arc::new(store.crash())).collect();
+        assert_eq!(redo(&left), crate::Redone::default());
+        assert_eq!(child(&left, 0, ROOT, "d"), None);
+    };
+    run(test, &world);
+}
+
+#[test]
+fn records_that_cannot_be_read_go() {
     let world = TestWorld::new(610);
     let inner = world.clone();
     let test = async move {

@@ -6,9 +6,9 @@
 //! is still wrong then was not repaired. Bytes that are lost are never made up: they stay errors.
 //!
 //! All MDTs are looked at together, as names lead from one to another. What any of them lacks of a change over several is
-//! redone first, as their next start does: without `-y` in the copies. Their names are repaired where all of them are there.
+//! redone first, as their next start does: without `-y` in the copies. Their names are repaired where all of them are there; a store
+//! that is not the one which other MDTs know by its identity is reported, and counts as missing.
 
-use std::collections::BTreeSet;
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 use sheen_assembly::{
     CheckError, Consistency, Depth, Findings, Problem, ProblemKind, StoreContents, TargetLabel,
 };
-use sheen_mds::{Redone, RedonePart, RefusedPart};
+use sheen_mds::{Obstacle, Redone, RedonePart, RefusedPart};
 use sheen_store::{Store, StoreError};
 use sheen_store_disk::{Config, DiskError, OpenOptions, StoreDisk};
 use sheen_types::{Fid, HashSet, MdtIndex, Nid, TargetKind, TargetName};
@@ -342,9 +342,13 @@ impl Places<'_> {
         self.mgts.iter().chain(targets).map(PathBuf::as_path)
     }
 
-    /// MDTs to which names may lead and whose stores are not here: those that the MGS lists, and those that MDTs know.
-    fn missing_mdts(&self, here: &[sheen_mds::MdtAtRest<'_>]) -> Result<Vec<MdtIndex>, Fault> {
-        let mut missing: BTreeSet<MdtIndex> = BTreeSet::new();
+    /// Why names are not repaired: an MDT to which they may lead is not here, of those that the MGS lists or that MDTs know,
+    /// or another one's store is in its place.
+    fn obstacle(&self, here: &[sheen_mds::MdtAtRest<'_>]) -> Result<Option<Obstacle>, Fault> {
+        let known = sheen_mds::repair_obstacle(here).map_err(|error| failed(error.to_string()))?;
+        if known.is_some() {
+            return Ok(known);
+        }
         for directory in &self.mgts {
             let logs = open(directory)?;
             let broken = |error: StoreError| failed(format!("{MGS}: {error}"));
@@ -352,11 +356,12 @@ impl Places<'_> {
             let checked =
                 sheen_mgs::check(&logs, &held.indexes, &self.registered).map_err(broken)?;
             let mdts = checked.named.iter().filter(|(name, _)| name.kind == TargetKind::Mdt);
-            missing.extend(mdts.map(|(name, _)| MdtIndex(name.index)));
+            let is_missing = |mdt: &u16| here.iter().all(|it| it.mdt.0 != *mdt);
+            if let Some(mdt) = mdts.map(|(name, _)| name.index).find(is_missing) {
+                return Ok(Some(Obstacle::Missing(mdt.into())));
+            }
         }
-        let known = sheen_mds::missing_mdts(here).map_err(|error| failed(error.to_string()))?;
-        missing.extend(known);
-        Ok(missing.into_iter().filter(|mdt| here.iter().all(|it| it.mdt != *mdt)).collect())
+        Ok(None)
     }
 
     /// Redoes in these stores what any of them lacks of changes over several.
@@ -429,10 +434,9 @@ impl Places<'_> {
             stores.push((name, open(directory)?));
         }
         let none: Vec<_> = stores.iter().map(|(name, store)| (*name, store, None)).collect();
-        let missing = self.missing_mdts(&at_rest(&none))?;
-        if let Some(mdt) = missing.first() {
+        if let Some(obstacle) = self.obstacle(&at_rest(&none))? {
             // Names that lead there it would take for faults.
-            output::line(format_args!("names are not repaired: MDT{:04x} is not here", mdt.0));
+            output::line(format_args!("names are not repaired: {obstacle}"));
         } else {
             put_in_order(&stores, unclaimed)?;
         }

@@ -73,7 +73,8 @@ pub fn redo_at_rest(
     store.apply(transaction).map(drop)
 }
 
-/// Removes a record, of a change that no store has a readable record of: nothing is redone from it.
+/// Removes a record that cannot be read: nothing can be redone from it. With it goes that this MDT has its part of the change;
+/// where another store has a record that can be read, the caller puts that in its place ([`redo_at_rest`], with no changes).
 ///
 /// # Errors
 /// Those of [`Store::apply`]; then nothing was changed.
