@@ -14,7 +14,7 @@ use super::remote::{SENT_ON_MAX, sent_on_to};
 use crate::cache::{ChangeOutcome, Inode};
 use crate::call::{self, Refused};
 use crate::mdt::Mdc;
-use crate::types::{Credentials, FileType};
+use crate::types::{Credentials, FileType, NameInvalidation, StaleName};
 
 /// `MDS_INODELOCK_ELC`: everything but data on the MDT, which may still be dirty.
 const ALL_BUT_DATA: InodeBits = InodeBits(0x3f);
@@ -63,7 +63,9 @@ impl Meta {
             Ok(_) => parent.state().forget_kept_child(name),
             Err(_) => {
                 // It is still there, and nothing covers it any more.
-                self.cache.kernel_cache.entries(vec![(parent.node, name.clone(), true)]).await;
+                let (parent, name) = (parent.node, name.clone());
+                let stale = StaleName { parent, name, by: NameInvalidation::Expire };
+                self.cache.kernel_cache.invalidate_names(vec![stale]).await;
             }
         }
         unlinked

@@ -502,7 +502,7 @@ impl Mounted {
         }
         let bypasses_page_cache = file.bypasses_page_cache;
         self.wait_for_handoff(&file);
-        let keep_pages = self.kernel_cache.watched() && self.may_keep_pages(&file);
+        let keep_pages = self.kernel_cache.has_notifier() && self.may_keep_pages(&file);
         if !keep_pages {
             self.kernel_cache.forget_pages(file.pin.node);
         }

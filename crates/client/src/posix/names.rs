@@ -7,7 +7,8 @@ use sheen_types::{Errno, Fid, MdtIndex, Name};
 
 use super::stale_retry::TRIES;
 use super::{
-    Credentials, Entry, FileSystem, FileType, Lookup, Mounted, NewNode, NodeId, RenameMode,
+    Credentials, Entry, FileSystem, FileType, Lookup, Mounted, NameInvalidation, NewNode, NodeId,
+    RenameMode, StaleName,
 };
 use crate::boxed;
 use crate::cache::{Inode, LayoutState, Pin};
@@ -109,8 +110,9 @@ impl FileSystem {
         mdt: MdtIndex,
     ) -> Result<(), Errno> {
         let made = self.create(who, parent, name, mode, NewNode::DirectoryOn(mdt)).await?;
-        self.0.kernel_cache.entries(vec![(parent, name.clone(), false)]).await;
-        self.0.kernel_cache.directory(parent).await;
+        let stale = StaleName { parent, name: name.clone(), by: NameInvalidation::Drop };
+        self.0.kernel_cache.invalidate_names(vec![stale]).await;
+        self.0.kernel_cache.invalidate_attributes_of_directory(parent).await;
         self.forget(made.node, 1);
         Ok(())
     }

@@ -711,7 +711,7 @@ fn a_mount_of_one_user_keeps_what_that_user_may_search() {
         let fixture = Fixture::new();
         fixture
             .files
-            .watch(Arc::clone(&fixture.watcher) as Arc<dyn KernelNotifier>, Audience::User(uid));
+            .attach_notifier(Arc::clone(&fixture.watcher) as Arc<dyn KernelNotifier>, Audience::User(uid));
         fixture.mdt.answer(owned(DIRECTORY, 0o040_700, &[], whole(DIRECTORY, 0x77)));
         let (directory, _) = found_at(&fixture, &Fixture::root(), NodeId::ROOT, "d");
         fixture.mdt.answer(found(FILE, 0o100_644, 0x78, WHOLE));
