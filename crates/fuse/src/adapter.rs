@@ -268,7 +268,7 @@ impl Adapter {
         self.counted(Call(called, request, parent), operation, async move {
             let mut call = pin!(async {
                 let (parent, name) = (node(parent), name?);
-                let made = files.create(&who, parent, &name, mode, new).await;
+                let made = files.make_node(&who, parent, &name, mode, new).await;
                 let made = resent.made((&files, &who), (parent, &name), made).await?;
                 Ok(special.made(made))
             });

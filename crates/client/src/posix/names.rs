@@ -66,7 +66,7 @@ impl FileSystem {
     /// # Errors
     /// As `mkdir(2)`, `symlink(2)`, `mknod(2)`; `ENODEV` for a directory on an MDT that there is not.
     #[boxed]
-    pub async fn create(
+    pub async fn make_node(
         &self,
         who: &Credentials,
         parent: NodeId,
@@ -99,7 +99,7 @@ impl FileSystem {
     /// name. No lookup counts. One RPC.
     ///
     /// # Errors
-    /// As [`FileSystem::create`].
+    /// As [`FileSystem::make_node`].
     #[boxed]
     pub async fn make_directory_on(
         &self,
@@ -109,7 +109,7 @@ impl FileSystem {
         mode: u32,
         mdt: MdtIndex,
     ) -> Result<(), Errno> {
-        let made = self.create(who, parent, name, mode, NewNode::DirectoryOn(mdt)).await?;
+        let made = self.make_node(who, parent, name, mode, NewNode::DirectoryOn(mdt)).await?;
         let stale = StaleName { parent, name: name.clone(), by: NameInvalidation::Drop };
         self.0.kernel_cache.invalidate_names(vec![stale]).await;
         self.0.kernel_cache.invalidate_attributes_of_directory(parent).await;
