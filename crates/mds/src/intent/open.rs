@@ -17,6 +17,7 @@ use sheen_wire::md::{Bias, FileFlags, MdsOpenFlags, MdtBody, OpenHandle, RecCrea
 use sheen_wire::messages::{LdlmIntentOpen, LdlmIntentOpenReply, MdsReintOpen, MdsReintOpenReply};
 use sheen_wire::text::Text;
 
+use super::lease::OpenLocks;
 use super::open_new::layout_disposition;
 use crate::answer::{LOCK_ABORTED, add_acl, lockless_reply};
 use crate::caller::{Caller, May};
@@ -271,14 +272,15 @@ impl Mdt {
         let data = self.dom_open_of(context, opening, inode.fid, layout.as_ref());
         let data = data.filter(|_| !flags.contains(MdsOpenFlags::LEASE));
         let locks = self.take_open_locks(context, opening, inode, data).await;
-        let [guard, ended] = locks.inspect_err(|_| progress.forget_inode())?;
+        let OpenLocks { for_client, until_counted } =
+            locks.inspect_err(|_| progress.forget_inode())?;
         if flags.contains(MdsOpenFlags::LEASE) {
             progress.add(Disposition::OPEN_LEASE);
         } else if inode.is_regular() {
             progress.add(layout_disposition(context, layout.as_ref()));
         }
         self.execute_open(context, held, opening, inode, None, progress)?;
-        drop(ended);
+        drop(until_counted);
         if before.was_known_empty {
             self.open_files.note_unwritten(inode.fid);
         }
@@ -288,8 +290,8 @@ impl Mdt {
         // What was read before the lock may have changed.
         let inode = self.inode(inode.fid)?;
         self.put_inode(context, &inode, progress)?;
-        self.add_data(context, opening, data, guard.as_ref(), &inode, progress)?;
-        add_open_lock(context, opening, guard, progress)
+        self.add_data(context, opening, data, for_client.as_ref(), &inode, progress)?;
+        add_open_lock(context, opening, for_client, progress)
     }
 
     /// Has clients close what they only keep open, where that conflicts with an open with these `flags`: a file that
