@@ -400,7 +400,7 @@ impl Channel for NodeImport {
         }
     }
 
-    fn call_behind(&self, call: Call, then: OnAnswer) -> BoxFuture<'static, ()> {
+    fn call_detached(&self, call: Call, then: OnAnswer) -> BoxFuture<'static, ()> {
         let (import, call) = (self.me.upgrade(), Box::new(for_current_job(call)));
         Box::pin(async move {
             let Some(import) = import else { return then(Err(RpcError::Shutdown)) };

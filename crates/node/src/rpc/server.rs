@@ -46,17 +46,17 @@ pub(super) struct Arrived {
     message: Message,
     body: PtlrpcBody,
     pub(super) bulk_bits: MatchBits,
-    /// Whether to begin where it was read.
-    prompt: bool,
+    /// Whether it begins inline: on the task that has read it.
+    inline: bool,
     /// More than the sender's word shows that it is at its NID.
     is_proven: bool,
     /// The sender's part of the processors.
     turns: PeerTurns,
 }
 
-/// Whether a request of this kind rarely moves much data and waits for no disk: such a one is worked on
-/// where it was read, as far as that goes, without the switch to another thread.
-fn is_brief(opcode: Opcode) -> bool {
+/// Whether a request of this kind rarely moves much data and waits for no disk: such a one begins inline, where it
+/// was read, and goes on there until it first waits, without the switch to another thread.
+fn may_begin_inline(opcode: Opcode) -> bool {
     matches!(
         opcode,
         Opcode::LDLM_ENQUEUE
@@ -85,7 +85,7 @@ pub(super) fn compact(arrived: &mut Box<Arrived>) {
 }
 
 /// Takes requests; works on the reader's task, where it decodes the body and starts a task, or begins
-/// what is brief.
+/// the request inline.
 pub(super) struct RequestReceiver(pub(super) Weak<RpcNode>);
 
 impl Receiver for RequestReceiver {
@@ -140,9 +140,9 @@ impl RpcNode {
             arrived: self.now(),
             bytes: length + limits::REQUEST_OVERHEAD_BYTES,
         };
-        let prompt = delivery.prompt && is_brief(body.opcode);
+        let inline = delivery.inline && may_begin_inline(body.opcode);
         let (is_proven, turns) = (delivery.is_proven, delivery.turns.clone());
-        Ok(Box::new(Arrived { arrival, message, body, bulk_bits, prompt, is_proven, turns }))
+        Ok(Box::new(Arrived { arrival, message, body, bulk_bits, inline, is_proven, turns }))
     }
 
     /// Counts a request with those of its client: it begins now, waits for them, or is dropped.
@@ -163,9 +163,9 @@ impl RpcNode {
         }
         match verdict {
             Verdict::Run(id, arrived) => {
-                let prompt = arrived.prompt;
-                let work = Box::pin(Arc::clone(self).run_in_turn(id, arrived, prompt));
-                match prompt {
+                let inline = arrived.inline;
+                let work = Box::pin(Arc::clone(self).run_in_turn(id, arrived, inline));
+                match inline {
                     true => self.world.tasks.begin("rpc request", work),
                     false => self.world.tasks.spawn("rpc request", work),
                 }
@@ -183,12 +183,12 @@ impl RpcNode {
     }
 
     /// Runs a request in its client's turns, and lets another begin when it waits for the first time.
-    /// `is_inside`: begun by the reader of its connection.
-    async fn run_in_turn(self: Arc<Self>, id: RequestId, arrived: Box<Arrived>, is_inside: bool) {
+    /// `inline`: its first poll is the reader's of its connection.
+    async fn run_in_turn(self: Arc<Self>, id: RequestId, arrived: Box<Arrived>, inline: bool) {
         let account = arrived.arrival.account;
         let turns = arrived.turns.clone();
         let execution = Arc::clone(&self).decode_and_handle(id, arrived);
-        let mut execution = pin!(turns.run(is_inside, execution));
+        let mut execution = pin!(turns.run(inline, execution));
         let mut is_begun = false;
         poll_fn(|context| {
             let polled = execution.as_mut().poll(context);
