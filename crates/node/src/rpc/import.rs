@@ -130,7 +130,7 @@ impl NodeImport {
             }
             Action::State(state) => self.state_changed(state),
             Action::Invalidate => self.invalidate(),
-            Action::Foreign => self.log_foreign(),
+            Action::WrongIdentity => self.log_wrong_identity(),
             Action::WentBack(reported, claimed) => self.log_went_back(reported, claimed),
             Action::AskUnused(connection) => {
                 let is_unused = self.owner.is_unused();
@@ -226,7 +226,7 @@ impl NodeImport {
         self.owner.state_changed(state, &data);
     }
 
-    fn log_foreign(&self) {
+    fn log_wrong_identity(&self) {
         let (target, peer, kind, is_between_mdts) = {
             let engine = &self.inner.lock().engine;
             (engine.target().clone(), engine.peer(), engine.kind(), engine.is_between_mdts())

@@ -104,7 +104,7 @@ pub enum Action {
     WentBack(Transno, Transno),
     /// The target is another MDT than ours, or has the objects of another one and refuses us for that. Log it for operators; it is not
     /// said again before we were connected.
-    Foreign,
+    WrongIdentity,
     /// Ask the owner whether it needs this connection; then [`Event::Unused`] with it.
     AskUnused(u32),
     /// Ask the owner for its locks and submit their calls; then [`Event::LocksReplayed`] with this connection.
@@ -124,7 +124,7 @@ impl fmt::Debug for Action {
             Self::Settled(key, result) => write!(out, "Settled({key}, {result:?})"),
             Self::State(state) => write!(out, "State({state})"),
             Self::Invalidate => out.write_str("Invalidate"),
-            Self::Foreign => out.write_str("Foreign"),
+            Self::WrongIdentity => out.write_str("WrongIdentity"),
             Self::WentBack(reported, claimed) => write!(out, "WentBack({reported}, {claimed})"),
             Self::AskUnused(connection) => write!(out, "AskUnused({connection})"),
             Self::ReplayLocks(connection) => write!(out, "ReplayLocks({connection})"),
