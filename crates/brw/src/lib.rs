@@ -179,7 +179,7 @@ impl<O: Objects> Brw<O> {
     ///
     /// # Errors
     /// Those of the store.
-    pub fn described(&self, asked: &Obdo, object: Fid, said: Valid) -> Result<Obdo, Errno> {
+    pub fn describe(&self, asked: &Obdo, object: Fid, said: Valid) -> Result<Obdo, Errno> {
         let now = self.store.attributes(object).map_err(store_errno)?;
         let mut oa = Obdo { oi: asked.oi, ..Obdo::default() };
         attributes::fill(&mut oa, &now, said);

@@ -106,15 +106,15 @@ impl ClientNamespace {
 
     /// The target has restarted: our locks, to be replayed over this connection.
     #[must_use]
-    pub fn replays(self: &Arc<Self>, connection: u32) -> Vec<LockReplay> {
+    pub fn locks_to_replay(self: &Arc<Self>, connection: u32) -> Vec<LockReplay> {
         self.engine
             .begin_replay(connection)
             .into_iter()
-            .map(|replay| self.replay(&replay))
+            .map(|replay| self.replay_call(&replay))
             .collect()
     }
 
-    fn replay(self: &Arc<Self>, replay: &ReplayedLock) -> LockReplay {
+    fn replay_call(self: &Arc<Self>, replay: &ReplayedLock) -> LockReplay {
         let handle = replay.handle;
         let (flags, desc) = (replay.flags.to_wire(), replay.desc.to_wire());
         let mut dlm_req = LdlmRequest::enqueue(flags, desc, handle);
@@ -125,13 +125,13 @@ impl ClientNamespace {
         let request = LdlmEnqueue { dlm_req, ..LdlmEnqueue::default() };
         let call = Call { kind: CallKind::Recovery, ..Call::new(request) };
         let namespace = Arc::downgrade(self);
-        LockReplay { call, done: Box::new(move |answer| replayed(&namespace, handle, answer)) }
+        LockReplay { call, done: Box::new(move |answer| take_replay_reply(&namespace, handle, answer)) }
     }
 }
 
 /// The target's reply to a replayed lock. A lock that it does not grant again is invalid: it may have evicted
 /// us before it restarted, and lost the record of that; another client may have been granted the lock since.
-fn replayed(
+fn take_replay_reply(
     namespace: &Weak<ClientNamespace>,
     handle: LockHandle,
     answer: Result<Answer, RpcError>,

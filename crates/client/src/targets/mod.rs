@@ -152,7 +152,7 @@ impl ImportOwner for ImportEvents {
 
     fn replay_locks(&self, connection: u32) -> Vec<LockReplay> {
         let locks = self.locks.get().and_then(Weak::upgrade);
-        locks.map_or_else(Vec::new, |locks| locks.replays(connection))
+        locks.map_or_else(Vec::new, |locks| locks.locks_to_replay(connection))
     }
 }
 

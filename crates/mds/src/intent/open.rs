@@ -89,15 +89,9 @@ impl Mdt {
         context: &Context,
         request: &MdsReintOpen,
     ) -> Result<Outcome, Errno> {
-        let opening = OpenRequest {
-            record: &request.rec_reint,
-            flags: request.rec_reint.flags(),
-            name: request.name.as_ref().map_or(&b""[..], |name| name.as_bytes()),
-            layout: &request.eadata,
-            security: request.file_secctx_name.as_ref().map(|name| (name, &request.file_secctx)),
-            enqueue: None,
-            is_repeated: false,
-        };
+        let security = request.file_secctx_name.as_ref().map(|name| (name, &request.file_secctx));
+        let name = request.name.as_ref();
+        let opening = OpenRequest::new(&request.rec_reint, name, &request.eadata, security, None);
         let mut progress = OpenProgress::default();
         self.open(context, &opening, &mut progress).await?;
         Ok(Outcome::ok(MdsReintOpenReply {
@@ -468,6 +462,20 @@ impl Mdt {
     }
 }
 
+impl<'a> OpenRequest<'a> {
+    fn new(
+        record: &'a RecCreate,
+        name: Option<&'a Text>,
+        layout: &'a Bytes,
+        security: Option<(&'a Text, &'a Bytes)>,
+        enqueue: Option<&'a EnqueueRequest>,
+    ) -> Self {
+        let name = name.map_or(&b""[..], |name| name.as_bytes());
+        let flags = record.flags();
+        Self { record, flags, name, layout, security, enqueue, is_repeated: false }
+    }
+}
+
 impl OpenRequest<'_> {
     pub(super) fn creates(&self) -> bool {
         self.flags.contains(MdsOpenFlags::CREAT)
@@ -492,15 +500,9 @@ pub(super) fn of_intent<'a>(
     request: &'a LdlmIntentOpen,
     enqueue: &'a EnqueueRequest,
 ) -> OpenRequest<'a> {
-    OpenRequest {
-        record: &request.rec_reint,
-        flags: request.rec_reint.flags(),
-        name: request.name.as_ref().map_or(&b""[..], |name| name.as_bytes()),
-        layout: &request.eadata,
-        security: request.file_secctx_name.as_ref().map(|name| (name, &request.file_secctx)),
-        enqueue: Some(enqueue),
-        is_repeated: false,
-    }
+    let security = request.file_secctx_name.as_ref().map(|name| (name, &request.file_secctx));
+    let name = request.name.as_ref();
+    OpenRequest::new(&request.rec_reint, name, &request.eadata, security, Some(enqueue))
 }
 
 /// Symbolic links are never opened here; devices and pipes only for clients that want it so.
