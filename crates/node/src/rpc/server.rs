@@ -1,4 +1,19 @@
-//! Requests: from their arrival through the service to their target, and back.
+//! Requests: from their arrival through the service to their target, and back. The steps of a request, each the
+//! function of that name:
+//!
+//! 1. `receive` ([`RequestReceiver`]) gets it from LNet, on the task that reads from its sender's connection. One of a
+//!    client that does not take its answers is dropped (`slow_down`).
+//! 2. `arrived` decodes its head. What cannot be decoded costs the sender its connection.
+//! 3. `start_or_queue` gives it to the service of its client ([`sheen_rpc::service`]), which says whether it begins,
+//!    waits for other requests, only brings a newer route for the reply of one that runs, or is dropped.
+//! 4. `run_in_turn` polls what follows in turns of its sender ([`PeerTurns`]): inline, on the reader's task until it first
+//!    waits, if it is of a kind that `may_begin_inline`, else as a task of its own. When it has been polled for the first
+//!    time, `run_waiting` begins the next that waits.
+//! 5. `decode_and_handle` decodes all of it, has `find_handler` find its target, by the export's handle or, of a connect,
+//!    by the name, and hands it over ([`Handler::handle`]; the steps there are those of `target::dispatch`).
+//! 6. The target answers through the [`Replier`], which is `Pending::answer`: the service ends the request and says by
+//!    which route `send_reply` sends the reply, and `run_waiting` begins the next. Dropped unanswered, a request ends
+//!    without a reply, and a copy that has come meanwhile is executed.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
