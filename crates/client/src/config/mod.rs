@@ -247,7 +247,7 @@ async fn connect_mgs(
         client: targets.client.clone(),
         nids: options.mgs.clone(),
         kind: ImportKind::Mgs,
-        data: connect::mgs(),
+        data: connect::offer_to_mgs(),
         requests_in_flight: 0,
         owner,
     };

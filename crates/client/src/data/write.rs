@@ -152,7 +152,7 @@ impl Object {
                 object.queue_flush();
             }
         };
-        self.target.shared.world.tasks.spawn("write-back", Box::pin(task));
+        self.target.shared.world.tasks.spawn("flush", Box::pin(task));
     }
 
     /// Sends everything dirty in `extent` and waits until no write of it is under way, but for writes through

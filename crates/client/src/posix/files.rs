@@ -233,7 +233,7 @@ impl FileSystem {
         offset: u64,
         data: Bytes,
     ) -> Result<u32, Errno> {
-        self.write_for(Writer::Kernel, handle, offset, data).await
+        self.write_for(Writer::Mapping, handle, offset, data).await
     }
 
     async fn write_for(
@@ -250,7 +250,7 @@ impl FileSystem {
         let page_write = range.filter(|_| !file.bypasses_page_cache);
         let page_write = page_write.map(|range| self.0.begin_page_write(&file.pin, range));
         let call_pages = range.and_then(|range| match writer {
-            Writer::Kernel => Some(CallPages::of(range)),
+            Writer::Mapping => Some(CallPages::of(range)),
             Writer::Program if file.bypasses_page_cache => None,
             Writer::Program => CallPages::written(range),
         });
@@ -258,10 +258,10 @@ impl FileSystem {
         self.0.check_writable(&file)?;
         let at = match writer {
             Writer::Program if file.flags.has(OpenFlags::APPEND) => WriteAt::End(offset),
-            Writer::Program | Writer::Kernel => WriteAt::Offset(offset),
+            Writer::Program | Writer::Mapping => WriteAt::Offset(offset),
         };
         file.note_modified();
-        let is_mapped = matches!(writer, Writer::Kernel);
+        let is_mapped = matches!(writer, Writer::Mapping);
         let (who, options) = (&file.who, IoOptions { call_pages, is_mapped, ..file.options() });
         let write = |it: Arc<dyn DataFile>| {
             let data = data.clone();
@@ -278,7 +278,7 @@ impl FileSystem {
             Writer::Program if file.bypasses_page_cache => {
                 self.0.drop_bypassed_pages(&file.pin, offset, written.into()).await;
             }
-            Writer::Program | Writer::Kernel => {
+            Writer::Program | Writer::Mapping => {
                 self.0.note_pages_used(file.pin.node, offset, written.into());
             }
         }
@@ -429,8 +429,8 @@ impl FileSystem {
 enum Writer {
     /// Those that a program gave to `write(2)`.
     Program,
-    /// Those that the kernel has in its pages.
-    Kernel,
+    /// Those of pages that a mapping has changed: the kernel's write-back.
+    Mapping,
 }
 
 impl OpenFile {

@@ -196,10 +196,10 @@ impl Targets {
         events: &Arc<ImportEvents>,
     ) -> Arc<dyn Import> {
         let data = match kind {
-            ImportKind::Mgs => connect::mgs(),
-            ImportKind::Mds => connect::mdt(),
+            ImportKind::Mgs => connect::offer_to_mgs(),
+            ImportKind::Mds => connect::offer_to_mdt(),
             // A mount has no reverse imports.
-            ImportKind::Ost | ImportKind::Reverse => connect::ost(self.first_mdt_terms().as_ref()),
+            ImportKind::Ost | ImportKind::Reverse => connect::offer_to_ost(self.first_mdt_terms().as_ref()),
         };
         self.connector.import(ImportConfig {
             target: target.uuid.clone(),

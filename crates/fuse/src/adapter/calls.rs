@@ -411,7 +411,7 @@ impl Filesystem for Adapter {
         let pending_sizes = Arc::clone(&self.pending_sizes);
         pending_sizes.note_call(request.pid());
         let (is_tracked, thread) = (self.is_tracked(request), request.pid());
-        let is_of_pages = how.contains(WriteFlags::CACHE);
+        let is_of_mapping = how.contains(WriteFlags::CACHE);
         let (backs, order) = self.order(number, offset, data.len() as u64);
         let mut waiting = self.waits.call(request, EndedBy::Killed);
         let resent = Resent::of(request);
@@ -427,7 +427,7 @@ impl Filesystem for Adapter {
                 }
                 Err(errno) => reply.error(convert::errno(errno)),
             };
-            if is_of_pages {
+            if is_of_mapping {
                 // Not a program's call: no signal ends it, because its result would be lost.
                 let length = data.len();
                 let call = pin!(

@@ -16,7 +16,7 @@ use sheen_workloads::{Context, Outcome, Size, bytes, ensure, process, storm};
 
 use crate::kills::LIMIT;
 
-/// Longer than a server of `sheen up` waits for a lock that it called back (20 s), once for the OST and
+/// Longer than a server of `sheen up` waits for a lock that it revoked (20 s), once for the OST and
 /// once for the MDT, on a busy machine.
 const CALLED_BACK: Duration = Duration::from_secs(120);
 
