@@ -25,6 +25,7 @@
 //! layout, name. Inside the process name and parent are held (`hold`), and the order of transactions for a
 //! moment; locks of LDLM: the parent's (CW) and the child's, which goes to the client. With its close it makes
 //! 137 allocations, the share of the commit included, and six
+//! system calls: a receive, a send and a wait for each request. A getattr by name or an unlink is one
 //! RPC with three system calls; an unlink makes 60 allocations, destroys of objects not counted.
 
 mod adopt;
