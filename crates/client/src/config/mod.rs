@@ -398,5 +398,5 @@ async fn root(mdt: &dyn Channel, fileset: Option<&str>) -> Result<Fid, Errno> {
     };
     let answer = call::call::<MdsGetRoot>(mdt, sheen_rpc::Call::new(request)).await?;
     let fid = call::need(answer.reply.mdt_body)?.fid1;
-    if fid.is_namespace() { Ok(fid) } else { Err(Errno::EPROTO) }
+    if fid.is_of_mdt() { Ok(fid) } else { Err(Errno::EPROTO) }
 }
