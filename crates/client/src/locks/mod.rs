@@ -494,7 +494,7 @@ impl ClientNamespace {
                 Action::Convert { handle, remote_handle, drop, keep } => {
                     self.convert(handle, remote_handle, drop, keep);
                 }
-                Action::Invalidate { lost, .. } => {
+                Action::Void { lost, .. } => {
                     let invalidated = self.cache.invalidate_evicted(self, lost);
                     self.world.tasks.spawn("lock invalidation", invalidated);
                 }

@@ -129,7 +129,7 @@ impl ImportOwner for ImportEvents {
         locks.is_some_and(|locks| locks.is_empty())
     }
 
-    fn invalidate(&self, _channel: &Arc<dyn Channel>) {
+    fn void_all(&self, _channel: &Arc<dyn Channel>) {
         if let Some(locks) = self.locks.get().and_then(Weak::upgrade) {
             // Locks of the MGS cover nothing that is cached: what they are on is read again.
             if self.place.get().is_some() {

@@ -129,7 +129,7 @@ impl NodeImport {
                 }
             }
             Action::State(state) => self.state_changed(state),
-            Action::Invalidate => self.invalidate(),
+            Action::VoidAll => self.void_all(),
             Action::WrongIdentity => self.log_wrong_identity(),
             Action::WentBack(reported, claimed) => self.log_went_back(reported, claimed),
             Action::AskUnused(connection) => {
@@ -259,12 +259,12 @@ impl NodeImport {
 
     /// This client's locks at the target, and what they cover, are void. After an eviction the engine goes on when
     /// the locks are dropped and the dropping of what they cover has begun: tasks go on with that.
-    fn invalidate(&self) {
+    fn void_all(&self) {
         let Some(import) = self.me.upgrade() else { return };
         let task = async move {
             let channel: Arc<dyn Channel> = import.clone();
-            import.owner.invalidate(&channel);
-            import.handle(Event::Invalidated);
+            import.owner.void_all(&channel);
+            import.handle(Event::AllVoided);
         };
         self.node.world.tasks.spawn("rpc invalidation", Box::pin(task));
     }

@@ -245,7 +245,7 @@ impl Engine {
         if self.negotiated.export != ObdHandle(0) {
             self.discard_replays();
             self.negotiated.forget_target();
-            actions.push(Action::Invalidate);
+            actions.push(Action::VoidAll);
         }
         for key in self.waiting.connects.drain(..) {
             actions.push(Action::Settled(key, Err(error.clone())));

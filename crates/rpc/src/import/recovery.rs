@@ -185,10 +185,10 @@ impl Engine {
         self.stats.counters.evictions += 1;
         self.fail_all(&RpcError::Evicted, actions);
         self.discard_replays();
-        actions.push(Action::Invalidate);
+        actions.push(Action::VoidAll);
     }
 
-    pub(super) fn invalidated(&mut self, now: Instant, actions: &mut Vec<Action>) {
+    pub(super) fn all_voided(&mut self, now: Instant, actions: &mut Vec<Action>) {
         if matches!(self.state, State::Evicted) {
             self.enter(now, State::Recover, actions);
             self.advance(now, actions);

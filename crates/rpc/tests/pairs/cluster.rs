@@ -343,9 +343,9 @@ impl Cluster {
             }
             Action::WrongIdentity => self.wrong_identities += 1,
             Action::WentBack(reported, claimed) => self.went_back.push((reported, claimed)),
-            Action::Invalidate => {
+            Action::VoidAll => {
                 self.invalidations += 1;
-                self.enqueue(Packet::Node(Event::Invalidated));
+                self.enqueue(Packet::Node(Event::AllVoided));
             }
             Action::ReplayLocks(connection) => self.replay_locks(connection),
             Action::Forget(_) | Action::State(_) => {}
